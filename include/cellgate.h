@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * cellgate.h - run an agent's Python in a sandboxed IPython kernel, and let no MCP tool call happen unapproved
+ *
+ * The program that includes this header is the *host application*. A client is a connection to a supervisor; a
+ * session is one sandboxed IPython kernel with its workspace, its MCP servers and its approvals; a cell is a piece of
+ * Python. Everything that happens in a session reaches the host as a stream of events, in order:
+ *
+ *      cg_client_open()  ->  cg_session_new()  ->  cg_session_execute()  ->  cg_session_next_event() ...
+ *
+ * Results.   0 is success. A negative number is one of CG_E_*, and *err (where given) says what happened and what to
+ *            do. A positive number is a named outcome the caller must handle (CG_TIMEOUT, CG_CLOSED).
+ * Ownership. Arguments are borrowed for the time of the call. What a function *returns* through a `ret` argument
+ *            belongs to the caller, who frees it with the function named there. `ret` is written on success only.
+ * Threads.   A client may be used by several threads at once. A session may be used by one thread at a time, except
+ *            for cg_session_cancel(), cg_approval_accept(), cg_approval_reject() and cg_session_input(), which any
+ *            thread may call while another waits in cg_session_next_event(). The library has one thread of its own for
+ *            each client; it never calls back into the host.
+ * Time.      Milliseconds; -1 waits for ever where a function says so.
+ * Text.      UTF-8. Text from a kernel or an MCP server is untrusted: show it to a person through cg_render().
+ */
+#ifndef CELLGATE_H
+#define CELLGATE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define CG_API __attribute__((visibility("default")))
+#else
+#define CG_API
+#endif
+
+/* ------------------------------------------------------------------ errors */
+
+enum {
+        CG_E_NOMEM = -1,        /* out of memory */
+        CG_E_SYS = -2,          /* a system call failed; err->sys_errno says how */
+        CG_E_INVAL = -3,        /* the caller's argument is wrong */
+        CG_E_PROTO = -4,        /* the other side broke the protocol */
+        CG_E_LIMIT = -5,        /* a size, count or depth is over its ceiling */
+        CG_E_NOTFOUND = -6,     /* no such thing */
+        CG_E_EXISTS = -7,       /* it is there already */
+        CG_E_STATE = -8,        /* not now: the thing is not in a state that allows it */
+        CG_E_CLOSED = -9,       /* the connection, session or process has ended */
+        CG_E_UNSUPPORTED = -10, /* this machine or build cannot do it */
+        CG_E_TIMEDOUT = -11,    /* it did not happen in time */
+        CG_E_PARSE = -12,       /* text is not what it should be; the message has line and column */
+};
+
+enum {
+        CG_TIMEOUT = 1, /* nothing happened in the time given */
+        CG_CLOSED = 2,  /* the session has ended and every event has been read */
+};
+
+/** What went wrong, for a person: what happened, to what, and what to do. Fixed size, needs no freeing. */
+struct cg_err {
+        int code;       /* one of CG_E_* */
+        int sys_errno;  /* errno where code is CG_E_SYS, else 0 */
+        char msg[1000]; /* NUL-terminated UTF-8; ends in "..." where it was cut */
+};
+
+/** cg_version() - the library's version, as "0.1.0". The string is static. */
+CG_API const char *cg_version(void);
+
+/* ------------------------------------------------------------------ client */
+
+struct cg_client;
+
+struct cg_client_options {
+        size_t size;            /* sizeof(struct cg_client_options): set it, so that later versions can add fields */
+        const char *address;    /* folder of a running supervisor (`cellgate-supervisor --dir`); NULL starts a private one
+                                   that ends with this client */
+        const char *supervisor; /* program to start; NULL for the installed cellgate-supervisor */
+        const char *preload;    /* comma-separated modules that the zygote imports before any kernel; NULL none */
+        int log_level;          /* 0 errors, 1 warnings (default with 0-initialised options: errors), 2 info, 3 debug;
+                                   of a private supervisor */
+        int log_fd;             /* where a private supervisor logs, as a file descriptor that it gets a copy of; 0 or
+                                   negative: standard error */
+        int64_t timeout_ms;     /* longest wait for the supervisor to answer; 0: 30 s */
+};
+
+/**
+ * cg_client_open() - connect to a supervisor, or start a private one
+ * @opts: options (borrows); NULL for a private supervisor with defaults
+ * @ret:  the client (returns; cg_client_close())
+ * @err:  set when negative; may be NULL
+ * Return: 0; negative: CG_E_SYS or CG_E_TIMEDOUT when the supervisor does not start or answer, CG_E_PROTO when it speaks
+ *         another version.
+ * Threads: any.  A private supervisor has no address that another process could connect to once this returns.
+ */
+CG_API int cg_client_open(const struct cg_client_options *opts, struct cg_client **ret, struct cg_err *err);
+
+/**
+ * cg_client_close() - end all sessions of this client and the connection; a private supervisor ends with it
+ * @c: client (takes); NULL is allowed. Sessions that were not freed before stay valid for cg_session_free() only.
+ * Return: NULL. Returns when a private supervisor and all its processes are gone, 10 s at the latest (then it kills them).
+ */
+CG_API struct cg_client *cg_client_close(struct cg_client *c);
+
+/* ------------------------------------------------------------------ session */
+
+struct cg_session;
+
+enum cg_sandbox_mode {
+        CG_SANDBOX_ON = 0,  /* the default: namespaces, read-only file system but for the workspace, no network, seccomp */
+        CG_SANDBOX_OFF = 1, /* none. Code in the kernel then is the user, and no approval can hold it back from acting
+                               without tools. */
+};
+
+struct cg_session_options {
+        size_t size;                    /* sizeof(struct cg_session_options) */
+        const char *workspace;          /* folder the kernel may write, its working directory; NULL: the current one */
+        const char *const *env;         /* "NAME=VALUE"..., NULL-terminated: variables for the kernel, which inherits
+                                           none of the host's; NULL none */
+        enum cg_sandbox_mode sandbox;
+        int color;                      /* 1: ANSI colour in tracebacks and tools; 0: plain text */
+        uint64_t memory_bytes;          /* limit of one process's data (RLIMIT_DATA); 0: none */
+        uint64_t processes;             /* limit of processes in the sandbox; 0: 512 */
+        uint64_t file_bytes;            /* largest file that can be written; 0: none */
+        int64_t timeout_ms;             /* longest wait for the kernel's start; 0: 30 s */
+        int64_t approval_timeout_ms;    /* a call not decided in this time is refused; 0: no limit of its own */
+};
+
+/**
+ * cg_session_new() - start a session: a fresh kernel, sandboxed unless options say otherwise
+ * @c:    client (borrows, for the session's whole life)
+ * @opts: options (borrows); NULL for defaults
+ * @ret:  the session (returns; cg_session_free())
+ * @err:  set when negative; may be NULL. A step of the sandbox that this machine cannot do is an error here.
+ * Return: 0; negative.
+ */
+CG_API int cg_session_new(struct cg_client *c, const struct cg_session_options *opts, struct cg_session **ret,
+                          struct cg_err *err);
+
+/** cg_session_free() - end the session: its kernel, its MCP servers and its open approvals. Returns NULL. NULL is allowed. */
+CG_API struct cg_session *cg_session_free(struct cg_session *s);
+
+/** cg_session_id() - the session's id: lower-case hexadecimal, unique for the supervisor. Lives as long as the session. */
+CG_API const char *cg_session_id(const struct cg_session *s);
+
+/**
+ * cg_session_info() - what protects this session, as a JSON object text
+ *
+ * {"sandbox": true, "layers": ["user", "mount", ...], "python": "3.11.2", "ipython": "9.1.0", ...}. Lives as long as the
+ * session.
+ */
+CG_API const char *cg_session_info(const struct cg_session *s);
+
+/**
+ * cg_session_reset() - replace the kernel by a fresh one; workspace, MCP servers and wrappers stay
+ * @timeout_ms: longest wait for the new kernel; 0: 30 s
+ * Return: 0; negative. A running cell ends with a CG_EVENT_RESULT of status CG_STATUS_CANCELLED first.
+ */
+CG_API int cg_session_reset(struct cg_session *s, int64_t timeout_ms, struct cg_err *err);
+
+/**
+ * cg_session_add_mcp_servers() - define MCP servers and generate their typed wrapper modules
+ * @s:          session
+ * @json:       the `mcpServers` object that MCP clients use, or an object with that key:
+ *              {"NAME": {"command": "...", "args": [...], "env": {...}, "cwd": "..."}}. ${VAR} in its strings is taken
+ *              from this process's environment; a variable that is not set is an error that names it.
+ * @len:        bytes of @json
+ * @timeout_ms: longest wait for one server's start and tool list; 0: 60 s
+ * @ret:        report, a JSON object text (returns; cg_free()); may be NULL:
+ *              {"NAME": {"tools": [{"name", "module", "status", "warnings"}], "package": "mcptools.NAME"}}
+ * @err:        set when negative; may be NULL
+ * Return: 0; negative: nothing was added. A name that exists already is replaced.
+ *
+ * The kernel never sees the definition: it names server and tool, no more. After this the session's cells can say
+ * `from mcptools.NAME import TOOL`.
+ */
+CG_API int cg_session_add_mcp_servers(struct cg_session *s, const char *json, size_t len, int64_t timeout_ms, char **ret,
+                                      struct cg_err *err);
+
+/* ------------------------------------------------------------------ cells */
+
+struct cg_execute_options {
+        size_t size;        /* sizeof(struct cg_execute_options) */
+        int64_t timeout_ms; /* of the cell's own running time: waiting for approvals does not count; 0: none */
+        int silent;         /* 1: no execution count, no history, no result */
+        int allow_stdin;    /* 1: input() becomes a CG_EVENT_INPUT_REQUEST; 0: it raises in the cell */
+};
+
+/**
+ * cg_session_execute() - run a cell; its events follow, the last of them CG_EVENT_RESULT
+ * @s:    session
+ * @code: Python, UTF-8
+ * @len:  bytes of @code
+ * @opts: options (borrows); NULL for defaults
+ * @cell: the cell's number (may be NULL): 1, 2, 3... in the session
+ * Return: 0 when the cell was accepted; negative: CG_E_LIMIT when 256 cells wait already, CG_E_CLOSED when the session has
+ *         ended. Cells that are sent while one runs wait their turn. Does not block.
+ */
+CG_API int cg_session_execute(struct cg_session *s, const char *code, size_t len, const struct cg_execute_options *opts,
+                              uint64_t *cell, struct cg_err *err);
+
+/**
+ * cg_session_cancel() - interrupt a cell (KeyboardInterrupt in it), or take it out of the queue
+ * @cell: number of the cell; 0: the one that runs. A cell that has ended is left alone: the interrupt cannot hit the next.
+ * Return: 0. When the cell does not end within 2 s its kernel is replaced, and the result says so.
+ */
+CG_API int cg_session_cancel(struct cg_session *s, uint64_t cell, struct cg_err *err);
+
+/* ------------------------------------------------------------------ events */
+
+struct cg_event;
+
+enum cg_event_type {
+        CG_EVENT_STREAM = 1,          /* text written to stdout or stderr: cg_event_text(), cg_event_is_stderr() */
+        CG_EVENT_DISPLAY_DATA,        /* rich output: cg_event_json() is {"data": {MIME: ...}, "metadata", "transient"} */
+        CG_EVENT_UPDATE_DISPLAY_DATA, /* the same, replacing the display with the same transient.display_id */
+        CG_EVENT_EXECUTE_RESULT,      /* the value of the cell's last expression, like DISPLAY_DATA */
+        CG_EVENT_CLEAR_OUTPUT,        /* cg_event_json() is {"wait": bool} */
+        CG_EVENT_ERROR,               /* an exception: cg_event_json() is {"ename", "evalue", "traceback": [...]} */
+        CG_EVENT_APPROVAL_REQUEST,    /* a tool call waits for cg_approval_accept() or _reject() */
+        CG_EVENT_APPROVAL_CLOSED,     /* a tool call that was asked about waits no more: cancelled, timed out, or its
+                                         kernel ended */
+        CG_EVENT_INPUT_REQUEST,       /* input() waits for cg_session_input(): cg_event_json() is {"prompt", "password"} */
+        CG_EVENT_RESULT,              /* the last event of a cell: cg_event_status(), cg_event_text() */
+        CG_EVENT_KERNEL_DIED,         /* the kernel ended by itself; text says why. A fresh one is being started */
+        CG_EVENT_SESSION_CLOSED,      /* the session has ended; text says why. The last event of all */
+        CG_EVENT_NOTICE,              /* something the host's user should know; text */
+};
+
+enum cg_status {
+        CG_STATUS_OK = 0,
+        CG_STATUS_ERROR,       /* the cell raised: a CG_EVENT_ERROR came before */
+        CG_STATUS_TIMEOUT,     /* over its time; interrupted */
+        CG_STATUS_CANCELLED,   /* cg_session_cancel() or _reset() */
+        CG_STATUS_KERNEL_DIED, /* the kernel ended while the cell ran; text says why */
+};
+
+/**
+ * cg_session_next_event() - wait for the session's next event
+ * @s:          session (borrows)
+ * @timeout_ms: longest wait; -1 for ever, 0 only looks
+ * @ret:        the event (returns; cg_event_free()), set only when 0
+ * @err:        set when negative; may be NULL
+ * Return: 0; CG_TIMEOUT; CG_CLOSED when the session has ended; negative: CG_E_PROTO when the supervisor broke the
+ *         protocol (connection over), CG_E_CLOSED when the supervisor is gone.
+ * Threads: one at a time per session.  Source: docs/wire.md.
+ *
+ * Output is bounded: when the host does not read, the kernel's writes block once about 8 MiB wait unread.
+ */
+CG_API int cg_session_next_event(struct cg_session *s, int64_t timeout_ms, struct cg_event **ret, struct cg_err *err);
+
+/** cg_session_fd() - a descriptor that is readable while an event waits (poll for POLLIN; never read it). Owned by the session. */
+CG_API int cg_session_fd(const struct cg_session *s);
+
+/** cg_event_free() - returns NULL; NULL is allowed. */
+CG_API struct cg_event *cg_event_free(struct cg_event *e);
+
+CG_API enum cg_event_type cg_event_type(const struct cg_event *e);
+
+/** cg_event_type_name() - "stream", "display_data", ... as `cellgate run --json` prints it. Static. */
+CG_API const char *cg_event_type_name(enum cg_event_type t);
+
+/** cg_event_cell() - number of the cell that caused the event; 0 where none did. */
+CG_API uint64_t cg_event_cell(const struct cg_event *e);
+
+/** cg_event_is_stderr() - 1 for a STREAM event of standard error. */
+CG_API int cg_event_is_stderr(const struct cg_event *e);
+
+/**
+ * cg_event_text() - the event's text: STREAM's output, RESULT's and KERNEL_DIED's explanation, NOTICE's message
+ * @len: bytes (may be NULL). The text is UTF-8 and NUL-terminated, and may contain NULs. "" where the type has none.
+ *       Lives as long as the event.
+ */
+CG_API const char *cg_event_text(const struct cg_event *e, size_t *len);
+
+/** cg_event_json() - the event's content as JSON object text, "{}" where it has none; see enum cg_event_type. Lives as long as the event. */
+CG_API const char *cg_event_json(const struct cg_event *e, size_t *len);
+
+/**
+ * cg_event_mime() - one representation out of a DISPLAY_DATA, UPDATE_DISPLAY_DATA or EXECUTE_RESULT event
+ * @mime: for example "text/plain" or "image/png" (base64 text, as in notebooks)
+ * @len:  bytes (may be NULL)
+ * Return: the text, living as long as the event; NULL where the event has no such representation, or it is not a string.
+ */
+CG_API const char *cg_event_mime(struct cg_event *e, const char *mime, size_t *len);
+
+/** cg_event_status() - how the cell of a RESULT event ended. */
+CG_API enum cg_status cg_event_status(const struct cg_event *e);
+
+/** cg_status_name() - "ok", "error", "timeout", "cancelled", "kernel_died". Static. */
+CG_API const char *cg_status_name(enum cg_status st);
+
+/** cg_event_execution_count() - the cell's In[] number of a RESULT or EXECUTE_RESULT event; 0 elsewhere. */
+CG_API int64_t cg_event_execution_count(const struct cg_event *e);
+
+/** cg_event_refused() - for a RESULT with CG_STATUS_ERROR: 1 when the exception is a refused approval that the cell did not catch. */
+CG_API int cg_event_refused(const struct cg_event *e);
+
+/* ------------------------------------------------------------------ approvals */
+
+/** cg_event_approval() - the number of the call that an APPROVAL_REQUEST or APPROVAL_CLOSED event is about; 0 elsewhere. */
+CG_API uint64_t cg_event_approval(const struct cg_event *e);
+
+/** cg_event_server(), cg_event_tool() - names of an APPROVAL_REQUEST, as the host registered them and as the server lists them. */
+CG_API const char *cg_event_server(const struct cg_event *e);
+CG_API const char *cg_event_tool(const struct cg_event *e);
+
+/**
+ * cg_event_arguments() - the arguments of an APPROVAL_REQUEST: exactly the bytes that go to the MCP server
+ * @len: bytes (may be NULL)
+ * Return: one JSON object text (untrusted: show it through cg_render()). Lives as long as the event.
+ */
+CG_API const char *cg_event_arguments(const struct cg_event *e, size_t *len);
+
+/**
+ * cg_approval_accept() - let exactly this call run, once
+ * @approval: from cg_event_approval()
+ * Return: 0; negative: CG_E_NOTFOUND when no such call waits (any more); a decision is used once.
+ */
+CG_API int cg_approval_accept(struct cg_session *s, uint64_t approval, struct cg_err *err);
+
+/**
+ * cg_approval_reject() - refuse it: the call raises RejectedError in the cell
+ * @reason: told to the code in the kernel; NULL for none
+ */
+CG_API int cg_approval_reject(struct cg_session *s, uint64_t approval, const char *reason, struct cg_err *err);
+
+/** cg_session_input() - answer an INPUT_REQUEST; @text without the newline, or NULL for end of file. CG_E_STATE when none waits. */
+CG_API int cg_session_input(struct cg_session *s, const char *text, size_t len, struct cg_err *err);
+
+/* ------------------------------------------------------------------ helpers */
+
+/**
+ * cg_render() - untrusted text made safe to show on a terminal
+ * @text: bytes that should be UTF-8
+ * @len:  bytes of @text
+ * @max:  longest output in bytes (at least 64); what was left out is counted at the end. 0: no limit.
+ * @ret:  the text (returns; cg_free())
+ * Return: 0; negative: CG_E_NOMEM.
+ *
+ * Control characters but newline and tab, ANSI sequences, bidirectional and zero-width characters, line and paragraph
+ * separators, private-use and unassigned planes, and bytes that are not UTF-8 become visible escapes such as \x1b, \u202e.
+ */
+CG_API int cg_render(const char *text, size_t len, size_t max, char **ret, struct cg_err *err);
+
+/** cg_free() - frees memory that this library returned; NULL is allowed. */
+CG_API void cg_free(void *p);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,17 @@
+/* The error object's producers. The object itself, struct cg_err, is public: see cellgate.h. */
+#ifndef CG_BASE_ERR_H
+#define CG_BASE_ERR_H
+
+#include <stdarg.h>
+#include "cellgate.h"
+
+/* Fills *err (which may be NULL) and returns @code, which must be negative. */
+int cg_fail(struct cg_err *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* The same with CG_E_SYS; ": strerror(errno)" is appended and errno kept in err->sys_errno. */
+int cg_fail_errno(struct cg_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Puts "text: " before the message that is there already; returns err->code. For adding what was being done. */
+int cg_err_prefix(struct cg_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,54 @@
+/* Cleanup attributes, moves, checked sums. */
+#ifndef CG_BASE_UTIL_H
+#define CG_BASE_UTIL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#define CG_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+#define CG_CLEANUP(f) __attribute__((cleanup(f)))
+
+/* Hands a pointer on and leaves NULL behind, so that a cleanup attribute does not free it. */
+#define CG_STEAL(p) __extension__({ __typeof__(p) *cg_p_ = &(p); __typeof__(p) cg_v_ = *cg_p_; *cg_p_ = NULL; cg_v_; })
+
+static inline void cg_freep_(void *p)
+{
+        free(*(void **)p);
+}
+#define cg_auto_free CG_CLEANUP(cg_freep_)
+
+static inline void cg_closep_(int *fd)
+{
+        if (*fd >= 0)
+                close(*fd);
+        *fd = -1;
+}
+#define cg_auto_fd CG_CLEANUP(cg_closep_)
+
+static inline int cg_steal_fd(int *fd)
+{
+        int v = *fd;
+
+        *fd = -1;
+        return v;
+}
+
+/* false on overflow */
+static inline bool cg_size_add(size_t a, size_t b, size_t *ret)
+{
+        return !__builtin_add_overflow(a, b, ret);
+}
+
+static inline bool cg_size_mul(size_t a, size_t b, size_t *ret)
+{
+        return !__builtin_mul_overflow(a, b, ret);
+}
+
+/* CLOCK_MONOTONIC in milliseconds. */
+int64_t cg_now_ms(void);
+
+#endif

@@ -1,0 +1,70 @@
+/*
+ * The sandbox: a plan (pure data, made from settings) and one ordered entry into it.
+ *
+ * Used by the zygote (kernels) and by any program that runs a command in the sandbox. The plan is made by setters that only
+ * record; cg_sandbox_spawn() applies it. Nothing is skipped in silence: a step that this machine cannot do is an error.
+ */
+#ifndef CG_SANDBOX_SANDBOX_H
+#define CG_SANDBOX_SANDBOX_H
+
+#include <stdint.h>
+#include <sys/types.h>
+#include "base/err.h"
+
+struct cg_sandbox;
+
+/* A plan with: all namespaces, everything read-only, private /tmp, /run, /dev, /proc, /dev/shm, no network. */
+int cg_sandbox_new(struct cg_sandbox **ret, struct cg_err *err);
+struct cg_sandbox *cg_sandbox_free(struct cg_sandbox *sb);
+
+/* No isolation at all (--no-sandbox): the child still gets its init, status pipe and limits. */
+void cg_sandbox_set_off(struct cg_sandbox *sb);
+/* Absolute path that may be written; visible at the same path inside. */
+int cg_sandbox_add_write(struct cg_sandbox *sb, const char *path, struct cg_err *err);
+/* Folder or file @src shown read-only at absolute path @dst (made if needed; @dst lies in a private tmpfs such as /run). */
+int cg_sandbox_add_bind_ro(struct cg_sandbox *sb, const char *src, const char *dst, struct cg_err *err);
+/* Path hidden: an empty read-only folder, or an unreadable file, lies over it, last of all. Absent paths are left out. */
+int cg_sandbox_add_hide(struct cg_sandbox *sb, const char *path, struct cg_err *err);
+/* Working directory inside. */
+int cg_sandbox_set_cwd(struct cg_sandbox *sb, const char *path, struct cg_err *err);
+
+struct cg_sandbox_limits {
+        uint64_t memory_bytes; /* RLIMIT_DATA; 0 none */
+        uint64_t processes;    /* 0: 512 */
+        uint64_t file_bytes;   /* RLIMIT_FSIZE; 0 none */
+        uint64_t open_files;   /* RLIMIT_NOFILE; 0: 4096 */
+};
+void cg_sandbox_set_limits(struct cg_sandbox *sb, const struct cg_sandbox_limits *limits);
+
+struct cg_sandbox_child {
+        pid_t init_pid;   /* in the caller's pid namespace; a child of the caller, who reaps it */
+        int init_pidfd;   /* readable when init has ended; kill through it ends everything inside */
+        int status_fd;    /* pipe: one struct cg_sandbox_status when the main process has ended, then EOF */
+};
+
+/* Written by init to status_fd. A pipe that closes with nothing in it means that init itself was killed. */
+struct cg_sandbox_status {
+        uint32_t magic;     /* CG_SANDBOX_STATUS_MAGIC */
+        int32_t exit_code;  /* 0..255, or -1 when ended by a signal */
+        int32_t signal;     /* 0 or the signal's number */
+        int32_t core;       /* reserved, 0 */
+};
+#define CG_SANDBOX_STATUS_MAGIC 0x43475331u
+
+/*
+ * Makes the namespaces and mounts, starts init (pid 1 inside) and, as its child, the main process, which gives up every
+ * privilege and then calls @main_fn(data); its return value is the exit status.
+ *
+ * @keep_fds: descriptors (of the caller) that the main process keeps, at their numbers; all others but 0, 1, 2 are closed
+ *            there. init keeps only what it needs.
+ * The caller must be single-threaded (checked: CG_E_STATE). A step that fails inside comes back as this function's error.
+ * The parent returns 0 once the main process stands right before @main_fn.
+ * Threads: none.  Holds and needs no GIL; @main_fn runs in a forked copy of the caller (use PyOS_AfterFork_Child there).
+ */
+int cg_sandbox_spawn(const struct cg_sandbox *sb, const int *keep_fds, size_t n_keep, int (*main_fn)(void *data), void *data,
+                     struct cg_sandbox_child *ret, struct cg_err *err);
+
+/* The layers that hold in a child of this plan, NULL-terminated static names: "user", "mount", ..., "landlock", "seccomp". */
+const char *const *cg_sandbox_layers(const struct cg_sandbox *sb);
+
+#endif
