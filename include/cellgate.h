@@ -117,6 +117,7 @@ struct cg_session_options {
         const char *workspace;          /* folder the kernel may write, its working directory; NULL: the current one */
         const char *const *env;         /* "NAME=VALUE"..., NULL-terminated: variables for the kernel, which inherits
                                            none of the host's; NULL none */
+        const char *const *python_path; /* folders for the kernel's sys.path, shown read-only inside; NULL-terminated; NULL none */
         enum cg_sandbox_mode sandbox;
         int color;                      /* 1: ANSI colour in tracebacks and tools; 0: plain text */
         uint64_t memory_bytes;          /* limit of one process's data (RLIMIT_DATA); 0: none */

@@ -1,0 +1,284 @@
+/* File descriptors and files. Linked into every process. */
+#include "base/fd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <time.h>
+#include "base/buf.h"
+
+int64_t cg_now_ms(void)
+{
+        struct timespec t;
+
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static int unix_address(const char *path, struct sockaddr_un *a, struct cg_err *err)
+{
+        *a = (struct sockaddr_un){ .sun_family = AF_UNIX };
+        if (strlen(path) >= sizeof(a->sun_path))
+                return cg_fail(err, CG_E_LIMIT, "socket path is too long (%zu bytes, at most %zu): %s", strlen(path),
+                               sizeof(a->sun_path) - 1, path);
+        memcpy(a->sun_path, path, strlen(path) + 1);
+        return 0;
+}
+
+int cg_listen_unix(const char *path, int backlog, int *ret, struct cg_err *err)
+{
+        struct sockaddr_un a;
+        cg_auto_fd int fd = -1;
+        int r = unix_address(path, &a, err);
+
+        if (r < 0)
+                return r;
+        fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd < 0)
+                return cg_fail_errno(err, "socket");
+        if (bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
+                return cg_fail_errno(err, "cannot bind %s", path);
+        /* The folder is 0700 already; this keeps the socket closed if somebody opens the folder up. */
+        if (chmod(path, 0600) < 0)
+                return cg_fail_errno(err, "chmod %s", path);
+        if (listen(fd, backlog) < 0)
+                return cg_fail_errno(err, "cannot listen on %s", path);
+        *ret = cg_steal_fd(&fd);
+        return 0;
+}
+
+int cg_connect_unix(const char *path, bool nonblock, int *ret, struct cg_err *err)
+{
+        struct sockaddr_un a;
+        cg_auto_fd int fd = -1;
+        int r = unix_address(path, &a, err);
+
+        if (r < 0)
+                return r;
+        fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd < 0)
+                return cg_fail_errno(err, "socket");
+        if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
+                return cg_fail_errno(err, "cannot connect to %s", path);
+        if (nonblock && fcntl(fd, F_SETFL, O_NONBLOCK) < 0)
+                return cg_fail_errno(err, "fcntl");
+        *ret = cg_steal_fd(&fd);
+        return 0;
+}
+
+int cg_send_fds(int sock, const void *data, size_t len, const int *fds, size_t n_fds, struct cg_err *err)
+{
+        union {
+                struct cmsghdr h;
+                char space[CMSG_SPACE(sizeof(int) * CG_MAX_FDS)];
+        } control = { 0 };
+        struct iovec iov = { .iov_base = (void *)(uintptr_t)data, .iov_len = len };
+        struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
+        ssize_t n;
+
+        if (n_fds > CG_MAX_FDS)
+                return cg_fail(err, CG_E_LIMIT, "at most %d descriptors in one message", CG_MAX_FDS);
+        if (n_fds) {
+                struct cmsghdr *c;
+
+                m.msg_control = control.space;
+                m.msg_controllen = CMSG_SPACE(sizeof(int) * n_fds);
+                c = CMSG_FIRSTHDR(&m);
+                c->cmsg_level = SOL_SOCKET;
+                c->cmsg_type = SCM_RIGHTS;
+                c->cmsg_len = CMSG_LEN(sizeof(int) * n_fds);
+                memcpy(CMSG_DATA(c), fds, sizeof(int) * n_fds);
+        }
+        do
+                n = sendmsg(sock, &m, MSG_NOSIGNAL);
+        while (n < 0 && errno == EINTR);
+        if (n < 0)
+                return cg_fail_errno(err, "sendmsg");
+        return 0;
+}
+
+static size_t take_fds(struct msghdr *m, int *fds, size_t room, bool *too_many)
+{
+        size_t n = 0;
+
+        for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
+                size_t count;
+
+                if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+                        continue;
+                count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+                for (size_t i = 0; i < count; i++) {
+                        int fd;
+
+                        memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+                        if (n < room) {
+                                fds[n++] = fd;
+                        } else {
+                                close(fd);
+                                *too_many = true;
+                        }
+                }
+        }
+        return n;
+}
+
+ssize_t cg_recv_fds(int sock, void *data, size_t size, int *fds, size_t *n_fds, struct cg_err *err)
+{
+        union {
+                struct cmsghdr h;
+                char space[CMSG_SPACE(sizeof(int) * CG_MAX_FDS)];
+        } control;
+        struct iovec iov = { .iov_base = data, .iov_len = size };
+        struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space,
+                            .msg_controllen = sizeof(control.space) };
+        size_t room = *n_fds;
+        bool too_many = false;
+        ssize_t n;
+
+        do
+                n = recvmsg(sock, &m, MSG_CMSG_CLOEXEC);
+        while (n < 0 && errno == EINTR);
+        if (n < 0)
+                return cg_fail_errno(err, "recvmsg");
+        *n_fds = take_fds(&m, fds, room, &too_many);
+        if (too_many || (m.msg_flags & (MSG_TRUNC | MSG_CTRUNC))) {
+                for (size_t i = 0; i < *n_fds; i++)
+                        close(fds[i]);
+                *n_fds = 0;
+                return cg_fail(err, CG_E_LIMIT, "message of more than %zu bytes or %zu descriptors", size, room);
+        }
+        return n;
+}
+
+int cg_pidfd_open(pid_t pid, struct cg_err *err)
+{
+        int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+
+        return fd < 0 ? cg_fail_errno(err, "pidfd_open") : fd;
+}
+
+int cg_pidfd_kill(int pidfd, int sig)
+{
+        return syscall(SYS_pidfd_send_signal, pidfd, sig, NULL, 0) < 0 ? -errno : 0;
+}
+
+int cg_wait_fd(int fd, short events, int64_t timeout_ms, struct cg_err *err)
+{
+        int64_t end = cg_now_ms() + timeout_ms;
+
+        for (;;) {
+                struct pollfd p = { .fd = fd, .events = events };
+                int64_t left = timeout_ms < 0 ? -1 : end - cg_now_ms();
+                int n = poll(&p, 1, left > 1000000 ? 1000000 : left < 0 && timeout_ms >= 0 ? 0 : (int)left);
+
+                if (n > 0)
+                        return 0;
+                if (n < 0 && errno != EINTR)
+                        return cg_fail_errno(err, "poll");
+                if (n == 0 && timeout_ms >= 0 && cg_now_ms() >= end)
+                        return CG_TIMEOUT;
+        }
+}
+
+int cg_write_all(int fd, const void *data, size_t len, struct cg_err *err)
+{
+        const char *p = data;
+
+        while (len) {
+                ssize_t n = write(fd, p, len);
+
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n < 0)
+                        return cg_fail_errno(err, "write");
+                p += n;
+                len -= (size_t)n;
+        }
+        return 0;
+}
+
+int cg_read_fd(int fd, const char *what, size_t max, char **ret, size_t *len, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b;
+        char *p;
+
+        cg_buf_init(&b, max);
+        for (;;) {
+                size_t room = max - b.len < 65536 ? max - b.len : 65536;
+                char extra;
+                ssize_t n;
+
+                if (!room) { /* full: is there more? */
+                        n = read(fd, &extra, 1);
+                        if (n > 0)
+                                return cg_fail(err, CG_E_LIMIT, "%s is longer than %zu bytes", what, max);
+                } else {
+                        if (cg_buf_reserve(&b, room, &p, err) < 0)
+                                return -1;
+                        n = read(fd, p, room);
+                }
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n < 0)
+                        return cg_fail_errno(err, "cannot read %s", what);
+                if (n == 0)
+                        break;
+                b.len += (size_t)n;
+        }
+        cg_buf_end(&b);
+        p = cg_buf_steal(&b, len);
+        if (!p)
+                return cg_fail(err, CG_E_NOMEM, "%s", what);
+        *ret = p;
+        return 0;
+}
+
+int cg_read_file(const char *path, size_t max, char **ret, size_t *len, struct cg_err *err)
+{
+        cg_auto_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+        if (fd < 0)
+                return cg_fail_errno(err, "cannot open %s", path);
+        return cg_read_fd(fd, path, max, ret, len, err);
+}
+
+int cg_make_runtime_dir(const char *prefix, char *buf, size_t size, struct cg_err *err)
+{
+        const char *base = getenv("XDG_RUNTIME_DIR");
+        struct stat st;
+        int n;
+
+        /* Long bases would push socket paths over the 107 bytes that they may have. */
+        if (!base || base[0] != '/' || strlen(base) > 60 || stat(base, &st) < 0 || st.st_uid != geteuid() ||
+            access(base, W_OK) < 0)
+                base = "/tmp";
+        n = snprintf(buf, size, "%s/%s-XXXXXX", base, prefix);
+        if (n < 0 || (size_t)n >= size)
+                return cg_fail(err, CG_E_LIMIT, "path of the runtime folder is too long");
+        if (!mkdtemp(buf))
+                return cg_fail_errno(err, "cannot make the runtime folder %s", buf);
+        return 0;
+}
+
+static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
+{
+        (void)st;
+        (void)flag;
+        (void)ftw;
+        return remove(path) < 0 && errno != ENOENT ? -1 : 0;
+}
+
+int cg_remove_tree(const char *path, struct cg_err *err)
+{
+        if (nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) < 0 && errno != ENOENT)
+                return cg_fail_errno(err, "cannot remove %s", path);
+        return 0;
+}

@@ -1,0 +1,48 @@
+/* File descriptors: passing them, sockets with a path, pidfds. All are born close-on-exec. */
+#ifndef CG_BASE_FD_H
+#define CG_BASE_FD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include "base/err.h"
+#include "base/util.h"
+
+#define CG_MAX_FDS 8
+
+/* Listening AF_UNIX stream socket at @path (made mode 0600; must not exist). *ret: caller closes. */
+int cg_listen_unix(const char *path, int backlog, int *ret, struct cg_err *err);
+
+/* Connected AF_UNIX stream socket; non-blocking afterwards when @nonblock. */
+int cg_connect_unix(const char *path, bool nonblock, int *ret, struct cg_err *err);
+
+/* One datagram with up to CG_MAX_FDS descriptors on a SOCK_SEQPACKET socket. The descriptors stay the caller's. */
+int cg_send_fds(int sock, const void *data, size_t len, const int *fds, size_t n_fds, struct cg_err *err);
+
+/*
+ * Receives one: returns its length (0 at end of file), or negative. *n_fds: in, room; out, how many came (close-on-exec, caller
+ * closes). A datagram or descriptors that do not fit are CG_E_LIMIT and nothing leaks. EAGAIN is CG_E_SYS with that errno.
+ */
+ssize_t cg_recv_fds(int sock, void *data, size_t size, int *fds, size_t *n_fds, struct cg_err *err);
+
+int cg_pidfd_open(pid_t pid, struct cg_err *err); /* the descriptor, or negative error code */
+int cg_pidfd_kill(int pidfd, int sig);            /* 0, or -errno; -ESRCH when it has ended */
+
+/* Waits until @fd has one of @events (poll's). 0 yes, CG_TIMEOUT, negative. -1 waits for ever. */
+int cg_wait_fd(int fd, short events, int64_t timeout_ms, struct cg_err *err);
+
+/* Writes everything; EINTR is handled; blocking descriptors only. */
+int cg_write_all(int fd, const void *data, size_t len, struct cg_err *err);
+
+/* Reads a whole file or pipe of at most @max bytes. *ret NUL-terminated (caller frees). */
+int cg_read_file(const char *path, size_t max, char **ret, size_t *len, struct cg_err *err);
+int cg_read_fd(int fd, const char *what, size_t max, char **ret, size_t *len, struct cg_err *err);
+
+/* Makes a folder of mode 0700 under $XDG_RUNTIME_DIR or /tmp whose name starts with @prefix; @buf gets its absolute path. */
+int cg_make_runtime_dir(const char *prefix, char *buf, size_t size, struct cg_err *err);
+
+/* Removes a folder and all in it, never following a symlink. Absent is fine. */
+int cg_remove_tree(const char *path, struct cg_err *err);
+
+#endif

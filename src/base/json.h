@@ -1,0 +1,37 @@
+/* JSON envelopes with jansson: loading with line and column, typed getters, output. Payloads are never parsed with this. */
+#ifndef CG_BASE_JSON_H
+#define CG_BASE_JSON_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/buf.h"
+#include "base/err.h"
+
+static inline void cg_json_decrefp_(json_t **j)
+{
+        json_decref(*j);
+}
+#define cg_auto_json CG_CLEANUP(cg_json_decrefp_)
+
+/* Parses one JSON object. @what names it in the error ("servers.json"), which is CG_E_PARSE with line and column. */
+int cg_json_object(const char *text, size_t len, const char *what, json_t **ret, struct cg_err *err);
+
+/* Members of an object. The string is borrowed; @def when the member is absent. A member of another type is CG_E_PARSE. */
+int cg_json_str(const json_t *o, const char *key, const char *def, const char **ret, struct cg_err *err);
+int cg_json_int(const json_t *o, const char *key, int64_t def, int64_t *ret, struct cg_err *err);
+int cg_json_bool(const json_t *o, const char *key, bool def, bool *ret, struct cg_err *err);
+
+/* Compact text, ASCII when @ascii; returns NULL when out of memory (or text that cannot be JSON). Caller frees. */
+char *cg_json_text(const json_t *j, size_t *len);
+
+/* Appends @s as a JSON string literal, ASCII only; bytes that are not UTF-8 become U+FFFD. */
+int cg_json_quote(struct cg_buf *b, const char *s, size_t len, struct cg_err *err);
+
+/*
+ * Checks that @text is exactly one JSON object: RFC 8259 grammar, at most @depth levels, with white space around it allowed.
+ * Numbers of any size, lone surrogate escapes and \u0000 are fine: nothing is converted. CG_E_PARSE says where.
+ */
+int cg_json_check_object(const char *text, size_t len, unsigned depth, struct cg_err *err);
+
+#endif

@@ -1,0 +1,38 @@
+/* Every ceiling that crosses a process boundary, each with its reason. */
+#ifndef CG_BASE_LIMITS_H
+#define CG_BASE_LIMITS_H
+
+/* A cell, as source text. Notebooks with embedded data reach some MB; more belongs in a file. */
+#define CG_MAX_CODE (16u << 20)
+/* One piece of stream text. The kernel splits longer writes; small enough that queues of them stay small. */
+#define CG_MAX_STREAM (64u << 10)
+/* One display: a 20 MB image is 27 MB of base64. */
+#define CG_MAX_DISPLAY (64u << 20)
+/* Arguments of a tool call. A person must be able to judge them; a file's content must still fit. */
+#define CG_MAX_TOOL_ARGS (4u << 20)
+/* Result of a tool call: images and files come as base64. */
+#define CG_MAX_TOOL_RESULT (64u << 20)
+/* mcpServers definitions, and settings in general. */
+#define CG_MAX_SETTINGS (1u << 20)
+/* Report about generated wrappers: 20,000 tools with a warning or two each. */
+#define CG_MAX_REPORT (16u << 20)
+/* Any other envelope. */
+#define CG_MAX_BODY (1u << 20)
+/* Frames of one message after the header: the body, and buffers of comm messages. */
+#define CG_MAX_FRAMES 66
+/* Cells waiting in one session. */
+#define CG_MAX_QUEUE 256
+/* Tool calls of one kernel under way at once; a further one waits in the kernel. */
+#define CG_MAX_CALLS 256
+/* Sessions of one supervisor: at about 10 MB each this is more than a machine holds. */
+#define CG_MAX_SESSIONS 4096
+/* Bytes of events that the supervisor sends ahead of what the host has read, a session. */
+#define CG_EVENT_WINDOW (8u << 20)
+/* MCP servers of one session. */
+#define CG_MAX_SERVERS 64
+/* Name of an MCP server and of a tool, bytes. The protocol suggests 128 for tools; some servers go over it. */
+#define CG_MAX_NAME 256
+/* Messages in one direction between two of our processes before the sender must wait. */
+#define CG_ZMQ_HWM 64
+
+#endif

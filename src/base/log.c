@@ -1,0 +1,52 @@
+/* Logging for mains. Linked into every process. */
+#include "base/log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RECORD_MAX 4096
+
+static const char *const level_names[] = { "error", "warn", "info", "debug" };
+
+static size_t put_escaped(char *out, size_t room, const char *text)
+{
+        size_t n = 0;
+
+        for (const unsigned char *p = (const unsigned char *)text; *p && n + 5 < room; p++) {
+                if (*p < 0x20 || *p == 0x7f)
+                        n += (size_t)snprintf(out + n, room - n, "\\x%02x", *p);
+                else
+                        out[n++] = (char)*p;
+        }
+        return n;
+}
+
+void cg_log(const struct cg_log *log, enum cg_log_level level, const char *fmt, ...)
+{
+        char text[RECORD_MAX], line[RECORD_MAX + 128];
+        struct timespec now;
+        struct tm tm;
+        va_list ap;
+        size_t n;
+        int len;
+
+        if (!log || log->fd < 0 || (int)level > log->level)
+                return;
+        clock_gettime(CLOCK_REALTIME, &now);
+        gmtime_r(&now.tv_sec, &tm);
+        n = strftime(line, sizeof(line), "%Y-%m-%dT%H:%M:%S", &tm);
+        n += (size_t)snprintf(line + n, sizeof(line) - n, ".%03dZ %s %s: ", (int)(now.tv_nsec / 1000000),
+                              level_names[level], log->who);
+        va_start(ap, fmt);
+        len = vsnprintf(text, sizeof(text), fmt, ap);
+        va_end(ap);
+        n += put_escaped(line + n, sizeof(line) - n - 16, text);
+        if (len >= (int)sizeof(text))
+                n += (size_t)snprintf(line + n, sizeof(line) - n, " [cut]");
+        line[n++] = '\n';
+        if (write(log->fd, line, n) < 0)
+                return;
+}

@@ -1,0 +1,174 @@
+/* libuv driving ZeroMQ. Linked into supervisor and tool server. */
+#include "base/loop.h"
+
+#include <zmq.h>
+
+/* Messages of one socket before the others get a turn. */
+#define BURST 32
+
+static void mark_dirty(struct cg_zsock *z)
+{
+        if (z->is_dirty || z->closing)
+                return;
+        z->is_dirty = true;
+        z->next_dirty = z->zl->dirty;
+        z->zl->dirty = z;
+}
+
+static int ready_events(struct cg_zsock *z)
+{
+        int events = 0;
+        size_t size = sizeof(events);
+
+        if (zmq_getsockopt(z->sock, ZMQ_EVENTS, &events, &size) < 0)
+                return 0;
+        if (z->paused)
+                events &= ~ZMQ_POLLIN;
+        if (!z->want_out)
+                events &= ~ZMQ_POLLOUT;
+        return events & (ZMQ_POLLIN | ZMQ_POLLOUT);
+}
+
+/* Handles up to BURST messages; the socket stays dirty when there are more. */
+static void serve(struct cg_zsock *z)
+{
+        for (int i = 0; i < BURST && !z->closing; i++) {
+                int events = ready_events(z);
+
+                if (!events)
+                        return;
+                if (events & ZMQ_POLLOUT)
+                        z->want_out = false;
+                z->cb(z, events);
+        }
+        mark_dirty(z);
+}
+
+static void on_idle(uv_idle_t *h)
+{
+        (void)h; /* its existence makes the loop poll with no timeout */
+}
+
+static void on_prepare(uv_prepare_t *h)
+{
+        struct cg_zloop *zl = h->data;
+        struct cg_zsock *list = zl->dirty;
+
+        zl->dirty = NULL;
+        while (list) {
+                struct cg_zsock *z = list;
+
+                list = z->next_dirty;
+                z->next_dirty = NULL;
+                z->is_dirty = false;
+                /* A callback may close a later entry: it is marked closing and freed only by the loop's close phase. */
+                if (!z->closing)
+                        serve(z);
+        }
+        if (zl->dirty)
+                uv_idle_start(&zl->idle, on_idle);
+        else
+                uv_idle_stop(&zl->idle);
+}
+
+static void on_poll(uv_poll_t *h, int status, int events)
+{
+        (void)status;
+        (void)events;
+        mark_dirty(h->data);
+}
+
+int cg_zloop_init(struct cg_zloop *zl, uv_loop_t *loop, struct cg_err *err)
+{
+        int r;
+
+        *zl = (struct cg_zloop){ .loop = loop };
+        r = uv_prepare_init(loop, &zl->prepare);
+        if (r == 0)
+                r = uv_idle_init(loop, &zl->idle);
+        zl->prepare.data = zl;
+        zl->idle.data = zl;
+        if (r == 0)
+                r = uv_prepare_start(&zl->prepare, on_prepare);
+        if (r < 0)
+                return cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r));
+        /* They alone shall not keep the loop running. */
+        uv_unref((uv_handle_t *)&zl->prepare);
+        uv_unref((uv_handle_t *)&zl->idle);
+        return 0;
+}
+
+void cg_zloop_close(struct cg_zloop *zl)
+{
+        if (zl->closed)
+                return;
+        zl->closed = true;
+        uv_close((uv_handle_t *)&zl->prepare, NULL);
+        uv_close((uv_handle_t *)&zl->idle, NULL);
+}
+
+int cg_zsock_init(struct cg_zsock *z, struct cg_zloop *zl, void *sock, cg_zsock_cb cb, void *data, struct cg_err *err)
+{
+        size_t size = sizeof(int);
+        int fd, r;
+
+        *z = (struct cg_zsock){ .zl = zl, .sock = sock, .cb = cb, .data = data };
+        if (zmq_getsockopt(sock, ZMQ_FD, &fd, &size) < 0)
+                return cg_fail_errno(err, "ZMQ_FD");
+        r = uv_poll_init(zl->loop, &z->poll, fd);
+        z->poll.data = z;
+        if (r == 0)
+                r = uv_poll_start(&z->poll, UV_READABLE, on_poll);
+        if (r < 0)
+                return cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r));
+        mark_dirty(z);
+        return 0;
+}
+
+void cg_zsock_touch(struct cg_zsock *z)
+{
+        mark_dirty(z);
+}
+
+void cg_zsock_pause(struct cg_zsock *z, bool paused)
+{
+        z->paused = paused;
+        if (!paused)
+                mark_dirty(z);
+}
+
+void cg_zsock_want_out(struct cg_zsock *z)
+{
+        z->want_out = true;
+        mark_dirty(z);
+}
+
+static void on_closed(uv_handle_t *h)
+{
+        struct cg_zsock *z = h->data;
+
+        if (z->closed_cb)
+                z->closed_cb(z);
+}
+
+static void unlink_dirty(struct cg_zsock *z)
+{
+        for (struct cg_zsock **p = &z->zl->dirty; *p; p = &(*p)->next_dirty) {
+                if (*p == z) {
+                        *p = z->next_dirty;
+                        break;
+                }
+        }
+        z->is_dirty = false;
+}
+
+void cg_zsock_close(struct cg_zsock *z, void (*closed_cb)(struct cg_zsock *z))
+{
+        if (z->closing)
+                return;
+        if (z->is_dirty)
+                unlink_dirty(z);
+        z->closing = true;
+        z->closed_cb = closed_cb;
+        uv_close((uv_handle_t *)&z->poll, on_closed);
+}

@@ -1,0 +1,246 @@
+/* Child processes. Linked into every process that starts others. */
+#include "base/proc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include "base/fd.h"
+#include "base/util.h"
+
+/* What the child needs, prepared before the fork, so that it allocates nothing. */
+struct child_plan {
+        const struct cg_proc_spec *spec;
+        const char *path;
+        int err_fd; /* close-on-exec pipe: errno and step of what failed */
+        int *moved; /* one number for each of spec->fds, above all targets */
+        int top;    /* first number above all targets */
+        pid_t parent;
+};
+
+struct child_failure {
+        int err;
+        int step; /* 0 descriptors, 1 folder, 2 exec */
+};
+
+static const char *const step_names[] = { "cannot set up descriptors for", "cannot enter the working folder of",
+                                          "cannot start" };
+
+static _Noreturn void child_fail(const struct child_plan *p, int step)
+{
+        struct child_failure f = { .err = errno, .step = step };
+
+        if (write(p->err_fd, &f, sizeof(f)) < 0)
+                _exit(126);
+        _exit(127);
+}
+
+static void child_signals(void)
+{
+        struct sigaction dfl = { .sa_handler = SIG_DFL };
+        sigset_t none;
+
+        for (int i = 1; i < NSIG; i++)
+                sigaction(i, &dfl, NULL); /* fails for SIGKILL, SIGSTOP and libc's own: fine */
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/* Two passes: first everything above all targets, then onto the targets, so that no dup2 hits a source. */
+static void child_fds(struct child_plan *p)
+{
+        const struct cg_proc_spec *s = p->spec;
+        int null_fd = -1, err_fd;
+
+        err_fd = fcntl(p->err_fd, F_DUPFD_CLOEXEC, p->top);
+        if (err_fd < 0)
+                child_fail(p, 0);
+        p->err_fd = err_fd;
+        for (size_t i = 0; i < s->n_fds; i++) {
+                int src = s->fds[i].fd;
+
+                if (src < 0) {
+                        if (null_fd < 0)
+                                null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+                        src = null_fd;
+                }
+                p->moved[i] = fcntl(src, F_DUPFD_CLOEXEC, p->top);
+                if (p->moved[i] < 0)
+                        child_fail(p, 0);
+        }
+        for (int i = 0; i < p->top; i++)
+                close(i);
+        for (size_t i = 0; i < s->n_fds; i++) {
+                if (dup2(p->moved[i], s->fds[i].as) < 0)
+                        child_fail(p, 0);
+        }
+        /* err_fd stays open to tell about exec; it and the rest are close-on-exec by this. */
+        if (syscall(SYS_close_range, p->top, ~0U, 4 /* CLOSE_RANGE_CLOEXEC */) < 0)
+                child_fail(p, 0);
+}
+
+static _Noreturn void child_main(struct child_plan *p)
+{
+        const struct cg_proc_spec *s = p->spec;
+        static char *const no_env[] = { NULL };
+
+        child_signals();
+        if (s->new_session)
+                setsid();
+        if (s->die_with_parent) {
+                prctl(PR_SET_PDEATHSIG, SIGKILL);
+                if (getppid() != p->parent)
+                        _exit(127);
+        }
+        child_fds(p);
+        if (s->cwd && chdir(s->cwd) < 0)
+                child_fail(p, 1);
+        execve(p->path, s->argv, s->envp ? s->envp : no_env);
+        child_fail(p, 2);
+}
+
+static int find_program(const struct cg_proc_spec *s, char *buf, size_t size, const char **ret, struct cg_err *err)
+{
+        const char *p = s->search_path;
+
+        if (strchr(s->path, '/') || !p) {
+                *ret = s->path;
+                return 0;
+        }
+        while (*p) {
+                size_t n = strcspn(p, ":");
+                int len = snprintf(buf, size, "%.*s/%s", n ? (int)n : 1, n ? p : ".", s->path);
+
+                if (len > 0 && (size_t)len < size && access(buf, X_OK) == 0) {
+                        *ret = buf;
+                        return 0;
+                }
+                p += n;
+                p += *p == ':';
+        }
+        return cg_fail(err, CG_E_NOTFOUND, "program \"%s\" not found in PATH (%s); install it or give its whole path", s->path,
+                       s->search_path);
+}
+
+int cg_proc_spawn(const struct cg_proc_spec *spec, struct cg_proc *ret, struct cg_err *err)
+{
+        struct child_plan plan = { .spec = spec, .top = 3, .parent = getpid() };
+        cg_auto_free int *moved = calloc(spec->n_fds + 1, sizeof(*moved));
+        cg_auto_fd int rd = -1, wr = -1;
+        struct child_failure failure;
+        char path[4096];
+        sigset_t all, old;
+        int pipe_fds[2], r;
+        ssize_t n;
+        pid_t pid;
+
+        if (!moved)
+                return cg_fail(err, CG_E_NOMEM, "descriptor table");
+        r = find_program(spec, path, sizeof(path), &plan.path, err);
+        if (r < 0)
+                return r;
+        if (pipe2(pipe_fds, O_CLOEXEC) < 0)
+                return cg_fail_errno(err, "pipe");
+        rd = pipe_fds[0];
+        wr = pipe_fds[1];
+        plan.err_fd = wr;
+        plan.moved = moved;
+        for (size_t i = 0; i < spec->n_fds; i++)
+                if (spec->fds[i].as >= plan.top)
+                        plan.top = spec->fds[i].as + 1;
+
+        /* No handler of the host may run in the child, where its world is gone. */
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &old);
+        pid = fork();
+        if (pid == 0)
+                child_main(&plan);
+        pthread_sigmask(SIG_SETMASK, &old, NULL);
+        if (pid < 0)
+                return cg_fail_errno(err, "fork");
+
+        ret->pid = pid;
+        ret->pidfd = cg_pidfd_open(pid, err);
+        close(cg_steal_fd(&wr));
+        do
+                n = read(rd, &failure, sizeof(failure));
+        while (n < 0 && errno == EINTR);
+        if (n == 0 && ret->pidfd >= 0)
+                return 0;
+        if (n == 0)
+                kill(pid, SIGKILL);
+        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+                ;
+        if (ret->pidfd >= 0)
+                close(ret->pidfd);
+        *ret = CG_PROC_NONE;
+        if (n == 0)
+                return CG_E_SYS; /* pidfd_open failed: err says so */
+        if (n != sizeof(failure))
+                return cg_fail(err, CG_E_SYS, "\"%s\" ended before it started", spec->path);
+        errno = failure.err;
+        return cg_fail_errno(err, "%s \"%s\"", step_names[failure.step], spec->path);
+}
+
+int cg_proc_wait(struct cg_proc *p, int64_t timeout_ms, int *status, struct cg_err *err)
+{
+        int st = -1, r;
+
+        if (p->pidfd < 0)
+                return cg_fail(err, CG_E_STATE, "no such child");
+        r = cg_wait_fd(p->pidfd, 1 /* POLLIN */, timeout_ms, err);
+        if (r != 0)
+                return r;
+        /* A host that reaps all children by itself may have been faster: then the status is lost. */
+        while (waitpid(p->pid, &st, 0) < 0) {
+                if (errno != EINTR) {
+                        st = -1;
+                        break;
+                }
+        }
+        close(p->pidfd);
+        *p = CG_PROC_NONE;
+        if (status)
+                *status = st;
+        return 0;
+}
+
+void cg_proc_end(struct cg_proc *p, bool group, int64_t grace_ms)
+{
+        pid_t pid = p->pid;
+
+        if (p->pidfd < 0)
+                return;
+        if (grace_ms > 0) {
+                if (group)
+                        kill(-pid, SIGTERM);
+                else
+                        cg_pidfd_kill(p->pidfd, SIGTERM);
+                if (cg_wait_fd(p->pidfd, 1 /* POLLIN */, grace_ms, NULL) == 0 && !group) {
+                        cg_proc_wait(p, 0, NULL, NULL);
+                        return;
+                }
+        }
+        /* The leader is not reaped yet, so its number cannot have been given to another group. */
+        if (group)
+                kill(-pid, SIGKILL);
+        cg_pidfd_kill(p->pidfd, SIGKILL);
+        cg_proc_wait(p, 5000, NULL, NULL);
+}
+
+void cg_proc_describe(int status, char *buf, size_t size)
+{
+        if (WIFSIGNALED(status)) {
+                const char *name = sigabbrev_np(WTERMSIG(status));
+
+                snprintf(buf, size, "killed by SIG%s", name ? name : "?");
+        } else if (WIFEXITED(status)) {
+                snprintf(buf, size, "exit status %d", WEXITSTATUS(status));
+        } else {
+                snprintf(buf, size, "ended");
+        }
+}

@@ -1,0 +1,52 @@
+/* Child processes: spawned by exec with exactly the descriptors of a table, held by a pidfd from birth. */
+#ifndef CG_BASE_PROC_H
+#define CG_BASE_PROC_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+#include "base/err.h"
+
+struct cg_proc_fd {
+        int fd; /* the caller's descriptor; -1: /dev/null */
+        int as; /* its number in the child */
+};
+
+struct cg_proc_spec {
+        const char *path;        /* program; looked up in @search_path when it has no slash and that is given */
+        const char *search_path; /* PATH-like list or NULL */
+        char *const *argv;
+        char *const *envp;       /* NULL: empty environment */
+        const char *cwd;         /* NULL: the caller's */
+        const struct cg_proc_fd *fds; /* numbers not named here are closed in the child */
+        size_t n_fds;
+        bool new_session;        /* setsid(): own session and process group, so that the group can be ended whole */
+        bool die_with_parent;    /* PDEATHSIG SIGKILL: a second net; the first is a lifeline the child watches */
+};
+
+struct cg_proc {
+        pid_t pid;
+        int pidfd;
+};
+
+#define CG_PROC_NONE ((struct cg_proc){ .pid = 0, .pidfd = -1 })
+
+/*
+ * Starts the program. An exec that fails is this function's error (with the errno), not a child that ends by itself.
+ * The caller reaps by cg_proc_wait(). Signal mask and dispositions are reset to the defaults in the child.
+ * Threads: any; only async-signal-safe calls happen between fork and exec.
+ */
+int cg_proc_spawn(const struct cg_proc_spec *spec, struct cg_proc *ret, struct cg_err *err);
+
+/*
+ * Waits up to @timeout_ms (-1 for ever) and reaps. 0: ended, *status as waitpid(2) gives it (-1 when somebody else reaped it);
+ * CG_TIMEOUT; negative. Closes the pidfd once reaped.
+ */
+int cg_proc_wait(struct cg_proc *p, int64_t timeout_ms, int *status, struct cg_err *err);
+
+/* SIGTERM, then SIGKILL after @grace_ms, to the process (or its whole group), and reaps it. */
+void cg_proc_end(struct cg_proc *p, bool group, int64_t grace_ms);
+
+/* "exit status 3", "killed by SIGSEGV": what @status of waitpid(2) says, for messages. */
+void cg_proc_describe(int status, char *buf, size_t size);
+
+#endif

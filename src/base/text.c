@@ -1,0 +1,79 @@
+/* Text from outside. Linked into every process. */
+#include "base/text.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+size_t cg_utf8_next(const unsigned char *p, size_t left, uint32_t *cp)
+{
+        size_t n = p[0] < 0x80 ? 1 : p[0] >= 0xc2 && p[0] < 0xe0 ? 2 : p[0] >= 0xe0 && p[0] < 0xf0 ? 3
+                   : p[0] >= 0xf0 && p[0] < 0xf5 ? 4 : 0;
+        static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
+        uint32_t c;
+
+        if (!n || n > left)
+                return 0;
+        c = n == 1 ? p[0] : p[0] & (0x7fu >> n);
+        for (size_t i = 1; i < n; i++) {
+                if ((p[i] & 0xc0) != 0x80)
+                        return 0;
+                c = c << 6 | (p[i] & 0x3f);
+        }
+        if (c < least[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
+                return 0;
+        *cp = c;
+        return n;
+}
+
+/* What a terminal or a reader could be fooled by: it is shown as an escape. */
+static const struct {
+        uint32_t from, to;
+} unsafe[] = {
+        { 0x00, 0x08 }, { 0x0b, 0x1f }, { 0x7f, 0x9f },     /* controls, but newline and tab */
+        { 0xad, 0xad }, { 0x34f, 0x34f }, { 0x61c, 0x61c }, /* soft hyphen, grapheme joiner, Arabic letter mark */
+        { 0x115f, 0x1160 }, { 0x17b4, 0x17b5 }, { 0x180b, 0x180f }, /* fillers that show as nothing */
+        { 0x200b, 0x200f }, { 0x2028, 0x202e },             /* zero width, separators, bidirectional embedding */
+        { 0x2060, 0x206f }, { 0x2800, 0x2800 }, { 0x3164, 0x3164 }, /* joiners, isolates, blank Braille, filler */
+        { 0xd800, 0xf8ff },                                 /* surrogates, private use */
+        { 0xfe00, 0xfe0f }, { 0xfeff, 0xfeff }, { 0xffa0, 0xffa0 }, { 0xfff0, 0xffff }, /* variation, BOM, specials */
+        { 0x1bca0, 0x1bca3 }, { 0x1d173, 0x1d17a },         /* invisible format controls */
+        { 0x40000, 0x10ffff },                              /* unassigned, tags, variation supplement, private planes */
+};
+
+static bool is_unsafe(uint32_t c)
+{
+        for (size_t i = 0; i < CG_ARRAY_LEN(unsafe); i++)
+                if (c >= unsafe[i].from && c <= unsafe[i].to)
+                        return true;
+        return false;
+}
+
+static int render_one(struct cg_buf *b, const unsigned char *p, size_t n, uint32_t c, struct cg_err *err)
+{
+        if (!n)
+                return cg_buf_addf(b, err, "\\x%02x", *p);
+        if (!is_unsafe(c))
+                return cg_buf_add(b, p, n, err);
+        if (c < 0x100)
+                return cg_buf_addf(b, err, "\\x%02x", c);
+        return cg_buf_addf(b, err, c < 0x10000 ? "\\u%04x" : "\\U%08x", c);
+}
+
+int cg_text_render(struct cg_buf *b, const char *text, size_t len, size_t max, struct cg_err *err)
+{
+        const unsigned char *p = (const unsigned char *)text;
+        size_t start = b->len, i = 0;
+        int r = 0;
+
+        /* 64 bytes are kept for the note about what was left out, and 10 for one escape. */
+        while (i < len && r == 0) {
+                uint32_t c = 0;
+                size_t n = cg_utf8_next(p + i, len - i, &c);
+
+                if (max && b->len - start + 74 > max)
+                        return cg_buf_addf(b, err, "... [%zu more bytes not shown]", len - i);
+                r = render_one(b, p + i, n, c, err);
+                i += n ? n : 1;
+        }
+        return r;
+}
