@@ -88,7 +88,8 @@ struct cg_wire {
         X(INPUT_REQUEST,       18, K,      0,               CG_MAX_BODY,         1) \
         X(INPUT_REPLY,         19, S,      4096,            CG_MAX_BODY,         1) \
         X(INTERRUPT_REQUEST,   20, S,      0,               0,                   0) \
-        X(SHUTDOWN_REQUEST,    21, S,      0,               0,                   0)
+        X(SHUTDOWN_REQUEST,    21, S,      0,               0,                   0) \
+        X(CALLS_LOST,          22, S,      0,               0,                   0)
 
 /* ---- tool wire: kernel <-> tool server, one connection for each kernel */
 #define T CG_ROLE_TOOLSERVER
