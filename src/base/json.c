@@ -294,3 +294,15 @@ int cg_json_check_object(const char *text, size_t len, unsigned depth, struct cg
         }
         return cg_fail(err, CG_E_PARSE, "not valid JSON at byte %zu: %s", (size_t)(s.p - s.start), s.why);
 }
+
+int cg_json_skip(const char *text, size_t len, unsigned depth, size_t *ret, struct cg_err *err)
+{
+        struct scan s = { .start = (const unsigned char *)text, .depth = depth };
+
+        s.p = s.start;
+        s.end = s.start + len;
+        if (!scan_value(&s))
+                return cg_fail(err, CG_E_PARSE, "not valid JSON at byte %zu: %s", (size_t)(s.p - s.start), s.why);
+        *ret = (size_t)(s.p - s.start);
+        return 0;
+}

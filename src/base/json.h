@@ -34,4 +34,7 @@ int cg_json_quote(struct cg_buf *b, const char *s, size_t len, struct cg_err *er
  */
 int cg_json_check_object(const char *text, size_t len, unsigned depth, struct cg_err *err);
 
+/* The same check for the one JSON value at the start of @text; *ret: where it ends, leading white space included. */
+int cg_json_skip(const char *text, size_t len, unsigned depth, size_t *ret, struct cg_err *err);
+
 #endif
