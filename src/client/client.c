@@ -1,0 +1,505 @@
+/*
+ * libcellgate: the connection to a supervisor.
+ *
+ * Threads: one mutex guards all state and the ZeroMQ socket. The library's thread sleeps on the socket's descriptor, the lifeline and
+ * an eventfd, and reads; any thread may send under the lock. After a send ZMQ_EVENTS must be looked at again, so a sender that finds
+ * something to read wakes the library's thread.
+ */
+#include "client/internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include "config.h"
+
+#define DEFAULT_TIMEOUT_MS 30000
+/* A private supervisor ends its MCP servers in order first, which may take 6 s. */
+#define CLOSE_MS 10000
+/* Requests have numbers above those of cells, so that a FAILED says which of the two it is about. */
+#define FIRST_REQUEST (UINT64_C(1) << 32)
+
+extern char **environ;
+
+CG_API const char *cg_version(void)
+{
+        return CG_VERSION;
+}
+
+CG_API void cg_free(void *p)
+{
+        free(p);
+}
+
+/* ------------------------------------------------------------------ sending */
+
+static void wake(struct cg_client *c)
+{
+        uint64_t one = 1;
+
+        if (write(c->wake_fd, &one, sizeof(one)) < 0)
+                return; /* full means that it is awake already */
+}
+
+static bool can_read(struct cg_client *c)
+{
+        int events = 0;
+        size_t size = sizeof(events);
+
+        return zmq_getsockopt(c->sock, ZMQ_EVENTS, &events, &size) == 0 && (events & ZMQ_POLLIN);
+}
+
+int client_send(struct cg_client *c, const struct cg_out *out, json_t *body, struct cg_err *err)
+{
+        int r;
+
+        if (c->broken) {
+                json_decref(body);
+                if (err)
+                        *err = c->broken_err;
+                return CG_E_CLOSED;
+        }
+        if (body)
+                r = cg_msg_send_json(c->sock, &cg_wire_host, NULL, out, body, err);
+        else
+                r = cg_msg_send(c->sock, &cg_wire_host, NULL, out, err);
+        if (r == CG_TIMEOUT)
+                r = cg_fail(err, CG_E_LIMIT, "the supervisor does not read; too many requests are under way");
+        if (can_read(c))
+                wake(c);
+        return r;
+}
+
+static void abs_deadline(struct timespec *t, int64_t timeout_ms)
+{
+        clock_gettime(CLOCK_MONOTONIC, t);
+        t->tv_sec += timeout_ms / 1000;
+        t->tv_nsec += (timeout_ms % 1000) * 1000000;
+        if (t->tv_nsec >= 1000000000) {
+                t->tv_nsec -= 1000000000;
+                t->tv_sec++;
+        }
+}
+
+static void unlink_request(struct cg_client *c, struct request *r)
+{
+        for (struct request **p = &c->requests; *p; p = &(*p)->next) {
+                if (*p == r) {
+                        *p = r->next;
+                        return;
+                }
+        }
+}
+
+static int request_outcome(struct cg_client *c, struct request *q, int64_t timeout_ms, struct cg_err *err)
+{
+        if (!q->done && c->broken) {
+                if (err)
+                        *err = c->broken_err;
+                return CG_E_CLOSED;
+        }
+        if (!q->done)
+                return cg_fail(err, CG_E_TIMEDOUT, "the supervisor did not answer within %lld ms", (long long)timeout_ms);
+        if (q->failed) {
+                if (err)
+                        *err = q->err;
+                return q->err.code;
+        }
+        return 0;
+}
+
+int client_request(struct cg_client *c, uint16_t type, uint64_t session, json_t *body, int64_t timeout_ms,
+                   struct cg_session *opening, char **ret_body, struct cg_err *err)
+{
+        struct cg_out out = { .type = type, .session = session };
+        struct request q = { .opening = opening };
+        struct timespec end;
+        int r;
+
+        abs_deadline(&end, timeout_ms);
+        pthread_mutex_lock(&c->lock);
+        out.id = q.id = ++c->next_request;
+        q.next = c->requests;
+        c->requests = &q;
+        r = client_send(c, &out, body, err);
+        while (r == 0 && !q.done && !c->broken)
+                if (pthread_cond_timedwait(&c->cond, &c->lock, &end) == ETIMEDOUT)
+                        break;
+        unlink_request(c, &q);
+        if (r == 0)
+                r = request_outcome(c, &q, timeout_ms, err);
+        pthread_mutex_unlock(&c->lock);
+        if (r == 0 && ret_body)
+                *ret_body = q.body;
+        else
+                free(q.body);
+        return r;
+}
+
+/* ------------------------------------------------------------------ receiving: the library's thread */
+
+static void give_event(struct cg_client *c, uint64_t number, struct cg_event *e)
+{
+        struct cg_session *s;
+
+        if (!e)
+                return;
+        for (s = c->sessions; s && s->number != number; s = s->next)
+                ;
+        if (s)
+                session_push(s, e);
+        else
+                cg_event_free(e);
+}
+
+static void answer_request(struct cg_client *c, struct cg_msg *m)
+{
+        cg_auto_json json_t *body = NULL;
+        struct request *q;
+        const char *text;
+
+        for (q = c->requests; q && q->id != m->id; q = q->next)
+                ;
+        if (!q && m->type == CG_HOST_FAILED && m->session && m->id < FIRST_REQUEST)
+                give_event(c, m->session, event_text_new(CG_EVENT_SESSION_CLOSED, "the session had ended when the cell came"));
+        if (!q || q->done)
+                return; /* its thread gave up waiting */
+        if (m->type == CG_HOST_SESSION_OPENED && q->opening) {
+                q->opening->number = m->session;
+                q->opening->next = c->sessions;
+                c->sessions = q->opening;
+        }
+        if (m->type == CG_HOST_FAILED) {
+                q->failed = true;
+                if (cg_msg_json(m, &body, &q->err) == 0) {
+                        int code = (int)json_integer_value(json_object_get(body, "code"));
+
+                        cg_fail(&q->err, code < 0 ? code : CG_E_PROTO, "%s",
+                                json_string_value(json_object_get(body, "message")) ?: "the supervisor gave no reason");
+                        q->err.sys_errno = (int)json_integer_value(json_object_get(body, "errno"));
+                }
+        } else {
+                text = cg_msg_body(m, &q->len);
+                q->body = calloc(1, q->len + 1);
+                if (q->body)
+                        memcpy(q->body, text, q->len);
+                q->failed = !q->body;
+                if (q->failed)
+                        cg_fail(&q->err, CG_E_NOMEM, "answer");
+        }
+        q->done = true;
+        pthread_cond_broadcast(&c->cond);
+}
+
+static bool is_answer(uint16_t type)
+{
+        return type == CG_HOST_WELCOME || type == CG_HOST_SESSION_OPENED || type == CG_HOST_SERVERS_ADDED ||
+               type == CG_HOST_DONE || type == CG_HOST_FAILED;
+}
+
+static void break_connection(struct cg_client *c, int code, const char *why)
+{
+        if (c->broken)
+                return;
+        c->broken = true;
+        cg_fail(&c->broken_err, code, "%s", why);
+        session_close_all(c, why);
+        pthread_cond_broadcast(&c->cond);
+}
+
+/* Reads what is there. The lock is held but for the making of events, which may be large. */
+static void read_socket(struct cg_client *c)
+{
+        struct cg_err err;
+        int r;
+
+        for (;;) {
+                cg_auto_msg struct cg_msg m;
+                struct cg_event *e;
+
+                r = cg_msg_recv(c->sock, &cg_wire_host, CG_ROLE_SUPERVISOR, NULL, &m, &err);
+                if (r != 0)
+                        break;
+                if (is_answer(m.type)) {
+                        answer_request(c, &m);
+                        continue;
+                }
+                pthread_mutex_unlock(&c->lock);
+                e = event_from_message(&m);
+                pthread_mutex_lock(&c->lock);
+                if (!e) {
+                        r = cg_fail(&err, CG_E_PROTO, "%s could not be read", m.spec->name);
+                        break;
+                }
+                give_event(c, m.session, e);
+        }
+        if (r < 0)
+                break_connection(c, r, err.msg);
+}
+
+static bool lifeline_ended(int fd)
+{
+        char b[64];
+        ssize_t n = recv(fd, b, sizeof(b), MSG_DONTWAIT);
+
+        return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+static void *client_thread(void *arg)
+{
+        struct cg_client *c = arg;
+        size_t size = sizeof(int);
+        int zfd = -1;
+
+        pthread_mutex_lock(&c->lock);
+        zmq_getsockopt(c->sock, ZMQ_FD, &zfd, &size);
+        while (!c->stop) {
+                struct pollfd p[] = { { .fd = zfd, .events = POLLIN },
+                                      { .fd = c->wake_fd, .events = POLLIN },
+                                      { .fd = c->broken ? -1 : c->life_fd, .events = POLLIN } };
+                uint64_t n;
+
+                if (!c->broken)
+                        read_socket(c);
+                pthread_mutex_unlock(&c->lock);
+                if (poll(p, CG_ARRAY_LEN(p), -1) < 0 && errno != EINTR)
+                        abort(); /* bad arguments only: our own fault */
+                if (p[1].revents && read(c->wake_fd, &n, sizeof(n)) < 0)
+                        n = 0;
+                pthread_mutex_lock(&c->lock);
+                if (p[2].revents && lifeline_ended(c->life_fd)) {
+                        read_socket(c); /* what it said last */
+                        break_connection(c, CG_E_CLOSED, "the supervisor has ended; its log may say why");
+                }
+        }
+        pthread_mutex_unlock(&c->lock);
+        return NULL;
+}
+
+/* ------------------------------------------------------------------ opening */
+
+static int read_ready(int fd, struct cg_client *c, int64_t timeout_ms, struct cg_err *err)
+{
+        cg_auto_free char *text = NULL;
+        cg_auto_json json_t *o = NULL;
+        size_t len;
+        int r = cg_wait_fd(fd, POLLIN, timeout_ms, err);
+
+        if (r == CG_TIMEOUT)
+                return cg_fail(err, CG_E_TIMEDOUT, "the supervisor did not start within %lld ms", (long long)timeout_ms);
+        if (r < 0 || cg_read_fd(fd, "supervisor's answer", 65536, &text, &len, err) < 0)
+                return -1;
+        if (!len)
+                return cg_fail(err, CG_E_CLOSED, "the supervisor ended while it started; its log (standard error) says why");
+        if (cg_json_object(text, len, "supervisor's answer", &o, err) < 0)
+                return CG_E_PROTO;
+        if (json_is_true(json_object_get(o, "ready")))
+                return 0;
+        return cg_fail(err, (int)json_integer_value(json_object_get(o, "code")) ?: CG_E_SYS, "the supervisor did not start: %s",
+                       json_string_value(json_object_get(o, "error")) ?: "no reason given");
+}
+
+static int start_private(struct cg_client *c, const struct cg_client_options *o, struct cg_err *err)
+{
+        const char *path = o->supervisor ? o->supervisor : CG_LIBEXECDIR "/cellgate-supervisor";
+        char level[16];
+        const char *argv[] = { "cellgate-supervisor", "--private", "--dir", c->dir, "--log-level", level,
+                               o->preload ? "--preload" : NULL, o->preload, NULL };
+        cg_auto_fd int rd = -1, wr = -1;
+        struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { o->log_fd > 0 ? o->log_fd : 2, 2 }, { -1, 3 } };
+        struct cg_proc_spec spec = { .path = path, .argv = (char *const *)(uintptr_t)argv, .envp = environ, .fds = fds,
+                                     .n_fds = CG_ARRAY_LEN(fds), .new_session = true };
+        int p[2];
+
+        if (cg_make_runtime_dir("cellgate", c->dir, sizeof(c->dir), err) < 0)
+                return -1;
+        snprintf(level, sizeof(level), "%d", o->log_level);
+        if (pipe2(p, O_CLOEXEC) < 0)
+                return cg_fail_errno(err, "pipe");
+        rd = p[0];
+        wr = p[1];
+        fds[3].fd = wr;
+        if (fcntl(fds[2].fd, F_GETFD) < 0)
+                fds[2].fd = -1; /* a host without standard error */
+        if (cg_proc_spawn(&spec, &c->proc, err) < 0) {
+                cg_remove_tree(c->dir, NULL);
+                return cg_err_prefix(err, "cannot start the supervisor");
+        }
+        close(cg_steal_fd(&wr));
+        return read_ready(rd, c, c->timeout_ms, err);
+}
+
+static int get_token(struct cg_client *c, char token[33], struct cg_err *err)
+{
+        char path[160];
+        size_t n = 0;
+        int64_t end = cg_now_ms() + c->timeout_ms;
+
+        snprintf(path, sizeof(path), "%s/life.sock", c->dir);
+        if (cg_connect_unix(path, true, &c->life_fd, err) < 0)
+                return cg_err_prefix(err, "no supervisor at %s", c->dir);
+        while (n < 33) {
+                char line[33];
+                ssize_t got;
+
+                if (cg_wait_fd(c->life_fd, POLLIN, end - cg_now_ms() > 0 ? end - cg_now_ms() : 0, err) != 0)
+                        return cg_fail(err, CG_E_TIMEDOUT, "the supervisor at %s does not answer", c->dir);
+                got = recv(c->life_fd, line, sizeof(line) - n, MSG_DONTWAIT);
+                if (got < 0 && (errno == EAGAIN || errno == EINTR))
+                        continue;
+                if (got <= 0)
+                        return cg_fail(err, CG_E_CLOSED, "the supervisor at %s refused this process (it serves its own user only)",
+                                       c->dir);
+                memcpy(token + n, line, (size_t)got);
+                n += (size_t)got;
+        }
+        token[32] = '\0';
+        return 0;
+}
+
+static int say_hello(struct cg_client *c, const char *token, struct cg_err *err)
+{
+        cg_auto_free char *body = NULL;
+        cg_auto_json json_t *o = NULL;
+        int r = client_request(c, CG_HOST_HELLO, 0, json_pack("{s:s}", "token", token), c->timeout_ms, NULL, &body, err);
+
+        if (r < 0)
+                return r;
+        return cg_json_object(body, strlen(body), "WELCOME", &o, err);
+}
+
+static int connect_supervisor(struct cg_client *c, struct cg_err *err)
+{
+        char path[160], token[33];
+        int zero = 0;
+
+        if (get_token(c, token, err) < 0)
+                return -1;
+        c->sock = cg_zmq_socket(c->zmq, ZMQ_DEALER, err);
+        if (!c->sock)
+                return -1;
+        /* What we send is bounded by the requests and cells themselves. */
+        zmq_setsockopt(c->sock, ZMQ_SNDHWM, &zero, sizeof(zero));
+        snprintf(path, sizeof(path), "%s/host.sock", c->dir);
+        if (cg_zmq_connect(c->sock, path, err) < 0)
+                return -1;
+        if (pthread_create(&c->thread, NULL, client_thread, c) != 0)
+                return cg_fail(err, CG_E_SYS, "cannot start a thread");
+        c->have_thread = true;
+        return say_hello(c, token, err);
+}
+
+/* Nobody else shall find a private supervisor: its sockets have served their purpose. */
+static void hide_sockets(struct cg_client *c)
+{
+        char path[160];
+
+        snprintf(path, sizeof(path), "%s/host.sock", c->dir);
+        unlink(path);
+        snprintf(path, sizeof(path), "%s/life.sock", c->dir);
+        unlink(path);
+}
+
+static struct cg_client *client_new(void)
+{
+        struct cg_client *c = calloc(1, sizeof(*c));
+        pthread_condattr_t attr;
+
+        if (!c)
+                return NULL;
+        c->proc = CG_PROC_NONE;
+        c->life_fd = -1;
+        c->next_request = FIRST_REQUEST;
+        pthread_mutex_init(&c->lock, NULL);
+        pthread_condattr_init(&attr);
+        pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+        pthread_cond_init(&c->cond, &attr);
+        pthread_condattr_destroy(&attr);
+        c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        c->zmq = zmq_ctx_new();
+        return c;
+}
+
+/* Signals of the host belong to the host's own threads. */
+static int open_with_signals_blocked(struct cg_client *c, const struct cg_client_options *o, struct cg_err *err)
+{
+        sigset_t all, old;
+        int r = 0;
+
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &old);
+        if (o->address) {
+                if (snprintf(c->dir, sizeof(c->dir), "%s", o->address) >= (int)sizeof(c->dir) - 16)
+                        r = cg_fail(err, CG_E_LIMIT, "address is too long");
+        } else {
+                r = start_private(c, o, err);
+        }
+        if (r == 0)
+                r = connect_supervisor(c, err);
+        pthread_sigmask(SIG_SETMASK, &old, NULL);
+        return r;
+}
+
+CG_API int cg_client_open(const struct cg_client_options *opts, struct cg_client **ret, struct cg_err *err)
+{
+        struct cg_client_options o = { 0 };
+        struct cg_client *c;
+        int r;
+
+        if (opts && (opts->size < sizeof(size_t) || opts->size > sizeof(o)))
+                return cg_fail(err, CG_E_INVAL, "set opts->size to sizeof(struct cg_client_options)");
+        if (opts)
+                memcpy(&o, opts, opts->size);
+        c = client_new();
+        if (!c || c->wake_fd < 0 || !c->zmq) {
+                cg_client_close(c);
+                return cg_fail(err, CG_E_NOMEM, "client");
+        }
+        c->timeout_ms = o.timeout_ms > 0 ? o.timeout_ms : DEFAULT_TIMEOUT_MS;
+        r = open_with_signals_blocked(c, &o, err);
+        if (r < 0) {
+                cg_client_close(c);
+                return r;
+        }
+        if (!o.address)
+                hide_sockets(c);
+        *ret = c;
+        return 0;
+}
+
+CG_API struct cg_client *cg_client_close(struct cg_client *c)
+{
+        if (!c)
+                return NULL;
+        if (c->have_thread) {
+                pthread_mutex_lock(&c->lock);
+                break_connection(c, CG_E_CLOSED, "the client was closed");
+                c->stop = true;
+                pthread_mutex_unlock(&c->lock);
+                wake(c);
+                pthread_join(c->thread, NULL);
+        }
+        if (c->life_fd >= 0)
+                close(c->life_fd);
+        if (c->proc.pidfd >= 0) {
+                if (cg_proc_wait(&c->proc, CLOSE_MS, NULL, NULL) != 0)
+                        cg_proc_end(&c->proc, true, 0);
+                cg_remove_tree(c->dir, NULL); /* it has done so already, unless it was killed */
+        }
+        if (c->sock)
+                zmq_close(c->sock);
+        if (c->zmq)
+                zmq_ctx_term(c->zmq);
+        if (c->wake_fd >= 0)
+                close(c->wake_fd);
+        pthread_cond_destroy(&c->cond);
+        pthread_mutex_destroy(&c->lock);
+        for (struct cg_session *s = c->sessions; s; s = s->next)
+                s->client = NULL;
+        free(c);
+        return NULL;
+}

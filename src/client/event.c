@@ -1,0 +1,322 @@
+/* libcellgate: events, made from messages and read by the host. Content from a kernel is checked here, once. */
+#include "client/internal.h"
+
+#include <string.h>
+#include "base/text.h"
+
+/* Deep enough for any notebook; a recursive reader in the host survives it. */
+#define JSON_DEPTH 200
+
+static const struct {
+        uint16_t msg;
+        enum cg_event_type type;
+        const char *name;
+} types[] = {
+        { CG_HOST_STREAM, CG_EVENT_STREAM, "stream" },
+        { CG_HOST_DISPLAY_DATA, CG_EVENT_DISPLAY_DATA, "display_data" },
+        { CG_HOST_UPDATE_DISPLAY_DATA, CG_EVENT_UPDATE_DISPLAY_DATA, "update_display_data" },
+        { CG_HOST_EXECUTE_RESULT, CG_EVENT_EXECUTE_RESULT, "execute_result" },
+        { CG_HOST_CLEAR_OUTPUT, CG_EVENT_CLEAR_OUTPUT, "clear_output" },
+        { CG_HOST_ERROR, CG_EVENT_ERROR, "error" },
+        { CG_HOST_APPROVAL_REQUEST, CG_EVENT_APPROVAL_REQUEST, "approval_request" },
+        { CG_HOST_APPROVAL_CLOSED, CG_EVENT_APPROVAL_CLOSED, "approval_closed" },
+        { CG_HOST_INPUT_REQUEST, CG_EVENT_INPUT_REQUEST, "input_request" },
+        { CG_HOST_RESULT, CG_EVENT_RESULT, "result" },
+        { CG_HOST_KERNEL_DIED, CG_EVENT_KERNEL_DIED, "kernel_died" },
+        { CG_HOST_SESSION_CLOSED, CG_EVENT_SESSION_CLOSED, "session_closed" },
+        { CG_HOST_NOTICE, CG_EVENT_NOTICE, "notice" },
+};
+
+static const char *const status_names[] = { "ok", "error", "timeout", "cancelled", "kernel_died" };
+
+CG_API const char *cg_event_type_name(enum cg_event_type t)
+{
+        for (size_t i = 0; i < CG_ARRAY_LEN(types); i++)
+                if (types[i].type == t)
+                        return types[i].name;
+        return "unknown";
+}
+
+CG_API const char *cg_status_name(enum cg_status st)
+{
+        return (size_t)st < CG_ARRAY_LEN(status_names) ? status_names[st] : "unknown";
+}
+
+static char *copy(const char *p, size_t len)
+{
+        char *s = malloc(len + 1);
+
+        if (s) {
+                memcpy(s, p, len);
+                s[len] = '\0';
+        }
+        return s;
+}
+
+struct cg_event *event_text_new(enum cg_event_type type, const char *text)
+{
+        struct cg_event *e = calloc(1, sizeof(*e));
+
+        if (!e)
+                return NULL;
+        e->type = type;
+        e->text_len = strlen(text);
+        e->text = copy(text, e->text_len);
+        return e->text ? e : cg_event_free(e);
+}
+
+static bool is_utf8(const char *p, size_t len)
+{
+        uint32_t c;
+
+        for (size_t i = 0; i < len;) {
+                size_t n = cg_utf8_next((const unsigned char *)p + i, len - i, &c);
+
+                if (!n)
+                        return false;
+                i += n;
+        }
+        return true;
+}
+
+/* STREAM: the kernel promises UTF-8; what is not becomes U+FFFD, so that a host may rely on it. */
+static bool take_stream(struct cg_event *e, const char *p, size_t len)
+{
+        struct cg_buf b;
+        uint32_t c;
+
+        if (is_utf8(p, len)) {
+                e->text = copy(p, len);
+                e->text_len = len;
+                return e->text != NULL;
+        }
+        cg_buf_init(&b, len * 3 + 1);
+        for (size_t i = 0; i < len;) {
+                size_t n = cg_utf8_next((const unsigned char *)p + i, len - i, &c);
+
+                if (cg_buf_add(&b, n ? p + i : "\xef\xbf\xbd", n ? n : 3, NULL) < 0)
+                        break;
+                i += n ? n : 1;
+        }
+        e->text = cg_buf_steal(&b, &e->text_len);
+        return e->text != NULL;
+}
+
+/* Content that is no JSON object is not passed on, and not dropped in silence either. */
+static bool take_json(struct cg_event *e, const char *p, size_t len)
+{
+        struct cg_err err;
+
+        if (cg_json_check_object(p, len, JSON_DEPTH, &err) == 0) {
+                e->json = copy(p, len);
+                e->json_len = len;
+                return e->json != NULL;
+        }
+        e->type = CG_EVENT_NOTICE;
+        cg_err_prefix(&err, "the kernel sent %zu bytes of output that cannot be shown", len);
+        e->text = strdup(err.msg);
+        e->text_len = e->text ? strlen(e->text) : 0;
+        return e->text != NULL;
+}
+
+static const char *str(const json_t *o, const char *key)
+{
+        const char *s = json_string_value(json_object_get(o, key));
+
+        return s ? s : "";
+}
+
+static enum cg_status status_from(const char *name)
+{
+        for (size_t i = 0; i < CG_ARRAY_LEN(status_names); i++)
+                if (strcmp(name, status_names[i]) == 0)
+                        return (enum cg_status)i;
+        return CG_STATUS_ERROR;
+}
+
+/* Messages whose body is the supervisor's own. */
+static bool take_body(struct cg_event *e, struct cg_msg *m)
+{
+        cg_auto_json json_t *o = NULL;
+        const char *args;
+        struct cg_err err;
+
+        if (cg_msg_json(m, &o, &err) < 0)
+                return false;
+        if (e->type == CG_EVENT_APPROVAL_REQUEST) {
+                args = cg_msg_raw(m, 0, &e->args_len);
+                e->args = copy(args, e->args_len);
+                e->server = strdup(str(o, "server"));
+                e->tool = strdup(str(o, "tool"));
+                e->approval = m->id;
+                e->cell = (uint64_t)json_integer_value(json_object_get(o, "cell"));
+                return e->args && e->server && e->tool;
+        }
+        if (e->type == CG_EVENT_APPROVAL_CLOSED) {
+                e->approval = m->id;
+                e->cell = 0;
+        }
+        if (e->type == CG_EVENT_RESULT) {
+                e->status = status_from(str(o, "status"));
+                e->execution_count = json_integer_value(json_object_get(o, "execution_count"));
+                e->refused = json_is_true(json_object_get(o, "refused"));
+        }
+        e->text = strdup(str(o, e->type == CG_EVENT_APPROVAL_CLOSED ? "why" : "text"));
+        e->text_len = e->text ? strlen(e->text) : 0;
+        return e->text != NULL;
+}
+
+static bool fill(struct cg_event *e, struct cg_msg *m)
+{
+        const char *raw;
+        size_t len;
+
+        e->cell = m->id;
+        e->is_stderr = m->flags & CG_FLAG_STDERR;
+        raw = cg_msg_raw(m, 0, &len);
+        switch (e->type) {
+        case CG_EVENT_STREAM:
+                return take_stream(e, raw, len);
+        case CG_EVENT_DISPLAY_DATA:
+        case CG_EVENT_UPDATE_DISPLAY_DATA:
+        case CG_EVENT_EXECUTE_RESULT:
+        case CG_EVENT_CLEAR_OUTPUT:
+        case CG_EVENT_ERROR:
+        case CG_EVENT_INPUT_REQUEST:
+                return take_json(e, raw, len);
+        default:
+                return take_body(e, m);
+        }
+}
+
+struct cg_event *event_from_message(struct cg_msg *m)
+{
+        struct cg_event *e;
+        size_t i;
+
+        for (i = 0; i < CG_ARRAY_LEN(types) && types[i].msg != m->type; i++)
+                ;
+        if (i == CG_ARRAY_LEN(types))
+                return NULL;
+        e = calloc(1, sizeof(*e));
+        if (!e)
+                return NULL;
+        e->type = types[i].type;
+        for (size_t f = 0; f < m->n_frames; f++)
+                e->cost += zmq_msg_size(&m->frames[f]);
+        e->cost += 64;
+        return fill(e, m) ? e : cg_event_free(e);
+}
+
+CG_API struct cg_event *cg_event_free(struct cg_event *e)
+{
+        if (!e)
+                return NULL;
+        free(e->text);
+        free(e->json);
+        free(e->args);
+        free(e->server);
+        free(e->tool);
+        json_decref(e->parsed);
+        free(e);
+        return NULL;
+}
+
+CG_API enum cg_event_type cg_event_type(const struct cg_event *e)
+{
+        return e->type;
+}
+
+CG_API uint64_t cg_event_cell(const struct cg_event *e)
+{
+        return e->cell;
+}
+
+CG_API int cg_event_is_stderr(const struct cg_event *e)
+{
+        return e->is_stderr;
+}
+
+CG_API const char *cg_event_text(const struct cg_event *e, size_t *len)
+{
+        if (len)
+                *len = e->text ? e->text_len : 0;
+        return e->text ? e->text : "";
+}
+
+CG_API const char *cg_event_json(const struct cg_event *e, size_t *len)
+{
+        if (len)
+                *len = e->json ? e->json_len : 2;
+        return e->json ? e->json : "{}";
+}
+
+CG_API const char *cg_event_mime(struct cg_event *e, const char *mime, size_t *len)
+{
+        const json_t *v;
+
+        /* A bundle that jansson cannot hold (an integer over 63 bits somewhere) stays readable through cg_event_json(). */
+        if (!e->parsed && e->json)
+                e->parsed = json_loadb(e->json, e->json_len, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL);
+        v = json_object_get(json_object_get(e->parsed, "data"), mime);
+        if (!json_is_string(v))
+                return NULL;
+        if (len)
+                *len = json_string_length(v);
+        return json_string_value(v);
+}
+
+CG_API enum cg_status cg_event_status(const struct cg_event *e)
+{
+        return e->status;
+}
+
+CG_API int64_t cg_event_execution_count(const struct cg_event *e)
+{
+        return e->execution_count;
+}
+
+CG_API int cg_event_refused(const struct cg_event *e)
+{
+        return e->refused;
+}
+
+CG_API uint64_t cg_event_approval(const struct cg_event *e)
+{
+        return e->approval;
+}
+
+CG_API const char *cg_event_server(const struct cg_event *e)
+{
+        return e->server ? e->server : "";
+}
+
+CG_API const char *cg_event_tool(const struct cg_event *e)
+{
+        return e->tool ? e->tool : "";
+}
+
+CG_API const char *cg_event_arguments(const struct cg_event *e, size_t *len)
+{
+        if (len)
+                *len = e->args ? e->args_len : 0;
+        return e->args ? e->args : "";
+}
+
+CG_API int cg_render(const char *text, size_t len, size_t max, char **ret, struct cg_err *err)
+{
+        struct cg_buf b;
+        char *p;
+        int r;
+
+        cg_buf_init(&b, SIZE_MAX / 2);
+        r = cg_text_render(&b, text, len, max && max < 64 ? 64 : max, err);
+        p = r < 0 ? NULL : cg_buf_steal(&b, NULL);
+        cg_buf_fini(&b);
+        if (r < 0)
+                return r;
+        if (!p)
+                return cg_fail(err, CG_E_NOMEM, "text");
+        *ret = p;
+        return 0;
+}

@@ -1,0 +1,102 @@
+/* libcellgate's own structures. See client.c for who owns which thread. */
+#ifndef CG_CLIENT_INTERNAL_H
+#define CG_CLIENT_INTERNAL_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include "base/err.h"
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/limits.h"
+#include "base/proc.h"
+#include "base/util.h"
+#include "base/wire.h"
+#include "cellgate.h"
+
+struct cg_event {
+        struct cg_event *next;
+        enum cg_event_type type;
+        uint64_t cell, approval;
+        bool is_stderr, refused;
+        enum cg_status status;
+        int64_t execution_count;
+        size_t cost; /* of the session's window */
+        char *text;  /* NUL-terminated; NULL: none */
+        size_t text_len;
+        char *json; /* checked JSON object text; NULL: none */
+        size_t json_len;
+        char *args;
+        size_t args_len;
+        char *server, *tool;
+        json_t *parsed; /* of json, made by the first cg_event_mime() */
+};
+
+/* A request that a thread waits for. Lives on that thread's stack; guarded by cg_client.lock. */
+struct request {
+        struct request *next;
+        uint64_t id;
+        bool done, failed;
+        struct cg_err err;
+        struct cg_session *opening; /* joins the client's sessions in the moment its number is known: no event is missed */
+        char *body;
+        size_t len;
+};
+
+struct approval {
+        struct approval *next;
+        uint64_t id;
+};
+
+struct cg_session {
+        struct cg_client *client;
+        struct cg_session *next;
+        uint64_t number;
+        char *id, *info;
+        uint64_t next_cell;
+        int event_fd; /* readable while events wait */
+        pthread_cond_t cond;
+        struct cg_event *events, **events_tail;
+        bool closed;
+        bool input_wanted;
+        uint64_t input_cell;
+        struct approval *approvals; /* announced and not decided */
+        size_t uncredited;
+};
+
+struct cg_client {
+        pthread_mutex_t lock; /* everything below but what is marked, and the ZeroMQ socket */
+        pthread_cond_t cond;  /* a request is done, or the connection ended */
+        pthread_t thread;
+        bool have_thread;
+        void *zmq, *sock;
+        int life_fd;   /* constant while the thread runs */
+        int wake_fd;   /* eventfd: look at the socket again, or at stop */
+        bool stop, broken;
+        struct cg_err broken_err;
+        uint64_t next_request;
+        struct request *requests;
+        struct cg_session *sessions;
+        struct cg_proc proc; /* private supervisor */
+        char dir[128];
+        int64_t timeout_ms;
+};
+
+/* client.c */
+int client_send(struct cg_client *c, const struct cg_out *out, json_t *body, struct cg_err *err); /* lock held; takes body */
+/*
+ * Sends and waits for the answer. Takes @body. On success *ret_body (may be NULL) is the answer's text, caller frees. @opening: the
+ * session that SESSION_NEW makes, else NULL; once it has a number it is in the client's list, also when this then fails.
+ */
+int client_request(struct cg_client *c, uint16_t type, uint64_t session, json_t *body, int64_t timeout_ms,
+                   struct cg_session *opening, char **ret_body, struct cg_err *err);
+
+/* event.c */
+/* The event a message is; NULL when it is none (or out of memory). Lock not needed. */
+struct cg_event *event_from_message(struct cg_msg *m);
+struct cg_event *event_text_new(enum cg_event_type type, const char *text);
+
+/* session.c; lock held */
+void session_push(struct cg_session *s, struct cg_event *e);
+void session_close_all(struct cg_client *c, const char *why);
+
+#endif

@@ -1,0 +1,615 @@
+/* libcellgate: sessions, their cells, events and decisions. */
+#include "client/internal.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include "base/text.h"
+
+#define DEFAULT_START_MS 30000
+#define DEFAULT_SERVERS_MS 60000
+/* Answers may take this much longer than what they are about, before the supervisor counts as stuck. */
+#define SLACK_MS 5000
+/* The host's reading is acknowledged in pieces of this size: well below the window. */
+#define CREDIT_BYTES (256u << 10)
+
+/* ------------------------------------------------------------------ events */
+
+static void forget_approval(struct cg_session *s, uint64_t id)
+{
+        for (struct approval **p = &s->approvals; *p; p = &(*p)->next) {
+                if ((*p)->id == id) {
+                        struct approval *a = *p;
+
+                        *p = a->next;
+                        free(a);
+                        return;
+                }
+        }
+}
+
+/* What an event changes for the session itself. false: out of memory. */
+static bool note_event(struct cg_session *s, const struct cg_event *e)
+{
+        struct approval *a;
+
+        switch (e->type) {
+        case CG_EVENT_APPROVAL_REQUEST:
+                a = calloc(1, sizeof(*a));
+                if (!a)
+                        return false;
+                a->id = e->approval;
+                a->next = s->approvals;
+                s->approvals = a;
+                break;
+        case CG_EVENT_APPROVAL_CLOSED:
+                forget_approval(s, e->approval);
+                break;
+        case CG_EVENT_INPUT_REQUEST:
+                s->input_wanted = true;
+                s->input_cell = e->cell;
+                break;
+        case CG_EVENT_RESULT:
+                s->input_wanted = false;
+                break;
+        case CG_EVENT_SESSION_CLOSED:
+                s->closed = true;
+                break;
+        default:
+                break;
+        }
+        return true;
+}
+
+void session_push(struct cg_session *s, struct cg_event *e)
+{
+        uint64_t one = 1;
+
+        if (s->closed || !note_event(s, e)) {
+                cg_event_free(e);
+                return;
+        }
+        *s->events_tail = e;
+        s->events_tail = &e->next;
+        if (write(s->event_fd, &one, sizeof(one)) < 0)
+                errno = 0; /* the counter is full: it is readable */
+        pthread_cond_signal(&s->cond);
+}
+
+void session_close_all(struct cg_client *c, const char *why)
+{
+        for (struct cg_session *s = c->sessions; s; s = s->next) {
+                struct cg_event *e = event_text_new(CG_EVENT_SESSION_CLOSED, why);
+
+                if (e)
+                        session_push(s, e);
+                s->closed = true;
+                pthread_cond_broadcast(&s->cond);
+        }
+}
+
+static void give_credit(struct cg_session *s, size_t bytes)
+{
+        struct cg_out out = { .type = CG_HOST_CREDIT, .session = s->number };
+
+        s->uncredited += bytes;
+        if (s->uncredited < CREDIT_BYTES || s->closed)
+                return;
+        out.id = s->uncredited;
+        s->uncredited = 0;
+        client_send(s->client, &out, NULL, NULL);
+}
+
+static struct cg_event *pop_event(struct cg_session *s)
+{
+        struct cg_event *e = s->events;
+        uint64_t n;
+
+        s->events = e->next;
+        e->next = NULL;
+        if (!s->events) {
+                s->events_tail = &s->events;
+                /* The end of the session stays readable. */
+                if (!s->closed && read(s->event_fd, &n, sizeof(n)) < 0)
+                        errno = 0;
+        }
+        give_credit(s, e->cost);
+        return e;
+}
+
+static int64_t left(const struct timespec *end)
+{
+        struct timespec now;
+
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return (end->tv_sec - now.tv_sec) * 1000 + (end->tv_nsec - now.tv_nsec) / 1000000;
+}
+
+static void wait_event(struct cg_session *s, int64_t timeout_ms)
+{
+        struct timespec end;
+
+        if (timeout_ms < 0) {
+                while (!s->events && !s->closed)
+                        pthread_cond_wait(&s->cond, &s->client->lock);
+                return;
+        }
+        clock_gettime(CLOCK_MONOTONIC, &end);
+        end.tv_sec += timeout_ms / 1000;
+        end.tv_nsec += (timeout_ms % 1000) * 1000000;
+        if (end.tv_nsec >= 1000000000) {
+                end.tv_nsec -= 1000000000;
+                end.tv_sec++;
+        }
+        while (!s->events && !s->closed && left(&end) > 0)
+                pthread_cond_timedwait(&s->cond, &s->client->lock, &end);
+}
+
+CG_API int cg_session_next_event(struct cg_session *s, int64_t timeout_ms, struct cg_event **ret, struct cg_err *err)
+{
+        int r = 0;
+
+        if (!s->client)
+                return cg_fail(err, CG_E_CLOSED, "the client was closed");
+        pthread_mutex_lock(&s->client->lock);
+        if (timeout_ms != 0)
+                wait_event(s, timeout_ms);
+        if (s->events)
+                *ret = pop_event(s);
+        else
+                r = s->closed ? CG_CLOSED : CG_TIMEOUT;
+        pthread_mutex_unlock(&s->client->lock);
+        return r;
+}
+
+CG_API int cg_session_fd(const struct cg_session *s)
+{
+        return s->event_fd;
+}
+
+/* ------------------------------------------------------------------ opening and ending */
+
+static json_t *string_list(const char *const *v)
+{
+        json_t *a = json_array();
+
+        for (size_t i = 0; v && v[i]; i++) {
+                json_t *s = json_string(v[i]);
+
+                if (!s) { /* not UTF-8 */
+                        json_decref(a);
+                        return NULL;
+                }
+                json_array_append_new(a, s);
+        }
+        return a;
+}
+
+static int64_t clamp(uint64_t v)
+{
+        return v > INT64_MAX ? INT64_MAX : (int64_t)v;
+}
+
+static json_t *session_request(const struct cg_session_options *o, struct cg_err *err)
+{
+        cg_auto_free char *workspace = realpath(o->workspace ? o->workspace : ".", NULL);
+        json_t *env, *paths, *req;
+
+        if (!workspace) {
+                cg_fail_errno(err, "workspace %s", o->workspace ? o->workspace : ".");
+                return NULL;
+        }
+        env = string_list(o->env);
+        paths = string_list(o->python_path);
+        req = env && paths ? json_pack("{s:s, s:O, s:O, s:b, s:b, s:I, s:I, s:I, s:I, s:I}", "workspace", workspace, "env", env,
+                                       "python_path", paths, "sandbox", o->sandbox != CG_SANDBOX_OFF, "color", o->color != 0,
+                                       "memory_bytes", (json_int_t)clamp(o->memory_bytes), "processes",
+                                       (json_int_t)clamp(o->processes), "file_bytes", (json_int_t)clamp(o->file_bytes),
+                                       "timeout_ms", (json_int_t)o->timeout_ms, "approval_timeout_ms",
+                                       (json_int_t)o->approval_timeout_ms)
+                           : NULL;
+        json_decref(env);
+        json_decref(paths);
+        if (!req)
+                cg_fail(err, CG_E_INVAL, "workspace, env and python_path must be UTF-8");
+        return req;
+}
+
+static int check_env(const struct cg_session_options *o, struct cg_err *err)
+{
+        for (size_t i = 0; o->env && o->env[i]; i++) {
+                const char *eq = strchr(o->env[i], '=');
+
+                if (!eq || eq == o->env[i])
+                        return cg_fail(err, CG_E_INVAL, "environment entry \"%.100s\" is not NAME=VALUE", o->env[i]);
+        }
+        return 0;
+}
+
+static struct cg_session *session_alloc(struct cg_client *c)
+{
+        struct cg_session *s = calloc(1, sizeof(*s));
+        pthread_condattr_t attr;
+
+        if (!s)
+                return NULL;
+        s->client = c;
+        s->events_tail = &s->events;
+        pthread_condattr_init(&attr);
+        pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+        pthread_cond_init(&s->cond, &attr);
+        pthread_condattr_destroy(&attr);
+        s->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        return s;
+}
+
+static void session_release(struct cg_session *s)
+{
+        while (s->events) {
+                struct cg_event *e = s->events;
+
+                s->events = e->next;
+                cg_event_free(e);
+        }
+        while (s->approvals) {
+                struct approval *a = s->approvals;
+
+                s->approvals = a->next;
+                free(a);
+        }
+        if (s->event_fd >= 0)
+                close(s->event_fd);
+        pthread_cond_destroy(&s->cond);
+        free(s->id);
+        free(s->info);
+        free(s);
+}
+
+static int take_opened(struct cg_session *s, const char *body, struct cg_err *err)
+{
+        cg_auto_json json_t *o = NULL;
+        const char *id;
+
+        if (cg_json_object(body, strlen(body), "SESSION_OPENED", &o, err) < 0 || cg_json_str(o, "id", "", &id, err) < 0)
+                return -1;
+        s->id = strdup(id);
+        s->info = cg_json_text(json_object_get(o, "info"), NULL);
+        return s->id && s->info ? 0 : cg_fail(err, CG_E_NOMEM, "session");
+}
+
+CG_API int cg_session_new(struct cg_client *c, const struct cg_session_options *opts, struct cg_session **ret, struct cg_err *err)
+{
+        struct cg_session_options o = { 0 };
+        cg_auto_free char *body = NULL;
+        struct cg_session *s;
+        int64_t timeout_ms;
+        json_t *req;
+        int r;
+
+        if (opts && (opts->size < sizeof(size_t) || opts->size > sizeof(o)))
+                return cg_fail(err, CG_E_INVAL, "set opts->size to sizeof(struct cg_session_options)");
+        if (opts)
+                memcpy(&o, opts, opts->size);
+        if (check_env(&o, err) < 0)
+                return CG_E_INVAL;
+        req = session_request(&o, err);
+        if (!req)
+                return err ? err->code : CG_E_INVAL;
+        s = session_alloc(c);
+        if (!s || s->event_fd < 0) {
+                json_decref(req);
+                if (s)
+                        session_release(s);
+                return cg_fail(err, CG_E_NOMEM, "session");
+        }
+        timeout_ms = (o.timeout_ms > 0 ? o.timeout_ms : DEFAULT_START_MS) + SLACK_MS;
+        r = client_request(c, CG_HOST_SESSION_NEW, 0, req, timeout_ms, s, &body, err);
+        if (r == 0)
+                r = take_opened(s, body, err);
+        if (r < 0) {
+                cg_session_free(s);
+                return r;
+        }
+        *ret = s;
+        return 0;
+}
+
+CG_API struct cg_session *cg_session_free(struct cg_session *s)
+{
+        struct cg_client *c = s ? s->client : NULL;
+
+        if (!s)
+                return NULL;
+        if (c && s->number) {
+                client_request(c, CG_HOST_SESSION_END, s->number, NULL, SLACK_MS, NULL, NULL, NULL);
+                pthread_mutex_lock(&c->lock);
+                for (struct cg_session **p = &c->sessions; *p; p = &(*p)->next) {
+                        if (*p == s) {
+                                *p = s->next;
+                                break;
+                        }
+                }
+                pthread_mutex_unlock(&c->lock);
+        }
+        session_release(s);
+        return NULL;
+}
+
+CG_API const char *cg_session_id(const struct cg_session *s)
+{
+        return s->id;
+}
+
+CG_API const char *cg_session_info(const struct cg_session *s)
+{
+        return s->info;
+}
+
+CG_API int cg_session_reset(struct cg_session *s, int64_t timeout_ms, struct cg_err *err)
+{
+        int64_t ms = timeout_ms > 0 ? timeout_ms : DEFAULT_START_MS;
+
+        if (!s->client)
+                return cg_fail(err, CG_E_CLOSED, "the client was closed");
+        return client_request(s->client, CG_HOST_SESSION_RESET, s->number, json_pack("{s:I}", "timeout_ms", (json_int_t)ms),
+                              ms + SLACK_MS, NULL, NULL, err);
+}
+
+/* ------------------------------------------------------------------ MCP servers */
+
+static int expand_var(const char *p, const char *end, struct cg_buf *b, const char *where, struct cg_err *err)
+{
+        char name[256];
+        const char *value;
+
+        if ((size_t)(end - p) >= sizeof(name))
+                return cg_fail(err, CG_E_INVAL, "%s: variable name is too long", where);
+        memcpy(name, p, (size_t)(end - p));
+        name[end - p] = '\0';
+        value = getenv(name);
+        if (!value)
+                return cg_fail(err, CG_E_NOTFOUND, "%s: environment variable %s is not set; set it, or write the value itself", where,
+                               name);
+        return cg_buf_adds(b, value, err);
+}
+
+/* ${VAR} by the environment's value; anything else stays as it is. */
+static int expand(const char *text, const char *where, struct cg_buf *b, struct cg_err *err)
+{
+        int r = 0;
+
+        while (*text && r == 0) {
+                const char *end = text[0] == '$' && text[1] == '{' ? strchr(text, '}') : NULL;
+
+                if (end) {
+                        r = expand_var(text + 2, end, b, where, err);
+                        text = end + 1;
+                } else {
+                        r = cg_buf_add(b, text++, 1, err);
+                }
+        }
+        return r;
+}
+
+static json_t *expand_json(const json_t *v, const char *where, struct cg_err *err);
+
+static json_t *expand_string(const json_t *v, const char *where, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b;
+        json_t *r;
+
+        cg_buf_init(&b, CG_MAX_SETTINGS);
+        if (expand(json_string_value(v), where, &b, err) < 0)
+                return NULL;
+        r = json_string(b.data ? b.data : "");
+        if (!r)
+                cg_fail(err, CG_E_INVAL, "%s: a variable's value is not UTF-8", where);
+        return r;
+}
+
+static json_t *expand_object(const json_t *v, const char *where, struct cg_err *err)
+{
+        json_t *out = json_object(), *item, *new_item;
+        const char *key;
+
+        json_object_foreach((json_t *)(uintptr_t)v, key, item) {
+                new_item = expand_json(item, where, err);
+                if (!new_item || json_object_set_new(out, key, new_item) < 0) {
+                        json_decref(out);
+                        return NULL;
+                }
+        }
+        return out;
+}
+
+static json_t *expand_json(const json_t *v, const char *where, struct cg_err *err)
+{
+        json_t *out, *item, *new_item;
+        size_t i;
+
+        if (json_is_string(v))
+                return expand_string(v, where, err);
+        if (json_is_object(v))
+                return expand_object(v, where, err);
+        if (!json_is_array(v))
+                return json_deep_copy(v);
+        out = json_array();
+        json_array_foreach(v, i, item) {
+                new_item = expand_json(item, where, err);
+                if (!new_item || json_array_append_new(out, new_item) < 0) {
+                        json_decref(out);
+                        return NULL;
+                }
+        }
+        return out;
+}
+
+static int expand_servers(const json_t *servers, json_t **ret, struct cg_err *err)
+{
+        cg_auto_json json_t *out = json_object();
+        json_t *def, *expanded;
+        const char *name;
+        char where[CG_MAX_NAME + 32];
+
+        json_object_foreach((json_t *)(uintptr_t)servers, name, def) {
+                if (!json_is_object(def))
+                        return cg_fail(err, CG_E_INVAL, "MCP server \"%.200s\": its definition must be an object", name);
+                snprintf(where, sizeof(where), "MCP server \"%.200s\"", name);
+                expanded = expand_json(def, where, err);
+                if (!expanded)
+                        return err ? err->code : CG_E_INVAL;
+                json_object_set_new(out, name, expanded);
+        }
+        *ret = CG_STEAL(out);
+        return 0;
+}
+
+CG_API int cg_session_add_mcp_servers(struct cg_session *s, const char *json, size_t len, int64_t timeout_ms, char **ret,
+                                      struct cg_err *err)
+{
+        int64_t ms = timeout_ms > 0 ? timeout_ms : DEFAULT_SERVERS_MS;
+        cg_auto_json json_t *o = NULL;
+        json_t *servers, *expanded;
+        int r;
+
+        if (!s->client)
+                return cg_fail(err, CG_E_CLOSED, "the client was closed");
+        if (len > CG_MAX_SETTINGS)
+                return cg_fail(err, CG_E_LIMIT, "the MCP servers' definitions are longer than %u bytes", CG_MAX_SETTINGS);
+        r = cg_json_object(json, len, "the MCP servers' definition", &o, err);
+        if (r < 0)
+                return r;
+        servers = json_object_get(o, "mcpServers");
+        if (!servers)
+                servers = o;
+        if (!json_is_object(servers))
+                return cg_fail(err, CG_E_INVAL, "\"mcpServers\" must be an object");
+        r = expand_servers(servers, &expanded, err);
+        if (r < 0)
+                return r;
+        /* Servers start side by side, so that their number does not count. */
+        return client_request(s->client, CG_HOST_SERVERS_ADD, s->number,
+                              json_pack("{s:o, s:I}", "servers", expanded, "timeout_ms", (json_int_t)ms), ms + 6 * SLACK_MS, NULL,
+                              ret, err);
+}
+
+/* ------------------------------------------------------------------ cells and decisions */
+
+/* Locks and checks that the session lives. */
+static int enter(struct cg_session *s, struct cg_err *err)
+{
+        if (!s->client)
+                return cg_fail(err, CG_E_CLOSED, "the client was closed");
+        pthread_mutex_lock(&s->client->lock);
+        if (!s->closed)
+                return 0;
+        pthread_mutex_unlock(&s->client->lock);
+        return cg_fail(err, CG_E_CLOSED, "the session has ended");
+}
+
+CG_API int cg_session_execute(struct cg_session *s, const char *code, size_t len, const struct cg_execute_options *opts,
+                              uint64_t *cell, struct cg_err *err)
+{
+        struct cg_out out = { .type = CG_HOST_EXECUTE, .raw = code, .raw_len = len, .has_raw = true };
+        struct cg_execute_options o = { 0 };
+        uint32_t c;
+        int r;
+
+        if (opts && (opts->size < sizeof(size_t) || opts->size > sizeof(o)))
+                return cg_fail(err, CG_E_INVAL, "set opts->size to sizeof(struct cg_execute_options)");
+        if (opts)
+                memcpy(&o, opts, opts->size);
+        if (len > CG_MAX_CODE)
+                return cg_fail(err, CG_E_LIMIT, "the cell has %zu bytes, at most %u are possible", len, CG_MAX_CODE);
+        for (size_t i = 0, n; i < len; i += n) {
+                n = cg_utf8_next((const unsigned char *)code + i, len - i, &c);
+                if (!n)
+                        return cg_fail(err, CG_E_INVAL, "the cell is not UTF-8 at byte %zu", i);
+        }
+        r = enter(s, err);
+        if (r < 0)
+                return r;
+        out.session = s->number;
+        out.id = s->next_cell + 1;
+        r = client_send(s->client, &out, json_pack("{s:I, s:b, s:b}", "timeout_ms", (json_int_t)(o.timeout_ms > 0 ? o.timeout_ms : 0),
+                                                   "silent", o.silent != 0, "allow_stdin", o.allow_stdin != 0), err);
+        if (r == 0) {
+                s->next_cell++;
+                if (cell)
+                        *cell = out.id;
+        }
+        pthread_mutex_unlock(&s->client->lock);
+        return r;
+}
+
+CG_API int cg_session_cancel(struct cg_session *s, uint64_t cell, struct cg_err *err)
+{
+        struct cg_out out = { .type = CG_HOST_CANCEL, .id = cell };
+        int r = enter(s, err);
+
+        if (r < 0)
+                return r;
+        out.session = s->number;
+        r = client_send(s->client, &out, NULL, err);
+        pthread_mutex_unlock(&s->client->lock);
+        return r;
+}
+
+static int decide(struct cg_session *s, uint64_t approval, bool accept, const char *reason, struct cg_err *err)
+{
+        struct cg_out out = { .type = CG_HOST_DECISION, .id = approval };
+        struct approval *a;
+        json_t *body;
+        int r = enter(s, err);
+
+        if (r < 0)
+                return r;
+        for (a = s->approvals; a && a->id != approval; a = a->next)
+                ;
+        if (!a) {
+                r = cg_fail(err, CG_E_NOTFOUND, "no call waits for decision %llu (any more)", (unsigned long long)approval);
+        } else {
+                forget_approval(s, approval);
+                out.session = s->number;
+                body = json_pack("{s:b, s:s%}", "accept", accept, "reason", reason, strlen(reason) > 30000 ? 30000 : strlen(reason));
+                if (!body) /* a reason that is not UTF-8 must not cost the decision */
+                        body = json_pack("{s:b}", "accept", accept);
+                r = client_send(s->client, &out, body, err);
+        }
+        pthread_mutex_unlock(&s->client->lock);
+        return r;
+}
+
+CG_API int cg_approval_accept(struct cg_session *s, uint64_t approval, struct cg_err *err)
+{
+        return decide(s, approval, true, "", err);
+}
+
+CG_API int cg_approval_reject(struct cg_session *s, uint64_t approval, const char *reason, struct cg_err *err)
+{
+        return decide(s, approval, false, reason ? reason : "", err);
+}
+
+CG_API int cg_session_input(struct cg_session *s, const char *text, size_t len, struct cg_err *err)
+{
+        struct cg_out out = { .type = CG_HOST_INPUT_REPLY, .raw = text ? text : "", .raw_len = text ? len : 0, .has_raw = true };
+        int r;
+
+        if (text && len > CG_MAX_BODY)
+                return cg_fail(err, CG_E_LIMIT, "the input is longer than %u bytes", CG_MAX_BODY);
+        r = enter(s, err);
+        if (r < 0)
+                return r;
+        if (!s->input_wanted) {
+                r = cg_fail(err, CG_E_STATE, "the cell does not wait for input");
+        } else {
+                s->input_wanted = false;
+                out.session = s->number;
+                out.id = s->input_cell;
+                r = client_send(s->client, &out, json_pack("{s:b}", "eof", text == NULL), err);
+        }
+        pthread_mutex_unlock(&s->client->lock);
+        return r;
+}

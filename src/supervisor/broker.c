@@ -1,0 +1,507 @@
+/*
+ * cellgate-supervisor: the tool server and the approvals. A call that the tool server asks about becomes an approval with a number of
+ * its own; only a DECISION of the session's own host answers it, once.
+ */
+#include "supervisor/supervisor.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include "config.h"
+
+#define QUICK_MS 10000
+#define MAX_QUICK 3
+/* Bytes of arguments that wait for decisions in one session: a person could not judge more. */
+#define MAX_ASK_BYTES (64u << 20)
+
+extern char **environ;
+
+struct ask {
+        struct ask *next;
+        struct session *session;
+        uint64_t approval; /* the number the host knows */
+        uint64_t ask;      /* the number the tool server knows */
+        size_t bytes;
+        int64_t deadline_ms; /* 0: none */
+        uv_timer_t timer;
+        bool timer_open;
+};
+
+/* A message for a tool server that is not ready yet. */
+struct backlog {
+        struct backlog *next;
+        struct cg_out out;
+        json_t *body;
+};
+
+static void send_now(struct sup *s, const struct cg_out *out, json_t *body)
+{
+        struct cg_err err;
+        int r;
+
+        if (body)
+                r = cg_msg_send_json(s->broker.sock, &cg_wire_broker, NULL, out, body, &err);
+        else
+                r = cg_msg_send(s->broker.sock, &cg_wire_broker, NULL, out, &err);
+        if (r != 0)
+                cg_log(&s->log, CG_LOG_ERROR, "cannot send to the tool server: %s", r < 0 ? err.msg : "its queue is full");
+        cg_zsock_touch(&s->broker.z);
+}
+
+static void broker_send(struct sup *s, const struct cg_out *out, json_t *body)
+{
+        struct backlog *b;
+
+        if (s->broker.ready) {
+                send_now(s, out, body);
+                return;
+        }
+        b = calloc(1, sizeof(*b));
+        if (!b) {
+                json_decref(body);
+                return;
+        }
+        b->out = *out;
+        b->body = body;
+        *s->broker.backlog_tail = b;
+        s->broker.backlog_tail = &b->next;
+}
+
+static void flush_backlog(struct sup *s, bool send)
+{
+        struct backlog *list = s->broker.backlog;
+
+        s->broker.backlog = NULL;
+        s->broker.backlog_tail = &s->broker.backlog;
+        while (list) {
+                struct backlog *b = list;
+
+                list = b->next;
+                if (send)
+                        send_now(s, &b->out, b->body);
+                else
+                        json_decref(b->body);
+                free(b);
+        }
+}
+
+/* ------------------------------------------------------------------ approvals */
+
+static void on_ask_timer_closed(uv_handle_t *h)
+{
+        free(h->data);
+}
+
+/* Takes it out of the list; its number is never used again. */
+static void ask_remove(struct ask *a)
+{
+        struct session *ss = a->session;
+
+        for (struct ask **p = &ss->sup->broker.asks; *p; p = &(*p)->next) {
+                if (*p == a) {
+                        *p = a->next;
+                        break;
+                }
+        }
+        ss->asks--;
+        ss->ask_bytes -= a->bytes;
+        session_asks_changed(ss);
+        if (a->timer_open)
+                uv_close((uv_handle_t *)&a->timer, on_ask_timer_closed);
+        else
+                free(a);
+}
+
+static void answer(struct sup *s, uint64_t session, uint64_t ask, bool accept, const char *reason)
+{
+        struct cg_out out = { .type = CG_BROKER_ASK_DECISION, .session = session, .id = ask };
+
+        broker_send(s, &out, json_pack("{s:b, s:s}", "accept", accept, "reason", reason ? reason : ""));
+}
+
+static void tell_closed(struct session *ss, uint64_t approval, const char *why)
+{
+        struct cg_out out = { .type = CG_HOST_APPROVAL_CLOSED, .session = ss->number, .id = approval };
+
+        host_send(ss->host, &out, json_pack("{s:s}", "why", why));
+}
+
+static void on_ask_timeout(uv_timer_t *t)
+{
+        struct ask *a = t->data;
+
+        answer(a->session->sup, a->session->number, a->ask, false, "nobody decided in time");
+        tell_closed(a->session, a->approval, "nobody decided in time: the call was refused");
+        ask_remove(a);
+}
+
+void broker_decide(struct session *ss, uint64_t approval, bool accept, const char *reason)
+{
+        for (struct ask *a = ss->sup->broker.asks; a; a = a->next) {
+                if (a->session == ss && a->approval == approval) {
+                        answer(ss->sup, ss->number, a->ask, accept, reason);
+                        ask_remove(a);
+                        return;
+                }
+        }
+}
+
+void broker_drop_asks(struct session *ss, const char *why)
+{
+        struct ask *next;
+
+        for (struct ask *a = ss->sup->broker.asks; a; a = next) {
+                next = a->next;
+                if (a->session == ss) {
+                        tell_closed(ss, a->approval, why);
+                        ask_remove(a);
+                }
+        }
+}
+
+static struct session *session_by_number(struct sup *s, uint64_t number)
+{
+        struct session *ss = s->sessions[number % CG_MAX_SESSIONS];
+
+        return ss && ss->number == number ? ss : NULL;
+}
+
+static void handle_ask(struct sup *s, struct session *ss, struct cg_msg *m)
+{
+        cg_auto_json json_t *body = NULL;
+        struct cg_out out = { .type = CG_HOST_APPROVAL_REQUEST, .session = ss->number };
+        struct cg_err err;
+        struct ask *a;
+        size_t len;
+
+        cg_msg_raw(m, 0, &len);
+        if (cg_msg_json(m, &body, &err) < 0 || ss->ask_bytes + len > MAX_ASK_BYTES || ss->asks >= CG_MAX_CALLS) {
+                answer(s, ss->number, m->id, false, "too many calls wait for a decision");
+                return;
+        }
+        a = calloc(1, sizeof(*a));
+        if (!a) {
+                answer(s, ss->number, m->id, false, "out of memory");
+                return;
+        }
+        a->session = ss;
+        a->ask = m->id;
+        a->approval = ++s->next_approval;
+        a->bytes = len;
+        a->next = s->broker.asks;
+        s->broker.asks = a;
+        ss->asks++;
+        ss->ask_bytes += len;
+        if (ss->approval_timeout_ms > 0) {
+                uv_timer_init(&s->loop, &a->timer);
+                a->timer.data = a;
+                a->timer_open = true;
+                uv_timer_start(&a->timer, on_ask_timeout, (uint64_t)ss->approval_timeout_ms, 0);
+        }
+        json_object_set_new(body, "cell", json_integer(ss->running ? (json_int_t)ss->running->id : 0));
+        {
+                cg_auto_free char *text = cg_json_text(body, &out.body_len);
+
+                out.id = a->approval;
+                out.body = text;
+                host_forward(ss->host, &out, m);
+                session_sent(ss, out.body_len + len);
+        }
+        session_asks_changed(ss);
+}
+
+static void handle_ask_closed(struct session *ss, const struct cg_msg *m)
+{
+        cg_auto_json json_t *body = NULL;
+        const char *why;
+        struct cg_err err;
+
+        if (cg_msg_json(m, &body, &err) < 0 || cg_json_str(body, "why", "cancelled", &why, &err) < 0)
+                why = "cancelled";
+        for (struct ask *a = ss->sup->broker.asks; a; a = a->next) {
+                if (a->session == ss && a->ask == m->id) {
+                        tell_closed(ss, a->approval, why);
+                        ask_remove(a);
+                        return;
+                }
+        }
+}
+
+/* ------------------------------------------------------------------ MCP servers */
+
+static void handle_servers_done(struct session *ss, const struct cg_msg *m)
+{
+        struct cg_out out = { .type = CG_HOST_SERVERS_ADDED, .session = ss->number, .id = m->id };
+        cg_auto_json json_t *body = NULL;
+        struct cg_err err;
+        json_t *error, *report;
+
+        if (!m->id) /* sent again to a new tool server: nobody waits for it */
+                return;
+        if (cg_msg_json(m, &body, &err) < 0) {
+                host_failed(ss->host, ss->number, m->id, &err);
+                return;
+        }
+        error = json_object_get(body, "error");
+        report = json_object_get(body, "report");
+        if (error || !report) {
+                int code = (int)json_integer_value(json_object_get(error, "code"));
+
+                cg_fail(&err, code < 0 ? code : CG_E_PROTO, "%s",
+                        json_string_value(json_object_get(error, "message")) ?: "the tool server gave no report");
+                host_failed(ss->host, ss->number, m->id, &err);
+                return;
+        }
+        {
+                json_t *added = json_object_get(ss->servers, "pending"), *all = json_object_get(ss->servers, "all");
+
+                if (added)
+                        json_object_update(all, added);
+                json_object_del(ss->servers, "pending");
+        }
+        host_send(ss->host, &out, json_incref(report));
+}
+
+static void send_servers(struct session *ss, json_t *servers, int64_t timeout_ms, uint64_t request)
+{
+        struct cg_out out = { .type = CG_BROKER_SERVERS, .session = ss->number, .id = request };
+        char lib[160];
+
+        snprintf(lib, sizeof(lib), "%s/lib", ss->dir);
+        broker_send(ss->sup, &out, json_pack("{s:o, s:s, s:I}", "servers", servers, "out", lib, "timeout_ms",
+                                             (json_int_t)timeout_ms));
+}
+
+void broker_servers(struct session *ss, json_t *servers, int64_t timeout_ms, uint64_t request)
+{
+        json_object_set(ss->servers, "pending", servers);
+        send_servers(ss, servers, timeout_ms, request);
+}
+
+void broker_attach(struct kernel *k)
+{
+        struct cg_out out = { .type = CG_BROKER_ATTACH, .session = k->session->number };
+
+        broker_send(k->sup, &out, json_pack("{s:s}", "path", k->tool_path));
+}
+
+void broker_detach(struct sup *s, uint64_t session, bool keep_servers)
+{
+        struct cg_out out = { .type = CG_BROKER_DETACH, .session = session };
+
+        broker_send(s, &out, json_pack("{s:b}", "keep_servers", keep_servers));
+}
+
+/* ------------------------------------------------------------------ its process and wire */
+
+static void handle_ready(struct sup *s)
+{
+        s->broker.ready = true;
+        cg_log(&s->log, CG_LOG_INFO, "tool server ready after %lld ms", (long long)(cg_now_ms() - s->broker.started_ms));
+        flush_backlog(s, true);
+}
+
+static void on_broker_message(struct cg_zsock *z, int events)
+{
+        struct sup *s = z->data;
+        cg_auto_msg struct cg_msg m;
+        struct session *ss;
+        struct cg_err err;
+        int r;
+
+        if (!(events & ZMQ_POLLIN))
+                return;
+        r = cg_msg_recv(z->sock, &cg_wire_broker, CG_ROLE_TOOLSERVER, NULL, &m, &err);
+        if (r == CG_TIMEOUT)
+                return;
+        if (r < 0) {
+                cg_log(&s->log, CG_LOG_ERROR, "tool server: %s", err.msg);
+                return;
+        }
+        if (m.type == CG_BROKER_TOOLD_READY) {
+                handle_ready(s);
+                return;
+        }
+        ss = session_by_number(s, m.session);
+        if (!ss)
+                return; /* it has ended meanwhile; DETACH is on its way */
+        switch (m.type) {
+        case CG_BROKER_ATTACHED:
+                if (ss->kernel)
+                        kernel_attached(ss->kernel);
+                break;
+        case CG_BROKER_SERVERS_DONE:
+                handle_servers_done(ss, &m);
+                break;
+        case CG_BROKER_ASK:
+                handle_ask(s, ss, &m);
+                break;
+        case CG_BROKER_ASK_CLOSED:
+                handle_ask_closed(ss, &m);
+                break;
+        default:
+                break;
+        }
+}
+
+static void restart(struct sup *s);
+
+/* The handles live in struct sup and are used again: a successor starts only when the last of them is closed. */
+static void closed_one(struct sup *s)
+{
+        if (--s->broker.closing == 0 && s->broker.restart && !s->stopping)
+                restart(s);
+}
+
+static void on_watch_closed(uv_handle_t *h)
+{
+        struct watch *w = h->data;
+
+        close(w->fd);
+        closed_one(w->data);
+}
+
+static void on_broker_z_closed(struct cg_zsock *z)
+{
+        zmq_close(z->sock);
+        closed_one(z->data);
+}
+
+static void close_broker(struct broker *b)
+{
+        if (b->pid.active) {
+                b->pid.active = false;
+                b->closing++;
+                uv_close((uv_handle_t *)&b->pid.poll, on_watch_closed);
+        }
+        if (b->sock) {
+                b->closing++;
+                cg_zsock_close(&b->z, on_broker_z_closed);
+                b->sock = NULL;
+        }
+        if (b->lifeline >= 0)
+                close(cg_steal_fd(&b->lifeline));
+        if (b->path[0])
+                unlink(b->path);
+        b->up = b->ready = false;
+}
+
+/* Everything it knew is sent again to its successor; calls that were under way have failed. */
+static void restore(struct sup *s)
+{
+        for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
+                struct session *ss = s->sessions[i];
+                struct cg_out lost = { .type = CG_KERNEL_CALLS_LOST };
+                json_t *all;
+
+                if (!ss)
+                        continue;
+                broker_drop_asks(ss, "the tool server ended");
+                all = json_object_get(ss->servers, "all");
+                if (json_object_size(all))
+                        send_servers(ss, json_deep_copy(all), 60000, 0);
+                if (ss->kernel && ss->kernel->state >= K_BOOTING && ss->kernel->state < K_DEAD) {
+                        kernel_send(ss->kernel, &lost, NULL);
+                        broker_attach(ss->kernel);
+                }
+                session_notice(ss, "the tool server ended and was started again: tool calls under way have failed");
+        }
+}
+
+static void restart(struct sup *s)
+{
+        struct cg_err err;
+
+        s->broker.restart = false;
+        if (broker_start(s, &err) < 0)
+                sup_stop(s, err.msg);
+        else
+                restore(s);
+}
+
+static void on_broker_end(struct watch *w)
+{
+        struct sup *s = w->data;
+        struct broker *b = &s->broker;
+        char how[64] = "ended";
+        int status = 0;
+
+        if (waitpid(b->proc.pid, &status, WNOHANG) != b->proc.pid)
+                return;
+        cg_proc_describe(status, how, sizeof(how));
+        b->proc = CG_PROC_NONE; /* its pidfd belongs to the watch */
+        flush_backlog(s, false);
+        b->restart = true;
+        b->quick_deaths = cg_now_ms() - b->started_ms < QUICK_MS ? b->quick_deaths + 1 : 0;
+        close_broker(b);
+        if (s->stopping)
+                return;
+        cg_log(&s->log, CG_LOG_ERROR, "the tool server ended (%s)", how);
+        if (b->quick_deaths >= MAX_QUICK)
+                sup_stop(s, "the tool server ended again and again; its log says why");
+}
+
+static int spawn_toolserver(struct sup *s, int listener, struct cg_err *err)
+{
+        struct broker *b = &s->broker;
+        char level[16];
+        const char *argv[] = { "cellgate-toolserver", "--log-level", level, "--broker-path", b->path, NULL };
+        cg_auto_fd int rd = -1;
+        struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { s->log.fd, 2 }, { listener, 3 }, { -1, 4 } };
+        struct cg_proc_spec spec = { .path = CG_LIBEXECDIR "/cellgate-toolserver", .argv = (char *const *)(uintptr_t)argv,
+                                     .envp = environ, .fds = fds, .n_fds = CG_ARRAY_LEN(fds), .new_session = true };
+        int life[2];
+
+        snprintf(level, sizeof(level), "%d", s->log.level);
+        if (pipe2(life, O_CLOEXEC) < 0)
+                return cg_fail_errno(err, "pipe");
+        rd = life[0];
+        b->lifeline = life[1];
+        fds[4].fd = rd;
+        return cg_proc_spawn(&spec, &b->proc, err);
+}
+
+int broker_start(struct sup *s, struct cg_err *err)
+{
+        struct broker *b = &s->broker;
+        cg_auto_fd int listener = -1;
+        int zero = 0;
+
+        b->lifeline = -1;
+        if (!b->backlog_tail)
+                b->backlog_tail = &b->backlog;
+        b->started_ms = cg_now_ms();
+        snprintf(b->path, sizeof(b->path), "%s/broker%u", s->dir, b->incarnation++);
+        if (cg_listen_unix(b->path, 4, &listener, err) < 0 || spawn_toolserver(s, listener, err) < 0)
+                return cg_err_prefix(err, "tool server");
+        b->up = true;
+        if (watch_start(s, &b->pid, b->proc.pidfd, on_broker_end, s, err) < 0)
+                return -1;
+        b->sock = cg_zmq_socket(s->zmq, ZMQ_DEALER, err);
+        if (!b->sock)
+                return -1;
+        /* Bounded by the calls and sessions themselves; both ends are ours. */
+        zmq_setsockopt(b->sock, ZMQ_SNDHWM, &zero, sizeof(zero));
+        if (cg_zmq_connect(b->sock, b->path, err) < 0)
+                return -1;
+        return cg_zsock_init(&b->z, &s->zl, b->sock, on_broker_message, s, err);
+}
+
+void broker_stop(struct sup *s)
+{
+        struct broker *b = &s->broker;
+        struct cg_proc proc = b->proc;
+
+        flush_backlog(s, false);
+        if (b->lifeline >= 0)
+                close(cg_steal_fd(&b->lifeline));
+        if (b->up && proc.pidfd >= 0) {
+                /* It ends its MCP servers in order, which may take them 4 s; after that it has no excuse. */
+                proc.pidfd = fcntl(proc.pidfd, F_DUPFD_CLOEXEC, 3);
+                if (cg_proc_wait(&proc, 6000, NULL, NULL) != 0)
+                        cg_proc_end(&proc, true, 0);
+                b->proc = CG_PROC_NONE;
+        }
+        close_broker(b);
+}

@@ -1,0 +1,275 @@
+/* cellgate-supervisor: host applications. A lifeline authenticates a host and tells of its end; requests come by ZeroMQ. */
+#include "supervisor/supervisor.h"
+
+#include <sodium.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include "config.h"
+
+
+static void host_gone(struct host *h)
+{
+        struct sup *s = h->sup;
+
+        cg_log(&s->log, CG_LOG_INFO, "host %.8s is gone", h->token);
+        session_of_host_gone(s, h);
+        for (struct host **p = &s->hosts; *p; p = &(*p)->next) {
+                if (*p == h) {
+                        *p = h->next;
+                        break;
+                }
+        }
+        free(h);
+        if (s->private_mode && !s->hosts && !s->stopping)
+                sup_stop(s, "its host is gone");
+}
+
+static void on_life_closed(uv_handle_t *handle)
+{
+        struct watch *w = handle->data;
+
+        close(w->fd);
+        host_gone(w->data);
+}
+
+static void drop_host(struct host *h)
+{
+        if (!h->life.active)
+                return;
+        h->life.active = false;
+        uv_close((uv_handle_t *)&h->life.poll, on_life_closed);
+}
+
+/* A lifeline carries nothing: whatever comes, bytes or end of file, ends the host. */
+static void on_life(struct watch *w)
+{
+        char c;
+        ssize_t n = recv(w->fd, &c, 1, MSG_DONTWAIT);
+
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+                return;
+        drop_host(w->data);
+}
+
+static bool same_user(int fd)
+{
+        struct ucred c;
+        socklen_t len = sizeof(c);
+
+        return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &len) == 0 && c.uid == geteuid();
+}
+
+static int make_token(char token[33])
+{
+        unsigned char raw[16];
+
+        if (getrandom(raw, sizeof(raw), 0) != sizeof(raw))
+                return -1;
+        for (size_t i = 0; i < sizeof(raw); i++)
+                sprintf(token + 2 * i, "%02x", raw[i]);
+        return 0;
+}
+
+static void on_life_connect(struct watch *w)
+{
+        struct sup *s = w->data;
+        cg_auto_fd int fd = accept4(w->fd, NULL, NULL, SOCK_CLOEXEC);
+        struct cg_err err;
+        struct host *h;
+        char line[34];
+
+        if (fd < 0)
+                return;
+        if (!same_user(fd)) {
+                cg_log(&s->log, CG_LOG_WARN, "refused a host of another user");
+                return;
+        }
+        h = calloc(1, sizeof(*h));
+        if (!h)
+                return;
+        h->sup = s;
+        if (make_token(h->token) < 0 || watch_start(s, &h->life, fd, on_life, h, &err) < 0) {
+                free(h);
+                return;
+        }
+        cg_steal_fd(&fd);
+        h->next = s->hosts;
+        s->hosts = h;
+        memcpy(line, h->token, 32);
+        line[32] = '\n';
+        if (send(h->life.fd, line, 33, MSG_NOSIGNAL | MSG_DONTWAIT) != 33)
+                drop_host(h);
+        uv_timer_stop(&s->first_host);
+}
+
+void host_send(struct host *h, const struct cg_out *out, json_t *body)
+{
+        struct cg_err err;
+        int r;
+
+        if (!h || !h->hello) {
+                json_decref(body);
+                return;
+        }
+        if (body)
+                r = cg_msg_send_json(h->sup->host_sock, &cg_wire_host, &h->route, out, body, &err);
+        else
+                r = cg_msg_send(h->sup->host_sock, &cg_wire_host, &h->route, out, &err);
+        if (r < 0)
+                cg_log(&h->sup->log, CG_LOG_WARN, "cannot send to host %.8s: %s", h->token, err.msg);
+        cg_zsock_touch(&h->sup->host_z);
+}
+
+void host_forward(struct host *h, const struct cg_out *out, struct cg_msg *m)
+{
+        struct cg_err err;
+
+        if (!h || !h->hello)
+                return;
+        if (cg_msg_forward(h->sup->host_sock, &cg_wire_host, &h->route, out, m, &err) < 0)
+                cg_log(&h->sup->log, CG_LOG_WARN, "cannot send to host %.8s: %s", h->token, err.msg);
+        cg_zsock_touch(&h->sup->host_z);
+}
+
+void host_failed(struct host *h, uint64_t session, uint64_t request, const struct cg_err *err)
+{
+        struct cg_out out = { .type = CG_HOST_FAILED, .session = session, .id = request };
+
+        host_send(h, &out, json_pack("{s:i, s:i, s:s}", "code", err->code, "errno", err->sys_errno, "message", err->msg));
+}
+
+static struct host *host_by_route(struct sup *s, const struct cg_route *r)
+{
+        for (struct host *h = s->hosts; h; h = h->next)
+                if (h->hello && h->route.len == r->len && memcmp(h->route.id, r->id, r->len) == 0)
+                        return h;
+        return NULL;
+}
+
+static struct host *host_by_token(struct sup *s, const char *token)
+{
+        for (struct host *h = s->hosts; h; h = h->next)
+                if (!h->hello && strlen(token) == 32 && sodium_memcmp(h->token, token, 32) == 0)
+                        return h;
+        return NULL;
+}
+
+static void handle_hello(struct sup *s, const struct cg_route *route, const struct cg_msg *m)
+{
+        struct cg_out out = { .type = CG_HOST_WELCOME, .id = m->id };
+        cg_auto_json json_t *body = NULL;
+        const char *token;
+        struct host *h;
+        struct cg_err err;
+
+        if (cg_msg_json(m, &body, &err) < 0 || cg_json_str(body, "token", "", &token, &err) < 0)
+                return;
+        h = host_by_token(s, token);
+        if (!h) {
+                cg_log(&s->log, CG_LOG_WARN, "HELLO with a token that no lifeline has");
+                return;
+        }
+        h->hello = true;
+        h->route = *route;
+        host_send(h, &out, json_pack("{s:s, s:i}", "version", CG_VERSION, "pid", (int)getpid()));
+}
+
+static void handle_message(struct host *h, struct cg_msg *m)
+{
+        struct cg_err err;
+        struct session *ss;
+
+        if (m->type == CG_HOST_SESSION_NEW) {
+                session_new(h, m);
+                return;
+        }
+        ss = session_find(h->sup, h, m->session);
+        if (ss) {
+                session_message(ss, m);
+                return;
+        }
+        if (m->type == CG_HOST_CREDIT || m->type == CG_HOST_DECISION || m->type == CG_HOST_CANCEL ||
+            m->type == CG_HOST_INPUT_REPLY)
+                return; /* a race with the session's end: SESSION_CLOSED is on its way */
+        cg_fail(&err, CG_E_CLOSED, "there is no such session (any more)");
+        host_failed(h, m->session, m->id, &err);
+}
+
+static void on_host_message(struct cg_zsock *z, int events)
+{
+        struct sup *s = z->data;
+        cg_auto_msg struct cg_msg m;
+        struct cg_route route;
+        struct cg_err err;
+        struct host *h;
+        int r;
+
+        (void)events;
+        r = cg_msg_recv(z->sock, &cg_wire_host, CG_ROLE_HOST, &route, &m, &err);
+        if (r == CG_TIMEOUT)
+                return;
+        h = host_by_route(s, &route);
+        if (r < 0) {
+                cg_log(&s->log, CG_LOG_WARN, "a host broke the protocol: %s", err.msg);
+                if (h)
+                        drop_host(h);
+                return;
+        }
+        if (m.type == CG_HOST_HELLO)
+                handle_hello(s, &route, &m);
+        else if (h)
+                handle_message(h, &m);
+        else
+                cg_log(&s->log, CG_LOG_WARN, "%s before HELLO", m.spec->name);
+}
+
+static void on_first_host_timeout(uv_timer_t *t)
+{
+        sup_stop(t->data, "no host connected within 30 s");
+}
+
+static int listen_in_dir(struct sup *s, const char *name, char *path, size_t size, int *fd, struct cg_err *err)
+{
+        int n = snprintf(path, size, "%s/%s", s->dir, name);
+
+        if (n < 0 || (size_t)n >= size)
+                return cg_fail(err, CG_E_LIMIT, "path of %s/%s is too long", s->dir, name);
+        return cg_listen_unix(path, 64, fd, err);
+}
+
+int hosts_start(struct sup *s, struct cg_err *err)
+{
+        int zero = 0, handover = 1, fd;
+        char path[128];
+
+        s->host_sock = cg_zmq_socket(s->zmq, ZMQ_ROUTER, err);
+        if (!s->host_sock)
+                return -1;
+        /* Events are bounded by the window of each session, so the queue to a host needs no limit of its own. */
+        zmq_setsockopt(s->host_sock, ZMQ_SNDHWM, &zero, sizeof(zero));
+        zmq_setsockopt(s->host_sock, ZMQ_ROUTER_HANDOVER, &handover, sizeof(handover));
+        if (listen_in_dir(s, "host.sock", path, sizeof(path), &fd, err) < 0 || cg_zmq_bind_fd(s->host_sock, fd, path, err) < 0 ||
+            cg_zsock_init(&s->host_z, &s->zl, s->host_sock, on_host_message, s, err) < 0)
+                return -1;
+        if (listen_in_dir(s, "life.sock", path, sizeof(path), &fd, err) < 0 ||
+            watch_start(s, &s->life, fd, on_life_connect, s, err) < 0)
+                return -1;
+        uv_timer_init(&s->loop, &s->first_host);
+        s->first_host.data = s;
+        if (s->private_mode)
+                uv_timer_start(&s->first_host, on_first_host_timeout, 30000, 0);
+        return 0;
+}
+
+void hosts_stop(struct sup *s)
+{
+        if (s->host_sock)
+                cg_zsock_close(&s->host_z, NULL);
+        for (struct host *h = s->hosts; h; h = h->next)
+                drop_host(h);
+}

@@ -1,0 +1,380 @@
+/* cellgate-supervisor: one kernel, from the request to the zygote to its end. Everything that comes from it is untrusted. */
+#include "supervisor/supervisor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "config.h"
+#include "sandbox/sandbox.h"
+
+/* What a dead kernel sent last may still be on its way through ZeroMQ. */
+#define DRAIN_MS 30
+/* Where the wrappers stand inside the sandbox. */
+#define LIB_INSIDE "/run/cellgate/lib"
+
+struct kernel *kernel_by_seq(struct sup *s, uint64_t seq)
+{
+        for (size_t i = 0; i < CG_MAX_SESSIONS; i++)
+                if (s->sessions[i] && s->sessions[i]->kernel && s->sessions[i]->kernel->seq == seq)
+                        return s->sessions[i]->kernel;
+        return NULL;
+}
+
+/* ------------------------------------------------------------------ its end */
+
+static void kernel_free(struct kernel *k)
+{
+        if (k->sock)
+                zmq_close(k->sock);
+        if (k->kernel_listener >= 0)
+                close(k->kernel_listener);
+        if (k->tool_listener >= 0)
+                close(k->tool_listener);
+        if (k->status_fd >= 0)
+                close(k->status_fd);
+        json_decref(k->layers);
+        free(k->python);
+        free(k->ipython);
+        free(k);
+}
+
+static void closed_one(struct kernel *k)
+{
+        if (--k->closing == 0)
+                kernel_free(k);
+}
+
+static void on_z_closed(struct cg_zsock *z)
+{
+        closed_one(z->data);
+}
+
+static void on_handle_closed(uv_handle_t *h)
+{
+        closed_one(h->data);
+}
+
+static void on_pid_closed(uv_handle_t *h)
+{
+        struct watch *w = h->data;
+
+        close(w->fd);
+        closed_one(w->data);
+}
+
+/* Closes every handle; the memory goes with the last of them. */
+static void kernel_dispose(struct kernel *k)
+{
+        k->closing++; /* held until all closes are asked for */
+        if (k->z_open) {
+                k->z_open = false;
+                k->closing++;
+                cg_zsock_close(&k->z, on_z_closed);
+        }
+        if (k->pid.active) {
+                k->pid.active = false;
+                k->closing++;
+                uv_close((uv_handle_t *)&k->pid.poll, on_pid_closed);
+        }
+        if (k->drain_open) {
+                k->drain_open = false;
+                k->closing++;
+                k->drain.data = k;
+                uv_close((uv_handle_t *)&k->drain, on_handle_closed);
+        }
+        unlink(k->kernel_path);
+        unlink(k->tool_path);
+        closed_one(k);
+}
+
+void kernel_end(struct kernel *k)
+{
+        if (!k)
+                return;
+        if (k->state == K_WAITING)
+                zygote_forget(k);
+        if (k->pid.active)
+                cg_pidfd_kill(k->pid.fd, SIGKILL);
+        if (k->session)
+                k->session->kernel = NULL;
+        k->session = NULL;
+        k->state = K_DEAD;
+        kernel_dispose(k);
+}
+
+static void describe_end(struct kernel *k, char *buf, size_t size)
+{
+        struct cg_sandbox_status st;
+        ssize_t n = k->status_fd < 0 ? -1 : read(k->status_fd, &st, sizeof(st));
+
+        if (k->violation_text[0])
+                snprintf(buf, size, "it was ended because it broke a rule: %s", k->violation_text);
+        else if (n != sizeof(st) || st.magic != CG_SANDBOX_STATUS_MAGIC)
+                snprintf(buf, size, "killed from outside, with everything in its sandbox");
+        else if (st.signal)
+                snprintf(buf, size, "killed by SIG%s%s", sigabbrev_np(st.signal) ?: "?",
+                         st.signal == SIGKILL ? " (by its own code, or the machine is out of memory)" : "");
+        else
+                snprintf(buf, size, "it exited by itself with status %d (os._exit, or a library)", st.exit_code);
+}
+
+static void on_drained(uv_timer_t *t)
+{
+        struct kernel *k = t->data;
+        struct session *ss = k->session;
+        char how[400];
+
+        describe_end(k, how, sizeof(how));
+        k->session = NULL;
+        if (ss)
+                ss->kernel = NULL;
+        kernel_dispose(k);
+        if (ss)
+                session_kernel_dead(ss, how);
+}
+
+static void on_kernel_end(struct watch *w)
+{
+        struct kernel *k = w->data;
+
+        if (k->state == K_DEAD)
+                return;
+        k->state = K_DEAD;
+        uv_poll_stop(&w->poll);
+        kernel_pause(k, false);
+        uv_timer_init(&k->sup->loop, &k->drain);
+        k->drain.data = k;
+        k->drain_open = true;
+        uv_timer_start(&k->drain, on_drained, DRAIN_MS, 0);
+}
+
+void kernel_violation(struct kernel *k, const char *what)
+{
+        if (k->violation_text[0] || k->state == K_DEAD)
+                return;
+        snprintf(k->violation_text, sizeof(k->violation_text), "%s", what);
+        cg_log(&k->sup->log, CG_LOG_WARN, "kernel of session %llu broke a rule: %s",
+               (unsigned long long)(k->session ? k->session->number : 0), what);
+        if (k->pid.active)
+                cg_pidfd_kill(k->pid.fd, SIGKILL);
+}
+
+/* ------------------------------------------------------------------ its wire */
+
+static void maybe_ready(struct kernel *k)
+{
+        if (k->state != K_BOOTING || !k->got_ready || !k->attached)
+                return;
+        k->state = K_READY;
+        session_kernel_ready(k->session);
+}
+
+static void on_kernel_message(struct cg_zsock *z, int events)
+{
+        struct kernel *k = z->data;
+        cg_auto_msg struct cg_msg m;
+        struct cg_err err;
+        int r;
+
+        if (!(events & ZMQ_POLLIN))
+                return;
+        r = cg_msg_recv(z->sock, &cg_wire_kernel, CG_ROLE_KERNEL, NULL, &m, &err);
+        if (r == CG_TIMEOUT || !k->session)
+                return;
+        if (r < 0) {
+                kernel_violation(k, err.msg);
+                return;
+        }
+        if (m.type == CG_KERNEL_KERNEL_READY) {
+                if (k->got_ready) {
+                        kernel_violation(k, "KERNEL_READY sent twice");
+                        return;
+                }
+                k->got_ready = true;
+                maybe_ready(k);
+                return;
+        }
+        if (!k->got_ready) {
+                kernel_violation(k, "a message before KERNEL_READY");
+                return;
+        }
+        session_kernel_message(k->session, &m);
+}
+
+void kernel_send(struct kernel *k, const struct cg_out *out, json_t *body)
+{
+        struct cg_err err;
+        int r;
+
+        if (!k || k->state != K_READY) {
+                json_decref(body);
+                return;
+        }
+        if (body)
+                r = cg_msg_send_json(k->sock, &cg_wire_kernel, NULL, out, body, &err);
+        else
+                r = cg_msg_send(k->sock, &cg_wire_kernel, NULL, out, &err);
+        if (r == CG_TIMEOUT)
+                kernel_violation(k, "it does not read its messages");
+        else if (r < 0)
+                kernel_violation(k, err.msg);
+        cg_zsock_touch(&k->z);
+}
+
+void kernel_pause(struct kernel *k, bool paused)
+{
+        if (k && k->z_open)
+                cg_zsock_pause(&k->z, paused);
+}
+
+void kernel_attached(struct kernel *k)
+{
+        k->attached = true;
+        maybe_ready(k);
+}
+
+/* ------------------------------------------------------------------ its start */
+
+static void add_bind(json_t *list, const char *src, const char *dst)
+{
+        json_array_append_new(list, json_pack("[ss]", src, dst));
+}
+
+static json_t *make_binds(struct session *ss, const char *lib)
+{
+        json_t *list = json_array(), *path, *paths = json_object_get(ss->options, "python_path");
+        size_t i;
+
+        add_bind(list, lib, LIB_INSIDE);
+        /* Needed where they lie below a folder that is private inside, such as /tmp. */
+        add_bind(list, CG_PYTHONDIR, CG_PYTHONDIR);
+        add_bind(list, CG_KERNEL_ENV, CG_KERNEL_ENV);
+        json_array_foreach(paths, i, path)
+                add_bind(list, json_string_value(path), json_string_value(path));
+        return list;
+}
+
+static json_t *make_spec(struct kernel *k, const char *lib)
+{
+        struct session *ss = k->session;
+        bool sandbox = !json_is_false(json_object_get(ss->options, "sandbox"));
+        json_t *python_path = json_deep_copy(json_object_get(ss->options, "python_path"));
+        json_t *env = json_object_get(ss->options, "env");
+
+        if (!python_path)
+                python_path = json_array();
+        json_array_append_new(python_path, json_string(sandbox ? LIB_INSIDE : lib));
+        return json_pack("{s:I, s:O, s:o, s:b, s:b, s:{s:I, s:I, s:I}, s:o, s:[s], s:o, s:s, s:s}", "session",
+                         (json_int_t)ss->number, "workspace", json_object_get(ss->options, "workspace"), "env",
+                         env ? json_incref(env) : json_array(), "sandbox", sandbox, "color",
+                         json_is_true(json_object_get(ss->options, "color")), "limits", "memory_bytes",
+                         json_integer_value(json_object_get(ss->options, "memory_bytes")), "processes",
+                         json_integer_value(json_object_get(ss->options, "processes")), "file_bytes",
+                         json_integer_value(json_object_get(ss->options, "file_bytes")), "bind_ro", make_binds(ss, lib), "hide",
+                         k->sup->dir, "python_path", python_path, "kernel_path", k->kernel_path, "tool_path", k->tool_path);
+}
+
+/* The specification goes in a memfd: an environment can be larger than a datagram. */
+static int spec_fd(struct kernel *k, int *ret, struct cg_err *err)
+{
+        char lib[160];
+        cg_auto_json json_t *spec = NULL;
+        cg_auto_free char *text = NULL;
+        cg_auto_fd int fd = -1;
+        size_t len;
+
+        snprintf(lib, sizeof(lib), "%s/lib", k->session->dir);
+        spec = make_spec(k, lib);
+        text = spec ? cg_json_text(spec, &len) : NULL;
+        if (!text)
+                return cg_fail(err, CG_E_NOMEM, "kernel's specification");
+        fd = memfd_create("cellgate-spec", MFD_CLOEXEC);
+        if (fd < 0)
+                return cg_fail_errno(err, "memfd_create");
+        if (cg_write_all(fd, text, len, err) < 0 || lseek(fd, 0, SEEK_SET) < 0)
+                return -1;
+        *ret = cg_steal_fd(&fd);
+        return 0;
+}
+
+void kernel_spawn(struct kernel *k)
+{
+        cg_auto_fd int spec = -1;
+        struct cg_err err = { 0 };
+        int fds[3], r;
+
+        k->state = K_SPAWNING;
+        r = spec_fd(k, &spec, &err);
+        if (r == 0) {
+                fds[0] = spec;
+                fds[1] = k->kernel_listener;
+                fds[2] = k->tool_listener;
+                r = zygote_request(k->sup, k->seq, fds, &err);
+        }
+        if (r < 0)
+                kernel_spawn_failed(k, &err);
+}
+
+void kernel_spawn_failed(struct kernel *k, const struct cg_err *err)
+{
+        struct session *ss = k->session;
+
+        kernel_end(k);
+        if (ss)
+                session_kernel_failed(ss, err);
+}
+
+void kernel_spawned(struct kernel *k, json_t *layers, int pidfd, int status_fd)
+{
+        struct cg_err err;
+
+        k->layers = json_incref(layers);
+        k->status_fd = status_fd;
+        /* The zygote's copies are in the kernel now; ours would only keep the sockets alive. */
+        close(cg_steal_fd(&k->kernel_listener));
+        close(cg_steal_fd(&k->tool_listener));
+        k->state = K_BOOTING;
+        if (watch_start(k->sup, &k->pid, pidfd, on_kernel_end, k, &err) < 0) {
+                kernel_spawn_failed(k, &err);
+                return;
+        }
+        k->python = strdup(k->sup->zygote.python ?: "");
+        k->ipython = strdup(k->sup->zygote.ipython ?: "");
+        k->sock = cg_zmq_socket(k->sup->zmq, ZMQ_DEALER, &err);
+        if (!k->sock || cg_zmq_connect(k->sock, k->kernel_path, &err) < 0 ||
+            cg_zsock_init(&k->z, &k->sup->zl, k->sock, on_kernel_message, k, &err) < 0) {
+                kernel_spawn_failed(k, &err);
+                return;
+        }
+        k->z_open = true;
+        broker_attach(k);
+}
+
+int kernel_start(struct session *ss, struct cg_err *err)
+{
+        struct sup *s = ss->sup;
+        struct kernel *k = calloc(1, sizeof(*k));
+
+        if (!k)
+                return cg_fail(err, CG_E_NOMEM, "kernel");
+        k->sup = s;
+        k->session = ss;
+        k->seq = ++s->next_kernel;
+        k->kernel_listener = k->tool_listener = k->status_fd = -1;
+        snprintf(k->kernel_path, sizeof(k->kernel_path), "%s/k%llu", s->dir, (unsigned long long)k->seq);
+        snprintf(k->tool_path, sizeof(k->tool_path), "%s/t%llu", s->dir, (unsigned long long)k->seq);
+        if (cg_listen_unix(k->kernel_path, 4, &k->kernel_listener, err) < 0 ||
+            cg_listen_unix(k->tool_path, 4, &k->tool_listener, err) < 0) {
+                unlink(k->kernel_path);
+                unlink(k->tool_path);
+                kernel_free(k);
+                return err ? err->code : -1;
+        }
+        ss->kernel = k;
+        ss->kernel_started_ms = cg_now_ms();
+        zygote_want(k);
+        return 0;
+}

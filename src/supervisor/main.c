@@ -1,0 +1,225 @@
+/*
+ * cellgate-supervisor: serves host applications; starts the zygote and the tool server; holds sessions, routing and approvals.
+ * Trusted and small: it runs no Python, speaks no MCP, and relays payloads unread.
+ */
+#include "supervisor/supervisor.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include "config.h"
+
+/* Where libcellgate waits for the word that the supervisor serves, or why not. */
+#define READY_FD 3
+
+static const char usage[] =
+        "Usage: cellgate-supervisor --dir DIR [--private] [--preload MODULES] [--log-level N]\n"
+        "\n"
+        "Serves host applications of this user (libcellgate, `cellgate run`) at DIR, which must not exist or be an empty\n"
+        "folder of this user with mode 0700.\n"
+        "\n"
+        "  --dir DIR           folder for its sockets; hosts connect to it by this name\n"
+        "  --private           end with the last host\n"
+        "  --preload MODULES   comma-separated modules that every kernel has imported already\n"
+        "  --log-level N       0 errors, 1 warnings (default), 2 info, 3 debug; the log goes to standard error\n"
+        "  --help, --version\n";
+
+static void on_watch(uv_poll_t *h, int status, int events)
+{
+        struct watch *w = h->data;
+
+        (void)status;
+        (void)events;
+        w->cb(w);
+}
+
+int watch_start(struct sup *s, struct watch *w, int fd, watch_cb cb, void *data, struct cg_err *err)
+{
+        int r;
+
+        *w = (struct watch){ .cb = cb, .data = data, .fd = fd };
+        r = uv_poll_init(&s->loop, &w->poll, fd);
+        w->poll.data = w;
+        if (r < 0) {
+                close(fd);
+                return cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r));
+        }
+        w->active = true;
+        r = uv_poll_start(&w->poll, UV_READABLE | UV_DISCONNECT, on_watch);
+        if (r < 0)
+                return cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r));
+        return 0;
+}
+
+static void close_handle(uv_handle_t *h, void *arg)
+{
+        (void)arg;
+        if (!uv_is_closing(h))
+                uv_close(h, NULL);
+}
+
+void sup_stop(struct sup *s, const char *why)
+{
+        if (s->stopping)
+                return;
+        s->stopping = true;
+        cg_log(&s->log, CG_LOG_INFO, "stopping: %s", why);
+        for (size_t i = 0; i < CG_MAX_SESSIONS; i++)
+                if (s->sessions[i])
+                        session_end(s->sessions[i], why);
+        uv_stop(&s->loop);
+}
+
+static void on_signal(uv_signal_t *h, int signum)
+{
+        sup_stop(h->data, signum == SIGTERM ? "SIGTERM" : "SIGINT");
+}
+
+/* The word to whoever started us: one JSON line, or nothing when the descriptor is not there. */
+static void tell_starter(const struct cg_err *err)
+{
+        cg_auto_json json_t *o = err ? json_pack("{s:i, s:s}", "code", err->code, "error", err->msg) : json_pack("{s:b}", "ready", 1);
+        cg_auto_free char *text = o ? cg_json_text(o, NULL) : NULL;
+        struct stat st;
+
+        if (text && fstat(READY_FD, &st) == 0 && S_ISFIFO(st.st_mode) && cg_write_all(READY_FD, text, strlen(text), NULL) == 0)
+                close(READY_FD);
+}
+
+static int check_dir(const char *dir, struct cg_err *err)
+{
+        struct stat st;
+
+        if (dir[0] != '/')
+                return cg_fail(err, CG_E_INVAL, "--dir must be an absolute path, not \"%s\"", dir);
+        if (strlen(dir) > 80)
+                return cg_fail(err, CG_E_LIMIT, "--dir is longer than 80 bytes: socket paths below it would be too long");
+        if (mkdir(dir, 0700) < 0 && errno != EEXIST)
+                return cg_fail_errno(err, "cannot make %s", dir);
+        if (lstat(dir, &st) < 0)
+                return cg_fail_errno(err, "%s", dir);
+        if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077))
+                return cg_fail(err, CG_E_INVAL, "%s must be a folder of yours with mode 0700", dir);
+        return 0;
+}
+
+static int start(struct sup *s, struct cg_err *err)
+{
+        int r;
+
+        if (!s->dir)
+                return cg_fail(err, CG_E_INVAL, "--dir is missing; see --help");
+        if (check_dir(s->dir, err) < 0)
+                return -1;
+        s->zmq = zmq_ctx_new();
+        if (!s->zmq)
+                return cg_fail_errno(err, "zmq_ctx_new");
+        zmq_ctx_set(s->zmq, ZMQ_MAX_SOCKETS, CG_MAX_SESSIONS + 16);
+        r = uv_loop_init(&s->loop);
+        if (r < 0)
+                return cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r));
+        uv_signal_init(&s->loop, &s->sig_term);
+        uv_signal_init(&s->loop, &s->sig_int);
+        s->sig_term.data = s->sig_int.data = s;
+        uv_signal_start(&s->sig_term, on_signal, SIGTERM);
+        uv_signal_start(&s->sig_int, on_signal, SIGINT);
+        if (cg_zloop_init(&s->zl, &s->loop, err) < 0 || hosts_start(s, err) < 0 || broker_start(s, err) < 0 ||
+            zygote_start(s, err) < 0)
+                return -1;
+        return 0;
+}
+
+/* Lets close callbacks run, so that every descriptor and byte is given back; then the processes go. */
+static void finish(struct sup *s)
+{
+        struct cg_err err;
+
+        hosts_stop(s);
+        zygote_stop(s);
+        broker_stop(s);
+        uv_walk(&s->loop, close_handle, NULL);
+        while (uv_run(&s->loop, UV_RUN_DEFAULT) != 0)
+                ;
+        uv_loop_close(&s->loop);
+        if (s->host_sock)
+                zmq_close(s->host_sock);
+        if (s->zmq)
+                zmq_ctx_term(s->zmq);
+        if (s->dir && cg_remove_tree(s->dir, &err) < 0)
+                cg_log(&s->log, CG_LOG_WARN, "%s", err.msg);
+}
+
+static void parse_args(struct sup *s, int argc, char **argv)
+{
+        static const struct option options[] = {
+                { "dir", required_argument, NULL, 'd' },   { "private", no_argument, NULL, 'p' },
+                { "preload", required_argument, NULL, 'i' }, { "log-level", required_argument, NULL, 'l' },
+                { "help", no_argument, NULL, 'h' },        { "version", no_argument, NULL, 'v' },
+                { NULL, 0, NULL, 0 },
+        };
+        int c;
+
+        while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
+                if (c == 'd')
+                        s->dir = optarg;
+                else if (c == 'p')
+                        s->private_mode = true;
+                else if (c == 'i')
+                        s->preload = optarg;
+                else if (c == 'l')
+                        s->log.level = atoi(optarg);
+                else if (c == 'h' || c == 'v')
+                        exit(printf("%s", c == 'h' ? usage : "cellgate-supervisor " CG_VERSION "\n") < 0);
+                else
+                        exit(2);
+        }
+        if (optind < argc) {
+                fprintf(stderr, "cellgate-supervisor: unexpected argument \"%s\"; see --help\n", argv[optind]);
+                exit(2);
+        }
+}
+
+/* Thousands of sessions need some descriptors each. */
+static void raise_fd_limit(void)
+{
+        struct rlimit r;
+
+        if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
+                r.rlim_cur = r.rlim_max;
+                setrlimit(RLIMIT_NOFILE, &r);
+        }
+}
+
+int main(int argc, char **argv)
+{
+        struct sup *s = calloc(1, sizeof(*s));
+        struct cg_err err = { 0 };
+        int status = 0;
+
+        if (!s)
+                return 1;
+        s->log = (struct cg_log){ .fd = 2, .level = CG_LOG_WARN, .who = "supervisor" };
+        parse_args(s, argc, argv);
+        signal(SIGPIPE, SIG_IGN);
+        raise_fd_limit();
+#ifndef __SANITIZE_ADDRESS__ /* LeakSanitizer traces its own process */
+        prctl(PR_SET_DUMPABLE, 0); /* its environment may hold secrets of MCP servers */
+#endif
+        if (sodium_init() < 0 || start(s, &err) < 0) {
+                cg_log(&s->log, CG_LOG_ERROR, "%s", err.msg);
+                tell_starter(&err);
+                status = 1;
+        } else {
+                tell_starter(NULL);
+                uv_run(&s->loop, UV_RUN_DEFAULT);
+                finish(s);
+        }
+        free(s);
+        return status;
+}

@@ -1,0 +1,263 @@
+/* cellgate-supervisor: the zygote, the process every kernel is forked from. Python never runs in the supervisor. */
+#include "supervisor/supervisor.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include "config.h"
+
+/* A zygote that dies sooner than this counts as a quick death; after MAX_QUICK in a row it is not started again. */
+#define QUICK_MS 10000
+#define MAX_QUICK 3
+/* Datagrams from the zygote: one reply each, with an error message at most. */
+#define REPLY_MAX 65536
+
+static void flush_waiting(struct sup *s)
+{
+        struct kernel *list = s->zygote.waiting;
+
+        s->zygote.waiting = NULL;
+        while (list) {
+                struct kernel *k = list;
+
+                list = k->next_waiting;
+                k->next_waiting = NULL;
+                kernel_spawn(k);
+        }
+}
+
+static void fail_waiting(struct sup *s, const struct cg_err *err)
+{
+        while (s->zygote.waiting) {
+                struct kernel *k = s->zygote.waiting;
+
+                s->zygote.waiting = k->next_waiting;
+                kernel_spawn_failed(k, err);
+        }
+}
+
+static void handle_reply(struct sup *s, json_t *o, int *fds, size_t n_fds)
+{
+        json_int_t seq = json_integer_value(json_object_get(o, "spawned"));
+        json_int_t failed = json_integer_value(json_object_get(o, "failed"));
+        struct kernel *k = kernel_by_seq(s, (uint64_t)(seq ? seq : failed));
+        struct cg_err err = { .code = CG_E_SYS };
+
+        if (k && seq && n_fds == 2) {
+                kernel_spawned(k, json_object_get(o, "layers"), fds[0], fds[1]);
+                return; /* both descriptors are the kernel's now */
+        }
+        for (size_t i = 0; i < n_fds; i++) /* the kernel was given up meanwhile: its init ends with its pidfd's kill */
+                if (i == 0)
+                        cg_pidfd_kill(fds[0], SIGKILL);
+        for (size_t i = 0; i < n_fds; i++)
+                close(fds[i]);
+        if (!k)
+                return;
+        cg_fail(&err, (int)json_integer_value(json_object_get(o, "code")), "%s",
+                json_string_value(json_object_get(o, "message")) ?: "the zygote gave no reason");
+        if (err.code >= 0)
+                err.code = CG_E_SYS;
+        err.sys_errno = (int)json_integer_value(json_object_get(o, "errno"));
+        kernel_spawn_failed(k, &err);
+}
+
+static void handle_ready(struct sup *s, json_t *o)
+{
+        struct zygote *z = &s->zygote;
+
+        free(z->python);
+        free(z->ipython);
+        z->python = strdup(json_string_value(json_object_get(o, "python")) ?: "");
+        z->ipython = strdup(json_string_value(json_object_get(o, "ipython")) ?: "");
+        z->ready = true;
+        cg_log(&s->log, CG_LOG_INFO, "zygote ready after %lld ms: Python %s, IPython %s",
+               (long long)(cg_now_ms() - z->started_ms), z->python, z->ipython);
+        flush_waiting(s);
+}
+
+static void on_control(struct watch *w)
+{
+        struct sup *s = w->data;
+        char text[REPLY_MAX];
+        int fds[CG_MAX_FDS];
+        size_t n_fds = CG_MAX_FDS;
+        cg_auto_json json_t *o = NULL;
+        struct cg_err err;
+        ssize_t n = cg_recv_fds(w->fd, text, sizeof(text), fds, &n_fds, &err);
+
+        if (n < 0) {
+                if (err.sys_errno != EAGAIN)
+                        cg_log(&s->log, CG_LOG_ERROR, "zygote: %s", err.msg);
+                return;
+        }
+        if (n == 0) /* end of file: its pidfd tells */
+                return;
+        if (cg_json_object(text, (size_t)n, "zygote's message", &o, &err) < 0) {
+                cg_log(&s->log, CG_LOG_ERROR, "%s", err.msg);
+                for (size_t i = 0; i < n_fds; i++)
+                        close(fds[i]);
+                return;
+        }
+        if (json_is_true(json_object_get(o, "ready")))
+                handle_ready(s, o);
+        else
+                handle_reply(s, o, fds, n_fds);
+}
+
+static void start_for_waiting(struct sup *s)
+{
+        struct zygote *z = &s->zygote;
+        struct cg_err err;
+
+        if (cg_now_ms() - z->started_ms >= QUICK_MS)
+                z->quick_deaths = 0;
+        if (z->quick_deaths >= MAX_QUICK) {
+                cg_fail(&err, CG_E_CLOSED, "the zygote, which all kernels are forked from, ended %d times in a row; its log says "
+                        "why; it is tried again 10 s after the last time", MAX_QUICK);
+                fail_waiting(s, &err);
+        } else if (zygote_start(s, &err) < 0) {
+                fail_waiting(s, &err);
+        }
+}
+
+static void on_watch_closed(uv_handle_t *h)
+{
+        struct watch *w = h->data;
+        struct sup *s = w->data;
+
+        close(w->fd);
+        w->fd = -1;
+        if (--s->zygote.closing == 0 && s->zygote.waiting && !s->stopping)
+                start_for_waiting(s);
+}
+
+static void close_watch(struct zygote *z, struct watch *w)
+{
+        if (!w->active)
+                return;
+        w->active = false;
+        z->closing++;
+        uv_close((uv_handle_t *)&w->poll, on_watch_closed);
+}
+
+/* Kernels that were asked for and not answered go back to the queue of the next zygote. */
+static void requeue_spawning(struct sup *s)
+{
+        for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
+                struct kernel *k = s->sessions[i] ? s->sessions[i]->kernel : NULL;
+                struct cg_err err;
+
+                if (k && k->state == K_SPAWNING) {
+                        cg_fail(&err, CG_E_CLOSED, "the zygote ended while it started this kernel");
+                        kernel_spawn_failed(k, &err);
+                }
+        }
+}
+
+static void on_zygote_end(struct watch *w)
+{
+        struct sup *s = w->data;
+        struct zygote *z = &s->zygote;
+        char how[64] = "ended";
+        int status = 0;
+
+        if (waitpid(z->proc.pid, &status, WNOHANG) != z->proc.pid)
+                return;
+        cg_proc_describe(status, how, sizeof(how));
+        z->proc = CG_PROC_NONE; /* its pidfd belongs to the watch */
+        z->up = z->ready = false;
+        close_watch(z, &z->control);
+        close_watch(z, &z->pid);
+        if (s->stopping)
+                return;
+        z->quick_deaths = cg_now_ms() - z->started_ms < QUICK_MS ? z->quick_deaths + 1 : 0;
+        cg_log(&s->log, CG_LOG_ERROR, "the zygote ended (%s)", how);
+        requeue_spawning(s);
+}
+
+int zygote_start(struct sup *s, struct cg_err *err)
+{
+        struct zygote *z = &s->zygote;
+        char level[16];
+        const char *argv[] = { "cellgate-kernel", "--zygote", "--log-level", level, s->preload ? "--preload" : NULL, s->preload,
+                               NULL };
+        cg_auto_fd int ours = -1, theirs = -1;
+        struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { s->log.fd, 2 }, { -1, 3 } };
+        struct cg_proc_spec spec = { .path = CG_LIBEXECDIR "/cellgate-kernel", .argv = (char *const *)(uintptr_t)argv,
+                                     .fds = fds, .n_fds = CG_ARRAY_LEN(fds), .new_session = true, .die_with_parent = true };
+        int pair[2], big = 1 << 20;
+
+        snprintf(level, sizeof(level), "%d", s->log.level);
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+                return cg_fail_errno(err, "socketpair");
+        ours = pair[0];
+        theirs = pair[1];
+        setsockopt(ours, SOL_SOCKET, SO_SNDBUF, &big, sizeof(big));
+        fds[3].fd = theirs;
+        z->started_ms = cg_now_ms();
+        if (cg_proc_spawn(&spec, &z->proc, err) < 0)
+                return cg_err_prefix(err, "zygote");
+        z->up = true;
+        if (watch_start(s, &z->control, cg_steal_fd(&ours), on_control, s, err) < 0 ||
+            watch_start(s, &z->pid, z->proc.pidfd, on_zygote_end, s, err) < 0)
+                return -1;
+        return 0;
+}
+
+void zygote_stop(struct sup *s)
+{
+        struct zygote *z = &s->zygote;
+
+        /* Its control socket's end is its order to exit; all kernels go with it. */
+        if (z->up) {
+                cg_pidfd_kill(z->proc.pidfd, SIGKILL);
+                waitpid(z->proc.pid, NULL, 0);
+                z->proc = CG_PROC_NONE;
+        }
+        z->up = z->ready = false;
+        close_watch(z, &z->control);
+        close_watch(z, &z->pid);
+        free(z->python);
+        free(z->ipython);
+        z->python = z->ipython = NULL;
+}
+
+void zygote_want(struct kernel *k)
+{
+        struct sup *s = k->sup;
+        struct zygote *z = &s->zygote;
+        struct kernel **p;
+
+        if (z->ready) {
+                kernel_spawn(k);
+                return;
+        }
+        for (p = &z->waiting; *p; p = &(*p)->next_waiting)
+                ;
+        *p = k;
+        k->next_waiting = NULL;
+        if (!z->up && z->closing == 0)
+                start_for_waiting(s);
+}
+
+void zygote_forget(struct kernel *k)
+{
+        for (struct kernel **p = &k->sup->zygote.waiting; *p; p = &(*p)->next_waiting) {
+                if (*p == k) {
+                        *p = k->next_waiting;
+                        return;
+                }
+        }
+}
+
+int zygote_request(struct sup *s, uint64_t seq, const int fds[3], struct cg_err *err)
+{
+        char text[64];
+        int n = snprintf(text, sizeof(text), "{\"spawn\": %llu}", (unsigned long long)seq);
+
+        return cg_send_fds(s->zygote.control.fd, text, (size_t)n, fds, 3, err);
+}
