@@ -166,6 +166,11 @@ static void answer_request(struct cg_client *c, struct cg_msg *m)
                 ;
         if (!q && m->type == CG_HOST_FAILED && m->session && m->id < FIRST_REQUEST)
                 give_event(c, m->session, event_text_new(CG_EVENT_SESSION_CLOSED, "the session had ended when the cell came"));
+        if (!q && m->type == CG_HOST_SESSION_OPENED) { /* nobody waits for it any more: it must not stay open */
+                struct cg_out end = { .type = CG_HOST_SESSION_END, .session = m->session, .id = ++c->next_request };
+
+                client_send(c, &end, NULL, NULL);
+        }
         if (!q || q->done)
                 return; /* its thread gave up waiting */
         if (m->type == CG_HOST_SESSION_OPENED && q->opening) {

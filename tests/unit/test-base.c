@@ -1,0 +1,303 @@
+/* base: buffers, errors, JSON, text, descriptors, processes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/proc.h"
+#include "base/text.h"
+
+static void test_buf_ceiling(void **state)
+{
+        cg_auto_buf struct cg_buf b;
+        struct cg_err err;
+
+        cg_buf_init(&b, 10);
+        assert_int_equal(cg_buf_adds(&b, "0123456789", &err), 0);
+        assert_int_equal(cg_buf_adds(&b, "x", &err), CG_E_LIMIT);
+        assert_string_equal(b.data, "0123456789");
+        cg_buf_consume(&b, 4);
+        assert_string_equal(b.data, "456789");
+        assert_int_equal(cg_buf_addf(&b, &err, "%d", 1234), 0);
+        assert_int_equal(cg_buf_addf(&b, &err, "%d", 1), CG_E_LIMIT);
+}
+
+static void test_err_cut_is_marked(void **state)
+{
+        struct cg_err err;
+        char big[3000];
+
+        memset(big, 'x', sizeof(big));
+        big[sizeof(big) - 1] = '\0';
+        assert_int_equal(cg_fail(&err, CG_E_INVAL, "%s", big), CG_E_INVAL);
+        assert_string_equal(err.msg + strlen(err.msg) - 3, "...");
+        errno = ENOENT;
+        assert_int_equal(cg_fail_errno(&err, "open %s", "/x"), CG_E_SYS);
+        assert_int_equal(err.sys_errno, ENOENT);
+        assert_string_equal(err.msg, "open /x: No such file or directory");
+        cg_err_prefix(&err, "settings");
+        assert_string_equal(err.msg, "settings: open /x: No such file or directory");
+}
+
+static void test_json_object_errors_have_places(void **state)
+{
+        cg_auto_json json_t *o = NULL;
+        struct cg_err err;
+
+        assert_int_equal(cg_json_object("{\n \"a\": }", 9, "x.json", &o, &err), CG_E_PARSE);
+        assert_non_null(strstr(err.msg, "x.json"));
+        assert_non_null(strstr(err.msg, "line 2, column"));
+        assert_int_equal(cg_json_object("[]", 2, "x.json", &o, &err), CG_E_PARSE);
+        assert_int_equal(cg_json_object("{\"a\":1,\"a\":2}", 13, "x.json", &o, &err), CG_E_PARSE);
+        assert_int_equal(cg_json_object("\xef\xbb\xbf{}", 5, "x.json", &o, &err), 0);
+}
+
+static int check(const char *text)
+{
+        struct cg_err err;
+
+        return cg_json_check_object(text, strlen(text), 20, &err);
+}
+
+static void test_json_check(void **state)
+{
+        static const char *const good[] = {
+                "{}", " {\"a\": [1, -2.5e+10, true, false, null, \"x\"]}\n", "{\"a\":123456789012345678901234567890}",
+                "{\"a\":\"\\ud800\"}", "{\"a\":\"\\u0000\"}", "{\"\":{}}", "{\"a\":0,\"a\":1e999}", "{\"\xc3\xa4\":[]}",
+        };
+        static const char *const bad[] = {
+                "", "[]", "{", "{}x", "{} {}", "{\"a\"}", "{\"a\":}", "{\"a\":1,}", "{a:1}", "{\"a\":01}", "{\"a\":1.}",
+                "{\"a\":.5}", "{\"a\":+1}", "{\"a\":1e}", "{\"a\":nul}", "{\"a\":NaN}", "{\"a\":\"\\x\"}", "{\"a\":\"\\u12g4\"}",
+                "{\"a\":\"\n\"}", "{\"a\":\"\xff\"}", "{\"a\":\"\xed\xa0\x80\"}", "{\"a\":\"\xc0\x80\"}", "{\"a\":\"x}",
+                "{\"a\":[1 2]}", "{\"a\":[1}", "{'a':1}", "{\"a\":\"\\", "{\"a\":[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]}",
+        };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(good); i++)
+                if (check(good[i]) != 0)
+                        fail_msg("refused: %s", good[i]);
+        for (size_t i = 0; i < CG_ARRAY_LEN(bad); i++)
+                if (check(bad[i]) != CG_E_PARSE)
+                        fail_msg("accepted: %s", bad[i]);
+}
+
+static void test_json_quote(void **state)
+{
+        cg_auto_buf struct cg_buf b;
+        struct cg_err err;
+
+        cg_buf_init(&b, 1000);
+        assert_int_equal(cg_json_quote(&b, "a\"\\\n\x01\xc3\xa4\xf0\x9f\x98\x80\xff\0z", 14, &err), 0);
+        assert_string_equal(b.data, "\"a\\\"\\\\\\n\\u0001\\u00e4\\ud83d\\ude00\\ufffd\\u0000z\"");
+}
+
+static void render(const char *in, const char *out)
+{
+        cg_auto_buf struct cg_buf b;
+        struct cg_err err;
+
+        cg_buf_init(&b, 10000);
+        assert_int_equal(cg_text_render(&b, in, strlen(in), 0, &err), 0);
+        assert_string_equal(b.data ? b.data : "", out);
+}
+
+static void test_render_shows_what_could_fool(void **state)
+{
+        cg_auto_buf struct cg_buf b;
+        char big[1000];
+        struct cg_err err;
+
+        render("plain \xc3\xa4 \xf0\x9f\x98\x80\n\t", "plain \xc3\xa4 \xf0\x9f\x98\x80\n\t");
+        render("\x1b[2Jx", "\\x1b[2Jx");
+        render("a\rb\bc\x7f", "a\\x0db\\x08c\\x7f");
+        render("\xc2\x9b" "1m", "\\x9b1m");
+        render("safe\xe2\x80\xae" "fdp.exe", "safe\\u202efdp.exe");
+        render("a\xe2\x80\x8b" "b\xef\xbb\xbf", "a\\u200bb\\ufeff");
+        render("\xf3\xa0\x81\x81", "\\U000e0041");
+        render("\xff\xc3", "\\xff\\xc3");
+        memset(big, 'x', sizeof(big));
+        cg_buf_init(&b, 10000);
+        assert_int_equal(cg_text_render(&b, big, sizeof(big), 200, &err), 0);
+        assert_true(b.len <= 200);
+        assert_non_null(strstr(b.data, "more bytes not shown]"));
+}
+
+static void test_log_is_one_line(void **state)
+{
+        int p[2];
+        char line[500];
+        struct cg_log log = { .level = CG_LOG_INFO, .who = "test" };
+        ssize_t n;
+
+        assert_int_equal(pipe(p), 0);
+        log.fd = p[1];
+        cg_log(&log, CG_LOG_DEBUG, "not this");
+        cg_log(&log, CG_LOG_WARN, "two\nlines %s", "\x1b[0m");
+        n = read(p[0], line, sizeof(line) - 1);
+        assert_true(n > 0);
+        line[n] = '\0';
+        assert_non_null(strstr(line, " warn test: two\\x0alines \\x1b[0m\n"));
+        assert_ptr_equal(strchr(line, '\n'), line + n - 1);
+        close(p[0]);
+        close(p[1]);
+}
+
+static void test_fds_pass_and_are_cloexec(void **state)
+{
+        int s[2], p[2], got[4];
+        size_t n = 4;
+        char text[16];
+        struct cg_err err;
+
+        assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, s), 0);
+        assert_int_equal(pipe(p), 0);
+        assert_int_equal(cg_send_fds(s[0], "hi", 2, p, 2, &err), 0);
+        assert_int_equal(cg_recv_fds(s[1], text, sizeof(text), got, &n, &err), 2);
+        assert_int_equal(n, 2);
+        assert_int_equal(fcntl(got[0], F_GETFD), FD_CLOEXEC);
+        assert_int_equal(write(got[1], "x", 1), 1);
+        assert_int_equal(read(p[0], text, 1), 1);
+        close(got[0]);
+        close(got[1]);
+        /* More than there is room for: refused, and nothing stays open. */
+        n = 1;
+        assert_int_equal(cg_send_fds(s[0], "hi", 2, p, 2, &err), 0);
+        assert_int_equal(cg_recv_fds(s[1], text, sizeof(text), got, &n, &err), CG_E_LIMIT);
+        assert_int_equal(n, 0);
+        assert_int_equal(fcntl(got[0], F_GETFD), -1);
+        n = 4;
+        close(s[0]);
+        assert_int_equal(cg_recv_fds(s[1], text, sizeof(text), got, &n, &err), 0);
+        close(s[1]);
+        close(p[0]);
+        close(p[1]);
+}
+
+static void test_spawn_gives_exactly_the_table(void **state)
+{
+        int p[2], extra = open("/dev/null", O_RDONLY); /* deliberately not close-on-exec */
+        const char *argv[] = { "sh", "-c", "ls /proc/$$/fd | tr '\\n' ' '; echo $A$HOME >&5; exit 3", NULL };
+        const char *envp[] = { "A=1", "PATH=/usr/bin:/bin", NULL };
+        struct cg_proc proc;
+        struct cg_err err;
+        cg_auto_free char *out = NULL;
+        size_t len;
+        int status;
+
+        assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+        {
+                struct cg_proc_fd fds[] = { { -1, 0 }, { p[1], 1 }, { -1, 2 }, { p[1], 5 } };
+                struct cg_proc_spec spec = { .path = "/bin/sh", .argv = (char *const *)argv, .envp = (char *const *)envp, .fds = fds, .n_fds = 4 };
+
+                assert_int_equal(cg_proc_spawn(&spec, &proc, &err), 0);
+        }
+        close(p[1]);
+        assert_int_equal(cg_read_fd(p[0], "output", 1000, &out, &len, &err), 0);
+        assert_int_equal(cg_proc_wait(&proc, 5000, &status, &err), 0);
+        assert_int_equal(WEXITSTATUS(status), 3);
+        assert_string_equal(out, "0 1 2 5 1\n");
+        close(p[0]);
+        close(extra);
+}
+
+static void test_spawn_reports_exec_errors(void **state)
+{
+        const char *argv[] = { "x", NULL };
+        struct cg_proc_spec spec = { .path = "/nonexistent/program", .argv = (char *const *)argv };
+        struct cg_proc proc;
+        struct cg_err err;
+
+        assert_int_equal(cg_proc_spawn(&spec, &proc, &err), CG_E_SYS);
+        assert_int_equal(err.sys_errno, ENOENT);
+        assert_non_null(strstr(err.msg, "/nonexistent/program"));
+        spec.path = "surely-no-such-program";
+        spec.search_path = "/usr/bin:/bin";
+        assert_int_equal(cg_proc_spawn(&spec, &proc, &err), CG_E_NOTFOUND);
+        spec.path = "/bin/true";
+        spec.cwd = "/nonexistent";
+        assert_int_equal(cg_proc_spawn(&spec, &proc, &err), CG_E_SYS);
+        assert_non_null(strstr(err.msg, "working folder"));
+        assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* nothing is left to reap */
+}
+
+static void test_end_kills_the_group(void **state)
+{
+        const char *argv[] = { "sh", "-c", "trap '' TERM; sleep 1000 & echo $!; wait; wait", NULL };
+        const char *envp[] = { "PATH=/usr/bin:/bin", NULL };
+        struct cg_proc proc;
+        struct cg_err err;
+        char text[32];
+        ssize_t n;
+        int p[2];
+
+        assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+        {
+                struct cg_proc_fd fds[] = { { -1, 0 }, { p[1], 1 } };
+                struct cg_proc_spec spec = { .path = "/bin/sh", .argv = (char *const *)argv, .envp = (char *const *)envp, .fds = fds, .n_fds = 2,
+                                             .new_session = true };
+
+                assert_int_equal(cg_proc_spawn(&spec, &proc, &err), 0);
+        }
+        close(p[1]);
+        n = read(p[0], text, sizeof(text) - 1);
+        assert_true(n > 0);
+        cg_proc_end(&proc, true, 50);
+        assert_int_equal(proc.pidfd, -1);
+        /* The grandchild held the pipe's write end too: end of file says that it is gone. */
+        assert_int_equal(cg_wait_fd(p[0], 1, 5000, &err), 0);
+        assert_int_equal(read(p[0], text, 1), 0);
+        close(p[0]);
+}
+
+static void test_remove_tree_does_not_follow_links(void **state)
+{
+        char dir[128], path[256];
+        struct cg_err err;
+        struct stat st;
+
+        assert_int_equal(cg_make_runtime_dir("cg-test", dir, sizeof(dir), &err), 0);
+        assert_int_equal(stat(dir, &st), 0);
+        assert_int_equal(st.st_mode & 0777, 0700);
+        snprintf(path, sizeof(path), "%s/keep", dir);
+        assert_int_equal(mkdir(path, 0700), 0);
+        snprintf(path, sizeof(path), "%s/tree", dir);
+        assert_int_equal(mkdir(path, 0700), 0);
+        snprintf(path, sizeof(path), "%s/tree/link", dir);
+        assert_int_equal(symlink("../keep", path), 0);
+        snprintf(path, sizeof(path), "%s/tree", dir);
+        assert_int_equal(cg_remove_tree(path, &err), 0);
+        assert_int_equal(stat(path, &st), -1);
+        snprintf(path, sizeof(path), "%s/keep", dir);
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(cg_remove_tree(dir, &err), 0);
+        assert_int_equal(cg_remove_tree(dir, &err), 0); /* absent is fine */
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_buf_ceiling),
+                cmocka_unit_test(test_err_cut_is_marked),
+                cmocka_unit_test(test_json_object_errors_have_places),
+                cmocka_unit_test(test_json_check),
+                cmocka_unit_test(test_json_quote),
+                cmocka_unit_test(test_render_shows_what_could_fool),
+                cmocka_unit_test(test_log_is_one_line),
+                cmocka_unit_test(test_fds_pass_and_are_cloexec),
+                cmocka_unit_test(test_spawn_gives_exactly_the_table),
+                cmocka_unit_test(test_spawn_reports_exec_errors),
+                cmocka_unit_test(test_end_kills_the_group),
+                cmocka_unit_test(test_remove_tree_does_not_follow_links),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
