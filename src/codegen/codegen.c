@@ -1,0 +1,483 @@
+/* The generator: from a tool list to a package on disk, and a report. Runs in trusted processes. */
+#include "codegen/codegen.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "codegen/limits.h"
+#include "codegen/names.h"
+#include "codegen/package.h"
+#include "codegen/tool.h"
+
+/* One element of the list. */
+struct entry {
+        struct cg_str text;   /* its JSON text */
+        struct cg_str name;   /* the tool's; s is NULL when there is none */
+        struct cg_str module; /* empty: rejected */
+        struct cg_str report; /* its JSON object */
+        struct cg_str reason; /* of a rejection, for the catalogue */
+        bool clashed;         /* the module got a hash because another tool would have had the same name */
+        size_t index;
+};
+
+struct generator {
+        const struct cg_codegen_options *o;
+        struct cg_arena arena; /* names and reports; a tool's tree has an arena of its own */
+        char package[CG_CODEGEN_PACKAGE_SIZE];
+        struct entry *entries;
+        size_t n;
+        size_t n_parsed;
+        struct cg_err first_bad; /* why the first unreadable element is unreadable */
+        struct cg_out data, catalogue;
+        size_t n_data;
+};
+
+static void fini(struct generator *g)
+{
+        cg_arena_fini(&g->arena);
+        free(g->entries);
+        cg_out_fini(&g->data);
+        cg_out_fini(&g->catalogue);
+}
+#define cg_auto_generator CG_CLEANUP(fini)
+
+/* ------------------------------------------------------------------ report */
+
+static void put_report(struct generator *g, struct entry *e, const struct cg_gen_report *r)
+{
+        static const char *const words[] = { [CG_GEN_FULL] = "full", [CG_GEN_DEGRADED] = "degraded", [CG_GEN_REJECTED] = "rejected" };
+        cg_auto_out struct cg_out o;
+
+        cg_out_init(&o, CG_GEN_MAX_MODULE_BYTES);
+        cg_put(&o, "{\"tool\":");
+        if (e->name.s)
+                cg_put_json_str(&o, e->name);
+        else
+                cg_put(&o, "null");
+        cg_put(&o, ",\"module\":");
+        if (r->status != CG_GEN_REJECTED)
+                cg_put_json_str(&o, e->module);
+        else
+                cg_put(&o, "null");
+        cg_putf(&o, ",\"status\":\"%s\",\"warnings\":[", words[r->status]);
+        for (const struct cg_gen_warning *w = r->first; w; w = w->next) {
+                cg_put(&o, w == r->first ? "{\"pointer\":" : ",{\"pointer\":");
+                cg_put_json_str(&o, w->pointer);
+                cg_put(&o, ",\"text\":");
+                cg_put_json_str(&o, w->text);
+                cg_put(&o, "}");
+                if (r->status == CG_GEN_REJECTED)
+                        e->reason = cg_arena_copy(&g->arena, w->text.s, w->text.n);
+        }
+        cg_put(&o, "]}");
+        e->report = cg_out_copy(&o, &g->arena);
+}
+
+static void reject(struct generator *g, struct entry *e, const char *why)
+{
+        struct cg_gen_report r;
+
+        cg_gen_report_init(&r, &g->arena);
+        cg_gen_warn(&r, CG_GEN_REJECTED, NULL, "%s", why);
+        put_report(g, e, &r);
+        e->module = CG_STR("");
+}
+
+static int whole_report(struct generator *g, char **ret, struct cg_err *err)
+{
+        cg_auto_out struct cg_out o;
+
+        cg_out_init(&o, CG_GEN_MAX_DATA_BYTES);
+        cg_putf(&o, "{\"package\":\"%s\",\"tools\":[", g->package);
+        for (size_t i = 0; i < g->n; i++) {
+                cg_put(&o, i ? ",\n" : "\n");
+                cg_puts(&o, g->entries[i].report);
+        }
+        cg_put(&o, "]}\n");
+        if (cg_out_check(&o, err) < 0)
+                return o.rc;
+        *ret = cg_buf_steal(&o.buf, NULL);
+        return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "report");
+}
+
+/* ------------------------------------------------------------------ reading the list */
+
+/* The name of an element that is no JSON, as far as it can be made out: only printable ASCII is believed. */
+static void guess_name(struct generator *g, struct entry *e)
+{
+        struct cg_str s = cg_split_name(e->text);
+        size_t n = 0;
+
+        while (n < s.n && n < 200 && s.s[n] >= 0x20 && s.s[n] < 0x7f)
+                n++;
+        if (n)
+                e->name = cg_arena_copy(&g->arena, s.s, n);
+}
+
+static int read_tool(struct cg_arena *a, const struct entry *e, struct cg_j **ret, struct cg_err *err)
+{
+        if (e->text.n > CG_GEN_MAX_TOOL_TEXT)
+                return cg_fail(err, CG_E_LIMIT, "the definition has %zu bytes; %u is the limit", e->text.n, CG_GEN_MAX_TOOL_TEXT);
+        return cg_j_read(a, e->text.s, e->text.n, CG_GEN_MAX_READ_DEPTH, ret, err);
+}
+
+/* Finds the tool's name, or rejects the element. Negative only when out of memory. */
+static int read_name(struct generator *g, struct entry *e, struct cg_err *err)
+{
+        cg_auto_arena struct cg_arena a = { 0 };
+        struct cg_err why;
+        struct cg_j *def;
+        const struct cg_j *name;
+        int rc = read_tool(&a, e, &def, &why);
+
+        if (rc == CG_E_NOMEM) {
+                *err = why;
+                return rc;
+        }
+        if (rc < 0) {
+                if (!g->first_bad.code)
+                        g->first_bad = why;
+                guess_name(g, e);
+                reject(g, e, why.msg);
+                return 0;
+        }
+        g->n_parsed++;
+        name = cg_j_getz(def, "name");
+        if (!cg_j_is(name, CG_J_STRING)) {
+                reject(g, e, def->kind == CG_J_OBJECT ? "the tool has no name" : "not an object");
+        } else if (name->text.n > CG_GEN_MAX_TOOL_NAME) {
+                e->name = cg_arena_copy(&g->arena, name->text.s, 200);
+                reject(g, e, "the name is too long");
+        } else {
+                e->name = cg_arena_copy(&g->arena, name->text.s, name->text.n);
+        }
+        return 0;
+}
+
+static int read_list(struct generator *g, const char *tools, size_t len, struct cg_err *err)
+{
+        cg_auto_free struct cg_str *items = NULL;
+        int rc;
+
+        if (len > CG_GEN_MAX_TEXT)
+                return cg_fail(err, CG_E_LIMIT, "the tool list has %zu bytes; %u is the limit", len, CG_GEN_MAX_TEXT);
+        rc = cg_split_tools(tools, len, &items, &g->n, err);
+        if (rc < 0)
+                return rc;
+        g->entries = calloc(g->n + 1, sizeof(*g->entries));
+        if (!g->entries)
+                return cg_fail(err, CG_E_NOMEM, "tool list");
+        for (size_t i = 0; i < g->n && rc == 0; i++) {
+                g->entries[i].text = items[i];
+                g->entries[i].index = i;
+                rc = read_name(g, &g->entries[i], err);
+        }
+        if (rc == 0 && g->n && !g->n_parsed) {
+                if (err)
+                        *err = g->first_bad;
+                rc = cg_err_prefix(err, "not one tool can be read; the first");
+                return rc < 0 ? rc : CG_E_PARSE;
+        }
+        return rc;
+}
+
+/* ------------------------------------------------------------------ names of modules */
+
+static int by_tool(const void *x, const void *y)
+{
+        const struct entry *a = *(struct entry *const *)x, *b = *(struct entry *const *)y;
+        int c = cg_str_cmp(a->name, b->name);
+
+        return c ? c : (a->index > b->index) - (a->index < b->index);
+}
+
+static int by_module(const void *x, const void *y)
+{
+        return cg_str_cmp((*(struct entry *const *)x)->module, (*(struct entry *const *)y)->module);
+}
+
+/* Entries that are still in, sorted by name; of equal names the first in the list stays. */
+static struct entry **unique_tools(struct generator *g, size_t *ret_n)
+{
+        struct entry **list = calloc(g->n + 1, sizeof(*list));
+        size_t n = 0, kept = 0;
+
+        if (!list)
+                return NULL;
+        for (size_t i = 0; i < g->n; i++)
+                if (g->entries[i].name.s && !g->entries[i].report.n)
+                        list[n++] = &g->entries[i];
+        qsort(list, n, sizeof(*list), by_tool);
+        for (size_t i = 0; i < n; i++) {
+                if (kept && cg_str_eq(list[kept - 1]->name, list[i]->name))
+                        reject(g, list[i], "another tool of this name stands earlier in the list: that one counts");
+                else
+                        list[kept++] = list[i];
+        }
+        *ret_n = kept;
+        return list;
+}
+
+/* Gives every tool its module and sorts the list by it: so the order in the list makes no difference to what is written. */
+static int name_modules(struct generator *g, struct entry **list, size_t *n, struct cg_err *err)
+{
+        cg_auto_free struct cg_name *names = calloc(*n + 1, sizeof(*names));
+        size_t kept = 0;
+
+        if (!names)
+                return cg_fail(err, CG_E_NOMEM, "names");
+        for (size_t i = 0; i < *n; i++)
+                names[i].original = list[i]->name;
+        if (!cg_names_assign(&g->arena, CG_NAME_MODULE, names, *n, NULL, 0))
+                return cg_fail(err, CG_E_NOMEM, "names");
+        for (size_t i = 0; i < *n; i++) {
+                list[i]->module = names[i].name;
+                list[i]->clashed = names[i].level > 0;
+                if (names[i].name.n)
+                        list[kept++] = list[i];
+                else
+                        reject(g, list[i], "no module name could be found that tells it from the others");
+        }
+        *n = kept;
+        qsort(list, kept, sizeof(*list), by_module);
+        return 0;
+}
+
+/* ------------------------------------------------------------------ writing */
+
+static int write_module(struct cg_package *p, struct cg_tool *t, struct cg_err *err)
+{
+        char name[4 * CG_GEN_MAX_NAME];
+        cg_auto_out struct cg_out o;
+
+        cg_out_init(&o, CG_GEN_MAX_MODULE_BYTES);
+        cg_tool_put_module(t, &o);
+        if (cg_out_check(&o, err) < 0)
+                return o.rc;
+        snprintf(name, sizeof(name), "%.*s.py", (int)t->module.n, t->module.s);
+        return cg_package_add(p, name, cg_out_str(&o), err);
+}
+
+static int write_tool(struct generator *g, struct cg_package *p, struct entry *e, struct cg_err *err)
+{
+        cg_auto_arena struct cg_arena a = { 0 };
+        struct cg_tool t = { .arena = &a, .server = cg_str_of(g->o->server), .name = e->name, .module = e->module };
+        cg_auto_out struct cg_out data;
+        int rc;
+
+        cg_out_init(&data, CG_GEN_MAX_MODULE_BYTES);
+        rc = read_tool(&a, e, &t.def, err);
+        if (rc == 0)
+                rc = cg_tool_prepare(&t, err);
+        if (rc < 0)
+                return rc;
+        if (t.report.status != CG_GEN_REJECTED)
+                cg_tool_put_data(&t, &data);
+        if (data.rc == CG_E_LIMIT)
+                cg_gen_warn(&t.report, CG_GEN_REJECTED, NULL, "its data would be too big: %s", data.err.msg);
+        else if (cg_out_check(&data, err) < 0)
+                return data.rc;
+        if (t.report.status != CG_GEN_REJECTED) {
+                if (e->clashed)
+                        cg_gen_warn(&t.report, CG_GEN_FULL, NULL, "the module is called %.*s: another tool's name is too similar",
+                                    (int)e->module.n, e->module.s);
+                rc = write_module(p, &t, err);
+                if (rc == CG_E_LIMIT)
+                        cg_gen_warn(&t.report, CG_GEN_REJECTED, NULL, "its module would be too big");
+                else if (rc < 0)
+                        return rc;
+        }
+        if (t.report.status != CG_GEN_REJECTED) {
+                cg_put(&g->data, g->n_data++ ? ",\n" : "\n");
+                cg_puts(&g->data, cg_out_str(&data));
+                cg_tool_put_summary(&t, &g->catalogue);
+        }
+        put_report(g, e, &t.report);
+        if (t.report.status == CG_GEN_REJECTED)
+                e->module = CG_STR("");
+        return a.failed ? cg_fail(err, CG_E_NOMEM, "tool definition") : 0;
+}
+
+/* What cannot be used is named in the catalogue, too: a reader may look for it. */
+static void put_rejected(struct generator *g, struct cg_out *o)
+{
+        cg_auto_free struct entry **list = calloc(g->n + 1, sizeof(*list));
+        size_t n = 0;
+
+        if (!list)
+                return;
+        for (size_t i = 0; i < g->n; i++)
+                if (!g->entries[i].module.n && g->entries[i].name.s)
+                        list[n++] = &g->entries[i];
+        qsort(list, n, sizeof(*list), by_tool);
+        for (size_t i = 0; i < n; i++) {
+                cg_put(o, "Not available: ");
+                cg_put_folded(o, list[i]->name, CG_GEN_MAX_NAME);
+                cg_put(o, " (");
+                cg_put_folded(o, list[i]->reason, CG_GEN_MAX_SUMMARY);
+                cg_put(o, ")\n");
+        }
+}
+
+/* "mcptools." when the package is going to be a part of it. */
+static const char *root_name(const struct cg_codegen_options *o)
+{
+        static const char name[] = "mcptools";
+        size_t n = strlen(o->out_dir);
+
+        while (n && o->out_dir[n - 1] == '/')
+                n--;
+        if (o->root_package || (n >= sizeof(name) - 1 && !memcmp(o->out_dir + n - sizeof(name) + 1, name, sizeof(name) - 1)))
+                return "mcptools.";
+        return "";
+}
+
+static void put_catalogue_doc(struct generator *g, struct entry **list, size_t n, struct cg_out *o)
+{
+        cg_auto_out struct cg_out doc;
+
+        cg_out_init(&doc, CG_GEN_MAX_DATA_BYTES);
+        cg_put(&doc, "MCP server \"");
+        cg_put_folded(&doc, cg_str_of(g->o->server), CG_GEN_MAX_SERVER_NAME);
+        cg_putf(&doc, "\": %zu tool%s.", g->n_data, g->n_data == 1 ? "" : "s");
+        for (size_t i = 0; i < n; i++) {
+                int len = (int)list[i]->module.n;
+
+                if (!len)
+                        continue;
+                cg_putf(&doc, " `from %s%s import %.*s`; `%.*s.run(...)`, or `await %.*s.run_async(...)`.", root_name(g->o),
+                        g->package, len, list[i]->module.s, len, list[i]->module.s, len, list[i]->module.s);
+                break;
+        }
+        cg_put(&doc, "\n\n");
+        cg_puts(&doc, cg_out_str(&g->catalogue));
+        put_rejected(g, &doc);
+        if (doc.rc < 0 && o->rc == 0) {
+                o->rc = doc.rc;
+                o->err = doc.err;
+        }
+        cg_put_doc(o, cg_out_str(&doc), 0, SIZE_MAX);
+}
+
+static int write_init(struct generator *g, struct cg_package *p, struct entry **list, size_t n, struct cg_err *err)
+{
+        cg_auto_out struct cg_out o;
+
+        cg_out_init(&o, CG_GEN_MAX_DATA_BYTES);
+        put_catalogue_doc(g, list, n, &o);
+        cg_put(&o, "\nTOOLS = (");
+        for (size_t i = 0; i < n; i++) {
+                if (!list[i]->module.n)
+                        continue;
+                cg_put_str(&o, list[i]->module);
+                cg_put(&o, ", ");
+        }
+        cg_put(&o, ")\n\n\n"
+                   "def __getattr__(name):\n"
+                   "    if name in TOOLS:\n"
+                   "        from importlib import import_module\n"
+                   "        return import_module(\".\" + name, __name__)\n"
+                   "    raise AttributeError(f\"{__name__} has no tool {name!r}\")\n\n\n"
+                   "def __dir__():\n"
+                   "    return list(TOOLS)\n");
+        if (cg_out_check(&o, err) < 0)
+                return o.rc;
+        return cg_package_add(p, "__init__.py", cg_out_str(&o), err);
+}
+
+static int write_root(struct cg_package *p, struct cg_err *err)
+{
+        static const char text[] =
+                CG_PACKAGE_ROOT_MARK
+                "one package for each: `from mcptools.SERVER import TOOL`, then `TOOL.run(...)`.\n"
+                "\n"
+                "`search(\"words\")` finds tools, `dir(mcptools)` lists the servers, `help(mcptools.SERVER)` is a server's catalogue.\n"
+                "\"\"\"\n"
+                "from cellgate_tools import Matches, catalogue\n"
+                "\n\n"
+                "def search(query: str = \"\", *, server: str | None = None, detail: str = \"signature\", limit: int = 10) -> Matches:\n"
+                "    \"\"\"Find tools by words in their names, descriptions and parameters, best first; no words: all of them.\n"
+                "\n"
+                "    detail: \"name\" (name and first sentence), \"signature\" (and parameters), \"full\" (the module's text).\n"
+                "    \"\"\"\n"
+                "    return catalogue.search(__path__, query, server=server, detail=detail, limit=limit)\n"
+                "\n\n"
+                "def __getattr__(name):\n"
+                "    return catalogue.load(__name__, __path__, name)\n"
+                "\n\n"
+                "def __dir__():\n"
+                "    return [\"search\", *catalogue.packages(__path__)]\n";
+        int rc = cg_package_put_root(p, "__init__.py", CG_PACKAGE_ROOT_MARK, CG_STR(text), err);
+
+        return rc < 0 ? rc : cg_package_put_root(p, "py.typed", "", CG_STR(""), err);
+}
+
+static int write_package(struct generator *g, struct entry **list, size_t n, struct cg_str mark, struct cg_err *err)
+{
+        cg_auto_package struct cg_package *p = NULL;
+        int rc = cg_package_new(g->o->out_dir, g->package, mark, &p, err);
+
+        if (rc < 0)
+                return rc;
+        cg_puts(&g->data, mark);
+        cg_put(&g->data, "\"tools\":{");
+        for (size_t i = 0; i < n && rc == 0; i++)
+                rc = write_tool(g, p, list[i], err);
+        cg_put(&g->data, "}}\n");
+        if (rc == 0)
+                rc = cg_out_check(&g->data, err);
+        if (rc == 0)
+                rc = cg_out_check(&g->catalogue, err);
+        if (rc == 0)
+                rc = cg_package_add(p, CG_PACKAGE_DATA, cg_out_str(&g->data), err);
+        if (rc == 0)
+                rc = write_init(g, p, list, n, err);
+        if (rc == 0 && g->o->root_package)
+                rc = write_root(p, err);
+        if (rc == 0)
+                rc = cg_package_commit(p, err);
+        return rc;
+}
+
+static int generate(struct generator *g, struct cg_err *err)
+{
+        cg_auto_free struct entry **list = NULL;
+        cg_auto_out struct cg_out mark;
+        size_t n;
+        int rc;
+
+        cg_out_init(&mark, 1 << 16);
+        list = unique_tools(g, &n);
+        if (!list)
+                return cg_fail(err, CG_E_NOMEM, "tool list");
+        rc = name_modules(g, list, &n, err);
+        if (rc < 0)
+                return rc;
+        cg_put(&mark, CG_PACKAGE_MARK);
+        cg_put_json_str(&mark, cg_str_of(g->o->server));
+        cg_put(&mark, ",\n");
+        if (cg_out_check(&mark, err) < 0)
+                return mark.rc;
+        rc = write_package(g, list, n, cg_out_str(&mark), err);
+        return rc == 0 && g->arena.failed ? cg_fail(err, CG_E_NOMEM, "report") : rc;
+}
+
+int cg_codegen(const struct cg_codegen_options *o, const char *tools, size_t len, char **ret_report, struct cg_err *err)
+{
+        cg_auto_generator struct generator g = { .o = o };
+        struct cg_err local;
+        int rc;
+
+        if (!err)
+                err = &local;
+        cg_out_init(&g.data, CG_GEN_MAX_DATA_BYTES);
+        cg_out_init(&g.catalogue, CG_GEN_MAX_DATA_BYTES);
+        if (!o->out_dir || !*o->out_dir)
+                return cg_fail(err, CG_E_INVAL, "no output folder");
+        rc = cg_codegen_package_name(o->server, g.package, sizeof(g.package), err);
+        if (rc == 0)
+                rc = read_list(&g, tools, len, err);
+        if (rc == 0)
+                rc = generate(&g, err);
+        return rc < 0 ? rc : whole_report(&g, ret_report, err);
+}

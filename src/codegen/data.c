@@ -1,0 +1,346 @@
+/*
+ * A tool's entry in _tools.json, which the runtime works with. Runs in trusted processes.
+ *
+ *      in, out   the schemas, without what is only for readers; they decide what is valid
+ *      ret       how run() wraps the result (struct cg_type in types.h); unwrap: property that it returns alone
+ *      classes   per class: s "out" when it belongs to the output schema, p pointer to its schema, w Python name to original
+ *                name where they differ, x original names that are not in its own "properties", m original name to classes in
+ *                it, open: unknown names are data
+ *      module, title, description, hints, sig   for search()
+ */
+#include <string.h>
+
+#include "codegen/limits.h"
+#include "codegen/tool.h"
+
+struct data {
+        struct cg_out *o;
+        struct cg_schema *schema;
+        struct cg_gen_report *report;
+};
+
+/* What a keyword's value must be. */
+enum form {
+        DROP,      /* for readers only */
+        SCHEMA,    /* a schema */
+        SCHEMAS,   /* a list of schemas */
+        ITEMS,     /* a schema, or a list of them (draft-07) */
+        MAP,       /* an object of schemas */
+        MAP_OR_LIST, /* an object of schemas or lists of names */
+        NUMBER,
+        NUMBER_OR_BOOL, /* draft-04's exclusiveMinimum: true */
+        STRING,
+        BOOL,
+        ARRAY,
+        NAMES, /* an object of lists of names */
+};
+
+static const struct {
+        const char *keyword;
+        enum form form;
+} forms[] = {
+        { "$comment", DROP },
+        { "$defs", MAP },
+        { "$ref", STRING },
+        { "additionalItems", SCHEMA },
+        { "additionalProperties", SCHEMA },
+        { "allOf", SCHEMAS },
+        { "anyOf", SCHEMAS },
+        { "contains", SCHEMA },
+        { "definitions", MAP },
+        { "dependencies", MAP_OR_LIST },
+        { "dependentRequired", NAMES },
+        { "dependentSchemas", MAP },
+        { "description", DROP },
+        { "else", SCHEMA },
+        { "enum", ARRAY },
+        { "examples", DROP },
+        { "exclusiveMaximum", NUMBER_OR_BOOL },
+        { "exclusiveMinimum", NUMBER_OR_BOOL },
+        { "format", STRING },
+        { "if", SCHEMA },
+        { "items", ITEMS },
+        { "maxContains", NUMBER },
+        { "maxItems", NUMBER },
+        { "maxLength", NUMBER },
+        { "maxProperties", NUMBER },
+        { "maximum", NUMBER },
+        { "minContains", NUMBER },
+        { "minItems", NUMBER },
+        { "minLength", NUMBER },
+        { "minProperties", NUMBER },
+        { "minimum", NUMBER },
+        { "multipleOf", NUMBER },
+        { "not", SCHEMA },
+        { "oneOf", SCHEMAS },
+        { "pattern", STRING },
+        { "patternProperties", MAP },
+        { "prefixItems", SCHEMAS },
+        { "properties", MAP },
+        { "propertyNames", SCHEMA },
+        { "required", ARRAY },
+        { "then", SCHEMA },
+        { "title", DROP },
+        { "unevaluatedItems", SCHEMA },
+        { "unevaluatedProperties", SCHEMA },
+        { "uniqueItems", BOOL },
+};
+
+static bool has_form(const struct cg_j *v, enum form f)
+{
+        bool boolean = v->kind == CG_J_TRUE || v->kind == CG_J_FALSE;
+
+        switch (f) {
+        case SCHEMA:
+                return v->kind == CG_J_OBJECT || boolean;
+        case SCHEMAS:
+        case ARRAY:
+                return v->kind == CG_J_ARRAY;
+        case ITEMS:
+                return v->kind == CG_J_ARRAY || v->kind == CG_J_OBJECT || boolean;
+        case MAP:
+        case MAP_OR_LIST:
+        case NAMES:
+                return v->kind == CG_J_OBJECT;
+        case NUMBER:
+                return v->kind == CG_J_NUMBER;
+        case NUMBER_OR_BOOL:
+                return v->kind == CG_J_NUMBER || boolean;
+        case STRING:
+                return v->kind == CG_J_STRING;
+        case BOOL:
+                return boolean;
+        case DROP:
+                break;
+        }
+        return false;
+}
+
+static void put_schema(struct data *d, const struct cg_j *at, unsigned depth);
+
+static void put_schema_list(struct data *d, const struct cg_j *list, unsigned depth)
+{
+        cg_put(d->o, "[");
+        for (const struct cg_j *x = list->first; x; x = x->next) {
+                cg_put(d->o, x == list->first ? "" : ",");
+                put_schema(d, x, depth);
+        }
+        cg_put(d->o, "]");
+}
+
+static void put_map(struct data *d, const struct cg_j *map, enum form f, unsigned depth)
+{
+        cg_put(d->o, "{");
+        for (const struct cg_j *x = map->first; x; x = x->next) {
+                cg_put(d->o, x == map->first ? "" : ",");
+                cg_put_json_str(d->o, x->key);
+                cg_put(d->o, ":");
+                if (f == MAP_OR_LIST && x->kind == CG_J_ARRAY && x->height <= 1)
+                        cg_put_json(d->o, x);
+                else
+                        put_schema(d, x, depth);
+        }
+        cg_put(d->o, "}");
+}
+
+static void put_value(struct data *d, const struct cg_j *v, enum form f, unsigned depth)
+{
+        if (f == SCHEMA || (f == ITEMS && v->kind != CG_J_ARRAY))
+                put_schema(d, v, depth);
+        else if (f == SCHEMAS || f == ITEMS)
+                put_schema_list(d, v, depth + 1);
+        else if (f == MAP || f == MAP_OR_LIST)
+                put_map(d, v, f, depth + 1);
+        else
+                cg_put_json(d->o, v);
+}
+
+/* How keyword @v is written; ARRAY stands for "as it is". False: not at all. */
+static bool form_of(struct data *d, const struct cg_j *v, unsigned depth, enum form *ret)
+{
+        *ret = ARRAY;
+        for (size_t i = 0; i < CG_ARRAY_LEN(forms); i++) {
+                if (!cg_str_is(v->key, forms[i].keyword))
+                        continue;
+                *ret = forms[i].form;
+                if (*ret == DROP)
+                        return false;
+                if (has_form(v, *ret))
+                        break;
+                cg_gen_warn(d->report, CG_GEN_DEGRADED, v, "this keyword has a value of the wrong kind: ignored");
+                return false;
+        }
+        if ((*ret >= NUMBER) && depth + v->height > CG_GEN_MAX_DATA_DEPTH) {
+                cg_gen_warn(d->report, CG_GEN_DEGRADED, v, "nested too deep: not checked");
+                return false;
+        }
+        return true;
+}
+
+/* Nothing is ever fetched or read for a $ref; a schema that needs it is refused rather than taken for permissive. */
+static void check_ref(struct data *d, const struct cg_j *at)
+{
+        const struct cg_j *v = cg_j_getz(at, "$ref");
+        struct cg_j *to;
+
+        if (!cg_j_is(v, CG_J_STRING) || !v->text.n)
+                return;
+        switch (cg_schema_ref(d->schema, v->text, &to)) {
+        case CG_REF_OK:
+                break;
+        case CG_REF_DANGLING:
+                cg_gen_warn(d->report, CG_GEN_DEGRADED, v, "this $ref leads nowhere: not checked");
+                break;
+        case CG_REF_EXTERNAL:
+                cg_gen_warn(d->report, CG_GEN_REJECTED, v, "this $ref leads out of the schema; nothing is fetched for it");
+                break;
+        }
+}
+
+static void put_schema(struct data *d, const struct cg_j *at, unsigned depth)
+{
+        bool first = true;
+
+        if (at->kind != CG_J_OBJECT) {
+                cg_put(d->o, at->kind == CG_J_FALSE ? "false" : "true");
+                return;
+        }
+        if (depth + 4 > CG_GEN_MAX_DATA_DEPTH) {
+                cg_gen_warn(d->report, CG_GEN_DEGRADED, at, "nested too deep: not checked from here on");
+                cg_put(d->o, "true");
+                return;
+        }
+        check_ref(d, at);
+        cg_put(d->o, "{");
+        for (const struct cg_j *v = at->first; v; v = v->next) {
+                enum form f;
+
+                if (!form_of(d, v, depth + 1, &f))
+                        continue;
+                cg_put(d->o, first ? "" : ",");
+                first = false;
+                cg_put_json_str(d->o, v->key);
+                cg_put(d->o, ":");
+                put_value(d, v, f, depth + 1);
+        }
+        cg_put(d->o, "}");
+}
+
+static void put_schema_of(struct cg_tool *t, struct cg_schema *s, const char *key, struct cg_out *o)
+{
+        struct data d = { .o = o, .schema = s, .report = &t->report };
+
+        cg_putf(o, ",\"%s\":", key);
+        put_schema(&d, s->root, 4);
+}
+
+/* ------------------------------------------------------------------ classes */
+
+static void put_pairs_begin(struct cg_out *o, const char *key, bool *any)
+{
+        if (*any)
+                cg_put(o, ",");
+        else
+                cg_putf(o, ",\"%s\":{", key);
+        *any = true;
+}
+
+static void put_renames(struct cg_out *o, const struct cg_class *c)
+{
+        bool any = false;
+
+        for (size_t i = 0; i < c->n_fields; i++) {
+                const struct cg_field *f = &c->fields[i];
+
+                if (!f->name.n || cg_str_eq(f->name, f->wire))
+                        continue;
+                put_pairs_begin(o, "w", &any);
+                cg_put_json_str(o, f->name);
+                cg_put(o, ":");
+                cg_put_json_str(o, f->wire);
+        }
+        cg_put(o, any ? "}" : "");
+}
+
+static void put_nested(struct cg_out *o, const struct cg_class *c)
+{
+        bool any = false;
+
+        for (size_t i = 0; i < c->n_fields; i++) {
+                const struct cg_field *f = &c->fields[i];
+
+                if (!f->spec.n)
+                        continue;
+                put_pairs_begin(o, "m", &any);
+                cg_put_json_str(o, f->wire);
+                cg_put(o, ":");
+                cg_put_json_str(o, f->spec);
+        }
+        cg_put(o, any ? "}" : "");
+}
+
+static void put_elsewhere(struct cg_out *o, const struct cg_class *c)
+{
+        bool any = false;
+
+        for (size_t i = 0; i < c->n_fields; i++) {
+                if (!c->fields[i].elsewhere)
+                        continue;
+                cg_put(o, any ? "," : ",\"x\":[");
+                any = true;
+                cg_put_json_str(o, c->fields[i].wire);
+        }
+        cg_put(o, any ? "]" : "");
+}
+
+static void put_class_data(struct cg_tool *t, struct cg_out *o, const struct cg_class *c)
+{
+        cg_put_json_str(o, c->name);
+        cg_put(o, ":{\"p\":");
+        cg_put_json_str(o, cg_schema_pointer(t->arena, c->schema->root, c->at));
+        cg_put(o, c->schema->output ? ",\"s\":\"out\"" : "");
+        put_renames(o, c);
+        put_elsewhere(o, c);
+        put_nested(o, c);
+        cg_put(o, c->open ? ",\"open\":true}" : "}");
+}
+
+/* ------------------------------------------------------------------ the entry */
+
+static void put_text(struct cg_out *o, const char *key, struct cg_str s, size_t max)
+{
+        bool cut;
+
+        if (!s.n)
+                return;
+        cg_putf(o, ",\"%s\":", key);
+        cg_put_json_str(o, cg_cut_chars(s, max, &cut));
+}
+
+void cg_tool_put_data(struct cg_tool *t, struct cg_out *o)
+{
+        cg_auto_out struct cg_out sig;
+
+        cg_out_init(&sig, CG_GEN_MAX_MODULE_BYTES);
+        cg_tool_put_signature(t, &sig);
+        cg_put_json_str(o, t->name);
+        cg_put(o, ":{\"module\":");
+        cg_put_json_str(o, t->module);
+        put_text(o, "title", cg_tool_title(t), CG_GEN_MAX_SUMMARY);
+        put_text(o, "description", cg_tool_description(t), CG_GEN_MAX_FIELD_DOC);
+        for (size_t i = 0; i < t->n_hints; i++)
+                cg_putf(o, "%s\"%s\"%s", i ? "," : ",\"hints\":[", t->hints[i], i + 1 == t->n_hints ? "]" : "");
+        put_text(o, "sig", cg_out_str(&sig), SIZE_MAX);
+        put_schema_of(t, &t->in, "in", o);
+        if (t->out.root) {
+                put_schema_of(t, &t->out, "out", o);
+                put_text(o, "ret", t->returns_spec, SIZE_MAX);
+                put_text(o, "unwrap", t->unwrap, SIZE_MAX);
+        }
+        cg_put(o, ",\"classes\":{");
+        for (const struct cg_class *c = t->types.first; c; c = c->next) {
+                cg_put(o, c == t->types.first ? "" : ",");
+                put_class_data(t, o, c);
+        }
+        cg_put(o, "}}");
+}

@@ -1,0 +1,280 @@
+/*
+ * Writing a package, atomically and without leaving out_dir. Runs in trusted processes; but out_dir may lie in a workspace
+ * that a hostile kernel writes to at the same time, so every step goes through descriptors and follows no symlink.
+ */
+#include "codegen/package.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include "base/fd.h"
+#include "codegen/codegen.h"
+#include "codegen/limits.h"
+
+struct cg_package {
+        int out_fd; /* out_dir */
+        int fd;     /* the temporary folder */
+        char temp[32];
+        char name[CG_CODEGEN_PACKAGE_SIZE];
+        char *mark;
+        size_t mark_len;
+        size_t n_files;
+        bool temp_exists;
+};
+
+/* ------------------------------------------------------------------ removing */
+
+static int remove_folder(int at, const char *name, unsigned depth);
+
+static int remove_entries(DIR *dir, unsigned depth)
+{
+        struct dirent *e;
+        int rc = 0;
+
+        while ((e = readdir(dir))) {
+                if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+                        continue;
+                if (unlinkat(dirfd(dir), e->d_name, 0) == 0)
+                        continue;
+                if ((errno != EISDIR && errno != EPERM) || remove_folder(dirfd(dir), e->d_name, depth + 1) < 0)
+                        rc = -1;
+        }
+        return rc;
+}
+
+/* 0 when the folder is gone. Symlinks are removed, never followed. */
+static int remove_folder(int at, const char *name, unsigned depth)
+{
+        cg_auto_fd int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        DIR *dir;
+        int rc;
+
+        if (fd < 0 || depth > CG_GEN_MAX_REMOVE_DEPTH)
+                return -1;
+        dir = fdopendir(fd);
+        if (!dir)
+                return -1;
+        cg_steal_fd(&fd); /* the stream's now */
+        rc = remove_entries(dir, depth);
+        closedir(dir);
+        return rc == 0 ? unlinkat(at, name, AT_REMOVEDIR) : rc;
+}
+
+/* ------------------------------------------------------------------ opening */
+
+static int open_out_dir(const char *out_dir, struct cg_err *err)
+{
+        int fd;
+
+        if (mkdir(out_dir, 0755) < 0 && errno != EEXIST)
+                return cg_fail_errno(err, "cannot make folder %s", out_dir);
+        fd = open(out_dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd >= 0)
+                return fd;
+        if (errno == ELOOP || errno == ENOTDIR)
+                return cg_fail(err, CG_E_INVAL, "%s is not a folder (a symlink is not followed)", out_dir);
+        return cg_fail_errno(err, "cannot open folder %s", out_dir);
+}
+
+static int make_temp(struct cg_package *p, struct cg_err *err)
+{
+        for (int try = 0; try < 10; try++) {
+                uint64_t r;
+
+                if (getrandom(&r, sizeof(r), 0) != sizeof(r))
+                        return cg_fail_errno(err, "random name");
+                snprintf(p->temp, sizeof(p->temp), ".tmp-%016llx", (unsigned long long)r);
+                if (mkdirat(p->out_fd, p->temp, 0700) == 0) {
+                        p->temp_exists = true;
+                        p->fd = openat(p->out_fd, p->temp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+                        return p->fd < 0 ? cg_fail_errno(err, "temporary folder") : 0;
+                }
+                if (errno != EEXIST)
+                        break;
+        }
+        return cg_fail_errno(err, "cannot make a temporary folder in the output folder");
+}
+
+int cg_package_new(const char *out_dir, const char *name, struct cg_str mark, struct cg_package **ret, struct cg_err *err)
+{
+        cg_auto_package struct cg_package *p = calloc(1, sizeof(*p));
+        int rc;
+
+        if (!p)
+                return cg_fail(err, CG_E_NOMEM, "package");
+        p->fd = -1;
+        snprintf(p->name, sizeof(p->name), "%s", name);
+        p->mark = malloc(mark.n + 1);
+        p->out_fd = -1;
+        if (!p->mark)
+                return cg_fail(err, CG_E_NOMEM, "package");
+        memcpy(p->mark, mark.s, mark.n);
+        p->mark_len = mark.n;
+        p->out_fd = open_out_dir(out_dir, err);
+        if (p->out_fd < 0)
+                return p->out_fd;
+        rc = make_temp(p, err);
+        if (rc < 0)
+                return rc;
+        *ret = CG_STEAL(p);
+        return 0;
+}
+
+struct cg_package *cg_package_free(struct cg_package *p)
+{
+        if (!p)
+                return NULL;
+        if (p->temp_exists)
+                remove_folder(p->out_fd, p->temp, 0);
+        cg_closep_(&p->fd);
+        cg_closep_(&p->out_fd);
+        free(p->mark);
+        free(p);
+        return NULL;
+}
+
+/* ------------------------------------------------------------------ files */
+
+/* A new file of mode 0644, whatever the umask. */
+static int write_file(int at, const char *name, struct cg_str text, bool sync, struct cg_err *err)
+{
+        cg_auto_fd int fd = openat(at, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+        int rc;
+
+        if (fd < 0)
+                return cg_fail_errno(err, "cannot make %s", name);
+        if (text.n) {
+                rc = cg_write_all(fd, text.s, text.n, err);
+                if (rc < 0)
+                        return rc;
+        }
+        if (fchmod(fd, 0644) < 0 || (sync && fsync(fd) < 0))
+                return cg_fail_errno(err, "cannot finish %s", name);
+        return 0;
+}
+
+int cg_package_add(struct cg_package *p, const char *name, struct cg_str text, struct cg_err *err)
+{
+        return write_file(p->fd, name, text, p->n_files++ < CG_GEN_FSYNC_FILES, err);
+}
+
+/* 1: the regular file @name starts with @start; 0: it does not, or there is none. */
+static int starts_with(int at, const char *name, const char *start, size_t len)
+{
+        cg_auto_fd int fd = openat(at, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+        cg_auto_free char *buf = malloc(len + 1);
+        struct stat st;
+        size_t got = 0;
+
+        if (fd < 0 || !buf || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+                return 0;
+        while (got < len) {
+                ssize_t n = read(fd, buf + got, len - got);
+
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n <= 0)
+                        return 0;
+                got += (size_t)n;
+        }
+        return !memcmp(buf, start, len);
+}
+
+int cg_package_put_root(struct cg_package *p, const char *name, const char *mark, struct cg_str text, struct cg_err *err)
+{
+        char temp[48];
+        struct stat st;
+        int rc;
+
+        if (fstatat(p->out_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+                if (!S_ISREG(st.st_mode) || !starts_with(p->out_fd, name, mark, strlen(mark)))
+                        return cg_fail(err, CG_E_EXISTS, "%s in the output folder was not made by cellgate: remove it", name);
+                if ((size_t)st.st_size == text.n && starts_with(p->out_fd, name, text.s, text.n))
+                        return 0;
+        }
+        snprintf(temp, sizeof(temp), "%s.file", p->temp);
+        rc = write_file(p->out_fd, temp, text, true, err);
+        if (rc == 0 && renameat(p->out_fd, temp, p->out_fd, name) < 0)
+                rc = cg_fail_errno(err, "cannot replace %s", name);
+        if (rc < 0)
+                unlinkat(p->out_fd, temp, 0);
+        return rc;
+}
+
+/* ------------------------------------------------------------------ replacing */
+
+/* 0: there is no folder, 1: it is a package of this server, or an empty folder; negative: it is something else. */
+static int look_at_old(struct cg_package *p, struct cg_err *err)
+{
+        cg_auto_fd int fd = openat(p->out_fd, p->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+        if (fd < 0 && errno == ENOENT)
+                return 0;
+        if (fd < 0)
+                return cg_fail(err, CG_E_EXISTS, "%s in the output folder is not a folder (a symlink is not followed): remove it",
+                               p->name);
+        if (starts_with(fd, CG_PACKAGE_DATA, p->mark, p->mark_len))
+                return 1;
+        if (starts_with(fd, CG_PACKAGE_DATA, CG_PACKAGE_MARK, strlen(CG_PACKAGE_MARK)))
+                return cg_fail(err, CG_E_EXISTS,
+                               "folder %s holds the package of another server with a similar name: use another name", p->name);
+        if (unlinkat(p->out_fd, p->name, AT_REMOVEDIR) == 0)
+                return 0;
+        return cg_fail(err, CG_E_EXISTS, "folder %s is there already and was not made by cellgate: remove it", p->name);
+}
+
+/* For file systems that cannot exchange: there is a moment without a package, and never half of one. */
+static int replace_in_two_steps(struct cg_package *p, struct cg_err *err)
+{
+        char old[sizeof(p->temp) + 8];
+
+        snprintf(old, sizeof(old), "%s.old", p->temp);
+        if (renameat(p->out_fd, p->name, p->out_fd, old) < 0)
+                return cg_fail_errno(err, "cannot move the old package away");
+        if (renameat(p->out_fd, p->temp, p->out_fd, p->name) < 0) {
+                cg_fail_errno(err, "cannot put the new package in its place");
+                renameat(p->out_fd, old, p->out_fd, p->name);
+                return CG_E_SYS;
+        }
+        p->temp_exists = false;
+        remove_folder(p->out_fd, old, 0);
+        return 0;
+}
+
+static int replace(struct cg_package *p, bool old, struct cg_err *err)
+{
+        if (renameat2(p->out_fd, p->temp, p->out_fd, p->name, old ? RENAME_EXCHANGE : RENAME_NOREPLACE) == 0) {
+                p->temp_exists = old; /* it is the old package now, and is removed with p */
+                return 0;
+        }
+        if (errno != EINVAL && errno != ENOSYS)
+                return cg_fail_errno(err, "cannot put the new package in its place");
+        if (old)
+                return replace_in_two_steps(p, err);
+        if (renameat(p->out_fd, p->temp, p->out_fd, p->name) < 0)
+                return cg_fail_errno(err, "cannot put the new package in its place");
+        p->temp_exists = false;
+        return 0;
+}
+
+int cg_package_commit(struct cg_package *p, struct cg_err *err)
+{
+        int old, rc;
+
+        if (fchmod(p->fd, 0755) < 0)
+                return cg_fail_errno(err, "temporary folder");
+        if ((p->n_files > CG_GEN_FSYNC_FILES && syncfs(p->fd) < 0) || fsync(p->fd) < 0)
+                return cg_fail_errno(err, "cannot write the package to disk");
+        old = look_at_old(p, err);
+        if (old < 0)
+                return old;
+        rc = replace(p, old, err);
+        if (rc == 0)
+                fsync(p->out_fd); /* the package stands; when its name reaches the disk is of no great matter */
+        return rc;
+}

@@ -1,0 +1,82 @@
+/*
+ * Reading tool definitions: memory, a JSON tree, and splitting a tool list.
+ *
+ * Not jansson, which refuses a whole text for one integer over 63 bits, a lone surrogate or \u0000. Real tool lists contain
+ * such things (uint64 bounds, descriptions cut in the middle of an emoji), and the schemas must reach the kernel exactly.
+ */
+#ifndef CG_CODEGEN_READ_H
+#define CG_CODEGEN_READ_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/err.h"
+#include "base/util.h"
+
+/* Bytes with a length: strings here may hold NUL. */
+struct cg_str {
+        const char *s;
+        size_t n;
+};
+
+#define CG_STR(lit) ((struct cg_str){ (lit), sizeof(lit) - 1 })
+
+struct cg_str cg_str_of(const char *s);
+bool cg_str_eq(struct cg_str a, struct cg_str b);
+bool cg_str_is(struct cg_str a, const char *b);
+int cg_str_cmp(struct cg_str a, struct cg_str b);
+
+/* Memory that is freed as a whole. Allocation failure is remembered: pointers are NULL from then on, failed says so. */
+struct cg_arena_chunk;
+struct cg_arena {
+        struct cg_arena_chunk *chunks;
+        bool failed;
+};
+
+void cg_arena_init(struct cg_arena *a);
+void cg_arena_fini(struct cg_arena *a);
+void *cg_arena_alloc(struct cg_arena *a, size_t size); /* zeroed; NULL when out of memory */
+struct cg_str cg_arena_copy(struct cg_arena *a, const char *s, size_t n);
+#define cg_auto_arena CG_CLEANUP(cg_arena_fini)
+
+enum cg_j_kind { CG_J_NULL, CG_J_FALSE, CG_J_TRUE, CG_J_NUMBER, CG_J_STRING, CG_J_ARRAY, CG_J_OBJECT };
+
+/* One JSON value. Lives in the arena it was read into. */
+struct cg_j {
+        enum cg_j_kind kind;
+        struct cg_str text; /* string: decoded, UTF-8 where lone surrogates take three bytes; number: as it was written */
+        struct cg_str key;  /* member of an object: its key, decoded */
+        struct cg_j *parent;
+        struct cg_j *next;
+        struct cg_j *first, *last; /* members (last of equal keys wins, the others are gone) or items */
+        struct cg_j **sorted;      /* object: its members by key */
+        size_t n;                  /* members or items */
+        size_t index;              /* place in the parent array */
+        unsigned height;           /* 0 for scalars and empty containers, else 1 + the highest of what it holds */
+        /* Notes of those who work on the tree; zero at first. */
+        void *note_class;
+        void *note_type;
+        unsigned note_visit;
+        size_t note_field;
+};
+
+/* Reads exactly one value of at most @depth levels. The bytes must outlive the tree. CG_E_PARSE, CG_E_LIMIT, CG_E_NOMEM. */
+int cg_j_read(struct cg_arena *a, const char *text, size_t len, unsigned depth, struct cg_j **ret, struct cg_err *err);
+
+/* Member of an object; NULL when absent or @o is no object (or NULL). */
+struct cg_j *cg_j_get(const struct cg_j *o, struct cg_str key);
+struct cg_j *cg_j_getz(const struct cg_j *o, const char *key);
+bool cg_j_is(const struct cg_j *j, enum cg_j_kind kind); /* false for NULL */
+/* The member's text when it is a string that is not empty, else an empty one. */
+struct cg_str cg_j_string(const struct cg_j *o, const char *key);
+
+/*
+ * Finds the elements of the tool list by brackets and quotes alone, so that an element that is no JSON costs only itself.
+ * *ret: caller frees; points into @text.
+ */
+int cg_split_tools(const char *text, size_t len, struct cg_str **ret, size_t *n, struct cg_err *err);
+
+/* The raw "name" member of an element that could not be read, without its quotes; empty when there is none. */
+struct cg_str cg_split_name(struct cg_str element);
+
+#endif

@@ -1,0 +1,258 @@
+/* A tool's definition while it is worked on: $ref, pointers, warnings. Runs in trusted processes; nothing is ever fetched. */
+#include "codegen/schema.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "codegen/limits.h"
+#include "codegen/text.h"
+
+/* ------------------------------------------------------------------ report */
+
+void cg_gen_report_init(struct cg_gen_report *r, struct cg_arena *a)
+{
+        *r = (struct cg_gen_report){ .arena = a };
+        r->last = &r->first;
+}
+
+void cg_gen_warn(struct cg_gen_report *r, enum cg_gen_status status, const struct cg_j *at, const char *fmt, ...)
+{
+        struct cg_gen_warning *w;
+        char *text = NULL;
+        va_list ap;
+        int n;
+
+        if (r->status < status)
+                r->status = status;
+        /* The reason for a rejection is always kept. */
+        if (r->n++ >= CG_GEN_MAX_WARNINGS && status != CG_GEN_REJECTED)
+                return;
+        va_start(ap, fmt);
+        n = vasprintf(&text, fmt, ap);
+        va_end(ap);
+        w = cg_arena_alloc(r->arena, sizeof(*w));
+        if (n < 0 || !w) {
+                r->arena->failed = true;
+                return;
+        }
+        w->text = cg_arena_copy(r->arena, text, (size_t)n);
+        free(text);
+        w->pointer = at ? cg_schema_pointer(r->arena, r->def, at) : CG_STR("");
+        *r->last = w;
+        r->last = &w->next;
+}
+
+/* ------------------------------------------------------------------ pointers */
+
+/* Longer ones are cut: they only tell a reader where. Classes are not made that far down (cg_schema_reachable). */
+#define MAX_POINTER 4000
+
+static void put_token(struct cg_out *o, const struct cg_j *at)
+{
+        cg_put(o, "/");
+        if (at->parent->kind == CG_J_ARRAY) {
+                cg_putf(o, "%zu", at->index);
+                return;
+        }
+        for (size_t i = 0; i < at->key.n && o->buf.len <= MAX_POINTER; i++) {
+                char c = at->key.s[i];
+
+                if (c == '~' || c == '/')
+                        cg_put(o, c == '~' ? "~0" : "~1");
+                else
+                        cg_puts(o, (struct cg_str){ &c, 1 });
+        }
+}
+
+struct cg_str cg_schema_pointer(struct cg_arena *a, const struct cg_j *root, const struct cg_j *at)
+{
+        const struct cg_j *path[CG_GEN_MAX_DATA_DEPTH];
+        cg_auto_out struct cg_out o;
+        size_t n = 0;
+
+        cg_out_init(&o, CG_GEN_MAX_TOOL_TEXT);
+        for (; at != root && at->parent && n < CG_ARRAY_LEN(path); at = at->parent)
+                path[n++] = at;
+        while (n && o.rc == 0 && o.buf.len <= MAX_POINTER)
+                put_token(&o, path[--n]);
+        if (o.buf.len > MAX_POINTER)
+                cg_put(&o, "...");
+        return cg_out_copy(&o, a);
+}
+
+bool cg_schema_reachable(const struct cg_j *root, const struct cg_j *at)
+{
+        size_t depth = 0, bytes = 0;
+
+        for (; at != root && at->parent; at = at->parent) {
+                bytes += 2 * at->key.n + 10; /* every character may need an escape; an index has 8 digits at most */
+                if (++depth > CG_GEN_MAX_DATA_DEPTH - 20 || bytes > MAX_POINTER)
+                        return false;
+        }
+        return at == root;
+}
+
+/* ------------------------------------------------------------------ $ref */
+
+void cg_schema_init(struct cg_schema *s, struct cg_j *root, bool output, struct cg_gen_report *report)
+{
+        static const char *const old[] = { "draft-07", "draft-06", "draft-04", "draft-03" };
+        struct cg_str dialect = cg_j_string(root, "$schema");
+
+        *s = (struct cg_schema){ .root = root, .output = output, .report = report };
+        for (size_t i = 0; i < CG_ARRAY_LEN(old); i++)
+                if (memmem(dialect.s, dialect.n, old[i], strlen(old[i])))
+                        s->draft7 = true;
+}
+
+struct cg_str cg_schema_ref_of(const struct cg_j *at)
+{
+        return cg_j_string(at, "$ref");
+}
+
+/* The next value in document order behind @at, inside @root. */
+static struct cg_j *walk(const struct cg_j *root, struct cg_j *at)
+{
+        if (at->first)
+                return at->first;
+        while (at != root && !at->next)
+                at = at->parent;
+        return at == root ? NULL : at->next;
+}
+
+static void collect_anchors(struct cg_schema *s)
+{
+        struct cg_arena *a = s->report->arena;
+
+        s->anchors_known = true;
+        s->anchors = cg_arena_alloc(a, CG_GEN_MAX_ANCHORS * sizeof(*s->anchors));
+        if (!s->anchors)
+                return;
+        for (struct cg_j *j = s->root; j && s->n_anchors < CG_GEN_MAX_ANCHORS; j = walk(s->root, j))
+                if (j->kind == CG_J_STRING && j->parent && j->parent->kind == CG_J_OBJECT &&
+                    (cg_str_is(j->key, "$anchor") || cg_str_is(j->key, "$dynamicAnchor") || cg_str_is(j->key, "$id") ||
+                     cg_str_is(j->key, "id")))
+                        s->anchors[s->n_anchors++] = j;
+}
+
+/* The schema whose $anchor (@id false) or $id is @name. */
+static struct cg_j *find_anchor(struct cg_schema *s, struct cg_str name, bool id)
+{
+        if (!s->anchors_known)
+                collect_anchors(s);
+        for (size_t i = 0; i < s->n_anchors; i++) {
+                struct cg_j *j = s->anchors[i];
+                struct cg_str v = j->text;
+                bool is_id = cg_str_is(j->key, "$id") || cg_str_is(j->key, "id");
+
+                if (is_id && !id && v.n && *v.s == '#') { /* draft-07's way to write an anchor */
+                        v.s++;
+                        v.n--;
+                        is_id = false;
+                } else if (is_id && v.n && v.s[v.n - 1] == '#') {
+                        v.n--;
+                }
+                if (is_id == id && cg_str_eq(v, name))
+                        return j->parent;
+        }
+        return NULL;
+}
+
+static int hex_digit(char c)
+{
+        return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+}
+
+/* Decodes one token of a pointer in place of a URI: %xx, then ~1 and ~0. */
+static struct cg_str decode_token(struct cg_arena *a, struct cg_str token)
+{
+        char *to = cg_arena_alloc(a, token.n + 1);
+        size_t n = 0, m = 0;
+
+        if (!to)
+                return CG_STR("");
+        for (size_t i = 0; i < token.n; i++) {
+                char c = token.s[i];
+
+                if (c == '%' && i + 2 < token.n && hex_digit(token.s[i + 1]) >= 0 && hex_digit(token.s[i + 2]) >= 0) {
+                        c = (char)(hex_digit(token.s[i + 1]) << 4 | hex_digit(token.s[i + 2]));
+                        i += 2;
+                }
+                to[n++] = c;
+        }
+        for (size_t i = 0; i < n; i++) {
+                char c = to[i];
+
+                if (c == '~' && i + 1 < n && (to[i + 1] == '0' || to[i + 1] == '1'))
+                        c = to[++i] == '0' ? '~' : '/';
+                to[m++] = c;
+        }
+        return (struct cg_str){ to, m };
+}
+
+static struct cg_j *item(struct cg_j *array, struct cg_str token)
+{
+        size_t i = 0;
+        struct cg_j *j = array->first;
+
+        if (!token.n || token.n > 7)
+                return NULL;
+        for (size_t k = 0; k < token.n; k++) {
+                if (token.s[k] < '0' || token.s[k] > '9')
+                        return NULL;
+                i = i * 10 + (size_t)(token.s[k] - '0');
+        }
+        while (j && i--)
+                j = j->next;
+        return j;
+}
+
+static struct cg_j *by_pointer(struct cg_schema *s, struct cg_j *from, struct cg_str pointer)
+{
+        while (pointer.n && from) {
+                struct cg_str token, rest = { pointer.s + 1, pointer.n - 1 };
+                const char *slash = memchr(rest.s, '/', rest.n);
+
+                token = (struct cg_str){ rest.s, slash ? (size_t)(slash - rest.s) : rest.n };
+                pointer = (struct cg_str){ rest.s + token.n, rest.n - token.n };
+                token = decode_token(s->report->arena, token);
+                if (from->kind == CG_J_ARRAY)
+                        from = item(from, token);
+                else
+                        from = cg_j_get(from, token);
+        }
+        return from;
+}
+
+enum cg_ref cg_schema_ref(struct cg_schema *s, struct cg_str ref, struct cg_j **ret)
+{
+        const char *hash = memchr(ref.s, '#', ref.n);
+        struct cg_str base = { ref.s, hash ? (size_t)(hash - ref.s) : ref.n };
+        struct cg_str part = hash ? (struct cg_str){ hash + 1, ref.n - base.n - 1 } : CG_STR("");
+        struct cg_j *from = base.n ? find_anchor(s, base, true) : s->root;
+
+        if (!from)
+                return CG_REF_EXTERNAL;
+        if (!part.n || *part.s == '/')
+                from = by_pointer(s, from, part);
+        else
+                from = find_anchor(s, decode_token(s->report->arena, part), false);
+        if (!from || (from->kind != CG_J_OBJECT && from->kind != CG_J_TRUE && from->kind != CG_J_FALSE))
+                return CG_REF_DANGLING;
+        *ret = from;
+        return CG_REF_OK;
+}
+
+struct cg_j *cg_schema_follow(struct cg_schema *s, struct cg_j *at)
+{
+        for (unsigned hop = 0; hop < CG_GEN_MAX_REF_HOPS; hop++) {
+                struct cg_str ref = cg_schema_ref_of(at);
+
+                if (!ref.n)
+                        return at;
+                if (cg_schema_ref(s, ref, &at) != CG_REF_OK)
+                        return NULL;
+        }
+        return NULL;
+}

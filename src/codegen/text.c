@@ -1,0 +1,316 @@
+/* Writing Python and JSON text: the one emitter for foreign text. Runs in trusted processes; what it writes runs in kernels. */
+#include "codegen/text.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "codegen/limits.h"
+
+/* ------------------------------------------------------------------ buffers */
+
+void cg_out_init(struct cg_out *o, size_t max)
+{
+        *o = (struct cg_out){ 0 };
+        cg_buf_init(&o->buf, max);
+}
+
+void cg_out_fini(struct cg_out *o)
+{
+        cg_buf_fini(&o->buf);
+}
+
+int cg_out_check(const struct cg_out *o, struct cg_err *err)
+{
+        if (o->rc < 0 && err)
+                *err = o->err;
+        return o->rc;
+}
+
+struct cg_str cg_out_str(const struct cg_out *o)
+{
+        return o->buf.data ? (struct cg_str){ o->buf.data, o->buf.len } : CG_STR("");
+}
+
+struct cg_str cg_out_copy(const struct cg_out *o, struct cg_arena *a)
+{
+        if (o->rc < 0) {
+                a->failed = true;
+                return CG_STR("");
+        }
+        return cg_arena_copy(a, o->buf.data, o->buf.len);
+}
+
+void cg_puts(struct cg_out *o, struct cg_str s)
+{
+        if (o->rc == 0)
+                o->rc = cg_buf_add(&o->buf, s.s, s.n, &o->err);
+}
+
+void cg_put(struct cg_out *o, const char *s)
+{
+        cg_puts(o, cg_str_of(s));
+}
+
+void cg_putf(struct cg_out *o, const char *fmt, ...)
+{
+        char *text = NULL;
+        va_list ap;
+        int n;
+
+        va_start(ap, fmt);
+        n = vasprintf(&text, fmt, ap);
+        va_end(ap);
+        if (n < 0) {
+                if (o->rc == 0)
+                        o->rc = cg_fail(&o->err, CG_E_NOMEM, "text");
+                return;
+        }
+        cg_puts(o, (struct cg_str){ text, (size_t)n });
+        free(text);
+}
+
+/* ------------------------------------------------------------------ characters */
+
+uint32_t cg_next_char(struct cg_str *s)
+{
+        const unsigned char *p = (const unsigned char *)s->s;
+        size_t n = p[0] < 0xc0 ? 1 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
+        uint32_t c = p[0];
+
+        if (n > s->n)
+                n = s->n;
+        if (n > 1)
+                c &= 0x7fu >> n;
+        for (size_t i = 1; i < n; i++)
+                c = c << 6 | (p[i] & 63);
+        s->s += n;
+        s->n -= n;
+        return c;
+}
+
+size_t cg_count_chars(struct cg_str s)
+{
+        size_t n = 0;
+
+        for (size_t i = 0; i < s.n; i++)
+                n += ((unsigned char)s.s[i] & 0xc0) != 0x80;
+        return n;
+}
+
+struct cg_str cg_cut_chars(struct cg_str s, size_t max, bool *cut)
+{
+        struct cg_str rest = s;
+
+        while (rest.n && max--)
+                cg_next_char(&rest);
+        *cut = rest.n > 0;
+        return (struct cg_str){ s.s, s.n - rest.n };
+}
+
+static bool space(char c)
+{
+        return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+struct cg_str cg_trim(struct cg_str s)
+{
+        while (s.n && space(s.s[0])) {
+                s.s++;
+                s.n--;
+        }
+        while (s.n && space(s.s[s.n - 1]))
+                s.n--;
+        return s;
+}
+
+/* Characters that drive a terminal, reorder text, or cannot be seen: C0, C1, bidirectional, zero width, separators, surrogates, tags. */
+static bool hidden(uint32_t c)
+{
+        static const struct {
+                uint32_t from, to;
+        } ranges[] = {
+                { 0x00, 0x08 },     { 0x0b, 0x1f },     { 0x7f, 0x9f },     { 0xad, 0xad },     { 0x61c, 0x61c },
+                { 0x180e, 0x180e }, { 0x200b, 0x200f }, { 0x2028, 0x202e }, { 0x2060, 0x206f }, { 0xd800, 0xdfff },
+                { 0xfeff, 0xfeff }, { 0xfff9, 0xfffb }, { 0xe0000, 0xe007f },
+        };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(ranges); i++)
+                if (c >= ranges[i].from && c <= ranges[i].to)
+                        return true;
+        return false;
+}
+
+static void put_escape(struct cg_out *o, const char *backslash, uint32_t c)
+{
+        if (c < 0x100)
+                cg_putf(o, "%sx%02x", backslash, (unsigned)c);
+        else if (c < 0x10000)
+                cg_putf(o, "%su%04x", backslash, (unsigned)c);
+        else
+                cg_putf(o, "%sU%08x", backslash, (unsigned)c);
+}
+
+/* ------------------------------------------------------------------ Python */
+
+/* Length of the run at the start of @s that needs no escape in either kind of literal. */
+static size_t plain(struct cg_str s)
+{
+        size_t n = 0;
+
+        while (n < s.n && s.s[n] >= 0x20 && s.s[n] < 0x7f && s.s[n] != '"' && s.s[n] != '\\')
+                n++;
+        return n;
+}
+
+static bool put_plain(struct cg_out *o, struct cg_str *s)
+{
+        size_t n = plain(*s);
+
+        cg_puts(o, (struct cg_str){ s->s, n });
+        s->s += n;
+        s->n -= n;
+        return s->n > 0;
+}
+
+void cg_put_str(struct cg_out *o, struct cg_str s)
+{
+        cg_put(o, "\"");
+        while (put_plain(o, &s)) {
+                uint32_t c = cg_next_char(&s);
+
+                if (c == '"')
+                        cg_put(o, "\\\"");
+                else if (c == '\\')
+                        cg_put(o, "\\\\");
+                else if (c == '\n')
+                        cg_put(o, "\\n");
+                else
+                        put_escape(o, "\\", c);
+        }
+        cg_put(o, "\"");
+}
+
+/* A line end in a docstring. Empty lines get no white space. */
+static void put_line_end(struct cg_out *o, unsigned indent, struct cg_str rest)
+{
+        cg_put(o, "\n");
+        if (rest.n && *rest.s != '\n' && *rest.s != '\r')
+                cg_putf(o, "%*s", (int)indent, "");
+}
+
+static void put_doc_char(struct cg_out *o, uint32_t c, char before, unsigned indent, struct cg_str *rest)
+{
+        if (c == '\r' && rest->n && *rest->s == '\n')
+                c = cg_next_char(rest);
+        if (c == '\n')
+                put_line_end(o, indent, *rest);
+        else if (c == '\t')
+                cg_put(o, "\\t");
+        else if (c == '\\')
+                cg_put(o, "\\\\");
+        else if (c == '"') /* alone it cannot end the docstring; beside another one or at its ends it could */
+                cg_put(o, before == '"' || !rest->n || *rest->s == '"' ? "\\\"" : "\"");
+        else if (hidden(c))
+                put_escape(o, "\\\\", c);
+        else
+                put_escape(o, "\\", c);
+}
+
+void cg_put_doc(struct cg_out *o, struct cg_str s, unsigned indent, size_t max)
+{
+        size_t all = cg_count_chars(s);
+        char before = '"';
+        bool cut;
+
+        s = cg_cut_chars(s, max, &cut);
+        cg_put(o, "\"\"\"");
+        for (;;) {
+                size_t n = plain(s);
+
+                if (n)
+                        before = s.s[n - 1];
+                if (!put_plain(o, &s))
+                        break;
+                n = (unsigned char)*s.s;
+                put_doc_char(o, cg_next_char(&s), before, indent, &s);
+                before = (char)n;
+        }
+        if (cut)
+                cg_putf(o, "... (cut: %zu characters in all)", all);
+        cg_put(o, "\"\"\"");
+}
+
+void cg_put_folded(struct cg_out *o, struct cg_str s, size_t max)
+{
+        bool cut, gap = false;
+
+        s = cg_cut_chars(cg_trim(s), max, &cut);
+        for (size_t i = 0; i < s.n; i++) {
+                if (space(s.s[i])) {
+                        gap = true;
+                        continue;
+                }
+                if (gap)
+                        cg_put(o, " ");
+                gap = false;
+                cg_puts(o, (struct cg_str){ s.s + i, 1 });
+        }
+        if (cut)
+                cg_put(o, "...");
+}
+
+/* ------------------------------------------------------------------ JSON */
+
+void cg_put_json_str(struct cg_out *o, struct cg_str s)
+{
+        cg_put(o, "\"");
+        while (put_plain(o, &s)) {
+                uint32_t c = cg_next_char(&s);
+
+                if (c == '"' || c == '\\')
+                        cg_putf(o, "\\%c", (int)c);
+                else if (c == '\n')
+                        cg_put(o, "\\n");
+                else if (c < 0x10000)
+                        cg_putf(o, "\\u%04x", (unsigned)c);
+                else
+                        cg_putf(o, "\\u%04x\\u%04x", (unsigned)(0xd7c0 + (c >> 10)), (unsigned)(0xdc00 | (c & 0x3ff)));
+        }
+        cg_put(o, "\"");
+}
+
+static void put_json_number(struct cg_out *o, struct cg_str n)
+{
+        /* Python refuses integers of more than 4300 digits, and with them the whole file; such a number acts as infinite. */
+        if (n.n > CG_GEN_MAX_NUMBER)
+                cg_put(o, n.s[0] == '-' ? "-1e999" : "1e999");
+        else
+                cg_puts(o, n);
+}
+
+void cg_put_json(struct cg_out *o, const struct cg_j *j)
+{
+        static const char *const words[] = { [CG_J_NULL] = "null", [CG_J_FALSE] = "false", [CG_J_TRUE] = "true" };
+        bool object = j->kind == CG_J_OBJECT;
+
+        if (j->kind <= CG_J_TRUE) {
+                cg_put(o, words[j->kind]);
+                return;
+        }
+        if (j->kind == CG_J_NUMBER || j->kind == CG_J_STRING) {
+                (j->kind == CG_J_NUMBER ? put_json_number : cg_put_json_str)(o, j->text);
+                return;
+        }
+        cg_put(o, object ? "{" : "[");
+        for (const struct cg_j *m = j->first; m; m = m->next) {
+                if (m != j->first)
+                        cg_put(o, ",");
+                if (object) {
+                        cg_put_json_str(o, m->key);
+                        cg_put(o, ":");
+                }
+                cg_put_json(o, m);
+        }
+        cg_put(o, object ? "}" : "]");
+}

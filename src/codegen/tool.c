@@ -1,0 +1,480 @@
+/* One tool: from its definition to its Python module. Runs in trusted processes. */
+#include "codegen/tool.h"
+
+#include <string.h>
+
+#include "codegen/limits.h"
+
+/* ------------------------------------------------------------------ what the definition says */
+
+struct cg_str cg_tool_description(const struct cg_tool *t)
+{
+        return cg_trim(cg_j_string(t->def, "description"));
+}
+
+struct cg_str cg_tool_title(const struct cg_tool *t)
+{
+        struct cg_str s = cg_trim(cg_j_string(t->def, "title"));
+
+        return s.n ? s : cg_trim(cg_j_string(cg_j_getz(t->def, "annotations"), "title"));
+}
+
+/* Only real booleans count: "false" is not true. */
+static void read_hints(struct cg_tool *t)
+{
+        static const struct {
+                const char *key, *word;
+        } known[] = { { "readOnlyHint", "read-only" }, { "destructiveHint", "destructive" }, { "idempotentHint", "idempotent" },
+                      { "openWorldHint", NULL } };
+        const struct cg_j *a = cg_j_getz(t->def, "annotations");
+
+        if (a && a->kind != CG_J_OBJECT && a->kind != CG_J_NULL)
+                cg_gen_warn(&t->report, CG_GEN_DEGRADED, a, "\"annotations\" is not an object: ignored");
+        for (size_t i = 0; i < CG_ARRAY_LEN(known); i++) {
+                const struct cg_j *h = cg_j_getz(a, known[i].key);
+
+                if (h && h->kind != CG_J_TRUE && h->kind != CG_J_FALSE)
+                        cg_gen_warn(&t->report, CG_GEN_DEGRADED, h, "not true or false: ignored");
+                if (cg_j_is(h, CG_J_TRUE) && known[i].word)
+                        t->hints[t->n_hints++] = known[i].word;
+        }
+}
+
+/* A schema that any arguments fit, for a tool that does not say what it takes. */
+static struct cg_j *any_object(struct cg_tool *t)
+{
+        struct cg_j *o = cg_arena_alloc(t->arena, sizeof(*o));
+
+        if (o)
+                o->kind = CG_J_OBJECT;
+        return o;
+}
+
+static int prepare_input(struct cg_tool *t)
+{
+        struct cg_j *in = cg_j_getz(t->def, "inputSchema");
+        const struct cg_j *type = cg_j_getz(in, "type");
+
+        if (!in || in->kind == CG_J_NULL || in->kind == CG_J_TRUE) {
+                cg_gen_warn(&t->report, CG_GEN_DEGRADED, in, "no inputSchema: any arguments are sent");
+                in = any_object(t);
+                if (!in)
+                        return -1;
+        }
+        if (in->kind != CG_J_OBJECT) {
+                cg_gen_warn(&t->report, CG_GEN_REJECTED, in, "inputSchema is not an object");
+                return -1;
+        }
+        if (cg_j_is(type, CG_J_STRING) && !cg_str_is(type->text, "object"))
+                cg_gen_warn(&t->report, CG_GEN_DEGRADED, type, "arguments are always an object: none can fit this schema");
+        cg_schema_init(&t->in, in, false, &t->report);
+        cg_types_params(&t->types, &t->in);
+        return 0;
+}
+
+/*
+ * Servers built with FastMCP put a result that is no object under the key "result"; run() gives it back alone. They mark it,
+ * or (official SDK) the wrapper is called ...Output and has nothing else.
+ */
+static struct cg_j *wrapped_result(const struct cg_j *out)
+{
+        const struct cg_j *props = cg_j_getz(out, "properties"), *required = cg_j_getz(out, "required");
+        struct cg_j *result = cg_j_getz(props, "result");
+        struct cg_str title = cg_j_string(out, "title");
+
+        if (!result || props->n != 1)
+                return NULL;
+        if (cg_j_is(cg_j_getz(out, "x-fastmcp-wrap-result"), CG_J_TRUE))
+                return result;
+        if (!cg_j_is(required, CG_J_ARRAY) || required->n != 1 || required->first->kind != CG_J_STRING ||
+            !cg_str_is(required->first->text, "result"))
+                return NULL;
+        return title.n > 6 && !memcmp(title.s + title.n - 6, "Output", 6) ? result : NULL;
+}
+
+static void prepare_output(struct cg_tool *t)
+{
+        struct cg_j *out = cg_j_getz(t->def, "outputSchema"), *inner;
+
+        t->returns = CG_STR("Text");
+        if (!out || out->kind == CG_J_NULL)
+                return;
+        if (out->kind != CG_J_OBJECT) {
+                cg_gen_warn(&t->report, CG_GEN_DEGRADED, out, "outputSchema is not an object: ignored");
+                return;
+        }
+        cg_schema_init(&t->out, out, true, &t->report);
+        inner = wrapped_result(out);
+        if (inner)
+                t->unwrap = CG_STR("result");
+        cg_types_result(&t->types, &t->out, inner ? inner : out, &t->returns, &t->returns_spec);
+}
+
+/* Fields whose names could not be told apart have no place in a class; they can still be given by their original names. */
+static void check_names(struct cg_tool *t)
+{
+        for (struct cg_class *c = t->types.first; c; c = c->next)
+                for (size_t i = 0; i < c->n_fields; i++)
+                        if (!c->fields[i].name.n)
+                                cg_gen_warn(&t->report, CG_GEN_DEGRADED, c->fields[i].schema,
+                                            "no Python name could be found for this property: give it by its own name");
+}
+
+int cg_tool_prepare(struct cg_tool *t, struct cg_err *err)
+{
+        cg_gen_report_init(&t->report, t->arena);
+        t->report.def = t->def;
+        cg_types_init(&t->types, &t->report);
+        read_hints(t);
+        if (prepare_input(t) == 0) {
+                prepare_output(t);
+                cg_types_name_fields(&t->types);
+                check_names(t);
+        }
+        return t->arena->failed ? cg_fail(err, CG_E_NOMEM, "tool definition") : 0;
+}
+
+/* ------------------------------------------------------------------ docstrings of fields */
+
+/* The schema that describes a field: behind a $ref, or the only branch that is not null. */
+static const struct cg_j *described_by(const struct cg_class *c, const struct cg_field *f)
+{
+        const struct cg_j *at = f->schema ? cg_schema_follow(c->schema, f->schema) : NULL;
+        const struct cg_j *branches = cg_j_getz(at, "anyOf"), *only = NULL;
+
+        for (struct cg_j *x = cg_j_is(branches, CG_J_ARRAY) ? branches->first : NULL; x; x = x->next) {
+                if (cg_str_is(cg_j_string(x, "type"), "null"))
+                        continue;
+                if (only)
+                        return at;
+                only = x;
+        }
+        if (only)
+                only = cg_schema_follow(c->schema, (struct cg_j *)only);
+        return only ? only : at;
+}
+
+/* A number as it is written; numbers nobody reads (2^53-1, 10^400) are left out. */
+static bool shown(const struct cg_j *n)
+{
+        return cg_j_is(n, CG_J_NUMBER) && n->text.n <= 24 && !cg_str_is(n->text, "9007199254740991") &&
+               !cg_str_is(n->text, "-9007199254740991");
+}
+
+static void begin_note(struct cg_out *o, bool *any)
+{
+        cg_put(o, *any ? ", " : "(");
+        *any = true;
+}
+
+static void note_numbers(struct cg_out *o, const struct cg_j *at, bool *any)
+{
+        static const char *const words[][2] = { { "minimum", ">= " },        { "exclusiveMinimum", "> " },
+                                                { "maximum", "<= " },        { "exclusiveMaximum", "< " },
+                                                { "multipleOf", "multiple of " } };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(words); i++) {
+                const struct cg_j *n = cg_j_getz(at, words[i][0]);
+
+                if (!shown(n))
+                        continue;
+                begin_note(o, any);
+                cg_put(o, words[i][1]);
+                cg_puts(o, n->text);
+        }
+}
+
+static void note_range(struct cg_out *o, const struct cg_j *at, const char *min, const char *max, const char *of, bool *any)
+{
+        const struct cg_j *lo = cg_j_getz(at, min), *hi = cg_j_getz(at, max);
+        bool low = shown(lo) && !cg_str_is(lo->text, "0"), high = shown(hi);
+
+        if (!low && !high)
+                return;
+        begin_note(o, any);
+        if (low && high && cg_str_eq(lo->text, hi->text)) {
+                cg_puts(o, lo->text);
+        } else {
+                cg_put(o, low && high ? "" : low ? "at least " : "at most ");
+                cg_puts(o, low ? lo->text : CG_STR(""));
+                cg_put(o, low && high ? " to " : "");
+                cg_puts(o, high ? hi->text : CG_STR(""));
+        }
+        cg_put(o, of);
+}
+
+static void note_text(struct cg_out *o, const struct cg_j *at, bool *any)
+{
+        struct cg_str format = cg_j_string(at, "format"), pattern = cg_j_string(at, "pattern");
+        bool plain = format.n && format.n <= 20;
+
+        for (size_t i = 0; i < format.n && plain; i++)
+                plain = strchr("abcdefghijklmnopqrstuvwxyz0123456789-", format.s[i]) && format.s[i];
+        if (plain) {
+                begin_note(o, any);
+                cg_puts(o, format);
+        }
+        if (pattern.n && pattern.n <= 80) {
+                begin_note(o, any);
+                cg_put(o, "pattern ");
+                cg_puts(o, pattern);
+        }
+}
+
+/* As Python would show it: only for the docstring, where cg_put_doc() makes it safe. */
+static void put_shown_value(struct cg_out *o, const struct cg_j *v)
+{
+        cg_auto_out struct cg_out text;
+
+        cg_out_init(&text, CG_GEN_MAX_TOOL_TEXT * 6);
+        if (v->kind == CG_J_STRING) {
+                cg_put(o, "\"");
+                cg_put_folded(o, v->text, 60);
+                cg_put(o, "\"");
+                return;
+        }
+        if (v->kind <= CG_J_TRUE)
+                cg_put_scalar(&text, v);
+        else if (v->kind == CG_J_NUMBER)
+                cg_puts(&text, v->text);
+        else if (v->height < 20)
+                cg_put_json(&text, v);
+        else
+                cg_put(&text, "...");
+        cg_put_folded(o, cg_out_str(&text), 60);
+}
+
+/* The start of an enum that is too long for a Literal. */
+static void note_enum(struct cg_out *o, const struct cg_j *at, bool *any)
+{
+        const struct cg_j *values = cg_j_getz(at, "enum");
+        size_t shown_values = 0;
+
+        if (!cg_j_is(values, CG_J_ARRAY) || !cg_enum_is_long(values))
+                return;
+        begin_note(o, any);
+        cg_put(o, "one of ");
+        for (const struct cg_j *v = values->first; v && shown_values < CG_GEN_MAX_LITERAL; v = v->next) {
+                cg_put(o, shown_values++ ? ", " : "");
+                put_shown_value(o, v);
+        }
+        if (shown_values < values->n)
+                cg_putf(o, " ... %zu values", values->n);
+}
+
+static void note_default(struct cg_out *o, const struct cg_j *place, const struct cg_j *at, bool *any)
+{
+        const struct cg_j *v = cg_j_getz(place, "default");
+
+        if (!v)
+                v = cg_j_getz(at, "default");
+        if (!v || v->kind == CG_J_NULL)
+                return;
+        begin_note(o, any);
+        cg_put(o, "server default: ");
+        put_shown_value(o, v);
+}
+
+static void put_field_doc(struct cg_out *o, const struct cg_class *c, const struct cg_field *f)
+{
+        const struct cg_j *at = described_by(c, f);
+        struct cg_str d = cg_trim(cg_j_string(f->schema, "description"));
+        cg_auto_out struct cg_out text;
+        bool any = false, cut;
+
+        cg_out_init(&text, CG_GEN_MAX_MODULE_BYTES);
+        if (!d.n)
+                d = cg_trim(cg_j_string(at, "description"));
+        cg_puts(&text, cg_cut_chars(d, CG_GEN_MAX_FIELD_DOC, &cut));
+        if (cut)
+                cg_put(&text, "...");
+        if (d.n)
+                cg_put(&text, " ");
+        note_enum(&text, at, &any);
+        note_numbers(&text, at, &any);
+        note_range(&text, at, "minLength", "maxLength", " characters", &any);
+        note_range(&text, at, "minItems", "maxItems", " items", &any);
+        note_text(&text, at, &any);
+        note_default(&text, f->schema, at, &any);
+        if (any)
+                cg_put(&text, ")");
+        d = cg_trim(cg_out_str(&text));
+        if (!d.n || text.rc < 0)
+                return;
+        cg_put(o, "    ");
+        cg_put_doc(o, d, 4, 4 * CG_GEN_MAX_FIELD_DOC);
+        cg_put(o, "\n");
+}
+
+/* ------------------------------------------------------------------ the module */
+
+static void put_class(struct cg_out *o, const struct cg_class *c)
+{
+        struct cg_str d = c->at == c->schema->root ? CG_STR("") : cg_trim(cg_j_string(c->at, "description"));
+
+        cg_put(o, "\n\nclass ");
+        cg_puts(o, c->name);
+        cg_put(o, "(Model):\n");
+        if (d.n) {
+                cg_put(o, "    ");
+                cg_put_doc(o, d, 4, CG_GEN_MAX_FIELD_DOC);
+                cg_put(o, "\n");
+        }
+        for (size_t i = 0; i < c->n_fields; i++) {
+                const struct cg_field *f = &c->fields[i];
+
+                if (!f->name.n)
+                        continue;
+                cg_put(o, "    ");
+                cg_puts(o, f->name);
+                cg_put(o, ": ");
+                cg_puts(o, f->annotation);
+                cg_put(o, f->required ? "\n" : " = UNSET\n");
+                put_field_doc(o, c, f);
+        }
+        if (!c->n_fields)
+                cg_put(o, "    pass\n");
+}
+
+/* Nested classes first, in the order in which they are met; the one they belong to behind them. */
+static void put_classes(struct cg_tool *t, struct cg_out *o, bool output)
+{
+        const struct cg_class *root = NULL;
+
+        for (const struct cg_class *c = t->types.first; c; c = c->next) {
+                if (c->schema->output != output)
+                        continue;
+                if (c->at == c->schema->root)
+                        root = c;
+                else
+                        put_class(o, c);
+        }
+        if (root)
+                put_class(o, root);
+}
+
+static bool contains(struct cg_str s, const char *what)
+{
+        return memmem(s.s, s.n, what, strlen(what));
+}
+
+static void put_imports(struct cg_tool *t, struct cg_out *o)
+{
+        bool any = contains(t->returns, "Any"), literal = contains(t->returns, "Literal["), unset = false;
+        bool text = cg_str_is(t->returns, "Text");
+
+        for (const struct cg_class *c = t->types.first; c; c = c->next) {
+                for (size_t i = 0; i < c->n_fields; i++) {
+                        any |= contains(c->fields[i].annotation, "Any");
+                        literal |= contains(c->fields[i].annotation, "Literal[");
+                        unset |= !c->fields[i].required;
+                }
+        }
+        cg_put(o, "from __future__ import annotations\n");
+        if (any || literal)
+                cg_putf(o, "from typing import %s\n", any && literal ? "Any, Literal" : any ? "Any" : "Literal");
+        cg_putf(o, "from cellgate_tools import %sModel, %sToolResult, bind\n", unset ? "UNSET, " : "", text ? "Text, " : "");
+}
+
+static void put_header(struct cg_tool *t, struct cg_out *o)
+{
+        cg_auto_out struct cg_out text;
+        struct cg_str title = cg_tool_title(t);
+
+        cg_out_init(&text, CG_GEN_MAX_MODULE_BYTES);
+        cg_put_folded(&text, t->server, CG_GEN_MAX_SUMMARY);
+        cg_put(&text, " / ");
+        cg_put_folded(&text, t->name, CG_GEN_MAX_SUMMARY);
+        if (title.n) {
+                cg_put(&text, ": ");
+                cg_put_folded(&text, title, CG_GEN_MAX_SUMMARY);
+        }
+        cg_put(&text, ".");
+        for (size_t i = 0; i < t->n_hints; i++)
+                cg_putf(&text, " %c%s.", t->hints[i][0] & ~32, t->hints[i] + 1);
+        cg_put(&text, " Generated from the server's tool list; do not edit.");
+        cg_put_doc(o, cg_out_str(&text), 0, SIZE_MAX);
+        cg_put(o, "\n");
+}
+
+static void put_functions(struct cg_tool *t, struct cg_out *o)
+{
+        struct cg_str d = cg_tool_description(t);
+
+        if (!d.n)
+                d = cg_tool_title(t);
+        if (!d.n)
+                d = t->name;
+        cg_put(o, "\n\ndef run(params: Params | None = None, /, **fields) -> ");
+        cg_puts(o, t->returns);
+        cg_put(o, ":\n    ");
+        cg_put_doc(o, d, 4, CG_GEN_MAX_DOC);
+        cg_put(o, "\n    return _tool.run(params, fields)\n\n\n"
+                  "def call(params: Params | None = None, /, **fields) -> ToolResult:\n"
+                  "    \"\"\"Like run(), but returns every content block and does not raise when the tool reports an "
+                  "error.\"\"\"\n"
+                  "    return _tool.call(params, fields)\n\n\n"
+                  "_tool = bind(globals(), ");
+        cg_put_str(o, t->name);
+        cg_put(o, ")\n");
+}
+
+void cg_tool_put_module(struct cg_tool *t, struct cg_out *o)
+{
+        put_header(t, o);
+        put_imports(t, o);
+        put_classes(t, o, false);
+        put_classes(t, o, true);
+        put_functions(t, o);
+}
+
+/* ------------------------------------------------------------------ the catalogue */
+
+static struct cg_str first_sentence(struct cg_str s)
+{
+        for (size_t i = 0; i < s.n; i++) {
+                if (s.s[i] == '\n' || s.s[i] == '\r')
+                        return (struct cg_str){ s.s, i };
+                if (s.s[i] == '.' && i + 1 < s.n && (s.s[i + 1] == ' ' || s.s[i + 1] == '\n'))
+                        return (struct cg_str){ s.s, i + 1 };
+        }
+        return s;
+}
+
+void cg_tool_put_signature(struct cg_tool *t, struct cg_out *o)
+{
+        const struct cg_class *params = t->types.first;
+        size_t shown_fields = 0;
+
+        cg_put(o, "(");
+        for (size_t i = 0; i < params->n_fields; i++) {
+                if (!params->fields[i].name.n)
+                        continue;
+                cg_put(o, shown_fields ? ", " : "");
+                if (shown_fields++ == 16) {
+                        cg_put(o, "...");
+                        break;
+                }
+                cg_puts(o, params->fields[i].name);
+                cg_put(o, params->fields[i].required ? "" : "?");
+        }
+        cg_put(o, ") -> ");
+        cg_put_folded(o, t->returns, 60);
+}
+
+void cg_tool_put_summary(struct cg_tool *t, struct cg_out *o)
+{
+        struct cg_str s = first_sentence(cg_tool_description(t));
+
+        cg_puts(o, t->module);
+        cg_tool_put_signature(t, o);
+        if (!s.n)
+                s = cg_tool_title(t);
+        if (s.n) {
+                cg_put(o, ": ");
+                cg_put_folded(o, s, CG_GEN_MAX_SUMMARY);
+        }
+        for (size_t i = 0; i < t->n_hints; i++)
+                cg_putf(o, "%s%s%s", i ? ", " : " [", t->hints[i], i + 1 == t->n_hints ? "]" : "");
+        cg_put(o, "\n");
+}

@@ -1,0 +1,42 @@
+/* One tool: its module, its entry in _tools.json, its line in the catalogue. */
+#ifndef CG_CODEGEN_TOOL_H
+#define CG_CODEGEN_TOOL_H
+
+#include "codegen/schema.h"
+#include "codegen/text.h"
+#include "codegen/types.h"
+
+struct cg_tool {
+        struct cg_arena *arena;
+        struct cg_gen_report report;
+        struct cg_j *def;
+        struct cg_str server; /* as registered */
+        struct cg_str name;   /* as the server lists it */
+        struct cg_str module;
+        struct cg_schema in, out; /* out.root is NULL without an output schema */
+        struct cg_types types;
+        struct cg_str returns;      /* annotation of run() */
+        struct cg_str returns_spec; /* classes in it */
+        struct cg_str unwrap;       /* property of the result that run() returns alone; empty: none */
+        const char *hints[3];
+        size_t n_hints;
+};
+
+/*
+ * Works out the types. @t->arena, def, server, name and module are set, the rest is zero. What is wrong is in t->report; a
+ * rejected tool must not be written. Negative only when out of memory.
+ */
+int cg_tool_prepare(struct cg_tool *t, struct cg_err *err);
+
+void cg_tool_put_module(struct cg_tool *t, struct cg_out *o);
+/* One line: name(fields) -> type: first sentence. [hints] */
+void cg_tool_put_summary(struct cg_tool *t, struct cg_out *o);
+/* "tool name": {...}, on one line. May reject the tool (t->report): then nothing of it counts. See data.c for the members. */
+void cg_tool_put_data(struct cg_tool *t, struct cg_out *o);
+
+/* (fields) -> type */
+void cg_tool_put_signature(struct cg_tool *t, struct cg_out *o);
+struct cg_str cg_tool_title(const struct cg_tool *t);
+struct cg_str cg_tool_description(const struct cg_tool *t);
+
+#endif
