@@ -1,0 +1,445 @@
+"""Builds cellgate in every way its tests need, runs them all, and adds up the results.
+
+Run by scripts/test (which first installs what is missing) with Debian's Python, standard library only. A step is a
+function that records single tests in a Tally; the last line printed is the sum over all steps. A step that cannot
+run at all is one failed test, never silence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parent.parent
+DEPS = REPO / ".deps"
+LOGS = DEPS / "log"
+BUILDS = REPO / "build"
+TEST_PYTHON = DEPS / "test-env/bin/python"
+KERNEL_ENV = DEPS / "kernel-env"
+JOBS = len(os.sched_getaffinity(0))
+
+# Leaks are looked for in every process but the interpreter's: Python keeps its own memory until the end on purpose.
+SANITIZER_ENV = {
+    "ASAN_OPTIONS": "abort_on_error=0:detect_stack_use_after_return=1:strict_string_checks=1:handle_abort=1",
+    "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+    "LSAN_OPTIONS": "print_suppressions=0",
+    "TSAN_OPTIONS": f"halt_on_error=1:second_deadlock_stack=1:suppressions={REPO}/scripts/tsan.supp",
+}
+
+
+@dataclass
+class Tally:
+    """What became of the tests of one step, by name."""
+
+    passed: int = 0
+    failed: list[tuple[str, str]] = field(default_factory=list)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+
+    def record(self, name: str, failure: str | None) -> None:
+        """One test: passed where failure is None, else failed with that text."""
+        if failure is None:
+            self.passed += 1
+        else:
+            self.failed.append((name, failure))
+
+    def add(self, other: Tally) -> None:
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
+
+
+class StepError(Exception):
+    """The step could not run to its end; the text says why and where the log is."""
+
+
+def run(
+    name: str, argv: Sequence[str | Path], limit_s: float, env: Mapping[str, str] | None = None, cwd: Path = REPO
+) -> tuple[int, Path]:
+    """Runs one command with a deadline, its output in a log file. Returns its exit status and the log.
+
+    At the deadline the command's whole process group is killed and the status is 124.
+    """
+    LOGS.mkdir(parents=True, exist_ok=True)
+    log = LOGS / f"test-{name}.log"
+    with log.open("wb") as out:
+        out.write(f"$ {shlex.join(map(str, argv))}\n".encode())
+        out.flush()
+        proc = subprocess.Popen(
+            [str(a) for a in argv],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            cwd=cwd,
+            env={**os.environ, **(env or {})},
+            start_new_session=True,
+        )
+        try:
+            return proc.wait(limit_s), log
+        except (subprocess.TimeoutExpired, KeyboardInterrupt) as e:
+            os.killpg(proc.pid, signal.SIGKILL)
+            proc.wait()
+            if isinstance(e, KeyboardInterrupt):
+                raise
+            out.write(f"\nended after {limit_s:.0f} s\n".encode())
+            return 124, log
+
+
+def tail(log: Path, lines: int = 40) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def must(name: str, argv: Sequence[str | Path], limit_s: float, env: Mapping[str, str] | None = None) -> None:
+    """Runs a command that has to succeed for the step to make sense."""
+    status, log = run(name, argv, limit_s, env)
+    if status != 0:
+        raise StepError(f"{shlex.join(map(str, argv))}: exit status {status}; the end of {log}:\n{tail(log)}")
+
+
+def read_junit(file: Path, prefix: str) -> Tally:
+    """Counts the test cases of a JUnit report, as pytest and meson write them."""
+    tally = Tally()
+    for case in ET.parse(file).getroot().iter("testcase"):
+        name = f"{prefix}{case.get('classname') or ''}::{case.get('name')}"
+        bad = case.find("failure") if case.find("failure") is not None else case.find("error")
+        skip = case.find("skipped")
+        if bad is not None:
+            tally.failed.append((name, (bad.text or bad.get("message") or "").strip()))
+        elif skip is not None:
+            tally.skipped.append((name, (skip.get("message") or skip.text or "no reason given").strip()))
+        else:
+            tally.passed += 1
+    return tally
+
+
+# ---------------------------------------------------------------- builds
+
+
+def build(name: str, *options: str, install: bool = True, cc: str = "gcc") -> Path:
+    """Configures (once) and builds build/NAME; installs it in build/NAME/root. Returns the build folder."""
+    folder = BUILDS / name
+    wanted = json.dumps([options, cc])
+    stamp = folder / ".options"
+    if folder.exists() and (not stamp.exists() or stamp.read_text() != wanted):
+        shutil.rmtree(folder)
+    if not folder.exists():
+        argv = ["meson", "setup", folder, REPO, f"--prefix={folder}/root", f"-Dkernel_env={KERNEL_ENV}", *options]
+        try:
+            must(f"{name}-setup", argv, 300, {"CC": cc})
+        except StepError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        stamp.write_text(wanted)
+    must(f"{name}-build", ["ninja", "-C", folder], 1200)
+    if install:
+        shutil.rmtree(folder / "root", ignore_errors=True)
+        must(f"{name}-install", ["meson", "install", "-C", folder, "--no-rebuild"], 600)
+    return folder
+
+
+def build_main() -> Path:
+    return build("test", "-Dwerror=true")
+
+
+def build_asan() -> Path:
+    # b_lundef: the sanitizers' own symbols are undefined in a shared library.
+    return build("asan", "-Db_sanitize=address,undefined", "-Db_lundef=false", "-Dwerror=true")
+
+
+# ---------------------------------------------------------------- tests
+
+
+def unit_tests(folder: Path, name: str, env: Mapping[str, str] | None = None) -> Tally:
+    status, log = run(f"{name}-unit", ["meson", "test", "-C", folder, "--no-rebuild", "--print-errorlogs"], 600, env)
+    report = folder / "meson-logs/testlog.junit.xml"
+    tally = read_junit(report, f"{name}:") if report.exists() else Tally()
+    if status != 0 and not tally.failed:
+        tally.failed.append((f"{name}:meson test", tail(log)))
+    if tally.passed + len(tally.failed) + len(tally.skipped) == 0:
+        tally.failed.append((f"{name}:meson test", f"no test ran: {tail(log)}"))
+    return tally
+
+
+def pytest(folder: Path, name: str, args: Sequence[str], limit_s: float, env: Mapping[str, str] | None = None) -> Tally:
+    report = LOGS / f"{name}-pytest.xml"
+    report.unlink(missing_ok=True)
+    full_env = {
+        "CG_BUILD": str(folder),
+        "CG_PREFIX": str(folder / "root"),
+        "CG_NPM": str(DEPS / "npm"),
+        "CG_TEST_PYTHON": str(TEST_PYTHON),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **(env or {}),
+    }
+    argv = [TEST_PYTHON, "-m", "pytest", "-q", "-c", REPO / "tests/pytest.ini", f"--junit-xml={report}", *args]
+    status, log = run(f"{name}-pytest", [*argv, REPO / "tests"], limit_s, full_env)
+    tally = read_junit(report, f"{name}:") if report.exists() else Tally()
+    if status != 0 and not tally.failed:
+        tally.failed.append((f"{name}:pytest", f"exit status {status}:\n{tail(log)}"))
+    return tally
+
+
+def step_unit(opt: argparse.Namespace) -> Tally:
+    """C unit tests (cmocka)"""
+    return unit_tests(build_main(), "unit")
+
+
+def step_pytest(opt: argparse.Namespace) -> Tally:
+    """tests of the installed programs (pytest)"""
+    args = ["-k", opt.k] if opt.k else []
+    if opt.quick:
+        args += ["-m", "not slow"]
+    return pytest(build_main(), "test", args, 1200)
+
+
+def step_asan(opt: argparse.Namespace) -> Tally:
+    """unit tests and tests of the programs with AddressSanitizer and UndefinedBehaviorSanitizer"""
+    folder = build_asan()
+    reports = folder / "reports"
+    shutil.rmtree(reports, ignore_errors=True)
+    reports.mkdir()
+    # Reports go to files: the programs' standard error is often read by the program under test.
+    env = {k: f"{v}:log_path={reports}/report" for k, v in SANITIZER_ENV.items() if k[0] in "AU"}
+    env["CG_SANITIZED"] = "address"
+    tally = unit_tests(folder, "asan", env)
+    tally.add(
+        pytest(folder, "asan", ["-m", "not slow and not no_sanitizer", *(["-k", opt.k] if opt.k else [])], 1200, env)
+    )
+    found = sorted(reports.iterdir())
+    text = "\n".join(f.read_text(errors="replace")[:4000] for f in found[:3])
+    tally.record("asan:no report", f"{len(found)} reports in {reports}:\n{text}" if found else None)
+    return tally
+
+
+def step_tsan(opt: argparse.Namespace) -> Tally:
+    """the client library used by many threads, with ThreadSanitizer"""
+    tally = Tally()
+    main = build_main()
+    folder = build("tsan", "-Db_sanitize=thread", "-Db_lundef=false", "-Dtests=false", install=False)
+    library = next(folder.glob("src/client/libcellgate.so"), None)
+    if library is None:
+        raise StepError(f"no libcellgate.so in {folder}/src/client")
+    program = folder / "client-threads"
+    flags = ["-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=thread", f"-I{REPO}/include"]
+    source = REPO / "tests/threads/client-threads.c"
+    must(
+        "tsan-compile",
+        ["gcc", *flags, source, "-o", program, library, f"-Wl,-rpath,{library.parent}", "-lpthread"],
+        120,
+    )
+    supervisor = main / "root/libexec/cellgate/cellgate-supervisor"
+    # setarch -R: gcc's ThreadSanitizer does not know the address layouts of newer kernels.
+    status, log = run("tsan-run", ["setarch", "-R", program, supervisor], 300, SANITIZER_ENV)
+    tally.record("tsan:client-threads", None if status == 0 else f"exit status {status}:\n{tail(log, 80)}")
+    return tally
+
+
+def step_fuzz(opt: argparse.Namespace) -> Tally:
+    """every fuzz target over its corpus, and a few seconds more"""
+    tally = Tally()
+    folder = build(
+        "fuzz",
+        "-Dfuzz=true",
+        "-Db_sanitize=address,undefined",
+        "-Db_lundef=false",
+        "-Dtests=true",
+        install=False,
+        cc="clang",
+    )
+    targets = sorted(p for p in (folder / "tests/fuzz").glob("fuzz-*") if p.is_file() and os.access(p, os.X_OK))
+    if not targets:
+        raise StepError(f"no fuzz target in {folder}/tests/fuzz")
+    for target in targets:
+        name = target.name.removeprefix("fuzz-")
+        corpus = REPO / "tests/fuzz/corpus" / name
+        # libFuzzer writes what it finds into the first folder: a scratch one.
+        scratch = folder / "found" / name
+        scratch.mkdir(parents=True, exist_ok=True)
+        argv = [
+            target,
+            f"-max_total_time={opt.fuzz_seconds}",
+            "-timeout=10",
+            "-rss_limit_mb=2048",
+            "-print_final_stats=0",
+            f"-artifact_prefix={scratch}/",
+            scratch,
+            *([corpus] if corpus.is_dir() else []),
+        ]
+        status, log = run(f"fuzz-{name}", argv, opt.fuzz_seconds + 120)
+        tally.record(f"fuzz:{name}", None if status == 0 else f"exit status {status}:\n{tail(log)}")
+    return tally
+
+
+def c_sources() -> list[Path]:
+    return sorted(p for d in ("src", "examples", "bench") for p in (REPO / d).rglob("*.c"))
+
+
+def step_lint_c(opt: argparse.Namespace) -> Tally:
+    """cppcheck and clang-tidy over the C sources"""
+    tally = Tally()
+    folder = build_main()
+    cppcheck = [
+        "cppcheck",
+        "--quiet",
+        f"-j{JOBS}",
+        "--std=c11",
+        "--enable=warning,portability",
+        "--inline-suppr",
+        "--error-exitcode=1",
+        f"--suppressions-list={REPO}/scripts/cppcheck.supp",
+        f"-I{REPO}/include",
+        f"-I{REPO}/src",
+        "-D__linux__",
+        "-D_GNU_SOURCE",
+        REPO / "src",
+        REPO / "examples",
+    ]
+    status, log = run("cppcheck", cppcheck, 600)
+    tally.record("lint:cppcheck", None if status == 0 else tail(log))
+
+    known = {
+        Path(c["directory"], c["file"]).resolve() for c in json.loads((folder / "compile_commands.json").read_text())
+    }
+    files = [f for f in c_sources() if f in known]
+
+    def tidy(file: Path) -> tuple[Path, int, Path]:
+        argv = [
+            "clang-tidy",
+            "--quiet",
+            f"--config-file={REPO}/scripts/clang-tidy.yaml",
+            "-p",
+            folder,
+            "--extra-arg=-Wno-unknown-warning-option",
+            file,
+        ]
+        name = "tidy-" + str(file.relative_to(REPO)).replace("/", "-")
+        return file, *run(name, argv, 300)
+
+    with ThreadPoolExecutor(JOBS) as pool:
+        for file, status, log in pool.map(tidy, files):
+            tally.record(f"lint:clang-tidy {file.relative_to(REPO)}", None if status == 0 else tail(log))
+    return tally
+
+
+def step_lint_python(opt: argparse.Namespace) -> Tally:
+    """mypy and ruff over python_stubs, ruff over the other Python"""
+    tally = Tally()
+    bin_dir = TEST_PYTHON.parent
+    stubs = REPO / "python_stubs"
+    packages = sorted(p.parent.name for p in stubs.glob("*/__init__.py"))
+    if not packages:
+        raise StepError(f"no Python package in {stubs}")
+    checks: list[tuple[str, list[str | Path]]] = [
+        (
+            "mypy",
+            [
+                bin_dir / "mypy",
+                "--strict",
+                f"--python-executable={KERNEL_ENV}/bin/python",
+                f"--cache-dir={DEPS}/mypy",
+                *(a for p in packages for a in ("-p", p)),
+            ],
+        ),
+        (
+            "ruff check",
+            [
+                bin_dir / "ruff",
+                "check",
+                "--no-cache",
+                f"--config={REPO}/scripts/ruff.toml",
+                stubs,
+                REPO / "tests",
+                REPO / "bench",
+                REPO / "scripts",
+            ],
+        ),
+        (
+            "ruff format",
+            [bin_dir / "ruff", "format", "--no-cache", "--check", f"--config={REPO}/scripts/ruff.toml", stubs],
+        ),
+    ]
+    for name, argv in checks:
+        status, log = run(name.replace(" ", "-"), argv, 300, cwd=stubs)
+        tally.record(f"lint:{name}", None if status == 0 else tail(log))
+    return tally
+
+
+STEPS: dict[str, Callable[[argparse.Namespace], Tally]] = {
+    "unit": step_unit,
+    "pytest": step_pytest,
+    "lint-python": step_lint_python,
+    "lint-c": step_lint_c,
+    "asan": step_asan,
+    "tsan": step_tsan,
+    "fuzz": step_fuzz,
+}
+QUICK = ("unit", "pytest")
+
+
+def parse_args() -> argparse.Namespace:
+    steps = "\n".join(f"  {name:12} {fn.__doc__}" for name, fn in STEPS.items())
+    ap = argparse.ArgumentParser(
+        prog="scripts/test",
+        description="Installs what is missing, builds, and runs every test.",
+        epilog=f"steps:\n{steps}\n\nLogs are in .deps/log/, builds in build/.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    ap.add_argument("--quick", action="store_true", help=f"only {' and '.join(QUICK)}, and of these nothing slow")
+    ap.add_argument("--only", metavar="STEP[,STEP]", help="only these steps")
+    ap.add_argument("-k", metavar="EXPR", help="only the pytest tests that match (implies the step pytest alone)")
+    ap.add_argument("--fuzz-seconds", type=int, default=5, metavar="N", help="time for each fuzz target (default 5)")
+    ap.add_argument("--no-setup", action="store_true", help="do not look whether anything must be installed")
+    opt = ap.parse_args()
+    names = opt.only.split(",") if opt.only else ["pytest"] if opt.k else list(QUICK) if opt.quick else list(STEPS)
+    for name in names:
+        if name not in STEPS:
+            ap.error(f"no step {name!r}; there are: {', '.join(STEPS)}")
+    opt.steps = names
+    return opt
+
+
+def main() -> int:
+    opt = parse_args()
+    # Pipes of a host that vanished, a locale's messages, a proxy for localhost: none of that in the tests.
+    os.environ["LC_ALL"] = "C.UTF-8"
+    total = Tally()
+    for name in opt.steps:
+        started = time.monotonic()
+        try:
+            tally = STEPS[name](opt)
+        except StepError as e:
+            tally = Tally(failed=[(f"{name}: could not run", str(e))])
+        except Exception as e:  # whatever it is, the other steps and the total still matter
+            tally = Tally(failed=[(f"{name}: could not run", f"{type(e).__name__}: {e}")])
+        for test, why in tally.failed:
+            print(f"\nFAILED {test}\n{why}\n", flush=True)
+        print(
+            f"{name}: {tally.passed} passed, {len(tally.failed)} failed, {len(tally.skipped)} skipped "
+            f"({time.monotonic() - started:.0f} s)",
+            flush=True,
+        )
+        total.add(tally)
+    for test, why in total.skipped:
+        print(f"skipped: {test}: {why}")
+    for test, _ in total.failed:
+        print(f"failed: {test}")
+    print(f"{total.passed} passed, {len(total.failed)} failed, {len(total.skipped)} skipped", flush=True)
+    return 1 if total.failed or not total.passed else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
