@@ -1,4 +1,4 @@
-"""Who links what and what the library shows, a part of the design (docs/architecture.md), read from what is installed."""
+"""Who links what and what the library shows: part of the design (docs/architecture.md), read from installed files."""
 
 import re
 import subprocess
