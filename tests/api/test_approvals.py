@@ -1,0 +1,206 @@
+"""Tool calls: each is asked about with exactly its bytes, and runs only when the host said so."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from cellgate_api import E_NOTFOUND, CellgateError, Client, Event, Session
+
+CALL = "from mcptools.echo import echo\necho.run(text={!r})"
+
+
+def test_accepted_call_runs_with_the_bytes_that_were_shown(tools: Session, mark: Path) -> None:
+    seen: list[Event] = []
+
+    def decide(e: Event) -> bool:
+        seen.append(e)
+        assert not mark.exists()  # nothing has run yet
+        return True
+
+    out = tools.run("from mcptools.echo import danger\nstr(danger.run(text='ä\\n'))", decide)
+    assert out.value is not None and out.status == "ok"
+    assert [(e.server, e.tool, json.loads(e.args)) for e in seen] == [("echo", "danger", {"text": "ä\n"})]
+    assert json.loads(mark.read_text()) == {"text": "ä\n"}
+
+
+def test_rejected_call_does_not_run_and_raises(tools: Session, mark: Path) -> None:
+    code = "from mcptools.echo import danger\nimport cellgate_tools\ntry:\n    danger.run(text='x')\nexcept cellgate_tools.RejectedError as e:\n    print('caught:', e)"
+    out = tools.run(code, lambda e: "not on my watch")
+    assert out.status == "ok" and "not on my watch" in out.stdout
+    assert not mark.exists()
+
+
+def test_refusal_that_is_not_caught_is_marked(tools: Session) -> None:
+    out = tools.run(CALL.format("x"), lambda e: False)
+    assert out.status == "error" and out.result.refused
+    assert out.error is not None and out.error["ename"] == "RejectedError"
+
+
+def test_loop_with_python_between(tools: Session) -> None:
+    code = "from mcptools.echo import echo\nsum(len(str(echo.run(text='x' * i))) for i in range(20))"
+    n = 0
+
+    def decide(e: Event) -> bool:
+        nonlocal n
+        n += 1
+        return True
+
+    assert tools.run(code, decide).value == str(sum(range(20)))
+    assert n == 20
+
+
+def test_waiting_for_a_person_does_not_count(tools: Session) -> None:
+    tools.execute("import time\nfrom mcptools.echo import echo\nstr(echo.run(text='late'))", timeout_ms=700)
+    e = tools.until("approval_request")[-1]
+    assert tools.next(1500) is None  # longer than the cell's limit
+    tools.accept(e.approval)
+    assert tools.until("result")[-1].status == "ok"
+
+
+def test_a_decision_is_used_once(tools: Session) -> None:
+    tools.execute(CALL.format("a"))
+    e = tools.until("approval_request")[-1]
+    tools.accept(e.approval)
+    with pytest.raises(CellgateError) as err:
+        tools.accept(e.approval)
+    assert err.value.code == E_NOTFOUND
+    tools.until("result")
+    tools.execute(CALL.format("a"))  # the same call again is asked about again
+    again = tools.until("approval_request")[-1]
+    assert again.approval != e.approval
+    tools.reject(again.approval)
+    assert tools.until("result")[-1].refused
+
+
+def test_decision_of_another_session_does_not_count(tools: Session, client: Client) -> None:
+    tools.execute(CALL.format("a"))
+    e = tools.until("approval_request")[-1]
+    with client.session() as other, pytest.raises(CellgateError):
+        other.accept(e.approval)
+    assert tools.next(300) is None
+    tools.reject(e.approval)
+    tools.until("result")
+
+
+def test_interrupt_closes_the_question(tools: Session) -> None:
+    cell = tools.execute(CALL.format("a"))
+    e = tools.until("approval_request")[-1]
+    tools.cancel(cell)
+    closed = tools.until("approval_closed")[-1]
+    assert closed.approval == e.approval
+    assert tools.until("result")[-1].status == "cancelled"
+    with pytest.raises(CellgateError):
+        tools.accept(e.approval)
+
+
+def test_dead_kernel_closes_the_question(tools: Session, mark: Path) -> None:
+    tools.execute("import threading, os\nfrom mcptools.echo import danger\nthreading.Timer(0.5, os._exit, [1]).start()\ndanger.run(text='x')")
+    e = tools.until("approval_request")[-1]
+    assert tools.until("approval_closed")[-1].approval == e.approval
+    assert tools.until("result")[-1].status == "kernel_died"
+    assert not mark.exists()
+
+
+def test_approval_timeout_refuses(client: Client, mark: Path) -> None:
+    server = {"command": sys.executable, "args": [str(Path(__file__).parent / "echo_server.py")], "env": {"MARK": str(mark)}}
+    with client.session(approval_timeout_ms=300) as s:
+        s.add_servers({"echo": server})
+        s.execute(CALL.format("a"))
+        assert "nobody decided in time" in s.until("approval_closed")[-1].text
+        assert s.until("result")[-1].refused
+
+
+def test_threads_are_asked_about_one_by_one(tools: Session) -> None:
+    code = """
+from concurrent.futures import ThreadPoolExecutor
+from mcptools.echo import echo
+with ThreadPoolExecutor(8) as pool:
+    print(sorted(str(r) for r in pool.map(lambda i: echo.run(text=str(i)), range(8))))
+"""
+    asked = []
+
+    def decide(e: Event) -> bool:
+        asked.append(json.loads(e.args)["text"])
+        return True
+
+    out = tools.run(code, decide)
+    assert out.stdout.strip() == str(sorted(map(str, range(8))))
+    assert sorted(asked) == sorted(map(str, range(8)))
+
+
+def test_tool_error_and_a_server_that_dies(tools: Session) -> None:
+    out = tools.run("from mcptools.echo import fail\nfail.run(text='broken')", lambda e: True)
+    assert out.error is not None and out.error["ename"] == "ToolError" and "broken" in out.error["evalue"]
+    out = tools.run("from mcptools.echo import die\ndie.run()", lambda e: True)
+    assert out.status == "error" and out.error is not None and "7" in out.error["evalue"]
+    assert tools.run(CALL.format("again"), lambda e: True).status == "ok"  # it is started again
+
+
+def test_reset_keeps_the_servers(tools: Session) -> None:
+    tools.reset()
+    assert tools.run(CALL.format("still here"), lambda e: True).status == "ok"
+
+
+def test_variables_come_from_the_host(session: Session, monkeypatch: pytest.MonkeyPatch, mark: Path) -> None:
+    server = {"command": "${CG_TEST_PYTHON_EXE}", "args": [str(Path(__file__).parent / "echo_server.py")]}
+    with pytest.raises(CellgateError, match="CG_TEST_PYTHON_EXE is not set"):
+        session.add_servers({"echo": server})
+    monkeypatch.setenv("CG_TEST_PYTHON_EXE", sys.executable)
+    report = session.add_servers({"mcpServers": {"echo": server}})
+    assert {t["tool"] for t in report["echo"]["tools"]} == {"echo", "danger", "slow", "die", "fail"}
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ('{"a": {"command": "x"},\n "b"}', "line 2"),
+        ('{"a": 1}', "must be an object"),
+        ('{"a": {"command": "/no/such/program"}}', "/no/such/program"),
+        ('{"a": {}}', "command"),
+        ('{"../x": {"command": "true"}}', "name"),
+        ('{"a": {"command": "false"}}', "a"),
+    ],
+)
+def test_bad_definitions_say_what_is_wrong(session: Session, text: str, says: str) -> None:
+    with pytest.raises(CellgateError) as e:
+        session.add_servers(text, timeout_ms=5000)
+    assert says in str(e.value)
+    assert session.run("1").value == "1"
+
+
+def test_tool_server_killed_is_replaced(mark: Path, tmp_path: Path) -> None:
+    c = Client()
+    server = {"command": sys.executable, "args": [str(Path(__file__).parent / "echo_server.py")], "env": {"MARK": str(mark)}}
+    with c.session(workspace=tmp_path) as s:
+        s.add_servers({"echo": server})
+        s.execute("from mcptools.echo import slow\nslow.run(seconds=100)")
+        s.accept(s.until("approval_request")[-1].approval)
+        for pid in _toolservers():
+            os.kill(pid, signal.SIGKILL)
+        assert "tool server" in s.until("notice")[-1].text
+        assert s.until("result")[-1].status == "error"
+        assert s.run(CALL.format("again"), lambda e: True).status == "ok"
+    c.close()
+
+
+def _toolservers() -> list[int]:
+    """Tool servers below this process's supervisors."""
+
+    def stat(pid: str) -> tuple[int, str]:
+        text = Path(f"/proc/{pid}/stat").read_text()
+        return int(text.rsplit(")", 1)[1].split()[1]), text.split("(", 1)[1].rsplit(")", 1)[0]
+
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            ppid, name = stat(pid)
+            if name.startswith("cellgate-tools") and stat(str(ppid))[0] == os.getpid():
+                found.append(int(pid))
+        except OSError:
+            continue
+    return sorted(found)[-1:]

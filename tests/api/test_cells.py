@@ -1,0 +1,214 @@
+"""Cells through the C API: results, order, limits, interrupts, ends."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+
+import pytest
+from cellgate_api import E_CLOSED, E_INVAL, CellgateError, Client, Session
+
+
+def test_state_result_and_streams(session: Session) -> None:
+    out = session.run("import sys\nx = 40\nprint('out'); print('err', file=sys.stderr)\nx + 2")
+    assert (out.status, out.value, out.stdout, out.stderr) == ("ok", "42", "out\n", "err\n")
+    assert session.run("x").value == "40"
+    assert session.run("x").result.count == 3
+
+
+def test_everything_stands_before_the_result(session: Session) -> None:
+    out = session.run("import os, subprocess\nprint('a')\nos.write(1, b'b\\n')\nsubprocess.run(['echo', 'c'])\nprint('d')")
+    assert out.stdout == "a\nb\nc\nd\n"
+
+
+def test_error_has_traceback_and_the_session_goes_on(session: Session) -> None:
+    out = session.run("def f():\n    return 1/0\nf()")
+    assert out.status == "error" and not out.result.refused
+    assert out.error is not None and out.error["ename"] == "ZeroDivisionError"
+    assert "\x1b" not in "".join(out.error["traceback"])
+    assert session.run("1").value == "1"
+
+
+def test_silent_cell(session: Session) -> None:
+    out = session.run("print('seen')\n1", silent=True)
+    assert out.status == "ok" and out.value is None and out.stdout == "seen\n"
+    assert session.run("1").result.count == 1
+
+
+def test_queued_cells_run_in_order(session: Session) -> None:
+    session.run("log = []")
+    cells = [session.execute(f"log.append({i})") for i in range(20)]
+    for cell in cells:
+        assert session.until("result")[-1].cell == cell
+    assert session.run("log == list(range(20))").value == "True"
+
+
+def test_top_level_await_and_magics(session: Session) -> None:
+    assert session.run("import asyncio\nawait asyncio.sleep(0.01, 7)").value == "7"
+    assert session.run("y = !echo shell\ny[0]").value == "'shell'"
+    assert "hi" in session.run("!echo hi").stdout
+
+
+def test_display_bundles(session: Session) -> None:
+    out = session.run("from IPython.display import display, HTML\nh = display(HTML('<b>'), display_id='d')\nh.update(HTML('<i>'))")
+    shown = [e for e in out.events if e.type == "display_data"]
+    updated = [e for e in out.events if e.type == "update_display_data"]
+    assert shown[0].json["data"]["text/html"] == "<b>" and shown[0].json["transient"]["display_id"] == "d"
+    assert updated[0].json["data"]["text/html"] == "<i>"
+
+
+def test_cell_that_is_not_utf8_is_refused(session: Session) -> None:
+    with pytest.raises(CellgateError, match="UTF-8 at byte 1") as e:
+        session.execute(b"x\xff")
+    assert e.value.code == E_INVAL
+
+
+@pytest.mark.parametrize("code", ["while True: pass", "import time; time.sleep(100)", "import asyncio; await asyncio.sleep(100)"])
+def test_timeout_interrupts(session: Session, code: str) -> None:
+    session.run("kept = 1")
+    out = session.run(code, timeout_ms=300)
+    assert out.status == "timeout" and "0.3 s" in out.result.text
+    assert session.run("kept").value == "1"
+
+
+def test_timeout_of_native_code_replaces_the_kernel(session: Session) -> None:
+    session.run("lost = 1")
+    out = session.run("sum(range(10**12))", timeout_ms=300)
+    assert out.status == "timeout" and "replaced" in out.result.text
+    assert session.run("'lost' in globals()").value == "False"
+
+
+def test_cancel_hits_its_cell_only(session: Session) -> None:
+    first = session.execute("import time\nprint('on')\ntime.sleep(100)")
+    second = session.execute("'second'")
+    session.until("stream")
+    session.cancel(first)
+    assert session.until("result")[-1].status == "cancelled"
+    session.cancel(first)  # it has ended: this must not hit the second
+    got = session.until("result")
+    assert (got[-1].cell, got[-1].status) == (second, "ok")
+
+
+def test_cancel_takes_a_waiting_cell_out(session: Session) -> None:
+    session.execute("import time; time.sleep(1)")
+    waiting = session.execute("print('never')")
+    session.cancel(waiting)
+    got = session.until("result") + session.until("result")
+    assert [(e.cell, e.status) for e in got if e.type == "result"] == [(waiting, "cancelled"), (waiting - 1, "ok")]
+    assert not any(e.type == "stream" for e in got)
+
+
+@pytest.mark.parametrize(
+    "code, why",
+    [
+        ("import os; os._exit(3)", "status 3"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL"),
+        ("import ctypes; ctypes.string_at(0)", "SIGSEGV"),
+    ],
+)
+def test_dead_kernel_is_reported_and_replaced(session: Session, code: str, why: str) -> None:
+    out = session.run("print('before')\n" + code)
+    assert out.status == "kernel_died" and why in out.result.text
+    assert out.stdout == "before\n"
+    assert why in session.until("kernel_died")[-1].text
+    assert session.run("1").value == "1"
+
+
+def test_waiting_cells_end_with_a_dead_kernel(session: Session) -> None:
+    session.execute("import os; os._exit(1)")
+    session.execute("1")
+    assert [session.until("result")[-1].status for _ in range(2)] == ["kernel_died", "cancelled"]
+
+
+def test_reset_forgets_state_and_cancels(session: Session) -> None:
+    session.run("x = 1")
+    session.execute("import time; time.sleep(100)")
+    session.reset()
+    assert session.until("result")[-1].status == "cancelled"
+    assert session.run("'x' in globals()").value == "False"
+
+
+def test_input(session: Session) -> None:
+    session.execute("a = input('name? ')\na", allow_stdin=True)
+    assert session.until("input_request")[-1].json == {"prompt": "name? ", "password": False}
+    session.input("Ann")
+    assert session.until("execute_result")[-1].json["data"]["text/plain"] == "'Ann'"
+    session.until("result")
+    assert session.run("input()").status == "error"
+    with pytest.raises(CellgateError, match="does not wait"):
+        session.input("x")
+
+
+def test_fd_is_readable_while_events_wait(session: Session) -> None:
+    def ready() -> bool:
+        return bool(select.select([session.fd()], [], [], 0)[0])
+
+    assert not ready()
+    session.execute("1")
+    assert select.select([session.fd()], [], [], 10)[0]
+    session.until("result")
+    assert not ready()
+
+
+def test_a_host_that_does_not_read_stops_the_output(session: Session, client: Client) -> None:
+    session.execute("for i in range(40000): print('x' * 999)")  # 40 MB
+    deadline = time.monotonic() + 20
+    with client.session() as other:  # the others are not held up
+        assert other.run("1").value == "1"
+    while not select.select([session.fd()], [], [], 0)[0]:
+        assert time.monotonic() < deadline
+    got = session.until("result", 60000)
+    assert sum(len(e.text) for e in got if e.type == "stream") == 40_000_000
+    assert got[-1].status == "ok"
+
+
+def test_ended_session_says_so(client: Client) -> None:
+    c = Client()
+    s = c.session()
+    c.close()
+    with pytest.raises(CellgateError) as e:
+        s.execute("1")
+    assert e.value.code == E_CLOSED
+    s.close()
+
+
+def test_workspace_must_be_there(client: Client) -> None:
+    with pytest.raises(CellgateError, match="/no/such/folder"):
+        client.session(workspace="/no/such/folder")
+
+
+def test_environment_is_what_was_named(client: Client) -> None:
+    os.environ["CG_SECRET_OF_HOST"] = "x"
+    with client.session(env=["COLOUR=blue", "EMPTY="]) as s:
+        assert s.run("import os; os.environ['COLOUR'], os.environ['EMPTY']").value == "('blue', '')"
+        assert s.run("'CG_SECRET_OF_HOST' in os.environ").value == "False"
+    with pytest.raises(CellgateError, match="NAME=VALUE"):
+        client.session(env=["oops"])
+
+
+def test_supervisor_killed(client: Client) -> None:
+    c = Client()
+    with c.session() as s:
+        s.execute("import time; time.sleep(100)")
+        sup = [p for p in os.listdir("/proc") if p.isdigit() and _parent(p) == os.getpid() and "supervisor" in _name(p)]
+        os.kill(int(max(sup, key=int)), signal.SIGKILL)
+        assert "supervisor has ended" in s.until("session_closed")[-1].text
+        with pytest.raises(EOFError):
+            s.next()
+    c.close()
+
+
+def _parent(pid: str) -> int:
+    try:
+        return int(open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return 0
+
+
+def _name(pid: str) -> str:
+    try:
+        return open(f"/proc/{pid}/cmdline").read()
+    except OSError:
+        return ""

@@ -1,0 +1,296 @@
+"""libcellgate through ctypes, for tests: the C API as it is, with Python exceptions for negative results."""
+
+from __future__ import annotations
+
+import ctypes as C
+import json
+import os
+import time
+from pathlib import Path
+
+
+class Err(C.Structure):
+    _fields_ = [("code", C.c_int), ("sys_errno", C.c_int), ("msg", C.c_char * 1000)]
+
+
+class ClientOptions(C.Structure):
+    _fields_ = [
+        ("size", C.c_size_t),
+        ("address", C.c_char_p),
+        ("supervisor", C.c_char_p),
+        ("preload", C.c_char_p),
+        ("log_level", C.c_int),
+        ("log_fd", C.c_int),
+        ("timeout_ms", C.c_int64),
+    ]
+
+
+class SessionOptions(C.Structure):
+    _fields_ = [
+        ("size", C.c_size_t),
+        ("workspace", C.c_char_p),
+        ("env", C.POINTER(C.c_char_p)),
+        ("python_path", C.POINTER(C.c_char_p)),
+        ("sandbox", C.c_int),
+        ("color", C.c_int),
+        ("memory_bytes", C.c_uint64),
+        ("processes", C.c_uint64),
+        ("file_bytes", C.c_uint64),
+        ("timeout_ms", C.c_int64),
+        ("approval_timeout_ms", C.c_int64),
+    ]
+
+
+class ExecuteOptions(C.Structure):
+    _fields_ = [("size", C.c_size_t), ("timeout_ms", C.c_int64), ("silent", C.c_int), ("allow_stdin", C.c_int)]
+
+
+class CellgateError(Exception):
+    def __init__(self, err: Err):
+        super().__init__(err.msg.decode("utf-8", "replace"))
+        self.code = err.code
+
+
+E_INVAL, E_PROTO, E_LIMIT, E_NOTFOUND, E_STATE, E_CLOSED, E_TIMEDOUT, E_PARSE = -3, -4, -5, -6, -8, -9, -11, -12
+TIMEOUT, CLOSED = 1, 2
+
+
+def load() -> C.CDLL:
+    prefix = Path(os.environ["CG_PREFIX"])
+    lib = C.CDLL(str(next(prefix.glob("lib/**/libcellgate.so"))))
+    p = C.c_void_p
+    for name, res, args in [
+        ("cg_client_open", C.c_int, [p, C.POINTER(p), p]),
+        ("cg_client_close", p, [p]),
+        ("cg_session_new", C.c_int, [p, p, C.POINTER(p), p]),
+        ("cg_session_free", p, [p]),
+        ("cg_session_id", C.c_char_p, [p]),
+        ("cg_session_info", C.c_char_p, [p]),
+        ("cg_session_fd", C.c_int, [p]),
+        ("cg_session_reset", C.c_int, [p, C.c_int64, p]),
+        ("cg_session_add_mcp_servers", C.c_int, [p, C.c_char_p, C.c_size_t, C.c_int64, C.POINTER(p), p]),
+        ("cg_session_execute", C.c_int, [p, C.c_char_p, C.c_size_t, p, C.POINTER(C.c_uint64), p]),
+        ("cg_session_cancel", C.c_int, [p, C.c_uint64, p]),
+        ("cg_session_next_event", C.c_int, [p, C.c_int64, C.POINTER(p), p]),
+        ("cg_session_input", C.c_int, [p, C.c_char_p, C.c_size_t, p]),
+        ("cg_approval_accept", C.c_int, [p, C.c_uint64, p]),
+        ("cg_approval_reject", C.c_int, [p, C.c_uint64, C.c_char_p, p]),
+        ("cg_event_free", p, [p]),
+        ("cg_event_type", C.c_int, [p]),
+        ("cg_event_type_name", C.c_char_p, [C.c_int]),
+        ("cg_event_cell", C.c_uint64, [p]),
+        ("cg_event_is_stderr", C.c_int, [p]),
+        ("cg_event_text", p, [p, C.POINTER(C.c_size_t)]),
+        ("cg_event_json", p, [p, C.POINTER(C.c_size_t)]),
+        ("cg_event_mime", p, [p, C.c_char_p, C.POINTER(C.c_size_t)]),
+        ("cg_event_status", C.c_int, [p]),
+        ("cg_status_name", C.c_char_p, [C.c_int]),
+        ("cg_event_execution_count", C.c_int64, [p]),
+        ("cg_event_refused", C.c_int, [p]),
+        ("cg_event_approval", C.c_uint64, [p]),
+        ("cg_event_server", C.c_char_p, [p]),
+        ("cg_event_tool", C.c_char_p, [p]),
+        ("cg_event_arguments", p, [p, C.POINTER(C.c_size_t)]),
+        ("cg_free", None, [p]),
+    ]:
+        f = getattr(lib, name)
+        f.restype, f.argtypes = res, args
+    return lib
+
+
+class Event:
+    """One event, copied out of the C object."""
+
+    def __init__(self, lib: C.CDLL, ptr: C.c_void_p):
+        def text(name: str) -> str:
+            n = C.c_size_t()
+            at = getattr(lib, name)(ptr, C.byref(n))
+            return C.string_at(at, n.value).decode()
+
+        self.type: str = lib.cg_event_type_name(lib.cg_event_type(ptr)).decode()
+        self.cell: int = lib.cg_event_cell(ptr)
+        self.text = text("cg_event_text")
+        self.json = json.loads(text("cg_event_json"))
+        self.args = text("cg_event_arguments")
+        self.stderr = bool(lib.cg_event_is_stderr(ptr))
+        self.status: str = lib.cg_status_name(lib.cg_event_status(ptr)).decode()
+        self.count: int = lib.cg_event_execution_count(ptr)
+        self.refused = bool(lib.cg_event_refused(ptr))
+        self.approval: int = lib.cg_event_approval(ptr)
+        self.server: str = lib.cg_event_server(ptr).decode()
+        self.tool: str = lib.cg_event_tool(ptr).decode()
+        lib.cg_event_free(ptr)
+
+    def __repr__(self) -> str:
+        return f"<{self.type} cell={self.cell} {self.status} {self.text!r} {self.json}>"
+
+
+class Session:
+    def __init__(self, client: "Client", **opts: object):
+        self.lib, self.client = client.lib, client
+        o = SessionOptions(size=C.sizeof(SessionOptions))
+        keep = []
+        for name, value in opts.items():
+            if name in ("env", "python_path"):
+                arr = (C.c_char_p * (len(value) + 1))(*[v.encode() for v in value], None)
+                keep.append(arr)
+                value = C.cast(arr, C.POINTER(C.c_char_p))
+            elif isinstance(value, (str, Path)):
+                value = str(value).encode()
+            setattr(o, name, value)
+        self.ptr = C.c_void_p()
+        err = Err()
+        if self.lib.cg_session_new(client.ptr, C.byref(o), C.byref(self.ptr), C.byref(err)) < 0:
+            raise CellgateError(err)
+
+    def _call(self, name: str, *args: object) -> int:
+        err = Err()
+        r = getattr(self.lib, name)(self.ptr, *args, C.byref(err))
+        if r < 0:
+            raise CellgateError(err)
+        return r
+
+    def close(self) -> None:
+        if self.ptr:
+            self.lib.cg_session_free(self.ptr)
+            self.ptr = None
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def info(self) -> dict:
+        return json.loads(self.lib.cg_session_info(self.ptr))
+
+    def fd(self) -> int:
+        return self.lib.cg_session_fd(self.ptr)
+
+    def reset(self, timeout_ms: int = 0) -> None:
+        self._call("cg_session_reset", timeout_ms)
+
+    def add_servers(self, servers: dict | str, timeout_ms: int = 0) -> dict:
+        text = (servers if isinstance(servers, str) else json.dumps(servers)).encode()
+        ret = C.c_void_p()
+        self._call("cg_session_add_mcp_servers", text, len(text), timeout_ms, C.byref(ret))
+        report = json.loads(C.string_at(ret.value))
+        self.lib.cg_free(ret)
+        return report
+
+    def execute(self, code: str | bytes, timeout_ms: int = 0, silent: bool = False, allow_stdin: bool = False) -> int:
+        data = code.encode() if isinstance(code, str) else code
+        o = ExecuteOptions(C.sizeof(ExecuteOptions), timeout_ms, silent, allow_stdin)
+        cell = C.c_uint64()
+        self._call("cg_session_execute", data, len(data), C.byref(o), C.byref(cell))
+        return cell.value
+
+    def cancel(self, cell: int = 0) -> None:
+        self._call("cg_session_cancel", cell)
+
+    def accept(self, approval: int) -> None:
+        self._call("cg_approval_accept", approval)
+
+    def reject(self, approval: int, reason: str | None = None) -> None:
+        self._call("cg_approval_reject", approval, reason.encode() if reason else None)
+
+    def input(self, text: str | None) -> None:
+        data = text.encode() if text is not None else None
+        self._call("cg_session_input", data, len(data) if data else 0)
+
+    def next(self, timeout_ms: int = 30000) -> Event | None:
+        """The next event; None when none came in time; raises EOFError when the session has ended."""
+        ptr = C.c_void_p()
+        r = self._call("cg_session_next_event", timeout_ms, C.byref(ptr))
+        if r == CLOSED:
+            raise EOFError
+        return None if r == TIMEOUT else Event(self.lib, ptr)
+
+    def until(self, type: str, timeout_ms: int = 30000) -> list[Event]:
+        """All events up to and with the first of that type."""
+        got: list[Event] = []
+        end = time.monotonic() + timeout_ms / 1000
+        while True:
+            e = self.next(max(0, int((end - time.monotonic()) * 1000)))
+            if e is None:
+                raise TimeoutError(f"no {type} in {timeout_ms} ms; got {got}")
+            got.append(e)
+            if e.type == type:
+                return got
+
+    def run(self, code: str, decide: object = None, **opts: object) -> "Outcome":
+        """Runs a cell to its result; `decide(event)` returns True, False or a reason for each approval (default: fail)."""
+        self.execute(code, **opts)
+        out = Outcome()
+        while True:
+            e = self.next(60000)
+            assert e is not None, f"no event in 60 s after {out.events}"
+            out.events.append(e)
+            if e.type == "approval_request":
+                assert decide is not None, f"unexpected approval request {e.server}.{e.tool}"
+                answer = decide(e)
+                self.accept(e.approval) if answer is True else self.reject(e.approval, answer or None)
+            if e.type == "result":
+                return out
+
+
+class Outcome:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    @property
+    def result(self) -> Event:
+        return self.events[-1]
+
+    @property
+    def status(self) -> str:
+        return self.result.status
+
+    @property
+    def stdout(self) -> str:
+        return "".join(e.text for e in self.events if e.type == "stream" and not e.stderr)
+
+    @property
+    def stderr(self) -> str:
+        return "".join(e.text for e in self.events if e.type == "stream" and e.stderr)
+
+    @property
+    def value(self) -> str | None:
+        for e in self.events:
+            if e.type == "execute_result":
+                return e.json["data"]["text/plain"]
+        return None
+
+    @property
+    def error(self) -> dict | None:
+        return next((e.json for e in self.events if e.type == "error"), None)
+
+    def __repr__(self) -> str:
+        return repr(self.events)
+
+
+class Client:
+    def __init__(self, lib: C.CDLL | None = None, **opts: object):
+        self.lib = lib or load()
+        o = ClientOptions(size=C.sizeof(ClientOptions))
+        for name, value in opts.items():
+            setattr(o, name, value.encode() if isinstance(value, str) else value)
+        self.ptr = C.c_void_p()
+        err = Err()
+        if self.lib.cg_client_open(C.byref(o), C.byref(self.ptr), C.byref(err)) < 0:
+            raise CellgateError(err)
+
+    def session(self, **opts: object) -> Session:
+        return Session(self, **opts)
+
+    def close(self) -> None:
+        if self.ptr:
+            self.lib.cg_client_close(self.ptr)
+            self.ptr = None
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
