@@ -1,0 +1,337 @@
+"""From inside a kernel there is no way around the approval, to other sessions, or to the host.
+
+Each attempt runs as a cell: Python, ctypes, raw system calls, forged messages. Where something must fail, the same thing is shown to work
+where it may, so that a broken attempt does not pass for a denial.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+from cellgate_api import Client, Session
+
+# Runs in the kernel: raw system calls, and messages forged onto the kernel's own connections.
+LIBRARY = r'''
+import ctypes, errno, os, socket, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+
+def sys_call(number, *args):
+    """Result, or the errno's name."""
+    ctypes.set_errno(0)
+    r = libc.syscall(ctypes.c_long(number), *[a if isinstance(a, bytes) else ctypes.c_long(a) for a in args])
+    return r if r >= 0 else errno.errorcode[ctypes.get_errno()]
+
+def attempt(f, *args):
+    try:
+        return f(*args)
+    except OSError as e:
+        return errno.errorcode[e.errno]
+
+def connections():
+    """The kernel's own connected AF_UNIX sockets (kernel wire and tool wire), as duplicates."""
+    found = []
+    for name in os.listdir('/proc/self/fd'):
+        try:
+            s = socket.socket(fileno=os.dup(int(name)))
+            if s.family == socket.AF_UNIX and s.type == socket.SOCK_STREAM and not s.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                s.getpeername()
+                found.append(s)
+            else:
+                s.close()
+        except OSError:
+            pass
+    return found
+
+def zmtp(*frames):
+    out = b''
+    for i, f in enumerate(frames):
+        out += bytes([(1 if i + 1 < len(frames) else 0) | 2]) + struct.pack('>Q', len(f)) + f
+    return out
+
+def message(wire, type, id=0, body=b'', raw=None, session=0, version=1):
+    head = b'CG' + bytes([version, wire]) + struct.pack('<HHQQ', type, 0, session, id)
+    return zmtp(head, body, *([raw] if raw is not None else []))
+
+def forge(data):
+    """Writes it onto every connection there is."""
+    conns = connections()
+    for c in conns:
+        c.setblocking(True)
+        attempt(c.sendall, data)
+    return len(conns)
+'''
+
+
+@pytest.fixture
+def kernel(tools: Session) -> Session:
+    assert tools.run(LIBRARY).status == "ok"
+    return tools
+
+
+def value(s: Session, code: str) -> str:
+    out = s.run(code)
+    assert out.status == "ok", out
+    assert out.value is not None
+    return out.value
+
+
+# ---------------------------------------------------------------- going around the approval
+
+
+def test_forged_calls_are_asked_about_like_any_other(kernel: Session, mark: Path) -> None:
+    """Bytes written straight onto the tool wire make a request, no more."""
+    kernel.execute('forge(message(3, 1, 99, b\'{"server":"echo","tool":"danger","timeout_ms":0}\', b\'{"text":"forged"}\'))')
+    got = kernel.until("approval_request")
+    assert got[-1].tool == "danger" and not mark.exists()
+    kernel.reject(got[-1].approval)
+    # The same bytes are also a wrong message on the kernel wire, which ends the kernel.
+    assert "broke a rule" in kernel.until("kernel_died")[-1].text
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    "what, data",
+    [
+        ("a decision of the host, on the host wire", "message(1, 22, 1, b'{\"accept\":true}', session=1)"),
+        ("a decision of the supervisor, on the broker wire", "message(4, 9, 1, b'{\"accept\":true}', session=1)"),
+        ("a result of the tool server, on the tool wire", "message(3, 2, 1, b'{\"status\":\"ok\"}', b'{}')"),
+        ("a server's definition, on the host wire", "message(1, 14, 1, b'{\"servers\":{}}', session=1)"),
+        ("a server's definition, on the broker wire", "message(4, 6, 1, b'{\"servers\":{}}', session=1)"),
+        ("a cell of another session", "message(1, 20, 1, b'{}', b'print(1)', session=1)"),
+        ("another version", "message(2, 12, 0, b'', b'x', version=9)"),
+        ("an unknown message", "message(2, 4242)"),
+        ("garbage", "b'\\xff' * 1000"),
+        ("a frame of 2^60 bytes", "bytes([2]) + (2**60).to_bytes(8, 'big') + b'x'"),
+    ],
+)
+def test_messages_a_kernel_may_not_send(kernel: Session, mark: Path, what: str, data: str) -> None:
+    """While a call waits for its decision, each of these ends the kernel or its connection, and the call does not run."""
+    kernel.execute(
+        "import threading, time\nfrom mcptools.echo import danger\n"
+        "def later():\n    time.sleep(0.4)\n"
+        f"    print('connections', forge({data}), flush=True)\n    time.sleep(30)\n    os._exit(9)\n"
+        "threading.Thread(target=later, daemon=True).start()\ndanger.run(text='x')"
+    )
+    asked = kernel.until("approval_request")[-1]
+    cell = asked.cell
+    events = kernel.until("stream") if what != "garbage" else []
+    assert not events or "connections 2" in events[-1].text
+    # Either the kernel was ended for it, or the message went nowhere: then the call still waits, and is refused now.
+    got = kernel.next(3000)
+    while got is not None and got.type not in ("result", "approval_closed"):
+        got = kernel.next(3000)
+    if got is None:
+        kernel.reject(asked.approval)
+        kernel.cancel(cell)
+    kernel.until("result") if got is None or got.type != "result" else None
+    assert not mark.exists()
+
+
+def test_arguments_cannot_change_after_the_question(kernel: Session, mark: Path) -> None:
+    kernel.execute(
+        "import threading, time, _cellgate\nargs = bytearray(b'{\"text\": \"harmless\"}')\nframe = bytes(args)\n"
+        "def later():\n    time.sleep(0.3)\n"
+        "    at = id(frame) + bytes.__basicsize__ - 1\n"
+        "    ctypes.memmove(at, b'{\"text\": \"EVILEVIL\"}', len(frame))\n    print('changed', flush=True)\n"
+        "threading.Thread(target=later).start()\n_cellgate.tool_call('echo', 'danger', frame, 0)"
+    )
+    e = kernel.until("approval_request")[-1]
+    kernel.until("stream")
+    kernel.accept(e.approval)
+    assert kernel.until("result")[-1].status == "ok"
+    assert mark.read_text() == '{"text": "harmless"}\n'
+
+
+@pytest.mark.parametrize(
+    "server, tool, args",
+    [
+        ("nosuch", "danger", b"{}"),
+        ("echo", "nosuch", b"{}"),
+        ("echo ", "danger", b"{}"),
+        ("echo", "danger\n", b"{}"),
+        ("echo", "danger", b"[]"),
+        ("echo", "danger", b"{} {}"),
+        ("echo", "danger", b'{"a":1}\n{"jsonrpc":"2.0","id":1,"method":"tools/call"}'),
+        ("echo", "danger", b'{"a":1},"name":"echo"'),
+        ("echo", "danger", b""),
+        ("echo", "danger", b"\xff"),
+        ("echo", "danger", b'{"a":' + b"[" * 100000),
+        ("echo" * 1000, "danger", b"{}"),
+    ],
+)
+def test_malformed_calls_fail_without_a_question(kernel: Session, mark: Path, server: str, tool: str, args: bytes) -> None:
+    out = kernel.run(f"import _cellgate\ntry:\n    r = _cellgate.tool_call({server!r}, {tool!r}, {args!r}, 0)[0]\nexcept Exception as e:\n    r = type(e).__name__\nr")
+    assert out.status in ("ok", "kernel_died"), out
+    assert out.value in (None, "'failed'", "'ValueError'", "'OverflowError'"), out
+    assert not any(e.type == "approval_request" for e in out.events)
+    assert not mark.exists()
+
+
+def test_wrappers_are_read_only(kernel: Session) -> None:
+    code = "import mcptools.echo as m\nattempt(open, m.__file__, 'a'), attempt(os.unlink, m.__file__), attempt(os.mkdir, os.path.dirname(m.__file__) + '/x')"
+    assert value(kernel, code) == "('EROFS', 'EROFS', 'EROFS')"
+    assert value(kernel, "attempt(open, 'mine', 'w').close()  or 'written'") == "'written'"
+
+
+# ---------------------------------------------------------------- other processes, sessions, the host
+
+
+def test_no_way_to_connect(kernel: Session) -> None:
+    """Unix sockets cannot be made, by no spelling of the call; pairs can."""
+    assert value(kernel, "attempt(socket.socket, socket.AF_UNIX)") == "'EPERM'"
+    assert value(kernel, "[sys_call(41, family, 1, 0) for family in (1, 0x100000001, 0xffffffff00000001, 40, 17, 38)]") == str(["EPERM"] * 6)
+    assert value(kernel, "len(socket.socketpair())") == "2"
+    assert value(kernel, "[sys_call(425, 8, 0), sys_call(434, 1, 0) > 0]") == "['EPERM', True]"  # io_uring; pidfd_open as its allowed twin
+
+
+def test_host_network_is_out_of_reach(kernel: Session) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        socket.create_connection(("127.0.0.1", port)).close()
+        assert value(kernel, f"attempt(socket.create_connection, ('127.0.0.1', {port}), 2)") == "'ECONNREFUSED'"
+        assert value(kernel, "attempt(socket.create_connection, ('192.0.2.1', 80), 2)") == "'ENETUNREACH'"
+        own = "s = socket.create_server(('127.0.0.1', 0)); socket.create_connection(s.getsockname()).close(); 'own loopback'"
+        assert value(kernel, own) == "'own loopback'"
+
+
+def test_no_other_process_is_seen_or_touched(kernel: Session) -> None:
+    assert value(kernel, "sorted(p for p in os.listdir('/proc') if p.isdigit())") == "['1', '2']"
+    for path in ("environ", "mem", "root", "cwd", "fd"):
+        assert value(kernel, f"attempt(lambda: os.listdir('/proc/1/{path}') if '{path}' in ('fd', 'root', 'cwd') else open('/proc/1/{path}').read())") in (
+            "'EACCES'",
+            "'EPERM'",
+        )
+    assert value(kernel, "sys_call(101, 16, 1, 0, 0), sys_call(310, 1, 0, 0, 0, 0, 0)") == "('EPERM', 'EPERM')"  # ptrace, process_vm_readv
+    assert value(kernel, "attempt(os.kill, 1, 9), os.path.exists('/proc/1')") in ("(None, True)", "('EPERM', True)")
+    assert value(kernel, "'still here'") == "'still here'"
+
+
+def test_environment_of_the_host_is_nowhere(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CG_HOST_SECRET", "s3cr3t-of-the-host")
+    with Client() as c, c.session() as s:
+        s.run(LIBRARY)
+        assert value(s, "any(b's3cr3t' in open(f'/proc/{p}/environ', 'rb').read() for p in ('self', os.getpid()))") == "False"
+        # A pattern that does not match its own text: only a real copy of the variable does.
+        scan = """
+import re
+secret = re.compile(rb'CG_HOST_SECRE[T]=s3cr3[t]')
+found = []
+for line in open('/proc/self/maps'):
+    span, perms = line.split()[:2]
+    if 'r' not in perms or '[v' in line:
+        continue
+    a, b = (int(x, 16) for x in span.split('-'))
+    try:
+        with open('/proc/self/mem', 'rb') as f:
+            f.seek(a)
+            found += [line.split()[-1]] * len(secret.findall(f.read(b - a)))
+    except OSError:
+        pass
+found
+"""
+        assert value(s, scan) == "[]"
+        assert value(s, "'CG_HOST_SECRET' in os.environ") == "False"
+
+
+def test_other_sessions_and_the_supervisors_folder_are_hidden(client: Client, kernel: Session, tmp_path: Path) -> None:
+    other_workspace = tmp_path / "other"
+    other_workspace.mkdir()
+    with client.session(workspace=other_workspace) as other:
+        other.run("open('private.txt', 'w').write('x')")
+        assert (other_workspace / "private.txt").exists()
+        assert value(kernel, f"os.path.exists({str(other_workspace)!r}), os.path.exists(os.getcwd())") == "(False, True)"
+        assert value(kernel, "[n for d in ('/tmp', '/run', '/var/tmp', '/dev/shm') for n in os.listdir(d) if 'cellgate-' in n]") == "[]"
+
+
+def test_inherited_descriptors_are_the_known_ones(kernel: Session) -> None:
+    kinds = value(kernel, "sorted({os.readlink('/proc/self/fd/' + f).split(':')[0] for f in os.listdir('/proc/self/fd') if os.path.lexists('/proc/self/fd/' + f)})")
+    assert set(eval(kinds)) <= {"socket", "pipe", "anon_inode", "/dev/null", "/proc/2/fd"}, kinds
+
+
+def test_file_system(kernel: Session, workspace: Path, tmp_path: Path) -> None:
+    assert value(kernel, f"open('made.txt', 'w').write('x'), os.path.exists({str(workspace / 'made.txt')!r})") == "(1, True)"
+    assert (workspace / "made.txt").read_text() == "x"
+    for path in ("/etc/cellgate-test", "/usr/cellgate-test", "/cellgate-test", os.path.expanduser("~/cellgate-test")):
+        assert value(kernel, f"attempt(open, {path!r}, 'w')") in ("'EROFS'", "'EACCES'", "'ENOENT'")
+        assert not os.path.exists(path)
+    assert value(kernel, "open('/tmp/private', 'w').write('x')") == "1"
+    assert not os.path.exists("/tmp/private")
+    assert value(kernel, "attempt(open, '/proc/sys/vm/swappiness', 'w'), attempt(open, '/proc/sysrq-trigger', 'w')") in (
+        "('EROFS', 'EROFS')",
+        "('EACCES', 'EACCES')",
+        "('EROFS', 'EACCES')",
+    )
+
+
+def test_privileges_are_gone(kernel: Session) -> None:
+    status = value(kernel, "[l.split()[1] for l in open('/proc/self/status') if l.startswith(('Cap', 'NoNewPrivs', 'Seccomp:'))]")
+    assert eval(status) == ["0" * 16] * 5 + ["1", "2"]
+    assert value(kernel, "sys_call(165, b'x', b'/tmp', b'tmpfs', 0, 0)") == "'EPERM'"  # mount
+    assert value(kernel, "sys_call(272, 0x10000000)") == "'EPERM'"  # unshare(CLONE_NEWUSER)
+
+
+def test_two_thousand_forged_calls_do_no_harm(kernel: Session, mark: Path, client: Client) -> None:
+    """A flood is bounded, and other sessions go on."""
+    kernel.execute(
+        "for c in connections():\n    c.setblocking(True)\n"
+        "    attempt(c.sendall, b''.join(message(3, 1, 1000 + i, b'{\"server\":\"echo\",\"tool\":\"danger\",\"timeout_ms\":0}', b'{}') for i in range(2000)))\n"
+    )
+    with client.session() as other:
+        assert other.run("1").value == "1"
+    kernel.until("kernel_died")
+    assert not mark.exists()
+    assert kernel.run("1").value == "1"
+
+
+def test_host_that_vanishes_takes_everything_along(tmp_path: Path, prefix: Path) -> None:
+    """SIGKILL of the host: supervisor, zygote, tool server, kernels, MCP servers and files are gone."""
+    import signal
+    import subprocess
+    import sys
+    import time
+
+    code = f"""
+import sys, os
+sys.path.insert(0, {str(Path(__file__).parent.parent)!r})
+from cellgate_api import Client
+c = Client(); s = c.session(workspace={str(tmp_path)!r})
+s.add_servers({{"echo": {{"command": sys.executable, "args": [{str(Path(__file__).parent / "echo_server.py")!r}]}}}})
+s.execute("import subprocess; subprocess.Popen(['sleep', '1234567']); print('up', flush=True)\\nwhile True: pass")
+s.until('stream'); print('ready', flush=True); sys.stdin.read()
+"""
+    host = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "CG_PREFIX": str(prefix)})
+    assert host.stdout is not None
+    threading.Timer(60, host.kill).start()
+    assert host.stdout.readline() == b"ready\n"
+    family = _family(host.pid)
+    assert len(family) >= 6, family
+    host.send_signal(signal.SIGKILL)
+    host.wait()
+    deadline = time.monotonic() + 15
+    while left := [p for p in family if p != host.pid and _alive(p)]:
+        assert time.monotonic() < deadline, [Path(f"/proc/{p}/cmdline").read_bytes() for p in left]
+        time.sleep(0.05)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _family(root: int) -> set[int]:
+    parents = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            parents[int(pid)] = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            continue
+    family = {root}
+    while more := {p for p, parent in parents.items() if parent in family} - family:
+        family |= more
+    return family
