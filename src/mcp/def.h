@@ -1,0 +1,34 @@
+/* The definition of one MCP server: what the host says about how to start it. Never seen by a kernel. */
+#ifndef CG_MCP_DEF_H
+#define CG_MCP_DEF_H
+
+#include <jansson.h>
+#include "base/buf.h"
+#include "base/err.h"
+
+struct cg_mcp_def {
+        char *name;        /* as registered */
+        char *command;
+        char **argv;       /* NULL-terminated; [0] is the command */
+        char **envp;       /* the whole environment of the server, NULL-terminated */
+        char *search_path; /* where a command without a slash is looked for; NULL: nowhere */
+        char *cwd;         /* NULL: ours */
+        char **secrets;    /* values of the definition's env that must not be shown; NULL-terminated */
+};
+
+/*
+ * Reads {"command", "args", "env", "cwd"}. Other members (clients have many: "disabled", "autoApprove", ...) are ignored, but a
+ * definition of another transport is CG_E_UNSUPPORTED. Each error names the server and the member.
+ * @environ_: environment to take HOME LOGNAME PATH SHELL TERM USER LANG LC_* TMPDIR from; nothing else of it is passed on.
+ */
+int cg_mcp_def_new(const char *name, const json_t *definition, char *const *environ_, struct cg_mcp_def **ret,
+                   struct cg_err *err);
+struct cg_mcp_def *cg_mcp_def_free(struct cg_mcp_def *d);
+
+/* A server's name: 1 to CG_MAX_NAME bytes that can stand in a path, a log line and an approval prompt. */
+int cg_mcp_check_name(const char *name, struct cg_err *err);
+
+/* Replaces the definition's secrets in @text (changed in place, never longer) by "***". */
+void cg_mcp_def_redact(const struct cg_mcp_def *d, char *text);
+
+#endif

@@ -1,0 +1,62 @@
+/* Ceilings of the MCP client. What a server says is foreign: it may be hostile or merely careless. */
+#ifndef CG_MCP_LIMITS_H
+#define CG_MCP_LIMITS_H
+
+#include "base/limits.h"
+
+/* --- messages of a server --- */
+
+/* One line. A result may be as large as the wire to the kernel lets through; the envelope around it is small. */
+#define CG_MCP_MAX_LINE ((size_t)CG_MAX_TOOL_RESULT + 4096)
+/* Nesting. The scanner recurses: about 200 bytes of stack a level. */
+#define CG_MCP_MAX_DEPTH 4096u
+/* Members of a JSON-RPC message: it has five, and duplicates are looked for among them. */
+#define CG_MCP_MAX_MEMBERS 32u
+/* An id that is echoed: whatever a sane server counts with. */
+#define CG_MCP_MAX_ID 256u
+/* What is answered to one read of standard output: a server that floods us with requests fills no memory. */
+#define CG_MCP_MAX_SENDQ ((size_t)64 << 20)
+
+/* --- tool lists --- */
+
+#define CG_MCP_MAX_PAGES 1000u
+/* The generator's own ceiling for a list. */
+#define CG_MCP_MAX_LIST ((size_t)CG_MAX_TOOL_RESULT)
+#define CG_MCP_MAX_TOOLS 20000u
+/* A cursor is opaque, and sent back. */
+#define CG_MCP_MAX_CURSOR ((size_t)64 << 10)
+/* Tools that are compared with a misspelt name, and the longest name: the work is their product. */
+#define CG_MCP_MAX_CLOSE_TOOLS 1000u
+#define CG_MCP_MAX_CLOSE_NAME 64u
+
+/* --- arguments from a kernel --- */
+
+/* Deep enough for any data; a server's parser must survive it too (Python's stops near 1000). */
+#define CG_MCP_MAX_ARGS_DEPTH 256u
+/* Arguments of one kernel's calls that wait: 256 calls of 4 MB each would be a gigabyte. */
+#define CG_MCP_MAX_ARGS_WAITING ((size_t)64 << 20)
+
+/* --- queues of the tool server --- */
+
+/* Results that a kernel has not read. What comes on top becomes a short failure. */
+#define CG_MCP_MAX_KERNEL_QUEUE ((size_t)128 << 20)
+/* Messages that the supervisor has not read. Above it calls fail without being asked about. */
+#define CG_MCP_MAX_BROKER_QUEUE ((size_t)256 << 20)
+
+/* --- logging of what servers print --- */
+
+#define CG_MCP_LOG_LINE 1000u      /* bytes of one line */
+#define CG_MCP_LOG_LINES 100u      /* lines of one server and second; the rest is counted */
+#define CG_MCP_STDERR_KEPT 8u      /* last lines that are told when it fails */
+#define CG_MCP_STDERR_KEPT_LEN 300u
+
+/* --- times, milliseconds --- */
+
+#define CG_MCP_START_MS 60000      /* initialize and tools/list: npx may have to download the server first */
+#define CG_MCP_GRACE_MS 2000       /* after closing standard input, and again after SIGTERM */
+#define CG_MCP_DRAIN_MS 500        /* from exit to end of output, or the other way round */
+/* A server that fails to start so often in so short a time is left alone for as long. */
+#define CG_MCP_CRASH_STARTS 3
+#define CG_MCP_CRASH_WINDOW_MS 30000
+
+#endif

@@ -1,0 +1,535 @@
+/* A child process that speaks in lines. Linked into the tool server and the command line. */
+#include "mcp/stdio_child.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include "base/proc.h"
+#include "base/text.h"
+#include "mcp/limits.h"
+
+#define READ_SIZE ((size_t)64 << 10)
+#define ERR_LINE_MAX ((size_t)16 << 10)
+
+enum phase {
+        RUNNING,
+        CLOSING, /* standard input is closed: it should end by itself */
+        TERM,    /* SIGTERM was sent to the group */
+        KILL,    /* SIGKILL was */
+        DONE,    /* reaped; handles are being closed */
+};
+
+struct cg_stdio {
+        const struct cg_mcp_def *def;
+        const struct cg_log *log;
+        struct cg_stdio_cbs cbs;
+        void *data;
+        struct cg_proc proc;
+        uv_pipe_t in, out, errp;
+        uv_poll_t pid_poll;
+        uv_timer_t timer;
+        unsigned open_handles;
+        struct cg_lines lines, err_lines;
+        enum phase phase;
+        bool polled; /* pid_poll is a handle */
+        bool exited, in_broken, out_eof, err_eof;
+        bool silent; /* it never came up for the caller: call nothing back */
+        int status;
+        /* The last lines on standard error, a ring. */
+        char kept[CG_MCP_STDERR_KEPT][CG_MCP_STDERR_KEPT_LEN + 1];
+        unsigned n_kept;
+        char words[CG_MCP_STDERR_KEPT * (CG_MCP_STDERR_KEPT_LEN + 2) + 64];
+        /* Lines logged in this second, and left out. */
+        int64_t log_since_ms;
+        unsigned log_lines, log_dropped;
+};
+
+static void go_on(struct cg_stdio *s);
+
+/* ---- what it prints */
+
+static bool may_log(struct cg_stdio *s)
+{
+        int64_t now = cg_now_ms();
+
+        if (now - s->log_since_ms >= 1000) {
+                if (s->log_dropped)
+                        cg_log(s->log, CG_LOG_WARN, "MCP server %s: %u more lines were not logged", s->def->name, s->log_dropped);
+                s->log_since_ms = now;
+                s->log_lines = s->log_dropped = 0;
+        }
+        if (s->log_lines < CG_MCP_LOG_LINES) {
+                s->log_lines++;
+                return true;
+        }
+        s->log_dropped++;
+        return false;
+}
+
+/* Foreign text made safe to show, without the definition's secrets. */
+static int render(const struct cg_stdio *s, struct cg_span line, struct cg_buf *b)
+{
+        cg_buf_init(b, 8 * ERR_LINE_MAX);
+        if (cg_text_render(b, line.p, line.len < ERR_LINE_MAX ? line.len : ERR_LINE_MAX, 0, NULL) < 0 ||
+            cg_buf_adds(b, "", NULL) < 0)
+                return -1;
+        cg_mcp_def_redact(s->def, b->data);
+        b->len = strlen(b->data);
+        return 0;
+}
+
+void cg_stdio_log_line(struct cg_stdio *s, enum cg_log_level level, const char *what, struct cg_span line)
+{
+        cg_auto_buf struct cg_buf b;
+
+        cg_buf_init(&b, 0);
+        if (!s->log || (int)level > s->log->level || !may_log(s) || render(s, line, &b) < 0)
+                return;
+        cg_log(s->log, level, "MCP server %s: %s: %.*s%s", s->def->name, what, (int)CG_MCP_LOG_LINE, b.data,
+               b.len > CG_MCP_LOG_LINE ? "... [cut]" : "");
+}
+
+static void keep_words(struct cg_stdio *s, struct cg_span line)
+{
+        cg_auto_buf struct cg_buf b;
+        size_t n;
+
+        cg_buf_init(&b, 0);
+        if (!cg_span_trim(line).len || render(s, line, &b) < 0)
+                return;
+        n = b.len < CG_MCP_STDERR_KEPT_LEN ? b.len : CG_MCP_STDERR_KEPT_LEN;
+        while (n && n < b.len && ((unsigned char)b.data[n] & 0xc0) == 0x80)
+                n--; /* not in the middle of a character */
+        memcpy(s->kept[s->n_kept % CG_MCP_STDERR_KEPT], b.data, n);
+        s->kept[s->n_kept % CG_MCP_STDERR_KEPT][n] = '\0';
+        s->n_kept++;
+}
+
+const char *cg_stdio_last_words(struct cg_stdio *s)
+{
+        unsigned first = s->n_kept > CG_MCP_STDERR_KEPT ? s->n_kept - CG_MCP_STDERR_KEPT : 0;
+        size_t n = 0;
+
+        s->words[0] = '\0';
+        for (unsigned i = first; i < s->n_kept; i++)
+                n += (size_t)snprintf(s->words + n, sizeof(s->words) - n, "%s%s",
+                                      i == first ? "; the last it wrote to standard error:\n" : "\n",
+                                      s->kept[i % CG_MCP_STDERR_KEPT]);
+        return s->words;
+}
+
+static void serve_lines(struct cg_stdio *s)
+{
+        struct cg_span line;
+        struct cg_err err;
+        int r;
+
+        /* A callback may end it: then the rest of what it said is of no interest. */
+        while (s->phase == RUNNING) {
+                r = cg_lines_next(&s->lines, &line, &err);
+                if (r == CG_TIMEOUT)
+                        break;
+                if (r < 0)
+                        s->cbs.too_long(s->data, err.msg);
+                else
+                        s->cbs.line(s->data, line);
+        }
+        if (s->phase == RUNNING && s->out_eof && cg_lines_rest(&s->lines, &line) == 0)
+                s->cbs.line(s->data, line);
+}
+
+static void serve_err_lines(struct cg_stdio *s)
+{
+        static const char cut[] = "[a line of more than 16 kB]";
+        struct cg_span line;
+        int r;
+
+        while ((r = cg_lines_next(&s->err_lines, &line, NULL)) != CG_TIMEOUT) {
+                if (r < 0)
+                        line = (struct cg_span){ .p = cut, .len = sizeof(cut) - 1 };
+                keep_words(s, line);
+                cg_stdio_log_line(s, CG_LOG_INFO, "stderr", line);
+        }
+        if (s->err_eof && cg_lines_rest(&s->err_lines, &line) == 0) {
+                keep_words(s, line);
+                cg_stdio_log_line(s, CG_LOG_INFO, "stderr", line);
+        }
+}
+
+static void alloc_from(struct cg_lines *l, uv_buf_t *buf)
+{
+        char *p;
+
+        *buf = uv_buf_init(NULL, 0); /* libuv reads it as ENOBUFS */
+        if (cg_lines_room(l, READ_SIZE, &p, NULL) == 0)
+                *buf = uv_buf_init(p, READ_SIZE);
+}
+
+static void on_out_alloc(uv_handle_t *h, size_t suggested, uv_buf_t *buf)
+{
+        alloc_from(&((struct cg_stdio *)h->data)->lines, buf);
+}
+
+static void on_err_alloc(uv_handle_t *h, size_t suggested, uv_buf_t *buf)
+{
+        alloc_from(&((struct cg_stdio *)h->data)->err_lines, buf);
+}
+
+static void on_out(uv_stream_t *h, ssize_t n, const uv_buf_t *buf)
+{
+        struct cg_stdio *s = h->data;
+
+        if (n == 0)
+                return;
+        if (n > 0) {
+                cg_lines_added(&s->lines, (size_t)n);
+                if (s->phase != RUNNING) { /* read, so that it can get rid of it and end; not looked at */
+                        cg_lines_fini(&s->lines);
+                        cg_lines_init(&s->lines, CG_MCP_MAX_LINE);
+                        return;
+                }
+        } else {
+                s->out_eof = true;
+                uv_read_stop(h);
+        }
+        serve_lines(s);
+        if (s->out_eof)
+                go_on(s);
+}
+
+static void on_err(uv_stream_t *h, ssize_t n, const uv_buf_t *buf)
+{
+        struct cg_stdio *s = h->data;
+
+        if (n == 0)
+                return;
+        if (n > 0) {
+                cg_lines_added(&s->err_lines, (size_t)n);
+        } else {
+                s->err_eof = true;
+                uv_read_stop(h);
+        }
+        serve_err_lines(s);
+        if (s->err_eof)
+                go_on(s);
+}
+
+/* ---- what it is told */
+
+struct write {
+        uv_write_t req;
+        char *text;
+};
+
+static void on_written(uv_write_t *req, int status)
+{
+        struct write *w = (struct write *)req;
+        struct cg_stdio *s = req->data;
+
+        free(w->text);
+        free(w);
+        if (status < 0 && status != UV_ECANCELED && s->phase == RUNNING) {
+                s->in_broken = true;
+                go_on(s);
+        }
+}
+
+int cg_stdio_send(struct cg_stdio *s, char *text, size_t len, struct cg_err *err)
+{
+        uv_buf_t buf = uv_buf_init(text, (unsigned)len);
+        struct write *w;
+        int r;
+
+        if (s->phase != RUNNING || s->in_broken) {
+                free(text);
+                return cg_fail(err, CG_E_CLOSED, "it does not listen any more");
+        }
+        if (uv_stream_get_write_queue_size((uv_stream_t *)&s->in) > CG_MCP_MAX_SENDQ) {
+                free(text);
+                return cg_fail(err, CG_E_LIMIT, "it does not read its standard input");
+        }
+        w = calloc(1, sizeof(*w));
+        if (!w) {
+                free(text);
+                return cg_fail(err, CG_E_NOMEM, "request");
+        }
+        w->text = text;
+        w->req.data = s;
+        r = uv_write(&w->req, (uv_stream_t *)&s->in, &buf, 1, on_written);
+        if (r == 0)
+                return 0;
+        free(w->text);
+        free(w);
+        return cg_fail(err, CG_E_SYS, "write: %s", uv_strerror(r));
+}
+
+/* ---- its end */
+
+static void on_closed(uv_handle_t *h)
+{
+        struct cg_stdio *s = h->data;
+
+        if (--s->open_handles)
+                return;
+        cg_lines_fini(&s->lines);
+        cg_lines_fini(&s->err_lines);
+        if (!s->silent)
+                s->cbs.gone(s->data);
+        free(s);
+}
+
+static void close_handle(uv_handle_t *h)
+{
+        if (!uv_is_closing(h))
+                uv_close(h, on_closed);
+}
+
+static void close_all(struct cg_stdio *s)
+{
+        s->phase = DONE;
+        close_handle((uv_handle_t *)&s->in);
+        close_handle((uv_handle_t *)&s->out);
+        close_handle((uv_handle_t *)&s->errp);
+        if (s->polled)
+                close_handle((uv_handle_t *)&s->pid_poll);
+        close_handle((uv_handle_t *)&s->timer);
+}
+
+/*
+ * The leader has exited and is not reaped yet: so its number, which is the group's, belongs to nobody else, and what is left
+ * of the group can be killed by it.
+ */
+static void finish(struct cg_stdio *s)
+{
+        if (kill(-s->proc.pid, SIGKILL) < 0 && s->exited)
+                cg_log(s->log, CG_LOG_DEBUG, "MCP server %s: nothing left to kill", s->def->name);
+        uv_poll_stop(&s->pid_poll);
+        cg_proc_wait(&s->proc, 0, NULL, NULL);
+        if (s->proc.pidfd >= 0) /* not even SIGKILL ended it */
+                close(s->proc.pidfd);
+        close_all(s);
+}
+
+static bool all_over(const struct cg_stdio *s)
+{
+        return s->exited && s->out_eof && s->err_eof;
+}
+
+static void on_timer(uv_timer_t *t);
+
+static void enter(struct cg_stdio *s, enum phase phase)
+{
+        s->phase = phase;
+        if (phase == TERM)
+                kill(-s->proc.pid, SIGTERM);
+        if (phase == KILL)
+                kill(-s->proc.pid, SIGKILL);
+        uv_timer_start(&s->timer, on_timer, CG_MCP_GRACE_MS, 0);
+        if (phase >= CLOSING)
+                close_handle((uv_handle_t *)&s->in);
+}
+
+static void tell_ended(struct cg_stdio *s)
+{
+        char how[sizeof(s->words) + 128], status[64];
+
+        if (s->exited) {
+                cg_proc_describe(s->status, status, sizeof(status));
+                snprintf(how, sizeof(how), "it ended (%s)%s", status, cg_stdio_last_words(s));
+        } else {
+                snprintf(how, sizeof(how), "it closed its standard %s%s", s->out_eof ? "output" : "input",
+                         cg_stdio_last_words(s));
+        }
+        enter(s, TERM);
+        s->cbs.ended(s->data, how);
+}
+
+/* Something has happened: is this the end, or the next step to it? */
+static void go_on(struct cg_stdio *s)
+{
+        if (s->phase == DONE)
+                return;
+        if (s->phase == RUNNING && (s->exited || s->out_eof || s->in_broken)) {
+                if (!all_over(s)) {
+                        /* Exit, its last words and the ends of its pipes come in any order: gather them. */
+                        if (!uv_is_active((uv_handle_t *)&s->timer))
+                                uv_timer_start(&s->timer, on_timer, CG_MCP_DRAIN_MS, 0);
+                        return;
+                }
+                tell_ended(s);
+        }
+        if (s->phase != RUNNING && s->phase != DONE && (all_over(s) || (s->phase == KILL && s->exited)))
+                finish(s);
+}
+
+static void on_timer(uv_timer_t *t)
+{
+        struct cg_stdio *s = t->data;
+
+        switch (s->phase) {
+        case RUNNING:
+                tell_ended(s);
+                break;
+        case CLOSING:
+                enter(s, TERM);
+                break;
+        case TERM:
+                enter(s, KILL);
+                break;
+        case KILL:
+                cg_log(s->log, CG_LOG_ERROR, "MCP server %s: process %d does not end even by SIGKILL", s->def->name,
+                       (int)s->proc.pid);
+                finish(s);
+                return;
+        case DONE:
+                return;
+        }
+        go_on(s);
+}
+
+/* waitpid()'s status, without reaping. */
+static int peek_status(pid_t pid)
+{
+        siginfo_t si = { .si_pid = 0 };
+
+        if (waitid(P_PID, (id_t)pid, &si, WEXITED | WNOWAIT | WNOHANG) < 0)
+                return 0;
+        return si.si_code == CLD_EXITED ? si.si_status << 8 : si.si_status;
+}
+
+static void on_exit_seen(uv_poll_t *h, int status, int events)
+{
+        struct cg_stdio *s = h->data;
+
+        uv_poll_stop(h);
+        s->exited = true;
+        s->status = peek_status(s->proc.pid);
+        go_on(s);
+}
+
+void cg_stdio_end(struct cg_stdio *s)
+{
+        if (s->phase != RUNNING)
+                return;
+        enter(s, CLOSING);
+        go_on(s);
+}
+
+/* ---- its start */
+
+struct pipes {
+        int in[2], out[2], err[2];
+};
+
+static void pipes_close(struct pipes *p)
+{
+        int *fds[] = { p->in, p->out, p->err };
+
+        for (size_t i = 0; i < 3; i++)
+                for (int k = 0; k < 2; k++)
+                        if (fds[i][k] >= 0)
+                                close(fds[i][k]);
+}
+
+static int spawn(struct cg_stdio *s, const struct pipes *p, struct cg_err *err)
+{
+        const struct cg_proc_fd fds[] = { { p->in[0], 0 }, { p->out[1], 1 }, { p->err[1], 2 } };
+        const struct cg_proc_spec spec = {
+                .path = s->def->command,
+                .search_path = s->def->search_path ? s->def->search_path : "",
+                .argv = s->def->argv,
+                .envp = s->def->envp,
+                .cwd = s->def->cwd,
+                .fds = fds,
+                .n_fds = CG_ARRAY_LEN(fds),
+                .new_session = true,
+                .die_with_parent = true,
+        };
+        int r = cg_proc_spawn(&spec, &s->proc, err);
+
+        if (r < 0 && s->def->cwd)
+                cg_err_prefix(err, "working folder %s", s->def->cwd);
+        return r;
+}
+
+static void init_handles(struct cg_stdio *s, uv_loop_t *loop)
+{
+        /* These cannot fail; the poll handle is the exception and comes last. */
+        uv_pipe_init(loop, &s->in, 0);
+        uv_pipe_init(loop, &s->out, 0);
+        uv_pipe_init(loop, &s->errp, 0);
+        uv_timer_init(loop, &s->timer);
+        s->in.data = s->out.data = s->errp.data = s->timer.data = s->pid_poll.data = s;
+        s->open_handles = 4;
+}
+
+/* Each descriptor belongs to its handle from then on. */
+static int open_pipe(uv_pipe_t *h, int *fd)
+{
+        int r = uv_pipe_open(h, *fd);
+
+        if (r == 0)
+                *fd = -1;
+        return r;
+}
+
+static int watch(struct cg_stdio *s, uv_loop_t *loop, struct pipes *p, struct cg_err *err)
+{
+        int r = uv_poll_init(loop, &s->pid_poll, s->proc.pidfd);
+
+        if (r == 0) {
+                s->polled = true;
+                s->open_handles++;
+                r = uv_poll_start(&s->pid_poll, UV_READABLE, on_exit_seen);
+        }
+        if (r == 0)
+                r = open_pipe(&s->in, &p->in[1]);
+        if (r == 0)
+                r = open_pipe(&s->out, &p->out[0]);
+        if (r == 0)
+                r = open_pipe(&s->errp, &p->err[0]);
+        if (r == 0)
+                r = uv_read_start((uv_stream_t *)&s->out, on_out_alloc, on_out);
+        if (r == 0)
+                r = uv_read_start((uv_stream_t *)&s->errp, on_err_alloc, on_err);
+        return r < 0 ? cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r)) : 0;
+}
+
+int cg_stdio_start(uv_loop_t *loop, const struct cg_mcp_def *def, const struct cg_log *log, const struct cg_stdio_cbs *cbs,
+                   void *data, struct cg_stdio **ret, struct cg_err *err)
+{
+        struct pipes p = { { -1, -1 }, { -1, -1 }, { -1, -1 } };
+        cg_auto_free struct cg_stdio *s = calloc(1, sizeof(*s));
+        int r = 0;
+
+        if (!s)
+                return cg_fail(err, CG_E_NOMEM, "MCP server");
+        s->def = def;
+        s->log = log;
+        s->cbs = *cbs;
+        s->data = data;
+        s->proc = CG_PROC_NONE;
+        cg_lines_init(&s->lines, CG_MCP_MAX_LINE);
+        cg_lines_init(&s->err_lines, ERR_LINE_MAX);
+        if (pipe2(p.in, O_CLOEXEC) < 0 || pipe2(p.out, O_CLOEXEC) < 0 || pipe2(p.err, O_CLOEXEC) < 0)
+                r = cg_fail_errno(err, "pipe");
+        if (r == 0)
+                r = spawn(s, &p, err);
+        if (r == 0) {
+                struct cg_stdio *self = CG_STEAL(s); /* libuv frees it from here on */
+
+                init_handles(self, loop);
+                r = watch(self, loop, &p, err);
+                if (r < 0) {
+                        self->silent = true;
+                        cg_proc_end(&self->proc, true, 0);
+                        close_all(self);
+                } else {
+                        *ret = self;
+                }
+        }
+        pipes_close(&p);
+        return r;
+}

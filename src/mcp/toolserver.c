@@ -1,0 +1,341 @@
+/*
+ * cellgate-toolserver: speaks with MCP servers for every session of one supervisor.
+ *
+ * Started by the supervisor with exec: --log-level N --broker-path PATH; descriptor 2 is the log, 3 the listening socket of the
+ * broker wire, 4 the lifeline. The definitions of MCP servers, with their secrets, are known here and to the host alone.
+ * When the lifeline closes, or on SIGTERM, every MCP server is ended in order, and then this process.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/json.h"
+#include "mcp/limits.h"
+#include "mcp/toolserver.h"
+
+#define FD_BROKER 3
+#define FD_LIFELINE 4
+
+/* ---- the end */
+
+static void on_end_timer(uv_timer_t *t)
+{
+        struct ts *ts = t->data;
+        struct ts_session *s = ts->sessions;
+
+        /* Ending one may free it at once, and touches no other. */
+        while (s) {
+                struct ts_session *next = s->next;
+
+                ts_session_end(s, false);
+                s = next;
+        }
+        ts_maybe_stop(ts);
+}
+
+void ts_end(struct ts *ts, int status)
+{
+        if (ts->ending)
+                return;
+        ts->ending = true;
+        ts->exit_status = status;
+        /* Not from inside whatever found that the end has come. */
+        uv_timer_start(&ts->end_timer, on_end_timer, 0, 0);
+}
+
+static void close_if_open(uv_handle_t *h)
+{
+        if (h->data && !uv_is_closing(h))
+                uv_close(h, NULL);
+}
+
+void ts_maybe_stop(struct ts *ts)
+{
+        if (!ts->ending || ts->sessions)
+                return;
+        if (!ts->broker.z.closing) {
+                ts_chan_close(&ts->broker);
+                close_if_open((uv_handle_t *)&ts->lifeline);
+                close_if_open((uv_handle_t *)&ts->sigterm);
+                close_if_open((uv_handle_t *)&ts->sigint);
+                close_if_open((uv_handle_t *)&ts->end_timer);
+        }
+        if (!ts->n_zsocks)
+                cg_zloop_close(&ts->zloop);
+}
+
+static void on_broker_closed(struct ts_chan *ch)
+{
+        struct ts *ts = ch->data;
+
+        ts->n_zsocks--;
+        ts_maybe_stop(ts);
+}
+
+static void on_lifeline(uv_poll_t *h, int status, int events)
+{
+        struct ts *ts = h->data;
+        char buf[64];
+        ssize_t n = read(FD_LIFELINE, buf, sizeof(buf));
+
+        if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
+                return;
+        uv_poll_stop(h);
+        cg_log(&ts->log, CG_LOG_INFO, "the supervisor is gone");
+        ts_end(ts, 0);
+}
+
+static void on_signal(uv_signal_t *h, int sig)
+{
+        ts_end(h->data, 0);
+}
+
+/* ---- the broker wire */
+
+int ts_broker_send(struct ts *ts, const struct cg_out *out, struct cg_err *err)
+{
+        struct cg_err mine;
+        int r;
+
+        if (ts->broker.z.closing)
+                return cg_fail(err, CG_E_CLOSED, "the tool server is ending");
+        r = ts_chan_send(&ts->broker, out, &mine);
+        if (r == 0)
+                return 0;
+        cg_log(&ts->log, CG_LOG_ERROR, "message to the supervisor is lost: %s", mine.msg);
+        if (err)
+                *err = mine;
+        if (r != CG_E_LIMIT)
+                ts_end(ts, 1);
+        return r;
+}
+
+static void on_attach(struct ts *ts, const struct cg_msg *m, json_t *body)
+{
+        struct cg_out out = { .type = CG_BROKER_ATTACHED, .session = m->session, .id = m->id };
+        struct ts_session *s;
+        cg_auto_buf struct cg_buf b;
+        const char *path = NULL;
+        struct cg_err err;
+        int r = cg_json_str(body, "path", NULL, &path, &err);
+
+        cg_buf_init(&b, 4096);
+        if (r == 0 && !path)
+                r = cg_fail(&err, CG_E_PROTO, "ATTACH without a path");
+        s = r == 0 ? ts_session_get(ts, m->session, &err) : NULL;
+        if (s) {
+                ts_kernel_detach(s, "another kernel took its place");
+                r = ts_kernel_attach(s, path, &err);
+        }
+        if (!s || r < 0) {
+                err.msg[sizeof(err.msg) / 2] = '\0'; /* escaped, it must fit the body */
+                cg_log(&ts->log, CG_LOG_ERROR, "session %llx: %s", (unsigned long long)m->session, err.msg);
+                if (cg_buf_addf(&b, NULL, "{\"error\":{\"code\":%d,\"message\":", err.code) < 0 ||
+                    cg_json_quote(&b, err.msg, strlen(err.msg), NULL) < 0 || cg_buf_adds(&b, "}}", NULL) < 0)
+                        cg_buf_consume(&b, b.len);
+        }
+        out.body = b.data;
+        out.body_len = b.len;
+        ts_broker_send(ts, &out, NULL);
+}
+
+static int on_detach(struct ts *ts, const struct cg_msg *m, json_t *body, struct cg_err *err)
+{
+        struct cg_out out = { .type = CG_BROKER_DETACHED, .session = m->session, .id = m->id };
+        struct ts_session *s = ts_session_find(ts, m->session);
+        bool keep;
+        int r = cg_json_bool(body, "keep_servers", false, &keep, err);
+
+        if (r < 0)
+                return r;
+        if (s && !keep) {
+                s->detach_id = m->id;
+                ts_session_end(s, true);
+                return 0;
+        }
+        if (s)
+                ts_kernel_detach(s, "the session's kernel has ended");
+        ts_broker_send(ts, &out, NULL);
+        return 0;
+}
+
+static int on_decision(struct ts *ts, const struct cg_msg *m, json_t *body, struct cg_err *err)
+{
+        struct ts_session *s = ts_session_find(ts, m->session);
+        const char *reason;
+        bool accept;
+        int r = cg_json_bool(body, "accept", false, &accept, err);
+
+        if (r == 0)
+                r = cg_json_str(body, "reason", "", &reason, err);
+        if (r == 0 && s)
+                ts_call_decide(s, m->id, accept, reason);
+        return r;
+}
+
+static int on_broker_message(struct ts *ts, const struct cg_msg *m, struct cg_err *err)
+{
+        cg_auto_json json_t *body = NULL;
+        struct ts_session *s;
+        int r;
+
+        if (m->type == CG_BROKER_SERVERS) {
+                s = ts_session_get(ts, m->session, err);
+                if (!s)
+                        return CG_E_NOMEM;
+                ts_session_add(s, m);
+                return 0;
+        }
+        r = cg_msg_json(m, &body, err);
+        if (r < 0)
+                return r;
+        switch (m->type) {
+        case CG_BROKER_ATTACH:
+                on_attach(ts, m, body);
+                return 0;
+        case CG_BROKER_DETACH:
+                return on_detach(ts, m, body, err);
+        case CG_BROKER_ASK_DECISION:
+                return on_decision(ts, m, body, err);
+        default:
+                return cg_fail(err, CG_E_PROTO, "%s is not expected", m->spec->name);
+        }
+}
+
+static void on_broker_in(struct ts_chan *ch)
+{
+        struct ts *ts = ch->data;
+        cg_auto_msg struct cg_msg m = CG_MSG_EMPTY;
+        struct cg_err err;
+        int r = cg_msg_recv(ch->sock, &cg_wire_broker, CG_ROLE_SUPERVISOR, NULL, &m, &err);
+
+        if (r == CG_TIMEOUT || ts->ending)
+                return;
+        if (r == 0)
+                r = on_broker_message(ts, &m, &err);
+        if (r < 0) {
+                cg_log(&ts->log, CG_LOG_ERROR, "the supervisor broke the rules of the wire: %s", err.msg);
+                ts_end(ts, 1);
+        }
+}
+
+/* ---- the beginning */
+
+static int open_broker(struct ts *ts, const char *path, struct cg_err *err)
+{
+        const struct cg_out ready = { .type = CG_BROKER_TOOLD_READY, .body = "{}", .body_len = 2 };
+        void *sock = cg_zmq_socket(ts->zctx, ZMQ_DEALER, err);
+        int r;
+
+        if (!sock)
+                return CG_E_SYS;
+        r = cg_zmq_bind_fd(sock, FD_BROKER, path, err);
+        if (r < 0) {
+                zmq_close(sock);
+                return r;
+        }
+        ts->broker.log = &ts->log;
+        ts->broker.data = ts;
+        ts->broker.on_in = on_broker_in;
+        ts->broker.on_closed = on_broker_closed;
+        r = ts_chan_init(&ts->broker, &ts->zloop, sock, &cg_wire_broker, CG_MCP_MAX_BROKER_QUEUE, err);
+        if (r < 0)
+                return r;
+        ts->n_zsocks++;
+        return ts_broker_send(ts, &ready, err);
+}
+
+/* The handles' data tells which of them exist. */
+static int open_handles(struct ts *ts, struct cg_err *err)
+{
+        int r = uv_timer_init(&ts->loop, &ts->end_timer);
+
+        ts->end_timer.data = ts;
+        if (r == 0)
+                r = uv_signal_init(&ts->loop, &ts->sigterm);
+        if (r == 0) {
+                ts->sigterm.data = ts;
+                r = uv_signal_start(&ts->sigterm, on_signal, SIGTERM);
+        }
+        if (r == 0)
+                r = uv_signal_init(&ts->loop, &ts->sigint);
+        if (r == 0) {
+                ts->sigint.data = ts;
+                r = uv_signal_start(&ts->sigint, on_signal, SIGINT);
+        }
+        if (r == 0)
+                r = uv_poll_init(&ts->loop, &ts->lifeline, FD_LIFELINE);
+        if (r == 0) {
+                ts->lifeline.data = ts;
+                r = uv_poll_start(&ts->lifeline, UV_READABLE, on_lifeline);
+        }
+        return r < 0 ? cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r)) : 0;
+}
+
+static int run(struct ts *ts, const char *broker_path, struct cg_err *err)
+{
+        int r = uv_loop_init(&ts->loop);
+
+        if (r < 0)
+                return cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r));
+        ts->loop.data = ts;
+        ts->zctx = zmq_ctx_new();
+        if (!ts->zctx)
+                return cg_fail_errno(err, "zmq_ctx_new");
+        r = cg_zloop_init(&ts->zloop, &ts->loop, err);
+        if (r == 0)
+                r = open_handles(ts, err);
+        if (r == 0)
+                r = open_broker(ts, broker_path, err);
+        if (r < 0)
+                return r;
+        uv_run(&ts->loop, UV_RUN_DEFAULT);
+        zmq_ctx_term(ts->zctx);
+        if (uv_loop_close(&ts->loop) < 0)
+                cg_log(&ts->log, CG_LOG_ERROR, "the event loop was left with open handles");
+        return 0;
+}
+
+static int usage(void)
+{
+        fputs("usage: cellgate-toolserver --log-level N --broker-path PATH\n"
+              "Started by cellgate-supervisor; 3 is the listening socket, 4 the lifeline.\n", stderr);
+        return 2;
+}
+
+static bool fd_is_open(int fd)
+{
+        return fcntl(fd, F_SETFD, FD_CLOEXEC) == 0;
+}
+
+int main(int argc, char **argv)
+{
+        static const struct option options[] = {
+                { "log-level", required_argument, NULL, 'l' },
+                { "broker-path", required_argument, NULL, 'b' },
+                { NULL, 0, NULL, 0 },
+        };
+        struct ts ts = { .log = { .fd = 2, .level = CG_LOG_WARN, .who = "toolserver" } };
+        const char *broker_path = NULL;
+        struct cg_err err;
+        int c;
+
+        while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
+                if (c == 'l')
+                        ts.log.level = atoi(optarg);
+                else if (c == 'b')
+                        broker_path = optarg;
+                else
+                        return usage();
+        }
+        if (!broker_path || optind != argc || !fd_is_open(FD_BROKER) || !fd_is_open(FD_LIFELINE))
+                return usage();
+        signal(SIGPIPE, SIG_IGN);
+        if (run(&ts, broker_path, &err) < 0) {
+                cg_log(&ts.log, CG_LOG_ERROR, "%s", err.msg);
+                return 1;
+        }
+        return ts.exit_status;
+}

@@ -1,0 +1,472 @@
+/*
+ * A kernel's connection and its tool calls: check, ask, run, answer. Runs in cellgate-toolserver.
+ *
+ * The kernel is hostile. It names a server and a tool; everything else about the call, and whether it runs, is decided elsewhere.
+ * A call is in one of these places, and gets exactly one CALL_RESULT from any of them:
+ *
+ *      LISTING  its server is asked for its tools, because the name is not among those known
+ *      ASKING   the supervisor was asked about exactly these bytes
+ *      RUNNING  exactly these bytes were accepted, once, and went to the MCP server
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/json.h"
+#include "mcp/args.h"
+#include "mcp/limits.h"
+#include "mcp/toolserver.h"
+
+enum place { LISTING, ASKING, RUNNING };
+
+struct ts_call {
+        struct ts_kernel *kernel;
+        struct ts_call *next;
+        uint64_t id;
+        uint64_t ask;
+        enum place place;
+        int64_t timeout_ms;
+        struct cg_mcp_req *req; /* LISTING and RUNNING */
+        char *server, *tool;
+        char *args;
+        size_t args_len;
+};
+
+struct ts_kernel {
+        struct ts_session *session; /* NULL: detached, only waits to be freed */
+        struct ts_chan chan;
+        struct ts_call *calls;
+        unsigned n_calls;
+        size_t args_waiting;
+};
+
+static const struct cg_log *log_of(const struct ts_kernel *k)
+{
+        return &k->session->ts->log;
+}
+
+/* ---- answers */
+
+static void call_free(struct ts_call *call)
+{
+        struct ts_kernel *k = call->kernel;
+
+        for (struct ts_call **p = &k->calls; *p; p = &(*p)->next) {
+                if (*p == call) {
+                        *p = call->next;
+                        k->n_calls--;
+                        break;
+                }
+        }
+        k->args_waiting -= call->args_len;
+        free(call->server);
+        free(call->tool);
+        free(call->args);
+        free(call);
+}
+
+static int send_result(struct ts_kernel *k, uint64_t id, const char *status, const char *raw, size_t len, struct cg_err *err)
+{
+        char body[64];
+        struct cg_out out = { .type = CG_TOOL_CALL_RESULT, .id = id, .body = body, .raw = raw, .raw_len = len, .has_raw = true };
+
+        out.body_len = (size_t)snprintf(body, sizeof(body), "{\"status\":\"%s\"}", status);
+        return ts_chan_send(&k->chan, &out, err);
+}
+
+/* The one answer to a call. What cannot be handed over becomes a failure that can. */
+static void answer(struct ts_kernel *k, uint64_t id, const char *status, const char *raw, size_t len)
+{
+        char text[256];
+        struct cg_err err;
+
+        if (send_result(k, id, status, raw, len, &err) == 0)
+                return;
+        cg_log(log_of(k), CG_LOG_WARN, "session %llx: result of call %llu (%zu bytes) cannot be delivered: %s",
+               (unsigned long long)k->session->number, (unsigned long long)id, len, err.msg);
+        snprintf(text, sizeof(text), "the result (%zu bytes) could not be delivered: %.100s", len, err.msg);
+        if (send_result(k, id, "failed", text, strlen(text), &err) == 0)
+                return;
+        cg_log(log_of(k), CG_LOG_ERROR, "session %llx: its kernel reads no results; its connection is closed",
+               (unsigned long long)k->session->number);
+        ts_kernel_detach(k->session, "the kernel does not read");
+}
+
+/* Ends the call with an answer. The kernel may be detached afterwards. */
+static void end_call(struct ts_call *call, const char *status, const char *raw, size_t len)
+{
+        struct ts_kernel *k = call->kernel;
+        uint64_t id = call->id;
+
+        call_free(call);
+        answer(k, id, status, raw, len);
+}
+
+static __attribute__((format(printf, 2, 3))) void fail_call(struct ts_call *call, const char *fmt, ...)
+{
+        char text[4096];
+        va_list ap;
+
+        va_start(ap, fmt);
+        vsnprintf(text, sizeof(text), fmt, ap);
+        va_end(ap);
+        end_call(call, "failed", text, strlen(text));
+}
+
+/* Leaves the place it is in: nobody will be heard about it any more. */
+static void withdraw(struct ts_call *call, const char *why)
+{
+        struct ts_session *s = call->kernel->session;
+        struct cg_out out = { .type = CG_BROKER_ASK_CLOSED, .session = s->number, .id = call->ask };
+        cg_auto_buf struct cg_buf b;
+
+        if (call->place != ASKING) {
+                if (call->req)
+                        cg_mcp_req_cancel(CG_STEAL(call->req), why);
+                return;
+        }
+        cg_buf_init(&b, 2048);
+        if (cg_buf_adds(&b, "{\"why\":", NULL) < 0 || cg_json_quote(&b, why, strlen(why), NULL) < 0 ||
+            cg_buf_adds(&b, "}", NULL) < 0)
+                return;
+        out.body = b.data;
+        out.body_len = b.len;
+        ts_broker_send(s->ts, &out, NULL);
+}
+
+/* ---- RUNNING */
+
+static void on_called(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
+{
+        static const char *const names[] = { "ok", "protocol_error", "failed" };
+        struct ts_call *call = data;
+
+        call->req = NULL;
+        end_call(call, names[outcome], bytes, len);
+}
+
+static void run_call(struct ts_call *call)
+{
+        struct cg_mcp_client *client = ts_session_client(call->kernel->session, call->server);
+        struct cg_err err;
+
+        call->place = RUNNING;
+        if (!client) {
+                fail_call(call, "MCP server \"%s\" is not registered any more", call->server);
+                return;
+        }
+        if (cg_mcp_client_call(client, call->tool, call->args, call->args_len, call->timeout_ms, on_called, call, &call->req,
+                               &err) < 0)
+                fail_call(call, "%s", err.msg);
+}
+
+/* ---- ASKING */
+
+static int send_ask(struct ts_call *call, struct cg_err *err)
+{
+        struct ts_session *s = call->kernel->session;
+        struct cg_out out = { .type = CG_BROKER_ASK, .session = s->number, .id = call->ask, .raw = call->args,
+                              .raw_len = call->args_len, .has_raw = true };
+        cg_auto_buf struct cg_buf b;
+        int r;
+
+        cg_buf_init(&b, 4096);
+        r = cg_buf_adds(&b, "{\"server\":", err);
+        if (r == 0)
+                r = cg_json_quote(&b, call->server, strlen(call->server), err);
+        if (r == 0)
+                r = cg_buf_adds(&b, ",\"tool\":", err);
+        if (r == 0)
+                r = cg_json_quote(&b, call->tool, strlen(call->tool), err);
+        if (r == 0)
+                r = cg_buf_adds(&b, "}", err);
+        out.body = b.data;
+        out.body_len = b.len;
+        return r < 0 ? r : ts_broker_send(s->ts, &out, err);
+}
+
+static void ask(struct ts_call *call)
+{
+        struct cg_err err;
+
+        call->place = ASKING;
+        call->ask = ++call->kernel->session->ts->last_ask;
+        if (send_ask(call, &err) < 0)
+                fail_call(call, "the call could not be put before the host: %s", err.msg);
+}
+
+void ts_call_decide(struct ts_session *s, uint64_t ask_id, bool accept, const char *reason)
+{
+        struct ts_call *call = s->kernel ? s->kernel->calls : NULL;
+
+        while (call && !(call->place == ASKING && call->ask == ask_id))
+                call = call->next;
+        if (!call) { /* it crossed with ASK_CLOSED, or it is a second one */
+                cg_log(&s->ts->log, CG_LOG_DEBUG, "session %llx: decision %llu is about no call that waits",
+                       (unsigned long long)s->number, (unsigned long long)ask_id);
+                return;
+        }
+        if (accept)
+                run_call(call);
+        else
+                end_call(call, "rejected", reason, strlen(reason));
+}
+
+/* ---- LISTING */
+
+static void fail_no_tool(struct ts_call *call, const struct cg_mcp_client *client)
+{
+        cg_auto_buf struct cg_buf b;
+
+        cg_buf_init(&b, 2048);
+        if (cg_mcp_client_close_names(client, call->tool, &b, NULL) == 0 && b.len)
+                fail_call(call, "MCP server \"%s\" has no tool \"%s\"; did you mean %s?", call->server, call->tool, b.data);
+        else
+                fail_call(call, "MCP server \"%s\" has no tool \"%s\"", call->server, call->tool);
+}
+
+static void on_listed(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
+{
+        struct ts_call *call = data;
+        struct cg_mcp_client *client = ts_session_client(call->kernel->session, call->server);
+
+        call->req = NULL;
+        if (outcome != CG_MCP_OK)
+                end_call(call, "failed", bytes, len);
+        else if (!client)
+                fail_call(call, "MCP server \"%s\" is not registered any more", call->server);
+        else if (!cg_mcp_client_has_tool(client, call->tool))
+                fail_no_tool(call, client);
+        else
+                ask(call);
+}
+
+static void fail_no_server(struct ts_call *call)
+{
+        const struct ts_session *s = call->kernel->session;
+        cg_auto_buf struct cg_buf b;
+
+        cg_buf_init(&b, 3072);
+        for (const struct ts_server *v = s->servers; v; v = v->next)
+                if (cg_buf_addf(&b, NULL, "%s\"%s\"", b.len ? ", " : "", cg_mcp_client_name(v->client)) < 0)
+                        break;
+        if (b.len)
+                fail_call(call, "there is no MCP server \"%s\" in this session; registered are %s", call->server, b.data);
+        else
+                fail_call(call, "there is no MCP server \"%s\" in this session: none is registered", call->server);
+}
+
+/* ---- a new call */
+
+static void consider(struct ts_call *call)
+{
+        struct cg_mcp_client *client = ts_session_client(call->kernel->session, call->server);
+        struct cg_err err;
+
+        if (!client) {
+                fail_no_server(call);
+                return;
+        }
+        if (cg_mcp_check_args(call->args, call->args_len, &err) < 0) {
+                fail_call(call, "the arguments cannot be sent: %s", err.msg);
+                return;
+        }
+        /* Nobody shall be asked about a call that cannot run. */
+        if (cg_mcp_client_check(client, &err) < 0) {
+                fail_call(call, "%s", err.msg);
+                return;
+        }
+        if (cg_mcp_client_has_tool(client, call->tool)) {
+                ask(call);
+        } else if (cg_mcp_client_is_listed(client)) {
+                fail_no_tool(call, client);
+        } else {
+                call->place = LISTING;
+                if (cg_mcp_client_list(client, 0, on_listed, call, &call->req, &err) < 0)
+                        fail_call(call, "%s", err.msg);
+        }
+}
+
+/* The kernel broke the rules of the wire. */
+static int violation(struct cg_err *err, const char *what)
+{
+        return cg_fail(err, CG_E_PROTO, "CALL: %s", what);
+}
+
+static int read_call(struct ts_kernel *k, const struct cg_msg *m, const char **server, const char **tool, int64_t *timeout_ms,
+                     json_t **body, struct cg_err *err)
+{
+        int r = cg_msg_json(m, body, err);
+
+        if (r == 0)
+                r = cg_json_str(*body, "server", NULL, server, err);
+        if (r == 0)
+                r = cg_json_str(*body, "tool", NULL, tool, err);
+        if (r == 0)
+                r = cg_json_int(*body, "timeout_ms", 0, timeout_ms, err);
+        if (r < 0)
+                return r;
+        if (!*server || !*tool)
+                return violation(err, "without server or tool");
+        if (strlen(*server) > CG_MAX_NAME || strlen(*tool) > CG_MAX_NAME)
+                return violation(err, "name over its limit");
+        if (*timeout_ms < 0)
+                return violation(err, "negative timeout_ms");
+        for (const struct ts_call *c = k->calls; c; c = c->next)
+                if (c->id == m->id)
+                        return violation(err, "its id is in use");
+        return 0;
+}
+
+static struct ts_call *call_new(struct ts_kernel *k, const struct cg_msg *m, const char *server, const char *tool)
+{
+        struct ts_call *call = calloc(1, sizeof(*call));
+        size_t len;
+        const char *args = cg_msg_raw(m, 0, &len);
+
+        if (!call)
+                return NULL;
+        call->server = strdup(server);
+        call->tool = strdup(tool);
+        call->args = malloc(len + 1);
+        if (!call->server || !call->tool || !call->args) {
+                free(call->server);
+                free(call->tool);
+                free(call->args);
+                free(call);
+                return NULL;
+        }
+        memcpy(call->args, args, len);
+        call->args[len] = '\0';
+        call->args_len = len;
+        call->kernel = k;
+        call->id = m->id;
+        call->next = k->calls;
+        k->calls = call;
+        k->n_calls++;
+        k->args_waiting += len;
+        return call;
+}
+
+static int on_call(struct ts_kernel *k, const struct cg_msg *m, struct cg_err *err)
+{
+        cg_auto_json json_t *body = NULL;
+        const char *server, *tool;
+        int64_t timeout_ms;
+        struct ts_call *call;
+        size_t len;
+        int r = read_call(k, m, &server, &tool, &timeout_ms, &body, err);
+
+        if (r < 0)
+                return r;
+        if (k->n_calls >= CG_MAX_CALLS)
+                return violation(err, "too many at once");
+        cg_msg_raw(m, 0, &len);
+        if (k->args_waiting + len > CG_MCP_MAX_ARGS_WAITING) {
+                static const char text[] = "the arguments of all calls under way are over 64 MB: let some of them end first";
+
+                answer(k, m->id, "failed", text, sizeof(text) - 1);
+                return 0;
+        }
+        call = call_new(k, m, server, tool);
+        if (!call)
+                return cg_fail(err, CG_E_NOMEM, "call");
+        call->timeout_ms = timeout_ms;
+        consider(call);
+        return 0;
+}
+
+static void on_cancel(struct ts_kernel *k, uint64_t id)
+{
+        struct ts_call *call = k->calls;
+
+        while (call && call->id != id)
+                call = call->next;
+        if (!call) /* its result is on the way */
+                return;
+        withdraw(call, "the kernel cancelled the call");
+        fail_call(call, "cancelled");
+}
+
+/* ---- the connection */
+
+static void on_message(struct ts_chan *ch)
+{
+        struct ts_kernel *k = ch->data;
+        cg_auto_msg struct cg_msg m = CG_MSG_EMPTY;
+        struct cg_err err;
+        int r;
+
+        if (!k->session)
+                return;
+        r = cg_msg_recv(ch->sock, &cg_wire_tool, CG_ROLE_KERNEL, NULL, &m, &err);
+        if (r == CG_TIMEOUT)
+                return;
+        if (r == 0 && m.type == CG_TOOL_CALL)
+                r = on_call(k, &m, &err);
+        else if (r == 0)
+                on_cancel(k, m.id);
+        if (r < 0 && k->session) {
+                cg_log(log_of(k), CG_LOG_WARN, "session %llx: its kernel broke the rules and is cut off: %s",
+                       (unsigned long long)k->session->number, err.msg);
+                ts_kernel_detach(k->session, "the kernel broke the rules of the wire");
+        }
+}
+
+static void on_chan_closed(struct ts_chan *ch)
+{
+        struct ts_kernel *k = ch->data;
+        struct ts *ts = ch->z.zl->loop->data;
+
+        ts->n_zsocks--;
+        free(k);
+        ts_maybe_stop(ts);
+}
+
+int ts_kernel_attach(struct ts_session *s, const char *path, struct cg_err *err)
+{
+        struct ts *ts = s->ts;
+        struct ts_kernel *k = calloc(1, sizeof(*k));
+        void *sock = k ? cg_zmq_socket(ts->zctx, ZMQ_DEALER, err) : NULL;
+        int r, hwm = 4; /* results may have 64 MB each, arguments 4: the bounded queues are ours, not ZeroMQ's */
+        int64_t max = CG_MAX_TOOL_ARGS;
+
+        if (!sock) {
+                free(k);
+                return k ? CG_E_SYS : cg_fail(err, CG_E_NOMEM, "kernel");
+        }
+        zmq_setsockopt(sock, ZMQ_SNDHWM, &hwm, sizeof(hwm));
+        zmq_setsockopt(sock, ZMQ_RCVHWM, &hwm, sizeof(hwm));
+        zmq_setsockopt(sock, ZMQ_MAXMSGSIZE, &max, sizeof(max));
+        k->session = s;
+        k->chan.log = &ts->log;
+        k->chan.on_in = on_message;
+        k->chan.on_closed = on_chan_closed;
+        k->chan.data = k;
+        r = cg_zmq_connect(sock, path, err);
+        if (r < 0)
+                zmq_close(sock);
+        else
+                r = ts_chan_init(&k->chan, &ts->zloop, sock, &cg_wire_tool, CG_MCP_MAX_KERNEL_QUEUE, err);
+        if (r < 0) {
+                free(k);
+                return r;
+        }
+        ts->n_zsocks++;
+        s->kernel = k;
+        return 0;
+}
+
+void ts_kernel_detach(struct ts_session *s, const char *why)
+{
+        struct ts_kernel *k = s->kernel;
+
+        if (!k)
+                return;
+        s->kernel = NULL;
+        while (k->calls) {
+                withdraw(k->calls, why);
+                call_free(k->calls);
+        }
+        k->session = NULL;
+        ts_chan_close(&k->chan);
+}

@@ -1,0 +1,441 @@
+/*
+ * Sessions: their MCP servers, and adding servers. Runs in cellgate-toolserver.
+ *
+ * Servers that are added are kept apart (struct ts_adding) until every one of them has started, been listed and got its
+ * wrappers; only then do they take their places. Until then the session is as it was.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/json.h"
+#include "codegen/codegen.h"
+#include "mcp/limits.h"
+#include "mcp/toolserver.h"
+
+extern char **environ;
+
+/* One server of a SERVERS request. */
+struct ts_new {
+        struct ts_adding *adding;
+        struct cg_mcp_client *client;
+        struct cg_mcp_req *req; /* the list that is under way */
+        char package[CG_CODEGEN_PACKAGE_SIZE];
+        char *tools;
+        size_t tools_len;
+        char *report;
+};
+
+struct ts_adding {
+        struct ts_session *session;
+        struct ts_adding *next;
+        uint64_t id;
+        char *out_dir;
+        int64_t timeout_ms;
+        size_t n, n_waiting;
+        struct ts_new items[];
+};
+
+/* ---- sessions */
+
+struct ts_session *ts_session_find(struct ts *ts, uint64_t number)
+{
+        for (struct ts_session *s = ts->sessions; s; s = s->next)
+                if (s->number == number && !s->ending)
+                        return s;
+        return NULL;
+}
+
+struct ts_session *ts_session_get(struct ts *ts, uint64_t number, struct cg_err *err)
+{
+        struct ts_session *s = ts_session_find(ts, number);
+
+        if (s)
+                return s;
+        s = calloc(1, sizeof(*s));
+        if (!s) {
+                cg_fail(err, CG_E_NOMEM, "session");
+                return NULL;
+        }
+        s->ts = ts;
+        s->number = number;
+        s->next = ts->sessions;
+        ts->sessions = s;
+        return s;
+}
+
+static void finish_if_over(struct ts_session *s)
+{
+        struct cg_out out = { .type = CG_BROKER_DETACHED, .session = s->number, .id = s->detach_id };
+        struct ts *ts = s->ts;
+
+        if (!s->ending || s->n_clients)
+                return;
+        if (s->tell_detached)
+                ts_broker_send(ts, &out, NULL);
+        for (struct ts_session **p = &ts->sessions; *p; p = &(*p)->next) {
+                if (*p == s) {
+                        *p = s->next;
+                        break;
+                }
+        }
+        free(s);
+        ts_maybe_stop(ts);
+}
+
+static void on_client_gone(void *data)
+{
+        struct ts_session *s = data;
+
+        s->n_clients--;
+        finish_if_over(s);
+}
+
+struct cg_mcp_client *ts_session_client(const struct ts_session *s, const char *server)
+{
+        for (const struct ts_server *v = s->servers; v; v = v->next)
+                if (strcmp(cg_mcp_client_name(v->client), server) == 0)
+                        return v->client;
+        return NULL;
+}
+
+/* ---- the answer to SERVERS */
+
+static void unlink_adding(struct ts_adding *a)
+{
+        for (struct ts_adding **p = &a->session->adding; *p; p = &(*p)->next) {
+                if (*p == a) {
+                        *p = a->next;
+                        return;
+                }
+        }
+}
+
+static void adding_free(struct ts_adding *a)
+{
+        for (size_t i = 0; i < a->n; i++) {
+                struct ts_new *v = &a->items[i];
+
+                if (v->req)
+                        cg_mcp_req_cancel(v->req, "not wanted any more");
+                if (v->client)
+                        cg_mcp_client_end(v->client, "not wanted any more");
+                free(v->tools);
+                free(v->report);
+        }
+        free(a->out_dir);
+        free(a);
+}
+
+static void send_error(struct ts_session *s, uint64_t id, const struct cg_err *why)
+{
+        struct cg_out out = { .type = CG_BROKER_SERVERS_DONE, .session = s->number, .id = id };
+        cg_auto_buf struct cg_buf b;
+
+        cg_buf_init(&b, CG_MAX_REPORT);
+        if (cg_buf_addf(&b, NULL, "{\"error\":{\"code\":%d,\"message\":", why->code) < 0 ||
+            cg_json_quote(&b, why->msg, strlen(why->msg), NULL) < 0 || cg_buf_adds(&b, "}}", NULL) < 0)
+                return;
+        out.body = b.data;
+        out.body_len = b.len;
+        cg_log(&s->ts->log, CG_LOG_WARN, "session %llx: no MCP server was added: %s", (unsigned long long)s->number, why->msg);
+        ts_broker_send(s->ts, &out, NULL);
+}
+
+/* None of them is added. */
+static void adding_fail(struct ts_adding *a, const struct cg_err *why)
+{
+        struct ts_session *s = a->session;
+
+        unlink_adding(a);
+        send_error(s, a->id, why);
+        adding_free(a);
+}
+
+static int send_report(struct ts_adding *a, struct cg_err *err)
+{
+        struct cg_out out = { .type = CG_BROKER_SERVERS_DONE, .session = a->session->number, .id = a->id };
+        cg_auto_buf struct cg_buf b;
+        int r;
+
+        cg_buf_init(&b, CG_MAX_REPORT);
+        r = cg_buf_adds(&b, "{\"report\":{", err);
+        for (size_t i = 0; i < a->n && r == 0; i++) {
+                const char *name = cg_mcp_client_name(a->items[i].client);
+
+                if (i)
+                        r = cg_buf_adds(&b, ",", err);
+                if (r == 0)
+                        r = cg_json_quote(&b, name, strlen(name), err);
+                if (r == 0)
+                        r = cg_buf_adds(&b, ":", err);
+                if (r == 0)
+                        r = cg_buf_adds(&b, a->items[i].report, err);
+        }
+        if (r == 0)
+                r = cg_buf_adds(&b, "}}", err);
+        if (r < 0)
+                return cg_err_prefix(err, "report about the servers' wrappers");
+        out.body = b.data;
+        out.body_len = b.len;
+        return ts_broker_send(a->session->ts, &out, err);
+}
+
+/* ---- taking their places */
+
+static void register_one(struct ts_session *s, struct ts_server *place, struct cg_mcp_client *client)
+{
+        for (struct ts_server *v = s->servers; v; v = v->next) {
+                if (strcmp(cg_mcp_client_name(v->client), cg_mcp_client_name(client)) != 0)
+                        continue;
+                struct cg_mcp_client *old = v->client;
+
+                v->client = client;
+                cg_mcp_client_end(old, "its MCP server was replaced by another definition");
+                free(place);
+                return;
+        }
+        place->client = client;
+        place->next = s->servers;
+        s->servers = place;
+        s->n_servers++;
+}
+
+static size_t count_after(const struct ts_adding *a)
+{
+        size_t n = a->session->n_servers;
+
+        for (size_t i = 0; i < a->n; i++)
+                n += ts_session_client(a->session, cg_mcp_client_name(a->items[i].client)) == NULL;
+        return n;
+}
+
+static int generate(struct ts_adding *a, struct cg_err *err)
+{
+        for (size_t i = 0; i < a->n; i++) {
+                struct ts_new *v = &a->items[i];
+                const struct cg_codegen_options o = { .server = cg_mcp_client_name(v->client), .out_dir = a->out_dir,
+                                                      .root_package = true };
+                int r = cg_codegen(&o, v->tools, v->tools_len, &v->report, err);
+
+                if (r < 0)
+                        return cg_err_prefix(err, "wrappers of MCP server \"%s\"", o.server);
+        }
+        return 0;
+}
+
+/* Everything that can fail comes first. */
+static int complete(struct ts_adding *a, struct cg_err *err)
+{
+        struct ts_server **places = NULL;
+        int r = 0;
+
+        if (count_after(a) > CG_MAX_SERVERS)
+                return cg_fail(err, CG_E_LIMIT, "a session has at most %d MCP servers", CG_MAX_SERVERS);
+        r = generate(a, err);
+        if (r < 0)
+                return r;
+        places = calloc(a->n + 1, sizeof(*places));
+        for (size_t i = 0; places && i < a->n && r == 0; i++) {
+                places[i] = calloc(1, sizeof(**places));
+                r = places[i] ? 0 : CG_E_NOMEM;
+        }
+        if (!places || r < 0)
+                r = cg_fail(err, CG_E_NOMEM, "MCP servers");
+        if (r == 0)
+                r = send_report(a, err);
+        for (size_t i = 0; places && i < a->n; i++) {
+                if (r == 0)
+                        register_one(a->session, places[i], CG_STEAL(a->items[i].client));
+                else
+                        free(places[i]);
+        }
+        free(places);
+        return r;
+}
+
+static void complete_if_all(struct ts_adding *a)
+{
+        struct cg_err err;
+
+        if (a->n_waiting)
+                return;
+        if (complete(a, &err) < 0) {
+                adding_fail(a, &err);
+                return;
+        }
+        unlink_adding(a);
+        adding_free(a);
+}
+
+static void on_listed(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
+{
+        struct ts_new *v = data;
+        struct ts_adding *a = v->adding;
+        struct cg_err err;
+
+        v->req = NULL;
+        if (outcome != CG_MCP_OK) {
+                cg_fail(&err, CG_E_PROTO, "%.*s", (int)(len < 900 ? len : 900), bytes);
+                adding_fail(a, &err);
+                return;
+        }
+        v->tools = malloc(len + 1);
+        if (!v->tools) {
+                cg_fail(&err, CG_E_NOMEM, "tool list");
+                adding_fail(a, &err);
+                return;
+        }
+        memcpy(v->tools, bytes, len);
+        v->tools[len] = '\0';
+        v->tools_len = len;
+        a->n_waiting--;
+        complete_if_all(a);
+}
+
+/* ---- SERVERS */
+
+static int check_package(const struct ts_adding *a, const struct ts_new *v, const char *name, struct cg_err *err)
+{
+        for (const struct ts_new *w = a->items; w < v; w++)
+                if (strcmp(w->package, v->package) == 0)
+                        return cg_fail(err, CG_E_EXISTS, "MCP servers \"%s\" and \"%s\" would share the package mcptools.%s: rename one",
+                                       cg_mcp_client_name(w->client), name, v->package);
+        for (const struct ts_server *s = a->session->servers; s; s = s->next) {
+                char package[CG_CODEGEN_PACKAGE_SIZE];
+                const char *other = cg_mcp_client_name(s->client);
+
+                if (strcmp(other, name) == 0 || cg_codegen_package_name(other, package, sizeof(package), NULL) < 0)
+                        continue;
+                if (strcmp(package, v->package) == 0)
+                        return cg_fail(err, CG_E_EXISTS, "MCP server \"%s\" would get the package mcptools.%s of \"%s\": rename it", name,
+                                       package, other);
+        }
+        return 0;
+}
+
+static int prepare_one(struct ts_adding *a, const char *name, const json_t *definition, struct cg_err *err)
+{
+        struct ts_session *s = a->session;
+        const struct cg_mcp_client_options o = { .loop = &s->ts->loop, .log = &s->ts->log, .gone = on_client_gone, .data = s };
+        struct ts_new *v = &a->items[a->n];
+        struct cg_mcp_def *def;
+        int r = cg_mcp_def_new(name, definition, environ, &def, err);
+
+        if (r < 0)
+                return r;
+        v->adding = a;
+        r = cg_mcp_client_new(&o, def, &v->client, err);
+        if (r < 0)
+                return r;
+        s->n_clients++;
+        a->n++;
+        r = cg_codegen_package_name(name, v->package, sizeof(v->package), err);
+        return r < 0 ? r : check_package(a, v, name, err);
+}
+
+static int prepare(struct ts_adding *a, json_t *servers, struct cg_err *err)
+{
+        const char *name;
+        json_t *definition; /* borrowed */
+
+        json_object_foreach(servers, name, definition) {
+                int r = prepare_one(a, name, definition, err);
+
+                if (r < 0)
+                        return r;
+        }
+        if (count_after(a) > CG_MAX_SERVERS)
+                return cg_fail(err, CG_E_LIMIT, "a session has at most %d MCP servers", CG_MAX_SERVERS);
+        return 0;
+}
+
+static int list_all(struct ts_adding *a, struct cg_err *err)
+{
+        for (size_t i = 0; i < a->n; i++) {
+                struct ts_new *v = &a->items[i];
+                int r = cg_mcp_client_list(v->client, a->timeout_ms, on_listed, v, &v->req, err);
+
+                if (r < 0)
+                        return r;
+                a->n_waiting++;
+        }
+        return 0;
+}
+
+static int adding_new(struct ts_session *s, const struct cg_msg *m, json_t *body, struct ts_adding **ret, struct cg_err *err)
+{
+        json_t *servers = json_object_get(body, "servers"); /* borrowed */
+        struct ts_adding *a;
+        const char *out;
+        int64_t timeout_ms;
+
+        if (!json_is_object(servers))
+                return cg_fail(err, CG_E_INVAL, "\"servers\" must be an object");
+        if (json_object_size(servers) > CG_MAX_SERVERS)
+                return cg_fail(err, CG_E_LIMIT, "a session has at most %d MCP servers", CG_MAX_SERVERS);
+        if (cg_json_str(body, "out", NULL, &out, err) < 0 || cg_json_int(body, "timeout_ms", 0, &timeout_ms, err) < 0)
+                return CG_E_INVAL;
+        if (!out || out[0] != '/' || timeout_ms < 0)
+                return cg_fail(err, CG_E_INVAL, "\"out\" must be an absolute path and \"timeout_ms\" not negative");
+        a = calloc(1, sizeof(*a) + json_object_size(servers) * sizeof(a->items[0]));
+        if (!a)
+                return cg_fail(err, CG_E_NOMEM, "MCP servers");
+        if (asprintf(&a->out_dir, "%s/mcptools", out) < 0) {
+                free(a);
+                return cg_fail(err, CG_E_NOMEM, "MCP servers");
+        }
+        a->session = s;
+        a->id = m->id;
+        a->timeout_ms = timeout_ms;
+        a->next = s->adding;
+        s->adding = a;
+        *ret = a;
+        return 0;
+}
+
+void ts_session_add(struct ts_session *s, const struct cg_msg *m)
+{
+        cg_auto_json json_t *body = NULL;
+        struct ts_adding *a = NULL;
+        struct cg_err err;
+        int r = cg_msg_json(m, &body, &err);
+
+        if (r == 0)
+                r = adding_new(s, m, body, &a, &err);
+        if (r < 0) {
+                send_error(s, m->id, &err);
+                return;
+        }
+        r = prepare(a, json_object_get(body, "servers"), &err);
+        if (r == 0)
+                r = list_all(a, &err);
+        if (r < 0)
+                adding_fail(a, &err);
+        else
+                complete_if_all(a); /* none at all */
+}
+
+/* ---- the end of a session */
+
+void ts_session_end(struct ts_session *s, bool tell)
+{
+        struct cg_err why;
+
+        if (s->ending)
+                return;
+        s->ending = true;
+        s->tell_detached = tell;
+        s->n_clients++; /* keeps the session until the end of this function */
+        ts_kernel_detach(s, "the session has ended");
+        cg_fail(&why, CG_E_CLOSED, "the session has ended");
+        while (s->adding)
+                adding_fail(s->adding, &why);
+        while (s->servers) {
+                struct ts_server *v = s->servers;
+
+                s->servers = v->next;
+                cg_mcp_client_end(v->client, "the session has ended");
+                free(v);
+        }
+        on_client_gone(s);
+}
