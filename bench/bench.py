@@ -1,0 +1,387 @@
+"""Measures cellgate side by side with ipykernel and ipybox, in one run on one machine; prints a table and writes JSON.
+
+Run by bench/run. Each peer is a driver process (bench_api.c, drive_*.py) that takes a command a line and answers with
+samples, so the peers are measured in turns: A B C A B C, and what disturbs the machine disturbs them all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import select
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parent.parent
+BENCH = REPO / "bench"
+BUILD = REPO / "build/bench"
+PREFIX = BUILD / "root"
+BENCH_PYTHON = REPO / ".deps/bench-env/bin/python"
+PRINTS = "for i in range(100000): print('x' * 99)"
+PRINTS_BYTES = 10_000_000
+
+# Unit and what a row is, in the order of the table.
+ROWS = {
+    "cold": ("ms", "cold start: host process to first result"),
+    "kernel": ("ms", "start of a further kernel to its first result"),
+    "rtt pass": ("ms", "round trip of `pass`"),
+    "rtt 1": ("ms", "round trip of `1`"),
+    "prints": ("ms", "10 MB of prints"),
+    "tool": ("ms", "tool call, approved"),
+    "memory 1": ("MB", "memory with 1 idle kernel"),
+    "memory 20": ("MB", "memory with 20 idle kernels"),
+    "memory each": ("MB", "memory of each further kernel"),
+}
+
+
+class DriverError(Exception):
+    pass
+
+
+class Driver:
+    """One process that measures one peer."""
+
+    def __init__(self, name: str, argv: list[str | Path], env: dict[str, str], log: Path) -> None:
+        self.name = name
+        self.log = log.open("ab")
+        self.proc = subprocess.Popen(
+            [str(a) for a in argv],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            env={**os.environ, **env},
+        )
+
+    def command(self, text: str, limit_s: float = 300) -> list[float]:
+        assert self.proc.stdin and self.proc.stdout
+        self.proc.stdin.write(text.encode() + b"\n")
+        self.proc.stdin.flush()
+        if not select.select([self.proc.stdout], [], [], limit_s)[0]:
+            raise DriverError(f"{self.name}: no answer to {text!r} in {limit_s:.0f} s")
+        line = self.proc.stdout.readline()
+        if not line:
+            raise DriverError(f"{self.name}: the driver ended; see {self.log.name}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise DriverError(f"{self.name}: {text!r}: {answer['error']}")
+        return list(answer["samples"])
+
+    def close(self) -> None:
+        assert self.proc.stdin
+        self.proc.stdin.close()
+        try:
+            self.proc.wait(60)
+        except subprocess.TimeoutExpired:
+            self.proc.kill()
+            self.proc.wait()
+        self.log.close()
+
+
+class Peer:
+    """How to start the driver of one peer, and what it can do."""
+
+    def __init__(
+        self, name: str, argv: list[str | Path], env: dict[str, str] | None = None, tools: bool = True
+    ) -> None:
+        self.name = name
+        self.argv = argv
+        self.env = env or {}
+        self.tools = tools
+        self.driver: Driver | None = None
+
+    def start(self) -> Driver:
+        return Driver(self.name, self.argv, self.env, BUILD / f"{self.name}.log")
+
+
+# ------------------------------------------------------------------ memory
+
+
+def descendants(root: int) -> Iterator[int]:
+    """All processes below root, without root itself."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            children.setdefault(parent, []).append(int(entry.name))
+    todo = list(children.get(root, []))
+    while todo:
+        pid = todo.pop()
+        yield pid
+        todo += children.get(pid, [])
+
+
+def pss_mb(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) / 1024
+    return 0.0  # a process without memory: it has just ended
+
+
+def memory_mb(driver: Driver) -> float:
+    """PSS of all processes that the host library started; not of the driver, which is C for one and Python for the others."""
+    return sum(pss_mb(pid) for pid in descendants(driver.proc.pid))
+
+
+def settled_memory_mb(driver: Driver) -> float:
+    """The memory once it has stopped changing: two looks, 0.3 s apart, within 1 %; 15 s at the longest."""
+    last, deadline = memory_mb(driver), time.monotonic() + 15
+    while time.monotonic() < deadline:
+        time.sleep(0.3)
+        here = memory_mb(driver)
+        if abs(here - last) <= 0.01 * here:
+            return here
+        last = here
+    return last
+
+
+# ---------------------------------------------------------------- measuring
+
+
+class Measurement:
+    def __init__(self, peers: list[Peer], opt: argparse.Namespace) -> None:
+        self.peers = peers
+        self.opt = opt
+        self.samples: dict[str, dict[str, list[float]]] = {row: {p.name: [] for p in peers} for row in ROWS}
+        self.direct: list[float] = []
+        self.notes: list[str] = []
+
+    def add(self, row: str, peer: Peer, seconds: list[float]) -> None:
+        self.samples[row][peer.name] += [s * 1000 for s in seconds]
+
+    def cold(self) -> None:
+        """Each time a new host process, from its start (its imports belong to it) to the first result."""
+        for _ in range(self.opt.rounds):
+            for peer in self.peers:
+                start = time.perf_counter()
+                driver = peer.start()
+                try:
+                    driver.command("cold")
+                    self.add("cold", peer, [time.perf_counter() - start])
+                finally:
+                    driver.close()
+
+    def rounds(self) -> None:
+        """Everything that needs a host that runs already, in turns."""
+        server = BUILD / "echo_server"
+        for peer in self.peers:
+            assert peer.driver
+            peer.driver.command("cold")
+            peer.driver.command("rtt 20 pass")
+        for _ in range(self.opt.rounds):
+            for peer in self.peers:
+                assert peer.driver
+                self.add("kernel", peer, peer.driver.command("kernel"))
+        for row, code in (("rtt pass", "pass"), ("rtt 1", "1")):
+            for _ in range(self.opt.rounds):
+                for peer in self.peers:
+                    assert peer.driver
+                    self.add(row, peer, peer.driver.command(f"rtt {self.opt.round_trips} {code}"))
+        complete = list(self.peers)
+        for _ in range(max(3, self.opt.rounds // 2)):
+            for peer in list(complete):
+                assert peer.driver
+                try:
+                    self.add("prints", peer, peer.driver.command(f"prints {PRINTS_BYTES} {PRINTS}"))
+                except DriverError as e:  # a peer that loses output has no figure here
+                    self.notes.append(str(e))
+                    complete.remove(peer)
+        with_tools = [p for p in self.peers if p.tools]
+        for peer in with_tools:
+            assert peer.driver
+            peer.driver.command(f"tool 5 {server}")
+        for _ in range(self.opt.rounds):
+            for peer in with_tools:
+                assert peer.driver
+                self.add("tool", peer, peer.driver.command(f"tool {self.opt.round_trips} {server}"))
+            assert self.peers[0].driver
+            self.direct += [s * 1000 for s in self.peers[0].driver.command(f"direct {self.opt.round_trips} {server}")]
+
+    def memory(self) -> None:
+        for _ in range(2):
+            for peer in self.peers:
+                driver = peer.start()
+                try:
+                    driver.command("cold")  # kernel number one
+                    one = settled_memory_mb(driver)
+                    driver.command("keep 19", 600)
+                    twenty = settled_memory_mb(driver)
+                finally:
+                    driver.close()
+                for row, value in (("memory 1", one), ("memory 20", twenty), ("memory each", (twenty - one) / 19)):
+                    self.samples[row][peer.name].append(value)
+
+    def run(self) -> None:
+        self.cold()
+        try:
+            for peer in self.peers:
+                peer.driver = peer.start()
+            self.rounds()
+        finally:
+            for peer in self.peers:
+                if peer.driver:
+                    peer.driver.close()
+        self.memory()
+
+    def median(self, row: str, name: str) -> float | None:
+        values = self.samples[row].get(name)
+        return statistics.median(values) if values else None
+
+
+# ----------------------------------------------------------------- reporting
+
+
+def targets(m: Measurement) -> list[tuple[str, float, str, bool]]:
+    """What cellgate promises: name, value, promise, kept?"""
+
+    def ratio(row: str, other: str = "ipykernel") -> float:
+        ours, theirs = m.median(row, "cellgate"), m.median(row, other)
+        return theirs / ours if ours and theirs else 0.0
+
+    tool, direct = m.median("tool", "cellgate"), statistics.median(m.direct) if m.direct else None
+    overhead = tool - direct if tool is not None and direct is not None else float("inf")
+    found = [
+        ("further kernel, ipykernel / cellgate", ratio("kernel"), ">= 30", ratio("kernel") >= 30),
+        ("round trip of `1`, ipykernel / cellgate", ratio("rtt 1"), ">= 4", ratio("rtt 1") >= 4),
+        ("memory of a further kernel, ipykernel / cellgate", ratio("memory each"), ">= 6", ratio("memory each") >= 6),
+        ("approved tool call minus direct call, ms", overhead, "<= 1", overhead <= 1),
+    ]
+    return found
+
+
+def table(m: Measurement) -> str:
+    names = [p.name for p in m.peers]
+    lines = [f"{'median':50}" + "".join(f"{n:>14}" for n in names) + "".join(f"{n + ' /':>14}" for n in names[1:])]
+    lines[0] = lines[0].rstrip() + "  (/ = how many times cellgate's)"
+    for row, (unit, what) in ROWS.items():
+        values = [m.median(row, n) for n in names]
+        cells = "".join(f"{v:14.3f}" if v is not None else f"{'-':>14}" for v in values)
+        ratios = "".join(f"{v / values[0]:13.1f}x" if v is not None and values[0] else f"{'-':>14}" for v in values[1:])
+        lines.append(f"{what + ', ' + unit:50}{cells}{ratios}")
+    if m.direct:
+        lines.append(f"{'the same tool call made directly, ms':50}{statistics.median(m.direct):14.3f}")
+    lines += [f"note: {note}" for note in m.notes]
+    lines.append("")
+    for name, value, promise, kept in targets(m):
+        lines.append(f"{name:50}{value:14.2f}   promised {promise:6} {'kept' if kept else 'NOT KEPT'}")
+    return "\n".join(lines)
+
+
+def report(m: Measurement) -> dict[str, object]:
+    def numbers(values: list[float]) -> dict[str, object]:
+        return {
+            "n": len(values),
+            "median": statistics.median(values),
+            "min": min(values),
+            "max": max(values),
+            "samples": values,
+        }
+
+    return {
+        "machine": {
+            "cpus": len(os.sched_getaffinity(0)),
+            "kernel": platform.release(),
+            "python": platform.python_version(),
+        },
+        "rows": {
+            row: {"unit": unit, "what": what, "peers": {n: numbers(v) for n, v in m.samples[row].items() if v}}
+            for row, (unit, what) in ROWS.items()
+        },
+        "notes": m.notes,
+        "direct": {"unit": "ms", **numbers(m.direct)} if m.direct else None,
+        "targets": [{"name": n, "value": v, "promise": p, "kept": k} for n, v, p, k in targets(m)],
+    }
+
+
+# ------------------------------------------------------------------ building
+
+
+def shell(*argv: str | Path, limit_s: float = 1200) -> None:
+    r = subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=limit_s, cwd=REPO)
+    if r.returncode != 0:
+        sys.exit(f"bench: this failed: {shlex.join(map(str, argv))}\n{r.stdout[-3000:]}{r.stderr[-3000:]}")
+
+
+def build() -> None:
+    """A release build of this tree in build/bench, and the benchmark's two C programs, linked to what it installs."""
+    if not (BUILD / "build.ninja").exists():
+        shutil.rmtree(BUILD, ignore_errors=True)
+        shell(
+            "meson",
+            "setup",
+            BUILD,
+            REPO,
+            f"--prefix={PREFIX}",
+            "--buildtype=release",
+            "-Dtests=false",
+            f"-Dkernel_env={REPO}/.deps/kernel-env",
+        )
+    shell("ninja", "-C", BUILD)
+    shell("meson", "install", "-C", BUILD, "--no-rebuild")
+    library = next(PREFIX.rglob("libcellgate.so"))
+    flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra"]
+    shell(
+        "gcc",
+        *flags,
+        f"-I{PREFIX}/include",
+        BENCH / "bench_api.c",
+        "-o",
+        BUILD / "bench_api",
+        library,
+        f"-Wl,-rpath,{library.parent}",
+    )
+    shell("gcc", *flags, BENCH / "echo_server.c", "-o", BUILD / "echo_server", "-ljansson")
+
+
+def parse_args() -> argparse.Namespace:
+    ap = argparse.ArgumentParser(
+        prog="bench/run",
+        description="Measures cellgate side by side with ipykernel and ipybox in one run; prints medians and ratios.",
+        epilog="Needs scripts/setup --bench, which bench/run calls. The figures are wall-clock times: let nothing else run.",
+    )
+    ap.add_argument("--rounds", type=int, default=7, help="turns of each measurement (default 7)")
+    ap.add_argument("--round-trips", type=int, default=100, help="cells or calls in a turn (default 100)")
+    ap.add_argument(
+        "--json", type=Path, default=REPO / "build/bench.json", help="where to write (default build/bench.json)"
+    )
+    ap.add_argument(
+        "--only", default="", metavar="PEER[,PEER]", help="cellgate, ipykernel, ipybox; the first is what ratios are of"
+    )
+    ap.add_argument("--check", action="store_true", help="exit status 1 when a promise of the project is not kept")
+    return ap.parse_args()
+
+
+def main() -> int:
+    opt = parse_args()
+    build()
+    peers = [
+        Peer("cellgate", [BUILD / "bench_api"]),
+        Peer("ipykernel", [BENCH_PYTHON, BENCH / "drive_ipykernel.py"], tools=False),
+        Peer("ipybox", [BENCH_PYTHON, BENCH / "drive_ipybox.py"]),
+    ]
+    if opt.only:
+        peers = [p for p in peers if p.name in opt.only.split(",")]
+    m = Measurement(peers, opt)
+    try:
+        m.run()
+    except DriverError as e:
+        sys.exit(f"bench: {e}")
+    print(table(m))
+    opt.json.parent.mkdir(parents=True, exist_ok=True)
+    opt.json.write_text(json.dumps(report(m), indent=1) + "\n")
+    print(f"\nall samples: {opt.json}")
+    return 1 if opt.check and not all(kept for *_, kept in targets(m)) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
