@@ -129,7 +129,7 @@ def pss_mb(pid: int) -> float:
 
 
 def memory_mb(driver: Driver) -> float:
-    """PSS of all processes that the host library started; not of the driver, which is C for one and Python for the others."""
+    """PSS of all processes that the host library started. Not of the driver itself, which is not C for all peers."""
     return sum(pss_mb(pid) for pid in descendants(driver.proc.pid))
 
 
@@ -347,7 +347,7 @@ def parse_args() -> argparse.Namespace:
     ap = argparse.ArgumentParser(
         prog="bench/run",
         description="Measures cellgate side by side with ipykernel and ipybox in one run; prints medians and ratios.",
-        epilog="Needs scripts/setup --bench, which bench/run calls. The figures are wall-clock times: let nothing else run.",
+        epilog="Needs scripts/setup --bench, which bench/run calls. The figures are wall-clock times.",
     )
     ap.add_argument("--rounds", type=int, default=7, help="turns of each measurement (default 7)")
     ap.add_argument("--round-trips", type=int, default=100, help="cells or calls in a turn (default 100)")

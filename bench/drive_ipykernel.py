@@ -1,4 +1,4 @@
-"""The measurements of bench_api.c for ipykernel, through jupyter_client. Started by bench/run; same commands and answers."""
+"""The measurements of bench_api.c for ipykernel, through jupyter_client. Started by bench/run; the same commands."""
 
 import json
 import sys
