@@ -1,0 +1,52 @@
+"""Runtime of the modules that cellgate generates for the tools of MCP servers. Standard library only.
+
+Generated modules import Model, UNSET, ToolResult, Text and bind from here. Programs that call tools catch the errors:
+
+    ParamsError         the arguments do not fit the tool's schema; nothing was sent
+    ToolError           the tool reported an error (.result is the whole answer); base of the following
+      RejectedError     the host did not approve the call
+      ProtocolError     the server answered with a JSON-RPC error
+      UnavailableError  the call could not be carried out
+
+and set options(timeout=..., strict=...) for the calls in a with block.
+"""
+
+from __future__ import annotations
+
+from ._errors import ParamsError, ProtocolError, RejectedError, ToolError, UnavailableError
+from ._model import Model
+from ._result import Audio, Block, Image, Resource, ResourceLink, Text, TextBlock, ToolResult
+from ._tool import bind, options
+from ._values import UNSET
+from .catalogue import Match, Matches
+
+__all__ = [
+    "UNSET",
+    "Audio",
+    "Block",
+    "Image",
+    "Match",
+    "Matches",
+    "Model",
+    "ParamsError",
+    "ProtocolError",
+    "RejectedError",
+    "Resource",
+    "ResourceLink",
+    "Text",
+    "TextBlock",
+    "ToolError",
+    "ToolResult",
+    "UnavailableError",
+    "bind",
+    "options",
+]
+
+# Under the names that users see them by: in tracebacks, and for a host that looks for RejectedError.
+for _cls in (
+    *(ParamsError, ProtocolError, RejectedError, ToolError, UnavailableError),
+    *(Audio, Block, Image, Resource, ResourceLink, Text, TextBlock, ToolResult),
+    *(Match, Matches, Model),
+):
+    _cls.__module__ = __name__
+del _cls

@@ -1,0 +1,252 @@
+"""Calling a tool: arguments are checked and turned into bytes, the host decides and runs, the answer is unpacked.
+
+The only way out is _cellgate.tool_call(server, tool, arguments, timeout_ms), a function of the kernel. It names the
+tool; what a server is and whether the call may happen is decided on the other side, about exactly these bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import json
+import os
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ._data import load_package, parse_json
+from ._errors import ParamsError, ProtocolError, RejectedError, ToolError, UnavailableError
+from ._model import Binding, Model, wrap
+from ._result import Text, ToolResult
+from ._schema import Schema
+from ._values import UNSET
+
+if TYPE_CHECKING:
+    import inspect
+    from collections.abc import Iterator
+
+__all__ = ["Tool", "bind", "options"]
+
+
+class _Options(NamedTuple):
+    timeout_ms: int = -1
+    strict: bool = False
+
+
+_DEFAULT = _Options()
+_OPTIONS: contextvars.ContextVar[_Options] = contextvars.ContextVar("cellgate_tools.options", default=_DEFAULT)
+
+
+@contextlib.contextmanager
+def options(*, timeout: float | None = None, strict: bool | None = None) -> Iterator[None]:
+    """Settings for the calls in a with block.
+
+    timeout: seconds a call may take, without the time that it waits for an approval; the host's limit holds as well.
+    strict: a result that does not fit the tool's outputSchema raises ToolError; else it is returned with a warning.
+    """
+    changed = _OPTIONS.get()
+    if timeout is not None:
+        changed = changed._replace(timeout_ms=max(0, round(timeout * 1000)))
+    if strict is not None:
+        changed = changed._replace(strict=strict)
+    token = _OPTIONS.set(changed)
+    try:
+        yield
+    finally:
+        _OPTIONS.reset(token)
+
+
+def _send(server: str, tool: str, arguments: bytes) -> tuple[str, bytes]:
+    try:
+        host = import_module("_cellgate")
+    except ImportError:
+        raise UnavailableError(
+            f"{server}.{tool} cannot be called here: this is no cellgate kernel (it has no module _cellgate)"
+        ) from None
+    status, payload = host.tool_call(server, tool, arguments, _OPTIONS.get().timeout_ms)
+    return str(status), bytes(payload)
+
+
+def _exchange(server: str, tool: str, arguments: bytes) -> ToolResult:
+    """One call. Raises RejectedError, ProtocolError, UnavailableError; not for a result that is an error."""
+    status, payload = _send(server, tool, arguments)
+    what = f"{server}.{tool}"
+    if status == "rejected":
+        raise RejectedError(server, tool, payload.decode("utf-8", "replace"))
+    if status not in ("ok", "protocol_error"):
+        raise UnavailableError(f"{what} failed: {payload.decode('utf-8', 'replace') or status}")
+    try:
+        answer = parse_json(payload)
+    except (ValueError, RecursionError) as e:
+        raise UnavailableError(f"{what}: the server's answer cannot be read: {e}") from None
+    if not isinstance(answer, dict):
+        raise UnavailableError(f"{what}: the server's answer is no object")
+    if status == "ok":
+        return ToolResult(answer)
+    code, message = answer.get("code"), answer.get("message")
+    raise ProtocolError(what, code if isinstance(code, int) else 0, str(message or "no message"), answer.get("data"))
+
+
+class Tool:
+    """What a generated module stands for. Data is read when it is first needed: importing costs next to nothing."""
+
+    __slots__ = ("_bindings", "_entry", "_module", "_schemas", "_server", "_warned", "name")
+
+    def __init__(self, module: dict[str, Any], name: str) -> None:
+        self._module = module
+        self.name = name
+        self._entry: dict[str, Any] | None = None
+        self._server = ""
+        self._schemas: dict[str, Schema] = {}
+        self._warned = False
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """The tool's part of _tools.json."""
+        if self._entry is None:
+            package = load_package(os.path.dirname(self._module["__file__"]))
+            if self.name not in package["tools"]:
+                raise UnavailableError(
+                    f"{self.name} is gone from its package: the package was generated again; restart"
+                )
+            self._server = package["server"]
+            self._entry = package["tools"][self.name]
+        return self._entry
+
+    @property
+    def server(self) -> str:
+        """The server's name as it is registered."""
+        return self._server if self.entry else ""
+
+    def schema(self, side: str) -> Schema:
+        """side: "in" or "out"."""
+        if side not in self._schemas:
+            self._schemas[side] = Schema(self.entry[side])
+        return self._schemas[side]
+
+    def binding(self, cls: str) -> Binding:
+        entry = self.entry["classes"][cls]
+        return Binding(self.schema(entry.get("s", "in")), entry)
+
+    def arguments(self, params: Any, fields: dict[str, Any]) -> bytes:
+        """The JSON text that is approved and sent. Raises ParamsError."""
+        cls: type[Model] = self._module["Params"]
+        if params is None:
+            params = cls(**fields)
+        elif fields:
+            raise TypeError("give either a Params object or fields, not both")
+        else:  # checked again when it is a Params already: what it holds may have been changed, or be another tool's
+            params = cls.model_validate(params)
+        try:
+            text = json.dumps(params.model_dump(), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+        except (ValueError, RecursionError) as e:
+            raise ParamsError(cls.__name__, [("", f"it cannot be written as JSON: {e}")]) from None
+        return text.encode("ascii")
+
+    def call(self, params: Any, fields: dict[str, Any]) -> ToolResult:
+        return _exchange(self.server, self.name, self.arguments(params, fields))
+
+    def run(self, params: Any, fields: dict[str, Any]) -> Any:
+        return self.value(self.call(params, fields))
+
+    async def call_async(self, params: Any, fields: dict[str, Any]) -> ToolResult:
+        from asyncio import to_thread
+
+        return await to_thread(_exchange, self.server, self.name, self.arguments(params, fields))
+
+    async def run_async(self, params: Any, fields: dict[str, Any]) -> Any:
+        return self.value(await self.call_async(params, fields))
+
+    def value(self, result: ToolResult) -> Any:
+        """What run() returns. Raises ToolError."""
+        if result.is_error:
+            raise ToolError(result.summary() or f"{self.server}.{self.name} failed and gave no reason", result)
+        if "out" not in self.entry:
+            return Text(result.summary(), result)
+        value = self._structured(result)
+        self._check(value, result)
+        key = self.entry.get("unwrap")
+        if key and isinstance(value, dict) and key in value:
+            value = value[key]
+        return wrap(self._module, self.entry.get("ret"), value)
+
+    def _structured(self, result: ToolResult) -> Any:
+        if result.structured is not UNSET:
+            return result.structured
+        try:  # some servers declare a schema and answer with the JSON as text only
+            return parse_json(result.text)
+        except (ValueError, RecursionError):
+            raise ToolError(
+                f"{self.server}.{self.name} declares structured results and sent none (call() shows all of it): "
+                + result.summary()[:500],
+                result,
+            ) from None
+
+    def _check(self, value: Any, result: ToolResult) -> None:
+        """A result that misses its schema is worth more than none."""
+        strict = _OPTIONS.get().strict
+        if self._warned and not strict:
+            return
+        problems = self.schema("out").errors(value)
+        if not problems:
+            return
+        what = f"{self.server}.{self.name}: the result does not fit the tool's outputSchema"
+        text = f"{what}: {problems[0].path or '(root)'}: {problems[0].text}"
+        if strict:
+            raise ToolError(text, result)
+        import warnings
+
+        self._warned = True
+        warnings.warn(text, stacklevel=_depth_of_caller(self._module))
+
+
+def _depth_of_caller(module: dict[str, Any]) -> int:
+    """For warnings: how many frames lie between the one who warns and the one who called the generated module."""
+    depth, frame = 1, sys._getframe(1)
+    while frame.f_back and (frame.f_globals is module or frame.f_globals.get("__package__") == __package__):
+        depth, frame = depth + 1, frame.f_back
+    return max(1, depth - 1)
+
+
+def _signature(module: dict[str, Any], returns: Any) -> inspect.Signature:
+    """(params=None, /, *, path: str, dryRun: bool = UNSET) -> Result"""
+    from inspect import Parameter, Signature
+
+    params: type[Model] = module["Params"]
+    fields = [
+        Parameter(
+            name,
+            Parameter.KEYWORD_ONLY,
+            default=UNSET if name in params._optional else Parameter.empty,
+            annotation=kind,
+        )
+        for name, kind in params.__annotations__.items()
+    ]
+    first = Parameter("params", Parameter.POSITIONAL_ONLY, default=None, annotation="Params | None")
+    return Signature([first, *fields], return_annotation=returns)
+
+
+def bind(module: dict[str, Any], name: str) -> Tool:
+    """Called once by a generated module, with its globals and the tool's original name.
+
+    Gives run() and call() the signature of Params, so that help() and completion show the fields, and adds run_async()
+    and call_async().
+    """
+    tool = Tool(module, name)
+    run, call = module["run"], module["call"]
+
+    async def run_async(params: Any = None, /, **fields: Any) -> Any:
+        return await tool.run_async(params, fields)
+
+    async def call_async(params: Any = None, /, **fields: Any) -> ToolResult:
+        return await tool.call_async(params, fields)
+
+    pairs: tuple[tuple[Any, Any], ...] = ((run, run), (call, call), (run_async, run), (call_async, call))
+    for function, like in pairs:
+        function.__signature__ = _signature(module, like.__annotations__.get("return"))
+        function.__module__ = module["__name__"]
+        function.__qualname__ = function.__name__
+    run_async.__doc__ = f"{run.__doc__}\n\nTo be awaited: the call happens in a thread, so that others can go on."
+    call_async.__doc__ = "Like call(), to be awaited."
+    module["run_async"], module["call_async"] = run_async, call_async
+    return tool
