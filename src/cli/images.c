@@ -1,0 +1,229 @@
+/*
+ * Images that cells show, saved as files. Runs in the command `cellgate`, as the user, outside the sandbox: the kernel chooses the
+ * bytes of a file here, and must choose neither its name nor its place.
+ */
+#include "cli/images.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "base/fd.h"
+#include "base/limits.h"
+#include "base/util.h"
+
+/* A cell that shows more images than this, or a folder that full, is a mistake. */
+#define MAX_NUMBER 100000u
+
+struct cg_images {
+        char *dir;    /* as given, without slashes at the end */
+        char *name;   /* last component of dir: points into it */
+        int parent;   /* folder that dir stands in */
+        int fd;       /* dir itself, -1 before the first image */
+        uint64_t cell; /* of the last image, and its number: so that a long cell does not try all names again */
+        unsigned number;
+};
+
+static const struct {
+        const char *mime, *extension;
+        bool base64;
+} kinds[] = {
+        { "image/png", "png", true },
+        { "image/jpeg", "jpg", true },
+        { "image/svg+xml", "svg", false },
+};
+
+struct cg_images *cg_images_free(struct cg_images *im)
+{
+        if (!im)
+                return NULL;
+        if (im->parent >= 0)
+                close(im->parent);
+        if (im->fd >= 0)
+                close(im->fd);
+        free(im->dir);
+        free(im);
+        return NULL;
+}
+
+static void images_freep(struct cg_images **im)
+{
+        cg_images_free(*im);
+}
+
+/* Splits dir into the folder it stands in and its own name. */
+static int open_parent(struct cg_images *im, struct cg_err *err)
+{
+        cg_auto_free char *folder = strdup(im->dir);
+        char *slash = folder ? strrchr(folder, '/') : NULL;
+
+        if (!folder)
+                return cg_fail(err, CG_E_NOMEM, "folder for images");
+        im->name = slash ? im->dir + (slash - folder) + 1 : im->dir;
+        if (!*im->name || strcmp(im->name, ".") == 0 || strcmp(im->name, "..") == 0) {
+                /* ".", "a/..", "/": a folder that is there already */
+                im->parent = open(im->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+                im->name = NULL;
+        } else {
+                if (slash)
+                        slash[slash == folder] = '\0';
+                im->parent = open(slash ? folder : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+        }
+        if (im->parent < 0)
+                return cg_fail_errno(err, "cannot open the folder for images, %s", slash && im->name ? folder : im->dir);
+        return 0;
+}
+
+int cg_images_new(const char *dir, struct cg_images **ret, struct cg_err *err)
+{
+        CG_CLEANUP(images_freep) struct cg_images *im = calloc(1, sizeof(*im));
+        size_t len = strlen(dir);
+
+        if (!im)
+                return cg_fail(err, CG_E_NOMEM, "folder for images");
+        im->parent = im->fd = -1;
+        if (!len)
+                return cg_fail(err, CG_E_INVAL, "the folder for images has an empty name");
+        im->dir = strdup(dir);
+        if (!im->dir)
+                return cg_fail(err, CG_E_NOMEM, "folder for images");
+        while (len > 1 && im->dir[len - 1] == '/')
+                im->dir[--len] = '\0';
+        if (open_parent(im, err) < 0)
+                return -1;
+        *ret = CG_STEAL(im);
+        return 0;
+}
+
+static int open_dir(struct cg_images *im, struct cg_err *err)
+{
+        if (im->fd >= 0)
+                return 0;
+        if (im->name && mkdirat(im->parent, im->name, 0777) < 0 && errno != EEXIST)
+                return cg_fail_errno(err, "cannot make the folder for images, %s", im->dir);
+        im->fd = openat(im->parent, im->name ? im->name : ".", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (im->fd < 0 && (errno == ELOOP || errno == ENOTDIR))
+                return cg_fail_errno(err, "%s, where images go, is a symbolic link or no folder: give another with --images", im->dir);
+        if (im->fd < 0)
+                return cg_fail_errno(err, "cannot open the folder for images, %s", im->dir);
+        return 0;
+}
+
+/* Makes the first free name for this cell. *ret_fd: caller closes. */
+static int open_free(struct cg_images *im, uint64_t cell, const char *extension, char *name, size_t size, int *ret_fd,
+                     struct cg_err *err)
+{
+        unsigned n = im->cell == cell ? im->number + 1 : 1;
+
+        for (; n <= MAX_NUMBER; n++) {
+                snprintf(name, size, "cell%" PRIu64 "-%u.%s", cell, n, extension);
+                *ret_fd = openat(im->fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+                if (*ret_fd < 0 && errno == EEXIST)
+                        continue;
+                if (*ret_fd < 0)
+                        return cg_fail_errno(err, "cannot make %s/%s", im->dir, name);
+                im->cell = cell;
+                im->number = n;
+                return 0;
+        }
+        return cg_fail(err, CG_E_LIMIT, "%s holds %u images of cell %" PRIu64 " already", im->dir, MAX_NUMBER, cell);
+}
+
+int cg_images_write(struct cg_images *im, uint64_t cell, const char *extension, const void *data, size_t len, char **ret,
+                    struct cg_err *err)
+{
+        cg_auto_fd int fd = -1;
+        cg_auto_free char *path = NULL;
+        char name[80];
+        int r = open_dir(im, err);
+
+        if (r == 0)
+                r = open_free(im, cell, extension, name, sizeof(name), &fd, err);
+        if (r < 0)
+                return r;
+        if (asprintf(&path, "%s/%s", im->dir, name) < 0)
+                path = NULL;
+        r = path ? cg_write_all(fd, data, len, err) : cg_fail(err, CG_E_NOMEM, "image");
+        if (r < 0) {
+                unlinkat(im->fd, name, 0); /* half an image is worse than none */
+                return cg_err_prefix(err, "image %s/%s", im->dir, name);
+        }
+        *ret = CG_STEAL(path);
+        return 0;
+}
+
+static int digit(char c)
+{
+        if (c >= 'A' && c <= 'Z')
+                return c - 'A';
+        if (c >= 'a' && c <= 'z')
+                return c - 'a' + 26;
+        if (c >= '0' && c <= '9')
+                return c - '0' + 52;
+        return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
+
+int cg_base64_decode(const char *text, size_t len, struct cg_buf *b, struct cg_err *err)
+{
+        uint32_t bits = 0;
+        size_t digits = 0, pads = 0;
+        char *out;
+
+        if (cg_buf_reserve(b, len / 4 * 3 + 3, &out, err) < 0)
+                return -1;
+        for (size_t i = 0; i < len; i++) {
+                char c = text[i];
+                int d = digit(c);
+
+                if (c == '\n' || c == '\r' || c == ' ' || c == '\t')
+                        continue;
+                if (c == '=' && ++pads <= 2 && digits % 4 >= 2)
+                        continue;
+                if (d < 0 || pads)
+                        return cg_fail(err, CG_E_PARSE, "not base64 at byte %zu", i);
+                bits = bits << 6 | (uint32_t)d;
+                if (digits++ % 4)
+                        *out++ = (char)(bits >> (6 - 2 * ((digits - 1) % 4)));
+        }
+        if (digits % 4 == 1 || (pads && (digits + pads) % 4))
+                return cg_fail(err, CG_E_PARSE, "base64 ends early");
+        b->len = (size_t)(out - b->data);
+        cg_buf_end(b);
+        return 0;
+}
+
+static size_t kind_of(struct cg_event *e)
+{
+        size_t k = 0;
+
+        while (k < CG_ARRAY_LEN(kinds) && !cg_event_mime(e, kinds[k].mime, NULL))
+                k++;
+        return k;
+}
+
+const char *cg_images_mime(struct cg_event *e)
+{
+        size_t k = kind_of(e);
+
+        return k < CG_ARRAY_LEN(kinds) ? kinds[k].mime : NULL;
+}
+
+int cg_images_save(struct cg_images *im, struct cg_event *e, char **ret, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = CG_MAX_DISPLAY };
+        size_t k = kind_of(e), len;
+        const char *text;
+        int r;
+
+        if (k == CG_ARRAY_LEN(kinds))
+                return cg_fail(err, CG_E_NOTFOUND, "no image");
+        text = cg_event_mime(e, kinds[k].mime, &len);
+        if (!kinds[k].base64)
+                return cg_images_write(im, cg_event_cell(e), kinds[k].extension, text, len, ret, err);
+        r = cg_base64_decode(text, len, &b, err);
+        if (r < 0)
+                return cg_err_prefix(err, "%s of cell %" PRIu64, kinds[k].mime, cg_event_cell(e));
+        return cg_images_write(im, cg_event_cell(e), kinds[k].extension, b.data, b.len, ret, err);
+}

@@ -1,0 +1,90 @@
+/* The command `cellgate`: finds the subcommand. A client of libcellgate like any other. */
+#include <stdio.h>
+#include <string.h>
+#include "base/buf.h"
+#include "base/fd.h"
+#include "base/text.h"
+#include "base/util.h"
+#include "cli/cli.h"
+#include "cli/opts.h"
+
+static const struct cg_cli_command commands[] = {
+        { "run", cg_cli_run, "run Python cells, a .py file or a notebook" },
+        { "gen", cg_cli_gen, "generate typed Python modules for the tools of an MCP server" },
+};
+
+int cg_cli_fail(const char *command, const struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = sizeof(err->msg) * 16 };
+
+        if (cg_buf_addf(&b, NULL, "cellgate%s%s: ", *command ? " " : "", command) == 0 &&
+            cg_text_render(&b, err->msg, strlen(err->msg), 0, NULL) == 0 && cg_buf_adds(&b, "\n", NULL) == 0)
+                cg_write_all(2, b.data, b.len, NULL);
+        return CG_EXIT_USAGE;
+}
+
+int cg_cli_print(const char *text)
+{
+        struct cg_err err;
+
+        if (cg_write_all(1, text, strlen(text), &err) == 0)
+                return CG_EXIT_OK;
+        cg_err_prefix(&err, "standard output");
+        return cg_cli_fail("", &err);
+}
+
+static int help(void)
+{
+        cg_auto_buf struct cg_buf b = { .max = 65536 };
+
+        cg_buf_adds(&b, "Usage: cellgate COMMAND [OPTIONS]\n\n"
+                    "Runs an agent's Python in a sandboxed kernel, and lets no MCP tool call happen unapproved.\n\n", NULL);
+        for (size_t i = 0; i < CG_ARRAY_LEN(commands); i++)
+                cg_buf_addf(&b, NULL, "  %-10s %s\n", commands[i].name, commands[i].what);
+        cg_buf_adds(&b, "\n  --help     this text; cellgate COMMAND --help tells about one command\n"
+                    "  --version  the version\n", NULL);
+        return cg_cli_print(b.data);
+}
+
+static int unknown(const char *name)
+{
+        const char *best = NULL;
+        size_t least = 3;
+        struct cg_err err;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(commands); i++) {
+                size_t d = cg_opt_distance(name, commands[i].name);
+
+                if (d < least && d < strlen(commands[i].name)) {
+                        least = d;
+                        best = commands[i].name;
+                }
+        }
+        if (best)
+                cg_fail(&err, CG_E_INVAL, "there is no command \"%s\": did you mean %s?", name, best);
+        else
+                cg_fail(&err, CG_E_INVAL, "there is no command \"%s\": --help lists the commands", name);
+        return cg_cli_fail("", &err);
+}
+
+int main(int argc, char **argv)
+{
+        struct cg_err err;
+
+        if (argc < 2) {
+                cg_fail(&err, CG_E_INVAL, "which command? --help lists the commands");
+                return cg_cli_fail("", &err);
+        }
+        if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+                return help();
+        if (strcmp(argv[1], "--version") == 0) {
+                char line[64];
+
+                snprintf(line, sizeof(line), "cellgate %s\n", cg_version());
+                return cg_cli_print(line);
+        }
+        for (size_t i = 0; i < CG_ARRAY_LEN(commands); i++)
+                if (strcmp(argv[1], commands[i].name) == 0)
+                        return commands[i].run(argc - 1, argv + 1);
+        return unknown(argv[1]);
+}

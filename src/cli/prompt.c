@@ -1,0 +1,301 @@
+/*
+ * Asking a person at the terminal. Runs in the command `cellgate`.
+ *
+ * What keeps a kernel from faking or redrawing a question: its output on a terminal has no control characters left and cannot spell
+ * CG_MARK (screen.c); no output is shown while a question stands (run_text.c holds it); arguments are indented and wrapped by us
+ * (args.c); the terminal is put back into its normal state first, in case somebody else's bytes reached it, as in `... | tee log`.
+ */
+#include "cli/prompt.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+#include "base/fd.h"
+#include "base/text.h"
+#include "base/util.h"
+
+/* A line that a person types: terminals give at most 4095 bytes at once. */
+#define MAX_LINE 65536u
+
+enum state { IDLE, CALL, REASON, INPUT };
+
+struct cg_prompt {
+        struct cg_screen *screen;
+        enum state state;
+        int in, out;
+        bool own;            /* in and out are ours to close */
+        const struct cg_call *call;
+        struct cg_buf line;  /* what was typed */
+        bool has_text;
+        bool echo_off;
+        struct termios before;
+};
+
+int cg_prompt_open(struct cg_screen *screen, struct cg_prompt **ret, struct cg_err *err)
+{
+        struct cg_prompt *p;
+        int tty = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
+
+        if (tty < 0 && !(isatty(0) && isatty(2)))
+                return cg_fail(err, CG_E_UNSUPPORTED, "there is no terminal to ask at");
+        p = calloc(1, sizeof(*p));
+        if (!p) {
+                if (tty >= 0)
+                        close(tty);
+                return cg_fail(err, CG_E_NOMEM, "prompt");
+        }
+        p->screen = screen;
+        p->own = tty >= 0;
+        p->in = p->own ? tty : 0;
+        p->out = p->own ? tty : 2;
+        cg_buf_init(&p->line, MAX_LINE);
+        *ret = p;
+        return 0;
+}
+
+static void restore_echo(struct cg_prompt *p)
+{
+        if (p->echo_off)
+                tcsetattr(p->in, TCSADRAIN, &p->before);
+        p->echo_off = false;
+}
+
+struct cg_prompt *cg_prompt_free(struct cg_prompt *p)
+{
+        if (!p)
+                return NULL;
+        restore_echo(p);
+        if (p->own)
+                close(p->in);
+        cg_buf_fini(&p->line);
+        free(p);
+        return NULL;
+}
+
+bool cg_prompt_is_interactive(const struct cg_prompt *p)
+{
+        (void)p;
+        return isatty(0) == 1 || isatty(2) == 1;
+}
+
+int cg_prompt_fd(const struct cg_prompt *p)
+{
+        return p->in;
+}
+
+bool cg_prompt_stands(const struct cg_prompt *p)
+{
+        return p->state != IDLE;
+}
+
+const char *cg_prompt_text(const struct cg_prompt *p, size_t *len)
+{
+        if (len)
+                *len = p->has_text ? p->line.len : 0;
+        return p->has_text ? (p->line.data ? p->line.data : "") : NULL;
+}
+
+static int put(struct cg_prompt *p, const char *text, struct cg_err *err)
+{
+        return cg_write_all(p->out, text, strlen(text), err);
+}
+
+/* Begins a line of ours, whatever the terminal went through before. */
+static int begin(struct cg_prompt *p, struct cg_err *err)
+{
+        cg_screen_clear(p->screen);
+        /* Soft reset, attributes off, first character set: undoes what would hide or garble the question. */
+        if (p->screen->style && put(p, "\x1b[!p\x1b[0m\x0f", err) < 0)
+                return -1;
+        if (put(p, "\n", err) < 0 || put(p, cg_screen_mark(p->screen), err) < 0)
+                return -1;
+        return put(p, " ", err);
+}
+
+static int question(struct cg_prompt *p, struct cg_err *err)
+{
+        if (put(p, cg_screen_mark(p->screen), err) < 0)
+                return -1;
+        return put(p, " Allow? y yes, n no, r no with a reason, v view everything,\n"
+                   "           a always for this tool in this session: ", err);
+}
+
+static int again(struct cg_prompt *p, struct cg_err *err)
+{
+        if (put(p, cg_screen_mark(p->screen), err) < 0 || put(p, " Please type y, n, r, a or v and Enter.\n", err) < 0)
+                return -1;
+        return question(p, err);
+}
+
+static unsigned width(const struct cg_prompt *p)
+{
+        struct winsize ws;
+
+        return ioctl(p->out, TIOCGWINSZ, &ws) == 0 && ws.ws_col >= 20 ? ws.ws_col : 80;
+}
+
+static int show_call(struct cg_prompt *p, bool whole, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = SIZE_MAX - 1 };
+        bool cut;
+
+        if (cg_call_show(p->call, width(p), whole, &b, &cut, err) < 0 || put(p, b.data, err) < 0)
+                return -1;
+        if (cut && (put(p, cg_screen_mark(p->screen), err) < 0 || put(p, " Not all is shown: v shows everything.\n", err) < 0))
+                return -1;
+        return question(p, err);
+}
+
+static void start(struct cg_prompt *p, enum state state)
+{
+        p->state = state;
+        p->has_text = false;
+        cg_buf_consume(&p->line, p->line.len);
+}
+
+int cg_prompt_ask(struct cg_prompt *p, const struct cg_call *call, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = 4096 };
+
+        start(p, CALL);
+        p->call = call;
+        if (begin(p, err) < 0 || cg_buf_addf(&b, err, "Cell %" PRIu64 " wants to call a tool:\n", call->cell) < 0 ||
+            put(p, b.data, err) < 0)
+                return -1;
+        tcflush(p->in, TCIFLUSH);
+        return show_call(p, false, err);
+}
+
+static void echo_off(struct cg_prompt *p)
+{
+        struct termios t;
+
+        if (tcgetattr(p->in, &p->before) < 0)
+                return;
+        t = p->before;
+        t.c_lflag &= ~(tcflag_t)ECHO;
+        p->echo_off = tcsetattr(p->in, TCSADRAIN, &t) == 0;
+}
+
+int cg_prompt_input(struct cg_prompt *p, const char *prompt, bool password, uint64_t cell, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = 65536 };
+
+        start(p, INPUT);
+        if (cg_buf_addf(&b, err, "Input for cell %" PRIu64 ": ", cell) < 0 ||
+            cg_text_render(&b, prompt, strlen(prompt), 4096, err) < 0 || begin(p, err) < 0 || put(p, b.data, err) < 0)
+                return -1;
+        if (password)
+                echo_off(p);
+        return 0;
+}
+
+static void finish(struct cg_prompt *p)
+{
+        if (p->echo_off)
+                put(p, "\n", NULL); /* the Enter that was not echoed */
+        restore_echo(p);
+        p->state = IDLE;
+        p->call = NULL;
+        p->screen->line_start = true;
+}
+
+void cg_prompt_withdraw(struct cg_prompt *p, const char *why)
+{
+        if (p->state == IDLE)
+                return;
+        put(p, "\n", NULL);
+        tcflush(p->in, TCIFLUSH); /* half an answer must not become the next one's beginning */
+        finish(p);
+        cg_screen_note(p->screen, "%s", why);
+}
+
+/* Drops the blanks around what was typed. */
+static void trim(struct cg_buf *line)
+{
+        while (line->len && isspace((unsigned char)line->data[line->len - 1]))
+                line->len--;
+        cg_buf_end(line);
+        while (line->len && isspace((unsigned char)line->data[0]))
+                cg_buf_consume(line, 1);
+        cg_buf_end(line);
+}
+
+static bool is_word(const char *typed, const char *letter, const char *word)
+{
+        return strcasecmp(typed, letter) == 0 || strcasecmp(typed, word) == 0;
+}
+
+static int answer_call(struct cg_prompt *p, enum cg_answer *ret, struct cg_err *err)
+{
+        const char *typed;
+
+        trim(&p->line);
+        typed = p->line.data ? p->line.data : "";
+        *ret = is_word(typed, "y", "yes") ? CG_ANSWER_YES : is_word(typed, "n", "no") ? CG_ANSWER_NO
+               : is_word(typed, "a", "always") ? CG_ANSWER_ALWAYS : CG_ANSWER_NONE;
+        if (*ret != CG_ANSWER_NONE) {
+                finish(p);
+                return 0;
+        }
+        if (is_word(typed, "r", "reason")) {
+                start(p, REASON);
+                if (put(p, cg_screen_mark(p->screen), err) < 0)
+                        return -1;
+                return put(p, " Reason, told to the code: ", err);
+        }
+        if (is_word(typed, "v", "view"))
+                return show_call(p, true, err);
+        return again(p, err);
+}
+
+static int answer(struct cg_prompt *p, enum cg_answer *ret, struct cg_err *err)
+{
+        if (p->state == CALL)
+                return answer_call(p, ret, err);
+        if (p->state == REASON)
+                trim(&p->line);
+        *ret = p->state == REASON ? CG_ANSWER_NO : CG_ANSWER_TEXT;
+        p->has_text = p->state == INPUT || p->line.len;
+        finish(p);
+        return 0;
+}
+
+/* End of file, or a terminal that is gone: nobody has said yes. */
+static int end_of_file(struct cg_prompt *p, enum cg_answer *ret)
+{
+        *ret = p->state == INPUT ? CG_ANSWER_EOF : CG_ANSWER_NO;
+        p->has_text = false;
+        put(p, "\n", NULL);
+        finish(p);
+        return 0;
+}
+
+int cg_prompt_read(struct cg_prompt *p, enum cg_answer *ret, struct cg_err *err)
+{
+        char typed[4096], *newline;
+        ssize_t n = read(p->in, typed, sizeof(typed));
+        int r;
+
+        *ret = CG_ANSWER_NONE;
+        if (n < 0 && (errno == EINTR || errno == EAGAIN))
+                return 0;
+        if (n <= 0)
+                return end_of_file(p, ret);
+        newline = memchr(typed, '\n', (size_t)n);
+        r = cg_buf_add(&p->line, typed, newline ? (size_t)(newline - typed) : (size_t)n, err);
+        if (r == CG_E_LIMIT)
+                return end_of_file(p, ret);
+        if (r < 0 || !newline)
+                return r;
+        r = answer(p, ret, err);
+        if (p->state != IDLE && p->state != REASON)
+                cg_buf_consume(&p->line, p->line.len);
+        return r;
+}

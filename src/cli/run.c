@@ -1,0 +1,336 @@
+/*
+ * `cellgate run`: runs cells in one session and follows their events. Runs in the command `cellgate`, a host application.
+ *
+ * One thread, one poll(): the session's events, ^C, and what the face waits for (a person's answer, a program's decisions). run_text.c
+ * is the face for people, run_json.c the one for programs.
+ */
+#include "cli/run.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/limits.h"
+
+/*
+ * ^C. A signal handler has nothing but file scope. Before the first cell runs, and at the second signal, the program just ends: the
+ * supervisor notices that by its lifeline and ends all the rest, wherever this process was blocked.
+ */
+static struct {
+        volatile sig_atomic_t armed; /* cells run: the first signal is to cancel one */
+        volatile sig_atomic_t count;
+        int pipe[2];
+} interrupt = { .pipe = { -1, -1 } };
+
+static void on_signal(int sig)
+{
+        int saved = errno;
+
+        if (!interrupt.armed || interrupt.count++ > 0)
+                _exit(128 + sig);
+        if (write(interrupt.pipe[1], &(char){ (char)sig }, 1) < 0)
+                _exit(128 + sig);
+        errno = saved;
+}
+
+static int catch_signals(struct cg_err *err)
+{
+        static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
+        struct sigaction sa = { .sa_handler = on_signal }, old;
+
+        signal(SIGPIPE, SIG_IGN); /* seen as EPIPE, so that the session is ended in order */
+        if (pipe2(interrupt.pipe, O_CLOEXEC | O_NONBLOCK) < 0)
+                return cg_fail_errno(err, "pipe");
+        for (size_t i = 0; i < CG_ARRAY_LEN(signals); i++)
+                /* What was ignored stays so: nohup, and background jobs of a shell without job control. */
+                if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+                        sigaction(signals[i], &sa, NULL);
+        return 0;
+}
+
+/* ------------------------------------------------------------------ decisions and results */
+
+int cg_run_answer(struct cg_run *run, uint64_t approval, bool accept, const char *reason, struct cg_err *err)
+{
+        int r = accept ? cg_approval_accept(run->session, approval, err)
+                       : cg_approval_reject(run->session, approval, reason, err);
+
+        return r == CG_E_NOTFOUND ? 0 : r; /* cancelled meanwhile: APPROVAL_CLOSED says so */
+}
+
+/* Rules first; what they leave open goes to the face. */
+int cg_run_event(struct cg_run *run, struct cg_event *e, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf why = { .max = 65536 };
+        const char *server = cg_event_server(e), *tool = cg_event_tool(e), *rule;
+        enum cg_approve_answer answer;
+        int r = 0;
+
+        if (cg_event_type(e) != CG_EVENT_APPROVAL_REQUEST)
+                return run->face->event(run, e, err);
+        answer = cg_approve_decide(run->opts.approve, server, tool, &rule);
+        if (answer == CG_APPROVE_ASK)
+                return run->face->ask(run, e, err);
+        if (answer == CG_APPROVE_REFUSE)
+                r = cg_approve_explain(&why, server, tool, rule, err);
+        if (r == 0)
+                r = cg_run_answer(run, cg_event_approval(e), answer == CG_APPROVE_ACCEPT, why.data, err);
+        if (r == 0)
+                r = run->face->decided(run, e, answer == CG_APPROVE_ACCEPT, why.data, err);
+        cg_event_free(e);
+        return r;
+}
+
+static int status_of(const struct cg_event *e)
+{
+        switch (cg_event_status(e)) {
+        case CG_STATUS_OK:
+                return CG_EXIT_OK;
+        case CG_STATUS_TIMEOUT:
+                return CG_EXIT_TIMEOUT;
+        case CG_STATUS_CANCELLED:
+                return CG_EXIT_CANCELLED;
+        case CG_STATUS_KERNEL_DIED:
+                return CG_EXIT_KERNEL_DIED;
+        default:
+                return cg_event_refused(e) ? CG_EXIT_REFUSED : CG_EXIT_RAISED;
+        }
+}
+
+void cg_run_result(struct cg_run *run, const struct cg_event *e)
+{
+        if (cg_event_cell(e) != run->cell)
+                return;
+        run->done = true;
+        run->status = status_of(e);
+        /* A cell that caught the KeyboardInterrupt, or just ended: the next one is not started either. */
+        if (run->interrupted && (run->status == CG_EXIT_OK || run->status == CG_EXIT_RAISED))
+                run->status = CG_EXIT_CANCELLED;
+}
+
+/* ------------------------------------------------------------------ the loop */
+
+/* ^C came, or SIGTERM or SIGHUP, which end the run as soon as the cell has ended. */
+static int interrupted(struct cg_run *run, struct cg_err *err)
+{
+        char sig;
+
+        if (read(interrupt.pipe[0], &sig, 1) != 1)
+                return 0;
+        run->interrupted = true;
+        run->face->interrupted(run);
+        return cg_session_cancel(run->session, run->cell, err);
+}
+
+static int drain_events(struct cg_run *run, struct cg_err *err)
+{
+        struct cg_event *e;
+        bool more = true;
+        int r, fd;
+
+        while (!run->done && more) {
+                r = cg_session_next_event(run->session, 0, &e, err);
+                if (r == CG_TIMEOUT)
+                        return 0;
+                if (r == CG_CLOSED)
+                        return cg_fail(err, CG_E_CLOSED, "the session has ended");
+                if (r == 0)
+                        r = cg_run_event(run, e, err);
+                if (r < 0)
+                        return r;
+                if (run->screen.error)
+                        return CG_TIMEOUT;
+                run->face->wait(run, &fd, &more);
+        }
+        return 0;
+}
+
+/* 1: standard output cannot be written any more (run->screen.error). */
+static int wait_once(struct cg_run *run, struct cg_err *err)
+{
+        struct pollfd p[3] = { { .fd = interrupt.pipe[0], .events = POLLIN } };
+        bool events_too;
+        int r;
+
+        run->face->wait(run, &p[1].fd, &events_too);
+        p[1].events = POLLIN;
+        p[2] = (struct pollfd){ .fd = events_too ? cg_session_fd(run->session) : -1, .events = POLLIN };
+        r = poll(p, CG_ARRAY_LEN(p), run->screen.tty[2] ? 1000 : -1);
+        if (r < 0 && errno != EINTR)
+                return cg_fail_errno(err, "poll");
+        if (r == 0)
+                run->face->tick(run);
+        if (r <= 0)
+                return 0;
+        r = p[0].revents ? interrupted(run, err) : 0;
+        if (r == 0 && p[1].revents)
+                r = run->face->readable(run, err);
+        if (r == 0 && p[2].revents)
+                r = drain_events(run, err);
+        return r;
+}
+
+static int output_failed(struct cg_run *run, struct cg_err *err)
+{
+        if (run->screen.error == EPIPE) {
+                run->status = CG_EXIT_PIPE;
+                return 0;
+        }
+        errno = run->screen.error;
+        cg_fail_errno(err, "cannot write to standard %s", run->screen.error_fd == 2 ? "error" : "output");
+        run->status = CG_EXIT_USAGE;
+        return -1;
+}
+
+/* Runs one cell to its result. Negative: the run cannot go on; run->status says what it ends with. */
+static int run_cell(struct cg_run *run, const struct cg_cell *cell, struct cg_err *err)
+{
+        struct cg_execute_options o = { .size = sizeof(o), .timeout_ms = run->opts.timeout_ms, .allow_stdin = run->allow_stdin };
+        int r;
+
+        run->done = false;
+        run->started_ms = cg_now_ms();
+        run->status = CG_EXIT_KERNEL_DIED; /* what any failure below means: session or supervisor are gone */
+        r = cg_session_execute(run->session, cell->code, cell->len, &o, &run->cell, err);
+        while (r == 0 && !run->done && !run->screen.error)
+                r = wait_once(run, err);
+        if (run->screen.error)
+                r = output_failed(run, err);
+        return r;
+}
+
+static void run_cells(struct cg_run *run)
+{
+        struct cg_err err;
+        int r = 0;
+
+        interrupt.armed = 1;
+        for (run->index = 0; run->index < run->opts.cells.n && r == 0; run->index++) {
+                r = run_cell(run, &run->opts.cells.v[run->index], &err);
+                if (r < 0)
+                        run->face->failed(run, &err, run->status);
+                if (run->status != CG_EXIT_OK)
+                        break;
+        }
+        interrupt.armed = 0;
+        cg_screen_clear(&run->screen);
+}
+
+/* ------------------------------------------------------------------ setting up */
+
+/* *ret: the report (cg_free()), NULL without --mcp */
+static int add_servers(struct cg_run *run, char **ret, struct cg_err *err)
+{
+        cg_auto_free char *text = NULL;
+        cg_auto_json json_t *check = NULL;
+        size_t len, bom;
+
+        *ret = NULL;
+        if (!run->opts.mcp)
+                return 0;
+        /* Line and column of a mistake count in the file, so it is looked at here. */
+        if (cg_read_file(run->opts.mcp, CG_MAX_SETTINGS, &text, &len, err) < 0 ||
+            cg_json_object(text, len, run->opts.mcp, &check, err) < 0)
+                return -1;
+        bom = len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+        if (cg_session_add_mcp_servers(run->session, text + bom, len - bom, 0, ret, err) < 0)
+                return cg_err_prefix(err, "%s", run->opts.mcp);
+        return 0;
+}
+
+static int open_session(struct cg_run *run, struct cg_err *err)
+{
+        struct cg_client_options co = { .size = sizeof(co), .preload = run->opts.preload, .log_level = run->opts.log_level };
+        struct cg_session_options so = { .size = sizeof(so), .workspace = run->opts.workspace, .env = run->opts.env,
+                                         .sandbox = run->opts.no_sandbox ? CG_SANDBOX_OFF : CG_SANDBOX_ON };
+        char *report;
+        int r;
+
+        if (run->opts.no_sandbox)
+                cg_screen_note(&run->screen, "no sandbox: the cells' code can do all that you can, with or without approval");
+        if (cg_client_open(&co, &run->client, err) < 0 || cg_session_new(run->client, &so, &run->session, err) < 0)
+                return -1;
+        if (add_servers(run, &report, err) < 0)
+                return -1;
+        r = run->face->opened(run, report, err);
+        cg_free(report);
+        return r;
+}
+
+/* The mcp file is looked at before anything starts, so that a typing mistake in it costs no time. */
+static int check_settings(const struct cg_run *run, struct cg_err *err)
+{
+        cg_auto_free char *text = NULL;
+        cg_auto_json json_t *check = NULL;
+        size_t len;
+
+        if (!run->opts.mcp)
+                return 0;
+        if (cg_read_file(run->opts.mcp, CG_MAX_SETTINGS, &text, &len, err) < 0)
+                return -1;
+        return cg_json_object(text, len, run->opts.mcp, &check, err);
+}
+
+static int set_up(struct cg_run *run, struct cg_err *err)
+{
+        int r = check_settings(run, err);
+
+        if (r == 0)
+                r = run->opts.json ? cg_run_json_init(run, err) : cg_run_text_init(run, err);
+        return r < 0 ? r : open_session(run, err);
+}
+
+static void tear_down(struct cg_run *run)
+{
+        run->session = cg_session_free(run->session);
+        run->client = cg_client_close(run->client);
+        if (run->face)
+                run->face->free(run);
+}
+
+static int run_all(struct cg_run *run)
+{
+        struct cg_err err;
+
+        cg_screen_init(&run->screen);
+        if (catch_signals(&err) < 0)
+                return cg_cli_fail("run", &err);
+        if (!run->opts.cells.n) {
+                cg_screen_note(&run->screen, "%s has no code cells: nothing was run", run->opts.file);
+                return CG_EXIT_OK;
+        }
+        if (set_up(run, &err) < 0) {
+                run->status = CG_EXIT_USAGE;
+                if (run->face)
+                        run->face->failed(run, &err, run->status);
+                else
+                        cg_cli_fail("run", &err);
+        } else {
+                run_cells(run);
+        }
+        tear_down(run);
+        return run->status;
+}
+
+int cg_cli_run(int argc, char **argv)
+{
+        struct cg_run run = { .status = CG_EXIT_OK };
+        struct cg_err err;
+        int r = cg_run_parse(argc, argv, &run.opts, &err);
+
+        if (r == 0 && run.opts.help)
+                r = cg_cli_print(cg_run_help);
+        else if (r == 0 && run.opts.file && cg_cells_add_file(&run.opts.cells, run.opts.file, &err) < 0)
+                r = cg_cli_fail("run", &err);
+        else if (r == 0)
+                r = run_all(&run);
+        else
+                r = cg_cli_fail("run", &err);
+        cg_run_options_fini(&run.opts);
+        return r;
+}

@@ -1,0 +1,86 @@
+/* `cellgate run`: what its parts share. run.c sets up and loops, run_text.c and run_json.c are its two faces. */
+#ifndef CG_CLI_RUN_H
+#define CG_CLI_RUN_H
+
+#include <poll.h>
+#include <stdbool.h>
+#include "cellgate.h"
+#include "cli/approve.h"
+#include "cli/cells.h"
+#include "cli/cli.h"
+#include "cli/screen.h"
+
+struct cg_run_options {
+        struct cg_cells cells;
+        struct cg_approve *approve;
+        const char *file, *workspace, *mcp, *images, *preload;
+        const char **env; /* NULL-terminated; the strings are argv's */
+        size_t n_env;
+        int64_t timeout_ms;
+        int log_level;
+        bool no_sandbox, json, help;
+};
+
+struct cg_run;
+
+/*
+ * How a run shows what happens and who decides what no rule decides. Events come in order. A function that fails ends the run.
+ */
+struct cg_face {
+        /* The session stands; @report is what cg_session_add_mcp_servers() said, or NULL. */
+        int (*opened)(struct cg_run *run, const char *report, struct cg_err *err);
+        /* An event to show. Takes @e. */
+        int (*event)(struct cg_run *run, struct cg_event *e, struct cg_err *err);
+        /* A call that a rule decided; @why is the explanation of a refusal, else NULL. */
+        int (*decided)(struct cg_run *run, const struct cg_event *e, bool accept, const char *why, struct cg_err *err);
+        /* A call that somebody must be asked about. Takes @e. */
+        int (*ask)(struct cg_run *run, struct cg_event *e, struct cg_err *err);
+        /* The person pressed ^C: questions that stand are answered with no. */
+        void (*interrupted)(struct cg_run *run);
+        /* What else to wait for: *fd is -1 for nothing; *events_too: false while no further events of the session can be taken. */
+        void (*wait)(struct cg_run *run, int *fd, bool *events_too);
+        int (*readable)(struct cg_run *run, struct cg_err *err);
+        /* Once a second while a cell runs. */
+        void (*tick)(struct cg_run *run);
+        /* Something went wrong that ends the run with @status. */
+        void (*failed)(struct cg_run *run, const struct cg_err *err, int status);
+        void (*free)(struct cg_run *run);
+};
+
+struct cg_run {
+        struct cg_run_options opts;
+        struct cg_screen screen;
+        struct cg_client *client;
+        struct cg_session *session;
+        const struct cg_face *face;
+        void *face_data;
+        bool allow_stdin;
+        size_t index;       /* of the cell that runs, in opts.cells */
+        uint64_t cell;      /* its number in the session; 0 while none runs */
+        int64_t started_ms;
+        bool done;          /* its result has come */
+        bool died;          /* KERNEL_DIED was shown already */
+        bool interrupted;   /* ^C, or the host's cancel */
+        int status;         /* what the program will exit with */
+};
+
+/* Set up the face: on failure nothing needs to be undone but by run->face->free, when run->face is set. */
+int cg_run_text_init(struct cg_run *run, struct cg_err *err);
+int cg_run_json_init(struct cg_run *run, struct cg_err *err);
+
+/* Answers a call. A call that waits no more is no error. */
+int cg_run_answer(struct cg_run *run, uint64_t approval, bool accept, const char *reason, struct cg_err *err);
+
+/* An event of the session: calls that a rule decides are answered, all else goes to the face. Takes @e. */
+int cg_run_event(struct cg_run *run, struct cg_event *e, struct cg_err *err);
+
+/* The face has shown a RESULT event: if it is the running cell's, the cell is done. */
+void cg_run_result(struct cg_run *run, const struct cg_event *e);
+
+/* The command line. 0; negative with what is wrong. Free with cg_run_options_fini() in any case. */
+int cg_run_parse(int argc, char **argv, struct cg_run_options *o, struct cg_err *err);
+void cg_run_options_fini(struct cg_run_options *o);
+
+extern const char cg_run_help[];
+
+#endif

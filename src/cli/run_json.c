@@ -1,0 +1,456 @@
+/*
+ * `cellgate run --json`: events as lines on standard output, decisions as lines on standard input. docs/cli-json.md is its description.
+ * Runs in the command `cellgate`; the program at the other end is the host, and trusted, but its lines are checked all the same: one
+ * that is not understood decides nothing.
+ *
+ * Every line is ASCII and one JSON object. What came from a kernel or an MCP server stands in members of its own ("content",
+ * "arguments", "text"), so that it can name no member of ours.
+ */
+#include "cli/run.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/limits.h"
+#include "cli/raw.h"
+
+/* A decision with its reason, or a long text for input(). */
+#define MAX_LINE CG_MAX_BODY
+
+struct json_face {
+        struct cg_buf in;     /* an unfinished line */
+        uint64_t line;        /* lines read */
+        bool skipping;        /* the rest of a line that is too long */
+        bool eof;
+        uint64_t *asked;      /* calls that wait for the host's decision */
+        size_t n_asked;
+};
+
+static struct json_face *face_of(struct cg_run *run)
+{
+        return run->face_data;
+}
+
+/* ------------------------------------------------------------------ writing */
+
+/*
+ * One line being made. A failure of any step is kept, so that the steps need no checks of their own; line_end() reports it.
+ */
+struct line {
+        struct cg_buf b;
+        struct cg_err err;
+        int r;
+};
+
+static void line_begin(struct line *l, const char *type, uint64_t cell)
+{
+        *l = (struct line){ .r = 0 };
+        cg_buf_init(&l->b, SIZE_MAX - 1);
+        l->r = cg_buf_addf(&l->b, &l->err, "{\"type\":\"%s\"", type);
+        if (l->r == 0 && cell)
+                l->r = cg_buf_addf(&l->b, &l->err, ",\"cell\":%" PRIu64, cell);
+}
+
+static void line_name(struct line *l, const char *name)
+{
+        if (l->r == 0)
+                l->r = cg_buf_addf(&l->b, &l->err, ",\"%s\":", name);
+}
+
+static void line_string(struct line *l, const char *name, const char *text, size_t len)
+{
+        line_name(l, name);
+        if (l->r == 0)
+                l->r = cg_json_quote(&l->b, text, len, &l->err);
+}
+
+static void line_int(struct line *l, const char *name, int64_t n)
+{
+        line_name(l, name);
+        if (l->r == 0)
+                l->r = cg_buf_addf(&l->b, &l->err, "%" PRId64, n);
+}
+
+static void line_bool(struct line *l, const char *name, bool v)
+{
+        line_name(l, name);
+        if (l->r == 0)
+                l->r = cg_buf_adds(&l->b, v ? "true" : "false", &l->err);
+}
+
+/* A JSON object that somebody else wrote. What is none becomes a string, under another name. */
+static void line_object(struct line *l, const char *name, const char *json, size_t len)
+{
+        struct cg_raw v;
+
+        if (cg_raw_object(json, len, &v, NULL) < 0) {
+                line_string(l, "invalid", json, len);
+                return;
+        }
+        line_name(l, name);
+        if (l->r == 0)
+                l->r = cg_raw_ascii(v, &l->b, &l->err);
+}
+
+static int line_end(struct cg_run *run, struct line *l, struct cg_err *err)
+{
+        int r = l->r;
+
+        if (r == 0)
+                r = cg_buf_adds(&l->b, "}\n", &l->err);
+        if (r == 0)
+                cg_screen_write(&run->screen, 1, l->b.data, l->b.len);
+        else if (err)
+                *err = l->err;
+        cg_buf_fini(&l->b);
+        return r;
+}
+
+/* ------------------------------------------------------------------ events */
+
+static void forget_asked(struct json_face *f, uint64_t approval)
+{
+        for (size_t i = 0; i < f->n_asked; i++)
+                if (f->asked[i] == approval) {
+                        f->asked[i] = f->asked[--f->n_asked];
+                        return;
+                }
+}
+
+static void add_call(struct line *l, const struct cg_event *e)
+{
+        const char *args;
+        size_t len;
+
+        line_int(l, "approval", (int64_t)cg_event_approval(e));
+        line_string(l, "server", cg_event_server(e), strlen(cg_event_server(e)));
+        line_string(l, "tool", cg_event_tool(e), strlen(cg_event_tool(e)));
+        args = cg_event_arguments(e, &len);
+        line_object(l, "arguments", args, len);
+}
+
+/* Members after type and cell; each type of event has its few. */
+static void add_members(struct line *l, const struct cg_event *e)
+{
+        const char *text, *json;
+        size_t len, json_len;
+
+        text = cg_event_text(e, &len);
+        json = cg_event_json(e, &json_len);
+        switch (cg_event_type(e)) {
+        case CG_EVENT_STREAM:
+                line_string(l, "name", cg_event_is_stderr(e) ? "stderr" : "stdout", 6);
+                line_string(l, "text", text, len);
+                break;
+        case CG_EVENT_EXECUTE_RESULT:
+        case CG_EVENT_DISPLAY_DATA:
+        case CG_EVENT_UPDATE_DISPLAY_DATA:
+        case CG_EVENT_CLEAR_OUTPUT:
+        case CG_EVENT_ERROR:
+        case CG_EVENT_INPUT_REQUEST:
+                line_object(l, "content", json, json_len);
+                break;
+        case CG_EVENT_APPROVAL_REQUEST:
+                add_call(l, e);
+                break;
+        case CG_EVENT_APPROVAL_CLOSED:
+                line_int(l, "approval", (int64_t)cg_event_approval(e));
+                line_string(l, "text", text, len);
+                break;
+        case CG_EVENT_RESULT:
+                text = cg_status_name(cg_event_status(e));
+                line_string(l, "status", text, strlen(text));
+                line_int(l, "execution_count", cg_event_execution_count(e));
+                line_bool(l, "refused", cg_event_refused(e));
+                text = cg_event_text(e, &len);
+                line_string(l, "text", text, len);
+                break;
+        default:
+                line_string(l, "text", text, len);
+                break;
+        }
+}
+
+static int write_event(struct cg_run *run, const struct cg_event *e, struct cg_err *err)
+{
+        struct line l;
+
+        line_begin(&l, cg_event_type_name(cg_event_type(e)), cg_event_cell(e));
+        add_members(&l, e);
+        return line_end(run, &l, err);
+}
+
+static int json_event(struct cg_run *run, struct cg_event *e, struct cg_err *err)
+{
+        struct json_face *f = face_of(run);
+        int r = write_event(run, e, err);
+
+        if (cg_event_type(e) == CG_EVENT_APPROVAL_CLOSED)
+                forget_asked(f, cg_event_approval(e));
+        if (r == 0 && cg_event_type(e) == CG_EVENT_INPUT_REQUEST && f->eof)
+                r = cg_session_input(run->session, NULL, 0, err);
+        cg_run_result(run, e);
+        cg_event_free(e);
+        return r;
+}
+
+static int json_decided(struct cg_run *run, const struct cg_event *e, bool accept, const char *why, struct cg_err *err)
+{
+        struct line l;
+
+        line_begin(&l, "approval_decided", cg_event_cell(e));
+        line_bool(&l, "accept", accept);
+        if (why)
+                line_string(&l, "reason", why, strlen(why));
+        add_call(&l, e);
+        return line_end(run, &l, err);
+}
+
+static int json_ask(struct cg_run *run, struct cg_event *e, struct cg_err *err)
+{
+        struct json_face *f = face_of(run);
+        uint64_t id = cg_event_approval(e), *grown;
+        int r;
+
+        if (f->eof) {
+                static const char why[] = "the host's input has ended: nobody can approve";
+
+                r = cg_run_answer(run, id, false, why, err);
+                if (r == 0)
+                        r = json_decided(run, e, false, why, err);
+        } else {
+                grown = realloc(f->asked, (f->n_asked + 1) * sizeof(*grown));
+                if (grown) {
+                        f->asked = grown;
+                        f->asked[f->n_asked++] = id;
+                }
+                r = grown ? write_event(run, e, err) : cg_fail(err, CG_E_NOMEM, "approvals");
+        }
+        cg_event_free(e);
+        return r;
+}
+
+/* ------------------------------------------------------------------ the host's lines */
+
+/* Tells that line @f->line was not understood, or came too late. Nothing was decided by it. */
+static int complain(struct cg_run *run, const char *text, struct cg_err *err)
+{
+        struct line l;
+
+        line_begin(&l, "input_error", 0);
+        line_int(&l, "line", (int64_t)face_of(run)->line);
+        line_string(&l, "text", text, strlen(text));
+        return line_end(run, &l, err);
+}
+
+/* A mistake of the host's is answered; only a lost session ends the run. */
+static int outcome(struct cg_run *run, int r, const struct cg_err *why, struct cg_err *err)
+{
+        return r < 0 ? complain(run, why->msg, err) : 0;
+}
+
+static int decide(struct cg_run *run, const json_t *o, struct cg_err *err)
+{
+        const json_t *id = json_object_get(o, "approval"), *accept = json_object_get(o, "accept");
+        const json_t *reason = json_object_get(o, "reason");
+        size_t members = 2 + (reason != NULL);
+        struct cg_err why;
+        uint64_t n;
+        int r;
+
+        if (!json_is_integer(id) || json_integer_value(id) <= 0 || !json_is_boolean(accept) || json_object_size(o) != members ||
+            (reason && !json_is_string(reason)))
+                return complain(run, "a decision is {\"approval\": NUMBER, \"accept\": true or false} and, if refused, \"reason\": TEXT",
+                                err);
+        n = (uint64_t)json_integer_value(id);
+        forget_asked(face_of(run), n);
+        r = json_is_true(accept) ? cg_approval_accept(run->session, n, &why)
+                                 : cg_approval_reject(run->session, n, json_string_value(reason), &why);
+        return outcome(run, r, &why, err);
+}
+
+static int cancel(struct cg_run *run, const json_t *cell, struct cg_err *err)
+{
+        struct cg_err why;
+
+        if (!json_is_integer(cell) || json_integer_value(cell) < 0)
+                return complain(run, "to cancel is {\"cancel\": NUMBER}, the number of a cell, or 0 for the one that runs", err);
+        return outcome(run, cg_session_cancel(run->session, (uint64_t)json_integer_value(cell), &why), &why, err);
+}
+
+static int give_input(struct cg_run *run, const json_t *text, struct cg_err *err)
+{
+        struct cg_err why;
+
+        if (!json_is_string(text) && !json_is_null(text))
+                return complain(run, "an answer to input_request is {\"input\": TEXT}, or null for end of file", err);
+        return outcome(run, cg_session_input(run->session, json_string_value(text), json_string_length(text), &why), &why, err);
+}
+
+static int take_line(struct cg_run *run, const char *text, size_t len, struct cg_err *err)
+{
+        cg_auto_json json_t *o = NULL;
+        const json_t *v;
+        struct cg_err why;
+
+        if (strspn(text, " \t\r") == len)
+                return 0;
+        if (cg_json_object(text, len, "the line", &o, &why) < 0)
+                return complain(run, why.msg, err);
+        if (json_object_get(o, "approval"))
+                return decide(run, o, err);
+        v = json_object_get(o, "cancel");
+        if (v && json_object_size(o) == 1)
+                return cancel(run, v, err);
+        v = json_object_get(o, "input");
+        if (v && json_object_size(o) == 1)
+                return give_input(run, v, err);
+        return complain(run, "the line is neither {\"approval\", \"accept\"} nor {\"cancel\"} nor {\"input\"}", err);
+}
+
+/* Takes what was read up to a newline, or the end of file. */
+static int end_line(struct cg_run *run, struct cg_err *err)
+{
+        struct json_face *f = face_of(run);
+        int r;
+
+        f->line++;
+        if (f->skipping)
+                r = complain(run, "the line is too long", err);
+        else
+                r = f->in.len ? take_line(run, f->in.data, f->in.len, err) : 0;
+        f->skipping = false;
+        cg_buf_consume(&f->in, f->in.len);
+        return r;
+}
+
+/* Fail closed: whoever could decide has gone. */
+static int end_input(struct cg_run *run, struct cg_err *err)
+{
+        struct json_face *f = face_of(run);
+        int r = f->in.len ? end_line(run, err) : 0;
+
+        f->eof = true;
+        while (f->n_asked && r == 0)
+                r = cg_run_answer(run, f->asked[--f->n_asked], false, "the host's input has ended: nobody can approve", err);
+        if (r == 0 && cg_session_input(run->session, NULL, 0, NULL) < 0)
+                return 0; /* no cell waits for input: so it is most of the time */
+        return r;
+}
+
+static int json_readable(struct cg_run *run, struct cg_err *err)
+{
+        struct json_face *f = face_of(run);
+        char chunk[65536];
+        ssize_t n = read(0, chunk, sizeof(chunk));
+        int r = 0;
+
+        if (n < 0 && (errno == EINTR || errno == EAGAIN))
+                return 0;
+        if (n <= 0)
+                return end_input(run, err);
+        for (ssize_t i = 0; i < n && r == 0;) {
+                char *newline = memchr(chunk + i, '\n', (size_t)(n - i));
+                ssize_t len = newline ? newline - chunk - i : n - i;
+
+                if (!f->skipping && cg_buf_add(&f->in, chunk + i, (size_t)len, NULL) < 0)
+                        f->skipping = true;
+                if (newline)
+                        r = end_line(run, err);
+                i += len + 1;
+        }
+        return r;
+}
+
+/* ------------------------------------------------------------------ the rest of the face */
+
+/* The first lines: what the host talks to, and which tools there are. */
+static int json_opened(struct cg_run *run, const char *report, struct cg_err *err)
+{
+        const char *id = cg_session_id(run->session), *info = cg_session_info(run->session);
+        struct line l;
+        int r;
+
+        line_begin(&l, "session", 0);
+        line_string(&l, "version", cg_version(), strlen(cg_version()));
+        line_string(&l, "session", id, strlen(id));
+        line_object(&l, "info", info, strlen(info));
+        r = line_end(run, &l, err);
+        if (r < 0 || !report)
+                return r;
+        line_begin(&l, "mcp_servers", 0);
+        line_object(&l, "servers", report, strlen(report));
+        return line_end(run, &l, err);
+}
+
+static void json_interrupted(struct cg_run *run)
+{
+        struct json_face *f = face_of(run);
+
+        while (f->n_asked)
+                cg_run_answer(run, f->asked[--f->n_asked], false, "cancelled", NULL);
+}
+
+static void json_wait(struct cg_run *run, int *fd, bool *events_too)
+{
+        *fd = face_of(run)->eof ? -1 : 0;
+        *events_too = true;
+}
+
+static void json_tick(struct cg_run *run)
+{
+        (void)run;
+}
+
+static void json_failed(struct cg_run *run, const struct cg_err *err, int status)
+{
+        struct line l;
+
+        line_begin(&l, "failed", 0);
+        line_int(&l, "status", status);
+        line_string(&l, "text", err->msg, strlen(err->msg));
+        line_end(run, &l, NULL);
+        cg_cli_fail("run", err);
+}
+
+static void json_free(struct cg_run *run)
+{
+        struct json_face *f = face_of(run);
+
+        cg_buf_fini(&f->in);
+        free(f->asked);
+        free(f);
+        run->face_data = NULL;
+}
+
+static const struct cg_face face = {
+        .opened = json_opened,
+        .event = json_event,
+        .decided = json_decided,
+        .ask = json_ask,
+        .interrupted = json_interrupted,
+        .wait = json_wait,
+        .readable = json_readable,
+        .tick = json_tick,
+        .failed = json_failed,
+        .free = json_free,
+};
+
+int cg_run_json_init(struct cg_run *run, struct cg_err *err)
+{
+        struct json_face *f = calloc(1, sizeof(*f));
+
+        if (!f)
+                return cg_fail(err, CG_E_NOMEM, "run");
+        cg_buf_init(&f->in, MAX_LINE);
+        run->face_data = f;
+        run->face = &face;
+        run->allow_stdin = true;
+        run->screen.tty[1] = false; /* lines for a program, also when a person looks on: they are ASCII */
+        cg_approve_set_default(run->opts.approve, CG_APPROVE_ASK);
+        return 0;
+}

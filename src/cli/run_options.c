@@ -1,0 +1,159 @@
+/* `cellgate run`: its command line and its help. */
+#include "cli/run.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "cli/opts.h"
+
+const char cg_run_help[] =
+"Usage: cellgate run [OPTIONS] [-c CODE]... [FILE]\n"
+"\n"
+"Runs Python, cell by cell, in a sandboxed IPython kernel. All cells share one session; the first that fails ends the run.\n"
+"\n"
+"  -c, --code CODE      a cell; may be repeated. These run before FILE, in the order given\n"
+"  FILE                 .py    cells split at lines \"# %%\" (percent format; [markdown] and [raw] cells are left out)\n"
+"                       .ipynb the code cells of a notebook, format 4\n"
+"                       -      Python from standard input, split like a .py file\n"
+"\n"
+"  --workspace DIR      the folder that cells may write, and start in (default: the current folder)\n"
+"  --mcp FILE           MCP servers: JSON, the \"mcpServers\" object that MCP clients use. ${VAR} is taken from the environment.\n"
+"                       Cells then say: from mcptools.SERVER import TOOL\n"
+"  --approve RULE       which tool calls may run; may be repeated:\n"
+"                         ask                 ask at the terminal (default where there is one)\n"
+"                         none                refuse (default where there is none)\n"
+"                         all                 accept\n"
+"                         filesystem.read_*   accept what the pattern SERVER.TOOL matches; * any characters, ? one\n"
+"                         '!filesystem.*'     refuse what it matches\n"
+"                       The order does not matter: any ! pattern that matches refuses, else any pattern that matches accepts,\n"
+"                       else ask, none or all decides\n"
+"  --env NAME=VALUE     a variable for the kernel, which inherits none; may be repeated\n"
+"  --timeout SECONDS    longest time for each cell, not counting waits for approval (default 0: no limit)\n"
+"  --no-sandbox         run the kernel without sandbox: its code can do all that you can\n"
+"  --images DIR         where images go (default images), as cell1-1.png: made when the first comes; nothing is replaced\n"
+"  --preload LIST       comma-separated modules to import before the kernel starts\n"
+"  --json               be driven by a program: events as JSON lines on standard output, decisions as JSON lines on standard\n"
+"                       input; see docs/cli-json.md. What no rule decides is asked there; when standard input ends, it is refused\n"
+"  --log-level N        0 errors, 1 warnings, 2 information (also names each call that a rule accepted), 3 debugging\n"
+"  -h, --help           this text\n"
+"\n"
+"Standard output gets what cells write to theirs, results, and where images were saved; standard error gets what cells write to\n"
+"theirs, tracebacks and messages. On a terminal control characters are shown as escapes, so that a cell cannot fake a question;\n"
+"elsewhere bytes pass as they are (so do not ask for approvals behind `| tee`). input() works at a terminal and with --json.\n"
+"^C cancels the cell that runs, a second ^C ends at once.\n"
+"\n"
+"Exit status: 0; 1 a cell raised; 2 command line, settings, or output that cannot be written; 3 the kernel died; 4 a tool call was\n"
+"refused and the cell did not catch that; 124 timeout; 130 cancelled; 141 the reader of standard output has gone.\n"
+"\n"
+"Example: cellgate run --mcp servers.json --approve 'filesystem.read_*' analysis.py\n";
+
+enum { CODE = 2, WORKSPACE, MCP, APPROVE, ENV, TIMEOUT, NO_SANDBOX, JSON, IMAGES, PRELOAD, LOG_LEVEL, HELP };
+
+static const struct cg_opt table[] = {
+        { CODE, 'c', "code", "CODE" },
+        { WORKSPACE, 0, "workspace", "DIR" },
+        { MCP, 0, "mcp", "FILE" },
+        { APPROVE, 0, "approve", "RULE" },
+        { ENV, 0, "env", "NAME=VALUE" },
+        { TIMEOUT, 0, "timeout", "SECONDS" },
+        { NO_SANDBOX, 0, "no-sandbox", NULL },
+        { JSON, 0, "json", NULL },
+        { IMAGES, 0, "images", "DIR" },
+        { PRELOAD, 0, "preload", "LIST" },
+        { LOG_LEVEL, 0, "log-level", "N" },
+        { HELP, 'h', "help", NULL },
+};
+
+void cg_run_options_fini(struct cg_run_options *o)
+{
+        cg_cells_fini(&o->cells);
+        o->approve = cg_approve_free(o->approve);
+        free(o->env);
+        o->env = NULL;
+}
+
+static int add_env(struct cg_run_options *o, const char *value, struct cg_err *err)
+{
+        const char *equal = strchr(value, '=');
+
+        if (!equal || equal == value)
+                return cg_fail(err, CG_E_INVAL, "--env needs NAME=VALUE, not \"%s\"", value);
+        o->env[o->n_env++] = value; /* as many places as words on the command line */
+        return 0;
+}
+
+static int set_file(struct cg_run_options *o, const char *value, struct cg_err *err)
+{
+        if (o->file)
+                return cg_fail(err, CG_E_INVAL, "one FILE can be run at a time: %s and %s were given", o->file, value);
+        o->file = value;
+        return 0;
+}
+
+static int apply(struct cg_run_options *o, int id, const char *value, struct cg_err *err)
+{
+        switch (id) {
+        case CODE:
+                return cg_cells_add(&o->cells, value, strlen(value), "-c", err);
+        case WORKSPACE:
+                o->workspace = value;
+                return 0;
+        case MCP:
+                o->mcp = value;
+                return 0;
+        case APPROVE:
+                return cg_approve_add(o->approve, value, err);
+        case ENV:
+                return add_env(o, value, err);
+        case TIMEOUT:
+                return cg_opt_seconds("--timeout", value, &o->timeout_ms, err);
+        case NO_SANDBOX:
+                o->no_sandbox = true;
+                return 0;
+        case JSON:
+                o->json = true;
+                return 0;
+        case IMAGES:
+                o->images = value;
+                return 0;
+        case PRELOAD:
+                o->preload = value;
+                return 0;
+        case LOG_LEVEL:
+                return cg_opt_int("--log-level", value, 0, 3, &o->log_level, err);
+        case HELP:
+                o->help = true;
+                return 0;
+        default:
+                return set_file(o, value, err);
+        }
+}
+
+static int check_together(const struct cg_run_options *o, struct cg_err *err)
+{
+        if (o->json && o->file && strcmp(o->file, "-") == 0)
+                return cg_fail(err, CG_E_INVAL, "--json reads decisions from standard input, so FILE cannot be `-`");
+        if (o->json && o->images)
+                return cg_fail(err, CG_E_INVAL, "--images saves nothing with --json: images are in the events");
+        if (!o->file && !o->cells.n)
+                return cg_fail(err, CG_E_INVAL, "nothing to run: give -c CODE or FILE; --help says more");
+        return 0;
+}
+
+int cg_run_parse(int argc, char **argv, struct cg_run_options *o, struct cg_err *err)
+{
+        struct cg_optscan scan = { .table = table, .n = CG_ARRAY_LEN(table), .argc = argc, .argv = argv, .i = 1 };
+        const char *value = NULL;
+        int id, r = 0;
+
+        *o = (struct cg_run_options){ .cells = CG_CELLS_EMPTY };
+        if (cg_approve_new(&o->approve, err) < 0)
+                return -1;
+        o->env = calloc((size_t)argc + 1, sizeof(*o->env));
+        if (!o->env)
+                return cg_fail(err, CG_E_NOMEM, "options");
+        while (r == 0 && !o->help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END)
+                r = id < 0 ? id : apply(o, id, value, err);
+        if (r < 0 || o->help)
+                return r;
+        return check_together(o, err);
+}

@@ -1,0 +1,147 @@
+/* Standard output and error of `cellgate run`. */
+#include "cli/screen.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/buf.h"
+#include "base/fd.h"
+#include "base/text.h"
+
+/* A note is one line for a person; the longest is an error message of cg_err with its rendered escapes. */
+#define MAX_NOTE 8192u
+
+void cg_screen_init(struct cg_screen *s)
+{
+        const char *term = getenv("TERM");
+
+        *s = (struct cg_screen){ .line_start = true };
+        s->tty[1] = isatty(1) == 1;
+        s->tty[2] = isatty(2) == 1;
+        s->style = term && *term && strcmp(term, "dumb") != 0 && !getenv("NO_COLOR");
+}
+
+const char *cg_screen_mark(const struct cg_screen *s)
+{
+        return s->style ? "\x1b[0;1;7m" CG_MARK "\x1b[0m" : CG_MARK;
+}
+
+static void put(struct cg_screen *s, int fd, const char *text, size_t len)
+{
+        struct cg_err err;
+
+        if (s->error || !len)
+                return;
+        if (cg_write_all(fd, text, len, &err) < 0) {
+                s->error = err.sys_errno ? err.sys_errno : EIO;
+                s->error_fd = fd;
+        }
+}
+
+static void erase_progress(struct cg_screen *s)
+{
+        static const char erase[] = "\r\x1b[K";
+
+        if (s->progress)
+                put(s, 2, erase, sizeof(erase) - 1);
+        s->progress = false;
+}
+
+void cg_screen_clear(struct cg_screen *s)
+{
+        erase_progress(s);
+        if (!s->line_start)
+                put(s, s->tty[2] ? 2 : 1, "\n", 1);
+        s->line_start = true;
+        s->match = 0;
+}
+
+/*
+ * Copies rendered text with the mark broken up. What stands on the terminal already is remembered in s->match, because a kernel can
+ * write "[cell" to standard output and "gate]" to standard error.
+ */
+static int break_mark(struct cg_screen *s, const char *text, size_t len, struct cg_buf *b)
+{
+        static const char mark[] = CG_MARK;
+        size_t from = 0;
+        int r = 0;
+
+        for (size_t i = 0; i < len && r == 0; i++) {
+                if (text[i] != mark[s->match])
+                        s->match = 0;
+                s->match += text[i] == mark[s->match];
+                if (s->match < sizeof(mark) - 1)
+                        continue;
+                r = cg_buf_add(b, text + from, i - from, NULL);
+                if (r == 0)
+                        r = cg_buf_addf(b, NULL, "\\x%02x", text[i]);
+                from = i + 1;
+                s->match = 0;
+        }
+        return r < 0 ? r : cg_buf_add(b, text + from, len - from, NULL);
+}
+
+static void put_terminal(struct cg_screen *s, int fd, const char *text, size_t len)
+{
+        cg_auto_buf struct cg_buf shown = { .max = SIZE_MAX - 1 };
+        cg_auto_buf struct cg_buf safe = { .max = SIZE_MAX - 1 };
+
+        erase_progress(s);
+        if (cg_text_render(&shown, text, len, 0, NULL) < 0 || break_mark(s, shown.data ? shown.data : "", shown.len, &safe) < 0) {
+                s->error = ENOMEM;
+                s->error_fd = fd;
+                return;
+        }
+        put(s, fd, safe.data, safe.len);
+        s->line_start = safe.len ? safe.data[safe.len - 1] == '\n' : s->line_start;
+}
+
+void cg_screen_write(struct cg_screen *s, int fd, const char *text, size_t len)
+{
+        if (!len)
+                return;
+        if (s->tty[fd])
+                put_terminal(s, fd, text, len);
+        else
+                put(s, fd, text, len);
+}
+
+void cg_screen_line(struct cg_screen *s, int fd, const char *text, size_t len)
+{
+        cg_screen_write(s, fd, text, len);
+        if (!len || text[len - 1] != '\n')
+                cg_screen_write(s, fd, "\n", 1);
+}
+
+void cg_screen_note(struct cg_screen *s, const char *fmt, ...)
+{
+        cg_auto_buf struct cg_buf line = { .max = MAX_NOTE * 8 };
+        char text[MAX_NOTE];
+        va_list ap;
+        int n;
+
+        va_start(ap, fmt);
+        n = vsnprintf(text, sizeof(text), fmt, ap);
+        va_end(ap);
+        if (n < 0)
+                return;
+        for (char *p = text; *p; p++)
+                if (*p == '\n')
+                        *p = ' '; /* one line: the mark stands before all of it */
+        cg_screen_clear(s);
+        if (cg_buf_adds(&line, s->tty[2] ? cg_screen_mark(s) : CG_MARK, NULL) < 0 || cg_buf_adds(&line, " ", NULL) < 0 ||
+            cg_text_render(&line, text, strlen(text), MAX_NOTE * 4, NULL) < 0 || cg_buf_adds(&line, "\n", NULL) < 0)
+                return;
+        put(s, 2, line.data, line.len);
+}
+
+void cg_screen_progress(struct cg_screen *s, const char *text)
+{
+        if (!s->tty[2] || (!s->line_start && !s->progress))
+                return;
+        erase_progress(s);
+        put(s, 2, text, strlen(text));
+        s->progress = true;
+}
