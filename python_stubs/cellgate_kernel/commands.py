@@ -1,0 +1,73 @@
+"""Shell commands of cells: `!cmd` and `x = !cmd`.
+
+They read /dev/null: a command that asks a question must end, since nobody could answer it. Their output goes to descriptors 1
+and 2, which the kernel captures in order with everything else.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+from cellgate_kernel import streams
+
+
+def _shell() -> str:
+    return "/bin/bash" if os.access("/bin/bash", os.X_OK) else "/bin/sh"
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """End the command and what it started: first politely, as Ctrl-C would."""
+    for number, patience in ((signal.SIGINT, 0.3), (signal.SIGKILL, 5.0)):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(patience)
+            return
+        except ProcessLookupError:
+            process.wait()
+            return
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def _status(code: int) -> int:
+    """IPython's _exit_code: a signal's number is negative, also when the shell reports it as 128 + n."""
+    return -(code - 128) if code > 128 else code
+
+
+def run(command: str) -> int:
+    """Run a command whose output is the cell's; returns its status. An interrupt ends it and goes on as KeyboardInterrupt."""
+    if streams.is_captured(sys.stdout):  # %%capture and redirect_stdout: they expect to see it
+        code, text = get_output(command)
+        sys.stdout.write(text)
+        return _status(code)
+    sys.stdout.flush()
+    process = subprocess.Popen(
+        command, shell=True, executable=_shell(), stdin=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        return _status(process.wait())
+    except BaseException:
+        _end_group(process)
+        raise
+
+
+def get_output(command: str) -> tuple[int, str]:
+    """Run a command; returns its status and what it wrote to standard output and error."""
+    process = subprocess.Popen(
+        command,
+        shell=True,
+        executable=_shell(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        out, _ = process.communicate()
+    except BaseException:
+        _end_group(process)
+        raise
+    return process.returncode, out.decode("utf-8", "replace")

@@ -1,0 +1,63 @@
+"""Exceptions made fit to send: whatever a class's methods do, there is a name, a text and a traceback."""
+
+from __future__ import annotations
+
+import traceback
+from types import TracebackType
+from typing import Any
+
+from cellgate_kernel import jsontext
+
+# The text of an exception, in characters. Some carry whole documents.
+_MAX_TEXT = 16_384
+# A traceback's content, in bytes of JSON; the wire takes 1 MiB.
+_MAX_CONTENT = 900_000
+
+
+def shorten(text: str, limit: int = _MAX_TEXT) -> str:
+    """At most about `limit` characters of `text`, from both ends; says how many were left out."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
+
+
+def name_of(etype: type) -> str:
+    """The exception's name for the reply."""
+    try:
+        return shorten(str(etype.__name__), 200)
+    except BaseException:  # a metaclass can make this raise
+        return "BaseException"
+
+
+def text_of(value: object) -> str:
+    """str() of an exception that may not be printable."""
+    try:
+        return shorten(str(value))
+    except BaseException as e:
+        return f"<text of {name_of(type(value))} not available: its __str__ raised {name_of(type(e))}>"
+
+
+def plain_traceback(etype: type[BaseException], value: BaseException, tb: TracebackType | None) -> list[str]:
+    """The standard library's traceback, or what is possible of it."""
+    try:
+        return "".join(traceback.format_exception(etype, value, tb)).splitlines()
+    except BaseException:
+        return [f"{name_of(etype)}: {text_of(value)}"]
+
+
+def content(etype: type, value: object, frames: list[str]) -> str:
+    """The content of an `error` message as JSON text within its limit."""
+    message: dict[str, Any] = {"ename": name_of(etype), "evalue": text_of(value), "traceback": [str(f) for f in frames]}
+    text = jsontext.dumps(message)
+    if len(text) > _MAX_CONTENT:
+        message["traceback"] = [shorten(f, 4096) for f in _ends(message["traceback"], 16)]
+        message["evalue"] = shorten(message["evalue"], 2048)
+        text = jsontext.dumps(message)
+    return text
+
+
+def _ends(items: list[str], n: int) -> list[str]:
+    if len(items) <= 2 * n:
+        return items
+    return [*items[:n], f"[... {len(items) - 2 * n} frames left out ...]", *items[-n:]]

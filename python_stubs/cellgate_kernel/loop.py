@@ -1,0 +1,148 @@
+"""One asyncio loop for the life of a kernel.
+
+It does not run while a cell without `await` runs, but is marked as the running one: create_task() and get_running_loop() work
+there, and so do asyncio.run() and run_until_complete(), which lift the mark. Cells with top-level `await` run as tasks on it; between
+cells it runs until the next request, so background tasks go on. All cells share one context.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from asyncio import events, runners
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+# A coroutine that swallows its cancellation is left alone after so many interrupts.
+_CANCEL_ATTEMPTS = 3
+
+
+def _only_marked() -> asyncio.AbstractEventLoop | None:
+    """The loop that is marked as running and does not run; else None."""
+    loop = events._get_running_loop()
+    return None if loop is None or loop.is_running() else loop
+
+
+@contextmanager
+def _mark_lifted() -> Iterator[None]:
+    marked = _only_marked()
+    if marked is None:
+        yield
+        return
+    events._set_running_loop(None)
+    try:
+        yield
+    finally:
+        events._set_running_loop(marked)
+
+
+class KernelLoop(asyncio.SelectorEventLoop):
+    """A loop that may be started where another one is only marked as running."""
+
+    def run_forever(self) -> None:
+        with _mark_lifted():
+            super().run_forever()
+
+    def _check_running(self) -> None:
+        with _mark_lifted():
+            super()._check_running()  # type: ignore[misc]
+
+    def poll_fd(self) -> int:
+        """A descriptor that is readable when one of the loop's own is."""
+        return int(self._selector.fileno())  # type: ignore[attr-defined]
+
+    def has_work(self) -> bool:
+        """Whether callbacks wait: then the loop must run, and watching poll_fd() is not enough."""
+        return bool(self._ready or self._scheduled)  # type: ignore[attr-defined]
+
+
+class KernelLoopPolicy(asyncio.DefaultEventLoopPolicy):
+    """Makes new_event_loop() return loops of our class too."""
+
+    _loop_factory = KernelLoop
+
+
+def _patch_runners() -> None:
+    original = runners.Runner.run
+
+    def run(self: Any, coro: Any, *, context: contextvars.Context | None = None) -> Any:
+        with _mark_lifted():
+            return original(self, coro, context=context)
+
+    def asyncio_run(main: Any, **options: Any) -> Any:
+        if events._get_running_loop() is not _only_marked():
+            raise RuntimeError("asyncio.run() cannot be called from a running event loop: use await")
+        marked = _only_marked()
+        try:
+            with runners.Runner(**options) as runner:
+                return runner.run(main)
+        finally:
+            if marked is not None:  # Runner.close() has set none
+                asyncio.set_event_loop(marked)
+
+    runners.Runner.run = run  # type: ignore[method-assign]
+    runners.run = asyncio.run = asyncio_run
+
+
+def prepare() -> None:
+    """Patch asyncio once, in the zygote. No loop is made: a loop must not be shared by forked processes."""
+    asyncio.set_event_loop_policy(KernelLoopPolicy())
+    _patch_runners()
+
+
+class CellRunner:
+    """Runs the code of cells on the kernel's loop and in its context."""
+
+    def __init__(self) -> None:
+        self.loop = KernelLoop()
+        asyncio.set_event_loop(self.loop)
+        self.context = contextvars.copy_context()
+        self.interrupted = False
+        self._inside = False
+
+    def run_sync(self, func: Callable[[], T]) -> T:
+        """Run code without `await`."""
+        if self._inside:  # a cell that runs a cell
+            return func()
+        self._inside = True
+        events._set_running_loop(self.loop)
+        try:
+            return self.context.run(func)
+        finally:
+            events._set_running_loop(None)
+            self._inside = False
+
+    def run_async(self, coro: Coroutine[Any, Any, T]) -> T:
+        """Run code with `await` until it ends; an interrupt cancels it."""
+        nested = self._inside
+        context = contextvars.copy_context() if nested else self.context
+        self._inside = True
+        try:
+            return self._run_task(self.loop.create_task(coro, context=context))
+        finally:
+            self._inside = nested
+
+    def _run_task(self, task: asyncio.Task[T]) -> T:
+        self.interrupted = False
+        attempts = 0
+        while True:
+            try:
+                return self.loop.run_until_complete(task)
+            except KeyboardInterrupt:
+                # It came out of the loop's own code while the task was waiting: the task must be told.
+                attempts += 1
+                if task.done() or attempts > _CANCEL_ATTEMPTS:
+                    raise
+                self.interrupted = True
+                task.cancel()
+
+    def run_idle(self, wake_fd: int) -> None:
+        """Let background tasks run until `wake_fd` is readable or nothing is left to run."""
+        self.loop.add_reader(wake_fd, self.loop.stop)
+        try:
+            self.loop.run_forever()
+        finally:
+            self.loop.remove_reader(wake_fd)

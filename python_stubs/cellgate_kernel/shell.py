@@ -1,0 +1,344 @@
+"""The IPython shell of a kernel.
+
+The class is named ZMQInteractiveShell and its config has IPKernelApp because pandas, tqdm and many others look for exactly these
+two to know that they run in a notebook.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any
+
+import _cellgate
+from cellgate_kernel import commands, errors, formatting, jsontext
+from IPython.core import page
+from IPython.core.autocall import ExitAutocall
+from IPython.core.compilerop import CachingCompiler
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import (
+    ExecutionInfo,
+    ExecutionResult,
+    InteractiveShell,
+    InteractiveShellABC,
+)
+from IPython.core.profiledir import ProfileDir
+from IPython.utils.text import LSString, SList
+from traitlets import Type, default
+from traitlets.config import Config
+
+EXIT_NOTICE = "the host application ends the session, a cell cannot; variables stay, and the next cell goes on"
+
+
+class KernelExit(ExitAutocall):
+    """exit and quit: end the cell, as sys.exit() does."""
+
+    def __call__(self, code: object = None, **_options: Any) -> None:
+        raise SystemExit(code)
+
+
+class KernelCompiler(CachingCompiler):
+    """Names the code of cells so that any traceback is readable."""
+
+    _codes: dict[str, str]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._codes = {}
+
+    def get_code_name(self, raw_code: str, transformed_code: str, number: int) -> str:
+        """`<Cell In[3]>`; cells that do not count may share a number and then get a suffix."""
+        name = f"<Cell In[{number}]>"
+        suffix = 1
+        while self._codes.get(name, transformed_code) != transformed_code:
+            suffix += 1
+            name = f"<Cell In[{number}].{suffix}>"
+        self._codes[name] = transformed_code
+        return name
+
+
+class ZMQInteractiveShell(InteractiveShell):
+    """InteractiveShell whose output goes to the supervisor."""
+
+    display_pub_class = Type(formatting.KernelDisplayPublisher)
+    displayhook_class = Type(formatting.KernelDisplayHook)
+    compiler_class = Type(KernelCompiler)
+
+    running_source = ""
+    kernel = None
+
+    # Set by the kernel: how code with and without await is run.
+    run_sync: Callable[[Callable[[], Any]], Any]
+    run_async: Callable[[Coroutine[Any, Any, Any]], Any]
+    was_interrupted: Callable[[], bool]
+
+    # ---------------------------------------------------------------- start
+
+    @default("ipython_dir")
+    def _default_ipython_dir(self) -> str:
+        return os.path.join(os.path.expanduser("~"), ".ipython")
+
+    @default("profile_dir")
+    def _default_profile_dir(self) -> Any:
+        return ProfileDir.create_profile_dir_by_name(self.ipython_dir, "default")
+
+    @default("exiter")
+    def _default_exiter(self) -> KernelExit:
+        return KernelExit(self)
+
+    def init_ipython_dir(self, ipython_dir: Any) -> None:
+        """Nothing is made on disk until somebody asks for it."""
+
+    def init_profile_dir(self, profile_dir: Any) -> None:
+        """The same."""
+
+    def init_virtualenv(self) -> None:
+        """The interpreter is that of the environment already."""
+
+    def init_display_formatter(self) -> None:
+        self.display_formatter = formatting.KernelFormatter(parent=self)
+        self.configurables.append(self.display_formatter)
+
+    def init_hooks(self) -> None:
+        super().init_hooks()
+        self.set_hook("show_in_pager", page.as_hook(self._show_page), 99)
+
+    def init_io(self) -> None:
+        """Nothing to do: output is not a terminal's."""
+
+    def init_magics(self) -> None:
+        from cellgate_kernel.magics import KernelMagics
+
+        super().init_magics()
+        self.register_magics(KernelMagics)
+
+    def enable_gui(self, gui: str | None = None) -> None:
+        """Inline figures and asyncio need no event loop of their own; others cannot work here."""
+        if gui not in (None, "", "inline", "asyncio", "none"):
+            raise UsageError(f"%gui {gui}: a kernel has no display")
+
+    # ---------------------------------------------------------------- running
+
+    def _run_and_show(self, coro: Coroutine[Any, Any, ExecutionResult], is_async: bool) -> ExecutionResult:
+        def finish() -> ExecutionResult:
+            try:
+                coro.send(None)
+            except StopIteration as e:
+                result: ExecutionResult = e.value
+                return result
+            raise RuntimeError("code without await has waited")
+
+        result: ExecutionResult = self.run_async(coro) if is_async else self.run_sync(finish)
+        return result
+
+    def _run_cell(
+        self,
+        raw_cell: str,
+        store_history: bool,
+        silent: bool,
+        shell_futures: bool,
+        cell_id: str | None,
+        cell_meta: dict[str, Any] | None,
+    ) -> ExecutionResult:
+        problem: Any = None
+        try:
+            transformed = self.transform_cell(raw_cell)
+        except Exception:
+            transformed = raw_cell
+            problem = sys.exc_info()
+        before, self.running_source = self.running_source, transformed
+        coro = self.run_cell_async(
+            raw_cell,
+            store_history=store_history,
+            silent=silent,
+            shell_futures=shell_futures,
+            transformed_cell=transformed,
+            preprocessing_exc_tuple=problem,
+            cell_id=cell_id,
+            cell_meta=cell_meta,
+        )
+        is_async = self.should_run_async(raw_cell, transformed_cell=transformed, preprocessing_exc_tuple=problem)
+        try:
+            return self._run_and_show(coro, is_async)
+        except BaseException as e:
+            self.showtraceback()
+            result = ExecutionResult(ExecutionInfo(raw_cell, store_history, silent, shell_futures, cell_id))
+            result.error_in_exec = e
+            return result
+        finally:
+            self.running_source = before
+
+    def run_cell(
+        self,
+        raw_cell: str,
+        store_history: bool = False,
+        silent: bool = False,
+        shell_futures: bool = True,
+        cell_id: str | None = None,
+        cell_meta: dict[str, Any] | None = None,
+    ) -> ExecutionResult:
+        """Run a cell as InteractiveShell does, but keep no copy of its output."""
+        result = None
+        try:
+            result = self._run_cell(raw_cell, store_history, silent, shell_futures, cell_id, cell_meta)
+        finally:
+            self.events.trigger("post_execute")
+            if not silent:
+                self.events.trigger("post_run_cell", result)
+        return result
+
+    def system(self, cmd: str) -> None:
+        """`!cmd`."""
+        code = commands.run(self.var_expand(cmd, depth=1))
+        self.user_ns["_exit_code"] = code
+        if self.system_raise_on_error and code != 0:
+            from subprocess import CalledProcessError
+
+            raise CalledProcessError(code, cmd)
+
+    system_piped = system_raw = system
+
+    def getoutput(self, cmd: str, split: bool = True, depth: int = 0) -> Any:
+        """`x = !cmd`."""
+        code, text = commands.get_output(self.var_expand(cmd, depth=depth + 1))
+        self.user_ns["_exit_code"] = code
+        return SList(text.splitlines()) if split else LSString(text)
+
+    def ask_exit(self) -> None:
+        """Called by things that believe they own the program."""
+        raise SystemExit
+
+    def set_next_input(self, s: str, replace: bool = False) -> None:
+        """%load and %recall: there is no next cell to fill in, so the text is shown."""
+        self._show_page(s)
+
+    def _show_page(self, text: Any, start: int = 0, screen_lines: int = 0, pager_cmd: Any = None) -> None:
+        data = text if isinstance(text, dict) else {"text/plain": text}
+        self.display_pub.publish({"text/plain": str(data.get("text/plain", ""))})
+
+    # ---------------------------------------------------------------- errors
+
+    def _as_interrupt(self, value: BaseException, tb: TracebackType | None) -> BaseException:
+        """An interrupt reaches waiting code as its cancellation; the cell's user knows it as KeyboardInterrupt."""
+        if isinstance(value, asyncio.CancelledError) and self.was_interrupted():
+            return KeyboardInterrupt().with_traceback(tb)
+        return value
+
+    def _format(self, etype: type[BaseException], value: BaseException, tb: Any, tb_offset: int | None) -> list[str]:
+        if isinstance(value, UsageError):
+            return [f"UsageError: {errors.text_of(value)}"]
+        if isinstance(value, SystemExit):
+            return [f"SystemExit: {errors.text_of(value)} ({EXIT_NOTICE})"]
+        if _has_group(value):  # IPython's formatter knows nothing of them
+            return "".join(traceback.format_exception(etype, value, _cell_frames(tb))).splitlines()
+        render = getattr(value, "_render_traceback_", None)
+        stb = render() if render is not None else None
+        if stb is None:
+            stb = self.InteractiveTB.structured_traceback(etype, value, tb, tb_offset=tb_offset)
+        return list(stb)
+
+    def showtraceback(
+        self,
+        exc_tuple: Any = None,
+        filename: str | None = None,
+        tb_offset: int | None = None,
+        exception_only: bool = False,
+        running_compiled_code: bool = False,
+    ) -> None:
+        """Send the exception that is being handled as one `error` message, whatever its methods do."""
+        try:
+            etype, value, tb = self._get_exc_info(exc_tuple)
+        except ValueError:
+            print("No traceback available to show.", file=sys.stderr)
+            return
+        value = self._as_interrupt(value, tb)
+        etype = type(value)
+        try:
+            if isinstance(value, SyntaxError):
+                self.showsyntaxerror(filename, running_compiled_code)
+                return
+            frames = self._format(etype, value, tb, tb_offset)
+        except BaseException:
+            frames = errors.plain_traceback(etype, value, tb)
+        self._showtraceback(etype, value, frames)
+        if self.call_pdb and not isinstance(value, (UsageError, SystemExit)):
+            self.debugger(force=True)
+
+    def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: list[str]) -> None:
+        if _cellgate.forked():
+            sys.stderr.write("\n".join(stb) + "\n")
+        else:
+            _cellgate.publish("error", errors.content(etype, evalue, stb))
+
+    def _format_exception_for_storage(self, exception: Any, *_args: Any, **_kwargs: Any) -> dict[str, Any]:
+        """The host keeps tracebacks; formatting them twice costs more than the rest of a failing cell."""
+        return {"ename": type(exception).__name__, "evalue": errors.text_of(exception), "traceback": []}
+
+
+InteractiveShellABC.register(ZMQInteractiveShell)
+
+
+def _has_group(value: BaseException | None) -> bool:
+    seen = set()
+    while value is not None and id(value) not in seen:
+        if isinstance(value, BaseExceptionGroup):
+            return True
+        seen.add(id(value))
+        value = value.__cause__ or value.__context__
+    return False
+
+
+def _cell_frames(tb: TracebackType | None) -> TracebackType | None:
+    """Without the frames of IPython that ran the cell."""
+    here = tb
+    while here is not None and not here.tb_frame.f_code.co_filename.startswith("<Cell In["):
+        here = here.tb_next
+    return here if here is not None else tb
+
+
+def make(color: bool) -> ZMQInteractiveShell:
+    """Build the shell. History stays in memory: no thread, no database."""
+    config = Config()
+    config.IPKernelApp.connection_file = ""
+    config.HistoryManager.enabled = False
+    config.Completer.use_jedi = False
+    config.InteractiveShell.colors = "linux" if color else "nocolor"
+    warnings.filterwarnings("ignore", message="To exit: use")
+    shell: ZMQInteractiveShell = ZMQInteractiveShell.instance(config=config)
+    shell.run_sync = lambda func: func()
+    shell.was_interrupted = lambda: False
+    return shell
+
+
+def content_of_reply(shell: ZMQInteractiveShell, result: ExecutionResult | None) -> str:
+    """The body of EXECUTE_REPLY."""
+    error = None
+    if result is not None:
+        error = result.error_before_exec or result.error_in_exec
+    body: dict[str, Any] = {"status": "ok", "execution_count": shell.execution_count - 1, "refused": False}
+    if error is not None:
+        error = shell._as_interrupt(error, None)
+        body.update(error_fields(error))
+    return jsontext.dumps(body)
+
+
+def error_fields(error: BaseException) -> dict[str, Any]:
+    """What a reply says about an exception."""
+    return {
+        "status": "error",
+        "ename": errors.name_of(type(error)),
+        "evalue": errors.text_of(error),
+        "refused": is_refused(error),
+    }
+
+
+def is_refused(error: BaseException) -> bool:
+    """Whether the exception says that an approval was refused."""
+    tools = sys.modules.get("cellgate_tools")
+    kind = getattr(tools, "RejectedError", None)
+    return isinstance(kind, type) and isinstance(error, kind)

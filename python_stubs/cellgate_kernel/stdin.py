@@ -1,0 +1,60 @@
+"""input() and getpass(): questions to the host."""
+
+from __future__ import annotations
+
+import builtins
+import getpass
+import threading
+from typing import Any
+
+import _cellgate
+from cellgate_kernel import jsontext
+from IPython.core.error import StdinNotImplementedError
+
+_lock = threading.Lock()  # one question at a time, whichever thread asks
+_allowed = False
+
+
+def set_allowed(value: bool) -> None:
+    """Say whether the cell that starts now may ask."""
+    global _allowed
+    _allowed = value
+
+
+def allowed() -> bool:
+    """Whether the running cell may ask for input."""
+    return _allowed
+
+
+def ask(prompt: str, *, password: bool) -> str | None:
+    """Ask the host; None for end of file. StdinNotImplementedError where the cell may not ask."""
+    if not _allowed:
+        raise StdinNotImplementedError(
+            "input is not possible in this cell: nobody is there to answer. Put the value into the code, "
+            "or have the host run the cell with allow_stdin."
+        )
+    with _lock:
+        return _cellgate.input(jsontext.dumps({"prompt": prompt, "password": password}))
+
+
+def _answer(prompt: object, *, password: bool) -> str:
+    line = ask(str(prompt), password=password)
+    if line is None:
+        raise EOFError("end of input")
+    return line
+
+
+def _input(prompt: object = "", /) -> str:
+    """Read a line from the host."""
+    return _answer(prompt, password=False)
+
+
+def _getpass(prompt: object = "Password: ", stream: Any = None, **_options: Any) -> str:
+    """Read a line from the host, which does not show it."""
+    return _answer(prompt, password=True)
+
+
+def install() -> None:
+    """Replace the functions that would read from a terminal."""
+    builtins.input = _input
+    getpass.getpass = _getpass

@@ -1,0 +1,115 @@
+"""sys.stdout, sys.stderr and sys.stdin of a kernel."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import _cellgate
+from cellgate_kernel import stdin
+
+
+class RawStream(io.RawIOBase):
+    """What sys.stdout.buffer is: takes bytes."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def write(self, data: Any, /) -> int:
+        return _cellgate.write_bytes(self._fd == 2, data)
+
+    def flush(self) -> None:
+        _cellgate.flush()
+
+
+class OutStream(io.TextIOBase):
+    """A text stream whose writes go into the kernel's ordered queue of output. It cannot be closed."""
+
+    name: str
+    mode = "w"
+    encoding = "utf-8"
+    errors = "replace"
+    line_buffering = True
+    write: Callable[[str], int]
+
+    def __init__(self, name: str, fd: int, write: Callable[[str], int]) -> None:
+        self.name = name
+        self._fd = fd
+        self._raw = RawStream(fd)
+        self.write = write  # type: ignore[method-assign]  # C, with no Python frame between it and print()
+
+    @property
+    def buffer(self) -> RawStream:  # type: ignore[override]
+        return self._raw
+
+    def writelines(self, lines: Iterable[str], /) -> None:
+        self.write("".join(lines))
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def isatty(self) -> bool:
+        return False
+
+    def flush(self) -> None:
+        _cellgate.flush()
+
+    def reconfigure(self, **_options: Any) -> None:
+        """Accepted and ignored: the stream is UTF-8 in any case."""
+
+    def close(self) -> None:
+        """Does nothing: later cells need the stream."""
+
+
+class InStream(io.TextIOBase):
+    """Lines come from the host where the cell may ask for input; otherwise the end of file."""
+
+    name = "<stdin>"
+    mode = "r"
+    encoding = "utf-8"
+
+    def readable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return 0
+
+    def isatty(self) -> bool:
+        return False
+
+    def readline(self, _size: int | None = -1, /) -> str:  # type: ignore[override]
+        if not stdin.allowed():
+            return ""
+        line = stdin.ask("", password=False)
+        return "" if line is None else line + "\n"
+
+    def read(self, _size: int | None = -1, /) -> str:
+        return "".join(iter(self.readline, ""))
+
+    def close(self) -> None:
+        """Does nothing."""
+
+
+def install() -> None:
+    """Put the streams in place."""
+    out = OutStream("<stdout>", 1, _cellgate.write_stdout)
+    err = OutStream("<stderr>", 2, _cellgate.write_stderr)
+    sys.stdout = sys.__stdout__ = out  # type: ignore[misc, assignment]
+    sys.stderr = sys.__stderr__ = err  # type: ignore[misc, assignment]
+    sys.stdin = sys.__stdin__ = InStream()  # type: ignore[misc, assignment]
+
+
+def is_captured(stream: object) -> bool:
+    """True when sys.stdout is not ours: code in the cell collects the output itself."""
+    return not isinstance(stream, OutStream)

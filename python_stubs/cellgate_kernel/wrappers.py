@@ -1,0 +1,77 @@
+"""Notices that generated wrapper packages were replaced between two cells.
+
+The host writes PATH/mcptools/SERVER/ by putting a whole new folder in the old one's place. A session that has imported the
+old package gets the new one at its next import.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+PACKAGE = "mcptools"
+
+Stamp = tuple[int, int] | None
+
+
+def _stamp(path: str) -> Stamp:
+    try:
+        st = os.stat(path)
+    except OSError:
+        return None
+    return (st.st_ino, st.st_mtime_ns)
+
+
+class Watcher:
+    """Compares the folders with what they were at the last cell: two calls of stat() for each path and imported package."""
+
+    def __init__(self, paths: list[str]) -> None:
+        self._folders = [p for path in paths for p in (path, os.path.join(path, PACKAGE))]
+        self._stamps = self._look()
+        self._packages: dict[str, tuple[str, Stamp]] = {}
+
+    def _look(self) -> list[Stamp]:
+        return [_stamp(p) for p in self._folders]
+
+    def _loaded(self) -> dict[str, str]:
+        """Imported packages of servers: module name and folder."""
+        prefix = PACKAGE + "."
+        found = {}
+        for name, module in list(sys.modules.items()):
+            if name.startswith(prefix) and "." not in name[len(prefix) :]:
+                path = getattr(module, "__path__", None)
+                if path:
+                    found[name] = str(list(path)[0])
+        return found
+
+    def before_cell(self) -> None:
+        """Forget modules whose files were replaced, and what the import system remembers about the folders."""
+        if not self._folders:
+            return
+        stamps = self._look()
+        if stamps != self._stamps:
+            self._stamps = stamps
+            importlib.invalidate_caches()
+        if PACKAGE not in sys.modules:
+            return
+        for name, (folder, stamp) in list(self._packages.items()):
+            if _stamp(folder) != stamp:
+                self._drop(name)
+                del self._packages[name]
+
+    def after_cell(self) -> None:
+        """Note what the cell has imported, as it is now."""
+        if PACKAGE not in sys.modules:
+            return
+        for name, folder in self._loaded().items():
+            if name not in self._packages:
+                self._packages[name] = (folder, _stamp(folder))
+
+    def _drop(self, name: str) -> None:
+        importlib.invalidate_caches()
+        for module in [m for m in sys.modules if m == name or m.startswith(name + ".")]:
+            del sys.modules[module]
+        parent = sys.modules.get(PACKAGE)
+        if parent is not None:
+            vars(parent).pop(name.rpartition(".")[2], None)

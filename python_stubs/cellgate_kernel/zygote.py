@@ -1,0 +1,81 @@
+"""What is done once, before any kernel exists: imports, the shell, and a warm-up that leaves no trace."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import sys
+
+import IPython
+from cellgate_kernel import loop, shell, stdin, streams
+
+# Each makes IPython and the standard library import, compile or cache something that the first cell would wait for.
+_WARM_CELLS = (
+    "1",
+    "x = [1, 2.5, 'a', None, {'k': (1, 2)}]\nx",
+    "print('x')",
+    "1/0",
+    "def f(:",
+    "import asyncio\nawait asyncio.sleep(0)",
+    "raise ValueError('x') from KeyError('y')",
+    "from IPython.display import HTML, display\ndisplay(HTML('x'))",
+    "%who",
+    "!true",
+    "int?",
+    "import subprocess, threading, traceback, json, re, time, pathlib, datetime, random, collections, itertools, functools",
+)
+
+
+def _preload(names: str) -> None:
+    for name in filter(None, (n.strip() for n in names.split(","))):
+        try:
+            importlib.import_module(name)
+        except BaseException as e:
+            raise ImportError(f"cannot preload {name}: {type(e).__name__}: {e}") from e
+
+
+def _warm(sh: shell.ZMQInteractiveShell) -> None:
+    from cellgate_kernel.kernel import content_of_reply  # with it, all that a kernel imports
+
+    runner = loop.CellRunner()
+    sh.run_async = runner.run_async
+    for code in _WARM_CELLS:
+        content_of_reply(sh, sh.run_cell(code, store_history=True))
+    runner.loop.close()
+    del sh.run_async
+
+
+def _clean(sh: shell.ZMQInteractiveShell) -> None:
+    import asyncio
+    import linecache
+
+    asyncio.set_event_loop(None)
+    sh.reset(new_session=True)
+    for name in ("last_type", "last_value", "last_traceback"):
+        if hasattr(sys, name):
+            delattr(sys, name)
+    sh.history_manager.input_hist_parsed[:] = [""]
+    sh.history_manager.input_hist_raw[:] = [""]
+    sh.history_manager.db_input_cache.clear()
+    sh.history_manager._i00 = sh.history_manager._i = sh.history_manager._ii = sh.history_manager._iii = ""
+    sh.execution_count = 1
+    sh.compile = sh.compiler_class()
+    linecache.clearcache()
+
+
+def prepare(preload: str) -> tuple[str, str]:
+    """Make this process ready to be forked; `preload` is a comma-separated list of modules. Returns the versions."""
+    gc.disable()
+    streams.install()
+    stdin.install()
+    loop.prepare()
+    sh = shell.make(color=False)
+    _preload(preload)
+    _warm(sh)
+    _clean(sh)
+    if len(os.listdir("/proc/self/task")) != 1:
+        raise RuntimeError("importing has started a thread, and a process with threads cannot be forked safely")
+    gc.collect()
+    gc.freeze()
+    return sys.version.split()[0], IPython.__version__

@@ -1,0 +1,1081 @@
+/*
+ * The kernel's input and output; runs in the kernel process. One thread owns both ZeroMQ sockets and the reading ends of the pipes
+ * at descriptors 1 and 2. It holds no GIL, ever: a cell that spins or sleeps in native code cannot stop it. See io.h.
+ */
+#include "kernel/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include "base/json.h"
+#include "base/util.h"
+#include "kernel/outq.h"
+
+/* Text waits so long for more text of its kind: many prints become one message, and a person still sees it at once. */
+#define COALESCE_MS 10
+/* What a pipe holds: a subprocess that prints a lot need not wait for us at each line. */
+#define PIPE_BYTES (1 << 20)
+/* A signal that arrives right before a system call starts is lost on that call: it is sent again until Python has seen it. */
+#define INTERRUPT_RETRY_MS 10
+#define INTERRUPT_RETRY_MAX_MS 200
+/* For atexit functions; the supervisor kills after 1 s. */
+#define SHUTDOWN_MS 900
+/* For output that is still queued when the process ends. */
+#define EXIT_MS 300
+/* Messages that ZeroMQ may hold for a supervisor that does not read: displays are up to 64 MiB each. */
+#define SEND_HWM 16
+
+#define EXIT_PROTOCOL 71
+
+enum wait_kind { WAIT_ROOM, WAIT_PLACE, WAIT_INPUT, WAIT_CALL };
+
+struct cg_wait {
+        struct cg_wait *next;
+        struct cg_io *io;
+        enum wait_kind kind;
+        int fd; /* eventfd */
+        bool done;
+        uint64_t call;
+        char status[24];
+        bool eof;
+        bool has_raw;
+        zmq_msg_t raw;
+};
+
+struct tool_out {
+        struct tool_out *next;
+        uint16_t type;
+        uint64_t id;
+        char *body;
+        size_t body_len;
+        void *args;
+        size_t args_len;
+};
+
+struct capture { /* one of the two pipes */
+        int write_end, read_end;
+        unsigned flags;
+        struct cg_utf8_state utf8;
+};
+
+struct cg_io {
+        struct cg_io_config config;
+        void *ctx, *kernel_sock, *tool_sock;
+        pthread_t thread, main;
+        int wake_fd;    /* eventfd: the I/O thread has something to look at */
+        int request_fd; /* eventfd: a request waits */
+        struct capture capture[2];
+        struct capture buffer[2]; /* only their utf8: bytes written through sys.stdout.buffer */
+        const uint32_t *alive;    /* in a page that the kernel of the operating system empties in forked processes */
+
+        pthread_mutex_t lock; /* guards all below */
+        bool woken;
+        struct cg_outq out;
+        struct tool_out *tool_head, *tool_tail;
+        struct cg_request *req_head, *req_tail;
+        struct cg_wait *waits;
+        uint64_t cell;       /* output is this cell's */
+        bool cell_open;      /* an interrupt may reach it */
+        bool cell_input;     /* it may ask for input */
+        uint64_t next_call;
+        size_t calls;        /* sent, result not here yet */
+        bool interrupting;
+        int64_t interrupt_at_ms, interrupt_step_ms;
+        int64_t shutdown_at_ms; /* 0, or when the process ends in any case */
+        bool exiting;
+        int exit_status;
+        int64_t exit_at_ms;
+
+        /* the I/O thread's own */
+        struct cg_outq_item *sending; /* taken from the queue, the socket had no room for it */
+        char scratch[65536];
+};
+
+#define ALIVE 0x43474b31u
+
+/* ------------------------------------------------------------------ small helpers */
+
+static void signal_fd(int fd)
+{
+        uint64_t one = 1;
+
+        while (write(fd, &one, sizeof(one)) < 0 && errno == EINTR)
+                ;
+}
+
+static void clear_fd(int fd)
+{
+        uint64_t n;
+
+        while (read(fd, &n, sizeof(n)) < 0 && errno == EINTR)
+                ;
+}
+
+static void wake_locked(struct cg_io *io)
+{
+        if (io->woken)
+                return;
+        io->woken = true;
+        signal_fd(io->wake_fd);
+}
+
+/* After an append: the thread must know of a new message and of text that has to go out in some milliseconds. */
+static void appended_locked(struct cg_io *io, const struct cg_outq_item *tail_before)
+{
+        if (!tail_before || io->out.head != io->out.tail)
+                wake_locked(io);
+}
+
+static bool full_locked(const struct cg_io *io)
+{
+        return io->out.bytes >= CG_IO_QUEUE_BYTES;
+}
+
+static void signal_waits_locked(struct cg_io *io, enum wait_kind kind)
+{
+        for (struct cg_wait *w = io->waits; w; w = w->next)
+                if (w->kind == kind && !w->done) {
+                        w->done = true;
+                        signal_fd(w->fd);
+                }
+}
+
+static size_t raw_limit(uint16_t type)
+{
+        for (size_t i = 0; i < cg_wire_kernel.n_specs; i++)
+                if (cg_wire_kernel.specs[i].type == type)
+                        return cg_wire_kernel.specs[i].raw_max;
+        return 0;
+}
+
+bool cg_io_forked(const struct cg_io *io)
+{
+        return *(const volatile uint32_t *)io->alive != ALIVE;
+}
+
+/* ------------------------------------------------------------------ captured descriptors */
+
+/* Takes what the pipe holds now, as much as fits @max. Returns the bytes taken. */
+static size_t read_capture_locked(struct cg_io *io, struct capture *c, size_t max)
+{
+        size_t total = 0;
+
+        while (total < max) {
+                char buf[16384];
+                size_t want = max - total < sizeof(buf) ? max - total : sizeof(buf);
+                ssize_t n = read(c->read_end, buf, want);
+
+                if (n <= 0)
+                        break;
+                total += (size_t)n;
+                cg_outq_bytes(&io->out, &c->utf8, c->flags, io->cell, buf, (size_t)n, cg_now_ms() + COALESCE_MS, NULL);
+                if ((size_t)n < want)
+                        break;
+        }
+        return total;
+}
+
+/* What C code and subprocesses wrote before now stands before what Python writes next. */
+static void catch_up_locked(struct cg_io *io)
+{
+        struct pollfd p[2] = { { .fd = io->capture[0].read_end, .events = POLLIN },
+                               { .fd = io->capture[1].read_end, .events = POLLIN } };
+
+        if (poll(p, 2, 0) <= 0)
+                return;
+        for (int i = 0; i < 2; i++)
+                if (p[i].revents & POLLIN)
+                        read_capture_locked(io, &io->capture[i], PIPE_BYTES);
+}
+
+static int make_capture(struct capture *c, unsigned flags, struct cg_err *err)
+{
+        int fds[2];
+
+        if (pipe2(fds, O_CLOEXEC) < 0)
+                return cg_fail_errno(err, "pipe");
+        c->read_end = fds[0];
+        c->write_end = fds[1];
+        c->flags = flags;
+        fcntl(fds[1], F_SETPIPE_SZ, PIPE_BYTES); /* refused over the user's limit: then it stays at 64 KiB */
+        if (fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0)
+                return cg_fail_errno(err, "fcntl");
+        return 0;
+}
+
+/* ------------------------------------------------------------------ making and starting */
+
+static int make_socket(struct cg_io *io, int fd, const char *path, void **ret, struct cg_err *err)
+{
+        int hwm = SEND_HWM;
+
+        *ret = cg_zmq_socket(io->ctx, ZMQ_DEALER, err);
+        if (!*ret) {
+                close(fd);
+                return CG_E_SYS;
+        }
+        zmq_setsockopt(*ret, ZMQ_SNDHWM, &hwm, sizeof(hwm));
+        return cg_zmq_bind_fd(*ret, fd, path, err);
+}
+
+static int make_sockets(struct cg_io *io, struct cg_err *err)
+{
+        int r;
+
+        io->ctx = zmq_ctx_new();
+        if (!io->ctx) {
+                close(io->config.kernel_fd);
+                close(io->config.tool_fd);
+                return cg_fail_errno(err, "zmq_ctx_new");
+        }
+        r = make_socket(io, io->config.kernel_fd, io->config.kernel_path, &io->kernel_sock, err);
+        if (r < 0) {
+                close(io->config.tool_fd);
+                return r;
+        }
+        return make_socket(io, io->config.tool_fd, io->config.tool_path, &io->tool_sock, err);
+}
+
+static int make_alive_page(struct cg_io *io, struct cg_err *err)
+{
+        size_t size = (size_t)sysconf(_SC_PAGESIZE);
+        uint32_t *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+        if (p == MAP_FAILED || madvise(p, size, MADV_WIPEONFORK) < 0)
+                return cg_fail_errno(err, "mark for forked processes");
+        *p = ALIVE;
+        io->alive = p;
+        return 0;
+}
+
+int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_err *err)
+{
+        struct cg_io *io = calloc(1, sizeof(*io));
+        sigset_t all, before;
+        int r;
+
+        /* Never freed: it lives as long as the process, which leaves by _exit(). */
+        if (!io) {
+                close(config->kernel_fd);
+                close(config->tool_fd);
+                return cg_fail(err, CG_E_NOMEM, "kernel i/o");
+        }
+        io->config = *config;
+        io->main = pthread_self();
+        pthread_mutex_init(&io->lock, NULL);
+        sigfillset(&all); /* the threads of ZeroMQ inherit it */
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        r = make_sockets(io, err);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        if (r < 0)
+                return r;
+        io->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        io->request_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (io->wake_fd < 0 || io->request_fd < 0)
+                return cg_fail_errno(err, "eventfd");
+        r = make_capture(&io->capture[0], 0, err);
+        if (r == 0)
+                r = make_capture(&io->capture[1], CG_FLAG_STDERR, err);
+        if (r == 0)
+                r = make_alive_page(io, err);
+        if (r == 0)
+                *ret = io;
+        return r;
+}
+
+static void *io_main(void *arg);
+
+int cg_io_start(struct cg_io *io, struct cg_err *err)
+{
+        cg_auto_fd int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        sigset_t all, before;
+        int r;
+
+        if (null_fd < 0 || dup2(null_fd, 0) < 0)
+                return cg_fail_errno(err, "/dev/null");
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        r = pthread_create(&io->thread, NULL, io_main, io);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        if (r) {
+                errno = r;
+                return cg_fail_errno(err, "thread");
+        }
+        /* From here on nothing can be said in the log any more: what comes is the cells' output. */
+        for (int i = 0; i < 2; i++) {
+                if (dup2(io->capture[i].write_end, i + 1) < 0)
+                        return cg_fail_errno(err, "descriptor %d", i + 1);
+                close(io->capture[i].write_end);
+        }
+        setvbuf(stdout, NULL, _IOLBF, 0); /* printf() of C code shows line by line, as at a terminal */
+        return 0;
+}
+
+/* ------------------------------------------------------------------ requests */
+
+int cg_io_request_fd(const struct cg_io *io)
+{
+        return io->request_fd;
+}
+
+struct cg_request *cg_io_next_request(struct cg_io *io)
+{
+        struct cg_request *req;
+
+        pthread_mutex_lock(&io->lock);
+        req = io->req_head;
+        if (req) {
+                io->req_head = req->next;
+                if (!io->req_head) {
+                        io->req_tail = NULL;
+                        clear_fd(io->request_fd);
+                }
+        }
+        pthread_mutex_unlock(&io->lock);
+        return req;
+}
+
+static void push_request_locked(struct cg_io *io, struct cg_request *req)
+{
+        if (io->req_tail)
+                io->req_tail->next = req;
+        else
+                io->req_head = req;
+        io->req_tail = req;
+        signal_fd(io->request_fd);
+}
+
+void cg_io_cell_begin(struct cg_io *io, uint64_t cell, bool allow_stdin)
+{
+        pthread_mutex_lock(&io->lock);
+        io->cell = cell;
+        io->cell_open = true;
+        io->cell_input = allow_stdin;
+        io->interrupting = false;
+        if (io->shutdown_at_ms) { /* it arrived between two cells */
+                io->interrupting = true;
+                io->interrupt_at_ms = 0;
+                io->interrupt_step_ms = INTERRUPT_RETRY_MS;
+                wake_locked(io);
+        }
+        pthread_mutex_unlock(&io->lock);
+}
+
+void cg_io_cell_close(struct cg_io *io)
+{
+        pthread_mutex_lock(&io->lock);
+        io->cell_open = false;
+        io->cell_input = false;
+        io->interrupting = false;
+        pthread_mutex_unlock(&io->lock);
+}
+
+bool cg_io_take_interrupt(struct cg_io *io)
+{
+        bool open;
+
+        pthread_mutex_lock(&io->lock);
+        open = io->cell_open;
+        io->interrupting = false;
+        pthread_mutex_unlock(&io->lock);
+        return open;
+}
+
+/* ------------------------------------------------------------------ output */
+
+int cg_io_write(struct cg_io *io, unsigned flags, const char *text, size_t len, struct cg_err *err)
+{
+        const struct cg_outq_item *tail;
+        int r = CG_TIMEOUT;
+
+        pthread_mutex_lock(&io->lock);
+        if (!full_locked(io)) {
+                tail = io->out.tail;
+                catch_up_locked(io);
+                r = cg_outq_text(&io->out, flags, io->cell, text, len, cg_now_ms() + COALESCE_MS, err);
+                appended_locked(io, tail);
+        }
+        pthread_mutex_unlock(&io->lock);
+        return r;
+}
+
+int cg_io_write_bytes(struct cg_io *io, unsigned flags, const char *data, size_t len, struct cg_err *err)
+{
+        struct cg_utf8_state *st = &io->buffer[flags & CG_FLAG_STDERR ? 1 : 0].utf8;
+        const struct cg_outq_item *tail;
+        int r = CG_TIMEOUT;
+
+        pthread_mutex_lock(&io->lock);
+        if (!full_locked(io)) {
+                tail = io->out.tail;
+                catch_up_locked(io);
+                r = cg_outq_bytes(&io->out, st, flags, io->cell, data, len, cg_now_ms() + COALESCE_MS, err);
+                appended_locked(io, tail);
+        }
+        pthread_mutex_unlock(&io->lock);
+        return r;
+}
+
+int cg_io_publish(struct cg_io *io, uint16_t type, const char *raw, size_t len, struct cg_err *err)
+{
+        int r = CG_TIMEOUT;
+
+        if (len > raw_limit(type))
+                return cg_fail(err, CG_E_LIMIT, "output of %zu bytes is over the limit of %zu", len, raw_limit(type));
+        pthread_mutex_lock(&io->lock);
+        if (!full_locked(io)) {
+                catch_up_locked(io);
+                r = cg_outq_add(&io->out, type, io->cell, false, raw, len, err);
+                wake_locked(io);
+        }
+        pthread_mutex_unlock(&io->lock);
+        return r;
+}
+
+int cg_io_ready(struct cg_io *io, const char *body, size_t len, struct cg_err *err)
+{
+        int r;
+
+        pthread_mutex_lock(&io->lock);
+        r = cg_outq_add(&io->out, CG_KERNEL_KERNEL_READY, 0, true, body, len, err);
+        wake_locked(io);
+        pthread_mutex_unlock(&io->lock);
+        return r;
+}
+
+static void flush_locked(struct cg_io *io)
+{
+        if (!io->out.head)
+                return;
+        io->out.flush = true;
+        wake_locked(io);
+}
+
+void cg_io_flush(struct cg_io *io)
+{
+        pthread_mutex_lock(&io->lock);
+        flush_locked(io);
+        pthread_mutex_unlock(&io->lock);
+}
+
+/* Not fflush(NULL): it waits for streams that another thread holds, a getchar() that never returns among them. */
+static void flush_stdio(FILE *f)
+{
+        if (ftrylockfile(f))
+                return;
+        fflush_unlocked(f);
+        funlockfile(f);
+}
+
+/* Everything that is in the pipes now. Not what comes later: a process in the background may print for ever. */
+static void drain(struct cg_io *io)
+{
+        size_t left[2] = { PIPE_BYTES, PIPE_BYTES };
+
+        while (left[0] || left[1]) {
+                struct cg_wait *w = NULL;
+
+                pthread_mutex_lock(&io->lock);
+                for (int i = 0; i < 2 && !full_locked(io); i++) {
+                        size_t want = left[i] < 65536 ? left[i] : 65536, n = read_capture_locked(io, &io->capture[i], want);
+
+                        left[i] = n < want ? 0 : left[i] - n;
+                }
+                if (full_locked(io))
+                        wake_locked(io);
+                pthread_mutex_unlock(&io->lock);
+                if (left[0] || left[1])
+                        w = cg_io_wait_room(io, NULL);
+                while (w && cg_wait_once(w) == CG_TIMEOUT)
+                        ;
+                cg_wait_free(w);
+        }
+}
+
+static void end_sequences_locked(struct cg_io *io)
+{
+        for (int i = 0; i < 2; i++) {
+                unsigned flags = io->capture[i].flags;
+
+                cg_outq_bytes_end(&io->out, &io->capture[i].utf8, flags, io->cell, 0, NULL);
+                cg_outq_bytes_end(&io->out, &io->buffer[i].utf8, flags, io->cell, 0, NULL);
+        }
+}
+
+int cg_io_reply(struct cg_io *io, uint64_t cell, const char *body, size_t len, struct cg_err *err)
+{
+        int r;
+
+        if (len > CG_MAX_BODY)
+                return cg_fail(err, CG_E_LIMIT, "reply of %zu bytes", len);
+        flush_stdio(stdout);
+        flush_stdio(stderr);
+        drain(io);
+        pthread_mutex_lock(&io->lock);
+        end_sequences_locked(io);
+        r = cg_outq_add(&io->out, CG_KERNEL_EXECUTE_REPLY, cell, true, body, len, err);
+        io->cell = 0;
+        flush_locked(io);
+        pthread_mutex_unlock(&io->lock);
+        return r;
+}
+
+/* ------------------------------------------------------------------ waiting */
+
+static struct cg_wait *wait_new(struct cg_io *io, enum wait_kind kind, struct cg_err *err)
+{
+        struct cg_wait *w = calloc(1, sizeof(*w));
+
+        if (!w) {
+                cg_fail(err, CG_E_NOMEM, "wait");
+                return NULL;
+        }
+        w->io = io;
+        w->kind = kind;
+        w->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (w->fd < 0) {
+                cg_fail_errno(err, "eventfd");
+                free(w);
+                return NULL;
+        }
+        return w;
+}
+
+static void register_locked(struct cg_wait *w)
+{
+        w->next = w->io->waits;
+        w->io->waits = w;
+}
+
+int cg_wait_once(struct cg_wait *w)
+{
+        struct pollfd p = { .fd = w->fd, .events = POLLIN };
+        bool done;
+
+        if (poll(&p, 1, -1) > 0)
+                clear_fd(w->fd);
+        pthread_mutex_lock(&w->io->lock);
+        done = w->done;
+        pthread_mutex_unlock(&w->io->lock);
+        return done ? 0 : CG_TIMEOUT;
+}
+
+static int push_tool_locked(struct cg_io *io, uint16_t type, uint64_t id, const char *body, size_t body_len, const void *args,
+                            size_t args_len, struct cg_err *err);
+
+struct cg_wait *cg_wait_free(struct cg_wait *w)
+{
+        if (!w)
+                return NULL;
+        pthread_mutex_lock(&w->io->lock);
+        for (struct cg_wait **p = &w->io->waits; *p; p = &(*p)->next)
+                if (*p == w) {
+                        *p = w->next;
+                        break;
+                }
+        if (w->kind == WAIT_CALL && !w->done) /* its result still comes, and frees its place */
+                push_tool_locked(w->io, CG_TOOL_CALL_CANCEL, w->call, "", 0, NULL, 0, NULL);
+        pthread_mutex_unlock(&w->io->lock);
+        if (w->has_raw)
+                zmq_msg_close(&w->raw);
+        close(w->fd);
+        free(w);
+        return NULL;
+}
+
+struct cg_wait *cg_io_wait_room(struct cg_io *io, struct cg_err *err)
+{
+        struct cg_wait *w = wait_new(io, WAIT_ROOM, err);
+
+        if (!w)
+                return NULL;
+        pthread_mutex_lock(&io->lock);
+        register_locked(w);
+        if (!full_locked(io))
+                signal_waits_locked(io, WAIT_ROOM);
+        else
+                wake_locked(io);
+        pthread_mutex_unlock(&io->lock);
+        return w;
+}
+
+int cg_io_input(struct cg_io *io, const char *content, size_t len, struct cg_wait **ret, struct cg_err *err)
+{
+        struct cg_wait *w;
+        int r;
+
+        if (len > CG_MAX_BODY)
+                return cg_fail(err, CG_E_LIMIT, "prompt of %zu bytes", len);
+        w = wait_new(io, WAIT_INPUT, err);
+        if (!w)
+                return err ? err->code : CG_E_SYS;
+        pthread_mutex_lock(&io->lock);
+        if (io->cell_input) {
+                catch_up_locked(io);
+                r = cg_outq_add(&io->out, CG_KERNEL_INPUT_REQUEST, io->cell, false, content, len, err);
+        } else {
+                r = cg_fail(err, CG_E_STATE, "this cell may not ask for input");
+        }
+        if (r == 0) {
+                register_locked(w);
+                flush_locked(io);
+        }
+        pthread_mutex_unlock(&io->lock);
+        if (r < 0)
+                cg_wait_free(w);
+        else
+                *ret = w;
+        return r;
+}
+
+const char *cg_wait_text(const struct cg_wait *w, size_t *len)
+{
+        *len = 0;
+        if (w->eof || !w->has_raw)
+                return NULL;
+        *len = zmq_msg_size(&w->raw);
+        return zmq_msg_data((zmq_msg_t *)(uintptr_t)&w->raw);
+}
+
+static void tool_out_free(struct tool_out *t)
+{
+        free(t->body);
+        free(t->args);
+        free(t);
+}
+
+static void *copy(const void *p, size_t len)
+{
+        void *c = malloc(len ? len : 1);
+
+        if (c && len)
+                memcpy(c, p, len);
+        return c;
+}
+
+static int push_tool_locked(struct cg_io *io, uint16_t type, uint64_t id, const char *body, size_t body_len, const void *args,
+                            size_t args_len, struct cg_err *err)
+{
+        struct tool_out *t = calloc(1, sizeof(*t));
+
+        if (!t)
+                return cg_fail(err, CG_E_NOMEM, "tool call");
+        t->type = type;
+        t->id = id;
+        t->body = copy(body, body_len);
+        t->body_len = body_len;
+        t->args = args ? copy(args, args_len) : NULL;
+        t->args_len = args_len;
+        if (!t->body || (args && !t->args)) {
+                tool_out_free(t);
+                return cg_fail(err, CG_E_NOMEM, "tool call");
+        }
+        if (io->tool_tail)
+                io->tool_tail->next = t;
+        else
+                io->tool_head = t;
+        io->tool_tail = t;
+        wake_locked(io);
+        return 0;
+}
+
+int cg_io_call(struct cg_io *io, const char *body, size_t body_len, const void *args, size_t len, struct cg_wait **ret,
+               struct cg_err *err)
+{
+        struct cg_wait *w;
+        int r = CG_TIMEOUT;
+
+        if (body_len > 4096)
+                return cg_fail(err, CG_E_LIMIT, "names of server and tool are too long");
+        if (len > CG_MAX_TOOL_ARGS)
+                return cg_fail(err, CG_E_LIMIT, "arguments of %zu bytes are over the limit of %u", len, CG_MAX_TOOL_ARGS);
+        w = wait_new(io, WAIT_CALL, err);
+        if (!w)
+                return err ? err->code : CG_E_SYS;
+        pthread_mutex_lock(&io->lock);
+        if (io->calls >= CG_MAX_CALLS) {
+                w->kind = WAIT_PLACE;
+        } else {
+                w->call = ++io->next_call;
+                r = push_tool_locked(io, CG_TOOL_CALL, w->call, body, body_len, args, len, err);
+                io->calls += r == 0;
+                flush_locked(io); /* what the cell printed before is seen before the question */
+        }
+        if (r >= 0)
+                register_locked(w);
+        pthread_mutex_unlock(&io->lock);
+        if (r < 0) {
+                w->kind = WAIT_PLACE; /* nothing was sent: nothing to cancel */
+                cg_wait_free(w);
+        } else {
+                *ret = w;
+        }
+        return r;
+}
+
+const char *cg_wait_result(const struct cg_wait *w, const void **data, size_t *len)
+{
+        *data = w->has_raw ? zmq_msg_data((zmq_msg_t *)(uintptr_t)&w->raw) : "";
+        *len = w->has_raw ? zmq_msg_size(&w->raw) : 0;
+        return w->status;
+}
+
+/* ------------------------------------------------------------------ the I/O thread: messages that arrive */
+
+static void take_raw_locked(struct cg_wait *w, struct cg_msg *m)
+{
+        if (m->n_frames > 1) {
+                zmq_msg_init(&w->raw);
+                zmq_msg_move(&w->raw, &m->frames[1]);
+                w->has_raw = true;
+        }
+        w->done = true;
+        signal_fd(w->fd);
+}
+
+static int on_execute(struct cg_io *io, struct cg_msg *m, const json_t *body, struct cg_err *err)
+{
+        size_t len;
+        const char *code = cg_msg_raw(m, 0, &len);
+        struct cg_request *req = calloc(1, sizeof(*req) + len + 1);
+
+        if (!req)
+                return cg_fail(err, CG_E_NOMEM, "cell of %zu bytes", len);
+        req->cell = m->id;
+        req->store_history = true;
+        if (cg_json_bool(body, "silent", false, &req->silent, err) < 0 ||
+            cg_json_bool(body, "store_history", true, &req->store_history, err) < 0 ||
+            cg_json_bool(body, "allow_stdin", false, &req->allow_stdin, err) < 0) {
+                free(req);
+                return CG_E_PROTO;
+        }
+        memcpy(req->code, code, len);
+        req->code_len = len;
+        pthread_mutex_lock(&io->lock);
+        push_request_locked(io, req);
+        pthread_mutex_unlock(&io->lock);
+        return 0;
+}
+
+static int on_input_reply(struct cg_io *io, struct cg_msg *m, const json_t *body, struct cg_err *err)
+{
+        bool eof = false;
+
+        if (cg_json_bool(body, "eof", false, &eof, err) < 0)
+                return CG_E_PROTO;
+        pthread_mutex_lock(&io->lock);
+        for (struct cg_wait *w = io->waits; w; w = w->next)
+                if (w->kind == WAIT_INPUT && !w->done && io->cell == m->id) {
+                        w->eof = eof;
+                        take_raw_locked(w, m);
+                        break;
+                }
+        pthread_mutex_unlock(&io->lock);
+        return 0;
+}
+
+/* One attempt: the interpreter's flag, EINTR for a system call, and a nudge for those that wait here. */
+static void poke_locked(struct cg_io *io, int64_t now)
+{
+        io->config.interrupt();
+        pthread_kill(io->main, SIGINT);
+        for (struct cg_wait *w = io->waits; w; w = w->next)
+                signal_fd(w->fd);
+        io->interrupt_at_ms = now + io->interrupt_step_ms;
+        io->interrupt_step_ms *= 2;
+        if (io->interrupt_step_ms > INTERRUPT_RETRY_MAX_MS)
+                io->interrupt_step_ms = INTERRUPT_RETRY_MAX_MS;
+}
+
+static void start_interrupt_locked(struct cg_io *io)
+{
+        io->interrupting = true;
+        io->interrupt_step_ms = INTERRUPT_RETRY_MS;
+        poke_locked(io, cg_now_ms());
+}
+
+static void on_interrupt(struct cg_io *io, uint64_t cell)
+{
+        pthread_mutex_lock(&io->lock);
+        if (io->cell_open && io->cell == cell)
+                start_interrupt_locked(io);
+        pthread_mutex_unlock(&io->lock);
+}
+
+static int on_shutdown(struct cg_io *io, struct cg_err *err)
+{
+        struct cg_request *req = calloc(1, sizeof(*req) + 1);
+
+        if (!req)
+                return cg_fail(err, CG_E_NOMEM, "shutdown");
+        req->shutdown = true;
+        pthread_mutex_lock(&io->lock);
+        io->shutdown_at_ms = cg_now_ms() + SHUTDOWN_MS;
+        push_request_locked(io, req);
+        if (io->cell_open)
+                start_interrupt_locked(io);
+        pthread_mutex_unlock(&io->lock);
+        return 0;
+}
+
+static int on_kernel_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
+{
+        cg_auto_json json_t *body = NULL;
+        int r = cg_msg_json(m, &body, err);
+
+        if (r < 0)
+                return r;
+        switch (m->type) {
+        case CG_KERNEL_EXECUTE_REQUEST:
+                return on_execute(io, m, body, err);
+        case CG_KERNEL_INPUT_REPLY:
+                return on_input_reply(io, m, body, err);
+        case CG_KERNEL_INTERRUPT_REQUEST:
+                on_interrupt(io, m->id);
+                return 0;
+        default:
+                return on_shutdown(io, err);
+        }
+}
+
+static int on_tool_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
+{
+        cg_auto_json json_t *body = NULL;
+        const char *status;
+        int r = cg_msg_json(m, &body, err);
+
+        if (r == 0)
+                r = cg_json_str(body, "status", "failed", &status, err);
+        if (r < 0)
+                return r;
+        pthread_mutex_lock(&io->lock);
+        for (struct cg_wait *w = io->waits; w; w = w->next)
+                if (w->kind == WAIT_CALL && w->call == m->id && !w->done) {
+                        snprintf(w->status, sizeof(w->status), "%s", status);
+                        take_raw_locked(w, m);
+                        break;
+                }
+        if (io->calls)
+                io->calls--;
+        signal_waits_locked(io, WAIT_PLACE);
+        pthread_mutex_unlock(&io->lock);
+        return 0;
+}
+
+/* Messages that wait on @sock; a break of the protocol by our trusted side is the end. */
+static void receive(struct cg_io *io, void *sock, const struct cg_wire *wire, unsigned sender,
+                    int (*handle)(struct cg_io *io, struct cg_msg *m, struct cg_err *err))
+{
+        for (;;) {
+                cg_auto_msg struct cg_msg m = CG_MSG_EMPTY;
+                struct cg_err err;
+                int r;
+
+                m.n_frames = 0;
+                r = cg_msg_recv(sock, wire, sender, NULL, &m, &err);
+                if (r == CG_TIMEOUT)
+                        return;
+                if (r == 0)
+                        r = handle(io, &m, &err);
+                if (r < 0)
+                        _exit(EXIT_PROTOCOL);
+        }
+}
+
+/* ------------------------------------------------------------------ the I/O thread: messages that leave */
+
+static int send_item(struct cg_io *io, const struct cg_outq_item *it)
+{
+        struct cg_out out = { .type = it->type, .flags = it->flags, .id = it->cell };
+
+        if (it->is_body) {
+                out.body = it->data;
+                out.body_len = it->len;
+        } else {
+                out.raw = it->data;
+                out.raw_len = it->len;
+                out.has_raw = true;
+        }
+        return cg_msg_send(io->kernel_sock, &cg_wire_kernel, NULL, &out, NULL);
+}
+
+/* Sends what can be sent. Returns when text must be looked at again, or -1. */
+static int64_t send_output(struct cg_io *io)
+{
+        int64_t due = -1;
+
+        for (;;) {
+                int r;
+
+                if (!io->sending) {
+                        pthread_mutex_lock(&io->lock);
+                        io->sending = cg_outq_pop(&io->out, cg_now_ms(), &due);
+                        if (io->out.bytes < CG_IO_QUEUE_BYTES / 2)
+                                signal_waits_locked(io, WAIT_ROOM);
+                        pthread_mutex_unlock(&io->lock);
+                }
+                if (!io->sending)
+                        return due;
+                r = send_item(io, io->sending);
+                if (r == CG_TIMEOUT)
+                        return -1;
+                if (r < 0)
+                        _exit(EXIT_PROTOCOL);
+                io->sending = cg_outq_item_free(io->sending);
+        }
+}
+
+static void send_calls(struct cg_io *io)
+{
+        for (;;) {
+                struct tool_out *t;
+                struct cg_out out;
+                int r;
+
+                pthread_mutex_lock(&io->lock);
+                t = io->tool_head; /* only this thread takes from the head */
+                pthread_mutex_unlock(&io->lock);
+                if (!t)
+                        return;
+                out = (struct cg_out){ .type = t->type, .id = t->id, .body = t->body, .body_len = t->body_len,
+                                       .raw = t->args, .raw_len = t->args_len, .has_raw = t->args != NULL };
+                r = cg_msg_send(io->tool_sock, &cg_wire_tool, NULL, &out, NULL);
+                if (r == CG_TIMEOUT)
+                        return;
+                if (r < 0)
+                        _exit(EXIT_PROTOCOL);
+                pthread_mutex_lock(&io->lock);
+                io->tool_head = t->next;
+                if (!io->tool_head)
+                        io->tool_tail = NULL;
+                pthread_mutex_unlock(&io->lock);
+                tool_out_free(t);
+        }
+}
+
+/* ------------------------------------------------------------------ the I/O thread: its loop */
+
+static void leave(struct cg_io *io)
+{
+        int linger = EXIT_MS / 2;
+
+        zmq_setsockopt(io->kernel_sock, ZMQ_LINGER, &linger, sizeof(linger));
+        zmq_close(io->kernel_sock);
+        zmq_close(io->tool_sock);
+        zmq_ctx_term(io->ctx);
+        _exit(io->exit_status);
+}
+
+static int64_t sooner(int64_t a, int64_t b)
+{
+        return a < 0 || (b >= 0 && b < a) ? b : a;
+}
+
+/* Timers that have come are acted upon. Returns the next one, or -1. */
+static int64_t timers(struct cg_io *io)
+{
+        int64_t now = cg_now_ms(), next = -1;
+
+        pthread_mutex_lock(&io->lock);
+        if (io->interrupting && now >= io->interrupt_at_ms)
+                poke_locked(io, now);
+        if (io->interrupting)
+                next = io->interrupt_at_ms;
+        if (io->shutdown_at_ms && now >= io->shutdown_at_ms)
+                _exit(0);
+        if (io->shutdown_at_ms)
+                next = sooner(next, io->shutdown_at_ms);
+        if (io->exiting && (now >= io->exit_at_ms || (!io->sending && !io->out.head)))
+                leave(io);
+        if (io->exiting)
+                next = sooner(next, io->exit_at_ms);
+        pthread_mutex_unlock(&io->lock);
+        return next;
+}
+
+static void read_captures(struct cg_io *io, short events0, short events1)
+{
+        const struct cg_outq_item *tail;
+
+        pthread_mutex_lock(&io->lock);
+        tail = io->out.tail;
+        if (events0 & POLLIN)
+                read_capture_locked(io, &io->capture[0], 65536);
+        if (events1 & POLLIN)
+                read_capture_locked(io, &io->capture[1], 65536);
+        appended_locked(io, tail);
+        pthread_mutex_unlock(&io->lock);
+}
+
+static int poll_timeout(int64_t at)
+{
+        int64_t left;
+
+        if (at < 0)
+                return -1;
+        left = at - cg_now_ms();
+        return left < 0 ? 0 : (int)left;
+}
+
+static void *io_main(void *arg)
+{
+        struct cg_io *io = arg;
+
+        for (;;) {
+                int64_t next = sooner(send_output(io), timers(io));
+                bool full;
+                zmq_pollitem_t p[5] = {
+                        { .socket = io->kernel_sock, .events = ZMQ_POLLIN },
+                        { .socket = io->tool_sock, .events = ZMQ_POLLIN },
+                        { .fd = io->wake_fd, .events = ZMQ_POLLIN },
+                        { .fd = io->capture[0].read_end, .events = ZMQ_POLLIN },
+                        { .fd = io->capture[1].read_end, .events = ZMQ_POLLIN },
+                };
+
+                send_calls(io);
+                pthread_mutex_lock(&io->lock);
+                full = full_locked(io);
+                if (io->tool_head)
+                        p[1].events |= ZMQ_POLLOUT;
+                pthread_mutex_unlock(&io->lock);
+                if (io->sending)
+                        p[0].events |= ZMQ_POLLOUT;
+                /* A full queue pushes back: the pipes fill, and who writes into them waits. */
+                if (zmq_poll(p, full ? 3 : 5, poll_timeout(next)) < 0 && errno != EINTR)
+                        _exit(EXIT_PROTOCOL);
+                if (p[2].revents) {
+                        clear_fd(io->wake_fd);
+                        pthread_mutex_lock(&io->lock);
+                        io->woken = false;
+                        pthread_mutex_unlock(&io->lock);
+                }
+                if (!full && (p[3].revents || p[4].revents))
+                        read_captures(io, p[3].revents, p[4].revents);
+                if (p[0].revents & ZMQ_POLLIN)
+                        receive(io, io->kernel_sock, &cg_wire_kernel, CG_ROLE_SUPERVISOR, on_kernel_msg);
+                if (p[1].revents & ZMQ_POLLIN)
+                        receive(io, io->tool_sock, &cg_wire_tool, CG_ROLE_TOOLSERVER, on_tool_msg);
+        }
+        return NULL;
+}
+
+void cg_io_exit(struct cg_io *io, int status)
+{
+        if (cg_io_forked(io))
+                _exit(status);
+        pthread_mutex_lock(&io->lock);
+        io->exiting = true;
+        io->exit_status = status;
+        io->exit_at_ms = cg_now_ms() + EXIT_MS;
+        flush_locked(io);
+        wake_locked(io);
+        pthread_mutex_unlock(&io->lock);
+        for (;;)
+                pause();
+}

@@ -1,0 +1,104 @@
+/*
+ * The kernel's input and output: both ZeroMQ sockets, the pipes behind file descriptors 1 and 2, and one thread that owns them
+ * and never needs the GIL. The kernel's other threads put output into one ordered, bounded queue and wait here for replies.
+ *
+ * No function takes or needs the GIL; those that may wait say so: call them with the GIL released.
+ * After a fork of the kernel the child must not use any of it: cg_io_forked() tells.
+ */
+#ifndef CG_KERNEL_IO_H
+#define CG_KERNEL_IO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/err.h"
+#include "base/wire.h"
+
+struct cg_io;
+
+struct cg_io_config {
+        int kernel_fd; /* listener of the kernel wire (taken, also on failure) */
+        int tool_fd;   /* listener of the tool wire (taken, also on failure) */
+        const char *kernel_path, *tool_path; /* only names for the two: nothing is looked up */
+        void (*interrupt)(void); /* makes the interpreter run its SIGINT handler soon; called in the I/O thread */
+};
+
+/* Output waiting to be sent, in bytes: a writer waits beyond it. */
+#define CG_IO_QUEUE_BYTES (4u << 20)
+
+/*
+ * Binds both sockets and makes the pipes; starts no thread yet. The caller becomes the main thread. All signals are blocked
+ * in the threads of ZeroMQ.
+ */
+int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_err *err);
+/* Puts the pipes at descriptors 1 and 2 and /dev/null at 0, and starts the I/O thread. */
+int cg_io_start(struct cg_io *io, struct cg_err *err);
+/* True in a process that the kernel forked. */
+bool cg_io_forked(const struct cg_io *io);
+/* Sends what is queued (0.3 s at most) and ends the process. Does not return. */
+void cg_io_exit(struct cg_io *io, int status) __attribute__((noreturn));
+
+/* ---- requests, main thread only */
+
+struct cg_request {
+        struct cg_request *next;
+        uint64_t cell;
+        bool silent, store_history, allow_stdin;
+        bool shutdown; /* run atexit, then cg_io_exit() */
+        size_t code_len;
+        char code[];
+};
+
+/* Descriptor that is readable while a request waits. */
+int cg_io_request_fd(const struct cg_io *io);
+/* The next request or NULL; the caller frees it. */
+struct cg_request *cg_io_next_request(struct cg_io *io);
+
+/* Between begin and close an INTERRUPT_REQUEST of this cell reaches the main thread. Output is this cell's until the reply. */
+void cg_io_cell_begin(struct cg_io *io, uint64_t cell, bool allow_stdin);
+void cg_io_cell_close(struct cg_io *io);
+/* True when a SIGINT handler that runs now may raise: a cell runs. Tells the I/O thread that the interrupt has arrived. */
+bool cg_io_take_interrupt(struct cg_io *io);
+/* Everything written so far by anyone, then EXECUTE_REPLY, then no cell runs. May wait. */
+int cg_io_reply(struct cg_io *io, uint64_t cell, const char *body, size_t len, struct cg_err *err);
+
+/* ---- output, any thread */
+
+/* Appends text of stream @flags (0 or CG_FLAG_STDERR). @text is valid UTF-8. CG_TIMEOUT: the queue is full, wait for room. */
+int cg_io_write(struct cg_io *io, unsigned flags, const char *text, size_t len, struct cg_err *err);
+/* The same for bytes of any kind: what is not UTF-8 becomes U+FFFD, a sequence may be continued by the next call. */
+int cg_io_write_bytes(struct cg_io *io, unsigned flags, const char *data, size_t len, struct cg_err *err);
+/* Appends a message of the kernel wire with @raw as content. CG_TIMEOUT: full, wait for room; CG_E_LIMIT: larger than allowed. */
+int cg_io_publish(struct cg_io *io, uint16_t type, const char *raw, size_t len, struct cg_err *err);
+/* KERNEL_READY. */
+int cg_io_ready(struct cg_io *io, const char *body, size_t len, struct cg_err *err);
+/* Sends now what else would wait some milliseconds for more. */
+void cg_io_flush(struct cg_io *io);
+
+/* ---- waiting: one per wait, made by the functions below and ended by cg_wait_free() */
+
+struct cg_wait;
+
+/*
+ * Waits. 0: what was waited for has happened; CG_TIMEOUT: woken for another reason (a signal, an interrupt): check signals,
+ * then call again. May wait for ever.
+ */
+int cg_wait_once(struct cg_wait *w);
+struct cg_wait *cg_wait_free(struct cg_wait *w);
+
+/* Until the queue has room again. NULL and *err when out of descriptors. */
+struct cg_wait *cg_io_wait_room(struct cg_io *io, struct cg_err *err);
+
+/* Sends INPUT_REQUEST and waits for the reply. CG_E_STATE when the cell's request does not allow it. */
+int cg_io_input(struct cg_io *io, const char *content, size_t len, struct cg_wait **ret, struct cg_err *err);
+/* After cg_wait_once() returned 0: the text (borrowed until cg_wait_free()), NULL for end of file. */
+const char *cg_wait_text(const struct cg_wait *w, size_t *len);
+
+/* Sends CALL. CG_TIMEOUT: CG_MAX_CALLS are under way, *ret is a wait for a free place: free it, then call again. */
+int cg_io_call(struct cg_io *io, const char *body, size_t body_len, const void *args, size_t len, struct cg_wait **ret,
+               struct cg_err *err);
+/* After cg_wait_once() returned 0: the status ("ok", ...; borrowed) and the content. */
+const char *cg_wait_result(const struct cg_wait *w, const void **data, size_t *len);
+/* A call that is given up before its result came: cg_wait_free() sends CALL_CANCEL by itself. */
+
+#endif

@@ -1,0 +1,33 @@
+/* A kernel's start, in the process that cg_sandbox_spawn() made of the zygote: untrusted from the first cell on. */
+#include "kernel/kernel.h"
+
+#include <signal.h>
+#include "kernel/io.h"
+#include "kernel/python.h"
+
+#define EXIT_START 70
+
+static int fail(const struct cg_kernel_start *s, const struct cg_err *err)
+{
+        cg_log(s->log, CG_LOG_ERROR, "kernel does not start: %s", err->msg);
+        return EXIT_START;
+}
+
+int cg_kernel_main(void *data)
+{
+        const struct cg_kernel_start *s = data;
+        struct cg_io_config config = { .kernel_fd = s->kernel_fd, .tool_fd = s->tool_fd, .kernel_path = s->kernel_path,
+                                       .tool_path = s->tool_path, .interrupt = cg_py_interrupt };
+        struct cg_io *io;
+        struct cg_err err;
+        sigset_t none;
+
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, NULL);
+        cg_py_after_fork_child();
+        if (cg_io_new(&config, &io, &err) < 0 || cg_py_configure(s->config, s->config_len, &err) < 0 ||
+            cg_io_start(io, &err) < 0)
+                return fail(s, &err);
+        cg_py_serve(io, &err);
+        return EXIT_START;
+}

@@ -1,0 +1,19 @@
+/* The process that runs a session's cells, from its fork on. */
+#ifndef CG_KERNEL_KERNEL_H
+#define CG_KERNEL_KERNEL_H
+
+#include <stddef.h>
+#include "base/log.h"
+
+struct cg_kernel_start {
+        const char *config; /* JSON text for cellgate_kernel (borrowed) */
+        size_t config_len;
+        int kernel_fd, tool_fd; /* inherited listeners */
+        const char *kernel_path, *tool_path;
+        const struct cg_log *log; /* usable until the kernel is ready: afterwards descriptor 2 belongs to the cells */
+};
+
+/* Runs in the forked, sandboxed process; @data is a struct cg_kernel_start. Returns an exit status when it cannot start. */
+int cg_kernel_main(void *data);
+
+#endif

@@ -1,0 +1,103 @@
+/*
+ * cellgate-kernel: the zygote, and by fork every kernel. Started by the supervisor with a clean environment, its control socket at
+ * descriptor 3 and its log at 2. The only program that links libpython.
+ */
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/log.h"
+#include "config.h"
+#include "kernel/python.h"
+#include "kernel/zygote.h"
+
+#define CONTROL_FD 3
+
+struct options {
+        bool zygote;
+        const char *preload;
+        int log_level;
+};
+
+static void usage(FILE *f)
+{
+        fprintf(f, "usage: cellgate-kernel --zygote [--preload MODULE,...] [--log-level 0..3]\n"
+                   "Started by cellgate-supervisor, which passes a control socket as descriptor 3.\n");
+}
+
+static int parse_options(int argc, char **argv, struct options *o)
+{
+        static const struct option names[] = {
+                { "zygote", no_argument, NULL, 'z' },          { "preload", required_argument, NULL, 'p' },
+                { "log-level", required_argument, NULL, 'l' }, { "help", no_argument, NULL, 'h' },
+                { "version", no_argument, NULL, 'V' },         { NULL, 0, NULL, 0 },
+        };
+        int c;
+
+        while ((c = getopt_long(argc, argv, "", names, NULL)) != -1) {
+                switch (c) {
+                case 'z':
+                        o->zygote = true;
+                        break;
+                case 'p':
+                        o->preload = optarg;
+                        break;
+                case 'l':
+                        o->log_level = atoi(optarg);
+                        break;
+                case 'h':
+                        usage(stdout);
+                        exit(0);
+                case 'V':
+                        printf("cellgate-kernel %s\n", CG_VERSION);
+                        exit(0);
+                default:
+                        return -1;
+                }
+        }
+        return o->zygote && optind == argc ? 0 : -1;
+}
+
+static int run(const struct options *o, const struct cg_log *log, struct cg_err *err)
+{
+        struct cg_zygote *z = NULL;
+        struct cg_py_versions versions;
+        struct cg_err failure;
+        int r = cg_zygote_new(CONTROL_FD, log, &z, err);
+
+        if (r < 0)
+                return r;
+        r = cg_py_init(&failure);
+        if (r == 0)
+                r = cg_py_prepare(o->preload, &versions, &failure);
+        if (r < 0) {
+                cg_zygote_say_ready(z, NULL, &failure, err);
+                *err = failure;
+        } else {
+                r = cg_zygote_say_ready(z, &versions, NULL, err);
+        }
+        if (r == 0)
+                r = cg_zygote_serve(z, err);
+        cg_zygote_free(z);
+        return r;
+}
+
+int main(int argc, char **argv)
+{
+        struct options o = { .log_level = CG_LOG_WARN };
+        struct cg_log log = { .fd = 2, .who = "zygote" };
+        struct cg_err err;
+
+        if (parse_options(argc, argv, &o) < 0) {
+                usage(stderr);
+                return 2;
+        }
+        log.level = o.log_level;
+        if (run(&o, &log, &err) < 0) {
+                cg_log(&log, CG_LOG_ERROR, "%s", err.msg);
+                _exit(1);
+        }
+        _exit(0); /* nothing of Python's own ending is needed, and it would run handlers that belong to kernels */
+}

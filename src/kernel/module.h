@@ -1,0 +1,13 @@
+/* The built-in module `_cellgate`: what the Python side of a kernel calls. Its functions are described in _cellgate.pyi. */
+#ifndef CG_KERNEL_MODULE_H
+#define CG_KERNEL_MODULE_H
+
+#include <Python.h>
+
+struct cg_io;
+
+PyObject *cg_py_module_init(void);
+/* From now on the module's functions act on @io (borrows). Until then output vanishes and requests are errors. */
+void cg_py_module_attach(PyObject *module, struct cg_io *io);
+
+#endif

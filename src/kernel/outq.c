@@ -1,0 +1,266 @@
+/* The queue of output in the kernel process: order, coalescing, UTF-8. See outq.h. */
+#include "kernel/outq.h"
+
+#include <string.h>
+#include "base/limits.h"
+#include "base/text.h"
+#include "base/util.h"
+#include "base/wire.h"
+
+/* Counted for each item beside its bytes, so that empty messages cannot fill memory. */
+#define ITEM_COST 128
+#define FIRST_CAP 512
+
+static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
+
+struct cg_outq_item *cg_outq_item_free(struct cg_outq_item *it)
+{
+        if (it)
+                free(it->data);
+        free(it);
+        return NULL;
+}
+
+void cg_outq_fini(struct cg_outq *q)
+{
+        while (q->head) {
+                struct cg_outq_item *next = q->head->next;
+
+                cg_outq_item_free(q->head);
+                q->head = next;
+        }
+        *q = (struct cg_outq){ .head = NULL };
+}
+
+static struct cg_outq_item *push(struct cg_outq *q, uint16_t type, uint64_t cell, size_t cap, struct cg_err *err)
+{
+        struct cg_outq_item *it = calloc(1, sizeof(*it));
+
+        if (it)
+                it->data = malloc(cap ? cap : 1);
+        if (!it || !it->data) {
+                free(it);
+                cg_fail(err, CG_E_NOMEM, "output queue");
+                return NULL;
+        }
+        it->type = type;
+        it->cell = cell;
+        it->cap = cap;
+        if (q->tail)
+                q->tail->next = it;
+        else
+                q->head = it;
+        q->tail = it;
+        q->bytes += ITEM_COST;
+        return it;
+}
+
+/* The item that text may be appended to: the last one, if it is of the same stream and cell and not full. */
+static struct cg_outq_item *open_tail(struct cg_outq *q, unsigned flags, uint64_t cell)
+{
+        struct cg_outq_item *it = q->tail;
+
+        if (!it || it->type != CG_KERNEL_STREAM || it->flags != flags || it->cell != cell || it->len == CG_MAX_STREAM)
+                return NULL;
+        return it;
+}
+
+static int grow(struct cg_outq_item *it, size_t need, struct cg_err *err)
+{
+        size_t cap = it->cap;
+        char *p;
+
+        if (need <= cap)
+                return 0;
+        while (cap < need)
+                cap *= 2;
+        if (cap > CG_MAX_STREAM)
+                cap = CG_MAX_STREAM;
+        p = realloc(it->data, cap);
+        if (!p)
+                return cg_fail(err, CG_E_NOMEM, "output queue");
+        it->data = p;
+        it->cap = cap;
+        return 0;
+}
+
+/* How many of the @len bytes fit into @room without splitting a character. */
+static size_t fitting(const char *text, size_t len, size_t room)
+{
+        if (len <= room)
+                return len;
+        while (room && ((unsigned char)text[room] & 0xc0) == 0x80)
+                room--;
+        return room;
+}
+
+int cg_outq_text(struct cg_outq *q, unsigned flags, uint64_t cell, const char *text, size_t len, int64_t due_ms,
+                 struct cg_err *err)
+{
+        while (len) {
+                struct cg_outq_item *it = open_tail(q, flags, cell);
+                size_t n = it ? fitting(text, len, CG_MAX_STREAM - it->len) : 0;
+                int r;
+
+                if (!n) {
+                        n = fitting(text, len, CG_MAX_STREAM);
+                        it = push(q, CG_KERNEL_STREAM, cell, n > FIRST_CAP ? n : FIRST_CAP, err);
+                        if (!it)
+                                return CG_E_NOMEM;
+                        it->flags = (uint16_t)flags;
+                        it->due_ms = due_ms;
+                }
+                r = grow(it, it->len + n, err);
+                if (r < 0)
+                        return r;
+                memcpy(it->data + it->len, text, n);
+                it->len += n;
+                q->bytes += n;
+                text += n;
+                len -= n;
+        }
+        return 0;
+}
+
+/* Is this the beginning of a sequence that more bytes could complete? */
+static bool is_prefix(const unsigned char *p, size_t n)
+{
+        size_t need = p[0] >= 0xc2 && p[0] <= 0xdf ? 2 : (p[0] & 0xf0) == 0xe0 ? 3 : p[0] >= 0xf0 && p[0] <= 0xf4 ? 4 : 0;
+        unsigned char low = p[0] == 0xe0 ? 0xa0 : p[0] == 0xf0 ? 0x90 : 0x80;
+        unsigned char high = p[0] == 0xed ? 0x9f : p[0] == 0xf4 ? 0x8f : 0xbf;
+
+        if (n >= need)
+                return false;
+        if (n > 1 && (p[1] < low || p[1] > high))
+                return false;
+        return n < 3 || (p[2] & 0xc0) == 0x80;
+}
+
+/* Gives the pending sequence byte after byte until it is complete or broken. Returns how many bytes of @data it took. */
+static ssize_t finish_pending(struct cg_outq *q, struct cg_utf8_state *st, unsigned flags, uint64_t cell,
+                              const unsigned char *data, size_t len, int64_t due_ms, struct cg_err *err)
+{
+        size_t used = 0;
+
+        while (st->n && used < len) {
+                const char *out = replacement;
+                size_t n = 3;
+                uint32_t cp;
+                int r;
+
+                st->pending[st->n++] = data[used++];
+                if (is_prefix(st->pending, st->n))
+                        continue;
+                if (cg_utf8_next(st->pending, st->n, &cp) == st->n) {
+                        out = (const char *)st->pending;
+                        n = st->n;
+                } else {
+                        used--; /* the byte that broke it may begin something itself */
+                }
+                r = cg_outq_text(q, flags, cell, out, n, due_ms, err);
+                if (r < 0)
+                        return r;
+                st->n = 0;
+        }
+        return (ssize_t)used;
+}
+
+/* Length of the valid text at the beginning. */
+static size_t valid_run(const unsigned char *p, size_t len)
+{
+        size_t i = 0;
+
+        while (i < len) {
+                uint64_t word;
+                uint32_t cp;
+                size_t n;
+
+                if (len - i >= sizeof(word)) { /* eight ASCII characters at once */
+                        memcpy(&word, p + i, sizeof(word));
+                        if (!(word & 0x8080808080808080u)) {
+                                i += sizeof(word);
+                                continue;
+                        }
+                }
+                n = cg_utf8_next(p + i, len - i, &cp);
+                if (!n)
+                        break;
+                i += n;
+        }
+        return i;
+}
+
+int cg_outq_bytes(struct cg_outq *q, struct cg_utf8_state *st, unsigned flags, uint64_t cell, const char *data, size_t len,
+                  int64_t due_ms, struct cg_err *err)
+{
+        const unsigned char *p = (const unsigned char *)data, *end = p + len;
+        ssize_t used = finish_pending(q, st, flags, cell, p, len, due_ms, err);
+
+        if (used < 0)
+                return (int)used;
+        p += used;
+        while (p < end) {
+                size_t left = (size_t)(end - p), n = valid_run(p, left);
+                int r = cg_outq_text(q, flags, cell, (const char *)p, n, due_ms, err);
+
+                if (r < 0)
+                        return r;
+                p += n;
+                left -= n;
+                if (!left)
+                        break;
+                if (is_prefix(p, left)) {
+                        memcpy(st->pending, p, left);
+                        st->n = left;
+                        break;
+                }
+                r = cg_outq_text(q, flags, cell, replacement, 3, due_ms, err);
+                if (r < 0)
+                        return r;
+                p++;
+        }
+        return 0;
+}
+
+int cg_outq_bytes_end(struct cg_outq *q, struct cg_utf8_state *st, unsigned flags, uint64_t cell, int64_t due_ms,
+                      struct cg_err *err)
+{
+        if (!st->n)
+                return 0;
+        st->n = 0;
+        return cg_outq_text(q, flags, cell, replacement, 3, due_ms, err);
+}
+
+int cg_outq_add(struct cg_outq *q, uint16_t type, uint64_t cell, bool is_body, const char *data, size_t len, struct cg_err *err)
+{
+        struct cg_outq_item *it = push(q, type, cell, len, err);
+
+        if (!it)
+                return CG_E_NOMEM;
+        it->is_body = is_body;
+        memcpy(it->data, data, len);
+        it->len = len;
+        q->bytes += len;
+        return 0;
+}
+
+struct cg_outq_item *cg_outq_pop(struct cg_outq *q, int64_t now_ms, int64_t *due_ms)
+{
+        struct cg_outq_item *it = q->head;
+
+        *due_ms = -1;
+        if (!it)
+                return NULL;
+        if (it == q->tail && it->type == CG_KERNEL_STREAM && !q->flush && it->len < CG_MAX_STREAM && now_ms < it->due_ms) {
+                *due_ms = it->due_ms;
+                return NULL;
+        }
+        q->head = it->next;
+        if (!q->head) {
+                q->tail = NULL;
+                q->flush = false;
+        }
+        q->bytes -= ITEM_COST + it->len;
+        it->next = NULL;
+        return it;
+}

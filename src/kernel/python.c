@@ -1,0 +1,177 @@
+/* The embedded interpreter: its configuration, and the few calls into the package cellgate_kernel. Zygote and kernel process. */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "kernel/python.h"
+
+#include <locale.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/util.h"
+#include "config.h"
+#include "kernel/module.h"
+
+/* ------------------------------------------------------------------ errors */
+
+/* The exception that is set, as an error; clears it. */
+static int fail_python(struct cg_err *err, const char *what)
+{
+        PyObject *type, *value, *tb, *text = NULL;
+        const char *s = NULL;
+
+        PyErr_Fetch(&type, &value, &tb);
+        PyErr_NormalizeException(&type, &value, &tb);
+        if (value)
+                text = PyObject_Str(value);
+        if (text)
+                s = PyUnicode_AsUTF8(text);
+        cg_fail(err, CG_E_STATE, "%s: %s: %s", what, type ? ((PyTypeObject *)type)->tp_name : "?", s ? s : "?");
+        Py_XDECREF(text);
+        Py_XDECREF(type);
+        Py_XDECREF(value);
+        Py_XDECREF(tb);
+        PyErr_Clear();
+        return CG_E_STATE;
+}
+
+static int fail_status(struct cg_err *err, PyStatus status)
+{
+        return cg_fail(err, CG_E_STATE, "Python does not start: %s%s%s", status.func ? status.func : "", status.func ? ": " : "",
+                       status.err_msg ? status.err_msg : "it wants to exit");
+}
+
+/* ------------------------------------------------------------------ start */
+
+static int pre_init(struct cg_err *err)
+{
+        PyPreConfig pre;
+        PyStatus st;
+
+        PyPreConfig_InitIsolatedConfig(&pre);
+        pre.utf8_mode = 1; /* the clean environment says "C": files and names are UTF-8 all the same */
+        st = Py_PreInitialize(&pre);
+        return PyStatus_Exception(st) ? fail_status(err, st) : 0;
+}
+
+static PyStatus init_from(PyConfig *c)
+{
+        PyStatus st;
+
+        c->site_import = 1;
+        /* The interpreter finds its standard library and the environment's packages by where this program is said to be. */
+        st = PyConfig_SetBytesString(c, &c->program_name, CG_KERNEL_ENV "/bin/python");
+        if (!PyStatus_Exception(st))
+                st = PyConfig_SetBytesString(c, &c->executable, CG_KERNEL_ENV "/bin/python");
+        if (!PyStatus_Exception(st))
+                st = Py_InitializeFromConfig(c);
+        return st;
+}
+
+static int add_our_path(struct cg_err *err)
+{
+        PyObject *path = PySys_GetObject("path"); /* borrowed */
+        PyObject *dir = PyUnicode_DecodeFSDefault(CG_PYTHONDIR);
+        int r = path && dir ? PyList_Append(path, dir) : -1;
+
+        Py_XDECREF(dir);
+        return r < 0 ? fail_python(err, "sys.path") : 0;
+}
+
+int cg_py_init(struct cg_err *err)
+{
+        PyConfig c;
+        PyStatus st;
+        int r;
+
+        setlocale(LC_CTYPE, "C.UTF-8");
+        signal(SIGPIPE, SIG_IGN);
+        signal(SIGINT, SIG_IGN); /* a Ctrl-C at the host's terminal is the host's business */
+        r = pre_init(err);
+        if (r < 0)
+                return r;
+        if (PyImport_AppendInittab("_cellgate", cg_py_module_init) < 0)
+                return cg_fail(err, CG_E_NOMEM, "module _cellgate");
+        PyConfig_InitIsolatedConfig(&c);
+        st = init_from(&c);
+        PyConfig_Clear(&c);
+        if (PyStatus_Exception(st))
+                return fail_status(err, st);
+        return add_our_path(err);
+}
+
+/* ------------------------------------------------------------------ calls */
+
+/* Calls cellgate_kernel.MODULE.FUNCTION(text or None). New reference, or NULL with *err filled. */
+static PyObject *call(const char *module, const char *function, const char *text, Py_ssize_t len, struct cg_err *err)
+{
+        PyObject *m = PyImport_ImportModule(module), *ret = NULL;
+
+        if (m && text)
+                ret = PyObject_CallMethod(m, function, "s#", text, len);
+        else if (m)
+                ret = PyObject_CallMethod(m, function, NULL);
+        Py_XDECREF(m);
+        if (!ret)
+                fail_python(err, module);
+        return ret;
+}
+
+int cg_py_prepare(const char *preload, struct cg_py_versions *ret, struct cg_err *err)
+{
+        const char *list = preload ? preload : "", *python, *ipython;
+        PyObject *versions = call("cellgate_kernel.zygote", "prepare", list, (Py_ssize_t)strlen(list), err);
+        int r = 0;
+
+        if (!versions)
+                return CG_E_STATE;
+        if (PyArg_ParseTuple(versions, "ss", &python, &ipython)) {
+                snprintf(ret->python, sizeof(ret->python), "%s", python);
+                snprintf(ret->ipython, sizeof(ret->ipython), "%s", ipython);
+        } else {
+                r = fail_python(err, "cellgate_kernel.zygote.prepare");
+        }
+        Py_DECREF(versions);
+        return r;
+}
+
+void cg_py_before_fork(void)
+{
+        PyOS_BeforeFork();
+}
+
+void cg_py_after_fork_parent(void)
+{
+        PyOS_AfterFork_Parent();
+}
+
+void cg_py_after_fork_child(void)
+{
+        PyOS_AfterFork_Child();
+}
+
+int cg_py_configure(const char *config, size_t len, struct cg_err *err)
+{
+        PyObject *r = call("cellgate_kernel.kernel", "configure", config, (Py_ssize_t)len, err);
+
+        Py_XDECREF(r);
+        return r ? 0 : CG_E_STATE;
+}
+
+int cg_py_serve(struct cg_io *io, struct cg_err *err)
+{
+        PyObject *m = PyImport_ImportModule("_cellgate"), *r;
+
+        if (!m)
+                return fail_python(err, "_cellgate");
+        cg_py_module_attach(m, io);
+        Py_DECREF(m); /* sys.modules keeps it; the module's state stays with the definition */
+        r = call("cellgate_kernel.kernel", "serve", NULL, 0, err);
+        Py_XDECREF(r);
+        return r ? 0 : CG_E_STATE;
+}
+
+void cg_py_interrupt(void)
+{
+        PyErr_SetInterruptEx(SIGINT);
+}

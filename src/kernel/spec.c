@@ -1,0 +1,197 @@
+/* Spawn requests: JSON text in, a sandbox plan and the kernel's own configuration out. Runs in the zygote. See spec.h. */
+#include "kernel/spec.h"
+
+#include <malloc.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/limits.h"
+#include "base/util.h"
+#include "sandbox/sandbox.h"
+
+static void wipe(void *p, size_t len)
+{
+        if (p)
+                explicit_bzero(p, len);
+}
+
+static void wiping_free(void *p)
+{
+        wipe(p, malloc_usable_size(p));
+        free(p);
+}
+
+void cg_spawn_spec_wipe_json(void)
+{
+        json_set_alloc_funcs(malloc, wiping_free);
+}
+
+void cg_spawn_spec_fini(struct cg_spawn_spec *spec)
+{
+        cg_sandbox_free(spec->plan);
+        free(spec->kernel_path);
+        free(spec->tool_path);
+        wipe(spec->config, spec->config_len);
+        free(spec->config);
+        *spec = (struct cg_spawn_spec){ .plan = NULL };
+}
+
+static int copy_string(const json_t *o, const char *key, char **ret, struct cg_err *err)
+{
+        const char *s;
+        int r = cg_json_str(o, key, NULL, &s, err);
+
+        if (r < 0)
+                return r;
+        if (!s)
+                return cg_fail(err, CG_E_PARSE, "spawn request: \"%s\" is missing", key);
+        *ret = strdup(s);
+        return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "spawn request");
+}
+
+/* A member that must be an array; absent is empty. *ret is borrowed, NULL when absent. */
+static int get_array(const json_t *o, const char *key, json_t **ret, struct cg_err *err)
+{
+        *ret = json_object_get(o, key);
+        if (*ret && !json_is_array(*ret))
+                return cg_fail(err, CG_E_PARSE, "spawn request: \"%s\" is not an array", key);
+        return 0;
+}
+
+static int add_binds(struct cg_sandbox *plan, const json_t *o, struct cg_err *err)
+{
+        json_t *binds, *b;
+        size_t i;
+        int r = get_array(o, "bind_ro", &binds, err);
+
+        json_array_foreach(binds, i, b) {
+                const char *src = json_string_value(json_array_get(b, 0)), *dst = json_string_value(json_array_get(b, 1));
+
+                if (!src || !dst)
+                        return cg_fail(err, CG_E_PARSE, "spawn request: \"bind_ro\" wants pairs of paths");
+                r = cg_sandbox_add_bind_ro(plan, src, dst, err);
+                if (r < 0)
+                        break;
+        }
+        return r;
+}
+
+static int add_hides(struct cg_sandbox *plan, const json_t *o, struct cg_err *err)
+{
+        json_t *hides, *h;
+        size_t i;
+        int r = get_array(o, "hide", &hides, err);
+
+        json_array_foreach(hides, i, h) {
+                if (!json_is_string(h))
+                        return cg_fail(err, CG_E_PARSE, "spawn request: \"hide\" wants paths");
+                r = cg_sandbox_add_hide(plan, json_string_value(h), err);
+                if (r < 0)
+                        break;
+        }
+        return r;
+}
+
+static int get_limit(const json_t *limits, const char *key, uint64_t *ret, struct cg_err *err)
+{
+        int64_t v = 0;
+        int r = limits ? cg_json_int(limits, key, 0, &v, err) : 0;
+
+        if (r == 0 && v < 0)
+                r = cg_fail(err, CG_E_INVAL, "limit %s is negative", key);
+        *ret = r == 0 ? (uint64_t)v : 0;
+        return r;
+}
+
+static int set_limits(struct cg_sandbox *plan, const json_t *o, struct cg_err *err)
+{
+        const json_t *l = json_object_get(o, "limits");
+        struct cg_sandbox_limits limits = { 0 };
+        int r = get_limit(l, "memory_bytes", &limits.memory_bytes, err);
+
+        if (r == 0)
+                r = get_limit(l, "processes", &limits.processes, err);
+        if (r == 0)
+                r = get_limit(l, "file_bytes", &limits.file_bytes, err);
+        if (r == 0)
+                cg_sandbox_set_limits(plan, &limits);
+        return r;
+}
+
+static int make_plan(const json_t *o, struct cg_sandbox **ret, struct cg_err *err)
+{
+        const char *workspace;
+        bool on;
+        int r = cg_json_str(o, "workspace", "", &workspace, err);
+
+        if (r == 0)
+                r = cg_json_bool(o, "sandbox", true, &on, err);
+        if (r == 0)
+                r = cg_sandbox_new(ret, err);
+        if (r < 0)
+                return r;
+        if (!on)
+                cg_sandbox_set_off(*ret);
+        r = cg_sandbox_add_write(*ret, workspace, err);
+        if (r == 0)
+                r = cg_sandbox_set_cwd(*ret, workspace, err);
+        if (r == 0)
+                r = add_binds(*ret, o, err);
+        if (r == 0)
+                r = add_hides(*ret, o, err);
+        if (r == 0)
+                r = set_limits(*ret, o, err);
+        return r;
+}
+
+/* Only what the kernel itself needs: paths of the host that lie behind a bind or a hide are not its business. */
+static int make_config(const json_t *o, struct cg_spawn_spec *ret, struct cg_err *err)
+{
+        static const char *const keys[] = { "session", "workspace", "env", "sandbox", "color", "python_path" };
+        cg_auto_json json_t *config = json_object();
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(keys); i++) {
+                json_t *v = json_object_get(o, keys[i]);
+
+                if (v && json_object_set(config, keys[i], v) < 0)
+                        return cg_fail(err, CG_E_NOMEM, "spawn request");
+        }
+        ret->config = cg_json_text(config, &ret->config_len);
+        return ret->config ? 0 : cg_fail(err, CG_E_NOMEM, "spawn request");
+}
+
+static int from_json(const json_t *o, struct cg_spawn_spec *ret, struct cg_err *err)
+{
+        int r = make_plan(o, &ret->plan, err);
+
+        if (r == 0)
+                r = copy_string(o, "kernel_path", &ret->kernel_path, err);
+        if (r == 0)
+                r = copy_string(o, "tool_path", &ret->tool_path, err);
+        if (r == 0)
+                r = make_config(o, ret, err);
+        return r;
+}
+
+int cg_spawn_spec_read(int fd, struct cg_spawn_spec *ret, struct cg_err *err)
+{
+        cg_auto_json json_t *o = NULL;
+        char *text = NULL;
+        size_t len = 0;
+        int r;
+
+        *ret = (struct cg_spawn_spec){ .plan = NULL };
+        if (lseek(fd, 0, SEEK_SET) < 0)
+                return cg_fail_errno(err, "spawn request");
+        r = cg_read_fd(fd, "spawn request", CG_MAX_SETTINGS, &text, &len, err);
+        if (r == 0)
+                r = cg_json_object(text, len, "spawn request", &o, err);
+        wipe(text, len);
+        free(text);
+        if (r == 0)
+                r = from_json(o, ret, err);
+        if (r < 0)
+                cg_spawn_spec_fini(ret);
+        return r;
+}

@@ -1,0 +1,255 @@
+/* The zygote's loop: spawn requests in, kernels out, ended ones reaped. One thread, no Python of any user. See zygote.h. */
+#include "kernel/zygote.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/util.h"
+#include "kernel/kernel.h"
+#include "kernel/spec.h"
+#include "sandbox/sandbox.h"
+
+#define REQUEST_BYTES 4096
+/* spec memfd, listener of the kernel wire, listener of the tool wire */
+#define REQUEST_FDS 3
+
+struct child {
+        struct child *next;
+        pid_t pid;
+        int pidfd;
+};
+
+struct cg_zygote {
+        int control;
+        int epoll;
+        const struct cg_log *log;
+        struct child *children;
+};
+
+int cg_zygote_new(int control, const struct cg_log *log, struct cg_zygote **ret, struct cg_err *err)
+{
+        struct epoll_event ev = { .events = EPOLLIN, .data.ptr = NULL };
+        struct cg_zygote *z = calloc(1, sizeof(*z));
+
+        if (!z)
+                return cg_fail(err, CG_E_NOMEM, "zygote");
+        z->control = control;
+        z->log = log;
+        z->epoll = epoll_create1(EPOLL_CLOEXEC);
+        if (z->epoll < 0 || epoll_ctl(z->epoll, EPOLL_CTL_ADD, control, &ev) < 0) {
+                cg_fail_errno(err, "control socket");
+                cg_zygote_free(z);
+                return CG_E_SYS;
+        }
+        cg_spawn_spec_wipe_json();
+        *ret = z;
+        return 0;
+}
+
+/* ------------------------------------------------------------------ children */
+
+static int add_child(struct cg_zygote *z, pid_t pid, int pidfd, struct cg_err *err)
+{
+        struct child *c = calloc(1, sizeof(*c));
+        struct epoll_event ev = { .events = EPOLLIN, .data.ptr = c };
+
+        if (!c)
+                return cg_fail(err, CG_E_NOMEM, "kernel's entry");
+        if (epoll_ctl(z->epoll, EPOLL_CTL_ADD, pidfd, &ev) < 0) {
+                free(c);
+                return cg_fail_errno(err, "kernel's entry");
+        }
+        c->pid = pid;
+        c->pidfd = pidfd;
+        c->next = z->children;
+        z->children = c;
+        return 0;
+}
+
+static void reap(pid_t pid)
+{
+        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+                ;
+}
+
+/* Its init has ended: everything inside is gone with it. */
+static void remove_child(struct cg_zygote *z, struct child *c)
+{
+        for (struct child **p = &z->children; *p; p = &(*p)->next)
+                if (*p == c) {
+                        *p = c->next;
+                        break;
+                }
+        epoll_ctl(z->epoll, EPOLL_CTL_DEL, c->pidfd, NULL); /* the supervisor holds the same open file: close() alone keeps it */
+        reap(c->pid);
+        close(c->pidfd);
+        free(c);
+}
+
+struct cg_zygote *cg_zygote_free(struct cg_zygote *z)
+{
+        if (!z)
+                return NULL;
+        for (struct child *c = z->children; c; c = c->next)
+                cg_pidfd_kill(c->pidfd, SIGKILL);
+        while (z->children)
+                remove_child(z, z->children);
+        if (z->epoll >= 0)
+                close(z->epoll);
+        free(z);
+        return NULL;
+}
+
+/* ------------------------------------------------------------------ replies */
+
+static int send_json(struct cg_zygote *z, json_t *body, const int *fds, size_t n_fds, struct cg_err *err)
+{
+        size_t len = 0;
+        cg_auto_free char *text = body ? cg_json_text(body, &len) : NULL;
+
+        json_decref(body);
+        if (!text)
+                return cg_fail(err, CG_E_NOMEM, "reply");
+        return cg_send_fds(z->control, text, len, fds, n_fds, err);
+}
+
+int cg_zygote_say_ready(struct cg_zygote *z, const struct cg_py_versions *v, const struct cg_err *failure, struct cg_err *err)
+{
+        json_t *body;
+
+        if (failure)
+                body = json_pack("{s:b, s:i, s:s}", "ready", 0, "code", failure->code, "message", failure->msg);
+        else
+                body = json_pack("{s:b, s:s, s:s}", "ready", 1, "python", v->python, "ipython", v->ipython);
+        return send_json(z, body, NULL, 0, err);
+}
+
+static int say_failed(struct cg_zygote *z, json_int_t id, const struct cg_err *why, struct cg_err *err)
+{
+        return send_json(z, json_pack("{s:I, s:i, s:i, s:s}", "failed", id, "code", why->code, "errno", why->sys_errno, "message",
+                                      why->msg), NULL, 0, err);
+}
+
+static int say_spawned(struct cg_zygote *z, json_int_t id, const struct cg_sandbox *plan, const struct cg_sandbox_child *child,
+                       struct cg_err *err)
+{
+        const char *const *names = cg_sandbox_layers(plan);
+        json_t *layers = json_array();
+        int fds[2] = { child->init_pidfd, child->status_fd };
+
+        for (; names && *names; names++)
+                json_array_append_new(layers, json_string(*names));
+        return send_json(z, json_pack("{s:I, s:i, s:o}", "spawned", id, "pid", (int)child->init_pid, "layers", layers), fds, 2, err);
+}
+
+/* ------------------------------------------------------------------ requests */
+
+static int start_kernel(struct cg_zygote *z, const struct cg_spawn_spec *spec, int kernel_fd, int tool_fd,
+                        struct cg_sandbox_child *ret, struct cg_err *err)
+{
+        struct cg_kernel_start start = { .config = spec->config, .config_len = spec->config_len, .kernel_fd = kernel_fd,
+                                         .tool_fd = tool_fd, .kernel_path = spec->kernel_path, .tool_path = spec->tool_path,
+                                         .log = z->log };
+        int keep[2] = { kernel_fd, tool_fd };
+        int r;
+
+        cg_py_before_fork();
+        r = cg_sandbox_spawn(spec->plan, keep, 2, cg_kernel_main, &start, ret, err); /* refuses when there is a second thread */
+        cg_py_after_fork_parent();
+        return r;
+}
+
+/* 0, or negative with *err: what goes to the supervisor as this request's failure. */
+static int spawn(struct cg_zygote *z, json_int_t id, const int *fds, struct cg_err *err)
+{
+        struct cg_spawn_spec spec;
+        struct cg_sandbox_child child;
+        int r = cg_spawn_spec_read(fds[0], &spec, err);
+
+        if (r < 0)
+                return r;
+        r = start_kernel(z, &spec, fds[1], fds[2], &child, err);
+        if (r == 0) {
+                r = add_child(z, child.init_pid, child.init_pidfd, err);
+                if (r == 0) {
+                        r = say_spawned(z, id, spec.plan, &child, err);
+                } else {
+                        cg_pidfd_kill(child.init_pidfd, SIGKILL);
+                        reap(child.init_pid);
+                        close(child.init_pidfd);
+                }
+                close(child.status_fd);
+        }
+        cg_spawn_spec_fini(&spec);
+        return r;
+}
+
+static int parse_request(const char *text, size_t len, size_t n_fds, json_int_t *id, struct cg_err *err)
+{
+        cg_auto_json json_t *o = NULL;
+        int64_t v = 0;
+        int r = cg_json_object(text, len, "request", &o, err);
+
+        if (r == 0)
+                r = cg_json_int(o, "spawn", -1, &v, err);
+        if (r == 0 && v < 0)
+                r = cg_fail(err, CG_E_PROTO, "request without \"spawn\"");
+        *id = v;
+        if (r == 0 && n_fds != REQUEST_FDS)
+                r = cg_fail(err, CG_E_PROTO, "spawn request with %zu descriptors, expected %d", n_fds, REQUEST_FDS);
+        return r;
+}
+
+/* One request. Return: 0; CG_CLOSED when the supervisor has closed its end; negative: the control socket is unusable. */
+static int serve_request(struct cg_zygote *z, struct cg_err *err)
+{
+        char text[REQUEST_BYTES];
+        int fds[REQUEST_FDS];
+        size_t n_fds = REQUEST_FDS;
+        json_int_t id = 0;
+        struct cg_err why;
+        ssize_t len = cg_recv_fds(z->control, text, sizeof(text), fds, &n_fds, err);
+        int r;
+
+        if (len == 0)
+                return CG_CLOSED;
+        if (len < 0)
+                return (int)len;
+        r = parse_request(text, (size_t)len, n_fds, &id, &why);
+        if (r == 0)
+                r = spawn(z, id, fds, &why);
+        for (size_t i = 0; i < n_fds; i++)
+                close(fds[i]);
+        if (r < 0) {
+                cg_log(z->log, CG_LOG_WARN, "no kernel for request %lld: %s", (long long)id, why.msg);
+                return say_failed(z, id, &why, err);
+        }
+        return 0;
+}
+
+int cg_zygote_serve(struct cg_zygote *z, struct cg_err *err)
+{
+        for (;;) {
+                struct epoll_event ev[16];
+                int n = epoll_wait(z->epoll, ev, CG_ARRAY_LEN(ev), -1);
+                bool request = false;
+                int r;
+
+                if (n < 0 && errno != EINTR)
+                        return cg_fail_errno(err, "epoll_wait");
+                for (int i = 0; i < n; i++) {
+                        if (ev[i].data.ptr)
+                                remove_child(z, ev[i].data.ptr);
+                        else
+                                request = true;
+                }
+                r = request ? serve_request(z, err) : 0;
+                if (r != 0)
+                        return r == CG_CLOSED ? 0 : r;
+        }
+}

@@ -1,0 +1,20 @@
+/* The process that has Python and IPython loaded and forks kernels on request. Protocol: docs/wire.md, "Zygote". */
+#ifndef CG_KERNEL_ZYGOTE_H
+#define CG_KERNEL_ZYGOTE_H
+
+#include "base/err.h"
+#include "base/log.h"
+#include "kernel/python.h"
+
+struct cg_zygote;
+
+/* @control: the supervisor's SOCK_SEQPACKET socket (borrows). */
+int cg_zygote_new(int control, const struct cg_log *log, struct cg_zygote **ret, struct cg_err *err);
+/* Tells the supervisor that kernels can be asked for, or why not (@failure; then @v is ignored). */
+int cg_zygote_say_ready(struct cg_zygote *z, const struct cg_py_versions *v, const struct cg_err *failure, struct cg_err *err);
+/* Serves until the supervisor closes its end (0) or something fails. */
+int cg_zygote_serve(struct cg_zygote *z, struct cg_err *err);
+/* Ends all kernels that still run. Returns NULL. */
+struct cg_zygote *cg_zygote_free(struct cg_zygote *z);
+
+#endif

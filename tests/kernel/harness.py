@@ -1,0 +1,361 @@
+"""Drives a real cellgate-kernel without a supervisor: its control socket, the kernel wire and the tool wire.
+
+    with Zygote(prefix) as zygote, zygote.spawn(workspace) as kernel:
+        reply, messages = kernel.run("1 + 1")
+"""
+
+import itertools
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+WIRE_KERNEL, WIRE_TOOL, VERSION = 2, 3, 1
+KERNEL_TYPES = {
+    1: "KERNEL_READY",
+    11: "EXECUTE_REPLY",
+    12: "STREAM",
+    13: "DISPLAY_DATA",
+    14: "UPDATE_DISPLAY_DATA",
+    15: "EXECUTE_RESULT",
+    16: "CLEAR_OUTPUT",
+    17: "ERROR",
+    18: "INPUT_REQUEST",
+}
+EXECUTE_REQUEST, INPUT_REPLY, INTERRUPT_REQUEST, SHUTDOWN_REQUEST = 10, 19, 20, 21
+CALL, CALL_RESULT, CALL_CANCEL = 1, 2, 3
+HEADER = struct.Struct("<2sBBHHQQ")
+MAX_STREAM = 65536
+
+SLOWNESS = 5.0 if os.environ.get("CG_SANITIZED") else 1.0
+
+
+@dataclass
+class Message:
+    """One message from the kernel."""
+
+    type: str
+    flags: int
+    id: int
+    body: dict[str, Any]
+    raw: bytes
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The content, which must be ASCII."""
+        return json.loads(self.raw.decode("ascii"))  # type: ignore[no-any-return]
+
+
+@dataclass
+class Call:
+    """One CALL from the kernel."""
+
+    id: int
+    server: str
+    tool: str
+    timeout_ms: int
+    arguments: bytes
+
+
+@dataclass
+class Result:
+    """What a cell gave: the body of its reply and the messages before it."""
+
+    reply: dict[str, Any]
+    messages: list[Message] = field(default_factory=list)
+
+    @property
+    def status(self) -> str:
+        return str(self.reply["status"])
+
+    def text(self, stderr: bool | None = None) -> str:
+        """The streams' text; only one of them when `stderr` says which."""
+        parts = [m for m in self.messages if m.type == "STREAM" and stderr in (None, bool(m.flags & 1))]
+        return b"".join(m.raw for m in parts).decode("utf-8")
+
+    @property
+    def out(self) -> str:
+        return self.text(stderr=False)
+
+    @property
+    def err(self) -> str:
+        return self.text(stderr=True)
+
+    def of(self, kind: str) -> list[Message]:
+        return [m for m in self.messages if m.type == kind]
+
+    @property
+    def result(self) -> str | None:
+        """text/plain of the execute_result."""
+        found = self.of("EXECUTE_RESULT")
+        return found[0].json["data"].get("text/plain") if found else None
+
+    @property
+    def error(self) -> dict[str, Any]:
+        (message,) = self.of("ERROR")
+        return message.json
+
+
+def pack(wire: int, kind: int, ident: int = 0, flags: int = 0) -> bytes:
+    return HEADER.pack(b"CG", VERSION, wire, kind, flags, 0, ident)
+
+
+def listener(path: Path) -> socket.socket:
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    s.bind(str(path))
+    s.listen(8)
+    return s
+
+
+class Zygote:
+    """A cellgate-kernel process and its control socket."""
+
+    def __init__(self, prefix: Path, *args: str, env: dict[str, str] | None = None) -> None:
+        self.dir = Path(tempfile.mkdtemp(prefix="cgk-"))
+        self.context = zmq.Context()
+        self._ids = itertools.count(1)
+        self.log_path = self.dir / "log"
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.control = ours
+        program = prefix / "libexec/cellgate/cellgate-kernel"
+        with open(self.log_path, "wb") as log:
+            fd = theirs.fileno()
+            self.process = subprocess.Popen(
+                ["/bin/sh", "-c", f'exec 3<&{fd} {fd}<&-; exec "$@"', "sh", program, "--zygote", *args],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                pass_fds=[fd],
+                env=env or {},
+                start_new_session=True,
+            )
+        theirs.close()
+        self.ready, _ = self._receive(30 * SLOWNESS)
+
+    def _receive(self, timeout: float) -> tuple[dict[str, Any], list[int]]:
+        self.control.settimeout(timeout)
+        data, fds, _, _ = socket.recv_fds(self.control, 65536, 8)
+        if not data:
+            raise EOFError("the zygote has ended: " + self.log)
+        return json.loads(data), fds
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text()
+
+    def request(self, spec: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
+        """One spawn request with these listeners; the reply and its descriptors."""
+        memfd = os.memfd_create("spec")
+        try:
+            os.write(memfd, json.dumps(spec).encode())
+            message = json.dumps({"spawn": next(self._ids)}).encode()
+            socket.send_fds(self.control, [message], [memfd, *fds])
+        finally:
+            os.close(memfd)
+        return self._receive(30 * SLOWNESS)
+
+    def spawn(self, workspace: Path, *, ready: bool = True, **spec: Any) -> "Kernel":
+        return Kernel(self, workspace, spec, ready)
+
+    def close(self) -> None:
+        """Hang up and wait until the process has gone."""
+        self.control.close()
+        try:
+            self.process.wait(10 * SLOWNESS)
+        finally:
+            if self.process.poll() is None:
+                self.process.kill()
+                self.process.wait()
+            self.context.destroy(linger=0)
+            shutil.rmtree(self.dir, ignore_errors=True)
+
+    def __enter__(self) -> "Zygote":
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+
+class Kernel:
+    """One kernel, seen by a supervisor and a tool server at once."""
+
+    def __init__(self, zygote: Zygote, workspace: Path, spec: dict[str, Any], ready: bool) -> None:
+        self.zygote = zygote
+        self.workspace = workspace
+        self._cells = itertools.count(1)
+        number = next(zygote._ids)
+        paths = [zygote.dir / f"{n}{number}" for n in "kt"]
+        listeners = [listener(p) for p in paths]
+        full = {
+            "session": number,
+            "workspace": str(workspace),
+            "env": [],
+            "sandbox": True,
+            "color": False,
+            "limits": {},
+            "bind_ro": [],
+            "hide": [],
+            "python_path": [],
+            "kernel_path": str(paths[0]),
+            "tool_path": str(paths[1]),
+        } | spec
+        self.answer, fds = zygote.request(full, [s.fileno() for s in listeners])
+        for s in listeners:
+            s.close()
+        if "failed" in self.answer:
+            raise RuntimeError(self.answer["message"])
+        self.pidfd, self.status_fd = fds
+        self.pid = self.answer["pid"]
+        self.tool_functions: list[Callable[[Call], tuple[str, bytes] | None]] = []
+        self.calls: list[Call] = []
+        self.cancelled: list[int] = []
+        self.shell = self._connect(paths[0])
+        self.tools = self._connect(paths[1])
+        self.poller = zmq.Poller()
+        self.poller.register(self.shell, zmq.POLLIN)
+        self.poller.register(self.tools, zmq.POLLIN)
+        if ready:
+            self.ready = self.expect("KERNEL_READY", 30 * SLOWNESS)
+
+    def _connect(self, path: Path) -> "zmq.Socket[bytes]":
+        s = self.zygote.context.socket(zmq.DEALER)
+        s.rcvhwm = s.sndhwm = 64
+        s.linger = 0
+        s.connect(f"ipc://{path}")
+        return s
+
+    # ---------------------------------------------------------------- sending
+
+    def send(self, kind: int, ident: int = 0, body: dict[str, Any] | None = None, raw: bytes | None = None) -> None:
+        frames = [pack(WIRE_KERNEL, kind, ident), json.dumps(body).encode() if body is not None else b""]
+        self.shell.send_multipart(frames if raw is None else [*frames, raw])
+
+    def execute(self, code: str | bytes, **options: Any) -> int:
+        """Send EXECUTE_REQUEST; returns the cell's number."""
+        cell = next(self._cells)
+        body = {"silent": False, "store_history": True, "allow_stdin": False} | options
+        self.send(EXECUTE_REQUEST, cell, body, code if isinstance(code, bytes) else code.encode())
+        return cell
+
+    def interrupt(self, cell: int) -> None:
+        self.send(INTERRUPT_REQUEST, cell)
+
+    def answer_input(self, cell: int, text: str | None) -> None:
+        self.send(INPUT_REPLY, cell, {"eof": text is None}, (text or "").encode())
+
+    def finish_call(self, ident: int, status: str, content: bytes) -> None:
+        self.tools.send_multipart([pack(WIRE_TOOL, CALL_RESULT, ident), json.dumps({"status": status}).encode(), content])
+
+    # ---------------------------------------------------------------- receiving
+
+    def _serve_tools(self) -> None:
+        head, body, *raw = self.tools.recv_multipart()
+        _, _, _, kind, _, _, ident = HEADER.unpack(head)
+        if kind == CALL_CANCEL:
+            self.cancelled.append(ident)
+            return
+        call = Call(ident, **json.loads(body), arguments=raw[0])
+        self.calls.append(call)
+        for function in self.tool_functions:
+            result = function(call)
+            if result is not None:
+                self.finish_call(ident, *result)
+
+    def receive(self, timeout: float = 10.0) -> Message:
+        """The next message of the kernel wire; calls are handed to tool_functions meanwhile."""
+        deadline = time.monotonic() + timeout * SLOWNESS
+        while True:
+            left = deadline - time.monotonic()
+            events = dict(self.poller.poll(max(0, int(left * 1000))))
+            if self.tools in events:
+                self._serve_tools()
+            if self.shell in events:
+                head, body, *raw = self.shell.recv_multipart()
+                magic, version, wire, kind, flags, _, ident = HEADER.unpack(head)
+                assert (magic, version, wire) == (b"CG", VERSION, WIRE_KERNEL)
+                assert len(raw) <= 1
+                return Message(KERNEL_TYPES[kind], flags, ident, json.loads(body or b"{}"), raw[0] if raw else b"")
+            if not events and left <= 0:
+                raise TimeoutError("no message from the kernel; log: " + self.zygote.log)
+
+    def expect(self, kind: str, timeout: float = 10.0) -> Message:
+        message = self.receive(timeout)
+        assert message.type == kind, message
+        return message
+
+    def collect(self, cell: int, timeout: float = 10.0, on: Callable[[Message], None] | None = None) -> Result:
+        """Everything up to the reply of `cell`."""
+        result = Result({})
+        while True:
+            message = self.receive(timeout)
+            if message.type == "EXECUTE_REPLY":
+                assert message.id == cell, message
+                result.reply = message.body
+                return result
+            if message.type == "STREAM":
+                assert 0 < len(message.raw) <= MAX_STREAM
+                message.raw.decode("utf-8")
+            if message.id in (cell, 0):
+                result.messages.append(message)
+            if on is not None:
+                on(message)
+
+    def run(self, code: str, timeout: float = 10.0, on: Callable[[Message], None] | None = None, **options: Any) -> Result:
+        return self.collect(self.execute(code, **options), timeout, on)
+
+    def wait_for_text(self, needle: str, timeout: float = 10.0) -> str:
+        """Read until the streams have shown this text."""
+        seen = ""
+        while needle not in seen:
+            message = self.receive(timeout)
+            assert message.type == "STREAM", message
+            seen += message.raw.decode()
+        return seen
+
+    def quiet(self, seconds: float) -> None:
+        """Assert that nothing arrives for so long."""
+        assert not self.poller.poll(int(seconds * 1000))
+
+    # ---------------------------------------------------------------- end
+
+    def wait_gone(self, timeout: float = 5.0) -> tuple[int, int] | None:
+        """Wait until init has ended; the (exit code, signal) of the kernel, None when init itself was killed."""
+        poll = select.poll()
+        poll.register(self.pidfd, select.POLLIN)
+        assert poll.poll(timeout * 1000 * SLOWNESS), "the kernel has not ended"
+        data = os.read(self.status_fd, 64)
+        if not data:
+            return None
+        _, code, signo, _ = struct.unpack("<Iiii", data)
+        return code, signo
+
+    def close(self) -> None:
+        if self.pidfd < 0:
+            return
+        try:
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        os.close(self.pidfd)
+        os.close(self.status_fd)
+        self.pidfd = -1
+        self.shell.close()
+        self.tools.close()
+
+    def __enter__(self) -> "Kernel":
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
