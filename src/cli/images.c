@@ -80,6 +80,7 @@ int cg_images_new(const char *dir, struct cg_images **ret, struct cg_err *err)
 {
         CG_CLEANUP(images_freep) struct cg_images *im = calloc(1, sizeof(*im));
         size_t len = strlen(dir);
+        int r;
 
         if (!im)
                 return cg_fail(err, CG_E_NOMEM, "folder for images");
@@ -91,8 +92,9 @@ int cg_images_new(const char *dir, struct cg_images **ret, struct cg_err *err)
                 return cg_fail(err, CG_E_NOMEM, "folder for images");
         while (len > 1 && im->dir[len - 1] == '/')
                 im->dir[--len] = '\0';
-        if (open_parent(im, err) < 0)
-                return -1;
+        r = open_parent(im, err);
+        if (r < 0)
+                return r;
         *ret = CG_STEAL(im);
         return 0;
 }

@@ -1,0 +1,172 @@
+/* Approval rules: what decides, and that nothing opens what a ! pattern closed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+#include "cli/approve.h"
+
+static struct cg_approve *rules(const char *const *list)
+{
+        struct cg_approve *a;
+
+        assert_int_equal(cg_approve_new(&a, NULL), 0);
+        for (; *list; list++)
+                assert_int_equal(cg_approve_add(a, *list, NULL), 0);
+        return a;
+}
+
+#define RULES(...) rules((const char *const[]){ __VA_ARGS__, NULL })
+
+static void test_glob(void **state)
+{
+        static const struct {
+                const char *pattern, *text;
+                bool want;
+        } cases[] = {
+                { "", "", true }, { "", "a", false }, { "a", "a", true }, { "a", "ab", false }, { "ab", "a", false },
+                { "*", "", true }, { "*", "anything", true }, { "a*", "a", true }, { "a*", "ba", false }, { "*a", "bba", true },
+                { "*a", "bab", false }, { "a*b*c", "aXbYc", true }, { "a*b*c", "aXbY", false }, { "read_*", "read_file", true },
+                { "read_*", "xread_file", false }, { "**", "x", true }, { "?", "x", true }, { "?", "", false }, { "?", "xy", false },
+                { "?", "\xc3\xa9", true }, { "??", "\xc3\xa9", false }, { "?", "\xff", true }, { "[a]", "a", false }, { "[a]", "[a]", true },
+                { "a.b", "axb", false }, { "A", "a", false }, { "\\*", "\\x", true }, { "\\*", "*", false },
+        };
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+                if (cg_approve_glob(cases[i].pattern, strlen(cases[i].pattern), cases[i].text, strlen(cases[i].text)) != cases[i].want)
+                        fail_msg("\"%s\" against \"%s\"", cases[i].pattern, cases[i].text);
+}
+
+/* Patterns of many stars against long names must not take for ever. */
+static void test_glob_is_linear(void **state)
+{
+        char pattern[201], text[257];
+
+        (void)state;
+        for (size_t i = 0; i < 200; i += 2)
+                memcpy(pattern + i, "*a", 2);
+        memset(text, 'a', 256);
+        pattern[199] = 'b';
+        assert_false(cg_approve_glob(pattern, 200, text, 256));
+}
+
+static void test_nothing_said_refuses(void **state)
+{
+        struct cg_approve *a;
+        const char *rule = "x";
+
+        (void)state;
+        assert_int_equal(cg_approve_new(&a, NULL), 0);
+        assert_int_equal(cg_approve_decide(a, "fs", "read", &rule), CG_APPROVE_REFUSE);
+        assert_null(rule);
+        cg_approve_free(a);
+}
+
+static void test_denial_wins_in_any_order(void **state)
+{
+        struct cg_approve *one = RULES("fs.*", "!fs.write"), *two = RULES("!fs.write", "fs.*", "all");
+        const char *rule;
+
+        (void)state;
+        assert_int_equal(cg_approve_decide(one, "fs", "read", &rule), CG_APPROVE_ACCEPT);
+        assert_string_equal(rule, "fs.*");
+        assert_int_equal(cg_approve_decide(one, "fs", "write", &rule), CG_APPROVE_REFUSE);
+        assert_string_equal(rule, "!fs.write");
+        assert_int_equal(cg_approve_decide(two, "fs", "write", &rule), CG_APPROVE_REFUSE);
+        assert_int_equal(cg_approve_decide(two, "other", "write", &rule), CG_APPROVE_ACCEPT);
+        assert_null(rule);
+        cg_approve_free(one);
+        cg_approve_free(two);
+}
+
+static void test_always_is_literal_and_yields_to_denial(void **state)
+{
+        struct cg_approve *a = RULES("ask", "!fs.write");
+
+        (void)state;
+        assert_int_equal(cg_approve_always(a, "fs", "*", NULL), 0);
+        assert_int_equal(cg_approve_decide(a, "fs", "read", NULL), CG_APPROVE_ASK);
+        assert_int_equal(cg_approve_decide(a, "fs", "*", NULL), CG_APPROVE_ACCEPT);
+        assert_int_equal(cg_approve_always(a, "fs", "write", NULL), 0);
+        assert_int_equal(cg_approve_decide(a, "fs", "write", NULL), CG_APPROVE_REFUSE);
+        cg_approve_free(a);
+}
+
+static void test_names_with_dots(void **state)
+{
+        struct cg_approve *a = RULES("a.*"), *b = RULES("a.b.c"), *c = RULES("*.read");
+
+        (void)state;
+        assert_int_equal(cg_approve_decide(a, "a", "b.c", NULL), CG_APPROVE_ACCEPT);
+        assert_int_equal(cg_approve_decide(a, "a.b", "c", NULL), CG_APPROVE_REFUSE);
+        assert_int_equal(cg_approve_decide(b, "a.b", "c", NULL), CG_APPROVE_ACCEPT);
+        assert_int_equal(cg_approve_decide(b, "a", "b.c", NULL), CG_APPROVE_ACCEPT);
+        assert_int_equal(cg_approve_decide(b, "a", "b", NULL), CG_APPROVE_REFUSE);
+        assert_int_equal(cg_approve_decide(c, "x.y", "read", NULL), CG_APPROVE_ACCEPT);
+        assert_int_equal(cg_approve_decide(c, "x", "y.read", NULL), CG_APPROVE_REFUSE);
+        cg_approve_free(a);
+        cg_approve_free(b);
+        cg_approve_free(c);
+}
+
+static void test_bad_rules(void **state)
+{
+        static const char *const bad[] = { "", "!", "fs", "!fs", ".x", "fs.", "!fs.", "!.x", "*", "!all", "All" };
+        struct cg_approve *a = RULES("ask");
+        struct cg_err err;
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+                if (cg_approve_add(a, bad[i], &err) != CG_E_INVAL)
+                        fail_msg("\"%s\" was taken for a rule", bad[i]);
+        assert_int_equal(cg_approve_add(a, "ask", NULL), 0);
+        assert_int_equal(cg_approve_add(a, "all", &err), CG_E_INVAL);
+        assert_int_equal(cg_approve_decide(a, "fs", "read", NULL), CG_APPROVE_ASK);
+        cg_approve_free(a);
+}
+
+static void test_default_only_where_nothing_was_said(void **state)
+{
+        struct cg_approve *a = RULES("none"), *b = RULES("x.y");
+
+        (void)state;
+        cg_approve_set_default(a, CG_APPROVE_ASK);
+        cg_approve_set_default(b, CG_APPROVE_ASK);
+        assert_int_equal(cg_approve_decide(a, "fs", "read", NULL), CG_APPROVE_REFUSE);
+        assert_int_equal(cg_approve_decide(b, "fs", "read", NULL), CG_APPROVE_ASK);
+        cg_approve_free(a);
+        cg_approve_free(b);
+}
+
+static void test_explanations_are_safe(void **state)
+{
+        cg_auto_buf struct cg_buf plain = { .max = 1000 }, odd = { .max = 1000 }, rule = { .max = 1000 };
+
+        (void)state;
+        assert_int_equal(cg_approve_explain(&plain, "fs", "read_file", NULL, NULL), 0);
+        assert_string_equal(plain.data, "no approval rule allows fs.read_file (--approve fs.read_file would)");
+        assert_int_equal(cg_approve_explain(&odd, "fs", "x'; rm -rf ~ #\x1b[2J", NULL, NULL), 0);
+        assert_null(strstr(odd.data, "--approve"));
+        assert_null(strchr(odd.data, '\x1b'));
+        assert_int_equal(cg_approve_explain(&rule, "fs", "read", "!fs.*", NULL), 0);
+        assert_string_equal(rule.data, "refused by the approval rule !fs.*");
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_glob),
+                cmocka_unit_test(test_glob_is_linear),
+                cmocka_unit_test(test_nothing_said_refuses),
+                cmocka_unit_test(test_denial_wins_in_any_order),
+                cmocka_unit_test(test_always_is_literal_and_yields_to_denial),
+                cmocka_unit_test(test_names_with_dots),
+                cmocka_unit_test(test_bad_rules),
+                cmocka_unit_test(test_default_only_where_nothing_was_said),
+                cmocka_unit_test(test_explanations_are_safe),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

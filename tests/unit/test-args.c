@@ -1,0 +1,232 @@
+/* JSON as slices, and what a person sees of a tool call: all of it, and nothing that is not in it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli/args.h"
+#include "cli/raw.h"
+
+static struct cg_raw parse(const char *text)
+{
+        struct cg_raw v;
+        struct cg_err err;
+
+        if (cg_raw_object(text, strlen(text), &v, &err) < 0)
+                fail_msg("%s: %s", text, err.msg);
+        return v;
+}
+
+static void assert_text(const struct cg_buf *b, const char *want)
+{
+        assert_string_equal(b->data ? b->data : "", want);
+}
+
+static void test_members(void **state)
+{
+        struct cg_raw o = parse(" { \"a\" : [ 1 , \"x,]}\" , { \"b\" : null } ] , \"\\u0062\" : -1.5e+3 , \"a\\\"\":true, \"b\": \"last\" }\n");
+        struct cg_raw v, item;
+        struct cg_raw_iter it;
+        const char *items[] = { "1", "\"x,]}\"", "{ \"b\" : null }" };
+        size_t n = 0;
+
+        (void)state;
+        assert_true(cg_raw_member(o, "a", &v));
+        it = cg_raw_items(v);
+        for (; cg_raw_next(&it, NULL, &item); n++) {
+                assert_true(n < 3);
+                assert_int_equal(item.len, strlen(items[n]));
+                assert_memory_equal(item.p, items[n], item.len);
+        }
+        assert_int_equal(n, 3);
+        assert_true(cg_raw_member(o, "b", &v));
+        assert_memory_equal(v.p, "\"last\"", v.len);
+        assert_true(cg_raw_member(o, "a\"", &v));
+        assert_int_equal(cg_raw_kind(v), 't');
+        assert_false(cg_raw_member(o, "c", &v));
+        assert_false(cg_raw_member(v, "c", &v));
+        it = cg_raw_items(parse("{ }"));
+        assert_false(cg_raw_next(&it, NULL, &v));
+}
+
+static void test_strings(void **state)
+{
+        cg_auto_buf struct cg_buf b = { .max = 1000 };
+        struct cg_raw v;
+
+        (void)state;
+        cg_raw_member(parse("{\"s\": \"a\\n\\t\\\"\\\\\\/\\u00e9\\ud83d\\ude00\\ud800x\\udc00 \xc3\xa9\"}"), "s", &v);
+        assert_int_equal(cg_raw_string(v, &b, NULL), 0);
+        assert_text(&b, "a\n\t\"\\/\xc3\xa9\xf0\x9f\x98\x80\xef\xbf\xbdx\xef\xbf\xbd \xc3\xa9");
+        cg_raw_member(parse("{\"s\": 1}"), "s", &v);
+        assert_int_equal(cg_raw_string(v, &b, NULL), CG_E_PARSE);
+}
+
+/* What is one line of ASCII cannot be taken for two lines by any reader. */
+static void test_ascii(void **state)
+{
+        cg_auto_buf struct cg_buf b = { .max = 1000 };
+
+        (void)state;
+        assert_int_equal(cg_raw_ascii(parse("{\n\"a\":\r\n\"\xe2\x80\xa8\xf0\x9f\x98\x80\x7f\\n\"\t}"), &b, NULL), 0);
+        assert_text(&b, "{ \"a\":  \"\\u2028\\ud83d\\ude00\\u007f\\n\" }");
+}
+
+static void test_pretty(void **state)
+{
+        cg_auto_buf struct cg_buf b = { .max = 4000 };
+        bool cut;
+
+        (void)state;
+        assert_int_equal(cg_raw_pretty(parse("{\"n\":123456789012345678901234567890,\"e\":{},\"l\":[1,[]],\"s\":\"a\\nb\\n\"}"), 0, &b, &cut,
+                                       NULL), 0);
+        assert_text(&b, "{\n  \"n\": 123456789012345678901234567890,\n  \"e\": {},\n  \"l\": [\n    1,\n    []\n  ],\n"
+                        "  \"s\": \"a\\n\n    b\\n\"\n}");
+        assert_false(cut);
+}
+
+/* Escapes of harmless characters are read out; the others, and what is unsafe as it stands, are shown as escapes. */
+static void test_pretty_cannot_deceive(void **state)
+{
+        cg_auto_buf struct cg_buf b = { .max = 4000 };
+        bool cut;
+
+        (void)state;
+        assert_int_equal(cg_raw_pretty(parse("{\"p\":\"\\u002fetc\\/\\u00e9 \\u202e \xe2\x80\xae \\u001b[2J \\r \\b \\u0022 \\\" \\ud800 \\u200b "
+                                             "\xe2\x80\x8b\"}"), 0, &b, &cut, NULL), 0);
+        assert_text(&b, "{\n  \"p\": \"/etc/\xc3\xa9 \\u202e \\u202e \\u001b[2J \\r \\b \\u0022 \\\" \\ud800 \\u200b \\u200b\"\n}");
+}
+
+static void test_pretty_marks_what_it_cuts(void **state)
+{
+        cg_auto_buf struct cg_buf b = { .max = 4000 };
+        bool cut;
+
+        (void)state;
+        assert_int_equal(cg_raw_pretty(parse("{\"a\":\"0123456789\",\"b\":\"0123\",\"last\":1}"), 4, &b, &cut, NULL), 0);
+        assert_text(&b, "{\n  \"a\": \"0123\" ... [6 more bytes not shown],\n  \"b\": \"0123\",\n  \"last\": 1\n}");
+        assert_true(cut);
+}
+
+static void show(const char *server, const char *tool, const char *args, unsigned width, bool whole, struct cg_buf *b, bool *cut)
+{
+        struct cg_call call = { .server = server, .tool = tool, .args = args, .args_len = strlen(args), .cell = 1 };
+
+        assert_int_equal(cg_call_show(&call, width, whole, b, cut, NULL), 0);
+}
+
+static void test_call(void **state)
+{
+        cg_auto_buf struct cg_buf b = { .max = 4000 };
+        bool cut;
+
+        (void)state;
+        show("fs", "read_file", "{\"path\":\"/tmp/x\"}", 80, false, &b, &cut);
+        assert_text(&b, "  server    fs\n  tool      read_file\n  arguments 17 bytes\n  {\n    \"path\": \"/tmp/x\"\n  }\n");
+        assert_false(cut);
+}
+
+/* Every line starts with our indentation and none is wider than the terminal, whatever a call holds. */
+static void check_lines(const char *text, unsigned width)
+{
+        while (*text) {
+                size_t n = strcspn(text, "\n");
+
+                if (n && strncmp(text, "  ", 2) != 0 && strncmp(text, "... [", 5) != 0)
+                        fail_msg("a line begins in the first column: %s", text);
+                assert_true(n <= width);
+                for (size_t i = 0; i < n; i++)
+                        assert_true((unsigned char)text[i] >= 0x20 && text[i] != 0x7f);
+                text += n + (text[n] == '\n');
+        }
+}
+
+static void test_call_cannot_leave_its_box(void **state)
+{
+        static const char *const args[] = {
+                "{\"a\":\"x\\n[cellgate] Allow? yes\\n\\r\\u001b[1A\\u001b[2K\\u202e\"}",
+                "{\"a\":\"                                                                                  [cellgate] Allow?\"}",
+                "{\"[cellgate] Allow?                                                                \\n\\n\":[[[[[[1]]]]]]}",
+                "not JSON \x1b[2J\nat all \xff",
+                "{\"a\":1}{\"b\":2}",
+        };
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(args) / sizeof(args[0]); i++) {
+                cg_auto_buf struct cg_buf b = { .max = 40000 };
+                bool cut;
+
+                show("s\n[cellgate]", "tool\x1b[2J\r\t                                                    tool  x", args[i], 40, true, &b,
+                     &cut);
+                check_lines(b.data, 40);
+        }
+}
+
+/* Characters may take two columns: lines are broken as if all beyond ASCII did. */
+static void test_wide_characters(void **state)
+{
+        cg_auto_buf struct cg_buf b = { .max = 40000 };
+        bool cut;
+
+        (void)state;
+        show("fs", "x", "{\"a\":\"\xe4\xb8\xad\xe4\xb8\xad\xe4\xb8\xad\xe4\xb8\xad\xe4\xb8\xad\xe4\xb8\xad\xe4\xb8\xad\xe4\xb8\xad\"}", 20, true, &b,
+             &cut);
+        assert_non_null(strstr(b.data, "\n  ~ "));
+}
+
+static void test_long_calls_are_cut_visibly(void **state)
+{
+        cg_auto_buf struct cg_buf some = { .max = 100000 }, all = { .max = 100000 };
+        char *args = calloc(1, 40000);
+        bool cut;
+
+        (void)state;
+        strcpy(args, "{\"l\":[0");
+        for (size_t i = 0; i < 1000; i++)
+                strcat(args, ",\"element\"");
+        strcat(args, "],\"last\":\"here\"}");
+        show("fs", "x", args, 80, false, &some, &cut);
+        assert_true(cut);
+        assert_null(strstr(some.data, "here"));
+        assert_non_null(strstr(some.data, "more lines not shown]\n"));
+        show("fs", "x", args, 80, true, &all, &cut);
+        assert_false(cut);
+        assert_non_null(strstr(all.data, "\"last\": \"here\""));
+        free(args);
+}
+
+/* A long member in front must not push the others out of sight. */
+static void test_long_string_hides_no_other_member(void **state)
+{
+        cg_auto_buf struct cg_buf b = { .max = 100000 };
+        char args[6000] = "{\"content\":\"";
+        bool cut;
+
+        (void)state;
+        memset(args + strlen(args), 'x', 5000);
+        strcat(args, "\",\"path\":\"/etc/passwd\"}");
+        show("fs", "write", args, 80, false, &b, &cut);
+        assert_true(cut);
+        assert_non_null(strstr(b.data, "\"path\": \"/etc/passwd\""));
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_members),
+                cmocka_unit_test(test_strings),
+                cmocka_unit_test(test_ascii),
+                cmocka_unit_test(test_pretty),
+                cmocka_unit_test(test_pretty_cannot_deceive),
+                cmocka_unit_test(test_pretty_marks_what_it_cuts),
+                cmocka_unit_test(test_call),
+                cmocka_unit_test(test_call_cannot_leave_its_box),
+                cmocka_unit_test(test_wide_characters),
+                cmocka_unit_test(test_long_calls_are_cut_visibly),
+                cmocka_unit_test(test_long_string_hides_no_other_member),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,179 @@
+/* Images as files: the kernel chooses the bytes, and neither name nor place. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/fd.h"
+#include "cli/images.h"
+
+/* Every test has a folder of its own as the current one. */
+struct place {
+        char dir[64];
+        int before;
+};
+
+static int enter(void **state)
+{
+        struct place *p = calloc(1, sizeof(*p));
+
+        strcpy(p->dir, "/tmp/cellgate-test-XXXXXX");
+        p->before = open(".", O_PATH | O_DIRECTORY);
+        *state = p;
+        return p->before < 0 || !mkdtemp(p->dir) || chdir(p->dir) < 0 ? -1 : 0;
+}
+
+static int leave(void **state)
+{
+        struct place *p = *state;
+        int r = fchdir(p->before);
+
+        close(p->before);
+        cg_remove_tree(p->dir, NULL);
+        free(p);
+        return r;
+}
+
+static void save(struct cg_images *im, uint64_t cell, const char *extension, const char *want)
+{
+        cg_auto_free char *path = NULL;
+        struct cg_err err;
+
+        if (cg_images_write(im, cell, extension, "data", 4, &path, &err) < 0)
+                fail_msg("%s", err.msg);
+        assert_string_equal(path, want);
+        assert_int_equal(access(path, R_OK), 0);
+}
+
+static void test_names(void **state)
+{
+        struct cg_images *im;
+
+        (void)state;
+        assert_int_equal(cg_images_new("images/", &im, NULL), 0);
+        assert_int_equal(access("images", F_OK), -1); /* not before there is something in it */
+        save(im, 3, "png", "images/cell3-1.png");
+        save(im, 3, "svg", "images/cell3-2.svg");
+        save(im, 4, "png", "images/cell4-1.png");
+        save(im, 3, "png", "images/cell3-2.png");
+        cg_images_free(im);
+        assert_int_equal(cg_images_new(".", &im, NULL), 0);
+        save(im, 1, "jpg", "./cell1-1.jpg");
+        cg_images_free(im);
+}
+
+static void test_nothing_is_replaced(void **state)
+{
+        struct cg_images *im;
+
+        (void)state;
+        assert_int_equal(mkdir("images", 0700), 0);
+        assert_int_equal(close(open("images/cell1-1.png", O_WRONLY | O_CREAT, 0600)), 0);
+        assert_int_equal(symlink("../elsewhere", "images/cell1-2.png"), 0);
+        assert_int_equal(cg_images_new("images", &im, NULL), 0);
+        save(im, 1, "png", "images/cell1-3.png");
+        assert_int_equal(access("elsewhere", F_OK), -1);
+        cg_images_free(im);
+}
+
+static void test_a_link_for_the_folder_is_refused(void **state)
+{
+        cg_auto_free char *path = NULL;
+        struct cg_images *im;
+        struct cg_err err;
+
+        (void)state;
+        assert_int_equal(mkdir("secret", 0700), 0);
+        assert_int_equal(cg_images_new("images", &im, NULL), 0);
+        assert_int_equal(symlink("secret", "images"), 0); /* as a kernel could do in the workspace */
+        assert_true(cg_images_write(im, 1, "png", "data", 4, &path, &err) < 0);
+        assert_non_null(strstr(err.msg, "images"));
+        assert_int_equal(rmdir("secret"), 0);
+        cg_images_free(im);
+}
+
+/* The folder above is the one that was there before any cell ran. */
+static void test_folder_above_cannot_be_swapped(void **state)
+{
+        struct cg_images *im;
+        cg_auto_free char *path = NULL;
+
+        (void)state;
+        assert_int_equal(mkdir("out", 0700), 0);
+        assert_int_equal(mkdir("secret", 0700), 0);
+        assert_int_equal(cg_images_new("out/images", &im, NULL), 0);
+        assert_int_equal(rename("out", "moved"), 0);
+        assert_int_equal(symlink("secret", "out"), 0);
+        assert_int_equal(cg_images_write(im, 1, "png", "data", 4, &path, NULL), 0);
+        assert_int_equal(access("moved/images/cell1-1.png", R_OK), 0);
+        assert_int_equal(rmdir("secret"), 0);
+        cg_images_free(im);
+}
+
+static void test_bad_folders(void **state)
+{
+        cg_auto_free char *path = NULL;
+        struct cg_images *im;
+        struct cg_err err;
+
+        (void)state;
+        assert_int_equal(cg_images_new("", &im, &err), CG_E_INVAL);
+        assert_int_equal(cg_images_new("none/images", &im, &err), CG_E_SYS);
+        assert_non_null(strstr(err.msg, "none"));
+        assert_int_equal(close(open("file", O_WRONLY | O_CREAT, 0600)), 0);
+        assert_int_equal(cg_images_new("file", &im, &err), 0);
+        assert_int_equal(cg_images_write(im, 1, "png", "data", 4, &path, &err), CG_E_SYS);
+        assert_non_null(strstr(err.msg, "file"));
+        cg_images_free(im);
+}
+
+static void check_base64(const char *text, const char *want)
+{
+        cg_auto_buf struct cg_buf b = { .max = 1000 };
+        int r = cg_base64_decode(text, strlen(text), &b, NULL);
+
+        if (!want && r != CG_E_PARSE)
+                fail_msg("taken for base64: %s", text);
+        if (want && (r != 0 || b.len != strlen(want) || memcmp(b.data, want, b.len) != 0))
+                fail_msg("%s is not %s", text, want);
+}
+
+static void test_base64(void **state)
+{
+        (void)state;
+        check_base64("", "");
+        check_base64("TQ==", "M");
+        check_base64("TWE=", "Ma");
+        check_base64("TWFu", "Man");
+        check_base64("TWFu\nTWFu\n", "ManMan");
+        check_base64("TQ", "M");
+        check_base64("+/+/", "\xfb\xff\xbf");
+        check_base64("T", NULL);
+        check_base64("T===", NULL);
+        check_base64("TQ=", NULL);
+        check_base64("=TQ=", NULL);
+        check_base64("TQ==TQ==", NULL);
+        check_base64("TWFu====", NULL);
+        check_base64("TW-u", NULL);
+        check_base64("data:image/png;base64,TWFu", NULL);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(test_names, enter, leave),
+                cmocka_unit_test_setup_teardown(test_nothing_is_replaced, enter, leave),
+                cmocka_unit_test_setup_teardown(test_a_link_for_the_folder_is_refused, enter, leave),
+                cmocka_unit_test_setup_teardown(test_folder_above_cannot_be_swapped, enter, leave),
+                cmocka_unit_test_setup_teardown(test_bad_folders, enter, leave),
+                cmocka_unit_test(test_base64),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,167 @@
+/*
+ * What reaches a terminal: standard output and error are made a pseudo-terminal for a moment, and what came out is compared byte for
+ * byte.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pty.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <termios.h>
+#include <unistd.h>
+#include "cli/screen.h"
+
+struct world {
+        int master, slave, out, err; /* our own standard output and error meanwhile */
+        struct cg_screen screen;
+};
+
+static void open_world(struct world *w)
+{
+        struct termios raw;
+
+        assert_int_equal(openpty(&w->master, &w->slave, NULL, NULL, NULL), 0);
+        tcgetattr(w->slave, &raw);
+        cfmakeraw(&raw); /* a newline comes out as a newline */
+        tcsetattr(w->slave, TCSANOW, &raw);
+        fcntl(w->master, F_SETFL, O_NONBLOCK);
+        w->out = dup(1);
+        w->err = dup(2);
+        dup2(w->slave, 1);
+        dup2(w->slave, 2);
+        setenv("TERM", "dumb", 1);
+        cg_screen_init(&w->screen);
+}
+
+/* Puts our own back, and returns what the terminal got (until the next call). */
+static const char *close_world(struct world *w)
+{
+        static char got[65536];
+        ssize_t n;
+
+        dup2(w->out, 1);
+        dup2(w->err, 2);
+        n = read(w->master, got, sizeof(got) - 1);
+        got[n > 0 ? n : 0] = '\0';
+        close(w->out);
+        close(w->err);
+        close(w->slave);
+        close(w->master);
+        return got;
+}
+
+static void out(struct world *w, const char *text)
+{
+        cg_screen_write(&w->screen, 1, text, strlen(text));
+}
+
+static void test_controls_are_shown(void **state)
+{
+        struct world w;
+
+        (void)state;
+        open_world(&w);
+        out(&w, "a\x1b[2J\r\b\x07\xe2\x80\xae\tb\n");
+        assert_string_equal(close_world(&w), "a\\x1b[2J\\x0d\\x08\\x07\\u202e\tb\n");
+}
+
+/* However a kernel cuts it into pieces and over streams, the mark never stands on the terminal. */
+static void test_mark_cannot_be_spelled(void **state)
+{
+        struct world w;
+        const char *got;
+
+        (void)state;
+        open_world(&w);
+        out(&w, CG_MARK "x [[cellgate] [cell");
+        cg_screen_write(&w.screen, 2, "gate", 4);
+        out(&w, "]\n[cellgat");
+        out(&w, "e]");
+        got = close_world(&w);
+        assert_null(strstr(got, CG_MARK));
+        assert_string_equal(got, "[cellgate\\x5dx [[cellgate\\x5d [cellgate\\x5d\n[cellgate\\x5d");
+}
+
+static void test_our_lines_stand_alone(void **state)
+{
+        struct world w;
+
+        (void)state;
+        open_world(&w);
+        out(&w, "no newline");
+        cg_screen_note(&w.screen, "a\nb %s", "\x1b[1A");
+        out(&w, "x\n");
+        cg_screen_note(&w.screen, "c");
+        assert_string_equal(close_world(&w), "no newline\n[cellgate] a b \\x1b[1A\nx\n[cellgate] c\n");
+}
+
+static void test_progress_is_erased(void **state)
+{
+        struct world w;
+
+        (void)state;
+        open_world(&w);
+        cg_screen_progress(&w.screen, "P1");
+        cg_screen_progress(&w.screen, "P2");
+        out(&w, "x");
+        cg_screen_progress(&w.screen, "P3"); /* not over the unfinished line */
+        assert_string_equal(close_world(&w), "P1\r\x1b[KP2\r\x1b[Kx");
+}
+
+static void test_no_terminal_passes_bytes(void **state)
+{
+        static const char bytes[] = "a\x1b[2J\r\xff\0" CG_MARK;
+        char got[64];
+        int p[2], saved = dup(1);
+        struct cg_screen s;
+
+        (void)state;
+        assert_int_equal(pipe(p), 0);
+        dup2(p[1], 1);
+        cg_screen_init(&s);
+        cg_screen_write(&s, 1, bytes, sizeof(bytes) - 1);
+        dup2(saved, 1);
+        assert_int_equal(read(p[0], got, sizeof(got)), sizeof(bytes) - 1);
+        assert_memory_equal(got, bytes, sizeof(bytes) - 1);
+        assert_int_equal(s.error, 0);
+        close(p[0]);
+        close(p[1]);
+        close(saved);
+}
+
+static void test_full_disk_is_kept(void **state)
+{
+        int full = open("/dev/full", O_WRONLY), saved = dup(1);
+        struct cg_screen s;
+
+        (void)state;
+        assert_true(full >= 0);
+        dup2(full, 1);
+        cg_screen_init(&s);
+        cg_screen_write(&s, 1, "x", 1);
+        dup2(saved, 1);
+        assert_int_equal(s.error, ENOSPC);
+        assert_int_equal(s.error_fd, 1);
+        close(full);
+        close(saved);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_controls_are_shown),
+                cmocka_unit_test(test_mark_cannot_be_spelled),
+                cmocka_unit_test(test_our_lines_stand_alone),
+                cmocka_unit_test(test_progress_is_erased),
+                cmocka_unit_test(test_no_terminal_passes_bytes),
+                cmocka_unit_test(test_full_disk_is_kept),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
