@@ -3,6 +3,10 @@
  *
  * Used by the zygote (kernels) and by any program that runs a command in the sandbox. The plan is made by setters that only
  * record; cg_sandbox_spawn() applies it. Nothing is skipped in silence: a step that this machine cannot do is an error.
+ *
+ *      cg_sandbox_spawn()    spawn.c        the caller: clone3, wait until the main process stands ready
+ *        init (pid 1)        init.c         namespaces.c, mounts.c (dev.c, proc.c), fork, then reap and report
+ *          main process      enter.c        gives up every privilege, in order: landlock.c, seccomp.c last; then main_fn
  */
 #ifndef CG_SANDBOX_SANDBOX_H
 #define CG_SANDBOX_SANDBOX_H
@@ -13,33 +17,52 @@
 
 struct cg_sandbox;
 
-/* A plan with: all namespaces, everything read-only, private /tmp, /run, /dev, /proc, /dev/shm, no network. */
+/* A plan with: all namespaces, everything read-only, private /tmp, /var/tmp, /run, /dev, /proc, /sys, no network. */
 int cg_sandbox_new(struct cg_sandbox **ret, struct cg_err *err);
 struct cg_sandbox *cg_sandbox_free(struct cg_sandbox *sb);
+/*
+ * A plan with all that @sb has (copies). Compiling the system call filter is most of what cg_sandbox_new() costs (about
+ * 0.4 ms); a program that makes many plans keeps one and copies it (20 us).
+ */
+int cg_sandbox_copy(const struct cg_sandbox *sb, struct cg_sandbox **ret, struct cg_err *err);
 
 /* No isolation at all (--no-sandbox): the child still gets its init, status pipe and limits. */
 void cg_sandbox_set_off(struct cg_sandbox *sb);
-/* Absolute path that may be written; visible at the same path inside. */
+/*
+ * Absolute path that may be written; visible at the same path inside. Symlinks are resolved here, once: what the path
+ * leads to now is what is opened. "/" is allowed. CG_E_INVAL for anything at or below /proc, /sys and /dev.
+ */
 int cg_sandbox_add_write(struct cg_sandbox *sb, const char *path, struct cg_err *err);
-/* Folder or file @src shown read-only at absolute path @dst (made if needed; @dst lies in a private tmpfs such as /run). */
+/*
+ * Folder or file @src shown read-only at absolute path @dst (made if needed; @dst lies in a private tmpfs such as /run).
+ * @dst has no symlink, "." or ".." in it. It lies over a write root of the same path.
+ */
 int cg_sandbox_add_bind_ro(struct cg_sandbox *sb, const char *src, const char *dst, struct cg_err *err);
-/* Path hidden: an empty read-only folder, or an unreadable file, lies over it, last of all. Absent paths are left out. */
+/*
+ * Path hidden: an empty read-only folder, or an unreadable file, lies over it, last of all; also where a bind_ro shows it.
+ * Absent paths, and those that the caller cannot reach, are left out. Its parents inside a write root cannot be renamed.
+ */
 int cg_sandbox_add_hide(struct cg_sandbox *sb, const char *path, struct cg_err *err);
-/* Working directory inside. */
+/* Hides where credentials usually lie: below @home (NULL: none of those) and in the system's folders. */
+int cg_sandbox_add_default_hides(struct cg_sandbox *sb, const char *home, struct cg_err *err);
+/* Working directory inside. Unset: the caller's, or "/" when that cannot be entered inside. */
 int cg_sandbox_set_cwd(struct cg_sandbox *sb, const char *path, struct cg_err *err);
 
 struct cg_sandbox_limits {
         uint64_t memory_bytes; /* RLIMIT_DATA; 0 none */
-        uint64_t processes;    /* 0: 512 */
+        uint64_t processes;    /* processes and threads in the sandbox; 0: 512. See layers: "process_limit" */
         uint64_t file_bytes;   /* RLIMIT_FSIZE; 0 none */
-        uint64_t open_files;   /* RLIMIT_NOFILE; 0: 4096 */
+        uint64_t open_files;   /* RLIMIT_NOFILE; 0: 4096. Never more than the caller's hard limit */
 };
 void cg_sandbox_set_limits(struct cg_sandbox *sb, const struct cg_sandbox_limits *limits);
 
 struct cg_sandbox_child {
         pid_t init_pid;   /* in the caller's pid namespace; a child of the caller, who reaps it */
-        int init_pidfd;   /* readable when init has ended; kill through it ends everything inside */
-        int status_fd;    /* pipe: one struct cg_sandbox_status when the main process has ended, then EOF */
+        int init_pidfd;   /* readable when init has ended; kill through it (SIGKILL) ends everything inside. In a plan that
+                             is off, SIGTERM does that; SIGKILL ends init and the main process only */
+        int status_fd;    /* pipe: one struct cg_sandbox_status when the main process has ended, then EOF. It is the lifeline
+                             as well: when the caller ends, or the last copy of this descriptor is closed, everything
+                             inside ends */
 };
 
 /* Written by init to status_fd. A pipe that closes with nothing in it means that init itself was killed. */
@@ -53,18 +76,23 @@ struct cg_sandbox_status {
 
 /*
  * Makes the namespaces and mounts, starts init (pid 1 inside) and, as its child, the main process, which gives up every
- * privilege and then calls @main_fn(data); its return value is the exit status.
+ * privilege and then calls @main_fn(data); its return value is the exit status (by _exit: no atexit handler runs).
  *
  * @keep_fds: descriptors (of the caller) that the main process keeps, at their numbers; all others but 0, 1, 2 are closed
- *            there. init keeps only what it needs.
- * The caller must be single-threaded (checked: CG_E_STATE). A step that fails inside comes back as this function's error.
+ *            there. init keeps only what it needs. CG_E_INVAL when one of them is not open.
+ * The caller must be single-threaded (checked: CG_E_STATE). A step that fails inside comes back as this function's error:
+ * what was being done, on what, and errno. CG_E_UNSUPPORTED when this machine lacks a feature the plan needs.
  * The parent returns 0 once the main process stands right before @main_fn.
+ * Signals: @main_fn finds the caller's mask and dispositions, but SIGCHLD at its default.
  * Threads: none.  Holds and needs no GIL; @main_fn runs in a forked copy of the caller (use PyOS_AfterFork_Child there).
  */
 int cg_sandbox_spawn(const struct cg_sandbox *sb, const int *keep_fds, size_t n_keep, int (*main_fn)(void *data), void *data,
                      struct cg_sandbox_child *ret, struct cg_err *err);
 
-/* The layers that hold in a child of this plan, NULL-terminated static names: "user", "mount", ..., "landlock", "seccomp". */
+/*
+ * The layers that hold in a child of this plan, NULL-terminated static names: "user", "mount", ..., "landlock", "seccomp".
+ * "process_limit" is missing where a process limit has no effect: for root before Linux 6.14.
+ */
 const char *const *cg_sandbox_layers(const struct cg_sandbox *sb);
 
 #endif

@@ -1,0 +1,173 @@
+/*
+ * How the main process gives up everything it does not need. Runs in the main process, a fork of init, before main_fn.
+ * cg_enter() is the one place where privileges go; the order is the point.
+ */
+#include "sandbox/steps.h"
+
+#include <errno.h>
+#include <linux/capability.h>
+#include <linux/keyctl.h>
+#include <linux/securebits.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/util.h"
+
+/* Everything but 0, 1, 2 and the list, which is ascending. */
+static int close_others(const int *keep, size_t n, struct cg_err *err)
+{
+        unsigned int next = 3;
+
+        for (size_t i = 0; i < n; i++) {
+                unsigned int fd = (unsigned int)keep[i];
+
+                if (fd > next && close_range(next, fd - 1, 0) < 0)
+                        return cg_fail_errno(err, "sandbox: closing descriptors");
+                if (fd >= next)
+                        next = fd + 1;
+        }
+        if (close_range(next, ~0U, 0) < 0)
+                return cg_fail_errno(err, "sandbox: closing descriptors");
+        return 0;
+}
+
+static int join_session_keyring(struct cg_err *err)
+{
+        if (syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) >= 0)
+                return 0;
+        /*
+         * ENOSYS: this Linux has no keys at all. EDQUOT: a user may have 200, and old sandboxes' are freed with a delay;
+         * seccomp denies every call that could use one, so the shared keyring stays out of reach.
+         */
+        if (errno == ENOSYS || errno == EDQUOT)
+                return 0;
+        return cg_fail_errno(err, "sandbox: session keyring");
+}
+
+static int set_limit(__rlimit_resource_t what, const char *name, uint64_t value, struct cg_err *err)
+{
+        struct rlimit l;
+
+        if (getrlimit(what, &l) < 0)
+                return cg_fail_errno(err, "sandbox: %s", name);
+        if (value > l.rlim_max)
+                value = l.rlim_max; /* never above what the caller may have itself */
+        l.rlim_cur = l.rlim_max = value;
+        if (setrlimit(what, &l) < 0)
+                return cg_fail_errno(err, "sandbox: %s", name);
+        return 0;
+}
+
+static int set_limits(const struct cg_sandbox_limits *l, struct cg_err *err)
+{
+        if (set_limit(RLIMIT_CORE, "RLIMIT_CORE", 0, err) < 0 ||
+            set_limit(RLIMIT_NOFILE, "RLIMIT_NOFILE", l->open_files, err) < 0 ||
+            set_limit(RLIMIT_NPROC, "RLIMIT_NPROC", l->processes, err) < 0)
+                return -1;
+        if (l->memory_bytes && set_limit(RLIMIT_DATA, "RLIMIT_DATA", l->memory_bytes, err) < 0)
+                return -1;
+        if (l->file_bytes && set_limit(RLIMIT_FSIZE, "RLIMIT_FSIZE", l->file_bytes, err) < 0)
+                return -1;
+        return 0;
+}
+
+static int start_in(const struct cg_spawn *sp, struct cg_err *err)
+{
+        if (chdir(sp->cwd) == 0)
+                return 0;
+        if (sp->sb->cwd)
+                return cg_fail_errno(err, "sandbox: working directory %s", sp->cwd);
+        return chdir("/") < 0 ? cg_fail_errno(err, "sandbox: working directory /") : 0;
+}
+
+static int empty_bounding_set(struct cg_err *err)
+{
+        for (unsigned long cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++) {
+                if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
+                        return cg_fail_errno(err, "sandbox: capability bounding set");
+        }
+        return 0;
+}
+
+int cg_enter_drop_caps(struct cg_err *err)
+{
+        /* No power from being uid 0 or becoming it, none kept over a change of user, and these bits stay as they are. */
+        static const unsigned long bits = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP |
+                                          SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED |
+                                          SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
+        struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+        struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {{0}};
+
+        /* Bounding set and bits first: changing them takes CAP_SETPCAP, which the last line gives away. */
+        if (empty_bounding_set(err) < 0)
+                return -1;
+        if (prctl(PR_SET_SECUREBITS, bits, 0, 0, 0) < 0)
+                return cg_fail_errno(err, "sandbox: securebits");
+        if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
+                return cg_fail_errno(err, "sandbox: ambient capabilities");
+        if (syscall(SYS_capset, &header, none) < 0)
+                return cg_fail_errno(err, "sandbox: capabilities");
+        return 0;
+}
+
+static int no_new_privs(struct cg_err *err)
+{
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+                return cg_fail_errno(err, "sandbox: no_new_privs");
+        return 0;
+}
+
+/* A session of its own: no controlling terminal to type into, and signals to the caller's group do not reach it. */
+static int new_session(struct cg_err *err)
+{
+        if (setsid() < 0)
+                return cg_fail_errno(err, "sandbox: new session");
+        return 0;
+}
+
+/* A plan that is off: the same shape of process, nothing taken away but limits. */
+static int enter_off(const struct cg_spawn *sp, struct cg_err *err)
+{
+        /* There is no namespace that ends with init. */
+        if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
+                return cg_fail_errno(err, "sandbox: end with init");
+        if (new_session(err) < 0 || close_others(sp->keep, sp->n_keep, err) < 0 || start_in(sp, err) < 0)
+                return -1;
+        return set_limits(&sp->sb->limits, err);
+}
+
+int cg_enter(const struct cg_spawn *sp, struct cg_err *err)
+{
+        if (sp->sb->off)
+                return enter_off(sp, err);
+
+        if (new_session(err) < 0)
+                return -1;
+        /* Before seccomp, which denies keyctl: keys the user holds are not the sandbox's. */
+        if (join_session_keyring(err) < 0)
+                return -1;
+        /* Whatever else the caller had open: sockets of other sessions, files, folders of the host's mounts. */
+        if (close_others(sp->keep, sp->n_keep, err) < 0)
+                return -1;
+        /* Off the caller's folder, which lies in mounts that have been covered since, to the same name in the new ones. */
+        if (start_in(sp, err) < 0)
+                return -1;
+        if (set_limits(&sp->sb->limits, err) < 0)
+                return -1;
+        /* init is not dumpable and its copy inherited that; without it a process cannot use its own /proc/self/fd. */
+        if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
+                return cg_fail_errno(err, "sandbox: dumpable");
+        /* After the limits and mounts, which need them. */
+        if (cg_enter_drop_caps(err) < 0)
+                return -1;
+        /* No program gives any back; and without capabilities Landlock and seccomp insist on it. */
+        if (no_new_privs(err) < 0)
+                return -1;
+        /* Opens the write roots by name, in the finished view, with the rights that the sandbox has. */
+        if (cg_landlock_apply(sp->sb, err) < 0)
+                return -1;
+        /* Last: it denies calls that the steps above make. */
+        return cg_seccomp_install(&sp->sb->filter, err);
+}

@@ -1,0 +1,237 @@
+/*
+ * init: pid 1 of the sandbox. Makes the view, forks the main process, then only reaps, reports the main process's end and
+ * ends, and with it, by the kernel's hand, everything in its pid namespace.
+ *
+ * It is a copy of the caller that never runs any of the caller's code again. The sandbox cannot signal it (pid 1), trace or
+ * read it (not dumpable), and it reads nothing that comes from inside.
+ */
+#include "sandbox/steps.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/util.h"
+
+/* Its only descriptors. */
+enum { STATUS_FD = 0, SIGNAL_FD = 1 };
+
+/* How long the rest of a plan that is off may take to end once it was killed (stuck in the kernel, say, on a dead disk). */
+#define END_DEADLINE_MS 5000
+
+bool cg_init_report(int ready_fd, const struct cg_err *err)
+{
+        struct cg_ready r = {.ok = !err};
+
+        if (err)
+                r.err = *err;
+        return write(ready_fd, &r, sizeof(r)) == (ssize_t)sizeof(r);
+}
+
+static _Noreturn void fail(const struct cg_spawn *sp, const struct cg_err *err)
+{
+        cg_init_report(sp->ready_fd, err);
+        _exit(125);
+}
+
+static _Noreturn void run_main(const struct cg_spawn *sp)
+{
+        struct cg_err err = {0};
+
+        if (cg_enter(sp, &err) < 0)
+                fail(sp, &err);
+        /* Nobody there to be told means that the caller has ended meanwhile. */
+        if (!cg_init_report(sp->ready_fd, NULL))
+                _exit(125);
+        close(sp->ready_fd);
+        sigprocmask(SIG_SETMASK, &sp->old_mask, NULL);
+        _exit(sp->main_fn(sp->data));
+}
+
+/*
+ * What must hold before anything of the sandbox runs. A parent-death signal alone would do for a caller that is killed; the
+ * status pipe, whose reader vanishes, also tells of one that was gone before this line.
+ */
+static int become_init(const struct cg_spawn *sp, struct cg_err *err)
+{
+        prctl(PR_SET_NAME, "cg-init", 0, 0, 0);
+        if (prctl(PR_SET_PDEATHSIG, sp->sb->off ? SIGTERM : SIGKILL, 0, 0, 0) < 0)
+                return cg_fail_errno(err, "sandbox: end with the caller");
+        if (setsid() < 0)
+                return cg_fail_errno(err, "sandbox: session of init");
+        /* An inherited SIG_IGN would have the kernel reap the main process and lose its status. */
+        signal(SIGCHLD, SIG_DFL);
+        return 0;
+}
+
+static int make_sandbox(const struct cg_spawn *sp, struct cg_err *err)
+{
+        /* A caller that is not dumpable (it holds secrets) leaves /proc/self to root; the maps are written there. */
+        if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0 || cg_ns_map_ids(sp->uid, sp->gid, err) < 0)
+                return cg_err_prefix(err, "sandbox: user namespace");
+        /* For good: the main process has the same user and must not trace or read this one. */
+        if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+                return cg_fail_errno(err, "sandbox: init not dumpable");
+        if (cg_ns_loopback_up(err) < 0)
+                return -1;
+        return cg_mounts_apply(sp->sb, err);
+}
+
+static int make_subreaper(struct cg_err *err)
+{
+        if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
+                return cg_fail_errno(err, "sandbox: subreaper");
+        return 0;
+}
+
+/* Nothing of the caller's may run or stay open here: handlers to default, descriptors closed, rights gone. */
+static int seal_init(const struct cg_spawn *sp, struct cg_err *err)
+{
+        sigset_t wanted;
+        cg_auto_fd int signals = -1, status = -1;
+
+        for (int s = 1; s < NSIG; s++) {
+                /* SIGCHLD is at its default since become_init(); to set it again would discard one that waits. */
+                if (s != SIGCHLD)
+                        signal(s, SIG_DFL); /* those that cannot be set need not be */
+        }
+        sigemptyset(&wanted);
+        sigaddset(&wanted, SIGCHLD);
+        sigaddset(&wanted, SIGTERM);
+        signals = signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
+        /* The pipe may be 1 already: out of the way first. */
+        status = fcntl(sp->status_fd, F_DUPFD_CLOEXEC, 3);
+        if (signals < 0 || status < 0 || (signals != SIGNAL_FD && dup2(signals, SIGNAL_FD) < 0) ||
+            dup2(status, STATUS_FD) < 0 || close_range(SIGNAL_FD + 1, ~0U, 0) < 0)
+                return cg_fail_errno(err, "sandbox: descriptors of init");
+        signals = status = -1;
+        if (chdir("/") < 0)
+                return cg_fail_errno(err, "sandbox: folder of init");
+        if (sp->sb->off)
+                return 0;
+        if (cg_enter_drop_caps(err) < 0)
+                return -1;
+        return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? cg_fail_errno(err, "sandbox: no_new_privs") : 0;
+}
+
+static void write_status(int wait_status)
+{
+        struct cg_sandbox_status st = {
+                .magic = CG_SANDBOX_STATUS_MAGIC,
+                .exit_code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1,
+                .signal = WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0,
+        };
+        ssize_t n = write(STATUS_FD, &st, sizeof(st)); /* a reader that has gone does not want it */
+
+        (void)n;
+}
+
+/* Reaps whoever has ended; true when the main process was among them. */
+static bool reap(pid_t main_pid)
+{
+        int status;
+        pid_t pid;
+        bool ended = false;
+
+        while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+                if (pid != main_pid)
+                        continue;
+                write_status(status);
+                ended = true;
+        }
+        return ended;
+}
+
+/* Takes what the signal descriptor has; true when SIGTERM was in it. */
+static bool take_signals(void)
+{
+        struct signalfd_siginfo info;
+        bool term = false;
+
+        while (read(SIGNAL_FD, &info, sizeof(info)) == (ssize_t)sizeof(info))
+                term |= info.ssi_signo == SIGTERM;
+        return term;
+}
+
+/* Until the main process has ended, the caller is gone, or (plan off) somebody says SIGTERM. */
+static void watch(const struct cg_spawn *sp, pid_t main_pid)
+{
+        /* A pipe's writing end reports POLLERR, unasked, when its last reader is gone. */
+        struct pollfd fds[] = {{.fd = STATUS_FD}, {.fd = SIGNAL_FD, .events = POLLIN}};
+
+        /* The main process may have ended before there was a signal descriptor to tell. */
+        while (!reap(main_pid)) {
+                if (poll(fds, CG_ARRAY_LEN(fds), -1) < 0 && errno != EINTR)
+                        return;
+                if (fds[0].revents & (POLLERR | POLLHUP | POLLNVAL))
+                        return;
+                /* Inside a pid namespace a SIGTERM can only be one that the sandbox sent. */
+                if (take_signals() && sp->sb->off)
+                        return;
+        }
+}
+
+/* Kills the direct children; their children become ours as they die. */
+static void kill_children(void)
+{
+        char path[64];
+        FILE *f;
+        int pid;
+
+        snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+        f = fopen(path, "re");
+        if (!f)
+                return;
+        while (fscanf(f, "%d", &pid) == 1)
+                kill(pid, SIGKILL);
+        fclose(f);
+}
+
+/* Without a pid namespace init has to do what the kernel does at the end of one. */
+static void end_all(void)
+{
+        int64_t deadline = cg_now_ms() + END_DEADLINE_MS;
+
+        for (;;) {
+                struct pollfd signals = {.fd = SIGNAL_FD, .events = POLLIN};
+                int64_t left = deadline - cg_now_ms();
+                pid_t pid;
+
+                kill_children();
+                while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
+                        ;
+                if (pid < 0 || left <= 0) /* no child is left */
+                        return;
+                poll(&signals, 1, (int)left);
+                take_signals();
+        }
+}
+
+_Noreturn void cg_init_run(const struct cg_spawn *sp)
+{
+        struct cg_err err = {0};
+        pid_t pid;
+
+        if (become_init(sp, &err) < 0 || (sp->sb->off ? make_subreaper(&err) : make_sandbox(sp, &err)) < 0)
+                fail(sp, &err);
+        /* libc's own fork, not a raw clone: it puts the thread id it caches, its locks and atfork handlers right. */
+        pid = fork();
+        if (pid == 0)
+                run_main(sp);
+        if (pid < 0) {
+                cg_fail_errno(&err, "sandbox: main process");
+                fail(sp, &err);
+        }
+        if (seal_init(sp, &err) < 0)
+                fail(sp, &err);
+        watch(sp, pid);
+        if (sp->sb->off)
+                end_all();
+        _exit(0);
+}

@@ -1,0 +1,233 @@
+/*
+ * What the sandbox sees of the file system. Runs in init, which is alone in a mount namespace that is a copy of the caller's.
+ *
+ * The copy is changed where it stands: no second copy of the tree and no pivot_root. It keeps the same out of reach (nothing
+ * inside has the capability to unmount), is faster, and works where the root is an initramfs, which cannot be pivoted away.
+ */
+#include "sandbox/steps.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/util.h"
+#include "sandbox/mountfd.h"
+#include "sandbox/places.h"
+
+/* Copies of what stays reachable, taken while everything is still visible and writable. */
+struct view {
+        const struct cg_sandbox *sb;
+        int sources[CG_PLAN_MOUNTS_MAX]; /* WRITE and BIND_RO; else -1 */
+        struct cg_dev dev;
+        struct cg_cover cover;
+};
+
+static int collect_source(const struct cg_plan_mount *m, int *ret, struct cg_err *err)
+{
+        uint64_t attrs = CG_MOUNT_PLAIN | (m->kind == CG_PLAN_BIND_RO ? MOUNT_ATTR_RDONLY : 0);
+        cg_auto_fd int fd = cg_mount_open(m->src);
+        cg_auto_fd int copy = fd < 0 ? -1 : cg_mount_clone(fd, true);
+
+        if (fd < 0 && errno == EACCES && getuid() == 0)
+                return cg_fail_errno(err, "sandbox: %s (root has no power over other users' folders inside)", m->src);
+        if (copy < 0 || cg_mount_set(copy, attrs, true) < 0)
+                return cg_fail_errno(err, "sandbox: %s", m->src);
+        *ret = cg_steal_fd(&copy);
+        return 0;
+}
+
+static bool has_source(const struct cg_plan_mount *m)
+{
+        /* The root cannot be mounted onto itself while it is everybody's root; it is left writable instead. */
+        return m->src && m->path[1];
+}
+
+static int collect(struct view *v, struct cg_err *err)
+{
+        for (size_t i = 0; i < v->sb->n_mounts; i++) {
+                if (has_source(&v->sb->mounts[i]) && collect_source(&v->sb->mounts[i], &v->sources[i], err) < 0)
+                        return -1;
+        }
+        return cg_dev_collect(&v->dev, err);
+}
+
+/* From here on nothing is writable, no program gains a user by being run, no device node works. */
+static int seal_root(const struct cg_sandbox *sb, struct cg_err *err)
+{
+        cg_auto_fd int root = cg_mount_open("/");
+
+        if (root < 0 || cg_mount_set(root, CG_MOUNT_PLAIN | (sb->root_writable ? 0 : MOUNT_ATTR_RDONLY), true) < 0)
+                return cg_fail_errno(err, "sandbox: read-only root");
+        return 0;
+}
+
+static int place_tmpfs(const struct cg_plan_mount *m, int target, struct cg_err *err)
+{
+        const struct cg_mount_option options[] = {
+                {"mode", m->mode}, {"size", m->size}, {"nr_inodes", CG_PLAN_TMP_INODES}, {NULL, NULL}};
+        cg_auto_fd int fs = cg_mount_new("tmpfs", options, CG_MOUNT_PLAIN);
+
+        if (fs < 0 || cg_mount_attach(fs, target) < 0)
+                return cg_fail_errno(err, "sandbox: private %s", m->path);
+        return 0;
+}
+
+static int place_source(const struct cg_plan_mount *m, int source, struct cg_err *err)
+{
+        cg_auto_fd int target = -1;
+        struct stat st;
+
+        if (fstat(source, &st) < 0)
+                return cg_fail_errno(err, "sandbox: %s", m->src);
+        if (cg_cover_target(m->path, S_ISDIR(st.st_mode), &target, err) < 0)
+                return -1;
+        if (cg_mount_attach(source, target) < 0)
+                return cg_fail_errno(err, "sandbox: %s at %s", m->src, m->path);
+        return 0;
+}
+
+static int place_own(struct view *v, const struct cg_plan_mount *m, struct cg_err *err)
+{
+        cg_auto_fd int target = cg_mount_open(m->path);
+
+        if (target < 0)
+                return cg_fail_errno(err, "sandbox: %s", m->path);
+        switch (m->kind) {
+        case CG_PLAN_TMPFS:
+                return place_tmpfs(m, target, err);
+        case CG_PLAN_DEV:
+                return cg_dev_mount(&v->dev, target, err);
+        case CG_PLAN_PROC:
+                return cg_proc_mount(v->sb, &v->cover, target, err);
+        case CG_PLAN_SYS:
+                return cg_sys_mount(&v->cover, target, err);
+        default:
+                return cg_fail(err, CG_E_INVAL, "sandbox: %s", m->path);
+        }
+}
+
+static int place(struct view *v, size_t i, struct cg_err *err)
+{
+        const struct cg_plan_mount *m = &v->sb->mounts[i];
+
+        if (v->sources[i] >= 0)
+                return place_source(m, v->sources[i], err);
+        return m->src ? 0 : place_own(v, m, err);
+}
+
+/* The outermost write root that @path lies in, or NULL. */
+static const char *write_root_of(const struct cg_sandbox *sb, const char *path)
+{
+        for (size_t i = 0; i < sb->n_mounts; i++) {
+                if (sb->mounts[i].kind == CG_PLAN_WRITE && cg_plan_within(path, sb->mounts[i].path))
+                        return sb->mounts[i].path; /* sorted by depth: the first one is the outermost */
+        }
+        return NULL;
+}
+
+/* Mounted onto itself, a folder cannot be renamed. */
+static int pin(const char *path, struct cg_err *err)
+{
+        cg_auto_fd int fd = cg_mount_open(path);
+        cg_auto_fd int copy = -1;
+
+        if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == EACCES))
+                return 0; /* then so is what should be hidden in it */
+        if (fd >= 0 && cg_mount_is_root(fd))
+                return 0;
+        copy = fd < 0 ? -1 : cg_mount_clone(fd, true);
+        if (copy < 0 || cg_mount_set(copy, CG_MOUNT_PLAIN, true) < 0 || cg_mount_attach(copy, fd) < 0)
+                return cg_fail_errno(err, "sandbox: keeping %s in place", path);
+        return 0;
+}
+
+/*
+ * A cover moves along when a folder above it is renamed, so this sandbox sees nothing. But the next one would find the hidden
+ * path gone, cover nothing, and show it under the new name: folders between write root and hidden path stay where they are.
+ */
+static int pin_parents(const struct cg_sandbox *sb, const char *hidden, struct cg_err *err)
+{
+        const char *root = write_root_of(sb, hidden);
+        char path[PATH_MAX];
+        size_t from = root ? strlen(root) : 0;
+
+        if (!root)
+                return 0;
+        /* "/" ends where its first component starts, any other root one before. */
+        for (size_t i = from == 1 ? 1 : from + 1; hidden[i] && i < sizeof(path); i++) {
+                if (hidden[i] != '/')
+                        continue;
+                memcpy(path, hidden, i);
+                path[i] = '\0';
+                if (pin(path, err) < 0)
+                        return -1;
+        }
+        return 0;
+}
+
+/* Where a read-only bind shows a piece of the file system a second time, what is hidden in it is hidden there as well. */
+static int hide_in_bind(struct view *v, const struct cg_plan_mount *m, const char *hidden, struct cg_err *err)
+{
+        char path[PATH_MAX];
+        const char *rest;
+        int n;
+
+        if (m->kind != CG_PLAN_BIND_RO || !strcmp(hidden, m->src) || !cg_plan_within(hidden, m->src))
+                return 0;
+        rest = m->src[1] ? hidden + strlen(m->src) : hidden;
+        n = snprintf(path, sizeof(path), "%s%s", m->path, rest);
+        if (n < 0 || (size_t)n >= sizeof(path))
+                return cg_fail(err, CG_E_LIMIT, "sandbox: path of %s at %s is too long", hidden, m->path);
+        return cg_cover_path(&v->cover, path, err);
+}
+
+static int hide_all(struct view *v, struct cg_err *err)
+{
+        for (size_t i = 0; i < v->sb->n_hides; i++) {
+                if (pin_parents(v->sb, v->sb->hides[i], err) < 0)
+                        return -1;
+        }
+        for (size_t i = 0; i < v->sb->n_hides; i++) {
+                for (size_t k = 0; k < v->sb->n_mounts; k++) {
+                        if (hide_in_bind(v, &v->sb->mounts[k], v->sb->hides[i], err) < 0)
+                                return -1;
+                }
+                if (cg_cover_path(&v->cover, v->sb->hides[i], err) < 0)
+                        return -1;
+        }
+        return 0;
+}
+
+static int apply(struct view *v, struct cg_err *err)
+{
+        if (collect(v, err) < 0 || seal_root(v->sb, err) < 0)
+                return -1;
+        for (size_t i = 0; i < v->sb->n_mounts; i++) {
+                if (place(v, i, err) < 0)
+                        return -1;
+        }
+        return hide_all(v, err);
+}
+
+int cg_mounts_apply(const struct cg_sandbox *sb, struct cg_err *err)
+{
+        struct view v = {.sb = sb};
+        mode_t old = umask(0); /* modes of mount points are as written here */
+        int result;
+
+        cg_cover_init(&v.cover);
+        for (size_t i = 0; i < CG_PLAN_MOUNTS_MAX; i++)
+                v.sources[i] = -1;
+        for (size_t i = 0; i < CG_DEV_NODES; i++)
+                v.dev.nodes[i] = -1;
+        result = apply(&v, err);
+        for (size_t i = 0; i < sb->n_mounts; i++)
+                cg_closep_(&v.sources[i]);
+        cg_dev_close(&v.dev);
+        cg_cover_fini(&v.cover);
+        umask(old);
+        return result;
+}

@@ -1,0 +1,23 @@
+/* The file systems that a sandbox has of its own: /dev, /proc, /sys. Private to src/sandbox; run in init. */
+#ifndef CG_SANDBOX_PLACES_H
+#define CG_SANDBOX_PLACES_H
+
+#include "sandbox/cover.h"
+#include "sandbox/plan.h"
+
+/* Device nodes of the host, copied as mounts before everything is made read-only and without devices. */
+#define CG_DEV_NODES 6
+struct cg_dev {
+        int nodes[CG_DEV_NODES]; /* -1 when absent */
+};
+
+/* dev.c */
+int cg_dev_collect(struct cg_dev *dev, struct cg_err *err);
+void cg_dev_close(struct cg_dev *dev);
+int cg_dev_mount(struct cg_dev *dev, int target, struct cg_err *err);
+
+/* proc.c */
+int cg_proc_mount(const struct cg_sandbox *sb, struct cg_cover *cover, int target, struct cg_err *err);
+int cg_sys_mount(struct cg_cover *cover, int target, struct cg_err *err);
+
+#endif

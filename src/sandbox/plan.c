@@ -1,0 +1,317 @@
+/* Makes the plan: setters that check and record, nothing else. Runs in the caller, before any sandbox exists. */
+#include "sandbox/plan.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/utsname.h>
+
+#include "base/util.h"
+#include "sandbox/steps.h"
+
+bool cg_plan_within(const char *path, const char *dir)
+{
+        size_t n = strlen(dir);
+
+        if (n == 1)
+                return true; /* "/" */
+        return !strncmp(path, dir, n) && (path[n] == '/' || path[n] == '\0');
+}
+
+bool cg_plan_has_own_pid_max(void)
+{
+        struct utsname u;
+        int major = 0, minor = 0;
+
+        if (uname(&u) < 0 || sscanf(u.release, "%d.%d", &major, &minor) != 2)
+                return false;
+        return major > 6 || (major == 6 && minor >= 14);
+}
+
+static size_t depth(const char *path)
+{
+        size_t n = 0;
+
+        if (!path[1])
+                return 0;
+        for (; *path; path++)
+                n += *path == '/';
+        return n;
+}
+
+/* Whether @a is mounted before @b: parents first, so that nothing is covered by what should lie beneath it. */
+static bool goes_before(const struct cg_plan_mount *a, const struct cg_plan_mount *b)
+{
+        size_t da = depth(a->path), db = depth(b->path);
+        int c;
+
+        if (da != db)
+                return da < db;
+        c = strcmp(a->path, b->path);
+        return c ? c < 0 : a->kind < b->kind;
+}
+
+static void mount_fini(struct cg_plan_mount *m)
+{
+        free(m->path);
+        free(m->src);
+        *m = (struct cg_plan_mount){0};
+}
+
+/* Copies @m's texts and puts it where it belongs; the same entry twice is one. */
+static int insert_mount(struct cg_sandbox *sb, const struct cg_plan_mount *m, struct cg_err *err)
+{
+        struct cg_plan_mount copy = *m;
+        size_t at = 0;
+
+        while (at < sb->n_mounts && goes_before(&sb->mounts[at], m))
+                at++;
+        if (at < sb->n_mounts && sb->mounts[at].kind == m->kind && !strcmp(sb->mounts[at].path, m->path)) {
+                if (!m->src || !strcmp(sb->mounts[at].src, m->src))
+                        return 0;
+                return cg_fail(err, CG_E_EXISTS, "sandbox: %s is shown at %s already", sb->mounts[at].src, m->path);
+        }
+        if (sb->n_mounts == CG_PLAN_MOUNTS_MAX)
+                return cg_fail(err, CG_E_LIMIT, "sandbox: more than %d paths", CG_PLAN_MOUNTS_MAX);
+        copy.path = strdup(m->path);
+        copy.src = m->src ? strdup(m->src) : NULL;
+        if (!copy.path || (m->src && !copy.src)) {
+                mount_fini(&copy);
+                return cg_fail(err, CG_E_NOMEM, "sandbox: path %s", m->path);
+        }
+        memmove(&sb->mounts[at + 1], &sb->mounts[at], (sb->n_mounts - at) * sizeof(*sb->mounts));
+        sb->mounts[at] = copy;
+        sb->n_mounts++;
+        return 0;
+}
+
+/* The private places. A folder this system does not have needs no cover; /var/tmp may be a symlink to /tmp. */
+static int add_private(struct cg_sandbox *sb, struct cg_err *err)
+{
+        static const struct cg_plan_mount places[] = {
+                {CG_PLAN_TMPFS, (char *)"/tmp", NULL, "1777", CG_PLAN_TMP_SIZE},
+                {CG_PLAN_TMPFS, (char *)"/var/tmp", NULL, "1777", CG_PLAN_TMP_SIZE},
+                {CG_PLAN_TMPFS, (char *)"/run", NULL, "0755", CG_PLAN_RUN_SIZE},
+                {CG_PLAN_DEV, (char *)"/dev", NULL, NULL, NULL},
+                {CG_PLAN_PROC, (char *)"/proc", NULL, NULL, NULL},
+                {CG_PLAN_SYS, (char *)"/sys", NULL, NULL, NULL},
+        };
+        char real[PATH_MAX];
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(places); i++) {
+                struct cg_plan_mount m = places[i];
+
+                if (!realpath(m.path, real)) {
+                        if (errno == ENOENT)
+                                continue;
+                        return cg_fail_errno(err, "sandbox: %s", m.path);
+                }
+                m.path = real;
+                if (insert_mount(sb, &m, err) < 0)
+                        return -1;
+        }
+        return 0;
+}
+
+int cg_sandbox_new(struct cg_sandbox **ret, struct cg_err *err)
+{
+        struct cg_sandbox *sb = calloc(1, sizeof(*sb));
+
+        if (!sb)
+                return cg_fail(err, CG_E_NOMEM, "sandbox");
+        cg_sandbox_set_limits(sb, &(struct cg_sandbox_limits){0});
+        if (add_private(sb, err) < 0 || cg_seccomp_compile(&sb->filter, err) < 0) {
+                cg_sandbox_free(sb);
+                return -1;
+        }
+        *ret = sb;
+        return 0;
+}
+
+struct cg_sandbox *cg_sandbox_free(struct cg_sandbox *sb)
+{
+        if (!sb)
+                return NULL;
+        for (size_t i = 0; i < sb->n_mounts; i++)
+                mount_fini(&sb->mounts[i]);
+        for (size_t i = 0; i < sb->n_hides; i++)
+                free(sb->hides[i]);
+        free(sb->cwd);
+        free(sb->filter.filter);
+        free(sb);
+        return NULL;
+}
+
+static int add_hide_resolved(struct cg_sandbox *sb, const char *path, struct cg_err *err)
+{
+        for (size_t i = 0; i < sb->n_hides; i++) {
+                if (!strcmp(sb->hides[i], path))
+                        return 0;
+        }
+        if (sb->n_hides == CG_PLAN_HIDES_MAX)
+                return cg_fail(err, CG_E_LIMIT, "sandbox: more than %d hidden paths", CG_PLAN_HIDES_MAX);
+        sb->hides[sb->n_hides] = strdup(path);
+        if (!sb->hides[sb->n_hides])
+                return cg_fail(err, CG_E_NOMEM, "sandbox: hidden path %s", path);
+        sb->n_hides++;
+        return 0;
+}
+
+static int copy_into(struct cg_sandbox *to, const struct cg_sandbox *from, struct cg_err *err)
+{
+        size_t len = from->filter.len * sizeof(*from->filter.filter);
+
+        to->off = from->off;
+        to->root_writable = from->root_writable;
+        to->limits = from->limits;
+        for (size_t i = 0; i < from->n_mounts; i++) {
+                if (insert_mount(to, &from->mounts[i], err) < 0)
+                        return -1;
+        }
+        for (size_t i = 0; i < from->n_hides; i++) {
+                if (add_hide_resolved(to, from->hides[i], err) < 0)
+                        return -1;
+        }
+        to->cwd = from->cwd ? strdup(from->cwd) : NULL;
+        to->filter.filter = malloc(len);
+        if (!to->filter.filter || (from->cwd && !to->cwd))
+                return cg_fail(err, CG_E_NOMEM, "sandbox");
+        memcpy(to->filter.filter, from->filter.filter, len);
+        to->filter.len = from->filter.len;
+        return 0;
+}
+
+int cg_sandbox_copy(const struct cg_sandbox *sb, struct cg_sandbox **ret, struct cg_err *err)
+{
+        struct cg_sandbox *to = calloc(1, sizeof(*to));
+
+        if (!to)
+                return cg_fail(err, CG_E_NOMEM, "sandbox");
+        if (copy_into(to, sb, err) < 0) {
+                cg_sandbox_free(to);
+                return -1;
+        }
+        *ret = to;
+        return 0;
+}
+
+void cg_sandbox_set_off(struct cg_sandbox *sb)
+{
+        sb->off = true;
+}
+
+void cg_sandbox_set_limits(struct cg_sandbox *sb, const struct cg_sandbox_limits *limits)
+{
+        sb->limits = *limits;
+        if (!sb->limits.processes)
+                sb->limits.processes = CG_PLAN_PROCESSES;
+        if (!sb->limits.open_files)
+                sb->limits.open_files = CG_PLAN_OPEN_FILES;
+}
+
+static int check_absolute(const char *what, const char *path, struct cg_err *err)
+{
+        if (!path || path[0] != '/')
+                return cg_fail(err, CG_E_INVAL, "sandbox: %s \"%s\" is not an absolute path", what, path ? path : "");
+        if (strlen(path) >= PATH_MAX)
+                return cg_fail(err, CG_E_LIMIT, "sandbox: %s is longer than %d bytes", what, PATH_MAX);
+        return 0;
+}
+
+/* The kernel's own file systems are made afresh inside; a host's piece of them has no place there. */
+static int check_not_kernels(const char *what, const char *path, struct cg_err *err)
+{
+        if (cg_plan_within(path, "/proc") || cg_plan_within(path, "/sys") || cg_plan_within(path, "/dev"))
+                return cg_fail(err, CG_E_INVAL, "sandbox: %s %s: /proc, /sys and /dev are the sandbox's own", what, path);
+        return 0;
+}
+
+static int resolve(const char *what, const char *path, char real[PATH_MAX], struct cg_err *err)
+{
+        if (check_absolute(what, path, err) < 0)
+                return -1;
+        if (!realpath(path, real))
+                return cg_fail_errno(err, "sandbox: %s %s", what, path);
+        return 0;
+}
+
+int cg_sandbox_add_write(struct cg_sandbox *sb, const char *path, struct cg_err *err)
+{
+        char real[PATH_MAX];
+        struct cg_plan_mount m = {.kind = CG_PLAN_WRITE, .path = real, .src = real};
+
+        if (resolve("write root", path, real, err) < 0 || check_not_kernels("write root", real, err) < 0)
+                return -1;
+        if (!real[1])
+                sb->root_writable = true;
+        return insert_mount(sb, &m, err);
+}
+
+/* A destination is not resolved: a folder that anybody may write (/tmp) could send it elsewhere. It must be plain. */
+static int check_plain(const char *dst, struct cg_err *err)
+{
+        size_t n = strlen(dst);
+
+        if (n < 2 || dst[n - 1] == '/' || strstr(dst, "//") || strstr(dst, "/./") || strstr(dst, "/../") ||
+            !strcmp(dst + n - 2, "/.") || (n >= 3 && !strcmp(dst + n - 3, "/..")))
+                return cg_fail(err, CG_E_INVAL, "sandbox: destination %s has an empty, \".\" or \"..\" part", dst);
+        return 0;
+}
+
+int cg_sandbox_add_bind_ro(struct cg_sandbox *sb, const char *src, const char *dst, struct cg_err *err)
+{
+        char real[PATH_MAX];
+        struct cg_plan_mount m = {.kind = CG_PLAN_BIND_RO, .path = (char *)dst, .src = real};
+
+        if (resolve("read-only source", src, real, err) < 0 || check_absolute("destination", dst, err) < 0)
+                return -1;
+        if (check_plain(dst, err) < 0 || check_not_kernels("destination", dst, err) < 0)
+                return -1;
+        return insert_mount(sb, &m, err);
+}
+
+int cg_sandbox_add_hide(struct cg_sandbox *sb, const char *path, struct cg_err *err)
+{
+        char real[PATH_MAX];
+
+        if (check_absolute("hidden path", path, err) < 0)
+                return -1;
+        if (!realpath(path, real)) {
+                /* What the caller cannot reach, the sandbox, with the same user and fewer rights, cannot either. */
+                if (errno == ENOENT || errno == ENOTDIR || errno == EACCES)
+                        return 0;
+                return cg_fail_errno(err, "sandbox: hidden path %s", path);
+        }
+        if (!real[1])
+                return cg_fail(err, CG_E_INVAL, "sandbox: \"/\" cannot be hidden");
+        return add_hide_resolved(sb, real, err);
+}
+
+int cg_sandbox_set_cwd(struct cg_sandbox *sb, const char *path, struct cg_err *err)
+{
+        char *copy;
+
+        if (check_absolute("working directory", path, err) < 0)
+                return -1;
+        copy = strdup(path);
+        if (!copy)
+                return cg_fail(err, CG_E_NOMEM, "sandbox: working directory");
+        free(sb->cwd);
+        sb->cwd = copy;
+        return 0;
+}
+
+const char *const *cg_sandbox_layers(const struct cg_sandbox *sb)
+{
+        /* The last entry before NULL is the one that not every machine has. */
+        static const char *const on[] = {"user", "mount", "pid", "net", "ipc", "uts", "cgroup", "capabilities",
+                                         "no_new_privs", "rlimits", "landlock", "seccomp", "process_limit", NULL};
+        static const char *const on_root_old[] = {"user", "mount", "pid", "net", "ipc", "uts", "cgroup", "capabilities",
+                                                  "no_new_privs", "rlimits", "landlock", "seccomp", NULL};
+        static const char *const off[] = {"rlimits", NULL};
+
+        if (sb->off)
+                return off;
+        return geteuid() || cg_plan_has_own_pid_max() ? on : on_root_old;
+}

@@ -1,0 +1,89 @@
+/*
+ * A /proc that shows this sandbox's processes only, and a /sys that shows its network only. Both are read-only as a whole: a
+ * sandbox that root starts owns the files in the host's /proc/sys, core_pattern among them, capabilities or not. Runs in init.
+ */
+#include "sandbox/places.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/util.h"
+#include "sandbox/mountfd.h"
+
+/* Of the whole machine: memory, addresses, keys, other users' timers. Relative to the mount; absent ones are left out. */
+static const char *const proc_masks[] = {"kcore", "kmsg", "keys", "key-users", "timer_list", "timer_stats", "sched_debug",
+                                         "latency_stats", "kpagecgroup", "kpagecount", "kpageflags", "vmallocinfo",
+                                         "slabinfo", "acpi", "asound", "scsi"};
+static const char *const sys_masks[] = {"firmware", "devices/virtual/powercap", "devices/virtual/dmi"};
+
+/* Pids below this are not given out a second time, so a pid_max of n holds n - 300 processes for sure. */
+#define RESERVED_PIDS 300
+
+static int cover_all(struct cg_cover *cover, int dir, const char *const *names, size_t n, struct cg_err *err)
+{
+        for (size_t i = 0; i < n; i++) {
+                cg_auto_fd int fd = cg_mount_open_at(dir, names[i]);
+
+                if (fd < 0 && errno == ENOENT)
+                        continue;
+                if (fd < 0)
+                        return cg_fail_errno(err, "sandbox: hiding %s", names[i]);
+                if (cg_cover_fd(cover, fd, names[i], err) < 0)
+                        return -1;
+        }
+        return 0;
+}
+
+static int write_sysctl(int proc, const char *name, uint64_t value, struct cg_err *err)
+{
+        char text[32];
+        int n = snprintf(text, sizeof(text), "%llu", (unsigned long long)value);
+        cg_auto_fd int fd = openat(proc, name, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+
+        if (fd < 0 || write(fd, text, (size_t)n) != n)
+                return cg_fail_errno(err, "sandbox: setting %s", name);
+        return 0;
+}
+
+/* Settings of our own namespaces that live in /proc/sys: written now, or never. */
+static int set_sysctls(const struct cg_sandbox *sb, int proc, struct cg_err *err)
+{
+        /* The filter denies nested namespaces already; this holds where a filter is not asked. */
+        if (write_sysctl(proc, "sys/user/max_user_namespaces", 0, err) < 0)
+                return -1;
+        /* RLIMIT_NPROC does not bind root, whoever started the sandbox; the number of pids binds everybody. */
+        if (cg_plan_has_own_pid_max() && sb->limits.processes < UINT16_MAX)
+                return write_sysctl(proc, "sys/kernel/pid_max", sb->limits.processes + RESERVED_PIDS, err);
+        return 0;
+}
+
+int cg_proc_mount(const struct cg_sandbox *sb, struct cg_cover *cover, int target, struct cg_err *err)
+{
+        cg_auto_fd int fs = cg_mount_new("proc", NULL, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC);
+
+        if (fs < 0 && errno == EPERM)
+                return cg_fail_errno(err, "sandbox: a fresh /proc is refused, because parts of this one are covered (is this a "
+                                          "container? start it with an unmasked /proc)");
+        if (fs < 0)
+                return cg_fail_errno(err, "sandbox: /proc");
+        if (set_sysctls(sb, fs, err) < 0)
+                return -1;
+        if (cg_mount_set(fs, MOUNT_ATTR_RDONLY, false) < 0 || cg_mount_attach(fs, target) < 0)
+                return cg_fail_errno(err, "sandbox: /proc");
+        return cover_all(cover, fs, proc_masks, CG_ARRAY_LEN(proc_masks), err);
+}
+
+int cg_sys_mount(struct cg_cover *cover, int target, struct cg_err *err)
+{
+        cg_auto_fd int fs = cg_mount_new("sysfs", NULL, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_RDONLY);
+
+        /* Where the kernel refuses a fresh one (a container with parts covered) there is none: less, never the host's. */
+        if (fs < 0 && errno == EPERM)
+                return cg_cover_fd(cover, target, "/sys", err);
+        if (fs < 0 || cg_mount_attach(fs, target) < 0)
+                return cg_fail_errno(err, "sandbox: /sys");
+        return cover_all(cover, fs, sys_masks, CG_ARRAY_LEN(sys_masks), err);
+}

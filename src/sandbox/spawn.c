@@ -1,0 +1,214 @@
+/*
+ * Starts a sandbox and waits until its main process stands ready. Runs in the caller: the zygote, or a program that runs a
+ * command. The only part that a caller's process sees of the steps inside is one struct cg_ready.
+ */
+#include "sandbox/steps.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/sched.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/util.h"
+
+static void close_pair(int (*fds)[2])
+{
+        cg_closep_(&(*fds)[0]);
+        cg_closep_(&(*fds)[1]);
+}
+#define cg_auto_pipe CG_CLEANUP(close_pair)
+
+/* Milliseconds are usual; a mount on a dead network file system can take for ever. */
+#define READY_DEADLINE_MS 30000
+
+/*
+ * A clone of a process with threads has their locks but not them. The link count of the task folder is 2 and one for each
+ * thread: one call, and nothing to parse.
+ */
+static int check_one_thread(struct cg_err *err)
+{
+        struct stat st;
+
+        if (stat("/proc/self/task", &st) < 0)
+                return cg_fail_errno(err, "sandbox: counting threads");
+        if (st.st_nlink != 3)
+                return cg_fail(err, CG_E_STATE, "sandbox: the caller has %u threads and must have one",
+                               (unsigned int)st.st_nlink - 2);
+        return 0;
+}
+
+static int compare_ints(const void *a, const void *b)
+{
+        int x = *(const int *)a, y = *(const int *)b;
+
+        return (x > y) - (x < y);
+}
+
+/* keep_fds with @ready_fd among them, ascending. */
+static int make_keep_list(const int *keep_fds, size_t n, int ready_fd, int **ret, struct cg_err *err)
+{
+        cg_auto_free int *list = calloc(n + 1, sizeof(*list));
+
+        if (!list)
+                return cg_fail(err, CG_E_NOMEM, "sandbox: list of descriptors");
+        for (size_t i = 0; i < n; i++)
+                list[i] = keep_fds[i];
+        list[n] = ready_fd;
+        qsort(list, n + 1, sizeof(*list), compare_ints);
+        *ret = CG_STEAL(list);
+        return 0;
+}
+
+static int check_keep_fds(const int *keep_fds, size_t n, struct cg_err *err)
+{
+        for (size_t i = 0; i < n; i++) {
+                if (fcntl(keep_fds[i], F_GETFD) < 0)
+                        return cg_fail(err, CG_E_INVAL, "sandbox: descriptor %d to be kept is not open", keep_fds[i]);
+        }
+        return 0;
+}
+
+/* What the errno of a refused clone means to a person. */
+static const char *clone_hint(int e)
+{
+        switch (e) {
+        case EPERM:
+                return " (user namespaces are forbidden here: see sysctl kernel.unprivileged_userns_clone, "
+                       "kernel.apparmor_restrict_unprivileged_userns, or the container's seccomp profile)";
+        case ENOSPC:
+        case EUSERS:
+                return " (too many namespaces: see the sysctls user.max_*_namespaces)";
+        case EAGAIN:
+                return " (too many processes: see ulimit -u)";
+        case EINVAL:
+        case ENOSYS:
+                return " (this Linux lacks a namespace; cellgate needs user, mount, pid, net, ipc, uts and cgroup ones)";
+        default:
+                return "";
+        }
+}
+
+/* Returns 0 in the child, its pid in the caller, negative on failure. */
+static pid_t clone_init(const struct cg_spawn *sp, int *pidfd, struct cg_err *err)
+{
+        struct clone_args args = {
+                .flags = CLONE_PIDFD,
+                .pidfd = (uint64_t)(uintptr_t)pidfd,
+                .exit_signal = SIGCHLD,
+        };
+        long pid;
+
+        if (!sp->sb->off)
+                args.flags |= CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS |
+                              CLONE_NEWCGROUP;
+        pid = syscall(SYS_clone3, &args, sizeof(args));
+        if (pid < 0)
+                return cg_fail_errno(err, "sandbox: new namespaces%s", clone_hint(errno));
+        return (pid_t)pid;
+}
+
+/* Reads what the child says. CG_E_CLOSED when it ended without a word. */
+static int wait_ready(int fd, struct cg_err *err)
+{
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        struct cg_ready r;
+        int64_t deadline = cg_now_ms() + READY_DEADLINE_MS;
+        ssize_t n;
+        int e;
+
+        do {
+                int64_t left = deadline - cg_now_ms();
+
+                e = poll(&p, 1, left > 0 ? (int)left : 0);
+        } while (e < 0 && errno == EINTR);
+        if (e < 0)
+                return cg_fail_errno(err, "sandbox: waiting for the main process");
+        if (e == 0)
+                return cg_fail(err, CG_E_TIMEDOUT, "sandbox: not ready after %d s", READY_DEADLINE_MS / 1000);
+        n = read(fd, &r, sizeof(r));
+        if (n < 0)
+                return cg_fail_errno(err, "sandbox: waiting for the main process");
+        if (n != (ssize_t)sizeof(r))
+                return cg_fail(err, CG_E_CLOSED, "sandbox: ended before it was ready (killed, or out of memory)");
+        if (r.ok)
+                return 0;
+        if (err)
+                *err = r.err;
+        return r.err.code < 0 ? r.err.code : CG_E_SYS;
+}
+
+/* A half-built sandbox leaves nothing behind. */
+static void discard(pid_t pid, int pidfd)
+{
+        syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+                ;
+}
+
+static const char *start_folder(const struct cg_sandbox *sb, char *buf, size_t len)
+{
+        if (sb->cwd)
+                return sb->cwd;
+        return getcwd(buf, len) && buf[0] == '/' ? buf : "/";
+}
+
+/* Signals are blocked over the clone: no handler of the caller's runs in the child. */
+static pid_t start(struct cg_spawn *sp, int *pidfd, struct cg_err *err)
+{
+        sigset_t all;
+        pid_t pid;
+
+        sigfillset(&all);
+        sigprocmask(SIG_BLOCK, &all, &sp->old_mask);
+        pid = clone_init(sp, pidfd, err);
+        if (pid == 0)
+                cg_init_run(sp);
+        sigprocmask(SIG_SETMASK, &sp->old_mask, NULL);
+        return pid;
+}
+
+int cg_sandbox_spawn(const struct cg_sandbox *sb, const int *keep_fds, size_t n_keep, int (*main_fn)(void *data), void *data,
+                     struct cg_sandbox_child *ret, struct cg_err *err)
+{
+        struct cg_spawn sp = {.sb = sb, .uid = geteuid(), .gid = getegid(), .main_fn = main_fn, .data = data};
+        char cwd[PATH_MAX];
+        cg_auto_pipe int ready[2] = {-1, -1}, status[2] = {-1, -1};
+        cg_auto_free int *keep = NULL;
+        cg_auto_fd int pidfd = -1;
+        pid_t pid;
+        int e;
+
+        e = check_one_thread(err);
+        if (e == 0)
+                e = check_keep_fds(keep_fds, n_keep, err);
+        if (e < 0)
+                return e;
+        if (pipe2(ready, O_CLOEXEC) < 0 || pipe2(status, O_CLOEXEC) < 0)
+                return cg_fail_errno(err, "sandbox: pipes");
+        if (make_keep_list(keep_fds, n_keep, ready[1], &keep, err) < 0)
+                return CG_E_NOMEM;
+        sp.keep = keep;
+        sp.n_keep = n_keep + 1;
+        sp.ready_fd = ready[1];
+        sp.status_fd = status[1];
+        sp.cwd = start_folder(sb, cwd, sizeof(cwd));
+        pid = start(&sp, &pidfd, err);
+        if (pid < 0)
+                return pid;
+        cg_closep_(&ready[1]); /* else its end would never be seen */
+        e = wait_ready(ready[0], err);
+        if (e < 0) {
+                discard(pid, pidfd);
+                return e;
+        }
+        ret->init_pid = pid;
+        ret->init_pidfd = cg_steal_fd(&pidfd);
+        ret->status_fd = cg_steal_fd(&status[0]);
+        return 0;
+}

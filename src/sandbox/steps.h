@@ -1,0 +1,56 @@
+/*
+ * The steps between clone3 and main_fn, by file. Private to src/sandbox. All of them run inside the new namespaces, in a
+ * process that has one thread, and return 0 or a negative code with *err filled; err then travels to the caller.
+ */
+#ifndef CG_SANDBOX_STEPS_H
+#define CG_SANDBOX_STEPS_H
+
+#include <signal.h>
+#include "sandbox/plan.h"
+
+/* What one spawn hands to init and the main process. Lives on the caller's stack, copied by the clone. */
+struct cg_spawn {
+        const struct cg_sandbox *sb;
+        uid_t uid; /* of the caller: inside, getuid() says nobody until the map is written */
+        gid_t gid;
+        const char *cwd;     /* where to start; borrowed */
+        int *keep;           /* descriptors of the main process, ascending; the last is ready_fd's place, see spawn.c */
+        size_t n_keep;
+        int ready_fd;        /* one struct cg_ready goes here */
+        int status_fd;       /* one struct cg_sandbox_status goes here; its reader is the lifeline */
+        sigset_t old_mask;   /* the caller's: everything is blocked from before the clone until main_fn */
+        int (*main_fn)(void *data);
+        void *data;
+};
+
+/* From inside to cg_sandbox_spawn(): below PIPE_BUF, so it arrives whole. */
+struct cg_ready {
+        uint32_t ok;
+        struct cg_err err;
+};
+
+/* init.c: everything from the clone on. Does not return. */
+_Noreturn void cg_init_run(const struct cg_spawn *sp);
+/* Sends the outcome to the caller; true when it arrived. */
+bool cg_init_report(int ready_fd, const struct cg_err *err);
+
+/* namespaces.c */
+int cg_ns_map_ids(uid_t uid, gid_t gid, struct cg_err *err);
+int cg_ns_loopback_up(struct cg_err *err);
+
+/* mounts.c */
+int cg_mounts_apply(const struct cg_sandbox *sb, struct cg_err *err);
+
+/* enter.c: the main process gives up everything it does not need. */
+int cg_enter(const struct cg_spawn *sp, struct cg_err *err);
+/* No capability in any set, none to be had again. Also what init does once the main process runs. */
+int cg_enter_drop_caps(struct cg_err *err);
+
+/* landlock.c */
+int cg_landlock_apply(const struct cg_sandbox *sb, struct cg_err *err);
+
+/* seccomp.c: compile in the caller (allocates), install inside (one system call). */
+int cg_seccomp_compile(struct sock_fprog *ret, struct cg_err *err);
+int cg_seccomp_install(const struct sock_fprog *prog, struct cg_err *err);
+
+#endif
