@@ -39,15 +39,17 @@ class _Enough(Exception):
 class _Seen:
     """Names and indexes that some keyword has looked at, for unevaluatedProperties and unevaluatedItems."""
 
-    __slots__ = ("items", "names")
+    __slots__ = ("items", "names", "unsure")
 
     def __init__(self) -> None:
         self.names: set[str] = set()
         self.items: set[int] = set()
+        self.unsure = False  # part of the schema could not be applied: nobody knows what it would have looked at
 
     def add(self, other: _Seen) -> None:
         self.names |= other.names
         self.items |= other.items
+        self.unsure |= other.unsure
 
 
 class Schema:
@@ -82,6 +84,13 @@ class Schema:
             self._refs[ref] = self._find(ref)
         return self._refs[ref]
 
+    def resolve_dynamic(self, ref: Any) -> Any:
+        """The schema that a $dynamicRef names, if there is only one that it can mean."""
+        target = self.resolve(ref)
+        if not isinstance(target, dict) or "$dynamicAnchor" not in target:
+            return target
+        return self._anchor(f"?{target['$dynamicAnchor']}")
+
     def _find(self, ref: str) -> Any:
         base, _, part = ref.partition("#")
         if "%" in part:
@@ -104,7 +113,9 @@ class Schema:
                 node = todo.pop()
                 if isinstance(node, dict):
                     self._note_anchors(node, self._anchors)
-                    todo.extend(node.values())
+                    todo.extend(
+                        item for name, item in node.items() if name not in ("enum", "const", "default", "examples")
+                    )
                 elif isinstance(node, list):
                     todo.extend(node)
         return self._anchors.get(name)
@@ -114,6 +125,10 @@ class Schema:
         for keyword in ("$anchor", "$dynamicAnchor"):
             if isinstance(node.get(keyword), str):
                 anchors.setdefault(node[keyword], node)
+        if isinstance(node.get("$dynamicAnchor"), str):
+            # Which of several is meant depends on the way that led there, which nobody keeps here: then none is.
+            dynamic = "?" + node["$dynamicAnchor"]
+            anchors[dynamic] = None if dynamic in anchors else node
         for keyword in ("$id", "id"):
             name = node.get(keyword)
             if isinstance(name, str):
@@ -224,9 +239,10 @@ class _Check:
             self.apply(self.schema.resolve(s["$ref"]), v, path, depth + 1, seen)
             return
         mine = _Seen() if seen is not None or "unevaluatedProperties" in s or "unevaluatedItems" in s else None
-        for ref in ("$ref", "$dynamicRef"):
-            if ref in s:
-                self.apply(self.schema.resolve(s[ref]), v, path, depth + 1, mine)
+        if "$ref" in s:
+            self.refer(self.schema.resolve(s["$ref"]), v, path, depth, mine)
+        if "$dynamicRef" in s:
+            self.refer(self.schema.resolve_dynamic(s["$dynamicRef"]), v, path, depth, mine)
         self.values(s, v, path)
         if isinstance(v, str):
             self.string(s, v, path)
@@ -241,6 +257,11 @@ class _Check:
             self.unevaluated(s, v, path, depth, mine)
             if seen is not None:
                 seen.add(mine)
+
+    def refer(self, target: Any, v: Any, path: str, depth: int, seen: _Seen | None) -> None:
+        if target is None and seen is not None:
+            seen.unsure = True
+        self.apply(target, v, path, depth + 1, seen)
 
     def values(self, s: dict[str, Any], v: Any, path: str) -> None:
         said = s.get("type")
@@ -411,6 +432,8 @@ class _Check:
             self.bad(path, f"{short(v)} fits more than one of the alternatives", "oneOf")
 
     def unevaluated(self, s: dict[str, Any], v: Any, path: str, depth: int, seen: _Seen) -> None:
+        if seen.unsure:
+            return
         if isinstance(v, dict) and "unevaluatedProperties" in s:
             for name, item in v.items():
                 if name not in seen.names and s["unevaluatedProperties"] is False:

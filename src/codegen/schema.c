@@ -111,10 +111,21 @@ struct cg_str cg_schema_ref_of(const struct cg_j *at)
         return cg_j_string(at, "$ref");
 }
 
+/* Values of these keywords are data, whatever they look like. */
+static bool is_data(const struct cg_j *at)
+{
+        static const char *const keywords[] = { "const", "default", "enum", "examples" };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(keywords); i++)
+                if (cg_str_is(at->key, keywords[i]))
+                        return true;
+        return false;
+}
+
 /* The next value in document order behind @at, inside @root. */
 static struct cg_j *walk(const struct cg_j *root, struct cg_j *at)
 {
-        if (at->first)
+        if (at->first && !is_data(at))
                 return at->first;
         while (at != root && !at->next)
                 at = at->parent;

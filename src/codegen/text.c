@@ -223,6 +223,8 @@ void cg_put_doc(struct cg_out *o, struct cg_str s, unsigned indent, size_t max)
         char before = '"';
         bool cut;
 
+        if (s.n && memchr(s.s, '\t', s.n))
+                indent = 0; /* it would move the tab stops: help() expands tabs before it takes the indent away */
         s = cg_cut_chars(s, max, &cut);
         cg_put(o, "\"\"\"");
         for (;;) {

@@ -404,7 +404,7 @@ static void put_functions(struct cg_tool *t, struct cg_out *o)
         if (!d.n)
                 d = cg_tool_title(t);
         if (!d.n)
-                d = t->name;
+                d = CG_STR("The server gives no description.");
         cg_put(o, "\n\ndef run(params: Params | None = None, /, **fields) -> ");
         cg_puts(o, t->returns);
         cg_put(o, ":\n    ");

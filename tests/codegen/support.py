@@ -1,0 +1,223 @@
+"""What the generator's tests share: running the generator, judging what it writes, and a host that answers tool calls."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+REPO = Path(__file__).resolve().parent.parent.parent
+STUBS = REPO / "python_stubs"
+DATA = Path(__file__).resolve().parent / "data"
+PWNED = Path("/tmp/PWNED")
+"""What the payloads in hostile definitions would make."""
+
+SHARED = os.environ.get("CG_SHARED")
+"""Folder with more cases (cases/tools, cases/json-schema-suite, tools/expand_hostile.py), where there is one."""
+
+
+def shared_files(pattern: str) -> list[Path]:
+    return sorted(Path(SHARED).glob(pattern)) if SHARED else []
+
+
+class GenerationFailed(Exception):
+    """cg_codegen() returned an error: .code and the message."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.code = int(text.split(" ", 1)[0])
+
+
+def probe(build: Path, *args: str | Path, text: bytes = b"", timeout: float = 60) -> str:
+    done = subprocess.run(
+        [str(build / "tests/codegen/gen-probe"), *map(str, args)], input=text, capture_output=True, timeout=timeout
+    )
+    if done.returncode == 1:
+        raise GenerationFailed(done.stderr.decode())
+    assert done.returncode == 0, done.stderr.decode(errors="replace")
+    return done.stdout.decode("ascii")
+
+
+def as_list(tools: Any) -> bytes:
+    """The JSON text of a tools/list result."""
+    if isinstance(tools, bytes):
+        return tools
+    return json.dumps({"tools": tools}).encode("ascii")
+
+
+def generate(build: Path, server: str, out: Path, tools: Any, root: bool = False) -> dict[str, Any]:
+    args = ["--root"] if root else []
+    report: dict[str, Any] = json.loads(probe(build, "generate", server, out, *args, text=as_list(tools)))
+    return report
+
+
+# ---------------------------------------------------------------------- what generated files may look like
+
+_IMPORTS = {"__future__", "typing", "cellgate_tools"}
+_RUN = ast.dump(ast.parse("return _tool.run(params, fields)").body[0])
+_CALL = ast.dump(ast.parse("return _tool.call(params, fields)").body[0])
+_ARGS = ast.dump(ast.parse("def f(params: Params | None = None, /, **fields): pass").body[0].args)
+_INIT = {
+    "__getattr__": ast.dump(
+        ast.parse(
+            "def __getattr__(name):\n"
+            "    if name in TOOLS:\n"
+            "        from importlib import import_module\n"
+            "        return import_module('.' + name, __name__)\n"
+            "    raise AttributeError(f'{__name__} has no tool {name!r}')\n"
+        ).body[0]
+    ),
+    "__dir__": ast.dump(ast.parse("def __dir__():\n    return list(TOOLS)\n").body[0]),
+}
+
+
+def _is_string(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _is_doc(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and _is_string(node.value)
+
+
+def _check_annotation(node: ast.AST) -> None:
+    allowed = (ast.Name, ast.Load, ast.Subscript, ast.BinOp, ast.BitOr, ast.Constant, ast.Tuple, ast.UnaryOp, ast.USub)
+    for part in ast.walk(node):
+        assert isinstance(part, allowed), ast.dump(part)
+        if isinstance(part, ast.Constant):
+            assert part.value is None or type(part.value) in (str, int, bool)
+
+
+def _check_class(node: ast.ClassDef) -> None:
+    assert [b.id for b in node.bases] == ["Model"] and not node.decorator_list and not node.keywords
+    for part in node.body:
+        if isinstance(part, ast.AnnAssign):
+            assert isinstance(part.target, ast.Name) and not part.target.id.startswith("_")
+            assert part.value is None or (isinstance(part.value, ast.Name) and part.value.id == "UNSET")
+            _check_annotation(part.annotation)
+        else:
+            assert _is_doc(part) or isinstance(part, ast.Pass), ast.dump(part)
+
+
+def check_module(text: str, tool: str | None) -> ast.Module:
+    """A tool's module has this form, and nothing in it runs but bind()."""
+    tree = ast.parse(text)
+    assert _is_doc(tree.body[0])
+    *body, last = tree.body[1:]
+    for node in body:
+        if isinstance(node, ast.ImportFrom):
+            assert node.module in _IMPORTS and node.level == 0
+        elif isinstance(node, ast.ClassDef):
+            _check_class(node)
+        else:
+            assert isinstance(node, ast.FunctionDef), ast.dump(node)
+            assert ast.dump(node.args) == _ARGS and not node.decorator_list and _is_doc(node.body[0])
+            assert [ast.dump(x) for x in node.body[1:]] == [{"run": _RUN, "call": _CALL}[node.name]]
+            _check_annotation(node.returns)
+    assert isinstance(last, ast.Assign) and [t.id for t in last.targets] == ["_tool"]
+    name = last.value.args[1].value
+    assert tool is None or name == tool
+    assert ast.dump(last.value) == ast.dump(ast.parse(f"bind(globals(), {name!r})", mode="eval").body)
+    return tree
+
+
+def check_init(text: str) -> tuple[str, ...]:
+    """The package's __init__.py has this form; returns TOOLS."""
+    doc, tools, *functions = ast.parse(text).body
+    assert _is_doc(doc)
+    assert isinstance(tools, ast.Assign) and [t.id for t in tools.targets] == ["TOOLS"]
+    assert isinstance(tools.value, ast.Tuple) and all(map(_is_string, tools.value.elts))
+    assert [ast.dump(f) for f in functions] == list(_INIT.values())
+    return tuple(e.value for e in tools.value.elts)
+
+
+def check_package(folder: Path, report: dict[str, Any], server: str) -> dict[str, Any]:
+    """Everything that holds for every package; returns the parsed _tools.json."""
+    modules = {t["module"]: t["tool"] for t in report["tools"] if t["module"] is not None}
+    files = {p.name for p in folder.iterdir() if p.name != "__pycache__"}
+    assert files == {"__init__.py", "_tools.json", *(m + ".py" for m in modules)}
+    for path in folder.iterdir():
+        if path.is_file():
+            assert path.read_bytes().isascii(), path
+            assert not any(c < 32 and c != 10 for c in path.read_bytes()), path
+            assert path.stat().st_mode & 0o777 == 0o644
+    for module, tool in modules.items():
+        assert module.isidentifier() and not module.startswith("_") and len(module) <= 80
+        check_module((folder / f"{module}.py").read_text("ascii"), tool)
+    assert check_init((folder / "__init__.py").read_text("ascii")) == tuple(sorted(modules))
+    data: dict[str, Any] = json.loads((folder / "_tools.json").read_text("ascii"))
+    assert data["server"] == server
+    assert {t: e["module"] for t, e in data["tools"].items()} == {t: m for m, t in modules.items()}
+    for tool in report["tools"]:
+        assert tool["status"] in ("full", "degraded", "rejected")
+        assert (tool["module"] is None) == (tool["status"] == "rejected")
+        assert tool["status"] == "full" or tool["warnings"], tool
+    return data
+
+
+IMPORT_ALL = """
+import importlib, json, os, sys, time
+sys.path[:0] = sys.argv[1:3]
+import cellgate_tools
+audited = []
+def hook(event, args):
+    if event in ("os.system", "subprocess.Popen", "os.exec", "os.posix_spawn", "socket.connect", "os.remove", "os.rename"):
+        audited.append(event)
+    if event == "open" and isinstance(args[1], str) and set("wax+") & set(args[1]):
+        audited.append(str(args[0]))
+sys.dont_write_bytecode = True
+sys.addaudithook(hook)
+start = time.perf_counter()
+package = importlib.import_module(sys.argv[3])
+for name in package.TOOLS:
+    module = getattr(package, name)
+    module._tool.entry
+    for cls in module._tool.entry["classes"]:
+        dir(object.__new__(getattr(module, cls)))
+    assert module.run.__signature__ and module.run_async and module.call_async
+    assert module.run.__doc__
+assert not audited, audited
+print(len(package.TOOLS), time.perf_counter() - start)
+"""
+
+
+def import_all(out: Path, package: str, timeout: float = 60) -> tuple[int, float]:
+    """Imports every module in a fresh interpreter in which a warning is an error; returns how many, and the seconds."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-W", "error", "-c", IMPORT_ALL, STUBS, out, package],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert not PWNED.exists()
+    count, seconds = done.stdout.split()
+    return int(count), float(seconds)
+
+
+class Host:
+    """Stands for the kernel's module _cellgate: notes what is sent and gives prepared answers."""
+
+    def __init__(self) -> None:
+        self.module = ModuleType("_cellgate")
+        self.module.tool_call = self.tool_call  # type: ignore[attr-defined]
+        self.sent: list[tuple[str, str, bytes, int]] = []
+        self.answer: tuple[str, bytes] = ("ok", b'{"content":[]}')
+
+    def tool_call(self, server: str, tool: str, arguments: bytes, timeout_ms: int) -> tuple[str, bytes]:
+        assert type(server) is str and type(tool) is str and type(arguments) is bytes and type(timeout_ms) is int
+        self.sent.append((server, tool, arguments, timeout_ms))
+        return self.answer
+
+    def answers(self, result: Any, status: str = "ok") -> None:
+        self.answer = (status, result if isinstance(result, bytes) else json.dumps(result).encode())
+
+    @property
+    def last(self) -> Any:
+        """The arguments of the last call."""
+        assert self.sent[-1][2].isascii()
+        return json.loads(self.sent[-1][2])

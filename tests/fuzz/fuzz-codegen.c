@@ -1,0 +1,100 @@
+/*
+ * Fuzz target: a tool list through the code generator, up to but without writing files.
+ *
+ * What comes out must be ASCII without control characters other than line ends, whatever went in; that is the outer wall
+ * against text that turns into code (tests/codegen parses it with Python).
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "codegen/limits.h"
+#include "codegen/names.h"
+#include "codegen/tool.h"
+
+static void check(const struct cg_out *o, const char *what)
+{
+        struct cg_str s = cg_out_str(o);
+
+        if (o->rc < 0)
+                return;
+        for (size_t i = 0; i < s.n; i++) {
+                if ((s.s[i] < 0x20 && s.s[i] != '\n') || s.s[i] > 0x7e) {
+                        fprintf(stderr, "byte %02x in %s: %.*s\n", (unsigned char)s.s[i], what, (int)s.n, s.s);
+                        __builtin_trap();
+                }
+        }
+}
+
+static void check_name(struct cg_str s)
+{
+        bool ok = s.n > 0 && s.n < 100 && (s.s[0] < '0' || s.s[0] > '9') && s.s[0] != '_' && !cg_is_keyword(s);
+
+        for (size_t i = 0; i < s.n; i++)
+                ok &= s.s[i] && strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_", s.s[i]);
+        if (!ok)
+                __builtin_trap();
+}
+
+/* The catalogue's line goes through cg_put_doc() later; the others are final. */
+static void generate(struct cg_tool *t)
+{
+        cg_auto_out struct cg_out module, data, summary, doc;
+        struct cg_err err;
+
+        cg_out_init(&module, CG_GEN_MAX_MODULE_BYTES);
+        cg_out_init(&data, CG_GEN_MAX_MODULE_BYTES);
+        cg_out_init(&summary, CG_GEN_MAX_MODULE_BYTES);
+        cg_out_init(&doc, CG_GEN_MAX_MODULE_BYTES);
+        if (cg_tool_prepare(t, &err) < 0)
+                return;
+        for (struct cg_class *c = t->types.first; c; c = c->next) {
+                check_name(c->name);
+                for (size_t i = 0; i < c->n_fields; i++)
+                        if (c->fields[i].name.n)
+                                check_name(c->fields[i].name);
+        }
+        if (t->report.status == CG_GEN_REJECTED)
+                return;
+        cg_tool_put_data(t, &data);
+        cg_tool_put_module(t, &module);
+        cg_tool_put_summary(t, &summary);
+        cg_put_doc(&doc, cg_out_str(&summary), 0, SIZE_MAX);
+        check(&data, "data");
+        check(&module, "module");
+        check(&doc, "catalogue");
+}
+
+static void one_tool(struct cg_str text)
+{
+        cg_auto_arena struct cg_arena a = { 0 };
+        struct cg_tool t = { .arena = &a, .server = CG_STR("server") };
+        struct cg_name name = { 0 };
+        struct cg_err err;
+
+        cg_split_name(text);
+        if (cg_j_read(&a, text.s, text.n, CG_GEN_MAX_READ_DEPTH, &t.def, &err) < 0)
+                return;
+        name.original = cg_j_string(t.def, "name");
+        if (!cg_names_assign(&a, CG_NAME_MODULE, &name, 1, NULL, 0))
+                return;
+        check_name(name.name);
+        t.name = name.original;
+        t.module = name.name;
+        generate(&t);
+}
+
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size)
+{
+        cg_auto_free struct cg_str *items = NULL;
+        struct cg_err err;
+        size_t n;
+
+        if (cg_split_tools((const char *)data, size, &items, &n, &err) < 0)
+                return 0;
+        for (size_t i = 0; i < n; i++)
+                one_tool(items[i]);
+        return 0;
+}
