@@ -29,7 +29,7 @@ __all__ = ["Tool", "bind", "options"]
 
 
 class _Options(NamedTuple):
-    timeout_ms: int = -1
+    timeout_ms: int = 0  # none
     strict: bool = False
 
 
@@ -46,7 +46,7 @@ def options(*, timeout: float | None = None, strict: bool | None = None) -> Iter
     """
     changed = _OPTIONS.get()
     if timeout is not None:
-        changed = changed._replace(timeout_ms=max(0, round(timeout * 1000)))
+        changed = changed._replace(timeout_ms=max(1, round(timeout * 1000)))
     if strict is not None:
         changed = changed._replace(strict=strict)
     token = _OPTIONS.set(changed)
