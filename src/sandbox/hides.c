@@ -47,18 +47,16 @@ static const char *const in_system[] = {
 int cg_sandbox_add_default_hides(struct cg_sandbox *sb, const char *home, struct cg_err *err)
 {
         char path[PATH_MAX];
+        int e = 0;
 
-        for (size_t i = 0; home && i < CG_ARRAY_LEN(in_home); i++) {
+        for (size_t i = 0; e == 0 && home && i < CG_ARRAY_LEN(in_home); i++) {
                 int n = snprintf(path, sizeof(path), "%s/%s", home, in_home[i]);
 
                 if (n < 0 || (size_t)n >= sizeof(path))
                         return cg_fail(err, CG_E_LIMIT, "sandbox: the home folder's path is too long");
-                if (cg_sandbox_add_hide(sb, path, err) < 0)
-                        return -1;
+                e = cg_sandbox_add_hide(sb, path, err);
         }
-        for (size_t i = 0; i < CG_ARRAY_LEN(in_system); i++) {
-                if (cg_sandbox_add_hide(sb, in_system[i], err) < 0)
-                        return -1;
-        }
-        return 0;
+        for (size_t i = 0; e == 0 && i < CG_ARRAY_LEN(in_system); i++)
+                e = cg_sandbox_add_hide(sb, in_system[i], err);
+        return e;
 }

@@ -101,6 +101,7 @@ static int add_private(struct cg_sandbox *sb, struct cg_err *err)
 
         for (size_t i = 0; i < CG_ARRAY_LEN(places); i++) {
                 struct cg_plan_mount m = places[i];
+                int e;
 
                 if (!realpath(m.path, real)) {
                         if (errno == ENOENT)
@@ -108,8 +109,9 @@ static int add_private(struct cg_sandbox *sb, struct cg_err *err)
                         return cg_fail_errno(err, "sandbox: %s", m.path);
                 }
                 m.path = real;
-                if (insert_mount(sb, &m, err) < 0)
-                        return -1;
+                e = insert_mount(sb, &m, err);
+                if (e < 0)
+                        return e;
         }
         return 0;
 }
@@ -117,13 +119,17 @@ static int add_private(struct cg_sandbox *sb, struct cg_err *err)
 int cg_sandbox_new(struct cg_sandbox **ret, struct cg_err *err)
 {
         struct cg_sandbox *sb = calloc(1, sizeof(*sb));
+        int e;
 
         if (!sb)
                 return cg_fail(err, CG_E_NOMEM, "sandbox");
         cg_sandbox_set_limits(sb, &(struct cg_sandbox_limits){0});
-        if (add_private(sb, err) < 0 || cg_seccomp_compile(&sb->filter, err) < 0) {
+        e = add_private(sb, err);
+        if (e == 0)
+                e = cg_seccomp_compile(&sb->filter, err);
+        if (e < 0) {
                 cg_sandbox_free(sb);
-                return -1;
+                return e;
         }
         *ret = sb;
         return 0;
@@ -161,18 +167,17 @@ static int add_hide_resolved(struct cg_sandbox *sb, const char *path, struct cg_
 static int copy_into(struct cg_sandbox *to, const struct cg_sandbox *from, struct cg_err *err)
 {
         size_t len = from->filter.len * sizeof(*from->filter.filter);
+        int e = 0;
 
         to->off = from->off;
         to->root_writable = from->root_writable;
         to->limits = from->limits;
-        for (size_t i = 0; i < from->n_mounts; i++) {
-                if (insert_mount(to, &from->mounts[i], err) < 0)
-                        return -1;
-        }
-        for (size_t i = 0; i < from->n_hides; i++) {
-                if (add_hide_resolved(to, from->hides[i], err) < 0)
-                        return -1;
-        }
+        for (size_t i = 0; i < from->n_mounts && e == 0; i++)
+                e = insert_mount(to, &from->mounts[i], err);
+        for (size_t i = 0; i < from->n_hides && e == 0; i++)
+                e = add_hide_resolved(to, from->hides[i], err);
+        if (e < 0)
+                return e;
         to->cwd = from->cwd ? strdup(from->cwd) : NULL;
         to->filter.filter = malloc(len);
         if (!to->filter.filter || (from->cwd && !to->cwd))
@@ -185,12 +190,14 @@ static int copy_into(struct cg_sandbox *to, const struct cg_sandbox *from, struc
 int cg_sandbox_copy(const struct cg_sandbox *sb, struct cg_sandbox **ret, struct cg_err *err)
 {
         struct cg_sandbox *to = calloc(1, sizeof(*to));
+        int e;
 
         if (!to)
                 return cg_fail(err, CG_E_NOMEM, "sandbox");
-        if (copy_into(to, sb, err) < 0) {
+        e = copy_into(to, sb, err);
+        if (e < 0) {
                 cg_sandbox_free(to);
-                return -1;
+                return e;
         }
         *ret = to;
         return 0;
@@ -229,11 +236,11 @@ static int check_not_kernels(const char *what, const char *path, struct cg_err *
 
 static int resolve(const char *what, const char *path, char real[PATH_MAX], struct cg_err *err)
 {
-        if (check_absolute(what, path, err) < 0)
-                return -1;
-        if (!realpath(path, real))
-                return cg_fail_errno(err, "sandbox: %s %s", what, path);
-        return 0;
+        int e = check_absolute(what, path, err);
+
+        if (e < 0)
+                return e;
+        return realpath(path, real) ? 0 : cg_fail_errno(err, "sandbox: %s %s", what, path);
 }
 
 int cg_sandbox_add_write(struct cg_sandbox *sb, const char *path, struct cg_err *err)
@@ -241,8 +248,12 @@ int cg_sandbox_add_write(struct cg_sandbox *sb, const char *path, struct cg_err 
         char real[PATH_MAX];
         struct cg_plan_mount m = {.kind = CG_PLAN_WRITE, .path = real, .src = real};
 
-        if (resolve("write root", path, real, err) < 0 || check_not_kernels("write root", real, err) < 0)
-                return -1;
+        int e = resolve("write root", path, real, err);
+
+        if (e == 0)
+                e = check_not_kernels("write root", real, err);
+        if (e < 0)
+                return e;
         if (!real[1])
                 sb->root_writable = true;
         return insert_mount(sb, &m, err);
@@ -264,19 +275,24 @@ int cg_sandbox_add_bind_ro(struct cg_sandbox *sb, const char *src, const char *d
         char real[PATH_MAX];
         struct cg_plan_mount m = {.kind = CG_PLAN_BIND_RO, .path = (char *)dst, .src = real};
 
-        if (resolve("read-only source", src, real, err) < 0 || check_absolute("destination", dst, err) < 0)
-                return -1;
-        if (check_plain(dst, err) < 0 || check_not_kernels("destination", dst, err) < 0)
-                return -1;
-        return insert_mount(sb, &m, err);
+        int e = resolve("read-only source", src, real, err);
+
+        if (e == 0)
+                e = check_absolute("destination", dst, err);
+        if (e == 0)
+                e = check_plain(dst, err);
+        if (e == 0)
+                e = check_not_kernels("destination", dst, err);
+        return e < 0 ? e : insert_mount(sb, &m, err);
 }
 
 int cg_sandbox_add_hide(struct cg_sandbox *sb, const char *path, struct cg_err *err)
 {
         char real[PATH_MAX];
+        int e = check_absolute("hidden path", path, err);
 
-        if (check_absolute("hidden path", path, err) < 0)
-                return -1;
+        if (e < 0)
+                return e;
         if (!realpath(path, real)) {
                 /* What the caller cannot reach, the sandbox, with the same user and fewer rights, cannot either. */
                 if (errno == ENOENT || errno == ENOTDIR || errno == EACCES)
@@ -290,10 +306,11 @@ int cg_sandbox_add_hide(struct cg_sandbox *sb, const char *path, struct cg_err *
 
 int cg_sandbox_set_cwd(struct cg_sandbox *sb, const char *path, struct cg_err *err)
 {
+        int e = check_absolute("working directory", path, err);
         char *copy;
 
-        if (check_absolute("working directory", path, err) < 0)
-                return -1;
+        if (e < 0)
+                return e;
         copy = strdup(path);
         if (!copy)
                 return cg_fail(err, CG_E_NOMEM, "sandbox: working directory");

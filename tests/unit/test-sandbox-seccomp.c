@@ -1,0 +1,241 @@
+/*
+ * The system call filter alone, without namespaces and with whatever capabilities the tester has: so it is the filter that
+ * answers, and as root even for calls that capabilities guard. Arguments are nonsense: a call that gets through does nothing.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/util.h"
+#include "sandbox/steps.h"
+
+struct call {
+        const char *name;
+        long nr;
+        long a[6];
+};
+
+/* Answers of calls, in memory shared with the child that makes them: 0 or errno. */
+static int *answers;
+
+static struct sock_fprog filter;
+
+static int prepare(void **state)
+{
+        struct cg_err err = {0};
+
+        answers = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        *state = NULL;
+        return answers == MAP_FAILED || cg_seccomp_compile(&filter, &err) < 0;
+}
+
+static int finish(void **state)
+{
+        *state = NULL;
+        munmap(answers, 4096);
+        free(filter.filter);
+        return 0;
+}
+
+/* Makes the calls in a child, behind the filter when asked; returns its wait status. */
+static int make_calls(const struct call *calls, size_t n, bool filtered)
+{
+        struct cg_err err = {0};
+        int status = 0;
+        pid_t pid = fork();
+
+        if (pid == 0) {
+                setsid();
+                prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+                if (filtered && cg_seccomp_install(&filter, &err) < 0)
+                        _exit(100);
+                for (size_t i = 0; i < n; i++) {
+                        const long *a = calls[i].a;
+                        long r = syscall(calls[i].nr, a[0], a[1], a[2], a[3], a[4], a[5]);
+
+                        answers[i] = r < 0 ? errno : 0;
+                }
+                _exit(0);
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        return status;
+}
+
+static void expect(const struct call *calls, size_t n, int error)
+{
+        assert_int_equal(make_calls(calls, n, true), 0);
+        for (size_t i = 0; i < n; i++) {
+                if (answers[i] != error)
+                        fail_msg("%s: %s, not %s", calls[i].name, strerrorname_np(answers[i]), strerrorname_np(error));
+        }
+}
+
+#define NONSENSE {-1, -1, -1, -1, -1, -1}
+#define C(n) {#n, SYS_##n, NONSENSE}
+
+static const struct call denied[] = {
+        C(mount), C(umount2), C(pivot_root), C(chroot), C(open_tree), C(move_mount), C(fsopen), C(fsconfig), C(fsmount),
+        C(fspick), C(mount_setattr), {"open_tree_attr", 467, NONSENSE}, C(setns), C(io_uring_setup), C(io_uring_enter),
+        C(io_uring_register), C(ptrace), C(process_vm_readv), C(process_vm_writev), C(pidfd_getfd), C(kcmp),
+        C(process_madvise), C(keyctl), C(add_key), C(request_key), C(open_by_handle_at), C(name_to_handle_at), C(bpf),
+        C(perf_event_open), C(userfaultfd), C(fanotify_init), C(fanotify_mark), C(remap_file_pages), C(kexec_load),
+        C(init_module), C(finit_module), C(delete_module), C(reboot), C(swapon), C(swapoff), C(acct), C(quotactl),
+        C(quotactl_fd), C(syslog), C(vhangup), C(settimeofday), C(clock_settime), C(clock_adjtime), C(adjtimex),
+        C(sethostname), C(setdomainname), C(lookup_dcookie),
+#ifdef SYS_kexec_file_load
+        C(kexec_file_load),
+#endif
+#ifdef __x86_64__
+        C(uselib), C(modify_ldt), C(iopl), C(ioperm), C(ustat), C(sysfs),
+#endif
+};
+
+static void denied_calls(void **state)
+{
+        expect(denied, CG_ARRAY_LEN(denied), EPERM);
+}
+
+/* The other half: none of them answers EPERM by itself, so the test above can fail. */
+static void denied_calls_are_there_without_the_filter(void **state)
+{
+        if (geteuid())
+                skip(); /* an ordinary user is denied most of them anyway */
+        assert_int_equal(make_calls(denied, CG_ARRAY_LEN(denied), false), 0);
+        for (size_t i = 0; i < CG_ARRAY_LEN(denied); i++) {
+                if (answers[i] == EPERM)
+                        fail_msg("%s is EPERM without the filter", denied[i].name);
+        }
+}
+
+static void unknown_calls_do_not_exist(void **state)
+{
+        static struct call calls[511 - 470 + 2] = {{"clone3", SYS_clone3, NONSENSE}};
+
+        for (size_t i = 1; i < CG_ARRAY_LEN(calls); i++)
+                calls[i] = (struct call){"a new call", (long)(470 + i - 1), NONSENSE};
+        expect(calls, CG_ARRAY_LEN(calls), ENOSYS);
+}
+
+static void families(void **state)
+{
+        static const struct call allowed[] = {
+                {"INET", SYS_socket, {AF_INET, SOCK_STREAM, 0}},
+                {"INET tcp", SYS_socket, {AF_INET, SOCK_STREAM, 6}},
+                {"INET6", SYS_socket, {AF_INET6, SOCK_DGRAM, 0}},
+                {"NETLINK_ROUTE", SYS_socket, {AF_NETLINK, SOCK_RAW, 0}},
+                {"stream pair", SYS_socketpair, {AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, 0}},
+        };
+        static const struct call other[] = {
+                {"UNIX, 33 bits", SYS_socket, {0x100000001, SOCK_STREAM, 0}},
+                {"UNIX, 64 bits", SYS_socket, {(long)0xffffffff00000001, SOCK_STREAM, 0}},
+                {"INET, 33 bits", SYS_socket, {0x100000002, SOCK_STREAM, 0}},
+                {"NETLINK, 33 bits", SYS_socket, {0x100000010, SOCK_RAW, 9}},
+                {"NETLINK_AUDIT", SYS_socket, {AF_NETLINK, SOCK_RAW, 9}},
+                {"NETLINK_NETFILTER", SYS_socket, {AF_NETLINK, SOCK_RAW, 12}},
+                {"NETLINK, protocol of 33 bits", SYS_socket, {AF_NETLINK, SOCK_RAW, 0x100000000}},
+                {"SCTP", SYS_socket, {AF_INET, SOCK_STREAM, 132}},
+                {"MPTCP", SYS_socket, {AF_INET6, SOCK_STREAM, 262}},
+                {"datagram pair", SYS_socketpair, {AF_UNIX, SOCK_DGRAM, 0, 0}},
+                {"datagram pair with flags", SYS_socketpair, {AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, 0}},
+                {"datagram pair, 33 bits", SYS_socketpair, {AF_UNIX, 0x100000000 | SOCK_DGRAM, 0, 0}},
+                {"raw pair", SYS_socketpair, {AF_UNIX, SOCK_RAW, 0, 0}},
+                {"TIPC pair", SYS_socketpair, {AF_TIPC, SOCK_STREAM, 0, 0}},
+        };
+        static struct call all[64];
+
+        assert_int_equal(make_calls(allowed, CG_ARRAY_LEN(allowed), true), 0);
+        for (size_t i = 0; i + 1 < CG_ARRAY_LEN(allowed); i++)
+                assert_int_equal(answers[i], 0);
+        assert_int_equal(answers[CG_ARRAY_LEN(allowed) - 1], EFAULT); /* got as far as the missing array */
+        expect(other, CG_ARRAY_LEN(other), EPERM);
+        for (long f = 0; f < (long)CG_ARRAY_LEN(all); f++) {
+                bool ok = f == AF_INET || f == AF_INET6 || f == AF_NETLINK;
+
+                all[f] = (struct call){"family", SYS_socket, {ok ? AF_UNIX : f, SOCK_DGRAM, 0}};
+        }
+        expect(all, CG_ARRAY_LEN(all), EPERM);
+}
+
+static void namespaces(void **state)
+{
+        static const long flags[] = {CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID,
+                                     CLONE_NEWNET};
+        static struct call calls[2 * CG_ARRAY_LEN(flags) + 3];
+        static const struct call allowed[] = {{"unshare(CLONE_FILES)", SYS_unshare, {CLONE_FILES}},
+                                              {"unshare(CLONE_FS)", SYS_unshare, {CLONE_FS}}};
+        size_t n = 0;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(flags); i++) {
+                calls[n++] = (struct call){"unshare", SYS_unshare, {flags[i] | CLONE_FS}};
+                /* CLONE_THREAD without CLONE_VM: nonsense, so that nothing is cloned where this fails */
+                calls[n++] = (struct call){"clone", SYS_clone, {flags[i] | CLONE_THREAD}};
+        }
+        calls[n++] = (struct call){"unshare, 33 bits", SYS_unshare, {0x100000000 | CLONE_NEWUSER}};
+        calls[n++] = (struct call){"unshare(CLONE_NEWTIME)", SYS_unshare, {0x80}};
+        calls[n++] = (struct call){"unshare(empty mount namespace)", SYS_unshare, {0x100000}};
+        expect(calls, n, EPERM);
+        expect(allowed, CG_ARRAY_LEN(allowed), 0);
+}
+
+static void small_print(void **state)
+{
+        static const struct call refused[] = {
+                {"TIOCSTI", SYS_ioctl, {0, TIOCSTI, 0}},
+                {"TIOCSTI, 33 bits", SYS_ioctl, {0, 0x100000000 | TIOCSTI, 0}},
+                {"TIOCLINUX", SYS_ioctl, {0, TIOCLINUX, 0}},
+                {"TIOCSETD", SYS_ioctl, {0, TIOCSETD, 0}},
+                {"personality(READ_IMPLIES_EXEC)", SYS_personality, {0x0400000}},
+                {"personality(0)", SYS_personality, {0}},
+                {"prlimit of init", SYS_prlimit64, {1, 7, 0, 0}},
+                {"prlimit of init, 33 bits", SYS_prlimit64, {0x100000001, 7, 0, 0}},
+        };
+        static const struct call allowed[] = {
+                {"personality query", SYS_personality, {0xffffffff}},
+                {"prlimit of itself", SYS_prlimit64, {0, 7, 0, 0}},
+                {"getpid", SYS_getpid, {0}},
+        };
+
+        expect(refused, CG_ARRAY_LEN(refused), EPERM);
+        expect(allowed, CG_ARRAY_LEN(allowed), 0);
+}
+
+#ifdef __x86_64__
+static void x32_is_killed(void **state)
+{
+        static const struct call call[] = {{"x32 getpid", 0x40000000 + SYS_getpid, {0}}};
+
+        assert_int_equal(WTERMSIG(make_calls(call, 1, true)), SIGSYS);
+}
+#endif
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(denied_calls),
+                cmocka_unit_test(denied_calls_are_there_without_the_filter),
+                cmocka_unit_test(unknown_calls_do_not_exist),
+                cmocka_unit_test(families),
+                cmocka_unit_test(namespaces),
+                cmocka_unit_test(small_print),
+#ifdef __x86_64__
+                cmocka_unit_test(x32_is_killed),
+#endif
+        };
+
+        return cmocka_run_group_tests(tests, prepare, finish);
+}

@@ -1,0 +1,444 @@
+/* The sandbox's plan and spawn, from inside a program: what setters accept, and what comes back from a spawn. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/util.h"
+#include "sandbox/plan.h"
+
+#define DEADLINE_MS 20000
+
+static int new_plan(void **state)
+{
+        struct cg_err err = {0};
+
+        return cg_sandbox_new((struct cg_sandbox **)state, &err);
+}
+
+static int free_plan(void **state)
+{
+        *state = cg_sandbox_free(*state);
+        return 0;
+}
+
+/* Reads the status within the deadline and reaps init. */
+static struct cg_sandbox_status finish(struct cg_sandbox_child *child)
+{
+        struct cg_sandbox_status st = {0};
+        struct pollfd p = {.fd = child->status_fd, .events = POLLIN};
+
+        assert_int_equal(poll(&p, 1, DEADLINE_MS), 1);
+        assert_int_equal(read(child->status_fd, &st, sizeof(st)), sizeof(st));
+        assert_int_equal(st.magic, CG_SANDBOX_STATUS_MAGIC);
+        p = (struct pollfd){.fd = child->init_pidfd, .events = POLLIN};
+        assert_int_equal(poll(&p, 1, DEADLINE_MS), 1);
+        assert_int_equal(waitpid(child->init_pid, NULL, 0), child->init_pid);
+        close(child->status_fd);
+        close(child->init_pidfd);
+        return st;
+}
+
+static void spawn_ok(struct cg_sandbox *sb, const int *keep, size_t n, int (*fn)(void *), void *data,
+                     struct cg_sandbox_child *child)
+{
+        struct cg_err err = {0};
+
+        if (cg_sandbox_spawn(sb, keep, n, fn, data, child, &err) < 0)
+                fail_msg("%s", err.msg);
+}
+
+/* ---- the plan */
+
+static void write_root_must_be_absolute_and_there(void **state)
+{
+        struct cg_err err = {0};
+
+        assert_int_equal(cg_sandbox_add_write(*state, "relative", &err), CG_E_INVAL);
+        assert_int_equal(cg_sandbox_add_write(*state, "", &err), CG_E_INVAL);
+        assert_int_equal(cg_sandbox_add_write(*state, "/no/such/folder", &err), CG_E_SYS);
+        assert_int_equal(err.sys_errno, ENOENT);
+        assert_non_null(strstr(err.msg, "/no/such/folder"));
+}
+
+static void write_root_is_not_the_kernels(void **state)
+{
+        static const char *const bad[] = {"/proc", "/proc/sys", "/sys/fs", "/dev", "/dev/shm"};
+        struct cg_err err = {0};
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(bad); i++)
+                assert_int_equal(cg_sandbox_add_write(*state, bad[i], &err), CG_E_INVAL);
+        assert_int_equal(cg_sandbox_add_write(*state, "/usr", &err), 0);
+}
+
+static void destination_is_plain(void **state)
+{
+        static const char *const bad[] = {"run/x", "/", "/run/", "/run//x", "/run/./x", "/run/../x", "/run/..", "/run/.",
+                                          "/proc/x", "/dev/x", "/sys/x"};
+        struct cg_err err = {0};
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(bad); i++)
+                assert_int_equal(cg_sandbox_add_bind_ro(*state, "/usr", bad[i], &err), CG_E_INVAL);
+        assert_int_equal(cg_sandbox_add_bind_ro(*state, "/usr", "/run/..x", &err), 0);
+        assert_int_equal(cg_sandbox_add_bind_ro(*state, "/usr", "/run/..x", &err), 0); /* the same again is one */
+        assert_int_equal(cg_sandbox_add_bind_ro(*state, "/etc", "/run/..x", &err), CG_E_EXISTS);
+}
+
+static void absent_hide_is_left_out(void **state)
+{
+        struct cg_sandbox *sb = *state;
+        struct cg_err err = {0};
+
+        assert_int_equal(cg_sandbox_add_hide(sb, "/no/such/file", &err), 0);
+        assert_int_equal(sb->n_hides, 0);
+        assert_int_equal(cg_sandbox_add_hide(sb, "/etc/passwd", &err), 0);
+        assert_int_equal(cg_sandbox_add_hide(sb, "/etc/../etc/passwd", &err), 0);
+        assert_int_equal(sb->n_hides, 1);
+        assert_int_equal(cg_sandbox_add_hide(sb, "/", &err), CG_E_INVAL);
+        assert_int_equal(cg_sandbox_add_hide(sb, "etc", &err), CG_E_INVAL);
+}
+
+static void mounts_are_ordered_by_depth(void **state)
+{
+        struct cg_sandbox *sb = *state;
+        struct cg_err err = {0};
+
+        assert_int_equal(cg_sandbox_add_write(sb, "/usr/share", &err), 0);
+        assert_int_equal(cg_sandbox_add_write(sb, "/var", &err), 0);
+        assert_int_equal(cg_sandbox_add_write(sb, "/", &err), 0);
+        assert_true(sb->root_writable);
+        for (size_t i = 0; i + 1 < sb->n_mounts; i++) {
+                for (size_t k = i + 1; k < sb->n_mounts; k++)
+                        assert_false(cg_plan_within(sb->mounts[i].path, sb->mounts[k].path));
+        }
+}
+
+static void too_many_paths_are_refused(void **state)
+{
+        struct cg_err err = {0};
+        char dst[64];
+        int e = 0, i = 0;
+
+        for (; i <= CG_PLAN_MOUNTS_MAX && e == 0; i++) {
+                snprintf(dst, sizeof(dst), "/run/x%d", i);
+                e = cg_sandbox_add_bind_ro(*state, "/usr", dst, &err);
+        }
+        assert_true(i > 200);
+        assert_int_equal(e, CG_E_LIMIT);
+}
+
+static void copy_has_all(void **state)
+{
+        struct cg_sandbox *sb = *state, *other = NULL;
+        struct cg_err err = {0};
+
+        assert_int_equal(cg_sandbox_add_write(sb, "/usr", &err), 0);
+        assert_int_equal(cg_sandbox_add_hide(sb, "/etc/passwd", &err), 0);
+        assert_int_equal(cg_sandbox_set_cwd(sb, "/usr", &err), 0);
+        cg_sandbox_set_limits(sb, &(struct cg_sandbox_limits){.file_bytes = 77});
+        assert_int_equal(cg_sandbox_copy(sb, &other, &err), 0);
+        assert_int_equal(other->n_mounts, sb->n_mounts);
+        for (size_t i = 0; i < sb->n_mounts; i++)
+                assert_string_equal(other->mounts[i].path, sb->mounts[i].path);
+        assert_string_equal(other->hides[0], "/etc/passwd");
+        assert_string_equal(other->cwd, "/usr");
+        assert_int_equal(other->limits.file_bytes, 77);
+        assert_int_equal(other->filter.len, sb->filter.len);
+        assert_memory_equal(other->filter.filter, sb->filter.filter, sb->filter.len * sizeof(*sb->filter.filter));
+        assert_ptr_not_equal(other->filter.filter, sb->filter.filter);
+        cg_sandbox_free(other);
+}
+
+static bool has_layer(const struct cg_sandbox *sb, const char *name)
+{
+        for (const char *const *l = cg_sandbox_layers(sb); *l; l++) {
+                if (!strcmp(*l, name))
+                        return true;
+        }
+        return false;
+}
+
+static void layers_say_what_holds(void **state)
+{
+        assert_true(has_layer(*state, "seccomp") && has_layer(*state, "landlock") && has_layer(*state, "net"));
+        cg_sandbox_set_off(*state);
+        assert_false(has_layer(*state, "seccomp"));
+        assert_true(has_layer(*state, "rlimits"));
+}
+
+/* ---- spawn */
+
+static int return_data(void *data)
+{
+        return *(int *)data;
+}
+
+static int die_of_data(void *data)
+{
+        signal(*(int *)data, SIG_DFL);
+        raise(*(int *)data);
+        return 0;
+}
+
+static void status_of(struct cg_sandbox *sb)
+{
+        static int codes[] = {0, 1, 42, 255}, signals[] = {SIGKILL, SIGSEGV, SIGTERM};
+        struct cg_sandbox_child child;
+        struct cg_sandbox_status st;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(codes); i++) {
+                spawn_ok(sb, NULL, 0, return_data, &codes[i], &child);
+                st = finish(&child);
+                assert_int_equal(st.exit_code, codes[i]);
+                assert_int_equal(st.signal, 0);
+        }
+        for (size_t i = 0; i < CG_ARRAY_LEN(signals); i++) {
+                spawn_ok(sb, NULL, 0, die_of_data, &signals[i], &child);
+                st = finish(&child);
+                assert_int_equal(st.exit_code, -1);
+                assert_int_equal(st.signal, signals[i]);
+                assert_int_equal(st.core, 0);
+        }
+}
+
+static void status_on(void **state)
+{
+        status_of(*state);
+}
+
+static void status_off(void **state)
+{
+        cg_sandbox_set_off(*state);
+        status_of(*state);
+}
+
+static void *wait_for_go(void *fd)
+{
+        uint64_t v;
+        ssize_t n = read(*(int *)fd, &v, sizeof(v));
+
+        return n == sizeof(v) ? fd : NULL;
+}
+
+static void threads_are_refused(void **state)
+{
+        int zero = 0, go = eventfd(0, EFD_CLOEXEC);
+        struct cg_sandbox_child child = {.init_pid = -7};
+        struct cg_err err = {0};
+        pthread_t t;
+
+        assert_int_equal(pthread_create(&t, NULL, wait_for_go, &go), 0);
+        assert_int_equal(cg_sandbox_spawn(*state, NULL, 0, return_data, &zero, &child, &err), CG_E_STATE);
+        assert_non_null(strstr(err.msg, "2 threads"));
+        assert_int_equal(child.init_pid, -7); /* written on success only */
+        eventfd_write(go, 1);
+        pthread_join(t, NULL);
+        close(go);
+        spawn_ok(*state, NULL, 0, return_data, &zero, &child);
+        finish(&child);
+}
+
+static void keeping_what_is_not_open_is_refused(void **state)
+{
+        int zero = 0, keep[] = {0, 999};
+        struct cg_sandbox_child child;
+        struct cg_err err = {0};
+
+        assert_int_equal(cg_sandbox_spawn(*state, keep, 2, return_data, &zero, &child, &err), CG_E_INVAL);
+        assert_non_null(strstr(err.msg, "999"));
+}
+
+/* Bits of the descriptors below 64 that are open. */
+static uint64_t open_fds(void)
+{
+        uint64_t found = 0;
+
+        for (int fd = 0; fd < 64; fd++) {
+                if (fcntl(fd, F_GETFD) >= 0)
+                        found |= 1ull << fd;
+        }
+        return found;
+}
+
+static int send_open_fds(void *data)
+{
+        uint64_t found = open_fds();
+
+        return write(*(int *)data, &found, sizeof(found)) == sizeof(found) ? 0 : 1;
+}
+
+static void main_has_exactly_what_it_keeps(void **state)
+{
+        struct cg_sandbox_child child;
+        uint64_t found = 0;
+        int p[2], keep[3], leak = open("/dev/null", O_RDONLY); /* not even close-on-exec */
+
+        assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+        keep[0] = 40; /* out of order, and one twice */
+        keep[1] = keep[2] = p[1];
+        assert_int_equal(dup2(leak, 40), 40);
+        spawn_ok(*state, keep, 3, send_open_fds, &p[1], &child);
+        assert_int_equal(finish(&child).exit_code, 0);
+        assert_int_equal(read(p[0], &found, sizeof(found)), sizeof(found));
+        assert_int_equal(found & ~7ull, 1ull << 40 | 1ull << p[1]);
+        close(leak);
+        close(40);
+        close(p[0]);
+        close(p[1]);
+}
+
+static int mask_is_empty(void *data)
+{
+        sigset_t now;
+
+        sigprocmask(SIG_BLOCK, NULL, &now);
+        return sigismember(&now, SIGUSR1) == 1 && sigismember(&now, SIGUSR2) == 0 && !data ? 0 : 1;
+}
+
+static void main_has_the_callers_mask(void **state)
+{
+        struct cg_sandbox_child child;
+        sigset_t mine, after;
+
+        sigemptyset(&mine);
+        sigaddset(&mine, SIGUSR1);
+        sigprocmask(SIG_SETMASK, &mine, NULL);
+        spawn_ok(*state, NULL, 0, mask_is_empty, NULL, &child);
+        assert_int_equal(finish(&child).exit_code, 0);
+        sigprocmask(SIG_SETMASK, NULL, &after);
+        assert_int_equal(sigismember(&after, SIGUSR1), 1);
+        assert_int_equal(sigismember(&after, SIGUSR2), 0);
+        sigemptyset(&mine);
+        sigprocmask(SIG_SETMASK, &mine, NULL);
+}
+
+static void failing_step_comes_back(void **state)
+{
+        int zero = 0;
+        uint64_t before = open_fds();
+        struct cg_sandbox_child child;
+        struct cg_err err = {0};
+
+        assert_int_equal(cg_sandbox_set_cwd(*state, "/no/such/folder", &err), 0);
+        assert_int_equal(cg_sandbox_spawn(*state, NULL, 0, return_data, &zero, &child, &err), CG_E_SYS);
+        assert_int_equal(err.sys_errno, ENOENT);
+        assert_non_null(strstr(err.msg, "working directory /no/such/folder"));
+        assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* reaped */
+        assert_int_equal(errno, ECHILD);
+        assert_int_equal(open_fds(), before);
+        /* the error may be of no interest */
+        assert_int_equal(cg_sandbox_spawn(*state, NULL, 0, return_data, &zero, &child, NULL), CG_E_SYS);
+}
+
+static size_t lines_of(const char *path)
+{
+        FILE *f = fopen(path, "re");
+        size_t n = 0;
+        int c;
+
+        assert_non_null(f);
+        while ((c = getc(f)) != EOF)
+                n += c == '\n';
+        fclose(f);
+        return n;
+}
+
+/* Also the case of a main process that ends before init looks. */
+static void many_leave_nothing(void **state)
+{
+        size_t mounts = lines_of("/proc/self/mountinfo");
+        uint64_t before = open_fds();
+        int zero = 0;
+
+        for (int i = 0; i < 400; i++) {
+                struct cg_sandbox_child child;
+
+                spawn_ok(*state, NULL, 0, return_data, &zero, &child);
+                assert_int_equal(finish(&child).exit_code, 0);
+        }
+        assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+        assert_int_equal(errno, ECHILD);
+        assert_int_equal(open_fds(), before);
+        assert_int_equal(lines_of("/proc/self/mountinfo"), mounts);
+}
+
+static int sleep_on(void *unused)
+{
+        for (;;)
+                pause();
+        return unused ? 1 : 0;
+}
+
+static void killed_init_leaves_an_empty_pipe(void **state)
+{
+        struct cg_sandbox_child child;
+        char byte;
+        struct pollfd p;
+
+        spawn_ok(*state, NULL, 0, sleep_on, NULL, &child);
+        kill(child.init_pid, SIGKILL);
+        p = (struct pollfd){.fd = child.status_fd, .events = POLLIN};
+        assert_int_equal(poll(&p, 1, DEADLINE_MS), 1);
+        assert_int_equal(read(child.status_fd, &byte, 1), 0);
+        assert_int_equal(waitpid(child.init_pid, NULL, 0), child.init_pid);
+        close(child.status_fd);
+        close(child.init_pidfd);
+}
+
+static void closing_the_status_pipe_ends_it(struct cg_sandbox *sb)
+{
+        struct cg_sandbox_child child;
+        struct pollfd p;
+
+        spawn_ok(sb, NULL, 0, sleep_on, NULL, &child);
+        close(child.status_fd);
+        p = (struct pollfd){.fd = child.init_pidfd, .events = POLLIN};
+        assert_int_equal(poll(&p, 1, DEADLINE_MS), 1);
+        assert_int_equal(waitpid(child.init_pid, NULL, 0), child.init_pid);
+        close(child.init_pidfd);
+}
+
+static void lifeline_on(void **state)
+{
+        closing_the_status_pipe_ends_it(*state);
+}
+
+static void lifeline_off(void **state)
+{
+        cg_sandbox_set_off(*state);
+        closing_the_status_pipe_ends_it(*state);
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, new_plan, free_plan)
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                CASE(write_root_must_be_absolute_and_there), CASE(write_root_is_not_the_kernels),
+                CASE(destination_is_plain),                  CASE(absent_hide_is_left_out),
+                CASE(mounts_are_ordered_by_depth),           CASE(too_many_paths_are_refused),
+                CASE(copy_has_all),                          CASE(layers_say_what_holds),
+                CASE(status_on),                             CASE(status_off),
+                CASE(threads_are_refused),                   CASE(keeping_what_is_not_open_is_refused),
+                CASE(main_has_exactly_what_it_keeps),        CASE(main_has_the_callers_mask),
+                CASE(failing_step_comes_back),               CASE(many_leave_nothing),
+                CASE(killed_init_leaves_an_empty_pipe),      CASE(lifeline_on),
+                CASE(lifeline_off),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
