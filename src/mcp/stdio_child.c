@@ -9,6 +9,7 @@
 #include "base/proc.h"
 #include "base/text.h"
 #include "mcp/limits.h"
+#include "mcp/strays.h"
 
 #define READ_SIZE ((size_t)64 << 10)
 #define ERR_LINE_MAX ((size_t)16 << 10)
@@ -18,7 +19,8 @@ enum phase {
         CLOSING, /* standard input is closed: it should end by itself */
         TERM,    /* SIGTERM was sent to the group */
         KILL,    /* SIGKILL was */
-        DONE,    /* reaped; handles are being closed */
+        REAPED,  /* it is gone; what it had started is being killed */
+        DONE,    /* handles are being closed */
 };
 
 struct cg_stdio {
@@ -28,12 +30,13 @@ struct cg_stdio {
         void *data;
         struct cg_proc proc;
         uv_pipe_t in, out, errp;
-        uv_poll_t pid_poll;
+        uv_poll_t pid_poll, stray_poll;
         uv_timer_t timer;
+        struct cg_strays strays;
         unsigned open_handles;
         struct cg_lines lines, err_lines;
         enum phase phase;
-        bool polled; /* pid_poll is a handle */
+        bool polled, stray_polled; /* these are handles */
         bool exited, in_broken, out_eof, err_eof;
         bool silent; /* it never came up for the caller: call nothing back */
         int status;
@@ -275,6 +278,7 @@ static void on_closed(uv_handle_t *h)
                 return;
         cg_lines_fini(&s->lines);
         cg_lines_fini(&s->err_lines);
+        cg_strays_fini(&s->strays);
         if (!s->silent)
                 s->cbs.gone(s->data);
         free(s);
@@ -294,7 +298,35 @@ static void close_all(struct cg_stdio *s)
         close_handle((uv_handle_t *)&s->errp);
         if (s->polled)
                 close_handle((uv_handle_t *)&s->pid_poll);
+        if (s->stray_polled)
+                close_handle((uv_handle_t *)&s->stray_poll);
         close_handle((uv_handle_t *)&s->timer);
+}
+
+static void on_stray_end(uv_poll_t *h, int status, int events)
+{
+        struct cg_stdio *s = h->data;
+
+        if (cg_strays_gone(&s->strays) && s->phase == REAPED)
+                close_all(s);
+}
+
+static void on_timer(uv_timer_t *t);
+
+/* Kills what the child had started, and waits for its end. */
+static void end_strays(struct cg_stdio *s)
+{
+        s->phase = REAPED;
+        cg_strays_kill(&s->strays);
+        if (cg_strays_gone(&s->strays) || uv_poll_init(s->timer.loop, &s->stray_poll, s->strays.epfd) < 0) {
+                close_all(s);
+                return;
+        }
+        s->stray_polled = true;
+        s->stray_poll.data = s;
+        s->open_handles++;
+        uv_poll_start(&s->stray_poll, UV_READABLE, on_stray_end);
+        uv_timer_start(&s->timer, on_timer, CG_MCP_GRACE_MS, 0);
 }
 
 /*
@@ -309,7 +341,7 @@ static void finish(struct cg_stdio *s)
         cg_proc_wait(&s->proc, 0, NULL, NULL);
         if (s->proc.pidfd >= 0) /* not even SIGKILL ended it */
                 close(s->proc.pidfd);
-        close_all(s);
+        end_strays(s);
 }
 
 static bool all_over(const struct cg_stdio *s)
@@ -317,11 +349,11 @@ static bool all_over(const struct cg_stdio *s)
         return s->exited && s->out_eof && s->err_eof;
 }
 
-static void on_timer(uv_timer_t *t);
-
 static void enter(struct cg_stdio *s, enum phase phase)
 {
         s->phase = phase;
+        if (!s->exited)
+                cg_strays_gather(&s->strays, s->proc.pid);
         if (phase == TERM)
                 kill(-s->proc.pid, SIGTERM);
         if (phase == KILL)
@@ -349,7 +381,7 @@ static void tell_ended(struct cg_stdio *s)
 /* Something has happened: is this the end, or the next step to it? */
 static void go_on(struct cg_stdio *s)
 {
-        if (s->phase == DONE)
+        if (s->phase >= REAPED)
                 return;
         if (s->phase == RUNNING && (s->exited || s->out_eof || s->in_broken)) {
                 if (!all_over(s)) {
@@ -360,7 +392,7 @@ static void go_on(struct cg_stdio *s)
                 }
                 tell_ended(s);
         }
-        if (s->phase != RUNNING && s->phase != DONE && (all_over(s) || (s->phase == KILL && s->exited)))
+        if (s->phase != RUNNING && (all_over(s) || (s->phase == KILL && s->exited)))
                 finish(s);
 }
 
@@ -382,6 +414,10 @@ static void on_timer(uv_timer_t *t)
                 cg_log(s->log, CG_LOG_ERROR, "MCP server %s: process %d does not end even by SIGKILL", s->def->name,
                        (int)s->proc.pid);
                 finish(s);
+                return;
+        case REAPED:
+                cg_log(s->log, CG_LOG_ERROR, "MCP server %s: what it started does not end even by SIGKILL", s->def->name);
+                close_all(s);
                 return;
         case DONE:
                 return;
@@ -511,6 +547,7 @@ int cg_stdio_start(uv_loop_t *loop, const struct cg_mcp_def *def, const struct c
         s->cbs = *cbs;
         s->data = data;
         s->proc = CG_PROC_NONE;
+        cg_strays_init(&s->strays);
         cg_lines_init(&s->lines, CG_MCP_MAX_LINE);
         cg_lines_init(&s->err_lines, ERR_LINE_MAX);
         if (pipe2(p.in, O_CLOEXEC) < 0 || pipe2(p.out, O_CLOEXEC) < 0 || pipe2(p.err, O_CLOEXEC) < 0)

@@ -1,0 +1,228 @@
+/* The protocol core of an MCP server. Linked into the command line; every byte here comes from an MCP client. */
+#include "mcp/server.h"
+
+#include <string.h>
+#include "base/json.h"
+#include "base/util.h"
+#include "mcp/limits.h"
+
+static const struct {
+        const char *name;
+        enum cg_mcpd_revision revision;
+} revisions[] = {
+        { "2025-11-25", CG_MCPD_2025_11_25 }, /* the first is what is answered to a version that is not here */
+        { "2025-06-18", CG_MCPD_2025_06_18 },
+        { "2025-03-26", CG_MCPD_2025_03_26 },
+        { "2024-11-05", CG_MCPD_2024_11_05 },
+};
+
+void cg_mcpd_init(struct cg_mcpd *s, const struct cg_mcpd_info *info)
+{
+        *s = (struct cg_mcpd){ .info = info };
+}
+
+static int fail(struct cg_buf *out, struct cg_span id, int code, const char *message, struct cg_err *err)
+{
+        return cg_rpc_add_error(out, id, code, message, err);
+}
+
+/* ---- initialize */
+
+static size_t find_revision(const char *name)
+{
+        for (size_t i = 0; i < CG_ARRAY_LEN(revisions); i++)
+                if (strcmp(revisions[i].name, name) == 0)
+                        return i;
+        return 0;
+}
+
+/*
+ * "elicitation": {} means forms; {"url": {}} alone means that the client opens web pages and shows no forms. Before 2025-06-18 there
+ * was no such thing, whatever the client says.
+ */
+static bool shows_forms(struct cg_span params, enum cg_mcpd_revision revision)
+{
+        struct cg_span caps, elicit, form = CG_SPAN_NONE, url = CG_SPAN_NONE;
+
+        if (revision < CG_MCPD_2025_06_18 || cg_span_member(params, "capabilities", &caps, NULL) < 0 || !caps.p ||
+            cg_span_member(caps, "elicitation", &elicit, NULL) < 0 || !elicit.p)
+                return false;
+        if (cg_span_member(elicit, "form", &form, NULL) < 0 || cg_span_member(elicit, "url", &url, NULL) < 0)
+                return false;
+        return form.p || !url.p;
+}
+
+static int add_member(struct cg_buf *b, const char *before, const char *text, struct cg_err *err)
+{
+        int r = cg_buf_adds(b, before, err);
+
+        return r < 0 ? r : cg_json_quote(b, text, strlen(text), err);
+}
+
+static int initialize_result(const struct cg_mcpd_info *info, const char *revision, struct cg_buf *b, struct cg_err *err)
+{
+        int r = cg_buf_addf(b, err, "{\"protocolVersion\":\"%s\",\"capabilities\":{\"tools\":{\"listChanged\":false}}", revision);
+
+        if (r == 0)
+                r = add_member(b, ",\"serverInfo\":{\"name\":", info->name, err);
+        if (r == 0)
+                r = add_member(b, ",\"title\":", info->title, err);
+        if (r == 0)
+                r = add_member(b, ",\"version\":", info->version, err);
+        if (r == 0)
+                r = cg_buf_adds(b, "}", err);
+        if (r == 0 && info->instructions)
+                r = add_member(b, ",\"instructions\":", info->instructions, err);
+        return r < 0 ? r : cg_buf_adds(b, "}", err);
+}
+
+static int do_initialize(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf result = { .max = CG_MAX_SETTINGS };
+        cg_auto_free char *wanted = NULL;
+        struct cg_span version;
+        size_t i;
+
+        if (cg_span_member(m->params, "protocolVersion", &version, NULL) < 0 || cg_span_string(version, &wanted, NULL) < 0)
+                return fail(out, m->id, CG_RPC_INVALID_PARAMS, "initialize needs params.protocolVersion, a string", err);
+        i = find_revision(wanted);
+        if (initialize_result(s->info, revisions[i].name, &result, err) < 0)
+                return -1;
+        s->revision = revisions[i].revision;
+        s->can_ask = shows_forms(m->params, s->revision);
+        return cg_rpc_add_result(out, m->id, result.data, result.len, err);
+}
+
+/* ---- the other requests */
+
+static int do_list(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf result = { .max = CG_MAX_SETTINGS };
+        struct cg_span cursor = CG_SPAN_NONE;
+
+        if (m->params.p && cg_span_member(m->params, "cursor", &cursor, NULL) < 0)
+                return fail(out, m->id, CG_RPC_INVALID_PARAMS, "params is no object", err);
+        if (cursor.p && !cg_span_is(cursor, "null"))
+                return fail(out, m->id, CG_RPC_INVALID_PARAMS, "there is no such cursor: the list has one page", err);
+        if (cg_buf_addf(&result, err, "{\"tools\":%s}", s->info->tools) < 0)
+                return -1;
+        return cg_rpc_add_result(out, m->id, result.data, result.len, err);
+}
+
+static const char *find_tool(const struct cg_mcpd_info *info, const char *name)
+{
+        for (size_t i = 0; info->tool_names[i]; i++)
+                if (strcmp(info->tool_names[i], name) == 0)
+                        return info->tool_names[i];
+        return NULL;
+}
+
+static bool is_token(struct cg_span s)
+{
+        return s.p && s.len <= CG_MCP_MAX_ID && (s.p[0] == '"' || s.p[0] == '-' || (s.p[0] >= '0' && s.p[0] <= '9'));
+}
+
+static int do_call(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out, cg_mcpd_fn fn, void *data, struct cg_err *err)
+{
+        struct cg_mcpd_in in = { .kind = CG_MCPD_CALL, .id = m->id, .arguments = { "{}", 2 } };
+        struct cg_span name, args, meta, token = CG_SPAN_NONE;
+        cg_auto_free char *text = NULL;
+
+        if (cg_span_member(m->params, "name", &name, NULL) < 0 || cg_span_member(m->params, "arguments", &args, NULL) < 0 ||
+            cg_span_member(m->params, "_meta", &meta, NULL) < 0 || cg_span_string(name, &text, NULL) < 0)
+                return fail(out, m->id, CG_RPC_INVALID_PARAMS, "tools/call needs params with the tool's name", err);
+        if (args.p && !cg_span_is(args, "null"))
+                in.arguments = args;
+        if (in.arguments.p[0] != '{')
+                return fail(out, m->id, CG_RPC_INVALID_PARAMS, "params.arguments must be an object", err);
+        in.name = find_tool(s->info, text);
+        if (!in.name) {
+                cg_auto_buf struct cg_buf why = { .max = CG_MAX_SETTINGS };
+
+                if (cg_buf_addf(&why, err, "there is no tool \"%.100s\"; tools/list tells the names", text) < 0)
+                        return -1;
+                return fail(out, m->id, CG_RPC_INVALID_PARAMS, why.data, err);
+        }
+        if (meta.p && cg_span_member(meta, "progressToken", &token, NULL) == 0 && is_token(token))
+                in.progress_token = token;
+        return fn(data, &in, err);
+}
+
+static int do_request(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out, cg_mcpd_fn fn, void *data, struct cg_err *err)
+{
+        bool list = strcmp(m->method, "tools/list") == 0, call = strcmp(m->method, "tools/call") == 0;
+
+        if (strcmp(m->method, "initialize") == 0)
+                return do_initialize(s, m, out, err);
+        if (strcmp(m->method, "ping") == 0)
+                return cg_rpc_add_result(out, m->id, NULL, 0, err);
+        if ((list || call) && s->revision == CG_MCPD_NONE)
+                return fail(out, m->id, CG_RPC_INVALID_REQUEST, "not initialized: send initialize first", err);
+        if (list)
+                return do_list(s, m, out, err);
+        if (call)
+                return do_call(s, m, out, fn, data, err);
+        /* Also server/discover: by this answer a client of the stateless era learns that it must shake hands. */
+        return fail(out, m->id, CG_RPC_METHOD_NOT_FOUND, "there is no such method here", err);
+}
+
+static int do_notification(const struct cg_rpc *m, cg_mcpd_fn fn, void *data, struct cg_err *err)
+{
+        struct cg_mcpd_in in = { .kind = CG_MCPD_CANCEL };
+
+        if (strcmp(m->method, "notifications/cancelled") != 0 || cg_span_member(m->params, "requestId", &in.id, NULL) < 0 || !in.id.p)
+                return 0;
+        return fn(data, &in, err);
+}
+
+static int do_message(struct cg_mcpd *s, struct cg_span text, struct cg_buf *out, cg_mcpd_fn fn, void *data, struct cg_err *err)
+{
+        struct cg_mcpd_in in = { .kind = CG_MCPD_ANSWER };
+        struct cg_err why;
+        struct cg_rpc m;
+        int r = cg_rpc_parse(text, &m, &why);
+
+        if (r == CG_E_PARSE)
+                return fail(out, CG_SPAN_NONE, CG_RPC_PARSE_ERROR, why.msg, err);
+        if (r < 0)
+                return fail(out, CG_SPAN_NONE, CG_RPC_INVALID_REQUEST, why.msg, err);
+        if (m.kind == CG_RPC_REQUEST)
+                return do_request(s, &m, out, fn, data, err);
+        if (m.kind == CG_RPC_NOTIFICATION)
+                return do_notification(&m, fn, data, err);
+        in.id = m.id;
+        in.result = m.result;
+        in.error = m.error;
+        return in.id.p ? fn(data, &in, err) : 0;
+}
+
+/* Arrays of messages existed in one version only. Each is answered by itself: no client that sends them minds. */
+static int do_batch(struct cg_mcpd *s, struct cg_span line, struct cg_buf *out, cg_mcpd_fn fn, void *data, struct cg_err *err)
+{
+        struct cg_span value;
+        struct cg_walk w;
+        struct cg_err why;
+        int r = cg_walk_init(&w, line, '[', &why), handled = 0;
+
+        if (s->revision != CG_MCPD_2025_03_26)
+                return fail(out, CG_SPAN_NONE, CG_RPC_INVALID_REQUEST, "batches are not part of this protocol version", err);
+        while (r == 0 && handled == 0) {
+                r = cg_walk_next(&w, NULL, &value, &why);
+                if (r == 0)
+                        handled = do_message(s, value, out, fn, data, err);
+        }
+        return r < 0 ? fail(out, CG_SPAN_NONE, CG_RPC_PARSE_ERROR, why.msg, err) : handled;
+}
+
+int cg_mcpd_line(struct cg_mcpd *s, struct cg_span line, struct cg_buf *out, cg_mcpd_fn fn, void *data, struct cg_err *err)
+{
+        line = cg_span_trim(line);
+        if (!line.len)
+                return 0;
+        return line.p[0] == '[' ? do_batch(s, line, out, fn, data, err) : do_message(s, line, out, fn, data, err);
+}
+
+int cg_mcpd_line_too_long(struct cg_buf *out, const char *why, struct cg_err *err)
+{
+        return fail(out, CG_SPAN_NONE, CG_RPC_INVALID_REQUEST, why, err);
+}

@@ -1,0 +1,267 @@
+"""Drives the real cellgate-toolserver as its supervisor and its kernels would: over ZeroMQ, message by message.
+
+The tests say what a peer sends and what must come back; every wait has a deadline, and what comes unexpected fails the test.
+"""
+
+import fcntl
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+HEADER = struct.Struct("<2sBBHHQQ")
+VERSION = 1
+TOOL, BROKER = 3, 4
+# Numbers of src/base/wire.h.
+CALL, CALL_RESULT, CALL_CANCEL = 1, 2, 3
+TOOLD_READY, ATTACH, ATTACHED, DETACH, DETACHED, SERVERS, SERVERS_DONE, ASK, ASK_DECISION, ASK_CLOSED = range(1, 11)
+FAKE = Path(__file__).with_name("fake_server.py")
+
+
+class Message:
+    """One message as it came."""
+
+    def __init__(self, frames: list[bytes]) -> None:
+        magic, version, self.wire, self.type, self.flags, self.session, self.id = HEADER.unpack(frames[0])
+        assert magic == b"CG" and version == VERSION
+        self.body = json.loads(frames[1]) if frames[1] else {}
+        self.raw = frames[2] if len(frames) > 2 else None
+        assert len(frames) <= 3
+
+
+class Peer:
+    """One end of a wire."""
+
+    def __init__(self, sock: zmq.Socket, wire: int, slowness: float) -> None:
+        self.sock = sock
+        self.wire = wire
+        self.slowness = slowness
+
+    def frames(self, type: int, id: int, body: object, raw: bytes | None, session: int) -> list[bytes]:
+        head = HEADER.pack(b"CG", VERSION, self.wire, type, 0, session, id)
+        text = b"" if body is None else json.dumps(body).encode()
+        return [head, text] + ([] if raw is None else [raw])
+
+    def send(self, type: int, id: int = 0, body: object = None, raw: bytes | None = None, session: int = 0) -> None:
+        self.sock.send_multipart(self.frames(type, id, body, raw, session))
+
+    def receive(self, timeout: float = 10) -> Message:
+        assert self.sock.poll(int(timeout * self.slowness * 1000)), "no message came"
+        return Message(self.sock.recv_multipart())
+
+    def expect(self, type: int, timeout: float = 10) -> Message:
+        m = self.receive(timeout)
+        assert m.type == type, f"message {m.type} with {m.body} {m.raw!r} instead of {type}"
+        return m
+
+    def nothing(self, seconds: float = 0.15) -> None:
+        if self.sock.poll(int(seconds * 1000)):
+            m = Message(self.sock.recv_multipart())
+            raise AssertionError(f"unexpected message {m.type} {m.body} {m.raw!r}")
+
+
+class Kernel(Peer):
+    """The kernel's side: names servers and tools."""
+
+    def call(self, id: int, server: str, tool: str, args: bytes = b"{}", timeout_ms: int = 0) -> None:
+        self.send(CALL, id, {"server": server, "tool": tool, "timeout_ms": timeout_ms}, args)
+
+    def result(self, id: int, timeout: float = 10) -> tuple[str, bytes]:
+        m = self.expect(CALL_RESULT, timeout)
+        assert m.id == id and set(m.body) == {"status"}
+        return m.body["status"], m.raw
+
+
+class ToolServer:
+    """The process under test, and the supervisor's side of its broker wire."""
+
+    def __init__(self, program: Path, folder: Path, slowness: float, env: dict[str, str] | None = None) -> None:
+        self.folder = folder
+        self.slowness = slowness
+        self.ctx = zmq.Context()
+        self.out = folder / "out"
+        self.out.mkdir()
+        self.log_path = folder / "log"
+        self.kernels = 0
+        path = f"{folder}/b"
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(path)
+        listener.listen(8)
+        life_read, self.lifeline = os.pipe()
+        log = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        # High numbers, so that no dup2 below hits a source.
+        high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 200) for fd in (log, listener.fileno(), life_read)]
+        self.pid = os.posix_spawn(
+            program,
+            [str(program), "--log-level", "3", "--broker-path", path],
+            {**os.environ, **(env or {})},
+            file_actions=[(os.POSIX_SPAWN_DUP2, high[i], n) for i, n in enumerate((2, 3, 4))],
+        )
+        for fd in [*high, log, life_read]:
+            os.close(fd)
+        listener.close()
+        self.pidfd = os.pidfd_open(self.pid)
+        self.status: int | None = None
+        sock = self.ctx.socket(zmq.DEALER)
+        sock.linger = 0
+        sock.connect(f"ipc://{path}")
+        self.broker = Peer(sock, BROKER, slowness)
+        assert self.broker.expect(TOOLD_READY).body == {}
+
+    # -- as the supervisor
+
+    def attach(self, session: int = 1) -> Kernel:
+        self.kernels += 1
+        path = f"{self.folder}/k{self.kernels}"
+        sock = self.ctx.socket(zmq.DEALER)
+        sock.linger = 0
+        sock.bind(f"ipc://{path}")
+        self.broker.send(ATTACH, body={"path": path}, session=session)
+        m = self.broker.expect(ATTACHED)
+        assert m.session == session and m.body == {}
+        return Kernel(sock, TOOL, self.slowness)
+
+    def detach(self, session: int = 1, keep: bool = False) -> None:
+        self.broker.send(DETACH, body={"keep_servers": keep}, session=session)
+        assert self.broker.expect(DETACHED).session == session
+
+    def servers(self, servers: dict[str, Any], session: int = 1, timeout_ms: int = 0, timeout: float = 30) -> Any:
+        self.broker.send(
+            SERVERS, 5, {"servers": servers, "out": str(self.out), "timeout_ms": timeout_ms}, session=session
+        )
+        m = self.broker.expect(SERVERS_DONE, timeout)
+        assert m.id == 5 and m.session == session
+        return m.body
+
+    def add(self, servers: dict[str, Any], session: int = 1) -> Any:
+        body = self.servers(servers, session)
+        assert set(body) == {"report"}, body
+        return body["report"]
+
+    def refuse(self, servers: dict[str, Any], session: int = 1, timeout_ms: int = 0) -> str:
+        body = self.servers(servers, session, timeout_ms)
+        assert set(body) == {"error"} and body["error"]["code"] < 0, body
+        return body["error"]["message"]
+
+    def asked(self) -> Message:
+        return self.broker.expect(ASK)
+
+    def decide(self, ask: Message, accept: bool = True, reason: str = "") -> None:
+        self.broker.send(ASK_DECISION, ask.id, {"accept": accept, "reason": reason}, session=ask.session)
+
+    def run(self, k: Kernel, id: int, server: str, tool: str, args: bytes = b"{}", timeout_ms: int = 0) -> tuple[str, bytes]:
+        """A call that is accepted; its result."""
+        k.call(id, server, tool, args, timeout_ms)
+        ask = self.asked()
+        assert (ask.body, ask.raw) == ({"server": server, "tool": tool}, args)
+        self.decide(ask)
+        return k.result(id, 30)
+
+    # -- its process
+
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace")
+
+    def wait_log(self, text: str) -> None:
+        wait_until(lambda: text in self.log(), 10 * self.slowness, f"{text!r} in the log")
+
+    def wait(self, timeout: float = 15) -> int:
+        """Its exit status; negative for a signal."""
+        if self.status is None:
+            poller = zmq.Poller()
+            poller.register(self.pidfd, zmq.POLLIN)
+            assert poller.poll(timeout * self.slowness * 1000), "the tool server does not end"
+            self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            os.close(self.pidfd)
+        return self.status
+
+    def end(self, timeout: float = 15) -> int:
+        if self.lifeline >= 0:
+            os.close(self.lifeline)
+            self.lifeline = -1
+        return self.wait(timeout)
+
+    def close(self) -> None:
+        try:
+            self.end()
+        except AssertionError:
+            os.kill(self.pid, signal.SIGKILL)
+            self.wait()
+            raise
+        finally:
+            self.ctx.destroy(linger=0)
+
+
+def wait_until(true: Callable[[], bool], seconds: float, what: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        time.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def fake() -> Callable[..., dict[str, Any]]:
+    """Definition of the fake server with these habits."""
+
+    def make(env: dict[str, str] | None = None, **habits: object) -> dict[str, Any]:
+        return {
+            "command": sys.executable,
+            "args": ["-S", "-E", str(FAKE), json.dumps(habits)],
+            **({"env": env} if env else {}),
+        }
+
+    return make
+
+
+@pytest.fixture
+def toolserver_program(prefix: Path) -> Path:
+    return prefix / "libexec/cellgate/cellgate-toolserver"
+
+
+@pytest.fixture
+def start(toolserver_program: Path, tmp_path: Path, slowness: float) -> Iterator[Callable[..., ToolServer]]:
+    """Starts a tool server; at the end it must leave by itself with status 0."""
+    started: list[ToolServer] = []
+
+    def make(env: dict[str, str] | None = None) -> ToolServer:
+        folder = tmp_path / f"ts{len(started)}"
+        folder.mkdir()
+        started.append(ToolServer(toolserver_program, folder, slowness, env))
+        return started[-1]
+
+    yield make
+    for ts in started:
+        ts.close()
+        assert ts.status in (0, -signal.SIGKILL), f"exit status {ts.status}: {ts.log()}"
+
+
+@pytest.fixture
+def ts(start: Callable[..., ToolServer]) -> ToolServer:
+    return start()
+
+
+@pytest.fixture
+def waiting() -> Callable[[Callable[[], bool], float, str], None]:
+    return wait_until
+
+
+@pytest.fixture
+def is_alive() -> Callable[[int], bool]:
+    return alive

@@ -1,0 +1,231 @@
+"""An MCP server over stdio with every bad habit, for the tests of the client. Standard library only.
+
+argv[1] is a JSON object of habits; every line read is appended raw to habits["log"]. The tools it lists are those of TOOLS;
+what each does stands in `call`.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+HABITS = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
+TOOLS = [
+    "echo", "hang", "exit", "exit_with_words", "wrong_id", "string_id", "huge", "crlf", "result_text", "rpc_error",
+    "error_null_id", "ask_client", "garbage", "batch", "close_stdout", "not_object", "notify", "big", "is_error",
+    "null_error", "echo_late", "twice", "add_tool", "close_stdin",
+]  # fmt: skip
+out = sys.stdout.buffer
+
+
+def write(data: bytes) -> None:
+    out.write(data)
+    out.flush()
+
+
+def send(message: object, end: bytes = b"\n") -> None:
+    write(json.dumps(message).encode() + end)
+
+
+def answer(ident: object, result: object) -> None:
+    send({"jsonrpc": "2.0", "id": ident, "result": result})
+
+
+def text(s: str) -> dict:
+    return {"content": [{"type": "text", "text": s}]}
+
+
+def note(line: bytes) -> None:
+    if log := HABITS.get("log"):
+        with open(log, "ab") as f:
+            f.write(line)
+
+
+def read() -> bytes:
+    line = sys.stdin.buffer.readline()
+    note(line)
+    return line
+
+
+def initialize(ident: object) -> None:
+    how = HABITS.get("initialize", "ok")
+    if how == "hang":
+        time.sleep(600)
+    elif how == "error":
+        send({"jsonrpc": "2.0", "id": ident, "error": {"code": -32602, "message": "no such version here"}})
+    elif how == "exit":
+        print("cannot open the database", file=sys.stderr, flush=True)
+        os._exit(3)
+    elif how == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    elif how == "garbage":
+        for i in range(2000):
+            write(b"Starting up %d ...\n\xff\xfe\x00 {not json}\n" % i)
+        time.sleep(600)
+    else:
+        if how == "noisy":
+            write(b"Welcome to the server!\r\n\n{\"level\": \"info\"}\n[1, 2\n")
+        version = HABITS.get("version", "2025-11-25")
+        capabilities = {} if HABITS.get("no_tools") else {"tools": {"listChanged": True}}
+        answer(ident, {"protocolVersion": version, "capabilities": capabilities,
+                       "serverInfo": {"name": "fake", "version": "1"}})  # fmt: skip
+
+
+def tool(name: str) -> dict:
+    return {"name": name, "description": f"The tool {name}.", "inputSchema": {"type": "object"}}
+
+
+def list_tools(ident: object, cursor: object) -> None:
+    names = [*TOOLS, *HABITS.get("more", [])]
+    how = HABITS.get("list", "one")
+    if HABITS.get("no_tools"):
+        send({"jsonrpc": "2.0", "id": ident, "error": {"code": -32601, "message": "Method not found"}})
+    elif how == "one":
+        answer(ident, {"tools": [tool(n) for n in names], "nextCursor": None} if HABITS.get("null_cursor")
+               else {"tools": [tool(n) for n in names]})  # fmt: skip
+    elif how == "pages":
+        # Cursors of all kinds: "" is a valid one.
+        at = {None: 0, "": 1, "x\u00e9\"\\": 2}.get(cursor, 3)
+        following = ["", "x\u00e9\"\\", "last"]
+        result: dict = {"tools": [tool(n) for n in names[at::4]]}
+        if at < 3:
+            result["nextCursor"] = following[at]
+        answer(ident, result)
+    elif how == "same_cursor":
+        answer(ident, {"tools": [tool("echo")], "nextCursor": "again"})
+    elif how == "endless":
+        answer(ident, {"tools": [], "nextCursor": str(int(cursor or 0) + 1)})
+    elif how == "error":
+        send({"jsonrpc": "2.0", "id": ident, "error": {"code": -32000, "message": "the list is closed"}})
+    elif how == "hang":
+        time.sleep(600)
+    elif how == "not_array":
+        answer(ident, {"tools": "none"})
+    elif how == "raw":
+        write(b'{"jsonrpc":"2.0","id":%d,"result":%s}\n' % (ident, HABITS["raw"].encode()))
+
+
+def call(message: dict, line: bytes) -> None:
+    ident, name = message["id"], message["params"]["name"]
+    arguments = message["params"]["arguments"]
+    if name == "echo":
+        answer(ident, text(json.dumps(arguments)))
+    elif name == "echo_late":
+        time.sleep(arguments["seconds"])
+        answer(ident, text("late"))
+    elif name == "hang":
+        pass
+    elif name == "exit":
+        os._exit(arguments.get("status", 7))
+    elif name == "exit_with_words":
+        print("fatal: token is " + os.environ.get("SECRET", "none"), file=sys.stderr)
+        print("last \x1b[31mwords\x1b[0m", file=sys.stderr, flush=True)
+        os._exit(4)
+    elif name == "wrong_id":
+        answer(ident + 1000, text("not yours"))
+    elif name == "string_id":
+        answer(str(ident), text("not yours"))
+    elif name == "huge":
+        size = arguments["size"]
+        write(b'{"jsonrpc":"2.0","id":%d,"result":{"x":"' % ident)
+        while size > 0:
+            write(b"a" * min(size, 1 << 20))
+            size -= 1 << 20
+        write(b'"}}\n')
+    elif name == "crlf":
+        send({"jsonrpc": "2.0", "id": ident, "result": text("crlf")}, end=b"\r\n")
+    elif name == "result_text":
+        write(b'{"result":%s,"id":%d,"jsonrpc":"2.0"}\n' % (arguments["text"].encode(), ident))
+    elif name == "rpc_error":
+        send({"jsonrpc": "2.0", "id": ident, "error": {"code": -32602, "message": "bad", "data": {"x": [1]}}})
+    elif name == "error_null_id":
+        send({"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "cannot parse"}})
+    elif name == "ask_client":
+        send({"jsonrpc": "2.0", "id": "p-1", "method": "ping"})
+        pong = read()
+        send({"jsonrpc": "2.0", "id": 77, "method": "sampling/createMessage", "params": {}})
+        refusal = read()
+        answer(ident, text(pong.decode() + refusal.decode()))
+    elif name == "garbage":
+        write(b"debug: calling\n{\"half\": \n\x00\x01\n\xc3\x28\n{}\n[]\n[1]\n{\"jsonrpc\":\"2.0\"}\n")
+        answer(ident, text("after garbage"))
+    elif name == "batch":
+        send([{"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}},
+              {"jsonrpc": "2.0", "id": ident, "result": text("batched")}])  # fmt: skip
+    elif name == "close_stdout":
+        os.close(1)
+        time.sleep(600)
+    elif name == "close_stdin":
+        os.close(0)
+        time.sleep(600)
+    elif name == "not_object":
+        answer(ident, [1, 2])
+    elif name == "notify":
+        for method in ("message", "progress", "tools/list_changed", "cancelled", "resources/updated"):
+            send({"jsonrpc": "2.0", "method": f"notifications/{method}", "params": {"data": "x\n\x1b[2J"}})
+        answer(ident, text("notified"))
+    elif name == "add_tool":
+        TOOLS.append(arguments["name"])
+        send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        answer(ident, text("added"))
+    elif name == "big":
+        answer(ident, text("b" * arguments["size"]))
+    elif name == "is_error":
+        answer(ident, {"isError": True, **text("it went wrong")})
+    elif name == "null_error":
+        send({"jsonrpc": "2.0", "id": ident, "result": text("fine"), "error": None})
+    elif name == "twice":
+        answer(ident, text("first"))
+        answer(ident, text("second"))
+    else:
+        answer(ident, text(f"the new tool {name}"))
+
+
+def main() -> None:
+    if HABITS.get("at_start") == "exit":
+        print("no configuration", file=sys.stderr, flush=True)
+        os._exit(1)
+    if HABITS.get("at_start") == "count":
+        with open(HABITS["count"], "a") as f:
+            f.write("x")
+        os._exit(1)
+    if HABITS.get("ignore_sigterm"):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if path := HABITS.get("pids"):
+        # A grandchild as npx leaves them; with "detach" one in a session of its own.
+        pids = [os.getpid()]
+        if HABITS.get("grandchild"):
+            code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+            child = subprocess.Popen(
+                [sys.executable, "-S", "-c", code],
+                stdin=subprocess.DEVNULL,
+                stdout=None if HABITS.get("hold_pipes") else subprocess.DEVNULL,
+                stderr=None if HABITS.get("hold_pipes") else subprocess.DEVNULL,
+                start_new_session=bool(HABITS.get("detach")),
+            )
+            pids.append(child.pid)
+        with open(path, "w") as f:
+            f.write(json.dumps(pids) + "\n")
+    if HABITS.get("show"):
+        seen = {"env": dict(os.environ), "cwd": os.getcwd(), "fds": sorted(os.listdir("/proc/self/fd"))}
+        with open(HABITS["show"], "w") as f:
+            json.dump(seen, f)
+    if HABITS.get("stderr") == "forever" and os.fork() == 0:
+        while True:
+            os.write(2, b"y" * 200 + b"\n")
+    while line := read():
+        message = json.loads(line)
+        method = message.get("method")
+        if method == "initialize":
+            initialize(message["id"])
+        elif method == "tools/list":
+            list_tools(message["id"], message.get("params", {}).get("cursor"))
+        elif method == "tools/call":
+            call(message, line)
+    if HABITS.get("ignore_eof"):
+        time.sleep(600)
+
+
+main()

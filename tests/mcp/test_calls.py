@@ -1,0 +1,363 @@
+"""Tool calls: check, ask, run, answer; and what bad servers make of them."""
+
+import json
+import time
+
+import pytest
+
+CALL_CANCEL, ASK_CLOSED, CALL = 3, 10, 1
+
+
+@pytest.fixture
+def k(ts, fake, tmp_path):
+    """A kernel of a session with the server "fake"."""
+    kernel = ts.attach()
+    ts.add({"fake": fake({"SECRET": "tok-3141592653"}, log=str(tmp_path / "lines"))})
+    return kernel
+
+
+@pytest.fixture
+def lines(tmp_path):
+    """What the server has read, raw."""
+    return lambda: (tmp_path / "lines").read_bytes().splitlines()
+
+
+def content(result):
+    status, raw = result
+    assert status == "ok", raw
+    return json.loads(raw)["content"][0]["text"]
+
+
+# ---- what is approved is what runs
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        b"{}",
+        b' { "a" :\t1 } ',
+        b'{"n":123456789012345678901234567890,"e":1e999,"z":-0.0,"f":1.10}',
+        b'{"half":"\\ud800","nul":"\\u0000","esc":"\\u0041\\/","raw":"\xc3\xa9\xe2\x80\xa8\xf0\x9f\x98\x80"}',
+        b'{"\\u0061":{"a":1,"b":[{"a":2},{"a":3}]},"":[],"x":null}',
+        b'{"deep":' + b"[" * 200 + b"]" * 200 + b"}",
+    ],
+)
+def test_exactly_these_bytes(ts, k, lines, args):
+    k.call(7, "fake", "echo", args)
+    ask = ts.asked()
+    assert ask.raw == args and ask.body == {"server": "fake", "tool": "echo"} and ask.session == 1
+    ts.decide(ask)
+    status, raw = k.result(7)
+    assert status == "ok" and b"content" in raw
+    line = lines()[-1]
+    assert line.endswith(b'"method":"tools/call","params":{"name":"echo","arguments":' + args + b"}}")
+
+
+def test_arguments_of_the_largest_size(ts, k, lines):
+    args = b'{"a":"' + b"x" * ((4 << 20) - 8) + b'"}'
+    assert len(args) == 4 << 20
+    assert ts.run(k, 1, "fake", "echo", args)[0] == "ok"
+    assert args in lines()[-1]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        b"",
+        b"[]",
+        b"null",
+        b'{"a":1',
+        b'{"a":1}x',
+        b"{'a':1}",
+        b'{"a":01}',
+        b'{"a":"\xff"}',
+        b'{"a":1,\n"b":2}',
+        b'{"a":1}\r',
+        b'{"a":1,"a":2}',
+        b'{"a":1,"\\u0061":2}',
+        b'{"x":[{"y":{"k\\u00e9":1,"k\xc3\xa9":1}}]}',
+        b'{"\\ud83d\\ude00":1,"\xf0\x9f\x98\x80":2}',
+        b'{"a":' * 300 + b"1" + b"}" * 300,
+        b'{"a":NaN}',
+        b'\xef\xbb\xbf{"a":1}',
+    ],
+)
+def test_arguments_that_are_never_asked_about(ts, k, lines, args):
+    k.call(1, "fake", "echo", args)
+    status, text = k.result(1)
+    assert status == "failed" and b"arguments" in text
+    ts.broker.nothing()
+    assert b"tools/call" not in lines()[-1]
+
+
+def test_nothing_runs_before_the_decision(ts, k, lines):
+    k.call(1, "fake", "echo")
+    ask = ts.asked()
+    k.nothing()
+    assert b"tools/call" not in lines()[-1]
+    ts.decide(ask)
+    assert k.result(1)[0] == "ok"
+
+
+def test_rejected(ts, k, lines):
+    k.call(1, "fake", "echo")
+    ts.decide(ts.asked(), False, "not today \u00fc")
+    assert k.result(1) == ("rejected", "not today ü".encode())
+    assert b"tools/call" not in lines()[-1]
+
+
+def test_a_decision_is_used_once(ts, k, lines):
+    k.call(1, "fake", "echo", b'{"n":1}')
+    ask = ts.asked()
+    ts.decide(ask)
+    ts.decide(ask)
+    assert k.result(1)[0] == "ok"
+    k.call(1, "fake", "echo", b'{"n":2}')  # even under the same number
+    second = ts.asked()
+    assert second.id != ask.id
+    ts.decide(ask)
+    k.nothing()
+    assert sum(b"tools/call" in x for x in lines()) == 1
+
+
+def test_decision_of_another_session(ts, k, fake):
+    ts.attach(2)
+    k.call(1, "fake", "echo")
+    ask = ts.asked()
+    ask.session = 2
+    ts.decide(ask)
+    k.nothing()
+
+
+def test_decision_without_accept_is_a_refusal(ts, k):
+    k.call(1, "fake", "echo")
+    ask = ts.asked()
+    ts.broker.send(9, ask.id, {}, session=1)
+    assert k.result(1) == ("rejected", b"")
+
+
+def test_many_at_once_in_any_order(ts, k):
+    for i in range(256):
+        k.call(i, "fake", "echo", b'{"n":%d}' % i)
+    asks = [ts.asked() for _ in range(256)]
+    assert len({a.id for a in asks}) == 256
+    for ask in reversed(asks):
+        ts.decide(ask)
+    got = {}
+    for _ in range(256):
+        m = k.expect(2)
+        got[m.id] = json.loads(json.loads(m.raw)["content"][0]["text"])["n"]
+    assert got == {i: i for i in range(256)}
+
+
+# ---- results
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"content":[],"n":123456789012345678901234567890,"h":"\\ud800\\u0000"}',
+        '{"structuredContent":null,"content":[{"type":"text","text":"\u2028"}], "x" : 1e999 }',
+        '{"a":' + "[" * 1000 + "]" * 1000 + "}",
+        '{"id":5,"error":{},"result":1,"jsonrpc":"1.0"}',
+        '{"a":1,"a":2}',
+    ],
+)
+def test_results_are_relayed_unread(ts, k, text):
+    status, raw = ts.run(k, 1, "fake", "result_text", json.dumps({"text": text}).encode())
+    assert (status, raw) == ("ok", text.encode())
+
+
+def test_result_of_many_megabytes(ts, k):
+    status, raw = ts.run(k, 1, "fake", "big", b'{"size":40000000}')
+    assert status == "ok" and len(raw) > 40_000_000
+
+
+def test_results_that_nobody_reads_yet(ts, k):
+    """More than ZeroMQ and the socket buffers hold: they wait here."""
+    for i in range(12):
+        k.call(i, "fake", "big", b'{"size":5000000}')
+        ts.decide(ts.asked())
+    assert {k.expect(2, 30).id for _ in range(12)} == set(range(12))
+
+
+def test_is_error_is_a_result(ts, k):
+    status, raw = ts.run(k, 1, "fake", "is_error")
+    assert status == "ok" and json.loads(raw)["isError"] is True
+
+
+def test_protocol_error(ts, k):
+    status, raw = ts.run(k, 1, "fake", "rpc_error")
+    assert status == "protocol_error" and json.loads(raw) == {"code": -32602, "message": "bad", "data": {"x": [1]}}
+
+
+@pytest.mark.parametrize(
+    ("tool", "text"),
+    [
+        ("crlf", "crlf"),
+        ("batch", "batched"),
+        ("garbage", "after garbage"),
+        ("notify", "notified"),
+        ("null_error", "fine"),
+        ("twice", "first"),
+    ],
+)
+def test_tolerated(ts, k, tool, text):
+    assert content(ts.run(k, 1, "fake", tool)) == text
+    assert content(ts.run(k, 2, "fake", "echo", b'{"still":"there"}')) == '{"still": "there"}'
+    assert all(c >= " " or c == "\n" for c in ts.log())  # one line a record, whatever the server says
+
+
+def test_requests_of_the_server(ts, k):
+    pong, refusal = content(ts.run(k, 1, "fake", "ask_client")).splitlines()
+    assert json.loads(pong) == {"jsonrpc": "2.0", "id": "p-1", "result": {}}
+    refusal = json.loads(refusal)
+    assert refusal["id"] == 77 and refusal["error"]["code"] == -32601
+
+
+# ---- failures
+
+
+@pytest.mark.parametrize(
+    ("tool", "says"),
+    [
+        ("exit", b"exit status 7"),
+        ("exit_with_words", b"exit status 4"),
+        ("close_stdout", b"closed its standard output"),
+        ("not_object", b"not an object"),
+        ("error_null_id", b"cannot parse"),
+    ],
+)
+def test_failed_and_the_next_call_works(ts, k, tool, says):
+    status, text = ts.run(k, 1, "fake", tool)
+    assert status == "failed" and says in text and b"fake" in text
+    assert content(ts.run(k, 2, "fake", "echo", b'{"again":1}')) == '{"again": 1}'
+
+
+def test_last_words_without_secrets(ts, k):
+    _, text = ts.run(k, 1, "fake", "exit_with_words")
+    assert b"fatal: token is ***" in text and b"\\x1b[31mwords" in text
+    assert b"tok-3141592653" not in text and "tok-3141592653" not in ts.log()
+
+
+def test_exit_between_calls(ts, k, lines):
+    ts.run(k, 1, "fake", "exit")
+    assert ts.run(k, 2, "fake", "echo")[0] == "ok"
+    methods = [json.loads(x)["method"] for x in lines()]
+    assert methods.count("initialize") == 2 and methods.count("tools/list") == 1
+
+
+def test_all_calls_of_a_server_that_exits(ts, k):
+    for i in range(5):
+        k.call(i, "fake", "hang")
+        ts.decide(ts.asked())
+    k.call(5, "fake", "exit")
+    ts.decide(ts.asked())
+    got = {}
+    for _ in range(6):
+        m = k.expect(2)
+        got[m.id] = (m.body["status"], b"exit status 7" in m.raw)
+    assert got == {i: ("failed", True) for i in range(6)}
+
+
+def test_stdin_closed_by_the_server(ts, k):
+    """Its end is noticed by the next write."""
+    k.call(1, "fake", "close_stdin")
+    ts.decide(ts.asked())
+    k.nothing(0.3)
+    k.call(2, "fake", "echo")
+    ts.decide(ts.asked())
+    got = {m.id: m for m in (k.expect(2), k.expect(2))}
+    assert all(m.body["status"] == "failed" and b"closed its standard input" in m.raw for m in got.values())
+    assert ts.run(k, 3, "fake", "echo")[0] == "ok"
+
+
+@pytest.mark.parametrize("tool", ["hang", "wrong_id", "string_id"])
+def test_timeout(ts, k, tool, lines, waiting):
+    begun = time.monotonic()
+    status, text = ts.run(k, 1, "fake", tool, timeout_ms=400)
+    assert status == "failed" and b"400 ms" in text and tool.encode() in text
+    assert time.monotonic() - begun >= 0.4
+    waiting(lambda: b"notifications/cancelled" in lines()[-1], 5, "the server to be told")
+    call, cancelled = (json.loads(x) for x in lines()[-2:])
+    assert cancelled["params"]["requestId"] == call["id"] and "id" not in cancelled
+    assert content(ts.run(k, 2, "fake", "echo", b'{"x":1}')) == '{"x": 1}'
+
+
+def test_the_time_for_the_decision_does_not_count(ts, k):
+    k.call(1, "fake", "echo", timeout_ms=200)
+    ask = ts.asked()
+    k.nothing(0.5)
+    ts.decide(ask)
+    assert k.result(1)[0] == "ok"
+
+
+def test_late_answer_is_nobodys(ts, k):
+    status, _ = ts.run(k, 1, "fake", "echo_late", b'{"seconds":0.6}', timeout_ms=200)
+    assert status == "failed"
+    assert content(ts.run(k, 2, "fake", "echo", b'{"mine":2}')) == '{"mine": 2}'
+    k.nothing()
+
+
+def test_line_over_the_limit(ts, k):
+    status, text = ts.run(k, 1, "fake", "huge", b'{"size":70000000}')
+    assert status == "failed" and b"too long" in text
+    assert content(ts.run(k, 2, "fake", "echo", b'{"x":1}')) == '{"x": 1}'
+
+
+def test_unknown_server_and_tool_are_never_asked_about(ts, k):
+    k.call(1, "fakes", "echo")
+    assert k.result(1) == ("failed", b'there is no MCP server "fakes" in this session; registered are "fake"')
+    k.call(2, "fake", "Ech0")
+    assert k.result(2) == ("failed", b'MCP server "fake" has no tool "Ech0"; did you mean "echo"?')
+    k.call(3, "fake", "utterly different")
+    assert k.result(3) == ("failed", b'MCP server "fake" has no tool "utterly different"')
+    ts.broker.nothing()
+
+
+def test_tool_that_was_announced_later(ts, k):
+    ts.run(k, 1, "fake", "add_tool", b'{"name":"brand_new"}')
+    assert content(ts.run(k, 2, "fake", "brand_new")) == "the new tool brand_new"
+    k.call(3, "fake", "newer_still")
+    assert k.result(3)[0] == "failed"
+    ts.broker.nothing()
+
+
+# ---- cancelling
+
+
+def test_cancel_while_asked(ts, k, lines):
+    k.call(1, "fake", "echo")
+    ask = ts.asked()
+    k.send(CALL_CANCEL, 1)
+    closed = ts.broker.expect(ASK_CLOSED)
+    assert closed.id == ask.id and closed.session == 1 and "cancel" in closed.body["why"]
+    assert k.result(1) == ("failed", b"cancelled")
+    ts.decide(ask)  # too late
+    k.nothing()
+    assert b"tools/call" not in lines()[-1]
+
+
+def test_cancel_while_it_runs(ts, k, lines, waiting):
+    k.call(1, "fake", "hang")
+    ts.decide(ts.asked())
+    waiting(lambda: b"tools/call" in lines()[-1], 5, "the call")
+    k.send(CALL_CANCEL, 1)
+    assert k.result(1) == ("failed", b"cancelled")
+    waiting(lambda: b"notifications/cancelled" in lines()[-1], 5, "the server to be told")
+    assert ts.run(k, 2, "fake", "echo")[0] == "ok"
+
+
+def test_cancel_of_what_is_over(ts, k):
+    ts.run(k, 1, "fake", "echo")
+    k.send(CALL_CANCEL, 1)
+    k.send(CALL_CANCEL, 99)
+    assert ts.run(k, 2, "fake", "echo")[0] == "ok"
+
+
+def test_stderr_that_never_ends(ts, fake):
+    k = ts.attach()
+    ts.add({"noisy": fake(stderr="forever")})
+    for i in range(20):
+        assert ts.run(k, i, "noisy", "echo")[0] == "ok"
+    assert ts.log_path.stat().st_size < 5_000_000

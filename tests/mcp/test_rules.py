@@ -1,0 +1,213 @@
+"""Rules of the wires: a kernel that breaks one is cut off, whatever it sent; the others go on."""
+
+import json
+import os
+import struct
+
+import pytest
+
+CALL, ASK_CLOSED, ATTACH, ATTACHED, DETACH, DETACHED, SERVERS, SERVERS_DONE = 1, 10, 2, 3, 4, 5, 6, 7
+
+
+def header(type=CALL, magic=b"CG", version=1, wire=3, id=1):
+    return struct.pack("<2sBBHHQQ", magic, version, wire, type, 0, 0, id)
+
+
+def body(**members):
+    return json.dumps({"server": "fake", "tool": "echo", "timeout_ms": 0, **members}).encode()
+
+
+BROKEN = {
+    "no header": [b"hello"],
+    "header alone": [header()],
+    "magic": [header(magic=b"XX"), body(), b"{}"],
+    "version": [header(version=9), body(), b"{}"],
+    "another wire": [header(wire=4, type=9), b"{}"],
+    "unknown type": [header(type=99), body(), b"{}"],
+    "a result": [header(type=2), b'{"status":"ok"}', b"{}"],
+    "no arguments": [header(), body()],
+    "two raw frames": [header(), body(), b"{}", b"{}"],
+    "many frames": [header(), *[b"{}"] * 80],
+    "body is no JSON": [header(), b"{", b"{}"],
+    "body is an array": [header(), b"[]", b"{}"],
+    "body too large": [header(), body(x="x" * 5000), b"{}"],
+    "no server": [header(), b'{"tool":"echo"}', b"{}"],
+    "server is a number": [header(), body(server=1), b"{}"],
+    "server with NUL": [header(), body(server="fake\0"), b"{}"],
+    "long name": [header(), body(tool="x" * 300), b"{}"],
+    "timeout is text": [header(), body(timeout_ms="1"), b"{}"],
+    "timeout below 0": [header(), body(timeout_ms=-1), b"{}"],
+    "cancel with a body": [header(type=3), b"{}"],
+}
+
+
+@pytest.fixture
+def k(ts, fake):
+    kernel = ts.attach()
+    ts.add({"fake": fake()})
+    return kernel
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_broken_message_ends_the_connection(ts, k, what):
+    other = ts.attach(2)
+    k.call(1, "fake", "echo")
+    ask = ts.asked()
+    k.sock.send_multipart(BROKEN[what])
+    closed = ts.broker.expect(ASK_CLOSED)
+    assert closed.id == ask.id and "rules" in closed.body["why"]
+    ts.decide(ask)
+    k.call(2, "fake", "echo")
+    k.nothing()
+    ts.broker.nothing()
+    assert "cut off" in ts.log()
+    # Its servers stay, and a new kernel of the session may call them; other sessions noticed nothing.
+    assert ts.run(ts.attach(1), 1, "fake", "echo")[0] == "ok"
+    other.call(1, "fake", "echo")
+    assert other.result(1)[0] == "failed"
+
+
+def test_id_in_use(ts, k):
+    k.call(1, "fake", "echo")
+    ts.asked()
+    k.call(1, "fake", "echo")
+    ts.broker.expect(ASK_CLOSED)
+    k.nothing()
+
+
+def test_too_many_calls(ts, k):
+    for i in range(257):
+        k.call(i, "fake", "echo")
+    for _ in range(256):
+        ts.asked()
+    for _ in range(256):
+        ts.broker.expect(ASK_CLOSED)
+    ts.broker.nothing()
+
+
+def test_too_many_bytes_of_arguments(ts, k):
+    args = b'{"a":"' + b"x" * 4_000_000 + b'"}'
+    for i in range(16):
+        k.call(i, "fake", "echo", args)
+        ts.asked()
+    k.call(16, "fake", "echo", args)
+    status, text = k.result(16)
+    assert status == "failed" and b"64 MB" in text
+    ts.broker.nothing()
+
+
+def detach(ts):
+    """Whatever was asked before."""
+    ts.broker.send(DETACH, body={"keep_servers": True}, session=1)
+    while ts.broker.receive().type != DETACHED:
+        pass
+
+
+def test_random_messages(start, fake):
+    """Whatever comes, the process goes on for the others."""
+    ts = start()
+    ts.add({"fake": fake()})
+    good = [header(), body(), b'{"a":1}']
+    for i in range(60):
+        detach(ts)
+        k = ts.attach()
+        frames = [bytearray(f) for f in good]
+        for _ in range(1 + i % 4):
+            f = frames[os.urandom(1)[0] % 3]
+            f[os.urandom(1)[0] % len(f)] = os.urandom(1)[0]
+        k.sock.send_multipart([bytes(f) for f in frames])
+        while k.sock.poll(20):
+            k.sock.recv_multipart()
+        k.sock.close()
+    detach(ts)
+    assert ts.run(ts.attach(), 1, "fake", "echo")[0] == "ok"
+
+
+# ---- attach and detach
+
+
+def test_detach_closes_what_is_asked(ts, k):
+    k.call(1, "fake", "echo")
+    ask = ts.asked()
+    ts.broker.send(DETACH, body={"keep_servers": True}, session=1)
+    assert ts.broker.expect(ASK_CLOSED).id == ask.id
+    ts.broker.expect(DETACHED)
+    k.nothing()
+
+
+def test_detach_tells_the_server_about_running_calls(ts, fake, tmp_path, waiting):
+    log = tmp_path / "lines"
+    k = ts.attach()
+    ts.add({"fake": fake(log=str(log))})
+    k.call(1, "fake", "hang")
+    ts.decide(ts.asked())
+    waiting(lambda: b"tools/call" in log.read_bytes(), 5, "the call")
+    ts.detach(keep=True)
+    waiting(lambda: b"notifications/cancelled" in log.read_bytes(), 5, "the cancel")
+
+
+def test_servers_survive_a_new_kernel(ts, fake, tmp_path):
+    log = tmp_path / "lines"
+    k = ts.attach()
+    ts.add({"fake": fake(log=str(log))})
+    assert ts.run(k, 1, "fake", "echo")[0] == "ok"
+    ts.detach(keep=True)
+    assert ts.run(ts.attach(), 1, "fake", "echo")[0] == "ok"
+    assert log.read_bytes().count(b"initialize") == 2  # and initialized: one start
+
+
+def test_second_attach_replaces_the_first(ts, k):
+    k.call(1, "fake", "echo")
+    ask = ts.asked()
+    ts.kernels += 1
+    sock = ts.ctx.socket(k.sock.type)
+    sock.bind(f"ipc://{ts.folder}/k{ts.kernels}")
+    ts.broker.send(ATTACH, body={"path": f"{ts.folder}/k{ts.kernels}"}, session=1)
+    assert ts.broker.expect(ASK_CLOSED).id == ask.id
+    ts.broker.expect(ATTACHED)
+    k.nothing()
+
+
+def test_detach_of_what_is_not_there(ts):
+    ts.detach(77)
+    ts.detach(77, keep=True)
+
+
+def test_attach_without_a_usable_path(ts):
+    ts.broker.send(ATTACH, body={"path": "/" + "x" * 300}, session=1)
+    assert "error" in ts.broker.expect(ATTACHED).body
+    ts.broker.send(ATTACH, body={}, session=1)
+    assert "error" in ts.broker.expect(ATTACHED).body
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"out": "/tmp"},
+        {"servers": [], "out": "/tmp"},
+        {"servers": {}},
+        {"servers": {}, "out": "relative"},
+        {"servers": {}, "out": "/tmp", "timeout_ms": -1},
+        {"servers": {}, "out": "/tmp", "timeout_ms": "1"},
+        {"servers": {f"s{i}": {"command": "cat"} for i in range(65)}, "out": "/tmp"},
+    ],
+)
+def test_bad_servers_request_is_answered(ts, bad):
+    ts.broker.send(SERVERS, 9, bad, session=1)
+    m = ts.broker.expect(SERVERS_DONE)
+    assert m.id == 9 and m.body["error"]["message"]
+
+
+def test_servers_request_of_a_session_that_ends(ts, fake):
+    ts.broker.send(SERVERS, 3, {"servers": {"slow": fake(initialize="hang")}, "out": str(ts.out)}, session=1)
+    ts.broker.send(DETACH, body={"keep_servers": False}, session=1)
+    m = ts.broker.expect(SERVERS_DONE)
+    assert m.id == 3 and "ended" in m.body["error"]["message"]
+    ts.broker.expect(DETACHED)
+
+
+def test_a_supervisor_that_breaks_the_rules(start):
+    ts = start()
+    ts.broker.sock.send_multipart([b"nonsense"])
+    assert ts.wait() == 1
+    ts.status = 0  # told apart: the fixture expects an orderly end elsewhere

@@ -1,0 +1,212 @@
+"""SERVERS: starting MCP servers, listing their tools, all or nothing."""
+
+import json
+
+import pytest
+
+
+def test_adds_and_writes_wrappers(ts, fake):
+    ts.attach()
+    report = ts.add({"fake": fake(), "Other One": fake(list="pages")})
+    assert set(report) == {"fake", "Other One"}
+    assert report["fake"]["package"] == "fake"
+    tools = {t["tool"] for t in report["fake"]["tools"]}
+    assert {"echo", "hang"} <= tools
+    assert {t["tool"] for t in report["Other One"]["tools"]} == tools  # every page
+    assert (ts.out / "mcptools/fake/echo.py").exists()
+    assert (ts.out / "mcptools/__init__.py").exists()
+
+
+def test_no_servers(ts):
+    assert ts.add({}) == {}
+
+
+def test_handshake_as_the_protocol_wants_it(ts, fake, tmp_path):
+    ts.add({"fake": fake(log=str(tmp_path / "lines"))})
+    lines = [json.loads(x) for x in (tmp_path / "lines").read_text().splitlines()]
+    assert [m["method"] for m in lines] == ["initialize", "notifications/initialized", "tools/list"]
+    params = lines[0]["params"]
+    assert params["protocolVersion"] == "2025-11-25" and params["capabilities"] == {}
+    assert params["clientInfo"]["name"] == "cellgate"
+    assert "id" not in lines[1]
+
+
+def test_cursors_are_sent_back_as_they_came(ts, fake, tmp_path):
+    ts.add({"fake": fake(list="pages", log=str(tmp_path / "lines"))})
+    lines = [json.loads(x) for x in (tmp_path / "lines").read_text().splitlines()]
+    assert [m["params"].get("cursor") for m in lines if m["method"] == "tools/list"] == [None, "", 'xé"\\', "last"]
+
+
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
+def test_versions(ts, fake, version):
+    assert "fake" in ts.add({"fake": fake(version=version)})
+
+
+@pytest.mark.parametrize(
+    ("habits", "says"),
+    [
+        ({"version": "1999-01-01"}, "1999-01-01"),
+        ({"version": 7}, "protocolVersion"),
+        ({"initialize": "error"}, "no such version here"),
+        ({"initialize": "exit"}, "cannot open the database"),
+        ({"initialize": "crash"}, "SIGSEGV"),
+        ({"at_start": "exit"}, "exit status 1"),
+        ({"list": "error"}, "the list is closed"),
+        ({"list": "not_array"}, "an array is expected"),
+        ({"list": "same_cursor"}, "does not come to an end"),
+        ({"list": "endless"}, "more than 1000 pages"),
+        ({"list": "raw", "raw": '{"tools":[],"tools":[]}'}, "twice"),
+        ({"list": "raw", "raw": '{"tools":[],"nextCursor":1}'}, "not a string"),
+        ({"list": "raw", "raw": '{"x":1}'}, 'no "tools"'),
+        ({"list": "raw", "raw": "[]"}, "object"),
+    ],
+)
+def test_failures_name_server_and_cause(ts, fake, habits, says):
+    message = ts.refuse({"bad one": fake(**habits)})
+    assert "bad one" in message and says in message
+
+
+@pytest.mark.parametrize("habits", [{"initialize": "hang"}, {"initialize": "garbage"}, {"list": "hang"}])
+def test_time_is_limited(ts, fake, habits, slowness):
+    limit = int(700 * slowness)
+    message = ts.refuse({"slow": fake(**habits)}, timeout_ms=limit)
+    assert "slow" in message and f"{limit} ms" in message
+    ts.broker.nothing()
+
+
+@pytest.mark.parametrize(
+    ("definition", "says"),
+    [
+        ({"command": "/nonexistent/program"}, "No such file"),
+        ({"command": "no-such-program-anywhere"}, "not found in PATH"),
+        ({"command": ""}, "command"),
+        ({}, "command"),
+        ({"args": ["x"]}, "command"),
+        ({"command": "cat", "args": "x"}, "args"),
+        ({"command": "cat", "args": [1]}, "args"),
+        ({"command": "cat", "env": {"A": 1}}, '"A"'),
+        ({"command": "cat", "env": {"A=B": "x"}}, "A=B"),
+        ({"command": "cat", "env": []}, "env"),
+        ({"command": "cat", "cwd": 3}, "cwd"),
+        ({"command": "cat", "cwd": "/nonexistent/folder"}, "/nonexistent/folder"),
+        ({"command": "/etc/passwd"}, "Permission denied"),
+        ({"url": "https://example.invalid/mcp"}, "HTTP servers are not supported yet by this build"),
+        ({"type": "sse", "command": "cat"}, "HTTP servers are not supported yet by this build"),
+        ("cat", "object"),
+    ],
+)
+def test_bad_definitions(ts, definition, says):
+    message = ts.refuse({"the-server": definition})
+    assert "the-server" in message and says in message
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "a\\b", "a\nb", "x" * 300])
+def test_bad_names(ts, fake, name):
+    ts.refuse({name: fake()})
+    assert not (ts.out / "mcptools").exists()
+
+
+def test_all_or_nothing(ts, fake):
+    k = ts.attach()
+    ts.add({"old": fake()})
+    ts.refuse({"a": fake(), "old": fake(version="2024-11-05"), "b": fake(at_start="exit")})
+    k.call(1, "a", "echo")
+    status, text = k.result(1)
+    assert status == "failed" and b'registered are "old"' in text
+    assert ts.run(k, 2, "old", "echo")[0] == "ok"  # as it was
+
+
+def test_failed_servers_do_not_stay(ts, fake, tmp_path, waiting, is_alive):
+    pids = tmp_path / "pids"
+    ts.refuse({"a": fake(pids=str(pids)), "b": fake(initialize="hang")}, timeout_ms=1000)
+    (pid,) = json.loads(pids.read_text())
+    waiting(lambda: not is_alive(pid), 5, "the end of the server")
+
+
+def test_replaced(ts, fake, tmp_path, waiting, is_alive):
+    k = ts.attach()
+    pids = tmp_path / "pids"
+    ts.add({"fake": fake(pids=str(pids))})
+    (pid,) = json.loads(pids.read_text())
+    k.call(1, "fake", "hang")
+    ts.decide(ts.asked())
+    report = ts.add({"fake": fake(more=["newer"])})
+    assert "newer" in {t["tool"] for t in report["fake"]["tools"]}
+    status, text = k.result(1)
+    assert status == "failed" and b"replaced" in text
+    waiting(lambda: not is_alive(pid), 5, "the end of the old server")
+    assert ts.run(k, 2, "fake", "newer")[0] == "ok"
+
+
+def test_two_names_for_one_package(ts, fake):
+    assert "rename" in ts.refuse({"a-b": fake(), "a_b": fake()})
+    ts.add({"a-b": fake()})
+    message = ts.refuse({"a_b": fake()})
+    assert "a-b" in message and "a_b" in message
+
+
+def test_sessions_are_apart(ts, fake):
+    k1, k2 = ts.attach(1), ts.attach(2)
+    ts.add({"one": fake()}, session=1)
+    k2.call(1, "one", "echo")
+    assert k2.result(1) == ("failed", b'there is no MCP server "one" in this session: none is registered')
+    k1.call(1, "one", "echo")
+    assert ts.asked().session == 1
+
+
+def test_server_without_tools(ts, fake):
+    assert ts.add({"fake": fake(no_tools=True)})["fake"]["tools"] == []
+
+
+def test_cursor_null_is_no_cursor(ts, fake):
+    assert ts.add({"fake": fake(null_cursor=True)})
+
+
+def test_noise_before_the_handshake(ts, fake):
+    assert ts.add({"fake": fake(initialize="noisy")})
+    assert "Welcome to the server!" in ts.log()
+
+
+def test_environment_of_a_server(start, fake, tmp_path):
+    ts = start({"LANG": "C.UTF-8", "LC_TIME": "C", "HOST_SECRET": "hush", "TERM": "dumb"})
+    seen = tmp_path / "env"
+    (tmp_path / "cwd").mkdir()
+    ts.add({"fake": {**fake({"TOKEN": "t", "LANG": "de_DE"}, show=str(seen)), "cwd": str(tmp_path / "cwd")}})
+    got = json.loads(seen.read_text())
+    env = got["env"]
+    allowed = {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "TMPDIR", "TOKEN"}
+    assert {k for k in env if not k.startswith("LC_")} <= allowed
+    assert env["TOKEN"] == "t" and env["LANG"] == "de_DE" and env["LC_TIME"] == "C" and env["TERM"] == "dumb"
+    assert got["cwd"] == str(tmp_path / "cwd")
+    assert got["fds"] == ["0", "1", "2", "3"]  # 3 is the listing's own
+
+
+def test_big_and_odd_tool_lists(ts, fake):
+    odd = (
+        '{"tools":[{"name":"a","inputSchema":{"type":"object"},"n":123456789012345678901234567890,"s":"\\ud800"},'
+        '{"name":"\\ud800","inputSchema":{}},{"noname":1},7,"x"]}'
+    )
+    report = ts.add({"odd": fake(list="raw", raw=odd)})
+    assert "a" in {t["tool"] for t in report["odd"]["tools"]}
+
+
+def test_crash_loops_are_bounded(ts, fake, tmp_path):
+    """A registered server that cannot start any more is not started again and again."""
+    k = ts.attach()
+    starts = tmp_path / "starts"
+    program = tmp_path / "server"
+    definition = fake()
+    args = " ".join(f"'{a}'" for a in definition["args"])
+    program.write_text(f"#!/bin/sh\nexec {definition['command']} {args}\n")
+    program.chmod(0o755)
+    ts.add({"fake": {"command": str(program)}})
+    assert ts.run(k, 1, "fake", "exit")[0] == "failed"
+    program.write_text(f"#!/bin/sh\necho >> {starts}\nexit 9\n")
+    for i in range(3):
+        status, text = ts.run(k, 2 + i, "fake", "echo")
+        assert status == "failed" and b"did not start" in text and b"exit status 9" in text
+    k.call(9, "fake", "echo")
+    status, text = k.result(9)
+    assert status == "failed" and b"left alone" in text
+    ts.broker.nothing()  # nobody was asked
+    assert starts.read_text() == "\n\n\n"
