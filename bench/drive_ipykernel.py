@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from queue import Empty
 
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
@@ -16,10 +17,23 @@ class Kernel:
         self.manager.start_kernel()
         self.client: BlockingKernelClient = self.manager.blocking_client()
         self.client.start_channels()
-        # Not wait_for_ready(): that polls with pauses of its own. A reply to the first request says as much.
+        # Not wait_for_ready(): that polls with pauses of its own. A reply to the first request says as much; and something
+        # on iopub says that later outputs will not be lost, as they are until the subscription has arrived.
+        self._ask()
+        while not self._hears_output(0.05):
+            self._ask()
+
+    def _ask(self) -> None:
         request = self.client.kernel_info()
         while self.client.get_shell_msg(timeout=60)["parent_header"].get("msg_id") != request:
             pass
+
+    def _hears_output(self, timeout: float) -> bool:
+        try:
+            self.client.get_iopub_msg(timeout=timeout)
+        except Empty:
+            return False
+        return True
 
     def run(self, code: str) -> str:
         """Runs a cell until its reply and its last output are here. Returns its standard output."""

@@ -1,0 +1,164 @@
+/*
+ * Many threads use libcellgate at once, as the header allows: sessions in parallel on one client, events read by one thread
+ * while another decides approvals and a third cancels cells. Built with ThreadSanitizer by scripts/test (step tsan).
+ *
+ * usage: client-threads SUPERVISOR SERVERS-JSON
+ * SERVERS-JSON defines one server "echo" with a tool "echo" (text).  Exit status 0: everything had the outcome it must have.
+ */
+#include <cellgate.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define THREADS    3
+#define CELLS      15
+#define TIMEOUT_MS 120000
+
+static const char tool_cell[] = "from mcptools.echo import echo\n"
+                                "print(echo.run(text='t'))";
+/* Whatever moment the interrupt comes at, it is caught or ends the cell. */
+static const char endless_cell[] = "print('spinning', flush=True)\n"
+                                   "while True: pass";
+
+/* Hands approvals from the thread that reads events to the one that decides: one slot, empty at 0. */
+struct desk {
+        struct cg_session *session;
+        pthread_mutex_t lock;
+        pthread_cond_t changed;
+        uint64_t approval;
+        int closed;
+        atomic_int decided;
+};
+
+struct job {
+        struct cg_client *client;
+        const char *servers;
+};
+
+static void check(int ok, const char *what, const struct cg_err *err)
+{
+        if (ok)
+                return;
+        fprintf(stderr, "client-threads: %s: %s\n", what, err ? err->msg : "not as expected");
+        exit(1);
+}
+
+static void *decide(void *arg)
+{
+        struct desk *d = arg;
+        struct cg_err err = { 0 };
+
+        pthread_mutex_lock(&d->lock);
+        for (;;) {
+                while (!d->approval && !d->closed)
+                        pthread_cond_wait(&d->changed, &d->lock);
+                if (!d->approval)
+                        break;
+                check(cg_approval_accept(d->session, d->approval, &err) == 0, "accept", &err);
+                check(cg_approval_accept(d->session, d->approval, &err) < 0, "a decision is used once", NULL);
+                d->approval = 0;
+                atomic_fetch_add(&d->decided, 1);
+                pthread_cond_signal(&d->changed);
+        }
+        pthread_mutex_unlock(&d->lock);
+        return NULL;
+}
+
+static void put(struct desk *d, uint64_t approval, int closed)
+{
+        pthread_mutex_lock(&d->lock);
+        while (d->approval)
+                pthread_cond_wait(&d->changed, &d->lock);
+        d->approval = approval;
+        d->closed = closed;
+        pthread_cond_signal(&d->changed);
+        pthread_mutex_unlock(&d->lock);
+}
+
+static void *cancel(void *arg)
+{
+        struct cg_err err = { 0 };
+
+        check(cg_session_cancel(arg, 0, &err) == 0, "cancel", &err);
+        return NULL;
+}
+
+/* Runs one cell to its result; a cell that says "spinning" is cancelled by another thread. */
+static enum cg_status run(struct cg_session *s, struct desk *d, const char *code)
+{
+        struct cg_err err = { 0 };
+        pthread_t canceller;
+        int cancelling = 0;
+
+        check(cg_session_execute(s, code, strlen(code), NULL, NULL, &err) == 0, "execute", &err);
+        for (;;) {
+                struct cg_event *e;
+                enum cg_event_type type;
+                enum cg_status status;
+
+                check(cg_session_next_event(s, TIMEOUT_MS, &e, &err) == 0, "next event", &err);
+                type = cg_event_type(e);
+                status = cg_event_status(e);
+                if (type == CG_EVENT_APPROVAL_REQUEST)
+                        put(d, cg_event_approval(e), 0);
+                if (type == CG_EVENT_STREAM && strstr(cg_event_text(e, NULL), "spinning") && !cancelling)
+                        cancelling = pthread_create(&canceller, NULL, cancel, s) == 0;
+                cg_event_free(e);
+                if (type != CG_EVENT_RESULT)
+                        continue;
+                if (cancelling)
+                        pthread_join(canceller, NULL);
+                return status;
+        }
+}
+
+static void *work(void *arg)
+{
+        struct job *job = arg;
+        struct cg_session_options opts = { .size = sizeof(opts), .workspace = "/tmp" };
+        struct desk desk = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+        struct cg_err err = { 0 };
+        pthread_t decider;
+
+        check(cg_session_new(job->client, &opts, &desk.session, &err) == 0, "session", &err);
+        check(cg_session_add_mcp_servers(desk.session, job->servers, strlen(job->servers), 0, NULL, &err) == 0, "servers", &err);
+        check(pthread_create(&decider, NULL, decide, &desk) == 0, "thread", NULL);
+        for (int i = 0; i < CELLS; i++) {
+                check(run(desk.session, &desk, "print('x' * 5000)\n1") == CG_STATUS_OK, "plain cell", NULL);
+                check(run(desk.session, &desk, tool_cell) == CG_STATUS_OK, "cell with a tool", NULL);
+                check(run(desk.session, &desk, "1/0") == CG_STATUS_ERROR, "failing cell", NULL);
+        }
+        check(run(desk.session, &desk, endless_cell) == CG_STATUS_CANCELLED, "cancelled cell", NULL);
+        check(cg_session_reset(desk.session, 0, &err) == 0, "reset", &err);
+        check(run(desk.session, &desk, "1") == CG_STATUS_OK, "cell after reset", NULL);
+        put(&desk, 0, 1);
+        pthread_join(decider, NULL);
+        check(atomic_load(&desk.decided) == CELLS, "number of approvals", NULL);
+        cg_session_free(desk.session);
+        return NULL;
+}
+
+int main(int argc, char **argv)
+{
+        struct cg_client_options opts = { .size = sizeof(opts) };
+        struct cg_err err = { 0 };
+        struct job job = { 0 };
+        pthread_t threads[THREADS];
+
+        if (argc != 3) {
+                fprintf(stderr, "usage: client-threads SUPERVISOR SERVERS-JSON\n");
+                return 2;
+        }
+        opts.supervisor = argv[1];
+        job.servers = argv[2];
+        check(cg_client_open(&opts, &job.client, &err) == 0, "client", &err);
+        for (int i = 0; i < THREADS; i++)
+                check(pthread_create(&threads[i], NULL, work, &job) == 0, "thread", NULL);
+        for (int i = 0; i < THREADS; i++)
+                pthread_join(threads[i], NULL);
+        cg_client_close(job.client);
+        puts("ok");
+        return 0;
+}
