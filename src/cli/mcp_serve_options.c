@@ -1,0 +1,133 @@
+/* `cellgate mcp serve`: its command line and its help. */
+#include "cli/mcp_serve.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/util.h"
+#include "cli/opts.h"
+
+/* Long enough for a person who was elsewhere, short enough that a call does not hang for ever. */
+#define ASK_TIMEOUT_MS 300000
+
+const char cg_serve_help[] =
+"Usage: cellgate mcp serve [OPTIONS]\n"
+"\n"
+"An MCP server on standard input and output: an agent's Python in a sandboxed IPython kernel that keeps its state.\n"
+"\n"
+"Tools: execute_ipython_cell, register_mcp_server, install_package, reset. Cells call the tools of other MCP servers as Python\n"
+"functions; each such call must be allowed here.\n"
+"\n"
+"  --workspace DIR      the folder that cells may write, and start in (default: the current folder)\n"
+"  --mcp FILE           MCP servers: JSON, the \"mcpServers\" object that MCP clients use. ${VAR} is taken from the environment.\n"
+"                       Cells then say: from mcptools.SERVER import TOOL\n"
+"  --approve RULE       which tool calls may run; may be repeated:\n"
+"                         none                refuse (default)\n"
+"                         all                 accept, also what is said below about the server's own tools\n"
+"                         ask                 ask the person at the MCP client (elicitation); refuse where the client cannot\n"
+"                         filesystem.read_*   accept what the pattern SERVER.TOOL matches; * any characters, ? one\n"
+"                         '!filesystem.*'     refuse what it matches\n"
+"                       The order does not matter: any ! pattern that matches refuses, else any pattern that matches accepts,\n"
+"                       else none, all or ask decides.\n"
+"                       Two of the server's own tools act outside the sandbox and need a rule as well:\n"
+"                         cellgate.register_mcp_server   starts a program of the agent's choice, as you\n"
+"                         cellgate.install_package       downloads a package (wheels only) for the kernel\n"
+"  --ask-timeout S      longest wait for an answer of that person; then it is a no (default 300)\n"
+"  --env NAME=VALUE     a variable for the kernel, which inherits none; may be repeated\n"
+"  --no-sandbox         run the kernel without sandbox: its code can do all that you can\n"
+"  --images DIR         where images go (default: images in the workspace), as cell1-1.png; nothing is replaced\n"
+"  --log-level N        0 errors, 1 warnings (default), 2 information, 3 debugging; on standard error\n"
+"  -h, --help           this text\n"
+"\n"
+"Ends when standard input does. Exit status: 0; 2 command line or settings; 128 and the signal's number when a signal ended it.\n"
+"\n"
+"Example, in the settings of an MCP client: {\"mcpServers\": {\"cellgate\": {\"command\": \"cellgate\",\n"
+"  \"args\": [\"mcp\", \"serve\", \"--workspace\", \"/home/me/project\", \"--mcp\", \"servers.json\", \"--approve\", \"filesystem.read_*\"]}}}\n";
+
+enum { WORKSPACE = 2, MCP, APPROVE, ASK_TIMEOUT, ENV, NO_SANDBOX, IMAGES, LOG_LEVEL, HELP };
+
+static const struct cg_opt table[] = {
+        { WORKSPACE, 0, "workspace", "DIR" },
+        { MCP, 0, "mcp", "FILE" },
+        { APPROVE, 0, "approve", "RULE" },
+        { ASK_TIMEOUT, 0, "ask-timeout", "SECONDS" },
+        { ENV, 0, "env", "NAME=VALUE" },
+        { NO_SANDBOX, 0, "no-sandbox", NULL },
+        { IMAGES, 0, "images", "DIR" },
+        { LOG_LEVEL, 0, "log-level", "N" },
+        { HELP, 'h', "help", NULL },
+};
+
+void cg_serve_options_fini(struct cg_serve_options *o)
+{
+        o->approve = cg_approve_free(o->approve);
+        free(o->env);
+        o->env = NULL;
+}
+
+static int add_env(struct cg_serve_options *o, const char *value, struct cg_err *err)
+{
+        const char *equal = strchr(value, '=');
+
+        if (!equal || equal == value)
+                return cg_fail(err, CG_E_INVAL, "--env needs NAME=VALUE, not \"%s\"", value);
+        o->env[o->n_env++] = value; /* as many places as words on the command line */
+        return 0;
+}
+
+static int set_ask_timeout(struct cg_serve_options *o, const char *value, struct cg_err *err)
+{
+        int r = cg_opt_seconds("--ask-timeout", value, &o->ask_timeout_ms, err);
+
+        if (r == 0 && o->ask_timeout_ms == 0)
+                r = cg_fail(err, CG_E_INVAL, "--ask-timeout must be more than 0: a question that nobody answers must end");
+        return r;
+}
+
+static int apply(struct cg_serve_options *o, int id, const char *value, struct cg_err *err)
+{
+        switch (id) {
+        case WORKSPACE:
+                o->workspace = value;
+                return 0;
+        case MCP:
+                o->mcp = value;
+                return 0;
+        case APPROVE:
+                return cg_approve_add(o->approve, value, err);
+        case ASK_TIMEOUT:
+                return set_ask_timeout(o, value, err);
+        case ENV:
+                return add_env(o, value, err);
+        case NO_SANDBOX:
+                o->no_sandbox = true;
+                return 0;
+        case IMAGES:
+                o->images = value;
+                return 0;
+        case LOG_LEVEL:
+                return cg_opt_int("--log-level", value, 0, 3, &o->log_level, err);
+        case HELP:
+                o->help = true;
+                return 0;
+        default:
+                return cg_fail(err, CG_E_INVAL, "unexpected argument \"%s\"", value);
+        }
+}
+
+int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_err *err)
+{
+        struct cg_optscan scan = { .table = table, .n = CG_ARRAY_LEN(table), .argc = argc, .argv = argv, .i = 1 };
+        const char *value = NULL;
+        int id, r = 0;
+
+        *o = (struct cg_serve_options){ .log_level = CG_LOG_WARN, .ask_timeout_ms = ASK_TIMEOUT_MS, .workspace = "." };
+        if (cg_approve_new(&o->approve, err) < 0)
+                return -1;
+        cg_approve_set_default(o->approve, CG_APPROVE_REFUSE);
+        o->env = calloc((size_t)argc + 1, sizeof(*o->env));
+        if (!o->env)
+                return cg_fail(err, CG_E_NOMEM, "options");
+        while (r == 0 && !o->help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END)
+                r = id < 0 ? id : apply(o, id, value, err);
+        return r;
+}
