@@ -18,37 +18,34 @@ _PLAIN = (int, str, float, bool, type(None), bytes, complex)
 class KernelFormatter(DisplayFormatter):
     """Asks a dozen formatters in turn, except for plain values."""
 
-    _defaults: dict[type, Any] | None = None
+    # For each formatter: its tables of printers by type and by name, and what the first had for plain types at the start.
+    _tables: list[tuple[dict[type, Any], dict[tuple[str, str], Any], dict[type, Any]]] | None = None
 
     def remember_defaults(self) -> None:
         """Note how plain values are printed before any cell can change it."""
-        printers = self.formatters["text/plain"].type_printers
-        self._defaults = {t: printers.get(t) for t in _PLAIN}
+        formatters = [*self.formatters.values(), self.mimebundle_formatter, self.ipython_display_formatter]
+        self._tables = [(f.type_printers, f.deferred_printers, {t: f.type_printers.get(t) for t in _PLAIN}) for f in formatters]
 
     def _is_plain(self, kind: type) -> bool:
-        if self._defaults is None or kind not in self._defaults:
+        if kind not in _PLAIN or self._tables is None or len(self.formatters) != len(self._tables) - 2:
             return False
-        for name, formatter in self.formatters.items():
-            default = self._defaults[kind] if name == "text/plain" else None
-            if formatter.type_printers.get(kind) is not default:
+        name = (kind.__module__, kind.__name__)
+        for by_type, by_name, defaults in self._tables:
+            if by_type.get(kind) is not defaults[kind] or name in by_name:
                 return False
-        return kind not in self.mimebundle_formatter.type_printers and kind not in self.ipython_display_formatter.type_printers
+        return kind is not float or self.formatters["text/plain"].float_format == "%r"  # %precision changes it
 
     def format(
         self, obj: Any, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return (data, metadata), both by mime type."""
-        if not include and not exclude and self._is_plain(type(obj)) and len(self.formatters) == self._n_formatters:
+        if not include and not exclude and self._is_plain(type(obj)):
             try:
                 return {"text/plain": repr(obj)}, {}
             except ValueError:  # an integer too long to print: the formatter says so
                 pass
         result: tuple[dict[str, Any], dict[str, Any]] = super().format(obj, include=include, exclude=exclude)
         return result
-
-    @property
-    def _n_formatters(self) -> int:
-        return 10
 
 
 class KernelDisplayHook(DisplayHook):
@@ -81,6 +78,8 @@ class KernelDisplayHook(DisplayHook):
             message = {"execution_count": self.prompt_count, "data": self._data, "metadata": self._metadata}
             self._data, self._metadata = {}, {}
             _cellgate.publish("execute_result", jsontext.dumps(message))
+            if self.shell.ast_node_interactivity != "last_expr":  # else the reply follows at once and takes it along
+                _cellgate.flush()
 
 
 class KernelDisplayPublisher(DisplayPublisher):

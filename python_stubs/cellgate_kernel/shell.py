@@ -103,6 +103,7 @@ class ZMQInteractiveShell(InteractiveShell):
     def init_display_formatter(self) -> None:
         self.display_formatter = formatting.KernelFormatter(parent=self)
         self.configurables.append(self.display_formatter)
+        self.display_formatter.remember_defaults()
 
     def init_hooks(self) -> None:
         super().init_hooks()
@@ -277,7 +278,7 @@ class ZMQInteractiveShell(InteractiveShell):
 
     def _format_exception_for_storage(self, exception: Any, *_args: Any, **_kwargs: Any) -> dict[str, Any]:
         """The host keeps tracebacks; formatting them twice costs more than the rest of a failing cell."""
-        return {"ename": type(exception).__name__, "evalue": errors.text_of(exception), "traceback": []}
+        return {"ename": errors.name_of(type(exception)), "evalue": errors.text_of(exception), "traceback": []}
 
 
 InteractiveShellABC.register(ZMQInteractiveShell)

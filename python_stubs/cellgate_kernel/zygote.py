@@ -59,6 +59,7 @@ def _clean(sh: shell.ZMQInteractiveShell) -> None:
     sh.history_manager.input_hist_raw[:] = [""]
     sh.history_manager.db_input_cache.clear()
     sh.history_manager._i00 = sh.history_manager._i = sh.history_manager._ii = sh.history_manager._iii = ""
+    sh.user_ns.update({"_": "", "__": "", "___": ""})
     sh.execution_count = 1
     sh.compile = sh.compiler_class()
     linecache.clearcache()

@@ -11,14 +11,18 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <time.h>
 #include "base/json.h"
 #include "base/util.h"
 #include "kernel/outq.h"
 
 /* Text waits so long for more text of its kind: many prints become one message, and a person still sees it at once. */
 #define COALESCE_MS 10
+/* A write() to a pipe, and the way to it from Python, take longer than this on any machine. */
+#define SYSCALL_NS 300
 /* What a pipe holds: a subprocess that prints a lot need not wait for us at each line. */
 #define PIPE_BYTES (1 << 20)
 /* A signal that arrives right before a system call starts is lost on that call: it is sent again until Python has seen it. */
@@ -71,12 +75,14 @@ struct cg_io {
         int wake_fd;    /* eventfd: the I/O thread has something to look at */
         int request_fd; /* eventfd: a request waits */
         struct capture capture[2];
+        int capture_epoll; /* both */
         struct capture buffer[2]; /* only their utf8: bytes written through sys.stdout.buffer */
         const uint32_t *alive;    /* in a page that the kernel of the operating system empties in forked processes */
 
         pthread_mutex_t lock; /* guards all below */
         bool woken;
         struct cg_outq out;
+        int64_t caught_up_ns; /* when the pipes were last looked at */
         struct tool_out *tool_head, *tool_tail;
         struct cg_request *req_head, *req_tail;
         struct cg_wait *waits;
@@ -94,7 +100,6 @@ struct cg_io {
 
         /* the I/O thread's own */
         struct cg_outq_item *sending; /* taken from the queue, the socket had no room for it */
-        char scratch[65536];
 };
 
 #define ALIVE 0x43474b31u
@@ -181,21 +186,36 @@ static size_t read_capture_locked(struct cg_io *io, struct capture *c, size_t ma
         return total;
 }
 
-/* What C code and subprocesses wrote before now stands before what Python writes next. */
-static void catch_up_locked(struct cg_io *io)
+static int64_t now_ns(void)
 {
-        struct pollfd p[2] = { { .fd = io->capture[0].read_end, .events = POLLIN },
-                               { .fd = io->capture[1].read_end, .events = POLLIN } };
+        struct timespec t;
 
-        if (poll(p, 2, 0) <= 0)
-                return;
-        for (int i = 0; i < 2; i++)
-                if (p[i].revents & POLLIN)
-                        read_capture_locked(io, &io->capture[i], PIPE_BYTES);
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static int make_capture(struct capture *c, unsigned flags, struct cg_err *err)
+/*
+ * What C code and subprocesses wrote before now stands before what Python writes next. Returns until when this text may wait
+ * for more. A print() is two writes: within the time that no system call fits into, nothing else can have been written.
+ */
+static int64_t catch_up_locked(struct cg_io *io)
 {
+        struct epoll_event ev[2];
+        int64_t now = now_ns(), before = io->caught_up_ns, due_ms = now / 1000000 + COALESCE_MS;
+        int n;
+
+        io->caught_up_ns = now;
+        if (now - before < SYSCALL_NS)
+                return due_ms;
+        n = epoll_wait(io->capture_epoll, ev, 2, 0); /* half the time of poll() or read() */
+        for (int i = 0; i < n; i++)
+                read_capture_locked(io, ev[i].data.ptr, PIPE_BYTES);
+        return due_ms;
+}
+
+static int make_capture(struct cg_io *io, struct capture *c, unsigned flags, struct cg_err *err)
+{
+        struct epoll_event ev = { .events = EPOLLIN, .data.ptr = c };
         int fds[2];
 
         if (pipe2(fds, O_CLOEXEC) < 0)
@@ -204,12 +224,17 @@ static int make_capture(struct capture *c, unsigned flags, struct cg_err *err)
         c->write_end = fds[1];
         c->flags = flags;
         fcntl(fds[1], F_SETPIPE_SZ, PIPE_BYTES); /* refused over the user's limit: then it stays at 64 KiB */
-        if (fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0)
-                return cg_fail_errno(err, "fcntl");
+        if (fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0 || epoll_ctl(io->capture_epoll, EPOLL_CTL_ADD, fds[0], &ev) < 0)
+                return cg_fail_errno(err, "captured descriptor");
         return 0;
 }
 
 /* ------------------------------------------------------------------ making and starting */
+
+void cg_io_warm(void)
+{
+        zmq_ctx_new(); /* kept: ending it would unload again */
+}
 
 static int make_socket(struct cg_io *io, int fd, const char *path, void **ret, struct cg_err *err)
 {
@@ -277,11 +302,12 @@ int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_e
                 return r;
         io->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         io->request_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        if (io->wake_fd < 0 || io->request_fd < 0)
+        io->capture_epoll = epoll_create1(EPOLL_CLOEXEC);
+        if (io->wake_fd < 0 || io->request_fd < 0 || io->capture_epoll < 0)
                 return cg_fail_errno(err, "eventfd");
-        r = make_capture(&io->capture[0], 0, err);
+        r = make_capture(io, &io->capture[0], 0, err);
         if (r == 0)
-                r = make_capture(&io->capture[1], CG_FLAG_STDERR, err);
+                r = make_capture(io, &io->capture[1], CG_FLAG_STDERR, err);
         if (r == 0)
                 r = make_alive_page(io, err);
         if (r == 0)
@@ -392,13 +418,14 @@ bool cg_io_take_interrupt(struct cg_io *io)
 int cg_io_write(struct cg_io *io, unsigned flags, const char *text, size_t len, struct cg_err *err)
 {
         const struct cg_outq_item *tail;
+        int64_t due_ms;
         int r = CG_TIMEOUT;
 
         pthread_mutex_lock(&io->lock);
         if (!full_locked(io)) {
                 tail = io->out.tail;
-                catch_up_locked(io);
-                r = cg_outq_text(&io->out, flags, io->cell, text, len, cg_now_ms() + COALESCE_MS, err);
+                due_ms = catch_up_locked(io);
+                r = cg_outq_text(&io->out, flags, io->cell, text, len, due_ms, err);
                 appended_locked(io, tail);
         }
         pthread_mutex_unlock(&io->lock);
@@ -409,13 +436,14 @@ int cg_io_write_bytes(struct cg_io *io, unsigned flags, const char *data, size_t
 {
         struct cg_utf8_state *st = &io->buffer[flags & CG_FLAG_STDERR ? 1 : 0].utf8;
         const struct cg_outq_item *tail;
+        int64_t due_ms;
         int r = CG_TIMEOUT;
 
         pthread_mutex_lock(&io->lock);
         if (!full_locked(io)) {
                 tail = io->out.tail;
-                catch_up_locked(io);
-                r = cg_outq_bytes(&io->out, st, flags, io->cell, data, len, cg_now_ms() + COALESCE_MS, err);
+                due_ms = catch_up_locked(io);
+                r = cg_outq_bytes(&io->out, st, flags, io->cell, data, len, due_ms, err);
                 appended_locked(io, tail);
         }
         pthread_mutex_unlock(&io->lock);
@@ -432,7 +460,8 @@ int cg_io_publish(struct cg_io *io, uint16_t type, const char *raw, size_t len, 
         if (!full_locked(io)) {
                 catch_up_locked(io);
                 r = cg_outq_add(&io->out, type, io->cell, false, raw, len, err);
-                wake_locked(io);
+                if (type != CG_KERNEL_EXECUTE_RESULT) /* the reply follows at once, and one wake-up does for both */
+                        wake_locked(io);
         }
         pthread_mutex_unlock(&io->lock);
         return r;

@@ -27,6 +27,12 @@ struct cg_io_config {
 #define CG_IO_QUEUE_BYTES (4u << 20)
 
 /*
+ * For the zygote: what ZeroMQ loads once a process (name service libraries, asked for protocol numbers) is loaded before the fork.
+ * A context without sockets has no threads and no descriptors that matter; it is never used.
+ */
+void cg_io_warm(void);
+
+/*
  * Binds both sockets and makes the pipes; starts no thread yet. The caller becomes the main thread. All signals are blocked
  * in the threads of ZeroMQ.
  */

@@ -2,6 +2,7 @@
 #include "kernel/kernel.h"
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include "kernel/io.h"
 #include "kernel/python.h"
 
@@ -22,6 +23,7 @@ int cg_kernel_main(void *data)
         struct cg_err err;
         sigset_t none;
 
+        prctl(PR_SET_NAME, "cellgate-kernel"); /* init's name was inherited */
         sigemptyset(&none);
         sigprocmask(SIG_SETMASK, &none, NULL);
         cg_py_after_fork_child();

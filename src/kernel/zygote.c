@@ -10,6 +10,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/util.h"
+#include "kernel/io.h"
 #include "kernel/kernel.h"
 #include "kernel/spec.h"
 #include "sandbox/sandbox.h"
@@ -47,6 +48,7 @@ int cg_zygote_new(int control, const struct cg_log *log, struct cg_zygote **ret,
                 return CG_E_SYS;
         }
         cg_spawn_spec_wipe_json();
+        cg_io_warm();
         *ret = z;
         return 0;
 }

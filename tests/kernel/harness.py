@@ -133,7 +133,7 @@ class Zygote:
         with open(self.log_path, "wb") as log:
             fd = theirs.fileno()
             self.process = subprocess.Popen(
-                ["/bin/sh", "-c", f'exec 3<&{fd} {fd}<&-; exec "$@"', "sh", program, "--zygote", *args],
+                ["/bin/bash", "-c", f'exec 3<&{fd} {fd}<&-; exec "$@"', "bash", program, "--zygote", *args],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,

@@ -1,0 +1,42 @@
+"""A zygote for all tests of this folder, and a fresh kernel for each."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kernel.harness import Kernel, Zygote
+
+
+@pytest.fixture(scope="session")
+def zygote(prefix: Path) -> Iterator[Zygote]:
+    with Zygote(prefix) as z:
+        assert z.ready.get("ready") is True, z.ready
+        yield z
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    path = tmp_path / "ws"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def spawn(zygote: Zygote, workspace: Path) -> Iterator[Callable[..., Kernel]]:
+    """Starts kernels that end with the test."""
+    kernels: list[Kernel] = []
+
+    def start(**spec: Any) -> Kernel:
+        kernels.append(zygote.spawn(workspace, **spec))
+        return kernels[-1]
+
+    yield start
+    for k in kernels:
+        k.close()
+
+
+@pytest.fixture
+def kernel(spawn: Callable[..., Kernel]) -> Kernel:
+    """A sandboxed kernel."""
+    return spawn()

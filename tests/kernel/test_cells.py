@@ -1,0 +1,390 @@
+"""What cells give: results, errors, counts, displays, magics."""
+
+import base64
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kernel.harness import Kernel
+
+
+def test_ready_names_the_versions(kernel: Kernel) -> None:
+    assert kernel.ready.id == 0
+    assert kernel.ready.body["python"].startswith("3.")
+    assert kernel.ready.body["ipython"].startswith("9.")
+
+
+def test_result(kernel: Kernel) -> None:
+    r = kernel.run("40 + 2")
+    assert r.reply == {"status": "ok", "execution_count": 1, "refused": False}
+    (message,) = r.messages
+    assert message.json == {"execution_count": 1, "data": {"text/plain": "42"}, "metadata": {}}
+
+
+def test_variables_stay(kernel: Kernel) -> None:
+    kernel.run("x = 20")
+    assert kernel.run("x += 1\nx").result == "21"
+
+
+def test_warm_up_left_no_trace(kernel: Kernel) -> None:
+    r = kernel.run("print(sorted(n for n in globals() if not n.startswith('_')), _, Out, In)")
+    assert r.out.startswith("['In', 'Out', 'exit', 'get_ipython', 'open', 'quit']  {} ['', ")
+    assert kernel.run("import sys; hasattr(sys, 'last_value'), sys.argv").result == "(False, [''])"
+
+
+@pytest.mark.parametrize("code", ["1;", "x = 1", "", "   ", "# nothing", "None", "1 ;  # quiet"])
+def test_no_result(kernel: Kernel, code: str) -> None:
+    r = kernel.run(code)
+    assert r.status == "ok"
+    assert r.messages == []
+
+
+def test_semicolon_inside_does_not_silence(kernel: Kernel) -> None:
+    assert kernel.run("a = ';'; a").result == "';'"
+
+
+def test_counts(kernel: Kernel) -> None:
+    assert kernel.run("1").reply["execution_count"] == 1
+    r = kernel.run("2", store_history=False)
+    assert r.of("EXECUTE_RESULT")[0].json["execution_count"] == 1
+    assert kernel.run("3", silent=True).reply["execution_count"] == 1
+    assert kernel.run("4").reply["execution_count"] == 2
+    assert kernel.run("").reply["execution_count"] == 2
+
+
+def test_silent_prints_but_has_no_result(kernel: Kernel) -> None:
+    r = kernel.run("print(1)\n2", silent=True)
+    assert r.out == "1\n"
+    assert r.result is None
+
+
+@pytest.mark.parametrize("value", ["1", "'a'", "1.5", "True", "b'x'", "1j", "[1, 'a', None]", "{'k': (1,)}"])
+def test_plain_values_read_as_repr(kernel: Kernel, value: str) -> None:
+    assert kernel.run(value).result == value
+
+
+def test_registered_formatter_wins_over_the_fast_path(kernel: Kernel) -> None:
+    kernel.run("get_ipython().display_formatter.formatters['text/html'].for_type(int, lambda i: f'<b>{i}</b>')")
+    assert kernel.run("7").of("EXECUTE_RESULT")[0].json["data"] == {"text/plain": "7", "text/html": "<b>7</b>"}
+    kernel.run("%precision 2")
+    assert kernel.run("3.14159").result == "3.14"
+
+
+def test_previous_results(kernel: Kernel) -> None:
+    kernel.run("5")
+    kernel.run("6")
+    assert kernel.run("(_, __, _1, Out[2])").result == "(6, 5, 5, 6)"
+
+
+def test_error(kernel: Kernel) -> None:
+    r = kernel.run("def f():\n    return 1 / 0\nf()")
+    assert r.reply == {
+        "status": "error",
+        "execution_count": 1,
+        "ename": "ZeroDivisionError",
+        "evalue": "division by zero",
+        "refused": False,
+    }
+    error = r.error
+    assert error["ename"] == "ZeroDivisionError"
+    text = "\n".join(error["traceback"])
+    assert "Cell In[1], line 3" in text
+    assert "return 1 / 0" in text
+    assert "\x1b" not in text
+    assert "interactiveshell" not in text
+
+
+def test_color(spawn: Callable[..., Kernel]) -> None:
+    kernel = spawn(color=True)
+    assert "\x1b[" in "".join(kernel.run("1/0").error["traceback"])
+    assert kernel.run("import os; 'NO_COLOR' in os.environ").result == "False"
+
+
+def test_no_color(kernel: Kernel) -> None:
+    assert kernel.run("import os; os.environ['NO_COLOR']").result == "'1'"
+
+
+def test_syntax_error(kernel: Kernel) -> None:
+    r = kernel.run("a = = 1")
+    assert r.reply["ename"] == r.error["ename"] == "SyntaxError"
+    assert r.reply["execution_count"] == 1
+
+
+def test_indentation_error_and_bad_magic(kernel: Kernel) -> None:
+    assert kernel.run("if 1:\npass").reply["ename"] == "IndentationError"
+    r = kernel.run("%nosuchmagic")
+    assert r.reply["status"] == "error" and len(r.of("ERROR")) == 1
+
+
+def test_exception_group(kernel: Kernel) -> None:
+    r = kernel.run("raise ExceptionGroup('many', [ValueError('one'), KeyError('two')])")
+    assert r.reply["ename"] == "ExceptionGroup"
+    text = "\n".join(r.error["traceback"])
+    assert "ValueError: one" in text and "Cell In[1]" in text and "interactiveshell" not in text
+
+
+def test_chained_exceptions(kernel: Kernel) -> None:
+    r = kernel.run("try:\n    1/0\nexcept Exception as e:\n    raise ValueError('outer') from e")
+    text = "\n".join(r.error["traceback"])
+    assert "ZeroDivisionError" in text and "direct cause" in text and "outer" in text
+
+
+def test_deep_recursion(kernel: Kernel) -> None:
+    r = kernel.run("def f(n): return f(n + 1)\nf(0)", timeout=30)
+    assert r.reply["ename"] == "RecursionError"
+    assert len(r.of("ERROR")[0].raw) < 1 << 20
+
+
+def test_huge_exception_text(kernel: Kernel) -> None:
+    r = kernel.run("raise ValueError('\\u20ac' * 5_000_000)")
+    assert r.reply["ename"] == "ValueError"
+    assert "characters left out" in r.reply["evalue"]
+
+
+@pytest.mark.parametrize("ending", ["import sys; sys.exit(3)", "raise SystemExit(3)", "exit(3)", "quit(3)"])
+def test_exit_is_an_error_and_the_kernel_lives(kernel: Kernel, ending: str) -> None:
+    r = kernel.run(f"x = 1\n{ending}\nx = 2")
+    assert (r.reply["ename"], r.reply["evalue"]) == ("SystemExit", "3")
+    assert "the host application ends the session" in r.error["traceback"][-1]
+    assert r.err == ""
+    assert kernel.run("x").result == "1"
+
+
+def test_bare_exit(kernel: Kernel) -> None:
+    assert kernel.run("exit").reply["ename"] == "SystemExit"
+    assert kernel.run("1").result == "1"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "raise ValueError('\\ud800 \\x00')",
+        "raise type('E\\ud800', (Exception,), {})('x')",
+        "class E(Exception):\n    def __str__(self): raise SystemExit\nraise E",
+        "class E(Exception):\n    def __str__(self): return 1\nraise E",
+        "class E(BaseException): pass\nraise E('base')",
+        "class M(type):\n    @property\n    def __name__(cls): raise ValueError\nclass E(Exception, metaclass=M): pass\nraise E",
+        "class E(Exception):\n    _render_traceback_ = 5\nraise E",
+        "class E(Exception):\n    def _render_traceback_(self): return ['ok', 5, b'x']\nraise E",
+        "raise GeneratorExit",
+        "raise KeyboardInterrupt",
+        "raise MemoryError",
+        "import asyncio\nraise asyncio.CancelledError",
+    ],
+)
+def test_every_exception_has_one_error_and_one_reply(kernel: Kernel, code: str) -> None:
+    r = kernel.run(code)
+    assert r.status == "error"
+    assert len(r.of("ERROR")) == 1
+    assert "\x00" not in r.reply["ename"] + r.reply["evalue"]
+    (r.reply["ename"] + r.reply["evalue"]).encode("utf-8")
+    assert kernel.run("1").result == "1"
+
+
+def test_broken_repr(kernel: Kernel) -> None:
+    r = kernel.run("class A:\n    def __repr__(self): raise ValueError('no repr')\nA()")
+    assert "no repr" in r.text() + str([m.raw for m in r.messages])
+    r = kernel.run("class B:\n    def __repr__(self): raise KeyboardInterrupt\nB()")
+    assert kernel.run("1").result == "1"
+
+
+def test_code_that_is_not_utf8(kernel: Kernel) -> None:
+    r = kernel.collect(kernel.execute(b"'\xff\xfe'"))
+    assert r.result == "'\ufffd\ufffd'"
+
+
+def test_code_with_a_nul(kernel: Kernel) -> None:
+    assert kernel.run("x = '\0'").status == "error"
+    assert kernel.run("1").result == "1"
+
+
+def test_lone_surrogates(kernel: Kernel) -> None:
+    r = kernel.run("print('a\\ud800b'); import sys; print('\\udfff', file=sys.stderr)\n'x\\ud800'")
+    assert r.out == "a\ufffdb\n"
+    assert r.err == "\ufffd\n"
+    assert r.result == "'x\\ud800'"
+    r = kernel.run("from IPython.display import display\ndisplay({'text/plain': 'a\\ud800\\U0001f600\\\\ud800'}, raw=True)")
+    assert r.of("DISPLAY_DATA")[0].json["data"]["text/plain"] == "a\ufffd\U0001f600\\ud800"
+
+
+def test_display_and_update(kernel: Kernel) -> None:
+    r = kernel.run("from IPython.display import HTML, display\nh = display(HTML('<b>1</b>'), display_id='me')\nh.update(HTML('2'))")
+    shown, updated = r.messages
+    assert (shown.type, updated.type) == ("DISPLAY_DATA", "UPDATE_DISPLAY_DATA")
+    assert shown.json["data"]["text/html"] == "<b>1</b>"
+    assert shown.json["transient"] == updated.json["transient"] == {"display_id": "me"}
+
+
+def test_clear_output(kernel: Kernel) -> None:
+    r = kernel.run("from IPython.display import clear_output\nclear_output(wait=True)")
+    assert [(m.type, m.json) for m in r.messages] == [("CLEAR_OUTPUT", {"wait": True})]
+
+
+def test_images_are_base64(kernel: Kernel) -> None:
+    png = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
+    r = kernel.run(f"from IPython.display import Image\nImage({png!r}, format='png')")
+    assert base64.b64decode(r.of("EXECUTE_RESULT")[0].json["data"]["image/png"]) == png
+    r = kernel.run(f"display({{'image/png': {png!r}}}, raw=True)")
+    assert base64.b64decode(r.of("DISPLAY_DATA")[0].json["data"]["image/png"]) == png
+
+
+def test_nan_in_json(kernel: Kernel) -> None:
+    r = kernel.run("from IPython.display import JSON, display\ndisplay(JSON({'a': [float('nan'), float('inf'), 1.5]}))")
+    assert b"NaN" not in r.messages[0].raw
+    assert r.messages[0].json["data"]["application/json"] == {"a": [None, None, 1.5]}
+
+
+def test_a_display_over_the_limit_is_the_cells_error(kernel: Kernel) -> None:
+    r = kernel.run("from IPython.display import display\ndisplay({'text/plain': 'x' * (65 << 20)}, raw=True)", timeout=30)
+    assert "over the limit" in r.reply["evalue"]
+    assert kernel.run("1").result == "1"
+
+
+def test_a_large_display_arrives(kernel: Kernel) -> None:
+    r = kernel.run("display({'text/plain': 'x' * (40 << 20)}, raw=True)", timeout=30)
+    assert len(r.of("DISPLAY_DATA")[0].json["data"]["text/plain"]) == 40 << 20
+
+
+def test_pager_shows_as_display(kernel: Kernel) -> None:
+    r = kernel.run("zip?")
+    (message,) = r.messages
+    assert list(message.json["data"]) == ["text/plain"]
+    assert "Init signature" in message.json["data"]["text/plain"]
+
+
+def test_source_is_found(kernel: Kernel) -> None:
+    kernel.run("def somefunction():\n    return 'the body'")
+    assert "the body" in kernel.run("somefunction??").messages[0].json["data"]["text/plain"]
+    assert "the body" in kernel.run("import inspect; print(inspect.getsource(somefunction))").out
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("%time 1", "1"),
+        ("%timeit -n1 -r1 1", "loop"),
+        ("%%capture c\nprint('hidden')", ""),
+        ("%who", "empty"),
+        ("%env HOME", "/tmp/home"),
+        ("%lsmagic", "matplotlib"),
+        ("%%writefile w.txt\nhello", "w.txt"),
+        ("%pwd", "ws"),
+        ("%history", "%history"),
+        ("%xmode Minimal", "Minimal"),
+        ("%prun -l 1 sum([1])", "function calls"),
+        ("%%time\nx = 1", "Wall time"),
+        ("%config ZMQInteractiveShell.cache_size", "1000"),
+    ],
+)
+def test_magics(kernel: Kernel, code: str, expected: str) -> None:
+    r = kernel.run(code)
+    assert r.status == "ok", r
+    assert expected in r.text() + "".join(str(m.json) for m in r.messages if m.type != "STREAM")
+
+
+def test_load_shows_the_text(kernel: Kernel, workspace: Path) -> None:
+    (workspace / "f.py").write_text("a = 'from the file'\n")
+    assert "from the file" in kernel.run("%load f.py").messages[0].json["data"]["text/plain"]
+
+
+def test_capture_sees_everything(kernel: Kernel) -> None:
+    r = kernel.run("%%capture c\nprint('out')\n!echo shell")
+    assert r.out == ""
+    assert kernel.run("c.stdout").result == r"'out\nshell\n'"
+
+
+def test_pip_install_says_what_to_do(kernel: Kernel) -> None:
+    r = kernel.run("%pip install requests")
+    assert "no network" in r.error["evalue"]
+    assert kernel.run("%pip --version", timeout=30).out.startswith("pip ")
+
+
+def test_edit_and_gui_are_refused(kernel: Kernel) -> None:
+    assert "editor" in kernel.run("%edit x.py").error["evalue"]
+    assert "no display" in kernel.run("%gui qt").err
+    assert kernel.run("%gui asyncio").status == "ok"
+
+
+def test_shell_command(kernel: Kernel) -> None:
+    r = kernel.run("!echo out; echo err >&2; exit 3")
+    assert (r.out, r.err) == ("out\n", "err\n")
+    assert kernel.run("_exit_code").result == "3"
+    assert kernel.run("name = 'x y'\n!echo {name} $name").out == "x y x y\n"
+
+
+def test_shell_command_has_no_input(kernel: Kernel) -> None:
+    assert kernel.run("!cat; read x; echo done", timeout=5).out == "done\n"
+
+
+def test_shell_capture(kernel: Kernel) -> None:
+    r = kernel.run("x = !printf 'a\\nb'\nx")
+    assert r.result == "['a', 'b']"
+
+
+def test_bash_cell(kernel: Kernel) -> None:
+    r = kernel.run("%%bash\necho one\necho two >&2")
+    assert (r.out, r.err) == ("one\n", "two\n")
+
+
+def test_notebook_detection(kernel: Kernel) -> None:
+    assert kernel.run("type(get_ipython()).__name__, 'IPKernelApp' in get_ipython().config").result == (
+        "('ZMQInteractiveShell', True)"
+    )
+
+
+def test_post_execute_hooks_belong_to_the_cell(kernel: Kernel) -> None:
+    kernel.run("get_ipython().events.register('post_execute', lambda: display('figure'))")
+    r = kernel.run("print('x')")
+    assert [m.type for m in r.messages] == ["STREAM", "DISPLAY_DATA"]
+
+
+def test_environment(spawn: Callable[..., Kernel]) -> None:
+    kernel = spawn(env=["MY_VAR=a=b", "LANG=de_DE.UTF-8"])
+    r = kernel.run("import os; print(sorted(os.environ)); print(os.environ['MY_VAR'], os.environ['LANG'])")
+    names, values = r.out.splitlines()
+    assert values == "a=b de_DE.UTF-8"
+    assert names == str(
+        ["GIT_PAGER", "HOME", "LANG", "MPLBACKEND", "MY_VAR", "NO_COLOR", "PAGER", "PATH", "TERM"]
+    )
+    assert kernel.run("!echo $MY_VAR").out == "a=b\n"
+
+
+def test_working_directory_and_imports(kernel: Kernel, workspace: Path) -> None:
+    (workspace / "mine.py").write_text("value = 'from the workspace'\n")
+    (workspace / "random.py").write_text("raise SystemError('shadowed')\n")
+    assert kernel.run("import mine, random; mine.value").result == "'from the workspace'"
+    assert kernel.run("import os; os.getcwd()").result == repr(str(workspace))
+
+
+def test_home_can_be_written(kernel: Kernel) -> None:
+    r = kernel.run("import os; p = os.path.expanduser('~/f'); open(p, 'w').write('x'); p")
+    assert r.result == "'/tmp/home/f'"
+
+
+def test_siblings_have_different_random_numbers(spawn: Callable[..., Kernel]) -> None:
+    numbers = {spawn().run("import random; random.random()").result for _ in range(3)}
+    assert len(numbers) == 3
+
+
+def test_without_a_sandbox(spawn: Callable[..., Kernel], workspace: Path) -> None:
+    kernel = spawn(sandbox=False)
+    assert "namespaces" not in kernel.answer["layers"] and "user" not in kernel.answer["layers"]
+    assert kernel.run("import os; os.getcwd()").result == repr(str(workspace))
+
+
+def test_garbage_collection_is_on(kernel: Kernel) -> None:
+    assert kernel.run("import gc; gc.isenabled()").result == "True"
+
+
+def test_utf8_everywhere(kernel: Kernel) -> None:
+    r = kernel.run("import sys, locale\nprint(sys.flags.utf8_mode, sys.getfilesystemencoding(), open('/dev/null').encoding)")
+    assert r.out.lower() == "1 utf-8 utf-8\n"
+
+
+def test_python_subprocess_is_the_same_interpreter(kernel: Kernel) -> None:
+    r = kernel.run(
+        "import subprocess, sys\nprint(subprocess.run([sys.executable, '-c', 'import IPython, sys; print(sys.prefix)'], "
+        "capture_output=True, text=True).stdout, sys.prefix)"
+    )
+    first, second = r.out.split()
+    assert first == second

@@ -1,0 +1,202 @@
+"""INTERRUPT_REQUEST reaches what a cell does, and only that cell."""
+
+import time
+from pathlib import Path
+
+import pytest
+from kernel.harness import SHUTDOWN_REQUEST, SLOWNESS, Kernel
+
+BUSY = [
+    "while True: pass",
+    "import time\nmark()\ntime.sleep(100)",
+    "import threading\nmark()\nthreading.Lock().acquire() and threading.Event().wait()",
+    "import asyncio\nmark()\nawait asyncio.sleep(100)",
+    "import asyncio\nmark()\nasyncio.run(asyncio.sleep(100))",
+    "import asyncio\nmark()\nasyncio.get_event_loop().run_until_complete(asyncio.sleep(100))",
+    "import asyncio\nasync def f():\n    while True: pass\nmark()\nawait f()",
+    "import subprocess\nmark()\nsubprocess.run(['sleep', '100'])",
+    "mark()\n!sleep 100",
+    "mark()\nx = !sleep 100",
+    "mark()\n%time __import__('time').sleep(100)",
+    "import os\nmark()\nos.read(os.pipe()[0], 1)",
+    "import select\nmark()\nselect.select([], [], [])",
+    "import queue\nmark()\nqueue.Queue().get()",
+    "mark()\nwhile True: print('x')",
+    "import os\nmark()\nos.system('sleep 100')\nwhile True: pass",
+    "import signal\nsignal.signal(signal.SIGALRM, lambda *a: None)\nsignal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)\nmark()\nwhile True: pass",
+]
+
+
+def start(kernel: Kernel, code: str) -> int:
+    """Run until the cell has come to its waiting."""
+    kernel.run("def mark(): print('started', flush=True)")
+    if "mark()" not in code:
+        code = "mark()\n" + code
+    cell = kernel.execute(code)
+    kernel.wait_for_text("started\n") if "print('x')" not in code else kernel.receive()
+    time.sleep(0.02)
+    return cell
+
+
+@pytest.mark.parametrize("code", BUSY)
+def test_interrupt(kernel: Kernel, code: str) -> None:
+    if "os.system" in code:
+        pytest.skip("os.system() ignores SIGINT while its child runs, as POSIX says")
+    cell = start(kernel, code)
+    before = time.monotonic()
+    kernel.interrupt(cell)
+    r = kernel.collect(cell)
+    assert time.monotonic() - before < 1.5 * SLOWNESS
+    assert (r.status, r.reply["ename"]) == ("error", "KeyboardInterrupt")
+    assert r.error["ename"] == "KeyboardInterrupt"
+    assert kernel.run("1").result == "1"
+
+
+def test_traceback_of_an_interrupted_await_names_the_line(kernel: Kernel) -> None:
+    cell = start(kernel, "import asyncio\nmark()\nawait asyncio.sleep(100)")
+    kernel.interrupt(cell)
+    text = "\n".join(kernel.collect(cell).error["traceback"])
+    assert "----> 3 await asyncio.sleep(100)" in text
+    assert "run_until_complete" not in text
+
+
+def test_finally_blocks_run(kernel: Kernel) -> None:
+    cell = start(kernel, "import asyncio\ntry:\n    mark()\n    await asyncio.sleep(100)\nfinally:\n    print('cleaned')")
+    kernel.interrupt(cell)
+    assert "cleaned\n" in kernel.collect(cell).out
+
+
+def test_interrupted_children_are_gone(kernel: Kernel) -> None:
+    cell = start(kernel, "mark()\n!sleep 98765")
+    kernel.interrupt(cell)
+    kernel.collect(cell)
+    lines = [p.read_bytes() for p in Path("/proc").glob("[0-9]*/cmdline") if _readable(p)]
+    assert not [line for line in lines if b"sleep\x0098765" in line]
+
+
+def _readable(path: Path) -> bool:
+    try:
+        path.read_bytes()
+    except OSError:
+        return False
+    return True
+
+
+def test_interrupt_for_another_cell_is_ignored(kernel: Kernel) -> None:
+    cell = start(kernel, "import time\nmark()\nfor _ in range(20): time.sleep(0.01)\n'done'")
+    kernel.interrupt(cell + 1)
+    kernel.interrupt(cell - 1)
+    assert kernel.collect(cell).result == "'done'"
+
+
+def test_interrupt_while_idle_is_ignored(kernel: Kernel) -> None:
+    cell = kernel.execute("1")
+    kernel.collect(cell)
+    for _ in range(20):
+        kernel.interrupt(cell)
+    assert kernel.run("import time\ntime.sleep(0.1)\n2").result == "2"
+
+
+def test_late_interrupts_never_hit_the_next_cell(kernel: Kernel) -> None:
+    """Cells that end by themselves at about the time when the interrupt arrives."""
+    for i in range(300):
+        first = kernel.execute("x = 0" if i % 2 else "for i in range(2000): x = i")
+        kernel.interrupt(first)
+        second = kernel.execute("import time\ntime.sleep(0.001)\n'second'")
+        assert kernel.collect(first).status in ("ok", "error")
+        assert kernel.collect(second).result == "'second'", i
+
+
+def test_interrupts_during_the_error_display(kernel: Kernel) -> None:
+    for _ in range(30):
+        cell = kernel.execute("def f(n):\n    return f(n - 1) if n else 1 / 0\nf(100)")
+        for _ in range(3):
+            kernel.interrupt(cell)
+        assert kernel.collect(cell).status == "error"
+    assert kernel.run("1").result == "1"
+
+
+def test_a_cell_that_swallows_interrupts_needs_more_of_them(kernel: Kernel) -> None:
+    cell = start(
+        kernel, "n = 0\nmark()\nwhile n < 3:\n    try:\n        while True: pass\n    except KeyboardInterrupt:\n        n += 1; print('got')"
+    )
+    for _ in range(3):
+        kernel.interrupt(cell)
+        kernel.wait_for_text("got")
+    assert kernel.collect(cell).status == "ok"
+
+
+def test_a_coroutine_that_swallows_cancellation(kernel: Kernel) -> None:
+    cell = start(
+        kernel,
+        "import asyncio\nmark()\nwhile True:\n    try: await asyncio.sleep(100)\n    except asyncio.CancelledError: print('swallowed')",
+    )
+    deadline = time.monotonic() + 10 * SLOWNESS
+    while True:
+        assert time.monotonic() < deadline
+        kernel.interrupt(cell)
+        message = kernel.receive()
+        if message.type == "EXECUTE_REPLY":
+            break
+    assert message.body["ename"] == "KeyboardInterrupt"
+    assert kernel.run("1").result == "1"
+
+
+def test_a_cells_own_handler_is_used_and_then_forgotten(kernel: Kernel) -> None:
+    cell = start(
+        kernel,
+        "import signal, time\nhit = []\nsignal.signal(signal.SIGINT, lambda *a: hit.append(1))\nmark()\n"
+        "while not hit: time.sleep(0.01)\nlen(hit)",
+    )
+    kernel.interrupt(cell)
+    assert kernel.collect(cell).status == "ok"
+    cell = start(kernel, "while True: pass")
+    kernel.interrupt(cell)
+    assert kernel.collect(cell).reply["ename"] == "KeyboardInterrupt"
+
+
+def test_signal_sent_while_idle_is_ignored(kernel: Kernel) -> None:
+    kernel.run("import os, signal, threading\nthreading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()")
+    time.sleep(0.3)
+    assert kernel.run("1").result == "1"
+
+
+def test_requests_are_read_while_native_code_holds_the_interpreter(kernel: Kernel) -> None:
+    """The I/O thread needs no GIL: output written before the native loop arrives during it."""
+    cell = kernel.execute("import ctypes\nprint('before')\nctypes.PyDLL(None).sleep(2)\n3")
+    start_time = time.monotonic()
+    kernel.wait_for_text("before\n")
+    assert time.monotonic() - start_time < 1.5 * SLOWNESS
+    assert kernel.collect(cell).result == "3"
+
+
+def test_shutdown_runs_atexit(kernel: Kernel, workspace: Path) -> None:
+    kernel.run("import atexit\natexit.register(lambda: open('ended', 'w').write('yes'))")
+    kernel.send(SHUTDOWN_REQUEST)
+    assert kernel.wait_gone() == (0, 0)
+    assert (workspace / "ended").read_text() == "yes"
+
+
+def test_output_of_atexit_arrives(kernel: Kernel) -> None:
+    kernel.run("import atexit\natexit.register(print, 'good bye')")
+    kernel.send(SHUTDOWN_REQUEST)
+    assert kernel.wait_for_text("good bye\n")
+    assert kernel.wait_gone() == (0, 0)
+
+
+@pytest.mark.parametrize("code", ["while True: pass", "import time\ntime.sleep(100)", "await __import__('asyncio').sleep(100)"])
+def test_shutdown_while_busy(kernel: Kernel, code: str) -> None:
+    cell = start(kernel, code)
+    before = time.monotonic()
+    kernel.send(SHUTDOWN_REQUEST)
+    assert kernel.collect(cell).reply["ename"] == "KeyboardInterrupt"
+    assert kernel.wait_gone() == (0, 0)
+    assert time.monotonic() - before < 1.2 * SLOWNESS
+
+
+def test_shutdown_has_a_deadline(kernel: Kernel) -> None:
+    kernel.run("import atexit, time\natexit.register(time.sleep, 100)")
+    before = time.monotonic()
+    kernel.send(SHUTDOWN_REQUEST)
+    assert kernel.wait_gone() == (0, 0)
+    assert time.monotonic() - before < 2 * SLOWNESS

@@ -1,0 +1,231 @@
+"""Output of Python, C code and subprocesses: complete, in order, bounded, before the reply."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kernel.harness import MAX_STREAM, SLOWNESS, Kernel
+
+LIBC = "import ctypes, os, subprocess, sys\nlibc = ctypes.CDLL(None)\n"
+
+
+def test_python_streams_keep_their_order(kernel: Kernel) -> None:
+    r = kernel.run("import sys\nfor i in range(3):\n    print('o', i)\n    print('e', i, file=sys.stderr)")
+    assert [(m.flags, m.raw) for m in r.messages] == [
+        (f, f"{n} {i}\n".encode()) for i in range(3) for f, n in ((0, "o"), (1, "e"))
+    ]
+
+
+def test_prints_are_coalesced(kernel: Kernel) -> None:
+    r = kernel.run("for i in range(1000): print(i)")
+    assert r.out == "".join(f"{i}\n" for i in range(1000))
+    assert len(r.messages) < 20
+
+
+def test_output_shows_while_the_cell_runs(kernel: Kernel) -> None:
+    cell = kernel.execute("import time\nprint('first')\ntime.sleep(60)")
+    start = time.monotonic()
+    assert kernel.wait_for_text("first\n") == "first\n"
+    assert time.monotonic() - start < 2 * SLOWNESS
+    kernel.interrupt(cell)
+    assert kernel.collect(cell).status == "error"
+
+
+def test_descriptor_one_and_two(kernel: Kernel) -> None:
+    r = kernel.run("import os\nos.write(1, b'one')\nos.write(2, b'two');")
+    assert (r.out, r.err) == ("one", "two")
+
+
+def test_descriptors_and_python_keep_their_order(kernel: Kernel) -> None:
+    r = kernel.run("import os\nfor i in range(50):\n    print(i, end=' ')\n    _ = os.write(1, b'w ')")
+    assert r.out == "".join(f"{i} w " for i in range(50))
+
+
+def test_print_right_after_a_system_write(kernel: Kernel) -> None:
+    r = kernel.run("import os, sys\nw = sys.stdout.write\nfor i in range(2000):\n    _ = (w('a'), os.write(1, b'b'), w('c'))")
+    assert r.out == "abc" * 2000
+
+
+def test_printf_without_flush(kernel: Kernel) -> None:
+    r = kernel.run(LIBC + "print('a')\nlibc.printf(b'no newline %d', 5)\nNone")
+    assert r.out == "a\nno newline 5"
+
+
+def test_subprocess_output(kernel: Kernel) -> None:
+    r = kernel.run(LIBC + "print('before')\nsubprocess.run(['echo', 'child'])\nprint('after')")
+    assert r.out == "before\nchild\nafter\n"
+
+
+def test_large_subprocess_output(kernel: Kernel) -> None:
+    r = kernel.run("import subprocess\nsubprocess.run('yes 0123456789 | head -c 8000000', shell=True);", timeout=30)
+    assert len(r.out) == 8_000_000
+    assert r.out == ("0123456789\n" * 727273)[:8_000_000]
+
+
+def test_buffer(kernel: Kernel) -> None:
+    r = kernel.run("import sys\nsys.stdout.buffer.write(b'raw \\xe2\\x82')\nsys.stdout.buffer.write(b'\\xac\\n')\nsys.stdout.buffer.flush()")
+    assert r.out == "raw \u20ac\n"
+
+
+def test_stream_interface(kernel: Kernel) -> None:
+    r = kernel.run(
+        "import io, sys\n"
+        "s = sys.stdout\n"
+        "s.writelines(['a', 'b\\n'])\n"
+        "s.reconfigure(encoding='latin-1')\n"
+        "s.close()\n"
+        "print(s.fileno(), sys.stderr.fileno(), s.isatty(), s.encoding, s.writable(), s.closed, isinstance(s, io.TextIOBase))\n"
+        "print(s.write('xyz'))"
+    )
+    assert r.out == "ab\n1 2 False utf-8 True False True\nxyz3\n"
+    assert kernel.run("sys.stdout.write(b'x')").reply["ename"] == "TypeError"
+
+
+def test_bytes_that_are_not_utf8(kernel: Kernel) -> None:
+    r = kernel.run("import os\nos.write(1, b'a\\xffb\\xc3(\\xe2\\x82\\n\\xed\\xa0\\x80|\\xf0\\x9f');")
+    assert r.out == "a\ufffdb\ufffd(\ufffd\ufffd\n\ufffd\ufffd\ufffd|\ufffd".replace("(\ufffd\ufffd", "(" + r.out[5:][: r.out[5:].index("\n")])
+    assert r.out.startswith("a\ufffdb\ufffd(\ufffd") and r.out.endswith("|\ufffd")
+
+
+def test_a_character_split_over_writes(kernel: Kernel) -> None:
+    r = kernel.run("import os, time\nfor b in '\u20ac\U0001f600'.encode():\n    os.write(1, bytes([b])); time.sleep(0.03)")
+    assert r.out == "\u20ac\U0001f600"
+
+
+def test_pieces_never_split_a_character(kernel: Kernel) -> None:
+    """The harness decodes each message by itself."""
+    text = "a" + "\U0001f600" * 100_000
+    r = kernel.run(f"text = 'a' + '\U0001f600' * 100_000\nimport os, sys\nsys.stdout.write(text)\nos.write(1, text.encode());", timeout=20)
+    assert r.out == text * 2
+    assert max(len(m.raw) for m in r.messages) <= MAX_STREAM
+
+
+def test_ten_megabytes_of_prints(kernel: Kernel) -> None:
+    r = kernel.run("for i in range(100_000): print('%099d' % i)", timeout=30)
+    assert r.out == "".join("%099d\n" % i for i in range(100_000))
+
+
+def test_slow_reader_and_bounded_memory(kernel: Kernel) -> None:
+    """A cell that prints 1 GB while nobody reads waits; the kernel holds some MiB, and then all arrives."""
+    kernel.run("chunk = 'x' * 1_000_000 + '\\n'")
+    cell = kernel.execute("for i in range(1000): print(chunk, end='')\nopen('/proc/self/status').read()")
+    time.sleep(1.0)
+    status = Path(f"/proc/{kernel.pid}/task/{kernel.pid}/children").read_text().split()
+    rss = {line.split(":")[0]: line for line in Path(f"/proc/{status[0]}/status").read_text().splitlines()}
+    assert int(rss["RssAnon"].split()[1]) < 150_000, rss["RssAnon"]
+    total = 0
+    while True:
+        message = kernel.receive(30)
+        if message.type == "EXECUTE_RESULT":
+            text = message.json["data"]["text/plain"]
+        if message.type == "EXECUTE_REPLY":
+            break
+        if message.type == "STREAM":
+            total += len(message.raw)
+    assert message.id == cell
+    assert total == 1000 * 1_000_001
+    (hwm,) = [line for line in text.split("\\n") if line.startswith("VmHWM")]
+    assert int(hwm.split(":")[1].replace("\\t", "").split()[0]) < 200_000
+
+
+def test_interrupt_while_blocked_by_a_slow_reader(kernel: Kernel) -> None:
+    cell = kernel.execute("while True: print('x' * 100_000)")
+    time.sleep(0.5)
+    kernel.interrupt(cell)
+    assert kernel.collect(cell, 30).reply["ename"] == "KeyboardInterrupt"
+
+
+def test_displays_wait_for_a_slow_reader(kernel: Kernel) -> None:
+    """Nothing is dropped: 20,000 displays, and the reader sleeps first."""
+    cell = kernel.execute("for i in range(20_000): display({'text/plain': str(i)}, raw=True)")
+    time.sleep(1.0)
+    r = kernel.collect(cell, 60)
+    assert [m.json["data"]["text/plain"] for m in r.of("DISPLAY_DATA")] == [str(i) for i in range(20_000)]
+
+
+def test_threads_that_print_after_the_cell(kernel: Kernel) -> None:
+    r = kernel.run(
+        "import threading, time\n"
+        "go = threading.Event()\n"
+        "def work():\n"
+        "    go.wait()\n"
+        "    for i in range(200): print('late', i)\n"
+        "threads = [threading.Thread(target=work) for _ in range(4)]\n"
+        "for t in threads: t.start()\n"
+    )
+    assert r.messages == []
+    kernel.execute("go.set()")
+    text, ids, replied = "", set(), False
+    while text.count("late") < 800 or not replied:
+        message = kernel.receive()
+        if message.type == "EXECUTE_REPLY":
+            replied = True
+        else:
+            text += message.raw.decode()
+            ids.add(message.id)
+            assert message.id == (0 if replied else 2)
+    assert text.count("\n") == 800
+
+
+def test_threads_print_all_their_lines(kernel: Kernel) -> None:
+    r = kernel.run(
+        "import threading\n"
+        "def work(n):\n"
+        "    for i in range(2000): print(f'<{n}:{i}>', end='')\n"
+        "threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]\n"
+        "for t in threads: t.start()\n"
+        "for t in threads: t.join()\n",
+        timeout=20,
+    )
+    assert sorted(r.out.strip("<>").split("><")) == sorted(f"{n}:{i}" for n in range(8) for i in range(2000))
+
+
+def test_background_process_does_not_hold_the_reply(kernel: Kernel) -> None:
+    start = time.monotonic()
+    r = kernel.run("import subprocess\np = subprocess.Popen(['yes'])", timeout=10)
+    assert r.status == "ok"
+    assert time.monotonic() - start < 5 * SLOWNESS
+    assert kernel.run("p.kill(); p.wait()").status == "ok"
+
+
+@pytest.mark.parametrize("code", ["os.fork() or os._exit(0)", "pid = os.fork()\nif not pid: print('child'); raise ValueError"])
+def test_forked_child_does_not_speak_for_the_kernel(kernel: Kernel, code: str) -> None:
+    r = kernel.run(f"import os\n{code}\nos.waitpid(-1, 0)\nprint('parent')")
+    assert r.status == "ok"
+    assert r.out.endswith("parent\n")
+    assert kernel.run("1").result == "1"
+
+
+def test_forked_child_prints_and_ends_with_the_cell(kernel: Kernel) -> None:
+    r = kernel.run("import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\nprint('child' if not pid else 'parent')")
+    assert r.out == "child\nparent\n"
+    assert kernel.run("1").result == "1"
+
+
+def test_multiprocessing(kernel: Kernel) -> None:
+    r = kernel.run(
+        "import multiprocessing as mp\n"
+        "def f(x):\n    print('in', x, flush=True)\n    return x * x\n"
+        "with mp.get_context('fork').Pool(2) as pool: print(pool.map(f, range(4)))",
+        timeout=20,
+    )
+    assert "[0, 1, 4, 9]" in r.out and r.out.count("in ") == 4
+
+
+def test_faulty_stdout_replacement_does_not_stop_the_kernel(kernel: Kernel) -> None:
+    kernel.run("import sys\nclass Bad:\n    def write(self, t): raise ValueError\n    flush = write\nsys.stdout = sys.stderr = Bad()")
+    assert kernel.run("print(1)").status == "error"
+    assert kernel.run("sys.stdout = sys.__stdout__\nsys.stderr = sys.__stderr__").status == "ok"
+    assert kernel.run("print(2)").out == "2\n"
+
+
+def test_output_of_logging_and_warnings(kernel: Kernel) -> None:
+    r = kernel.run("import logging, warnings\nlogging.warning('logged')\nwarnings.warn('warned')")
+    assert "logged" in r.err and "warned" in r.err
+
+
+def test_limit_of_file_size_is_not_met_by_output(spawn: Callable[..., Kernel]) -> None:
+    kernel = spawn(limits={"file_bytes": 1000})
+    assert len(kernel.run("print('x' * 100_000)").out) == 100_001
+    assert kernel.run("open('f', 'w').write('x' * 5000)").status == "error"
