@@ -11,6 +11,7 @@
 static const struct cg_cli_command commands[] = {
         { "run", cg_cli_run, "run Python cells, a .py file or a notebook" },
         { "gen", cg_cli_gen, "generate typed Python modules for the tools of an MCP server" },
+        { "mcp", cg_cli_mcp, "mcp serve: an MCP server that lets an agent run Python in a sandboxed kernel" },
 };
 
 int cg_cli_fail(const char *command, const struct cg_err *err)

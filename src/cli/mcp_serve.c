@@ -30,9 +30,9 @@
 #define TICK_MS 1000
 /*
  * The end of standard input. Calls that came before it may finish for a moment: so `printf ... | cellgate mcp serve` answers. Clients
- * kill after 2 s, and all of this together is less, but for a session that hangs.
+ * send SIGTERM after 2 s, which ends us in order as well.
  */
-#define FINISH_MS 1000
+#define FINISH_MS 1500
 #define FLUSH_MS 500
 #define GONE_MS 4000
 
@@ -364,16 +364,18 @@ static int read_servers(struct cg_serve *sv, struct cg_err *err)
 static int open_images(struct cg_serve *sv, struct cg_err *err)
 {
         cg_auto_free char *dir = NULL, *cwd = NULL;
-        int r;
 
         if (sv->opts.images && sv->opts.images[0] == '/')
                 return cg_images_new(sv->opts.images, &sv->images, err);
         /* The agent is told absolute paths: it need not know where we were started. */
         cwd = sv->opts.images ? realpath(".", NULL) : strdup(sv->workspace);
-        if (!cwd || asprintf(&dir, "%s/%s", strcmp(cwd, "/") == 0 ? "" : cwd, sv->opts.images ? sv->opts.images : "images") < 0)
+        if (!cwd)
                 return cg_fail_errno(err, "folder for images");
-        r = cg_images_new(dir, &sv->images, err);
-        return r;
+        if (asprintf(&dir, "%s/%s", strcmp(cwd, "/") == 0 ? "" : cwd, sv->opts.images ? sv->opts.images : "images") < 0) {
+                dir = NULL;
+                return cg_fail(err, CG_E_NOMEM, "folder for images");
+        }
+        return cg_images_new(dir, &sv->images, err);
 }
 
 static int set_up(struct cg_serve *sv, struct cg_err *err)

@@ -35,6 +35,7 @@ struct cg_answer {
         struct cg_buf blocks; /* image blocks, each with a comma before it */
         size_t n_files, n_blocks;
         char last;            /* last byte of the output; 0: none yet */
+        bool own_line;        /* what comes next must begin a line: the newline before it is not there yet */
         bool error;
 };
 
@@ -120,12 +121,10 @@ static void add_tail(struct cg_answer *a, const char *text, size_t len)
         }
 }
 
-void cg_answer_text(struct cg_answer *a, const char *text, size_t len)
+static void add_text(struct cg_answer *a, const char *text, size_t len)
 {
         size_t n = 0;
 
-        if (!len)
-                return;
         a->total += count_chars(text, len);
         if (!a->tail.len && a->head_chars < a->head_max) {
                 n = first_chars(text, len, a->head_max - a->head_chars);
@@ -136,13 +135,21 @@ void cg_answer_text(struct cg_answer *a, const char *text, size_t len)
         a->last = text[len - 1];
 }
 
+void cg_answer_text(struct cg_answer *a, const char *text, size_t len)
+{
+        if (!len)
+                return;
+        if (a->own_line && a->last && a->last != '\n')
+                add_text(a, "\n", 1);
+        a->own_line = false;
+        add_text(a, text, len);
+}
+
 void cg_answer_lines(struct cg_answer *a, const char *text, size_t len)
 {
-        if (a->last && a->last != '\n')
-                cg_answer_text(a, "\n", 1);
+        a->own_line = true;
         cg_answer_text(a, text, len);
-        if (len && text[len - 1] != '\n')
-                cg_answer_text(a, "\n", 1);
+        a->own_line = true;
 }
 
 void cg_answer_note(struct cg_answer *a, const char *fmt, ...)
@@ -344,6 +351,7 @@ void cg_answer_move(struct cg_answer *to, struct cg_answer *from, const char *be
         cg_answer_lines(to, behind, strlen(behind));
         from->head.len = from->tail.len = from->head_chars = from->total = 0;
         from->last = '\0';
+        from->own_line = false;
 }
 
 int cg_answer_result(struct cg_answer *a, struct cg_buf *b, struct cg_err *err)

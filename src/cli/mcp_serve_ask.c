@@ -46,8 +46,8 @@ static int explain_rule(struct cg_buf *b, const char *server, const char *tool, 
         if (r == 0)
                 r = cg_name_render(b, tool, err);
         if (r == 0 && is_plain(server) && is_plain(tool))
-                r = cg_buf_addf(b, err, ": start cellgate mcp serve with --approve '%s.%s', or with a pattern such as --approve '%s.*'",
-                                server, tool, server);
+                r = cg_buf_addf(b, err, ": start cellgate mcp serve with --approve '%s.%s' (patterns such as '%s.*' work too)", server,
+                                tool, server);
         else if (r == 0)
                 r = cg_buf_adds(b, ": start cellgate mcp serve with an --approve pattern that matches it", err);
         return r;

@@ -74,21 +74,27 @@ static int lock_folder(int base, const char *name)
         return cg_steal_fd(&fd);
 }
 
+static void remove_one(int base, const char *path, const char *name)
+{
+        cg_auto_fd int fd = lock_folder(base, name);
+        cg_auto_free char *stale = NULL;
+
+        if (fd < 0)
+                return;
+        if (asprintf(&stale, "%s/%s", path, name) < 0)
+                stale = NULL;
+        else
+                cg_remove_tree(stale, NULL); /* failed: the next server tries again */
+}
+
 static void remove_stale(int base, const char *path)
 {
         DIR *dir = opendir(path);
         struct dirent *e;
 
-        while (dir && (e = readdir(dir))) {
-                cg_auto_free char *stale = NULL;
-                cg_auto_fd int fd = -1;
-
-                if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) != 0)
-                        continue;
-                fd = lock_folder(base, e->d_name);
-                if (fd >= 0 && asprintf(&stale, "%s/%s", path, e->d_name) > 0)
-                        cg_remove_tree(stale, NULL); /* failed: the next server tries again */
-        }
+        while (dir && (e = readdir(dir)))
+                if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) == 0)
+                        remove_one(base, path, e->d_name);
         if (dir)
                 closedir(dir);
 }
