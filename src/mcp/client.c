@@ -280,7 +280,7 @@ static void count_start_failure(struct cg_mcp_client *c, const char *why)
                 c->start_failures = 0;
         c->start_failures++;
         c->failed_at_ms = now;
-        snprintf(c->last_failure, sizeof(c->last_failure), "%s", why);
+        snprintf(c->last_failure, sizeof(c->last_failure), "%.*s", (int)sizeof(c->last_failure) - 1, why);
 }
 
 static void start_failed(struct cg_mcp_client *c, const char *why)

@@ -62,8 +62,10 @@ static int take_value(struct cg_walk *w, struct cg_span *ret, struct cg_err *err
 
         skip_space(w);
         r = cg_json_skip(w->p, (size_t)(w->end - w->p), CG_MCP_MAX_DEPTH, &n, err);
-        if (r < 0)
-                return cg_err_prefix(err, "in the value at byte %zu", (size_t)(w->p - w->start));
+        if (r < 0) {
+                cg_err_prefix(err, "in the value at byte %zu", (size_t)(w->p - w->start));
+                return r;
+        }
         *ret = (struct cg_span){ .p = w->p, .len = n };
         w->p += n;
         return 0;
@@ -153,18 +155,17 @@ struct top {
 
 static struct cg_span *top_slot(struct top *t, struct cg_span key)
 {
-        static const struct {
+        const struct {
                 const char *key;
-                size_t offset;
+                struct cg_span *slot;
         } slots[] = {
-                { "jsonrpc", offsetof(struct top, jsonrpc) }, { "id", offsetof(struct top, id) },
-                { "method", offsetof(struct top, method) },   { "params", offsetof(struct top, params) },
-                { "result", offsetof(struct top, result) },   { "error", offsetof(struct top, error) },
+                { "jsonrpc", &t->jsonrpc }, { "id", &t->id },         { "method", &t->method },
+                { "params", &t->params },   { "result", &t->result }, { "error", &t->error },
         };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(slots); i++)
                 if (cg_span_is(key, slots[i].key))
-                        return (struct cg_span *)((char *)t + slots[i].offset);
+                        return slots[i].slot;
         return NULL;
 }
 

@@ -50,7 +50,7 @@ static size_t rank(const char *wanted, const char *name)
         if (!n || n > CG_MCP_MAX_CLOSE_NAME || m > CG_MCP_MAX_CLOSE_NAME)
                 return SIZE_MAX;
         d = distance(wanted, n, name, m);
-        if (d <= 1 + (n < m ? n : m) / 3)
+        if (d <= (1 + (n < m ? n : m)) / 3)
                 return d;
         if (n >= 4 && m >= 4 && (strstr(name, wanted) || strstr(wanted, name)))
                 return d;

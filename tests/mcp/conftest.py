@@ -1,6 +1,7 @@
 """Drives the real cellgate-toolserver as its supervisor and its kernels would: over ZeroMQ, message by message.
 
-The tests say what a peer sends and what must come back; every wait has a deadline, and what comes unexpected fails the test.
+The tests say what a peer sends and what must come back; every wait has a deadline, and what comes unexpected is a
+failure.
 """
 
 import fcntl
@@ -158,7 +159,9 @@ class ToolServer:
     def decide(self, ask: Message, accept: bool = True, reason: str = "") -> None:
         self.broker.send(ASK_DECISION, ask.id, {"accept": accept, "reason": reason}, session=ask.session)
 
-    def run(self, k: Kernel, id: int, server: str, tool: str, args: bytes = b"{}", timeout_ms: int = 0) -> tuple[str, bytes]:
+    def run(
+        self, k: Kernel, id: int, server: str, tool: str, args: bytes = b"{}", timeout_ms: int = 0
+    ) -> tuple[str, bytes]:
         """A call that is accepted; its result."""
         k.call(id, server, tool, args, timeout_ms)
         ask = self.asked()

@@ -1,0 +1,367 @@
+/* JSON-RPC messages and lines: what is found, what is refused, what passes unread. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "mcp/jsonrpc.h"
+#include "mcp/limits.h"
+
+static struct cg_span span(const char *text)
+{
+        return (struct cg_span){ .p = text, .len = strlen(text) };
+}
+
+static void assert_span(struct cg_span s, const char *text)
+{
+        assert_non_null(s.p);
+        assert_int_equal(s.len, strlen(text));
+        assert_memory_equal(s.p, text, s.len);
+}
+
+static struct cg_rpc parse(const char *text)
+{
+        struct cg_rpc m;
+        struct cg_err err;
+
+        if (cg_rpc_parse(span(text), &m, &err) < 0)
+                fail_msg("%s: %s", text, err.msg);
+        return m;
+}
+
+static int refuse(const char *text)
+{
+        struct cg_rpc m;
+        struct cg_err err = { .code = 0 };
+        int r = cg_rpc_parse(span(text), &m, &err);
+
+        assert_true(r < 0);
+        assert_int_equal(err.code, r);
+        assert_true(strlen(err.msg) > 3);
+        return r;
+}
+
+static void test_kinds(void **state)
+{
+        struct cg_rpc m = parse("{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"ping\"}");
+
+        assert_int_equal(m.kind, CG_RPC_REQUEST);
+        assert_true(m.id_is_number);
+        assert_int_equal(m.id_number, 7);
+        assert_string_equal(m.method, "ping");
+        assert_null(m.params.p);
+
+        m = parse(" { \"method\" : \"notifications\\/x\" , \"params\" : [ 1 ] , \"jsonrpc\":\"2.0\" } ");
+        assert_int_equal(m.kind, CG_RPC_NOTIFICATION);
+        assert_string_equal(m.method, "notifications/x"); /* PHP writes slashes so */
+        assert_span(m.params, "[ 1 ]");
+
+        m = parse("{\"result\":{ \"a\":1 },\"id\":\"x\\\"y\",\"jsonrpc\":\"2.0\"}");
+        assert_int_equal(m.kind, CG_RPC_RESULT);
+        assert_span(m.result, "{ \"a\":1 }");
+        assert_span(m.id, "\"x\\\"y\"");
+        assert_false(m.id_is_number);
+
+        m = parse("{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":1}}");
+        assert_int_equal(m.kind, CG_RPC_ERROR);
+        assert_null(m.id.p);
+        assert_span(m.error, "{\"code\":1}");
+        assert_int_equal(parse("{\"jsonrpc\":\"2.0\",\"error\":{}}").kind, CG_RPC_ERROR);
+}
+
+static void test_null_beside(void **state)
+{
+        assert_int_equal(parse("{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{},\"error\":null}").kind, CG_RPC_RESULT);
+        assert_int_equal(parse("{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":null,\"error\":{}}").kind, CG_RPC_ERROR);
+        assert_int_equal(parse("{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":null}").kind, CG_RPC_RESULT);
+        refuse("{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":null}");
+        refuse("{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{},\"error\":{}}");
+}
+
+static void test_payload_is_not_parsed(void **state)
+{
+        static const char *const payloads[] = {
+                "123456789012345678901234567890", "\"\\ud800\"", "\"\\u0000\"", "1e999", "{\"a\":1,\"a\":2}", "[[[]]]", "-0.0",
+        };
+        char text[256];
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(payloads); i++) {
+                snprintf(text, sizeof(text), "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":%s}", payloads[i]);
+                assert_span(parse(text).result, payloads[i]);
+        }
+}
+
+static void test_not_json(void **state)
+{
+        static const char *const texts[] = {
+                "", " ", "hello", "{", "{}x", "[]", "\"x\"", "{\"jsonrpc\":\"2.0\",}", "{\"jsonrpc\" \"2.0\"}", "{,}",
+                "{\"a\":01}", "{\"a\":+1}", "{\"a\":.5}", "{\"a\":nul}", "{\"a\":\"\x01\"}", "{\"a\":\"\xff\"}", "{a:1}",
+                "{\"a\":1 \"b\":2}", "{\"id\":1,\"id\":2", "{\"a\":'x'}", "{\"a\":1}}", "\xef\xbb\xbf{}",
+        };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(texts); i++)
+                assert_int_equal(refuse(texts[i]), CG_E_PARSE);
+}
+
+static void test_not_a_message(void **state)
+{
+        static const char *const texts[] = {
+                "{}",
+                "{\"jsonrpc\":\"1.0\",\"id\":1,\"result\":{}}",
+                "{\"jsonrpc\":2.0,\"id\":1,\"result\":{}}",
+                "{\"id\":1,\"result\":{}}",
+                "{\"jsonrpc\":\"2.0\",\"id\":1}",
+                "{\"jsonrpc\":\"2.0\",\"result\":{}}",
+                "{\"jsonrpc\":\"2.0\",\"id\":null,\"result\":{}}",
+                "{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"x\"}",
+                "{\"jsonrpc\":\"2.0\",\"id\":1.5,\"result\":{}}",
+                "{\"jsonrpc\":\"2.0\",\"id\":1e3,\"result\":{}}",
+                "{\"jsonrpc\":\"2.0\",\"id\":true,\"result\":{}}",
+                "{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{}}",
+                "{\"jsonrpc\":\"2.0\",\"id\":1,\"id\":1,\"result\":{}}",
+                "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{},\"result\":{}}",
+                "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{},\"x\":1,\"x\":1}",
+                "{\"jsonrpc\":\"2.0\",\"\\u0069d\":1,\"result\":{}}",
+                "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"x\",\"result\":{}}",
+                "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":5}",
+                "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"a\\u0000b\"}",
+                "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\\ud800\"}",
+        };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(texts); i++)
+                assert_int_equal(refuse(texts[i]), CG_E_PROTO);
+}
+
+static void test_long_ids_and_methods(void **state)
+{
+        char text[1024], id[400];
+
+        memset(id, '1', sizeof(id));
+        snprintf(text, sizeof(text), "{\"jsonrpc\":\"2.0\",\"id\":%.20s,\"result\":{}}", id);
+        assert_false(parse(text).id_is_number); /* no id of ours, and no overflow */
+        snprintf(text, sizeof(text), "{\"jsonrpc\":\"2.0\",\"id\":-5,\"result\":{}}");
+        assert_false(parse(text).id_is_number);
+        snprintf(text, sizeof(text), "{\"jsonrpc\":\"2.0\",\"id\":%.300s,\"result\":{}}", id);
+        assert_int_equal(refuse(text), CG_E_PROTO);
+        snprintf(text, sizeof(text), "{\"jsonrpc\":\"2.0\",\"method\":\"%.127s\"}", id);
+        assert_int_equal(strlen(parse(text).method), 127);
+        snprintf(text, sizeof(text), "{\"jsonrpc\":\"2.0\",\"method\":\"%.128s\"}", id);
+        assert_int_equal(refuse(text), CG_E_PROTO);
+}
+
+static void test_many_members(void **state)
+{
+        struct cg_buf b;
+
+        cg_buf_init(&b, 1 << 20);
+        cg_buf_adds(&b, "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}", NULL);
+        for (unsigned i = 3; i < CG_MCP_MAX_MEMBERS; i++)
+                cg_buf_addf(&b, NULL, ",\"m%u\":1", i);
+        cg_buf_adds(&b, "}", NULL);
+        assert_int_equal(parse(b.data).kind, CG_RPC_RESULT);
+        b.data[b.len - 1] = ',';
+        cg_buf_adds(&b, "\"one more\":1}", NULL);
+        assert_int_equal(refuse(b.data), CG_E_PROTO);
+        cg_buf_fini(&b);
+}
+
+static void test_depth(void **state)
+{
+        struct cg_buf b;
+
+        for (unsigned depth = CG_MCP_MAX_DEPTH; depth <= CG_MCP_MAX_DEPTH + 1; depth++) {
+                cg_buf_init(&b, 1 << 20);
+                cg_buf_adds(&b, "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":", NULL);
+                for (unsigned i = 0; i < depth; i++)
+                        cg_buf_adds(&b, "[", NULL);
+                for (unsigned i = 0; i < depth; i++)
+                        cg_buf_adds(&b, "]", NULL);
+                cg_buf_adds(&b, "}", NULL);
+                if (depth == CG_MCP_MAX_DEPTH)
+                        assert_int_equal(parse(b.data).result.len, 2 * depth);
+                else
+                        assert_int_equal(refuse(b.data), CG_E_PARSE);
+                cg_buf_fini(&b);
+        }
+}
+
+static void test_walk_array(void **state)
+{
+        static const char *const values[] = { "1", "\"a,b\"", "[2, 3]", "{\"x\":[]}", "null" };
+        struct cg_span key, value;
+        struct cg_walk w;
+
+        assert_int_equal(cg_walk_init(&w, span(" [ 1 ,\"a,b\",[2, 3] , {\"x\":[]},null ] "), '[', NULL), 0);
+        for (size_t i = 0; i < CG_ARRAY_LEN(values); i++) {
+                assert_int_equal(cg_walk_next(&w, &key, &value, NULL), 0);
+                assert_null(key.p);
+                assert_span(value, values[i]);
+        }
+        assert_int_equal(cg_walk_next(&w, NULL, &value, NULL), CG_WALK_END);
+        assert_int_equal(cg_walk_init(&w, span("[]"), '[', NULL), 0);
+        assert_int_equal(cg_walk_next(&w, NULL, &value, NULL), CG_WALK_END);
+        assert_int_equal(cg_walk_init(&w, span("{}"), '[', NULL), CG_E_PARSE);
+        assert_int_equal(cg_walk_init(&w, CG_SPAN_NONE, '[', NULL), CG_E_PARSE);
+        assert_int_equal(cg_walk_init(&w, span("[1,]"), '[', NULL), 0);
+        assert_int_equal(cg_walk_next(&w, NULL, &value, NULL), 0);
+        assert_int_equal(cg_walk_next(&w, NULL, &value, NULL), CG_E_PARSE);
+}
+
+static void test_member(void **state)
+{
+        struct cg_span s;
+
+        assert_int_equal(cg_span_member(span("{\"a\":1,\"b\": \"x\" }"), "b", &s, NULL), 0);
+        assert_span(s, "\"x\"");
+        assert_int_equal(cg_span_member(span("{\"a\":1}"), "b", &s, NULL), 0);
+        assert_null(s.p);
+        assert_int_equal(cg_span_member(span("{\"b\":1,\"b\":1}"), "b", &s, NULL), CG_E_PARSE);
+        assert_int_equal(cg_span_member(span("{\"b\":1"), "b", &s, NULL), CG_E_PARSE);
+        assert_int_equal(cg_span_member(span("[1]"), "b", &s, NULL), CG_E_PARSE);
+}
+
+static void test_string(void **state)
+{
+        char *text;
+
+        assert_int_equal(cg_span_string(span("\"a\\u00e9\\n\""), &text, NULL), 0);
+        assert_string_equal(text, "a\xc3\xa9\n");
+        free(text);
+        assert_int_equal(cg_span_string(span("\"a\\u0000\""), &text, NULL), CG_E_PARSE);
+        assert_int_equal(cg_span_string(span("\"\\ud800\""), &text, NULL), CG_E_PARSE);
+        assert_int_equal(cg_span_string(span("5"), &text, NULL), CG_E_PARSE);
+        assert_int_equal(cg_span_string(CG_SPAN_NONE, &text, NULL), CG_E_PARSE);
+}
+
+static void test_built_messages(void **state)
+{
+        struct cg_buf b;
+
+        cg_buf_init(&b, 4096);
+        assert_int_equal(cg_rpc_add_request(&b, 3, "tools/list", NULL, NULL), 0);
+        assert_int_equal(cg_rpc_add_notification(&b, "n", "{\"a\":1}", NULL), 0);
+        assert_int_equal(cg_rpc_add_result(&b, span("\"i\""), NULL, 0, NULL), 0);
+        assert_int_equal(cg_rpc_add_error(&b, CG_SPAN_NONE, CG_RPC_PARSE_ERROR, "a \"b\"\n\xff", NULL), 0);
+        assert_string_equal(b.data, "{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"tools/list\"}\n"
+                                    "{\"jsonrpc\":\"2.0\",\"method\":\"n\",\"params\":{\"a\":1}}\n"
+                                    "{\"jsonrpc\":\"2.0\",\"id\":\"i\",\"result\":{}}\n"
+                                    "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32700,\"message\":\"a \\\"b\\\"\\n\\ufffd\"}}\n");
+        cg_buf_fini(&b);
+}
+
+/* ---- lines */
+
+static void feed(struct cg_lines *l, const char *text, size_t len)
+{
+        char *p;
+
+        assert_int_equal(cg_lines_room(l, len, &p, NULL), 0);
+        memcpy(p, text, len);
+        cg_lines_added(l, len);
+}
+
+static void assert_line(struct cg_lines *l, const char *text)
+{
+        struct cg_span s;
+
+        assert_int_equal(cg_lines_next(l, &s, NULL), 0);
+        assert_span(s, text);
+}
+
+static void test_lines(void **state)
+{
+        struct cg_lines l;
+        struct cg_span s;
+
+        cg_lines_init(&l, 10);
+        feed(&l, "ab", 2);
+        assert_int_equal(cg_lines_next(&l, &s, NULL), CG_TIMEOUT);
+        feed(&l, "c\r\n\nxy\nz", 8);
+        assert_line(&l, "abc");
+        assert_line(&l, "");
+        assert_line(&l, "xy");
+        assert_int_equal(cg_lines_next(&l, &s, NULL), CG_TIMEOUT);
+        feed(&l, "\n123456789\r\n", 12);
+        assert_line(&l, "z");
+        assert_line(&l, "123456789");
+        assert_int_equal(cg_lines_rest(&l, &s), CG_TIMEOUT);
+        feed(&l, "rest", 4);
+        assert_int_equal(cg_lines_next(&l, &s, NULL), CG_TIMEOUT);
+        assert_int_equal(cg_lines_rest(&l, &s), 0);
+        assert_span(s, "rest");
+        assert_int_equal(cg_lines_rest(&l, &s), CG_TIMEOUT);
+        cg_lines_fini(&l);
+}
+
+static void test_long_lines(void **state)
+{
+        struct cg_lines l;
+        struct cg_span s;
+        struct cg_err err;
+
+        cg_lines_init(&l, 10);
+        feed(&l, "0123456789\n", 11);
+        assert_line(&l, "0123456789");
+        /* Whole, in one read. */
+        feed(&l, "0123456789a\nok\n", 15);
+        assert_int_equal(cg_lines_next(&l, &s, &err), CG_E_LIMIT);
+        assert_non_null(strstr(err.msg, "11 bytes"));
+        assert_line(&l, "ok");
+        /* In pieces: nothing of it is kept. */
+        for (int i = 0; i < 100000; i++) {
+                feed(&l, "0123456789abcdef", 16);
+                assert_int_equal(cg_lines_next(&l, &s, NULL), CG_TIMEOUT);
+                assert_true(l.buf.cap < 1024);
+        }
+        assert_int_equal(cg_lines_rest(&l, &s), CG_TIMEOUT);
+        feed(&l, "xx\nfine\n", 8);
+        assert_int_equal(cg_lines_next(&l, &s, &err), CG_E_LIMIT);
+        assert_non_null(strstr(err.msg, "1600002 bytes"));
+        assert_line(&l, "fine");
+        cg_lines_fini(&l);
+}
+
+static void test_buffer_shrinks(void **state)
+{
+        struct cg_lines l;
+        struct cg_span s;
+        char *big = malloc(4 << 20);
+
+        memset(big, 'x', 4 << 20);
+        big[(4 << 20) - 1] = '\n';
+        cg_lines_init(&l, 8 << 20);
+        feed(&l, big, 4 << 20);
+        assert_int_equal(cg_lines_next(&l, &s, NULL), 0);
+        assert_int_equal(s.len, (4 << 20) - 1);
+        feed(&l, "a\n", 2);
+        assert_line(&l, "a");
+        assert_true(l.buf.cap < 4096);
+        cg_lines_fini(&l);
+        free(big);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_kinds),
+                cmocka_unit_test(test_null_beside),
+                cmocka_unit_test(test_payload_is_not_parsed),
+                cmocka_unit_test(test_not_json),
+                cmocka_unit_test(test_not_a_message),
+                cmocka_unit_test(test_long_ids_and_methods),
+                cmocka_unit_test(test_many_members),
+                cmocka_unit_test(test_depth),
+                cmocka_unit_test(test_walk_array),
+                cmocka_unit_test(test_member),
+                cmocka_unit_test(test_string),
+                cmocka_unit_test(test_built_messages),
+                cmocka_unit_test(test_lines),
+                cmocka_unit_test(test_long_lines),
+                cmocka_unit_test(test_buffer_shrinks),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
