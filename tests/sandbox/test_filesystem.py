@@ -1,0 +1,374 @@
+"""What the sandbox sees and may write. Each deny stands beside the same thing allowed."""
+
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .conftest import Box
+
+CHANGES = [
+    ("write", "f"),
+    ("truncate", "f"),
+    ("unlink", "f"),
+    ("chmod", "f"),
+    ("create", "new"),
+    ("mkdir", "new"),
+    ("mkfifo", "new"),
+    ("rmdir", "d"),
+    ("rename", "f", "g"),
+    ("link", "f", "g"),
+    ("symlink", "x", "new"),
+]
+
+
+@pytest.mark.parametrize("what", CHANGES, ids=lambda w: w[0])
+def test_changes_in_a_write_root_only(box: Box, what: tuple[str, ...]) -> None:
+    for where in (box.work, box.out):
+        box.file(where / "f")
+        (where / "d").mkdir()
+        box.own(where / "d")
+    args = [what[0], *(str(box.work / a) if what[0] != "symlink" or a != "x" else a for a in what[1:])]
+    denied = [a.replace(str(box.work), str(box.out)) for a in args]
+    before = sorted(os.listdir(box.out)), (box.out / "f").read_text(), (box.out / "f").stat().st_mode
+    assert box.probe(*args, opts=["--write", box.work]) == "ok"
+    assert box.probe(*denied, opts=["--write", box.work]) in ("EROFS", "EACCES")
+    assert (sorted(os.listdir(box.out)), (box.out / "f").read_text(), (box.out / "f").stat().st_mode) == before
+
+
+def test_reads_elsewhere(box: Box) -> None:
+    box.file(box.out / "f")
+    assert box.probe("read", box.out / "f") == "ok"
+    assert box.probe("read", "/etc/passwd") == "ok"
+
+
+def test_a_file_as_write_root(box: Box) -> None:
+    f, g = box.file(box.work / "f"), box.file(box.work / "g")
+    opts = ["--write", f]
+    assert box.probe("write", f, opts=opts) == "ok"
+    assert box.probe("truncate", f, opts=opts) == "ok"
+    assert box.probe("write", g, opts=opts) == "EROFS"
+    assert box.probe("create", box.work / "new", opts=opts) in ("EROFS", "EACCES")
+
+
+def test_fifo_outside_cannot_be_written(box: Box) -> None:
+    """Read-only mounts do not stop this: it is Landlock's."""
+    for where in (box.work, box.out):
+        os.mkfifo(where / "fifo")
+        box.own(where / "fifo")
+    opts = ["--write", box.work]
+    assert box.probe("open-write", box.work / "fifo", opts=opts) == "ENXIO"  # allowed; nobody reads
+    assert box.probe("open-write", box.out / "fifo", opts=opts) == "EACCES"
+
+
+def test_symlink_out_of_a_write_root(box: Box) -> None:
+    box.file(box.out / "f")
+    (box.work / "link").symlink_to(box.out / "f")
+    assert box.probe("write", box.work / "link", opts=["--write", box.work]) == "EROFS"
+
+
+def test_hardlink_cannot_be_made_to_what_is_outside(box: Box) -> None:
+    box.file(box.out / "f")
+    assert box.probe("link", box.out / "f", box.work / "f", opts=["--write", box.work]) in ("EXDEV", "EACCES")
+
+
+def test_symlinked_write_root_is_resolved_once(box: Box) -> None:
+    (box.base / "link").symlink_to(box.work)
+    opts = ["--write", box.base / "link"]
+    assert box.probe("create", box.work / "a", opts=opts) == "ok"
+    assert box.probe("create", box.base / "link/b", opts=opts) == "ok"
+
+
+def test_nested_write_roots(box: Box) -> None:
+    inner = box.folder("work/inner")
+    assert box.probe("create", inner / "a", opts=["--write", inner, "--write", box.work]) == "ok"
+    assert box.probe("create", box.work / "a", opts=["--write", inner, "--write", box.work]) == "ok"
+    assert box.probe("create", box.work / "b", opts=["--write", inner]) in ("EROFS", "EACCES")
+
+
+def test_no_devices_and_no_set_user_id(box: Box) -> None:
+    assert box.probe("mknod", box.work / "dev", opts=["--write", box.work]) == "EPERM"
+    p = box.sh(
+        "grep -E '^NoNewPrivs:.1$' /proc/self/status; grep -vE 'nosuid' /proc/self/mountinfo",
+        opts=["--write", box.work],
+    )
+    assert p.stdout.split() == ["NoNewPrivs:", "1"]  # and not one mount without nosuid
+
+
+def test_existing_device_node_is_dead(box: Box) -> None:
+    if not box.root:
+        pytest.skip("making a device node needs root")
+    os.mknod(box.work / "null", 0o20666, os.makedev(1, 3))
+    assert box.outside("read", box.work / "null") == "ok"
+    assert box.probe("read", box.work / "null", opts=["--write", box.work]) == "EACCES"
+
+
+# ---- private places
+
+
+@pytest.fixture
+def in_tmp(box: Box) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="cg-sandbox-", dir="/tmp") as d:
+        path = Path(d)
+        path.chmod(0o755)
+        box.own(path)
+        yield path
+
+
+@pytest.mark.parametrize("place", ["/tmp", "/var/tmp", "/dev/shm"])
+def test_private_and_writable(box: Box, place: str) -> None:
+    name = f"{place}/cg-sandbox-{os.getpid()}"
+    p = box.sh(f"ls -A {place}; echo x > {name} && chmod 755 {name} && cat {name}")
+    assert (p.returncode, p.stdout) == (0, "x\n"), p.stderr
+    assert not Path(name).exists()
+
+
+def test_run_is_private(box: Box) -> None:
+    assert box.sh("ls -A /run").stdout.split() == ["probe"]
+    assert box.probe("create", "/run/x") == "ok"
+    assert not Path("/run/x").exists()
+
+
+def test_host_tmp_is_not_there(box: Box, in_tmp: Path) -> None:
+    box.file(in_tmp / "secret")
+    assert box.outside("read", in_tmp / "secret") == "ok"
+    assert box.probe("read", in_tmp / "secret") == "ENOENT"
+
+
+def test_write_root_below_tmp(box: Box, in_tmp: Path) -> None:
+    box.file(in_tmp / "f")
+    opts = ["--write", in_tmp]
+    assert box.probe("read", in_tmp / "f", opts=opts) == "ok"
+    assert box.probe("create", in_tmp / "made-inside", opts=opts) == "ok"
+    assert (in_tmp / "made-inside").exists()
+    assert box.sh("ls -A /tmp", opts=opts).stdout.split() == [in_tmp.name]
+
+
+def test_private_places_are_bounded(box: Box) -> None:
+    p = box.sh("df -k --output=size /tmp /var/tmp /run /dev/shm | tail -n +2")
+    sizes = [int(n) for n in p.stdout.split()]
+    assert len(sizes) == 4 and max(sizes) <= 1 << 20
+
+
+# ---- read-only binds
+
+
+def test_bind_ro(box: Box) -> None:
+    box.file(box.out / "f")
+    opts = ["--ro", f"{box.out}=/run/a/b/c", "--write", box.out]
+    assert box.probe("read", "/run/a/b/c/f", opts=opts) == "ok"
+    assert box.probe("write", "/run/a/b/c/f", opts=opts) in ("EROFS", "EACCES")
+    assert box.probe("write", box.out / "f", opts=opts) == "ok"  # the same file, where it may be
+
+
+def test_bind_ro_from_a_private_place(box: Box, in_tmp: Path) -> None:
+    box.file(in_tmp / "f")
+    assert box.probe("read", "/run/x/f", opts=["--ro", f"{in_tmp}=/run/x"]) == "ok"
+
+
+def test_bind_ro_over_a_write_root(box: Box) -> None:
+    box.file(box.work / "f")
+    opts = ["--write", box.work, "--ro", f"{box.work}/f={box.work}/f"]
+    assert box.probe("write", box.work / "f", opts=opts) == "EROFS"
+    assert box.probe("unlink", box.work / "f", opts=opts) == "EBUSY"
+    assert box.probe("create", box.work / "g", opts=opts) == "ok"
+
+
+def test_mount_point_that_cannot_be_made(box: Box) -> None:
+    p = box.run("/bin/true", opts=["--ro", f"{box.out}=/usr/no-such-folder"])
+    assert p.returncode == 125 and "mount point /usr/no-such-folder" in p.stderr
+
+
+def test_planted_symlink_does_not_lead_astray(box: Box) -> None:
+    (box.work / "link").symlink_to("/etc")
+    p = box.run("/bin/true", opts=["--write", box.work, "--ro", f"{box.out}={box.work}/link/x"])
+    assert p.returncode == 125 and "Too many levels of symbolic links" in p.stderr
+
+
+# ---- hidden paths
+
+
+def test_hidden_folder_and_file(box: Box) -> None:
+    secret = box.folder("out/secret")
+    box.file(secret / "key")
+    box.file(box.out / "token")
+    box.file(box.out / "public")
+    opts = ["--hide", secret, "--hide", box.out / "token"]
+    assert box.probe("read", secret / "key") == "ok"
+    assert box.probe("read", box.out / "token") == "ok"
+    assert box.probe("read", secret / "key", opts=opts) == "ENOENT"
+    assert box.probe("read", box.out / "token", opts=opts) == "EACCES"
+    assert box.probe("read", box.out / "public", opts=opts) == "ok"
+    assert box.sh(f"ls -A {secret}", opts=opts).stdout == ""
+    assert box.probe("create", secret / "new", opts=opts) == "EROFS"
+
+
+@pytest.mark.parametrize("above", ["work", "", "/"], ids=["parent", "grandparent", "root"])
+def test_hides_hold_below_a_write_root(box: Box, above: str) -> None:
+    root = Path("/") if above == "/" else box.base / above
+    box.own(root) if above != "/" else None
+    secret = box.folder("work/deep/down/secret")
+    for folder in (box.work / "deep", box.work / "deep/down"):
+        box.own(folder)
+    box.file(secret / "key")
+    opts = ["--write", root, "--hide", secret]
+    assert box.probe("read", secret / "key", opts=opts) == "ENOENT"
+    assert box.probe("create", secret / "new", opts=opts) == "EROFS"
+    assert box.probe("create", box.work / "new", opts=opts) == "ok"
+    assert box.probe("rmdir", secret, opts=opts) == "EBUSY"
+    assert box.probe("rename", secret, box.work / "aside", opts=opts) in ("EBUSY", "EXDEV")
+    # Else the next sandbox would find nothing to hide.
+    assert box.probe("rename", box.work / "deep", box.work / "aside", opts=opts) == "EBUSY"
+    assert box.probe("rename", box.work / "deep/down", box.work / "deep/aside", opts=opts) in ("EBUSY", "EXDEV")
+
+
+def test_root_as_write_root_keeps_the_private_places(box: Box) -> None:
+    if not box.root:
+        pytest.skip("an ordinary user may not write to / anyway")
+    opts = ["--write", "/"]
+    name = f"/cg-sandbox-{os.getpid()}"
+    assert box.probe("create", name, opts=opts) == "ok"
+    Path(name).unlink()
+    assert box.sh("ls -A /tmp; ls /dev | wc -l", opts=opts).stdout.split() == ["13"]
+    assert box.probe("open-write", "/proc/sys/vm/swappiness", opts=opts) == "EROFS"
+
+
+def test_hidden_path_through_a_symlink(box: Box) -> None:
+    secret = box.folder("out/secret")
+    box.file(secret / "key")
+    (box.base / "link").symlink_to(secret)
+    assert box.probe("read", secret / "key", opts=["--hide", box.base / "link"]) == "ENOENT"
+
+
+def test_hidden_path_in_a_bind(box: Box) -> None:
+    secret = box.folder("out/secret")
+    box.file(secret / "key")
+    opts = ["--ro", f"{box.out}=/run/copy"]
+    assert box.probe("read", "/run/copy/secret/key", opts=opts) == "ok"
+    assert box.probe("read", "/run/copy/secret/key", opts=[*opts, "--hide", secret]) == "ENOENT"
+
+
+def test_write_root_in_a_hidden_folder_is_hidden(box: Box) -> None:
+    assert box.probe("create", box.work / "f", opts=["--write", box.work, "--hide", box.base / "work"]) in (
+        "EROFS",
+        "EACCES",
+    )
+    inner = box.folder("work/inner")
+    assert box.probe("create", inner / "f", opts=["--write", inner, "--hide", box.work]) in (
+        "ENOENT",
+        "EROFS",
+        "EACCES",
+    )
+
+
+def test_default_hides(box: Box) -> None:
+    home = box.folder("home")
+    names = [
+        ".ssh/id_rsa",
+        ".aws/credentials",
+        ".netrc",
+        ".config/gcloud/key",
+        ".docker/config.json",
+        ".kube/config",
+        ".gnupg/x",
+    ]
+    for name in [*names, ".config/other/file", ".profile"]:
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        box.file(home / name)
+    opts = ["--write", home, "--default-hides", home]
+    for name in names:
+        assert box.probe("read", home / name) == "ok"
+        assert box.probe("read", home / name, opts=opts) in ("ENOENT", "EACCES"), name
+    assert box.probe("read", home / ".config/other/file", opts=opts) == "ok"
+    assert box.probe("write", home / ".profile", opts=opts) == "ok"
+    if box.root:
+        assert box.probe("read", "/etc/shadow") == "ok"
+    assert box.probe("read", "/etc/shadow", opts=opts) == "EACCES"
+
+
+# ---- /dev, /proc, /sys
+
+
+@pytest.mark.parametrize("name", ["null", "zero", "full", "random", "urandom"])
+def test_devices(box: Box, name: str) -> None:
+    assert box.probe("read", f"/dev/{name}") == "ok"
+    assert box.probe("write", f"/dev/{name}") == ("ENOSPC" if name == "full" else "ok")
+
+
+def test_dev_holds_nothing_else(box: Box) -> None:
+    have = box.sh("ls -A /dev").stdout.split()
+    assert " ".join(have) == "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero"
+    assert box.probe("create", "/dev/x") == "EROFS"
+    assert box.sh("echo out | (cat /dev/stdin > /dev/stdout) | cat").stdout == "out\n"
+
+
+def test_terminals_of_its_own(box: Box) -> None:
+    assert box.probe("pty") == "ok"
+    assert box.probe("ctty") == "ENXIO"
+    assert box.sh("ls /dev/pts").stdout.split() == ["ptmx"]
+
+
+READ_ONLY_PROC = [
+    "sys/vm/swappiness",
+    "sys/kernel/core_pattern",
+    "sys/kernel/pid_max",
+    "sys/user/max_user_namespaces",
+    "sysrq-trigger",
+]
+
+
+@pytest.mark.parametrize("name", READ_ONLY_PROC)
+def test_proc_is_read_only(box: Box, name: str) -> None:
+    if not Path("/proc", name).exists():
+        pytest.skip(f"this Linux has no /proc/{name}")
+    if box.root and name != "sys/user/max_user_namespaces":  # which takes CAP_SYS_RESOURCE
+        assert box.outside("open-write", f"/proc/{name}") == "ok"
+    assert box.probe("open-write", f"/proc/{name}") in ("EROFS", "EACCES")
+
+
+@pytest.mark.parametrize("name", ["kcore", "keys", "timer_list", "kmsg", "kpageflags"])
+def test_proc_masks(box: Box, name: str) -> None:
+    if not Path("/proc", name).exists():
+        pytest.skip(f"this Linux has no /proc/{name}")
+    if box.root:
+        assert box.outside("read", f"/proc/{name}") != "EACCES"
+    assert box.probe("read", f"/proc/{name}") == "EACCES"
+
+
+def test_proc_shows_this_sandbox_only(box: Box) -> None:
+    pids = box.sh("cd /proc; echo [0-9]*").stdout.split()
+    assert set(pids) <= {"1", "2", "3"} and "2" in pids
+    assert box.probe("read", "/proc/meminfo") == "ok"
+
+
+def test_sys_is_read_only_and_its_own(box: Box) -> None:
+    assert box.sh("ls /sys/class/net").stdout.split() == ["lo"]
+    assert box.probe("read", "/sys/kernel/mm/transparent_hugepage/enabled") == "ok"
+    assert box.probe("open-write", "/sys/kernel/mm/transparent_hugepage/enabled") in ("EROFS", "EACCES")
+    assert box.probe("mkdir", "/sys/fs/cgroup/x") in ("EROFS", "EACCES", "EPERM", "ENOENT")
+    assert box.sh("ls -A /sys/firmware 2>/dev/null").stdout == ""
+
+
+def test_working_directory(box: Box) -> None:
+    assert box.sh("pwd").stdout == f"{box.base}\n"  # the caller's
+    assert box.sh("pwd", opts=["--cwd", "/usr"]).stdout == "/usr\n"
+    assert box.sh("pwd; touch f", opts=["--cwd", box.work, "--write", box.work]).stdout == f"{box.work}\n"
+    assert (box.work / "f").exists()
+    assert box.sh("pwd", opts=["--hide", box.base, "--write", "/usr/lib"]).stdout == f"{box.base}\n"  # empty, but there
+
+
+def test_host_socket_with_a_path(box: Box) -> None:
+    """Datagrams through a socket pair, or a pair connected anew, would reach it."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
+        server.bind(str(box.out / "sock"))
+        (box.out / "sock").chmod(0o777)
+        assert box.outside("unix-send", box.out / "sock") == "ok"
+        assert box.probe("unix-send", box.out / "sock") == "EPERM"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(box.out / "stream"))
+        server.listen()
+        (box.out / "stream").chmod(0o777)
+        assert box.probe("unix-reconnect", box.out / "stream") == "EISCONN"

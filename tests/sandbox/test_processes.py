@@ -1,0 +1,292 @@
+"""Processes, sockets, identity and limits inside: what a kernel needs works, what leads out does not.
+
+The system call filter has its own unit test, call by call; here is what programs run into, with all layers in place.
+"""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from .conftest import Box, Launched
+
+AF_UNIX, AF_INET, AF_INET6, AF_NETLINK, AF_PACKET, AF_ALG, AF_VSOCK = 1, 2, 10, 16, 17, 38, 40
+SYS_IO_URING_SETUP, SYS_CLONE3 = 425, 435
+NEWUSER, NEWNS = 0x10000000, 0x00020000
+
+
+# ---- what must work
+
+
+@pytest.mark.parametrize("what", ["thread", "fork", "events", "pty", "tcp4", "tcp6"])
+def test_works(box: Box, what: str) -> None:
+    assert box.probe(what) == "ok"
+
+
+def test_programs_run(box: Box) -> None:
+    assert box.sh("ls / | grep -x usr && sleep 0 & wait").stdout == "usr\n"
+
+
+def test_accepts_on_an_inherited_unix_listener(box: Box) -> None:
+    """Which is how a kernel is reached: the supervisor connects, the kernel cannot."""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(box.out / "sock"))
+        server.listen()
+        answers: list[bytes] = []
+
+        def connect() -> None:
+            with socket.socket(socket.AF_UNIX) as client:
+                client.settimeout(20)
+                client.connect(str(box.out / "sock"))
+                client.sendall(b"z")
+                answers.append(client.recv(1))
+
+        t = threading.Thread(target=connect)
+        t.start()
+        try:
+            assert (
+                box.probe("accept", server.fileno(), opts=["--keep", str(server.fileno())], fds=[server.fileno()])
+                == "ok"
+            )
+        finally:
+            t.join()
+        assert answers == [b"z"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import asyncio; p = asyncio.run(asyncio.create_subprocess_exec('true')); print('ok')",
+        "import multiprocessing as m; print('ok' if m.get_context('spawn').Pool(2).map(abs, [-1]) == [1] else '')",
+        "import multiprocessing as m; print('ok' if m.get_context('fork').Pool(2).map(abs, [-1]) == [1] else '')",
+        "from concurrent.futures import *; print(list(ThreadPoolExecutor(4).map(str, ['ok']))[0])",
+        "import subprocess; print(subprocess.run(['echo', 'ok'], capture_output=True, text=True).stdout.strip())",
+        "import tempfile; f = tempfile.NamedTemporaryFile(); f.write(b'x'); f.flush(); print('ok')",
+        "from multiprocessing.shared_memory import *; s = SharedMemory(None, True, 9); s.buf[0] = 1; s.unlink(); print('ok')",
+        "from socket import *; s = create_server(('localhost', 0)); create_connection(s.getsockname()); print('ok')",
+        "import socket; print('ok' if [n for i, n in socket.if_nameindex()] == ['lo'] else socket.if_nameindex())",
+        "import os, pwd; print('ok' if os.getuid() == os.geteuid() else '')",
+    ],
+    ids=[
+        "asyncio",
+        "spawn",
+        "fork",
+        "threads",
+        "subprocess",
+        "tempfile",
+        "shared-memory",
+        "server",
+        "interfaces",
+        "ids",
+    ],
+)
+def test_python_works(box: Box, code: str) -> None:
+    python = "/usr/bin/python3"
+    if not Path(python).exists():
+        pytest.skip(f"no {python}")
+    script = f"if __name__ == '__main__':\n    {code}\n"
+    box.file(box.work / "t.py", script)
+    p = box.run(python, "-I", box.work / "t.py")
+    assert (p.returncode, p.stdout) == (0, "ok\n"), p.stderr
+
+
+# ---- sockets
+
+
+@pytest.mark.parametrize("family", [AF_INET, AF_INET6, AF_NETLINK])
+def test_socket_families_allowed(box: Box, family: int) -> None:
+    assert box.probe("socket", family, 2, 0) == "ok"
+
+
+@pytest.mark.parametrize("family", [AF_UNIX, 0x100000001, AF_PACKET, AF_ALG, AF_VSOCK], ids=hex)
+def test_socket_families_denied(box: Box, family: int) -> None:
+    if family == AF_UNIX:
+        assert box.outside("socket", family, 1, 0) == "ok"
+    assert box.probe("socket", family, 1, 0) == "EPERM"
+
+
+def test_socketpairs(box: Box) -> None:
+    assert box.probe("socketpair", AF_UNIX, 1) == "ok"
+    assert box.outside("socketpair", AF_UNIX, 2) == "ok"
+    assert box.probe("socketpair", AF_UNIX, 2) == "EPERM"
+
+
+def test_no_way_to_host_ports(box: Box) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert box.outside("connect4", "127.0.0.1", port) == "ok"
+        assert box.probe("connect4", "127.0.0.1", port) == "ECONNREFUSED"
+    assert box.probe("connect4", "192.0.2.1", 80) == "ENETUNREACH"
+
+
+# ---- escapes
+
+
+def test_io_uring(box: Box) -> None:
+    assert box.outside("syscall", SYS_IO_URING_SETUP, 1, 0) == "EFAULT"
+    assert box.probe("syscall", SYS_IO_URING_SETUP, 1, 0) == "EPERM"
+
+
+@pytest.mark.parametrize("flag", [NEWUSER, NEWNS | NEWUSER], ids=["user", "user+mount"])
+def test_no_nested_namespaces(box: Box, flag: int) -> None:
+    if box.outside("clone", flag) != "ok":
+        pytest.skip("no user namespaces outside either")
+    assert box.probe("clone", flag) == "EPERM"
+    assert box.probe("clone3", flag) == "ENOSYS"
+    assert box.probe("clone", 0) == "ok"
+
+
+def test_no_nested_namespaces_without_the_filter(box: Box) -> None:
+    """The count of user namespaces is 0 inside, should a filter ever allow the call."""
+    assert box.sh("cat /proc/sys/user/max_user_namespaces").stdout == "0\n"
+
+
+def test_foreign_architectures_are_killed(box: Box) -> None:
+    if os.uname().machine != "x86_64":
+        pytest.skip("x86-64 only")
+    for probe in ("x32", "i386"):
+        assert box.run("/run/probe", probe).returncode == 128 + 31, probe
+
+
+def test_init_is_out_of_reach(box: Box) -> None:
+    for sig in (9, 15, 19, 0):
+        assert box.probe("kill", 1, sig) == "EPERM"
+    for name in ("environ", "mem", "maps", "auxv", "stack"):
+        assert box.probe("read", f"/proc/1/{name}") in ("EACCES", "EPERM"), name
+    for name in ("fd/0", "root/", "cwd/"):
+        p = box.sh(f"ls -L /proc/1/{name}; readlink /proc/1/{name.rstrip('/')}")
+        assert p.returncode and p.stdout == "", name
+    assert box.probe("kill", 2, 0) == "ok"  # the probe itself
+
+
+def test_init_ignores_signals_without_landlock(box: Box) -> None:
+    """What the scope of signals keeps back, pid 1 ignores anyway, for want of handlers: shown from outside."""
+    with Launched(box, "/run/probe", "pause") as p:
+        status = Path(f"/proc/{p.init}/status").read_text()
+        assert re.search(r"^SigCgt:\t0+$", status, re.M)
+
+
+def test_host_processes_are_out_of_reach(box: Box) -> None:
+    assert box.probe("kill", os.getpid(), 0) in ("ESRCH", "EPERM")
+    assert box.sh(f"ls /proc/{os.getpid()}").returncode != 0
+
+
+def test_capabilities_are_gone_for_good(box: Box) -> None:
+    status = box.sh("cat /proc/self/status").stdout
+    assert re.findall(r"^Cap\w+:\t(\w+)$", status, re.M) == ["0" * 16] * 5
+    assert re.search(r"^Seccomp:\t2$", status, re.M) and re.search(r"^NoNewPrivs:\t1$", status, re.M)
+    # NOROOT, NO_SETUID_FIXUP and NO_CAP_AMBIENT_RAISE with their locks, KEEP_CAPS locked
+    python = "/usr/bin/python3"
+    if Path(python).exists():
+        p = box.run(python, "-Ic", "import ctypes; print(hex(ctypes.CDLL(None).prctl(27, 0, 0, 0, 0)))")
+        assert p.stdout.strip() == "0xef"
+
+
+def test_init_has_no_capabilities_either(box: Box) -> None:
+    with Launched(box, "/run/probe", "pause") as p:
+        status = Path(f"/proc/{p.init}/status").read_text()
+        assert re.findall(r"^Cap\w+:\t(\w+)$", status, re.M) == ["0" * 16] * 5
+        assert re.search(r"^NoNewPrivs:\t1$", status, re.M)
+        if os.geteuid() == 0:
+            assert sorted(os.listdir(f"/proc/{p.init}/fd")) == ["0", "1"]
+
+
+def test_identity(box: Box) -> None:
+    lines = box.sh("id -u; id -g; cat /proc/self/uid_map /proc/self/gid_map /proc/self/setgroups").stdout.split("\n")
+    assert lines[:2] == [str(box.uid)] * 2
+    assert [line.split() for line in lines[2:4]] == [[str(box.uid), str(box.uid), "1"]] * 2
+    assert lines[4] == "deny"
+    box.file(box.work / "f")
+    assert box.sh(f"stat -c %u {box.work}/f /").stdout.split() == [str(box.uid), "0" if box.root else "65534"]
+
+
+def test_namespaces_are_new(box: Box) -> None:
+    names = "user mnt pid net ipc uts cgroup"
+    script = f"cd /proc/self/ns; for n in {names}; do readlink $n; done"
+    inside = box.sh(script).stdout.split()
+    outside = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True).stdout.split()
+    assert len(inside) == 7 and not set(inside) & set(outside)
+
+
+def test_ipc_is_private(box: Box) -> None:
+    if not shutil.which("ipcmk"):
+        pytest.skip("no ipcmk")
+    made = subprocess.run([*box.as_user, "ipcmk", "-M", "64"], capture_output=True, text=True).stdout.split()[-1]
+    try:
+        assert made in subprocess.run(["ipcs", "-m"], capture_output=True, text=True).stdout.split()
+        assert made not in box.run("ipcs", "-m").stdout.split()
+    finally:
+        subprocess.run([*box.as_user, "ipcrm", "-m", made], check=True)
+
+
+def test_session_of_its_own(box: Box) -> None:
+    assert box.sh("cut -d' ' -f1,5,6 /proc/self/stat; echo $$").stdout.split()[1:] == ["2", "2", "2"]
+    assert box.probe("tty-ioctl", 0x5412) == "EPERM"  # TIOCSTI
+    assert box.probe("tty-ioctl", 0x5411) == "ok"  # TIOCOUTQ
+
+
+# ---- descriptors
+
+
+def test_no_descriptor_leaks(box: Box) -> None:
+    r, w = os.pipe()
+    try:
+        assert box.probe("fds", fds=[r, w]) == "0 1 2"
+        assert box.probe("fds", fds=[r, w], opts=["--keep", str(w)]) == f"0 1 2 {w}"
+    finally:
+        os.close(r)
+        os.close(w)
+
+
+def test_caller_that_is_not_dumpable(box: Box) -> None:
+    assert box.probe("fork", opts=["--undumpable"]) == "ok"
+
+
+# ---- limits
+
+
+def test_limits(box: Box) -> None:
+    p = box.sh("ulimit -c; ulimit -Hc; ulimit -n; ulimit -Hn")
+    hard = int(subprocess.run([*box.as_user, "sh", "-c", "ulimit -Hn"], capture_output=True, text=True).stdout)
+    assert p.stdout.split() == ["0", "0", str(min(4096, hard)), str(min(4096, hard))]
+    assert box.sh("ulimit -n; ulimit -Hn", opts=["--open-files", "99"]).stdout.split() == ["99", "99"]
+
+
+def test_file_size(box: Box) -> None:
+    opts = ["--write", str(box.work), "--file-size", "4096"]
+    assert box.sh(f"head -c 4096 /dev/zero > {box.work}/f", opts=opts).returncode == 0
+    assert box.sh(f"trap '' XFSZ; head -c 4097 /dev/zero > {box.work}/g", opts=opts).returncode != 0
+    assert (box.work / "g").stat().st_size == 4096
+
+
+def test_memory(box: Box) -> None:
+    assert box.probe("malloc", 100 << 20, opts=["--memory", str(200 << 20)]) == "ok"
+    assert box.probe("malloc", 300 << 20, opts=["--memory", str(200 << 20)]) == "ENOMEM"
+
+
+def test_processes(box: Box) -> None:
+    if box.root and tuple(int(n) for n in os.uname().release.split(".")[:2]) < (6, 14):
+        pytest.skip("nothing limits root's processes before Linux 6.14")
+    p = box.run("/run/probe", "forks", "1000", opts=["--processes", "20"])
+    limit = 320 if box.root else 20
+    assert limit - 5 <= int(p.stdout) < limit
+    assert int(box.run("/run/probe", "forks", "100", opts=["--processes", "200"]).stdout) == 100
+
+
+def test_process_limit_is_each_sandboxs_own(box: Box) -> None:
+    with Launched(
+        box,
+        "/bin/sh",
+        "-c",
+        "for i in 1 2 3 4 5 6 7 8; do sleep 100 & done; echo ready; wait",
+        opts=["--processes", "15"],
+    ):
+        assert (
+            box.sh("for i in 1 2 3 4 5 6 7 8; do sleep 0 & done; wait; echo ok", opts=["--processes", "15"]).stdout
+            == "ok\n"
+        )
