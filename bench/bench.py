@@ -261,8 +261,9 @@ def targets(m: Measurement) -> list[tuple[str, float, str, bool]]:
 
 def table(m: Measurement) -> str:
     names = [p.name for p in m.peers]
-    lines = [f"{'median':50}" + "".join(f"{n:>14}" for n in names) + "".join(f"{n + ' /':>14}" for n in names[1:])]
-    lines[0] = lines[0].rstrip() + "  (/ = how many times cellgate's)"
+    heads = [*names, *(f"/{n}" for n in names[1:])]
+    lines = ["medians; the columns with / say how many times cellgate's figure the other's is", " " * 50]
+    lines[1] += "".join(f"{h:>14}" for h in heads)
     for row, (unit, what) in ROWS.items():
         values = [m.median(row, n) for n in names]
         cells = "".join(f"{v:14.3f}" if v is not None else f"{'-':>14}" for v in values)
