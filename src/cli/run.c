@@ -104,7 +104,7 @@ static int status_of(const struct cg_event *e)
 
 void cg_run_result(struct cg_run *run, const struct cg_event *e)
 {
-        if (cg_event_cell(e) != run->cell)
+        if (cg_event_type(e) != CG_EVENT_RESULT || cg_event_cell(e) != run->cell)
                 return;
         run->done = true;
         run->status = status_of(e);

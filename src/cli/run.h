@@ -74,7 +74,7 @@ int cg_run_answer(struct cg_run *run, uint64_t approval, bool accept, const char
 /* An event of the session: calls that a rule decides are answered, all else goes to the face. Takes @e. */
 int cg_run_event(struct cg_run *run, struct cg_event *e, struct cg_err *err);
 
-/* The face has shown a RESULT event: if it is the running cell's, the cell is done. */
+/* The face has shown this event: if it is the running cell's RESULT, the cell is done. Other events are ignored. */
 void cg_run_result(struct cg_run *run, const struct cg_event *e);
 
 /* The command line. 0; negative with what is wrong. Free with cg_run_options_fini() in any case. */

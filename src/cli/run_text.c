@@ -124,19 +124,16 @@ static int show_display(struct cg_run *run, struct cg_event *e, struct cg_raw co
         return image ? show_image(run, e, err) : 0;
 }
 
+/* An error has shown its traceback; the other ends say here what happened, unless KERNEL_DIED has said it. */
 static void show_result(struct cg_run *run, const struct cg_event *e)
 {
         const char *text = cg_event_text(e, NULL);
         enum cg_status st = cg_event_status(e);
 
         cg_run_result(run, e);
-        if (st == CG_STATUS_TIMEOUT)
-                cg_screen_note(&run->screen, "cell %" PRIu64 " took longer than %g s and was ended%s%s", cg_event_cell(e),
-                               (double)run->opts.timeout_ms / 1000, *text ? ": " : "", text);
-        else if (st == CG_STATUS_CANCELLED)
-                cg_screen_note(&run->screen, "cell %" PRIu64 " was cancelled%s%s", cg_event_cell(e), *text ? ": " : "", text);
-        else if (st == CG_STATUS_KERNEL_DIED && !run->died)
-                cg_screen_note(&run->screen, "the kernel died in cell %" PRIu64 "%s%s", cg_event_cell(e), *text ? ": " : "", text);
+        if (st == CG_STATUS_OK || st == CG_STATUS_ERROR || (st == CG_STATUS_KERNEL_DIED && run->died))
+                return;
+        cg_screen_note(&run->screen, "cell %" PRIu64 ": %s", cg_event_cell(e), *text ? text : cg_status_name(st));
 }
 
 static int show(struct cg_run *run, struct cg_event *e, struct cg_err *err)
