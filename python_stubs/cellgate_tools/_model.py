@@ -59,7 +59,7 @@ class Model:
         for name, value in fields.items():
             if value is UNSET:
                 continue
-            wire = binding.names.get(name) or (name if binding.open or name in binding.wires else None)
+            wire = binding.names.get(name, name if binding.open or name in binding.wires else None)
             if wire is None:
                 known = ", ".join(binding.names) or "none"
                 errors.append(("", f"unknown field {name!r}{hint(name, binding.names)}; fields: {known}"))

@@ -154,7 +154,7 @@ def _cost(pattern: str) -> int | None:
 
 
 def _repeats(tree: Any, inside: bool) -> int | None:
-    """How many unbounded repeats follow each other; None for an unbounded repeat in one, or an alternation in one."""
+    """How many unbounded repeats follow each other; None for a repeat or an alternation in one that could multiply."""
     total = 0
     for operation, value in tree:
         found = _repeats_of(str(operation), value, inside)
@@ -170,6 +170,8 @@ def _repeats_of(operation: str, value: Any, inside: bool) -> int | None:
         many = high > _REPEATS and high != low
         if many and inside:
             return None
+        if many and _delimited(list(body)):
+            return 2
         found = _repeats(body, inside or many or high > _REPEATS)
         return None if found is None else found + many
     if operation == "SUBPATTERN":
@@ -182,3 +184,74 @@ def _repeats_of(operation: str, value: Any, inside: bool) -> int | None:
         counts = [_repeats(branch, inside) for branch in value[1]]
         return None if None in counts else max(n for n in counts if n is not None)
     return 1 if operation in ("GROUPREF", "GROUPREF_EXISTS") else 0
+
+
+def _flat(items: list[Any]) -> list[Any]:
+    """Without the groups that only bracket."""
+    result: list[Any] = []
+    for operation, value in items:
+        result += _flat(list(value[-1])) if str(operation) == "SUBPATTERN" else [(operation, value)]
+    return result
+
+
+def _delimited(body: list[Any]) -> bool:
+    """Whether repeating body cannot match one text in two ways, so that nested repeats do not multiply.
+
+    So it is when each round begins or ends with a character that stands nowhere else in it, and the rest has one way to
+    match: a-b-c by (-[a-z]+)*, host names by ([a-z0-9-]+[.])+, versions by ([.][0-9]+)*.
+    """
+    body = _flat(body)
+    if len(body) < 2:
+        return False
+    for mark, rest in ((body[0], body[1:]), (body[-1], body[:-1])):
+        if str(mark[0]) == "LITERAL" and _single_way(rest) and not any(_may_match(item, mark[1]) for item in rest):
+            return True
+    return False
+
+
+def _single_way(items: list[Any]) -> bool:
+    """Single characters and at most one repeat of variable length: then the text's length decides how it is matched."""
+    variable = 0
+    for operation, value in _flat(items):
+        if str(operation) in ("LITERAL", "NOT_LITERAL", "IN"):
+            continue
+        if str(operation) not in ("MAX_REPEAT", "MIN_REPEAT"):
+            return False
+        low, high, body = value
+        inner = _flat(list(body))
+        single = len(inner) == 1 and str(inner[0][0]) in ("LITERAL", "NOT_LITERAL", "IN")
+        optional = high == 1 and body.getwidth()[0] > 0 and _single_way(inner)
+        if not single and not optional:
+            return False
+        variable += low != high
+    return variable <= 1
+
+
+def _may_match(item: Any, char: int) -> bool:
+    operation, value = str(item[0]), item[1]
+    if operation == "LITERAL":
+        return bool(value == char)
+    if operation == "NOT_LITERAL":
+        return bool(value != char)
+    if operation == "IN":
+        negated = str(value[0][0]) == "NEGATE"
+        return negated != any(_in_set(part, char) for part in value)
+    if operation in ("MAX_REPEAT", "MIN_REPEAT"):
+        return any(_may_match(inner, char) for inner in _flat(list(value[2])))
+    return True
+
+
+_CATEGORIES = {"CATEGORY_DIGIT": r"\d", "CATEGORY_WORD": r"\w", "CATEGORY_SPACE": r"\s"}
+
+
+def _in_set(part: Any, char: int) -> bool:
+    operation, value = str(part[0]), part[1]
+    if operation == "LITERAL":
+        return bool(value == char)
+    if operation == "RANGE":
+        return bool(value[0] <= char <= value[1])
+    if operation == "CATEGORY":
+        name = str(value)
+        hit = re.match(_CATEGORIES[name.replace("_NOT", "")], chr(char), re.ASCII) is not None
+        return hit != ("_NOT" in name)
+    return False

@@ -205,7 +205,7 @@ def _depth_of_caller(module: dict[str, Any]) -> int:
     depth, frame = 1, sys._getframe(1)
     while frame.f_back and (frame.f_globals is module or frame.f_globals.get("__package__") == __package__):
         depth, frame = depth + 1, frame.f_back
-    return max(1, depth - 1)
+    return depth
 
 
 def _signature(module: dict[str, Any], returns: Any) -> inspect.Signature:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from codegen.support import PWNED, STUBS, Host, generate
 
 _NUMBERS = itertools.count()

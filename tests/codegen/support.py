@@ -1,4 +1,4 @@
-"""What the generator's tests share: running the generator, judging what it writes, and a host that answers tool calls."""
+"""What the generator's tests share: running the generator, judging its files, and a host that answers calls."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ sys.path[:0] = sys.argv[1:3]
 import cellgate_tools
 audited = []
 def hook(event, args):
-    if event in ("os.system", "subprocess.Popen", "os.exec", "os.posix_spawn", "socket.connect", "os.remove", "os.rename"):
+    if event in ("os.system", "subprocess.Popen", "os.exec", "socket.connect", "os.remove", "os.rename"):
         audited.append(event)
     if event == "open" and isinstance(args[1], str) and set("wax+") & set(args[1]):
         audited.append(str(args[0]))

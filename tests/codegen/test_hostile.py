@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from codegen import hostile_cases
 from codegen.hostile_cases import CASES, P, many, one
 from codegen.support import SHARED, GenerationFailed, check_package, generate, import_all, shared_files
+
+from codegen import hostile_cases
 
 _BIG = {"many-tools", "properties-many"}
 
@@ -60,7 +61,9 @@ def test_own_cases(build_dir: Path, tmp_path: Path, case: hostile_cases.Case, sl
 @pytest.mark.skipif(not SHARED, reason="CG_SHARED is not set: the shared hostile cases are not there")
 @pytest.mark.parametrize(
     "case",
-    json.loads(Path(shared_files("cases/tools/hostile.json")[0]).read_text()) if shared_files("cases/tools/hostile.json") else [],
+    json.loads(Path(shared_files("cases/tools/hostile.json")[0]).read_text())
+    if shared_files("cases/tools/hostile.json")
+    else [],
     ids=lambda c: c["id"],
 )
 def test_shared_cases(build_dir: Path, tmp_path: Path, expanded: Path, case: dict[str, Any]) -> None:
@@ -84,7 +87,9 @@ def test_shared_cases(build_dir: Path, tmp_path: Path, expanded: Path, case: dic
     assert b"SECRET" not in written
 
 
-@pytest.mark.parametrize("name", ["triple", "ends-backslash", "templates", "escapes", "astral", "indent", "ends-quotes"])
+@pytest.mark.parametrize(
+    "name", ["triple", "ends-backslash", "templates", "escapes", "astral", "indent", "ends-quotes"]
+)
 def test_help_shows_the_description(package: Callable[..., Any], name: str) -> None:
     """What is neither a control nor a hidden character is in the docstring as it was."""
     case = next(c for c in CASES if c.name == f"text-{name}")
@@ -109,7 +114,8 @@ def test_long_text_is_cut_and_says_so(package: Callable[..., Any]) -> None:
 def test_one_bad_tool_costs_no_other(build_dir: Path, tmp_path: Path) -> None:
     """Elements that are no JSON, each with a neighbour that is."""
     text = b"""{"tools": [{"name": "a", "inputSchema": {"type": "object"}}, {"name": "bad", "inputSchema": {"x": NaN}},
-        {"name": "b", "inputSchema": {"type": "object"}}, {"name": "utf", "description": "\xff"}, {"name": "colon", "x" []},
+        {"name": "b", "inputSchema": {"type": "object"}}, {"name": "utf", "description": "\xff"},
+        {"name": "colon", "x" []},
         {"name": "c", "inputSchema": {"type": "object"}}]}"""
     report = generate(build_dir, "srv", tmp_path / "out", text)
     status = {t["tool"]: t["status"] for t in report["tools"]}
@@ -119,7 +125,20 @@ def test_one_bad_tool_costs_no_other(build_dir: Path, tmp_path: Path) -> None:
 
 
 def test_order_makes_no_difference(build_dir: Path, tmp_path: Path) -> None:
-    names = ["get-user", "get_user", "GetUser", "getuser", "\u63d0", "\u7247", "2x", "t_2x", "x" * 300, "x" * 301, "a b", "a_b"]
+    names = [
+        "get-user",
+        "get_user",
+        "GetUser",
+        "getuser",
+        "\u63d0",
+        "\u7247",
+        "2x",
+        "t_2x",
+        "x" * 300,
+        "x" * 301,
+        "a b",
+        "a_b",
+    ]
     tools = [{"name": n, "description": n, "inputSchema": {"type": "object"}} for n in names]
     written = []
     for i in range(4):
@@ -130,12 +149,14 @@ def test_order_makes_no_difference(build_dir: Path, tmp_path: Path) -> None:
 
 
 def test_same_names_are_told_apart(package: Callable[..., Any], host: Any) -> None:
-    """All stay callable; the one that is the name keeps it; renames are reported; a suffix that is taken is not reused."""
+    """All stay callable; the one that is the name keeps it; renames are reported; taken suffixes are left."""
     names = ["get-user", "get_user", "get.user", "getUser", "GetUser"]
     first = package(many(*({"name": n} for n in names)))
     module = {t["tool"]: t["module"] for t in first.REPORT["tools"]}
     assert module["get_user"] == "get_user" and len(set(module.values())) == 5
-    assert any(module["get-user"] in w["text"] for t in first.REPORT["tools"] if t["tool"] == "get-user" for w in t["warnings"])
+    assert any(
+        module["get-user"] in w["text"] for t in first.REPORT["tools"] if t["tool"] == "get-user" for w in t["warnings"]
+    )
     clash = package(many(*({"name": n} for n in [*names, module["get-user"]])))
     module = {t["tool"]: t["module"] for t in clash.REPORT["tools"]}
     assert len(set(module.values())) == 6

@@ -1,0 +1,233 @@
+"""Ordinary tool lists: our own, and real servers' where CG_SHARED is set. Modules are well formed and check right."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from codegen.support import DATA, STUBS, Host, check_package, generate, import_all, shared_files
+
+FILES = [*sorted(DATA.glob("*.json")), *(p for p in shared_files("cases/tools/*.json") if p.name != "hostile.json")]
+
+
+def _tools(path: Path) -> list[dict[str, Any]]:
+    tools: list[dict[str, Any]] = json.loads(path.read_text())["tools"]
+    return tools
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+def test_modules(build_dir: Path, tmp_path: Path, path: Path) -> None:
+    server = path.stem
+    report = generate(build_dir, server, tmp_path / "out", path.read_bytes())
+    data = check_package(tmp_path / "out" / report["package"], report, server)
+    assert {t["tool"] for t in report["tools"]} == {t["name"] for t in _tools(path)} == set(data["tools"])
+    assert not [t for t in report["tools"] if t["status"] == "rejected"]
+    assert import_all(tmp_path / "out", report["package"])[0] == len(_tools(path))
+
+
+def test_catalogue_and_modules_are_what_the_docs_show(build_dir: Path, tmp_path: Path) -> None:
+    """One module word for word: a change of what agents read is a change somebody should look at."""
+    generate(build_dir, "files", tmp_path / "mcptools", (DATA / "files.json").read_bytes())
+    assert (tmp_path / "mcptools/files/edit_file.py").read_text() == (DATA / "edit_file.expected").read_text()
+    catalogue = (tmp_path / "mcptools/files/__init__.py").read_text()
+    assert (
+        "read_file(path, head?, tail?) -> Result: Reads a whole file as text. [read-only]\n"
+        "read_media_file(path) -> Result: Reads an image or a sound.\n"
+        "write_file(path, content) -> Result: Makes a file, or replaces all of it. [destructive, idempotent]\n"
+    ) in catalogue
+
+
+def test_speed(build_dir: Path, tmp_path: Path, slowness: float) -> None:
+    """A millisecond or so for each tool: a session starts with this."""
+    tools = [
+        {**t, "name": f"{t['name']}_{i}"} for i in range(10) for p in sorted(DATA.glob("*.json")) for t in _tools(p)
+    ]
+    start = time.monotonic()
+    generate(build_dir, "srv", tmp_path / "out", tools)
+    assert time.monotonic() - start < 2 * slowness
+
+
+# ---------------------------------------------------------------------- the same verdict as a reference validator
+
+
+class Instances:
+    """Makes values that fit a schema, more or less, and small changes to them."""
+
+    def __init__(self, root: Any, seed: int) -> None:
+        self.root = root
+        self.random = random.Random(seed)
+
+    def make(self, s: Any, depth: int = 0) -> Any:
+        if not isinstance(s, dict) or depth > 8:
+            return self.random.choice([None, 1, "x", [], {}])
+        ref = s.get("$ref")
+        if isinstance(ref, str) and ref.startswith("#"):
+            at = self.root
+            for token in ref[1:].split("/")[1:]:
+                at = at[int(token)] if isinstance(at, list) else at[token]
+            return self.make(at, depth + 1)
+        if "const" in s:
+            return s["const"]
+        if s.get("enum"):
+            return self.random.choice(s["enum"])
+        for keyword in ("anyOf", "oneOf", "allOf"):
+            if s.get(keyword) and "properties" not in s:
+                return self.make(self.random.choice(s[keyword]), depth + 1)
+        kind = s.get("type", "object" if "properties" in s else "string")
+        kind = self.random.choice(kind) if isinstance(kind, list) else kind
+        maker = {"object": self.object, "array": self.array, "string": self.string, "boolean": lambda *_: True}
+        if kind in ("integer", "number"):
+            return s.get("minimum", s.get("exclusiveMinimum", 0) + 1) if kind == "integer" else s.get("minimum", 2.5)
+        return maker[kind](s, depth) if kind in maker else None
+
+    def object(self, s: Any, depth: int) -> Any:
+        keep = self.random.random()
+        required = s.get("required", ())
+        return {
+            k: self.make(v, depth + 1)
+            for k, v in s.get("properties", {}).items()
+            if k in required or self.random.random() < keep / (1 + depth / 3)
+        }
+
+    def array(self, s: Any, depth: int) -> Any:
+        n = max(s.get("minItems", 0), self.random.choice([0, 1, 2]) if depth < 6 else 0)
+        return [self.make(s.get("items", {}), depth + 1) for _ in range(min(n, 20))]
+
+    def string(self, s: Any, depth: int) -> Any:
+        return "a" * max(s.get("minLength", 1), 1)
+
+    def changed(self, value: Any) -> Any:
+        """One place in value is something else."""
+        value = json.loads(json.dumps(value))
+        at, steps = value, self.random.randint(0, 4)
+        for _ in range(steps):
+            inside = [
+                k for k in (at if isinstance(at, dict) else range(len(at))) if isinstance(at[k], (dict, list)) and at[k]
+            ]
+            if not inside:
+                break
+            at = at[self.random.choice(inside)]
+        other = self.random.choice(
+            [None, True, 0, -1, 1.5, 10**20, "", "x", "x\n", "\U0001f600" * 50, [], [1], {}, {"zz": 1}]
+        )
+        if isinstance(at, dict):
+            keys = [*at, "zz"]
+            key = self.random.choice(keys)
+            if self.random.random() < 0.3 and key in at:
+                del at[key]
+            else:
+                at[key] = other
+        elif at:
+            at[self.random.randrange(len(at))] = other
+        return value
+
+
+def _cases(schema: Any, seed: int) -> Iterator[Any]:
+    instances = Instances(schema, seed)
+    for _ in range(6):
+        value = instances.make(schema)
+        yield value
+        if isinstance(value, dict):
+            for _ in range(12):
+                yield instances.changed(value)
+
+
+def _ends_in_newline(value: Any) -> bool:
+    """Python's $ matches before a last line end, ECMA's does not: there the reference is wrong."""
+    return '\\n"' in json.dumps(value)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+def test_verdicts_agree_with_jsonschema(path: Path) -> None:
+    jsonschema = pytest.importorskip("jsonschema", reason="the reference validator is not installed")
+    from cellgate_tools._schema import Schema
+
+    wrong, cases = [], 0
+    for i, tool in enumerate(_tools(path)):
+        schema = tool["inputSchema"]
+        old = "draft-07" in str(schema.get("$schema", ""))
+        reference = (jsonschema.Draft7Validator if old else jsonschema.Draft202012Validator)(schema)
+        ours = Schema(schema)
+        for value in _cases(schema, i):
+            cases += 1
+            try:
+                expected = reference.is_valid(value)
+            except Exception:  # patterns that Python cannot compile
+                continue
+            if (not ours.errors(value)) != expected and not _ends_in_newline(value):
+                wrong.append((tool["name"], value, expected, ours.errors(value)[:2]))
+    assert cases >= 6
+    assert not wrong, (len(wrong), cases, wrong[:3])
+
+
+# ---------------------------------------------------------------------- what is sent
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+def test_wire_is_what_was_given(package: Callable[..., Any], host: Host, path: Path) -> None:
+    """model_validate() with original names, and fields by Python names: both send exactly the value."""
+    made = package(path.read_bytes())
+    data = {t["tool"]: t["module"] for t in made.REPORT["tools"]}
+    sent = 0
+    for i, tool in enumerate(_tools(path)):
+        module = getattr(made, data[tool["name"]])
+        python_name = {wire: name for name, wire in module._tool.binding("Params").names.items()}
+        for value in _cases(tool["inputSchema"], i):
+            if not isinstance(value, dict) or module._tool.schema("in").errors(value):
+                continue
+            module.call(value)
+            by_dict = host.sent[-1]
+            assert by_dict[1] == tool["name"] and host.last == value
+            assert json.dumps(host.last) == json.dumps(value)  # 8 is not 8.0, true is not 1
+            if set(value) <= set(python_name):
+                module.call(**{python_name[k]: v for k, v in value.items()})
+                assert host.sent[-1] == by_dict
+            sent += 1
+    assert sent
+
+
+# ---------------------------------------------------------------------- type checkers
+
+
+def test_mypy_takes_the_packages_and_finds_wrong_calls(build_dir: Path, tmp_path: Path) -> None:
+    pytest.importorskip("mypy", reason="mypy is not installed")
+    for name in ("files", "graph", "everything"):
+        generate(build_dir, name, tmp_path / "mcptools", (DATA / f"{name}.json").read_bytes(), root=True)
+    (tmp_path / "use.py").write_text(
+        "from mcptools.files import edit_file, list_directory\n"
+        "from mcptools.everything import draw, find, merged\n"
+        "import mcptools\n"
+        "e = edit_file.Edit(oldText='a', newText='b')\n"
+        "edit_file.run(edit_file.Params(path='a', edits=[e], dryRun=True)).content.upper()\n"
+        "edit_file.Params(path=1, edits=[e])\n"
+        "edit_file.Params(path='a', edits=[e], dryrun=True)\n"
+        "edit_file.Params(edits=[e])\n"
+        "list_directory.Params(path='a', sortBy='date')\n"
+        "mcptools.search('x')[0].tool.upper()\n"
+    )
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--no-error-summary",
+            "--cache-dir",
+            tmp_path / "cache",
+            "use.py",
+            *map(str, sorted((tmp_path / "mcptools").rglob("*.py"))),
+        ],
+        cwd=tmp_path,
+        env={"MYPYPATH": f"{STUBS}:{tmp_path}", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    lines = {line.split(": error")[0] for line in done.stdout.splitlines() if ": error" in line}
+    assert lines == {f"use.py:{n}" for n in (6, 7, 8, 9)}, done.stdout + done.stderr

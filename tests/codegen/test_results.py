@@ -1,0 +1,327 @@
+"""What run() and call() make of a tool's answer, and finding tools with search()."""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import json
+import pickle
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from codegen.support import DATA, Host, generate
+
+Tool = Callable[..., Any]
+OBJECT = {"type": "object"}
+PNG = base64.b64encode(b"\x89PNG data").decode()
+NUMBERS = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+def test_text(tool: Tool, host: Host) -> None:
+    t = tool(OBJECT)
+    host.answers(
+        {
+            "content": [
+                {"type": "text", "text": "a"},
+                {"type": "image", "data": PNG, "mimeType": "image/png"},
+                {"type": "text", "text": "b"},
+            ]
+        }
+    )
+    text = t.run()
+    assert text == "a\nb" and isinstance(text, str) and len(text.result.content) == 3
+    assert pickle.loads(pickle.dumps(text)) == text
+    assert text._repr_mimebundle_()["image/png"] == PNG
+    host.answers({"content": []})
+    assert t.run() == ""
+
+
+def test_blocks(tool: Tool, host: Host, tmp_path: Path) -> None:
+    t = tool(OBJECT)
+    blocks = [
+        {"type": "image", "data": PNG, "mimeType": "image/png"},
+        {"type": "audio", "data": PNG, "mimeType": "audio/wav"},
+        {"type": "resource", "resource": {"uri": "file:///a", "mimeType": "text/plain", "text": "t"}},
+        {"type": "resource", "resource": {"uri": "file:///b", "blob": PNG}},
+        {"type": "resource_link", "uri": "file:///c", "name": "c"},
+        {"type": "later", "x": 1},
+    ]
+    host.answers({"content": blocks, "_meta": {"m": 1}})
+    result = t.call()
+    image, audio, text, blob, link, later = result.content
+    assert [type(b).__name__ for b in result.content] == [
+        "Image",
+        "Audio",
+        "Resource",
+        "Resource",
+        "ResourceLink",
+        "Block",
+    ]
+    assert image.data == audio.data == blob.data == b"\x89PNG data" and image.mime == "image/png"
+    assert image._repr_mimebundle_() == {"text/plain": "[image image/png 9 bytes]", "image/png": PNG}
+    assert (
+        text.text == "t"
+        and text.uri == "file:///a"
+        and link.uri == "file:///c"
+        and later.raw == {"type": "later", "x": 1}
+    )
+    assert Path(image.save(tmp_path / "i.png")).read_bytes() == b"\x89PNG data"
+    assert Path(text.save(tmp_path / "t")).read_text() == "t"
+    with pytest.raises(ValueError, match="nothing to save"):
+        link.save(tmp_path / "x")
+    assert result.meta == {"m": 1} and result.raw["content"] == blocks and not result.is_error
+    assert t.run().splitlines()[0] == "[image image/png 9 bytes]"
+    assert "[audio audio/wav 9 bytes]" in repr(result)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"content": None},
+        {"content": "x"},
+        {"content": [1, None, "x", []]},
+        {"content": [{"type": 5}, {"type": "text"}]},
+        {
+            "content": [
+                {"type": "image", "data": 7},
+                {"type": "image", "data": "*"},
+                {"type": "resource"},
+                {"type": "resource", "resource": 3},
+            ]
+        },
+        {"content": [{"type": "text", "text": None}], "isError": "yes", "_meta": 3},
+    ],
+)
+def test_odd_answers_do_not_break(tool: Tool, host: Host, answer: Any) -> None:
+    t = tool(OBJECT)
+    host.answers(answer)
+    result = t.call()
+    assert result.raw == answer and repr(result) and isinstance(t.run(), str)
+    for block in result.content:
+        assert repr(block) and (block.data, block.text, block.mime, block.uri) is not None
+
+
+def test_tolerant_reading(tool: Tool, host: Host) -> None:
+    """What jansson would refuse passes: big integers, lone surrogates, NUL, a BOM, duplicate keys."""
+    t = tool(OBJECT, {"type": "object"})
+    digits = b"9" * 5000
+    host.answer = (
+        "ok",
+        b'\xef\xbb\xbf{"structuredContent":{"u":18446744073709551615,"s":"\\ud800\\u0000","a":1,"a":2,"n":'
+        + digits
+        + b"}}",
+    )
+    value = t.run()
+    assert value["u"] == 2**64 - 1 and value["s"] == "\ud800\0" and value["a"] == 2 and value["n"] == float("inf")
+
+
+def test_structured(package: Tool, host: Host) -> None:
+    made = package((DATA / "graph.json").read_bytes(), "graph")
+    relation = {"from": "a", "to": "b", "relationType": "knows"}
+    host.answers({"content": [], "structuredContent": {"relations": [relation]}})
+    result = made.create_relations.run(
+        relations=[made.create_relations.Relation(from_="a", to="b", relationType="knows")]
+    )
+    assert host.last == {"relations": [relation]}
+    assert type(result) is made.create_relations.Result and type(result.relations[0]) is made.create_relations.Relation2
+    assert (
+        result.relations[0].from_ == "a"
+        and result["relations"][0]["from"] == "a"
+        and result.model_dump() == {"relations": [relation]}
+    )
+    call = made.create_relations.call(relations=[])
+    assert call.structured == {"relations": [relation]}
+
+
+def test_absent_structured_content_is_not_an_empty_one(tool: Tool, host: Host) -> None:
+    from cellgate_tools import UNSET
+
+    t = tool(OBJECT, {})
+    for value in ({}, [], 0, False, None, ""):
+        host.answers({"content": [{"type": "text", "text": "other"}], "structuredContent": value})
+        assert t.run() == value and type(t.run()) is type(value) and t.call().structured == value
+    host.answers({"content": []})
+    assert t.call().structured is UNSET
+
+
+def test_schema_but_text_only(tool: Tool, host: Host) -> None:
+    from cellgate_tools import ToolError
+
+    t = tool(OBJECT, NUMBERS)
+    host.answers({"content": [{"type": "text", "text": '{"n": 3}'}]})
+    assert t.run().n == 3
+    host.answers({"content": [{"type": "text", "text": "no json"}]})
+    with pytest.raises(ToolError, match="no json"):
+        t.run()
+
+
+@pytest.mark.parametrize(
+    ("out", "structured", "returned", "annotation"),
+    [
+        (
+            {
+                "type": "object",
+                "properties": {"result": {"type": "number"}},
+                "required": ["result"],
+                "title": "sumOutput",
+            },
+            {"result": 3},
+            3,
+            "float",
+        ),
+        (
+            {
+                "type": "object",
+                "x-fastmcp-wrap-result": True,
+                "properties": {"result": {"type": "array", "items": {"type": "string"}}},
+            },
+            {"result": ["a"]},
+            ["a"],
+            "list[str]",
+        ),
+        (
+            {
+                "type": "object",
+                "x-fastmcp-wrap-result": True,
+                "properties": {"result": {"anyOf": [{"type": "integer"}, {"type": "null"}]}},
+            },
+            {"result": None},
+            None,
+            "int | None",
+        ),
+        ({"type": "array", "items": {"type": "integer"}}, [1, 2], [1, 2], "list[int]"),
+        ({"type": "string"}, "s", "s", "str"),
+        ({"type": "object", "additionalProperties": {"type": "number"}}, {"a": 1}, {"a": 1}, "dict[str, float]"),
+        (
+            {
+                "type": "object",
+                "properties": {"result": {"type": "number"}, "more": {}},
+                "required": ["result"],
+                "title": "XOutput",
+            },
+            {"result": 3},
+            None,
+            "Result",
+        ),
+    ],
+)
+def test_kinds_of_results(tool: Tool, host: Host, out: Any, structured: Any, returned: Any, annotation: str) -> None:
+    t = tool(OBJECT, out)
+    host.answers({"structuredContent": structured})
+    assert t.run.__annotations__["return"] == annotation
+    result = t.run()
+    assert result == returned if annotation != "Result" else result.result == 3
+    assert t.call().structured == structured
+
+
+def test_wrapped_objects(tool: Tool, host: Host) -> None:
+    """Lists, mappings and unions of objects get their classes, wherever they stand."""
+    item = {"type": "object", "title": "Item", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
+    shape = {
+        "type": "object",
+        "title": "Shape",
+        "properties": {"kind": {"const": "shape"}},
+        "required": ["kind"],
+        "additionalProperties": False,
+    }
+    out = {
+        "type": "object",
+        "properties": {
+            "one": item,
+            "many": {"type": "array", "items": item},
+            "by": {"type": "object", "additionalProperties": {"$ref": "#/$defs/Thing"}},
+            "either": {"type": "array", "items": {"anyOf": [item, shape, {"type": "null"}]}},
+            "mixed": {"anyOf": [{"type": "array", "items": shape}, item]},
+            "table": {"type": "array", "items": {"type": "array", "items": item}},
+        },
+        "$defs": {"Thing": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Thing"}, "v": {}}}},
+    }
+    t = tool(OBJECT, out)
+    host.answers(
+        {
+            "structuredContent": {
+                "one": {"id": 1},
+                "many": [{"id": 2}],
+                "by": {"k": {"next": {"next": {"v": 5}}}},
+                "either": [{"kind": "shape"}, {"id": 3}, None],
+                "mixed": [{"kind": "shape"}],
+                "table": [[{"id": 4}]],
+            }
+        }
+    )
+    r = t.run()
+    assert r.one.id == 1 and r.many[0].id == 2 and r.by["k"].next.next.v == 5
+    assert r.either[0].kind == "shape" and r.either[1].id == 3 and r.either[2] is None
+    assert r.mixed[0].kind == "shape" and r.table[0][0].id == 4
+
+
+def test_error_results(tool: Tool, host: Host) -> None:
+    from cellgate_tools import ToolError
+
+    t = tool(OBJECT, NUMBERS)
+    host.answers(
+        {"content": [{"type": "text", "text": "Access denied"}], "isError": True, "structuredContent": {"bad": 1}}
+    )
+    with pytest.raises(ToolError, match="^Access denied$") as caught:
+        t.run()
+    assert type(caught.value) is ToolError and caught.value.result.is_error
+    assert t.call().is_error
+    host.answers({"content": [], "isError": True})
+    with pytest.raises(ToolError, match="gave no reason"):
+        t.run()
+
+
+def test_result_that_misses_its_schema(tool: Tool, host: Host) -> None:
+    """It is returned, with one warning; strict refuses it."""
+    from cellgate_tools import ToolError, options
+
+    t = tool(OBJECT, NUMBERS)
+    host.answers({"structuredContent": {"n": "x", "more": 1}})
+    with pytest.warns(UserWarning, match="does not fit") as seen:
+        assert t.run().n == "x"
+    assert seen[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert t.run().more == 1
+        with options(strict=True), pytest.raises(ToolError, match="/n: expected integer"):
+            t.run()
+
+
+def test_search(build_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    for name in ("files", "graph", "everything"):
+        generate(build_dir, name, tmp_path / "mcptools", (DATA / f"{name}.json").read_bytes(), root=True)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.invalidate_caches()
+    try:
+        mcptools = importlib.import_module("mcptools")
+        found = mcptools.search("write a file")
+        assert (found[0].server, found[0].tool, found[0].module) == ("files", "write_file", "files.write_file")
+        assert repr(found).splitlines()[0] == (
+            "files.write_file(path, content) -> Result: Makes a file, or replaces all of it. [destructive, idempotent]"
+        )
+        assert mcptools.search("relation", detail="name")[0].text.startswith("graph.create_relations: Makes relations")
+        assert "class Edit(Model):" in mcptools.search("edit", limit=1, detail="full")[0].text
+        assert {m.server for m in mcptools.search(server="graph")} == {"graph"}
+        assert len(mcptools.search()) == sum(
+            len(json.loads((DATA / f"{n}.json").read_text())["tools"]) for n in ("files", "graph", "everything")
+        )
+        assert mcptools.search("colour")[0].tool == "draw"  # a parameter's name
+        assert mcptools.search("zebra") == [] and repr(mcptools.search("zebra")) == "no tool found"
+        assert mcptools.search("!!! ''' \ud800") is not None
+        with pytest.raises(ValueError, match="detail"):
+            mcptools.search("x", detail="all")
+        assert dir(mcptools) == ["everything", "files", "graph", "search"]
+        assert mcptools.files.edit_file.run and "edit_file" in dir(mcptools.files)
+        with pytest.raises(AttributeError, match="servers: everything, files, graph"):
+            mcptools.nothing  # noqa: B018
+        generate(build_dir, "late", tmp_path / "mcptools", [{"name": "t", "inputSchema": {}}], root=True)
+        assert mcptools.late.t.run
+    finally:
+        for name in [n for n in sys.modules if n.split(".")[0] == "mcptools"]:
+            del sys.modules[name]

@@ -1,0 +1,286 @@
+/* The code generator's parts: reading, splitting, emitting, names, references. Whole packages are tested in tests/codegen. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "codegen/codegen.h"
+#include "codegen/limits.h"
+#include "codegen/names.h"
+#include "codegen/schema.h"
+#include "codegen/text.h"
+
+static struct cg_str str(const char *s)
+{
+        return cg_str_of(s);
+}
+
+static struct cg_j *read_ok(struct cg_arena *a, const char *text)
+{
+        struct cg_err err = { 0 };
+        struct cg_j *j = NULL;
+
+        if (cg_j_read(a, text, strlen(text), 100, &j, &err) < 0)
+                fail_msg("%s: %s", text, err.msg);
+        return j;
+}
+
+static void test_read_keeps_everything(void **state)
+{
+        static const char text[] = " {\"n\":18446744073709551615,\"s\":\"\\ud83d\\ude00 \\ud800 \\u0000 \\n\",\"a\":[true,null,-0.0e+5],"
+                                   "\"n\":1e999,\"o\":{\"a\":{}}} ";
+        cg_auto_arena struct cg_arena a = { 0 };
+        struct cg_j *j = read_ok(&a, text), *s = cg_j_getz(j, "s");
+
+        assert_int_equal(j->n, 4); /* the last "n" counts */
+        assert_true(cg_str_is(cg_j_getz(j, "n")->text, "1e999"));
+        assert_int_equal(s->text.n, 12);
+        assert_memory_equal(s->text.s, "\xf0\x9f\x98\x80 \xed\xa0\x80 \0 \n", 12);
+        assert_int_equal(cg_j_getz(j, "a")->n, 3);
+        assert_int_equal(j->height, 2);
+        assert_null(cg_j_getz(j, "x"));
+        assert_null(cg_j_getz(NULL, "x"));
+        assert_true(cg_str_is(j->last->key, "o"));
+}
+
+static void test_read_refuses(void **state)
+{
+        static const char *const bad[] = { "",      " ",       "{",          "[1,]",     "{\"a\"}",  "{\"a\":1,}", "{a:1}",     "01",
+                                           "+1",    "1.",      ".5",         "1e",       "-",        "NaN",        "tru",       "\"a",
+                                           "\"\\x\"", "\"\\u12\"", "\"\\ud8zz\"", "\"\t\"",    "\"\xff\"", "[1 2]",      "1 1",       "[}",
+                                           "\"\\",  "\"\xed\xa0\x80\"", "\"\xc0\xaf\"" };
+        cg_auto_arena struct cg_arena a = { 0 };
+        struct cg_err err;
+        struct cg_j *j;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(bad); i++)
+                if (cg_j_read(&a, bad[i], strlen(bad[i]), 100, &j, &err) != CG_E_PARSE)
+                        fail_msg("accepted: %s", bad[i]);
+        assert_int_equal(cg_j_read(&a, "[\n 1,\n x]", 9, 100, &j, &err), CG_E_PARSE);
+        assert_non_null(strstr(err.msg, "line 3 column 2"));
+        assert_int_equal(cg_j_read(&a, "[[[]]]", 6, 3, &j, &err), 0);
+        assert_int_equal(cg_j_read(&a, "[[[[]]]]", 8, 3, &j, &err), CG_E_LIMIT);
+}
+
+static void check_split(const char *text, int want, const char *const *items, size_t n_items)
+{
+        cg_auto_free struct cg_str *got = NULL;
+        struct cg_err err;
+        size_t n = 0;
+
+        assert_int_equal(cg_split_tools(text, strlen(text), &got, &n, &err), want);
+        if (want < 0)
+                return;
+        assert_int_equal(n, n_items);
+        for (size_t i = 0; i < n; i++)
+                assert_true(cg_str_is(got[i], items[i]));
+}
+
+static void test_split(void **state)
+{
+        static const char *const two[] = { "{\"a\":\"]}\\\"\"}", "NaN" };
+        static const char *const one[] = { "[[{}]]" };
+
+        check_split("[{\"a\":\"]}\\\"\"} , NaN]", 0, two, 2);
+        check_split("\xef\xbb\xbf{\"x\":[1,{}],\"tools\":[{\"a\":\"]}\\\"\"},NaN]}", 0, two, 2);
+        check_split("{\"result\":{\"x\":1,\"tools\":[[[{}]]]},\"id\":1}", 0, one, 1);
+        check_split("{\"tools\":[1],\"tools\":[[[{}]]]}", 0, one, 1);
+        check_split(" [ ] ", 0, NULL, 0);
+        check_split("{\"tools\":{}}", CG_E_PARSE, NULL, 0);
+        check_split("{}", CG_E_PARSE, NULL, 0);
+        check_split("[1", CG_E_PARSE, NULL, 0);
+        check_split("[1]x", CG_E_PARSE, NULL, 0);
+        check_split("[1,]", CG_E_PARSE, NULL, 0);
+        check_split("[\"a]", CG_E_PARSE, NULL, 0);
+        check_split("{\"tools\":[1]", CG_E_PARSE, NULL, 0);
+        assert_true(cg_str_is(cg_split_name(str("{\"x\":{\"name\":\"no\"},\"name\":\"yes\",\"y\":NaN}")), "yes"));
+        assert_int_equal(cg_split_name(str("{\"name\":7}")).n, 0);
+        assert_int_equal(cg_split_name(str("[")).n, 0);
+}
+
+static void check_emitted(void (*put)(struct cg_out *, struct cg_str), struct cg_str s, const char *want)
+{
+        cg_auto_out struct cg_out o;
+
+        cg_out_init(&o, 10000);
+        put(&o, s);
+        assert_int_equal(o.rc, 0);
+        assert_string_equal(o.buf.data, want);
+}
+
+static void put_doc(struct cg_out *o, struct cg_str s)
+{
+        cg_put_doc(o, s, 4, 20);
+}
+
+static void test_emit_str(void **state)
+{
+        check_emitted(cg_put_str, str(""), "\"\"");
+        check_emitted(cg_put_str, str("a\"\\\n\r\t{}'\x7f"), "\"a\\\"\\\\\\n\\x0d\\x09{}'\\x7f\"");
+        check_emitted(cg_put_str, CG_STR("\0\xc3\xa9\xe6\x97\xa5\xf0\x9f\x98\x80\xed\xa0\x80"), "\"\\x00\\xe9\\u65e5\\U0001f600\\ud800\"");
+        check_emitted(cg_put_json_str, CG_STR("\0\"\\\n\xc3\xa9\xf0\x9f\x98\x80\xed\xa0\x80"),
+                      "\"\\u0000\\\"\\\\\\n\\u00e9\\ud83d\\ude00\\ud800\"");
+}
+
+static void test_emit_doc(void **state)
+{
+        check_emitted(put_doc, str("say \"it\" now"), "\"\"\"say \"it\" now\"\"\"");
+        check_emitted(put_doc, str("\"a\"\"\"b\""), "\"\"\"\\\"a\\\"\\\"\\\"b\\\"\"\"\"");
+        check_emitted(put_doc, str("a\r\n\nb\r\\"), "\"\"\"a\n\n    b\\\\x0d\\\\\"\"\"");
+        check_emitted(put_doc, str("\x1b[2J\xe2\x80\xae\xc3\xa9"), "\"\"\"\\\\x1b[2J\\\\u202e\\xe9\"\"\"");
+        check_emitted(put_doc, str("123456789012345678901"), "\"\"\"12345678901234567890... (cut: 21 characters in all)\"\"\"");
+}
+
+static void test_out_remembers_its_failure(void **state)
+{
+        cg_auto_out struct cg_out o;
+        struct cg_err err;
+
+        cg_out_init(&o, 4);
+        cg_put(&o, "abc");
+        cg_put(&o, "def");
+        cg_put(&o, "g");
+        assert_int_equal(cg_out_check(&o, &err), CG_E_LIMIT);
+        assert_int_equal(err.code, CG_E_LIMIT);
+        assert_string_equal(o.buf.data, "abc");
+}
+
+static struct cg_str named(struct cg_name *names, size_t n, const char *original)
+{
+        for (size_t i = 0; i < n; i++)
+                if (cg_str_is(names[i].original, original))
+                        return names[i].name;
+        fail();
+        return CG_STR("");
+}
+
+static void assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_name *names, const char *const *originals, size_t n)
+{
+        for (size_t i = 0; i < n; i++)
+                names[i].original = str(originals[i]);
+        assert_true(cg_names_assign(a, kind, names, n, NULL, 0));
+        for (size_t i = 0; i < n; i++)
+                for (size_t k = 0; k < i; k++)
+                        assert_false(cg_str_eq(names[i].name, names[k].name));
+}
+
+static void test_names(void **state)
+{
+        static const char *const modules[] = { "read", "Read", "a-b", "2fa", "class", "__init__", "..", "x/../y", "\xe6\x8f\x90" };
+        static const char *const fields[] = { "from", "from_", "str", "_x", "x", "2d", "A-b", "A b", "" };
+        struct cg_name names[CG_ARRAY_LEN(modules)];
+        cg_auto_arena struct cg_arena a = { 0 };
+
+        assign(&a, CG_NAME_MODULE, names, modules, CG_ARRAY_LEN(modules));
+        assert_true(cg_str_is(named(names, 9, "read"), "read"));
+        assert_int_equal(named(names, 9, "Read").n, 11);
+        assert_true(cg_str_is(named(names, 9, "a-b"), "a_b"));
+        assert_true(cg_str_is(named(names, 9, "2fa"), "t_2fa"));
+        assert_true(cg_str_is(named(names, 9, "class"), "class_"));
+        assert_true(cg_str_is(named(names, 9, "__init__"), "init"));
+        assert_true(cg_str_is(named(names, 9, "x/../y"), "x____y"));
+        assert_int_equal(named(names, 9, "..").n, 8);
+        assign(&a, CG_NAME_FIELD, names, fields, CG_ARRAY_LEN(fields));
+        assert_true(cg_str_is(named(names, 9, "from_"), "from_"));
+        assert_true(cg_str_is(named(names, 9, "str"), "str_"));
+        assert_true(cg_str_is(named(names, 9, "x"), "x"));
+        assert_true(cg_str_is(named(names, 9, "2d"), "p_2d"));
+        assert_int_equal(named(names, 9, "_x").n, 8);
+}
+
+static void test_names_avoid_reserved(void **state)
+{
+        struct cg_str reserved[] = { CG_STR("Edit"), CG_STR("Node") };
+        struct cg_name names[] = { { .original = CG_STR("Edit") }, { .original = CG_STR("edit") } };
+        cg_auto_arena struct cg_arena a = { 0 };
+
+        assert_true(cg_names_assign(&a, CG_NAME_FIELD, names, 2, reserved, 2));
+        assert_int_equal(names[0].name.n, 11);
+        assert_true(cg_str_is(names[1].name, "edit"));
+}
+
+static void test_class_names(void **state)
+{
+        static const char *const cases[][2] = { { "edit", "Edit" },         { "my-thing_x", "MyThingX" }, { "2d", "C2d" },
+                                                { "", "Item" },             { "result", "Result2" },      { "none", "None2" },
+                                                { "x): pass", "XPass" },    { "\xe6\x8f\x90", "Item" } };
+        cg_auto_arena struct cg_arena a = { 0 };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(cases); i++)
+                if (!cg_str_is(cg_class_base(&a, str(cases[i][0])), cases[i][1]))
+                        fail_msg("%s", cases[i][0]);
+}
+
+static void test_references(void **state)
+{
+        static const struct {
+                const char *ref;
+                enum cg_ref want;
+        } cases[] = {
+                { "#", CG_REF_OK },
+                { "#/$defs/a~1b%25", CG_REF_OK },
+                { "#/anyOf/1", CG_REF_OK },
+                { "#/anyOf/2", CG_REF_DANGLING },
+                { "#/anyOf/x", CG_REF_DANGLING },
+                { "#here", CG_REF_OK },
+                { "#there", CG_REF_DANGLING },
+                { "#/title", CG_REF_DANGLING },
+                { "urn:x#/properties/y", CG_REF_OK },
+                { "urn:y", CG_REF_EXTERNAL },
+                { "file:///etc/passwd", CG_REF_EXTERNAL },
+                { "../x", CG_REF_EXTERNAL },
+                { "#data", CG_REF_DANGLING },
+        };
+        cg_auto_arena struct cg_arena a = { 0 };
+        struct cg_j *root = read_ok(&a, "{\"title\":\"t\",\"$defs\":{\"a/b%\":{\"$anchor\":\"here\"},\"i\":{\"$id\":\"urn:x\",\"properties\":"
+                                        "{\"y\":{}}}},\"anyOf\":[{},true],\"const\":{\"$anchor\":\"data\"}}");
+        struct cg_gen_report report;
+        struct cg_schema s;
+        struct cg_j *to;
+
+        cg_gen_report_init(&report, &a);
+        cg_schema_init(&s, root, false, &report);
+        for (size_t i = 0; i < CG_ARRAY_LEN(cases); i++)
+                if (cg_schema_ref(&s, str(cases[i].ref), &to) != cases[i].want)
+                        fail_msg("%s", cases[i].ref);
+        assert_int_equal(cg_schema_ref(&s, str("#/$defs/a~1b%25"), &to), CG_REF_OK);
+        assert_true(cg_str_is(cg_schema_pointer(&a, root, to), "/$defs/a~1b%"));
+}
+
+static void test_package_name(void **state)
+{
+        char buf[CG_CODEGEN_PACKAGE_SIZE];
+        struct cg_err err;
+
+        assert_int_equal(cg_codegen_package_name("My-Server", buf, sizeof(buf), &err), 0);
+        assert_string_equal(buf, "my_server");
+        assert_int_equal(cg_codegen_package_name("json", buf, sizeof(buf), &err), 0);
+        assert_string_equal(buf, "json_");
+        assert_int_equal(cg_codegen_package_name("abc", buf, 3, &err), CG_E_INVAL);
+        assert_int_equal(cg_codegen_package_name("..", buf, sizeof(buf), &err), CG_E_INVAL);
+        assert_int_equal(cg_codegen_package_name("\xff", buf, sizeof(buf), &err), CG_E_INVAL);
+        assert_int_equal(cg_codegen_package_name(NULL, buf, sizeof(buf), NULL), CG_E_INVAL);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_read_keeps_everything),
+                cmocka_unit_test(test_read_refuses),
+                cmocka_unit_test(test_split),
+                cmocka_unit_test(test_emit_str),
+                cmocka_unit_test(test_emit_doc),
+                cmocka_unit_test(test_out_remembers_its_failure),
+                cmocka_unit_test(test_names),
+                cmocka_unit_test(test_names_avoid_reserved),
+                cmocka_unit_test(test_class_names),
+                cmocka_unit_test(test_references),
+                cmocka_unit_test(test_package_name),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
