@@ -853,6 +853,28 @@ static int on_shutdown(struct cg_io *io, struct cg_err *err)
         return 0;
 }
 
+/* The tool server is gone, and with it the answers: whoever waits for one is told so. */
+static void on_calls_lost(struct cg_io *io)
+{
+        static const char text[] = "the tool server ended before it answered; whether the tool ran is not known. It has been "
+                                   "started again: later calls work";
+
+        pthread_mutex_lock(&io->lock);
+        for (struct cg_wait *w = io->waits; w; w = w->next) {
+                if (w->kind != WAIT_CALL || w->done)
+                        continue;
+                snprintf(w->status, sizeof(w->status), "failed");
+                w->has_raw = zmq_msg_init_size(&w->raw, sizeof(text) - 1) == 0;
+                if (w->has_raw)
+                        memcpy(zmq_msg_data(&w->raw), text, sizeof(text) - 1);
+                w->done = true;
+                signal_fd(w->fd);
+        }
+        io->calls = 0;
+        signal_waits_locked(io, WAIT_PLACE);
+        pthread_mutex_unlock(&io->lock);
+}
+
 static int on_kernel_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
 {
         cg_auto_json json_t *body = NULL;
@@ -868,8 +890,13 @@ static int on_kernel_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
         case CG_KERNEL_INTERRUPT_REQUEST:
                 on_interrupt(io, m->id);
                 return 0;
-        default:
+        case CG_KERNEL_CALLS_LOST:
+                on_calls_lost(io);
+                return 0;
+        case CG_KERNEL_SHUTDOWN_REQUEST:
                 return on_shutdown(io, err);
+        default:
+                return cg_fail(err, CG_E_PROTO, "%s has no meaning here", m->spec->name);
         }
 }
 

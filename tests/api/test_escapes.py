@@ -119,7 +119,7 @@ def test_messages_a_kernel_may_not_send(kernel: Session, mark: Path, what: str, 
     asked = kernel.until("approval_request")[-1]
     cell = asked.cell
     events = kernel.until("stream") if what != "garbage" else []
-    assert not events or "connections 2" in events[-1].text
+    assert not events or int(events[-1].text.split()[1]) >= 2  # kernel wire and tool wire; asyncio has a pair of its own
     # Either the kernel was ended for it, or the message went nowhere: then the call still waits, and is refused now.
     got = kernel.next(3000)
     while got is not None and got.type not in ("result", "approval_closed"):
@@ -200,11 +200,13 @@ def test_host_network_is_out_of_reach(kernel: Session) -> None:
 
 def test_no_other_process_is_seen_or_touched(kernel: Session) -> None:
     assert value(kernel, "sorted(p for p in os.listdir('/proc') if p.isdigit())") == "['1', '2']"
-    for path in ("environ", "mem", "root", "cwd", "fd"):
-        assert value(kernel, f"attempt(lambda: os.listdir('/proc/1/{path}') if '{path}' in ('fd', 'root', 'cwd') else open('/proc/1/{path}').read())") in (
-            "'EACCES'",
-            "'EPERM'",
-        )
+    for use in ("open('/proc/1/environ').read", "open('/proc/1/mem').read", "open('/proc/1/maps').read"):
+        opener, _, method = use.rpartition(".")
+        assert value(kernel, f"attempt(lambda: {opener}.{method}())") in ("'EACCES'", "'EPERM'")
+        assert value(kernel, f"attempt(lambda: len({opener.replace('/1/', '/self/')}.{method}(1)))") in ("0", "1", "'EIO'")
+    for link in ("root", "cwd", "exe", "fd/0", "ns/user"):
+        assert value(kernel, f"attempt(os.readlink, '/proc/1/{link}')") in ("'EACCES'", "'EPERM'", "'ENOENT'")
+        assert value(kernel, f"type(attempt(os.readlink, '/proc/self/{link}')).__name__") == "'str'"
     assert value(kernel, "sys_call(101, 16, 1, 0, 0), sys_call(310, 1, 0, 0, 0, 0, 0)") == "('EPERM', 'EPERM')"  # ptrace, process_vm_readv
     assert value(kernel, "attempt(os.kill, 1, 9), os.path.exists('/proc/1')") in ("(None, True)", "('EPERM', True)")
     assert value(kernel, "'still here'") == "'still here'"
@@ -260,11 +262,8 @@ def test_file_system(kernel: Session, workspace: Path, tmp_path: Path) -> None:
         assert not os.path.exists(path)
     assert value(kernel, "open('/tmp/private', 'w').write('x')") == "1"
     assert not os.path.exists("/tmp/private")
-    assert value(kernel, "attempt(open, '/proc/sys/vm/swappiness', 'w'), attempt(open, '/proc/sysrq-trigger', 'w')") in (
-        "('EROFS', 'EROFS')",
-        "('EACCES', 'EACCES')",
-        "('EROFS', 'EACCES')",
-    )
+    for path in ("/proc/sys/vm/swappiness", "/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger"):
+        assert value(kernel, f"attempt(open, {path!r}, 'w')") in ("'EROFS'", "'EACCES'", "'ENOENT'")
 
 
 def test_privileges_are_gone(kernel: Session) -> None:
