@@ -152,16 +152,14 @@ static int pin_parents(const struct cg_sandbox *sb, const char *hidden, struct c
 {
         const char *root = write_root_of(sb, hidden);
         char path[PATH_MAX];
-        size_t from = root ? strlen(root) : 0;
+        const char *slash;
 
-        if (!root)
+        if (!root || !strcmp(root, hidden))
                 return 0;
-        /* "/" ends where its first component starts, any other root one before. */
-        for (size_t i = from == 1 ? 1 : from + 1; hidden[i] && i < sizeof(path); i++) {
-                if (hidden[i] != '/')
-                        continue;
-                memcpy(path, hidden, i);
-                path[i] = '\0';
+        /* Behind the root's own slash: "/" has none but its first. */
+        slash = hidden + (root[1] ? strlen(root) : 0);
+        while ((slash = strchr(slash + 1, '/'))) {
+                snprintf(path, sizeof(path), "%.*s", (int)(slash - hidden), hidden);
                 if (pin(path, err) < 0)
                         return -1;
         }
