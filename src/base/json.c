@@ -162,6 +162,10 @@ static bool scan_string(struct scan *s)
                 }
                 if (*s->p < 0x20)
                         return scan_fail(s, "control character in a string");
+                if (*s->p < 0x80) { /* nearly all there is: base64 by the megabyte */
+                        s->p++;
+                        continue;
+                }
                 n = cg_utf8_next(s->p, (size_t)(s->end - s->p), &c);
                 if (!n)
                         return scan_fail(s, "not UTF-8");
