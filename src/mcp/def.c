@@ -31,11 +31,6 @@ struct cg_mcp_def *cg_mcp_def_free(struct cg_mcp_def *d)
         return NULL;
 }
 
-static void def_freep(struct cg_mcp_def **d)
-{
-        cg_mcp_def_free(*d);
-}
-
 int cg_mcp_check_name(const char *name, struct cg_err *err)
 {
         size_t n = strlen(name);
@@ -153,9 +148,9 @@ static int add_variable(struct cg_mcp_def *d, size_t *n, size_t *n_secrets, cons
         return d->secrets[(*n_secrets)++] ? 0 : cg_fail(err, CG_E_NOMEM, "MCP server");
 }
 
-static int read_env(struct cg_mcp_def *d, json_t *j, char *const *environ_, struct cg_err *err)
+static int read_env(struct cg_mcp_def *d, json_t *env, char *const *environ_, struct cg_err *err)
 {
-        json_t *env = json_object_get(j, "env"), *value; /* borrowed */
+        json_t *value; /* borrowed */
         size_t n_host = 0, n = 0, n_secrets = 0;
         const char *key;
         int r;
@@ -190,36 +185,44 @@ static int read_cwd(struct cg_mcp_def *d, const json_t *j, struct cg_err *err)
         return d->cwd ? 0 : cg_fail(err, CG_E_NOMEM, "MCP server");
 }
 
+static int read_definition(struct cg_mcp_def *d, const json_t *j, char *const *environ_, struct cg_err *err)
+{
+        const char *command;
+        int r = check_transport(d, j, err);
+
+        if (r < 0)
+                return r;
+        command = plain_string(json_object_get(j, "command"));
+        if (!command || !*command)
+                return bad_member(d->name, "\"command\"", "the program to start, a string that is not empty", err);
+        d->command = strdup(command);
+        if (!d->command)
+                return cg_fail(err, CG_E_NOMEM, "MCP server");
+        r = read_args(d, j, err);
+        if (r == 0)
+                r = read_env(d, json_object_get(j, "env"), environ_, err);
+        return r < 0 ? r : read_cwd(d, j, err);
+}
+
 int cg_mcp_def_new(const char *name, const json_t *definition, char *const *environ_, struct cg_mcp_def **ret,
                    struct cg_err *err)
 {
-        CG_CLEANUP(def_freep) struct cg_mcp_def *d = NULL;
-        const char *command;
+        struct cg_mcp_def *d;
         int r = cg_mcp_check_name(name, err);
 
         if (r < 0)
                 return r;
-        d = calloc(1, sizeof(*d));
-        if (!d || !(d->name = strdup(name)))
-                return cg_fail(err, CG_E_NOMEM, "MCP server");
         if (!json_is_object(definition))
                 return cg_fail(err, CG_E_INVAL, "MCP server \"%s\": its definition must be an object", name);
-        r = check_transport(d, definition, err);
-        if (r < 0)
-                return r;
-        command = plain_string(json_object_get(definition, "command"));
-        if (!command || !*command)
-                return bad_member(name, "\"command\"", "the program to start, a string that is not empty", err);
-        d->command = strdup(command);
-        if (!d->command)
+        d = calloc(1, sizeof(*d));
+        if (!d)
                 return cg_fail(err, CG_E_NOMEM, "MCP server");
-        r = read_args(d, definition, err);
-        if (r == 0)
-                r = read_env(d, (json_t *)(uintptr_t)definition, environ_, err); /* jansson iterates only over non-const */
-        if (r == 0)
-                r = read_cwd(d, definition, err);
-        if (r == 0)
-                *ret = CG_STEAL(d);
+        d->name = strdup(name);
+        r = d->name ? read_definition(d, definition, environ_, err) : cg_fail(err, CG_E_NOMEM, "MCP server");
+        if (r < 0)
+                cg_mcp_def_free(d);
+        else
+                *ret = d;
         return r;
 }
 

@@ -43,10 +43,10 @@ static int walk_fail(const struct cg_walk *w, const char *why, struct cg_err *er
 
 int cg_walk_init(struct cg_walk *w, struct cg_span text, char open, struct cg_err *err)
 {
-        *w = (struct cg_walk){ .p = text.p, .start = text.p, .end = text.p + text.len, .close = open == '{' ? '}' : ']',
-                               .first = true };
         if (!text.p)
                 return cg_fail(err, CG_E_PARSE, "no JSON %s", open == '{' ? "object" : "array");
+        *w = (struct cg_walk){ .p = text.p, .start = text.p, .end = text.p + text.len, .close = open == '{' ? '}' : ']',
+                               .first = true };
         skip_space(w);
         if (w->p == w->end || *w->p != open)
                 return walk_fail(w, open == '{' ? "an object is expected" : "an array is expected", err);
@@ -114,7 +114,7 @@ int cg_walk_next(struct cg_walk *w, struct cg_span *key, struct cg_span *value, 
 
 int cg_span_member(struct cg_span text, const char *key, struct cg_span *ret, struct cg_err *err)
 {
-        struct cg_span k, v, found = CG_SPAN_NONE;
+        struct cg_span k = CG_SPAN_NONE, v = CG_SPAN_NONE, found = CG_SPAN_NONE;
         struct cg_walk w;
         int r = cg_walk_init(&w, text, '{', err);
 
@@ -196,7 +196,7 @@ static int check_top_key(const struct cg_span *keys, size_t n, struct cg_span ke
 /* Goes on to the end even when a rule is broken: text that is not JSON at all is CG_E_PARSE, whatever came first. */
 static int find_top(struct cg_span text, struct top *t, struct cg_err *err)
 {
-        struct cg_span keys[CG_MCP_MAX_MEMBERS], key, value, *slot;
+        struct cg_span keys[CG_MCP_MAX_MEMBERS], key = CG_SPAN_NONE, value = CG_SPAN_NONE, *slot;
         struct cg_walk w;
         struct cg_err other;
         size_t n = 0;

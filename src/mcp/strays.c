@@ -75,16 +75,15 @@ static void add(struct cg_strays *s, pid_t pid, pid_t parent)
 /* The children that one thread of @pid has started. */
 static void add_children(struct cg_strays *s, pid_t pid, const char *tid)
 {
-        char path[96];
+        char path[96], word[16];
         FILE *f;
-        int child;
 
         snprintf(path, sizeof(path), "/proc/%d/task/%.20s/children", (int)pid, tid);
         f = fopen(path, "re");
         if (!f)
                 return;
-        while (fscanf(f, "%d", &child) == 1)
-                add(s, child, pid);
+        while (fscanf(f, "%15s", word) == 1)
+                add(s, (pid_t)strtol(word, NULL, 10), pid);
         fclose(f);
 }
 

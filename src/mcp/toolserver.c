@@ -324,7 +324,7 @@ int main(int argc, char **argv)
 
         while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
                 if (c == 'l')
-                        ts.log.level = atoi(optarg);
+                        ts.log.level = (int)strtol(optarg, NULL, 10);
                 else if (c == 'b')
                         broker_path = optarg;
                 else
