@@ -233,12 +233,14 @@ static void handle_ask_closed(struct session *ss, const struct cg_msg *m)
 static void handle_servers_done(struct session *ss, const struct cg_msg *m)
 {
         struct cg_out out = { .type = CG_HOST_SERVERS_ADDED, .session = ss->number, .id = m->id };
-        cg_auto_json json_t *body = NULL;
+        cg_auto_json json_t *body = NULL, *added = NULL;
         struct cg_err err;
         json_t *error, *report;
 
         if (!m->id) /* sent again to a new tool server: nobody waits for it */
                 return;
+        added = json_incref(json_object_get(ss->servers, "pending"));
+        json_object_del(ss->servers, "pending"); /* also when it failed: the next ones may come */
         if (cg_msg_json(m, &body, &err) < 0) {
                 host_failed(ss->host, ss->number, m->id, &err);
                 return;
@@ -253,13 +255,8 @@ static void handle_servers_done(struct session *ss, const struct cg_msg *m)
                 host_failed(ss->host, ss->number, m->id, &err);
                 return;
         }
-        {
-                json_t *added = json_object_get(ss->servers, "pending"), *all = json_object_get(ss->servers, "all");
-
-                if (added)
-                        json_object_update(all, added);
-                json_object_del(ss->servers, "pending");
-        }
+        if (added)
+                json_object_update(json_object_get(ss->servers, "all"), added);
         host_send(ss->host, &out, json_incref(report));
 }
 
