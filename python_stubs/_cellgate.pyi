@@ -4,6 +4,7 @@ Functions that wait release the GIL and let signal handlers run. In a process th
 write functions, flush() and forked() work; the others raise RuntimeError.
 """
 
+from types import FrameType
 from typing import NoReturn
 
 def write_stdout(text: str, /) -> int:
@@ -42,8 +43,8 @@ def run_cell(cell: int, allow_stdin: bool, func: object, /) -> None:
     Interrupts reach the main thread only in func(). There is exactly one reply, whatever func() does.
     """
 
-def take_interrupt() -> bool:
-    """To be asked by the SIGINT handler: may it raise?"""
+def on_sigint(signum: int, frame: FrameType | None, /) -> None:
+    """The handler of SIGINT: raises KeyboardInterrupt while a cell runs, does nothing otherwise."""
 
 def forked() -> bool:
     """True in a process that was forked from the kernel."""

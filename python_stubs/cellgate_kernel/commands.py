@@ -1,7 +1,7 @@
 """Shell commands of cells: `!cmd` and `x = !cmd`.
 
-They read /dev/null: a command that asks a question must end, since nobody could answer it. Their output goes to descriptors 1
-and 2, which the kernel captures in order with everything else.
+They read /dev/null: a command that asks a question must end, since nobody could answer it. Their output goes to
+descriptors 1 and 2, which the kernel captures in order with everything else.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _status(code: int) -> int:
 
 
 def run(command: str) -> int:
-    """Run a command whose output is the cell's; returns its status. An interrupt ends it and goes on as KeyboardInterrupt."""
+    """Run a command whose output is the cell's; returns its status. An interrupt ends it and goes on from here."""
     if streams.is_captured(sys.stdout):  # %%capture and redirect_stdout: they expect to see it
         code, text = get_output(command)
         sys.stdout.write(text)

@@ -1,15 +1,18 @@
 """What display() and the value of a cell's last expression become: mime bundles, and messages."""
 
+# mypy: allow-untyped-calls
+# Most of IPython has no annotations.
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-import _cellgate
-from cellgate_kernel import jsontext
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.formatters import DisplayFormatter
+
+import _cellgate
+from cellgate_kernel import jsontext
 
 # Types whose only representation is repr(), unless somebody registers a formatter for them.
 _PLAIN = (int, str, float, bool, type(None), bytes, complex)
@@ -18,13 +21,15 @@ _PLAIN = (int, str, float, bool, type(None), bytes, complex)
 class KernelFormatter(DisplayFormatter):
     """Asks a dozen formatters in turn, except for plain values."""
 
-    # For each formatter: its tables of printers by type and by name, and what the first had for plain types at the start.
+    # For each formatter: its tables of printers by type and by name, and what the first had for plain types at start.
     _tables: list[tuple[dict[type, Any], dict[tuple[str, str], Any], dict[type, Any]]] | None = None
 
     def remember_defaults(self) -> None:
         """Note how plain values are printed before any cell can change it."""
         formatters = [*self.formatters.values(), self.mimebundle_formatter, self.ipython_display_formatter]
-        self._tables = [(f.type_printers, f.deferred_printers, {t: f.type_printers.get(t) for t in _PLAIN}) for f in formatters]
+        self._tables = [
+            (f.type_printers, f.deferred_printers, {t: f.type_printers.get(t) for t in _PLAIN}) for f in formatters
+        ]
 
     def _is_plain(self, kind: type) -> bool:
         if kind not in _PLAIN or self._tables is None or len(self.formatters) != len(self._tables) - 2:
@@ -51,6 +56,7 @@ class KernelFormatter(DisplayFormatter):
 class KernelDisplayHook(DisplayHook):
     """Sends the value of the last expression as execute_result."""
 
+    shell: Any
     _data: dict[str, Any]
     _metadata: dict[str, Any]
 

@@ -36,7 +36,7 @@ def _finite(value: Any) -> Any:
 
 
 def dumps(value: Any) -> str:
-    """Encode `value`; bytes become base64 text, NaN and infinities null, objects that JSON has no form for their repr()."""
+    """Encode `value`; bytes become base64 text, NaN and infinities null, other objects their repr()."""
     try:
         text = json.dumps(value, default=_default, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import gc
 import json
 import os
@@ -10,16 +11,16 @@ import pwd
 import signal
 import sys
 import traceback
-from types import FrameType
 from typing import Any
 
-import _cellgate
 import IPython
+from IPython.core.interactiveshell import ExecutionResult
+
+import _cellgate
 from cellgate_kernel import errors, jsontext, stdin, wrappers
 from cellgate_kernel.loop import CellRunner
 from cellgate_kernel.magics import KernelMagics
 from cellgate_kernel.shell import ZMQInteractiveShell, content_of_reply, error_fields
-from IPython.core.interactiveshell import ExecutionResult
 
 _SHUTDOWN = -1
 
@@ -62,11 +63,6 @@ def _reseed() -> None:
         numpy_random.seed()
 
 
-def _on_sigint(_signum: int, _frame: FrameType | None) -> None:
-    if _cellgate.take_interrupt():
-        raise KeyboardInterrupt
-
-
 class Kernel:
     """Runs the requests."""
 
@@ -81,15 +77,15 @@ class Kernel:
         if config.get("color"):
             self.shell.colors = "linux"
         KernelMagics.sandboxed = bool(config.get("sandbox", True))
-        signal.signal(signal.SIGINT, _on_sigint)
+        signal.signal(signal.SIGINT, _cellgate.on_sigint)
 
     # ---------------------------------------------------------------- one cell
 
     def _before_cell(self, allow_stdin: bool) -> None:
         stdin.set_allowed(allow_stdin)
         self.runner.interrupted = False
-        if signal.getsignal(signal.SIGINT) is not _on_sigint:  # a cell before this one has changed it
-            signal.signal(signal.SIGINT, _on_sigint)
+        if signal.getsignal(signal.SIGINT) is not _cellgate.on_sigint:  # a cell before this one has changed it
+            signal.signal(signal.SIGINT, _cellgate.on_sigint)
         self.watcher.before_cell()
 
     def _after_cell(self) -> None:
@@ -119,7 +115,7 @@ class Kernel:
 
     # ---------------------------------------------------------------- requests
 
-    def _next_request(self) -> tuple[int, str, bool, bool, bool] | None:
+    def _run_loop_or_wait(self) -> tuple[int, str, bool, bool, bool] | None:
         loop = self.runner.loop
         if loop.has_work():
             self.runner.run_idle(_cellgate.request_fd())
@@ -128,6 +124,17 @@ class Kernel:
         if request is None:  # something in the loop has become ready
             self.runner.run_idle(_cellgate.request_fd())
         return request
+
+    def _next_request(self) -> tuple[int, str, bool, bool, bool] | None:
+        try:
+            return self._run_loop_or_wait()
+        except BaseException as e:
+            lost = self.runner.loop.is_closed() or (isinstance(e, OSError) and e.errno == errno.EBADF)
+            if not lost:  # a background task or a signal handler of a cell has raised: not the loop's fault
+                traceback.print_exc()
+            elif not self.runner.renew():
+                return _cellgate.next_request(-1, True)
+        return None
 
     def _serve_one(self) -> None:
         request = self._next_request()
@@ -143,9 +150,8 @@ class Kernel:
         while True:
             try:
                 self._serve_one()
-            except BaseException:
-                # A signal handler or a background task of a cell has raised between cells.
-                traceback.print_exc()
+            except BaseException:  # whatever a cell has broken: go on
+                _cellgate.write_stderr("the kernel could not serve a request:\n" + traceback.format_exc())
 
 
 def shut_down() -> None:
@@ -161,7 +167,10 @@ _kernel: Kernel | None = None
 
 
 def configure(text: str) -> None:
-    """First call in a forked kernel; `text` is the spec's part for us: session, workspace, env, sandbox, color, python_path."""
+    """First call in a forked kernel.
+
+    `text` is the spec's part for us, a JSON object: session, workspace, env, sandbox, color, python_path.
+    """
     global _kernel
     config = json.loads(text)
     _set_environment(config)

@@ -1,8 +1,9 @@
 """One asyncio loop for the life of a kernel.
 
-It does not run while a cell without `await` runs, but is marked as the running one: create_task() and get_running_loop() work
-there, and so do asyncio.run() and run_until_complete(), which lift the mark. Cells with top-level `await` run as tasks on it; between
-cells it runs until the next request, so background tasks go on. All cells share one context.
+It does not run while a cell without `await` runs, but is marked as the running one: create_task() and
+get_running_loop() work there, and so do asyncio.run() and run_until_complete(), which lift the mark. Cells with
+top-level `await` run as tasks on it; between cells it runs until the next request, so background tasks go on. All cells
+share one context.
 """
 
 from __future__ import annotations
@@ -138,6 +139,15 @@ class CellRunner:
                     raise
                 self.interrupted = True
                 task.cancel()
+
+    def renew(self) -> bool:
+        """Make a new loop after a cell has closed this one; False when that is not possible."""
+        try:
+            self.loop = KernelLoop()
+            asyncio.set_event_loop(self.loop)
+        except Exception:
+            return False
+        return True
 
     def run_idle(self, wake_fd: int) -> None:
         """Let background tasks run until `wake_fd` is readable or nothing is left to run."""

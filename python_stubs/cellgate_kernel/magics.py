@@ -4,18 +4,39 @@ from __future__ import annotations
 
 import shlex
 import sys
+from typing import Any
 
+from IPython.core import page
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_magic, magics_class
 
 # Commands of pip that do not ask the network.
-_LOCAL_PIP = {"list", "show", "freeze", "check", "config", "debug", "help", "inspect", "cache", "hash", "completion", ""}
+_LOCAL_PIP = {
+    "list",
+    "show",
+    "freeze",
+    "check",
+    "config",
+    "debug",
+    "help",
+    "inspect",
+    "cache",
+    "hash",
+    "completion",
+    "",
+}
+
+
+def _show(path: str) -> None:
+    with open(path, encoding="utf-8", errors="replace") as f:
+        page.page(f.read())
 
 
 @magics_class
 class KernelMagics(Magics):
     """Replacements for IPython's magics of the same names."""
 
+    shell: Any
     sandboxed = True
 
     @line_magic
@@ -39,12 +60,12 @@ class KernelMagics(Magics):
     @line_magic
     def less(self, line: str) -> None:
         """Show a file."""
-        from IPython.core import page
+        _show(line.strip())
 
-        with open(line.strip(), encoding="utf-8", errors="replace") as f:
-            page.page(f.read())
-
-    more = line_magic("more")(less)
+    @line_magic
+    def more(self, line: str) -> None:
+        """Show a file."""
+        _show(line.strip())
 
     @line_magic
     def clear(self, line: str) -> None:

@@ -1,9 +1,11 @@
 """The IPython shell of a kernel.
 
-The class is named ZMQInteractiveShell and its config has IPKernelApp because pandas, tqdm and many others look for exactly these
-two to know that they run in a notebook.
+The class is named ZMQInteractiveShell and its config has IPKernelApp because pandas, tqdm and many others look for
+exactly these two to know that they run in a notebook.
 """
 
+# mypy: allow-untyped-calls
+# Most of IPython has no annotations.
 from __future__ import annotations
 
 import asyncio
@@ -15,8 +17,6 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any
 
-import _cellgate
-from cellgate_kernel import commands, errors, formatting, jsontext
 from IPython.core import page
 from IPython.core.autocall import ExitAutocall
 from IPython.core.compilerop import CachingCompiler
@@ -31,6 +31,9 @@ from IPython.core.profiledir import ProfileDir
 from IPython.utils.text import LSString, SList
 from traitlets import Type, default
 from traitlets.config import Config
+
+import _cellgate
+from cellgate_kernel import commands, errors, formatting, jsontext
 
 EXIT_NOTICE = "the host application ends the session, a cell cannot; variables stay, and the next cell goes on"
 
@@ -102,7 +105,7 @@ class ZMQInteractiveShell(InteractiveShell):
 
     def init_display_formatter(self) -> None:
         self.display_formatter = formatting.KernelFormatter(parent=self)
-        self.configurables.append(self.display_formatter)
+        self.configurables.append(self.display_formatter)  # type: ignore[arg-type]  # as IPython itself does
         self.display_formatter.remember_defaults()
 
     def init_hooks(self) -> None:

@@ -7,9 +7,10 @@ import getpass
 import threading
 from typing import Any
 
+from IPython.core.error import StdinNotImplementedError
+
 import _cellgate
 from cellgate_kernel import jsontext
-from IPython.core.error import StdinNotImplementedError
 
 _lock = threading.Lock()  # one question at a time, whichever thread asks
 _allowed = False

@@ -44,13 +44,13 @@ class OutStream(io.TextIOBase):
         self.name = name
         self._fd = fd
         self._raw = RawStream(fd)
-        self.write = write  # type: ignore[method-assign]  # C, with no Python frame between it and print()
+        self.write = write  # C, with no Python frame between it and print()
 
     @property
-    def buffer(self) -> RawStream:  # type: ignore[override]
+    def buffer(self) -> RawStream:
         return self._raw
 
-    def writelines(self, lines: Iterable[str], /) -> None:
+    def writelines(self, lines: Iterable[str], /) -> None:  # type: ignore[override]
         self.write("".join(lines))
 
     def writable(self) -> bool:

@@ -1,7 +1,7 @@
 """Notices that generated wrapper packages were replaced between two cells.
 
-The host writes PATH/mcptools/SERVER/ by putting a whole new folder in the old one's place. A session that has imported the
-old package gets the new one at its next import.
+The host writes PATH/mcptools/SERVER/ by putting a whole new folder in the old one's place. A session that has imported
+the old package gets the new one at its next import.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _stamp(path: str) -> Stamp:
 
 
 class Watcher:
-    """Compares the folders with what they were at the last cell: two calls of stat() for each path and imported package."""
+    """Compares the folders with what they were at the last cell, with a stat() for each."""
 
     def __init__(self, paths: list[str]) -> None:
         self._folders = [p for path in paths for p in (path, os.path.join(path, PACKAGE))]

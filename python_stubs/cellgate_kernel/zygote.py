@@ -1,13 +1,17 @@
 """What is done once, before any kernel exists: imports, the shell, and a warm-up that leaves no trace."""
 
+# mypy: allow-untyped-calls
+# Most of IPython has no annotations.
 from __future__ import annotations
 
 import gc
 import importlib
 import os
 import sys
+from typing import Any
 
 import IPython
+
 from cellgate_kernel import loop, shell, stdin, streams
 
 # Each makes IPython and the standard library import, compile or cache something that the first cell would wait for.
@@ -23,7 +27,7 @@ _WARM_CELLS = (
     "%who",
     "!true",
     "int?",
-    "import subprocess, threading, traceback, json, re, time, pathlib, datetime, random, collections, itertools, functools",
+    "import subprocess, threading, traceback, json, re, time, pathlib, datetime, random, collections, itertools",
 )
 
 
@@ -36,12 +40,11 @@ def _preload(names: str) -> None:
 
 
 def _warm(sh: shell.ZMQInteractiveShell) -> None:
-    from cellgate_kernel.kernel import content_of_reply  # with it, all that a kernel imports
-
+    importlib.import_module("cellgate_kernel.kernel")  # with it, all that a kernel imports
     runner = loop.CellRunner()
     sh.run_async = runner.run_async
     for code in _WARM_CELLS:
-        content_of_reply(sh, sh.run_cell(code, store_history=True))
+        shell.content_of_reply(sh, sh.run_cell(code, store_history=True))
     runner.loop.close()
     del sh.run_async
 
@@ -55,10 +58,11 @@ def _clean(sh: shell.ZMQInteractiveShell) -> None:
     for name in ("last_type", "last_value", "last_traceback"):
         if hasattr(sys, name):
             delattr(sys, name)
-    sh.history_manager.input_hist_parsed[:] = [""]
-    sh.history_manager.input_hist_raw[:] = [""]
-    sh.history_manager.db_input_cache.clear()
-    sh.history_manager._i00 = sh.history_manager._i = sh.history_manager._ii = sh.history_manager._iii = ""
+    history: Any = sh.history_manager
+    history.input_hist_parsed[:] = [""]
+    history.input_hist_raw[:] = [""]
+    history.db_input_cache.clear()
+    history._i00 = history._i = history._ii = history._iii = ""
     sh.user_ns.update({"_": "", "__": "", "___": ""})
     sh.execution_count = 1
     sh.compile = sh.compiler_class()

@@ -24,6 +24,8 @@ int cg_kernel_main(void *data)
         sigset_t none;
 
         prctl(PR_SET_NAME, "cellgate-kernel"); /* init's name was inherited */
+        signal(SIGPIPE, SIG_IGN); /* Python expects these to come as errors of write() */
+        signal(SIGXFSZ, SIG_IGN);
         sigemptyset(&none);
         sigprocmask(SIG_SETMASK, &none, NULL);
         cg_py_after_fork_child();

@@ -5,6 +5,7 @@
 #include "kernel/module.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdint.h>
 #include <string.h>
@@ -16,13 +17,25 @@
 /* Longer writes go piece by piece, so that they wait for room between the pieces. */
 #define PIECE (256u << 10)
 
+/* In a process that the cell forked, a line is one write: lines of several such processes do not mix. */
+struct line {
+        size_t len;
+        char data[PIPE_BUF];
+};
+
 struct state {
         struct cg_io *io;
+        struct line lines[2];
 };
+
+static struct state *get_state(PyObject *module)
+{
+        return PyModule_GetState(module);
+}
 
 static struct cg_io *get_io(PyObject *module)
 {
-        return ((struct state *)PyModule_GetState(module))->io;
+        return get_state(module)->io;
 }
 
 /* For functions that need a living kernel: NULL with an exception set where there is none. */
@@ -91,8 +104,7 @@ static size_t piece_len(const char *text, size_t len)
         return n;
 }
 
-/* In a process that the cell forked: its output still reaches the cell, through the inherited pipe. */
-static int write_forked(int fd, const char *data, size_t len)
+static int write_fd(int fd, const char *data, size_t len)
 {
         while (len) {
                 ssize_t n;
@@ -110,12 +122,40 @@ static int write_forked(int fd, const char *data, size_t len)
         return 0;
 }
 
+static int flush_line(PyObject *module, int i)
+{
+        struct line *line = &get_state(module)->lines[i];
+        size_t len = line->len;
+
+        line->len = 0;
+        return write_fd(i + 1, line->data, len);
+}
+
+/* In a process that the cell forked: its output still reaches the cell, through the inherited pipe. */
+static int write_forked(PyObject *module, int i, const char *data, size_t len)
+{
+        struct line *line = &get_state(module)->lines[i];
+        bool ends = len && data[len - 1] == '\n';
+
+        if (line->len + len > sizeof(line->data)) {
+                if (flush_line(module, i) < 0)
+                        return -1;
+                if (len > sizeof(line->data))
+                        return write_fd(i + 1, data, len);
+        }
+        memcpy(line->data + line->len, data, len);
+        line->len += len;
+        return ends ? flush_line(module, i) : 0;
+}
+
 typedef int (*write_fn)(struct cg_io *io, unsigned flags, const char *data, size_t len, struct cg_err *err);
 
-static int write_all(struct cg_io *io, write_fn fn, unsigned flags, const char *data, size_t len)
+static int write_all(PyObject *module, write_fn fn, unsigned flags, const char *data, size_t len)
 {
+        struct cg_io *io = get_io(module);
+
         if (cg_io_forked(io))
-                return write_forked(flags & CG_FLAG_STDERR ? 2 : 1, data, len);
+                return write_forked(module, flags & CG_FLAG_STDERR ? 1 : 0, data, len);
         while (len) {
                 size_t n = piece_len(data, len);
                 struct cg_err err;
@@ -166,12 +206,12 @@ static PyObject *write_text(PyObject *module, PyObject *text, unsigned flags)
         if (PyUnicode_READY(text) < 0)
                 return NULL;
         if (io && PyUnicode_IS_COMPACT_ASCII(text)) {
-                r = write_all(io, cg_io_write, flags, (const char *)PyUnicode_1BYTE_DATA(text), (size_t)PyUnicode_GET_LENGTH(text));
+                r = write_all(module, cg_io_write, flags, (const char *)PyUnicode_1BYTE_DATA(text), (size_t)PyUnicode_GET_LENGTH(text));
         } else if (io) {
                 bytes = encode_replacing(text);
                 if (!bytes)
                         return NULL;
-                r = write_all(io, cg_io_write, flags, PyBytes_AS_STRING(bytes), (size_t)PyBytes_GET_SIZE(bytes));
+                r = write_all(module, cg_io_write, flags, PyBytes_AS_STRING(bytes), (size_t)PyBytes_GET_SIZE(bytes));
                 Py_DECREF(bytes);
         } else {
                 r = 0;
@@ -200,7 +240,7 @@ static PyObject *m_write_bytes(PyObject *module, PyObject *args)
                 return NULL;
         len = data.len;
         if (io)
-                r = write_all(io, cg_io_write_bytes, is_stderr ? CG_FLAG_STDERR : 0, data.buf, (size_t)len);
+                r = write_all(module, cg_io_write_bytes, is_stderr ? CG_FLAG_STDERR : 0, data.buf, (size_t)len);
         PyBuffer_Release(&data);
         return r < 0 ? NULL : PyLong_FromSsize_t(len);
 }
@@ -209,6 +249,8 @@ static PyObject *m_flush(PyObject *module, PyObject *unused)
 {
         struct cg_io *io = get_io(module);
 
+        if (io && cg_io_forked(io) && (flush_line(module, 0) < 0 || flush_line(module, 1) < 0))
+                return NULL;
         if (io && !cg_io_forked(io))
                 cg_io_flush(io);
         Py_RETURN_NONE;
@@ -384,11 +426,16 @@ static PyObject *m_run_cell(PyObject *module, PyObject *args)
         Py_RETURN_NONE;
 }
 
-static PyObject *m_take_interrupt(PyObject *module, PyObject *unused)
+/* The handler of SIGINT. In C, so that tracebacks show the cell and not the handler. */
+static PyObject *m_on_sigint(PyObject *module, PyObject *args)
 {
         struct cg_io *io = get_io(module);
 
-        return PyBool_FromLong(io && (cg_io_forked(io) || cg_io_take_interrupt(io)));
+        if (io && (cg_io_forked(io) || cg_io_take_interrupt(io))) {
+                PyErr_SetNone(PyExc_KeyboardInterrupt);
+                return NULL;
+        }
+        Py_RETURN_NONE;
 }
 
 static PyObject *m_forked(PyObject *module, PyObject *unused)
@@ -525,7 +572,7 @@ static PyMethodDef methods[] = {
         { "request_fd", m_request_fd, METH_NOARGS, NULL },
         { "next_request", m_next_request, METH_VARARGS, NULL },
         { "run_cell", m_run_cell, METH_VARARGS, NULL },
-        { "take_interrupt", m_take_interrupt, METH_NOARGS, NULL },
+        { "on_sigint", m_on_sigint, METH_VARARGS, NULL },
         { "forked", m_forked, METH_NOARGS, NULL },
         { "exit", m_exit, METH_VARARGS, NULL },
         { "input", m_input, METH_VARARGS, NULL },
@@ -547,5 +594,5 @@ PyObject *cg_py_module_init(void)
 
 void cg_py_module_attach(PyObject *module, struct cg_io *io)
 {
-        ((struct state *)PyModule_GetState(module))->io = io;
+        get_state(module)->io = io;
 }

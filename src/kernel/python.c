@@ -85,7 +85,6 @@ int cg_py_init(struct cg_err *err)
         int r;
 
         setlocale(LC_CTYPE, "C.UTF-8");
-        signal(SIGPIPE, SIG_IGN);
         signal(SIGINT, SIG_IGN); /* a Ctrl-C at the host's terminal is the host's business */
         r = pre_init(err);
         if (r < 0)

@@ -1,4 +1,13 @@
-/* The process that has Python and IPython loaded and forks kernels on request. Protocol: docs/wire.md, "Zygote". */
+/*
+ * The process that has Python and IPython loaded and forks kernels on request.
+ *
+ * Datagrams on its control socket, JSON objects:
+ *   {"ready": true, "python": "3.11.2", "ipython": "9.1.0"} or {"ready": false, "code", "message"}   once, first, from the zygote
+ *   {"spawn": ID} with the descriptors spec memfd, listener of the kernel wire, listener of the tool wire   asks for a kernel
+ *   {"spawned": ID, "pid", "layers"} with the descriptors init's pidfd, status pipe (struct cg_sandbox_status)   one answer
+ *   {"failed": ID, "code", "errno", "message"}                                                             or this one
+ * The spec's members are in spec.c. When the supervisor closes its end the zygote ends, and all its kernels with it.
+ */
 #ifndef CG_KERNEL_ZYGOTE_H
 #define CG_KERNEL_ZYGOTE_H
 

@@ -1,9 +1,10 @@
 """Drives a real cellgate-kernel without a supervisor: its control socket, the kernel wire and the tool wire.
 
-    with Zygote(prefix) as zygote, zygote.spawn(workspace) as kernel:
-        reply, messages = kernel.run("1 + 1")
+with Zygote(prefix) as zygote, zygote.spawn(workspace) as kernel:
+    reply, messages = kernel.run("1 + 1")
 """
 
+import contextlib
 import itertools
 import json
 import os
@@ -256,7 +257,9 @@ class Kernel:
         self.send(INPUT_REPLY, cell, {"eof": text is None}, (text or "").encode())
 
     def finish_call(self, ident: int, status: str, content: bytes) -> None:
-        self.tools.send_multipart([pack(WIRE_TOOL, CALL_RESULT, ident), json.dumps({"status": status}).encode(), content])
+        self.tools.send_multipart(
+            [pack(WIRE_TOOL, CALL_RESULT, ident), json.dumps({"status": status}).encode(), content]
+        )
 
     # ---------------------------------------------------------------- receiving
 
@@ -312,7 +315,9 @@ class Kernel:
             if on is not None:
                 on(message)
 
-    def run(self, code: str, timeout: float = 10.0, on: Callable[[Message], None] | None = None, **options: Any) -> Result:
+    def run(
+        self, code: str, timeout: float = 10.0, on: Callable[[Message], None] | None = None, **options: Any
+    ) -> Result:
         return self.collect(self.execute(code, **options), timeout, on)
 
     def wait_for_text(self, needle: str, timeout: float = 10.0) -> str:
@@ -344,10 +349,8 @@ class Kernel:
     def close(self) -> None:
         if self.pidfd < 0:
             return
-        try:
+        with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         os.close(self.pidfd)
         os.close(self.status_fd)
         self.pidfd = -1

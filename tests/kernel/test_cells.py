@@ -163,7 +163,8 @@ def test_bare_exit(kernel: Kernel) -> None:
         "class E(Exception):\n    def __str__(self): raise SystemExit\nraise E",
         "class E(Exception):\n    def __str__(self): return 1\nraise E",
         "class E(BaseException): pass\nraise E('base')",
-        "class M(type):\n    @property\n    def __name__(cls): raise ValueError\nclass E(Exception, metaclass=M): pass\nraise E",
+        "class M(type):\n    @property\n    def __name__(cls): raise ValueError\n"
+        "class E(Exception, metaclass=M): pass\nraise E",
         "class E(Exception):\n    _render_traceback_ = 5\nraise E",
         "class E(Exception):\n    def _render_traceback_(self): return ['ok', 5, b'x']\nraise E",
         "raise GeneratorExit",
@@ -203,12 +204,16 @@ def test_lone_surrogates(kernel: Kernel) -> None:
     assert r.out == "a\ufffdb\n"
     assert r.err == "\ufffd\n"
     assert r.result == "'x\\ud800'"
-    r = kernel.run("from IPython.display import display\ndisplay({'text/plain': 'a\\ud800\\U0001f600\\\\ud800'}, raw=True)")
+    r = kernel.run(
+        "from IPython.display import display\ndisplay({'text/plain': 'a\\ud800\\U0001f600\\\\ud800'}, raw=True)"
+    )
     assert r.of("DISPLAY_DATA")[0].json["data"]["text/plain"] == "a\ufffd\U0001f600\\ud800"
 
 
 def test_display_and_update(kernel: Kernel) -> None:
-    r = kernel.run("from IPython.display import HTML, display\nh = display(HTML('<b>1</b>'), display_id='me')\nh.update(HTML('2'))")
+    r = kernel.run(
+        "from IPython.display import HTML, display\nh = display(HTML('<b>1</b>'), display_id='me')\nh.update(HTML('2'))"
+    )
     shown, updated = r.messages
     assert (shown.type, updated.type) == ("DISPLAY_DATA", "UPDATE_DISPLAY_DATA")
     assert shown.json["data"]["text/html"] == "<b>1</b>"
@@ -235,7 +240,9 @@ def test_nan_in_json(kernel: Kernel) -> None:
 
 
 def test_a_display_over_the_limit_is_the_cells_error(kernel: Kernel) -> None:
-    r = kernel.run("from IPython.display import display\ndisplay({'text/plain': 'x' * (65 << 20)}, raw=True)", timeout=30)
+    r = kernel.run(
+        "from IPython.display import display\ndisplay({'text/plain': 'x' * (65 << 20)}, raw=True)", timeout=30
+    )
     assert "over the limit" in r.reply["evalue"]
     assert kernel.run("1").result == "1"
 
@@ -343,9 +350,7 @@ def test_environment(spawn: Callable[..., Kernel]) -> None:
     r = kernel.run("import os; print(sorted(os.environ)); print(os.environ['MY_VAR'], os.environ['LANG'])")
     names, values = r.out.splitlines()
     assert values == "a=b de_DE.UTF-8"
-    assert names == str(
-        ["GIT_PAGER", "HOME", "LANG", "MPLBACKEND", "MY_VAR", "NO_COLOR", "PAGER", "PATH", "TERM"]
-    )
+    assert names == str(["GIT_PAGER", "HOME", "LANG", "MPLBACKEND", "MY_VAR", "NO_COLOR", "PAGER", "PATH", "TERM"])
     assert kernel.run("!echo $MY_VAR").out == "a=b\n"
 
 
@@ -377,14 +382,16 @@ def test_garbage_collection_is_on(kernel: Kernel) -> None:
 
 
 def test_utf8_everywhere(kernel: Kernel) -> None:
-    r = kernel.run("import sys, locale\nprint(sys.flags.utf8_mode, sys.getfilesystemencoding(), open('/dev/null').encoding)")
+    r = kernel.run(
+        "import sys, locale\nprint(sys.flags.utf8_mode, sys.getfilesystemencoding(), open('/dev/null').encoding)"
+    )
     assert r.out.lower() == "1 utf-8 utf-8\n"
 
 
 def test_python_subprocess_is_the_same_interpreter(kernel: Kernel) -> None:
     r = kernel.run(
-        "import subprocess, sys\nprint(subprocess.run([sys.executable, '-c', 'import IPython, sys; print(sys.prefix)'], "
-        "capture_output=True, text=True).stdout, sys.prefix)"
+        "import subprocess, sys\nargs = [sys.executable, '-c', 'import IPython, sys; print(sys.prefix)']\n"
+        "print(subprocess.run(args, capture_output=True, text=True).stdout, sys.prefix)"
     )
     first, second = r.out.split()
     assert first == second

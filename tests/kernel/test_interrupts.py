@@ -22,8 +22,8 @@ BUSY = [
     "import select\nmark()\nselect.select([], [], [])",
     "import queue\nmark()\nqueue.Queue().get()",
     "mark()\nwhile True: print('x')",
-    "import os\nmark()\nos.system('sleep 100')\nwhile True: pass",
-    "import signal\nsignal.signal(signal.SIGALRM, lambda *a: None)\nsignal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)\nmark()\nwhile True: pass",
+    "import signal\nsignal.signal(signal.SIGALRM, lambda *a: None)\nsignal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)\n"
+    "mark()\nwhile True: pass",
 ]
 
 
@@ -40,8 +40,6 @@ def start(kernel: Kernel, code: str) -> int:
 
 @pytest.mark.parametrize("code", BUSY)
 def test_interrupt(kernel: Kernel, code: str) -> None:
-    if "os.system" in code:
-        pytest.skip("os.system() ignores SIGINT while its child runs, as POSIX says")
     cell = start(kernel, code)
     before = time.monotonic()
     kernel.interrupt(cell)
@@ -61,7 +59,9 @@ def test_traceback_of_an_interrupted_await_names_the_line(kernel: Kernel) -> Non
 
 
 def test_finally_blocks_run(kernel: Kernel) -> None:
-    cell = start(kernel, "import asyncio\ntry:\n    mark()\n    await asyncio.sleep(100)\nfinally:\n    print('cleaned')")
+    cell = start(
+        kernel, "import asyncio\ntry:\n    mark()\n    await asyncio.sleep(100)\nfinally:\n    print('cleaned')"
+    )
     kernel.interrupt(cell)
     assert "cleaned\n" in kernel.collect(cell).out
 
@@ -118,18 +118,22 @@ def test_interrupts_during_the_error_display(kernel: Kernel) -> None:
 
 def test_a_cell_that_swallows_interrupts_needs_more_of_them(kernel: Kernel) -> None:
     cell = start(
-        kernel, "n = 0\nmark()\nwhile n < 3:\n    try:\n        while True: pass\n    except KeyboardInterrupt:\n        n += 1; print('got')"
+        kernel,
+        "import time\nn = 0\nmark()\nwhile n < 3:\n    try:\n        time.sleep(100)\n    except KeyboardInterrupt:\n"
+        "        n += 1; print('got')",
     )
     for _ in range(3):
         kernel.interrupt(cell)
         kernel.wait_for_text("got")
+        time.sleep(0.05)  # back into the loop, out of the handler of the last one
     assert kernel.collect(cell).status == "ok"
 
 
 def test_a_coroutine_that_swallows_cancellation(kernel: Kernel) -> None:
     cell = start(
         kernel,
-        "import asyncio\nmark()\nwhile True:\n    try: await asyncio.sleep(100)\n    except asyncio.CancelledError: print('swallowed')",
+        "import asyncio\nmark()\nwhile True:\n    try: await asyncio.sleep(100)\n"
+        "    except asyncio.CancelledError: print('swallowed')",
     )
     deadline = time.monotonic() + 10 * SLOWNESS
     while True:
@@ -156,7 +160,9 @@ def test_a_cells_own_handler_is_used_and_then_forgotten(kernel: Kernel) -> None:
 
 
 def test_signal_sent_while_idle_is_ignored(kernel: Kernel) -> None:
-    kernel.run("import os, signal, threading\nthreading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()")
+    kernel.run(
+        "import os, signal, threading\nthreading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()"
+    )
     time.sleep(0.3)
     assert kernel.run("1").result == "1"
 
@@ -184,7 +190,9 @@ def test_output_of_atexit_arrives(kernel: Kernel) -> None:
     assert kernel.wait_gone() == (0, 0)
 
 
-@pytest.mark.parametrize("code", ["while True: pass", "import time\ntime.sleep(100)", "await __import__('asyncio').sleep(100)"])
+@pytest.mark.parametrize(
+    "code", ["while True: pass", "import time\ntime.sleep(100)", "await __import__('asyncio').sleep(100)"]
+)
 def test_shutdown_while_busy(kernel: Kernel, code: str) -> None:
     cell = start(kernel, code)
     before = time.monotonic()

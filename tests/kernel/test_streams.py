@@ -1,5 +1,6 @@
 """Output of Python, C code and subprocesses: complete, in order, bounded, before the reply."""
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -43,7 +44,9 @@ def test_descriptors_and_python_keep_their_order(kernel: Kernel) -> None:
 
 
 def test_print_right_after_a_system_write(kernel: Kernel) -> None:
-    r = kernel.run("import os, sys\nw = sys.stdout.write\nfor i in range(2000):\n    _ = (w('a'), os.write(1, b'b'), w('c'))")
+    r = kernel.run(
+        "import os, sys\nw = sys.stdout.write\nfor i in range(2000):\n    _ = (w('a'), os.write(1, b'b'), w('c'))"
+    )
     assert r.out == "abc" * 2000
 
 
@@ -64,7 +67,7 @@ def test_large_subprocess_output(kernel: Kernel) -> None:
 
 
 def test_buffer(kernel: Kernel) -> None:
-    r = kernel.run("import sys\nsys.stdout.buffer.write(b'raw \\xe2\\x82')\nsys.stdout.buffer.write(b'\\xac\\n')\nsys.stdout.buffer.flush()")
+    r = kernel.run("import sys\nb = sys.stdout.buffer\nb.write(b'raw \\xe2\\x82')\nb.write(b'\\xac\\n')\nb.flush()")
     assert r.out == "raw \u20ac\n"
 
 
@@ -75,35 +78,53 @@ def test_stream_interface(kernel: Kernel) -> None:
         "s.writelines(['a', 'b\\n'])\n"
         "s.reconfigure(encoding='latin-1')\n"
         "s.close()\n"
-        "print(s.fileno(), sys.stderr.fileno(), s.isatty(), s.encoding, s.writable(), s.closed, isinstance(s, io.TextIOBase))\n"
+        "print(s.fileno(), sys.stderr.fileno(), s.isatty(), s.encoding, s.writable(), s.closed)\n"
+        "assert isinstance(s, io.TextIOBase)\n"
         "print(s.write('xyz'))"
     )
-    assert r.out == "ab\n1 2 False utf-8 True False True\nxyz3\n"
+    assert r.out == "ab\n1 2 False utf-8 True False\nxyz3\n"
     assert kernel.run("sys.stdout.write(b'x')").reply["ename"] == "TypeError"
 
 
-def test_bytes_that_are_not_utf8(kernel: Kernel) -> None:
-    r = kernel.run("import os\nos.write(1, b'a\\xffb\\xc3(\\xe2\\x82\\n\\xed\\xa0\\x80|\\xf0\\x9f');")
-    assert r.out == "a\ufffdb\ufffd(\ufffd\ufffd\n\ufffd\ufffd\ufffd|\ufffd".replace("(\ufffd\ufffd", "(" + r.out[5:][: r.out[5:].index("\n")])
-    assert r.out.startswith("a\ufffdb\ufffd(\ufffd") and r.out.endswith("|\ufffd")
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"a\xffb", "a\ufffdb"),
+        (b"\xc3(", "\ufffd("),
+        (b"\xe2\x82\n", "\ufffd\n"),
+        (b"\xed\xa0\x80|", "\ufffd\ufffd\ufffd|"),
+        (b"\xc0\xaf", "\ufffd\ufffd"),
+        (b"end \xf0\x9f", "end \ufffd"),
+        (b"\xf4\x90\x80\x80", "\ufffd\ufffd\ufffd\ufffd"),
+    ],
+)
+def test_bytes_that_are_not_utf8(kernel: Kernel, data: bytes, text: str) -> None:
+    r = kernel.run(f"import os\nos.write(1, {data!r});")
+    # How many replacement characters a broken sequence becomes is not promised; what stands around it is.
+    assert re.sub("\ufffd+", "\ufffd", r.out) == re.sub("\ufffd+", "\ufffd", text)
 
 
 def test_a_character_split_over_writes(kernel: Kernel) -> None:
-    r = kernel.run("import os, time\nfor b in '\u20ac\U0001f600'.encode():\n    os.write(1, bytes([b])); time.sleep(0.03)")
+    r = kernel.run(
+        "import os, time\nfor b in '\u20ac\U0001f600'.encode():\n    os.write(1, bytes([b])); time.sleep(0.03)"
+    )
     assert r.out == "\u20ac\U0001f600"
 
 
 def test_pieces_never_split_a_character(kernel: Kernel) -> None:
     """The harness decodes each message by itself."""
     text = "a" + "\U0001f600" * 100_000
-    r = kernel.run(f"text = 'a' + '\U0001f600' * 100_000\nimport os, sys\nsys.stdout.write(text)\nos.write(1, text.encode());", timeout=20)
+    r = kernel.run(
+        "text = 'a' + '\U0001f600' * 100_000\nimport os, sys\nsys.stdout.write(text)\nos.write(1, text.encode());",
+        timeout=20,
+    )
     assert r.out == text * 2
     assert max(len(m.raw) for m in r.messages) <= MAX_STREAM
 
 
 def test_ten_megabytes_of_prints(kernel: Kernel) -> None:
     r = kernel.run("for i in range(100_000): print('%099d' % i)", timeout=30)
-    assert r.out == "".join("%099d\n" % i for i in range(100_000))
+    assert r.out == "".join(f"{i:099d}\n" for i in range(100_000))
 
 
 def test_slow_reader_and_bounded_memory(kernel: Kernel) -> None:
@@ -189,7 +210,9 @@ def test_background_process_does_not_hold_the_reply(kernel: Kernel) -> None:
     assert kernel.run("p.kill(); p.wait()").status == "ok"
 
 
-@pytest.mark.parametrize("code", ["os.fork() or os._exit(0)", "pid = os.fork()\nif not pid: print('child'); raise ValueError"])
+@pytest.mark.parametrize(
+    "code", ["os.fork() or os._exit(0)", "pid = os.fork()\nif not pid: print('child'); raise ValueError"]
+)
 def test_forked_child_does_not_speak_for_the_kernel(kernel: Kernel, code: str) -> None:
     r = kernel.run(f"import os\n{code}\nos.waitpid(-1, 0)\nprint('parent')")
     assert r.status == "ok"
@@ -214,7 +237,10 @@ def test_multiprocessing(kernel: Kernel) -> None:
 
 
 def test_faulty_stdout_replacement_does_not_stop_the_kernel(kernel: Kernel) -> None:
-    kernel.run("import sys\nclass Bad:\n    def write(self, t): raise ValueError\n    flush = write\nsys.stdout = sys.stderr = Bad()")
+    kernel.run(
+        "import sys\nclass Bad:\n    def write(self, t): raise ValueError\n    flush = write\n"
+        "sys.stdout = sys.stderr = Bad()"
+    )
     assert kernel.run("print(1)").status == "error"
     assert kernel.run("sys.stdout = sys.__stdout__\nsys.stderr = sys.__stderr__").status == "ok"
     assert kernel.run("print(2)").out == "2\n"
@@ -228,4 +254,4 @@ def test_output_of_logging_and_warnings(kernel: Kernel) -> None:
 def test_limit_of_file_size_is_not_met_by_output(spawn: Callable[..., Kernel]) -> None:
     kernel = spawn(limits={"file_bytes": 1000})
     assert len(kernel.run("print('x' * 100_000)").out) == 100_001
-    assert kernel.run("open('f', 'w').write('x' * 5000)").status == "error"
+    assert kernel.run("with open('f', 'w') as f: f.write('x' * 5000)").status == "error"

@@ -1,0 +1,133 @@
+"""One event loop for the life of a kernel."""
+
+import time
+
+import pytest
+from kernel.harness import SLOWNESS, Kernel
+
+SETUP = """
+import asyncio
+from contextvars import ContextVar
+async def f():
+    await asyncio.sleep(0.01)
+    return 7
+out = []
+async def background(n=5):
+    for i in range(n):
+        await asyncio.sleep(0.02)
+        out.append(i)
+"""
+
+
+@pytest.fixture
+def aio(kernel: Kernel) -> Kernel:
+    assert kernel.run(SETUP).status == "ok"
+    return kernel
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "await f()",
+        "asyncio.run(f())",
+        "asyncio.run(f()); asyncio.run(f())",
+        "asyncio.get_event_loop().run_until_complete(f())",
+        "loop = asyncio.new_event_loop(); v = loop.run_until_complete(f()); loop.close(); v",
+        "with asyncio.Runner() as r: v = r.run(f())\nv",
+        "[x async for x in (await f() for _ in range(1))][0]",
+        "(await asyncio.gather(f(), f()))[0]",
+        "await asyncio.to_thread(lambda: 7)",
+        "await asyncio.wait_for(f(), 5)",
+        "import threading\nbox = []\nt = threading.Thread(target=lambda: box.append(asyncio.run(f())))\n"
+        "t.start()\nt.join()\nbox[0]",
+    ],
+)
+def test_ways_to_run_a_coroutine(aio: Kernel, code: str) -> None:
+    for _ in range(2):
+        r = aio.run(code)
+        assert r.result == "7", r
+
+
+def test_loop_is_the_same_everywhere(aio: Kernel) -> None:
+    aio.run("a = asyncio.get_running_loop(); b = asyncio.get_event_loop()")
+    aio.run("asyncio.run(f())")
+    aio.run("await f()\nc = asyncio.get_running_loop()")
+    assert aio.run("a is b is c is asyncio.get_event_loop()").result == "True"
+
+
+def test_background_task_of_a_cell_without_await_goes_on_while_idle(aio: Kernel) -> None:
+    assert aio.run("task = asyncio.create_task(background()); len(out)").result == "0"
+    time.sleep(0.5)
+    assert aio.run("out, task.done()").result == "([0, 1, 2, 3, 4], True)"
+
+
+def test_background_task_goes_on_during_await(aio: Kernel) -> None:
+    r = aio.run("task = asyncio.create_task(background()); await asyncio.sleep(0.5); len(out)")
+    assert r.result == "5"
+
+
+def test_background_output_belongs_to_no_cell(aio: Kernel) -> None:
+    aio.run("async def later():\n    await asyncio.sleep(0.1)\n    print('later')\ntask = asyncio.create_task(later())")
+    message = aio.expect("STREAM")
+    assert (message.id, message.raw) == (0, b"later\n")
+
+
+def test_failing_background_task_does_not_stop_the_kernel(aio: Kernel) -> None:
+    aio.run("async def bad():\n    raise SystemExit(1)\ntask = asyncio.create_task(bad())")
+    time.sleep(0.1)
+    assert aio.run("task.exception()").result == "SystemExit(1)"
+
+
+def test_callbacks_from_threads_run_while_idle(aio: Kernel) -> None:
+    aio.run(
+        "loop = asyncio.get_event_loop()\nimport threading\n"
+        "threading.Timer(0.1, loop.call_soon_threadsafe, (print, 'called')).start()"
+    )
+    assert aio.wait_for_text("called\n")
+
+
+def test_readers_run_while_idle(aio: Kernel) -> None:
+    aio.run(
+        "import os, threading\nr, w = os.pipe()\nasyncio.get_event_loop().add_reader(r, lambda: print(os.read(r, 9)))"
+    )
+    aio.run("threading.Timer(0.1, os.write, (w, b'data')).start()")
+    assert "data" in aio.wait_for_text("data")
+
+
+def test_asyncio_run_inside_a_coroutine_is_refused(aio: Kernel) -> None:
+    r = aio.run("async def g(): return asyncio.run(f())\nawait g()")
+    assert r.reply["ename"] == "RuntimeError"
+    assert aio.run("asyncio.run(f())").result == "7"
+
+
+def test_context_variables(aio: Kernel) -> None:
+    aio.run("cv = ContextVar('cv', default=0); cv.set(1);")
+    assert aio.run("cv.get()").result == "1"
+    assert aio.run("await asyncio.sleep(0); cv.get()").result == "1"
+    aio.run("await asyncio.sleep(0)\n_ = cv.set(2)")
+    assert aio.run("cv.get()").result == "2"
+
+
+def test_errors_in_await_cells(aio: Kernel) -> None:
+    r = aio.run("async def bad():\n    await f()\n    1/0\nawait bad()")
+    text = "\n".join(r.error["traceback"])
+    assert r.reply["ename"] == "ZeroDivisionError"
+    assert "await bad()" in text and "1/0" in text and "loop.py" not in text and "interactiveshell" not in text
+
+
+def test_cells_in_cells(aio: Kernel) -> None:
+    assert aio.run("get_ipython().run_cell('41 + 1').result").result == "42"
+    aio.run("cv = ContextVar('cv', default=0)")
+    assert aio.run("r = get_ipython().run_cell('await f()'); r.result").of("EXECUTE_RESULT")[-1].json["data"] == {
+        "text/plain": "7"
+    }
+    assert aio.run("1").result == "1"
+
+
+def test_idle_kernel_uses_no_time(aio: Kernel) -> None:
+    aio.run("task = asyncio.create_task(asyncio.sleep(1000))")
+    first = aio.run("import time; time.process_time()").result
+    time.sleep(1.0)
+    second = aio.run("time.process_time()").result
+    assert first is not None and second is not None
+    assert float(second) - float(first) < 0.05 * SLOWNESS

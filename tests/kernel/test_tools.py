@@ -1,0 +1,188 @@
+"""tool_call() of the built-in module: the kernel's side of the tool wire."""
+
+import json
+import time
+
+import pytest
+from kernel.harness import Call, Kernel, Result
+
+SETUP = (
+    "import _cellgate, threading\ncall = lambda a=b'{}', s='files', t='read', ms=5000: _cellgate.tool_call(s, t, a, ms)"
+)
+
+
+@pytest.fixture
+def tools(kernel: Kernel) -> Kernel:
+    assert kernel.run(SETUP).status == "ok"
+    return kernel
+
+
+def wait_for_call(kernel: Kernel) -> None:
+    while not kernel.calls:
+        assert kernel.poller.poll(5000)
+        kernel._serve_tools()
+
+
+def echo(call: Call) -> tuple[str, bytes]:
+    return "ok", call.arguments
+
+
+def test_call(tools: Kernel) -> None:
+    tools.tool_functions.append(lambda c: ("ok", b'{"content":[]}'))
+    arguments = {"path": "a\u20ac", "n": 10**30}
+    r = tools.run(f"call({json.dumps(arguments).encode()!r})")
+    assert r.result == """('ok', b'{"content":[]}')"""
+    (call,) = tools.calls
+    assert (call.server, call.tool, call.timeout_ms) == ("files", "read", 5000)
+    assert json.loads(call.arguments) == arguments
+
+
+@pytest.mark.parametrize("status", ["ok", "rejected", "protocol_error", "failed"])
+def test_status_and_bytes_come_through(tools: Kernel, status: str) -> None:
+    content = b"\x00\xff\xed\xa0\x80 any bytes"
+    tools.tool_functions.append(lambda c: (status, content))
+    assert tools.run("call()").result == repr((status, content))
+
+
+def test_odd_names(tools: Kernel) -> None:
+    tools.tool_functions.append(echo)
+    tools.run("call(s='a\"\\\\\\n\u20ac', t='\\x01')")
+    assert (tools.calls[0].server, tools.calls[0].tool) == ('a"\\\n\u20ac', "\x01")
+
+
+@pytest.mark.parametrize("code", ["call(s='x' * 300)", "call(t='x' * 300)", "call(a=b'x' * (5 << 20))"])
+def test_limits(tools: Kernel, code: str) -> None:
+    assert tools.run(code).reply["ename"] == "ValueError"
+    assert tools.calls == []
+
+
+@pytest.mark.parametrize("code", ["call(s='\\ud800')", "call(a='text')", "_cellgate.tool_call()"])
+def test_wrong_arguments(tools: Kernel, code: str) -> None:
+    assert tools.run(code).status == "error"
+    assert tools.calls == []
+
+
+def test_large_arguments_and_results(tools: Kernel) -> None:
+    tools.tool_functions.append(lambda c: ("ok", c.arguments * 8))
+    r = tools.run("s, d = call(b'x' * (4 << 20)); (s, len(d), d == b'x' * (32 << 20))", timeout=20)
+    assert r.result == f"('ok', {32 << 20}, True)"
+
+
+def test_output_before_a_call_is_seen_before_its_decision(tools: Kernel) -> None:
+    cell = tools.execute("print('before the call')\ncall()")
+    tools.wait_for_text("before the call\n")
+    wait_for_call(tools)
+    tools.finish_call(tools.calls[0].id, "ok", b"{}")
+    assert tools.collect(cell).result == "('ok', b'{}')"
+
+
+def test_many_threads(tools: Kernel) -> None:
+    """Answers come in the reverse order of the calls."""
+    waiting: list[Call] = []
+
+    def answer(call: Call) -> None:
+        waiting.append(call)
+        if len(waiting) == 32:
+            for c in reversed(waiting):
+                tools.finish_call(c.id, "ok", c.arguments)
+
+    tools.tool_functions.append(answer)
+    r = tools.run(
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "with ThreadPoolExecutor(32) as pool: r = list(pool.map(lambda i: call(str(i).encode()), range(32)))\n"
+        "r == [('ok', str(i).encode()) for i in range(32)]"
+    )
+    assert r.result == "True"
+    assert len({c.id for c in tools.calls}) == 32
+
+
+def test_no_more_calls_under_way_than_the_limit(tools: Kernel) -> None:
+    cell = tools.execute(
+        "threads = [threading.Thread(target=call) for _ in range(300)]\n"
+        "for t in threads: t.start()\nfor t in threads: t.join()\n'all done'"
+    )
+    deadline = time.monotonic() + 10
+    while len(tools.calls) < 256 and time.monotonic() < deadline:
+        if tools.tools in dict(tools.poller.poll(1000)):
+            tools._serve_tools()
+    tools.quiet(0.3)
+    assert len(tools.calls) == 256
+    for c in tools.calls[:]:
+        tools.finish_call(c.id, "ok", b"{}")
+    tools.tool_functions.append(echo)
+    assert tools.collect(cell).result == "'all done'"
+    assert len(tools.calls) == 300
+
+
+def test_interrupt_cancels(tools: Kernel) -> None:
+    cell = tools.execute("call()")
+    wait_for_call(tools)
+    tools.interrupt(cell)
+    assert tools.collect(cell).reply["ename"] == "KeyboardInterrupt"
+    while not tools.cancelled:
+        assert tools.poller.poll(5000)
+        tools._serve_tools()
+    assert tools.cancelled == [tools.calls[0].id]
+    tools.finish_call(tools.calls[0].id, "failed", b"cancelled")  # comes late, belongs to nobody
+    tools.tool_functions.append(echo)
+    assert tools.run("call(b'{\"n\":2}')").result == """('ok', b'{"n":2}')"""
+
+
+def test_call_in_a_thread_outlives_the_cell(tools: Kernel) -> None:
+    r = tools.run("box = []\nt = threading.Thread(target=lambda: box.append(call()))\nt.start()")
+    assert r.status == "ok"
+    wait_for_call(tools)
+    tools.finish_call(tools.calls[0].id, "ok", b"late")
+    assert tools.run("t.join(); box").result == "[('ok', b'late')]"
+
+
+def test_wrong_and_repeated_results_are_ignored(tools: Kernel) -> None:
+    tools.finish_call(77, "ok", b"unasked")
+    tools.tool_functions.append(echo)
+    assert tools.run("call(b'1')").result == "('ok', b'1')"
+    tools.finish_call(tools.calls[0].id, "ok", b"again")
+    assert tools.run("call(b'2')").result == "('ok', b'2')"
+
+
+def test_forked_child_cannot_call(tools: Kernel) -> None:
+    r = tools.run(
+        "import os\npid = os.fork()\n"
+        "if not pid:\n"
+        "    try: call()\n"
+        "    except RuntimeError as e: print(e)\n"
+        "    os._exit(0)\n"
+        "os.waitpid(pid, 0);"
+    )
+    assert "does not work in a forked process" in r.out
+    assert tools.calls == []
+
+
+def test_signal_handlers_run_during_a_call(tools: Kernel) -> None:
+    cell = tools.execute(
+        "import signal\ndef ring(*a): raise TimeoutError('alarm')\nsignal.signal(signal.SIGALRM, ring)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.2)\ncall()"
+    )
+    assert tools.collect(cell).reply["ename"] == "TimeoutError"
+
+
+def test_other_threads_run_during_a_call(tools: Kernel) -> None:
+    cell = tools.execute("threading.Timer(0.05, print, ('ticked',)).start()\ncall()")
+    tools.wait_for_text("ticked")
+    wait_for_call(tools)
+    tools.finish_call(tools.calls[0].id, "ok", b"")
+    assert tools.collect(cell).result == "('ok', b'')"
+
+
+def test_refused_is_told_in_the_reply(tools: Kernel) -> None:
+    setup = "import sys, types\nm = types.ModuleType('cellgate_tools')\nclass RejectedError(Exception): pass\n"
+    tools.run(setup + "m.RejectedError = RejectedError\nsys.modules['cellgate_tools'] = m")
+    assert tools.run("raise RejectedError('no')").reply["refused"] is True
+    assert tools.run("raise ValueError('no')").reply["refused"] is False
+
+
+def test_call_while_nothing_serves_the_supervisor(tools: Kernel) -> None:
+    """Tool calls do not wait for output that the supervisor has not read."""
+    tools.tool_functions.append(echo)
+    cell = tools.execute("print('x' * 1_000_000)\ncall()\nprint('y' * 1_000_000)")
+    result: Result = tools.collect(cell)
+    assert len(result.out) == 2_000_002

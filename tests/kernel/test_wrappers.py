@@ -1,0 +1,72 @@
+"""Generated packages on python_path: found, replaced, never shadowed by the workspace."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kernel.harness import Kernel
+
+
+def write_package(root: Path, name: str, value: str) -> None:
+    """As the generator does: a whole new folder takes the place of the old one."""
+    new = root / "mcptools" / f".{name}.new"
+    (new / "sub").mkdir(parents=True)
+    (new / "__init__.py").write_text(f"value = {value!r}\n")
+    (new / "tool.py").write_text("from . import value\nvalue = value + ' from tool'\n")
+    old = root / "mcptools" / name
+    if old.exists():
+        old.rename(root / "mcptools" / f".{name}.old{os.urandom(4).hex()}")
+    new.rename(old)
+
+
+@pytest.fixture
+def lib(tmp_path: Path) -> Path:
+    path = tmp_path / "lib"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture(params=[True, False], ids=["sandbox", "no-sandbox"])
+def wrapped(spawn: Callable[..., Kernel], lib: Path, request: pytest.FixtureRequest) -> Kernel:
+    if request.param:
+        return spawn(python_path=["/run/cellgate/lib"], bind_ro=[[str(lib), "/run/cellgate/lib"]])
+    return spawn(sandbox=False, python_path=[str(lib)])
+
+
+def test_package_that_comes_later_is_found(wrapped: Kernel, lib: Path) -> None:
+    assert wrapped.run("import mcptools.one").reply["ename"] == "ModuleNotFoundError"
+    write_package(lib, "one", "1")
+    assert wrapped.run("import mcptools.one; mcptools.one.value").result == "'1'"
+    write_package(lib, "two", "2")
+    assert wrapped.run("from mcptools.two import tool; tool.value").result == "'2 from tool'"
+
+
+def test_replaced_package_is_forgotten(wrapped: Kernel, lib: Path) -> None:
+    write_package(lib, "one", "old")
+    write_package(lib, "two", "stays")
+    assert wrapped.run("import mcptools.two; from mcptools.one import tool; tool.value").result == "'old from tool'"
+    wrapped.run("mcptools.two.mark = 1")
+    write_package(lib, "one", "new")
+    assert wrapped.run("from mcptools.one import tool; tool.value").result == "'new from tool'"
+    assert wrapped.run("import mcptools.two; mcptools.two.mark").result == "1"
+
+
+def test_replaced_often(wrapped: Kernel, lib: Path) -> None:
+    for i in range(10):
+        write_package(lib, "one", str(i))
+        assert wrapped.run("import mcptools.one; mcptools.one.value").result == repr(str(i))
+
+
+def test_workspace_does_not_shadow(wrapped: Kernel, lib: Path, workspace: Path) -> None:
+    write_package(lib, "one", "right")
+    (workspace / "mcptools").mkdir()
+    (workspace / "mcptools" / "__init__.py").write_text("")
+    (workspace / "cellgate_tools.py").write_text("raise SystemError")
+    r = wrapped.run("import mcptools.one; mcptools.one.value")
+    assert r.result == "'right'" or r.reply["ename"] == "ModuleNotFoundError"
+
+
+def test_read_only(spawn: Callable[..., Kernel], lib: Path) -> None:
+    kernel = spawn(python_path=["/run/cellgate/lib"], bind_ro=[[str(lib), "/run/cellgate/lib"]])
+    assert kernel.run("open('/run/cellgate/lib/x', 'w')").reply["ename"] in ("OSError", "PermissionError")

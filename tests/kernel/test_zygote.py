@@ -1,0 +1,229 @@
+"""The zygote: its control protocol, its ends, and many forks."""
+
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kernel.harness import SLOWNESS, Kernel, Zygote, listener
+
+
+def children(pid: int) -> list[int]:
+    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 10 * SLOWNESS
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_ready_message(zygote: Zygote) -> None:
+    assert set(zygote.ready) == {"ready", "python", "ipython"}
+
+
+def test_one_thread(zygote: Zygote) -> None:
+    assert len(os.listdir(f"/proc/{zygote.process.pid}/task")) == 1
+
+
+def test_layers_and_pid(kernel: Kernel) -> None:
+    assert {"user", "mount", "pid", "net", "seccomp", "landlock"} <= set(kernel.answer["layers"])
+    assert alive(kernel.pid)
+
+
+def test_ended_kernels_are_reaped(zygote: Zygote, spawn: Callable[..., Kernel]) -> None:
+    before = set(children(zygote.process.pid))
+    kernels = [spawn() for _ in range(3)]
+    for k in kernels:
+        k.close()
+    wait_until(lambda: set(children(zygote.process.pid)) <= before, "zombies are left")
+
+
+def test_descriptors_do_not_pile_up(zygote: Zygote, spawn: Callable[..., Kernel]) -> None:
+    def count() -> int:
+        return len(os.listdir(f"/proc/{zygote.process.pid}/fd"))
+
+    spawn().close()
+    time.sleep(0.2)
+    before = count()
+    for _ in range(10):
+        spawn().close()
+    wait_until(lambda: count() <= before, "descriptors are left")
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        (b"not json", "spawn request"),
+        (b"[]", "spawn request"),
+        (b'{"workspace": 5}', "workspace"),
+        (b'{"workspace": "relative", "kernel_path": "a", "tool_path": "b"}', "relative"),
+        (b'{"workspace": "/nonexistent/folder", "kernel_path": "a", "tool_path": "b"}', "/nonexistent/folder"),
+        (b'{"workspace": "/tmp", "tool_path": "b"}', "kernel_path"),
+        (b'{"workspace": "/tmp", "kernel_path": "a", "tool_path": "b", "bind_ro": [5]}', "bind_ro"),
+        (b'{"workspace": "/tmp", "kernel_path": "a", "tool_path": "b", "hide": 5}', "hide"),
+        (
+            b'{"workspace": "/tmp", "kernel_path": "a", "tool_path": "b", "limits": {"memory_bytes": -1}}',
+            "memory_bytes",
+        ),
+    ],
+)
+def test_bad_specs_are_answered(zygote: Zygote, tmp_path: Path, spec: bytes, text: str) -> None:
+    a, b = listener(tmp_path / "a"), listener(tmp_path / "b")
+    memfd = os.memfd_create("spec")
+    os.write(memfd, spec)
+    socket.send_fds(zygote.control, [json.dumps({"spawn": 4242}).encode()], [memfd, a.fileno(), b.fileno()])
+    os.close(memfd)
+    answer, fds = zygote._receive(10 * SLOWNESS)
+    assert answer["failed"] == 4242
+    assert answer["code"] < 0 and isinstance(answer["errno"], int)
+    assert text in answer["message"]
+    assert fds == []
+
+
+@pytest.mark.parametrize("message", [b"junk", b"{}", b'{"spawn": "x"}', b'{"spawn": 1}'])
+def test_bad_requests_are_answered(zygote: Zygote, message: bytes) -> None:
+    socket.send_fds(zygote.control, [message], [])
+    answer, _ = zygote._receive(10 * SLOWNESS)
+    assert "failed" in answer and answer["message"]
+
+
+def test_hang_up_ends_everything(prefix: Path, workspace: Path) -> None:
+    z = Zygote(prefix)
+    kernels = [z.spawn(workspace, sandbox=s) for s in (True, False)]
+    inner = [c for k in kernels for c in children(k.pid)]
+    assert inner
+    z.close()
+    assert z.process.returncode == 0
+    for k in kernels:
+        k.wait_gone()
+    wait_until(lambda: not any(alive(p) for p in inner), "a kernel has outlived its zygote")
+
+
+@pytest.mark.parametrize("sandbox", [True, False])
+def test_killed_zygote_takes_its_kernels_along(prefix: Path, workspace: Path, sandbox: bool) -> None:
+    z = Zygote(prefix)
+    kernel = z.spawn(workspace, sandbox=sandbox)
+    inner = children(kernel.pid)
+    z.process.kill()
+    kernel.wait_gone()
+    wait_until(lambda: not any(alive(p) for p in inner), "a kernel has outlived its zygote")
+    kernel.close()
+    z.close()
+
+
+def test_preload(prefix: Path, workspace: Path) -> None:
+    with Zygote(prefix, "--preload", "sqlite3, xml.dom") as z, z.spawn(workspace) as kernel:
+        assert kernel.run("import sys; 'sqlite3' in sys.modules and 'xml.dom' in sys.modules").result == "True"
+
+
+def test_preload_that_fails(prefix: Path) -> None:
+    with Zygote(prefix, "--preload", "json,no_such_module") as z:
+        assert z.ready["ready"] is False
+        assert "no_such_module" in z.ready["message"]
+        assert z.process.wait(10) == 1
+
+
+def test_preload_that_starts_a_thread(prefix: Path, tmp_path: Path) -> None:
+    with Zygote(prefix, "--preload", "antigravity_that_is_not_there") as z:
+        assert z.ready["ready"] is False
+
+
+@pytest.mark.parametrize("arguments", [["--nonsense"], ["extra"], ["--preload"]])
+def test_usage_errors(prefix: Path, arguments: list[str]) -> None:
+    import subprocess
+
+    program = prefix / "libexec/cellgate/cellgate-kernel"
+    r = subprocess.run(
+        [program, "--zygote", *arguments], capture_output=True, text=True, timeout=10, stdin=subprocess.DEVNULL
+    )
+    assert r.returncode == 2
+    assert "usage" in r.stderr
+
+
+def test_environment_of_the_zygote_does_not_matter(prefix: Path, workspace: Path) -> None:
+    env = {
+        "PYTHONPATH": "/nonexistent",
+        "PYTHONSTARTUP": "/nonexistent",
+        "PYTHONHOME": "/nonexistent",
+        "SECRET_OF_HOST": "x",
+    }
+    with Zygote(prefix, env=env) as z, z.spawn(workspace) as kernel:
+        assert "SECRET_OF_HOST" not in kernel.run("import os; print(dict(os.environ))").out
+        assert "SECRET" not in kernel.run("!env").out
+
+
+def test_variables_of_one_session_are_not_in_the_next(spawn: Callable[..., Kernel]) -> None:
+    """The next kernel is a copy of the zygote: nothing of an earlier spec may be left in its memory."""
+    secret = os.urandom(12).hex()
+    spawn(env=[f"TOKEN=prefix{secret}"]).close()
+    code = (
+        "import re\n"
+        f"needle = b'prefix' + bytes.fromhex({secret.encode().hex()!r})\n"
+        "found = 0\n"
+        "with open('/proc/self/maps') as maps, open('/proc/self/mem', 'rb') as mem:\n"
+        "    for line in maps.read().splitlines():\n"
+        "        where, mode = line.split()[:2]\n"
+        "        if 'rw' not in mode: continue\n"
+        "        a, b = (int(x, 16) for x in where.split('-'))\n"
+        "        mem.seek(a)\n"
+        "        try: found += len(re.findall(re.escape(needle), mem.read(b - a)))\n"
+        "        except OSError: pass\n"
+        "found"
+    )
+    other = spawn()
+    r = other.run(code, timeout=30)
+    # Its own copies (the needle, the pattern) are all there may be; with the variable there are more.
+    clean = int(r.result or "-1")
+    own = spawn(env=[f"TOKEN=prefix{secret}"]).run(code, timeout=30)
+    assert 0 <= clean < int(own.result or "-1"), (r, own)
+
+
+def test_three_hundred_forks_without_a_hang(zygote: Zygote, workspace: Path) -> None:
+    for i in range(300):
+        with zygote.spawn(workspace, sandbox=bool(i % 2)) as kernel:
+            assert (
+                kernel.run("import threading, logging\nlogging.getLogger().warning('x')\n40 + 2", timeout=20).result
+                == "42"
+            ), i
+
+
+def test_kernels_at_the_same_time(spawn: Callable[..., Kernel]) -> None:
+    kernels = [spawn() for _ in range(12)]
+    cells = [(k, k.execute(f"x = {i}\nx * 2")) for i, k in enumerate(kernels)]
+    for i, (k, cell) in enumerate(cells):
+        assert k.collect(cell).result == str(i * 2)
+
+
+def test_memory_of_a_kernel(spawn: Callable[..., Kernel]) -> None:
+    """A kernel's own memory: its proportional share with ten siblings, in kB."""
+    if SLOWNESS > 1:
+        pytest.skip("sanitizers have memory of their own")
+    kernels = [spawn() for _ in range(10)]
+    for k in kernels:
+        k.run("1")
+    shares = []
+    for k in kernels:
+        r = k.run("print(open('/proc/self/smaps_rollup').read())")
+        shares += [int(line.split()[1]) for line in r.out.splitlines() if line.startswith("Pss:")]
+    assert sorted(shares)[5] < 8 * 1024, shares
+
+
+def test_signals_to_the_zygote_group(prefix: Path, workspace: Path) -> None:
+    """Ctrl-C at the host's terminal reaches the whole group: neither zygote nor kernels end or raise."""
+    with Zygote(prefix) as z, z.spawn(workspace) as kernel:
+        os.kill(z.process.pid, signal.SIGINT)
+        assert kernel.run("1").result == "1"
+        assert z.spawn(workspace).run("2").result == "2"
