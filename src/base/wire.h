@@ -109,7 +109,8 @@ struct cg_wire {
         X(SERVERS_DONE,        7,  T,      CG_MAX_REPORT,   0,                   0) \
         X(ASK,                 8,  T,      4096,            CG_MAX_TOOL_ARGS,    1) \
         X(ASK_DECISION,        9,  S,      65536,           0,                   0) \
-        X(ASK_CLOSED,          10, T,      4096,            0,                   0)
+        X(ASK_CLOSED,          10, T,      4096,            0,                   0) \
+        X(KERNEL_VIOLATION,    11, T,      4096,            0,                   0)
 
 #define CG_MSG_ENUM_HOST(name, no, ...) CG_HOST_##name = no,
 enum cg_host_msg { CG_HOST_MSGS(CG_MSG_ENUM_HOST) };

@@ -124,7 +124,7 @@ static void withdraw(struct ts_call *call, const char *why)
                         cg_mcp_req_cancel(CG_STEAL(call->req), why);
                 return;
         }
-        cg_buf_init(&b, 2048);
+        cg_buf_init(&b, 4096);
         if (cg_buf_adds(&b, "{\"why\":", NULL) < 0 || cg_json_quote(&b, why, strlen(why), NULL) < 0 ||
             cg_buf_adds(&b, "}", NULL) < 0)
                 return;
@@ -350,8 +350,8 @@ static struct ts_call *call_new(struct ts_kernel *k, const struct cg_msg *m, con
 static int on_call(struct ts_kernel *k, const struct cg_msg *m, struct cg_err *err)
 {
         cg_auto_json json_t *body = NULL;
-        const char *server, *tool;
-        int64_t timeout_ms;
+        const char *server = NULL, *tool = NULL;
+        int64_t timeout_ms = 0;
         struct ts_call *call;
         size_t len;
         int r = read_call(k, m, &server, &tool, &timeout_ms, &body, err);
@@ -389,6 +389,22 @@ static void on_cancel(struct ts_kernel *k, uint64_t id)
 
 /* ---- the connection */
 
+/* The supervisor ends a kernel that broke a rule: it does not see this wire itself. */
+static void report_violation(struct ts_session *s, const char *what)
+{
+        struct cg_out out = { .type = CG_BROKER_KERNEL_VIOLATION, .session = s->number };
+        cg_auto_buf struct cg_buf b;
+
+        cg_buf_init(&b, 4096);
+        /* Cut, so that it fits even if every byte has to be escaped. */
+        if (cg_buf_adds(&b, "{\"what\":", NULL) < 0 || cg_json_quote(&b, what, strnlen(what, 600), NULL) < 0 ||
+            cg_buf_adds(&b, "}", NULL) < 0)
+                return;
+        out.body = b.data;
+        out.body_len = b.len;
+        ts_broker_send(s->ts, &out, NULL);
+}
+
 static void on_message(struct ts_chan *ch)
 {
         struct ts_kernel *k = ch->data;
@@ -408,6 +424,7 @@ static void on_message(struct ts_chan *ch)
         if (r < 0 && k->session) {
                 cg_log(log_of(k), CG_LOG_WARN, "session %llx: its kernel broke the rules and is cut off: %s",
                        (unsigned long long)k->session->number, err.msg);
+                report_violation(k->session, err.msg);
                 ts_kernel_detach(k->session, "the kernel broke the rules of the wire");
         }
 }

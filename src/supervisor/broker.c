@@ -228,6 +228,18 @@ static void handle_ask_closed(struct session *ss, const struct cg_msg *m)
         }
 }
 
+static void handle_violation(struct session *ss, const struct cg_msg *m)
+{
+        cg_auto_json json_t *body = NULL;
+        const char *what;
+        struct cg_err err;
+
+        if (cg_msg_json(m, &body, &err) < 0 || cg_json_str(body, "what", NULL, &what, &err) < 0 || !what)
+                what = "it broke a rule of the tool wire";
+        if (ss->kernel)
+                kernel_violation(ss->kernel, what);
+}
+
 /* ------------------------------------------------------------------ MCP servers */
 
 static void handle_servers_done(struct session *ss, const struct cg_msg *m)
@@ -336,6 +348,9 @@ static void on_broker_message(struct cg_zsock *z, int events)
                 break;
         case CG_BROKER_ASK_CLOSED:
                 handle_ask_closed(ss, &m);
+                break;
+        case CG_BROKER_KERNEL_VIOLATION:
+                handle_violation(ss, &m);
                 break;
         default:
                 break;

@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from cellgate_api import Client, Session
+from cellgate_api import CellgateError, Client, Session
 
 # Runs in the kernel: raw system calls, and messages forged onto the kernel's own connections.
 LIBRARY = r'''
@@ -85,12 +85,37 @@ def value(s: Session, code: str) -> str:
 def test_forged_calls_are_asked_about_like_any_other(kernel: Session, mark: Path) -> None:
     """Bytes written straight onto the tool wire make a request, no more."""
     kernel.execute('forge(message(3, 1, 99, b\'{"server":"echo","tool":"danger","timeout_ms":0}\', b\'{"text":"forged"}\'))')
-    got = kernel.until("approval_request")
-    assert got[-1].tool == "danger" and not mark.exists()
-    kernel.reject(got[-1].approval)
-    # The same bytes are also a wrong message on the kernel wire, which ends the kernel.
-    assert "broke a rule" in kernel.until("kernel_died")[-1].text
+    # The same bytes are also a wrong message on the kernel wire, which ends the kernel: the question may come before that or not at all.
+    got = kernel.until("kernel_died")
+    asked = [e for e in got if e.type == "approval_request"]
+    assert "broke a rule" in got[-1].text and [e.tool for e in asked] in ([], ["danger"])
+    for e in asked:
+        with pytest.raises(CellgateError):
+            kernel.accept(e.approval)
     assert not mark.exists()
+
+
+def test_forged_call_on_the_tool_wire_alone_waits_for_its_decision(kernel: Session, mark: Path) -> None:
+    code = """
+for c in connections():
+    c.setblocking(True)
+    try:
+        own = os.path.basename(c.getsockname())
+    except (OSError, TypeError):
+        continue
+    if isinstance(own, str) and own.startswith('t'):
+        attempt(c.sendall, message(3, 1, 99, b'{"server":"echo","tool":"danger","timeout_ms":0}', b'{"text":"forged"}'))
+        print('sent')
+"""
+    out = kernel.execute(code)
+    got = kernel.until("result")
+    if not any(e.type == "approval_request" for e in got):
+        got += kernel.until("approval_request", 5000)
+    asked = next(e for e in got if e.type == "approval_request")
+    assert (asked.tool, asked.args) == ("danger", '{"text":"forged"}') and not mark.exists()
+    kernel.reject(asked.approval)
+    assert kernel.run("import time; time.sleep(0.2)").status == "ok"
+    assert not mark.exists() and out
 
 
 @pytest.mark.parametrize(
@@ -117,18 +142,19 @@ def test_messages_a_kernel_may_not_send(kernel: Session, mark: Path, what: str, 
         "threading.Thread(target=later, daemon=True).start()\ndanger.run(text='x')"
     )
     asked = kernel.until("approval_request")[-1]
-    cell = asked.cell
-    events = kernel.until("stream") if what != "garbage" else []
-    assert not events or int(events[-1].text.split()[1]) >= 2  # kernel wire and tool wire; asyncio has a pair of its own
-    # Either the kernel was ended for it, or the message went nowhere: then the call still waits, and is refused now.
-    got = kernel.next(3000)
-    while got is not None and got.type not in ("result", "approval_closed"):
-        got = kernel.next(3000)
-    if got is None:
-        kernel.reject(asked.approval)
-        kernel.cancel(cell)
-    kernel.until("result") if got is None or got.type != "result" else None
+    got = []
+    while not got or got[-1].type != "result":
+        e = kernel.next(3000)
+        if e is None:  # the message went nowhere, and the call still waits: it is refused now
+            kernel.reject(asked.approval)
+            kernel.cancel(asked.cell)
+            e = kernel.until("result")[-1]
+        got.append(e)
+    # Kernel wire and tool wire at least were written to, or the kernel was ended before it could say so.
+    said = "".join(e.text for e in got if e.type == "stream")
+    assert got[-1].status == "kernel_died" or int(said.split()[1]) >= 2
     assert not mark.exists()
+    assert kernel.run("1").value == "1"
 
 
 def test_arguments_cannot_change_after_the_question(kernel: Session, mark: Path) -> None:
