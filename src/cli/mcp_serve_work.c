@@ -369,10 +369,11 @@ static void list_tools(struct cg_answer *a, const char *name, const char *report
         const char *package = json_string_value(json_object_get(server, "package"));
         size_t i;
 
-        add_line(a, "Registered \"%s\". Its tools, to be imported as `from %s import TOOL`:", name, package ? package : "mcptools");
+        add_line(a, "Registered \"%s\". Its tools, to be imported as `from %s%s import TOOL`:", name,
+                 package && strncmp(package, "mcptools.", 9) == 0 ? "" : "mcptools.", package ? package : name);
         json_array_foreach(tools, i, tool) {
                 const char *module = json_string_value(json_object_get(tool, "module"));
-                const char *original = json_string_value(json_object_get(tool, "name"));
+                const char *original = json_string_value(json_object_get(tool, "tool"));
                 const char *status = json_string_value(json_object_get(tool, "status"));
 
                 if (i == LISTED_TOOLS) {

@@ -1,0 +1,79 @@
+"""`cellgate mcp serve` under test: through the client of the official Python SDK, and by hand, line by line."""
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.client.stdio import stdio_client
+from mcp_serve.helpers import Raw
+
+from mcp import ClientSession, StdioServerParameters
+
+FAKE = Path(__file__).with_name("fake_server.py")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """With a cache folder of the test's own, so that it can be looked at."""
+    return {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+
+@pytest.fixture
+def mark(tmp_path: Path) -> Path:
+    """What the fake server writes when its tool `leave_mark` runs."""
+    return tmp_path / "mark"
+
+
+@pytest.fixture
+def mcp_file(tmp_path: Path, mark: Path) -> Path:
+    """Settings with the fake server, as `fake`."""
+    path = tmp_path / "servers.json"
+    server = {"command": sys.executable, "args": [str(FAKE)], "env": {"MARK": str(mark)}}
+    path.write_text(json.dumps({"mcpServers": {"fake": server}}))
+    return path
+
+
+@pytest.fixture
+def serve(
+    cellgate: Path, workspace: Path, environment: dict[str, str], slowness: float
+) -> Iterator[Callable[..., Raw]]:
+    """Starts `cellgate mcp serve ARGS...` in the workspace, driven by hand."""
+    started: list[Raw] = []
+
+    def start(*args: str | Path, env: dict[str, str] | None = None, read: bool = True) -> Raw:
+        argv = [str(cellgate), "mcp", "serve", *map(str, args)]
+        started.append(Raw(argv, workspace, {**environment, **(env or {})}, slowness, read))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.end()
+
+
+@pytest.fixture
+def sdk(
+    cellgate: Path, workspace: Path, environment: dict[str, str]
+) -> Callable[..., contextlib.AbstractAsyncContextManager[ClientSession]]:
+    """Async context manager: the SDK's session with `cellgate mcp serve ARGS...`, initialized."""
+
+    @contextlib.asynccontextmanager
+    async def connect(*args: str | Path, **callbacks: Any) -> AsyncIterator[ClientSession]:
+        argv = ["mcp", "serve", "--workspace", str(workspace), *map(str, args)]
+        parameters = StdioServerParameters(command=str(cellgate), args=argv, env=environment)
+        async with stdio_client(parameters) as (read, write), ClientSession(read, write, **callbacks) as session:
+            await session.initialize()
+            yield session
+
+    return connect

@@ -1,0 +1,634 @@
+"""The tools, through the client of the official Python SDK."""
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import signal
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.types import ElicitRequestParams, ElicitResult, ErrorData
+from mcp_serve.helpers import text_of
+
+from mcp import ClientSession
+
+Sdk = Callable[..., contextlib.AbstractAsyncContextManager[ClientSession]]
+FAKE = str(Path(__file__).with_name("fake_server.py"))
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+@pytest.fixture
+def run() -> Callable[..., Any]:
+    """Runs a coroutine; no test may hang."""
+
+    def go(coroutine: Any, seconds: float = 60) -> Any:
+        return asyncio.run(asyncio.wait_for(coroutine, seconds))
+
+    return go
+
+
+async def cell(session: ClientSession, code: str, **arguments: object) -> Any:
+    return await session.call_tool("execute_ipython_cell", {"code": code, **arguments})
+
+
+async def ok(session: ClientSession, code: str, **arguments: object) -> str:
+    result = await cell(session, code, **arguments)
+    assert not result.is_error, text_of(result)
+    return text_of(result)
+
+
+async def fails(session: ClientSession, code: str, **arguments: object) -> str:
+    result = await cell(session, code, **arguments)
+    assert result.is_error, text_of(result)
+    return text_of(result)
+
+
+# ---------------------------------------------------------------------- what the client sees
+
+
+def test_tools_have_the_names_parameters_and_defaults_of_ipybox(sdk: Sdk, run: Callable) -> None:
+    async def main() -> None:
+        async with sdk() as session:
+            tools = {tool.name: tool for tool in (await session.list_tools()).tools}
+            schemas = {
+                name: {
+                    p: (s["type"], s.get("default"), p in tool.input_schema.get("required", []))
+                    for p, s in tool.input_schema["properties"].items()
+                }
+                for name, tool in tools.items()
+            }
+            assert schemas == {
+                "execute_ipython_cell": {
+                    "code": ("string", None, True),
+                    "timeout": ("number", 120, False),
+                    "max_output_chars": ("integer", 5000, False),
+                },
+                "register_mcp_server": {"server_name": ("string", None, True), "server_params": ("object", None, True)},
+                "install_package": {"package_name": ("string", None, True)},
+                "reset": {},
+            }
+            for tool in tools.values():
+                assert tool.title and tool.description
+                hints = tool.annotations
+                assert hints and None not in (hints.read_only_hint, hints.destructive_hint, hints.open_world_hint)
+                assert all(s.get("description") for s in tool.input_schema["properties"].values())
+
+    run(main())
+
+
+def test_state_is_kept_and_reset_clears_it(sdk: Sdk, run: Callable, workspace: Path) -> None:
+    async def main() -> None:
+        async with sdk() as session:
+            assert await ok(session, "import math\nx = 6\nopen('file', 'w').write('kept')") == "4"
+            assert await ok(session, "x * 7") == "42"
+            assert await ok(session, "import asyncio\nawait asyncio.sleep(0, 'top level')") == "'top level'"
+            assert not (await session.call_tool("reset", {})).is_error
+            assert "NameError" in await fails(session, "x")
+            assert await ok(session, "open('file').read()") == "'kept'"
+
+    run(main())
+    assert (workspace / "file").read_text() == "kept"
+
+
+def test_output_comes_in_order(sdk: Sdk, run: Callable) -> None:
+    code = (
+        "import sys, os\nprint('one')\nprint('two', file=sys.stderr)\nprint('three', end='')\n"
+        "display({'a': 1})\nos.system('echo four')\nprint('\\u00fc\\U0001f600\\u2028')\n'result'"
+    )
+
+    async def main() -> None:
+        async with sdk() as session:
+            assert await ok(session, code) == "one\ntwo\nthree\n{'a': 1}\nfour\n\u00fc\U0001f600\u2028\n'result'"
+            assert await ok(session, "pass") == "(no output)"
+            text = await fails(session, "print('before')\n1/0")
+            assert text.startswith("before\n") and "ZeroDivisionError: division by zero" in text and "\x1b" not in text
+            assert "SyntaxError" in await fails(session, "1 +")
+
+    run(main())
+
+
+def test_the_sandbox_is_on_unless_told(sdk: Sdk, run: Callable, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+
+    async def main() -> None:
+        async with sdk("--env", "GIVEN=yes") as session:
+            await cell(session, f"open({str(outside)!r}, 'w').close()")  # its /tmp is another one
+            assert "Read-only file system" in await fails(session, f"open({sys.executable!r} + '.new', 'w')")
+            assert (
+                await ok(session, "import os; os.environ.get('GIVEN'), os.environ.get('XDG_CACHE_HOME')")
+                == "('yes', None)"
+            )
+        assert not outside.exists()
+        async with sdk("--no-sandbox") as session:
+            await ok(session, f"open({str(outside)!r}, 'w').close()")
+        assert outside.exists()
+
+    run(main())
+
+
+# ---------------------------------------------------------------------- long output
+
+
+def test_long_output_is_cut_in_the_middle_and_says_so(sdk: Sdk, run: Callable) -> None:
+    async def main() -> None:
+        async with sdk() as session:
+            assert await ok(session, "print('x' * 4999)") == "x" * 4999 + "\n"
+            text = await ok(session, "print('H' * 3000 + 'M' * 10000 + 'T' * 3000)")
+            head, notice, tail = text.partition("[Output truncated: 11001 of 16001 characters")
+            assert notice and "max_output_chars" in tail
+            assert head == "H" * 2500 + "\n" and tail.endswith("]\n" + "T" * 2499 + "\n")
+            assert len(await ok(session, "print('x' * 4000)\nprint('y' * 4000)", max_output_chars=100_000)) == 8002
+            text = await ok(session, "print('\\U0001f600' * 1000)", max_output_chars=10)
+            assert text.count("\U0001f600") == 9
+            assert (await ok(session, "print('secret')", max_output_chars=0)).startswith("[Output truncated: 7 of 7")
+
+    run(main())
+
+
+def test_a_flood_of_output_stays_bounded(sdk: Sdk, run: Callable) -> None:
+    code = "line = 'z' * 1023\nfor i in range(200_000):\n    print(line)\nprint('the end')"
+
+    async def main() -> None:
+        async with sdk() as session:
+            text = await ok(session, code)
+            assert len(text) < 6000 and text.endswith("the end\n") and "of 204800008 characters" in text
+
+    run(main(), 120)
+
+
+def test_output_between_calls_is_not_lost(sdk: Sdk, run: Callable, workspace: Path) -> None:
+    code = (
+        "import threading, time\n"
+        "def late():\n    time.sleep(0.3)\n    print('from a thread')\n    open('printed', 'w').close()\n"
+        "threading.Thread(target=late).start()"
+    )
+
+    async def main() -> None:
+        async with sdk() as session:
+            await ok(session, code)
+            while not (workspace / "printed").exists():
+                await asyncio.sleep(0.02)
+            assert "from a thread" in await ok(session, "import time; time.sleep(0.2)")
+
+    run(main())
+
+
+# ---------------------------------------------------------------------- images
+
+
+def show(mime: str, data: bytes | str) -> str:
+    text = base64.b64encode(data).decode() if isinstance(data, bytes) else data
+    return f"from IPython.display import display\ndisplay({{{mime!r}: {text!r}, 'text/plain': '<Figure>'}}, raw=True)"
+
+
+def test_images_are_blocks_and_files(sdk: Sdk, run: Callable, workspace: Path) -> None:
+    async def main() -> None:
+        async with sdk() as session:
+            result = await cell(session, "print('text')\n" + show("image/png", PNG))
+            assert [b.type for b in result.content] == ["text", "image"]
+            assert result.content[1].mime_type == "image/png" and base64.b64decode(result.content[1].data) == PNG
+            path = workspace / "images/cell1-1.png"
+            assert text_of(result) == f"text\n\nGenerated images:\n\n- [cell1-1]({path})\n"
+            assert path.read_bytes() == PNG
+            jpeg = b"\xff\xd8\xff\xe0" + b"x" * 50
+            result = await cell(session, show("image/jpeg", jpeg))
+            assert result.content[1].mime_type == "image/jpeg"
+            assert (workspace / "images/cell2-1.jpg").read_bytes() == jpeg
+            result = await cell(session, show("image/svg+xml", "<svg/>"))
+            assert [b.type for b in result.content] == ["text"] and "cell3-1.svg" in text_of(result)
+            assert (workspace / "images/cell3-1.svg").read_text() == "<svg/>"
+
+    run(main())
+
+
+def test_only_real_images_become_blocks(sdk: Sdk, run: Callable) -> None:
+    async def main() -> None:
+        async with sdk() as session:
+            for data in ("not base64!", base64.b64encode(b"no image at all").decode(), ""):
+                result = await cell(session, show("image/png", data))
+                assert [b.type for b in result.content] == ["text"]
+            many = show("image/png", PNG) + "\nfor _ in range(24): display({'image/png': _p}, raw=True)"
+            many = f"_p = {base64.b64encode(PNG).decode()!r}\n" + many
+            result = await cell(session, many)
+            assert [b.type for b in result.content].count("image") == 20
+            assert text_of(result).count("too many") == 5
+
+    run(main())
+
+
+def test_the_folder_for_images_can_be_chosen_and_no_link_leads_out(
+    sdk: Sdk, run: Callable, tmp_path: Path, workspace: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+
+    async def main() -> None:
+        async with sdk("--images", tmp_path / "pictures") as session:
+            assert "pictures/cell1-1.png" in await ok(session, show("image/png", PNG))
+        async with sdk() as session:
+            text = await ok(session, f"import os; os.symlink({str(outside)!r}, 'images')\n" + show("image/png", PNG))
+            assert "not saved" in text and "symbolic link" in text
+
+    run(main())
+    assert (tmp_path / "pictures/cell1-1.png").exists() and not list(outside.iterdir())
+
+
+# ---------------------------------------------------------------------- cells that do not end well
+
+
+def test_a_timeout_interrupts_and_keeps_the_state(sdk: Sdk, run: Callable) -> None:
+    async def main() -> None:
+        async with sdk() as session:
+            text = await fails(session, "kept = 1\nprint('so far', flush=True)\nwhile True: pass", timeout=0.5)
+            assert "so far" in text and "Timed out after 0.5 s" in text and "larger timeout" in text
+            assert await ok(session, "kept") == "1"
+
+    run(main())
+
+
+def test_the_client_s_own_timeout_cancels_the_cell(sdk: Sdk, run: Callable) -> None:
+    async def main() -> None:
+        async with sdk() as session:
+            with pytest.raises(Exception, match="(?i)timed out"):
+                await session.call_tool(
+                    "execute_ipython_cell", {"code": "kept = 1\nimport time\ntime.sleep(60)"}, read_timeout_seconds=1
+                )
+            assert await ok(session, "kept") == "1"
+
+    run(main())
+
+
+@pytest.mark.parametrize("code", ["import os\nos._exit(7)", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"])
+def test_a_dead_kernel_is_told_and_replaced(sdk: Sdk, run: Callable, code: str) -> None:
+    async def main() -> None:
+        async with sdk() as session:
+            assert await ok(session, "x = 1; x") == "1"
+            text = await fails(session, code)
+            assert "kernel died" in text and "variables and imports are lost" in text
+            assert "NameError" in await fails(session, "x")
+            assert await ok(session, "1") == "1"
+
+    run(main())
+
+
+def children_named(parent: int, name: str) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if name in os.readlink(entry / "exe") and f"\nPPid:\t{parent}\n" in (entry / "status").read_text():
+                    found.append(int(entry.name))
+    return found
+
+
+def test_a_lost_supervisor_is_replaced(sdk: Sdk, run: Callable, mcp_file: Path) -> None:
+    async def main() -> None:
+        async with sdk("--mcp", mcp_file, "--approve", "fake.*") as session:
+            assert await ok(session, "x = 1; x") == "1"
+            mine = [p for p in children_named(os.getpid(), "bin/cellgate")]
+            (supervisor,) = [s for p in mine for s in children_named(p, "cellgate-supervisor")]
+            os.kill(supervisor, signal.SIGKILL)
+            while os.path.exists(f"/proc/{supervisor}/exe"):
+                await asyncio.sleep(0.02)
+            text = await fails(session, "x")
+            if "NameError" not in text:  # it was noticed during the call rather than before it
+                text = await fails(session, "x")
+            assert "NameError" in text
+            assert "fake" in await ok(session, "from mcptools.fake import echo; print(echo.run(text='fake'))")
+
+    run(main())
+
+
+def test_input_is_refused(sdk: Sdk, run: Callable) -> None:
+    async def main() -> None:
+        async with sdk() as session:
+            assert "input" in await fails(session, "input('name? ')")
+
+    run(main())
+
+
+# ---------------------------------------------------------------------- calls of MCP tools
+
+MARK = "from mcptools.fake import leave_mark\nleave_mark.run(text='{}')"
+CATCH = "from cellgate_tools import RejectedError\ntry:\n    leave_mark.run(text='x')\nexcept RejectedError as e:\n    print('caught', e)"
+
+
+def test_without_a_rule_calls_are_refused_and_told_how_to_allow_them(
+    sdk: Sdk, run: Callable, mcp_file: Path, mark: Path
+) -> None:
+    async def main() -> None:
+        async with sdk("--mcp", mcp_file) as session:
+            text = await fails(session, MARK.format("no"))
+            assert "RejectedError" in text
+            assert "start cellgate mcp serve with --approve 'fake.leave_mark'" in text
+            assert "caught" in await ok(session, CATCH)
+
+    run(main())
+    assert not mark.exists()
+
+
+def test_rules_allow_and_refuse(sdk: Sdk, run: Callable, mcp_file: Path, mark: Path) -> None:
+    async def main() -> None:
+        async with sdk("--mcp", mcp_file, "--approve", "fake.ec*") as session:
+            assert "echo: hi" in await ok(session, "from mcptools.fake import echo\nprint(echo.run(text='hi'))")
+            assert "fake.leave_mark" in await fails(session, MARK.format("no"))
+        async with sdk("--mcp", mcp_file, "--approve", "all", "--approve", "!fake.leave_mark") as session:
+            assert "!fake.leave_mark" in await fails(session, MARK.format("no"))
+        async with sdk("--mcp", mcp_file, "--approve", "all") as session:
+            await ok(session, MARK.format("yes"))
+
+    run(main())
+    assert mark.read_text() == "yes\n"
+
+
+def test_instructions_name_the_servers(sdk: Sdk, run: Callable, mcp_file: Path) -> None:
+    async def main() -> None:
+        async with sdk("--mcp", mcp_file) as session:
+            assert "already: fake." in (session.instructions or "")
+
+    run(main())
+
+
+def test_one_server_that_does_not_start_takes_nothing_else_along(
+    sdk: Sdk, run: Callable, tmp_path: Path, mark: Path
+) -> None:
+    servers = {
+        "broken": {"command": "/no/such/program"},
+        "unset": {"command": "true", "env": {"X": "${CELLGATE_TEST_UNSET}"}},
+        "fake": {"command": sys.executable, "args": [FAKE], "env": {"MARK": str(mark)}},
+    }
+    (tmp_path / "some.json").write_text(json.dumps(servers))
+
+    async def main() -> None:
+        async with sdk("--mcp", tmp_path / "some.json", "--approve", "fake.*") as session:
+            text = await ok(session, "from mcptools.fake import echo\nprint(echo.run(text='hi'))")
+            assert "echo: hi" in text and '"broken" is not there' in text and "CELLGATE_TEST_UNSET" in text
+
+    run(main())
+
+
+# ---------------------------------------------------------------------- asking the person
+
+
+class Person:
+    """Answers elicitation requests, and keeps them."""
+
+    def __init__(self, *answers: object) -> None:
+        self.answers = list(answers)
+        self.asked: list[ElicitRequestParams] = []
+
+    async def __call__(self, context: object, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+        self.asked.append(params)
+        answer = self.answers.pop(0)
+        if isinstance(answer, str):
+            return ElicitResult(action="accept", content={"decision": answer})
+        if answer is None:
+            await asyncio.sleep(3600)
+        return answer  # type: ignore[return-value]
+
+
+def test_the_person_is_asked(sdk: Sdk, run: Callable, mcp_file: Path, mark: Path) -> None:
+    person = Person("approve", "reject", "approve")
+
+    async def main() -> None:
+        async with sdk("--mcp", mcp_file, "--approve", "ask", elicitation_callback=person) as session:
+            await ok(session, MARK.format("first"))
+            assert "the user rejected it" in await fails(session, MARK.format("second"))
+            await ok(session, MARK.format("\\u202ethird\\x1b[2J"))
+
+    run(main())
+    assert mark.read_text() == "first\n\u202ethird\x1b[2J\n"
+    message = person.asked[0].message
+    assert "fake" in message and "leave_mark" in message and "first" in message
+    assert "\u202e" not in person.asked[2].message and "\x1b" not in person.asked[2].message
+    assert "third" in person.asked[2].message
+    schema = person.asked[0].requested_schema
+    assert schema["required"] == ["decision"] and "reject" in schema["properties"]["decision"]["enum"]
+
+
+def test_always_means_this_tool_only(sdk: Sdk, run: Callable, mcp_file: Path, mark: Path) -> None:
+    person = Person("approve this tool from now on", "reject")
+
+    async def main() -> None:
+        async with sdk("--mcp", mcp_file, "--approve", "ask", elicitation_callback=person) as session:
+            await ok(session, "from mcptools.fake import leave_mark\nfor i in range(5): leave_mark.run(text=str(i))")
+            assert "RejectedError" in await fails(session, "from mcptools.fake import echo\necho.run(text='x')")
+
+    run(main())
+    assert mark.read_text() == "0\n1\n2\n3\n4\n" and len(person.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (ElicitResult(action="decline"), "the user rejected it"),
+        (ElicitResult(action="cancel"), "no answer"),
+        (ElicitResult(action="accept", content={}), "rejected"),
+        (ElicitResult(action="accept", content={"decision": "Approve"}), "rejected"),
+        (ElicitResult(action="accept", content={"decision": "reject", "reason": "not today"}), "not today"),
+        (ErrorData(code=-32603, message="broken"), "could not ask"),
+        (None, "did not answer in time"),
+    ],
+)
+def test_anything_but_a_clear_yes_is_a_no(
+    sdk: Sdk, run: Callable, mcp_file: Path, mark: Path, answer: object, words: str
+) -> None:
+    async def main() -> None:
+        options = ("--mcp", mcp_file, "--approve", "ask", "--ask-timeout", "1")
+        async with sdk(*options, elicitation_callback=Person(answer)) as session:
+            # The cell's own time limit is shorter than the wait: it does not count.
+            text = await fails(session, MARK.format("no"), timeout=0.8)
+            assert "RejectedError" in text and words in text
+
+    run(main())
+    assert not mark.exists()
+
+
+def test_a_client_that_cannot_ask_refuses(sdk: Sdk, run: Callable, mcp_file: Path, mark: Path) -> None:
+    async def main() -> None:
+        async with sdk("--mcp", mcp_file, "--approve", "ask") as session:
+            text = await fails(session, MARK.format("no"))
+            assert "cannot ask" in text and "--approve 'fake.leave_mark'" in text
+
+    run(main())
+    assert not mark.exists()
+
+
+def test_many_questions_at_once(sdk: Sdk, run: Callable, mcp_file: Path, mark: Path) -> None:
+    person = Person(*["approve", "reject"] * 5)
+    code = (
+        "from concurrent.futures import ThreadPoolExecutor\nfrom mcptools.fake import leave_mark\n"
+        "def one(i):\n    try:\n        leave_mark.run(text=str(i))\n        return 1\n    except Exception as e:\n        return 0\n"
+        "with ThreadPoolExecutor(10) as pool:\n    print(sum(pool.map(one, range(10))))"
+    )
+
+    async def main() -> None:
+        async with sdk("--mcp", mcp_file, "--approve", "ask", elicitation_callback=person) as session:
+            assert await ok(session, code) == "5\n"
+
+    run(main())
+    assert len(mark.read_text().splitlines()) == 5
+
+
+# ---------------------------------------------------------------------- register_mcp_server
+
+PARAMS = {"command": sys.executable, "args": [FAKE]}
+
+
+async def register(session: ClientSession, name: str = "mine", **changes: object) -> Any:
+    return await session.call_tool("register_mcp_server", {"server_name": name, "server_params": {**PARAMS, **changes}})
+
+
+def test_registering_needs_a_rule(sdk: Sdk, run: Callable, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with sdk("--approve", "mine.*") as session:
+            result = await register(session, command="touch", args=[str(tmp_path / "started")])
+            assert result.is_error and "--approve 'cellgate.register_mcp_server'" in text_of(result)
+            assert "ModuleNotFoundError" in await fails(session, "import mcptools.mine")
+
+    run(main())
+    assert not (tmp_path / "started").exists()
+
+
+def test_a_registered_server_can_be_used_and_survives_reset(sdk: Sdk, run: Callable) -> None:
+    async def main() -> None:
+        async with sdk("--approve", "cellgate.register_mcp_server", "--approve", "mine.*") as session:
+            text = text_of(await register(session))
+            assert "from mcptools.mine import" in text and "echo" in text and "leave_mark" in text
+            use = "from mcptools.mine import echo\nprint(echo.run(text='hi'))"
+            assert "echo: hi" in await ok(session, use)
+            await session.call_tool("reset", {})
+            assert "echo: hi" in await ok(session, use)
+            assert not (await register(session)).is_error
+            assert "echo: hi" in await ok(session, use)
+
+    run(main())
+
+
+def test_a_server_that_does_not_start_is_an_error(sdk: Sdk, run: Callable) -> None:
+    async def main() -> None:
+        async with sdk("--approve", "all") as session:
+            result = await register(session, command="/no/such/program")
+            assert result.is_error and "/no/such/program" in text_of(result)
+            assert await ok(session, "1") == "1"
+
+    run(main())
+
+
+def test_the_person_is_asked_about_registering(sdk: Sdk, run: Callable) -> None:
+    person = Person("reject", "approve", None)
+
+    async def main() -> None:
+        options = ("--approve", "ask", "--approve", "mine.*", "--ask-timeout", "1")
+        async with sdk(*options, elicitation_callback=person) as session:
+            assert "the user rejected it" in text_of(await register(session))
+            assert "from mcptools.mine import" in text_of(await register(session))
+            assert "did not answer in time" in text_of(await register(session))
+
+    run(main())
+    assert "register_mcp_server" in person.asked[0].message and "fake_server.py" in person.asked[0].message
+    assert person.asked[0].requested_schema["properties"]["decision"]["enum"] == ["approve", "reject"]
+
+
+# ---------------------------------------------------------------------- install_package
+
+
+@pytest.fixture
+def index(tmp_path: Path, environment: dict[str, str]) -> Path:
+    """A folder that pip takes for the package index: a wheel, and a source package whose build would leave a mark."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    for version in ("1.0", "2.0"):
+        with zipfile.ZipFile(folder / f"cgwheel-{version}-py3-none-any.whl", "w") as z:
+            info = f"cgwheel-{version}.dist-info"
+            z.writestr("cgwheel.py", f"version = {version!r}\n")
+            z.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: cgwheel\nVersion: {version}\n")
+            z.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+            z.writestr(f"{info}/RECORD", "")
+    source = tmp_path / "cgsource-1.0"
+    source.mkdir()
+    (source / "setup.py").write_text(
+        f"open({str(tmp_path / 'built')!r}, 'w')\nimport setuptools\nsetuptools.setup(name='cgsource')"
+    )
+    (source / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: cgsource\nVersion: 1.0\n")
+    with tarfile.open(folder / "cgsource-1.0.tar.gz", "w:gz") as t:
+        t.add(source, "cgsource-1.0")
+    environment.update(
+        PIP_NO_INDEX="1", PIP_FIND_LINKS=str(folder), PIP_USER="1", PIP_TARGET=str(tmp_path / "elsewhere")
+    )
+    return folder
+
+
+async def install(session: ClientSession, name: str) -> Any:
+    return await session.call_tool("install_package", {"package_name": name})
+
+
+def test_installing_needs_a_rule(sdk: Sdk, run: Callable, index: Path) -> None:
+    async def main() -> None:
+        async with sdk("--approve", "other.*") as session:
+            result = await install(session, "cgwheel")
+            assert result.is_error and "--approve 'cellgate.install_package'" in text_of(result)
+            assert "ModuleNotFoundError" in await fails(session, "import cgwheel")
+
+    run(main())
+
+
+def test_a_wheel_is_installed_without_restart_and_survives_reset(
+    sdk: Sdk, run: Callable, index: Path, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        async with sdk("--approve", "cellgate.install_package") as session:
+            assert "ModuleNotFoundError" in await fails(session, "x = 1\nimport cgwheel")
+            result = await install(session, " cgwheel == 1.0 ")
+            assert not result.is_error and "Successfully installed cgwheel-1.0" in text_of(result)
+            assert await ok(session, "import cgwheel; x, cgwheel.version") == "(1, '1.0')"
+            await session.call_tool("reset", {})
+            assert await ok(session, "import cgwheel; cgwheel.version") == "'1.0'"
+            assert not (await install(session, "cgwheel>=1.0,!=1.5")).is_error
+            await session.call_tool("reset", {})
+            assert await ok(session, "import cgwheel; cgwheel.version") == "'2.0'"
+            assert "Read-only file system" in await fails(session, "open(cgwheel.__file__, 'a')")
+
+    run(main())
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_source_packages_are_refused_and_never_built(sdk: Sdk, run: Callable, index: Path, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with sdk("--approve", "all") as session:
+            for name in ("cgsource", "no-such-package"):
+                result = await install(session, name)
+                assert result.is_error and "compiled from source is refused" in text_of(result)
+
+    run(main())
+    assert not (tmp_path / "built").exists()
+
+
+NO_REQUIREMENTS = [
+    *("", " ", "-r/etc/passwd", "--index-url=http://x", "-e .", ".", "..", "./cgwheel", "/tmp/x", "a/b", "a\\b"),
+    *("git+https://example.com/x.git", "https://example.com/x.whl", "x @ https://example.com/x.whl", "file:x"),
+    *("cgwheel cgsource", "cgwheel\ncgsource", "cgwheel; python_version > '3'", "cgwheel.whl", "cgwheel.tar.gz"),
+    *("cgwheel==", "cgwheel=1.0", "cgwheel[", "cgwheel[]", "cgwheel[x", "cgwheel>=1,", "cgwheel 1.0", "_x", "x-"),
+    *("cgwheel --pre", "cgwheel==1.0 --pre", "$(id)", "x" * 300, "caf\u00e9", "cgwheel #x"),
+]
+
+
+def test_only_names_with_versions_are_taken(sdk: Sdk, run: Callable, index: Path) -> None:
+    async def main() -> None:
+        async with sdk("--approve", "all") as session:
+            for name in NO_REQUIREMENTS:
+                result = await install(session, name)
+                assert result.is_error and "package_name must be" in text_of(result) or "longer" in text_of(result), (
+                    name
+                )
+
+    run(main())
