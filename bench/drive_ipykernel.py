@@ -17,8 +17,8 @@ class Kernel:
         self.manager.start_kernel()
         self.client: BlockingKernelClient = self.manager.blocking_client()
         self.client.start_channels()
-        # Not wait_for_ready(): that polls with pauses of its own. A reply to the first request says as much; and something
-        # on iopub says that later outputs will not be lost, as they are until the subscription has arrived.
+        # Not wait_for_ready(): that polls with pauses of its own. A reply to the first request says as much; and
+        # something on iopub says that later outputs will not be lost, as they are until the subscription has arrived.
         self._ask()
         while not self._hears_output(0.05):
             self._ask()
