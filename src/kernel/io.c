@@ -1,6 +1,7 @@
 /*
- * The kernel's input and output; runs in the kernel process. One thread owns both ZeroMQ sockets and the reading ends of the pipes
- * at descriptors 1 and 2. It holds no GIL, ever: a cell that spins or sleeps in native code cannot stop it. See io.h.
+ * The kernel's input and output; runs in the kernel process. One thread owns both ZeroMQ sockets and the reading ends
+ * of the pipes at descriptors 1 and 2. It holds no GIL, ever: a cell that spins or sleeps in native code cannot stop
+ * it. See io.h.
  */
 #include "kernel/io.h"
 
@@ -25,7 +26,10 @@
 #define SYSCALL_NS 300
 /* What a pipe holds: a subprocess that prints a lot need not wait for us at each line. */
 #define PIPE_BYTES (1 << 20)
-/* A signal that arrives right before a system call starts is lost on that call: it is sent again until Python has seen it. */
+/*
+ * A signal that arrives right before a system call starts is lost on that call: it is sent again until Python has seen
+ * it.
+ */
 #define INTERRUPT_RETRY_MS 10
 #define INTERRUPT_RETRY_MAX_MS 200
 /* For atexit functions; the supervisor kills after 1 s. */
@@ -195,8 +199,9 @@ static int64_t now_ns(void)
 }
 
 /*
- * What C code and subprocesses wrote before now stands before what Python writes next. Returns until when this text may wait
- * for more. A print() is two writes: within the time that no system call fits into, nothing else can have been written.
+ * What C code and subprocesses wrote before now stands before what Python writes next. Returns until when this text may
+ * wait for more. A print() is two writes: within the time that no system call fits into, nothing else can have been
+ * written.
  */
 static int64_t catch_up_locked(struct cg_io *io)
 {
@@ -512,7 +517,8 @@ static void drain(struct cg_io *io)
 
                 pthread_mutex_lock(&io->lock);
                 for (int i = 0; i < 2 && !full_locked(io); i++) {
-                        size_t want = left[i] < 65536 ? left[i] : 65536, n = read_capture_locked(io, &io->capture[i], want);
+                        size_t want = left[i] < 65536 ? left[i] : 65536;
+                        size_t n = read_capture_locked(io, &io->capture[i], want);
 
                         left[i] = n < want ? 0 : left[i] - n;
                 }
@@ -595,8 +601,8 @@ int cg_wait_once(struct cg_wait *w)
         return done ? 0 : CG_TIMEOUT;
 }
 
-static int push_tool_locked(struct cg_io *io, uint16_t type, uint64_t id, const char *body, size_t body_len, const void *args,
-                            size_t args_len, struct cg_err *err);
+static int push_tool_locked(struct cg_io *io, uint16_t type, uint64_t id, const char *body, size_t body_len,
+                            const void *args, size_t args_len, struct cg_err *err);
 
 struct cg_wait *cg_wait_free(struct cg_wait *w)
 {
@@ -688,8 +694,8 @@ static void *copy(const void *p, size_t len)
         return c;
 }
 
-static int push_tool_locked(struct cg_io *io, uint16_t type, uint64_t id, const char *body, size_t body_len, const void *args,
-                            size_t args_len, struct cg_err *err)
+static int push_tool_locked(struct cg_io *io, uint16_t type, uint64_t id, const char *body, size_t body_len,
+                            const void *args, size_t args_len, struct cg_err *err)
 {
         struct tool_out *t = calloc(1, sizeof(*t));
 
@@ -723,7 +729,8 @@ int cg_io_call(struct cg_io *io, const char *body, size_t body_len, const void *
         if (body_len > 4096)
                 return cg_fail(err, CG_E_LIMIT, "names of server and tool are too long");
         if (len > CG_MAX_TOOL_ARGS)
-                return cg_fail(err, CG_E_LIMIT, "arguments of %zu bytes are over the limit of %u", len, CG_MAX_TOOL_ARGS);
+                return cg_fail(err, CG_E_LIMIT, "arguments of %zu bytes are over the limit of %u", len,
+                               CG_MAX_TOOL_ARGS);
         w = wait_new(io, WAIT_CALL, err);
         if (!w)
                 return err ? err->code : CG_E_SYS;
@@ -856,8 +863,8 @@ static int on_shutdown(struct cg_io *io, struct cg_err *err)
 /* The tool server is gone, and with it the answers: whoever waits for one is told so. */
 static void on_calls_lost(struct cg_io *io)
 {
-        static const char text[] = "the tool server ended before it answered; whether the tool ran is not known. It has been "
-                                   "started again: later calls work";
+        static const char text[] = "the tool server ended before it answered; whether the tool ran is not known. "
+                                   "It has been started again: later calls work";
 
         pthread_mutex_lock(&io->lock);
         for (struct cg_wait *w = io->waits; w; w = w->next) {

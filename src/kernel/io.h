@@ -1,6 +1,7 @@
 /*
- * The kernel's input and output: both ZeroMQ sockets, the pipes behind file descriptors 1 and 2, and one thread that owns them
- * and never needs the GIL. The kernel's other threads put output into one ordered, bounded queue and wait here for replies.
+ * The kernel's input and output: both ZeroMQ sockets, the pipes behind file descriptors 1 and 2, and one thread that
+ * owns them and never needs the GIL. The kernel's other threads put output into one ordered, bounded queue and wait
+ * here for replies.
  *
  * No function takes or needs the GIL; those that may wait say so: call them with the GIL released.
  * After a fork of the kernel the child must not use any of it: cg_io_forked() tells.
@@ -27,14 +28,14 @@ struct cg_io_config {
 #define CG_IO_QUEUE_BYTES (4u << 20)
 
 /*
- * For the zygote: what ZeroMQ loads once a process (name service libraries, asked for protocol numbers) is loaded before the fork.
- * A context without sockets has no threads and no descriptors that matter; it is never used.
+ * For the zygote: what ZeroMQ loads once a process (name service libraries, asked for protocol numbers) is loaded
+ * before the fork. A context without sockets has no threads and no descriptors that matter; it is never used.
  */
 void cg_io_warm(void);
 
 /*
- * Binds both sockets and makes the pipes; starts no thread yet. The caller becomes the main thread. All signals are blocked
- * in the threads of ZeroMQ.
+ * Binds both sockets and makes the pipes; starts no thread yet. The caller becomes the main thread. All signals are
+ * blocked in the threads of ZeroMQ.
  */
 int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_err *err);
 /* Puts the pipes at descriptors 1 and 2 and /dev/null at 0, and starts the I/O thread. */
@@ -60,21 +61,32 @@ int cg_io_request_fd(const struct cg_io *io);
 /* The next request or NULL; the caller frees it. */
 struct cg_request *cg_io_next_request(struct cg_io *io);
 
-/* Between begin and close an INTERRUPT_REQUEST of this cell reaches the main thread. Output is this cell's until the reply. */
+/*
+ * Between begin and close an INTERRUPT_REQUEST of this cell reaches the main thread. Output is this cell's until the
+ * reply.
+ */
 void cg_io_cell_begin(struct cg_io *io, uint64_t cell, bool allow_stdin);
 void cg_io_cell_close(struct cg_io *io);
-/* True when a SIGINT handler that runs now may raise: a cell runs. Tells the I/O thread that the interrupt has arrived. */
+/*
+ * True when a SIGINT handler that runs now may raise: a cell runs. Tells the I/O thread that the interrupt has arrived.
+ */
 bool cg_io_take_interrupt(struct cg_io *io);
 /* Everything written so far by anyone, then EXECUTE_REPLY, then no cell runs. May wait. */
 int cg_io_reply(struct cg_io *io, uint64_t cell, const char *body, size_t len, struct cg_err *err);
 
 /* ---- output, any thread */
 
-/* Appends text of stream @flags (0 or CG_FLAG_STDERR). @text is valid UTF-8. CG_TIMEOUT: the queue is full, wait for room. */
+/*
+ * Appends text of stream @flags (0 or CG_FLAG_STDERR). @text is valid UTF-8. CG_TIMEOUT: the queue is full, wait for
+ * room.
+ */
 int cg_io_write(struct cg_io *io, unsigned flags, const char *text, size_t len, struct cg_err *err);
 /* The same for bytes of any kind: what is not UTF-8 becomes U+FFFD, a sequence may be continued by the next call. */
 int cg_io_write_bytes(struct cg_io *io, unsigned flags, const char *data, size_t len, struct cg_err *err);
-/* Appends a message of the kernel wire with @raw as content. CG_TIMEOUT: full, wait for room; CG_E_LIMIT: larger than allowed. */
+/*
+ * Appends a message of the kernel wire with @raw as content. CG_TIMEOUT: full, wait for room; CG_E_LIMIT: larger than
+ * allowed.
+ */
 int cg_io_publish(struct cg_io *io, uint16_t type, const char *raw, size_t len, struct cg_err *err);
 /* KERNEL_READY. */
 int cg_io_ready(struct cg_io *io, const char *body, size_t len, struct cg_err *err);
@@ -86,8 +98,8 @@ void cg_io_flush(struct cg_io *io);
 struct cg_wait;
 
 /*
- * Waits. 0: what was waited for has happened; CG_TIMEOUT: woken for another reason (a signal, an interrupt): check signals,
- * then call again. May wait for ever.
+ * Waits. 0: what was waited for has happened; CG_TIMEOUT: woken for another reason (a signal, an interrupt): check
+ * signals, then call again. May wait for ever.
  */
 int cg_wait_once(struct cg_wait *w);
 struct cg_wait *cg_wait_free(struct cg_wait *w);

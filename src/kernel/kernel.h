@@ -13,7 +13,10 @@ struct cg_kernel_start {
         const struct cg_log *log; /* usable until the kernel is ready: afterwards descriptor 2 belongs to the cells */
 };
 
-/* Runs in the forked, sandboxed process; @data is a struct cg_kernel_start. Returns an exit status when it cannot start. */
+/*
+ * Runs in the forked, sandboxed process; @data is a struct cg_kernel_start. Returns an exit status when it cannot
+ * start.
+ */
 int cg_kernel_main(void *data);
 
 #endif

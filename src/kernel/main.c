@@ -1,6 +1,6 @@
 /*
- * cellgate-kernel: the zygote, and by fork every kernel. Started by the supervisor with a clean environment, its control socket at
- * descriptor 3 and its log at 2. The only program that links libpython.
+ * cellgate-kernel: the zygote, and by fork every kernel. Started by the supervisor with a clean environment, its
+ * control socket at descriptor 3 and its log at 2. The only program that links libpython.
  */
 #include <getopt.h>
 #include <stdbool.h>

@@ -1,4 +1,7 @@
-/* The built-in module `_cellgate`; runs in the kernel process (and, attached to nothing, in the zygote while it warms up). */
+/*
+ * The built-in module `_cellgate`; runs in the kernel process (and, attached to nothing, in the zygote while it warms
+ * up).
+ */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -46,7 +49,8 @@ static struct cg_io *need_io(PyObject *module, const char *what)
         if (!io)
                 PyErr_Format(PyExc_RuntimeError, "%s: the kernel is not running yet", what);
         else if (cg_io_forked(io))
-                PyErr_Format(PyExc_RuntimeError, "%s does not work in a forked process: do it in the process that runs the cell", what);
+                PyErr_Format(PyExc_RuntimeError,
+                             "%s does not work in a forked process: do it in the process that runs the cell", what);
         else
                 return io;
         return NULL;
@@ -54,8 +58,12 @@ static struct cg_io *need_io(PyObject *module, const char *what)
 
 static PyObject *raise_err(const struct cg_err *err)
 {
-        PyObject *type = err->code == CG_E_LIMIT ? PyExc_ValueError : err->code == CG_E_NOMEM ? PyExc_MemoryError : PyExc_RuntimeError;
+        PyObject *type = PyExc_RuntimeError;
 
+        if (err->code == CG_E_LIMIT)
+                type = PyExc_ValueError;
+        else if (err->code == CG_E_NOMEM)
+                type = PyExc_MemoryError;
         PyErr_SetString(type, err->msg);
         return NULL;
 }
@@ -202,11 +210,13 @@ static PyObject *write_text(PyObject *module, PyObject *text, unsigned flags)
         int r;
 
         if (!PyUnicode_Check(text))
-                return PyErr_Format(PyExc_TypeError, "write() argument must be str, not %.100s", Py_TYPE(text)->tp_name);
+                return PyErr_Format(PyExc_TypeError, "write() argument must be str, not %.100s",
+                                    Py_TYPE(text)->tp_name);
         if (PyUnicode_READY(text) < 0)
                 return NULL;
         if (io && PyUnicode_IS_COMPACT_ASCII(text)) {
-                r = write_all(module, cg_io_write, flags, (const char *)PyUnicode_1BYTE_DATA(text), (size_t)PyUnicode_GET_LENGTH(text));
+                r = write_all(module, cg_io_write, flags, (const char *)PyUnicode_1BYTE_DATA(text),
+                              (size_t)PyUnicode_GET_LENGTH(text));
         } else if (io) {
                 bytes = encode_replacing(text);
                 if (!bytes)
@@ -333,8 +343,9 @@ static PyObject *request_tuple(struct cg_request *req)
         PyObject *code = PyUnicode_DecodeUTF8(req->code, (Py_ssize_t)req->code_len, "replace"), *ret = NULL;
 
         if (code)
-                ret = Py_BuildValue("(LNNNN)", req->shutdown ? -1LL : (long long)req->cell, code, PyBool_FromLong(req->silent),
-                                    PyBool_FromLong(req->store_history), PyBool_FromLong(req->allow_stdin));
+                ret = Py_BuildValue("(LNNNN)", req->shutdown ? -1LL : (long long)req->cell, code,
+                                    PyBool_FromLong(req->silent), PyBool_FromLong(req->store_history),
+                                    PyBool_FromLong(req->allow_stdin));
         free(req);
         return ret;
 }
@@ -481,8 +492,8 @@ static PyObject *m_input(PyObject *module, PyObject *args)
         return ret;
 }
 
-static int call_body(struct cg_buf *b, const char *server, size_t server_len, const char *tool, size_t tool_len, long long timeout_ms,
-                     struct cg_err *err)
+static int call_body(struct cg_buf *b, const char *server, size_t server_len, const char *tool, size_t tool_len,
+                     long long timeout_ms, struct cg_err *err)
 {
         int r = cg_buf_adds(b, "{\"server\":", err);
 
@@ -548,7 +559,8 @@ static PyObject *m_tool_call(PyObject *module, PyObject *args)
         PyObject *ret = NULL;
 
         cg_buf_init(&body, CG_MAX_BODY);
-        if (!io || !PyArg_ParseTuple(args, "s#s#y*L:tool_call", &server, &server_len, &tool, &tool_len, &arguments, &timeout_ms))
+        if (!io || !PyArg_ParseTuple(args, "s#s#y*L:tool_call", &server, &server_len, &tool, &tool_len, &arguments,
+                                     &timeout_ms))
                 return NULL;
         if (server_len > CG_MAX_NAME || tool_len > CG_MAX_NAME)
                 PyErr_Format(PyExc_ValueError, "names of server and tool have at most %d bytes", CG_MAX_NAME);

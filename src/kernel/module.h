@@ -1,4 +1,7 @@
-/* The built-in module `_cellgate`: what the Python side of a kernel calls. Its functions are described in _cellgate.pyi. */
+/*
+ * The built-in module `_cellgate`: what the Python side of a kernel calls. Its functions are described in
+ * _cellgate.pyi.
+ */
 #ifndef CG_KERNEL_MODULE_H
 #define CG_KERNEL_MODULE_H
 

@@ -125,7 +125,10 @@ int cg_outq_text(struct cg_outq *q, unsigned flags, uint64_t cell, const char *t
 /* Is this the beginning of a sequence that more bytes could complete? */
 static bool is_prefix(const unsigned char *p, size_t n)
 {
-        size_t need = p[0] >= 0xc2 && p[0] <= 0xdf ? 2 : (p[0] & 0xf0) == 0xe0 ? 3 : p[0] >= 0xf0 && p[0] <= 0xf4 ? 4 : 0;
+        size_t need = p[0] >= 0xc2 && p[0] <= 0xdf   ? 2
+                      : (p[0] & 0xf0) == 0xe0        ? 3
+                      : p[0] >= 0xf0 && p[0] <= 0xf4 ? 4
+                                                     : 0;
         unsigned char low = p[0] == 0xe0 ? 0xa0 : p[0] == 0xf0 ? 0x90 : 0x80;
         unsigned char high = p[0] == 0xed ? 0x9f : p[0] == 0xf4 ? 0x8f : 0xbf;
 
@@ -136,7 +139,9 @@ static bool is_prefix(const unsigned char *p, size_t n)
         return n < 3 || (p[2] & 0xc0) == 0x80;
 }
 
-/* Gives the pending sequence byte after byte until it is complete or broken. Returns how many bytes of @data it took. */
+/*
+ * Gives the pending sequence byte after byte until it is complete or broken. Returns how many bytes of @data it took.
+ */
 static ssize_t finish_pending(struct cg_outq *q, struct cg_utf8_state *st, unsigned flags, uint64_t cell,
                               const unsigned char *data, size_t len, int64_t due_ms, struct cg_err *err)
 {
@@ -190,8 +195,8 @@ static size_t valid_run(const unsigned char *p, size_t len)
         return i;
 }
 
-int cg_outq_bytes(struct cg_outq *q, struct cg_utf8_state *st, unsigned flags, uint64_t cell, const char *data, size_t len,
-                  int64_t due_ms, struct cg_err *err)
+int cg_outq_bytes(struct cg_outq *q, struct cg_utf8_state *st, unsigned flags, uint64_t cell, const char *data,
+                  size_t len, int64_t due_ms, struct cg_err *err)
 {
         const unsigned char *p = (const unsigned char *)data, *end = p + len;
         ssize_t used = finish_pending(q, st, flags, cell, p, len, due_ms, err);
@@ -231,7 +236,8 @@ int cg_outq_bytes_end(struct cg_outq *q, struct cg_utf8_state *st, unsigned flag
         return cg_outq_text(q, flags, cell, replacement, 3, due_ms, err);
 }
 
-int cg_outq_add(struct cg_outq *q, uint16_t type, uint64_t cell, bool is_body, const char *data, size_t len, struct cg_err *err)
+int cg_outq_add(struct cg_outq *q, uint16_t type, uint64_t cell, bool is_body, const char *data, size_t len,
+                struct cg_err *err)
 {
         struct cg_outq_item *it = push(q, type, cell, len, err);
 
@@ -251,7 +257,8 @@ struct cg_outq_item *cg_outq_pop(struct cg_outq *q, int64_t now_ms, int64_t *due
         *due_ms = -1;
         if (!it)
                 return NULL;
-        if (it == q->tail && it->type == CG_KERNEL_STREAM && !q->flush && it->len < CG_MAX_STREAM && now_ms < it->due_ms) {
+        if (it == q->tail && it->type == CG_KERNEL_STREAM && !q->flush && it->len < CG_MAX_STREAM &&
+            now_ms < it->due_ms) {
                 *due_ms = it->due_ms;
                 return NULL;
         }

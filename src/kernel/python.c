@@ -1,4 +1,7 @@
-/* The embedded interpreter: its configuration, and the few calls into the package cellgate_kernel. Zygote and kernel process. */
+/*
+ * The embedded interpreter: its configuration, and the few calls into the package cellgate_kernel. Zygote and kernel
+ * process.
+ */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -37,8 +40,8 @@ static int fail_python(struct cg_err *err, const char *what)
 
 static int fail_status(struct cg_err *err, PyStatus status)
 {
-        return cg_fail(err, CG_E_STATE, "Python does not start: %s%s%s", status.func ? status.func : "", status.func ? ": " : "",
-                       status.err_msg ? status.err_msg : "it wants to exit");
+        return cg_fail(err, CG_E_STATE, "Python does not start: %s%s%s", status.func ? status.func : "",
+                       status.func ? ": " : "", status.err_msg ? status.err_msg : "it wants to exit");
 }
 
 /* ------------------------------------------------------------------ start */
@@ -50,6 +53,9 @@ static int pre_init(struct cg_err *err)
 
         PyPreConfig_InitIsolatedConfig(&pre);
         pre.utf8_mode = 1; /* the clean environment says "C": files and names are UTF-8 all the same */
+#ifdef __SANITIZE_ADDRESS__
+        pre.allocator = PYMEM_ALLOCATOR_MALLOC; /* objects out of a pool hide mistakes from the sanitizer */
+#endif
         st = Py_PreInitialize(&pre);
         return PyStatus_Exception(st) ? fail_status(err, st) : 0;
 }
@@ -59,7 +65,10 @@ static PyStatus init_from(PyConfig *c)
         PyStatus st;
 
         c->site_import = 1;
-        /* The interpreter finds its standard library and the environment's packages by where this program is said to be. */
+        /*
+         * The interpreter finds its standard library and the environment's packages by where this program is said to
+         * be.
+         */
         st = PyConfig_SetBytesString(c, &c->program_name, CG_KERNEL_ENV "/bin/python");
         if (!PyStatus_Exception(st))
                 st = PyConfig_SetBytesString(c, &c->executable, CG_KERNEL_ENV "/bin/python");

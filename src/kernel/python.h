@@ -1,6 +1,6 @@
 /*
- * The interpreter, seen from the zygote and the kernel without Python.h. All of these run in the main thread, which holds the GIL
- * from cg_py_init() on.
+ * The interpreter, seen from the zygote and the kernel without Python.h. All of these run in the main thread, which
+ * holds the GIL from cg_py_init() on.
  */
 #ifndef CG_KERNEL_PYTHON_H
 #define CG_KERNEL_PYTHON_H

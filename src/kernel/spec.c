@@ -1,4 +1,6 @@
-/* Spawn requests: JSON text in, a sandbox plan and the kernel's own configuration out. Runs in the zygote. See spec.h. */
+/*
+ * Spawn requests: JSON text in, a sandbox plan and the kernel's own configuration out. Runs in the zygote. See spec.h.
+ */
 #include "kernel/spec.h"
 
 #include <malloc.h>
@@ -66,7 +68,8 @@ static int add_binds(struct cg_sandbox *plan, const json_t *o, struct cg_err *er
         int r = get_array(o, "bind_ro", &binds, err);
 
         json_array_foreach(binds, i, b) {
-                const char *src = json_string_value(json_array_get(b, 0)), *dst = json_string_value(json_array_get(b, 1));
+                const char *src = json_string_value(json_array_get(b, 0));
+                const char *dst = json_string_value(json_array_get(b, 1));
 
                 if (!src || !dst)
                         return cg_fail(err, CG_E_PARSE, "spawn request: \"bind_ro\" wants pairs of paths");

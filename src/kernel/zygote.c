@@ -1,4 +1,7 @@
-/* The zygote's loop: spawn requests in, kernels out, ended ones reaped. One thread, no Python of any user. See zygote.h. */
+/*
+ * The zygote's loop: spawn requests in, kernels out, ended ones reaped. One thread, no Python of any user. See
+ * zygote.h.
+ */
 #include "kernel/zygote.h"
 
 #include <errno.h>
@@ -87,7 +90,8 @@ static void remove_child(struct cg_zygote *z, struct child *c)
                         *p = c->next;
                         break;
                 }
-        epoll_ctl(z->epoll, EPOLL_CTL_DEL, c->pidfd, NULL); /* the supervisor holds the same open file: close() alone keeps it */
+        /* The supervisor holds the same open file: close() alone would leave it in the set. */
+        epoll_ctl(z->epoll, EPOLL_CTL_DEL, c->pidfd, NULL);
         reap(c->pid);
         close(c->pidfd);
         free(c);
@@ -120,7 +124,8 @@ static int send_json(struct cg_zygote *z, json_t *body, const int *fds, size_t n
         return cg_send_fds(z->control, text, len, fds, n_fds, err);
 }
 
-int cg_zygote_say_ready(struct cg_zygote *z, const struct cg_py_versions *v, const struct cg_err *failure, struct cg_err *err)
+int cg_zygote_say_ready(struct cg_zygote *z, const struct cg_py_versions *v, const struct cg_err *failure,
+                        struct cg_err *err)
 {
         json_t *body;
 
@@ -133,20 +138,23 @@ int cg_zygote_say_ready(struct cg_zygote *z, const struct cg_py_versions *v, con
 
 static int say_failed(struct cg_zygote *z, json_int_t id, const struct cg_err *why, struct cg_err *err)
 {
-        return send_json(z, json_pack("{s:I, s:i, s:i, s:s}", "failed", id, "code", why->code, "errno", why->sys_errno, "message",
-                                      why->msg), NULL, 0, err);
+        json_t *body = json_pack("{s:I, s:i, s:i, s:s}", "failed", id, "code", why->code, "errno", why->sys_errno,
+                                 "message", why->msg);
+
+        return send_json(z, body, NULL, 0, err);
 }
 
-static int say_spawned(struct cg_zygote *z, json_int_t id, const struct cg_sandbox *plan, const struct cg_sandbox_child *child,
-                       struct cg_err *err)
+static int say_spawned(struct cg_zygote *z, json_int_t id, const struct cg_sandbox *plan,
+                       const struct cg_sandbox_child *child, struct cg_err *err)
 {
         const char *const *names = cg_sandbox_layers(plan);
-        json_t *layers = json_array();
+        json_t *layers = json_array(), *body;
         int fds[2] = { child->init_pidfd, child->status_fd };
 
         for (; names && *names; names++)
                 json_array_append_new(layers, json_string(*names));
-        return send_json(z, json_pack("{s:I, s:i, s:o}", "spawned", id, "pid", (int)child->init_pid, "layers", layers), fds, 2, err);
+        body = json_pack("{s:I, s:i, s:o}", "spawned", id, "pid", (int)child->init_pid, "layers", layers);
+        return send_json(z, body, fds, 2, err);
 }
 
 /* ------------------------------------------------------------------ requests */
@@ -154,14 +162,21 @@ static int say_spawned(struct cg_zygote *z, json_int_t id, const struct cg_sandb
 static int start_kernel(struct cg_zygote *z, const struct cg_spawn_spec *spec, int kernel_fd, int tool_fd,
                         struct cg_sandbox_child *ret, struct cg_err *err)
 {
-        struct cg_kernel_start start = { .config = spec->config, .config_len = spec->config_len, .kernel_fd = kernel_fd,
-                                         .tool_fd = tool_fd, .kernel_path = spec->kernel_path, .tool_path = spec->tool_path,
-                                         .log = z->log };
+        struct cg_kernel_start start = {
+                .config = spec->config,
+                .config_len = spec->config_len,
+                .kernel_fd = kernel_fd,
+                .tool_fd = tool_fd,
+                .kernel_path = spec->kernel_path,
+                .tool_path = spec->tool_path,
+                .log = z->log,
+        };
         int keep[2] = { kernel_fd, tool_fd };
         int r;
 
         cg_py_before_fork();
-        r = cg_sandbox_spawn(spec->plan, keep, 2, cg_kernel_main, &start, ret, err); /* refuses when there is a second thread */
+        /* It refuses when this process has a second thread. */
+        r = cg_sandbox_spawn(spec->plan, keep, 2, cg_kernel_main, &start, ret, err);
         cg_py_after_fork_parent();
         return r;
 }
@@ -207,7 +222,9 @@ static int parse_request(const char *text, size_t len, size_t n_fds, json_int_t 
         return r;
 }
 
-/* One request. Return: 0; CG_CLOSED when the supervisor has closed its end; negative: the control socket is unusable. */
+/*
+ * One request. Return: 0; CG_CLOSED when the supervisor has closed its end; negative: the control socket is unusable.
+ */
 static int serve_request(struct cg_zygote *z, struct cg_err *err)
 {
         char text[REQUEST_BYTES];

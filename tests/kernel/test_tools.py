@@ -4,7 +4,7 @@ import json
 import time
 
 import pytest
-from kernel.harness import Call, Kernel, Result
+from kernel.harness import CALLS_LOST, Call, Kernel, Result
 
 SETUP = (
     "import _cellgate, threading\ncall = lambda a=b'{}', s='files', t='read', ms=5000: _cellgate.tool_call(s, t, a, ms)"
@@ -186,3 +186,17 @@ def test_call_while_nothing_serves_the_supervisor(tools: Kernel) -> None:
     cell = tools.execute("print('x' * 1_000_000)\ncall()\nprint('y' * 1_000_000)")
     result: Result = tools.collect(cell)
     assert len(result.out) == 2_000_002
+
+
+def test_calls_of_a_tool_server_that_ended(tools: Kernel) -> None:
+    cell = tools.execute(
+        "threads = [threading.Thread(target=lambda: box.append(call())) for _ in range(3)]\nbox = []\n"
+        "for t in threads: t.start()\nfor t in threads: t.join()\n[s for s, _ in box]"
+    )
+    while len(tools.calls) < 3:
+        assert tools.poller.poll(5000)
+        tools._serve_tools()
+    tools.send(CALLS_LOST)
+    assert tools.collect(cell).result == "['failed', 'failed', 'failed']"
+    tools.tool_functions.append(echo)
+    assert tools.run("call(b'2')").result == "('ok', b'2')"

@@ -1,0 +1,178 @@
+/* The kernel's output queue: order, coalescing, limits, UTF-8. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+#include "base/limits.h"
+#include "base/text.h"
+#include "base/wire.h"
+#include "kernel/outq.h"
+
+#define FFFD "\xef\xbf\xbd"
+
+static void expect(struct cg_outq *q, int64_t now, unsigned flags, uint64_t cell, const char *text)
+{
+        int64_t due;
+        struct cg_outq_item *it = cg_outq_pop(q, now, &due);
+
+        assert_non_null(it);
+        assert_int_equal(it->flags, flags);
+        assert_int_equal(it->cell, cell);
+        assert_int_equal(it->len, strlen(text));
+        assert_memory_equal(it->data, text, it->len);
+        cg_outq_item_free(it);
+}
+
+static void expect_empty(struct cg_outq *q)
+{
+        int64_t due;
+
+        assert_null(cg_outq_pop(q, INT64_MAX, &due));
+        assert_int_equal(due, -1);
+        assert_int_equal(q->bytes, 0);
+}
+
+static void test_coalescing(void **state)
+{
+        struct cg_outq q = { .head = NULL };
+
+        assert_int_equal(cg_outq_text(&q, 0, 1, "a", 1, 10, NULL), 0);
+        assert_int_equal(cg_outq_text(&q, 0, 1, "b", 1, 12, NULL), 0);
+        assert_int_equal(cg_outq_text(&q, CG_FLAG_STDERR, 1, "e", 1, 12, NULL), 0);
+        assert_int_equal(cg_outq_text(&q, 0, 1, "c", 1, 13, NULL), 0);
+        assert_int_equal(cg_outq_text(&q, 0, 2, "d", 1, 14, NULL), 0);
+        expect(&q, 0, 0, 1, "ab");
+        expect(&q, 0, CG_FLAG_STDERR, 1, "e");
+        expect(&q, 0, 0, 1, "c");
+        expect(&q, 14, 0, 2, "d");
+        expect_empty(&q);
+}
+
+static void test_last_text_waits_until_it_is_due_or_flushed(void **state)
+{
+        struct cg_outq q = { .head = NULL };
+        int64_t due;
+
+        cg_outq_text(&q, 0, 1, "a", 1, 10, NULL);
+        assert_null(cg_outq_pop(&q, 9, &due));
+        assert_int_equal(due, 10);
+        cg_outq_text(&q, 0, 1, "b", 1, 19, NULL);
+        expect(&q, 10, 0, 1, "ab");
+        cg_outq_text(&q, 0, 1, "c", 1, 100, NULL);
+        q.flush = true;
+        expect(&q, 11, 0, 1, "c");
+        cg_outq_text(&q, 0, 1, "d", 1, 100, NULL);
+        assert_null(cg_outq_pop(&q, 11, &due)); /* a flush is for what was there */
+        cg_outq_add(&q, CG_KERNEL_EXECUTE_REPLY, 1, true, "{}", 2, NULL);
+        expect(&q, 11, 0, 1, "d");
+        expect(&q, 11, 0, 1, "{}");
+        expect_empty(&q);
+}
+
+/* Any bytes in any pieces come out as valid UTF-8 in messages within the limit; valid text comes out unchanged. */
+static void feed(const char *data, size_t len, size_t piece, char *out, size_t *out_len)
+{
+        struct cg_outq q = { .head = NULL };
+        struct cg_utf8_state st = { .n = 0 };
+        struct cg_outq_item *it;
+        int64_t due;
+
+        *out_len = 0;
+        for (size_t i = 0; i < len; i += piece)
+                assert_int_equal(cg_outq_bytes(&q, &st, 0, 1, data + i, len - i < piece ? len - i : piece, 0, NULL), 0);
+        assert_int_equal(cg_outq_bytes_end(&q, &st, 0, 1, 0, NULL), 0);
+        assert_int_equal(st.n, 0);
+        while ((it = cg_outq_pop(&q, 1, &due))) {
+                assert_true(it->len > 0 && it->len <= CG_MAX_STREAM);
+                for (size_t i = 0, n; i < it->len; i += n) {
+                        uint32_t cp;
+
+                        n = cg_utf8_next((const unsigned char *)it->data + i, it->len - i, &cp);
+                        assert_true(n > 0);
+                }
+                memcpy(out + *out_len, it->data, it->len);
+                *out_len += it->len;
+                cg_outq_item_free(it);
+        }
+        expect_empty(&q);
+}
+
+static void test_bytes(void **state)
+{
+        static const struct {
+                const char *in, *out;
+        } rows[] = {
+                { "plain", "plain" },
+                { "\xe2\x82\xac|\xf0\x9f\x98\x80|\xc3\xa9", "\xe2\x82\xac|\xf0\x9f\x98\x80|\xc3\xa9" },
+                { "a\xff" "b", "a" FFFD "b" },
+                { "\xc3(", FFFD "(" },
+                { "\xe2\x82", FFFD },
+                { "\xf0\x9f", FFFD },
+        };
+        char out[256];
+        size_t len;
+
+        for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++)
+                for (size_t piece = 1; piece < 8; piece++) {
+                        feed(rows[r].in, strlen(rows[r].in), piece, out, &len);
+                        out[len] = 0;
+                        assert_string_equal(out, rows[r].out);
+                }
+}
+
+static void test_random_bytes(void **state)
+{
+        static char in[4096], out[3 * 4096 + 16];
+        uint32_t seed = 12345;
+        size_t len;
+
+        for (int round = 0; round < 300; round++) {
+                for (size_t i = 0; i < sizeof(in); i++) {
+                        seed = seed * 1664525u + 1013904223u;
+                        /* Mostly lead and continuation bytes: that is where the trouble is. */
+                        in[i] = (char)((seed >> 24) | (seed & 0x100 ? 0x80 : 0));
+                }
+                feed(in, sizeof(in), 1 + (size_t)round % 17, out, &len);
+        }
+}
+
+static void test_split_between_characters(void **state)
+{
+        static char in[4 * 40000 + 1], out[sizeof(in)];
+        size_t len;
+
+        in[0] = 'a';
+        for (size_t i = 1; i < sizeof(in); i += 4)
+                memcpy(in + i, "\xf0\x9f\x98\x80", 4);
+        for (size_t piece = 1000; piece < sizeof(in); piece *= 3) {
+                feed(in, sizeof(in), piece, out, &len);
+                assert_int_equal(len, sizeof(in));
+                assert_memory_equal(out, in, len);
+        }
+}
+
+static void test_fini_frees_what_is_left(void **state)
+{
+        struct cg_outq q = { .head = NULL };
+
+        cg_outq_text(&q, 0, 1, "a", 1, 10, NULL);
+        cg_outq_add(&q, CG_KERNEL_DISPLAY_DATA, 1, false, "{}", 2, NULL);
+        cg_outq_fini(&q);
+        expect_empty(&q);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_coalescing),
+                cmocka_unit_test(test_last_text_waits_until_it_is_due_or_flushed),
+                cmocka_unit_test(test_bytes),
+                cmocka_unit_test(test_random_bytes),
+                cmocka_unit_test(test_split_between_characters),
+                cmocka_unit_test(test_fini_frees_what_is_left),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
