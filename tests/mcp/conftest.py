@@ -4,6 +4,7 @@ The tests say what a peer sends and what must come back; every wait has a deadli
 failure.
 """
 
+import contextlib
 import fcntl
 import json
 import os
@@ -44,6 +45,7 @@ class Peer:
 
     def __init__(self, sock: zmq.Socket, wire: int, slowness: float) -> None:
         self.sock = sock
+        self.sock.sndtimeo = int(10_000 * slowness)
         self.wire = wire
         self.slowness = slowness
 
@@ -54,6 +56,11 @@ class Peer:
 
     def send(self, type: int, id: int = 0, body: object = None, raw: bytes | None = None, session: int = 0) -> None:
         self.sock.send_multipart(self.frames(type, id, body, raw, session))
+
+    def send_if_connected(self, *args: Any) -> None:
+        """To a peer that may have closed the connection: then there is nobody to send to."""
+        with contextlib.suppress(zmq.Again):
+            self.sock.send_multipart(self.frames(*args), zmq.DONTWAIT)
 
     def receive(self, timeout: float = 10) -> Message:
         assert self.sock.poll(int(timeout * self.slowness * 1000)), "no message came"

@@ -6,7 +6,8 @@ import struct
 
 import pytest
 
-CALL, ASK_CLOSED, ATTACH, ATTACHED, DETACH, DETACHED, SERVERS, SERVERS_DONE = 1, 10, 2, 3, 4, 5, 6, 7
+CALL, ASK_CLOSED, KERNEL_VIOLATION = 1, 10, 11
+ATTACH, ATTACHED, DETACH, DETACHED, SERVERS, SERVERS_DONE = 2, 3, 4, 5, 6, 7
 
 
 def header(type=CALL, magic=b"CG", version=1, wire=3, id=1):
@@ -54,10 +55,12 @@ def test_broken_message_ends_the_connection(ts, k, what):
     k.call(1, "fake", "echo")
     ask = ts.asked()
     k.sock.send_multipart(BROKEN[what])
+    told = ts.broker.expect(KERNEL_VIOLATION)
+    assert told.session == 1 and told.body["what"]
     closed = ts.broker.expect(ASK_CLOSED)
     assert closed.id == ask.id and "rules" in closed.body["why"]
     ts.decide(ask)
-    k.call(2, "fake", "echo")
+    k.send_if_connected(CALL, 2, {"server": "fake", "tool": "echo"}, b"{}", 0)
     k.nothing()
     ts.broker.nothing()
     assert "cut off" in ts.log()
@@ -71,6 +74,7 @@ def test_id_in_use(ts, k):
     k.call(1, "fake", "echo")
     ts.asked()
     k.call(1, "fake", "echo")
+    assert "in use" in ts.broker.expect(KERNEL_VIOLATION).body["what"]
     ts.broker.expect(ASK_CLOSED)
     k.nothing()
 
@@ -80,6 +84,7 @@ def test_too_many_calls(ts, k):
         k.call(i, "fake", "echo")
     for _ in range(256):
         ts.asked()
+    ts.broker.expect(KERNEL_VIOLATION)
     for _ in range(256):
         ts.broker.expect(ASK_CLOSED)
     ts.broker.nothing()
