@@ -75,14 +75,20 @@ def test_readers_never_see_half_a_package(build_dir: Path, tmp_path: Path) -> No
     two = [*TOOL, {"name": "other", "inputSchema": {"type": "object"}}]
     generate(build_dir, "srv", tmp_path, TOOL)
     complete = ({"__init__.py", "_tools.json", "kept.py"}, {"__init__.py", "_tools.json", "kept.py", "other.py"})
-    done, odd = threading.Event(), []
+    done = threading.Event()
+    odd: list[object] = []
 
     def look() -> None:
         while not done.is_set():
-            fd = os.open(tmp_path / "srv", os.O_RDONLY)  # fails when the folder is missing for a moment
-            before = set(os.listdir(fd))
-            if before and before not in complete and os.stat(fd).st_ino == os.stat(tmp_path / "srv").st_ino:
-                odd.append(before)
+            try:
+                fd = os.open(tmp_path / "srv", os.O_RDONLY)
+            except FileNotFoundError as e:
+                odd.append(e)
+                return
+            found = set(os.listdir(fd))
+            # A folder that was replaced after it was opened is being emptied: not of interest.
+            if found not in complete and os.stat(fd).st_ino == os.stat(tmp_path / "srv").st_ino:
+                odd.append(found)
             os.close(fd)
 
     reader = threading.Thread(target=look)

@@ -44,6 +44,18 @@ def test_catalogue_and_modules_are_what_the_docs_show(build_dir: Path, tmp_path:
     ) in catalogue
 
 
+def test_any_json(build_dir: Path, tmp_path: Path) -> None:
+    """A type that contains itself ends in Any, and is written out once."""
+    kinds = [{"type": t} for t in ("string", "number", "boolean", "null")]
+    node = {"$ref": "#/$defs/J"}
+    kinds += [{"type": "array", "items": node}, {"type": "object", "additionalProperties": node}]
+    schema = {"type": "object", "properties": {"v": node, "w": node}, "$defs": {"J": {"anyOf": kinds}}}
+    generate(build_dir, "srv", tmp_path, [{"name": "t", "inputSchema": schema}])
+    text = (tmp_path / "srv/t.py").read_text()
+    for field in "vw":
+        assert f"    {field}: str | float | bool | None | list[Any] | dict[str, Any] = UNSET\n" in text
+
+
 def test_speed(build_dir: Path, tmp_path: Path, slowness: float) -> None:
     """A millisecond or so for each tool: a session starts with this."""
     tools = [
