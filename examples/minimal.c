@@ -13,9 +13,11 @@ int main(void)
         int done = 0;
 
         if (cg_client_open(NULL, &client, &err) < 0 || cg_session_new(client, NULL, &session, &err) < 0 ||
-            cg_session_execute(session, code, strlen(code), NULL, NULL, &err) < 0)
+            cg_session_execute(session, code, strlen(code), NULL, NULL, &err) < 0) {
                 fprintf(stderr, "minimal: %s\n", err.msg);
-        while (session && !done && cg_session_next_event(session, -1, &event, &err) == 0) {
+                done = -1;
+        }
+        while (!done && cg_session_next_event(session, -1, &event, &err) == 0) {
                 const char *value = cg_event_mime(event, "text/plain", NULL);
 
                 if (cg_event_type(event) == CG_EVENT_STREAM)
@@ -29,5 +31,5 @@ int main(void)
         }
         cg_session_free(session);
         cg_client_close(client);
-        return !done;
+        return done != 1;
 }

@@ -4,7 +4,7 @@
 
 #include "cellgate.h"
 
-/* Exit statuses; --help of each command and docs/cli.md say the same. */
+/* Exit statuses; the --help of each command says the same. */
 enum cg_exit {
         CG_EXIT_OK = 0,
         CG_EXIT_RAISED = 1,      /* a cell raised; gen: a tool was rejected */

@@ -140,6 +140,7 @@ static int tell(const struct gen *g, const char *report_text)
         struct cg_report_counts counts = { 0, 0, 0 };
         struct cg_screen screen;
         struct cg_raw report, name;
+        size_t n;
         int r;
 
         cg_screen_init(&screen);
@@ -147,9 +148,10 @@ static int tell(const struct gen *g, const char *report_text)
             cg_raw_string(name, &package, NULL) < 0)
                 return CG_EXIT_USAGE;
         cg_report_tell(&screen, g->name, report, g->verbose, &counts);
-        cg_buf_addf(&b, NULL, "%s/%s: %zu tools", g->out, package.data, counts.full + counts.degraded);
+        n = counts.full + counts.degraded;
+        cg_buf_addf(&b, NULL, "%s/%s: %zu %s", g->out, package.data, n, n == 1 ? "tool" : "tools");
         if (counts.degraded)
-                cg_buf_addf(&b, NULL, ", %zu of them typed less closely than their schema%s", counts.degraded,
+                cg_buf_addf(&b, NULL, ", %zu typed less closely than the schema%s", counts.degraded,
                             g->verbose ? "" : " (--verbose says how)");
         if (counts.rejected)
                 cg_buf_addf(&b, NULL, "; %zu rejected", counts.rejected);
@@ -167,7 +169,11 @@ static int generate(const struct gen *g)
         size_t len;
 
         /* The name first: a server need not be started to find that nothing can be called so. */
-        if (cg_codegen_package_name(g->name, package, sizeof(package), &err) < 0 || get_tools(g, &tools, &len, &err) < 0 ||
+        if (cg_codegen_package_name(g->name, package, sizeof(package), &err) < 0) {
+                cg_err_prefix(&err, "%s", g->name);
+                return cg_cli_fail("gen", &err);
+        }
+        if (get_tools(g, &tools, &len, &err) < 0 ||
             cg_codegen(&o, tools, len, &report, &err) < 0)
                 return cg_cli_fail("gen", &err);
         return tell(g, report);

@@ -9,6 +9,9 @@
 #include <stdint.h>
 #include "base/text.h"
 
+/* Lines of a string that is cut: a long text must not push the members behind it out of sight. */
+#define SHORT_LINES 8u
+
 struct pretty {
         struct cg_buf *b;
         size_t string_max;
@@ -57,14 +60,15 @@ static int put_string(struct pretty *p, struct cg_raw v, size_t max, unsigned de
 {
         const char *at = v.p + 1, *end = v.p + v.len - 1;
         uint32_t cp = 0;
-        size_t n, seen = 0;
+        size_t n, seen = 0, lines = 0;
         int r = cg_buf_adds(p->b, "\"", p->err);
 
-        while (r == 0 && (!max || seen < max) && (n = cg_raw_char(at, end, &cp)) > 0) {
+        while (r == 0 && (!max || (seen < max && lines < SHORT_LINES)) && (n = cg_raw_char(at, end, &cp)) > 0) {
                 r = put_char(p, at, n, cp);
                 at += n;
                 seen++;
-                if (r == 0 && cp == '\n' && at < end)
+                lines += cp == '\n';
+                if (r == 0 && cp == '\n' && at < end && (!max || lines < SHORT_LINES))
                         r = indent(p, depth + 1);
         }
         if (r == 0)

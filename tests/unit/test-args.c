@@ -200,16 +200,21 @@ static void test_long_calls_are_cut_visibly(void **state)
 /* A long member in front must not push the others out of sight. */
 static void test_long_string_hides_no_other_member(void **state)
 {
-        cg_auto_buf struct cg_buf b = { .max = 100000 };
-        char args[6000] = "{\"content\":\"";
-        bool cut;
+        static const char *const pieces[] = { "xxx", "x\\n", "\\n" };
 
         (void)state;
-        memset(args + strlen(args), 'x', 5000);
-        strcat(args, "\",\"path\":\"/etc/passwd\"}");
-        show("fs", "write", args, 80, false, &b, &cut);
-        assert_true(cut);
-        assert_non_null(strstr(b.data, "\"path\": \"/etc/passwd\""));
+        for (size_t i = 0; i < 3; i++) {
+                cg_auto_buf struct cg_buf b = { .max = 100000 };
+                char args[6000] = "{\"content\":\"";
+                bool cut;
+
+                while (strlen(args) < 5000)
+                        strcat(args, pieces[i]);
+                strcat(args, "\",\"path\":\"/etc/passwd\"}");
+                show("fs", "write", args, 80, false, &b, &cut);
+                assert_true(cut);
+                assert_non_null(strstr(b.data, "\"path\": \"/etc/passwd\""));
+        }
 }
 
 int main(void)

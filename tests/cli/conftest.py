@@ -1,0 +1,132 @@
+"""What the tests of the command line share: a scripted MCP server, and a person at a pseudo-terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DATA = Path(__file__).parent / "data"
+
+
+class Server:
+    """The scripted MCP server "fs": its settings file, and which of its tools have run."""
+
+    def __init__(self, folder: Path, tools: list[str]) -> None:
+        self.mcp = folder / "mcp.json"
+        self.journal = folder / "journal"
+        names = folder / "tools.json"
+        names.write_text(json.dumps(tools))
+        args = [str(DATA / "server.py"), str(names), str(self.journal)]
+        self.mcp.write_text(json.dumps({"mcpServers": {"fs": {"command": sys.executable, "args": args}}}))
+
+    def calls(self) -> list[dict[str, Any]]:
+        if not self.journal.exists():
+            return []
+        return [json.loads(line) for line in self.journal.read_text().splitlines()]
+
+    def ran(self) -> list[str]:
+        return [call["tool"] for call in self.calls()]
+
+
+@pytest.fixture
+def make_server(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Server]:
+    """make_server(TOOL...): outside the workspace, so that no cell can read the journal or change the settings."""
+
+    def make(*tools: str) -> Server:
+        return Server(tmp_path_factory.mktemp("server"), list(tools or ("read_file", "write_file", "list_dir")))
+
+    return make
+
+
+@pytest.fixture
+def server(make_server: Callable[..., Server]) -> Server:
+    return make_server()
+
+
+class Person:
+    """cellgate with a terminal of its own; a person who waits for what the screen shows before typing."""
+
+    def __init__(self, argv: list[str], cwd: Path, deadline: float, columns: int = 80, **redirect: Any) -> None:
+        self.master, slave = os.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        self.deadline = time.monotonic() + deadline
+        self.seen = ""
+        self.pos = 0
+        self.process = subprocess.Popen(
+            argv,
+            cwd=cwd,
+            env={**os.environ, "TERM": "dumb"},
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(slave, termios.TIOCSCTTY, 0),
+            **{"stdin": slave, "stdout": slave, "stderr": slave, **redirect},
+        )
+        os.close(slave)
+
+    def _read(self) -> bool:
+        left = self.deadline - time.monotonic()
+        assert left > 0, f"nothing more came; the screen shows:\n{self.seen}"
+        if not select.select([self.master], [], [], left)[0]:
+            return True
+        try:
+            data = os.read(self.master, 65536)
+        except OSError:  # the other side has closed the terminal
+            return False
+        self.seen += data.decode("utf-8", "surrogateescape").replace("\r\n", "\n")
+        return bool(data)
+
+    def wait_for(self, pattern: str) -> str:
+        """Returns what came up to and with the pattern (a regular expression), since the last call."""
+        while not (match := re.search(pattern, self.seen[self.pos :])):
+            assert self._read(), f"ended before {pattern!r} was seen; the screen shows:\n{self.seen}"
+        text = self.seen[self.pos : self.pos + match.end()]
+        self.pos += match.end()
+        return text
+
+    def type(self, text: str) -> None:
+        os.write(self.master, text.encode())
+
+    def answer(self, text: str) -> str:
+        """Waits for a question, answers it, and returns what the question showed."""
+        shown = self.wait_for(r"a always for this tool in this session: ")
+        self.type(text + "\n")
+        return shown
+
+    def end(self) -> int:
+        """Waits for the end; returns the exit status."""
+        while self._read():
+            pass
+        return self.process.wait(max(1, self.deadline - time.monotonic()))
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self.master)
+
+
+@pytest.fixture
+def person(cellgate: Path, tmp_path: Path, slowness: float) -> Iterator[Callable[..., Person]]:
+    """person(ARGS...): `cellgate ARGS...` at a terminal."""
+    people: list[Person] = []
+
+    def sit_down(*args: str | Path, deadline: float = 60, **redirect: Any) -> Person:
+        argv = [str(cellgate), *map(str, args)]
+        people.append(Person(argv, tmp_path, deadline * slowness, **redirect))
+        return people[-1]
+
+    yield sit_down
+    for p in people:
+        p.close()

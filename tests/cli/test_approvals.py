@@ -1,0 +1,101 @@
+"""`cellgate run --approve` without a terminal: rules decide, and what they do not allow does not run."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+READ = "from mcptools.fs import read_file; print(read_file.run(path='/x'))"
+BOTH = READ + "\nfrom mcptools.fs import write_file; print(write_file.run(path='/y'))"
+
+
+def test_all(run_cellgate: Run, server) -> None:
+    r = run_cellgate("run", "--mcp", server.mcp, "--approve", "all", "-c", BOTH)
+    assert (r.returncode, r.stdout, r.stderr) == (0, "read_file done\nwrite_file done\n", "")
+    assert server.calls() == [
+        {"tool": "read_file", "arguments": {"path": "/x"}},
+        {"tool": "write_file", "arguments": {"path": "/y"}},
+    ]
+
+
+@pytest.mark.parametrize("rules", [[], ["--approve", "none"], ["--approve", "fs.list_*"], ["--approve", "fs2.*"]])
+def test_4_without_a_rule_that_allows(run_cellgate: Run, server, rules: list[str]) -> None:
+    r = run_cellgate("run", "--mcp", server.mcp, *rules, "-c", READ, "-c", "print('next')")
+    assert (r.returncode, r.stdout) == (4, "")
+    assert "[cellgate] fs.read_file was refused: no approval rule allows fs.read_file (--approve fs.read_file would)" in r.stderr
+    assert "RejectedError" in r.stderr
+    assert server.ran() == []
+
+
+def test_the_advice_of_a_refusal_is_right(run_cellgate: Run, server) -> None:
+    r = run_cellgate("run", "--mcp", server.mcp, "--approve", "fs.read_file", "-c", READ)
+    assert (r.returncode, r.stdout) == (0, "read_file done\n")
+
+
+def test_caught_refusal_is_no_failure(run_cellgate: Run, server) -> None:
+    cell = f"from cellgate_tools import RejectedError\ntry:\n  {READ}\nexcept RejectedError as e: print('caught:', e)"
+    r = run_cellgate("run", "--mcp", server.mcp, "-c", cell, "-c", "print('next')")
+    assert r.returncode == 0
+    assert "caught:" in r.stdout
+    assert "--approve fs.read_file" in r.stdout  # the code learns how it could be allowed
+    assert r.stdout.endswith("next\n")
+    assert server.ran() == []
+
+
+def test_1_when_another_exception_follows_a_refusal(run_cellgate: Run, server) -> None:
+    cell = f"try:\n  {READ}\nexcept Exception: raise ValueError('other') from None"
+    assert run_cellgate("run", "--mcp", server.mcp, "-c", cell).returncode == 1
+
+
+def test_patterns(run_cellgate: Run, server) -> None:
+    r = run_cellgate("run", "--mcp", server.mcp, "--approve", "fs.read_*", "-c", BOTH)
+    assert (r.returncode, r.stdout) == (4, "read_file done\n")
+    assert server.ran() == ["read_file"]
+
+
+@pytest.mark.parametrize("rules", [["!fs.write_*", "fs.*"], ["fs.*", "!*.write_file"], ["all", "!fs.write_file"]])
+def test_refusing_pattern_wins_in_any_order(run_cellgate: Run, server, rules: list[str]) -> None:
+    r = run_cellgate("run", "--mcp", server.mcp, *[w for rule in rules for w in ("--approve", rule)], "-c", BOTH)
+    assert (r.returncode, r.stdout) == (4, "read_file done\n")
+    assert "refused by the approval rule !" in r.stderr
+    assert server.ran() == ["read_file"]
+
+
+def test_log_level_2_names_accepted_calls(run_cellgate: Run, server) -> None:
+    r = run_cellgate("run", "--mcp", server.mcp, "--approve", "all", "--log-level", "2", "-c", READ)
+    assert "[cellgate] fs.read_file was accepted by an approval rule\n" in r.stderr
+
+
+def test_standard_input_decides_nothing(run_cellgate: Run, server) -> None:
+    """Without terminal and without --json nobody can say yes, whatever stands on standard input."""
+    r = run_cellgate("run", "--mcp", server.mcp, "-c", READ, input="y\n" * 100)
+    assert r.returncode == 4
+    assert server.ran() == []
+
+
+def test_calls_of_threads(run_cellgate: Run, server) -> None:
+    cell = (
+        "from concurrent.futures import ThreadPoolExecutor\nfrom mcptools.fs import read_file\n"
+        "with ThreadPoolExecutor(8) as pool: print(len(list(pool.map(lambda i: read_file.run(i=i), range(40)))))"
+    )
+    r = run_cellgate("run", "--mcp", server.mcp, "--approve", "all", "-c", cell)
+    assert (r.returncode, r.stdout) == (0, "40\n")
+    assert sorted(call["arguments"]["i"] for call in server.calls()) == list(range(40))
+
+
+def test_hostile_tool_names_are_rendered(run_cellgate: Run, make_server) -> None:
+    server = make_server("evil\x1b[2J\r\u202e.name")
+    cell = "import _cellgate; _cellgate.tool_call('fs', 'evil\\x1b[2J\\r\\u202e.name', b'{}', 0)"
+    r = run_cellgate("run", "--mcp", server.mcp, "-c", cell)
+    assert "\x1b" not in r.stderr
+    assert "\\x1b[2J" in r.stderr
+    assert server.ran() == []
+
+
+def test_servers_are_there_in_every_cell_and_settings_are_not(run_cellgate: Run, server, tmp_path: Path) -> None:
+    r = run_cellgate("run", "--mcp", server.mcp, "--approve", "all", "-c", "pass", "-c", READ, "-c", f"open({str(server.mcp)!r})")
+    assert (r.returncode, r.stdout) == (1, "read_file done\n")

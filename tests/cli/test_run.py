@@ -1,0 +1,286 @@
+"""`cellgate run`: cells, files, output, images and every exit status but those about approvals (test_approvals.py)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+
+def notebook(*cells: dict) -> str:
+    return json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": list(cells)})
+
+
+def code(source: str | list[str]) -> dict:
+    return {"cell_type": "code", "source": source, "outputs": [], "execution_count": None, "metadata": {}}
+
+
+# ---------------------------------------------------------------- cells
+
+
+def test_streams_and_results_go_where_they_belong(run_cellgate: Run) -> None:
+    r = run_cellgate("run", "-c", "import sys; print('out'); print('err', file=sys.stderr); 6 * 7")
+    assert (r.returncode, r.stdout, r.stderr) == (0, "out\n42\n", "err\n")
+
+
+def test_cells_share_a_session_and_run_before_the_file(run_cellgate: Run, tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    file.write_text("# %%\nx += 1\n# %% [markdown]\n# not Python: )(\n# %%\nprint(x)\n")
+    r = run_cellgate("run", file, "-c", "x = 1", "--code=x = x * 10")
+    assert (r.returncode, r.stdout, r.stderr) == (0, "11\n", "")
+
+
+def test_notebook(run_cellgate: Run, tmp_path: Path) -> None:
+    file = tmp_path / "a.ipynb"
+    file.write_text(notebook(code(["x = 1\n", "y = 2"]), {"cell_type": "markdown", "source": ["# )("]}, code("x + y")))
+    r = run_cellgate("run", file)
+    assert (r.returncode, r.stdout, r.stderr) == (0, "3\n", "")
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdin"])
+def test_standard_input_is_a_python_file(run_cellgate: Run, name: str) -> None:
+    r = run_cellgate("run", name, input="x = 1\n# %%\nprint(x)\n")
+    assert (r.returncode, r.stdout, r.stderr) == (0, "1\n", "")
+
+
+def test_file_without_code(run_cellgate: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.ipynb").write_text(notebook({"cell_type": "markdown", "source": "text"}))
+    r = run_cellgate("run", "a.ipynb")
+    assert (r.returncode, r.stdout) == (0, "")
+    assert "a.ipynb has no code cells" in r.stderr
+
+
+def test_ipython_is_real(run_cellgate: Run) -> None:
+    r = run_cellgate("run", "-c", "!echo shell", "-c", "import asyncio; await asyncio.sleep(0); print('awaited')")
+    assert (r.returncode, r.stdout) == (0, "shell\nawaited\n")
+
+
+def test_workspace_is_the_place_to_write(run_cellgate: Run, tmp_path: Path) -> None:
+    space = tmp_path / "a space"
+    space.mkdir()
+    r = run_cellgate("run", "--workspace", space, "-c", "open('f', 'w').write('x'); import os; print(os.getcwd())")
+    assert (r.returncode, r.stdout) == (0, f"{space}\n")
+    assert (space / "f").read_text() == "x"
+    run_cellgate("run", "--workspace", space, "-c", f"open({str(tmp_path / 'g')!r}, 'w')")
+    assert not (tmp_path / "g").exists()
+    assert run_cellgate("run", "--workspace", space, "-c", "open('/usr/g', 'w')").returncode == 1
+
+
+def test_environment(run_cellgate: Run) -> None:
+    show = "import os; print(os.environ.get('A'), os.environ.get('B'), os.environ.get('HOST_SECRET'))"
+    r = run_cellgate("run", "--env", "A=1=2", "--env", "B=", "-c", show, env={"HOST_SECRET": "x"})
+    assert (r.returncode, r.stdout) == (0, "1=2  None\n")
+
+
+def test_preload(run_cellgate: Run) -> None:
+    r = run_cellgate("run", "--preload", "colorsys,json", "-c", "import sys; print('colorsys' in sys.modules)")
+    assert (r.returncode, r.stdout) == (0, "True\n")
+
+
+def test_no_sandbox_says_so(run_cellgate: Run, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    space = tmp_path / "space"
+    space.mkdir()
+    cell = f"open({str(outside)!r}, 'w').close()"
+    r = run_cellgate("run", "--no-sandbox", "--workspace", space, "-c", cell)
+    assert r.returncode == 0
+    assert outside.exists()
+    assert "[cellgate] no sandbox:" in r.stderr
+    assert "no sandbox" not in run_cellgate("run", "-c", "pass").stderr
+
+
+# ---------------------------------------------------------------- exit status
+
+
+def test_1_first_failing_cell_ends_the_run(run_cellgate: Run) -> None:
+    r = run_cellgate("run", "-c", "print(1)", "-c", "1/0", "-c", "print(3)")
+    assert (r.returncode, r.stdout) == (1, "1\n")
+    assert "ZeroDivisionError: division by zero" in r.stderr
+    assert "\x1b" not in r.stderr
+
+
+def test_1_syntax_error(run_cellgate: Run) -> None:
+    r = run_cellgate("run", "-c", "print(")
+    assert (r.returncode, r.stdout) == (1, "")
+    assert "SyntaxError" in r.stderr
+
+
+@pytest.mark.parametrize("death", ["import os; os._exit(0)", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"])
+def test_3_kernel_died(run_cellgate: Run, death: str) -> None:
+    r = run_cellgate("run", "-c", "print(1, flush=True)", "-c", death, "-c", "print(3)")
+    assert (r.returncode, r.stdout) == (3, "1\n")
+    assert r.stderr.count("[cellgate]") == 1
+    assert "cell 2" in r.stderr or "died" in r.stderr
+
+
+def test_124_timeout(run_cellgate: Run) -> None:
+    r = run_cellgate("run", "--timeout", "0.3", "-c", "print(1)", "-c", "import time; time.sleep(60)", "-c", "print(3)")
+    assert (r.returncode, r.stdout) == (124, "1\n")
+    assert "[cellgate] cell 2:" in r.stderr
+
+
+def test_timeout_is_for_each_cell_and_0_is_none(run_cellgate: Run) -> None:
+    naps = ["-c", "import time; time.sleep(0.3)"] * 4
+    assert run_cellgate("run", "--timeout", "1", *naps).returncode == 0
+    assert run_cellgate("run", "--timeout", "0", *naps[:2]).returncode == 0
+
+
+def start(cellgate: Path, cwd: Path, *args: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [str(cellgate), "run", *args],
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def test_130_interrupt_cancels_the_cell(cellgate: Path, tmp_path: Path, slowness: float) -> None:
+    cell = "print('go', flush=True)\nimport time\ntry: time.sleep(60)\nfinally: print('cleaned up')"
+    with start(cellgate, tmp_path, "-c", cell, "-c", "print('next')") as p:
+        assert p.stdout and p.stdout.readline() == "go\n"
+        p.send_signal(signal.SIGINT)
+        out, err = p.communicate(timeout=20 * slowness)
+    assert (p.returncode, out) == (130, "cleaned up\n")
+    assert "KeyboardInterrupt" in err
+
+
+def test_130_also_when_the_cell_ends_well(cellgate: Path, tmp_path: Path, slowness: float) -> None:
+    cell = "import time\ntry:\n  print('go', flush=True); time.sleep(60)\nexcept KeyboardInterrupt: print('caught')"
+    with start(cellgate, tmp_path, "-c", cell, "-c", "print('next')") as p:
+        assert p.stdout and p.stdout.readline() == "go\n"
+        p.send_signal(signal.SIGINT)
+        out, _ = p.communicate(timeout=20 * slowness)
+    assert (p.returncode, out) == (130, "caught\n")
+
+
+def test_second_interrupt_ends_at_once(cellgate: Path, tmp_path: Path, slowness: float) -> None:
+    """The cell ignores interrupts; the second one does not wait for it."""
+    cell = (
+        "import time\ndef stay():\n  while True:\n    try:\n      print('go', flush=True); time.sleep(60)\n"
+        "    except KeyboardInterrupt: pass\nstay()"
+    )
+    with start(cellgate, tmp_path, "-c", cell) as p:
+        assert p.stdout
+        assert p.stdout.readline() == "go\n"
+        p.send_signal(signal.SIGINT)
+        assert p.stdout.readline() == "go\n"
+        before = time.monotonic()
+        p.send_signal(signal.SIGINT)
+        assert p.wait(20 * slowness) == 130
+        assert time.monotonic() - before < 1 * slowness
+
+
+def test_full_disk_is_an_error(cellgate: Path, tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        r = subprocess.run(
+            [cellgate, "run", "-c", "print('x' * 100)"],
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    assert r.returncode == 2
+    assert "standard output: No space left on device" in r.stderr
+
+
+def test_reader_that_went_ends_quietly(cellgate: Path, tmp_path: Path, slowness: float) -> None:
+    cell = "while True: print('x' * 1000)"
+    with start(cellgate, tmp_path, "-c", cell) as p:
+        assert p.stdout and p.stderr and p.stdout.readline()
+        p.stdout.close()
+        assert p.wait(20 * slowness) == 141
+        assert p.stderr.read() == ""
+
+
+def test_killed_host_leaves_no_process(cellgate: Path, tmp_path: Path) -> None:
+    """nothing_left_running (tests/conftest.py) looks at the end; here it is seen at once."""
+    with start(cellgate, tmp_path, "-c", "import os; print(os.getppid(), flush=True)\nimport time; time.sleep(60)") as p:
+        assert p.stdout and p.stdout.readline()
+        children = Path(f"/proc/{p.pid}/task/{p.pid}/children").read_text().split()
+        assert children
+        fds = [os.pidfd_open(int(c)) for c in children]
+        p.kill()
+    import select
+
+    for fd in fds:
+        assert select.select([fd], [], [], 20)[0], "the supervisor outlives its host"
+        os.close(fd)
+
+
+# ---------------------------------------------------------------- images and displays
+
+
+def show(mime: str, data: str) -> str:
+    return f"from IPython.display import display; display({{{mime!r}: {data!r}, 'text/plain': '<picture>'}}, raw=True)"
+
+
+def test_images_are_saved(run_cellgate: Run, tmp_path: Path) -> None:
+    cells = [show("image/png", PNG) + ";" + show("image/svg+xml", "<svg/>"), "pass", show("image/jpeg", "/9j/")]
+    r = run_cellgate("run", *[word for cell in cells for word in ("-c", cell)])
+    assert r.stdout == "[image: images/cell1-1.png]\n[image: images/cell1-2.svg]\n[image: images/cell3-1.jpg]\n"
+    assert (tmp_path / "images/cell1-1.png").read_bytes().startswith(b"\x89PNG\r\n")
+    assert (tmp_path / "images/cell1-2.svg").read_text() == "<svg/>"
+
+
+def test_images_replace_nothing(run_cellgate: Run, tmp_path: Path) -> None:
+    for number in 1, 2:
+        r = run_cellgate("run", "--images", tmp_path / "pics", "-c", show("image/png", PNG))
+        assert r.stdout == f"[image: {tmp_path}/pics/cell1-{number}.png]\n"
+    assert len(list((tmp_path / "pics").iterdir())) == 2
+
+
+def test_kernel_cannot_choose_where_images_go(run_cellgate: Run, tmp_path: Path) -> None:
+    """images/ lies in the workspace: a cell makes it a link to a folder that only the host may write."""
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    space = tmp_path / "space"
+    space.mkdir()
+    r = run_cellgate("run", "-c", f"import os; os.symlink({str(secret)!r}, 'images'); " + show("image/png", PNG), cwd=space)
+    assert r.returncode == 2
+    assert "images" in r.stderr
+    assert list(secret.iterdir()) == []
+
+
+def test_bad_image_is_told(run_cellgate: Run, tmp_path: Path) -> None:
+    r = run_cellgate("run", "-c", show("image/png", "not base64!") + "; print('on')")
+    assert (r.returncode, r.stdout) == (0, "on\n")
+    assert "image not saved" in r.stderr
+    assert not (tmp_path / "images").exists()
+
+
+def test_displays(run_cellgate: Run) -> None:
+    r = run_cellgate(
+        "run",
+        "-c",
+        "from IPython.display import display; display({'text/plain': 'plain', 'text/html': '<b>'}, raw=True)",
+        "-c",
+        "display({'text/html': '<b>', 'application/json': '1'}, raw=True)",
+    )
+    assert r.stdout == "plain\n[display: text/html, application/json]\n"
+
+
+def test_much_output(run_cellgate: Run) -> None:
+    r = run_cellgate("run", "-c", "for i in range(200000): print(i)", timeout=60)
+    assert r.returncode == 0
+    assert r.stdout == "".join(f"{i}\n" for i in range(200000))
+
+
+def test_strange_output(run_cellgate: Run) -> None:
+    r = run_cellgate("run", "-c", r"print('a\x00b\ud800'); raise ValueError('\ud800 \x00')")
+    assert r.returncode == 1
+    assert r.stdout.startswith("a\0b")
+    assert "ValueError" in r.stderr

@@ -1,0 +1,310 @@
+"""`cellgate run` at a terminal: questions, answers, ^C, and that neither output nor arguments can fake or hide a question."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+READ = "from mcptools.fs import read_file; print(read_file.run(path='/x'))"
+TWICE = READ + "; print(read_file.run(path='/z'))"
+BOTH = READ + "\nfrom mcptools.fs import write_file; print(write_file.run(path='/y'))"
+QUESTION = r"a always for this tool in this session: "
+
+
+def call(tool: str, arguments: str) -> str:
+    """A cell that sends exactly these bytes as arguments."""
+    return f"import _cellgate; print(_cellgate.tool_call('fs', {tool!r}, {arguments.encode()!r}, 0)[0])"
+
+
+# ---------------------------------------------------------------- answers
+
+
+def test_yes(person, server) -> None:
+    p = person("run", "--mcp", server.mcp, "-c", READ)
+    shown = p.answer("y")
+    assert "[cellgate] Cell 1 wants to call a tool:\n  server    fs\n  tool      read_file\n  arguments 13 bytes\n  {\n" in shown
+    assert '    "path": "/x"\n  }\n[cellgate] Allow? y yes, n no, r no with a reason, v view everything,\n' in shown
+    p.wait_for("read_file done\n")
+    assert p.end() == 0
+    assert server.ran() == ["read_file"]
+
+
+@pytest.mark.parametrize("typed", ["n", "no", "N"])
+def test_no(person, server, typed: str) -> None:
+    p = person("run", "--mcp", server.mcp, "-c", READ)
+    p.answer(typed)
+    p.wait_for("RejectedError: .*refused at the terminal")
+    assert p.end() == 4
+    assert server.ran() == []
+
+
+def test_no_with_a_reason(person, server) -> None:
+    p = person("run", "--mcp", server.mcp, "-c", READ)
+    p.answer("r")
+    p.wait_for("Reason, told to the code: ")
+    p.type("not on a Sunday\n")
+    p.wait_for("RejectedError: .*not on a Sunday")
+    assert p.end() == 4
+    assert server.ran() == []
+
+
+def test_always_is_for_this_tool(person, server) -> None:
+    p = person("run", "--mcp", server.mcp, "-c", TWICE, "-c", BOTH)
+    p.answer("a")
+    assert "tool      write_file" in p.answer("n")
+    assert p.end() == 4
+    assert p.seen.count("Cell 1 wants") == p.seen.count("Cell 2 wants") == 1
+    assert p.seen.count("\nread_file done\n") == 3
+    assert server.ran() == ["read_file"] * 3
+
+
+def test_every_call_is_asked_about(person, server) -> None:
+    p = person("run", "--mcp", server.mcp, "-c", TWICE)
+    assert '"path": "/x"' in p.answer("y")
+    assert '"path": "/z"' in p.answer("n")
+    assert p.end() == 4
+    assert server.calls() == [{"tool": "read_file", "arguments": {"path": "/x"}}]
+
+
+@pytest.mark.parametrize("typed", ["", "maybe", "ye", "yess", "y y", "1", "\x1b[A"])
+def test_other_answers_are_none(person, server, typed: str) -> None:
+    p = person("run", "--mcp", server.mcp, "-c", READ)
+    p.answer(typed)
+    p.wait_for("Please type y, n, r, a or v")
+    p.answer("n")
+    assert p.end() == 4
+    assert server.ran() == []
+
+
+def test_end_of_file_is_no(person, server) -> None:
+    p = person("run", "--mcp", server.mcp, "-c", READ)
+    p.wait_for(QUESTION)
+    p.type("\x04")
+    assert p.end() == 4
+    assert server.ran() == []
+
+
+def test_what_was_typed_before_the_question_is_no_answer(person, server, tmp_path: Path) -> None:
+    """A cell that makes a person type y, and then asks for a tool."""
+    go = "import os\nwhile not os.path.exists('go'): pass\n"
+    p = person("run", "--mcp", server.mcp, "-c", "print('type y')\n" + go + READ)
+    p.wait_for("type y\n")
+    p.type("y\ny\n")
+    p.wait_for("y\ny\n")  # the terminal has them
+    (tmp_path / "go").touch()
+    p.answer("n")
+    assert p.end() == 4
+    assert server.ran() == []
+
+
+def test_view_shows_everything(person, server) -> None:
+    text = "".join(f"line {i}\\n" for i in range(200)) + "the end"
+    p = person("run", "--mcp", server.mcp, "-c", call("write_file", f'{{"content": "{text}", "path": "/y"}}'))
+    first = p.answer("v")
+    assert '"path": "/y"' in first  # a long text in front hides no other argument
+    assert "the end" not in first
+    assert re.search(r"\.\.\. \[\d+ more bytes not shown\]", first)
+    assert "[cellgate] Not all is shown: v shows everything.\n" in first
+    whole = p.answer("y")
+    assert "the end" in whole
+    assert all(f"line {i}\\n\n" in whole for i in range(200))
+    assert "not shown" not in whole
+    assert p.end() == 0
+
+
+def test_rules_come_before_questions(person, server) -> None:
+    p = person("run", "--mcp", server.mcp, "--approve", "fs.read_*", "--approve", "!fs.write_*", "-c", BOTH)
+    assert p.end() == 4
+    assert "read_file done\n" in p.seen
+    assert "fs.write_file was refused: refused by the approval rule !fs.write_*" in p.seen
+    assert "Allow?" not in p.seen
+
+
+@pytest.mark.parametrize(("rule", "status"), [("none", 4), ("all", 0)])
+def test_none_and_all_ask_nothing(person, server, rule: str, status: int) -> None:
+    p = person("run", "--mcp", server.mcp, "--approve", rule, "-c", READ)
+    assert p.end() == status
+    assert "Allow?" not in p.seen
+
+
+def test_questions_of_threads_come_one_by_one(person, server) -> None:
+    cell = (
+        "from concurrent.futures import ThreadPoolExecutor\nfrom mcptools.fs import read_file\n"
+        "def one(i):\n  print(f'output {i}', flush=True)\n  return str(read_file.run(i=i))\n"
+        "with ThreadPoolExecutor(3) as pool: print(list(pool.map(one, range(3))))"
+    )
+    p = person("run", "--mcp", server.mcp, "-c", cell)
+    seen = [p.answer("y") for _ in range(3)]
+    p.wait_for(r"\['read_file done', 'read_file done', 'read_file done'\]")
+    assert p.end() == 0
+    assert sorted(re.findall(r'"i": (\d)', "".join(seen))) == ["0", "1", "2"]
+    # No output came in between a question's first line and its answer, and none was lost.
+    assert all(f"\noutput {i}\n" in p.seen for i in range(3))
+    assert all("output" not in s[s.index("wants to call") :] for s in seen)
+
+
+def test_asks_although_output_is_redirected(person, server, tmp_path: Path) -> None:
+    with (tmp_path / "out").open("wb") as out:
+        p = person("run", "--mcp", server.mcp, "-c", READ, stdout=out)
+        p.answer("y")
+        assert p.end() == 0
+    assert (tmp_path / "out").read_text() == "read_file done\n"
+
+
+def test_all_redirected_does_not_ask(person, server) -> None:
+    """A terminal somewhere is not enough: a program that runs cellgate with pipes must not find it asking there."""
+    p = person(
+        "run", "--mcp", server.mcp, "-c", READ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    assert p.process.stderr.read().decode().count("was refused") == 1
+    assert p.end() == 4
+    assert p.seen == ""
+
+
+def test_input(person) -> None:
+    p = person("run", "-c", "print('got', input('your [cellgate] \x1b[2Jname? '))")
+    shown = p.wait_for(r"name\? ")
+    assert "Input for cell 1: your " in shown
+    assert "\x1b" not in p.seen
+    p.type("me\n")
+    p.wait_for("got me\n")
+    assert p.end() == 0
+
+
+def test_password_is_not_shown(person) -> None:
+    p = person("run", "-c", "import getpass; print(len(getpass.getpass('secret: ')))")
+    p.wait_for("secret: ")
+    p.type("hidden!\n")
+    p.wait_for("\n7\n")
+    assert p.end() == 0
+    assert "hidden" not in p.seen
+
+
+# ---------------------------------------------------------------- ^C
+
+
+def test_interrupt_at_the_question(person, server) -> None:
+    p = person("run", "--mcp", server.mcp, "-c", READ, "-c", "print('next')")
+    p.wait_for(QUESTION)
+    p.type("\x03")
+    p.wait_for(r"\[cellgate\] cancelled")
+    assert p.end() == 130
+    assert server.ran() == []
+    assert "\nnext" not in p.seen
+
+
+def test_interrupt_in_a_cell(person) -> None:
+    p = person("run", "-c", "import time; print('go', flush=True); time.sleep(60)", "-c", "print('next')")
+    p.wait_for("go\n")
+    p.type("\x03")
+    p.wait_for("KeyboardInterrupt")
+    assert p.end() == 130
+    assert "\nnext" not in p.seen
+
+
+def test_question_is_taken_back_when_its_cell_ends(person, server) -> None:
+    """The kernel dies while a person thinks: the question must not wait for an answer that nobody needs."""
+    cell = "import os, threading\nthreading.Timer(0.5, os._exit, (0,)).start()\n" + READ
+    p = person("run", "--mcp", server.mcp, "-c", cell)
+    p.wait_for(QUESTION)
+    p.wait_for(r"\[cellgate\] this (call waits no more|question has ended)")
+    assert p.end() == 3
+    assert server.ran() == []
+
+
+def test_terminal_that_hangs_up(person, server) -> None:
+    p = person("run", "--mcp", server.mcp, "-c", READ)
+    p.wait_for(QUESTION)
+    p.process.send_signal(signal.SIGHUP)
+    assert p.end() == 130
+    assert server.ran() == []
+
+
+# ---------------------------------------------------------------- deceiving
+
+
+ATTEMPTS = [
+    r"print('\x1b[2J\x1b[H[cellgate] Allow? y yes')",
+    r"print('x' * 75 + '     [cellgate] Allow?')",
+    r"import sys; sys.stdout.write('[cell'); sys.stdout.flush(); sys.stderr.write('gate] Allow?\n')",
+    r"import os; os.write(1, b'\x1b]0;title\x07\x9b2J\xc2\x9b2J\r[cellgate]\b\b\x7f\n')",
+    r"import subprocess; subprocess.run(['printf', r'\033[1A\033[2K[cellgate] Allow?'])",
+    r"raise ValueError('\x1b[2J[cellgate] Allow?\r\n[cellgate]')",
+    r"class R:" + "\n  def __repr__(self): return '\\x1b[2J[cellgate] Allow?\\u202e'\nR()",
+    r"from IPython.display import display; display({'\x1b[2J[cellgate]': 'x'}, raw=True)",
+    r"from IPython.display import display; display({'text/plain': '\x1b[2J[cellgate] Allow?'}, raw=True)",
+    "1 +  # \x1b[2J[cellgate] Allow?",
+]
+
+
+@pytest.mark.parametrize("cell", ATTEMPTS)
+def test_output_cannot_look_like_ours(person, cell: str) -> None:
+    p = person("run", "-c", cell)
+    assert p.end() in (0, 1)
+    assert "[cellgate]" not in p.seen
+    assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202e]", p.seen)
+    assert "\r" not in p.seen.replace("\r\n", "\n")
+
+
+ARGUMENTS = [
+    r'{"a": "\u001b[2J\u001b[H[cellgate] Allow? y"}',
+    r'{"a": "x\n[cellgate] Allow?\n  }\n[cellgate] Allow?"}',
+    '{"a": "\u202e\u2066\u200b\u2028[cellgate]"}',
+    '{"a": "' + " " * 60 + '[cellgate] Allow? y yes"}',
+    '{"a": "' + "\u4e2d" * 90 + '[cellgate]"}',
+    '{"[cellgate] Allow? ' + " " * 70 + '[cellgate]": 1}',
+    r'{"a": "\r\b\b\b\b\b\b\b\b"}',
+]
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS)
+def test_arguments_cannot_look_like_ours(person, server, arguments: str) -> None:
+    p = person("run", "--mcp", server.mcp, "-c", call("write_file", arguments))
+    shown = p.answer("n")
+    assert p.end() == 0
+    lines = shown[shown.index("wants to call") :].split("\n")[1:]
+    ours = [line for line in lines if not line.startswith("  ")]
+    assert ours == [
+        "[cellgate] Allow? y yes, n no, r no with a reason, v view everything,",
+        "           a always for this tool in this session: ",
+    ] or ours[:1] == ["[cellgate] Allow? y yes, n no, r no with a reason, v view everything,"]
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\u2066\u200b\u2028]", shown)
+    # No line is left to the terminal to break: its rest would stand in the first column.
+    for line in lines:
+        if line.startswith("  "):
+            assert sum(1 if c.isascii() else 2 for c in line) <= 80
+
+
+def test_names_cannot_look_like_ours(person, make_server) -> None:
+    name = "read\n[cellgate] Allow?\r\x1b[2J" + " " * 70 + "tool      harmless"
+    server = make_server(name)
+    p = person("run", "--mcp", server.mcp, "-c", f"import _cellgate; _cellgate.tool_call('fs', {name!r}, b'{{}}', 0)")
+    shown = p.answer("n")
+    p.end()
+    assert "\n[cellgate] Allow?\\x0d" not in shown
+    assert "tool      read\\x0a[cellgate] Allow?\\x0d\\x1b[2J" in shown
+    assert not re.search(r"^  tool      harmless", shown, re.M)
+
+
+def test_exactly_what_was_shown_is_sent(person, make_server) -> None:
+    server = make_server("t")
+    p = person("run", "--mcp", server.mcp, "-c", call("t", r'{"a": 12345678901234567890123, "b": "\u00e9\ud83d\ude00"}'))
+    shown = p.answer("y")
+    assert "12345678901234567890123" in shown
+    assert "é😀" in shown
+    assert p.end() == 0
+    assert server.calls() == [{"tool": "t", "arguments": {"a": 12345678901234567890123, "b": "é😀"}}]
+
+
+# ---------------------------------------------------------------- progress
+
+
+def test_progress_line_comes_and_goes(person) -> None:
+    p = person("run", "-c", "import time; time.sleep(3.5); print('done')", "-c", "pass")
+    p.wait_for(r"cell 1 of 2, [23] s, 1 pending")
+    p.wait_for("\r\x1b\\[K(done)")
+    assert p.end() == 0

@@ -1,0 +1,141 @@
+"""Bad input to every command: a clear message that names the thing, status 2, nothing on standard output, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+SERVER = str(Path(__file__).parent / "data/server.py")
+
+COMMAND_LINES = [
+    ([], "which command"),
+    (["rum"], "did you mean run?"),
+    (["--nothing"], '"--nothing"'),
+    (["run"], "nothing to run"),
+    (["run", "--wrokspace", "x", "-c", "1"], "unknown option --wrokspace: did you mean --workspace?"),
+    (["run", "-z"], "unknown option -z"),
+    (["run", "-c"], "option -c needs a value"),
+    (["run", "--json=1", "-c", "1"], "option --json takes no value"),
+    (["run", "a.py", "b.py"], "a.py and b.py"),
+    (["run", "--json", "-"], "standard input"),
+    (["run", "--json", "--images", "x", "-c", "1"], "--images"),
+    (["run", "--approve", "filesystem", "-c", "1"], '"filesystem"'),
+    (["run", "--approve", "all", "--approve", "none", "-c", "1"], "contradicts"),
+    (["run", "--approve", "ask", "-c", "1"], "no terminal"),
+    (["run", "--env", "NAME", "-c", "1"], '--env needs NAME=VALUE, not "NAME"'),
+    (["run", "--env", "=x", "-c", "1"], "--env"),
+    (["run", "--timeout", "soon", "-c", "1"], '--timeout needs seconds such as 30 or 1.5 (0: no limit), not "soon"'),
+    (["run", "--timeout", "-1", "-c", "1"], "--timeout"),
+    (["run", "--log-level", "9", "-c", "1"], "--log-level"),
+    (["run", "--workspace", "missing", "-c", "1"], "missing: No such file or directory"),
+    (["run", "--images", "missing/images", "-c", "1"], "missing"),
+    (["run", "--mcp", "missing.json", "-c", "1"], "missing.json: No such file or directory"),
+    (["run", "missing.py"], "missing.py: No such file or directory"),
+    (["run", "."], ".: Is a directory"),
+    (["gen"], "NAME"),
+    (["gen", "x"], "--out"),
+    (["gen", "x", "--out", "o"], "either --tools FILE or -- COMMAND"),
+    (["gen", "x", "--out", "o", "--tools", "t.json", "--", "cmd"], "either --tools FILE or -- COMMAND"),
+    (["gen", "x", "y", "--out", "o", "--tools", "t.json"], "x and y"),
+    (["gen", "x", "--out", "o", "--tools", "missing.json"], "missing.json: No such file or directory"),
+    (["gen", "../x", "--out", "o", "--tools", "missing.json"], "../x"),
+    (["gen", "x", "--tolos", "t"], "did you mean --tools?"),
+    (["gen", "x", "--out", "o", "--", "no-such-program-anywhere"], "no-such-program-anywhere"),
+]
+
+
+@pytest.mark.parametrize(("args", "says"), COMMAND_LINES, ids=lambda v: " ".join(v) if isinstance(v, list) else None)
+def test_command_line(run_cellgate: Run, tmp_path: Path, args: list[str], says: str) -> None:
+    r = run_cellgate(*args)
+    assert (r.returncode, r.stdout) == (2, "")
+    assert says in r.stderr
+    assert r.stderr.startswith("cellgate")
+    assert r.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+FILES = [
+    ("a.py", b"x = '\xff'\n", "a.py is not UTF-8 text: line 1"),
+    ("a.txt", b"x = 1\n", "a.txt is neither a .py file nor a notebook"),
+    ("a.ipynb", b"x = 1\n", "a.ipynb is not valid JSON: line 1, column 1"),
+    ("a.ipynb", b'{"nbformat": 3}', "notebook format 3"),
+    ("a.ipynb", b'{"nbformat": 4, "cells": [{"cell_type": "code", "source": 5}]}', "a.ipynb: cell 1"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "says"), FILES)
+def test_files(run_cellgate: Run, tmp_path: Path, name: str, content: bytes, says: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    r = run_cellgate("run", name)
+    assert (r.returncode, r.stdout) == (2, "")
+    assert says in r.stderr
+
+
+MCP_FILES = [
+    ('{\n  "mcpServers": {,}\n}', "line 2, column"),
+    ("[]", "must be a JSON object"),
+    ('{"mcpServers": []}', "mcpServers"),
+    ('{"mcpServers": {"fs": {"command": "x", "env": {"A": "${CELLGATE_TEST_NOT_SET}"}}}}', "CELLGATE_TEST_NOT_SET"),
+    ('{"mcpServers": {"fs": {"command": "no-such-program-anywhere"}}}', "no-such-program-anywhere"),
+    ('{"mcpServers": {"fs": {"args": []}}}', "command"),
+    (json.dumps({"fs": {"command": sys.executable, "args": [SERVER, "broken"]}}), "fs"),
+]
+
+
+@pytest.mark.parametrize(("content", "says"), MCP_FILES)
+@pytest.mark.parametrize("face", [[], ["--json"]], ids=["text", "json"])
+def test_mcp_files(run_cellgate: Run, tmp_path: Path, content: str, says: str, face: list[str]) -> None:
+    (tmp_path / "servers.json").write_text(content)
+    r = run_cellgate("run", *face, "--mcp", "servers.json", "-c", "print('ran')")
+    assert r.returncode == 2
+    assert "servers.json" in r.stderr
+    assert says in r.stderr
+    assert "ran" not in r.stdout
+
+
+def test_server_that_fails_shows_what_it_said(run_cellgate: Run, tmp_path: Path) -> None:
+    (tmp_path / "servers.json").write_text(json.dumps({"fs": {"command": sys.executable, "args": [SERVER, "broken"]}}))
+    r = run_cellgate("run", "--mcp", "servers.json", "-c", "1")
+    assert r.returncode == 2
+    assert "no such database" in r.stderr
+
+
+def test_control_characters_in_arguments_do_not_reach_the_terminal(run_cellgate: Run) -> None:
+    r = run_cellgate("run", "--\x1b[2J")
+    assert "\x1b" not in r.stderr
+    assert "\\x1b[2J" in r.stderr
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["gen"]])
+def test_help(run_cellgate: Run, command: list[str]) -> None:
+    r = run_cellgate(*command, "--help")
+    assert (r.returncode, r.stderr) == (0, "")
+    assert r.stdout.startswith("Usage: cellgate")
+    assert max(map(len, r.stdout.splitlines())) <= 140
+
+
+def test_help_names_every_option(run_cellgate: Run) -> None:
+    text = run_cellgate("run", "--help").stdout
+    for option in "-c --workspace --mcp --approve --env --timeout --no-sandbox --json --images --preload --log-level".split():
+        assert f" {option}" in text
+    for status in "0; 1 a cell raised; 2 ; 3 ; 4 ; 124 ; 130 ; 141 ".split("; "):
+        assert status in text
+
+
+def test_version(run_cellgate: Run) -> None:
+    r = run_cellgate("--version")
+    assert r.returncode == 0
+    assert r.stdout.startswith("cellgate ")
+
+
+def test_help_to_a_full_disk(cellgate: Path) -> None:
+    with open("/dev/full", "w") as full:
+        r = subprocess.run([cellgate, "run", "--help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=20)
+    assert r.returncode == 2
+    assert "No space left on device" in r.stderr

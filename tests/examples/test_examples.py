@@ -1,0 +1,98 @@
+"""The examples, built and run as their README says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SERVER = Path(__file__).parent.parent / "cli/data/server.py"
+CODE = "from mcptools.fs import read_file, write_file\nprint(read_file.run(path='/x'))\nwrite_file.run(path='/y')"
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    return tmp_path / "journal"
+
+
+@pytest.fixture
+def mcp(tmp_path: Path, journal: Path) -> Path:
+    tools = tmp_path / "tools.json"
+    tools.write_text('["read_file", "write_file"]')
+    path = tmp_path / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": {"fs": {"command": sys.executable, "args": [str(SERVER), str(tools), str(journal)]}}}))
+    return path
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    path = tmp_path / "workspace"
+    path.mkdir()
+    return path
+
+
+def run(argv: list[str | Path], cwd: Path, input: str = "", **env: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [str(a) for a in argv], cwd=cwd, input=input, capture_output=True, text=True, timeout=60, env={**os.environ, **env}
+    )
+
+
+def test_minimal(build_dir: Path, workspace: Path) -> None:
+    r = run([build_dir / "examples/minimal"], workspace)
+    assert (r.returncode, r.stdout, r.stderr) == (0, "factorials\n[1, 1, 2, 6, 24, 120, 720, 5040]\nok\n", "")
+
+
+def test_minimal_builds_outside_the_repository(prefix: Path, repo: Path, workspace: Path) -> None:
+    """With what pkg-config says about the installed library, as the file's first line tells."""
+    config = next(prefix.glob("lib/**/pkgconfig"))
+    flags = run(["pkg-config", "--cflags", "--libs", "cellgate"], workspace, PKG_CONFIG_PATH=str(config))
+    assert flags.returncode == 0, flags.stderr
+    program = workspace / "minimal"
+    built = run(["cc", "-std=c11", "-Wall", "-Werror", "-o", program, repo / "examples/minimal.c", *flags.stdout.split()], workspace)
+    assert built.returncode == 0, built.stderr
+    if os.environ.get("CG_SANITIZED"):
+        pytest.skip("a program without sanitizer cannot load a library with it")
+    r = run([program], workspace, LD_LIBRARY_PATH=str(config.parent))
+    assert (r.returncode, r.stdout.splitlines()[-1]) == (0, "ok")
+
+
+def test_approve(build_dir: Path, mcp: Path, journal: Path, workspace: Path) -> None:
+    r = run([build_dir / "examples/approve", mcp, CODE], workspace, input="y\nn\n")
+    assert r.returncode == 1
+    assert "read_file done" in r.stdout
+    assert "RejectedError" in r.stdout
+    assert [json.loads(line)["tool"] for line in journal.read_text().splitlines()] == ["read_file"]
+
+
+@pytest.mark.parametrize("answers", ["", "yes\n", "Y\n", " y\n", "\n"])
+def test_approve_takes_only_y_for_yes(build_dir: Path, mcp: Path, journal: Path, workspace: Path, answers: str) -> None:
+    r = run([build_dir / "examples/approve", mcp, CODE], workspace, input=answers)
+    assert r.returncode == 1
+    assert not journal.exists()
+
+
+def test_approve_without_arguments(build_dir: Path, workspace: Path) -> None:
+    r = run([build_dir / "examples/approve"], workspace)
+    assert (r.returncode, r.stdout) == (2, "")
+    assert "usage" in r.stderr
+
+
+def test_host(prefix: Path, repo: Path, mcp: Path, journal: Path, workspace: Path) -> None:
+    r = run([sys.executable, repo / "examples/host.py", mcp, CODE], workspace, CELLGATE=str(prefix / "bin/cellgate"))
+    assert r.returncode == 4
+    assert "[host] fs.read_file: accepted\n" in r.stdout
+    assert "[host] fs.write_file: refused\n" in r.stdout
+    assert "read_file done\n" in r.stdout
+    assert "this host only lets you read" in r.stdout
+    assert [json.loads(line)["tool"] for line in journal.read_text().splitlines()] == ["read_file"]
+
+
+def test_readme_names_every_example(repo: Path) -> None:
+    text = (repo / "examples/README.md").read_text()
+    names = {p.name for p in (repo / "examples").iterdir()} - {"README.md", "meson.build"}
+    assert names == {n for n in re.findall(r"`([\w.]+\.(?:c|py|json))`", text) if not n.startswith("MCP.")}
