@@ -100,6 +100,13 @@ def tail(log: Path, lines: int = 40) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
 
 
+def shorten(text: str, lines: int = 40) -> str:
+    """The end of a long text: there a traceback says what happened."""
+    all_lines = text.splitlines()
+    left_out = len(all_lines) - lines
+    return text if left_out <= 0 else "\n".join([f"... ({left_out} lines left out)", *all_lines[-lines:]])
+
+
 def must(name: str, argv: Sequence[str | Path], limit_s: float, env: Mapping[str, str] | None = None) -> None:
     """Runs a command that has to succeed for the step to make sense."""
     status, log = run(name, argv, limit_s, env)
@@ -182,8 +189,18 @@ def pytest(folder: Path, name: str, args: Sequence[str], limit_s: float, env: Ma
         "PYTHONDONTWRITEBYTECODE": "1",
         **(env or {}),
     }
-    argv = [TEST_PYTHON, "-m", "pytest", "-q", "-c", REPO / "tests/pytest.ini", f"--junit-xml={report}", *args]
-    status, log = run(f"{name}-pytest", [*argv, REPO / "tests"], limit_s, full_env)
+    # --rootdir: else the folder tests/mcp would be the package `mcp`, and hide the SDK of that name.
+    argv = [
+        TEST_PYTHON,
+        "-m",
+        "pytest",
+        "-q",
+        "-c",
+        REPO / "tests/pytest.ini",
+        f"--rootdir={REPO}",
+        f"--junit-xml={report}",
+    ]
+    status, log = run(f"{name}-pytest", [*argv, *args], limit_s, full_env, REPO / "tests")
     tally = read_junit(report, f"{name}:") if report.exists() else Tally()
     if status != 0 and not tally.failed:
         tally.failed.append((f"{name}:pytest", f"exit status {status}:\n{tail(log)}"))
@@ -423,7 +440,7 @@ def main() -> int:
         except Exception as e:  # whatever it is, the other steps and the total still matter
             tally = Tally(failed=[(f"{name}: could not run", f"{type(e).__name__}: {e}")])
         for test, why in tally.failed:
-            print(f"\nFAILED {test}\n{why}\n", flush=True)
+            print(f"\nFAILED {test}\n{shorten(why)}\n", flush=True)
         print(
             f"{name}: {tally.passed} passed, {len(tally.failed)} failed, {len(tally.skipped)} skipped "
             f"({time.monotonic() - started:.0f} s)",
