@@ -319,7 +319,10 @@ def test_input_is_refused(sdk: Sdk, run: Callable) -> None:
 # ---------------------------------------------------------------------- calls of MCP tools
 
 MARK = "from mcptools.fake import leave_mark\nleave_mark.run(text='{}')"
-CATCH = "from cellgate_tools import RejectedError\ntry:\n    leave_mark.run(text='x')\nexcept RejectedError as e:\n    print('caught', e)"
+CATCH = (
+    "from cellgate_tools import RejectedError\n"
+    "try:\n    leave_mark.run(text='x')\nexcept RejectedError as e:\n    print('caught', e)"
+)
 
 
 def test_without_a_rule_calls_are_refused_and_told_how_to_allow_them(
@@ -467,7 +470,8 @@ def test_many_questions_at_once(sdk: Sdk, run: Callable, mcp_file: Path, mark: P
     person = Person(*["approve", "reject"] * 5)
     code = (
         "from concurrent.futures import ThreadPoolExecutor\nfrom mcptools.fake import leave_mark\n"
-        "def one(i):\n    try:\n        leave_mark.run(text=str(i))\n        return 1\n    except Exception as e:\n        return 0\n"
+        "def one(i):\n    try:\n        leave_mark.run(text=str(i))\n        return 1\n"
+        "    except Exception as e:\n        return 0\n"
         "with ThreadPoolExecutor(10) as pool:\n    print(sum(pool.map(one, range(10))))"
     )
 
