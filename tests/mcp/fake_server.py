@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 HABITS = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
 TOOLS = [
@@ -193,6 +194,8 @@ def main() -> None:
         os._exit(1)
     if HABITS.get("ignore_sigterm"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if saved := HABITS.get("on_sigterm"):
+        signal.signal(signal.SIGTERM, lambda *_: (Path(saved).write_text("asked to end"), os._exit(0)))
     if path := HABITS.get("pids"):
         # A grandchild as npx leaves them; with "detach" one in a session of its own.
         pids = [os.getpid()]

@@ -46,6 +46,12 @@ def test_session_end(ts, add, what, is_alive):
         assert time.monotonic() - begun < 1.5
 
 
+def test_sigterm_comes_before_sigkill(ts, add, tmp_path):
+    add(ignore_eof=True, on_sigterm=str(tmp_path / "saved"))
+    ts.detach()
+    assert (tmp_path / "saved").read_text() == "asked to end"
+
+
 @pytest.mark.parametrize("what", HABITS)
 def test_supervisor_gone(ts, add, what, is_alive):
     pids = add(**HABITS[what])
