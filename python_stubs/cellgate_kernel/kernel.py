@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import errno
+import faulthandler
 import gc
 import json
 import os
@@ -11,7 +12,7 @@ import pwd
 import signal
 import sys
 import traceback
-from typing import Any
+from typing import Any, NoReturn
 
 import IPython
 from IPython.core.interactiveshell import ExecutionResult
@@ -180,8 +181,15 @@ def configure(text: str) -> None:
     gc.enable()
 
 
+def _exit(status: int) -> NoReturn:
+    """Exit at once, without cleaning up; what was printed before is sent."""
+    _cellgate.exit(status)
+
+
 def serve() -> None:
     """Second call: tell that we are ready, then serve. Does not return."""
     assert _kernel is not None
+    os._exit = _exit
+    faulthandler.enable(2)
     _cellgate.ready(jsontext.dumps({"python": sys.version.split()[0], "ipython": IPython.__version__}))
     _kernel.serve()

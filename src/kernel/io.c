@@ -102,6 +102,10 @@ struct cg_io {
         int exit_status;
         int64_t exit_at_ms;
 
+        /* a thread is about to die of a signal, and waits until what was written before is on its way */
+        volatile sig_atomic_t crashing;
+        int crash_fd; /* eventfd: it is */
+
         /* the I/O thread's own */
         struct cg_outq_item *sending; /* taken from the queue, the socket had no room for it */
 };
@@ -307,8 +311,9 @@ int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_e
                 return r;
         io->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         io->request_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        io->crash_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         io->capture_epoll = epoll_create1(EPOLL_CLOEXEC);
-        if (io->wake_fd < 0 || io->request_fd < 0 || io->capture_epoll < 0)
+        if (io->wake_fd < 0 || io->request_fd < 0 || io->crash_fd < 0 || io->capture_epoll < 0)
                 return cg_fail_errno(err, "eventfd");
         r = make_capture(io, &io->capture[0], 0, err);
         if (r == 0)
@@ -1086,6 +1091,37 @@ static int poll_timeout(int64_t at)
         return left < 0 ? 0 : (int)left;
 }
 
+/* Takes the lock unless the crashing thread holds it: then what is queued is lost with it. */
+static bool lock_for_crash(struct cg_io *io)
+{
+        struct timespec end;
+
+        clock_gettime(CLOCK_REALTIME, &end);
+        end.tv_sec += 1;
+        return pthread_mutex_timedlock(&io->lock, &end) == 0;
+}
+
+/* Sends everything that was written before a crash and waits until ZeroMQ has passed it on. No other use of the sockets follows. */
+static void send_last_words(struct cg_io *io)
+{
+        int linger = EXIT_MS / 2;
+
+        if (lock_for_crash(io)) {
+                read_capture_locked(io, &io->capture[0], PIPE_BYTES);
+                read_capture_locked(io, &io->capture[1], PIPE_BYTES);
+                io->out.flush = io->out.head != NULL;
+                pthread_mutex_unlock(&io->lock);
+                send_output(io);
+        }
+        zmq_setsockopt(io->kernel_sock, ZMQ_LINGER, &linger, sizeof(linger));
+        zmq_close(io->kernel_sock);
+        zmq_close(io->tool_sock);
+        zmq_ctx_term(io->ctx);
+        signal_fd(io->crash_fd);
+        for (;;)
+                pause();
+}
+
 static void *io_main(void *arg)
 {
         struct cg_io *io = arg;
@@ -1112,6 +1148,8 @@ static void *io_main(void *arg)
                 /* A full queue pushes back: the pipes fill, and who writes into them waits. */
                 if (zmq_poll(p, full ? 3 : 5, poll_timeout(next)) < 0 && errno != EINTR)
                         _exit(EXIT_PROTOCOL);
+                if (io->crashing)
+                        send_last_words(io);
                 if (p[2].revents) {
                         clear_fd(io->wake_fd);
                         pthread_mutex_lock(&io->lock);
@@ -1128,11 +1166,51 @@ static void *io_main(void *arg)
         return NULL;
 }
 
+/* ------------------------------------------------------------------ crashes */
+
+#ifndef __SANITIZE_ADDRESS__ /* it has handlers of its own, whose reports are wanted */
+/* The one kernel of this process: a signal handler is given no argument. Set once, before the handlers. */
+static struct cg_io *crash_io;
+
+/* Runs after faulthandler has written its traceback to descriptor 2. Async-signal-safe calls only. */
+static void on_crash(int sig)
+{
+        struct cg_io *io = crash_io;
+
+        signal(sig, SIG_DFL);
+        if (!cg_io_forked(io) && !pthread_equal(pthread_self(), io->thread) && !io->crashing) {
+                struct pollfd p = { .fd = io->crash_fd, .events = POLLIN };
+
+                io->crashing = 1;
+                signal_fd(io->wake_fd);
+                while (poll(&p, 1, EXIT_MS) < 0 && errno == EINTR)
+                        ;
+        }
+        raise(sig);
+}
+
+void cg_io_catch_crashes(struct cg_io *io)
+{
+        static const int signals[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT };
+        struct sigaction act = { .sa_handler = on_crash, .sa_flags = SA_NODEFER | SA_ONSTACK };
+
+        crash_io = io;
+        for (size_t i = 0; i < CG_ARRAY_LEN(signals); i++)
+                sigaction(signals[i], &act, NULL);
+}
+#else
+void cg_io_catch_crashes(struct cg_io *io)
+{
+}
+#endif
+
 void cg_io_exit(struct cg_io *io, int status)
 {
         if (cg_io_forked(io))
                 _exit(status);
         pthread_mutex_lock(&io->lock);
+        read_capture_locked(io, &io->capture[0], PIPE_BYTES);
+        read_capture_locked(io, &io->capture[1], PIPE_BYTES);
         io->exiting = true;
         io->exit_status = status;
         io->exit_at_ms = cg_now_ms() + EXIT_MS;

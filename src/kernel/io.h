@@ -42,6 +42,11 @@ int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_e
 int cg_io_start(struct cg_io *io, struct cg_err *err);
 /* True in a process that the kernel forked. */
 bool cg_io_forked(const struct cg_io *io);
+/*
+ * From now on a fatal signal (SIGSEGV and its like) first sends what was written before it, 0.3 s at most. Python's faulthandler, set
+ * up after this, writes its traceback before that.
+ */
+void cg_io_catch_crashes(struct cg_io *io);
 /* Sends what is queued (0.3 s at most) and ends the process. Does not return. */
 void cg_io_exit(struct cg_io *io, int status) __attribute__((noreturn));
 

@@ -32,6 +32,7 @@ int cg_kernel_main(void *data)
         if (cg_io_new(&config, &io, &err) < 0 || cg_py_configure(s->config, s->config_len, &err) < 0 ||
             cg_io_start(io, &err) < 0)
                 return fail(s, &err);
+        cg_io_catch_crashes(io);
         cg_py_serve(io, &err);
         return EXIT_START;
 }

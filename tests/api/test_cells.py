@@ -111,7 +111,9 @@ def test_cancel_takes_a_waiting_cell_out(session: Session) -> None:
 def test_dead_kernel_is_reported_and_replaced(session: Session, code: str, why: str) -> None:
     out = session.run("print('before')\n" + code)
     assert out.status == "kernel_died" and why in out.result.text
-    assert out.stdout == "before\n"
+    # SIGKILL cannot be caught: what the process had not handed on is lost.
+    assert out.stdout == "before\n" or (why == "SIGKILL" and out.stdout in ("", "before"))
+    assert why != "SIGSEGV" or "Cell In[1]" in out.stderr or "line 2" in out.stderr  # faulthandler names the place
     assert why in session.until("kernel_died")[-1].text
     assert session.run("1").value == "1"
 
