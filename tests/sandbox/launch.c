@@ -28,6 +28,7 @@ struct launch {
         size_t n_keep;
         bool report;     /* say on standard error what init's pid is, and how the command ended */
         bool abandon;    /* close the status pipe while the command runs */
+        bool share;      /* another process holds the status pipe as well */
         char **argv;
 };
 
@@ -95,6 +96,8 @@ static bool set_flag(struct launch *l, const char *name)
                 l->report = true;
         else if (!strcmp(name, "--abandon"))
                 l->abandon = true;
+        else if (!strcmp(name, "--share"))
+                l->share = true;
         else if (!strcmp(name, "--undumpable"))
                 prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
         else if (!strcmp(name, "--ignore-sigchld"))
@@ -132,12 +135,28 @@ static int failed(const struct cg_err *err, int status)
         return status;
 }
 
+/* As a zygote's supervisor does: holds the pipe, and nothing else, until there is no more to come. */
+static void share_status(int fd)
+{
+        char byte;
+
+        if (fork())
+                return;
+        if (dup2(fd, 0) == 0 && close_range(1, ~0U, 0) == 0) {
+                while (read(0, &byte, 1) > 0)
+                        ;
+        }
+        _exit(0);
+}
+
 static int follow(const struct launch *l, struct cg_sandbox_child *child)
 {
         struct cg_sandbox_status st = {0};
         struct pollfd ended = {.fd = child->init_pidfd, .events = POLLIN};
         ssize_t n = 0;
 
+        if (l->share)
+                share_status(child->status_fd);
         if (l->report)
                 fprintf(stderr, "init %d\n", (int)child->init_pid);
         if (l->abandon)

@@ -1,4 +1,4 @@
-"""How a sandbox ends, and that nothing is left of it. A pipe tells when all is gone: everything inside holds its end."""
+"""How a sandbox ends, and that nothing is left of it. A pipe tells when all is gone: all inside holds its end."""
 
 import os
 import select
@@ -81,6 +81,14 @@ def test_all_ends_with_the_caller(box: Box, mode: list[str], stray: bool, lifeli
     probe = program(box, mode)
     script = f"{probe} stray > /dev/null; exec {probe} pause" if stray else f"exec {probe} pause"
     with Launched(box, "/bin/sh", "-c", script, opts=[*mode, *lifeline.opts()], fds=[lifeline.w]) as p:
+        p.proc.kill()
+        assert lifeline.gone()
+
+
+@MODES
+def test_all_ends_with_the_caller_whoever_holds_the_status_pipe(box: Box, mode: list[str], lifeline: Lifeline) -> None:
+    opts = [*mode, *lifeline.opts(), "--share"]
+    with Launched(box, program(box, mode), "pause", opts=opts, fds=[lifeline.w]) as p:
         p.proc.kill()
         assert lifeline.gone()
 

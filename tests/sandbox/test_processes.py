@@ -192,6 +192,8 @@ def test_init_has_no_capabilities_either(box: Box) -> None:
         status = Path(f"/proc/{p.init}/status").read_text()
         assert re.findall(r"^Cap\w+:\t(\w+)$", status, re.M) == ["0" * 16] * 5
         assert re.search(r"^NoNewPrivs:\t1$", status, re.M)
+        if not box.root:  # its files are root's: not dumpable, so even its own user cannot trace or read it
+            assert os.stat(f"/proc/{p.init}/environ").st_uid == 0
         if os.geteuid() == 0:
             assert sorted(os.listdir(f"/proc/{p.init}/fd")) == ["0", "1"]
 

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -326,6 +327,22 @@ static void main_has_the_callers_mask(void **state)
         sigprocmask(SIG_SETMASK, &mine, NULL);
 }
 
+/* Without an exec in between, which would reset it: as a kernel is. */
+static int is_dumpable(void *unused)
+{
+        int fd = open("/proc/self/environ", O_RDONLY);
+
+        return prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 1 && fd >= 0 && !unused ? 0 : 1;
+}
+
+static void main_can_use_its_own_proc(void **state)
+{
+        struct cg_sandbox_child child;
+
+        spawn_ok(*state, NULL, 0, is_dumpable, NULL, &child);
+        assert_int_equal(finish(&child).exit_code, 0);
+}
+
 static void failing_step_comes_back(void **state)
 {
         int zero = 0;
@@ -437,7 +454,7 @@ int main(void)
                 CASE(main_has_exactly_what_it_keeps),        CASE(main_has_the_callers_mask),
                 CASE(failing_step_comes_back),               CASE(many_leave_nothing),
                 CASE(killed_init_leaves_an_empty_pipe),      CASE(lifeline_on),
-                CASE(lifeline_off),
+                CASE(lifeline_off),                          CASE(main_can_use_its_own_proc),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
