@@ -1,9 +1,9 @@
 /*
  * A host that asks about every tool call: approve MCP.json CODE
  *
- * MCP.json is the "mcpServers" file of MCP clients. Each call is shown and runs only after a "y" on standard input; everything that
- * came from the kernel or a server is made safe for the terminal by cg_render() first. Exit status: 0; 1 the cell failed; 2 it
- * could not be run.
+ * MCP.json is the "mcpServers" file of MCP clients. Each call is shown and runs only after a "y" on standard input;
+ * everything that came from the kernel or a server is made safe for the terminal by cg_render() first. Exit status:
+ * 0; 1 the cell failed; 2 it could not be run.
  */
 #include <cellgate.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
 
     host.py MCP.json CODE
 
-accepts the calls of tools whose name starts with "read_" or "list_", refuses all others, and prints what the cell prints. The
-same works in any language that can start a program and read lines.
+accepts the calls of tools whose name starts with "read_" or "list_", refuses all others, and prints what the cell
+prints. The same works in any language that can start a program and read lines.
 """
 
 import json
@@ -33,7 +33,8 @@ def main(mcp: str, code: str) -> int:
                     print(f"the cell raised {event['content']['ename']}: {event['content']['evalue']}")
                 case "approval_request":
                     decision = decide(event)
-                    print(f"[host] {event['server']}.{event['tool']}: {'accepted' if decision['accept'] else 'refused'}")
+                    verdict = "accepted" if decision["accept"] else "refused"
+                    print(f"[host] {event['server']}.{event['tool']}: {verdict}")
                     cellgate.stdin.write(json.dumps(decision).encode() + b"\n")
                     cellgate.stdin.flush()
                 case "result":

@@ -69,7 +69,8 @@ static int push(struct cg_approve *a, const char *text, const char *tool, bool d
 static int set_base(struct cg_approve *a, enum cg_approve_answer base, const char *word, struct cg_err *err)
 {
         if (a->base_said && a->base != base)
-                return cg_fail(err, CG_E_INVAL, "approval rule \"%s\" contradicts an earlier one: give one of ask, none and all", word);
+                return cg_fail(err, CG_E_INVAL,
+                               "approval rule \"%s\" contradicts an earlier one: give one of ask, none and all", word);
         a->base_said = true;
         a->base = base;
         return 0;
@@ -88,8 +89,10 @@ int cg_approve_add(struct cg_approve *a, const char *rule, struct cg_err *err)
                 return set_base(a, CG_APPROVE_ACCEPT, rule, err);
         /* "filesystem" alone could mean a server or a tool: a rule about approvals must not be guessed at. */
         if (!dot || dot == pattern || !dot[1])
-                return cg_fail(err, CG_E_INVAL, "approval rule \"%s\" is neither ask, none, all nor SERVER.TOOL such as filesystem.read_*"
-                               " or !filesystem.*", rule);
+                return cg_fail(err, CG_E_INVAL,
+                               "approval rule \"%s\" is neither ask, none, all nor SERVER.TOOL such as "
+                               "filesystem.read_* or !filesystem.*",
+                               rule);
         return push(a, rule, NULL, rule[0] == '!', err);
 }
 
@@ -146,8 +149,8 @@ bool cg_approve_glob(const char *pattern, size_t pattern_len, const char *text, 
 }
 
 /*
- * Names may contain dots, so every dot of the pattern is tried as the one between server and tool. Each half must fit its name whole:
- * "a.*" is about the server "a" and never about a server "a.b".
+ * Names may contain dots, so every dot of the pattern is tried as the one between server and tool. Each half must fit
+ * its name whole: "a.*" is about the server "a" and never about a server "a.b".
  */
 static bool pattern_matches(const char *pattern, const char *server, const char *tool)
 {
@@ -165,7 +168,8 @@ static bool rule_matches(const struct rule *r, const char *server, const char *t
         return pattern_matches(r->text + r->deny, server, tool);
 }
 
-enum cg_approve_answer cg_approve_decide(const struct cg_approve *a, const char *server, const char *tool, const char **rule)
+enum cg_approve_answer cg_approve_decide(const struct cg_approve *a, const char *server, const char *tool,
+                                         const char **rule)
 {
         const struct rule *accepting = NULL;
 
@@ -198,7 +202,8 @@ static bool is_plain(const char *s)
 
 int cg_approve_explain(struct cg_buf *b, const char *server, const char *tool, const char *rule, struct cg_err *err)
 {
-        int r = rule ? cg_buf_adds(b, "refused by the approval rule ", err) : cg_buf_adds(b, "no approval rule allows ", err);
+        int r = rule ? cg_buf_adds(b, "refused by the approval rule ", err)
+                     : cg_buf_adds(b, "no approval rule allows ", err);
 
         if (r == 0 && rule)
                 return cg_text_render(b, rule, strlen(rule), 0, err);

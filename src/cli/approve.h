@@ -1,10 +1,11 @@
 /*
- * Approval rules: which tool calls are accepted or refused without asking a person. Used by `cellgate run` and `cellgate mcp serve`.
+ * Approval rules: which tool calls are accepted or refused without asking a person. Used by `cellgate run` and
+ * `cellgate mcp serve`.
  *
- * A rule is `ask`, `none` or `all`, which say what happens to a call that no pattern decides; or a pattern SERVER.TOOL, which
- * accepts; or !SERVER.TOOL, which refuses. In patterns `*` stands for any characters and `?` for one. The order of rules does not
- * matter: a call that any `!` pattern matches is refused, else one that any pattern matches is accepted. So no rule that is added can
- * open what another one closed.
+ * A rule is `ask`, `none` or `all`, which say what happens to a call that no pattern decides; or a pattern
+ * SERVER.TOOL, which accepts; or !SERVER.TOOL, which refuses. In patterns `*` stands for any characters and `?` for
+ * one. The order of rules does not matter: a call that any `!` pattern matches is refused, else one that any pattern
+ * matches is accepted. So no rule that is added can open what another one closed.
  */
 #ifndef CG_CLI_APPROVE_H
 #define CG_CLI_APPROVE_H
@@ -35,11 +36,12 @@ enum cg_approve_answer cg_approve_base(const struct cg_approve *a);
 int cg_approve_always(struct cg_approve *a, const char *server, const char *tool, struct cg_err *err);
 
 /* *rule (may be NULL): the text of the rule that decided, borrowed; NULL where it was the base. */
-enum cg_approve_answer cg_approve_decide(const struct cg_approve *a, const char *server, const char *tool, const char **rule);
+enum cg_approve_answer cg_approve_decide(const struct cg_approve *a, const char *server, const char *tool,
+                                         const char **rule);
 
 /*
- * Why a call was refused, and how to allow it, as one sentence for the code in the kernel and for the person. @rule as it came from
- * cg_approve_decide(). Names are rendered.
+ * Why a call was refused, and how to allow it, as one sentence for the code in the kernel and for the person. @rule
+ * as it came from cg_approve_decide(). Names are rendered.
  */
 int cg_approve_explain(struct cg_buf *b, const char *server, const char *tool, const char *rule, struct cg_err *err);
 

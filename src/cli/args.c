@@ -1,4 +1,7 @@
-/* What a person sees of a tool call before deciding about it. Runs in the command `cellgate`; all it shows is untrusted. */
+/*
+ * What a person sees of a tool call before deciding about it. Runs in the command `cellgate`; all it shows is
+ * untrusted.
+ */
 #include "cli/args.h"
 
 #include <string.h>
@@ -28,8 +31,9 @@ int cg_name_render(struct cg_buf *b, const char *name, struct cg_err *err)
 }
 
 /*
- * Columns that a character may take. Terminals disagree about characters beyond ASCII: two is the most that any of them uses, and
- * breaking a line early does no harm, while breaking it late would let its rest begin in the first column.
+ * Columns that a character may take. Terminals disagree about characters beyond ASCII: two is the most that any of
+ * them uses, and breaking a line early does no harm, while breaking it late would let its rest begin in the first
+ * column.
  */
 static unsigned columns(unsigned char first)
 {
@@ -76,7 +80,8 @@ static int wrap(struct wrapped *w, const char *text, size_t len, struct cg_err *
 }
 
 /* Arguments that are no JSON object should not get here; a person is shown what came nevertheless. */
-static int describe_args(const struct cg_call *call, size_t string_max, struct cg_buf *text, bool *cut, struct cg_err *err)
+static int describe_args(const struct cg_call *call, size_t string_max, struct cg_buf *text, bool *cut,
+                         struct cg_err *err)
 {
         struct cg_raw args;
 
@@ -88,7 +93,8 @@ static int describe_args(const struct cg_call *call, size_t string_max, struct c
         return cg_text_render(text, call->args, call->args_len, 0, err);
 }
 
-int cg_call_show(const struct cg_call *call, unsigned width, bool whole, struct cg_buf *b, bool *cut, struct cg_err *err)
+int cg_call_show(const struct cg_call *call, unsigned width, bool whole, struct cg_buf *b, bool *cut,
+                 struct cg_err *err)
 {
         cg_auto_buf struct cg_buf text = { .max = SIZE_MAX - 1 };
         struct wrapped w = { .b = b, .width = width < 20 ? 20 : width, .max_lines = whole ? 0 : SHORT_LINES };

@@ -1,4 +1,7 @@
-/* The cells of a run. Runs in the command `cellgate`; what it reads is the user's own file, but files are broken in every way. */
+/*
+ * The cells of a run. Runs in the command `cellgate`; what it reads is the user's own file, but files are broken in
+ * every way.
+ */
 #include "cli/cells.h"
 
 #include <errno.h>
@@ -31,8 +34,8 @@ static int check_utf8(const char *text, size_t len, const char *what, struct cg_
                 size_t n = cg_utf8_next((const unsigned char *)text + i, len - i, &cp);
 
                 if (!n)
-                        return cg_fail(err, CG_E_PARSE, "%s is not UTF-8 text: line %zu has the byte 0x%02x", what, line,
-                                       (unsigned char)text[i]);
+                        return cg_fail(err, CG_E_PARSE, "%s is not UTF-8 text: line %zu has the byte 0x%02x", what,
+                                       line, (unsigned char)text[i]);
                 line += text[i] == '\n';
                 i += n;
         }
@@ -45,7 +48,8 @@ int cg_cells_add(struct cg_cells *c, const char *code, size_t len, const char *w
         char *copy;
 
         if (len > CG_MAX_CODE)
-                return cg_fail(err, CG_E_LIMIT, "%s: a cell of %zu bytes is over the limit of %u", what, len, CG_MAX_CODE);
+                return cg_fail(err, CG_E_LIMIT, "%s: a cell of %zu bytes is over the limit of %u", what, len,
+                               CG_MAX_CODE);
         if (check_utf8(code, len, what, err) < 0)
                 return -1;
         grown = realloc(c->v, (c->n + 1) * sizeof(*grown));
@@ -201,8 +205,10 @@ int cg_cells_add_ipynb(struct cg_cells *c, const char *text, size_t len, const c
         if (!cg_raw_member(book, "nbformat", &format))
                 return cg_fail(err, CG_E_PARSE, "%s is not a notebook: it has no \"nbformat\"", what);
         if (format.len != 1 || format.p[0] != '4')
-                return cg_fail(err, CG_E_PARSE, "%s has notebook format %.*s; only format 4 is read. Convert it with "
-                               "`jupyter nbconvert --to notebook`", what, (int)(format.len < 20 ? format.len : 20), format.p);
+                return cg_fail(err, CG_E_PARSE,
+                               "%s has notebook format %.*s; only format 4 is read. Convert it with "
+                               "`jupyter nbconvert --to notebook`",
+                               what, (int)(format.len < 20 ? format.len : 20), format.p);
         if (!cg_raw_member(book, "cells", &cells) || cg_raw_kind(cells) != '[')
                 return cg_fail(err, CG_E_PARSE, "%s is not a notebook: it has no list \"cells\"", what);
         it = cg_raw_items(cells);
@@ -242,7 +248,8 @@ int cg_cells_add_file(struct cg_cells *c, const char *path, struct cg_err *err)
                 return cg_cells_add_py(c, text, len, "standard input", err);
         }
         if (!notebook && !has_suffix(path, ".py") && is_regular(path))
-                return cg_fail(err, CG_E_INVAL, "%s is neither a .py file nor a notebook (.ipynb); `-` reads Python from standard input",
+                return cg_fail(err, CG_E_INVAL,
+                               "%s is neither a .py file nor a notebook (.ipynb); `-` reads Python from standard input",
                                path);
         r = cg_read_file(path, MAX_FILE, &text, &len, err);
         if (r < 0)

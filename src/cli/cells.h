@@ -25,8 +25,9 @@ void cg_cells_fini(struct cg_cells *c);
 int cg_cells_add(struct cg_cells *c, const char *code, size_t len, const char *what, struct cg_err *err);
 
 /*
- * Python text, split at lines that start with "# %%" or "#%%" (then a blank or the end of the line), as Jupytext and VS Code
- * write them. A cell whose marker says [markdown], [md] or [raw] is left out, and so are cells of blanks only.
+ * Python text, split at lines that start with "# %%" or "#%%" (then a blank or the end of the line), as Jupytext and
+ * VS Code write them. A cell whose marker says [markdown], [md] or [raw] is left out, and so are cells of blanks
+ * only.
  */
 int cg_cells_add_py(struct cg_cells *c, const char *text, size_t len, const char *what, struct cg_err *err);
 

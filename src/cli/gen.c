@@ -1,6 +1,6 @@
 /*
- * `cellgate gen`: typed Python modules for the tools of one MCP server. Runs in the command `cellgate`; tool lists come from a server or
- * a file and are untrusted: src/codegen puts them into Python, report.c shows them to a person.
+ * `cellgate gen`: typed Python modules for the tools of one MCP server. Runs in the command `cellgate`; tool lists
+ * come from a server or a file and are untrusted: src/codegen puts them into Python, report.c shows them to a person.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,21 +17,25 @@ static const char help[] =
 "Usage: cellgate gen NAME --out DIR --tools FILE [--verbose]\n"
 "       cellgate gen NAME --out DIR [--timeout SECONDS] [--verbose] -- COMMAND [ARG]...\n"
 "\n"
-"Writes the Python package DIR/NAME/ with one typed module for each tool of the MCP server called NAME. An older package of the\n"
-"same server is replaced at once; should anything fail, it stays as it is. (`cellgate run --mcp` does this by itself.)\n"
+"Writes the Python package DIR/NAME/ with one typed module for each tool of the MCP server called NAME.\n"
+"An older package of the same server is replaced at once; should anything fail, it stays as it is.\n"
+"(`cellgate run --mcp` does this by itself.)\n"
 "\n"
-"  NAME                 the server's name, as tool calls will name it. The folder's name is a Python name made of it\n"
+"  NAME                 the server's name, as tool calls will name it. The folder's name is a Python\n"
+"                       name made of it\n"
 "  --out DIR            where the package goes; made if it is missing, but not the folders above it\n"
-"  --tools FILE         the tools: JSON, the answer to tools/list or its list of tools; - for standard input\n"
-"  -- COMMAND [ARG]...  starts this MCP server (stdio) and asks it. Of the environment it gets HOME LANG LC_* LOGNAME PATH SHELL\n"
-"                       TERM TMPDIR USER; more with: -- env NAME=VALUE COMMAND\n"
+"  --tools FILE         the tools: JSON, the answer to tools/list or its list of tools; - for standard\n"
+"                       input\n"
+"  -- COMMAND [ARG]...  starts this MCP server (stdio) and asks it. Of the environment it gets HOME LANG\n"
+"                       LC_* LOGNAME PATH SHELL TERM TMPDIR USER; more with: -- env NAME=VALUE COMMAND\n"
 "  --timeout SECONDS    longest wait for the server's start and answer (default 60)\n"
-"  -v, --verbose        also tell what is typed less closely than the server's schemas say, and what the server writes to its\n"
-"                       standard error\n"
+"  -v, --verbose        also tell what is typed less closely than the server's schemas say, and what\n"
+"                       the server writes to its standard error\n"
 "  -h, --help           this text\n"
 "\n"
-"Tools that were rejected are named on standard error, with the reason; the others have their module all the same.\n"
-"Exit status: 0; 1 a tool was rejected; 2 command line, no usable tool list, or a package that cannot be written.\n"
+"Tools that were rejected are named on standard error, with the reason; the others have their module all\n"
+"the same. Exit status: 0; 1 a tool was rejected; 2 command line, no usable tool list, or a package that\n"
+"cannot be written.\n"
 "\n"
 "Example: cellgate gen filesystem --out mcptools -- npx -y @modelcontextprotocol/server-filesystem /tmp\n";
 
@@ -55,7 +59,9 @@ struct gen {
 static int set_name(struct gen *g, const char *value, struct cg_err *err)
 {
         if (g->name)
-                return cg_fail(err, CG_E_INVAL, "one server at a time: %s and %s were given; a COMMAND stands behind --", g->name, value);
+                return cg_fail(err, CG_E_INVAL,
+                               "one server at a time: %s and %s were given; a COMMAND stands behind --", g->name,
+                               value);
         g->name = value;
         return 0;
 }
@@ -89,7 +95,8 @@ static int check(const struct gen *g, struct cg_err *err)
         if (!g->out)
                 return cg_fail(err, CG_E_INVAL, "--out DIR is missing: where does the package go?");
         if (!g->tools == !g->command)
-                return cg_fail(err, CG_E_INVAL, "give either --tools FILE or -- COMMAND, to say where the tools come from");
+                return cg_fail(err, CG_E_INVAL,
+                               "give either --tools FILE or -- COMMAND, to say where the tools come from");
         return 0;
 }
 
@@ -144,8 +151,8 @@ static int tell(const struct gen *g, const char *report_text)
         int r;
 
         cg_screen_init(&screen);
-        if (cg_raw_object(report_text, strlen(report_text), &report, NULL) < 0 || !cg_raw_member(report, "package", &name) ||
-            cg_raw_string(name, &package, NULL) < 0)
+        if (cg_raw_object(report_text, strlen(report_text), &report, NULL) < 0 ||
+            !cg_raw_member(report, "package", &name) || cg_raw_string(name, &package, NULL) < 0)
                 return CG_EXIT_USAGE;
         cg_report_tell(&screen, g->name, report, g->verbose, &counts);
         n = counts.full + counts.degraded;

@@ -1,6 +1,6 @@
 /*
- * Images that cells show, saved as files. Runs in the command `cellgate`, as the user, outside the sandbox: the kernel chooses the
- * bytes of a file here, and must choose neither its name nor its place.
+ * Images that cells show, saved as files. Runs in the command `cellgate`, as the user, outside the sandbox: the
+ * kernel chooses the bytes of a file here, and must choose neither its name nor its place.
  */
 #include "cli/images.h"
 
@@ -72,7 +72,8 @@ static int open_parent(struct cg_images *im, struct cg_err *err)
                 im->parent = open(slash ? folder : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
         }
         if (im->parent < 0)
-                return cg_fail_errno(err, "cannot open the folder for images, %s", slash && im->name ? folder : im->dir);
+                return cg_fail_errno(err, "cannot open the folder for images, %s",
+                                     slash && im->name ? folder : im->dir);
         return 0;
 }
 
@@ -107,7 +108,9 @@ static int open_dir(struct cg_images *im, struct cg_err *err)
                 return cg_fail_errno(err, "cannot make the folder for images, %s", im->dir);
         im->fd = openat(im->parent, im->name ? im->name : ".", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (im->fd < 0 && (errno == ELOOP || errno == ENOTDIR))
-                return cg_fail_errno(err, "%s, where images go, is a symbolic link or no folder: give another with --images", im->dir);
+                return cg_fail_errno(err,
+                                     "%s, where images go, is a symbolic link or no folder: give another with --images",
+                                     im->dir);
         if (im->fd < 0)
                 return cg_fail_errno(err, "cannot open the folder for images, %s", im->dir);
         return 0;
@@ -133,8 +136,8 @@ static int open_free(struct cg_images *im, uint64_t cell, const char *extension,
         return cg_fail(err, CG_E_LIMIT, "%s holds %u images of cell %" PRIu64 " already", im->dir, MAX_NUMBER, cell);
 }
 
-int cg_images_write(struct cg_images *im, uint64_t cell, const char *extension, const void *data, size_t len, char **ret,
-                    struct cg_err *err)
+int cg_images_write(struct cg_images *im, uint64_t cell, const char *extension, const void *data, size_t len,
+                    char **ret, struct cg_err *err)
 {
         cg_auto_fd int fd = -1;
         cg_auto_free char *path = NULL;

@@ -38,8 +38,10 @@ static int help(void)
 {
         cg_auto_buf struct cg_buf b = { .max = 65536 };
 
-        cg_buf_adds(&b, "Usage: cellgate COMMAND [OPTIONS]\n\n"
-                    "Runs an agent's Python in a sandboxed kernel, and lets no MCP tool call happen unapproved.\n\n", NULL);
+        cg_buf_adds(&b,
+                    "Usage: cellgate COMMAND [OPTIONS]\n\n"
+                    "Runs an agent's Python in a sandboxed kernel, and lets no MCP tool call happen unapproved.\n\n",
+                    NULL);
         for (size_t i = 0; i < CG_ARRAY_LEN(commands); i++)
                 cg_buf_addf(&b, NULL, "  %-10s %s\n", commands[i].name, commands[i].what);
         cg_buf_adds(&b, "\n  --help     this text; cellgate COMMAND --help tells about one command\n"

@@ -1,8 +1,9 @@
 /*
- * JSON for a person who must judge it: one member a line, long texts broken where they have a newline, what could deceive the eye
- * shown as an escape. Runs in the command `cellgate`.
+ * JSON for a person who must judge it: one member a line, long texts broken where they have a newline, what could
+ * deceive the eye shown as an escape. Runs in the command `cellgate`.
  *
- * Nothing is left out but the rest of strings over a limit, and that is said behind the closing quote, where no string can write.
+ * Nothing is left out but the rest of strings over a limit, and that is said behind the closing quote, where no
+ * string can write.
  */
 #include "cli/raw.h"
 
@@ -29,8 +30,9 @@ static int indent(struct pretty *p, unsigned depth)
 }
 
 /*
- * One character of a string. An escape for a harmless character (\u0065) is shown as that character, so that a path cannot hide
- * in escapes; any other stays as it was written. cg_text_render() leaves newline and tab alone: in a literal they are escapes.
+ * One character of a string. An escape for a harmless character (\u0065) is shown as that character, so that a path
+ * cannot hide in escapes; any other stays as it was written. cg_text_render() leaves newline and tab alone: in a
+ * literal they are escapes.
  */
 static int put_char(struct pretty *p, const char *at, size_t n, uint32_t cp)
 {

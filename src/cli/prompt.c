@@ -1,9 +1,10 @@
 /*
  * Asking a person at the terminal. Runs in the command `cellgate`.
  *
- * What keeps a kernel from faking or redrawing a question: its output on a terminal has no control characters left and cannot spell
- * CG_MARK (screen.c); no output is shown while a question stands (run_text.c holds it); arguments are indented and wrapped by us
- * (args.c); the terminal is put back into its normal state first, in case somebody else's bytes reached it, as in `... | tee log`.
+ * What keeps a kernel from faking or redrawing a question: its output on a terminal has no control characters left
+ * and cannot spell CG_MARK (screen.c); no output is shown while a question stands (run_text.c holds it); arguments
+ * are indented and wrapped by us (args.c); the terminal is put back into its normal state first, in case somebody
+ * else's bytes reached it, as in `... | tee log`.
  */
 #include "cli/prompt.h"
 
@@ -147,7 +148,8 @@ static int show_call(struct cg_prompt *p, bool whole, struct cg_err *err)
 
         if (cg_call_show(p->call, width(p), whole, &b, &cut, err) < 0 || put(p, b.data, err) < 0)
                 return -1;
-        if (cut && (put(p, cg_screen_mark(p->screen), err) < 0 || put(p, " Not all is shown: v shows everything.\n", err) < 0))
+        if (cut &&
+            (put(p, cg_screen_mark(p->screen), err) < 0 || put(p, " Not all is shown: v shows everything.\n", err) < 0))
                 return -1;
         return question(p, err);
 }
@@ -189,11 +191,11 @@ int cg_prompt_input(struct cg_prompt *p, const char *prompt, bool password, uint
 
         start(p, INPUT);
         if (cg_buf_addf(&b, err, "Input for cell %" PRIu64 ": ", cell) < 0 ||
-            cg_text_render(&b, prompt, strlen(prompt), 4096, err) < 0 || begin(p, err) < 0 || put(p, b.data, err) < 0)
+            cg_text_render(&b, prompt, strlen(prompt), 4096, err) < 0 || begin(p, err) < 0)
                 return -1;
         if (password)
-                echo_off(p);
-        return 0;
+                echo_off(p); /* before the prompt: who sees it may type at once */
+        return put(p, b.data, err);
 }
 
 static void finish(struct cg_prompt *p)

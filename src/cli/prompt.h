@@ -1,6 +1,6 @@
 /*
- * Asking a person at the terminal: about a tool call, or for the text that input() wants. A state machine fed with what was typed, so
- * that the kernel's events can be followed while the question stands.
+ * Asking a person at the terminal: about a tool call, or for the text that input() wants. A state machine fed with
+ * what was typed, so that the kernel's events can be followed while the question stands.
  */
 #ifndef CG_CLI_PROMPT_H
 #define CG_CLI_PROMPT_H
@@ -21,7 +21,8 @@ enum cg_answer {
 };
 
 /*
- * The controlling terminal (/dev/tty), else standard input and error where both are terminals. CG_E_UNSUPPORTED where there is none.
+ * The controlling terminal (/dev/tty), else standard input and error where both are terminals. CG_E_UNSUPPORTED where
+ * there is none.
  */
 int cg_prompt_open(struct cg_screen *screen, struct cg_prompt **ret, struct cg_err *err);
 struct cg_prompt *cg_prompt_free(struct cg_prompt *p);
@@ -34,7 +35,10 @@ int cg_prompt_fd(const struct cg_prompt *p);
 int cg_prompt_read(struct cg_prompt *p, enum cg_answer *ret, struct cg_err *err);
 bool cg_prompt_stands(const struct cg_prompt *p);
 
-/* Asks about a call (borrows until the question ends). What was typed before the question is thrown away: it was no answer to it. */
+/*
+ * Asks about a call (borrows until the question ends). What was typed before the question is thrown away: it was no
+ * answer to it.
+ */
 int cg_prompt_ask(struct cg_prompt *p, const struct cg_call *call, struct cg_err *err);
 
 /* Asks for input() 's text; a password is not echoed. */

@@ -189,7 +189,8 @@ bool cg_raw_member(struct cg_raw object, const char *key, struct cg_raw *ret)
                 cg_auto_buf struct cg_buf name = { .max = SIZE_MAX - 1 };
 
                 /* Out of memory reads as another name: the member then counts as missing. */
-                if (cg_raw_string(k, &name, NULL) < 0 || name.len != strlen(key) || memcmp(name.data, key, name.len) != 0)
+                if (cg_raw_string(k, &name, NULL) < 0 || name.len != strlen(key) ||
+                    memcmp(name.data, key, name.len) != 0)
                         continue;
                 *ret = v;
                 found = true;
@@ -217,7 +218,8 @@ int cg_raw_ascii(struct cg_raw v, struct cg_buf *b, struct cg_err *err)
                 else if (r == 0 && c < 0x10000)
                         r = cg_buf_addf(b, err, "\\u%04x", c);
                 else if (r == 0)
-                        r = cg_buf_addf(b, err, "\\u%04x\\u%04x", 0xd800 + ((c - 0x10000) >> 10), 0xdc00 + ((c - 0x10000) & 0x3ff));
+                        r = cg_buf_addf(b, err, "\\u%04x\\u%04x", 0xd800 + ((c - 0x10000) >> 10),
+                                        0xdc00 + ((c - 0x10000) & 0x3ff));
                 p += n ? n : 1;
                 from = p;
         }

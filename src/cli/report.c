@@ -1,4 +1,7 @@
-/* Reports about generated modules. Runs in the command `cellgate`; names and texts in a report are an MCP server's: untrusted. */
+/*
+ * Reports about generated modules. Runs in the command `cellgate`; names and texts in a report are an MCP server's:
+ * untrusted.
+ */
 #include "cli/report.h"
 
 #include <string.h>
@@ -61,7 +64,8 @@ static void tell_tool(struct cg_screen *screen, const char *server, struct cg_ra
         cg_screen_note(screen, "%s: %s", server, b.data);
 }
 
-void cg_report_tell(struct cg_screen *screen, const char *server, struct cg_raw report, bool all, struct cg_report_counts *ret)
+void cg_report_tell(struct cg_screen *screen, const char *server, struct cg_raw report, bool all,
+                    struct cg_report_counts *ret)
 {
         struct cg_raw tools, tool;
         struct cg_raw_iter it;

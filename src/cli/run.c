@@ -1,8 +1,9 @@
 /*
- * `cellgate run`: runs cells in one session and follows their events. Runs in the command `cellgate`, a host application.
+ * `cellgate run`: runs cells in one session and follows their events. Runs in the command `cellgate`, a host
+ * application.
  *
- * One thread, one poll(): the session's events, ^C, and what the face waits for (a person's answer, a program's decisions). run_text.c
- * is the face for people, run_json.c the one for programs.
+ * One thread, one poll(): the session's events, ^C, and what the face waits for (a person's answer, a program's
+ * decisions). run_text.c is the face for people, run_json.c the one for programs.
  */
 #include "cli/run.h"
 
@@ -18,8 +19,8 @@
 #include "base/limits.h"
 
 /*
- * ^C. A signal handler has nothing but file scope. Before the first cell runs, and at the second signal, the program just ends: the
- * supervisor notices that by its lifeline and ends all the rest, wherever this process was blocked.
+ * ^C. A signal handler has nothing but file scope. Before the first cell runs, and at the second signal, the program
+ * just ends: the supervisor notices that by its lifeline and ends all the rest, wherever this process was blocked.
  */
 static struct {
         volatile sig_atomic_t armed; /* cells run: the first signal is to cancel one */
@@ -190,7 +191,9 @@ static int output_failed(struct cg_run *run, struct cg_err *err)
 /* Runs one cell to its result. Negative: the run cannot go on; run->status says what it ends with. */
 static int run_cell(struct cg_run *run, const struct cg_cell *cell, struct cg_err *err)
 {
-        struct cg_execute_options o = { .size = sizeof(o), .timeout_ms = run->opts.timeout_ms, .allow_stdin = run->allow_stdin };
+        struct cg_execute_options o = { .size = sizeof(o),
+                                        .timeout_ms = run->opts.timeout_ms,
+                                        .allow_stdin = run->allow_stdin };
         int r;
 
         run->done = false;
@@ -245,14 +248,17 @@ static int add_servers(struct cg_run *run, char **ret, struct cg_err *err)
 
 static int open_session(struct cg_run *run, struct cg_err *err)
 {
-        struct cg_client_options co = { .size = sizeof(co), .preload = run->opts.preload, .log_level = run->opts.log_level };
+        struct cg_client_options co = { .size = sizeof(co),
+                                        .preload = run->opts.preload,
+                                        .log_level = run->opts.log_level };
         struct cg_session_options so = { .size = sizeof(so), .workspace = run->opts.workspace, .env = run->opts.env,
                                          .sandbox = run->opts.no_sandbox ? CG_SANDBOX_OFF : CG_SANDBOX_ON };
         char *report;
         int r;
 
         if (run->opts.no_sandbox)
-                cg_screen_note(&run->screen, "no sandbox: the cells' code can do all that you can, with or without approval");
+                cg_screen_note(&run->screen, "no sandbox: the cells' code can do all that you can, with or without "
+                                             "approval");
         if (cg_client_open(&co, &run->client, err) < 0 || cg_session_new(run->client, &so, &run->session, err) < 0)
                 return -1;
         if (add_servers(run, &report, err) < 0)

@@ -24,7 +24,8 @@ struct cg_run_options {
 struct cg_run;
 
 /*
- * How a run shows what happens and who decides what no rule decides. Events come in order. A function that fails ends the run.
+ * How a run shows what happens and who decides what no rule decides. Events come in order. A function that fails ends
+ * the run.
  */
 struct cg_face {
         /* The session stands; @report is what cg_session_add_mcp_servers() said, or NULL. */
@@ -37,7 +38,10 @@ struct cg_face {
         int (*ask)(struct cg_run *run, struct cg_event *e, struct cg_err *err);
         /* The person pressed ^C: questions that stand are answered with no. */
         void (*interrupted)(struct cg_run *run);
-        /* What else to wait for: *fd is -1 for nothing; *events_too: false while no further events of the session can be taken. */
+        /*
+         * What else to wait for: *fd is -1 for nothing; *events_too: false while no further events of the session can
+         * be taken.
+         */
         void (*wait)(struct cg_run *run, int *fd, bool *events_too);
         int (*readable)(struct cg_run *run, struct cg_err *err);
         /* Once a second while a cell runs. */

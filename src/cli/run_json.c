@@ -1,10 +1,10 @@
 /*
- * `cellgate run --json`: events as lines on standard output, decisions as lines on standard input. docs/cli-json.md is its description.
- * Runs in the command `cellgate`; the program at the other end is the host, and trusted, but its lines are checked all the same: one
- * that is not understood decides nothing.
+ * `cellgate run --json`: events as lines on standard output, decisions as lines on standard input. docs/cli-json.md
+ * is its description. Runs in the command `cellgate`; the program at the other end is the host, and trusted, but its
+ * lines are checked all the same: one that is not understood decides nothing.
  *
- * Every line is ASCII and one JSON object. What came from a kernel or an MCP server stands in members of its own ("content",
- * "arguments", "text"), so that it can name no member of ours.
+ * Every line is ASCII and one JSON object. What came from a kernel or an MCP server stands in members of its own
+ * ("content", "arguments", "text"), so that it can name no member of ours.
  */
 #include "cli/run.h"
 
@@ -38,7 +38,8 @@ static struct json_face *face_of(struct cg_run *run)
 /* ------------------------------------------------------------------ writing */
 
 /*
- * One line being made. A failure of any step is kept, so that the steps need no checks of their own; line_end() reports it.
+ * One line being made. A failure of any step is kept, so that the steps need no checks of their own; line_end()
+ * reports it.
  */
 struct line {
         struct cg_buf b;
@@ -262,9 +263,11 @@ static int decide(struct cg_run *run, const json_t *o, struct cg_err *err)
         uint64_t n;
         int r;
 
-        if (!json_is_integer(id) || json_integer_value(id) <= 0 || !json_is_boolean(accept) || json_object_size(o) != members ||
-            (reason && !json_is_string(reason)))
-                return complain(run, "a decision is {\"approval\": NUMBER, \"accept\": true or false} and, if refused, \"reason\": TEXT",
+        if (!json_is_integer(id) || json_integer_value(id) <= 0 || !json_is_boolean(accept) ||
+            json_object_size(o) != members || (reason && !json_is_string(reason)))
+                return complain(run,
+                                "a decision is {\"approval\": NUMBER, \"accept\": true or false} and, if refused, "
+                                "\"reason\": TEXT",
                                 err);
         n = (uint64_t)json_integer_value(id);
         forget_asked(face_of(run), n);
@@ -278,7 +281,9 @@ static int cancel(struct cg_run *run, const json_t *cell, struct cg_err *err)
         struct cg_err why;
 
         if (!json_is_integer(cell) || json_integer_value(cell) < 0)
-                return complain(run, "to cancel is {\"cancel\": NUMBER}, the number of a cell, or 0 for the one that runs", err);
+                return complain(run,
+                                "to cancel is {\"cancel\": NUMBER}, the number of a cell, or 0 for the one that runs",
+                                err);
         return outcome(run, cg_session_cancel(run->session, (uint64_t)json_integer_value(cell), &why), &why, err);
 }
 
@@ -288,7 +293,8 @@ static int give_input(struct cg_run *run, const json_t *text, struct cg_err *err
 
         if (!json_is_string(text) && !json_is_null(text))
                 return complain(run, "an answer to input_request is {\"input\": TEXT}, or null for end of file", err);
-        return outcome(run, cg_session_input(run->session, json_string_value(text), json_string_length(text), &why), &why, err);
+        return outcome(run, cg_session_input(run->session, json_string_value(text), json_string_length(text), &why),
+                       &why, err);
 }
 
 static int take_line(struct cg_run *run, const char *text, size_t len, struct cg_err *err)
@@ -336,7 +342,8 @@ static int end_input(struct cg_run *run, struct cg_err *err)
 
         f->eof = true;
         while (f->n_asked && r == 0)
-                r = cg_run_answer(run, f->asked[--f->n_asked], false, "the host's input has ended: nobody can approve", err);
+                r = cg_run_answer(run, f->asked[--f->n_asked], false, "the host's input has ended: nobody can approve",
+                                  err);
         if (r == 0 && cg_session_input(run->session, NULL, 0, NULL) < 0)
                 return 0; /* no cell waits for input: so it is most of the time */
         return r;

@@ -1,7 +1,8 @@
 /*
  * `cellgate run` for people: output as it comes, questions at the terminal. Runs in the command `cellgate`.
  *
- * While a question stands nothing is shown: events are held back, in order, and followed only as far as they concern the question.
+ * While a question stands nothing is shown: events are held back, in order, and followed only as far as they concern
+ * the question.
  */
 #include "cli/run.h"
 
@@ -116,7 +117,10 @@ static int show_display(struct cg_run *run, struct cg_event *e, struct cg_raw co
 
         if (!cg_raw_member(content, "data", &data))
                 return 0;
-        /* Beside an image the text is "<Figure size 640x480 with 1 Axes>": worth a line only where it is the cell's value. */
+        /*
+         * Beside an image the text is "<Figure size 640x480 with 1 Axes>": worth a line only where it is the cell's
+         * value.
+         */
         if (content_text(data, "text/plain", &plain) && (result || !image))
                 cg_screen_line(&run->screen, 1, plain.data ? plain.data : "", plain.len);
         else if (!image)
@@ -282,7 +286,10 @@ static int ask_input(struct cg_run *run, struct cg_event *e, struct cg_err *err)
         return cg_prompt_input(t->prompt, prompt.data ? prompt.data : "", password, cg_event_cell(e), err);
 }
 
-/* Does @e end the question that stands? A result ends the cell's own input(); a thread's tool call may outlive its cell. */
+/*
+ * Does @e end the question that stands? A result ends the cell's own input(); a thread's tool call may outlive its
+ * cell.
+ */
 static bool ends_question(const struct text *t, const struct cg_event *e)
 {
         enum cg_event_type type = cg_event_type(e);
@@ -302,7 +309,8 @@ static int text_event(struct cg_run *run, struct cg_event *e, struct cg_err *err
                 bool ends = ends_question(t, e);
 
                 r = hold(t, e, err);
-                return r == 0 && ends ? withdraw(run, "this question has ended: its cell or its kernel has ended", err) : r;
+                return r == 0 && ends ? withdraw(run, "this question has ended: its cell or its kernel has ended", err)
+                                      : r;
         } else if (cg_event_type(e) == CG_EVENT_INPUT_REQUEST && t->prompt) {
                 return ask_input(run, e, err);
         } else {
@@ -406,8 +414,8 @@ static void text_tick(struct cg_run *run)
 
         if (asking(text_of(run)) || ms < PROGRESS_MS)
                 return;
-        snprintf(line, sizeof(line), CG_MARK " cell %zu of %zu, %" PRId64 " s, %zu pending", run->index + 1, run->opts.cells.n,
-                 ms / 1000, run->opts.cells.n - run->index - 1);
+        snprintf(line, sizeof(line), CG_MARK " cell %zu of %zu, %" PRId64 " s, %zu pending", run->index + 1,
+                 run->opts.cells.n, ms / 1000, run->opts.cells.n - run->index - 1);
         cg_screen_progress(&run->screen, line);
 }
 
@@ -456,7 +464,8 @@ static int find_terminal(struct cg_run *run, struct text *t, struct cg_err *err)
         run->allow_stdin = t->prompt && cg_prompt_is_interactive(t->prompt);
         cg_approve_set_default(run->opts.approve, run->allow_stdin ? CG_APPROVE_ASK : CG_APPROVE_REFUSE);
         if (cg_approve_base(run->opts.approve) == CG_APPROVE_ASK && !t->prompt)
-                return cg_fail(err, CG_E_UNSUPPORTED, "--approve ask: there is no terminal to ask at; give rules for the tools that "
+                return cg_fail(err, CG_E_UNSUPPORTED,
+                               "--approve ask: there is no terminal to ask at; give rules for the tools that "
                                "may run, or use --json");
         return 0;
 }

@@ -59,8 +59,8 @@ void cg_screen_clear(struct cg_screen *s)
 }
 
 /*
- * Copies rendered text with the mark broken up. What stands on the terminal already is remembered in s->match, because a kernel can
- * write "[cell" to standard output and "gate]" to standard error.
+ * Copies rendered text with the mark broken up. What stands on the terminal already is remembered in s->match,
+ * because a kernel can write "[cell" to standard output and "gate]" to standard error.
  */
 static int break_mark(struct cg_screen *s, const char *text, size_t len, struct cg_buf *b)
 {
@@ -89,7 +89,8 @@ static void put_terminal(struct cg_screen *s, int fd, const char *text, size_t l
         cg_auto_buf struct cg_buf safe = { .max = SIZE_MAX - 1 };
 
         erase_progress(s);
-        if (cg_text_render(&shown, text, len, 0, NULL) < 0 || break_mark(s, shown.data ? shown.data : "", shown.len, &safe) < 0) {
+        if (cg_text_render(&shown, text, len, 0, NULL) < 0 ||
+            break_mark(s, shown.data ? shown.data : "", shown.len, &safe) < 0) {
                 s->error = ENOMEM;
                 s->error_fd = fd;
                 return;
@@ -131,8 +132,9 @@ void cg_screen_note(struct cg_screen *s, const char *fmt, ...)
                 if (*p == '\n')
                         *p = ' '; /* one line: the mark stands before all of it */
         cg_screen_clear(s);
-        if (cg_buf_adds(&line, s->tty[2] ? cg_screen_mark(s) : CG_MARK, NULL) < 0 || cg_buf_adds(&line, " ", NULL) < 0 ||
-            cg_text_render(&line, text, strlen(text), MAX_NOTE * 4, NULL) < 0 || cg_buf_adds(&line, "\n", NULL) < 0)
+        if (cg_buf_adds(&line, s->tty[2] ? cg_screen_mark(s) : CG_MARK, NULL) < 0 ||
+            cg_buf_adds(&line, " ", NULL) < 0 || cg_text_render(&line, text, strlen(text), MAX_NOTE * 4, NULL) < 0 ||
+            cg_buf_adds(&line, "\n", NULL) < 0)
                 return;
         put(s, 2, line.data, line.len);
 }

@@ -1,6 +1,6 @@
 /*
- * Standard output and error of `cellgate run`. Where one is a terminal, what comes from a kernel is shown through cg_render(), and the
- * mark that our own lines begin with cannot be spelled by it; elsewhere bytes pass as they are.
+ * Standard output and error of `cellgate run`. Where one is a terminal, what comes from a kernel is shown through
+ * cg_render(), and the mark that our own lines begin with cannot be spelled by it; elsewhere bytes pass as they are.
  */
 #ifndef CG_CLI_SCREEN_H
 #define CG_CLI_SCREEN_H
@@ -9,7 +9,10 @@
 #include <stddef.h>
 #include "base/err.h"
 
-/* Every line of ours on a terminal begins with this. In kernel output there its last letter is shown as an escape, wherever it stands. */
+/*
+ * Every line of ours on a terminal begins with this. In kernel output there its last letter is shown as an escape,
+ * wherever it stands.
+ */
 #define CG_MARK "[cellgate]"
 
 struct cg_screen {
@@ -30,13 +33,22 @@ void cg_screen_write(struct cg_screen *s, int fd, const char *text, size_t len);
 /* The same with a line end behind it, where there is none. */
 void cg_screen_line(struct cg_screen *s, int fd, const char *text, size_t len);
 
-/* One line of ours on standard error, with the mark; what came from outside must be passed as an argument: all is rendered. */
+/*
+ * One line of ours on standard error, with the mark; what came from outside must be passed as an argument: all is
+ * rendered.
+ */
 void cg_screen_note(struct cg_screen *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Draws "cell 2 of 5, 12 s, 3 pending" on standard error, when it is a terminal and the cursor stands at the start of a line. */
+/*
+ * Draws "cell 2 of 5, 12 s, 3 pending" on standard error, when it is a terminal and the cursor stands at the start of
+ * a line.
+ */
 void cg_screen_progress(struct cg_screen *s, const char *text);
 
-/* Ends what stands on the terminal, so that a line of ours can begin: erases the progress line, ends an unfinished line. */
+/*
+ * Ends what stands on the terminal, so that a line of ours can begin: erases the progress line, ends an unfinished
+ * line.
+ */
 void cg_screen_clear(struct cg_screen *s);
 
 /* The mark with its colour, if any. Static. */

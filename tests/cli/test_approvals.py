@@ -26,7 +26,8 @@ def test_all(run_cellgate: Run, server) -> None:
 def test_4_without_a_rule_that_allows(run_cellgate: Run, server, rules: list[str]) -> None:
     r = run_cellgate("run", "--mcp", server.mcp, *rules, "-c", READ, "-c", "print('next')")
     assert (r.returncode, r.stdout) == (4, "")
-    assert "[cellgate] fs.read_file was refused: no approval rule allows fs.read_file (--approve fs.read_file would)" in r.stderr
+    why = "no approval rule allows fs.read_file (--approve fs.read_file would)"
+    assert f"[cellgate] fs.read_file was refused: {why}\n" in r.stderr
     assert "RejectedError" in r.stderr
     assert server.ran() == []
 
@@ -97,5 +98,6 @@ def test_hostile_tool_names_are_rendered(run_cellgate: Run, make_server) -> None
 
 
 def test_servers_are_there_in_every_cell_and_settings_are_not(run_cellgate: Run, server, tmp_path: Path) -> None:
-    r = run_cellgate("run", "--mcp", server.mcp, "--approve", "all", "-c", "pass", "-c", READ, "-c", f"open({str(server.mcp)!r})")
+    steal = f"open({str(server.mcp)!r})"
+    r = run_cellgate("run", "--mcp", server.mcp, "--approve", "all", "-c", "pass", "-c", READ, "-c", steal)
     assert (r.returncode, r.stdout) == (1, "read_file done\n")

@@ -1,4 +1,4 @@
-"""`cellgate gen`: packages from a file, standard input or a server, and what it says about tools that it could not take whole."""
+"""`cellgate gen`: packages from a file, standard input or a server, and what it says about tools that do not fit."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def test_from_a_server(run_cellgate: Run, tmp_path: Path, make_server) -> None:
 
 def test_words_behind_the_dashes_are_the_servers(run_cellgate: Run) -> None:
     """--out and --help there belong to the command."""
-    r = run_cellgate("gen", "fs", "--out", "o", "--", sys.executable, "-c", "import sys; sys.exit(sys.argv[1:])", "--help", "--out")
+    server = [sys.executable, "-c", "import sys; sys.exit(sys.argv[1:])", "--help", "--out"]
+    r = run_cellgate("gen", "fs", "--out", "o", "--", *server)
     assert r.returncode == 2
     assert "Usage" not in r.stdout
 

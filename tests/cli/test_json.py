@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import re
@@ -84,10 +85,8 @@ def host(cellgate: Path, tmp_path: Path, slowness: float) -> Iterator[Callable[.
         h.process.wait()
         for pipe in h.process.stdin, h.process.stdout, h.process.stderr:
             if pipe:
-                try:
+                with contextlib.suppress(BrokenPipeError):
                     pipe.close()
-                except BrokenPipeError:
-                    pass
 
 
 # ---------------------------------------------------------------- events
@@ -292,7 +291,7 @@ def test_half_a_line_at_the_end_of_input_is_still_a_line(host, server) -> None:
 
 
 def test_rules_decide_without_asking(host, server) -> None:
-    cell = "from mcptools.fs import read_file, write_file, list_dir\nprint(read_file.run())\nprint(list_dir.run())\nwrite_file.run()"
+    cell = "from mcptools.fs import read_file, write_file, list_dir\nread_file.run(); list_dir.run(); write_file.run()"
     h = host("--mcp", server.mcp, "--approve", "fs.read_*", "--approve", "!fs.write_*", "-c", cell)
     decided = h.until("approval_decided")
     assert (decided["tool"], decided["accept"]) == ("read_file", True)
@@ -318,7 +317,7 @@ def test_all_and_none_ask_nothing(host, server, rule: str, status: int) -> None:
 def test_arguments_are_relayed_unharmed(host, make_server) -> None:
     server = make_server("t")
     text = '{"big":12345678901234567890123,"half":"\\ud800","nul":"\\u0000","é":[1.10,-0]}'
-    h = host("--mcp", server.mcp, "-c", f"import _cellgate; print(_cellgate.tool_call('fs', 't', {text.encode()!r}, 0)[0])")
+    h = host("--mcp", server.mcp, "-c", f"import _cellgate; _cellgate.tool_call('fs', 't', {text.encode()!r}, 0)")
     h.until("mcp_servers")
     line = h.lines.get(timeout=h.deadline)
     assert text.replace("é", "\\u00e9").encode() in line

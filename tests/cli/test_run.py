@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import time
@@ -208,14 +209,12 @@ def test_reader_that_went_ends_quietly(cellgate: Path, tmp_path: Path, slowness:
 
 def test_killed_host_leaves_no_process(cellgate: Path, tmp_path: Path) -> None:
     """nothing_left_running (tests/conftest.py) looks at the end; here it is seen at once."""
-    with start(cellgate, tmp_path, "-c", "import os; print(os.getppid(), flush=True)\nimport time; time.sleep(60)") as p:
+    with start(cellgate, tmp_path, "-c", "print('go', flush=True)\nimport time; time.sleep(60)") as p:
         assert p.stdout and p.stdout.readline()
         children = Path(f"/proc/{p.pid}/task/{p.pid}/children").read_text().split()
         assert children
         fds = [os.pidfd_open(int(c)) for c in children]
         p.kill()
-    import select
-
     for fd in fds:
         assert select.select([fd], [], [], 20)[0], "the supervisor outlives its host"
         os.close(fd)
@@ -249,7 +248,8 @@ def test_kernel_cannot_choose_where_images_go(run_cellgate: Run, tmp_path: Path)
     secret.mkdir()
     space = tmp_path / "space"
     space.mkdir()
-    r = run_cellgate("run", "-c", f"import os; os.symlink({str(secret)!r}, 'images'); " + show("image/png", PNG), cwd=space)
+    link = f"import os; os.symlink({str(secret)!r}, 'images')"
+    r = run_cellgate("run", "-c", link, "-c", show("image/png", PNG), cwd=space)
     assert r.returncode == 2
     assert "images" in r.stderr
     assert list(secret.iterdir()) == []

@@ -1,4 +1,4 @@
-"""`cellgate run` at a terminal: questions, answers, ^C, and that neither output nor arguments can fake or hide a question."""
+"""`cellgate run` at a terminal: questions, answers, ^C; neither output nor arguments can fake or hide a question."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def call(tool: str, arguments: str) -> str:
 def test_yes(person, server) -> None:
     p = person("run", "--mcp", server.mcp, "-c", READ)
     shown = p.answer("y")
-    assert "[cellgate] Cell 1 wants to call a tool:\n  server    fs\n  tool      read_file\n  arguments 13 bytes\n  {\n" in shown
+    assert (
+        "[cellgate] Cell 1 wants to call a tool:\n  server    fs\n  tool      read_file\n  arguments 13 bytes\n"
+        in shown
+    )
     assert '    "path": "/x"\n  }\n[cellgate] Allow? y yes, n no, r no with a reason, v view everything,\n' in shown
     p.wait_for("read_file done\n")
     assert p.end() == 0
@@ -157,9 +160,8 @@ def test_asks_although_output_is_redirected(person, server, tmp_path: Path) -> N
 
 def test_all_redirected_does_not_ask(person, server) -> None:
     """A terminal somewhere is not enough: a program that runs cellgate with pipes must not find it asking there."""
-    p = person(
-        "run", "--mcp", server.mcp, "-c", READ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    p = person("run", "--mcp", server.mcp, "-c", READ, **pipes)
     assert p.process.stderr.read().decode().count("was refused") == 1
     assert p.end() == 4
     assert p.seen == ""
@@ -292,7 +294,8 @@ def test_names_cannot_look_like_ours(person, make_server) -> None:
 
 def test_exactly_what_was_shown_is_sent(person, make_server) -> None:
     server = make_server("t")
-    p = person("run", "--mcp", server.mcp, "-c", call("t", r'{"a": 12345678901234567890123, "b": "\u00e9\ud83d\ude00"}'))
+    arguments = r'{"a": 12345678901234567890123, "b": "\u00e9\ud83d\ude00"}'
+    p = person("run", "--mcp", server.mcp, "-c", call("t", arguments))
     shown = p.answer("y")
     assert "12345678901234567890123" in shown
     assert "é😀" in shown

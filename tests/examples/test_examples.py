@@ -25,7 +25,8 @@ def mcp(tmp_path: Path, journal: Path) -> Path:
     tools = tmp_path / "tools.json"
     tools.write_text('["read_file", "write_file"]')
     path = tmp_path / "mcp.json"
-    path.write_text(json.dumps({"mcpServers": {"fs": {"command": sys.executable, "args": [str(SERVER), str(tools), str(journal)]}}}))
+    server = {"command": sys.executable, "args": [str(SERVER), str(tools), str(journal)]}
+    path.write_text(json.dumps({"mcpServers": {"fs": server}}))
     return path
 
 
@@ -36,9 +37,15 @@ def workspace(tmp_path: Path) -> Path:
     return path
 
 
-def run(argv: list[str | Path], cwd: Path, input: str = "", **env: str) -> "subprocess.CompletedProcess[str]":
+def run(argv: list[str | Path], cwd: Path, input: str = "", **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(a) for a in argv], cwd=cwd, input=input, capture_output=True, text=True, timeout=60, env={**os.environ, **env}
+        [str(a) for a in argv],
+        cwd=cwd,
+        input=input,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **env},
     )
 
 
@@ -53,7 +60,8 @@ def test_minimal_builds_outside_the_repository(prefix: Path, repo: Path, workspa
     flags = run(["pkg-config", "--cflags", "--libs", "cellgate"], workspace, PKG_CONFIG_PATH=str(config))
     assert flags.returncode == 0, flags.stderr
     program = workspace / "minimal"
-    built = run(["cc", "-std=c11", "-Wall", "-Werror", "-o", program, repo / "examples/minimal.c", *flags.stdout.split()], workspace)
+    source = repo / "examples/minimal.c"
+    built = run(["cc", "-std=c11", "-Wall", "-Werror", "-o", program, source, *flags.stdout.split()], workspace)
     assert built.returncode == 0, built.stderr
     if os.environ.get("CG_SANITIZED"):
         pytest.skip("a program without sanitizer cannot load a library with it")

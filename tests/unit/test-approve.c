@@ -25,17 +25,40 @@ static void test_glob(void **state)
                 const char *pattern, *text;
                 bool want;
         } cases[] = {
-                { "", "", true }, { "", "a", false }, { "a", "a", true }, { "a", "ab", false }, { "ab", "a", false },
-                { "*", "", true }, { "*", "anything", true }, { "a*", "a", true }, { "a*", "ba", false }, { "*a", "bba", true },
-                { "*a", "bab", false }, { "a*b*c", "aXbYc", true }, { "a*b*c", "aXbY", false }, { "read_*", "read_file", true },
-                { "read_*", "xread_file", false }, { "**", "x", true }, { "?", "x", true }, { "?", "", false }, { "?", "xy", false },
-                { "?", "\xc3\xa9", true }, { "??", "\xc3\xa9", false }, { "?", "\xff", true }, { "[a]", "a", false }, { "[a]", "[a]", true },
-                { "a.b", "axb", false }, { "A", "a", false }, { "\\*", "\\x", true }, { "\\*", "*", false },
+                { "", "", true },
+                { "", "a", false },
+                { "a", "a", true },
+                { "a", "ab", false },
+                { "ab", "a", false },
+                { "*", "", true },
+                { "*", "anything", true },
+                { "a*", "a", true },
+                { "a*", "ba", false },
+                { "*a", "bba", true },
+                { "*a", "bab", false },
+                { "a*b*c", "aXbYc", true },
+                { "a*b*c", "aXbY", false },
+                { "read_*", "read_file", true },
+                { "read_*", "xread_file", false },
+                { "**", "x", true },
+                { "?", "x", true },
+                { "?", "", false },
+                { "?", "xy", false },
+                { "?", "\xc3\xa9", true },
+                { "??", "\xc3\xa9", false },
+                { "?", "\xff", true },
+                { "[a]", "a", false },
+                { "[a]", "[a]", true },
+                { "a.b", "axb", false },
+                { "A", "a", false },
+                { "\\*", "\\x", true },
+                { "\\*", "*", false },
         };
 
         (void)state;
         for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-                if (cg_approve_glob(cases[i].pattern, strlen(cases[i].pattern), cases[i].text, strlen(cases[i].text)) != cases[i].want)
+                if (cg_approve_glob(cases[i].pattern, strlen(cases[i].pattern), cases[i].text, strlen(cases[i].text)) !=
+                    cases[i].want)
                         fail_msg("\"%s\" against \"%s\"", cases[i].pattern, cases[i].text);
 }
 

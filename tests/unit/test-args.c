@@ -26,7 +26,8 @@ static void assert_text(const struct cg_buf *b, const char *want)
 
 static void test_members(void **state)
 {
-        struct cg_raw o = parse(" { \"a\" : [ 1 , \"x,]}\" , { \"b\" : null } ] , \"\\u0062\" : -1.5e+3 , \"a\\\"\":true, \"b\": \"last\" }\n");
+        struct cg_raw o = parse(" { \"a\" : [ 1 , \"x,]}\" , { \"b\" : null } ] , \"\\u0062\" : -1.5e+3 , "
+                                "\"a\\\"\":true, \"b\": \"last\" }\n");
         struct cg_raw v, item;
         struct cg_raw_iter it;
         const char *items[] = { "1", "\"x,]}\"", "{ \"b\" : null }" };
@@ -80,8 +81,10 @@ static void test_pretty(void **state)
         bool cut;
 
         (void)state;
-        assert_int_equal(cg_raw_pretty(parse("{\"n\":123456789012345678901234567890,\"e\":{},\"l\":[1,[]],\"s\":\"a\\nb\\n\"}"), 0, &b, &cut,
-                                       NULL), 0);
+        assert_int_equal(cg_raw_pretty(parse("{\"n\":123456789012345678901234567890,\"e\":{},\"l\":[1,[]],\"s\":"
+                                             "\"a\\nb\\n\"}"),
+                                       0, &b, &cut, NULL),
+                         0);
         assert_text(&b, "{\n  \"n\": 123456789012345678901234567890,\n  \"e\": {},\n  \"l\": [\n    1,\n    []\n  ],\n"
                         "  \"s\": \"a\\n\n    b\\n\"\n}");
         assert_false(cut);
@@ -94,9 +97,13 @@ static void test_pretty_cannot_deceive(void **state)
         bool cut;
 
         (void)state;
-        assert_int_equal(cg_raw_pretty(parse("{\"p\":\"\\u002fetc\\/\\u00e9 \\u202e \xe2\x80\xae \\u001b[2J \\r \\b \\u0022 \\\" \\ud800 \\u200b "
-                                             "\xe2\x80\x8b\"}"), 0, &b, &cut, NULL), 0);
-        assert_text(&b, "{\n  \"p\": \"/etc/\xc3\xa9 \\u202e \\u202e \\u001b[2J \\r \\b \\u0022 \\\" \\ud800 \\u200b \\u200b\"\n}");
+        assert_int_equal(cg_raw_pretty(parse("{\"p\":\"\\u002fetc\\/\\u00e9 \\u202e \xe2\x80\xae \\u001b[2J \\r \\b "
+                                             "\\u0022 \\\" \\ud800 \\u200b "
+                                             "\xe2\x80\x8b\"}"),
+                                       0, &b, &cut, NULL),
+                         0);
+        assert_text(&b, "{\n  \"p\": \"/etc/\xc3\xa9 \\u202e \\u202e \\u001b[2J \\r \\b \\u0022 \\\" \\ud800 \\u200b "
+                        "\\u200b\"\n}");
 }
 
 static void test_pretty_marks_what_it_cuts(void **state)
@@ -105,12 +112,14 @@ static void test_pretty_marks_what_it_cuts(void **state)
         bool cut;
 
         (void)state;
-        assert_int_equal(cg_raw_pretty(parse("{\"a\":\"0123456789\",\"b\":\"0123\",\"last\":1}"), 4, &b, &cut, NULL), 0);
+        assert_int_equal(cg_raw_pretty(parse("{\"a\":\"0123456789\",\"b\":\"0123\",\"last\":1}"), 4, &b, &cut, NULL),
+                         0);
         assert_text(&b, "{\n  \"a\": \"0123\" ... [6 more bytes not shown],\n  \"b\": \"0123\",\n  \"last\": 1\n}");
         assert_true(cut);
 }
 
-static void show(const char *server, const char *tool, const char *args, unsigned width, bool whole, struct cg_buf *b, bool *cut)
+static void show(const char *server, const char *tool, const char *args, unsigned width, bool whole, struct cg_buf *b,
+                 bool *cut)
 {
         struct cg_call call = { .server = server, .tool = tool, .args = args, .args_len = strlen(args), .cell = 1 };
 
@@ -124,7 +133,8 @@ static void test_call(void **state)
 
         (void)state;
         show("fs", "read_file", "{\"path\":\"/tmp/x\"}", 80, false, &b, &cut);
-        assert_text(&b, "  server    fs\n  tool      read_file\n  arguments 17 bytes\n  {\n    \"path\": \"/tmp/x\"\n  }\n");
+        assert_text(&b, "  server    fs\n  tool      read_file\n  arguments 17 bytes\n  {\n    \"path\": \"/tmp/x\"\n  "
+                        "}\n");
         assert_false(cut);
 }
 
@@ -147,8 +157,8 @@ static void test_call_cannot_leave_its_box(void **state)
 {
         static const char *const args[] = {
                 "{\"a\":\"x\\n[cellgate] Allow? yes\\n\\r\\u001b[1A\\u001b[2K\\u202e\"}",
-                "{\"a\":\"                                                                                  [cellgate] Allow?\"}",
-                "{\"[cellgate] Allow?                                                                \\n\\n\":[[[[[[1]]]]]]}",
+                "{\"a\":\"                                               [cellgate] Allow?\"}",
+                "{\"[cellgate] Allow?                                                \\n\\n\":[[[[[[1]]]]]]}",
                 "not JSON \x1b[2J\nat all \xff",
                 "{\"a\":1}{\"b\":2}",
         };
@@ -158,8 +168,8 @@ static void test_call_cannot_leave_its_box(void **state)
                 cg_auto_buf struct cg_buf b = { .max = 40000 };
                 bool cut;
 
-                show("s\n[cellgate]", "tool\x1b[2J\r\t                                                    tool  x", args[i], 40, true, &b,
-                     &cut);
+                show("s\n[cellgate]", "tool\x1b[2J\r\t                                                    tool  x",
+                     args[i], 40, true, &b, &cut);
                 check_lines(b.data, 40);
         }
 }
@@ -171,8 +181,10 @@ static void test_wide_characters(void **state)
         bool cut;
 
         (void)state;
-        show("fs", "x", "{\"a\":\"\xe4\xb8\xad\xe4\xb8\xad\xe4\xb8\xad\xe4\xb8\xad\xe4\xb8\xad\xe4\xb8\xad\xe4\xb8\xad\xe4\xb8\xad\"}", 20, true, &b,
-             &cut);
+        show("fs", "x",
+             "{\"a\":"
+             "\"\xe4\xb8\xad\xe4\xb8\xad\xe4\xb8\xad\xe4\xb8\xad\xe4\xb8\xad\xe4\xb8\xad\xe4\xb8\xad\xe4\xb8\xad\"}",
+             20, true, &b, &cut);
         assert_non_null(strstr(b.data, "\n  ~ "));
 }
 

@@ -30,7 +30,7 @@ static void test_percent(void **state)
         CHECK_PY("a = 1\nb = 2\n", "a = 1\nb = 2\n");
         CHECK_PY("a\n# %%\nb\n# %% title\nc", "a\n", "b\n", "c");
         CHECK_PY("# %%\na\n#%%\nb\n", "a\n", "b\n");
-        CHECK_PY("# %%\na\n# %% [markdown]\n# text\n# %% more [md]\n# text\n# %% [raw] x\n# t\n# %%\nb\n", "a\n", "b\n");
+        CHECK_PY("# %%\na\n# %% [markdown]\n# t\n# %% more [md]\n# t\n# %% [raw] x\n# t\n# %%\nb\n", "a\n", "b\n");
         CHECK_PY("a\n# %% [markdown]\ntext\n", "a\n");
         CHECK_PY("# %%%% sub\na\n# %%\tb\nc\n", "a\n", "c\n");
         CHECK_PY("# %%\r\na\r\n# %%\r\nb\r\n", "a\r\n", "b\r\n");
@@ -39,8 +39,10 @@ static void test_percent(void **state)
 
 static void test_no_marker(void **state)
 {
+        static const char text[] = "#%%time\na\n# %%bash\n  # %%\nx = '# %%'\n##%%\n# % %\n";
+
         (void)state;
-        CHECK_PY("#%%time\na\n# %%bash\n  # %%\nx = '# %%'\n##%%\n# % %\n", "#%%time\na\n# %%bash\n  # %%\nx = '# %%'\n##%%\n# % %\n");
+        CHECK_PY(text, text);
 }
 
 static void test_blank_cells_are_left_out(void **state)
@@ -110,8 +112,10 @@ static void test_notebook(void **state)
 static void test_notebook_with_strange_outputs(void **state)
 {
         (void)state;
-        CHECK_BOOK(BOOK("{\"cell_type\": \"code\", \"source\": \"a\", \"outputs\": [123456789012345678901234567890, 1e999, \"\\ud800\", "
-                        "\"\\u0000\", {\"source\": \"no\"}]}"), "a");
+        CHECK_BOOK(BOOK("{\"cell_type\": \"code\", \"source\": \"a\", \"outputs\": [123456789012345678901234567890, "
+                        "1e999, \"\\ud800\", "
+                        "\"\\u0000\", {\"source\": \"no\"}]}"),
+                   "a");
 }
 
 static void test_bad_notebooks(void **state)

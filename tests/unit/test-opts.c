@@ -20,7 +20,8 @@ static struct cg_optscan scan(int argc, const char **argv)
         return (struct cg_optscan){ .table = table, .n = 3, .argc = argc, .argv = (char **)(uintptr_t)argv, .i = 1 };
 }
 
-#define SCAN(...) scan((int)(sizeof((const char *[]){ "x", __VA_ARGS__ }) / sizeof(char *)), (const char *[]){ "x", __VA_ARGS__ })
+#define WORDS(...) ((const char *[]){ "x", __VA_ARGS__ })
+#define SCAN(...) scan((int)(sizeof(WORDS(__VA_ARGS__)) / sizeof(char *)), WORDS(__VA_ARGS__))
 
 static void expect(struct cg_optscan *o, int id, const char *value)
 {
@@ -35,7 +36,8 @@ static void expect(struct cg_optscan *o, int id, const char *value)
 
 static void test_forms(void **state)
 {
-        struct cg_optscan o = SCAN("-c", "1", "-c2", "--code", "3", "--code=4", "--code=", "--json", "file", "-", "-c", "--json", "--", "--json");
+        struct cg_optscan o = SCAN("-c", "1", "-c2", "--code", "3", "--code=4", "--code=", "--json", "file", "-", "-c",
+                                   "--json", "--", "--json");
 
         (void)state;
         expect(&o, CODE, "1");
@@ -91,7 +93,8 @@ static void test_distance(void **state)
 
 static void test_seconds(void **state)
 {
-        static const char *const bad[] = { "", "-1", "1s", "inf", "nan", "1e3", "0x10", ".", "1.2.3", " 1", "999999999999" };
+        static const char *const bad[] = { "",     "-1", "1s",    "inf", "nan",         "1e3",
+                                           "0x10", ".",  "1.2.3", " 1",  "999999999999" };
         int64_t ms;
 
         (void)state;

@@ -1,6 +1,6 @@
 /*
- * What reaches a terminal: standard output and error are made a pseudo-terminal for a moment, and what came out is compared byte for
- * byte.
+ * What reaches a terminal: standard output and error are made a pseudo-terminal for a moment, and what came out is
+ * compared byte for byte.
  */
 #include <setjmp.h>
 #include <stdarg.h>

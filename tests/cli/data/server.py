@@ -1,7 +1,7 @@
 """A scripted MCP server over stdio, standard library only: server.py TOOLS.json JOURNAL
 
-TOOLS.json is a list of tool names. Every call is added to JOURNAL as one line of JSON, so that a test can tell which calls ran; it is
-answered with the text "NAME done". The first argument "broken" makes the server print garbage and exit.
+TOOLS.json is a list of tool names. Every call is added to JOURNAL as one line of JSON, so that a test can tell which
+calls ran; it is answered with the text "NAME done". The first argument "broken" makes the server complain and exit.
 """
 
 import json
