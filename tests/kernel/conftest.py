@@ -13,6 +13,7 @@ def zygote(prefix: Path) -> Iterator[Zygote]:
     with Zygote(prefix) as z:
         assert z.ready.get("ready") is True, z.ready
         yield z
+        assert "runtime error" not in z.log, z.log  # UBSan
 
 
 @pytest.fixture

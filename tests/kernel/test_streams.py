@@ -127,6 +127,8 @@ def test_ten_megabytes_of_prints(kernel: Kernel) -> None:
     assert r.out == "".join(f"{i:099d}\n" for i in range(100_000))
 
 
+@pytest.mark.slow
+@pytest.mark.no_sanitizer  # freed memory stays in its quarantine
 def test_slow_reader_and_bounded_memory(kernel: Kernel) -> None:
     """A cell that prints 1 GB while nobody reads waits; the kernel holds some MiB, and then all arrives."""
     kernel.run("chunk = 'x' * 1_000_000 + '\\n'")

@@ -165,6 +165,7 @@ def test_environment_of_the_zygote_does_not_matter(prefix: Path, workspace: Path
         assert "SECRET" not in kernel.run("!env").out
 
 
+@pytest.mark.no_sanitizer  # terabytes of mapped shadow to search
 def test_variables_of_one_session_are_not_in_the_next(spawn: Callable[..., Kernel]) -> None:
     """The next kernel is a copy of the zygote: nothing of an earlier spec may be left in its memory."""
     secret = os.urandom(12).hex()
@@ -191,6 +192,7 @@ def test_variables_of_one_session_are_not_in_the_next(spawn: Callable[..., Kerne
     assert 0 <= clean < int(own.result or "-1"), (r, own)
 
 
+@pytest.mark.slow
 def test_three_hundred_forks_without_a_hang(zygote: Zygote, workspace: Path) -> None:
     for i in range(300):
         with zygote.spawn(workspace, sandbox=bool(i % 2)) as kernel:
@@ -207,10 +209,9 @@ def test_kernels_at_the_same_time(spawn: Callable[..., Kernel]) -> None:
         assert k.collect(cell).result == str(i * 2)
 
 
+@pytest.mark.no_sanitizer  # it has memory of its own
 def test_memory_of_a_kernel(spawn: Callable[..., Kernel]) -> None:
     """A kernel's own memory: its proportional share with ten siblings, in kB."""
-    if SLOWNESS > 1:
-        pytest.skip("sanitizers have memory of their own")
     kernels = [spawn() for _ in range(10)]
     for k in kernels:
         k.run("1")
