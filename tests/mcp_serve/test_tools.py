@@ -17,7 +17,7 @@ import pytest
 from mcp.types import ElicitRequestParams, ElicitResult, ErrorData
 from mcp_serve.helpers import text_of
 
-from mcp import ClientSession
+from mcp import Client, ClientSession, StdioServerParameters
 
 Sdk = Callable[..., contextlib.AbstractAsyncContextManager[ClientSession]]
 FAKE = str(Path(__file__).with_name("fake_server.py"))
@@ -81,6 +81,16 @@ def test_tools_have_the_names_parameters_and_defaults_of_ipybox(sdk: Sdk, run: C
                 hints = tool.annotations
                 assert hints and None not in (hints.read_only_hint, hints.destructive_hint, hints.open_world_hint)
                 assert all(s.get("description") for s in tool.input_schema["properties"].values())
+
+    run(main())
+
+
+def test_a_client_that_probes_for_the_newer_era_falls_back(cellgate: Path, workspace: Path, run: Callable) -> None:
+    async def main() -> None:
+        parameters = StdioServerParameters(command=str(cellgate), args=["mcp", "serve", "--workspace", str(workspace)])
+        async with Client(parameters, mode="auto") as client:
+            assert client.protocol_version == "2025-11-25"
+            assert text_of(await client.call_tool("execute_ipython_cell", {"code": "6 * 7"})) == "42"
 
     run(main())
 

@@ -1,0 +1,111 @@
+"""Questions to the person, line by line: their form in each version, and what becomes of them when nobody waits any more."""
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from mcp_serve.helpers import Raw, text_of
+
+Serve = Callable[..., Raw]
+YES = {"action": "accept", "content": {"decision": "approve"}}
+CODE = "from mcptools.fake import leave_mark\nleave_mark.run(text='x')"
+
+
+@pytest.mark.parametrize(("version", "mode"), [("2025-11-25", "form"), ("2025-06-18", None)])
+def test_the_form_fits_the_version(serve: Serve, mcp_file: Path, mark: Path, version: str, mode: str | None) -> None:
+    server = serve("--mcp", mcp_file, "--approve", "ask")
+    server.initialize(version, elicitation={})
+    call = server.call("execute_ipython_cell", code=CODE)
+    question = server.receive()
+    assert question["method"] == "elicitation/create" and question["params"].get("mode") == mode
+    server.send({"jsonrpc": "2.0", "id": question["id"], "result": YES})
+    # Once is once: the second answer, and one to a question that never was, find nothing.
+    server.send({"jsonrpc": "2.0", "id": question["id"], "result": YES})
+    server.send({"jsonrpc": "2.0", "id": 999, "result": YES})
+    server.send({"jsonrpc": "2.0", "id": "1", "result": YES})
+    assert not server.result(call)["isError"]
+    assert mark.read_text() == "x\n"
+
+
+@pytest.mark.parametrize(
+    ("version", "capability"),
+    [("2025-03-26", {"elicitation": {}}), ("2025-11-25", {"elicitation": {"url": {}}}), ("2025-11-25", {})],
+)
+def test_who_shows_no_forms_is_not_asked(serve: Serve, mcp_file: Path, version: str, capability: dict) -> None:
+    server = serve("--mcp", mcp_file, "--approve", "ask")
+    server.initialize(version, **capability)
+    result = server.result(server.call("execute_ipython_cell", code=CODE))
+    assert result["isError"] and "cannot ask" in text_of(result)
+
+
+def test_an_answer_guessed_in_advance_decides_nothing(serve: Serve, mcp_file: Path, mark: Path) -> None:
+    server = serve("--mcp", mcp_file, "--approve", "ask", "--ask-timeout", "1")
+    server.initialize(elicitation={})
+    for id in range(1, 20):
+        server.send({"jsonrpc": "2.0", "id": id, "result": YES})
+    call = server.call("execute_ipython_cell", code=CODE)
+    question = server.receive()
+    withdrawn = server.receive()
+    assert withdrawn["method"] == "notifications/cancelled" and withdrawn["params"]["requestId"] == question["id"]
+    assert "did not answer in time" in text_of(server.result(call))
+    # Too late is too late.
+    server.send({"jsonrpc": "2.0", "id": question["id"], "result": YES})
+    assert server.result(server.request("ping")) == {}
+    assert not mark.exists()
+
+
+def test_progress_tells_about_approvals_and_a_cancelled_call_takes_its_question_back(
+    serve: Serve, mcp_file: Path, mark: Path
+) -> None:
+    server = serve("--mcp", mcp_file, "--approve", "ask")
+    server.initialize(elicitation={})
+    call = server.call("execute_ipython_cell", token="t", code=CODE)
+    question = server.receive()
+    assert question["method"] == "elicitation/create"
+    progress = server.receive()
+    assert progress["method"] == "notifications/progress" and "1 approval pending" in progress["params"]["message"]
+    server.notify("notifications/cancelled", {"requestId": call})
+    withdrawn = server.receive()
+    assert withdrawn["method"] == "notifications/cancelled" and withdrawn["params"]["requestId"] == question["id"]
+    assert text_of(server.result(server.call("execute_ipython_cell", code="1"))) == "1"
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("tool", ["register_mcp_server", "install_package"])
+def test_a_cancelled_call_of_an_own_tool_takes_its_question_back(serve: Serve, tmp_path: Path, tool: str) -> None:
+    server = serve("--approve", "ask")
+    server.initialize(elicitation={})
+    started = tmp_path / "started"
+    arguments = {
+        "register_mcp_server": {"server_name": "x", "server_params": {"command": "touch", "args": [str(started)]}},
+        "install_package": {"package_name": "cgwheel"},
+    }
+    call = server.call(tool, **arguments[tool])
+    question = server.receive()
+    assert tool in question["params"]["message"]
+    server.notify("notifications/cancelled", {"requestId": call})
+    withdrawn = server.receive()
+    assert withdrawn["method"] == "notifications/cancelled" and withdrawn["params"]["requestId"] == question["id"]
+    server.send({"jsonrpc": "2.0", "id": question["id"], "result": YES})
+    assert text_of(server.result(server.call("execute_ipython_cell", code="1"))) == "1"
+    assert not started.exists()
+
+
+def test_pip_ends_with_the_call_that_started_it(serve: Serve, tmp_path: Path) -> None:
+    # An index that takes the connection and says nothing.
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/simple"
+        env = {"PIP_INDEX_URL": url, "PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": "", "NO_PROXY": "*", "no_proxy": "*"}
+        server = serve("--approve", "all", env=env)
+        server.initialize()
+        call = server.call("install_package", package_name="cgwheel")
+        listener.settimeout(30)
+        connection, _ = listener.accept()
+        connection.settimeout(30)
+        while not connection.recv(65536).endswith(b"\r\n\r\n"):
+            pass
+        server.notify("notifications/cancelled", {"requestId": call})
+        assert connection.recv(1) == b""  # pip is gone
+        connection.close()
+        assert text_of(server.result(server.call("execute_ipython_cell", code="1"))) == "1"
