@@ -1,6 +1,6 @@
 """What all pytest tests share: where the installed programs are, and that none of their processes outlives the tests.
 
-scripts/test sets the variables. By hand, in tests/: CG_PREFIX=... ../.deps/test-env/bin/python -m pytest --rootdir=.. FILES
+scripts/test sets the variables. By hand, in tests/: CG_PREFIX=... ../.deps/test-env/bin/pytest --rootdir=.. FILES
   CG_PREFIX       installed tree with bin/cellgate          CG_BUILD   meson build folder it came from
   CG_NPM          folder with node_modules                  CG_TEST_PYTHON   interpreter with the test packages
   CG_SANITIZED    "address" when the programs are built with a sanitizer: everything is several times slower
