@@ -5,6 +5,7 @@
 #include "supervisor/supervisor.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -228,6 +229,24 @@ static void handle_ask_closed(struct session *ss, const struct cg_msg *m)
         }
 }
 
+static void handle_attached(struct session *ss, const struct cg_msg *m)
+{
+        cg_auto_json json_t *body = NULL;
+        const char *error = NULL;
+        struct cg_err err;
+
+        if (!ss->kernel)
+                return;
+        if (cg_msg_json(m, &body, &err) < 0 || cg_json_str(body, "error", NULL, &error, &err) < 0)
+                error = err.msg;
+        if (error) {
+                cg_fail(&err, CG_E_SYS, "the tool server cannot reach the kernel: %s", error);
+                kernel_spawn_failed(ss->kernel, &err);
+        } else {
+                kernel_attached(ss->kernel);
+        }
+}
+
 static void handle_violation(struct session *ss, const struct cg_msg *m)
 {
         cg_auto_json json_t *body = NULL;
@@ -337,8 +356,7 @@ static void on_broker_message(struct cg_zsock *z, int events)
                 return; /* it has ended meanwhile; DETACH is on its way */
         switch (m.type) {
         case CG_BROKER_ATTACHED:
-                if (ss->kernel)
-                        kernel_attached(ss->kernel);
+                handle_attached(ss, &m);
                 break;
         case CG_BROKER_SERVERS_DONE:
                 handle_servers_done(ss, &m);
@@ -432,6 +450,39 @@ static void restart(struct sup *s)
                 restore(s);
 }
 
+/*
+ * A tool server that was killed leaves its MCP servers' children behind. The supervisor is their reaper: whatever is its child now and is
+ * not the zygote is such a stray.
+ */
+static void kill_strays(struct sup *s)
+{
+        cg_auto_free char *list = NULL;
+        char path[64], *p, *end;
+        size_t len;
+
+        snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+        /* Killing one may hand us its children: a few rounds, each with an end. */
+        for (int round = 0; round < 16; round++) {
+                bool any = false;
+
+                free(CG_STEAL(list));
+                if (cg_read_file(path, 1 << 20, &list, &len, NULL) < 0)
+                        return;
+                for (p = list; *p; p = end) {
+                        pid_t pid = (pid_t)strtol(p, &end, 10);
+
+                        if (end == p)
+                                break;
+                        if (pid == s->zygote.proc.pid || pid == s->broker.proc.pid)
+                                continue;
+                        kill(pid, SIGKILL);
+                        any = waitpid(pid, NULL, 0) == pid || any;
+                }
+                if (!any)
+                        return;
+        }
+}
+
 static void on_broker_end(struct watch *w)
 {
         struct sup *s = w->data;
@@ -443,6 +494,7 @@ static void on_broker_end(struct watch *w)
                 return;
         cg_proc_describe(status, how, sizeof(how));
         b->proc = CG_PROC_NONE; /* its pidfd belongs to the watch */
+        kill_strays(s);
         flush_backlog(s, false);
         b->restart = true;
         b->quick_deaths = cg_now_ms() - b->started_ms < QUICK_MS ? b->quick_deaths + 1 : 0;

@@ -208,6 +208,7 @@ int main(int argc, char **argv)
         parse_args(s, argc, argv);
         signal(SIGPIPE, SIG_IGN);
         raise_fd_limit();
+        prctl(PR_SET_CHILD_SUBREAPER, 1); /* see kill_strays() */
 #ifndef __SANITIZE_ADDRESS__ /* LeakSanitizer traces its own process */
         prctl(PR_SET_DUMPABLE, 0); /* its environment may hold secrets of MCP servers */
 #endif

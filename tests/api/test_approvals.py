@@ -204,3 +204,31 @@ def _toolservers() -> list[int]:
         except OSError:
             continue
     return sorted(found)[-1:]
+
+
+def test_nothing_of_a_killed_tool_server_stays(tmp_path: Path) -> None:
+    """What its MCP servers had started ends as well, even daemons in sessions of their own."""
+    marker = f"{os.getpid()}{os.urandom(4).hex()}"
+    starts = f"import os, subprocess\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        os.execvp('sh', ['sh', '-c', 'sleep 98765; :', '{marker}'])\n    os._exit(0)\n"
+    script = tmp_path / "server.py"
+    script.write_text(starts + (Path(__file__).parent / "echo_server.py").read_text())
+    c = Client()
+    with c.session(workspace=tmp_path) as s:
+        s.add_servers({"echo": {"command": sys.executable, "args": [str(script)]}})
+        assert _with_argument(marker)
+        for pid in _toolservers():
+            os.kill(pid, signal.SIGKILL)
+        s.until("notice")
+        assert not _with_argument(marker)
+    c.close()
+
+
+def _with_argument(text: str) -> list[str]:
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if text.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                found.append(pid)
+        except OSError:
+            continue
+    return found
