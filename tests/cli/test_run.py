@@ -148,7 +148,7 @@ def start(cellgate: Path, cwd: Path, *args: str) -> subprocess.Popen[str]:
 
 
 def test_130_interrupt_cancels_the_cell(cellgate: Path, tmp_path: Path, slowness: float) -> None:
-    cell = "print('go', flush=True)\nimport time\ntry: time.sleep(60)\nfinally: print('cleaned up')"
+    cell = "import time\ntry:\n  print('go', flush=True); time.sleep(60)\nfinally: print('cleaned up')"
     with start(cellgate, tmp_path, "-c", cell, "-c", "print('next')") as p:
         assert p.stdout and p.stdout.readline() == "go\n"
         p.send_signal(signal.SIGINT)

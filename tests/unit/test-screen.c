@@ -30,7 +30,6 @@ static void open_world(struct world *w)
         tcgetattr(w->slave, &raw);
         cfmakeraw(&raw); /* a newline comes out as a newline */
         tcsetattr(w->slave, TCSANOW, &raw);
-        fcntl(w->master, F_SETFL, O_NONBLOCK);
         w->out = dup(1);
         w->err = dup(2);
         dup2(w->slave, 1);
@@ -43,15 +42,18 @@ static void open_world(struct world *w)
 static const char *close_world(struct world *w)
 {
         static char got[65536];
+        size_t len = 0;
         ssize_t n;
 
         dup2(w->out, 1);
         dup2(w->err, 2);
-        n = read(w->master, got, sizeof(got) - 1);
-        got[n > 0 ? n : 0] = '\0';
         close(w->out);
         close(w->err);
         close(w->slave);
+        /* The kernel hands a terminal's bytes on in its own time: all have come when the closed end is reported (EIO). */
+        while ((n = read(w->master, got + len, sizeof(got) - 1 - len)) > 0)
+                len += (size_t)n;
+        got[len] = '\0';
         close(w->master);
         return got;
 }
