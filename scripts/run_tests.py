@@ -126,7 +126,8 @@ def read_junit(file: Path, prefix: str) -> Tally:
         bad = case.find("failure") if case.find("failure") is not None else case.find("error")
         skip = case.find("skipped")
         if bad is not None:
-            tally.failed.append((name, (bad.text or bad.get("message") or "").strip()))
+            said = [bad.text, bad.get("message"), case.findtext("system-out"), case.findtext("system-err")]
+            tally.failed.append((name, "\n".join(t.strip() for t in said if t and t.strip())))
         elif skip is not None:
             tally.skipped.append((name, (skip.get("message") or skip.text or "no reason given").strip()))
         else:
