@@ -66,10 +66,9 @@ static void put_report(struct generator *g, struct entry *e, const struct cg_gen
                 cg_put(&o, ",\"text\":");
                 cg_put_json_str(&o, w->text);
                 cg_put(&o, "}");
-                if (r->status == CG_GEN_REJECTED)
-                        e->reason = cg_arena_copy(&g->arena, w->text.s, w->text.n);
         }
         cg_put(&o, "]}");
+        e->reason = cg_arena_copy(&g->arena, r->reason.s, r->reason.n);
         e->report = cg_out_copy(&o, &g->arena);
 }
 
@@ -126,7 +125,7 @@ static int read_name(struct generator *g, struct entry *e, struct cg_err *err)
 {
         cg_auto_arena struct cg_arena a = { 0 };
         struct cg_err why;
-        struct cg_j *def;
+        struct cg_j *def = NULL;
         const struct cg_j *name;
         int rc = read_tool(&a, e, &def, &why);
 
@@ -199,7 +198,7 @@ static int by_module(const void *x, const void *y)
 /* Entries that are still in, sorted by name; of equal names the first in the list stays. */
 static struct entry **unique_tools(struct generator *g, size_t *ret_n)
 {
-        struct entry **list = calloc(g->n + 1, sizeof(*list));
+        struct entry **list = calloc(g->n + 1, sizeof(struct entry *));
         size_t n = 0, kept = 0;
 
         if (!list)
@@ -207,7 +206,7 @@ static struct entry **unique_tools(struct generator *g, size_t *ret_n)
         for (size_t i = 0; i < g->n; i++)
                 if (g->entries[i].name.s && !g->entries[i].report.n)
                         list[n++] = &g->entries[i];
-        qsort(list, n, sizeof(*list), by_tool);
+        qsort(list, n, sizeof(struct entry *), by_tool);
         for (size_t i = 0; i < n; i++) {
                 if (kept && cg_str_eq(list[kept - 1]->name, list[i]->name))
                         reject(g, list[i], "another tool of this name stands earlier in the list: that one counts");
@@ -239,7 +238,7 @@ static int name_modules(struct generator *g, struct entry **list, size_t *n, str
                         reject(g, list[i], "no module name could be found that tells it from the others");
         }
         *n = kept;
-        qsort(list, kept, sizeof(*list), by_module);
+        qsort(list, kept, sizeof(struct entry *), by_module);
         return 0;
 }
 
@@ -301,7 +300,7 @@ static int write_tool(struct generator *g, struct cg_package *p, struct entry *e
 /* What cannot be used is named in the catalogue, too: a reader may look for it. */
 static void put_rejected(struct generator *g, struct cg_out *o)
 {
-        cg_auto_free struct entry **list = calloc(g->n + 1, sizeof(*list));
+        cg_auto_free struct entry **list = calloc(g->n + 1, sizeof(struct entry *));
         size_t n = 0;
 
         if (!list)
@@ -309,7 +308,7 @@ static void put_rejected(struct generator *g, struct cg_out *o)
         for (size_t i = 0; i < g->n; i++)
                 if (!g->entries[i].module.n && g->entries[i].name.s)
                         list[n++] = &g->entries[i];
-        qsort(list, n, sizeof(*list), by_tool);
+        qsort(list, n, sizeof(struct entry *), by_tool);
         for (size_t i = 0; i < n; i++) {
                 cg_put(o, "Not available: ");
                 cg_put_folded(o, list[i]->name, CG_GEN_MAX_NAME);

@@ -230,7 +230,7 @@ bool cg_names_assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_name 
         /* Each round moves at least one name up; a name moves up three times at most. In practice one or two rounds. */
         while (changed && !a->failed) {
                 changed = false;
-                qsort(order, n, sizeof(*order), by_name);
+                qsort(order, n, sizeof(struct cg_name *), by_name);
                 for (size_t i = 0, end; i < n; i = end) {
                         struct cg_str name = order[i]->name;
 
@@ -300,7 +300,7 @@ int cg_codegen_package_name(const char *server, char *buf, size_t size, struct c
         cg_auto_arena struct cg_arena a = { 0 };
         struct cg_str s;
         bool taken;
-        int rc;
+        int rc, n;
 
         if (!server)
                 return cg_fail(err, CG_E_INVAL, "no server name");
@@ -311,9 +311,6 @@ int cg_codegen_package_name(const char *server, char *buf, size_t size, struct c
         if (a.failed)
                 return cg_fail(err, CG_E_NOMEM, "server name");
         taken = among(s, stdlib, CG_ARRAY_LEN(stdlib)) || among(s, no_package, CG_ARRAY_LEN(no_package));
-        if (s.n + taken >= size)
-                return cg_fail(err, CG_E_INVAL, "no room for the package name");
-        memcpy(buf, s.s, s.n);
-        strcpy(buf + s.n, taken ? "_" : "");
-        return 0;
+        n = snprintf(buf, size, "%.*s%s", (int)s.n, s.s, taken ? "_" : "");
+        return n < 0 || (size_t)n >= size ? cg_fail(err, CG_E_INVAL, "no room for the package name") : 0;
 }

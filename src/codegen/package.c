@@ -100,29 +100,32 @@ static int make_temp(struct cg_package *p, struct cg_err *err)
         return cg_fail_errno(err, "cannot make a temporary folder in the output folder");
 }
 
-int cg_package_new(const char *out_dir, const char *name, struct cg_str mark, struct cg_package **ret, struct cg_err *err)
+static int open_folders(struct cg_package *p, const char *out_dir, struct cg_str mark, struct cg_err *err)
 {
-        cg_auto_package struct cg_package *p = calloc(1, sizeof(*p));
-        int rc;
-
-        if (!p)
-                return cg_fail(err, CG_E_NOMEM, "package");
-        p->fd = -1;
-        snprintf(p->name, sizeof(p->name), "%s", name);
         p->mark = malloc(mark.n + 1);
-        p->out_fd = -1;
         if (!p->mark)
                 return cg_fail(err, CG_E_NOMEM, "package");
         memcpy(p->mark, mark.s, mark.n);
         p->mark_len = mark.n;
         p->out_fd = open_out_dir(out_dir, err);
-        if (p->out_fd < 0)
-                return p->out_fd;
-        rc = make_temp(p, err);
+        return p->out_fd < 0 ? p->out_fd : make_temp(p, err);
+}
+
+int cg_package_new(const char *out_dir, const char *name, struct cg_str mark, struct cg_package **ret, struct cg_err *err)
+{
+        struct cg_package *p = calloc(1, sizeof(*p));
+        int rc;
+
+        if (!p)
+                return cg_fail(err, CG_E_NOMEM, "package");
+        p->fd = p->out_fd = -1;
+        snprintf(p->name, sizeof(p->name), "%s", name);
+        rc = open_folders(p, out_dir, mark, err);
         if (rc < 0)
-                return rc;
-        *ret = CG_STEAL(p);
-        return 0;
+                cg_package_free(p);
+        else
+                *ret = p;
+        return rc;
 }
 
 struct cg_package *cg_package_free(struct cg_package *p)

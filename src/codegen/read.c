@@ -52,33 +52,39 @@ void cg_arena_fini(struct cg_arena *a)
         }
 }
 
+static struct cg_arena_chunk *add_chunk(struct cg_arena *a, size_t need)
+{
+        size_t room = need > 1 << 16 ? need : 1 << 16, total;
+        struct cg_arena_chunk *c = NULL;
+
+        if (cg_size_add(sizeof(*c), room, &total))
+                c = calloc(1, total);
+        if (!c) {
+                a->failed = true;
+                return NULL;
+        }
+        c->size = room;
+        c->next = a->chunks;
+        a->chunks = c;
+        return c;
+}
+
 void *cg_arena_alloc(struct cg_arena *a, size_t size)
 {
         struct cg_arena_chunk *c = a->chunks;
-        size_t room = 1 << 16, need;
+        size_t need;
 
-        if (!cg_size_add(size, _Alignof(max_align_t) - 1, &need))
-                goto fail;
-        need &= ~(size_t)(_Alignof(max_align_t) - 1);
-        if (!c || c->size - c->used < need) {
-                size_t total;
-
-                if (room < need)
-                        room = need;
-                if (!cg_size_add(sizeof(*c), room, &total))
-                        goto fail;
-                c = calloc(1, total);
-                if (!c)
-                        goto fail;
-                c->size = room;
-                c->next = a->chunks;
-                a->chunks = c;
+        if (!cg_size_add(size, _Alignof(max_align_t) - 1, &need)) {
+                a->failed = true;
+                return NULL;
         }
+        need &= ~(size_t)(_Alignof(max_align_t) - 1);
+        if (!c || c->size - c->used < need)
+                c = add_chunk(a, need);
+        if (!c)
+                return NULL;
         c->used += need;
         return c->data + c->used - need;
-fail:
-        a->failed = true;
-        return NULL;
 }
 
 struct cg_str cg_arena_copy(struct cg_arena *a, const char *s, size_t n)
@@ -367,12 +373,12 @@ static int close_container(struct reader *r, struct cg_j *c)
                 c->parent->height = c->height + 1;
         if (c->kind != CG_J_OBJECT || !c->n)
                 return 0;
-        c->sorted = cg_arena_alloc(r->arena, c->n * sizeof(*c->sorted));
+        c->sorted = cg_arena_alloc(r->arena, c->n * sizeof(struct cg_j *));
         if (!c->sorted)
                 return no_memory(r);
         for (struct cg_j *m = c->first; m; m = m->next)
                 c->sorted[i++] = m;
-        qsort(c->sorted, c->n, sizeof(*c->sorted), by_key);
+        qsort(c->sorted, c->n, sizeof(struct cg_j *), by_key);
         drop_duplicates(c, c->n);
         return 0;
 }
@@ -532,11 +538,6 @@ struct cg_j *cg_j_get(const struct cg_j *o, struct cg_str key)
 struct cg_j *cg_j_getz(const struct cg_j *o, const char *key)
 {
         return cg_j_get(o, cg_str_of(key));
-}
-
-bool cg_j_is(const struct cg_j *j, enum cg_j_kind kind)
-{
-        return j && j->kind == kind;
 }
 
 struct cg_str cg_j_string(const struct cg_j *o, const char *key)

@@ -66,7 +66,10 @@ int cg_j_read(struct cg_arena *a, const char *text, size_t len, unsigned depth, 
 /* Member of an object; NULL when absent or @o is no object (or NULL). */
 struct cg_j *cg_j_get(const struct cg_j *o, struct cg_str key);
 struct cg_j *cg_j_getz(const struct cg_j *o, const char *key);
-bool cg_j_is(const struct cg_j *j, enum cg_j_kind kind); /* false for NULL */
+static inline bool cg_j_is(const struct cg_j *j, enum cg_j_kind kind) /* false for NULL */
+{
+        return j && j->kind == kind;
+}
 /* The member's text when it is a string that is not empty, else an empty one. */
 struct cg_str cg_j_string(const struct cg_j *o, const char *key);
 

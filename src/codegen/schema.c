@@ -38,6 +38,8 @@ void cg_gen_warn(struct cg_gen_report *r, enum cg_gen_status status, const struc
         }
         w->text = cg_arena_copy(r->arena, text, (size_t)n);
         free(text);
+        if (status == CG_GEN_REJECTED && !r->reason.n)
+                r->reason = w->text;
         w->pointer = at ? cg_schema_pointer(r->arena, r->def, at) : CG_STR("");
         *r->last = w;
         r->last = &w->next;
@@ -137,7 +139,7 @@ static void collect_anchors(struct cg_schema *s)
         struct cg_arena *a = s->report->arena;
 
         s->anchors_known = true;
-        s->anchors = cg_arena_alloc(a, CG_GEN_MAX_ANCHORS * sizeof(*s->anchors));
+        s->anchors = cg_arena_alloc(a, CG_GEN_MAX_ANCHORS * sizeof(struct cg_j *));
         if (!s->anchors)
                 return;
         for (struct cg_j *j = s->root; j && s->n_anchors < CG_GEN_MAX_ANCHORS; j = walk(s->root, j))
@@ -186,8 +188,11 @@ static struct cg_str decode_token(struct cg_arena *a, struct cg_str token)
         for (size_t i = 0; i < token.n; i++) {
                 char c = token.s[i];
 
-                if (c == '%' && i + 2 < token.n && hex_digit(token.s[i + 1]) >= 0 && hex_digit(token.s[i + 2]) >= 0) {
-                        c = (char)(hex_digit(token.s[i + 1]) << 4 | hex_digit(token.s[i + 2]));
+                int high = c == '%' && i + 2 < token.n ? hex_digit(token.s[i + 1]) : -1;
+                int low = high >= 0 ? hex_digit(token.s[i + 2]) : -1;
+
+                if (low >= 0) {
+                        c = (char)(high * 16 + low);
                         i += 2;
                 }
                 to[n++] = c;

@@ -17,6 +17,7 @@ struct cg_gen_report {
         enum cg_gen_status status;
         struct cg_gen_warning *first, **last;
         size_t n;
+        struct cg_str reason;   /* of the first rejection */
         const struct cg_j *def; /* the definition: pointers start there; may be NULL */
 };
 

@@ -103,7 +103,8 @@ def test_control_characters_become_visible(package: Callable[..., Any]) -> None:
 
 
 def test_crlf_is_a_line_end(package: Callable[..., Any]) -> None:
-    assert package(one(description="a\r\n\r\nb")).t.run.__doc__ == "a\n\n    b"
+    doc = package(one(description="a\r\n\r\nb")).t.run.__doc__
+    assert doc in ("a\n\n    b", "a\n\nb")  # Python 3.13 takes the indent away
 
 
 def test_long_text_is_cut_and_says_so(package: Callable[..., Any]) -> None:

@@ -69,14 +69,14 @@ static void test_read_refuses(void **state)
 static void check_split(const char *text, int want, const char *const *items, size_t n_items)
 {
         cg_auto_free struct cg_str *got = NULL;
-        struct cg_err err;
+        struct cg_err err = { 0 };
         size_t n = 0;
 
         assert_int_equal(cg_split_tools(text, strlen(text), &got, &n, &err), want);
         if (want < 0)
                 return;
         assert_int_equal(n, n_items);
-        for (size_t i = 0; i < n; i++)
+        for (size_t i = 0; got && items && i < n; i++)
                 assert_true(cg_str_is(got[i], items[i]));
 }
 
