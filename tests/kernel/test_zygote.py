@@ -165,31 +165,34 @@ def test_environment_of_the_zygote_does_not_matter(prefix: Path, workspace: Path
         assert "SECRET" not in kernel.run("!env").out
 
 
+FIND = """
+import re
+needle = b'prefix' + bytes.fromhex({secret!r})
+found = 0
+with open('/proc/self/maps') as maps, open('/proc/self/mem', 'rb') as mem:
+    for line in maps.read().splitlines():
+        where, mode = line.split()[:2]
+        if 'rw' not in mode: continue
+        a, b = (int(x, 16) for x in where.split('-'))
+        mem.seek(a)
+        try: found += len(re.findall(re.escape(needle), mem.read(b - a)))
+        except OSError: pass
+found
+"""
+
+
 @pytest.mark.no_sanitizer  # terabytes of mapped shadow to search
 def test_variables_of_one_session_are_not_in_the_next(spawn: Callable[..., Kernel]) -> None:
     """The next kernel is a copy of the zygote: nothing of an earlier spec may be left in its memory."""
-    secret = os.urandom(12).hex()
-    spawn(env=[f"TOKEN=prefix{secret}"]).close()
-    code = (
-        "import re\n"
-        f"needle = b'prefix' + bytes.fromhex({secret.encode().hex()!r})\n"
-        "found = 0\n"
-        "with open('/proc/self/maps') as maps, open('/proc/self/mem', 'rb') as mem:\n"
-        "    for line in maps.read().splitlines():\n"
-        "        where, mode = line.split()[:2]\n"
-        "        if 'rw' not in mode: continue\n"
-        "        a, b = (int(x, 16) for x in where.split('-'))\n"
-        "        mem.seek(a)\n"
-        "        try: found += len(re.findall(re.escape(needle), mem.read(b - a)))\n"
-        "        except OSError: pass\n"
-        "found"
-    )
-    other = spawn()
-    r = other.run(code, timeout=30)
-    # Its own copies (the needle, the pattern) are all there may be; with the variable there are more.
-    clean = int(r.result or "-1")
-    own = spawn(env=[f"TOKEN=prefix{secret}"]).run(code, timeout=30)
-    assert 0 <= clean < int(own.result or "-1"), (r, own)
+
+    def copies(kernel: Kernel, secret: str) -> int:
+        return int(kernel.run(FIND.format(secret=secret.encode().hex()), timeout=30).result or "-1")
+
+    never, used = os.urandom(12).hex(), os.urandom(12).hex()
+    by_itself = copies(spawn(), never)  # the needle and the pattern
+    own = spawn(env=[f"TOKEN=prefix{used}"])
+    assert copies(own, used) > by_itself > 0
+    assert copies(spawn(), used) == by_itself
 
 
 @pytest.mark.slow
