@@ -1,6 +1,6 @@
 /*
- * Covers: an empty read-only folder or an unreadable file over a path; and mount points made where there are none. Private to
- * src/sandbox.
+ * Covers: an empty read-only folder or an unreadable file over a path; and mount points made where there are none.
+ * Private to src/sandbox.
  */
 #ifndef CG_SANDBOX_COVER_H
 #define CG_SANDBOX_COVER_H

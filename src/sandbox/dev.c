@@ -1,6 +1,6 @@
 /*
- * A /dev with nothing in it but the harmless devices, terminals of its own and shared memory. The host's has disks, /dev/kvm,
- * /dev/fuse, /dev/vsock and more, guarded by file modes only. Runs in init.
+ * A /dev with nothing in it but the harmless devices, terminals of its own and shared memory. The host's has disks,
+ * /dev/kvm, /dev/fuse, /dev/vsock and more, guarded by file modes only. Runs in init.
  */
 #include "sandbox/places.h"
 
@@ -75,7 +75,8 @@ static int add_file_system(int dir, const char *name, const char *type, const st
 static int populate(struct cg_dev *dev, int dir, struct cg_err *err)
 {
         /* Terminals that this sandbox made, and no others. */
-        static const struct cg_mount_option pts[] = {{"newinstance", NULL}, {"mode", "0620"}, {"ptmxmode", "0666"}, {NULL, NULL}};
+        static const struct cg_mount_option pts[] = {
+                {"newinstance", NULL}, {"mode", "0620"}, {"ptmxmode", "0666"}, {NULL, NULL}};
         static const struct cg_mount_option shm[] = {
                 {"mode", "1777"}, {"size", CG_PLAN_SHM_SIZE}, {"nr_inodes", CG_PLAN_TMP_INODES}, {NULL, NULL}};
 
@@ -94,7 +95,8 @@ static int populate(struct cg_dev *dev, int dir, struct cg_err *err)
 
 int cg_dev_mount(struct cg_dev *dev, int target, struct cg_err *err)
 {
-        static const struct cg_mount_option options[] = {{"mode", "0755"}, {"size", "64k"}, {"nr_inodes", "64"}, {NULL, NULL}};
+        static const struct cg_mount_option options[] = {
+                {"mode", "0755"}, {"size", "64k"}, {"nr_inodes", "64"}, {NULL, NULL}};
         cg_auto_fd int fs = cg_mount_new("tmpfs", options, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC);
 
         /* Attached first: older kernels mount nothing in what is detached itself. */

@@ -1,6 +1,6 @@
 /*
- * How the main process gives up everything it does not need. Runs in the main process, a fork of init, before main_fn.
- * cg_enter() is the one place where privileges go; the order is the point.
+ * How the main process gives up everything it does not need. Runs in the main process, a fork of init, before
+ * main_fn. cg_enter() is the one place where privileges go; the order is the point.
  */
 #include "sandbox/steps.h"
 
@@ -38,8 +38,8 @@ static int join_session_keyring(struct cg_err *err)
         if (syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) >= 0)
                 return 0;
         /*
-         * ENOSYS: this Linux has no keys at all. EDQUOT: a user may have 200, and old sandboxes' are freed with a delay;
-         * seccomp denies every call that could use one, so the shared keyring stays out of reach.
+         * ENOSYS: this Linux has no keys at all. EDQUOT: a user may have 200, and old sandboxes' are freed with a
+         * delay; seccomp denies every call that could use one, so the shared keyring stays out of reach.
          */
         if (errno == ENOSYS || errno == EDQUOT)
                 return 0;
@@ -93,7 +93,9 @@ static int empty_bounding_set(struct cg_err *err)
 
 int cg_enter_drop_caps(struct cg_err *err)
 {
-        /* No power from being uid 0 or becoming it, none kept over a change of user, and these bits stay as they are. */
+        /*
+         * No power from being uid 0 or becoming it, none kept over a change of user, and these bits stay as they are.
+         */
         static const unsigned long bits = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP |
                                           SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED |
                                           SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
@@ -151,7 +153,10 @@ int cg_enter(const struct cg_spawn *sp, struct cg_err *err)
         /* Whatever else the caller had open: sockets of other sessions, files, folders of the host's mounts. */
         if (close_others(sp->keep, sp->n_keep, err) < 0)
                 return -1;
-        /* Off the caller's folder, which lies in mounts that have been covered since, to the same name in the new ones. */
+        /*
+         * Off the caller's folder, which lies in mounts that have been covered since, to the same name in the new
+         * ones.
+         */
         if (start_in(sp, err) < 0)
                 return -1;
         if (set_limits(&sp->sb->limits, err) < 0)

@@ -12,12 +12,12 @@ static const char *const in_home[] = {
         ".ssh", ".gnupg", ".password-store", ".local/share/keyrings", ".local/share/kwalletd", ".pki", ".vault-token",
         ".config/sops", ".config/age", ".config/op", ".config/keybase", ".config/Bitwarden CLI",
         /* clouds and clusters */
-        ".aws", ".azure", ".oci", ".config/gcloud", ".config/doctl", ".config/hcloud", ".config/rclone", ".config/fly", ".fly",
-        ".boto", ".s3cfg", ".kube", ".docker", ".config/containers/auth.json", ".terraform.d/credentials.tfrc.json",
-        ".terraformrc", ".databrickscfg", ".snowflake", ".snowsql",
+        ".aws", ".azure", ".oci", ".config/gcloud", ".config/doctl", ".config/hcloud", ".config/rclone", ".config/fly",
+        ".fly", ".boto", ".s3cfg", ".kube", ".docker", ".config/containers/auth.json",
+        ".terraform.d/credentials.tfrc.json", ".terraformrc", ".databrickscfg", ".snowflake", ".snowsql",
         /* code forges and package registries */
-        ".git-credentials", ".config/git/credentials", ".config/gh", ".config/glab-cli", ".config/hub", ".netrc", "_netrc",
-        ".npmrc", ".yarnrc.yml", ".pypirc", ".config/pip/pip.conf", ".pip/pip.conf", ".cargo/credentials",
+        ".git-credentials", ".config/git/credentials", ".config/gh", ".config/glab-cli", ".config/hub", ".netrc",
+        "_netrc", ".npmrc", ".yarnrc.yml", ".pypirc", ".config/pip/pip.conf", ".pip/pip.conf", ".cargo/credentials",
         ".cargo/credentials.toml", ".gem/credentials", ".m2/settings.xml", ".gradle/gradle.properties",
         ".config/composer/auth.json", ".composer/auth.json", ".config/NuGet",
         /* models and agents */

@@ -1,9 +1,9 @@
 /*
- * init: pid 1 of the sandbox. Makes the view, forks the main process, then only reaps, reports the main process's end and
- * ends, and with it, by the kernel's hand, everything in its pid namespace.
+ * init: pid 1 of the sandbox. Makes the view, forks the main process, then only reaps, reports the main process's end
+ * and ends, and with it, by the kernel's hand, everything in its pid namespace.
  *
- * It is a copy of the caller that never runs any of the caller's code again. The sandbox cannot signal it (pid 1), trace or
- * read it (not dumpable), and it reads nothing that comes from inside.
+ * It is a copy of the caller that never runs any of the caller's code again. The sandbox cannot signal it (pid 1),
+ * trace or read it (not dumpable), and it reads nothing that comes from inside.
  */
 #include "sandbox/steps.h"
 
@@ -22,10 +22,14 @@
 /* Its only descriptors. */
 enum { STATUS_FD = 0, SIGNAL_FD = 1 };
 
-/* How long the rest of a plan that is off may take to end once it was killed (stuck in the kernel, say, on a dead disk). */
+/*
+ * How long the rest of a plan that is off may take to end once it was killed (stuck in the kernel, say, on a dead
+ * disk).
+ */
 #define END_DEADLINE_MS 5000
 
-bool cg_init_report(int ready_fd, const struct cg_err *err)
+/* Sends the outcome to the caller, NULL being good news; true when it arrived. */
+static bool report(int ready_fd, const struct cg_err *err)
 {
         struct cg_ready r = {.ok = !err};
 
@@ -36,7 +40,7 @@ bool cg_init_report(int ready_fd, const struct cg_err *err)
 
 static _Noreturn void fail(const struct cg_spawn *sp, const struct cg_err *err)
 {
-        cg_init_report(sp->ready_fd, err);
+        report(sp->ready_fd, err);
         _exit(125);
 }
 
@@ -47,7 +51,7 @@ static _Noreturn void run_main(const struct cg_spawn *sp)
         if (cg_enter(sp, &err) < 0)
                 fail(sp, &err);
         /* Nobody there to be told means that the caller has ended meanwhile. */
-        if (!cg_init_report(sp->ready_fd, NULL))
+        if (!report(sp->ready_fd, NULL))
                 _exit(125);
         close(sp->ready_fd);
         sigprocmask(SIG_SETMASK, &sp->old_mask, NULL);
@@ -55,8 +59,8 @@ static _Noreturn void run_main(const struct cg_spawn *sp)
 }
 
 /*
- * What must hold before anything of the sandbox runs. A parent-death signal alone would do for a caller that is killed; the
- * status pipe, whose reader vanishes, also tells of one that was gone before this line.
+ * What must hold before anything of the sandbox runs. A parent-death signal alone would do for a caller that is
+ * killed; the status pipe, whose reader vanishes, also tells of one that was gone before this line.
  */
 static int become_init(const struct cg_spawn *sp, struct cg_err *err)
 {

@@ -1,7 +1,7 @@
 /*
- * Landlock, the second layer over the file system. Mounts already make everything else read-only; what they cannot stop is
- * writing into what is not a file: an existing FIFO or device opens for writing on a read-only mount. Also keeps signals and
- * abstract sockets inside. Runs in the main process, in enter.c, once no more mounts are made.
+ * Landlock, the second layer over the file system. Mounts already make everything else read-only; what they cannot
+ * stop is writing into what is not a file: an existing FIFO or device opens for writing on a read-only mount. Also
+ * keeps signals and abstract sockets inside. Runs in the main process, in enter.c, once no more mounts are made.
  */
 #include "sandbox/steps.h"
 
@@ -78,8 +78,8 @@ int cg_landlock_apply(const struct cg_sandbox *sb, struct cg_err *err)
         int abi = (int)syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
 
         if (abi < 1)
-                return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: this Linux has no Landlock (%s): it needs 5.13 or newer with "
-                               "landlock in the lsm= list of the kernel's command line",
+                return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: this Linux has no Landlock (%s): it needs 5.13 or "
+                               "newer with landlock in the lsm= list of the kernel's command line",
                                errno == EOPNOTSUPP ? "switched off" : "not built in");
         rights_of_abi(abi, &attr);
         ruleset = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);

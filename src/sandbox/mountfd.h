@@ -1,6 +1,6 @@
 /*
- * Mounts by file descriptor (Linux 5.12): what is mounted and where is an object that was opened, never a name that is
- * looked up a second time. Private to src/sandbox; all return -1 with errno set on failure.
+ * Mounts by file descriptor (Linux 5.12): what is mounted and where is an object that was opened, never a name that
+ * is looked up a second time. Private to src/sandbox; all return -1 with errno set on failure.
  */
 #ifndef CG_SANDBOX_MOUNTFD_H
 #define CG_SANDBOX_MOUNTFD_H

@@ -1,8 +1,10 @@
 /*
- * What the sandbox sees of the file system. Runs in init, which is alone in a mount namespace that is a copy of the caller's.
+ * What the sandbox sees of the file system. Runs in init, which is alone in a mount namespace that is a copy of the
+ * caller's.
  *
- * The copy is changed where it stands: no second copy of the tree and no pivot_root. It keeps the same out of reach (nothing
- * inside has the capability to unmount), is faster, and works where the root is an initramfs, which cannot be pivoted away.
+ * The copy is changed where it stands: no second copy of the tree and no pivot_root. It keeps the same out of reach
+ * (nothing inside has the capability to unmount), is faster, and works where the root is an initramfs, which cannot
+ * be pivoted away.
  */
 #include "sandbox/steps.h"
 
@@ -145,8 +147,9 @@ static int pin(const char *path, struct cg_err *err)
 }
 
 /*
- * A cover moves along when a folder above it is renamed, so this sandbox sees nothing. But the next one would find the hidden
- * path gone, cover nothing, and show it under the new name: folders between write root and hidden path stay where they are.
+ * A cover moves along when a folder above it is renamed, so this sandbox sees nothing. But the next one would find
+ * the hidden path gone, cover nothing, and show it under the new name: folders between write root and hidden path
+ * stay where they are.
  */
 static int pin_parents(const struct cg_sandbox *sb, const char *hidden, struct cg_err *err)
 {
@@ -166,7 +169,10 @@ static int pin_parents(const struct cg_sandbox *sb, const char *hidden, struct c
         return 0;
 }
 
-/* Where a read-only bind shows a piece of the file system a second time, what is hidden in it is hidden there as well. */
+/*
+ * Where a read-only bind shows a piece of the file system a second time, what is hidden in it is hidden there as
+ * well.
+ */
 static int hide_in_bind(struct view *v, const struct cg_plan_mount *m, const char *hidden, struct cg_err *err)
 {
         char path[PATH_MAX];

@@ -230,7 +230,8 @@ static int check_absolute(const char *what, const char *path, struct cg_err *err
 static int check_not_kernels(const char *what, const char *path, struct cg_err *err)
 {
         if (cg_plan_within(path, "/proc") || cg_plan_within(path, "/sys") || cg_plan_within(path, "/dev"))
-                return cg_fail(err, CG_E_INVAL, "sandbox: %s %s: /proc, /sys and /dev are the sandbox's own", what, path);
+                return cg_fail(err, CG_E_INVAL, "sandbox: %s %s: /proc, /sys and /dev are the sandbox's own", what,
+                               path);
         return 0;
 }
 

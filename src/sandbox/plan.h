@@ -15,8 +15,8 @@
 #define CG_PLAN_OPEN_FILES 4096
 
 /*
- * Private tmpfs. They live in memory that no rlimit counts, so each has a ceiling: enough for a package build in /tmp and
- * for arrays shared between worker processes in /dev/shm. Inodes are kernel memory outside "size".
+ * Private tmpfs. They live in memory that no rlimit counts, so each has a ceiling: enough for a package build in /tmp
+ * and for arrays shared between worker processes in /dev/shm. Inodes are kernel memory outside "size".
  */
 #define CG_PLAN_TMP_SIZE "1g"
 #define CG_PLAN_RUN_SIZE "64m"

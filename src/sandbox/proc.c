@@ -1,6 +1,7 @@
 /*
- * A /proc that shows this sandbox's processes only, and a /sys that shows its network only. Both are read-only as a whole: a
- * sandbox that root starts owns the files in the host's /proc/sys, core_pattern among them, capabilities or not. Runs in init.
+ * A /proc that shows this sandbox's processes only, and a /sys that shows its network only. Both are read-only as a
+ * whole: a sandbox that root starts owns the files in the host's /proc/sys, core_pattern among them, capabilities or
+ * not. Runs in init.
  */
 #include "sandbox/places.h"
 
@@ -13,10 +14,14 @@
 #include "base/util.h"
 #include "sandbox/mountfd.h"
 
-/* Of the whole machine: memory, addresses, keys, other users' timers. Relative to the mount; absent ones are left out. */
-static const char *const proc_masks[] = {"kcore", "kmsg", "keys", "key-users", "timer_list", "timer_stats", "sched_debug",
-                                         "latency_stats", "kpagecgroup", "kpagecount", "kpageflags", "vmallocinfo",
-                                         "slabinfo", "acpi", "asound", "scsi"};
+/*
+ * Of the whole machine: memory, addresses, keys, other users' timers. Relative to the mount; absent ones are left
+ * out.
+ */
+static const char *const proc_masks[] = {
+        "kcore", "kmsg", "keys", "key-users", "timer_list", "timer_stats", "sched_debug", "latency_stats",
+        "kpagecgroup", "kpagecount", "kpageflags", "vmallocinfo", "slabinfo", "acpi", "asound", "scsi",
+};
 static const char *const sys_masks[] = {"firmware", "devices/virtual/powercap", "devices/virtual/dmi"};
 
 /* Pids below this are not given out a second time, so a pid_max of n holds n - 300 processes for sure. */
@@ -65,8 +70,8 @@ int cg_proc_mount(const struct cg_sandbox *sb, struct cg_cover *cover, int targe
         cg_auto_fd int fs = cg_mount_new("proc", NULL, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC);
 
         if (fs < 0 && errno == EPERM)
-                return cg_fail_errno(err, "sandbox: a fresh /proc is refused, because parts of this one are covered (is this a "
-                                          "container? start it with an unmasked /proc)");
+                return cg_fail_errno(err, "sandbox: a fresh /proc is refused, because parts of this one are covered "
+                                          "(is this a container? start it with an unmasked /proc)");
         if (fs < 0)
                 return cg_fail_errno(err, "sandbox: /proc");
         if (set_sysctls(sb, fs, err) < 0)
@@ -80,7 +85,10 @@ int cg_sys_mount(struct cg_cover *cover, int target, struct cg_err *err)
 {
         cg_auto_fd int fs = cg_mount_new("sysfs", NULL, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_RDONLY);
 
-        /* Where the kernel refuses a fresh one (a container with parts covered) there is none: less, never the host's. */
+        /*
+         * Where the kernel refuses a fresh one (a container with parts covered) there is none: less, never the
+         * host's.
+         */
         if (fs < 0 && errno == EPERM)
                 return cg_cover_fd(cover, target, "/sys", err);
         if (fs < 0 || cg_mount_attach(fs, target) < 0)

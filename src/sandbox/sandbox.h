@@ -1,12 +1,13 @@
 /*
  * The sandbox: a plan (pure data, made from settings) and one ordered entry into it.
  *
- * Used by the zygote (kernels) and by any program that runs a command in the sandbox. The plan is made by setters that only
- * record; cg_sandbox_spawn() applies it. Nothing is skipped in silence: a step that this machine cannot do is an error.
+ * Used by the zygote (kernels) and by any program that runs a command in the sandbox. The plan is made by setters
+ * that only record; cg_sandbox_spawn() applies it. Nothing is skipped in silence: a step that this machine cannot do
+ * is an error.
  *
  *      cg_sandbox_spawn()    spawn.c        the caller: clone3, wait until the main process stands ready
  *        init (pid 1)        init.c         namespaces.c, mounts.c (dev.c, proc.c), fork, then reap and report
- *          main process      enter.c        gives up every privilege, in order: landlock.c, seccomp.c last; then main_fn
+ *          main process      enter.c        gives up all privileges in order; landlock.c, seccomp.c; main_fn
  */
 #ifndef CG_SANDBOX_SANDBOX_H
 #define CG_SANDBOX_SANDBOX_H
@@ -21,8 +22,8 @@ struct cg_sandbox;
 int cg_sandbox_new(struct cg_sandbox **ret, struct cg_err *err);
 struct cg_sandbox *cg_sandbox_free(struct cg_sandbox *sb);
 /*
- * A plan with all that @sb has (copies). Compiling the system call filter is most of what cg_sandbox_new() costs (about
- * 0.4 ms); a program that makes many plans keeps one and copies it (20 us).
+ * A plan with all that @sb has (copies). Compiling the system call filter is most of what cg_sandbox_new() costs
+ * (0.5 to 1 ms); a program that makes many plans keeps one and copies it (microseconds).
  */
 int cg_sandbox_copy(const struct cg_sandbox *sb, struct cg_sandbox **ret, struct cg_err *err);
 
@@ -34,13 +35,14 @@ void cg_sandbox_set_off(struct cg_sandbox *sb);
  */
 int cg_sandbox_add_write(struct cg_sandbox *sb, const char *path, struct cg_err *err);
 /*
- * Folder or file @src shown read-only at absolute path @dst (made if needed; @dst lies in a private tmpfs such as /run).
- * @dst has no symlink, "." or ".." in it. It lies over a write root of the same path.
+ * Folder or file @src shown read-only at absolute path @dst (made if needed; @dst lies in a private tmpfs such as
+ * /run). @dst has no symlink, "." or ".." in it. It lies over a write root of the same path.
  */
 int cg_sandbox_add_bind_ro(struct cg_sandbox *sb, const char *src, const char *dst, struct cg_err *err);
 /*
- * Path hidden: an empty read-only folder, or an unreadable file, lies over it, last of all; also where a bind_ro shows it.
- * Absent paths, and those that the caller cannot reach, are left out. Its parents inside a write root cannot be renamed.
+ * Path hidden: an empty read-only folder, or an unreadable file, lies over it, last of all; also where a bind_ro
+ * shows it. Absent paths, and those that the caller cannot reach, are left out. Its parents inside a write root
+ * cannot be renamed.
  */
 int cg_sandbox_add_hide(struct cg_sandbox *sb, const char *path, struct cg_err *err);
 /* Hides where credentials usually lie: below @home (NULL: none of those) and in the system's folders. */
@@ -58,11 +60,11 @@ void cg_sandbox_set_limits(struct cg_sandbox *sb, const struct cg_sandbox_limits
 
 struct cg_sandbox_child {
         pid_t init_pid;   /* in the caller's pid namespace; a child of the caller, who reaps it */
-        int init_pidfd;   /* readable when init has ended; kill through it (SIGKILL) ends everything inside. In a plan that
-                             is off, SIGTERM does that; SIGKILL ends init and the main process only */
-        int status_fd;    /* pipe: one struct cg_sandbox_status when the main process has ended, then EOF. It is the lifeline
-                             as well: when the caller ends, or the last copy of this descriptor is closed, everything
-                             inside ends */
+        int init_pidfd;   /* readable when init has ended; kill through it (SIGKILL) ends everything inside. In a plan
+                             that is off, SIGTERM does that; SIGKILL ends init and the main process only */
+        int status_fd;    /* pipe: one struct cg_sandbox_status when the main process has ended, then EOF. It is the
+                             lifeline as well: when the caller ends, or the last copy of this descriptor is closed,
+                             everything inside ends */
 };
 
 /* Written by init to status_fd. A pipe that closes with nothing in it means that init itself was killed. */
@@ -75,23 +77,25 @@ struct cg_sandbox_status {
 #define CG_SANDBOX_STATUS_MAGIC 0x43475331u
 
 /*
- * Makes the namespaces and mounts, starts init (pid 1 inside) and, as its child, the main process, which gives up every
- * privilege and then calls @main_fn(data); its return value is the exit status (by _exit: no atexit handler runs).
+ * Makes the namespaces and mounts, starts init (pid 1 inside) and, as its child, the main process, which gives up
+ * every privilege and then calls @main_fn(data); its return value is the exit status (by _exit: no atexit handler
+ * runs).
  *
- * @keep_fds: descriptors (of the caller) that the main process keeps, at their numbers; all others but 0, 1, 2 are closed
- *            there. init keeps only what it needs. CG_E_INVAL when one of them is not open.
- * The caller must be single-threaded (checked: CG_E_STATE). A step that fails inside comes back as this function's error:
- * what was being done, on what, and errno. CG_E_UNSUPPORTED when this machine lacks a feature the plan needs.
+ * @keep_fds: descriptors (of the caller) that the main process keeps, at their numbers; all others but 0, 1, 2 are
+ *            closed there. init keeps only what it needs. CG_E_INVAL when one of them is not open.
+ * The caller must be single-threaded (checked: CG_E_STATE). A step that fails inside comes back as this function's
+ * error: what was being done, on what, and errno. CG_E_UNSUPPORTED when this machine lacks a feature the plan needs.
  * The parent returns 0 once the main process stands right before @main_fn.
  * Signals: @main_fn finds the caller's mask and dispositions, but SIGCHLD at its default.
- * Threads: none.  Holds and needs no GIL; @main_fn runs in a forked copy of the caller (use PyOS_AfterFork_Child there).
+ * Threads: none.  Holds and needs no GIL; @main_fn runs in a forked copy of the caller (use PyOS_AfterFork_Child
+ * there).
  */
-int cg_sandbox_spawn(const struct cg_sandbox *sb, const int *keep_fds, size_t n_keep, int (*main_fn)(void *data), void *data,
-                     struct cg_sandbox_child *ret, struct cg_err *err);
+int cg_sandbox_spawn(const struct cg_sandbox *sb, const int *keep_fds, size_t n_keep, int (*main_fn)(void *data),
+                     void *data, struct cg_sandbox_child *ret, struct cg_err *err);
 
 /*
- * The layers that hold in a child of this plan, NULL-terminated static names: "user", "mount", ..., "landlock", "seccomp".
- * "process_limit" is missing where a process limit has no effect: for root before Linux 6.14.
+ * The layers that hold in a child of this plan, NULL-terminated static names: "user", "mount", ..., "landlock",
+ * "seccomp". "process_limit" is missing where a process limit has no effect: for root before Linux 6.14.
  */
 const char *const *cg_sandbox_layers(const struct cg_sandbox *sb);
 

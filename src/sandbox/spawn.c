@@ -1,6 +1,6 @@
 /*
- * Starts a sandbox and waits until its main process stands ready. Runs in the caller: the zygote, or a program that runs a
- * command. The only part that a caller's process sees of the steps inside is one struct cg_ready.
+ * Starts a sandbox and waits until its main process stands ready. Runs in the caller: the zygote, or a program that
+ * runs a command. The only part that a caller's process sees of the steps inside is one struct cg_ready.
  */
 #include "sandbox/steps.h"
 
@@ -28,8 +28,8 @@ static void close_pair(int (*fds)[2])
 #define READY_DEADLINE_MS 30000
 
 /*
- * A clone of a process with threads has their locks but not them. The link count of the task folder is 2 and one for each
- * thread: one call, and nothing to parse.
+ * A clone of a process with threads has their locks but not them. The link count of the task folder is 2 and one for
+ * each thread: one call, and nothing to parse.
  */
 static int check_one_thread(struct cg_err *err)
 {
@@ -88,7 +88,7 @@ static const char *clone_hint(int e)
                 return " (too many processes: see ulimit -u)";
         case EINVAL:
         case ENOSYS:
-                return " (this Linux lacks a namespace; cellgate needs user, mount, pid, net, ipc, uts and cgroup ones)";
+                return " (this Linux lacks a namespace: user, mount, pid, net, ipc, uts and cgroup are needed)";
         default:
                 return "";
         }
@@ -173,8 +173,8 @@ static pid_t start(struct cg_spawn *sp, int *pidfd, struct cg_err *err)
         return pid;
 }
 
-int cg_sandbox_spawn(const struct cg_sandbox *sb, const int *keep_fds, size_t n_keep, int (*main_fn)(void *data), void *data,
-                     struct cg_sandbox_child *ret, struct cg_err *err)
+int cg_sandbox_spawn(const struct cg_sandbox *sb, const int *keep_fds, size_t n_keep, int (*main_fn)(void *data),
+                     void *data, struct cg_sandbox_child *ret, struct cg_err *err)
 {
         struct cg_spawn sp = {.sb = sb, .uid = geteuid(), .gid = getegid(), .main_fn = main_fn, .data = data};
         char cwd[PATH_MAX];

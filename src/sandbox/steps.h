@@ -1,6 +1,6 @@
 /*
- * The steps between clone3 and main_fn, by file. Private to src/sandbox. All of them run inside the new namespaces, in a
- * process that has one thread, and return 0 or a negative code with *err filled; err then travels to the caller.
+ * The steps between clone3 and main_fn, by file. Private to src/sandbox. All of them run inside the new namespaces,
+ * in a process that has one thread, and return 0 or a negative code with *err filled; err then travels to the caller.
  */
 #ifndef CG_SANDBOX_STEPS_H
 #define CG_SANDBOX_STEPS_H
@@ -14,7 +14,7 @@ struct cg_spawn {
         uid_t uid; /* of the caller: inside, getuid() says nobody until the map is written */
         gid_t gid;
         const char *cwd;     /* where to start; borrowed */
-        int *keep;           /* descriptors of the main process, ascending; the last is ready_fd's place, see spawn.c */
+        int *keep;           /* descriptors of the main process, ready_fd among them, ascending */
         size_t n_keep;
         int ready_fd;        /* one struct cg_ready goes here */
         int status_fd;       /* one struct cg_sandbox_status goes here; its reader is the lifeline */
@@ -31,8 +31,6 @@ struct cg_ready {
 
 /* init.c: everything from the clone on. Does not return. */
 _Noreturn void cg_init_run(const struct cg_spawn *sp);
-/* Sends the outcome to the caller; true when it arrived. */
-bool cg_init_report(int ready_fd, const struct cg_err *err);
 
 /* namespaces.c */
 int cg_ns_map_ids(uid_t uid, gid_t gid, struct cg_err *err);

@@ -1,6 +1,6 @@
 /*
- * sandbox-bench: how long a spawn takes, from the call to the main process standing before main_fn, and to all of it being
- * gone again. Run by hand.
+ * sandbox-bench: how long a spawn takes, from the call to the main process standing before main_fn, and to all of it
+ * being gone again. Run by hand.
  *
  *      sandbox-bench [SPAWNS [MEGABYTES of touched heap in the caller [off]]]
  */

@@ -1,10 +1,11 @@
 /*
- * sandbox-launch: runs one command in a sandbox made from options. The tests' stand-in for the zygote; runs on the host.
+ * sandbox-launch: runs one command in a sandbox made from options. The tests' stand-in for the zygote; runs on the
+ * host.
  *
  *      sandbox-launch [OPTION]... -- COMMAND [ARG]...
  *
- * Exit status: the command's, 128 + n for signal n, 125 when the sandbox could not be made (the reason on standard error, with
- * its code), 126 when it ended without a status, 2 for wrong usage.
+ * Exit status: the command's, 128 + n for signal n, 125 when the sandbox could not be made (the reason on standard
+ * error, with its code), 126 when it ended without a status, 2 for wrong usage.
  */
 #include <errno.h>
 #include <pthread.h>

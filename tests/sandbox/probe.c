@@ -1,6 +1,6 @@
 /*
- * sandbox-probe: tries one thing and prints "ok" or the name of the errno. Runs INSIDE the sandbox (and outside, to show that
- * the thing works there). Statically simple: no allocation, no library but libc.
+ * sandbox-probe: tries one thing and prints "ok" or the name of the errno. Runs INSIDE the sandbox (and outside, to
+ * show that the thing works there). Statically simple: no allocation, no library but libc.
  *
  *      sandbox-probe PROBE [ARG]...
  */
@@ -81,7 +81,8 @@ static int serve_and_connect(int family, const struct sockaddr *any, socklen_t l
 
         if (server < 0 || client < 0 || bind(server, any, len) < 0 || listen(server, 1) < 0)
                 return -1;
-        if (getsockname(server, (struct sockaddr *)&at, &at_len) < 0 || connect(client, (struct sockaddr *)&at, at_len) < 0)
+        if (getsockname(server, (struct sockaddr *)&at, &at_len) < 0 ||
+            connect(client, (struct sockaddr *)&at, at_len) < 0)
                 return -1;
         conn = accept(server, NULL, NULL);
         return conn < 0 || write(client, &byte, 1) != 1 || read(conn, &byte, 1) != 1 ? -1 : 0;

@@ -88,8 +88,8 @@ static void write_root_is_not_the_kernels(void **state)
 
 static void destination_is_plain(void **state)
 {
-        static const char *const bad[] = {"run/x", "/", "/run/", "/run//x", "/run/./x", "/run/../x", "/run/..", "/run/.",
-                                          "/proc/x", "/dev/x", "/sys/x"};
+        static const char *const bad[] = {"run/x", "/", "/run/", "/run//x", "/run/./x", "/run/../x", "/run/..",
+                                          "/run/.", "/proc/x", "/dev/x", "/sys/x"};
         struct cg_err err = {0};
 
         for (size_t i = 0; i < CG_ARRAY_LEN(bad); i++)
