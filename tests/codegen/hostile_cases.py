@@ -303,7 +303,7 @@ def _sizes() -> list[Case]:
             ),
             "f",
         ),
-        Case("many-tools", many(*({"name": f"tool_{i}"} for i in range(3000))), "f"),
+        Case("many-tools", many(*({"name": f"tool_{i}"} for i in range(1000))), "f"),
         Case("long-keys", schema({"k" * 200000: obj({"k" * 200000: obj({"z": {}})})}), "fd"),
     ]
 
