@@ -1,4 +1,4 @@
-"""Questions to the person, line by line: their form in each version, and what becomes of them when nobody waits any more."""
+"""Questions to the person, line by line: their form in each version, and what becomes of them when nobody waits."""
 
 import socket
 from collections.abc import Callable
