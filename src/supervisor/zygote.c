@@ -79,6 +79,17 @@ static void handle_ready(struct sup *s, json_t *o)
         flush_waiting(s);
 }
 
+/* It cannot start, and says why; it exits by itself now. Whoever waits for a kernel is told; the next request tries again. */
+static void handle_not_ready(struct sup *s, json_t *o)
+{
+        const char *why = json_string_value(json_object_get(o, "message"));
+        struct cg_err err;
+
+        cg_fail(&err, CG_E_STATE, "kernels cannot be started: %s", why ? why : "the zygote gave no reason");
+        cg_log(&s->log, CG_LOG_ERROR, "%s", err.msg);
+        fail_waiting(s, &err);
+}
+
 static void on_control(struct watch *w)
 {
         struct sup *s = w->data;
@@ -104,6 +115,8 @@ static void on_control(struct watch *w)
         }
         if (json_is_true(json_object_get(o, "ready")))
                 handle_ready(s, o);
+        else if (json_is_false(json_object_get(o, "ready")))
+                handle_not_ready(s, o);
         else
                 handle_reply(s, o, fds, n_fds);
 }

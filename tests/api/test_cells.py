@@ -190,6 +190,14 @@ def test_environment_is_what_was_named(client: Client) -> None:
         client.session(env=["oops"])
 
 
+def test_preload() -> None:
+    with Client(preload="colorsys,wave") as c, c.session() as s:
+        assert s.run("import sys; 'wave' in sys.modules").value == "True"
+    with Client(preload="no_such_module_at_all") as c:
+        with pytest.raises(CellgateError, match="no_such_module_at_all"):
+            c.session()
+
+
 def test_supervisor_killed(client: Client) -> None:
     c = Client()
     with c.session() as s:
