@@ -4,6 +4,7 @@
  *
  *      cold              open the client, start a session, run `1`
  *      kernel            start one more session, run `1`, end it
+ *      whole 0 SERVER    the same with SERVER and one approved call of its tool `echo` (scripts/soak.py)
  *      rtt N CODE        run CODE N times
  *      prints N CODE     run CODE, which prints N bytes; seconds until the last of them is here
  *      tool N SERVER     N approved calls of SERVER's tool `echo`, each timed by the code in the kernel
@@ -31,7 +32,7 @@ struct bench {
         struct cg_session *session;     /* the one that rtt, prints and tool use */
         struct cg_session *kept[MAX_KEPT];
         size_t n_kept;
-        const char *server;             /* the MCP server that the session has; NULL for none */
+        int has_server;                 /* the session has the MCP server */
         double *samples;
         size_t n;
         char workspace[64];
@@ -192,17 +193,29 @@ static int read_samples(struct bench *b, const char *text, struct cg_err *err)
         return 0;
 }
 
-static int add_server(struct bench *b, const char *server, struct cg_err *err)
+static int add_server(struct cg_session *s, const char *server, struct cg_err *err)
 {
         char json[4200];
 
-        if (b->server)
-                return 0;
         snprintf(json, sizeof(json), "{\"echo\": {\"command\": \"%s\"}}", server);
-        if (cg_session_add_mcp_servers(b->session, json, strlen(json), 0, NULL, err) < 0)
+        return cg_session_add_mcp_servers(s, json, strlen(json), 0, NULL, err);
+}
+
+static int whole(struct bench *b, const char *server, struct cg_err *err)
+{
+        struct outcome o = { 0 };
+        struct cg_session *s;
+        double start = now();
+        int r;
+
+        if (new_session(b, &s, err) < 0)
                 return -1;
-        b->server = "echo";
-        return 0;
+        r = add_server(s, server, err);
+        if (r == 0)
+                r = run_cell(s, "from mcptools.echo import echo\nassert echo.run(text='hello') == 'hello'", &o, err);
+        cg_session_free(s);
+        sample(b, now() - start);
+        return r;
 }
 
 static int tool(struct bench *b, long n, const char *server, struct cg_err *err)
@@ -211,8 +224,9 @@ static int tool(struct bench *b, long n, const char *server, struct cg_err *err)
         char code[512];
         int r;
 
-        if (add_server(b, server, err) < 0)
+        if (!b->has_server && add_server(b->session, server, err) < 0)
                 return -1;
+        b->has_server = 1;
         snprintf(code, sizeof(code),
                  "import time\n"
                  "from mcptools.echo import echo\n"
@@ -332,6 +346,8 @@ static int command(struct bench *b, const char *line, struct cg_err *err)
                 return cold(b, err);
         if (strcmp(name, "kernel") == 0)
                 return kernel(b, err);
+        if (strcmp(name, "whole") == 0)
+                return whole(b, rest, err);
         if (strcmp(name, "rtt") == 0)
                 return rtt(b, n, rest, err);
         if (strcmp(name, "prints") == 0)

@@ -267,39 +267,44 @@ def step_tsan(opt: argparse.Namespace) -> Tally:
     return tally
 
 
+FUZZ_OPTIONS = ("-Dfuzz=true", "-Db_sanitize=address,undefined", "-Db_lundef=false", "-Dtests=true")
+
+
+def fuzz_targets(folder: Path) -> list[Path]:
+    found = sorted(p for p in (folder / "tests/fuzz").glob("fuzz-*") if p.is_file() and os.access(p, os.X_OK))
+    if not found:
+        raise StepError(f"no fuzz target in {folder}/tests/fuzz")
+    return found
+
+
+def fuzz_one(folder: Path, target: Path, seconds: float) -> str | None:
+    """Replays the target's corpus, then looks further for so long. Returns what went wrong."""
+    name = target.name.removeprefix("fuzz-")
+    corpus = REPO / "tests/fuzz/corpus" / name
+    # libFuzzer writes what it finds into the first folder: a scratch one.
+    scratch = folder / "found" / name
+    scratch.mkdir(parents=True, exist_ok=True)
+    limits = [f"-max_total_time={max(1, round(seconds))}", "-timeout=10", "-rss_limit_mb=2048"]
+    argv = [target, *limits, f"-artifact_prefix={scratch}/", scratch, *([corpus] if corpus.is_dir() else [])]
+    status, log = run(f"fuzz-{name}", argv, seconds + 300)
+    return None if status == 0 else f"exit status {status}:\n{tail(log)}"
+
+
 def step_fuzz(opt: argparse.Namespace) -> Tally:
     """every fuzz target over its corpus, and a few seconds more"""
     tally = Tally()
-    folder = build(
-        "fuzz",
-        "-Dfuzz=true",
-        "-Db_sanitize=address,undefined",
-        "-Db_lundef=false",
-        "-Dtests=true",
-        install=False,
-        cc="clang",
-    )
-    targets = sorted(p for p in (folder / "tests/fuzz").glob("fuzz-*") if p.is_file() and os.access(p, os.X_OK))
-    if not targets:
-        raise StepError(f"no fuzz target in {folder}/tests/fuzz")
-    for target in targets:
-        name = target.name.removeprefix("fuzz-")
-        corpus = REPO / "tests/fuzz/corpus" / name
-        # libFuzzer writes what it finds into the first folder: a scratch one.
-        scratch = folder / "found" / name
-        scratch.mkdir(parents=True, exist_ok=True)
-        argv = [
-            target,
-            f"-max_total_time={opt.fuzz_seconds}",
-            "-timeout=10",
-            "-rss_limit_mb=2048",
-            "-print_final_stats=0",
-            f"-artifact_prefix={scratch}/",
-            scratch,
-            *([corpus] if corpus.is_dir() else []),
-        ]
-        status, log = run(f"fuzz-{name}", argv, opt.fuzz_seconds + 120)
-        tally.record(f"fuzz:{name}", None if status == 0 else f"exit status {status}:\n{tail(log)}")
+    folder = build("fuzz", *FUZZ_OPTIONS, install=False, cc="clang")
+    for target in fuzz_targets(folder):
+        tally.record(f"fuzz:{target.name}", fuzz_one(folder, target, opt.fuzz_seconds))
+    return tally
+
+
+def step_sessions(opt: argparse.Namespace) -> Tally:
+    """1,000 sessions opened and closed: no process, file, descriptor or memory stays"""
+    import soak  # it imports this module
+
+    tally = Tally()
+    tally.record("sessions:nothing stays of 1000", "\n".join(soak.sessions_plain(1000)) or None)
     return tally
 
 
@@ -402,6 +407,7 @@ STEPS: dict[str, Callable[[argparse.Namespace], Tally]] = {
     "pytest": step_pytest,
     "lint-python": step_lint_python,
     "lint-c": step_lint_c,
+    "sessions": step_sessions,
     "asan": step_asan,
     "tsan": step_tsan,
     "fuzz": step_fuzz,
@@ -468,6 +474,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    sys.modules["run_tests"] = sys.modules["__main__"]  # soak imports it by name
     try:
         sys.exit(main())
     except KeyboardInterrupt:
