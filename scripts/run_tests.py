@@ -446,6 +446,8 @@ def main() -> int:
     # What runs has a process group of its own: it must be ended when we are.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, on_terminate)
+    # Started in the background by a shell, we would ignore ^C, and so would every program under test.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # Pipes of a host that vanished, a locale's messages, a proxy for localhost: none of that in the tests.
     os.environ["LC_ALL"] = "C.UTF-8"
     total = Tally()
