@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,24 @@ def test_questions_of_threads_come_one_by_one(person, server) -> None:
     # No output came in between a question's first line and its answer, and none was lost.
     assert all(f"output {i}" in p.seen for i in range(3))
     assert all("output" not in s[s.index("wants to call") :] for s in seen)
+
+
+def test_no_output_while_a_question_stands(person, server, tmp_path: Path) -> None:
+    """A thread of the cell writes while a person thinks: it must not push the question away, and nothing is lost."""
+    cell = (
+        "import threading, time\ndef chat():\n  for i in range(20): print('chat', i, flush=True); time.sleep(0.05)\n"
+        "  open('done', 'w').close()\n"
+        "threading.Timer(0.3, chat).start()\n" + READ
+    )
+    p = person("run", "--mcp", server.mcp, "-c", cell)
+    p.wait_for(QUESTION)
+    while not (tmp_path / "done").exists():
+        assert time.monotonic() < p.deadline
+        time.sleep(0.02)
+    p.type("v\n")
+    assert "chat" not in p.answer("y")
+    p.wait_for("chat 0\n(.*\n)*chat 19\n")
+    assert p.end() == 0
 
 
 def test_asks_although_output_is_redirected(person, server, tmp_path: Path) -> None:
