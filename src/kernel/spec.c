@@ -122,7 +122,7 @@ static int set_limits(struct cg_sandbox *plan, const json_t *o, struct cg_err *e
         return r;
 }
 
-static int make_plan(const json_t *o, struct cg_sandbox **ret, struct cg_err *err)
+static int make_plan(const json_t *o, const struct cg_sandbox *base, struct cg_sandbox **ret, struct cg_err *err)
 {
         const char *workspace;
         bool on;
@@ -131,7 +131,7 @@ static int make_plan(const json_t *o, struct cg_sandbox **ret, struct cg_err *er
         if (r == 0)
                 r = cg_json_bool(o, "sandbox", true, &on, err);
         if (r == 0)
-                r = cg_sandbox_new(ret, err);
+                r = cg_sandbox_copy(base, ret, err);
         if (r < 0)
                 return r;
         if (!on)
@@ -164,9 +164,9 @@ static int make_config(const json_t *o, struct cg_spawn_spec *ret, struct cg_err
         return ret->config ? 0 : cg_fail(err, CG_E_NOMEM, "spawn request");
 }
 
-static int from_json(const json_t *o, struct cg_spawn_spec *ret, struct cg_err *err)
+static int from_json(const json_t *o, const struct cg_sandbox *base, struct cg_spawn_spec *ret, struct cg_err *err)
 {
-        int r = make_plan(o, &ret->plan, err);
+        int r = make_plan(o, base, &ret->plan, err);
 
         if (r == 0)
                 r = copy_string(o, "kernel_path", &ret->kernel_path, err);
@@ -177,7 +177,7 @@ static int from_json(const json_t *o, struct cg_spawn_spec *ret, struct cg_err *
         return r;
 }
 
-int cg_spawn_spec_read(int fd, struct cg_spawn_spec *ret, struct cg_err *err)
+int cg_spawn_spec_read(int fd, const struct cg_sandbox *base, struct cg_spawn_spec *ret, struct cg_err *err)
 {
         cg_auto_json json_t *o = NULL;
         char *text = NULL;
@@ -193,7 +193,7 @@ int cg_spawn_spec_read(int fd, struct cg_spawn_spec *ret, struct cg_err *err)
         wipe(text, len);
         free(text);
         if (r == 0)
-                r = from_json(o, ret, err);
+                r = from_json(o, base, ret, err);
         if (r < 0)
                 cg_spawn_spec_fini(ret);
         return r;

@@ -14,8 +14,8 @@ struct cg_spawn_spec {
         size_t config_len;
 };
 
-/* Reads the spec from descriptor @fd (borrows) and makes the sandbox's plan of it. *ret: cg_spawn_spec_fini(). */
-int cg_spawn_spec_read(int fd, struct cg_spawn_spec *ret, struct cg_err *err);
+/* Reads the spec from descriptor @fd (borrows) and makes the sandbox's plan of it and @base. *ret: cg_spawn_spec_fini(). */
+int cg_spawn_spec_read(int fd, const struct cg_sandbox *base, struct cg_spawn_spec *ret, struct cg_err *err);
 /* Also wipes: a later kernel is a copy of this process and must not find an earlier one's variables. */
 void cg_spawn_spec_fini(struct cg_spawn_spec *spec);
 

@@ -32,6 +32,7 @@ struct cg_zygote {
         int control;
         int epoll;
         const struct cg_log *log;
+        struct cg_sandbox *base; /* every kernel's plan starts as a copy: the system call filter is compiled once */
         struct child *children;
 };
 
@@ -47,6 +48,10 @@ int cg_zygote_new(int control, const struct cg_log *log, struct cg_zygote **ret,
         z->epoll = epoll_create1(EPOLL_CLOEXEC);
         if (z->epoll < 0 || epoll_ctl(z->epoll, EPOLL_CTL_ADD, control, &ev) < 0) {
                 cg_fail_errno(err, "control socket");
+                cg_zygote_free(z);
+                return CG_E_SYS;
+        }
+        if (cg_sandbox_new(&z->base, err) < 0) {
                 cg_zygote_free(z);
                 return CG_E_SYS;
         }
@@ -107,6 +112,7 @@ struct cg_zygote *cg_zygote_free(struct cg_zygote *z)
                 remove_child(z, z->children);
         if (z->epoll >= 0)
                 close(z->epoll);
+        cg_sandbox_free(z->base);
         free(z);
         return NULL;
 }
@@ -186,7 +192,7 @@ static int spawn(struct cg_zygote *z, json_int_t id, const int *fds, struct cg_e
 {
         struct cg_spawn_spec spec;
         struct cg_sandbox_child child;
-        int r = cg_spawn_spec_read(fds[0], &spec, err);
+        int r = cg_spawn_spec_read(fds[0], z->base, &spec, err);
 
         if (r < 0)
                 return r;
