@@ -62,7 +62,8 @@ int cg_cells_add(struct cg_cells *c, const char *code, size_t len, const char *w
         }
         memcpy(copy, code, len);
         copy[len] = '\0';
-        c->v[c->n++] = (struct cg_cell){ copy, len };
+        c->v[c->n].code = copy;
+        c->v[c->n++].len = len;
         return 0;
 }
 

@@ -19,8 +19,9 @@
 
 struct cg_images {
         char *dir;    /* as given, without slashes at the end */
-        char *name;   /* last component of dir: points into it */
-        int parent;   /* folder that dir stands in */
+        const char *name; /* last component of dir: points into it; NULL where that is . or .. or / */
+        char *folder; /* the folder that dir stands in: everything before name */
+        int parent;   /* the same, opened */
         int fd;       /* dir itself, -1 before the first image */
         uint64_t cell; /* of the last image, and its number: so that a long cell does not try all names again */
         unsigned number;
@@ -44,6 +45,7 @@ struct cg_images *cg_images_free(struct cg_images *im)
         if (im->fd >= 0)
                 close(im->fd);
         free(im->dir);
+        free(im->folder);
         free(im);
         return NULL;
 }
@@ -56,41 +58,44 @@ static void images_freep(struct cg_images **im)
 /* Splits dir into the folder it stands in and its own name. */
 static int open_parent(struct cg_images *im, struct cg_err *err)
 {
-        cg_auto_free char *folder = strdup(im->dir);
-        char *slash = folder ? strrchr(folder, '/') : NULL;
+        const char *slash = strrchr(im->dir, '/');
+        const char *name = slash ? slash + 1 : im->dir;
 
-        if (!folder)
-                return cg_fail(err, CG_E_NOMEM, "folder for images");
-        im->name = slash ? im->dir + (slash - folder) + 1 : im->dir;
-        if (!*im->name || strcmp(im->name, ".") == 0 || strcmp(im->name, "..") == 0) {
-                /* ".", "a/..", "/": a folder that is there already */
-                im->parent = open(im->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
-                im->name = NULL;
+        if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
+                im->folder = strdup(im->dir); /* ".", "a/..", "/": a folder that is there already */
         } else {
-                if (slash)
-                        slash[slash == folder] = '\0';
-                im->parent = open(slash ? folder : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+                im->name = name;
+                im->folder = slash ? strndup(im->dir, slash > im->dir ? (size_t)(slash - im->dir) : 1) : strdup(".");
         }
+        if (!im->folder)
+                return cg_fail(err, CG_E_NOMEM, "folder for images");
+        im->parent = open(im->folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
         if (im->parent < 0)
-                return cg_fail_errno(err, "cannot open the folder for images, %s",
-                                     slash && im->name ? folder : im->dir);
+                return cg_fail_errno(err, "cannot open the folder for images, %s", im->folder);
         return 0;
+}
+
+static struct cg_images *images_alloc(const char *dir)
+{
+        struct cg_images *im = calloc(1, sizeof(*im));
+
+        if (!im)
+                return NULL;
+        im->parent = im->fd = -1;
+        im->dir = strdup(dir);
+        return im->dir ? im : cg_images_free(im);
 }
 
 int cg_images_new(const char *dir, struct cg_images **ret, struct cg_err *err)
 {
-        CG_CLEANUP(images_freep) struct cg_images *im = calloc(1, sizeof(*im));
+        CG_CLEANUP(images_freep) struct cg_images *im = images_alloc(dir);
         size_t len = strlen(dir);
         int r;
 
         if (!im)
                 return cg_fail(err, CG_E_NOMEM, "folder for images");
-        im->parent = im->fd = -1;
         if (!len)
                 return cg_fail(err, CG_E_INVAL, "the folder for images has an empty name");
-        im->dir = strdup(dir);
-        if (!im->dir)
-                return cg_fail(err, CG_E_NOMEM, "folder for images");
         while (len > 1 && im->dir[len - 1] == '/')
                 im->dir[--len] = '\0';
         r = open_parent(im, err);

@@ -323,20 +323,26 @@ static int run_all(struct cg_run *run)
         return run->status;
 }
 
+/* Negative: the command line or FILE is wrong. */
+static int parse_and_read(struct cg_run *run, int argc, char **argv, struct cg_err *err)
+{
+        int r = cg_run_parse(argc, argv, &run->opts, err);
+
+        if (r < 0 || run->opts.help || !run->opts.file)
+                return r;
+        return cg_cells_add_file(&run->opts.cells, run->opts.file, err);
+}
+
 int cg_cli_run(int argc, char **argv)
 {
         struct cg_run run = { .status = CG_EXIT_OK };
         struct cg_err err;
-        int r = cg_run_parse(argc, argv, &run.opts, &err);
+        int status;
 
-        if (r == 0 && run.opts.help)
-                r = cg_cli_print(cg_run_help);
-        else if (r == 0 && run.opts.file && cg_cells_add_file(&run.opts.cells, run.opts.file, &err) < 0)
-                r = cg_cli_fail("run", &err);
-        else if (r == 0)
-                r = run_all(&run);
+        if (parse_and_read(&run, argc, argv, &err) < 0)
+                status = cg_cli_fail("run", &err);
         else
-                r = cg_cli_fail("run", &err);
+                status = run.opts.help ? cg_cli_print(cg_run_help) : run_all(&run);
         cg_run_options_fini(&run.opts);
-        return r;
+        return status;
 }
