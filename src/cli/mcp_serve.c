@@ -1,8 +1,9 @@
 /*
- * `cellgate mcp serve`: an MCP server on standard input and output. Runs in the command `cellgate`, a host application of libcellgate.
+ * `cellgate mcp serve`: an MCP server on standard input and output. Runs in the command `cellgate`, a host application
+ * of libcellgate.
  *
- * This is the I/O thread: it never waits for anything but its descriptors, so that whatever the worker does, pings are answered and
- * cancellations carried out. Standard output is moved away at the start: only this file can write to it.
+ * This is the I/O thread: it never waits for anything but its descriptors, so that whatever the worker does, pings are
+ * answered and cancellations carried out. Standard output is moved away at the start: only this file can write to it.
  */
 #include "cli/mcp_serve.h"
 
@@ -25,12 +26,12 @@
 #include "cli/cli.h"
 
 #define READ_SIZE ((size_t)64 << 10)
-/* A pipe that poll() calls writable takes this much without blocking; that is what POSIX promises, and only for that much. */
+/* A pipe that poll() calls writable takes this much without blocking: POSIX promises it for that much only. */
 #define WRITE_SIZE ((size_t)PIPE_BUF)
 #define TICK_MS 1000
 /*
- * The end of standard input. Calls that came before it may finish for a moment: so `printf ... | cellgate mcp serve` answers. Clients
- * send SIGTERM after 2 s, which ends us in order as well.
+ * The end of standard input. Calls that came before it may finish for a moment: so `printf ... | cellgate mcp serve`
+ * answers. Clients send SIGTERM after 2 s, which ends us in order as well.
  */
 #define FINISH_MS 1500
 #define FLUSH_MS 500
@@ -133,7 +134,7 @@ static bool take_output(struct io *io)
         return io->writing.len > 0;
 }
 
-/* Standard output may be shared with others, so it is not made non-blocking: each write is small enough not to block. */
+/* Standard output may be shared, so it is not made non-blocking: each write is small enough not to block. */
 static void write_output(struct io *io)
 {
         size_t left = io->writing.len - io->written, n = left < WRITE_SIZE ? left : WRITE_SIZE;
@@ -217,7 +218,7 @@ static void loop(struct io *io)
                 struct pollfd p[N] = {
                         [SIG] = { .fd = io->sig, .events = POLLIN },
                         [WAKE] = { .fd = io->sv->io_fd, .events = POLLIN },
-                        [OUT] = { .fd = io->out, .events = output ? POLLOUT : 0 }, /* without: tells when nobody reads it any more */
+                        [OUT] = { .fd = io->out, .events = output ? POLLOUT : 0 }, /* 0: tells of its reader's end */
                         [IN] = { .fd = io->eof || too_much_unread(io) ? -1 : io->in, .events = POLLIN },
                 };
 
@@ -253,8 +254,8 @@ static int open_standard(struct cg_err *err)
 }
 
 /*
- * From here on descriptor 0 is empty and descriptor 1 is standard error, for this process, its libraries and its children: a stray
- * print cannot get between the messages.
+ * From here on descriptor 0 is empty and descriptor 1 is standard error, for this process, its libraries and its
+ * children: a stray print cannot get between the messages.
  */
 static int move_standard(struct io *io, struct cg_err *err)
 {
@@ -279,7 +280,8 @@ static int catch_signals(struct io *io, struct cg_err *err)
         sigaddset(&set, SIGINT);
         sigaddset(&set, SIGTERM);
         sigaddset(&set, SIGHUP);
-        if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0 || (io->sig = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
+        if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0 ||
+            (io->sig = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
                 return cg_fail_errno(err, "signals");
         return 0;
 }
@@ -325,7 +327,7 @@ static int serve(struct cg_serve *sv, struct io *io, struct cg_err *err)
         if (!io->signal)
                 flush_output(io);
         if (!stop_worker(sv)) {
-                /* Blocked in the library, starting an MCP server for example. Without us the supervisor ends all of it by itself. */
+                /* Blocked in the library, by a slow MCP server for example. Without us the supervisor ends it all. */
                 cg_packages_fini(&sv->packages);
                 _exit(io->signal ? 128 + io->signal : CG_EXIT_OK);
         }
@@ -347,15 +349,18 @@ static int read_servers(struct cg_serve *sv, struct cg_err *err)
 
         if (!sv->opts.mcp)
                 return 0;
-        if (cg_read_file(sv->opts.mcp, CG_MAX_SETTINGS, &text, &len, err) < 0 || cg_json_object(text, len, sv->opts.mcp, &file, err) < 0)
+        if (cg_read_file(sv->opts.mcp, CG_MAX_SETTINGS, &text, &len, err) < 0 ||
+            cg_json_object(text, len, sv->opts.mcp, &file, err) < 0)
                 return -1;
         servers = json_object_get(file, "mcpServers");
         if (servers && !json_is_object(servers))
                 return cg_fail(err, CG_E_INVAL, "%s: \"mcpServers\" must be an object", sv->opts.mcp);
         servers = servers ? servers : file;
         if (json_object_get(servers, "cellgate"))
-                return cg_fail(err, CG_E_INVAL, "%s: the server name \"cellgate\" is taken: approval rules mean the tools of cellgate mcp serve"
-                               " by it", sv->opts.mcp);
+                return cg_fail(err, CG_E_INVAL,
+                               "%s: the server name \"cellgate\" is taken: approval rules mean the tools of cellgate"
+                               " mcp serve by it",
+                               sv->opts.mcp);
         json_decref(sv->configured);
         sv->configured = json_incref(servers);
         return 0;
@@ -371,7 +376,7 @@ static int open_images(struct cg_serve *sv, struct cg_err *err)
         cwd = sv->opts.images ? realpath(".", NULL) : strdup(sv->workspace);
         if (!cwd)
                 return cg_fail_errno(err, "folder for images");
-        if (asprintf(&dir, "%s/%s", strcmp(cwd, "/") == 0 ? "" : cwd, sv->opts.images ? sv->opts.images : "images") < 0) {
+        if (asprintf(&dir, "%s/%s", strcmp(cwd, "/") ? cwd : "", sv->opts.images ? sv->opts.images : "images") < 0) {
                 dir = NULL;
                 return cg_fail(err, CG_E_NOMEM, "folder for images");
         }
@@ -431,7 +436,8 @@ static int run(struct cg_serve *sv)
                 r = catch_signals(&io, &err);
         if (r == 0) {
                 if (sv->opts.no_sandbox)
-                        cg_log(&sv->log, CG_LOG_WARN, "no sandbox: the agent's code can do all that you can, with or without approval");
+                        cg_log(&sv->log, CG_LOG_WARN,
+                               "no sandbox: the agent's code can do all that you can, with or without approval");
                 info.instructions = instructions = cg_serve_instructions(sv->configured);
                 cg_mcpd_init(&sv->proto, &info);
                 r = serve(sv, &io, &err);
@@ -446,7 +452,9 @@ static int run(struct cg_serve *sv)
 
 static int mcp_serve(int argc, char **argv)
 {
-        struct cg_serve sv = { .io_fd = -1, .work_fd = -1, .packages = { .fd = -1 }, .lock = PTHREAD_MUTEX_INITIALIZER };
+        struct cg_serve sv = {
+                .io_fd = -1, .work_fd = -1, .packages = { .fd = -1 }, .lock = PTHREAD_MUTEX_INITIALIZER
+        };
         struct cg_err err;
         int r = cg_serve_parse(argc, argv, &sv.opts, &err);
 
@@ -476,7 +484,9 @@ int cg_cli_mcp(int argc, char **argv)
                 return mcp_serve(argc - 1, argv + 1);
         if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
                 return cg_cli_print("Usage: cellgate mcp serve [OPTIONS]\n\ncellgate mcp serve --help says more.\n");
-        cg_fail(&err, CG_E_INVAL, argc > 1 ? "there is no \"mcp %s\": only `cellgate mcp serve`" : "which one? There is `cellgate mcp serve`",
+        cg_fail(&err, CG_E_INVAL,
+                argc > 1 ? "there is no \"mcp %s\": only `cellgate mcp serve`" :
+                           "which one? There is `cellgate mcp serve`",
                 argc > 1 ? argv[1] : "");
         return cg_cli_fail("mcp", &err);
 }

@@ -1,9 +1,10 @@
 /*
  * `cellgate mcp serve`: what its parts share.
  *
- * Two threads. The I/O thread (mcp_serve.c) reads messages, writes messages and answers at once what needs no kernel. The worker
- * (mcp_serve_work.c) owns the session and carries out tool calls, one after the other, so that it may block in libcellgate while
- * pings and cancellations are still answered. Between them lie the queues of mcp_serve_queue.c, under one lock.
+ * Two threads. The I/O thread (mcp_serve.c) reads messages, writes messages and answers at once what needs no kernel.
+ * The worker (mcp_serve_work.c) owns the session and carries out tool calls, one after the other, so that it may block
+ * in libcellgate while pings and cancellations are still answered. Between them lie the queues of mcp_serve_queue.c,
+ * under one lock.
  */
 #ifndef CG_CLI_MCP_SERVE_H
 #define CG_CLI_MCP_SERVE_H
@@ -112,8 +113,8 @@ extern const char cg_serve_tools[];
 /* Instructions for the agent; names the configured servers. Caller frees; NULL when out of memory. */
 char *cg_serve_instructions(const json_t *configured);
 /*
- * Arguments of a call, checked. CG_E_INVAL says what is wrong, for the agent. cg_serve_args_check(): only these names (NULL-terminated) may
- * be there. A string is the caller's to free.
+ * Arguments of a call, checked. CG_E_INVAL says what is wrong, for the agent. cg_serve_args_check(): only these names
+ * (NULL-terminated) may be there. A string is the caller's to free.
  */
 int cg_serve_args_check(const char *args, const char *const *names, struct cg_err *err);
 int cg_serve_arg_string(const char *args, const char *name, char **ret, struct cg_err *err);
@@ -146,7 +147,7 @@ bool cg_serve_given_up(struct cg_serve *sv, const struct cg_job *job);
 void cg_serve_approve(struct cg_serve *sv, struct cg_event *e);
 /* APPROVAL_CLOSED: takes a question back (worker). */
 void cg_serve_withdraw(struct cg_serve *sv, uint64_t approval);
-/* Carries out answers, and refuses what was not answered in time. Returns the milliseconds to the next deadline; -1: none. */
+/* Carries out answers, and refuses what was not answered in time. Returns milliseconds to the next deadline or -1. */
 int64_t cg_serve_settle(struct cg_serve *sv);
 /* An answer came (I/O thread; lock held). */
 void cg_serve_answered(struct cg_serve *sv, const struct cg_mcpd_in *in);

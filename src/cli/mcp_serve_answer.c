@@ -1,6 +1,6 @@
 /*
- * `cellgate mcp serve`: what a call answers, collected while it runs. The kernel may print gigabytes; what is kept is the beginning,
- * the end and the count.
+ * `cellgate mcp serve`: what a call answers, collected while it runs. The kernel may print gigabytes; what is kept is
+ * the beginning, the end and the count.
  */
 #include "cli/mcp_serve.h"
 
@@ -18,7 +18,7 @@
 #define MAX_CHARS 4000000u
 /* The end is kept in a buffer that is cut when it has grown by this much over what is wanted. */
 #define TAIL_SLACK ((size_t)64 << 10)
-/* Images in one answer, and base64 of one and of all. What is over is in files only: models refuse more, or choke on it. */
+/* Images in one answer, and base64 of one and of all. What is over is in files only: models refuse more. */
 #define MAX_IMAGES 20u
 #define MAX_IMAGE ((size_t)5 << 20)
 #define MAX_ALL_IMAGES ((size_t)20 << 20)
@@ -185,7 +185,8 @@ static bool has_magic(const char *mime, const struct cg_buf *data)
 }
 
 /*
- * Is it what its type says? Hosts pass image blocks on to a model unseen, and a bad one in the history can make every later request fail.
+ * Is it what its type says? Hosts pass image blocks on to a model unseen, and a bad one in the history can make every
+ * later request fail.
  */
 static bool is_image(const char *mime, const char *text, size_t len)
 {
@@ -263,7 +264,8 @@ static void add_image(struct cg_answer *a, struct cg_event *e, const char *mime,
 /* What there is to read of a display, the plainest first. */
 static void add_display_text(struct cg_answer *a, struct cg_event *e)
 {
-        static const char *const mimes[] = { "text/plain", "text/markdown", "text/latex", "application/json", "text/html" };
+        static const char *const mimes[] = { "text/plain", "text/markdown", "text/latex", "application/json",
+                                             "text/html" };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(mimes); i++) {
                 size_t len;
@@ -304,10 +306,12 @@ static int add_output(struct cg_answer *a, struct cg_buf *b, struct cg_err *err)
         n = kept(a);
         r = cg_buf_add(b, a->head.data, a->head.len, err);
         if (r == 0 && n < a->total)
-                r = cg_buf_addf(b, err, "%s[Output truncated: %zu of %zu characters are left out here, it exceeded the limit of %zu."
-                                " The kernel keeps its state: print just the part you need, or ask for more with max_output_chars]\n",
-                                a->head.len && a->head.data[a->head.len - 1] != '\n' ? "\n" : "", a->total - n, a->total,
-                                a->head_max + a->tail_max);
+                r = cg_buf_addf(b, err,
+                                "%s[Output truncated: %zu of %zu characters are left out here, it exceeded the limit"
+                                " of %zu. The kernel keeps its state: print just the part you need, or ask for more"
+                                " with max_output_chars]\n",
+                                a->head.len && a->head.data[a->head.len - 1] != '\n' ? "\n" : "", a->total - n,
+                                a->total, a->head_max + a->tail_max);
         return r < 0 ? r : cg_buf_add(b, a->tail.data, a->tail.len, err);
 }
 

@@ -1,6 +1,6 @@
 /*
- * `cellgate mcp serve`: which tool calls may run. By rules; where they say `ask`, by the person at the MCP client, through an elicitation
- * request. Whatever is not a clear yes in time is a no.
+ * `cellgate mcp serve`: which tool calls may run. By rules; where they say `ask`, by the person at the MCP client,
+ * through an elicitation request. Whatever is not a clear yes in time is a no.
  */
 #include "cli/mcp_serve.h"
 
@@ -15,7 +15,7 @@
 
 /* The name under which rules speak of our own tools. */
 #define OWN "cellgate"
-/* Arguments are shown whole up to this; clients cut what is longer without a mark, so we cut before they do, with one. */
+/* Arguments are shown whole up to this; clients cut what is longer without a mark, so we cut before, with one. */
 #define SHOW_WHOLE ((size_t)16 << 10)
 #define SHOW_MAX ((size_t)8 << 20)
 
@@ -46,8 +46,9 @@ static int explain_rule(struct cg_buf *b, const char *server, const char *tool, 
         if (r == 0)
                 r = cg_name_render(b, tool, err);
         if (r == 0 && is_plain(server) && is_plain(tool))
-                r = cg_buf_addf(b, err, ": start cellgate mcp serve with --approve '%s.%s' (patterns such as '%s.*' work too)", server,
-                                tool, server);
+                r = cg_buf_addf(b, err,
+                                ": start cellgate mcp serve with --approve '%s.%s' (patterns such as '%s.*' work too)",
+                                server, tool, server);
         else if (r == 0)
                 r = cg_buf_adds(b, ": start cellgate mcp serve with an --approve pattern that matches it", err);
         return r;
@@ -109,14 +110,19 @@ static int form(const struct cg_serve *sv, const struct cg_call *call, bool own,
         int r = describe(call, own, &message, err);
 
         if (r == 0)
-                r = cg_buf_adds(b, sv->proto.revision >= CG_MCPD_2025_11_25 ? "{\"mode\":\"form\",\"message\":" : "{\"message\":", err);
+                r = cg_buf_addf(b, err, "{%s\"message\":",
+                                sv->proto.revision >= CG_MCPD_2025_11_25 ? "\"mode\":\"form\"," : "");
         if (r == 0)
                 r = cg_json_quote(b, message.data, message.len, err);
         if (r == 0)
-                r = cg_buf_addf(b, err, ",\"requestedSchema\":{\"type\":\"object\",\"properties\":{"
-                                "\"decision\":{\"type\":\"string\",\"title\":\"Decision\",\"enum\":[\"" YES "\"%s,\"" NO "\"]},"
-                                "\"reason\":{\"type\":\"string\",\"title\":\"Reason\",\"description\":\"Told to the agent when rejected\"}},"
-                                "\"required\":[\"decision\"]}}", own ? "" : ",\"" ALWAYS "\"");
+                r = cg_buf_addf(b, err,
+                                ",\"requestedSchema\":{\"type\":\"object\",\"properties\":{"
+                                "\"decision\":{\"type\":\"string\",\"title\":\"Decision\","
+                                "\"enum\":[\"" YES "\"%s,\"" NO "\"]},"
+                                "\"reason\":{\"type\":\"string\",\"title\":\"Reason\","
+                                "\"description\":\"Told to the agent when rejected\"}},"
+                                "\"required\":[\"decision\"]}}",
+                                own ? "" : ",\"" ALWAYS "\"");
         return r;
 }
 
@@ -127,7 +133,8 @@ static int send_ask(struct cg_serve *sv, struct cg_ask *a, const char *args, siz
         cg_auto_buf struct cg_buf params = { .max = SHOW_MAX * 7 };
 
         a->id = ++sv->last_ask;
-        if (form(sv, &call, !a->approval, &params, err) < 0 || cg_serve_request(sv, a->id, "elicitation/create", params.data) < 0) {
+        if (form(sv, &call, !a->approval, &params, err) < 0 ||
+            cg_serve_request(sv, a->id, "elicitation/create", params.data) < 0) {
                 ask_free(a);
                 return CG_E_NOMEM;
         }
@@ -137,14 +144,16 @@ static int send_ask(struct cg_serve *sv, struct cg_ask *a, const char *args, siz
 }
 
 /* *ret: the question (stays ours); NULL: it could not be asked, and *why says so. */
-static struct cg_ask *ask(struct cg_serve *sv, uint64_t approval, const char *server, const char *tool, const char *args, size_t len,
-                          struct cg_buf *why)
+static struct cg_ask *ask(struct cg_serve *sv, uint64_t approval, const char *server, const char *tool,
+                          const char *args, size_t len, struct cg_buf *why)
 {
         struct cg_ask *a = NULL;
 
         pthread_mutex_lock(&sv->lock);
         if (!sv->proto.can_ask) {
-                cg_buf_adds(why, "the approval rule says ask, but this MCP client cannot ask its user (no elicitation): ", NULL);
+                cg_buf_adds(why,
+                            "the approval rule says ask, but this MCP client cannot ask its user (no elicitation): ",
+                            NULL);
                 explain_rule(why, server, tool, NULL, NULL);
         } else {
                 a = ask_new(sv, approval, server, tool);
@@ -176,8 +185,10 @@ static void read_answer(struct cg_ask *a, const struct cg_mcpd_in *in)
 
         a->answered = true;
         if (!action || strcmp(action, "accept") != 0) {
+                bool declined = action && strcmp(action, "decline") == 0;
+
                 a->reason = strdup(in->error.p ? "the MCP client could not ask the user" :
-                                   action && strcmp(action, "decline") == 0 ? "the user rejected it" : "the user gave no answer");
+                                   declined ? "the user rejected it" : "the user gave no answer");
                 return;
         }
         if (cg_span_member(in->result, "content", &content, NULL) < 0)
@@ -250,7 +261,7 @@ int64_t cg_serve_settle(struct cg_serve *sv)
                 if (!a)
                         return next_ms;
                 if (a->always)
-                        cg_approve_always(sv->opts.approve, a->server, a->tool, NULL); /* failed: it will be asked again */
+                        cg_approve_always(sv->opts.approve, a->server, a->tool, NULL); /* failed: asked again */
                 if (a->accept)
                         cg_approval_accept(sv->session, a->approval, NULL); /* not found: it was closed meanwhile */
                 else

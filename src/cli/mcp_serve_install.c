@@ -1,6 +1,7 @@
 /*
- * `cellgate mcp serve`: install_package. pip runs on the host, as the user, so what it may do is narrow: wheels only, because building
- * a source package runs its code; one name with versions, because pip takes options, URLs and paths in the same place.
+ * `cellgate mcp serve`: install_package. pip runs on the host, as the user, so what it may do is narrow: wheels only,
+ * because building a source package runs its code; one name with versions, because pip takes options, URLs and paths in
+ * the same place.
  */
 #include "cli/mcp_serve.h"
 
@@ -98,7 +99,8 @@ static bool take_versions(const char **p)
 /* pip takes "x.whl" and "x.tar.gz" for files. */
 static bool looks_like_file(const char *name, size_t len)
 {
-        static const char *const endings[] = { ".whl", ".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz", ".xz", ".txz", ".lzma", ".egg" };
+        static const char *const endings[] = { ".whl", ".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz", ".xz", ".txz",
+                                               ".lzma", ".egg" };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(endings); i++) {
                 size_t n = strlen(endings[i]);
@@ -124,18 +126,21 @@ int cg_serve_check_requirement(const char *text, struct cg_err *err)
                 if (!looks_like_file(name, len) && take_extras(&p) && take_versions(&p))
                         return 0;
         }
-        return cg_fail(err, CG_E_INVAL, "package_name must be one package of the index, such as humanize, humanize==4.9.0 or"
+        return cg_fail(err, CG_E_INVAL,
+                       "package_name must be one package of the index, such as humanize, humanize==4.9.0 or"
                        " rich[jupyter]>=13,<15: no URL, no path, no option, no marker, not several");
 }
 
 /* ------------------------------------------------------------------ pip */
 
-/* Where pip's own settings (index, proxy, certificates) stay as the user made them, but nothing changes what is installed where. */
+/* Where pip's own settings (index, proxy, certificates) stay as the user made them, but nothing changes what is
+ * installed where. */
 static bool is_passed_on(const char *variable)
 {
-        static const char *const dropped[] = { "PIP_TARGET=", "PIP_USER=", "PIP_PREFIX=", "PIP_ROOT=", "PIP_REQUIREMENT=", "PIP_EDITABLE=",
-                                               "PIP_SRC=", "PIP_NO_BINARY=", "PIP_REQUIRE_VIRTUALENV=", "PIP_DRY_RUN=", "PIP_REPORT=",
-                                               "PIP_LOG=", "PIP_PYTHON=", "PYTHON" };
+        static const char *const dropped[] = { "PIP_TARGET=", "PIP_USER=", "PIP_PREFIX=", "PIP_ROOT=", "PIP_SRC=",
+                                               "PIP_REQUIREMENT=", "PIP_EDITABLE=", "PIP_NO_BINARY=", "PIP_DRY_RUN=",
+                                               "PIP_REQUIRE_VIRTUALENV=", "PIP_REPORT=", "PIP_LOG=", "PIP_PYTHON=",
+                                               "PYTHON" };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(dropped); i++)
                 if (strncmp(variable, dropped[i], strlen(dropped[i])) == 0)
@@ -158,19 +163,21 @@ static char **pip_environment(void)
 }
 
 /* *ret_fd: what it writes. */
-static int start_pip(const struct cg_serve *sv, const char *requirement, struct cg_proc *ret, int *ret_fd, struct cg_err *err)
+static int start_pip(const struct cg_serve *sv, const char *requirement, struct cg_proc *ret, int *ret_fd,
+                     struct cg_err *err)
 {
-        char python[] = CG_KERNEL_ENV "/bin/python", isolated[] = "-I", m[] = "-m", pip[] = "pip", install[] = "install",
-             only[] = "--only-binary", all[] = ":all:", target[] = "--target", upgrade[] = "--upgrade", no_input[] = "--no-input",
-             no_version[] = "--disable-pip-version-check", no_color[] = "--no-color", bar[] = "--progress-bar=off", end[] = "--";
+        char python[] = CG_KERNEL_ENV "/bin/python", isolated[] = "-I", m[] = "-m", pip[] = "pip",
+             install[] = "install", only[] = "--only-binary", all[] = ":all:", target[] = "--target",
+             upgrade[] = "--upgrade", no_input[] = "--no-input", no_version[] = "--disable-pip-version-check",
+             no_color[] = "--no-color", bar[] = "--progress-bar=off", end[] = "--";
         cg_auto_free char *req = strdup(requirement);
-        char *argv[] = { python, isolated, m, pip, install, only, all, target, sv->packages.path, upgrade, no_input, no_version,
-                         no_color, bar, end, req, NULL };
+        char *argv[] = { python, isolated, m, pip, install, only, all, target, sv->packages.path, upgrade, no_input,
+                         no_version, no_color, bar, end, req, NULL };
         cg_auto_free char **env = pip_environment();
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { -1, 2 } };
         /* In a folder where no file can be taken for the package. */
-        struct cg_proc_spec spec = { .path = python, .argv = argv, .envp = env, .cwd = "/", .fds = fds, .n_fds = CG_ARRAY_LEN(fds),
-                                     .new_session = true, .die_with_parent = true };
+        struct cg_proc_spec spec = { .path = python, .argv = argv, .envp = env, .cwd = "/", .fds = fds,
+                                     .n_fds = CG_ARRAY_LEN(fds), .new_session = true, .die_with_parent = true };
         int p[2], r;
 
         if (!req || !env)
@@ -236,13 +243,15 @@ void cg_serve_install(struct cg_serve *sv, const struct cg_job *job, const char 
         if (why || cg_proc_wait(&pip, 5000, &status, NULL) != 0)
                 cg_proc_end(&pip, true, 1000);
         if (!why && status == 0) {
-                cg_answer_note(a, "Installed for the kernel: import it in the next cell. What was imported before stays as it was until reset.");
+                cg_answer_note(a, "Installed for the kernel: import it in the next cell. What was imported before"
+                                  " stays as it was until reset.");
                 return;
         }
         cg_answer_error(a);
         if (why)
                 cg_answer_note(a, "Not installed: %s.", why);
         else
-                cg_answer_note(a, "Not installed. Only ready-made wheels for this Python are installed: a package that would have to be"
-                               " compiled from source is refused, because its build would run code outside the sandbox.");
+                cg_answer_note(a, "Not installed. Only ready-made wheels for this Python are installed: a package"
+                                  " that would have to be compiled from source is refused, because its build would"
+                                  " run code outside the sandbox.");
 }

@@ -14,20 +14,20 @@ const char cg_serve_help[] =
 "\n"
 "An MCP server on standard input and output: an agent's Python in a sandboxed IPython kernel that keeps its state.\n"
 "\n"
-"Tools: execute_ipython_cell, register_mcp_server, install_package, reset. Cells call the tools of other MCP servers as Python\n"
-"functions; each such call must be allowed here.\n"
+"Tools: execute_ipython_cell, register_mcp_server, install_package, reset. Cells call the tools of other MCP servers\n"
+"as Python functions; each such call must be allowed here.\n"
 "\n"
 "  --workspace DIR      the folder that cells may write, and start in (default: the current folder)\n"
-"  --mcp FILE           MCP servers: JSON, the \"mcpServers\" object that MCP clients use. ${VAR} is taken from the environment.\n"
-"                       Cells then say: from mcptools.SERVER import TOOL\n"
+"  --mcp FILE           MCP servers: JSON, the \"mcpServers\" object that MCP clients use. ${VAR} is taken from the\n"
+"                       environment. Cells then say: from mcptools.SERVER import TOOL\n"
 "  --approve RULE       which tool calls may run; may be repeated:\n"
 "                         none                refuse (default)\n"
 "                         all                 accept, also what is said below about the server's own tools\n"
-"                         ask                 ask the person at the MCP client (elicitation); refuse where the client cannot\n"
+"                         ask                 ask the person at the MCP client (elicitation); refuse where it cannot\n"
 "                         filesystem.read_*   accept what the pattern SERVER.TOOL matches; * any characters, ? one\n"
 "                         '!filesystem.*'     refuse what it matches\n"
-"                       The order does not matter: any ! pattern that matches refuses, else any pattern that matches accepts,\n"
-"                       else none, all or ask decides.\n"
+"                       The order does not matter: any ! pattern that matches refuses, else any pattern that\n"
+"                       matches accepts, else none, all or ask decides.\n"
 "                       Two of the server's own tools act outside the sandbox and need a rule as well:\n"
 "                         cellgate.register_mcp_server   starts a program of the agent's choice, as you\n"
 "                         cellgate.install_package       downloads a package (wheels only) for the kernel\n"
@@ -38,10 +38,12 @@ const char cg_serve_help[] =
 "  --log-level N        0 errors, 1 warnings (default), 2 information, 3 debugging; on standard error\n"
 "  -h, --help           this text\n"
 "\n"
-"Ends when standard input does. Exit status: 0; 2 command line or settings; 128 and the signal's number when a signal ended it.\n"
+"Ends when standard input does. Exit status: 0; 2 command line or settings; 128 and the signal's number when a signal\n"
+"ended it.\n"
 "\n"
 "Example, in the settings of an MCP client: {\"mcpServers\": {\"cellgate\": {\"command\": \"cellgate\",\n"
-"  \"args\": [\"mcp\", \"serve\", \"--workspace\", \"/home/me/project\", \"--mcp\", \"servers.json\", \"--approve\", \"filesystem.read_*\"]}}}\n";
+"  \"args\": [\"mcp\", \"serve\", \"--workspace\", \"/home/me/project\", \"--mcp\", \"servers.json\",\n"
+"           \"--approve\", \"filesystem.read_*\"]}}}\n";
 
 enum { WORKSPACE = 2, MCP, APPROVE, ASK_TIMEOUT, ENV, NO_SANDBOX, IMAGES, LOG_LEVEL, HELP };
 
@@ -79,7 +81,7 @@ static int set_ask_timeout(struct cg_serve_options *o, const char *value, struct
         int r = cg_opt_seconds("--ask-timeout", value, &o->ask_timeout_ms, err);
 
         if (r == 0 && o->ask_timeout_ms == 0)
-                r = cg_fail(err, CG_E_INVAL, "--ask-timeout must be more than 0: a question that nobody answers must end");
+                r = cg_fail(err, CG_E_INVAL, "--ask-timeout must be more than 0: a question must end one day");
         return r;
 }
 

@@ -1,9 +1,10 @@
 /*
  * `cellgate mcp serve`: the folder that install_package fills and kernels see read-only.
  *
- * It is one server's own and goes with it. Packages are large, so it lies in the user's cache folder and not in a temporary one, which
- * is memory on many machines. A server that is killed leaves its folder behind; the next one removes it: a folder that is in use
- * is locked, and the kernel of the operating system unlocks it when its process ends, however that happens.
+ * It is one server's own and goes with it. Packages are large, so it lies in the user's cache folder and not in a
+ * temporary one, which is memory on many machines. A server that is killed leaves its folder behind; the next one
+ * removes it: a folder that is in use is locked, and the kernel of the operating system unlocks it when its process
+ * ends, however that happens.
  */
 #include "cli/mcp_serve.h"
 
@@ -60,7 +61,8 @@ static int open_base(const char *path, struct cg_err *err)
         if (fd < 0 || fstat(fd, &st) < 0)
                 return cg_fail_errno(err, "cannot open %s, the folder for installed packages", path);
         if (st.st_uid != geteuid() || (st.st_mode & 022))
-                return cg_fail(err, CG_E_INVAL, "%s, the folder for installed packages, can be written by others", path);
+                return cg_fail(err, CG_E_INVAL, "%s, the folder for installed packages, can be written by others",
+                               path);
         return cg_steal_fd(&fd);
 }
 

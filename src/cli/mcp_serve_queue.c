@@ -114,9 +114,11 @@ int cg_serve_call(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_er
         struct cg_job *j;
 
         if (*find(sv, in->id))
-                return cg_rpc_add_error(&sv->out, in->id, CG_RPC_INVALID_REQUEST, "a request with this id is being worked on", err);
+                return cg_rpc_add_error(&sv->out, in->id, CG_RPC_INVALID_REQUEST,
+                                        "a request with this id is being worked on", err);
         if (sv->n_jobs >= CG_SERVE_MAX_JOBS)
-                return cg_rpc_add_error(&sv->out, in->id, CG_RPC_INTERNAL_ERROR, "too many calls wait already: await some of them", err);
+                return cg_rpc_add_error(&sv->out, in->id, CG_RPC_INTERNAL_ERROR,
+                                        "too many calls wait already: await some of them", err);
         j = job_new(in);
         if (!j)
                 return cg_fail(err, CG_E_NOMEM, "call");
@@ -151,7 +153,8 @@ static void add_progress(struct cg_serve *sv, const struct cg_job *j, int64_t no
         int r = cg_buf_addf(&b, NULL, "{\"progressToken\":%s,\"progress\":%.3f,\"message\":\"", j->token, elapsed);
 
         if (r == 0 && before)
-                r = cg_buf_addf(&b, NULL, "waiting, %zu call%s before it, %.0f s", before, before == 1 ? "" : "s", elapsed);
+                r = cg_buf_addf(&b, NULL, "waiting, %zu call%s before it, %.0f s", before, before == 1 ? "" : "s",
+                                elapsed);
         else if (r == 0)
                 r = cg_buf_addf(&b, NULL, "running, %.0f s", elapsed);
         if (r == 0 && !before && asks)

@@ -1,6 +1,6 @@
 /*
- * `cellgate mcp serve`: the worker. It owns the session, runs the calls in the order in which they came, and follows the session's
- * events also between calls, so that threads of the kernel are not blocked by output that nobody reads.
+ * `cellgate mcp serve`: the worker. It owns the session, runs the calls in the order in which they came, and follows
+ * the session's events also between calls, so that threads of the kernel are not blocked by output that nobody reads.
  */
 #include "cli/mcp_serve.h"
 
@@ -55,8 +55,8 @@ static void on_error(struct cg_serve *sv, const struct cg_event *e)
         if (n)
                 return;
         line.len = 0;
-        if (cg_raw_member(content, "ename", &v) && cg_raw_string(v, &line, NULL) == 0 && cg_buf_adds(&line, ": ", NULL) == 0 &&
-            cg_raw_member(content, "evalue", &v))
+        if (cg_raw_member(content, "ename", &v) && cg_raw_string(v, &line, NULL) == 0 &&
+            cg_buf_adds(&line, ": ", NULL) == 0 && cg_raw_member(content, "evalue", &v))
                 cg_raw_string(v, &line, NULL);
         cg_answer_lines(sink(sv), line.data ? line.data : "error", line.data ? line.len : 5);
 }
@@ -209,7 +209,10 @@ static int open_session(struct cg_serve *sv, struct cg_err *err)
 {
         const char *paths[] = { sv->packages.path, NULL };
         struct cg_client_options co = { .size = sizeof(co), .log_level = sv->opts.log_level };
-        struct cg_session_options so = { .size = sizeof(so), .workspace = sv->workspace, .env = sv->opts.env, .python_path = paths,
+        struct cg_session_options so = { .size = sizeof(so),
+                                         .workspace = sv->workspace,
+                                         .env = sv->opts.env,
+                                         .python_path = paths,
                                          .sandbox = sv->opts.no_sandbox ? CG_SANDBOX_OFF : CG_SANDBOX_ON };
         struct cg_session *s;
 
@@ -232,7 +235,9 @@ static int ensure_session(struct cg_serve *sv, struct cg_answer *a, struct cg_er
 {
         drain(sv);
         if (sv->lost) {
-                cg_answer_note(a, "The session had ended (%s), so this ran in a new one: variables and imports are lost.", sv->lost);
+                cg_answer_note(a,
+                               "The session had ended (%s), so this ran in a new one: variables and imports are lost.",
+                               sv->lost);
                 close_session(sv);
         }
         return sv->session ? 0 : open_session(sv, err);
@@ -268,13 +273,17 @@ static void explain_status(struct cg_serve *sv, double timeout, struct cg_answer
         if (sv->status != CG_STATUS_OK)
                 cg_answer_error(a);
         if (sv->status == CG_STATUS_TIMEOUT)
-                cg_answer_note(a, "Timed out after %g s of running time (waiting for approvals does not count) and was interrupted%s%s. For"
-                               " more time pass a larger timeout.", timeout, *text ? ": " : "", text);
+                cg_answer_note(a,
+                               "Timed out after %g s of running time (waiting for approvals does not count) and was"
+                               " interrupted%s%s. For more time pass a larger timeout.",
+                               timeout, *text ? ": " : "", text);
         else if (sv->status == CG_STATUS_CANCELLED)
                 cg_answer_note(a, "Cancelled%s%s.", *text ? ": " : "", text);
         else if (sv->status == CG_STATUS_KERNEL_DIED)
-                cg_answer_note(a, "The kernel died: %s. A fresh kernel takes its place: variables and imports are lost, files, installed"
-                               " packages and MCP servers are still there.", text);
+                cg_answer_note(a,
+                               "The kernel died: %s. A fresh kernel takes its place: variables and imports are lost,"
+                               " files, installed packages and MCP servers are still there.",
+                               text);
 }
 
 static void set_cell(struct cg_serve *sv, const struct cg_job *job, uint64_t cell)
@@ -318,8 +327,10 @@ static void run_cell(struct cg_serve *sv, const struct cg_job *job, const struct
                         explain_status(sv, args->timeout, a);
                 } else {
                         cg_answer_error(a);
-                        cg_answer_note(a, "The session ended while the cell ran: %s. The next call starts a new one; variables and"
-                                       " imports are lost.", sv->lost ? sv->lost : "the server is being stopped");
+                        cg_answer_note(a,
+                                       "The session ended while the cell ran: %s. The next call starts a new one;"
+                                       " variables and imports are lost.",
+                                       sv->lost ? sv->lost : "the server is being stopped");
                 }
         }
         set_cell(sv, job, 0);
@@ -398,7 +409,8 @@ static int register_args(const char *args, char **name, json_t **params, struct 
         if (r == 0)
                 r = cg_mcp_check_name(*name, err);
         if (r == 0 && strcmp(*name, "cellgate") == 0)
-                r = cg_fail(err, CG_E_INVAL, "the name \"cellgate\" is taken: approval rules mean this server's own tools by it");
+                r = cg_fail(err, CG_E_INVAL,
+                            "the name \"cellgate\" is taken: approval rules mean this server's own tools by it");
         if (r == 0)
                 r = cg_span_member(text, "server_params", &v, err);
         if (r == 0 && !v.p)
@@ -412,8 +424,10 @@ static bool allowed(struct cg_serve *sv, const struct cg_job *job, struct cg_err
 
         if (cg_serve_allowed(sv, job, &why))
                 return true;
-        cg_log(&sv->log, CG_LOG_INFO, "refused cellgate.%s: %s", cg_serve_tool_names[job->tool], why.data ? why.data : "");
-        cg_fail(err, CG_E_STATE, "%s was refused: %s", cg_serve_tool_names[job->tool], why.data ? why.data : "no memory");
+        cg_log(&sv->log, CG_LOG_INFO, "refused cellgate.%s: %s", cg_serve_tool_names[job->tool],
+               why.data ? why.data : "");
+        cg_fail(err, CG_E_STATE, "%s was refused: %s", cg_serve_tool_names[job->tool],
+                why.data ? why.data : "no memory");
         return false;
 }
 
@@ -471,8 +485,8 @@ static int try_reset(struct cg_serve *sv, const struct cg_job *job, struct cg_an
         drain(sv);
         sv->between = cg_answer_free(sv->between);
         sv->between = cg_answer_new(BETWEEN_CHARS);
-        cg_answer_note(a, "The kernel is a fresh one: variables and imports are gone; files, installed packages and registered MCP servers"
-                       " are still there.");
+        cg_answer_note(a, "The kernel is a fresh one: variables and imports are gone; files, installed packages and"
+                          " registered MCP servers are still there.");
         return sv->between ? 0 : cg_fail(err, CG_E_NOMEM, "output");
 }
 
@@ -497,7 +511,8 @@ static struct cg_answer *do_own(struct cg_serve *sv, const struct cg_job *job)
 
 static void run_job(struct cg_serve *sv, struct cg_job *job)
 {
-        static const char failed[] = "{\"content\":[{\"type\":\"text\",\"text\":\"no memory is left\"}],\"isError\":true}";
+        static const char failed[] = "{\"content\":[{\"type\":\"text\",\"text\":\"no memory is"
+                                     " left\"}],\"isError\":true}";
         cg_auto_buf struct cg_buf b = { .max = RESULT_MAX };
         struct cg_answer *a = job->tool == CG_SERVE_EXECUTE ? do_execute(sv, job) : do_own(sv, job);
 
@@ -523,7 +538,8 @@ void *cg_serve_worker(void *data)
         struct cg_job *job;
         struct cg_err err;
 
-        /* Now rather than at the first call, which then finds it ready. If it fails, each call tries again and tells the agent why. */
+        /* Now rather than at the first call, which then finds it ready. If it fails, each call tries again and tells
+         * the agent why. */
         if (open_session(sv, &err) < 0)
                 cg_log(&sv->log, CG_LOG_ERROR, "no session yet: %s", err.msg);
         while (!stopping(sv)) {

@@ -37,8 +37,8 @@ static size_t find_revision(const char *name)
 }
 
 /*
- * "elicitation": {} means forms; {"url": {}} alone means that the client opens web pages and shows no forms. Before 2025-06-18 there
- * was no such thing, whatever the client says.
+ * "elicitation": {} means forms; {"url": {}} alone means that the client opens web pages and shows no forms. Before
+ * 2025-06-18 there was no such thing, whatever the client says.
  */
 static bool shows_forms(struct cg_span params, enum cg_mcpd_revision revision)
 {
@@ -59,9 +59,11 @@ static int add_member(struct cg_buf *b, const char *before, const char *text, st
         return r < 0 ? r : cg_json_quote(b, text, strlen(text), err);
 }
 
-static int initialize_result(const struct cg_mcpd_info *info, const char *revision, struct cg_buf *b, struct cg_err *err)
+static int initialize_result(const struct cg_mcpd_info *info, const char *revision, struct cg_buf *b,
+                             struct cg_err *err)
 {
-        int r = cg_buf_addf(b, err, "{\"protocolVersion\":\"%s\",\"capabilities\":{\"tools\":{\"listChanged\":false}}", revision);
+        int r = cg_buf_addf(b, err, "{\"protocolVersion\":\"%s\",\"capabilities\":{\"tools\":{\"listChanged\":false}}",
+                            revision);
 
         if (r == 0)
                 r = add_member(b, ",\"serverInfo\":{\"name\":", info->name, err);
@@ -83,8 +85,10 @@ static int do_initialize(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_bu
         struct cg_span version;
         size_t i;
 
-        if (cg_span_member(m->params, "protocolVersion", &version, NULL) < 0 || cg_span_string(version, &wanted, NULL) < 0)
-                return fail(out, m->id, CG_RPC_INVALID_PARAMS, "initialize needs params.protocolVersion, a string", err);
+        if (cg_span_member(m->params, "protocolVersion", &version, NULL) < 0 ||
+            cg_span_string(version, &wanted, NULL) < 0)
+                return fail(out, m->id, CG_RPC_INVALID_PARAMS, "initialize needs params.protocolVersion, a string",
+                            err);
         i = find_revision(wanted);
         if (initialize_result(s->info, revisions[i].name, &result, err) < 0)
                 return -1;
@@ -122,13 +126,15 @@ static bool is_token(struct cg_span s)
         return s.p && s.len <= CG_MCP_MAX_ID && (s.p[0] == '"' || s.p[0] == '-' || (s.p[0] >= '0' && s.p[0] <= '9'));
 }
 
-static int do_call(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out, cg_mcpd_fn fn, void *data, struct cg_err *err)
+static int do_call(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out, cg_mcpd_fn fn, void *data,
+                   struct cg_err *err)
 {
         struct cg_mcpd_in in = { .kind = CG_MCPD_CALL, .id = m->id, .arguments = { "{}", 2 } };
         struct cg_span name, args, meta, token = CG_SPAN_NONE;
         cg_auto_free char *text = NULL;
 
-        if (cg_span_member(m->params, "name", &name, NULL) < 0 || cg_span_member(m->params, "arguments", &args, NULL) < 0 ||
+        if (cg_span_member(m->params, "name", &name, NULL) < 0 ||
+            cg_span_member(m->params, "arguments", &args, NULL) < 0 ||
             cg_span_member(m->params, "_meta", &meta, NULL) < 0 || cg_span_string(name, &text, NULL) < 0)
                 return fail(out, m->id, CG_RPC_INVALID_PARAMS, "tools/call needs params with the tool's name", err);
         if (args.p && !cg_span_is(args, "null"))
@@ -148,7 +154,8 @@ static int do_call(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out
         return fn(data, &in, err);
 }
 
-static int do_request(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out, cg_mcpd_fn fn, void *data, struct cg_err *err)
+static int do_request(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out, cg_mcpd_fn fn, void *data,
+                      struct cg_err *err)
 {
         bool list = strcmp(m->method, "tools/list") == 0, call = strcmp(m->method, "tools/call") == 0;
 
@@ -170,12 +177,14 @@ static int do_notification(const struct cg_rpc *m, cg_mcpd_fn fn, void *data, st
 {
         struct cg_mcpd_in in = { .kind = CG_MCPD_CANCEL };
 
-        if (strcmp(m->method, "notifications/cancelled") != 0 || cg_span_member(m->params, "requestId", &in.id, NULL) < 0 || !in.id.p)
+        if (strcmp(m->method, "notifications/cancelled") != 0 ||
+            cg_span_member(m->params, "requestId", &in.id, NULL) < 0 || !in.id.p)
                 return 0;
         return fn(data, &in, err);
 }
 
-static int do_message(struct cg_mcpd *s, struct cg_span text, struct cg_buf *out, cg_mcpd_fn fn, void *data, struct cg_err *err)
+static int do_message(struct cg_mcpd *s, struct cg_span text, struct cg_buf *out, cg_mcpd_fn fn, void *data,
+                      struct cg_err *err)
 {
         struct cg_mcpd_in in = { .kind = CG_MCPD_ANSWER };
         struct cg_err why;
@@ -197,7 +206,8 @@ static int do_message(struct cg_mcpd *s, struct cg_span text, struct cg_buf *out
 }
 
 /* Arrays of messages existed in one version only. Each is answered by itself: no client that sends them minds. */
-static int do_batch(struct cg_mcpd *s, struct cg_span line, struct cg_buf *out, cg_mcpd_fn fn, void *data, struct cg_err *err)
+static int do_batch(struct cg_mcpd *s, struct cg_span line, struct cg_buf *out, cg_mcpd_fn fn, void *data,
+                    struct cg_err *err)
 {
         struct cg_span value;
         struct cg_walk w;
@@ -205,7 +215,8 @@ static int do_batch(struct cg_mcpd *s, struct cg_span line, struct cg_buf *out, 
         int r = cg_walk_init(&w, line, '[', &why), handled = 0;
 
         if (s->revision != CG_MCPD_2025_03_26)
-                return fail(out, CG_SPAN_NONE, CG_RPC_INVALID_REQUEST, "batches are not part of this protocol version", err);
+                return fail(out, CG_SPAN_NONE, CG_RPC_INVALID_REQUEST, "batches are not part of this protocol version",
+                            err);
         while (r == 0 && handled == 0) {
                 r = cg_walk_next(&w, NULL, &value, &why);
                 if (r == 0)
@@ -214,7 +225,8 @@ static int do_batch(struct cg_mcpd *s, struct cg_span line, struct cg_buf *out, 
         return r < 0 ? fail(out, CG_SPAN_NONE, CG_RPC_PARSE_ERROR, why.msg, err) : handled;
 }
 
-int cg_mcpd_line(struct cg_mcpd *s, struct cg_span line, struct cg_buf *out, cg_mcpd_fn fn, void *data, struct cg_err *err)
+int cg_mcpd_line(struct cg_mcpd *s, struct cg_span line, struct cg_buf *out, cg_mcpd_fn fn, void *data,
+                 struct cg_err *err)
 {
         line = cg_span_trim(line);
         if (!line.len)
