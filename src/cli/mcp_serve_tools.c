@@ -1,5 +1,5 @@
 /*
- * `cellgate mcp serve`: its tools as the agent sees them, and their arguments. Names, parameters, defaults are ipybox's.
+ * `cellgate mcp serve`: its tools as the agent sees them, and their arguments. What stands here is ipybox's interface.
  */
 #include "cli/mcp_serve.h"
 
