@@ -1,6 +1,6 @@
 # %% Cell 1: several tools in a loop, Python between the calls
-# These are the cells of scripts/quickstart. They run in one sandboxed kernel, whose workspace is an empty folder; the MCP
-# server "filesystem" works on another folder, in which these cells can write only by asking for tool calls.
+# These are the cells of scripts/quickstart. They run in one sandboxed kernel, whose workspace is an empty folder; the
+# MCP server "filesystem" works on another folder, in which these cells can write only by asking for tool calls.
 from mcptools.filesystem import list_allowed_directories, list_directory, read_text_file
 
 folder = list_allowed_directories.run().content.splitlines()[-1]

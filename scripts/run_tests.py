@@ -384,7 +384,7 @@ def step_lint_python(opt: argparse.Namespace) -> Tally:
                 bin_dir / "ruff",
                 "check",
                 "--no-cache",
-                f"--config={REPO}/scripts/ruff.toml",
+                f"--config={REPO}/ruff.toml",
                 stubs,
                 REPO / "tests",
                 REPO / "bench",
@@ -393,7 +393,7 @@ def step_lint_python(opt: argparse.Namespace) -> Tally:
         ),
         (
             "ruff format",
-            [bin_dir / "ruff", "format", "--no-cache", "--check", f"--config={REPO}/scripts/ruff.toml", stubs],
+            [bin_dir / "ruff", "format", "--no-cache", "--check", f"--config={REPO}/ruff.toml", stubs],
         ),
     ]
     for name, argv in checks:

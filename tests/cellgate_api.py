@@ -126,7 +126,7 @@ class Event:
 
 
 class Session:
-    def __init__(self, client: "Client", **opts: object):
+    def __init__(self, client: Client, **opts: object):
         self.lib, self.client = client.lib, client
         o = SessionOptions(size=C.sizeof(SessionOptions))
         keep = []
@@ -155,7 +155,7 @@ class Session:
             self.lib.cg_session_free(self.ptr)
             self.ptr = None
 
-    def __enter__(self) -> "Session":
+    def __enter__(self) -> Session:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -219,7 +219,7 @@ class Session:
             if e.type == type:
                 return got
 
-    def run(self, code: str, decide: object = None, **opts: object) -> "Outcome":
+    def run(self, code: str, decide: object = None, **opts: object) -> Outcome:
         """Runs a cell to its result; `decide(event)` returns True, False or a reason for each approval (default: fail)."""
         self.execute(code, **opts)
         out = Outcome()
@@ -289,7 +289,7 @@ class Client:
             self.lib.cg_client_close(self.ptr)
             self.ptr = None
 
-    def __enter__(self) -> "Client":
+    def __enter__(self) -> Client:
         return self
 
     def __exit__(self, *exc: object) -> None:

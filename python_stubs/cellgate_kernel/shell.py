@@ -88,7 +88,7 @@ class ZMQInteractiveShell(InteractiveShell):
 
     @default("profile_dir")
     def _default_profile_dir(self) -> Any:
-        return ProfileDir.create_profile_dir_by_name(self.ipython_dir, "default")
+        return ProfileDir.create_profile_dir(os.path.join(self.ipython_dir, "profile_default"))
 
     @default("exiter")
     def _default_exiter(self) -> KernelExit:
@@ -310,6 +310,7 @@ def make(color: bool) -> ZMQInteractiveShell:
     config = Config()
     config.IPKernelApp.connection_file = ""
     config.HistoryManager.enabled = False
+    config.HistoryManager.hist_file = ":memory:"  # its own choice would make a profile on disk
     config.Completer.use_jedi = False
     config.InteractiveShell.colors = "linux" if color else "nocolor"
     warnings.filterwarnings("ignore", message="To exit: use")

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from codegen import hostile_cases
 from codegen.hostile_cases import CASES, P, many, one
 from codegen.support import SHARED, GenerationFailed, check_package, generate, import_all, shared_files
-
-from codegen import hostile_cases
 
 _BIG = {"many-tools", "properties-many"}
 

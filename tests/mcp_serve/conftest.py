@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp_serve.helpers import Raw
-
-from mcp import ClientSession, StdioServerParameters
 
 FAKE = Path(__file__).with_name("fake_server.py")
 

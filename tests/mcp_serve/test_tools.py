@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp import Client, ClientSession, StdioServerParameters
 from mcp.types import ElicitRequestParams, ElicitResult, ErrorData
 from mcp_serve.helpers import text_of
-
-from mcp import Client, ClientSession, StdioServerParameters
 
 Sdk = Callable[..., contextlib.AbstractAsyncContextManager[ClientSession]]
 FAKE = str(Path(__file__).with_name("fake_server.py"))
