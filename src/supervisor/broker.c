@@ -15,6 +15,11 @@
 #define MAX_QUICK 3
 /* Bytes of arguments that wait for decisions in one session: a person could not judge more. */
 #define MAX_ASK_BYTES (64u << 20)
+/*
+ * Bytes that the host has not read. Questions do not wait for the window, so that a host that decides is asked at once; a kernel that asks
+ * and takes back, again and again, must not fill the memory of a host that does not read.
+ */
+#define MAX_UNREAD (CG_EVENT_WINDOW + MAX_ASK_BYTES)
 
 extern char **environ;
 
@@ -125,7 +130,8 @@ static void tell_closed(struct session *ss, uint64_t approval, const char *why)
 {
         struct cg_out out = { .type = CG_HOST_APPROVAL_CLOSED, .session = ss->number, .id = approval };
 
-        host_send(ss->host, &out, json_pack("{s:s}", "why", why));
+        host_send(ss->host, &out, json_pack("{s:o}", "why", text_json(why)));
+        session_sent(ss, strlen(why));
 }
 
 static void on_ask_timeout(uv_timer_t *t)
@@ -179,6 +185,10 @@ static void handle_ask(struct sup *s, struct session *ss, struct cg_msg *m)
         cg_msg_raw(m, 0, &len);
         if (cg_msg_json(m, &body, &err) < 0 || ss->ask_bytes + len > MAX_ASK_BYTES || ss->asks >= CG_MAX_CALLS) {
                 answer(s, ss->number, m->id, false, "too many calls wait for a decision");
+                return;
+        }
+        if (ss->unread > MAX_UNREAD) {
+                answer(s, ss->number, m->id, false, "the host does not read the session's events");
                 return;
         }
         a = calloc(1, sizeof(*a));

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include "base/text.h"
 #include "config.h"
 
 
@@ -136,11 +137,29 @@ void host_forward(struct host *h, const struct cg_out *out, struct cg_msg *m)
         cg_zsock_touch(&h->sup->host_z);
 }
 
+json_t *text_json(const char *text)
+{
+        const unsigned char *p = (const unsigned char *)text;
+        size_t left = strlen(text), n;
+        cg_auto_buf struct cg_buf b;
+        uint32_t c;
+
+        cg_buf_init(&b, left + 1);
+        for (; left; p += n, left -= n) {
+                n = cg_utf8_next(p, left, &c);
+                if (cg_buf_add(&b, n ? (const char *)p : "?", n ? n : 1, NULL) < 0)
+                        break;
+                n = n ? n : 1;
+        }
+        return json_stringn(b.data ? b.data : "", b.len);
+}
+
 void host_failed(struct host *h, uint64_t session, uint64_t request, const struct cg_err *err)
 {
         struct cg_out out = { .type = CG_HOST_FAILED, .session = session, .id = request };
 
-        host_send(h, &out, json_pack("{s:i, s:i, s:s}", "code", err->code, "errno", err->sys_errno, "message", err->msg));
+        host_send(h, &out, json_pack("{s:i, s:i, s:o}", "code", err->code, "errno", err->sys_errno, "message",
+                                     text_json(err->msg)));
 }
 
 static struct host *host_by_route(struct sup *s, const struct cg_route *r)

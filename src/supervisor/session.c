@@ -35,7 +35,7 @@ static void send_text(struct session *ss, uint16_t type, uint64_t cell, const ch
 {
         struct cg_out out = { .type = type, .session = ss->number, .id = cell };
 
-        host_send(ss->host, &out, json_pack("{s:s}", "text", text));
+        host_send(ss->host, &out, json_pack("{s:o}", "text", text_json(text)));
         session_sent(ss, strlen(text));
 }
 
@@ -54,8 +54,8 @@ static void send_result(struct session *ss, uint64_t cell, const char *status, i
 {
         struct cg_out out = { .type = CG_HOST_RESULT, .session = ss->number, .id = cell };
 
-        host_send(ss->host, &out, json_pack("{s:s, s:I, s:s, s:b}", "status", status, "execution_count", (json_int_t)count,
-                                            "text", text ? text : "", "refused", refused));
+        host_send(ss->host, &out, json_pack("{s:s, s:I, s:o, s:b}", "status", status, "execution_count", (json_int_t)count,
+                                            "text", text_json(text ? text : ""), "refused", refused));
         session_sent(ss, text ? strlen(text) : 0);
 }
 
@@ -298,6 +298,8 @@ void session_kernel_message(struct session *ss, struct cg_msg *m)
         struct cg_out out = { .session = ss->number, .id = m->id, .flags = m->flags & CG_FLAG_STDERR };
         size_t len;
 
+        if (spare_message(ss, m))
+                return;
         if (m->type == CG_KERNEL_EXECUTE_REPLY) {
                 handle_reply(ss, m);
                 return;
@@ -342,8 +344,14 @@ static void answer_start(struct session *ss, const struct cg_err *err)
 
 void session_kernel_ready(struct session *ss)
 {
+        bool first = !ss->opened;
+
         answer_start(ss, NULL);
         ss->opened = true;
+        if (spare_ready(ss))
+                return;
+        if (first)
+                spare_plan(ss);
         pause_if_full(ss);
         run_next(ss);
 }
@@ -353,6 +361,10 @@ void session_kernel_failed(struct session *ss, const struct cg_err *err)
         bool first = !ss->opened;
         char text[1100];
 
+        if (spare_ended(ss)) {
+                cg_log(&ss->sup->log, CG_LOG_WARN, "no spare: %s", err->msg);
+                return;
+        }
         answer_start(ss, err);
         snprintf(text, sizeof(text), "no kernel could be started: %s", err->msg);
         session_end(ss, first ? NULL : text);
@@ -372,6 +384,8 @@ void session_kernel_dead(struct session *ss, const char *how)
         struct cg_err err;
         char text[700];
 
+        if (spare_ended(ss))
+                return;
         broker_drop_asks(ss, "the kernel ended");
         if (!ss->opened || ss->resetting) {
                 cg_fail(&err, CG_E_CLOSED, "the kernel ended while it started: %s", how);
@@ -613,6 +627,7 @@ void session_end(struct session *ss, const char *why)
 
 void session_of_host_gone(struct sup *s, struct host *h)
 {
+        spare_of_host_gone(s, h);
         for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
                 struct session *ss = s->sessions[i];
 
@@ -705,32 +720,68 @@ static int check_options(struct session *ss, struct cg_err *err)
         return 0;
 }
 
-void session_new(struct host *h, const struct cg_msg *m)
+struct session *session_make(struct sup *s, struct host *h, json_t *options, uint64_t request, struct cg_err *err)
 {
         struct session *ss = calloc(1, sizeof(*ss));
-        struct cg_err err;
 
         if (!ss) {
-                cg_fail(&err, CG_E_NOMEM, "session");
-                host_failed(h, 0, m->id, &err);
-                return;
+                cg_fail(err, CG_E_NOMEM, "session");
+                return NULL;
         }
-        ss->sup = h->sup;
+        ss->sup = s;
         ss->host = h;
         ss->queue_tail = &ss->queue;
         ss->clock_started_ms = -1;
-        ss->opening = m->id;
+        ss->opening = request;
+        ss->options = json_incref(options);
         ss->servers = json_pack("{s:{}}", "all");
-        if (!ss->servers || cg_msg_json(m, &ss->options, &err) < 0 || check_options(ss, &err) < 0 || take_number(ss, &err) < 0 ||
-            make_id(ss, &err) < 0 || make_dir(ss, &err) < 0) {
-                host_failed(h, 0, m->id, &err);
+        if (!ss->servers || check_options(ss, err) < 0 || take_number(ss, err) < 0 || make_id(ss, err) < 0 ||
+            make_dir(ss, err) < 0) {
                 session_release(ss);
-                return;
+                return NULL;
         }
-        ss->sup->sessions[ss->number % CG_MAX_SESSIONS] = ss;
-        ss->sup->n_sessions++;
+        s->sessions[ss->number % CG_MAX_SESSIONS] = ss;
+        s->n_sessions++;
         init_timers(ss);
         arm_start_timer(ss, ss->start_timeout_ms);
-        if (kernel_start(ss, &err) < 0)
-                session_kernel_failed(ss, &err);
+        if (kernel_start(ss, err) < 0) {
+                ss->opening = 0; /* the caller says it */
+                session_end(ss, NULL);
+                return NULL;
+        }
+        return ss;
+}
+
+void session_adopt(struct session *ss, struct host *h, json_t *options, uint64_t request)
+{
+        struct cg_err err;
+
+        ss->host = h;
+        ss->opening = request;
+        json_decref(ss->options);
+        ss->options = json_incref(options);
+        if (check_options(ss, &err) < 0) { /* the workspace may have gone since */
+                answer_start(ss, &err);
+                session_end(ss, NULL);
+                return;
+        }
+        answer_start(ss, NULL);
+        spare_plan(ss);
+}
+
+void session_new(struct host *h, const struct cg_msg *m)
+{
+        cg_auto_json json_t *options = NULL;
+        struct session *spare;
+        struct cg_err err;
+
+        if (cg_msg_json(m, &options, &err) < 0) {
+                host_failed(h, 0, m->id, &err);
+                return;
+        }
+        spare = spare_take(h, options);
+        if (spare)
+                session_adopt(spare, h, options, m->id);
+        else if (!session_make(h->sup, h, options, m->id, &err))
+                host_failed(h, 0, m->id, &err);
 }

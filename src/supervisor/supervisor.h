@@ -3,6 +3,7 @@
  *
  *      host.c      connections of host applications: lifelines, HELLO, requests in, events out
  *      session.c   sessions: cells, their queue, time limits and results, flow control
+ *      spare.c     a session started ahead, so that the next one opens at once
  *      kernel.c    one kernel's process and wire: from the request to the zygote to its end
  *      zygote.c    the zygote's process and control socket
  *      broker.c    the tool server's process and wire; approvals
@@ -97,6 +98,11 @@ struct sup {
         struct session *sessions[CG_MAX_SESSIONS]; /* by number modulo CG_MAX_SESSIONS */
         size_t n_sessions;
         uint64_t next_session, next_approval, next_kernel, next_request;
+        bool use_spares;
+        struct session *spare; /* started ahead; has no host yet */
+        json_t *spare_options; /* for the next spare, once the timer has run out */
+        struct host *spare_host;
+        uv_timer_t spare_timer;
 };
 
 void sup_stop(struct sup *s, const char *why);
@@ -117,6 +123,8 @@ void hosts_stop(struct sup *s);
 /* Sends to one host; a host that is gone is not an error here: its lifeline tells. Takes @body. */
 void host_send(struct host *h, const struct cg_out *out, json_t *body);
 void host_forward(struct host *h, const struct cg_out *out, struct cg_msg *m);
+/* A text that may have been cut in the middle of a character, as a JSON string: what is not UTF-8 becomes "?". */
+json_t *text_json(const char *text);
 void host_failed(struct host *h, uint64_t session, uint64_t request, const struct cg_err *err);
 
 /* ------------------------------------------------------------------ session.c */
@@ -145,6 +153,7 @@ struct session {
         struct kernel *kernel;
         uint64_t opening, resetting; /* request to answer once the kernel is ready; 0 none */
         bool opened, ending;
+        bool warm; /* of a spare: it has run its first cell */
         unsigned quick_deaths;
         int64_t kernel_started_ms;
 
@@ -164,6 +173,10 @@ struct session {
 };
 
 void session_new(struct host *h, const struct cg_msg *m);
+/* Makes a session and starts its kernel. @options (borrows). NULL and *err when that fails at once. */
+struct session *session_make(struct sup *s, struct host *h, json_t *options, uint64_t request, struct cg_err *err);
+/* Gives a started session to @h, whose @request is answered. */
+void session_adopt(struct session *ss, struct host *h, json_t *options, uint64_t request);
 struct session *session_find(struct sup *s, const struct host *h, uint64_t number);
 void session_message(struct session *ss, struct cg_msg *m);
 /* Ends it; @why NULL: the host asked (no event), else SESSION_CLOSED. */
@@ -180,6 +193,20 @@ void session_asks_changed(struct session *ss);
 void session_notice(struct session *ss, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Counts an event's bytes against the window. */
 void session_sent(struct session *ss, size_t bytes);
+
+/* ------------------------------------------------------------------ spare.c */
+
+void spares_start(struct sup *s);
+void spares_stop(struct sup *s);
+/* The spare, when it is what @h asks for and ready; it is the caller's then. Else NULL. */
+struct session *spare_take(struct host *h, const json_t *options);
+/* @ss has opened: soon there shall be a spare like it. */
+void spare_plan(struct session *ss);
+void spare_of_host_gone(struct sup *s, const struct host *h);
+/* For session.c: things that happen to a session that may be the spare. true: it is, and this was all there is to do. */
+bool spare_ready(struct session *ss);
+bool spare_message(struct session *ss, const struct cg_msg *m);
+bool spare_ended(struct session *ss);
 
 /* ------------------------------------------------------------------ kernel.c */
 

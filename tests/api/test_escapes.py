@@ -13,57 +13,7 @@ from pathlib import Path
 
 import pytest
 from cellgate_api import CellgateError, Client, Session
-
-# Runs in the kernel: raw system calls, and messages forged onto the kernel's own connections.
-LIBRARY = r'''
-import ctypes, errno, os, socket, struct, sys
-libc = ctypes.CDLL(None, use_errno=True)
-
-def sys_call(number, *args):
-    """Result, or the errno's name."""
-    ctypes.set_errno(0)
-    r = libc.syscall(ctypes.c_long(number), *[a if isinstance(a, bytes) else ctypes.c_long(a) for a in args])
-    return r if r >= 0 else errno.errorcode[ctypes.get_errno()]
-
-def attempt(f, *args):
-    try:
-        return f(*args)
-    except OSError as e:
-        return errno.errorcode[e.errno]
-
-def connections():
-    """The kernel's own connected AF_UNIX sockets (kernel wire and tool wire), as duplicates."""
-    found = []
-    for name in os.listdir('/proc/self/fd'):
-        try:
-            s = socket.socket(fileno=os.dup(int(name)))
-            if s.family == socket.AF_UNIX and s.type == socket.SOCK_STREAM and not s.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                s.getpeername()
-                found.append(s)
-            else:
-                s.close()
-        except OSError:
-            pass
-    return found
-
-def zmtp(*frames):
-    out = b''
-    for i, f in enumerate(frames):
-        out += bytes([(1 if i + 1 < len(frames) else 0) | 2]) + struct.pack('>Q', len(f)) + f
-    return out
-
-def message(wire, type, id=0, body=b'', raw=None, session=0, version=1):
-    head = b'CG' + bytes([version, wire]) + struct.pack('<HHQQ', type, 0, session, id)
-    return zmtp(head, body, *([raw] if raw is not None else []))
-
-def forge(data):
-    """Writes it onto every connection there is."""
-    conns = connections()
-    for c in conns:
-        c.setblocking(True)
-        attempt(c.sendall, data)
-    return len(conns)
-'''
+from forging import LIBRARY
 
 
 @pytest.fixture

@@ -1,0 +1,72 @@
+"""Attacks by a kernel on what carries its output and its calls: text that breaks, memory that grows."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from cellgate_api import Session
+from forging import LIBRARY
+
+# The kernel's own end of the tool wire.
+TOOL_WIRE = r"""
+def tool_wire():
+    c = next(c for c in connections() if os.path.basename(c.getsockname()).startswith('t'))
+    c.setblocking(True)
+    return c
+"""
+
+
+def _memory(pid: int | str = "self") -> int:
+    """Bytes of it that are the process's own."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+
+
+@pytest.mark.parametrize("pad", range(4))
+def test_error_text_that_is_cut_inside_a_character(session: Session, pad: int) -> None:
+    """The result keeps its number, its text and whether a refusal was the cause."""
+    result = session.run(f"raise ValueError('x' * {pad} + '\u20ac' * 2000)").result
+    assert result.status == "error"
+    assert result.count == 1
+    assert result.text.startswith("ValueError: " + "x" * pad + "\u20ac" * 100)
+
+
+def test_calls_asked_and_taken_back_do_not_fill_the_memory_of_a_host_that_does_not_read(
+    tools: Session, workspace: Path, mark: Path
+) -> None:
+    """Each of 400 MB of questions is taken back at once; what the host keeps has a ceiling."""
+    tools.run(LIBRARY + TOOL_WIRE)
+    before = _memory()
+    code = """
+w = tool_wire()
+args = b'{"text":"' + b'x' * 1000000 + b'"}'
+body = b'{"server":"echo","tool":"danger","timeout_ms":0}'
+for i in range(400):
+    w.sendall(message(3, 1, 1000000 + i, body, args) + message(3, 3, 1000000 + i))
+open('sent', 'w').close()
+"""
+    cell = tools.execute(code)
+    events = []
+    # Nothing is read before the kernel has sent it all: only then the ceiling can be seen.
+    _wait_for(workspace / "sent")
+    assert _memory() - before < 200 << 20
+    while not events or events[-1].type != "result":
+        event = tools.next()
+        assert event is not None
+        events.append(event)
+    assert events[-1].cell == cell
+    asked = [e.approval for e in events if e.type == "approval_request"]
+    closed = [e.approval for e in events if e.type == "approval_closed"]
+    assert 0 < len(asked) < 400
+    assert set(closed) <= set(asked)
+    assert not mark.exists()
+    # The session is as good as before: a host that reads again is asked again.
+    assert tools.run("from mcptools.echo import danger", decide=lambda e: "no").status == "ok"
+
+
+def _wait_for(file: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not file.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
