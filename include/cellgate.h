@@ -82,6 +82,9 @@ struct cg_client_options {
         int log_fd;             /* where a private supervisor logs, as a file descriptor that it gets a copy of; 0 or
                                    negative: standard error */
         int64_t timeout_ms;     /* longest wait for the supervisor to answer; 0: 30 s */
+        int no_spare;           /* 1: a private supervisor starts no session ahead. 0: once a session has opened, one more with the
+                                   same options is started (about 9 MB), and the next cg_session_new() that asks for the same
+                                   gets it at once */
 };
 
 /**
@@ -121,10 +124,14 @@ struct cg_session_options {
         enum cg_sandbox_mode sandbox;
         int color;                      /* 1: ANSI colour in tracebacks and tools; 0: plain text */
         uint64_t memory_bytes;          /* limit of one process's data (RLIMIT_DATA); 0: none */
-        uint64_t processes;             /* limit of processes in the sandbox; 0: 512 */
+        uint64_t processes;             /* limit of processes in the sandbox; 0: 512. For a supervisor that runs as root it is
+                                           300 higher, and does not hold before Linux 6.14 (cg_session_info() says) */
         uint64_t file_bytes;            /* largest file that can be written; 0: none */
         int64_t timeout_ms;             /* longest wait for the kernel's start; 0: 30 s */
         int64_t approval_timeout_ms;    /* a call not decided in this time is refused; 0: no limit of its own */
+        const char *const *hide;        /* absolute paths of files and folders that the kernel can neither read nor change,
+                                           such as definitions of MCP servers in the workspace; those that do not exist
+                                           when a kernel starts are not kept from being made; NULL-terminated; NULL none */
 };
 
 /**
@@ -168,12 +175,13 @@ CG_API int cg_session_reset(struct cg_session *s, int64_t timeout_ms, struct cg_
  * @len:        bytes of @json
  * @timeout_ms: longest wait for one server's start and tool list; 0: 60 s
  * @ret:        report, a JSON object text (returns; cg_free()); may be NULL:
- *              {"NAME": {"tools": [{"name", "module", "status", "warnings"}], "package": "mcptools.NAME"}}
+ *              {"NAME": {"package": "PACKAGE", "tools": [{"tool", "module", "status": "full" | "degraded" | "rejected",
+ *              "warnings": [{"pointer", "text"}]}]}}: the tool named "tool" is mcptools.PACKAGE.MODULE in the kernel
  * @err:        set when negative; may be NULL
  * Return: 0; negative: nothing was added. A name that exists already is replaced.
  *
  * The kernel never sees the definition: it names server and tool, no more. After this the session's cells can say
- * `from mcptools.NAME import TOOL`.
+ * `from mcptools.PACKAGE import MODULE`.
  */
 CG_API int cg_session_add_mcp_servers(struct cg_session *s, const char *json, size_t len, int64_t timeout_ms, char **ret,
                                       struct cg_err *err);

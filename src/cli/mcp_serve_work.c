@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/util.h"
+#include "cli/mcp_file.h"
 #include "cli/raw.h"
 #include "mcp/def.h"
 
@@ -208,13 +209,20 @@ static void add_servers(struct cg_serve *sv, json_t *servers)
 static int open_session(struct cg_serve *sv, struct cg_err *err)
 {
         const char *paths[] = { sv->packages.path, NULL };
-        struct cg_client_options co = { .size = sizeof(co), .log_level = sv->opts.log_level };
+        struct cg_client_options co = { .size = sizeof(co), .no_spare = 1, .log_level = sv->opts.log_level };
         struct cg_session_options so = { .size = sizeof(so),
                                          .workspace = sv->workspace,
                                          .env = sv->opts.env,
                                          .python_path = paths,
                                          .sandbox = sv->opts.no_sandbox ? CG_SANDBOX_OFF : CG_SANDBOX_ON };
+        cg_auto_free char *mcp = NULL;
+        const char *hide[] = { NULL, NULL };
         struct cg_session *s;
+
+        if (!sv->opts.no_sandbox && cg_mcp_file_find(sv->opts.mcp, sv->workspace, &mcp, err) < 0)
+                return -1;
+        hide[0] = mcp;
+        so.hide = hide;
 
         if (cg_client_open(&co, &sv->client, err) < 0)
                 return -1;

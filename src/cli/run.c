@@ -6,6 +6,7 @@
  * decisions). run_text.c is the face for people, run_json.c the one for programs.
  */
 #include "cli/run.h"
+#include "cli/mcp_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -248,17 +249,23 @@ static int add_servers(struct cg_run *run, char **ret, struct cg_err *err)
 
 static int open_session(struct cg_run *run, struct cg_err *err)
 {
-        struct cg_client_options co = { .size = sizeof(co),
+        struct cg_client_options co = { .size = sizeof(co), .no_spare = 1,
                                         .preload = run->opts.preload,
                                         .log_level = run->opts.log_level };
         struct cg_session_options so = { .size = sizeof(so), .workspace = run->opts.workspace, .env = run->opts.env,
                                          .sandbox = run->opts.no_sandbox ? CG_SANDBOX_OFF : CG_SANDBOX_ON };
+        cg_auto_free char *mcp = NULL;
+        const char *hide[] = { NULL, NULL };
         char *report;
         int r;
 
         if (run->opts.no_sandbox)
                 cg_screen_note(&run->screen, "no sandbox: the cells' code can do all that you can, with or without "
                                              "approval");
+        else if (cg_mcp_file_find(run->opts.mcp, run->opts.workspace, &mcp, err) < 0)
+                return -1;
+        hide[0] = mcp;
+        so.hide = hide;
         if (cg_client_open(&co, &run->client, err) < 0 || cg_session_new(run->client, &so, &run->session, err) < 0)
                 return -1;
         if (add_servers(run, &report, err) < 0)

@@ -195,7 +195,7 @@ static int64_t clamp(uint64_t v)
 static json_t *session_request(const struct cg_session_options *o, struct cg_err *err)
 {
         cg_auto_free char *workspace = realpath(o->workspace ? o->workspace : ".", NULL);
-        json_t *env, *paths, *req;
+        json_t *env, *paths, *hide, *req;
 
         if (!workspace) {
                 cg_fail_errno(err, "workspace %s", o->workspace ? o->workspace : ".");
@@ -203,8 +203,10 @@ static json_t *session_request(const struct cg_session_options *o, struct cg_err
         }
         env = string_list(o->env);
         paths = string_list(o->python_path);
-        req = env && paths ? json_pack("{s:s, s:O, s:O, s:b, s:b, s:I, s:I, s:I, s:I, s:I}", "workspace", workspace, "env", env,
-                                       "python_path", paths, "sandbox", o->sandbox != CG_SANDBOX_OFF, "color", o->color != 0,
+        hide = string_list(o->hide);
+        req = env && paths && hide
+                           ? json_pack("{s:s, s:O, s:O, s:O, s:b, s:b, s:I, s:I, s:I, s:I, s:I}", "workspace", workspace, "env", env,
+                                       "python_path", paths, "hide", hide, "sandbox", o->sandbox != CG_SANDBOX_OFF, "color", o->color != 0,
                                        "memory_bytes", (json_int_t)clamp(o->memory_bytes), "processes",
                                        (json_int_t)clamp(o->processes), "file_bytes", (json_int_t)clamp(o->file_bytes),
                                        "timeout_ms", (json_int_t)o->timeout_ms, "approval_timeout_ms",
@@ -212,8 +214,9 @@ static json_t *session_request(const struct cg_session_options *o, struct cg_err
                            : NULL;
         json_decref(env);
         json_decref(paths);
+        json_decref(hide);
         if (!req)
-                cg_fail(err, CG_E_INVAL, "workspace, env and python_path must be UTF-8");
+                cg_fail(err, CG_E_INVAL, "workspace, env, python_path and hide must be UTF-8");
         return req;
 }
 

@@ -257,6 +257,16 @@ static json_t *make_binds(struct session *ss, const char *lib)
         return list;
 }
 
+static json_t *make_hides(const struct session *ss)
+{
+        json_t *list = json_deep_copy(json_object_get(ss->options, "hide"));
+
+        if (!list)
+                list = json_array();
+        json_array_append_new(list, json_string(ss->sup->dir));
+        return list;
+}
+
 static json_t *make_spec(struct kernel *k, const char *lib)
 {
         struct session *ss = k->session;
@@ -267,14 +277,14 @@ static json_t *make_spec(struct kernel *k, const char *lib)
         if (!python_path)
                 python_path = json_array();
         json_array_append_new(python_path, json_string(sandbox ? LIB_INSIDE : lib));
-        return json_pack("{s:I, s:O, s:o, s:b, s:b, s:{s:I, s:I, s:I}, s:o, s:[s], s:o, s:s, s:s}", "session",
+        return json_pack("{s:I, s:O, s:o, s:b, s:b, s:{s:I, s:I, s:I}, s:o, s:o, s:o, s:s, s:s}", "session",
                          (json_int_t)ss->number, "workspace", json_object_get(ss->options, "workspace"), "env",
                          env ? json_incref(env) : json_array(), "sandbox", sandbox, "color",
                          json_is_true(json_object_get(ss->options, "color")), "limits", "memory_bytes",
                          json_integer_value(json_object_get(ss->options, "memory_bytes")), "processes",
                          json_integer_value(json_object_get(ss->options, "processes")), "file_bytes",
                          json_integer_value(json_object_get(ss->options, "file_bytes")), "bind_ro", make_binds(ss, lib), "hide",
-                         k->sup->dir, "python_path", python_path, "kernel_path", k->kernel_path, "tool_path", k->tool_path);
+                         make_hides(ss), "python_path", python_path, "kernel_path", k->kernel_path, "tool_path", k->tool_path);
 }
 
 /* The specification goes in a memfd: an environment can be larger than a datagram. */

@@ -715,7 +715,8 @@ static int check_options(struct session *ss, struct cg_err *err)
                         return -1;
         if (cg_json_int(ss->options, "approval_timeout_ms", 0, &ss->approval_timeout_ms, err) < 0 ||
             cg_json_int(ss->options, "timeout_ms", 0, &ss->start_timeout_ms, err) < 0 ||
-            check_strings(ss->options, "env", err) < 0 || check_strings(ss->options, "python_path", err) < 0)
+            check_strings(ss->options, "env", err) < 0 || check_strings(ss->options, "python_path", err) < 0 ||
+            check_strings(ss->options, "hide", err) < 0)
                 return -1;
         return 0;
 }
