@@ -22,6 +22,7 @@ class ClientOptions(C.Structure):
         ("log_level", C.c_int),
         ("log_fd", C.c_int),
         ("timeout_ms", C.c_int64),
+        ("no_spare", C.c_int),
     ]
 
 

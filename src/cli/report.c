@@ -51,7 +51,7 @@ static void tell_tool(struct cg_screen *screen, const char *server, struct cg_ra
         struct cg_raw_iter it;
         const char *between = ": ";
 
-        add_text(&b, tool, cg_raw_member(tool, "tool", &w) ? "tool" : "name");
+        add_text(&b, tool, "tool");
         cg_buf_addf(&b, NULL, " is %s", status);
         if (cg_raw_member(tool, "warnings", &warnings)) {
                 it = cg_raw_items(warnings);

@@ -313,7 +313,7 @@ static int start_private(struct cg_client *c, const struct cg_client_options *o,
         const char *path = o->supervisor ? o->supervisor : CG_LIBEXECDIR "/cellgate-supervisor";
         char level[16];
         const char *argv[] = { "cellgate-supervisor", "--private", "--dir", c->dir, "--log-level", level,
-                               o->preload ? "--preload" : NULL, o->preload, NULL };
+                               "--spares", o->no_spare ? "0" : "1", o->preload ? "--preload" : NULL, o->preload, NULL };
         cg_auto_fd int rd = -1, wr = -1;
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { o->log_fd > 0 ? o->log_fd : 2, 2 }, { -1, 3 } };
         struct cg_proc_spec spec = { .path = path, .argv = (char *const *)(uintptr_t)argv, .envp = environ, .fds = fds,

@@ -19,7 +19,7 @@
 #define READY_FD 3
 
 static const char usage[] =
-        "Usage: cellgate-supervisor --dir DIR [--private] [--preload MODULES] [--log-level N]\n"
+        "Usage: cellgate-supervisor --dir DIR [--private] [--preload MODULES] [--spares N] [--log-level N]\n"
         "\n"
         "Serves host applications of this user (libcellgate, `cellgate run`) at DIR, which must not exist or be an empty\n"
         "folder of this user with mode 0700.\n"
@@ -27,6 +27,7 @@ static const char usage[] =
         "  --dir DIR           folder for its sockets; hosts connect to it by this name\n"
         "  --private           end with the last host\n"
         "  --preload MODULES   comma-separated modules that every kernel has imported already\n"
+        "  --spares N          sessions started ahead, 0 or 1 (default 1): the next session with the same options opens at once\n"
         "  --log-level N       0 errors, 1 warnings (default), 2 info, 3 debug; the log goes to standard error\n"
         "  --help, --version\n";
 
@@ -70,6 +71,7 @@ void sup_stop(struct sup *s, const char *why)
                 return;
         s->stopping = true;
         cg_log(&s->log, CG_LOG_INFO, "stopping: %s", why);
+        spares_stop(s);
         for (size_t i = 0; i < CG_MAX_SESSIONS; i++)
                 if (s->sessions[i])
                         session_end(s->sessions[i], why);
@@ -129,6 +131,7 @@ static int start(struct sup *s, struct cg_err *err)
         s->sig_term.data = s->sig_int.data = s;
         uv_signal_start(&s->sig_term, on_signal, SIGTERM);
         uv_signal_start(&s->sig_int, on_signal, SIGINT);
+        spares_start(s);
         if (cg_zloop_init(&s->zl, &s->loop, err) < 0 || hosts_start(s, err) < 0 || broker_start(s, err) < 0 ||
             zygote_start(s, err) < 0)
                 return -1;
@@ -160,6 +163,7 @@ static void parse_args(struct sup *s, int argc, char **argv)
         static const struct option options[] = {
                 { "dir", required_argument, NULL, 'd' },   { "private", no_argument, NULL, 'p' },
                 { "preload", required_argument, NULL, 'i' }, { "log-level", required_argument, NULL, 'l' },
+                { "spares", required_argument, NULL, 's' },
                 { "help", no_argument, NULL, 'h' },        { "version", no_argument, NULL, 'v' },
                 { NULL, 0, NULL, 0 },
         };
@@ -174,6 +178,8 @@ static void parse_args(struct sup *s, int argc, char **argv)
                         s->preload = optarg;
                 else if (c == 'l')
                         s->log.level = atoi(optarg);
+                else if (c == 's')
+                        s->use_spares = atoi(optarg) > 0;
                 else if (c == 'h' || c == 'v')
                         exit(printf("%s", c == 'h' ? usage : "cellgate-supervisor " CG_VERSION "\n") < 0);
                 else
@@ -205,6 +211,7 @@ int main(int argc, char **argv)
         if (!s)
                 return 1;
         s->log = (struct cg_log){ .fd = 2, .level = CG_LOG_WARN, .who = "supervisor" };
+        s->use_spares = true;
         parse_args(s, argc, argv);
         signal(SIGPIPE, SIG_IGN);
         raise_fd_limit();

@@ -168,7 +168,7 @@ static void run_next(struct session *ss)
         struct cg_out out = { .type = CG_KERNEL_EXECUTE_REQUEST, .has_raw = true };
         struct cell *c = ss->queue;
 
-        if (ss->running || !c || !ss->kernel || ss->kernel->state != K_READY)
+        if (ss->running || !c || !ss->kernel || ss->kernel->state != K_READY || ss->warming)
                 return;
         ss->queue = c->next;
         if (!ss->queue)
@@ -353,6 +353,15 @@ void session_kernel_ready(struct session *ss)
         if (first)
                 spare_plan(ss);
         pause_if_full(ss);
+        run_next(ss);
+}
+
+void session_warm(struct session *ss)
+{
+        if (!ss->host)
+                return;
+        answer_start(ss, NULL);
+        spare_plan(ss);
         run_next(ss);
 }
 
@@ -766,6 +775,8 @@ void session_adopt(struct session *ss, struct host *h, json_t *options, uint64_t
                 session_end(ss, NULL);
                 return;
         }
+        if (!ss->opened || ss->warming)
+                return; /* answered when it is ready */
         answer_start(ss, NULL);
         spare_plan(ss);
 }

@@ -102,6 +102,7 @@ struct sup {
         struct session *spare; /* started ahead; has no host yet */
         json_t *spare_options; /* for the next spare, once the timer has run out */
         struct host *spare_host;
+        int spare_workspace; /* O_PATH */
         uv_timer_t spare_timer;
 };
 
@@ -153,7 +154,7 @@ struct session {
         struct kernel *kernel;
         uint64_t opening, resetting; /* request to answer once the kernel is ready; 0 none */
         bool opened, ending;
-        bool warm; /* of a spare: it has run its first cell */
+        bool warming; /* it was made as a spare, and runs its first cell */
         unsigned quick_deaths;
         int64_t kernel_started_ms;
 
@@ -185,6 +186,7 @@ void session_of_host_gone(struct sup *s, struct host *h);
 
 /* From kernel.c: */
 void session_kernel_ready(struct session *ss);
+void session_warm(struct session *ss); /* from spare.c: its first cell has ended */
 void session_kernel_failed(struct session *ss, const struct cg_err *err);
 void session_kernel_message(struct session *ss, struct cg_msg *m);
 void session_kernel_dead(struct session *ss, const char *how);
@@ -198,7 +200,7 @@ void session_sent(struct session *ss, size_t bytes);
 
 void spares_start(struct sup *s);
 void spares_stop(struct sup *s);
-/* The spare, when it is what @h asks for and ready; it is the caller's then. Else NULL. */
+/* The spare, when it is what @h asks for, started or still starting; it is the caller's then. Else NULL. */
 struct session *spare_take(struct host *h, const json_t *options);
 /* @ss has opened: soon there shall be a spare like it. */
 void spare_plan(struct session *ss);

@@ -1,0 +1,94 @@
+"""The spare: a session started ahead is like any other, and only for who asked for its like."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from cellgate_api import Client
+
+
+def eventually(check: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not check():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
+
+
+def kernels(client: Client) -> int:
+    """Kernels' inits of the newest supervisor of this process."""
+    supervisor = max(_children(os.getpid()), default=0)
+    zygote = next((p for p in _children(supervisor) if b"zygote" in Path(f"/proc/{p}/cmdline").read_bytes()), 0)
+    return len(_children(zygote))
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(p) for t in os.listdir(f"/proc/{pid}/task") for p in Path(f"/proc/{pid}/task/{t}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def test_second_session_is_the_spare_and_starts_clean(tmp_path: Path) -> None:
+    with Client() as c:
+        first = c.session(workspace=tmp_path)
+        assert first.run("x = 1; x").result.count == 1
+        eventually(lambda: kernels(c) == 2)
+        second = c.session(workspace=tmp_path)
+        out = second.run("'x' in globals(), len(In), len(Out), _")
+        assert out.value == "(False, 2, 0, '')"
+        assert out.result.count == 1
+        assert first.run("x").value == "1"
+        first.close()
+        second.close()
+
+
+def test_spare_is_only_for_the_same_options(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    with Client() as c, c.session(workspace=tmp_path, env=["A=1"]) as first:
+        eventually(lambda: kernels(c) == 2)
+        with c.session(workspace=other, env=["A=1"]) as s:
+            assert s.run("import os; os.getcwd()").value == repr(str(other))
+        with c.session(workspace=tmp_path, env=["A=2"]) as s:
+            assert s.run("import os; os.environ['A']").value == "'2'"
+        with c.session(workspace=tmp_path, env=["A=2"], sandbox=1) as s:
+            assert s.info["sandbox"] is False
+        assert first.run("1").value == "1"
+
+
+def test_no_spare_when_it_is_not_wanted() -> None:
+    with Client(no_spare=1) as c, c.session() as s, c.session() as t:
+        assert s.run("1").value == t.run("1").value == "1"
+        assert kernels(c) == 2
+
+
+def test_workspace_that_went_away(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    with Client() as c:
+        with c.session(workspace=gone):
+            eventually(lambda: kernels(c) == 2)
+        gone.rmdir()
+        gone.mkdir()  # another folder with the same name: the spare's is not it
+        with c.session(workspace=gone) as s:
+            assert s.run("open('made', 'w').write('x')").value == "1"
+        assert (gone / "made").exists()
+
+
+def test_sessions_in_a_row_and_a_killed_spare(tmp_path: Path) -> None:
+    with Client() as c:
+        for _ in range(20):
+            with c.session(workspace=tmp_path) as s:
+                assert s.run("1").value == "1"
+        with c.session(workspace=tmp_path) as s:
+            eventually(lambda: kernels(c) == 2)
+            supervisor = max(_children(os.getpid()))
+            zygote = next(p for p in _children(supervisor) if b"zygote" in Path(f"/proc/{p}/cmdline").read_bytes())
+            os.kill(max(_children(zygote)), 9)
+            eventually(lambda: kernels(c) == 1)
+            assert s.run("1").value == "1"
+            with c.session(workspace=tmp_path) as t:
+                assert t.run("1").value == "1"
