@@ -264,7 +264,7 @@ static const struct {
 static void handle_reply(struct session *ss, struct cg_msg *m)
 {
         cg_auto_json json_t *body = NULL;
-        const char *status, *ename, *evalue;
+        const char *status = NULL, *ename, *evalue;
         char text[1200];
         int64_t count;
         bool refused, failed;
