@@ -409,7 +409,7 @@ static void list_tools(struct cg_answer *a, const char *name, const char *report
 static int register_args(const char *args, char **name, json_t **params, struct cg_err *err)
 {
         static const char *const names[] = { "server_name", "server_params", NULL };
-        struct cg_span text = { args, strlen(args) }, v;
+        struct cg_span text = { args, strlen(args) }, v = { 0 };
         int r = cg_serve_args_check(args, names, err);
 
         if (r == 0)
