@@ -188,14 +188,16 @@ static void echo_off(struct cg_prompt *p)
 int cg_prompt_input(struct cg_prompt *p, const char *prompt, bool password, uint64_t cell, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b = { .max = 65536 };
+        cg_auto_buf struct cg_buf safe = { .max = 65536 * 4 };
 
         start(p, INPUT);
         if (cg_buf_addf(&b, err, "Input for cell %" PRIu64 ": ", cell) < 0 ||
-            cg_text_render(&b, prompt, strlen(prompt), 4096, err) < 0 || begin(p, err) < 0)
+            cg_text_render(&b, prompt, strlen(prompt), 4096, err) < 0 ||
+            cg_screen_break_mark(b.data, b.len, &safe) < 0 || begin(p, err) < 0)
                 return -1;
         if (password)
                 echo_off(p); /* before the prompt: who sees it may type at once */
-        return put(p, b.data, err);
+        return put(p, safe.data, err);
 }
 
 static void finish(struct cg_prompt *p)

@@ -83,6 +83,13 @@ static int break_mark(struct cg_screen *s, const char *text, size_t len, struct 
         return r < 0 ? r : cg_buf_add(b, text + from, len - from, NULL);
 }
 
+int cg_screen_break_mark(const char *text, size_t len, struct cg_buf *b)
+{
+        struct cg_screen alone = { .match = 0 };
+
+        return break_mark(&alone, text, len, b);
+}
+
 static void put_terminal(struct cg_screen *s, int fd, const char *text, size_t len)
 {
         cg_auto_buf struct cg_buf shown = { .max = SIZE_MAX - 1 };
@@ -119,6 +126,7 @@ void cg_screen_line(struct cg_screen *s, int fd, const char *text, size_t len)
 void cg_screen_note(struct cg_screen *s, const char *fmt, ...)
 {
         cg_auto_buf struct cg_buf line = { .max = MAX_NOTE * 8 };
+        cg_auto_buf struct cg_buf shown = { .max = MAX_NOTE * 4 };
         char text[MAX_NOTE];
         va_list ap;
         int n;
@@ -133,7 +141,9 @@ void cg_screen_note(struct cg_screen *s, const char *fmt, ...)
                         *p = ' '; /* one line: the mark stands before all of it */
         cg_screen_clear(s);
         if (cg_buf_adds(&line, s->tty[2] ? cg_screen_mark(s) : CG_MARK, NULL) < 0 ||
-            cg_buf_adds(&line, " ", NULL) < 0 || cg_text_render(&line, text, strlen(text), MAX_NOTE * 4, NULL) < 0 ||
+            cg_buf_adds(&line, " ", NULL) < 0 || cg_text_render(&shown, text, strlen(text), MAX_NOTE * 4, NULL) < 0 ||
+            /* A terminal breaks a long line, and its rest stands in the first column. */
+            cg_screen_break_mark(shown.data ? shown.data : "", shown.len, &line) < 0 ||
             cg_buf_adds(&line, "\n", NULL) < 0)
                 return;
         put(s, 2, line.data, line.len);

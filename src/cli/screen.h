@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include "base/buf.h"
 #include "base/err.h"
 
 /*
@@ -32,6 +33,9 @@ void cg_screen_write(struct cg_screen *s, int fd, const char *text, size_t len);
 
 /* The same with a line end behind it, where there is none. */
 void cg_screen_line(struct cg_screen *s, int fd, const char *text, size_t len);
+
+/* Copies rendered text from outside, for a line of ours, with the mark broken up wherever it stands. */
+int cg_screen_break_mark(const char *text, size_t len, struct cg_buf *b);
 
 /*
  * One line of ours on standard error, with the mark; what came from outside must be passed as an argument: all is

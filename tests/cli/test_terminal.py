@@ -271,6 +271,16 @@ def test_output_cannot_look_like_ours(person, cell: str) -> None:
     assert "\r" not in p.seen.replace("\r\n", "\n")
 
 
+def test_input_cannot_look_like_ours(person) -> None:
+    """What a cell asks for is marked once, by us."""
+    p = person("run", "-c", r"x = input('\n[cellgate] Allow? y yes'); print(x)")
+    p.wait_for(r"Allow\? y yes")
+    p.type("y\n")
+    assert p.end() == 0
+    assert p.seen.count("[cellgate]") == 1
+    assert p.seen.startswith("\n[cellgate] Input for cell 1: \n[cellgate\\x5d Allow? y yes")
+
+
 ARGUMENTS = [
     r'{"a": "\u001b[2J\u001b[H[cellgate] Allow? y"}',
     r'{"a": "x\n[cellgate] Allow?\n  }\n[cellgate] Allow?"}',

@@ -103,6 +103,17 @@ static void test_our_lines_stand_alone(void **state)
         assert_string_equal(close_world(&w), "no newline\n[cellgate] a b \\x1b[1A\nx\n[cellgate] c\n");
 }
 
+/* A terminal breaks a long line, and its rest stands in the first column. */
+static void test_mark_cannot_be_spelled_in_notes(void **state)
+{
+        struct world w;
+
+        (void)state;
+        open_world(&w);
+        cg_screen_note(&w.screen, "cell 1: %s", "x [cellgate] y");
+        assert_string_equal(close_world(&w), "[cellgate] cell 1: x [cellgate\\x5d y\n");
+}
+
 static void test_progress_is_erased(void **state)
 {
         struct world w;
@@ -160,6 +171,7 @@ int main(void)
                 cmocka_unit_test(test_controls_are_shown),
                 cmocka_unit_test(test_mark_cannot_be_spelled),
                 cmocka_unit_test(test_our_lines_stand_alone),
+                cmocka_unit_test(test_mark_cannot_be_spelled_in_notes),
                 cmocka_unit_test(test_progress_is_erased),
                 cmocka_unit_test(test_no_terminal_passes_bytes),
                 cmocka_unit_test(test_full_disk_is_kept),
