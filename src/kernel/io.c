@@ -746,7 +746,10 @@ int cg_io_call(struct cg_io *io, const char *body, size_t body_len, const void *
                 w->call = ++io->next_call;
                 r = push_tool_locked(io, CG_TOOL_CALL, w->call, body, body_len, args, len, err);
                 io->calls += r == 0;
-                flush_locked(io); /* what the cell printed before is seen before the question */
+                /* What the cell wrote before is seen before the question. */
+                read_capture_locked(io, &io->capture[0], PIPE_BYTES);
+                read_capture_locked(io, &io->capture[1], PIPE_BYTES);
+                flush_locked(io);
         }
         if (r >= 0)
                 register_locked(w);

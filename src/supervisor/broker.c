@@ -281,6 +281,7 @@ static void handle_servers_done(struct session *ss, const struct cg_msg *m)
         if (!m->id) /* sent again to a new tool server: nobody waits for it */
                 return;
         added = json_incref(json_object_get(ss->servers, "pending"));
+        ss->adding = 0;
         json_object_del(ss->servers, "pending"); /* also when it failed: the next ones may come */
         if (cg_msg_json(m, &body, &err) < 0) {
                 host_failed(ss->host, ss->number, m->id, &err);
@@ -314,6 +315,7 @@ static void send_servers(struct session *ss, json_t *servers, int64_t timeout_ms
 void broker_servers(struct session *ss, json_t *servers, int64_t timeout_ms, uint64_t request)
 {
         json_object_set(ss->servers, "pending", servers);
+        ss->adding = request;
         send_servers(ss, servers, timeout_ms, request);
 }
 
@@ -372,6 +374,8 @@ static void on_broker_message(struct cg_zsock *z, int events)
                 handle_servers_done(ss, &m);
                 break;
         case CG_BROKER_ASK:
+                if (ss->kernel)
+                        kernel_catch_up(ss->kernel);
                 handle_ask(s, ss, &m);
                 break;
         case CG_BROKER_ASK_CLOSED:
@@ -427,6 +431,18 @@ static void close_broker(struct broker *b)
         b->up = b->ready = false;
 }
 
+static void fail_adding(struct session *ss)
+{
+        struct cg_err err;
+
+        if (!ss->adding)
+                return;
+        json_object_del(ss->servers, "pending");
+        cg_fail(&err, CG_E_CLOSED, "the tool server ended while it added the MCP servers; it was started again: try again");
+        host_failed(ss->host, ss->number, ss->adding, &err);
+        ss->adding = 0;
+}
+
 /* Everything it knew is sent again to its successor; calls that were under way have failed. */
 static void restore(struct sup *s)
 {
@@ -437,6 +453,7 @@ static void restore(struct sup *s)
 
                 if (!ss)
                         continue;
+                fail_adding(ss);
                 broker_drop_asks(ss, "the tool server ended");
                 all = json_object_get(ss->servers, "all");
                 if (json_object_size(all))

@@ -230,6 +230,21 @@ void kernel_pause(struct kernel *k, bool paused)
                 cg_zsock_pause(&k->z, paused);
 }
 
+void kernel_catch_up(struct kernel *k)
+{
+        struct session *ss = k->session;
+        int events = 0;
+        size_t size = sizeof(events);
+
+        for (int i = 0; i < CG_ZMQ_HWM && k->z_open && !k->z.paused && ss->kernel == k; i++) {
+                if (zmq_getsockopt(k->sock, ZMQ_EVENTS, &events, &size) < 0 || !(events & ZMQ_POLLIN))
+                        break;
+                on_kernel_message(&k->z, events);
+        }
+        if (k->z_open)
+                cg_zsock_touch(&k->z);
+}
+
 void kernel_attached(struct kernel *k)
 {
         k->attached = true;

@@ -151,6 +151,7 @@ struct session {
         json_t *options;
         int64_t approval_timeout_ms, start_timeout_ms;
         json_t *servers; /* definitions, for a tool server that had to be started again */
+        uint64_t adding;  /* request that adds servers now; 0 none */
         struct kernel *kernel;
         uint64_t opening, resetting; /* request to answer once the kernel is ready; 0 none */
         bool opened, ending;
@@ -244,6 +245,8 @@ void kernel_spawn(struct kernel *k);
 void kernel_spawned(struct kernel *k, json_t *layers, int pidfd, int status_fd);
 void kernel_spawn_failed(struct kernel *k, const struct cg_err *err);
 void kernel_attached(struct kernel *k);
+/* Handles what it has sent already, as far as the host's window allows: a question comes behind the output that led to it. */
+void kernel_catch_up(struct kernel *k);
 /* Ends it (SIGKILL to its init) and forgets it; its session gets no more from it. */
 void kernel_end(struct kernel *k);
 /* Sends on its wire; a kernel that does not take it is ended. Takes @body. */

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -189,21 +190,22 @@ def test_tool_server_killed_is_replaced(mark: Path, tmp_path: Path) -> None:
 
 
 def _toolservers() -> list[int]:
-    """Tool servers below this process's supervisors."""
+    """The tool server of the newest of this process's supervisors."""
 
-    def stat(pid: str) -> tuple[int, str]:
+    def stat(pid: str) -> tuple[int, int, str]:
         text = Path(f"/proc/{pid}/stat").read_text()
-        return int(text.rsplit(")", 1)[1].split()[1]), text.split("(", 1)[1].rsplit(")", 1)[0]
+        fields = text.rsplit(")", 1)[1].split()
+        return int(fields[1]), int(fields[19]), text.split("(", 1)[1].rsplit(")", 1)[0]
 
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            ppid, name = stat(pid)
-            if name.startswith("cellgate-tools") and stat(str(ppid))[0] == os.getpid():
-                found.append(int(pid))
+            parent, started, name = stat(pid)
+            if name.startswith("cellgate-tools") and stat(str(parent))[0] == os.getpid():
+                found.append((started, int(pid)))
         except OSError:
             continue
-    return sorted(found)[-1:]
+    return [pid for _, pid in sorted(found)[-1:]]
 
 
 def test_nothing_of_a_killed_tool_server_stays(tmp_path: Path) -> None:
@@ -232,3 +234,23 @@ def _with_argument(text: str) -> list[str]:
         except OSError:
             continue
     return found
+
+
+def test_output_stands_before_the_question_it_led_to(tools: Session) -> None:
+    for i in range(30):
+        tools.execute(f"from mcptools.echo import echo\nprint('about to call {i}')\nimport os; os.write(1, b'and C\\n')\necho.run(text='x')")
+        got = tools.until("approval_request")
+        assert "".join(e.text for e in got if e.type == "stream") == f"about to call {i}\nand C\n"
+        tools.accept(got[-1].approval)
+        tools.until("result")
+
+
+def test_tool_server_killed_while_it_adds_servers(tmp_path: Path) -> None:
+    with Client(no_spare=1) as c, c.session(workspace=tmp_path) as s:
+        hang = {"command": "sleep", "args": ["1000"]}
+        timer = threading.Timer(0.5, lambda: [os.kill(p, signal.SIGKILL) for p in _toolservers()])
+        timer.start()
+        with pytest.raises(CellgateError, match="try again"):
+            s.add_servers({"hang": hang})
+        echo = {"command": sys.executable, "args": [str(Path(__file__).parent / "echo_server.py")]}
+        assert "echo" in s.add_servers({"echo": echo})

@@ -203,7 +203,8 @@ def test_supervisor_killed(client: Client) -> None:
     with c.session() as s:
         s.execute("import time; time.sleep(100)")
         sup = [p for p in os.listdir("/proc") if p.isdigit() and _parent(p) == os.getpid() and "supervisor" in _name(p)]
-        os.kill(int(max(sup, key=int)), signal.SIGKILL)
+        newest = max(sup, key=lambda p: int(open(f"/proc/{p}/stat").read().rsplit(")", 1)[1].split()[19]))
+        os.kill(int(newest), signal.SIGKILL)
         assert "supervisor has ended" in s.until("session_closed")[-1].text
         with pytest.raises(EOFError):
             s.next()

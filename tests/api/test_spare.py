@@ -19,9 +19,14 @@ def eventually(check: Callable[[], bool], seconds: float = 20) -> None:
 
 def kernels(client: Client) -> int:
     """Kernels' inits of the newest supervisor of this process."""
-    supervisor = max(_children(os.getpid()), default=0)
+    supervisor = _newest(_children(os.getpid()))
     zygote = next((p for p in _children(supervisor) if b"zygote" in Path(f"/proc/{p}/cmdline").read_bytes()), 0)
     return len(_children(zygote))
+
+
+def _newest(pids: list[int]) -> int:
+    """By the time of its start: process numbers start again from below."""
+    return max(pids, key=lambda p: int(Path(f"/proc/{p}/stat").read_text().rsplit(")", 1)[1].split()[19]), default=0)
 
 
 def _children(pid: int) -> list[int]:
@@ -85,9 +90,9 @@ def test_sessions_in_a_row_and_a_killed_spare(tmp_path: Path) -> None:
                 assert s.run("1").value == "1"
         with c.session(workspace=tmp_path) as s:
             eventually(lambda: kernels(c) == 2)
-            supervisor = max(_children(os.getpid()))
+            supervisor = _newest(_children(os.getpid()))
             zygote = next(p for p in _children(supervisor) if b"zygote" in Path(f"/proc/{p}/cmdline").read_bytes())
-            os.kill(max(_children(zygote)), 9)
+            os.kill(_newest(_children(zygote)), 9)
             eventually(lambda: kernels(c) == 1)
             assert s.run("1").value == "1"
             with c.session(workspace=tmp_path) as t:
