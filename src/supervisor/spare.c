@@ -90,7 +90,7 @@ struct session *spare_take(struct host *h, const json_t *options)
         struct session *ss = s->spare;
         cg_auto_json json_t *want = NULL, *have = NULL;
 
-        if (!ss || s->spare_host != h)
+        if (!ss || s->spare_host != h || !ss->kernel || ss->kernel->state == K_DEAD)
                 return NULL;
         want = essence(options);
         have = essence(ss->options);
