@@ -250,6 +250,16 @@ int cg_read_file(const char *path, size_t max, char **ret, size_t *len, struct c
         return cg_read_fd(fd, path, max, ret, len, err);
 }
 
+/* Makes @path, or takes what is there if nobody else could change it. */
+static bool make_own_dir(const char *path)
+{
+        struct stat st;
+
+        if (mkdir(path, 0700) < 0 && errno != EEXIST)
+                return false;
+        return lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & 077);
+}
+
 int cg_make_runtime_dir(const char *prefix, char *buf, size_t size, struct cg_err *err)
 {
         const char *base = getenv("XDG_RUNTIME_DIR");
@@ -260,9 +270,11 @@ int cg_make_runtime_dir(const char *prefix, char *buf, size_t size, struct cg_er
         if (!base || base[0] != '/' || strlen(base) > 60 || stat(base, &st) < 0 || st.st_uid != geteuid() ||
             access(base, W_OK) < 0)
                 base = "/tmp";
-        n = snprintf(buf, size, "%s/%s-XXXXXX", base, prefix);
-        if (n < 0 || (size_t)n >= size)
+        n = snprintf(buf, size, "%s/%s-%u", base, prefix, (unsigned)geteuid());
+        if (n < 0 || (size_t)n + 8 >= size)
                 return cg_fail(err, CG_E_LIMIT, "path of the runtime folder is too long");
+        /* Where somebody else has taken the name, it lies beside and not inside. */
+        strcpy(buf + n, make_own_dir(buf) ? "/XXXXXX" : "-XXXXXX");
         if (!mkdtemp(buf))
                 return cg_fail_errno(err, "cannot make the runtime folder %s", buf);
         return 0;

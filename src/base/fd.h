@@ -39,7 +39,10 @@ int cg_write_all(int fd, const void *data, size_t len, struct cg_err *err);
 int cg_read_file(const char *path, size_t max, char **ret, size_t *len, struct cg_err *err);
 int cg_read_fd(int fd, const char *what, size_t max, char **ret, size_t *len, struct cg_err *err);
 
-/* Makes a folder of mode 0700 under $XDG_RUNTIME_DIR or /tmp whose name starts with @prefix; @buf gets its absolute path. */
+/*
+ * Makes a folder of mode 0700 in PREFIX-UID, a folder of this user's under $XDG_RUNTIME_DIR or /tmp that stays; @buf
+ * gets its absolute path. All in one folder can be hidden together, those of the future as well.
+ */
 int cg_make_runtime_dir(const char *prefix, char *buf, size_t size, struct cg_err *err);
 
 /* Removes a folder and all in it, never following a symlink. Absent is fine. */

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
 import pytest
-from cellgate_api import Session
+from cellgate_api import Client, Session
 from forging import LIBRARY
 
 # The kernel's own end of the tool wire.
@@ -70,3 +71,21 @@ def _wait_for(file: Path) -> None:
     while not file.exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_folders_of_other_supervisors_are_hidden(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where they lie in the workspace, and also of one that starts later."""
+    base = tmp_path_factory.mktemp("r")
+    base.chmod(0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(base))
+    look = "import os; sorted(n for _, folders, files in os.walk('.') for n in folders + files)"
+    with Client(log_level=0) as first, first.session(workspace=base) as spy:
+        assert len(list(base.glob("cellgate-*/*"))) == 1
+        before = spy.run(look)
+        with Client(log_level=0) as second, second.session() as other:
+            assert len(list(base.glob("cellgate-*/*"))) == 2
+            assert spy.run(look).value == before.value == repr([f"cellgate-{os.getuid()}"])
+            assert spy.run(f"os.rename('cellgate-{os.getuid()}', 'x')").status == "error"
+            assert other.run("1").value == "1"
