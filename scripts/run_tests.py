@@ -32,9 +32,8 @@ KERNEL_ENV = DEPS / "kernel-env"
 NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 JOBS = len(os.sched_getaffinity(0))
 
-# Leaks are looked for in every process but the interpreter's: Python keeps its own memory until the end on purpose.
 SANITIZER_ENV = {
-    "ASAN_OPTIONS": "abort_on_error=0:detect_stack_use_after_return=1:strict_string_checks=1:handle_abort=1",
+    "ASAN_OPTIONS": "allocator_may_return_null=1:abort_on_error=0:detect_stack_use_after_return=1:strict_string_checks=1:handle_abort=1",
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
     "LSAN_OPTIONS": "print_suppressions=0",
     "TSAN_OPTIONS": f"halt_on_error=1:second_deadlock_stack=1:suppressions={REPO}/scripts/tsan.supp",
@@ -209,7 +208,25 @@ def pytest(folder: Path, name: str, args: Sequence[str], limit_s: float, env: Ma
     tally = read_junit(report, f"{name}:") if report.exists() else Tally()
     if status != 0 and not tally.failed:
         tally.failed.append((f"{name}:pytest", f"exit status {status}:\n{tail(log)}"))
+    left = left_running(folder / "root")
+    tally.record(f"{name}:nothing is left running", "\n".join(left) or None)
     return tally
+
+
+def left_running(prefix: Path) -> list[str]:
+    """Processes whose program is an installed one, ten seconds after the last test at the latest."""
+    deadline = time.monotonic() + 10
+    while True:
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and os.readlink(entry / "exe").startswith(f"{prefix}/"):
+                    found.append(f"{entry.name} {(entry / 'cmdline').read_bytes().replace(bytes(1), b' ').decode()}")
+            except OSError:  # ended meanwhile, or another user's
+                continue
+        if not found or time.monotonic() > deadline:
+            return found
+        time.sleep(0.05)
 
 
 def step_unit(opt: argparse.Namespace) -> Tally:
@@ -225,6 +242,10 @@ def step_pytest(opt: argparse.Namespace) -> Tally:
     return pytest(build_main(), "test", args, 1200)
 
 
+# Where C code runs; the generator, the layering and the installation are as they are in any build.
+SANITIZED_TESTS = ("api", "cli", "examples", "kernel", "mcp", "mcp_serve", "sandbox")
+
+
 def step_asan(opt: argparse.Namespace) -> Tally:
     """unit tests and tests of the programs with AddressSanitizer and UndefinedBehaviorSanitizer"""
     folder = build_asan()
@@ -233,11 +254,17 @@ def step_asan(opt: argparse.Namespace) -> Tally:
     reports.mkdir()
     # Reports go to files: the programs' standard error is often read by the program under test.
     env = {k: f"{v}:log_path={reports}/report" for k, v in SANITIZER_ENV.items() if k[0] in "AU"}
-    env["CG_SANITIZED"] = "address"
     tally = unit_tests(folder, "asan", env)
-    tally.add(
-        pytest(folder, "asan", ["-m", "not slow and not no_sanitizer", *(["-k", opt.k] if opt.k else [])], 1200, env)
+    runtime = subprocess.run(
+        ["gcc", "-print-file-name=libasan.so"], check=True, capture_output=True, text=True, timeout=30
     )
+    env |= {
+        "CG_SANITIZED": "address",
+        "LD_PRELOAD": runtime.stdout.strip(),  # taken back in tests/conftest.py
+        "ASAN_OPTIONS": env["ASAN_OPTIONS"] + ":detect_leaks=0",
+    }
+    args = ["-m", "not slow and not no_sanitizer", *(["-k", opt.k] if opt.k else [])]
+    tally.add(pytest(folder, "asan", [*args, *SANITIZED_TESTS], 1200, env))
     found = sorted(reports.iterdir())
     text = "\n".join(f.read_text(errors="replace")[:4000] for f in found[:3])
     tally.record("asan:no report", f"{len(found)} reports in {reports}:\n{text}" if found else None)
