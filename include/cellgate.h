@@ -117,13 +117,17 @@ enum cg_sandbox_mode {
 
 struct cg_session_options {
         size_t size;                    /* sizeof(struct cg_session_options) */
-        const char *workspace;          /* folder the kernel may write, its working directory; NULL: the current one */
+        const char *workspace;          /* folder the kernel may write, its working directory; NULL: the current one. What lies
+                                           in it can be changed by cells: keep programs and settings that the host runs
+                                           later (scripts of MCP servers, git hooks) elsewhere, or name them in `hide` */
         const char *const *env;         /* "NAME=VALUE"..., NULL-terminated: variables for the kernel, which inherits
                                            none of the host's; NULL none */
         const char *const *python_path; /* folders for the kernel's sys.path, shown read-only inside; NULL-terminated; NULL none */
         enum cg_sandbox_mode sandbox;
         int color;                      /* 1: ANSI colour in tracebacks and tools; 0: plain text */
-        uint64_t memory_bytes;          /* limit of one process's data (RLIMIT_DATA); 0: none */
+        uint64_t memory_bytes;          /* limit of one process's data (RLIMIT_DATA): its heap and private mappings, not shared
+                                           memory; 0: none. Files in the private /tmp, /var/tmp and /dev/shm are limited to
+                                           1 GiB each */
         uint64_t processes;             /* limit of processes in the sandbox; 0: 512. For a supervisor that runs as root it is
                                            300 higher, and does not hold before Linux 6.14 (cg_session_info() says) */
         uint64_t file_bytes;            /* largest file that can be written; 0: none */

@@ -60,10 +60,23 @@ static int set_limit(__rlimit_resource_t what, const char *name, uint64_t value,
         return 0;
 }
 
+/*
+ * Descriptors that are on their way between sockets are counted for the user as a whole, against the limit of who sends more: with less
+ * than ours, nothing inside can use up what the user's other programs may have.
+ */
+static uint64_t fewer_files(uint64_t wanted)
+{
+        struct rlimit l;
+
+        if (getrlimit(RLIMIT_NOFILE, &l) < 0 || l.rlim_max == RLIM_INFINITY || wanted <= l.rlim_max / 2)
+                return wanted;
+        return l.rlim_max / 2;
+}
+
 static int set_limits(const struct cg_sandbox_limits *l, struct cg_err *err)
 {
         if (set_limit(RLIMIT_CORE, "RLIMIT_CORE", 0, err) < 0 ||
-            set_limit(RLIMIT_NOFILE, "RLIMIT_NOFILE", l->open_files, err) < 0 ||
+            set_limit(RLIMIT_NOFILE, "RLIMIT_NOFILE", fewer_files(l->open_files), err) < 0 ||
             set_limit(RLIMIT_NPROC, "RLIMIT_NPROC", l->processes, err) < 0)
                 return -1;
         if (l->memory_bytes && set_limit(RLIMIT_DATA, "RLIMIT_DATA", l->memory_bytes, err) < 0)
