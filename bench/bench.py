@@ -32,6 +32,7 @@ PRINTS_BYTES = 10_000_000
 ROWS = {
     "cold": ("ms", "cold start: host process to first result"),
     "kernel": ("ms", "start of a further kernel to its first result"),
+    "kernel fresh": ("ms", "the same, forked when it is asked for (no spare)"),
     "rtt pass": ("ms", "round trip of `pass`"),
     "rtt 1": ("ms", "round trip of `1`"),
     "prints": ("ms", "10 MB of prints"),
@@ -181,7 +182,10 @@ class Measurement:
         for _ in range(self.opt.rounds):
             for peer in self.peers:
                 assert peer.driver
-                self.add("kernel", peer, peer.driver.command("kernel"))
+                seconds = peer.driver.command("kernel")
+                self.add("kernel", peer, seconds)
+                fresh = peer.driver.command("fresh") if peer.name == "cellgate" else seconds
+                self.add("kernel fresh", peer, fresh)
         for row, code in (("rtt pass", "pass"), ("rtt 1", "1")):
             for _ in range(self.opt.rounds):
                 for peer in self.peers:

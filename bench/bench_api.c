@@ -152,6 +152,30 @@ static int kernel(struct bench *b, struct cg_err *err)
         return r;
 }
 
+/* The same by a supervisor that starts nothing ahead: what a session costs when it is not the one that was expected. */
+static int kernel_from_zygote(struct bench *b, struct cg_err *err)
+{
+        struct cg_client_options opts = { .size = sizeof(opts), .no_spare = 1 };
+        struct cg_client *shared = b->client;
+        struct cg_session *first = NULL;
+        struct outcome o = { 0 };
+        int r;
+
+        if (cg_client_open(&opts, &b->client, err) < 0) {
+                b->client = shared;
+                return -1;
+        }
+        r = new_session(b, &first, err);
+        if (r == 0)
+                r = run_cell(first, "1", &o, err);
+        if (r == 0)
+                r = kernel(b, err);
+        cg_client_close(b->client);
+        cg_session_free(first); /* its memory; it has ended with its client */
+        b->client = shared;
+        return r;
+}
+
 static int rtt(struct bench *b, long n, const char *code, struct cg_err *err)
 {
         for (long i = 0; i < n; i++) {
@@ -346,6 +370,8 @@ static int command(struct bench *b, const char *line, struct cg_err *err)
                 return cold(b, err);
         if (strcmp(name, "kernel") == 0)
                 return kernel(b, err);
+        if (strcmp(name, "fresh") == 0)
+                return kernel_from_zygote(b, err);
         if (strcmp(name, "whole") == 0)
                 return whole(b, rest, err);
         if (strcmp(name, "rtt") == 0)
