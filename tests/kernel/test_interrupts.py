@@ -67,11 +67,11 @@ def test_finally_blocks_run(kernel: Kernel) -> None:
 
 
 def test_interrupted_children_are_gone(kernel: Kernel) -> None:
-    cell = start(kernel, "mark()\n!sleep 98765")
+    cell = start(kernel, "mark()\n!sleep 76543")
     kernel.interrupt(cell)
     kernel.collect(cell)
     lines = [p.read_bytes() for p in Path("/proc").glob("[0-9]*/cmdline") if _readable(p)]
-    assert not [line for line in lines if b"sleep\x0098765" in line]
+    assert not [line for line in lines if b"sleep\x0076543" in line]
 
 
 def _readable(path: Path) -> bool:
