@@ -16,12 +16,6 @@ import pytest
 
 REPO = Path(__file__).resolve().parent.parent
 
-if os.environ.get("CG_SANITIZED"):
-    # The sanitizer's runtime had to be loaded into this interpreter first, for tests that load libcellgate; programs bring
-    # their own. Python's leaks are not ours, so leaks are looked for in the programs only.
-    os.environ.pop("LD_PRELOAD", None)
-    os.environ["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "").replace("detect_leaks=0", "detect_leaks=1")
-
 
 def _folder(variable: str, default: Path, hint: str) -> Path:
     path = Path(os.environ.get(variable, default)).resolve()
