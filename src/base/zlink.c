@@ -309,7 +309,7 @@ static int parse(struct cg_zlink *z, int *messages, struct cg_err *err)
         return parse_frame(z, p, n, messages, err);
 }
 
-/* Reads once; a large frame without a copy. 1; CG_TIMEOUT when nothing is there; negative. */
+/* Reads once; a large frame without a copy. 0; CG_TIMEOUT when nothing is there; negative. */
 static int fill(struct cg_zlink *z, int *messages, struct cg_err *err)
 {
         bool direct = z->left >= IN_SIZE && !z->in_len;
@@ -340,7 +340,7 @@ static int fill(struct cg_zlink *z, int *messages, struct cg_err *err)
                 if (!z->left)
                         frame_done(z, messages);
         }
-        return 1;
+        return 0;
 }
 
 /* Hands out up to @budget messages (and, if @count_reads, reads as many times). */

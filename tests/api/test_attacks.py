@@ -66,6 +66,52 @@ open('sent', 'w').close()
     assert tools.run("from mcptools.echo import danger", decide=lambda e: "no").status == "ok"
 
 
+@pytest.mark.parametrize("wire", ["k", "t"])
+@pytest.mark.parametrize("begins_well", [False, True])
+def test_a_message_without_an_end_takes_no_memory(tools: Session, wire: str, begins_well: bool) -> None:
+    """Frame after frame of one message, with and without a good beginning: its kernel is ended, the others go on."""
+    supervisor, toolserver = _ancestors(tools)
+    with tools.client.session() as other:
+        other.run("x = 5")
+        tools.run(LIBRARY)
+        tools.execute(f"""
+c = next(c for c in connections() if os.path.basename(c.getsockname()).startswith({wire!r}))
+c.setblocking(True)
+if {begins_well}:
+    head = message(*{(2, 12) if wire == "k" else (3, 1)})
+    c.sendall(head[:33] + bytes([3]) + bytes(8))
+while True:
+    c.sendall(bytes([3]) + struct.pack('>Q', 10**6) + b'x' * 10**6)
+""")
+        assert "broke a rule" in tools.until("kernel_died")[-1].text
+        assert other.run("x").value == "5"
+        assert tools.run("1").value == "1"
+    assert _peak(supervisor) < 100 << 20
+    assert _peak(toolserver) < 100 << 20
+
+
+def test_a_kernel_that_closes_its_connection_is_ended(tools: Session) -> None:
+    tools.run(LIBRARY)
+    tools.execute("import time\nfor c in connections():\n    c.shutdown(socket.SHUT_RDWR)\ntime.sleep(60)")
+    assert "broke a rule: it closed its connection" in tools.until("kernel_died")[-1].text
+    assert tools.run("1").value == "1"
+
+
+def _ancestors(session: Session) -> tuple[int, int]:
+    """Supervisor and tool server of this process's client."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit():
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                found[int(entry.name)] = (parent, os.path.basename(os.readlink(entry / "exe")))
+        except OSError:
+            continue
+    supervisor = next(p for p, (up, name) in found.items() if name == "cellgate-supervisor" and _is_mine(p, found))
+    toolserver = next(p for p, (up, name) in found.items() if name == "cellgate-toolserver" and up == supervisor)
+    return supervisor, toolserver
+
+
 def _wait_for(file: Path) -> None:
     deadline = time.monotonic() + 60
     while not file.exists():
