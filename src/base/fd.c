@@ -55,7 +55,7 @@ int cg_listen_unix(const char *path, int backlog, int *ret, struct cg_err *err)
         return 0;
 }
 
-int cg_connect_unix(const char *path, bool nonblock, int *ret, struct cg_err *err)
+static int connect_unix(const char *path, int flags, int *ret, struct cg_err *err)
 {
         struct sockaddr_un a;
         cg_auto_fd int fd = -1;
@@ -63,15 +63,31 @@ int cg_connect_unix(const char *path, bool nonblock, int *ret, struct cg_err *er
 
         if (r < 0)
                 return r;
-        fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
         if (fd < 0)
                 return cg_fail_errno(err, "socket");
         if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
                 return cg_fail_errno(err, "cannot connect to %s", path);
+        *ret = cg_steal_fd(&fd);
+        return 0;
+}
+
+int cg_connect_unix(const char *path, bool nonblock, int *ret, struct cg_err *err)
+{
+        cg_auto_fd int fd = -1;
+        int r = connect_unix(path, 0, &fd, err);
+
+        if (r < 0)
+                return r;
         if (nonblock && fcntl(fd, F_SETFL, O_NONBLOCK) < 0)
                 return cg_fail_errno(err, "fcntl");
         *ret = cg_steal_fd(&fd);
         return 0;
+}
+
+int cg_connect_unix_now(const char *path, int *ret, struct cg_err *err)
+{
+        return connect_unix(path, SOCK_NONBLOCK, ret, err);
 }
 
 int cg_send_fds(int sock, const void *data, size_t len, const int *fds, size_t n_fds, struct cg_err *err)

@@ -16,6 +16,8 @@ int cg_listen_unix(const char *path, int backlog, int *ret, struct cg_err *err);
 
 /* Connected AF_UNIX stream socket; non-blocking afterwards when @nonblock. */
 int cg_connect_unix(const char *path, bool nonblock, int *ret, struct cg_err *err);
+/* Non-blocking from the start: fails with EAGAIN when the listener's queue is full, as a hostile listener's may be. */
+int cg_connect_unix_now(const char *path, int *ret, struct cg_err *err);
 
 /* One datagram with up to CG_MAX_FDS descriptors on a SOCK_SEQPACKET socket. The descriptors stay the caller's. */
 int cg_send_fds(int sock, const void *data, size_t len, const int *fds, size_t n_fds, struct cg_err *err);

@@ -10,7 +10,6 @@
 
 #define MAGIC0 'C'
 #define MAGIC1 'G'
-#define HEADER_LEN 24
 
 #define H CG_ROLE_HOST
 #define S CG_ROLE_SUPERVISOR
@@ -52,7 +51,7 @@ static void put_header(unsigned char *h, const struct cg_wire *wire, const struc
 
 static int get_header(const unsigned char *h, size_t len, const struct cg_wire *wire, struct cg_msg *m, struct cg_err *err)
 {
-        if (len != HEADER_LEN || h[0] != MAGIC0 || h[1] != MAGIC1)
+        if (len != CG_WIRE_HEADER || h[0] != MAGIC0 || h[1] != MAGIC1)
                 return cg_fail(err, CG_E_PROTO, "not a message of the %s wire", wire->name);
         if (h[2] != CG_WIRE_VERSION)
                 return cg_fail(err, CG_E_PROTO, "%s wire: version %d, expected %d", wire->name, h[2], CG_WIRE_VERSION);
@@ -97,26 +96,53 @@ static int recv_frames(void *sock, struct cg_msg *m, struct cg_err *err)
         return 0;
 }
 
-static int check_message(const struct cg_wire *wire, unsigned sender, struct cg_msg *m, struct cg_err *err)
+int cg_msg_start(struct cg_msg *m, const struct cg_wire *wire, unsigned sender, const unsigned char *header, size_t len,
+                 struct cg_err *err)
 {
-        const struct cg_msg_spec *spec = find_spec(wire, m->type);
-        size_t raw = 0;
+        const struct cg_msg_spec *spec;
+        int r = get_header(header, len, wire, m, err);
 
+        m->spec = NULL;
+        m->n_frames = 0;
+        if (r < 0)
+                return r;
+        spec = find_spec(wire, m->type);
         if (!spec)
                 return cg_fail(err, CG_E_PROTO, "%s wire: unknown message %u", wire->name, m->type);
         if (!(spec->senders & sender))
                 return cg_fail(err, CG_E_PROTO, "%s wire: this peer may not send %s", wire->name, spec->name);
-        if (m->n_frames < 1 || zmq_msg_size(&m->frames[0]) > spec->body_max)
-                return cg_fail(err, CG_E_PROTO, "%s: body of %zu bytes, at most %zu", spec->name,
-                               m->n_frames ? zmq_msg_size(&m->frames[0]) : 0, spec->body_max);
-        if (spec->raws != CG_RAWS_ANY && m->n_frames - 1 != spec->raws)
-                return cg_fail(err, CG_E_PROTO, "%s: %zu raw frames, expected %u", spec->name, m->n_frames - 1, spec->raws);
-        for (size_t i = 1; i < m->n_frames; i++)
-                raw += zmq_msg_size(&m->frames[i]);
-        if (raw > spec->raw_max)
-                return cg_fail(err, CG_E_PROTO, "%s: content of %zu bytes, at most %zu", spec->name, raw, spec->raw_max);
         m->spec = spec;
         return 0;
+}
+
+int cg_msg_check_frame(const struct cg_msg *m, size_t index, size_t size, size_t raw_before, bool more, struct cg_err *err)
+{
+        const struct cg_msg_spec *spec = m->spec;
+        bool any = spec->raws == CG_RAWS_ANY;
+        size_t most = any ? CG_MAX_FRAMES - 1 : spec->raws, least = any ? 0 : spec->raws;
+
+        if (index == 0 && size > spec->body_max)
+                return cg_fail(err, CG_E_PROTO, "%s: body of %zu bytes, at most %zu", spec->name, size, spec->body_max);
+        if (index > most || (!more && index < least))
+                return cg_fail(err, CG_E_PROTO, "%s: %zu raw frames, expected %zu", spec->name, index, most);
+        if (index > 0 && size > spec->raw_max - raw_before)
+                return cg_fail(err, CG_E_PROTO, "%s: content of more than %zu bytes", spec->name, spec->raw_max);
+        return 0;
+}
+
+static int check_frames(const struct cg_msg *m, struct cg_err *err)
+{
+        size_t raw = 0;
+        int r = 0;
+
+        for (size_t i = 0; r == 0 && i < m->n_frames; i++) {
+                size_t size = zmq_msg_size(&m->frames[i]);
+
+                r = cg_msg_check_frame(m, i, size, raw, i + 1 < m->n_frames, err);
+                if (i > 0)
+                        raw += size;
+        }
+        return r;
 }
 
 static int recv_route(void *sock, zmq_msg_t *f, struct cg_route *route, struct cg_err *err)
@@ -151,7 +177,7 @@ int cg_msg_recv(void *sock, const struct cg_wire *wire, unsigned sender, struct 
         if (route)
                 r = recv_route(sock, &head, route, err);
         if (r == 0)
-                r = get_header(zmq_msg_data(&head), zmq_msg_size(&head), wire, m, err);
+                r = cg_msg_start(m, wire, sender, zmq_msg_data(&head), zmq_msg_size(&head), err);
         if (r == 0 && !zmq_msg_more(&head))
                 r = cg_fail(err, CG_E_PROTO, "message without a body");
         if (r == 0)
@@ -160,7 +186,7 @@ int cg_msg_recv(void *sock, const struct cg_wire *wire, unsigned sender, struct 
                 drop_rest(sock, &head);
         zmq_msg_close(&head);
         if (r == 0)
-                r = check_message(wire, sender, m, err);
+                r = check_frames(m, err);
         if (r < 0)
                 cg_msg_fini(m);
         return r;
@@ -242,7 +268,7 @@ static int send_result(struct cg_err *err)
 static int send_head(void *sock, const struct cg_wire *wire, const struct cg_route *route, const struct cg_out *o, bool more,
                      struct cg_err *err)
 {
-        unsigned char header[HEADER_LEN];
+        unsigned char header[CG_WIRE_HEADER];
 
         put_header(header, wire, o);
         if (route && zmq_send(sock, route->id, route->len, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
@@ -252,6 +278,15 @@ static int send_head(void *sock, const struct cg_wire *wire, const struct cg_rou
         if (zmq_send(sock, o->body, o->body_len, (more ? ZMQ_SNDMORE : 0) | ZMQ_DONTWAIT) < 0)
                 return send_result(err);
         return 0;
+}
+
+int cg_out_header(const struct cg_wire *wire, const struct cg_out *o, unsigned char header[CG_WIRE_HEADER], struct cg_err *err)
+{
+        int r = check_out(wire, o, o->has_raw ? o->raw_len : 0, err);
+
+        if (r == 0)
+                put_header(header, wire, o);
+        return r;
 }
 
 int cg_msg_send(void *sock, const struct cg_wire *wire, const struct cg_route *route, const struct cg_out *o, struct cg_err *err)

@@ -194,6 +194,18 @@ int cg_msg_send_json(void *sock, const struct cg_wire *wire, const struct cg_rou
 int cg_msg_forward(void *sock, const struct cg_wire *wire, const struct cg_route *route, const struct cg_out *out,
                    struct cg_msg *m, struct cg_err *err);
 
+/*
+ * The same checks for who reads frames without a ZeroMQ socket, in this order: cg_msg_start() with the header frame, then for each
+ * frame, before it is read, cg_msg_check_frame(): the @index-th (0 is the body) of @size bytes after raw frames of @raw_before bytes
+ * together; @more says whether another follows. 0, or CG_E_PROTO.
+ */
+#define CG_WIRE_HEADER 24
+int cg_msg_start(struct cg_msg *m, const struct cg_wire *wire, unsigned sender, const unsigned char *header, size_t len,
+                 struct cg_err *err);
+int cg_msg_check_frame(const struct cg_msg *m, size_t index, size_t size, size_t raw_before, bool more, struct cg_err *err);
+/* And for who writes them: checks the message and makes its header. */
+int cg_out_header(const struct cg_wire *wire, const struct cg_out *out, unsigned char header[CG_WIRE_HEADER], struct cg_err *err);
+
 /* A socket with our defaults: HWM, linger 0, MAXMSGSIZE. NULL and *err when it cannot be made. */
 void *cg_zmq_socket(void *ctx, int type, struct cg_err *err);
 /* Binds a socket onto a listening AF_UNIX descriptor made by cg_listen_unix() for @path (takes @fd). */

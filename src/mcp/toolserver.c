@@ -62,7 +62,7 @@ void ts_maybe_stop(struct ts *ts)
                 close_if_open((uv_handle_t *)&ts->sigint);
                 close_if_open((uv_handle_t *)&ts->end_timer);
         }
-        if (!ts->n_zsocks)
+        if (!ts->n_links)
                 cg_zloop_close(&ts->zloop);
 }
 
@@ -70,7 +70,7 @@ static void on_broker_closed(struct ts_chan *ch)
 {
         struct ts *ts = ch->data;
 
-        ts->n_zsocks--;
+        ts->n_links--;
         ts_maybe_stop(ts);
 }
 
@@ -243,7 +243,7 @@ static int open_broker(struct ts *ts, const char *path, struct cg_err *err)
         r = ts_chan_init(&ts->broker, &ts->zloop, sock, &cg_wire_broker, CG_MCP_MAX_BROKER_QUEUE, err);
         if (r < 0)
                 return r;
-        ts->n_zsocks++;
+        ts->n_links++;
         return ts_broker_send(ts, &ready, err);
 }
 

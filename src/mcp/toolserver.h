@@ -2,7 +2,7 @@
  * cellgate-toolserver's own parts. One process for a supervisor, one thread (ZeroMQ has its own): a libuv loop.
  *
  *      toolserver.c   main: descriptors, lifeline, broker wire, orderly end
- *      ts_chan.c      a ZeroMQ socket with a bounded queue for what cannot be sent yet
+ *      ts_chan.c      the broker wire's socket, with a bounded queue for what cannot be sent yet
  *      ts_session.c   sessions: their MCP servers, and adding servers
  *      ts_call.c      a kernel's connection and its tool calls: check, ask, run, answer
  */
@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/loop.h"
 #include "base/wire.h"
+#include "base/zlink.h"
 #include "mcp/client.h"
 
 /* ---- a socket that never blocks */
@@ -48,7 +49,7 @@ struct ts {
         void *zctx;
         struct ts_chan broker;
         struct ts_session *sessions;
-        unsigned n_zsocks; /* open, each with its ZeroMQ socket */
+        unsigned n_links; /* open connections: the broker's and the kernels' */
         uint64_t last_ask;
         uv_poll_t lifeline;
         uv_signal_t sigterm, sigint;

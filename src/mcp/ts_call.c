@@ -33,7 +33,7 @@ struct ts_call {
 
 struct ts_kernel {
         struct ts_session *session; /* NULL: detached, only waits to be freed */
-        struct ts_chan chan;
+        struct cg_zlink link;
         struct ts_call *calls;
         unsigned n_calls;
         size_t args_waiting;
@@ -68,9 +68,13 @@ static int send_result(struct ts_kernel *k, uint64_t id, const char *status, con
 {
         char body[64];
         struct cg_out out = { .type = CG_TOOL_CALL_RESULT, .id = id, .body = body, .raw = raw, .raw_len = len, .has_raw = true };
+        int r;
 
         out.body_len = (size_t)snprintf(body, sizeof(body), "{\"status\":\"%s\"}", status);
-        return ts_chan_send(&k->chan, &out, err);
+        r = cg_zlink_send(&k->link, &out, err);
+        if (r == CG_TIMEOUT)
+                return cg_fail(err, CG_E_LIMIT, "%zu bytes wait already that the other side has not read", k->link.queued);
+        return r;
 }
 
 /* The one answer to a call. What cannot be handed over becomes a failure that can. */
@@ -78,8 +82,9 @@ static void answer(struct ts_kernel *k, uint64_t id, const char *status, const c
 {
         char text[256];
         struct cg_err err;
+        int r = send_result(k, id, status, raw, len, &err);
 
-        if (send_result(k, id, status, raw, len, &err) == 0)
+        if (r == 0 || r == CG_E_CLOSED) /* closed: the kernel is ending, and its DETACH is on the way */
                 return;
         cg_log(log_of(k), CG_LOG_WARN, "session %llx: result of call %llu (%zu bytes) cannot be delivered: %s",
                (unsigned long long)k->session->number, (unsigned long long)id, len, err.msg);
@@ -405,36 +410,45 @@ static void report_violation(struct ts_session *s, const char *what)
         ts_broker_send(s->ts, &out, NULL);
 }
 
-static void on_message(struct ts_chan *ch)
+static void cut_off(struct ts_kernel *k, const struct cg_err *err)
 {
-        struct ts_kernel *k = ch->data;
-        cg_auto_msg struct cg_msg m = CG_MSG_EMPTY;
+        cg_log(log_of(k), CG_LOG_WARN, "session %llx: its kernel broke the rules and is cut off: %s",
+               (unsigned long long)k->session->number, err->msg);
+        report_violation(k->session, err->msg);
+        ts_kernel_detach(k->session, "the kernel broke the rules of the wire");
+}
+
+static void on_message(struct cg_zlink *z, struct cg_msg *m)
+{
+        struct ts_kernel *k = z->data;
         struct cg_err err;
-        int r;
+        int r = 0;
 
         if (!k->session)
                 return;
-        r = cg_msg_recv(ch->sock, &cg_wire_tool, CG_ROLE_KERNEL, NULL, &m, &err);
-        if (r == CG_TIMEOUT)
-                return;
-        if (r == 0 && m.type == CG_TOOL_CALL)
-                r = on_call(k, &m, &err);
-        else if (r == 0)
-                on_cancel(k, m.id);
-        if (r < 0 && k->session) {
-                cg_log(log_of(k), CG_LOG_WARN, "session %llx: its kernel broke the rules and is cut off: %s",
-                       (unsigned long long)k->session->number, err.msg);
-                report_violation(k->session, err.msg);
-                ts_kernel_detach(k->session, "the kernel broke the rules of the wire");
-        }
+        if (m->type == CG_TOOL_CALL)
+                r = on_call(k, m, &err);
+        else
+                on_cancel(k, m->id);
+        if (r < 0 && k->session)
+                cut_off(k, &err);
 }
 
-static void on_chan_closed(struct ts_chan *ch)
+static void on_link_end(struct cg_zlink *z, const struct cg_err *err)
 {
-        struct ts_kernel *k = ch->data;
-        struct ts *ts = ch->z.zl->loop->data;
+        struct ts_kernel *k = z->data;
 
-        ts->n_zsocks--;
+        /* A kernel that ends closes its connection; the supervisor knows, and will say DETACH. */
+        if (k->session && err->code != CG_E_CLOSED)
+                cut_off(k, err);
+}
+
+static void on_link_closed(struct cg_zlink *z)
+{
+        struct ts_kernel *k = z->data;
+        struct ts *ts = z->poll.loop->data;
+
+        ts->n_links--;
         free(k);
         ts_maybe_stop(ts);
 }
@@ -443,32 +457,27 @@ int ts_kernel_attach(struct ts_session *s, const char *path, struct cg_err *err)
 {
         struct ts *ts = s->ts;
         struct ts_kernel *k = calloc(1, sizeof(*k));
-        void *sock = k ? cg_zmq_socket(ts->zctx, ZMQ_DEALER, err) : NULL;
-        int r, hwm = 4; /* results may have 64 MB each, arguments 4: the bounded queues are ours, not ZeroMQ's */
-        int64_t max = CG_MAX_TOOL_ARGS;
+        struct cg_err mine;
+        int r;
 
-        if (!sock) {
-                free(k);
-                return k ? CG_E_SYS : cg_fail(err, CG_E_NOMEM, "kernel");
-        }
-        zmq_setsockopt(sock, ZMQ_SNDHWM, &hwm, sizeof(hwm));
-        zmq_setsockopt(sock, ZMQ_RCVHWM, &hwm, sizeof(hwm));
-        zmq_setsockopt(sock, ZMQ_MAXMSGSIZE, &max, sizeof(max));
+        if (!k)
+                return cg_fail(err, CG_E_NOMEM, "kernel");
         k->session = s;
-        k->chan.log = &ts->log;
-        k->chan.on_in = on_message;
-        k->chan.on_closed = on_chan_closed;
-        k->chan.data = k;
-        r = cg_zmq_connect(sock, path, err);
-        if (r < 0)
-                zmq_close(sock);
-        else
-                r = ts_chan_init(&k->chan, &ts->zloop, sock, &cg_wire_tool, CG_MCP_MAX_KERNEL_QUEUE, err);
+        r = cg_zlink_open(&k->link, &ts->loop, path, &cg_wire_tool, CG_ROLE_KERNEL, CG_MCP_MAX_KERNEL_QUEUE, on_message, on_link_end,
+                          k, &mine);
         if (r < 0) {
                 free(k);
-                return r;
+                if (r != CG_E_SYS) {
+                        if (err)
+                                *err = mine;
+                        return r;
+                }
+                /* It has ended already, or does not accept: it will make no calls, and its end is the supervisor's matter. */
+                cg_log(&ts->log, CG_LOG_WARN, "session %llx: its kernel cannot be reached: %s", (unsigned long long)s->number,
+                       mine.msg);
+                return 0;
         }
-        ts->n_zsocks++;
+        ts->n_links++;
         s->kernel = k;
         return 0;
 }
@@ -485,5 +494,5 @@ void ts_kernel_detach(struct ts_session *s, const char *why)
                 call_free(k->calls);
         }
         k->session = NULL;
-        ts_chan_close(&k->chan);
+        cg_zlink_close(&k->link, on_link_closed);
 }

@@ -10,8 +10,12 @@
 #include "config.h"
 #include "sandbox/sandbox.h"
 
-/* What a dead kernel sent last may still be on its way through ZeroMQ. */
+/* What a dead kernel sent last is still read. */
 #define DRAIN_MS 30
+/* A kernel that ends closes its connection a little before its process is gone. One that lives on without it broke a rule. */
+#define LOST_MS 5000
+/* What may wait to be read by a kernel: the largest message, and some. */
+#define MAX_UNREAD ((size_t)CG_MAX_CODE + CG_MAX_BODY)
 /* Where the wrappers stand inside the sandbox. */
 #define LIB_INSIDE "/run/cellgate/lib"
 
@@ -27,8 +31,6 @@ struct kernel *kernel_by_seq(struct sup *s, uint64_t seq)
 
 static void kernel_free(struct kernel *k)
 {
-        if (k->sock)
-                zmq_close(k->sock);
         if (k->kernel_listener >= 0)
                 close(k->kernel_listener);
         if (k->tool_listener >= 0)
@@ -47,7 +49,7 @@ static void closed_one(struct kernel *k)
                 kernel_free(k);
 }
 
-static void on_z_closed(struct cg_zsock *z)
+static void on_link_closed(struct cg_zlink *z)
 {
         closed_one(z->data);
 }
@@ -69,10 +71,10 @@ static void on_pid_closed(uv_handle_t *h)
 static void kernel_dispose(struct kernel *k)
 {
         k->closing++; /* held until all closes are asked for */
-        if (k->z_open) {
-                k->z_open = false;
+        if (k->link_open) {
+                k->link_open = false;
                 k->closing++;
-                cg_zsock_close(&k->z, on_z_closed);
+                cg_zlink_close(&k->link, on_link_closed);
         }
         if (k->pid.active) {
                 k->pid.active = false;
@@ -84,6 +86,11 @@ static void kernel_dispose(struct kernel *k)
                 k->closing++;
                 k->drain.data = k;
                 uv_close((uv_handle_t *)&k->drain, on_handle_closed);
+        }
+        if (k->lost_open) {
+                k->lost_open = false;
+                k->closing++;
+                uv_close((uv_handle_t *)&k->lost, on_handle_closed);
         }
         unlink(k->kernel_path);
         unlink(k->tool_path);
@@ -162,6 +169,22 @@ void kernel_violation(struct kernel *k, const char *what)
                 cg_pidfd_kill(k->pid.fd, SIGKILL);
 }
 
+static void on_lost(uv_timer_t *t)
+{
+        kernel_violation(t->data, "it closed its connection");
+}
+
+/* Its end of the connection is closed: most likely it is ending. */
+static void kernel_lost(struct kernel *k)
+{
+        if (k->lost_open || k->state == K_DEAD)
+                return;
+        uv_timer_init(&k->sup->loop, &k->lost);
+        k->lost.data = k;
+        k->lost_open = true;
+        uv_timer_start(&k->lost, on_lost, LOST_MS, 0);
+}
+
 /* ------------------------------------------------------------------ its wire */
 
 static void maybe_ready(struct kernel *k)
@@ -172,23 +195,13 @@ static void maybe_ready(struct kernel *k)
         session_kernel_ready(k->session);
 }
 
-static void on_kernel_message(struct cg_zsock *z, int events)
+static void on_kernel_message(struct cg_zlink *z, struct cg_msg *m)
 {
         struct kernel *k = z->data;
-        cg_auto_msg struct cg_msg m;
-        struct cg_err err;
-        int r;
 
-        if (!(events & ZMQ_POLLIN))
+        if (!k->session)
                 return;
-        r = cg_msg_recv(z->sock, &cg_wire_kernel, CG_ROLE_KERNEL, NULL, &m, &err);
-        if (r == CG_TIMEOUT || !k->session)
-                return;
-        if (r < 0) {
-                kernel_violation(k, err.msg);
-                return;
-        }
-        if (m.type == CG_KERNEL_KERNEL_READY) {
+        if (m->type == CG_KERNEL_KERNEL_READY) {
                 if (k->got_ready) {
                         kernel_violation(k, "KERNEL_READY sent twice");
                         return;
@@ -201,7 +214,15 @@ static void on_kernel_message(struct cg_zsock *z, int events)
                 kernel_violation(k, "a message before KERNEL_READY");
                 return;
         }
-        session_kernel_message(k->session, &m);
+        session_kernel_message(k->session, m);
+}
+
+static void on_link_end(struct cg_zlink *z, const struct cg_err *err)
+{
+        if (err->code == CG_E_CLOSED)
+                kernel_lost(z->data);
+        else
+                kernel_violation(z->data, err->msg);
 }
 
 void kernel_send(struct kernel *k, const struct cg_out *out, json_t *body)
@@ -214,35 +235,27 @@ void kernel_send(struct kernel *k, const struct cg_out *out, json_t *body)
                 return;
         }
         if (body)
-                r = cg_msg_send_json(k->sock, &cg_wire_kernel, NULL, out, body, &err);
+                r = cg_zlink_send_json(&k->link, out, body, &err);
         else
-                r = cg_msg_send(k->sock, &cg_wire_kernel, NULL, out, &err);
+                r = cg_zlink_send(&k->link, out, &err);
         if (r == CG_TIMEOUT)
                 kernel_violation(k, "it does not read its messages");
+        else if (r == CG_E_CLOSED)
+                kernel_lost(k);
         else if (r < 0)
                 kernel_violation(k, err.msg);
-        cg_zsock_touch(&k->z);
 }
 
 void kernel_pause(struct kernel *k, bool paused)
 {
-        if (k && k->z_open)
-                cg_zsock_pause(&k->z, paused);
+        if (k && k->link_open)
+                cg_zlink_pause(&k->link, paused);
 }
 
 void kernel_catch_up(struct kernel *k)
 {
-        struct session *ss = k->session;
-        int events = 0;
-        size_t size = sizeof(events);
-
-        for (int i = 0; i < CG_ZMQ_HWM && k->z_open && !k->z.paused && ss->kernel == k; i++) {
-                if (zmq_getsockopt(k->sock, ZMQ_EVENTS, &events, &size) < 0 || !(events & ZMQ_POLLIN))
-                        break;
-                on_kernel_message(&k->z, events);
-        }
-        if (k->z_open)
-                cg_zsock_touch(&k->z);
+        if (k->link_open)
+                cg_zlink_catch_up(&k->link, CG_ZMQ_HWM);
 }
 
 void kernel_attached(struct kernel *k)
@@ -381,13 +394,16 @@ void kernel_spawned(struct kernel *k, json_t *layers, int pidfd, int status_fd)
         }
         k->python = strdup(k->sup->zygote.python ?: "");
         k->ipython = strdup(k->sup->zygote.ipython ?: "");
-        k->sock = cg_zmq_socket(k->sup->zmq, ZMQ_DEALER, &err);
-        if (!k->sock || cg_zmq_connect(k->sock, k->kernel_path, &err) < 0 ||
-            cg_zsock_init(&k->z, &k->sup->zl, k->sock, on_kernel_message, k, &err) < 0) {
-                kernel_spawn_failed(k, &err);
-                return;
+        if (cg_zlink_open(&k->link, &k->sup->loop, k->kernel_path, &cg_wire_kernel, CG_ROLE_KERNEL, MAX_UNREAD, on_kernel_message,
+                          on_link_end, k, &err) < 0) {
+                if (err.code != CG_E_SYS || err.sys_errno != ECONNREFUSED) {
+                        kernel_spawn_failed(k, &err);
+                        return;
+                }
+                kernel_lost(k); /* it has ended already: its watch will say how */
+        } else {
+                k->link_open = true;
         }
-        k->z_open = true;
         broker_attach(k);
 }
 

@@ -25,6 +25,7 @@
 #include "base/proc.h"
 #include "base/util.h"
 #include "base/wire.h"
+#include "base/zlink.h"
 
 struct sup;
 struct host;
@@ -224,13 +225,12 @@ struct kernel {
         bool got_ready, attached;
         char kernel_path[128], tool_path[128];
         int kernel_listener, tool_listener; /* until handed to the zygote */
-        void *sock;
-        struct cg_zsock z;
-        bool z_open;
+        struct cg_zlink link;
+        bool link_open;
         struct watch pid;
         int status_fd;
-        uv_timer_t drain;
-        bool drain_open;
+        uv_timer_t drain, lost;
+        bool drain_open, lost_open;
         int closing; /* handles whose close callback is still to come */
         json_t *layers;
         char *python, *ipython;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -64,6 +65,62 @@ open('sent', 'w').close()
     assert not mark.exists()
     # The session is as good as before: a host that reads again is asked again.
     assert tools.run("from mcptools.echo import danger", decide=lambda e: "no").status == "ok"
+
+
+@pytest.mark.parametrize("wire", ["k", "t"])
+@pytest.mark.parametrize("begins_well", [False, True])
+def test_a_message_without_an_end_takes_no_memory(tools: Session, wire: str, begins_well: bool) -> None:
+    """Frame after frame of one message, with and without a good beginning: its kernel is ended, the others go on."""
+    supervisor, toolserver = _trusted()
+    for pid in (supervisor, toolserver):
+        with contextlib.suppress(PermissionError):  # only root may, of a process that hides its memory
+            Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak so far is forgotten
+    before = _memory(supervisor), _memory(toolserver)
+    with tools.client.session() as other:
+        other.run("x = 5")
+        tools.run(LIBRARY)
+        tools.execute(f"""
+c = next(c for c in connections() if os.path.basename(c.getsockname()).startswith({wire!r}))
+c.setblocking(True)
+if {begins_well}:
+    head = message(*{(2, 12) if wire == "k" else (3, 1)})
+    c.sendall(head[:33] + bytes([3]) + bytes(8))
+while True:
+    c.sendall(bytes([3]) + struct.pack('>Q', 10**6) + b'x' * 10**6)
+""")
+        assert "broke a rule" in tools.until("kernel_died")[-1].text
+        assert other.run("x").value == "5"
+        assert tools.run("1").value == "1"
+    assert _peak(supervisor) - before[0] < 20 << 20
+    assert _peak(toolserver) - before[1] < 20 << 20
+
+
+def test_a_kernel_that_closes_its_connection_is_ended(tools: Session) -> None:
+    """It has some seconds to end by itself, as any kernel does that closes its connection."""
+    tools.run(LIBRARY)
+    tools.execute("import time\nfor c in connections():\n    c.shutdown(socket.SHUT_RDWR)\ntime.sleep(60)")
+    assert "broke a rule: it closed its connection" in tools.until("kernel_died")[-1].text
+    assert tools.run("1").value == "1"
+
+
+def _trusted() -> tuple[int, int]:
+    """Supervisor and tool server that this process has started."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit():
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                found[parent, os.path.basename(os.readlink(entry / "exe"))] = int(entry.name)
+        except OSError:
+            continue
+    supervisor = found[os.getpid(), "cellgate-supervisor"]
+    return supervisor, found[supervisor, "cellgate-toolserver"]
+
+
+def _peak(pid: int) -> int:
+    """The most memory it ever had."""
+    line = next(x for x in Path(f"/proc/{pid}/status").read_text().splitlines() if x.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
 
 
 def _wait_for(file: Path) -> None:
