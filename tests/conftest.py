@@ -57,53 +57,6 @@ def test_python() -> str:
 @pytest.fixture(scope="session")
 def slowness() -> float:
     """Factor for deadlines: more than 1 with sanitizers."""
-    return 5.0 if os.environ.get("PYTEST_XDIST_WORKER") and os.environ.get("CG_SANITIZED"):
-    # The sanitizer's runtime had to be loaded into this interpreter first, for tests that load libcellgate; programs bring
-    # their own. Python's leaks are not ours, so leaks are looked for in the programs only.
-    os.environ.pop("LD_PRELOAD", None)
-    os.environ["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "").replace("detect_leaks=0", "detect_leaks=1")
-
-
-def _folder(variable: str, default: Path, hint: str) -> Path:
-    path = Path(os.environ.get(variable, default)).resolve()
-    if not path.is_dir():
-        pytest.exit(f"{variable}: no folder {path}; {hint}", returncode=3)
-    return path
-
-
-@pytest.fixture(scope="session")
-def repo() -> Path:
-    """The work tree."""
-    return REPO
-
-
-@pytest.fixture(scope="session")
-def build_dir() -> Path:
-    """The meson build folder."""
-    return _folder("CG_BUILD", REPO / "build/test", "run scripts/test")
-
-
-@pytest.fixture(scope="session")
-def prefix() -> Path:
-    """The installed tree under test."""
-    return _folder("CG_PREFIX", REPO / "build/test/root", "run scripts/test")
-
-
-@pytest.fixture(scope="session")
-def npm_dir() -> Path:
-    """Folder whose node_modules/.bin holds mcp-server-filesystem and the others."""
-    return _folder("CG_NPM", REPO / ".deps/npm", "run scripts/setup --test")
-
-
-@pytest.fixture(scope="session")
-def test_python() -> str:
-    """Interpreter with the packages of tests/requirements.txt."""
-    return os.environ.get("CG_TEST_PYTHON", sys.executable)
-
-
-@pytest.fixture(scope="session")
-def slowness() -> float:
-    """Factor for deadlines: more than 1 with sanitizers."""
     return 5.0 if os.environ.get("CG_SANITIZED") else 1.0
 
 
