@@ -248,8 +248,9 @@ def step_pytest(opt: argparse.Namespace) -> Tally:
     return pytest(build_main(), "test", args, 1200)
 
 
-# Where C code runs; the generator, the layering and the installation are as they are in any build. tests/api is not among them: it loads
-# the library into its own interpreter, which cannot take a sanitized one; the same programs are driven by cli and mcp_serve.
+# Where C code runs; the generator, the layering and the installation are as they are in any build. tests/api is not
+# among them: it loads the library into its own interpreter, which cannot take a sanitized one; the same programs are
+# driven by cli and mcp_serve.
 SANITIZED_TESTS = ("cli", "kernel", "mcp", "mcp_serve", "sandbox")
 
 
