@@ -155,7 +155,9 @@ def check_sessions(
     with tempfile.TemporaryDirectory(prefix=f"cellgate-soak-{name}-") as temporary:
         folder = Path(temporary)
         host = Host(
-            argv, {**env, "TMPDIR": temporary, "XDG_RUNTIME_DIR": temporary}, run_tests.LOGS / f"soak-{name}.log"
+            argv,
+            {**env, "TMPDIR": temporary, "XDG_RUNTIME_DIR": temporary, "BENCH_NO_SPARE": "1"},
+            run_tests.LOGS / f"soak-{name}.log",
         )
         pids: set[int] = set()
         status = None
