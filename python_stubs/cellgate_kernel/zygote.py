@@ -8,6 +8,7 @@ import gc
 import importlib
 import os
 import sys
+import warnings
 from typing import Any
 
 import IPython
@@ -72,6 +73,8 @@ def _clean(sh: shell.ZMQInteractiveShell) -> None:
 def prepare(preload: str) -> tuple[str, str]:
     """Make this process ready to be forked; `preload` is a comma-separated list of modules. Returns the versions."""
     gc.disable()
+    # An interrupt right before a cell's coroutine starts is no mistake of the cell's.
+    warnings.filterwarnings("ignore", message="coroutine 'InteractiveShell.run_cell_async' was never awaited")
     streams.install()
     stdin.install()
     loop.prepare()

@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import time
+from pathlib import Path
 
 import pytest
 from cellgate_api import E_CLOSED, E_INVAL, CellgateError, Client, Session
@@ -203,7 +204,7 @@ def test_supervisor_killed(client: Client) -> None:
     with c.session() as s:
         s.execute("import time; time.sleep(100)")
         sup = [p for p in os.listdir("/proc") if p.isdigit() and _parent(p) == os.getpid() and "supervisor" in _name(p)]
-        newest = max(sup, key=lambda p: int(open(f"/proc/{p}/stat").read().rsplit(")", 1)[1].split()[19]))
+        newest = max(sup, key=lambda p: int(Path(f"/proc/{p}/stat").read_text().rsplit(")", 1)[1].split()[19]))
         os.kill(int(newest), signal.SIGKILL)
         assert "supervisor has ended" in s.until("session_closed")[-1].text
         with pytest.raises(EOFError):
