@@ -271,6 +271,20 @@ static void handle_violation(struct session *ss, const struct cg_msg *m)
 
 /* ------------------------------------------------------------------ MCP servers */
 
+/* The new tool server knows what the old one knew: only now may the kernel's calls reach it. */
+static void handle_servers_restored(struct session *ss, const struct cg_msg *m)
+{
+        cg_auto_json json_t *body = NULL;
+        const char *why;
+
+        if (cg_msg_json(m, &body, NULL) == 0 && json_object_get(body, "error")) {
+                why = json_string_value(json_object_get(json_object_get(body, "error"), "message"));
+                session_notice(ss, "the MCP servers could not be started again: %s", why ? why : "no reason given");
+        }
+        if (ss->kernel && ss->kernel->state == K_READY)
+                broker_attach(ss->kernel);
+}
+
 static void handle_servers_done(struct session *ss, const struct cg_msg *m)
 {
         struct cg_out out = { .type = CG_HOST_SERVERS_ADDED, .session = ss->number, .id = m->id };
@@ -278,8 +292,10 @@ static void handle_servers_done(struct session *ss, const struct cg_msg *m)
         struct cg_err err;
         json_t *error, *report;
 
-        if (!m->id) /* sent again to a new tool server: nobody waits for it */
+        if (!m->id) { /* sent again to a new tool server */
+                handle_servers_restored(ss, m);
                 return;
+        }
         added = json_incref(json_object_get(ss->servers, "pending"));
         ss->adding = 0;
         json_object_del(ss->servers, "pending"); /* also when it failed: the next ones may come */
@@ -450,6 +466,7 @@ static void restore(struct sup *s)
                 struct session *ss = s->sessions[i];
                 struct cg_out lost = { .type = CG_KERNEL_CALLS_LOST };
                 json_t *all;
+                bool ready;
 
                 if (!ss)
                         continue;
@@ -458,10 +475,12 @@ static void restore(struct sup *s)
                 all = json_object_get(ss->servers, "all");
                 if (json_object_size(all))
                         send_servers(ss, json_deep_copy(all), 60000, 0);
-                if (ss->kernel && ss->kernel->state >= K_BOOTING && ss->kernel->state < K_DEAD) {
+                ready = ss->kernel && ss->kernel->state == K_READY;
+                if (ready)
                         kernel_send(ss->kernel, &lost, NULL);
+                /* Where servers are added again, calls wait in the kernel for that. */
+                if ((ready && !json_object_size(all)) || (ss->kernel && ss->kernel->state == K_BOOTING))
                         broker_attach(ss->kernel);
-                }
                 session_notice(ss, "the tool server ended and was started again: tool calls under way have failed");
         }
 }
