@@ -207,6 +207,8 @@ def sessions_asan(n: int) -> list[str]:
     host, server = compile_host(folder, "-fsanitize=address,undefined")
     with tempfile.TemporaryDirectory(prefix="cellgate-soak-reports-") as reports:
         env = {k: f"{v}:log_path={reports}/report" for k, v in run_tests.SANITIZER_ENV.items() if k[0] in "AU"}
+        # Freed memory is kept aside up to this size: by default far more than any leak that is looked for.
+        env["ASAN_OPTIONS"] += ":quarantine_size_mb=1:thread_local_quarantine_size_kb=64"
         wrong = check_sessions("asan", [host], server, n, env, slowness=5, verbose=True)
         wrong += [f.read_text(errors="replace")[:4000] for f in sorted(Path(reports).iterdir())[:3]]
     return wrong
