@@ -74,7 +74,7 @@ struct cg_client;
 struct cg_client_options {
         size_t size;            /* sizeof(struct cg_client_options): set it, so that later versions can add fields */
         const char *address;    /* folder of a running supervisor (`cellgate-supervisor --dir`); NULL starts a private one
-                                   that ends with this client */
+                                   that ends with this client. See `start` */
         const char *supervisor; /* program to start; NULL for the installed cellgate-supervisor */
         const char *preload;    /* comma-separated modules that the zygote imports before any kernel; NULL none */
         int log_level;          /* 0 errors, 1 warnings (default with 0-initialised options: errors), 2 info, 3 debug;
@@ -85,6 +85,10 @@ struct cg_client_options {
         int no_spare;           /* 1: a private supervisor starts no session ahead. 0: once a session has opened, one more with the
                                    same options is started (about 9 MB), and the next cg_session_new() that asks for the same
                                    gets it at once */
+        int start;              /* 1: where no supervisor runs at `address`, start one there. Clients share it; it ends
+                                   `linger_ms` after the last of them has left. 0: that is an error */
+        int64_t linger_ms;      /* for `start`: how long it stays without a client, with its zygote and spares warm; 0: 10 min */
+        int spares;             /* for `start` and private supervisors: sessions kept ready ahead; 0: 1 (see no_spare) */
 };
 
 /**
@@ -115,6 +119,12 @@ enum cg_sandbox_mode {
                                without tools. */
 };
 
+/* Whom the session's cells talk to. */
+enum cg_front {
+        CG_FRONT_AGENT = 0,   /* an agent, or a program: a cell cannot end the session */
+        CG_FRONT_JUPYTER = 1, /* a Jupyter client: exit() and quit() ask it, in the RESULT's payload, to end the kernel */
+};
+
 struct cg_session_options {
         size_t size;                    /* sizeof(struct cg_session_options) */
         const char *workspace;          /* folder the kernel may write, its working directory; NULL: the current one. What lies
@@ -136,6 +146,15 @@ struct cg_session_options {
         const char *const *hide;        /* absolute paths of files and folders that the kernel can neither read nor change,
                                            such as definitions of MCP servers in the workspace; those that do not exist
                                            when a kernel starts are not kept from being made; NULL-terminated; NULL none */
+        const char *working_dir;        /* current directory of every cell: where a cell changes it, it is changed back after the
+                                           cell, with a notice; NULL: starts in the workspace, and a cell's change stays */
+        enum cg_front front;
+        const char *settings;           /* of the sandbox, JSON object text as docs/settings.md says; relative paths start at the
+                                           workspace. NULL: the default policy, which is: all may be read but where credentials lie
+                                           and `hide`, the workspace may be written, no network. With settings, the workspace may be
+                                           written only where they say so ("allowWrite": ["."]) */
+        int ask_egress;                 /* 1: a host that no entry of the settings decides is asked about, with a
+                                           CG_EVENT_EGRESS_REQUEST; 0: it is refused. Not with "strictAllowlist" */
 };
 
 /**
@@ -149,6 +168,27 @@ struct cg_session_options {
 CG_API int cg_session_new(struct cg_client *c, const struct cg_session_options *opts, struct cg_session **ret,
                           struct cg_err *err);
 
+/**
+ * cg_session_attach() - take part in a session that another client of the same supervisor has opened
+ * @c:   client with an address (borrows, for the session's whole life)
+ * @id:  the session's id, from cg_session_id() or cg_client_sessions()
+ * @ret: the session (returns; cg_session_free(), which leaves it and ends nothing)
+ * Return: 0; negative: CG_E_NOTFOUND when there is no such session.
+ *
+ * Cells and requests of this client run in the same kernel, each with its own events. Those of the others are seen too: cg_event_foreign()
+ * is 1, and an EXECUTE_INPUT event with the code starts each cell. Approvals stay with the client that opened the session.
+ * Reset, MCP servers and the session's end are the opener's: CG_E_STATE here. A client that attaches and does not read its events is
+ * detached when 32 MiB wait: its session closes, the others go on.
+ */
+CG_API int cg_session_attach(struct cg_client *c, const char *id, struct cg_session **ret, struct cg_err *err);
+
+/**
+ * cg_client_sessions() - the sessions of the client's supervisor that are open, spares left out
+ * @ret: a JSON array text (returns; cg_free()): [{"id", "workspace", "sandbox": bool, "python", "running": bool, "own": bool}]
+ * Return: 0; negative.
+ */
+CG_API int cg_client_sessions(struct cg_client *c, char **ret, struct cg_err *err);
+
 /** cg_session_free() - end the session: its kernel, its MCP servers and its open approvals. Returns NULL. NULL is allowed. */
 CG_API struct cg_session *cg_session_free(struct cg_session *s);
 
@@ -158,7 +198,7 @@ CG_API const char *cg_session_id(const struct cg_session *s);
 /**
  * cg_session_info() - what protects this session, as a JSON object text
  *
- * {"sandbox": true, "layers": ["user", "mount", ...], "python": "3.11.2", "ipython": "9.1.0", ...}. Lives as long as the
+ * {"sandbox": true, "layers": ["user", "mount", ...], "python": "3.11.2", "ipython": "9.1.0", "debugger": false}. Lives as long as the
  * session.
  */
 CG_API const char *cg_session_info(const struct cg_session *s);
@@ -197,6 +237,12 @@ struct cg_execute_options {
         int64_t timeout_ms; /* of the cell's own running time: waiting for approvals does not count; 0: none */
         int silent;         /* 1: no execution count, no history, no result */
         int allow_stdin;    /* 1: input() becomes a CG_EVENT_INPUT_REQUEST; 0: it raises in the cell */
+        int no_history;     /* 1: the cell neither counts nor is remembered (Jupyter's store_history: false) */
+        int announce;       /* 1: a CG_EVENT_EXECUTE_INPUT says when the cell starts, and with which number */
+        const char *extra;  /* JSON object text or NULL: {"user_expressions": {NAME: EXPRESSION}, "metadata": {...}, "header": {...}}.
+                               Expressions are evaluated after a cell that succeeded; "metadata" and "header" are those of the
+                               front-end's request, for code that asks for its parent message */
+        const char *subshell; /* id from a create_subshell_request: runs beside the main cells, in a thread of its own; NULL: main */
 };
 
 /**
@@ -211,6 +257,36 @@ struct cg_execute_options {
  */
 CG_API int cg_session_execute(struct cg_session *s, const char *code, size_t len, const struct cg_execute_options *opts,
                               uint64_t *cell, struct cg_err *err);
+
+struct cg_buffer {
+        const void *data;
+        size_t len;
+};
+
+struct cg_request_options {
+        size_t size;                     /* sizeof(struct cg_request_options) */
+        int64_t timeout_ms;              /* of the request's own running time; 0: 10 s */
+        const char *subshell;            /* as in struct cg_execute_options */
+        const struct cg_buffer *buffers; /* of comm messages (borrows); at most 63 */
+        size_t n_buffers;
+};
+
+/**
+ * cg_session_request() - ask the kernel for something that is no cell; ends in exactly one CG_EVENT_REPLY
+ * @type:    a request type of the Jupyter protocol: complete_request, inspect_request, is_complete_request, history_request,
+ *           comm_info_request, comm_open, comm_msg, comm_close; or one of those that do not wait for cells: debug_request,
+ *           usage_request, create_subshell_request, delete_subshell_request, list_subshell_request
+ * @content: the request's content, one JSON object text
+ * @len:     bytes of @content
+ * @opts:    options (borrows); NULL for defaults
+ * @number:  its number, of the same series as cells (may be NULL); events that it causes carry it as cg_event_cell()
+ * Return: 0; negative: CG_E_INVAL for another type, CG_E_LIMIT when 256 cells and requests wait or the content is over 64 MiB, CG_E_CLOSED.
+ *         Does not block. Requests and cells run in the order in which they were sent.
+ *
+ * comm_open, comm_msg and comm_close have no reply of their own in the protocol: their REPLY says that they were handled.
+ */
+CG_API int cg_session_request(struct cg_session *s, const char *type, const char *content, size_t len,
+                              const struct cg_request_options *opts, uint64_t *number, struct cg_err *err);
 
 /**
  * cg_session_cancel() - interrupt a cell (KeyboardInterrupt in it), or take it out of the queue
@@ -238,6 +314,18 @@ enum cg_event_type {
         CG_EVENT_KERNEL_DIED,         /* the kernel ended by itself; text says why. A fresh one is being started */
         CG_EVENT_SESSION_CLOSED,      /* the session has ended; text says why. The last event of all */
         CG_EVENT_NOTICE,              /* something the host's user should know; text */
+        CG_EVENT_EXECUTE_INPUT,       /* a cell starts: cg_event_execution_count(), and cg_event_text() is its code when
+                                         it is another client's. For cells with `announce`, and for all of other clients */
+        CG_EVENT_REPLY,               /* the end of a cg_session_request(): cg_event_json() is the content of the protocol's reply,
+                                         cg_event_status() how it ended; where that is not CG_STATUS_OK the content is
+                                         {"status": "error", ...} */
+        CG_EVENT_COMM,                /* a comm's message: cg_event_json() is {"msg_type": "comm_open" | "comm_msg" | "comm_close",
+                                         "content": {...}, "metadata": {...}}; cg_event_buffer() */
+        CG_EVENT_DEBUG_EVENT,         /* cg_event_json() is the debugger's event */
+        CG_EVENT_EGRESS_REQUEST,      /* a connection waits for cg_egress_decide(): cg_event_json() is {"host", "port", "protocol"};
+                                         cg_event_approval() is its number. CG_EVENT_APPROVAL_CLOSED ends it early */
+        CG_EVENT_DENIED,              /* the sandbox refused something: cg_event_json() is {"operation", "why", "how", ...}: what was
+                                         refused, by which rule, and how to allow it; cg_event_text() says it in one line */
 };
 
 enum cg_status {
@@ -286,7 +374,12 @@ CG_API int cg_event_is_stderr(const struct cg_event *e);
  */
 CG_API const char *cg_event_text(const struct cg_event *e, size_t *len);
 
-/** cg_event_json() - the event's content as JSON object text, "{}" where it has none; see enum cg_event_type. Lives as long as the event. */
+/**
+ * cg_event_json() - the event's content as JSON object text, "{}" where it has none; see enum cg_event_type
+ *
+ * For a RESULT: what the protocol's execute_reply has beside status and count: {"payload": [...], "user_expressions": {...}}, and for
+ * an exception "ename", "evalue", "traceback". Lives as long as the event.
+ */
 CG_API const char *cg_event_json(const struct cg_event *e, size_t *len);
 
 /**
@@ -303,15 +396,24 @@ CG_API enum cg_status cg_event_status(const struct cg_event *e);
 /** cg_status_name() - "ok", "error", "timeout", "cancelled", "kernel_died". Static. */
 CG_API const char *cg_status_name(enum cg_status st);
 
-/** cg_event_execution_count() - the cell's In[] number of a RESULT or EXECUTE_RESULT event; 0 elsewhere. */
+/** cg_event_execution_count() - the cell's In[] number of a RESULT, EXECUTE_RESULT or EXECUTE_INPUT event; 0 elsewhere. */
 CG_API int64_t cg_event_execution_count(const struct cg_event *e);
+
+/** cg_event_foreign() - 1 when another client of the session caused the event; cg_event_cell() then is no number of this one's. */
+CG_API int cg_event_foreign(const struct cg_event *e);
+
+/** cg_event_n_buffers() - binary buffers of a COMM or REPLY event. */
+CG_API size_t cg_event_n_buffers(const struct cg_event *e);
+
+/** cg_event_buffer() - the @i-th of them, @len bytes; NULL where there is none. Lives as long as the event. */
+CG_API const void *cg_event_buffer(const struct cg_event *e, size_t i, size_t *len);
 
 /** cg_event_refused() - for a RESULT with CG_STATUS_ERROR: 1 when the exception is a refused approval that the cell did not catch. */
 CG_API int cg_event_refused(const struct cg_event *e);
 
 /* ------------------------------------------------------------------ approvals */
 
-/** cg_event_approval() - the number of the call that an APPROVAL_REQUEST or APPROVAL_CLOSED event is about; 0 elsewhere. */
+/** cg_event_approval() - the number of what an APPROVAL_REQUEST, EGRESS_REQUEST or APPROVAL_CLOSED event is about; 0 elsewhere. */
 CG_API uint64_t cg_event_approval(const struct cg_event *e);
 
 /** cg_event_server(), cg_event_tool() - names of an APPROVAL_REQUEST, as the host registered them and as the server lists them. */
@@ -337,6 +439,22 @@ CG_API int cg_approval_accept(struct cg_session *s, uint64_t approval, struct cg
  * @reason: told to the code in the kernel; NULL for none
  */
 CG_API int cg_approval_reject(struct cg_session *s, uint64_t approval, const char *reason, struct cg_err *err);
+
+enum cg_egress_decision {
+        CG_EGRESS_ALLOW_ONCE,    /* this host and port, for the connections that wait for this answer */
+        CG_EGRESS_ALLOW_SESSION, /* until the kernel ends */
+        CG_EGRESS_DENY_ONCE,
+        CG_EGRESS_DENY_SESSION,
+};
+
+/**
+ * cg_egress_decide() - answer an EGRESS_REQUEST
+ * @request: from cg_event_approval()
+ * @reason:  what the program inside is told when it is refused; NULL for none
+ * Return: 0; negative: CG_E_NOTFOUND when no such request waits (any more).
+ */
+CG_API int cg_egress_decide(struct cg_session *s, uint64_t request, enum cg_egress_decision decision, const char *reason,
+                            struct cg_err *err);
 
 /** cg_session_input() - answer an INPUT_REQUEST; @text without the newline, or NULL for end of file. CG_E_STATE when none waits. */
 CG_API int cg_session_input(struct cg_session *s, const char *text, size_t len, struct cg_err *err);

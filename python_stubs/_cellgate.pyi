@@ -4,8 +4,12 @@ Functions that wait release the GIL and let signal handlers run. In a process th
 write functions, flush() and forked() work; the others raise RuntimeError.
 """
 
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
+
+Buffer = bytes | bytearray | memoryview
 
 def write_stdout(text: str, /) -> int:
     """Append to the cell's standard output; lone surrogates become U+FFFD. Waits while 4 MiB wait unread."""
@@ -19,28 +23,67 @@ def write_bytes(is_stderr: bool, data: bytes | bytearray | memoryview, /) -> int
 def flush() -> None:
     """Send now what else would wait some milliseconds for more text."""
 
-def publish(kind: str, content: str, /) -> None:
+def publish(kind: str, content: str, buffers: Sequence[Buffer] = (), /) -> None:
     """Send rich output: `kind` is the Jupyter message's name, `content` its content as JSON text in ASCII.
 
-    ValueError when the content is over the kind's limit.
+    `comm` is a comm's message with buffers, `debug_event` the debugger's. ValueError when it is over the kind's limit.
     """
 
 def ready(body: str, /) -> None:
     """Tell the supervisor that requests are served."""
 
-def request_fd() -> int:
-    """A descriptor that is readable while a request waits."""
+cell: ContextVar[int]
+"""The cell that this code was started by: its output is that cell's. Not set: the one that runs."""
 
-def next_request(loop_fd: int, block: bool, /) -> tuple[int, str, bool, bool, bool] | None:
-    """The next request: (cell, code, silent, store_history, allow_stdin); cell -1 asks to shut down.
+def current_cell() -> int:
+    """The cell that output of this code belongs to; 0 for none."""
+
+def request_fd(shell: str, /) -> int:
+    """A descriptor that is readable while a request for this shell waits.
+
+    Shells: "" is the main one, "control" the one that never waits for cells, others are subshells.
+    """
+
+def open_shell(name: str, /) -> None:
+    """From now on requests for this subshell wait for it. ValueError when there are too many."""
+
+def close_shell(name: str, /) -> None:
+    """The subshell takes no more requests; the last that it gets is CLOSE. RuntimeError when there is no such one."""
+
+def shell_gone(name: str, /) -> None:
+    """The subshell's thread has served its last request."""
+
+def call_main() -> None:
+    """Make the main thread serve a request of the kind CALL, after the cell that runs."""
+
+def murmur2(data: bytes, seed: int, /) -> int:
+    """MurmurHash2, 32 bits."""
+
+def interrupt_subshell(cell: int, /) -> bool:
+    """Raise KeyboardInterrupt in the subshell that runs this cell; False when none does."""
+
+def on_control(func: Callable[[tuple[Any, ...]], str | None], /) -> None:
+    """Let func() serve the control shell, in a thread of its own: it is given a request and returns a reply's content.
+
+    Nothing is sent for an interrupt. Whatever it does, there is a reply to each other request.
+    """
+
+def may_ask() -> bool:
+    """Whether the cell that this code was started by may ask for input now."""
+
+def next_request(
+    shell: str, loop_fd: int, block: bool, /
+) -> tuple[int, int, str, tuple[bytes, ...], bool, bool, bool] | None:
+    """The next request: the fields of cellgate_kernel.request.Request.
 
     None when there is none: at once, or with `block` when `loop_fd` has become readable.
     """
 
-def run_cell(cell: int, allow_stdin: bool, func: object, /) -> None:
-    """Call func() as the running cell, then send what it returns as the body of EXECUTE_REPLY.
+def run(shell: str, kind: int, ident: int, allow_stdin: bool, func: object, /) -> None:
+    """Call func() as the running cell or request, then send what it returns as the reply.
 
-    Interrupts reach the main thread only in func(). There is exactly one reply, whatever func() does.
+    That is (body, content) of a cell, (content, buffers) of another request. Interrupts reach this thread only in
+    func(). There is exactly one reply, whatever func() does.
     """
 
 def on_sigint(signum: int, frame: FrameType | None, /) -> None:

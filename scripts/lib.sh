@@ -120,17 +120,29 @@ make_venv() {
         echo "$want" >"$stamp"
 }
 
-# need_mcp_servers: the MCP servers from npm that the demonstration and the tests use, in .deps/npm.
-need_mcp_servers() {
-        local dir=$DEPS/npm want
-        want=$({ node --version; cat "$REPO/scripts/npm/package.json"; } | sha256sum | cut -d' ' -f1)
+# need_npm DIR PACKAGE_JSON: what this file names, from npm, in DIR; nothing to do where it is that already.
+need_npm() {
+        local dir=$1 package=$2 want
+        want=$({ node --version; cat "$package"; } | sha256sum | cut -d' ' -f1)
         [ "$(cat "$dir/.stamp" 2>/dev/null)" = "$want" ] && return 0
-        say "installing MCP servers from npm in $dir"
+        say "installing npm packages in $dir"
         rm -rf "$dir"
         mkdir -p "$dir"
-        cp "$REPO/scripts/npm/package.json" "$dir/package.json"
+        cp "$package" "$dir/package.json"
         # --ignore-scripts: none of these packages needs to run anything at its installation.
-        quietly npm-install 900 npm install --prefix "$dir" --no-package-lock --ignore-scripts --no-audit --no-fund \
+        quietly "$(basename "$dir")-install" 900 npm install --prefix "$dir" --no-package-lock --ignore-scripts --no-audit --no-fund \
                 --no-update-notifier --loglevel=error || return 1
         echo "$want" >"$dir/.stamp"
+}
+
+# need_mcp_servers: the MCP servers from npm that the demonstration and the tests use, in .deps/npm.
+need_mcp_servers() { need_npm "$DEPS/npm" "$REPO/scripts/npm/package.json"; }
+
+# need_clients: Jupyter's programs, an environment for kernels with what notebooks use, and JupyterLab's client library.
+need_clients() {
+        local clients=$REPO/tests/clients
+        make_venv "$DEPS/clients-env" "$clients/requirements.txt" || return 1
+        cat "$REPO/python_stubs/kernel-requirements.txt" "$clients/kernel-requirements.txt" >"$DEPS/clients-kernel-requirements.txt"
+        make_venv "$DEPS/clients-kernel-env" "$DEPS/clients-kernel-requirements.txt" || return 1
+        need_npm "$DEPS/clients-npm" "$clients/package.json"
 }

@@ -173,9 +173,16 @@ def build_asan() -> Path:
 # ---------------------------------------------------------------- tests
 
 
-def unit_tests(folder: Path, name: str, env: Mapping[str, str] | None = None) -> Tally:
-    status, log = run(f"{name}-unit", ["meson", "test", "-C", folder, "--no-rebuild", "--print-errorlogs"], 600, env)
+def unit_tests(
+    folder: Path, name: str, env: Mapping[str, str] | None = None, wrapper: Sequence[str | Path] = ()
+) -> Tally:
+    argv: list[str | Path] = ["meson", "test", "-C", folder, "--no-rebuild", "--print-errorlogs"]
     report = folder / "meson-logs/testlog.junit.xml"
+    if wrapper:
+        argv += [f"--wrapper={shlex.join(map(str, wrapper))}", "--timeout-multiplier=10", "--no-suite=no-valgrind"]
+        report = report.with_name(f"testlog-{wrapper[0]}.junit.xml")
+    report.unlink(missing_ok=True)
+    status, log = run(f"{name}-unit", argv, 600, env)
     tally = read_junit(report, f"{name}:") if report.exists() else Tally()
     if status != 0 and not tally.failed:
         tally.failed.append((f"{name}:meson test", tail(log)))
@@ -235,6 +242,22 @@ def left_running(prefix: Path) -> list[str]:
         time.sleep(0.05)
 
 
+NOT_ROOT = "needs root: the processes of cellgate hide what /proc tells of them from other processes of their user"
+
+
+def sessions(name: str, work: Callable[[], list[str]]) -> Tally:
+    """One of soak's functions as one test."""
+    if os.geteuid() != 0:
+        return Tally(skipped=[(name, NOT_ROOT)])
+    try:
+        wrong = work()
+    except StepError as e:
+        wrong = [str(e)]
+    tally = Tally()
+    tally.record(name, "\n".join(wrong) or None)
+    return tally
+
+
 def step_unit(opt: argparse.Namespace) -> Tally:
     """C unit tests (cmocka)"""
     return unit_tests(build_main(), "unit")
@@ -251,11 +274,13 @@ def step_pytest(opt: argparse.Namespace) -> Tally:
 # Where C code runs; the generator, the layering and the installation are as they are in any build. tests/api is not
 # among them: it loads the library into its own interpreter, which cannot take a sanitized one; the same programs are
 # driven by cli and mcp_serve.
-SANITIZED_TESTS = ("cli", "kernel", "mcp", "mcp_serve", "sandbox")
+SANITIZED_TESTS = ("cli", "egress", "jupyter", "kernel", "mcp", "mcp_serve", "sandbox", "sandbox_cmd")
 
 
 def step_asan(opt: argparse.Namespace) -> Tally:
     """unit tests and tests of the programs with AddressSanitizer and UndefinedBehaviorSanitizer"""
+    import soak  # it imports this module
+
     folder = build_asan()
     reports = folder / "reports"
     shutil.rmtree(reports, ignore_errors=True)
@@ -269,6 +294,7 @@ def step_asan(opt: argparse.Namespace) -> Tally:
     found = sorted(reports.iterdir())
     text = "\n".join(f.read_text(errors="replace")[:4000] for f in found[:3])
     tally.record("asan:no report", f"{len(found)} reports in {reports}:\n{text}" if found else None)
+    tally.add(sessions("asan:100 sessions", lambda: soak.sessions_asan(100)))
     return tally
 
 
@@ -294,6 +320,43 @@ def step_tsan(opt: argparse.Namespace) -> Tally:
     argv = ["setarch", "-R", program, supervisor, json.dumps({"echo": server})]
     status, log = run("tsan-run", argv, 300, SANITIZER_ENV)
     tally.record("tsan:client-threads", None if status == 0 else f"exit status {status}:\n{tail(log, 80)}")
+    return tally
+
+
+# Everything that was allocated must be freed at the end, also what something still points to. fair-sched: else a
+# thread that never waits keeps others from running for many seconds. child-silent: a child before its exec would write
+# into its parent's log.
+VALGRIND = (
+    "valgrind",
+    "--leak-check=full",
+    "--show-leak-kinds=all",
+    "--errors-for-leak-kinds=all",
+    "--error-exitcode=9",
+    "--fair-sched=yes",
+    "--child-silent-after-fork=yes",
+)
+
+
+def valgrind_env() -> dict[str, str]:
+    """The environment of what runs under valgrind: without it no child process can be started there."""
+    library = BUILDS / "valgrind/syscalls.so"
+    library.parent.mkdir(parents=True, exist_ok=True)
+    source = REPO / "tests/valgrind/syscalls.c"
+    flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    must("valgrind-compile", ["gcc", *flags, source, "-o", library], 120)
+    return {"LD_PRELOAD": str(library)}
+
+
+def valgrind_unit_tests() -> Tally:
+    return unit_tests(build_main(), "valgrind", valgrind_env(), [*VALGRIND, "--quiet"])
+
+
+def step_valgrind(opt: argparse.Namespace) -> Tally:
+    """unit tests, and 20 sessions opened and closed, under valgrind"""
+    import soak  # it imports this module
+
+    tally = valgrind_unit_tests()
+    tally.add(sessions("valgrind:20 sessions", lambda: soak.sessions_valgrind(20)))
     return tally
 
 
@@ -333,9 +396,7 @@ def step_sessions(opt: argparse.Namespace) -> Tally:
     """1,000 sessions opened and closed: no process, file, descriptor or memory stays"""
     import soak  # it imports this module
 
-    tally = Tally()
-    tally.record("sessions:nothing stays of 1000", "\n".join(soak.sessions_plain(1000)) or None)
-    return tally
+    return sessions("sessions:nothing stays of 1000", lambda: soak.sessions_plain(1000))
 
 
 def c_sources() -> list[Path]:
@@ -441,6 +502,7 @@ STEPS: dict[str, Callable[[argparse.Namespace], Tally]] = {
     "lint-python": step_lint_python,
     "lint-c": step_lint_c,
     "sessions": step_sessions,
+    "valgrind": step_valgrind,
     "asan": step_asan,
     "tsan": step_tsan,
     "fuzz": step_fuzz,

@@ -23,6 +23,9 @@ class ClientOptions(C.Structure):
         ("log_fd", C.c_int),
         ("timeout_ms", C.c_int64),
         ("no_spare", C.c_int),
+        ("start", C.c_int),
+        ("linger_ms", C.c_int64),
+        ("spares", C.c_int),
     ]
 
 
@@ -39,11 +42,39 @@ class SessionOptions(C.Structure):
         ("file_bytes", C.c_uint64),
         ("timeout_ms", C.c_int64),
         ("approval_timeout_ms", C.c_int64),
+        ("hide", C.POINTER(C.c_char_p)),
+        ("working_dir", C.c_char_p),
+        ("front", C.c_int),
+        ("settings", C.c_char_p),
+        ("ask_egress", C.c_int),
     ]
 
 
 class ExecuteOptions(C.Structure):
-    _fields_ = [("size", C.c_size_t), ("timeout_ms", C.c_int64), ("silent", C.c_int), ("allow_stdin", C.c_int)]
+    _fields_ = [
+        ("size", C.c_size_t),
+        ("timeout_ms", C.c_int64),
+        ("silent", C.c_int),
+        ("allow_stdin", C.c_int),
+        ("no_history", C.c_int),
+        ("announce", C.c_int),
+        ("extra", C.c_char_p),
+        ("subshell", C.c_char_p),
+    ]
+
+
+class Buffer(C.Structure):
+    _fields_ = [("data", C.c_char_p), ("len", C.c_size_t)]
+
+
+class RequestOptions(C.Structure):
+    _fields_ = [
+        ("size", C.c_size_t),
+        ("timeout_ms", C.c_int64),
+        ("subshell", C.c_char_p),
+        ("buffers", C.POINTER(Buffer)),
+        ("n_buffers", C.c_size_t),
+    ]
 
 
 class CellgateError(Exception):
@@ -64,6 +95,9 @@ def load() -> C.CDLL:
         ("cg_client_open", C.c_int, [p, C.POINTER(p), p]),
         ("cg_client_close", p, [p]),
         ("cg_session_new", C.c_int, [p, p, C.POINTER(p), p]),
+        ("cg_session_attach", C.c_int, [p, C.c_char_p, C.POINTER(p), p]),
+        ("cg_client_sessions", C.c_int, [p, C.POINTER(p), p]),
+        ("cg_session_request", C.c_int, [p, C.c_char_p, C.c_char_p, C.c_size_t, p, C.POINTER(C.c_uint64), p]),
         ("cg_session_free", p, [p]),
         ("cg_session_id", C.c_char_p, [p]),
         ("cg_session_info", C.c_char_p, [p]),
@@ -76,6 +110,7 @@ def load() -> C.CDLL:
         ("cg_session_input", C.c_int, [p, C.c_char_p, C.c_size_t, p]),
         ("cg_approval_accept", C.c_int, [p, C.c_uint64, p]),
         ("cg_approval_reject", C.c_int, [p, C.c_uint64, C.c_char_p, p]),
+        ("cg_egress_decide", C.c_int, [p, C.c_uint64, C.c_int, C.c_char_p, p]),
         ("cg_event_free", p, [p]),
         ("cg_event_type", C.c_int, [p]),
         ("cg_event_type_name", C.c_char_p, [C.c_int]),
@@ -88,6 +123,9 @@ def load() -> C.CDLL:
         ("cg_status_name", C.c_char_p, [C.c_int]),
         ("cg_event_execution_count", C.c_int64, [p]),
         ("cg_event_refused", C.c_int, [p]),
+        ("cg_event_foreign", C.c_int, [p]),
+        ("cg_event_n_buffers", C.c_size_t, [p]),
+        ("cg_event_buffer", p, [p, C.c_size_t, C.POINTER(C.c_size_t)]),
         ("cg_event_approval", C.c_uint64, [p]),
         ("cg_event_server", C.c_char_p, [p]),
         ("cg_event_tool", C.c_char_p, [p]),
@@ -117,31 +155,45 @@ class Event:
         self.status: str = lib.cg_status_name(lib.cg_event_status(ptr)).decode()
         self.count: int = lib.cg_event_execution_count(ptr)
         self.refused = bool(lib.cg_event_refused(ptr))
+        self.foreign = bool(lib.cg_event_foreign(ptr))
+        self.buffers = [self._buffer(lib, ptr, i) for i in range(lib.cg_event_n_buffers(ptr))]
         self.approval: int = lib.cg_event_approval(ptr)
         self.server: str = lib.cg_event_server(ptr).decode()
         self.tool: str = lib.cg_event_tool(ptr).decode()
         lib.cg_event_free(ptr)
+
+    @staticmethod
+    def _buffer(lib: C.CDLL, ptr: C.c_void_p, i: int) -> bytes:
+        n = C.c_size_t()
+        at = lib.cg_event_buffer(ptr, i, C.byref(n))
+        return C.string_at(at, n.value)
 
     def __repr__(self) -> str:
         return f"<{self.type} cell={self.cell} {self.status} {self.text!r} {self.json}>"
 
 
 class Session:
-    def __init__(self, client: Client, **opts: object):
+    def __init__(self, client: Client, attach: str | None = None, **opts: object):
         self.lib, self.client = client.lib, client
         o = SessionOptions(size=C.sizeof(SessionOptions))
         keep = []
         for name, value in opts.items():
-            if name in ("env", "python_path"):
+            if name in ("env", "python_path", "hide"):
                 arr = (C.c_char_p * (len(value) + 1))(*[v.encode() for v in value], None)
                 keep.append(arr)
                 value = C.cast(arr, C.POINTER(C.c_char_p))
+            elif isinstance(value, dict):
+                value = json.dumps(value).encode()
             elif isinstance(value, (str, Path)):
                 value = str(value).encode()
             setattr(o, name, value)
         self.ptr = C.c_void_p()
         err = Err()
-        if self.lib.cg_session_new(client.ptr, C.byref(o), C.byref(self.ptr), C.byref(err)) < 0:
+        if attach is not None:
+            r = self.lib.cg_session_attach(client.ptr, attach.encode(), C.byref(self.ptr), C.byref(err))
+        else:
+            r = self.lib.cg_session_new(client.ptr, C.byref(o), C.byref(self.ptr), C.byref(err))
+        if r < 0:
             raise CellgateError(err)
 
     def _call(self, name: str, *args: object) -> int:
@@ -163,6 +215,10 @@ class Session:
         self.close()
 
     @property
+    def id(self) -> str:
+        return self.lib.cg_session_id(self.ptr).decode()
+
+    @property
     def info(self) -> dict:
         return json.loads(self.lib.cg_session_info(self.ptr))
 
@@ -180,12 +236,41 @@ class Session:
         self.lib.cg_free(ret)
         return report
 
-    def execute(self, code: str | bytes, timeout_ms: int = 0, silent: bool = False, allow_stdin: bool = False) -> int:
+    def execute(self, code: str | bytes, timeout_ms: int = 0, **opts: object) -> int:
         data = code.encode() if isinstance(code, str) else code
-        o = ExecuteOptions(C.sizeof(ExecuteOptions), timeout_ms, silent, allow_stdin)
+        o = ExecuteOptions(size=C.sizeof(ExecuteOptions), timeout_ms=timeout_ms)
+        for name, value in opts.items():
+            if isinstance(value, dict):
+                value = json.dumps(value)
+            setattr(o, name, value.encode() if isinstance(value, str) else value)
         cell = C.c_uint64()
         self._call("cg_session_execute", data, len(data), C.byref(o), C.byref(cell))
         return cell.value
+
+    def request(
+        self,
+        type: str,
+        content: dict | str,
+        buffers: list[bytes] | None = None,
+        timeout_ms: int = 0,
+        subshell: str = "",
+    ) -> int:
+        """cg_session_request(); returns the number."""
+        text = (content if isinstance(content, str) else json.dumps(content)).encode()
+        list_ = [Buffer(b, len(b)) for b in buffers or []]
+        array = (Buffer * len(list_))(*list_)
+        o = RequestOptions(C.sizeof(RequestOptions), timeout_ms, subshell.encode(), array, len(list_))
+        number = C.c_uint64()
+        self._call("cg_session_request", type.encode(), text, len(text), C.byref(o), C.byref(number))
+        return number.value
+
+    def ask(self, type: str, content: dict | str, **opts: object) -> Event:
+        """A request and its reply; what comes before it is dropped."""
+        number = self.request(type, content, **opts)  # type: ignore[arg-type]
+        while True:
+            e = self.until("reply")[-1]
+            if e.cell == number:
+                return e
 
     def cancel(self, cell: int = 0) -> None:
         self._call("cg_session_cancel", cell)
@@ -195,6 +280,9 @@ class Session:
 
     def reject(self, approval: int, reason: str | None = None) -> None:
         self._call("cg_approval_reject", approval, reason.encode() if reason else None)
+
+    def decide_egress(self, request: int, decision: int, reason: str | None = None) -> None:
+        self._call("cg_egress_decide", request, decision, reason.encode() if reason else None)
 
     def input(self, text: str | None) -> None:
         data = text.encode() if text is not None else None
@@ -284,6 +372,17 @@ class Client:
 
     def session(self, **opts: object) -> Session:
         return Session(self, **opts)
+
+    def attach(self, id: str) -> Session:
+        return Session(self, attach=id)
+
+    def sessions(self) -> list[dict]:
+        ret, err = C.c_void_p(), Err()
+        if self.lib.cg_client_sessions(self.ptr, C.byref(ret), C.byref(err)) < 0:
+            raise CellgateError(err)
+        found = json.loads(C.string_at(ret.value))
+        self.lib.cg_free(ret)
+        return found
 
     def close(self) -> None:
         if self.ptr:

@@ -7,6 +7,7 @@ scripts/test sets the variables. By hand, in tests/: CG_PREFIX=... ../.deps/test
 """
 
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,16 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).resolve().parent.parent
+
+
+def _raise_descriptor_limit() -> None:
+    """Some tests open a thousand connections; 1,024 descriptors are what a login shell gives."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65536 if hard == resource.RLIM_INFINITY else min(hard, 65536)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+_raise_descriptor_limit()
 
 
 def _folder(variable: str, default: Path, hint: str) -> Path:

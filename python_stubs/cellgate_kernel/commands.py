@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 from cellgate_kernel import streams
 
@@ -37,6 +38,29 @@ def _status(code: int) -> int:
     return -(code - 128) if code > 128 else code
 
 
+def _in_main_thread() -> bool:
+    return threading.get_ident() == threading.main_thread().ident
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    """Wait for the end. In a subshell's thread an interrupt arrives only between two waits."""
+    while not _in_main_thread():
+        try:
+            return process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            continue
+    return process.wait()
+
+
+def _communicate(process: subprocess.Popen[bytes]) -> bytes:
+    while not _in_main_thread():
+        try:
+            return process.communicate(timeout=0.1)[0]
+        except subprocess.TimeoutExpired:
+            continue
+    return process.communicate()[0]
+
+
 def run(command: str) -> int:
     """Run a command whose output is the cell's; returns its status. An interrupt ends it and goes on from here."""
     if streams.is_captured(sys.stdout):  # %%capture and redirect_stdout: they expect to see it
@@ -47,8 +71,9 @@ def run(command: str) -> int:
     process = subprocess.Popen(
         command, shell=True, executable=_shell(), stdin=subprocess.DEVNULL, start_new_session=True
     )
+    process._sigint_wait_secs = 0  # type: ignore[attr-defined]  # its session got no SIGINT: that it ends is up to us
     try:
-        return _status(process.wait())
+        return _status(_wait(process))
     except BaseException:
         _end_group(process)
         raise
@@ -65,8 +90,9 @@ def get_output(command: str) -> tuple[int, str]:
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
+    process._sigint_wait_secs = 0  # type: ignore[attr-defined]
     try:
-        out, _ = process.communicate()
+        out = _communicate(process)
     except BaseException:
         _end_group(process)
         raise

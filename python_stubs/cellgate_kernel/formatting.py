@@ -4,7 +4,8 @@
 # Most of IPython has no annotations.
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from IPython.core.displayhook import DisplayHook
@@ -16,6 +17,41 @@ from cellgate_kernel import jsontext
 
 # Types whose only representation is repr(), unless somebody registers a formatter for them.
 _PLAIN = (int, str, float, bool, type(None), bytes, complex)
+
+
+# Of an output's text, the characters that a history_request can ask for.
+_MAX_REMEMBERED = 4096
+
+
+class Hooks(threading.local):
+    """Functions that see a thread's messages before they are sent, and may change or take them."""
+
+    def __init__(self) -> None:
+        self.functions: list[Callable[[dict[str, Any]], dict[str, Any] | None]] = []
+
+    def register(self, hook: Callable[[dict[str, Any]], dict[str, Any] | None]) -> None:
+        """Add one: it returns the message to send, or None for nothing."""
+        self.functions.append(hook)
+
+    def unregister(self, hook: Callable[[dict[str, Any]], dict[str, Any] | None]) -> bool:
+        """Remove it; False when it is not there."""
+        try:
+            self.functions.remove(hook)
+        except ValueError:
+            return False
+        return True
+
+    def send(self, shell: Any, kind: str, content: dict[str, Any]) -> None:
+        """Send a message, through the hooks where there are any."""
+        if not self.functions or shell.kernel is None:
+            _cellgate.publish(kind, jsontext.dumps(content))
+            return
+        session = shell.kernel.session
+        message: dict[str, Any] | None = session.msg(kind, content, parent=shell.get_parent())
+        for hook in list(self.functions):
+            message = hook(message) if message is not None else None
+        if message is not None:
+            session.send(shell.kernel.iopub_socket, message)
 
 
 class KernelFormatter(DisplayFormatter):
@@ -53,43 +89,76 @@ class KernelFormatter(DisplayFormatter):
         return result
 
 
+class _Result(threading.local):
+    """The value that is being shown, of each thread."""
+
+    def __init__(self) -> None:
+        self.data: dict[str, Any] = {}
+        self.metadata: dict[str, Any] = {}
+
+
 class KernelDisplayHook(DisplayHook):
     """Sends the value of the last expression as execute_result."""
 
     shell: Any
-    _data: dict[str, Any]
-    _metadata: dict[str, Any]
+    hooks: Hooks
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._local = _Result()
+        self.hooks = Hooks()
+        self.register_hook = self.hooks.register
+        self.unregister_hook = self.hooks.unregister
+
+    @property
+    def prompt_count(self) -> int:
+        """The number of the cell. IPython's own is that of the cell before where this one does not count."""
+        return int(self.shell.local.number)
 
     def quiet(self) -> bool:
         """Whether the cell ends with a semicolon."""
-        source = self.shell.running_source
+        source = self.shell.local.source
         return ";" in source and bool(self.semicolon_at_end_of_expression(source))
 
     def start_displayhook(self) -> None:
-        self._data, self._metadata = {}, {}
+        self._local.data, self._local.metadata = {}, {}
 
     def write_output_prompt(self) -> None:
         """There is none: the message has the number."""
 
     def write_format_data(self, format_dict: dict[str, Any], md_dict: dict[str, Any] | None = None) -> None:
-        self._data, self._metadata = format_dict, md_dict or {}
+        self._local.data, self._local.metadata = format_dict, md_dict or {}
 
     def log_output(self, format_dict: dict[str, Any]) -> None:
-        """Outputs are the host's to keep: a copy of each image would fill the kernel."""
-        if self.shell.logger.log_output and "text/plain" in format_dict:
-            self.shell.logger.log_write(format_dict["text/plain"], "output")
+        """Outputs are the host's to keep: images would fill the kernel. The history has the start of the text."""
+        text = format_dict.get("text/plain")
+        if text is None:
+            return
+        if self.shell.logger.log_output:
+            self.shell.logger.log_write(text, "output")
+        if self.shell.local.stored:
+            self.shell.history_manager.output_hist_reprs[self.prompt_count] = text[:_MAX_REMEMBERED]
 
     def finish_displayhook(self) -> None:
-        if self._data:
-            message = {"execution_count": self.prompt_count, "data": self._data, "metadata": self._metadata}
-            self._data, self._metadata = {}, {}
-            _cellgate.publish("execute_result", jsontext.dumps(message))
+        local = self._local
+        if local.data:
+            message = {"execution_count": self.prompt_count, "data": local.data, "metadata": local.metadata}
+            local.data, local.metadata = {}, {}
+            self.hooks.send(self.shell, "execute_result", message)
             if self.shell.ast_node_interactivity != "last_expr":  # else the reply follows at once and takes it along
                 _cellgate.flush()
 
 
 class KernelDisplayPublisher(DisplayPublisher):
     """Sends what display() is given."""
+
+    hooks: Hooks
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.hooks = Hooks()
+        self.register_hook = self.hooks.register
+        self.unregister_hook = self.hooks.unregister
 
     def publish(
         self,
@@ -107,8 +176,8 @@ class KernelDisplayPublisher(DisplayPublisher):
         if _cellgate.forked():
             _cellgate.write_stdout(str(data.get("text/plain", "")) + "\n")
         else:
-            _cellgate.publish("update_display_data" if update else "display_data", jsontext.dumps(message))
+            self.hooks.send(self.shell, "update_display_data" if update else "display_data", message)
 
     def clear_output(self, wait: bool = False) -> None:
         """Ask that the cell's output so far be removed; with `wait` when the next output comes."""
-        _cellgate.publish("clear_output", jsontext.dumps({"wait": bool(wait)}))
+        self.hooks.send(self.shell, "clear_output", {"wait": bool(wait)})

@@ -35,10 +35,13 @@ def _finite(value: Any) -> Any:
     return value
 
 
+_encode = json.JSONEncoder(default=_default, allow_nan=False, separators=(",", ":")).encode
+
+
 def dumps(value: Any) -> str:
     """Encode `value`; bytes become base64 text, NaN and infinities null, other objects their repr()."""
     try:
-        text = json.dumps(value, default=_default, allow_nan=False, separators=(",", ":"))
+        text = _encode(value)
     except (TypeError, ValueError):
         text = json.dumps(_finite(value), default=_default, skipkeys=True, separators=(",", ":"))
     if "\\ud" in text or "\\u0000" in text:

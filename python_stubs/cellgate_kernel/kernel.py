@@ -1,9 +1,10 @@
 """One kernel: configured right after its fork, then serving requests until it ends."""
 
+# mypy: allow-untyped-calls
+# Most of IPython has no annotations.
 from __future__ import annotations
 
 import atexit
-import errno
 import faulthandler
 import gc
 import json
@@ -11,19 +12,24 @@ import os
 import pwd
 import signal
 import sys
+import threading
 import traceback
-from typing import Any, NoReturn
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, NoReturn, TypeVar
 
 import IPython
-from IPython.core.interactiveshell import ExecutionResult
 
 import _cellgate
-from cellgate_kernel import errors, jsontext, stdin, wrappers
-from cellgate_kernel.loop import CellRunner
+from cellgate_kernel import comms, debugger, ipykernel_stub, jsontext, preload, wrappers
+from cellgate_kernel.control import Control
+from cellgate_kernel.frontend import FrontendKernel
 from cellgate_kernel.magics import KernelMagics
-from cellgate_kernel.shell import ZMQInteractiveShell, content_of_reply, error_fields
-
-_SHUTDOWN = -1
+from cellgate_kernel.request import MAIN
+from cellgate_kernel.requests import Requests
+from cellgate_kernel.shell import ZMQInteractiveShell
+from cellgate_kernel.worker import Worker
 
 
 def _set_environment(config: dict[str, Any]) -> None:
@@ -35,7 +41,7 @@ def _set_environment(config: dict[str, Any]) -> None:
         "LANG": "C.UTF-8",
         "HOME": home,
         "TERM": "xterm-256color" if config.get("color") else "dumb",
-        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+        "MPLBACKEND": preload.INLINE_BACKEND,
         "PAGER": "cat",
         "GIT_PAGER": "cat",
     }
@@ -52,116 +58,80 @@ def _set_environment(config: dict[str, Any]) -> None:
 
 def _set_paths(config: dict[str, Any]) -> None:
     """The workspace comes last: a file there cannot stand in for a module of the library."""
-    os.chdir(config["workspace"])
+    os.chdir(config.get("working_dir") or config["workspace"])
     sys.path.extend([*config.get("python_path", []), ""])
     sys.argv[:] = [""]
 
 
-def _reseed() -> None:
-    """Siblings are copies of one process; `random` reseeds itself after a fork, numpy does not."""
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()
+T = TypeVar("T")
 
 
 class Kernel:
-    """Runs the requests."""
+    """One kernel: its shell, and who serves what."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.shell: ZMQInteractiveShell = ZMQInteractiveShell.instance()
-        self.runner = CellRunner()
         self.watcher = wrappers.Watcher(config.get("python_path", []))
-        self.shell.run_sync = self.runner.run_sync
-        self.shell.run_async = self.runner.run_async
-        self.shell.loop_runner = self.runner.run_async
-        self.shell.was_interrupted = lambda: self.runner.interrupted
-        if config.get("color"):
-            self.shell.colors = "linux"
-        KernelMagics.sandboxed = bool(config.get("sandbox", True))
+        self.working_dir: str = config.get("working_dir") or ""
+        self.front = FrontendKernel(self.shell, self)
+        self.requests = Requests(self.shell, self.front)
+        self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self.main = Worker(self, MAIN)
+        self.workers: dict[int, Worker] = {self.main.thread_id: self.main}
+        self.control = Control(self)
+        _cellgate.on_control(self.control.serve)
+        self._configure_shell(config)
         signal.signal(signal.SIGINT, _cellgate.on_sigint)
 
-    # ---------------------------------------------------------------- one cell
+    def _configure_shell(self, config: dict[str, Any]) -> None:
+        shell = self.shell
+        shell.run_sync = lambda func: self.worker().runner.run_sync(func)
+        shell.run_async = shell.loop_runner = lambda coro: self.worker().runner.run_async(coro)
+        shell.was_interrupted = lambda: self.worker().runner.interrupted
+        shell.front = config.get("front") or ""
+        shell.kernel = self.front
+        compiler: Any = shell.compile
+        compiler.cells_are_files = debugger.installed and shell.for_notebook
+        comms.install()
+        if shell.for_notebook:
+            ipykernel_stub.show()
+        if config.get("color"):  # a notebook's page may be white, which "linux" writes on with white
+            shell.colors = "neutral" if shell.for_notebook else "linux"
+        KernelMagics.sandboxed = bool(config.get("sandbox", True))
 
-    def _before_cell(self, allow_stdin: bool) -> None:
-        stdin.set_allowed(allow_stdin)
-        self.runner.interrupted = False
-        if signal.getsignal(signal.SIGINT) is not _cellgate.on_sigint:  # a cell before this one has changed it
-            signal.signal(signal.SIGINT, _cellgate.on_sigint)
-        self.watcher.before_cell()
+    def worker(self) -> Worker:
+        """Whose thread this is; the main one's where it is none."""
+        return self.workers.get(threading.get_ident(), self.main)
 
-    def _after_cell(self) -> None:
-        stdin.set_allowed(False)
-        self.watcher.after_cell()
-        if _cellgate.forked():
-            # os.fork() in the cell, and the child has come to the cell's end: it ends here.
-            sys.stdout.flush()
-            os._exit(0)
-
-    def execute(self, code: str, silent: bool, store_history: bool, allow_stdin: bool) -> str:
-        """Run a cell; returns the reply's body. Runs as the cell: an interrupt can raise anywhere in here."""
-        result: ExecutionResult | None = None
+    def call_in_main(self, func: Callable[[], T], timeout: float) -> T:
+        """Call func() in the main thread, between cells; TimeoutError when a cell runs for longer, in seconds."""
+        future: Future[T] = Future()
+        self._calls.append((future, func))
+        _cellgate.call_main()
         try:
-            self._before_cell(allow_stdin)
-            result = self.shell.run_cell(code, store_history=store_history and not silent, silent=silent)
-            self._after_cell()
-            return content_of_reply(self.shell, result)
-        except BaseException as e:
-            return self._failed(e)
+            return future.result(timeout)
+        except TimeoutError:
+            future.cancel()
+            raise TimeoutError("the cell that runs must end first") from None
 
-    def _failed(self, error: BaseException) -> str:
-        """An exception that came out between the cell's own code and the reply, an interrupt most likely."""
-        fields = {"status": "error", "execution_count": self.shell.execution_count - 1, **error_fields(error)}
-        _cellgate.publish("error", errors.content(type(error), error, errors.plain_traceback(type(error), error, None)))
-        return jsontext.dumps(fields)
-
-    # ---------------------------------------------------------------- requests
-
-    def _run_loop_or_wait(self) -> tuple[int, str, bool, bool, bool] | None:
-        loop = self.runner.loop
-        if loop.has_work():
-            self.runner.run_idle(_cellgate.request_fd())
-            return _cellgate.next_request(-1, False)
-        request = _cellgate.next_request(loop.poll_fd(), True)
-        if request is None:  # something in the loop has become ready
-            self.runner.run_idle(_cellgate.request_fd())
-        return request
-
-    def _next_request(self) -> tuple[int, str, bool, bool, bool] | None:
-        try:
-            return self._run_loop_or_wait()
-        except BaseException as e:
-            lost = self.runner.loop.is_closed() or (isinstance(e, OSError) and e.errno == errno.EBADF)
-            if not lost:  # a background task or a signal handler of a cell has raised: not the loop's fault
-                traceback.print_exc()
-            elif not self.runner.renew():
-                return _cellgate.next_request(-1, True)
-        return None
-
-    def _serve_one(self) -> None:
-        request = self._next_request()
-        if request is None:
-            return
-        cell, code, silent, store_history, allow_stdin = request
-        if cell == _SHUTDOWN:
-            shut_down()
-        _cellgate.run_cell(cell, allow_stdin, lambda: self.execute(code, silent, store_history, allow_stdin))
-
-    def serve(self) -> None:
-        """Serve until the process ends."""
-        while True:
+    def run_calls(self) -> None:
+        """Make the calls that other threads wait for."""
+        while self._calls:
+            future, func = self._calls.popleft()
+            if not future.set_running_or_notify_cancel():
+                continue
             try:
-                self._serve_one()
-            except BaseException:  # whatever a cell has broken: go on
-                _cellgate.write_stderr("the kernel could not serve a request:\n" + traceback.format_exc())
+                future.set_result(func())
+            except BaseException as e:
+                future.set_exception(e)
 
-
-def shut_down() -> None:
-    """Run the cells' atexit functions, then end. The I/O thread ends the process when they take too long."""
-    try:
-        atexit._run_exitfuncs()
-    except BaseException:
-        traceback.print_exc()
-    _cellgate.exit(0)
+    def shut_down(self) -> NoReturn:
+        """Run the cells' atexit functions, then end. The I/O thread ends the process when they take too long."""
+        try:
+            atexit._run_exitfuncs()
+        except BaseException:
+            traceback.print_exc()
+        _cellgate.exit(0)
 
 
 _kernel: Kernel | None = None
@@ -170,13 +140,14 @@ _kernel: Kernel | None = None
 def configure(text: str) -> None:
     """First call in a forked kernel.
 
-    `text` is the spec's part for us, a JSON object: session, workspace, env, sandbox, color, python_path.
+    `text` is the spec's part for us, a JSON object: session, workspace, env, sandbox, color, python_path, front,
+    working_dir.
     """
     global _kernel
     config = json.loads(text)
     _set_environment(config)
     _set_paths(config)
-    _reseed()
+    preload.after_fork()
     _kernel = Kernel(config)
     gc.enable()
 
@@ -191,5 +162,6 @@ def serve() -> None:
     assert _kernel is not None
     os._exit = _exit
     faulthandler.enable(2)
-    _cellgate.ready(jsontext.dumps({"python": sys.version.split()[0], "ipython": IPython.__version__}))
-    _kernel.serve()
+    versions = {"python": sys.version.split()[0], "ipython": IPython.__version__}
+    _cellgate.ready(jsontext.dumps({**versions, "debugger": debugger.installed}))
+    _kernel.main.serve()

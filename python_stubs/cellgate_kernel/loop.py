@@ -149,6 +149,17 @@ class CellRunner:
             return False
         return True
 
+    def close(self) -> None:
+        """The thread ends: what still runs on the loop is cancelled."""
+        try:
+            for task in asyncio.all_tasks(self.loop):
+                task.cancel()
+            self.loop.run_until_complete(asyncio.sleep(0))
+            self.loop.close()
+        except BaseException:  # a task that swallows its cancellation, or a loop that is closed
+            pass
+        asyncio.set_event_loop(None)
+
     def run_idle(self, wake_fd: int) -> None:
         """Let background tasks run until `wake_fd` is readable or nothing is left to run."""
         self.loop.add_reader(wake_fd, self.loop.stop)

@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core import page
 from IPython.core.autocall import ExitAutocall
@@ -27,35 +28,47 @@ from IPython.core.interactiveshell import (
     InteractiveShell,
     InteractiveShellABC,
 )
+from IPython.core.payload import PayloadManager
 from IPython.core.profiledir import ProfileDir
 from IPython.utils.text import LSString, SList
 from traitlets import Type, default
 from traitlets.config import Config
 
 import _cellgate
-from cellgate_kernel import commands, errors, formatting, jsontext
+from cellgate_kernel import commands, debugger, errors, formatting, jsontext
 
+if TYPE_CHECKING:
+    from cellgate_kernel.frontend import FrontendKernel
+
+JUPYTER = "jupyter"
 EXIT_NOTICE = "the host application ends the session, a cell cannot; variables stay, and the next cell goes on"
 
 
 class KernelExit(ExitAutocall):
-    """exit and quit: end the cell, as sys.exit() does."""
+    """exit and quit: end the cell, as sys.exit() does; for a Jupyter front-end they ask it to end the kernel."""
 
-    def __call__(self, code: object = None, **_options: Any) -> None:
-        raise SystemExit(code)
+    def __call__(self, code: object = None, keep_kernel: bool = False, **_options: Any) -> None:
+        shell: Any = self._ip
+        if not shell.for_notebook:
+            raise SystemExit(code)
+        shell.write_payload({"source": "ask_exit", "keepkernel": bool(keep_kernel)})
 
 
 class KernelCompiler(CachingCompiler):
     """Names the code of cells so that any traceback is readable."""
 
     _codes: dict[str, str]
+    # A debugger wants files: set from its start on, and for notebooks that could start one.
+    cells_are_files = False
 
     def __init__(self) -> None:
         super().__init__()
         self._codes = {}
 
     def get_code_name(self, raw_code: str, transformed_code: str, number: int) -> str:
-        """`<Cell In[3]>`; cells that do not count may share a number and then get a suffix."""
+        """`<Cell In[3]>`, a file for a debugger; cells that do not count may share a number and then get a suffix."""
+        if self.cells_are_files:
+            return debugger.cell_file(raw_code)
         name = f"<Cell In[{number}]>"
         suffix = 1
         while self._codes.get(name, transformed_code) != transformed_code:
@@ -65,6 +78,38 @@ class KernelCompiler(CachingCompiler):
         return name
 
 
+class PerThread(threading.local):
+    """What a cell being run leaves for its reply; subshells run theirs in threads."""
+
+    source = ""
+    """The code, transformed."""
+    number = 0
+    """Its number, also where it does not count."""
+    stored = False
+    """Whether it counts and is remembered."""
+    error: tuple[BaseException, str] | None = None
+    """The exception that was sent last, and the content of its message."""
+
+    def __init__(self) -> None:
+        self.payload: list[dict[str, Any]] = []
+
+
+class KernelPayloads(PayloadManager):
+    """Payloads of the cell that this thread runs."""
+
+    def __init__(self, local: PerThread, **options: Any) -> None:
+        super().__init__(**options)
+        self._local = local
+
+    @property
+    def _payload(self) -> list[dict[str, Any]]:
+        return self._local.payload
+
+    @_payload.setter
+    def _payload(self, value: list[dict[str, Any]]) -> None:
+        self._local.payload = value
+
+
 class ZMQInteractiveShell(InteractiveShell):
     """InteractiveShell whose output goes to the supervisor."""
 
@@ -72,8 +117,11 @@ class ZMQInteractiveShell(InteractiveShell):
     displayhook_class = Type(formatting.KernelDisplayHook)
     compiler_class = Type(KernelCompiler)
 
-    running_source = ""
-    kernel = None
+    kernel: FrontendKernel | None = None
+    # Who reads the output: JUPYTER, or "" for an agent. The former gets payloads, the latter the same as output.
+    front = ""
+    # Of each thread that runs cells.
+    local: PerThread
 
     # Set by the kernel: how code with and without await is run.
     run_sync: Callable[[Callable[[], Any]], Any]
@@ -108,9 +156,19 @@ class ZMQInteractiveShell(InteractiveShell):
         self.configurables.append(self.display_formatter)  # type: ignore[arg-type]  # as IPython itself does
         self.display_formatter.remember_defaults()
 
+    def init_payload(self) -> None:
+        self.local = PerThread()
+        self.payload_manager = KernelPayloads(self.local, parent=self)
+        self.configurables.append(self.payload_manager)  # type: ignore[arg-type]
+
     def init_hooks(self) -> None:
         super().init_hooks()
         self.set_hook("show_in_pager", page.as_hook(self._show_page), 99)
+
+    def reset(self, new_session: bool = True, aggressive: bool = False) -> None:
+        super().reset(new_session, aggressive)
+        for name in ("__spec__", "__loader__", "__package__"):  # multiprocessing asks the main module for the first
+            self.user_ns.setdefault(name, None)
 
     def init_io(self) -> None:
         """Nothing to do: output is not a terminal's."""
@@ -155,7 +213,9 @@ class ZMQInteractiveShell(InteractiveShell):
         except Exception:
             transformed = raw_cell
             problem = sys.exc_info()
-        before, self.running_source = self.running_source, transformed
+        local = self.local
+        before = (local.source, local.number, local.stored)
+        local.source, local.number, local.stored = transformed, self.execution_count, store_history and not silent
         coro = self.run_cell_async(
             raw_cell,
             store_history=store_history,
@@ -175,7 +235,7 @@ class ZMQInteractiveShell(InteractiveShell):
             result.error_in_exec = e
             return result
         finally:
-            self.running_source = before
+            local.source, local.number, local.stored = before
 
     def run_cell(
         self,
@@ -215,15 +275,42 @@ class ZMQInteractiveShell(InteractiveShell):
 
     def ask_exit(self) -> None:
         """Called by things that believe they own the program."""
-        raise SystemExit
+        self.exiter()
+
+    def write_payload(self, payload: dict[str, Any]) -> None:
+        """Add to the reply; of each source there is one."""
+        if self.payload_manager is not None:
+            self.payload_manager.write_payload(payload)
 
     def set_next_input(self, s: str, replace: bool = False) -> None:
-        """%load and %recall: there is no next cell to fill in, so the text is shown."""
-        self._show_page(s)
+        """%load and %recall: where there is no next cell to fill in, the text is shown."""
+        if self.for_notebook:
+            self.write_payload({"source": "set_next_input", "text": s, "replace": bool(replace)})
+        else:
+            self._show_page(s)
 
     def _show_page(self, text: Any, start: int = 0, screen_lines: int = 0, pager_cmd: Any = None) -> None:
         data = text if isinstance(text, dict) else {"text/plain": text}
-        self.display_pub.publish({"text/plain": str(data.get("text/plain", ""))})
+        if self.for_notebook:
+            self.write_payload({"source": "page", "data": data, "start": start if isinstance(start, int) else 0})
+        else:
+            self.display_pub.publish({"text/plain": str(data.get("text/plain", ""))})
+
+    @property
+    def for_notebook(self) -> bool:
+        """Whether a Jupyter front-end reads what the kernel sends."""
+        return self.front == JUPYTER
+
+    # ---------------------------------------------------------------- what libraries ask
+
+    def get_parent(self) -> dict[str, Any]:
+        """The message that is served now."""
+        return self.kernel.get_parent() if self.kernel is not None else {}
+
+    @property
+    def parent_header(self) -> dict[str, Any]:
+        """The same."""
+        return self.get_parent()
 
     # ---------------------------------------------------------------- errors
 
@@ -237,7 +324,8 @@ class ZMQInteractiveShell(InteractiveShell):
         if isinstance(value, UsageError):
             return [f"UsageError: {errors.text_of(value)}"]
         if isinstance(value, SystemExit):
-            return [f"SystemExit: {errors.text_of(value)} ({EXIT_NOTICE})"]
+            notice = "" if self.for_notebook else f" ({EXIT_NOTICE})"
+            return [f"SystemExit: {errors.text_of(value)}{notice}"]
         if _has_group(value):  # IPython's formatter knows nothing of them
             return "".join(traceback.format_exception(etype, value, _cell_frames(tb))).splitlines()
         render = getattr(value, "_render_traceback_", None)
@@ -277,7 +365,9 @@ class ZMQInteractiveShell(InteractiveShell):
         if _cellgate.forked():
             sys.stderr.write("\n".join(stb) + "\n")
         else:
-            _cellgate.publish("error", errors.content(etype, evalue, stb))
+            content = errors.content(etype, evalue, stb)
+            self.local.error = (evalue, content)
+            _cellgate.publish("error", content)
 
     def _format_exception_for_storage(self, exception: Any, *_args: Any, **_kwargs: Any) -> dict[str, Any]:
         """The host keeps tracebacks; formatting them twice costs more than the rest of a failing cell."""
@@ -300,7 +390,7 @@ def _has_group(value: BaseException | None) -> bool:
 def _cell_frames(tb: TracebackType | None) -> TracebackType | None:
     """Without the frames of IPython that ran the cell."""
     here = tb
-    while here is not None and not here.tb_frame.f_code.co_filename.startswith("<Cell In["):
+    while here is not None and not debugger.is_cell(here.tb_frame.f_code.co_filename):
         here = here.tb_next
     return here if here is not None else tb
 
@@ -309,8 +399,8 @@ def make(color: bool) -> ZMQInteractiveShell:
     """Build the shell. History stays in memory: no thread, no database."""
     config = Config()
     config.IPKernelApp.connection_file = ""
-    config.HistoryManager.enabled = False
-    config.HistoryManager.hist_file = ":memory:"  # its own choice would make a profile on disk
+    config.HistoryManager.hist_file = ":memory:"
+    config.HistoryManager.db_log_output = True  # a history_request can ask for outputs
     config.Completer.use_jedi = False
     config.InteractiveShell.colors = "linux" if color else "nocolor"
     warnings.filterwarnings("ignore", message="To exit: use")
@@ -320,26 +410,48 @@ def make(color: bool) -> ZMQInteractiveShell:
     return shell
 
 
-def content_of_reply(shell: ZMQInteractiveShell, result: ExecutionResult | None) -> str:
-    """The body of EXECUTE_REPLY."""
+def reply_of(
+    shell: ZMQInteractiveShell, result: ExecutionResult | None, values: dict[str, Any] | None = None
+) -> tuple[str, str]:
+    """Body and content of EXECUTE_REPLY; the content is empty where it would say nothing."""
     error = None
     if result is not None:
         error = result.error_before_exec or result.error_in_exec
-    body: dict[str, Any] = {"status": "ok", "execution_count": shell.execution_count - 1, "refused": False}
     if error is not None:
         error = shell._as_interrupt(error, None)
-        body.update(error_fields(error))
-    return jsontext.dumps(body)
+        last, shell.local.error = shell.local.error, None
+        if last is None or last[0] is not error:
+            return failed_reply(shell, error, errors.content(type(error), error, []))
+        return failed_reply(shell, error, last[1])
+    shell.local.error = None
+    count = shell.execution_count
+    body = {"status": "ok", "execution_count": count - 1, "next": count, "refused": False}
+    payload = _take_payload(shell)
+    content = jsontext.dumps({"payload": payload, "user_expressions": values or {}}) if payload or values else ""
+    return jsontext.dumps(body), content
 
 
-def error_fields(error: BaseException) -> dict[str, Any]:
-    """What a reply says about an exception."""
-    return {
+def failed_reply(shell: ZMQInteractiveShell, error: BaseException, content: str) -> tuple[str, str]:
+    """The same for an exception; `content` is that of its `error` message."""
+    count = shell.execution_count
+    body = {
         "status": "error",
+        "execution_count": count - 1,
+        "next": count,
         "ename": errors.name_of(type(error)),
         "evalue": errors.text_of(error),
         "refused": is_refused(error),
     }
+    rest = jsontext.dumps({"payload": _take_payload(shell), "user_expressions": {}})
+    return jsontext.dumps(body), f"{content[:-1]},{rest[1:]}"
+
+
+def _take_payload(shell: ZMQInteractiveShell) -> list[Any]:
+    manager: Any = shell.payload_manager
+    payload: list[Any] = manager.read_payload() if manager is not None else []
+    if payload:
+        manager.clear_payload()
+    return payload
 
 
 def is_refused(error: BaseException) -> bool:

@@ -13,23 +13,16 @@ import _cellgate
 from cellgate_kernel import jsontext
 
 _lock = threading.Lock()  # one question at a time, whichever thread asks
-_allowed = False
-
-
-def set_allowed(value: bool) -> None:
-    """Say whether the cell that starts now may ask."""
-    global _allowed
-    _allowed = value
 
 
 def allowed() -> bool:
-    """Whether the running cell may ask for input."""
-    return _allowed
+    """Whether the cell that this code was started by may ask for input."""
+    return _cellgate.may_ask()
 
 
 def ask(prompt: str, *, password: bool) -> str | None:
     """Ask the host; None for end of file. StdinNotImplementedError where the cell may not ask."""
-    if not _allowed:
+    if not allowed():
         raise StdinNotImplementedError(
             "input is not possible in this cell: nobody is there to answer. Put the value into the code, "
             "or have the host run the cell with allow_stdin."

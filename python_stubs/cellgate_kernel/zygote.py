@@ -13,7 +13,7 @@ from typing import Any
 
 import IPython
 
-from cellgate_kernel import loop, shell, stdin, streams
+from cellgate_kernel import attribution, ipykernel_stub, loop, preload, shell, stdin, streams
 
 # Each makes IPython and the standard library import, compile or cache something that the first cell would wait for.
 _WARM_CELLS = (
@@ -32,20 +32,12 @@ _WARM_CELLS = (
 )
 
 
-def _preload(names: str) -> None:
-    for name in filter(None, (n.strip() for n in names.split(","))):
-        try:
-            importlib.import_module(name)
-        except BaseException as e:
-            raise ImportError(f"cannot preload {name}: {type(e).__name__}: {e}") from e
-
-
 def _warm(sh: shell.ZMQInteractiveShell) -> None:
     importlib.import_module("cellgate_kernel.kernel")  # with it, all that a kernel imports
     runner = loop.CellRunner()
     sh.run_async = runner.run_async
     for code in _WARM_CELLS:
-        shell.content_of_reply(sh, sh.run_cell(code, store_history=True))
+        shell.reply_of(sh, sh.run_cell(code, store_history=True))
     runner.loop.close()
     del sh.run_async
 
@@ -55,14 +47,19 @@ def _clean(sh: shell.ZMQInteractiveShell) -> None:
     import linecache
 
     asyncio.set_event_loop(None)
-    sh.reset(new_session=True)
+    history: Any = sh.history_manager
+    history.db.close()
+    history.init_db()
+    history.db_input_cache.clear()
+    history.db_output_cache.clear()
+    history.output_hist_reprs.clear()
+    sh.reset(new_session=False)
+    history.new_session()
     for name in ("last_type", "last_value", "last_traceback"):
         if hasattr(sys, name):
             delattr(sys, name)
-    history: Any = sh.history_manager
     history.input_hist_parsed[:] = [""]
     history.input_hist_raw[:] = [""]
-    history.db_input_cache.clear()
     history._i00 = history._i = history._ii = history._iii = ""
     sh.user_ns.update({"_": "", "__": "", "___": ""})
     sh.execution_count = 1
@@ -70,16 +67,22 @@ def _clean(sh: shell.ZMQInteractiveShell) -> None:
     linecache.clearcache()
 
 
-def prepare(preload: str) -> tuple[str, str]:
-    """Make this process ready to be forked; `preload` is a comma-separated list of modules. Returns the versions."""
+def prepare(modules: str) -> tuple[str, str]:
+    """Make this process ready to be forked; `modules` is what to preload, see there. Returns the versions."""
     gc.disable()
     # An interrupt right before a cell's coroutine starts is no mistake of the cell's.
     warnings.filterwarnings("ignore", message="coroutine 'InteractiveShell.run_cell_async' was never awaited")
+    # Nor is a fork where only our own threads run, which hold no lock of Python's.
+    warnings.filterwarnings("ignore", message="This process .* is multi-threaded, use of fork")
+    if sys.version_info >= (3, 14):  # its default is a fork server, which needs sockets: a sandbox denies them
+        importlib.import_module("multiprocessing").set_start_method("fork")
     streams.install()
     stdin.install()
+    attribution.install()
+    ipykernel_stub.install()
     loop.prepare()
     sh = shell.make(color=False)
-    _preload(preload)
+    preload.load(modules)
     _warm(sh)
     _clean(sh)
     if len(os.listdir("/proc/self/task")) != 1:

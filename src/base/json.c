@@ -151,6 +151,9 @@ static bool scan_string(struct scan *s)
                 uint32_t c;
                 size_t n;
 
+                s->p += cg_json_run((const char *)s->p, (size_t)(s->end - s->p));
+                if (s->p == s->end)
+                        break;
                 if (*s->p == '"') {
                         s->p++;
                         return true;
@@ -162,10 +165,6 @@ static bool scan_string(struct scan *s)
                 }
                 if (*s->p < 0x20)
                         return scan_fail(s, "control character in a string");
-                if (*s->p < 0x80) { /* nearly all there is: base64 by the megabyte */
-                        s->p++;
-                        continue;
-                }
                 n = cg_utf8_next(s->p, (size_t)(s->end - s->p), &c);
                 if (!n)
                         return scan_fail(s, "not UTF-8");

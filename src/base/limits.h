@@ -26,6 +26,8 @@
 #define CG_MAX_CALLS 256
 /* Sessions of one supervisor: at about 10 MB each this is more than a machine holds. */
 #define CG_MAX_SESSIONS 4096
+/* Sessions that a supervisor keeps ready ahead, at about 9 MB each. */
+#define CG_MAX_SPARES 16
 /* Bytes of events that the supervisor sends ahead of what the host has read, a session. */
 #define CG_EVENT_WINDOW (8u << 20)
 /* MCP servers of one session. */

@@ -25,6 +25,44 @@ size_t cg_utf8_next(const unsigned char *p, size_t left, uint32_t *cp)
         return n;
 }
 
+#define EACH(byte) (0x0101010101010101u * (byte))
+/* Not 0 when a byte of @w is below @n, at most 0x80: bytes of 0x80 and more are not. */
+#define BELOW(w, n) (((w) - EACH(n)) & ~(w) & EACH(0x80u))
+
+static uint64_t word_at(const char *p)
+{
+        uint64_t w;
+
+        memcpy(&w, p, sizeof(w));
+        return w;
+}
+
+size_t cg_ascii_run(const char *p, size_t len)
+{
+        size_t i = 0;
+
+        while (len - i >= sizeof(uint64_t) && !(word_at(p + i) & EACH(0x80u)))
+                i += sizeof(uint64_t);
+        while (i < len && (unsigned char)p[i] < 0x80)
+                i++;
+        return i;
+}
+
+size_t cg_json_run(const char *p, size_t len)
+{
+        size_t i = 0;
+
+        for (; len - i >= sizeof(uint64_t); i += sizeof(uint64_t)) {
+                uint64_t w = word_at(p + i);
+
+                if ((w & EACH(0x80u)) | BELOW(w, 0x20u) | BELOW(w ^ EACH('"'), 1u) | BELOW(w ^ EACH('\\'), 1u))
+                        break;
+        }
+        while (i < len && (unsigned char)p[i] >= 0x20 && (unsigned char)p[i] < 0x80 && p[i] != '"' && p[i] != '\\')
+                i++;
+        return i;
+}
+
 /* What a terminal or a reader could be fooled by: it is shown as an escape. */
 static const struct {
         uint32_t from, to;

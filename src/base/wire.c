@@ -241,6 +241,17 @@ int cg_msg_json(const struct cg_msg *m, json_t **ret, struct cg_err *err)
         return r < 0 ? CG_E_PROTO : 0;
 }
 
+/* Bytes of all raw frames; SIZE_MAX when that is no number. */
+static size_t raw_bytes(const struct cg_out *o)
+{
+        size_t n = o->has_raw ? o->raw_len : 0;
+
+        for (size_t i = 0; i < o->n_more; i++)
+                if (__builtin_add_overflow(n, o->more[i].len, &n))
+                        return SIZE_MAX;
+        return n;
+}
+
 static int check_out(const struct cg_wire *wire, const struct cg_out *o, size_t raw_len, struct cg_err *err)
 {
         const struct cg_msg_spec *spec = find_spec(wire, o->type);
@@ -252,6 +263,8 @@ static int check_out(const struct cg_wire *wire, const struct cg_out *o, size_t 
                                spec->body_max);
         if (raw_len > spec->raw_max)
                 return cg_fail(err, CG_E_LIMIT, "%s: %zu bytes are over its limit of %zu", spec->name, raw_len, spec->raw_max);
+        if (o->n_more > CG_MAX_FRAMES - 2)
+                return cg_fail(err, CG_E_LIMIT, "%s: more than %d frames", spec->name, CG_MAX_FRAMES);
         return 0;
 }
 
@@ -282,7 +295,7 @@ static int send_head(void *sock, const struct cg_wire *wire, const struct cg_rou
 
 int cg_out_header(const struct cg_wire *wire, const struct cg_out *o, unsigned char header[CG_WIRE_HEADER], struct cg_err *err)
 {
-        int r = check_out(wire, o, o->has_raw ? o->raw_len : 0, err);
+        int r = check_out(wire, o, raw_bytes(o), err);
 
         if (r == 0)
                 put_header(header, wire, o);
@@ -291,12 +304,15 @@ int cg_out_header(const struct cg_wire *wire, const struct cg_out *o, unsigned c
 
 int cg_msg_send(void *sock, const struct cg_wire *wire, const struct cg_route *route, const struct cg_out *o, struct cg_err *err)
 {
-        int r = check_out(wire, o, o->has_raw ? o->raw_len : 0, err);
+        int r = check_out(wire, o, raw_bytes(o), err);
 
         if (r == 0)
                 r = send_head(sock, wire, route, o, o->has_raw, err);
-        if (r == 0 && o->has_raw && zmq_send(sock, o->raw, o->raw_len, ZMQ_DONTWAIT) < 0)
+        if (r == 0 && o->has_raw && zmq_send(sock, o->raw, o->raw_len, (o->n_more ? ZMQ_SNDMORE : 0) | ZMQ_DONTWAIT) < 0)
                 r = send_result(err);
+        for (size_t i = 0; r == 0 && i < o->n_more; i++)
+                if (zmq_send(sock, o->more[i].data, o->more[i].len, (i + 1 < o->n_more ? ZMQ_SNDMORE : 0) | ZMQ_DONTWAIT) < 0)
+                        r = send_result(err);
         return r;
 }
 

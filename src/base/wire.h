@@ -54,11 +54,16 @@ struct cg_wire {
         X(SERVERS_ADDED,       15, S,      CG_MAX_REPORT,   0,                   0) \
         X(DONE,                16, S,      65536,           0,                   0) \
         X(FAILED,              17, S,      65536,           0,                   0) \
-        X(EXECUTE,             20, H,      4096,            CG_MAX_CODE,         1) \
+        X(SESSION_ATTACH,      18, H,      4096,            0,                   0) \
+        X(SESSION_LIST,        19, H,      0,               0,                   0) \
+        X(EXECUTE,             20, H,      4096,            CG_MAX_CODE,         2) \
         X(CANCEL,              21, H,      0,               0,                   0) \
         X(DECISION,            22, H,      65536,           0,                   0) \
         X(INPUT_REPLY,         23, H,      4096,            CG_MAX_BODY,         1) \
         X(CREDIT,              24, H,      0,               0,                   0) \
+        X(REQUEST,             25, H,      4096,            CG_MAX_DISPLAY,      CG_RAWS_ANY) \
+        X(EGRESS_DECISION,     26, H,      65536,           0,                   0) \
+        X(SESSIONS,            30, S,      CG_MAX_REPORT,   0,                   0) \
         X(STREAM,              40, S,      0,               CG_MAX_STREAM,       1) \
         X(DISPLAY_DATA,        41, S,      0,               CG_MAX_DISPLAY,      1) \
         X(UPDATE_DISPLAY_DATA, 42, S,      0,               CG_MAX_DISPLAY,      1) \
@@ -68,17 +73,23 @@ struct cg_wire {
         X(APPROVAL_REQUEST,    46, S,      65536,           CG_MAX_TOOL_ARGS,    1) \
         X(APPROVAL_CLOSED,     47, S,      4096,            0,                   0) \
         X(INPUT_REQUEST,       48, S,      0,               CG_MAX_BODY,         1) \
-        X(RESULT,              49, S,      CG_MAX_BODY,     0,                   0) \
+        X(RESULT,              49, S,      CG_MAX_BODY,     CG_MAX_DISPLAY,      1) \
         X(KERNEL_DIED,         50, S,      65536,           0,                   0) \
         X(SESSION_CLOSED,      51, S,      65536,           0,                   0) \
-        X(NOTICE,              52, S,      65536,           0,                   0)
+        X(NOTICE,              52, S,      65536,           0,                   0) \
+        X(EXECUTE_INPUT,       53, S,      4096,            CG_MAX_CODE,         1) \
+        X(REPLY,               54, S,      65536,           CG_MAX_DISPLAY,      CG_RAWS_ANY) \
+        X(COMM,                55, S,      0,               CG_MAX_DISPLAY,      CG_RAWS_ANY) \
+        X(DEBUG_EVENT,         56, S,      0,               CG_MAX_BODY,         1) \
+        X(EGRESS_REQUEST,      57, S,      65536,           0,                   0) \
+        X(DENIED,              58, S,      65536,           0,                   0)
 
 /* ---- kernel wire: supervisor <-> kernel. Types and contents of the Jupyter protocol; content travels as the raw frame. */
 #define K CG_ROLE_KERNEL
 #define CG_KERNEL_MSGS(X) \
         X(KERNEL_READY,        1,  K,      65536,           0,                   0) \
-        X(EXECUTE_REQUEST,     10, S,      4096,            CG_MAX_CODE,         1) \
-        X(EXECUTE_REPLY,       11, K,      CG_MAX_BODY,     0,                   0) \
+        X(EXECUTE_REQUEST,     10, S,      4096,            CG_MAX_CODE,         2) \
+        X(EXECUTE_REPLY,       11, K,      CG_MAX_BODY,     CG_MAX_DISPLAY,      1) \
         X(STREAM,              12, K,      0,               CG_MAX_STREAM,       1) \
         X(DISPLAY_DATA,        13, K,      0,               CG_MAX_DISPLAY,      1) \
         X(UPDATE_DISPLAY_DATA, 14, K,      0,               CG_MAX_DISPLAY,      1) \
@@ -89,7 +100,11 @@ struct cg_wire {
         X(INPUT_REPLY,         19, S,      4096,            CG_MAX_BODY,         1) \
         X(INTERRUPT_REQUEST,   20, S,      0,               0,                   0) \
         X(SHUTDOWN_REQUEST,    21, S,      0,               0,                   0) \
-        X(CALLS_LOST,          22, S,      0,               0,                   0)
+        X(CALLS_LOST,          22, S,      0,               0,                   0) \
+        X(REQUEST,             23, S,      4096,            CG_MAX_DISPLAY,      CG_RAWS_ANY) \
+        X(REPLY,               24, K,      4096,            CG_MAX_DISPLAY,      CG_RAWS_ANY) \
+        X(COMM,                25, K,      0,               CG_MAX_DISPLAY,      CG_RAWS_ANY) \
+        X(DEBUG_EVENT,         26, K,      0,               CG_MAX_BODY,         1)
 
 /* ---- tool wire: kernel <-> tool server, one connection for each kernel */
 #define T CG_ROLE_TOOLSERVER
@@ -129,9 +144,11 @@ extern const struct cg_wire cg_wire_host, cg_wire_kernel, cg_wire_tool, cg_wire_
 
 /* STREAM's flags. */
 #define CG_FLAG_STDERR 1u
+/* Events on the host wire: of another host's cell. */
+#define CG_FLAG_FOREIGN 2u
 
 /* Version of all wires together: supervisor and library must agree. */
-#define CG_WIRE_VERSION 1
+#define CG_WIRE_VERSION 2
 
 /* A peer of a ROUTER socket. */
 struct cg_route {
@@ -168,6 +185,11 @@ const char *cg_msg_raw(const struct cg_msg *m, size_t i, size_t *len); /* i-th r
 /* The body as an object: CG_E_PROTO when it is not one. An empty body is {}. */
 int cg_msg_json(const struct cg_msg *m, json_t **ret, struct cg_err *err);
 
+struct cg_bytes {
+        const void *data;
+        size_t len;
+};
+
 /* What is sent: header fields, and the body as text (borrowed). */
 struct cg_out {
         uint16_t type;
@@ -179,6 +201,8 @@ struct cg_out {
         const void *raw; /* one raw frame (copied); has_raw says whether there is one */
         size_t raw_len;
         bool has_raw;
+        const struct cg_bytes *more; /* raw frames after that one (borrowed, copied); only with has_raw */
+        size_t n_more;
 };
 
 /*

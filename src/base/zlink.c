@@ -427,6 +427,8 @@ int cg_zlink_send(struct cg_zlink *z, const struct cg_out *o, struct cg_err *err
 
         if (r < 0)
                 return r;
+        for (size_t i = 0; i < o->n_more; i++)
+                len += frame_size(o->more[i].len);
         if (z->deaf || z->closing)
                 return cg_fail(err, CG_E_CLOSED, "the peer reads no more");
         if (z->queued + len + OUT_COST > z->max)
@@ -437,7 +439,9 @@ int cg_zlink_send(struct cg_zlink *z, const struct cg_out *o, struct cg_err *err
         p = put_frame(out->bytes, header, sizeof(header), true);
         p = put_frame(p, o->body, o->body_len, o->has_raw);
         if (o->has_raw)
-                put_frame(p, o->raw, o->raw_len, false);
+                p = put_frame(p, o->raw, o->raw_len, o->n_more > 0);
+        for (size_t i = 0; i < o->n_more; i++)
+                p = put_frame(p, o->more[i].data, o->more[i].len, i + 1 < o->n_more);
         if (z->first == out)
                 flush(z);
         update(z);

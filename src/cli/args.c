@@ -61,7 +61,7 @@ static int new_line(struct wrapped *w, const char *indent, struct cg_err *err)
 /* @text is rendered already: what is left of controls is newline and tab. */
 static int wrap(struct wrapped *w, const char *text, size_t len, struct cg_err *err)
 {
-        int r = new_line(w, INDENT, err);
+        int r = 0;
 
         for (size_t i = 0; i < len && r == 0; i++) {
                 unsigned c = columns((unsigned char)text[i]);
@@ -77,6 +77,13 @@ static int wrap(struct wrapped *w, const char *text, size_t len, struct cg_err *
                         r = cg_buf_add(w->b, text[i] == '\t' ? " " : &text[i], 1, err);
         }
         return r;
+}
+
+int cg_text_wrap(const char *text, size_t len, unsigned column, unsigned width, struct cg_buf *b, struct cg_err *err)
+{
+        struct wrapped w = { .b = b, .width = width < 20 ? 20 : width, .column = column, .lines = 1 };
+
+        return wrap(&w, text, len, err);
 }
 
 /* Arguments that are no JSON object should not get here; a person is shown what came nevertheless. */
@@ -110,6 +117,8 @@ int cg_call_show(const struct cg_call *call, unsigned width, bool whole, struct 
                 r = cg_buf_addf(&text, err, "\narguments %zu bytes\n", call->args_len);
         if (r == 0)
                 r = describe_args(call, whole ? 0 : SHORT_STRING, &text, cut, err);
+        if (r == 0)
+                r = new_line(&w, INDENT, err);
         if (r == 0)
                 r = wrap(&w, text.data, text.len, err);
         if (r == 0)

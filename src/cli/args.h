@@ -21,6 +21,12 @@ struct cg_call {
 int cg_call_show(const struct cg_call *call, unsigned width, bool whole, struct cg_buf *b, bool *cut,
                  struct cg_err *err);
 
+/*
+ * Appends rendered text that begins at @column, broken before @width columns as above: what follows a break is indented and
+ * marked.
+ */
+int cg_text_wrap(const char *text, size_t len, unsigned column, unsigned width, struct cg_buf *b, struct cg_err *err);
+
 /* A name on one line: as cg_render(), with newline and tab as escapes too. */
 int cg_name_render(struct cg_buf *b, const char *name, struct cg_err *err);
 

@@ -28,6 +28,9 @@ struct cg_cli_command {
 int cg_cli_run(int argc, char **argv);
 int cg_cli_gen(int argc, char **argv);
 int cg_cli_mcp(int argc, char **argv);
+int cg_cli_jupyter(int argc, char **argv);
+int cg_cli_doctor(int argc, char **argv);
+int cg_cli_sandbox(int argc, char **argv); /* exit statuses of its own: the command's */
 
 /* Prints "cellgate NAME: TEXT" on standard error, with whatever is unsafe to show escaped. Returns CG_EXIT_USAGE. */
 int cg_cli_fail(const char *command, const struct cg_err *err);

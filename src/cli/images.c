@@ -7,9 +7,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include "base/fd.h"
 #include "base/limits.h"
 #include "base/util.h"
@@ -55,6 +57,17 @@ static void images_freep(struct cg_images **im)
         cg_images_free(*im);
 }
 
+/*
+ * A relative path most likely lies in the workspace, where an earlier kernel may have put a symbolic link in any place of it. An absolute
+ * one was written out by the user.
+ */
+static int open_folder(const char *path)
+{
+        struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = path[0] == '/' ? 0 : RESOLVE_NO_SYMLINKS };
+
+        return (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
+}
+
 /* Splits dir into the folder it stands in and its own name. */
 static int open_parent(struct cg_images *im, struct cg_err *err)
 {
@@ -69,7 +82,10 @@ static int open_parent(struct cg_images *im, struct cg_err *err)
         }
         if (!im->folder)
                 return cg_fail(err, CG_E_NOMEM, "folder for images");
-        im->parent = open(im->folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        im->parent = open_folder(im->folder);
+        if (im->parent < 0 && errno == ELOOP)
+                return cg_fail_errno(err, "%s, where the folder for images is to be, leads through a symbolic link, which a cell may have "
+                                     "made: give its full path with --images", im->folder);
         if (im->parent < 0)
                 return cg_fail_errno(err, "cannot open the folder for images, %s", im->folder);
         return 0;

@@ -1,4 +1,4 @@
-/* The command `cellgate`: finds the subcommand. A client of libcellgate like any other. */
+/* cellgate-cli, all of `cellgate` but its front (front.c): finds the subcommand. A client of libcellgate like any other. */
 #include <stdio.h>
 #include <string.h>
 #include "base/buf.h"
@@ -11,7 +11,10 @@
 static const struct cg_cli_command commands[] = {
         { "run", cg_cli_run, "run Python cells, a .py file or a notebook" },
         { "gen", cg_cli_gen, "generate typed Python modules for the tools of an MCP server" },
+        { "jupyter", cg_cli_jupyter, "a Jupyter kernel: install, run, attach, list" },
         { "mcp", cg_cli_mcp, "mcp serve: an MCP server that lets an agent run Python in a sandboxed kernel" },
+        { "doctor", cg_cli_doctor, "what this machine offers a sandbox, and how to get what is missing" },
+        { "sandbox", cg_cli_sandbox, "run any command in a sandbox, by a settings file of sandbox-runtime (srt)" },
 };
 
 int cg_cli_fail(const char *command, const struct cg_err *err)

@@ -1,4 +1,4 @@
-/* The file of --mcp, kept from the cells. Runs in the command `cellgate`. */
+/* The files of --mcp and --sandbox, kept from the cells. Runs in the command `cellgate`. */
 #include "cli/mcp_file.h"
 
 #include <errno.h>
@@ -52,8 +52,8 @@ static int check_links(const char *path, const char *workspace, struct cg_err *e
                 *end = '\0';
                 if (is_link(copy) && stands_in(copy, workspace))
                         return cg_fail(err, CG_E_INVAL,
-                                       "%s: %s is a symbolic link in the workspace, which cells could change to define MCP"
-                                       " servers; give the file itself",
+                                       "%s: %s is a symbolic link in the workspace: cells could lead it to a file of"
+                                       " theirs, and the next run would obey that; give the file itself",
                                        path, copy);
                 *end = c;
                 p = end;

@@ -1,6 +1,7 @@
 /*
  * The file of --mcp. It holds commands that run outside the sandbox, and often secrets; and it often lies in the
- * workspace, where cells may write. So it is hidden from them. Runs in the command `cellgate`.
+ * workspace, where cells may write. So it is hidden from them. The file of --sandbox is no different.
+ * Runs in the command `cellgate`.
  */
 #ifndef CG_CLI_MCP_FILE_H
 #define CG_CLI_MCP_FILE_H

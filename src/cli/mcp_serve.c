@@ -24,6 +24,7 @@
 #include "base/limits.h"
 #include "base/util.h"
 #include "cli/cli.h"
+#include "cli/settings_file.h"
 
 #define READ_SIZE ((size_t)64 << 10)
 /* A pipe that poll() calls writable takes this much without blocking: POSIX promises it for that much only. */
@@ -399,6 +400,9 @@ static int set_up(struct cg_serve *sv, struct cg_err *err)
         if (!sv->configured || !sv->registered || !sv->between || sv->io_fd < 0 || sv->work_fd < 0)
                 r = cg_fail(err, CG_E_NOMEM, "server");
         if (r == 0)
+                r = sv->opts.sandbox ? cg_settings_file_read(sv->opts.sandbox, &sv->settings, err)
+                                     : cg_settings_for_hosts(sv->opts.hosts, &sv->settings, err);
+        if (r == 0)
                 r = read_servers(sv, err);
         if (r == 0)
                 r = open_images(sv, err);
@@ -419,14 +423,15 @@ static void tear_down(struct cg_serve *sv)
         if (sv->work_fd >= 0)
                 close(sv->work_fd);
         free(sv->workspace);
+        free(sv->settings);
 }
 
 static int run(struct cg_serve *sv)
 {
         struct io io = { .sv = sv, .in = -1, .out = -1, .sig = -1 };
-        cg_auto_free char *instructions = NULL;
+        cg_auto_free char *instructions = NULL, *tools = NULL;
         struct cg_mcpd_info info = { .name = "cellgate", .title = "cellgate", .version = cg_version(),
-                                     .tool_names = cg_serve_tool_names, .tools = cg_serve_tools };
+                                     .tool_names = cg_serve_tool_names };
         struct cg_err err;
         int r = set_up(sv, &err);
 
@@ -438,7 +443,12 @@ static int run(struct cg_serve *sv)
                 if (sv->opts.no_sandbox)
                         cg_log(&sv->log, CG_LOG_WARN,
                                "no sandbox: the agent's code can do all that you can, with or without approval");
-                info.instructions = instructions = cg_serve_instructions(sv->configured);
+                info.instructions = instructions = cg_serve_instructions(sv->configured, sv->settings != NULL);
+                info.tools = tools = cg_serve_tools(sv->settings != NULL);
+                if (!instructions || !tools)
+                        r = cg_fail(&err, CG_E_NOMEM, "server");
+        }
+        if (r == 0) {
                 cg_mcpd_init(&sv->proto, &info);
                 r = serve(sv, &io, &err);
         }

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "cellgate.h"
 #include "cli/approve.h"
+#include "cli/denied.h"
 #include "cli/images.h"
 #include "mcp/server.h"
 
@@ -31,8 +32,9 @@
 struct cg_serve_options {
         struct cg_approve *approve;
         const char **env; /* NULL-terminated; the strings are argv's */
-        size_t n_env;
-        const char *workspace, *mcp, *images;
+        const char **hosts; /* of --allow-host; the same */
+        size_t n_env, n_hosts;
+        const char *workspace, *mcp, *sandbox, *images;
         int64_t ask_timeout_ms;
         int log_level;
         bool no_sandbox, help;
@@ -55,9 +57,10 @@ struct cg_ask {
         struct cg_ask *next;
         uint64_t id;       /* of our request */
         uint64_t approval; /* of the session; 0: a tool of our own, whose job waits for it */
-        char *server, *tool;
+        bool connection;   /* that the session asks about */
+        char *server, *tool; /* of a connection "" */
         int64_t deadline_ms;
-        bool answered, accept, always;
+        bool answered, accept, always; /* always, of a connection: for this session, a no as well */
         char *reason;
 };
 
@@ -72,6 +75,7 @@ struct cg_serve {
         struct cg_serve_options opts;
         struct cg_log log;
         char *workspace;
+        char *settings; /* of the sandbox; NULL: the default policy */
         struct cg_packages packages;
         int io_fd, work_fd; /* eventfds: the thread of that name has something to look at */
 
@@ -96,6 +100,7 @@ struct cg_serve {
         json_t *registered; /* those that the agent added: again in the next session */
         struct cg_answer *answer;  /* of the call that runs; NULL: none */
         struct cg_answer *between; /* what came while none ran */
+        struct cg_denied denied;   /* that the agent was told of for this call */
         bool cell_done, death_told;
         enum cg_status status;
         char *status_text;
@@ -109,9 +114,12 @@ void cg_serve_options_fini(struct cg_serve_options *o);
 
 /* ---- mcp_serve_tools.c */
 extern const char *const cg_serve_tool_names[];
-extern const char cg_serve_tools[];
-/* Instructions for the agent; names the configured servers. Caller frees; NULL when out of memory. */
-char *cg_serve_instructions(const json_t *configured);
+/*
+ * The tools, and instructions for the agent, which name the configured servers. @settings: the sandbox has settings of its
+ * own. Caller frees; NULL when out of memory.
+ */
+char *cg_serve_tools(bool settings);
+char *cg_serve_instructions(const json_t *configured, bool settings);
 /*
  * Arguments of a call, checked. CG_E_INVAL says what is wrong, for the agent. cg_serve_args_check(): only these names
  * (NULL-terminated) may be there. A string is the caller's to free.
@@ -145,6 +153,10 @@ bool cg_serve_given_up(struct cg_serve *sv, const struct cg_job *job);
 /* ---- mcp_serve_ask.c */
 /* Decides a call of the running cell, or asks (worker). */
 void cg_serve_approve(struct cg_serve *sv, struct cg_event *e);
+/* Asks about a connection, or refuses it (worker). */
+void cg_serve_connect(struct cg_serve *sv, struct cg_event *e);
+/* The call was cancelled: nobody waits for connections that its cell, or what it left behind, wanted (worker). */
+void cg_serve_refuse_connections(struct cg_serve *sv);
 /* APPROVAL_CLOSED: takes a question back (worker). */
 void cg_serve_withdraw(struct cg_serve *sv, uint64_t approval);
 /* Carries out answers, and refuses what was not answered in time. Returns milliseconds to the next deadline or -1. */

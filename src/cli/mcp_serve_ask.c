@@ -23,6 +23,8 @@
 #define YES "approve"
 #define ALWAYS "approve this tool from now on"
 #define NO "reject"
+#define HOST_ALWAYS "approve this host in this session"
+#define HOST_NEVER "reject this host in this session"
 
 /* ------------------------------------------------------------------ refusals */
 
@@ -103,17 +105,23 @@ static int describe(const struct cg_call *call, bool own, struct cg_buf *b, stru
         return r;
 }
 
-/* A required choice: some clients accept a form without fields by themselves. */
-static int form(const struct cg_serve *sv, const struct cg_call *call, bool own, struct cg_buf *b, struct cg_err *err)
+static int describe_connection(const char *json, struct cg_buf *b, struct cg_err *err)
 {
-        cg_auto_buf struct cg_buf message = { .max = SHOW_MAX };
-        int r = describe(call, own, &message, err);
+        int r = cg_buf_adds(b, "Code of the agent wants to connect to\n  ", err);
 
         if (r == 0)
-                r = cg_buf_addf(b, err, "{%s\"message\":",
-                                sv->proto.revision >= CG_MCPD_2025_11_25 ? "\"mode\":\"form\"," : "");
+                r = cg_connection_text(json, b, err);
+        return r < 0 ? r : cg_buf_adds(b, "\nwhich the sandbox's settings neither allow nor deny.\n", err);
+}
+
+/* A required choice: some clients accept a form without fields by themselves. @more: choices besides yes and no, or "". */
+static int form(const struct cg_serve *sv, const struct cg_buf *message, const char *more, struct cg_buf *b, struct cg_err *err)
+{
+        int r = cg_buf_addf(b, err, "{%s\"message\":",
+                            sv->proto.revision >= CG_MCPD_2025_11_25 ? "\"mode\":\"form\"," : "");
+
         if (r == 0)
-                r = cg_json_quote(b, message.data, message.len, err);
+                r = cg_json_quote(b, message->data, message->len, err);
         if (r == 0)
                 r = cg_buf_addf(b, err,
                                 ",\"requestedSchema\":{\"type\":\"object\",\"properties\":{"
@@ -122,18 +130,28 @@ static int form(const struct cg_serve *sv, const struct cg_call *call, bool own,
                                 "\"reason\":{\"type\":\"string\",\"title\":\"Reason\","
                                 "\"description\":\"Told to the agent when rejected\"}},"
                                 "\"required\":[\"decision\"]}}",
-                                own ? "" : ",\"" ALWAYS "\"");
+                                more);
         return r;
+}
+
+static int make_form(const struct cg_serve *sv, const struct cg_ask *a, const char *args, size_t len, struct cg_buf *params,
+                     struct cg_err *err)
+{
+        struct cg_call call = { .server = a->server, .tool = a->tool, .args = args, .args_len = len, .cell = sv->cell };
+        const char *more = a->connection ? ",\"" HOST_ALWAYS "\",\"" HOST_NEVER "\"" : a->approval ? ",\"" ALWAYS "\"" : "";
+        cg_auto_buf struct cg_buf message = { .max = SHOW_MAX };
+        int r = a->connection ? describe_connection(args, &message, err) : describe(&call, !a->approval, &message, err);
+
+        return r < 0 ? r : form(sv, &message, more, params, err);
 }
 
 /* Takes @a, which is among sv->asks when this succeeds (lock held). */
 static int send_ask(struct cg_serve *sv, struct cg_ask *a, const char *args, size_t len, struct cg_err *err)
 {
-        struct cg_call call = { .server = a->server, .tool = a->tool, .args = args, .args_len = len, .cell = sv->cell };
         cg_auto_buf struct cg_buf params = { .max = SHOW_MAX * 7 };
 
         a->id = ++sv->last_ask;
-        if (form(sv, &call, !a->approval, &params, err) < 0 ||
+        if (make_form(sv, a, args, len, &params, err) < 0 ||
             cg_serve_request(sv, a->id, "elicitation/create", params.data) < 0) {
                 ask_free(a);
                 return CG_E_NOMEM;
@@ -195,8 +213,13 @@ static void read_answer(struct cg_ask *a, const struct cg_mcpd_in *in)
                 content = CG_SPAN_NONE;
         decision = span_text(content, "decision");
         reason = span_text(content, "reason");
-        a->always = a->approval && decision && strcmp(decision, ALWAYS) == 0;
-        a->accept = a->always || (decision && strcmp(decision, YES) == 0);
+        if (a->connection) {
+                a->accept = decision && strcmp(decision, HOST_ALWAYS) == 0;
+                a->always = a->accept || (decision && strcmp(decision, HOST_NEVER) == 0);
+        } else {
+                a->accept = a->always = a->approval && decision && strcmp(decision, ALWAYS) == 0;
+        }
+        a->accept = a->accept || (decision && strcmp(decision, YES) == 0);
         if (asprintf(&a->reason, "the user rejected it%s%s", reason && *reason ? ": " : "", reason ? reason : "") < 0)
                 a->reason = NULL;
 }
@@ -249,6 +272,24 @@ static struct cg_ask *take_decided(struct cg_serve *sv, int64_t *next_ms)
         return NULL;
 }
 
+/* Not found, in all of these: it was closed meanwhile. */
+static void carry_out(struct cg_serve *sv, const struct cg_ask *a)
+{
+        if (a->connection) {
+                enum cg_egress_decision d = a->always ? (a->accept ? CG_EGRESS_ALLOW_SESSION : CG_EGRESS_DENY_SESSION)
+                                                      : (a->accept ? CG_EGRESS_ALLOW_ONCE : CG_EGRESS_DENY_ONCE);
+
+                cg_egress_decide(sv->session, a->approval, d, a->reason, NULL);
+                return;
+        }
+        if (a->always)
+                cg_approve_always(sv->opts.approve, a->server, a->tool, NULL); /* failed: asked again */
+        if (a->accept)
+                cg_approval_accept(sv->session, a->approval, NULL);
+        else
+                cg_approval_reject(sv->session, a->approval, a->reason, NULL);
+}
+
 int64_t cg_serve_settle(struct cg_serve *sv)
 {
         struct cg_ask *a;
@@ -260,12 +301,7 @@ int64_t cg_serve_settle(struct cg_serve *sv)
                 pthread_mutex_unlock(&sv->lock);
                 if (!a)
                         return next_ms;
-                if (a->always)
-                        cg_approve_always(sv->opts.approve, a->server, a->tool, NULL); /* failed: asked again */
-                if (a->accept)
-                        cg_approval_accept(sv->session, a->approval, NULL); /* not found: it was closed meanwhile */
-                else
-                        cg_approval_reject(sv->session, a->approval, a->reason, NULL);
+                carry_out(sv, a);
                 ask_free(a);
         }
 }
@@ -292,6 +328,39 @@ void cg_serve_approve(struct cg_serve *sv, struct cg_event *e)
         }
         cg_log(&sv->log, CG_LOG_INFO, "refused %s.%s: %s", server, tool, why.data);
         cg_approval_reject(sv->session, approval, why.data, NULL);
+}
+
+void cg_serve_connect(struct cg_serve *sv, struct cg_event *e)
+{
+        const char *json = cg_event_json(e, NULL), *why = "the question to the user could not be asked: no memory is left";
+        uint64_t request = cg_event_approval(e);
+        struct cg_ask *a = NULL;
+
+        pthread_mutex_lock(&sv->lock);
+        if (!sv->proto.can_ask)
+                why = "host is not on the allow list, and this MCP client cannot ask its user (no elicitation)";
+        else if ((a = ask_new(sv, request, "", "")))
+                a->connection = true;
+        if (a && send_ask(sv, a, json, strlen(json), NULL) < 0)
+                a = NULL;
+        pthread_mutex_unlock(&sv->lock);
+        if (!a)
+                cg_egress_decide(sv->session, request, CG_EGRESS_DENY_ONCE, why, NULL);
+}
+
+/* The interrupted code often keeps its connection open, in a traceback: without this the question would stand on. */
+void cg_serve_refuse_connections(struct cg_serve *sv)
+{
+        pthread_mutex_lock(&sv->lock);
+        for (struct cg_ask *a = sv->asks; a; a = a->next) {
+                if (!a->connection || a->answered)
+                        continue;
+                take_back(sv, a, "the call was cancelled");
+                a->answered = true;
+                a->reason = strdup("the call was cancelled");
+        }
+        pthread_mutex_unlock(&sv->lock);
+        cg_serve_settle(sv);
 }
 
 void cg_serve_withdraw(struct cg_serve *sv, uint64_t approval)

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/util.h"
 #include "cli/opts.h"
+#include "cli/settings_file.h"
 
 /* Long enough for a person who was elsewhere, short enough that a call does not hang for ever. */
 #define ASK_TIMEOUT_MS 300000
@@ -33,6 +34,12 @@ const char cg_serve_help[] =
 "                         cellgate.install_package       downloads a package (wheels only) for the kernel\n"
 "  --ask-timeout S      longest wait for an answer of that person; then it is a no (default 300)\n"
 "  --env NAME=VALUE     a variable for the kernel, which inherits none; may be repeated\n"
+"  --sandbox FILE       the sandbox's settings, JSON as docs/settings.md says; relative paths in it start at the workspace.\n"
+"                       Without: the workspace may be written, all but credentials (~/.ssh, .env and the like) read, and\n"
+"                       there is no network. With --approve ask the person is also asked about hosts that the settings\n"
+"                       do not decide; else they are refused. The agent is told what was refused and why\n"
+"  --allow-host HOST    instead of --sandbox: as without, but HOST can be reached: example.org, *.example.org:443; may be\n"
+"                       repeated\n"
 "  --no-sandbox         run the kernel without sandbox: its code can do all that you can\n"
 "  --images DIR         where images go (default: images in the workspace), as cell1-1.png; nothing is replaced\n"
 "  --log-level N        0 errors, 1 warnings (default), 2 information, 3 debugging; on standard error\n"
@@ -45,7 +52,7 @@ const char cg_serve_help[] =
 "  \"args\": [\"mcp\", \"serve\", \"--workspace\", \"/home/me/project\", \"--mcp\", \"servers.json\",\n"
 "           \"--approve\", \"filesystem.read_*\"]}}}\n";
 
-enum { WORKSPACE = 2, MCP, APPROVE, ASK_TIMEOUT, ENV, NO_SANDBOX, IMAGES, LOG_LEVEL, HELP };
+enum { WORKSPACE = 2, MCP, APPROVE, ASK_TIMEOUT, ENV, SANDBOX, ALLOW_HOST, NO_SANDBOX, IMAGES, LOG_LEVEL, HELP };
 
 static const struct cg_opt table[] = {
         { WORKSPACE, 0, "workspace", "DIR" },
@@ -53,6 +60,8 @@ static const struct cg_opt table[] = {
         { APPROVE, 0, "approve", "RULE" },
         { ASK_TIMEOUT, 0, "ask-timeout", "SECONDS" },
         { ENV, 0, "env", "NAME=VALUE" },
+        { SANDBOX, 0, "sandbox", "FILE" },
+        { ALLOW_HOST, 0, "allow-host", "HOST" },
         { NO_SANDBOX, 0, "no-sandbox", NULL },
         { IMAGES, 0, "images", "DIR" },
         { LOG_LEVEL, 0, "log-level", "N" },
@@ -63,7 +72,8 @@ void cg_serve_options_fini(struct cg_serve_options *o)
 {
         o->approve = cg_approve_free(o->approve);
         free(o->env);
-        o->env = NULL;
+        free(o->hosts);
+        o->env = o->hosts = NULL;
 }
 
 static int add_env(struct cg_serve_options *o, const char *value, struct cg_err *err)
@@ -74,6 +84,12 @@ static int add_env(struct cg_serve_options *o, const char *value, struct cg_err 
                 return cg_fail(err, CG_E_INVAL, "--env needs NAME=VALUE, not \"%s\"", value);
         o->env[o->n_env++] = value; /* as many places as words on the command line */
         return 0;
+}
+
+static int add_host(struct cg_serve_options *o, const char *value, struct cg_err *err)
+{
+        o->hosts[o->n_hosts++] = value; /* as many places as words on the command line */
+        return cg_settings_check_host(value, err);
 }
 
 static int set_ask_timeout(struct cg_serve_options *o, const char *value, struct cg_err *err)
@@ -100,6 +116,11 @@ static int apply(struct cg_serve_options *o, int id, const char *value, struct c
                 return set_ask_timeout(o, value, err);
         case ENV:
                 return add_env(o, value, err);
+        case SANDBOX:
+                o->sandbox = value;
+                return 0;
+        case ALLOW_HOST:
+                return add_host(o, value, err);
         case NO_SANDBOX:
                 o->no_sandbox = true;
                 return 0;
@@ -127,9 +148,10 @@ int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_
                 return -1;
         cg_approve_set_default(o->approve, CG_APPROVE_REFUSE);
         o->env = calloc((size_t)argc + 1, sizeof(*o->env));
-        if (!o->env)
+        o->hosts = calloc((size_t)argc + 1, sizeof(*o->hosts));
+        if (!o->env || !o->hosts)
                 return cg_fail(err, CG_E_NOMEM, "options");
         while (r == 0 && !o->help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END)
                 r = id < 0 ? id : apply(o, id, value, err);
-        return r;
+        return r < 0 || o->help ? r : cg_settings_check_together(o->sandbox, o->n_hosts, o->no_sandbox, err);
 }

@@ -4,6 +4,7 @@
 #include "cli/mcp_serve.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/limits.h"
@@ -12,13 +13,21 @@
 const char *const cg_serve_tool_names[] = { "execute_ipython_cell", "register_mcp_server", "install_package", "reset",
                                             NULL };
 
-const char cg_serve_tools[] =
+/* What cells may do, in the tool's description and in the instructions. */
+#define LIMITS_DEFAULT "Cells can write only in the workspace, which is the working directory, and have no network."
+#define LIMITS_SETTINGS \
+        "What cells can read, write and reach is limited by the sandbox's settings; the working directory is the workspace," \
+        " and the network is reached through the proxy that HTTP_PROXY names. A refused connection is told with its reason and" \
+        " what would allow it."
+
+static const char tools_begin[] =
 "[{\"name\":\"execute_ipython_cell\",\"title\":\"Run Python\","
 "\"description\":\"Run Python code in a stateful IPython kernel, inside a sandbox. Variables, imports and functions"
 " are kept for the next calls. Understands IPython: top-level await, %magics, !commands, obj? for help. Returns what"
-" the code printed, the value of its last expression, the traceback when it raised, and images it showed. Only the"
-" workspace (the working directory) can be written; there is no network. Tools of registered MCP servers are called"
-" as `from mcptools.SERVER import TOOL`.\","
+" the code printed, the value of its last expression, the traceback when it raised, and images it showed. ";
+
+static const char tools_rest[] =
+" Tools of registered MCP servers are called as `from mcptools.SERVER import TOOL`.\","
 "\"inputSchema\":{\"type\":\"object\",\"properties\":{"
 "\"code\":{\"type\":\"string\",\"description\":\"Python (IPython) code of one cell\"},"
 "\"timeout\":{\"type\":\"number\",\"default\":120,\"exclusiveMinimum\":0,"
@@ -63,7 +72,14 @@ const char cg_serve_tools[] =
 "\"annotations\":{\"title\":\"Restart Python\",\"readOnlyHint\":false,\"destructiveHint\":true,"
 "\"idempotentHint\":true,\"openWorldHint\":false}}]";
 
-static const char instructions[] =
+char *cg_serve_tools(bool settings)
+{
+        char *text;
+
+        return asprintf(&text, "%s%s%s", tools_begin, settings ? LIMITS_SETTINGS : LIMITS_DEFAULT, tools_rest) < 0 ? NULL : text;
+}
+
+static const char instructions_begin[] =
 "cellgate runs Python in a sandboxed IPython kernel.\n"
 "\n"
 "- execute_ipython_cell runs one cell. State is kept between calls: variables, imports, functions, the working"
@@ -76,20 +92,24 @@ static const char instructions[] =
 "- Every tool call needs the approval of the host. A refused call raises RejectedError, whose text says why and what"
 " would allow it; do not try to get around a refusal, tell the user. Time spent waiting for an approval does not count"
 " as running time.\n"
-"- Cells can write only in the workspace, which is the working directory, and have no network. Use install_package"
-" for Python packages (wheels only), not pip in a cell.\n"
+"- ";
+
+static const char instructions_rest[] =
+" Use install_package for Python packages (wheels only), not pip in a cell.\n"
 "- Show figures with matplotlib's plt.show() or IPython's display(): images are returned and saved as files.\n"
 "- A cell that runs longer than `timeout` seconds is interrupted; the kernel keeps its state. reset gives a fresh"
 " kernel.\n";
 
-char *cg_serve_instructions(const json_t *configured)
+char *cg_serve_instructions(const json_t *configured, bool settings)
 {
         cg_auto_buf struct cg_buf b = { .max = CG_MAX_SETTINGS };
         const char *name;
         json_t *value;
         bool first = true;
 
-        if (cg_buf_adds(&b, instructions, NULL) < 0)
+        if (cg_buf_adds(&b, instructions_begin, NULL) < 0 ||
+            cg_buf_adds(&b, settings ? LIMITS_SETTINGS : LIMITS_DEFAULT, NULL) < 0 ||
+            cg_buf_adds(&b, instructions_rest, NULL) < 0)
                 return NULL;
         json_object_foreach((json_t *)(uintptr_t)configured, name, value) { /* jansson iterates only over non-const */
                 if (cg_buf_addf(&b, NULL, "%s%s", first ? "- MCP servers that are there already: " : ", ", name) < 0)

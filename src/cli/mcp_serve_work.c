@@ -23,6 +23,8 @@
 #define BETWEEN_CHARS 2000u
 /* Events that are handled before questions, cancellations and the end are looked at again. */
 #define EVENTS_AT_ONCE 256
+/* The egress proxy takes no longer limit than a day. */
+#define MAX_ASK_MS 86000000
 #define MAX_TIMEOUT_S (10 * 365 * 86400.0)
 /* The answer of a call that has no max_output_chars. */
 #define OWN_CHARS 20000u
@@ -81,6 +83,19 @@ static void remark(struct cg_serve *sv, const char *text)
                 cg_answer_lines(sink(sv), b.data, b.len);
 }
 
+/* Beside the output while a call runs, so that no flood of output can push it out. */
+static void on_denied(struct cg_serve *sv, const struct cg_event *e)
+{
+        cg_auto_buf struct cg_buf b = { .max = 65536 };
+
+        if (cg_denied_tell(&sv->denied, e, &b, NULL) < 0 || !b.len)
+                return;
+        if (sv->answer)
+                cg_answer_note(sv->answer, "[cellgate: %s]", b.data);
+        else
+                remark(sv, b.data);
+}
+
 static void on_event(struct cg_serve *sv, struct cg_event *e)
 {
         const char *text;
@@ -101,6 +116,12 @@ static void on_event(struct cg_serve *sv, struct cg_event *e)
                 break;
         case CG_EVENT_APPROVAL_REQUEST:
                 cg_serve_approve(sv, e);
+                break;
+        case CG_EVENT_EGRESS_REQUEST:
+                cg_serve_connect(sv, e);
+                break;
+        case CG_EVENT_DENIED:
+                on_denied(sv, e);
                 break;
         case CG_EVENT_APPROVAL_CLOSED:
                 cg_serve_withdraw(sv, cg_event_approval(e));
@@ -214,15 +235,22 @@ static int open_session(struct cg_serve *sv, struct cg_err *err)
                                          .workspace = sv->workspace,
                                          .env = sv->opts.env,
                                          .python_path = paths,
+                                         .settings = sv->settings,
                                          .sandbox = sv->opts.no_sandbox ? CG_SANDBOX_OFF : CG_SANDBOX_ON };
-        cg_auto_free char *mcp = NULL;
-        const char *hide[] = { NULL, NULL };
+        cg_auto_free char *mcp = NULL, *sandbox = NULL;
+        const char *hide[] = { NULL, NULL, NULL };
         struct cg_session *s;
 
-        if (!sv->opts.no_sandbox && cg_mcp_file_find(sv->opts.mcp, sv->workspace, &mcp, err) < 0)
+        if (!sv->opts.no_sandbox && (cg_mcp_file_find(sv->opts.mcp, sv->workspace, &mcp, err) < 0 ||
+                                     cg_mcp_file_find(sv->opts.sandbox, sv->workspace, &sandbox, err) < 0))
                 return -1;
-        hide[0] = mcp;
+        hide[0] = mcp ? mcp : sandbox;
+        hide[1] = mcp ? sandbox : NULL;
         so.hide = hide;
+        /* Whether the client can ask is known later, if at all; where it cannot, each question is refused with that reason. */
+        so.ask_egress = sv->settings && cg_approve_base(sv->opts.approve) == CG_APPROVE_ASK;
+        if (so.ask_egress) /* our own limit comes first, and says so */
+                so.approval_timeout_ms = sv->opts.ask_timeout_ms < MAX_ASK_MS ? sv->opts.ask_timeout_ms + 5000 : MAX_ASK_MS;
 
         if (cg_client_open(&co, &sv->client, err) < 0)
                 return -1;
@@ -342,6 +370,9 @@ static void run_cell(struct cg_serve *sv, const struct cg_job *job, const struct
                 }
         }
         set_cell(sv, job, 0);
+        if (!sv->lost && cg_serve_given_up(sv, job))
+                cg_serve_refuse_connections(sv);
+        cg_denied_forget(&sv->denied);
         sv->answer = NULL;
 }
 
@@ -558,6 +589,7 @@ void *cg_serve_worker(void *data)
                         cg_serve_wait(sv, -1, -1);
         }
         close_session(sv);
+        cg_denied_forget(&sv->denied);
         free(sv->status_text);
         gone(sv);
         return NULL;

@@ -24,7 +24,7 @@
 /* A line that a person types: terminals give at most 4095 bytes at once. */
 #define MAX_LINE 65536u
 
-enum state { IDLE, CALL, REASON, INPUT };
+enum state { IDLE, CALL, REASON, INPUT, CONNECTION };
 
 struct cg_prompt {
         struct cg_screen *screen;
@@ -123,13 +123,19 @@ static int question(struct cg_prompt *p, struct cg_err *err)
 {
         if (put(p, cg_screen_mark(p->screen), err) < 0)
                 return -1;
+        if (p->state == CONNECTION)
+                return put(p, " Allow? y yes once, s yes for this session, n no,\n"
+                           "           d never in this session: ", err);
         return put(p, " Allow? y yes, n no, r no with a reason, v view everything,\n"
                    "           a always for this tool in this session: ", err);
 }
 
 static int again(struct cg_prompt *p, struct cg_err *err)
 {
-        if (put(p, cg_screen_mark(p->screen), err) < 0 || put(p, " Please type y, n, r, a or v and Enter.\n", err) < 0)
+        const char *text = p->state == CONNECTION ? " Please type y, s, n or d and Enter.\n"
+                                                  : " Please type y, n, r, a or v and Enter.\n";
+
+        if (put(p, cg_screen_mark(p->screen), err) < 0 || put(p, text, err) < 0)
                 return -1;
         return question(p, err);
 }
@@ -172,6 +178,22 @@ int cg_prompt_ask(struct cg_prompt *p, const struct cg_call *call, struct cg_err
                 return -1;
         tcflush(p->in, TCIFLUSH);
         return show_call(p, false, err);
+}
+
+int cg_prompt_ask_connection(struct cg_prompt *p, const char *to, uint64_t cell, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf text = { .max = 65536 };
+        cg_auto_buf struct cg_buf safe = { .max = 65536 * 4 };
+        cg_auto_buf struct cg_buf b = { .max = 65536 * 8 };
+
+        start(p, CONNECTION);
+        if (cg_buf_addf(&text, err, "Cell %" PRIu64 " wants to connect to %s", cell, to) < 0 ||
+            cg_screen_break_mark(text.data, text.len, &safe) < 0 ||
+            cg_text_wrap(safe.data, safe.len, sizeof(CG_MARK), width(p), &b, err) < 0 || cg_buf_adds(&b, "\n", err) < 0 ||
+            begin(p, err) < 0)
+                return -1;
+        tcflush(p->in, TCIFLUSH);
+        return put(p, b.data, err) < 0 ? -1 : question(p, err);
 }
 
 static void echo_off(struct cg_prompt *p)
@@ -259,10 +281,27 @@ static int answer_call(struct cg_prompt *p, enum cg_answer *ret, struct cg_err *
         return again(p, err);
 }
 
+static int answer_connection(struct cg_prompt *p, enum cg_answer *ret, struct cg_err *err)
+{
+        const char *typed;
+
+        trim(&p->line);
+        typed = p->line.data ? p->line.data : "";
+        *ret = is_word(typed, "y", "yes") ? CG_ANSWER_YES : is_word(typed, "n", "no") ? CG_ANSWER_NO
+               : is_word(typed, "s", "session") ? CG_ANSWER_SESSION
+               : is_word(typed, "d", "never") ? CG_ANSWER_NEVER : CG_ANSWER_NONE;
+        if (*ret == CG_ANSWER_NONE)
+                return again(p, err);
+        finish(p);
+        return 0;
+}
+
 static int answer(struct cg_prompt *p, enum cg_answer *ret, struct cg_err *err)
 {
         if (p->state == CALL)
                 return answer_call(p, ret, err);
+        if (p->state == CONNECTION)
+                return answer_connection(p, ret, err);
         if (p->state == REASON)
                 trim(&p->line);
         *ret = p->state == REASON ? CG_ANSWER_NO : CG_ANSWER_TEXT;

@@ -1,6 +1,6 @@
 /*
- * Asking a person at the terminal: about a tool call, or for the text that input() wants. A state machine fed with
- * what was typed, so that the kernel's events can be followed while the question stands.
+ * Asking a person at the terminal: about a tool call, about a connection, or for the text that input() wants. A state
+ * machine fed with what was typed, so that the kernel's events can be followed while the question stands.
  */
 #ifndef CG_CLI_PROMPT_H
 #define CG_CLI_PROMPT_H
@@ -15,7 +15,9 @@ enum cg_answer {
         CG_ANSWER_NONE = 0, /* the question stands */
         CG_ANSWER_NO,       /* zero of all decisions: also end of file and a terminal that is gone */
         CG_ANSWER_YES,
-        CG_ANSWER_ALWAYS,
+        CG_ANSWER_ALWAYS,   /* to a question about a call */
+        CG_ANSWER_SESSION,  /* to one about a connection: yes, for this session */
+        CG_ANSWER_NEVER,    /* no, for this session */
         CG_ANSWER_TEXT,     /* to an input question: cg_prompt_text() */
         CG_ANSWER_EOF,      /* to an input question */
 };
@@ -40,6 +42,9 @@ bool cg_prompt_stands(const struct cg_prompt *p);
  * answer to it.
  */
 int cg_prompt_ask(struct cg_prompt *p, const struct cg_call *call, struct cg_err *err);
+
+/* The same about a connection; @to (copied) is what cg_connection_text() says. */
+int cg_prompt_ask_connection(struct cg_prompt *p, const char *to, uint64_t cell, struct cg_err *err);
 
 /* Asks for input() 's text; a password is not echoed. */
 int cg_prompt_input(struct cg_prompt *p, const char *prompt, bool password, uint64_t cell, struct cg_err *err);

@@ -7,6 +7,7 @@
  */
 #include "cli/run.h"
 #include "cli/mcp_file.h"
+#include "cli/settings_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -65,6 +66,14 @@ int cg_run_answer(struct cg_run *run, uint64_t approval, bool accept, const char
         return r == CG_E_NOTFOUND ? 0 : r; /* cancelled meanwhile: APPROVAL_CLOSED says so */
 }
 
+int cg_run_answer_egress(struct cg_run *run, uint64_t request, enum cg_egress_decision decision, const char *reason,
+                         struct cg_err *err)
+{
+        int r = cg_egress_decide(run->session, request, decision, reason, err);
+
+        return r == CG_E_NOTFOUND ? 0 : r;
+}
+
 /* Rules first; what they leave open goes to the face. */
 int cg_run_event(struct cg_run *run, struct cg_event *e, struct cg_err *err)
 {
@@ -73,6 +82,8 @@ int cg_run_event(struct cg_run *run, struct cg_event *e, struct cg_err *err)
         enum cg_approve_answer answer;
         int r = 0;
 
+        if (cg_event_type(e) == CG_EVENT_EGRESS_REQUEST) /* what the settings decide is not asked */
+                return run->face->ask(run, e, err);
         if (cg_event_type(e) != CG_EVENT_APPROVAL_REQUEST)
                 return run->face->event(run, e, err);
         answer = cg_approve_decide(run->opts.approve, server, tool, &rule);
@@ -253,18 +264,21 @@ static int open_session(struct cg_run *run, struct cg_err *err)
                                         .preload = run->opts.preload,
                                         .log_level = run->opts.log_level };
         struct cg_session_options so = { .size = sizeof(so), .workspace = run->opts.workspace, .env = run->opts.env,
+                                         .settings = run->settings, .ask_egress = run->settings && run->can_ask,
                                          .sandbox = run->opts.no_sandbox ? CG_SANDBOX_OFF : CG_SANDBOX_ON };
-        cg_auto_free char *mcp = NULL;
-        const char *hide[] = { NULL, NULL };
+        cg_auto_free char *mcp = NULL, *sandbox = NULL;
+        const char *hide[] = { NULL, NULL, NULL };
         char *report;
         int r;
 
         if (run->opts.no_sandbox)
                 cg_screen_note(&run->screen, "no sandbox: the cells' code can do all that you can, with or without "
                                              "approval");
-        else if (cg_mcp_file_find(run->opts.mcp, run->opts.workspace, &mcp, err) < 0)
+        else if (cg_mcp_file_find(run->opts.mcp, run->opts.workspace, &mcp, err) < 0 ||
+                 cg_mcp_file_find(run->opts.sandbox, run->opts.workspace, &sandbox, err) < 0)
                 return -1;
-        hide[0] = mcp;
+        hide[0] = mcp ? mcp : sandbox;
+        hide[1] = mcp ? sandbox : NULL;
         so.hide = hide;
         if (cg_client_open(&co, &run->client, err) < 0 || cg_session_new(run->client, &so, &run->session, err) < 0)
                 return -1;
@@ -275,15 +289,17 @@ static int open_session(struct cg_run *run, struct cg_err *err)
         return r;
 }
 
-/* The mcp file is looked at before anything starts, so that a typing mistake in it costs no time. */
-static int check_settings(const struct cg_run *run, struct cg_err *err)
+/* The files are looked at before anything starts, so that a typing mistake in one costs no time. */
+static int read_settings(struct cg_run *run, struct cg_err *err)
 {
         cg_auto_free char *text = NULL;
         cg_auto_json json_t *check = NULL;
         size_t len;
+        int r = run->opts.sandbox ? cg_settings_file_read(run->opts.sandbox, &run->settings, err)
+                                  : cg_settings_for_hosts(run->opts.hosts, &run->settings, err);
 
-        if (!run->opts.mcp)
-                return 0;
+        if (r < 0 || !run->opts.mcp)
+                return r;
         if (cg_read_file(run->opts.mcp, CG_MAX_SETTINGS, &text, &len, err) < 0)
                 return -1;
         return cg_json_object(text, len, run->opts.mcp, &check, err);
@@ -291,7 +307,7 @@ static int check_settings(const struct cg_run *run, struct cg_err *err)
 
 static int set_up(struct cg_run *run, struct cg_err *err)
 {
-        int r = check_settings(run, err);
+        int r = read_settings(run, err);
 
         if (r == 0)
                 r = run->opts.json ? cg_run_json_init(run, err) : cg_run_text_init(run, err);
@@ -304,6 +320,7 @@ static void tear_down(struct cg_run *run)
         run->client = cg_client_close(run->client);
         if (run->face)
                 run->face->free(run);
+        free(run->settings);
 }
 
 static int run_all(struct cg_run *run)

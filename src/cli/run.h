@@ -13,9 +13,10 @@
 struct cg_run_options {
         struct cg_cells cells;
         struct cg_approve *approve;
-        const char *file, *workspace, *mcp, *images, *preload;
+        const char *file, *workspace, *mcp, *sandbox, *images, *preload;
         const char **env; /* NULL-terminated; the strings are argv's */
-        size_t n_env;
+        const char **hosts; /* of --allow-host; the same */
+        size_t n_env, n_hosts;
         int64_t timeout_ms;
         int log_level;
         bool no_sandbox, json, help;
@@ -34,7 +35,7 @@ struct cg_face {
         int (*event)(struct cg_run *run, struct cg_event *e, struct cg_err *err);
         /* A call that a rule decided; @why is the explanation of a refusal, else NULL. */
         int (*decided)(struct cg_run *run, const struct cg_event *e, bool accept, const char *why, struct cg_err *err);
-        /* A call that somebody must be asked about. Takes @e. */
+        /* A call or a connection that somebody must be asked about. Takes @e. */
         int (*ask)(struct cg_run *run, struct cg_event *e, struct cg_err *err);
         /* The person pressed ^C: questions that stand are answered with no. */
         void (*interrupted)(struct cg_run *run);
@@ -58,7 +59,9 @@ struct cg_run {
         struct cg_session *session;
         const struct cg_face *face;
         void *face_data;
+        char *settings;     /* of the sandbox; NULL: the default policy */
         bool allow_stdin;
+        bool can_ask;       /* the face has somebody to ask about connections */
         size_t index;       /* of the cell that runs, in opts.cells */
         uint64_t cell;      /* its number in the session; 0 while none runs */
         int64_t started_ms;
@@ -74,6 +77,10 @@ int cg_run_json_init(struct cg_run *run, struct cg_err *err);
 
 /* Answers a call. A call that waits no more is no error. */
 int cg_run_answer(struct cg_run *run, uint64_t approval, bool accept, const char *reason, struct cg_err *err);
+
+/* Answers a question about a connection. One that waits no more is no error. */
+int cg_run_answer_egress(struct cg_run *run, uint64_t request, enum cg_egress_decision decision, const char *reason,
+                         struct cg_err *err);
 
 /* An event of the session: calls that a rule decides are answered, all else goes to the face. Takes @e. */
 int cg_run_event(struct cg_run *run, struct cg_event *e, struct cg_err *err);

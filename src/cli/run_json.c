@@ -21,14 +21,22 @@
 /* A decision with its reason, or a long text for input(). */
 #define MAX_LINE CG_MAX_BODY
 
+/* What waits for the host's decision. Calls and connections have one series of numbers. */
+struct asked {
+        uint64_t id;
+        bool connection;
+};
+
 struct json_face {
         struct cg_buf in;     /* an unfinished line */
         uint64_t line;        /* lines read */
         bool skipping;        /* the rest of a line that is too long */
         bool eof;
-        uint64_t *asked;      /* calls that wait for the host's decision */
+        struct asked *asked;
         size_t n_asked;
 };
+
+static const char input_ended[] = "the host's input has ended: nobody can approve";
 
 static struct json_face *face_of(struct cg_run *run)
 {
@@ -116,10 +124,18 @@ static int line_end(struct cg_run *run, struct line *l, struct cg_err *err)
 static void forget_asked(struct json_face *f, uint64_t approval)
 {
         for (size_t i = 0; i < f->n_asked; i++)
-                if (f->asked[i] == approval) {
+                if (f->asked[i].id == approval) {
                         f->asked[i] = f->asked[--f->n_asked];
                         return;
                 }
+}
+
+/* Nobody can decide any more, or the run is over. */
+static int refuse(struct cg_run *run, struct asked a, const char *why, struct cg_err *err)
+{
+        if (a.connection)
+                return cg_run_answer_egress(run, a.id, CG_EGRESS_DENY_ONCE, why, err);
+        return cg_run_answer(run, a.id, false, why, err);
 }
 
 static void add_call(struct line *l, const struct cg_event *e)
@@ -157,6 +173,14 @@ static void add_members(struct line *l, const struct cg_event *e)
                 break;
         case CG_EVENT_APPROVAL_REQUEST:
                 add_call(l, e);
+                break;
+        case CG_EVENT_EGRESS_REQUEST:
+                line_int(l, "approval", (int64_t)cg_event_approval(e));
+                line_object(l, "content", json, json_len);
+                break;
+        case CG_EVENT_DENIED:
+                line_string(l, "text", text, len);
+                line_object(l, "content", json, json_len);
                 break;
         case CG_EVENT_APPROVAL_CLOSED:
                 line_int(l, "approval", (int64_t)cg_event_approval(e));
@@ -214,20 +238,18 @@ static int json_decided(struct cg_run *run, const struct cg_event *e, bool accep
 static int json_ask(struct cg_run *run, struct cg_event *e, struct cg_err *err)
 {
         struct json_face *f = face_of(run);
-        uint64_t id = cg_event_approval(e), *grown;
+        struct asked a = { cg_event_approval(e), cg_event_type(e) == CG_EVENT_EGRESS_REQUEST }, *grown;
         int r;
 
         if (f->eof) {
-                static const char why[] = "the host's input has ended: nobody can approve";
-
-                r = cg_run_answer(run, id, false, why, err);
-                if (r == 0)
-                        r = json_decided(run, e, false, why, err);
+                r = refuse(run, a, input_ended, err);
+                if (r == 0 && !a.connection) /* of a connection, DENIED tells */
+                        r = json_decided(run, e, false, input_ended, err);
         } else {
                 grown = realloc(f->asked, (f->n_asked + 1) * sizeof(*grown));
                 if (grown) {
                         f->asked = grown;
-                        f->asked[f->n_asked++] = id;
+                        f->asked[f->n_asked++] = a;
                 }
                 r = grown ? write_event(run, e, err) : cg_fail(err, CG_E_NOMEM, "approvals");
         }
@@ -270,9 +292,48 @@ static int decide(struct cg_run *run, const json_t *o, struct cg_err *err)
                                 "\"reason\": TEXT",
                                 err);
         n = (uint64_t)json_integer_value(id);
-        forget_asked(face_of(run), n);
         r = json_is_true(accept) ? cg_approval_accept(run->session, n, &why)
                                  : cg_approval_reject(run->session, n, json_string_value(reason), &why);
+        if (r == 0)
+                forget_asked(face_of(run), n); /* not before: a connection with that number waits on */
+        return outcome(run, r, &why, err);
+}
+
+/* -1: the word is none. */
+static int egress_word(const char *word)
+{
+        static const char *const words[] = {
+                [CG_EGRESS_ALLOW_ONCE] = "allow_once",
+                [CG_EGRESS_ALLOW_SESSION] = "allow_session",
+                [CG_EGRESS_DENY_ONCE] = "deny_once",
+                [CG_EGRESS_DENY_SESSION] = "deny_session",
+        };
+
+        for (size_t i = 0; word && i < CG_ARRAY_LEN(words); i++)
+                if (strcmp(words[i], word) == 0)
+                        return (int)i;
+        return -1;
+}
+
+static int decide_egress(struct cg_run *run, const json_t *o, struct cg_err *err)
+{
+        const json_t *id = json_object_get(o, "approval"), *reason = json_object_get(o, "reason");
+        int decision = egress_word(json_string_value(json_object_get(o, "egress")));
+        size_t members = 2 + (reason != NULL);
+        struct cg_err why;
+        uint64_t n;
+        int r;
+
+        if (!json_is_integer(id) || json_integer_value(id) <= 0 || decision < 0 || json_object_size(o) != members ||
+            (reason && !json_is_string(reason)))
+                return complain(run,
+                                "a decision about a connection is {\"approval\": NUMBER, \"egress\": \"allow_once\","
+                                " \"allow_session\", \"deny_once\" or \"deny_session\"} and, if refused, \"reason\": TEXT",
+                                err);
+        n = (uint64_t)json_integer_value(id);
+        r = cg_egress_decide(run->session, n, (enum cg_egress_decision)decision, json_string_value(reason), &why);
+        if (r == 0)
+                forget_asked(face_of(run), n);
         return outcome(run, r, &why, err);
 }
 
@@ -307,6 +368,8 @@ static int take_line(struct cg_run *run, const char *text, size_t len, struct cg
                 return 0;
         if (cg_json_object(text, len, "the line", &o, &why) < 0)
                 return complain(run, why.msg, err);
+        if (json_object_get(o, "approval") && json_object_get(o, "egress"))
+                return decide_egress(run, o, err);
         if (json_object_get(o, "approval"))
                 return decide(run, o, err);
         v = json_object_get(o, "cancel");
@@ -315,7 +378,9 @@ static int take_line(struct cg_run *run, const char *text, size_t len, struct cg
         v = json_object_get(o, "input");
         if (v && json_object_size(o) == 1)
                 return give_input(run, v, err);
-        return complain(run, "the line is neither {\"approval\", \"accept\"} nor {\"cancel\"} nor {\"input\"}", err);
+        return complain(run,
+                        "the line is neither {\"approval\", \"accept\"} nor {\"approval\", \"egress\"} nor {\"cancel\"} nor"
+                             " {\"input\"}", err);
 }
 
 /* Takes what was read up to a newline, or the end of file. */
@@ -342,8 +407,7 @@ static int end_input(struct cg_run *run, struct cg_err *err)
 
         f->eof = true;
         while (f->n_asked && r == 0)
-                r = cg_run_answer(run, f->asked[--f->n_asked], false, "the host's input has ended: nobody can approve",
-                                  err);
+                r = refuse(run, f->asked[--f->n_asked], input_ended, err);
         if (r == 0 && cg_session_input(run->session, NULL, 0, NULL) < 0)
                 return 0; /* no cell waits for input: so it is most of the time */
         return r;
@@ -399,7 +463,7 @@ static void json_interrupted(struct cg_run *run)
         struct json_face *f = face_of(run);
 
         while (f->n_asked)
-                cg_run_answer(run, f->asked[--f->n_asked], false, "cancelled", NULL);
+                refuse(run, f->asked[--f->n_asked], "cancelled", NULL);
 }
 
 static void json_wait(struct cg_run *run, int *fd, bool *events_too)
@@ -457,6 +521,7 @@ int cg_run_json_init(struct cg_run *run, struct cg_err *err)
         run->face_data = f;
         run->face = &face;
         run->allow_stdin = true;
+        run->can_ask = true;
         run->screen.tty[1] = false; /* lines for a program, also when a person looks on: they are ASCII */
         cg_approve_set_default(run->opts.approve, CG_APPROVE_ASK);
         return 0;

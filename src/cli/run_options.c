@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cli/opts.h"
+#include "cli/settings_file.h"
 
 const char cg_run_help[] =
 "Usage: cellgate run [OPTIONS] [-c CODE]... [FILE]\n"
@@ -31,6 +32,11 @@ const char cg_run_help[] =
 "                      that matches accepts, else ask, none or all decides\n"
 "  --env NAME=VALUE    a variable for the kernel, which inherits none; may be repeated\n"
 "  --timeout SECONDS   longest time for each cell, not counting waits for approval (default 0: no limit)\n"
+"  --sandbox FILE      the sandbox's settings, JSON as docs/settings.md says; relative paths in it start at\n"
+"                      the workspace. Without: the workspace may be written, all but credentials (~/.ssh,\n"
+"                      .env and the like) read, and there is no network\n"
+"  --allow-host HOST   instead of --sandbox: as without, but HOST can be reached: example.org,\n"
+"                      *.example.org:443, 192.0.2.1; may be repeated\n"
 "  --no-sandbox        run the kernel without sandbox: its code can do all that you can\n"
 "  --images DIR        where images go (default images), as cell1-1.png: made when the first comes;\n"
 "                      no file is replaced, and a symbolic link is not followed\n"
@@ -46,6 +52,10 @@ const char cg_run_help[] =
 "arguments, and takes: y yes; n no; r no, with a reason that the code is told; v show all of a long call;\n"
 "a yes, and always for this tool in this session. ^C cancels the cell that runs, a second ^C ends at once.\n"
 "\n"
+"With --sandbox or --allow-host a host that the settings do not decide is asked about as well: y yes once;\n"
+"s yes for this session; n no; d never in this session. No answer in a minute is a no, and so it is where\n"
+"nobody can be asked. What the sandbox refused is told on standard error, with what would allow it.\n"
+"\n"
 "Standard output gets what cells write to theirs, results, and where images were saved; standard error\n"
 "gets what cells write to theirs, tracebacks and messages. On a terminal control characters are shown as\n"
 "escapes, so that no cell can fake a question; elsewhere bytes pass as they are (so do not ask for\n"
@@ -57,7 +67,7 @@ const char cg_run_help[] =
 "\n"
 "Example: cellgate run --mcp servers.json --approve 'filesystem.read_*' analysis.py\n";
 
-enum { CODE = 2, WORKSPACE, MCP, APPROVE, ENV, TIMEOUT, NO_SANDBOX, JSON, IMAGES, PRELOAD, LOG_LEVEL, HELP };
+enum { CODE = 2, WORKSPACE, MCP, APPROVE, ENV, TIMEOUT, SANDBOX, ALLOW_HOST, NO_SANDBOX, JSON, IMAGES, PRELOAD, LOG_LEVEL, HELP };
 
 static const struct cg_opt table[] = {
         { CODE, 'c', "code", "CODE" },
@@ -66,6 +76,8 @@ static const struct cg_opt table[] = {
         { APPROVE, 0, "approve", "RULE" },
         { ENV, 0, "env", "NAME=VALUE" },
         { TIMEOUT, 0, "timeout", "SECONDS" },
+        { SANDBOX, 0, "sandbox", "FILE" },
+        { ALLOW_HOST, 0, "allow-host", "HOST" },
         { NO_SANDBOX, 0, "no-sandbox", NULL },
         { JSON, 0, "json", NULL },
         { IMAGES, 0, "images", "DIR" },
@@ -79,7 +91,8 @@ void cg_run_options_fini(struct cg_run_options *o)
         cg_cells_fini(&o->cells);
         o->approve = cg_approve_free(o->approve);
         free(o->env);
-        o->env = NULL;
+        free(o->hosts);
+        o->env = o->hosts = NULL;
 }
 
 static int add_env(struct cg_run_options *o, const char *value, struct cg_err *err)
@@ -90,6 +103,12 @@ static int add_env(struct cg_run_options *o, const char *value, struct cg_err *e
                 return cg_fail(err, CG_E_INVAL, "--env needs NAME=VALUE, not \"%s\"", value);
         o->env[o->n_env++] = value; /* as many places as words on the command line */
         return 0;
+}
+
+static int add_host(struct cg_run_options *o, const char *value, struct cg_err *err)
+{
+        o->hosts[o->n_hosts++] = value; /* as many places as words on the command line */
+        return cg_settings_check_host(value, err);
 }
 
 static int set_file(struct cg_run_options *o, const char *value, struct cg_err *err)
@@ -117,6 +136,11 @@ static int apply(struct cg_run_options *o, int id, const char *value, struct cg_
                 return add_env(o, value, err);
         case TIMEOUT:
                 return cg_opt_seconds("--timeout", value, &o->timeout_ms, err);
+        case SANDBOX:
+                o->sandbox = value;
+                return 0;
+        case ALLOW_HOST:
+                return add_host(o, value, err);
         case NO_SANDBOX:
                 o->no_sandbox = true;
                 return 0;
@@ -145,6 +169,8 @@ static int check_together(const struct cg_run_options *o, struct cg_err *err)
                 return cg_fail(err, CG_E_INVAL, "--json reads decisions from standard input, so FILE cannot be `-`");
         if (o->json && o->images)
                 return cg_fail(err, CG_E_INVAL, "--images saves nothing with --json: images are in the events");
+        if (cg_settings_check_together(o->sandbox, o->n_hosts, o->no_sandbox, err) < 0)
+                return -1;
         if (!o->file && !o->cells.n)
                 return cg_fail(err, CG_E_INVAL, "nothing to run: give -c CODE or FILE; --help says more");
         return 0;
@@ -160,7 +186,8 @@ int cg_run_parse(int argc, char **argv, struct cg_run_options *o, struct cg_err 
         if (cg_approve_new(&o->approve, err) < 0)
                 return -1;
         o->env = calloc((size_t)argc + 1, sizeof(*o->env));
-        if (!o->env)
+        o->hosts = calloc((size_t)argc + 1, sizeof(*o->hosts));
+        if (!o->env || !o->hosts)
                 return cg_fail(err, CG_E_NOMEM, "options");
         while (r == 0 && !o->help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END)
                 r = id < 0 ? id : apply(o, id, value, err);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cli/args.h"
+#include "cli/denied.h"
 #include "cli/images.h"
 #include "cli/prompt.h"
 #include "cli/raw.h"
@@ -30,7 +31,8 @@ struct held {
 struct text {
         struct cg_prompt *prompt; /* NULL where there is no terminal */
         struct cg_images *images;
-        struct cg_event *asked;   /* APPROVAL_REQUEST or INPUT_REQUEST that the question is about */
+        struct cg_denied denied;
+        struct cg_event *asked;   /* APPROVAL_REQUEST, EGRESS_REQUEST or INPUT_REQUEST that the question is about */
         struct cg_call call;
         struct held *held, **held_tail;
         size_t held_bytes;
@@ -135,9 +137,21 @@ static void show_result(struct cg_run *run, const struct cg_event *e)
         enum cg_status st = cg_event_status(e);
 
         cg_run_result(run, e);
+        cg_denied_forget(&text_of(run)->denied);
         if (st == CG_STATUS_OK || st == CG_STATUS_ERROR || (st == CG_STATUS_KERNEL_DIED && run->died))
                 return;
         cg_screen_note(&run->screen, "cell %" PRIu64 ": %s", cg_event_cell(e), *text ? text : cg_status_name(st));
+}
+
+static int show_denied(struct cg_run *run, const struct cg_event *e, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = 65536 };
+
+        if (cg_denied_tell(&text_of(run)->denied, e, &b, err) < 0)
+                return -1;
+        if (b.len)
+                cg_screen_note(&run->screen, "%s", b.data);
+        return 0;
 }
 
 static int show(struct cg_run *run, struct cg_event *e, struct cg_err *err)
@@ -164,6 +178,8 @@ static int show(struct cg_run *run, struct cg_event *e, struct cg_err *err)
         case CG_EVENT_RESULT:
                 show_result(run, e);
                 return 0;
+        case CG_EVENT_DENIED:
+                return show_denied(run, e, err);
         case CG_EVENT_KERNEL_DIED:
                 run->died = true;
                 cg_screen_note(&run->screen, "the kernel died: %s", text);
@@ -239,16 +255,26 @@ static int withdraw(struct cg_run *run, const char *why, struct cg_err *err)
         return release(run, err);
 }
 
+/* Calls and connections have one series of numbers. */
+static bool is_about(const struct cg_event *e, uint64_t id)
+{
+        enum cg_event_type type = e ? cg_event_type(e) : CG_EVENT_STREAM;
+
+        return (type == CG_EVENT_APPROVAL_REQUEST || type == CG_EVENT_EGRESS_REQUEST) && cg_event_approval(e) == id;
+}
+
 /* A call waits no more: it may be the one that is asked about, or one that would be asked about later. */
 static int approval_closed(struct cg_run *run, const struct cg_event *closed, struct cg_err *err)
 {
         struct text *t = text_of(run);
         uint64_t id = cg_event_approval(closed);
 
-        if (t->asked && cg_event_type(t->asked) == CG_EVENT_APPROVAL_REQUEST && cg_event_approval(t->asked) == id)
-                return withdraw(run, "this call waits no more: its cell or its kernel has ended", err);
+        if (is_about(t->asked, id))
+                return withdraw(run, cg_event_type(t->asked) == CG_EVENT_APPROVAL_REQUEST
+                                             ? "this call waits no more: its cell or its kernel has ended"
+                                             : "this connection waits no more: it was given up, or its time is over", err);
         for (struct held **h = &t->held; *h; h = &(*h)->next) {
-                if (cg_event_type((*h)->event) == CG_EVENT_APPROVAL_REQUEST && cg_event_approval((*h)->event) == id) {
+                if (is_about((*h)->event, id)) {
                         cg_event_free(unhold(t, h));
                         break;
                 }
@@ -256,13 +282,25 @@ static int approval_closed(struct cg_run *run, const struct cg_event *closed, st
         return 0;
 }
 
-static int ask_call(struct cg_run *run, struct cg_event *e, struct cg_err *err)
+static int ask_connection(struct cg_run *run, const struct cg_event *e, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf to = { .max = 65536 };
+
+        if (cg_connection_text(cg_event_json(e, NULL), &to, err) < 0)
+                return -1;
+        /* The event names no cell: whatever runs in the sandbox may have opened the connection. */
+        return cg_prompt_ask_connection(text_of(run)->prompt, to.data, run->cell, err);
+}
+
+static int text_ask(struct cg_run *run, struct cg_event *e, struct cg_err *err)
 {
         struct text *t = text_of(run);
 
         if (asking(t))
                 return hold(t, e, err);
         t->asked = e;
+        if (cg_event_type(e) == CG_EVENT_EGRESS_REQUEST)
+                return ask_connection(run, e, err);
         t->call = (struct cg_call){ .server = cg_event_server(e), .tool = cg_event_tool(e), .cell = cg_event_cell(e) };
         t->call.args = cg_event_arguments(e, &t->call.args_len);
         return cg_prompt_ask(t->prompt, &t->call, err);
@@ -351,6 +389,18 @@ static int answer_call(struct cg_run *run, enum cg_answer answer, struct cg_err 
         return r < 0 ? r : release(run, err);
 }
 
+static int answer_connection(struct cg_run *run, enum cg_answer answer, struct cg_err *err)
+{
+        static const char refused[] = "refused at the terminal";
+        enum cg_egress_decision d = answer == CG_ANSWER_YES       ? CG_EGRESS_ALLOW_ONCE
+                                    : answer == CG_ANSWER_SESSION ? CG_EGRESS_ALLOW_SESSION
+                                    : answer == CG_ANSWER_NEVER   ? CG_EGRESS_DENY_SESSION
+                                                                  : CG_EGRESS_DENY_ONCE;
+        int r = cg_run_answer_egress(run, cg_event_approval(text_of(run)->asked), d, refused, err);
+
+        return r < 0 ? r : release(run, err);
+}
+
 static int answer_input(struct cg_run *run, enum cg_answer answer, struct cg_err *err)
 {
         size_t len;
@@ -375,6 +425,8 @@ static int text_readable(struct cg_run *run, struct cg_err *err)
                 return r;
         if (cg_event_type(t->asked) == CG_EVENT_INPUT_REQUEST)
                 return answer_input(run, answer, err);
+        if (cg_event_type(t->asked) == CG_EVENT_EGRESS_REQUEST)
+                return answer_connection(run, answer, err);
         return answer_call(run, answer, err);
 }
 
@@ -386,6 +438,8 @@ static void text_interrupted(struct cg_run *run)
                 return;
         if (cg_event_type(t->asked) == CG_EVENT_APPROVAL_REQUEST)
                 cg_run_answer(run, cg_event_approval(t->asked), false, "cancelled", NULL);
+        else if (cg_event_type(t->asked) == CG_EVENT_EGRESS_REQUEST)
+                cg_run_answer_egress(run, cg_event_approval(t->asked), CG_EGRESS_DENY_ONCE, "cancelled", NULL);
         withdraw(run, "cancelled", NULL);
 }
 
@@ -435,6 +489,7 @@ static void text_free(struct cg_run *run)
         while (t->held)
                 cg_event_free(unhold(t, &t->held));
         cg_event_free(t->asked);
+        cg_denied_forget(&t->denied);
         cg_prompt_free(t->prompt);
         cg_images_free(t->images);
         free(t);
@@ -445,7 +500,7 @@ static const struct cg_face face = {
         .opened = text_opened,
         .event = text_event,
         .decided = text_decided,
-        .ask = ask_call,
+        .ask = text_ask,
         .interrupted = text_interrupted,
         .wait = text_wait,
         .readable = text_readable,
@@ -467,6 +522,7 @@ static int find_terminal(struct cg_run *run, struct text *t, struct cg_err *err)
                 return cg_fail(err, CG_E_UNSUPPORTED,
                                "--approve ask: there is no terminal to ask at; give rules for the tools that "
                                "may run, or use --json");
+        run->can_ask = run->allow_stdin || cg_approve_base(run->opts.approve) == CG_APPROVE_ASK;
         return 0;
 }
 

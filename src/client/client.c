@@ -14,10 +14,13 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include "config.h"
 
 #define DEFAULT_TIMEOUT_MS 30000
+#define DEFAULT_LINGER_MS 600000
 /* A private supervisor ends its MCP servers in order first, which may take 6 s. */
 #define CLOSE_MS 10000
 /* Requests have numbers above those of cells, so that a FAILED says which of the two it is about. */
@@ -202,7 +205,7 @@ static void answer_request(struct cg_client *c, struct cg_msg *m)
 
 static bool is_answer(uint16_t type)
 {
-        return type == CG_HOST_WELCOME || type == CG_HOST_SESSION_OPENED || type == CG_HOST_SERVERS_ADDED ||
+        return type == CG_HOST_WELCOME || type == CG_HOST_SESSION_OPENED || type == CG_HOST_SERVERS_ADDED || type == CG_HOST_SESSIONS ||
                type == CG_HOST_DONE || type == CG_HOST_FAILED;
 }
 
@@ -308,21 +311,28 @@ static int read_ready(int fd, struct cg_client *c, int64_t timeout_ms, struct cg
                        json_string_value(json_object_get(o, "error")) ?: "no reason given");
 }
 
-static int start_private(struct cg_client *c, const struct cg_client_options *o, struct cg_err *err)
+/* Starts a supervisor for c->dir and waits until it serves. @extra: further arguments, NULL-terminated. */
+static int start_supervisor(struct cg_client *c, const struct cg_client_options *o, int log_fd, const char *const *extra,
+                            struct cg_err *err)
 {
         const char *path = o->supervisor ? o->supervisor : CG_LIBEXECDIR "/cellgate-supervisor";
-        char level[16];
-        const char *argv[] = { "cellgate-supervisor", "--private", "--dir", c->dir, "--log-level", level,
-                               "--spares", o->no_spare ? "0" : "1", o->preload ? "--preload" : NULL, o->preload, NULL };
+        char level[16], spares[16];
+        const char *argv[20] = { "cellgate-supervisor", "--dir", c->dir, "--log-level", level, "--spares", spares };
         cg_auto_fd int rd = -1, wr = -1;
-        struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { o->log_fd > 0 ? o->log_fd : 2, 2 }, { -1, 3 } };
+        struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { log_fd, 2 }, { -1, 3 } };
         struct cg_proc_spec spec = { .path = path, .argv = (char *const *)(uintptr_t)argv, .envp = environ, .fds = fds,
                                      .n_fds = CG_ARRAY_LEN(fds), .new_session = true };
+        size_t n = 7;
         int p[2];
 
-        if (cg_make_runtime_dir("cellgate", c->dir, sizeof(c->dir), err) < 0)
-                return -1;
         snprintf(level, sizeof(level), "%d", o->log_level);
+        snprintf(spares, sizeof(spares), "%d", o->no_spare ? 0 : o->spares > 0 ? o->spares : 1);
+        while (*extra)
+                argv[n++] = *extra++;
+        if (o->preload) {
+                argv[n++] = "--preload";
+                argv[n++] = o->preload;
+        }
         if (pipe2(p, O_CLOEXEC) < 0)
                 return cg_fail_errno(err, "pipe");
         rd = p[0];
@@ -330,12 +340,32 @@ static int start_private(struct cg_client *c, const struct cg_client_options *o,
         fds[3].fd = wr;
         if (fcntl(fds[2].fd, F_GETFD) < 0)
                 fds[2].fd = -1; /* a host without standard error */
-        if (cg_proc_spawn(&spec, &c->proc, err) < 0) {
-                cg_remove_tree(c->dir, NULL);
+        if (cg_proc_spawn(&spec, &c->proc, err) < 0)
                 return cg_err_prefix(err, "cannot start the supervisor");
-        }
         close(cg_steal_fd(&wr));
         return read_ready(rd, c, c->timeout_ms, err);
+}
+
+static int start_private(struct cg_client *c, const struct cg_client_options *o, struct cg_err *err)
+{
+        static const char *const extra[] = { "--private", NULL };
+
+        if (cg_make_runtime_dir("cellgate", c->dir, sizeof(c->dir), err) < 0)
+                return -1;
+        if (start_supervisor(c, o, o->log_fd > 0 ? o->log_fd : 2, extra, err) == 0)
+                return 0;
+        if (c->proc.pidfd < 0)
+                cg_remove_tree(c->dir, NULL);
+        return -1;
+}
+
+/* Whoever answers is told everything: it must be a supervisor of this user. */
+static bool same_user(int fd)
+{
+        struct ucred cred;
+        socklen_t len = sizeof(cred);
+
+        return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0 && cred.uid == geteuid();
 }
 
 static int get_token(struct cg_client *c, char token[33], struct cg_err *err)
@@ -347,6 +377,8 @@ static int get_token(struct cg_client *c, char token[33], struct cg_err *err)
         snprintf(path, sizeof(path), "%s/life.sock", c->dir);
         if (cg_connect_unix(path, true, &c->life_fd, err) < 0)
                 return cg_err_prefix(err, "no supervisor at %s", c->dir);
+        if (!same_user(c->life_fd))
+                return cg_fail(err, CG_E_INVAL, "the supervisor at %s is another user's", c->dir);
         while (n < 33) {
                 char line[33];
                 ssize_t got;
@@ -377,13 +409,11 @@ static int say_hello(struct cg_client *c, const char *token, struct cg_err *err)
         return cg_json_object(body, strlen(body), "WELCOME", &o, err);
 }
 
-static int connect_supervisor(struct cg_client *c, struct cg_err *err)
+static int connect_supervisor(struct cg_client *c, const char *token, struct cg_err *err)
 {
-        char path[160], token[33];
+        char path[160];
         int zero = 0;
 
-        if (get_token(c, token, err) < 0)
-                return -1;
         c->sock = cg_zmq_socket(c->zmq, ZMQ_DEALER, err);
         if (!c->sock)
                 return -1;
@@ -396,6 +426,90 @@ static int connect_supervisor(struct cg_client *c, struct cg_err *err)
                 return cg_fail(err, CG_E_SYS, "cannot start a thread");
         c->have_thread = true;
         return say_hello(c, token, err);
+}
+
+/* ------------------------------------------------------------------ a supervisor that several clients share */
+
+static void drop_lifeline(struct cg_client *c)
+{
+        if (c->life_fd >= 0)
+                close(cg_steal_fd(&c->life_fd));
+}
+
+/* The folder above may be anybody's, such as /tmp: our files beside the address are ours, or we do not use them. */
+static int open_beside(const struct cg_client *c, const char *suffix, int *ret, struct cg_err *err)
+{
+        char path[160];
+        struct stat st;
+        cg_auto_fd int fd = -1;
+
+        snprintf(path, sizeof(path), "%s%s", c->dir, suffix);
+        fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (fd < 0 || fstat(fd, &st) < 0)
+                return cg_fail_errno(err, "%s", path);
+        if (st.st_uid != geteuid() || !S_ISREG(st.st_mode))
+                return cg_fail(err, CG_E_INVAL, "%s is not a file of yours", path);
+        *ret = cg_steal_fd(&fd);
+        return 0;
+}
+
+static int start_shared(struct cg_client *c, const struct cg_client_options *o, struct cg_err *err)
+{
+        char linger[32];
+        const char *const extra[] = { "--linger-ms", linger, "--detach", NULL };
+        cg_auto_fd int log = -1;
+        int r;
+
+        snprintf(linger, sizeof(linger), "%lld", (long long)(o->linger_ms > 0 ? o->linger_ms : DEFAULT_LINGER_MS));
+        /* Nobody listens there, and the lock is ours: what lies there was left by one that was killed. */
+        r = cg_remove_tree(c->dir, err);
+        if (r == 0 && o->log_fd <= 0)
+                r = open_beside(c, ".log", &log, err);
+        if (r == 0 && log >= 0 && ftruncate(log, 0) < 0)
+                r = cg_fail_errno(err, "%s.log", c->dir);
+        if (r == 0)
+                r = start_supervisor(c, o, log >= 0 ? log : o->log_fd, extra, err);
+        if (c->proc.pidfd >= 0) /* the one that was started has ended, or is about to */
+                cg_proc_wait(&c->proc, c->timeout_ms, NULL, NULL);
+        c->proc = CG_PROC_NONE;
+        return r;
+}
+
+/* Nobody listens there. One that is slow, or another user's, is there: its folder must not be taken away. */
+static bool is_absent(const struct cg_err *err)
+{
+        return err->code == CG_E_SYS && (err->sys_errno == ENOENT || err->sys_errno == ECONNREFUSED);
+}
+
+static int give_err(struct cg_err *err, const struct cg_err *from)
+{
+        if (err)
+                *err = *from;
+        return from->code;
+}
+
+/* Connects to the supervisor at c->dir; where there is none, starts one, unless somebody else is doing so. */
+static int find_or_start(struct cg_client *c, const struct cg_client_options *o, char token[33], struct cg_err *err)
+{
+        cg_auto_fd int lock = -1;
+        struct cg_err mine = { 0 };
+        int r;
+
+        if (get_token(c, token, &mine) == 0)
+                return 0;
+        drop_lifeline(c);
+        if (!is_absent(&mine))
+                return give_err(err, &mine);
+        r = open_beside(c, ".lock", &lock, err);
+        if (r == 0 && flock(lock, LOCK_EX) < 0) /* held no longer than one start may take */
+                r = cg_fail_errno(err, "%s.lock", c->dir);
+        if (r < 0 || get_token(c, token, &mine) == 0)
+                return r;
+        drop_lifeline(c);
+        if (!is_absent(&mine))
+                return give_err(err, &mine);
+        r = start_shared(c, o, err);
+        return r < 0 ? r : get_token(c, token, err);
 }
 
 /* Nobody else shall find a private supervisor: its sockets have served their purpose. */
@@ -432,48 +546,58 @@ static struct cg_client *client_new(void)
 /* Signals of the host belong to the host's own threads. */
 static int open_with_signals_blocked(struct cg_client *c, const struct cg_client_options *o, struct cg_err *err)
 {
+        char token[33];
         sigset_t all, old;
         int r = 0;
 
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &old);
-        if (o->address) {
-                if (snprintf(c->dir, sizeof(c->dir), "%s", o->address) >= (int)sizeof(c->dir) - 16)
-                        r = cg_fail(err, CG_E_LIMIT, "address is too long");
-        } else {
+        if (!o->address)
                 r = start_private(c, o, err);
-        }
+        else if (snprintf(c->dir, sizeof(c->dir), "%s", o->address) >= (int)sizeof(c->dir) - 16)
+                r = cg_fail(err, CG_E_LIMIT, "address is too long");
         if (r == 0)
-                r = connect_supervisor(c, err);
+                r = o->address && o->start ? find_or_start(c, o, token, err) : get_token(c, token, err);
+        if (r == 0)
+                r = connect_supervisor(c, token, err);
         pthread_sigmask(SIG_SETMASK, &old, NULL);
         return r;
+}
+
+static int open_client(const struct cg_client_options *o, struct cg_client **ret, struct cg_err *err)
+{
+        struct cg_client *c = client_new();
+        int r;
+
+        if (!c || c->wake_fd < 0 || !c->zmq) {
+                cg_client_close(c);
+                return cg_fail(err, CG_E_NOMEM, "client");
+        }
+        c->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : DEFAULT_TIMEOUT_MS;
+        r = open_with_signals_blocked(c, o, err);
+        if (r < 0) {
+                cg_client_close(c);
+                return err && err->code ? err->code : r;
+        }
+        if (!o->address)
+                hide_sockets(c);
+        *ret = c;
+        return 0;
 }
 
 CG_API int cg_client_open(const struct cg_client_options *opts, struct cg_client **ret, struct cg_err *err)
 {
         struct cg_client_options o = { 0 };
-        struct cg_client *c;
-        int r;
+        int r, attempts = 3;
 
         if (opts && (opts->size < sizeof(size_t) || opts->size > sizeof(o)))
                 return cg_fail(err, CG_E_INVAL, "set opts->size to sizeof(struct cg_client_options)");
         if (opts)
                 memcpy(&o, opts, opts->size);
-        c = client_new();
-        if (!c || c->wake_fd < 0 || !c->zmq) {
-                cg_client_close(c);
-                return cg_fail(err, CG_E_NOMEM, "client");
-        }
-        c->timeout_ms = o.timeout_ms > 0 ? o.timeout_ms : DEFAULT_TIMEOUT_MS;
-        r = open_with_signals_blocked(c, &o, err);
-        if (r < 0) {
-                cg_client_close(c);
-                return r;
-        }
-        if (!o.address)
-                hide_sockets(c);
-        *ret = c;
-        return 0;
+        do
+                r = open_client(&o, ret, err);
+        while (r == CG_E_CLOSED && o.address && o.start && --attempts); /* it ended, having waited long enough, as we came */
+        return r;
 }
 
 CG_API struct cg_client *cg_client_close(struct cg_client *c)

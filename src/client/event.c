@@ -25,6 +25,12 @@ static const struct {
         { CG_HOST_KERNEL_DIED, CG_EVENT_KERNEL_DIED, "kernel_died" },
         { CG_HOST_SESSION_CLOSED, CG_EVENT_SESSION_CLOSED, "session_closed" },
         { CG_HOST_NOTICE, CG_EVENT_NOTICE, "notice" },
+        { CG_HOST_EXECUTE_INPUT, CG_EVENT_EXECUTE_INPUT, "execute_input" },
+        { CG_HOST_REPLY, CG_EVENT_REPLY, "reply" },
+        { CG_HOST_COMM, CG_EVENT_COMM, "comm" },
+        { CG_HOST_DEBUG_EVENT, CG_EVENT_DEBUG_EVENT, "debug_event" },
+        { CG_HOST_EGRESS_REQUEST, CG_EVENT_EGRESS_REQUEST, "egress_request" },
+        { CG_HOST_DENIED, CG_EVENT_DENIED, "denied" },
 };
 
 static const char *const status_names[] = { "ok", "error", "timeout", "cancelled", "kernel_died" };
@@ -69,7 +75,7 @@ static bool is_utf8(const char *p, size_t len)
 {
         uint32_t c;
 
-        for (size_t i = 0; i < len;) {
+        for (size_t i = cg_ascii_run(p, len); i < len; i += cg_ascii_run(p + i, len - i)) {
                 size_t n = cg_utf8_next((const unsigned char *)p + i, len - i, &c);
 
                 if (!n)
@@ -134,12 +140,47 @@ static enum cg_status status_from(const char *name)
         return CG_STATUS_ERROR;
 }
 
+/* The frames after the content are moved out of the message. */
+static bool take_buffers(struct cg_event *e, struct cg_msg *m)
+{
+        size_t n = m->n_frames > 2 ? m->n_frames - 2 : 0;
+
+        if (!n)
+                return true;
+        e->buffers = calloc(n, sizeof(*e->buffers));
+        for (; e->buffers && e->n_buffers < n; e->n_buffers++) {
+                zmq_msg_init(&e->buffers[e->n_buffers]);
+                zmq_msg_move(&e->buffers[e->n_buffers], &m->frames[e->n_buffers + 2]);
+        }
+        return e->buffers != NULL;
+}
+
+/* What else the kernel's reply has; content that cannot be shown is left out, and said. */
+static bool take_reply_content(struct cg_event *e, const struct cg_msg *m)
+{
+        struct cg_err err;
+        size_t len;
+        const char *raw = cg_msg_raw(m, 0, &len);
+
+        if (!len)
+                return true;
+        if (cg_json_check_object(raw, len, JSON_DEPTH, &err) < 0) {
+                raw = "{\"status\": \"error\", \"ename\": \"BadReply\", \"evalue\": \"the kernel's reply cannot be shown\", "
+                      "\"traceback\": []}";
+                len = strlen(raw);
+        }
+        e->json = copy(raw, len);
+        e->json_len = len;
+        return e->json != NULL;
+}
+
 /* Messages whose body is the supervisor's own. */
 static bool take_body(struct cg_event *e, struct cg_msg *m)
 {
         cg_auto_json json_t *o = NULL;
         const char *args;
         struct cg_err err;
+        size_t len;
 
         if (cg_msg_json(m, &o, &err) < 0)
                 return false;
@@ -156,10 +197,27 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
                 e->approval = m->id;
                 e->cell = 0;
         }
-        if (e->type == CG_EVENT_RESULT) {
+        if (e->type == CG_EVENT_EGRESS_REQUEST || e->type == CG_EVENT_DENIED) {
+                if (e->type == CG_EVENT_EGRESS_REQUEST) {
+                        e->approval = m->id;
+                        e->cell = 0;
+                }
+                e->json = cg_json_text(o, &e->json_len);
+                e->text = strdup(str(o, "line"));
+                e->text_len = e->text ? strlen(e->text) : 0;
+                return e->json && e->text;
+        }
+        if (e->type == CG_EVENT_EXECUTE_INPUT) {
+                e->execution_count = json_integer_value(json_object_get(o, "execution_count"));
+                args = cg_msg_raw(m, 0, &len);
+                return take_stream(e, args, len);
+        }
+        if (e->type == CG_EVENT_RESULT || e->type == CG_EVENT_REPLY) {
                 e->status = status_from(str(o, "status"));
                 e->execution_count = json_integer_value(json_object_get(o, "execution_count"));
                 e->refused = json_is_true(json_object_get(o, "refused"));
+                if (!take_reply_content(e, m) || !take_buffers(e, m))
+                        return false;
         }
         e->text = strdup(str(o, e->type == CG_EVENT_APPROVAL_CLOSED ? "why" : "text"));
         e->text_len = e->text ? strlen(e->text) : 0;
@@ -173,6 +231,7 @@ static bool fill(struct cg_event *e, struct cg_msg *m)
 
         e->cell = m->id;
         e->is_stderr = m->flags & CG_FLAG_STDERR;
+        e->foreign = m->flags & CG_FLAG_FOREIGN;
         raw = cg_msg_raw(m, 0, &len);
         switch (e->type) {
         case CG_EVENT_STREAM:
@@ -183,7 +242,10 @@ static bool fill(struct cg_event *e, struct cg_msg *m)
         case CG_EVENT_CLEAR_OUTPUT:
         case CG_EVENT_ERROR:
         case CG_EVENT_INPUT_REQUEST:
+        case CG_EVENT_DEBUG_EVENT:
                 return take_json(e, raw, len);
+        case CG_EVENT_COMM:
+                return take_json(e, raw, len) && take_buffers(e, m);
         default:
                 return take_body(e, m);
         }
@@ -217,6 +279,9 @@ CG_API struct cg_event *cg_event_free(struct cg_event *e)
         free(e->args);
         free(e->server);
         free(e->tool);
+        for (size_t i = 0; i < e->n_buffers; i++)
+                zmq_msg_close(&e->buffers[i]);
+        free(e->buffers);
         json_decref(e->parsed);
         free(e);
         return NULL;
@@ -274,6 +339,23 @@ CG_API enum cg_status cg_event_status(const struct cg_event *e)
 CG_API int64_t cg_event_execution_count(const struct cg_event *e)
 {
         return e->execution_count;
+}
+
+CG_API int cg_event_foreign(const struct cg_event *e)
+{
+        return e->foreign;
+}
+
+CG_API size_t cg_event_n_buffers(const struct cg_event *e)
+{
+        return e->n_buffers;
+}
+
+CG_API const void *cg_event_buffer(const struct cg_event *e, size_t i, size_t *len)
+{
+        if (len)
+                *len = i < e->n_buffers ? zmq_msg_size(&e->buffers[i]) : 0;
+        return i < e->n_buffers ? zmq_msg_data(&e->buffers[i]) : NULL;
 }
 
 CG_API int cg_event_refused(const struct cg_event *e)

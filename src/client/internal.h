@@ -17,7 +17,7 @@ struct cg_event {
         struct cg_event *next;
         enum cg_event_type type;
         uint64_t cell, approval;
-        bool is_stderr, refused;
+        bool is_stderr, refused, foreign;
         enum cg_status status;
         int64_t execution_count;
         size_t cost; /* of the session's window */
@@ -28,6 +28,8 @@ struct cg_event {
         char *args;
         size_t args_len;
         char *server, *tool;
+        zmq_msg_t *buffers;
+        size_t n_buffers;
         json_t *parsed; /* of json, made by the first cg_event_mime() */
 };
 
@@ -45,6 +47,7 @@ struct request {
 struct approval {
         struct approval *next;
         uint64_t id;
+        bool egress; /* a connection's, not a tool call's */
 };
 
 struct cg_session {

@@ -12,6 +12,8 @@
 #define DEFAULT_SERVERS_MS 60000
 /* Answers may take this much longer than what they are about, before the supervisor counts as stuck. */
 #define SLACK_MS 5000
+/* Deep enough for what any front-end sends. */
+#define JSON_DEPTH 200
 /* The host's reading is acknowledged in pieces of this size: well below the window. */
 #define CREDIT_BYTES (256u << 10)
 
@@ -37,10 +39,12 @@ static bool note_event(struct cg_session *s, const struct cg_event *e)
 
         switch (e->type) {
         case CG_EVENT_APPROVAL_REQUEST:
+        case CG_EVENT_EGRESS_REQUEST:
                 a = calloc(1, sizeof(*a));
                 if (!a)
                         return false;
                 a->id = e->approval;
+                a->egress = e->type == CG_EVENT_EGRESS_REQUEST;
                 a->next = s->approvals;
                 s->approvals = a;
                 break;
@@ -52,7 +56,8 @@ static bool note_event(struct cg_session *s, const struct cg_event *e)
                 s->input_cell = e->cell;
                 break;
         case CG_EVENT_RESULT:
-                s->input_wanted = false;
+                if (!e->foreign && e->cell == s->input_cell)
+                        s->input_wanted = false;
                 break;
         case CG_EVENT_SESSION_CLOSED:
                 s->closed = true;
@@ -192,21 +197,35 @@ static int64_t clamp(uint64_t v)
         return v > INT64_MAX ? INT64_MAX : (int64_t)v;
 }
 
+/* *ret: NULL where there are none. */
+static int read_settings(const char *text, json_t **ret, struct cg_err *err)
+{
+        if (!text)
+                return 0;
+        if (strlen(text) > CG_MAX_SETTINGS / 2)
+                return cg_fail(err, CG_E_LIMIT, "the sandbox settings are longer than %u bytes", CG_MAX_SETTINGS / 2);
+        return cg_json_object(text, strlen(text), "sandbox settings", ret, err);
+}
+
 static json_t *session_request(const struct cg_session_options *o, struct cg_err *err)
 {
         cg_auto_free char *workspace = realpath(o->workspace ? o->workspace : ".", NULL);
-        json_t *env, *paths, *hide, *req;
+        json_t *env, *paths, *hide, *req, *settings = NULL;
 
         if (!workspace) {
                 cg_fail_errno(err, "workspace %s", o->workspace ? o->workspace : ".");
                 return NULL;
         }
+        if (read_settings(o->settings, &settings, err) < 0)
+                return NULL;
         env = string_list(o->env);
         paths = string_list(o->python_path);
         hide = string_list(o->hide);
         req = env && paths && hide
-                           ? json_pack("{s:s, s:O, s:O, s:O, s:b, s:b, s:I, s:I, s:I, s:I, s:I}", "workspace", workspace, "env", env,
-                                       "python_path", paths, "hide", hide, "sandbox", o->sandbox != CG_SANDBOX_OFF, "color", o->color != 0,
+                           ? json_pack("{s:s, s:O, s:O, s:O, s:o*, s:b, s:s*, s:s, s:b, s:b, s:I, s:I, s:I, s:I, s:I}", "workspace", workspace, "env", env,
+                                       "python_path", paths, "hide", hide, "settings", settings, "ask_egress",
+                                       o->ask_egress != 0, "working_dir", o->working_dir, "front",
+                                       o->front == CG_FRONT_JUPYTER ? "jupyter" : "", "sandbox", o->sandbox != CG_SANDBOX_OFF, "color", o->color != 0,
                                        "memory_bytes", (json_int_t)clamp(o->memory_bytes), "processes",
                                        (json_int_t)clamp(o->processes), "file_bytes", (json_int_t)clamp(o->file_bytes),
                                        "timeout_ms", (json_int_t)o->timeout_ms, "approval_timeout_ms",
@@ -216,7 +235,7 @@ static json_t *session_request(const struct cg_session_options *o, struct cg_err
         json_decref(paths);
         json_decref(hide);
         if (!req)
-                cg_fail(err, CG_E_INVAL, "workspace, env, python_path and hide must be UTF-8");
+                cg_fail(err, CG_E_INVAL, "workspace, working_dir, env, python_path and hide must be UTF-8");
         return req;
 }
 
@@ -282,14 +301,35 @@ static int take_opened(struct cg_session *s, const char *body, struct cg_err *er
         return s->id && s->info ? 0 : cg_fail(err, CG_E_NOMEM, "session");
 }
 
+/* Asks for a session with @type and waits. Takes @req. */
+static int open_session(struct cg_client *c, uint16_t type, json_t *req, int64_t timeout_ms, struct cg_session **ret, struct cg_err *err)
+{
+        cg_auto_free char *body = NULL;
+        struct cg_session *s = session_alloc(c);
+        int r;
+
+        if (!s || s->event_fd < 0) {
+                json_decref(req);
+                if (s)
+                        session_release(s);
+                return cg_fail(err, CG_E_NOMEM, "session");
+        }
+        r = client_request(c, type, 0, req, timeout_ms, s, &body, err);
+        if (r == 0)
+                r = take_opened(s, body, err);
+        if (r < 0) {
+                cg_session_free(s);
+                return r;
+        }
+        *ret = s;
+        return 0;
+}
+
 CG_API int cg_session_new(struct cg_client *c, const struct cg_session_options *opts, struct cg_session **ret, struct cg_err *err)
 {
         struct cg_session_options o = { 0 };
-        cg_auto_free char *body = NULL;
-        struct cg_session *s;
         int64_t timeout_ms;
         json_t *req;
-        int r;
 
         if (opts && (opts->size < sizeof(size_t) || opts->size > sizeof(o)))
                 return cg_fail(err, CG_E_INVAL, "set opts->size to sizeof(struct cg_session_options)");
@@ -300,23 +340,31 @@ CG_API int cg_session_new(struct cg_client *c, const struct cg_session_options *
         req = session_request(&o, err);
         if (!req)
                 return err ? err->code : CG_E_INVAL;
-        s = session_alloc(c);
-        if (!s || s->event_fd < 0) {
-                json_decref(req);
-                if (s)
-                        session_release(s);
-                return cg_fail(err, CG_E_NOMEM, "session");
-        }
         timeout_ms = (o.timeout_ms > 0 ? o.timeout_ms : DEFAULT_START_MS) + SLACK_MS;
-        r = client_request(c, CG_HOST_SESSION_NEW, 0, req, timeout_ms, s, &body, err);
-        if (r == 0)
-                r = take_opened(s, body, err);
-        if (r < 0) {
-                cg_session_free(s);
+        return open_session(c, CG_HOST_SESSION_NEW, req, timeout_ms, ret, err);
+}
+
+CG_API int cg_session_attach(struct cg_client *c, const char *id, struct cg_session **ret, struct cg_err *err)
+{
+        json_t *req = json_pack("{s:s}", "id", id);
+
+        if (!req)
+                return cg_fail(err, CG_E_INVAL, "a session's id is hexadecimal");
+        return open_session(c, CG_HOST_SESSION_ATTACH, req, c->timeout_ms, ret, err);
+}
+
+CG_API int cg_client_sessions(struct cg_client *c, char **ret, struct cg_err *err)
+{
+        cg_auto_json json_t *o = NULL;
+        cg_auto_free char *body = NULL;
+        int r = client_request(c, CG_HOST_SESSION_LIST, 0, NULL, c->timeout_ms, NULL, &body, err);
+
+        if (r < 0)
                 return r;
-        }
-        *ret = s;
-        return 0;
+        if (cg_json_object(body, strlen(body), "SESSIONS", &o, err) < 0)
+                return CG_E_PROTO;
+        *ret = cg_json_text(json_object_get(o, "sessions"), NULL);
+        return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "sessions");
 }
 
 CG_API struct cg_session *cg_session_free(struct cg_session *s)
@@ -512,12 +560,46 @@ static int enter(struct cg_session *s, struct cg_err *err)
         return cg_fail(err, CG_E_CLOSED, "the session has ended");
 }
 
+static int check_utf8(const char *code, size_t len, struct cg_err *err)
+{
+        uint32_t c;
+
+        for (size_t i = 0, n; i < len; i += n) {
+                n = cg_utf8_next((const unsigned char *)code + i, len - i, &c);
+                if (!n)
+                        return cg_fail(err, CG_E_INVAL, "the cell is not UTF-8 at byte %zu", i);
+        }
+        return 0;
+}
+
+/* Sends a cell or a request under the next number. Takes @body. */
+static int send_numbered(struct cg_session *s, struct cg_out *out, json_t *body, uint64_t *number, struct cg_err *err)
+{
+        int r = body ? enter(s, err) : cg_fail(err, CG_E_INVAL, "a subshell's id must be UTF-8");
+
+        if (r < 0) {
+                json_decref(body);
+                return r;
+        }
+        out->session = s->number;
+        out->id = s->next_cell + 1;
+        r = client_send(s->client, out, body, err);
+        if (r == 0) {
+                s->next_cell++;
+                if (number)
+                        *number = out->id;
+        }
+        pthread_mutex_unlock(&s->client->lock);
+        return r;
+}
+
 CG_API int cg_session_execute(struct cg_session *s, const char *code, size_t len, const struct cg_execute_options *opts,
                               uint64_t *cell, struct cg_err *err)
 {
-        struct cg_out out = { .type = CG_HOST_EXECUTE, .raw = code, .raw_len = len, .has_raw = true };
+        struct cg_bytes extra = { "", 0 };
+        struct cg_out out = { .type = CG_HOST_EXECUTE, .raw = code, .raw_len = len, .has_raw = true, .more = &extra, .n_more = 1 };
         struct cg_execute_options o = { 0 };
-        uint32_t c;
+        json_t *body;
         int r;
 
         if (opts && (opts->size < sizeof(size_t) || opts->size > sizeof(o)))
@@ -526,25 +608,80 @@ CG_API int cg_session_execute(struct cg_session *s, const char *code, size_t len
                 memcpy(&o, opts, opts->size);
         if (len > CG_MAX_CODE)
                 return cg_fail(err, CG_E_LIMIT, "the cell has %zu bytes, at most %u are possible", len, CG_MAX_CODE);
-        for (size_t i = 0, n; i < len; i += n) {
-                n = cg_utf8_next((const unsigned char *)code + i, len - i, &c);
-                if (!n)
-                        return cg_fail(err, CG_E_INVAL, "the cell is not UTF-8 at byte %zu", i);
-        }
-        r = enter(s, err);
+        r = check_utf8(code, len, err);
         if (r < 0)
                 return r;
-        out.session = s->number;
-        out.id = s->next_cell + 1;
-        r = client_send(s->client, &out, json_pack("{s:I, s:b, s:b}", "timeout_ms", (json_int_t)(o.timeout_ms > 0 ? o.timeout_ms : 0),
-                                                   "silent", o.silent != 0, "allow_stdin", o.allow_stdin != 0), err);
-        if (r == 0) {
-                s->next_cell++;
-                if (cell)
-                        *cell = out.id;
+        if (o.extra) {
+                extra = (struct cg_bytes){ o.extra, strlen(o.extra) };
+                if (len + extra.len > CG_MAX_CODE)
+                        return cg_fail(err, CG_E_LIMIT, "cell and extra have %zu bytes, at most %u are possible", len + extra.len,
+                                       CG_MAX_CODE);
+                r = cg_json_check_object(extra.data, extra.len, JSON_DEPTH, err);
+                if (r < 0)
+                        return cg_err_prefix(err, "extra"), r;
         }
-        pthread_mutex_unlock(&s->client->lock);
-        return r;
+        body = json_pack("{s:I, s:b, s:b, s:b, s:b, s:s}", "timeout_ms", (json_int_t)(o.timeout_ms > 0 ? o.timeout_ms : 0), "silent",
+                         o.silent != 0, "allow_stdin", o.allow_stdin != 0, "store_history", !o.silent && !o.no_history, "announce",
+                         o.announce != 0, "subshell", o.subshell ? o.subshell : "");
+        return send_numbered(s, &out, body, cell, err);
+}
+
+/* One object, and what the host said about its depth and size. */
+static int check_request(const char *content, size_t len, const struct cg_request_options *o, struct cg_err *err)
+{
+        size_t total = len;
+        int r;
+
+        if (o->n_buffers > CG_MAX_FRAMES - 3)
+                return cg_fail(err, CG_E_LIMIT, "at most %d buffers are possible", CG_MAX_FRAMES - 3);
+        for (size_t i = 0; i < o->n_buffers; i++)
+                if (__builtin_add_overflow(total, o->buffers[i].len, &total))
+                        total = SIZE_MAX;
+        if (total > CG_MAX_DISPLAY)
+                return cg_fail(err, CG_E_LIMIT, "the request has %zu bytes, at most %u are possible", total, CG_MAX_DISPLAY);
+        r = cg_json_check_object(content, len, JSON_DEPTH, err);
+        return r < 0 ? (cg_err_prefix(err, "request"), r) : 0;
+}
+
+static bool is_request(const char *type)
+{
+        static const char *const types[] = { "complete_request",       "inspect_request",         "is_complete_request",
+                                             "history_request",        "comm_info_request",       "comm_open",
+                                             "comm_msg",               "comm_close",              "debug_request",
+                                             "usage_request",          "create_subshell_request", "delete_subshell_request",
+                                             "list_subshell_request" };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(types); i++)
+                if (strcmp(types[i], type) == 0)
+                        return true;
+        return false;
+}
+
+CG_API int cg_session_request(struct cg_session *s, const char *type, const char *content, size_t len,
+                              const struct cg_request_options *opts, uint64_t *number, struct cg_err *err)
+{
+        struct cg_out out = { .type = CG_HOST_REQUEST, .raw = content, .raw_len = len, .has_raw = true };
+        struct cg_request_options o = { 0 };
+        struct cg_bytes more[CG_MAX_FRAMES];
+        int r;
+
+        if (opts && (opts->size < sizeof(size_t) || opts->size > sizeof(o)))
+                return cg_fail(err, CG_E_INVAL, "set opts->size to sizeof(struct cg_request_options)");
+        if (opts)
+                memcpy(&o, opts, opts->size);
+        if (!is_request(type))
+                return cg_fail(err, CG_E_INVAL, "\"%.40s\" is no request that a kernel answers", type);
+        r = check_request(content, len, &o, err);
+        if (r < 0)
+                return r;
+        for (size_t i = 0; i < o.n_buffers; i++)
+                more[i] = (struct cg_bytes){ o.buffers[i].data, o.buffers[i].len };
+        out.more = more;
+        out.n_more = o.n_buffers;
+        return send_numbered(s, &out,
+                             json_pack("{s:s, s:I, s:s}", "type", type, "timeout_ms",
+                                       (json_int_t)(o.timeout_ms > 0 ? o.timeout_ms : 0), "subshell", o.subshell ? o.subshell : ""),
+                             number, err);
 }
 
 CG_API int cg_session_cancel(struct cg_session *s, uint64_t cell, struct cg_err *err)
@@ -569,7 +706,7 @@ static int decide(struct cg_session *s, uint64_t approval, bool accept, const ch
 
         if (r < 0)
                 return r;
-        for (a = s->approvals; a && a->id != approval; a = a->next)
+        for (a = s->approvals; a && (a->id != approval || a->egress); a = a->next)
                 ;
         if (!a) {
                 r = cg_fail(err, CG_E_NOTFOUND, "no call waits for decision %llu (any more)", (unsigned long long)approval);
@@ -593,6 +730,36 @@ CG_API int cg_approval_accept(struct cg_session *s, uint64_t approval, struct cg
 CG_API int cg_approval_reject(struct cg_session *s, uint64_t approval, const char *reason, struct cg_err *err)
 {
         return decide(s, approval, false, reason ? reason : "", err);
+}
+
+CG_API int cg_egress_decide(struct cg_session *s, uint64_t request, enum cg_egress_decision decision, const char *reason,
+                            struct cg_err *err)
+{
+        static const char *const answers[] = { "once", "session", "no", "never" };
+        struct cg_out out = { .type = CG_HOST_EGRESS_DECISION, .id = request };
+        struct approval *a;
+        json_t *body;
+        int r;
+
+        if ((size_t)decision >= CG_ARRAY_LEN(answers))
+                return cg_fail(err, CG_E_INVAL, "%d is no decision about a connection", (int)decision);
+        r = enter(s, err);
+        if (r < 0)
+                return r;
+        for (a = s->approvals; a && (a->id != request || !a->egress); a = a->next)
+                ;
+        if (!a) {
+                r = cg_fail(err, CG_E_NOTFOUND, "no connection waits for decision %llu (any more)", (unsigned long long)request);
+        } else {
+                forget_approval(s, request);
+                out.session = s->number;
+                body = json_pack("{s:s, s:s*}", "answer", answers[decision], "reason", reason);
+                if (!body) /* a reason that is not UTF-8 must not cost the decision */
+                        body = json_pack("{s:s}", "answer", answers[decision]);
+                r = client_send(s->client, &out, body, err);
+        }
+        pthread_mutex_unlock(&s->client->lock);
+        return r;
 }
 
 CG_API int cg_session_input(struct cg_session *s, const char *text, size_t len, struct cg_err *err)

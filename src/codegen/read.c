@@ -177,7 +177,7 @@ static char *put_utf8(char *to, uint32_t c)
 
 static int read_u_escape(struct reader *r, char **to)
 {
-        uint32_t c, low;
+        uint32_t c = 0, low = 0; /* gcc does not see that hex4() sets them */
         int rc = hex4(r, &c);
 
         if (rc < 0)

@@ -19,6 +19,8 @@
 #include "base/json.h"
 #include "base/util.h"
 #include "kernel/outq.h"
+#include "kernel/procs.h"
+#include "kernel/usage.h"
 
 /* Text waits so long for more text of its kind: many prints become one message, and a person still sees it at once. */
 #define COALESCE_MS 10
@@ -50,6 +52,8 @@ struct cg_wait {
         int fd; /* eventfd */
         bool done;
         uint64_t call;
+        uint64_t cell;    /* that asks for input */
+        pthread_t thread; /* that waits */
         char status[24];
         bool eof;
         bool has_raw;
@@ -72,12 +76,30 @@ struct capture { /* one of the two pipes */
         struct cg_utf8_state utf8;
 };
 
+struct cg_shell {
+        struct cg_io *io;
+        char name[CG_IO_SHELL_NAME];
+        int request_fd;    /* eventfd: a request waits */
+        bool used;         /* it is one */
+        bool closed;       /* takes no more requests */
+        pthread_t thread;  /* of the cell that runs */
+        struct cg_request *head, *tail;
+        uint64_t cell;     /* that runs; 0: none */
+        bool open;         /* an interrupt may reach it */
+        bool input;        /* it may ask for input */
+        bool interrupting; /* an interrupt is under way */
+        uint64_t began;    /* cg_procs_now() */
+};
+
+enum { MAIN, CONTROL, FIRST_SUBSHELL };
+
 struct cg_io {
         struct cg_io_config config;
         void *ctx, *kernel_sock, *tool_sock;
         pthread_t thread, main;
-        int wake_fd;    /* eventfd: the I/O thread has something to look at */
-        int request_fd; /* eventfd: a request waits */
+        int wake_fd; /* eventfd: the I/O thread has something to look at */
+        void (*control)(void *data); /* NULL: its thread runs, or there is none yet */
+        void *control_data;
         struct capture capture[2];
         int capture_epoll; /* both */
         struct capture buffer[2]; /* only their utf8: bytes written through sys.stdout.buffer */
@@ -88,15 +110,11 @@ struct cg_io {
         struct cg_outq out;
         int64_t caught_up_ns; /* when the pipes were last looked at */
         struct tool_out *tool_head, *tool_tail;
-        struct cg_request *req_head, *req_tail;
+        struct cg_shell shells[CG_IO_MAX_SHELLS];
         struct cg_wait *waits;
-        uint64_t cell;       /* output is this cell's */
-        bool cell_open;      /* an interrupt may reach it */
-        bool cell_input;     /* it may ask for input */
         uint64_t next_call;
-        size_t calls;        /* sent, result not here yet */
-        bool interrupting;
-        int64_t interrupt_at_ms, interrupt_step_ms;
+        size_t calls; /* sent, result not here yet */
+        int64_t interrupt_at_ms, interrupt_step_ms; /* of the main shell */
         int64_t shutdown_at_ms; /* 0, or when the process ends in any case */
         bool exiting;
         int exit_status;
@@ -107,6 +125,7 @@ struct cg_io {
         int crash_fd; /* eventfd: it is */
 
         /* the I/O thread's own */
+        struct cg_usage usage;
         struct cg_outq_item *sending; /* taken from the queue, the socket had no room for it */
 };
 
@@ -159,12 +178,27 @@ static void signal_waits_locked(struct cg_io *io, enum wait_kind kind)
                 }
 }
 
-static size_t raw_limit(uint16_t type)
+/* Too large for the wire is the writer's error, and must not become the connection's. */
+static int check_size(const struct cg_out *m, struct cg_err *err)
 {
-        for (size_t i = 0; i < cg_wire_kernel.n_specs; i++)
-                if (cg_wire_kernel.specs[i].type == type)
-                        return cg_wire_kernel.specs[i].raw_max;
-        return 0;
+        unsigned char header[CG_WIRE_HEADER];
+
+        return cg_out_header(&cg_wire_kernel, m, header, err);
+}
+
+/* Whose output is it that nobody has said a cell of? The main shell's; between its cells that of a subshell. */
+static uint64_t running_locked(const struct cg_io *io)
+{
+        uint64_t cell = io->shells[MAIN].cell;
+
+        for (size_t i = FIRST_SUBSHELL; !cell && i < CG_IO_MAX_SHELLS; i++)
+                cell = io->shells[i].cell;
+        return cell;
+}
+
+static uint64_t resolve_locked(const struct cg_io *io, uint64_t cell)
+{
+        return cell == CG_IO_RUNNING ? running_locked(io) : cell;
 }
 
 bool cg_io_forked(const struct cg_io *io)
@@ -187,7 +221,7 @@ static size_t read_capture_locked(struct cg_io *io, struct capture *c, size_t ma
                 if (n <= 0)
                         break;
                 total += (size_t)n;
-                cg_outq_bytes(&io->out, &c->utf8, c->flags, io->cell, buf, (size_t)n, cg_now_ms() + COALESCE_MS, NULL);
+                cg_outq_bytes(&io->out, &c->utf8, c->flags, running_locked(io), buf, (size_t)n, cg_now_ms() + COALESCE_MS, NULL);
                 if ((size_t)n < want)
                         break;
         }
@@ -288,6 +322,19 @@ static int make_alive_page(struct cg_io *io, struct cg_err *err)
         return 0;
 }
 
+static int open_shell_locked(struct cg_shell *sh, const char *name, struct cg_err *err)
+{
+        if (sh->request_fd < 0)
+                sh->request_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (sh->request_fd < 0)
+                return cg_fail_errno(err, "eventfd");
+        clear_fd(sh->request_fd);
+        snprintf(sh->name, sizeof(sh->name), "%s", name);
+        sh->used = true;
+        sh->closed = false;
+        return 0;
+}
+
 int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_err *err)
 {
         struct cg_io *io = calloc(1, sizeof(*io));
@@ -302,6 +349,7 @@ int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_e
         }
         io->config = *config;
         io->main = pthread_self();
+        io->usage.at_ms = cg_now_ms();
         pthread_mutex_init(&io->lock, NULL);
         sigfillset(&all); /* the threads of ZeroMQ inherit it */
         pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -310,11 +358,17 @@ int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_e
         if (r < 0)
                 return r;
         io->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        io->request_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         io->crash_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         io->capture_epoll = epoll_create1(EPOLL_CLOEXEC);
-        if (io->wake_fd < 0 || io->request_fd < 0 || io->crash_fd < 0 || io->capture_epoll < 0)
+        if (io->wake_fd < 0 || io->crash_fd < 0 || io->capture_epoll < 0)
                 return cg_fail_errno(err, "eventfd");
+        for (size_t i = 0; i < CG_IO_MAX_SHELLS; i++)
+                io->shells[i] = (struct cg_shell){ .io = io, .request_fd = -1 };
+        r = open_shell_locked(&io->shells[MAIN], "", err);
+        if (r == 0)
+                r = open_shell_locked(&io->shells[CONTROL], CG_IO_CONTROL, err);
+        if (r < 0)
+                return r;
         r = make_capture(io, &io->capture[0], 0, err);
         if (r == 0)
                 r = make_capture(io, &io->capture[1], CG_FLAG_STDERR, err);
@@ -355,47 +409,103 @@ int cg_io_start(struct cg_io *io, struct cg_err *err)
 
 /* ------------------------------------------------------------------ requests */
 
-int cg_io_request_fd(const struct cg_io *io)
+static struct cg_shell *find_shell_locked(struct cg_io *io, const char *name)
 {
-        return io->request_fd;
+        for (size_t i = 0; i < CG_IO_MAX_SHELLS; i++)
+                if (io->shells[i].used && strcmp(io->shells[i].name, name) == 0)
+                        return &io->shells[i];
+        return NULL;
 }
 
-struct cg_request *cg_io_next_request(struct cg_io *io)
+/* A name that is taken stays taken: whoever holds a subshell's pointer is its thread, which gives the place back itself. */
+struct cg_shell *cg_io_shell(struct cg_io *io, const char *name)
+{
+        struct cg_shell *sh;
+
+        pthread_mutex_lock(&io->lock);
+        sh = find_shell_locked(io, name);
+        pthread_mutex_unlock(&io->lock);
+        return sh;
+}
+
+static int open_subshell_locked(struct cg_io *io, const char *name, struct cg_err *err)
+{
+        if (strlen(name) >= CG_IO_SHELL_NAME)
+                return cg_fail(err, CG_E_LIMIT, "the name of a subshell has at most %d bytes", CG_IO_SHELL_NAME - 1);
+        if (find_shell_locked(io, name))
+                return cg_fail(err, CG_E_EXISTS, "there is a subshell %s already", name);
+        for (size_t i = FIRST_SUBSHELL; i < CG_IO_MAX_SHELLS; i++)
+                if (!io->shells[i].used)
+                        return open_shell_locked(&io->shells[i], name, err);
+        return cg_fail(err, CG_E_LIMIT, "there are %d subshells already: delete one first", CG_IO_MAX_SHELLS - FIRST_SUBSHELL);
+}
+
+int cg_io_shell_open(struct cg_io *io, const char *name, struct cg_err *err)
+{
+        int r;
+
+        pthread_mutex_lock(&io->lock);
+        r = open_subshell_locked(io, name, err);
+        pthread_mutex_unlock(&io->lock);
+        return r;
+}
+
+void cg_io_shell_gone(struct cg_shell *sh)
+{
+        struct cg_io *io = sh->io;
+
+        pthread_mutex_lock(&io->lock);
+        if (sh - io->shells >= FIRST_SUBSHELL && !sh->cell && !sh->head)
+                sh->used = false;
+        pthread_mutex_unlock(&io->lock);
+}
+
+int cg_io_request_fd(const struct cg_shell *sh)
+{
+        return sh->request_fd;
+}
+
+struct cg_request *cg_io_next_request(struct cg_shell *sh)
 {
         struct cg_request *req;
 
-        pthread_mutex_lock(&io->lock);
-        req = io->req_head;
+        pthread_mutex_lock(&sh->io->lock);
+        req = sh->head;
         if (req) {
-                io->req_head = req->next;
-                if (!io->req_head) {
-                        io->req_tail = NULL;
-                        clear_fd(io->request_fd);
+                sh->head = req->next;
+                if (!sh->head) {
+                        sh->tail = NULL;
+                        clear_fd(sh->request_fd);
                 }
         }
-        pthread_mutex_unlock(&io->lock);
+        pthread_mutex_unlock(&sh->io->lock);
         return req;
 }
 
-static void push_request_locked(struct cg_io *io, struct cg_request *req)
+static void push_request_locked(struct cg_shell *sh, struct cg_request *req)
 {
-        if (io->req_tail)
-                io->req_tail->next = req;
+        if (sh->tail)
+                sh->tail->next = req;
         else
-                io->req_head = req;
-        io->req_tail = req;
-        signal_fd(io->request_fd);
+                sh->head = req;
+        sh->tail = req;
+        signal_fd(sh->request_fd);
 }
 
-void cg_io_cell_begin(struct cg_io *io, uint64_t cell, bool allow_stdin)
+void cg_io_cell_begin(struct cg_shell *sh, uint64_t cell, bool allow_stdin)
 {
+        struct cg_io *io = sh->io;
+        uint64_t began = cg_procs_now();
+
         pthread_mutex_lock(&io->lock);
-        io->cell = cell;
-        io->cell_open = true;
-        io->cell_input = allow_stdin;
-        io->interrupting = false;
-        if (io->shutdown_at_ms) { /* it arrived between two cells */
-                io->interrupting = true;
+        sh->thread = pthread_self();
+        sh->began = began;
+        sh->cell = cell;
+        sh->open = true;
+        sh->input = allow_stdin;
+        sh->interrupting = false;
+        if (io->shutdown_at_ms && sh == &io->shells[MAIN]) { /* it arrived between two cells */
+                sh->interrupting = true;
                 io->interrupt_at_ms = 0;
                 io->interrupt_step_ms = INTERRUPT_RETRY_MS;
                 wake_locked(io);
@@ -403,13 +513,13 @@ void cg_io_cell_begin(struct cg_io *io, uint64_t cell, bool allow_stdin)
         pthread_mutex_unlock(&io->lock);
 }
 
-void cg_io_cell_close(struct cg_io *io)
+void cg_io_cell_close(struct cg_shell *sh)
 {
-        pthread_mutex_lock(&io->lock);
-        io->cell_open = false;
-        io->cell_input = false;
-        io->interrupting = false;
-        pthread_mutex_unlock(&io->lock);
+        pthread_mutex_lock(&sh->io->lock);
+        sh->open = false;
+        sh->input = false;
+        sh->interrupting = false;
+        pthread_mutex_unlock(&sh->io->lock);
 }
 
 bool cg_io_take_interrupt(struct cg_io *io)
@@ -417,15 +527,85 @@ bool cg_io_take_interrupt(struct cg_io *io)
         bool open;
 
         pthread_mutex_lock(&io->lock);
-        open = io->cell_open;
-        io->interrupting = false;
+        open = io->shells[MAIN].open;
+        io->shells[MAIN].interrupting = false;
         pthread_mutex_unlock(&io->lock);
         return open;
 }
 
+bool cg_io_interrupt_subshell(struct cg_io *io, uint64_t cell, pthread_t *thread)
+{
+        bool found = false;
+
+        pthread_mutex_lock(&io->lock);
+        for (size_t i = FIRST_SUBSHELL; i < CG_IO_MAX_SHELLS; i++) {
+                struct cg_shell *sh = &io->shells[i];
+
+                if (!sh->used || !sh->open || sh->cell != cell)
+                        continue;
+                found = true;
+                *thread = sh->thread;
+                for (struct cg_wait *w = io->waits; w; w = w->next)
+                        if (pthread_equal(w->thread, sh->thread)) {
+                                sh->interrupting = true;
+                                signal_fd(w->fd);
+                        }
+        }
+        pthread_mutex_unlock(&io->lock);
+        return found;
+}
+
+bool cg_io_take_subshell_interrupt(struct cg_io *io)
+{
+        bool taken = false;
+
+        pthread_mutex_lock(&io->lock);
+        for (size_t i = FIRST_SUBSHELL; !taken && i < CG_IO_MAX_SHELLS; i++) {
+                struct cg_shell *sh = &io->shells[i];
+
+                if (sh->used && sh->open && sh->interrupting && pthread_equal(sh->thread, pthread_self())) {
+                        sh->interrupting = false;
+                        taken = true;
+                }
+        }
+        pthread_mutex_unlock(&io->lock);
+        return taken;
+}
+
+/* The shell that runs this cell and whose user may be asked for input; or NULL. */
+static struct cg_shell *find_asking_locked(struct cg_io *io, uint64_t cell)
+{
+        uint64_t wanted = resolve_locked(io, cell);
+
+        for (size_t i = 0; wanted && i < CG_IO_MAX_SHELLS; i++)
+                if (io->shells[i].cell == wanted && io->shells[i].input)
+                        return &io->shells[i];
+        return NULL;
+}
+
+bool cg_io_may_ask(struct cg_io *io, uint64_t cell)
+{
+        bool may;
+
+        pthread_mutex_lock(&io->lock);
+        may = find_asking_locked(io, cell) != NULL;
+        pthread_mutex_unlock(&io->lock);
+        return may;
+}
+
+uint64_t cg_io_running(struct cg_io *io)
+{
+        uint64_t cell;
+
+        pthread_mutex_lock(&io->lock);
+        cell = running_locked(io);
+        pthread_mutex_unlock(&io->lock);
+        return cell;
+}
+
 /* ------------------------------------------------------------------ output */
 
-int cg_io_write(struct cg_io *io, unsigned flags, const char *text, size_t len, struct cg_err *err)
+int cg_io_write(struct cg_io *io, uint64_t cell, unsigned flags, const char *text, size_t len, struct cg_err *err)
 {
         const struct cg_outq_item *tail;
         int64_t due_ms;
@@ -435,14 +615,14 @@ int cg_io_write(struct cg_io *io, unsigned flags, const char *text, size_t len, 
         if (!full_locked(io)) {
                 tail = io->out.tail;
                 due_ms = catch_up_locked(io);
-                r = cg_outq_text(&io->out, flags, io->cell, text, len, due_ms, err);
+                r = cg_outq_text(&io->out, flags, resolve_locked(io, cell), text, len, due_ms, err);
                 appended_locked(io, tail);
         }
         pthread_mutex_unlock(&io->lock);
         return r;
 }
 
-int cg_io_write_bytes(struct cg_io *io, unsigned flags, const char *data, size_t len, struct cg_err *err)
+int cg_io_write_bytes(struct cg_io *io, uint64_t cell, unsigned flags, const char *data, size_t len, struct cg_err *err)
 {
         struct cg_utf8_state *st = &io->buffer[flags & CG_FLAG_STDERR ? 1 : 0].utf8;
         const struct cg_outq_item *tail;
@@ -453,24 +633,34 @@ int cg_io_write_bytes(struct cg_io *io, unsigned flags, const char *data, size_t
         if (!full_locked(io)) {
                 tail = io->out.tail;
                 due_ms = catch_up_locked(io);
-                r = cg_outq_bytes(&io->out, st, flags, io->cell, data, len, due_ms, err);
+                r = cg_outq_bytes(&io->out, st, flags, resolve_locked(io, cell), data, len, due_ms, err);
                 appended_locked(io, tail);
         }
         pthread_mutex_unlock(&io->lock);
         return r;
 }
 
-int cg_io_publish(struct cg_io *io, uint16_t type, const char *raw, size_t len, struct cg_err *err)
+static int add_locked(struct cg_io *io, const struct cg_out *m, uint64_t cell, struct cg_err *err)
 {
-        int r = CG_TIMEOUT;
+        struct cg_out copy = *m;
 
-        if (len > raw_limit(type))
-                return cg_fail(err, CG_E_LIMIT, "output of %zu bytes is over the limit of %zu", len, raw_limit(type));
+        copy.id = cell;
+        return cg_outq_add(&io->out, &copy, err);
+}
+
+int cg_io_publish(struct cg_io *io, const struct cg_out *m, struct cg_err *err)
+{
+        int r = check_size(m, err);
+
+        if (r < 0)
+                return r;
         pthread_mutex_lock(&io->lock);
-        if (!full_locked(io)) {
+        if (full_locked(io)) {
+                r = CG_TIMEOUT;
+        } else {
                 catch_up_locked(io);
-                r = cg_outq_add(&io->out, type, io->cell, false, raw, len, err);
-                if (type != CG_KERNEL_EXECUTE_RESULT) /* the reply follows at once, and one wake-up does for both */
+                r = add_locked(io, m, resolve_locked(io, m->id), err);
+                if (m->type != CG_KERNEL_EXECUTE_RESULT) /* the reply follows at once, and one wake-up does for both */
                         wake_locked(io);
         }
         pthread_mutex_unlock(&io->lock);
@@ -479,10 +669,11 @@ int cg_io_publish(struct cg_io *io, uint16_t type, const char *raw, size_t len, 
 
 int cg_io_ready(struct cg_io *io, const char *body, size_t len, struct cg_err *err)
 {
+        struct cg_out m = { .type = CG_KERNEL_KERNEL_READY, .body = body, .body_len = len };
         int r;
 
         pthread_mutex_lock(&io->lock);
-        r = cg_outq_add(&io->out, CG_KERNEL_KERNEL_READY, 0, true, body, len, err);
+        r = cg_outq_add(&io->out, &m, err);
         wake_locked(io);
         pthread_mutex_unlock(&io->lock);
         return r;
@@ -540,27 +731,44 @@ static void drain(struct cg_io *io)
 
 static void end_sequences_locked(struct cg_io *io)
 {
+        uint64_t cell = running_locked(io);
+
         for (int i = 0; i < 2; i++) {
                 unsigned flags = io->capture[i].flags;
 
-                cg_outq_bytes_end(&io->out, &io->capture[i].utf8, flags, io->cell, 0, NULL);
-                cg_outq_bytes_end(&io->out, &io->buffer[i].utf8, flags, io->cell, 0, NULL);
+                cg_outq_bytes_end(&io->out, &io->capture[i].utf8, flags, cell, 0, NULL);
+                cg_outq_bytes_end(&io->out, &io->buffer[i].utf8, flags, cell, 0, NULL);
         }
 }
 
-int cg_io_reply(struct cg_io *io, uint64_t cell, const char *body, size_t len, struct cg_err *err)
+int cg_io_reply(struct cg_shell *sh, const struct cg_out *reply, struct cg_err *err)
 {
-        int r;
+        struct cg_io *io = sh->io;
+        int r = check_size(reply, err);
 
-        if (len > CG_MAX_BODY)
-                return cg_fail(err, CG_E_LIMIT, "reply of %zu bytes", len);
+        if (r < 0)
+                return r;
         flush_stdio(stdout);
         flush_stdio(stderr);
         drain(io);
         pthread_mutex_lock(&io->lock);
         end_sequences_locked(io);
-        r = cg_outq_add(&io->out, CG_KERNEL_EXECUTE_REPLY, cell, true, body, len, err);
-        io->cell = 0;
+        r = cg_outq_add(&io->out, reply, err);
+        if (r == 0)
+                sh->cell = 0;
+        flush_locked(io);
+        pthread_mutex_unlock(&io->lock);
+        return r;
+}
+
+int cg_io_answer(struct cg_io *io, const struct cg_out *reply, struct cg_err *err)
+{
+        int r = check_size(reply, err);
+
+        if (r < 0)
+                return r;
+        pthread_mutex_lock(&io->lock);
+        r = cg_outq_add(&io->out, reply, err);
         flush_locked(io);
         pthread_mutex_unlock(&io->lock);
         return r;
@@ -577,6 +785,7 @@ static struct cg_wait *wait_new(struct cg_io *io, enum wait_kind kind, struct cg
                 return NULL;
         }
         w->io = io;
+        w->thread = pthread_self();
         w->kind = kind;
         w->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (w->fd < 0) {
@@ -645,8 +854,10 @@ struct cg_wait *cg_io_wait_room(struct cg_io *io, struct cg_err *err)
         return w;
 }
 
-int cg_io_input(struct cg_io *io, const char *content, size_t len, struct cg_wait **ret, struct cg_err *err)
+int cg_io_input(struct cg_io *io, uint64_t cell, const char *content, size_t len, struct cg_wait **ret, struct cg_err *err)
 {
+        struct cg_shell *sh;
+        struct cg_out m = { .type = CG_KERNEL_INPUT_REQUEST, .raw = content, .raw_len = len, .has_raw = true };
         struct cg_wait *w;
         int r;
 
@@ -656,9 +867,11 @@ int cg_io_input(struct cg_io *io, const char *content, size_t len, struct cg_wai
         if (!w)
                 return err ? err->code : CG_E_SYS;
         pthread_mutex_lock(&io->lock);
-        if (io->cell_input) {
+        sh = find_asking_locked(io, cell);
+        if (sh) {
                 catch_up_locked(io);
-                r = cg_outq_add(&io->out, CG_KERNEL_INPUT_REQUEST, io->cell, false, content, len, err);
+                w->cell = sh->cell;
+                r = add_locked(io, &m, sh->cell, err);
         } else {
                 r = cg_fail(err, CG_E_STATE, "this cell may not ask for input");
         }
@@ -783,28 +996,217 @@ static void take_raw_locked(struct cg_wait *w, struct cg_msg *m)
         signal_fd(w->fd);
 }
 
-static int on_execute(struct cg_io *io, struct cg_msg *m, const json_t *body, struct cg_err *err)
+/* The message's raw frames are moved into it. */
+static struct cg_request *request_new(struct cg_msg *m, enum cg_request_kind kind, struct cg_err *err)
 {
-        size_t len;
-        const char *code = cg_msg_raw(m, 0, &len);
-        struct cg_request *req = calloc(1, sizeof(*req) + len + 1);
+        size_t n = m && m->n_frames > 1 ? m->n_frames - 1 : 0;
+        struct cg_request *req = calloc(1, sizeof(*req) + n * sizeof(req->frames[0]));
+
+        if (!req) {
+                cg_fail(err, CG_E_NOMEM, "request");
+                return NULL;
+        }
+        req->kind = kind;
+        req->id = m ? m->id : 0;
+        for (; req->n_frames < n; req->n_frames++) {
+                zmq_msg_init(&req->frames[req->n_frames]);
+                zmq_msg_move(&req->frames[req->n_frames], &m->frames[req->n_frames + 1]);
+        }
+        return req;
+}
+
+struct cg_request *cg_request_free(struct cg_request *req)
+{
+        for (size_t i = 0; req && i < req->n_frames; i++)
+                zmq_msg_close(&req->frames[i]);
+        free(req);
+        return NULL;
+}
+
+/* The thread of the control shell: it waits for the GIL as any thread does, which the I/O thread must not. */
+static void *control_main(void *arg)
+{
+        struct cg_io *io = arg;
+        void (*serve)(void *data);
+        sigset_t none;
+
+        sigemptyset(&none); /* what it starts must not inherit our mask */
+        pthread_sigmask(SIG_SETMASK, &none, NULL);
+        pthread_mutex_lock(&io->lock);
+        serve = io->control;
+        io->control = NULL;
+        pthread_mutex_unlock(&io->lock);
+        if (serve)
+                serve(io->control_data);
+        return NULL;
+}
+
+static int enqueue_control(struct cg_io *io, struct cg_request *req, struct cg_err *err)
+{
+        pthread_t thread;
+        bool start;
+
+        pthread_mutex_lock(&io->lock);
+        push_request_locked(&io->shells[CONTROL], req);
+        start = io->control != NULL;
+        pthread_mutex_unlock(&io->lock);
+        if (!start)
+                return 0;
+        errno = pthread_create(&thread, NULL, control_main, io);
+        if (errno)
+                return cg_fail_errno(err, "thread of the control shell");
+        pthread_detach(thread);
+        return 0;
+}
+
+int cg_io_call_main(struct cg_io *io, struct cg_err *err)
+{
+        struct cg_request *req = request_new(NULL, CG_REQUEST_CALL, err);
 
         if (!req)
-                return cg_fail(err, CG_E_NOMEM, "cell of %zu bytes", len);
-        req->cell = m->id;
-        req->store_history = true;
+                return CG_E_NOMEM;
+        pthread_mutex_lock(&io->lock);
+        push_request_locked(&io->shells[MAIN], req);
+        pthread_mutex_unlock(&io->lock);
+        return 0;
+}
+
+void cg_io_set_control(struct cg_io *io, void (*serve)(void *data), void *data)
+{
+        pthread_mutex_lock(&io->lock);
+        io->control_data = data;
+        io->control = serve;
+        pthread_mutex_unlock(&io->lock);
+}
+
+int cg_io_shell_close(struct cg_io *io, const char *name, struct cg_err *err)
+{
+        struct cg_request *req = request_new(NULL, CG_REQUEST_CLOSE, err);
+        struct cg_shell *sh;
+
+        if (!req)
+                return CG_E_NOMEM;
+        pthread_mutex_lock(&io->lock);
+        sh = find_shell_locked(io, name);
+        if (!sh || sh->closed || sh - io->shells < FIRST_SUBSHELL) {
+                sh = NULL;
+        } else {
+                sh->closed = true;
+                push_request_locked(sh, req);
+        }
+        pthread_mutex_unlock(&io->lock);
+        if (sh)
+                return 0;
+        cg_request_free(req);
+        return cg_fail(err, CG_E_NOTFOUND, "there is no such subshell");
+}
+
+/* An answer that needs no Python. */
+static int refuse(struct cg_io *io, const struct cg_msg *m, const char *ename, const char *evalue, struct cg_err *err)
+{
+        struct cg_out out = { .type = CG_KERNEL_REPLY, .id = m->id, .has_raw = true };
+        char text[512];
+        int r;
+
+        out.raw = out.body = text;
+        out.raw_len = (size_t)snprintf(text, sizeof(text), "{\"status\":\"error\",\"ename\":\"%s\",\"evalue\":\"%s\"}",
+                                       ename, evalue);
+        if (m->type == CG_KERNEL_EXECUTE_REQUEST) {
+                out.type = CG_KERNEL_EXECUTE_REPLY;
+                out.body_len = out.raw_len;
+                out.raw_len = 0;
+        }
+        pthread_mutex_lock(&io->lock);
+        r = cg_outq_add(&io->out, &out, err);
+        flush_locked(io);
+        pthread_mutex_unlock(&io->lock);
+        return r;
+}
+
+/* Hands @req (taken) to the shell that the message names. 0: it waits there, or was answered; negative: the protocol is broken. */
+static int enqueue_for(struct cg_io *io, const struct cg_msg *m, const json_t *body, struct cg_request *req, struct cg_err *err)
+{
+        json_t *id = json_object_get(body, "subshell"); /* borrowed */
+        const char *name = id && !json_is_null(id) ? json_string_value(id) : "";
+        struct cg_shell *sh;
+
+        if (!name) {
+                cg_request_free(req);
+                return cg_fail(err, CG_E_PROTO, "\"subshell\" is not a string");
+        }
+        pthread_mutex_lock(&io->lock);
+        sh = find_shell_locked(io, name);
+        if (sh && (sh->closed || sh == &io->shells[CONTROL]))
+                sh = NULL;
+        if (sh)
+                push_request_locked(sh, req);
+        pthread_mutex_unlock(&io->lock);
+        if (sh)
+                return 0;
+        cg_request_free(req);
+        return refuse(io, m, "SubshellNotFound", "there is no such subshell: it was deleted, or never created", err);
+}
+
+static int on_execute(struct cg_io *io, struct cg_msg *m, const json_t *body, struct cg_err *err)
+{
+        struct cg_request *req = request_new(m, CG_REQUEST_CELL, err);
+
+        if (!req)
+                return CG_E_NOMEM;
         if (cg_json_bool(body, "silent", false, &req->silent, err) < 0 ||
             cg_json_bool(body, "store_history", true, &req->store_history, err) < 0 ||
             cg_json_bool(body, "allow_stdin", false, &req->allow_stdin, err) < 0) {
-                free(req);
+                cg_request_free(req);
                 return CG_E_PROTO;
         }
-        memcpy(req->code, code, len);
-        req->code_len = len;
-        pthread_mutex_lock(&io->lock);
-        push_request_locked(io, req);
-        pthread_mutex_unlock(&io->lock);
-        return 0;
+        return enqueue_for(io, m, body, req, err);
+}
+
+/* Does this request not wait for cells? */
+static bool for_control(const char *type)
+{
+        static const char *const types[] = { "debug_request", "create_subshell_request", "delete_subshell_request",
+                                             "list_subshell_request" };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(types); i++)
+                if (strcmp(type, types[i]) == 0)
+                        return true;
+        return false;
+}
+
+/* From /proc, here and now: whatever runs Python, also code that holds the GIL for ever, is not asked. */
+static int answer_usage(struct cg_io *io, const struct cg_msg *m, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b;
+        struct cg_out out = { .type = CG_KERNEL_REPLY, .id = m->id, .has_raw = true };
+        int r;
+
+        cg_buf_init(&b, CG_MAX_BODY);
+        r = cg_usage_json(&io->usage, &b, err);
+        if (r < 0)
+                return r;
+        out.raw = b.data;
+        out.raw_len = b.len;
+        return cg_io_answer(io, &out, err);
+}
+
+static int on_request(struct cg_io *io, struct cg_msg *m, const json_t *body, struct cg_err *err)
+{
+        struct cg_request *req;
+        const char *type;
+        int r = cg_json_str(body, "type", NULL, &type, err);
+
+        if (r == 0 && (!type || strlen(type) >= sizeof(req->type) || m->n_frames < 2))
+                r = cg_fail(err, CG_E_PROTO, "REQUEST without a type or content");
+        if (r < 0)
+                return r;
+        if (strcmp(type, "usage_request") == 0)
+                return answer_usage(io, m, err);
+        req = request_new(m, CG_REQUEST_OTHER, err);
+        if (!req)
+                return CG_E_NOMEM;
+        snprintf(req->type, sizeof(req->type), "%s", type);
+        return for_control(type) ? enqueue_control(io, req, err) : enqueue_for(io, m, body, req, err);
 }
 
 static int on_input_reply(struct cg_io *io, struct cg_msg *m, const json_t *body, struct cg_err *err)
@@ -815,7 +1217,7 @@ static int on_input_reply(struct cg_io *io, struct cg_msg *m, const json_t *body
                 return CG_E_PROTO;
         pthread_mutex_lock(&io->lock);
         for (struct cg_wait *w = io->waits; w; w = w->next)
-                if (w->kind == WAIT_INPUT && !w->done && io->cell == m->id) {
+                if (w->kind == WAIT_INPUT && !w->done && w->cell == m->id) {
                         w->eof = eof;
                         take_raw_locked(w, m);
                         break;
@@ -839,30 +1241,51 @@ static void poke_locked(struct cg_io *io, int64_t now)
 
 static void start_interrupt_locked(struct cg_io *io)
 {
-        io->interrupting = true;
+        io->shells[MAIN].interrupting = true;
         io->interrupt_step_ms = INTERRUPT_RETRY_MS;
         poke_locked(io, cg_now_ms());
 }
 
-static void on_interrupt(struct cg_io *io, uint64_t cell)
+/* Python interrupts its main thread from anywhere, other threads only where the GIL is held. */
+static int on_interrupt(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
 {
+        const struct cg_shell *target = NULL;
+        struct cg_request *req;
+        uint64_t began = 0;
+        size_t running = 0;
+
         pthread_mutex_lock(&io->lock);
-        if (io->cell_open && io->cell == cell)
+        for (size_t i = 0; i < CG_IO_MAX_SHELLS; i++) {
+                running += io->shells[i].open;
+                if (io->shells[i].open && io->shells[i].cell == m->id)
+                        target = &io->shells[i];
+        }
+        if (target)
+                began = target->began;
+        if (target == &io->shells[MAIN])
                 start_interrupt_locked(io);
         pthread_mutex_unlock(&io->lock);
+        if (!target)
+                return 0;
+        /* subprocess.run() waits for its child, which at a terminal would get the signal too. Whose child it is is not known. */
+        if (target == &io->shells[MAIN] || running == 1)
+                cg_procs_interrupt(began);
+        if (target == &io->shells[MAIN])
+                return 0;
+        req = request_new(m, CG_REQUEST_INTERRUPT, err);
+        return req ? enqueue_control(io, req, err) : CG_E_NOMEM;
 }
 
 static int on_shutdown(struct cg_io *io, struct cg_err *err)
 {
-        struct cg_request *req = calloc(1, sizeof(*req) + 1);
+        struct cg_request *req = request_new(NULL, CG_REQUEST_SHUTDOWN, err);
 
         if (!req)
-                return cg_fail(err, CG_E_NOMEM, "shutdown");
-        req->shutdown = true;
+                return CG_E_NOMEM;
         pthread_mutex_lock(&io->lock);
         io->shutdown_at_ms = cg_now_ms() + SHUTDOWN_MS;
-        push_request_locked(io, req);
-        if (io->cell_open)
+        push_request_locked(&io->shells[MAIN], req);
+        if (io->shells[MAIN].open)
                 start_interrupt_locked(io);
         pthread_mutex_unlock(&io->lock);
         return 0;
@@ -900,11 +1323,12 @@ static int on_kernel_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
         switch (m->type) {
         case CG_KERNEL_EXECUTE_REQUEST:
                 return on_execute(io, m, body, err);
+        case CG_KERNEL_REQUEST:
+                return on_request(io, m, body, err);
         case CG_KERNEL_INPUT_REPLY:
                 return on_input_reply(io, m, body, err);
         case CG_KERNEL_INTERRUPT_REQUEST:
-                on_interrupt(io, m->id);
-                return 0;
+                return on_interrupt(io, m, err);
         case CG_KERNEL_CALLS_LOST:
                 on_calls_lost(io);
                 return 0;
@@ -963,16 +1387,10 @@ static void receive(struct cg_io *io, void *sock, const struct cg_wire *wire, un
 
 static int send_item(struct cg_io *io, const struct cg_outq_item *it)
 {
-        struct cg_out out = { .type = it->type, .flags = it->flags, .id = it->cell };
+        struct cg_out out = { .type = it->type, .flags = it->flags, .id = it->cell, .body = it->body, .body_len = it->body_len,
+                              .raw = it->data, .raw_len = it->len, .has_raw = it->has_raw, .more = it->more,
+                              .n_more = it->n_more };
 
-        if (it->is_body) {
-                out.body = it->data;
-                out.body_len = it->len;
-        } else {
-                out.raw = it->data;
-                out.raw_len = it->len;
-                out.has_raw = true;
-        }
         return cg_msg_send(io->kernel_sock, &cg_wire_kernel, NULL, &out, NULL);
 }
 
@@ -1054,9 +1472,9 @@ static int64_t timers(struct cg_io *io)
         int64_t now = cg_now_ms(), next = -1;
 
         pthread_mutex_lock(&io->lock);
-        if (io->interrupting && now >= io->interrupt_at_ms)
+        if (io->shells[MAIN].interrupting && now >= io->interrupt_at_ms)
                 poke_locked(io, now);
-        if (io->interrupting)
+        if (io->shells[MAIN].interrupting)
                 next = io->interrupt_at_ms;
         if (io->shutdown_at_ms && now >= io->shutdown_at_ms)
                 _exit(0);

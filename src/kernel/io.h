@@ -9,6 +9,7 @@
 #ifndef CG_KERNEL_IO_H
 #define CG_KERNEL_IO_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -43,56 +44,104 @@ int cg_io_start(struct cg_io *io, struct cg_err *err);
 /* True in a process that the kernel forked. */
 bool cg_io_forked(const struct cg_io *io);
 /*
- * From now on a fatal signal (SIGSEGV and its like) first sends what was written before it, 0.3 s at most. Python's faulthandler, set
- * up after this, writes its traceback before that.
+ * From now on a fatal signal (SIGSEGV and its like) first sends what was written before it, 0.3 s at most. Python's
+ * faulthandler, set up after this, writes its traceback before that.
  */
 void cg_io_catch_crashes(struct cg_io *io);
 /* Sends what is queued (0.3 s at most) and ends the process. Does not return. */
 void cg_io_exit(struct cg_io *io, int status) __attribute__((noreturn));
 
-/* ---- requests, main thread only */
+/*
+ * ---- requests. A shell runs cells and answers requests one at a time, in its own thread. The main shell has the name "",
+ * subshells have those that they were made with, and the control shell, which never waits for a cell, is CG_IO_CONTROL.
+ */
+
+struct cg_shell;
+
+#define CG_IO_CONTROL "control"
+/* Shells that exist at once: each is a thread. */
+#define CG_IO_MAX_SHELLS 34
+#define CG_IO_SHELL_NAME 40
+
+enum cg_request_kind {
+        CG_REQUEST_CELL = 1,  /* frames: code, extra */
+        CG_REQUEST_OTHER,     /* frames: content, buffers */
+        CG_REQUEST_SHUTDOWN,  /* main shell: run atexit, then cg_io_exit() */
+        CG_REQUEST_INTERRUPT, /* control shell: interrupt cell @id of a subshell */
+        CG_REQUEST_CLOSE,     /* a subshell: the last request */
+        CG_REQUEST_CALL,      /* main shell: from another thread of this process */
+};
 
 struct cg_request {
         struct cg_request *next;
-        uint64_t cell;
-        bool silent, store_history, allow_stdin;
-        bool shutdown; /* run atexit, then cg_io_exit() */
-        size_t code_len;
-        char code[];
+        enum cg_request_kind kind;
+        uint64_t id;
+        bool silent, store_history, allow_stdin; /* of a cell */
+        char type[40];                           /* of another request: "complete_request" */
+        size_t n_frames;
+        zmq_msg_t frames[];
 };
 
+/* @serve serves the control shell; it is called in a thread that is made when it is needed first. */
+void cg_io_set_control(struct cg_io *io, void (*serve)(void *data), void *data);
+
+/* A shell that exists, or NULL. It stays valid for the life of the process. */
+struct cg_shell *cg_io_shell(struct cg_io *io, const char *name);
+/* Makes a subshell: from now on its requests wait for it. CG_E_LIMIT, CG_E_EXISTS. */
+int cg_io_shell_open(struct cg_io *io, const char *name, struct cg_err *err);
+/* It takes no more requests, and the last one that waits is CG_REQUEST_CLOSE. CG_E_NOTFOUND when there is no such subshell. */
+int cg_io_shell_close(struct cg_io *io, const char *name, struct cg_err *err);
+/* The main shell gets CG_REQUEST_CALL. */
+int cg_io_call_main(struct cg_io *io, struct cg_err *err);
+/* Its thread ends: its place is free. */
+void cg_io_shell_gone(struct cg_shell *sh);
+
 /* Descriptor that is readable while a request waits. */
-int cg_io_request_fd(const struct cg_io *io);
-/* The next request or NULL; the caller frees it. */
-struct cg_request *cg_io_next_request(struct cg_io *io);
+int cg_io_request_fd(const struct cg_shell *sh);
+/* The next request or NULL (caller: cg_request_free()). */
+struct cg_request *cg_io_next_request(struct cg_shell *sh);
+struct cg_request *cg_request_free(struct cg_request *req);
 
 /*
- * Between begin and close an INTERRUPT_REQUEST of this cell reaches the main thread. Output is this cell's until the
- * reply.
+ * Between begin and close an INTERRUPT_REQUEST of this cell or request reaches the calling thread. Output without a cell of its own
+ * is this cell's until the reply.
  */
-void cg_io_cell_begin(struct cg_io *io, uint64_t cell, bool allow_stdin);
-void cg_io_cell_close(struct cg_io *io);
+void cg_io_cell_begin(struct cg_shell *sh, uint64_t cell, bool allow_stdin);
+void cg_io_cell_close(struct cg_shell *sh);
 /*
- * True when a SIGINT handler that runs now may raise: a cell runs. Tells the I/O thread that the interrupt has arrived.
+ * True when a SIGINT handler that runs now may raise: a cell of the main shell runs. Tells the I/O thread that the interrupt has
+ * arrived.
  */
 bool cg_io_take_interrupt(struct cg_io *io);
-/* Everything written so far by anyone, then EXECUTE_REPLY, then no cell runs. May wait. */
-int cg_io_reply(struct cg_io *io, uint64_t cell, const char *body, size_t len, struct cg_err *err);
+/* True when the calling thread runs @cell in a subshell: the interrupt is under way, and cg_wait_once() of that thread returns. */
+bool cg_io_interrupt_subshell(struct cg_io *io, uint64_t cell, pthread_t *thread);
+/* True once after that, in the subshell's thread, when it was waiting here. */
+bool cg_io_take_subshell_interrupt(struct cg_io *io);
+/* Everything written so far by anyone, then EXECUTE_REPLY or REPLY, then no cell runs. May wait. CG_E_LIMIT: too large. */
+int cg_io_reply(struct cg_shell *sh, const struct cg_out *reply, struct cg_err *err);
+/* REPLY to a request of the control shell: at once. */
+int cg_io_answer(struct cg_io *io, const struct cg_out *reply, struct cg_err *err);
+/* May @cell (or CG_IO_RUNNING) ask for input now? */
+bool cg_io_may_ask(struct cg_io *io, uint64_t cell);
+/* The cell that output with CG_IO_RUNNING belongs to; 0 when none runs. */
+uint64_t cg_io_running(struct cg_io *io);
 
-/* ---- output, any thread */
+/* ---- output, any thread. @cell: whose it is; CG_IO_RUNNING: of the one that runs */
+
+#define CG_IO_RUNNING UINT64_MAX
 
 /*
  * Appends text of stream @flags (0 or CG_FLAG_STDERR). @text is valid UTF-8. CG_TIMEOUT: the queue is full, wait for
  * room.
  */
-int cg_io_write(struct cg_io *io, unsigned flags, const char *text, size_t len, struct cg_err *err);
+int cg_io_write(struct cg_io *io, uint64_t cell, unsigned flags, const char *text, size_t len, struct cg_err *err);
 /* The same for bytes of any kind: what is not UTF-8 becomes U+FFFD, a sequence may be continued by the next call. */
-int cg_io_write_bytes(struct cg_io *io, unsigned flags, const char *data, size_t len, struct cg_err *err);
+int cg_io_write_bytes(struct cg_io *io, uint64_t cell, unsigned flags, const char *data, size_t len, struct cg_err *err);
 /*
- * Appends a message of the kernel wire with @raw as content. CG_TIMEOUT: full, wait for room; CG_E_LIMIT: larger than
+ * Appends a message of the kernel wire, of the cell m->id. CG_TIMEOUT: full, wait for room; CG_E_LIMIT: larger than
  * allowed.
  */
-int cg_io_publish(struct cg_io *io, uint16_t type, const char *raw, size_t len, struct cg_err *err);
+int cg_io_publish(struct cg_io *io, const struct cg_out *m, struct cg_err *err);
 /* KERNEL_READY. */
 int cg_io_ready(struct cg_io *io, const char *body, size_t len, struct cg_err *err);
 /* Sends now what else would wait some milliseconds for more. */
@@ -113,7 +162,7 @@ struct cg_wait *cg_wait_free(struct cg_wait *w);
 struct cg_wait *cg_io_wait_room(struct cg_io *io, struct cg_err *err);
 
 /* Sends INPUT_REQUEST and waits for the reply. CG_E_STATE when the cell's request does not allow it. */
-int cg_io_input(struct cg_io *io, const char *content, size_t len, struct cg_wait **ret, struct cg_err *err);
+int cg_io_input(struct cg_io *io, uint64_t cell, const char *content, size_t len, struct cg_wait **ret, struct cg_err *err);
 /* After cg_wait_once() returned 0: the text (borrowed until cg_wait_free()), NULL for end of file. */
 const char *cg_wait_text(const struct cg_wait *w, size_t *len);
 

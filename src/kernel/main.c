@@ -2,11 +2,13 @@
  * cellgate-kernel: the zygote, and by fork every kernel. Started by the supervisor with a clean environment, its
  * control socket at descriptor 3 and its log at 2. The only program that links libpython.
  */
+#include <errno.h>
 #include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 #include "base/log.h"
 #include "config.h"
@@ -78,7 +80,11 @@ static int run(const struct options *o, const struct cg_log *log, struct cg_err 
         } else {
                 r = cg_zygote_say_ready(z, &versions, NULL, err);
         }
-        if (r == 0)
+        /* Until here the supervisor's end had to end this too; now its socket tells, and there may be something to clean up. */
+        prctl(PR_SET_PDEATHSIG, 0);
+        if (r < 0 && err->sys_errno == EPIPE)
+                r = 0; /* the supervisor has ended meanwhile: nothing is wrong */
+        else if (r == 0)
                 r = cg_zygote_serve(z, err);
         cg_zygote_free(z);
         return r;

@@ -13,4 +13,7 @@ PyObject *cg_py_module_init(void);
 /* From now on the module's functions act on @io (borrows). Until then output vanishes and requests are errors. */
 void cg_py_module_attach(PyObject *module, struct cg_io *io);
 
+/* Serves the control shell; @module is what was attached. The calling thread is none of Python's. Does not return. */
+void cg_py_module_control(void *module);
+
 #endif

@@ -15,8 +15,11 @@ static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
 
 struct cg_outq_item *cg_outq_item_free(struct cg_outq_item *it)
 {
-        if (it)
+        if (it) {
                 free(it->data);
+                free(it->body);
+                free(it->more);
+        }
         free(it);
         return NULL;
 }
@@ -32,7 +35,7 @@ void cg_outq_fini(struct cg_outq *q)
         *q = (struct cg_outq){ .head = NULL };
 }
 
-static struct cg_outq_item *push(struct cg_outq *q, uint16_t type, uint64_t cell, size_t cap, struct cg_err *err)
+static struct cg_outq_item *item_new(uint16_t type, uint64_t cell, size_t cap, struct cg_err *err)
 {
         struct cg_outq_item *it = calloc(1, sizeof(*it));
 
@@ -46,13 +49,21 @@ static struct cg_outq_item *push(struct cg_outq *q, uint16_t type, uint64_t cell
         it->type = type;
         it->cell = cell;
         it->cap = cap;
+        it->has_raw = true;
+        return it;
+}
+
+static void append(struct cg_outq *q, struct cg_outq_item *it)
+{
+        it->cost = ITEM_COST + it->body_len;
+        for (size_t i = 0; i < it->n_more; i++)
+                it->cost += it->more[i].len;
         if (q->tail)
                 q->tail->next = it;
         else
                 q->head = it;
         q->tail = it;
-        q->bytes += ITEM_COST;
-        return it;
+        q->bytes += it->cost + it->len;
 }
 
 /* The item that text may be appended to: the last one, if it is of the same stream and cell and not full. */
@@ -104,11 +115,12 @@ int cg_outq_text(struct cg_outq *q, unsigned flags, uint64_t cell, const char *t
 
                 if (!n) {
                         n = fitting(text, len, CG_MAX_STREAM);
-                        it = push(q, CG_KERNEL_STREAM, cell, n > FIRST_CAP ? n : FIRST_CAP, err);
+                        it = item_new(CG_KERNEL_STREAM, cell, n > FIRST_CAP ? n : FIRST_CAP, err);
                         if (!it)
                                 return CG_E_NOMEM;
                         it->flags = (uint16_t)flags;
                         it->due_ms = due_ms;
+                        append(q, it);
                 }
                 r = grow(it, it->len + n, err);
                 if (r < 0)
@@ -236,18 +248,60 @@ int cg_outq_bytes_end(struct cg_outq *q, struct cg_utf8_state *st, unsigned flag
         return cg_outq_text(q, flags, cell, replacement, 3, due_ms, err);
 }
 
-int cg_outq_add(struct cg_outq *q, uint16_t type, uint64_t cell, bool is_body, const char *data, size_t len,
-                struct cg_err *err)
+/* The frames one after the other, behind the array that says where they are. */
+static int copy_frames(struct cg_outq_item *it, const struct cg_bytes *more, size_t n, struct cg_err *err)
 {
-        struct cg_outq_item *it = push(q, type, cell, len, err);
+        size_t size = n * sizeof(*more);
+        char *p;
+
+        for (size_t i = 0; i < n; i++)
+                if (!cg_size_add(size, more[i].len, &size))
+                        return cg_fail(err, CG_E_LIMIT, "output queue");
+        it->more = malloc(size);
+        if (!it->more)
+                return cg_fail(err, CG_E_NOMEM, "output queue");
+        p = (char *)(it->more + n);
+        for (size_t i = 0; i < n; i++) {
+                it->more[i] = (struct cg_bytes){ p, more[i].len };
+                if (more[i].len)
+                        memcpy(p, more[i].data, more[i].len);
+                p += more[i].len;
+        }
+        it->n_more = n;
+        return 0;
+}
+
+static int copy_body(struct cg_outq_item *it, const char *body, size_t len, struct cg_err *err)
+{
+        it->body = malloc(len);
+        if (!it->body)
+                return cg_fail(err, CG_E_NOMEM, "output queue");
+        memcpy(it->body, body, len);
+        it->body_len = len;
+        return 0;
+}
+
+int cg_outq_add(struct cg_outq *q, const struct cg_out *m, struct cg_err *err)
+{
+        struct cg_outq_item *it = item_new(m->type, m->id, m->raw_len, err);
+        int r = 0;
 
         if (!it)
                 return CG_E_NOMEM;
-        it->is_body = is_body;
-        memcpy(it->data, data, len);
-        it->len = len;
-        q->bytes += len;
-        return 0;
+        it->flags = m->flags;
+        it->has_raw = m->has_raw;
+        if (m->raw_len)
+                memcpy(it->data, m->raw, m->raw_len);
+        it->len = m->raw_len;
+        if (m->body_len)
+                r = copy_body(it, m->body, m->body_len, err);
+        if (r == 0 && m->n_more)
+                r = copy_frames(it, m->more, m->n_more, err);
+        if (r < 0)
+                cg_outq_item_free(it);
+        else
+                append(q, it);
+        return r;
 }
 
 struct cg_outq_item *cg_outq_pop(struct cg_outq *q, int64_t now_ms, int64_t *due_ms)
@@ -267,7 +321,7 @@ struct cg_outq_item *cg_outq_pop(struct cg_outq *q, int64_t now_ms, int64_t *due
                 q->tail = NULL;
                 q->flush = false;
         }
-        q->bytes -= ITEM_COST + it->len;
+        q->bytes -= it->cost + it->len;
         it->next = NULL;
         return it;
 }

@@ -9,16 +9,22 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "base/err.h"
+#include "base/wire.h"
 
 struct cg_outq_item {
         struct cg_outq_item *next;
         uint64_t cell;
         uint16_t type;
         uint16_t flags;
-        bool is_body;   /* data is the message's body, else its raw frame */
         int64_t due_ms; /* text may still grow until then */
-        size_t len, cap;
+        bool has_raw;
+        size_t len, cap; /* of the first raw frame */
         char *data;
+        size_t body_len;
+        char *body; /* NULL when empty */
+        size_t n_more;
+        struct cg_bytes *more; /* further raw frames, one block with what they point to */
+        size_t cost;           /* what it counts in the queue beside @len */
 };
 
 struct cg_outq {
@@ -43,9 +49,8 @@ int cg_outq_bytes(struct cg_outq *q, struct cg_utf8_state *st, unsigned flags, u
 /* No more bytes follow: a sequence that waits in @st never completes. */
 int cg_outq_bytes_end(struct cg_outq *q, struct cg_utf8_state *st, unsigned flags, uint64_t cell, int64_t due_ms,
                       struct cg_err *err);
-/* A whole message (copies @data). */
-int cg_outq_add(struct cg_outq *q, uint16_t type, uint64_t cell, bool is_body, const char *data, size_t len,
-                struct cg_err *err);
+/* A whole message (copies all of it). */
+int cg_outq_add(struct cg_outq *q, const struct cg_out *m, struct cg_err *err);
 
 /*
  * The first message that need not wait any more, taken out (caller: cg_outq_item_free()); else NULL, *due_ms: -1 or

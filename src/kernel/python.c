@@ -13,6 +13,7 @@
 #include <string.h>
 #include "base/util.h"
 #include "config.h"
+#include "kernel/io.h"
 #include "kernel/module.h"
 
 /* ------------------------------------------------------------------ errors */
@@ -173,7 +174,7 @@ int cg_py_serve(struct cg_io *io, struct cg_err *err)
         if (!m)
                 return fail_python(err, "_cellgate");
         cg_py_module_attach(m, io);
-        Py_DECREF(m); /* sys.modules keeps it; the module's state stays with the definition */
+        cg_io_set_control(io, cg_py_module_control, m); /* which keeps it */
         r = call("cellgate_kernel.kernel", "serve", NULL, 0, err);
         Py_XDECREF(r);
         return r ? 0 : CG_E_STATE;

@@ -4,13 +4,16 @@
 #include "kernel/spec.h"
 
 #include <malloc.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/util.h"
+#include "sandbox/environ.h"
 #include "sandbox/sandbox.h"
+#include "sandbox/session_view.h"
 
 static void wipe(void *p, size_t len)
 {
@@ -107,7 +110,8 @@ static int get_limit(const json_t *limits, const char *key, uint64_t *ret, struc
         return r;
 }
 
-static int set_limits(struct cg_sandbox *plan, const json_t *o, struct cg_err *err)
+/* The session's own limits; where it names none, those of the settings (@own, may be NULL). */
+static int set_limits(struct cg_sandbox *plan, const json_t *o, const struct cg_settings_own *own, struct cg_err *err)
 {
         const json_t *l = json_object_get(o, "limits");
         struct cg_sandbox_limits limits = { 0 };
@@ -117,8 +121,53 @@ static int set_limits(struct cg_sandbox *plan, const json_t *o, struct cg_err *e
                 r = get_limit(l, "processes", &limits.processes, err);
         if (r == 0)
                 r = get_limit(l, "file_bytes", &limits.file_bytes, err);
+        if (own) {
+                limits.memory_bytes = limits.memory_bytes ? limits.memory_bytes : own->memory_mb << 20;
+                limits.processes = limits.processes ? limits.processes : own->processes;
+                limits.file_bytes = limits.file_bytes ? limits.file_bytes : own->file_mb << 20;
+                limits.open_files = own->open_files;
+                limits.cpu_seconds = own->cpu_seconds;
+        }
         if (r == 0)
                 cg_sandbox_set_limits(plan, &limits);
+        return r;
+}
+
+static int apply_default(struct cg_sandbox *plan, const json_t *o, const char *workspace, struct cg_err *err)
+{
+        const char *home;
+        int r = cg_json_str(o, "home", NULL, &home, err);
+
+        if (r == 0)
+                r = cg_session_view_default(plan, workspace, home, err);
+        return r == 0 ? set_limits(plan, o, NULL, err) : r;
+}
+
+/* The parts of the settings that a plan is made of; the rest is the supervisor's business, which has checked them. */
+static int apply_settings(struct cg_sandbox *plan, const json_t *o, const char *workspace, struct cg_err *err)
+{
+        cg_auto_settings struct cg_settings *s = NULL;
+        cg_auto_free char *text = NULL;
+        const char *home;
+        size_t len;
+        bool ports;
+        int r = cg_json_str(o, "home", NULL, &home, err);
+
+        text = cg_json_text(json_object_get(o, "settings"), &len);
+        if (!text)
+                return cg_fail(err, CG_E_NOMEM, "spawn request");
+        if (r == 0)
+                r = cg_settings_parse(text, len, "sandbox settings", 0, &s, err);
+        if (r == 0)
+                r = cg_json_bool(o, "ports", false, &ports, err);
+        if (r == 0)
+                r = cg_session_view(plan, s, workspace, home, err);
+        if (r == 0 && ports)
+                r = cg_sandbox_add_port(plan, CG_PROXY_HTTP_PORT, err);
+        if (r == 0 && ports)
+                r = cg_sandbox_add_port(plan, CG_PROXY_SOCKS_PORT, err);
+        if (r == 0)
+                r = set_limits(plan, o, &s->own, err);
         return r;
 }
 
@@ -136,22 +185,24 @@ static int make_plan(const json_t *o, const struct cg_sandbox *base, struct cg_s
                 return r;
         if (!on)
                 cg_sandbox_set_off(*ret);
-        r = cg_sandbox_add_write(*ret, workspace, err);
+        if (on && json_object_get(o, "settings"))
+                r = apply_settings(*ret, o, workspace, err);
+        else
+                r = apply_default(*ret, o, workspace, err);
         if (r == 0)
                 r = cg_sandbox_set_cwd(*ret, workspace, err);
         if (r == 0)
                 r = add_binds(*ret, o, err);
         if (r == 0)
                 r = add_hides(*ret, o, err);
-        if (r == 0)
-                r = set_limits(*ret, o, err);
         return r;
 }
 
 /* Only what the kernel itself needs: paths of the host that lie behind a bind or a hide are not its business. */
 static int make_config(const json_t *o, struct cg_spawn_spec *ret, struct cg_err *err)
 {
-        static const char *const keys[] = { "session", "workspace", "env", "sandbox", "color", "python_path" };
+        static const char *const keys[] = { "session", "workspace",   "env",   "sandbox",
+                                            "color",   "python_path", "front", "working_dir" };
         cg_auto_json json_t *config = json_object();
 
         for (size_t i = 0; i < CG_ARRAY_LEN(keys); i++) {

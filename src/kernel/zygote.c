@@ -16,6 +16,7 @@
 #include "kernel/io.h"
 #include "kernel/kernel.h"
 #include "kernel/spec.h"
+#include "sandbox/placeholder.h"
 #include "sandbox/sandbox.h"
 
 #define REQUEST_BYTES 4096
@@ -26,6 +27,8 @@ struct child {
         struct child *next;
         pid_t pid;
         int pidfd;
+        struct cg_sandbox *plan;
+        int *placeholders; /* what stands on the host for it, locked */
 };
 
 struct cg_zygote {
@@ -63,7 +66,8 @@ int cg_zygote_new(int control, const struct cg_log *log, struct cg_zygote **ret,
 
 /* ------------------------------------------------------------------ children */
 
-static int add_child(struct cg_zygote *z, pid_t pid, int pidfd, struct cg_err *err)
+/* Takes the plan and @placeholders when it succeeds. */
+static int add_child(struct cg_zygote *z, pid_t pid, int pidfd, struct cg_spawn_spec *spec, int *placeholders, struct cg_err *err)
 {
         struct child *c = calloc(1, sizeof(*c));
         struct epoll_event ev = { .events = EPOLLIN, .data.ptr = c };
@@ -76,6 +80,8 @@ static int add_child(struct cg_zygote *z, pid_t pid, int pidfd, struct cg_err *e
         }
         c->pid = pid;
         c->pidfd = pidfd;
+        c->plan = CG_STEAL(spec->plan);
+        c->placeholders = placeholders;
         c->next = z->children;
         z->children = c;
         return 0;
@@ -99,6 +105,8 @@ static void remove_child(struct cg_zygote *z, struct child *c)
         epoll_ctl(z->epoll, EPOLL_CTL_DEL, c->pidfd, NULL);
         reap(c->pid);
         close(c->pidfd);
+        cg_placeholders_remove(c->plan, c->placeholders);
+        cg_sandbox_free(c->plan);
         free(c);
 }
 
@@ -150,17 +158,19 @@ static int say_failed(struct cg_zygote *z, json_int_t id, const struct cg_err *w
         return send_json(z, body, NULL, 0, err);
 }
 
-static int say_spawned(struct cg_zygote *z, json_int_t id, const struct cg_sandbox *plan,
-                       const struct cg_sandbox_child *child, struct cg_err *err)
+static int say_spawned(struct cg_zygote *z, json_int_t id, const struct cg_sandbox_child *child, struct cg_err *err)
 {
-        const char *const *names = cg_sandbox_layers(plan);
+        const char *const *names = cg_sandbox_layers(z->children->plan); /* the newest */
         json_t *layers = json_array(), *body;
-        int fds[2] = { child->init_pidfd, child->status_fd };
+        int fds[2 + CG_SANDBOX_PORTS_MAX] = { child->init_pidfd, child->status_fd };
+        size_t n = 2;
 
         for (; names && *names; names++)
                 json_array_append_new(layers, json_string(*names));
         body = json_pack("{s:I, s:i, s:o}", "spawned", id, "pid", (int)child->init_pid, "layers", layers);
-        return send_json(z, body, fds, 2, err);
+        for (size_t i = 0; i < CG_SANDBOX_PORTS_MAX && child->ports[i] >= 0; i++)
+                fds[n++] = child->ports[i];
+        return send_json(z, body, fds, n, err);
 }
 
 /* ------------------------------------------------------------------ requests */
@@ -192,22 +202,30 @@ static int spawn(struct cg_zygote *z, json_int_t id, const int *fds, struct cg_e
 {
         struct cg_spawn_spec spec;
         struct cg_sandbox_child child;
+        int *placeholders = NULL;
         int r = cg_spawn_spec_read(fds[0], z->base, &spec, err);
 
         if (r < 0)
                 return r;
-        r = start_kernel(z, &spec, fds[1], fds[2], &child, err);
+        r = cg_placeholders_make(spec.plan, &placeholders, err);
+        if (r == 0)
+                r = start_kernel(z, &spec, fds[1], fds[2], &child, err);
         if (r == 0) {
-                r = add_child(z, child.init_pid, child.init_pidfd, err);
+                r = add_child(z, child.init_pid, child.init_pidfd, &spec, placeholders, err);
                 if (r == 0) {
-                        r = say_spawned(z, id, spec.plan, &child, err);
+                        placeholders = NULL;
+                        r = say_spawned(z, id, &child, err);
                 } else {
                         cg_pidfd_kill(child.init_pidfd, SIGKILL);
                         reap(child.init_pid);
                         close(child.init_pidfd);
                 }
                 close(child.status_fd);
+                for (size_t i = 0; i < CG_SANDBOX_PORTS_MAX; i++)
+                        cg_closep_(&child.ports[i]);
         }
+        if (placeholders)
+                cg_placeholders_remove(spec.plan, placeholders);
         cg_spawn_spec_fini(&spec);
         return r;
 }

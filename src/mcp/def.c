@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/json.h"
 #include "base/limits.h"
+#include "config.h"
 
 /* Shorter values (true, 8080, a user's name) would turn every other message into stars. */
 #define SECRET_MIN 8
@@ -22,6 +23,7 @@ struct cg_mcp_def *cg_mcp_def_free(struct cg_mcp_def *d)
                 return NULL;
         free(d->name);
         free(d->command);
+        free(d->sandbox_text);
         free_list(d->argv);
         free_list(d->envp);
         free(d->search_path);
@@ -72,26 +74,68 @@ static int check_transport(const struct cg_mcp_def *d, const json_t *j, struct c
         return 0;
 }
 
+/* What is put before the command, at most this many words. */
+#define PREFIX_MAX 5
+
+static int read_sandbox(struct cg_mcp_def *d, const json_t *j, const char *prefix[PREFIX_MAX], size_t *n, struct cg_err *err)
+{
+        const json_t *sandbox = json_object_get(j, "sandbox");
+        const char *file = plain_string(sandbox);
+        size_t len;
+
+        *n = 0;
+        if (!sandbox || json_is_null(sandbox))
+                return 0;
+        /* A program that was to be sandboxed does not run without, whatever stands there. */
+        if (!json_is_object(sandbox) && (!file || file[0] != '/'))
+                return bad_member(d->name, "\"sandbox\"", "the absolute path of a settings file, or its content as an object", err);
+        if (!file) {
+                d->sandbox_text = cg_json_text(sandbox, &len);
+                if (!d->sandbox_text)
+                        return cg_fail(err, CG_E_NOMEM, "MCP server");
+                file = "/proc/self/fd/3";
+        }
+        d->sandbox = CG_BINDIR "/cellgate";
+        prefix[(*n)++] = d->sandbox;
+        prefix[(*n)++] = "sandbox";
+        prefix[(*n)++] = "--settings";
+        prefix[(*n)++] = file;
+        prefix[(*n)++] = "--";
+        return 0;
+}
+
+static int add_word(char **argv, size_t *n, const char *word, struct cg_err *err)
+{
+        argv[*n] = strdup(word);
+        return argv[(*n)++] ? 0 : cg_fail(err, CG_E_NOMEM, "MCP server");
+}
+
 static int read_args(struct cg_mcp_def *d, const json_t *j, struct cg_err *err)
 {
         const json_t *args = json_object_get(j, "args");
-        size_t n = json_array_size(args);
+        const char *prefix[PREFIX_MAX];
+        size_t n_args = json_array_size(args), n_prefix, n = 0;
+        int r = read_sandbox(d, j, prefix, &n_prefix, err);
 
+        if (r < 0)
+                return r;
         if (args && !json_is_array(args) && !json_is_null(args))
                 return bad_member(d->name, "\"args\"", "an array of strings", err);
-        d->argv = calloc(n + 2, sizeof(*d->argv));
-        if (!d->argv || !(d->argv[0] = strdup(d->command)))
+        d->argv = calloc(n_prefix + n_args + 2, sizeof(*d->argv));
+        if (!d->argv)
                 return cg_fail(err, CG_E_NOMEM, "MCP server");
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = 0; i < n_prefix && r == 0; i++)
+                r = add_word(d->argv, &n, prefix[i], err);
+        if (r == 0)
+                r = add_word(d->argv, &n, d->command, err);
+        for (size_t i = 0; i < n_args && r == 0; i++) {
                 const char *s = plain_string(json_array_get(args, i));
 
                 if (!s)
                         return bad_member(d->name, "\"args\"", "an array of strings without NUL", err);
-                d->argv[i + 1] = strdup(s);
-                if (!d->argv[i + 1])
-                        return cg_fail(err, CG_E_NOMEM, "MCP server");
+                r = add_word(d->argv, &n, s, err);
         }
-        return 0;
+        return r;
 }
 
 static bool passes(const char *var)

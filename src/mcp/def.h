@@ -6,10 +6,15 @@
 #include "base/buf.h"
 #include "base/err.h"
 
+/* Where a sandbox finds settings that stand in the definition itself. */
+#define CG_MCP_SANDBOX_FD 3
+
 struct cg_mcp_def {
         char *name;        /* as registered */
         char *command;
-        char **argv;       /* NULL-terminated; [0] is the command */
+        char **argv;       /* NULL-terminated; of the program to start: the command's, or the sandbox's with the command behind it */
+        const char *sandbox; /* program that runs the command in a sandbox; NULL: none (static text) */
+        char *sandbox_text;  /* its settings, to be read from descriptor CG_MCP_SANDBOX_FD; NULL: they are in a file */
         char **envp;       /* the whole environment of the server, NULL-terminated */
         char *search_path; /* where a command without a slash is looked for; NULL: nowhere */
         char *cwd;         /* NULL: ours */
@@ -17,7 +22,8 @@ struct cg_mcp_def {
 };
 
 /*
- * Reads {"command", "args", "env", "cwd"}. Other members (clients have many: "disabled", "autoApprove", ...) are ignored, but a
+ * Reads {"command", "args", "env", "cwd", "sandbox"}; the last is an absolute path of a settings file (docs/settings.md) or such an
+ * object itself. Other members (clients have many: "disabled", "autoApprove", ...) are ignored, but a
  * definition of another transport is CG_E_UNSUPPORTED. Each error names the server and the member.
  * @environ_: environment to take HOME LOGNAME PATH SHELL TERM USER LANG LC_* TMPDIR from; nothing else of it is passed on.
  */

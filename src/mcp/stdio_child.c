@@ -5,7 +5,9 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
+#include "base/fd.h"
 #include "base/proc.h"
 #include "base/text.h"
 #include "mcp/limits.h"
@@ -469,22 +471,44 @@ static void pipes_close(struct pipes *p)
                                 close(fds[i][k]);
 }
 
+/* Settings of a sandbox that stand in the definition: in memory, so that they appear in no list of processes. */
+static int settings_fd(const struct cg_mcp_def *def, struct cg_err *err)
+{
+        int fd = memfd_create("sandbox-settings", MFD_CLOEXEC);
+
+        if (fd < 0)
+                return cg_fail_errno(err, "settings of the sandbox");
+        if (cg_write_all(fd, def->sandbox_text, strlen(def->sandbox_text), err) < 0) {
+                close(fd);
+                return err ? err->code : CG_E_SYS;
+        }
+        return fd;
+}
+
 static int spawn(struct cg_stdio *s, const struct pipes *p, struct cg_err *err)
 {
-        const struct cg_proc_fd fds[] = { { p->in[0], 0 }, { p->out[1], 1 }, { p->err[1], 2 } };
-        const struct cg_proc_spec spec = {
-                .path = s->def->command,
+        struct cg_proc_fd fds[] = { { p->in[0], 0 }, { p->out[1], 1 }, { p->err[1], 2 }, { -1, CG_MCP_SANDBOX_FD } };
+        struct cg_proc_spec spec = {
+                .path = s->def->sandbox ? s->def->sandbox : s->def->command,
                 .search_path = s->def->search_path ? s->def->search_path : "",
                 .argv = s->def->argv,
                 .envp = s->def->envp,
                 .cwd = s->def->cwd,
                 .fds = fds,
-                .n_fds = CG_ARRAY_LEN(fds),
+                .n_fds = CG_ARRAY_LEN(fds) - 1,
                 .new_session = true,
                 .die_with_parent = true,
         };
-        int r = cg_proc_spawn(&spec, &s->proc, err);
+        int r;
 
+        if (s->def->sandbox_text) {
+                fds[spec.n_fds].fd = settings_fd(s->def, err);
+                if (fds[spec.n_fds++].fd < 0)
+                        return CG_E_SYS;
+        }
+        r = cg_proc_spawn(&spec, &s->proc, err);
+        if (spec.n_fds == CG_ARRAY_LEN(fds))
+                close(fds[spec.n_fds - 1].fd);
         if (r < 0 && s->def->cwd)
                 cg_err_prefix(err, "working folder %s", s->def->cwd);
         return r;

@@ -127,7 +127,7 @@ static void on_attach(struct ts *ts, const struct cg_msg *m, json_t *body)
         s = r == 0 ? ts_session_get(ts, m->session, &err) : NULL;
         if (s) {
                 ts_kernel_detach(s, "another kernel took its place");
-                r = ts_kernel_attach(s, path, &err);
+                r = ts_kernel_attach(s, m->id, path, &err);
         }
         if (!s || r < 0) {
                 err.msg[sizeof(err.msg) / 2] = '\0'; /* escaped, it must fit the body */

@@ -96,7 +96,8 @@ void ts_session_add(struct ts_session *s, const struct cg_msg *m);
 
 /* ---- kernels and calls */
 
-int ts_kernel_attach(struct ts_session *s, const char *path, struct cg_err *err);
+/* @number: the supervisor's, which goes back with what is said about this kernel. */
+int ts_kernel_attach(struct ts_session *s, uint64_t number, const char *path, struct cg_err *err);
 /* Cancels its calls (@why is told to the host of those that wait for a decision) and closes the connection. */
 void ts_kernel_detach(struct ts_session *s, const char *why);
 /* Handles ASK_DECISION. */

@@ -32,6 +32,7 @@ struct ts_call {
 };
 
 struct ts_kernel {
+        uint64_t number; /* the supervisor's */
         struct ts_session *session; /* NULL: detached, only waits to be freed */
         struct cg_zlink link;
         struct ts_call *calls;
@@ -175,7 +176,7 @@ static int send_ask(struct ts_call *call, struct cg_err *err)
         int r;
 
         cg_buf_init(&b, 4096);
-        r = cg_buf_adds(&b, "{\"server\":", err);
+        r = cg_buf_addf(&b, err, "{\"kernel\":%llu,\"server\":", (unsigned long long)call->kernel->number);
         if (r == 0)
                 r = cg_json_quote(&b, call->server, strlen(call->server), err);
         if (r == 0)
@@ -395,9 +396,10 @@ static void on_cancel(struct ts_kernel *k, uint64_t id)
 /* ---- the connection */
 
 /* The supervisor ends a kernel that broke a rule: it does not see this wire itself. */
-static void report_violation(struct ts_session *s, const char *what)
+static void report_violation(const struct ts_kernel *k, const char *what)
 {
-        struct cg_out out = { .type = CG_BROKER_KERNEL_VIOLATION, .session = s->number };
+        struct ts_session *s = k->session;
+        struct cg_out out = { .type = CG_BROKER_KERNEL_VIOLATION, .session = s->number, .id = k->number };
         cg_auto_buf struct cg_buf b;
 
         cg_buf_init(&b, 4096);
@@ -414,7 +416,7 @@ static void cut_off(struct ts_kernel *k, const struct cg_err *err)
 {
         cg_log(log_of(k), CG_LOG_WARN, "session %llx: its kernel broke the rules and is cut off: %s",
                (unsigned long long)k->session->number, err->msg);
-        report_violation(k->session, err->msg);
+        report_violation(k, err->msg);
         ts_kernel_detach(k->session, "the kernel broke the rules of the wire");
 }
 
@@ -453,7 +455,7 @@ static void on_link_closed(struct cg_zlink *z)
         ts_maybe_stop(ts);
 }
 
-int ts_kernel_attach(struct ts_session *s, const char *path, struct cg_err *err)
+int ts_kernel_attach(struct ts_session *s, uint64_t number, const char *path, struct cg_err *err)
 {
         struct ts *ts = s->ts;
         struct ts_kernel *k = calloc(1, sizeof(*k));
@@ -463,6 +465,7 @@ int ts_kernel_attach(struct ts_session *s, const char *path, struct cg_err *err)
         if (!k)
                 return cg_fail(err, CG_E_NOMEM, "kernel");
         k->session = s;
+        k->number = number;
         r = cg_zlink_open(&k->link, &ts->loop, path, &cg_wire_tool, CG_ROLE_KERNEL, CG_MCP_MAX_KERNEL_QUEUE, on_message, on_link_end,
                           k, &mine);
         if (r < 0) {

@@ -50,6 +50,8 @@ static int set_limit(__rlimit_resource_t what, const char *name, uint64_t value,
 {
         struct rlimit l;
 
+        if (value == CG_PLAN_NO_LIMIT)
+                return 0;
         if (getrlimit(what, &l) < 0)
                 return cg_fail_errno(err, "sandbox: %s", name);
         if (value > l.rlim_max)
@@ -60,15 +62,29 @@ static int set_limit(__rlimit_resource_t what, const char *name, uint64_t value,
         return 0;
 }
 
+/* The signal that says what happened comes first, the one that cannot be ignored a second later. */
+static int set_cpu_limit(uint64_t seconds, struct cg_err *err)
+{
+        struct rlimit l;
+
+        if (set_limit(RLIMIT_CPU, "RLIMIT_CPU", seconds + 1, err) < 0)
+                return -1;
+        if (getrlimit(RLIMIT_CPU, &l) < 0)
+                return cg_fail_errno(err, "sandbox: RLIMIT_CPU");
+        l.rlim_cur = seconds < l.rlim_max ? seconds : l.rlim_max;
+        return setrlimit(RLIMIT_CPU, &l) < 0 ? cg_fail_errno(err, "sandbox: RLIMIT_CPU") : 0;
+}
+
 /*
- * Descriptors that are on their way between sockets are counted for the user as a whole, against the limit of who sends more: with less
- * than ours, nothing inside can use up what the user's other programs may have.
+ * Descriptors that are on their way between sockets are counted for the user as a whole, against the limit of who sends more: with
+ * less than ours, nothing inside can use up what the user's other programs may have.
  */
 static uint64_t fewer_files(uint64_t wanted)
 {
         struct rlimit l;
 
-        if (getrlimit(RLIMIT_NOFILE, &l) < 0 || l.rlim_max == RLIM_INFINITY || wanted <= l.rlim_max / 2)
+        if (wanted == CG_PLAN_NO_LIMIT || getrlimit(RLIMIT_NOFILE, &l) < 0 || l.rlim_max == RLIM_INFINITY ||
+            wanted <= l.rlim_max / 2)
                 return wanted;
         return l.rlim_max / 2;
 }
@@ -80,6 +96,8 @@ static int set_limits(const struct cg_sandbox_limits *l, struct cg_err *err)
             set_limit(RLIMIT_NPROC, "RLIMIT_NPROC", l->processes, err) < 0)
                 return -1;
         if (l->memory_bytes && set_limit(RLIMIT_DATA, "RLIMIT_DATA", l->memory_bytes, err) < 0)
+                return -1;
+        if (l->cpu_seconds && set_cpu_limit(l->cpu_seconds, err) < 0)
                 return -1;
         if (l->file_bytes && set_limit(RLIMIT_FSIZE, "RLIMIT_FSIZE", l->file_bytes, err) < 0)
                 return -1;
@@ -95,16 +113,34 @@ static int start_in(const struct cg_spawn *sp, struct cg_err *err)
         return chdir("/") < 0 ? cg_fail_errno(err, "sandbox: working directory /") : 0;
 }
 
-static int empty_bounding_set(struct cg_err *err)
+int cg_enter_bounding_set(bool setfcap, struct cg_err *err)
 {
         for (unsigned long cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++) {
+                if (setfcap && cap == CAP_SETFCAP)
+                        continue;
                 if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
                         return cg_fail_errno(err, "sandbox: capability bounding set");
         }
         return 0;
 }
 
-int cg_enter_drop_caps(struct cg_err *err)
+/* Kept over an exec as well, which takes an ambient capability: nothing else gives a program any. */
+static int keep_setfcap(struct cg_err *err)
+{
+        struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+        struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3] = {{0}};
+        static const uint32_t bit = 1U << CAP_SETFCAP;
+
+        if (syscall(SYS_capget, &header, caps) < 0)
+                return cg_fail_errno(err, "sandbox: capabilities");
+        for (size_t i = 0; i < CG_ARRAY_LEN(caps); i++)
+                caps[i].inheritable = i == 0 ? bit : 0;
+        if (syscall(SYS_capset, &header, caps) < 0 || prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_SETFCAP, 0, 0) < 0)
+                return cg_fail_errno(err, "sandbox: capability for nested user namespaces");
+        return 0;
+}
+
+int cg_enter_drop_caps(bool setfcap, struct cg_err *err)
 {
         /*
          * No power from being uid 0 or becoming it, none kept over a change of user, and these bits stay as they are.
@@ -113,16 +149,18 @@ int cg_enter_drop_caps(struct cg_err *err)
                                           SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED |
                                           SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
         struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-        struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {{0}};
+        struct __user_cap_data_struct left[_LINUX_CAPABILITY_U32S_3] = {{0}};
 
-        /* Bounding set and bits first: changing them takes CAP_SETPCAP, which the last line gives away. */
-        if (empty_bounding_set(err) < 0)
+        /* Bits first: changing them takes CAP_SETPCAP, which the last line gives away. */
+        if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
+                return cg_fail_errno(err, "sandbox: ambient capabilities");
+        if (setfcap && keep_setfcap(err) < 0)
                 return -1;
         if (prctl(PR_SET_SECUREBITS, bits, 0, 0, 0) < 0)
                 return cg_fail_errno(err, "sandbox: securebits");
-        if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
-                return cg_fail_errno(err, "sandbox: ambient capabilities");
-        if (syscall(SYS_capset, &header, none) < 0)
+        if (setfcap)
+                left[0].effective = left[0].permitted = left[0].inheritable = 1U << CAP_SETFCAP;
+        if (syscall(SYS_capset, &header, left) < 0)
                 return cg_fail_errno(err, "sandbox: capabilities");
         return 0;
 }
@@ -178,7 +216,7 @@ int cg_enter(const struct cg_spawn *sp, struct cg_err *err)
         if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
                 return cg_fail_errno(err, "sandbox: dumpable");
         /* After the limits and mounts, which need them. */
-        if (cg_enter_drop_caps(err) < 0)
+        if (cg_enter_drop_caps(sp->sb->nested_users && !sp->uid, err) < 0)
                 return -1;
         /* No program gives any back; and without capabilities Landlock and seccomp insist on it. */
         if (no_new_privs(err) < 0)

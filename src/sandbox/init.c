@@ -84,8 +84,18 @@ static int make_sandbox(const struct cg_spawn *sp, struct cg_err *err)
                 return cg_fail_errno(err, "sandbox: init not dumpable");
         if (cg_ns_loopback_up(err) < 0)
                 return -1;
-        return cg_mounts_apply(sp->sb, err);
+        if (sp->ports_fd >= 0 && cg_ns_send_ports(sp, err) < 0)
+                return -1;
+        if (cg_mounts_apply(sp->sb, err) < 0)
+                return -1;
+        return cg_enter_bounding_set(sp->sb->nested_users && !sp->uid, err);
 }
+
+/*
+ * Signals of the host that a command's sandbox hands on; it cannot be signalled otherwise. SIGTSTP and SIGCONT are for everything
+ * inside, what a terminal sends for the main process's group, the rest for the main process.
+ */
+static const int handed_on[] = {SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT, SIGALRM};
 
 static int make_subreaper(struct cg_err *err)
 {
@@ -108,6 +118,8 @@ static int seal_init(const struct cg_spawn *sp, struct cg_err *err)
         sigemptyset(&wanted);
         sigaddset(&wanted, SIGCHLD);
         sigaddset(&wanted, SIGTERM);
+        for (size_t i = 0; sp->sb->command && i < CG_ARRAY_LEN(handed_on); i++)
+                sigaddset(&wanted, handed_on[i]);
         signals = signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
         /* The pipe may be 1 already: out of the way first. */
         status = fcntl(sp->status_fd, F_DUPFD_CLOEXEC, 3);
@@ -119,7 +131,7 @@ static int seal_init(const struct cg_spawn *sp, struct cg_err *err)
                 return cg_fail_errno(err, "sandbox: folder of init");
         if (sp->sb->off)
                 return 0;
-        if (cg_enter_drop_caps(err) < 0)
+        if (cg_enter_drop_caps(false, err) < 0)
                 return -1;
         return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? cg_fail_errno(err, "sandbox: no_new_privs") : 0;
 }
@@ -136,30 +148,70 @@ static void write_status(int wait_status)
         (void)n;
 }
 
-/* Reaps whoever has ended; true when the main process was among them. */
-static bool reap(pid_t main_pid)
+/* All that is left inside: gone, so that the caller need not wait for the end of the namespaces to know it. */
+static void end_rest(void)
 {
-        int status;
+        kill(-1, SIGKILL);
+        while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
+                ;
+}
+
+/* Reaps whoever has ended; true when the main process was among them. */
+static bool reap(const struct cg_spawn *sp, pid_t main_pid)
+{
+        int status, main_status = 0;
         pid_t pid;
         bool ended = false;
 
         while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
                 if (pid != main_pid)
                         continue;
-                write_status(status);
+                main_status = status;
                 ended = true;
         }
+        if (ended && sp->sb->command && !sp->sb->off)
+                end_rest();
+        if (ended)
+                write_status(main_status);
         return ended;
 }
 
-/* Takes what the signal descriptor has; true when SIGTERM was in it. */
-static bool take_signals(void)
+static void hand_on(const struct signalfd_siginfo *info, pid_t main_pid)
+{
+        int sig = (int)info->ssi_signo;
+
+        /* From the host: a sender whose pid has no number in here. Kernel and peers inside say otherwise. */
+        if (sig == SIGCHLD || info->ssi_code != SI_USER || info->ssi_pid != 0)
+                return;
+        switch (sig) {
+        case SIGTSTP:
+                kill(-1, SIGSTOP);
+                break;
+        case SIGCONT:
+                kill(-1, SIGCONT);
+                break;
+        case SIGINT:
+        case SIGQUIT:
+        case SIGHUP:
+        case SIGWINCH:
+                kill(-main_pid, sig);
+                break;
+        default:
+                kill(main_pid, sig);
+        }
+}
+
+/* Takes what the signal descriptor has; true when SIGTERM was in it. @main_pid: whom to hand signals on to, 0 nobody. */
+static bool take_signals(pid_t main_pid)
 {
         struct signalfd_siginfo info;
         bool term = false;
 
-        while (read(SIGNAL_FD, &info, sizeof(info)) == (ssize_t)sizeof(info))
+        while (read(SIGNAL_FD, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
                 term |= info.ssi_signo == SIGTERM;
+                if (main_pid)
+                        hand_on(&info, main_pid);
+        }
         return term;
 }
 
@@ -170,13 +222,13 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
         struct pollfd fds[] = {{.fd = STATUS_FD}, {.fd = SIGNAL_FD, .events = POLLIN}};
 
         /* The main process may have ended before there was a signal descriptor to tell. */
-        while (!reap(main_pid)) {
+        while (!reap(sp, main_pid)) {
                 if (poll(fds, CG_ARRAY_LEN(fds), -1) < 0 && errno != EINTR)
                         return;
                 if (fds[0].revents & (POLLERR | POLLHUP | POLLNVAL))
                         return;
                 /* Inside a pid namespace a SIGTERM can only be one that the sandbox sent. */
-                if (take_signals() && sp->sb->off)
+                if (take_signals(sp->sb->command && !sp->sb->off ? main_pid : 0) && sp->sb->off)
                         return;
         }
 }
@@ -213,7 +265,7 @@ static void end_all(void)
                 if (pid < 0 || left <= 0) /* no child is left */
                         return;
                 poll(&signals, 1, (int)left);
-                take_signals();
+                take_signals(0);
         }
 }
 

@@ -85,6 +85,11 @@ int cg_landlock_apply(const struct cg_sandbox *sb, struct cg_err *err)
         ruleset = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);
         if (ruleset < 0)
                 return cg_fail_errno(err, "sandbox: Landlock ruleset");
+        if (sb->root_writable && allow_below(ruleset, attr.handled_access_fs, "/", err) < 0)
+                return -1;
+        /* uid_map and the like: the rest of /proc is read-only by its mounts. */
+        if (sb->nested_users && allow_below(ruleset, attr.handled_access_fs, "/proc", err) < 0)
+                return -1;
         for (size_t i = 0; i < sb->n_mounts; i++) {
                 if (is_writable(&sb->mounts[i]) &&
                     allow_below(ruleset, attr.handled_access_fs, sb->mounts[i].path, err) < 0)

@@ -13,21 +13,26 @@
 #define STATX_ATTR_MOUNT_ROOT 0x00002000
 #endif
 
-static int open_path(int dir_fd, const char *path, uint64_t resolve)
+static int open_path(int dir_fd, const char *path, uint64_t flags, uint64_t resolve)
 {
-        struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = resolve};
+        struct open_how how = {.flags = O_PATH | O_CLOEXEC | flags, .resolve = resolve};
 
         return (int)syscall(SYS_openat2, dir_fd, path, &how, sizeof(how));
 }
 
 int cg_mount_open(const char *path)
 {
-        return open_path(AT_FDCWD, path, RESOLVE_NO_SYMLINKS);
+        return open_path(AT_FDCWD, path, 0, RESOLVE_NO_SYMLINKS);
 }
 
 int cg_mount_open_at(int dir_fd, const char *path)
 {
-        return open_path(dir_fd, path, RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH);
+        return open_path(dir_fd, path, 0, RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH);
+}
+
+int cg_mount_open_link(const char *path)
+{
+        return open_path(AT_FDCWD, path, O_NOFOLLOW, RESOLVE_NO_SYMLINKS);
 }
 
 int cg_mount_clone(int fd, bool recursive)

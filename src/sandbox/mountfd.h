@@ -20,6 +20,8 @@ struct cg_mount_option {
 
 /* O_PATH descriptor of absolute @path; a symlink anywhere in it is ELOOP: plans hold resolved paths. */
 int cg_mount_open(const char *path);
+/* The same, where the last part may be a symlink: then it is that. */
+int cg_mount_open_link(const char *path);
 /* The same relative to @dir_fd, which it cannot leave. */
 int cg_mount_open_at(int dir_fd, const char *path);
 /* A detached copy of the mount at @fd, with all that is mounted in it when @recursive. */

@@ -13,7 +13,9 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/util.h"
 #include "sandbox/mountfd.h"
@@ -22,7 +24,7 @@
 /* Copies of what stays reachable, taken while everything is still visible and writable. */
 struct view {
         const struct cg_sandbox *sb;
-        int sources[CG_PLAN_MOUNTS_MAX]; /* WRITE and BIND_RO; else -1 */
+        int *sources; /* WRITE, BIND_RO and MASK; EMPTY once it is there, until it is read-only; else -1 */
         struct cg_dev dev;
         struct cg_cover cover;
 };
@@ -47,13 +49,53 @@ static bool has_source(const struct cg_plan_mount *m)
         return m->src && m->path[1];
 }
 
+/* A file in @stage with the mask's content, as a mount of its own. */
+static int make_mask(const struct cg_plan_mount *m, int stage, size_t i, int *ret, struct cg_err *err)
+{
+        char name[24];
+        cg_auto_fd int fd = -1;
+        cg_auto_fd int copy = -1;
+
+        snprintf(name, sizeof(name), "%zu", i);
+        fd = openat(stage, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
+        if (fd < 0 || write(fd, m->data, m->len) != (ssize_t)m->len)
+                return cg_fail_errno(err, "sandbox: mask of %s", m->path);
+        copy = cg_mount_clone(fd, false);
+        if (copy < 0 || cg_mount_set(copy, CG_MOUNT_PLAIN | MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOEXEC, false) < 0)
+                return cg_fail_errno(err, "sandbox: mask of %s", m->path);
+        *ret = cg_steal_fd(&copy);
+        return 0;
+}
+
+/* The files that masks are made of lie beneath the sandbox's own /dev, which comes on top of them. */
+static int collect_masks(struct view *v, struct cg_err *err)
+{
+        static const struct cg_mount_option options[] = {{"mode", "0700"}, {"size", "64m"}, {NULL, NULL}};
+        cg_auto_fd int stage = -1;
+
+        for (size_t i = 0; i < v->sb->n_mounts; i++) {
+                if (v->sb->mounts[i].kind != CG_PLAN_MASK)
+                        continue;
+                if (stage < 0) {
+                        cg_auto_fd int dev = cg_mount_open("/dev");
+
+                        stage = dev < 0 ? -1 : cg_mount_new("tmpfs", options, CG_MOUNT_PLAIN);
+                        if (stage < 0 || cg_mount_attach(stage, dev) < 0)
+                                return cg_fail_errno(err, "sandbox: place for masks");
+                }
+                if (make_mask(&v->sb->mounts[i], stage, i, &v->sources[i], err) < 0)
+                        return -1;
+        }
+        return 0;
+}
+
 static int collect(struct view *v, struct cg_err *err)
 {
         for (size_t i = 0; i < v->sb->n_mounts; i++) {
                 if (has_source(&v->sb->mounts[i]) && collect_source(&v->sb->mounts[i], &v->sources[i], err) < 0)
                         return -1;
         }
-        return cg_dev_collect(&v->dev, err);
+        return cg_dev_collect(&v->dev, err) < 0 ? -1 : collect_masks(v, err);
 }
 
 /* From here on nothing is writable, no program gains a user by being run, no device node works. */
@@ -93,10 +135,10 @@ static int place_source(const struct cg_plan_mount *m, int source, struct cg_err
 
 static int place_own(struct view *v, const struct cg_plan_mount *m, struct cg_err *err)
 {
-        cg_auto_fd int target = cg_mount_open(m->path);
+        cg_auto_fd int target = -1;
 
-        if (target < 0)
-                return cg_fail_errno(err, "sandbox: %s", m->path);
+        if (cg_cover_target(m->path, true, &target, err) < 0)
+                return -1;
         switch (m->kind) {
         case CG_PLAN_TMPFS:
                 return place_tmpfs(m, target, err);
@@ -104,20 +146,93 @@ static int place_own(struct view *v, const struct cg_plan_mount *m, struct cg_er
                 return cg_dev_mount(&v->dev, target, err);
         case CG_PLAN_PROC:
                 return cg_proc_mount(v->sb, &v->cover, target, err);
-        case CG_PLAN_SYS:
-                return cg_sys_mount(&v->cover, target, err);
         default:
-                return cg_fail(err, CG_E_INVAL, "sandbox: %s", m->path);
+                return cg_sys_mount(&v->cover, target, err);
         }
+}
+
+static bool is_skipped(const struct cg_sandbox *sb, const char *path)
+{
+        for (size_t i = 0; i < sb->n_placeholders; i++) {
+                if (sb->placeholders[i].skipped && !strcmp(sb->placeholders[i].path, path))
+                        return true;
+        }
+        return false;
+}
+
+/* What lies there in the view so far, as a mount of its own: read-only, or just kept in place. */
+static int place_again(const struct cg_sandbox *sb, const struct cg_plan_mount *m, struct cg_err *err)
+{
+        uint64_t attrs = CG_MOUNT_PLAIN | (m->kind == CG_PLAN_READ ? MOUNT_ATTR_RDONLY : 0);
+        cg_auto_fd int fd = cg_mount_open_link(m->path);
+        cg_auto_fd int copy = fd < 0 ? -1 : cg_mount_clone(fd, true);
+
+        if (fd < 0 && errno == ENOENT && is_skipped(sb, m->path))
+                return 0;
+        if (copy < 0 || cg_mount_set(copy, attrs, true) < 0 || cg_mount_attach(copy, fd) < 0)
+                return cg_fail_errno(err, "sandbox: %s %s", m->kind == CG_PLAN_READ ? "protecting" : "keeping in place", m->path);
+        return 0;
+}
+
+/* What was there when the plan was made and is not any more may be there under another name: then nothing runs. */
+static int place_hide(struct view *v, const struct cg_plan_mount *m, struct cg_err *err)
+{
+        cg_auto_fd int fd = cg_mount_open(m->path);
+
+        if (fd < 0 && errno == EACCES)
+                return 0; /* out of the caller's reach, and so of the sandbox's */
+        if (fd < 0)
+                return cg_fail_errno(err, "sandbox: hiding %s, which was there a moment ago", m->path);
+        return cg_cover_fd(&v->cover, fd, m->path, err);
+}
+
+static int place_empty(struct view *v, size_t i, struct cg_err *err)
+{
+        const struct cg_plan_mount *m = &v->sb->mounts[i];
+        const struct cg_mount_option options[] = {{"mode", m->mode}, {"size", m->size}, {"nr_inodes", "8192"}, {NULL, NULL}};
+        cg_auto_fd int target = cg_mount_open(m->path);
+        cg_auto_fd int fs = target < 0 ? -1 : cg_mount_new("tmpfs", options, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC);
+
+        if (target < 0 && errno == EACCES)
+                return 0;
+        if (fs < 0 || cg_mount_attach(fs, target) < 0)
+                return cg_fail_errno(err, "sandbox: hiding %s", m->path);
+        v->sources[i] = cg_steal_fd(&fs);
+        return 0;
 }
 
 static int place(struct view *v, size_t i, struct cg_err *err)
 {
         const struct cg_plan_mount *m = &v->sb->mounts[i];
 
-        if (v->sources[i] >= 0)
-                return place_source(m, v->sources[i], err);
-        return m->src ? 0 : place_own(v, m, err);
+        switch (m->kind) {
+        case CG_PLAN_TMPFS:
+        case CG_PLAN_DEV:
+        case CG_PLAN_PROC:
+        case CG_PLAN_SYS:
+                return place_own(v, m, err);
+        case CG_PLAN_READ:
+        case CG_PLAN_PIN:
+                return place_again(v->sb, m, err);
+        case CG_PLAN_HIDE:
+                return place_hide(v, m, err);
+        case CG_PLAN_EMPTY:
+                return place_empty(v, i, err);
+        default:
+                return v->sources[i] >= 0 ? place_source(m, v->sources[i], err) : 0;
+        }
+}
+
+/* The folders that only hold what is shown again: nothing more is mounted in them. */
+static int seal_empty(struct view *v, struct cg_err *err)
+{
+        for (size_t i = 0; i < v->sb->n_mounts; i++) {
+                const struct cg_plan_mount *m = &v->sb->mounts[i];
+
+                if (m->kind == CG_PLAN_EMPTY && v->sources[i] >= 0 && cg_mount_set(v->sources[i], MOUNT_ATTR_RDONLY, false) < 0)
+                        return cg_fail_errno(err, "sandbox: hiding %s", m->path);
+        }
+        return 0;
 }
 
 /* The outermost write root that @path lies in, or NULL. */
@@ -213,23 +328,44 @@ static int apply(struct view *v, struct cg_err *err)
                 if (place(v, i, err) < 0)
                         return -1;
         }
-        return hide_all(v, err);
+        return hide_all(v, err) < 0 ? -1 : seal_empty(v, err);
+}
+
+/* Many paths are many descriptors: as many as the caller may have at all, for as long as this takes. */
+static void allow_files(struct rlimit *old)
+{
+        struct rlimit all;
+
+        if (getrlimit(RLIMIT_NOFILE, old) < 0) {
+                *old = (struct rlimit){0};
+                return;
+        }
+        all = *old;
+        all.rlim_cur = all.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &all); /* without it many paths are an error, few are not */
 }
 
 int cg_mounts_apply(const struct cg_sandbox *sb, struct cg_err *err)
 {
-        struct view v = {.sb = sb};
+        struct view v = {.sb = sb, .sources = calloc(sb->n_mounts + 1, sizeof(*v.sources))};
         mode_t old = umask(0); /* modes of mount points are as written here */
+        struct rlimit files;
         int result;
 
+        if (!v.sources)
+                return cg_fail(err, CG_E_NOMEM, "sandbox: view");
+        allow_files(&files);
         cg_cover_init(&v.cover);
-        for (size_t i = 0; i < CG_PLAN_MOUNTS_MAX; i++)
+        for (size_t i = 0; i < sb->n_mounts; i++)
                 v.sources[i] = -1;
         for (size_t i = 0; i < CG_DEV_NODES; i++)
                 v.dev.nodes[i] = -1;
         result = apply(&v, err);
         for (size_t i = 0; i < sb->n_mounts; i++)
                 cg_closep_(&v.sources[i]);
+        free(v.sources);
+        if (files.rlim_max)
+                setrlimit(RLIMIT_NOFILE, &files);
         cg_dev_close(&v.dev);
         cg_cover_fini(&v.cover);
         umask(old);

@@ -4,13 +4,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <net/if.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/util.h"
+#include "base/fd.h"
 
 static int write_file(const char *path, const char *text, struct cg_err *err)
 {
@@ -48,4 +49,49 @@ int cg_ns_loopback_up(struct cg_err *err)
         if (fd < 0 || ioctl(fd, SIOCSIFFLAGS, &req) < 0)
                 return cg_fail_errno(err, "sandbox: loopback interface");
         return 0;
+}
+
+/* Connections that wait while the proxy starts, or is busy. */
+#define BACKLOG 1024
+
+static int listen_both(uint16_t port)
+{
+        struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = IN6ADDR_ANY_INIT};
+        cg_auto_fd int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        int off = 0;
+
+        if (fd < 0 || setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) < 0 ||
+            bind(fd, (struct sockaddr *)&any, sizeof(any)) < 0 || listen(fd, BACKLOG) < 0)
+                return -1;
+        return cg_steal_fd(&fd);
+}
+
+/* Where IPv6 is switched off. */
+static int listen_v4(uint16_t port)
+{
+        struct sockaddr_in any = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_ANY)};
+        cg_auto_fd int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+        if (fd < 0 || bind(fd, (struct sockaddr *)&any, sizeof(any)) < 0 || listen(fd, BACKLOG) < 0)
+                return -1;
+        return cg_steal_fd(&fd);
+}
+
+int cg_ns_send_ports(const struct cg_spawn *sp, struct cg_err *err)
+{
+        int fds[CG_SANDBOX_PORTS_MAX] = {0}, e = 0;
+        size_t n = 0;
+
+        for (; n < sp->sb->n_ports && e == 0; n++) {
+                fds[n] = listen_both(sp->sb->ports[n]);
+                if (fds[n] < 0)
+                        fds[n] = listen_v4(sp->sb->ports[n]);
+                if (fds[n] < 0)
+                        e = cg_fail_errno(err, "sandbox: port %u", sp->sb->ports[n]);
+        }
+        if (e == 0)
+                e = cg_send_fds(sp->ports_fd, "p", 1, fds, n, err);
+        while (n--)
+                cg_closep_(&fds[n]);
+        return e;
 }

@@ -56,17 +56,58 @@ static void mount_fini(struct cg_plan_mount *m)
 {
         free(m->path);
         free(m->src);
+        free(m->data);
+        free(m->why);
         *m = (struct cg_plan_mount){0};
 }
 
-/* Copies @m's texts and puts it where it belongs; the same entry twice is one. */
-static int insert_mount(struct cg_sandbox *sb, const struct cg_plan_mount *m, struct cg_err *err)
+static int copy_texts(struct cg_plan_mount *to, const struct cg_plan_mount *m, struct cg_err *err)
 {
-        struct cg_plan_mount copy = *m;
-        size_t at = 0;
+        *to = *m;
+        to->path = strdup(m->path);
+        to->src = m->src ? strdup(m->src) : NULL;
+        to->why = m->why ? strdup(m->why) : NULL;
+        to->data = m->data ? malloc(m->len + 1) : NULL;
+        if (!to->path || (m->src && !to->src) || (m->why && !to->why) || (m->data && !to->data)) {
+                mount_fini(to);
+                return cg_fail(err, CG_E_NOMEM, "sandbox: path %s", m->path);
+        }
+        if (m->data)
+                memcpy(to->data, m->data, m->len);
+        return 0;
+}
 
-        while (at < sb->n_mounts && goes_before(&sb->mounts[at], m))
-                at++;
+static int grow(void **list, size_t *cap, size_t n, size_t size, struct cg_err *err)
+{
+        size_t more = *cap ? *cap * 2 : 32;
+        void *p;
+
+        if (n < *cap)
+                return 0;
+        p = realloc(*list, more * size);
+        if (!p)
+                return cg_fail(err, CG_E_NOMEM, "sandbox");
+        *list = p;
+        *cap = more;
+        return 0;
+}
+
+/* Where @m belongs: entries come mostly in order, so from the end. */
+static size_t place_of(const struct cg_sandbox *sb, const struct cg_plan_mount *m)
+{
+        size_t at = sb->n_mounts;
+
+        while (at && !goes_before(&sb->mounts[at - 1], m))
+                at--;
+        return at;
+}
+
+int cg_plan_insert(struct cg_sandbox *sb, const struct cg_plan_mount *m, struct cg_err *err)
+{
+        struct cg_plan_mount copy;
+        size_t at = place_of(sb, m);
+        void *list = sb->mounts;
+
         if (at < sb->n_mounts && sb->mounts[at].kind == m->kind && !strcmp(sb->mounts[at].path, m->path)) {
                 if (!m->src || !strcmp(sb->mounts[at].src, m->src))
                         return 0;
@@ -74,15 +115,35 @@ static int insert_mount(struct cg_sandbox *sb, const struct cg_plan_mount *m, st
         }
         if (sb->n_mounts == CG_PLAN_MOUNTS_MAX)
                 return cg_fail(err, CG_E_LIMIT, "sandbox: more than %d paths", CG_PLAN_MOUNTS_MAX);
-        copy.path = strdup(m->path);
-        copy.src = m->src ? strdup(m->src) : NULL;
-        if (!copy.path || (m->src && !copy.src)) {
-                mount_fini(&copy);
-                return cg_fail(err, CG_E_NOMEM, "sandbox: path %s", m->path);
-        }
+        if (grow(&list, &sb->cap_mounts, sb->n_mounts, sizeof(*sb->mounts), err) < 0)
+                return CG_E_NOMEM;
+        sb->mounts = list;
+        if (copy_texts(&copy, m, err) < 0)
+                return CG_E_NOMEM;
         memmove(&sb->mounts[at + 1], &sb->mounts[at], (sb->n_mounts - at) * sizeof(*sb->mounts));
         sb->mounts[at] = copy;
         sb->n_mounts++;
+        return 0;
+}
+
+int cg_plan_add_placeholder(struct cg_sandbox *sb, const char *path, bool folder, struct cg_err *err)
+{
+        void *list = sb->placeholders;
+        char *copy;
+
+        for (size_t i = 0; i < sb->n_placeholders; i++) {
+                if (!strcmp(sb->placeholders[i].path, path)) {
+                        sb->placeholders[i].folder |= folder;
+                        return 0;
+                }
+        }
+        if (grow(&list, &sb->cap_placeholders, sb->n_placeholders, sizeof(*sb->placeholders), err) < 0)
+                return CG_E_NOMEM;
+        sb->placeholders = list;
+        copy = strdup(path);
+        if (!copy)
+                return cg_fail(err, CG_E_NOMEM, "sandbox: path %s", path);
+        sb->placeholders[sb->n_placeholders++] = (struct cg_plan_placeholder){.path = copy, .folder = folder};
         return 0;
 }
 
@@ -90,12 +151,12 @@ static int insert_mount(struct cg_sandbox *sb, const struct cg_plan_mount *m, st
 static int add_private(struct cg_sandbox *sb, struct cg_err *err)
 {
         static const struct cg_plan_mount places[] = {
-                {CG_PLAN_TMPFS, (char *)"/tmp", NULL, "1777", CG_PLAN_TMP_SIZE},
-                {CG_PLAN_TMPFS, (char *)"/var/tmp", NULL, "1777", CG_PLAN_TMP_SIZE},
-                {CG_PLAN_TMPFS, (char *)"/run", NULL, "0755", CG_PLAN_RUN_SIZE},
-                {CG_PLAN_DEV, (char *)"/dev", NULL, NULL, NULL},
-                {CG_PLAN_PROC, (char *)"/proc", NULL, NULL, NULL},
-                {CG_PLAN_SYS, (char *)"/sys", NULL, NULL, NULL},
+                {.kind = CG_PLAN_TMPFS, .path = (char *)"/tmp", .mode = "1777", .size = CG_PLAN_TMP_SIZE},
+                {.kind = CG_PLAN_TMPFS, .path = (char *)"/var/tmp", .mode = "1777", .size = CG_PLAN_TMP_SIZE},
+                {.kind = CG_PLAN_TMPFS, .path = (char *)"/run", .mode = "0755", .size = CG_PLAN_RUN_SIZE},
+                {.kind = CG_PLAN_DEV, .path = (char *)"/dev"},
+                {.kind = CG_PLAN_PROC, .path = (char *)"/proc"},
+                {.kind = CG_PLAN_SYS, .path = (char *)"/sys"},
         };
         char real[PATH_MAX];
 
@@ -109,7 +170,7 @@ static int add_private(struct cg_sandbox *sb, struct cg_err *err)
                         return cg_fail_errno(err, "sandbox: %s", m.path);
                 }
                 m.path = real;
-                e = insert_mount(sb, &m, err);
+                e = cg_plan_insert(sb, &m, err);
                 if (e < 0)
                         return e;
         }
@@ -124,9 +185,47 @@ int cg_sandbox_new(struct cg_sandbox **ret, struct cg_err *err)
         if (!sb)
                 return cg_fail(err, CG_E_NOMEM, "sandbox");
         cg_sandbox_set_limits(sb, &(struct cg_sandbox_limits){0});
+        cg_seccomp_filter(0, &sb->filter);
         e = add_private(sb, err);
-        if (e == 0)
-                e = cg_seccomp_compile(&sb->filter, err);
+        if (e < 0) {
+                cg_sandbox_free(sb);
+                return e;
+        }
+        *ret = sb;
+        return 0;
+}
+
+/* What has to be the sandbox's own whatever the settings say. */
+static int add_kernels(struct cg_sandbox *sb, struct cg_err *err)
+{
+        static const struct cg_plan_mount places[] = {
+                {.kind = CG_PLAN_DEV, .path = (char *)"/dev"},
+                {.kind = CG_PLAN_PROC, .path = (char *)"/proc"},
+                {.kind = CG_PLAN_SYS, .path = (char *)"/sys"},
+        };
+        int e = 0;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(places) && e == 0; i++)
+                e = cg_plan_insert(sb, &places[i], err);
+        return e;
+}
+
+int cg_sandbox_new_command(unsigned int flags, struct cg_sandbox **ret, struct cg_err *err)
+{
+        struct cg_sandbox *sb = calloc(1, sizeof(*sb));
+        unsigned int filter = 0;
+        int e;
+
+        if (!sb)
+                return cg_fail(err, CG_E_NOMEM, "sandbox");
+        sb->command = true;
+        sb->limits.processes = sb->limits.open_files = CG_PLAN_NO_LIMIT;
+        sb->nested_users = flags & CG_COMMAND_NESTED_USERS;
+        sb->weak_proc = flags & CG_COMMAND_WEAK_PROC;
+        filter |= flags & CG_COMMAND_NESTED_USERS ? CG_FILTER_NESTED_USERS : 0;
+        filter |= flags & CG_COMMAND_UNIX_SOCKETS ? CG_FILTER_UNIX_SOCKETS : 0;
+        cg_seccomp_filter(filter, &sb->filter);
+        e = add_kernels(sb, err);
         if (e < 0) {
                 cg_sandbox_free(sb);
                 return e;
@@ -141,10 +240,13 @@ struct cg_sandbox *cg_sandbox_free(struct cg_sandbox *sb)
                 return NULL;
         for (size_t i = 0; i < sb->n_mounts; i++)
                 mount_fini(&sb->mounts[i]);
+        free(sb->mounts);
+        for (size_t i = 0; i < sb->n_placeholders; i++)
+                free(sb->placeholders[i].path);
+        free(sb->placeholders);
         for (size_t i = 0; i < sb->n_hides; i++)
                 free(sb->hides[i]);
         free(sb->cwd);
-        free(sb->filter.filter);
         free(sb);
         return NULL;
 }
@@ -166,25 +268,27 @@ static int add_hide_resolved(struct cg_sandbox *sb, const char *path, struct cg_
 
 static int copy_into(struct cg_sandbox *to, const struct cg_sandbox *from, struct cg_err *err)
 {
-        size_t len = from->filter.len * sizeof(*from->filter.filter);
         int e = 0;
 
         to->off = from->off;
         to->root_writable = from->root_writable;
         to->limits = from->limits;
+        to->command = from->command;
+        memcpy(to->ports, from->ports, sizeof(to->ports));
+        to->n_ports = from->n_ports;
+        to->weak_proc = from->weak_proc;
+        to->nested_users = from->nested_users;
+        for (size_t i = 0; i < from->n_placeholders && e == 0; i++)
+                e = cg_plan_add_placeholder(to, from->placeholders[i].path, from->placeholders[i].folder, err);
         for (size_t i = 0; i < from->n_mounts && e == 0; i++)
-                e = insert_mount(to, &from->mounts[i], err);
+                e = cg_plan_insert(to, &from->mounts[i], err);
         for (size_t i = 0; i < from->n_hides && e == 0; i++)
                 e = add_hide_resolved(to, from->hides[i], err);
         if (e < 0)
                 return e;
         to->cwd = from->cwd ? strdup(from->cwd) : NULL;
-        to->filter.filter = malloc(len);
-        if (!to->filter.filter || (from->cwd && !to->cwd))
-                return cg_fail(err, CG_E_NOMEM, "sandbox");
-        memcpy(to->filter.filter, from->filter.filter, len);
-        to->filter.len = from->filter.len;
-        return 0;
+        to->filter = from->filter;
+        return from->cwd && !to->cwd ? cg_fail(err, CG_E_NOMEM, "sandbox") : 0;
 }
 
 int cg_sandbox_copy(const struct cg_sandbox *sb, struct cg_sandbox **ret, struct cg_err *err)
@@ -215,6 +319,14 @@ void cg_sandbox_set_limits(struct cg_sandbox *sb, const struct cg_sandbox_limits
                 sb->limits.processes = CG_PLAN_PROCESSES;
         if (!sb->limits.open_files)
                 sb->limits.open_files = CG_PLAN_OPEN_FILES;
+}
+
+int cg_sandbox_add_port(struct cg_sandbox *sb, uint16_t port, struct cg_err *err)
+{
+        if (sb->n_ports == CG_SANDBOX_PORTS_MAX)
+                return cg_fail(err, CG_E_LIMIT, "sandbox: more than %d ports", CG_SANDBOX_PORTS_MAX);
+        sb->ports[sb->n_ports++] = port;
+        return 0;
 }
 
 static int check_absolute(const char *what, const char *path, struct cg_err *err)
@@ -257,7 +369,7 @@ int cg_sandbox_add_write(struct cg_sandbox *sb, const char *path, struct cg_err 
                 return e;
         if (!real[1])
                 sb->root_writable = true;
-        return insert_mount(sb, &m, err);
+        return cg_plan_insert(sb, &m, err);
 }
 
 /* A destination is not resolved: a folder that anybody may write (/tmp) could send it elsewhere. It must be plain. */
@@ -284,7 +396,7 @@ int cg_sandbox_add_bind_ro(struct cg_sandbox *sb, const char *src, const char *d
                 e = check_plain(dst, err);
         if (e == 0)
                 e = check_not_kernels("destination", dst, err);
-        return e < 0 ? e : insert_mount(sb, &m, err);
+        return e < 0 ? e : cg_plan_insert(sb, &m, err);
 }
 
 int cg_sandbox_add_hide(struct cg_sandbox *sb, const char *path, struct cg_err *err)

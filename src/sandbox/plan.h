@@ -6,13 +6,18 @@
 #include <stdbool.h>
 #include "sandbox/sandbox.h"
 
-/* Ceilings. A plan is a handful of entries; these only keep a wrong settings file from making thousands of mounts. */
-#define CG_PLAN_MOUNTS_MAX 256
+/*
+ * Ceilings. A kernel's plan is a handful of entries; one made from settings has a mount for each denied path in a write root. The
+ * kernel itself stops at 100,000 (fs.mount-max).
+ */
+#define CG_PLAN_MOUNTS_MAX 16384
 #define CG_PLAN_HIDES_MAX 512
 
 /* Defaults of struct cg_sandbox_limits. */
 #define CG_PLAN_PROCESSES 512
 #define CG_PLAN_OPEN_FILES 4096
+/* Of a command whose settings say nothing: what its caller has. */
+#define CG_PLAN_NO_LIMIT UINT64_MAX
 
 /*
  * Private tmpfs. They live in memory that no rlimit counts, so each has a ceiling: enough for a package build in /tmp
@@ -22,6 +27,8 @@
 #define CG_PLAN_RUN_SIZE "64m"
 #define CG_PLAN_SHM_SIZE "1g"
 #define CG_PLAN_TMP_INODES "262144"
+/* Of a hidden folder in which some things are shown again: only names and folders for mounts. */
+#define CG_PLAN_EMPTY_SIZE "1m"
 
 /* What is mounted at a path. Where two entries name one path, the later kind lies on top. */
 enum cg_plan_kind {
@@ -31,6 +38,12 @@ enum cg_plan_kind {
         CG_PLAN_SYS,
         CG_PLAN_WRITE,   /* the host's own path, writable */
         CG_PLAN_BIND_RO, /* src, read-only */
+        /* Of what lies there in the view so far, so after what lies above it: */
+        CG_PLAN_READ,    /* the same, read-only */
+        CG_PLAN_PIN,     /* the same, as a mount: it cannot be renamed or removed; also a symlink */
+        CG_PLAN_HIDE,    /* an empty read-only folder, or an unreadable file */
+        CG_PLAN_EMPTY,   /* an empty folder in which some things are shown again; read-only once they are */
+        CG_PLAN_MASK,    /* a file with other content */
 };
 
 struct cg_plan_mount {
@@ -39,19 +52,40 @@ struct cg_plan_mount {
         char *src;        /* CG_PLAN_WRITE and CG_PLAN_BIND_RO */
         const char *mode; /* CG_PLAN_TMPFS: static text */
         const char *size; /* CG_PLAN_TMPFS: static text */
+        char *data;       /* CG_PLAN_MASK */
+        size_t len;
+        char *why;        /* the setting that asked for it; NULL: the sandbox's own */
+};
+
+/* What must be on the host for the time of the sandbox, so that something can be mounted over it: see placeholder.h. */
+struct cg_plan_placeholder {
+        char *path;
+        bool folder;
+        bool skipped; /* the caller cannot make anything there, so nothing of its user inside can */
 };
 
 struct cg_sandbox {
         bool off;
         bool root_writable;                              /* "/" is a write root */
-        struct cg_plan_mount mounts[CG_PLAN_MOUNTS_MAX]; /* parents before what lies in them */
-        size_t n_mounts;
+        struct cg_plan_mount *mounts; /* parents before what lies in them */
+        size_t n_mounts, cap_mounts;
+        struct cg_plan_placeholder *placeholders;
+        size_t n_placeholders, cap_placeholders;
+        bool command;         /* a command's: signals of the host are handed on, no limits but those asked for */
+        bool weak_proc;       /* where a fresh /proc is refused the host's is shown */
+        bool nested_users;    /* user namespaces may be made inside */
         char *hides[CG_PLAN_HIDES_MAX];                  /* absolute, without symlinks */
         size_t n_hides;
+        uint16_t ports[CG_SANDBOX_PORTS_MAX];            /* listened at inside, by the caller */
+        size_t n_ports;
         char *cwd;
         struct cg_sandbox_limits limits;
-        struct sock_fprog filter; /* compiled once, see seccomp.c */
+        struct sock_fprog filter; /* static, see seccomp.c */
 };
+
+/* Copies @m's texts and puts it where it belongs; the same entry twice is one. */
+int cg_plan_insert(struct cg_sandbox *sb, const struct cg_plan_mount *m, struct cg_err *err);
+int cg_plan_add_placeholder(struct cg_sandbox *sb, const char *path, bool folder, struct cg_err *err);
 
 /* @path is @dir or lies in it (both absolute, without symlinks). */
 bool cg_plan_within(const char *path, const char *dir);

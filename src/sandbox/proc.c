@@ -57,7 +57,7 @@ static int write_sysctl(int proc, const char *name, uint64_t value, struct cg_er
 static int set_sysctls(const struct cg_sandbox *sb, int proc, struct cg_err *err)
 {
         /* The filter denies nested namespaces already; this holds where a filter is not asked. */
-        if (write_sysctl(proc, "sys/user/max_user_namespaces", 0, err) < 0)
+        if (!sb->nested_users && write_sysctl(proc, "sys/user/max_user_namespaces", 0, err) < 0)
                 return -1;
         /* RLIMIT_NPROC does not bind root, whoever started the sandbox; the number of pids binds everybody. */
         if (cg_plan_has_own_pid_max() && sb->limits.processes < UINT16_MAX)
@@ -65,19 +65,59 @@ static int set_sysctls(const struct cg_sandbox *sb, int proc, struct cg_err *err
         return 0;
 }
 
+/* The /proc that is there, read-only: it shows processes that this sandbox has no business with, and its own ones not. */
+static int keep_proc(struct cg_cover *cover, struct cg_err *err)
+{
+        cg_auto_fd int fd = cg_mount_open("/proc");
+        cg_auto_fd int copy = fd < 0 ? -1 : cg_mount_clone(fd, true);
+
+        if (copy < 0 || cg_mount_set(copy, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_RDONLY, true) < 0 ||
+            cg_mount_attach(copy, fd) < 0)
+                return cg_fail_errno(err, "sandbox: the /proc that is there");
+        return cover_all(cover, copy, proc_masks, CG_ARRAY_LEN(proc_masks), err);
+}
+
+/*
+ * For nested user namespaces a process must write its own uid_map, so /proc as a whole stays writable, and what is not of a process
+ * is made read-only: a sandbox that root starts owns those files.
+ */
+static int protect_proc(int proc, struct cg_err *err)
+{
+        static const char *const names[] = {"sys", "sysrq-trigger", "irq", "bus", "fs", "mtrr", "driver", "dynamic_debug", "tty",
+                                            "pressure", "mdstat", "swaps", "net"};
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
+                cg_auto_fd int fd = cg_mount_open_at(proc, names[i]);
+                cg_auto_fd int copy = -1;
+
+                if (fd < 0 && (errno == ENOENT || errno == ELOOP)) /* net is a link to a process's own */
+                        continue;
+                copy = fd < 0 ? -1 : cg_mount_clone(fd, true);
+                if (copy < 0 || cg_mount_set(copy, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_RDONLY, true) < 0 ||
+                    cg_mount_attach(copy, fd) < 0)
+                        return cg_fail_errno(err, "sandbox: protecting /proc/%s", names[i]);
+        }
+        return 0;
+}
+
 int cg_proc_mount(const struct cg_sandbox *sb, struct cg_cover *cover, int target, struct cg_err *err)
 {
         cg_auto_fd int fs = cg_mount_new("proc", NULL, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC);
 
+        if (fs < 0 && errno == EPERM && sb->weak_proc)
+                return keep_proc(cover, err);
         if (fs < 0 && errno == EPERM)
                 return cg_fail_errno(err, "sandbox: a fresh /proc is refused, because parts of this one are covered "
-                                          "(is this a container? start it with an unmasked /proc)");
+                                          "(is this a container? start it with an unmasked /proc, or set "
+                                          "enableWeakerNestedSandbox, which shows the container's processes)");
         if (fs < 0)
                 return cg_fail_errno(err, "sandbox: /proc");
         if (set_sysctls(sb, fs, err) < 0)
                 return -1;
-        if (cg_mount_set(fs, MOUNT_ATTR_RDONLY, false) < 0 || cg_mount_attach(fs, target) < 0)
+        if ((!sb->nested_users && cg_mount_set(fs, MOUNT_ATTR_RDONLY, false) < 0) || cg_mount_attach(fs, target) < 0)
                 return cg_fail_errno(err, "sandbox: /proc");
+        if (sb->nested_users && protect_proc(fs, err) < 0)
+                return -1;
         return cover_all(cover, fs, proc_masks, CG_ARRAY_LEN(proc_masks), err);
 }
 

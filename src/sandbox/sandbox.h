@@ -21,11 +21,20 @@ struct cg_sandbox;
 /* A plan with: all namespaces, everything read-only, private /tmp, /var/tmp, /run, /dev, /proc, /sys, no network. */
 int cg_sandbox_new(struct cg_sandbox **ret, struct cg_err *err);
 struct cg_sandbox *cg_sandbox_free(struct cg_sandbox *sb);
-/*
- * A plan with all that @sb has (copies). Compiling the system call filter is most of what cg_sandbox_new() costs
- * (0.5 to 1 ms); a program that makes many plans keeps one and copies it (microseconds).
- */
+/* A plan with all that @sb has (copies). */
 int cg_sandbox_copy(const struct cg_sandbox *sb, struct cg_sandbox **ret, struct cg_err *err);
+
+
+/*
+ * A plan for a command of the user's own: all namespaces, everything read-only as it lies on the host (no private /tmp), its own
+ * /dev, /proc and /sys, no limits, signals of the host handed on. What it may write and not read is added by cg_view_add().
+ */
+enum {
+        CG_COMMAND_UNIX_SOCKETS = 1, /* sockets of the host's programs can be talked to */
+        CG_COMMAND_NESTED_USERS = 2, /* user namespaces may be made inside */
+        CG_COMMAND_WEAK_PROC = 4,    /* where a fresh /proc is refused, the one that is there is shown */
+};
+int cg_sandbox_new_command(unsigned int flags, struct cg_sandbox **ret, struct cg_err *err);
 
 /* No isolation at all (--no-sandbox): the child still gets its init, status pipe and limits. */
 void cg_sandbox_set_off(struct cg_sandbox *sb);
@@ -50,11 +59,19 @@ int cg_sandbox_add_default_hides(struct cg_sandbox *sb, const char *home, struct
 /* Working directory inside. Unset: the caller's, or "/" when that cannot be entered inside. */
 int cg_sandbox_set_cwd(struct cg_sandbox *sb, const char *path, struct cg_err *err);
 
+/*
+ * A TCP port of the sandbox's loopback interface, both families, at which the caller listens: nothing inside can be there first,
+ * and nothing outside can connect. CG_E_LIMIT.
+ */
+#define CG_SANDBOX_PORTS_MAX 4
+int cg_sandbox_add_port(struct cg_sandbox *sb, uint16_t port, struct cg_err *err);
+
 struct cg_sandbox_limits {
         uint64_t memory_bytes; /* RLIMIT_DATA; 0 none */
         uint64_t processes;    /* processes and threads in the sandbox; 0: 512. See layers: "process_limit" */
         uint64_t file_bytes;   /* RLIMIT_FSIZE; 0 none */
         uint64_t open_files;   /* RLIMIT_NOFILE; 0: 4096. Never more than the caller's hard limit */
+        uint64_t cpu_seconds;  /* RLIMIT_CPU, of each process; 0 none */
 };
 void cg_sandbox_set_limits(struct cg_sandbox *sb, const struct cg_sandbox_limits *limits);
 
@@ -65,6 +82,7 @@ struct cg_sandbox_child {
         int status_fd;    /* pipe: one struct cg_sandbox_status when the main process has ended, then EOF. It is the
                              lifeline as well: when the caller ends, or the last copy of this descriptor is closed,
                              everything inside ends */
+        int ports[CG_SANDBOX_PORTS_MAX]; /* listening sockets in the order of cg_sandbox_add_port(), non-blocking; else -1 */
 };
 
 /* Written by init to status_fd. A pipe that closes with nothing in it means that init itself was killed. */

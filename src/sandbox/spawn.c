@@ -10,12 +10,13 @@
 #include <linux/sched.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/util.h"
+#include "base/fd.h"
 
 static void close_pair(int (*fds)[2])
 {
@@ -151,6 +152,23 @@ static void discard(pid_t pid, int pidfd)
                 ;
 }
 
+/* The sandbox stands, so they have been sent. */
+static int receive_ports(const struct cg_sandbox *sb, int sock, int *ret, struct cg_err *err)
+{
+        size_t n = CG_SANDBOX_PORTS_MAX;
+        ssize_t got;
+        char byte;
+
+        for (size_t i = 0; i < CG_SANDBOX_PORTS_MAX; i++)
+                ret[i] = -1;
+        if (!sb->n_ports || sb->off)
+                return 0;
+        got = cg_recv_fds(sock, &byte, 1, ret, &n, err);
+        if (got < 0)
+                return (int)got;
+        return got == 1 && n == sb->n_ports ? 0 : cg_fail(err, CG_E_CLOSED, "sandbox: its ports did not arrive");
+}
+
 static const char *start_folder(const struct cg_sandbox *sb, char *buf, size_t len)
 {
         if (sb->cwd)
@@ -178,7 +196,7 @@ int cg_sandbox_spawn(const struct cg_sandbox *sb, const int *keep_fds, size_t n_
 {
         struct cg_spawn sp = {.sb = sb, .uid = geteuid(), .gid = getegid(), .main_fn = main_fn, .data = data};
         char cwd[PATH_MAX];
-        cg_auto_pipe int ready[2] = {-1, -1}, status[2] = {-1, -1};
+        cg_auto_pipe int ready[2] = {-1, -1}, status[2] = {-1, -1}, ports[2] = {-1, -1};
         cg_auto_free int *keep = NULL;
         cg_auto_fd int pidfd = -1;
         pid_t pid;
@@ -191,18 +209,23 @@ int cg_sandbox_spawn(const struct cg_sandbox *sb, const int *keep_fds, size_t n_
                 return e;
         if (pipe2(ready, O_CLOEXEC) < 0 || pipe2(status, O_CLOEXEC) < 0)
                 return cg_fail_errno(err, "sandbox: pipes");
+        if (sb->n_ports && !sb->off && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ports) < 0)
+                return cg_fail_errno(err, "sandbox: socket for ports");
         if (make_keep_list(keep_fds, n_keep, ready[1], &keep, err) < 0)
                 return CG_E_NOMEM;
         sp.keep = keep;
         sp.n_keep = n_keep + 1;
         sp.ready_fd = ready[1];
         sp.status_fd = status[1];
+        sp.ports_fd = ports[1];
         sp.cwd = start_folder(sb, cwd, sizeof(cwd));
         pid = start(&sp, &pidfd, err);
         if (pid < 0)
                 return pid;
         cg_closep_(&ready[1]); /* else its end would never be seen */
         e = wait_ready(ready[0], err);
+        if (e == 0)
+                e = receive_ports(sb, ports[0], ret->ports, err);
         if (e < 0) {
                 discard(pid, pidfd);
                 return e;

@@ -17,6 +17,7 @@ struct cg_spawn {
         int *keep;           /* descriptors of the main process, ready_fd among them, ascending */
         size_t n_keep;
         int ready_fd;        /* one struct cg_ready goes here */
+        int ports_fd;        /* listening sockets go here; -1: none are wanted */
         int status_fd;       /* one struct cg_sandbox_status goes here; its reader is the lifeline */
         sigset_t old_mask;   /* the caller's: everything is blocked from before the clone until main_fn */
         int (*main_fn)(void *data);
@@ -35,20 +36,39 @@ _Noreturn void cg_init_run(const struct cg_spawn *sp);
 /* namespaces.c */
 int cg_ns_map_ids(uid_t uid, gid_t gid, struct cg_err *err);
 int cg_ns_loopback_up(struct cg_err *err);
+/* Listens at the plan's ports and sends the sockets to the caller. */
+int cg_ns_send_ports(const struct cg_spawn *sp, struct cg_err *err);
 
 /* mounts.c */
 int cg_mounts_apply(const struct cg_sandbox *sb, struct cg_err *err);
 
 /* enter.c: the main process gives up everything it does not need. */
 int cg_enter(const struct cg_spawn *sp, struct cg_err *err);
-/* No capability in any set, none to be had again. Also what init does once the main process runs. */
-int cg_enter_drop_caps(struct cg_err *err);
+/*
+ * What no program can ever give back. Once, in init before its fork: 41 changes of credentials are a tenth of a sandbox's start.
+ */
+int cg_enter_bounding_set(bool setfcap, struct cg_err *err);
+/*
+ * No capability in any set, none to be had again. Also what init does once the main process runs. @setfcap leaves that one: without
+ * it user 0 cannot make a user namespace in which it is user 0 again.
+ */
+int cg_enter_drop_caps(bool setfcap, struct cg_err *err);
 
 /* landlock.c */
 int cg_landlock_apply(const struct cg_sandbox *sb, struct cg_err *err);
 
-/* seccomp.c: compile in the caller (allocates), install inside (one system call). */
-int cg_seccomp_compile(struct sock_fprog *ret, struct cg_err *err);
+/* What a filter leaves open. */
+enum {
+        CG_FILTER_UNIX_SOCKETS = 1, /* AF_UNIX and AF_VSOCK: whatever listens on the host can be talked to */
+        CG_FILTER_NESTED_USERS = 2, /* namespaces and mounts in them */
+};
+
+#define CG_FILTERS 4 /* all combinations */
+
+/* seccomp.c: static data, nothing to free. */
+void cg_seccomp_filter(unsigned int flags, struct sock_fprog *ret);
 int cg_seccomp_install(const struct sock_fprog *prog, struct cg_err *err);
+/* seccomp_rules.c, in programs that have libseccomp: the same made anew (returns; free filter). */
+int cg_seccomp_compile(unsigned int flags, struct sock_fprog *ret, struct cg_err *err);
 
 #endif

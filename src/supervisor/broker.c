@@ -179,11 +179,19 @@ static void handle_ask(struct sup *s, struct session *ss, struct cg_msg *m)
         cg_auto_json json_t *body = NULL;
         struct cg_out out = { .type = CG_HOST_APPROVAL_REQUEST, .session = ss->number };
         struct cg_err err;
+        uint64_t running = cells_running(ss);
         struct ask *a;
+        int64_t kernel;
         size_t len;
 
         cg_msg_raw(m, 0, &len);
-        if (cg_msg_json(m, &body, &err) < 0 || ss->ask_bytes + len > MAX_ASK_BYTES || ss->asks >= CG_MAX_CALLS) {
+        if (cg_msg_json(m, &body, &err) < 0 || cg_json_int(body, "kernel", 0, &kernel, &err) < 0) {
+                answer(s, ss->number, m->id, false, "the question could not be read");
+                return;
+        }
+        if (!ss->kernel || (int64_t)ss->kernel->seq != kernel)
+                return; /* of a kernel that has been replaced: the tool server has heard, and has closed the call */
+        if (ss->ask_bytes + len > MAX_ASK_BYTES || ss->asks >= CG_MAX_CALLS) {
                 answer(s, ss->number, m->id, false, "too many calls wait for a decision");
                 return;
         }
@@ -210,7 +218,8 @@ static void handle_ask(struct sup *s, struct session *ss, struct cg_msg *m)
                 a->timer_open = true;
                 uv_timer_start(&a->timer, on_ask_timeout, (uint64_t)ss->approval_timeout_ms, 0);
         }
-        json_object_set_new(body, "cell", json_integer(ss->running ? (json_int_t)ss->running->id : 0));
+        json_object_del(body, "kernel");
+        json_object_set_new(body, "cell", json_integer(CELL_SLOT(running) == 0 ? (json_int_t)running : 0));
         {
                 cg_auto_free char *text = cg_json_text(body, &out.body_len);
 
@@ -245,8 +254,8 @@ static void handle_attached(struct session *ss, const struct cg_msg *m)
         const char *error = NULL;
         struct cg_err err;
 
-        if (!ss->kernel)
-                return;
+        if (!ss->kernel || ss->kernel->seq != m->id)
+                return; /* about a kernel that has been replaced meanwhile */
         if (cg_msg_json(m, &body, &err) < 0 || cg_json_str(body, "error", NULL, &error, &err) < 0)
                 error = err.msg;
         if (error) {
@@ -265,7 +274,7 @@ static void handle_violation(struct session *ss, const struct cg_msg *m)
 
         if (cg_msg_json(m, &body, &err) < 0 || cg_json_str(body, "what", NULL, &what, &err) < 0 || !what)
                 what = "it broke a rule of the tool wire";
-        if (ss->kernel)
+        if (ss->kernel && ss->kernel->seq == m->id)
                 kernel_violation(ss->kernel, what);
 }
 
@@ -337,7 +346,7 @@ void broker_servers(struct session *ss, json_t *servers, int64_t timeout_ms, uin
 
 void broker_attach(struct kernel *k)
 {
-        struct cg_out out = { .type = CG_BROKER_ATTACH, .session = k->session->number };
+        struct cg_out out = { .type = CG_BROKER_ATTACH, .session = k->session->number, .id = k->seq };
 
         broker_send(k->sup, &out, json_pack("{s:s}", "path", k->tool_path));
 }

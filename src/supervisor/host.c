@@ -13,6 +13,16 @@
 #include "config.h"
 
 
+/* A starter connects within this time, or never. */
+#define FIRST_HOST_MS 30000
+
+static void on_no_host(uv_timer_t *t)
+{
+        struct sup *s = t->data;
+
+        sup_stop(s, s->private_mode ? "no host connected within 30 s" : "no host has come for a while");
+}
+
 static void host_gone(struct host *h)
 {
         struct sup *s = h->sup;
@@ -26,8 +36,12 @@ static void host_gone(struct host *h)
                 }
         }
         free(h);
-        if (s->private_mode && !s->hosts && !s->stopping)
+        if (s->hosts || s->stopping)
+                return;
+        if (s->private_mode)
                 sup_stop(s, "its host is gone");
+        else if (s->linger_ms >= 0)
+                uv_timer_start(&s->no_host, on_no_host, (uint64_t)s->linger_ms, 0);
 }
 
 static void on_life_closed(uv_handle_t *handle)
@@ -94,6 +108,7 @@ static void on_life_connect(struct watch *w)
         if (!h)
                 return;
         h->sup = s;
+        h->number = ++s->next_host;
         if (make_token(h->token) < 0 || watch_start(s, &h->life, fd, on_life, h, &err) < 0) {
                 free(h);
                 return;
@@ -105,7 +120,7 @@ static void on_life_connect(struct watch *w)
         line[32] = '\n';
         if (send(h->life.fd, line, 33, MSG_NOSIGNAL | MSG_DONTWAIT) != 33)
                 drop_host(h);
-        uv_timer_stop(&s->first_host);
+        uv_timer_stop(&s->no_host);
 }
 
 void host_send(struct host *h, const struct cg_out *out, json_t *body)
@@ -207,12 +222,20 @@ static void handle_message(struct host *h, struct cg_msg *m)
                 session_new(h, m);
                 return;
         }
-        ss = session_find(h->sup, h, m->session);
-        if (ss) {
-                session_message(ss, m);
+        if (m->type == CG_HOST_SESSION_ATTACH) {
+                session_attach(h, m);
                 return;
         }
-        if (m->type == CG_HOST_CREDIT || m->type == CG_HOST_DECISION || m->type == CG_HOST_CANCEL ||
+        if (m->type == CG_HOST_SESSION_LIST) {
+                session_list(h, m);
+                return;
+        }
+        ss = session_find(h->sup, h, m->session);
+        if (ss) {
+                session_message(ss, h, m);
+                return;
+        }
+        if (m->type == CG_HOST_CREDIT || m->type == CG_HOST_DECISION || m->type == CG_HOST_CANCEL || m->type == CG_HOST_EGRESS_DECISION ||
             m->type == CG_HOST_INPUT_REPLY)
                 return; /* a race with the session's end: SESSION_CLOSED is on its way */
         cg_fail(&err, CG_E_CLOSED, "there is no such session (any more)");
@@ -247,11 +270,6 @@ static void on_host_message(struct cg_zsock *z, int events)
                 cg_log(&s->log, CG_LOG_WARN, "%s before HELLO", m.spec->name);
 }
 
-static void on_first_host_timeout(uv_timer_t *t)
-{
-        sup_stop(t->data, "no host connected within 30 s");
-}
-
 static int listen_in_dir(struct sup *s, const char *name, char *path, size_t size, int *fd, struct cg_err *err)
 {
         int n = snprintf(path, size, "%s/%s", s->dir, name);
@@ -278,10 +296,10 @@ int hosts_start(struct sup *s, struct cg_err *err)
         if (listen_in_dir(s, "life.sock", path, sizeof(path), &fd, err) < 0 ||
             watch_start(s, &s->life, fd, on_life_connect, s, err) < 0)
                 return -1;
-        uv_timer_init(&s->loop, &s->first_host);
-        s->first_host.data = s;
-        if (s->private_mode)
-                uv_timer_start(&s->first_host, on_first_host_timeout, 30000, 0);
+        uv_timer_init(&s->loop, &s->no_host);
+        s->no_host.data = s;
+        if (s->private_mode || s->linger_ms >= 0)
+                uv_timer_start(&s->no_host, on_no_host, FIRST_HOST_MS, 0);
         return 0;
 }
 

@@ -10,6 +10,8 @@
 #include "config.h"
 #include "sandbox/sandbox.h"
 
+/* For what cells have registered with atexit; the kernel itself gives up a little earlier. */
+#define RETIRE_MS 1000
 /* What a dead kernel sent last is still read. */
 #define DRAIN_MS 30
 /* A kernel that ends closes its connection a little before its process is gone. One that lives on without it broke a rule. */
@@ -92,6 +94,7 @@ static void kernel_dispose(struct kernel *k)
                 k->closing++;
                 uv_close((uv_handle_t *)&k->lost, on_handle_closed);
         }
+        egress_close(k);
         unlink(k->kernel_path);
         unlink(k->tool_path);
         closed_one(k);
@@ -110,6 +113,51 @@ void kernel_end(struct kernel *k)
         k->session = NULL;
         k->state = K_DEAD;
         kernel_dispose(k);
+}
+
+static void say_retired(struct kernel *k)
+{
+        struct cg_out out = { .type = CG_HOST_DONE, .session = k->retired_session, .id = k->retire_request };
+        struct host *h;
+
+        for (h = k->sup->hosts; h && h->number != k->retire_host; h = h->next)
+                ;
+        if (h && k->retire_request)
+                host_send(h, &out, json_object());
+}
+
+static void on_overdue(uv_timer_t *t)
+{
+        struct kernel *k = t->data;
+
+        cg_pidfd_kill(k->pid.fd, SIGKILL);
+}
+
+void kernel_retire(struct kernel *k, struct host *h, uint64_t session, uint64_t request)
+{
+        struct cg_out out = { .type = CG_KERNEL_SHUTDOWN_REQUEST };
+
+        k->retire_host = h ? h->number : 0;
+        k->retired_session = session;
+        k->retire_request = request;
+        if (k->state != K_READY || k->violation_text[0] || k->lost_open) {
+                say_retired(k);
+                kernel_end(k);
+                return;
+        }
+        kernel_send(k, &out, NULL);
+        kernel_pause(k, false); /* it must not wait for anybody's reading now */
+        k->session->kernel = NULL;
+        k->session = NULL;
+        k->retiring = true;
+        k->sup->n_retiring++;
+        if (!k->lost_open) { /* the message may just have shown that the kernel reads no more */
+                uv_timer_init(&k->sup->loop, &k->lost);
+                k->lost.data = k;
+                k->lost_open = true;
+        }
+        uv_update_time(&k->sup->loop);
+        uv_timer_start(&k->lost, on_overdue, RETIRE_MS, 0);
 }
 
 static void describe_end(struct kernel *k, char *buf, size_t size)
@@ -151,6 +199,12 @@ static void on_kernel_end(struct watch *w)
                 return;
         k->state = K_DEAD;
         uv_poll_stop(&w->poll);
+        if (k->retiring) {
+                k->sup->n_retiring--;
+                say_retired(k);
+                kernel_dispose(k);
+                return;
+        }
         kernel_pause(k, false);
         uv_timer_init(&k->sup->loop, &k->drain);
         k->drain.data = k;
@@ -162,7 +216,7 @@ void kernel_violation(struct kernel *k, const char *what)
 {
         if (k->violation_text[0] || k->state == K_DEAD)
                 return;
-        snprintf(k->violation_text, sizeof(k->violation_text), "%s", what);
+        snprintf(k->violation_text, sizeof(k->violation_text), "%.*s", (int)sizeof(k->violation_text) - 1, what);
         cg_log(&k->sup->log, CG_LOG_WARN, "kernel of session %llu broke a rule: %s",
                (unsigned long long)(k->session ? k->session->number : 0), what);
         if (k->pid.active)
@@ -195,6 +249,16 @@ static void maybe_ready(struct kernel *k)
         session_kernel_ready(k->session);
 }
 
+/* Its word about itself; what it says of versions is the zygote's already. */
+static void take_ready(struct kernel *k, const struct cg_msg *m)
+{
+        cg_auto_json json_t *body = NULL;
+        struct cg_err err;
+
+        if (cg_msg_json(m, &body, &err) < 0 || cg_json_bool(body, "debugger", false, &k->debugger, &err) < 0)
+                kernel_violation(k, err.msg);
+}
+
 static void on_kernel_message(struct cg_zlink *z, struct cg_msg *m)
 {
         struct kernel *k = z->data;
@@ -207,6 +271,7 @@ static void on_kernel_message(struct cg_zlink *z, struct cg_msg *m)
                         return;
                 }
                 k->got_ready = true;
+                take_ready(k, m);
                 maybe_ready(k);
                 return;
         }
@@ -313,19 +378,21 @@ static json_t *make_spec(struct kernel *k, const char *lib)
         struct session *ss = k->session;
         bool sandbox = !json_is_false(json_object_get(ss->options, "sandbox"));
         json_t *python_path = json_deep_copy(json_object_get(ss->options, "python_path"));
-        json_t *env = json_object_get(ss->options, "env");
+        json_t *env = ss->egress_env ? ss->egress_env : json_object_get(ss->options, "env");
 
         if (!python_path)
                 python_path = json_array();
         json_array_append_new(python_path, json_string(sandbox ? LIB_INSIDE : lib));
-        return json_pack("{s:I, s:O, s:o, s:b, s:b, s:{s:I, s:I, s:I}, s:o, s:o, s:o, s:s, s:s}", "session",
+        return json_pack("{s:I, s:O, s:o, s:b, s:b, s:{s:I, s:I, s:I}, s:o, s:o, s:o, s:s, s:s, s:O*, s:O*, s:O*, s:b, s:s*}", "session",
                          (json_int_t)ss->number, "workspace", json_object_get(ss->options, "workspace"), "env",
                          env ? json_incref(env) : json_array(), "sandbox", sandbox, "color",
                          json_is_true(json_object_get(ss->options, "color")), "limits", "memory_bytes",
                          json_integer_value(json_object_get(ss->options, "memory_bytes")), "processes",
                          json_integer_value(json_object_get(ss->options, "processes")), "file_bytes",
                          json_integer_value(json_object_get(ss->options, "file_bytes")), "bind_ro", make_binds(ss, lib), "hide",
-                         make_hides(ss), "python_path", python_path, "kernel_path", k->kernel_path, "tool_path", k->tool_path);
+                         make_hides(ss), "python_path", python_path, "kernel_path", k->kernel_path, "tool_path", k->tool_path,
+                         "working_dir", json_object_get(ss->options, "working_dir"), "front", json_object_get(ss->options, "front"),
+                         "settings", json_object_get(ss->options, "settings"), "ports", ss->egress_policy != NULL, "home", getenv("HOME"));
 }
 
 /* The specification goes in a memfd: an environment can be larger than a datagram. */
@@ -378,7 +445,7 @@ void kernel_spawn_failed(struct kernel *k, const struct cg_err *err)
                 session_kernel_failed(ss, err);
 }
 
-void kernel_spawned(struct kernel *k, json_t *layers, int pidfd, int status_fd)
+void kernel_spawned(struct kernel *k, json_t *layers, int pidfd, int status_fd, const int *ports, size_t n_ports)
 {
         struct cg_err err;
 
@@ -389,6 +456,10 @@ void kernel_spawned(struct kernel *k, json_t *layers, int pidfd, int status_fd)
         close(cg_steal_fd(&k->tool_listener));
         k->state = K_BOOTING;
         if (watch_start(k->sup, &k->pid, pidfd, on_kernel_end, k, &err) < 0) {
+                kernel_spawn_failed(k, &err);
+                return;
+        }
+        if (n_ports && egress_open(k, ports, n_ports, &err) < 0) {
                 kernel_spawn_failed(k, &err);
                 return;
         }

@@ -5,6 +5,7 @@
 #include "supervisor/supervisor.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <signal.h>
 #include <sodium.h>
@@ -17,17 +18,22 @@
 
 /* Where libcellgate waits for the word that the supervisor serves, or why not. */
 #define READY_FD 3
+/* Kernels are given 1 s to end; a machine may be slow. */
+#define RETIRING_MS 1500
 
 static const char usage[] =
-        "Usage: cellgate-supervisor --dir DIR [--private] [--preload MODULES] [--spares N] [--log-level N]\n"
+        "Usage: cellgate-supervisor --dir DIR [--private | --linger-ms N] [--preload MODULES] [--spares N] [--detach]\n"
+        "                           [--log-level N]\n"
         "\n"
         "Serves host applications of this user (libcellgate, `cellgate run`) at DIR, which must not exist or be an empty\n"
         "folder of this user with mode 0700.\n"
         "\n"
         "  --dir DIR           folder for its sockets; hosts connect to it by this name\n"
         "  --private           end with the last host\n"
+        "  --linger-ms N       end so many milliseconds after the last host has left\n"
+        "  --detach            serve in a process and session of its own; the one that was started ends at once\n"
         "  --preload MODULES   comma-separated modules that every kernel has imported already\n"
-        "  --spares N          sessions started ahead, 0 or 1 (default 1): the next session with the same options opens at once\n"
+        "  --spares N          sessions kept ready ahead (0 to 16, default 1): those that ask for the same options open at once\n"
         "  --log-level N       0 errors, 1 warnings (default), 2 info, 3 debug; the log goes to standard error\n"
         "  --help, --version\n";
 
@@ -119,6 +125,9 @@ static int start(struct sup *s, struct cg_err *err)
                 return cg_fail(err, CG_E_INVAL, "--dir is missing; see --help");
         if (check_dir(s->dir, err) < 0)
                 return -1;
+        s->dir_fd = open(s->dir, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        if (s->dir_fd < 0)
+                return cg_fail_errno(err, "%s", s->dir);
         s->zmq = zmq_ctx_new();
         if (!s->zmq)
                 return cg_fail_errno(err, "zmq_ctx_new");
@@ -138,32 +147,78 @@ static int start(struct sup *s, struct cg_err *err)
         return 0;
 }
 
+static void on_waited(uv_timer_t *t)
+{
+        struct sup *s = t->data;
+
+        s->n_retiring = 0; /* the zygote's end takes them along */
+}
+
+static void wait_for_retiring(struct sup *s)
+{
+        uv_timer_t timer;
+
+        uv_timer_init(&s->loop, &timer);
+        timer.data = s;
+        uv_timer_start(&timer, on_waited, RETIRING_MS, 0);
+        while (s->n_retiring)
+                uv_run(&s->loop, UV_RUN_ONCE);
+        uv_close((uv_handle_t *)&timer, NULL);
+        uv_run(&s->loop, UV_RUN_NOWAIT);
+}
+
+/* While we ended, a successor may have been started in a new folder with the same name. */
+static bool dir_is_ours(const struct sup *s)
+{
+        struct stat held, named;
+
+        return s->dir_fd >= 0 && fstat(s->dir_fd, &held) == 0 && lstat(s->dir, &named) == 0 && held.st_ino == named.st_ino &&
+               held.st_dev == named.st_dev;
+}
+
 /* Lets close callbacks run, so that every descriptor and byte is given back; then the processes go. */
 static void finish(struct sup *s)
 {
         struct cg_err err;
 
+        wait_for_retiring(s);
         hosts_stop(s);
         zygote_stop(s);
+        egress_stop(s);
         broker_stop(s);
         uv_walk(&s->loop, close_handle, NULL);
         while (uv_run(&s->loop, UV_RUN_DEFAULT) != 0)
                 ;
         uv_loop_close(&s->loop);
+        for (size_t i = 0; i < CG_ARRAY_LEN(s->ended); i++)
+                json_decref(s->ended[i]);
         if (s->host_sock)
                 zmq_close(s->host_sock);
         if (s->zmq)
                 zmq_ctx_term(s->zmq);
-        if (s->dir && cg_remove_tree(s->dir, &err) < 0)
+        if (dir_is_ours(s) && cg_remove_tree(s->dir, &err) < 0)
                 cg_log(&s->log, CG_LOG_WARN, "%s", err.msg);
 }
 
-static void parse_args(struct sup *s, int argc, char **argv)
+static int64_t number(const char *option, const char *text, int64_t max)
+{
+        char *end;
+        long long v = strtoll(text, &end, 10);
+
+        if (end == text || *end || v < 0 || v > max) {
+                fprintf(stderr, "cellgate-supervisor: %s must be a number from 0 to %lld, not \"%s\"\n", option, (long long)max, text);
+                exit(2);
+        }
+        return v;
+}
+
+static void parse_args(struct sup *s, int argc, char **argv, bool *detach_process)
 {
         static const struct option options[] = {
                 { "dir", required_argument, NULL, 'd' },   { "private", no_argument, NULL, 'p' },
                 { "preload", required_argument, NULL, 'i' }, { "log-level", required_argument, NULL, 'l' },
-                { "spares", required_argument, NULL, 's' },
+                { "spares", required_argument, NULL, 's' }, { "linger-ms", required_argument, NULL, 'g' },
+                { "detach", no_argument, NULL, 'D' },
                 { "help", no_argument, NULL, 'h' },        { "version", no_argument, NULL, 'v' },
                 { NULL, 0, NULL, 0 },
         };
@@ -179,7 +234,11 @@ static void parse_args(struct sup *s, int argc, char **argv)
                 else if (c == 'l')
                         s->log.level = atoi(optarg);
                 else if (c == 's')
-                        s->use_spares = atoi(optarg) > 0;
+                        s->want_spares = (size_t)number("--spares", optarg, CG_MAX_SPARES);
+                else if (c == 'g')
+                        s->linger_ms = number("--linger-ms", optarg, INT32_MAX);
+                else if (c == 'D')
+                        *detach_process = true;
                 else if (c == 'h' || c == 'v')
                         exit(printf("%s", c == 'h' ? usage : "cellgate-supervisor " CG_VERSION "\n") < 0);
                 else
@@ -189,6 +248,20 @@ static void parse_args(struct sup *s, int argc, char **argv)
                 fprintf(stderr, "cellgate-supervisor: unexpected argument \"%s\"; see --help\n", argv[optind]);
                 exit(2);
         }
+}
+
+/* Before there is any thread. The word about our start still goes to whoever waits for it. */
+static void detach_from_starter(void)
+{
+        pid_t pid = fork();
+
+        if (pid < 0)
+                _exit(1);
+        if (pid > 0)
+                _exit(0);
+        setsid();
+        if (chdir("/") < 0)
+                _exit(1);
 }
 
 /* Thousands of sessions need some descriptors each. */
@@ -206,13 +279,18 @@ int main(int argc, char **argv)
 {
         struct sup *s = calloc(1, sizeof(*s));
         struct cg_err err = { 0 };
+        bool detach_process = false;
         int status = 0;
 
         if (!s)
                 return 1;
         s->log = (struct cg_log){ .fd = 2, .level = CG_LOG_WARN, .who = "supervisor" };
-        s->use_spares = true;
-        parse_args(s, argc, argv);
+        s->dir_fd = -1;
+        s->want_spares = 1;
+        s->linger_ms = -1;
+        parse_args(s, argc, argv, &detach_process);
+        if (detach_process)
+                detach_from_starter();
         signal(SIGPIPE, SIG_IGN);
         raise_fd_limit();
         prctl(PR_SET_CHILD_SUBREAPER, 1); /* see kill_strays() */

@@ -1,4 +1,4 @@
-/* cellgate-supervisor: sessions. Cells wait in a queue and run one at a time; each ends in exactly one RESULT. */
+/* cellgate-supervisor: sessions, from their options to their end, and the kernels they have meanwhile. */
 #include "supervisor/supervisor.h"
 
 #include <stdarg.h>
@@ -7,36 +7,18 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 
-/* After an interrupt a cell has so long; then its kernel is replaced. */
-#define GRACE_MS 2000
 /* A kernel that dies sooner than this after its start, so many times in a row, ends its session. */
 #define QUICK_MS 2000
 #define MAX_QUICK 5
 #define DEFAULT_START_MS 30000
-/* What an event costs beside its bytes, so that many tiny ones are bounded as well. */
-#define EVENT_COST 64
 
-static void run_next(struct session *ss);
-
-/* ------------------------------------------------------------------ sending events */
-
-static void pause_if_full(struct session *ss)
-{
-        kernel_pause(ss->kernel, ss->unread >= CG_EVENT_WINDOW);
-}
-
-void session_sent(struct session *ss, size_t bytes)
-{
-        ss->unread += bytes + EVENT_COST;
-        pause_if_full(ss);
-}
+/* ------------------------------------------------------------------ words to the hosts */
 
 static void send_text(struct session *ss, uint16_t type, uint64_t cell, const char *text)
 {
-        struct cg_out out = { .type = type, .session = ss->number, .id = cell };
+        struct cg_out out = { .type = type, .id = cell };
 
-        host_send(ss->host, &out, json_pack("{s:o}", "text", text_json(text)));
-        session_sent(ss, strlen(text));
+        session_event(ss, &out, json_pack("{s:o}", "text", text_json(text)), NULL);
 }
 
 void session_notice(struct session *ss, const char *fmt, ...)
@@ -47,204 +29,14 @@ void session_notice(struct session *ss, const char *fmt, ...)
         va_start(ap, fmt);
         vsnprintf(text, sizeof(text), fmt, ap);
         va_end(ap);
-        send_text(ss, CG_HOST_NOTICE, ss->running ? ss->running->id : 0, text);
+        send_text(ss, CG_HOST_NOTICE, cells_running(ss), text);
 }
 
-static void send_result(struct session *ss, uint64_t cell, const char *status, int64_t count, const char *text, bool refused)
-{
-        struct cg_out out = { .type = CG_HOST_RESULT, .session = ss->number, .id = cell };
-
-        host_send(ss->host, &out, json_pack("{s:s, s:I, s:o, s:b}", "status", status, "execution_count", (json_int_t)count,
-                                            "text", text_json(text ? text : ""), "refused", refused));
-        session_sent(ss, text ? strlen(text) : 0);
-}
-
-static void send_done(struct session *ss, uint64_t request)
+static void send_done(struct host *h, struct session *ss, uint64_t request)
 {
         struct cg_out out = { .type = CG_HOST_DONE, .session = ss->number, .id = request };
 
-        host_send(ss->host, &out, json_object());
-}
-
-/* ------------------------------------------------------------------ the cell's clock */
-
-static void on_clock(uv_timer_t *t);
-
-static void clock_start(struct session *ss)
-{
-        if (!ss->running || !ss->running->timeout_ms || ss->clock_started_ms >= 0 || ss->stop != STOP_NONE)
-                return;
-        ss->clock_started_ms = cg_now_ms();
-        uv_update_time(&ss->sup->loop);
-        uv_timer_start(&ss->clock, on_clock, (uint64_t)(ss->left_ms > 0 ? ss->left_ms : 1), 0);
-}
-
-static void clock_stop(struct session *ss)
-{
-        if (ss->clock_started_ms < 0)
-                return;
-        uv_timer_stop(&ss->clock);
-        ss->left_ms -= cg_now_ms() - ss->clock_started_ms;
-        ss->clock_started_ms = -1;
-}
-
-void session_asks_changed(struct session *ss)
-{
-        if (ss->asks)
-                clock_stop(ss);
-        else
-                clock_start(ss);
-}
-
-static void on_grace(uv_timer_t *t);
-
-/* Interrupts the running cell; a second call while that is under way changes nothing. */
-static void stop_cell(struct session *ss, enum stop_reason why)
-{
-        struct cg_out out = { .type = CG_KERNEL_INTERRUPT_REQUEST, .id = ss->running->id };
-
-        if (ss->stop != STOP_NONE)
-                return;
-        ss->stop = why;
-        clock_stop(ss);
-        kernel_send(ss->kernel, &out, NULL);
-        uv_update_time(&ss->sup->loop);
-        uv_timer_start(&ss->grace, on_grace, GRACE_MS, 0);
-}
-
-static void on_clock(uv_timer_t *t)
-{
-        struct session *ss = t->data;
-
-        ss->clock_started_ms = -1;
-        ss->left_ms = 0;
-        if (ss->running)
-                stop_cell(ss, STOP_TIMEOUT);
-}
-
-static const char *stop_status(const struct session *ss)
-{
-        return ss->stop == STOP_TIMEOUT ? "timeout" : "cancelled";
-}
-
-/* ------------------------------------------------------------------ cells */
-
-static void cell_free(struct cell *c)
-{
-        if (c)
-                free(c->code);
-        free(c);
-}
-
-/* The one place where a cell ends. */
-static void finish_cell(struct session *ss, const char *status, int64_t count, const char *text, bool refused)
-{
-        struct cell *c = ss->running;
-
-        clock_stop(ss);
-        uv_timer_stop(&ss->grace);
-        ss->running = NULL;
-        ss->stop = STOP_NONE;
-        ss->input_wanted = false;
-        send_result(ss, c->id, status, count, text, refused);
-        cell_free(c);
-}
-
-static void cancel_queue(struct session *ss, const char *text)
-{
-        while (ss->queue) {
-                struct cell *c = ss->queue;
-
-                ss->queue = c->next;
-                ss->n_queue--;
-                send_result(ss, c->id, "cancelled", 0, text, false);
-                cell_free(c);
-        }
-        ss->queue_tail = &ss->queue;
-}
-
-static void run_next(struct session *ss)
-{
-        struct cg_out out = { .type = CG_KERNEL_EXECUTE_REQUEST, .has_raw = true };
-        struct cell *c = ss->queue;
-
-        if (ss->running || !c || !ss->kernel || ss->kernel->state != K_READY || ss->warming)
-                return;
-        ss->queue = c->next;
-        if (!ss->queue)
-                ss->queue_tail = &ss->queue;
-        ss->n_queue--;
-        c->next = NULL;
-        ss->running = c;
-        ss->stop = STOP_NONE;
-        ss->left_ms = c->timeout_ms;
-        ss->clock_started_ms = -1;
-        out.id = c->id;
-        out.raw = c->code;
-        out.raw_len = c->len;
-        kernel_send(ss->kernel, &out, json_pack("{s:b, s:b, s:b}", "silent", c->silent, "store_history", !c->silent,
-                                                "allow_stdin", c->allow_stdin));
-        session_asks_changed(ss);
-}
-
-static void handle_execute(struct session *ss, struct cg_msg *m)
-{
-        cg_auto_json json_t *body = NULL;
-        struct cell *c = NULL;
-        const char *code;
-        struct cg_err err;
-
-        if (ss->n_queue >= CG_MAX_QUEUE) {
-                cg_fail(&err, CG_E_LIMIT, "%d cells wait already", CG_MAX_QUEUE);
-                goto fail;
-        }
-        c = calloc(1, sizeof(*c));
-        if (!c) {
-                cg_fail(&err, CG_E_NOMEM, "cell");
-                goto fail;
-        }
-        if (cg_msg_json(m, &body, &err) < 0 || cg_json_int(body, "timeout_ms", 0, &c->timeout_ms, &err) < 0 ||
-            cg_json_bool(body, "silent", false, &c->silent, &err) < 0 ||
-            cg_json_bool(body, "allow_stdin", false, &c->allow_stdin, &err) < 0)
-                goto fail;
-        code = cg_msg_raw(m, 0, &c->len);
-        c->code = malloc(c->len + 1);
-        if (!c->code) {
-                cg_fail(&err, CG_E_NOMEM, "cell");
-                goto fail;
-        }
-        memcpy(c->code, code, c->len);
-        c->code[c->len] = '\0';
-        c->id = m->id;
-        *ss->queue_tail = c;
-        ss->queue_tail = &c->next;
-        ss->n_queue++;
-        run_next(ss);
-        return;
-fail:
-        cell_free(c);
-        send_result(ss, m->id, "cancelled", 0, err.msg, false);
-}
-
-static void handle_cancel(struct session *ss, uint64_t id)
-{
-        if (ss->running && (id == 0 || ss->running->id == id)) {
-                stop_cell(ss, STOP_CANCEL);
-                return;
-        }
-        for (struct cell **p = &ss->queue; *p; p = &(*p)->next) {
-                struct cell *c = *p;
-
-                if (c->id != id)
-                        continue;
-                *p = c->next;
-                if (!c->next)
-                        ss->queue_tail = p;
-                ss->n_queue--;
-                send_result(ss, c->id, "cancelled", 0, "cancelled before it ran", false);
-                cell_free(c);
-                return;
-        }
+        host_send(h, &out, json_object());
 }
 
 /* ------------------------------------------------------------------ what the kernel says */
@@ -259,72 +51,50 @@ static const struct {
         { CG_KERNEL_CLEAR_OUTPUT, CG_HOST_CLEAR_OUTPUT },
         { CG_KERNEL_ERROR, CG_HOST_ERROR },
         { CG_KERNEL_INPUT_REQUEST, CG_HOST_INPUT_REQUEST },
+        { CG_KERNEL_COMM, CG_HOST_COMM },
+        { CG_KERNEL_DEBUG_EVENT, CG_HOST_DEBUG_EVENT },
 };
-
-static void handle_reply(struct session *ss, struct cg_msg *m)
-{
-        cg_auto_json json_t *body = NULL;
-        const char *status = NULL, *ename, *evalue;
-        char text[1200];
-        int64_t count;
-        bool refused, failed;
-        struct cg_err err;
-
-        if (!ss->running || ss->running->id != m->id) {
-                kernel_violation(ss->kernel, "EXECUTE_REPLY for a cell that does not run");
-                return;
-        }
-        if (cg_msg_json(m, &body, &err) < 0 || cg_json_str(body, "status", NULL, &status, &err) < 0 ||
-            cg_json_str(body, "ename", "", &ename, &err) < 0 || cg_json_str(body, "evalue", "", &evalue, &err) < 0 ||
-            cg_json_int(body, "execution_count", 0, &count, &err) < 0 ||
-            cg_json_bool(body, "refused", false, &refused, &err) < 0 || !status) {
-                kernel_violation(ss->kernel, status ? err.msg : "EXECUTE_REPLY without a status");
-                return;
-        }
-        failed = strcmp(status, "ok") != 0;
-        if (failed && ss->stop == STOP_TIMEOUT)
-                snprintf(text, sizeof(text), "the cell ran longer than its limit of %.3g s (waiting for approvals excluded) and was "
-                         "interrupted", (double)ss->running->timeout_ms / 1000);
-        else if (failed)
-                snprintf(text, sizeof(text), "%s: %s", ename, evalue);
-        else
-                text[0] = '\0';
-        finish_cell(ss, !failed ? "ok" : ss->stop != STOP_NONE ? stop_status(ss) : "error", count, text, failed && refused);
-        run_next(ss);
-}
 
 void session_kernel_message(struct session *ss, struct cg_msg *m)
 {
-        struct cg_out out = { .session = ss->number, .id = m->id, .flags = m->flags & CG_FLAG_STDERR };
-        size_t len;
+        struct cg_out out = { .id = m->id, .flags = m->flags & CG_FLAG_STDERR };
 
         if (spare_message(ss, m))
                 return;
         if (m->type == CG_KERNEL_EXECUTE_REPLY) {
-                handle_reply(ss, m);
+                cells_execute_reply(ss, m);
+                return;
+        }
+        if (m->type == CG_KERNEL_REPLY) {
+                cells_request_reply(ss, m);
                 return;
         }
         if (m->type == CG_KERNEL_INPUT_REQUEST) {
-                if (!ss->running || ss->running->id != m->id || !ss->running->allow_stdin || ss->input_wanted) {
+                if (!cells_may_ask(ss, m->id)) {
                         kernel_violation(ss->kernel, "INPUT_REQUEST that is not allowed now");
                         return;
                 }
-                ss->input_wanted = true;
+                ss->input_cell = m->id;
         }
         for (size_t i = 0; i < CG_ARRAY_LEN(relayed); i++) {
                 if (relayed[i].kernel == m->type) {
                         out.type = relayed[i].host;
-                        cg_msg_raw(m, 0, &len);
-                        host_forward(ss->host, &out, m);
-                        session_sent(ss, len);
+                        session_event(ss, &out, NULL, m);
                         return;
                 }
         }
 }
 
+json_t *session_info(const struct session *ss)
+{
+        const struct kernel *k = ss->kernel;
+
+        return json_pack("{s:b, s:b, s:O?, s:s, s:s}", "debugger", k && k->debugger, "sandbox", !json_is_false(json_object_get(ss->options, "sandbox")), "layers",
+                         k ? k->layers : NULL, "python", k && k->python ? k->python : "", "ipython", k && k->ipython ? k->ipython : "");
+}
+
 static void answer_start(struct session *ss, const struct cg_err *err)
 {
-        struct kernel *k = ss->kernel;
         uint64_t request = ss->opening ? ss->opening : ss->resetting;
         struct cg_out out = { .type = CG_HOST_SESSION_OPENED, .session = ss->number, .id = request };
 
@@ -334,11 +104,9 @@ static void answer_start(struct session *ss, const struct cg_err *err)
         if (err)
                 host_failed(ss->host, ss->number, request, err);
         else if (ss->opening)
-                host_send(ss->host, &out, json_pack("{s:s, s:{s:b, s:O, s:s, s:s}}", "id", ss->id, "info", "sandbox",
-                                                    !json_is_false(json_object_get(ss->options, "sandbox")), "layers", k->layers,
-                                                    "python", k->python, "ipython", k->ipython));
+                host_send(ss->host, &out, json_pack("{s:s, s:o}", "id", ss->id, "info", session_info(ss)));
         else
-                send_done(ss, request);
+                send_done(ss->host, ss, request);
         ss->opening = ss->resetting = 0;
 }
 
@@ -352,8 +120,8 @@ void session_kernel_ready(struct session *ss)
                 return;
         if (first)
                 spare_plan(ss);
-        pause_if_full(ss);
-        run_next(ss);
+        session_pause_if_full(ss);
+        cells_run(ss);
 }
 
 void session_warm(struct session *ss)
@@ -362,7 +130,7 @@ void session_warm(struct session *ss)
                 return;
         answer_start(ss, NULL);
         spare_plan(ss);
-        run_next(ss);
+        cells_run(ss);
 }
 
 void session_kernel_failed(struct session *ss, const struct cg_err *err)
@@ -379,33 +147,61 @@ void session_kernel_failed(struct session *ss, const struct cg_err *err)
         session_end(ss, first ? NULL : text);
 }
 
+static void drop_asks(struct session *ss, const char *why)
+{
+        broker_drop_asks(ss, why);
+        egress_drop_asks(ss, why);
+}
+
+/*
+ * The folder is opened by its name for each kernel. A kernel of another session, whose workspace is a folder above, could
+ * put a symlink in its place, and the next kernel here would write where that leads.
+ */
+static int check_workspace(struct session *ss, const struct stat *st, struct cg_err *err)
+{
+        if (!ss->workspace_ino) {
+                ss->workspace_dev = st->st_dev;
+                ss->workspace_ino = st->st_ino;
+        }
+        if (st->st_dev == ss->workspace_dev && st->st_ino == ss->workspace_ino)
+                return 0;
+        return cg_fail(err, CG_E_STATE, "the workspace is not the folder any more that the session was opened for; open a new session");
+}
+
+static int same_workspace(struct session *ss, struct cg_err *err)
+{
+        const char *path = json_string_value(json_object_get(ss->options, "workspace"));
+        struct stat st;
+
+        return stat(path, &st) < 0 ? cg_fail_errno(err, "workspace %s", path) : check_workspace(ss, &st, err);
+}
+
 static void start_again(struct session *ss)
 {
         struct cg_err err;
 
         broker_detach(ss->sup, ss->number, true);
-        if (kernel_start(ss, &err) < 0)
+        if (same_workspace(ss, &err) < 0 || kernel_start(ss, &err) < 0)
                 session_kernel_failed(ss, &err);
 }
 
 void session_kernel_dead(struct session *ss, const char *how)
 {
         struct cg_err err;
-        char text[700];
+        char text[700], queued[700];
 
         if (spare_ended(ss))
                 return;
-        broker_drop_asks(ss, "the kernel ended");
+        drop_asks(ss, "the kernel ended");
         if (!ss->opened || ss->resetting) {
                 cg_fail(&err, CG_E_CLOSED, "the kernel ended while it started: %s", how);
                 session_kernel_failed(ss, &err);
                 return;
         }
-        ss->quick_deaths = cg_now_ms() - ss->kernel_started_ms < QUICK_MS && !ss->running ? ss->quick_deaths + 1 : 0;
+        ss->quick_deaths = cg_now_ms() - ss->kernel_started_ms < QUICK_MS && !ss->main.running ? ss->quick_deaths + 1 : 0;
         snprintf(text, sizeof(text), "the kernel ended: %s; its state is lost", how);
-        if (ss->running)
-                finish_cell(ss, "kernel_died", 0, text, false);
-        cancel_queue(ss, "the kernel ended before this cell ran");
+        snprintf(queued, sizeof(queued), "the kernel ended before this cell ran: %s", how);
+        cells_end_all(ss, "kernel_died", text, queued);
         send_text(ss, CG_HOST_KERNEL_DIED, 0, text);
         if (ss->quick_deaths >= MAX_QUICK)
                 session_end(ss, "its kernels end again and again right after they start");
@@ -413,25 +209,11 @@ void session_kernel_dead(struct session *ss, const char *how)
                 start_again(ss);
 }
 
-/* The cell did not react to its interrupt. */
-static void on_grace(uv_timer_t *t)
+void session_replace_kernel(struct session *ss, struct lane *l, const char *status, const char *text)
 {
-        struct session *ss = t->data;
-        char text[300];
-
-        if (!ss->running || !ss->kernel)
-                return;
-        if (ss->stop == STOP_TIMEOUT)
-                snprintf(text, sizeof(text), "the cell ran longer than its limit of %.3g s and did not react to the interrupt "
-                         "within %d s: its kernel was replaced, its state is lost", (double)ss->running->timeout_ms / 1000,
-                         GRACE_MS / 1000);
-        else
-                snprintf(text, sizeof(text), "the cell did not react to the interrupt within %d s: its kernel was replaced, its "
-                         "state is lost", GRACE_MS / 1000);
         kernel_end(ss->kernel);
-        broker_drop_asks(ss, "the kernel was replaced");
-        finish_cell(ss, stop_status(ss), 0, text, false);
-        cancel_queue(ss, "the kernel was replaced before this cell ran");
+        drop_asks(ss, "the kernel was replaced");
+        cells_end_replaced(ss, l, status, text);
         start_again(ss);
 }
 
@@ -468,11 +250,13 @@ static void handle_reset(struct session *ss, struct cg_msg *m)
                 host_failed(ss->host, ss->number, m->id, &err);
                 return;
         }
-        kernel_end(ss->kernel);
-        broker_drop_asks(ss, "the session was reset");
-        if (ss->running)
-                finish_cell(ss, "cancelled", 0, "the session was reset", false);
-        cancel_queue(ss, "the session was reset");
+        if (ss->kernel && ss->used)
+                kernel_retire(ss->kernel, NULL, 0, 0);
+        else
+                kernel_end(ss->kernel);
+        ss->used = false;
+        drop_asks(ss, "the session was reset");
+        cells_end_all(ss, "cancelled", "the session was reset", "the session was reset");
         ss->quick_deaths = 0;
         ss->resetting = m->id;
         arm_start_timer(ss, timeout_ms);
@@ -522,41 +306,53 @@ static void handle_decision(struct session *ss, struct cg_msg *m)
         broker_decide(ss, m->id, accept, reason);
 }
 
-static void handle_input(struct session *ss, struct cg_msg *m)
+static void handle_input(struct session *ss, uint64_t id, struct cg_msg *m)
 {
-        struct cg_out out = { .type = CG_KERNEL_INPUT_REPLY, .id = m->id, .has_raw = true };
+        struct cg_out out = { .type = CG_KERNEL_INPUT_REPLY, .id = id, .has_raw = true };
 
-        if (!ss->input_wanted || !ss->running || ss->running->id != m->id)
+        if (!ss->input_cell || ss->input_cell != id)
                 return;
-        ss->input_wanted = false;
+        ss->input_cell = 0;
         out.body = cg_msg_body(m, &out.body_len);
         out.raw = cg_msg_raw(m, 0, &out.raw_len);
         kernel_send(ss->kernel, &out, NULL);
 }
 
-static void handle_credit(struct session *ss, uint64_t bytes)
+/* What any host of the session may ask for. false: it was something else. */
+static bool handle_common(struct session *ss, struct member *mb, struct cg_msg *m)
 {
-        ss->unread = bytes < ss->unread ? ss->unread - (size_t)bytes : 0;
-        pause_if_full(ss);
-}
+        uint64_t id = CELL_ID(mb ? mb->slot : 0, CELL_NUMBER(m->id));
 
-void session_message(struct session *ss, struct cg_msg *m)
-{
         switch (m->type) {
         case CG_HOST_EXECUTE:
-                handle_execute(ss, m);
-                break;
+                cells_execute(ss, id, m);
+                return true;
+        case CG_HOST_REQUEST:
+                cells_request(ss, id, m);
+                return true;
         case CG_HOST_CANCEL:
-                handle_cancel(ss, m->id);
-                break;
+                cells_cancel(ss, id, m->id == 0);
+                return true;
+        case CG_HOST_INPUT_REPLY:
+                handle_input(ss, id, m);
+                return true;
+        case CG_HOST_CREDIT:
+                session_credit(ss, mb, m->id);
+                return true;
+        default:
+                return false;
+        }
+}
+
+/* The rest is for the host that opened the session: approvals, servers and the kernel itself are its business. */
+static void handle_of_opener(struct session *ss, struct cg_msg *m)
+{
+        switch (m->type) {
         case CG_HOST_DECISION:
                 handle_decision(ss, m);
                 break;
-        case CG_HOST_INPUT_REPLY:
-                handle_input(ss, m);
-                break;
-        case CG_HOST_CREDIT:
-                handle_credit(ss, m->id);
+        case CG_HOST_EGRESS_DECISION:
+                egress_decide(ss, m);
                 break;
         case CG_HOST_SESSION_RESET:
                 handle_reset(ss, m);
@@ -565,7 +361,7 @@ void session_message(struct session *ss, struct cg_msg *m)
                 handle_servers(ss, m);
                 break;
         case CG_HOST_SESSION_END:
-                send_done(ss, m->id);
+                ss->end_request = m->id;
                 session_end(ss, NULL);
                 break;
         default:
@@ -573,16 +369,51 @@ void session_message(struct session *ss, struct cg_msg *m)
         }
 }
 
+void session_message(struct session *ss, struct host *h, struct cg_msg *m)
+{
+        struct member *mb = session_member(ss, h);
+        struct cg_err err;
+
+        if (handle_common(ss, mb, m))
+                return;
+        if (!mb) {
+                handle_of_opener(ss, m);
+        } else if (m->type == CG_HOST_SESSION_END) {
+                send_done(h, ss, m->id);
+                session_detach(ss, mb, NULL);
+        } else if (m->type != CG_HOST_DECISION && m->type != CG_HOST_EGRESS_DECISION) {
+                cg_fail(&err, CG_E_STATE, "only the client that opened the session can do this");
+                host_failed(h, ss->number, m->id, &err);
+        }
+}
+
 /* ------------------------------------------------------------------ life */
+
+/* For zygote_tidy(). */
+static void remember_settings(const struct session *ss)
+{
+        json_t **slot = &ss->sup->ended[ss->sup->n_ended % CG_ARRAY_LEN(ss->sup->ended)];
+
+        if (!json_object_get(ss->options, "settings"))
+                return;
+        json_decref(*slot);
+        *slot = json_incref(ss->options);
+        ss->sup->n_ended++;
+}
 
 static void session_release(struct session *ss)
 {
         struct cg_err err;
 
+        remember_settings(ss);
+
         if (ss->dir && cg_remove_tree(ss->dir, &err) < 0)
                 cg_log(&ss->sup->log, CG_LOG_WARN, "%s", err.msg);
         json_decref(ss->options);
         json_decref(ss->servers);
+        json_decref(ss->egress_policy);
+        json_decref(ss->egress_env);
+        cells_release(ss);
         free(ss->dir);
         free(ss);
 }
@@ -595,22 +426,23 @@ static void on_timer_closed(uv_handle_t *h)
                 session_release(ss);
 }
 
-static void init_timers(struct session *ss)
+void session_timer_init(struct session *ss, uv_timer_t *t, void *data)
 {
-        uv_timer_t *timers[] = { &ss->clock, &ss->grace, &ss->start_timer };
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(timers); i++) {
-                uv_timer_init(&ss->sup->loop, timers[i]);
-                timers[i]->data = ss;
-                ss->open_timers++;
-        }
+        uv_timer_init(&ss->sup->loop, t);
+        t->data = data;
+        ss->open_timers++;
 }
 
-static void close_timers(struct session *ss)
+void session_timer_close(struct session *ss, uv_timer_t *t)
 {
-        uv_close((uv_handle_t *)&ss->clock, on_timer_closed);
-        uv_close((uv_handle_t *)&ss->grace, on_timer_closed);
-        uv_close((uv_handle_t *)&ss->start_timer, on_timer_closed);
+        t->data = ss;
+        uv_close((uv_handle_t *)t, on_timer_closed);
+}
+
+static void end_members(struct session *ss, const char *why)
+{
+        while (ss->members)
+                session_detach(ss, ss->members, why ? why : "the client that opened the session has ended it");
 }
 
 void session_end(struct session *ss, const char *why)
@@ -620,18 +452,24 @@ void session_end(struct session *ss, const char *why)
         if (ss->ending)
                 return;
         ss->ending = true;
-        broker_drop_asks(ss, "the session ended");
-        kernel_end(ss->kernel);
-        if (ss->running)
-                finish_cell(ss, "cancelled", 0, "the session ended", false);
-        cancel_queue(ss, "the session ended");
+        drop_asks(ss, "the session ended");
+        if (ss->kernel && ss->used) {
+                kernel_retire(ss->kernel, ss->host, ss->number, ss->end_request);
+        } else {
+                kernel_end(ss->kernel);
+                if (ss->end_request)
+                        send_done(ss->host, ss, ss->end_request);
+        }
+        cells_end_all(ss, "cancelled", "the session ended", "the session ended");
+        end_members(ss, why);
         if (why)
                 send_text(ss, CG_HOST_SESSION_CLOSED, 0, why);
         broker_detach(s, ss->number, false);
         s->sessions[ss->number % CG_MAX_SESSIONS] = NULL;
         s->n_sessions--;
         cg_log(&s->log, CG_LOG_INFO, "session %llu ended%s%s", (unsigned long long)ss->number, why ? ": " : "", why ? why : "");
-        close_timers(ss);
+        cells_close_timers(ss);
+        session_timer_close(ss, &ss->start_timer);
 }
 
 void session_of_host_gone(struct sup *s, struct host *h)
@@ -639,7 +477,10 @@ void session_of_host_gone(struct sup *s, struct host *h)
         spare_of_host_gone(s, h);
         for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
                 struct session *ss = s->sessions[i];
+                struct member *mb = ss ? session_member(ss, h) : NULL;
 
+                if (mb)
+                        session_detach(ss, mb, NULL);
                 if (ss && ss->host == h) {
                         ss->host = NULL;
                         session_end(ss, NULL);
@@ -651,7 +492,7 @@ struct session *session_find(struct sup *s, const struct host *h, uint64_t numbe
 {
         struct session *ss = s->sessions[number % CG_MAX_SESSIONS];
 
-        return ss && ss->number == number && ss->host == h ? ss : NULL;
+        return ss && ss->number == number && (ss->host == h || session_member(ss, h)) ? ss : NULL;
 }
 
 static int take_number(struct session *ss, struct cg_err *err)
@@ -707,7 +548,7 @@ static int check_strings(const json_t *o, const char *key, struct cg_err *err)
 static int check_options(struct session *ss, struct cg_err *err)
 {
         static const char *const numbers[] = { "memory_bytes", "processes", "file_bytes" };
-        const char *workspace;
+        const char *workspace, *dir, *front;
         struct stat st;
         int64_t n;
 
@@ -719,15 +560,20 @@ static int check_options(struct session *ss, struct cg_err *err)
                 return cg_fail_errno(err, "workspace %s", workspace);
         if (!S_ISDIR(st.st_mode))
                 return cg_fail(err, CG_E_INVAL, "workspace %s is not a folder", workspace);
+        if (check_workspace(ss, &st, err) < 0)
+                return -1;
         for (size_t i = 0; i < CG_ARRAY_LEN(numbers); i++)
                 if (cg_json_int(ss->options, numbers[i], 0, &n, err) < 0)
                         return -1;
         if (cg_json_int(ss->options, "approval_timeout_ms", 0, &ss->approval_timeout_ms, err) < 0 ||
             cg_json_int(ss->options, "timeout_ms", 0, &ss->start_timeout_ms, err) < 0 ||
             check_strings(ss->options, "env", err) < 0 || check_strings(ss->options, "python_path", err) < 0 ||
-            check_strings(ss->options, "hide", err) < 0)
+            check_strings(ss->options, "hide", err) < 0 || cg_json_str(ss->options, "working_dir", NULL, &dir, err) < 0 ||
+            cg_json_str(ss->options, "front", "", &front, err) < 0)
                 return -1;
-        return 0;
+        if (dir && dir[0] != '/')
+                return cg_fail(err, CG_E_INVAL, "\"working_dir\" must be an absolute path");
+        return egress_check(ss, err);
 }
 
 struct session *session_make(struct sup *s, struct host *h, json_t *options, uint64_t request, struct cg_err *err)
@@ -740,8 +586,6 @@ struct session *session_make(struct sup *s, struct host *h, json_t *options, uin
         }
         ss->sup = s;
         ss->host = h;
-        ss->queue_tail = &ss->queue;
-        ss->clock_started_ms = -1;
         ss->opening = request;
         ss->options = json_incref(options);
         ss->servers = json_pack("{s:{}}", "all");
@@ -752,7 +596,8 @@ struct session *session_make(struct sup *s, struct host *h, json_t *options, uin
         }
         s->sessions[ss->number % CG_MAX_SESSIONS] = ss;
         s->n_sessions++;
-        init_timers(ss);
+        cells_init(ss);
+        session_timer_init(ss, &ss->start_timer, ss);
         arm_start_timer(ss, ss->start_timeout_ms);
         if (kernel_start(ss, err) < 0) {
                 ss->opening = 0; /* the caller says it */

@@ -1,13 +1,21 @@
 /*
- * cellgate-supervisor: the spare, a session that is started ahead with the options of the session that was opened last, by the same host.
- * It has run nothing but one cell of ours, which makes the memory that every first cell needs its own. A session that is asked for
- * with the same options is this one, and opens at once.
+ * cellgate-supervisor: spares, sessions that are started ahead with the options of the session that was opened last. A spare has run
+ * nothing but one cell of ours, which makes the memory that every first cell needs its own. A session that is asked for with the same
+ * options is one of these, and opens at once.
+ *
+ * A private supervisor's spares belong to its host. Those of a shared one are for whoever of this user asks for the same next: a
+ * notebook's kernel that is restarted comes as a new host.
  */
 #include "supervisor/supervisor.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
+#include "sandbox/session_view.h"
 
+/* Spares for other options than the last that a shared supervisor keeps: people have a few notebooks open. */
+#define MAX_OTHERS 2
 /* A spare's start costs as much as any other: it shall not take its time from the first cell of the session that was just opened. */
 #define DELAY_MS 20
 /* No cell of a host ever gets this far. */
@@ -19,59 +27,58 @@ static const char *workspace_of(const json_t *options)
 }
 
 /* The folder that the spare's sandbox shows is still the one with that name, not one that was made in its place. */
-static bool same_workspace(const struct sup *s, const json_t *options)
+static bool same_workspace(const struct spare *sp)
 {
         struct stat held, named;
 
-        return fstat(s->spare_workspace, &held) == 0 && held.st_nlink > 0 && stat(workspace_of(options), &named) == 0 &&
+        return fstat(sp->workspace, &held) == 0 && held.st_nlink > 0 && stat(workspace_of(sp->session->options), &named) == 0 &&
                held.st_dev == named.st_dev && held.st_ino == named.st_ino;
 }
 
-static void release_workspace(struct sup *s)
+static int add_hides(struct cg_sandbox *plan, const json_t *options, struct cg_err *err)
 {
-        if (s->spare_workspace >= 0)
-                close(cg_steal_fd(&s->spare_workspace));
-}
+        json_t *list = json_object_get(options, "hide"), *v;
+        int r = 0;
+        size_t i;
 
-static void on_timer(uv_timer_t *t)
-{
-        struct sup *s = t->data;
-        struct cg_err err;
-        json_t *options = CG_STEAL(s->spare_options);
-
-        if (options && !s->spare && !s->stopping) {
-                s->spare_workspace = open(workspace_of(options), O_PATH | O_CLOEXEC | O_DIRECTORY);
-                s->spare = session_make(s, NULL, options, 0, &err);
-                if (!s->spare) {
-                        cg_log(&s->log, CG_LOG_WARN, "no spare: %s", err.msg);
-                        release_workspace(s);
-                }
+        json_array_foreach(list, i, v) {
+                if (r == 0)
+                        r = cg_sandbox_add_hide(plan, json_string_value(v), err);
         }
-        json_decref(options);
+        return r;
 }
 
-void spares_start(struct sup *s)
+/* What a kernel's sandbox would come to now; 0 when that cannot be told. */
+static uint64_t view_of(const json_t *options)
 {
-        uv_timer_init(&s->loop, &s->spare_timer);
-        s->spare_timer.data = s;
-        s->spare_workspace = -1;
+        json_t *o = json_object_get(options, "settings");
+        cg_auto_settings struct cg_settings *s = NULL;
+        cg_auto_free char *text = o ? cg_json_text(o, NULL) : NULL;
+        struct cg_sandbox *plan = NULL;
+        uint64_t print = 0;
+        struct cg_err err;
+        int r = o && !text ? -1 : cg_sandbox_new(&plan, &err);
+
+        if (r == 0 && o)
+                r = cg_settings_parse(text, strlen(text), "sandbox settings", 0, &s, &err);
+        if (r == 0 && o)
+                r = cg_session_view(plan, s, workspace_of(options), getenv("HOME"), &err);
+        else if (r == 0)
+                r = cg_session_view_default(plan, workspace_of(options), getenv("HOME"), &err);
+        if (r == 0)
+                r = add_hides(plan, options, &err);
+        if (r == 0)
+                print = cg_session_view_print(plan);
+        cg_sandbox_free(plan);
+        return print;
 }
 
-static void spare_drop(struct sup *s)
+/* A secret that has come since, or was saved anew, is not hidden in the spare's sandbox. */
+static bool same_view(const struct spare *sp)
 {
-        struct session *ss = CG_STEAL(s->spare);
+        const json_t *o = sp->session->options;
 
-        if (ss)
-                session_end(ss, NULL);
-        json_decref(CG_STEAL(s->spare_options));
-        uv_timer_stop(&s->spare_timer);
-        s->spare_host = NULL;
-        release_workspace(s);
-}
-
-void spares_stop(struct sup *s)
-{
-        spare_drop(s);
+        return json_is_false(json_object_get(o, "sandbox")) || (sp->view && sp->view == view_of(o));
 }
 
 /* How long to wait, and for what, is no part of what a session is. */
@@ -84,58 +91,164 @@ static json_t *essence(const json_t *options)
         return o;
 }
 
+static bool same_options(const json_t *a, const json_t *b)
+{
+        cg_auto_json json_t *x = essence(a), *y = essence(b);
+
+        return json_equal(x, y);
+}
+
+static size_t count(const struct sup *s, const json_t *options)
+{
+        size_t n = 0;
+
+        for (size_t i = 0; i < s->n_spares; i++)
+                n += same_options(s->spares[i].session->options, options);
+        return n;
+}
+
+static struct spare *find(struct sup *s, const struct session *ss)
+{
+        for (size_t i = 0; i < s->n_spares; i++)
+                if (s->spares[i].session == ss)
+                        return &s->spares[i];
+        return NULL;
+}
+
+/* No spare any more; the session is the caller's. */
+static struct session *take(struct sup *s, struct spare *sp)
+{
+        struct session *ss = sp->session;
+
+        close(sp->workspace);
+        s->n_spares--;
+        for (; sp < s->spares + s->n_spares; sp++)
+                sp[0] = sp[1];
+        return ss;
+}
+
+static void drop(struct sup *s, struct spare *sp)
+{
+        session_end(take(s, sp), NULL);
+}
+
+static void drop_all(struct sup *s)
+{
+        while (s->n_spares)
+                drop(s, s->spares);
+        json_decref(CG_STEAL(s->spare_options));
+        uv_timer_stop(&s->spare_timer);
+        s->spare_host = NULL;
+}
+
+/* The oldest come first. */
+static void drop_others(struct sup *s, const json_t *options, size_t keep)
+{
+        size_t others = s->n_spares - count(s, options);
+
+        for (size_t i = 0; i < s->n_spares && others > keep;) {
+                if (same_options(s->spares[i].session->options, options)) {
+                        i++;
+                } else {
+                        drop(s, &s->spares[i]);
+                        others--;
+                }
+        }
+}
+
+static void start(struct sup *s, json_t *options)
+{
+        struct spare *sp = &s->spares[s->n_spares];
+        struct cg_err err;
+
+        sp->view = view_of(options);
+        sp->workspace = open(workspace_of(options), O_PATH | O_CLOEXEC | O_DIRECTORY);
+        sp->session = session_make(s, NULL, options, 0, &err);
+        if (sp->session) {
+                s->n_spares++;
+        } else {
+                cg_log(&s->log, CG_LOG_WARN, "no spare: %s", err.msg);
+                if (sp->workspace >= 0)
+                        close(sp->workspace);
+        }
+}
+
+static void on_timer(uv_timer_t *t)
+{
+        struct sup *s = t->data;
+
+        if (s->spare_options && s->n_spares < CG_MAX_SPARES && !s->stopping && count(s, s->spare_options) < s->want_spares)
+                start(s, s->spare_options);
+}
+
+static void arm(struct sup *s)
+{
+        uv_update_time(&s->loop);
+        uv_timer_start(&s->spare_timer, on_timer, DELAY_MS, 0);
+}
+
+void spares_start(struct sup *s)
+{
+        uv_timer_init(&s->loop, &s->spare_timer);
+        s->spare_timer.data = s;
+}
+
+void spares_stop(struct sup *s)
+{
+        drop_all(s);
+}
+
 struct session *spare_take(struct host *h, const json_t *options)
 {
         struct sup *s = h->sup;
-        struct session *ss = s->spare;
-        cg_auto_json json_t *want = NULL, *have = NULL;
 
-        if (!ss || s->spare_host != h || !ss->kernel || ss->kernel->state == K_DEAD)
+        if (s->private_mode && s->spare_host != h)
                 return NULL;
-        want = essence(options);
-        have = essence(ss->options);
-        if (!json_equal(want, have))
-                return NULL;
-        if (!same_workspace(s, options)) {
-                spare_drop(s);
+        for (size_t i = 0; i < s->n_spares; i++) {
+                struct spare *sp = &s->spares[i];
+
+                if (!sp->session->kernel || sp->session->kernel->state == K_DEAD || !same_options(sp->session->options, options))
+                        continue;
+                if (same_workspace(sp) && same_view(sp))
+                        return take(s, sp);
+                drop(s, sp);
                 return NULL;
         }
-        s->spare = NULL;
-        release_workspace(s);
-        return ss;
+        return NULL;
 }
 
 void spare_plan(struct session *ss)
 {
         struct sup *s = ss->sup;
 
-        if (!s->use_spares || !ss->host || json_array_size(json_object_get(ss->options, "python_path")))
+        if (!s->want_spares || !ss->host || json_array_size(json_object_get(ss->options, "python_path")))
                 return; /* folders of the host's own could be replaced meanwhile */
-        if (s->spare) {
-                cg_auto_json json_t *want = essence(ss->options), *have = essence(s->spare->options);
-
-                if (s->spare_host == ss->host && json_equal(want, have))
-                        return;
-                spare_drop(s);
-        }
+        if (s->private_mode && s->spare_host != ss->host)
+                drop_all(s);
+        drop_others(s, ss->options, s->private_mode ? 0 : MAX_OTHERS);
         json_decref(s->spare_options);
         s->spare_options = json_deep_copy(ss->options);
         s->spare_host = ss->host;
-        uv_update_time(&s->loop);
-        uv_timer_start(&s->spare_timer, on_timer, DELAY_MS, 0);
+        if (count(s, ss->options) < s->want_spares)
+                arm(s);
 }
 
 void spare_of_host_gone(struct sup *s, const struct host *h)
 {
-        if (s->spare_host == h)
-                spare_drop(s);
+        if (s->spare_host != h)
+                return;
+        if (s->private_mode)
+                drop_all(s);
+        s->spare_host = NULL;
 }
 
 bool spare_ready(struct session *ss)
 {
-        struct cg_out out = { .type = CG_KERNEL_EXECUTE_REQUEST, .id = WARM_CELL, .raw = "1", .raw_len = 1, .has_raw = true };
+        static const struct cg_bytes none = { "", 0 };
+        struct cg_out out = { .type = CG_KERNEL_EXECUTE_REQUEST, .id = WARM_CELL, .raw = "1", .raw_len = 1, .has_raw = true,
+                              .more = &none, .n_more = 1 };
 
-        if (ss->sup->spare != ss)
+        if (!find(ss->sup, ss))
                 return false;
         ss->warming = true;
         kernel_send(ss->kernel, &out, json_pack("{s:b, s:b, s:b}", "silent", 1, "store_history", 0, "allow_stdin", 0));
@@ -145,20 +258,21 @@ bool spare_ready(struct session *ss)
 bool spare_message(struct session *ss, const struct cg_msg *m)
 {
         if (!ss->warming)
-                return ss->sup->spare == ss;
+                return find(ss->sup, ss) != NULL;
         if (m->type == CG_KERNEL_EXECUTE_REPLY && m->id == WARM_CELL) {
                 ss->warming = false;
                 session_warm(ss);
+                if (find(ss->sup, ss)) /* perhaps more are wanted */
+                        arm(ss->sup);
         }
         return true;
 }
 
 bool spare_ended(struct session *ss)
 {
-        if (ss->sup->spare != ss)
-                return false;
-        ss->sup->spare = NULL;
-        release_workspace(ss->sup);
-        session_end(ss, NULL);
-        return true;
+        struct spare *sp = find(ss->sup, ss);
+
+        if (sp)
+                drop(ss->sup, sp);
+        return sp != NULL;
 }

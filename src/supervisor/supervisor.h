@@ -2,11 +2,14 @@
  * What the parts of cellgate-supervisor share. One thread, one event loop; all state hangs off struct sup.
  *
  *      host.c      connections of host applications: lifelines, HELLO, requests in, events out
- *      session.c   sessions: cells, their queue, time limits and results, flow control
- *      spare.c     a session started ahead, so that the next one opens at once
+ *      session.c   sessions: their options, kernels and ends
+ *      cells.c     cells and requests: queues, time limits, interrupts, results
+ *      members.c   who takes part in a session: events to whom they concern, flow control
+ *      spare.c     sessions started ahead, so that the next one opens at once
  *      kernel.c    one kernel's process and wire: from the request to the zygote to its end
  *      zygote.c    the zygote's process and control socket
  *      broker.c    the tool server's process and wire; approvals
+ *      egress.c    the egress proxy: which kernel may reach what, questions about connections, denials
  */
 #ifndef CG_SUPERVISOR_H
 #define CG_SUPERVISOR_H
@@ -79,31 +82,50 @@ struct broker {
         struct backlog **backlog_tail;
 };
 
+/* A session that was started ahead; has no host yet. */
+struct spare {
+        struct session *session;
+        int workspace; /* O_PATH */
+        uint64_t view; /* which files its sandbox was made to treat in a way of their own: cg_session_view_print() */
+};
+
+struct egress {
+        struct cg_egress *proxy; /* NULL: not needed so far, or it has ended */
+        uv_poll_t poll;
+        bool polling;
+        struct egress_ask *asks;
+};
+
 struct sup {
         uv_loop_t loop;
         struct cg_zloop zl;
         void *zmq;
         struct cg_log log;
         const char *dir;
+        int dir_fd; /* O_PATH */
         const char *preload;
         bool private_mode;
         bool stopping;
         void *host_sock;
         struct cg_zsock host_z;
         struct watch life;      /* listener of lifelines */
-        uv_timer_t first_host;  /* a private supervisor nobody connects to ends */
+        uv_timer_t no_host;     /* a supervisor that nobody uses ends: a private one at its start, a lingering one always */
+        int64_t linger_ms;      /* -1: a shared supervisor that stays */
         uv_signal_t sig_term, sig_int;
         struct host *hosts;
         struct zygote zygote;
         struct broker broker;
+        struct egress egress;
         struct session *sessions[CG_MAX_SESSIONS]; /* by number modulo CG_MAX_SESSIONS */
         size_t n_sessions;
-        uint64_t next_session, next_approval, next_kernel, next_request;
-        bool use_spares;
-        struct session *spare; /* started ahead; has no host yet */
-        json_t *spare_options; /* for the next spare, once the timer has run out */
-        struct host *spare_host;
-        int spare_workspace; /* O_PATH */
+        size_t n_retiring; /* kernels that are still ending in order */
+        json_t *ended[16]; /* options of the last sessions with settings: see zygote_tidy() */
+        size_t n_ended;
+        uint64_t next_host, next_session, next_approval, next_kernel, next_request;
+        size_t want_spares, n_spares;
+        struct spare spares[CG_MAX_SPARES]; /* oldest first */
+        json_t *spare_options; /* of the next ones */
+        struct host *spare_host; /* whose session had these options; may be gone in a shared supervisor */
         uv_timer_t spare_timer;
 };
 
@@ -112,6 +134,7 @@ void sup_stop(struct sup *s, const char *why);
 /* ------------------------------------------------------------------ host.c */
 
 struct host {
+        uint64_t number; /* never used again */
         struct sup *sup;
         struct host *next;
         struct watch life;
@@ -131,21 +154,54 @@ void host_failed(struct host *h, uint64_t session, uint64_t request, const struc
 
 /* ------------------------------------------------------------------ session.c */
 
+/* A cell or a request, from the host's word to its end. */
 struct cell {
         struct cell *next;
-        uint64_t id;
+        uint64_t id; /* on the kernel wire: see CELL_SLOT */
+        char request[32]; /* type of a request; "" for a cell */
         int64_t timeout_ms; /* 0: none */
-        bool silent, allow_stdin;
-        char *code;
-        size_t len;
+        int64_t deadline_ms; /* of a request in `side` */
+        bool silent, allow_stdin, store_history, announce;
+        bool answered; /* in `side`: the host has its answer, the kernel's is still to come */
+        size_t n_frames;
+        zmq_msg_t frames[]; /* code and extra, or content and buffers */
 };
 
-/* Why the running cell was interrupted. */
+/* Which host of the session a number on the kernel wire belongs to, and its number there. */
+#define CELL_SLOT(id) ((uint16_t)((id) >> 48))
+#define CELL_NUMBER(id) ((id) & ((UINT64_C(1) << 48) - 1))
+#define CELL_ID(slot, number) (((uint64_t)(slot) << 48) | (number))
+
+/* Why what runs was interrupted. */
 enum stop_reason { STOP_NONE, STOP_TIMEOUT, STOP_CANCEL };
+
+/* The main shell, or a subshell. */
+struct lane {
+        struct lane *next;
+        struct session *ss;
+        char subshell[64]; /* "" the main shell */
+        struct cell *queue, **queue_tail;
+        struct cell *running;
+        enum stop_reason stop;
+        bool abandoned;           /* what runs is a request whose host has been told that it took too long */
+        int64_t left_ms;          /* of the running cell's time, while the clock stands */
+        int64_t clock_started_ms; /* when it was last started; -1: it stands */
+        uv_timer_t clock, grace;
+};
+
+/* A host that attached to the session. */
+struct member {
+        struct member *next;
+        struct host *host;
+        uint16_t slot;
+        size_t unread; /* bytes of events it has not acknowledged */
+};
 
 struct session {
         struct sup *sup;
-        struct host *host;
+        struct host *host; /* that opened it */
+        struct member *members;
+        uint16_t last_slot;
         uint64_t number;
         char id[33];
         char *dir; /* DIR/sNUMBER, with lib/ */
@@ -157,22 +213,27 @@ struct session {
         uint64_t opening, resetting; /* request to answer once the kernel is ready; 0 none */
         bool opened, ending;
         bool warming; /* it was made as a spare, and runs its first cell */
+        bool used;    /* its kernel has run a cell of a host's */
+        uint64_t end_request; /* SESSION_END, answered once the kernel has ended */
         unsigned quick_deaths;
         int64_t kernel_started_ms;
 
-        struct cell *queue, **queue_tail;
+        struct lane main; /* and the others behind it */
+        struct cell *side; /* requests that wait for no cell */
         size_t n_queue;
-        struct cell *running;
-        enum stop_reason stop;
-        bool input_wanted;
-        int64_t left_ms;         /* of the running cell's time, while the clock stands */
-        int64_t clock_started_ms; /* when it was last started; -1: it stands */
-        uv_timer_t clock, grace, start_timer;
+        uint64_t input_cell; /* a question of it waits for the host; 0 none */
+        int64_t next_count; /* number of the next cell that counts */
+        uv_timer_t side_timer, start_timer;
         int open_timers;
 
-        size_t asks;       /* calls waiting for a decision */
+        json_t *egress_policy; /* by the settings; NULL: no network at all */
+        json_t *egress_env;    /* "NAME=VALUE": the options' variables as the settings leave them, and the proxy's */
+        size_t asks;       /* calls and connections waiting for a decision */
         size_t ask_bytes;
         size_t unread;     /* bytes of events the host has not acknowledged */
+        dev_t workspace_dev; /* the folder that it was opened for */
+        ino_t workspace_ino; /* 0: not known yet */
+        uint64_t denied_untold; /* connections, while the host read nothing */
 };
 
 void session_new(struct host *h, const struct cg_msg *m);
@@ -180,8 +241,10 @@ void session_new(struct host *h, const struct cg_msg *m);
 struct session *session_make(struct sup *s, struct host *h, json_t *options, uint64_t request, struct cg_err *err);
 /* Gives a started session to @h, whose @request is answered. */
 void session_adopt(struct session *ss, struct host *h, json_t *options, uint64_t request);
+/* The session, where @h takes part in it. */
 struct session *session_find(struct sup *s, const struct host *h, uint64_t number);
-void session_message(struct session *ss, struct cg_msg *m);
+void session_message(struct session *ss, struct host *h, struct cg_msg *m);
+json_t *session_info(const struct session *ss);
 /* Ends it; @why NULL: the host asked (no event), else SESSION_CLOSED. */
 void session_end(struct session *ss, const char *why);
 void session_of_host_gone(struct sup *s, struct host *h);
@@ -195,8 +258,55 @@ void session_kernel_dead(struct session *ss, const char *how);
 /* From broker.c: the first call that waits stops the cell's clock, the last starts it again. */
 void session_asks_changed(struct session *ss);
 void session_notice(struct session *ss, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Counts an event's bytes against the window. */
+/* Timers whose data is @data; the session's memory goes with the last of them. */
+void session_timer_init(struct session *ss, uv_timer_t *t, void *data);
+void session_timer_close(struct session *ss, uv_timer_t *t);
+/* From cells.c: a cell of @l did not react to its interrupt. */
+void session_replace_kernel(struct session *ss, struct lane *l, const char *status, const char *text);
+
+/* ------------------------------------------------------------------ members.c */
+
+/*
+ * Sends an event to whom it concerns: @event->id is a number of the kernel wire, @m (may be NULL) has its raw frames, which are moved
+ * out of it. Takes @body.
+ */
+void session_event(struct session *ss, const struct cg_out *event, json_t *body, struct cg_msg *m);
+/* Only to the host whose cell it is about; only to the others. Take @body. */
+void session_event_to_host(struct session *ss, const struct cg_out *event, json_t *body);
+void session_event_to_others(struct session *ss, const struct cg_out *event, json_t *body);
+/* Counts an event's bytes against the window of the host that opened the session. */
 void session_sent(struct session *ss, size_t bytes);
+void session_credit(struct session *ss, struct member *mb, uint64_t bytes);
+void session_pause_if_full(struct session *ss);
+/* NULL: @h has not attached (it may have opened the session). */
+struct member *session_member(struct session *ss, const struct host *h);
+void session_attach(struct host *h, const struct cg_msg *m);
+/* @why NULL: the host knows. */
+void session_detach(struct session *ss, struct member *mb, const char *why);
+void session_list(struct host *h, const struct cg_msg *m);
+
+/* ------------------------------------------------------------------ cells.c */
+
+void cells_init(struct session *ss);
+void cells_close_timers(struct session *ss);
+void cells_release(struct session *ss);
+/* Requests of hosts; @id is that of the kernel wire. */
+void cells_execute(struct session *ss, uint64_t id, struct cg_msg *m);
+void cells_request(struct session *ss, uint64_t id, struct cg_msg *m);
+/* @running: whatever runs in the main shell, instead of @id. */
+void cells_cancel(struct session *ss, uint64_t id, bool running);
+void cells_of_slot_end(struct session *ss, uint16_t slot);
+/* Starts what can be started. */
+void cells_run(struct session *ss);
+/* The cell that runs in the main shell; 0 none. */
+uint64_t cells_running(const struct session *ss);
+/* What the kernel says. */
+void cells_execute_reply(struct session *ss, struct cg_msg *m);
+void cells_request_reply(struct session *ss, struct cg_msg *m);
+bool cells_may_ask(struct session *ss, uint64_t id);
+/* The kernel is gone: what ran ends with @status and @text, what waited is cancelled. */
+void cells_end_all(struct session *ss, const char *status, const char *text, const char *queued);
+void cells_end_replaced(struct session *ss, struct lane *l, const char *status, const char *text);
 
 /* ------------------------------------------------------------------ spare.c */
 
@@ -222,7 +332,10 @@ struct kernel {
         struct kernel *next_waiting;
         uint64_t seq;
         enum kernel_state state;
-        bool got_ready, attached;
+        bool got_ready, attached, has_egress, debugger;
+        bool retiring; /* its session has ended; it runs what was registered with atexit */
+        uint64_t retire_host; /* number of who is told of its end; may be gone by then; 0 nobody */
+        uint64_t retired_session, retire_request;
         char kernel_path[128], tool_path[128];
         int kernel_listener, tool_listener; /* until handed to the zygote */
         struct cg_zlink link;
@@ -242,18 +355,38 @@ struct kernel {
 int kernel_start(struct session *ss, struct cg_err *err);
 /* Asks the zygote, which must be ready. */
 void kernel_spawn(struct kernel *k);
-void kernel_spawned(struct kernel *k, json_t *layers, int pidfd, int status_fd);
+/* Takes the descriptors; @ports: listeners for the egress proxy (borrowed). */
+void kernel_spawned(struct kernel *k, json_t *layers, int pidfd, int status_fd, const int *ports, size_t n_ports);
 void kernel_spawn_failed(struct kernel *k, const struct cg_err *err);
 void kernel_attached(struct kernel *k);
 /* Handles what it has sent already, as far as the host's window allows: a question comes behind the output that led to it. */
 void kernel_catch_up(struct kernel *k);
 /* Ends it (SIGKILL to its init) and forgets it; its session gets no more from it. */
 void kernel_end(struct kernel *k);
+/*
+ * Lets it run what its cells have registered with atexit, 1 s at most, then ends it; DONE goes to @h (may be NULL) for @request of
+ * @session. Its session gets no more from it.
+ */
+void kernel_retire(struct kernel *k, struct host *h, uint64_t session, uint64_t request);
 /* Sends on its wire; a kernel that does not take it is ended. Takes @body. */
 void kernel_send(struct kernel *k, const struct cg_out *out, json_t *body);
 void kernel_pause(struct kernel *k, bool paused);
 /* Ends a kernel that broke a rule, and says which. */
 void kernel_violation(struct kernel *k, const char *what);
+
+/* ------------------------------------------------------------------ egress.c */
+
+/* What the session's settings mean for its network; they are checked as a whole. */
+int egress_check(struct session *ss, struct cg_err *err);
+/* The sandbox's listening sockets (borrows) become the proxy's. */
+int egress_open(struct kernel *k, const int *ports, size_t n, struct cg_err *err);
+void egress_close(struct kernel *k);
+/* Takes what the proxy has said so far. It tells of a denial before the program inside hears of it. */
+void egress_hear(struct sup *s);
+void egress_decide(struct session *ss, const struct cg_msg *m);
+/* The kernel is gone: nobody waits for these answers any more. */
+void egress_drop_asks(struct session *ss, const char *why);
+void egress_stop(struct sup *s);
 
 /* ------------------------------------------------------------------ zygote.c */
 

@@ -2,16 +2,20 @@
 #include "supervisor/supervisor.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include "config.h"
+#include "sandbox/session_view.h"
 
 /* A zygote that dies sooner than this counts as a quick death; after MAX_QUICK in a row it is not started again. */
 #define QUICK_MS 10000
 #define MAX_QUICK 3
+/* For its orderly end: all kernels are killed and gone by then. */
+#define END_MS 3000
 /* Datagrams from the zygote: one reply each, with an error message at most. */
 #define REPLY_MAX 65536
 
@@ -46,9 +50,11 @@ static void handle_reply(struct sup *s, json_t *o, int *fds, size_t n_fds)
         struct kernel *k = kernel_by_seq(s, (uint64_t)(seq ? seq : failed));
         struct cg_err err = { .code = CG_E_SYS };
 
-        if (k && seq && n_fds == 2) {
-                kernel_spawned(k, json_object_get(o, "layers"), fds[0], fds[1]);
-                return; /* both descriptors are the kernel's now */
+        if (k && seq && n_fds >= 2) {
+                kernel_spawned(k, json_object_get(o, "layers"), fds[0], fds[1], fds + 2, n_fds - 2);
+                for (size_t i = 2; i < n_fds; i++)
+                        close(fds[i]);
+                return; /* the first two descriptors are the kernel's now */
         }
         for (size_t i = 0; i < n_fds; i++) /* the kernel was given up meanwhile: its init ends with its pidfd's kill */
                 if (i == 0)
@@ -171,6 +177,33 @@ static void requeue_spawning(struct sup *s)
         }
 }
 
+static void tidy(struct sup *s, const json_t *options)
+{
+        json_t *o = json_object_get(options, "settings");
+        cg_auto_settings struct cg_settings *settings = NULL;
+        cg_auto_free char *text = o ? cg_json_text(o, NULL) : NULL;
+        struct cg_err err;
+
+        if (!text)
+                return;
+        if (cg_settings_parse(text, strlen(text), "sandbox settings", 0, &settings, &err) < 0 ||
+            cg_session_view_tidy(settings, json_string_value(json_object_get(options, "workspace")), getenv("HOME"), &err) < 0)
+                cg_log(&s->log, CG_LOG_WARN, "%s", err.msg);
+}
+
+/*
+ * What settings forbid to make is held by an empty file or folder on the host while a kernel runs. The zygote removes them; here it
+ * was killed. What others use is left alone, so it does no harm to look too often.
+ */
+static void zygote_tidy(struct sup *s)
+{
+        for (size_t i = 0; i < CG_MAX_SESSIONS; i++)
+                if (s->sessions[i])
+                        tidy(s, s->sessions[i]->options);
+        for (size_t i = 0; i < CG_ARRAY_LEN(s->ended); i++)
+                tidy(s, s->ended[i]);
+}
+
 static void on_zygote_end(struct watch *w)
 {
         struct sup *s = w->data;
@@ -189,6 +222,7 @@ static void on_zygote_end(struct watch *w)
                 return;
         z->quick_deaths = cg_now_ms() - z->started_ms < QUICK_MS ? z->quick_deaths + 1 : 0;
         cg_log(&s->log, CG_LOG_ERROR, "the zygote ended (%s)", how);
+        zygote_tidy(s);
         requeue_spawning(s);
 }
 
@@ -224,11 +258,16 @@ int zygote_start(struct sup *s, struct cg_err *err)
 void zygote_stop(struct sup *s)
 {
         struct zygote *z = &s->zygote;
+        int status = 0;
 
-        /* Its control socket's end is its order to exit; all kernels go with it. */
+        /* Its control socket's end is its order to exit; all kernels go with it, and what lies on the host for them. */
         if (z->up) {
-                cg_pidfd_kill(z->proc.pidfd, SIGKILL);
-                waitpid(z->proc.pid, NULL, 0);
+                shutdown(z->control.fd, SHUT_RDWR);
+                if (cg_wait_fd(z->proc.pidfd, POLLIN, END_MS, NULL) != 0)
+                        cg_pidfd_kill(z->proc.pidfd, SIGKILL);
+                waitpid(z->proc.pid, &status, 0);
+                if (!WIFEXITED(status))
+                        zygote_tidy(s);
                 z->proc = CG_PROC_NONE;
         }
         z->up = z->ready = false;

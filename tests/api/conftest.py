@@ -40,6 +40,10 @@ def mark(tmp_path: Path) -> Path:
 @pytest.fixture
 def tools(session: Session, mark: Path) -> Session:
     """A session with the MCP server "echo"."""
-    server = {"command": sys.executable, "args": [str(Path(__file__).parent / "echo_server.py")], "env": {"MARK": str(mark)}}
+    server = {
+        "command": sys.executable,
+        "args": [str(Path(__file__).parent / "echo_server.py")],
+        "env": {"MARK": str(mark)},
+    }
     session.add_servers({"echo": server})
     return session

@@ -100,7 +100,9 @@ def test_interrupt_closes_the_question(tools: Session) -> None:
 
 
 def test_dead_kernel_closes_the_question(tools: Session, mark: Path) -> None:
-    tools.execute("import threading, os\nfrom mcptools.echo import danger\nthreading.Timer(0.5, os._exit, [1]).start()\ndanger.run(text='x')")
+    tools.execute(
+        "import threading, os\nfrom mcptools.echo import danger\nthreading.Timer(0.5, os._exit, [1]).start()\ndanger.run(text='x')"
+    )
     e = tools.until("approval_request")[-1]
     assert tools.until("approval_closed")[-1].approval == e.approval
     assert tools.until("result")[-1].status == "kernel_died"
@@ -108,7 +110,11 @@ def test_dead_kernel_closes_the_question(tools: Session, mark: Path) -> None:
 
 
 def test_approval_timeout_refuses(client: Client, mark: Path) -> None:
-    server = {"command": sys.executable, "args": [str(Path(__file__).parent / "echo_server.py")], "env": {"MARK": str(mark)}}
+    server = {
+        "command": sys.executable,
+        "args": [str(Path(__file__).parent / "echo_server.py")],
+        "env": {"MARK": str(mark)},
+    }
     with client.session(approval_timeout_ms=300) as s:
         s.add_servers({"echo": server})
         s.execute(CALL.format("a"))
@@ -176,7 +182,11 @@ def test_bad_definitions_say_what_is_wrong(session: Session, text: str, says: st
 
 def test_tool_server_killed_is_replaced(mark: Path, tmp_path: Path) -> None:
     c = Client()
-    server = {"command": sys.executable, "args": [str(Path(__file__).parent / "echo_server.py")], "env": {"MARK": str(mark)}}
+    server = {
+        "command": sys.executable,
+        "args": [str(Path(__file__).parent / "echo_server.py")],
+        "env": {"MARK": str(mark)},
+    }
     with c.session(workspace=tmp_path) as s:
         s.add_servers({"echo": server})
         s.execute("from mcptools.echo import slow\nslow.run(seconds=100)")
@@ -238,7 +248,9 @@ def _with_argument(text: str) -> list[str]:
 
 def test_output_stands_before_the_question_it_led_to(tools: Session) -> None:
     for i in range(30):
-        tools.execute(f"from mcptools.echo import echo\nprint('about to call {i}')\nimport os; os.write(1, b'and C\\n')\necho.run(text='x')")
+        tools.execute(
+            f"from mcptools.echo import echo\nprint('about to call {i}')\nimport os; os.write(1, b'and C\\n')\necho.run(text='x')"
+        )
         got = tools.until("approval_request")
         assert "".join(e.text for e in got if e.type == "stream") == f"about to call {i}\nand C\n"
         tools.accept(got[-1].approval)

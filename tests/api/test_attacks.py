@@ -103,6 +103,29 @@ def test_a_kernel_that_closes_its_connection_is_ended(tools: Session) -> None:
     assert tools.run("1").value == "1"
 
 
+def test_session_that_ends_when_its_kernel_has_closed_its_connection_unseen(client: Client, workspace: Path) -> None:
+    """Nothing is read from the kernel (its host reads nothing), so that the supervisor finds out by what it sends."""
+    with client.session(workspace=workspace) as s:
+        s.run(LIBRARY)
+        s.execute("""
+import threading, time
+def shut():
+    time.sleep(0.5)
+    for c in connections():
+        c.shutdown(socket.SHUT_RDWR)
+    open('shut', 'w').close()
+    time.sleep(60)
+threading.Thread(target=shut).start()
+while True:
+    print('x' * 60000)
+""")
+        _wait_for(workspace / "shut")
+        s.cancel()
+    for _ in range(3):
+        with client.session(workspace=workspace) as other:
+            assert other.run("1").value == "1"
+
+
 def _trusted() -> tuple[int, int]:
     """Supervisor and tool server that this process has started."""
     found = {}

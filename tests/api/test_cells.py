@@ -20,7 +20,9 @@ def test_state_result_and_streams(session: Session) -> None:
 
 
 def test_everything_stands_before_the_result(session: Session) -> None:
-    out = session.run("import os, subprocess\nprint('a')\nos.write(1, b'b\\n')\nsubprocess.run(['echo', 'c'])\nprint('d')")
+    out = session.run(
+        "import os, subprocess\nprint('a')\nos.write(1, b'b\\n')\nsubprocess.run(['echo', 'c'])\nprint('d')"
+    )
     assert out.stdout == "a\nb\nc\nd\n"
 
 
@@ -53,7 +55,9 @@ def test_top_level_await_and_magics(session: Session) -> None:
 
 
 def test_display_bundles(session: Session) -> None:
-    out = session.run("from IPython.display import display, HTML\nh = display(HTML('<b>'), display_id='d')\nh.update(HTML('<i>'))")
+    out = session.run(
+        "from IPython.display import display, HTML\nh = display(HTML('<b>'), display_id='d')\nh.update(HTML('<i>'))"
+    )
     shown = [e for e in out.events if e.type == "display_data"]
     updated = [e for e in out.events if e.type == "update_display_data"]
     assert shown[0].json["data"]["text/html"] == "<b>" and shown[0].json["transient"]["display_id"] == "d"
@@ -66,7 +70,9 @@ def test_cell_that_is_not_utf8_is_refused(session: Session) -> None:
     assert e.value.code == E_INVAL
 
 
-@pytest.mark.parametrize("code", ["while True: pass", "import time; time.sleep(100)", "import asyncio; await asyncio.sleep(100)"])
+@pytest.mark.parametrize(
+    "code", ["while True: pass", "import time; time.sleep(100)", "import asyncio; await asyncio.sleep(100)"]
+)
 def test_timeout_interrupts(session: Session, code: str) -> None:
     session.run("kept = 1")
     out = session.run(code, timeout_ms=300)

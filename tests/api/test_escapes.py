@@ -34,7 +34,9 @@ def value(s: Session, code: str) -> str:
 
 def test_forged_calls_are_asked_about_like_any_other(kernel: Session, mark: Path) -> None:
     """Bytes written straight onto the tool wire make a request, no more."""
-    kernel.execute('forge(message(3, 1, 99, b\'{"server":"echo","tool":"danger","timeout_ms":0}\', b\'{"text":"forged"}\'))')
+    kernel.execute(
+        'forge(message(3, 1, 99, b\'{"server":"echo","tool":"danger","timeout_ms":0}\', b\'{"text":"forged"}\'))'
+    )
     # The same bytes are also a wrong message on the kernel wire, which ends the kernel: the question may come before that or not at all.
     got = kernel.until("kernel_died")
     asked = [e for e in got if e.type == "approval_request"]
@@ -109,7 +111,7 @@ def test_messages_a_kernel_may_not_send(kernel: Session, mark: Path, what: str, 
 
 def test_arguments_cannot_change_after_the_question(kernel: Session, mark: Path) -> None:
     kernel.execute(
-        "import threading, time, _cellgate\nargs = bytearray(b'{\"text\": \"harmless\"}')\nframe = bytes(args)\n"
+        'import threading, time, _cellgate\nargs = bytearray(b\'{"text": "harmless"}\')\nframe = bytes(args)\n'
         "def later():\n    time.sleep(0.3)\n"
         "    at = id(frame) + bytes.__basicsize__ - 1\n"
         "    ctypes.memmove(at, b'{\"text\": \"EVILEVIL\"}', len(frame))\n    print('changed', flush=True)\n"
@@ -139,8 +141,12 @@ def test_arguments_cannot_change_after_the_question(kernel: Session, mark: Path)
         ("echo" * 1000, "danger", b"{}"),
     ],
 )
-def test_malformed_calls_fail_without_a_question(kernel: Session, mark: Path, server: str, tool: str, args: bytes) -> None:
-    out = kernel.run(f"import _cellgate\ntry:\n    r = _cellgate.tool_call({server!r}, {tool!r}, {args!r}, 0)[0]\nexcept Exception as e:\n    r = type(e).__name__\nr")
+def test_malformed_calls_fail_without_a_question(
+    kernel: Session, mark: Path, server: str, tool: str, args: bytes
+) -> None:
+    out = kernel.run(
+        f"import _cellgate\ntry:\n    r = _cellgate.tool_call({server!r}, {tool!r}, {args!r}, 0)[0]\nexcept Exception as e:\n    r = type(e).__name__\nr"
+    )
     assert out.status in ("ok", "kernel_died"), out
     assert out.value in (None, "'failed'", "'ValueError'", "'OverflowError'"), out
     assert not any(e.type == "approval_request" for e in out.events)
@@ -159,9 +165,13 @@ def test_wrappers_are_read_only(kernel: Session) -> None:
 def test_no_way_to_connect(kernel: Session) -> None:
     """Unix sockets cannot be made, by no spelling of the call; pairs can."""
     assert value(kernel, "attempt(socket.socket, socket.AF_UNIX)") == "'EPERM'"
-    assert value(kernel, "[sys_call(41, family, 1, 0) for family in (1, 0x100000001, 0xffffffff00000001, 40, 17, 38)]") == str(["EPERM"] * 6)
+    assert value(
+        kernel, "[sys_call(41, family, 1, 0) for family in (1, 0x100000001, 0xffffffff00000001, 40, 17, 38)]"
+    ) == str(["EPERM"] * 6)
     assert value(kernel, "len(socket.socketpair())") == "2"
-    assert value(kernel, "[sys_call(425, 8, 0), sys_call(434, 1, 0) > 0]") == "['EPERM', True]"  # io_uring; pidfd_open as its allowed twin
+    assert (
+        value(kernel, "[sys_call(425, 8, 0), sys_call(434, 1, 0) > 0]") == "['EPERM', True]"
+    )  # io_uring; pidfd_open as its allowed twin
 
 
 def test_host_network_is_out_of_reach(kernel: Session) -> None:
@@ -179,11 +189,17 @@ def test_no_other_process_is_seen_or_touched(kernel: Session) -> None:
     for use in ("open('/proc/1/environ').read", "open('/proc/1/mem').read", "open('/proc/1/maps').read"):
         opener, _, method = use.rpartition(".")
         assert value(kernel, f"attempt(lambda: {opener}.{method}())") in ("'EACCES'", "'EPERM'")
-        assert value(kernel, f"attempt(lambda: len({opener.replace('/1/', '/self/')}.{method}(1)))") in ("0", "1", "'EIO'")
+        assert value(kernel, f"attempt(lambda: len({opener.replace('/1/', '/self/')}.{method}(1)))") in (
+            "0",
+            "1",
+            "'EIO'",
+        )
     for link in ("root", "cwd", "exe", "fd/0", "ns/user"):
         assert value(kernel, f"attempt(os.readlink, '/proc/1/{link}')") in ("'EACCES'", "'EPERM'", "'ENOENT'")
         assert value(kernel, f"type(attempt(os.readlink, '/proc/self/{link}')).__name__") == "'str'"
-    assert value(kernel, "sys_call(101, 16, 1, 0, 0), sys_call(310, 1, 0, 0, 0, 0, 0)") == "('EPERM', 'EPERM')"  # ptrace, process_vm_readv
+    assert (
+        value(kernel, "sys_call(101, 16, 1, 0, 0), sys_call(310, 1, 0, 0, 0, 0, 0)") == "('EPERM', 'EPERM')"
+    )  # ptrace, process_vm_readv
     assert value(kernel, "attempt(os.kill, 1, 9), os.path.exists('/proc/1')") in ("(None, True)", "('EPERM', True)")
     assert value(kernel, "'still here'") == "'still here'"
 
@@ -192,7 +208,10 @@ def test_environment_of_the_host_is_nowhere(client: Client, monkeypatch: pytest.
     monkeypatch.setenv("CG_HOST_SECRET", "s3cr3t-of-the-host")
     with Client() as c, c.session() as s:
         s.run(LIBRARY)
-        assert value(s, "any(b's3cr3t' in open(f'/proc/{p}/environ', 'rb').read() for p in ('self', os.getpid()))") == "False"
+        assert (
+            value(s, "any(b's3cr3t' in open(f'/proc/{p}/environ', 'rb').read() for p in ('self', os.getpid()))")
+            == "False"
+        )
         # A pattern that does not match its own text: only a real copy of the variable does.
         scan = """
 import re
@@ -221,17 +240,31 @@ def test_other_sessions_and_the_supervisors_folder_are_hidden(client: Client, ke
     with client.session(workspace=other_workspace) as other:
         other.run("open('private.txt', 'w').write('x')")
         assert (other_workspace / "private.txt").exists()
-        assert value(kernel, f"os.path.exists({str(other_workspace)!r}), os.path.exists(os.getcwd())") == "(False, True)"
-        assert value(kernel, "[n for d in ('/tmp', '/run', '/var/tmp', '/dev/shm') for n in os.listdir(d) if 'cellgate-' in n]") == "[]"
+        assert (
+            value(kernel, f"os.path.exists({str(other_workspace)!r}), os.path.exists(os.getcwd())") == "(False, True)"
+        )
+        assert (
+            value(
+                kernel,
+                "[n for d in ('/tmp', '/run', '/var/tmp', '/dev/shm') for n in os.listdir(d) if 'cellgate-' in n]",
+            )
+            == "[]"
+        )
 
 
 def test_inherited_descriptors_are_the_known_ones(kernel: Session) -> None:
-    kinds = value(kernel, "sorted({os.readlink('/proc/self/fd/' + f).split(':')[0] for f in os.listdir('/proc/self/fd') if os.path.lexists('/proc/self/fd/' + f)})")
+    kinds = value(
+        kernel,
+        "sorted({os.readlink('/proc/self/fd/' + f).split(':')[0] for f in os.listdir('/proc/self/fd') if os.path.lexists('/proc/self/fd/' + f)})",
+    )
     assert set(eval(kinds)) <= {"socket", "pipe", "anon_inode", "/dev/null", "/proc/2/fd"}, kinds
 
 
 def test_file_system(kernel: Session, workspace: Path, tmp_path: Path) -> None:
-    assert value(kernel, f"open('made.txt', 'w').write('x'), os.path.exists({str(workspace / 'made.txt')!r})") == "(1, True)"
+    assert (
+        value(kernel, f"open('made.txt', 'w').write('x'), os.path.exists({str(workspace / 'made.txt')!r})")
+        == "(1, True)"
+    )
     assert (workspace / "made.txt").read_text() == "x"
     for path in ("/etc/cellgate-test", "/usr/cellgate-test", "/cellgate-test", os.path.expanduser("~/cellgate-test")):
         assert value(kernel, f"attempt(open, {path!r}, 'w')") in ("'EROFS'", "'EACCES'", "'ENOENT'")
@@ -243,7 +276,9 @@ def test_file_system(kernel: Session, workspace: Path, tmp_path: Path) -> None:
 
 
 def test_privileges_are_gone(kernel: Session) -> None:
-    status = value(kernel, "[l.split()[1] for l in open('/proc/self/status') if l.startswith(('Cap', 'NoNewPrivs', 'Seccomp:'))]")
+    status = value(
+        kernel, "[l.split()[1] for l in open('/proc/self/status') if l.startswith(('Cap', 'NoNewPrivs', 'Seccomp:'))]"
+    )
     assert eval(status) == ["0" * 16] * 5 + ["1", "2"]
     assert value(kernel, "sys_call(165, b'x', b'/tmp', b'tmpfs', 0, 0)") == "'EPERM'"  # mount
     assert value(kernel, "sys_call(272, 0x10000000)") == "'EPERM'"  # unshare(CLONE_NEWUSER)
@@ -253,7 +288,7 @@ def test_two_thousand_forged_calls_do_no_harm(kernel: Session, mark: Path, clien
     """A flood is bounded, and other sessions go on."""
     kernel.execute(
         "for c in connections():\n    c.setblocking(True)\n"
-        "    attempt(c.sendall, b''.join(message(3, 1, 1000 + i, b'{\"server\":\"echo\",\"tool\":\"danger\",\"timeout_ms\":0}', b'{}') for i in range(2000)))\n"
+        '    attempt(c.sendall, b\'\'.join(message(3, 1, 1000 + i, b\'{"server":"echo","tool":"danger","timeout_ms":0}\', b\'{}\') for i in range(2000)))\n'
     )
     with client.session() as other:
         assert other.run("1").value == "1"
@@ -278,7 +313,12 @@ s.add_servers({{"echo": {{"command": sys.executable, "args": [{str(Path(__file__
 s.execute("import subprocess; subprocess.Popen(['sleep', '1234567']); print('up', flush=True)\\nwhile True: pass")
 s.until('stream'); print('ready', flush=True); sys.stdin.read()
 """
-    host = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "CG_PREFIX": str(prefix)})
+    host = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "CG_PREFIX": str(prefix)},
+    )
     assert host.stdout is not None
     threading.Timer(60, host.kill).start()
     assert host.stdout.readline() == b"ready\n"
@@ -310,3 +350,21 @@ def _family(root: int) -> set[int]:
     while more := {p for p, parent in parents.items() if parent in family} - family:
         family |= more
     return family
+
+
+def test_workspace_that_another_session_replaced(client: Client, tmp_path: Path) -> None:
+    """A kernel that may write the folder above cannot lead the next kernel of a session elsewhere."""
+    inner, outside = tmp_path / "above" / "inner", tmp_path / "outside"
+    inner.mkdir(parents=True)
+    outside.mkdir()
+    write = f"open({str(outside / 'x')!r}, 'w')"
+    with client.session(workspace=inner) as victim, client.session(workspace=inner.parent) as attacker:
+        assert victim.run(write).error is not None
+        victim.reset()
+        assert victim.run("1").value == "1"
+        assert (
+            attacker.run(f"import os; os.rename('inner', 'old'); os.symlink({str(outside)!r}, 'inner')").status == "ok"
+        )
+        with pytest.raises(CellgateError, match="not the folder any more"):
+            victim.reset()
+    assert not list(outside.iterdir())

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from cellgate_api import Client
 
 
@@ -31,7 +32,11 @@ def _newest(pids: list[int]) -> int:
 
 def _children(pid: int) -> list[int]:
     try:
-        return [int(p) for t in os.listdir(f"/proc/{pid}/task") for p in Path(f"/proc/{pid}/task/{t}/children").read_text().split()]
+        return [
+            int(p)
+            for t in os.listdir(f"/proc/{pid}/task")
+            for p in Path(f"/proc/{pid}/task/{t}/children").read_text().split()
+        ]
     except OSError:
         return []
 
@@ -48,6 +53,28 @@ def test_second_session_is_the_spare_and_starts_clean(tmp_path: Path) -> None:
         assert first.run("x").value == "1"
         first.close()
         second.close()
+
+
+@pytest.mark.parametrize("by_settings", [False, True])
+def test_a_secret_that_came_after_the_spare_is_hidden(tmp_path: Path, by_settings: bool) -> None:
+    """Made anew, or saved by an editor, which puts a new file in the old one's place."""
+    filesystem = {"denyRead": ["**/.env"], "allowWrite": ["."], "denyWrite": []}
+    network = {"allowedDomains": [], "deniedDomains": []}
+    options = {"settings": {"network": network, "filesystem": filesystem}} if by_settings else {}
+    look = "open('.env').read()"
+    with Client() as c:
+        first = c.session(workspace=tmp_path, **options)
+        eventually(lambda: kernels(c) == 2)
+        (tmp_path / ".env").write_text("secret")
+        second = c.session(workspace=tmp_path, **options)
+        assert second.run(look).error is not None
+        eventually(lambda: kernels(c) == 3)
+        (tmp_path / "saved").write_text("another secret")
+        (tmp_path / "saved").rename(tmp_path / ".env")
+        third = c.session(workspace=tmp_path, **options)
+        assert third.run(look).error is not None
+        for s in (first, second, third):
+            s.close()
 
 
 def test_spare_is_only_for_the_same_options(tmp_path: Path) -> None:

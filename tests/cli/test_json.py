@@ -99,8 +99,10 @@ def test_events_of_a_run(host) -> None:
     assert events[0]["type"] == "session"
     assert events[0]["info"]["sandbox"] is True
     ok = {"execution_count": 1, "refused": False, "text": ""}
-    assert {"type": "stream", "cell": 1, "name": "stdout", "text": "a\n"} in events
-    assert {"type": "stream", "cell": 1, "name": "stderr", "text": "b\n"} in events
+    streams = [e for e in events if e["type"] == "stream"]
+    assert all(e["cell"] == 1 for e in streams)
+    for name, text in (("stdout", "a\n"), ("stderr", "b\n")):  # a busy machine may send one print() in two pieces
+        assert "".join(e["text"] for e in streams if e["name"] == name) == text
     assert {"type": "result", "cell": 1, "status": "ok", **ok} in events
     value = next(e for e in events if e["type"] == "execute_result")
     assert (value["cell"], value["content"]["data"]) == (2, {"text/plain": "42"})

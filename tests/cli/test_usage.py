@@ -36,6 +36,14 @@ COMMAND_LINES = [
     (["run", "--workspace", "missing", "-c", "1"], "missing: No such file or directory"),
     (["run", "--images", "missing/images", "-c", "1"], "missing"),
     (["run", "--mcp", "missing.json", "-c", "1"], "missing.json: No such file or directory"),
+    (["run", "--sandbox", "missing.json", "-c", "1"], "missing.json: No such file or directory"),
+    (["run", "--sandbox", "x.json", "--no-sandbox", "-c", "1"], "--sandbox and --no-sandbox contradict"),
+    (["run", "--sandbox", "x.json", "--allow-host", "a.example", "-c", "1"], "network.allowedDomains of x.json"),
+    (["run", "--allow-host", "a.example", "--no-sandbox", "-c", "1"], "--allow-host and --no-sandbox contradict"),
+    (["run", "--allow-host", "https://a.example/", "-c", "1"], "--allow-host https://a.example/: "),
+    (["mcp", "serve", "--sandbox", "missing.json"], "missing.json: No such file or directory"),
+    (["mcp", "serve", "--sandbox", "x.json", "--no-sandbox"], "--sandbox and --no-sandbox contradict"),
+    (["mcp", "serve", "--allow-host", "*"], "--allow-host *: "),
     (["run", "missing.py"], "missing.py: No such file or directory"),
     (["run", "."], ".: Is a directory"),
     (["gen"], "NAME"),
@@ -99,6 +107,26 @@ def test_mcp_files(run_cellgate: Run, tmp_path: Path, content: str, says: str, f
     assert "ran" not in r.stdout
 
 
+SETTINGS_FILES = [
+    ('{\n  "network": {,}\n}', "settings.json is not valid JSON: line 2, column"),
+    ("", "settings.json is not valid JSON: line 1, column"),
+    ("[]", "settings.json must be a JSON object"),
+    ("{}", "settings.json does not hold a valid config"),
+    ('{"network": {"allowedDomains": ["*"], "deniedDomains": []}}', "network.allowedDomains.0"),
+    ('{"network": {"allowedDomains": [], "deniedDomains": [], "allowedDomian": []}}', "allowedDomian"),
+]
+
+
+@pytest.mark.parametrize(("content", "says"), SETTINGS_FILES)
+@pytest.mark.parametrize("command", [["run", "-c", "print('ran')"], ["run", "--json", "-c", "1"], ["mcp", "serve"]])
+def test_settings_files(run_cellgate: Run, tmp_path: Path, content: str, says: str, command: list[str]) -> None:
+    (tmp_path / "settings.json").write_text(content)
+    r = run_cellgate(*command, "--sandbox", "settings.json")
+    assert r.returncode == 2
+    assert says in r.stderr
+    assert "ran" not in r.stdout
+
+
 def test_server_that_fails_shows_what_it_said(run_cellgate: Run, tmp_path: Path) -> None:
     (tmp_path / "servers.json").write_text(json.dumps({"fs": {"command": sys.executable, "args": [SERVER, "broken"]}}))
     r = run_cellgate("run", "--mcp", "servers.json", "-c", "1")
@@ -121,7 +149,7 @@ def test_help(run_cellgate: Run, command: list[str]) -> None:
 
 
 OPTIONS = ["-c", "--workspace", "--mcp", "--approve", "--env", "--timeout", "--no-sandbox", "--json", "--images"]
-OPTIONS += ["--preload", "--log-level"]
+OPTIONS += ["--preload", "--log-level", "--sandbox", "--allow-host"]
 
 
 def test_help_names_every_option(run_cellgate: Run) -> None:

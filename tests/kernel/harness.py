@@ -23,7 +23,7 @@ from typing import Any
 
 import zmq
 
-WIRE_KERNEL, WIRE_TOOL, VERSION = 2, 3, 1
+WIRE_KERNEL, WIRE_TOOL, VERSION = 2, 3, 2
 KERNEL_TYPES = {
     1: "KERNEL_READY",
     11: "EXECUTE_REPLY",
@@ -34,8 +34,11 @@ KERNEL_TYPES = {
     16: "CLEAR_OUTPUT",
     17: "ERROR",
     18: "INPUT_REQUEST",
+    24: "REPLY",
+    25: "COMM",
+    26: "DEBUG_EVENT",
 }
-EXECUTE_REQUEST, INPUT_REPLY, INTERRUPT_REQUEST, SHUTDOWN_REQUEST, CALLS_LOST = 10, 19, 20, 21, 22
+EXECUTE_REQUEST, INPUT_REPLY, INTERRUPT_REQUEST, SHUTDOWN_REQUEST, CALLS_LOST, REQUEST = 10, 19, 20, 21, 22, 23
 CALL, CALL_RESULT, CALL_CANCEL = 1, 2, 3
 HEADER = struct.Struct("<2sBBHHQQ")
 MAX_STREAM = 65536
@@ -52,6 +55,7 @@ class Message:
     id: int
     body: dict[str, Any]
     raw: bytes
+    buffers: list[bytes] = field(default_factory=list)
 
     @property
     def json(self) -> dict[str, Any]:
@@ -72,10 +76,11 @@ class Call:
 
 @dataclass
 class Result:
-    """What a cell gave: the body of its reply and the messages before it."""
+    """What a cell gave: the body of its reply, what else the reply has, and the messages before it."""
 
     reply: dict[str, Any]
     messages: list[Message] = field(default_factory=list)
+    more: dict[str, Any] = field(default_factory=dict)
 
     @property
     def status(self) -> str:
@@ -239,16 +244,26 @@ class Kernel:
 
     # ---------------------------------------------------------------- sending
 
-    def send(self, kind: int, ident: int = 0, body: dict[str, Any] | None = None, raw: bytes | None = None) -> None:
+    def send(self, kind: int, ident: int = 0, body: dict[str, Any] | None = None, *raws: bytes) -> None:
         frames = [pack(WIRE_KERNEL, kind, ident), json.dumps(body).encode() if body is not None else b""]
-        self.shell.send_multipart(frames if raw is None else [*frames, raw])
+        self.shell.send_multipart([*frames, *raws])
 
     def execute(self, code: str | bytes, **options: Any) -> int:
         """Send EXECUTE_REQUEST; returns the cell's number."""
         cell = next(self._cells)
+        extra = options.pop("extra", b"")
+        if not isinstance(extra, bytes):
+            extra = json.dumps(extra).encode()
         body = {"silent": False, "store_history": True, "allow_stdin": False} | options
-        self.send(EXECUTE_REQUEST, cell, body, code if isinstance(code, bytes) else code.encode())
+        self.send(EXECUTE_REQUEST, cell, body, code if isinstance(code, bytes) else code.encode(), extra)
         return cell
+
+    def request(self, kind: str, content: Any, *buffers: bytes, subshell: str | None = None) -> int:
+        """Send REQUEST; returns its number."""
+        ident = next(self._cells)
+        data = content if isinstance(content, bytes) else json.dumps(content).encode()
+        self.send(REQUEST, ident, {"type": kind, "subshell": subshell}, data, *buffers)
+        return ident
 
     def interrupt(self, cell: int) -> None:
         self.send(INTERRUPT_REQUEST, cell)
@@ -288,8 +303,9 @@ class Kernel:
                 head, body, *raw = self.shell.recv_multipart()
                 magic, version, wire, kind, flags, _, ident = HEADER.unpack(head)
                 assert (magic, version, wire) == (b"CG", VERSION, WIRE_KERNEL)
-                assert len(raw) <= 1
-                return Message(KERNEL_TYPES[kind], flags, ident, json.loads(body or b"{}"), raw[0] if raw else b"")
+                assert len(raw) <= 1 or KERNEL_TYPES[kind] in ("REPLY", "COMM")
+                content = raw[0] if raw else b""
+                return Message(KERNEL_TYPES[kind], flags, ident, json.loads(body or b"{}"), content, raw[1:])
             if not events and left <= 0:
                 raise TimeoutError("no message from the kernel; log: " + self.zygote.log)
 
@@ -306,6 +322,7 @@ class Kernel:
             if message.type == "EXECUTE_REPLY":
                 assert message.id == cell, message
                 result.reply = message.body
+                result.more = message.json if message.raw else {}
                 return result
             if message.type == "STREAM":
                 assert 0 < len(message.raw) <= MAX_STREAM
@@ -319,6 +336,19 @@ class Kernel:
         self, code: str, timeout: float = 10.0, on: Callable[[Message], None] | None = None, **options: Any
     ) -> Result:
         return self.collect(self.execute(code, **options), timeout, on)
+
+    def reply(self, ident: int, timeout: float = 10.0) -> tuple[dict[str, Any], list[Message]]:
+        """The content of the REPLY to a request, and the messages before it."""
+        messages = []
+        while (message := self.receive(timeout)).type != "REPLY":
+            assert message.type != "EXECUTE_REPLY", message
+            messages.append(message)
+        assert message.id == ident, message
+        return message.json, messages
+
+    def ask(self, kind: str, content: Any, *buffers: bytes, timeout: float = 10.0, **options: Any) -> dict[str, Any]:
+        """Send REQUEST; returns the content of its REPLY."""
+        return self.reply(self.request(kind, content, *buffers, **options), timeout)[0]
 
     def wait_for_text(self, needle: str, timeout: float = 10.0) -> str:
         """Read until the streams have shown this text."""

@@ -66,10 +66,10 @@ def test_background_task_goes_on_during_await(aio: Kernel) -> None:
     assert r.result == "5"
 
 
-def test_background_output_belongs_to_no_cell(aio: Kernel) -> None:
+def test_background_output_belongs_to_the_cell_that_started_it(aio: Kernel) -> None:
     aio.run("async def later():\n    await asyncio.sleep(0.1)\n    print('later')\ntask = asyncio.create_task(later())")
     message = aio.expect("STREAM")
-    assert (message.id, message.raw) == (0, b"later\n")
+    assert (message.id, message.raw) == (2, b"later\n")
 
 
 def test_failing_background_task_does_not_stop_the_kernel(aio: Kernel) -> None:

@@ -16,7 +16,8 @@ def test_ready_names_the_versions(kernel: Kernel) -> None:
 
 def test_result(kernel: Kernel) -> None:
     r = kernel.run("40 + 2")
-    assert r.reply == {"status": "ok", "execution_count": 1, "refused": False}
+    assert r.reply == {"status": "ok", "execution_count": 1, "next": 2, "refused": False}
+    assert r.more == {}
     (message,) = r.messages
     assert message.json == {"execution_count": 1, "data": {"text/plain": "42"}, "metadata": {}}
 
@@ -46,7 +47,8 @@ def test_semicolon_inside_does_not_silence(kernel: Kernel) -> None:
 def test_counts(kernel: Kernel) -> None:
     assert kernel.run("1").reply["execution_count"] == 1
     r = kernel.run("2", store_history=False)
-    assert r.of("EXECUTE_RESULT")[0].json["execution_count"] == 1
+    assert r.of("EXECUTE_RESULT")[0].json["execution_count"] == 2  # its number, which the next cell has too
+    assert kernel.run("Out", store_history=False).result == "{1: 1, 2: 2}"
     assert kernel.run("3", silent=True).reply["execution_count"] == 1
     assert kernel.run("4").reply["execution_count"] == 2
     assert kernel.run("").reply["execution_count"] == 2
@@ -81,11 +83,13 @@ def test_error(kernel: Kernel) -> None:
     assert r.reply == {
         "status": "error",
         "execution_count": 1,
+        "next": 2,
         "ename": "ZeroDivisionError",
         "evalue": "division by zero",
         "refused": False,
     }
     error = r.error
+    assert r.more == error | {"payload": [], "user_expressions": {}}
     assert error["ename"] == "ZeroDivisionError"
     text = "\n".join(error["traceback"])
     assert "Cell In[1], line 3" in text
@@ -243,7 +247,7 @@ def test_a_display_over_the_limit_is_the_cells_error(kernel: Kernel) -> None:
     r = kernel.run(
         "from IPython.display import display\ndisplay({'text/plain': 'x' * (65 << 20)}, raw=True)", timeout=30
     )
-    assert "over the limit" in r.reply["evalue"]
+    assert "over its limit" in r.reply["evalue"]
     assert kernel.run("1").result == "1"
 
 

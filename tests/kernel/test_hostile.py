@@ -139,7 +139,7 @@ def test_bad_code_frame_ends_only_that_kernel(spawn: Callable[..., Kernel]) -> N
 
 
 def test_request_with_wrong_body_ends_the_kernel(kernel: Kernel) -> None:
-    kernel.send(EXECUTE_REQUEST, 1, {"silent": "yes"}, b"1")
+    kernel.send(EXECUTE_REQUEST, 1, {"silent": "yes"}, b"1", b"")
     assert kernel.wait_gone() == (71, 0)
 
 

@@ -209,3 +209,27 @@ def test_shutdown_has_a_deadline(kernel: Kernel) -> None:
     kernel.send(SHUTDOWN_REQUEST)
     assert kernel.wait_gone() == (0, 0)
     assert time.monotonic() - before < 2 * SLOWNESS
+
+
+def test_an_interrupt_reaches_what_the_cell_has_started(kernel: Kernel) -> None:
+    """As at a terminal; but what an earlier cell has started goes on."""
+    kernel.run("import subprocess, time\nold = subprocess.Popen(['sleep', '1000'])\ntime.sleep(0.1)")
+    cell = kernel.execute(
+        "new = subprocess.Popen(['sleep', '1000'])\nown = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
+        "print('in', flush=True)\ntime.sleep(100)"
+    )
+    kernel.wait_for_text("in")
+    kernel.interrupt(cell)
+    assert kernel.collect(cell).reply["ename"] == "KeyboardInterrupt"
+    assert kernel.run("new.wait(10)").result == "-2"
+    assert kernel.run("time.sleep(0.1); old.poll(), own.poll()").result == "(None, None)"
+
+
+def test_an_interrupted_completion_leaves_processes_alone(kernel: Kernel) -> None:
+    kernel.run("import subprocess, time\nold = subprocess.Popen(['sleep', '1000'])\ntime.sleep(0.1)")
+    kernel.run("class S:\n    def __dir__(self):\n        print('in', flush=True)\n        time.sleep(100)\ns = S()")
+    ident = kernel.request("complete_request", {"code": "s."})
+    kernel.wait_for_text("in")
+    kernel.interrupt(ident)
+    kernel.reply(ident)
+    assert kernel.run("time.sleep(0.1); old.poll()").result is None

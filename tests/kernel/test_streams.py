@@ -1,5 +1,6 @@
 """Output of Python, C code and subprocesses: complete, in order, bounded, before the reply."""
 
+import itertools
 import re
 import time
 from collections.abc import Callable
@@ -13,9 +14,9 @@ LIBC = "import ctypes, os, subprocess, sys\nlibc = ctypes.CDLL(None)\n"
 
 def test_python_streams_keep_their_order(kernel: Kernel) -> None:
     r = kernel.run("import sys\nfor i in range(3):\n    print('o', i)\n    print('e', i, file=sys.stderr)")
-    assert [(m.flags, m.raw) for m in r.messages] == [
-        (f, f"{n} {i}\n".encode()) for i in range(3) for f, n in ((0, "o"), (1, "e"))
-    ]
+    # A busy machine may send one print() in two pieces: what counts is the order.
+    got = [(flags, b"".join(m.raw for m in group)) for flags, group in itertools.groupby(r.messages, lambda m: m.flags)]
+    assert got == [(f, f"{n} {i}\n".encode()) for i in range(3) for f, n in ((0, "o"), (1, "e"))]
 
 
 def test_prints_are_coalesced(kernel: Kernel) -> None:
@@ -187,7 +188,7 @@ def test_threads_that_print_after_the_cell(kernel: Kernel) -> None:
         else:
             text += message.raw.decode()
             ids.add(message.id)
-            assert message.id == (0 if replied else 2)
+            assert message.id == 1  # which has started them
     assert text.count("\n") == 800
 
 

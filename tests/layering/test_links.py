@@ -12,7 +12,7 @@ RESERVED = {
     "libcurl": {"cellgate-toolserver"},
     "libsqlite3": set(),
 }
-PROGRAMS = {"cellgate", "cellgate-supervisor", "cellgate-toolserver", "cellgate-kernel"}
+PROGRAMS = {"cellgate", "cellgate-cli", "cellgate-egress", "cellgate-supervisor", "cellgate-toolserver", "cellgate-kernel"}
 
 
 def readelf(*args: str | Path) -> str:

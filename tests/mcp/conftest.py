@@ -21,7 +21,7 @@ import pytest
 import zmq
 
 HEADER = struct.Struct("<2sBBHHQQ")
-VERSION = 1
+VERSION = 2
 TOOL, BROKER = 3, 4
 # Numbers of src/base/wire.h.
 CALL, CALL_RESULT, CALL_CANCEL = 1, 2, 3
@@ -80,6 +80,8 @@ class Peer:
 class Kernel(Peer):
     """The kernel's side: names servers and tools."""
 
+    number: int  # that ATTACH gave it
+
     def call(self, id: int, server: str, tool: str, args: bytes = b"{}", timeout_ms: int = 0) -> None:
         self.send(CALL, id, {"server": server, "tool": tool, "timeout_ms": timeout_ms}, args)
 
@@ -133,10 +135,12 @@ class ToolServer:
         sock = self.ctx.socket(zmq.DEALER)
         sock.linger = 0
         sock.bind(f"ipc://{path}")
-        self.broker.send(ATTACH, body={"path": path}, session=session)
+        self.broker.send(ATTACH, self.kernels, {"path": path}, session=session)
         m = self.broker.expect(ATTACHED)
-        assert m.session == session and m.body == {}
-        return Kernel(sock, TOOL, self.slowness)
+        assert m.session == session and m.id == self.kernels and m.body == {}
+        kernel = Kernel(sock, TOOL, self.slowness)
+        kernel.number = self.kernels
+        return kernel
 
     def detach(self, session: int = 1, keep: bool = False) -> None:
         self.broker.send(DETACH, body={"keep_servers": keep}, session=session)
@@ -172,6 +176,7 @@ class ToolServer:
         """A call that is accepted; its result."""
         k.call(id, server, tool, args, timeout_ms)
         ask = self.asked()
+        assert ask.body.pop("kernel") == k.number
         assert (ask.body, ask.raw) == ({"server": server, "tool": tool}, args)
         self.decide(ask)
         return k.result(id, 30)

@@ -67,7 +67,7 @@ def initialize(ident: object) -> None:
         time.sleep(600)
     else:
         if how == "noisy":
-            write(b"Welcome to the server!\r\n\n{\"level\": \"info\"}\n[1, 2\n")
+            write(b'Welcome to the server!\r\n\n{"level": "info"}\n[1, 2\n')
         version = HABITS.get("version", "2025-11-25")
         capabilities = {} if HABITS.get("no_tools") else {"tools": {"listChanged": True}}
         answer(ident, {"protocolVersion": version, "capabilities": capabilities,
@@ -88,8 +88,8 @@ def list_tools(ident: object, cursor: object) -> None:
                else {"tools": [tool(n) for n in names]})  # fmt: skip
     elif how == "pages":
         # Cursors of all kinds: "" is a valid one.
-        at = {None: 0, "": 1, "x\u00e9\"\\": 2}.get(cursor, 3)
-        following = ["", "x\u00e9\"\\", "last"]
+        at = {None: 0, "": 1, 'x\u00e9"\\': 2}.get(cursor, 3)
+        following = ["", 'x\u00e9"\\', "last"]
         result: dict = {"tools": [tool(n) for n in names[at::4]]}
         if at < 3:
             result["nextCursor"] = following[at]
@@ -150,7 +150,7 @@ def call(message: dict, line: bytes) -> None:
         refusal = read()
         answer(ident, text(pong.decode() + refusal.decode()))
     elif name == "garbage":
-        write(b"debug: calling\n{\"half\": \n\x00\x01\n\xc3\x28\n{}\n[]\n[1]\n{\"jsonrpc\":\"2.0\"}\n")
+        write(b'debug: calling\n{"half": \n\x00\x01\n\xc3\x28\n{}\n[]\n[1]\n{"jsonrpc":"2.0"}\n')
         answer(ident, text("after garbage"))
     elif name == "batch":
         send([{"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}},

@@ -10,7 +10,7 @@ CALL, ASK_CLOSED, KERNEL_VIOLATION = 1, 10, 11
 ATTACH, ATTACHED, DETACH, DETACHED, SERVERS, SERVERS_DONE = 2, 3, 4, 5, 6, 7
 
 
-def header(type=CALL, magic=b"CG", version=1, wire=3, id=1):
+def header(type=CALL, magic=b"CG", version=2, wire=3, id=1):
     return struct.pack("<2sBBHHQQ", magic, version, wire, type, 0, 0, id)
 
 
@@ -56,7 +56,8 @@ def test_broken_message_ends_the_connection(ts, k, what):
     ask = ts.asked()
     k.sock.send_multipart(BROKEN[what])
     told = ts.broker.expect(KERNEL_VIOLATION)
-    assert told.session == 1 and told.body["what"]
+    assert told.session == 1 and told.id == 1 and told.body["what"]
+    assert ask.body["kernel"] == 1
     closed = ts.broker.expect(ASK_CLOSED)
     assert closed.id == ask.id and "rules" in closed.body["why"]
     ts.decide(ask)

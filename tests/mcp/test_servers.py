@@ -93,11 +93,35 @@ def test_time_is_limited(ts, fake, habits, slowness):
         ({"url": "https://example.invalid/mcp"}, "HTTP servers are not supported yet by this build"),
         ({"type": "sse", "command": "cat"}, "HTTP servers are not supported yet by this build"),
         ("cat", "object"),
+        ({"command": "cat", "sandbox": "relative.json"}, "sandbox"),
+        ({"command": "cat", "sandbox": True}, "sandbox"),
+        ({"command": "cat", "sandbox": {}}, "exit status 1"),
+        ({"command": "cat", "sandbox": "/nonexistent/settings.json"}, "exit status 1"),
     ],
 )
 def test_bad_definitions(ts, definition, says):
     message = ts.refuse({"the-server": definition})
     assert "the-server" in message and says in message
+
+
+@pytest.mark.parametrize("in_file", [False, True])
+def test_a_server_in_a_sandbox(ts, fake, tmp_path, in_file):
+    """It may write where its settings say, and nowhere else."""
+    log = tmp_path / "allowed/lines"
+    log.parent.mkdir()
+    settings = {
+        "network": {"allowedDomains": [], "deniedDomains": []},
+        "filesystem": {"denyRead": [], "allowWrite": [str(log.parent)], "denyWrite": []},
+    }
+    sandbox = settings
+    if in_file:
+        (tmp_path / "settings.json").write_text(json.dumps(settings))
+        sandbox = str(tmp_path / "settings.json")
+    assert "fake" in ts.add({"fake": {**fake(log=str(log)), "sandbox": sandbox}})
+    assert log.exists()
+    message = ts.refuse({"other": {**fake(log=str(tmp_path / "elsewhere")), "sandbox": sandbox}})
+    assert "other" in message
+    assert not (tmp_path / "elsewhere").exists()
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "a\\b", "a\nb", "x" * 300])

@@ -304,7 +304,7 @@ def test_a_lost_supervisor_is_replaced(sdk: Sdk, run: Callable, mcp_file: Path) 
     async def main() -> None:
         async with sdk("--mcp", mcp_file, "--approve", "fake.*") as session:
             assert await ok(session, "x = 1; x") == "1"
-            mine = [p for p in children_named(os.getpid(), "bin/cellgate")]
+            mine = [p for p in children_named(os.getpid(), "cellgate-cli")]
             (supervisor,) = [s for p in mine for s in children_named(p, "cellgate-supervisor")]
             os.kill(supervisor, signal.SIGKILL)
             while os.path.exists(f"/proc/{supervisor}/exe"):

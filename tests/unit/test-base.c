@@ -100,6 +100,29 @@ static void test_json_quote(void **state)
         assert_string_equal(b.data, "\"a\\\"\\\\\\n\\u0001\\u00e4\\ud83d\\ude00\\ufffd\\u0000z\"");
 }
 
+/* Every byte at every place of texts of every length around a word's. */
+static void test_runs_end_where_they_must(void **state)
+{
+        char text[40];
+
+        (void)state;
+        for (size_t len = 0; len <= sizeof(text); len++) {
+                memset(text, 'x', sizeof(text));
+                assert_int_equal(cg_ascii_run(text, len), len);
+                assert_int_equal(cg_json_run(text, len), len);
+                for (size_t at = 0; at < len; at++) {
+                        for (unsigned c = 0; c < 256; c++) {
+                                bool plain = c >= 0x20 && c < 0x80 && c != '"' && c != '\\';
+
+                                memset(text, c & 1 ? ' ' : 0x7f, sizeof(text));
+                                text[at] = (char)c;
+                                assert_int_equal(cg_ascii_run(text, len), c < 0x80 ? len : at);
+                                assert_int_equal(cg_json_run(text, len), plain ? len : at);
+                        }
+                }
+        }
+}
+
 static void render(const char *in, const char *out)
 {
         cg_auto_buf struct cg_buf b;
@@ -293,6 +316,7 @@ int main(void)
                 cmocka_unit_test(test_json_object_errors_have_places),
                 cmocka_unit_test(test_json_check),
                 cmocka_unit_test(test_json_quote),
+                cmocka_unit_test(test_runs_end_where_they_must),
                 cmocka_unit_test(test_render_shows_what_could_fool),
                 cmocka_unit_test(test_log_is_one_line),
                 cmocka_unit_test(test_fds_pass_and_are_cloexec),

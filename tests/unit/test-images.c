@@ -99,6 +99,22 @@ static void test_a_link_for_the_folder_is_refused(void **state)
 }
 
 /* The folder above is the one that was there before any cell ran. */
+static void test_a_link_above_is_refused_in_relative_paths(void **state)
+{
+        struct place *p = *state;
+        struct cg_images *im = NULL;
+        char full[512];
+        struct cg_err err;
+
+        assert_int_equal(mkdir("secret", 0700), 0);
+        assert_int_equal(symlink("secret", "plots"), 0); /* as an earlier kernel could do in the workspace */
+        assert_int_equal(cg_images_new("plots/today", &im, &err), CG_E_SYS);
+        assert_non_null(strstr(err.msg, "symbolic link"));
+        snprintf(full, sizeof(full), "%s/plots/today", p->dir); /* written out in full it is what the user wants */
+        assert_int_equal(cg_images_new(full, &im, &err), 0);
+        cg_images_free(im);
+}
+
 static void test_folder_above_cannot_be_swapped(void **state)
 {
         struct cg_images *im;
@@ -170,6 +186,7 @@ int main(void)
                 cmocka_unit_test_setup_teardown(test_names, enter, leave),
                 cmocka_unit_test_setup_teardown(test_nothing_is_replaced, enter, leave),
                 cmocka_unit_test_setup_teardown(test_a_link_for_the_folder_is_refused, enter, leave),
+                cmocka_unit_test_setup_teardown(test_a_link_above_is_refused_in_relative_paths, enter, leave),
                 cmocka_unit_test_setup_teardown(test_folder_above_cannot_be_swapped, enter, leave),
                 cmocka_unit_test_setup_teardown(test_bad_folders, enter, leave),
                 cmocka_unit_test(test_base64),

@@ -65,10 +65,40 @@ static void test_last_text_waits_until_it_is_due_or_flushed(void **state)
         expect(&q, 11, 0, 1, "c");
         cg_outq_text(&q, 0, 1, "d", 1, 100, NULL);
         assert_null(cg_outq_pop(&q, 11, &due)); /* a flush is for what was there */
-        cg_outq_add(&q, CG_KERNEL_EXECUTE_REPLY, 1, true, "{}", 2, NULL);
+        cg_outq_add(&q, &(struct cg_out){ .type = CG_KERNEL_ERROR, .id = 1, .raw = "{}", .raw_len = 2, .has_raw = true }, NULL);
         expect(&q, 11, 0, 1, "d");
         expect(&q, 11, 0, 1, "{}");
         expect_empty(&q);
+}
+
+/* A message with a body and several raw frames comes out as it went in, whatever happens to the caller's memory. */
+static void test_frames(void **state)
+{
+        char one[] = "one", body[] = "{\"a\":1}";
+        const struct cg_bytes more[] = { { one, 3 }, { NULL, 0 }, { "three", 5 } };
+        struct cg_out out = { .type = CG_KERNEL_COMM, .id = 7, .body = body, .body_len = 7, .raw = "{}", .raw_len = 2,
+                              .has_raw = true, .more = more, .n_more = 3 };
+        struct cg_outq q = { .head = NULL };
+        struct cg_outq_item *it;
+        int64_t due;
+
+        assert_int_equal(cg_outq_add(&q, &out, NULL), 0);
+        assert_true(q.bytes > 7 + 2 + 8);
+        memset(one, 'x', 3);
+        memset(body, 'x', 7);
+        it = cg_outq_pop(&q, 0, &due);
+        assert_non_null(it);
+        assert_int_equal(it->cell, 7);
+        assert_int_equal(it->body_len, 7);
+        assert_memory_equal(it->body, "{\"a\":1}", 7);
+        assert_memory_equal(it->data, "{}", 2);
+        assert_int_equal(it->n_more, 3);
+        assert_int_equal(it->more[0].len, 3);
+        assert_memory_equal(it->more[0].data, "one", 3);
+        assert_int_equal(it->more[1].len, 0);
+        assert_memory_equal(it->more[2].data, "three", 5);
+        assert_int_equal(q.bytes, 0);
+        cg_outq_item_free(it);
 }
 
 /* Any bytes in any pieces come out as valid UTF-8 in messages within the limit; valid text comes out unchanged. */
@@ -158,7 +188,7 @@ static void test_fini_frees_what_is_left(void **state)
         struct cg_outq q = { .head = NULL };
 
         cg_outq_text(&q, 0, 1, "a", 1, 10, NULL);
-        cg_outq_add(&q, CG_KERNEL_DISPLAY_DATA, 1, false, "{}", 2, NULL);
+        cg_outq_add(&q, &(struct cg_out){ .type = CG_KERNEL_ERROR, .id = 1, .raw = "{}", .raw_len = 2, .has_raw = true }, NULL);
         cg_outq_fini(&q);
         expect_empty(&q);
 }
@@ -166,6 +196,7 @@ static void test_fini_frees_what_is_left(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_frames),
                 cmocka_unit_test(test_coalescing),
                 cmocka_unit_test(test_last_text_waits_until_it_is_due_or_flushed),
                 cmocka_unit_test(test_bytes),

@@ -158,9 +158,9 @@ static void copy_has_all(void **state)
         assert_string_equal(other->hides[0], "/etc/passwd");
         assert_string_equal(other->cwd, "/usr");
         assert_int_equal(other->limits.file_bytes, 77);
+        assert_true(sb->filter.len > 0);
         assert_int_equal(other->filter.len, sb->filter.len);
-        assert_memory_equal(other->filter.filter, sb->filter.filter, sb->filter.len * sizeof(*sb->filter.filter));
-        assert_ptr_not_equal(other->filter.filter, sb->filter.filter);
+        assert_ptr_equal(other->filter.filter, sb->filter.filter); /* static data */
         cg_sandbox_free(other);
 }
 

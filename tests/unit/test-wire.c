@@ -38,8 +38,9 @@ static int teardown(void **state)
 static void test_round_trip(void **state)
 {
         struct pair *p = *state;
+        static const struct cg_bytes more = { "{}", 2 };
         struct cg_out out = { .type = CG_HOST_EXECUTE, .flags = 3, .session = 0x1122334455667788, .id = 42, .raw = "a\0b",
-                              .raw_len = 3, .has_raw = true };
+                              .raw_len = 3, .has_raw = true, .more = &more, .n_more = 1 };
         cg_auto_json json_t *body = NULL;
         cg_auto_msg struct cg_msg m;
         struct cg_err err;
@@ -52,6 +53,8 @@ static void test_round_trip(void **state)
         assert_true(m.session == 0x1122334455667788 && m.id == 42);
         assert_memory_equal(cg_msg_raw(&m, 0, &len), "a\0b", 3);
         assert_int_equal(len, 3);
+        assert_memory_equal(cg_msg_raw(&m, 1, &len), "{}", 2);
+        assert_int_equal(len, 2);
         assert_int_equal(cg_msg_json(&m, &body, &err), 0);
         assert_int_equal(json_integer_value(json_object_get(body, "timeout_ms")), 7);
 }
@@ -163,7 +166,7 @@ static void test_forward_moves_raw_frames(void **state)
 static void test_bad_body(void **state)
 {
         struct pair *p = *state;
-        struct cg_out out = { .type = CG_KERNEL_EXECUTE_REPLY, .body = "[1]", .body_len = 3 };
+        struct cg_out out = { .type = CG_KERNEL_EXECUTE_REPLY, .body = "[1]", .body_len = 3, .raw = "", .has_raw = true };
         cg_auto_msg struct cg_msg m;
         json_t *o;
         struct cg_err err;

@@ -1,0 +1,151 @@
+"""Modules that every kernel finds imported already.
+
+They are imported in the zygote, which is forked and therefore must have one thread; what a library would have set up
+for itself in a process of its own is set up in each kernel: thread pools, random numbers, folders.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+# One thread while importing: these libraries start their pools right then.
+_ONE_THREAD = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+# A timer that was cancelled, as matplotlib has one, ends its thread within this time, in seconds.
+_PATIENCE = 1.0
+# What OpenBLAS calls the function, by how it was built.
+_SET_THREADS = (
+    "scipy_openblas_set_num_threads64_",
+    "scipy_openblas_set_num_threads",
+    "openblas_set_num_threads64_",
+    "openblas_set_num_threads",
+)
+# OpenBLAS's functions of that name, and the type of what they take.
+_blas: list[tuple[Callable[[Any], Any], Callable[[int], Any]]] = []
+INLINE_BACKEND = "module://matplotlib_inline.backend_inline"
+
+
+def _threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def _only_one_thread() -> bool:
+    end = time.monotonic() + _PATIENCE
+    while _threads() != 1:
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def _refuse_threads(name: str) -> None:
+    if _only_one_thread():
+        return
+    own = [t.name for t in threading.enumerate() if t is not threading.main_thread()]
+    which = f" ({', '.join(own)})" if own else ""
+    raise ImportError(
+        f"cannot preload {name}: importing it starts a thread{which}, and a process with threads cannot be forked "
+        "safely. Leave it out of the list: a cell can still import it"
+    )
+
+
+def _import(name: str) -> None:
+    try:
+        importlib.import_module(name)
+    except BaseException as e:
+        raise ImportError(f"cannot preload {name}: {type(e).__name__}: {e}") from e
+    _refuse_threads(name)
+
+
+def load(names: str) -> None:
+    """Import a comma-separated list of modules; ImportError names the one that fails or starts a thread."""
+    wanted = [n.strip() for n in names.split(",") if n.strip()]
+    if not wanted:
+        return
+    folder = tempfile.mkdtemp(prefix="cellgate-preload-")
+    before = dict(os.environ)
+    os.environ.update(dict.fromkeys(_ONE_THREAD, "1"), MPLBACKEND=INLINE_BACKEND, MPLCONFIGDIR=folder)
+    try:
+        for name in wanted:
+            _import(name)
+        _prepare_numpy(sys.modules.get("numpy"))
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _prepare_numpy(numpy: Any) -> None:
+    """Look for what after_fork() calls: in the zygote it takes no kernel's time."""
+    if numpy is None:
+        return
+    import ctypes
+
+    numpy.random.seed()  # its first use imports more
+    for path in _libraries("openblas"):
+        library = ctypes.CDLL(path)
+        found = [getattr(library, name) for name in _SET_THREADS if hasattr(library, name)]
+        _blas.extend((f, ctypes.c_int) for f in found[:1])
+
+
+def _libraries(word: str) -> set[str]:
+    """Shared libraries of this process whose file name has this word."""
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as f:
+        paths = {line.split(maxsplit=5)[5].strip() for line in f if line.count("/")}
+    return {p for p in paths if word in os.path.basename(p) and ".so" in p}
+
+
+# ------------------------------------------------------------------ in a kernel
+
+
+def _processors(variable: str) -> int:
+    """How many threads a pool shall have: as many as the environment says, otherwise as there are processors."""
+    try:
+        return max(1, int(os.environ.get(variable) or os.environ.get("OMP_NUM_THREADS") or ""))
+    except ValueError:
+        return len(os.sched_getaffinity(0))
+
+
+def _fix_numpy(numpy: Any) -> None:
+    """Siblings are copies of one process: without this they would have the same random numbers."""
+    numpy.random.seed()
+    count = _processors("OPENBLAS_NUM_THREADS")
+    for set_threads, number in _blas:
+        if count > 1:
+            set_threads(number(count))
+
+
+def _fix_numexpr(numexpr: Any) -> None:
+    numexpr.set_num_threads(_processors("NUMEXPR_NUM_THREADS"))
+
+
+def _fix_matplotlib(matplotlib: Any) -> None:
+    """The folders that it has remembered are the zygote's; the backend may be another one here."""
+    for name in ("get_configdir", "get_cachedir"):
+        function = getattr(matplotlib, name)
+        setattr(matplotlib, name, getattr(function, "__wrapped__", function))
+    backend = os.environ.get("MPLBACKEND", INLINE_BACKEND)
+    if backend != INLINE_BACKEND:
+        matplotlib.rcParams["backend"] = backend
+
+
+_FIXES: dict[str, Callable[[Any], None]] = {
+    "numpy": _fix_numpy,
+    "numexpr": _fix_numexpr,
+    "matplotlib": _fix_matplotlib,
+}
+
+
+def after_fork() -> None:
+    """Set up in a kernel what was left out in the zygote. Environment variables are the kernel's already."""
+    for name, fix in _FIXES.items():
+        module = sys.modules.get(name)
+        if module is not None:
+            fix(module)

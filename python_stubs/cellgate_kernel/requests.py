@@ -1,0 +1,161 @@
+"""Requests that are no cells: completion, inspection, history, comms. Each has exactly one reply."""
+
+# mypy: allow-untyped-calls
+# Most of IPython has no annotations.
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.completer import provisionalcompleter, rectify_completions
+from IPython.utils.tokenutil import token_at_cursor
+
+from cellgate_kernel import comms, errors
+from cellgate_kernel.request import BadRequest, Request, field, parse_object
+
+if TYPE_CHECKING:
+    from cellgate_kernel.frontend import FrontendKernel
+    from cellgate_kernel.shell import ZMQInteractiveShell
+
+Content = dict[str, Any]
+
+# Entries of one history reply, and completions of one reply: nobody reads more.
+_MAX_ENTRIES = 10_000
+_MAX_COMPLETIONS = 5_000
+
+
+def error_content(error: BaseException) -> Content:
+    """The content of a reply that says what went wrong."""
+    return {
+        "status": "error",
+        "ename": errors.name_of(type(error)),
+        "evalue": errors.text_of(error),
+        "traceback": [],
+    }
+
+
+def _cursor(content: Content, code: str) -> int:
+    """Where the cursor is, in characters; clients disagree about the end, so it is put into the text."""
+    pos = field(content, "cursor_pos", int, None)
+    return len(code) if pos is None else max(0, min(int(pos), len(code)))
+
+
+class Requests:
+    """Answers them. Runs in the main thread, as a cell does: an interrupt raises KeyboardInterrupt."""
+
+    def __init__(self, shell: ZMQInteractiveShell, kernel: FrontendKernel) -> None:
+        self._shell = shell
+        self._kernel = kernel
+        self._table: dict[str, Callable[[Content], Content]] = {
+            "complete_request": self._complete,
+            "inspect_request": self._inspect,
+            "is_complete_request": self._is_complete,
+            "history_request": self._history,
+            "comm_info_request": self._comm_info,
+        }
+
+    def answer(self, request: Request) -> Content:
+        """The reply's content. May raise."""
+        content = parse_object(request.frames[0], "the content")
+        if request.text in ("comm_open", "comm_msg", "comm_close"):
+            return self._comm(request, content)
+        self._kernel.set_request(request)
+        function = self._table.get(request.text)
+        if function is None:
+            raise NotImplementedError(f"this kernel does not know {request.text}")
+        return function(content)
+
+    # ---------------------------------------------------------------- code
+
+    def _complete(self, content: Content) -> Content:
+        code = field(content, "code", str)
+        pos = _cursor(content, code)
+        found: list[Any] = []
+        try:
+            with provisionalcompleter():
+                for c in rectify_completions(code, self._shell.Completer.completions(code, pos)):
+                    found.append(c)
+                    if len(found) == _MAX_COMPLETIONS:
+                        break
+        except KeyboardInterrupt:  # over its time: what there is so far
+            pass
+        except Exception:  # a property of the user's that raises, a __dir__ that lies: no completion, and no harm
+            found = []
+        start, end = (found[0].start, found[0].end) if found else (pos, pos)
+        types = [
+            {"start": c.start, "end": c.end, "text": c.text, "type": c.type, "signature": c.signature} for c in found
+        ]
+        return {
+            "status": "ok",
+            "matches": [c.text for c in found],
+            "cursor_start": start,
+            "cursor_end": end,
+            "metadata": {"_jupyter_types_experimental": types},
+        }
+
+    def _inspect(self, content: Content) -> Content:
+        code = field(content, "code", str)
+        detail = field(content, "detail_level", int, 0)
+        omit = field(content, "omit_sections", list, [])
+        name = token_at_cursor(code, _cursor(content, code))
+        reply: Content = {"status": "ok", "found": False, "data": {}, "metadata": {}}
+        try:
+            data = self._shell.object_inspect_mime(name, detail_level=1 if detail else 0, omit_sections=omit)
+        except KeyError:
+            return reply
+        return reply | {"found": True, "data": data}
+
+    def _is_complete(self, content: Content) -> Content:
+        manager = self._shell.input_transformer_manager
+        status, indent = manager.check_complete(field(content, "code", str))
+        reply: Content = {"status": status}
+        if status == "incomplete":
+            reply["indent"] = " " * (indent or 0)
+        return reply
+
+    # ---------------------------------------------------------------- history
+
+    def _history(self, content: Content) -> Content:
+        history: Any = self._shell.history_manager
+        access = field(content, "hist_access_type", str)
+        raw = bool(field(content, "raw", bool, True))
+        output = bool(field(content, "output", bool, False))
+        n = field(content, "n", int, None)
+        found: Any
+        if access == "tail":
+            found = history.get_tail(
+                _MAX_ENTRIES if n is None else max(0, n), raw=raw, output=output, include_latest=True
+            )
+        elif access == "range":
+            session = field(content, "session", int, 0)
+            stop = field(content, "stop", (int, type(None)), None)
+            found = history.get_range(session, field(content, "start", int, 1), stop, raw=raw, output=output)
+            # IPython calls the session that runs 0 here, and by its number where it gives the end of the history.
+            found = ((number or history.session_number, line, text) for number, line, text in found)
+        elif access == "search":
+            pattern = field(content, "pattern", str, "*")
+            unique = bool(field(content, "unique", bool, False))
+            found = history.search(pattern, raw=raw, output=output, n=n, unique=unique)
+        else:
+            raise BadRequest(f'"hist_access_type" is {access!r}: there are tail, range and search')
+        return {"status": "ok", "history": list(found)[-_MAX_ENTRIES:]}
+
+    # ---------------------------------------------------------------- comms
+
+    def _comm_info(self, content: Content) -> Content:
+        name = field(content, "target_name", (str, type(None)), None)
+        return {"status": "ok", "comms": comms.manager.info(name)}
+
+    def _comm(self, request: Request, content: Content) -> Content:
+        field(content, "comm_id", str)
+        if request.text == "comm_open":
+            field(content, "target_name", str)
+        metadata = field(content, "metadata", dict, {})
+        header = field(content, "header", dict, {})
+        self._kernel.set_request(request, header, metadata)
+        content.setdefault("data", {})
+        message = dict(self._kernel.get_parent())
+        message["content"] = {k: v for k, v in content.items() if k not in ("metadata", "header")}
+        message["buffers"] = [memoryview(b) for b in request.frames[1:]]
+        comms.manager.handle(request.text, message)
+        return {"status": "ok"}

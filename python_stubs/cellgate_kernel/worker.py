@@ -1,0 +1,166 @@
+"""Serves one shell: the main one, or a subshell in a thread of its own."""
+
+# mypy: allow-untyped-calls
+# Most of IPython has no annotations.
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import sys
+import threading
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import _cellgate
+from cellgate_kernel import errors, jsontext
+from cellgate_kernel.loop import CellRunner
+from cellgate_kernel.request import CALL, CELL, CLOSE, MAIN, SHUTDOWN, Request, field, parse_object
+from cellgate_kernel.requests import error_content
+from cellgate_kernel.shell import failed_reply, reply_of
+
+if TYPE_CHECKING:
+    from cellgate_kernel.kernel import Kernel
+
+# A reply as the wire has it: body and content of a cell's; content and buffers of another request's.
+Reply = tuple[str, str] | tuple[str, tuple[bytes, ...]]
+
+
+class Worker:
+    """Runs cells and answers requests one at a time, in the thread that has made it."""
+
+    def __init__(self, kernel: Kernel, name: str) -> None:
+        self.name = name
+        self.runner = CellRunner()
+        self.running = 0
+        self.thread_id = threading.get_ident()
+        self._kernel = kernel
+        self._shell = kernel.shell
+        self._closed = False
+
+    # ---------------------------------------------------------------- one cell
+
+    def _before_cell(self, request: Request) -> None:
+        self.running = request.id
+        self.runner.interrupted = False
+        self.runner.context.run(_cellgate.cell.set, request.id)
+        if self.name != MAIN:
+            _cellgate.cell.set(request.id)
+        elif signal.getsignal(signal.SIGINT) is not _cellgate.on_sigint:  # a cell before this one has changed it
+            signal.signal(signal.SIGINT, _cellgate.on_sigint)
+        self._kernel.watcher.before_cell()
+
+    def _after_cell(self) -> None:
+        self._kernel.watcher.after_cell()
+        if self._kernel.working_dir:
+            restore_directory(self._kernel.working_dir)
+        if _cellgate.forked():
+            # os.fork() in the cell, and the child has come to the cell's end: it ends here.
+            sys.stdout.flush()
+            os._exit(0)
+
+    def execute(self, request: Request) -> Reply:
+        """Run a cell; returns body and content of the reply. An interrupt can raise anywhere in here."""
+        try:
+            extra = parse_object(request.frames[0], "the cell's extra") if request.frames[0] else {}
+            metadata = field(extra, "metadata", dict, {})
+            self._kernel.front.set_request(request, field(extra, "header", dict, {}), metadata)
+            self._before_cell(request)
+            result = self._shell.run_cell(
+                request.text,
+                store_history=request.store_history and not request.silent,
+                silent=request.silent,
+                cell_id=metadata.get("cellId"),
+                cell_meta=metadata or None,
+            )
+            expressions = field(extra, "user_expressions", dict, {})
+            values = {}
+            if expressions and result.success:
+                values = self.runner.run_sync(lambda: self._shell.user_expressions(expressions))
+            self._after_cell()
+            return reply_of(self._shell, result, values)
+        except BaseException as e:
+            return self._failed(e)
+
+    def _failed(self, error: BaseException) -> Reply:
+        """An exception that came out between the cell's own code and the reply, an interrupt most likely."""
+        content = errors.content(type(error), error, errors.plain_traceback(type(error), error, None))
+        _cellgate.publish("error", content)
+        return failed_reply(self._shell, error, content)
+
+    def answer(self, request: Request) -> Reply:
+        """Answer another request; returns content and buffers of the reply. An interrupt can raise in here too."""
+        try:
+            self._before_cell(request)
+            reply = self.runner.run_sync(lambda: self._kernel.requests.answer(request))
+            self._after_cell()
+        except BaseException as e:
+            reply = error_content(e)
+        return jsontext.dumps(reply), ()
+
+    # ---------------------------------------------------------------- requests
+
+    def _run_loop_or_wait(self) -> tuple[Any, ...] | None:
+        loop = self.runner.loop
+        if loop.has_work():
+            self.runner.run_idle(_cellgate.request_fd(self.name))
+            return _cellgate.next_request(self.name, -1, False)
+        request = _cellgate.next_request(self.name, loop.poll_fd(), True)
+        if request is None:  # something in the loop has become ready
+            self.runner.run_idle(_cellgate.request_fd(self.name))
+        return request
+
+    def _next_request(self) -> tuple[Any, ...] | None:
+        try:
+            return self._run_loop_or_wait()
+        except BaseException as e:
+            lost = self.runner.loop.is_closed() or (isinstance(e, OSError) and e.errno == errno.EBADF)
+            if not lost:  # a background task or a signal handler of a cell has raised: not the loop's fault
+                traceback.print_exc()
+            elif not self.runner.renew():
+                return _cellgate.next_request(self.name, -1, True)
+        return None
+
+    def _serve_one(self) -> None:
+        found = self._next_request()
+        if found is None:
+            return
+        request = Request(*found)
+        if request.kind == SHUTDOWN:
+            self._kernel.shut_down()
+        elif request.kind == CLOSE:
+            self._closed = True
+        elif request.kind == CALL:
+            self._kernel.run_calls()
+        else:
+            serve = self.execute if request.kind == CELL else self.answer
+            _cellgate.run(self.name, request.kind, request.id, request.allow_stdin, lambda: serve(request))
+            if self.name == MAIN:
+                self._kernel.control.debugger.cell_has_ended()
+
+    def serve(self) -> None:
+        """Serve until the process ends, or the subshell is closed."""
+        while not self._closed:
+            try:
+                self._serve_one()
+            except BaseException:  # whatever a cell has broken: go on
+                _cellgate.write_stderr("the kernel could not serve a request:\n" + traceback.format_exc())
+
+    # ---------------------------------------------------------------- from other threads
+
+    def wake(self) -> None:
+        """Make a loop that waits run Python, where an interrupt can arrive."""
+        with contextlib.suppress(RuntimeError):  # it is closed
+            self.runner.loop.call_soon_threadsafe(lambda: None)
+
+
+def restore_directory(path: str) -> None:
+    """Back to the session's directory, also from one that has been deleted."""
+    try:
+        if os.getcwd() == path:
+            return
+    except OSError:
+        pass
+    os.chdir(path)
+    print(f"[cellgate] cwd reset to {path}")

@@ -1,0 +1,143 @@
+/* `cellgate doctor`: runs the checks, then a whole sandbox. Linked into the front program. */
+#include "cli/doctor.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "cli/cli.h"
+#include "sandbox/command.h"
+
+static const char help_text[] =
+        "Usage: cellgate doctor [--json]\n\n"
+        "Tries everything that a sandbox needs of this machine, here and now, and says how to get what is missing.\n\n"
+        "Exit status: 0 when sandboxes work here, 1 when they do not.\n";
+
+struct outcome {
+        int error;      /* 0: it works */
+        char note[200];
+};
+
+/* In a child: a check changes the process that makes it. */
+static struct outcome try(const struct cg_doctor_check *check)
+{
+        struct outcome o = {.error = EIO};
+        int fds[2], status;
+        pid_t pid;
+
+        if (pipe(fds) < 0)
+                return o;
+        pid = fork();
+        if (pid == 0) {
+                o = (struct outcome){0};
+                o.error = check->run(o.note, sizeof(o.note));
+                _exit(write(fds[1], &o, sizeof(o)) == (ssize_t)sizeof(o) ? 0 : 1);
+        }
+        close(fds[1]);
+        if (pid < 0 || read(fds[0], &o, sizeof(o)) != (ssize_t)sizeof(o))
+                o = (struct outcome){.error = EIO};
+        close(fds[0]);
+        while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+                ;
+        return o;
+}
+
+/* A command in a sandbox as it comes, in a child because that can be done once. The message goes to @note. */
+static int run_sandbox(char *note, size_t size)
+{
+        static char *const argv[] = {(char *)"true", NULL}, *const env[] = {(char *)"PATH=/usr/bin:/bin", NULL};
+        const struct cg_command_options opts = {.cwd = "/", .env = env, .argv = argv, .control_fd = -1};
+        struct cg_settings *s = NULL;
+        struct cg_command *c = NULL;
+        struct cg_err err = {0};
+        int status = 1;
+
+        if (cg_settings_default(&s, &err) == 0 && cg_command_new(s, &opts, &c, &err) == 0)
+                status = cg_command_run(c, &err);
+        cg_command_free(c);
+        snprintf(note, size, "%s", err.code < 0 ? err.msg : "");
+        return status ? EIO : 0;
+}
+
+static const struct cg_doctor_check whole = {.name = "sandbox", .what = "a command in it", .required = true, .run = run_sandbox};
+
+/* Of what is made in user namespaces, where there are none. */
+static const char *no_users(int error)
+{
+        return "see user namespaces";
+}
+
+static int add_json(json_t *list, const struct cg_doctor_check *check, const struct outcome *o)
+{
+        json_t *j = json_pack("{s:s, s:s, s:b, s:b}", "name", check->name, "for", check->what, "required", check->required, "ok",
+                              !o->error);
+
+        if (o->note[0])
+                json_object_set_new(j, "detail", json_string(o->note));
+        if (o->error)
+                json_object_set_new(j, "error", json_string(strerror(o->error)));
+        if (o->error && check->advice)
+                json_object_set_new(j, "advice", json_string(check->advice(o->error)));
+        return json_array_append_new(list, j);
+}
+
+static void print_text(const struct cg_doctor_check *check, const struct outcome *o)
+{
+        printf("%-4s %-18s %s", o->error ? check->required ? "NO" : "no" : "yes", check->name, check->what);
+        if (o->note[0])
+                printf(" (%s)", o->note);
+        if (o->error && o->error != EIO)
+                printf(": %s", strerror(o->error));
+        printf("\n");
+        if (o->error && check->advice)
+                printf("     -> %s\n", check->advice(o->error));
+}
+
+static int finish(json_t *list, bool ok)
+{
+        cg_auto_json json_t *o = json_pack("{s:b, s:O}", "ok", ok, "checks", list);
+        cg_auto_free char *text = NULL;
+        size_t len;
+
+        text = o ? cg_json_text(o, &len) : NULL;
+        if (!text || puts(text) < 0)
+                return CG_EXIT_USAGE;
+        return ok ? 0 : 1;
+}
+
+int cg_cli_doctor(int argc, char **argv)
+{
+        bool json = argc == 2 && !strcmp(argv[1], "--json"), ok = true, users = true;
+        cg_auto_json json_t *list = json_array();
+
+        if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")))
+                return fputs(help_text, stdout) < 0;
+        if (argc > 1 && !json) {
+                fprintf(stderr, "cellgate doctor: there is no option \"%s\": --help lists them\n", argv[1]);
+                return CG_EXIT_USAGE;
+        }
+        for (size_t i = 0; i <= cg_doctor_n_checks; i++) {
+                struct cg_doctor_check check = i < cg_doctor_n_checks ? cg_doctor_checks[i] : whole;
+                struct outcome o;
+
+                fflush(stdout);
+                o = try(&check);
+                ok &= !o.error || !check.required;
+                if (i == 0)
+                        users = !o.error;
+                if (check.in_users && !users)
+                        check.advice = no_users;
+                if (json)
+                        add_json(list, &check, &o);
+                else
+                        print_text(&check, &o);
+        }
+        if (json)
+                return finish(list, ok);
+        printf("\n%s\n", ok ? "Sandboxes work here." : "Sandboxes do not work here.");
+        return fflush(stdout) ? CG_EXIT_USAGE : ok ? 0 : 1;
+}

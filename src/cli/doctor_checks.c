@@ -1,0 +1,332 @@
+/* The checks of `cellgate doctor`: each makes one primitive for itself alone, as a sandbox would. Run in a child each. */
+#include "cli/doctor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/landlock.h>
+#include <linux/sched.h>
+#include <linux/seccomp.h>
+#include <net/if.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/util.h"
+#include "config.h"
+#include "sandbox/mountfd.h"
+#include "sandbox/plan.h"
+#include "sandbox/steps.h"
+
+/* ---- helpers */
+
+static bool reads_as(const char *path, const char *text)
+{
+        char buf[16] = "";
+        cg_auto_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+        ssize_t n = fd < 0 ? -1 : read(fd, buf, sizeof(buf) - 1);
+
+        return n > 0 && !strncmp(buf, text, strlen(text));
+}
+
+static int enter(int flags)
+{
+        uid_t uid = geteuid();
+        gid_t gid = getegid();
+        struct cg_err err;
+
+        if (unshare(flags | CLONE_NEWUSER) < 0)
+                return errno;
+        return cg_ns_map_ids(uid, gid, &err) < 0 ? err.sys_errno : 0;
+}
+
+/* ---- checks */
+
+static int check_users(char *note, size_t size)
+{
+        return enter(0);
+}
+
+static const char *advise_users(int error)
+{
+        if (reads_as("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"))
+                return "AppArmor forbids them to programs without a profile (Ubuntu 24.04): as root, "
+                       "sysctl kernel.apparmor_restrict_unprivileged_userns=0, or give cellgate a profile with \"userns,\"";
+        if (reads_as("/proc/sys/kernel/unprivileged_userns_clone", "0"))
+                return "as root: sysctl kernel.unprivileged_userns_clone=1";
+        if (reads_as("/proc/sys/user/max_user_namespaces", "0"))
+                return "as root: sysctl user.max_user_namespaces=15000 (inside another sandbox it cannot be changed)";
+        return "in a container: allow user namespaces (its seccomp profile denies unshare or clone); is CONFIG_USER_NS in the "
+               "kernel?";
+}
+
+static int check_namespaces(char *note, size_t size)
+{
+        static const struct {
+                int flag;
+                const char *name;
+        } kinds[] = {{CLONE_NEWNS, "mount"}, {CLONE_NEWPID, "pid"}, {CLONE_NEWNET, "net"}, {CLONE_NEWIPC, "ipc"},
+                     {CLONE_NEWUTS, "uts"}, {CLONE_NEWCGROUP, "cgroup"}};
+        int e = enter(0);
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(kinds) && e == 0; i++) {
+                if (unshare(kinds[i].flag) < 0) {
+                        e = errno;
+                        snprintf(note, size, "%s", kinds[i].name);
+                }
+        }
+        return e;
+}
+
+static const char *advise_namespaces(int error)
+{
+        return error == ENOSPC ? "a limit in /proc/sys/user/max_*_namespaces is reached: as root, raise it"
+                               : "a kernel with CONFIG_NAMESPACES and all of its kinds; in a container, a less strict seccomp "
+                                 "profile";
+}
+
+static int check_mounts(char *note, size_t size)
+{
+        int e = enter(CLONE_NEWNS);
+        cg_auto_fd int root = -1, copy = -1;
+
+        if (e)
+                return e;
+        root = cg_mount_open("/usr");
+        copy = root < 0 ? -1 : cg_mount_clone(root, true);
+        if (copy < 0 || cg_mount_set(copy, CG_MOUNT_PLAIN | MOUNT_ATTR_RDONLY, true) < 0 || cg_mount_attach(copy, root) < 0)
+                return errno;
+        return 0;
+}
+
+static const char *advise_mounts(int error)
+{
+        return error == ENOSYS ? "Linux 5.12 or newer (open_tree, mount_setattr)"
+                               : "in a container: allow mounts in user namespaces (AppArmor: an unconfined profile)";
+}
+
+/* A fresh /proc wants a process in the new pid namespace. */
+static int in_child(int (*fn)(void))
+{
+        pid_t pid = fork();
+        int status;
+
+        if (pid == 0)
+                _exit(fn());
+        if (pid < 0)
+                return errno;
+        while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+                ;
+        return WIFEXITED(status) ? WEXITSTATUS(status) : EIO;
+}
+
+static int mount_proc(void)
+{
+        cg_auto_fd int fs = cg_mount_new("proc", NULL, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC);
+
+        return fs < 0 ? errno : 0;
+}
+
+static int check_proc(char *note, size_t size)
+{
+        int e = enter(CLONE_NEWNS | CLONE_NEWPID);
+
+        return e ? e : in_child(mount_proc);
+}
+
+static const char *advise_proc(int error)
+{
+        return "parts of this /proc are covered, as in containers: start the container with an unmasked /proc (docker: "
+               "--security-opt systempaths=unconfined), or set enableWeakerNestedSandbox, which shows the container's own "
+               "processes";
+}
+
+static int check_sys(char *note, size_t size)
+{
+        int e = enter(CLONE_NEWNS | CLONE_NEWNET);
+        cg_auto_fd int fs = e ? -1 : cg_mount_new("sysfs", NULL, CG_MOUNT_PLAIN | MOUNT_ATTR_RDONLY);
+
+        return e ? e : fs < 0 ? errno : 0;
+}
+
+static const char *advise_sys(int error)
+{
+        return "not needed: where it is refused, /sys is empty inside";
+}
+
+static int check_files(char *note, size_t size)
+{
+        static const char *const types[] = {"tmpfs", "devpts"};
+        int e = enter(CLONE_NEWNS);
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(types) && e == 0; i++) {
+                cg_auto_fd int fs = cg_mount_new(types[i], NULL, CG_MOUNT_PLAIN);
+
+                if (fs < 0) {
+                        e = errno;
+                        snprintf(note, size, "%s", types[i]);
+                }
+        }
+        return e;
+}
+
+static const char *advise_files(int error)
+{
+        return "in a container: allow mounts in user namespaces";
+}
+
+static int check_loopback(char *note, size_t size)
+{
+        int e = enter(CLONE_NEWNET);
+        struct cg_err err;
+
+        if (e)
+                return e;
+        return cg_ns_loopback_up(&err) < 0 ? err.sys_errno : 0;
+}
+
+static const char *advise_loopback(int error)
+{
+        return "a kernel with CONFIG_NET_NS; in a container, a less strict seccomp profile";
+}
+
+static int check_landlock(char *note, size_t size)
+{
+        int abi = (int)syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+
+        if (abi < 1)
+                return errno;
+        snprintf(note, size, "ABI %d", abi);
+        return 0;
+}
+
+static const char *advise_landlock(int error)
+{
+        return error == EOPNOTSUPP ? "add landlock to lsm= of the kernel's command line"
+                                   : "Linux 5.13 or newer with CONFIG_SECURITY_LANDLOCK";
+}
+
+static int check_seccomp(char *note, size_t size)
+{
+        struct sock_fprog prog;
+        struct cg_err err;
+
+        cg_seccomp_filter(0, &prog);
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+                return errno;
+        if (cg_seccomp_install(&prog, &err) < 0)
+                return err.sys_errno;
+        snprintf(note, size, "%u instructions", prog.len);
+        return socket(AF_UNIX, SOCK_STREAM, 0) >= 0 ? EINVAL : 0;
+}
+
+static const char *advise_seccomp(int error)
+{
+        return "a kernel with CONFIG_SECCOMP_FILTER";
+}
+
+static int check_pidfd(char *note, size_t size)
+{
+        int fd = -1;
+        struct clone_args args = {.flags = CLONE_PIDFD, .pidfd = (uint64_t)(uintptr_t)&fd, .exit_signal = SIGCHLD};
+        long pid = syscall(SYS_clone3, &args, sizeof(args));
+
+        if (pid == 0)
+                _exit(0);
+        if (pid < 0)
+                return errno;
+        waitpid((pid_t)pid, NULL, 0);
+        return fd < 0 ? EBADF : 0;
+}
+
+static const char *advise_pidfd(int error)
+{
+        return "Linux 5.3 or newer; in a container, a seccomp profile that knows clone3";
+}
+
+static int check_links(char *note, size_t size)
+{
+        int e = enter(CLONE_NEWNS);
+        cg_auto_fd int fd = -1, copy = -1;
+
+        if (e)
+                return e;
+        fd = cg_mount_open_link("/proc/self");
+        copy = fd < 0 ? -1 : cg_mount_clone(fd, false);
+        return copy < 0 ? errno : 0;
+}
+
+static const char *advise_links(int error)
+{
+        return "denied paths that go through symlinks then end with an error: name what they lead to";
+}
+
+static int check_process_limit(char *note, size_t size)
+{
+        return geteuid() || cg_plan_has_own_pid_max() ? 0 : EOPNOTSUPP;
+}
+
+static const char *advise_process_limit(int error)
+{
+        return "limits.processes does not bind root before Linux 6.14: run as an ordinary user";
+}
+
+static int check_cgroup(char *note, size_t size)
+{
+        char line[4096], path[4200];
+        cg_auto_fd int fd = open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
+        ssize_t n = fd < 0 ? -1 : read(fd, line, sizeof(line) - 1);
+        const char *own;
+
+        if (n < 0)
+                return errno;
+        line[n] = '\0';
+        own = strstr(line, "0::");
+        if (!own)
+                return ENOENT;
+        snprintf(path, sizeof(path), "/sys/fs/cgroup%.*s/cgroup.procs", (int)strcspn(own + 3, "\n"), own + 3);
+        return access(path, W_OK) < 0 ? errno : 0;
+}
+
+static const char *advise_cgroup(int error)
+{
+        return "not needed: limits are of single processes (rlimits) then. systemd-run --user --scope -p Delegate=yes COMMAND "
+               "gives one";
+}
+
+static int check_egress(char *note, size_t size)
+{
+        return access(CG_LIBEXECDIR "/cellgate-egress", X_OK) < 0 ? errno : 0;
+}
+
+static const char *advise_egress(int error)
+{
+        return "install cellgate completely: meson install. Without it nothing inside reaches the network";
+}
+
+const struct cg_doctor_check cg_doctor_checks[] = {
+        {"user namespaces", "everything", true, false, check_users, advise_users},
+        {"namespaces", "mount, pid, net, ipc, uts, cgroup", true, true, check_namespaces, advise_namespaces},
+        {"mounts", "the view of the file system", true, true, check_mounts, advise_mounts},
+        {"own file systems", "/dev, private folders", true, true, check_files, advise_files},
+        {"own /proc", "no other processes in sight", true, true, check_proc, advise_proc},
+        {"own /sys", "the own network in /sys", false, true, check_sys, advise_sys},
+        {"loopback", "servers and the proxy inside", true, true, check_loopback, advise_loopback},
+        {"Landlock", "writing to FIFOs and devices, signals", true, false, check_landlock, advise_landlock},
+        {"seccomp", "system calls that lead around all this", true, false, check_seccomp, advise_seccomp},
+        {"pidfd", "ending everything for sure", true, false, check_pidfd, advise_pidfd},
+        {"pinned symlinks", "denied paths through symlinks", false, true, check_links, advise_links},
+        {"process limit", "limits.processes", false, false, check_process_limit, advise_process_limit},
+        {"cgroup", "limits of a sandbox as a whole", false, false, check_cgroup, advise_cgroup},
+        {"egress proxy", "allowedDomains", false, false, check_egress, advise_egress},
+};
+const size_t cg_doctor_n_checks = CG_ARRAY_LEN(cg_doctor_checks);

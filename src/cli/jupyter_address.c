@@ -1,0 +1,108 @@
+/* `cellgate jupyter`: where the supervisor is that this user's notebooks share. */
+#include "cli/jupyter.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/fd.h"
+#include "config.h"
+
+#define PREFIX "jupyter-"
+/* Longer bases would push socket paths over the 107 bytes that they may have. */
+#define MAX_BASE 60
+
+/* The folder that private supervisors of this user use as well: what lies in it is hidden from all kernels. */
+static int runtime_dir(char *buf, size_t size, struct cg_err *err)
+{
+        const char *base = getenv("XDG_RUNTIME_DIR");
+        struct stat st;
+
+        if (!base || base[0] != '/' || strlen(base) > MAX_BASE || stat(base, &st) < 0 || st.st_uid != geteuid() ||
+            access(base, W_OK) < 0)
+                base = "/tmp";
+        if (snprintf(buf, size, "%s/cellgate-%u", base, (unsigned)geteuid()) >= (int)size)
+                return cg_fail(err, CG_E_LIMIT, "path of the runtime folder is too long");
+        return 0;
+}
+
+/* Anybody may make names in /tmp. */
+static int make_own_dir(const char *path, struct cg_err *err)
+{
+        struct stat st;
+
+        if (mkdir(path, 0700) < 0 && errno != EEXIST)
+                return cg_fail_errno(err, "cannot make the folder %s", path);
+        if (lstat(path, &st) < 0)
+                return cg_fail_errno(err, "%s", path);
+        if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077))
+                return cg_fail(err, CG_E_STATE, "%s must be a folder of this user's with mode 0700: somebody else may have made it",
+                               path);
+        return 0;
+}
+
+static void add(crypto_generichash_state *h, const char *s)
+{
+        crypto_generichash_update(h, (const unsigned char *)s, strlen(s) + 1);
+}
+
+/* A program that was replaced is another one: an old supervisor must not serve a new kernel. */
+static void add_program(crypto_generichash_state *h, const char *path)
+{
+        char text[128];
+        struct stat st;
+
+        add(h, path);
+        if (stat(path, &st) < 0)
+                return;
+        snprintf(text, sizeof(text), "%llu %lld.%09ld", (unsigned long long)st.st_ino, (long long)st.st_mtim.tv_sec,
+                 st.st_mtim.tv_nsec);
+        add(h, text);
+}
+
+int cg_jup_address(const char *preload, char *buf, size_t size, struct cg_err *err)
+{
+        crypto_generichash_state h;
+        unsigned char digest[crypto_generichash_BYTES];
+        char parent[128], hex[13];
+
+        if (runtime_dir(parent, sizeof(parent), err) < 0 || make_own_dir(parent, err) < 0)
+                return -1;
+        crypto_generichash_init(&h, NULL, 0, sizeof(digest));
+        add(&h, cg_version());
+        add(&h, preload ? preload : "");
+        add_program(&h, CG_LIBEXECDIR "/cellgate-supervisor");
+        add_program(&h, CG_LIBEXECDIR "/cellgate-kernel");
+        crypto_generichash_final(&h, digest, sizeof(digest));
+        sodium_bin2hex(hex, sizeof(hex), digest, (sizeof(hex) - 1) / 2);
+        if (snprintf(buf, size, "%s/" PREFIX "%s", parent, hex) >= (int)size)
+                return cg_fail(err, CG_E_LIMIT, "path of the supervisor's folder is too long");
+        return 0;
+}
+
+int cg_jup_addresses(int (*each)(const char *address, void *data), void *data, struct cg_err *err)
+{
+        char parent[128], path[400];
+        struct dirent *e;
+        struct stat st;
+        int r = 0;
+        DIR *d;
+
+        if (runtime_dir(parent, sizeof(parent), err) < 0)
+                return -1;
+        d = opendir(parent);
+        while (d && r == 0 && (e = readdir(d))) {
+                if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) != 0)
+                        continue;
+                snprintf(path, sizeof(path), "%s/%s", parent, e->d_name);
+                if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid())
+                        r = each(path, data);
+        }
+        if (d)
+                closedir(d);
+        return r;
+}

@@ -1,0 +1,356 @@
+/* The connection file. Runs in `cellgate jupyter`. */
+#include "jupyter/connection.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include <zmq.h>
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/util.h"
+
+#define MAX_FILE 65536u
+#define RETRY_MS 10
+/* A peer that is gone without a word, as with a cable pulled out, is noticed after idle + count * interval seconds. */
+#define KEEPALIVE_IDLE_S 60
+#define KEEPALIVE_INTERVAL_S 10
+#define KEEPALIVE_COUNT 6
+/* Clients that connect at once: some hundred notebooks and consoles may come back together. */
+#define BACKLOG 128
+#define CURVE_KEY 40 /* Z85 */
+
+static const char *const keys[CG_JCHANNELS] = { "shell_port", "iopub_port", "stdin_port", "control_port", "hb_port" };
+
+const char *cg_jchannel_key(enum cg_jchannel channel)
+{
+        return keys[channel];
+}
+
+/* ------------------------------------------------------------------ reading */
+
+static json_t *new_file(void)
+{
+        unsigned char random[24];
+        char key[sizeof(random) * 2 + 1];
+        json_t *o;
+
+        randombytes_buf(random, sizeof(random));
+        sodium_bin2hex(key, sizeof(key), random, sizeof(random));
+        o = json_pack("{s:s, s:s, s:s, s:s}", "transport", "tcp", "ip", "127.0.0.1", "key", key, "signature_scheme", "hmac-sha256");
+        sodium_memzero(key, sizeof(key));
+        return o;
+}
+
+static int read_transport(struct cg_jconn *c, struct cg_err *err)
+{
+        const char *transport;
+
+        if (cg_json_str(c->file, "transport", "tcp", &transport, err) < 0 ||
+            cg_json_str(c->file, "ip", "127.0.0.1", &c->ip, err) < 0)
+                return CG_E_PARSE;
+        c->ipc = strcmp(transport, "ipc") == 0;
+        if (!c->ipc && strcmp(transport, "tcp") != 0)
+                return cg_fail(err, CG_E_UNSUPPORTED, "transport \"%s\" is not supported: tcp and ipc are", transport);
+        if (!*c->ip || strchr(c->ip, '*'))
+                return cg_fail(err, CG_E_UNSUPPORTED, "ip \"%s\": one address is needed, such as 127.0.0.1", c->ip);
+        return 0;
+}
+
+static int read_ports(struct cg_jconn *c, struct cg_err *err)
+{
+        for (int i = 0; i < CG_JCHANNELS; i++) {
+                int64_t port;
+
+                if (cg_json_int(c->file, keys[i], 0, &port, err) < 0)
+                        return CG_E_PARSE;
+                if (port < 0 || port > 65535)
+                        return cg_fail(err, CG_E_PARSE, "%s %lld is no port", keys[i], (long long)port);
+                c->ports[i] = (int)port;
+        }
+        return 0;
+}
+
+static int read_keys(struct cg_jconn *c, struct cg_err *err)
+{
+        const char *scheme;
+
+        if (cg_json_str(c->file, "key", "", &c->key, err) < 0 ||
+            cg_json_str(c->file, "signature_scheme", "hmac-sha256", &scheme, err) < 0 ||
+            cg_json_str(c->file, "curve_publickey", NULL, &c->curve_public, err) < 0 ||
+            cg_json_str(c->file, "curve_secretkey", NULL, &c->curve_secret, err) < 0)
+                return CG_E_PARSE;
+        if (strcmp(scheme, "hmac-sha256") != 0)
+                return cg_fail(err, CG_E_UNSUPPORTED, "signature_scheme \"%s\" is not supported: hmac-sha256 is", scheme);
+        if (!c->curve_public != !c->curve_secret)
+                return cg_fail(err, CG_E_PARSE, "curve_publickey and curve_secretkey belong together: one is missing");
+        if (c->curve_public && (strlen(c->curve_public) != CURVE_KEY || strlen(c->curve_secret) != CURVE_KEY))
+                return cg_fail(err, CG_E_PARSE, "curve_publickey and curve_secretkey must be %d characters of Z85", CURVE_KEY);
+        return 0;
+}
+
+static int read_file(struct cg_jconn *c, struct cg_err *err)
+{
+        cg_auto_free char *text = NULL;
+        size_t len;
+        int r = cg_read_file(c->path, MAX_FILE, &text, &len, err);
+
+        if (r < 0 && err->sys_errno == ENOENT) {
+                c->file = new_file();
+                c->made = c->changed = true;
+                return c->file ? 0 : cg_fail(err, CG_E_NOMEM, "connection file");
+        }
+        if (r == 0)
+                r = cg_json_object(text, len, c->path, &c->file, err);
+        return r;
+}
+
+int cg_jconn_load(struct cg_jconn *c, const char *path, struct cg_err *err)
+{
+        struct cg_err local = { 0 };
+        int r;
+
+        err = err ? err : &local;
+        *c = (struct cg_jconn){ .path = strdup(path) };
+        if (!c->path)
+                return cg_fail(err, CG_E_NOMEM, "connection file");
+        r = read_file(c, err);
+        if (r < 0)
+                return r;
+        r = read_transport(c, err);
+        if (r == 0)
+                r = read_ports(c, err);
+        if (r == 0)
+                r = read_keys(c, err);
+        return r < 0 ? cg_err_prefix(err, "%s", path) : 0;
+}
+
+void cg_jconn_release(struct cg_jconn *c)
+{
+        char path[128];
+
+        for (int i = 0; i < CG_JCHANNELS; i++) {
+                if (c->ipc && c->bound[i] && snprintf(path, sizeof(path), "%s-%d", c->ip, c->ports[i]) < (int)sizeof(path))
+                        unlink(path);
+                c->bound[i] = false;
+        }
+}
+
+void cg_jconn_fini(struct cg_jconn *c)
+{
+        if (c->made && !c->changed && c->path) /* changed: it was never written */
+                unlink(c->path);
+        json_decref(c->file);
+        free(c->path);
+        *c = (struct cg_jconn){ 0 };
+}
+
+/* ------------------------------------------------------------------ binding */
+
+static int set_options(const struct cg_jconn *c, void *sock, struct cg_err *err)
+{
+        int one = 1, idle = KEEPALIVE_IDLE_S, interval = KEEPALIVE_INTERVAL_S, count = KEEPALIVE_COUNT;
+
+        /*
+         * Keepalive, and no ZMTP heartbeats: libzmq does not read from a peer whose queue is full, so a client that
+         * sleeps over its output would count as dead and lose it.
+         */
+        zmq_setsockopt(sock, ZMQ_TCP_KEEPALIVE, &one, sizeof(one));
+        zmq_setsockopt(sock, ZMQ_TCP_KEEPALIVE_IDLE, &idle, sizeof(idle));
+        zmq_setsockopt(sock, ZMQ_TCP_KEEPALIVE_INTVL, &interval, sizeof(interval));
+        zmq_setsockopt(sock, ZMQ_TCP_KEEPALIVE_CNT, &count, sizeof(count));
+        if (!c->ipc && strchr(c->ip, ':'))
+                zmq_setsockopt(sock, ZMQ_IPV6, &one, sizeof(one));
+        if (!c->curve_public)
+                return 0;
+        if (zmq_setsockopt(sock, ZMQ_CURVE_SERVER, &one, sizeof(one)) < 0 ||
+            zmq_setsockopt(sock, ZMQ_CURVE_PUBLICKEY, c->curve_public, CURVE_KEY) < 0 ||
+            zmq_setsockopt(sock, ZMQ_CURVE_SECRETKEY, c->curve_secret, CURVE_KEY) < 0)
+                return cg_fail(err, CG_E_UNSUPPORTED, "%s: curve keys: %s", c->path, zmq_strerror(zmq_errno()));
+        return 0;
+}
+
+static int endpoint(const struct cg_jconn *c, enum cg_jchannel channel, int port, char *buf, size_t size, struct cg_err *err)
+{
+        int n;
+
+        if (c->ipc)
+                n = snprintf(buf, size, "ipc://%s-%d", c->ip, port);
+        else if (port && strchr(c->ip, ':'))
+                n = snprintf(buf, size, "tcp://[%s]:%d", c->ip, port);
+        else if (port)
+                n = snprintf(buf, size, "tcp://%s:%d", c->ip, port);
+        else
+                n = snprintf(buf, size, strchr(c->ip, ':') ? "tcp://[%s]:*" : "tcp://%s:*", c->ip);
+        if (n < 0 || (size_t)n >= size)
+                return cg_fail(err, CG_E_LIMIT, "%s: the address of %s is too long", c->path, keys[channel]);
+        return 0;
+}
+
+/*
+ * A listening socket of our own where the address is a number. libzmq would ask the kernel for all network interfaces before
+ * each of its five binds, which takes longer than all the rest.
+ */
+static int listen_tcp(const struct cg_jconn *c, int port, int *ret)
+{
+        struct sockaddr_in v4 = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
+        struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port) };
+        bool is_v4 = inet_pton(AF_INET, c->ip, &v4.sin_addr) == 1, is_v6 = inet_pton(AF_INET6, c->ip, &v6.sin6_addr) == 1;
+        cg_auto_fd int fd = -1;
+        int one = 1;
+
+        if (!is_v4 && !is_v6)
+                return 0; /* a name: libzmq looks it up */
+        fd = socket(is_v4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0)
+                return errno;
+        if (bind(fd, is_v4 ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6, is_v4 ? sizeof(v4) : sizeof(v6)) < 0 ||
+            listen(fd, BACKLOG) < 0)
+                return errno;
+        *ret = cg_steal_fd(&fd);
+        return 0;
+}
+
+/* The mask makes sockets that are files private; what is started later, kernels above all, shall not inherit it. */
+static int bind_ipc(void *sock, const char *address)
+{
+        mode_t old = umask(077);
+        int r = zmq_bind(sock, address);
+        int saved = zmq_errno();
+
+        umask(old);
+        return r < 0 ? saved : 0;
+}
+
+/* errno of what went wrong, or 0 */
+static int bind_now(const struct cg_jconn *c, int port, void *sock, const char *address)
+{
+        cg_auto_fd int fd = -1;
+        int r;
+
+        if (c->ipc)
+                return bind_ipc(sock, address);
+        r = listen_tcp(c, port, &fd);
+        if (r != 0)
+                return r;
+        if (zmq_setsockopt(sock, ZMQ_USE_FD, &fd, sizeof(fd)) < 0 || zmq_bind(sock, address) < 0)
+                return zmq_errno();
+        (void)cg_steal_fd(&fd); /* libzmq's now */
+        return 0;
+}
+
+static int64_t wait_a_little(void)
+{
+        /* There is no event to wait for: the address is another process's. */
+        nanosleep(&(struct timespec){ .tv_nsec = RETRY_MS * 1000000L }, NULL);
+        return cg_now_ms();
+}
+
+/* ipc: is somebody listening there? libzmq would take the path away from a living kernel. */
+static bool is_taken(const char *address)
+{
+        struct cg_err err;
+        int fd;
+
+        if (cg_connect_unix_now(address + strlen("ipc://"), &fd, &err) < 0)
+                return false;
+        close(fd);
+        return true;
+}
+
+static int note_port(struct cg_jconn *c, enum cg_jchannel channel, void *sock, struct cg_err *err)
+{
+        char bound[256], *colon;
+        size_t size = sizeof(bound);
+
+        if (c->ports[channel])
+                return 0;
+        if (zmq_getsockopt(sock, ZMQ_LAST_ENDPOINT, bound, &size) < 0 || !(colon = strrchr(bound, ':')))
+                return cg_fail(err, CG_E_SYS, "%s: no port for %s", c->path, keys[channel]);
+        c->ports[channel] = atoi(colon + 1);
+        c->changed = true;
+        return 0;
+}
+
+/* Sockets of ipc are files: IP-1 to IP-5, or the first numbers that are free. */
+static int free_ipc_number(struct cg_jconn *c, enum cg_jchannel channel, struct cg_err *err)
+{
+        for (int n = 1; n < 1000; n++) {
+                char path[128];
+                bool used = false;
+
+                for (int i = 0; i < CG_JCHANNELS; i++)
+                        used = used || c->ports[i] == n;
+                if (snprintf(path, sizeof(path), "%s-%d", c->ip, n) >= (int)sizeof(path))
+                        return cg_fail(err, CG_E_LIMIT, "%s: \"ip\" is too long for a socket's path", c->path);
+                if (used || access(path, F_OK) == 0)
+                        continue;
+                c->ports[channel] = n;
+                c->changed = true;
+                return 0;
+        }
+        return cg_fail(err, CG_E_LIMIT, "%s: no free number for a socket beside %s", c->path, c->ip);
+}
+
+int cg_jconn_bind(struct cg_jconn *c, enum cg_jchannel channel, void *sock, int64_t end_ms, struct cg_err *err)
+{
+        char address[256];
+        int e = 0;
+
+        if (c->ipc && !c->ports[channel] && free_ipc_number(c, channel, err) < 0)
+                return -1;
+        if (set_options(c, sock, err) < 0 || endpoint(c, channel, c->ports[channel], address, sizeof(address), err) < 0)
+                return -1;
+        do {
+                e = c->ipc && is_taken(address) ? EADDRINUSE : bind_now(c, c->ports[channel], sock, address);
+        } while (e == EADDRINUSE && wait_a_little() < end_ms);
+        if (e == EADDRINUSE)
+                return cg_fail(err, CG_E_EXISTS, "%s: %s is in use: another kernel has this connection file", c->path, address);
+        if (e)
+                return cg_fail(err, CG_E_SYS, "%s: cannot listen at %s: %s", c->path, address, zmq_strerror(e));
+        c->bound[channel] = true;
+        return note_port(c, channel, sock, err);
+}
+
+/* ------------------------------------------------------------------ writing */
+
+static int write_new(const char *path, const char *text, size_t len, struct cg_err *err)
+{
+        cg_auto_fd int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+        if (fd < 0)
+                return cg_fail_errno(err, "%s", path);
+        if (fchmod(fd, 0600) < 0)
+                return cg_fail_errno(err, "%s", path);
+        return cg_write_all(fd, text, len, err);
+}
+
+int cg_jconn_save(struct cg_jconn *c, struct cg_err *err)
+{
+        cg_auto_free char *text = NULL, *temporary = NULL;
+        int r = 0;
+
+        if (!c->changed)
+                return 0;
+        for (int i = 0; i < CG_JCHANNELS; i++)
+                r |= json_object_set_new(c->file, keys[i], json_integer(c->ports[i]));
+        text = json_dumps(c->file, JSON_INDENT(2));
+        if (r < 0 || !text || asprintf(&temporary, "%s.%u", c->path, (unsigned)getpid()) < 0)
+                return cg_fail(err, CG_E_NOMEM, "connection file");
+        unlink(temporary); /* of a process that had our number and died here */
+        if (write_new(temporary, text, strlen(text), err) < 0)
+                return cg_err_prefix(err, "connection file");
+        if (rename(temporary, c->path) < 0) {
+                cg_fail_errno(err, "%s", c->path);
+                unlink(temporary);
+                return CG_E_SYS;
+        }
+        c->changed = false;
+        return 0;
+}

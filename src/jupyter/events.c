@@ -1,0 +1,415 @@
+/* What the session says becomes messages: output to iopub, results to who asked. Runs in `cellgate jupyter`. */
+#include "jupyter/internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/json.h"
+#include "base/util.h"
+
+/* Events of one turn: then the control channel is looked at. */
+#define BURST 8
+
+static void event_release(void *e)
+{
+        cg_event_free(e);
+}
+
+/* ------------------------------------------------------------------ whose is it */
+
+static struct cg_origin *past_find(struct front *f, uint64_t number, bool foreign)
+{
+        for (unsigned i = 0; i < MAX_PAST; i++) { /* newest first: numbers of others can come again */
+                struct cg_origin *o = f->past[(f->n_past - 1 - i) % MAX_PAST];
+
+                if (o && o->number == number && o->foreign == foreign)
+                        return o;
+        }
+        return NULL;
+}
+
+/* Of what ran last. */
+static struct cg_origin *last_origin(const struct front *f)
+{
+        return f->n_past ? f->past[(f->n_past - 1) % MAX_PAST] : NULL;
+}
+
+/* NULL: nobody's, or too long ago. */
+static struct cg_origin *origin_of(struct front *f, const struct cg_event *e)
+{
+        uint64_t number = cg_event_cell(e);
+        struct jreq *r;
+
+        if (!number)
+                return NULL;
+        if (cg_event_foreign(e))
+                return past_find(f, number, true);
+        r = flying_find(f, number);
+        return r ? r->origin : past_find(f, number, false);
+}
+
+static struct jreq *request_of(struct front *f, const struct cg_event *e)
+{
+        return cg_event_foreign(e) ? NULL : flying_find(f, cg_event_cell(e));
+}
+
+/* ------------------------------------------------------------------ output */
+
+/* Takes @e. */
+static void relay(struct front *f, struct cg_origin *o, const char *type, struct cg_event *e)
+{
+        struct cg_jout out = { .type = type, .release = event_release, .owner = e };
+
+        out.content.p = cg_event_json(e, &out.content.len);
+        cg_iopub_relay(&f->iopub, o, &out);
+}
+
+/* comm_open, comm_msg and comm_close, and nothing else: the name goes into a header. */
+static const char *comm_type(const struct cg_event *e)
+{
+        static const char *const types[] = { "comm_msg", "comm_open", "comm_close" };
+        struct cg_jspan text, v;
+
+        text.p = cg_event_json(e, &text.len);
+        for (size_t i = 0; i < CG_ARRAY_LEN(types) && cg_jspan_member(text, "msg_type", &v, NULL) == 0; i++)
+                if (v.len == strlen(types[i]) + 2 && memcmp(v.p + 1, types[i], v.len - 2) == 0)
+                        return types[i];
+        return NULL;
+}
+
+/* Takes @e. */
+static void relay_comm(struct front *f, struct cg_origin *o, struct cg_event *e)
+{
+        struct cg_jspan text, buffers[CG_JMSG_MAX_BUFFERS];
+        struct cg_jout out = { .type = comm_type(e), .release = event_release, .owner = e, .buffers = buffers };
+
+        text.p = cg_event_json(e, &text.len);
+        if (!out.type || cg_jspan_member(text, "content", &out.content, NULL) < 0 || out.content.p[0] != '{') {
+                cg_log(&f->o->log, CG_LOG_WARN, "the kernel sent a comm message that is none");
+                cg_event_free(e);
+                return;
+        }
+        if (cg_jspan_member(text, "metadata", &out.metadata, NULL) < 0 || out.metadata.p[0] != '{')
+                out.metadata.len = 0;
+        out.n_buffers = cg_event_n_buffers(e);
+        if (out.n_buffers > CG_JMSG_MAX_BUFFERS)
+                out.n_buffers = CG_JMSG_MAX_BUFFERS;
+        for (size_t i = 0; i < out.n_buffers; i++)
+                buffers[i].p = cg_event_buffer(e, i, &buffers[i].len);
+        cg_iopub_relay(&f->iopub, o, &out);
+}
+
+static void show_error(struct front *f, struct cg_origin *o, const char *ename, const char *evalue)
+{
+        cg_auto_buf struct cg_buf b = { .max = 65536 };
+        cg_auto_buf struct cg_buf line = { .max = 65536 };
+
+        if (cg_buf_addf(&line, NULL, "%s: %s", ename, evalue) < 0 ||
+            cg_buf_addf(&b, NULL, "{\"ename\":\"%s\",\"evalue\":", ename) < 0 ||
+            cg_json_quote(&b, evalue, strlen(evalue), NULL) < 0 || cg_buf_adds(&b, ",\"traceback\":[", NULL) < 0 ||
+            cg_json_quote(&b, line.data, line.len, NULL) < 0 || cg_buf_adds(&b, "]}", NULL) < 0)
+                return;
+        cg_iopub_send(&f->iopub, o, "error", (struct cg_jspan){ b.data, b.len });
+}
+
+static void notice(struct front *f, struct cg_origin *o, const struct cg_event *e)
+{
+        cg_auto_buf struct cg_buf b = { .max = (size_t)1 << 20 };
+
+        if (cg_buf_addf(&b, NULL, "[cellgate] %s\n", cg_event_text(e, NULL)) == 0)
+                cg_iopub_notice(&f->iopub, o, b.data);
+}
+
+/* ------------------------------------------------------------------ cells */
+
+static void send_execute_input(struct front *f, struct cg_origin *o, struct cg_jspan code, int64_t count)
+{
+        cg_auto_buf struct cg_buf b = { .max = SIZE_MAX / 2 };
+
+        if (cg_buf_adds(&b, "{\"code\":", NULL) == 0 && cg_buf_add(&b, code.p, code.len, NULL) == 0 &&
+            cg_buf_addf(&b, NULL, ",\"execution_count\":%" PRId64 "}", count) == 0)
+                cg_iopub_send(&f->iopub, o, "execute_input", (struct cg_jspan){ b.data, b.len });
+}
+
+/* Another client's cell starts: it gets a request's header from us, so that clients can put its output together. */
+static void foreign_input(struct front *f, const struct cg_event *e)
+{
+        cg_auto_buf struct cg_buf code = { .max = SIZE_MAX / 2 };
+        char header[512], date[64];
+        struct cg_origin *o;
+        const char *text;
+        size_t len;
+        int n;
+
+        cg_jidentity_date(&f->me, date, sizeof(date));
+        n = snprintf(header, sizeof(header),
+                     "{\"msg_id\":\"%s_host_%" PRIu64 "_%" PRIu64 "\",\"msg_type\":\"execute_request\",\"username\":\"host\","
+                     "\"session\":\"%s-host\",\"date\":\"%s\",\"version\":\"" CG_JUPYTER_PROTOCOL "\"}",
+                     f->me.session, cg_event_cell(e), ++f->me.count, f->me.session, date);
+        o = cg_origin_new(cg_event_cell(e), (struct cg_jspan){ header, (size_t)n });
+        if (!o)
+                return;
+        o->foreign = true;
+        cg_origin_unref(f->past[f->n_past % MAX_PAST]);
+        f->past[f->n_past++ % MAX_PAST] = o;
+        cg_iopub_status(&f->iopub, o, "busy");
+        text = cg_event_text(e, &len);
+        if (cg_json_quote_utf8(&code, text, len, NULL) == 0)
+                send_execute_input(f, o, (struct cg_jspan){ code.data, code.len }, cg_event_execution_count(e));
+}
+
+static void input(struct front *f, const struct cg_event *e)
+{
+        struct jreq *r = request_of(f, e);
+
+        if (cg_event_foreign(e))
+                foreign_input(f, e);
+        else if (r)
+                send_execute_input(f, r->origin, r->code, cg_event_execution_count(e));
+}
+
+static bool has(struct cg_jspan json, const char *key)
+{
+        struct cg_jspan v;
+
+        return cg_jspan_member(json, key, &v, NULL) == 0;
+}
+
+/* The name of an end that is no exception of the cell. */
+static const char *ename_of(enum cg_status st)
+{
+        return st == CG_STATUS_KERNEL_DIED ? "KernelDied" : st == CG_STATUS_CANCELLED ? "KeyboardInterrupt"
+               : st == CG_STATUS_TIMEOUT ? "CellTimeout" : "CellError";
+}
+
+static int add_missing(struct cg_buf *b, struct cg_jspan json, bool ok, const char *ename, const char *evalue)
+{
+        int r = 0;
+
+        if (!ok && !has(json, "ename")) {
+                r |= cg_buf_addf(b, NULL, ",\"ename\":\"%s\",\"evalue\":", ename);
+                r |= cg_json_quote(b, evalue, strlen(evalue), NULL);
+                r |= cg_buf_adds(b, ",\"traceback\":[]", NULL);
+        }
+        if (!has(json, "user_expressions"))
+                r |= cg_buf_adds(b, ",\"user_expressions\":{}", NULL);
+        if (!has(json, "payload"))
+                r |= cg_buf_adds(b, ",\"payload\":[]", NULL);
+        return r;
+}
+
+/* What the kernel's reply has beside status and count is spliced in as it is. */
+static void cell_reply(struct front *f, struct jreq *r, bool ok, int64_t count, struct cg_jspan json, const char *ename,
+                       const char *evalue)
+{
+        cg_auto_buf struct cg_buf b = { .max = SIZE_MAX / 2 };
+        struct cg_jout out = { .content = { NULL, 0 } };
+        char metadata[200];
+        int n = 0;
+
+        if (!cg_jspan_is_empty(json)) {
+                const char *open = memchr(json.p, '{', json.len), *close = memrchr(json.p, '}', json.len);
+
+                n |= cg_buf_adds(&b, ",", NULL) | cg_buf_add(&b, open + 1, (size_t)(close - open - 1), NULL);
+        }
+        n |= add_missing(&b, json, ok, ename, evalue);
+        if (n == 0) {
+                cg_auto_buf struct cg_buf all = { .max = SIZE_MAX / 2 };
+
+                n = cg_buf_addf(&all, NULL, "{\"status\":\"%s\",\"execution_count\":%" PRId64, ok ? "ok" : "error", count);
+                n |= cg_buf_add(&all, b.data, b.len, NULL) | cg_buf_adds(&all, "}", NULL);
+                snprintf(metadata, sizeof(metadata),
+                         "{\"started\":\"%s\",\"dependencies_met\":true,\"engine\":\"%s\",\"status\":\"%s\"}", r->started,
+                         f->me.session, ok ? "ok" : "error");
+                out.content = (struct cg_jspan){ all.data, all.len };
+                out.metadata = SPAN(metadata);
+                jreq_reply_relay(f, r, &out);
+        }
+        if (n < 0)
+                jreq_reply(f, r, CG_JSPAN("{\"status\":\"error\",\"ename\":\"MemoryError\",\"evalue\":\"the reply is too large\","
+                                          "\"traceback\":[],\"execution_count\":0}"));
+}
+
+void cell_error(struct front *f, struct jreq *r, const char *ename, const char *evalue, bool show)
+{
+        if (show)
+                show_error(f, r->origin, ename, evalue);
+        cell_reply(f, r, false, f->count, CG_JSPAN("{}"), ename, evalue);
+}
+
+/* For clients it is a new session: the old one's state, comms and counts are gone. */
+static void fresh_kernel(struct front *f)
+{
+        f->count = 0;
+        cg_jidentity_init(&f->me);
+        cg_iopub_status(&f->iopub, NULL, "starting");
+        cg_iopub_status(&f->iopub, NULL, "idle");
+}
+
+static void result(struct front *f, struct cg_event *e)
+{
+        struct jreq *r = request_of(f, e);
+        enum cg_status st = cg_event_status(e);
+        const char *text = cg_event_text(e, NULL), *ename = ename_of(st);
+        struct cg_jspan json;
+        struct lane *l;
+        bool replaced;
+
+        if (cg_event_foreign(e) && origin_of(f, e))
+                cg_iopub_status(&f->iopub, origin_of(f, e), "idle");
+        if (!r)
+                return;
+        json.p = cg_event_json(e, &json.len);
+        if (cg_event_execution_count(e) > 0)
+                f->count = cg_event_execution_count(e);
+        l = r->lane;
+        /* Before the reply: what its reader sends next has come after the error. */
+        if (st != CG_STATUS_OK && r->stop_on_error && !r->silent && l)
+                shell_abort(f, l);
+        /* The kernel has told of an exception itself. Other ends have no traceback, and are told by us. */
+        if (st != CG_STATUS_OK && !r->error_shown)
+                show_error(f, r->origin, ename, text);
+        cell_reply(f, r, st == CG_STATUS_OK, f->count, json, ename, text);
+        /* An interrupted cell whose kernel said nothing more did not react: then the kernel was replaced. */
+        replaced = (st == CG_STATUS_CANCELLED || st == CG_STATUS_TIMEOUT) && !has(json, "ename");
+        f->death_told = f->death_told || st == CG_STATUS_KERNEL_DIED;
+        jreq_finish(f, r);
+        if (replaced)
+                fresh_kernel(f);
+}
+
+/* ------------------------------------------------------------------ the rest */
+
+/* Takes @e. */
+static void reply(struct front *f, struct cg_event *e)
+{
+        struct cg_jspan buffers[CG_JMSG_MAX_BUFFERS];
+        struct cg_jout out = { .release = event_release, .owner = e, .buffers = buffers, .n_buffers = cg_event_n_buffers(e) };
+        struct jreq *r = request_of(f, e);
+
+        if (!r) {
+                cg_event_free(e);
+                return;
+        }
+        out.content.p = cg_event_json(e, &out.content.len);
+        if (out.n_buffers > CG_JMSG_MAX_BUFFERS)
+                out.n_buffers = CG_JMSG_MAX_BUFFERS;
+        for (size_t i = 0; i < out.n_buffers; i++)
+                buffers[i].p = cg_event_buffer(e, i, &buffers[i].len);
+        jreq_reply_relay(f, r, &out);
+        jreq_finish(f, r);
+}
+
+static void kernel_died(struct front *f, const struct cg_event *e)
+{
+        if (!f->death_told)
+                notice(f, last_origin(f), e);
+        f->death_told = false;
+        fresh_kernel(f);
+}
+
+static void session_closed(struct front *f, const struct cg_event *e)
+{
+        cg_fail(&f->end_err, CG_E_CLOSED, "the session has ended: %s", cg_event_text(e, NULL));
+        shell_end(f, f->end_err.msg);
+        cg_iopub_status(&f->iopub, NULL, "dead");
+        front_end(f);
+}
+
+static void dispatch(struct front *f, struct cg_event *e)
+{
+        struct cg_origin *o = origin_of(f, e);
+        struct jreq *r = request_of(f, e);
+        const char *text;
+        size_t len;
+
+        switch (cg_event_type(e)) {
+        case CG_EVENT_STREAM:
+                text = cg_event_text(e, &len);
+                cg_iopub_stream(&f->iopub, o, cg_event_is_stderr(e), text, len);
+                break;
+        case CG_EVENT_DISPLAY_DATA:
+        case CG_EVENT_UPDATE_DISPLAY_DATA:
+        case CG_EVENT_EXECUTE_RESULT:
+                relay(f, o, cg_event_type_name(cg_event_type(e)), e);
+                return;
+        case CG_EVENT_ERROR:
+                if (r)
+                        r->error_shown = true;
+                relay(f, o, "error", e);
+                return;
+        case CG_EVENT_CLEAR_OUTPUT:
+                relay(f, o, "clear_output", e);
+                return;
+        case CG_EVENT_COMM:
+                relay_comm(f, o, e);
+                return;
+        case CG_EVENT_DEBUG_EVENT:
+                relay(f, f->debug_origin, "debug_event", e);
+                return;
+        case CG_EVENT_REPLY:
+                reply(f, e);
+                return;
+        case CG_EVENT_EXECUTE_INPUT:
+                input(f, e);
+                break;
+        case CG_EVENT_RESULT:
+                result(f, e);
+                break;
+        case CG_EVENT_INPUT_REQUEST:
+                if (r)
+                        ask_input(f, r, e);
+                break;
+        case CG_EVENT_APPROVAL_REQUEST:
+                judge_call(f, e);
+                return;
+        case CG_EVENT_EGRESS_REQUEST:
+                judge_connection(f, e);
+                return;
+        case CG_EVENT_DENIED:
+                notice(f, f->main.running ? f->main.running->origin : last_origin(f), e);
+                break;
+        case CG_EVENT_APPROVAL_CLOSED:
+                call_closed(f, cg_event_approval(e));
+                break;
+        case CG_EVENT_KERNEL_DIED:
+                kernel_died(f, e);
+                break;
+        case CG_EVENT_NOTICE:
+                notice(f, o, e);
+                break;
+        case CG_EVENT_SESSION_CLOSED:
+                session_closed(f, e);
+                break;
+        default: /* of a later library */
+                break;
+        }
+        cg_event_free(e);
+}
+
+void on_events(uv_poll_t *h, int status, int events)
+{
+        struct front *f = h->data;
+        struct cg_event *e;
+        struct cg_err err;
+        int r = 0;
+
+        (void)status;
+        (void)events;
+        for (int i = 0; i < BURST && r == 0 && f->state != ENDING; i++) {
+                r = cg_session_next_event(f->session, 0, &e, &err);
+                if (r == 0)
+                        dispatch(f, e);
+        }
+        if (r == CG_CLOSED)
+                cg_fail(&err, CG_E_CLOSED, "the session has ended");
+        if (r == CG_CLOSED || r < 0) {
+                if (f->state != ENDING)
+                        f->end_err = err;
+                front_end(f);
+        }
+        if (f->state == ENDING)
+                return;
+        shell_run(f);
+        cg_iopub_settle(&f->iopub);
+}

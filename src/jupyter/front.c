@@ -1,0 +1,428 @@
+/*
+ * The Jupyter front: start, loop, end. Sockets are bound before anything slow is done; the session is opened in a thread
+ * of its own, so that clients can connect meanwhile and nothing that hangs there keeps us from ending. Runs in
+ * `cellgate jupyter`.
+ */
+#include "jupyter/front.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/util.h"
+#include "jupyter/internal.h"
+
+/* A kernel with the same connection file may just be ending. */
+#define BIND_MS 5000
+#define OUTPUT_BYTES ((size_t)64 << 20)
+/* For the last messages of clients that read. */
+#define LINGER_MS 1000
+
+bool front_ready(const struct front *f)
+{
+        return f->state == READY;
+}
+
+/* ------------------------------------------------------------------ sockets */
+
+static void *router(struct front *f, struct cg_err *err)
+{
+        void *sock = zmq_socket(f->ctx, ZMQ_ROUTER);
+        int64_t max = (int64_t)CG_JMSG_MAX_BYTES;
+        int zero = 0, one = 1;
+
+        /* HANDOVER: a client that comes back under its name gets its place back. No high-water mark: it drops replies. */
+        if (!sock || zmq_setsockopt(sock, ZMQ_ROUTER_HANDOVER, &one, sizeof(one)) < 0 ||
+            zmq_setsockopt(sock, ZMQ_SNDHWM, &zero, sizeof(zero)) < 0 ||
+            zmq_setsockopt(sock, ZMQ_MAXMSGSIZE, &max, sizeof(max)) < 0) {
+                cg_fail(err, CG_E_SYS, "socket: %s", zmq_strerror(zmq_errno()));
+                if (sock)
+                        zmq_close(sock);
+                return NULL;
+        }
+        return sock;
+}
+
+static int bind_sockets(struct front *f, struct cg_err *err)
+{
+        int64_t end_ms = cg_now_ms() + BIND_MS;
+        int linger = LINGER_MS;
+
+        for (int i = 0; i < CG_JCHANNELS; i++) {
+                f->socks[i] = i == CG_JIOPUB ? cg_iopub_socket(f->ctx, err) : router(f, err);
+                if (!f->socks[i])
+                        return -1;
+                zmq_setsockopt(f->socks[i], ZMQ_LINGER, &linger, sizeof(linger));
+                if (cg_jconn_bind(&f->conn, (enum cg_jchannel)i, f->socks[i], end_ms, err) < 0)
+                        return -1;
+        }
+        return cg_jconn_save(&f->conn, err);
+}
+
+/* Gives back what came, as it came. */
+static void heartbeat(struct cg_zsock *z, int events)
+{
+        zmq_msg_t m;
+        int more = 1;
+
+        (void)events;
+        while (more) {
+                zmq_msg_init(&m);
+                if (zmq_msg_recv(&m, z->sock, ZMQ_DONTWAIT) < 0) {
+                        zmq_msg_close(&m);
+                        return;
+                }
+                more = zmq_msg_more(&m);
+                if (zmq_msg_send(&m, z->sock, ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0)) < 0)
+                        zmq_msg_close(&m);
+        }
+}
+
+/* The first subscriber: what was published before reached nobody, so for clients the kernel starts now. */
+static void joined(void *data)
+{
+        struct front *f = data;
+
+        cg_iopub_status(&f->iopub, NULL, "starting");
+        shell_run(f);
+}
+
+static int watch_sockets(struct front *f, struct cg_err *err)
+{
+        static const cg_zsock_cb callbacks[CG_JCHANNELS] = {
+                [CG_JSHELL] = shell_readable, [CG_JSTDIN] = stdin_readable, [CG_JCONTROL] = control_readable, [CG_JHB] = heartbeat
+        };
+
+        if (cg_iopub_init(&f->iopub, f->socks[CG_JIOPUB], &f->zl, &f->sign, &f->me, &f->o->log, err) < 0)
+                return -1;
+        f->iopub.budget = f->o->output_bytes ? f->o->output_bytes : OUTPUT_BYTES;
+        f->iopub.on_joined = joined;
+        f->iopub.data = f;
+        for (int i = 0; i < CG_JCHANNELS; i++)
+                if (callbacks[i] && cg_zsock_init(&f->z[i], &f->zl, f->socks[i], callbacks[i], f, err) < 0)
+                        return -1;
+        return 0;
+}
+
+/* ------------------------------------------------------------------ opening the session */
+
+static int open_session(struct front *f, struct cg_err *err)
+{
+        int r = cg_client_open(f->o->client, &f->client, err);
+
+        if (r < 0)
+                return r;
+        if (f->o->attach)
+                return cg_session_attach(f->client, f->o->attach, &f->session, err);
+        return cg_session_new(f->client, f->o->session, &f->session, err);
+}
+
+static void opener_says(struct front *f, int step)
+{
+        atomic_store(&f->opener_step, step);
+        uv_async_send(&f->opened);
+}
+
+static void add_servers(struct front *f)
+{
+        struct cg_err err;
+
+        if (cg_session_add_mcp_servers(f->session, f->o->mcp, f->o->mcp_len, 0, NULL, &err) == 0)
+                return;
+        if (asprintf(&f->mcp_failed, "[cellgate] MCP servers are not available: %s\n", err.msg) < 0)
+                f->mcp_failed = NULL;
+}
+
+static void *opener(void *arg)
+{
+        struct front *f = arg;
+
+        if (open_session(f, &f->opener_err) < 0) {
+                opener_says(f, -1);
+                return NULL;
+        }
+        if (f->o->mcp) {
+                opener_says(f, OPEN);
+                add_servers(f);
+        }
+        opener_says(f, READY);
+        return NULL;
+}
+
+static void failed_to_open(struct front *f)
+{
+        f->end_err = f->opener_err;
+        shell_end(f, f->opener_err.msg);
+        cg_iopub_status(&f->iopub, NULL, "dead");
+        front_end(f);
+}
+
+static int watch_session(struct front *f, struct cg_err *err)
+{
+        int r = uv_poll_init(&f->loop, &f->events, cg_session_fd(f->session));
+
+        f->events.data = f;
+        f->events_on = r == 0;
+        if (r == 0)
+                r = uv_poll_start(&f->events, UV_READABLE, on_events);
+        return r < 0 ? cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r)) : 0;
+}
+
+static void now_open(struct front *f)
+{
+        if (make_info(f, &f->opener_err) < 0) {
+                failed_to_open(f);
+                return;
+        }
+        f->state = OPEN;
+}
+
+static void announce(const struct front *f)
+{
+        cg_auto_free char *path = f->o->announce ? realpath(f->conn.path, NULL) : NULL;
+
+        if (path && cg_write_all(1, path, strlen(path), NULL) == 0)
+                cg_write_all(1, "\n", 1, NULL);
+}
+
+static void now_ready(struct front *f)
+{
+        if (watch_session(f, &f->opener_err) < 0) {
+                failed_to_open(f);
+                return;
+        }
+        f->state = READY;
+        announce(f);
+}
+
+static void on_opened(uv_async_t *h)
+{
+        struct front *f = h->data;
+        int step = atomic_load(&f->opener_step);
+
+        if (f->state == ENDING)
+                return;
+        if (step < 0) {
+                failed_to_open(f);
+                return;
+        }
+        if (f->state == OPENING && step >= OPEN)
+                now_open(f);
+        if (f->state == OPEN && step >= READY)
+                now_ready(f);
+        control_early(f);
+        shell_run(f);
+}
+
+static int start_opener(struct front *f, struct cg_err *err)
+{
+        if (uv_async_init(&f->loop, &f->opened, on_opened) < 0)
+                return cg_fail(err, CG_E_SYS, "event loop");
+        f->opened.data = f;
+        errno = pthread_create(&f->opener, NULL, opener, f);
+        if (errno)
+                return cg_fail_errno(err, "thread");
+        f->have_opener = true;
+        return 0;
+}
+
+/* ------------------------------------------------------------------ signals, the parent */
+
+static void on_signal(uv_poll_t *h, int status, int events)
+{
+        struct front *f = h->data;
+        struct signalfd_siginfo info;
+
+        (void)status;
+        (void)events;
+        if (read(f->signal_fd, &info, sizeof(info)) != sizeof(info))
+                return;
+        if (info.ssi_signo == SIGINT && !f->o->attach)
+                interrupt(f);
+        else
+                front_end(f);
+}
+
+static void on_parent_end(uv_poll_t *h, int status, int events)
+{
+        (void)status;
+        (void)events;
+        front_end(h->data);
+}
+
+static int watch_fd(struct front *f, uv_poll_t *h, int fd, uv_poll_cb cb, struct cg_err *err)
+{
+        int r = uv_poll_init(&f->loop, h, fd);
+
+        h->data = f;
+        if (r == 0)
+                r = uv_poll_start(h, UV_READABLE, cb);
+        return r < 0 ? cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r)) : 0;
+}
+
+/* Blocked before the first thread starts, so that no thread of a library gets them. */
+static int catch_signals(struct front *f, struct cg_err *err)
+{
+        sigset_t set;
+
+        signal(SIGPIPE, SIG_IGN);
+        sigemptyset(&set);
+        sigaddset(&set, SIGINT);
+        sigaddset(&set, SIGTERM);
+        sigaddset(&set, SIGHUP);
+        if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0 || (f->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
+                return cg_fail_errno(err, "signals");
+        return 0;
+}
+
+static int watch_others(struct front *f, struct cg_err *err)
+{
+        if (watch_fd(f, &f->signals, f->signal_fd, on_signal, err) < 0)
+                return -1;
+        if (f->o->parent <= 1)
+                return 0;
+        f->parent_fd = cg_pidfd_open(f->o->parent, err);
+        if (f->parent_fd < 0)
+                return cg_err_prefix(err, "the program that started this kernel has ended");
+        return watch_fd(f, &f->parent, f->parent_fd, on_parent_end, err);
+}
+
+/* ------------------------------------------------------------------ start and end */
+
+static void close_handle(uv_handle_t *h, void *arg)
+{
+        (void)arg;
+        if (!uv_is_closing(h))
+                uv_close(h, NULL);
+}
+
+/* No more messages; the loop ends. */
+void front_end(struct front *f)
+{
+        if (f->state == ENDING)
+                return;
+        f->state = ENDING;
+        shell_end(f, "the kernel was shut down");
+        control_early(f);
+        uv_stop(&f->loop);
+}
+
+static int start(struct front *f, struct cg_err *err)
+{
+        if (catch_signals(f, err) < 0 || cg_jconn_load(&f->conn, f->o->connection_file, err) < 0 ||
+            cg_jsign_init(&f->sign, f->conn.key, strlen(f->conn.key), err) < 0)
+                return -1;
+        f->ctx = zmq_ctx_new();
+        if (!f->ctx)
+                return cg_fail(err, CG_E_NOMEM, "ZeroMQ");
+        if (uv_loop_init(&f->loop) < 0 || cg_zloop_init(&f->zl, &f->loop, err) < 0 || uv_timer_init(&f->loop, &f->hold) < 0)
+                return cg_fail(err, CG_E_SYS, "event loop");
+        f->hold.data = f;
+        /* The slowest first: the rest is done meanwhile, but for what no other thread may disturb. */
+        if ((!f->conn.ipc && start_opener(f, err) < 0) || bind_sockets(f, err) < 0 || watch_sockets(f, err) < 0 ||
+            (f->conn.ipc && start_opener(f, err) < 0))
+                return -1;
+        return watch_others(f, err);
+}
+
+static bool join_opener(struct front *f)
+{
+        int step = atomic_load(&f->opener_step);
+        struct timespec now;
+
+        if (!f->have_opener)
+                return true;
+        if (step == READY || step < 0)
+                return pthread_join(f->opener, NULL) == 0;
+        clock_gettime(CLOCK_REALTIME, &now);
+        return pthread_timedjoin_np(f->opener, NULL, &now) == 0;
+}
+
+static void close_loop(struct front *f)
+{
+        cg_iopub_close(&f->iopub);
+        for (int i = 0; i < CG_JCHANNELS; i++)
+                if (f->z[i].sock)
+                        cg_zsock_close(&f->z[i], NULL);
+        cg_zloop_close(&f->zl);
+        uv_walk(&f->loop, close_handle, NULL);
+        while (uv_run(&f->loop, UV_RUN_DEFAULT))
+                ;
+        uv_loop_close(&f->loop);
+}
+
+/* Waits for the last messages, as long as linger says. */
+static void close_sockets(struct front *f)
+{
+        cg_jconn_release(&f->conn);
+        for (int i = 0; i < CG_JCHANNELS; i++)
+                if (f->socks[i])
+                        zmq_close(f->socks[i]);
+        if (f->ctx)
+                zmq_ctx_term(f->ctx);
+}
+
+/*
+ * false: not all was freed. The opener may still be at it; or somebody waits for this process's end to start the next one, and
+ * the old kernel, which may run its atexit functions for a second, leaves by itself: the supervisor notices our end.
+ */
+static bool tear_down(struct front *f)
+{
+        f->state = ENDING;
+        if (f->restarting || !join_opener(f)) {
+                close_sockets(f);
+                cg_jconn_fini(&f->conn);
+                return false;
+        }
+        if (f->zl.loop)
+                close_loop(f);
+        f->session = cg_session_free(f->session);
+        f->client = cg_client_close(f->client);
+        close_sockets(f);
+        shell_free(f);
+        questions_free(f);
+        free(f->info);
+        free(f->mcp_failed);
+        cg_jconn_fini(&f->conn);
+        cg_jsign_fini(&f->sign);
+        cg_closep_(&f->signal_fd);
+        cg_closep_(&f->parent_fd);
+        free(f);
+        return true;
+}
+
+static void serve(struct front *f)
+{
+        while (f->state != ENDING)
+                uv_run(&f->loop, UV_RUN_DEFAULT);
+}
+
+int cg_front_run(const struct cg_front_options *o, bool *hangs, struct cg_err *err)
+{
+        struct front *f = calloc(1, sizeof(*f));
+        int r;
+
+        *hangs = false;
+        if (!f || sodium_init() < 0) {
+                free(f);
+                return cg_fail(err, CG_E_NOMEM, "front");
+        }
+        f->o = o;
+        f->signal_fd = f->parent_fd = -1;
+        f->main.tail = &f->main.queue;
+        cg_jidentity_init(&f->me);
+        r = start(f, err);
+        if (r == 0)
+                serve(f);
+        if (r == 0 && f->end_err.code < 0) {
+                *err = f->end_err;
+                r = f->end_err.code;
+        }
+        *hangs = !tear_down(f);
+        return r;
+}

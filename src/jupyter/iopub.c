@@ -1,0 +1,355 @@
+/* iopub: subscriptions, welcomes, stream text put together, the budget. Runs in `cellgate jupyter`. */
+#include "jupyter/iopub.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/util.h"
+
+/* Stream text within this time after some was sent waits for company. */
+#define GATHER_MS 10
+/* After a pause some goes out nearly at once: print() writes its line's end by itself, a moment later. */
+#define LINE_END_MS 2
+#define GATHER_BYTES ((size_t)256 << 10)
+#define MAX_TOPIC 256
+/* What a message costs beside its bytes. */
+#define MESSAGE_COST 256u
+#define FREE_ERRORS 16u
+/* Comm messages may have so many times the bytes of output. */
+#define COMM_FACTOR 16u
+#define NO_ORIGIN ((struct cg_jspan){ "", 0 })
+
+/* How the topics that everybody gets begin. */
+static const char *const families[] = { "kernel.", "stream.", "display_data", "comm-" };
+
+/* ------------------------------------------------------------------ origins */
+
+struct cg_origin *cg_origin_new(uint64_t number, struct cg_jspan header)
+{
+        struct cg_origin *o = calloc(1, sizeof(*o));
+        char *copy = malloc(header.len + 1);
+
+        if (!o || !copy) {
+                free(o);
+                free(copy);
+                return NULL;
+        }
+        memcpy(copy, header.p, header.len);
+        copy[header.len] = '\0';
+        *o = (struct cg_origin){ .refs = 1, .number = number, .header = { copy, header.len } };
+        return o;
+}
+
+struct cg_origin *cg_origin_ref(struct cg_origin *o)
+{
+        if (o)
+                o->refs++;
+        return o;
+}
+
+struct cg_origin *cg_origin_unref(struct cg_origin *o)
+{
+        if (!o || --o->refs)
+                return NULL;
+        free((char *)(uintptr_t)o->header.p);
+        free(o);
+        return NULL;
+}
+
+/* ------------------------------------------------------------------ sending */
+
+static void send_out(struct cg_iopub *io, struct cg_origin *o, struct cg_jout *out, struct cg_jspan topic)
+{
+        struct cg_err err;
+
+        out->ids = &topic;
+        out->n_ids = 1;
+        out->parent = o ? o->header : NO_ORIGIN;
+        if (cg_jmsg_send(io->sock, io->sign, io->me, out, NULL, &err) < 0)
+                cg_log(io->log, CG_LOG_ERROR, "%s could not be sent: %s", out->type, err.msg);
+        cg_zsock_touch(&io->z);
+}
+
+/* The topics are those that ipykernel uses. */
+static struct cg_jspan topic_of(const struct cg_iopub *io, const char *type, char *buf, size_t size)
+{
+        int n;
+
+        if (strcmp(type, "display_data") == 0)
+                return CG_JSPAN("display_data");
+        if (strncmp(type, "comm_", 5) == 0)
+                return CG_JSPAN("comm-");
+        n = snprintf(buf, size, "kernel.%s.%s", io->me->session, type);
+        return (struct cg_jspan){ buf, n > 0 && (size_t)n < size ? (size_t)n : 0 };
+}
+
+void cg_iopub_send(struct cg_iopub *io, struct cg_origin *o, const char *type, struct cg_jspan content)
+{
+        struct cg_jout out = { .type = type, .content = content };
+        char topic[128];
+
+        cg_iopub_flush(io);
+        send_out(io, o, &out, topic_of(io, type, topic, sizeof(topic)));
+}
+
+void cg_iopub_status(struct cg_iopub *io, struct cg_origin *o, const char *state)
+{
+        char content[64];
+        int n = snprintf(content, sizeof(content), "{\"execution_state\":\"%s\"}", state);
+
+        cg_iopub_send(io, o, "status", (struct cg_jspan){ content, (size_t)n });
+}
+
+/* ------------------------------------------------------------------ the budget */
+
+static bool tell(struct cg_iopub *io, struct cg_origin *o, size_t limit)
+{
+        char text[200];
+
+        if (o->told)
+                return false;
+        o->told = true;
+        snprintf(text, sizeof(text), "[cellgate] The output of this cell is over %zu bytes: what follows is left out.\n", limit);
+        cg_iopub_notice(io, o, text);
+        return false;
+}
+
+/* May these bytes be shown? The first that may not are announced. */
+static bool within_budget(struct cg_iopub *io, struct cg_origin *o, size_t bytes)
+{
+        if (o->told)
+                return false;
+        if (bytes > io->budget - o->output)
+                return tell(io, o, io->budget);
+        o->output += bytes;
+        return true;
+}
+
+/*
+ * A cell has one error; a hostile kernel may send any number. Comm messages are state, and a widget is broken when one is missing:
+ * they have room for much more than output has.
+ */
+static bool may_be_sent(struct cg_iopub *io, struct cg_origin *o, const struct cg_jout *out)
+{
+        size_t bytes = out->content.len + MESSAGE_COST;
+
+        for (size_t i = 0; i < out->n_buffers; i++)
+                bytes += out->buffers[i].len;
+        if (!o || (strcmp(out->type, "error") == 0 && o->errors++ < FREE_ERRORS) || strcmp(out->type, "debug_event") == 0)
+                return true;
+        if (strncmp(out->type, "comm_", 5) != 0)
+                return within_budget(io, o, bytes);
+        if (bytes / COMM_FACTOR > io->budget - o->comms)
+                return tell(io, o, io->budget);
+        o->comms += bytes / COMM_FACTOR;
+        return true;
+}
+
+void cg_iopub_relay(struct cg_iopub *io, struct cg_origin *o, struct cg_jout *out)
+{
+        char topic[128];
+
+        cg_iopub_flush(io);
+        if (may_be_sent(io, o, out))
+                send_out(io, o, out, topic_of(io, out->type, topic, sizeof(topic)));
+        else if (out->release)
+                out->release(out->owner);
+}
+
+/* ------------------------------------------------------------------ streams */
+
+static void gathered(uv_timer_t *t)
+{
+        struct cg_iopub *io = t->data;
+
+        io->timer_on = false;
+        cg_iopub_flush(io);
+}
+
+void cg_iopub_flush(struct cg_iopub *io)
+{
+        struct cg_jout out = { .type = "stream", .release = free };
+        struct cg_err err;
+        size_t len;
+
+        if (!io->has_pending)
+                return;
+        io->has_pending = false;
+        io->flushed_ms = uv_now(io->z.zl->loop);
+        if (cg_buf_adds(&io->pending, "\"}", &err) == 0 && (out.owner = cg_buf_steal(&io->pending, &len))) {
+                out.content = (struct cg_jspan){ out.owner, len };
+                send_out(io, io->pending_of, &out, io->pending_err ? CG_JSPAN("stream.stderr") : CG_JSPAN("stream.stdout"));
+        }
+        cg_buf_consume(&io->pending, io->pending.len);
+        io->pending_of = cg_origin_unref(io->pending_of);
+}
+
+static void gather(struct cg_iopub *io, struct cg_origin *o, bool is_err, const char *text, size_t len)
+{
+        struct cg_err err;
+        int r = 0;
+
+        if (io->has_pending && (io->pending_of != o || io->pending_err != is_err))
+                cg_iopub_flush(io);
+        if (!io->has_pending) {
+                io->has_pending = true;
+                io->pending_err = is_err;
+                io->pending_of = cg_origin_ref(o);
+                r = cg_buf_addf(&io->pending, &err, "{\"name\":\"%s\",\"text\":\"", is_err ? "stderr" : "stdout");
+        }
+        if (r == 0)
+                r = cg_json_escape_utf8(&io->pending, text, len, &err);
+        if (r < 0)
+                cg_log(io->log, CG_LOG_ERROR, "output was lost: %s", err.msg);
+        if (io->pending.len >= GATHER_BYTES)
+                cg_iopub_flush(io);
+}
+
+void cg_iopub_stream(struct cg_iopub *io, struct cg_origin *o, bool is_err, const char *text, size_t len)
+{
+        if (len && (!o || within_budget(io, o, len)))
+                gather(io, o, is_err, text, len);
+}
+
+void cg_iopub_notice(struct cg_iopub *io, struct cg_origin *o, const char *text)
+{
+        gather(io, o, true, text, strlen(text));
+}
+
+void cg_iopub_settle(struct cg_iopub *io)
+{
+        uint64_t since = uv_now(io->z.zl->loop) - io->flushed_ms;
+
+        if (!io->has_pending || io->timer_on)
+                return;
+        io->timer_on = uv_timer_start(&io->timer, gathered, since < GATHER_MS ? GATHER_MS - since : LINE_END_MS, 0) == 0;
+        if (!io->timer_on)
+                cg_iopub_flush(io);
+}
+
+/* ------------------------------------------------------------------ subscriptions */
+
+/* Options act on the subscriber whose message was read last. */
+static void set_topic(struct cg_iopub *io, int option, const char *topic, size_t len)
+{
+        zmq_setsockopt(io->sock, option, topic, len);
+}
+
+static void welcome(struct cg_iopub *io, const char *topic, size_t topic_len, const char *subscription, size_t len)
+{
+        cg_auto_buf struct cg_buf content = { .max = MAX_TOPIC * 8 };
+        struct cg_jout out = { .type = "iopub_welcome" };
+
+        if (cg_buf_adds(&content, "{\"subscription\":", NULL) < 0 ||
+            cg_json_quote_utf8(&content, subscription, len, NULL) < 0 || cg_buf_adds(&content, "}", NULL) < 0)
+                return;
+        out.content = (struct cg_jspan){ content.data, content.len };
+        send_out(io, NULL, &out, (struct cg_jspan){ topic, topic_len });
+}
+
+/*
+ * Everybody subscribes to everything. Such a client gets the families of our topics, and first of all its welcome under a
+ * topic that nobody else has: whoever is there already is not welcomed again. Until we subscribe it nothing can reach it.
+ */
+static void subscribe_all(struct cg_iopub *io)
+{
+        char topic[24] = "";
+        int n = snprintf(topic + 1, sizeof(topic) - 1, "w%016" PRIx64, ++io->welcomed) + 1; /* begins with a NUL */
+
+        cg_iopub_flush(io); /* came before it did */
+        set_topic(io, ZMQ_SUBSCRIBE, topic, (size_t)n);
+        welcome(io, topic, (size_t)n, "", 0);
+        set_topic(io, ZMQ_UNSUBSCRIBE, topic, (size_t)n);
+        for (size_t i = 0; i < CG_ARRAY_LEN(families); i++)
+                set_topic(io, ZMQ_SUBSCRIBE, families[i], strlen(families[i]));
+}
+
+static bool is_text(const char *s, size_t len)
+{
+        for (size_t i = 0; i < len; i++)
+                if (s[i] < 0x20 || s[i] == 0x7f)
+                        return false;
+        return true;
+}
+
+static void on_subscription(struct cg_iopub *io, const char *p, size_t len)
+{
+        bool add = p[0] == 1;
+
+        p++;
+        len--;
+        if (len > MAX_TOPIC)
+                return;
+        if (!len && add)
+                subscribe_all(io);
+        for (size_t i = 0; !len && !add && i < CG_ARRAY_LEN(families); i++)
+                set_topic(io, ZMQ_UNSUBSCRIBE, families[i], strlen(families[i]));
+        if (len)
+                set_topic(io, add ? ZMQ_SUBSCRIBE : ZMQ_UNSUBSCRIBE, p, len);
+        if (len && add && is_text(p, len))
+                welcome(io, p, len, p, len);
+        if (add && !io->joined) {
+                io->joined = true;
+                if (io->on_joined)
+                        io->on_joined(io->data);
+        }
+}
+
+static void on_readable(struct cg_zsock *z, int events)
+{
+        struct cg_iopub *io = z->data;
+        zmq_msg_t m;
+
+        (void)events;
+        zmq_msg_init(&m);
+        if (zmq_msg_recv(&m, io->sock, ZMQ_DONTWAIT) >= 0) {
+                const char *p = zmq_msg_data(&m);
+                size_t len = zmq_msg_size(&m);
+
+                if (len && (p[0] == 0 || p[0] == 1))
+                        on_subscription(io, p, len);
+        }
+        zmq_msg_close(&m);
+}
+
+/* ------------------------------------------------------------------ start and end */
+
+void *cg_iopub_socket(void *ctx, struct cg_err *err)
+{
+        void *sock = zmq_socket(ctx, ZMQ_XPUB);
+        int64_t max = 4096; /* of what subscribers send */
+        int zero = 0, one = 1;
+
+        /* No high-water mark: at it libzmq drops without a word, and what it drops may be the `idle` that ends a cell. */
+        if (!sock || zmq_setsockopt(sock, ZMQ_SNDHWM, &zero, sizeof(zero)) < 0 ||
+            zmq_setsockopt(sock, ZMQ_XPUB_MANUAL, &one, sizeof(one)) < 0) {
+                cg_fail(err, CG_E_SYS, "iopub socket: %s", zmq_strerror(zmq_errno()));
+                if (sock)
+                        zmq_close(sock);
+                return NULL;
+        }
+        zmq_setsockopt(sock, ZMQ_MAXMSGSIZE, &max, sizeof(max));
+        return sock;
+}
+
+int cg_iopub_init(struct cg_iopub *io, void *sock, struct cg_zloop *zl, const struct cg_jsign *sign, struct cg_jidentity *me,
+                  const struct cg_log *log, struct cg_err *err)
+{
+        *io = (struct cg_iopub){ .sock = sock, .sign = sign, .me = me, .log = log };
+        cg_buf_init(&io->pending, SIZE_MAX / 2);
+        if (uv_timer_init(zl->loop, &io->timer) < 0)
+                return cg_fail(err, CG_E_SYS, "event loop");
+        io->timer.data = io;
+        return cg_zsock_init(&io->z, zl, sock, on_readable, io, err);
+}
+
+void cg_iopub_close(struct cg_iopub *io)
+{
+        if (!io->sock)
+                return;
+        cg_iopub_flush(io);
+        cg_buf_fini(&io->pending);
+        uv_close((uv_handle_t *)&io->timer, NULL);
+        cg_zsock_close(&io->z, NULL);
+        io->sock = NULL;
+}

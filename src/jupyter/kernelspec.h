@@ -1,0 +1,30 @@
+/* Kernelspecs: how Jupyter learns that this kernel exists and how to start it. Runs in `cellgate jupyter install`. */
+#ifndef CG_JUPYTER_KERNELSPEC_H
+#define CG_JUPYTER_KERNELSPEC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "base/err.h"
+
+struct cg_kernelspec {
+        const char *name;          /* of its folder: letters, digits, and ._- only */
+        const char *display_name;
+        const char *const *argv;   /* NULL-terminated; one of them is "{connection_file}" */
+        bool debugger;             /* the kernel has one: clients offer it only then */
+};
+
+/*
+ * Writes the kernelspec below @kernels, which is made where it is missing, with the logos from @logos (a folder; those that
+ * are missing are left out). One that is there already is replaced. *ret: its folder (caller frees).
+ */
+int cg_kernelspec_write(const struct cg_kernelspec *spec, const char *kernels, const char *logos, char **ret, struct cg_err *err);
+
+/* Where a user's kernelspecs lie: $JUPYTER_DATA_DIR/kernels and what Jupyter takes in its place. Caller frees. */
+int cg_kernelspec_user_dir(char **ret, struct cg_err *err);
+/* $JUPYTER_DATA_DIR, ~/.local/share/jupyter. Caller frees. */
+int cg_jupyter_data_dir(char **ret, struct cg_err *err);
+
+/* mkdir -p, with this mode for what is made. */
+int cg_make_dirs(const char *path, unsigned mode, struct cg_err *err);
+
+#endif

@@ -1,0 +1,653 @@
+/*
+ * Jupyter messages. The order of the checks is the point: what costs nothing comes first, the signature before anything
+ * is parsed, and what is parsed has its limits. Runs in `cellgate jupyter`.
+ */
+#include "jupyter/message.h"
+
+#include <sodium.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/json.h"
+#include "base/text.h"
+#include "base/util.h"
+
+#define DELIMITER "<IDS|MSG>"
+#define DIGEST SHA256_DIGEST_SIZE
+/* Frames below this are copied: cheaper than to keep their owner. */
+#define COPY_BELOW 4096u
+
+/* ------------------------------------------------------------------ repetition */
+
+#define BUCKETS CG_JMSG_REPLAY
+#define NONE UINT32_MAX
+
+/* The last digests in a ring, and chains by hash. Pages that no digest needed yet cost nothing. */
+struct cg_jreplay {
+        unsigned char digests[CG_JMSG_REPLAY][DIGEST];
+        uint32_t next[CG_JMSG_REPLAY]; /* in the chain: one more than the index; 0 ends it */
+        uint32_t heads[BUCKETS];
+        uint64_t count;
+};
+
+/* A digest is as good as random already. */
+static uint32_t *bucket(struct cg_jreplay *r, const unsigned char *digest)
+{
+        uint32_t h;
+
+        memcpy(&h, digest, sizeof(h));
+        return &r->heads[h % BUCKETS];
+}
+
+static bool was_seen(struct cg_jreplay *r, const unsigned char *digest)
+{
+        for (uint32_t i = *bucket(r, digest); i; i = r->next[i - 1])
+                if (sodium_memcmp(r->digests[i - 1], digest, DIGEST) == 0)
+                        return true;
+        return false;
+}
+
+static void forget(struct cg_jreplay *r, uint32_t slot)
+{
+        uint32_t *p = bucket(r, r->digests[slot]);
+
+        while (*p && *p != slot + 1)
+                p = &r->next[*p - 1];
+        if (*p)
+                *p = r->next[slot];
+}
+
+static void remember(struct cg_jreplay *r, const unsigned char *digest)
+{
+        uint32_t slot = (uint32_t)(r->count % CG_JMSG_REPLAY), *head;
+
+        if (r->count >= CG_JMSG_REPLAY)
+                forget(r, slot);
+        r->count++;
+        memcpy(r->digests[slot], digest, DIGEST);
+        head = bucket(r, digest);
+        r->next[slot] = *head;
+        *head = slot + 1;
+}
+
+/* ------------------------------------------------------------------ signatures */
+
+int cg_jsign_init(struct cg_jsign *s, const char *key, size_t len, struct cg_err *err)
+{
+        *s = (struct cg_jsign){ .on = len > 0 };
+        if (!s->on)
+                return 0;
+        s->seen = calloc(1, sizeof(*s->seen));
+        if (!s->seen)
+                return cg_fail(err, CG_E_NOMEM, "signatures");
+        /* The key is worked in once; each message goes on from a copy. */
+        hmac_sha256_set_key(&s->keyed, len, (const unsigned char *)key);
+        return 0;
+}
+
+void cg_jsign_fini(struct cg_jsign *s)
+{
+        free(s->seen);
+        sodium_memzero(s, sizeof(*s));
+}
+
+static void digest(const struct cg_jsign *s, const struct cg_jspan parts[4], unsigned char out[DIGEST])
+{
+        struct hmac_sha256_ctx st = s->keyed;
+
+        for (int i = 0; i < 4; i++)
+                hmac_sha256_update(&st, parts[i].len, (const unsigned char *)parts[i].p);
+        hmac_sha256_digest(&st, DIGEST, out);
+}
+
+void cg_jsign_make(const struct cg_jsign *s, const struct cg_jspan parts[4], char hex[CG_JSIGN_HEX + 1])
+{
+        unsigned char d[DIGEST];
+
+        hex[0] = '\0';
+        if (!s->on)
+                return;
+        digest(s, parts, d);
+        sodium_bin2hex(hex, CG_JSIGN_HEX + 1, d, sizeof(d));
+}
+
+int cg_jsign_check(struct cg_jsign *s, struct cg_jspan signature, const struct cg_jspan parts[4], struct cg_err *err)
+{
+        char hex[CG_JSIGN_HEX + 1];
+        unsigned char d[DIGEST];
+
+        if (!s->on)
+                return 0;
+        if (signature.len != CG_JSIGN_HEX)
+                return cg_fail(err, CG_E_PROTO, "the signature has %zu bytes instead of %u", signature.len, CG_JSIGN_HEX);
+        digest(s, parts, d);
+        sodium_bin2hex(hex, sizeof(hex), d, sizeof(d));
+        if (sodium_memcmp(hex, signature.p, CG_JSIGN_HEX) != 0)
+                return cg_fail(err, CG_E_PROTO, "the signature is wrong: the sender has another key");
+        if (was_seen(s->seen, d))
+                return cg_fail(err, CG_E_PROTO, "the message was sent before: replayed");
+        remember(s->seen, d);
+        return 0;
+}
+
+/* ------------------------------------------------------------------ parsing */
+
+static size_t find_delimiter(const struct cg_jspan *frames, size_t n)
+{
+        size_t i;
+
+        for (i = 0; i < n && i <= CG_JMSG_MAX_IDS; i++)
+                if (frames[i].len == sizeof(DELIMITER) - 1 && memcmp(frames[i].p, DELIMITER, frames[i].len) == 0)
+                        return i;
+        return n;
+}
+
+static int check_sizes(const struct cg_jspan *frames, size_t n, struct cg_err *err)
+{
+        size_t sum = 0;
+
+        for (size_t i = 0; i < n; i++)
+                if (!cg_size_add(sum, frames[i].len, &sum) || sum > CG_JMSG_MAX_BYTES)
+                        return cg_fail(err, CG_E_LIMIT, "the message has more than %zu bytes", CG_JMSG_MAX_BYTES);
+        return 0;
+}
+
+/* Numbers that are too large for jansson must not cost the message: nobody looks at them here. */
+static int load_header(struct cg_jparsed *m, struct cg_err *err)
+{
+        json_error_t e;
+
+        m->fields = json_loadb(m->header.p, m->header.len, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &e);
+        return m->fields ? 0 : cg_fail(err, CG_E_PARSE, "the header is not valid JSON: %s", e.text);
+}
+
+static int parse_header(struct cg_jparsed *m, struct cg_err *err)
+{
+        const char *session;
+        int r;
+
+        if (m->header.len > CG_JMSG_MAX_HEADER)
+                return cg_fail(err, CG_E_LIMIT, "the header has more than %zu bytes", CG_JMSG_MAX_HEADER);
+        /* jansson's own recursion is bounded by this check before it. */
+        r = cg_json_check_object(m->header.p, m->header.len, CG_JMSG_MAX_DEPTH, err);
+        if (r == 0)
+                r = load_header(m, err);
+        if (r == 0)
+                r = cg_json_str(m->fields, "msg_type", "", &m->type, err);
+        if (r == 0)
+                r = cg_json_str(m->fields, "msg_id", "", &m->id, err);
+        if (r == 0)
+                r = cg_json_str(m->fields, "session", "", &session, err);
+        if (r == 0 && !m->type[0])
+                r = cg_fail(err, CG_E_PROTO, "the header has no msg_type");
+        if (r < 0)
+                return r;
+        m->subshell = json_string_value(json_object_get(m->fields, "subshell_id"));
+        return 0;
+}
+
+static int check_grammar(const struct cg_jparsed *m, struct cg_err *err)
+{
+        const struct cg_jspan parts[] = { m->parent, m->metadata, m->content };
+        static const char *const names[] = { "parent header", "metadata", "content" };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(parts); i++)
+                if (cg_json_check_object(parts[i].p, parts[i].len, CG_JMSG_MAX_DEPTH, err) < 0)
+                        return cg_err_prefix(err, "%s", names[i]);
+        return 0;
+}
+
+int cg_jmsg_parse(struct cg_jsign *s, const struct cg_jspan *frames, size_t n, struct cg_jparsed *ret, struct cg_err *err)
+{
+        struct cg_jparsed m = { 0 };
+        size_t at;
+        int r;
+
+        if (n > CG_JMSG_MAX_FRAMES)
+                return cg_fail(err, CG_E_LIMIT, "the message has %zu frames, at most %d are possible", n, CG_JMSG_MAX_FRAMES);
+        at = find_delimiter(frames, n);
+        if (at == n)
+                return cg_fail(err, CG_E_PROTO, "the message has no delimiter");
+        if (n - at < 6)
+                return cg_fail(err, CG_E_PROTO, "the message has %zu frames after its delimiter, at least 5 are needed",
+                               n - at - 1);
+        if (n - at - 6 > CG_JMSG_MAX_BUFFERS)
+                return cg_fail(err, CG_E_LIMIT, "the message has %zu buffers, at most %d are possible", n - at - 6,
+                               CG_JMSG_MAX_BUFFERS);
+        if (check_sizes(frames, n, err) < 0 || cg_jsign_check(s, frames[at + 1], frames + at + 2, err) < 0)
+                return err ? err->code : CG_E_PROTO;
+        m.n_ids = at;
+        m.header = frames[at + 2];
+        m.parent = frames[at + 3];
+        m.metadata = frames[at + 4];
+        m.content = frames[at + 5];
+        m.first_buffer = at + 6;
+        m.n_buffers = n - at - 6;
+        r = parse_header(&m, err);
+        if (r == 0)
+                r = check_grammar(&m, err);
+        if (r < 0) {
+                json_decref(m.fields);
+                return r;
+        }
+        *ret = m;
+        return 0;
+}
+
+void cg_jparsed_fini(struct cg_jparsed *m)
+{
+        json_decref(m->fields);
+        *m = (struct cg_jparsed){ 0 };
+}
+
+/* ------------------------------------------------------------------ receiving */
+
+/* Takes all frames of one message from the socket; those beyond the limits are dropped at once. */
+static int take_frames(void *sock, struct cg_jmsg *m, struct cg_err *err)
+{
+        int more = 1, flags = ZMQ_DONTWAIT, r = 0;
+
+        while (more) {
+                zmq_msg_t f;
+
+                zmq_msg_init(&f);
+                if (zmq_msg_recv(&f, sock, flags) < 0) {
+                        zmq_msg_close(&f);
+                        if (errno == EAGAIN && m->n_frames == 0)
+                                return CG_TIMEOUT;
+                        return cg_fail_errno(err, "receiving");
+                }
+                flags = 0; /* the rest of a message is there already */
+                more = zmq_msg_more(&f);
+                m->bytes += zmq_msg_size(&f);
+                if (m->n_frames < CG_JMSG_MAX_FRAMES && m->bytes <= CG_JMSG_MAX_BYTES) {
+                        zmq_msg_init(&m->frames[m->n_frames]);
+                        zmq_msg_move(&m->frames[m->n_frames++], &f);
+                } else {
+                        r = cg_fail(err, CG_E_LIMIT, "the message has more than %d frames or %zu bytes", CG_JMSG_MAX_FRAMES,
+                                    CG_JMSG_MAX_BYTES);
+                }
+                zmq_msg_close(&f);
+        }
+        return r;
+}
+
+struct cg_jspan cg_jmsg_frame(const struct cg_jmsg *m, size_t i)
+{
+        zmq_msg_t *f = &m->frames[i];
+
+        return (struct cg_jspan){ zmq_msg_data(f), zmq_msg_size(f) };
+}
+
+/* Keeps no more room than the message has frames. */
+static int shrink(struct cg_jmsg *m, const zmq_msg_t *from, struct cg_err *err)
+{
+        m->frames = malloc(m->n_frames * sizeof(*m->frames));
+        if (!m->frames)
+                return cg_fail(err, CG_E_NOMEM, "message");
+        for (size_t i = 0; i < m->n_frames; i++) {
+                zmq_msg_init(&m->frames[i]);
+                zmq_msg_move(&m->frames[i], (zmq_msg_t *)(uintptr_t)&from[i]);
+        }
+        return 0;
+}
+
+static int parse_frames(struct cg_jmsg *m, struct cg_jsign *s, struct cg_err *err)
+{
+        struct cg_jspan spans[CG_JMSG_MAX_FRAMES];
+
+        for (size_t i = 0; i < m->n_frames; i++)
+                spans[i] = cg_jmsg_frame(m, i);
+        return cg_jmsg_parse(s, spans, m->n_frames, &m->m, err);
+}
+
+int cg_jmsg_recv(void *sock, struct cg_jsign *s, struct cg_jmsg **ret, struct cg_err *err)
+{
+        zmq_msg_t frames[CG_JMSG_MAX_FRAMES];
+        struct cg_jmsg *m = calloc(1, sizeof(*m));
+        struct cg_err none = { 0 };
+        size_t n;
+        int r;
+
+        err = err ? err : &none;
+        if (!m)
+                return cg_fail(err, CG_E_NOMEM, "message");
+        m->frames = frames;
+        r = take_frames(sock, m, err);
+        n = m->n_frames;
+        m->frames = NULL;
+        if (r != 0 || shrink(m, frames, err) < 0)
+                m->n_frames = 0;
+        for (size_t i = 0; i < n; i++)
+                zmq_msg_close(&frames[i]);
+        if (r == 0 && !m->frames)
+                r = CG_E_NOMEM;
+        if (r == 0)
+                r = parse_frames(m, s, err);
+        if (r != 0)
+                cg_jmsg_free(m);
+        else
+                *ret = m;
+        return r;
+}
+
+struct cg_jmsg *cg_jmsg_free(struct cg_jmsg *m)
+{
+        if (!m)
+                return NULL;
+        cg_jparsed_fini(&m->m);
+        for (size_t i = 0; i < m->n_frames; i++)
+                zmq_msg_close(&m->frames[i]);
+        free(m->frames);
+        free(m);
+        return NULL;
+}
+
+/* ------------------------------------------------------------------ members of objects */
+
+static size_t skip_space(struct cg_jspan t, size_t i)
+{
+        while (i < t.len && (t.p[i] == ' ' || t.p[i] == '\t' || t.p[i] == '\n' || t.p[i] == '\r'))
+                i++;
+        return i;
+}
+
+/* The value at @i, without the white space before it; *end: behind it. */
+static int value_at(struct cg_jspan t, size_t i, struct cg_jspan *ret, size_t *end, struct cg_err *err)
+{
+        size_t n, start = skip_space(t, i);
+        int r = cg_json_skip(t.p + start, t.len - start, CG_JMSG_MAX_DEPTH, &n, err);
+
+        if (r < 0)
+                return r;
+        *ret = (struct cg_jspan){ t.p + start, n };
+        *end = skip_space(t, start + n);
+        return 0;
+}
+
+/* Keys of the protocol have no escapes, so a key that is spelled with some is not the one that is looked for. */
+static bool is_key(struct cg_jspan key, const char *want)
+{
+        size_t n = strlen(want);
+
+        return key.len == n + 2 && memcmp(key.p + 1, want, n) == 0;
+}
+
+int cg_jspan_member(struct cg_jspan text, const char *key, struct cg_jspan *ret, struct cg_err *err)
+{
+        size_t i = skip_space(text, 0);
+        struct cg_jspan k, v;
+
+        if (i >= text.len || text.p[i] != '{')
+                return cg_fail(err, CG_E_PARSE, "not a JSON object");
+        i = skip_space(text, i + 1);
+        while (i < text.len && text.p[i] == '"') {
+                if (value_at(text, i, &k, &i, err) < 0)
+                        return CG_E_PARSE;
+                if (i >= text.len || text.p[i] != ':')
+                        return cg_fail(err, CG_E_PARSE, "':' expected");
+                if (value_at(text, i + 1, &v, &i, err) < 0)
+                        return CG_E_PARSE;
+                if (is_key(k, key)) {
+                        *ret = v;
+                        return 0;
+                }
+                if (i >= text.len || text.p[i] != ',')
+                        break;
+                i = skip_space(text, i + 1);
+        }
+        return cg_fail(err, CG_E_NOTFOUND, "no member \"%s\"", key);
+}
+
+bool cg_jspan_is_empty(struct cg_jspan object)
+{
+        size_t i = skip_space(object, 0);
+
+        return object.len == 0 || (object.p[i] == '{' && object.p[skip_space(object, i + 1)] == '}');
+}
+
+/* ------------------------------------------------------------------ who we are */
+
+static const char *user_name(void)
+{
+        const char *name = getenv("USER");
+
+        /* Not getpwuid(): it would load half a dozen libraries for a field that nobody needs. */
+        if (!name || !*name || strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") != strlen(name))
+                name = "user";
+        return strlen(name) < 64 ? name : "user";
+}
+
+void cg_jidentity_init(struct cg_jidentity *id)
+{
+        unsigned char random[16];
+
+        *id = (struct cg_jidentity){ .date_s = -1 };
+        randombytes_buf(random, sizeof(random));
+        sodium_bin2hex(id->session, sizeof(id->session), random, sizeof(random));
+        snprintf(id->id_prefix, sizeof(id->id_prefix), "%s_%u_", id->session, (unsigned)getpid());
+        snprintf(id->middle, sizeof(id->middle), "\",\"username\":\"%s\",\"session\":\"%s\",\"date\":\"", user_name(), id->session);
+}
+
+static char *put(char *p, const char *end, const char *s)
+{
+        size_t n = strlen(s), left = (size_t)(end - p);
+
+        n = n < left ? n : left;
+        memcpy(p, s, n);
+        return p + n;
+}
+
+void cg_jidentity_date(struct cg_jidentity *id, char *buf, size_t size)
+{
+        char fraction[] = ".000000Z";
+        struct timespec now;
+        struct tm tm;
+        unsigned micro;
+
+        clock_gettime(CLOCK_REALTIME, &now);
+        if (now.tv_sec != id->date_s) {
+                time_t t = now.tv_sec;
+
+                gmtime_r(&t, &tm);
+                strftime(id->date, sizeof(id->date), "%Y-%m-%dT%H:%M:%S", &tm);
+                id->date_s = now.tv_sec;
+        }
+        micro = (unsigned)(now.tv_nsec / 1000);
+        for (size_t i = 6; i > 0; i--, micro /= 10)
+                fraction[i] = (char)('0' + micro % 10);
+        *put(put(buf, buf + size - 1, id->date), buf + size - 1, fraction) = '\0';
+}
+
+/* Six of them are made for each cell, so this does not go through printf. 0 where the type is too long. */
+static size_t make_header(struct cg_jidentity *id, const char *type, const char *msg_id, char *buf, size_t size)
+{
+        char date[40], *p = buf;
+        const char *end = buf + size;
+
+        cg_jidentity_date(id, date, sizeof(date));
+        p = put(p, end, "{\"msg_id\":\"");
+        p = put(p, end, msg_id);
+        p = put(p, end, "\",\"msg_type\":\"");
+        p = put(p, end, type);
+        p = put(p, end, id->middle);
+        p = put(p, end, date);
+        p = put(p, end, "\",\"version\":\"" CG_JUPYTER_PROTOCOL "\"}");
+        return p < end ? (size_t)(p - buf) : 0;
+}
+
+static void make_id(struct cg_jidentity *id, char mid[CG_JMSG_ID])
+{
+        char digits[24], *d = digits + sizeof(digits) - 1, *p;
+
+        *d = '\0';
+        for (uint64_t n = ++id->count; n; n /= 10)
+                *--d = (char)('0' + n % 10);
+        p = put(mid, mid + CG_JMSG_ID - 1, id->id_prefix);
+        p = put(p, mid + CG_JMSG_ID - 1, d);
+        *p = '\0';
+}
+
+/* ------------------------------------------------------------------ sending */
+
+/* Frames that are sent without copying share one owner. */
+struct shared {
+        atomic_uint frames;
+        void (*release)(void *owner);
+        void *owner;
+};
+
+static void shared_unref(struct shared *s)
+{
+        if (!s || atomic_fetch_sub(&s->frames, 1) > 1)
+                return;
+        s->release(s->owner);
+        free(s);
+}
+
+static void frame_done(void *data, void *hint)
+{
+        (void)data;
+        shared_unref(hint);
+}
+
+static int send_frame(void *sock, struct cg_jspan f, bool more, struct shared *shared, struct cg_err *err)
+{
+        int flags = ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0);
+        zmq_msg_t m;
+
+        if (!shared || f.len < COPY_BELOW) {
+                if (zmq_send(sock, f.p ? f.p : "", f.len, flags) < 0)
+                        return cg_fail_errno(err, "sending");
+                return 0;
+        }
+        atomic_fetch_add(&shared->frames, 1);
+        if (zmq_msg_init_data(&m, (void *)(uintptr_t)f.p, f.len, frame_done, shared) < 0) {
+                shared_unref(shared);
+                return cg_fail(err, CG_E_NOMEM, "message");
+        }
+        if (zmq_msg_send(&m, sock, flags) < 0) {
+                cg_fail_errno(err, "sending");
+                zmq_msg_close(&m);
+                return CG_E_SYS;
+        }
+        return 0;
+}
+
+static int send_all(void *sock, const struct cg_jout *out, const char *hex, const struct cg_jspan parts[4], struct shared *shared,
+                    struct cg_err *err)
+{
+        int r = 0;
+
+        for (size_t i = 0; i < out->n_ids && r == 0; i++)
+                r = send_frame(sock, out->ids[i], true, NULL, err);
+        if (r == 0)
+                r = send_frame(sock, CG_JSPAN(DELIMITER), true, NULL, err);
+        if (r == 0)
+                r = send_frame(sock, (struct cg_jspan){ hex, strlen(hex) }, true, NULL, err);
+        for (size_t i = 0; i < 4 && r == 0; i++)
+                r = send_frame(sock, parts[i], i < 3 || out->n_buffers, i == 3 ? shared : NULL, err);
+        for (size_t i = 0; i < out->n_buffers && r == 0; i++)
+                r = send_frame(sock, out->buffers[i], i + 1 < out->n_buffers, shared, err);
+        return r;
+}
+
+static struct shared *shared_new(const struct cg_jout *out)
+{
+        struct shared *s;
+
+        if (!out->release)
+                return NULL;
+        s = malloc(sizeof(*s));
+        if (!s) /* everything is copied then */
+                return NULL;
+        *s = (struct shared){ .release = out->release, .owner = out->owner };
+        atomic_init(&s->frames, 1);
+        return s;
+}
+
+int cg_jmsg_send(void *sock, const struct cg_jsign *s, struct cg_jidentity *id, const struct cg_jout *out, char *msg_id,
+                 struct cg_err *err)
+{
+        char header[512], mid[CG_JMSG_ID], hex[CG_JSIGN_HEX + 1];
+        struct shared *shared = shared_new(out);
+        struct cg_jspan parts[4];
+        size_t n;
+        int r;
+
+        make_id(id, mid);
+        n = make_header(id, out->type, mid, header, sizeof(header));
+        parts[0] = (struct cg_jspan){ header, n };
+        parts[1] = out->parent.len ? out->parent : CG_JSPAN("{}");
+        parts[2] = out->metadata.len ? out->metadata : CG_JSPAN("{}");
+        parts[3] = out->content.len ? out->content : CG_JSPAN("{}");
+        cg_jsign_make(s, parts, hex);
+        if (!n)
+                r = cg_fail(err, CG_E_LIMIT, "message type \"%.60s\" is too long", out->type);
+        else
+                r = send_all(sock, out, hex, parts, shared, err);
+        if (shared)
+                shared_unref(shared);
+        else if (out->release)
+                out->release(out->owner);
+        if (msg_id)
+                memcpy(msg_id, mid, sizeof(mid));
+        return r;
+}
+
+/* ------------------------------------------------------------------ JSON text */
+
+/* How many bytes at the start of @s stand for themselves. */
+static size_t plain_run(const char *s, size_t len)
+{
+        size_t i = cg_json_run(s, len);
+
+        while (i < len && (unsigned char)s[i] >= 0x7f) {
+                i++;
+                i += cg_json_run(s + i, len - i);
+        }
+        return i;
+}
+
+static size_t escape(char *p, unsigned char c)
+{
+        static const char hex[] = "0123456789abcdef";
+        char letter = c == '\n' ? 'n' : c == '\r' ? 'r' : c == '\t' ? 't' : c == '"' || c == '\\' ? (char)c : 0;
+
+        p[0] = '\\';
+        p[1] = letter ? letter : 'u';
+        if (letter)
+                return 2;
+        p[2] = p[3] = '0';
+        p[4] = hex[c >> 4];
+        p[5] = hex[c & 15];
+        return 6;
+}
+
+int cg_json_escape_utf8(struct cg_buf *b, const char *s, size_t len, struct cg_err *err)
+{
+        char text[8];
+        size_t i = 0;
+        int r = 0;
+
+        while (i < len && r == 0) {
+                size_t n = plain_run(s + i, len - i);
+
+                r = cg_buf_add(b, s + i, n, err);
+                i += n;
+                if (r == 0 && i < len)
+                        r = cg_buf_add(b, text, escape(text, (unsigned char)s[i++]), err);
+        }
+        return r;
+}
+
+int cg_json_quote_utf8(struct cg_buf *b, const char *s, size_t len, struct cg_err *err)
+{
+        int r = cg_buf_add(b, "\"", 1, err);
+
+        if (r == 0)
+                r = cg_json_escape_utf8(b, s, len, err);
+        return r < 0 ? r : cg_buf_add(b, "\"", 1, err);
+}

@@ -1,0 +1,438 @@
+/*
+ * Asking people: what input() wants, and whether a tool call may run. A client answers in the order in which it was
+ * asked, and most answers do not say to which question they belong; so questions that were taken back are remembered until
+ * their answer comes, and no late answer to one can allow the call of another. Runs in `cellgate jupyter`.
+ */
+#include "jupyter/internal.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <strings.h>
+#include "base/json.h"
+#include "base/util.h"
+
+#define END_OF_FILE "\x04"
+#define REFUSED "refused by the person at the notebook"
+#define MAX_HOST 300
+
+/* ------------------------------------------------------------------ questions */
+
+static bool same_id(struct cg_jspan a, struct cg_jspan b)
+{
+        return a.len == b.len && memcmp(a.p, b.p, a.len) == 0;
+}
+
+static bool copy_id(struct cg_jspan id, struct cg_jspan *ret)
+{
+        char *p = malloc(id.len + 1);
+
+        if (!p)
+                return false;
+        memcpy(p, id.p, id.len);
+        *ret = (struct cg_jspan){ p, id.len };
+        return true;
+}
+
+static void remove_asked(struct front *f, struct asked *a)
+{
+        for (struct asked **p = &f->asked; *p; p = &(*p)->next) {
+                if (*p == a) {
+                        *p = a->next;
+                        f->n_asked--;
+                        free((char *)(uintptr_t)a->id.p);
+                        free(a);
+                        return;
+                }
+        }
+}
+
+/* Where the client was asked already, an answer may still come: it will be thrown away. */
+static void remove_question(struct front *f, struct question *q)
+{
+        for (struct asked *a = f->asked; a; a = a->next)
+                if (a->q == q)
+                        a->q = NULL;
+        for (struct question **p = &f->questions; *p; p = &(*p)->next) {
+                if (*p == q) {
+                        *p = q->next;
+                        break;
+                }
+        }
+        cg_event_free(q->call);
+        free((char *)(uintptr_t)q->id.p);
+        free(q->content);
+        free(q);
+}
+
+void questions_free(struct front *f)
+{
+        while (f->questions)
+                remove_question(f, f->questions);
+        while (f->asked)
+                remove_asked(f, f->asked);
+}
+
+static struct asked *add_asked(struct front *f, struct question *q)
+{
+        struct asked **p = &f->asked, *a = calloc(1, sizeof(*a));
+
+        if (!a || !copy_id(q->id, &a->id)) {
+                free(a);
+                return NULL;
+        }
+        a->q = q;
+        while (*p)
+                p = &(*p)->next;
+        *p = a;
+        f->n_asked++;
+        return a;
+}
+
+static void send_question(struct front *f, struct question *q)
+{
+        struct cg_jout out = { .type = "input_request", .ids = &q->id, .n_ids = 1, .parent = q->req->msg->m.header,
+                               .content = SPAN(q->content) };
+        struct asked *a = add_asked(f, q);
+        struct cg_err err = { .msg = "out of memory" };
+
+        q->sent = true;
+        cg_iopub_flush(&f->iopub); /* what was printed before is seen before */
+        if (!a || cg_jmsg_send(f->socks[CG_JSTDIN], &f->sign, &f->me, &out, a->msg_id, &err) < 0)
+                cg_log(&f->o->log, CG_LOG_ERROR, "input_request could not be sent: %s", err.msg);
+        cg_zsock_touch(&f->z[CG_JSTDIN]);
+}
+
+/* The question that stands before a client: one at a time. */
+static struct question *standing(struct front *f, struct cg_jspan id)
+{
+        struct question *q = f->questions;
+
+        while (q && !(q->sent && same_id(q->id, id)))
+                q = q->next;
+        return q;
+}
+
+static void send_next(struct front *f)
+{
+        for (struct question *q = f->questions; q; q = q->next)
+                if (!q->sent && !standing(f, q->id))
+                        send_question(f, q);
+}
+
+/* Takes @content; *call is taken when it returns true. */
+static bool add_question(struct front *f, struct jreq *r, struct cg_event *call, char *content)
+{
+        struct question **p = &f->questions, *q = calloc(1, sizeof(*q));
+
+        if (!q || !content || f->n_asked >= MAX_ASKED || !r->msg->m.n_ids || !copy_id(cg_jmsg_frame(r->msg, 0), &q->id)) {
+                free(content);
+                free(q);
+                return false;
+        }
+        q->req = r;
+        q->call = call;
+        q->content = content;
+        while (*p)
+                p = &(*p)->next;
+        *p = q;
+        send_next(f);
+        return true;
+}
+
+void questions_of_end(struct front *f, const struct jreq *r)
+{
+        struct question *next;
+
+        for (struct question *q = f->questions; q; q = next) {
+                next = q->next;
+                if (q->req == r)
+                        remove_question(f, q);
+        }
+        send_next(f);
+}
+
+/* ------------------------------------------------------------------ input() */
+
+void ask_input(struct front *f, struct jreq *r, const struct cg_event *e)
+{
+        if (add_question(f, r, NULL, strdup(cg_event_json(e, NULL))))
+                return;
+        cg_log(&f->o->log, CG_LOG_ERROR, "input() could not be asked for: too many questions have no answer");
+        cg_session_input(f->session, NULL, 0, NULL);
+}
+
+static void answer_input(struct front *f, const char *value, size_t len)
+{
+        bool eof = !value || strcmp(value, END_OF_FILE) == 0;
+        struct cg_err err;
+
+        if (cg_session_input(f->session, eof ? NULL : value, eof ? 0 : len, &err) == CG_E_LIMIT) {
+                cg_log(&f->o->log, CG_LOG_WARN, "%s", err.msg);
+                cg_session_input(f->session, NULL, 0, NULL);
+        }
+}
+
+/* ------------------------------------------------------------------ tool calls */
+
+/* The host's name comes from the code inside. */
+static int show_connection(const struct cg_event *e, struct cg_buf *text)
+{
+        cg_auto_json json_t *o = json_loads(cg_event_json(e, NULL), JSON_ALLOW_NUL, NULL);
+        const char *host = json_string_value(json_object_get(o, "host"));
+        char *safe = NULL;
+        int r = cg_render(host ? host : "?", strlen(host ? host : "?"), MAX_HOST, &safe, NULL);
+
+        if (r == 0)
+                r = cg_buf_addf(text, NULL,
+                                "[cellgate] The code wants to connect to %s, port %" JSON_INTEGER_FORMAT ".\n"
+                                "[cellgate] Allow? y once, a until the kernel ends, n no, d no until the kernel ends; any other"
+                                " text refuses and is the reason: ",
+                                safe, json_integer_value(json_object_get(o, "port")));
+        cg_free(safe);
+        return r;
+}
+
+static bool is_connection(const struct cg_event *e)
+{
+        return cg_event_type(e) == CG_EVENT_EGRESS_REQUEST;
+}
+
+static char *call_content(struct front *f, const struct cg_event *e, bool whole)
+{
+        cg_auto_buf struct cg_buf text = { .max = SIZE_MAX / 4 };
+        cg_auto_buf struct cg_buf b = { .max = SIZE_MAX / 2 };
+        int r = is_connection(e) ? show_connection(e, &text) : f->o->judge.show(f->o->judge.data, e, whole, &text);
+
+        if (r < 0 || cg_buf_adds(&b, "{\"prompt\":", NULL) < 0 ||
+            cg_json_quote(&b, text.data ? text.data : "", text.len, NULL) < 0 || cg_buf_adds(&b, ",\"password\":false}", NULL) < 0)
+                return NULL;
+        return cg_buf_steal(&b, NULL);
+}
+
+static void decide(struct front *f, const struct cg_event *e, bool accept, const char *why)
+{
+        uint64_t n = cg_event_approval(e);
+        struct cg_err err;
+        int r = accept ? cg_approval_accept(f->session, n, &err) : cg_approval_reject(f->session, n, why, &err);
+
+        if (r < 0 && r != CG_E_NOTFOUND) /* cancelled meanwhile: APPROVAL_CLOSED says so */
+                cg_log(&f->o->log, CG_LOG_ERROR, "decision %" PRIu64 ": %s", n, err.msg);
+}
+
+/* Only the client whose cell makes the call, and only when it can show a question. Takes @e when true. */
+static bool ask_call(struct front *f, struct jreq *r, struct cg_event *e)
+{
+        if (!r || r->spec->kind != KIND_EXECUTE || !r->allow_stdin)
+                return false;
+        return add_question(f, r, e, call_content(f, e, false));
+}
+
+void judge_call(struct front *f, struct cg_event *e)
+{
+        cg_auto_buf struct cg_buf why = { .max = 65536 };
+        enum cg_front_answer answer = f->o->judge.decide(f->o->judge.data, e, &why);
+
+        if (answer == CG_FRONT_ASK && ask_call(f, flying_find(f, cg_event_cell(e)), e))
+                return;
+        if (answer == CG_FRONT_ASK)
+                f->o->judge.nobody(f->o->judge.data, e, &why);
+        decide(f, e, answer == CG_FRONT_ACCEPT, why.data);
+        cg_event_free(e);
+}
+
+static void decide_connection(struct front *f, const struct cg_event *e, enum cg_egress_decision decision, const char *why)
+{
+        struct cg_err err;
+        int r = cg_egress_decide(f->session, cg_event_approval(e), decision, why, &err);
+
+        if (r < 0 && r != CG_E_NOTFOUND)
+                cg_log(&f->o->log, CG_LOG_ERROR, "decision about a connection: %s", err.msg);
+}
+
+/* Nobody knows which cell it comes from: the one that runs is asked. */
+void judge_connection(struct front *f, struct cg_event *e)
+{
+        if (ask_call(f, f->main.running, e))
+                return;
+        decide_connection(f, e, CG_EGRESS_DENY_ONCE,
+                          "nobody could be asked, since no cell runs whose client shows questions; the sandbox settings can"
+                          " allow it");
+        cg_event_free(e);
+}
+
+void call_closed(struct front *f, uint64_t approval)
+{
+        struct question *next;
+
+        for (struct question *q = f->questions; q; q = next) {
+                next = q->next;
+                if (q->call && cg_event_approval(q->call) == approval)
+                        remove_question(f, q);
+        }
+        send_next(f);
+}
+
+static bool is_word(const char *typed, const char *letter, const char *word)
+{
+        return strcasecmp(typed, letter) == 0 || strcasecmp(typed, word) == 0;
+}
+
+static void ask_again(struct front *f, struct question *q, bool whole)
+{
+        char *content = call_content(f, q->call, whole);
+
+        if (content) {
+                free(q->content);
+                q->content = content;
+        }
+        send_question(f, q);
+}
+
+static bool is_no(const char *typed)
+{
+        return !*typed || is_word(typed, "n", "no") || strcmp(typed, END_OF_FILE) == 0;
+}
+
+static void answer_connection(struct front *f, struct question *q, const char *typed)
+{
+        struct cg_event *e = CG_STEAL(q->call);
+
+        remove_question(f, q);
+        if (is_word(typed, "y", "yes"))
+                decide_connection(f, e, CG_EGRESS_ALLOW_ONCE, NULL);
+        else if (is_word(typed, "a", "always"))
+                decide_connection(f, e, CG_EGRESS_ALLOW_SESSION, NULL);
+        else if (is_word(typed, "d", "never"))
+                decide_connection(f, e, CG_EGRESS_DENY_SESSION, REFUSED);
+        else
+                decide_connection(f, e, CG_EGRESS_DENY_ONCE, is_no(typed) ? REFUSED : typed);
+        cg_event_free(e);
+}
+
+/* @typed: without blanks around it. Anything that is no word of ours refuses, and is the reason. */
+static void answer_call(struct front *f, struct question *q, const char *typed)
+{
+        struct cg_event *e;
+
+        if (is_word(typed, "v", "view")) {
+                ask_again(f, q, true);
+                return;
+        }
+        e = CG_STEAL(q->call);
+        remove_question(f, q);
+        if (is_word(typed, "a", "always"))
+                f->o->judge.always(f->o->judge.data, e);
+        if (is_word(typed, "y", "yes") || is_word(typed, "a", "always"))
+                decide(f, e, true, NULL);
+        else
+                decide(f, e, false, is_no(typed) ? REFUSED : typed);
+        cg_event_free(e);
+}
+
+static char *trimmed(const char *value)
+{
+        size_t len;
+
+        value += strspn(value, " \t\r\n");
+        len = strlen(value);
+        while (len && strchr(" \t\r\n", value[len - 1]))
+                len--;
+        return strndup(value, len);
+}
+
+/* ------------------------------------------------------------------ answers */
+
+static void take_answer(struct front *f, struct question *q, const char *value, size_t len)
+{
+        cg_auto_free char *typed = NULL;
+
+        if (!q->call) {
+                remove_question(f, q);
+                answer_input(f, value, len);
+                return;
+        }
+        typed = trimmed(value ? value : "");
+        if (is_connection(q->call))
+                answer_connection(f, q, typed ? typed : "");
+        else
+                answer_call(f, q, typed ? typed : "");
+}
+
+/*
+ * An answer that may belong to a question that was taken back. For input() it is taken: who was interrupted has no other
+ * chance to answer. About a call the client is asked again: an old "y" must not become a new one.
+ */
+static void stale_answer(struct front *f, struct cg_jspan id, const char *value, size_t len)
+{
+        struct question *q = standing(f, id);
+
+        if (q && q->call)
+                send_question(f, q);
+        else if (q)
+                take_answer(f, q, value, len);
+}
+
+/* The oldest that this client has not answered, or the one that the answer names. Only who was asked may answer. */
+static struct asked *find_asked(struct front *f, struct cg_jspan id, const char *msg_id)
+{
+        struct asked *a = f->asked;
+
+        while (a && !(same_id(a->id, id) && (!msg_id || strcmp(a->msg_id, msg_id) == 0)))
+                a = a->next;
+        return a;
+}
+
+/*
+ * Which input_request does the answer name? NULL: it does not say. Some clients name the cell's request instead. A name
+ * that is neither is of a question that was answered before: it is kept, and fits nothing.
+ */
+static const char *named(const struct front *f, const json_t *parent)
+{
+        const char *name = json_string_value(json_object_get(parent, "msg_id"));
+
+        for (const struct question *q = f->questions; name && q; q = q->next)
+                if (strcmp(q->req->msg->m.id, name) == 0)
+                        return NULL;
+        return name;
+}
+
+static void on_reply(struct front *f, const struct cg_jmsg *msg, const json_t *parent, const json_t *content)
+{
+        const char *names = named(f, parent);
+        const json_t *value = json_object_get(content, "value");
+        const char *text = json_string_value(value);
+        size_t len = json_string_length(value);
+        struct cg_jspan id = cg_jmsg_frame(msg, 0);
+        struct asked *a = find_asked(f, id, names);
+        struct question *q = a ? a->q : NULL;
+
+        if (!a)
+                return;
+        remove_asked(f, a);
+        if (q)
+                take_answer(f, q, text, len);
+        else if (!names)
+                stale_answer(f, id, text, len);
+        send_next(f);
+}
+
+void stdin_readable(struct cg_zsock *z, int events)
+{
+        struct front *f = z->data;
+        cg_auto_json json_t *parent = NULL, *content = NULL;
+        struct cg_jmsg *msg;
+        struct cg_err err;
+        int rc = cg_jmsg_recv(f->socks[CG_JSTDIN], &f->sign, &msg, &err);
+
+        (void)events;
+        if (rc < 0)
+                reject(f, CG_JSTDIN, &err);
+        if (rc != 0)
+                return;
+        if (strcmp(msg->m.type, "input_reply") == 0 && msg->m.n_ids && f->state == READY) {
+                parent = json_loadb(msg->m.parent.p, msg->m.parent.len, JSON_ALLOW_NUL, NULL);
+                content = json_loadb(msg->m.content.p, msg->m.content.len, JSON_ALLOW_NUL, NULL);
+                on_reply(f, msg, parent, content);
+        }
+        cg_jmsg_free(msg);
+}

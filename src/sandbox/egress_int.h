@@ -1,0 +1,79 @@
+/*
+ * Inside cellgate-egress. Two processes, so that the one that reads the sandbox's bytes can open nothing:
+ *
+ *      relay      accepts, parses HTTP and SOCKS, copies bytes. Its system calls: read, write, splice, accept, epoll
+ *      decider    knows the policies, asks the host, resolves names, vets addresses, connects. It sees no byte of the
+ *                 sandbox but host names that are canonical already, which it parses again
+ *
+ * They speak in datagrams of one size over a SOCK_SEQPACKET pair; the decider hands connected sockets over. Neither trusts a
+ * text to be terminated. A relay that lies gains nothing that the policy does not allow anyway.
+ */
+#ifndef CG_SANDBOX_EGRESS_INT_H
+#define CG_SANDBOX_EGRESS_INT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/err.h"
+#include "sandbox/domain.h"
+#include "sandbox/egress_policy.h"
+
+#define EG_BOXES_MAX 4096
+#define EG_LISTENERS_MAX 4
+
+enum eg_type {
+        EG_BOX_OPEN = 1, /* to the relay: a sandbox, its options, its listeners as descriptors */
+        EG_BOX_OPTIONS,  /* to the relay: they have changed */
+        EG_BOX_CLOSE,    /* to the relay */
+        EG_READY,        /* to the decider, once, first: the relay has given up what it does not need */
+        EG_ASK,          /* to the decider: may this connection be made? Exactly one EG_ANSWER follows, unless cancelled */
+        EG_CANCEL,       /* to the decider: the client has gone */
+        EG_NOTE,         /* to the decider: something was refused without asking */
+        EG_ANSWER,       /* to the relay: with a connected socket when it is EG_CONNECTED */
+};
+
+enum eg_kind { EG_HTTP, EG_CONNECT, EG_SOCKS, EG_RAW_HTTP, EG_RAW_SOCKS, EG_KINDS };
+
+enum eg_result {
+        EG_CONNECTED,      /* to the host itself */
+        EG_CONNECTED_PROXY,/* to another proxy, which has to be told where to */
+        EG_DENIED,         /* by name */
+        EG_DENIED_ADDRESS, /* by address */
+        EG_DENIED_TUNNEL,  /* because it is a tunnel */
+        EG_UNREACHABLE,
+};
+
+struct eg_msg {
+        uint32_t type;
+        uint32_t box;
+        uint32_t id; /* of the question: the relay's number for the connection */
+        uint16_t port;
+        uint8_t kind;
+        uint8_t result;
+        uint32_t head_ms, idle_ms, connections; /* of a box */
+        uint8_t raw_http, raw_socks, require_host_match;
+        char host[CG_HOST_MAX + 1];
+        char text[1100];  /* why; of a box: fields that responses lose */
+        char extra[1100]; /* how to allow it; of EG_CONNECTED_PROXY: credentials */
+};
+
+_Static_assert(sizeof(((struct eg_msg *)0)->text) > CG_POLICY_STRIP_MAX, "names of fields fit");
+
+/* Text from a message of the other process, which may have forgotten the NUL. */
+void eg_terminate(struct eg_msg *m);
+/* 0; CG_TIMEOUT when the socket is full; negative. @fd: -1 none. */
+int eg_send(int sock, const struct eg_msg *m, const int *fds, size_t n_fds, struct cg_err *err);
+/* 0; CG_TIMEOUT when nothing is there; CG_CLOSED; negative. *n_fds: in, room. */
+int eg_recv(int sock, struct eg_msg *m, int *fds, size_t *n_fds, struct cg_err *err);
+
+/* egress_lock.c: gives everything up that the process does not need, in order. *layers: names of what holds, space between. */
+int eg_lock_relay(struct cg_err *err);
+int eg_lock_decider(char *layers, size_t size, struct cg_err *err);
+
+/* egress_relay.c, egress_decider.c: run until the other side is gone; the exit status. */
+int eg_relay_run(int sock);
+int eg_decider_run(int control, int sock);
+
+/* egress_connect.c: `cellgate-egress --connect PROXY HOST PORT`, for ssh's ProxyCommand inside a sandbox. */
+int eg_connect_main(const char *proxy, const char *host, const char *port);
+
+#endif

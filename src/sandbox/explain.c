@@ -1,0 +1,120 @@
+/* The plan, for people and for programs. */
+#include "sandbox/command.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "sandbox/plan.h"
+#include "sandbox/view.h"
+
+static const char *const kinds[] = {
+        [CG_PLAN_TMPFS] = "private", [CG_PLAN_DEV] = "own devices", [CG_PLAN_PROC] = "own processes", [CG_PLAN_SYS] = "own network",
+        [CG_PLAN_WRITE] = "writable", [CG_PLAN_BIND_RO] = "read-only", [CG_PLAN_READ] = "read-only",
+        [CG_PLAN_PIN] = "kept in place",
+        [CG_PLAN_HIDE] = "hidden", [CG_PLAN_EMPTY] = "hidden but for", [CG_PLAN_MASK] = "masked",
+};
+
+static bool is_placeholder(const struct cg_sandbox *sb, const char *path)
+{
+        for (size_t i = 0; i < sb->n_placeholders; i++) {
+                if (!strcmp(sb->placeholders[i].path, path))
+                        return true;
+        }
+        return false;
+}
+
+/* One mount as JSON members; the caller adds the braces. */
+static int mount_json(const struct cg_sandbox *sb, const struct cg_plan_mount *m, json_t *list)
+{
+        json_t *o = json_pack("{s:s, s:s}", "path", m->path, "view", kinds[m->kind]);
+
+        if (o && m->why)
+                json_object_set_new(o, "rule", json_string(m->why));
+        if (o && is_placeholder(sb, m->path))
+                json_object_set_new(o, "absent", json_true());
+        return json_array_append_new(list, o);
+}
+
+static json_t *strs_json(const struct cg_strs *list)
+{
+        json_t *a = json_array();
+
+        for (size_t i = 0; i < list->n; i++)
+                json_array_append_new(a, json_string(list->v[i]));
+        return a;
+}
+
+static int explain_json(const struct cg_command *c, struct cg_buf *out, struct cg_err *err)
+{
+        cg_auto_json json_t *o = json_object();
+        json_t *mounts = json_array(), *layers = json_array();
+        const char *const *layer = cg_sandbox_layers(c->sb);
+        cg_auto_free char *text = NULL;
+        size_t len;
+        int e;
+
+        json_object_set_new(o, "layers", layers);
+        for (; *layer; layer++)
+                json_array_append_new(layers, json_string(*layer));
+        json_object_set_new(o, "root", json_string(c->sb->root_writable ? "writable" : "read-only"));
+        json_object_set_new(o, "mounts", mounts);
+        for (size_t i = 0; i < c->sb->n_mounts; i++) {
+                if (mount_json(c->sb, &c->sb->mounts[i], mounts) < 0)
+                        return cg_fail(err, CG_E_INVAL, "a path is not UTF-8 text: JSON cannot name it");
+        }
+        json_object_set_new(o, "network", json_string(!c->proxy ? "off" : c->settings->network.allowed.n ? "proxy" : "none"));
+        json_object_set_new(o, "allowedDomains", strs_json(&c->settings->network.allowed));
+        json_object_set_new(o, "deniedDomains", strs_json(&c->settings->network.denied));
+        json_object_set_new(o, "skippedWriteRoots", json_integer((json_int_t)c->rules.skipped));
+        text = cg_json_text(o, &len);
+        if (!text)
+                return cg_fail(err, CG_E_NOMEM, "plan");
+        e = cg_buf_add(out, text, len, err);
+        return e == 0 ? cg_buf_adds(out, "\n", err) : e;
+}
+
+static int line(struct cg_buf *out, const char *view, const char *path, const char *why, const char *more, struct cg_err *err)
+{
+        int e = cg_buf_addf(out, err, "  %-14s ", view);
+
+        if (e == 0)
+                e = cg_text_render(out, path, strlen(path), 0, err);
+        if (e == 0 && (why || *more))
+                e = cg_buf_addf(out, err, "   (%s%s%s)", why ? why : "", why && *more ? ", " : "", more);
+        return e == 0 ? cg_buf_adds(out, "\n", err) : e;
+}
+
+static int explain_text(const struct cg_command *c, struct cg_buf *out, struct cg_err *err)
+{
+        const char *const *layer = cg_sandbox_layers(c->sb);
+        int e = cg_buf_adds(out, "Layers:", err);
+
+        for (; *layer && e == 0; layer++)
+                e = cg_buf_addf(out, err, " %s", *layer);
+        if (e == 0)
+                e = cg_buf_addf(out, err, "\nFiles: everything as on the host and %s, but for\n",
+                                c->sb->root_writable ? "writable" : "read-only");
+        for (size_t i = 0; i < c->sb->n_mounts && e == 0; i++) {
+                const struct cg_plan_mount *m = &c->sb->mounts[i];
+
+                e = line(out, kinds[m->kind], m->path, m->why,
+                         is_placeholder(c->sb, m->path) ? "not there, and cannot be made" : "", err);
+        }
+        if (e == 0 && c->rules.skipped)
+                e = cg_buf_addf(out, err, "  %zu of allowWrite left out: a symlink leads there\n", c->rules.skipped);
+        if (e == 0)
+                e = cg_buf_addf(out, err, "Network: %s\n", !c->proxy ? "off" : c->settings->network.allowed.n ?
+                                "through the proxy, by name" : "nothing is allowed");
+        for (size_t i = 0; i < c->settings->network.allowed.n && e == 0; i++)
+                e = line(out, "allowed", c->settings->network.allowed.v[i], NULL, "", err);
+        for (size_t i = 0; i < c->settings->network.denied.n && e == 0; i++)
+                e = line(out, "denied", c->settings->network.denied.v[i], NULL, "", err);
+        return e;
+}
+
+int cg_command_explain(const struct cg_command *c, bool json, struct cg_buf *out, struct cg_err *err)
+{
+        return json ? explain_json(c, out, err) : explain_text(c, out, err);
+}

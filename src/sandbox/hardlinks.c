@@ -1,0 +1,129 @@
+/*
+ * A file with two names is denied under both: a read-only mount lies over a name, and the same file could be written through
+ * another that stands in a write root. None can be made from inside (a mount is a boundary for link(2)), so what is there now is
+ * all.
+ */
+#include "sandbox/rules.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "sandbox/plan.h"
+
+/* Entries to look at: only where a denied file has further names at all, which is rare. */
+#define ENTRIES_MAX 2000000
+
+struct wanted {
+        dev_t dev;
+        ino_t ino;
+};
+
+struct search {
+        struct cg_rules *rules;
+        struct wanted *v;
+        size_t n, entries;
+        struct cg_err *err;
+};
+
+static int find_wanted(struct search *s)
+{
+        struct cg_rules *rules = s->rules;
+        struct stat st;
+
+        s->v = calloc(rules->n + 1, sizeof(*s->v));
+        if (!s->v)
+                return cg_fail(s->err, CG_E_NOMEM, "sandbox: hard links");
+        for (size_t i = 0; i < rules->n; i++) {
+                const struct cg_rule *r = &rules->v[i];
+
+                if (r->kind != CG_RULE_DENY_WRITE || r->missing || r->folder)
+                        continue;
+                if (lstat(r->path, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink > 1)
+                        s->v[s->n++] = (struct wanted){.dev = st.st_dev, .ino = st.st_ino};
+        }
+        return 0;
+}
+
+static int look_at(struct search *s, const char *path, const struct stat *st)
+{
+        struct cg_place place = {0};
+
+        for (size_t i = 0; i < s->n; i++) {
+                if (s->v[i].ino != st->st_ino || s->v[i].dev != st->st_dev)
+                        continue;
+                snprintf(place.path, sizeof(place.path), "%s", path);
+                return cg_rules_add(s->rules, CG_RULE_DENY_WRITE, &place, "another name of a denied file", s->err);
+        }
+        return 0;
+}
+
+static int search_folder(struct search *s, int fd, const char *path)
+{
+        DIR *dir = fdopendir(fd);
+        const struct dirent *d;
+        struct stat st;
+        int e = 0;
+
+        if (!dir) {
+                close(fd);
+                return cg_fail(s->err, CG_E_NOMEM, "sandbox: hard links");
+        }
+        while (e == 0 && (d = readdir(dir))) {
+                char full[PATH_MAX];
+                int n = snprintf(full, sizeof(full), "%s/%s", path[1] ? path : "", d->d_name), sub;
+
+                if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") || n < 0 || (size_t)n >= sizeof(full))
+                        continue;
+                if (++s->entries > ENTRIES_MAX) {
+                        e = cg_fail(s->err, CG_E_LIMIT, "sandbox: a file that must not be written has several names (hard links), "
+                                    "and the write roots have more than %d files to look for them in", ENTRIES_MAX);
+                        break;
+                }
+                sub = d->d_type == DT_DIR ? openat(dirfd(dir), d->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+                if (sub >= 0)
+                        e = search_folder(s, sub, full);
+                else if ((d->d_type == DT_REG || d->d_type == DT_UNKNOWN) &&
+                         fstatat(dirfd(dir), d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
+                        e = look_at(s, full, &st);
+        }
+        closedir(dir);
+        return e;
+}
+
+/* A write root in another one is looked through with that. */
+static bool is_outermost(const struct cg_rules *rules, size_t i)
+{
+        for (size_t k = 0; k < rules->n; k++) {
+                const struct cg_rule *r = &rules->v[k];
+
+                if (k != i && r->kind == CG_RULE_ALLOW_WRITE && cg_plan_within(rules->v[i].path, r->path) &&
+                    (strcmp(rules->v[i].path, r->path) != 0 || k < i))
+                        return false;
+        }
+        return true;
+}
+
+int cg_rules_add_hardlinks(struct cg_rules *rules, struct cg_err *err)
+{
+        struct search s = {.rules = rules, .err = err};
+        size_t n = rules->n;
+        int e = find_wanted(&s);
+
+        for (size_t i = 0; i < n && e == 0 && s.n; i++) {
+                char path[PATH_MAX];
+                int fd;
+
+                if (rules->v[i].kind != CG_RULE_ALLOW_WRITE || !rules->v[i].folder || !is_outermost(rules, i))
+                        continue;
+                snprintf(path, sizeof(path), "%s", rules->v[i].path);
+                fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+                if (fd >= 0)
+                        e = search_folder(&s, fd, path);
+        }
+        free(s.v);
+        return e;
+}

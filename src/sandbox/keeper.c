@@ -1,0 +1,467 @@
+/*
+ * The processes of a command in a sandbox:
+ *
+ *      keeper    the process that was started: makes placeholders, starts the sandbox, starts the egress proxy when something first
+ *                connects, hands on signals, cleans up, exits with the command's status
+ *        watcher a copy of it that only waits for its end, and cleans up when it was killed
+ *        init    (pid 1 of the sandbox; init.c), which ends with the keeper
+ *          the command
+ *
+ * The watcher has a session of its own, so that what kills the keeper's process group does not reach it; a watcher that is killed
+ * is replaced. It stands beside, not between, so that a sandbox's start and end do not wait for it.
+ */
+#include "sandbox/command.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/limits.h"
+#include "sandbox/outlet.h"
+#include "sandbox/placeholder.h"
+#include "sandbox/plan.h"
+
+/* How long what is killed may take to be gone: stuck in the kernel, on a dead disk. */
+#define GONE_MS 10000
+
+static const int handed_on[] = {SIGINT, SIGQUIT, SIGHUP, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT, SIGALRM};
+
+/* ---- the command, inside */
+
+static int exec_command(void *data)
+{
+        struct cg_command *c = data;
+        char *shell[] = {(char *)"bash", (char *)"-c", (char *)c->shell_text, NULL};
+        size_t n = 0;
+        char **by_shell;
+
+        sigprocmask(SIG_SETMASK, &c->old_mask, NULL);
+        environ = c->env.v;
+        if (c->shell_text) {
+                execvp("bash", shell);
+                shell[0] = (char *)"sh";
+                execv("/bin/sh", shell);
+                dprintf(2, "cellgate sandbox: neither bash nor /bin/sh can be run: %s\n", strerror(errno));
+                return 127;
+        }
+        execvp(c->argv[0], c->argv);
+        if (strchr(c->argv[0], '/')) {
+                dprintf(2, "cellgate sandbox: %s: %s\n", c->argv[0], strerror(errno));
+                return errno == ENOENT ? 127 : 126;
+        }
+        /* One of the shell's own words, perhaps; else the shell says that there is no such command. */
+        while (c->argv[n])
+                n++;
+        by_shell = calloc(n + 5, sizeof(*by_shell));
+        if (!by_shell)
+                return 126;
+        by_shell[0] = (char *)"bash";
+        by_shell[1] = (char *)"-c";
+        by_shell[2] = (char *)"\"$@\"";
+        by_shell[3] = (char *)"bash";
+        memcpy(by_shell + 4, c->argv, n * sizeof(*by_shell));
+        execvp("bash", by_shell);
+        dprintf(2, "cellgate sandbox: %s: command not found\n", c->argv[0]);
+        return 127;
+}
+
+/* The command's input and output are its own: whoever waits for their end does not wait for us. */
+static void leave_stdio(void)
+{
+        int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+        if (null < 0)
+                return;
+        dup2(null, 0);
+        dup2(null, 1);
+        close(null);
+}
+
+/* ---- watcher */
+
+/* From the keeper: the sandbox that is to be gone before anything is cleaned up. */
+static int receive_init(int sock)
+{
+        size_t n = 1;
+        int fd = -1;
+        char byte;
+
+        return cg_recv_fds(sock, &byte, 1, &fd, &n, NULL) == 1 && n == 1 ? fd : -1;
+}
+
+static void wait_gone(int pidfd)
+{
+        struct pollfd p = {.fd = pidfd, .events = POLLIN};
+
+        while (poll(&p, 1, GONE_MS) < 0 && errno == EINTR)
+                ;
+}
+
+/*
+ * Ends when the keeper does, or is ended by it when there is nothing left to do. Without word of an init the command never ran: its
+ * main process waits for somebody to be told that it stands ready.
+ */
+static _Noreturn void watch_over(const struct cg_command *c, int sock)
+{
+        struct pollfd end = {.fd = 3}; /* what is sent can wait */
+        int init;
+
+        setsid(); /* cannot fail for a process that was just forked */
+        prctl(PR_SET_NAME, "cg-watcher", 0, 0, 0);
+        /* Nothing of the keeper's but the socket: whoever waits for an end of these must not wait for us. */
+        leave_stdio();
+        dup2(0, 2);
+        if (sock != end.fd)
+                dup2(sock, end.fd);
+        close_range((unsigned int)end.fd + 1, ~0U, 0);
+        while (poll(&end, 1, -1) < 0 && errno == EINTR)
+                ;
+        init = receive_init(end.fd);
+        if (init >= 0) {
+                cg_pidfd_kill(init, SIGKILL);
+                wait_gone(init);
+        }
+        cg_placeholders_remove(c->sb, NULL);
+        _exit(0);
+}
+
+/* ---- keeper */
+
+struct keeper {
+        struct cg_command *c;
+        int watcher;         /* socket; ends with it */
+        pid_t watcher_pid;
+        int signals;
+        struct cg_sandbox_child child;
+        int *placeholders;
+        int64_t deadline_ms; /* 0: none */
+        bool all_gone;       /* nothing runs inside any more but init */
+        struct cg_outlet outlet;
+        struct cg_buf control; /* a piece of a line of the control channel */
+        bool control_worked;   /* it has delivered */
+};
+
+static int start_watcher(struct keeper *k, struct cg_err *err)
+{
+        int socks[2];
+
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, socks) < 0)
+                return cg_fail_errno(err, "sandbox: watcher");
+        k->watcher_pid = fork();
+        if (k->watcher_pid < 0) {
+                cg_fail_errno(err, "sandbox: watcher");
+                close(socks[0]);
+                close(socks[1]);
+                return CG_E_SYS;
+        }
+        if (k->watcher_pid == 0) {
+                close(socks[0]);
+                watch_over(k->c, socks[1]);
+        }
+        close(socks[1]);
+        k->watcher = socks[0];
+        return 0;
+}
+
+static void tell_watcher(const struct keeper *k)
+{
+        if (k->watcher >= 0)
+                cg_send_fds(k->watcher, "i", 1, &k->child.init_pidfd, 1, NULL);
+}
+
+/* Killed, by whomever: another one. */
+static void replace_watcher(struct keeper *k)
+{
+        struct cg_err err = {0};
+
+        waitpid(k->watcher_pid, NULL, 0);
+        cg_closep_(&k->watcher);
+        if (start_watcher(k, &err) < 0)
+                dprintf(2, "cellgate sandbox: %s\n", err.msg);
+        else
+                tell_watcher(k);
+}
+
+static void end_sandbox(struct keeper *k)
+{
+        if (k->child.init_pid <= 0)
+                return;
+        cg_pidfd_kill(k->child.init_pidfd, SIGKILL);
+        if (!k->all_gone)
+                wait_gone(k->child.init_pidfd);
+        waitpid(k->child.init_pid, NULL, WNOHANG);
+        k->child.init_pid = 0;
+}
+
+static int status_of(const struct keeper *k, const struct cg_sandbox_status *st)
+{
+        const struct cg_settings_own *own = &k->c->settings->own;
+
+        if (!st->signal)
+                return st->exit_code;
+        if (st->signal == SIGXCPU && own->cpu_seconds)
+                dprintf(2, "cellgate sandbox: ended after %llu s of processor time (cellgate.limits.cpuSeconds)\n",
+                        (unsigned long long)own->cpu_seconds);
+        if (st->signal == SIGXFSZ && own->file_mb)
+                dprintf(2, "cellgate sandbox: ended for writing a file of more than %llu MB (cellgate.limits.fileMb)\n",
+                        (unsigned long long)own->file_mb);
+        return 128 + st->signal;
+}
+
+/* What init says of the command's end; 137 when init itself was killed. */
+static int read_status(struct keeper *k)
+{
+        struct cg_sandbox_status st = {0};
+        ssize_t n;
+
+        do
+                n = read(k->child.status_fd, &st, sizeof(st));
+        while (n < 0 && errno == EINTR);
+        k->all_gone = n == (ssize_t)sizeof(st) && st.magic == CG_SANDBOX_STATUS_MAGIC;
+        return k->all_gone ? status_of(k, &st) : 137;
+}
+
+static int time_left(const struct keeper *k)
+{
+        int64_t left;
+
+        if (!k->deadline_ms)
+                return -1;
+        left = k->deadline_ms - cg_now_ms();
+        return left < 0 ? 0 : left > 1000000 ? 1000000 : (int)left;
+}
+
+/* ---- the control channel: whole settings, one JSON object a line, of which the network's lists are taken */
+
+static void control_line(struct keeper *k, const char *line, size_t len)
+{
+        cg_auto_settings struct cg_settings *s = NULL;
+        struct cg_err err = {0};
+        json_t *policy;
+
+        if (strspn(line, " \t\r") == len)
+                return;
+        if (cg_settings_parse(line, len, "update", CG_SETTINGS_LENIENT, &s, &err) < 0 ||
+            cg_outlet_policy(s, k->c->host_env, &policy, &err) < 0) {
+                dprintf(2, "Invalid config on control fd %d: ignored, previous config still in force\n", k->c->control_fd);
+                if (k->c->debug)
+                        dprintf(2, "[SandboxDebug] %s\n", err.msg);
+                return;
+        }
+        if (k->c->debug)
+                dprintf(2, "[SandboxDebug] Config updated from control fd\n");
+        if (k->c->proxy)
+                cg_outlet_change(&k->outlet, policy);
+        else
+                json_decref(policy);
+}
+
+static void control_lines(struct keeper *k)
+{
+        char *end;
+
+        while (k->control.len && (end = memchr(k->control.data, '\n', k->control.len))) {
+                size_t n = (size_t)(end - k->control.data);
+
+                *end = '\0';
+                control_line(k, k->control.data, n);
+                cg_buf_consume(&k->control, n + 1);
+        }
+}
+
+/* False when the channel failed before it delivered anything: then its command is not to run on. */
+static bool control_read(struct keeper *k)
+{
+        char *room;
+        ssize_t n;
+        struct cg_err err = {0};
+
+        if (cg_buf_reserve(&k->control, 65536, &room, &err) < 0) {
+                dprintf(2, "Error reading control fd %d: a line is too long. The control channel is closed; no further "
+                        "updates will be applied.\n", k->c->control_fd);
+                cg_closep_(&k->c->control_fd);
+                return true;
+        }
+        n = read(k->c->control_fd, room, 65536);
+        if (n < 0 && (errno == EINTR || errno == EAGAIN))
+                return true;
+        if (n > 0) {
+                k->control_worked = true;
+                k->control.len += (size_t)n;
+                cg_buf_end(&k->control);
+                control_lines(k);
+                return true;
+        }
+        if (n < 0 && !k->control_worked) {
+                dprintf(2, "Error: control fd %d failed before delivering an update: %s. Refusing to run the command without the "
+                        "control channel it asks for.\n", k->c->control_fd, strerror(errno));
+                return false;
+        }
+        if (n < 0)
+                dprintf(2, "Error reading control fd %d: %s. The control channel is closed; no further updates will be applied.\n",
+                        k->c->control_fd, strerror(errno));
+        /* The end of it is no error: the last settings stay in force. */
+        if (n == 0 && k->control.len)
+                control_line(k, k->control.data, k->control.len);
+        cg_closep_(&k->c->control_fd);
+        return true;
+}
+
+/* ---- signals */
+
+static void take_signals(struct keeper *k)
+{
+        struct signalfd_siginfo info;
+
+        while (read(k->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+                int sig = (int)info.ssi_signo;
+
+                cg_pidfd_kill(k->child.init_pidfd, sig);
+                if (sig != SIGTSTP)
+                        continue;
+                /* Ctrl-Z: everything inside stands still, then we do. */
+                raise(SIGSTOP);
+                cg_pidfd_kill(k->child.init_pidfd, SIGCONT);
+        }
+}
+
+/* Until the command has ended, or its time is over. Returns the exit status. */
+static int watch(struct keeper *k)
+{
+        struct pollfd fds[4 + CG_OUTLET_FDS] = {{.fd = k->child.status_fd, .events = POLLIN}, {.fd = k->signals, .events = POLLIN}};
+
+        for (;;) {
+                int n;
+
+                fds[2] = (struct pollfd){.fd = k->c->control_fd, .events = POLLIN};
+                fds[3] = (struct pollfd){.fd = k->watcher};
+                cg_outlet_poll(&k->outlet, fds + 4);
+                n = poll(fds, CG_ARRAY_LEN(fds), time_left(k));
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n < 0)
+                        return 125;
+                if (n == 0 && time_left(k) == 0) {
+                        dprintf(2, "cellgate sandbox: ended after %llu s (cellgate.limits.wallSeconds)\n",
+                                (unsigned long long)k->c->settings->own.wall_seconds);
+                        return 124;
+                }
+                if (fds[0].revents)
+                        return read_status(k);
+                if (fds[1].revents)
+                        take_signals(k);
+                if (fds[2].revents && !control_read(k))
+                        return 1;
+                if (fds[3].revents)
+                        replace_watcher(k);
+                cg_outlet_work(&k->outlet, k->c->settings, fds + 4);
+        }
+}
+
+/* Opened on the host, before anything runs that could put something else there. */
+static int open_log(const struct keeper *k, int *ret, struct cg_err *err)
+{
+        const char *path = k->c->settings->own.violation_log;
+
+        *ret = path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600) : -1;
+        return path && *ret < 0 ? cg_fail_errno(err, "violation log %s", path) : 0;
+}
+
+static int block_signals(struct keeper *k, struct cg_err *err)
+{
+        sigset_t set;
+
+        sigemptyset(&set);
+        for (size_t i = 0; i < CG_ARRAY_LEN(handed_on); i++)
+                sigaddset(&set, handed_on[i]);
+        sigprocmask(SIG_BLOCK, &set, &k->c->old_mask);
+        k->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+        return k->signals < 0 ? cg_fail_errno(err, "sandbox: signals") : 0;
+}
+
+/* The command as one line, as far as it matters to find a word in it. */
+static void command_line(const struct cg_command *c, char *buf, size_t size)
+{
+        size_t n = 0;
+
+        buf[0] = '\0';
+        if (c->shell_text) {
+                snprintf(buf, size, "%s", c->shell_text);
+                return;
+        }
+        for (size_t i = 0; c->argv[i] && n + 1 < size; i++) {
+                int len = snprintf(buf + n, size - n, "%s%s", i ? " " : "", c->argv[i]);
+
+                n += len > 0 ? (size_t)len : 0;
+        }
+}
+
+static void start_outlet(struct keeper *k, int log)
+{
+        cg_outlet_init(&k->outlet, k->child.ports, CG_STEAL(k->c->policy), log, k->c->debug);
+        command_line(k->c, k->outlet.command, sizeof(k->outlet.command));
+}
+
+static int start(struct keeper *k, struct cg_err *err)
+{
+        int log = -1, e = block_signals(k, err);
+
+        if (e == 0)
+                e = open_log(k, &log, err);
+        k->outlet.log = log;
+        /* Before there is anything to clean up; the sandbox itself ends with this process without anybody's help. */
+        if (e == 0 && k->c->sb->n_placeholders)
+                e = start_watcher(k, err);
+        if (e == 0)
+                e = cg_placeholders_make(k->c->sb, &k->placeholders, err);
+        if (e == 0)
+                e = cg_sandbox_spawn(k->c->sb, NULL, 0, exec_command, k->c, &k->child, err);
+        if (e < 0)
+                return e;
+        tell_watcher(k);
+        if (k->c->proxy)
+                start_outlet(k, log);
+        leave_stdio();
+        if (k->c->settings->own.wall_seconds)
+                k->deadline_ms = cg_now_ms() + (int64_t)k->c->settings->own.wall_seconds * 1000;
+        return 0;
+}
+
+/* What is killed here is not waited for: it has nothing left to do. */
+static void clean_up(struct keeper *k)
+{
+        if (!k->all_gone)
+                end_sandbox(k);
+        if (k->placeholders)
+                cg_placeholders_remove(k->c->sb, k->placeholders);
+        if (k->watcher_pid > 0) {
+                kill(k->watcher_pid, SIGKILL);
+                waitpid(k->watcher_pid, NULL, WNOHANG);
+        }
+        end_sandbox(k);
+        cg_outlet_fini(&k->outlet);
+}
+
+int cg_command_run(struct cg_command *c, struct cg_err *err)
+{
+        struct keeper k = {.c = c, .watcher = -1, .signals = -1, .child = {.init_pidfd = -1, .status_fd = -1},
+                           .outlet = {.ports = {-1, -1}, .log = -1}};
+        int status = 1;
+
+        cg_buf_init(&k.control, CG_MAX_SETTINGS + 65536 + 2);
+        if (start(&k, err) == 0)
+                status = watch(&k);
+        clean_up(&k);
+        cg_buf_fini(&k.control);
+        return status;
+}

@@ -1,0 +1,227 @@
+/*
+ * Files that other programs run or obey: shell start-up files, git's hooks and settings, editors' and agents' settings. A command
+ * that may write a workspace must not be able to leave one behind that acts later, outside of any sandbox.
+ */
+#include "sandbox/rules.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define WHY "mandatory"
+
+/* Folders that one search may look into: a workspace with more of them this near its root should say what it needs. */
+#define FOLDERS_MAX 200000
+
+static const char *const files[] = {".gitconfig", ".gitmodules", ".bashrc", ".bash_profile", ".zshrc",
+                                    ".zprofile", ".profile", ".ripgreprc", ".mcp.json"};
+static const char *const folders[] = {".vscode", ".idea"};
+static const char *const claude_folders[] = {"commands", "agents"};
+
+static bool is_one_of(const char *name, const char *const *list, size_t n)
+{
+        for (size_t i = 0; i < n; i++) {
+                if (!strcasecmp(name, list[i]))
+                        return true;
+        }
+        return false;
+}
+
+static int deny(struct cg_rules *rules, const char *folder, const char *name, bool is_folder, struct cg_err *err)
+{
+        char path[PATH_MAX];
+        struct cg_place place;
+        int n = snprintf(path, sizeof(path), "%s/%s", folder[1] ? folder : "", name), e;
+
+        if (n < 0 || (size_t)n >= sizeof(path))
+                return 0;
+        e = cg_place_find(path, &place, err);
+        if (e < 0)
+                return e;
+        for (size_t i = 0; i < place.n_links && e == 0; i++) {
+                struct cg_place link = {0};
+
+                snprintf(link.path, sizeof(link.path), "%s", place.links[i]);
+                e = cg_rules_add(rules, CG_RULE_KEEP, &link, WHY, err);
+        }
+        if (place.missing)
+                place.folder = is_folder;
+        if (e == 0 && cg_rules_may_write(rules, place.path))
+                e = cg_rules_add(rules, CG_RULE_DENY_WRITE, &place, WHY, err);
+        cg_place_fini(&place);
+        return e;
+}
+
+static int deny_git(struct cg_rules *rules, const char *folder, const char *name, bool config_too, struct cg_err *err)
+{
+        char path[PATH_MAX];
+        struct stat st;
+        int n = snprintf(path, sizeof(path), "%s/%s", folder[1] ? folder : "", name), e;
+
+        if (n < 0 || (size_t)n >= sizeof(path) || stat(path, &st) < 0)
+                return 0; /* no repository: git init must work */
+        if (!S_ISDIR(st.st_mode))
+                return deny(rules, folder, name, false, err); /* a worktree's: it says where the repository is */
+        e = deny(rules, path, "hooks", true, err);
+        return e == 0 && config_too ? deny(rules, path, "config", false, err) : e;
+}
+
+/* All names, also those that are not there yet. */
+static int deny_in(const struct cg_settings *s, struct cg_rules *rules, const char *folder, struct cg_err *err)
+{
+        char path[PATH_MAX];
+        int e = 0;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(files) && e == 0; i++)
+                e = deny(rules, folder, files[i], false, err);
+        for (size_t i = 0; i < CG_ARRAY_LEN(folders) && e == 0; i++)
+                e = deny(rules, folder, folders[i], true, err);
+        snprintf(path, sizeof(path), "%s/.claude", folder[1] ? folder : "");
+        for (size_t i = 0; i < CG_ARRAY_LEN(claude_folders) && e == 0; i++)
+                e = deny(rules, path, claude_folders[i], true, err);
+        return e == 0 ? deny_git(rules, folder, ".git", !s->filesystem.allow_git_config, err) : e;
+}
+
+/* ---- below a folder: what exists, whatever its case */
+
+struct search {
+        const struct cg_settings *s;
+        struct cg_rules *rules;
+        size_t folders;
+        struct cg_err *err;
+};
+
+static int search_folder(struct search *f, int fd, const char *path, int depth);
+
+static int search_claude(struct search *f, int parent, const char *name, const char *path)
+{
+        DIR *dir = NULL;
+        int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), e = 0;
+        const struct dirent *d;
+
+        if (fd < 0 || !(dir = fdopendir(fd))) {
+                cg_closep_(&fd);
+                return 0;
+        }
+        while (e == 0 && (d = readdir(dir))) {
+                if (is_one_of(d->d_name, claude_folders, CG_ARRAY_LEN(claude_folders)))
+                        e = deny(f->rules, path, d->d_name, true, f->err);
+        }
+        closedir(dir);
+        return e;
+}
+
+static bool has_head(int dir, const char *name)
+{
+        char path[NAME_MAX + 8];
+        int n = snprintf(path, sizeof(path), "%s/HEAD", name);
+
+        return n > 0 && (size_t)n < sizeof(path) && faccessat(dir, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* A folder in a folder that is @depth below where the search started. */
+static int search_child(struct search *f, int dir, const char *name, const char *folder, int depth)
+{
+        char path[PATH_MAX];
+        int fd, n = snprintf(path, sizeof(path), "%s/%s", folder[1] ? folder : "", name);
+
+        if (n < 0 || (size_t)n >= sizeof(path))
+                return 0;
+        if (is_one_of(name, folders, CG_ARRAY_LEN(folders)))
+                return deny(f->rules, folder, name, true, f->err);
+        if (!strcasecmp(name, ".claude"))
+                return search_claude(f, dir, name, path);
+        if (!strcasecmp(name, ".git"))
+                return has_head(dir, name) ? deny_git(f->rules, folder, name, !f->s->filesystem.allow_git_config, f->err) : 0;
+        if (!strcmp(name, "node_modules") || depth >= f->s->search_depth)
+                return 0;
+        if (++f->folders > FOLDERS_MAX)
+                return cg_fail(f->err, CG_E_LIMIT, "sandbox: more than %d folders to look through for files that must not be "
+                               "written (%s); a smaller mandatoryDenySearchDepth looks less deep", FOLDERS_MAX, path);
+        fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0)
+                return 0; /* gone, or not ours to look into: then not the sandbox's either */
+        return search_folder(f, fd, path, depth + 1);
+}
+
+static bool is_folder(int dir, const struct dirent *d)
+{
+        struct stat st;
+
+        if (d->d_type != DT_UNKNOWN)
+                return d->d_type == DT_DIR;
+        return fstatat(dir, d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+}
+
+static int search_folder(struct search *f, int fd, const char *path, int depth)
+{
+        DIR *dir = fdopendir(fd);
+        const struct dirent *d;
+        int e = 0;
+
+        if (!dir) {
+                close(fd);
+                return cg_fail(f->err, CG_E_NOMEM, "sandbox: looking through %s", path);
+        }
+        while (e == 0 && (d = readdir(dir))) {
+                if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
+                        continue;
+                if (is_folder(dirfd(dir), d))
+                        e = search_child(f, dirfd(dir), d->d_name, path, depth);
+                else if (d->d_name[0] == '.' &&
+                         (is_one_of(d->d_name, files, CG_ARRAY_LEN(files)) || !strcasecmp(d->d_name, ".git")))
+                        e = deny(f->rules, path, d->d_name, false, f->err);
+        }
+        closedir(dir);
+        return e;
+}
+
+static int search(const struct cg_settings *s, struct cg_rules *rules, const char *path, struct cg_err *err)
+{
+        struct search f = {.s = s, .rules = rules, .err = err};
+        int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+        if (fd < 0)
+                return 0;
+        return search_folder(&f, fd, path, 1);
+}
+
+/* Where nothing is searched through, at the top of a whole disk, the names in it are denied all the same. */
+static bool is_searched(const char *path)
+{
+        return path[1] != '\0';
+}
+
+static int protect(const struct cg_settings *s, struct cg_rules *rules, const char *folder, bool absent_too, struct cg_err *err)
+{
+        int e = absent_too ? deny_in(s, rules, folder, err) : 0;
+
+        return e == 0 && is_searched(folder) ? search(s, rules, folder, err) : e;
+}
+
+int cg_rules_add_mandatory(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *rules,
+                           struct cg_err *err)
+{
+        size_t n = rules->n;
+        int e = 0;
+
+        if (cg_rules_may_write(rules, base->cwd))
+                e = protect(s, rules, base->cwd, true, err);
+        if (e == 0 && base->home && strcmp(base->home, base->cwd) != 0 && cg_rules_may_write(rules, base->home))
+                e = deny_in(s, rules, base->home, err);
+        /* Write roots elsewhere: what is there. Placeholders for what is not belong into a project and a home only. */
+        for (size_t i = 0; i < n && e == 0; i++) {
+                char root[PATH_MAX];
+
+                if (rules->v[i].kind != CG_RULE_ALLOW_WRITE || !rules->v[i].folder || !strcmp(rules->v[i].path, base->cwd))
+                        continue;
+                snprintf(root, sizeof(root), "%s", rules->v[i].path);
+                e = protect(s, rules, root, false, err);
+        }
+        return e;
+}

@@ -1,0 +1,210 @@
+/* The way out. Runs in the keeper. */
+#include "sandbox/outlet.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/fd.h"
+#include "base/json.h"
+#include "config.h"
+#include "sandbox/egress.h"
+#include "sandbox/egress_policy.h"
+
+#define BOX 1 /* the proxy serves one sandbox */
+
+/* First of the names that the environment has, or NULL. */
+static const char *from_env(char *const *env, const char *const *names)
+{
+        for (; *names; names++) {
+                size_t n = strlen(*names);
+
+                for (char *const *p = env; *p; p++) {
+                        if (!strncmp(*p, *names, n) && (*p)[n] == '=' && (*p)[n + 1])
+                                return *p + n + 1;
+                }
+        }
+        return NULL;
+}
+
+/* The proxies that the caller itself uses: a machine behind one has no other way out. */
+static json_t *parent_from_env(char *const *env)
+{
+        static const char *const http[] = {"HTTP_PROXY", "http_proxy", NULL}, *const https[] = {"HTTPS_PROXY", "https_proxy", NULL},
+                                 *const no[] = {"NO_PROXY", "no_proxy", NULL};
+        const char *h = from_env(env, http), *s = from_env(env, https), *n = from_env(env, no);
+
+        if (!h && !s)
+                return NULL;
+        return json_pack("{s:s*, s:s*, s:s*}", "http", h, "https", s, "noProxy", n);
+}
+
+int cg_outlet_policy(const struct cg_settings *s, char *const *env, json_t **ret, struct cg_err *err)
+{
+        /* By name: keys that we do not know are not the proxy's either. */
+        static const char *const keys[] = {"allowedDomains", "deniedDomains", "deniedDomainReasons", "strictAllowlist",
+                                           "deniedResolvedAddresses", "httpProxyPort", "socksProxyPort", "mitmProxy", "parentProxy",
+                                           "refuseOpaqueTunnels", "requireHostMatch", "stripResponseHeaders"};
+        const json_t *net = json_object_get(s->root, "network");
+        cg_auto_json json_t *o = json_object();
+        struct cg_policy *check = NULL;
+        int e;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(keys); i++) {
+                json_t *v = json_object_get(net, keys[i]);
+
+                if (v)
+                        json_object_set(o, keys[i], v);
+        }
+        if (!s->network.has_parent) {
+                json_t *parent = parent_from_env(env);
+
+                if (parent)
+                        json_object_set_new(o, "parentProxy", parent);
+        }
+        /* As srt: a name that is allowed may lead into a private network, where deniedResolvedAddresses does not say otherwise. */
+        json_object_set_new(o, "privateAddresses", json_true());
+        e = cg_policy_new(o, &check, err);
+        cg_policy_free(check);
+        if (e < 0)
+                return cg_err_prefix(err, "network");
+        *ret = CG_STEAL(o);
+        return 0;
+}
+
+void cg_outlet_init(struct cg_outlet *o, const int ports[2], json_t *policy, int log, bool debug)
+{
+        *o = (struct cg_outlet){.ports = {ports[0], ports[1]}, .policy = policy, .log = log, .debug = debug};
+}
+
+static void close_ports(struct cg_outlet *o)
+{
+        for (size_t i = 0; i < CG_ARRAY_LEN(o->ports); i++)
+                cg_closep_(&o->ports[i]);
+}
+
+void cg_outlet_fini(struct cg_outlet *o)
+{
+        close_ports(o);
+        o->egress = cg_egress_free(o->egress);
+        json_decref(o->policy);
+        o->policy = NULL;
+        cg_closep_(&o->log);
+}
+
+void cg_outlet_poll(const struct cg_outlet *o, struct pollfd fds[CG_OUTLET_FDS])
+{
+        fds[0] = (struct pollfd){.fd = o->ports[0], .events = POLLIN};
+        fds[1] = (struct pollfd){.fd = o->ports[1], .events = POLLIN};
+        fds[2] = (struct pollfd){.fd = o->egress ? cg_egress_fd(o->egress) : -1, .events = POLLIN};
+}
+
+/* The listeners are the proxy's alone from here on, so that its end is a closed port and not a wait without end. */
+static void start(struct cg_outlet *o)
+{
+        struct cg_err err = {0};
+        int e = cg_egress_start(CG_LIBEXECDIR "/cellgate-egress", &o->egress, &err);
+
+        if (e == 0)
+                e = cg_egress_open(o->egress, BOX, o->policy, o->ports, CG_ARRAY_LEN(o->ports), &err);
+        if (e < 0)
+                dprintf(2, "cellgate sandbox: no network: %s\n", err.msg);
+        close_ports(o);
+}
+
+static const char *text_of(const json_t *o, const char *key)
+{
+        const char *s = json_string_value(json_object_get(o, key));
+
+        return s ? s : "";
+}
+
+static bool is_ignored(const struct cg_outlet *o, const struct cg_settings *s, const char *line)
+{
+        for (size_t i = 0; i < s->n_ignores; i++) {
+                if (strcmp(s->ignores[i].command, "*") != 0 && !strstr(o->command, s->ignores[i].command))
+                        continue;
+                for (size_t k = 0; k < s->ignores[i].texts.n; k++) {
+                        if (strstr(line, s->ignores[i].texts.v[k]))
+                                return true;
+                }
+        }
+        return false;
+}
+
+/* One JSON line: what was denied, by which rule, and how to allow it. */
+static void write_log(int fd, json_t *event)
+{
+        char *text;
+        size_t len;
+        char now[32];
+        time_t t = time(NULL);
+        struct tm tm;
+
+        gmtime_r(&t, &tm);
+        strftime(now, sizeof(now), "%Y-%m-%dT%H:%M:%SZ", &tm);
+        json_object_set_new(event, "time", json_string(now));
+        json_object_set_new(event, "operation", json_string("network-outbound"));
+        json_object_del(event, "type");
+        json_object_del(event, "sandbox");
+        text = cg_json_text(event, &len);
+        if (text && cg_write_all(fd, text, len, NULL) == 0)
+                cg_write_all(fd, "\n", 1, NULL);
+        free(text);
+}
+
+static void decided(struct cg_outlet *o, const struct cg_settings *s, json_t *event)
+{
+        char line[600];
+
+        if (json_is_true(json_object_get(event, "allowed")))
+                return;
+        snprintf(line, sizeof(line), "deny network-outbound %s:%d (%s)", text_of(event, "host"),
+                 (int)json_integer_value(json_object_get(event, "port")), text_of(event, "why"));
+        if (is_ignored(o, s, line))
+                return;
+        if (o->debug)
+                dprintf(2, "[SandboxDebug] %s\n", line);
+        if (o->log >= 0)
+                write_log(o->log, event);
+}
+
+static void take_events(struct cg_outlet *o, const struct cg_settings *s)
+{
+        struct cg_err err = {0};
+        json_t *event;
+        int e;
+
+        while ((e = cg_egress_next(o->egress, &event, &err)) == 0) {
+                const char *type = text_of(event, "type");
+
+                if (!strcmp(type, "decision"))
+                        decided(o, s, event);
+                else if (!strcmp(type, "error"))
+                        dprintf(2, "cellgate sandbox: network: %s\n", text_of(event, "message"));
+                json_decref(event);
+        }
+        if (e == CG_TIMEOUT)
+                return;
+        dprintf(2, "cellgate sandbox: the egress proxy has ended: no network any more%s%s\n", e < 0 ? ": " : "",
+                e < 0 ? err.msg : "");
+        o->egress = cg_egress_free(o->egress);
+}
+
+void cg_outlet_work(struct cg_outlet *o, const struct cg_settings *s, const struct pollfd fds[CG_OUTLET_FDS])
+{
+        if (fds[2].revents && o->egress)
+                take_events(o, s);
+        if ((fds[0].revents || fds[1].revents) && o->ports[0] >= 0)
+                start(o);
+}
+
+void cg_outlet_change(struct cg_outlet *o, json_t *policy)
+{
+        struct cg_err err = {0};
+
+        json_decref(o->policy);
+        o->policy = policy;
+        if (o->egress && cg_egress_change(o->egress, BOX, policy, &err) < 0)
+                dprintf(2, "cellgate sandbox: network: %s\n", err.msg);
+}

@@ -1,0 +1,56 @@
+/*
+ * What settings say about paths, resolved against this machine's file system: a list of rules with real paths. view.c makes mounts
+ * of them. Runs on the host, before a sandbox exists.
+ */
+#ifndef CG_SANDBOX_RULES_H
+#define CG_SANDBOX_RULES_H
+
+#include "sandbox/paths.h"
+#include "sandbox/settings.h"
+
+/* Ceiling of rules: each may be a mount. */
+#define CG_RULES_MAX 8192
+
+enum cg_rule_kind {
+        CG_RULE_ALLOW_WRITE,
+        CG_RULE_DENY_WRITE,
+        CG_RULE_ALLOW_READ,
+        CG_RULE_DENY_READ,
+        CG_RULE_MASK, /* a file that shows other content: data */
+        CG_RULE_KEEP, /* a symlink that stays what it is */
+};
+
+struct cg_rule {
+        enum cg_rule_kind kind;
+        char *path;      /* without symlinks */
+        size_t missing;  /* as in struct cg_place */
+        bool folder;     /* what is there, or should be, is a folder */
+        char why[48];    /* "filesystem.denyRead.3", "mandatory" */
+        char *data;      /* CG_RULE_MASK */
+        size_t len;
+};
+
+struct cg_rules {
+        bool off; /* filesystem.disabled: no rule, everything writable */
+        struct cg_rule *v;
+        size_t n, cap;
+        size_t skipped; /* allowWrite entries left out because of a symlink */
+};
+
+int cg_rules_make(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *ret, struct cg_err *err);
+void cg_rules_fini(struct cg_rules *rules);
+
+/* For those who have rules of their own: @path is copied. */
+int cg_rules_add(struct cg_rules *rules, enum cg_rule_kind kind, const struct cg_place *place, const char *why,
+                 struct cg_err *err);
+/* Whether something at @path could be written but for denials. */
+bool cg_rules_may_write(const struct cg_rules *rules, const char *path);
+
+/* hardlinks.c: other names, in write roots, of files that must not be written. After all other rules. */
+int cg_rules_add_hardlinks(struct cg_rules *rules, struct cg_err *err);
+
+/* mandatory.c: what nobody may write, whatever the settings allow. Write roots must be among the rules already. */
+int cg_rules_add_mandatory(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *rules,
+                           struct cg_err *err);
+
+#endif

@@ -1,0 +1,687 @@
+/*
+ * cellgate-supervisor: cells and requests. They wait in lanes, one for the main shell and one for each subshell, and run one at a time
+ * in each; every cell ends in exactly one RESULT, every request in exactly one REPLY. A few requests wait for nothing ("side").
+ */
+#include "supervisor/supervisor.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* After an interrupt a cell has so long; then its kernel is replaced. */
+#define GRACE_MS 2000
+/* A request's own running time, where the host names none. */
+#define DEFAULT_REQUEST_MS 10000
+#define MAX_LANES 33
+#define MAX_SIDE 16
+
+static const char *const ordered_requests[] = { "complete_request", "inspect_request",  "is_complete_request", "history_request",
+                                                "comm_info_request", "comm_open",       "comm_msg",            "comm_close" };
+static const char *const side_requests[] = { "debug_request", "usage_request", "create_subshell_request", "delete_subshell_request",
+                                             "list_subshell_request" };
+
+static bool is_in(const char *const *list, size_t n, const char *type)
+{
+        for (size_t i = 0; i < n; i++)
+                if (strcmp(list[i], type) == 0)
+                        return true;
+        return false;
+}
+
+/* ------------------------------------------------------------------ one cell's memory */
+
+static struct cell *cell_free(struct cell *c)
+{
+        for (size_t i = 0; c && i < c->n_frames; i++)
+                zmq_msg_close(&c->frames[i]);
+        free(c);
+        return NULL;
+}
+
+/* Takes the raw frames of @m. */
+static struct cell *cell_new(uint64_t id, struct cg_msg *m, struct cg_err *err)
+{
+        size_t n = m->n_frames - 1;
+        struct cell *c = calloc(1, sizeof(*c) + n * sizeof(c->frames[0]));
+
+        if (!c) {
+                cg_fail(err, CG_E_NOMEM, "cell");
+                return NULL;
+        }
+        c->id = id;
+        for (; c->n_frames < n; c->n_frames++) {
+                zmq_msg_init(&c->frames[c->n_frames]);
+                zmq_msg_move(&c->frames[c->n_frames], &m->frames[c->n_frames + 1]);
+        }
+        return c;
+}
+
+static void send_to_kernel(struct session *ss, struct cell *c, uint16_t type, json_t *body)
+{
+        struct cg_out out = { .type = type, .id = c->id, .has_raw = c->n_frames > 0 };
+        struct cg_bytes more[CG_MAX_FRAMES];
+
+        for (size_t i = 0; i < c->n_frames; i++)
+                more[i] = (struct cg_bytes){ zmq_msg_data(&c->frames[i]), zmq_msg_size(&c->frames[i]) };
+        if (c->n_frames) {
+                out.raw = more[0].data;
+                out.raw_len = more[0].len;
+                out.more = more + 1;
+                out.n_more = c->n_frames - 1;
+        }
+        kernel_send(ss->kernel, &out, body);
+}
+
+/* ------------------------------------------------------------------ ends */
+
+static void send_result(struct session *ss, const struct cell *c, const char *status, int64_t count, const char *text, bool refused,
+                        struct cg_msg *reply)
+{
+        struct cg_out out = { .type = CG_HOST_RESULT, .id = c->id, .raw = "", .has_raw = true };
+        json_t *body = json_pack("{s:s, s:I, s:o, s:b}", "status", status, "execution_count", (json_int_t)count, "text",
+                                 text_json(text ? text : ""), "refused", refused);
+
+        egress_hear(ss->sup); /* the cell's denials come before its end */
+        session_event(ss, &out, body, reply);
+}
+
+/* Where the kernel gives no reply, ours has the protocol's form. */
+static void send_no_reply(struct session *ss, const struct cell *c, const char *status, const char *text)
+{
+        struct cg_out out = { .type = CG_HOST_REPLY, .id = c->id, .has_raw = true };
+        const char *ename = strcmp(status, "timeout") == 0     ? "TimeoutError"
+                            : strcmp(status, "cancelled") == 0 ? "KeyboardInterrupt"
+                                                               : "KernelDied";
+        json_t *content = json_pack("{s:s, s:s, s:o, s:[]}", "status", "error", "ename", ename, "evalue", text_json(text), "traceback");
+        cg_auto_free char *raw = cg_json_text(content, &out.raw_len);
+
+        json_decref(content);
+        out.raw = raw ? raw : "{}";
+        session_event_to_host(ss, &out, json_pack("{s:s, s:o}", "status", status, "text", text_json(text)));
+}
+
+static void end_without_reply(struct session *ss, const struct cell *c, const char *status, const char *text)
+{
+        if (c->request[0])
+                send_no_reply(ss, c, status, text);
+        else
+                send_result(ss, c, status, 0, text, false, NULL);
+}
+
+/* ------------------------------------------------------------------ lanes */
+
+static void on_clock(uv_timer_t *t);
+static void on_grace(uv_timer_t *t);
+static void run_next(struct lane *l);
+
+static void lane_init(struct lane *l, struct session *ss, const char *subshell)
+{
+        l->ss = ss;
+        l->queue_tail = &l->queue;
+        l->clock_started_ms = -1;
+        snprintf(l->subshell, sizeof(l->subshell), "%s", subshell);
+        session_timer_init(ss, &l->clock, l);
+        session_timer_init(ss, &l->grace, l);
+}
+
+void cells_init(struct session *ss)
+{
+        ss->next_count = 1;
+        lane_init(&ss->main, ss, "");
+        session_timer_init(ss, &ss->side_timer, ss);
+}
+
+void cells_close_timers(struct session *ss)
+{
+        for (struct lane *l = &ss->main; l; l = l->next) {
+                session_timer_close(ss, &l->clock);
+                session_timer_close(ss, &l->grace);
+        }
+        session_timer_close(ss, &ss->side_timer);
+}
+
+void cells_release(struct session *ss)
+{
+        while (ss->main.next) {
+                struct lane *l = ss->main.next;
+
+                ss->main.next = l->next;
+                free(l);
+        }
+}
+
+/* The lane of a subshell. Lanes live as long as the session; an idle one takes another name when there are too many. */
+static struct lane *find_lane(struct session *ss, const char *subshell, struct cg_err *err)
+{
+        struct lane *l, *idle = NULL;
+        size_t n = 0;
+
+        for (l = &ss->main; l; l = l->next, n++) {
+                if (strcmp(l->subshell, subshell) == 0)
+                        return l;
+                if (l != &ss->main && !l->running && !l->queue)
+                        idle = l;
+        }
+        if (strlen(subshell) >= sizeof(l->subshell)) {
+                cg_fail(err, CG_E_INVAL, "\"%.40s...\" is no subshell", subshell);
+                return NULL;
+        }
+        if (n >= MAX_LANES && idle) {
+                snprintf(idle->subshell, sizeof(idle->subshell), "%s", subshell);
+                return idle;
+        }
+        l = n >= MAX_LANES ? NULL : calloc(1, sizeof(*l));
+        if (!l) {
+                cg_fail(err, CG_E_LIMIT, "cells run in %d subshells already", MAX_LANES - 1);
+                return NULL;
+        }
+        lane_init(l, ss, subshell);
+        l->next = ss->main.next;
+        ss->main.next = l;
+        return l;
+}
+
+static const char *name_of(const struct lane *l)
+{
+        return l->subshell[0] ? l->subshell : NULL;
+}
+
+uint64_t cells_running(const struct session *ss)
+{
+        return ss->main.running && !ss->main.running->request[0] ? ss->main.running->id : 0;
+}
+
+/* ------------------------------------------------------------------ the clock of what runs */
+
+static void clock_start(struct lane *l)
+{
+        if (!l->running || !l->running->timeout_ms || l->clock_started_ms >= 0 || l->stop != STOP_NONE || l->abandoned)
+                return;
+        l->clock_started_ms = cg_now_ms();
+        uv_update_time(&l->ss->sup->loop);
+        uv_timer_start(&l->clock, on_clock, (uint64_t)(l->left_ms > 0 ? l->left_ms : 1), 0);
+}
+
+static void clock_stop(struct lane *l)
+{
+        if (l->clock_started_ms < 0)
+                return;
+        uv_timer_stop(&l->clock);
+        l->left_ms -= cg_now_ms() - l->clock_started_ms;
+        l->clock_started_ms = -1;
+}
+
+void session_asks_changed(struct session *ss)
+{
+        for (struct lane *l = &ss->main; l; l = l->next) {
+                if (ss->asks)
+                        clock_stop(l);
+                else
+                        clock_start(l);
+        }
+}
+
+/* Interrupts what runs; a second call while that is under way changes nothing. */
+static void stop_running(struct lane *l, enum stop_reason why)
+{
+        struct cg_out out = { .type = CG_KERNEL_INTERRUPT_REQUEST, .id = l->running->id };
+
+        if (l->stop != STOP_NONE && !l->abandoned)
+                return;
+        l->stop = why;
+        clock_stop(l);
+        kernel_send(l->ss->kernel, &out, NULL);
+        uv_update_time(&l->ss->sup->loop);
+        uv_timer_start(&l->grace, on_grace, GRACE_MS, 0);
+}
+
+static void on_clock(uv_timer_t *t)
+{
+        struct lane *l = t->data;
+
+        l->clock_started_ms = -1;
+        l->left_ms = 0;
+        if (l->running)
+                stop_running(l, STOP_TIMEOUT);
+}
+
+static const char *stop_status(const struct lane *l)
+{
+        return l->stop == STOP_TIMEOUT ? "timeout" : "cancelled";
+}
+
+/* ------------------------------------------------------------------ running */
+
+/* The one place where something stops being what runs. The caller has told, or tells, its host. */
+static struct cell *take_running(struct lane *l)
+{
+        struct cell *c = l->running;
+
+        clock_stop(l);
+        uv_timer_stop(&l->grace);
+        l->running = NULL;
+        l->stop = STOP_NONE;
+        l->abandoned = false;
+        if (l->ss->input_cell == c->id)
+                l->ss->input_cell = 0;
+        return c;
+}
+
+static struct cell *pop(struct lane *l)
+{
+        struct cell *c = l->queue;
+
+        l->queue = c->next;
+        if (!l->queue)
+                l->queue_tail = &l->queue;
+        l->ss->n_queue--;
+        c->next = NULL;
+        return c;
+}
+
+static void announce(struct session *ss, const struct cell *c)
+{
+        struct cg_out out = { .type = CG_HOST_EXECUTE_INPUT, .id = c->id, .raw = "", .has_raw = true };
+        json_t *body = json_pack("{s:I}", "execution_count", (json_int_t)ss->next_count);
+
+        if (c->announce)
+                session_event_to_host(ss, &out, json_incref(body));
+        if (ss->members) {
+                out.raw = zmq_msg_data((zmq_msg_t *)(uintptr_t)&c->frames[0]);
+                out.raw_len = zmq_msg_size(&c->frames[0]);
+                session_event_to_others(ss, &out, json_incref(body));
+        }
+        json_decref(body);
+}
+
+static void run_next(struct lane *l)
+{
+        struct session *ss = l->ss;
+        struct cell *c;
+
+        if (l->running || !l->queue || !ss->kernel || ss->kernel->state != K_READY || ss->warming)
+                return;
+        c = l->running = pop(l);
+        ss->used = true;
+        l->stop = STOP_NONE;
+        l->abandoned = false;
+        l->left_ms = c->timeout_ms;
+        l->clock_started_ms = -1;
+        if (c->request[0])
+                send_to_kernel(ss, c, CG_KERNEL_REQUEST, json_pack("{s:s, s:s*}", "type", c->request, "subshell", name_of(l)));
+        else
+                send_to_kernel(ss, c, CG_KERNEL_EXECUTE_REQUEST,
+                               json_pack("{s:b, s:b, s:b, s:s*}", "silent", c->silent, "store_history", c->store_history, "allow_stdin",
+                                         c->allow_stdin, "subshell", name_of(l)));
+        if (!c->request[0] && !c->silent && (c->announce || ss->members))
+                announce(ss, c);
+        if (!ss->asks)
+                clock_start(l);
+}
+
+void cells_run(struct session *ss)
+{
+        for (struct lane *l = &ss->main; l; l = l->next)
+                run_next(l);
+}
+
+static void enqueue(struct lane *l, struct cell *c)
+{
+        *l->queue_tail = c;
+        l->queue_tail = &c->next;
+        l->ss->n_queue++;
+        run_next(l);
+}
+
+/* ------------------------------------------------------------------ what the host asks for */
+
+static int read_execute(struct session *ss, const struct cg_msg *m, struct cell *c, struct lane **lane, struct cg_err *err)
+{
+        cg_auto_json json_t *body = NULL;
+        const char *subshell;
+
+        if (cg_msg_json(m, &body, err) < 0 || cg_json_int(body, "timeout_ms", 0, &c->timeout_ms, err) < 0 ||
+            cg_json_bool(body, "silent", false, &c->silent, err) < 0 ||
+            cg_json_bool(body, "allow_stdin", false, &c->allow_stdin, err) < 0 ||
+            cg_json_bool(body, "store_history", !c->silent, &c->store_history, err) < 0 ||
+            cg_json_bool(body, "announce", false, &c->announce, err) < 0 ||
+            cg_json_str(body, "subshell", "", &subshell, err) < 0)
+                return -1;
+        if (c->silent)
+                c->store_history = false;
+        *lane = find_lane(ss, subshell, err);
+        return *lane ? 0 : -1;
+}
+
+void cells_execute(struct session *ss, uint64_t id, struct cg_msg *m)
+{
+        struct cell none = { .id = id }, *c = NULL;
+        struct lane *l = NULL;
+        struct cg_err err;
+
+        if (ss->n_queue >= CG_MAX_QUEUE) {
+                cg_fail(&err, CG_E_LIMIT, "%d cells wait already", CG_MAX_QUEUE);
+                goto fail;
+        }
+        c = cell_new(id, m, &err);
+        if (!c || read_execute(ss, m, c, &l, &err) < 0)
+                goto fail;
+        enqueue(l, c);
+        return;
+fail:
+        send_result(ss, &none, "cancelled", 0, err.msg, false, NULL);
+        cell_free(c);
+}
+
+static void on_side_timer(uv_timer_t *t);
+
+static void arm_side_timer(struct session *ss)
+{
+        int64_t first = 0, left;
+
+        for (const struct cell *c = ss->side; c; c = c->next)
+                if (!first || c->deadline_ms < first)
+                        first = c->deadline_ms;
+        uv_timer_stop(&ss->side_timer);
+        if (!first)
+                return;
+        left = first - cg_now_ms();
+        uv_update_time(&ss->sup->loop);
+        uv_timer_start(&ss->side_timer, on_side_timer, (uint64_t)(left > 0 ? left : 0), 0);
+}
+
+static void on_side_timer(uv_timer_t *t)
+{
+        struct session *ss = t->data;
+        int64_t now = cg_now_ms();
+
+        for (struct cell **p = &ss->side; *p;) {
+                struct cell *c = *p;
+
+                if (c->deadline_ms > now) {
+                        p = &c->next;
+                        continue;
+                }
+                if (!c->answered)
+                        send_no_reply(ss, c, "timeout", "the kernel did not answer in time");
+                c->answered = true; /* stays: the kernel's late reply is not a violation */
+                c->deadline_ms = INT64_MAX;
+        }
+        arm_side_timer(ss);
+}
+
+static void start_side(struct session *ss, struct cell *c, const char *subshell)
+{
+        size_t n = 0;
+
+        for (const struct cell *o = ss->side; o; o = o->next)
+                n++;
+        if (n >= MAX_SIDE || !ss->kernel || ss->kernel->state != K_READY) {
+                send_no_reply(ss, c, "cancelled", n >= MAX_SIDE ? "too many such requests are under way" : "no kernel runs at the moment");
+                cell_free(c);
+                return;
+        }
+        c->deadline_ms = cg_now_ms() + c->timeout_ms;
+        c->next = ss->side;
+        ss->side = c;
+        send_to_kernel(ss, c, CG_KERNEL_REQUEST, json_pack("{s:s, s:s*}", "type", c->request, "subshell", subshell[0] ? subshell : NULL));
+        arm_side_timer(ss);
+}
+
+static int read_request(const json_t *body, struct cell *c, const char **type, const char **subshell, struct cg_err *err)
+{
+        if (cg_json_str(body, "type", "", type, err) < 0 || cg_json_str(body, "subshell", "", subshell, err) < 0 ||
+            cg_json_int(body, "timeout_ms", 0, &c->timeout_ms, err) < 0)
+                return -1;
+        if (!is_in(ordered_requests, CG_ARRAY_LEN(ordered_requests), *type) && !is_in(side_requests, CG_ARRAY_LEN(side_requests), *type))
+                return cg_fail(err, CG_E_INVAL, "\"%.40s\" is no request", *type);
+        if (c->timeout_ms <= 0)
+                c->timeout_ms = DEFAULT_REQUEST_MS;
+        snprintf(c->request, sizeof(c->request), "%s", *type);
+        return 0;
+}
+
+void cells_request(struct session *ss, uint64_t id, struct cg_msg *m)
+{
+        struct cell none = { .id = id, .request = "?" }, *c = NULL;
+        cg_auto_json json_t *body = NULL;
+        const char *type, *subshell;
+        struct lane *l;
+        struct cg_err err;
+
+        if (m->n_frames < 2) {
+                cg_fail(&err, CG_E_INVAL, "a request needs a content");
+                goto fail;
+        }
+        if (ss->n_queue >= CG_MAX_QUEUE) {
+                cg_fail(&err, CG_E_LIMIT, "%d cells and requests wait already", CG_MAX_QUEUE);
+                goto fail;
+        }
+        c = cell_new(id, m, &err);
+        if (!c || cg_msg_json(m, &body, &err) < 0 || read_request(body, c, &type, &subshell, &err) < 0)
+                goto fail;
+        if (is_in(side_requests, CG_ARRAY_LEN(side_requests), type)) {
+                start_side(ss, c, subshell);
+                return;
+        }
+        l = find_lane(ss, subshell, &err);
+        if (!l)
+                goto fail;
+        enqueue(l, c);
+        return;
+fail:
+        send_no_reply(ss, &none, "cancelled", err.msg);
+        cell_free(c);
+}
+
+static void drop_queued(struct lane *l, struct cell **p, const char *text)
+{
+        struct cell *c = *p;
+
+        *p = c->next;
+        if (!c->next)
+                l->queue_tail = p;
+        l->ss->n_queue--;
+        end_without_reply(l->ss, c, "cancelled", text);
+        cell_free(c);
+}
+
+void cells_cancel(struct session *ss, uint64_t id, bool running)
+{
+        if (running) {
+                if (ss->main.running)
+                        stop_running(&ss->main, STOP_CANCEL);
+                return;
+        }
+        for (struct lane *l = &ss->main; l; l = l->next) {
+                if (l->running && l->running->id == id) {
+                        stop_running(l, STOP_CANCEL);
+                        return;
+                }
+                for (struct cell **p = &l->queue; *p; p = &(*p)->next) {
+                        if ((*p)->id == id) {
+                                drop_queued(l, p, "cancelled before it ran");
+                                return;
+                        }
+                }
+        }
+}
+
+void cells_of_slot_end(struct session *ss, uint16_t slot)
+{
+        for (struct lane *l = &ss->main; l; l = l->next) {
+                for (struct cell **p = &l->queue; *p;) {
+                        if (CELL_SLOT((*p)->id) == slot)
+                                drop_queued(l, p, "its client is gone");
+                        else
+                                p = &(*p)->next;
+                }
+                if (l->running && CELL_SLOT(l->running->id) == slot)
+                        stop_running(l, STOP_CANCEL);
+        }
+}
+
+/* ------------------------------------------------------------------ what the kernel says */
+
+static struct lane *lane_of(struct session *ss, uint64_t id, bool request)
+{
+        for (struct lane *l = &ss->main; l; l = l->next)
+                if (l->running && l->running->id == id && (l->running->request[0] != '\0') == request)
+                        return l;
+        return NULL;
+}
+
+void cells_execute_reply(struct session *ss, struct cg_msg *m)
+{
+        struct lane *l = lane_of(ss, m->id, false);
+        cg_auto_json json_t *body = NULL;
+        const char *status = NULL, *ename, *evalue;
+        char text[1200] = "";
+        int64_t count, next;
+        bool refused, failed;
+        struct cell *c;
+        struct cg_err err;
+
+        if (!l) {
+                kernel_violation(ss->kernel, "EXECUTE_REPLY for a cell that does not run");
+                return;
+        }
+        if (cg_msg_json(m, &body, &err) < 0 || cg_json_str(body, "status", NULL, &status, &err) < 0 ||
+            cg_json_str(body, "ename", "", &ename, &err) < 0 || cg_json_str(body, "evalue", "", &evalue, &err) < 0 ||
+            cg_json_int(body, "execution_count", 0, &count, &err) < 0 || cg_json_int(body, "next", count + 1, &next, &err) < 0 ||
+            cg_json_bool(body, "refused", false, &refused, &err) < 0 || !status) {
+                kernel_violation(ss->kernel, status ? err.msg : "EXECUTE_REPLY without a status");
+                return;
+        }
+        ss->next_count = next;
+        failed = strcmp(status, "ok") != 0;
+        if (failed && l->stop == STOP_TIMEOUT)
+                snprintf(text, sizeof(text), "the cell ran longer than its limit of %.3g s (waiting for approvals excluded) and was "
+                         "interrupted", (double)l->running->timeout_ms / 1000);
+        else if (failed)
+                snprintf(text, sizeof(text), "%s: %s", ename, evalue);
+        status = !failed ? "ok" : l->stop != STOP_NONE ? stop_status(l) : "error";
+        c = take_running(l);
+        send_result(ss, c, status, count, text, failed && refused, m);
+        cell_free(c);
+        run_next(l);
+}
+
+static bool side_reply(struct session *ss, struct cg_msg *m)
+{
+        struct cg_out out = { .type = CG_HOST_REPLY, .id = m->id };
+
+        for (struct cell **p = &ss->side; *p; p = &(*p)->next) {
+                struct cell *c = *p;
+
+                if (c->id != m->id)
+                        continue;
+                *p = c->next;
+                if (!c->answered)
+                        session_event(ss, &out, json_pack("{s:s}", "status", "ok"), m);
+                cell_free(c);
+                arm_side_timer(ss);
+                return true;
+        }
+        return false;
+}
+
+void cells_request_reply(struct session *ss, struct cg_msg *m)
+{
+        struct lane *l = lane_of(ss, m->id, true);
+        struct cg_out out = { .type = CG_HOST_REPLY, .id = m->id };
+        bool abandoned;
+
+        if (m->n_frames < 2) {
+                kernel_violation(ss->kernel, "REPLY without a content");
+                return;
+        }
+        if (!l) {
+                if (!side_reply(ss, m))
+                        kernel_violation(ss->kernel, "REPLY to a request that was not made");
+                return;
+        }
+        abandoned = l->abandoned;
+        cell_free(take_running(l));
+        if (!abandoned)
+                session_event(ss, &out, json_pack("{s:s}", "status", "ok"), m);
+        run_next(l);
+}
+
+bool cells_may_ask(struct session *ss, uint64_t id)
+{
+        const struct lane *l = lane_of(ss, id, false);
+
+        return l && l->running->allow_stdin && !ss->input_cell;
+}
+
+/* ------------------------------------------------------------------ ends of kernels */
+
+static void end_lane(struct lane *l, const char *status, const char *text, const char *queued)
+{
+        struct session *ss = l->ss;
+
+        if (l->running) {
+                bool told = l->abandoned;
+                struct cell *c = take_running(l);
+
+                if (!told)
+                        end_without_reply(ss, c, status, text);
+                cell_free(c);
+        }
+        while (l->queue) {
+                struct cell *c = pop(l);
+
+                end_without_reply(ss, c, "cancelled", queued);
+                cell_free(c);
+        }
+}
+
+void cells_end_all(struct session *ss, const char *status, const char *text, const char *queued)
+{
+        for (struct lane *l = &ss->main; l; l = l->next)
+                end_lane(l, status, text, queued);
+        while (ss->side) {
+                struct cell *c = ss->side;
+
+                ss->side = c->next;
+                if (!c->answered)
+                        end_without_reply(ss, c, status, text);
+                cell_free(c);
+        }
+        uv_timer_stop(&ss->side_timer);
+        ss->input_cell = 0;
+        ss->next_count = 1;
+}
+
+/* What runs did not react to its interrupt. A request is given up and its kernel kept; for a cell the kernel is replaced. */
+static void on_grace(uv_timer_t *t)
+{
+        struct lane *l = t->data;
+        struct session *ss = l->ss;
+        enum stop_reason why = l->stop;
+        char text[300];
+
+        if (!l->running || !ss->kernel)
+                return;
+        if (l->running->request[0] && why == STOP_TIMEOUT) {
+                send_no_reply(ss, l->running, "timeout", "the kernel did not answer in time");
+                l->abandoned = true;
+                return;
+        }
+        if (why == STOP_TIMEOUT)
+                snprintf(text, sizeof(text), "the cell ran longer than its limit of %.3g s and did not react to the interrupt "
+                         "within %d s: its kernel was replaced, its state is lost", (double)l->running->timeout_ms / 1000,
+                         GRACE_MS / 1000);
+        else
+                snprintf(text, sizeof(text), "the cell did not react to the interrupt within %d s: its kernel was replaced, its "
+                         "state is lost", GRACE_MS / 1000);
+        session_replace_kernel(ss, l, stop_status(l), text);
+}
+
+void cells_end_replaced(struct session *ss, struct lane *l, const char *status, const char *text)
+{
+        static const char queued[] = "the kernel was replaced before this cell ran";
+
+        end_lane(l, status, text, queued);
+        cells_end_all(ss, "kernel_died", "the kernel was replaced, because another cell did not react to its interrupt", queued);
+}

@@ -1,0 +1,369 @@
+/*
+ * cellgate-supervisor: the egress proxy of its kernels, one process, started when the first session with a network opens. It decides by
+ * the session's settings; what they leave open is asked, and what it refuses is told.
+ */
+#include "supervisor/supervisor.h"
+
+#include <string.h>
+#include "config.h"
+#include "sandbox/egress.h"
+#include "sandbox/environ.h"
+#include "sandbox/outlet.h"
+#include "sandbox/settings.h"
+
+/* Connections that wait for one session's host. The proxy has a limit of its own for each sandbox, which is lower. */
+#define MAX_ASKS 64
+/*
+ * Bytes that the host has not read. What the proxy says waits for no window, since others' connections come the same way; a
+ * kernel that tries again and again must not fill the memory of a host that does not read.
+ */
+#define MAX_UNREAD (CG_EVENT_WINDOW + (1u << 20))
+
+struct egress_ask {
+        struct egress_ask *next;
+        struct session *session;
+        uint64_t number;    /* the host's */
+        json_int_t request; /* the proxy's */
+};
+
+/* ------------------------------------------------------------------ what settings mean */
+
+/* Parts of the schema that need the command's keeper, which a kernel does not have: refused, not passed over. */
+static int check_supported(const struct cg_settings *s, struct cg_err *err)
+{
+        for (size_t i = 0; i < s->creds.n_files; i++)
+                if (s->creds.files[i].mode == CG_CRED_MASK)
+                        return cg_fail(err, CG_E_UNSUPPORTED, "credentials.files: mode \"mask\" works for `cellgate sandbox` only; "
+                                       "use \"deny\"");
+        for (size_t i = 0; i < s->creds.n_vars; i++)
+                if (s->creds.vars[i].mode == CG_CRED_MASK)
+                        return cg_fail(err, CG_E_UNSUPPORTED, "credentials.envVars: mode \"mask\" works for `cellgate sandbox` only; "
+                                       "use \"deny\"");
+        if (s->network.unix_sockets.n || s->network.all_unix_sockets)
+                return cg_fail(err, CG_E_UNSUPPORTED, "network.allowUnixSockets works for `cellgate sandbox` only: a kernel has no "
+                               "AF_UNIX sockets");
+        if (s->own.wall_seconds)
+                return cg_fail(err, CG_E_UNSUPPORTED, "cellgate.wallSeconds works for `cellgate sandbox` only; give cells a time limit");
+        if (s->own.violation_log)
+                return cg_fail(err, CG_E_UNSUPPORTED, "cellgate.violationLog works for `cellgate sandbox` only; a session tells of denials "
+                               "by events");
+        return 0;
+}
+
+static int make_env(struct session *ss, const struct cg_settings *s, bool proxy, struct cg_err *err)
+{
+        json_t *from = json_object_get(ss->options, "env"), *v;
+        struct cg_environ_options eo = { .http_port = proxy ? CG_PROXY_HTTP_PORT : 0, .socks_port = proxy ? CG_PROXY_SOCKS_PORT : 0 };
+        struct cg_environ env = { 0 };
+        size_t n = json_array_size(from), i;
+        char **list = calloc(n + 1, sizeof(*list));
+        int r;
+
+        if (!list)
+                return cg_fail(err, CG_E_NOMEM, "session");
+        json_array_foreach(from, i, v)
+                list[i] = (char *)(uintptr_t)json_string_value(v);
+        r = cg_environ_make(s, list, &eo, &env, err);
+        free(list);
+        if (r < 0)
+                return r;
+        json_decref(ss->egress_env);
+        ss->egress_env = json_array();
+        for (i = 0; i < env.n; i++)
+                json_array_append_new(ss->egress_env, json_string(env.v[i]));
+        cg_environ_fini(&env);
+        return 0;
+}
+
+int egress_check(struct session *ss, struct cg_err *err)
+{
+        json_t *o = json_object_get(ss->options, "settings");
+        cg_auto_settings struct cg_settings *s = NULL;
+        cg_auto_free char *text = NULL;
+        bool ask, proxy;
+        size_t len;
+        int r;
+
+        json_decref(CG_STEAL(ss->egress_policy));
+        if (cg_json_bool(ss->options, "ask_egress", false, &ask, err) < 0)
+                return -1;
+        if (!o)
+                return ask ? cg_fail(err, CG_E_INVAL, "ask_egress needs settings: without them there is no network") : 0;
+        text = cg_json_text(o, &len);
+        if (!text)
+                return cg_fail(err, CG_E_NOMEM, "session");
+        r = cg_settings_parse(text, len, "sandbox settings", 0, &s, err);
+        if (r == 0)
+                r = check_supported(s, err);
+        proxy = r == 0 && !s->own.network_off;
+        if (r == 0)
+                r = make_env(ss, s, proxy, err);
+        if (r == 0 && proxy)
+                r = cg_outlet_policy(s, environ, &ss->egress_policy, err);
+        /* An agent's names come from anywhere: one that leads into the host's own networks is refused unless the settings say otherwise. */
+        if (r == 0 && proxy && !s->own.private_addresses)
+                json_object_del(ss->egress_policy, "privateAddresses");
+        if (r == 0 && proxy && ask) {
+                json_object_set_new(ss->egress_policy, "ask", json_true());
+                if (ss->approval_timeout_ms > 0)
+                        json_object_set_new(ss->egress_policy, "askTimeoutMs", json_integer(ss->approval_timeout_ms));
+        }
+        return r;
+}
+
+/* ------------------------------------------------------------------ questions */
+
+static void ask_free(struct egress_ask *a)
+{
+        struct session *ss = a->session;
+
+        for (struct egress_ask **p = &ss->sup->egress.asks; *p; p = &(*p)->next) {
+                if (*p == a) {
+                        *p = a->next;
+                        break;
+                }
+        }
+        ss->asks--;
+        session_asks_changed(ss);
+        free(a);
+}
+
+static void answer(struct sup *s, json_int_t request, enum cg_egress_answer what, const char *reason)
+{
+        struct cg_err err;
+
+        if (s->egress.proxy && cg_egress_answer(s->egress.proxy, request, what, reason, &err) < 0)
+                cg_log(&s->log, CG_LOG_WARN, "egress proxy: %s", err.msg);
+}
+
+static void close_ask(struct egress_ask *a, const char *why)
+{
+        struct session *ss = a->session;
+        struct cg_out out = { .type = CG_HOST_APPROVAL_CLOSED, .session = ss->number, .id = a->number };
+
+        host_send(ss->host, &out, json_pack("{s:o}", "why", text_json(why)));
+        session_sent(ss, strlen(why));
+        ask_free(a);
+}
+
+void egress_drop_asks(struct session *ss, const char *why)
+{
+        struct egress_ask *next;
+
+        for (struct egress_ask *a = ss->sup->egress.asks; a; a = next) {
+                next = a->next;
+                if (a->session == ss)
+                        close_ask(a, why);
+        }
+}
+
+void egress_decide(struct session *ss, const struct cg_msg *m)
+{
+        static const struct {
+                const char *name;
+                enum cg_egress_answer answer;
+        } answers[] = { { "once", CG_EGRESS_ONCE }, { "session", CG_EGRESS_SESSION }, { "no", CG_EGRESS_NO }, { "never", CG_EGRESS_NEVER } };
+        enum cg_egress_answer what = CG_EGRESS_NO;
+        cg_auto_json json_t *body = NULL;
+        const char *name = "", *reason = NULL;
+        struct egress_ask *a;
+        struct cg_err err;
+
+        for (a = ss->sup->egress.asks; a && (a->session != ss || a->number != m->id); a = a->next)
+                ;
+        if (!a)
+                return;
+        if (cg_msg_json(m, &body, &err) < 0 || cg_json_str(body, "answer", "", &name, &err) < 0 ||
+            cg_json_str(body, "reason", NULL, &reason, &err) < 0)
+                reason = "the host's decision could not be read";
+        for (size_t i = 0; i < CG_ARRAY_LEN(answers); i++)
+                if (strcmp(answers[i].name, name) == 0)
+                        what = answers[i].answer;
+        answer(ss->sup, a->request, what, reason);
+        ask_free(a);
+}
+
+static void on_request(struct session *ss, json_t *event)
+{
+        struct cg_out out = { .type = CG_HOST_EGRESS_REQUEST, .session = ss->number };
+        json_int_t request = json_integer_value(json_object_get(event, "id"));
+        struct egress_ask *a;
+
+        if (ss->unread > MAX_UNREAD) {
+                answer(ss->sup, request, CG_EGRESS_NO, "the host does not read the session's events");
+                return;
+        }
+        a = ss->asks < MAX_ASKS ? calloc(1, sizeof(*a)) : NULL;
+        if (!a) {
+                answer(ss->sup, request, CG_EGRESS_NO, "too many questions wait for the host");
+                return;
+        }
+        a->session = ss;
+        a->request = request;
+        a->number = out.id = ++ss->sup->next_approval;
+        a->next = ss->sup->egress.asks;
+        ss->sup->egress.asks = a;
+        ss->asks++;
+        session_event_to_host(ss, &out, json_pack("{s:O?, s:O?, s:O?, s:O?}", "host", json_object_get(event, "host"), "port",
+                                                  json_object_get(event, "port"), "protocol", json_object_get(event, "protocol"),
+                                                  "address", json_object_get(event, "address")));
+        session_asks_changed(ss);
+}
+
+/* ------------------------------------------------------------------ what the proxy says */
+
+static void on_decision(struct session *ss, json_t *event)
+{
+        struct cg_out out = { .type = CG_HOST_DENIED };
+
+        if (json_is_true(json_object_get(event, "allowed")))
+                return;
+        if (ss->unread > MAX_UNREAD) {
+                ss->denied_untold++;
+                return;
+        }
+        if (ss->denied_untold) {
+                session_notice(ss, "network: %llu denied connections were not told one by one, because the session's events were "
+                               "not read", (unsigned long long)ss->denied_untold);
+                ss->denied_untold = 0;
+        }
+        json_object_del(event, "type");
+        json_object_del(event, "sandbox");
+        json_object_del(event, "allowed");
+        session_event(ss, &out, json_incref(event), NULL);
+}
+
+static void on_cancel(struct session *ss, json_t *event)
+{
+        json_int_t request = json_integer_value(json_object_get(event, "id"));
+
+        for (struct egress_ask *a = ss->sup->egress.asks; a; a = a->next) {
+                if (a->session == ss && a->request == request) {
+                        close_ask(a, "nobody waits for the connection any more");
+                        return;
+                }
+        }
+}
+
+static void on_event(struct sup *s, json_t *event)
+{
+        const char *type = json_string_value(json_object_get(event, "type")) ?: "";
+        struct kernel *k = kernel_by_seq(s, (uint64_t)json_integer_value(json_object_get(event, "sandbox")));
+        const char *text = json_string_value(json_object_get(event, "message")) ?: "";
+        struct session *ss = k ? k->session : NULL;
+
+        if (strcmp(type, "error") == 0)
+                cg_log(&s->log, CG_LOG_WARN, "egress proxy: %s", text);
+        if (!ss || !ss->host)
+                return;
+        if (strcmp(type, "egress_request") == 0)
+                on_request(ss, event);
+        else if (strcmp(type, "egress_cancel") == 0)
+                on_cancel(ss, event);
+        else if (strcmp(type, "decision") == 0)
+                on_decision(ss, event);
+        else if (strcmp(type, "error") == 0)
+                session_notice(ss, "network: %s", text);
+}
+
+static void on_poll_closed(uv_handle_t *h)
+{
+        struct sup *s = h->data;
+
+        s->egress.polling = false;
+}
+
+/* Every sandbox's port is closed now: programs inside get a refusal at once. */
+static void proxy_ended(struct sup *s)
+{
+        struct egress *e = &s->egress;
+
+        uv_poll_stop(&e->poll);
+        uv_close((uv_handle_t *)&e->poll, on_poll_closed);
+        e->proxy = cg_egress_free(e->proxy);
+        if (s->stopping)
+                return;
+        cg_log(&s->log, CG_LOG_ERROR, "the egress proxy has ended");
+        for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
+                struct session *ss = s->sessions[i];
+
+                if (!ss || !ss->kernel || !ss->kernel->has_egress)
+                        continue;
+                ss->kernel->has_egress = false;
+                egress_drop_asks(ss, "the egress proxy has ended");
+                if (ss->host)
+                        session_notice(ss, "the egress proxy has ended: this kernel has no network any more; reset the session");
+        }
+}
+
+void egress_hear(struct sup *s)
+{
+        struct cg_err err;
+        json_t *event;
+        int r = CG_TIMEOUT;
+
+        while (s->egress.proxy && (r = cg_egress_next(s->egress.proxy, &event, &err)) == 0) {
+                on_event(s, event);
+                json_decref(event);
+        }
+        if (s->egress.proxy && r != CG_TIMEOUT)
+                proxy_ended(s);
+}
+
+static void on_readable(uv_poll_t *h, int status, int events)
+{
+        (void)status;
+        (void)events;
+        egress_hear(h->data);
+}
+
+/* ------------------------------------------------------------------ kernels */
+
+static int start(struct sup *s, struct cg_err *err)
+{
+        struct egress *e = &s->egress;
+        int r;
+
+        if (e->proxy)
+                return 0;
+        if (e->polling)
+                return cg_fail(err, CG_E_STATE, "the egress proxy has just ended; try again");
+        r = cg_egress_start(CG_LIBEXECDIR "/cellgate-egress", &e->proxy, err);
+        if (r < 0)
+                return r;
+        uv_poll_init(&s->loop, &e->poll, cg_egress_fd(e->proxy));
+        e->poll.data = s;
+        e->polling = true;
+        uv_poll_start(&e->poll, UV_READABLE | UV_DISCONNECT, on_readable);
+        return 0;
+}
+
+int egress_open(struct kernel *k, const int *ports, size_t n, struct cg_err *err)
+{
+        int r = start(k->sup, err);
+
+        if (r == 0)
+                r = cg_egress_open(k->sup->egress.proxy, (int64_t)k->seq, k->session->egress_policy, ports, n, err);
+        k->has_egress = r == 0;
+        return r < 0 ? cg_err_prefix(err, "egress proxy"), r : 0;
+}
+
+void egress_close(struct kernel *k)
+{
+        struct cg_err err;
+
+        if (!k->has_egress || !k->sup->egress.proxy)
+                return;
+        k->has_egress = false;
+        if (cg_egress_close(k->sup->egress.proxy, (int64_t)k->seq, &err) < 0)
+                cg_log(&k->sup->log, CG_LOG_WARN, "egress proxy: %s", err.msg);
+}
+
+void egress_stop(struct sup *s)
+{
+        if (!s->egress.proxy)
+                return;
+        uv_poll_stop(&s->egress.poll);
+        uv_close((uv_handle_t *)&s->egress.poll, on_poll_closed);
+        s->egress.proxy = cg_egress_free(s->egress.proxy);
+}

@@ -1,0 +1,376 @@
+"""The sandbox of a session: its default policy, settings, and the network by settings."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from cellgate_api import E_INVAL, E_NOTFOUND, E_PARSE, CellgateError, Client, Session
+
+ALLOW_ONCE, ALLOW_SESSION, DENY_ONCE, DENY_SESSION = range(4)
+E_UNSUPPORTED = -10
+
+
+def settings(**parts: dict) -> dict:
+    """A whole settings object with these changes."""
+    base: dict = {
+        "network": {"allowedDomains": [], "deniedDomains": []},
+        "filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": []},
+    }
+    for key, value in parts.items():
+        base[key] = base.get(key, {}) | value
+    return base
+
+
+# ---------------------------------------------------------------- the default policy
+
+
+@pytest.fixture
+def outside() -> Iterator[Path]:
+    """A folder that kernels see: /tmp is their own."""
+    with tempfile.TemporaryDirectory(prefix="cellgate-test-", dir=Path.home()) as path:
+        yield Path(path)
+
+
+@pytest.fixture
+def home(outside: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home folder with secrets, of the supervisor's that the test starts."""
+    path = outside / "home"
+    for name in (".ssh/id_rsa", ".aws/credentials", ".gnupg/key", ".config/gh/hosts.yml", "notes.txt"):
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text("a secret of " + name)
+    monkeypatch.setenv("HOME", str(path))
+    return path
+
+
+READ = """
+import os
+def look(path):
+    try:
+        return open(path).read() or None
+    except OSError:
+        return None
+"""
+
+
+def test_credentials_cannot_be_read_and_other_files_can(home: Path, prefix: Path, workspace: Path) -> None:
+    os.environ.setdefault("CG_PREFIX", str(prefix))
+    (workspace / ".env").write_text("TOKEN=1")
+    (workspace / "plain").write_text("plain")
+    with Client() as c, c.session(workspace=workspace) as s:
+        s.run(READ)
+        for name in (".ssh/id_rsa", ".aws/credentials", ".gnupg/key", ".config/gh/hosts.yml"):
+            assert s.run(f"look({str(home / name)!r})").value is None, name
+        assert s.run("look('.env')").value is None
+        assert "secret" in (s.run(f"look({str(home / 'notes.txt')!r})").value or "")
+        assert s.run("look('plain')").value == "'plain'"
+        assert s.run("look('/etc/shadow')").value is None
+
+
+def test_no_sandbox_hides_nothing(home: Path, prefix: Path, workspace: Path) -> None:
+    with Client() as c, c.session(workspace=workspace, sandbox=1) as s:
+        s.run(READ)
+        assert "secret" in (s.run(f"look({str(home / '.ssh/id_rsa')!r})").value or "")
+
+
+# ---------------------------------------------------------------- files by settings
+
+
+def test_settings_say_what_may_be_written_and_read(client: Client, workspace: Path) -> None:
+    for name in ("out", "secret", "rest"):
+        (workspace / name).mkdir()
+        (workspace / name / "file").write_text(name)
+    s = settings(filesystem={"allowWrite": ["./out"], "denyRead": ["./secret"], "denyWrite": ["./out/fixed"]})
+    with Client(no_spare=1) as c, c.session(workspace=workspace, settings=s) as session:
+        session.run(
+            READ
+            + "def put(path):\n    try:\n        open(path, 'w').write('x'); return True\n    except OSError: return False"
+        )
+        assert session.run("put('out/new')").value == "True"
+        assert session.run("put('rest/new')").value == "False"
+        assert session.run("put('out/fixed')").value == "False", "also where it does not exist yet"
+        assert session.run("look('rest/file')").value == "'rest'"
+        assert session.run("look('secret/file')").value is None
+    deadline = time.monotonic() + 20
+    while (workspace / "out/fixed").exists():  # what stood there goes with the kernel
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert (workspace / "out/new").read_text() == "x"
+
+
+def test_hooks_of_git_cannot_be_written(client: Client, workspace: Path) -> None:
+    (workspace / ".git/hooks").mkdir(parents=True)
+    with client.session(workspace=workspace, settings=settings()) as s:
+        out = s.run("open('ok', 'w').write('x'); open('.git/hooks/pre-commit', 'w')")
+        assert out.error is not None and out.error["ename"] in ("OSError", "PermissionError")
+    assert (workspace / "ok").exists()
+
+
+def test_bad_settings_are_refused_by_name(client: Client, workspace: Path) -> None:
+    for bad, code, text in [
+        ({}, E_PARSE, "network"),
+        (settings(filesystem={"allowWrites": ["."]}), E_PARSE, "allowWrites"),
+        (settings(network={"tlsTerminate": {}}), E_UNSUPPORTED, "tlsTerminate"),
+        ("[]", E_PARSE, ""),
+        ("{", E_PARSE, ""),
+    ]:
+        with pytest.raises(CellgateError) as e:
+            client.session(workspace=workspace, settings=bad)
+        assert text in str(e.value)
+        assert e.value.code == code, (bad, e.value)
+    with pytest.raises(CellgateError) as e:
+        client.session(workspace=workspace, ask_egress=1)
+    assert e.value.code == E_INVAL
+
+
+# ---------------------------------------------------------------- network by settings
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = b"hello from outside"
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1]
+        server.shutdown()
+
+
+FETCH = """
+import os, urllib.request, urllib.error
+for name in ("NO_PROXY", "no_proxy"):  # else 127.0.0.1 is taken for the kernel's own
+    os.environ.pop(name, None)
+def fetch(url):
+    try:
+        return urllib.request.urlopen(url, timeout=20).read().decode()
+    except urllib.error.HTTPError as e:
+        return f"{e.code} {e.headers.get('X-Proxy-Error')}"
+"""
+
+
+def test_without_settings_there_is_no_network(session: Session, port: int) -> None:
+    out = session.run(FETCH + f"fetch('http://127.0.0.1:{port}/')")
+    assert out.error is not None
+
+
+def test_allowed_host_and_denied_host(client: Client, workspace: Path, port: int) -> None:
+    s = settings(network={"allowedDomains": [f"127.0.0.1:{port}"], "deniedDomains": ["evil.example"]})
+    with client.session(workspace=workspace, settings=s) as session:
+        session.run(FETCH)
+        assert session.run(f"fetch('http://127.0.0.1:{port}/')").value == "'hello from outside'"
+        out = session.run("fetch('http://evil.example/')")
+        assert out.value is not None and "403" in out.value
+        seen = out.events if any(e.type == "denied" for e in out.events) else session.until("denied")
+        denied = next(e for e in seen if e.type == "denied")
+        assert denied.json["host"] == "evil.example"
+        assert denied.json["list"] == "deniedDomains"
+        assert "evil.example" in denied.text
+        direct = session.run(f"import socket; socket.create_connection(('127.0.0.1', {port}), 5)")
+        assert direct.error is not None, "past the proxy there is nothing"
+
+
+def test_network_off(client: Client, workspace: Path, port: int) -> None:
+    s = settings(network={"allowedDomains": [f"127.0.0.1:{port}"]}, cellgate={"networkOff": True})
+    with client.session(workspace=workspace, settings=s) as session:
+        out = session.run(FETCH + f"fetch('http://127.0.0.1:{port}/')")
+        assert out.error is not None
+
+
+@pytest.mark.parametrize("decision", [ALLOW_ONCE, DENY_ONCE])
+def test_undecided_host_is_asked_about(client: Client, workspace: Path, port: int, decision: int) -> None:
+    with client.session(workspace=workspace, settings=settings(), ask_egress=1) as session:
+        session.run(FETCH)
+        session.execute(f"fetch('http://127.0.0.1:{port}/')", timeout_ms=30000)
+        asked = session.until("egress_request")[-1]
+        assert (asked.json["host"], asked.json["port"]) == ("127.0.0.1", port)
+        with pytest.raises(CellgateError) as e:
+            session.accept(asked.approval)  # a decision about a tool call is none about a connection
+        assert e.value.code == E_NOTFOUND
+        session.decide_egress(asked.approval, decision, "not today")
+        with pytest.raises(CellgateError) as e:
+            session.decide_egress(asked.approval, decision)
+        assert e.value.code == E_NOTFOUND
+        got = [e for e in session.until("result") if e.type == "execute_result"][0].json["data"]["text/plain"]
+        assert ("hello" in got) == (decision == ALLOW_ONCE)
+
+
+def test_answer_for_the_session_is_not_asked_again(client: Client, workspace: Path, port: int) -> None:
+    with client.session(workspace=workspace, settings=settings(), ask_egress=1) as session:
+        session.run(FETCH)
+        session.execute(f"fetch('http://127.0.0.1:{port}/')")
+        session.decide_egress(session.until("egress_request")[-1].approval, ALLOW_SESSION)
+        session.until("result")
+        assert session.run(f"fetch('http://127.0.0.1:{port}/')").value == "'hello from outside'"
+
+
+def test_question_ends_with_its_kernel(client: Client, workspace: Path, port: int) -> None:
+    with client.session(workspace=workspace, settings=settings(), ask_egress=1) as session:
+        session.run(FETCH)
+        session.execute(f"fetch('http://127.0.0.1:{port}/')")
+        asked = session.until("egress_request")[-1]
+        session.reset()
+        assert session.until("approval_closed")[-1].approval == asked.approval
+        with pytest.raises(CellgateError) as e:
+            session.decide_egress(asked.approval, ALLOW_ONCE)
+        assert e.value.code == E_NOTFOUND
+        assert session.until("result")[-1].status == "cancelled"
+
+
+def test_two_sessions_have_their_own_rules(client: Client, workspace: Path, port: int) -> None:
+    yes = settings(network={"allowedDomains": [f"127.0.0.1:{port}"]})
+    with (
+        client.session(workspace=workspace, settings=yes) as a,
+        client.session(workspace=workspace, settings=settings()) as b,
+    ):
+        a.run(FETCH)
+        b.run(FETCH)
+        assert a.run(f"fetch('http://127.0.0.1:{port}/')").value == "'hello from outside'"
+        assert "403" in (b.run(f"fetch('http://127.0.0.1:{port}/')").value or "")
+
+
+def test_network_survives_a_reset(client: Client, workspace: Path, port: int) -> None:
+    s = settings(network={"allowedDomains": [f"127.0.0.1:{port}"]})
+    with client.session(workspace=workspace, settings=s) as session:
+        session.reset()
+        session.run(FETCH)
+        assert session.run(f"fetch('http://127.0.0.1:{port}/')").value == "'hello from outside'"
+
+
+def test_attached_client_cannot_decide(client: Client) -> None:
+    """cg_egress_decide() of a request this client was never told of."""
+    with client.session() as s, pytest.raises(CellgateError) as e:
+        s.decide_egress(1, ALLOW_ONCE)
+    assert e.value.code == E_NOTFOUND
+
+
+# ---------------------------------------------------------------- nothing stays
+
+
+@pytest.mark.parametrize("ask", [0, 1])
+def test_denied_connections_do_not_fill_the_memory_of_a_host_that_does_not_read(
+    client: Client, workspace: Path, ask: int
+) -> None:
+    """Neither those that the settings deny, nor questions that are taken back at once."""
+    flood = """
+import socket, sys, threading
+def go(n):
+    for i in range(n):
+        with socket.create_connection(('127.0.0.1', 3128)) as s:
+            s.sendall(b'CONNECT ' + b'.'.join([b'a' * 60] * 4) + b':443 HTTP/1.1\\r\\n\\r\\n')
+            if not ASK:
+                s.recv(1000)
+def all():
+    threads = [threading.Thread(target=go, args=(1500,)) for _ in range(4)]
+    for t in threads: t.start()
+    for t in threads: t.join()
+    go(1)
+    open('done', 'w').close()
+threading.Thread(target=all).start()
+sys.stdout.write('x' * (20 << 20))
+""".replace("ASK", str(ask))
+    with client.session(workspace=workspace, settings=settings(), ask_egress=ask) as s:
+        s.execute(flood)
+        eventually(lambda: (workspace / "done").exists(), 50)
+        events = s.until("result")
+        told = sum(e.type in ("denied", "egress_request") for e in events)
+        assert 0 < told < 3000
+        s.run("go(1)")
+        assert s.run("1").value == "1"
+
+
+def test_a_lock_on_a_placeholder_holds_up_nobody(client: Client, workspace: Path) -> None:
+    """The zygote, which makes every kernel, must not wait for a lock that a kernel holds."""
+    s = settings(filesystem={"denyWrite": ["./never"]})
+    forged = """
+import fcntl, os
+f = os.open('never', os.O_CREAT | os.O_RDONLY, 0o444)
+os.fchmod(f, 0o444)
+os.utime(f, (315532801, 315532801))
+fcntl.flock(f, fcntl.LOCK_EX)
+"""
+    with client.session(workspace=workspace) as attacker:
+        assert attacker.run(forged).status == "ok"
+        with pytest.raises(CellgateError, match="another program holds a lock"):
+            client.session(workspace=workspace, settings=s)
+        with client.session(workspace=Path("/usr")) as other:
+            assert other.run("1").value == "1"
+        assert attacker.run("os.close(f)").status == "ok"
+        with client.session(workspace=workspace, settings=s) as same:
+            assert same.run("open('never', 'w')").error is not None
+
+
+def processes(name: str, parent: int) -> list[int]:
+    """Descendants of `parent` with this program's name."""
+    found, todo = [], [parent]
+    while todo:
+        pid = todo.pop()
+        try:
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                todo += map(int, (task / "children").read_text().split())
+            if Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].endswith(name.encode()):
+                found.append(pid)
+        except OSError:
+            continue
+    return found
+
+
+def started(pid: int) -> int:
+    """Numbers start again from below; times do not. Of two in one tick the lower number is most likely the older."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]) * 10**8 + pid
+
+
+def eventually(check: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not check():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("victim", ["cellgate-supervisor", "cellgate-kernel", "cellgate-egress"])
+def test_a_killed_process_leaves_nothing(prefix: Path, workspace: Path, port: int, victim: str) -> None:
+    os.environ.setdefault("CG_PREFIX", str(prefix))
+    s = settings(filesystem={"denyWrite": ["./never", "./deep/er"]}, network={"allowedDomains": [f"127.0.0.1:{port}"]})
+    with Client(no_spare=1) as c, c.session(workspace=workspace, settings=s) as session:
+        session.run(FETCH)
+        assert session.run(f"fetch('http://127.0.0.1:{port}/')").value == "'hello from outside'"
+        assert (workspace / "never").exists()
+        supervisor = max(processes("cellgate-supervisor", os.getpid()), key=started)
+        everything = [
+            p for n in ("cellgate-supervisor", "cellgate-egress", "cellgate-kernel") for p in processes(n, supervisor)
+        ]
+        assert len(everything) >= 3
+        os.kill(
+            min(processes(victim, supervisor), key=started), signal.SIGKILL
+        )  # zygote before kernel, parent before child
+        if victim == "cellgate-egress":
+            assert "no network any more" in session.until("notice")[-1].text
+            assert session.run(f"fetch('http://127.0.0.1:{port}/')").error is not None
+            session.reset()
+            session.run(FETCH)
+            assert session.run(f"fetch('http://127.0.0.1:{port}/')").value == "'hello from outside'"
+    eventually(
+        lambda: (
+            not any(
+                Path(f"/proc/{p}").exists() and Path(f"/proc/{p}/stat").read_text().split()[2] != "Z"
+                for p in everything
+            )
+        )
+    )
+    eventually(lambda: not (workspace / "never").exists() and not (workspace / "deep").exists())

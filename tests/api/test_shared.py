@@ -1,0 +1,336 @@
+"""A supervisor that several clients share, and sessions that several clients take part in."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cellgate_api import E_CLOSED, E_LIMIT, E_NOTFOUND, E_STATE, CellgateError, Client, Session
+
+
+@pytest.fixture
+def address(prefix: Path, tmp_path: Path) -> Iterator[str]:
+    os.environ.setdefault("CG_PREFIX", str(prefix))
+    path = tmp_path / "sup"
+    yield str(path)
+    for pid in supervisors(str(path)):
+        os.kill(pid, signal.SIGKILL)
+
+
+def supervisors(address: str) -> list[int]:
+    found = []
+    for p in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            args = p.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if args[0].endswith(b"cellgate-supervisor") and address.encode() in args:
+            found.append(int(p.parent.name))
+    return found
+
+
+def eventually(check: object, seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not check():  # type: ignore[operator]
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
+
+
+def open_client(address: str, **opts: object) -> Client:
+    return Client(address=address, start=1, **opts)
+
+
+# ---------------------------------------------------------------- shared supervisors
+
+
+def test_without_start_there_must_be_one(address: str) -> None:
+    with pytest.raises(CellgateError, match="no supervisor at"):
+        Client(address=address)
+    assert not supervisors(address)
+
+
+def test_two_clients_share_one(address: str, tmp_path: Path) -> None:
+    with open_client(address) as a, open_client(address) as b:
+        assert len(supervisors(address)) == 1
+        with a.session(workspace=tmp_path) as s, b.session(workspace=tmp_path) as t:
+            assert s.run("1").value == t.run("1").value == "1"
+            assert s.id != t.id
+            assert [x["own"] for x in sorted(a.sessions(), key=lambda x: x["id"] != s.id)] == [True, False]
+    assert len(supervisors(address)) == 1, "it stays for the next"
+
+
+def test_many_starting_at_once_start_one(address: str) -> None:
+    clients: list[Client] = []
+    threads = [threading.Thread(target=lambda: clients.append(open_client(address))) for _ in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(clients) == 8
+    assert len(supervisors(address)) == 1
+    for c in clients:
+        c.close()
+
+
+def test_it_ends_when_it_has_lingered(address: str, tmp_path: Path) -> None:
+    with open_client(address, linger_ms=100) as c, c.session(workspace=tmp_path) as s:
+        assert s.run("1").value == "1"
+        assert supervisors(address)
+    eventually(lambda: not supervisors(address))
+    assert not Path(address).exists()
+    with open_client(address, linger_ms=100) as c:
+        assert supervisors(address)
+
+
+def test_it_outlives_its_starter_and_a_kill_is_noticed(address: str, tmp_path: Path) -> None:
+    open_client(address).close()
+    (pid,) = supervisors(address)
+    assert os.getsid(pid) == pid
+    c = open_client(address)
+    s = c.session(workspace=tmp_path)
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises((EOFError, CellgateError)):
+        while True:
+            s.next(20000)
+            if s.execute("1") is None:
+                break
+    s.close()
+    c.close()
+    with open_client(address) as d, d.session(workspace=tmp_path) as t:  # what the killed one left is no obstacle
+        assert t.run("1").value == "1"
+
+
+def test_spare_of_a_shared_supervisor_is_for_the_next_client(address: str, tmp_path: Path) -> None:
+    with open_client(address) as c, c.session(workspace=tmp_path) as s:
+        s.run("x = 1")
+        spares = kernels(address)
+        eventually(lambda: kernels(address) == 2)
+        assert spares <= 2
+    eventually(lambda: kernels(address) == 1)  # the spare stays
+    with open_client(address) as c, c.session(workspace=tmp_path) as s:
+        out = s.run("'x' in globals()")
+        assert out.value == "False"
+        assert out.result.count == 1
+
+
+def test_one_that_is_slow_is_left_alone(address: str, tmp_path: Path) -> None:
+    with open_client(address) as c, c.session(workspace=tmp_path) as s:
+        (pid,) = supervisors(address)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(CellgateError, match="does not answer"):
+                open_client(address, timeout_ms=300)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert supervisors(address) == [pid]
+        assert s.run("1").value == "1"
+        with open_client(address) as d, d.session(workspace=tmp_path) as t:
+            assert t.run("2").value == "2"
+
+
+def test_several_spares(address: str, tmp_path: Path) -> None:
+    with open_client(address, spares=3) as c, c.session(workspace=tmp_path):
+        eventually(lambda: kernels(address) == 4)
+
+
+def kernels(address: str) -> int:
+    (pid,) = supervisors(address)
+    zygotes = [p for p in children(pid) if b"zygote" in Path(f"/proc/{p}/cmdline").read_bytes()]
+    return len(children(zygotes[0])) if zygotes else 0
+
+
+def children(pid: int) -> list[int]:
+    try:
+        return [
+            int(p)
+            for t in os.listdir(f"/proc/{pid}/task")
+            for p in Path(f"/proc/{pid}/task/{t}/children").read_text().split()
+        ]
+    except OSError:
+        return []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs two users")
+def test_another_users_supervisor_is_refused(tmp_path: Path) -> None:
+    path = Path("/tmp") / f"cg-test-{os.getpid()}"
+    path.mkdir(mode=0o755)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.chown(path, 65534, 65534)
+            os.setuid(65534)
+            s = socket.socket(socket.AF_UNIX)
+            s.bind(str(path / "life.sock"))
+            s.listen()
+            os.chmod(path / "life.sock", 0o777)
+            (path / "ready").touch()
+            time.sleep(30)
+        finally:
+            os._exit(0)
+    try:
+        eventually(lambda: (path / "ready").exists())
+        for start in (0, 1):
+            with pytest.raises(CellgateError, match="another user"):
+                Client(address=str(path), start=start)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        for f in path.iterdir():
+            f.unlink()
+        path.rmdir()
+
+
+# ---------------------------------------------------------------- attached clients
+
+
+@pytest.fixture
+def pair(address: str, tmp_path: Path) -> Iterator[tuple[Session, Session]]:
+    """A session, and another client's view of it."""
+    with open_client(address) as a, open_client(address) as b, a.session(workspace=tmp_path) as s:
+        with b.attach(s.id) as t:
+            yield s, t
+
+
+def test_attached_client_sees_what_the_other_does(pair: tuple[Session, Session]) -> None:
+    s, t = pair
+    cell = s.execute("print('hello'); 6 * 7")
+    s.until("result")
+    seen = t.until("result")
+    assert [e.type for e in seen] == ["execute_input", "stream", "execute_result", "result"]
+    assert all(e.foreign for e in seen)
+    assert seen[0].text == "print('hello'); 6 * 7"
+    assert seen[0].count == 1
+    assert seen[1].text == "hello\n"
+    assert all(e.cell == seen[0].cell for e in seen)
+    assert cell == 1
+
+
+def test_both_run_cells_in_one_kernel(pair: tuple[Session, Session]) -> None:
+    s, t = pair
+    s.run("x = 20")
+    t.until("result")
+    mine = t.run("x += 1; x")
+    assert mine.value == "21"
+    assert not any(e.foreign for e in mine.events)
+    assert mine.result.cell == 1
+    out = s.run("x")
+    assert out.value == "21"
+    assert all(e.cell == 2 for e in out.events), "the opener sees its own cells only"
+
+
+def test_late_output_reaches_whose_cell_it_was(pair: tuple[Session, Session]) -> None:
+    s, t = pair
+    t.run("import threading; e = threading.Event(); threading.Thread(target=lambda: (e.wait(), print('late'))).start()")
+    s.run("e.set(); import time; time.sleep(0.2)")
+    late = [e for e in t.until("stream") if e.type == "stream"][-1]
+    assert late.text.strip() == "late"
+
+
+def test_interrupt_from_the_other_side(pair: tuple[Session, Session]) -> None:
+    s, t = pair
+    s.execute("print('on', flush=True)\nwhile True: pass")
+    t.until("stream")
+    t.cancel()
+    assert s.until("result")[-1].status == "cancelled"
+
+
+def test_what_only_the_opener_may_do(pair: tuple[Session, Session]) -> None:
+    s, t = pair
+    for do in (t.reset, lambda: t.add_servers({"a": {"command": "true"}})):
+        with pytest.raises(CellgateError, match="only the client that opened") as e:
+            do()
+        assert e.value.code == E_STATE
+    assert s.run("1").value == "1"
+
+
+def test_approvals_stay_with_the_opener(pair: tuple[Session, Session], mark: Path) -> None:
+    s, t = pair
+    server = {
+        "command": sys.executable,
+        "args": [str(Path(__file__).parent / "echo_server.py")],
+        "env": {"MARK": str(mark)},
+    }
+    s.add_servers({"echo": server})
+    t.execute("from mcptools.echo import echo\necho.run(text='x')")
+    asked = s.until("approval_request")[-1]
+    assert asked.cell == 0, "it is no cell of the opener's"
+    s.reject(asked.approval, "no")
+    seen = t.until("result")
+    assert seen[-1].status == "error"
+    assert seen[-1].refused
+    assert not any(e.type == "approval_request" for e in seen)
+
+
+def test_leaving_ends_only_what_was_ones_own(pair: tuple[Session, Session]) -> None:
+    s, t = pair
+    t.execute("print('mine', flush=True)\nimport time\ntime.sleep(60)")
+    t.execute("print('never')")
+    t.until("stream")
+    t.close()
+    assert s.run("1").value == "1"
+
+
+def test_the_end_of_the_session_is_told(pair: tuple[Session, Session]) -> None:
+    s, t = pair
+    s.close()
+    closed = t.until("session_closed")[-1]
+    assert "ended it" in closed.text
+    with pytest.raises(CellgateError) as e:
+        t.execute("1")
+    assert e.value.code == E_CLOSED
+
+
+def test_kernel_death_is_told_to_everyone(pair: tuple[Session, Session]) -> None:
+    s, t = pair
+    s.execute("import os; os.kill(os.getpid(), 9)")
+    assert s.until("kernel_died")
+    seen = t.until("kernel_died")
+    assert any(e.type == "result" and e.status == "kernel_died" and e.foreign for e in seen)
+    assert t.run("1").value == "1"
+
+
+def test_no_such_session(address: str) -> None:
+    with open_client(address) as c:
+        with pytest.raises(CellgateError) as e:
+            c.attach("0" * 32)
+        assert e.value.code == E_NOTFOUND
+
+
+def test_twice_is_refused(pair: tuple[Session, Session]) -> None:
+    s, t = pair
+    for client in (s.client, t.client):
+        with pytest.raises(CellgateError, match="already"):
+            client.attach(s.id)
+
+
+def test_attached_client_that_does_not_read_is_detached_and_holds_up_nobody(address: str, tmp_path: Path) -> None:
+    with open_client(address) as a, a.session(workspace=tmp_path) as s:
+        with open_client(address) as b:
+            t = b.attach(s.id)
+            out = s.run("for i in range(60): print('x' * 1_000_000)")
+            assert out.status == "ok"
+            assert len(out.stdout) == 60_000_060
+            assert "did not read" in t.until("session_closed")[-1].text
+            t.close()
+        assert s.run("1").value == "1"
+
+
+def test_too_many_attached(address: str, tmp_path: Path) -> None:
+    with open_client(address) as a, a.session(workspace=tmp_path) as s:
+        clients = [open_client(address) for _ in range(65)]
+        attached = [c.attach(s.id) for c in clients[:64]]
+        with pytest.raises(CellgateError) as e:
+            clients[64].attach(s.id)
+        assert e.value.code == E_LIMIT
+        assert s.run("1").value == "1"
+        for t in attached:
+            t.close()
+        for c in clients:
+            c.close()

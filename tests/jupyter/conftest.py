@@ -1,0 +1,298 @@
+"""What the tests of the Jupyter front share: kernels started as Jupyter starts them, and a client that shows every message."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+from jupyter_client.session import Session
+
+CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
+SERVER = Path(__file__).parent.parent / "cli/data/server.py"
+Message = dict[str, Any]
+
+
+def find_supervisors(folder: Path) -> list[int]:
+    """Processes of supervisors whose folder lies in this one."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+        except OSError:
+            continue
+        if words and words[0].endswith(b"cellgate-supervisor") and any(w.startswith(bytes(folder)) for w in words):
+            found.append(int(entry.name))
+    return found
+
+
+@pytest.fixture(scope="session")
+def runtime_dir() -> Iterator[Path]:
+    """XDG_RUNTIME_DIR of all kernels: their own supervisor, which is ended afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="cgj-", dir="/tmp"))
+    yield folder
+    for pid in find_supervisors(folder):
+        os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + 10
+    while find_supervisors(folder) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def supervisors(runtime_dir: Path) -> Callable[[], list[int]]:
+    """Their process ids."""
+    return lambda: find_supervisors(runtime_dir)
+
+
+@dataclass
+class Run:
+    """What one request caused: its reply and what was published about it, from busy to idle."""
+
+    reply: Message
+    published: list[Message] = field(default_factory=list)
+
+    @property
+    def content(self) -> dict[str, Any]:
+        return self.reply["content"]
+
+    def types(self) -> list[str]:
+        """status is told by its state."""
+        return [m["content"]["execution_state"] if m["msg_type"] == "status" else m["msg_type"] for m in self.published]
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [m["content"] for m in self.published if m["msg_type"] == kind]
+
+    def text(self, name: str = "stdout") -> str:
+        return "".join(c["text"] for c in self.of("stream") if c["name"] == name)
+
+    def result(self) -> str:
+        (only,) = self.of("execute_result")
+        return only["data"]["text/plain"]
+
+
+class Client:
+    """Raw sockets of one client. Every wait has an end; what does not come is None."""
+
+    def __init__(
+        self, context: zmq.Context[Any], info: dict[str, Any], slowness: float = 1.0, join: bool = True
+    ) -> None:
+        self.context, self.info, self.slowness = context, info, slowness
+        self.session = Session(key=info.get("key", "").encode())
+        self.sockets: dict[str, zmq.Socket[bytes]] = {}
+        for channel, kind in zip(CHANNELS[:4], (zmq.DEALER, zmq.SUB, zmq.DEALER, zmq.DEALER), strict=True):
+            self.sockets[channel] = self.connect(channel, kind)
+        if join:
+            welcome = self.receive("iopub", 20)
+            assert welcome and welcome["msg_type"] == "iopub_welcome", welcome
+
+    def connect(self, channel: str, kind: int) -> zmq.Socket[bytes]:
+        socket = self.context.socket(kind)
+        socket.linger = 0
+        socket.reconnect_ivl = 5
+        if kind == zmq.DEALER:
+            socket.identity = self.session.bsession
+        if "curve_publickey" in self.info:
+            public, secret = zmq.curve_keypair()
+            socket.curve_publickey, socket.curve_secretkey = public, secret
+            socket.curve_serverkey = self.info["curve_publickey"].encode()
+        if kind == zmq.SUB:
+            socket.rcvhwm = 0
+            socket.subscribe(b"")
+        between = "-" if self.info["transport"] == "ipc" else ":"
+        port = self.info[channel + "_port"]
+        socket.connect(f"{self.info['transport']}://{self.info['ip']}{between}{port}")
+        return socket
+
+    def close(self) -> None:
+        for socket in self.sockets.values():
+            socket.close(0)
+        self.sockets = {}
+
+    def send(
+        self,
+        channel: str,
+        kind: str,
+        content: dict[str, Any] | None = None,
+        *,
+        parent: Message | None = None,
+        metadata: dict[str, Any] | None = None,
+        buffers: list[bytes] | None = None,
+        subshell: str | None = None,
+    ) -> str:
+        message = self.session.msg(kind, content or {}, parent=parent, metadata=metadata)
+        if subshell is not None:
+            message["header"]["subshell_id"] = subshell
+        self.session.send(self.sockets[channel], message, buffers=buffers)
+        return str(message["header"]["msg_id"])
+
+    def receive(self, channel: str, timeout: float = 20) -> Message | None:
+        socket = self.sockets[channel]
+        if not socket.poll(int(timeout * self.slowness * 1000)):
+            return None
+        _, parts = self.session.feed_identities(socket.recv_multipart(copy=True))
+        return dict(self.session.deserialize(parts))
+
+    def reply(self, request: str, channel: str = "shell", timeout: float = 20) -> Message:
+        """The reply to this request; others that come before it are dropped."""
+        while message := self.receive(channel, timeout):
+            if message["parent_header"].get("msg_id") == request:
+                return message
+        raise AssertionError(f"no reply within {timeout} s")
+
+    def published(self, request: str, timeout: float = 20) -> list[Message]:
+        """What is published about this request, up to its idle."""
+        found = []
+        while message := self.receive("iopub", timeout):
+            if message["parent_header"].get("msg_id") != request:
+                continue
+            found.append(message)
+            if message["msg_type"] == "status" and message["content"]["execution_state"] == "idle":
+                return found
+        raise AssertionError(f"no idle within {timeout} s; there were {[m['msg_type'] for m in found]}")
+
+    def ask(self, kind: str, content: dict[str, Any] | None = None, channel: str = "shell", **more: Any) -> Run:
+        """A request, its reply, and what was published."""
+        request = self.send(channel, kind, content, **more)
+        reply = self.reply(request, channel)
+        return Run(reply, self.published(request))
+
+    def start(self, code: str, metadata: dict[str, Any] | None = None, subshell: str | None = None, **more: Any) -> str:
+        """Sends a cell; returns the request's id."""
+        content = {
+            "code": code,
+            "silent": False,
+            "store_history": True,
+            "user_expressions": {},
+            "allow_stdin": False,
+            "stop_on_error": True,
+        }
+        return self.send("shell", "execute_request", {**content, **more}, metadata=metadata, subshell=subshell)
+
+    def finish(self, request: str, timeout: float = 30) -> Run:
+        return Run(self.reply(request, timeout=timeout), self.published(request, timeout))
+
+    def run(self, code: str, **more: Any) -> Run:
+        return self.finish(self.start(code, **more))
+
+    def nothing(self, channel: str, timeout: float = 0.3) -> None:
+        message = self.receive(channel, timeout)
+        assert message is None, message
+
+
+class Kernel:
+    """One `cellgate jupyter run`."""
+
+    def __init__(self, argv: list[str], file: Path, cwd: Path, env: dict[str, str], slowness: float) -> None:
+        self.file, self.slowness = file, slowness
+        self.context: zmq.Context[Any] = zmq.Context()
+        self.clients: list[Client] = []
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the kernel
+        self.process = subprocess.Popen(argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stderr=self.errors)
+
+    def info(self) -> dict[str, Any]:
+        """The connection file, once all its ports are there."""
+        deadline = time.monotonic() + 20 * self.slowness
+        while time.monotonic() < deadline and self.process.poll() is None:
+            if self.file.exists():
+                info: dict[str, Any] = json.loads(self.file.read_text())
+                if all(info.get(f"{c}_port") for c in CHANNELS):
+                    return info
+            time.sleep(0.005)
+        raise AssertionError(f"no connection file; exit status {self.process.poll()}: {self.stderr()}")
+
+    def client(self, join: bool = True) -> Client:
+        self.clients.append(Client(self.context, self.info(), self.slowness, join))
+        return self.clients[-1]
+
+    def stderr(self) -> str:
+        self.errors.seek(0)
+        return self.errors.read().decode()
+
+    def wait(self, timeout: float = 10) -> int:
+        return self.process.wait(timeout * self.slowness)
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.close()
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(10 * self.slowness)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.context.destroy(0)
+        self.errors.close()
+
+
+@pytest.fixture
+def environment(runtime_dir: Path) -> dict[str, str]:
+    env = {k: v for k, v in os.environ.items() if not k.startswith("JUPYTER") and k != "JPY_PARENT_PID"}
+    return {**env, "XDG_RUNTIME_DIR": str(runtime_dir)}
+
+
+@pytest.fixture
+def start(
+    cellgate: Path, tmp_path: Path, environment: dict[str, str], slowness: float
+) -> Iterator[Callable[..., Kernel]]:
+    """start(OPTION..., connection={...}): a kernel; with a connection, it is written into the file first."""
+    kernels: list[Kernel] = []
+
+    def one(*options: str | Path, connection: dict[str, Any] | None = None, file: Path | None = None) -> Kernel:
+        where = file or tmp_path / f"kernel-{len(kernels)}.json"
+        if connection is not None:
+            where.write_text(json.dumps(connection))
+        argv = [str(cellgate), "jupyter", "run", "-f", str(where), "--linger=2", *map(str, options)]
+        work = tmp_path / "work"
+        work.mkdir(exist_ok=True)
+        kernels.append(Kernel(argv, where, work, environment, slowness))
+        return kernels[-1]
+
+    yield one
+    for kernel in kernels:
+        kernel.close()
+
+
+@pytest.fixture
+def kernel(start: Callable[..., Kernel]) -> Kernel:
+    return start()
+
+
+@pytest.fixture
+def client(kernel: Kernel) -> Client:
+    return kernel.client()
+
+
+class Server:
+    """The scripted MCP server "fs": its settings file, and which of its tools have run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.mcp = folder / "mcp.json"
+        self.journal = folder / "journal"
+        names = folder / "tools.json"
+        names.write_text(json.dumps(["read_file", "write_file"]))
+        args = [str(SERVER), str(names), str(self.journal)]
+        self.mcp.write_text(json.dumps({"mcpServers": {"fs": {"command": sys.executable, "args": args}}}))
+
+    def ran(self) -> list[str]:
+        if not self.journal.exists():
+            return []
+        return [json.loads(line)["tool"] for line in self.journal.read_text().splitlines()]
+
+
+@pytest.fixture
+def server(tmp_path_factory: pytest.TempPathFactory) -> Server:
+    """Outside the workspace, so that no cell can read the journal or change the settings."""
+    return Server(tmp_path_factory.mktemp("server"))

@@ -1,0 +1,248 @@
+"""Tool calls in a notebook: the person whose cell makes one is asked, or the rules decide, or it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+READ = "from mcptools.fs import read_file; print(read_file.run(path='/x'))"
+TWO = "from mcptools.fs import read_file, write_file\nprint(read_file.run(path='/x'))\nprint(write_file.run(path='/y'))"
+
+
+@pytest.fixture
+def opened(start: Callable[..., Any], server: Any) -> Callable[..., Any]:
+    """opened(RULE...): a client of a kernel with the server "fs"."""
+
+    def one(*rules: str) -> Any:
+        return start("--mcp", server.mcp, *(f"--approve={r}" for r in rules)).client()
+
+    return one
+
+
+def ask(client: Any, code: str = READ) -> tuple[str, Any]:
+    """Starts a cell and returns the request's id with the question."""
+    request = client.start(code, allow_stdin=True)
+    question = client.receive("stdin", 40)
+    assert question is not None, client.finish(request).content
+    assert question["msg_type"] == "input_request"
+    assert question["parent_header"]["msg_id"] == request
+    return request, question
+
+
+def answer(client: Any, question: Any, value: str, named: bool = True) -> None:
+    client.send("stdin", "input_reply", {"value": value}, parent=question if named else None)
+
+
+def test_yes(opened: Any, server: Any) -> None:
+    client = opened()
+    request, question = ask(client)
+    prompt = question["content"]["prompt"]
+    assert "server    fs" in prompt and "tool      read_file" in prompt and '"path": "/x"' in prompt
+    assert question["content"]["password"] is False
+    assert server.ran() == []  # not before the answer
+    answer(client, question, "y")
+    assert client.finish(request).text() == "read_file done\n"
+    assert server.ran() == ["read_file"]
+
+
+@pytest.mark.parametrize("typed", ["n", "no", "", "  ", "\x04"])
+def test_no(opened: Any, server: Any, typed: str) -> None:
+    client = opened()
+    request, question = ask(client)
+    answer(client, question, typed)
+    run = client.finish(request)
+    assert (run.content["status"], run.content["ename"]) == ("error", "RejectedError")
+    assert server.ran() == []
+
+
+def test_any_other_text_is_the_reason_of_a_refusal(opened: Any, server: Any) -> None:
+    client = opened()
+    request, question = ask(client)
+    answer(client, question, " yes but only on Mondays ")
+    run = client.finish(request)
+    assert "yes but only on Mondays" in run.content["evalue"]
+    assert server.ran() == []
+
+
+def test_always(opened: Any, server: Any) -> None:
+    client = opened()
+    request, question = ask(client, READ + "\n" + READ)
+    answer(client, question, "a")
+    assert client.finish(request).text() == "read_file done\n" * 2
+    request, question = ask(client, TWO)  # about the other tool only
+    assert "write_file" in question["content"]["prompt"]
+    answer(client, question, "n")
+    client.finish(request)
+    assert server.ran() == ["read_file"] * 3
+
+
+def test_each_call_is_asked_about(opened: Any, server: Any) -> None:
+    client = opened()
+    request, question = ask(client, TWO)
+    answer(client, question, "y")
+    question = client.receive("stdin")
+    assert "write_file" in question["content"]["prompt"]
+    answer(client, question, "n")
+    assert client.finish(request).content["ename"] == "RejectedError"
+    assert server.ran() == ["read_file"]
+
+
+def test_view_shows_everything(opened: Any, server: Any) -> None:
+    client = opened()
+    request, question = ask(client, "from mcptools.fs import read_file; read_file.run(path='x' * 5000 + 'END')")
+    assert "END" not in question["content"]["prompt"]
+    assert "v shows everything" in question["content"]["prompt"]
+    answer(client, question, "v")
+    question = client.receive("stdin")
+    assert "END" in question["content"]["prompt"]
+    assert server.ran() == []
+    answer(client, question, "y")
+    client.finish(request)
+    assert server.ran() == ["read_file"]
+
+
+def test_what_is_shown_is_safe(opened: Any) -> None:
+    client = opened()
+    request, question = ask(
+        client, "from mcptools.fs import read_file; read_file.run(path='a\\x1b[2J\\u202eb\\n[cellgate] fake')"
+    )
+    prompt = question["content"]["prompt"]
+    assert "\x1b" not in prompt and "\u202e" not in prompt
+    assert not any(line.startswith("[cellgate] fake") for line in prompt.splitlines())
+    answer(client, question, "n")
+    client.finish(request)
+
+
+def test_client_without_stdin_is_refused_and_told_how(opened: Any, server: Any) -> None:
+    client = opened()
+    run = client.run(READ)
+    assert run.content["ename"] == "RejectedError"
+    assert "--approve fs.read_file would" in run.content["evalue"]
+    assert "cellgate jupyter install --approve" in run.content["evalue"]
+    client.nothing("stdin", 0.1)
+    assert server.ran() == []
+
+
+def test_rules_decide_without_asking(opened: Any, server: Any) -> None:
+    client = opened("fs.read_*", "!fs.write_*")
+    request = client.start(TWO, allow_stdin=True)
+    run = client.finish(request)
+    assert run.text() == "read_file done\n"
+    assert "refused by the approval rule !fs.write_*" in run.content["evalue"]
+    client.nothing("stdin", 0.1)
+    assert server.ran() == ["read_file"]
+
+
+def test_none_refuses_and_all_accepts(opened: Any, server: Any) -> None:
+    assert opened("none").run(READ, allow_stdin=True).content["ename"] == "RejectedError"
+    assert server.ran() == []
+    assert opened("all").run(READ).text() == "read_file done\n"
+
+
+def test_another_client_cannot_answer(start: Any, server: Any) -> None:
+    kernel = start("--mcp", server.mcp)
+    client, other = kernel.client(), kernel.client()
+    request, question = ask(client)
+    answer(other, question, "y")
+    answer(other, question, "y", named=False)
+    client.nothing("shell", 0.3)
+    assert server.ran() == []
+    answer(client, question, "n")
+    assert client.finish(request).content["ename"] == "RejectedError"
+    assert server.ran() == []
+
+
+def test_late_answer_to_a_cancelled_call_allows_no_other(opened: Any, server: Any) -> None:
+    """The same words from the same person, but they were about the first call."""
+    client = opened()
+    request, first = ask(client)
+    client.ask("interrupt_request", channel="control")
+    client.finish(request)
+    request, second = ask(client, "from mcptools.fs import write_file; print(write_file.run(path='/y'))")
+    answer(client, first, "y")  # by name: it fits nothing any more
+    client.nothing("stdin", 0.3)
+    answer(client, first, "y")
+    client.nothing("shell", 0.2)
+    assert server.ran() == []
+    answer(client, second, "n")
+    assert client.finish(request).content["ename"] == "RejectedError"
+    assert server.ran() == []
+
+
+def test_late_answer_without_a_name_asks_again(opened: Any, server: Any) -> None:
+    client = opened()
+    request, _ = ask(client)
+    client.ask("interrupt_request", channel="control")
+    client.finish(request)
+    request, _ = ask(client, "from mcptools.fs import write_file; print(write_file.run(path='/y'))")
+    answer(client, None, "y", named=False)  # to which of the two?
+    question = client.receive("stdin")
+    assert "write_file" in question["content"]["prompt"]
+    assert server.ran() == []
+    answer(client, None, "y", named=False)
+    assert client.finish(request).text() == "write_file done\n"
+    assert server.ran() == ["write_file"]
+
+
+def test_answer_that_is_sent_twice_counts_once(opened: Any, server: Any) -> None:
+    client = opened()
+    request, question = ask(client, TWO)
+    answer(client, question, "y")
+    answer(client, question, "y")
+    question = client.receive("stdin")
+    client.nothing("shell", 0.3)
+    assert server.ran() == ["read_file"]
+    answer(client, question, "n")
+    client.finish(request)
+    assert server.ran() == ["read_file"]
+
+
+def test_calls_at_once_are_asked_one_after_the_other(opened: Any, server: Any) -> None:
+    code = """
+from concurrent.futures import ThreadPoolExecutor
+from mcptools.fs import read_file
+with ThreadPoolExecutor(3) as pool:
+    print(*[f.result() for f in [pool.submit(read_file.run, path=str(i)) for i in range(3)]])
+"""
+    client = opened()
+    request, question = ask(client, code)
+    for i in range(3):
+        client.nothing("stdin", 0.2)
+        assert len(server.ran()) == i
+        answer(client, question, "y")
+        question = client.receive("stdin", 1 if i == 2 else 20)
+    assert question is None
+    assert client.finish(request).content["status"] == "ok"
+    assert len(server.ran()) == 3
+
+
+def test_code_in_the_kernel_cannot_answer(opened: Any, server: Any) -> None:
+    """Not even with a cell's own input(), whose answer comes over the same channel."""
+    client = opened()
+    code = "import threading\n" + READ.replace("print", "r = ") + "\n"
+    request, question = ask(client, "print('y')\n" + code)
+    client.nothing("shell", 0.3)
+    assert server.ran() == []
+    answer(client, question, "n")
+    client.finish(request)
+
+
+def test_servers_that_do_not_start_are_told_in_the_first_cell(start: Any, server: Any) -> None:
+    server.mcp.write_text('{"mcpServers": {"fs": {"command": "/nonexistent"}}}')
+    client = start("--mcp", server.mcp).client()
+    run = client.run("6 * 7")
+    assert run.result() == "42"
+    assert "MCP servers are not available" in run.text("stderr")
+    assert client.run("1").text("stderr") == ""
+
+
+def test_kernel_info_does_not_wait_for_servers(start: Any, server: Any) -> None:
+    server.mcp.write_text('{"mcpServers": {"fs": {"command": "/bin/sleep", "args": ["30"]}}}')
+    kernel = start("--mcp", server.mcp)
+    client = kernel.client()
+    for channel in ("shell", "control"):
+        assert client.ask("kernel_info_request", channel=channel).content["status"] == "ok"
+    client.ask("shutdown_request", channel="control")
+    assert kernel.wait(20) == 0

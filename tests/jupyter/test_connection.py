@@ -1,0 +1,152 @@
+"""Connection files and transports."""
+
+from __future__ import annotations
+
+import json
+import stat
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+KEYED = {"ip": "127.0.0.1", "transport": "tcp", "key": "k" * 32, "signature_scheme": "hmac-sha256"}
+
+
+def test_missing_file_is_made_and_removed(start: Any) -> None:
+    kernel = start()
+    info = kernel.info()
+    assert stat.S_IMODE(kernel.file.stat().st_mode) == 0o600
+    assert (info["transport"], info["signature_scheme"]) == ("tcp", "hmac-sha256")
+    assert len(info["key"]) >= 32
+    client = kernel.client()
+    assert client.run("6 * 7").result() == "42"
+    client.ask("shutdown_request", {"restart": False}, "control")
+    assert kernel.wait() == 0
+    assert not kernel.file.exists()
+
+
+def test_ports_of_0_are_written_back(start: Any) -> None:
+    kernel = start(connection={**KEYED, "shell_port": 0, "kernel_name": "mine"})
+    info = kernel.info()
+    assert info["kernel_name"] == "mine"
+    ports = [info[f"{c}_port"] for c in ("shell", "iopub", "stdin", "control", "hb")]
+    assert len(set(ports)) == 5
+    client = kernel.client()
+    assert client.run("6 * 7").result() == "42"
+    answer = client.ask("connect_request").content
+    assert [answer[f"{c}_port"] for c in ("shell", "iopub", "stdin", "control", "hb")] == ports
+    client.ask("shutdown_request", channel="control")
+    kernel.wait()
+    assert kernel.file.exists()  # it was there before
+
+
+def test_ipc(start: Any) -> None:
+    with tempfile.TemporaryDirectory(prefix="cgj-") as folder:
+        ports = {f"{c}_port": i + 1 for i, c in enumerate(("shell", "iopub", "stdin", "hb", "control"))}
+        kernel = start(connection={**KEYED, "transport": "ipc", "ip": f"{folder}/k", **ports})
+        client = kernel.client()
+        assert client.run("6 * 7").result() == "42"
+        sockets = list(Path(folder).iterdir())
+        assert len(sockets) == 5
+        assert all(stat.S_IMODE(s.stat().st_mode) & 0o077 == 0 for s in sockets)
+        client.ask("shutdown_request", channel="control")
+        kernel.wait()
+        assert list(Path(folder).iterdir()) == []
+
+
+def test_files_of_cells_have_the_ordinary_mode(start: Any) -> None:
+    """The sockets are private by a mask, which must not reach the kernel."""
+    with tempfile.TemporaryDirectory(prefix="cgj-") as folder:
+        client = start("--spares=0", connection={**KEYED, "transport": "ipc", "ip": f"{folder}/k"}).client()
+        assert client.run("import os; m = os.umask(0o22); oct(m)").result() == "'0o22'"
+
+
+def test_curve(start: Any) -> None:
+    public, secret = zmq.curve_keypair()
+    kernel = start(connection={**KEYED, "curve_publickey": public.decode(), "curve_secretkey": secret.decode()})
+    client = kernel.client()
+    assert client.run("6 * 7").result() == "42"
+    beat = client.connect("hb", zmq.REQ)
+    beat.send(b"ping")
+    assert beat.poll(20000) and beat.recv() == b"ping"
+    beat.close(0)
+    info = {k: v for k, v in kernel.info().items() if not k.startswith("curve")}
+    plain = type(client)(kernel.context, info, join=False)
+    plain.send("shell", "kernel_info_request")
+    plain.nothing("shell", 1)
+    plain.nothing("iopub", 0.1)
+    plain.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"transport": "pgm"}, 'transport "pgm" is not supported'),
+        ({"signature_scheme": "hmac-md5"}, 'signature_scheme "hmac-md5" is not supported'),
+        ({"shell_port": "x"}, '"shell_port" must be an integer'),
+        ({"curve_publickey": "x" * 40}, "belong together"),
+    ],
+)
+def test_files_that_are_refused(start: Any, change: dict[str, Any], why: str) -> None:
+    kernel = start(connection={**KEYED, **change})
+    assert kernel.wait() == 2
+    assert why in kernel.stderr()
+
+
+def test_restart_on_the_same_ports(start: Any, tmp_path: Path) -> None:
+    """The old process is still there when the new one starts: it waits for the addresses."""
+    first = start(connection=KEYED)
+    info = first.info()
+    old = first.client()
+    assert old.run("x = 1; x").result() == "1"
+    second = start(file=first.file)
+    assert old.ask("shutdown_request", {"restart": True}, "control").content == {"status": "ok", "restart": True}
+    assert first.wait() == 0
+    client = second.client()
+    assert second.info() == info
+    assert client.run("'x' in globals()").result() == "False"
+
+
+def test_address_of_a_living_kernel_is_not_taken(start: Any) -> None:
+    first = start(connection=KEYED)
+    client = first.client()
+    second = start(file=first.file)
+    assert second.wait(20) == 2
+    assert "is in use" in second.stderr()
+    assert client.run("6 * 7").result() == "42"
+
+
+def test_heartbeat_is_an_echo(client: Any) -> None:
+    beat = client.connect("hb", zmq.REQ)
+    for data in (b"ping", b"", b"x" * 1000):
+        beat.send(data)
+        assert beat.poll(20000) and beat.recv() == data
+    beat.close(0)
+
+
+def test_end_of_the_parent_ends_the_kernel(start: Any, monkeypatch: Any, environment: dict[str, str]) -> None:
+    import subprocess
+
+    parent = subprocess.Popen(["sleep", "60"])
+    environment["JPY_PARENT_PID"] = str(parent.pid)
+    kernel = start()
+    client = kernel.client()
+    assert client.run("6 * 7").result() == "42"
+    parent.kill()
+    parent.wait()
+    assert kernel.wait() == 0
+
+
+def test_kernel_info(client: Any) -> None:
+    run = client.ask("kernel_info_request")
+    content = run.content
+    assert content["status"] == "ok"
+    assert content["protocol_version"] == "5.5"
+    assert content["implementation"] == "cellgate"
+    assert content["language_info"]["name"] == "python"
+    assert content["language_info"]["file_extension"] == ".py"
+    assert "sandboxed" in content["banner"]
+    assert run.types() == ["busy", "idle"]
+    assert json.dumps(content) == json.dumps(client.ask("kernel_info_request", channel="control").content)

@@ -1,0 +1,150 @@
+"""The control channel is served whatever a cell does; interrupts and ends."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Any
+
+import pytest
+
+NATIVE = "print('in'); sum(range(10**11))"  # holds the interpreter, and reacts to no interrupt
+
+
+@pytest.mark.parametrize("code", ["while True: pass", "import time; time.sleep(100)", NATIVE])
+def test_kernel_info_while_a_cell_runs(client: Any, code: str) -> None:
+    request = client.start(code)
+    while client.receive("iopub")["msg_type"] != "execute_input":
+        pass
+    for _ in range(50):
+        assert client.reply(client.send("control", "kernel_info_request"), "control")["content"]["status"] == "ok"
+    client.nothing("shell", 0)  # the cell still runs
+    assert client.ask("interrupt_request", channel="control").content == {"status": "ok"}
+    assert client.finish(request).content["status"] == "error"
+
+
+@pytest.mark.parametrize("channel", ["control", "shell"])
+def test_interrupt(client: Any, channel: str) -> None:
+    request = client.start("import time\ntime.sleep(100)")
+    while client.receive("iopub")["msg_type"] != "execute_input":
+        pass
+    assert client.reply(client.send(channel, "interrupt_request"), channel)["content"] == {"status": "ok"}
+    run = client.finish(request)
+    assert (run.content["status"], run.content["ename"]) == ("error", "KeyboardInterrupt")
+    assert "error" in run.types()
+
+
+def test_interrupt_by_signal(kernel: Any, client: Any) -> None:
+    request = client.start("import time\ntime.sleep(100)")
+    while client.receive("iopub")["msg_type"] != "execute_input":
+        pass
+    kernel.process.send_signal(signal.SIGINT)
+    assert client.finish(request).content["ename"] == "KeyboardInterrupt"
+
+
+def test_interrupt_while_idle_hits_nothing(kernel: Any, client: Any) -> None:
+    kernel.process.send_signal(signal.SIGINT)
+    assert client.ask("interrupt_request", channel="control").content["status"] == "ok"
+    assert client.run("6 * 7").result() == "42"
+
+
+def test_interrupted_cell_aborts_the_queue(client: Any) -> None:
+    request = client.start("import time\ntime.sleep(100)")
+    while client.receive("iopub")["msg_type"] != "execute_input":
+        pass
+    behind = client.start("1")
+    client.ask("interrupt_request", channel="control")
+    assert client.reply(request)["content"]["status"] == "error"
+    assert client.reply(behind)["content"]["status"] == "aborted"
+
+
+def test_native_code_that_ignores_interrupts_is_replaced(client: Any) -> None:
+    client.run("x = 1")
+    request = client.start(NATIVE)
+    while client.receive("iopub")["msg_type"] != "stream":
+        pass
+    client.send("control", "interrupt_request")
+    run = client.finish(request)
+    assert run.content["status"] == "error"
+    assert "its kernel was replaced" in run.content["evalue"]
+    assert run.types()[-2:] == ["error", "idle"]
+    run = client.run("'x' in globals()")
+    assert (run.result(), run.content["execution_count"]) == ("False", 1)
+
+
+def test_execute_on_control_is_refused(client: Any) -> None:
+    run = client.ask("execute_request", {"code": "x = 1"}, "control")
+    assert (run.content["status"], run.content["ename"]) == ("error", "BadRequest")
+    assert client.run("'x' in globals()").result() == "False"
+
+
+@pytest.mark.parametrize("channel", ["control", "shell"])
+@pytest.mark.parametrize("restart", [False, True])
+def test_shutdown(kernel: Any, client: Any, channel: str, restart: bool) -> None:
+    other = kernel.client()
+    request = client.send(channel, "shutdown_request", {"restart": restart})
+    assert client.reply(request, channel)["content"] == {"status": "ok", "restart": restart}
+    seen = [m["msg_type"] for m in other.published(request)]
+    assert seen == ["status", "shutdown_reply", "status"]
+    assert kernel.wait() == 0
+
+
+@pytest.mark.parametrize("code", ["while True: pass", NATIVE, "import os; os.system('sleep 300 & sleep 300')"])
+def test_shutdown_while_busy(kernel: Any, client: Any, code: str) -> None:
+    running, waiting = client.start(code), client.start("1")
+    while client.receive("iopub")["msg_type"] != "execute_input":
+        pass
+    request = client.send("control", "shutdown_request", {"restart": False})
+    assert client.reply(request, "control")["content"]["status"] == "ok"
+    for cell in (running, waiting):  # every request has its reply
+        assert client.reply(cell)["content"]["ename"] == "KernelEnded"
+    assert kernel.wait() == 0
+
+
+def test_atexit_runs(kernel: Any, client: Any) -> None:
+    client.run("import atexit; atexit.register(lambda: open('left', 'w').write('bye')); None")
+    client.ask("shutdown_request", channel="control")
+    assert kernel.wait() == 0
+    assert (kernel.file.parent / "work/left").read_text() == "bye"
+
+
+def test_sigterm_ends_in_order(kernel: Any, client: Any) -> None:
+    running = client.start("import time; time.sleep(100)")
+    while client.receive("iopub")["msg_type"] != "execute_input":
+        pass
+    kernel.process.terminate()
+    assert client.reply(running)["content"]["status"] == "error"
+    assert kernel.wait() == 0
+    assert not kernel.file.exists()
+
+
+def test_next_kernel_is_fresh(start: Any) -> None:
+    """They share a supervisor and nothing else."""
+    first = start()
+    assert first.client().run("x = 1; x").result() == "1"
+    first.close()
+    second = start()
+    assert second.client().run("'x' in globals()").result() == "False"
+
+
+def test_side_requests_are_answered_while_a_cell_runs(client: Any) -> None:
+    request = client.start("import time; time.sleep(100)")
+    while client.receive("iopub")["msg_type"] != "execute_input":
+        pass
+    answer = client.reply(client.send("control", "usage_request"), "control")["content"]
+    assert "status" in answer or "kernel_memory" in answer
+    started = time.monotonic()
+    client.ask("interrupt_request", channel="control")
+    assert client.finish(request).content["ename"] == "KeyboardInterrupt"
+    assert time.monotonic() - started < 60
+
+
+def test_debug_requests_are_answered_while_a_cell_runs(client: Any) -> None:
+    request = client.start("import time; time.sleep(100)")
+    while client.receive("iopub")["msg_type"] != "execute_input":
+        pass
+    content = {"type": "request", "seq": 7, "command": "debugInfo", "arguments": {}}
+    answer = client.reply(client.send("control", "debug_request", content), "control")["content"]
+    assert (answer["type"], answer["request_seq"], answer["command"]) == ("response", 7, "debugInfo")
+    client.ask("interrupt_request", channel="control")
+    client.finish(request)

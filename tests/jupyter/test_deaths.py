@@ -1,0 +1,96 @@
+"""A kernel that ends by itself: its client is told why, and goes on with a fresh one."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+DEATHS = {
+    "exit": ("import os; os._exit(3)", "3"),
+    "segfault": ("import ctypes; ctypes.string_at(0)", "SIGSEGV"),
+    "abort": ("import os; os.abort()", "SIGABRT"),
+    "kill": ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL"),
+    "in a thread": (
+        "import os, threading, time\nthreading.Thread(target=lambda: os._exit(4)).start()\ntime.sleep(100)",
+        "4",
+    ),
+}
+
+
+# AddressSanitizer turns a segmentation fault of the kernel into its report and an ordinary exit.
+SANITIZED = {"segfault": pytest.mark.no_sanitizer}
+
+
+@pytest.mark.parametrize("death", [pytest.param(d, marks=SANITIZED.get(d, ())) for d in DEATHS])
+def test_death_in_a_cell(client: Any, death: str) -> None:
+    code, why = DEATHS[death]
+    client.run("x = 1")
+    request = client.start(code)
+    behind = client.start("2")
+    run = client.finish(request)
+    assert (run.content["status"], run.content["ename"]) == ("error", "KernelDied")
+    assert why in run.content["evalue"]
+    assert run.types()[-2:] == ["error", "idle"]
+    assert run.of("error")[0]["ename"] == "KernelDied"
+    assert client.reply(behind)["content"]["status"] == "aborted"
+    again = client.run("'x' in globals()")
+    assert (again.result(), again.content["execution_count"]) == ("False", 1)
+
+
+def test_clients_can_tell_that_the_kernel_is_another(kernel: Any, client: Any) -> None:
+    before = client.run("1").reply["header"]["session"]
+    other = kernel.client()
+    client.run("import os; os._exit(3)")
+    states = [
+        m["content"]["execution_state"]
+        for m in iter(lambda: other.receive("iopub", 1), None)
+        if m["msg_type"] == "status"
+    ]
+    assert states[-4:] == ["busy", "idle", "starting", "idle"]
+    assert client.run("1").reply["header"]["session"] != before
+
+
+def test_death_between_cells_is_told(client: Any) -> None:
+    client.run("import os, threading\nt = threading.Timer(0.2, os._exit, [5]); t.start()")
+    seen = []
+    while not any(m["content"].get("execution_state") == "starting" for m in seen):
+        seen.append(client.receive("iopub"))
+    (notice,) = [m["content"] for m in seen if m["msg_type"] == "stream"]
+    assert notice["name"] == "stderr"
+    assert "the kernel ended" in notice["text"]
+    assert client.run("6 * 7").result() == "42"
+
+
+def test_exit_is_a_wish_of_the_client(client: Any) -> None:
+    assert client.run("exit").content["payload"] == [{"source": "ask_exit", "keepkernel": False}]
+    assert client.run("6 * 7").result() == "42"
+
+
+def test_comm_request_of_a_dying_kernel_ends(client: Any) -> None:
+    client.run(
+        "from comm import get_comm_manager\nimport os\n"
+        "get_comm_manager().register_target('die', lambda comm, message: os._exit(6))"
+    )
+    request = client.send("shell", "comm_open", {"comm_id": "c", "target_name": "die", "data": {}})
+    client.published(request)
+    assert client.run("6 * 7").result() == "42"
+
+
+def test_supervisor_that_is_killed(kernel: Any, client: Any, supervisors: Callable[[], list[int]]) -> None:
+    """Nothing can go on then; the clients are told, and the process ends with an error."""
+    running = client.start("import time; time.sleep(100)")
+    while client.receive("iopub")["msg_type"] != "execute_input":
+        pass
+    for pid in supervisors():
+        os.kill(pid, signal.SIGKILL)
+    answer = client.reply(running)["content"]
+    assert (answer["status"], answer["ename"]) == ("error", "KernelEnded")
+    states = []
+    while "dead" not in states:
+        states.append(client.receive("iopub")["content"].get("execution_state"))
+    assert kernel.wait() == 2
+    assert "supervisor" in kernel.stderr()

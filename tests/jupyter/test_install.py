@@ -1,0 +1,182 @@
+"""`cellgate jupyter install`: the kernelspec, and that what it says can be started."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.manager import KernelManager
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "data"
+    environment["JUPYTER_DATA_DIR"] = str(folder)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return folder
+
+
+def install(run_cellgate: Any, *args: str | Path) -> Any:
+    return run_cellgate("jupyter", "install", *args)
+
+
+def spec_in(folder: Path, name: str = "cellgate") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "kernels" / name / "kernel.json").read_text())
+    return found
+
+
+def test_default(data_dir: Path, run_cellgate: Any, cellgate: Path) -> None:
+    r = install(run_cellgate)
+    assert (r.returncode, r.stderr) == (0, "")
+    assert r.stdout == f"Installed kernelspec cellgate in {data_dir}/kernels/cellgate\n"
+    spec = spec_in(data_dir)
+    program = Path(spec["argv"][0])  # the installed one, wherever it lies below the prefix
+    assert program.is_absolute() and program.is_file() and cellgate.parent.parent in program.parents
+    assert spec["argv"][1:] == ["jupyter", "run", "-f", "{connection_file}"]
+    assert spec["display_name"] == "Python (cellgate)"
+    assert spec["language"] == "python"
+    assert spec["interrupt_mode"] == "message"
+    assert spec["metadata"]["supported_encryption"] == ["curve"]
+    features = spec["metadata"]["supported_features"]
+    assert ("debugger" in features) == spec["metadata"]["debugger"]
+    assert "kernel subshells" in features
+    assert KernelSpecManager(data_dir=str(data_dir)).get_kernel_spec("cellgate").argv == spec["argv"]
+
+
+def test_logos(data_dir: Path, run_cellgate: Any) -> None:
+    install(run_cellgate)
+    folder = data_dir / "kernels/cellgate"
+    for size in (32, 64):
+        png = (folder / f"logo-{size}x{size}.png").read_bytes()
+        assert png.startswith(b"\x89PNG")
+        assert int.from_bytes(png[16:20]) == int.from_bytes(png[20:24]) == size
+    assert "<svg" in (folder / "logo-svg.svg").read_text()
+
+
+def test_options_are_repeated(data_dir: Path, run_cellgate: Any, tmp_path: Path) -> None:
+    (tmp_path / "mcp.json").write_text("{}")
+    (tmp_path / "s.json").write_text("{}")
+    r = install(
+        run_cellgate, "--name", "mine", "--display-name", "Mein Kernel ä", "--mcp", "mcp.json", "--approve", "fs.read_*",
+        "--approve", "!fs.write_*", "--preload", "numpy", "--env", "A=b c", "--env", "HOME", "--sandbox=s.json", "--spares=2",
+    )  # fmt: skip
+    assert r.returncode == 0
+    spec = spec_in(data_dir, "mine")
+    assert spec["display_name"] == "Mein Kernel ä"
+    assert spec["argv"][5:] == [
+        f"--mcp={tmp_path.resolve()}/mcp.json", "--approve=fs.read_*", "--approve=!fs.write_*", "--preload=numpy",
+        "--env=A=b c", "--env=HOME", f"--sandbox={tmp_path.resolve()}/s.json", "--spares=2",
+    ]  # fmt: skip
+
+
+def test_without_sandbox(data_dir: Path, run_cellgate: Any) -> None:
+    assert install(run_cellgate, "--no-sandbox").returncode == 0
+    assert spec_in(data_dir)["argv"][5:] == ["--no-sandbox"]
+
+
+def test_prefix(data_dir: Path, run_cellgate: Any, tmp_path: Path) -> None:
+    assert install(run_cellgate, "--prefix", tmp_path / "p").returncode == 0
+    assert (tmp_path / "p/share/jupyter/kernels/cellgate/kernel.json").exists()
+    assert not data_dir.exists()
+
+
+def test_sys_prefix(data_dir: Path, run_cellgate: Any, tmp_path: Path) -> None:
+    r = run_cellgate("jupyter", "install", "--sys-prefix", env={"VIRTUAL_ENV": str(tmp_path / "venv")})
+    assert r.returncode == 0
+    assert (tmp_path / "venv/share/jupyter/kernels/cellgate/kernel.json").exists()
+    r = run_cellgate("jupyter", "install", "--sys-prefix", env={"VIRTUAL_ENV": "", "CONDA_PREFIX": ""})
+    assert r.returncode == 2
+    assert "no environment is active" in r.stderr
+
+
+def test_again_replaces(data_dir: Path, run_cellgate: Any) -> None:
+    install(run_cellgate, "--display-name", "one")
+    install(run_cellgate, "--display-name", "two")
+    assert spec_in(data_dir)["display_name"] == "two"
+    assert sorted(p.name for p in (data_dir / "kernels/cellgate").iterdir()) == [
+        "kernel.json",
+        "logo-32x32.png",
+        "logo-64x64.png",
+        "logo-svg.svg",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [
+        (["--name", "../x"], "no name for a kernel"),
+        (["--name", ""], "no name for a kernel"),
+        (["--user", "--prefix", "x"], "give one of"),
+        (["--approve", "everything"], "approval rule"),
+        (["--mcp", "missing.json"], "missing.json"),
+        (["--sandbox", "missing.json"], "missing.json"),
+        (["--sandbox", "x", "--no-sandbox"], "contradict"),
+        (["--env", "=x"], "--env needs"),
+        (["--spares", "-1"], "--spares"),
+        (["--pref", "x"], "did you mean --prefix"),
+        (["word"], 'unexpected argument "word"'),
+    ],
+)
+def test_what_is_refused(data_dir: Path, run_cellgate: Any, args: list[str], why: str) -> None:
+    r = install(run_cellgate, *args)
+    assert r.returncode == 2
+    assert why in r.stderr
+    assert not data_dir.exists()
+
+
+def test_usage(run_cellgate: Any) -> None:
+    for command in ("install", "run", "attach", "list"):
+        r = run_cellgate("jupyter", command, "--help")
+        assert (r.returncode, r.stderr) == (0, "")
+        assert r.stdout.startswith(f"Usage: cellgate jupyter {command}")
+        assert all(len(line) <= 120 for line in r.stdout.splitlines())
+    assert run_cellgate("jupyter").returncode == 2
+    assert run_cellgate("jupyter", "nope").returncode == 2
+    assert "which connection file" in run_cellgate("jupyter", "run").stderr
+    assert "which session" in run_cellgate("jupyter", "attach").stderr
+
+
+def test_jupyter_starts_it(data_dir: Path, run_cellgate: Any, slowness: float) -> None:
+    """With Jupyter's own manager and client: start, run, interrupt, restart, end."""
+    install(run_cellgate, "--env", "GREETING=hello", "--linger=2")
+    manager = KernelManager(kernel_name="cellgate", kernel_spec_manager=KernelSpecManager(data_dir=str(data_dir)))
+    manager.start_kernel(cwd=str(data_dir))
+    client = manager.client()
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=30 * slowness)
+        seen: list[str] = []
+        reply = client.execute_interactive(
+            "import os; print(os.environ['GREETING'])",
+            timeout=20 * slowness,
+            output_hook=lambda m: seen.append(m["content"].get("text", "")),
+        )
+        assert reply["content"]["status"] == "ok"
+        assert "".join(seen) == "hello\n"
+        request = client.execute("import time; time.sleep(100)")
+        while client.get_iopub_msg(timeout=20)["msg_type"] != "execute_input":
+            pass
+        manager.interrupt_kernel()
+        while (message := client.get_shell_msg(timeout=20 * slowness))["parent_header"]["msg_id"] != request:
+            pass
+        assert message["content"]["ename"] == "KeyboardInterrupt"
+        client.execute("x = 1")
+        manager.restart_kernel(now=False)
+        client.wait_for_ready(timeout=30 * slowness)
+        reply = client.execute_interactive("x", timeout=20 * slowness, output_hook=lambda m: None)
+        assert reply["content"]["ename"] == "NameError"
+        assert client.is_alive()
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel()
+    assert not manager.is_alive()
+
+
+def test_file_that_cannot_be_made(run_cellgate: Any, environment: dict[str, str]) -> None:
+    r = run_cellgate("jupyter", "run", "-f", "/nonexistent/x.json", env=environment)
+    assert r.returncode == 2
+    assert "/nonexistent/x.json" in r.stderr

@@ -1,0 +1,153 @@
+"""Settings of the sandbox in a notebook, and connections that they leave to the person."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FETCH = """
+import os, urllib.request, urllib.error
+for name in ("NO_PROXY", "no_proxy"):  # else 127.0.0.1 is taken for the kernel's own
+    os.environ.pop(name, None)
+def fetch(url):
+    try:
+        return urllib.request.urlopen(url, timeout=20).read().decode()
+    except urllib.error.HTTPError as e:
+        return f"refused {e.code}"
+"""
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"hello")
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1]
+        server.shutdown()
+
+
+@pytest.fixture
+def opened(start: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
+    """opened(allowed...): a client of a kernel whose settings allow these hosts."""
+
+    def one(*allowed: str, **filesystem: Any) -> Any:
+        file = tmp_path / "settings.json"
+        files = {"denyRead": [], "allowWrite": ["."], "denyWrite": [], **filesystem}
+        network = {"allowedDomains": list(allowed), "deniedDomains": ["evil.example"]}
+        file.write_text(json.dumps({"network": network, "filesystem": files}))
+        client = start(f"--sandbox={file}").client()
+        client.run(FETCH)
+        return client
+
+    return one
+
+
+def ask(client: Any, port: int) -> tuple[str, Any]:
+    request = client.start(f"fetch('http://127.0.0.1:{port}/')", allow_stdin=True)
+    question = client.receive("stdin")
+    assert question is not None, client.finish(request).content
+    return request, question
+
+
+def answer(client: Any, question: Any, value: str) -> None:
+    client.send("stdin", "input_reply", {"value": value}, parent=question)
+
+
+def test_settings_say_what_may_be_written(opened: Any) -> None:
+    client = opened(denyWrite=["keep"])
+    assert client.run("open('other', 'w').write('x')").content["status"] == "ok"
+    assert client.run("open('keep', 'w').write('x')").content["status"] == "error"
+
+
+def test_allowed_host(opened: Any, port: int) -> None:
+    client = opened(f"127.0.0.1:{port}")
+    assert client.run(f"fetch('http://127.0.0.1:{port}/')").result() == "'hello'"
+    client.nothing("stdin", 0.1)
+
+
+def test_denied_host_is_explained(opened: Any) -> None:
+    client = opened()
+    run = client.run("fetch('http://evil.example/'); import time; time.sleep(0.5)", allow_stdin=True)
+    assert "evil.example" in run.text("stderr")
+    assert run.text("stderr").startswith("[cellgate] ")
+    client.nothing("stdin", 0.1)
+
+
+@pytest.mark.parametrize(
+    ("typed", "result"), [("y", "'hello'"), ("n", "'refused 403'"), ("not today", "'refused 403'")]
+)
+def test_undecided_host_is_asked_about(opened: Any, port: int, typed: str, result: str) -> None:
+    client = opened()
+    request, question = ask(client, port)
+    assert f"connect to 127.0.0.1, port {port}" in question["content"]["prompt"]
+    answer(client, question, typed)
+    assert client.finish(request).result() == result
+    request, question = ask(client, port)  # the answer was for once
+    answer(client, question, "n")
+    client.finish(request)
+
+
+@pytest.mark.parametrize(("typed", "result"), [("a", "'hello'"), ("d", "'refused 403'")])
+def test_answer_for_the_session(opened: Any, port: int, typed: str, result: str) -> None:
+    client = opened()
+    request, question = ask(client, port)
+    answer(client, question, typed)
+    assert client.finish(request).result() == result
+    assert client.run(f"fetch('http://127.0.0.1:{port}/')", allow_stdin=True).result() == result
+    client.nothing("stdin", 0.1)
+
+
+def test_nobody_to_ask(opened: Any, port: int) -> None:
+    assert opened().run(f"fetch('http://127.0.0.1:{port}/')").result() == "'refused 403'"
+
+
+def test_without_settings_there_is_no_network_and_no_question(client: Any, port: int) -> None:
+    client.run(FETCH)
+    assert client.run(f"fetch('http://127.0.0.1:{port}/')", allow_stdin=True).content["status"] == "error"
+    client.nothing("stdin", 0.1)
+
+
+def test_settings_in_the_workspace_cannot_be_changed(start: Any, tmp_path: Path) -> None:
+    """Else a cell would decide what the next kernel may do."""
+    work = tmp_path / "work"
+    work.mkdir()
+    file = work / "settings.json"
+    text = json.dumps(
+        {
+            "network": {"allowedDomains": [], "deniedDomains": []},
+            "filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": []},
+        }
+    )
+    file.write_text(text)
+    client = start(f"--sandbox={file}").client()
+    assert client.run("open('settings.json', 'w').write('{}')").content["status"] == "error"
+    client.run("import os; os.rename('settings.json', 'x')")
+    client.ask("shutdown_request", channel="control")
+    assert file.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("{", "not valid JSON"), ('{"network": 5}', "network"), (None, "settings.json")]
+)
+def test_bad_settings_are_refused(start: Any, tmp_path: Path, text: str | None, why: str) -> None:
+    file = tmp_path / "settings.json"
+    if text is not None:
+        file.write_text(text)
+    kernel = start(f"--sandbox={file}")
+    assert kernel.wait(20) == 2
+    assert why in kernel.stderr()

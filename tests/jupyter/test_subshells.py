@@ -1,0 +1,82 @@
+"""Subshells: cells that run beside the main one, each in its own order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def subshell(client: Any) -> str:
+    content = client.ask("create_subshell_request", channel="control").content
+    assert content["status"] == "ok", content
+    return str(content["subshell_id"])
+
+
+def test_offered(client: Any) -> None:
+    assert "kernel subshells" in client.ask("kernel_info_request").content["supported_features"]
+
+
+def test_runs_beside_the_main_cell(client: Any, subshell: str) -> None:
+    main = client.start("import threading; go = threading.Event(); go.wait()")
+    while client.receive("iopub")["msg_type"] != "execute_input":
+        pass
+    beside = client.start("print('beside'); go.set()", subshell=subshell)
+    replies = [client.receive("shell")["parent_header"]["msg_id"] for _ in range(2)]
+    assert set(replies) == {main, beside}
+    seen = []
+    while sum(m["content"].get("execution_state") == "idle" for m in seen) < 2:
+        seen.append(client.receive("iopub"))
+    (text,) = [m for m in seen if m["msg_type"] == "stream"]
+    assert (text["content"]["text"], text["parent_header"]["msg_id"]) == ("beside\n", beside)
+
+
+def test_cells_of_one_subshell_keep_their_order(client: Any, subshell: str) -> None:
+    client.run("order = []")
+    requests = [client.start(f"order.append({i})", subshell=subshell) for i in range(20)]
+    for request in requests:
+        assert client.reply(request)["content"]["status"] == "ok"
+    assert client.run("order == list(range(20))").result() == "True"
+
+
+def test_error_aborts_its_own_subshell_only(client: Any, subshell: str) -> None:
+    main = [client.start("import time; time.sleep(0.4)"), client.start("6 * 7")]
+    failing = client.start("import time; time.sleep(0.1); 1/0", subshell=subshell)
+    behind = client.start("1", subshell=subshell)
+    status = {}
+    while len(status) < 4:
+        message = client.receive("shell")
+        status[message["parent_header"]["msg_id"]] = message["content"]["status"]
+    assert status == {main[0]: "ok", main[1]: "ok", failing: "error", behind: "aborted"}
+
+
+def test_requests_about_code_while_the_main_cell_runs(client: Any, subshell: str) -> None:
+    client.start("import time; time.sleep(100)")
+    while client.receive("iopub")["msg_type"] != "execute_input":
+        pass
+    request = client.send("shell", "complete_request", {"code": "impo", "cursor_pos": 4}, subshell=subshell)
+    assert "import" in client.reply(request)["content"]["matches"]
+    client.ask("interrupt_request", channel="control")
+
+
+def test_unknown_subshell(client: Any) -> None:
+    run = client.finish(client.start("1", subshell="nobody"))
+    assert run.content["status"] == "error"
+    assert run.types()[0] == "busy" and run.types()[-1] == "idle"
+    assert client.run("6 * 7").result() == "42"
+
+
+def test_many_unknown_subshells(client: Any) -> None:
+    """Names that clients invent take no room for ever."""
+    for i in range(200):
+        assert client.reply(client.start("1", subshell=f"n{i}"))["content"]["status"] == "error"
+    assert client.run("6 * 7").result() == "42"
+
+
+def test_deleted(client: Any, subshell: str) -> None:
+    listed = client.ask("list_subshell_request", channel="control").content["subshell_id"]
+    assert listed == [subshell]
+    assert client.ask("delete_subshell_request", {"subshell_id": subshell}, "control").content["status"] == "ok"
+    assert client.ask("list_subshell_request", channel="control").content["subshell_id"] == []
+    assert client.finish(client.start("1", subshell=subshell)).content["status"] == "error"

@@ -1,0 +1,121 @@
+"""Modules imported before the fork. Those with numpy and its like run where these are in the kernels' environment."""
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kernel.harness import Kernel, Zygote
+
+MODULES = "numpy,pandas,matplotlib.pyplot"
+
+# Counts as the zygote would: the kernel's own threads are not the module's.
+IN_A_CELL = (
+    "import cellgate_kernel.preload as p, os\n"
+    "real, base = p._threads, p._threads()\n"
+    "p._threads = lambda: real() - base + 1\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        (
+            "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True, name='worker-of-mine').start()",
+            "worker-of-mine",
+        ),
+        ("import _thread, threading\n_thread.start_new_thread(threading.Event().wait, ())", "starts a thread"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("1/0", "ZeroDivisionError"),
+    ],
+)
+def test_refused_with_its_name(kernel: Kernel, code: str, problem: str) -> None:
+    (kernel.workspace / "bad_one.py").write_text(code + "\n")
+    kernel.run(IN_A_CELL + "before = dict(os.environ)")
+    r = kernel.run("p.load('json, bad_one, re')")
+    assert r.reply["ename"] == "ImportError"
+    assert "cannot preload bad_one" in r.reply["evalue"] and problem in r.reply["evalue"]
+    assert kernel.run("dict(os.environ) == before").result == "True"
+
+
+def test_a_thread_that_ends_is_waited_for(kernel: Kernel) -> None:
+    (kernel.workspace / "timer_one.py").write_text(
+        "import threading\nt = threading.Timer(50, print)\nt.start()\nthreading.Timer(0.2, t.cancel).start()\n"
+    )
+    assert kernel.run(IN_A_CELL + "p.load('timer_one')").status == "ok"
+
+
+def test_one_thread_while_importing(kernel: Kernel) -> None:
+    (kernel.workspace / "looks.py").write_text(
+        "import os\nseen = os.environ['OPENBLAS_NUM_THREADS'], os.environ['MPLBACKEND']\n"
+    )
+    kernel.run(IN_A_CELL + "p.load('looks')")
+    assert kernel.run("import looks\nlooks.seen").result == "('1', 'module://matplotlib_inline.backend_inline')"
+    assert kernel.run("'OPENBLAS_NUM_THREADS' in os.environ").result == "False"
+
+
+@pytest.fixture(scope="module")
+def scientific(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
+    workspace = tmp_path_factory.mktemp("ws")
+    with Zygote(prefix) as z, z.spawn(workspace) as kernel:
+        code = "import importlib.util\nall(importlib.util.find_spec(m) for m in ('numpy', 'pandas', 'matplotlib'))"
+        if kernel.run(code).result != "True":
+            pytest.skip("numpy, pandas and matplotlib are not in the kernels' environment")
+    with Zygote(prefix, "--preload", MODULES) as z:
+        assert z.ready["ready"] is True, z.ready
+        yield z
+
+
+def test_all_are_there(scientific: Zygote, workspace: Path) -> None:
+    with scientific.spawn(workspace) as kernel:
+        r = kernel.run(f"import sys\n[m in sys.modules for m in {MODULES!r}.split(',')]")
+        assert r.result == "[True, True, True]"
+
+
+def test_siblings_have_different_random_numbers(scientific: Zygote, workspace: Path) -> None:
+    seen = set()
+    for _ in range(3):
+        with scientific.spawn(workspace) as kernel:
+            seen.add(kernel.run("import numpy as np; np.random.rand()").result)
+            seen.add(kernel.run("np.random.default_rng().random()").result)
+    assert len(seen) == 6
+
+
+def test_threads_of_blas_as_the_environment_says(scientific: Zygote, workspace: Path) -> None:
+    threads = "import os; len(os.listdir('/proc/self/task'))"
+    with scientific.spawn(workspace, env=["OPENBLAS_NUM_THREADS=1"]) as kernel:
+        one = int(kernel.run(threads).result or 0)
+        assert kernel.run("import numpy as np\na = np.ones((500, 500))\nfloat((a @ a)[0, 0])").result == "500.0"
+        assert int(kernel.run(threads).result or 0) == one
+    with scientific.spawn(workspace, env=["OPENBLAS_NUM_THREADS=3"]) as kernel:
+        assert kernel.run("import numpy as np\na = np.ones((500, 500))\nfloat((a @ a)[0, 0])").result == "500.0"
+        assert int(kernel.run(threads).result or 0) == one + 2
+
+
+def test_many_kernels_multiply(scientific: Zygote, workspace: Path) -> None:
+    for _ in range(10):
+        with scientific.spawn(workspace) as kernel:
+            r = kernel.run(
+                "import numpy as np\na = np.random.rand(300, 300)\nbool(np.allclose(np.linalg.inv(a) @ a, np.eye(300), atol=1e-6))"
+            )
+            assert r.result == "True"
+
+
+def test_pandas_tables(scientific: Zygote, workspace: Path) -> None:
+    with scientific.spawn(workspace) as kernel:
+        r = kernel.run("import pandas as pd\npd.DataFrame({'a': [1, 2]})")
+        assert "text/html" in r.of("EXECUTE_RESULT")[0].json["data"]
+
+
+def test_figures(scientific: Zygote, workspace: Path) -> None:
+    with scientific.spawn(workspace) as kernel:
+        r = kernel.run("import matplotlib.pyplot as plt\nplt.plot([1, 2]);", timeout=60)
+        assert base64.b64decode(r.of("DISPLAY_DATA")[0].json["data"]["image/png"]).startswith(b"\x89PNG")
+        r = kernel.run("import matplotlib\nfolder = matplotlib.get_cachedir()\nimport os; os.path.isdir(folder)")
+        assert r.result == "True"
+
+
+def test_another_backend(scientific: Zygote, workspace: Path) -> None:
+    with scientific.spawn(workspace, env=["MPLBACKEND=agg"]) as kernel:
+        r = kernel.run("import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.get_backend()", timeout=60)
+        assert (r.result, r.of("DISPLAY_DATA")) == ("'agg'", [])

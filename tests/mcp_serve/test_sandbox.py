@@ -1,0 +1,182 @@
+"""`cellgate mcp serve --sandbox` and `--allow-host`: what the agent may reach, whom it is asked about, and what it is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp_serve.helpers import Raw, text_of
+from web import FETCH, settings, web_server
+
+Serve = Callable[..., Raw]
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with web_server() as port:
+        yield port
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Callable[..., Path]:
+    def make(**parts: dict) -> Path:
+        (tmp_path / "settings.json").write_text(json.dumps(settings(**parts)))
+        return tmp_path / "settings.json"
+
+    return make
+
+
+def cell(*urls: str) -> str:
+    return FETCH + f"for url in {list(urls)!r}: print(fetch(url))"
+
+
+def accept(decision: str, **more: str) -> dict[str, Any]:
+    return {"action": "accept", "content": {"decision": decision, **more}}
+
+
+def test_allowed_and_denied_hosts_and_files(serve: Serve, port: int, file, workspace: Path) -> None:
+    f = file(
+        network={"allowedDomains": [f"127.0.0.1:{port}"], "deniedDomains": ["evil.example"]},
+        filesystem={"allowWrite": ["out"], "denyRead": ["secret"]},
+    )
+    (workspace / "out").mkdir()
+    (workspace / "secret").write_text("secret")
+    server = serve("--sandbox", f)
+    server.initialize()
+    code = cell(f"http://127.0.0.1:{port}/", "http://evil.example/", "http://evil.example/", "http://other.example/")
+    text = text_of(server.result(server.call("execute_ipython_cell", code=code)))
+    assert text.startswith("hello from outside\n403 ")
+    # Behind the output, each once, for the agent and the person that it works for.
+    assert text.endswith(
+        "[cellgate: the sandbox refused a connection to evil.example:80 (http): host is on the deny list. To allow it:"
+        ' remove "evil.example" from network.deniedDomains]\n\n'
+        "[cellgate: the sandbox refused a connection to other.example:80 (http): host is not on the allow list. To allow it:"
+        ' add "other.example:80" to network.allowedDomains]'
+    )
+    # Told again for the next call, but not what was not refused in it.
+    text = text_of(server.result(server.call("execute_ipython_cell", code="print(fetch('http://evil.example/'))")))
+    assert text.count("[cellgate: ") == 1
+    assert text_of(server.result(server.call("execute_ipython_cell", code="1"))) == "1"
+    code = "def put(p):\n  try: open(p, 'w').close(); return True\n  except OSError: return False\n"
+    code += "def look(p):\n  try: return open(p).read()\n  except OSError: pass\n"
+    code += "put('out/x'), put('x'), look('secret') or None"
+    assert text_of(server.result(server.call("execute_ipython_cell", code=code))) == "(True, False, None)"
+
+
+def test_refusals_survive_a_flood_of_output(serve: Serve, file) -> None:
+    server = serve("--sandbox", file())
+    server.initialize()
+    code = cell("http://evil.example/") + "\nprint('x' * 100000)"
+    text = text_of(server.result(server.call("execute_ipython_cell", code=code, max_output_chars=100)))
+    assert "Output truncated" in text
+    assert 'add "evil.example:80" to network.allowedDomains' in text
+
+
+def test_allow_host(serve: Serve, port: int, workspace: Path) -> None:
+    server = serve("--allow-host", f"127.0.0.1:{port}")
+    server.initialize()
+    code = cell(f"http://127.0.0.1:{port}/", "http://other.example/") + "\nopen('made', 'w').close()"
+    text = text_of(server.result(server.call("execute_ipython_cell", code=code)))
+    assert text.startswith("hello from outside\n403 ")
+    assert (workspace / "made").exists()
+
+
+def test_the_file_is_hidden_and_read_once(serve: Serve, port: int, workspace: Path) -> None:
+    path = workspace / "settings.json"
+    path.write_text(json.dumps(settings(network={"allowedDomains": [f"127.0.0.1:{port}"]})))
+    server = serve("--sandbox", "settings.json")
+    server.initialize()
+    code = "try: print(open('settings.json').read())\nexcept OSError as e: print(type(e).__name__)"
+    assert text_of(server.result(server.call("execute_ipython_cell", code=code))).strip() == "PermissionError"
+    code = "try: open('settings.json', 'w')\nexcept OSError as e: print(type(e).__name__)"
+    assert "Error" in text_of(server.result(server.call("execute_ipython_cell", code=code)))
+    assert json.loads(path.read_text())
+
+
+def test_the_agent_is_told_what_holds(serve: Serve, file) -> None:
+    for options, has in [((), "no network"), (("--sandbox", file()), "limited by the sandbox's settings")]:
+        server = serve(*options)
+        assert has in server.initialize()["instructions"]
+        tools = server.result(server.request("tools/list"))["tools"]
+        assert has in tools[0]["description"]
+        assert len(tools) == 4
+
+
+@pytest.mark.parametrize(
+    ("decision", "asked", "hellos"),
+    [
+        ("approve", 2, 2),
+        ("approve this host in this session", 1, 2),
+        ("reject", 2, 0),
+        ("reject this host in this session", 1, 0),
+        ("approve this tool from now on", 2, 0),  # an answer to another question
+        ("Approve", 2, 0),
+    ],
+)
+def test_the_person_is_asked(serve: Serve, port: int, file, decision: str, asked: int, hellos: int) -> None:
+    server = serve("--sandbox", file(), "--approve", "ask")
+    server.initialize(elicitation={})
+    call = server.call("execute_ipython_cell", code=cell(*[f"http://127.0.0.1:{port}/"] * 2))
+    questions = 0
+    while "method" in (message := server.receive()):
+        assert message["method"] == "elicitation/create"
+        questions += 1
+        assert f"\n  127.0.0.1:{port} (http, a loopback address)\n" in message["params"]["message"]
+        choices = message["params"]["requestedSchema"]["properties"]["decision"]["enum"]
+        assert choices[0] == "approve" and len(choices) == 4
+        server.send({"jsonrpc": "2.0", "id": message["id"], "result": accept(decision, reason="not today")})
+    assert message["id"] == call
+    text = text_of(message["result"])
+    assert questions == asked
+    assert text.count("hello from outside") == hellos
+    if not hellos:
+        assert "[cellgate: the sandbox refused a connection" in text
+        assert "the user rejected it: not today" in text
+
+
+def test_who_shows_no_forms_is_not_asked(serve: Serve, port: int, file) -> None:
+    server = serve("--sandbox", file(), "--approve", "ask")
+    server.initialize()
+    text = text_of(server.result(server.call("execute_ipython_cell", code=cell(f"http://127.0.0.1:{port}/"))))
+    assert "hello" not in text
+    assert "cannot ask its user" in text
+
+
+def test_without_ask_nobody_is_asked(serve: Serve, port: int, file) -> None:
+    server = serve("--sandbox", file(), "--approve", "all")
+    server.initialize(elicitation={})
+    text = text_of(server.result(server.call("execute_ipython_cell", code=cell(f"http://127.0.0.1:{port}/"))))
+    assert "hello" not in text
+    assert "host is not on the allow list" in text
+
+
+def test_no_answer_in_time_is_a_no(serve: Serve, port: int, file) -> None:
+    server = serve("--sandbox", file(), "--approve", "ask", "--ask-timeout", "1")
+    server.initialize(elicitation={})
+    call = server.call("execute_ipython_cell", code=cell(f"http://127.0.0.1:{port}/"))
+    question = server.receive()
+    withdrawn = server.receive()
+    assert withdrawn["method"] == "notifications/cancelled" and withdrawn["params"]["requestId"] == question["id"]
+    server.send({"jsonrpc": "2.0", "id": question["id"], "result": accept("approve")})
+    text = text_of(server.result(call))
+    assert "hello" not in text
+    assert "did not answer in time" in text
+
+
+def test_a_cancelled_call_takes_its_question_back(serve: Serve, port: int, file) -> None:
+    server = serve("--sandbox", file(), "--approve", "ask")
+    server.initialize(elicitation={})
+    call = server.call("execute_ipython_cell", code=cell(f"http://127.0.0.1:{port}/"))
+    question = server.receive()
+    server.notify("notifications/cancelled", {"requestId": call})
+    withdrawn = server.receive()
+    assert withdrawn["method"] == "notifications/cancelled" and withdrawn["params"]["requestId"] == question["id"]
+    server.send({"jsonrpc": "2.0", "id": question["id"], "result": accept("approve")})
+    # The refusal may be told with the next call.
+    assert text_of(server.result(server.call("execute_ipython_cell", code="1"))).split("\n")[0] in (
+        "1",
+        "[output since the last call:]",
+    )

@@ -1,0 +1,214 @@
+"""The command line: settings, words, streams, exit statuses."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .conftest import Box
+
+MINIMAL = Box.settings()
+
+
+def test_exit_status(box: Box) -> None:
+    assert box.run("true").returncode == 0
+    assert box.run("-c", "exit 7").returncode == 7
+    assert box.run("-c", "kill -TERM $$").returncode == 128 + 15
+    p = box.run("no-such-program-here")
+    assert p.returncode == 127
+    assert "no-such-program-here" in p.stderr
+    assert box.run("/etc/passwd").returncode == 126
+
+
+def test_words_reach_the_command_as_they_are(box: Box) -> None:
+    assert box.run("printf", "%s|", "a b", "", "$HOME", "*").stdout == "a b||$HOME|*|"
+    assert box.run("--", "printf", "%s", "--settings").stdout == "--settings"
+    assert box.run("printf", "%s %s", "-d", "--help").stdout == "-d --help"  # options end where the command starts
+
+
+def test_a_word_of_the_shell(box: Box) -> None:
+    assert box.run("type", "cd").returncode == 0
+
+
+def test_string_is_the_shells(box: Box) -> None:
+    assert box.run("-c", "X=4; echo a$X | tr a b; echo '!x'").stdout == "b4\n!x\n"
+
+
+def test_under_the_name_of_srt(box: Box) -> None:
+    link = box.base / "srt"
+    link.symlink_to(box.program)
+    settings = str(box.write_settings(MINIMAL))
+    p = subprocess.run(
+        [*box.as_user, str(link), "--settings", settings, "-c", "echo $((20 + 22)) > f; cat f"],
+        capture_output=True,
+        text=True,
+        timeout=box.timeout,
+        cwd=box.work,
+        env=box.env,
+    )
+    assert (p.returncode, p.stdout) == (0, "42\n")
+
+
+def test_streams(box: Box) -> None:
+    p = box.run("-c", "cat; echo err >&2", input="in\n")
+    assert (p.stdout, p.stderr) == ("in\n", "err\n")
+    p = box.run("-c", "head -c 3000000 /dev/zero")
+    assert len(p.stdout) == 3_000_000
+
+
+def test_closed_streams(box: Box) -> None:
+    settings = str(box.write_settings(MINIMAL))
+    script = f"exec '{box.program}' sandbox -s '{settings}' -c 'cat; echo ran > f' <&- >&- 2>&-"
+    p = subprocess.run([*box.as_user, "sh", "-c", script], timeout=box.timeout, cwd=box.work, env=box.env)
+    assert p.returncode == 0
+    assert (box.work / "f").read_text() == "ran\n"
+
+
+def test_working_folder_and_environment(box: Box) -> None:
+    p = box.run("-c", 'pwd; echo "$MINE $SANDBOX_RUNTIME"', env={"MINE": "kept"})
+    assert p.stdout == f"{box.work}\nkept 1\n"
+
+
+def test_temporary_folder_is_private_and_gone(box: Box) -> None:
+    p = box.run("-c", 'f=$(mktemp) && echo secret > "$f" && stat -c %a "$TMPDIR" && echo "$f"')
+    mode, name = p.stdout.split()
+    assert mode == "700"
+    assert not Path(name).exists()
+
+
+def test_without_settings_nothing_is_written(box: Box) -> None:
+    p = box.run("-c", "echo x > f")
+    assert p.returncode != 0
+    assert box.names() == set()
+
+
+def test_settings_in_the_home(box: Box) -> None:
+    (box.home / ".srt-settings.json").write_text(json.dumps(MINIMAL))
+    (box.home / ".srt-settings.json").chmod(0o644)
+    assert box.run("-c", "echo x > f").returncode == 0
+    assert box.names() == {"f"}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "is empty"),
+        ("{", "is not valid JSON"),
+        ('{"network":{"allowedDomains":[],"deniedDomains":[]}}', "filesystem: Required"),
+        (
+            json.dumps(Box.settings(net={"allowedDomains": ["*.com"]})),
+            "network.allowedDomains.0: Invalid domain pattern",
+        ),
+        (json.dumps(Box.settings(net={"tlsTerminate": {}})), "network.tlsTerminate: TLS termination is not supported"),
+        (json.dumps(Box.settings(fs={"allowread": []})), "did you mean 'allowRead'"),
+    ],
+)
+def test_bad_settings_run_nothing(box: Box, text: str, why: str) -> None:
+    p = box.run("-c", "echo ran; echo x > f", settings=text)
+    assert p.returncode == 1
+    assert why in p.stderr
+    assert "Refusing to run with the built-in defaults" in p.stderr
+    assert p.stdout == ""
+    assert box.names() == set()
+
+
+def test_missing_settings_run_nothing(box: Box) -> None:
+    p = box.run("--settings", box.base / "none.json", "echo", "ran")
+    assert (p.returncode, p.stdout) == (1, "")
+    assert "does not exist" in p.stderr
+    (box.base / "secret.json").write_text(json.dumps(MINIMAL))
+    (box.base / "secret.json").chmod(0)
+    if box.uid:
+        p = box.run("--settings", box.base / "secret.json", "echo", "ran")
+        assert (p.returncode, p.stdout) == (1, "")
+        assert "could not be read (EACCES)" in p.stderr
+
+
+def test_a_strange_key_is_named_and_passed_over(box: Box) -> None:
+    p = box.run("echo", "ran", settings={**MINIMAL, "comment": "mine"})
+    assert (p.returncode, p.stdout) == (0, "ran\n")
+    assert '"comment" is not a setting' in p.stderr
+
+
+def test_usage(box: Box) -> None:
+    p = box.run()
+    assert p.returncode == 1
+    assert "No command specified" in p.stderr
+    assert box.run("--nonsense", "true").returncode == 1
+    assert box.run("--control-fd", "2", "true").returncode == 1
+    assert box.run("--control-fd", "99", "true").returncode == 1
+    assert "--control-fd" in box.run("--help").stdout
+
+
+def test_debug(box: Box) -> None:
+    p = box.run("--debug", "echo", "ran")
+    assert "[SandboxDebug]" in p.stderr
+    assert "[SandboxDebug]" not in box.run("echo", "ran").stderr
+
+
+def test_explain_runs_nothing_and_names_the_rules(box: Box) -> None:
+    box.file("secret")
+    p = box.run(
+        "--explain=json", "touch", "ran", settings=Box.settings({"denyRead": ["secret"], "denyWrite": ["later"]})
+    )
+    plan = json.loads(p.stdout)
+    views = {m["path"]: m for m in plan["mounts"]}
+    assert views[f"{box.work}"]["view"] == "writable"
+    assert views[f"{box.work}/secret"] == {
+        "path": f"{box.work}/secret",
+        "view": "hidden",
+        "rule": "filesystem.denyRead.0",
+    }
+    assert views[f"{box.work}/later"]["absent"] is True
+    assert "seccomp" in plan["layers"]
+    assert box.names() == {"secret"}
+    text = box.run("--explain", settings=Box.settings({"denyRead": ["secret"]})).stdout
+    assert f"{box.work}/secret" in text
+
+
+def test_only_the_standard_streams_are_inherited(box: Box) -> None:
+    r, w = os.pipe()
+    try:
+        p = box.run("-c", f"ls /proc/self/fd | wc -l; test -e /proc/self/fd/{w} && echo LEAK", fds=(r, w))
+    finally:
+        os.close(r)
+        os.close(w)
+    assert "LEAK" not in p.stdout
+
+
+def test_limits(box: Box) -> None:
+    own = {"limits": {"openFiles": 40, "fileMb": 1, "memoryMb": 200, "cpuSeconds": 1}}
+    p = box.sh("ulimit -n; ulimit -f; ulimit -d; ulimit -t", cellgate=own)
+    assert p.stdout.split() == ["40", "1024", "204800", "1"]
+    p = box.sh("while :; do :; done", cellgate=own)
+    assert p.returncode == 128 + 24
+    assert "cellgate.limits.cpuSeconds" in p.stderr
+
+
+def test_wall_time(box: Box) -> None:
+    p = box.sh("sleep 100", cellgate={"limits": {"wallSeconds": 1}})
+    assert p.returncode == 124
+    assert "cellgate.limits.wallSeconds" in p.stderr
+
+
+def test_environment_allow_list(box: Box) -> None:
+    p = box.run("env", settings=Box.settings(cellgate={"env": ["PATH", "LC_*"]}), env={"TOKEN": "s", "LC_ALL": "C"})
+    names = {line.split("=")[0] for line in p.stdout.splitlines()}
+    assert {"PATH", "LC_ALL", "SANDBOX_RUNTIME"} <= names
+    assert not names & {"TOKEN", "HOME"}
+
+
+def test_control_descriptor(box: Box) -> None:
+    """It is read, and it is not the command's."""
+    r, w = os.pipe()
+    os.write(w, b"this is no JSON\n")
+    os.close(w)
+    try:
+        args = ("--debug", "--control-fd", str(r), "-c", f"sleep 0.3; test -e /proc/self/fd/{r} || echo absent")
+        p = box.run(*args, settings=MINIMAL, fds=(r,))
+    finally:
+        os.close(r)
+    assert p.stdout == "absent\n"
+    assert f"Invalid config on control fd {r}: ignored" in p.stderr

@@ -1,0 +1,405 @@
+"""File system rules. Each deny stands beside what is allowed."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .conftest import Box
+
+ABSENT_NAMES = {".bashrc", ".gitconfig", ".mcp.json", ".vscode", ".idea", ".claude", ".zshrc", ".profile"}
+
+
+# ---- writing
+
+
+def test_project_is_writable_and_nothing_else(box: Box) -> None:
+    target = box.file(box.out / "f")
+    assert box.sh("echo new > mine && mkdir -p a/b && mv mine a/b/moved").returncode == 0
+    assert (box.work / "a/b/moved").read_text() == "new\n"
+    for script in (f"echo x > {target}", f"rm {target}", f"touch {box.out}/g", f"chmod 777 {target}", "touch /usr/x"):
+        assert box.sh(script).returncode != 0, script
+    assert target.read_text() == "orig\n"
+    assert os.listdir(box.out) == ["f"]
+
+
+def test_spellings_of_write_roots(box: Box) -> None:
+    for name in ("a", "b", "c"):
+        box.folder(box.work / name)
+    box.folder(box.home / "h")
+    fs = {"allowWrite": ["a/**", "b/", "./c/../c", "~/h", "absent"]}
+    assert box.sh(f"touch a/1 b/1 c/1 {box.home}/h/1", fs).returncode == 0
+    assert box.sh("touch d", fs).returncode != 0
+    assert box.sh("mkdir absent", fs).returncode != 0
+    assert not (box.work / "absent").exists()
+
+
+def test_a_pattern_allows_no_writing(box: Box) -> None:
+    box.file("a.txt")
+    assert box.sh("echo x > a.txt", {"allowWrite": ["*.txt"]}).returncode != 0
+    box.file("[x].txt")
+    assert box.sh("echo x > '[x].txt'", {"allowWrite": ["[x].txt"]}).returncode == 0  # also a name
+
+
+def test_a_link_is_no_write_root(box: Box) -> None:
+    box.file(box.out / "f")
+    box.link("away", str(box.out))
+    for allow in (["away"], [".", "away"], [".", "away/sub"]):
+        box.sh("mkdir -p away/sub; echo x > away/f", {"allowWrite": allow})
+    assert (box.out / "f").read_text() == "orig\n"
+    assert os.listdir(box.out) == ["f"]
+
+
+@pytest.mark.parametrize("entry", ["keep", "./keep", "d/../keep", "k*p", "[k]eep", {"path": "keep", "literal": True}])
+def test_deny_write(box: Box, entry: object) -> None:
+    box.file("keep")
+    box.folder(box.work / "d")
+    fs = {"denyWrite": [entry]}
+    for script in (
+        "echo x > keep",
+        "echo x >> keep",
+        "rm keep",
+        "mv keep other",
+        "echo x > new && mv new keep",
+        "chmod 777 keep",
+        "truncate -s 0 keep",
+        "ln keep alias",
+    ):
+        assert box.sh(script, fs).returncode != 0, script
+    assert (box.work / "keep").read_text() == "orig\n"
+    assert box.sh("cat keep && echo ok > other", fs).returncode == 0
+
+
+def test_deny_write_wins_above_and_below(box: Box) -> None:
+    box.file("sub/f")
+    for fs in ({"allowWrite": [".", "sub"], "denyWrite": ["."]}, {"denyWrite": ["sub"]}, {"denyWrite": ["sub/**"]}):
+        assert box.sh("echo x > sub/f", fs).returncode != 0
+        assert box.sh("echo x > sub/new", fs).returncode != 0
+    assert box.names() == {"sub", "sub/f"}
+
+
+def test_folders_above_a_denial_stay_where_they_are(box: Box) -> None:
+    box.file("a/b/keep")
+    fs = {"denyWrite": ["a/b/keep"]}
+    for script in ("mv a x", "mv a/b a/x", "rm -rf a"):
+        box.sh(f"{script}; mkdir -p a/b && echo pwn > a/b/keep", fs)
+        assert (box.work / "a/b/keep").read_text() == "orig\n", script
+    assert box.sh("touch a/new a/b/new && mv a/b/new a/b/newer", fs).returncode == 0
+
+
+def test_what_is_denied_and_absent_cannot_be_made(box: Box) -> None:
+    fs = {"denyWrite": ["later", "x/y/z", "w/"]}
+    for script in (
+        "echo x > later",
+        "mkdir later",
+        "ln -s /etc/passwd later",
+        "mkdir -p x/y && echo > x/y/z",
+        "mkdir x",
+    ):
+        assert box.sh(script, fs).returncode != 0, script
+        assert box.names() == set(), script
+    assert box.sh("echo x > other", fs).returncode == 0
+
+
+def test_denied_links_and_what_they_lead_to(box: Box) -> None:
+    box.file("real/keep")
+    box.link("l", "real")
+    box.link("dangling", "nowhere/f")
+    fs = {"denyWrite": ["l/keep", "dangling"]}
+    for script in (
+        "echo pwn > real/keep",
+        "echo pwn > l/keep",
+        "rm l",
+        "mv l m",
+        "ln -sfn /etc l",
+        "rm dangling",
+        "mkdir nowhere && echo pwn > nowhere/f",
+    ):
+        assert box.sh(script, fs).returncode != 0, script
+    assert (box.work / "real/keep").read_text() == "orig\n"
+    assert os.readlink(box.work / "l") == "real"
+    assert os.readlink(box.work / "dangling") == "nowhere/f"
+
+
+def test_other_names_of_a_denied_file(box: Box) -> None:
+    keep = box.file("keep")
+    box.folder(box.work / "deep")
+    os.link(keep, box.work / "deep/alias")
+    box.file("deep/other")
+    assert box.sh("echo pwn > deep/alias", {"denyWrite": ["keep"]}).returncode != 0
+    assert keep.read_text() == "orig\n"
+    assert box.sh("echo ok > deep/other", {"denyWrite": ["keep"]}).returncode == 0
+    assert box.sh("echo ok > deep/alias").returncode == 0
+
+
+# ---- files that other programs obey
+
+
+@pytest.mark.parametrize("name", [".bashrc", ".gitconfig", ".mcp.json", ".zprofile", ".ripgreprc", ".gitmodules"])
+def test_mandatory_files(box: Box, name: str) -> None:
+    assert box.sh(f"echo pwn > {name}").returncode != 0
+    assert box.names() == set()
+    box.file(name)
+    assert box.sh(f"echo pwn > {name}").returncode != 0
+    assert box.sh(f"rm {name}").returncode != 0
+    assert (box.work / name).read_text() == "orig\n"
+
+
+@pytest.mark.parametrize("name", [".vscode", ".idea", ".claude/commands", ".claude/agents", ".git/hooks"])
+def test_mandatory_folders(box: Box, name: str) -> None:
+    box.file(f"{name}/there")
+    box.file(".git/HEAD", "ref: refs/heads/main\n")
+    assert box.sh(f"echo pwn > {name}/new").returncode != 0
+    assert box.sh(f"echo pwn > {name}/there").returncode != 0
+    assert box.sh(f"mv {name.split('/', maxsplit=1)[0]} away").returncode != 0
+    assert (box.work / name / "there").read_text() == "orig\n"
+    beside = Path(name).parent / "beside"
+    if str(beside.parent) != ".":
+        assert box.sh(f"echo ok > {beside}").returncode == 0
+
+
+def test_git_config(box: Box) -> None:
+    box.file(".git/config")
+    box.folder(box.work / ".git/hooks")
+    assert box.sh("echo pwn >> .git/config").returncode != 0
+    assert box.sh("echo ok > .git/config", {"allowGitConfig": True}).returncode == 0
+    assert box.sh("echo pwn > .git/hooks/pre-commit", {"allowGitConfig": True}).returncode != 0
+
+
+def test_a_worktrees_git_file(box: Box) -> None:
+    box.file(".git", "gitdir: /elsewhere\n")
+    assert box.sh("rm .git; echo pwn > .git").returncode != 0
+    assert (box.work / ".git").read_text() == "gitdir: /elsewhere\n"
+
+
+def test_a_repository_can_be_made(box: Box) -> None:
+    assert box.sh("mkdir -p .git/hooks .git/objects && echo ok > .git/hooks/sample").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "depth", "denied"),
+    [
+        ("a/.bashrc", None, True),
+        ("a/b/.BashRC", None, True),
+        ("a/b/c/d/e/.bashrc", None, False),
+        ("a/b/c/d/e/.bashrc", 6, True),
+        ("a/.vscode/x", None, True),
+        ("node_modules/p/.bashrc", None, False),
+    ],
+)
+def test_mandatory_names_below(box: Box, path: str, depth: int | None, denied: bool) -> None:
+    box.file(path)
+    more = {"mandatoryDenySearchDepth": depth} if depth else {}
+    assert (box.sh(f"echo pwn > {path}", **more).returncode != 0) == denied
+
+
+def test_repositories_below(box: Box) -> None:
+    box.file("sub/.git/HEAD", "ref: x\n")
+    assert box.sh("mkdir sub/.git/hooks && echo pwn > sub/.git/hooks/pre-commit").returncode != 0
+    assert box.sh("echo pwn > sub/.git/config").returncode != 0
+    assert not (box.work / "sub/.git/hooks").exists()
+
+
+def test_no_placeholder_where_nothing_is_written(box: Box) -> None:
+    p = box.run("-c", "ls -A", settings=Box.settings({"allowWrite": [str(box.out)]}))
+    assert p.stdout == ""
+
+
+def test_placeholders_are_gone_afterwards(box: Box) -> None:
+    p = box.sh("ls -A")
+    assert set(p.stdout.split()) >= ABSENT_NAMES  # they are there meanwhile
+    assert box.names() == set()
+
+
+def test_two_at_once_share_them(box: Box) -> None:
+    first = box.popen("-c", "echo up; read x; echo pwn > .bashrc", settings=Box.settings())
+    assert first.stdout and first.stdin
+    assert first.stdout.readline() == "up\n"
+    assert box.sh("true").returncode == 0  # its end must not take away what the first one needs
+    out, _ = first.communicate("\n", timeout=box.timeout)
+    assert first.returncode != 0
+    assert box.names() == set()
+
+
+# ---- reading
+
+
+@pytest.mark.parametrize("entry", ["secret", "sec*", "**/key", "secret/**", "./secret/key", "~/../work/secret"])
+def test_deny_read(box: Box, entry: str) -> None:
+    box.file("secret/key", "TOPSECRET\n")
+    box.file("public", "seen\n")
+    p = box.sh("cat secret/key; mv secret moved; cat moved/key; ls secret; cat public", {"denyRead": [entry]})
+    assert "TOPSECRET" not in p.stdout
+    assert "seen\n" in p.stdout
+
+
+def test_what_is_hidden_cannot_be_written_either(box: Box) -> None:
+    box.file("secret/key")
+    assert box.sh("echo x > secret/new", {"denyRead": ["secret"]}).returncode != 0
+    assert box.sh("echo x > secret/key", {"denyRead": ["secret/key"]}).returncode != 0
+    assert (box.work / "secret/key").read_text() == "orig\n"
+    assert box.names() == {"secret", "secret/key"}
+
+
+def test_a_denied_link_hides_where_it_leads(box: Box) -> None:
+    box.file("real/key", "TOPSECRET\n")
+    box.link("l", "real")
+    p = box.sh("cat l/key real/key", {"denyRead": ["l"]})
+    assert "TOPSECRET" not in p.stdout
+
+
+def test_patterns(box: Box) -> None:
+    for name in ("a.pem", "f1.key", "f2.key", "deep/er/.env", ".env"):
+        box.file(name, "TOPSECRET\n")
+    for name in ("a.txt", "f9.key", "deep/er/x"):
+        box.file(name, "seen\n")
+    fs = {"denyRead": ["*.pem", "f[12].key", "**/.env"]}
+    p = box.sh("cat a.pem f1.key f2.key deep/er/.env .env; cat a.txt f9.key deep/er/x", fs)
+    assert "TOPSECRET" not in p.stdout
+    assert p.stdout == "seen\n" * 3
+
+
+def test_a_literal_entry_is_no_pattern(box: Box) -> None:
+    box.file("a[b]*", "TOPSECRET\n")
+    box.file("ab1", "seen\n")
+    p = box.sh("cat 'a[b]*'; cat ab1", {"denyRead": [{"path": "a[b]*", "literal": True}]})
+    assert p.stdout == "seen\n"
+
+
+def test_allow_read_within(box: Box) -> None:
+    box.file("s/hidden", "TOPSECRET\n")
+    box.file("s/shown/f", "seen\n")
+    box.file("s/shown/.env", "TOPSECRET\n")
+    fs = {"denyRead": ["s", "s/shown/.env"], "allowRead": ["s/shown"]}
+    p = box.sh("cat s/hidden; cat s/shown/f; cat s/shown/.env; ls s", fs)
+    assert p.stdout == "seen\nshown\n"
+    assert box.sh("cat s/hidden", {"denyRead": ["s/hidden"], "allowRead": ["s/hidden"]}).stdout == "TOPSECRET\n"
+
+
+def test_a_project_within_a_hidden_folder(box: Box) -> None:
+    box.file(box.out / "key", "TOPSECRET\n")
+    fs = {"denyRead": [str(box.base)], "allowRead": ["."], "allowWrite": ["."]}
+    p = box.sh(f"pwd; echo x > f && cat f; cat {box.out}/key; ls {box.base}", fs)
+    assert p.stdout == f"{box.work}\nx\nwork\n"
+    assert (box.work / "f").read_text() == "x\n"
+
+
+def test_all_of_the_disk_hidden(box: Box) -> None:
+    box.file("f", "seen\n")
+    fs = {"denyRead": ["/"], "allowRead": ["/usr", "/bin", "/lib", "/lib64", "/etc", "."]}
+    p = box.sh(f"cat f; ls {box.out}; ls /", fs)
+    assert p.stdout.startswith("seen\n")
+    assert str(box.out) not in p.stdout
+    assert p.returncode == 0
+
+
+def test_disabled(box: Box) -> None:
+    script = f"echo x > {box.out}/f && echo y > .bashrc"
+    assert box.sh(script).returncode != 0
+    assert box.sh(script, {"disabled": True}).returncode == 0
+    assert (box.work / ".bashrc").read_text() == "y\n"
+
+
+# ---- credentials
+
+
+def test_denied_credentials(box: Box) -> None:
+    box.file("token", "TOPSECRET\n")
+    creds = {
+        "files": [{"path": "token", "mode": "deny"}],
+        "envVars": [{"name": "TOKEN", "mode": "deny"}],
+    }
+    p = box.run(
+        "-c", "cat token; env", settings=Box.settings(credentials=creds), env={"TOKEN": "TOPSECRET", "OTHER": "seen"}
+    )
+    assert "TOPSECRET" not in p.stdout
+    assert "OTHER=seen" in p.stdout
+
+
+def test_masked_credentials(box: Box) -> None:
+    netrc = "machine a password TOPSECRET1\nmachine b password TOPSECRET2\n"
+    box.file("netrc", netrc)
+    box.file("token", "TOPSECRET-and-more-of-it-so-that-it-is-long-enough-to-be-padded")
+    creds = {
+        "files": [
+            {"path": "netrc", "mode": "mask", "extract": "password (\\S+)"},
+            {"path": "token", "mode": "mask"},
+        ],
+        "envVars": [{"name": "TOKEN", "mode": "mask"}],
+        "allowPlaintextInject": True,
+    }
+    p = box.run(
+        "-c",
+        'cat netrc; echo "<$(cat token)>"; echo "$TOKEN"; echo pwn > token',
+        settings=Box.settings(credentials=creds),
+        env={"TOKEN": "TOPSECRET"},
+    )
+    assert "TOPSECRET" not in p.stdout
+    lines = p.stdout.splitlines()
+    assert lines[0].startswith("machine a password fake_value_")
+    assert lines[1].startswith("machine b password fake_value_")
+    assert lines[0].split()[-1] != lines[1].split()[-1]
+    assert len(lines[2]) == len((box.work / "token").read_text()) + 2
+    assert lines[3].startswith("fake_value_")
+    assert (box.work / "token").read_text().startswith("TOPSECRET")
+    assert (box.work / "netrc").read_text() == netrc
+
+
+@pytest.mark.parametrize(("mode", "status", "shown"), [("warn", 0, "plain\n"), ("deny", 1, ""), ("error", 1, "")])
+def test_nothing_to_mask(box: Box, mode: str, status: int, shown: str) -> None:
+    box.file("f", "plain\n")
+    creds = {
+        "files": [{"path": "f", "mode": "mask", "extract": "key=(.*)", "onExtractNoMatch": mode}],
+        "allowPlaintextInject": True,
+    }
+    p = box.run("cat", "f", settings=Box.settings(credentials=creds))
+    assert (p.returncode, p.stdout) == (status, shown)
+    assert p.stderr
+
+
+def test_well_known_credentials(box: Box) -> None:
+    box.file(box.home / ".ssh/id", "TOPSECRET\n")
+    script = f"cat {box.home}/.ssh/id"
+    assert box.sh(script).stdout == "TOPSECRET\n"
+    assert box.sh(script, cellgate={"hideCredentials": True}).returncode != 0
+
+
+def test_many_denials(box: Box) -> None:
+    for i in range(300):
+        box.file(f"d{i}/f")
+    fs = {"denyWrite": [f"d{i}/f" for i in range(300)]}
+    assert box.sh("echo x > d299/f", fs).returncode != 0
+    assert box.sh("echo x > d299/g", fs).returncode == 0
+
+
+def test_the_machine_stays_read_only(box: Box) -> None:
+    for script in (
+        "v=$(cat /proc/sys/vm/swappiness); echo $v > /proc/sys/vm/swappiness",
+        "mkdir /sys/fs/cgroup/x",
+        "mount -o remount,rw /",
+        "touch /etc/x",
+    ):
+        assert box.sh(script).returncode != 0, script
+    assert box.sh("echo x > /dev/null && head -c 4 /dev/zero && test -c /dev/urandom").returncode == 0
+
+
+def test_nested_user_namespaces(box: Box) -> None:
+    box.file("keep")
+    settings = Box.settings({"denyWrite": ["keep"]})
+    assert box.run("unshare", "-Ur", "true", settings=settings).returncode != 0
+    settings["allowNestedUserNamespaces"] = True
+    p = box.run("unshare", "-Ur", "id", "-u", settings=settings)
+    assert p.stdout == "0\n"
+    assert box.sh("v=$(cat /proc/sys/vm/swappiness); echo $v > /proc/sys/vm/swappiness").returncode != 0
+    box.run("unshare", "-Urm", "sh", "-c", "umount -l keep; echo pwn > keep", settings=settings)
+    assert (box.work / "keep").read_text() == "orig\n"
+
+
+def test_read_only_for_whoever_cannot_write(box: Box) -> None:
+    """A project of somebody else's: nothing can be made in it, so nothing has to be denied."""
+    if not box.uid:
+        pytest.skip("root may write everywhere")
+    p = box.run("-c", "echo ran", settings=Box.settings({"allowWrite": ["/usr"]}), cwd=Path("/usr"))
+    assert (p.returncode, p.stdout) == (0, "ran\n"), p.stderr
+    assert subprocess.run(["find", "/usr", "-maxdepth", "1", "-name", ".bashrc"], capture_output=True).stdout == b""

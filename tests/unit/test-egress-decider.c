@@ -1,0 +1,279 @@
+/* The decider of cellgate-egress, spoken to by a relay that lies: it gets what the policy allows and no more. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/util.h"
+#include "sandbox/egress_chan.h"
+#include "sandbox/egress_int.h"
+
+#define WAIT_MS 20000
+
+/* A decider in a process of its own; this test is its host and its relay. */
+struct rig {
+        pid_t pid;
+        struct cg_chan host;
+        int relay;
+        int server;
+        uint16_t port;
+        uint32_t box;
+};
+
+static void relay_send(struct rig *r, const void *data, size_t len)
+{
+        assert_int_equal(send(r->relay, data, len, MSG_NOSIGNAL), (ssize_t)len);
+}
+
+/* The next message of the decider; *fd is -1 where none came with it. */
+static struct eg_msg relay_receive(struct rig *r, int *fd)
+{
+        struct eg_msg m;
+        size_t n = 1;
+
+        *fd = -1;
+        assert_int_equal(cg_wait_fd(r->relay, POLLIN, WAIT_MS, NULL), 0);
+        assert_int_equal(eg_recv(r->relay, &m, fd, &n, NULL), 0);
+        if (n == 0)
+                *fd = -1;
+        return m;
+}
+
+static json_t *host_receive(struct rig *r)
+{
+        json_t *m;
+        int e;
+
+        while ((e = cg_chan_next(&r->host, &m, NULL)) == CG_TIMEOUT) {
+                assert_int_equal(cg_wait_fd(r->host.fd, POLLIN, WAIT_MS, NULL), 0);
+                assert_int_equal(cg_chan_read(&r->host, NULL), 0);
+        }
+        assert_int_equal(e, 0);
+        return m;
+}
+
+static void host_expect(struct rig *r, const char *type)
+{
+        cg_auto_json json_t *m = host_receive(r);
+
+        assert_string_equal(json_string_value(json_object_get(m, "type")), type);
+}
+
+static void make_server(struct rig *r)
+{
+        struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        socklen_t len = sizeof(a);
+
+        r->server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_int_equal(bind(r->server, (struct sockaddr *)&a, sizeof(a)), 0);
+        assert_int_equal(listen(r->server, 10), 0);
+        assert_int_equal(getsockname(r->server, (struct sockaddr *)&a, &len), 0);
+        r->port = ntohs(a.sin_port);
+}
+
+static void start(struct rig *r, const char *policy)
+{
+        static const struct eg_msg ready = {.type = EG_READY};
+        int control[2], relay[2], fd;
+        cg_auto_json json_t *p = NULL;
+        struct eg_msg m;
+        json_t *open; /* stolen below */
+
+        make_server(r);
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, control), 0);
+        assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, relay), 0);
+        r->pid = fork();
+        assert_true(r->pid >= 0);
+        if (r->pid == 0) {
+                close(control[0]);
+                close(relay[0]);
+                _exit(eg_decider_run(control[1], relay[1]));
+        }
+        close(control[1]);
+        close(relay[1]);
+        cg_chan_init(&r->host, control[0]);
+        r->relay = relay[0];
+        relay_send(r, &ready, sizeof(ready));
+        host_expect(r, "ready");
+        assert_int_equal(cg_json_object(policy, strlen(policy), "policy", &p, NULL), 0);
+        open = json_pack("{s:s, s:i, s:i, s:O}", "type", "open", "sandbox", 7, "listeners", 1, "policy", p);
+        assert_int_equal(cg_chan_send_fds(&r->host, open, &r->server, 1, WAIT_MS, NULL), 0);
+        m = relay_receive(r, &fd);
+        assert_int_equal(m.type, EG_BOX_OPEN);
+        assert_true(fd >= 0);
+        close(fd);
+        r->box = m.box;
+        host_expect(r, "opened");
+}
+
+static int stop(struct rig *r)
+{
+        int status = 0;
+
+        cg_chan_fini(&r->host);
+        close(r->relay);
+        close(r->server);
+        assert_int_equal(waitpid(r->pid, &status, 0), r->pid);
+        assert_true(WIFEXITED(status));
+        return WEXITSTATUS(status);
+}
+
+static struct eg_msg question(const struct rig *r, const char *host, uint16_t port, uint8_t kind)
+{
+        struct eg_msg m = {.type = EG_ASK, .box = r->box, .id = 1, .port = port, .kind = kind};
+
+        snprintf(m.host, sizeof(m.host), "%s", host);
+        return m;
+}
+
+/* The answer to it; a socket that comes with it is closed. */
+static struct eg_msg ask(struct rig *r, const struct eg_msg *q)
+{
+        struct eg_msg a;
+        int fd;
+
+        relay_send(r, q, sizeof(*q));
+        a = relay_receive(r, &fd);
+        assert_int_equal(a.type, EG_ANSWER);
+        assert_int_equal(a.id, q->id);
+        assert_true((fd >= 0) == (a.result == EG_CONNECTED || a.result == EG_CONNECTED_PROXY));
+        if (fd >= 0)
+                close(fd);
+        return a;
+}
+
+static void test_allowed(void **state)
+{
+        static const char *const spellings[] = {"127.0.0.1", "127.1", "0x7F.0.0.1", "[::ffff:127.0.0.1]"};
+        struct rig r;
+
+        start(&r, "{\"allowedDomains\": [\"127.0.0.1\"]}");
+        for (size_t i = 0; i < CG_ARRAY_LEN(spellings); i++) {
+                struct eg_msg q = question(&r, spellings[i], r.port, EG_CONNECT);
+
+                assert_int_equal(ask(&r, &q).result, EG_CONNECTED);
+        }
+        assert_int_equal(stop(&r), 0);
+}
+
+static void refused(struct rig *r, struct eg_msg q, const char *why)
+{
+        struct eg_msg a = ask(r, &q);
+
+        assert_int_equal(a.result, EG_DENIED);
+        if (!strstr(a.text, why))
+                fail_msg("%s, not %s", a.text, why);
+}
+
+static void test_refused(void **state)
+{
+        struct eg_msg q;
+        struct rig r;
+
+        start(&r, "{\"allowedDomains\": [\"127.0.0.1\", \"*.allowed.com\"]}");
+        refused(&r, question(&r, "127.0.0.2", r.port, EG_CONNECT), "not on the allow list");
+        refused(&r, question(&r, "", r.port, EG_CONNECT), "malformed host");
+        refused(&r, question(&r, "::ffff:127.0.0.1%x.allowed.com", r.port, EG_SOCKS), "malformed host");
+        refused(&r, question(&r, "a\r\n.allowed.com", r.port, EG_HTTP), "malformed host");
+        refused(&r, question(&r, "127.0.0.1", 0, EG_CONNECT), "unavailable");
+        refused(&r, question(&r, "127.0.0.1", r.port, EG_KINDS), "unavailable");
+        refused(&r, question(&r, "127.0.0.1", r.port, 255), "unavailable");
+        /* No external proxy is set: this is no way around the lists. */
+        refused(&r, question(&r, "127.0.0.1", r.port, EG_RAW_HTTP), "no external proxy");
+        refused(&r, question(&r, "127.0.0.1", r.port, EG_RAW_SOCKS), "no external proxy");
+        q = question(&r, "127.0.0.1", r.port, EG_CONNECT);
+        q.box++;
+        refused(&r, q, "unavailable");
+        /* A host without an end. */
+        q = question(&r, "", r.port, EG_CONNECT);
+        memset(q.host, 'a', sizeof(q.host));
+        memset(q.text, 'b', sizeof(q.text));
+        refused(&r, q, "malformed host");
+        assert_int_equal(stop(&r), 0);
+}
+
+static void test_notes_are_made_safe(void **state)
+{
+        struct eg_msg n = {.type = EG_NOTE, .kind = 99};
+        cg_auto_json json_t *m = NULL;
+        struct rig r;
+
+        start(&r, "{}");
+        n.box = r.box;
+        snprintf(n.text, sizeof(n.text), "x\n\x1b[2J\xff");
+        relay_send(&r, &n, sizeof(n));
+        m = host_receive(&r);
+        assert_string_equal(json_string_value(json_object_get(m, "why")), "x??[2J?");
+        assert_int_equal(stop(&r), 0);
+}
+
+static void test_two_questions_of_one_number(void **state)
+{
+        struct eg_msg q, a;
+        struct rig r;
+        int fd;
+
+        start(&r, "{\"allowedDomains\": [\"127.0.0.1\"]}");
+        q = question(&r, "127.0.0.1", r.port, EG_CONNECT);
+        relay_send(&r, &q, sizeof(q));
+        relay_send(&r, &q, sizeof(q));
+        for (int i = 0; i < 2; i++) {
+                a = relay_receive(&r, &fd);
+                assert_int_equal(a.result, EG_CONNECTED);
+                close(fd);
+        }
+        q.type = EG_CANCEL;
+        q.id = 12345;
+        relay_send(&r, &q, sizeof(q));
+        q = question(&r, "127.0.0.1", r.port, EG_CONNECT);
+        assert_int_equal(ask(&r, &q).result, EG_CONNECTED);
+        assert_int_equal(stop(&r), 0);
+}
+
+static void ends_with(const void *data, size_t len)
+{
+        struct rig r;
+
+        start(&r, "{\"allowedDomains\": [\"127.0.0.1\"]}");
+        relay_send(&r, data, len);
+        /* It ends by itself, not because the test lets go. */
+        assert_int_equal(cg_wait_fd(r.host.fd, POLLIN, WAIT_MS, NULL), 0);
+        assert_int_equal(stop(&r), 1);
+}
+
+static void test_broken_rules(void **state)
+{
+        static const uint32_t types[] = {0, EG_BOX_OPEN, EG_BOX_CLOSE, EG_READY, EG_ANSWER, 99, UINT32_MAX};
+        struct eg_msg m = {.type = 0};
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(types); i++) {
+                m.type = types[i];
+                ends_with(&m, sizeof(m));
+        }
+        ends_with("x", 1);
+        ends_with(&m, sizeof(m) - 1);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_allowed),
+                cmocka_unit_test(test_refused),
+                cmocka_unit_test(test_notes_are_made_safe),
+                cmocka_unit_test(test_two_questions_of_one_number),
+                cmocka_unit_test(test_broken_rules),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

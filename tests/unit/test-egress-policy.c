@@ -1,0 +1,255 @@
+/* What a policy allows by name, by address and by route; what is no policy. Each allow beside its deny. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+#include "base/json.h"
+#include "base/util.h"
+#include "sandbox/egress_policy.h"
+
+static struct cg_policy *policy(const char *text)
+{
+        cg_auto_json json_t *o = NULL;
+        struct cg_policy *p = NULL;
+        struct cg_err err;
+
+        if (cg_json_object(text, strlen(text), "policy", &o, &err) < 0 || cg_policy_new(o, &p, &err) < 0)
+                fail_msg("%s: %s", text, err.msg);
+        return p;
+}
+
+static int refuse(const char *text, const char *part)
+{
+        cg_auto_json json_t *o = NULL;
+        struct cg_policy *p = NULL;
+        struct cg_err err = {.msg = ""};
+        int r;
+
+        assert_int_equal(cg_json_object(text, strlen(text), "policy", &o, &err), 0);
+        r = cg_policy_new(o, &p, &err);
+        if (r >= 0)
+                fail_msg("taken: %s", text);
+        if (!strstr(err.msg, part))
+                fail_msg("%s: %s", text, err.msg);
+        return r;
+}
+
+static struct cg_host host(const char *text)
+{
+        struct cg_host h;
+
+        assert_int_equal(cg_host_parse(text, strlen(text), &h, NULL), 0);
+        return h;
+}
+
+static enum cg_verdict decide(const struct cg_policy *p, const char *to, uint16_t port, struct cg_decision *d)
+{
+        struct cg_host h = host(to);
+
+        cg_policy_decide(p, &h, port, d);
+        assert_non_null(d->why);
+        return d->verdict;
+}
+
+static void test_by_name(void **state)
+{
+        struct cg_policy *p = policy("{\"allowedDomains\": [\"*.a.b:443\", \"c.d\"],"
+                                     "\"deniedDomains\": [\"x.a.b\", \"*:22\", \"127.0.0.1\"],"
+                                     "\"deniedDomainReasons\": {\"*:22\": \"no ssh\", \"c.d\": \"never\"}}");
+        struct cg_decision d;
+
+        assert_int_equal(decide(p, "y.a.b", 443, &d), CG_VERDICT_ALLOW);
+        assert_string_equal(d.rule, "*.a.b:443");
+        assert_string_equal(d.list, "allowedDomains");
+        assert_int_equal(decide(p, "y.a.b", 80, &d), CG_VERDICT_DENY);
+        assert_string_equal(d.why, "host is not on the allow list");
+        assert_null(d.rule);
+        assert_int_equal(decide(p, "x.a.b", 443, &d), CG_VERDICT_DENY);
+        assert_string_equal(d.why, "host is on the deny list");
+        assert_string_equal(d.list, "deniedDomains");
+        assert_int_equal(decide(p, "c.d", 21, &d), CG_VERDICT_ALLOW);
+        assert_int_equal(decide(p, "c.d", 22, &d), CG_VERDICT_DENY);
+        assert_string_equal(d.why, "no ssh");
+        /* What an address carries is denied with it. */
+        assert_int_equal(decide(p, "[64:ff9b::7f00:1]", 80, &d), CG_VERDICT_DENY);
+        assert_string_equal(d.rule, "127.0.0.1");
+        cg_policy_free(p);
+}
+
+static void test_asking(void **state)
+{
+        struct cg_policy *ask = policy("{\"ask\": true, \"deniedDomains\": [\"a.b\"], \"allowedDomains\": [\"c.d\"]}");
+        struct cg_policy *strict = policy("{\"ask\": true, \"strictAllowlist\": true}");
+        struct cg_decision d;
+
+        assert_int_equal(decide(ask, "x.y", 1, &d), CG_VERDICT_ASK);
+        assert_int_equal(decide(ask, "a.b", 1, &d), CG_VERDICT_DENY);
+        assert_int_equal(decide(ask, "c.d", 1, &d), CG_VERDICT_ALLOW);
+        assert_int_equal(decide(strict, "x.y", 1, &d), CG_VERDICT_DENY);
+        cg_policy_free(ask);
+        cg_policy_free(strict);
+}
+
+static const char *vet(const struct cg_policy *p, const char *name, uint16_t port, const char *addr)
+{
+        static const struct cg_addr own = {.family = 4, .b = {8, 8, 4, 4}};
+        struct cg_host h = host(name), a = host(addr);
+
+        return cg_policy_vet(p, &h, port, &a.addr, &own, 1);
+}
+
+static void assert_denied(const char *why, const char *want)
+{
+        assert_non_null(why);
+        assert_string_equal(why, want);
+}
+
+static void test_by_address(void **state)
+{
+        struct cg_policy *p = policy("{\"allowedDomains\": [\"10.0.0.1:80\", \"127.0.0.1\"], \"deniedDomains\": [\"9.9.9.9\"],"
+                                     "\"deniedResolvedAddresses\": [\"7.0.0.0/8\"]}");
+
+        assert_null(vet(p, "a.b", 80, "8.8.8.8"));
+        assert_null(vet(p, "a.b", 80, "2606:4700::1"));
+        assert_denied(vet(p, "a.b", 80, "10.0.0.2"), "a private address");
+        assert_null(vet(p, "a.b", 80, "10.0.0.1"));
+        assert_denied(vet(p, "a.b", 81, "10.0.0.1"), "a private address");
+        assert_null(vet(p, "a.b", 81, "127.0.0.1"));
+        assert_denied(vet(p, "a.b", 81, "127.0.0.2"), "a loopback address");
+        /* The exception is for the address itself, not for what carries it. */
+        assert_denied(vet(p, "a.b", 81, "64:ff9b::7f00:1"), "a loopback address");
+        assert_denied(vet(p, "a.b", 81, "9.9.9.9"), "a deny-listed address");
+        assert_denied(vet(p, "a.b", 81, "2002:909:909::"), "a deny-listed address");
+        assert_denied(vet(p, "a.b", 81, "7.1.1.1"), "a listed address");
+        assert_denied(vet(p, "a.b", 81, "64:ff9b::701:101"), "a listed address");
+        assert_denied(vet(p, "a.b", 81, "169.254.169.254"), "a link-local address");
+        assert_denied(vet(p, "a.b", 81, "fd00:ec2::254"), "a cloud metadata address");
+        assert_denied(vet(p, "a.b", 81, "8.8.4.4"), "one of this host's addresses");
+        assert_denied(vet(p, "a.b", 81, "2002:808:404::"), "one of this host's addresses");
+        /* An address that was asked for was decided by name. */
+        assert_null(vet(p, "169.254.169.254", 80, "169.254.169.254"));
+        cg_policy_free(p);
+}
+
+static void test_loopback_names(void **state)
+{
+        struct cg_policy *p = policy("{}");
+
+        assert_null(vet(p, "localhost", 80, "127.0.0.1"));
+        assert_null(vet(p, "x.localhost", 80, "::1"));
+        assert_denied(vet(p, "localhost", 80, "8.8.8.8"), "a non-loopback address");
+        assert_denied(vet(p, "localhost", 80, "64:ff9b::7f00:1"), "a non-loopback address");
+        cg_policy_free(p);
+}
+
+static void test_private_addresses(void **state)
+{
+        struct cg_policy *p = policy("{\"privateAddresses\": true}");
+
+        assert_null(vet(p, "a.b", 80, "10.0.0.2"));
+        assert_null(vet(p, "a.b", 80, "fd00::1"));
+        assert_denied(vet(p, "a.b", 80, "127.0.0.1"), "a loopback address");
+        assert_denied(vet(p, "a.b", 80, "100.100.100.200"), "a cloud metadata address");
+        cg_policy_free(p);
+}
+
+static void test_order_of_reasons(void **state)
+{
+        assert_true(cg_policy_vet_rank("a deny-listed address") >= 0);
+        assert_true(cg_policy_vet_rank("a loopback address") < cg_policy_vet_rank("a private address"));
+        assert_true(cg_policy_vet_rank("a private address") < cg_policy_vet_rank("one of this host's addresses"));
+}
+
+static enum cg_route route(const struct cg_policy *p, const char *to, bool tunnel, const struct cg_upstream **up)
+{
+        struct cg_host h = host(to);
+        const char *path = NULL;
+        enum cg_route r = cg_policy_route(p, &h, tunnel, up, &path);
+
+        assert_true((r == CG_ROUTE_MITM) == (path != NULL));
+        return r;
+}
+
+static void test_routes(void **state)
+{
+        struct cg_policy *p = policy("{\"parentProxy\": {\"http\": \"http://u%40:p%3a@proxy.corp:3129\","
+                                     "\"https\": \"other.corp:8080\","
+                                     "\"noProxy\": \"intern.corp, .dot.corp,*.star.corp,10.0.0.0/8,[::2]:80,port.corp:8080\"},"
+                                     "\"mitmProxy\": {\"socketPath\": \"/run/m\", \"domains\": [\"*.m.corp\"]}}");
+        struct cg_policy *all = policy("{\"parentProxy\": {\"http\": \"http://a.b\", \"noProxy\": \"*\"}}");
+        struct cg_policy *https = policy("{\"parentProxy\": {\"https\": \"http://[::1]:1/\"}}");
+        static const char *const direct[] = {"localhost", "127.9.9.9", "::1", "10.1.2.3", "intern.corp",
+                                             "x.intern.corp", "dot.corp",
+                                             "x.dot.corp", "star.corp", "x.star.corp", "::2", "port.corp"};
+        const struct cg_upstream *up;
+
+        assert_int_equal(route(p, "x.y", false, &up), CG_ROUTE_PARENT);
+        assert_string_equal(up->host, "proxy.corp");
+        assert_int_equal(up->port, 3129);
+        assert_string_equal(up->auth, "Basic dUA6cDo=");
+        assert_int_equal(route(p, "x.y", true, &up), CG_ROUTE_PARENT);
+        assert_string_equal(up->host, "other.corp");
+        assert_null(up->auth);
+        assert_int_equal(route(p, "a.m.corp", true, &up), CG_ROUTE_MITM);
+        for (size_t i = 0; i < CG_ARRAY_LEN(direct); i++)
+                assert_int_equal(route(p, direct[i], true, &up), CG_ROUTE_DIRECT);
+        assert_int_equal(route(p, "xintern.corp", true, &up), CG_ROUTE_PARENT);
+        assert_int_equal(route(all, "x.y", true, &up), CG_ROUTE_DIRECT);
+        /* As curl: an https proxy alone is not for plain HTTP. */
+        assert_int_equal(route(https, "x.y", false, &up), CG_ROUTE_DIRECT);
+        assert_int_equal(route(https, "x.y", true, &up), CG_ROUTE_PARENT);
+        cg_policy_free(p);
+        cg_policy_free(all);
+        cg_policy_free(https);
+}
+
+static void test_options(void **state)
+{
+        struct cg_policy *p = policy("{\"httpProxyPort\": 8080, \"stripResponseHeaders\": [\"set-cookie\", \"x\"],"
+                                     "\"events\": \"denied\","
+                                     "\"limits\": {\"connections\": 7, \"headMs\": 100}}");
+        const struct cg_policy_options *o = cg_policy_options(p);
+
+        assert_int_equal(o->http_proxy_port, 8080);
+        assert_int_equal(o->socks_proxy_port, 0);
+        assert_string_equal(o->strip, "set-cookie\nx\n");
+        assert_false(o->all_events);
+        assert_int_equal(o->limits.connections, 7);
+        assert_int_equal(o->limits.head_ms, 100);
+        assert_true(o->limits.idle_ms > 60000);
+        cg_policy_free(p);
+}
+
+static void test_refused(void **state)
+{
+        refuse("{\"allowedDomains\": [\"*\"]}", "allowedDomains");
+        refuse("{\"allowedDomains\": \"a.b\"}", "allowedDomains");
+        refuse("{\"allowedDomains\": [1]}", "no text");
+        refuse("{\"deniedDomains\": [\"*.com\"]}", "deniedDomains");
+        refuse("{\"deniedResolvedAddresses\": [\"10.0.0.0/33\"]}", "deniedResolvedAddresses");
+        refuse("{\"deniedDomainReasons\": {\"a.b\": \"\"}}", "deniedDomainReasons");
+        refuse("{\"strictAllowlist\": 1}", "strictAllowlist");
+        refuse("{\"httpProxyPort\": 65536}", "httpProxyPort");
+        refuse("{\"events\": \"some\"}", "events");
+        refuse("{\"limits\": {\"connections\": 0}}", "connections");
+        refuse("{\"mitmProxy\": {\"domains\": [\"a.b\"]}}", "socketPath");
+        refuse("{\"parentProxy\": {\"http\": \"socks5://a.b:1\"}}", "parentProxy.http");
+        refuse("{\"parentProxy\": {\"http\": \"http://a.b:0\"}}", "port");
+        refuse("{\"parentProxy\": {\"http\": \"http://\"}}", "malformed host");
+        assert_int_equal(refuse("{\"parentProxy\": {\"https\": \"https://u:secret@a.b\"}}", "HTTP only"), CG_E_UNSUPPORTED);
+        assert_int_equal(refuse("{\"tlsTerminate\": {}}", "tlsTerminate"), CG_E_UNSUPPORTED);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_by_name),           cmocka_unit_test(test_asking),       cmocka_unit_test(test_by_address),
+                cmocka_unit_test(test_loopback_names),    cmocka_unit_test(test_private_addresses),
+                cmocka_unit_test(test_order_of_reasons),  cmocka_unit_test(test_routes),       cmocka_unit_test(test_options),
+                cmocka_unit_test(test_refused),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,211 @@
+/* src/jupyter/connection.c: connection files, good, bad and missing; binding. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zmq.h>
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/util.h"
+#include "jupyter/connection.h"
+
+struct env {
+        char dir[200], file[300];
+        void *ctx;
+};
+
+static int set_up(void **state)
+{
+        struct env *e = calloc(1, sizeof(*e));
+
+        strcpy(e->dir, "/tmp/cg-conn-XXXXXX");
+        if (!mkdtemp(e->dir))
+                return -1;
+        snprintf(e->file, sizeof(e->file), "%s/kernel.json", e->dir);
+        e->ctx = zmq_ctx_new();
+        *state = e;
+        return 0;
+}
+
+static int tear_down(void **state)
+{
+        struct env *e = *state;
+
+        zmq_ctx_term(e->ctx);
+        cg_remove_tree(e->dir, NULL);
+        free(e);
+        return 0;
+}
+
+static void write_file(const struct env *e, const char *text)
+{
+        FILE *f = fopen(e->file, "w");
+
+        assert_non_null(f);
+        fputs(text, f);
+        fclose(f);
+}
+
+static void *router(const struct env *e)
+{
+        int zero = 0;
+        void *s = zmq_socket(e->ctx, ZMQ_ROUTER);
+
+        zmq_setsockopt(s, ZMQ_LINGER, &zero, sizeof(zero));
+        return s;
+}
+
+static void missing_file_is_made_and_removed(void **state)
+{
+        struct env *e = *state;
+        void *socks[CG_JCHANNELS];
+        struct cg_jconn c, again;
+        struct stat st;
+        struct cg_err err;
+
+        assert_int_equal(cg_jconn_load(&c, e->file, &err), 0);
+        assert_true(c.made);
+        assert_true(strlen(c.key) >= 32);
+        for (int i = 0; i < CG_JCHANNELS; i++) {
+                socks[i] = router(e);
+                assert_int_equal(cg_jconn_bind(&c, i, socks[i], 0, &err), 0);
+                assert_true(c.ports[i] > 0);
+        }
+        assert_int_equal(cg_jconn_save(&c, &err), 0);
+        assert_int_equal(stat(e->file, &st), 0);
+        assert_int_equal(st.st_mode & 0777, 0600);
+        assert_int_equal(cg_jconn_load(&again, e->file, &err), 0);
+        assert_false(again.made);
+        assert_string_equal(again.key, c.key);
+        assert_memory_equal(again.ports, c.ports, sizeof(c.ports));
+        cg_jconn_fini(&again);
+        assert_int_equal(access(e->file, F_OK), 0); /* was not its own */
+        cg_jconn_fini(&c);
+        assert_int_not_equal(access(e->file, F_OK), 0);
+        for (int i = 0; i < CG_JCHANNELS; i++)
+                zmq_close(socks[i]);
+}
+
+static void ports_are_filled_in_and_the_rest_is_kept(void **state)
+{
+        struct env *e = *state;
+        void *sock = router(e);
+        cg_auto_json json_t *o = NULL;
+        cg_auto_free char *text = NULL;
+        struct cg_jconn c;
+        struct stat st;
+        struct cg_err err;
+        size_t len;
+
+        write_file(e, "{\"transport\": \"tcp\", \"ip\": \"127.0.0.1\", \"shell_port\": 0, \"key\": \"k\", \"kernel_name\": \"x\", "
+                   "\"signature_scheme\": \"hmac-sha256\"}");
+        chmod(e->file, 0644);
+        assert_int_equal(cg_jconn_load(&c, e->file, &err), 0);
+        assert_int_equal(cg_jconn_bind(&c, CG_JSHELL, sock, 0, &err), 0);
+        assert_int_equal(cg_jconn_save(&c, &err), 0);
+        assert_int_equal(cg_read_file(e->file, 65536, &text, &len, &err), 0);
+        assert_int_equal(cg_json_object(text, len, "file", &o, &err), 0);
+        assert_int_equal(json_integer_value(json_object_get(o, "shell_port")), c.ports[CG_JSHELL]);
+        assert_string_equal(json_string_value(json_object_get(o, "kernel_name")), "x");
+        assert_int_equal(stat(e->file, &st), 0);
+        assert_int_equal(st.st_mode & 0777, 0600);
+        cg_jconn_fini(&c);
+        zmq_close(sock);
+}
+
+static void files_that_are_refused(void **state)
+{
+        static const struct {
+                const char *text;
+                int code;
+                const char *why;
+        } cases[] = {
+                { "", CG_E_PARSE, "JSON" },
+                { "[]", CG_E_PARSE, "object" },
+                { "{\"transport\": \"pgm\"}", CG_E_UNSUPPORTED, "pgm" },
+                { "{\"signature_scheme\": \"hmac-md5\"}", CG_E_UNSUPPORTED, "hmac-md5" },
+                { "{\"signature_scheme\": 5}", CG_E_PARSE, "string" },
+                { "{\"ip\": \"*\"}", CG_E_UNSUPPORTED, "address" },
+                { "{\"ip\": \"\"}", CG_E_UNSUPPORTED, "address" },
+                { "{\"shell_port\": 70000}", CG_E_PARSE, "70000" },
+                { "{\"shell_port\": -1}", CG_E_PARSE, "shell_port" },
+                { "{\"shell_port\": \"1\"}", CG_E_PARSE, "integer" },
+                { "{\"key\": null}", CG_E_PARSE, "key" },
+                { "{\"curve_publickey\": \"x\"}", CG_E_PARSE, "belong together" },
+                { "{\"curve_publickey\": \"x\", \"curve_secretkey\": \"y\"}", CG_E_PARSE, "Z85" },
+        };
+        struct env *e = *state;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(cases); i++) {
+                struct cg_jconn c;
+                struct cg_err err = { 0 };
+
+                write_file(e, cases[i].text);
+                assert_int_equal(cg_jconn_load(&c, e->file, &err), cases[i].code);
+                if (!strstr(err.msg, cases[i].why))
+                        fail_msg("%s: \"%s\" does not say \"%s\"", cases[i].text, err.msg, cases[i].why);
+                cg_jconn_fini(&c);
+                assert_int_equal(access(e->file, F_OK), 0);
+        }
+}
+
+static void address_in_use(void **state)
+{
+        struct env *e = *state;
+        void *first = router(e), *second = router(e);
+        struct cg_jconn c;
+        struct cg_err err;
+
+        assert_int_equal(cg_jconn_load(&c, e->file, &err), 0);
+        assert_int_equal(cg_jconn_bind(&c, CG_JSHELL, first, 0, &err), 0);
+        assert_int_equal(cg_jconn_bind(&c, CG_JSHELL, second, cg_now_ms() + 50, &err), CG_E_EXISTS);
+        assert_non_null(strstr(err.msg, "in use"));
+        zmq_close(first);
+        /* Whoever had it is just closing. */
+        assert_int_equal(cg_jconn_bind(&c, CG_JSHELL, second, cg_now_ms() + 5000, &err), 0);
+        cg_jconn_fini(&c);
+        zmq_close(second);
+}
+
+static void ipc(void **state)
+{
+        struct env *e = *state;
+        void *first = router(e), *second = router(e), *third = router(e);
+        struct cg_jconn c;
+        struct stat st;
+        struct cg_err err;
+        char text[500], path[300];
+
+        snprintf(text, sizeof(text), "{\"transport\": \"ipc\", \"ip\": \"%s/k\", \"shell_port\": 1}", e->dir);
+        write_file(e, text);
+        assert_int_equal(cg_jconn_load(&c, e->file, &err), 0);
+        assert_int_equal(cg_jconn_bind(&c, CG_JSHELL, first, 0, &err), 0);
+        assert_int_equal(cg_jconn_bind(&c, CG_JIOPUB, second, 0, &err), 0); /* 0: the next that is free */
+        assert_int_equal(c.ports[CG_JIOPUB], 2);
+        snprintf(path, sizeof(path), "%s/k-1", e->dir);
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_mode & 077, 0);
+        /* A living kernel's path is not taken from it. */
+        assert_int_equal(cg_jconn_bind(&c, CG_JSHELL, third, 0, &err), CG_E_EXISTS);
+        cg_jconn_fini(&c);
+        zmq_close(first);
+        zmq_close(second);
+        zmq_close(third);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(missing_file_is_made_and_removed, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(ports_are_filled_in_and_the_rest_is_kept, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(files_that_are_refused, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(address_in_use, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(ipc, set_up, tear_down),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,470 @@
+/* src/jupyter/message.c: what is believed, in which order it is looked at, and what goes out. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/json.h"
+#include "base/util.h"
+#include "jupyter/message.h"
+
+#define KEY "a key"
+#define HEADER "{\"msg_id\":\"m1\",\"msg_type\":\"execute_request\",\"session\":\"s\",\"version\":\"5.3\"}"
+
+static struct cg_jspan span(const char *s)
+{
+        return (struct cg_jspan){ s, strlen(s) };
+}
+
+/* A message of six frames behind one identity. */
+struct sample {
+        struct cg_jspan f[CG_JMSG_MAX_FRAMES + 2];
+        char hex[CG_JSIGN_HEX + 1];
+        size_t n;
+};
+
+static void make(struct sample *s, const struct cg_jsign *sign, const char *header, const char *content)
+{
+        *s = (struct sample){ .n = 7 };
+        s->f[0] = span("client");
+        s->f[1] = span("<IDS|MSG>");
+        s->f[3] = span(header);
+        s->f[4] = span("{}");
+        s->f[5] = span("{}");
+        s->f[6] = span(content);
+        cg_jsign_make(sign, s->f + 3, s->hex);
+        s->f[2] = span(s->hex);
+}
+
+static struct cg_jsign keyed(const char *key)
+{
+        struct cg_jsign sign;
+        struct cg_err err;
+
+        assert_int_equal(cg_jsign_init(&sign, key, strlen(key), &err), 0);
+        return sign;
+}
+
+static void expect_refused(struct cg_jsign *sign, const struct sample *s, const char *why)
+{
+        struct cg_jparsed m;
+        struct cg_err err = { 0 };
+
+        assert_true(cg_jmsg_parse(sign, s->f, s->n, &m, &err) < 0);
+        if (!strstr(err.msg, why))
+                fail_msg("\"%s\" does not say \"%s\"", err.msg, why);
+}
+
+static void expect_accepted(struct cg_jsign *sign, const struct sample *s)
+{
+        struct cg_jparsed m;
+        struct cg_err err = { 0 };
+
+        if (cg_jmsg_parse(sign, s->f, s->n, &m, &err) < 0)
+                fail_msg("refused: %s", err.msg);
+        cg_jparsed_fini(&m);
+}
+
+static void good_message(void **state)
+{
+        struct cg_jsign sign = keyed(KEY);
+        struct cg_jparsed m;
+        struct sample s;
+        struct cg_err err;
+
+        (void)state;
+        make(&s, &sign, HEADER, "{\"code\":\"1\"}");
+        s.f[s.n++] = span("buffer");
+        assert_int_equal(cg_jmsg_parse(&sign, s.f, s.n, &m, &err), 0);
+        assert_string_equal(m.type, "execute_request");
+        assert_string_equal(m.id, "m1");
+        assert_null(m.subshell);
+        assert_int_equal(m.n_ids, 1);
+        assert_int_equal(m.n_buffers, 1);
+        assert_int_equal(m.first_buffer, 7);
+        assert_ptr_equal(m.header.p, s.f[3].p);
+        cg_jparsed_fini(&m);
+        cg_jsign_fini(&sign);
+}
+
+/* RFC 4231, test case 2. */
+static void known_digest(void **state)
+{
+        struct cg_jsign sign = keyed("Jefe");
+        const struct cg_jspan parts[4] = { span("what do ya want "), span("for "), span("nothing"), span("?") };
+        char hex[CG_JSIGN_HEX + 1];
+
+        (void)state;
+        cg_jsign_make(&sign, parts, hex);
+        assert_string_equal(hex, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+        cg_jsign_fini(&sign);
+}
+
+static void wrong_signatures(void **state)
+{
+        struct cg_jsign sign = keyed(KEY), other = keyed("another key");
+        struct sample s;
+
+        (void)state;
+        make(&s, &other, HEADER, "{}");
+        expect_refused(&sign, &s, "signature is wrong");
+        make(&s, &sign, HEADER, "{}");
+        s.f[2].len = 0;
+        expect_refused(&sign, &s, "0 bytes instead of 64");
+        make(&s, &sign, HEADER, "{}");
+        s.f[2].len = 63;
+        expect_refused(&sign, &s, "63 bytes");
+        make(&s, &sign, HEADER, "{}");
+        s.hex[63] = s.hex[63] == '0' ? '1' : '0';
+        expect_refused(&sign, &s, "signature is wrong");
+        for (int part = 3; part < 7; part++) { /* each part is signed */
+                make(&s, &sign, HEADER, "{}");
+                s.f[part] = span("{ }");
+                expect_refused(&sign, &s, "signature is wrong");
+        }
+        make(&s, &sign, HEADER, "{}");
+        expect_accepted(&sign, &s);
+        cg_jsign_fini(&sign);
+        cg_jsign_fini(&other);
+}
+
+/* Nothing of a message is parsed before its signature was right: the error is about the signature, not about JSON. */
+static void signature_comes_before_parsing(void **state)
+{
+        struct cg_jsign sign = keyed(KEY), other = keyed("another key");
+        struct sample s;
+
+        (void)state;
+        make(&s, &other, "{not json", "[[[[");
+        expect_refused(&sign, &s, "signature is wrong");
+        make(&s, &sign, "{not json", "{}");
+        expect_refused(&sign, &s, "JSON");
+        cg_jsign_fini(&sign);
+        cg_jsign_fini(&other);
+}
+
+static void without_a_key(void **state)
+{
+        struct cg_jsign sign = keyed("");
+        struct sample s;
+
+        (void)state;
+        make(&s, &sign, HEADER, "{}");
+        assert_int_equal(s.f[2].len, 0);
+        expect_accepted(&sign, &s);
+        expect_accepted(&sign, &s);
+        s.f[2] = span("whatever");
+        expect_accepted(&sign, &s);
+        cg_jsign_fini(&sign);
+}
+
+static void numbered(struct sample *s, const struct cg_jsign *sign, unsigned i, char content[32])
+{
+        snprintf(content, 32, "{\"n\":%u}", i);
+        make(s, sign, HEADER, content);
+}
+
+/* As many as the ring holds are remembered; the one that fell out first is the first that could come again. */
+static void replayed(void **state)
+{
+        struct cg_jsign sign = keyed(KEY);
+        char content[32];
+        struct sample s;
+
+        (void)state;
+        for (unsigned i = 0; i < CG_JMSG_REPLAY; i++) {
+                numbered(&s, &sign, i, content);
+                expect_accepted(&sign, &s);
+        }
+        for (unsigned i = 0; i < CG_JMSG_REPLAY; i += 997) {
+                numbered(&s, &sign, i, content);
+                expect_refused(&sign, &s, "replayed");
+        }
+        numbered(&s, &sign, CG_JMSG_REPLAY, content);
+        expect_accepted(&sign, &s);
+        numbered(&s, &sign, 0, content);
+        expect_accepted(&sign, &s); /* took the place of 1 */
+        numbered(&s, &sign, 1, content);
+        expect_accepted(&sign, &s);
+        numbered(&s, &sign, 3, content);
+        expect_refused(&sign, &s, "replayed");
+        numbered(&s, &sign, CG_JMSG_REPLAY, content);
+        expect_refused(&sign, &s, "replayed");
+        cg_jsign_fini(&sign);
+}
+
+/* A message that was refused must not use up the digest of the real one. */
+static void refused_is_not_remembered(void **state)
+{
+        struct cg_jsign sign = keyed(KEY);
+        struct sample s, bad;
+
+        (void)state;
+        make(&s, &sign, HEADER, "{}");
+        bad = s;
+        bad.f[2] = span(s.hex);
+        bad.f[6] = span("{ }");
+        expect_refused(&sign, &bad, "signature is wrong");
+        expect_accepted(&sign, &s);
+        cg_jsign_fini(&sign);
+}
+
+static void frames(void **state)
+{
+        struct cg_jsign sign = keyed("");
+        struct sample s;
+
+        (void)state;
+        make(&s, &sign, HEADER, "{}");
+        s.n = 0;
+        expect_refused(&sign, &s, "no delimiter");
+        for (size_t n = 2; n < 7; n++) {
+                s.n = n;
+                expect_refused(&sign, &s, "at least 5 are needed");
+        }
+        s.n = 7;
+        expect_accepted(&sign, &s);
+        for (; s.n < 7 + CG_JMSG_MAX_BUFFERS; s.n++)
+                s.f[s.n] = span("b");
+        expect_accepted(&sign, &s);
+        s.f[s.n++] = span("b");
+        expect_refused(&sign, &s, "buffers");
+        s.n = CG_JMSG_MAX_FRAMES + 1;
+        expect_refused(&sign, &s, "frames");
+}
+
+static void identities(void **state)
+{
+        struct cg_jsign sign = keyed("");
+        struct sample s, many = { .n = 0 };
+
+        (void)state;
+        make(&s, &sign, HEADER, "{}");
+        for (size_t i = 0; i < CG_JMSG_MAX_IDS; i++)
+                many.f[many.n++] = span("id");
+        memcpy(many.f + many.n, s.f + 1, 6 * sizeof(s.f[0]));
+        many.n += 6;
+        expect_accepted(&sign, &many);
+        for (size_t i = many.n++; i > 0; i--)
+                many.f[i] = many.f[i - 1];
+        expect_refused(&sign, &many, "no delimiter");
+}
+
+static void headers(void **state)
+{
+        static const struct {
+                const char *header, *why;
+        } cases[] = {
+                { "{}", "no msg_type" },
+                { "[]", "object" },
+                { "", "JSON" },
+                { "{\"msg_type\":5}", "must be a string" },
+                { "{\"msg_type\":\"x\",\"msg_id\":[]}", "must be a string" },
+                { "{\"msg_type\":\"x\\u0000y\"}", "NUL" },
+                { "{\"msg_type\":\"x\"} {}", "" },
+                { "{\"msg_type\":\"\xff\"}", "UTF-8" },
+        };
+        struct cg_jsign sign = keyed("");
+        struct sample s;
+
+        (void)state;
+        for (size_t i = 0; i < CG_ARRAY_LEN(cases); i++) {
+                make(&s, &sign, cases[i].header, "{}");
+                expect_refused(&sign, &s, cases[i].why);
+        }
+}
+
+static char *nested(size_t depth)
+{
+        char *p = malloc(depth * 2 + 16);
+        size_t n = 5;
+
+        assert_non_null(p);
+        memcpy(p, "{\"a\":", n);
+        memset(p + n, '[', depth);
+        memset(p + n + depth, ']', depth);
+        strcpy(p + n + depth * 2, "}");
+        return p;
+}
+
+static void limits(void **state)
+{
+        struct cg_jsign sign = keyed("");
+        cg_auto_free char *deep = nested(100000), *fine = nested(CG_JMSG_MAX_DEPTH - 1), *over = nested(CG_JMSG_MAX_DEPTH);
+        cg_auto_free char *header = malloc(CG_JMSG_MAX_HEADER + 100), *big = malloc(CG_JMSG_MAX_BYTES + 1);
+        struct sample s;
+
+        (void)state;
+        make(&s, &sign, HEADER, fine);
+        expect_accepted(&sign, &s);
+        make(&s, &sign, HEADER, over);
+        expect_refused(&sign, &s, "content");
+        make(&s, &sign, HEADER, deep);
+        expect_refused(&sign, &s, "deeply");
+        make(&s, &sign, deep, "{}");
+        expect_refused(&sign, &s, "header");
+        memset(header, ' ', CG_JMSG_MAX_HEADER + 99);
+        memcpy(header, HEADER, strlen(HEADER));
+        header[CG_JMSG_MAX_HEADER + 1] = '\0';
+        make(&s, &sign, header, "{}");
+        expect_refused(&sign, &s, "header has more");
+        memset(big, ' ', CG_JMSG_MAX_BYTES);
+        big[CG_JMSG_MAX_BYTES] = '\0';
+        make(&s, &sign, HEADER, "{}");
+        s.f[s.n++] = span(big);
+        expect_refused(&sign, &s, "bytes");
+}
+
+static void members(void **state)
+{
+        struct cg_jspan v;
+        struct cg_err err;
+
+        (void)state;
+        assert_int_equal(cg_jspan_member(span(" { \"a\" : [1, {\"b\":2}] , \"b\":\"x\\\"y\" }"), "b", &v, &err), 0);
+        assert_int_equal(v.len, 6);
+        assert_memory_equal(v.p, "\"x\\\"y\"", 6);
+        assert_int_equal(cg_jspan_member(span("{\"a\":{\"b\":1}}"), "b", &v, &err), CG_E_NOTFOUND);
+        assert_int_equal(cg_jspan_member(span("{}"), "b", &v, &err), CG_E_NOTFOUND);
+        assert_int_equal(cg_jspan_member(span("[]"), "b", &v, &err), CG_E_PARSE);
+        assert_int_equal(cg_jspan_member(span("{\"a\" 1}"), "a", &v, &err), CG_E_PARSE);
+        assert_int_equal(cg_jspan_member(span(""), "a", &v, &err), CG_E_PARSE);
+        assert_true(cg_jspan_is_empty(span(" { \n} ")));
+        assert_true(cg_jspan_is_empty(span("")));
+        assert_false(cg_jspan_is_empty(span("{\"a\":1}")));
+}
+
+static void quoting(void **state)
+{
+        cg_auto_buf struct cg_buf b = { .max = 1000 };
+        static const char text[] = "a\"b\\c\n\t\r\x01\x1f\x7f\xc3\xa9\0z";
+
+        (void)state;
+        assert_int_equal(cg_json_quote_utf8(&b, text, sizeof(text) - 1, NULL), 0);
+        assert_string_equal(b.data, "\"a\\\"b\\\\c\\n\\t\\r\\u0001\\u001f\x7f\xc3\xa9\\u0000z\"");
+}
+
+/* Each byte at each place of a word and behind it: exactly those that JSON wants escaped are. */
+static void quoting_at_any_place(void **state)
+{
+        (void)state;
+        for (unsigned c = 0; c < 256; c++) {
+                for (size_t at = 0; at < 19; at++) {
+                        cg_auto_buf struct cg_buf b = { .max = 1000 };
+                        bool special = c < 0x20 || c == '"' || c == '\\';
+                        char text[19];
+
+                        memset(text, 'x', sizeof(text));
+                        text[at] = (char)c;
+                        assert_int_equal(cg_json_escape_utf8(&b, text, sizeof(text), NULL), 0);
+                        assert_int_equal(b.len > sizeof(text), special);
+                        if (!special)
+                                assert_memory_equal(b.data, text, sizeof(text));
+                        else
+                                assert_int_equal(b.data[at], '\\');
+                        assert_int_equal(b.data[b.len - 1] == 'x', special ? at < 18 : at < 18 || c == 'x');
+                }
+        }
+}
+
+/* ------------------------------------------------------------------ through sockets */
+
+static unsigned released;
+
+static void release(void *owner)
+{
+        free(owner);
+        __atomic_add_fetch(&released, 1, __ATOMIC_SEQ_CST);
+}
+
+static void there_and_back(void **state)
+{
+        struct cg_jsign sign = keyed(KEY), theirs = keyed(KEY);
+        void *ctx = zmq_ctx_new(), *a = zmq_socket(ctx, ZMQ_DEALER), *b = zmq_socket(ctx, ZMQ_DEALER);
+        struct cg_jidentity me;
+        struct cg_jmsg *m;
+        struct cg_err err;
+        char *big = malloc(100002), id[CG_JMSG_ID];
+        const struct cg_jspan buffers[] = { { big, 50000 }, { "small", 5 } };
+        struct cg_jspan ids[] = { span("one"), span("two") };
+        struct cg_jout out = { .type = "display_data", .ids = ids, .n_ids = 2, .parent = span(HEADER), .buffers = buffers,
+                               .n_buffers = 2, .release = release, .owner = big };
+
+        (void)state;
+        released = 0;
+        cg_jidentity_init(&me);
+        assert_int_equal(zmq_bind(a, "inproc://x"), 0);
+        assert_int_equal(zmq_connect(b, "inproc://x"), 0);
+        assert_int_equal(cg_jmsg_recv(b, &theirs, &m, &err), CG_TIMEOUT);
+        memset(big, ' ', 100002);
+        big[0] = '{';
+        big[99999] = '}';
+        out.content = (struct cg_jspan){ big, 100000 };
+        assert_int_equal(cg_jmsg_send(a, &sign, &me, &out, id, &err), 0);
+        assert_int_equal(cg_jmsg_recv(b, &theirs, &m, &err), 0);
+        assert_string_equal(m->m.type, "display_data");
+        assert_string_equal(m->m.id, id);
+        assert_int_equal(m->m.n_ids, 2);
+        assert_int_equal(m->m.n_buffers, 2);
+        assert_int_equal(m->m.content.len, 100000);
+        assert_memory_equal(m->m.parent.p, HEADER, strlen(HEADER));
+        assert_int_equal(cg_jmsg_frame(m, m->m.first_buffer).len, 50000);
+        assert_int_equal(released, 0); /* its frames are still in use */
+        cg_jmsg_free(m);
+        zmq_close(a);
+        zmq_close(b);
+        zmq_ctx_term(ctx);
+        assert_int_equal(released, 1);
+        cg_jsign_fini(&sign);
+        cg_jsign_fini(&theirs);
+}
+
+static void too_many_frames_are_dropped(void **state)
+{
+        struct cg_jsign sign = keyed("");
+        void *ctx = zmq_ctx_new(), *a = zmq_socket(ctx, ZMQ_DEALER), *b = zmq_socket(ctx, ZMQ_DEALER);
+        struct cg_jout out = { .type = "status" };
+        struct cg_jidentity me;
+        struct cg_jmsg *m;
+        struct cg_err err;
+
+        (void)state;
+        cg_jidentity_init(&me);
+        assert_int_equal(zmq_bind(a, "inproc://x"), 0);
+        assert_int_equal(zmq_connect(b, "inproc://x"), 0);
+        for (int i = 0; i < 5000; i++)
+                assert_int_equal(zmq_send(a, "x", 1, i < 4999 ? ZMQ_SNDMORE : 0), 1);
+        assert_int_equal(cg_jmsg_send(a, &sign, &me, &out, NULL, &err), 0);
+        assert_true(cg_jmsg_recv(b, &sign, &m, &err) < 0);
+        assert_non_null(strstr(err.msg, "frames"));
+        assert_int_equal(cg_jmsg_recv(b, &sign, &m, &err), 0); /* the next message is whole */
+        cg_jmsg_free(m);
+        zmq_close(a);
+        zmq_close(b);
+        zmq_ctx_term(ctx);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(good_message),
+                cmocka_unit_test(known_digest),
+                cmocka_unit_test(wrong_signatures),
+                cmocka_unit_test(signature_comes_before_parsing),
+                cmocka_unit_test(without_a_key),
+                cmocka_unit_test(replayed),
+                cmocka_unit_test(refused_is_not_remembered),
+                cmocka_unit_test(frames),
+                cmocka_unit_test(identities),
+                cmocka_unit_test(headers),
+                cmocka_unit_test(limits),
+                cmocka_unit_test(members),
+                cmocka_unit_test(quoting),
+                cmocka_unit_test(quoting_at_any_place),
+                cmocka_unit_test(there_and_back),
+                cmocka_unit_test(too_many_frames_are_dropped),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,378 @@
+/* Patterns, paths, and rules to mounts. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "sandbox/environ.h"
+#include "sandbox/glob.h"
+#include "sandbox/placeholder.h"
+#include "sandbox/plan.h"
+#include "sandbox/view.h"
+
+/* ---- patterns */
+
+static void matches(void **state)
+{
+        static const char *const yes[][2] = {
+                {"/a/*.txt", "/a/b.txt"}, {"/a/?", "/a/b"}, {"/a/[bc]", "/a/c"}, {"/a/[a-c]x", "/a/bx"}, {"/**/.env", "/.env"},
+                {"/**/.env", "/a/b/.env"}, {"/a/**", "/a/b/c"}, {"/a/**/c", "/a/c"}, {"/a/**/c", "/a/b/b/c"}, {"/a/*/c", "/a/b/c"},
+                {"/a/[!b]", "/a/!"}, {"/a/[", "/a/["}, {"/a/[]", "/a/[]"}, {"/a/[z-a]", "/a/[z-a]"}, {"/a/*b*c", "/a/xbybzc"},
+                {"/a/b**", "/a/bc/d"}, {"/**/a/**/b", "/x/a/y/a/z/b"}, {"/*/*/c", "/a/b/c"}, {"/a/**/**/c", "/a/c"},
+        };
+        static const char *const no[][2] = {
+                {"/a/*.txt", "/a/b/c.txt"}, {"/a/?", "/a/"}, {"/a/[bc]", "/a/d"}, {"/**/.env", "/a/x.env"}, {"/a/*", "/a"},
+                {"/a/**/c", "/a/xc"}, {"/a/*/c", "/a/c"}, {"/a/[!b]", "/a/c"}, {"/a", "/a/b"}, {"/a/?", "/a/bc"},
+                {"/a/*/c", "/a/b/b/c"},
+                {"/a/[/]b", "/a//b"}, {"/**/a", "/ba"},
+        };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(yes); i++) {
+                if (!cg_glob_match(yes[i][0], yes[i][1]))
+                        fail_msg("%s does not match %s", yes[i][0], yes[i][1]);
+        }
+        for (size_t i = 0; i < CG_ARRAY_LEN(no); i++) {
+                if (cg_glob_match(no[i][0], no[i][1]))
+                        fail_msg("%s matches %s", no[i][0], no[i][1]);
+        }
+}
+
+/* Time is the product of the lengths, not a power of them. */
+static void a_hostile_pattern_ends(void **state)
+{
+        char pattern[2002], path[2002];
+
+        for (size_t i = 0; i < 2000; i += 2)
+                memcpy(pattern + i, "*a", 3);
+        pattern[2000] = 'b';
+        pattern[2001] = '\0';
+        memset(path, 'a', 2001);
+        path[2001] = '\0';
+        assert_false(cg_glob_match(pattern, path));
+}
+
+/* ---- a folder of our own */
+
+static char top[] = "/tmp/cg-view-XXXXXX";
+
+static int make_folder(void **state)
+{
+        return mkdtemp(top) ? chdir(top) : -1;
+}
+
+static int remove_folder(void **state)
+{
+        return chdir("/") < 0 || cg_remove_tree(top, NULL) < 0;
+}
+
+static void touch(const char *path)
+{
+        int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+
+        assert_true(fd >= 0);
+        close(fd);
+}
+
+static int count(void *data, const char *path, bool unlisted, struct cg_err *err)
+{
+        int *n = data;
+
+        assert_false(unlisted);
+        (*n)++;
+        return 0;
+}
+
+static int found(const char *pattern)
+{
+        char full[512];
+        struct cg_err err = {0};
+        int n = 0;
+
+        snprintf(full, sizeof(full), "%s/%s", top, pattern);
+        if (cg_glob_walk(full, count, &n, &err) < 0)
+                fail_msg("%s", err.msg);
+        return n;
+}
+
+static void walk(void **state)
+{
+        mkdir("g", 0755);
+        mkdir("g/a", 0755);
+        mkdir("g/a/b", 0755);
+        touch("g/.env");
+        touch("g/a/.env");
+        touch("g/a/b/.env");
+        touch("g/a/x.env");
+        assert_int_equal(symlink("..", "g/a/loop"), 0);
+        assert_int_equal(symlink("b", "g/a/again"), 0);
+        assert_int_equal(found("g/**/.env"), 3);
+        assert_int_equal(found("g/*"), 2);
+        assert_int_equal(found("g/*/.env"), 1);
+        assert_int_equal(found("g/a/*.env"), 2);
+        assert_int_equal(found("none/*"), 0);
+        assert_int_equal(found("g/a/[ab]"), 1);
+}
+
+static void spelled(void **state)
+{
+        static const char *const cases[][2] = {
+                {"~", "/home/u"}, {"~/x", "/home/u/x"}, {"~x", "/cwd/~x"}, {".", "/cwd"}, {"a/./b//c/", "/cwd/a/b/c"},
+                {"../x", "/x"}, {"../../../x", "/x"}, {"/", "/"}, {"//a", "/a"}, {"/a/../..", "/"}, {"a/..", "/cwd"},
+        };
+        const struct cg_path_base base = {.cwd = "/cwd", .home = "/home/u"};
+        char path[PATH_MAX];
+        struct cg_err err = {0};
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(cases); i++) {
+                assert_int_equal(cg_path_absolute(&base, cases[i][0], path, &err), 0);
+                assert_string_equal(path, cases[i][1]);
+        }
+}
+
+static struct cg_place find(const char *rel)
+{
+        char path[PATH_MAX];
+        struct cg_place place;
+        struct cg_err err = {0};
+
+        snprintf(path, sizeof(path), "%s/%s", top, rel);
+        if (cg_place_find(path, &place, &err) < 0)
+                fail_msg("%s", err.msg);
+        return place;
+}
+
+static void places(void **state)
+{
+        struct cg_place p;
+        struct cg_err err = {0};
+        char path[PATH_MAX];
+
+        mkdir("p", 0755);
+        touch("p/f");
+        assert_int_equal(symlink("p", "l"), 0);
+        assert_int_equal(symlink("p/none/x", "dangling"), 0);
+        assert_int_equal(symlink("circle", "circle"), 0);
+        p = find("l/f");
+        assert_int_equal(p.missing, 0);
+        assert_false(p.folder || p.link);
+        assert_int_equal(p.n_links, 1);
+        snprintf(path, sizeof(path), "%s/p/f", top);
+        assert_string_equal(p.path, path);
+        cg_place_fini(&p);
+        p = find("l");
+        assert_true(p.link && p.folder);
+        cg_place_fini(&p);
+        p = find("l/a/b");
+        assert_string_equal(p.path + p.missing, "a/b");
+        cg_place_fini(&p);
+        p = find("dangling");
+        assert_string_equal(p.path + p.missing, "none/x");
+        assert_true(p.link);
+        cg_place_fini(&p);
+        snprintf(path, sizeof(path), "%s/circle", top);
+        assert_int_equal(cg_place_find(path, &p, &err), CG_E_LIMIT);
+}
+
+/* ---- rules to states and mounts: nothing of these paths has to exist */
+
+static void add_rule(struct cg_rules *rules, enum cg_rule_kind kind, const char *path, bool folder, size_t missing)
+{
+        struct cg_place place = {.folder = folder, .missing = missing};
+        struct cg_err err = {0};
+
+        snprintf(place.path, sizeof(place.path), "%s", path);
+        assert_int_equal(cg_rules_add(rules, kind, &place, "test", &err), 0);
+}
+
+static void states(void **state)
+{
+        struct cg_rules r = {0};
+
+        add_rule(&r, CG_RULE_ALLOW_WRITE, "/w", true, 0);
+        add_rule(&r, CG_RULE_DENY_READ, "/w/s", true, 0);
+        add_rule(&r, CG_RULE_ALLOW_READ, "/w/s/ok", true, 0);
+        add_rule(&r, CG_RULE_DENY_READ, "/w/s/ok/no", false, 0);
+        add_rule(&r, CG_RULE_DENY_WRITE, "/w/d", true, 0);
+        add_rule(&r, CG_RULE_ALLOW_WRITE, "/w/d/sub", true, 0);
+        add_rule(&r, CG_RULE_DENY_READ, "/both", true, 0);
+        add_rule(&r, CG_RULE_ALLOW_READ, "/both", true, 0);
+        assert_int_equal(cg_view_state(&r, "/"), CG_VIEW_READ);
+        assert_int_equal(cg_view_state(&r, "/x"), CG_VIEW_READ);
+        assert_int_equal(cg_view_state(&r, "/wx"), CG_VIEW_READ);
+        assert_int_equal(cg_view_state(&r, "/w/x"), CG_VIEW_WRITE);
+        assert_int_equal(cg_view_state(&r, "/w/s/x"), CG_VIEW_HIDDEN);
+        assert_int_equal(cg_view_state(&r, "/w/s/ok/x"), CG_VIEW_WRITE);
+        assert_int_equal(cg_view_state(&r, "/w/s/ok/no"), CG_VIEW_HIDDEN);
+        assert_int_equal(cg_view_state(&r, "/w/d/x"), CG_VIEW_READ);
+        assert_int_equal(cg_view_state(&r, "/w/d/sub/x"), CG_VIEW_READ);
+        assert_int_equal(cg_view_state(&r, "/both/x"), CG_VIEW_READ);
+        cg_rules_fini(&r);
+}
+
+static const struct cg_plan_mount *mount_at(const struct cg_sandbox *sb, const char *path)
+{
+        for (size_t i = 0; i < sb->n_mounts; i++) {
+                if (!strcmp(sb->mounts[i].path, path))
+                        return &sb->mounts[i];
+        }
+        return NULL;
+}
+
+static void assert_kind(const struct cg_sandbox *sb, const char *path, enum cg_plan_kind kind)
+{
+        const struct cg_plan_mount *m = mount_at(sb, path);
+
+        if (!m)
+                fail_msg("nothing at %s", path);
+        else if (m->kind != kind)
+                fail_msg("%d at %s", m->kind, path);
+}
+
+static void mounts(void **state)
+{
+        struct cg_rules r = {0};
+        struct cg_sandbox *sb = NULL;
+        struct cg_err err = {0};
+
+        add_rule(&r, CG_RULE_ALLOW_WRITE, "/w", true, 0);
+        add_rule(&r, CG_RULE_DENY_WRITE, "/w/a/b/keep", false, 0);
+        add_rule(&r, CG_RULE_DENY_WRITE, "/w/c/x/y", false, 5); /* "x" is not there */
+        add_rule(&r, CG_RULE_DENY_WRITE, "/ro/x", false, 0);    /* is read-only anyway */
+        add_rule(&r, CG_RULE_DENY_READ, "/h", true, 0);
+        add_rule(&r, CG_RULE_ALLOW_READ, "/h/shown", true, 0);
+        add_rule(&r, CG_RULE_DENY_READ, "/h/deeper", true, 0);  /* is hidden already */
+        add_rule(&r, CG_RULE_DENY_READ, "/s", true, 0);
+        add_rule(&r, CG_RULE_KEEP, "/w/l", false, 0);
+        add_rule(&r, CG_RULE_KEEP, "/ro/l", false, 0);
+        assert_int_equal(cg_sandbox_new_command(0, &sb, &err), 0);
+        assert_int_equal(cg_view_add(sb, &r, &err), 0);
+        assert_kind(sb, "/w", CG_PLAN_WRITE);
+        assert_kind(sb, "/w/a", CG_PLAN_PIN);
+        assert_kind(sb, "/w/a/b", CG_PLAN_PIN);
+        assert_kind(sb, "/w/a/b/keep", CG_PLAN_READ);
+        assert_kind(sb, "/w/c", CG_PLAN_PIN);
+        assert_kind(sb, "/w/c/x", CG_PLAN_READ);
+        assert_kind(sb, "/w/l", CG_PLAN_PIN);
+        assert_kind(sb, "/h", CG_PLAN_EMPTY);
+        assert_kind(sb, "/h/shown", CG_PLAN_BIND_RO);
+        assert_kind(sb, "/s", CG_PLAN_HIDE);
+        assert_null(mount_at(sb, "/ro/x"));
+        assert_null(mount_at(sb, "/ro/l"));
+        assert_null(mount_at(sb, "/h/deeper"));
+        assert_null(mount_at(sb, "/w/c/x/y"));
+        assert_int_equal(sb->n_placeholders, 1);
+        assert_string_equal(sb->placeholders[0].path, "/w/c/x");
+        assert_true(sb->placeholders[0].folder); /* something else would have to lie in it */
+        for (size_t i = 0; i + 1 < sb->n_mounts; i++) {
+                for (size_t k = i + 1; k < sb->n_mounts; k++)
+                        assert_false(cg_plan_within(sb->mounts[i].path, sb->mounts[k].path));
+        }
+        cg_sandbox_free(sb);
+        cg_rules_fini(&r);
+}
+
+static void everything_writable(void **state)
+{
+        struct cg_rules r = {0};
+        struct cg_sandbox *sb = NULL;
+        struct cg_err err = {0};
+
+        add_rule(&r, CG_RULE_ALLOW_WRITE, "/", true, 0);
+        add_rule(&r, CG_RULE_DENY_WRITE, "/a/b", true, 0);
+        assert_int_equal(cg_sandbox_new_command(0, &sb, &err), 0);
+        assert_int_equal(cg_view_add(sb, &r, &err), 0);
+        assert_true(sb->root_writable);
+        assert_null(mount_at(sb, "/"));
+        assert_kind(sb, "/a", CG_PLAN_PIN);
+        assert_kind(sb, "/a/b", CG_PLAN_READ);
+        cg_sandbox_free(sb);
+        cg_rules_fini(&r);
+}
+
+/* ---- environment */
+
+static void environment(void **state)
+{
+        static const char text[] = "{\"network\":{\"allowedDomains\":[],\"deniedDomains\":[]},\"filesystem\":{\"denyRead\":[],"
+                                   "\"allowWrite\":[],\"denyWrite\":[]},\"credentials\":{\"envVars\":[{\"name\":\"S\",\"mode\":"
+                                   "\"deny\"}]},\"git\":{\"safeDirectories\":[\"/g\"]},\"cellgate\":{\"env\":[\"A*\",\"S\"]}}";
+        char *from[] = {(char *)"AB=1", (char *)"B=2", (char *)"S=secret", (char *)"A=", (char *)"SX=3", NULL};
+        const struct cg_environ_options options = {.http_port = 3128, .socks_port = 1080};
+        struct cg_settings *s = NULL;
+        struct cg_environ env;
+        struct cg_err err = {0};
+
+        assert_int_equal(cg_settings_parse(text, sizeof(text) - 1, "s", 0, &s, &err), 0);
+        assert_int_equal(cg_environ_make(s, from, &options, &env, &err), 0);
+        assert_string_equal(cg_environ_get(&env, "AB"), "1");
+        assert_string_equal(cg_environ_get(&env, "A"), "");
+        assert_null(cg_environ_get(&env, "B"));
+        assert_null(cg_environ_get(&env, "S"));
+        assert_null(cg_environ_get(&env, "SX"));
+        assert_string_equal(cg_environ_get(&env, "HTTP_PROXY"), "http://localhost:3128");
+        assert_string_equal(cg_environ_get(&env, "GIT_CONFIG_VALUE_0"), "/g");
+        assert_int_equal(cg_environ_set(&env, "AB", NULL, &err), 0);
+        assert_null(cg_environ_get(&env, "AB"));
+        assert_null(env.v[env.n]);
+        cg_environ_fini(&env);
+        cg_settings_free(s);
+}
+
+/* Another sandbox may put a symlink in a folder's place at any moment: what it leads to is neither given a file nor loses one. */
+static void placeholders_and_symlinks(void **state)
+{
+        struct cg_sandbox *sb = NULL;
+        struct cg_err err = {0};
+        char path[200];
+        int *fds = NULL;
+
+        snprintf(path, sizeof(path), "%s/ph/sub/x", top);
+        assert_int_equal(mkdir("ph", 0755), 0);
+        assert_int_equal(mkdir("ph/sub", 0755), 0);
+        assert_int_equal(cg_sandbox_new(&sb, &err), 0);
+        assert_int_equal(cg_plan_add_placeholder(sb, path, false, &err), 0);
+        assert_int_equal(cg_placeholders_make(sb, &fds, &err), 0);
+        assert_int_equal(access("ph/sub/x", F_OK), 0);
+        assert_int_equal(rename("ph/sub", "ph/moved"), 0);
+        assert_int_equal(symlink("moved", "ph/sub"), 0);
+        cg_placeholders_remove(sb, fds);
+        assert_int_equal(access("ph/moved/x", F_OK), 0);
+        cg_placeholders_remove(sb, NULL);
+        assert_int_equal(access("ph/moved/x", F_OK), 0);
+        assert_int_equal(unlink("ph/moved/x"), 0);
+        assert_true(cg_placeholders_make(sb, &fds, &err) < 0);
+        assert_int_equal(access("ph/moved/x", F_OK), -1);
+        /* With the folder itself in its place both work. */
+        assert_int_equal(unlink("ph/sub"), 0);
+        assert_int_equal(rename("ph/moved", "ph/sub"), 0);
+        assert_int_equal(cg_placeholders_make(sb, &fds, &err), 0);
+        cg_placeholders_remove(sb, fds);
+        assert_int_equal(access("ph/sub/x", F_OK), -1);
+        cg_sandbox_free(sb);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(matches),
+                cmocka_unit_test(a_hostile_pattern_ends),
+                cmocka_unit_test(walk),
+                cmocka_unit_test(spelled),
+                cmocka_unit_test(places),
+                cmocka_unit_test(states),
+                cmocka_unit_test(mounts),
+                cmocka_unit_test(everything_writable),
+                cmocka_unit_test(environment),
+                cmocka_unit_test(placeholders_and_symlinks),
+        };
+
+        return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

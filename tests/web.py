@@ -1,0 +1,55 @@
+"""A web server on this machine's loopback, for tests of what a sandbox may reach."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = b"hello from outside"
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: object) -> None:
+        """Quiet."""
+
+
+@contextlib.contextmanager
+def web_server() -> Iterator[int]:
+    """The port of a server that says "hello from outside"."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1]
+        server.shutdown()
+
+
+# Python for a cell: fetch(url) returns what the server said, or the refusal's status and reason.
+FETCH = """
+import os, urllib.request, urllib.error
+for name in ("NO_PROXY", "no_proxy"):  # else 127.0.0.1 is taken for the kernel's own
+    os.environ.pop(name, None)
+def fetch(url):
+    try:
+        return urllib.request.urlopen(url, timeout=50).read().decode()
+    except urllib.error.HTTPError as e:
+        return f"{e.code} " + e.read().decode().replace(chr(10), " ")
+    except OSError as e:
+        return f"failed: {e}"
+"""
+
+
+def settings(**parts: dict) -> dict:
+    """Settings that allow to write in the workspace and nothing else, with these changes."""
+    base: dict = {
+        "network": {"allowedDomains": [], "deniedDomains": []},
+        "filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": []},
+    }
+    for key, value in parts.items():
+        base[key] = base.get(key, {}) | value
+    return base
