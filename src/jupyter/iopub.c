@@ -229,7 +229,10 @@ void cg_iopub_settle(struct cg_iopub *io)
 
 /* ------------------------------------------------------------------ subscriptions */
 
-/* Options act on the subscriber whose message was read last. */
+/*
+ * Options act on the subscriber whose message was read last, and on nobody, without a word, once libzmq has seen any
+ * subscriber leave: that may happen in every send. So all that a subscriber needs is set before anything is sent.
+ */
 static void set_topic(struct cg_iopub *io, int option, const char *topic, size_t len)
 {
         zmq_setsockopt(io->sock, option, topic, len);
@@ -256,12 +259,11 @@ static void subscribe_all(struct cg_iopub *io)
         char topic[24] = "";
         int n = snprintf(topic + 1, sizeof(topic) - 1, "w%016" PRIx64, ++io->welcomed) + 1; /* begins with a NUL */
 
-        cg_iopub_flush(io); /* came before it did */
+        for (size_t i = 0; i < CG_ARRAY_LEN(families); i++)
+                set_topic(io, ZMQ_SUBSCRIBE, families[i], strlen(families[i]));
         set_topic(io, ZMQ_SUBSCRIBE, topic, (size_t)n);
         welcome(io, topic, (size_t)n, "", 0);
         set_topic(io, ZMQ_UNSUBSCRIBE, topic, (size_t)n);
-        for (size_t i = 0; i < CG_ARRAY_LEN(families); i++)
-                set_topic(io, ZMQ_SUBSCRIBE, families[i], strlen(families[i]));
 }
 
 static bool is_text(const char *s, size_t len)
@@ -301,6 +303,7 @@ static void on_readable(struct cg_zsock *z, int events)
         zmq_msg_t m;
 
         (void)events;
+        cg_iopub_flush(io); /* what came before a new subscriber is not for it */
         zmq_msg_init(&m);
         if (zmq_msg_recv(&m, io->sock, ZMQ_DONTWAIT) >= 0) {
                 const char *p = zmq_msg_data(&m);

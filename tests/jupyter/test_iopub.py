@@ -40,6 +40,34 @@ def test_who_was_welcomed_misses_nothing(kernel: Any, client: Any) -> None:
         late.close()
 
 
+def idles(client: Any, socket: Any) -> bool:
+    """Does an idle come here within the next seconds?"""
+    while socket.poll(5000 * client.slowness):
+        _, parts = Session(key=client.info["key"].encode()).feed_identities(socket.recv_multipart())
+        if b'"idle"' in parts[-1]:
+            return True
+    return False
+
+
+def test_who_joins_while_others_leave_misses_nothing(kernel: Any, client: Any) -> None:
+    # libzmq forgets whose subscription it has just handed over when it sees somebody else go.
+    leaving: list[Any] = []
+    for _ in range(150):
+        joining = []
+        for i in range(12):
+            joining.append(client.connect("iopub", zmq.SUB))
+            if leaving:
+                leaving.pop().close(0)
+        for socket in joining:
+            assert socket.poll(20000)
+            socket.recv_multipart()  # its welcome
+        client.run("1")
+        assert all(idles(client, socket) for socket in joining)
+        leaving = joining
+    for socket in leaving:
+        socket.close(0)
+
+
 def test_first_subscriber_sees_the_start(kernel: Any) -> None:
     client = kernel.client()
     second = client.receive("iopub")
