@@ -54,7 +54,7 @@ def test_who_joins_while_others_leave_misses_nothing(kernel: Any, client: Any) -
     leaving: list[Any] = []
     for _ in range(150):
         joining = []
-        for i in range(12):
+        for _ in range(12):
             joining.append(client.connect("iopub", zmq.SUB))
             if leaving:
                 leaving.pop().close(0)
