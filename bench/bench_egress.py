@@ -147,13 +147,8 @@ def run_client(sandbox: list[str], folder: Path, way: str, what: str, port: int,
     raise SystemExit("three times in a row")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cellgate", required=True, help="command before its options")
-    parser.add_argument("--srt", help="the same for srt")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--json", type=Path)
-    opt = parser.parse_args()
+def run(peers: dict[str, str], rounds: int) -> dict[str, dict[str, list[float]]]:
+    """Peer to its command before its options; returns what measure() returns."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
         folder = Path(name)
         os.chmod(folder, 0o755)
@@ -164,16 +159,25 @@ def main() -> None:
         policy = {"allowedDomains": ["127.0.0.1"], "deniedDomains": []}
         files = {"denyRead": [], "allowWrite": ["."], "denyWrite": []}
         settings.write_text(json.dumps({"network": policy, "filesystem": files}))
-        peers = {"cellgate": opt.cellgate, **({"srt": opt.srt} if opt.srt else {})}
         commands = {k: [*shlex.split(v), "--settings", str(settings)] for k, v in peers.items()}
         big, big_pid = start(download_server, str(folder / "data"))
         small, small_pid = start(small_server)
         try:
-            rows = measure(commands, folder, big, small, opt.rounds)
+            return measure(commands, folder, big, small, rounds)
         finally:
             for pid in (big_pid, small_pid):
                 os.kill(pid, 9)
                 os.waitpid(pid, 0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cellgate", required=True, help="command before its options")
+    parser.add_argument("--srt", help="the same for srt")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--json", type=Path)
+    opt = parser.parse_args()
+    rows = run({"cellgate": opt.cellgate, **({"srt": opt.srt} if opt.srt else {})}, opt.rounds)
     show(rows, opt.rounds)
     if opt.json:
         opt.json.write_text(json.dumps(rows, indent=1) + "\n")
@@ -207,4 +211,5 @@ def show(rows: dict[str, dict[str, list[float]]], rounds: int) -> None:
         print(f"{row:20} " + "   ".join(texts))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""Measures `cellgate sandbox` side by side with bubblewrap and srt, in one run on one machine; prints a table and JSON.
+
+Run by bench/sandbox. The commands take turns, so that what disturbs the machine disturbs them all. What goes through the
+proxies is measured by bench_egress.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import bench
+import bench_egress
+
+OURS, BWRAP, SRT = "cellgate", "bwrap", "srt"
+SECTIONS = ("start", "memory", "egress")
+SLEEP = "86399"  # nobody else's
+
+
+def start_ms(argv: list[str], env: dict[str, str]) -> float:
+    """From the program's start to its end, as a shell would see it."""
+    began = time.perf_counter()
+    pid = os.posix_spawn(argv[0], argv, env)
+    _, status = os.waitpid(pid, 0)
+    seconds = time.perf_counter() - began
+    if status:
+        raise SystemExit(f"{argv}: ended with wait status {status}")
+    return seconds * 1e3
+
+
+def command_line(pid: int) -> list[bytes]:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]
+    return []
+
+
+def wrapper_mb(argv: list[str], env: dict[str, str]) -> float:
+    """PSS of all processes that the wrapper has, less the command's own."""
+    pid = os.posix_spawn(argv[0], [*argv, "sleep", SLEEP], env, setsid=True)
+    try:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            time.sleep(0.1)
+            everybody = {pid, *bench.descendants(pid)}
+            sleeping = {p for p in everybody if command_line(p) == [b"sleep", SLEEP.encode()]}
+            if sleeping:
+                time.sleep(1)
+                everybody = {pid, *bench.descendants(pid)} - sleeping
+                return sum(bench.pss_mb(p) for p in everybody)
+        raise SystemExit(f"{argv}: the command did not start within 30 s")
+    finally:
+        os.kill(pid, signal.SIGTERM)
+        os.waitpid(pid, 0)
+
+
+class Measurement:
+    def __init__(self, opt: argparse.Namespace, commands: dict[str, list[str]], env: dict[str, str]) -> None:
+        self.opt = opt
+        self.commands = commands
+        self.env = env
+        self.samples: dict[str, dict[str, list[float]]] = {}
+
+    def add(self, row: str, peer: str, value: float) -> None:
+        self.samples.setdefault(row, {}).setdefault(peer, []).append(value)
+
+    def start(self) -> None:
+        for i in range(self.opt.rounds + 2):
+            for peer, argv in self.commands.items():
+                for _ in range(1 if peer == SRT else 5):
+                    took = start_ms([*argv, "true"], self.env)
+                    if i >= 2:  # before, everything is read from the disk
+                        self.add("start", peer, took)
+
+    def memory(self) -> None:
+        for _ in range(3):
+            for peer, argv in self.commands.items():
+                if peer != BWRAP:
+                    self.add("memory", peer, wrapper_mb(argv, self.env))
+
+    def egress(self) -> None:
+        peers = {peer: " ".join(argv) for peer, argv in self.commands.items() if peer != BWRAP}
+        for row, values in bench_egress.run(peers, self.opt.egress_rounds).items():
+            self.samples[row] = values
+
+    def median(self, row: str, peer: str) -> float | None:
+        values = self.samples.get(row, {}).get(peer)
+        return statistics.median(values) if values else None
+
+    def ratio(self, row: str, over: str, under: str) -> float | None:
+        a, b = self.median(row, over), self.median(row, under)
+        return a / b if a and b else None
+
+
+def targets(m: Measurement) -> list[tuple[str, float, str, bool]]:
+    """What cellgate promises, of what was measured: name, value, promise, kept?"""
+    found: list[tuple[str, float, str, bool]] = []
+
+    def most(what: str, value: float | None, promise: float) -> None:
+        if value is not None:
+            found.append((what, value, f"<= {promise:g}", value <= promise))
+
+    def least(what: str, value: float | None, promise: float) -> None:
+        if value is not None:
+            found.append((what, value, f">= {promise:g}", value >= promise))
+
+    most("`true`, times bwrap's time", m.ratio("start", OURS, BWRAP), 1.2)
+    least("`true`, times faster than srt", m.ratio("start", SRT, OURS), 50)
+    most("memory of the wrapper, MB", m.median("memory", OURS), 3)
+    for way in bench_egress.WAYS:
+        least(f"download {way}: times srt's rate", m.ratio(f"download {way}", OURS, SRT), 4)
+        ours, direct = m.median(f"connection {way}", OURS), m.median("connection", "direct")
+        most(f"connection {way}: ms over direct", ours - direct if ours and direct else None, 0.5)
+    return found
+
+
+def table(m: Measurement) -> str:
+    peers = ("direct", OURS, BWRAP, SRT)
+    units = {"start": "`true`, ms", "memory": "memory of the wrapper, MB"}
+    lines = [f"{'medians':32}" + "".join(f"{p:>12}" for p in peers)]
+    for row in m.samples:
+        unit = units.get(row, f"{row}, {'MB/s' if row.startswith('download') else 'ms'}")
+        values = [m.median(row, p) for p in peers]
+        lines.append(f"{unit:32}" + "".join(f"{v:12.3f}" if v is not None else f"{'-':>12}" for v in values))
+    lines.append("")
+    for name, value, promise, kept in targets(m):
+        lines.append(f"{name:48}{value:10.2f}   promised {promise:8} {'kept' if kept else 'NOT KEPT'}")
+    return "\n".join(lines)
+
+
+def report(m: Measurement) -> dict[str, object]:
+    machine = {"cpus": len(os.sched_getaffinity(0)), "kernel": platform.release(), "load": os.getloadavg()}
+    kept = [{"name": n, "value": v, "promise": p, "kept": k} for n, v, p, k in targets(m)]
+    return {"machine": machine, "rows": m.samples, "targets": kept}
+
+
+def parse_args() -> argparse.Namespace:
+    ap = argparse.ArgumentParser(
+        prog="bench/sandbox",
+        description="Measures cellgate sandbox side by side with bubblewrap and srt in one run: medians and ratios.",
+        epilog="Needs scripts/setup --bench, which bench/sandbox calls. The figures are wall-clock times.",
+    )
+    ap.add_argument("--rounds", type=int, default=15, help="turns of the starts: srt once, others 5 times (default 15)")
+    ap.add_argument("--egress-rounds", type=int, default=15, help="turns through the proxies (default 15)")
+    ap.add_argument("--sections", default=",".join(SECTIONS), help=f"of: {','.join(SECTIONS)}")
+    ap.add_argument("--prefix", type=Path, help="an installed cellgate to measure, instead of building build/bench")
+    ap.add_argument(
+        "--json", type=Path, default=bench.REPO / "build/bench-sandbox.json", help="default build/bench-sandbox.json"
+    )
+    ap.add_argument("--check", action="store_true", help="exit status 1 when a promise of the project is not kept")
+    opt = ap.parse_args()
+    opt.sections = opt.sections.split(",")
+    if unknown := set(opt.sections) - set(SECTIONS):
+        ap.error(f"no section {', '.join(unknown)}; there are: {', '.join(SECTIONS)}")
+    return opt
+
+
+def main() -> int:
+    opt = parse_args()
+    if not opt.prefix:
+        bench.build()
+    opt.prefix = (opt.prefix or bench.PREFIX).resolve()
+    with tempfile.TemporaryDirectory(prefix="bench-home-") as home:  # no settings: no network, no writes
+        commands = {
+            OURS: [str(opt.prefix / "bin/cellgate"), "sandbox"],
+            BWRAP: ["/usr/bin/bwrap", "--unshare-all", "--ro-bind", "/", "/"],
+            SRT: [str(bench.REPO / ".deps/bench-npm/node_modules/.bin/srt")],
+        }
+        keep = {k: os.environ[k] for k in ("PATH", "LANG") if k in os.environ}
+        m = Measurement(opt, commands, {**keep, "HOME": home})
+        os.chdir(home)
+        for name in SECTIONS:
+            if name in opt.sections:
+                print(f"bench: {name}", file=sys.stderr, flush=True)
+                getattr(m, name)()
+        os.chdir("/")
+    print(table(m))
+    opt.json.parent.mkdir(parents=True, exist_ok=True)
+    opt.json.write_text(json.dumps(report(m), indent=1) + "\n")
+    print(f"\nall samples: {opt.json}")
+    return 1 if opt.check and not all(kept for *_, kept in targets(m)) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
