@@ -1,7 +1,7 @@
-"""Measures `cellgate sandbox` side by side with bubblewrap and srt, in one run on one machine; prints a table and JSON.
+"""Measures `cellgate sandbox` side by side with bubblewrap and srt in one run; prints a table and JSON.
 
-Run by bench/sandbox. The commands take turns, so that what disturbs the machine disturbs them all. What goes through the
-proxies is measured by bench_egress.py.
+Run by bench/sandbox. The commands take turns, so that what disturbs the machine disturbs them all. What goes through
+the proxies is measured by bench_egress.py.
 """
 
 from __future__ import annotations
