@@ -16,7 +16,8 @@
 bool cg_glob_match(const char *pattern, const char *path);
 
 /*
- * Calls @found for everything that matches absolute @pattern, in folders reached through symlinks as well (each folder once).
+ * Calls @found for everything that matches absolute @pattern, in folders reached through symlinks as well: for each path that
+ * matches, but for those that differ only in which symlinks lead to a folder where the same can match.
  * Folders that cannot be listed are given to @found with @unlisted, because what matches in them cannot be told. A negative
  * return of @found ends the walk. CG_E_LIMIT: too much to look at.
  */

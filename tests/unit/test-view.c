@@ -121,6 +121,65 @@ static void walk(void **state)
         assert_int_equal(found("g/a/[ab]"), 1);
 }
 
+/* A folder that was walked under the name of a symlink has its own name as well, and a pattern may mean that one. */
+static void walk_by_each_name(void **state)
+{
+        static const char *const links[] = {"s/a", "s/b", "s/m", "s/y", "s/z"}; /* whatever the order of the folder */
+
+        mkdir("s", 0755);
+        mkdir("s/keys", 0755);
+        mkdir("s/keys/deep", 0755);
+        touch("s/keys/k");
+        touch("s/keys/deep/k");
+        for (size_t i = 0; i < CG_ARRAY_LEN(links); i++)
+                assert_int_equal(symlink("keys", links[i]), 0);
+        assert_int_equal(found("s/**/keys/k"), 1);
+        assert_int_equal(found("s/**/keys/**/k"), 2);
+        assert_int_equal(found("s/keys/k"), 1);
+        assert_int_equal(found("s/z/k"), 1);
+        assert_int_equal(found("s/**/[m]/k"), 1);
+        assert_int_equal(found("s/**/m/*/k"), 1);
+}
+
+static const char *const tree[] = {"t/a", "t/b", "t/a/a", "t/a/b", "t/b/a", "t/b/ab", "t/a/a/b", "t/b/ab/a"};
+
+/* All of @paths, which the walk must find too. */
+static int matching(const char *pattern)
+{
+        char full[2][512];
+        int n = 0;
+
+        snprintf(full[0], sizeof(full[0]), "%s/%s", top, pattern);
+        for (size_t i = 0; i < CG_ARRAY_LEN(tree); i++) {
+                snprintf(full[1], sizeof(full[1]), "%s/%s", top, tree[i]);
+                n += cg_glob_match(full[0], full[1]);
+        }
+        return n;
+}
+
+/* The walk reads patterns in its own way. Slashes in pairs or at the end never reach it. */
+static void walk_finds_what_matches(void **state)
+{
+        static const char letters[] = "aab/**/?[]-";
+        char pattern[16] = "t/";
+        uint32_t r = 1;
+
+        mkdir("t", 0755);
+        for (size_t i = 0; i < CG_ARRAY_LEN(tree); i++)
+                mkdir(tree[i], 0755);
+        for (int i = 0; i < 20000; i++) {
+                size_t n = 2 + (size_t)i % 10;
+
+                for (size_t k = 2; k <= n; k++) {
+                        r = r * 1664525 + 1013904223;
+                        pattern[k] = letters[(r >> 16) % (sizeof(letters) - 1)];
+                }
+                pattern[n + 1] = '\0';
+                if (strpbrk(pattern, "*?[") && !strstr(pattern, "//") && pattern[n] != '/' && found(pattern) != matching(pattern))
+                        fail_msg("%s: %d found, %d match", pattern, found(pattern), matching(pattern));
+        }
+}
+
 static void spelled(void **state)
 {
         static const char *const cases[][2] = {
@@ -365,6 +424,8 @@ int main(void)
                 cmocka_unit_test(matches),
                 cmocka_unit_test(a_hostile_pattern_ends),
                 cmocka_unit_test(walk),
+                cmocka_unit_test(walk_by_each_name),
+                cmocka_unit_test(walk_finds_what_matches),
                 cmocka_unit_test(spelled),
                 cmocka_unit_test(places),
                 cmocka_unit_test(states),
