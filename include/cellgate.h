@@ -86,7 +86,8 @@ struct cg_client_options {
                                    same options is started (about 9 MB), and the next cg_session_new() that asks for the same
                                    gets it at once */
         int start;              /* 1: where no supervisor runs at `address`, start one there. Clients share it; it ends
-                                   `linger_ms` after the last of them has left. 0: that is an error */
+                                   `linger_ms` after the last of them has left. 0: that is an error. The folder must not exist, or
+                                   hold nothing but what a supervisor has left there */
         int64_t linger_ms;      /* for `start`: how long it stays without a client, with its zygote and spares warm; 0: 10 min */
         int spares;             /* for `start` and private supervisors: sessions kept ready ahead; 0: 1 (see no_spare) */
 };

@@ -7,6 +7,7 @@
  */
 #include "client/internal.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -447,10 +448,52 @@ static int open_beside(const struct cg_client *c, const char *suffix, int *ret, 
         fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (fd < 0 || fstat(fd, &st) < 0)
                 return cg_fail_errno(err, "%s", path);
-        if (st.st_uid != geteuid() || !S_ISREG(st.st_mode))
-                return cg_fail(err, CG_E_INVAL, "%s is not a file of yours", path);
+        if (st.st_uid != geteuid() || !S_ISREG(st.st_mode) || st.st_nlink != 1)
+                return cg_fail(err, CG_E_INVAL, "%s is not a file of yours with one name; remove it, or use another address", path);
         *ret = cg_steal_fd(&fd);
         return 0;
+}
+
+/* A name that a supervisor makes in its folder: sockets host.sock, life.sock, brokerN, kN, tN, and sessions' folders sN. */
+static bool is_supervisors(const char *name)
+{
+        static const char *const beginnings[] = { "broker", "k", "t", "s" };
+
+        if (strcmp(name, "host.sock") == 0 || strcmp(name, "life.sock") == 0)
+                return true;
+        for (size_t i = 0; i < CG_ARRAY_LEN(beginnings); i++) {
+                size_t n = strlen(beginnings[i]);
+
+                if (strncmp(name, beginnings[i], n) == 0 && name[n] && strspn(name + n, "0123456789") == strlen(name + n))
+                        return true;
+        }
+        return false;
+}
+
+/* What a supervisor left that was killed is removed. The address is the host's word: a folder with anything else in it stays as it is. */
+static int remove_leftovers(const char *dir, struct cg_err *err)
+{
+        struct stat st;
+        struct dirent *e;
+        DIR *d;
+
+        if (lstat(dir, &st) < 0)
+                return errno == ENOENT ? 0 : cg_fail_errno(err, "%s", dir);
+        if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077))
+                return cg_fail(err, CG_E_INVAL, "%s must be a folder of yours with mode 0700, or not exist", dir);
+        d = opendir(dir);
+        if (!d)
+                return cg_fail_errno(err, "%s", dir);
+        while ((e = readdir(d))) {
+                if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 || is_supervisors(e->d_name))
+                        continue;
+                cg_fail(err, CG_E_INVAL, "%s holds %.100s, which is no supervisor's: use an address that does not exist yet", dir,
+                        e->d_name);
+                closedir(d);
+                return CG_E_INVAL;
+        }
+        closedir(d);
+        return cg_remove_tree(dir, err);
 }
 
 static int start_shared(struct cg_client *c, const struct cg_client_options *o, struct cg_err *err)
@@ -462,7 +505,7 @@ static int start_shared(struct cg_client *c, const struct cg_client_options *o, 
 
         snprintf(linger, sizeof(linger), "%lld", (long long)(o->linger_ms > 0 ? o->linger_ms : DEFAULT_LINGER_MS));
         /* Nobody listens there, and the lock is ours: what lies there was left by one that was killed. */
-        r = cg_remove_tree(c->dir, err);
+        r = remove_leftovers(c->dir, err);
         if (r == 0 && o->log_fd <= 0)
                 r = open_beside(c, ".log", &log, err);
         if (r == 0 && log >= 0 && ftruncate(log, 0) < 0)
@@ -479,6 +522,22 @@ static int start_shared(struct cg_client *c, const struct cg_client_options *o, 
 static bool is_absent(const struct cg_err *err)
 {
         return err->code == CG_E_SYS && (err->sys_errno == ENOENT || err->sys_errno == ECONNREFUSED);
+}
+
+/* flock() knows no deadline, and whoever holds the lock may be a stopped process. */
+static int lock_start(const struct cg_client *c, int fd, struct cg_err *err)
+{
+        int64_t end = cg_now_ms() + c->timeout_ms;
+
+        while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+                if (errno != EWOULDBLOCK && errno != EINTR)
+                        return cg_fail_errno(err, "%s.lock", c->dir);
+                if (cg_now_ms() >= end)
+                        return cg_fail(err, CG_E_TIMEDOUT, "another process has held %s.lock for %lld ms: it is starting a supervisor "
+                                       "there, or hangs (`fuser` tells which it is)", c->dir, (long long)c->timeout_ms);
+                poll(NULL, 0, 20);
+        }
+        return 0;
 }
 
 static int give_err(struct cg_err *err, const struct cg_err *from)
@@ -501,8 +560,8 @@ static int find_or_start(struct cg_client *c, const struct cg_client_options *o,
         if (!is_absent(&mine))
                 return give_err(err, &mine);
         r = open_beside(c, ".lock", &lock, err);
-        if (r == 0 && flock(lock, LOCK_EX) < 0) /* held no longer than one start may take */
-                r = cg_fail_errno(err, "%s.lock", c->dir);
+        if (r == 0)
+                r = lock_start(c, lock, err);
         if (r < 0 || get_token(c, token, &mine) == 0)
                 return r;
         drop_lifeline(c);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cellgate_api import E_CLOSED, E_LIMIT, E_NOTFOUND, E_STATE, CellgateError, Client, Session
+from cellgate_api import E_CLOSED, E_INVAL, E_LIMIT, E_NOTFOUND, E_STATE, E_TIMEDOUT, CellgateError, Client, Session
 
 
 @pytest.fixture
@@ -133,6 +134,51 @@ def test_one_that_is_slow_is_left_alone(address: str, tmp_path: Path) -> None:
         assert s.run("1").value == "1"
         with open_client(address) as d, d.session(workspace=tmp_path) as t:
             assert t.run("2").value == "2"
+
+
+def test_a_start_that_hangs_holds_up_nobody_for_ever(address: str) -> None:
+    with open(f"{address}.lock", "w") as held:
+        os.chmod(held.fileno(), 0o600)
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(CellgateError, match=r"has held .*sup\.lock for 300 ms") as e:
+            open_client(address, timeout_ms=300)
+        assert e.value.code == E_TIMEDOUT
+        assert not supervisors(address)
+    open_client(address).close()
+    assert len(supervisors(address)) == 1
+
+
+@pytest.mark.parametrize("name", ["thesis.txt", "s1x", "broker", "k"])
+def test_a_folder_of_anything_else_is_left_alone(address: str, name: str) -> None:
+    folder = Path(address)
+    folder.mkdir(mode=0o700)
+    (folder / name).write_text("years of work")
+    (folder / "s1").mkdir()
+    with pytest.raises(CellgateError, match=f"holds {name}, which is no supervisor's") as e:
+        open_client(address)
+    assert e.value.code == E_INVAL
+    assert (folder / name).read_text() == "years of work"
+    assert (folder / "s1").exists()
+    (folder / name).unlink()
+    open_client(address).close()
+    assert len(supervisors(address)) == 1
+    assert not (folder / "s1").exists()
+
+
+def test_a_folder_that_others_may_enter_is_refused(address: str) -> None:
+    Path(address).mkdir(mode=0o700)
+    Path(address).chmod(0o755)
+    with pytest.raises(CellgateError, match="mode 0700"):
+        open_client(address)
+    assert not supervisors(address)
+
+
+def test_a_log_with_another_name_is_not_written(address: str, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("precious")
+    os.link(tmp_path / "precious", f"{address}.log")
+    with pytest.raises(CellgateError, match="one name"):
+        open_client(address)
+    assert (tmp_path / "precious").read_text() == "precious"
 
 
 def test_several_spares(address: str, tmp_path: Path) -> None:
