@@ -232,6 +232,54 @@ void cg_proc_end(struct cg_proc *p, bool group, int64_t grace_ms)
         cg_proc_wait(p, 5000, NULL, NULL);
 }
 
+static bool listed(pid_t pid, const pid_t *list, size_t n)
+{
+        for (size_t i = 0; i < n; i++)
+                if (list[i] == pid)
+                        return true;
+        return false;
+}
+
+/*
+ * Reaps the children but for @keep, killing them first or only if they have ended. Returns whether there was one. What another thread has
+ * started stands in that thread's list; in our processes one thread starts all.
+ */
+static bool reap_children(const pid_t *keep, size_t n, bool kill_them)
+{
+        cg_auto_free char *list = NULL;
+        char path[64], *p, *end;
+        bool any = false;
+        size_t len;
+
+        snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+        if (cg_read_file(path, 1 << 20, &list, &len, NULL) < 0)
+                return false;
+        for (p = list; *p; p = end) {
+                pid_t pid = (pid_t)strtol(p, &end, 10);
+
+                if (end == p)
+                        break;
+                if (listed(pid, keep, n))
+                        continue;
+                if (kill_them)
+                        kill(pid, SIGKILL);
+                any = waitpid(pid, NULL, kill_them ? 0 : WNOHANG) == pid || any;
+        }
+        return any;
+}
+
+void cg_proc_kill_children(const pid_t *keep, size_t n)
+{
+        /* Killing one may hand us its children: a few rounds, each with an end. */
+        for (int round = 0; round < 16 && reap_children(keep, n, true); round++)
+                ;
+}
+
+void cg_proc_reap_children(const pid_t *keep, size_t n)
+{
+        reap_children(keep, n, false);
+}
+
 void cg_proc_describe(int status, char *buf, size_t size)
 {
         if (WIFSIGNALED(status)) {

@@ -46,6 +46,15 @@ int cg_proc_wait(struct cg_proc *p, int64_t timeout_ms, int *status, struct cg_e
 /* SIGTERM, then SIGKILL after @grace_ms, to the process (or its whole group), and reaps it. */
 void cg_proc_end(struct cg_proc *p, bool group, int64_t grace_ms);
 
+/*
+ * Kills and reaps the calling process's children, but for @keep, and what they hand down to it by their end: all descendants, where it
+ * is a subreaper (PR_SET_CHILD_SUBREAPER).
+ */
+void cg_proc_kill_children(const pid_t *keep, size_t n);
+
+/* Reaps those of them that have ended, and kills none. */
+void cg_proc_reap_children(const pid_t *keep, size_t n);
+
 /* "exit status 3", "killed by SIGSEGV": what @status of waitpid(2) says, for messages. */
 void cg_proc_describe(int status, char *buf, size_t size);
 

@@ -3,7 +3,8 @@
  *
  * Started by the supervisor with exec: --log-level N --broker-path PATH; descriptor 2 is the log, 3 the listening socket of the
  * broker wire, 4 the lifeline. The definitions of MCP servers, with their secrets, are known here and to the host alone.
- * When the lifeline closes, or on SIGTERM, every MCP server is ended in order, and then this process.
+ * When the lifeline closes, or on SIGTERM, every MCP server is ended in order, and then this process. Its parent is its guard (guard.c), which
+ * the supervisor has started and which sees to it that nothing of the MCP servers stays.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/json.h"
+#include "mcp/guard.h"
 #include "mcp/limits.h"
 #include "mcp/toolserver.h"
 
@@ -333,7 +335,7 @@ int main(int argc, char **argv)
         if (!broker_path || optind != argc || !fd_is_open(FD_BROKER) || !fd_is_open(FD_LIFELINE))
                 return usage();
         signal(SIGPIPE, SIG_IGN);
-        if (run(&ts, broker_path, &err) < 0) {
+        if (cg_guard_stay_behind(&err) < 0 || run(&ts, broker_path, &err) < 0) {
                 cg_log(&ts.log, CG_LOG_ERROR, "%s", err.msg);
                 return 1;
         }

@@ -113,6 +113,11 @@ int cg_egress_answer(struct cg_egress *e, int64_t request, enum cg_egress_answer
         return send_message(e, m, NULL, 0, err);
 }
 
+pid_t cg_egress_pid(const struct cg_egress *e)
+{
+        return e->proc.pid;
+}
+
 int cg_egress_fd(const struct cg_egress *e)
 {
         return e->chan.fd;

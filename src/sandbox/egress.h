@@ -10,6 +10,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <sys/types.h>
 #include "base/err.h"
 
 struct cg_egress;
@@ -33,6 +34,8 @@ enum cg_egress_answer { CG_EGRESS_ONCE, CG_EGRESS_SESSION, CG_EGRESS_NO, CG_EGRE
 /* Answers an "egress_request" event; @reason (may be NULL): what the program inside is told. Too late is no error. */
 int cg_egress_answer(struct cg_egress *e, int64_t request, enum cg_egress_answer answer, const char *reason, struct cg_err *err);
 
+/* Its process, which is this one's child. */
+pid_t cg_egress_pid(const struct cg_egress *e);
 /* Readable when there may be events. */
 int cg_egress_fd(const struct cg_egress *e);
 /* The next event (returns). CG_TIMEOUT: none now; CG_CLOSED: the proxy has ended, nothing inside reaches the network any more. */

@@ -256,8 +256,10 @@ static void handle_attached(struct session *ss, const struct cg_msg *m)
 
         if (!ss->kernel || ss->kernel->seq != m->id)
                 return; /* about a kernel that has been replaced meanwhile */
-        if (cg_msg_json(m, &body, &err) < 0 || cg_json_str(body, "error", NULL, &error, &err) < 0)
+        if (cg_msg_json(m, &body, &err) < 0)
                 error = err.msg;
+        else if (json_object_get(body, "error"))
+                error = json_string_value(json_object_get(json_object_get(body, "error"), "message")) ?: "it gave no reason";
         if (error) {
                 cg_fail(&err, CG_E_SYS, "the tool server cannot reach the kernel: %s", error);
                 kernel_spawn_failed(ss->kernel, &err);
@@ -505,39 +507,6 @@ static void restart(struct sup *s)
                 restore(s);
 }
 
-/*
- * A tool server that was killed leaves its MCP servers' children behind. The supervisor is their reaper: whatever is its child now and is
- * not the zygote is such a stray.
- */
-static void kill_strays(struct sup *s)
-{
-        cg_auto_free char *list = NULL;
-        char path[64], *p, *end;
-        size_t len;
-
-        snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
-        /* Killing one may hand us its children: a few rounds, each with an end. */
-        for (int round = 0; round < 16; round++) {
-                bool any = false;
-
-                free(CG_STEAL(list));
-                if (cg_read_file(path, 1 << 20, &list, &len, NULL) < 0)
-                        return;
-                for (p = list; *p; p = end) {
-                        pid_t pid = (pid_t)strtol(p, &end, 10);
-
-                        if (end == p)
-                                break;
-                        if (pid == s->zygote.proc.pid || pid == s->broker.proc.pid)
-                                continue;
-                        kill(pid, SIGKILL);
-                        any = waitpid(pid, NULL, 0) == pid || any;
-                }
-                if (!any)
-                        return;
-        }
-}
-
 static void on_broker_end(struct watch *w)
 {
         struct sup *s = w->data;
@@ -549,7 +518,7 @@ static void on_broker_end(struct watch *w)
                 return;
         cg_proc_describe(status, how, sizeof(how));
         b->proc = CG_PROC_NONE; /* its pidfd belongs to the watch */
-        kill_strays(s);
+        sup_reap_strays(s, true); /* of a tool server that was killed with its guard (src/mcp/guard.c) */
         flush_backlog(s, false);
         b->restart = true;
         b->quick_deaths = cg_now_ms() - b->started_ms < QUICK_MS ? b->quick_deaths + 1 : 0;
@@ -618,9 +587,11 @@ void broker_stop(struct sup *s)
         if (b->up && proc.pidfd >= 0) {
                 /* It ends its MCP servers in order, which may take them 4 s; after that it has no excuse. */
                 proc.pidfd = fcntl(proc.pidfd, F_DUPFD_CLOEXEC, 3);
-                if (cg_proc_wait(&proc, 6000, NULL, NULL) != 0)
-                        cg_proc_end(&proc, true, 0);
                 b->proc = CG_PROC_NONE;
+                if (cg_proc_wait(&proc, 6000, NULL, NULL) != 0) {
+                        cg_proc_end(&proc, true, 0);
+                        sup_reap_strays(s, true);
+                }
         }
         close_broker(b);
 }

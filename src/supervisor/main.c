@@ -15,6 +15,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include "config.h"
+#include "sandbox/egress.h"
 
 /* Where libcellgate waits for the word that the supervisor serves, or why not. */
 #define READY_FD 3
@@ -89,6 +90,26 @@ static void on_signal(uv_signal_t *h, int signum)
         sup_stop(h->data, signum == SIGTERM ? "SIGTERM" : "SIGINT");
 }
 
+/*
+ * Whatever is our child and neither the zygote nor the tool server nor the egress proxy has lost its parent: kernels of a zygote that was
+ * killed, and what MCP servers started whose tool server was.
+ */
+void sup_reap_strays(struct sup *s, bool kill_them)
+{
+        const pid_t keep[] = { s->zygote.proc.pid, s->broker.proc.pid, s->egress.proxy ? cg_egress_pid(s->egress.proxy) : 0 };
+
+        if (kill_them)
+                cg_proc_kill_children(keep, CG_ARRAY_LEN(keep));
+        else
+                cg_proc_reap_children(keep, CG_ARRAY_LEN(keep));
+}
+
+static void on_child(uv_signal_t *h, int signum)
+{
+        (void)signum;
+        sup_reap_strays(h->data, false);
+}
+
 /* The word to whoever started us: one JSON line, or nothing when the descriptor is not there. */
 static void tell_starter(const struct cg_err *err)
 {
@@ -137,9 +158,11 @@ static int start(struct sup *s, struct cg_err *err)
                 return cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r));
         uv_signal_init(&s->loop, &s->sig_term);
         uv_signal_init(&s->loop, &s->sig_int);
-        s->sig_term.data = s->sig_int.data = s;
+        uv_signal_init(&s->loop, &s->sig_chld);
+        s->sig_term.data = s->sig_int.data = s->sig_chld.data = s;
         uv_signal_start(&s->sig_term, on_signal, SIGTERM);
         uv_signal_start(&s->sig_int, on_signal, SIGINT);
+        uv_signal_start(&s->sig_chld, on_child, SIGCHLD);
         spares_start(s);
         if (cg_zloop_init(&s->zl, &s->loop, err) < 0 || hosts_start(s, err) < 0 || broker_start(s, err) < 0 ||
             zygote_start(s, err) < 0)
@@ -293,7 +316,7 @@ int main(int argc, char **argv)
                 detach_from_starter();
         signal(SIGPIPE, SIG_IGN);
         raise_fd_limit();
-        prctl(PR_SET_CHILD_SUBREAPER, 1); /* see kill_strays() */
+        prctl(PR_SET_CHILD_SUBREAPER, 1); /* see sup_reap_strays() */
 #ifndef __SANITIZE_ADDRESS__ /* LeakSanitizer traces its own process */
         prctl(PR_SET_DUMPABLE, 0); /* its environment may hold secrets of MCP servers */
 #endif

@@ -111,7 +111,7 @@ struct sup {
         struct watch life;      /* listener of lifelines */
         uv_timer_t no_host;     /* a supervisor that nobody uses ends: a private one at its start, a lingering one always */
         int64_t linger_ms;      /* -1: a shared supervisor that stays */
-        uv_signal_t sig_term, sig_int;
+        uv_signal_t sig_term, sig_int, sig_chld;
         struct host *hosts;
         struct zygote zygote;
         struct broker broker;
@@ -130,6 +130,8 @@ struct sup {
 };
 
 void sup_stop(struct sup *s, const char *why);
+/* Children that lost their parents and fell to us: reaps those that have ended, or kills them all. */
+void sup_reap_strays(struct sup *s, bool kill_them);
 
 /* ------------------------------------------------------------------ host.c */
 

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -180,7 +181,8 @@ def test_bad_definitions_say_what_is_wrong(session: Session, text: str, says: st
     assert session.run("1").value == "1"
 
 
-def test_tool_server_killed_is_replaced(mark: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("whom", ["guard", "inner"])
+def test_tool_server_killed_is_replaced(mark: Path, tmp_path: Path, whom: str) -> None:
     c = Client()
     server = {
         "command": sys.executable,
@@ -191,7 +193,7 @@ def test_tool_server_killed_is_replaced(mark: Path, tmp_path: Path) -> None:
         s.add_servers({"echo": server})
         s.execute("from mcptools.echo import slow\nslow.run(seconds=100)")
         s.accept(s.until("approval_request")[-1].approval)
-        for pid in _toolservers():
+        for pid in _toolservers(whom):
             os.kill(pid, signal.SIGKILL)
         assert "tool server" in s.until("notice")[-1].text
         assert s.until("result")[-1].status == "error"
@@ -199,8 +201,8 @@ def test_tool_server_killed_is_replaced(mark: Path, tmp_path: Path) -> None:
     c.close()
 
 
-def _toolservers() -> list[int]:
-    """The tool server of the newest of this process's supervisors."""
+def _toolservers(whom: str = "guard") -> list[int]:
+    """The tool server of the newest of this process's supervisors, or the guard that is its parent."""
 
     def stat(pid: str) -> tuple[int, int, str]:
         text = Path(f"/proc/{pid}/stat").read_text()
@@ -211,14 +213,18 @@ def _toolservers() -> list[int]:
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             parent, started, name = stat(pid)
-            if name.startswith("cellgate-tools") and stat(str(parent))[0] == os.getpid():
+            above = stat(str(parent))[0]
+            if whom == "inner":
+                above = stat(str(above))[0]
+            if name.startswith("cellgate-tools") and above == os.getpid():
                 found.append((started, int(pid)))
         except OSError:
             continue
     return [pid for _, pid in sorted(found)[-1:]]
 
 
-def test_nothing_of_a_killed_tool_server_stays(tmp_path: Path) -> None:
+@pytest.mark.parametrize("whom", ["guard", "inner"])
+def test_nothing_of_a_killed_tool_server_stays(tmp_path: Path, whom: str) -> None:
     """What its MCP servers had started ends as well, even daemons in sessions of their own."""
     marker = f"{os.getpid()}{os.urandom(4).hex()}"
     starts = f"import os, subprocess\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        os.execvp('sh', ['sh', '-c', 'sleep 98765; :', '{marker}'])\n    os._exit(0)\n"
@@ -228,11 +234,29 @@ def test_nothing_of_a_killed_tool_server_stays(tmp_path: Path) -> None:
     with c.session(workspace=tmp_path) as s:
         s.add_servers({"echo": {"command": sys.executable, "args": [str(script)]}})
         assert _with_argument(marker)
-        for pid in _toolservers():
+        for pid in _toolservers(whom):
             os.kill(pid, signal.SIGKILL)
         s.until("notice")
         assert not _with_argument(marker)
     c.close()
+
+
+def test_nothing_stays_where_supervisor_and_tool_server_are_killed_at_once(tmp_path: Path) -> None:
+    marker = f"{os.getpid()}{os.urandom(4).hex()}"
+    starts = f"import os, subprocess\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        os.execvp('sh', ['sh', '-c', 'sleep 98765; :', '{marker}'])\n    os._exit(0)\n"
+    script = tmp_path / "server.py"
+    script.write_text(starts + (Path(__file__).parent / "echo_server.py").read_text())
+    with Client(no_spare=1) as c, c.session(workspace=tmp_path) as s:
+        s.add_servers({"echo": {"command": sys.executable, "args": [str(script)]}})
+        assert _with_argument(marker)
+        inner = _toolservers("inner")
+        (guard,) = _toolservers()
+        os.kill(int(Path(f"/proc/{guard}/stat").read_text().rsplit(")", 1)[1].split()[1]), signal.SIGKILL)
+        os.kill(inner[0], signal.SIGKILL)
+        deadline = time.monotonic() + 20
+        while _with_argument(marker):
+            assert time.monotonic() < deadline, "it survived"
+            time.sleep(0.02)
 
 
 def _with_argument(text: str) -> list[str]:

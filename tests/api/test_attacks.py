@@ -137,7 +137,8 @@ def _trusted() -> tuple[int, int]:
         except OSError:
             continue
     supervisor = found[os.getpid(), "cellgate-supervisor"]
-    return supervisor, found[supervisor, "cellgate-toolserver"]
+    guard = found[supervisor, "cellgate-toolserver"]
+    return supervisor, found[guard, "cellgate-toolserver"]
 
 
 def _peak(pid: int) -> int:

@@ -331,6 +331,11 @@ def processes(name: str, parent: int) -> list[int]:
     return found
 
 
+def zombies(parent: int) -> list[int]:
+    children = map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split())
+    return [c for c in children if Path(f"/proc/{c}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"]
+
+
 def started(pid: int) -> int:
     """Numbers start again from below; times do not. Of two in one tick the lower number is most likely the older."""
     return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]) * 10**8 + pid
@@ -341,6 +346,19 @@ def eventually(check: Callable[[], bool], seconds: float = 20) -> None:
     while not check():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.01)
+
+
+def test_the_network_outlives_the_tool_server(prefix: Path, workspace: Path, port: int) -> None:
+    """The supervisor kills what a dead tool server leaves behind; its other children are none of that."""
+    os.environ.setdefault("CG_PREFIX", str(prefix))
+    s = settings(network={"allowedDomains": [f"127.0.0.1:{port}"]})
+    with Client(no_spare=1) as c, c.session(workspace=workspace, settings=s) as session:
+        session.run(FETCH)
+        assert session.run(f"fetch('http://127.0.0.1:{port}/')").value == "'hello from outside'"
+        supervisor = max(processes("cellgate-supervisor", os.getpid()), key=started)
+        os.kill(max(processes("cellgate-toolserver", supervisor), key=started), signal.SIGKILL)
+        assert "tool server" in session.until("notice")[-1].text
+        assert session.run(f"fetch('http://127.0.0.1:{port}/')").value == "'hello from outside'"
 
 
 @pytest.mark.parametrize("victim", ["cellgate-supervisor", "cellgate-kernel", "cellgate-egress"])
@@ -359,6 +377,9 @@ def test_a_killed_process_leaves_nothing(prefix: Path, workspace: Path, port: in
         os.kill(
             min(processes(victim, supervisor), key=started), signal.SIGKILL
         )  # zygote before kernel, parent before child
+        if victim == "cellgate-kernel":  # the zygote: what was its own falls to the supervisor, which reaps it
+            assert session.until("kernel_died")
+            eventually(lambda: not zombies(supervisor))
         if victim == "cellgate-egress":
             assert "no network any more" in session.until("notice")[-1].text
             assert session.run(f"fetch('http://127.0.0.1:{port}/')").error is not None

@@ -126,6 +126,8 @@ class ToolServer:
         sock.connect(f"ipc://{path}")
         self.broker = Peer(sock, BROKER, slowness)
         assert self.broker.expect(TOOLD_READY).body == {}
+        # What was started stays behind as the guard of the process that does the work.
+        (self.inner,) = map(int, Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split())
 
     # -- as the supervisor
 

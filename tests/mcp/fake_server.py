@@ -196,6 +196,13 @@ def main() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if saved := HABITS.get("on_sigterm"):
         signal.signal(signal.SIGTERM, lambda *_: (Path(saved).write_text("asked to end"), os._exit(0)))
+    for _ in range(HABITS.get("orphans", 0)):
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                time.sleep(0.1)
+            os._exit(0)
+        os.wait()
     if path := HABITS.get("pids"):
         # A grandchild as npx leaves them; with "detach" one in a session of its own.
         pids = [os.getpid()]

@@ -60,18 +60,35 @@ def test_supervisor_gone(ts, add, what, is_alive):
 
 
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
-def test_signal(ts, add, sig, is_alive):
+@pytest.mark.parametrize("whom", ["pid", "inner"])
+def test_signal(ts, add, sig, whom, is_alive):
     (pid,) = add()
-    os.kill(ts.pid, sig)
+    os.kill(getattr(ts, whom), sig)
     assert ts.wait() == 0
     assert not is_alive(pid)
 
 
 def test_server_killed_with_its_tool_server(ts, add, is_alive, waiting):
     (pid,) = add(ignore_eof=True)
-    os.kill(ts.pid, signal.SIGKILL)
+    os.kill(ts.pid, signal.SIGKILL)  # the guard
     assert ts.wait() == -signal.SIGKILL
     waiting(lambda: not is_alive(pid), 5, "the end of the server")
+    assert not is_alive(ts.inner)
+
+
+def test_daemons_of_a_server_whose_tool_server_is_killed(ts, add, is_alive):
+    """Also where no supervisor is left that could look for them."""
+    pids = add(grandchild=True, detach=True)
+    assert all(map(is_alive, pids))
+    os.kill(ts.inner, signal.SIGKILL)
+    assert ts.wait() == -signal.SIGKILL, "the guard ends as the tool server did"
+    assert not any(map(is_alive, pids))
+
+
+def test_daemons_that_end_are_reaped(ts, fake, waiting):
+    """An MCP server may start hundreds of helpers that outlive their parents for a moment."""
+    ts.add({"fake": fake(orphans=20)})
+    waiting(lambda: children(ts.pid) == [str(ts.inner)], 5, "their end")
 
 
 def test_grandchildren_of_a_server_that_exits(ts, fake, tmp_path, is_alive, waiting):
@@ -112,10 +129,11 @@ def test_many_sessions_leave_nothing(ts, fake):
             k.sock.close()
 
     cycle(5)
-    fds = len(os.listdir(f"/proc/{ts.pid}/fd"))
+    fds = len(os.listdir(f"/proc/{ts.inner}/fd"))
     cycle(40)
-    assert len(os.listdir(f"/proc/{ts.pid}/fd")) <= fds + 1
-    assert children(ts.pid) == []
+    assert len(os.listdir(f"/proc/{ts.inner}/fd")) <= fds + 1
+    assert children(ts.pid) == [str(ts.inner)]
+    assert children(ts.inner) == []
 
 
 @pytest.mark.parametrize("argv", [[], ["--broker-path"], ["--bad"], ["--broker-path", "/tmp/x", "more"]])
