@@ -326,7 +326,8 @@ enum cg_event_type {
         CG_EVENT_EGRESS_REQUEST,      /* a connection waits for cg_egress_decide(): cg_event_json() is {"host", "port", "protocol"};
                                          cg_event_approval() is its number. CG_EVENT_APPROVAL_CLOSED ends it early */
         CG_EVENT_DENIED,              /* the sandbox refused something: cg_event_json() is {"operation", "why", "how", ...}: what was
-                                         refused, by which rule, and how to allow it; cg_event_text() says it in one line */
+                                         refused, by which rule, and how to allow it (docs/denials.md); cg_event_text() says it in one
+                                         sentence, rendered; cg_event_cell() is the cell, 0 where none is known */
 };
 
 enum cg_status {

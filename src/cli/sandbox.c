@@ -21,6 +21,7 @@ struct cli {
         const char *text;     /* -c */
         int control_fd;
         bool debug;
+        bool quiet;
         int explain; /* 1 text, 2 JSON */
         char *const *argv;
 };
@@ -35,6 +36,7 @@ static const char help_text[] =
         "                       the network's lists change\n"
         "      --explain[=json] do not run anything: print what may be read, written and reached, and by which setting\n"
         "  -d, --debug          say on standard error what is done (also with SRT_DEBUG in the environment)\n"
+        "  -q, --quiet          do not say at the end what was denied, and what would allow it\n"
         "  -V, --version        the version\n"
         "  -h, --help           this text\n\n"
         "Exit status: the command's; 128 + n when signal n ended it; 124 when its time was over; 1 when it could not be run.\n";
@@ -157,6 +159,8 @@ static int flag_option(struct cli *cli, const char *w)
 {
         if (!strcmp(w, "-d") || !strcmp(w, "--debug"))
                 cli->debug = true;
+        else if (!strcmp(w, "-q") || !strcmp(w, "--quiet"))
+                cli->quiet = true;
         else if (!strcmp(w, "--explain"))
                 cli->explain = 1;
         else if (!strcmp(w, "--explain=json"))
@@ -298,6 +302,7 @@ int cg_cli_sandbox(int argc, char **argv)
         opts.argv = cli.argv;
         opts.control_fd = cli.control_fd;
         opts.debug = cli.debug;
+        opts.quiet = cli.quiet;
         debug_line(&cli, cli.settings ? cli.settings : "settings: ~/.srt-settings.json");
         if (check_control(&cli) != 0 || load_settings(&cli, opts.home, &settings) != 0)
                 return 1;

@@ -202,8 +202,9 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
                         e->approval = m->id;
                         e->cell = 0;
                 }
+                e->text = strdup(str(o, json_object_get(o, "text") ? "text" : "line"));
+                json_object_del(o, "text"); /* stands beside the content */
                 e->json = cg_json_text(o, &e->json_len);
-                e->text = strdup(str(o, "line"));
                 e->text_len = e->text ? strlen(e->text) : 0;
                 return e->json && e->text;
         }

@@ -185,6 +185,7 @@ static int make_plan(const json_t *o, const struct cg_sandbox *base, struct cg_s
                 return r;
         if (!on)
                 cg_sandbox_set_off(*ret);
+        cg_sandbox_set_told(*ret);
         if (on && json_object_get(o, "settings"))
                 r = apply_settings(*ret, o, workspace, err);
         else

@@ -162,12 +162,13 @@ static int say_spawned(struct cg_zygote *z, json_int_t id, const struct cg_sandb
 {
         const char *const *names = cg_sandbox_layers(z->children->plan); /* the newest */
         json_t *layers = json_array(), *body;
-        int fds[2 + CG_SANDBOX_PORTS_MAX] = { child->init_pidfd, child->status_fd };
-        size_t n = 2;
+        int fds[3 + CG_SANDBOX_PORTS_MAX] = { child->init_pidfd, child->status_fd, child->denied_fd };
+        size_t n = child->denied_fd >= 0 ? 3 : 2;
 
         for (; names && *names; names++)
                 json_array_append_new(layers, json_string(*names));
-        body = json_pack("{s:I, s:i, s:o}", "spawned", id, "pid", (int)child->init_pid, "layers", layers);
+        body = json_pack("{s:I, s:i, s:o, s:b}", "spawned", id, "pid", (int)child->init_pid, "layers", layers, "told",
+                         child->denied_fd >= 0);
         for (size_t i = 0; i < CG_SANDBOX_PORTS_MAX && child->ports[i] >= 0; i++)
                 fds[n++] = child->ports[i];
         return send_json(z, body, fds, n, err);
@@ -221,6 +222,7 @@ static int spawn(struct cg_zygote *z, json_int_t id, const int *fds, struct cg_e
                         close(child.init_pidfd);
                 }
                 close(child.status_fd);
+                cg_closep_(&child.denied_fd);
                 for (size_t i = 0; i < CG_SANDBOX_PORTS_MAX; i++)
                         cg_closep_(&child.ports[i]);
         }

@@ -130,8 +130,10 @@ static int plan(struct cg_command *c, const struct cg_command_options *o, struct
                 e = cg_sandbox_add_default_hides(c->sb, o->home, err);
         if (e == 0 && c->proxy)
                 e = add_proxy(c, err);
-        if (e == 0)
+        if (e == 0) {
                 set_limits(c);
+                cg_sandbox_set_told(c->sb);
+        }
         return e;
 }
 
@@ -151,6 +153,7 @@ int cg_command_new(struct cg_settings *s, const struct cg_command_options *opts,
         c->argv = opts->argv;
         c->control_fd = opts->control_fd;
         c->debug = opts->debug;
+        c->quiet = opts->quiet;
         e = plan(c, opts, err);
         if (e < 0) {
                 cg_command_free(c);

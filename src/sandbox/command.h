@@ -28,6 +28,7 @@ struct cg_command {
         char *const *argv;      /* NULL-terminated */
         int control_fd;         /* settings as JSON lines; -1: none */
         bool debug;
+        bool quiet;             /* nothing is said of what was denied */
         sigset_t old_mask;      /* the caller's, for the command */
 };
 
@@ -39,6 +40,7 @@ struct cg_command_options {
         char *const *argv;
         int control_fd;      /* -1: none */
         bool debug;
+        bool quiet;          /* nothing is said of what was denied; the violation log gets it all the same */
 };
 
 /* Takes @s, also when it fails. */

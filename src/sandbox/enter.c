@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/util.h"
 
 /* Everything but 0, 1, 2 and the list, which is ascending. */
@@ -191,6 +192,22 @@ static int enter_off(const struct cg_spawn *sp, struct cg_err *err)
         return set_limits(&sp->sb->limits, err);
 }
 
+/* What holds the listener can let denied calls through: it goes to init, and no copy stays. */
+static int install_filter(const struct cg_spawn *sp, struct cg_err *err)
+{
+        int listener, e;
+
+        if (sp->listener_in < 0)
+                return cg_seccomp_install(&sp->sb->filter, err);
+        e = cg_seccomp_install_listener(&sp->sb->filter, &listener, err);
+        if (e == 0 && listener >= 0) {
+                e = cg_send_fds(sp->listener_in, "l", 1, &listener, 1, err);
+                close(listener);
+        }
+        close(sp->listener_in);
+        return e;
+}
+
 int cg_enter(const struct cg_spawn *sp, struct cg_err *err)
 {
         if (sp->sb->off)
@@ -225,5 +242,5 @@ int cg_enter(const struct cg_spawn *sp, struct cg_err *err)
         if (cg_landlock_apply(sp->sb, err) < 0)
                 return -1;
         /* Last: it denies calls that the steps above make. */
-        return cg_seccomp_install(&sp->sb->filter, err);
+        return install_filter(sp, err);
 }

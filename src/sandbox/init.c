@@ -3,7 +3,7 @@
  * and ends, and with it, by the kernel's hand, everything in its pid namespace.
  *
  * It is a copy of the caller that never runs any of the caller's code again. The sandbox cannot signal it (pid 1),
- * trace or read it (not dumpable), and it reads nothing that comes from inside.
+ * trace or read it (not dumpable), and all that it reads from inside are the numbers of denied system calls (notify.c).
  */
 #include "sandbox/steps.h"
 
@@ -18,9 +18,10 @@
 #include <unistd.h>
 
 #include "base/util.h"
+#include "sandbox/notify.h"
 
 /* Its only descriptors. */
-enum { STATUS_FD = 0, SIGNAL_FD = 1 };
+enum { STATUS_FD = 0, SIGNAL_FD = 1, LISTENER_FD = 2, DENIED_FD = 3, FIXED_FDS = 4 };
 
 /*
  * How long the rest of a plan that is off may take to end once it was killed (stuck in the kernel, say, on a dead
@@ -104,11 +105,26 @@ static int make_subreaper(struct cg_err *err)
         return 0;
 }
 
+/* They move to their fixed numbers; those that are not there (-1) stay free, and all others are closed. */
+static int keep_only(int fds[FIXED_FDS])
+{
+        /* Any of them may have another's number already: out of the way first. */
+        for (int i = 0; i < FIXED_FDS; i++) {
+                if (fds[i] >= 0 && (fds[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, FIXED_FDS)) < 0)
+                        return -1;
+        }
+        for (int i = 0; i < FIXED_FDS; i++) {
+                if (fds[i] >= 0 ? dup2(fds[i], i) < 0 : close_range((unsigned int)i, (unsigned int)i, 0) < 0)
+                        return -1;
+        }
+        return close_range(FIXED_FDS, ~0U, 0);
+}
+
 /* Nothing of the caller's may run or stay open here: handlers to default, descriptors closed, rights gone. */
 static int seal_init(const struct cg_spawn *sp, struct cg_err *err)
 {
         sigset_t wanted;
-        cg_auto_fd int signals = -1, status = -1;
+        int fds[FIXED_FDS];
 
         for (int s = 1; s < NSIG; s++) {
                 /* SIGCHLD is at its default since become_init(); to set it again would discard one that waits. */
@@ -120,13 +136,12 @@ static int seal_init(const struct cg_spawn *sp, struct cg_err *err)
         sigaddset(&wanted, SIGTERM);
         for (size_t i = 0; sp->sb->command && i < CG_ARRAY_LEN(handed_on); i++)
                 sigaddset(&wanted, handed_on[i]);
-        signals = signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
-        /* The pipe may be 1 already: out of the way first. */
-        status = fcntl(sp->status_fd, F_DUPFD_CLOEXEC, 3);
-        if (signals < 0 || status < 0 || (signals != SIGNAL_FD && dup2(signals, SIGNAL_FD) < 0) ||
-            dup2(status, STATUS_FD) < 0 || close_range(SIGNAL_FD + 1, ~0U, 0) < 0)
+        fds[STATUS_FD] = sp->status_fd;
+        fds[SIGNAL_FD] = signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
+        fds[LISTENER_FD] = sp->listener_out;
+        fds[DENIED_FD] = sp->denied_fd;
+        if (fds[SIGNAL_FD] < 0 || keep_only(fds) < 0)
                 return cg_fail_errno(err, "sandbox: descriptors of init");
-        signals = status = -1;
         if (chdir("/") < 0)
                 return cg_fail_errno(err, "sandbox: folder of init");
         if (sp->sb->off)
@@ -219,10 +234,13 @@ static bool take_signals(pid_t main_pid)
 static void watch(const struct cg_spawn *sp, pid_t main_pid)
 {
         /* A pipe's writing end reports POLLERR, unasked, when its last reader is gone. */
-        struct pollfd fds[] = {{.fd = STATUS_FD}, {.fd = SIGNAL_FD, .events = POLLIN}};
+        struct pollfd fds[] = {{.fd = STATUS_FD}, {.fd = SIGNAL_FD, .events = POLLIN}, {.fd = -1}};
+        struct cg_notify notify;
 
+        cg_notify_init(&notify, sp->listener_out >= 0 ? LISTENER_FD : -1, DENIED_FD, sp->sb->weak_proc);
         /* The main process may have ended before there was a signal descriptor to tell. */
         while (!reap(sp, main_pid)) {
+                fds[2] = cg_notify_poll(&notify);
                 if (poll(fds, CG_ARRAY_LEN(fds), -1) < 0 && errno != EINTR)
                         return;
                 if (fds[0].revents & (POLLERR | POLLHUP | POLLNVAL))
@@ -230,6 +248,7 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
                 /* Inside a pid namespace a SIGTERM can only be one that the sandbox sent. */
                 if (take_signals(sp->sb->command && !sp->sb->off ? main_pid : 0) && sp->sb->off)
                         return;
+                cg_notify_work(&notify, &fds[2]);
         }
 }
 

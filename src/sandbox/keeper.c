@@ -28,6 +28,7 @@
 #include "base/fd.h"
 #include "base/limits.h"
 #include "sandbox/outlet.h"
+#include "sandbox/denial.h"
 #include "sandbox/placeholder.h"
 #include "sandbox/plan.h"
 
@@ -147,6 +148,7 @@ struct keeper {
         int64_t deadline_ms; /* 0: none */
         bool all_gone;       /* nothing runs inside any more but init */
         struct cg_outlet outlet;
+        struct cg_violations violations;
         struct cg_buf control; /* a piece of a line of the control channel */
         bool control_worked;   /* it has delivered */
 };
@@ -239,6 +241,21 @@ static int time_left(const struct keeper *k)
                 return -1;
         left = k->deadline_ms - cg_now_ms();
         return left < 0 ? 0 : left > 1000000 ? 1000000 : (int)left;
+}
+
+static void take_denials(struct keeper *k)
+{
+        struct cg_sandbox_denial d;
+        int e = CG_CLOSED;
+
+        while (k->child.denied_fd >= 0 && (e = cg_denial_recv(k->child.denied_fd, &d)) == 0) {
+                json_t *o = cg_denial_of_call(&d, true);
+
+                if (o)
+                        cg_violations_add(&k->violations, o);
+        }
+        if (e == CG_CLOSED)
+                cg_closep_(&k->child.denied_fd);
 }
 
 /* ---- the control channel: whole settings, one JSON object a line, of which the network's lists are taken */
@@ -335,17 +352,21 @@ static void take_signals(struct keeper *k)
         }
 }
 
+/* Beside those of the proxy. */
+#define FIXED_FDS 5
+
 /* Until the command has ended, or its time is over. Returns the exit status. */
 static int watch(struct keeper *k)
 {
-        struct pollfd fds[4 + CG_OUTLET_FDS] = {{.fd = k->child.status_fd, .events = POLLIN}, {.fd = k->signals, .events = POLLIN}};
+        struct pollfd fds[FIXED_FDS + CG_OUTLET_FDS] = {{.fd = k->child.status_fd, .events = POLLIN}, {.fd = k->signals, .events = POLLIN}};
 
         for (;;) {
                 int n;
 
                 fds[2] = (struct pollfd){.fd = k->c->control_fd, .events = POLLIN};
                 fds[3] = (struct pollfd){.fd = k->watcher};
-                cg_outlet_poll(&k->outlet, fds + 4);
+                fds[4] = (struct pollfd){.fd = k->child.denied_fd, .events = POLLIN};
+                cg_outlet_poll(&k->outlet, fds + FIXED_FDS);
                 n = poll(fds, CG_ARRAY_LEN(fds), time_left(k));
                 if (n < 0 && errno == EINTR)
                         continue;
@@ -364,7 +385,9 @@ static int watch(struct keeper *k)
                         return 1;
                 if (fds[3].revents)
                         replace_watcher(k);
-                cg_outlet_work(&k->outlet, k->c->settings, fds + 4);
+                if (fds[4].revents)
+                        take_denials(k);
+                cg_outlet_work(&k->outlet, fds + FIXED_FDS);
         }
 }
 
@@ -406,10 +429,9 @@ static void command_line(const struct cg_command *c, char *buf, size_t size)
         }
 }
 
-static void start_outlet(struct keeper *k, int log)
+static void start_outlet(struct keeper *k)
 {
-        cg_outlet_init(&k->outlet, k->child.ports, CG_STEAL(k->c->policy), log, k->c->debug);
-        command_line(k->c, k->outlet.command, sizeof(k->outlet.command));
+        cg_outlet_init(&k->outlet, k->child.ports, CG_STEAL(k->c->policy), &k->violations);
 }
 
 static int start(struct keeper *k, struct cg_err *err)
@@ -418,7 +440,8 @@ static int start(struct keeper *k, struct cg_err *err)
 
         if (e == 0)
                 e = open_log(k, &log, err);
-        k->outlet.log = log;
+        cg_violations_init(&k->violations, k->c->settings, log, k->c->debug);
+        command_line(k->c, k->violations.command, sizeof(k->violations.command));
         /* Before there is anything to clean up; the sandbox itself ends with this process without anybody's help. */
         if (e == 0 && k->c->sb->n_placeholders)
                 e = start_watcher(k, err);
@@ -430,7 +453,7 @@ static int start(struct keeper *k, struct cg_err *err)
                 return e;
         tell_watcher(k);
         if (k->c->proxy)
-                start_outlet(k, log);
+                start_outlet(k);
         leave_stdio();
         if (k->c->settings->own.wall_seconds)
                 k->deadline_ms = cg_now_ms() + (int64_t)k->c->settings->own.wall_seconds * 1000;
@@ -452,15 +475,26 @@ static void clean_up(struct keeper *k)
         cg_outlet_fini(&k->outlet);
 }
 
+/* What was denied last may not have been read yet. */
+static void tell(struct keeper *k)
+{
+        take_denials(k);
+        cg_outlet_hear(&k->outlet);
+        if (!k->c->quiet)
+                cg_violations_tell(&k->violations);
+        cg_violations_fini(&k->violations);
+}
+
 int cg_command_run(struct cg_command *c, struct cg_err *err)
 {
-        struct keeper k = {.c = c, .watcher = -1, .signals = -1, .child = {.init_pidfd = -1, .status_fd = -1},
-                           .outlet = {.ports = {-1, -1}, .log = -1}};
+        struct keeper k = {.c = c, .watcher = -1, .signals = -1, .child = {.init_pidfd = -1, .status_fd = -1, .denied_fd = -1},
+                           .outlet = {.ports = {-1, -1}}, .violations = {.log = -1}};
         int status = 1;
 
         cg_buf_init(&k.control, CG_MAX_SETTINGS + 65536 + 2);
         if (start(&k, err) == 0)
                 status = watch(&k);
+        tell(&k);
         clean_up(&k);
         cg_buf_fini(&k.control);
         return status;

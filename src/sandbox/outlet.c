@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/fd.h"
 #include "base/json.h"
@@ -72,9 +71,9 @@ int cg_outlet_policy(const struct cg_settings *s, char *const *env, json_t **ret
         return 0;
 }
 
-void cg_outlet_init(struct cg_outlet *o, const int ports[2], json_t *policy, int log, bool debug)
+void cg_outlet_init(struct cg_outlet *o, const int ports[2], json_t *policy, struct cg_violations *violations)
 {
-        *o = (struct cg_outlet){.ports = {ports[0], ports[1]}, .policy = policy, .log = log, .debug = debug};
+        *o = (struct cg_outlet){.ports = {ports[0], ports[1]}, .policy = policy, .violations = violations};
 }
 
 static void close_ports(struct cg_outlet *o)
@@ -89,7 +88,6 @@ void cg_outlet_fini(struct cg_outlet *o)
         o->egress = cg_egress_free(o->egress);
         json_decref(o->policy);
         o->policy = NULL;
-        cg_closep_(&o->log);
 }
 
 void cg_outlet_poll(const struct cg_outlet *o, struct pollfd fds[CG_OUTLET_FDS])
@@ -119,67 +117,29 @@ static const char *text_of(const json_t *o, const char *key)
         return s ? s : "";
 }
 
-static bool is_ignored(const struct cg_outlet *o, const struct cg_settings *s, const char *line)
+static void decided(struct cg_outlet *o, json_t *event)
 {
-        for (size_t i = 0; i < s->n_ignores; i++) {
-                if (strcmp(s->ignores[i].command, "*") != 0 && !strstr(o->command, s->ignores[i].command))
-                        continue;
-                for (size_t k = 0; k < s->ignores[i].texts.n; k++) {
-                        if (strstr(line, s->ignores[i].texts.v[k]))
-                                return true;
-                }
-        }
-        return false;
-}
-
-/* One JSON line: what was denied, by which rule, and how to allow it. */
-static void write_log(int fd, json_t *event)
-{
-        char *text;
-        size_t len;
-        char now[32];
-        time_t t = time(NULL);
-        struct tm tm;
-
-        gmtime_r(&t, &tm);
-        strftime(now, sizeof(now), "%Y-%m-%dT%H:%M:%SZ", &tm);
-        json_object_set_new(event, "time", json_string(now));
-        json_object_set_new(event, "operation", json_string("network-outbound"));
-        json_object_del(event, "type");
-        json_object_del(event, "sandbox");
-        text = cg_json_text(event, &len);
-        if (text && cg_write_all(fd, text, len, NULL) == 0)
-                cg_write_all(fd, "\n", 1, NULL);
-        free(text);
-}
-
-static void decided(struct cg_outlet *o, const struct cg_settings *s, json_t *event)
-{
-        char line[600];
-
         if (json_is_true(json_object_get(event, "allowed")))
                 return;
-        snprintf(line, sizeof(line), "deny network-outbound %s:%d (%s)", text_of(event, "host"),
-                 (int)json_integer_value(json_object_get(event, "port")), text_of(event, "why"));
-        if (is_ignored(o, s, line))
-                return;
-        if (o->debug)
-                dprintf(2, "[SandboxDebug] %s\n", line);
-        if (o->log >= 0)
-                write_log(o->log, event);
+        json_object_del(event, "type");
+        json_object_del(event, "sandbox");
+        json_object_set_new(event, "source", json_string("proxy"));
+        cg_violations_add(o->violations, json_incref(event));
 }
 
-static void take_events(struct cg_outlet *o, const struct cg_settings *s)
+void cg_outlet_hear(struct cg_outlet *o)
 {
         struct cg_err err = {0};
         json_t *event;
         int e;
 
+        if (!o->egress)
+                return;
         while ((e = cg_egress_next(o->egress, &event, &err)) == 0) {
                 const char *type = text_of(event, "type");
 
                 if (!strcmp(type, "decision"))
-                        decided(o, s, event);
+                        decided(o, event);
                 else if (!strcmp(type, "error"))
                         dprintf(2, "cellgate sandbox: network: %s\n", text_of(event, "message"));
                 json_decref(event);
@@ -191,10 +151,10 @@ static void take_events(struct cg_outlet *o, const struct cg_settings *s)
         o->egress = cg_egress_free(o->egress);
 }
 
-void cg_outlet_work(struct cg_outlet *o, const struct cg_settings *s, const struct pollfd fds[CG_OUTLET_FDS])
+void cg_outlet_work(struct cg_outlet *o, const struct pollfd fds[CG_OUTLET_FDS])
 {
-        if (fds[2].revents && o->egress)
-                take_events(o, s);
+        if (fds[2].revents)
+                cg_outlet_hear(o);
         if ((fds[0].revents || fds[1].revents) && o->ports[0] >= 0)
                 start(o);
 }

@@ -1,24 +1,23 @@
 /*
- * A command's way out: listens at the proxy's ports for it, starts the egress proxy when something first connects, and writes down
- * what that decides. Part of the keeper.
+ * A command's way out: listens at the proxy's ports for it, starts the egress proxy when something first connects, and hands on
+ * what that denies. Part of the keeper.
  */
 #ifndef CG_SANDBOX_OUTLET_H
 #define CG_SANDBOX_OUTLET_H
 
 #include <poll.h>
 #include "sandbox/settings.h"
+#include "sandbox/violations.h"
 
 #define CG_OUTLET_FDS 3
 
 struct cg_egress;
 
 struct cg_outlet {
-        char command[4096]; /* its beginning, for ignoreViolations */
         int ports[2];        /* ours until the proxy runs; then -1 */
         struct cg_egress *egress;
         json_t *policy;
-        int log;             /* violation log; -1: none */
-        bool debug;
+        struct cg_violations *violations; /* what is denied goes here; borrowed */
 };
 
 /*
@@ -28,13 +27,15 @@ struct cg_outlet {
 int cg_outlet_policy(const struct cg_settings *s, char *const *env, json_t **ret, struct cg_err *err);
 
 /* @ports: two listening sockets (takes); @policy (takes). */
-void cg_outlet_init(struct cg_outlet *o, const int ports[2], json_t *policy, int log, bool debug);
+void cg_outlet_init(struct cg_outlet *o, const int ports[2], json_t *policy, struct cg_violations *violations);
 void cg_outlet_fini(struct cg_outlet *o);
 
 /* Descriptors to wait for; -1 where there is none. */
 void cg_outlet_poll(const struct cg_outlet *o, struct pollfd fds[CG_OUTLET_FDS]);
 /* After poll(2). Trouble is said on standard error: then nothing inside reaches the network. */
-void cg_outlet_work(struct cg_outlet *o, const struct cg_settings *s, const struct pollfd fds[CG_OUTLET_FDS]);
+void cg_outlet_work(struct cg_outlet *o, const struct pollfd fds[CG_OUTLET_FDS]);
+/* What the proxy has said so far. */
+void cg_outlet_hear(struct cg_outlet *o);
 /* Other rules from now on; @policy (takes). */
 void cg_outlet_change(struct cg_outlet *o, json_t *policy);
 

@@ -278,6 +278,7 @@ static int copy_into(struct cg_sandbox *to, const struct cg_sandbox *from, struc
         to->n_ports = from->n_ports;
         to->weak_proc = from->weak_proc;
         to->nested_users = from->nested_users;
+        to->told = from->told;
         for (size_t i = 0; i < from->n_placeholders && e == 0; i++)
                 e = cg_plan_add_placeholder(to, from->placeholders[i].path, from->placeholders[i].folder, err);
         for (size_t i = 0; i < from->n_mounts && e == 0; i++)
@@ -310,6 +311,11 @@ int cg_sandbox_copy(const struct cg_sandbox *sb, struct cg_sandbox **ret, struct
 void cg_sandbox_set_off(struct cg_sandbox *sb)
 {
         sb->off = true;
+}
+
+void cg_sandbox_set_told(struct cg_sandbox *sb)
+{
+        sb->told = true;
 }
 
 void cg_sandbox_set_limits(struct cg_sandbox *sb, const struct cg_sandbox_limits *limits)

@@ -74,6 +74,7 @@ struct cg_sandbox {
         bool command;         /* a command's: signals of the host are handed on, no limits but those asked for */
         bool weak_proc;       /* where a fresh /proc is refused the host's is shown */
         bool nested_users;    /* user namespaces may be made inside */
+        bool told;            /* denied system calls are told */
         char *hides[CG_PLAN_HIDES_MAX];                  /* absolute, without symlinks */
         size_t n_hides;
         uint16_t ports[CG_SANDBOX_PORTS_MAX];            /* listened at inside, by the caller */

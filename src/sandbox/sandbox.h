@@ -75,6 +75,12 @@ struct cg_sandbox_limits {
 };
 void cg_sandbox_set_limits(struct cg_sandbox *sb, const struct cg_sandbox_limits *limits);
 
+/*
+ * Denied system calls are told: see cg_sandbox_child.denied_fd. Without it they fail all the same. Where this machine cannot tell (a
+ * listener of another sandbox around this one, Linux before 5.0), they fail untold.
+ */
+void cg_sandbox_set_told(struct cg_sandbox *sb);
+
 struct cg_sandbox_child {
         pid_t init_pid;   /* in the caller's pid namespace; a child of the caller, who reaps it */
         int init_pidfd;   /* readable when init has ended; kill through it (SIGKILL) ends everything inside. In a plan
@@ -83,6 +89,7 @@ struct cg_sandbox_child {
                              lifeline as well: when the caller ends, or the last copy of this descriptor is closed,
                              everything inside ends */
         int ports[CG_SANDBOX_PORTS_MAX]; /* listening sockets in the order of cg_sandbox_add_port(), non-blocking; else -1 */
+        int denied_fd;    /* socket: one struct cg_sandbox_denial a message, then end of file; -1 without cg_sandbox_set_told() */
 };
 
 /* Written by init to status_fd. A pipe that closes with nothing in it means that init itself was killed. */
@@ -93,6 +100,19 @@ struct cg_sandbox_status {
         int32_t core;       /* reserved, 0 */
 };
 #define CG_SANDBOX_STATUS_MAGIC 0x43475331u
+
+/* Written by init to denied_fd: a system call that the filter denied. What it names comes from inside. */
+struct cg_sandbox_denial {
+        uint32_t magic;    /* CG_SANDBOX_DENIAL_MAGIC */
+        int32_t nr;        /* of the system call */
+        uint64_t args[4];
+        int32_t pid;       /* inside */
+        int32_t error;     /* what it was told: an errno */
+        uint32_t lost;     /* so many before it were not told, since there were too many */
+        char name[16];     /* the process's, which it chooses; may be empty */
+        char path[256];    /* what it was about, where that is a path; its beginning */
+};
+#define CG_SANDBOX_DENIAL_MAGIC 0x43474431u
 
 /*
  * Makes the namespaces and mounts, starts init (pid 1 inside) and, as its child, the main process, which gives up

@@ -4,7 +4,9 @@
  */
 #include "sandbox/steps.h"
 
+#include <errno.h>
 #include <linux/seccomp.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -20,9 +22,30 @@ void cg_seccomp_filter(unsigned int flags, struct sock_fprog *ret)
         *ret = filters[flags % CG_FILTERS];
 }
 
+/* The filter where nobody listens: the calls fail at once. With nobody's listener they would, too, but with ENOSYS. */
 int cg_seccomp_install(const struct sock_fprog *prog, struct cg_err *err)
 {
-        if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, prog) < 0)
+        static const struct sock_filter ask = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
+                                        refuse = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
+        cg_auto_free struct sock_filter *code = malloc(prog->len * sizeof(*code));
+        struct sock_fprog silent = {prog->len, code};
+
+        if (!code)
+                return cg_fail(err, CG_E_NOMEM, "sandbox: system call filter");
+        for (size_t i = 0; i < prog->len; i++)
+                code[i] = memcmp(&prog->filter[i], &ask, sizeof(ask)) != 0 ? prog->filter[i] : refuse;
+        if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &silent) < 0)
                 return cg_fail_errno(err, "sandbox: installing the system call filter");
         return 0;
+}
+
+int cg_seccomp_install_listener(const struct sock_fprog *prog, int *ret, struct cg_err *err)
+{
+        long fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, prog);
+
+        /* EBUSY: something around us listens. EINVAL: before Linux 5.0. */
+        if (fd < 0 && errno != EBUSY && errno != EINVAL)
+                return cg_fail_errno(err, "sandbox: installing the system call filter");
+        *ret = (int)fd;
+        return fd < 0 ? cg_seccomp_install(prog, err) : 0;
 }

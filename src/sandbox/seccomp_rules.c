@@ -5,7 +5,7 @@
  * often broken rest.
  *
  * Compiled by libseccomp while cellgate is built (seccomp_gen.c). All denials are EPERM, but ENOSYS where a program then falls back
- * to something that can be checked.
+ * to something that can be checked. Most are told (notify.c says EPERM then); not those that programs try without need and go on.
  */
 #include "sandbox/steps.h"
 
@@ -56,9 +56,10 @@ static const int denied_views[] = {
         SCMP_SYS(fspick), SCMP_SYS(mount_setattr), NR_OPEN_TREE_ATTR, SCMP_SYS(setns),
 };
 
+/* Not told: node and others try it first and then do without. It opens sockets and files without any call this filter could see. */
+static const int denied_silently[] = {SCMP_SYS(io_uring_setup), SCMP_SYS(io_uring_enter), SCMP_SYS(io_uring_register)};
+
 static const int denied[] = {
-        /* io_uring opens sockets and files without any system call this filter could see. */
-        SCMP_SYS(io_uring_setup), SCMP_SYS(io_uring_enter), SCMP_SYS(io_uring_register),
         /* Another process's memory, registers and descriptors. */
         SCMP_SYS(ptrace), SCMP_SYS(process_vm_readv), SCMP_SYS(process_vm_writev), SCMP_SYS(pidfd_getfd),
         SCMP_SYS(kcmp), SCMP_SYS(process_madvise),
@@ -106,13 +107,16 @@ struct rules {
         int error; /* 0 or a negative errno */
 };
 
+/* Instead of an errno: EPERM, and told. */
+#define TOLD 0
+
 static void deny_if(struct rules *r, int syscall_nr, int error, unsigned int n, const struct scmp_arg_cmp *args)
 {
         int e;
 
         if (r->error)
                 return;
-        e = seccomp_rule_add_array(r->ctx, SCMP_ACT_ERRNO((uint32_t)error), syscall_nr, n, args);
+        e = seccomp_rule_add_array(r->ctx, error == TOLD ? SCMP_ACT_NOTIFY : SCMP_ACT_ERRNO((uint32_t)error), syscall_nr, n, args);
         /* EDOM: a call that this architecture does not have */
         if (e < 0 && e != -EDOM)
                 r->error = e;
@@ -125,12 +129,12 @@ static void deny(struct rules *r, int syscall_nr, int error)
 
 static void deny_if1(struct rules *r, int syscall_nr, struct scmp_arg_cmp a)
 {
-        deny_if(r, syscall_nr, EPERM, 1, &a);
+        deny_if(r, syscall_nr, TOLD, 1, &a);
 }
 
 static void deny_if2(struct rules *r, int syscall_nr, struct scmp_arg_cmp a, struct scmp_arg_cmp b)
 {
-        deny_if(r, syscall_nr, EPERM, 2, (const struct scmp_arg_cmp[]){a, b});
+        deny_if(r, syscall_nr, TOLD, 2, (const struct scmp_arg_cmp[]){a, b});
 }
 
 /*
@@ -151,7 +155,7 @@ static void add_sockets(struct rules *r, unsigned int flags)
         deny_if2(r, SCMP_SYS(socket), ARG_IS(0, AF_NETLINK),
                  ARG_NOT(2, 0 /* NETLINK_ROUTE */));
         for (size_t i = 0; i < CG_ARRAY_LEN(denied_protocols); i++)
-                deny_if1(r, SCMP_SYS(socket), ARG_IS(2, denied_protocols[i]));
+                deny_if(r, SCMP_SYS(socket), EPERM, 1, &(struct scmp_arg_cmp)ARG_IS(2, denied_protocols[i]));
 }
 
 /*
@@ -191,9 +195,11 @@ static void add_namespaces(struct rules *r)
 static void add_rules(struct rules *r, unsigned int flags)
 {
         for (size_t i = 0; i < CG_ARRAY_LEN(denied); i++)
-                deny(r, denied[i], EPERM);
+                deny(r, denied[i], TOLD);
+        for (size_t i = 0; i < CG_ARRAY_LEN(denied_silently); i++)
+                deny(r, denied_silently[i], EPERM);
         for (size_t i = 0; i < CG_ARRAY_LEN(denied_views) && !(flags & CG_FILTER_NESTED_USERS); i++)
-                deny(r, denied_views[i], EPERM);
+                deny(r, denied_views[i], TOLD);
         /* What the author of this list could not know: newer calls do not exist. */
         for (int nr = NR_FIRST_UNKNOWN; nr <= NR_LAST_UNKNOWN; nr++)
                 deny(r, nr, ENOSYS);
@@ -245,6 +251,8 @@ int cg_seccomp_compile(unsigned int flags, struct sock_fprog *ret, struct cg_err
         struct rules r = {.ctx = seccomp_init(SCMP_ACT_ALLOW)};
         int result;
 
+        /* The machine that builds need not be able to do all that the filter asks of the one that runs it. */
+        seccomp_api_set(5);
         if (!r.ctx)
                 return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: libseccomp does not know this architecture");
         /* 32-bit and x32 calls have other numbers: what uses them ends. The default would end one thread only. */

@@ -51,18 +51,21 @@ static int compare_ints(const void *a, const void *b)
         return (x > y) - (x < y);
 }
 
-/* keep_fds with @ready_fd among them, ascending. */
-static int make_keep_list(const int *keep_fds, size_t n, int ready_fd, int **ret, struct cg_err *err)
+/* keep_fds with those of @sp among them, ascending. */
+static int make_keep_list(const int *keep_fds, size_t n, struct cg_spawn *sp, struct cg_err *err)
 {
-        cg_auto_free int *list = calloc(n + 1, sizeof(*list));
+        int *list = calloc(n + 2, sizeof(*list));
 
         if (!list)
                 return cg_fail(err, CG_E_NOMEM, "sandbox: list of descriptors");
         for (size_t i = 0; i < n; i++)
                 list[i] = keep_fds[i];
-        list[n] = ready_fd;
-        qsort(list, n + 1, sizeof(*list), compare_ints);
-        *ret = CG_STEAL(list);
+        list[n++] = sp->ready_fd;
+        if (sp->listener_in >= 0)
+                list[n++] = sp->listener_in;
+        qsort(list, n, sizeof(*list), compare_ints);
+        sp->keep = list;
+        sp->n_keep = n;
         return 0;
 }
 
@@ -196,8 +199,7 @@ int cg_sandbox_spawn(const struct cg_sandbox *sb, const int *keep_fds, size_t n_
 {
         struct cg_spawn sp = {.sb = sb, .uid = geteuid(), .gid = getegid(), .main_fn = main_fn, .data = data};
         char cwd[PATH_MAX];
-        cg_auto_pipe int ready[2] = {-1, -1}, status[2] = {-1, -1}, ports[2] = {-1, -1};
-        cg_auto_free int *keep = NULL;
+        cg_auto_pipe int ready[2] = {-1, -1}, status[2] = {-1, -1}, ports[2] = {-1, -1}, listener[2] = {-1, -1}, denied[2] = {-1, -1};
         cg_auto_fd int pidfd = -1;
         pid_t pid;
         int e;
@@ -211,15 +213,20 @@ int cg_sandbox_spawn(const struct cg_sandbox *sb, const int *keep_fds, size_t n_
                 return cg_fail_errno(err, "sandbox: pipes");
         if (sb->n_ports && !sb->off && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ports) < 0)
                 return cg_fail_errno(err, "sandbox: socket for ports");
-        if (make_keep_list(keep_fds, n_keep, ready[1], &keep, err) < 0)
-                return CG_E_NOMEM;
-        sp.keep = keep;
-        sp.n_keep = n_keep + 1;
+        if (sb->told && !sb->off && (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, listener) < 0 ||
+                                     socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, denied) < 0))
+                return cg_fail_errno(err, "sandbox: sockets for denied calls");
+        sp.listener_in = listener[0];
+        sp.listener_out = listener[1];
+        sp.denied_fd = denied[1];
         sp.ready_fd = ready[1];
+        if (make_keep_list(keep_fds, n_keep, &sp, err) < 0)
+                return CG_E_NOMEM;
         sp.status_fd = status[1];
         sp.ports_fd = ports[1];
         sp.cwd = start_folder(sb, cwd, sizeof(cwd));
         pid = start(&sp, &pidfd, err);
+        free(sp.keep);
         if (pid < 0)
                 return pid;
         cg_closep_(&ready[1]); /* else its end would never be seen */
@@ -233,5 +240,6 @@ int cg_sandbox_spawn(const struct cg_sandbox *sb, const int *keep_fds, size_t n_
         ret->init_pid = pid;
         ret->init_pidfd = cg_steal_fd(&pidfd);
         ret->status_fd = cg_steal_fd(&status[0]);
+        ret->denied_fd = cg_steal_fd(&denied[0]);
         return 0;
 }

@@ -19,6 +19,8 @@ struct cg_spawn {
         int ready_fd;        /* one struct cg_ready goes here */
         int ports_fd;        /* listening sockets go here; -1: none are wanted */
         int status_fd;       /* one struct cg_sandbox_status goes here; its reader is the lifeline */
+        int listener_in, listener_out; /* the main process sends the filter's listener to init; -1: denied calls are not told */
+        int denied_fd;       /* where init tells them; -1 */
         sigset_t old_mask;   /* the caller's: everything is blocked from before the clone until main_fn */
         int (*main_fn)(void *data);
         void *data;
@@ -68,6 +70,8 @@ enum {
 /* seccomp.c: static data, nothing to free. */
 void cg_seccomp_filter(unsigned int flags, struct sock_fprog *ret);
 int cg_seccomp_install(const struct sock_fprog *prog, struct cg_err *err);
+/* The same; denied calls wait for the listener's answer. *ret: -1 where there can be none, and they just fail. */
+int cg_seccomp_install_listener(const struct sock_fprog *prog, int *ret, struct cg_err *err);
 /* seccomp_rules.c, in programs that have libseccomp: the same made anew (returns; free filter). */
 int cg_seccomp_compile(unsigned int flags, struct sock_fprog *ret, struct cg_err *err);
 

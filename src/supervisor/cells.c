@@ -81,6 +81,7 @@ static void send_result(struct session *ss, const struct cell *c, const char *st
                                  text_json(text ? text : ""), "refused", refused);
 
         egress_hear(ss->sup); /* the cell's denials come before its end */
+        denied_hear(ss->kernel);
         session_event(ss, &out, body, reply);
 }
 

@@ -214,23 +214,13 @@ static void on_request(struct session *ss, json_t *event)
 
 static void on_decision(struct session *ss, json_t *event)
 {
-        struct cg_out out = { .type = CG_HOST_DENIED };
-
         if (json_is_true(json_object_get(event, "allowed")))
                 return;
-        if (ss->unread > MAX_UNREAD) {
-                ss->denied_untold++;
-                return;
-        }
-        if (ss->denied_untold) {
-                session_notice(ss, "network: %llu denied connections were not told one by one, because the session's events were "
-                               "not read", (unsigned long long)ss->denied_untold);
-                ss->denied_untold = 0;
-        }
         json_object_del(event, "type");
         json_object_del(event, "sandbox");
         json_object_del(event, "allowed");
-        session_event(ss, &out, json_incref(event), NULL);
+        json_object_set_new(event, "source", json_string("proxy"));
+        session_denied(ss, 0, json_incref(event));
 }
 
 static void on_cancel(struct session *ss, json_t *event)

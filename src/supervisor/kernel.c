@@ -61,7 +61,7 @@ static void on_handle_closed(uv_handle_t *h)
         closed_one(h->data);
 }
 
-static void on_pid_closed(uv_handle_t *h)
+static void on_watch_closed(uv_handle_t *h)
 {
         struct watch *w = h->data;
 
@@ -81,7 +81,12 @@ static void kernel_dispose(struct kernel *k)
         if (k->pid.active) {
                 k->pid.active = false;
                 k->closing++;
-                uv_close((uv_handle_t *)&k->pid.poll, on_pid_closed);
+                uv_close((uv_handle_t *)&k->pid.poll, on_watch_closed);
+        }
+        if (k->denied.active) {
+                k->denied.active = false;
+                k->closing++;
+                uv_close((uv_handle_t *)&k->denied.poll, on_watch_closed);
         }
         if (k->drain_open) {
                 k->drain_open = false;
@@ -183,6 +188,7 @@ static void on_drained(uv_timer_t *t)
         char how[400];
 
         describe_end(k, how, sizeof(how));
+        denied_hear(k);
         k->session = NULL;
         if (ss)
                 ss->kernel = NULL;
@@ -445,7 +451,7 @@ void kernel_spawn_failed(struct kernel *k, const struct cg_err *err)
                 session_kernel_failed(ss, err);
 }
 
-void kernel_spawned(struct kernel *k, json_t *layers, int pidfd, int status_fd, const int *ports, size_t n_ports)
+void kernel_spawned(struct kernel *k, json_t *layers, int pidfd, int status_fd, int denied_fd, const int *ports, size_t n_ports)
 {
         struct cg_err err;
 
@@ -456,6 +462,11 @@ void kernel_spawned(struct kernel *k, json_t *layers, int pidfd, int status_fd, 
         close(cg_steal_fd(&k->tool_listener));
         k->state = K_BOOTING;
         if (watch_start(k->sup, &k->pid, pidfd, on_kernel_end, k, &err) < 0) {
+                cg_closep_(&denied_fd);
+                kernel_spawn_failed(k, &err);
+                return;
+        }
+        if (denied_fd >= 0 && denied_open(k, denied_fd, &err) < 0) {
                 kernel_spawn_failed(k, &err);
                 return;
         }

@@ -235,7 +235,7 @@ struct session {
         size_t unread;     /* bytes of events the host has not acknowledged */
         dev_t workspace_dev; /* the folder that it was opened for */
         ino_t workspace_ino; /* 0: not known yet */
-        uint64_t denied_untold; /* connections, while the host read nothing */
+        uint64_t denied_untold; /* denials that were too many, or came while the host read nothing */
 };
 
 void session_new(struct host *h, const struct cg_msg *m);
@@ -342,7 +342,7 @@ struct kernel {
         int kernel_listener, tool_listener; /* until handed to the zygote */
         struct cg_zlink link;
         bool link_open;
-        struct watch pid;
+        struct watch pid, denied;
         int status_fd;
         uv_timer_t drain, lost;
         bool drain_open, lost_open;
@@ -357,8 +357,8 @@ struct kernel {
 int kernel_start(struct session *ss, struct cg_err *err);
 /* Asks the zygote, which must be ready. */
 void kernel_spawn(struct kernel *k);
-/* Takes the descriptors; @ports: listeners for the egress proxy (borrowed). */
-void kernel_spawned(struct kernel *k, json_t *layers, int pidfd, int status_fd, const int *ports, size_t n_ports);
+/* Takes the descriptors (@denied_fd may be -1); @ports: listeners for the egress proxy (borrowed). */
+void kernel_spawned(struct kernel *k, json_t *layers, int pidfd, int status_fd, int denied_fd, const int *ports, size_t n_ports);
 void kernel_spawn_failed(struct kernel *k, const struct cg_err *err);
 void kernel_attached(struct kernel *k);
 /* Handles what it has sent already, as far as the host's window allows: a question comes behind the output that led to it. */
@@ -375,6 +375,15 @@ void kernel_send(struct kernel *k, const struct cg_out *out, json_t *body);
 void kernel_pause(struct kernel *k, bool paused);
 /* Ends a kernel that broke a rule, and says which. */
 void kernel_violation(struct kernel *k, const char *what);
+
+/* ------------------------------------------------------------------ denied.c */
+
+/* Something was refused, for @cell (0: none is known): an object as sandbox/denial.h has them (takes). */
+void session_denied(struct session *ss, uint64_t cell, json_t *denial);
+/* Hears of the kernel's denied system calls; takes @fd. */
+int denied_open(struct kernel *k, int fd, struct cg_err *err);
+/* Takes those that have been told so far; @k may be NULL. */
+void denied_hear(struct kernel *k);
 
 /* ------------------------------------------------------------------ egress.c */
 

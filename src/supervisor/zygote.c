@@ -51,10 +51,13 @@ static void handle_reply(struct sup *s, json_t *o, int *fds, size_t n_fds)
         struct cg_err err = { .code = CG_E_SYS };
 
         if (k && seq && n_fds >= 2) {
-                kernel_spawned(k, json_object_get(o, "layers"), fds[0], fds[1], fds + 2, n_fds - 2);
-                for (size_t i = 2; i < n_fds; i++)
+                bool told = n_fds > 2 && json_is_true(json_object_get(o, "told"));
+                size_t n = told ? 3 : 2; /* these are the kernel's */
+
+                kernel_spawned(k, json_object_get(o, "layers"), fds[0], fds[1], told ? fds[2] : -1, fds + n, n_fds - n);
+                for (size_t i = n; i < n_fds; i++)
                         close(fds[i]);
-                return; /* the first two descriptors are the kernel's now */
+                return;
         }
         for (size_t i = 0; i < n_fds; i++) /* the kernel was given up meanwhile: its init ends with its pidfd's kill */
                 if (i == 0)

@@ -1,0 +1,326 @@
+/* Denials in words. See denial.h. */
+#include "sandbox/denial.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "base/util.h"
+
+/* Of one thing that came from inside, in a sentence. */
+#define SHOWN_MAX 2048u
+
+int cg_denial_recv(int fd, struct cg_sandbox_denial *ret)
+{
+        ssize_t n = recv(fd, ret, sizeof(*ret), MSG_DONTWAIT);
+
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+                return CG_TIMEOUT;
+        if (n != (ssize_t)sizeof(*ret) || ret->magic != CG_SANDBOX_DENIAL_MAGIC)
+                return CG_CLOSED;
+        ret->name[sizeof(ret->name) - 1] = ret->path[sizeof(ret->path) - 1] = '\0';
+        return 0;
+}
+
+/* ---- system calls */
+
+enum kind { SOCKETS, NAMESPACES, MOUNTS, PROCESSES, TERMINALS, KERNEL };
+
+static const struct {
+        const char *operation;
+        const char *why;
+        const char *how; /* a command's; a kernel has none of these settings */
+} kinds[] = {
+        [SOCKETS] = {"socket", "sockets other than TCP and UDP lead out of the sandbox", NULL},
+        [NAMESPACES] = {"namespace", "namespaces of their own would give programs rights that the sandbox takes away",
+                        "set allowNestedUserNamespaces"},
+        [MOUNTS] = {"mount", "what is seen of the file system was decided before the program started",
+                    "set allowNestedUserNamespaces"},
+        [PROCESSES] = {"process", "other processes' memory, registers and descriptors are out of reach", NULL},
+        [TERMINALS] = {"terminal", "it would type into a terminal, or change how it works, for whoever uses it outside", NULL},
+        [KERNEL] = {"kernel", "this part of the operating system is not for programs in a sandbox", NULL},
+};
+
+#define CALL(name, kind) {SYS_##name, #name, kind}
+/* Those that are not here are KERNEL, and named by their number. */
+static const struct {
+        long nr;
+        const char *name;
+        enum kind kind;
+} calls[] = {
+        CALL(socket, SOCKETS), CALL(socketpair, SOCKETS),
+        CALL(clone, NAMESPACES), CALL(unshare, NAMESPACES), CALL(setns, NAMESPACES),
+        CALL(mount, MOUNTS), CALL(umount2, MOUNTS), CALL(pivot_root, MOUNTS), CALL(chroot, MOUNTS), CALL(open_tree, MOUNTS),
+        CALL(move_mount, MOUNTS), CALL(fsopen, MOUNTS), CALL(fsconfig, MOUNTS), CALL(fsmount, MOUNTS), CALL(fspick, MOUNTS),
+        CALL(mount_setattr, MOUNTS), {467, "open_tree_attr", MOUNTS},
+        CALL(ptrace, PROCESSES), CALL(process_vm_readv, PROCESSES), CALL(process_vm_writev, PROCESSES),
+        CALL(pidfd_getfd, PROCESSES), CALL(kcmp, PROCESSES), CALL(process_madvise, PROCESSES), CALL(prlimit64, PROCESSES),
+        CALL(ioctl, TERMINALS),
+        CALL(keyctl, KERNEL), CALL(add_key, KERNEL), CALL(request_key, KERNEL), CALL(open_by_handle_at, KERNEL),
+        CALL(name_to_handle_at, KERNEL), CALL(bpf, KERNEL), CALL(perf_event_open, KERNEL), CALL(userfaultfd, KERNEL),
+        CALL(fanotify_init, KERNEL), CALL(fanotify_mark, KERNEL), CALL(remap_file_pages, KERNEL), CALL(kexec_load, KERNEL),
+        CALL(init_module, KERNEL), CALL(finit_module, KERNEL), CALL(delete_module, KERNEL), CALL(reboot, KERNEL),
+        CALL(swapon, KERNEL), CALL(swapoff, KERNEL), CALL(acct, KERNEL), CALL(quotactl, KERNEL), CALL(syslog, KERNEL),
+        CALL(vhangup, KERNEL), CALL(settimeofday, KERNEL), CALL(clock_settime, KERNEL), CALL(clock_adjtime, KERNEL),
+        CALL(adjtimex, KERNEL), CALL(sethostname, KERNEL), CALL(setdomainname, KERNEL), CALL(personality, KERNEL),
+        CALL(lookup_dcookie, KERNEL),
+};
+
+struct named {
+        uint64_t value;
+        const char *name;
+};
+
+static const struct named families[] = {
+        {AF_UNIX, "AF_UNIX"}, {AF_INET, "AF_INET"}, {AF_INET6, "AF_INET6"}, {AF_NETLINK, "AF_NETLINK"}, {AF_PACKET, "AF_PACKET"},
+        {AF_ALG, "AF_ALG"}, {AF_VSOCK, "AF_VSOCK"}, {AF_BLUETOOTH, "AF_BLUETOOTH"}, {AF_CAN, "AF_CAN"}, {AF_XDP, "AF_XDP"},
+        {AF_KEY, "AF_KEY"},
+};
+
+static const struct named types[] = {
+        {SOCK_STREAM, "SOCK_STREAM"}, {SOCK_DGRAM, "SOCK_DGRAM"}, {SOCK_RAW, "SOCK_RAW"}, {SOCK_SEQPACKET, "SOCK_SEQPACKET"},
+};
+
+static const struct named requests[] = {{TIOCSTI, "TIOCSTI"}, {TIOCLINUX, "TIOCLINUX"}, {TIOCSETD, "TIOCSETD"}};
+
+static const struct named flags[] = {
+        {CLONE_NEWUSER, "CLONE_NEWUSER"}, {CLONE_NEWNS, "CLONE_NEWNS"}, {CLONE_NEWPID, "CLONE_NEWPID"},
+        {CLONE_NEWNET, "CLONE_NEWNET"}, {CLONE_NEWIPC, "CLONE_NEWIPC"}, {CLONE_NEWUTS, "CLONE_NEWUTS"},
+        {CLONE_NEWCGROUP, "CLONE_NEWCGROUP"},
+};
+
+static void add_name(char *buf, size_t size, const struct named *v, size_t n, uint64_t value)
+{
+        size_t len = strlen(buf);
+
+        for (size_t i = 0; i < n; i++) {
+                if (v[i].value == value) {
+                        snprintf(buf + len, size - len, "%s", v[i].name);
+                        return;
+                }
+        }
+        snprintf(buf + len, size - len, "%llu", (unsigned long long)value);
+}
+
+static void add_flags(char *buf, size_t size, uint64_t value)
+{
+        const char *between = "";
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(flags); i++) {
+                size_t len = strlen(buf);
+
+                if (!(value & flags[i].value))
+                        continue;
+                snprintf(buf + len, size - len, "%s%s", between, flags[i].name);
+                between = "|";
+        }
+}
+
+/* "socket(AF_UNIX, SOCK_STREAM)": those arguments that the filter looked at; they are 32 bits wide. */
+static void describe_call(const struct cg_sandbox_denial *d, const char *name, char *buf, size_t size)
+{
+        size_t len;
+
+        if (name)
+                snprintf(buf, size, "%s(", name);
+        else
+                snprintf(buf, size, "system call %d(", d->nr);
+        if (d->nr == SYS_socket || d->nr == SYS_socketpair) {
+                add_name(buf, size, families, CG_ARRAY_LEN(families), (uint32_t)d->args[0]);
+                len = strlen(buf);
+                snprintf(buf + len, size - len, ", ");
+                add_name(buf, size, types, CG_ARRAY_LEN(types), (uint32_t)d->args[1] & 0xf);
+        } else if (d->nr == SYS_clone || d->nr == SYS_unshare) {
+                add_flags(buf, size, (uint32_t)d->args[0]);
+        } else if (d->nr == SYS_ioctl) {
+                add_name(buf, size, requests, CG_ARRAY_LEN(requests), (uint32_t)d->args[1]);
+        }
+        len = strlen(buf);
+        snprintf(buf + len, size - len, ")");
+}
+
+/* Text that need not be UTF-8: what is not becomes "?". */
+static json_t *any_text(const char *s)
+{
+        json_t *j = json_string(s);
+        char copy[300];
+
+        if (j)
+                return j;
+        snprintf(copy, sizeof(copy), "%s", s);
+        for (char *p = copy; *p; p++)
+                *p = (unsigned char)*p < 0x80 ? *p : '?';
+        return json_string(copy);
+}
+
+json_t *cg_denial_of_call(const struct cg_sandbox_denial *d, bool command)
+{
+        const char *name = NULL, *why, *how;
+        enum kind kind = KERNEL;
+        char call[200] = "";
+        json_t *o;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(calls); i++) {
+                if (calls[i].nr == d->nr) {
+                        name = calls[i].name;
+                        kind = calls[i].kind;
+                }
+        }
+        why = kinds[kind].why;
+        how = command ? kinds[kind].how : NULL;
+        if (d->nr == SYS_socket && (uint32_t)d->args[0] == AF_UNIX) {
+                why = "Unix sockets lead to programs outside of the sandbox";
+                how = command ? "set network.allowAllUnixSockets" : NULL;
+        }
+        describe_call(d, name, call, sizeof(call));
+        o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s?, s:s}", "operation", kinds[kind].operation, "call", call, "rule",
+                      "system call filter (built in)", "errno", strerrorname_np(d->error) ?: "EPERM", "why", why, "how", how,
+                      "source", "sandbox");
+        if (o && d->path[0])
+                json_object_set_new(o, "path", any_text(d->path));
+        if (o)
+                json_object_set_new(o, "process", json_pack("{s:i, s:o}", "pid", (int)d->pid, "name", any_text(d->name)));
+        if (o && d->lost)
+                json_object_set_new(o, "untold", json_integer(d->lost));
+        return o;
+}
+
+/* ---- all kinds */
+
+static const char *text_of(const json_t *o, const char *key)
+{
+        const char *text = json_string_value(json_object_get(o, key));
+
+        return text ? text : "";
+}
+
+/* What it was about. */
+static const char *target_of(const json_t *o)
+{
+        static const char *const keys[] = {"path", "call", "host", "limit"};
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(keys); i++) {
+                if (*text_of(o, keys[i]))
+                        return text_of(o, keys[i]);
+        }
+        return "?";
+}
+
+void cg_denial_stamp(json_t *o)
+{
+        char now[32];
+        time_t t = time(NULL);
+        struct tm tm;
+
+        gmtime_r(&t, &tm);
+        strftime(now, sizeof(now), "%Y-%m-%dT%H:%M:%SZ", &tm);
+        json_object_set_new(o, "time", json_string(now));
+        if (!json_object_get(o, "line"))
+                json_object_set_new(o, "line", json_sprintf("deny %s %s (%s)", text_of(o, "operation"), target_of(o), text_of(o, "why")));
+}
+
+static int add_safe(struct cg_buf *b, const char *text, struct cg_err *err)
+{
+        int r = 0;
+
+        /* A line end would look like the end of the sentence, and the beginning of another that says what it likes. */
+        for (size_t n; r == 0 && *text; text += n) {
+                n = strcspn(text, "\n\t");
+                if (n)
+                        r = cg_text_render(b, text, n, SHOWN_MAX, err);
+                else
+                        r = cg_buf_addf(b, err, "\\x%02x", (unsigned char)text[n++]);
+        }
+        return r;
+}
+
+/* A tunnel's bytes are not looked at: that it leads to port 443 is all there is to know about it. */
+static const char *protocol_of(const json_t *o, json_int_t port)
+{
+        const char *protocol = text_of(o, "protocol");
+
+        if (strcmp(protocol, "connect") == 0)
+                return port == 443 ? "https" : "tunnel";
+        return *protocol ? protocol : "unknown protocol";
+}
+
+int cg_denial_connection(const json_t *o, struct cg_buf *b, struct cg_err *err)
+{
+        const char *host = text_of(o, "host"), *address = text_of(o, "address");
+        bool v6 = strchr(host, ':') && host[0] != '[';
+        json_int_t port = json_integer_value(json_object_get(o, "port"));
+        int r = cg_buf_adds(b, v6 ? "[" : "", err);
+
+        if (r == 0)
+                r = add_safe(b, *host ? host : "?", err);
+        if (r == 0)
+                r = cg_buf_addf(b, err, "%s:%" JSON_INTEGER_FORMAT " (", v6 ? "]" : "", port);
+        if (r == 0)
+                r = add_safe(b, protocol_of(o, port), err);
+        if (r == 0 && *address)
+                r = cg_buf_adds(b, ", ", err);
+        if (r == 0 && *address)
+                r = add_safe(b, address, err);
+        return r < 0 ? r : cg_buf_adds(b, ")", err);
+}
+
+/* What was tried: "a connection to ...", "writing /etc/hosts". */
+static int add_what(const json_t *o, struct cg_buf *b, struct cg_err *err)
+{
+        static const struct {
+                const char *operation, *verb;
+        } verbs[] = {{"file-read", "reading "}, {"file-write", "writing "}, {"exec", "running "}};
+        const char *operation = text_of(o, "operation"), *verb = "";
+        int r;
+
+        if (strcmp(operation, "network-outbound") == 0) {
+                r = cg_buf_adds(b, "a connection to ", err);
+                return r < 0 ? r : cg_denial_connection(o, b, err);
+        }
+        for (size_t i = 0; i < CG_ARRAY_LEN(verbs); i++) {
+                if (strcmp(operation, verbs[i].operation) == 0)
+                        verb = verbs[i].verb;
+        }
+        r = cg_buf_adds(b, verb, err);
+        return r < 0 ? r : add_safe(b, target_of(o), err);
+}
+
+static int add_process(const json_t *o, struct cg_buf *b, struct cg_err *err)
+{
+        const json_t *p = json_object_get(o, "process");
+        const char *name = text_of(p, "name");
+        int r;
+
+        if (!p) /* else its name; its number is another each time, and gone when this is read */
+                return 0;
+        r = cg_buf_adds(b, " (", err);
+        if (r == 0)
+                r = add_safe(b, *name ? name : "?", err);
+        return r < 0 ? r : cg_buf_adds(b, ")", err);
+}
+
+int cg_denial_sentence(const json_t *o, struct cg_buf *b, struct cg_err *err)
+{
+        bool limit = strcmp(text_of(o, "operation"), "limit") == 0;
+        const char *how = text_of(o, "how");
+        int r = limit ? 0 : cg_buf_adds(b, "the sandbox refused ", err);
+
+        if (r == 0 && !limit)
+                r = add_what(o, b, err);
+        if (r == 0 && !limit)
+                r = add_process(o, b, err);
+        if (r == 0 && !limit)
+                r = cg_buf_adds(b, ": ", err);
+        if (r == 0)
+                r = add_safe(b, text_of(o, "why"), err);
+        if (r == 0 && *how)
+                r = cg_buf_adds(b, ". To allow it: ", err);
+        return r < 0 ? r : add_safe(b, how, err);
+}
