@@ -129,8 +129,9 @@ enum cg_front {
 struct cg_session_options {
         size_t size;                    /* sizeof(struct cg_session_options) */
         const char *workspace;          /* folder the kernel may write, its working directory; NULL: the current one. What lies
-                                           in it can be changed by cells: keep programs and settings that the host runs
-                                           later (scripts of MCP servers, git hooks) elsewhere, or name them in `hide` */
+                                           in it can be changed by cells, but for a repository's hooks and settings and other
+                                           files that programs obey (.mcp.json, .vscode, .bashrc...; docs/settings.md), where they
+                                           exist: keep what else the host runs later elsewhere, or name it in `hide` */
         const char *const *env;         /* "NAME=VALUE"..., NULL-terminated: variables for the kernel, which inherits
                                            none of the host's; NULL none */
         const char *const *python_path; /* folders for the kernel's sys.path, shown read-only inside; NULL-terminated; NULL none */

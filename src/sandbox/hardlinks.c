@@ -1,6 +1,6 @@
 /*
- * A file with two names is denied under both: a read-only mount lies over a name, and the same file could be written through
- * another that stands in a write root. None can be made from inside (a mount is a boundary for link(2)), so what is there now is
+ * A file with two names is denied under both: a mount lies over a name, and the same file could be written, or read, under another
+ * that stands in a write root. None can be made from inside (a mount is a boundary for link(2)), so what is there now is
  * all.
  */
 #include "sandbox/rules.h"
@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "sandbox/plan.h"
+#include "sandbox/view.h"
 
 /* Entries to look at: only where a denied file has further names at all, which is rare. */
 #define ENTRIES_MAX 2000000
@@ -20,6 +21,7 @@
 struct wanted {
         dev_t dev;
         ino_t ino;
+        enum cg_rule_kind kind;
 };
 
 struct search {
@@ -31,7 +33,7 @@ struct search {
 
 static int find_wanted(struct search *s)
 {
-        struct cg_rules *rules = s->rules;
+        const struct cg_rules *rules = s->rules;
         struct stat st;
 
         s->v = calloc(rules->n + 1, sizeof(*s->v));
@@ -40,10 +42,12 @@ static int find_wanted(struct search *s)
         for (size_t i = 0; i < rules->n; i++) {
                 const struct cg_rule *r = &rules->v[i];
 
-                if (r->kind != CG_RULE_DENY_WRITE || r->missing || r->folder)
+                if ((r->kind != CG_RULE_DENY_WRITE && r->kind != CG_RULE_DENY_READ) || r->missing || r->folder)
                         continue;
+                if (r->kind == CG_RULE_DENY_READ && cg_view_state(rules, r->path) != CG_VIEW_HIDDEN)
+                        continue; /* another rule shows it */
                 if (lstat(r->path, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink > 1)
-                        s->v[s->n++] = (struct wanted){.dev = st.st_dev, .ino = st.st_ino};
+                        s->v[s->n++] = (struct wanted){.dev = st.st_dev, .ino = st.st_ino, .kind = r->kind};
         }
         return 0;
 }
@@ -51,14 +55,14 @@ static int find_wanted(struct search *s)
 static int look_at(struct search *s, const char *path, const struct stat *st)
 {
         struct cg_place place = {0};
+        int e = 0;
 
-        for (size_t i = 0; i < s->n; i++) {
-                if (s->v[i].ino != st->st_ino || s->v[i].dev != st->st_dev)
-                        continue;
-                snprintf(place.path, sizeof(place.path), "%s", path);
-                return cg_rules_add(s->rules, CG_RULE_DENY_WRITE, &place, "another name of a denied file", s->err);
+        snprintf(place.path, sizeof(place.path), "%s", path);
+        for (size_t i = 0; i < s->n && e == 0; i++) {
+                if (s->v[i].ino == st->st_ino && s->v[i].dev == st->st_dev)
+                        e = cg_rules_add(s->rules, s->v[i].kind, &place, "another name of a denied file", s->err);
         }
-        return 0;
+        return e;
 }
 
 static int search_folder(struct search *s, int fd, const char *path)

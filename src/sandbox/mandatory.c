@@ -13,6 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fd.h"
+#include "base/util.h"
+
 #define WHY "mandatory"
 
 /* Folders that one search may look into: a workspace with more of them this near its root should say what it needs. */
@@ -32,7 +35,8 @@ static bool is_one_of(const char *name, const char *const *list, size_t n)
         return false;
 }
 
-static int deny(struct cg_rules *rules, const char *folder, const char *name, bool is_folder, struct cg_err *err)
+/* @absent_too: it cannot be made either. */
+static int deny(struct cg_rules *rules, const char *folder, const char *name, bool is_folder, bool absent_too, struct cg_err *err)
 {
         char path[PATH_MAX];
         struct cg_place place;
@@ -51,40 +55,164 @@ static int deny(struct cg_rules *rules, const char *folder, const char *name, bo
         }
         if (place.missing)
                 place.folder = is_folder;
-        if (e == 0 && cg_rules_may_write(rules, place.path))
+        if (e == 0 && (absent_too || !place.missing) && cg_rules_may_write(rules, place.path))
                 e = cg_rules_add(rules, CG_RULE_DENY_WRITE, &place, WHY, err);
         cg_place_fini(&place);
         return e;
 }
 
+/* ---- what git obeys in a repository */
+
+/* Entries below .git/modules and .git/worktrees that are looked at, and how deep modules lie in modules. */
+#define GIT_ENTRIES_MAX 50000
+#define GIT_DEPTH_MAX 16
+/* Of a repository's settings. */
+#define GIT_CONFIG_MAX (64 << 10)
+
+struct git {
+        struct cg_rules *rules;
+        bool config_too;
+        size_t entries;
+        struct cg_err *err;
+};
+
+static int deny_gitdir(struct git *g, const char *path, int depth);
+
+static bool has_head(int dir, const char *name)
+{
+        char path[NAME_MAX + 8];
+        int n = snprintf(path, sizeof(path), "%s/HEAD", name);
+
+        return n > 0 && (size_t)n < sizeof(path) && faccessat(dir, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* A folder below @path that may be a repository's: 0 or negative. */
+typedef int (*git_fn)(struct git *g, int dir, const char *name, const char *path, int depth);
+
+static int each_folder(struct git *g, const char *path, int depth, git_fn fn)
+{
+        int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), e = 0;
+        DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+        const struct dirent *d;
+
+        if (!dir) {
+                cg_closep_(&fd);
+                return 0; /* there are none */
+        }
+        while (e == 0 && (d = readdir(dir))) {
+                char child[PATH_MAX];
+                int n = snprintf(child, sizeof(child), "%s/%s", path, d->d_name);
+
+                if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") || n < 0 || (size_t)n >= sizeof(child))
+                        continue;
+                if (++g->entries > GIT_ENTRIES_MAX)
+                        e = cg_fail(g->err, CG_E_LIMIT, "sandbox: more than %d entries in %s, whose settings must not be written",
+                                    GIT_ENTRIES_MAX, path);
+                else if (d->d_type == DT_DIR || d->d_type == DT_UNKNOWN)
+                        e = fn(g, dirfd(dir), d->d_name, child, depth);
+        }
+        closedir(dir);
+        return e;
+}
+
+/* A submodule's repository; its name may have slashes. */
+static int deny_module(struct git *g, int dir, const char *name, const char *path, int depth)
+{
+        if (depth > GIT_DEPTH_MAX)
+                return cg_fail(g->err, CG_E_LIMIT, "sandbox: submodules are more than %d deep at %s", GIT_DEPTH_MAX, path);
+        return has_head(dir, name) ? deny_gitdir(g, path, depth + 1) : each_folder(g, path, depth + 1, deny_module);
+}
+
+/* A further work tree's folder: says where settings and hooks are. */
+static int deny_worktree(struct git *g, int dir, const char *name, const char *path, int depth)
+{
+        int e = deny(g->rules, path, "commondir", false, true, g->err);
+
+        (void)dir;
+        (void)name;
+        (void)depth;
+        return e == 0 && g->config_too ? deny(g->rules, path, "config.worktree", false, false, g->err) : e;
+}
+
+/* Whether git would read config.worktree if it were there: only where config asks for it, and that cannot be written. */
+static bool wants_worktree_config(const char *gitdir)
+{
+        char path[PATH_MAX], text[GIT_CONFIG_MAX + 1];
+        int n = snprintf(path, sizeof(path), "%s/config", gitdir);
+        cg_auto_fd int fd = n < 0 || (size_t)n >= sizeof(path) ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        ssize_t len = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+
+        if (len < 0 || len == GIT_CONFIG_MAX)
+                return true;
+        text[len] = '\0';
+        return strcasestr(text, "worktreeConfig") != NULL;
+}
+
+/* commondir leads git to other settings and hooks: where it is missing it must not be made. */
+static int deny_gitdir(struct git *g, const char *path, int depth)
+{
+        char below[PATH_MAX];
+        int n = snprintf(below, sizeof(below), "%s/worktrees", path), e;
+
+        if (n < 0 || (size_t)n >= sizeof(below))
+                return 0;
+        e = deny(g->rules, path, "hooks", true, true, g->err);
+        if (e == 0)
+                e = deny(g->rules, path, "commondir", false, true, g->err);
+        if (e == 0 && g->config_too)
+                e = deny(g->rules, path, "config", false, true, g->err);
+        if (e == 0 && g->config_too)
+                e = deny(g->rules, path, "config.worktree", false, wants_worktree_config(path), g->err);
+        if (e == 0)
+                e = each_folder(g, below, depth, deny_worktree);
+        snprintf(below, sizeof(below), "%s/modules", path);
+        return e == 0 ? each_folder(g, below, depth, deny_module) : e;
+}
+
 static int deny_git(struct cg_rules *rules, const char *folder, const char *name, bool config_too, struct cg_err *err)
 {
+        struct git g = {.rules = rules, .config_too = config_too, .err = err};
         char path[PATH_MAX];
         struct stat st;
-        int n = snprintf(path, sizeof(path), "%s/%s", folder[1] ? folder : "", name), e;
+        int n = snprintf(path, sizeof(path), "%s/%s", folder[1] ? folder : "", name);
 
         if (n < 0 || (size_t)n >= sizeof(path) || stat(path, &st) < 0)
                 return 0; /* no repository: git init must work */
         if (!S_ISDIR(st.st_mode))
-                return deny(rules, folder, name, false, err); /* a worktree's: it says where the repository is */
-        e = deny(rules, path, "hooks", true, err);
-        return e == 0 && config_too ? deny(rules, path, "config", false, err) : e;
+                return deny(rules, folder, name, false, true, err); /* a worktree's: it says where the repository is */
+        return deny_gitdir(&g, path, 0);
 }
 
-/* All names, also those that are not there yet. */
-static int deny_in(const struct cg_settings *s, struct cg_rules *rules, const char *folder, struct cg_err *err)
+/* ---- names in a folder */
+
+static int deny_names(struct cg_rules *rules, const char *folder, bool absent_too, struct cg_err *err)
 {
         char path[PATH_MAX];
         int e = 0;
 
         for (size_t i = 0; i < CG_ARRAY_LEN(files) && e == 0; i++)
-                e = deny(rules, folder, files[i], false, err);
+                e = deny(rules, folder, files[i], false, absent_too, err);
         for (size_t i = 0; i < CG_ARRAY_LEN(folders) && e == 0; i++)
-                e = deny(rules, folder, folders[i], true, err);
+                e = deny(rules, folder, folders[i], true, absent_too, err);
         snprintf(path, sizeof(path), "%s/.claude", folder[1] ? folder : "");
         for (size_t i = 0; i < CG_ARRAY_LEN(claude_folders) && e == 0; i++)
-                e = deny(rules, path, claude_folders[i], true, err);
+                e = deny(rules, path, claude_folders[i], true, absent_too, err);
+        return e;
+}
+
+/* All names, also those that are not there yet. */
+static int deny_in(const struct cg_settings *s, struct cg_rules *rules, const char *folder, struct cg_err *err)
+{
+        int e = deny_names(rules, folder, true, err);
+
         return e == 0 ? deny_git(rules, folder, ".git", !s->filesystem.allow_git_config, err) : e;
+}
+
+int cg_rules_add_present(struct cg_rules *rules, const char *folder, struct cg_err *err)
+{
+        int e = deny_names(rules, folder, false, err);
+
+        return e == 0 ? deny_git(rules, folder, ".git", true, err) : e;
 }
 
 /* ---- below a folder: what exists, whatever its case */
@@ -110,18 +238,18 @@ static int search_claude(struct search *f, int parent, const char *name, const c
         }
         while (e == 0 && (d = readdir(dir))) {
                 if (is_one_of(d->d_name, claude_folders, CG_ARRAY_LEN(claude_folders)))
-                        e = deny(f->rules, path, d->d_name, true, f->err);
+                        e = deny(f->rules, path, d->d_name, true, true, f->err);
         }
         closedir(dir);
         return e;
 }
 
-static bool has_head(int dir, const char *name)
+/* ".git", or a repository without a work tree, as it is usually named. */
+static bool is_git(const char *name)
 {
-        char path[NAME_MAX + 8];
-        int n = snprintf(path, sizeof(path), "%s/HEAD", name);
+        size_t n = strlen(name);
 
-        return n > 0 && (size_t)n < sizeof(path) && faccessat(dir, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+        return n >= 4 && !strcasecmp(name + n - 4, ".git");
 }
 
 /* A folder in a folder that is @depth below where the search started. */
@@ -133,10 +261,10 @@ static int search_child(struct search *f, int dir, const char *name, const char 
         if (n < 0 || (size_t)n >= sizeof(path))
                 return 0;
         if (is_one_of(name, folders, CG_ARRAY_LEN(folders)))
-                return deny(f->rules, folder, name, true, f->err);
+                return deny(f->rules, folder, name, true, true, f->err);
         if (!strcasecmp(name, ".claude"))
                 return search_claude(f, dir, name, path);
-        if (!strcasecmp(name, ".git"))
+        if (is_git(name) && (has_head(dir, name) || !strcasecmp(name, ".git")))
                 return has_head(dir, name) ? deny_git(f->rules, folder, name, !f->s->filesystem.allow_git_config, f->err) : 0;
         if (!strcmp(name, "node_modules") || depth >= f->s->search_depth)
                 return 0;
@@ -175,7 +303,7 @@ static int search_folder(struct search *f, int fd, const char *path, int depth)
                         e = search_child(f, dirfd(dir), d->d_name, path, depth);
                 else if (d->d_name[0] == '.' &&
                          (is_one_of(d->d_name, files, CG_ARRAY_LEN(files)) || !strcasecmp(d->d_name, ".git")))
-                        e = deny(f->rules, path, d->d_name, false, f->err);
+                        e = deny(f->rules, path, d->d_name, false, true, f->err);
         }
         closedir(dir);
         return e;

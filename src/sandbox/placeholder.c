@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/util.h"
 #include "sandbox/mountfd.h"
 #include "sandbox/plan.h"
@@ -42,14 +43,53 @@ static int open_it(int dir, const char *name)
         return openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 }
 
-bool cg_placeholder_is(const struct stat *st)
+/*
+ * An empty file is as good as none for whoever reads it on the host, but for one: git wants a path in a repository's commondir, and
+ * with this one everything stays where it is.
+ */
+static const char *content_of(const char *name)
+{
+        return strcmp(name, "commondir") == 0 ? ".\n" : "";
+}
+
+static bool has_content(int fd, const char *want)
+{
+        char found[8];
+        ssize_t n = pread(fd, found, sizeof(found), 0);
+
+        return n >= 0 && (size_t)n == strlen(want) && memcmp(found, want, (size_t)n) == 0;
+}
+
+/* All that stat(2) can say. */
+static bool looks_marked(const char *name, const struct stat *st)
 {
         /* Whoever it belongs to: another user's, in a folder that both may write, goes when that user's sandbox ends. */
         if (st->st_mtim.tv_sec != MARK)
                 return false;
         if (S_ISDIR(st->st_mode))
                 return (st->st_mode & 07777) == 0555;
-        return S_ISREG(st->st_mode) && st->st_size == 0 && st->st_nlink == 1 && (st->st_mode & 07777) == 0444;
+        return S_ISREG(st->st_mode) && st->st_size == (off_t)strlen(content_of(name)) && st->st_nlink == 1 &&
+               (st->st_mode & 07777) == 0444;
+}
+
+/* @fd is what @st was asked about. A command may have made something that looks like one, but not with other content. */
+static bool is_marked(const char *name, int fd, const struct stat *st)
+{
+        return looks_marked(name, st) && (S_ISDIR(st->st_mode) || has_content(fd, content_of(name)));
+}
+
+bool cg_placeholder_is(const char *path, const struct stat *st)
+{
+        const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+        cg_auto_fd int fd = -1;
+        struct stat opened;
+
+        if (!looks_marked(name, st))
+                return false;
+        if (S_ISDIR(st->st_mode) || !content_of(name)[0])
+                return true;
+        fd = open_it(AT_FDCWD, path);
+        return fd >= 0 && fstat(fd, &opened) == 0 && is_marked(name, fd, &opened);
 }
 
 static bool is_still_there(int dir, const char *name, int fd)
@@ -68,11 +108,12 @@ static int make_marked(int dir, const char *name, bool folder)
         if (folder && mkdirat(dir, name, 0555) == 0)
                 fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         else if (!folder)
-                fd = openat(dir, name, O_RDONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0444);
+                fd = openat(dir, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0444);
         if (fd < 0)
                 return -1;
         /* Whatever the umask made of it. */
-        if (fchmod(fd, folder ? 0555 : 0444) < 0 || futimens(fd, times) < 0) {
+        if ((!folder && cg_write_all(fd, content_of(name), strlen(content_of(name)), NULL) < 0) ||
+            fchmod(fd, folder ? 0555 : 0444) < 0 || futimens(fd, times) < 0) {
                 int e = errno;
 
                 close(fd);
@@ -117,7 +158,7 @@ static int take(struct cg_plan_placeholder *p, int *ret, struct cg_err *err)
         }
         if (fd < 0 || fstat(fd, &st) < 0)
                 return cg_fail_errno(err, "sandbox: placeholder %s", path);
-        if (!cg_placeholder_is(&st))
+        if (!is_marked(name, fd, &st))
                 return 0;
         /* Whoever removes it holds the lock for a moment. Whoever else does, perhaps in another sandbox, is not waited for. */
         if (flock(fd, LOCK_SH | LOCK_NB) < 0)
@@ -167,7 +208,7 @@ static void remove_one(const char *path, int fd)
         struct stat st;
 
         /* Others who use it hold shared locks; the last of them removes it. */
-        if (dir < 0 || own < 0 || flock(own, LOCK_EX | LOCK_NB) < 0 || fstat(own, &st) < 0 || !cg_placeholder_is(&st) ||
+        if (dir < 0 || own < 0 || flock(own, LOCK_EX | LOCK_NB) < 0 || fstat(own, &st) < 0 || !is_marked(name, own, &st) ||
             !is_still_there(dir, name, own))
                 return;
         unlinkat(dir, name, S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0);

@@ -2,7 +2,7 @@
  * Placeholders. A mount needs something to lie on, so a path that does not exist yet and must not be made is given an empty file or
  * folder on the host for as long as the sandbox runs.
  *
- * Each is marked (empty, mode 0444 or 0555, a modification time that nothing else has) and locked (flock, shared) by whoever uses
+ * Each is marked (empty, but for git's commondir; mode 0444 or 0555, a modification time that nothing else has) and locked (flock, shared) by whoever uses
  * it. Whoever is done with it removes it when nobody else holds a lock. Locks end with their process, so what a killed process left
  * behind is recognised and removed by the next one that looks, without any register.
  */
@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include "sandbox/sandbox.h"
 
-/* What stat(2) says of a placeholder: for all rules it is not there. */
-bool cg_placeholder_is(const struct stat *st);
+/* @st: what lstat(2) says of @path. For all rules a placeholder is not there. */
+bool cg_placeholder_is(const char *path, const struct stat *st);
 
 /* Makes those of @sb and keeps them locked. *fds (returns; one for each, -1 where what is there is no placeholder). */
 int cg_placeholders_make(struct cg_sandbox *sb, int **fds, struct cg_err *err);

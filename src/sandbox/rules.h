@@ -52,5 +52,7 @@ int cg_rules_add_hardlinks(struct cg_rules *rules, struct cg_err *err);
 /* mandatory.c: what nobody may write, whatever the settings allow. Write roots must be among the rules already. */
 int cg_rules_add_mandatory(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *rules,
                            struct cg_err *err);
+/* The same for what stands in @folder itself now, its repository included. The write root must be among the rules already. */
+int cg_rules_add_present(struct cg_rules *rules, const char *folder, struct cg_err *err);
 
 #endif

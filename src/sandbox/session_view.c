@@ -33,11 +33,34 @@ int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const 
         return e;
 }
 
+/* What stands in the workspace and is obeyed by programs outside of it cannot be changed. */
+static int add_present(struct cg_sandbox *plan, const char *workspace, struct cg_err *err)
+{
+        struct cg_rules rules = {0};
+        struct cg_place place;
+        int e = cg_place_find(workspace, &place, err);
+
+        if (e == 0) {
+                e = cg_rules_add(&rules, CG_RULE_ALLOW_WRITE, &place, "workspace", err);
+                if (e == 0)
+                        e = cg_rules_add_present(&rules, place.path, err);
+                if (e == 0)
+                        e = cg_rules_add_hardlinks(&rules, err);
+                if (e == 0)
+                        e = cg_view_add(plan, &rules, err);
+                cg_place_fini(&place);
+        }
+        cg_rules_fini(&rules);
+        return e;
+}
+
 int cg_session_view_default(struct cg_sandbox *plan, const char *workspace, const char *home, struct cg_err *err)
 {
         cg_auto_free char *dotenv = NULL;
         int e = cg_sandbox_add_write(plan, workspace, err);
 
+        if (e == 0)
+                e = add_present(plan, workspace, err);
         if (e == 0)
                 e = cg_sandbox_add_default_hides(plan, home, err);
         if (e == 0 && asprintf(&dotenv, "%s/.env", workspace) < 0) {
@@ -62,7 +85,7 @@ static uint64_t mix_path(uint64_t h, int kind, const char *path)
         } id = {0};
         struct stat st;
 
-        if (lstat(path, &st) == 0 && !cg_placeholder_is(&st)) {
+        if (lstat(path, &st) == 0 && !cg_placeholder_is(path, &st)) {
                 id.dev = st.st_dev;
                 id.ino = st.st_ino;
         }
@@ -87,8 +110,10 @@ int cg_session_view_tidy(const struct cg_settings *s, const char *workspace, con
         struct cg_sandbox *plan = NULL;
         int e = cg_sandbox_new(&plan, err);
 
-        if (e == 0)
+        if (e == 0 && s)
                 e = cg_session_view(plan, s, workspace, home, err);
+        else if (e == 0)
+                e = cg_session_view_default(plan, workspace, home, err);
         if (e == 0)
                 cg_placeholders_remove(plan, NULL);
         cg_sandbox_free(plan);

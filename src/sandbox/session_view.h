@@ -9,14 +9,15 @@
 
 /* Adds to a kernel's plan what @s says about files. @workspace: what relative paths start at; @home may be NULL. */
 int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const char *workspace, const char *home, struct cg_err *err);
-/* The same where there are no settings: all may be read but where credentials lie, the workspace may be written. */
+/* The same where there are no settings: all may be read but where credentials lie, the workspace may be written, but not
+ * what stands there that programs outside obey. */
 int cg_session_view_default(struct cg_sandbox *plan, const char *workspace, const char *home, struct cg_err *err);
 /*
  * A number for which files @plan treats in a way of its own, and which files these are now. A kernel that was started when it was another
  * shows what came later, where a kernel that is started now would not.
  */
 uint64_t cg_session_view_print(const struct cg_sandbox *plan);
-/* Removes placeholders that a process which was killed has left for such a plan. */
+/* Removes placeholders that a process which was killed has left for such a plan. @s: NULL where there are no settings. */
 int cg_session_view_tidy(const struct cg_settings *s, const char *workspace, const char *home, struct cg_err *err);
 
 #endif

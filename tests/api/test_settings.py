@@ -80,6 +80,22 @@ def test_no_sandbox_hides_nothing(home: Path, prefix: Path, workspace: Path) -> 
         assert "secret" in (s.run(f"look({str(home / '.ssh/id_rsa')!r})").value or "")
 
 
+def test_what_programs_outside_obey_cannot_be_changed(client: Client, workspace: Path) -> None:
+    for name in (".git/HEAD", ".git/config", ".git/hooks/pre-commit", ".mcp.json", ".vscode/tasks.json", ".bashrc"):
+        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / name).write_text("mine")
+    with client.session(workspace=workspace) as s:
+        s.run("def put(path):\n    try:\n        open(path, 'w').write('x'); return True\n    except OSError: return False")
+        for name in (".git/config", ".git/hooks/pre-commit", ".git/hooks/new", ".git/commondir", ".mcp.json"):
+            assert s.run(f"put({name!r})").value == "False", name
+        for name in (".vscode/tasks.json", ".vscode/new", ".bashrc"):
+            assert s.run(f"put({name!r})").value == "False", name
+        for name in ("new", ".git/index", ".git/objects"):
+            assert s.run(f"put({name!r})").value == "True", name
+        assert s.run("import os; os.rename('.git', 'git')").error is not None
+    assert (workspace / ".git/config").read_text() == "mine"
+
+
 # ---------------------------------------------------------------- files by settings
 
 

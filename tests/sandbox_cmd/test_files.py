@@ -130,6 +130,9 @@ def test_other_names_of_a_denied_file(box: Box) -> None:
     assert box.sh("echo pwn > deep/alias", {"denyWrite": ["keep"]}).returncode != 0
     assert keep.read_text() == "orig\n"
     assert box.sh("echo ok > deep/other", {"denyWrite": ["keep"]}).returncode == 0
+    assert box.sh("cat deep/alias", {"denyRead": ["keep"]}).stdout == ""
+    assert box.sh("cat deep/alias", {"denyRead": ["keep"], "allowRead": ["keep"]}).stdout == "orig\n"
+    assert box.sh("cat deep/other", {"denyRead": ["keep"]}).stdout == "ok\n"
     assert box.sh("echo ok > deep/alias").returncode == 0
 
 
@@ -165,6 +168,79 @@ def test_git_config(box: Box) -> None:
     assert box.sh("echo pwn >> .git/config").returncode != 0
     assert box.sh("echo ok > .git/config", {"allowGitConfig": True}).returncode == 0
     assert box.sh("echo pwn > .git/hooks/pre-commit", {"allowGitConfig": True}).returncode != 0
+
+
+def repository(box: Box) -> None:
+    """With hooks and settings of its own: a submodule "lib/sub", one in that, and a work tree "tree"."""
+    for gitdir in (".git", ".git/modules/lib/sub", ".git/modules/lib/sub/modules/deep"):
+        box.file(f"{gitdir}/HEAD", "ref: refs/heads/main\n")
+        box.file(f"{gitdir}/config", "[core]\n")
+        box.folder(box.work / gitdir / "hooks")
+    box.file(".git/worktrees/tree/commondir", "../..\n")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".git/commondir",  # leads git to other settings
+        ".git/modules/lib/sub/config",
+        ".git/modules/lib/sub/hooks/post-checkout",
+        ".git/modules/lib/sub/commondir",
+        ".git/modules/lib/sub/modules/deep/config",
+        ".git/worktrees/tree/commondir",
+    ],
+)
+def test_all_settings_of_a_repository(box: Box, path: str) -> None:
+    repository(box)
+    before = {p: p.read_text() for p in box.work.rglob("*") if p.is_file()}
+    for script in (f"echo pwn > {path}", f"mkdir -p x && echo pwn > x/f && mv x/f {path}", f"rm {path} && echo pwn > {path}"):
+        assert box.sh(script).returncode != 0, script
+    for folder in (".git", ".git/modules", ".git/modules/lib", ".git/worktrees"):
+        rename = f"import os; os.rename('{folder}', 'elsewhere')"
+        assert box.sh(f'/usr/bin/python3 -c "{rename}"').returncode != 0, folder
+    assert {p: p.read_text() for p in before} == before
+    assert not (box.work / ".git/commondir").exists()
+    assert box.sh("echo ok > .git/index && mkdir -p .git/objects/aa && touch .git/modules/lib/sub/index").returncode == 0
+
+
+def test_settings_of_work_trees_where_git_reads_them(box: Box) -> None:
+    repository(box)
+    assert box.sh("echo ok > .git/config.worktree && rm .git/config.worktree").returncode == 0  # git does not read it
+    box.file(".git/config", "[extensions]\n\tworktreeconfig = true\n")
+    assert box.sh("echo pwn > .git/config.worktree").returncode != 0
+    assert not (box.work / ".git/config.worktree").exists()
+
+
+def test_git_works_inside_and_outside_meanwhile(box: Box) -> None:
+    git = ["git", "-c", "user.name=n", "-c", "user.email=e@x", "-c", "safe.directory=*"]
+    assert box.sh("git init -q").returncode == 0
+    p = box.sh("git -c user.name=n -c user.email=e@x commit -q --allow-empty -m inside && git log --format=%s")
+    assert (p.stdout, p.returncode) == ("inside\n", 0), p.stderr
+    running = box.popen("-c", "echo up; read x; git log --format=%s", settings=Box.settings())
+    assert running.stdin and running.stdout
+    assert running.stdout.readline() == "up\n"
+    assert (box.work / ".git/commondir").read_text() == ".\n"
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "outside"], check=True, cwd=box.work, env=box.env)
+    subprocess.run([*git, "fsck"], check=True, cwd=box.work, env=box.env, capture_output=True)
+    out, _ = running.communicate("\n", timeout=box.timeout)
+    assert out == "outside\ninside\n"
+    assert not (box.work / ".git/commondir").exists()
+
+
+def test_what_only_looks_like_our_placeholder_is_a_file(box: Box) -> None:
+    repository(box)
+    forged = box.file(".git/commondir", "x\n")
+    os.utime(forged, (315532801, 315532801))
+    forged.chmod(0o444)
+    assert box.sh("echo pwn > .git/commondir; chmod 644 .git/commondir; rm -f .git/commondir").returncode != 0
+    assert forged.read_text() == "x\n"  # ours to protect, not ours to remove
+
+
+def test_a_repository_without_a_work_tree(box: Box) -> None:
+    box.file("remote.git/HEAD", "ref: x\n")
+    assert box.sh("echo pwn > remote.git/config").returncode != 0
+    assert box.sh("mkdir remote.git/hooks && echo pwn > remote.git/hooks/update").returncode != 0
+    assert box.sh("mkdir remote.git/objects && mkdir other.git && echo ok > other.git/config").returncode == 0
 
 
 def test_a_worktrees_git_file(box: Box) -> None:
