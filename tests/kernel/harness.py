@@ -37,6 +37,7 @@ KERNEL_TYPES = {
     24: "REPLY",
     25: "COMM",
     26: "DEBUG_EVENT",
+    27: "DENIED",
 }
 EXECUTE_REQUEST, INPUT_REPLY, INTERRUPT_REQUEST, SHUTDOWN_REQUEST, CALLS_LOST, REQUEST = 10, 19, 20, 21, 22, 23
 CALL, CALL_RESULT, CALL_CANCEL = 1, 2, 3
@@ -222,7 +223,7 @@ class Kernel:
             s.close()
         if "failed" in self.answer:
             raise RuntimeError(self.answer["message"])
-        self.pidfd, self.status_fd = fds
+        self.pidfd, self.status_fd, *self.more_fds = fds
         self.pid = self.answer["pid"]
         self.tool_functions: list[Callable[[Call], tuple[str, bytes] | None]] = []
         self.calls: list[Call] = []
@@ -382,7 +383,8 @@ class Kernel:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
         os.close(self.pidfd)
-        os.close(self.status_fd)
+        for fd in (self.status_fd, *self.more_fds):
+            os.close(fd)
         self.pidfd = -1
         self.shell.close()
         self.tools.close()
