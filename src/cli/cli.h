@@ -30,6 +30,7 @@ int cg_cli_gen(int argc, char **argv);
 int cg_cli_mcp(int argc, char **argv);
 int cg_cli_jupyter(int argc, char **argv);
 int cg_cli_doctor(int argc, char **argv);
+int cg_cli_selftest(int argc, char **argv);
 int cg_cli_sandbox(int argc, char **argv); /* exit statuses of its own: the command's */
 
 /* Prints "cellgate NAME: TEXT" on standard error, with whatever is unsafe to show escaped. Returns CG_EXIT_USAGE. */

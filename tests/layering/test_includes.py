@@ -15,6 +15,7 @@ MAY_INCLUDE = {
     "jupyter": {"base"},
     "supervisor": {"base", "sandbox"},
     "client": {"base"},
+    "selftest": set(),
     "cli": {"base", "sandbox", "codegen", "mcp", "jupyter"},
 }
 # Headers of libraries that only one folder may see.

@@ -12,7 +12,15 @@ RESERVED = {
     "libcurl": {"cellgate-toolserver"},
     "libsqlite3": set(),
 }
-PROGRAMS = {"cellgate", "cellgate-cli", "cellgate-egress", "cellgate-supervisor", "cellgate-toolserver", "cellgate-kernel"}
+PROGRAMS = {
+    "cellgate",
+    "cellgate-cli",
+    "cellgate-egress",
+    "cellgate-kernel",
+    "cellgate-selftest",
+    "cellgate-supervisor",
+    "cellgate-toolserver",
+}
 
 
 def readelf(*args: str | Path) -> str:

@@ -1,0 +1,81 @@
+/*
+ * `cellgate selftest`: attempts to get out of a sandbox of this machine. What its parts share:
+ *      selftest.c         options, the table of attempts, the run, the report
+ *      selftest_scene.c   a throw-away folder with files, settings, sockets, memory and keys that attempts are about
+ *      selftest_canary.c  the process outside that attempts try to reach; servers
+ *      selftest_kernel.c  the same in a session's kernel, and what only a kernel can try
+ * The attempts themselves are in src/selftest, a program of its own.
+ */
+#ifndef CG_CLI_SELFTEST_H
+#define CG_CLI_SELFTEST_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/proc.h"
+
+/* One line of the report. */
+struct cg_attempt_line {
+        const char *name, *group, *layer, *bare, *what; /* borrowed from the list's text */
+        bool allow;
+        bool kernel;                              /* to be tried in a kernel as well, or only there */
+        bool command;
+        bool wanted;
+};
+
+enum cg_outcome { CG_OUT_HELD, CG_OUT_HOLE, CG_OUT_WORKS, CG_OUT_FAILS, CG_OUT_SKIP, CG_N_OUTCOMES };
+
+struct cg_report {
+        bool json, quiet;
+        size_t width;
+        size_t n[CG_N_OUTCOMES];
+};
+
+/* Prints one attempt's line and counts it. @where: "sandbox" or "kernel". */
+void cg_report_line(struct cg_report *r, const struct cg_attempt_line *a, const char *where, enum cg_outcome o, const char *note);
+
+struct cg_attempt_list {
+        char *text;
+        struct cg_attempt_line *v;
+        size_t n;
+};
+
+struct cg_scene {
+        char dir[PATH_MAX];
+        struct cg_buf text;     /* what the attempts are told: lines NAME=VALUE */
+        bool bare;              /* --no-sandbox */
+        struct cg_proc canary;
+        int canary_out;         /* pipe: the canary's port numbers; closing its other end, canary_in, ends it */
+        int canary_in;
+        int terminal;           /* the master's end of a terminal */
+        char terminal_name[64];
+        /* What waits for somebody from inside: anything that comes is a hole that an attempt did not notice itself. */
+        int stream, abstract, dgram, fifo;
+        int shm_id, msg_id, sem_id, mqueue;
+        long key;
+        char secret[33];
+};
+
+int cg_scene_make(struct cg_scene *s, bool bare, struct cg_err *err);
+/* Whatever there is of it, removed. */
+void cg_scene_end(struct cg_scene *s);
+/* A value that attempts are told, or NULL; the text is the scene's until it changes. */
+int cg_scene_set(struct cg_scene *s, struct cg_err *err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* DIR/@name into @buf, of PATH_MAX bytes. */
+const char *cg_scene_path(const struct cg_scene *s, const char *name, char *buf);
+/* The settings of the sandbox, as a file; and the scene's text, last of all, when all is known. */
+int cg_scene_write_settings(const struct cg_scene *s, struct cg_err *err);
+int cg_scene_write(const struct cg_scene *s, struct cg_err *err);
+/* Looks at what was left when all is over. */
+void cg_scene_after(struct cg_scene *s, struct cg_report *r, const char *const *only);
+
+/* The process that attempts are about: `cellgate-cli selftest --canary`. Ends with its standard input. */
+int cg_canary_main(void);
+
+/* @name matches one of the patterns, or there are none. */
+bool cg_selftest_matches(const char *const *only, const char *name);
+
+#endif

@@ -1,0 +1,369 @@
+/*
+ * Files in the workspace that must not be written: those of denyWrite, and the names that are never written. What an attempt managed
+ * to change it changes back. Runs inside the sandbox.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "selftest/attempt.h"
+
+#define KEEP "keep.txt"
+
+static int make(const char *path)
+{
+        int fd = open(path, O_WRONLY | O_CREAT, 0644);
+
+        if (fd >= 0)
+                close(fd);
+        return fd < 0 ? -1 : 0;
+}
+
+/* EISDIR: a folder that is only there to keep the name lies in the way. */
+static enum cg_verdict denied(struct cg_try *t, long result)
+{
+        if (result < 0 && (errno == EISDIR || errno == EEXIST || errno == ENOTEMPTY))
+                return cg_held(t, "%s", cg_errno_name(errno));
+        return cg_refused(t, result);
+}
+
+static enum cg_verdict truncate_it(struct cg_try *t, const struct cg_attempt *a)
+{
+        struct stat st;
+
+        return denied(t, stat(KEEP, &st) < 0 ? -1 : truncate(KEEP, st.st_size));
+}
+
+static enum cg_verdict remove_it(struct cg_try *t, const struct cg_attempt *a)
+{
+        int r = unlink(a->arg);
+        enum cg_verdict v = denied(t, r);
+
+        if (r == 0)
+                make(a->arg);
+        return v;
+}
+
+/* @arg moved away to @arg2, so that another could be put in its place. */
+static enum cg_verdict move_aside(struct cg_try *t, const struct cg_attempt *a)
+{
+        int r = rename(a->arg, a->arg2);
+        enum cg_verdict v = denied(t, r);
+
+        if (r == 0)
+                rename(a->arg2, a->arg);
+        return v;
+}
+
+static enum cg_verdict replace(struct cg_try *t, const struct cg_attempt *a)
+{
+        int r;
+        enum cg_verdict v;
+
+        make("fresh");
+        if (link(a->arg, "kept-for-later") < 0 && errno != EXDEV && errno != EPERM) /* where nothing holds, the way back */
+                return denied(t, -1);
+        r = rename("fresh", a->arg);
+        v = denied(t, r);
+        if (r == 0)
+                rename("kept-for-later", a->arg);
+        unlink("fresh");
+        unlink("kept-for-later");
+        return v;
+}
+
+static enum cg_verdict exchange(struct cg_try *t, const struct cg_attempt *a)
+{
+        long r;
+        enum cg_verdict v;
+
+        make("fresh");
+        r = syscall(SYS_renameat2, AT_FDCWD, "fresh", AT_FDCWD, a->arg, RENAME_EXCHANGE);
+        v = denied(t, r);
+        if (r == 0)
+                syscall(SYS_renameat2, AT_FDCWD, "fresh", AT_FDCWD, a->arg, RENAME_EXCHANGE);
+        unlink("fresh");
+        return v;
+}
+
+/* A name that is not there yet. */
+static enum cg_verdict create_absent(struct cg_try *t, const struct cg_attempt *a)
+{
+        int fd = open(a->arg, O_WRONLY | O_CREAT, 0644);
+        enum cg_verdict v = denied(t, fd);
+
+        if (fd >= 0)
+                unlink(a->arg);
+        return v;
+}
+
+static enum cg_verdict folder_absent(struct cg_try *t, const struct cg_attempt *a)
+{
+        int r = mkdir(a->arg, 0755), fd;
+        enum cg_verdict v;
+
+        if (r < 0 && errno != EEXIST)
+                return denied(t, r);
+        fd = open(a->arg2, O_WRONLY | O_CREAT, 0644);
+        v = denied(t, fd);
+        if (fd >= 0)
+                unlink(a->arg2);
+        if (r == 0)
+                rmdir(a->arg);
+        return v;
+}
+
+static enum cg_verdict remove_absent(struct cg_try *t, const struct cg_attempt *a)
+{
+        int r = unlink(a->arg);
+
+        if (r < 0 && errno == EISDIR)
+                r = rmdir(a->arg);
+        if (r < 0 && errno != ENOENT)
+                return denied(t, r);
+        return create_absent(t, a);
+}
+
+/* Something else made under that name: a link, a second name, a renamed file. */
+static enum cg_verdict onto_absent(struct cg_try *t, const struct cg_attempt *a)
+{
+        int r;
+        enum cg_verdict v;
+
+        make("fresh");
+        r = a->call[0] == 0 ? rename("fresh", a->arg) : a->call[0] == 1 ? symlink("fresh", a->arg) : link("fresh", a->arg);
+        v = denied(t, r);
+        if (r == 0)
+                unlink(a->arg);
+        unlink("fresh");
+        return v;
+}
+
+/* A second name for a protected file: made now, or there from the beginning. */
+static enum cg_verdict second_name(struct cg_try *t, const struct cg_attempt *a)
+{
+        int r = link(a->arg, "alias"), fd;
+        enum cg_verdict v;
+
+        if (r < 0)
+                return denied(t, r);
+        fd = open("alias", O_WRONLY | O_APPEND);
+        v = denied(t, fd < 0 ? -1 : write(fd, "x", 1));
+        unlink("alias");
+        return v;
+}
+
+static enum cg_verdict by_link(struct cg_try *t, const struct cg_attempt *a)
+{
+        enum cg_verdict v;
+        int fd;
+
+        if (symlink(a->arg, "alias") < 0)
+                return cg_fails(t, "no link of its own: %s", cg_errno_name(errno));
+        fd = open("alias", O_WRONLY | O_APPEND);
+        v = denied(t, fd < 0 ? -1 : write(fd, "x", 1));
+        unlink("alias");
+        return v;
+}
+
+static enum cg_verdict by_path_fd(struct cg_try *t, const struct cg_attempt *a)
+{
+        int fd = open(a->arg, O_PATH | O_CLOEXEC);
+        char path[64];
+
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        return denied(t, fd < 0 ? -1 : open(path, O_WRONLY | O_APPEND));
+}
+
+static enum cg_verdict by_folder_fd(struct cg_try *t, const struct cg_attempt *a)
+{
+        int dir = open("d", O_PATH | O_DIRECTORY | O_CLOEXEC);
+        int fd = dir < 0 ? -1 : openat(dir, "keep.txt", O_WRONLY | O_APPEND);
+
+        return denied(t, fd < 0 ? -1 : write(fd, "x", 1));
+}
+
+static enum cg_verdict append(struct cg_try *t, const struct cg_attempt *a)
+{
+        int fd = open(a->arg, O_WRONLY | O_APPEND);
+
+        return denied(t, fd < 0 ? -1 : write(fd, "x", 1));
+}
+
+/* The folder above moved away and made anew, with a file of one's own in the protected one's place. */
+static enum cg_verdict parent_aside(struct cg_try *t, const struct cg_attempt *a)
+{
+        int r = rename("d", "d-aside"), fd;
+        enum cg_verdict v;
+
+        if (r < 0)
+                return denied(t, r);
+        mkdir("d", 0755);
+        fd = open("d/keep.txt", O_WRONLY | O_CREAT, 0644);
+        v = denied(t, fd);
+        unlink("d/keep.txt");
+        rmdir("d");
+        rename("d-aside", "d");
+        return v;
+}
+
+/* ---- races */
+static bool time_is_left(const struct timespec *start)
+{
+        struct timespec now;
+
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return (now.tv_sec - start->tv_sec) * 1000 + (now.tv_nsec - start->tv_nsec) / 1000000 < 300;
+}
+
+static void rename_for_ever(void)
+{
+        for (;;) {
+                rename("d", "d-aside");
+                rename("d-aside", "d");
+        }
+}
+
+/* While one moves the folder back and forth, the other writes by both names. */
+static enum cg_verdict race_parent(struct cg_try *t, const struct cg_attempt *a)
+{
+        struct timespec start;
+        enum cg_verdict v = CG_HELD;
+        pid_t pid = fork();
+        long tries = 0;
+
+        if (pid == 0)
+                rename_for_ever();
+        clock_gettime(CLOCK_MONOTONIC, &start);
+        for (; time_is_left(&start) && v == CG_HELD; tries++) {
+                int fd = open(tries % 2 ? "d/keep.txt" : "d-aside/keep.txt", O_WRONLY | O_APPEND);
+
+                if (fd >= 0)
+                        v = cg_hole(t, "it was opened for writing");
+                else
+                        v = denied(t, fd);
+        }
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        rename("d-aside", "d");
+        return v == CG_HELD ? cg_held(t, "%ld tries", tries) : v;
+}
+
+static void swap_for_ever(void)
+{
+        for (;;) {
+                unlink("race2");
+                if (symlink(KEEP, "race2") < 0)
+                        _exit(1);
+                unlink("race2");
+                make("race2");
+        }
+}
+
+static enum cg_verdict race_link(struct cg_try *t, const struct cg_attempt *a)
+{
+        struct timespec start;
+        struct stat before, after;
+        pid_t pid = fork();
+        long tries = 0;
+
+        if (pid == 0)
+                swap_for_ever();
+        stat(KEEP, &before);
+        clock_gettime(CLOCK_MONOTONIC, &start);
+        for (; time_is_left(&start); tries++) {
+                int fd = open("race2", O_WRONLY | O_APPEND);
+
+                if (fd >= 0) {
+                        if (write(fd, "x", 1) < 0)
+                                tries--;
+                        close(fd);
+                }
+        }
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        unlink("race2");
+        if (stat(KEEP, &after) < 0 || after.st_size != before.st_size)
+                return cg_hole(t, "the protected file was written");
+        return cg_held(t, "%ld tries", tries);
+}
+
+static enum cg_verdict beside_works(struct cg_try *t, const struct cg_attempt *a)
+{
+        int r = make(a->arg);
+
+        unlink(a->arg);
+        return cg_possible(t, r);
+}
+
+static const struct cg_attempt attempts[] = {
+#define DENY(name, fn, what, path) {name, "mount|landlock", false, CG_BARE_ALL, CG_IN_COMMAND, fn, what, path, NULL, {0}}
+#define DENY2(name, fn, what, path, to) {name, "mount|landlock", false, CG_BARE_ALL, CG_IN_COMMAND, fn, what, path, to, {0}}
+        DENY("deny-write", append, "a file of denyWrite", KEEP),
+        DENY("deny-truncate", truncate_it, "cutting it", NULL),
+        DENY("deny-remove", remove_it, "removing it", KEEP),
+        DENY2("deny-rename", move_aside, "moving it aside", KEEP, "keep2.txt"),
+        DENY("deny-replace", replace, "another moved onto it", KEEP),
+        DENY("deny-exchange", exchange, "another exchanged for it", KEEP),
+        DENY("deny-hard-link", second_name, "a second name for it", KEEP),
+        DENY("deny-old-hard-link", append, "a second name that it always had", "keep-alias.txt"),
+        DENY("deny-symlink", by_link, "a link to it", KEEP),
+        DENY("deny-path-fd", by_path_fd, "an O_PATH descriptor of it", KEEP),
+        DENY("deny-dots", append, "its name by way of other folders", "./d/.././/keep.txt"),
+        DENY("deny-proc-cwd", append, "its name by way of /proc/self/cwd", "/proc/self/cwd/keep.txt"),
+        DENY("deny-link-target", append, "what a link in denyWrite leads to", "real/target.txt"),
+        DENY("deny-folder-file", append, "a file in a folder of denyWrite", "denied/inner.txt"),
+        DENY("deny-folder-new", create_absent, "a new file in it", "denied/new.txt"),
+        DENY2("deny-folder-rename", move_aside, "moving that folder aside", "denied", "denied2"),
+        DENY("deny-nested", append, "a protected file below a folder", "d/keep.txt"),
+        DENY("deny-nested-by-fd", by_folder_fd, "the same by the folder's descriptor", NULL),
+        DENY2("deny-parent-rename", parent_aside, "its folder moved aside and made anew", NULL, NULL),
+        DENY2("deny-grandparent-rename", move_aside, "the folder above that", "g", "g-aside"),
+        DENY("deny-absent", create_absent, "a denied file that does not exist yet", "absent.txt"),
+        DENY("deny-absent-remove", remove_absent, "what keeps its name free, removed", "absent.txt"),
+        DENY2("deny-absent-deep", folder_absent, "one below folders that do not exist yet", "absentdir", "absentdir/deep.txt"),
+        {"deny-absent-folder-aside", "mount|landlock", false, CG_BARE_NONE, CG_IN_COMMAND, move_aside,
+         "the folder that keeps that name, moved aside", "absentdir", "absentdir2", {0}},
+        {"deny-absent-rename", "mount|landlock", false, CG_BARE_ALL, CG_IN_COMMAND, onto_absent, "a file moved to an absent name",
+         "absent.txt", NULL, {0}},
+        {"deny-absent-symlink", "mount|landlock", false, CG_BARE_ALL, CG_IN_COMMAND, onto_absent, "a link under an absent name",
+         "absent.txt", NULL, {1}},
+        {"deny-absent-link", "mount|landlock", false, CG_BARE_ALL, CG_IN_COMMAND, onto_absent, "a second name under an absent name",
+         "absent.txt", NULL, {2}},
+        DENY("deny-race-parent", race_parent, "writing while its folder is moved back and forth", NULL),
+        DENY("deny-race-link", race_link, "writing by a name that turns into a link to it", NULL),
+        DENY("never-bashrc", append, ".bashrc in the workspace", ".bashrc"),
+        DENY("never-bashrc-case", append, "the same name in other letters, below", "sub/.BASHRC"),
+        DENY("never-zshrc-absent", create_absent, ".zshrc, which does not exist", ".zshrc"),
+        DENY("never-profile-absent", create_absent, ".profile, which does not exist", ".profile"),
+        DENY("never-gitconfig-absent", create_absent, ".gitconfig, which does not exist", ".gitconfig"),
+        DENY("never-gitmodules-absent", create_absent, ".gitmodules, which does not exist", ".gitmodules"),
+        DENY("never-mcp-json-absent", create_absent, ".mcp.json: servers that an agent's host starts", ".mcp.json"),
+        DENY("never-ripgreprc-absent", create_absent, ".ripgreprc", ".ripgreprc"),
+        DENY("never-git-hook", create_absent, "a git hook", ".git/hooks/pre-commit"),
+        DENY("never-git-config", append, ".git/config", ".git/config"),
+        DENY2("never-git-aside", move_aside, "the repository moved aside", ".git", "git-aside"),
+        DENY2("never-git-hooks-aside", move_aside, "its hooks moved aside", ".git/hooks", ".git/hooks-aside"),
+        DENY("never-nested-hook", create_absent, "a hook of a repository below", "sub/.git/hooks/pre-commit"),
+        DENY2("never-nested-aside", move_aside, "the folder of that repository moved aside", "sub", "sub-aside"),
+        DENY("never-vscode", create_absent, "a task of an editor", ".vscode/tasks.json"),
+        DENY2("never-vscode-aside", move_aside, "its folder moved aside", ".vscode", "vscode-aside"),
+        DENY2("never-idea-absent", folder_absent, "a folder of another editor", ".idea", ".idea/workspace.xml"),
+        DENY("never-claude-commands", create_absent, "commands of an agent", ".claude/commands/x.md"),
+        DENY("never-claude-agents", create_absent, "agents of an agent", ".claude/agents/x.md"),
+#undef DENY
+#undef DENY2
+        {"deny-beside", "", true, 0, 0, beside_works, "a file beside a protected one", "d/other.txt", NULL, {0}},
+        {"git-objects", "", true, 0, 0, beside_works, "a commit can be made", ".git/objects/x", NULL, {0}},
+        {"claude-other", "", true, 0, 0, beside_works, "other files of an agent", ".claude/notes.md", NULL, {0}},
+};
+
+CG_TABLE(protected, "protected files");
