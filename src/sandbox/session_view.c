@@ -22,8 +22,10 @@ int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const 
         struct cg_rules rules = {0};
         int e = cg_rules_make(s, &base, &rules, err);
 
-        /* A workspace that lies in a private place, such as /tmp, is there all the same. */
-        if (e == 0 && !rules.off && cg_view_state(&rules, workspace) == CG_VIEW_READ)
+        /* A workspace that lies in a private place, such as /tmp, is there all the same; without rules it may be written. */
+        if (e == 0 && rules.off)
+                e = cg_sandbox_add_write(plan, workspace, err);
+        else if (e == 0 && cg_view_state(&rules, workspace) == CG_VIEW_READ)
                 e = cg_sandbox_add_bind_ro(plan, workspace, workspace, err);
         if (e == 0)
                 e = cg_view_add(plan, &rules, err);

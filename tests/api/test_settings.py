@@ -121,6 +121,18 @@ def test_settings_say_what_may_be_written_and_read(client: Client, workspace: Pa
     assert (workspace / "out/new").read_text() == "x"
 
 
+def test_without_rules_a_workspace_in_a_private_place_is_there_too(client: Client, workspace: Path) -> None:
+    """Also below /tmp, where kernels have a folder of their own."""
+    with tempfile.TemporaryDirectory(prefix="cellgate-test-", dir="/tmp") as folder:
+        s = settings(filesystem={"disabled": True})
+        for place in (Path(folder), workspace):
+            with client.session(workspace=place, settings=s) as session:
+                out = session.run("open('made', 'w').write('x'); import os; os.getcwd()")
+                assert out.value == repr(str(place)), out.error
+            assert (place / "made").read_text() == "x"
+            assert not (place / ".bashrc").exists()
+
+
 def test_hooks_of_git_cannot_be_written(client: Client, workspace: Path) -> None:
     (workspace / ".git/hooks").mkdir(parents=True)
     with client.session(workspace=workspace, settings=settings()) as s:
