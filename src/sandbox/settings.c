@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "base/limits.h"
+#include "sandbox/environ.h"
 #include "sandbox/settings_read.h"
 
 #define SEARCH_DEPTH 3
@@ -409,11 +410,79 @@ static int read_env(struct cg_reader *r, const json_t *v, const struct cg_field 
         return cg_read_strs(r, v, f, to);
 }
 
+/* 8000, or {"inside": 8000, "host": 9000} */
+static int read_port(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        static const struct cg_field fields[] = {
+                {.key = "inside", .read = cg_read_int, .offset = 0, .required = true, .min = 1, .max = 65535},
+                {.key = "host", .read = cg_read_int, .offset = sizeof(int), .required = true, .min = 1, .max = 65535},
+        };
+        struct cg_settings_port *port = to;
+        int n[2] = {0, 0}, e;
+
+        if (json_is_object(v))
+                e = cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR, n);
+        else if ((e = cg_read_int(r, v, &fields[0], &n[0])) == 0)
+                n[1] = n[0];
+        if (e == 0)
+                *port = (struct cg_settings_port){(uint16_t)n[0], (uint16_t)n[1]};
+        return e;
+}
+
+/* Each port is listened at once: on the host for @expose, inside for the others, where the proxy has two already. */
+static int check_port(struct cg_reader *r, const struct cg_settings_port *list, size_t i, bool expose)
+{
+        uint16_t port = expose ? list[i].host : list[i].inside;
+
+        for (size_t k = 0; k < i; k++) {
+                if ((expose ? list[k].host : list[k].inside) == port)
+                        return cg_read_fail(r, "port %u %s stands here twice", port, expose ? "of this machine" : "inside");
+        }
+        if (!expose && (port == CG_PROXY_HTTP_PORT || port == CG_PROXY_SOCKS_PORT))
+                return cg_read_fail(r, "port %u inside is the proxy's", port);
+        return 0;
+}
+
+static int read_ports_list(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        bool expose = !strcmp(f->key, "expose");
+        struct cg_settings_own *own = to;
+        void *items = NULL;
+        size_t n = 0;
+        int e = cg_read_list(r, v, f, read_port, sizeof(struct cg_settings_port), &items, &n);
+
+        if (e == 0 && n > CG_SETTINGS_PORTS_MAX)
+                e = cg_read_fail(r, "more than %d ports", CG_SETTINGS_PORTS_MAX);
+        for (size_t i = 0; i < n && e == 0; i++) {
+                size_t mark = cg_read_enter_index(r, i);
+
+                e = check_port(r, items, i, expose);
+                cg_read_leave(r, mark);
+        }
+        if (e == 0 && n)
+                memcpy(expose ? own->expose : own->reach, items, n * sizeof(struct cg_settings_port));
+        if (e == 0)
+                *(expose ? &own->n_expose : &own->n_reach) = n;
+        free(items);
+        return e;
+}
+
+static int read_ports(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        static const struct cg_field fields[] = {
+                ROW("expose", read_ports_list),
+                ROW("reach", read_ports_list),
+        };
+
+        return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR, &r->settings->own);
+}
+
 static int read_own(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         static const struct cg_field fields[] = {
                 TO(cg_settings_own, network_off, "networkOff", cg_read_bool),
                 ROW("limits", read_limits),
+                ROW("ports", read_ports),
                 TO(cg_settings_own, env, "env", read_env, .min = 1),
                 TO(cg_settings_own, violation_log, "violationLog", cg_read_str, .check = cg_check_absolute),
                 TO(cg_settings_own, hide_credentials, "hideCredentials", cg_read_bool),

@@ -94,6 +94,15 @@ struct cg_settings_ignore {
         struct cg_strs texts; /* parts of a violation's line */
 };
 
+/* A TCP port of the sandbox's loopback and one of this machine's, which stand for each other. */
+struct cg_settings_port {
+        uint16_t inside;
+        uint16_t host;
+};
+
+/* Of each list: each port is a listening socket, and what a person writes down by hand. */
+#define CG_SETTINGS_PORTS_MAX 16
+
 /* The key "cellgate". Numbers are 0 where there is no limit of their own. */
 struct cg_settings_own {
         bool network_off; /* no proxy, nothing but an empty loopback interface */
@@ -107,6 +116,10 @@ struct cg_settings_own {
         uint64_t wall_seconds;
         const char *violation_log; /* a file that gets a JSON line for each denial; NULL: none */
         bool hide_credentials;     /* hides ~/.ssh and the like; the default for kernels, not for commands */
+        struct cg_settings_port expose[CG_SETTINGS_PORTS_MAX]; /* listened at on the host, connected to inside */
+        size_t n_expose;
+        struct cg_settings_port reach[CG_SETTINGS_PORTS_MAX];  /* listened at inside, connected to on the host */
+        size_t n_reach;
         bool private_addresses;    /* allowed names may lead into a private network; always so for commands, as in srt */
 };
 

@@ -26,6 +26,16 @@ static void check_strs(const struct cg_strs *list)
         }
 }
 
+static void check_ports(const struct cg_settings_port *list, size_t n)
+{
+        if (n > CG_SETTINGS_PORTS_MAX)
+                abort();
+        for (size_t i = 0; i < n; i++) {
+                if (!list[i].inside || !list[i].host)
+                        abort();
+        }
+}
+
 static void check(const struct cg_settings *s)
 {
         check_paths(&s->filesystem.deny_read);
@@ -35,6 +45,9 @@ static void check(const struct cg_settings *s)
         check_strs(&s->network.allowed);
         check_strs(&s->network.denied);
         check_strs(&s->network.denied_addresses);
+        check_strs(&s->network.unix_sockets);
+        check_ports(s->own.expose, s->own.n_expose);
+        check_ports(s->own.reach, s->own.n_reach);
         for (size_t i = 0; i < s->network.allowed.n; i++) {
                 /* Everything, or a whole top level, is never allowed. */
                 if (s->network.allowed.v[i][0] == '*' && !strchr(s->network.allowed.v[i] + 2, '.'))

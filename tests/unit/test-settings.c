@@ -94,7 +94,9 @@ static void every_key_arrives(void **state)
 static void our_own_keys_arrive(void **state)
 {
         struct cg_settings *s = accept(TOP("\"cellgate\":{\"networkOff\":true,\"env\":[\"LC_*\"],\"violationLog\":\"/l\","
-                                           "\"hideCredentials\":true,\"limits\":{\"memoryMb\":1,\"processes\":2,\"openFiles\":3,"
+                                           "\"hideCredentials\":true,"
+                                           "\"ports\":{\"expose\":[80,{\"inside\":81,\"host\":90}],\"reach\":[5432]},"
+                                           "\"limits\":{\"memoryMb\":1,\"processes\":2,\"openFiles\":3,"
                                            "\"fileMb\":4,\"cpuSeconds\":5,\"wallSeconds\":6}}"));
 
         assert_true(s->own.network_off && s->own.has_env && s->own.hide_credentials);
@@ -106,9 +108,25 @@ static void our_own_keys_arrive(void **state)
         assert_int_equal(s->own.file_mb, 4);
         assert_int_equal(s->own.cpu_seconds, 5);
         assert_int_equal(s->own.wall_seconds, 6);
+        assert_int_equal(s->own.n_expose, 2);
+        assert_int_equal(s->own.expose[0].inside, 80);
+        assert_int_equal(s->own.expose[0].host, 80);
+        assert_int_equal(s->own.expose[1].inside, 81);
+        assert_int_equal(s->own.expose[1].host, 90);
+        assert_int_equal(s->own.n_reach, 1);
+        assert_int_equal(s->own.reach[0].host, 5432);
         cg_settings_free(s);
         refuse(TOP("\"cellgate\":{\"limits\":{\"memoryMb\":0}}"), CG_E_PARSE, "cellgate.limits.memoryMb: Number must be greater");
         refuse(TOP("\"cellgate\":{\"limits\":{\"memoryMB\":9}}"), CG_E_PARSE, "did you mean 'memoryMb'");
+        refuse(TOP("\"cellgate\":{\"ports\":{\"expose\":[0]}}"), CG_E_PARSE, "cellgate.ports.expose.0: Number must be greater");
+        refuse(TOP("\"cellgate\":{\"ports\":{\"expose\":[\"80\"]}}"), CG_E_PARSE, "expose.0: Expected number");
+        refuse(TOP("\"cellgate\":{\"ports\":{\"expose\":[80,{\"inside\":81,\"host\":80}]}}"), CG_E_PARSE,
+               "expose.1: port 80 of this machine stands here twice");
+        refuse(TOP("\"cellgate\":{\"ports\":{\"reach\":[80,{\"inside\":80,\"host\":81}]}}"), CG_E_PARSE,
+               "reach.1: port 80 inside stands here twice");
+        refuse(TOP("\"cellgate\":{\"ports\":{\"reach\":[3128]}}"), CG_E_PARSE, "reach.0: port 3128 inside is the proxy's");
+        refuse(TOP("\"cellgate\":{\"ports\":{\"reach\":[{\"inside\":80}]}}"), CG_E_PARSE, "host");
+        refuse(TOP("\"cellgate\":{\"ports\":{\"reach\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}}"), CG_E_PARSE, "more than 16");
         refuse(TOP("\"cellgate\":{\"x\":1}"), CG_E_PARSE, "cellgate: Unrecognized key(s) in object: 'x'");
         refuse(TOP("\"cellgate\":{\"violationLog\":\"rel\"}"), CG_E_PARSE, "cellgate.violationLog: path must be absolute");
 }
