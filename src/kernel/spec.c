@@ -15,6 +15,9 @@
 #include "sandbox/sandbox.h"
 #include "sandbox/session_view.h"
 
+/* Settings, variables, and what masked files show, which are of 1 MB at most and stand here in digits. */
+#define SPEC_MAX (4 * CG_MAX_SETTINGS)
+
 static void wipe(void *p, size_t len)
 {
         if (p)
@@ -161,7 +164,7 @@ static int apply_settings(struct cg_sandbox *plan, const json_t *o, const char *
         if (r == 0)
                 r = cg_json_bool(o, "ports", false, &ports, err);
         if (r == 0)
-                r = cg_session_view(plan, s, workspace, home, err);
+                r = cg_session_view(plan, s, json_object_get(o, "masks"), workspace, home, err);
         if (r == 0 && ports)
                 r = cg_sandbox_add_port(plan, CG_PROXY_HTTP_PORT, err);
         if (r == 0 && ports)
@@ -239,7 +242,7 @@ int cg_spawn_spec_read(int fd, const struct cg_sandbox *base, struct cg_spawn_sp
         *ret = (struct cg_spawn_spec){ .plan = NULL };
         if (lseek(fd, 0, SEEK_SET) < 0)
                 return cg_fail_errno(err, "spawn request");
-        r = cg_read_fd(fd, "spawn request", CG_MAX_SETTINGS, &text, &len, err);
+        r = cg_read_fd(fd, "spawn request", SPEC_MAX, &text, &len, err);
         if (r == 0)
                 r = cg_json_object(text, len, "spawn request", &o, err);
         wipe(text, len);

@@ -101,10 +101,21 @@ static int make_env(struct cg_command *c, const struct cg_command_options *o, bo
         return cg_environ_make(c->settings, o->env, &eo, &c->env, err);
 }
 
+json_t *cg_command_policy(const struct cg_command *c, json_t *policy)
+{
+        json_t *hosts = cg_masks_hosts(&c->masks, c->settings);
+
+        if (hosts)
+                json_object_set_new(policy, "inject", hosts);
+        return policy;
+}
+
 static int add_proxy(struct cg_command *c, struct cg_err *err)
 {
         int e = cg_outlet_policy(c->settings, c->host_env, &c->policy, err);
 
+        if (e == 0)
+                c->policy = cg_command_policy(c, c->policy);
         if (e == 0)
                 e = cg_sandbox_add_port(c->sb, CG_PROXY_HTTP_PORT, err);
         return e == 0 ? cg_sandbox_add_port(c->sb, CG_PROXY_SOCKS_PORT, err) : e;

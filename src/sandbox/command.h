@@ -53,6 +53,9 @@ struct cg_command *cg_command_free(struct cg_command *c);
  */
 int cg_command_run(struct cg_command *c, struct cg_err *err);
 
+/* @policy of the egress proxy (takes; returns) with what does not change while the command runs. */
+json_t *cg_command_policy(const struct cg_command *c, json_t *policy);
+
 /* explain.c: what may be read and written, and what stands for it: as text, or as one JSON object. */
 int cg_command_explain(const struct cg_command *c, bool json, struct cg_buf *out, struct cg_err *err);
 

@@ -81,12 +81,19 @@ static int send_message(struct cg_egress *e, json_t *m, const int *fds, size_t n
         return r;
 }
 
-int cg_egress_open(struct cg_egress *e, int64_t id, json_t *policy, const int *listeners, size_t n, struct cg_err *err)
+int cg_egress_open(struct cg_egress *e, int64_t id, json_t *policy, int secrets, const int *listeners, size_t n, struct cg_err *err)
 {
-        json_t *m = json_pack("{s:s, s:I, s:I, s:O}", "type", "open", "sandbox", (json_int_t)id, "listeners", (json_int_t)n,
-                              "policy", policy);
+        json_t *m = json_pack("{s:s, s:I, s:I, s:b, s:O}", "type", "open", "sandbox", (json_int_t)id, "listeners", (json_int_t)n,
+                              "secrets", secrets >= 0, "policy", policy);
+        int fds[CG_CHAN_FDS_MAX];
 
-        return send_message(e, m, listeners, n, err);
+        if (n + 1 > CG_ARRAY_LEN(fds)) {
+                json_decref(m);
+                return cg_fail(err, CG_E_LIMIT, "egress proxy: %zu listeners", n);
+        }
+        memcpy(fds, listeners, n * sizeof(*fds));
+        fds[n] = secrets;
+        return send_message(e, m, fds, n + (secrets >= 0), err);
 }
 
 int cg_egress_change(struct cg_egress *e, int64_t id, json_t *policy, struct cg_err *err)

@@ -30,7 +30,7 @@
 #define GRANTS_MAX 1024         /* remembered answers of one sandbox; then every question is asked again */
 #define QUESTIONS_MAX 32        /* of one sandbox at once: more than a person reads */
 #define TICK_MS 100
-#define RELAY_MS 10000          /* until the relay is ready */
+#define RELAY_MS 10000          /* until another part is ready */
 #define BURST 64
 #define CONTROL_HIGH (256u << 10) /* the host does not read: no more questions are taken */
 
@@ -47,6 +47,7 @@ struct box {
         uint32_t number;
         json_int_t sandbox; /* the host's name for it */
         struct cg_policy *policy;
+        bool has_secrets; /* the injector knows it */
         struct grant *grants;
         size_t n_grants;
         size_t n_jobs;
@@ -92,11 +93,11 @@ struct job {
 
 struct decider {
         uv_loop_t loop;
-        uv_poll_t control_poll, relay_poll;
+        uv_poll_t control_poll, relay_poll, injector_poll;
         int control_events, relay_events; /* what the two wait for now */
         uv_timer_t tick;
         struct cg_chan chan;
-        int relay;
+        int relay, injector;
         struct box *boxes;
         uint32_t next_box, next_question;
         struct question *questions;
@@ -245,20 +246,32 @@ static void fill_options(struct eg_msg *m, const struct box *b)
         memcpy(m->text, o->strip, sizeof(o->strip));
 }
 
-/* Rare and small: the relay reads all the time, so waiting for room is waiting for a moment. */
-static int tell_relay(struct decider *d, const struct eg_msg *m, const int *fds, size_t n, struct cg_err *err)
+/* Rare and small: both read all the time, so waiting for room is waiting for a moment. */
+static int tell_part(int sock, const char *name, const struct eg_msg *m, const int *fds, size_t n, struct cg_err *err)
 {
         int r;
 
-        while ((r = eg_send(d->relay, m, fds, n, err)) == CG_TIMEOUT) {
-                r = cg_wait_fd(d->relay, POLLOUT, 5000, err);
+        while ((r = eg_send(sock, m, fds, n, err)) == CG_TIMEOUT) {
+                r = cg_wait_fd(sock, POLLOUT, 5000, err);
                 if (r != 0)
-                        return cg_fail(err, CG_E_TIMEDOUT, "the relay does not read");
+                        return cg_fail(err, CG_E_TIMEDOUT, "the %s does not read", name);
         }
         return r;
 }
 
-static int open_box(struct decider *d, json_int_t sandbox, const json_t *policy, const int *fds, size_t n, struct cg_err *err)
+static int tell_relay(struct decider *d, const struct eg_msg *m, const int *fds, size_t n, struct cg_err *err)
+{
+        return tell_part(d->relay, "relay", m, fds, n, err);
+}
+
+static int tell_injector(struct decider *d, const struct eg_msg *m, const int *fds, size_t n, struct cg_err *err)
+{
+        return tell_part(d->injector, "injector", m, fds, n, err);
+}
+
+/* @secrets: -1 none. */
+static int open_box(struct decider *d, json_int_t sandbox, const json_t *policy, int secrets, const int *fds, size_t n,
+                    struct cg_err *err)
 {
         struct eg_msg m = {.type = EG_BOX_OPEN};
         size_t n_boxes = 0;
@@ -277,10 +290,14 @@ static int open_box(struct decider *d, json_int_t sandbox, const json_t *policy,
         b->sandbox = sandbox;
         b->number = ++d->next_box;
         r = cg_policy_new(policy, &b->policy, err);
-        if (r == 0) {
+        if (r == 0)
                 fill_options(&m, b);
+        /* The secrets go on unread. They are there before a request can be. */
+        if (r == 0 && secrets >= 0)
+                r = tell_injector(d, &m, &secrets, 1, err);
+        b->has_secrets = r == 0 && secrets >= 0;
+        if (r == 0)
                 r = tell_relay(d, &m, fds, n, err);
-        }
         if (r < 0) {
                 free_box(b);
                 return r;
@@ -415,7 +432,7 @@ static void close_box(struct decider *d, struct box *b)
                         break;
                 }
         }
-        if (tell_relay(d, &m, NULL, 0, &err) < 0)
+        if (tell_relay(d, &m, NULL, 0, &err) < 0 || (b->has_secrets && tell_injector(d, &m, NULL, 0, &err) < 0))
                 end(d, 1);
         free_box(b);
 }
@@ -528,12 +545,52 @@ static void unreachable(struct job *j)
         job_answer(j, EG_UNREACHABLE, why);
 }
 
+/*
+ * A plain request to a host that may have credentials: the injector comes between, and the relay gets a socket that leads to it. 0,
+ * also when there is nothing to put back.
+ */
+static int inject(struct job *j)
+{
+        struct eg_msg m = {.type = EG_INJECT, .box = j->box->number, .id = j->id};
+        struct cg_policy_creds creds;
+        struct cg_err err;
+        int pair[2], r;
+
+        if (!j->box->has_secrets || j->kind != EG_HTTP)
+                return 0;
+        cg_policy_creds(j->box->policy, &j->host, j->port, &creds);
+        if (!creds.any)
+                return 0;
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+                return errno;
+        memcpy(m.creds, creds.bits, sizeof(m.creds));
+        r = tell_injector(j->d, &m, (const int[]){pair[1], j->fd}, 2, &err);
+        close(pair[1]);
+        if (r < 0) {
+                close(pair[0]);
+                end(j->d, 1);
+                return EPIPE;
+        }
+        stop_connecting(j, false);
+        j->fd = pair[0];
+        j->answer.resized = creds.resized;
+        return 0;
+}
+
 static void connected(struct job *j)
 {
         static const int on = 1;
+        int error;
 
         setsockopt(j->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
         setsockopt(j->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+        error = inject(j);
+        if (error) {
+                stop_connecting(j, false);
+                j->last_error = error;
+                unreachable(j);
+                return;
+        }
         job_answer(j, j->to_proxy && j->kind < EG_RAW_HTTP ? EG_CONNECTED_PROXY : EG_CONNECTED, "");
 }
 
@@ -636,7 +693,7 @@ static void connect_unix(struct job *j, const char *path)
                 unreachable(j);
                 return;
         }
-        job_answer(j, EG_CONNECTED_PROXY, "");
+        connected(j);
 }
 
 /* ---- looking up */
@@ -1060,18 +1117,21 @@ static void on_relay(uv_poll_t *h, int status, int events)
 
 static int on_open(struct decider *d, const json_t *m, json_int_t sandbox, struct cg_err *err)
 {
-        int fds[EG_LISTENERS_MAX];
+        int fds[EG_LISTENERS_MAX + 1];
+        bool secrets = false;
         int64_t n;
         int r = cg_json_int(m, "listeners", 0, &n, err);
 
         if (r == 0 && (n < 1 || n > EG_LISTENERS_MAX))
                 r = cg_fail(err, CG_E_INVAL, "open: 1 to %d listeners", EG_LISTENERS_MAX);
         if (r == 0)
-                r = cg_chan_take_fds(&d->chan, (size_t)n, fds, err);
+                r = cg_json_bool(m, "secrets", false, &secrets, err);
+        if (r == 0)
+                r = cg_chan_take_fds(&d->chan, (size_t)n + secrets, fds, err);
         if (r < 0)
                 return r;
-        r = open_box(d, sandbox, json_object_get(m, "policy"), fds, (size_t)n, err);
-        for (int64_t i = 0; i < n; i++)
+        r = open_box(d, sandbox, json_object_get(m, "policy"), secrets ? fds[n] : -1, fds, (size_t)n, err);
+        for (int64_t i = 0; i < n + secrets; i++)
                 close(fds[i]);
         if (r == 0)
                 tell(d, json_pack("{s:s, s:I}", "type", "opened", "sandbox", sandbox));
@@ -1207,50 +1267,68 @@ static void on_tick(uv_timer_t *t)
 
 /* ---- the beginning */
 
-static int start_loop(struct decider *d, int control, int relay)
+/* The injector says nothing after its first word: this is its end. */
+static void on_injector(uv_poll_t *h, int status, int events)
+{
+        struct decider *d = h->data;
+        struct cg_err err;
+
+        (void)status;
+        (void)events;
+        cg_fail(&err, CG_E_CLOSED, "the injector has ended");
+        tell_error(d, 0, &err);
+        end(d, 1);
+}
+
+static int start_loop(struct decider *d, int control, int relay, int injector)
 {
         int r = uv_loop_init(&d->loop);
 
         d->loop.data = d;
         d->relay = relay;
+        d->injector = injector;
         cg_chan_init(&d->chan, control);
         if (r == 0)
                 r = uv_poll_init(&d->loop, &d->control_poll, control);
         if (r == 0)
                 r = uv_poll_init(&d->loop, &d->relay_poll, relay);
         if (r == 0)
+                r = uv_poll_init(&d->loop, &d->injector_poll, injector);
+        if (r == 0)
                 r = uv_timer_init(&d->loop, &d->tick);
-        d->control_poll.data = d->relay_poll.data = d->tick.data = d;
+        d->control_poll.data = d->relay_poll.data = d->injector_poll.data = d->tick.data = d;
         d->tick.timer_cb = on_tick;
         return r;
 }
 
-/* Nobody may connect before the relay is what it should be. */
-static int wait_for_relay(struct decider *d, struct cg_err *err)
+/* Nobody may connect before they are what they should be. */
+static int wait_for_part(int sock, const char *name, struct cg_err *err)
 {
         struct eg_msg m;
         size_t n_fds = 0;
 
-        if (cg_wait_fd(d->relay, POLLIN, RELAY_MS, err) != 0 || eg_recv(d->relay, &m, NULL, &n_fds, err) != 0 || m.type != EG_READY)
-                return cg_fail(err, CG_E_CLOSED, "the relay could not be locked down");
+        if (cg_wait_fd(sock, POLLIN, RELAY_MS, err) != 0 || eg_recv(sock, &m, NULL, &n_fds, err) != 0 || m.type != EG_READY)
+                return cg_fail(err, CG_E_CLOSED, "the %s could not be locked down", name);
         return 0;
 }
 
-int eg_decider_run(int control, int relay)
+int eg_decider_run(int control, int relay, int injector)
 {
         struct decider d = {.control_events = -1, .relay_events = -1};
         struct cg_err err = {.code = 0};
         char layers[128];
-        int r = start_loop(&d, control, relay);
+        int r = start_loop(&d, control, relay, injector);
 
         if (r < 0)
                 return 1;
-        if (eg_lock_decider(layers, sizeof(layers), &err) < 0 || wait_for_relay(&d, &err) < 0) {
+        if (eg_lock_decider(layers, sizeof(layers), &err) < 0 || wait_for_part(relay, "relay", &err) < 0 ||
+            wait_for_part(injector, "injector", &err) < 0) {
                 tell_error(&d, 0, &err);
                 return 1;
         }
         tell(&d, json_pack("{s:s, s:s}", "type", "ready", "layers", layers));
         watch(&d);
+        uv_poll_start(&d.injector_poll, UV_READABLE | UV_DISCONNECT, on_injector);
         if (!d.ended)
                 uv_run(&d.loop, UV_RUN_DEFAULT);
         return d.status;

@@ -119,6 +119,18 @@ static int take_chunks(struct eg_flow *f, const char *p, size_t len, size_t *use
         return 0;
 }
 
+/* Counted bytes in, chunks out. */
+static int take_wrapped(struct eg_flow *f, const char *p, size_t len, struct cg_err *err)
+{
+        int r = len ? cg_buf_addf(&f->out, err, "%zx\r\n", len) : 0;
+
+        if (r == 0 && len)
+                r = cg_buf_add(&f->out, p, len, err);
+        if (r == 0 && len)
+                r = cg_buf_adds(&f->out, "\r\n", err);
+        return r == 0 && f->source_done ? cg_buf_adds(&f->out, "0\r\n\r\n", err) : r;
+}
+
 static int take(struct eg_flow *f, const char *p, size_t len, size_t *used, struct cg_err *err)
 {
         if (f->mode == EG_FLOW_CHUNKED)
@@ -128,7 +140,7 @@ static int take(struct eg_flow *f, const char *p, size_t len, size_t *used, stru
                 f->left -= *used;
                 f->source_done = f->left == 0;
         }
-        return emit(f, p, *used, err);
+        return f->wrap ? take_wrapped(f, p, *used, err) : emit(f, p, *used, err);
 }
 
 static int take_before(struct eg_flow *f, struct cg_err *err)
@@ -180,7 +192,7 @@ static bool has_pipe(struct eg_flow *f, struct eg_flow_common *c)
 {
         if (f->pipe[0] >= 0)
                 return true;
-        if (f->mode == EG_FLOW_CHUNKED || f->moved < EG_SPLICE_AFTER || c->n_pipes >= c->max_pipes)
+        if (f->mode == EG_FLOW_CHUNKED || f->wrap || f->moved < EG_SPLICE_AFTER || c->n_pipes >= c->max_pipes)
                 return false;
         if (pipe2(f->pipe, O_CLOEXEC | O_NONBLOCK) < 0) {
                 f->pipe[0] = f->pipe[1] = -1;

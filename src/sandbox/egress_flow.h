@@ -32,6 +32,7 @@ struct eg_flow {
         uint64_t left;
         struct cg_chunked chunked;
         bool plain;
+        bool wrap;              /* EG_FLOW_COUNTED: written as chunks */
         struct cg_buf *before;  /* borrowed: bytes that were read from @from already; what is not ours stays in it */
         struct cg_buf out;      /* to be written */
         int pipe[2];

@@ -1,5 +1,5 @@
 /*
- * How the two processes of cellgate-egress give up what they do not need. Each order is the point: rights that later steps
+ * How the processes of cellgate-egress give up what they do not need. Each order is the point: rights that later steps
  * take come last, the system call filter, which denies those steps, at the very end. Names are looked up by the decider after
  * all this: with glibc's own getaddrinfo(), so that a name leads where it leads for every program of this machine (hosts file,
  * nsswitch.conf, resolvers). That takes reading what is in /etc and loading libraries, and nothing that writes.
@@ -159,6 +159,11 @@ static const int relay_only[] = {
         SCMP_SYS(accept), SCMP_SYS(accept4), SCMP_SYS(splice), SCMP_SYS(pipe2),
 };
 
+/* Secrets stay in memory, where the user may lock as much. */
+static const int injector_only[] = {
+        SCMP_SYS(splice), SCMP_SYS(pipe2), SCMP_SYS(mlock),
+};
+
 /* Looking names up, in threads; connecting. */
 static const int decider_only[] = {
         SCMP_SYS(connect), SCMP_SYS(bind), SCMP_SYS(getsockname), SCMP_SYS(getpeername), SCMP_SYS(sendmmsg),
@@ -202,13 +207,24 @@ static void allow_masked(struct rules *r, int nr, unsigned int arg, uint64_t mas
         allow_if(r, nr, 1, &a);
 }
 
-static void add_relay(struct rules *r)
+static void add_plain_memory(struct rules *r)
 {
-        allow_list(r, relay_only, CG_ARRAY_LEN(relay_only));
         /* Memory, never of a file that was executable, and never code. */
         allow_masked(r, SCMP_SYS(mmap), 2, PROT_EXEC, 0);
         allow_masked(r, SCMP_SYS(mmap2), 2, PROT_EXEC, 0);
         allow_masked(r, SCMP_SYS(mprotect), 2, PROT_EXEC, 0);
+}
+
+static void add_relay(struct rules *r)
+{
+        allow_list(r, relay_only, CG_ARRAY_LEN(relay_only));
+        add_plain_memory(r);
+}
+
+static void add_injector(struct rules *r)
+{
+        allow_list(r, injector_only, CG_ARRAY_LEN(injector_only));
+        add_plain_memory(r);
 }
 
 static void add_decider(struct rules *r)
@@ -264,13 +280,23 @@ static int filter(void (*add)(struct rules *r), struct cg_err *err)
 
 /* ---- in order */
 
-int eg_lock_relay(struct cg_err *err)
+static int lock_part(void (*add)(struct rules *r), struct cg_err *err)
 {
         static const char *const nothing[] = {NULL};
 
         if (drop_rights(err) < 0 || restrict_self(nothing, NET_BIND | NET_CONNECT, err) < 0)
                 return -1;
-        return FILTERED ? filter(add_relay, err) : 0;
+        return FILTERED ? filter(add, err) : 0;
+}
+
+int eg_lock_relay(struct cg_err *err)
+{
+        return lock_part(add_relay, err);
+}
+
+int eg_lock_injector(struct cg_err *err)
+{
+        return lock_part(add_injector, err);
 }
 
 int eg_lock_decider(char *layers, size_t size, struct cg_err *err)

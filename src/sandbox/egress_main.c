@@ -1,7 +1,7 @@
 /*
  * cellgate-egress: the filtering proxy of sandboxes. Started by whoever makes sandboxes, with exec: descriptor 3 is the control
- * channel (docs/egress.md), descriptor 2 the log; both a lifeline: when the channel closes, everything ends. Forks once, while
- * it is nothing yet, into the two processes of egress_int.h.
+ * channel (docs/egress.md), descriptor 2 the log; both a lifeline: when the channel closes, everything ends. Forks, while
+ * it is nothing yet, into the three processes of egress_int.h.
  *
  *      cellgate-egress
  *      cellgate-egress --connect PROXY:PORT HOST PORT    inside a sandbox: standard input and output through its proxy
@@ -30,20 +30,44 @@ static int fail(const char *what)
         return 1;
 }
 
-static int run_relay(int sock, pid_t decider)
+struct part {
+        const char *name;
+        int (*run)(int sock);
+};
+
+static _Noreturn void run_part(const struct part *part, int sock, pid_t decider)
 {
-        prctl(PR_SET_NAME, "cg-relay", 0, 0, 0);
+        prctl(PR_SET_NAME, part->name, 0, 0, 0);
         /* A second net: the first is the end of the socket. */
         prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-        if (getppid() != decider || close_range(FD_CONTROL, FD_CONTROL, 0) < 0)
-                return 1;
-        return eg_relay_run(sock);
+        /* Nothing but its own socket: neither the control channel nor that of another part. */
+        if (getppid() != decider || dup2(sock, FD_CONTROL) < 0 || close_range(FD_CONTROL + 1, ~0U, 0) < 0)
+                _exit(1);
+        _exit(part->run(FD_CONTROL));
+}
+
+/* Our side's socket, or -1. */
+static int start_part(const struct part *part, pid_t self)
+{
+        int pair[2];
+        pid_t pid;
+
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+                return -1;
+        pid = fork();
+        if (pid < 0)
+                return -1;
+        if (pid == 0)
+                run_part(part, pair[1], self);
+        close(pair[1]);
+        return pair[0];
 }
 
 static int run(void)
 {
-        int pair[2];
-        pid_t self = getpid(), pid;
+        static const struct part relay = {"cg-relay", eg_relay_run}, injector = {"cg-injector", eg_inject_run};
+        pid_t self = getpid();
+        int to_relay, to_injector;
         struct stat st;
 
         if (fstat(FD_CONTROL, &st) < 0 || !S_ISSOCK(st.st_mode)) {
@@ -57,18 +81,12 @@ static int run(void)
         setenv("UV_THREADPOOL_SIZE", LOOKUP_THREADS, 1);
         if (close_range(FD_CONTROL + 1, ~0U, 0) < 0 || chdir("/") < 0)
                 return fail("starting");
-        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
-                return fail("socketpair");
-        pid = fork();
-        if (pid < 0)
-                return fail("fork");
-        if (pid == 0) {
-                close(pair[0]);
-                _exit(run_relay(pair[1], self));
-        }
-        close(pair[1]);
+        to_relay = start_part(&relay, self);
+        to_injector = to_relay < 0 ? -1 : start_part(&injector, self);
+        if (to_injector < 0)
+                return fail("starting its parts");
         prctl(PR_SET_NAME, "cg-egress", 0, 0, 0);
-        _exit(eg_decider_run(FD_CONTROL, pair[0]));
+        _exit(eg_decider_run(FD_CONTROL, to_relay, to_injector));
 }
 
 int main(int argc, char **argv)

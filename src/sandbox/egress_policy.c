@@ -26,7 +26,14 @@ struct no_proxy {
         size_t n_ranges;
 };
 
+struct inject {
+        struct cg_domains hosts;
+        bool has_hosts, resized;
+};
+
 struct cg_policy {
+        struct inject *injects;
+        size_t n_injects;
         struct cg_domains allowed, denied, mitm;
         json_t *reasons; /* of deniedDomains; NULL: none */
         struct cg_range *ranges;
@@ -381,6 +388,56 @@ static int read_mitm(struct cg_policy *p, const json_t *o, struct cg_err *err)
         return p->mitm_path ? 0 : cg_fail(err, CG_E_NOMEM, "mitmProxy");
 }
 
+static int read_inject(struct inject *to, const json_t *o, struct cg_err *err)
+{
+        if (!json_is_object(o))
+                return cg_fail(err, CG_E_INVAL, "an entry is no object");
+        to->has_hosts = json_object_get(o, "hosts") != NULL;
+        if (cg_json_bool(o, "resized", false, &to->resized, err) < 0)
+                return -1;
+        return add_domains(&to->hosts, o, "hosts", false, err);
+}
+
+static int read_injects(struct cg_policy *p, const json_t *o, struct cg_err *err)
+{
+        const json_t *a = json_object_get(o, "inject");
+        size_t n = json_array_size(a);
+
+        if (!a)
+                return 0;
+        if (!json_is_array(a) || n > CG_POLICY_CREDS_MAX)
+                return cg_fail(err, CG_E_INVAL, "inject is no list of at most %d entries", CG_POLICY_CREDS_MAX);
+        p->injects = calloc(n + 1, sizeof(*p->injects));
+        if (!p->injects)
+                return cg_fail(err, CG_E_NOMEM, "inject");
+        p->options.injects = n > 0;
+        while (p->n_injects < n) {
+                size_t i = p->n_injects++;
+
+                if (read_inject(&p->injects[i], json_array_get(a, i), err) < 0) {
+                        cg_err_prefix(err, "inject");
+                        return CG_E_INVAL;
+                }
+        }
+        return 0;
+}
+
+void cg_policy_creds(const struct cg_policy *p, const struct cg_host *h, uint16_t port, struct cg_policy_creds *ret)
+{
+        *ret = (struct cg_policy_creds){.any = false};
+        for (size_t i = 0; i < p->n_injects; i++) {
+                const struct inject *in = &p->injects[i];
+                /* Without a port: entries of injectHosts have none. What was only answered to a question is on no list. */
+                bool may = in->has_hosts ? cg_domains_find(&in->hosts, h, 0) : cg_domains_find(&p->allowed, h, port);
+
+                if (!may)
+                        continue;
+                ret->bits[i / 8] |= (uint8_t)(1u << (i % 8));
+                ret->any = true;
+                ret->resized |= in->resized;
+        }
+}
+
 static int read_policy(struct cg_policy *p, const json_t *o, struct cg_err *err)
 {
         static const char *const unsupported[] = {"tlsTerminate", "filterRequest"};
@@ -394,7 +451,7 @@ static int read_policy(struct cg_policy *p, const json_t *o, struct cg_err *err)
         if (add_domains(&p->allowed, o, "allowedDomains", false, err) < 0 ||
             add_domains(&p->denied, o, "deniedDomains", true, err) < 0 || read_reasons(p, o, err) < 0 ||
             read_ranges(p, o, err) < 0 || read_options(p, o, err) < 0 || read_limits(p, o, err) < 0 ||
-            read_strip(p, o, err) < 0 || read_parent(p, o, err) < 0 || read_mitm(p, o, err) < 0)
+            read_strip(p, o, err) < 0 || read_parent(p, o, err) < 0 || read_mitm(p, o, err) < 0 || read_injects(p, o, err) < 0)
                 return err && err->code ? err->code : CG_E_INVAL;
         return 0;
 }
@@ -434,6 +491,9 @@ struct cg_policy *cg_policy_free(struct cg_policy *p)
                 free(p->no_proxy.suffixes[i]);
         free(p->no_proxy.suffixes);
         free(p->no_proxy.ranges);
+        for (size_t i = 0; i < p->n_injects; i++)
+                cg_domains_fini(&p->injects[i].hosts);
+        free(p->injects);
         free(p);
         return NULL;
 }

@@ -15,6 +15,7 @@
 #define CG_POLICY_ENTRIES_MAX 20000
 #define CG_POLICY_REASON_MAX 500 /* srt's */
 #define CG_POLICY_STRIP_MAX 1024 /* bytes of all names in stripResponseHeaders */
+#define CG_POLICY_CREDS_MAX 256  /* masked credentials: a bit each in messages */
 
 /* Another proxy on the way. */
 struct cg_upstream {
@@ -29,7 +30,8 @@ struct cg_policy;
  * @o: srt's "network" object, of which allowedDomains, deniedDomains, deniedDomainReasons, strictAllowlist,
  * deniedResolvedAddresses, httpProxyPort, socksProxyPort, mitmProxy, parentProxy, refuseOpaqueTunnels, requireHostMatch and
  * stripResponseHeaders are read; and our own beside them: "ask" (bool), "askTimeoutMs", "privateAddresses" (bool), "events"
- * ("all", "denied"), "limits" {"connections", "headMs", "idleMs", "connectMs"}. CG_E_INVAL or CG_E_UNSUPPORTED (by name:
+ * ("all", "denied"), "limits" {"connections", "headMs", "idleMs", "connectMs"}, "inject" (a list, in the order of the secrets'
+ * credentials: {"hosts": domains, without it allowedDomains; "resized": a secret is shorter than what stands for it}). CG_E_INVAL or CG_E_UNSUPPORTED (by name:
  * an https parent proxy, tlsTerminate, filterRequest) and nothing is half understood. Caller frees.
  */
 int cg_policy_new(const json_t *o, struct cg_policy **ret, struct cg_err *err);
@@ -50,6 +52,7 @@ struct cg_policy_options {
         bool require_host_match;
         uint16_t http_proxy_port; /* 0: none */
         uint16_t socks_proxy_port;
+        bool injects; /* there are masked credentials */
         char strip[CG_POLICY_STRIP_MAX]; /* names of response fields, one a line */
         struct cg_policy_limits limits;
 };
@@ -74,6 +77,14 @@ const char *cg_policy_vet(const struct cg_policy *p, const struct cg_host *h, ui
                           const struct cg_addr *own, size_t n_own);
 /* The order in which several reasons of cg_policy_vet() are named. */
 int cg_policy_vet_rank(const char *why);
+
+/* The masked credentials that @h may have, a bit each. */
+struct cg_policy_creds {
+        uint8_t bits[CG_POLICY_CREDS_MAX / 8];
+        bool any;
+        bool resized; /* putting one back may change a body's length */
+};
+void cg_policy_creds(const struct cg_policy *p, const struct cg_host *h, uint16_t port, struct cg_policy_creds *ret);
 
 enum cg_route { CG_ROUTE_DIRECT, CG_ROUTE_PARENT, CG_ROUTE_MITM };
 /* @tunnel: CONNECT or SOCKS. *up (borrowed) is set for PARENT, *path for MITM (a socket's). */

@@ -134,10 +134,11 @@ static void on_end(uv_poll_t *h, int status, int events)
         struct end *e = h->data;
         struct conn *c = e->conn;
 
-        (void)status; /* a read or write will say what it is */
         if (!c)
                 return;
-        if ((events & UV_DISCONNECT) && e == c->client)
+        if (status < 0)
+                e->events = 0; /* a reset: the loop has let go of it, and a read or write will say what it is */
+        if ((status < 0 || (events & UV_DISCONNECT)) && e == c->client)
                 c->half_closed = true;
         run(c);
 }
@@ -895,7 +896,8 @@ static bool step_parent(struct conn *c)
 
 /* ---- HTTP exchanges */
 
-static bool start_exchange(struct conn *c, bool to_proxy, const char *auth)
+/* @resized: a body may change its length on its way to the server, so it cannot be announced. */
+static bool start_exchange(struct conn *c, bool to_proxy, const char *auth, bool resized)
 {
         struct cg_http_request q;
         enum eg_flow_mode mode;
@@ -911,6 +913,10 @@ static bool start_exchange(struct conn *c, bool to_proxy, const char *auth)
         eg_flow_init(&c->back, c->up->fd, c->client->fd, EG_FLOW_COUNTED, &c->up_in);
         c->flowing = true;
         c->out.left = q.head.length;
+        if (resized && q.head.framing == CG_HTTP_LENGTH && q.head.length) {
+                c->out.wrap = true;
+                q.head.framing = CG_HTTP_CHUNKED;
+        }
         c->interim = 0;
         c->state = EXCHANGE;
         c->scanned = 0;
@@ -1076,7 +1082,7 @@ static void on_answer(struct conn *c, const struct eg_msg *m, int fd)
         if (!c->up)
                 bad_gateway(c, "out of descriptors or memory");
         else if (c->kind == EG_HTTP)
-                start_exchange(c, proxy, m->extra);
+                start_exchange(c, proxy, m->extra, m->resized);
         else if (proxy)
                 start_parent(c, m->extra);
         else

@@ -149,6 +149,7 @@ struct keeper {
         bool all_gone;       /* nothing runs inside any more but init */
         struct cg_outlet outlet;
         struct cg_violations violations;
+        int secrets;           /* for the outlet; -1: none */
         struct cg_buf control; /* a piece of a line of the control channel */
         bool control_worked;   /* it has delivered */
 };
@@ -278,7 +279,7 @@ static void control_line(struct keeper *k, const char *line, size_t len)
         if (k->c->debug)
                 dprintf(2, "[SandboxDebug] Config updated from control fd\n");
         if (k->c->proxy)
-                cg_outlet_change(&k->outlet, policy);
+                cg_outlet_change(&k->outlet, cg_command_policy(k->c, policy));
         else
                 json_decref(policy);
 }
@@ -431,7 +432,7 @@ static void command_line(const struct cg_command *c, char *buf, size_t size)
 
 static void start_outlet(struct keeper *k)
 {
-        cg_outlet_init(&k->outlet, k->child.ports, CG_STEAL(k->c->policy), &k->violations);
+        cg_outlet_init(&k->outlet, k->child.ports, CG_STEAL(k->c->policy), cg_steal_fd(&k->secrets), &k->violations);
 }
 
 static int start(struct keeper *k, struct cg_err *err)
@@ -442,6 +443,8 @@ static int start(struct keeper *k, struct cg_err *err)
                 e = open_log(k, &log, err);
         cg_violations_init(&k->violations, k->c->settings, log, k->c->debug);
         command_line(k->c, k->violations.command, sizeof(k->violations.command));
+        if (e == 0 && k->c->proxy)
+                e = cg_masks_secrets(&k->c->masks, k->c->settings, &k->secrets, err);
         /* Before there is anything to clean up; the sandbox itself ends with this process without anybody's help. */
         if (e == 0 && k->c->sb->n_placeholders)
                 e = start_watcher(k, err);
@@ -472,6 +475,7 @@ static void clean_up(struct keeper *k)
                 waitpid(k->watcher_pid, NULL, WNOHANG);
         }
         end_sandbox(k);
+        cg_closep_(&k->secrets);
         cg_outlet_fini(&k->outlet);
 }
 
@@ -488,7 +492,7 @@ static void tell(struct keeper *k)
 int cg_command_run(struct cg_command *c, struct cg_err *err)
 {
         struct keeper k = {.c = c, .watcher = -1, .signals = -1, .child = {.init_pidfd = -1, .status_fd = -1, .denied_fd = -1},
-                           .outlet = {.ports = {-1, -1}}, .violations = {.log = -1}};
+                           .outlet = {.ports = {-1, -1}, .secrets = -1}, .violations = {.log = -1}, .secrets = -1};
         int status = 1;
 
         cg_buf_init(&k.control, CG_MAX_SETTINGS + 65536 + 2);

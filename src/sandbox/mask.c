@@ -4,9 +4,13 @@
 #include <regex.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "base/fd.h"
+#include "sandbox/egress.h"
+#include "sandbox/egress_policy.h"
 
 void cg_masks_fini(struct cg_masks *masks)
 {
@@ -35,7 +39,7 @@ static char *make_fake(size_t len, struct cg_err *err)
         }
         r[6] = (unsigned char)((r[6] & 0x0f) | 0x40);
         r[8] = (unsigned char)((r[8] & 0x3f) | 0x80);
-        snprintf(head, sizeof(head), "fake_value_%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", r[0], r[1],
+        snprintf(head, sizeof(head), CG_EGRESS_FAKE "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", r[0], r[1],
                  r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11], r[12], r[13], r[14], r[15]);
         n = strlen(head);
         fake = calloc(1, (len > n ? len : n) + 1);
@@ -168,18 +172,32 @@ static int no_match(struct cg_masks *m, const struct cg_settings_cred *cred, boo
         }
 }
 
+/* The line end that a file has behind its token is not the token's: who sends the token leaves it out. */
+static int mask_whole(struct cg_masks *m, const struct cg_settings_cred *cred, const char *text, size_t len, struct cg_buf *out,
+                      struct cg_err *err)
+{
+        const char *fake;
+        size_t n = len;
+        int e;
+
+        while (n && (text[n - 1] == '\n' || text[n - 1] == '\r'))
+                n--;
+        if (!n)
+                return cg_buf_add(out, text, len, err);
+        fake = fake_for(m, cred, text, n, err);
+        e = fake ? cg_buf_adds(out, fake, err) : err ? err->code : CG_E_NOMEM;
+        return e == 0 ? cg_buf_add(out, text + n, len - n, err) : e;
+}
+
 /* The masked text in @out. 0; 1 when there is none (see no_match()); negative. */
 static int mask_text(struct cg_masks *m, const struct cg_settings_cred *cred, const char *text, size_t len, struct cg_buf *out,
                      bool *deny, struct cg_err *err)
 {
-        const char *fake;
         int n;
 
         *deny = false;
-        if (!cred->extract) {
-                fake = fake_for(m, cred, text, len, err);
-                return fake ? cg_buf_adds(out, fake, err) : err ? err->code : CG_E_NOMEM;
-        }
+        if (!cred->extract)
+                return mask_whole(m, cred, text, len, out, err);
         n = replace_matches(m, cred, text, len, out, err);
         if (n == 0)
                 return no_match(m, cred, deny, err);
@@ -258,6 +276,87 @@ static int mask_file(struct cg_masks *m, const struct cg_settings_cred *cred, co
         return e;
 }
 
+/* ---- for the proxy */
+
+static size_t number_of(const struct cg_settings *s, const struct cg_settings_cred *cred)
+{
+        if (cred >= s->creds.vars && cred < s->creds.vars + s->creds.n_vars)
+                return (size_t)(cred - s->creds.vars);
+        return s->creds.n_vars + (size_t)(cred - s->creds.files);
+}
+
+int cg_masks_secrets(const struct cg_masks *masks, const struct cg_settings *s, int *ret, struct cg_err *err)
+{
+        cg_auto_fd int fd = -1;
+
+        *ret = -1;
+        if (!masks->n)
+                return 0;
+        fd = memfd_create("cellgate-secrets", MFD_CLOEXEC);
+        if (fd < 0)
+                return cg_fail_errno(err, "memory for secrets");
+        for (size_t i = 0; i < masks->n; i++) {
+                const struct cg_mask *m = &masks->v[i];
+                struct cg_egress_secret head = {.cred = (uint32_t)number_of(s, m->cred), .fake_len = (uint32_t)strlen(m->fake),
+                                                .real_len = (uint32_t)strlen(m->real)};
+
+                if (head.fake_len > CG_EGRESS_SECRET_MAX)
+                        continue; /* cg_masks_make() has said so */
+                if (cg_write_all(fd, &head, sizeof(head), err) < 0 || cg_write_all(fd, m->fake, head.fake_len, err) < 0 ||
+                    cg_write_all(fd, m->real, head.real_len, err) < 0)
+                        return -1;
+        }
+        if (lseek(fd, 0, SEEK_SET) < 0)
+                return cg_fail_errno(err, "memory for secrets");
+        *ret = cg_steal_fd(&fd);
+        return 0;
+}
+
+json_t *cg_masks_hosts(const struct cg_masks *masks, const struct cg_settings *s)
+{
+        size_t n = s->creds.n_vars + s->creds.n_files;
+        json_t *list = masks->n ? json_array() : NULL;
+
+        for (size_t i = 0; list && i < n; i++) {
+                const struct cg_settings_cred *cred = i < s->creds.n_vars ? &s->creds.vars[i] : &s->creds.files[i - s->creds.n_vars];
+                json_t *o = json_object(), *hosts = json_array();
+
+                for (size_t k = 0; k < cred->inject_hosts.n; k++)
+                        json_array_append_new(hosts, json_string(cred->inject_hosts.v[k]));
+                if (cred->has_hosts || cred->mode == CG_CRED_DENY)
+                        json_object_set(o, "hosts", hosts);
+                json_decref(hosts);
+                for (size_t k = 0; k < masks->n; k++) {
+                        if (masks->v[k].cred == cred && strlen(masks->v[k].real) != strlen(masks->v[k].fake))
+                                json_object_set_new(o, "resized", json_true());
+                }
+                json_array_append_new(list, o);
+        }
+        return list;
+}
+
+/* What cannot be put back, and what is too much. */
+static int check_masks(struct cg_masks *m, const struct cg_settings *s, struct cg_err *err)
+{
+        size_t bytes = 0;
+
+        for (size_t i = 0; i < m->n; i++) {
+                size_t n = strlen(m->v[i].fake);
+
+                if (n > CG_EGRESS_SECRET_MAX)
+                        cg_buf_addf(&m->warnings, NULL, "Warning: credential %s is over %u bytes: it is masked, but not put back on "
+                                    "the way out\n", m->v[i].cred->what, CG_EGRESS_SECRET_MAX);
+                else
+                        bytes += sizeof(struct cg_egress_secret) + 2 * n;
+        }
+        if (m->n && s->creds.n_vars + s->creds.n_files > CG_POLICY_CREDS_MAX)
+                return cg_fail(err, CG_E_LIMIT, "credentials: at most %d of them where some are masked", CG_POLICY_CREDS_MAX);
+        if (m->n > CG_EGRESS_SECRETS_MAX || bytes > CG_EGRESS_SECRETS_BYTES)
+                return cg_fail(err, CG_E_LIMIT, "credentials: at most %d masked values, %u bytes in all", CG_EGRESS_SECRETS_MAX,
+                               CG_EGRESS_SECRETS_BYTES);
+        return 0;
+}
+
 int cg_masks_make(const struct cg_settings *s, const struct cg_path_base *base, struct cg_environ *env, struct cg_rules *rules,
                   struct cg_masks *ret, struct cg_err *err)
 {
@@ -273,6 +372,8 @@ int cg_masks_make(const struct cg_settings *s, const struct cg_path_base *base, 
                 if (s->creds.files[i].mode == CG_CRED_MASK)
                         e = mask_file(&m, &s->creds.files[i], base, rules, err);
         }
+        if (e == 0)
+                e = check_masks(&m, s, err);
         if (e < 0) {
                 cg_masks_fini(&m);
                 return e;

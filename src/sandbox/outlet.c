@@ -71,9 +71,9 @@ int cg_outlet_policy(const struct cg_settings *s, char *const *env, json_t **ret
         return 0;
 }
 
-void cg_outlet_init(struct cg_outlet *o, const int ports[2], json_t *policy, struct cg_violations *violations)
+void cg_outlet_init(struct cg_outlet *o, const int ports[2], json_t *policy, int secrets, struct cg_violations *violations)
 {
-        *o = (struct cg_outlet){.ports = {ports[0], ports[1]}, .policy = policy, .violations = violations};
+        *o = (struct cg_outlet){.ports = {ports[0], ports[1]}, .policy = policy, .secrets = secrets, .violations = violations};
 }
 
 static void close_ports(struct cg_outlet *o)
@@ -88,6 +88,7 @@ void cg_outlet_fini(struct cg_outlet *o)
         o->egress = cg_egress_free(o->egress);
         json_decref(o->policy);
         o->policy = NULL;
+        cg_closep_(&o->secrets);
 }
 
 void cg_outlet_poll(const struct cg_outlet *o, struct pollfd fds[CG_OUTLET_FDS])
@@ -104,10 +105,11 @@ static void start(struct cg_outlet *o)
         int e = cg_egress_start(CG_LIBEXECDIR "/cellgate-egress", &o->egress, &err);
 
         if (e == 0)
-                e = cg_egress_open(o->egress, BOX, o->policy, o->ports, CG_ARRAY_LEN(o->ports), &err);
+                e = cg_egress_open(o->egress, BOX, o->policy, o->secrets, o->ports, CG_ARRAY_LEN(o->ports), &err);
         if (e < 0)
                 dprintf(2, "cellgate sandbox: no network: %s\n", err.msg);
         close_ports(o);
+        cg_closep_(&o->secrets);
 }
 
 static const char *text_of(const json_t *o, const char *key)

@@ -17,6 +17,7 @@ struct cg_outlet {
         int ports[2];        /* ours until the proxy runs; then -1 */
         struct cg_egress *egress;
         json_t *policy;
+        int secrets;         /* what the proxy puts back (cg_masks_secrets()); -1: nothing */
         struct cg_violations *violations; /* what is denied goes here; borrowed */
 };
 
@@ -26,8 +27,8 @@ struct cg_outlet {
  */
 int cg_outlet_policy(const struct cg_settings *s, char *const *env, json_t **ret, struct cg_err *err);
 
-/* @ports: two listening sockets (takes); @policy (takes). */
-void cg_outlet_init(struct cg_outlet *o, const int ports[2], json_t *policy, struct cg_violations *violations);
+/* @ports: two listening sockets; @policy; @secrets: takes all. */
+void cg_outlet_init(struct cg_outlet *o, const int ports[2], json_t *policy, int secrets, struct cg_violations *violations);
 void cg_outlet_fini(struct cg_outlet *o);
 
 /* Descriptors to wait for; -1 where there is none. */

@@ -2,6 +2,7 @@
 #include "sandbox/session_view.h"
 
 #include <stdio.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -16,12 +17,59 @@ static bool hides_credentials(const struct cg_settings *s)
         return !json_is_false(json_object_get(json_object_get(s->root, "cellgate"), "hideCredentials"));
 }
 
-int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const char *workspace, const char *home, struct cg_err *err)
+static int unhex(char c)
+{
+        return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Fake content; in the rule, which owns it. */
+static int read_data(const char *hex, struct cg_rule *rule, struct cg_err *err)
+{
+        size_t n = strlen(hex) / 2;
+
+        rule->data = malloc(n + 1);
+        if (!rule->data)
+                return cg_fail(err, CG_E_NOMEM, "mask");
+        for (size_t i = 0; i < n; i++) {
+                int high = unhex(hex[2 * i]), low = unhex(hex[2 * i + 1]);
+
+                if (high < 0 || low < 0)
+                        return cg_fail(err, CG_E_PARSE, "mask: not hexadecimal");
+                rule->data[i] = (char)(high << 4 | low);
+        }
+        rule->data[n] = '\0';
+        rule->len = n;
+        return 0;
+}
+
+static int add_mask(struct cg_rules *rules, const struct cg_path_base *base, const json_t *mask, struct cg_err *err)
+{
+        const char *hex = json_string_value(json_object_get(mask, "data"));
+        char path[PATH_MAX];
+        struct cg_place place;
+        int e = cg_path_absolute(base, json_string_value(json_object_get(mask, "path")) ?: "", path, err);
+
+        if (e == 0)
+                e = cg_place_find(path, &place, err);
+        if (e < 0)
+                return e;
+        if (!place.missing)
+                e = cg_rules_add(rules, hex ? CG_RULE_MASK : CG_RULE_DENY_READ, &place, "credentials.files", err);
+        if (e == 0 && !place.missing && hex)
+                e = read_data(hex, &rules->v[rules->n - 1], err);
+        cg_place_fini(&place);
+        return e;
+}
+
+int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const json_t *masks, const char *workspace, const char *home,
+                    struct cg_err *err)
 {
         struct cg_path_base base = {.cwd = workspace, .home = home};
         struct cg_rules rules = {0};
         int e = cg_rules_make(s, &base, &rules, err);
 
+        for (size_t i = 0; i < json_array_size(masks) && e == 0 && !rules.off; i++)
+                e = add_mask(&rules, &base, json_array_get(masks, i), err);
         /* A workspace that lies in a private place, such as /tmp, is there all the same; without rules it may be written. */
         if (e == 0 && rules.off)
                 e = cg_sandbox_add_write(plan, workspace, err);
@@ -113,7 +161,7 @@ int cg_session_view_tidy(const struct cg_settings *s, const char *workspace, con
         int e = cg_sandbox_new(&plan, err);
 
         if (e == 0 && s)
-                e = cg_session_view(plan, s, workspace, home, err);
+                e = cg_session_view(plan, s, NULL, workspace, home, err);
         else if (e == 0)
                 e = cg_session_view_default(plan, workspace, home, err);
         if (e == 0)

@@ -7,8 +7,11 @@
 #include "sandbox/sandbox.h"
 #include "sandbox/settings.h"
 
-/* Adds to a kernel's plan what @s says about files. @workspace: what relative paths start at; @home may be NULL. */
-int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const char *workspace, const char *home, struct cg_err *err);
+/*
+ * Adds to a kernel's plan what @s says about files. @masks (may be NULL): masked credentials, each {"path", "data": what the file shows,
+ * in hexadecimal digits; without it nothing is shown}. @workspace: what relative paths start at; @home may be NULL.
+ */
+int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const json_t *masks, const char *workspace, const char *home, struct cg_err *err);
 /* The same where there are no settings: all may be read but where credentials lie, the workspace may be written, but not
  * what stands there that programs outside obey. */
 int cg_session_view_default(struct cg_sandbox *plan, const char *workspace, const char *home, struct cg_err *err);

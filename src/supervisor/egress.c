@@ -31,14 +31,6 @@ struct egress_ask {
 /* Parts of the schema that need the command's keeper, which a kernel does not have: refused, not passed over. */
 static int check_supported(const struct cg_settings *s, struct cg_err *err)
 {
-        for (size_t i = 0; i < s->creds.n_files; i++)
-                if (s->creds.files[i].mode == CG_CRED_MASK)
-                        return cg_fail(err, CG_E_UNSUPPORTED, "credentials.files: mode \"mask\" works for `cellgate sandbox` only; "
-                                       "use \"deny\"");
-        for (size_t i = 0; i < s->creds.n_vars; i++)
-                if (s->creds.vars[i].mode == CG_CRED_MASK)
-                        return cg_fail(err, CG_E_UNSUPPORTED, "credentials.envVars: mode \"mask\" works for `cellgate sandbox` only; "
-                                       "use \"deny\"");
         if (s->network.unix_sockets.n || s->network.all_unix_sockets)
                 return cg_fail(err, CG_E_UNSUPPORTED, "network.allowUnixSockets works for `cellgate sandbox` only: a kernel has no "
                                "AF_UNIX sockets");
@@ -330,10 +322,14 @@ static int start(struct sup *s, struct cg_err *err)
 
 int egress_open(struct kernel *k, const int *ports, size_t n, struct cg_err *err)
 {
-        int r = start(k->sup, err);
+        cg_auto_json json_t *policy = json_copy(k->session->egress_policy);
+        int r = policy ? start(k->sup, err) : cg_fail(err, CG_E_NOMEM, "policy");
 
+        if (r == 0 && k->inject)
+                json_object_set(policy, "inject", k->inject);
         if (r == 0)
-                r = cg_egress_open(k->sup->egress.proxy, (int64_t)k->seq, k->session->egress_policy, ports, n, err);
+                r = cg_egress_open(k->sup->egress.proxy, (int64_t)k->seq, policy, k->secrets, ports, n, err);
+        masks_free(k); /* the proxy has them, or nobody needs them */
         k->has_egress = r == 0;
         return r < 0 ? cg_err_prefix(err, "egress proxy"), r : 0;
 }

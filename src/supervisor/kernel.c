@@ -40,6 +40,7 @@ static void kernel_free(struct kernel *k)
         if (k->status_fd >= 0)
                 close(k->status_fd);
         json_decref(k->layers);
+        masks_free(k);
         free(k->python);
         free(k->ipython);
         free(k);
@@ -384,12 +385,12 @@ static json_t *make_spec(struct kernel *k, const char *lib)
         struct session *ss = k->session;
         bool sandbox = !json_is_false(json_object_get(ss->options, "sandbox"));
         json_t *python_path = json_deep_copy(json_object_get(ss->options, "python_path"));
-        json_t *env = ss->egress_env ? ss->egress_env : json_object_get(ss->options, "env");
+        json_t *env = k->masked_env ? k->masked_env : ss->egress_env ? ss->egress_env : json_object_get(ss->options, "env");
 
         if (!python_path)
                 python_path = json_array();
         json_array_append_new(python_path, json_string(sandbox ? LIB_INSIDE : lib));
-        return json_pack("{s:I, s:O, s:o, s:b, s:b, s:{s:I, s:I, s:I}, s:o, s:o, s:o, s:s, s:s, s:O*, s:O*, s:O*, s:b, s:s*}", "session",
+        return json_pack("{s:I, s:O, s:o, s:b, s:b, s:{s:I, s:I, s:I}, s:o, s:o, s:o, s:s, s:s, s:O*, s:O*, s:O*, s:O*, s:b, s:s*}", "session",
                          (json_int_t)ss->number, "workspace", json_object_get(ss->options, "workspace"), "env",
                          env ? json_incref(env) : json_array(), "sandbox", sandbox, "color",
                          json_is_true(json_object_get(ss->options, "color")), "limits", "memory_bytes",
@@ -398,7 +399,7 @@ static json_t *make_spec(struct kernel *k, const char *lib)
                          json_integer_value(json_object_get(ss->options, "file_bytes")), "bind_ro", make_binds(ss, lib), "hide",
                          make_hides(ss), "python_path", python_path, "kernel_path", k->kernel_path, "tool_path", k->tool_path,
                          "working_dir", json_object_get(ss->options, "working_dir"), "front", json_object_get(ss->options, "front"),
-                         "settings", json_object_get(ss->options, "settings"), "ports", ss->egress_policy != NULL, "home", getenv("HOME"));
+                         "settings", json_object_get(ss->options, "settings"), "masks", k->masked_files, "ports", ss->egress_policy != NULL, "home", getenv("HOME"));
 }
 
 /* The specification goes in a memfd: an environment can be larger than a datagram. */
@@ -431,7 +432,9 @@ void kernel_spawn(struct kernel *k)
         int fds[3], r;
 
         k->state = K_SPAWNING;
-        r = spec_fd(k, &spec, &err);
+        r = masks_make(k, &err);
+        if (r == 0)
+                r = spec_fd(k, &spec, &err);
         if (r == 0) {
                 fds[0] = spec;
                 fds[1] = k->kernel_listener;
@@ -499,7 +502,7 @@ int kernel_start(struct session *ss, struct cg_err *err)
         k->sup = s;
         k->session = ss;
         k->seq = ++s->next_kernel;
-        k->kernel_listener = k->tool_listener = k->status_fd = -1;
+        k->kernel_listener = k->tool_listener = k->status_fd = k->secrets = -1;
         snprintf(k->kernel_path, sizeof(k->kernel_path), "%s/k%llu", s->dir, (unsigned long long)k->seq);
         snprintf(k->tool_path, sizeof(k->tool_path), "%s/t%llu", s->dir, (unsigned long long)k->seq);
         if (cg_listen_unix(k->kernel_path, 4, &k->kernel_listener, err) < 0 ||

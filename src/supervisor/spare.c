@@ -48,12 +48,24 @@ static int add_hides(struct cg_sandbox *plan, const json_t *options, struct cg_e
         return r;
 }
 
+/* Files that a kernel sees masked: one that was saved anew is another. */
+static json_t *masked_files(const struct cg_settings *s)
+{
+        json_t *list = json_array();
+
+        for (size_t i = 0; i < s->creds.n_files; i++)
+                if (s->creds.files[i].mode == CG_CRED_MASK)
+                        json_array_append_new(list, json_pack("{s:s}", "path", s->creds.files[i].what));
+        return list;
+}
+
 /* What a kernel's sandbox would come to now; 0 when that cannot be told. */
 static uint64_t view_of(const json_t *options)
 {
         json_t *o = json_object_get(options, "settings");
         cg_auto_settings struct cg_settings *s = NULL;
         cg_auto_free char *text = o ? cg_json_text(o, NULL) : NULL;
+        cg_auto_json json_t *masked = NULL;
         struct cg_sandbox *plan = NULL;
         uint64_t print = 0;
         struct cg_err err;
@@ -62,7 +74,9 @@ static uint64_t view_of(const json_t *options)
         if (r == 0 && o)
                 r = cg_settings_parse(text, strlen(text), "sandbox settings", 0, &s, &err);
         if (r == 0 && o)
-                r = cg_session_view(plan, s, workspace_of(options), getenv("HOME"), &err);
+                masked = masked_files(s);
+        if (r == 0 && o)
+                r = cg_session_view(plan, s, masked, workspace_of(options), getenv("HOME"), &err);
         else if (r == 0)
                 r = cg_session_view_default(plan, workspace_of(options), getenv("HOME"), &err);
         if (r == 0)

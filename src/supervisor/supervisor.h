@@ -351,6 +351,9 @@ struct kernel {
         char *python, *ipython;
         const char *violation; /* which rule it broke */
         char violation_text[256];
+        /* Where the settings mask credentials: what goes to the zygote in the place of the session's own, and to the egress proxy */
+        json_t *masked_env, *masked_files, *inject;
+        int secrets; /* -1: none */
 };
 
 /* Starts a kernel for the session; the outcome comes through session_kernel_*(). */
@@ -390,6 +393,9 @@ void denied_hear(struct kernel *k);
 /* What the session's settings mean for its network; they are checked as a whole. */
 int egress_check(struct session *ss, struct cg_err *err);
 /* The sandbox's listening sockets (borrows) become the proxy's. */
+/* masks.c: reads what the settings mask, for a kernel that is about to be spawned. */
+int masks_make(struct kernel *k, struct cg_err *err);
+void masks_free(struct kernel *k);
 int egress_open(struct kernel *k, const int *ports, size_t n, struct cg_err *err);
 void egress_close(struct kernel *k);
 /* Takes what the proxy has said so far. It tells of a denial before the program inside hears of it. */

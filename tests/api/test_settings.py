@@ -423,3 +423,93 @@ def test_a_killed_process_leaves_nothing(prefix: Path, workspace: Path, port: in
         )
     )
     eventually(lambda: not (workspace / "never").exists() and not (workspace / "deep").exists())
+
+
+# ---------------------------------------------------------------- masked credentials
+
+
+@pytest.fixture
+def echo() -> Iterator[tuple[int, list[dict[str, str]]]]:
+    """A server's port, and the fields of what it was asked."""
+    seen: list[dict[str, str]] = []
+
+    class Echo(Handler):
+        def do_GET(self) -> None:
+            seen.append(dict(self.headers.items()))
+            super().do_GET()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1], seen
+        server.shutdown()
+
+
+def mask(**more: object) -> dict:
+    return settings(
+        network={"allowedDomains": ["127.0.0.1"]},
+        credentials={
+            "envVars": [{"name": "TOKEN", "mode": "mask"}],
+            "files": [{"path": "token", "mode": "mask"} | more],
+            "allowPlaintextInject": True,
+        },
+    )
+
+
+SEND = """
+import os, urllib.request
+for name in ("NO_PROXY", "no_proxy"):
+    os.environ.pop(name, None)
+def send(url):
+    fields = {"X-Var": os.environ["TOKEN"], "X-File": open("token").read().strip()}
+    urllib.request.urlopen(urllib.request.Request(url, headers=fields), timeout=20).read()
+    return fields
+"""
+
+
+def test_masked_credentials_of_a_kernel(
+    client: Client, workspace: Path, echo: tuple[int, list[dict[str, str]]]
+) -> None:
+    """The kernel has what stands for them; the server gets them. A new kernel reads a file's new content."""
+    port, seen = echo
+    (workspace / "token").write_text("TOPSECRET-file-1\n")
+    options = {"workspace": workspace, "settings": mask(), "env": ["TOKEN=TOPSECRET-variable", "OTHER=seen"]}
+    with client.session(**options) as s:
+        shown = s.run(SEND + f"send('http://127.0.0.1:{port}/')").value or ""
+        assert "TOPSECRET" not in shown
+        assert shown.count("fake_value_") == 2
+        assert (seen[0]["X-Var"], seen[0]["X-File"]) == ("TOPSECRET-variable", "TOPSECRET-file-1")
+        assert s.run("import os; os.environ['OTHER']").value == "'seen'"
+        assert s.run("open('token', 'w').write('x')").error is not None
+        (workspace / "token").write_text("TOPSECRET-file-2\n")
+        s.reset()
+        s.run(SEND + f"send('http://127.0.0.1:{port}/')")
+        assert seen[1]["X-File"] == "TOPSECRET-file-2"
+    assert (workspace / "token").read_text() == "TOPSECRET-file-2\n"
+
+
+def test_a_masked_file_that_was_saved_anew_is_masked_in_the_next_session(
+    client: Client, workspace: Path, echo: tuple[int, list[dict[str, str]]]
+) -> None:
+    """Also where a kernel stood ready since before: a file of another number would be seen as it is."""
+    port, seen = echo
+    (workspace / "token").write_text("TOPSECRET-1\n")
+    options = {"workspace": workspace, "settings": mask(), "env": ["TOKEN=TOPSECRET-variable"]}
+    with client.session(**options) as s:
+        s.run("1")
+        time.sleep(0.5)  # a spare is made; without one there is nothing to go wrong
+    (workspace / "new").write_text("TOPSECRET-2\n")
+    (workspace / "new").rename(workspace / "token")
+    with client.session(**options) as s:
+        shown = s.run(SEND + f"send('http://127.0.0.1:{port}/')").value or ""
+        assert "TOPSECRET" not in shown
+    assert seen[0]["X-File"] == "TOPSECRET-2"
+
+
+def test_what_cannot_be_masked_as_asked(client: Client, workspace: Path) -> None:
+    (workspace / "token").write_text("TOPSECRET\n")
+    with client.session(
+        workspace=workspace, settings=mask(extract="key=(.*)", onExtractNoMatch="deny"), env=["TOKEN=x"]
+    ) as s:
+        assert s.run("open('token').read()").error is not None
+    with pytest.raises(CellgateError, match="matches nothing"):
+        client.session(workspace=workspace, settings=mask(extract="key=(.*)", onExtractNoMatch="error"))

@@ -83,17 +83,28 @@ class Egress:
     def decision(self) -> Json:
         return self.wait("decision")
 
-    def open(self, policy: Json, sandbox: int = 1) -> "Box":
+    def open(self, policy: Json, sandbox: int = 1, secrets: list[tuple[int, bytes, bytes]] | None = None) -> "Box":
+        """`secrets`: (place in the policy's "inject", what stands for it, the real value)."""
         listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
         listener.setblocking(False)
         port = listener.getsockname()[1]
-        self.send({"type": "open", "sandbox": sandbox, "listeners": 1, "policy": policy}, [listener.fileno()])
+        message = {"type": "open", "sandbox": sandbox, "listeners": 1, "policy": policy}
+        fds = [listener.fileno()]
+        if secrets is not None:
+            message["secrets"] = True
+            fds.append(os.memfd_create("secrets"))
+            for cred, fake, real in secrets:
+                os.write(fds[1], struct.pack("=III", cred, len(fake), len(real)) + fake + real)
+            os.lseek(fds[1], 0, os.SEEK_SET)
+        self.send(message, fds)
         listener.close()
+        if secrets is not None:
+            os.close(fds[1])
         assert self.wait("opened")["sandbox"] == sandbox
         return Box(self, sandbox, port)
 
     def pids(self) -> list[int]:
-        """The decider and the relay."""
+        """The decider, the relay and the injector."""
         children = Path(f"/proc/{self.proc.pid}/task/{self.proc.pid}/children").read_text().split()
         return [self.proc.pid, *map(int, children)]
 

@@ -35,7 +35,7 @@ def test_the_host_goes(program: Path, slowness: float, peer: Peer) -> None:
         box.connect()
 
 
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", [0, 1, 2])
 def test_one_of_its_processes_is_killed(program: Path, slowness: float, peer: Peer, victim: int) -> None:
     egress = Egress(program, slowness)
     box = egress.open(ALLOW)

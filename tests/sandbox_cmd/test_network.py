@@ -32,6 +32,24 @@ def port() -> Iterator[int]:
     thread.join()
 
 
+@pytest.fixture
+def echo() -> Iterator[tuple[int, list[dict[str, str]]]]:
+    """A server's port, and the fields of what it was asked."""
+    seen: list[dict[str, str]] = []
+
+    class Echo(Server):
+        def do_GET(self) -> None:
+            seen.append(dict(self.headers.items()))
+            super().do_GET()
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server.server_address[1], seen
+        server.shutdown()
+        thread.join()
+
+
 def get(url: str, proxies: str = "None") -> str:
     """A script that fetches without NO_PROXY's exceptions."""
     return (
@@ -122,3 +140,41 @@ def test_unix_sockets(box: Box, allowed: bool, ok: bool) -> None:
     script = "import socket; socket.socket(socket.AF_UNIX)"
     settings = Box.settings(net={"allowAllUnixSockets": allowed})
     assert (box.run("/usr/bin/python3", "-c", script, settings=settings).returncode == 0) == ok
+
+
+SEND = """
+import os, sys, urllib.request as u
+os.environ.pop('NO_PROXY', None); os.environ.pop('no_proxy', None)
+fields = {"X-Var": os.environ["TOKEN"], "X-File": open("token").read().strip()}
+for url in sys.argv[1:]:
+    u.urlopen(u.Request(url, headers=fields), timeout=20).read()
+print(fields)
+"""
+
+
+def test_masked_credentials_are_put_back(box: Box, echo: tuple[int, list[dict[str, str]]]) -> None:
+    """For the hosts that may have them, and nowhere that anybody inside sees it."""
+    port, seen = echo
+    log = box.out / "log"
+    box.file("token", "TOPSECRET-of-the-file\n")
+    creds = {
+        "envVars": [{"name": "TOKEN", "mode": "mask"}],
+        "files": [{"path": "token", "mode": "mask", "injectHosts": ["localhost"]}],
+        "allowPlaintextInject": True,
+    }
+    p = box.run(
+        "/usr/bin/python3",
+        "-c",
+        SEND,
+        f"http://127.0.0.1:{port}/",
+        f"http://localhost:{port}/",
+        settings=Box.settings(
+            net={"allowedDomains": ["127.0.0.1", "localhost"]}, credentials=creds, cellgate={"violationLog": str(log)}
+        ),
+        env={"TOKEN": "TOPSECRET-of-the-variable"},
+    )
+    assert p.returncode == 0, p.stderr
+    assert "TOPSECRET" not in p.stdout + p.stderr + log.read_text()
+    assert [f["X-Var"] for f in seen] == ["TOPSECRET-of-the-variable"] * 2
+    assert seen[0]["X-File"].startswith("fake_value_")
+    assert seen[1]["X-File"] == "TOPSECRET-of-the-file"

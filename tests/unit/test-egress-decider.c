@@ -25,7 +25,7 @@
 struct rig {
         pid_t pid;
         struct cg_chan host;
-        int relay;
+        int relay, injector;
         int server;
         uint16_t port;
         uint32_t box;
@@ -85,7 +85,7 @@ static void make_server(struct rig *r)
 static void start(struct rig *r, const char *policy)
 {
         static const struct eg_msg ready = {.type = EG_READY};
-        int control[2], relay[2], fd;
+        int control[2], relay[2], injector[2], fd;
         cg_auto_json json_t *p = NULL;
         struct eg_msg m;
         json_t *open; /* stolen below */
@@ -93,22 +93,29 @@ static void start(struct rig *r, const char *policy)
         make_server(r);
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, control), 0);
         assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, relay), 0);
+        assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, injector), 0);
         r->pid = fork();
         assert_true(r->pid >= 0);
         if (r->pid == 0) {
                 close(control[0]);
                 close(relay[0]);
-                _exit(eg_decider_run(control[1], relay[1]));
+                close(injector[0]);
+                _exit(eg_decider_run(control[1], relay[1], injector[1]));
         }
         close(control[1]);
         close(relay[1]);
+        close(injector[1]);
+        r->injector = injector[0];
         cg_chan_init(&r->host, control[0]);
         r->relay = relay[0];
         relay_send(r, &ready, sizeof(ready));
+        assert_int_equal(send(r->injector, &ready, sizeof(ready), MSG_NOSIGNAL), (ssize_t)sizeof(ready));
         host_expect(r, "ready");
         assert_int_equal(cg_json_object(policy, strlen(policy), "policy", &p, NULL), 0);
-        open = json_pack("{s:s, s:i, s:i, s:O}", "type", "open", "sandbox", 7, "listeners", 1, "policy", p);
-        assert_int_equal(cg_chan_send_fds(&r->host, open, &r->server, 1, WAIT_MS, NULL), 0);
+        open = json_pack("{s:s, s:i, s:i, s:b, s:O}", "type", "open", "sandbox", 7, "listeners", 1, "secrets",
+                         json_object_get(p, "inject") != NULL, "policy", p);
+        assert_int_equal(cg_chan_send_fds(&r->host, open, (const int[]){r->server, r->server},
+                                          json_object_get(p, "inject") ? 2 : 1, WAIT_MS, NULL), 0);
         m = relay_receive(r, &fd);
         assert_int_equal(m.type, EG_BOX_OPEN);
         assert_true(fd >= 0);
@@ -123,6 +130,7 @@ static int stop(struct rig *r)
 
         cg_chan_fini(&r->host);
         close(r->relay);
+        close(r->injector);
         close(r->server);
         assert_int_equal(waitpid(r->pid, &status, 0), r->pid);
         assert_true(WIFEXITED(status));
@@ -265,6 +273,63 @@ static void test_broken_rules(void **state)
         ends_with(&m, sizeof(m) - 1);
 }
 
+/* What the injector is told, with its descriptors; false when it is told nothing. */
+static bool injector_receive(const struct rig *r, struct eg_msg *m, size_t n_wanted)
+{
+        int fds[4];
+        size_t n = CG_ARRAY_LEN(fds);
+
+        if (eg_recv(r->injector, m, fds, &n, NULL) != 0)
+                return false;
+        assert_int_equal(n, n_wanted);
+        for (size_t i = 0; i < n; i++)
+                close(fds[i]);
+        return true;
+}
+
+/* The relay asks; the decider alone says who gets which credential. */
+static void test_credentials(void **state)
+{
+        struct eg_msg q, m;
+        struct rig r;
+
+        start(&r, "{\"allowedDomains\": [\"127.0.0.1\", \"127.0.0.2\"], \"inject\": [{}, {\"hosts\": [\"127.0.0.2\"]},"
+                  "{\"hosts\": [\"127.0.0.1\"], \"resized\": true}, {\"hosts\": []}]}");
+        assert_true(injector_receive(&r, &m, 1));
+        assert_int_equal(m.type, EG_BOX_OPEN);
+        /* Nothing in a tunnel, where nobody could look. */
+        q = question(&r, "127.0.0.1", r.port, EG_CONNECT);
+        assert_int_equal(ask(&r, &q).result, EG_CONNECTED);
+        q = question(&r, "127.0.0.1", r.port, EG_SOCKS);
+        assert_int_equal(ask(&r, &q).result, EG_CONNECTED);
+        q = question(&r, "127.0.0.3", r.port, EG_HTTP);
+        assert_int_equal(ask(&r, &q).result, EG_DENIED);
+        assert_false(injector_receive(&r, &m, 2));
+        q = question(&r, "127.1", r.port, EG_HTTP);
+        /* What the relay claims counts for nothing. */
+        memset(q.creds, 0xff, sizeof(q.creds));
+        m = ask(&r, &q);
+        assert_int_equal(m.result, EG_CONNECTED);
+        assert_true(m.resized);
+        assert_true(injector_receive(&r, &m, 2));
+        assert_int_equal(m.type, EG_INJECT);
+        assert_int_equal(m.box, r.box);
+        assert_int_equal(m.creds[0], 1 << 0 | 1 << 2);
+        assert_int_equal(m.creds[1], 0);
+        assert_int_equal(stop(&r), 0);
+}
+
+/* Without it a credential would not be put back, or a socket lead nowhere. */
+static void test_end_of_the_injector(void **state)
+{
+        struct rig r;
+
+        start(&r, "{}");
+        shutdown(r.injector, SHUT_RDWR);
+        host_expect(&r, "error");
+        assert_int_equal(stop(&r), 1);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -273,6 +338,8 @@ int main(void)
                 cmocka_unit_test(test_notes_are_made_safe),
                 cmocka_unit_test(test_two_questions_of_one_number),
                 cmocka_unit_test(test_broken_rules),
+                cmocka_unit_test(test_credentials),
+                cmocka_unit_test(test_end_of_the_injector),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
