@@ -157,6 +157,11 @@ int cg_command_new(struct cg_settings *s, const struct cg_command_options *opts,
                 cg_settings_free(s);
                 return cg_fail(err, CG_E_NOMEM, "sandbox");
         }
+        if (s->own.n_expose || s->own.n_reach) {
+                cg_settings_free(s);
+                free(c);
+                return cg_fail(err, CG_E_UNSUPPORTED, "cellgate.ports: not yet");
+        }
         c->settings = s;
         c->proxy = !s->own.network_off;
         c->host_env = opts->env;

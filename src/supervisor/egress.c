@@ -34,6 +34,8 @@ static int check_supported(const struct cg_settings *s, struct cg_err *err)
         if (s->network.unix_sockets.n || s->network.all_unix_sockets)
                 return cg_fail(err, CG_E_UNSUPPORTED, "network.allowUnixSockets works for `cellgate sandbox` only: a kernel has no "
                                "AF_UNIX sockets");
+        if (s->own.n_expose || s->own.n_reach)
+                return cg_fail(err, CG_E_UNSUPPORTED, "cellgate.ports: not yet");
         if (s->own.wall_seconds)
                 return cg_fail(err, CG_E_UNSUPPORTED, "cellgate.wallSeconds works for `cellgate sandbox` only; give cells a time limit");
         if (s->own.violation_log)
