@@ -533,11 +533,14 @@ bool cg_io_take_interrupt(struct cg_io *io)
         return open;
 }
 
-bool cg_io_interrupt_subshell(struct cg_io *io, uint64_t cell, pthread_t *thread)
+bool cg_io_interrupt_subshell(struct cg_io *io, uint64_t cell, pthread_t *thread, uint64_t *began)
 {
         bool found = false;
+        size_t running = 0;
 
         pthread_mutex_lock(&io->lock);
+        for (size_t i = 0; i < CG_IO_MAX_SHELLS; i++)
+                running += io->shells[i].open;
         for (size_t i = FIRST_SUBSHELL; i < CG_IO_MAX_SHELLS; i++) {
                 struct cg_shell *sh = &io->shells[i];
 
@@ -545,6 +548,7 @@ bool cg_io_interrupt_subshell(struct cg_io *io, uint64_t cell, pthread_t *thread
                         continue;
                 found = true;
                 *thread = sh->thread;
+                *began = running == 1 ? sh->began : 0;
                 for (struct cg_wait *w = io->waits; w; w = w->next)
                         if (pthread_equal(w->thread, sh->thread)) {
                                 sh->interrupting = true;
@@ -1246,20 +1250,20 @@ static void start_interrupt_locked(struct cg_io *io)
         poke_locked(io, cg_now_ms());
 }
 
-/* Python interrupts its main thread from anywhere, other threads only where the GIL is held. */
+/*
+ * Python interrupts its main thread from anywhere, other threads only where the GIL is held. subprocess.run() waits for its child, which
+ * at a terminal would get the signal too.
+ */
 static int on_interrupt(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
 {
         const struct cg_shell *target = NULL;
         struct cg_request *req;
         uint64_t began = 0;
-        size_t running = 0;
 
         pthread_mutex_lock(&io->lock);
-        for (size_t i = 0; i < CG_IO_MAX_SHELLS; i++) {
-                running += io->shells[i].open;
+        for (size_t i = 0; i < CG_IO_MAX_SHELLS; i++)
                 if (io->shells[i].open && io->shells[i].cell == m->id)
                         target = &io->shells[i];
-        }
         if (target)
                 began = target->began;
         if (target == &io->shells[MAIN])
@@ -1267,11 +1271,10 @@ static int on_interrupt(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
         pthread_mutex_unlock(&io->lock);
         if (!target)
                 return 0;
-        /* subprocess.run() waits for its child, which at a terminal would get the signal too. Whose child it is is not known. */
-        if (target == &io->shells[MAIN] || running == 1)
+        if (target == &io->shells[MAIN]) {
                 cg_procs_interrupt(began);
-        if (target == &io->shells[MAIN])
                 return 0;
+        }
         req = request_new(m, CG_REQUEST_INTERRUPT, err);
         return req ? enqueue_control(io, req, err) : CG_E_NOMEM;
 }

@@ -113,8 +113,11 @@ void cg_io_cell_close(struct cg_shell *sh);
  * arrived.
  */
 bool cg_io_take_interrupt(struct cg_io *io);
-/* True when the calling thread runs @cell in a subshell: the interrupt is under way, and cg_wait_once() of that thread returns. */
-bool cg_io_interrupt_subshell(struct cg_io *io, uint64_t cell, pthread_t *thread);
+/*
+ * True when *thread runs @cell in a subshell: the interrupt is under way, and cg_wait_once() of that thread returns. *began: since when, as
+ * cg_procs_now(); 0 when it is not the only cell that runs.
+ */
+bool cg_io_interrupt_subshell(struct cg_io *io, uint64_t cell, pthread_t *thread, uint64_t *began);
 /* True once after that, in the subshell's thread, when it was waiting here. */
 bool cg_io_take_subshell_interrupt(struct cg_io *io);
 /* Everything written so far by anyone, then EXECUTE_REPLY or REPLY, then no cell runs. May wait. CG_E_LIMIT: too large. */

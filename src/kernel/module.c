@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "base/util.h"
 #include "kernel/io.h"
+#include "kernel/procs.h"
 
 /* Longer writes go piece by piece, so that they wait for room between the pieces. */
 #define PIECE (256u << 10)
@@ -689,18 +690,24 @@ static PyObject *m_run(PyObject *module, PyObject *args)
         Py_RETURN_NONE;
 }
 
-/* KeyboardInterrupt in the thread of a subshell's cell: where it runs Python, or waits for us. */
+/*
+ * KeyboardInterrupt in the thread of a subshell's cell: where it runs Python, or waits for us. Only then its child processes are interrupted:
+ * a subprocess.run() that returns before would let the cell go on, or end. The GIL is held all the time.
+ */
 static PyObject *m_interrupt_subshell(PyObject *module, PyObject *args)
 {
         struct cg_io *io = need_io(module, "interrupt_subshell");
         unsigned long long cell;
         pthread_t thread;
+        uint64_t began;
 
         if (!io || !PyArg_ParseTuple(args, "K:interrupt_subshell", &cell))
                 return NULL;
-        if (!cg_io_interrupt_subshell(io, cell, &thread))
+        if (!cg_io_interrupt_subshell(io, cell, &thread, &began))
                 Py_RETURN_FALSE;
         PyThreadState_SetAsyncExc((unsigned long)thread, PyExc_KeyboardInterrupt);
+        if (began) /* else other cells run as well, and whose children they are is not known */
+                cg_procs_interrupt(began);
         Py_RETURN_TRUE;
 }
 
