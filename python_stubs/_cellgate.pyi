@@ -86,6 +86,9 @@ def run(shell: str, kind: int, ident: int, allow_stdin: bool, func: object, /) -
     func(). There is exactly one reply, whatever func() does.
     """
 
+# Called in the main thread right before its KeyboardInterrupt is raised.
+before_interrupt: Callable[[], object] | None
+
 def on_sigint(signum: int, frame: FrameType | None, /) -> None:
     """The handler of SIGINT: raises KeyboardInterrupt while a cell runs, does nothing otherwise."""
 

@@ -38,6 +38,8 @@ _ANSWER_S = 8.0
 _START_S = 8.0
 _MAX_HEADER = 256
 _MAX_MESSAGE = 16 << 20
+# pydevd's
+_STATE_RUN, _STATE_SUSPEND = 1, 2
 
 
 # Whether there is a debugpy; it is not imported for that. Found out in the zygote.
@@ -118,6 +120,19 @@ class Connection:
         if not 0 <= length <= _MAX_MESSAGE:
             return None
         return parse_object(self._file.read(length), "debugpy's message")
+
+
+def leave_stop() -> None:
+    """The thread leaves where it is stopped by an interrupt: pydevd must not stop it again at once.
+
+    From Python 3.12 on pydevd looks at every line whether the thread is still to be stopped, also at those of a traceback's
+    making, and then tells nobody.
+    """
+    info = getattr(threading.current_thread(), "additional_info", None)
+    if getattr(info, "pydev_state", None) == _STATE_SUSPEND:
+        info.pydev_step_cmd = info.pydev_original_step_cmd = -1
+        info.pydev_step_stop = None
+        info.pydev_state = _STATE_RUN
 
 
 def hide_thread(thread: threading.Thread) -> None:
@@ -208,6 +223,7 @@ class Debugger:
             hide_thread(threading.current_thread())
             address = self._kernel.call_in_main(self._listen, _START_S)
             self._connection = Connection(address, self._on_event)
+            _cellgate.before_interrupt = leave_stop
         self._started = True
         compiler: Any = self._kernel.shell.compile
         compiler.cells_are_files = True
@@ -268,6 +284,9 @@ class Debugger:
         """No cell of the main thread runs. Where an interrupt has ended a stopped one, front-ends learn it here."""
         for thread in list(self._stopped):
             self._on_event({"type": "event", "event": "continued", "body": {"threadId": thread}})
+        # Before Python 3.12 an exception that leaves a trace function ends the tracing of its thread.
+        if self._started and sys.version_info < (3, 12) and sys.gettrace() is None:
+            importlib.import_module("debugpy").trace_this_thread(True)
 
     # ---------------------------------------------------------------- what Jupyter adds
 

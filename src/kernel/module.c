@@ -728,12 +728,25 @@ static PyObject *m_may_ask(PyObject *module, PyObject *unused)
         return PyBool_FromLong(io && !cg_io_forked(io) && cg_io_may_ask(io, current_cell(module)));
 }
 
+/* The debugger's, when there is one: it must know of the interrupt before the stopped cell is left. */
+static void before_interrupt(PyObject *module)
+{
+        PyObject *func = PyObject_GetAttrString(module, "before_interrupt"), *r = NULL;
+
+        if (func && func != Py_None)
+                r = PyObject_CallNoArgs(func);
+        Py_XDECREF(func);
+        Py_XDECREF(r);
+        PyErr_Clear();
+}
+
 /* The handler of SIGINT. In C, so that tracebacks show the cell and not the handler. */
 static PyObject *m_on_sigint(PyObject *module, PyObject *args)
 {
         struct cg_io *io = get_io(module);
 
         if (io && (cg_io_forked(io) || cg_io_take_interrupt(io))) {
+                before_interrupt(module);
                 PyErr_SetNone(PyExc_KeyboardInterrupt);
                 return NULL;
         }
@@ -1011,7 +1024,8 @@ PyObject *cg_py_module_init(void)
         if (!m)
                 return NULL;
         get_state(m)->cell = PyContextVar_New("cellgate_cell", NULL);
-        if (!get_state(m)->cell || PyModule_AddObjectRef(m, "cell", get_state(m)->cell) < 0)
+        if (!get_state(m)->cell || PyModule_AddObjectRef(m, "cell", get_state(m)->cell) < 0 ||
+            PyModule_AddObjectRef(m, "before_interrupt", Py_None) < 0)
                 Py_CLEAR(m);
         return m;
 }

@@ -254,6 +254,16 @@ def test_an_interrupt_while_stopped(debugging: Debugging) -> None:
     assert "alive" in debugging.text()
 
 
+def test_breakpoints_after_an_interrupt(debugging: Debugging) -> None:
+    debugging.start()
+    cell, _ = debugging.stop_at("x = 1\ny = 2", 2)
+    debugging.kernel.interrupt(cell)
+    assert debugging.finish(cell).body["ename"] == "KeyboardInterrupt"
+    cell, thread = debugging.stop_at("a = 1\nb = 2\nc = 3", 2)
+    debugging.body("continue", threadId=thread)
+    assert debugging.finish(cell).body["status"] == "ok"
+
+
 def test_disconnect_and_again(debugging: Debugging) -> None:
     debugging.start()
     cell, _ = debugging.stop_at("x = 1\ny = 2", 2)
