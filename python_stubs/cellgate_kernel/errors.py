@@ -12,6 +12,8 @@ from cellgate_kernel import jsontext
 _MAX_TEXT = 16_384
 # A traceback's content, in bytes of JSON; the wire takes 1 MiB.
 _MAX_CONTENT = 900_000
+# What Python 3.13 and later call a SyntaxError of code that could go on: its own name is of no use to anybody.
+_INCOMPLETE = "_IncompleteInputError"
 
 
 def shorten(text: str, limit: int = _MAX_TEXT) -> str:
@@ -25,7 +27,8 @@ def shorten(text: str, limit: int = _MAX_TEXT) -> str:
 def name_of(etype: type) -> str:
     """The exception's name for the reply."""
     try:
-        return shorten(str(etype.__name__), 200)
+        name = str(etype.__name__)
+        return "SyntaxError" if name == _INCOMPLETE else shorten(name, 200)
     except BaseException:  # a metaclass can make this raise
         return "BaseException"
 
@@ -48,7 +51,8 @@ def plain_traceback(etype: type[BaseException], value: BaseException, tb: Traceb
 
 def content(etype: type, value: object, frames: list[str]) -> str:
     """The content of an `error` message as JSON text within its limit."""
-    message: dict[str, Any] = {"ename": name_of(etype), "evalue": text_of(value), "traceback": [str(f) for f in frames]}
+    lines = [str(f).replace(_INCOMPLETE, "SyntaxError") if isinstance(value, SyntaxError) else str(f) for f in frames]
+    message: dict[str, Any] = {"ename": name_of(etype), "evalue": text_of(value), "traceback": lines}
     text = jsontext.dumps(message)
     if len(text) > _MAX_CONTENT:
         message["traceback"] = [shorten(f, 4096) for f in _ends(message["traceback"], 16)]
