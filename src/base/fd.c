@@ -181,6 +181,22 @@ int cg_pidfd_open(pid_t pid, struct cg_err *err)
         return fd < 0 ? cg_fail_errno(err, "pidfd_open") : fd;
 }
 
+pid_t cg_pidfd_pid(int pidfd)
+{
+        cg_auto_free char *text = NULL;
+        const char *line;
+        char path[48];
+        size_t len;
+        long pid;
+
+        snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", pidfd);
+        if (cg_read_file(path, 4096, &text, &len, NULL) < 0)
+                return 0;
+        line = strstr(text, "\nPid:");
+        pid = line ? strtol(line + 5, NULL, 10) : 0;
+        return pid > 0 ? (pid_t)pid : 0;
+}
+
 int cg_pidfd_kill(int pidfd, int sig)
 {
         return syscall(SYS_pidfd_send_signal, pidfd, sig, NULL, 0) < 0 ? -errno : 0;

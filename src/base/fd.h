@@ -29,6 +29,7 @@ int cg_send_fds(int sock, const void *data, size_t len, const int *fds, size_t n
 ssize_t cg_recv_fds(int sock, void *data, size_t size, int *fds, size_t *n_fds, struct cg_err *err);
 
 int cg_pidfd_open(pid_t pid, struct cg_err *err); /* the descriptor, or negative error code */
+pid_t cg_pidfd_pid(int pidfd);                     /* its number in our pid namespace; 0: it has none here, or has ended */
 int cg_pidfd_kill(int pidfd, int sig);            /* 0, or -errno; -ESRCH when it has ended */
 
 /* Waits until @fd has one of @events (poll's). 0 yes, CG_TIMEOUT, negative. -1 waits for ever. */

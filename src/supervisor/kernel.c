@@ -166,6 +166,30 @@ void kernel_retire(struct kernel *k, struct host *h, uint64_t session, uint64_t 
         uv_timer_start(&k->lost, on_overdue, RETIRE_MS, 0);
 }
 
+/* A SIGKILL tells nothing of who sent it. */
+static void describe_kill(const struct kernel *k, const char *whom, char *buf, size_t size)
+{
+        uint64_t limit;
+
+        switch (cg_oom_since(&k->oom, &limit)) {
+        case CG_OOM_GROUP:
+                if (limit)
+                        snprintf(buf, size, "out of memory: the system killed %s (SIGKILL), at its limit of %llu MiB", whom,
+                                 (unsigned long long)(limit >> 20));
+                else
+                        snprintf(buf, size, "out of memory: the system killed %s (SIGKILL)", whom);
+                break;
+        case CG_OOM_MACHINE:
+                snprintf(buf, size, "the system killed %s (SIGKILL), probably because the machine is out of memory", whom);
+                break;
+        case CG_OOM_NO:
+                snprintf(buf, size, "%s was killed by SIGKILL, by its own code or from outside; memory was not the reason", whom);
+                break;
+        default:
+                snprintf(buf, size, "%s was killed by SIGKILL, by its own code or from outside, or the machine is out of memory", whom);
+        }
+}
+
 static void describe_end(struct kernel *k, char *buf, size_t size)
 {
         struct cg_sandbox_status st;
@@ -174,10 +198,11 @@ static void describe_end(struct kernel *k, char *buf, size_t size)
         if (k->violation_text[0])
                 snprintf(buf, size, "it was ended because it broke a rule: %s", k->violation_text);
         else if (n != sizeof(st) || st.magic != CG_SANDBOX_STATUS_MAGIC)
-                snprintf(buf, size, "killed from outside, with everything in its sandbox");
+                describe_kill(k, "everything in its sandbox", buf, size);
+        else if (st.signal == SIGKILL)
+                describe_kill(k, "it", buf, size);
         else if (st.signal)
-                snprintf(buf, size, "killed by SIG%s%s", sigabbrev_np(st.signal) ?: "?",
-                         st.signal == SIGKILL ? " (by its own code, or the machine is out of memory)" : "");
+                snprintf(buf, size, "killed by SIG%s", sigabbrev_np(st.signal) ?: "?");
         else
                 snprintf(buf, size, "it exited by itself with status %d (os._exit, or a library)", st.exit_code);
 }
@@ -460,6 +485,7 @@ void kernel_spawned(struct kernel *k, json_t *layers, int pidfd, int status_fd, 
 
         k->layers = json_incref(layers);
         k->status_fd = status_fd;
+        cg_oom_mark(cg_pidfd_pid(pidfd), &k->oom);
         /* The zygote's copies are in the kernel now; ours would only keep the sockets alive. */
         close(cg_steal_fd(&k->kernel_listener));
         close(cg_steal_fd(&k->tool_listener));

@@ -29,6 +29,7 @@
 #include "base/util.h"
 #include "base/wire.h"
 #include "base/zlink.h"
+#include "supervisor/oom.h"
 
 struct sup;
 struct host;
@@ -343,6 +344,7 @@ struct kernel {
         struct cg_zlink link;
         bool link_open;
         struct watch pid, denied;
+        struct cg_oom oom; /* how the counters stood when it was started */
         int status_fd;
         uv_timer_t drain, lost;
         bool drain_open, lost_open;

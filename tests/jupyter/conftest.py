@@ -250,14 +250,20 @@ def start(
     """start(OPTION..., connection={...}): a kernel; with a connection, it is written into the file first."""
     kernels: list[Kernel] = []
 
-    def one(*options: str | Path, connection: dict[str, Any] | None = None, file: Path | None = None) -> Kernel:
+    def one(
+        *options: str | Path,
+        connection: dict[str, Any] | None = None,
+        file: Path | None = None,
+        runtime_dir: Path | None = None,
+    ) -> Kernel:
         where = file or tmp_path / f"kernel-{len(kernels)}.json"
         if connection is not None:
             where.write_text(json.dumps(connection))
         argv = [str(cellgate), "jupyter", "run", "-f", str(where), "--linger=2", *map(str, options)]
         work = tmp_path / "work"
         work.mkdir(exist_ok=True)
-        kernels.append(Kernel(argv, where, work, environment, slowness))
+        env = {**environment, "XDG_RUNTIME_DIR": str(runtime_dir)} if runtime_dir else environment
+        kernels.append(Kernel(argv, where, work, env, slowness))
         return kernels[-1]
 
     yield one

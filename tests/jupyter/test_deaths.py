@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,6 +65,56 @@ def test_death_between_cells_is_told(client: Any) -> None:
     assert notice["name"] == "stderr"
     assert "the kernel ended" in notice["text"]
     assert client.run("6 * 7").result() == "42"
+
+
+@pytest.fixture
+def memory_group() -> Iterator[Path]:
+    """A control group of 256 MiB below our own; this process goes in, so that what it starts is there too."""
+    own = {line.split(":", 2)[1]: line.split(":", 2)[2] for line in Path("/proc/self/cgroup").read_text().splitlines()}
+    v1, v2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+    home = v1 / own["memory"].lstrip("/") if "memory" in own else v2 / own.get("", "/").lstrip("/")
+    group = home / f"cellgate-test-{os.getpid()}"
+    limit = group / ("memory.limit_in_bytes" if "memory" in own else "memory.max")
+    try:
+        group.mkdir()
+        limit.write_text(str(256 << 20))
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+    except OSError as e:
+        if group.exists():
+            group.rmdir()
+        pytest.skip(f"no control group with a memory limit can be made here: {e}")
+    yield group
+    (home / "cgroup.procs").write_text(str(os.getpid()))
+    deadline = time.monotonic() + 20
+    while pids := (group / "cgroup.procs").read_text().split():
+        assert time.monotonic() < deadline, pids
+        for pid in pids:  # the kernel's supervisor lingers
+            os.kill(int(pid), signal.SIGTERM)
+        time.sleep(0.05)
+    group.rmdir()
+
+
+FILL = "x = []\nwhile True: x.append(b'x' * (8 << 20))"
+
+
+@pytest.mark.no_sanitizer
+def test_a_kernel_that_the_system_kills_for_want_of_memory(
+    memory_group: Path, start: Callable[..., Any], tmp_path: Path
+) -> None:
+    """A supervisor of its own: one that runs already would be outside of the group."""
+    (tmp_path / "own").mkdir(mode=0o700)
+    kernel = start(runtime_dir=tmp_path / "own")
+    client = kernel.client()
+    client.run("import os; os.environ['x'] = 'y'")
+    behind = client.start(FILL), client.start("2")
+    run = client.finish(behind[0])
+    assert (run.content["status"], run.content["ename"]) == ("error", "KernelDied")
+    assert "out of memory" in run.content["evalue"] and "256 MiB" in run.content["evalue"]
+    assert run.types()[-2:] == ["error", "idle"] and "out of memory" in run.of("error")[0]["evalue"]
+    assert client.reply(behind[1])["content"]["status"] == "aborted"
+    assert client.run("6 * 7").result() == "42"
+    run = client.run("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    assert "out of memory" not in run.content["evalue"] and "memory was not the reason" in run.content["evalue"]
 
 
 def test_exit_is_a_wish_of_the_client(client: Any) -> None:

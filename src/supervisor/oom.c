@@ -1,0 +1,159 @@
+/* Was it for want of memory? See oom.h. Runs in cellgate-supervisor. */
+#include "supervisor/oom.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/fd.h"
+#include "base/util.h"
+
+#define MAX_FILE ((size_t)256 << 10)
+
+/* ------------------------------------------------------------------ where the group is */
+
+/* Is @word one of the comma-separated words of @list (its first @len bytes)? */
+static bool has_word(const char *list, size_t len, const char *word)
+{
+        size_t n = strlen(word);
+
+        for (const char *p = list, *end = list + len; p < end;) {
+                size_t l = strcspn(p, ",");
+
+                l = l < (size_t)(end - p) ? l : (size_t)(end - p);
+                if (l == n && memcmp(p, word, n) == 0)
+                        return true;
+                p += l + 1;
+        }
+        return false;
+}
+
+/* The group's path by /proc/PID/cgroup: "4:memory:/a/b" (version 1) or, where no such line is, "0::/a/b". */
+static bool group_path(const char *cgroup, char *path, size_t size, int *version)
+{
+        *version = 0;
+        for (const char *line = cgroup; *line; line += *line == '\n') {
+                size_t len = strcspn(line, "\n");
+                const char *list = memchr(line, ':', len), *where = list ? memchr(list + 1, ':', len - (size_t)(list + 1 - line)) : NULL;
+                size_t n = where ? len - (size_t)(where + 1 - line) : 0;
+                bool v1 = where && has_word(list + 1, (size_t)(where - list - 1), "memory");
+
+                if (n && n < size && where[1] == '/' && (v1 || (*version == 0 && where == list + 1))) {
+                        memcpy(path, where + 1, n);
+                        path[n] = '\0';
+                        *version = v1 ? 1 : 2;
+                }
+                if (v1)
+                        return true;
+                line += len;
+        }
+        return *version != 0;
+}
+
+/* Mount point of the hierarchy by a line of mountinfo: "36 35 98:0 ROOT POINT rw,noatime shared:1 - cgroup cgroup rw,memory". */
+static bool hierarchy(const char *line, size_t len, int version, char root[256], char point[256])
+{
+        char copy[1024], type[32], options[256], *dash;
+
+        if (len >= sizeof(copy))
+                return false;
+        memcpy(copy, line, len);
+        copy[len] = '\0';
+        dash = strstr(copy, " - ");
+        if (!dash || sscanf(copy, "%*s %*s %*s %255s %255s", root, point) != 2 ||
+            sscanf(dash + 3, "%31s %*s %255s", type, options) != 2)
+                return false;
+        if (version == 2)
+                return strcmp(type, "cgroup2") == 0;
+        return strcmp(type, "cgroup") == 0 && has_word(options, strlen(options), "memory");
+}
+
+int cg_oom_find(const char *mountinfo, const char *cgroup, char *dir, size_t size, int *version)
+{
+        char path[256], root[256], point[256];
+
+        if (!group_path(cgroup, path, sizeof(path), version))
+                return -1;
+        for (const char *line = mountinfo; *line; line += *line == '\n') {
+                size_t len = strcspn(line, "\n"), n;
+
+                if (hierarchy(line, len, *version, root, point)) {
+                        const char *below = path;
+
+                        n = strlen(root);
+                        /* In a container the mount may show a part only, and our path may be counted from that or from the top. */
+                        if (strcmp(root, "/") != 0 && strncmp(path, root, n) == 0 && (path[n] == '/' || !path[n]))
+                                below = path + n;
+                        n = (size_t)snprintf(dir, size, "%s%s", point, strcmp(below, "/") == 0 ? "" : below);
+                        return n < size ? 0 : -1;
+                }
+                line += len;
+        }
+        return -1;
+}
+
+/* ------------------------------------------------------------------ counters */
+
+/* The number behind "@name " at the beginning of a line; -1. */
+static int64_t counter(const char *file, const char *name)
+{
+        cg_auto_free char *text = NULL;
+        size_t len, n = strlen(name);
+
+        if (cg_read_file(file, MAX_FILE, &text, &len, NULL) < 0)
+                return -1;
+        for (const char *line = text; *line; line += *line == '\n') {
+                if (strncmp(line, name, n) == 0 && line[n] == ' ')
+                        return strtoll(line + n + 1, NULL, 10);
+                line += strcspn(line, "\n");
+        }
+        return -1;
+}
+
+void cg_oom_mark(pid_t pid, struct cg_oom *ret)
+{
+        cg_auto_free char *mountinfo = NULL, *cgroup = NULL;
+        char file[64], dir[400] = "";
+        size_t len;
+        int version = 0;
+
+        *ret = (struct cg_oom){ .group = -1 };
+        ret->machine = counter("/proc/vmstat", "oom_kill");
+        snprintf(file, sizeof(file), "/proc/%d/cgroup", (int)pid);
+        if (pid <= 0 || cg_read_file(file, MAX_FILE, &cgroup, &len, NULL) < 0 ||
+            cg_read_file("/proc/self/mountinfo", (size_t)1 << 20, &mountinfo, &len, NULL) < 0 ||
+            cg_oom_find(mountinfo, cgroup, dir, sizeof(dir), &version) < 0)
+                return;
+        snprintf(ret->file, sizeof(ret->file), "%s/%s", dir, version == 1 ? "memory.oom_control" : "memory.events");
+        snprintf(ret->limit, sizeof(ret->limit), "%s/%s", dir, version == 1 ? "memory.limit_in_bytes" : "memory.max");
+        ret->group = counter(ret->file, "oom_kill");
+}
+
+/* "max", and version 1's nearly 2^63, are no limits. */
+static uint64_t limit_of(const char *file)
+{
+        cg_auto_free char *text = NULL;
+        uint64_t n;
+        size_t len;
+
+        if (cg_read_file(file, 64, &text, &len, NULL) < 0)
+                return 0;
+        n = strtoull(text, NULL, 10);
+        return n < UINT64_C(1) << 60 ? n : 0;
+}
+
+enum cg_oom_verdict cg_oom_since(const struct cg_oom *o, uint64_t *limit_bytes)
+{
+        int64_t machine = counter("/proc/vmstat", "oom_kill"), group = o->group < 0 ? -1 : counter(o->file, "oom_kill");
+
+        *limit_bytes = 0;
+        if (group > o->group) {
+                *limit_bytes = limit_of(o->limit);
+                return CG_OOM_GROUP;
+        }
+        if (o->machine >= 0 && machine > o->machine)
+                /* The group's counter would have risen as well, if it could still be read. */
+                return group < 0 ? CG_OOM_MACHINE : CG_OOM_NO;
+        return group >= 0 || (o->machine >= 0 && machine >= 0) ? CG_OOM_NO : CG_OOM_UNKNOWN;
+}

@@ -1,0 +1,117 @@
+/* Where a process's memory group is, by the texts of /proc; and what the counters say. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/util.h"
+#include "supervisor/oom.h"
+
+#define V1 "30 25 0:27 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n" \
+           "31 30 0:28 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n" \
+           "32 30 0:29 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory\n" \
+           "33 30 0:30 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+#define V2 "30 25 0:27 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
+#define V2_PART "30 25 0:27 /docker/abc /sys/fs/cgroup ro - cgroup2 cgroup rw\n"
+
+static void test_find(void **state)
+{
+        static const struct {
+                const char *mountinfo, *cgroup, *dir;
+                int version;
+        } cases[] = {
+                { V1, "9:name=systemd:/\n4:memory:/a/b\n1:cpu:/x\n0::/\n", "/sys/fs/cgroup/memory/a/b", 1 },
+                { V1, "4:hugetlb,memory:/a\n", "/sys/fs/cgroup/memory/a", 1 },
+                { V1, "4:memory:/\n", "/sys/fs/cgroup/memory", 1 },
+                { V2, "0::/user.slice/u.scope\n", "/sys/fs/cgroup/user.slice/u.scope", 2 },
+                { V2, "0::/a:b\n", "/sys/fs/cgroup/a:b", 2 },
+                { V2_PART, "0::/docker/abc/x\n", "/sys/fs/cgroup/x", 2 },
+                { V2_PART, "0::/docker/abc\n", "/sys/fs/cgroup", 2 },
+                { V2_PART, "0::/\n", "/sys/fs/cgroup", 2 },
+                { V2_PART, "0::/docker/abcd\n", "/sys/fs/cgroup/docker/abcd", 2 },
+                { V2, "4:memory:/a\n", NULL, 1 },       /* no such hierarchy is mounted */
+                { V1, "4:memory_x:/a\n", NULL, 0 },
+                { V1, "", NULL, 0 },
+                { "", "0::/\n", NULL, 2 },
+                { "garbage\n - cgroup\n30 25 x / \n", "0::/\n", NULL, 2 },
+                { V2, "no colon\n:\n::\n", NULL, 0 },
+        };
+        char dir[64];
+        int version;
+
+        (void)state;
+        for (size_t i = 0; i < CG_ARRAY_LEN(cases); i++) {
+                int r = cg_oom_find(cases[i].mountinfo, cases[i].cgroup, dir, sizeof(dir), &version);
+
+                assert_int_equal(r, cases[i].dir ? 0 : -1);
+                if (cases[i].dir)
+                        assert_string_equal(dir, cases[i].dir);
+                if (cases[i].version)
+                        assert_int_equal(version, cases[i].version);
+        }
+}
+
+static void test_too_long(void **state)
+{
+        char dir[16], cgroup[400] = "0::/";
+        int version;
+
+        (void)state;
+        assert_int_equal(cg_oom_find(V2, "0::/abc\n", dir, sizeof(dir), &version), -1);
+        memset(cgroup + 4, 'x', sizeof(cgroup) - 5);
+        assert_int_equal(cg_oom_find(V2, cgroup, dir, sizeof(dir), &version), -1);
+}
+
+static void put(const char *path, const char *text)
+{
+        FILE *f = fopen(path, "we");
+
+        assert_non_null(f);
+        assert_true(fputs(text, f) >= 0);
+        assert_int_equal(fclose(f), 0);
+}
+
+static void test_since(void **state)
+{
+        struct cg_oom o;
+        uint64_t limit;
+
+        (void)state;
+        cg_oom_mark(getpid(), &o);
+        assert_int_not_equal(cg_oom_since(&o, &limit), CG_OOM_GROUP);
+        strcpy(o.file, "/tmp/cg-test-oom-XXXXXX");
+        close(mkstemp(o.file));
+        snprintf(o.limit, sizeof(o.limit), "%s.limit", o.file);
+        o.group = 2;
+        put(o.file, "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n");
+        assert_int_equal(cg_oom_since(&o, &limit), CG_OOM_NO);
+        put(o.file, "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n");
+        put(o.limit, "67108864\n");
+        assert_int_equal(cg_oom_since(&o, &limit), CG_OOM_GROUP);
+        assert_int_equal(limit, 64 << 20);
+        put(o.limit, "9223372036854771712\n"); /* none, version 1 */
+        cg_oom_since(&o, &limit);
+        assert_int_equal(limit, 0);
+        put(o.limit, "max\n");
+        cg_oom_since(&o, &limit);
+        assert_int_equal(limit, 0);
+        unlink(o.limit);
+        unlink(o.file); /* the group is gone */
+        o.machine = -1;
+        assert_int_equal(cg_oom_since(&o, &limit), CG_OOM_UNKNOWN);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_find),
+                cmocka_unit_test(test_too_long),
+                cmocka_unit_test(test_since),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
