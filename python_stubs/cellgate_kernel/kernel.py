@@ -22,7 +22,7 @@ from typing import Any, NoReturn, TypeVar
 import IPython
 
 import _cellgate
-from cellgate_kernel import comms, debugger, ipykernel_stub, jsontext, preload, wrappers
+from cellgate_kernel import comms, debugger, ipykernel_stub, jsontext, preload, reserve, wrappers
 from cellgate_kernel.control import Control
 from cellgate_kernel.frontend import FrontendKernel
 from cellgate_kernel.magics import KernelMagics
@@ -149,6 +149,7 @@ def configure(text: str) -> None:
     _set_paths(config)
     preload.after_fork()
     _kernel = Kernel(config)
+    reserve.hold()
     gc.enable()
 
 

@@ -35,7 +35,7 @@ from traitlets import Type, default
 from traitlets.config import Config
 
 import _cellgate
-from cellgate_kernel import commands, debugger, errors, formatting, jsontext
+from cellgate_kernel import commands, debugger, errors, formatting, jsontext, reserve
 
 if TYPE_CHECKING:
     from cellgate_kernel.frontend import FrontendKernel
@@ -350,6 +350,8 @@ class ZMQInteractiveShell(InteractiveShell):
             return
         value = self._as_interrupt(value, tb)
         etype = type(value)
+        if isinstance(value, MemoryError):
+            reserve.release()
         try:
             if isinstance(value, SyntaxError):
                 self.showsyntaxerror(filename, running_compiled_code)

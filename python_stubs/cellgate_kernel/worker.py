@@ -14,7 +14,7 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 import _cellgate
-from cellgate_kernel import errors, jsontext
+from cellgate_kernel import errors, jsontext, reserve
 from cellgate_kernel.loop import CellRunner
 from cellgate_kernel.request import CALL, CELL, CLOSE, MAIN, SHUTDOWN, Request, field, parse_object
 from cellgate_kernel.requests import error_content
@@ -79,12 +79,16 @@ class Worker:
             if expressions and result.success:
                 values = self.runner.run_sync(lambda: self._shell.user_expressions(expressions))
             self._after_cell()
+            if result.success:
+                reserve.hold()
             return reply_of(self._shell, result, values)
         except BaseException as e:
             return self._failed(e)
 
     def _failed(self, error: BaseException) -> Reply:
         """An exception that came out between the cell's own code and the reply, an interrupt most likely."""
+        if isinstance(error, MemoryError):
+            reserve.release()
         content = errors.content(type(error), error, errors.plain_traceback(type(error), error, None))
         _cellgate.publish("error", content)
         return failed_reply(self._shell, error, content)

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/util.h"
+#include "cli/settings_file.h"
 #include "config.h"
 #include "jupyter/kernelspec.h"
 
@@ -93,11 +94,13 @@ int cg_jup_install(const struct cg_jup_options *o, bool *hangs, struct cg_err *e
         struct cg_kernelspec spec = { .name = o->name ? o->name : "cellgate",
                                       .display_name = o->display_name ? o->display_name : "Python (cellgate)",
                                       .debugger = has_debugger() };
-        cg_auto_free char *kernels = NULL, *dir = NULL, *line = NULL;
+        cg_auto_free char *kernels = NULL, *dir = NULL, *line = NULL, *settings = NULL;
         char **argv = NULL;
         int r = kernels_dir(o, &kernels, err);
 
         (void)hangs;
+        if (r == 0) /* a mistake shows now, not in the log of whatever starts the kernel */
+                r = cg_settings_file_read(o->sandbox, &settings, err);
         if (r == 0)
                 r = make_argv(o, &argv, err);
         spec.argv = (const char *const *)argv;

@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "base/util.h"
 #include "cli/mcp_file.h"
+#include "cli/settings_file.h"
 #include "jupyter/kernelspec.h"
 
 /* A supervisor that is there answers at once; one that hangs must not hold up a listing. */
@@ -77,7 +78,7 @@ int cg_jup_run(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
 {
         cg_auto_free char *mcp = NULL, *mcp_path = NULL, *settings = NULL, *settings_path = NULL;
         char address[256], **env = NULL;
-        size_t mcp_len = 0, settings_len;
+        size_t mcp_len = 0;
         const char *hide[] = { NULL, NULL, NULL };
         struct cg_client_options co = { .size = sizeof(co), .preload = o->preload, .start = 1, .linger_ms = o->linger_ms,
                                         .log_level = o->log_level, .spares = o->spares, .no_spare = o->spares == 0 };
@@ -88,7 +89,7 @@ int cg_jup_run(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
         int r = read_json(o->mcp, &mcp, &mcp_len, err);
 
         if (r == 0)
-                r = read_json(o->sandbox, &settings, &settings_len, err);
+                r = cg_settings_file_read(o->sandbox, &settings, err);
         /* Cells could write both, where they lie in the workspace: they would change what the next kernel may do. */
         if (r == 0 && !o->no_sandbox)
                 r = cg_mcp_file_find(o->mcp, NULL, &mcp_path, err);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -146,3 +147,30 @@ def test_supervisor_that_is_killed(kernel: Any, client: Any, supervisors: Callab
         states.append(client.receive("iopub")["content"].get("execution_state"))
     assert kernel.wait() == 2
     assert "supervisor" in kernel.stderr()
+
+
+# What needs memory: one large piece, many small ones, a string, a thread, an import, output, a display.
+HUNGER = [
+    "x = bytearray(1 << 30)",
+    "x = []\nwhile True: x.append(b'x' * (1 << 20))",
+    "x = []\nwhile True: x.append([0] * 100)",
+    "x = 'x'\nwhile True: x += x",
+    "print('x' * (1 << 29))",
+    "'x' * (1 << 29)",
+    "def f(n):\n    x = [0] * 1_000_000\n    return f(n + 1)\nf(0)",
+]
+
+
+@pytest.mark.no_sanitizer
+def test_a_memory_limit_is_a_memory_error(start: Callable[..., Any], tmp_path: Path) -> None:
+    settings = tmp_path / "settings.json"
+    rules: dict[str, Any] = {"network": {"allowedDomains": [], "deniedDomains": []}}
+    rules["filesystem"] = {"denyRead": [], "allowWrite": [], "denyWrite": []}
+    settings.write_text(json.dumps({**rules, "cellgate": {"limits": {"memoryMb": 300}}}))
+    client = start("--sandbox", settings).client()
+    for code in HUNGER:
+        run = client.run(code)
+        assert (run.content["status"], run.content["ename"]) == ("error", "MemoryError"), (code, run.content)
+        assert [e["ename"] for e in run.of("error")] == ["MemoryError"]
+        again = client.run("x = None\n6 * 7")
+        assert again.types() == ["busy", "execute_input", "execute_result", "idle"], (code, again)

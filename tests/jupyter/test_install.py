@@ -59,7 +59,9 @@ def test_logos(data_dir: Path, run_cellgate: Any) -> None:
 
 def test_options_are_repeated(data_dir: Path, run_cellgate: Any, tmp_path: Path) -> None:
     (tmp_path / "mcp.json").write_text("{}")
-    (tmp_path / "s.json").write_text("{}")
+    rules = {"network": {"allowedDomains": [], "deniedDomains": []}}
+    rules["filesystem"] = {"denyRead": [], "allowWrite": [], "denyWrite": []}
+    (tmp_path / "s.json").write_text(json.dumps(rules))
     r = install(
         run_cellgate, "--name", "mine", "--display-name", "Mein Kernel ä", "--mcp", "mcp.json", "--approve", "fs.read_*",
         "--approve", "!fs.write_*", "--preload", "numpy", "--env", "A=b c", "--env", "HOME", "--sandbox=s.json", "--spares=2",
@@ -114,6 +116,7 @@ def test_again_replaces(data_dir: Path, run_cellgate: Any) -> None:
         (["--approve", "everything"], "approval rule"),
         (["--mcp", "missing.json"], "missing.json"),
         (["--sandbox", "missing.json"], "missing.json"),
+        (["--sandbox", "bad.json"], "network.allowedDomains: Required"),
         (["--sandbox", "x", "--no-sandbox"], "contradict"),
         (["--env", "=x"], "--env needs"),
         (["--spares", "-1"], "--spares"),
@@ -121,7 +124,8 @@ def test_again_replaces(data_dir: Path, run_cellgate: Any) -> None:
         (["word"], 'unexpected argument "word"'),
     ],
 )
-def test_what_is_refused(data_dir: Path, run_cellgate: Any, args: list[str], why: str) -> None:
+def test_what_is_refused(data_dir: Path, run_cellgate: Any, tmp_path: Path, args: list[str], why: str) -> None:
+    (tmp_path / "bad.json").write_text('{"network": {}, "filesystem": {"denyRed": []}}')
     r = install(run_cellgate, *args)
     assert r.returncode == 2
     assert why in r.stderr
