@@ -124,7 +124,7 @@ static void start(struct rig *r, const char *policy)
         host_expect(r, "opened");
 }
 
-static int stop(struct rig *r)
+static int end_rig(struct rig *r)
 {
         int status = 0;
 
@@ -172,7 +172,7 @@ static void test_allowed(void **state)
 
                 assert_int_equal(ask(&r, &q).result, EG_CONNECTED);
         }
-        assert_int_equal(stop(&r), 0);
+        assert_int_equal(end_rig(&r), 0);
 }
 
 static void refused(struct rig *r, struct eg_msg q, const char *why)
@@ -208,7 +208,7 @@ static void test_refused(void **state)
         memset(q.host, 'a', sizeof(q.host));
         memset(q.text, 'b', sizeof(q.text));
         refused(&r, q, "malformed host");
-        assert_int_equal(stop(&r), 0);
+        assert_int_equal(end_rig(&r), 0);
 }
 
 static void test_notes_are_made_safe(void **state)
@@ -223,7 +223,7 @@ static void test_notes_are_made_safe(void **state)
         relay_send(&r, &n, sizeof(n));
         m = host_receive(&r);
         assert_string_equal(json_string_value(json_object_get(m, "why")), "x??[2J?");
-        assert_int_equal(stop(&r), 0);
+        assert_int_equal(end_rig(&r), 0);
 }
 
 static void test_two_questions_of_one_number(void **state)
@@ -246,7 +246,7 @@ static void test_two_questions_of_one_number(void **state)
         relay_send(&r, &q, sizeof(q));
         q = question(&r, "127.0.0.1", r.port, EG_CONNECT);
         assert_int_equal(ask(&r, &q).result, EG_CONNECTED);
-        assert_int_equal(stop(&r), 0);
+        assert_int_equal(end_rig(&r), 0);
 }
 
 static void ends_with(const void *data, size_t len)
@@ -257,7 +257,7 @@ static void ends_with(const void *data, size_t len)
         relay_send(&r, data, len);
         /* It ends by itself, not because the test lets go. */
         assert_int_equal(cg_wait_fd(r.host.fd, POLLIN, WAIT_MS, NULL), 0);
-        assert_int_equal(stop(&r), 1);
+        assert_int_equal(end_rig(&r), 1);
 }
 
 static void test_broken_rules(void **state)
