@@ -125,10 +125,10 @@ class Connection:
 def leave_stop() -> None:
     """The thread leaves where it is stopped by an interrupt: pydevd must not stop it again at once.
 
-    From Python 3.12 on pydevd looks at every line whether the thread is still to be stopped, also at those of a traceback's
-    making, and then tells nobody.
+    From Python 3.12 on pydevd looks at every line whether the thread is still to be stopped, also at those of the
+    traceback's making, and then tells nobody.
     """
-    info = getattr(threading.current_thread(), "additional_info", None)
+    info: Any = getattr(threading.current_thread(), "additional_info", None)
     if getattr(info, "pydev_state", None) == _STATE_SUSPEND:
         info.pydev_step_cmd = info.pydev_original_step_cmd = -1
         info.pydev_step_stop = None

@@ -316,7 +316,7 @@ static void test_credentials(void **state)
         assert_int_equal(m.box, r.box);
         assert_int_equal(m.creds[0], 1 << 0 | 1 << 2);
         assert_int_equal(m.creds[1], 0);
-        assert_int_equal(stop(&r), 0);
+        assert_int_equal(end_rig(&r), 0);
 }
 
 /* Without it a credential would not be put back, or a socket lead nowhere. */
@@ -327,7 +327,7 @@ static void test_end_of_the_injector(void **state)
         start(&r, "{}");
         shutdown(r.injector, SHUT_RDWR);
         host_expect(&r, "error");
-        assert_int_equal(stop(&r), 1);
+        assert_int_equal(end_rig(&r), 1);
 }
 
 int main(void)
