@@ -1,7 +1,7 @@
 """Memory set aside for the cell after a MemoryError.
 
-With a memory limit, what has used it up is still there when its cell has failed; without any left, the cell that would free it could not
-even be compiled. Pages that nobody touches cost nothing, but count for the limit.
+With a memory limit, what has used it up is still there when its cell has failed; without any left, the cell that would
+free it could not even be compiled. Pages that nobody touches cost nothing, but count for the limit.
 """
 
 from __future__ import annotations
