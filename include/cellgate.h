@@ -137,12 +137,16 @@ struct cg_session_options {
         const char *const *python_path; /* folders for the kernel's sys.path, shown read-only inside; NULL-terminated; NULL none */
         enum cg_sandbox_mode sandbox;
         int color;                      /* 1: ANSI colour in tracebacks and tools; 0: plain text */
-        uint64_t memory_bytes;          /* limit of one process's data (RLIMIT_DATA): its heap and private mappings, not shared
-                                           memory; 0: none. Files in the private /tmp, /var/tmp and /dev/shm are limited to
-                                           1 GiB each */
-        uint64_t processes;             /* limit of processes in the sandbox; 0: 512. For a supervisor that runs as root it is
-                                           300 higher, and does not hold before Linux 6.14 (cg_session_info() says) */
-        uint64_t file_bytes;            /* largest file that can be written; 0: none */
+        /*
+         * Limits: 0 is none, or what `settings` say. How each is held, and of what, depends on the machine: cg_session_info()
+         * says. When one is reached there is a CG_EVENT_DENIED that names it.
+         */
+        uint64_t memory_bytes;          /* all processes and files in memory together, where there is a control group; and the
+                                           data of each process (RLIMIT_DATA), so that one allocation that is too large fails
+                                           where it is made. Files in the private /tmp, /var/tmp and /dev/shm are limited to
+                                           1 GiB each in any case */
+        uint64_t processes;             /* processes and threads in the sandbox; 0: 512 */
+        uint64_t file_bytes;            /* largest file that can be written */
         int64_t timeout_ms;             /* longest wait for the kernel's start; 0: 30 s */
         int64_t approval_timeout_ms;    /* a call not decided in this time is refused; 0: no limit of its own */
         const char *const *hide;        /* absolute paths of files and folders that the kernel can neither read nor change,
@@ -157,6 +161,13 @@ struct cg_session_options {
                                            written only where they say so ("allowWrite": ["."]) */
         int ask_egress;                 /* 1: a host that no entry of the settings decides is asked about, with a
                                            CG_EVENT_EGRESS_REQUEST; 0: it is refused. Not with "strictAllowlist" */
+        /* More limits. */
+        uint64_t cores_milli;           /* processor time for each second: 1500 is one and a half CPUs */
+        uint64_t open_files;            /* of each process; 0: 4096 */
+        uint64_t cpu_seconds;           /* processor time of a kernel: of all its processes together where there is a control
+                                           group, else of each; then the kernel ends */
+        uint64_t wall_seconds;          /* the session's time, from its opening; then it ends */
+        uint64_t output_bytes;          /* what one cell may print and show; the rest is left out */
 };
 
 /**
@@ -200,8 +211,10 @@ CG_API const char *cg_session_id(const struct cg_session *s);
 /**
  * cg_session_info() - what protects this session, as a JSON object text
  *
- * {"sandbox": true, "layers": ["user", "mount", ...], "python": "3.11.2", "ipython": "9.1.0", "debugger": false}. Lives as long as the
- * session.
+ * {"sandbox": true, "layers": ["user", "mount", ...], "python": "3.11.2", "ipython": "9.1.0", "debugger": false, "limits": {"memory":
+ * {"value": 512, "unit": "MiB", "by": "cgroup v1", "scope": "sandbox"}, ...}}. `by` is what holds a limit: "cgroup v2", "cgroup v1",
+ * "rlimit", "pid namespace", "affinity", "timer", "count", or "nothing", where this machine cannot; `scope` what is counted: "sandbox",
+ * "process", "file", "cell", "session". Lives as long as the session.
  */
 CG_API const char *cg_session_info(const struct cg_session *s);
 

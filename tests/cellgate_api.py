@@ -47,6 +47,11 @@ class SessionOptions(C.Structure):
         ("front", C.c_int),
         ("settings", C.c_char_p),
         ("ask_egress", C.c_int),
+        ("cores_milli", C.c_uint64),
+        ("open_files", C.c_uint64),
+        ("cpu_seconds", C.c_uint64),
+        ("wall_seconds", C.c_uint64),
+        ("output_bytes", C.c_uint64),
     ]
 
 

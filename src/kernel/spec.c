@@ -118,19 +118,13 @@ static int set_limits(struct cg_sandbox *plan, const json_t *o, const struct cg_
 {
         const json_t *l = json_object_get(o, "limits");
         struct cg_sandbox_limits limits = { 0 };
-        int r = get_limit(l, "memory_bytes", &limits.memory_bytes, err);
+        int r = 0;
 
-        if (r == 0)
-                r = get_limit(l, "processes", &limits.processes, err);
-        if (r == 0)
-                r = get_limit(l, "file_bytes", &limits.file_bytes, err);
-        if (own) {
-                limits.memory_bytes = limits.memory_bytes ? limits.memory_bytes : own->memory_mb << 20;
-                limits.processes = limits.processes ? limits.processes : own->processes;
-                limits.file_bytes = limits.file_bytes ? limits.file_bytes : own->file_mb << 20;
-                limits.open_files = own->open_files;
-                limits.cpu_seconds = own->cpu_seconds;
-        }
+#define X(id, field, scale, name, setting, unit, words) r = r == 0 ? get_limit(l, #field, &limits.field, err) : r;
+        CG_LIMITS_TABLE(X)
+#undef X
+        if (own)
+                cg_limits_fill(&limits, &own->limits);
         if (r == 0)
                 cg_sandbox_set_limits(plan, &limits);
         return r;

@@ -16,6 +16,7 @@
 #include "kernel/io.h"
 #include "kernel/kernel.h"
 #include "kernel/spec.h"
+#include "sandbox/cgroup.h"
 #include "sandbox/placeholder.h"
 #include "sandbox/sandbox.h"
 
@@ -25,9 +26,11 @@
 
 struct child {
         struct child *next;
+        json_int_t id; /* of the request */
         pid_t pid;
         int pidfd;
         struct cg_sandbox *plan;
+        struct cg_cgroup *cgroup; /* NULL: none */
         int *placeholders; /* what stands on the host for it, locked */
 };
 
@@ -58,6 +61,7 @@ int cg_zygote_new(int control, const struct cg_log *log, struct cg_zygote **ret,
                 cg_zygote_free(z);
                 return CG_E_SYS;
         }
+        cg_cgroup_tidy(NULL);
         cg_spawn_spec_wipe_json();
         cg_io_warm();
         *ret = z;
@@ -66,9 +70,11 @@ int cg_zygote_new(int control, const struct cg_log *log, struct cg_zygote **ret,
 
 /* ------------------------------------------------------------------ children */
 
-/* Takes the plan and @placeholders when it succeeds. */
-static int add_child(struct cg_zygote *z, pid_t pid, int pidfd, struct cg_spawn_spec *spec, int *placeholders, struct cg_err *err)
+/* Takes the plan, @placeholders and the child's group when it succeeds. */
+static int add_child(struct cg_zygote *z, json_int_t id, const struct cg_sandbox_child *child, struct cg_spawn_spec *spec,
+                     int *placeholders, struct cg_err *err)
 {
+        int pidfd = child->init_pidfd;
         struct child *c = calloc(1, sizeof(*c));
         struct epoll_event ev = { .events = EPOLLIN, .data.ptr = c };
 
@@ -78,8 +84,10 @@ static int add_child(struct cg_zygote *z, pid_t pid, int pidfd, struct cg_spawn_
                 free(c);
                 return cg_fail_errno(err, "kernel's entry");
         }
-        c->pid = pid;
+        c->id = id;
+        c->pid = child->init_pid;
         c->pidfd = pidfd;
+        c->cgroup = child->cgroup;
         c->plan = CG_STEAL(spec->plan);
         c->placeholders = placeholders;
         c->next = z->children;
@@ -91,6 +99,22 @@ static void reap(pid_t pid)
 {
         while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
                 ;
+}
+
+/* What its group has counted, before the group goes. A supervisor that has gone does not want it. */
+static void say_ended(struct cg_zygote *z, const struct child *c)
+{
+        struct cg_limit_counts counts;
+        cg_auto_json json_t *body = NULL;
+        cg_auto_free char *text = NULL;
+        size_t len;
+
+        cg_cgroup_counts(c->cgroup, &counts);
+        body = json_pack("{s:I, s:I, s:I, s:I}", "ended", c->id, "oom_kills", (json_int_t)counts.oom_kills, "forks_denied",
+                         (json_int_t)counts.forks_denied, "cpu_ms", (json_int_t)counts.cpu_ms);
+        text = body ? cg_json_text(body, &len) : NULL;
+        if (text)
+                cg_send_fds(z->control, text, len, NULL, 0, NULL);
 }
 
 /* Its init has ended: everything inside is gone with it. */
@@ -105,6 +129,9 @@ static void remove_child(struct cg_zygote *z, struct child *c)
         epoll_ctl(z->epoll, EPOLL_CTL_DEL, c->pidfd, NULL);
         reap(c->pid);
         close(c->pidfd);
+        if (c->cgroup)
+                say_ended(z, c);
+        cg_cgroup_free(c->cgroup);
         cg_placeholders_remove(c->plan, c->placeholders);
         cg_sandbox_free(c->plan);
         free(c);
@@ -161,14 +188,20 @@ static int say_failed(struct cg_zygote *z, json_int_t id, const struct cg_err *w
 static int say_spawned(struct cg_zygote *z, json_int_t id, const struct cg_sandbox_child *child, struct cg_err *err)
 {
         const char *const *names = cg_sandbox_layers(z->children->plan); /* the newest */
-        json_t *layers = json_array(), *body;
+        json_t *layers = json_array(), *by = json_array(), *body;
+        struct cg_cgroup_files files = { NULL, NULL, NULL };
         int fds[3 + CG_SANDBOX_PORTS_MAX] = { child->init_pidfd, child->status_fd, child->denied_fd };
         size_t n = child->denied_fd >= 0 ? 3 : 2;
 
         for (; names && *names; names++)
                 json_array_append_new(layers, json_string(*names));
-        body = json_pack("{s:I, s:i, s:o, s:b}", "spawned", id, "pid", (int)child->init_pid, "layers", layers, "told",
-                         child->denied_fd >= 0);
+        for (size_t i = 0; i < CG_LIMITS; i++)
+                json_array_append_new(by, json_integer(child->by[i]));
+        if (child->cgroup)
+                cg_cgroup_paths(child->cgroup, &files);
+        body = json_pack("{s:I, s:i, s:o, s:b, s:o, s:b, s:{s:s*, s:s*, s:s*}}", "spawned", id, "pid", (int)child->init_pid,
+                         "layers", layers, "told", child->denied_fd >= 0, "limits_by", by, "group", child->cgroup != NULL, "counts",
+                         "memory", files.memory, "processes", files.processes, "cpu", files.cpu);
         for (size_t i = 0; i < CG_SANDBOX_PORTS_MAX && child->ports[i] >= 0; i++)
                 fds[n++] = child->ports[i];
         return send_json(z, body, fds, n, err);
@@ -212,7 +245,7 @@ static int spawn(struct cg_zygote *z, json_int_t id, const int *fds, struct cg_e
         if (r == 0)
                 r = start_kernel(z, &spec, fds[1], fds[2], &child, err);
         if (r == 0) {
-                r = add_child(z, child.init_pid, child.init_pidfd, &spec, placeholders, err);
+                r = add_child(z, id, &child, &spec, placeholders, err);
                 if (r == 0) {
                         placeholders = NULL;
                         r = say_spawned(z, id, &child, err);
@@ -220,6 +253,7 @@ static int spawn(struct cg_zygote *z, json_int_t id, const int *fds, struct cg_e
                         cg_pidfd_kill(child.init_pidfd, SIGKILL);
                         reap(child.init_pid);
                         close(child.init_pidfd);
+                        cg_cgroup_free(child.cgroup);
                 }
                 close(child.status_fd);
                 cg_closep_(&child.denied_fd);

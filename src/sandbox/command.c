@@ -11,7 +11,6 @@
 
 /* srt's name, and the user's number: here it is a tmpfs of this sandbox's own, but the name is shared by a user's sandboxes. */
 #define PRIVATE_TMP "/tmp/claude-%u"
-#define MB (1024u * 1024u)
 
 /* Where temporary files go: the name that the caller's environment gives, or a place of our own. */
 static const char *tmpdir_of(char *const *env, bool *own)
@@ -69,15 +68,10 @@ static int add_tmp(struct cg_command *c, struct cg_err *err)
 
 static void set_limits(struct cg_command *c)
 {
-        const struct cg_settings_own *own = &c->settings->own;
-        struct cg_sandbox_limits l = {
-                .memory_bytes = own->memory_mb * MB,
-                .processes = own->processes ? own->processes : CG_PLAN_NO_LIMIT,
-                .file_bytes = own->file_mb * MB,
-                .open_files = own->open_files ? own->open_files : CG_PLAN_NO_LIMIT,
-                .cpu_seconds = own->cpu_seconds,
-        };
+        struct cg_sandbox_limits l = c->settings->own.limits;
 
+        l.processes = l.processes ? l.processes : CG_PLAN_NO_LIMIT;
+        l.open_files = l.open_files ? l.open_files : CG_PLAN_NO_LIMIT;
         cg_sandbox_set_limits(c->sb, &l);
 }
 
@@ -127,6 +121,9 @@ static int plan(struct cg_command *c, const struct cg_command_options *o, struct
         bool own_tmp = false;
         int e = cg_sandbox_new_command(plan_flags(c->settings), &c->sb, err);
 
+        if (e == 0 && c->settings->own.limits.output_bytes)
+                e = cg_fail(err, CG_E_UNSUPPORTED, "cellgate.limits.outputMb works for kernels only: a command writes to its own "
+                            "standard output, which nobody reads on the way");
         if (e == 0)
                 e = make_env(c, o, &own_tmp, err);
         if (e == 0)

@@ -8,6 +8,7 @@
 #include <linux/capability.h>
 #include <linux/keyctl.h>
 #include <linux/securebits.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -105,6 +106,26 @@ static int set_limits(const struct cg_sandbox_limits *l, struct cg_err *err)
         return 0;
 }
 
+/* Whole CPUs, among those that the caller may use; not the same ones for every sandbox. */
+static int limit_cpus(uint64_t cores_milli, struct cg_err *err)
+{
+        size_t wanted = (size_t)((cores_milli + 999) / 1000), n, skip;
+        cpu_set_t may, set;
+
+        if (sched_getaffinity(0, sizeof(may), &may) < 0)
+                return cg_fail_errno(err, "sandbox: CPUs");
+        n = (size_t)CPU_COUNT(&may);
+        if (wanted >= n)
+                return 0;
+        CPU_ZERO(&set);
+        skip = (size_t)cg_now_ms() % n;
+        for (size_t i = 0, seen = 0; (size_t)CPU_COUNT(&set) < wanted; i = (i + 1) % CPU_SETSIZE) {
+                if (CPU_ISSET(i, &may) && seen++ >= skip)
+                        CPU_SET(i, &set);
+        }
+        return sched_setaffinity(0, sizeof(set), &set) < 0 ? cg_fail_errno(err, "sandbox: CPUs") : 0;
+}
+
 static int start_in(const struct cg_spawn *sp, struct cg_err *err)
 {
         if (chdir(sp->cwd) == 0)
@@ -184,6 +205,8 @@ static int new_session(struct cg_err *err)
 /* A plan that is off: the same shape of process, nothing taken away but limits. */
 static int enter_off(const struct cg_spawn *sp, struct cg_err *err)
 {
+        if (sp->affinity && limit_cpus(sp->sb->limits.cores_milli, err) < 0)
+                return -1;
         /* There is no namespace that ends with init. */
         if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
                 return cg_fail_errno(err, "sandbox: end with init");
@@ -227,7 +250,7 @@ int cg_enter(const struct cg_spawn *sp, struct cg_err *err)
          */
         if (start_in(sp, err) < 0)
                 return -1;
-        if (set_limits(&sp->sb->limits, err) < 0)
+        if (set_limits(&sp->sb->limits, err) < 0 || (sp->affinity && limit_cpus(sp->sb->limits.cores_milli, err) < 0))
                 return -1;
         /* init is not dumpable and its copy inherited that; without it a process cannot use its own /proc/self/fd. */
         if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
@@ -240,6 +263,8 @@ int cg_enter(const struct cg_spawn *sp, struct cg_err *err)
                 return -1;
         /* Opens the write roots by name, in the finished view, with the rights that the sandbox has. */
         if (cg_landlock_apply(sp->sb, err) < 0)
+                return -1;
+        if (sp->affinity && cg_seccomp_keep_affinity(err) < 0)
                 return -1;
         /* Last: it denies calls that the steps above make. */
         return install_filter(sp, err);

@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "sandbox/limit_json.h"
 #include "sandbox/plan.h"
 #include "sandbox/view.h"
 
@@ -46,6 +47,31 @@ static json_t *strs_json(const struct cg_strs *list)
         return a;
 }
 
+static json_t *limits_json(const struct cg_command *c)
+{
+        enum cg_limit_by by[CG_LIMITS];
+
+        cg_sandbox_limits_by(c->sb, by);
+        return cg_limits_json(&c->sb->limits, by);
+}
+
+static int explain_limits(const struct cg_command *c, struct cg_buf *out, struct cg_err *err)
+{
+        enum cg_limit_by by[CG_LIMITS];
+        int e = 0;
+
+        cg_sandbox_limits_by(c->sb, by);
+        for (enum cg_limit i = 0; i < CG_LIMITS && e == 0; i++) {
+                uint64_t v = cg_limit_get(&c->sb->limits, i);
+
+                if (v && v != CG_PLAN_NO_LIMIT)
+                        e = cg_buf_addf(out, err, "Limit: %s %.12g %s, held by %s, of each %s\n", cg_limit_setting(i),
+                                        cg_limit_figure(&c->sb->limits, i), cg_limit_unit(i), cg_limit_by_name(by[i]),
+                                        cg_limit_scope(i, by[i]));
+        }
+        return e;
+}
+
 static int explain_json(const struct cg_command *c, struct cg_buf *out, struct cg_err *err)
 {
         cg_auto_json json_t *o = json_object();
@@ -68,6 +94,7 @@ static int explain_json(const struct cg_command *c, struct cg_buf *out, struct c
         json_object_set_new(o, "allowedDomains", strs_json(&c->settings->network.allowed));
         json_object_set_new(o, "deniedDomains", strs_json(&c->settings->network.denied));
         json_object_set_new(o, "skippedWriteRoots", json_integer((json_int_t)c->rules.skipped));
+        json_object_set_new(o, "limits", limits_json(c));
         text = cg_json_text(o, &len);
         if (!text)
                 return cg_fail(err, CG_E_NOMEM, "plan");
@@ -111,7 +138,7 @@ static int explain_text(const struct cg_command *c, struct cg_buf *out, struct c
                 e = line(out, "allowed", c->settings->network.allowed.v[i], NULL, "", err);
         for (size_t i = 0; i < c->settings->network.denied.n && e == 0; i++)
                 e = line(out, "denied", c->settings->network.denied.v[i], NULL, "", err);
-        return e;
+        return e == 0 ? explain_limits(c, out, err) : e;
 }
 
 int cg_command_explain(const struct cg_command *c, bool json, struct cg_buf *out, struct cg_err *err)

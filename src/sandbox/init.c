@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -59,6 +60,18 @@ static _Noreturn void run_main(const struct cg_spawn *sp)
         _exit(sp->main_fn(sp->data));
 }
 
+/* A cgroup namespace has as its root the group that its maker was in: so it comes after the group, not with the clone. */
+static int enter_group(const struct cg_spawn *sp, struct cg_err *err)
+{
+        if (!sp->cgroup)
+                return 0;
+        if (cg_cgroup_join(sp->cgroup, err) < 0)
+                return -1;
+        if (!sp->sb->off && unshare(CLONE_NEWCGROUP) < 0)
+                return cg_fail_errno(err, "sandbox: cgroup namespace");
+        return 0;
+}
+
 /*
  * What must hold before anything of the sandbox runs. A parent-death signal alone would do for a caller that is
  * killed; the status pipe, whose reader vanishes, also tells of one that was gone before this line.
@@ -72,7 +85,7 @@ static int become_init(const struct cg_spawn *sp, struct cg_err *err)
                 return cg_fail_errno(err, "sandbox: session of init");
         /* An inherited SIG_IGN would have the kernel reap the main process and lose its status. */
         signal(SIGCHLD, SIG_DFL);
-        return 0;
+        return enter_group(sp, err);
 }
 
 static int make_sandbox(const struct cg_spawn *sp, struct cg_err *err)

@@ -27,6 +27,8 @@
 
 #include "base/fd.h"
 #include "base/limits.h"
+#include "sandbox/cgroup.h"
+#include "sandbox/limit_json.h"
 #include "sandbox/outlet.h"
 #include "sandbox/denial.h"
 #include "sandbox/placeholder.h"
@@ -88,6 +90,19 @@ static void leave_stdio(void)
         close(null);
 }
 
+/* Whether there is, or may be, a control group to clean up. */
+static bool uses_group(const struct cg_sandbox *sb)
+{
+        enum cg_limit_by by[CG_LIMITS];
+
+        cg_sandbox_limits_by(sb, by);
+        for (size_t i = 0; i < CG_LIMITS; i++) {
+                if (by[i] == CG_BY_CGROUP1 || by[i] == CG_BY_CGROUP2)
+                        return true;
+        }
+        return false;
+}
+
 /* ---- watcher */
 
 /* From the keeper: the sandbox that is to be gone before anything is cleaned up. */
@@ -133,6 +148,8 @@ static _Noreturn void watch_over(const struct cg_command *c, int sock)
                 wait_gone(init);
         }
         cg_placeholders_remove(c->sb, NULL);
+        if (uses_group(c->sb))
+                cg_cgroup_tidy(NULL);
         _exit(0);
 }
 
@@ -146,6 +163,7 @@ struct keeper {
         struct cg_sandbox_child child;
         int *placeholders;
         int64_t deadline_ms; /* 0: none */
+        int64_t look_ms;     /* when to look at the processor time; 0: not to */
         bool all_gone;       /* nothing runs inside any more but init */
         struct cg_outlet outlet;
         struct cg_violations violations;
@@ -206,18 +224,59 @@ static void end_sandbox(struct keeper *k)
         k->child.init_pid = 0;
 }
 
-static int status_of(const struct keeper *k, const struct cg_sandbox_status *st)
+static void tell_limit(struct keeper *k, enum cg_limit limit, const char *what)
 {
-        const struct cg_settings_own *own = &k->c->settings->own;
+        json_t *o = cg_limit_denial(&k->c->settings->own.limits, limit, k->child.by[limit], what);
+
+        if (o)
+                cg_violations_add(&k->violations, o);
+}
+
+/* What only a group's counts show. Once, when everything inside has ended. */
+static void tell_counts(struct keeper *k)
+{
+        struct cg_limit_counts counts;
+        char what[100];
+
+        cg_cgroup_counts(k->child.cgroup, &counts);
+        if (counts.oom_kills) {
+                snprintf(what, sizeof(what), "%llu process%s ended", (unsigned long long)counts.oom_kills,
+                         counts.oom_kills == 1 ? " was" : "es were");
+                tell_limit(k, CG_LIMIT_MEMORY, what);
+        }
+        if (counts.forks_denied) {
+                snprintf(what, sizeof(what), "%llu more %s refused", (unsigned long long)counts.forks_denied,
+                         counts.forks_denied == 1 ? "was" : "were");
+                tell_limit(k, CG_LIMIT_PROCESSES, what);
+        }
+}
+
+/*
+ * The processor time that the group has used up. The next look is when all CPUs together could have used the rest, so a limit that is
+ * far away costs nothing.
+ */
+static bool cpu_is_over(struct keeper *k)
+{
+        uint64_t limit_ms = k->c->settings->own.limits.cpu_seconds * 1000;
+        struct cg_limit_counts counts;
+
+        cg_cgroup_counts(k->child.cgroup, &counts);
+        if (counts.cpu_ms >= limit_ms)
+                return true;
+        k->look_ms = cg_now_ms() + cg_limit_next_look_ms(limit_ms - counts.cpu_ms);
+        return false;
+}
+
+static int status_of(struct keeper *k, const struct cg_sandbox_status *st)
+{
+        const struct cg_sandbox_limits *l = &k->c->settings->own.limits;
 
         if (!st->signal)
                 return st->exit_code;
-        if (st->signal == SIGXCPU && own->cpu_seconds)
-                dprintf(2, "cellgate sandbox: ended after %llu s of processor time (cellgate.limits.cpuSeconds)\n",
-                        (unsigned long long)own->cpu_seconds);
-        if (st->signal == SIGXFSZ && own->file_mb)
-                dprintf(2, "cellgate sandbox: ended for writing a file of more than %llu MB (cellgate.limits.fileMb)\n",
-                        (unsigned long long)own->file_mb);
+        if (st->signal == SIGXCPU && l->cpu_seconds)
+                tell_limit(k, CG_LIMIT_CPU_TIME, "the command was ended");
+        if (st->signal == SIGXFSZ && l->file_bytes)
+                tell_limit(k, CG_LIMIT_FILE_SIZE, "the command was ended");
         return 128 + st->signal;
 }
 
@@ -234,14 +293,38 @@ static int read_status(struct keeper *k)
         return k->all_gone ? status_of(k, &st) : 137;
 }
 
-static int time_left(const struct keeper *k)
+/* Until @when_ms; 0 is never. */
+static int time_left(int64_t when_ms)
 {
         int64_t left;
 
-        if (!k->deadline_ms)
+        if (!when_ms)
                 return -1;
-        left = k->deadline_ms - cg_now_ms();
+        left = when_ms - cg_now_ms();
         return left < 0 ? 0 : left > 1000000 ? 1000000 : (int)left;
+}
+
+/* The time limits. true: the command is to end, with *status. */
+static bool out_of_time(struct keeper *k, int *status)
+{
+        if (time_left(k->deadline_ms) == 0) {
+                tell_limit(k, CG_LIMIT_WALL_TIME, "the command was ended");
+                *status = 124;
+                return true;
+        }
+        if (time_left(k->look_ms) == 0 && cpu_is_over(k)) {
+                tell_limit(k, CG_LIMIT_CPU_TIME, "the command was ended");
+                *status = 128 + SIGXCPU;
+                return true;
+        }
+        return false;
+}
+
+static int wait_ms(const struct keeper *k)
+{
+        int wall = time_left(k->deadline_ms), cpu = time_left(k->look_ms);
+
+        return wall < 0 || (cpu >= 0 && cpu < wall) ? cpu : wall;
 }
 
 static void take_denials(struct keeper *k)
@@ -362,24 +445,21 @@ static int watch(struct keeper *k)
         struct pollfd fds[FIXED_FDS + CG_OUTLET_FDS] = {{.fd = k->child.status_fd, .events = POLLIN}, {.fd = k->signals, .events = POLLIN}};
 
         for (;;) {
-                int n;
+                int n, status;
 
                 fds[2] = (struct pollfd){.fd = k->c->control_fd, .events = POLLIN};
                 fds[3] = (struct pollfd){.fd = k->watcher};
                 fds[4] = (struct pollfd){.fd = k->child.denied_fd, .events = POLLIN};
                 cg_outlet_poll(&k->outlet, fds + FIXED_FDS);
-                n = poll(fds, CG_ARRAY_LEN(fds), time_left(k));
+                n = poll(fds, CG_ARRAY_LEN(fds), wait_ms(k));
                 if (n < 0 && errno == EINTR)
                         continue;
                 if (n < 0)
                         return 125;
-                if (n == 0 && time_left(k) == 0) {
-                        dprintf(2, "cellgate sandbox: ended after %llu s (cellgate.limits.wallSeconds)\n",
-                                (unsigned long long)k->c->settings->own.wall_seconds);
-                        return 124;
-                }
                 if (fds[0].revents)
                         return read_status(k);
+                if (out_of_time(k, &status))
+                        return status;
                 if (fds[1].revents)
                         take_signals(k);
                 if (fds[2].revents && !control_read(k))
@@ -446,7 +526,7 @@ static int start(struct keeper *k, struct cg_err *err)
         if (e == 0 && k->c->proxy)
                 e = cg_masks_secrets(&k->c->masks, k->c->settings, &k->secrets, err);
         /* Before there is anything to clean up; the sandbox itself ends with this process without anybody's help. */
-        if (e == 0 && k->c->sb->n_placeholders)
+        if (e == 0 && (k->c->sb->n_placeholders || uses_group(k->c->sb)))
                 e = start_watcher(k, err);
         if (e == 0)
                 e = cg_placeholders_make(k->c->sb, &k->placeholders, err);
@@ -458,8 +538,10 @@ static int start(struct keeper *k, struct cg_err *err)
         if (k->c->proxy)
                 start_outlet(k);
         leave_stdio();
-        if (k->c->settings->own.wall_seconds)
-                k->deadline_ms = cg_now_ms() + (int64_t)k->c->settings->own.wall_seconds * 1000;
+        if (k->c->settings->own.limits.wall_seconds)
+                k->deadline_ms = cg_now_ms() + (int64_t)k->c->settings->own.limits.wall_seconds * 1000;
+        if (k->child.by[CG_LIMIT_CPU_TIME] == CG_BY_CGROUP1 || k->child.by[CG_LIMIT_CPU_TIME] == CG_BY_CGROUP2)
+                k->look_ms = cg_now_ms();
         return 0;
 }
 
@@ -477,6 +559,17 @@ static void clean_up(struct keeper *k)
         end_sandbox(k);
         cg_closep_(&k->secrets);
         cg_outlet_fini(&k->outlet);
+}
+
+/* A group is empty, and its counts are final, when the last process is gone, init included. */
+static void end_group(struct keeper *k)
+{
+        if (!k->child.cgroup)
+                return;
+        k->all_gone = false;
+        end_sandbox(k);
+        tell_counts(k);
+        k->child.cgroup = cg_cgroup_free(k->child.cgroup);
 }
 
 /* What was denied last may not have been read yet. */
@@ -498,6 +591,7 @@ int cg_command_run(struct cg_command *c, struct cg_err *err)
         cg_buf_init(&k.control, CG_MAX_SETTINGS + 65536 + 2);
         if (start(&k, err) == 0)
                 status = watch(&k);
+        end_group(&k);
         tell(&k);
         clean_up(&k);
         cg_buf_fini(&k.control);

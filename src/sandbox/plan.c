@@ -8,6 +8,7 @@
 #include <sys/utsname.h>
 
 #include "base/util.h"
+#include "sandbox/cgroup.h"
 #include "sandbox/steps.h"
 
 bool cg_plan_within(const char *path, const char *dir)
@@ -273,6 +274,8 @@ static int copy_into(struct cg_sandbox *to, const struct cg_sandbox *from, struc
         to->off = from->off;
         to->root_writable = from->root_writable;
         to->limits = from->limits;
+        to->processes_asked = from->processes_asked;
+        to->cgroup_files = from->cgroup_files;
         to->command = from->command;
         memcpy(to->ports, from->ports, sizeof(to->ports));
         to->n_ports = from->n_ports;
@@ -321,10 +324,58 @@ void cg_sandbox_set_told(struct cg_sandbox *sb)
 void cg_sandbox_set_limits(struct cg_sandbox *sb, const struct cg_sandbox_limits *limits)
 {
         sb->limits = *limits;
+        sb->processes_asked = limits->processes && limits->processes != CG_PLAN_NO_LIMIT;
         if (!sb->limits.processes)
                 sb->limits.processes = CG_PLAN_PROCESSES;
         if (!sb->limits.open_files)
                 sb->limits.open_files = CG_PLAN_OPEN_FILES;
+}
+
+void cg_sandbox_set_cgroup_files(struct cg_sandbox *sb, const char *folder)
+{
+        sb->cgroup_files = folder;
+}
+
+/* Nothing else binds root's processes before Linux 6.14. */
+static bool root_is_free(const struct cg_sandbox *sb)
+{
+        return !geteuid() && (sb->off || !cg_plan_has_own_pid_max());
+}
+
+void cg_plan_group_limits(const struct cg_sandbox *sb, struct cg_sandbox_limits *ret)
+{
+        *ret = sb->limits;
+        /* The default is held without a group, which costs a tenth of a sandbox's start. */
+        if (ret->processes == CG_PLAN_NO_LIMIT || (!sb->processes_asked && !root_is_free(sb)))
+                ret->processes = 0;
+}
+
+void cg_plan_limits_by(const struct cg_sandbox *sb, enum cg_limit_by by[CG_LIMITS])
+{
+        static const enum cg_limit_by rest[CG_LIMITS] = {
+                [CG_LIMIT_MEMORY] = CG_BY_RLIMIT, [CG_LIMIT_CORES] = CG_BY_AFFINITY, [CG_LIMIT_PROCESSES] = CG_BY_RLIMIT,
+                [CG_LIMIT_OPEN_FILES] = CG_BY_RLIMIT, [CG_LIMIT_FILE_SIZE] = CG_BY_RLIMIT, [CG_LIMIT_OUTPUT] = CG_BY_COUNT,
+                [CG_LIMIT_CPU_TIME] = CG_BY_RLIMIT, [CG_LIMIT_WALL_TIME] = CG_BY_TIMER,
+        };
+
+        for (enum cg_limit i = 0; i < CG_LIMITS; i++) {
+                uint64_t v = cg_limit_get(&sb->limits, i);
+
+                by[i] = v && v != CG_PLAN_NO_LIMIT ? rest[i] : CG_BY_NOTHING;
+        }
+        if (by[CG_LIMIT_PROCESSES] && root_is_free(sb))
+                by[CG_LIMIT_PROCESSES] = CG_BY_NOTHING;
+        else if (by[CG_LIMIT_PROCESSES] && !geteuid())
+                by[CG_LIMIT_PROCESSES] = CG_BY_PID_NS;
+}
+
+void cg_sandbox_limits_by(const struct cg_sandbox *sb, enum cg_limit_by by[CG_LIMITS])
+{
+        struct cg_sandbox_limits l;
+
+        cg_plan_limits_by(sb, by);
+        cg_plan_group_limits(sb, &l);
+        cg_cgroup_probe(sb->cgroup_files, &l, by);
 }
 
 int cg_sandbox_add_port(struct cg_sandbox *sb, uint16_t port, struct cg_err *err)

@@ -81,6 +81,8 @@ struct cg_sandbox {
         size_t n_ports;
         char *cwd;
         struct cg_sandbox_limits limits;
+        bool processes_asked; /* not the default */
+        const char *cgroup_files; /* NULL: /proc/self */
         struct sock_fprog filter; /* static, see seccomp.c */
 };
 
@@ -90,6 +92,11 @@ int cg_plan_add_placeholder(struct cg_sandbox *sb, const char *path, bool folder
 
 /* @path is @dir or lies in it (both absolute, without symlinks). */
 bool cg_plan_within(const char *path, const char *dir);
+
+/* What a control group is to hold. */
+void cg_plan_group_limits(const struct cg_sandbox *sb, struct cg_sandbox_limits *ret);
+/* How each limit is held without a control group. */
+void cg_plan_limits_by(const struct cg_sandbox *sb, enum cg_limit_by by[CG_LIMITS]);
 
 /* True where a pid namespace has a pid_max of its own (Linux 6.14); before, writing it would change the host's. */
 bool cg_plan_has_own_pid_max(void);

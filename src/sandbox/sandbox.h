@@ -15,6 +15,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 #include "base/err.h"
+#include "sandbox/limit.h"
 
 struct cg_sandbox;
 
@@ -66,14 +67,15 @@ int cg_sandbox_set_cwd(struct cg_sandbox *sb, const char *path, struct cg_err *e
 #define CG_SANDBOX_PORTS_MAX 4
 int cg_sandbox_add_port(struct cg_sandbox *sb, uint16_t port, struct cg_err *err);
 
-struct cg_sandbox_limits {
-        uint64_t memory_bytes; /* RLIMIT_DATA; 0 none */
-        uint64_t processes;    /* processes and threads in the sandbox; 0: 512. See layers: "process_limit" */
-        uint64_t file_bytes;   /* RLIMIT_FSIZE; 0 none */
-        uint64_t open_files;   /* RLIMIT_NOFILE; 0: 4096. Never more than the caller's hard limit */
-        uint64_t cpu_seconds;  /* RLIMIT_CPU, of each process; 0 none */
-};
+/*
+ * A control group is made for those that one can hold and that were asked for; where none can be had, and for the rest, rlimits and
+ * the like hold them: see limits.h.
+ */
 void cg_sandbox_set_limits(struct cg_sandbox *sb, const struct cg_sandbox_limits *limits);
+/* How each limit would be held here and now: what cg_sandbox_child.by will say. */
+void cg_sandbox_limits_by(const struct cg_sandbox *sb, enum cg_limit_by by[CG_LIMITS]);
+/* For tests: a folder with files like /proc/self/cgroup and /proc/self/mountinfo (borrowed). */
+void cg_sandbox_set_cgroup_files(struct cg_sandbox *sb, const char *folder);
 
 /*
  * Denied system calls are told: see cg_sandbox_child.denied_fd. Without it they fail all the same. Where this machine cannot tell (a
@@ -90,6 +92,8 @@ struct cg_sandbox_child {
                              everything inside ends */
         int ports[CG_SANDBOX_PORTS_MAX]; /* listening sockets in the order of cg_sandbox_add_port(), non-blocking; else -1 */
         int denied_fd;    /* socket: one struct cg_sandbox_denial a message, then end of file; -1 without cg_sandbox_set_told() */
+        struct cg_cgroup *cgroup; /* NULL: none. The caller frees it once init has ended: cgroup.h */
+        enum cg_limit_by by[CG_LIMITS]; /* how each limit is held */
 };
 
 /* Written by init to status_fd. A pipe that closes with nothing in it means that init itself was killed. */

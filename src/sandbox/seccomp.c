@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <linux/seccomp.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -20,6 +21,20 @@ void cg_seccomp_filter(unsigned int flags, struct sock_fprog *ret)
         static const struct sock_fprog filters[CG_FILTERS] = {FILTER(0), FILTER(1), FILTER(2), FILTER(3)};
 
         *ret = filters[flags % CG_FILTERS];
+}
+
+int cg_seccomp_keep_affinity(struct cg_err *err)
+{
+        /* The other filter ends whatever speaks for another architecture. */
+        static struct sock_filter code[] = {
+                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sched_setaffinity, 0, 1),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        };
+        const struct sock_fprog prog = {.len = CG_ARRAY_LEN(code), .filter = code};
+
+        return cg_seccomp_install(&prog, err);
 }
 
 /* The filter where nobody listens: the calls fail at once. With nobody's listener they would, too, but with ENOSYS. */

@@ -393,15 +393,12 @@ static int read_seccomp(struct cg_reader *r, const json_t *v, const struct cg_fi
 static int read_limits(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         static const struct cg_field fields[] = {
-                TO(cg_settings_own, memory_mb, "memoryMb", cg_read_u64),
-                TO(cg_settings_own, processes, "processes", cg_read_u64),
-                TO(cg_settings_own, open_files, "openFiles", cg_read_u64),
-                TO(cg_settings_own, file_mb, "fileMb", cg_read_u64),
-                TO(cg_settings_own, cpu_seconds, "cpuSeconds", cg_read_u64),
-                TO(cg_settings_own, wall_seconds, "wallSeconds", cg_read_u64),
+#define X(id, field, scale, name, setting, unit, words) ROW(setting, cg_read_limit),
+                CG_LIMITS_TABLE(X)
+#undef X
         };
 
-        return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR, &r->settings->own);
+        return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR, &r->settings->own.limits);
 }
 
 static int read_env(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)

@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include "base/err.h"
 #include "base/util.h"
+#include "sandbox/limit.h"
 
 /* All texts are the settings object's own, valid until it is freed. */
 struct cg_strs {
@@ -103,17 +104,12 @@ struct cg_settings_port {
 /* Of each list: each port is a listening socket, and what a person writes down by hand. */
 #define CG_SETTINGS_PORTS_MAX 16
 
-/* The key "cellgate". Numbers are 0 where there is no limit of their own. */
+/* The key "cellgate". */
 struct cg_settings_own {
         bool network_off; /* no proxy, nothing but an empty loopback interface */
         bool has_env;     /* env was given: only these variables are inherited; NAME or PREFIX* */
         struct cg_strs env;
-        uint64_t memory_mb;
-        uint64_t processes;
-        uint64_t open_files;
-        uint64_t file_mb;
-        uint64_t cpu_seconds;
-        uint64_t wall_seconds;
+        struct cg_sandbox_limits limits;
         const char *violation_log; /* a file that gets a JSON line for each denial; NULL: none */
         bool hide_credentials;     /* hides ~/.ssh and the like; the default for kernels, not for commands */
         struct cg_settings_port expose[CG_SETTINGS_PORTS_MAX]; /* listened at on the host, connected to inside */

@@ -261,14 +261,17 @@ int cg_read_int(struct cg_reader *r, const json_t *v, const struct cg_field *f, 
         return e;
 }
 
-int cg_read_u64(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+int cg_read_limit(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
-        double d;
-        int e = read_number(r, v, 1, 1e9, &d);
+        const char *wrong = NULL;
 
-        if (e == 0)
-                *(uint64_t *)to = (uint64_t)d;
-        return e;
+        if (!json_is_number(v))
+                return cg_read_fail(r, "Expected number, received %s", type_name(v));
+        for (enum cg_limit i = 0; i < CG_LIMITS; i++) {
+                if (!strcmp(f->key, cg_limit_setting(i)))
+                        wrong = cg_limit_set(to, i, json_number_value(v));
+        }
+        return wrong ? cg_read_fail(r, "%s", wrong) : 0;
 }
 
 static int read_path_text(struct cg_reader *r, const json_t *v, const char **ret)

@@ -50,7 +50,7 @@ void cg_read_leave(struct cg_reader *r, size_t mark);
 /* Field functions. */
 int cg_read_bool(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to); /* bool */
 int cg_read_int(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);  /* int */
-int cg_read_u64(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);  /* uint64_t; 1 or more */
+int cg_read_limit(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to); /* struct cg_sandbox_limits, by the key */
 int cg_read_str(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);  /* const char *, not "" */
 int cg_read_strs(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to); /* struct cg_strs */
 int cg_read_paths(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to); /* struct cg_path_list */

@@ -106,11 +106,16 @@ static pid_t clone_init(const struct cg_spawn *sp, int *pidfd, struct cg_err *er
                 .pidfd = (uint64_t)(uintptr_t)pidfd,
                 .exit_signal = SIGCHLD,
         };
+        int group = cg_cgroup_clone_fd(sp->cgroup);
         long pid;
 
         if (!sp->sb->off)
                 args.flags |= CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS |
-                              CLONE_NEWCGROUP;
+                              (sp->cgroup ? 0 : CLONE_NEWCGROUP);
+        if (group >= 0) {
+                args.flags |= CLONE_INTO_CGROUP;
+                args.cgroup = (uint64_t)group;
+        }
         pid = syscall(SYS_clone3, &args, sizeof(args));
         if (pid < 0)
                 return cg_fail_errno(err, "sandbox: new namespaces%s", clone_hint(errno));
@@ -172,6 +177,33 @@ static int receive_ports(const struct cg_sandbox *sb, int sock, int *ret, struct
         return got == 1 && n == sb->n_ports ? 0 : cg_fail(err, CG_E_CLOSED, "sandbox: its ports did not arrive");
 }
 
+static int make_group(struct cg_spawn *sp, enum cg_limit_by by[CG_LIMITS], struct cg_err *err)
+{
+        struct cg_sandbox_limits l;
+
+        cg_plan_limits_by(sp->sb, by);
+        cg_plan_group_limits(sp->sb, &l);
+        if (cg_cgroup_new(sp->sb->cgroup_files, &l, by, &sp->cgroup, err) < 0)
+                return err ? err->code : CG_E_NOMEM;
+        sp->affinity = by[CG_LIMIT_CORES] == CG_BY_AFFINITY;
+        return 0;
+}
+
+/* Ended before it was ready: by its own limit, perhaps. */
+static void explain_group(const struct cg_spawn *sp, const enum cg_limit_by by[CG_LIMITS], struct cg_err *err)
+{
+        struct cg_limit_counts counts;
+        char why[128];
+
+        if (!sp->cgroup || !err)
+                return;
+        cg_cgroup_counts(sp->cgroup, &counts);
+        if (!counts.oom_kills)
+                return;
+        cg_limit_why(&sp->sb->limits, CG_LIMIT_MEMORY, by[CG_LIMIT_MEMORY], why, sizeof(why));
+        cg_fail(err, CG_E_LIMIT, "sandbox: %s before anything ran: raise cellgate.limits.memoryMb", why);
+}
+
 static const char *start_folder(const struct cg_sandbox *sb, char *buf, size_t len)
 {
         if (sb->cwd)
@@ -225,18 +257,29 @@ int cg_sandbox_spawn(const struct cg_sandbox *sb, const int *keep_fds, size_t n_
         sp.status_fd = status[1];
         sp.ports_fd = ports[1];
         sp.cwd = start_folder(sb, cwd, sizeof(cwd));
+        e = make_group(&sp, ret->by, err);
+        if (e < 0) {
+                free(sp.keep);
+                return e;
+        }
         pid = start(&sp, &pidfd, err);
         free(sp.keep);
-        if (pid < 0)
+        if (pid < 0) {
+                cg_cgroup_free(sp.cgroup);
                 return pid;
+        }
         cg_closep_(&ready[1]); /* else its end would never be seen */
         e = wait_ready(ready[0], err);
         if (e == 0)
                 e = receive_ports(sb, ports[0], ret->ports, err);
         if (e < 0) {
                 discard(pid, pidfd);
+                explain_group(&sp, ret->by, err);
+                cg_cgroup_free(sp.cgroup);
                 return e;
         }
+        cg_cgroup_joined(sp.cgroup);
+        ret->cgroup = sp.cgroup;
         ret->init_pid = pid;
         ret->init_pidfd = cg_steal_fd(&pidfd);
         ret->status_fd = cg_steal_fd(&status[0]);

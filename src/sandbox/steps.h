@@ -6,6 +6,7 @@
 #define CG_SANDBOX_STEPS_H
 
 #include <signal.h>
+#include "sandbox/cgroup.h"
 #include "sandbox/plan.h"
 
 /* What one spawn hands to init and the main process. Lives on the caller's stack, copied by the clone. */
@@ -21,6 +22,8 @@ struct cg_spawn {
         int status_fd;       /* one struct cg_sandbox_status goes here; its reader is the lifeline */
         int listener_in, listener_out; /* the main process sends the filter's listener to init; -1: denied calls are not told */
         int denied_fd;       /* where init tells them; -1 */
+        struct cg_cgroup *cgroup; /* NULL: none */
+        bool affinity;       /* cores are limited by CPUs */
         sigset_t old_mask;   /* the caller's: everything is blocked from before the clone until main_fn */
         int (*main_fn)(void *data);
         void *data;
@@ -72,6 +75,8 @@ void cg_seccomp_filter(unsigned int flags, struct sock_fprog *ret);
 int cg_seccomp_install(const struct sock_fprog *prog, struct cg_err *err);
 /* The same; denied calls wait for the listener's answer. *ret: -1 where there can be none, and they just fail. */
 int cg_seccomp_install_listener(const struct sock_fprog *prog, int *ret, struct cg_err *err);
+/* Another one beside it: the CPUs that a process may run on stay as they are. */
+int cg_seccomp_keep_affinity(struct cg_err *err);
 /* seccomp_rules.c, in programs that have libseccomp: the same made anew (returns; free filter). */
 int cg_seccomp_compile(unsigned int flags, struct sock_fprog *ret, struct cg_err *err);
 

@@ -191,6 +191,14 @@ uint64_t cells_running(const struct session *ss)
         return ss->main.running && !ss->main.running->request[0] ? ss->main.running->id : 0;
 }
 
+uint64_t *cells_output(struct session *ss, uint64_t id)
+{
+        for (struct lane *l = &ss->main; l; l = l->next)
+                if (l->running && l->running->id == id)
+                        return &l->running->output;
+        return NULL;
+}
+
 /* ------------------------------------------------------------------ the clock of what runs */
 
 static void clock_start(struct lane *l)
@@ -303,6 +311,7 @@ static void run_next(struct lane *l)
                 return;
         c = l->running = pop(l);
         ss->used = true;
+        ss->late_output = 0;
         l->stop = STOP_NONE;
         l->abandoned = false;
         l->left_ms = c->timeout_ms;
@@ -535,8 +544,9 @@ void cells_execute_reply(struct session *ss, struct cg_msg *m)
 {
         struct lane *l = lane_of(ss, m->id, false);
         cg_auto_json json_t *body = NULL;
-        const char *status = NULL, *ename, *evalue;
+        const char *status = NULL, *ename, *evalue, *raw;
         char text[1200] = "";
+        size_t raw_len;
         int64_t count, next;
         bool refused, failed;
         struct cell *c;
@@ -560,6 +570,8 @@ void cells_execute_reply(struct session *ss, struct cg_msg *m)
                          "interrupted", (double)l->running->timeout_ms / 1000);
         else if (failed)
                 snprintf(text, sizeof(text), "%s: %s", ename, evalue);
+        raw = cg_msg_raw(m, 0, &raw_len);
+        limits_of_cell(ss, failed, ename, evalue, raw, raw_len);
         status = !failed ? "ok" : l->stop != STOP_NONE ? stop_status(l) : "error";
         c = take_running(l);
         send_result(ss, c, status, count, text, failed && refused, m);

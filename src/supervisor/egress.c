@@ -36,8 +36,6 @@ static int check_supported(const struct cg_settings *s, struct cg_err *err)
                                "AF_UNIX sockets");
         if (s->own.n_expose || s->own.n_reach)
                 return cg_fail(err, CG_E_UNSUPPORTED, "cellgate.ports: not yet");
-        if (s->own.wall_seconds)
-                return cg_fail(err, CG_E_UNSUPPORTED, "cellgate.wallSeconds works for `cellgate sandbox` only; give cells a time limit");
         if (s->own.violation_log)
                 return cg_fail(err, CG_E_UNSUPPORTED, "cellgate.violationLog works for `cellgate sandbox` only; a session tells of denials "
                                "by events");
@@ -89,6 +87,8 @@ int egress_check(struct session *ss, struct cg_err *err)
         r = cg_settings_parse(text, len, "sandbox settings", 0, &s, err);
         if (r == 0)
                 r = check_supported(s, err);
+        if (r == 0)
+                limits_settings(ss, &s->own.limits);
         proxy = r == 0 && !s->own.network_off;
         if (r == 0)
                 r = make_env(ss, s, proxy, err);

@@ -14,6 +14,8 @@
 #define RETIRE_MS 1000
 /* What a dead kernel sent last is still read. */
 #define DRAIN_MS 30
+/* What its group has counted comes from the zygote, once init has been reaped. */
+#define COUNTS_MS 1000
 /* A kernel that ends closes its connection a little before its process is gone. One that lives on without it broke a rule. */
 #define LOST_MS 5000
 /* What may wait to be read by a kernel: the largest message, and some. */
@@ -41,6 +43,7 @@ static void kernel_free(struct kernel *k)
                 close(k->status_fd);
         json_decref(k->layers);
         masks_free(k);
+        limits_release(k);
         free(k->python);
         free(k->ipython);
         free(k);
@@ -99,6 +102,11 @@ static void kernel_dispose(struct kernel *k)
                 k->lost_open = false;
                 k->closing++;
                 uv_close((uv_handle_t *)&k->lost, on_handle_closed);
+        }
+        if (k->look_open) {
+                k->look_open = false;
+                k->closing++;
+                uv_close((uv_handle_t *)&k->look, on_handle_closed);
         }
         egress_close(k);
         unlink(k->kernel_path);
@@ -195,9 +203,13 @@ static void describe_end(struct kernel *k, char *buf, size_t size)
         struct cg_sandbox_status st;
         ssize_t n = k->status_fd < 0 ? -1 : read(k->status_fd, &st, sizeof(st));
 
+        if (n != sizeof(st) || st.magic != CG_SANDBOX_STATUS_MAGIC)
+                st = (struct cg_sandbox_status){ .magic = 0 };
         if (k->violation_text[0])
                 snprintf(buf, size, "it was ended because it broke a rule: %s", k->violation_text);
-        else if (n != sizeof(st) || st.magic != CG_SANDBOX_STATUS_MAGIC)
+        else if (limits_end(k, &st, buf, size))
+                return;
+        else if (!st.magic)
                 describe_kill(k, "everything in its sandbox", buf, size);
         else if (st.signal == SIGKILL)
                 describe_kill(k, "it", buf, size);
@@ -241,7 +253,14 @@ static void on_kernel_end(struct watch *w)
         uv_timer_init(&k->sup->loop, &k->drain);
         k->drain.data = k;
         k->drain_open = true;
-        uv_timer_start(&k->drain, on_drained, DRAIN_MS, 0);
+        uv_timer_start(&k->drain, on_drained, k->in_group && !k->has_counts ? COUNTS_MS : DRAIN_MS, 0);
+}
+
+void kernel_counted(struct kernel *k)
+{
+        k->has_counts = true;
+        if (k->drain_open && k->state == K_DEAD)
+                uv_timer_start(&k->drain, on_drained, DRAIN_MS, 0);
 }
 
 void kernel_violation(struct kernel *k, const char *what)
@@ -415,13 +434,10 @@ static json_t *make_spec(struct kernel *k, const char *lib)
         if (!python_path)
                 python_path = json_array();
         json_array_append_new(python_path, json_string(sandbox ? LIB_INSIDE : lib));
-        return json_pack("{s:I, s:O, s:o, s:b, s:b, s:{s:I, s:I, s:I}, s:o, s:o, s:o, s:s, s:s, s:O*, s:O*, s:O*, s:O*, s:b, s:s*}", "session",
+        return json_pack("{s:I, s:O, s:o, s:b, s:b, s:o, s:o, s:o, s:o, s:s, s:s, s:O*, s:O*, s:O*, s:O*, s:b, s:s*}", "session",
                          (json_int_t)ss->number, "workspace", json_object_get(ss->options, "workspace"), "env",
                          env ? json_incref(env) : json_array(), "sandbox", sandbox, "color",
-                         json_is_true(json_object_get(ss->options, "color")), "limits", "memory_bytes",
-                         json_integer_value(json_object_get(ss->options, "memory_bytes")), "processes",
-                         json_integer_value(json_object_get(ss->options, "processes")), "file_bytes",
-                         json_integer_value(json_object_get(ss->options, "file_bytes")), "bind_ro", make_binds(ss, lib), "hide",
+                         json_is_true(json_object_get(ss->options, "color")), "limits", limits_spec(ss), "bind_ro", make_binds(ss, lib), "hide",
                          make_hides(ss), "python_path", python_path, "kernel_path", k->kernel_path, "tool_path", k->tool_path,
                          "working_dir", json_object_get(ss->options, "working_dir"), "front", json_object_get(ss->options, "front"),
                          "settings", json_object_get(ss->options, "settings"), "masks", k->masked_files, "ports", ss->egress_policy != NULL, "home", getenv("HOME"));
@@ -479,11 +495,12 @@ void kernel_spawn_failed(struct kernel *k, const struct cg_err *err)
                 session_kernel_failed(ss, err);
 }
 
-void kernel_spawned(struct kernel *k, json_t *layers, int pidfd, int status_fd, int denied_fd, const int *ports, size_t n_ports)
+void kernel_spawned(struct kernel *k, const json_t *answer, int pidfd, int status_fd, int denied_fd, const int *ports, size_t n_ports)
 {
         struct cg_err err;
 
-        k->layers = json_incref(layers);
+        k->layers = json_incref(json_object_get(answer, "layers"));
+        limits_spawned(k, answer);
         k->status_fd = status_fd;
         cg_oom_mark(cg_pidfd_pid(pidfd), &k->oom);
         /* The zygote's copies are in the kernel now; ours would only keep the sockets alive. */

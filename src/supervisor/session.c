@@ -61,6 +61,8 @@ void session_kernel_message(struct session *ss, struct cg_msg *m)
 
         if (spare_message(ss, m))
                 return;
+        if (!limits_output(ss, m))
+                return;
         if (m->type == CG_KERNEL_EXECUTE_REPLY) {
                 cells_execute_reply(ss, m);
                 return;
@@ -89,7 +91,7 @@ json_t *session_info(const struct session *ss)
 {
         const struct kernel *k = ss->kernel;
 
-        return json_pack("{s:b, s:b, s:O?, s:s, s:s}", "debugger", k && k->debugger, "sandbox", !json_is_false(json_object_get(ss->options, "sandbox")), "layers",
+        return json_pack("{s:o, s:b, s:b, s:O?, s:s, s:s}", "limits", limits_info(ss), "debugger", k && k->debugger, "sandbox", !json_is_false(json_object_get(ss->options, "sandbox")), "layers",
                          k ? k->layers : NULL, "python", k && k->python ? k->python : "", "ipython", k && k->ipython ? k->ipython : "");
 }
 
@@ -103,9 +105,10 @@ static void answer_start(struct session *ss, const struct cg_err *err)
                 return;
         if (err)
                 host_failed(ss->host, ss->number, request, err);
-        else if (ss->opening)
+        else if (ss->opening) {
                 host_send(ss->host, &out, json_pack("{s:s, s:o}", "id", ss->id, "info", session_info(ss)));
-        else
+                limits_opened(ss);
+        } else
                 send_done(ss->host, ss, request);
         ss->opening = ss->resetting = 0;
 }
@@ -460,7 +463,7 @@ void session_end(struct session *ss, const char *why)
                 if (ss->end_request)
                         send_done(ss->host, ss, ss->end_request);
         }
-        cells_end_all(ss, "cancelled", "the session ended", "the session ended");
+        cells_end_all(ss, "cancelled", why ? why : "the session ended", why ? why : "the session ended");
         end_members(ss, why);
         if (why)
                 send_text(ss, CG_HOST_SESSION_CLOSED, 0, why);
@@ -470,6 +473,7 @@ void session_end(struct session *ss, const char *why)
         cg_log(&s->log, CG_LOG_INFO, "session %llu ended%s%s", (unsigned long long)ss->number, why ? ": " : "", why ? why : "");
         cells_close_timers(ss);
         session_timer_close(ss, &ss->start_timer);
+        session_timer_close(ss, &ss->wall);
 }
 
 void session_of_host_gone(struct sup *s, struct host *h)
@@ -547,10 +551,8 @@ static int check_strings(const json_t *o, const char *key, struct cg_err *err)
 
 static int check_options(struct session *ss, struct cg_err *err)
 {
-        static const char *const numbers[] = { "memory_bytes", "processes", "file_bytes" };
         const char *workspace, *dir, *front;
         struct stat st;
-        int64_t n;
 
         if (cg_json_str(ss->options, "workspace", NULL, &workspace, err) < 0)
                 return -1;
@@ -562,10 +564,7 @@ static int check_options(struct session *ss, struct cg_err *err)
                 return cg_fail(err, CG_E_INVAL, "workspace %s is not a folder", workspace);
         if (check_workspace(ss, &st, err) < 0)
                 return -1;
-        for (size_t i = 0; i < CG_ARRAY_LEN(numbers); i++)
-                if (cg_json_int(ss->options, numbers[i], 0, &n, err) < 0)
-                        return -1;
-        if (cg_json_int(ss->options, "approval_timeout_ms", 0, &ss->approval_timeout_ms, err) < 0 ||
+        if (limits_check(ss, err) < 0 || cg_json_int(ss->options, "approval_timeout_ms", 0, &ss->approval_timeout_ms, err) < 0 ||
             cg_json_int(ss->options, "timeout_ms", 0, &ss->start_timeout_ms, err) < 0 ||
             check_strings(ss->options, "env", err) < 0 || check_strings(ss->options, "python_path", err) < 0 ||
             check_strings(ss->options, "hide", err) < 0 || cg_json_str(ss->options, "working_dir", NULL, &dir, err) < 0 ||
@@ -598,6 +597,7 @@ struct session *session_make(struct sup *s, struct host *h, json_t *options, uin
         s->n_sessions++;
         cells_init(ss);
         session_timer_init(ss, &ss->start_timer, ss);
+        session_timer_init(ss, &ss->wall, ss);
         arm_start_timer(ss, ss->start_timeout_ms);
         if (kernel_start(ss, err) < 0) {
                 ss->opening = 0; /* the caller says it */

@@ -9,6 +9,7 @@
  *      kernel.c    one kernel's process and wire: from the request to the zygote to its end
  *      zygote.c    the zygote's process and control socket
  *      broker.c    the tool server's process and wire; approvals
+ *      limits.c    limits of sessions: how they are held, and what is told when one is reached
  *      egress.c    the egress proxy: which kernel may reach what, questions about connections, denials
  */
 #ifndef CG_SUPERVISOR_H
@@ -29,6 +30,8 @@
 #include "base/util.h"
 #include "base/wire.h"
 #include "base/zlink.h"
+#include "sandbox/cgroup.h"
+#include "sandbox/sandbox.h"
 #include "supervisor/oom.h"
 
 struct sup;
@@ -165,6 +168,7 @@ struct cell {
         int64_t timeout_ms; /* 0: none */
         int64_t deadline_ms; /* of a request in `side` */
         bool silent, allow_stdin, store_history, announce;
+        uint64_t output; /* bytes it has printed */
         bool answered; /* in `side`: the host has its answer, the kernel's is still to come */
         size_t n_frames;
         zmq_msg_t frames[]; /* code and extra, or content and buffers */
@@ -234,6 +238,10 @@ struct session {
         size_t asks;       /* calls and connections waiting for a decision */
         size_t ask_bytes;
         size_t unread;     /* bytes of events the host has not acknowledged */
+        struct cg_sandbox_limits limits; /* all that hold, the defaults included */
+        uv_timer_t wall;         /* the session's time */
+        bool wall_runs;
+        uint64_t late_output;    /* of no cell that runs: since the last cell began */
         dev_t workspace_dev; /* the folder that it was opened for */
         ino_t workspace_ino; /* 0: not known yet */
         uint64_t denied_untold; /* denials that were too many, or came while the host read nothing */
@@ -303,6 +311,8 @@ void cells_of_slot_end(struct session *ss, uint16_t slot);
 void cells_run(struct session *ss);
 /* The cell that runs in the main shell; 0 none. */
 uint64_t cells_running(const struct session *ss);
+/* What the cell or request @id has printed, while it runs; NULL: it does not. */
+uint64_t *cells_output(struct session *ss, uint64_t id);
 /* What the kernel says. */
 void cells_execute_reply(struct session *ss, struct cg_msg *m);
 void cells_request_reply(struct session *ss, struct cg_msg *m);
@@ -351,6 +361,12 @@ struct kernel {
         int closing; /* handles whose close callback is still to come */
         json_t *layers;
         char *python, *ipython;
+        enum cg_limit_by by[CG_LIMITS]; /* how each limit is held */
+        bool in_group, has_counts, cpu_over;
+        struct cg_cgroup_files files;          /* what a control group counts; NULL each: nothing */
+        struct cg_limit_counts counts, told; /* the last word of the group, and what has been told of */
+        uv_timer_t look;     /* at the processor time */
+        bool look_open;
         const char *violation; /* which rule it broke */
         char violation_text[256];
         /* Where the settings mask credentials: what goes to the zygote in the place of the session's own, and to the egress proxy */
@@ -362,10 +378,14 @@ struct kernel {
 int kernel_start(struct session *ss, struct cg_err *err);
 /* Asks the zygote, which must be ready. */
 void kernel_spawn(struct kernel *k);
-/* Takes the descriptors (@denied_fd may be -1); @ports: listeners for the egress proxy (borrowed). */
-void kernel_spawned(struct kernel *k, json_t *layers, int pidfd, int status_fd, int denied_fd, const int *ports, size_t n_ports);
+/*
+ * @answer: the zygote's. Takes the descriptors (@denied_fd may be -1); @ports: listeners for the egress proxy (borrowed).
+ */
+void kernel_spawned(struct kernel *k, const json_t *answer, int pidfd, int status_fd, int denied_fd, const int *ports, size_t n_ports);
 void kernel_spawn_failed(struct kernel *k, const struct cg_err *err);
 void kernel_attached(struct kernel *k);
+/* What its group has counted is known. */
+void kernel_counted(struct kernel *k);
 /* Handles what it has sent already, as far as the host's window allows: a question comes behind the output that led to it. */
 void kernel_catch_up(struct kernel *k);
 /* Ends it (SIGKILL to its init) and forgets it; its session gets no more from it. */
@@ -389,6 +409,28 @@ void session_denied(struct session *ss, uint64_t cell, json_t *denial);
 int denied_open(struct kernel *k, int fd, struct cg_err *err);
 /* Takes those that have been told so far; @k may be NULL. */
 void denied_hear(struct kernel *k);
+/* ------------------------------------------------------------------ limits.c */
+
+/* From the session's options; where they name none, from the settings. */
+int limits_check(struct session *ss, struct cg_err *err);
+void limits_settings(struct session *ss, const struct cg_sandbox_limits *settings);
+/* For the zygote, which holds them. */
+json_t *limits_spec(const struct session *ss);
+/* Of @ss, and by which mechanism each is held. */
+json_t *limits_info(const struct session *ss);
+/* @answer: the zygote's. */
+void limits_spawned(struct kernel *k, const json_t *answer);
+void limits_release(struct kernel *k);
+/* The zygote's last word of a kernel's group. */
+void limits_counted(struct sup *s, const json_t *o);
+/* A kernel has ended. true: by a limit, which is told; @buf says which. */
+bool limits_end(struct kernel *k, const struct cg_sandbox_status *st, char *buf, size_t size);
+/* A cell has ended; when it failed, by this exception (@reply: the protocol's execute_reply). Tells of limits that it ran into. */
+void limits_of_cell(struct session *ss, bool failed, const char *ename, const char *evalue, const char *reply, size_t len);
+/* Output of a kernel. false: it is over the limit, and not to be passed on. */
+bool limits_output(struct session *ss, const struct cg_msg *m);
+/* The session is open: its time runs. */
+void limits_opened(struct session *ss);
 
 /* ------------------------------------------------------------------ egress.c */
 

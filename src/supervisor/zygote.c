@@ -54,7 +54,7 @@ static void handle_reply(struct sup *s, json_t *o, int *fds, size_t n_fds)
                 bool told = n_fds > 2 && json_is_true(json_object_get(o, "told"));
                 size_t n = told ? 3 : 2; /* these are the kernel's */
 
-                kernel_spawned(k, json_object_get(o, "layers"), fds[0], fds[1], told ? fds[2] : -1, fds + n, n_fds - n);
+                kernel_spawned(k, o, fds[0], fds[1], told ? fds[2] : -1, fds + n, n_fds - n);
                 for (size_t i = n; i < n_fds; i++)
                         close(fds[i]);
                 return;
@@ -122,7 +122,9 @@ static void on_control(struct watch *w)
                         close(fds[i]);
                 return;
         }
-        if (json_is_true(json_object_get(o, "ready")))
+        if (json_object_get(o, "ended"))
+                limits_counted(s, o);
+        else if (json_is_true(json_object_get(o, "ready")))
                 handle_ready(s, o);
         else if (json_is_false(json_object_get(o, "ready")))
                 handle_not_ready(s, o);

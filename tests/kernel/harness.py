@@ -156,7 +156,10 @@ class Zygote:
         data, fds, _, _ = socket.recv_fds(self.control, 65536, 8)
         if not data:
             raise EOFError("the zygote has ended: " + self.log)
-        return json.loads(data), fds
+        message = json.loads(data)
+        if "ended" in message:  # what the group of a kernel that has ended had counted
+            return self._receive(timeout)
+        return message, fds
 
     @property
     def log(self) -> str:

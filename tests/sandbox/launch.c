@@ -3,6 +3,7 @@
  * host.
  *
  *      sandbox-launch [OPTION]... -- COMMAND [ARG]...
+ *      sandbox-launch --tidy           removes control groups that nobody uses
  *
  * Exit status: the command's, 128 + n for signal n, 125 when the sandbox could not be made (the reason on standard
  * error, with its code), 126 when it ended without a status, 2 for wrong usage.
@@ -18,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/util.h"
+#include "sandbox/cgroup.h"
 #include "sandbox/sandbox.h"
 
 #define KEEP_MAX 16
@@ -30,6 +32,7 @@ struct launch {
         bool report;     /* say on standard error what init's pid is, and how the command ended */
         bool abandon;    /* close the status pipe while the command runs */
         bool share;      /* another process holds the status pipe as well */
+        bool say_limits; /* say on standard error by what each limit is held, and what the group counted */
         char **argv;
 };
 
@@ -77,6 +80,12 @@ static int set_option(struct launch *l, const char *name, char *value, struct cg
                 l->limits.processes = strtoull(value, NULL, 10);
         else if (!strcmp(name, "--file-size"))
                 l->limits.file_bytes = strtoull(value, NULL, 10);
+        else if (!strcmp(name, "--cores"))
+                l->limits.cores_milli = strtoull(value, NULL, 10);
+        else if (!strcmp(name, "--cpu"))
+                l->limits.cpu_seconds = strtoull(value, NULL, 10);
+        else if (!strcmp(name, "--cgroup-files"))
+                cg_sandbox_set_cgroup_files(l->sb, value);
         else if (!strcmp(name, "--open-files"))
                 l->limits.open_files = strtoull(value, NULL, 10);
         else if (!strcmp(name, "--keep") && l->n_keep < KEEP_MAX)
@@ -99,6 +108,8 @@ static bool set_flag(struct launch *l, const char *name)
                 l->abandon = true;
         else if (!strcmp(name, "--share"))
                 l->share = true;
+        else if (!strcmp(name, "--say-limits"))
+                l->say_limits = true;
         else if (!strcmp(name, "--undumpable"))
                 prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
         else if (!strcmp(name, "--ignore-sigchld"))
@@ -150,6 +161,25 @@ static void share_status(int fd)
         _exit(0);
 }
 
+static void say_limits(const struct cg_sandbox_child *child)
+{
+        for (enum cg_limit i = 0; i < CG_LIMITS; i++)
+                fprintf(stderr, "%s: %s\n", cg_limit_name(i), cg_limit_by_name(child->by[i]));
+}
+
+/* Init has been reaped, so all that was inside is gone. */
+static void end_group(const struct launch *l, struct cg_cgroup *group)
+{
+        struct cg_limit_counts counts;
+
+        if (l->say_limits && group) {
+                cg_cgroup_counts(group, &counts);
+                fprintf(stderr, "counts %llu %llu %llu\n", (unsigned long long)counts.oom_kills,
+                        (unsigned long long)counts.forks_denied, (unsigned long long)counts.cpu_ms);
+        }
+        cg_cgroup_free(group);
+}
+
 static int follow(const struct launch *l, struct cg_sandbox_child *child)
 {
         struct cg_sandbox_status st = {0};
@@ -160,6 +190,8 @@ static int follow(const struct launch *l, struct cg_sandbox_child *child)
                 share_status(child->status_fd);
         if (l->report)
                 fprintf(stderr, "init %d\n", (int)child->init_pid);
+        if (l->say_limits)
+                say_limits(child);
         if (l->abandon)
                 cg_closep_(&child->status_fd);
         else
@@ -167,6 +199,7 @@ static int follow(const struct launch *l, struct cg_sandbox_child *child)
         while (poll(&ended, 1, -1) < 0 && errno == EINTR)
                 ;
         waitpid(child->init_pid, NULL, 0);
+        end_group(l, child->cgroup);
         if (n != (ssize_t)sizeof(st) || st.magic != CG_SANDBOX_STATUS_MAGIC)
                 return 126;
         if (l->report)
@@ -181,6 +214,10 @@ int main(int argc, char **argv)
         struct cg_err err = {0};
         int status;
 
+        if (argc == 2 && !strcmp(argv[1], "--tidy")) {
+                cg_cgroup_tidy(NULL);
+                return 0;
+        }
         if (cg_sandbox_new(&l.sb, &err) < 0)
                 return failed(&err, 125);
         if (read_options(&l, argc, argv, &err) < 0)

@@ -249,7 +249,10 @@ def test_caller_that_is_not_dumpable(box: Box) -> None:
     assert box.probe("fork", opts=["--undumpable"]) == "ok"
 
 
-# ---- limits
+# ---- limits; those that a control group holds are in test_cgroups.py
+
+# Where nothing is said of groups there are none.
+NO_GROUP = ["--cgroup-files", "/nonexistent"]
 
 
 def test_limits(box: Box) -> None:
@@ -266,18 +269,19 @@ def test_file_size(box: Box) -> None:
     assert (box.work / "g").stat().st_size == 4096
 
 
-def test_memory(box: Box) -> None:
-    assert box.probe("malloc", 100 << 20, opts=["--memory", str(200 << 20)]) == "ok"
-    assert box.probe("malloc", 300 << 20, opts=["--memory", str(200 << 20)]) == "ENOMEM"
+@pytest.mark.parametrize("more", [[], NO_GROUP], ids=["", "no-group"])
+def test_memory(box: Box, more: list[str]) -> None:
+    assert box.probe("malloc", 100 << 20, opts=["--memory", str(200 << 20), *more]) == "ok"
+    assert box.probe("malloc", 300 << 20, opts=["--memory", str(200 << 20), *more]) == "ENOMEM"
 
 
 def test_processes(box: Box) -> None:
     if box.root and tuple(int(n) for n in os.uname().release.split(".")[:2]) < (6, 14):
         pytest.skip("nothing limits root's processes before Linux 6.14")
-    p = box.run("/run/probe", "forks", "1000", opts=["--processes", "20"])
+    p = box.run("/run/probe", "forks", "1000", opts=["--processes", "20", *NO_GROUP])
     limit = 320 if box.root else 20
     assert limit - 5 <= int(p.stdout) < limit
-    assert int(box.run("/run/probe", "forks", "100", opts=["--processes", "200"]).stdout) == 100
+    assert int(box.run("/run/probe", "forks", "100", opts=["--processes", "200", *NO_GROUP]).stdout) == 100
 
 
 def test_process_limit_is_each_sandboxs_own(box: Box) -> None:

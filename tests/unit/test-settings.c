@@ -97,17 +97,19 @@ static void our_own_keys_arrive(void **state)
                                            "\"hideCredentials\":true,"
                                            "\"ports\":{\"expose\":[80,{\"inside\":81,\"host\":90}],\"reach\":[5432]},"
                                            "\"limits\":{\"memoryMb\":1,\"processes\":2,\"openFiles\":3,"
-                                           "\"fileMb\":4,\"cpuSeconds\":5,\"wallSeconds\":6}}"));
+                                           "\"fileMb\":4,\"cpuSeconds\":5,\"wallSeconds\":6,\"cores\":1.5,\"outputMb\":7}}"));
 
         assert_true(s->own.network_off && s->own.has_env && s->own.hide_credentials);
         assert_string_equal(s->own.env.v[0], "LC_*");
         assert_string_equal(s->own.violation_log, "/l");
-        assert_int_equal(s->own.memory_mb, 1);
-        assert_int_equal(s->own.processes, 2);
-        assert_int_equal(s->own.open_files, 3);
-        assert_int_equal(s->own.file_mb, 4);
-        assert_int_equal(s->own.cpu_seconds, 5);
-        assert_int_equal(s->own.wall_seconds, 6);
+        assert_int_equal(s->own.limits.memory_bytes, 1 << 20);
+        assert_int_equal(s->own.limits.processes, 2);
+        assert_int_equal(s->own.limits.open_files, 3);
+        assert_int_equal(s->own.limits.file_bytes, 4 << 20);
+        assert_int_equal(s->own.limits.cpu_seconds, 5);
+        assert_int_equal(s->own.limits.wall_seconds, 6);
+        assert_int_equal(s->own.limits.cores_milli, 1500);
+        assert_int_equal(s->own.limits.output_bytes, 7 << 20);
         assert_int_equal(s->own.n_expose, 2);
         assert_int_equal(s->own.expose[0].inside, 80);
         assert_int_equal(s->own.expose[0].host, 80);
@@ -117,6 +119,9 @@ static void our_own_keys_arrive(void **state)
         assert_int_equal(s->own.reach[0].host, 5432);
         cg_settings_free(s);
         refuse(TOP("\"cellgate\":{\"limits\":{\"memoryMb\":0}}"), CG_E_PARSE, "cellgate.limits.memoryMb: Number must be greater");
+        refuse(TOP("\"cellgate\":{\"limits\":{\"memoryMb\":1.5}}"), CG_E_PARSE, "cellgate.limits.memoryMb: Expected integer");
+        refuse(TOP("\"cellgate\":{\"limits\":{\"cores\":0.001}}"), CG_E_PARSE, "cellgate.limits.cores: Number must be greater");
+        refuse(TOP("\"cellgate\":{\"limits\":{\"cores\":\"2\"}}"), CG_E_PARSE, "cellgate.limits.cores: Expected number");
         refuse(TOP("\"cellgate\":{\"limits\":{\"memoryMB\":9}}"), CG_E_PARSE, "did you mean 'memoryMb'");
         refuse(TOP("\"cellgate\":{\"ports\":{\"expose\":[0]}}"), CG_E_PARSE, "cellgate.ports.expose.0: Number must be greater");
         refuse(TOP("\"cellgate\":{\"ports\":{\"expose\":[\"80\"]}}"), CG_E_PARSE, "expose.0: Expected number");

@@ -1,0 +1,335 @@
+/* Control groups: making, entering, reading and removing one. See cgroup.h. */
+#include "sandbox/cgroup_int.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/util.h"
+
+#define PREFIX "cellgate-box-"
+/* Somebody who tidies may hold a new folder's lock for a moment. */
+#define NAME_TRIES 8
+/* The period of which a share is granted, in microseconds: the kernel's own default. */
+#define PERIOD_US 100000
+
+struct group {
+        int version;
+        unsigned int has;
+        char *path;
+        int dir;   /* locked */
+        int tasks; /* version 1: until the child has joined; else -1 */
+};
+
+struct cg_cgroup {
+        size_t n;
+        struct group v[CG_CGROUP_PLACES];
+        char *files[3]; /* memory, processes, cpu: see cg_cgroup_paths() */
+};
+
+static unsigned int wanted(const struct cg_sandbox_limits *l)
+{
+        return (l->memory_bytes ? CG_CGROUP_MEMORY : 0u) | (l->processes ? CG_CGROUP_PIDS : 0u) |
+               (l->cores_milli ? CG_CGROUP_CPU : 0u) | (l->cpu_seconds ? CG_CGROUP_USAGE : 0u);
+}
+
+static void note_by(unsigned int has, int version, enum cg_limit_by by[CG_LIMITS])
+{
+        static const enum cg_limit limits[] = {CG_LIMIT_MEMORY, CG_LIMIT_PROCESSES, CG_LIMIT_CORES, CG_LIMIT_CPU_TIME};
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(limits); i++) {
+                if (has & 1u << i)
+                        by[limits[i]] = version == 2 ? CG_BY_CGROUP2 : CG_BY_CGROUP1;
+        }
+}
+
+void cg_cgroup_probe(const char *files, const struct cg_sandbox_limits *l, enum cg_limit_by by[CG_LIMITS])
+{
+        struct cg_cgroup_places places;
+
+        if (!wanted(l))
+                return;
+        cg_cgroup_find(files, wanted(l), &places);
+        for (size_t i = 0; i < places.n; i++)
+                note_by(places.v[i].has, places.v[i].version, by);
+}
+
+/* ------------------------------------------------------------------ making */
+
+/* Locked, and still there under its name: else whoever tidies was faster. */
+static int lock_folder(const char *path)
+{
+        cg_auto_fd int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        struct stat ours, named;
+
+        if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || fstat(fd, &ours) < 0 || stat(path, &named) < 0 ||
+            ours.st_ino != named.st_ino)
+                return -1;
+        return cg_steal_fd(&fd);
+}
+
+static bool make_folder(const char *parent, struct group *g)
+{
+        for (int i = 0; i < NAME_TRIES; i++) {
+                unsigned int number[2];
+
+                if (getrandom(number, sizeof(number), 0) != sizeof(number) ||
+                    asprintf(&g->path, "%s/" PREFIX "%08x%08x", parent, number[0], number[1]) < 0) {
+                        g->path = NULL;
+                        return false;
+                }
+                if (mkdir(g->path, 0755) == 0) {
+                        g->dir = lock_folder(g->path);
+                        if (g->dir >= 0)
+                                return true;
+                        rmdir(g->path);
+                }
+                free(CG_STEAL(g->path));
+                if (errno == EACCES || errno == EROFS || errno == EPERM || errno == ENOSPC)
+                        return false;
+        }
+        return false;
+}
+
+static bool set(const struct group *g, const char *file, const char *text)
+{
+        cg_auto_fd int fd = openat(g->dir, file, O_WRONLY | O_CLOEXEC);
+
+        return fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+}
+
+static bool set_number(const struct group *g, const char *file, uint64_t n)
+{
+        char text[24];
+
+        snprintf(text, sizeof(text), "%llu", (unsigned long long)n);
+        return set(g, file, text);
+}
+
+static bool is_absent(const struct group *g, const char *file)
+{
+        return faccessat(g->dir, file, F_OK, 0) < 0 && errno == ENOENT;
+}
+
+/* Memory is memory: none of it goes to swap beyond the limit. Where swap is not counted at all, it is not the sandbox's to fill. */
+static bool set_memory(const struct group *g, uint64_t bytes)
+{
+        if (g->version == 2)
+                return set_number(g, "memory.max", bytes) && (is_absent(g, "memory.swap.max") || set(g, "memory.swap.max", "0"));
+        return set_number(g, "memory.limit_in_bytes", bytes) &&
+               (is_absent(g, "memory.memsw.limit_in_bytes") || set_number(g, "memory.memsw.limit_in_bytes", bytes));
+}
+
+static bool set_cores(const struct group *g, uint64_t milli)
+{
+        unsigned long long quota = milli * (PERIOD_US / 1000);
+        char text[64];
+
+        if (g->version == 2) {
+                snprintf(text, sizeof(text), "%llu %d", quota, PERIOD_US);
+                return set(g, "cpu.max", text);
+        }
+        return set_number(g, "cpu.cfs_period_us", PERIOD_US) && set_number(g, "cpu.cfs_quota_us", quota);
+}
+
+/* What cannot be set is not the group's to hold. */
+static void set_all(struct group *g, const struct cg_sandbox_limits *l)
+{
+        if ((g->has & CG_CGROUP_MEMORY) && !set_memory(g, l->memory_bytes))
+                g->has &= ~(unsigned int)CG_CGROUP_MEMORY;
+        if ((g->has & CG_CGROUP_PIDS) && !set_number(g, "pids.max", l->processes))
+                g->has &= ~(unsigned int)CG_CGROUP_PIDS;
+        if ((g->has & CG_CGROUP_CPU) && !set_cores(g, l->cores_milli))
+                g->has &= ~(unsigned int)CG_CGROUP_CPU;
+        if (g->version == 1 && g->has) {
+                g->tasks = openat(g->dir, "tasks", O_WRONLY | O_CLOEXEC);
+                if (g->tasks < 0)
+                        g->has = 0;
+        }
+}
+
+static void group_fini(struct group *g)
+{
+        if (g->path)
+                rmdir(g->path); /* before the lock goes */
+        cg_closep_(&g->tasks);
+        cg_closep_(&g->dir);
+        free(g->path);
+        *g = (struct group){.dir = -1, .tasks = -1};
+}
+
+static int add_file(struct cg_cgroup *c, size_t which, const struct group *g, const char *name, struct cg_err *err)
+{
+        if (asprintf(&c->files[which], "%s/%s", g->path, name) >= 0)
+                return 0;
+        c->files[which] = NULL;
+        return cg_fail(err, CG_E_NOMEM, "sandbox: control group");
+}
+
+static int note_files(struct cg_cgroup *c, const struct group *g, struct cg_err *err)
+{
+        int e = 0;
+
+        if (g->has & CG_CGROUP_MEMORY)
+                e = add_file(c, 0, g, g->version == 2 ? "memory.events" : "memory.oom_control", err);
+        if (e == 0 && (g->has & CG_CGROUP_PIDS))
+                e = add_file(c, 1, g, "pids.events", err);
+        if (e == 0 && (g->has & CG_CGROUP_USAGE))
+                e = add_file(c, 2, g, g->version == 2 ? "cpu.stat" : "cpuacct.usage", err);
+        return e;
+}
+
+int cg_cgroup_new(const char *files, const struct cg_sandbox_limits *l, enum cg_limit_by by[CG_LIMITS], struct cg_cgroup **ret,
+                  struct cg_err *err)
+{
+        struct cg_cgroup_places places = {.n = 0};
+        struct cg_cgroup *c;
+        int e = 0;
+
+        *ret = NULL;
+        if (wanted(l))
+                cg_cgroup_find(files, wanted(l), &places);
+        if (!places.n)
+                return 0;
+        c = calloc(1, sizeof(*c));
+        if (!c)
+                return cg_fail(err, CG_E_NOMEM, "sandbox: control group");
+        for (size_t i = 0; i < places.n && e == 0; i++) {
+                struct group *g = &c->v[c->n];
+
+                *g = (struct group){.version = places.v[i].version, .has = places.v[i].has, .dir = -1, .tasks = -1};
+                if (!cg_cgroup_prepare(&places.v[i]) || !make_folder(places.v[i].path, g))
+                        continue;
+                set_all(g, l);
+                if (!g->has) {
+                        group_fini(g);
+                        continue;
+                }
+                c->n++;
+                note_by(g->has, g->version, by);
+                e = note_files(c, g, err);
+        }
+        if (e < 0 || !c->n)
+                c = cg_cgroup_free(c);
+        *ret = c;
+        return e;
+}
+
+/* ------------------------------------------------------------------ going in */
+
+int cg_cgroup_clone_fd(const struct cg_cgroup *c)
+{
+        for (size_t i = 0; c && i < c->n; i++) {
+                if (c->v[i].version == 2)
+                        return c->v[i].dir;
+        }
+        return -1;
+}
+
+/*
+ * A thread may move itself without waiting for anybody ("tasks", "0"); moving a process from outside ("cgroup.procs") waits for all
+ * processors to have passed a quiet point, some 10 ms.
+ */
+int cg_cgroup_join(const struct cg_cgroup *c, struct cg_err *err)
+{
+        for (size_t i = 0; i < c->n; i++) {
+                if (c->v[i].version == 1 && write(c->v[i].tasks, "0", 1) != 1)
+                        return cg_fail_errno(err, "sandbox: entering control group %s", c->v[i].path);
+        }
+        return 0;
+}
+
+void cg_cgroup_joined(struct cg_cgroup *c)
+{
+        for (size_t i = 0; c && i < c->n; i++)
+                cg_closep_(&c->v[i].tasks);
+}
+
+/* ------------------------------------------------------------------ reading */
+
+/* The number behind @key and a space; without @key the first of the file. */
+static uint64_t read_count(const char *path, const char *key)
+{
+        char text[2048];
+        cg_auto_fd int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+        ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+        const char *p = text;
+
+        if (n <= 0)
+                return 0;
+        text[n] = '\0';
+        for (; key && p && (strncmp(p, key, strlen(key)) != 0 || p[strlen(key)] != ' '); p = p ? p + 1 : NULL)
+                p = strchr(p, '\n');
+        return p ? strtoull(p + (key ? strlen(key) : 0), NULL, 10) : 0;
+}
+
+void cg_cgroup_read(const struct cg_cgroup_files *f, struct cg_limit_counts *ret)
+{
+        size_t n = f->cpu ? strlen(f->cpu) : 0;
+        bool v2 = n > 9 && !strcmp(f->cpu + n - 9, "/cpu.stat");
+
+        ret->oom_kills = read_count(f->memory, "oom_kill");
+        ret->forks_denied = read_count(f->processes, "max");
+        ret->cpu_ms = v2 ? read_count(f->cpu, "usage_usec") / 1000 : read_count(f->cpu, NULL) / 1000000;
+}
+
+void cg_cgroup_paths(const struct cg_cgroup *c, struct cg_cgroup_files *ret)
+{
+        *ret = (struct cg_cgroup_files){.memory = c->files[0], .processes = c->files[1], .cpu = c->files[2]};
+}
+
+void cg_cgroup_counts(const struct cg_cgroup *c, struct cg_limit_counts *ret)
+{
+        struct cg_cgroup_files f;
+
+        cg_cgroup_paths(c, &f);
+        cg_cgroup_read(&f, ret);
+}
+
+/* ------------------------------------------------------------------ removing */
+
+struct cg_cgroup *cg_cgroup_free(struct cg_cgroup *c)
+{
+        if (!c)
+                return NULL;
+        for (size_t i = 0; i < c->n; i++)
+                group_fini(&c->v[i]);
+        for (size_t i = 0; i < CG_ARRAY_LEN(c->files); i++)
+                free(c->files[i]);
+        free(c);
+        return NULL;
+}
+
+static void tidy_folder(const char *path)
+{
+        DIR *d = opendir(path);
+        struct dirent *e;
+
+        while (d && (e = readdir(d))) {
+                cg_auto_fd int fd = -1;
+
+                if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) != 0)
+                        continue;
+                fd = openat(dirfd(d), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+                if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+                        unlinkat(dirfd(d), e->d_name, AT_REMOVEDIR); /* refused while anything runs in it */
+        }
+        if (d)
+                closedir(d);
+}
+
+void cg_cgroup_tidy(const char *files)
+{
+        struct cg_cgroup_places places;
+
+        cg_cgroup_find(files, CG_CGROUP_ALL, &places);
+        for (size_t i = 0; i < places.n; i++)
+                tidy_folder(places.v[i].path);
+}

@@ -1,0 +1,318 @@
+/* Where a control group can be made: reads what the kernel says of groups and mounts. Runs in whoever starts a sandbox. */
+#include "sandbox/cgroup_int.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/util.h"
+
+/* A machine with thousands of mounts has a mountinfo of a few hundred kilobytes. */
+#define TEXT_MAX (4u << 20)
+/* How often a subtree may say that a new process came into the group meanwhile. */
+#define LEAF_TRIES 5
+/* Where our caller's processes go in a delegated subtree: a version 2 group with processes of its own cannot share controllers out. */
+#define LEAF "cellgate-leaf"
+
+static const char *const names[][2] = {{"memory", "memory"}, {"pids", "pids"}, {"cpu", "cpu"}, {"cpuacct", NULL}};
+
+struct texts {
+        char *groups, *mounts;
+};
+
+static bool has_word(const char *list, size_t len, char separator, const char *word)
+{
+        size_t n = strlen(word);
+
+        for (const char *p = list, *end = list + len; p < end;) {
+                const char *stop = memchr(p, separator, (size_t)(end - p));
+                size_t this = (size_t)((stop ? stop : end) - p);
+
+                if (this == n && !memcmp(p, word, n))
+                        return true;
+                p += this + 1;
+        }
+        return false;
+}
+
+/* Calls for each line; a line without its end counts. */
+static const char *next_line(const char *p, size_t *len)
+{
+        *len = strcspn(p, "\n");
+        return *len ? p : NULL;
+}
+
+/* The caller's group in the hierarchy of @controller, NULL being version 2. *len: 0 when there is none. */
+static const char *own_group(const char *groups, const char *controller, size_t *ret_len)
+{
+        size_t len;
+
+        for (const char *p = groups; (p = next_line(p, &len)); p += len + (p[len] == '\n')) {
+                const char *list = memchr(p, ':', len), *path;
+
+                if (!list++)
+                        continue;
+                path = memchr(list, ':', len - (size_t)(list - p));
+                if (!path)
+                        continue;
+                if (controller ? !has_word(list, (size_t)(path - list), ',', controller) : strncmp(p, "0::", 3) != 0)
+                        continue;
+                path++;
+                *ret_len = len - (size_t)(path - p);
+                return path;
+        }
+        return NULL;
+}
+
+struct mount {
+        char root[PATH_MAX], at[PATH_MAX], type[32], options[512];
+};
+
+/* "ID PARENT MAJOR:MINOR ROOT POINT OPTIONS [FIELD...] - TYPE SOURCE OPTIONS" */
+static bool parse_mount(const char *line, size_t len, struct mount *m)
+{
+        char text[2 * PATH_MAX + 1024], *dash;
+
+        if (len >= sizeof(text))
+                return false;
+        memcpy(text, line, len);
+        text[len] = '\0';
+        dash = strstr(text, " - cgroup");
+        return dash && sscanf(text, "%*s %*s %*s %4095s %4095s", m->root, m->at) == 2 &&
+               sscanf(dash + 3, "%31s %*s %511s", m->type, m->options) == 2 && !strchr(m->root, '\\') && !strchr(m->at, '\\');
+}
+
+static bool mount_is(const struct mount *m, const char *controller)
+{
+        if (!controller)
+                return !strcmp(m->type, "cgroup2");
+        return !strcmp(m->type, "cgroup") && has_word(m->options, strlen(m->options), ',', controller);
+}
+
+/* The folder of the caller's group, where some mount shows it. */
+static bool own_folder(const struct texts *t, const char *controller, char path[PATH_MAX])
+{
+        size_t group_len, len;
+        const char *group = own_group(t->groups, controller, &group_len);
+        struct mount m;
+
+        if (!group)
+                return false;
+        for (const char *p = t->mounts; (p = next_line(p, &len)); p += len + (p[len] == '\n')) {
+                size_t root;
+                int n;
+
+                if (!parse_mount(p, len, &m) || !mount_is(&m, controller))
+                        continue;
+                root = m.root[1] ? strlen(m.root) : 0;
+                if (group_len < root || strncmp(group, m.root, root) != 0 || (group_len > root && group[root] != '/'))
+                        continue; /* a mount of another part of the tree */
+                n = snprintf(path, PATH_MAX, "%s%.*s", m.at, (int)(group_len - root), group + root);
+                if (n < 0 || n >= PATH_MAX)
+                        return false;
+                while (n > 1 && path[n - 1] == '/')
+                        path[--n] = '\0';
+                return !strstr(path, "/../");
+        }
+        return false;
+}
+
+static bool may_write(const char *folder, const char *file)
+{
+        char path[PATH_MAX + 64];
+
+        snprintf(path, sizeof(path), "%s/%s", folder, file);
+        return faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) == 0;
+}
+
+/* Which of @want a file of version 2 lists. */
+static unsigned int listed(const char *folder, const char *file, unsigned int want)
+{
+        char path[PATH_MAX + 64], text[512] = "";
+        unsigned int has = 0;
+        cg_auto_fd int fd = -1;
+        ssize_t n;
+
+        snprintf(path, sizeof(path), "%s/%s", folder, file);
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+        n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+        if (n <= 0)
+                return 0;
+        n -= text[n - 1] == '\n';
+        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
+                if (names[i][1] && (want & 1u << i) && has_word(text, (size_t)n, ' ', names[i][1]))
+                        has |= 1u << i;
+        }
+        return has;
+}
+
+/* Whoever manages the groups here has given this one away: systemd says so by an attribute, a container by what its root is. */
+static bool is_delegated(const char *folder)
+{
+        static const char *const marks[] = {"user.delegate", "trusted.delegate"};
+        char value[8], type[PATH_MAX + 32], parent[PATH_MAX + 32];
+        struct stat here, above;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(marks); i++) {
+                if (getxattr(folder, marks[i], value, sizeof(value)) == 1 && value[0] == '1')
+                        return true;
+        }
+        /* The root of what is mounted, but not the machine's own root, which has no type. */
+        snprintf(type, sizeof(type), "%s/cgroup.type", folder);
+        snprintf(parent, sizeof(parent), "%s/..", folder);
+        return access(type, F_OK) == 0 && stat(folder, &here) == 0 && stat(parent, &above) == 0 && here.st_dev != above.st_dev;
+}
+
+static bool write_text(const char *folder, const char *file, const char *text)
+{
+        char path[PATH_MAX + 64];
+        cg_auto_fd int fd = -1;
+
+        snprintf(path, sizeof(path), "%s/%s", folder, file);
+        fd = open(path, O_WRONLY | O_CLOEXEC);
+        return fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+}
+
+/* Whatever runs in the group goes one down. */
+static void move_down(const char *folder)
+{
+        char path[PATH_MAX + 64], leaf[PATH_MAX + 64], pid[24];
+        FILE *f;
+
+        snprintf(leaf, sizeof(leaf), "%s/" LEAF, folder);
+        snprintf(path, sizeof(path), "%s/cgroup.procs", folder);
+        f = fopen(path, "re");
+        while (f && fscanf(f, "%23s", pid) == 1)
+                write_text(leaf, "cgroup.procs", pid);
+        if (f)
+                fclose(f);
+}
+
+static bool share_out(const char *folder, unsigned int what)
+{
+        char text[64] = "";
+        size_t n = 0;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
+                if ((what & 1u << i) && names[i][1])
+                        n += (size_t)snprintf(text + n, sizeof(text) - n, "%s+%s", n ? " " : "", names[i][1]);
+        }
+        return !n || write_text(folder, "cgroup.subtree_control", text);
+}
+
+bool cg_cgroup_prepare(const struct cg_cgroup_place *place)
+{
+        char leaf[PATH_MAX + 64];
+
+        if (!place->to_prepare)
+                return true;
+        if (share_out(place->path, place->to_prepare)) /* nothing runs in it */
+                return true;
+        snprintf(leaf, sizeof(leaf), "%s/" LEAF, place->path);
+        if (mkdir(leaf, 0755) < 0 && errno != EEXIST)
+                return false;
+        for (int i = 0; i < LEAF_TRIES; i++) {
+                move_down(place->path);
+                if (share_out(place->path, place->to_prepare))
+                        return true;
+        }
+        return false;
+}
+
+/* Version 2: the caller's group, or the one above where the caller has been moved into a leaf. */
+static void find_v2(const struct texts *t, unsigned int want, struct cg_cgroup_places *ret)
+{
+        struct cg_cgroup_place *p = &ret->v[ret->n];
+        unsigned int offered, shared;
+        char *slash;
+
+        if (!own_folder(t, NULL, p->path))
+                return;
+        slash = strrchr(p->path, '/');
+        if (slash && !strcmp(slash + 1, LEAF))
+                *slash = '\0';
+        offered = listed(p->path, "cgroup.controllers", want);
+        shared = listed(p->path, "cgroup.subtree_control", want);
+        if (!offered || !may_write(p->path, ".") || !may_write(p->path, "cgroup.procs"))
+                return;
+        if (shared != offered && !is_delegated(p->path))
+                offered = shared; /* not ours to change */
+        if (!offered)
+                return;
+        p->version = 2;
+        p->has = offered | (want & CG_CGROUP_USAGE);
+        p->to_prepare = offered & ~shared;
+        ret->n++;
+}
+
+static void find_v1(const struct texts *t, size_t controller, struct cg_cgroup_places *ret)
+{
+        struct cg_cgroup_place *p = &ret->v[ret->n];
+
+        if (!own_folder(t, names[controller][0], p->path) || !may_write(p->path, "."))
+                return;
+        for (size_t i = 0; i < ret->n; i++) {
+                if (!strcmp(ret->v[i].path, p->path)) { /* two controllers in one hierarchy */
+                        ret->v[i].has |= 1u << controller;
+                        return;
+                }
+        }
+        p->version = 1;
+        p->has = 1u << controller;
+        p->to_prepare = 0;
+        ret->n++;
+}
+
+/* Every version 2 group counts its processor time, whatever controllers there are. */
+static void find_usage(const struct texts *t, struct cg_cgroup_places *ret)
+{
+        struct cg_cgroup_place *p = &ret->v[ret->n];
+
+        if (!own_folder(t, NULL, p->path) || !may_write(p->path, ".") || !may_write(p->path, "cgroup.procs"))
+                return;
+        p->version = 2;
+        p->has = CG_CGROUP_USAGE;
+        p->to_prepare = 0;
+        ret->n++;
+}
+
+static char *read_one(const char *files, const char *name)
+{
+        char path[PATH_MAX], *text = NULL;
+        size_t len;
+
+        snprintf(path, sizeof(path), "%s/%s", files ? files : "/proc/self", name);
+        return cg_read_file(path, TEXT_MAX, &text, &len, NULL) < 0 ? NULL : text;
+}
+
+static unsigned int had(const struct cg_cgroup_places *places)
+{
+        unsigned int has = 0;
+
+        for (size_t i = 0; i < places->n; i++)
+                has |= places->v[i].has;
+        return has;
+}
+
+void cg_cgroup_find(const char *files, unsigned int want, struct cg_cgroup_places *ret)
+{
+        struct texts t = {.groups = read_one(files, "cgroup"), .mounts = read_one(files, "mountinfo")};
+
+        ret->n = 0;
+        if (t.groups && t.mounts) {
+                find_v2(&t, want, ret);
+                for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
+                        if (want & ~had(ret) & 1u << i)
+                                find_v1(&t, i, ret);
+                }
+                if (want & ~had(ret) & CG_CGROUP_USAGE)
+                        find_usage(&t, ret);
+        }
+        free(t.groups);
+        free(t.mounts);
+}

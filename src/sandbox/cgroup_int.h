@@ -1,0 +1,36 @@
+/* What cgroup.c and cgroup_find.c share. */
+#ifndef CG_SANDBOX_CGROUP_INT_H
+#define CG_SANDBOX_CGROUP_INT_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include "sandbox/cgroup.h"
+
+enum {
+        CG_CGROUP_MEMORY = 1,
+        CG_CGROUP_PIDS = 2,
+        CG_CGROUP_CPU = 4,
+        CG_CGROUP_USAGE = 8, /* processor time: cpuacct, or every group of version 2 */
+        CG_CGROUP_ALL = 15,
+};
+#define CG_CGROUP_PLACES 4 /* each of the four in a hierarchy of its own */
+
+/* A folder in which a group can be made. */
+struct cg_cgroup_place {
+        int version;
+        unsigned int has;        /* of what is wanted */
+        unsigned int to_prepare; /* version 2: must be shared out to the groups in it first */
+        char path[PATH_MAX];
+};
+
+struct cg_cgroup_places {
+        size_t n;
+        struct cg_cgroup_place v[CG_CGROUP_PLACES + 1]; /* one more to look at */
+};
+
+void cg_cgroup_find(const char *files, unsigned int want, struct cg_cgroup_places *ret);
+/* Version 2: shares controllers out, for which a delegated group's own processes move one down. */
+bool cg_cgroup_prepare(const struct cg_cgroup_place *place);
+
+#endif

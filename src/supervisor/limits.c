@@ -1,0 +1,292 @@
+/*
+ * cellgate-supervisor: limits of sessions. The zygote holds what the kernel of the machine can hold; here is what remains: a session's
+ * time, what a cell prints, the processor time of a group; and telling, when one is reached, which it was.
+ */
+#include "supervisor/supervisor.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include "sandbox/limit_json.h"
+#include "sandbox/plan.h"
+
+
+int limits_check(struct session *ss, struct cg_err *err)
+{
+        int64_t n;
+
+        ss->limits = (struct cg_sandbox_limits){ 0 };
+#define X(id, field, scale, name, setting, unit, words) \
+        if (cg_json_int(ss->options, #field, 0, &n, err) < 0) \
+                return -1; \
+        if (n < 0) \
+                return cg_fail(err, CG_E_INVAL, "\"%s\" is negative", #field); \
+        ss->limits.field = (uint64_t)n;
+        CG_LIMITS_TABLE(X)
+#undef X
+        return 0;
+}
+
+void limits_settings(struct session *ss, const struct cg_sandbox_limits *settings)
+{
+        cg_limits_fill(&ss->limits, settings);
+}
+
+json_t *limits_spec(const struct session *ss)
+{
+        json_t *o = json_object();
+
+#define X(id, field, scale, name, setting, unit, words) json_object_set_new(o, #field, json_integer((json_int_t)ss->limits.field));
+        CG_LIMITS_TABLE(X)
+#undef X
+        return o;
+}
+
+/* With the defaults, which the zygote sets. */
+static struct cg_sandbox_limits limits_of(const struct session *ss)
+{
+        static const struct cg_sandbox_limits defaults = { .processes = CG_PLAN_PROCESSES, .open_files = CG_PLAN_OPEN_FILES };
+        struct cg_sandbox_limits l = ss->limits;
+
+        cg_limits_fill(&l, &defaults);
+        return l;
+}
+
+json_t *limits_info(const struct session *ss)
+{
+        static const enum cg_limit_by none[CG_LIMITS];
+        struct cg_sandbox_limits l = limits_of(ss);
+
+        return cg_limits_json(&l, ss->kernel ? ss->kernel->by : none);
+}
+
+/* Of the cell that runs. @source: as in docs/denials.md. */
+static void tell_from(struct session *ss, const char *source, enum cg_limit limit, enum cg_limit_by by, const char *what)
+{
+        struct cg_sandbox_limits l = limits_of(ss);
+        json_t *o = cg_limit_denial(&l, limit, by, what);
+
+        if (!o)
+                return;
+        json_object_set_new(o, "source", json_string(source));
+        session_denied(ss, cells_running(ss), o);
+}
+
+static void tell(struct session *ss, enum cg_limit limit, enum cg_limit_by by, const char *what)
+{
+        tell_from(ss, "sandbox", limit, by, what);
+}
+
+/* ------------------------------------------------------------------ what a group counts */
+
+static void on_look(uv_timer_t *t)
+{
+        struct kernel *k = t->data;
+        struct session *ss = k->session;
+        struct cg_cgroup_files cpu = { .cpu = k->files.cpu };
+        struct cg_limit_counts counts;
+        uint64_t limit_ms;
+
+        if (!ss || k->state == K_DEAD)
+                return;
+        limit_ms = ss->limits.cpu_seconds * 1000;
+        cg_cgroup_read(&cpu, &counts);
+        if (counts.cpu_ms < limit_ms) {
+                uv_timer_start(t, on_look, (uint64_t)cg_limit_next_look_ms(limit_ms - counts.cpu_ms), 0);
+                return;
+        }
+        k->cpu_over = true;
+        cg_pidfd_kill(k->pid.fd, SIGKILL);
+}
+
+static char *copy_path(const json_t *files, const char *name)
+{
+        const char *path = json_string_value(json_object_get(files, name));
+
+        return path ? strdup(path) : NULL;
+}
+
+static bool is_group(enum cg_limit_by by)
+{
+        return by == CG_BY_CGROUP1 || by == CG_BY_CGROUP2;
+}
+
+void limits_spawned(struct kernel *k, const json_t *answer)
+{
+        const json_t *by = json_object_get(answer, "limits_by"), *files = json_object_get(answer, "counts");
+
+        for (size_t i = 0; i < CG_LIMITS; i++)
+                k->by[i] = (enum cg_limit_by)json_integer_value(json_array_get(by, i));
+        k->in_group = json_is_true(json_object_get(answer, "group"));
+        k->files = (struct cg_cgroup_files){ copy_path(files, "memory"), copy_path(files, "processes"), copy_path(files, "cpu") };
+        if (!is_group(k->by[CG_LIMIT_CPU_TIME]))
+                return;
+        uv_timer_init(&k->sup->loop, &k->look);
+        k->look.data = k;
+        k->look_open = true;
+        uv_timer_start(&k->look, on_look, (uint64_t)cg_limit_next_look_ms(k->session->limits.cpu_seconds * 1000), 0);
+}
+
+void limits_release(struct kernel *k)
+{
+        free((char *)(uintptr_t)k->files.memory);
+        free((char *)(uintptr_t)k->files.processes);
+        free((char *)(uintptr_t)k->files.cpu);
+}
+
+void limits_counted(struct sup *s, const json_t *o)
+{
+        struct kernel *k = kernel_by_seq(s, (uint64_t)json_integer_value(json_object_get(o, "ended")));
+
+        if (!k)
+                return;
+        k->counts.oom_kills = (uint64_t)json_integer_value(json_object_get(o, "oom_kills"));
+        k->counts.forks_denied = (uint64_t)json_integer_value(json_object_get(o, "forks_denied"));
+        k->counts.cpu_ms = (uint64_t)json_integer_value(json_object_get(o, "cpu_ms"));
+        kernel_counted(k);
+}
+
+/* What happened to other processes than the main one since the last look. */
+static void tell_counts(struct session *ss, struct kernel *k)
+{
+        unsigned long long killed = k->counts.oom_kills - k->told.oom_kills, denied = k->counts.forks_denied - k->told.forks_denied;
+        char what[100];
+
+        if (killed) {
+                snprintf(what, sizeof(what), "%llu process%s ended", killed, killed == 1 ? " was" : "es were");
+                tell(ss, CG_LIMIT_MEMORY, k->by[CG_LIMIT_MEMORY], what);
+        }
+        if (denied) {
+                snprintf(what, sizeof(what), "%llu more %s refused", denied, denied == 1 ? "was" : "were");
+                tell(ss, CG_LIMIT_PROCESSES, k->by[CG_LIMIT_PROCESSES], what);
+        }
+        k->told = k->counts;
+}
+
+/* ------------------------------------------------------------------ the end of a kernel */
+
+/* Which limit it ran into; CG_LIMITS: none. */
+static enum cg_limit limit_of_end(const struct kernel *k, const struct session *ss, const struct cg_sandbox_status *st)
+{
+        if (k->cpu_over || (st->signal == SIGXCPU && ss->limits.cpu_seconds))
+                return CG_LIMIT_CPU_TIME;
+        if (st->signal == SIGXFSZ && ss->limits.file_bytes)
+                return CG_LIMIT_FILE_SIZE;
+        /* Without a word from init the kernel took that as well. */
+        if (k->counts.oom_kills > k->told.oom_kills && (st->signal == SIGKILL || !st->magic))
+                return CG_LIMIT_MEMORY;
+        return CG_LIMITS;
+}
+
+bool limits_end(struct kernel *k, const struct cg_sandbox_status *st, char *buf, size_t size)
+{
+        struct session *ss = k->session;
+        enum cg_limit limit = ss ? limit_of_end(k, ss, st) : CG_LIMITS;
+        char why[128], how[64];
+        struct cg_sandbox_limits l;
+
+        if (k->in_group && !k->has_counts) /* the zygote has ended, and its groups are nobody's */
+                cg_cgroup_tidy(NULL);
+        if (limit == CG_LIMITS)
+                return false;
+        l = limits_of(ss);
+        cg_limit_why(&l, limit, k->by[limit], why, sizeof(why));
+        cg_limit_how(limit, how, sizeof(how));
+        snprintf(buf, size, "%s; %s", why, how);
+        tell(ss, limit, k->by[limit], "the kernel was ended");
+        return true;
+}
+
+/* ------------------------------------------------------------------ cells */
+
+static bool begins(const char *text, const char *with)
+{
+        return strncmp(text, with, strlen(with)) == 0;
+}
+
+/*
+ * What an exception says of a limit that each process has for itself. It is the kernel's own word, good enough to explain it: figure
+ * and mechanism are ours.
+ */
+static enum cg_limit limit_of_exception(const struct session *ss, const char *ename, const char *evalue, const char *reply, size_t len)
+{
+        if (strcmp(ename, "MemoryError") == 0 && ss->limits.memory_bytes)
+                return CG_LIMIT_MEMORY;
+        if (strcmp(ename, "OSError") == 0 && begins(evalue, "[Errno 24]"))
+                return CG_LIMIT_OPEN_FILES;
+        if (strcmp(ename, "OSError") == 0 && begins(evalue, "[Errno 27]") && ss->limits.file_bytes)
+                return CG_LIMIT_FILE_SIZE;
+        /* The same exception comes from a socket that does not wait: it is ours when the line that failed makes a process. */
+        if (strcmp(ename, "BlockingIOError") == 0 && begins(evalue, "[Errno 11]") && memmem(reply, len, "fork", 4))
+                return CG_LIMIT_PROCESSES;
+        if (strcmp(ename, "RuntimeError") == 0 && begins(evalue, "can't start new thread"))
+                return CG_LIMIT_PROCESSES;
+        return CG_LIMITS;
+}
+
+void limits_of_cell(struct session *ss, bool failed, const char *ename, const char *evalue, const char *reply, size_t len)
+{
+        struct kernel *k = ss->kernel;
+        struct cg_limit_counts before = k->told;
+        enum cg_limit limit;
+
+        if (k->in_group) {
+                cg_cgroup_read(&k->files, &k->counts);
+                tell_counts(ss, k);
+        }
+        limit = failed ? limit_of_exception(ss, ename, evalue, reply, len) : CG_LIMITS;
+        if (limit == CG_LIMITS || (limit == CG_LIMIT_PROCESSES && k->told.forks_denied != before.forks_denied))
+                return;
+        tell_from(ss, "kernel", limit, limit == CG_LIMIT_MEMORY ? CG_BY_RLIMIT : k->by[limit], NULL);
+}
+
+static bool is_output(uint16_t type)
+{
+        return type == CG_KERNEL_STREAM || type == CG_KERNEL_DISPLAY_DATA || type == CG_KERNEL_UPDATE_DISPLAY_DATA ||
+               type == CG_KERNEL_EXECUTE_RESULT;
+}
+
+bool limits_output(struct session *ss, const struct cg_msg *m)
+{
+        uint64_t *sum, max = ss->limits.output_bytes;
+        bool over;
+        size_t len;
+
+        if (!max || !is_output(m->type))
+                return true;
+        sum = cells_output(ss, m->id);
+        if (!sum)
+                sum = &ss->late_output;
+        over = *sum > max;
+        for (size_t i = 0; i + 1 < m->n_frames; i++) {
+                cg_msg_raw(m, i, &len);
+                *sum += len;
+        }
+        if (*sum > max && !over)
+                tell(ss, CG_LIMIT_OUTPUT, CG_BY_COUNT, "the rest is left out");
+        return *sum <= max;
+}
+
+/* ------------------------------------------------------------------ a session's time */
+
+static void on_wall(uv_timer_t *t)
+{
+        struct session *ss = t->data;
+        struct cg_sandbox_limits l = limits_of(ss);
+        char why[128], how[64], text[300];
+
+        cg_limit_why(&l, CG_LIMIT_WALL_TIME, CG_BY_TIMER, why, sizeof(why));
+        cg_limit_how(CG_LIMIT_WALL_TIME, how, sizeof(how));
+        snprintf(text, sizeof(text), "%s; %s", why, how);
+        tell(ss, CG_LIMIT_WALL_TIME, CG_BY_TIMER, "the session was ended");
+        session_end(ss, text);
+}
+
+void limits_opened(struct session *ss)
+{
+        if (!ss->limits.wall_seconds || ss->wall_runs)
+                return;
+        ss->wall_runs = true;
+        uv_update_time(&ss->sup->loop);
+        uv_timer_start(&ss->wall, on_wall, ss->limits.wall_seconds * 1000, 0);
+}

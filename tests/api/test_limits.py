@@ -1,0 +1,235 @@
+"""Limits of sessions: exceeded and not exceeded; each is an event with its name and figure, and the info says how it is held."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from cellgate_api import Client, Event, Outcome, Session
+
+MIB = 1 << 20
+FILL = "import mmap\nm = mmap.mmap(-1, {} << 20)\nfor i in range(0, len(m), 4096): m[i] = 1"
+
+
+def denied(o: Outcome) -> list[dict]:
+    return [e.json for e in o.events if e.type == "denied"]
+
+
+def by(s: Session, limit: str) -> str:
+    return s.info["limits"][limit]["by"]
+
+
+def needs_group(s: Session, limit: str) -> None:
+    if not by(s, limit).startswith("cgroup"):
+        pytest.skip(f"no control group that this user may make: {limit} is held by {by(s, limit)}")
+
+
+def groups() -> set[str]:
+    return {str(p) for p in Path("/sys/fs/cgroup").rglob("cellgate-box-*")}
+
+
+def wait_until_gone(what: set[str], slowness: float) -> None:
+    deadline = time.monotonic() + 20 * slowness
+    while what & groups():
+        assert time.monotonic() < deadline, what & groups()
+        time.sleep(0.05)
+
+
+def test_the_info_says_how_each_is_held(client: Client, workspace: Path) -> None:
+    with client.session(
+        workspace=workspace, memory_bytes=400 * MIB, open_files=100, wall_seconds=500, output_bytes=5 * MIB, cores_milli=1500
+    ) as s:
+        limits = s.info["limits"]
+    assert limits["memory"]["value"] == 400 and limits["memory"]["unit"] == "MiB"
+    assert (limits["memory"]["by"], limits["memory"]["scope"]) in [
+        ("cgroup v1", "sandbox"),
+        ("cgroup v2", "sandbox"),
+        ("rlimit", "process"),
+    ]
+    assert limits["cores"]["value"] == 1.5 and limits["cores"]["by"] in ("cgroup v1", "cgroup v2", "affinity")
+    assert limits["openFiles"] == {"value": 100, "unit": "files", "by": "rlimit", "scope": "process"}
+    assert limits["wallTime"] == {"value": 500, "unit": "s", "by": "timer", "scope": "session"}
+    assert limits["output"] == {"value": 5, "unit": "MiB", "by": "count", "scope": "cell"}
+    assert limits["processes"]["value"] == 512
+    assert "fileSize" not in limits and "cpuTime" not in limits
+
+
+def test_settings_name_them_and_options_win(client: Client, workspace: Path) -> None:
+    settings = {
+        "network": {"allowedDomains": [], "deniedDomains": []},
+        "filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": []},
+        "cellgate": {"limits": {"openFiles": 50, "cores": 0.5, "outputMb": 3, "wallSeconds": 100}},
+    }
+    with client.session(workspace=workspace, settings=json.dumps(settings), open_files=70) as s:
+        values = {name: limit["value"] for name, limit in s.info["limits"].items()}
+    assert values == {"openFiles": 70, "cores": 0.5, "output": 3, "wallTime": 100, "processes": 512}
+
+
+@pytest.mark.no_sanitizer  # its shadow memory is over any limit
+def test_memory(client: Client, workspace: Path) -> None:
+    with client.session(workspace=workspace, memory_bytes=300 * MIB) as s:
+        assert s.run(FILL.format(50)).status == "ok"
+        # One allocation that is too large fails where it is made.
+        o = s.run("x = bytearray(400 << 20)")
+        assert o.error and o.error["ename"] == "MemoryError"
+        (d,) = denied(o)
+        assert (d["operation"], d["limit"], d["value"], d["unit"]) == ("limit", "memory", 300, "MiB")
+        assert d["rule"] == "cellgate.limits.memoryMb" and d["how"] == "raise cellgate.limits.memoryMb"
+        assert s.run("1 + 1").value == "2"
+        needs_group(s, "memory")
+        # Of another process in the sandbox: the kernel lives.
+        o = s.run(f"import subprocess; subprocess.run(['python3', '-c', '''{FILL.format(400)}''']).returncode")
+        assert o.value == "-9" and [d["limit"] for d in denied(o)] == ["memory"]
+        # And of the kernel.
+        o = s.run(FILL.format(400))
+        assert o.status == "kernel_died"
+        assert o.result.text.startswith(f"the kernel ended: memory limit of 300 MiB reached ({by(s, 'memory')}); raise ")
+        assert [d["layer"] for d in denied(o)] == [by(s, "memory")]
+        died = s.next()
+        assert died and died.type == "kernel_died" and "memory limit of 300 MiB" in died.text
+        assert s.run("1 + 1").value == "2"
+
+
+def test_open_files_and_file_size(client: Client, workspace: Path) -> None:
+    with client.session(workspace=workspace, open_files=64, file_bytes=MIB) as s:
+        assert s.run("l = [open('/dev/null') for i in range(20)]; open('f', 'wb').write(bytes(1 << 20))").status == "ok"
+        o = s.run("l = [open('/dev/null') for i in range(100)]")
+        assert o.error and o.error["evalue"].startswith("[Errno 24]")
+        assert [(d["limit"], d["value"]) for d in denied(o)] == [("openFiles", 64)]
+        s.run("l = None")
+        o = s.run("open('g', 'wb').write(bytes(1 << 21))")
+        assert o.error and o.error["evalue"].startswith("[Errno 27]")
+        assert [(d["limit"], d["value"], d["scope"]) for d in denied(o)] == [("fileSize", 1, "file")]
+
+
+def test_processes(client: Client, workspace: Path) -> None:
+    with client.session(workspace=workspace, processes=40) as s:
+        start = "import subprocess\nl = []\nfor i in range({}): l.append(subprocess.Popen(['sleep', '100']))"
+        end = "for p in l: p.kill(); p.wait()"
+        o = s.run(start.format(10))
+        assert o.status == "ok" and not denied(o)
+        s.run(end)
+        o = s.run(start.format(400))
+        if by(s, "processes") == "nothing":
+            pytest.skip("nothing limits root's processes before Linux 6.14 without a control group")
+        assert o.error and o.error["ename"] == "BlockingIOError"
+        assert [(d["limit"], d["value"], d["layer"]) for d in denied(o)] == [("processes", 40, by(s, "processes"))]
+        assert s.run(end).status == "ok"
+        assert s.run(start.format(10)).status == "ok"
+
+
+def test_a_socket_that_would_wait_is_no_limit(session: Session) -> None:
+    o = session.run("import socket\na, b = socket.socketpair()\na.setblocking(False)\na.recv(1)")
+    assert o.error and o.error["evalue"].startswith("[Errno 11]") and not denied(o)
+
+
+def test_output(client: Client, workspace: Path) -> None:
+    with client.session(workspace=workspace, output_bytes=MIB) as s:
+        o = s.run("print('x' * (1 << 19))")
+        assert len(o.stdout) == (1 << 19) + 1 and not denied(o)
+        o = s.run("for i in range(3000): print('x' * 999)")
+        assert o.status == "ok" and len(o.stdout) <= MIB
+        assert [(d["limit"], d["value"], d["layer"]) for d in denied(o)] == [("output", 1, "count")]
+        # Each cell anew.
+        assert s.run("print('again')").stdout == "again\n"
+
+
+def test_processor_time(client: Client, workspace: Path) -> None:
+    spin = "import subprocess; p = [subprocess.Popen(['sh', '-c', 'while :; do :; done']) for i in range(2)]; [q.wait() for q in p]"
+    with client.session(workspace=workspace, cpu_seconds=1) as s:
+        assert s.run("1").status == "ok"
+        grouped = by(s, "cpuTime").startswith("cgroup")
+        o = s.run(spin if grouped else "while True: pass")
+        assert o.status == "kernel_died"
+        assert f"processor time limit of 1 s reached ({by(s, 'cpuTime')})" in o.result.text
+        assert [d["limit"] for d in denied(o)] == ["cpuTime"]
+
+
+def test_wall_time_ends_the_session(client: Client, workspace: Path) -> None:
+    with client.session(workspace=workspace, wall_seconds=2) as s:
+        assert s.run("1 + 1").value == "2"
+        s.execute("import time\nwhile True: time.sleep(0.1)")
+        events: list[Event] = s.until("session_closed")
+    assert [e.json["limit"] for e in events if e.type == "denied"] == ["wallTime"]
+    result = next(e for e in events if e.type == "result")
+    assert "wall time limit of 2 s reached (timer)" in result.text
+    assert "wall time limit of 2 s reached (timer)" in events[-1].text
+
+
+def test_limits_are_no_more_negative_than_they_are_texts(client: Client, workspace: Path) -> None:
+    """Numbers beyond any figure are cut, not wrapped."""
+    with client.session(workspace=workspace, output_bytes=(1 << 64) - 1) as s:
+        assert s.run("print(1)").stdout == "1\n"
+
+
+# ---- nothing left behind
+
+
+def _session_with_group(client: Client, workspace: Path) -> tuple[Session, set[str]]:
+    before = groups()
+    s = client.session(workspace=workspace, memory_bytes=300 * MIB, processes=100)
+    needs_group(s, "memory")
+    return s, groups() - before
+
+
+def _process(name: str) -> int:
+    """The newest of this name that we have started."""
+    me = os.getpid()
+    found = []
+    for p in Path("/proc").glob("[0-9]*"):
+        try:
+            if (p / "comm").read_text().strip() == name and me in _ancestors(int(p.name)):
+                found.append(int(p.name))
+        except OSError:
+            continue
+    return max(found)
+
+
+def _ancestors(pid: int) -> list[int]:
+    found = []
+    while pid > 1:
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        found.append(pid)
+    return found
+
+
+@pytest.mark.parametrize("victim", ["kernel", "init", "zygote", "supervisor", "close"])
+def test_no_group_is_left(workspace: Path, slowness: float, victim: str, prefix: Path) -> None:
+    os.environ.setdefault("CG_PREFIX", str(prefix))
+    client = Client(log_level=0, no_spare=1)
+    try:
+        s, made = _session_with_group(client, workspace)
+        assert made
+        if victim == "kernel":
+            assert s.run("import os; os.kill(os.getpid(), 9)").status == "kernel_died"
+        elif victim == "init":
+            os.kill(_process("cg-init"), signal.SIGKILL)
+            s.until("kernel_died")
+        elif victim == "zygote":
+            os.kill(_zygote(), signal.SIGKILL)
+            s.until("kernel_died")
+            assert s.run("1 + 1").value == "2"
+        elif victim == "supervisor":
+            os.kill(_process("cellgate-superv"), signal.SIGKILL)
+        else:
+            s.close()
+        wait_until_gone(made, slowness)
+    finally:
+        client.close()
+
+
+def _zygote() -> int:
+    return next(int(c) for c in Path(f"/proc/{_supervisor_task()}/children").read_text().split() if _is_zygote(int(c)))
+
+
+def _supervisor_task() -> str:
+    pid = _process("cellgate-superv")
+    return f"{pid}/task/{pid}"
+
+
+def _is_zygote(pid: int) -> bool:
+    return b"--zygote" in Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -1,0 +1,158 @@
+"""Limits that a control group holds: of the sandbox as a whole, exceeded and not exceeded, and nothing left behind.
+
+Where the user who runs a test may make no group (an ordinary one usually) the same limits are held by rlimits and CPU affinity,
+and the sandbox says so.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from sandbox.conftest import PROBE, Box, Launched
+
+NO_GROUP = ["--cgroup-files", "/nonexistent"]
+MIB = 1 << 20
+
+
+def limits(box: Box, *opts: str, command: str = "true") -> "tuple[dict[str, str], subprocess.CompletedProcess[str]]":
+    """What holds each limit, and how the command went."""
+    p = box.sh(command, opts=["--say-limits", *opts])
+    return dict(line.split(": ", 1) for line in p.stderr.splitlines() if ": " in line), p
+
+
+def counts(p: "subprocess.CompletedProcess[str]") -> list[int]:
+    """Processes ended for memory, forks denied, processor time in ms."""
+    return next(list(map(int, line.split()[1:])) for line in p.stderr.splitlines() if line.startswith("counts "))
+
+
+def groups() -> set[str]:
+    return {str(p) for p in Path("/sys/fs/cgroup").rglob("cellgate-box-*")}
+
+
+def needs_group(box: Box, limit: str, *opts: str) -> str:
+    by = limits(box, *opts)[0][limit]
+    if not by.startswith("cgroup"):
+        pytest.skip(f"no control group that this user may make: {limit} is held by {by}")
+    return by
+
+
+# Python is there wherever the tests run; it makes memory that no rlimit of data counts, or several processes that share it.
+SHARED = "import mmap; m = mmap.mmap(-1, {0} << 20); [m.__setitem__(i, 1) for i in range(0, {0} << 20, 4096)]"
+
+
+def test_memory_of_the_sandbox_as_a_whole(box: Box) -> None:
+    opts = ["--memory", str(100 * MIB)]
+    needs_group(box, "memory", *opts)
+    fill = "head -c {}M /dev/zero > /dev/shm/a"
+    within = limits(box, *opts, command=fill.format(50))[1]
+    assert within.returncode == 0 and counts(within)[0] == 0
+    over = limits(box, *opts, command=fill.format(150) + "; exit 0")[1]
+    assert counts(over)[0] >= 1
+    # Two processes that together have too much.
+    two = f"python3 -c '{SHARED.format(60)}; import time; time.sleep(1)' & python3 -c '{SHARED.format(60)}'; wait"
+    assert counts(limits(box, *opts, command=two)[1])[0] >= 1
+
+
+def test_processes_are_exactly_so_many(box: Box) -> None:
+    opts = ["--processes", "20"]
+    needs_group(box, "processes", *opts)
+    p = box.run(PROBE, "forks", "100", opts=[*opts, "--say-limits"])
+    assert p.stdout == "18\n" and counts(p)[1] == 1  # beside init and the probe
+    p = box.run(PROBE, "forks", "18", opts=[*opts, "--say-limits"])
+    assert p.stdout == "18\n" and counts(p)[1] == 0
+
+
+def test_cores(box: Box) -> None:
+    spin = "python3 -c 'import time; t = time.monotonic()\nwhile time.monotonic() < t + 1: pass'"
+    by, p = limits(box, "--cores", "200", "--cpu", "100", command=spin)
+    if by["cores"] == "affinity":
+        assert limits(box, "--cores", "200", command="nproc")[1].stdout == "1\n"
+        return
+    # A fifth of a second and what one period may have more; without the limit it is a second, unless others want the CPU.
+    assert counts(p)[2] < 500
+
+
+def test_cores_by_affinity_cannot_be_widened(box: Box) -> None:
+    cpus = len(os.sched_getaffinity(0))
+    if cpus < 2:
+        pytest.skip("one CPU only")
+    by, p = limits(box, "--cores", "1000", *NO_GROUP, command="nproc")
+    assert by["cores"] == "affinity" and p.stdout == "1\n"
+    assert limits(box, "--cores", "1001", *NO_GROUP, command="nproc")[1].stdout == "2\n"
+    assert limits(box, "--cores", "99000", *NO_GROUP, command="nproc")[1].stdout == f"{cpus}\n"
+    widen = "python3 -c 'import os; os.sched_setaffinity(0, range(64))'"
+    assert "PermissionError" in limits(box, "--cores", "1000", *NO_GROUP, command=widen)[1].stderr
+    assert limits(box, command=widen)[1].returncode == 0
+
+
+def test_what_holds_without_a_group(box: Box) -> None:
+    by, _ = limits(box, "--memory", "500000000", "--processes", "50", "--cpu", "9", "--cores", "500", *NO_GROUP)
+    processes = "rlimit" if not box.root else by["processes"]
+    assert by == {
+        "memory": "rlimit",
+        "cores": "affinity",
+        "processes": processes,
+        "openFiles": "rlimit",
+        "fileSize": "nothing",
+        "output": "nothing",
+        "cpuTime": "rlimit",
+        "wallTime": "nothing",
+    }
+    assert processes in ("rlimit", "pid namespace", "nothing")
+
+
+def test_no_group_where_no_limit_needs_one(box: Box) -> None:
+    before = groups()
+    with Launched(box, "/bin/sh", "-c", "echo ready; sleep 100", opts=["--open-files", "99", "--file-size", "1000"]):
+        assert groups() <= before
+
+
+def test_the_sandbox_sees_its_group_as_the_root(box: Box) -> None:
+    by = needs_group(box, "memory", "--memory", str(100 * MIB))
+    lines = limits(box, "--memory", str(100 * MIB), command="cat /proc/self/cgroup")[1].stdout.splitlines()
+    mine = [line for line in lines if "memory" in line.split(":")[1] or by == "cgroup v2"]
+    assert mine and all(line.split(":", 2)[2] == "/" for line in mine)
+
+
+def test_the_group_goes_with_its_sandbox(box: Box) -> None:
+    opts = ["--memory", str(100 * MIB), "--processes", "40", "--cores", "1500", "--cpu", "10"]
+    needs_group(box, "memory", *opts)
+    before = groups()
+    with Launched(box, "/bin/sh", "-c", "echo ready; exec sleep 100", opts=opts) as launched:
+        assert groups() - before
+        os.kill(launched.init, signal.SIGKILL)
+        launched.proc.wait(30)
+    assert groups() <= before
+
+
+def test_a_group_without_its_maker_goes_with_the_next_start(box: Box) -> None:
+    """Nobody tells: its lock has ended with its maker."""
+    opts = ["--memory", str(100 * MIB)]
+    needs_group(box, "memory", *opts)
+    before = groups()
+    with Launched(box, "/bin/sh", "-c", "echo ready; exec sleep 100", opts=opts) as launched:
+        left = groups() - before
+        assert left
+        live = Launched(box, "/bin/sh", "-c", "echo ready; exec sleep 100", opts=opts)
+        with live:
+            others = groups() - before - left
+            launched.proc.kill()
+            launched.proc.wait(30)
+            deadline = time.monotonic() + box.timeout
+            while left & groups():
+                assert time.monotonic() < deadline
+                # The next start of any program that makes sandboxes; here a part of it.
+                subprocess.run([*box.as_user, str(box.base / "bin/sandbox-launch"), "--tidy"], check=True)
+            assert others <= groups(), "the group of a sandbox that runs"
+
+
+def test_too_little_memory_to_start_is_said(box: Box) -> None:
+    needs_group(box, "memory", "--memory", str(100 * MIB))
+    before = groups()
+    p = box.sh("true", opts=["--memory", "100000"])
+    assert p.returncode == 125
+    assert "memory limit of 0.0954 MiB reached (cgroup v" in p.stderr and "raise cellgate.limits.memoryMb" in p.stderr
+    assert groups() <= before
