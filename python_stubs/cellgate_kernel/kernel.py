@@ -32,10 +32,18 @@ from cellgate_kernel.shell import ZMQInteractiveShell
 from cellgate_kernel.worker import Worker
 
 
+def _home_without_sandbox() -> str:
+    """The user's; a number without a name, which containers like, has none: then it is what login(1) takes."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return "/"
+
+
 def _set_environment(config: dict[str, Any]) -> None:
     """The variables a kernel has: these, and what the host gave; nothing is inherited."""
     bin_dir = os.path.dirname(sys.executable)
-    home = "/tmp/home" if config.get("sandbox", True) else pwd.getpwuid(os.getuid()).pw_dir
+    home = "/tmp/home" if config.get("sandbox", True) else _home_without_sandbox()
     env = {
         "PATH": f"{bin_dir}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "LANG": "C.UTF-8",

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <fnmatch.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -20,16 +19,17 @@
 
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "cli/cli.h"
 #include "cli/opts.h"
 #include "config.h"
 
-#define HELPER CG_LIBEXECDIR "/cellgate-selftest"
-#define MAX_LIST (1u << 20)
 #define MAX_PATTERNS 64
+#define MAX_LOG (4u << 20)
 /* Longest wait for the next attempt's line; the program inside gives each ten seconds. */
 #define LINE_MS 60000
+#define NAME_WIDTH 26
 #define OPEN_FD 70 /* left open on purpose: the sandbox must close it */
 
 static const char help[] =
@@ -66,164 +66,6 @@ struct selftest {
         int signals; /* what would end this before it has cleaned up */
 };
 
-bool cg_selftest_matches(const char *const *only, const char *name)
-{
-        if (!*only)
-                return true;
-        for (; *only; only++) {
-                if (fnmatch(*only, name, 0) == 0)
-                        return true;
-        }
-        return false;
-}
-
-/* ---- the report */
-static const struct {
-        const char *word, *name, *say;
-} outcomes[CG_N_OUTCOMES] = {
-        [CG_OUT_HELD] = {"ok", "held", "denied"},      [CG_OUT_HOLE] = {"HOLE", "hole", "not denied"},
-        [CG_OUT_WORKS] = {"ok", "works", "possible"},  [CG_OUT_FAILS] = {"FAIL", "fails", "not possible"},
-        [CG_OUT_SKIP] = {"skip", "skip", "not tried"},
-};
-
-static void print_json(json_t *o)
-{
-        cg_auto_free char *text = NULL;
-        size_t len;
-
-        text = o ? cg_json_text(o, &len) : NULL;
-        if (text)
-                puts(text);
-        json_decref(o);
-}
-
-static void line_json(const struct cg_attempt_line *a, const char *where, enum cg_outcome o, const char *note)
-{
-        json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "name", a->name, "where", where, "group", a->group, "kind",
-                              a->allow ? "allow" : "deny", "what", a->what, "outcome", outcomes[o].name, "withoutSandbox",
-                              *a->bare ? a->bare : "all");
-
-        if (j && *a->layer)
-                json_object_set_new(j, "layer", json_string(a->layer));
-        if (j && *note)
-                json_object_set_new(j, "note", json_string(note));
-        print_json(j);
-}
-
-void cg_report_line(struct cg_report *r, const struct cg_attempt_line *a, const char *where, enum cg_outcome o, const char *note)
-{
-        bool bad = o == CG_OUT_HOLE || o == CG_OUT_FAILS, kernel = !strcmp(where, "kernel");
-
-        r->n[o]++;
-        if (r->json) {
-                line_json(a, where, o, note);
-        } else if (bad || !r->quiet) {
-                printf("%-4s %s%-*s %s%s%s", outcomes[o].word, kernel ? "kernel:" : "", (int)r->width - (kernel ? 7 : 0), a->name,
-                       outcomes[o].say, *note ? ": " : "", note);
-                if (bad)
-                        printf("  (%s)", a->what);
-                printf("\n");
-        }
-        fflush(stdout);
-}
-
-static int sum(const struct cg_report *r)
-{
-        size_t held = r->n[CG_OUT_HELD] + r->n[CG_OUT_WORKS], holes = r->n[CG_OUT_HOLE], failed = r->n[CG_OUT_FAILS],
-               skipped = r->n[CG_OUT_SKIP], all = held + holes + failed + skipped;
-
-        if (r->json)
-                print_json(json_pack("{s:b, s:I, s:I, s:I, s:I, s:I}", "sum", 1, "attempts", (json_int_t)all, "held", (json_int_t)held,
-                                     "holes", (json_int_t)holes, "failed", (json_int_t)failed, "skipped", (json_int_t)skipped));
-        else if (failed)
-                printf("\n%zu attempts: %zu held, %zu holes, %zu skipped, %zu failed\n", all, held, holes, skipped, failed);
-        else
-                printf("\n%zu attempts: %zu held, %zu holes, %zu skipped\n", all, held, holes, skipped);
-        return fflush(stdout) ? CG_EXIT_USAGE : holes || failed ? 1 : 0;
-}
-
-/* ---- which attempts there are */
-static int run_to_text(char *const *argv, size_t max, char **ret, struct cg_err *err)
-{
-        struct cg_proc p = CG_PROC_NONE;
-        struct cg_proc_spec spec = {.path = argv[0], .argv = argv, .envp = environ};
-        int out[2], status = 0, e;
-        size_t len;
-
-        if (pipe2(out, O_CLOEXEC) < 0)
-                return cg_fail_errno(err, "pipe");
-        spec.fds = (const struct cg_proc_fd[]){{-1, 0}, {out[1], 1}, {2, 2}};
-        spec.n_fds = 3;
-        e = cg_proc_spawn(&spec, &p, err);
-        close(out[1]);
-        if (e == 0)
-                e = cg_read_fd(out[0], argv[0], max, ret, &len, err);
-        close(out[0]);
-        if (p.pid && cg_proc_wait(&p, 10000, &status, err) != 0)
-                cg_proc_end(&p, false, 0);
-        return e == 0 && status ? cg_fail(err, CG_E_SYS, "%s failed", argv[0]) : e;
-}
-
-static int parse_attempt(char *line, struct cg_attempt_line *a)
-{
-        char *field[7], *save = NULL;
-        size_t n = 0;
-
-        /* Fields may be empty: strsep(), not strtok(). */
-        for (save = line; save && n < CG_ARRAY_LEN(field); n++)
-                field[n] = strsep(&save, "\t");
-        if (n != CG_ARRAY_LEN(field))
-                return -1;
-        *a = (struct cg_attempt_line){.name = field[0], .group = field[1], .allow = !strcmp(field[2], "allow"), .layer = field[3],
-                                      .bare = field[4], .kernel = strcmp(field[5], "command") != 0,
-                                      .command = strcmp(field[5], "kernel") != 0, .what = field[6]};
-        return 0;
-}
-
-static int load_attempts(struct selftest *s, struct cg_err *err)
-{
-        static char *const argv[] = {(char *)HELPER, (char *)"--list", NULL};
-        struct cg_attempt_list *l = &s->attempts;
-        char *save = NULL;
-        size_t lines = 1;
-
-        if (run_to_text(argv, MAX_LIST, &l->text, err) < 0)
-                return -1;
-        for (const char *p = l->text; *p; p++)
-                lines += *p == '\n';
-        l->v = calloc(lines, sizeof(*l->v));
-        if (!l->v)
-                return cg_fail(err, CG_E_NOMEM, "attempts");
-        for (char *line = strtok_r(l->text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-                struct cg_attempt_line *a = &l->v[l->n];
-
-                if (parse_attempt(line, a) < 0)
-                        return cg_fail(err, CG_E_PROTO, "%s speaks another language: is cellgate installed completely?", HELPER);
-                a->wanted = cg_selftest_matches(s->only, a->name);
-                if (strlen(a->name) + 1 > s->report.width)
-                        s->report.width = strlen(a->name) + 1;
-                l->n++;
-        }
-        return 0;
-}
-
-static int print_list(struct selftest *s)
-{
-        for (size_t i = 0; i < s->attempts.n; i++) {
-                const struct cg_attempt_line *a = &s->attempts.v[i];
-
-                if (!a->wanted)
-                        continue;
-                if (s->report.json)
-                        print_json(json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:b}", "name", a->name, "group", a->group, "kind",
-                                             a->allow ? "allow" : "deny", "layer", a->layer, "withoutSandbox", a->bare, "what", a->what,
-                                             "kernel", (int)a->kernel));
-                else
-                        printf("%-5s %-*s %-20s %s\n", a->allow ? "allow" : "deny", (int)s->report.width, a->name, a->layer, a->what);
-        }
-        return fflush(stdout) ? CG_EXIT_USAGE : 0;
-}
-
 /* ---- what holds here: the attempts of a layer that this machine's sandbox has not are skipped, and say so */
 static int find_layers(struct selftest *s, struct cg_err *err)
 {
@@ -237,7 +79,7 @@ static int find_layers(struct selftest *s, struct cg_err *err)
         size_t i;
 
         cg_buf_init(&layers, 4096);
-        if (run_to_text(argv, MAX_LIST, &text, err) < 0 || cg_json_object(text, strlen(text), "--explain", &o, err) < 0)
+        if (cg_selftest_output(argv, &text, err) < 0 || cg_json_object(text, strlen(text), "--explain", &o, err) < 0)
                 return -1;
         json_array_foreach(json_object_get(o, "layers"), i, layer) {
                 const char *name = json_string_value(layer);
@@ -252,7 +94,7 @@ static int find_layers(struct selftest *s, struct cg_err *err)
 static void in_child(const struct selftest *s, char *const *argv, char *const *envp, int out)
 {
         char path[PATH_MAX];
-        int slave = s->scene.terminal < 0 ? open("/dev/null", O_RDWR) : -1, file;
+        int slave = s->scene.terminal < 0 ? open("/dev/null", O_RDWR) : -1, file, log;
 
         sigprocmask(SIG_SETMASK, &s->old_mask, NULL);
         setsid();
@@ -264,7 +106,8 @@ static void in_child(const struct selftest *s, char *const *argv, char *const *e
         if (s->bare && geteuid() == 0 && (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0))
                 _exit(98);
         file = open(cg_scene_path(&s->scene, "out/private.txt", path), O_RDONLY);
-        if (dup2(slave, 0) < 0 || dup2(out, 1) < 0 || dup2(file, OPEN_FD) < 0 || chdir(cg_scene_path(&s->scene, "work", path)) < 0)
+        log = open(cg_scene_path(&s->scene, "log", path), O_WRONLY | O_CREAT | O_APPEND, 0600);
+        if (dup2(slave, 0) < 0 || dup2(out, 1) < 0 || dup2(log, 2) < 0 || dup2(file, OPEN_FD) < 0 || chdir(cg_scene_path(&s->scene, "work", path)) < 0)
                 _exit(98);
         close_range(3, OPEN_FD - 1, 0);
         execve(argv[0], argv, envp);
@@ -285,11 +128,11 @@ static char **command_of(const struct selftest *s, char path[2][PATH_MAX])
                 argv[3] = (char *)cg_scene_path(&s->scene, "settings.json", path[0]);
                 n = CG_ARRAY_LEN(in_sandbox);
         }
-        argv[n++] = (char *)HELPER;
+        argv[n++] = (char *)CG_SELFTEST_HELPER;
         argv[n++] = (char *)cg_scene_path(&s->scene, "scene", path[1]);
         argv[n++] = (char *)"command";
         for (size_t i = 0; i < s->attempts.n; i++) {
-                if (s->attempts.v[i].wanted && s->attempts.v[i].command)
+                if (s->attempts.v[i].due)
                         argv[n++] = (char *)(uintptr_t)s->attempts.v[i].name;
         }
         return argv;
@@ -321,31 +164,6 @@ static int start(struct selftest *s, pid_t *pid, int *out, struct cg_err *err)
         return 0;
 }
 
-static struct cg_attempt_line *attempt_named(struct selftest *s, const char *name)
-{
-        for (size_t i = 0; i < s->attempts.n; i++) {
-                if (!strcmp(s->attempts.v[i].name, name))
-                        return &s->attempts.v[i];
-        }
-        return NULL;
-}
-
-/* NAME <tab> OUTCOME <tab> NOTE, from inside. A name that was asked for counts once; anything else is not ours. */
-static int take_line(struct selftest *s, char *line, bool *seen)
-{
-        char *save = line, *name = strsep(&save, "\t"), *word = strsep(&save, "\t");
-        struct cg_attempt_line *a = attempt_named(s, name);
-        enum cg_outcome o = 0;
-
-        while (word && o < CG_N_OUTCOMES && strcmp(outcomes[o].name, word) != 0)
-                o++;
-        if (!a || !word || !save || o == CG_N_OUTCOMES || !a->wanted || seen[a - s->attempts.v])
-                return -1;
-        seen[a - s->attempts.v] = true;
-        cg_report_line(&s->report, a, "sandbox", o, save);
-        return 0;
-}
-
 static int wait_for_line(const struct selftest *s, int fd, struct cg_err *err)
 {
         struct pollfd fds[] = {{.fd = fd, .events = POLLIN}, {.fd = s->signals, .events = POLLIN}};
@@ -358,7 +176,7 @@ static int wait_for_line(const struct selftest *s, int fd, struct cg_err *err)
         return fds[1].revents ? cg_fail(err, CG_E_CLOSED, "interrupted") : 0;
 }
 
-static int read_lines(struct selftest *s, int fd, bool *seen, struct cg_err *err)
+static int read_lines(struct selftest *s, int fd, struct cg_err *err)
 {
         char buf[8192];
         size_t n = 0;
@@ -376,7 +194,7 @@ static int read_lines(struct selftest *s, int fd, bool *seen, struct cg_err *err
                 buf[n] = '\0';
                 while ((eol = memchr(buf, '\n', n))) {
                         *eol = '\0';
-                        if (take_line(s, buf, seen) < 0)
+                        if (cg_report_take(&s->report, &s->attempts, "sandbox", buf) < 0)
                                 return cg_fail(err, CG_E_PROTO, "the attempts said something else: %.100s", buf);
                         n -= (size_t)(eol + 1 - buf);
                         memmove(buf, eol + 1, n);
@@ -386,41 +204,38 @@ static int read_lines(struct selftest *s, int fd, bool *seen, struct cg_err *err
         }
 }
 
-/* What said nothing was not tried: never a success. */
-static void fail_unseen(struct selftest *s, const bool *seen, const char *why)
+/* A sandbox tells there what it denied, which is all of it here. Shown only when it is needed to understand what went wrong. */
+static void show_log(const struct selftest *s)
 {
-        for (size_t i = 0; i < s->attempts.n; i++) {
-                const struct cg_attempt_line *a = &s->attempts.v[i];
+        cg_auto_free char *text = NULL;
+        cg_auto_buf struct cg_buf safe = {.max = 65536};
+        char path[PATH_MAX];
+        size_t len;
 
-                if (a->wanted && a->command && !seen[i])
-                        cg_report_line(&s->report, a, "sandbox", CG_OUT_FAILS, why);
-        }
+        if (cg_read_file(cg_scene_path(&s->scene, "log", path), MAX_LOG, &text, &len, NULL) == 0 &&
+            cg_text_render(&safe, text, len < 4000 ? len : 4000, 0, NULL) == 0 && safe.len)
+                fprintf(stderr, "%s\n", safe.data);
 }
 
 static int run_command(struct selftest *s, struct cg_err *err)
 {
-        cg_auto_free bool *seen = calloc(s->attempts.n + 1, sizeof(*seen));
         char why[1100] = "the program that makes the attempts ended before this one";
         struct cg_err problem = {0};
-        bool any = false;
         int fd = -1, status = 0;
         pid_t pid = -1;
 
-        for (size_t i = 0; i < s->attempts.n; i++)
-                any |= s->attempts.v[i].wanted && s->attempts.v[i].command;
-        if (!any)
+        if (cg_attempts_due(&s->attempts, false) == 0)
                 return 0;
-        if (!seen)
-                return cg_fail(err, CG_E_NOMEM, "attempts");
         if (start(s, &pid, &fd, err) < 0)
                 return -1;
-        if (read_lines(s, fd, seen, &problem) < 0) {
+        if (read_lines(s, fd, &problem) < 0) {
                 snprintf(why, sizeof(why), "%s", problem.msg);
                 kill(pid, SIGKILL); /* which ends a sandbox and all in it */
         }
         close(fd);
         waitpid(pid, &status, 0);
-        fail_unseen(s, seen, why);
+        if (cg_report_missing(&s->report, &s->attempts, "sandbox", why) > 0)
+                show_log(s);
         return 0;
 }
 
@@ -481,6 +296,13 @@ static int hold_signals(struct selftest *s, struct cg_err *err)
         return s->signals < 0 ? cg_fail_errno(err, "signals") : 0;
 }
 
+static int check_signals(const struct selftest *s, struct cg_err *err)
+{
+        struct pollfd p = {.fd = s->signals, .events = POLLIN};
+
+        return poll(&p, 1, 0) == 1 ? cg_fail(err, CG_E_CLOSED, "interrupted") : 0;
+}
+
 static int run_all(struct selftest *s, struct cg_err *err)
 {
         if (hold_signals(s, err) < 0)
@@ -489,9 +311,11 @@ static int run_all(struct selftest *s, struct cg_err *err)
                 return -1;
         if (!s->bare && find_layers(s, err) < 0)
                 return -1;
-        if (cg_scene_write(&s->scene, err) < 0 || run_command(s, err) < 0)
+        if (cg_scene_write(&s->scene, err) < 0 || run_command(s, err) < 0 || check_signals(s, err) < 0)
                 return -1;
-        cg_scene_after(&s->scene, &s->report, s->only);
+        if (cg_selftest_kernel(&s->scene, &s->attempts, &s->report, s->signals, err) < 0)
+                return -1;
+        cg_scene_after(&s->scene, &s->report, &s->attempts);
         return 0;
 }
 
@@ -508,20 +332,22 @@ int cg_cli_selftest(int argc, char **argv)
 
         if (argc > 1 && !strcmp(argv[1], "--canary"))
                 return cg_canary_main();
+        if (argc == 3 && !strcmp(argv[1], "--mcp-server"))
+                return cg_selftest_mcp_main(argv[2]);
         if (read_options(&s, argc, argv, &err) < 0)
                 return fail(&err);
         if (s.help)
                 return cg_cli_print(help);
-        e = load_attempts(&s, &err);
+        s.report.width = NAME_WIDTH;
+        e = cg_attempts_load(&s.attempts, s.only, &err);
         if (e == 0 && s.list) {
-                e = print_list(&s);
+                e = cg_attempts_print(&s.attempts, &s.report);
         } else if (e == 0) {
                 e = run_all(&s, &err);
                 cg_scene_end(&s.scene);
                 if (e == 0)
-                        e = sum(&s.report);
+                        e = cg_report_sum(&s.report);
         }
-        free(s.attempts.v);
-        free(s.attempts.text);
+        cg_attempts_free(&s.attempts);
         return e < 0 ? fail(&err) : e;
 }

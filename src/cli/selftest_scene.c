@@ -433,10 +433,6 @@ void cg_scene_end(struct cg_scene *s)
 }
 
 /* ---- what was left */
-struct after {
-        struct cg_attempt_line line;
-        enum cg_outcome (*look)(const struct cg_scene *s, char *note, size_t size);
-};
 
 static bool is_changed(const struct cg_scene *s, size_t i)
 {
@@ -507,22 +503,31 @@ static enum cg_outcome after_processes(const struct cg_scene *s, char *note, siz
         return CG_OUT_HOLE;
 }
 
-static const struct after afters[] = {
-        {{"after-files", "afterwards", "mount|landlock", "all", "files outside and protected ones are as they were", false, false, true, true}, after_files},
-        {{"after-absent", "afterwards", "mount|landlock", "all", "nothing was made where it must not be", false, false, true, true}, after_absent},
-        {{"after-sockets", "afterwards", "seccomp", "all", "nobody talked to the host's sockets and FIFOs", false, false, true, true}, after_sockets},
-        {{"after-processes", "afterwards", "pid", "all", "no process outlived the sandbox", false, false, true, true}, after_processes},
-};
+/* ---- what is looked at */
+typedef enum cg_outcome (*look_fn)(const struct cg_scene *s, char *note, size_t size);
 
-void cg_scene_after(struct cg_scene *s, struct cg_report *r, const char *const *only)
+const struct cg_attempt_line cg_attempts_after[] = {
+#define AFTER(n, l, w) {.name = n, .group = "afterwards", .layer = l, .bare = "all", .what = w, .command = true}
+        AFTER("after-files", "mount|landlock", "files outside and protected ones are as they were"),
+        AFTER("after-absent", "mount|landlock", "nothing was made where it must not be"),
+        AFTER("after-sockets", "seccomp", "nobody talked to the host's sockets and FIFOs"),
+        AFTER("after-processes", "pid", "no process outlived the sandbox"),
+#undef AFTER
+};
+const size_t cg_n_attempts_after = CG_ARRAY_LEN(cg_attempts_after);
+
+void cg_scene_after(const struct cg_scene *s, struct cg_report *r, const struct cg_attempt_list *l)
 {
-        for (size_t i = 0; i < CG_ARRAY_LEN(afters); i++) {
+        static const look_fn looks[] = {after_files, after_absent, after_sockets, after_processes};
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(cg_attempts_after); i++) {
+                const struct cg_attempt_line *a = cg_attempt_named(l, cg_attempts_after[i].name);
                 char note[PATH_MAX] = "";
                 enum cg_outcome o;
 
-                if (!cg_selftest_matches(only, afters[i].line.name))
+                if (!a || !a->wanted)
                         continue;
-                o = afters[i].look(s, note, sizeof(note));
-                cg_report_line(r, &afters[i].line, "sandbox", o, note);
+                o = looks[i](s, note, sizeof(note));
+                cg_report_line(r, a, "sandbox", o, note);
         }
 }

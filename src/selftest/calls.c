@@ -175,7 +175,7 @@ static const struct cg_attempt attempts[] = {
         CALL("reboot", ROOT, "reboot (with a wrong magic number)", SYS_reboot, 0, 0, 0, 0),
         CALL("sethostname", ROOT, "the host's name", SYS_sethostname, TEXT("x"), -1UL),
         CALL("clock-set", ALL, "the clock (with a clock that does not exist)", SYS_clock_settime, 999, ADDR(zeros)),
-        CALL("kernel-log", ROOT, "the kernel's log by syslog(2)", SYS_syslog, 3, ADDR(zeros), 10),
+        CALL("syslog-read", ROOT, "the kernel's log by syslog(2)", SYS_syslog, 3, ADDR(zeros), 10),
 #ifdef SYS_iopl
         CALL("ioports", MACHINE, "the machine's ports by iopl", SYS_iopl, 3),
         CALL("modify-ldt", ALL, "modify_ldt", SYS_modify_ldt, 0, ADDR(zeros), 16),

@@ -155,7 +155,7 @@ static enum cg_verdict readable(struct cg_try *t, const struct cg_attempt *a)
 }
 
 static const struct cg_attempt attempts[] = {
-#define HIDE(name, fn, what, path) {name, "mount|landlock", false, CG_BARE_ALL, CG_IN_COMMAND, fn, what, path, NULL, {0}}
+#define HIDE(name, fn, what, path) {name, "mount|landlock", false, CG_BARE_ALL, 0, fn, what, path, NULL, {0}}
         HIDE("hide-read", read_it, "a file of denyRead", "secret.txt"),
         HIDE("hide-size", size_of, "its size", NULL),
         HIDE("hide-folder-file", read_it, "a file in a folder of denyRead", "secrets/inner.txt"),
@@ -164,10 +164,10 @@ static const struct cg_attempt attempts[] = {
         HIDE("hide-symlink", by_link, "a link to it", "secret.txt"),
         HIDE("hide-old-symlink", read_it, "a link that was there", "link-secret"),
         HIDE("hide-hard-link", by_hard_link, "a second name for it", "secret.txt"),
-        {"hide-rename", "mount|landlock", false, CG_BARE_ALL, CG_IN_COMMAND, by_rename, "it moved away", "secret.txt", "moved-away", {0}},
-        {"hide-folder-rename", "mount|landlock", false, CG_BARE_ALL, CG_IN_COMMAND, by_rename, "its folder moved away", "secrets",
+        {"hide-rename", "mount|landlock", false, CG_BARE_ALL, 0, by_rename, "it moved away", "secret.txt", "moved-away", {0}},
+        {"hide-folder-rename", "mount|landlock", false, CG_BARE_ALL, 0, by_rename, "its folder moved away", "secrets",
          "moved-away/inner.txt", {0}},
-        {"hide-parent-rename", "mount|landlock", false, CG_BARE_ALL, CG_IN_COMMAND, by_rename, "the folder above a pattern's match moved away", "sub",
+        {"hide-parent-rename", "mount|landlock", false, CG_BARE_ALL, 0, by_rename, "the folder above a pattern's match moved away", "sub",
          "moved-away/deeper/key.pem", {0}},
         HIDE("hide-exchange", by_exchange, "it exchanged for another", NULL),
         HIDE("hide-path-fd", by_path_fd, "an O_PATH descriptor of it", NULL),
@@ -178,8 +178,8 @@ static const struct cg_attempt attempts[] = {
         HIDE("hide-folder-put", put_into_hidden, "putting something into a hidden folder", "secrets/new.txt"),
         {"hide-dotenv", "mount|landlock", false, CG_BARE_ALL, 0, read_it, "secrets in .env", ".env", NULL, {0}},
 #undef HIDE
-        {"hide-exec", "mount|landlock", false, CG_BARE_NONE, CG_IN_COMMAND, by_exec, "it run as a program", NULL, NULL, {0}},
-#define HIDE(name, path, what) {name, "mount|landlock", false, CG_BARE_ALL, CG_IN_COMMAND, read_it, what, path, NULL, {0}}
+        {"hide-exec", "mount|landlock", false, CG_BARE_NONE, 0, by_exec, "it run as a program", NULL, NULL, {0}},
+#define HIDE(name, path, what) {name, "mount|landlock", false, CG_BARE_ALL, 0, read_it, what, path, NULL, {0}}
         HIDE("cred-ssh", "../home/.ssh/id_ed25519", "keys in ~/.ssh"),
         HIDE("cred-aws", "../home/.aws/credentials", "~/.aws"),
         HIDE("cred-gnupg", "../home/.gnupg/secring.gpg", "~/.gnupg"),
@@ -199,8 +199,8 @@ static const struct cg_attempt attempts[] = {
         SYSTEM("cred-host-key", "/etc/ssh/ssh_host_ed25519_key", "the machine's ssh key"),
         SYSTEM("cred-backup", "/var/backups/shadow.bak", "copies of them"),
 #undef SYSTEM
-        {"read-beside", "", true, 0, CG_IN_COMMAND, readable, "what is not hidden beside it", "plain.txt", NULL, {0}},
-        {"read-again", "", true, 0, CG_IN_COMMAND, readable, "allowRead within a hidden folder", "mostly/shown.txt", NULL, {0}},
+        {"read-beside", "", true, 0, 0, readable, "what is not hidden beside it", "plain.txt", NULL, {0}},
+        {"read-again", "", true, 0, 0, readable, "allowRead within a hidden folder", "mostly/shown.txt", NULL, {0}},
         {"read-system", "", true, 0, 0, readable, "the system's files", "/etc/passwd", NULL, {0}},
 };
 

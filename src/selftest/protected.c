@@ -305,8 +305,8 @@ static enum cg_verdict beside_works(struct cg_try *t, const struct cg_attempt *a
 }
 
 static const struct cg_attempt attempts[] = {
-#define DENY(name, fn, what, path) {name, "mount|landlock", false, CG_BARE_ALL, CG_IN_COMMAND, fn, what, path, NULL, {0}}
-#define DENY2(name, fn, what, path, to) {name, "mount|landlock", false, CG_BARE_ALL, CG_IN_COMMAND, fn, what, path, to, {0}}
+#define DENY(name, fn, what, path) {name, "mount|landlock", false, CG_BARE_ALL, 0, fn, what, path, NULL, {0}}
+#define DENY2(name, fn, what, path, to) {name, "mount|landlock", false, CG_BARE_ALL, 0, fn, what, path, to, {0}}
         DENY("deny-write", append, "a file of denyWrite", KEEP),
         DENY("deny-truncate", truncate_it, "cutting it", NULL),
         DENY("deny-remove", remove_it, "removing it", KEEP),
@@ -330,13 +330,13 @@ static const struct cg_attempt attempts[] = {
         DENY("deny-absent", create_absent, "a denied file that does not exist yet", "absent.txt"),
         DENY("deny-absent-remove", remove_absent, "what keeps its name free, removed", "absent.txt"),
         DENY2("deny-absent-deep", folder_absent, "one below folders that do not exist yet", "absentdir", "absentdir/deep.txt"),
-        {"deny-absent-folder-aside", "mount|landlock", false, CG_BARE_NONE, CG_IN_COMMAND, move_aside,
+        {"deny-absent-folder-aside", "mount|landlock", false, CG_BARE_NONE, 0, move_aside,
          "the folder that keeps that name, moved aside", "absentdir", "absentdir2", {0}},
-        {"deny-absent-rename", "mount|landlock", false, CG_BARE_ALL, CG_IN_COMMAND, onto_absent, "a file moved to an absent name",
+        {"deny-absent-rename", "mount|landlock", false, CG_BARE_ALL, 0, onto_absent, "a file moved to an absent name",
          "absent.txt", NULL, {0}},
-        {"deny-absent-symlink", "mount|landlock", false, CG_BARE_ALL, CG_IN_COMMAND, onto_absent, "a link under an absent name",
+        {"deny-absent-symlink", "mount|landlock", false, CG_BARE_ALL, 0, onto_absent, "a link under an absent name",
          "absent.txt", NULL, {1}},
-        {"deny-absent-link", "mount|landlock", false, CG_BARE_ALL, CG_IN_COMMAND, onto_absent, "a second name under an absent name",
+        {"deny-absent-link", "mount|landlock", false, CG_BARE_ALL, 0, onto_absent, "a second name under an absent name",
          "absent.txt", NULL, {2}},
         DENY("deny-race-parent", race_parent, "writing while its folder is moved back and forth", NULL),
         DENY("deny-race-link", race_link, "writing by a name that turns into a link to it", NULL),

@@ -311,7 +311,7 @@ static enum cg_verdict loopback_name(struct cg_try *t, const struct cg_attempt *
 #define CANARY_HOST "127.0.0.1:%D"
 
 static const struct cg_attempt attempts[] = {
-#define ALLOW(name, fn, what, ...) {name, "", true, 0, CG_IN_COMMAND, fn, what, __VA_ARGS__, {0}}
+#define ALLOW(name, fn, what, ...) {name, "", true, 0, 0, fn, what, __VA_ARGS__, {0}}
         ALLOW("proxy-http", http, "an allowed host by HTTP", "127.0.0.1:%A", NULL),
         ALLOW("proxy-connect", tunnel, "an allowed host by CONNECT", "127.0.0.1:%A", NULL),
         ALLOW("proxy-name", http, "an allowed name", "localhost:%A", NULL),
@@ -319,7 +319,7 @@ static const struct cg_attempt attempts[] = {
         ALLOW("proxy-socks", socks_address, "an allowed host by SOCKS 5", "127.0.0.1", "port_allowed"),
         ALLOW("proxy-socks-name", socks_name, "an allowed name by SOCKS 5", "localhost", "port_allowed"),
 #undef ALLOW
-#define DENY(name, fn, what, ...) {name, "proxy", false, CG_BARE_ALL, CG_IN_COMMAND, fn, what, __VA_ARGS__, {0}}
+#define DENY(name, fn, what, ...) {name, "proxy", false, CG_BARE_ALL, 0, fn, what, __VA_ARGS__, {0}}
         DENY("proxy-denied-http", http, "a denied host by HTTP", CANARY_HOST, NULL),
         DENY("proxy-denied-connect", tunnel, "a denied host by CONNECT", CANARY_HOST, NULL),
         DENY("proxy-denied-socks", socks_address, "a denied host by SOCKS 5", "127.0.0.1", "port_denied"),
@@ -396,14 +396,14 @@ static const struct cg_attempt attempts[] = {
         DENY("meta-google", http, "by its name", "metadata.google.internal", NULL),
         DENY("meta-alibaba", http, "another cloud's", "100.100.100.200", NULL),
 #undef DENY
-        {"proxy-socks-bind", "proxy", false, CG_BARE_ALL, CG_IN_COMMAND, socks_name, "SOCKS 5: listening on the host", "localhost",
+        {"proxy-socks-bind", "proxy", false, CG_BARE_ALL, 0, socks_name, "SOCKS 5: listening on the host", "localhost",
          "port_allowed", {2}},
-        {"proxy-socks-udp", "proxy", false, CG_BARE_ALL, CG_IN_COMMAND, socks_name, "SOCKS 5: UDP", "localhost", "port_allowed", {3}},
-        {"proxy-socks4", "proxy", false, CG_BARE_ALL, CG_IN_COMMAND, socks4, "SOCKS 4", NULL, NULL, {0}},
-        {"proxy-socks4a", "proxy", false, CG_BARE_ALL, CG_IN_COMMAND, socks4, "SOCKS 4a, with a name", NULL, NULL, {1}},
-        {"proxy-rebinding", "proxy", false, CG_BARE_MACHINE, CG_IN_COMMAND, loopback_name, "an allowed name that leads to loopback",
+        {"proxy-socks-udp", "proxy", false, CG_BARE_ALL, 0, socks_name, "SOCKS 5: UDP", "localhost", "port_allowed", {3}},
+        {"proxy-socks4", "proxy", false, CG_BARE_ALL, 0, socks4, "SOCKS 4", NULL, NULL, {0}},
+        {"proxy-socks4a", "proxy", false, CG_BARE_ALL, 0, socks4, "SOCKS 4a, with a name", NULL, NULL, {1}},
+        {"proxy-rebinding", "proxy", false, CG_BARE_MACHINE, 0, loopback_name, "an allowed name that leads to loopback",
          "%N:%O", NULL, {0}},
-        {"proxy-rebinding-connect", "proxy", false, CG_BARE_MACHINE, CG_IN_COMMAND, loopback_name, "the same by CONNECT", "%N:%O", "tunnel",
+        {"proxy-rebinding-connect", "proxy", false, CG_BARE_MACHINE, 0, loopback_name, "the same by CONNECT", "%N:%O", "tunnel",
          {0}},
 };
 

@@ -1,0 +1,299 @@
+"""What `cellgate selftest` tries in a kernel, from within its process: calls without approval, forged messages.
+
+A cell says `selftest.run(NAME, ATTEMPT)`; what came of it is one line of standard output, OUTCOME <tab> NOTE. The host
+counts what really reached the tool: nothing depends on this being honest. It is not imported otherwise.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import importlib
+import os
+import re
+import signal
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import _cellgate
+
+Verdict = tuple[str, str]
+"""held, hole, works, fails; and a note."""
+
+# How long a call that waits for its decision is given before something is forged, and afterwards to get through by it.
+_BEFORE_S = 0.15
+_AFTER_S = 0.25
+
+
+def run(name: str, attempt: Callable[[str], Verdict]) -> None:
+    """Make one attempt and print what came of it."""
+    try:
+        outcome, note = attempt(name)
+    except Exception as e:
+        outcome, note = "fails", f"{type(e).__name__}: {e}"
+    print(f"{outcome}\t{note}".replace("\n", " "), flush=True)
+
+
+def _errno_name(e: OSError) -> str:
+    return errno.errorcode.get(e.errno or 0, "an unknown error")
+
+
+def _mark(text: str) -> Any:
+    return importlib.import_module("mcptools.canary.mark").run(text=text)
+
+
+# ---- calls
+
+
+def refused(name: str) -> Verdict:
+    """A call that the host refuses."""
+    try:
+        _mark(f"refuse:{name}")
+    except Exception as e:
+        return "held", type(e).__name__
+    return "hole", "it returned as if it had been made"
+
+
+def allowed(name: str) -> Verdict:
+    """A call that the host approves."""
+    _mark(f"allow:{name}")
+    return "works", ""
+
+
+def again(name: str) -> Verdict:
+    """The same call twice; the host approves the first one only."""
+    _mark(f"once:{name}")
+    try:
+        _mark(f"once:{name}")
+    except Exception as e:
+        return "held", f"the second one: {type(e).__name__}"
+    return "hole", "the second one was made too"
+
+
+def raw(name: str) -> Verdict:
+    """Past the generated modules."""
+    status, content = _cellgate.tool_call("canary", "mark", b'{"text": "refuse:' + name.encode() + b'"}', 0)
+    return ("hole", "it was made") if b"marked" in content else ("held", status)
+
+
+def changed(name: str) -> Verdict:
+    """The bytes of the arguments overwritten, in memory, while the host is being asked about them."""
+    args = f'{{"text": "later:{name}"}}'.encode()
+    evil = args.replace(b"later:", b"evil::")
+    evil = evil[: -len(name) - 2] + b"x" * len(name) + b'"}'
+
+    def overwrite() -> None:
+        time.sleep(_BEFORE_S)
+        ctypes.memmove(id(args) + bytes.__basicsize__ - 1, evil, len(evil))
+        print("changed", flush=True)
+
+    threading.Thread(target=overwrite, daemon=True).start()
+    status, _ = _cellgate.tool_call("canary", "mark", args, 0)
+    return "held", status
+
+
+def bad(server: str, tool: str, args: bytes) -> Callable[[str], Verdict]:
+    """A call that must fail before anybody is asked; @NAME@ in the arguments stands for the attempt's name."""
+
+    def attempt(name: str) -> Verdict:
+        try:
+            status, content = _cellgate.tool_call(server, tool, args.replace(b"@NAME@", name.encode()), 0)
+        except (ValueError, OverflowError) as e:
+            return "held", type(e).__name__
+        return ("hole", "it was made") if b"marked" in content else ("held", status)
+
+    return attempt
+
+
+# ---- forged messages
+
+
+def _connections() -> list[socket.socket]:
+    """The kernel's own connected sockets, as duplicates."""
+    found: list[socket.socket] = []
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            s = socket.socket(fileno=os.dup(int(fd)))
+        except OSError:
+            continue
+        try:
+            if s.family == socket.AF_UNIX and not s.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                s.getpeername()
+                found.append(s)
+                continue
+        except OSError:
+            pass
+        s.close()
+    return found
+
+
+def _frames(*frames: bytes) -> bytes:
+    """ZMTP: each with its flags (more to come, long) and length."""
+    last = len(frames) - 1
+    return b"".join(bytes([2 | (i < last)]) + struct.pack(">Q", len(f)) + f for i, f in enumerate(frames))
+
+
+def message(
+    version: int, wire: int, kind: int, body: bytes = b"", raw_frame: bytes | None = None, session: int = 1
+) -> bytes:
+    """A message of any wire, as src/base/wire.h says."""
+    head = b"CG" + bytes([version, wire]) + struct.pack("<HHQQ", kind, 0, session, 1)
+    return _frames(head, body, *([] if raw_frame is None else [raw_frame]))
+
+
+def forge(data: bytes) -> Callable[[str], Verdict]:
+    """While a call waits for its decision these bytes are written onto every connection that there is."""
+
+    def attempt(name: str) -> Verdict:
+        done: list[bool] = []
+
+        def call() -> None:
+            try:
+                _mark(f"wait:{name}")
+                done.append(True)
+            except Exception:
+                done.append(False)
+
+        threading.Thread(target=call, daemon=True).start()
+        time.sleep(_BEFORE_S)
+        written = 0
+        for s in _connections():
+            s.setblocking(True)
+            try:
+                s.sendall(data)
+                written += 1
+            except OSError:
+                pass
+        time.sleep(_AFTER_S)
+        if done == [True]:
+            return "hole", "the call was made"
+        return ("held", f"written to {written} connections") if written else ("fails", "there was no connection")
+
+    return attempt
+
+
+# ---- other sessions, the host
+
+
+def private_file(path: str) -> Callable[[str], Verdict]:
+    """A file of another session's, or of the host's, that must not be there."""
+
+    def attempt(name: str) -> Verdict:
+        return ("hole", f"{path} is there") if Path(path).exists() else ("held", "not there")
+
+    return attempt
+
+
+def own_file(path: str) -> Callable[[str], Verdict]:
+    """A file in the private /tmp: the host looks whether it is in its own."""
+
+    def attempt(name: str) -> Verdict:
+        Path(path).write_text("x")
+        return "held", "written into the kernel's own"
+
+    return attempt
+
+
+def in_memory(pattern: str) -> Callable[[str], Verdict]:
+    """A secret of the host's environment anywhere in this process. The pattern must not match its own text."""
+
+    def attempt(name: str) -> Verdict:
+        secret = re.compile(pattern.encode())
+        regions = 0
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            span, perms = line.split()[:2]
+            if "r" not in perms or "[v" in line:
+                continue
+            start, end = (int(x, 16) for x in span.split("-"))
+            try:
+                with open("/proc/self/mem", "rb") as f:
+                    f.seek(start)
+                    if secret.search(f.read(end - start)):
+                        return "hole", f"in {line.split()[-1]}"
+            except (OSError, OverflowError, MemoryError):
+                continue
+            regions += 1
+        return "held", f"in none of {regions} regions"
+
+    return attempt
+
+
+def _write_into(folder: Path) -> Verdict:
+    try:
+        (folder / "cellgate_selftest_made.py").write_text("")
+    except OSError as e:
+        try:
+            with open(next(folder.glob("*.py")), "a"):
+                return "hole", "a module can be changed"
+        except OSError:
+            return "held", _errno_name(e)
+    (folder / "cellgate_selftest_made.py").unlink()
+    return "hole", f"{folder} can be written"
+
+
+def modules(name: str) -> Verdict:
+    """The generated modules of MCP servers."""
+    package = importlib.import_module("mcptools.canary")
+    return _write_into(Path(str(package.__file__)).parent)
+
+
+def runtime(name: str) -> Verdict:
+    """The Python that later kernels are made of."""
+    return _write_into(Path(__file__).parent)
+
+
+def site(name: str) -> Verdict:
+    """The packages that later kernels import."""
+    return _write_into(Path(str(importlib.import_module("IPython").__file__)).parent)
+
+
+def _has_entries(path: str) -> bool:
+    try:
+        return bool(os.listdir(path))
+    except OSError:
+        return False
+
+
+def folders(name: str) -> Verdict:
+    """Where supervisors have their sockets."""
+    places = ["/tmp", "/run", "/var/tmp", "/dev/shm", f"/run/user/{os.getuid()}"]
+    for place in filter(os.path.isdir, places):
+        for entry in os.listdir(place):
+            if entry.startswith("cellgate-") and _has_entries(os.path.join(place, entry)):
+                return "hole", f"{place}/{entry}"
+    return "held", "none is there"
+
+
+def descriptors(name: str) -> Verdict:
+    """Nothing is open that leads to a file or folder of the host's."""
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{fd}")
+        except OSError:
+            continue
+        if target.startswith("/") and not target.startswith(("/dev/", "/proc/", "/memfd:", "/tmp/")):
+            return "hole", f"descriptor {fd}: {target}"
+    return "held", "only its own sockets and pipes"
+
+
+def kill_init(name: str) -> Verdict:
+    """Pid 1 holds the sandbox together and reports how it ended."""
+    try:
+        os.kill(1, signal.SIGKILL)
+    except OSError as e:
+        return "held", _errno_name(e)
+    return "held", "it has no effect on pid 1"
+
+
+def others(name: str) -> Verdict:
+    """Other sessions' kernels, the zygote, the supervisor."""
+    here = {p for p in os.listdir("/proc") if p.isdigit()} - {"1", str(os.getpid())}
+    alive = sorted(p for p in here if os.path.lexists(f"/proc/{p}/exe"))
+    if alive:
+        return "hole", f"{len(alive)} processes"
+    return "held", "only pid 1 and this one"
