@@ -9,6 +9,7 @@
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -17,6 +18,8 @@
 #define PREFIX "cellgate-box-"
 /* Somebody who tidies may hold a new folder's lock for a moment. */
 #define NAME_TRIES 8
+/* Milliseconds. */
+#define REMOVE_TRIES 20
 /* The period of which a share is granted, in microseconds: the kernel's own default. */
 #define PERIOD_US 100000
 
@@ -155,10 +158,22 @@ static void set_all(struct group *g, const struct cg_sandbox_limits *l)
         }
 }
 
+/*
+ * A process that has ended, and been waited for, may count as one of the group for a moment longer; version 1 has nothing to wait for.
+ * What still runs (a plan that is off) keeps the group, until somebody tidies.
+ */
+static void remove_folder(int parent, const char *name)
+{
+        static const struct timespec moment = {.tv_nsec = 1000000};
+
+        for (int i = 0; i < REMOVE_TRIES && unlinkat(parent, name, AT_REMOVEDIR) < 0 && errno == EBUSY; i++)
+                nanosleep(&moment, NULL);
+}
+
 static void group_fini(struct group *g)
 {
         if (g->path)
-                rmdir(g->path); /* before the lock goes */
+                remove_folder(AT_FDCWD, g->path); /* before the lock goes */
         cg_closep_(&g->tasks);
         cg_closep_(&g->dir);
         free(g->path);
@@ -319,7 +334,7 @@ static void tidy_folder(const char *path)
                         continue;
                 fd = openat(dirfd(d), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
                 if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
-                        unlinkat(dirfd(d), e->d_name, AT_REMOVEDIR); /* refused while anything runs in it */
+                        remove_folder(dirfd(d), e->d_name);
         }
         if (d)
                 closedir(d);

@@ -268,12 +268,14 @@ static void find_v1(const struct texts *t, size_t controller, struct cg_cgroup_p
         ret->n++;
 }
 
-/* Every version 2 group counts its processor time, whatever controllers there are. */
+/* Every version 2 group counts its processor time, whatever controllers there are. Where there are some, it is somebody's to manage. */
 static void find_usage(const struct texts *t, struct cg_cgroup_places *ret)
 {
         struct cg_cgroup_place *p = &ret->v[ret->n];
 
         if (!own_folder(t, NULL, p->path) || !may_write(p->path, ".") || !may_write(p->path, "cgroup.procs"))
+                return;
+        if (listed(p->path, "cgroup.controllers", CG_CGROUP_ALL) && !is_delegated(p->path))
                 return;
         p->version = 2;
         p->has = CG_CGROUP_USAGE;

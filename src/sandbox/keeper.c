@@ -515,6 +515,13 @@ static void start_outlet(struct keeper *k)
         cg_outlet_init(&k->outlet, k->child.ports, CG_STEAL(k->c->policy), cg_steal_fd(&k->secrets), &k->violations);
 }
 
+/* What a keeper left behind that was killed together with its watcher. */
+static void tidy_groups(const struct keeper *k)
+{
+        if (k->child.cgroup)
+                cg_cgroup_tidy(NULL);
+}
+
 static int start(struct keeper *k, struct cg_err *err)
 {
         int log = -1, e = block_signals(k, err);
@@ -535,6 +542,7 @@ static int start(struct keeper *k, struct cg_err *err)
         if (e < 0)
                 return e;
         tell_watcher(k);
+        tidy_groups(k); /* while the command runs already */
         if (k->c->proxy)
                 start_outlet(k);
         leave_stdio();

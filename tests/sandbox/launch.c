@@ -3,7 +3,7 @@
  * host.
  *
  *      sandbox-launch [OPTION]... -- COMMAND [ARG]...
- *      sandbox-launch --tidy           removes control groups that nobody uses
+ *      sandbox-launch --tidy [FILES]   removes control groups that nobody uses
  *
  * Exit status: the command's, 128 + n for signal n, 125 when the sandbox could not be made (the reason on standard
  * error, with its code), 126 when it ended without a status, 2 for wrong usage.
@@ -214,8 +214,8 @@ int main(int argc, char **argv)
         struct cg_err err = {0};
         int status;
 
-        if (argc == 2 && !strcmp(argv[1], "--tidy")) {
-                cg_cgroup_tidy(NULL);
+        if (argc >= 2 && !strcmp(argv[1], "--tidy")) {
+                cg_cgroup_tidy(argv[2]);
                 return 0;
         }
         if (cg_sandbox_new(&l.sb, &err) < 0)

@@ -110,6 +110,29 @@ def test_no_group_where_no_limit_needs_one(box: Box) -> None:
         assert groups() <= before
 
 
+def test_version_2_for_real(box: Box) -> None:
+    """Processor time, which each of its groups counts, also where the controllers are with version 1: the way in is the same."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    mounts = [line for line in lines if " - cgroup2 " in line]
+    own = [line for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::")]
+    files = box.folder("files")
+    box.file(files / "mountinfo", "".join(line + "\n" for line in mounts))
+    box.file(files / "cgroup", "".join(line + "\n" for line in own))
+    opts = ["--cgroup-files", str(files), "--cpu", "100"]
+    by, p = limits(box, *opts, command="cat /proc/self/cgroup; i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done")
+    if by["cpuTime"] != "cgroup v2":
+        pytest.skip("no version 2 group that this user may make")
+    assert "0::/\n" in p.stdout and counts(p)[2] > 10
+    before = groups()
+    with Launched(box, "/bin/sh", "-c", "echo ready; exec sleep 100", opts=opts) as launched:
+        (mine,) = groups() - before
+        assert str(launched.init) in (Path(mine) / "cgroup.procs").read_text().split()
+    deadline = time.monotonic() + box.timeout
+    while groups() - before:
+        assert time.monotonic() < deadline
+        subprocess.run([*box.as_user, str(box.base / "bin/sandbox-launch"), "--tidy", str(files)], check=True)
+
+
 def test_the_sandbox_sees_its_group_as_the_root(box: Box) -> None:
     by = needs_group(box, "memory", "--memory", str(100 * MIB))
     lines = limits(box, "--memory", str(100 * MIB), command="cat /proc/self/cgroup")[1].stdout.splitlines()
