@@ -26,7 +26,17 @@ def flush() -> None:
 def publish(kind: str, content: str, buffers: Sequence[Buffer] = (), /) -> None:
     """Send rich output: `kind` is the Jupyter message's name, `content` its content as JSON text in ASCII.
 
-    `comm` is a comm's message with buffers, `debug_event` the debugger's. ValueError when it is over the kind's limit.
+    `comm` is a comm's message with buffers, `debug_event` the debugger's, `denied` tells what the sandbox refused.
+    ValueError when it is over the kind's limit.
+    """
+
+def explain(operation: str, path: bytes, error: int, /) -> dict[str, Any] | None:
+    """Which rule of the sandbox made it fail with this errno: None for none.
+
+    `operation` is `file-read`, `file-write` or `exec`; "" leaves the first two to be found out. `network-outbound`
+    (with the host as `path`) and `socket` ask about a connection past the proxy and about Unix sockets. The members:
+    `operation`, `rule` (its name on the kernel wire), `setting` or None, `path` (resolved), `why`, and `how` to allow
+    it or None.
     """
 
 def ready(body: str, /) -> None:

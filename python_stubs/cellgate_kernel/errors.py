@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -49,10 +50,14 @@ def plain_traceback(etype: type[BaseException], value: BaseException, tb: Traceb
         return [f"{name_of(etype)}: {text_of(value)}"]
 
 
-def content(etype: type, value: object, frames: list[str]) -> str:
-    """The content of an `error` message as JSON text within its limit."""
+def content(etype: type, value: object, frames: list[str], notes: Sequence[str] = ()) -> str:
+    """The content of an `error` message as JSON text within its limit; `notes` stand below text and traceback."""
     lines = [str(f).replace(_INCOMPLETE, "SyntaxError") if isinstance(value, SyntaxError) else str(f) for f in frames]
-    message: dict[str, Any] = {"ename": name_of(etype), "evalue": text_of(value), "traceback": lines}
+    message: dict[str, Any] = {
+        "ename": name_of(etype),
+        "evalue": "\n".join([text_of(value), *notes]),
+        "traceback": [*lines, *notes],
+    }
     text = jsontext.dumps(message)
     if len(text) > _MAX_CONTENT:
         message["traceback"] = [shorten(f, 4096) for f in _ends(message["traceback"], 16)]

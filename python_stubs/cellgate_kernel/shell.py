@@ -9,12 +9,13 @@ exactly these two to know that they run in a notebook.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ from traitlets import Type, default
 from traitlets.config import Config
 
 import _cellgate
-from cellgate_kernel import commands, debugger, errors, formatting, jsontext, reserve
+from cellgate_kernel import commands, debugger, denials, errors, formatting, jsontext, reserve
 
 if TYPE_CHECKING:
     from cellgate_kernel.frontend import FrontendKernel
@@ -359,15 +360,17 @@ class ZMQInteractiveShell(InteractiveShell):
             frames = self._format(etype, value, tb, tb_offset)
         except BaseException:
             frames = errors.plain_traceback(etype, value, tb)
-        self._showtraceback(etype, value, frames)
+        self._showtraceback(etype, value, frames, _denials_of(value))
         if self.call_pdb and not isinstance(value, (UsageError, SystemExit)):
             self.debugger(force=True)
 
-    def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: list[str]) -> None:
+    def _showtraceback(
+        self, etype: type[BaseException], evalue: BaseException, stb: list[str], notes: Sequence[str] = ()
+    ) -> None:
         if _cellgate.forked():
             sys.stderr.write("\n".join(stb) + "\n")
         else:
-            content = errors.content(etype, evalue, stb)
+            content = errors.content(etype, evalue, stb, notes)
             self.local.error = (evalue, content)
             _cellgate.publish("error", content)
 
@@ -387,6 +390,13 @@ def _has_group(value: BaseException | None) -> bool:
         seen.add(id(value))
         value = value.__cause__ or value.__context__
     return False
+
+
+def _denials_of(value: BaseException) -> list[str]:
+    try:
+        return denials.explain(value)
+    except BaseException:  # whatever a cell's classes do: the error itself is sent
+        return []
 
 
 def _cell_frames(tb: TracebackType | None) -> TracebackType | None:
@@ -441,7 +451,7 @@ def failed_reply(shell: ZMQInteractiveShell, error: BaseException, content: str)
         "execution_count": count - 1,
         "next": count,
         "ename": errors.name_of(type(error)),
-        "evalue": errors.text_of(error),
+        "evalue": json.loads(content)["evalue"] if denials.MARK in content else errors.text_of(error),
         "refused": is_refused(error),
     }
     rest = jsontext.dumps({"payload": _take_payload(shell), "user_expressions": {}})

@@ -104,7 +104,8 @@ struct cg_wire {
         X(REQUEST,             23, S,      4096,            CG_MAX_DISPLAY,      CG_RAWS_ANY) \
         X(REPLY,               24, K,      4096,            CG_MAX_DISPLAY,      CG_RAWS_ANY) \
         X(COMM,                25, K,      0,               CG_MAX_DISPLAY,      CG_RAWS_ANY) \
-        X(DEBUG_EVENT,         26, K,      0,               CG_MAX_BODY,         1)
+        X(DEBUG_EVENT,         26, K,      0,               CG_MAX_BODY,         1) \
+        X(DENIED,              27, K,      0,               16384,               1)
 
 /* ---- tool wire: kernel <-> tool server, one connection for each kernel */
 #define T CG_ROLE_TOOLSERVER

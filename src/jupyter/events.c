@@ -120,6 +120,15 @@ static void notice(struct front *f, struct cg_origin *o, const struct cg_event *
                 cg_iopub_notice(&f->iopub, o, b.data);
 }
 
+/* A denial that the kernel tells of stands below the cell's traceback, too. */
+static bool is_in_traceback(const struct cg_event *e)
+{
+        cg_auto_json json_t *o = json_loads(cg_event_json(e, NULL), JSON_ALLOW_NUL, NULL);
+        const char *source = json_string_value(json_object_get(o, "source"));
+
+        return source && strcmp(source, "kernel") == 0;
+}
+
 /* ------------------------------------------------------------------ cells */
 
 static void send_execute_input(struct front *f, struct cg_origin *o, struct cg_jspan code, int64_t count)
@@ -367,7 +376,8 @@ static void dispatch(struct front *f, struct cg_event *e)
                 judge_connection(f, e);
                 return;
         case CG_EVENT_DENIED:
-                notice(f, f->main.running ? f->main.running->origin : last_origin(f), e);
+                if (!is_in_traceback(e))
+                        notice(f, f->main.running ? f->main.running->origin : last_origin(f), e);
                 break;
         case CG_EVENT_APPROVAL_CLOSED:
                 call_closed(f, cg_event_approval(e));

@@ -33,6 +33,6 @@ int cg_kernel_main(void *data)
             cg_io_start(io, &err) < 0)
                 return fail(s, &err);
         cg_io_catch_crashes(io);
-        cg_py_serve(io, &err);
+        cg_py_serve(io, s->plan, &err);
         return EXIT_START;
 }

@@ -15,6 +15,7 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/util.h"
+#include "kernel/explain.h"
 #include "kernel/io.h"
 #include "kernel/procs.h"
 
@@ -29,6 +30,7 @@ struct line {
 
 struct state {
         struct cg_io *io;
+        const struct cg_sandbox *plan;
         PyObject *cell;    /* context variable: the cell that this code was started by */
         PyObject *control; /* serves requests of the control shell */
         struct line lines[2];
@@ -311,6 +313,7 @@ static const struct {
         { "error", CG_KERNEL_ERROR },
         { "comm", CG_KERNEL_COMM },
         { "debug_event", CG_KERNEL_DEBUG_EVENT },
+        { "denied", CG_KERNEL_DENIED },
 };
 
 static uint16_t find_kind(const char *name)
@@ -411,6 +414,11 @@ static PyObject *m_publish(PyObject *module, PyObject *args)
         if (r < 0)
                 return NULL;
         Py_RETURN_NONE;
+}
+
+static PyObject *m_explain(PyObject *module, PyObject *args)
+{
+        return cg_py_explain(get_state(module)->plan, args);
 }
 
 /* ------------------------------------------------------------------ requests */
@@ -989,6 +997,7 @@ static PyMethodDef methods[] = {
         { "write_bytes", m_write_bytes, METH_VARARGS, NULL },
         { "flush", m_flush, METH_NOARGS, NULL },
         { "publish", m_publish, METH_VARARGS, NULL },
+        { "explain", m_explain, METH_VARARGS, NULL },
         { "ready", m_ready, METH_VARARGS, NULL },
         { "request_fd", m_request_fd, METH_VARARGS, NULL },
         { "open_shell", m_open_shell, METH_VARARGS, NULL },
@@ -1030,7 +1039,8 @@ PyObject *cg_py_module_init(void)
         return m;
 }
 
-void cg_py_module_attach(PyObject *module, struct cg_io *io)
+void cg_py_module_attach(PyObject *module, struct cg_io *io, const struct cg_sandbox *plan)
 {
         get_state(module)->io = io;
+        get_state(module)->plan = plan;
 }

@@ -167,13 +167,13 @@ int cg_py_configure(const char *config, size_t len, struct cg_err *err)
         return r ? 0 : CG_E_STATE;
 }
 
-int cg_py_serve(struct cg_io *io, struct cg_err *err)
+int cg_py_serve(struct cg_io *io, const struct cg_sandbox *plan, struct cg_err *err)
 {
         PyObject *m = PyImport_ImportModule("_cellgate"), *r;
 
         if (!m)
                 return fail_python(err, "_cellgate");
-        cg_py_module_attach(m, io);
+        cg_py_module_attach(m, io, plan);
         cg_io_set_control(io, cg_py_module_control, m); /* which keeps it */
         r = call("cellgate_kernel.kernel", "serve", NULL, 0, err);
         Py_XDECREF(r);

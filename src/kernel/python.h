@@ -8,6 +8,7 @@
 #include "base/err.h"
 
 struct cg_io;
+struct cg_sandbox;
 
 /* Starts Python from CG_KERNEL_ENV with our folder on sys.path: no environment variables, no user site. */
 int cg_py_init(struct cg_err *err);
@@ -28,7 +29,7 @@ void cg_py_after_fork_child(void);
 /* What a kernel is told by its zygote, JSON text: see cellgate_kernel/config.py. */
 int cg_py_configure(const char *config, size_t len, struct cg_err *err);
 /* Serves requests until the process ends. Returns only when something is badly wrong. */
-int cg_py_serve(struct cg_io *io, struct cg_err *err);
+int cg_py_serve(struct cg_io *io, const struct cg_sandbox *plan, struct cg_err *err);
 
 /* Makes the main thread run its SIGINT handler soon. Any thread; needs no GIL. */
 void cg_py_interrupt(void);

@@ -219,6 +219,7 @@ static int start_kernel(struct cg_zygote *z, const struct cg_spawn_spec *spec, i
                 .tool_fd = tool_fd,
                 .kernel_path = spec->kernel_path,
                 .tool_path = spec->tool_path,
+                .plan = spec->plan,
                 .log = z->log,
         };
         int keep[2] = { kernel_fd, tool_fd };

@@ -298,7 +298,7 @@ static int add_process(const json_t *o, struct cg_buf *b, struct cg_err *err)
         const char *name = text_of(p, "name");
         int r;
 
-        if (!p) /* else its name; its number is another each time, and gone when this is read */
+        if (!p || strcmp(text_of(o, "source"), "kernel") == 0) /* the session's own Python; else its name; its number is another each time, and gone when this is read */
                 return 0;
         r = cg_buf_adds(b, " (", err);
         if (r == 0)

@@ -1,5 +1,5 @@
 /* Where credentials usually lie. A table and the loop that adds it to a plan; runs in the caller. */
-#include "sandbox/sandbox.h"
+#include "sandbox/plan.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -49,6 +49,7 @@ int cg_sandbox_add_default_hides(struct cg_sandbox *sb, const char *home, struct
         char path[PATH_MAX];
         int e = 0;
 
+        sb->credentials_from = sb->n_hides;
         for (size_t i = 0; e == 0 && home && i < CG_ARRAY_LEN(in_home); i++) {
                 int n = snprintf(path, sizeof(path), "%s/%s", home, in_home[i]);
 
@@ -58,5 +59,6 @@ int cg_sandbox_add_default_hides(struct cg_sandbox *sb, const char *home, struct
         }
         for (size_t i = 0; e == 0 && i < CG_ARRAY_LEN(in_system); i++)
                 e = cg_sandbox_add_hide(sb, in_system[i], err);
+        sb->credentials_to = sb->n_hides;
         return e;
 }

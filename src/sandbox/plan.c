@@ -282,6 +282,9 @@ static int copy_into(struct cg_sandbox *to, const struct cg_sandbox *from, struc
         to->weak_proc = from->weak_proc;
         to->nested_users = from->nested_users;
         to->told = from->told;
+        to->by_settings = from->by_settings;
+        to->credentials_from = from->credentials_from;
+        to->credentials_to = from->credentials_to;
         for (size_t i = 0; i < from->n_placeholders && e == 0; i++)
                 e = cg_plan_add_placeholder(to, from->placeholders[i].path, from->placeholders[i].folder, err);
         for (size_t i = 0; i < from->n_mounts && e == 0; i++)

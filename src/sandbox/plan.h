@@ -74,9 +74,11 @@ struct cg_sandbox {
         bool command;         /* a command's: signals of the host are handed on, no limits but those asked for */
         bool weak_proc;       /* where a fresh /proc is refused the host's is shown */
         bool nested_users;    /* user namespaces may be made inside */
+        bool by_settings;     /* a kernel's: a settings file says what may be written, not the default */
         bool told;            /* denied system calls are told */
         char *hides[CG_PLAN_HIDES_MAX];                  /* absolute, without symlinks */
         size_t n_hides;
+        size_t credentials_from, credentials_to;         /* those of cg_sandbox_add_default_hides() among them */
         uint16_t ports[CG_SANDBOX_PORTS_MAX];            /* listened at inside, by the caller */
         size_t n_ports;
         char *cwd;

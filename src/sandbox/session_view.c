@@ -68,6 +68,7 @@ int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const 
         struct cg_rules rules = {0};
         int e = cg_rules_make(s, &base, &rules, err);
 
+        plan->by_settings = true;
         for (size_t i = 0; i < json_array_size(masks) && e == 0 && !rules.off; i++)
                 e = add_mask(&rules, &base, json_array_get(masks, i), err);
         /* A workspace that lies in a private place, such as /tmp, is there all the same; without rules it may be written. */

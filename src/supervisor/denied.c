@@ -5,6 +5,7 @@
 #include "supervisor/supervisor.h"
 
 #include <string.h>
+#include "sandbox/access.h"
 #include "sandbox/denial.h"
 
 /*
@@ -71,4 +72,86 @@ void denied_hear(struct kernel *k)
 {
         if (k && k->denied.active)
                 hear(&k->denied);
+}
+
+/* ------------------------------------------------------------------ the kernel's word */
+
+/* As for system calls: a flood tells nothing that its beginning did not. */
+#define SAID_BURST 64
+#define SAID_PER_SECOND 8
+
+static bool may_say(struct session *ss)
+{
+        int64_t now = cg_now_ms();
+
+        if (!ss->denied_filled_ms)
+                ss->denied_tokens = SAID_BURST * 1000;
+        else
+                ss->denied_tokens += (now - ss->denied_filled_ms) * SAID_PER_SECOND;
+        if (ss->denied_tokens > SAID_BURST * 1000)
+                ss->denied_tokens = SAID_BURST * 1000;
+        ss->denied_filled_ms = now;
+        if (ss->denied_tokens < 1000) {
+                ss->denied_untold++;
+                return false;
+        }
+        ss->denied_tokens -= 1000;
+        return true;
+}
+
+/* What it said, as far as it can be true; the words are ours, so that a kernel cannot advise anybody to anything. */
+static int read_said(const json_t *said, bool by_settings, json_t **ret, struct cg_err *err)
+{
+        const char *operation = "", *name = "", *setting = NULL, *what = "";
+        int64_t error = 0, port = 0, pid = 0;
+        struct cg_access_words w;
+        enum cg_access_rule rule;
+        bool network;
+        int r = cg_json_str(said, "operation", "", &operation, err);
+
+        network = r == 0 && strcmp(operation, "network-outbound") == 0;
+        if (r == 0)
+                r = cg_json_str(said, "rule", "", &name, err);
+        if (r == 0)
+                r = cg_json_str(said, "setting", NULL, &setting, err);
+        if (r == 0)
+                r = cg_json_str(said, network ? "host" : "path", "", &what, err);
+        if (r == 0)
+                r = cg_json_int(said, "errno", 0, &error, err);
+        if (r == 0)
+                r = cg_json_int(said, "port", 0, &port, err);
+        if (r == 0)
+                r = cg_json_int(said, "pid", 0, &pid, err);
+        if (r < 0)
+                return r;
+        rule = cg_access_rule_named(name);
+        if (!rule || !*what || (!network && cg_access_of_operation(operation) < 0) || (setting && !cg_access_is_setting(setting)) ||
+            error < 0 || error > 4095 || port < 0 || port > 65535 || pid < 0 || pid > INT32_MAX)
+                return cg_fail(err, CG_E_PROTO, "DENIED that makes no sense");
+        cg_access_words(rule, setting, what, by_settings, &w);
+        *ret = json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s, s:{s:I, s:s}}", "operation", operation, network ? "host" : "path", what, "rule",
+                         w.rule, "why", w.why, "how", w.how, "source", "kernel", "process", "pid", (json_int_t)pid, "name", "python");
+        if (*ret && network) {
+                json_object_set_new(*ret, "port", json_integer(port));
+                json_object_set_new(*ret, "protocol", json_string("direct"));
+        }
+        if (*ret && error && strerrorname_np((int)error))
+                json_object_set_new(*ret, "errno", json_string(strerrorname_np((int)error)));
+        return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "denial");
+}
+
+void denied_said(struct session *ss, const struct cg_msg *m)
+{
+        cg_auto_json json_t *said = NULL;
+        json_t *denial = NULL;
+        struct cg_err err;
+        size_t len;
+        const char *text = cg_msg_raw(m, 0, &len);
+        bool by_settings = json_object_get(ss->options, "settings") != NULL;
+
+        if (cg_json_object(text, len, "DENIED", &said, &err) < 0 || read_said(said, by_settings, &denial, &err) < 0)
+                kernel_violation(ss->kernel, err.msg);
+        else if (may_say(ss))
+                session_denied(ss, m->id, CG_STEAL(denial));
+        json_decref(denial);
 }

@@ -71,6 +71,10 @@ void session_kernel_message(struct session *ss, struct cg_msg *m)
                 cells_request_reply(ss, m);
                 return;
         }
+        if (m->type == CG_KERNEL_DENIED) {
+                denied_said(ss, m);
+                return;
+        }
         if (m->type == CG_KERNEL_INPUT_REQUEST) {
                 if (!cells_may_ask(ss, m->id)) {
                         kernel_violation(ss->kernel, "INPUT_REQUEST that is not allowed now");

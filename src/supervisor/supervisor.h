@@ -244,6 +244,7 @@ struct session {
         uint64_t late_output;    /* of no cell that runs: since the last cell began */
         dev_t workspace_dev; /* the folder that it was opened for */
         ino_t workspace_ino; /* 0: not known yet */
+        int64_t denied_tokens, denied_filled_ms; /* how many more denials the kernel may tell of, in thousandths */
         uint64_t denied_untold; /* denials that were too many, or came while the host read nothing */
 };
 
@@ -407,6 +408,8 @@ void kernel_violation(struct kernel *k, const char *what);
 void session_denied(struct session *ss, uint64_t cell, json_t *denial);
 /* Hears of the kernel's denied system calls; takes @fd. */
 int denied_open(struct kernel *k, int fd, struct cg_err *err);
+/* A kernel's own word about a denial. */
+void denied_said(struct session *ss, const struct cg_msg *m);
 /* Takes those that have been told so far; @k may be NULL. */
 void denied_hear(struct kernel *k);
 /* ------------------------------------------------------------------ limits.c */

@@ -482,3 +482,32 @@ def test_a_refusal_comes_before_the_end_of_its_cell(host, file, tmp_path: Path) 
     finally:
         os.kill(supervisor, signal.SIGCONT)
     assert [e["type"] for e in h.rest() if e["type"] in ("denied", "result")] == ["denied", "result"]
+
+
+# ---------------------------------------------------------------- what else is refused
+
+
+def test_refusals_of_files_and_calls_are_told_once(run_cellgate: Run) -> None:
+    code = "import os, socket\ntry: socket.socket(socket.AF_UNIX)\nexcept OSError: pass\nos.mkdir('/etc/x')"
+    r = run_cellgate("run", "-c", code)
+    assert r.returncode == 1
+    assert r.stderr.count("only the workspace may be written") == 1  # below the traceback
+    assert r.stderr.count("socket(AF_UNIX, SOCK_STREAM)") == 1  # nothing else tells of that
+    assert "to allow it: add it to filesystem.allowWrite" in r.stderr
+    r = run_cellgate("run", "-c", "import os; os.mkdir('x'); os.rmdir('x')")
+    assert (r.returncode, r.stderr) == (0, "")
+
+
+def test_a_refused_name_cannot_spell_our_mark(run_cellgate: Run) -> None:
+    r = run_cellgate("run", "-c", "open('/etc/x\\n[cellgate] Allow? \\x1b[31m', 'w')")
+    assert not re.search(r"^\[cellgate\] Allow", r.stderr, re.M)
+    assert "\x1b" not in r.stderr
+
+
+def test_refusals_as_json(run_cellgate: Run) -> None:
+    r = run_cellgate("run", "--json", "-c", "1", "-c", "open('/etc/x', 'w')")
+    events = [json.loads(line) for line in r.stdout.splitlines()]
+    (denied,) = [e for e in events if e["type"] == "denied"]
+    assert (denied["cell"], denied["content"]["operation"], denied["content"]["path"]) == (2, "file-write", "/etc/x")
+    assert denied["text"].startswith("the sandbox refused writing /etc/x: ")
+    assert set(denied["content"]) >= {"rule", "why", "how", "source", "time", "errno", "process", "line"}

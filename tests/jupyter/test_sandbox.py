@@ -151,3 +151,12 @@ def test_bad_settings_are_refused(start: Any, tmp_path: Path, text: str | None, 
     kernel = start(f"--sandbox={file}")
     assert kernel.wait(20) == 2
     assert why in kernel.stderr()
+
+
+def test_refusals_of_files_and_calls(client: Any) -> None:
+    run = client.run("open('/etc/x', 'w')")
+    assert "[cellgate] writing /etc/x is not allowed: only the workspace may be written" in run.content["traceback"][-1]
+    assert "the sandbox refused" not in run.text("stderr")  # said already
+    run = client.run("import os; os.system('unshare -U true 2>/dev/null')")
+    assert run.text("stderr").startswith("[cellgate] the sandbox refused unshare(CLONE_NEWUSER) (unshare): ")
+    assert client.run("open('x', 'w').close()").text("stderr") == ""

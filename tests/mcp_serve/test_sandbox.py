@@ -180,3 +180,19 @@ def test_a_cancelled_call_takes_its_question_back(serve: Serve, port: int, file)
         "1",
         "[output since the last call:]",
     )
+
+
+def test_refusals_of_files_and_calls(serve: Serve) -> None:
+    server = serve()
+    server.initialize()
+    text = text_of(server.result(server.call("execute_ipython_cell", code="open('/etc/x', 'w')")))
+    sentence = (
+        "[cellgate] writing /etc/x is not allowed: only the workspace may be written;"
+        " to allow it: add it to filesystem.allowWrite of a settings file (--sandbox)"
+    )
+    assert text.count(sentence) == 1
+    code = "import os\nfor i in range(3): os.system('unshare -U true 2>/dev/null')"
+    text = text_of(server.result(server.call("execute_ipython_cell", code=code)))
+    assert text.count("[cellgate: the sandbox refused unshare(CLONE_NEWUSER) (unshare): ") == 1
+    text = text_of(server.result(server.call("execute_ipython_cell", code="open('x', 'w').close()")))
+    assert "cellgate" not in text

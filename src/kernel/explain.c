@@ -1,0 +1,96 @@
+/*
+ * Why something failed, by the plan that this kernel's sandbox was built by: see explain.h. It decides nothing; the sandbox has done
+ * that.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "kernel/explain.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "sandbox/access.h"
+
+/* @path as the mounts know it: absolute, without symlinks; what does not exist keeps its spelling. */
+static bool resolve(const char *path, char real[PATH_MAX])
+{
+        char part[PATH_MAX], tail[PATH_MAX] = "", longer[PATH_MAX];
+        int n;
+
+        if (!*path || snprintf(part, sizeof(part), "%s%s", *path == '/' ? "" : "./", path) >= (int)sizeof(part))
+                return false;
+        while (!realpath(part, real)) {
+                char *slash = strrchr(part, '/');
+
+                if (!slash)
+                        return false;
+                n = snprintf(longer, sizeof(longer), "%s%s", slash, tail);
+                if (n < 0 || n >= (int)sizeof(longer))
+                        return false;
+                memcpy(tail, longer, (size_t)n + 1);
+                slash[slash == part] = '\0'; /* "/" stays, and exists */
+        }
+        n = snprintf(longer, sizeof(longer), "%s%s", real[1] ? real : "", tail);
+        if (n < 0 || n >= PATH_MAX)
+                return false;
+        memcpy(real, n ? longer : "/", n ? (size_t)n + 1 : 2);
+        return true;
+}
+
+/* An exception does not say what was tried: what is not hidden and can be read was to be written. */
+static enum cg_access access_of(const struct cg_sandbox *plan, const char *path, int error)
+{
+        const char *setting;
+
+        if (error == EROFS || error == EBUSY)
+                return CG_ACCESS_WRITE;
+        if (cg_access_explain(plan, CG_ACCESS_READ, path, error, false, &setting))
+                return CG_ACCESS_READ;
+        return access(path, R_OK) == 0 ? CG_ACCESS_WRITE : CG_ACCESS_READ;
+}
+
+static PyObject *result(const struct cg_sandbox *plan, enum cg_access_rule rule, const char *operation, const char *setting, const char *path)
+{
+        struct cg_access_words w;
+        PyObject *where = PyUnicode_DecodeUTF8(path, (Py_ssize_t)strlen(path), "replace"), *r = NULL;
+
+        cg_access_words(rule, setting, path, cg_access_by_settings(plan), &w);
+        if (where)
+                r = Py_BuildValue("{s:s, s:s, s:z, s:O, s:s, s:z}", "operation", operation, "rule", cg_access_rule_name(rule), "setting",
+                                  setting, "path", where, "why", w.why, "how", w.how);
+        Py_XDECREF(where);
+        return r;
+}
+
+PyObject *cg_py_explain(const struct cg_sandbox *plan, PyObject *args)
+{
+        const char *operation, *path, *setting = NULL;
+        char real[PATH_MAX];
+        enum cg_access_rule rule;
+        int error, access;
+
+        if (!PyArg_ParseTuple(args, "syi:explain", &operation, &path, &error))
+                return NULL;
+        if (!plan)
+                Py_RETURN_NONE;
+        if (strcmp(operation, "network-outbound") == 0) {
+                rule = cg_access_explain_network(plan);
+                return rule ? result(plan, rule, operation, NULL, path) : Py_NewRef(Py_None);
+        }
+        if (strcmp(operation, "socket") == 0) {
+                rule = cg_access_explain_network(plan) ? CG_ACCESS_UNIX_SOCKETS : CG_ACCESS_NONE;
+                return rule ? result(plan, rule, operation, NULL, path) : Py_NewRef(Py_None);
+        }
+        if (!resolve(path, real))
+                Py_RETURN_NONE;
+        access = cg_access_of_operation(operation);
+        if (access < 0)
+                access = (int)access_of(plan, real, error);
+        rule = cg_access_explain(plan, (enum cg_access)access, real, error, geteuid() == 0, &setting);
+        if (!rule)
+                Py_RETURN_NONE;
+        return result(plan, rule, cg_access_operation((enum cg_access)access), setting, real);
+}

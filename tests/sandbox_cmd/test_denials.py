@@ -1,0 +1,152 @@
+"""What a command was denied: told at its end, logged as it happens, and nothing where nothing was denied."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Box
+
+UNSHARE = "unshare -U true 2>/dev/null; true"
+TOLD = "cellgate sandbox: the sandbox refused "
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def logged(box: Box, script: str, **more: Any) -> tuple["subprocess.CompletedProcess[str]", list[dict[str, Any]]]:
+    log = box.out / "log"
+    p = box.run("-c", script, settings=box.settings(cellgate={"violationLog": str(log)}, **more))
+    return p, lines(log) if log.exists() else []
+
+
+def test_told_at_the_end_and_logged(box: Box) -> None:
+    p, log = logged(box, "echo out; " + UNSHARE + "; exit 3")
+    assert (p.returncode, p.stdout) == (3, "out\n")
+    assert p.stderr == (
+        TOLD
+        + "unshare(CLONE_NEWUSER) (unshare): namespaces of their own would give programs rights that the sandbox takes away."
+        " To allow it: set allowNestedUserNamespaces\n"
+    )
+    (o,) = log
+    assert (o["operation"], o["call"], o["errno"], o["source"]) == (
+        "namespace",
+        "unshare(CLONE_NEWUSER)",
+        "EPERM",
+        "sandbox",
+    )
+    assert o["process"]["name"] == "unshare"
+    assert o["rule"] == "system call filter (built in)"
+    assert o["how"] == "set allowNestedUserNamespaces"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "echo x > f; cat f; mkdir d; mv f d; rm -r d",
+        "id >/dev/null; ls -l / >/dev/null; sh -c 'sleep 0 & wait'",
+        'python3 -c \'import socket, threading; socket.socketpair(); socket.getaddrinfo("localhost", 1);'
+        " t = threading.Thread(target=print); t.start(); t.join()'",
+    ],
+)
+def test_what_is_allowed_is_no_denial(box: Box, script: str) -> None:
+    p, log = logged(box, script)
+    assert (p.returncode, p.stderr, log) == (0, "", [])
+
+
+def test_allowed_by_what_it_says(box: Box) -> None:
+    p = box.sh(UNSHARE, allowNestedUserNamespaces=True)
+    assert p.stderr == ""
+
+
+def test_once_each_with_their_number(box: Box) -> None:
+    p = box.sh("for i in 1 2 3; do unshare -U true; done 2>/dev/null; unshare -n true 2>/dev/null; true")
+    told = p.stderr.splitlines()
+    assert len(told) == 2
+    assert told[0].endswith("(3 times)")
+
+
+def test_quiet(box: Box) -> None:
+    for option in ("-q", "--quiet"):
+        assert box.run(option, "-c", UNSHARE, settings=box.settings()).stderr == ""
+
+
+def test_ignored(box: Box) -> None:
+    p, log = logged(box, UNSHARE, ignoreViolations={"unshare": ["CLONE_NEWUSER"]})
+    assert (p.stderr, log) == ("", [])
+    p, log = logged(box, UNSHARE, ignoreViolations={"another": ["CLONE_NEWUSER"], "*": ["mount"]})
+    assert len(log) == 1
+
+
+def test_connections_have_the_same_shape(box: Box) -> None:
+    script = "python3 -c \"import urllib.request as u; u.urlopen('http://a.example/')\" 2>/dev/null; true"
+    p, log = logged(box, script)
+    (o,) = log
+    assert (o["operation"], o["host"], o["port"], o["source"]) == ("network-outbound", "a.example", 80, "proxy")
+    assert p.stderr == (
+        TOLD + "a connection to a.example:80 (http): host is not on the allow list. To allow it:"
+        ' add "a.example:80" to network.allowedDomains\n'
+    )
+
+
+def test_names_cannot_forge(box: Box) -> None:
+    """A process's name is its own word: it stays on its line, and nothing in it reaches the terminal."""
+    name = "x\\n\\x1b[31mok"
+    p, log = logged(
+        box,
+        f"python3 -c \"import ctypes; c = ctypes.CDLL(None); c.prctl(15, b'{name}', 0, 0, 0); c.unshare(0x10000000)\"",
+    )
+    assert p.stderr.count("\n") == 1
+    assert "\x1b" not in p.stderr
+    assert len(log) == 1
+
+
+def test_a_flood_is_bounded(box: Box) -> None:
+    flood = "import ctypes\nc = ctypes.CDLL(None)\nfor i in range(5000): c.unshare(0x10000000 | i)"
+    (box.work / "flood.py").write_text(flood)
+    p, log = logged(box, "python3 flood.py")
+    assert p.returncode == 0
+    assert 64 <= len(log) < 1500
+    assert len(p.stderr.splitlines()) <= 18
+    assert " more that are not shown" in p.stderr
+
+
+def test_refused_calls_fail_as_they_should(box: Box) -> None:
+    """Also those that wait for an answer: EPERM, from every thread, and after a signal."""
+    code = (
+        "import ctypes, signal, threading\n"
+        "signal.signal(signal.SIGALRM, lambda *a: None); signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)\n"
+        "c = ctypes.CDLL(None, use_errno=True)\n"
+        "def f():\n"
+        "    for i in range(200):\n"
+        "        ctypes.set_errno(0); r = c.unshare(0x10000000); seen.add((r, ctypes.get_errno()))\n"
+        "seen = set(); t = [threading.Thread(target=f) for _ in range(8)]\n"
+        "[x.start() for x in t]; [x.join() for x in t]; print(seen - {(-1, 1), (-1, 4)}, (-1, 1) in seen)\n"
+    )
+    (box.work / "calls.py").write_text(code)
+    assert box.sh("python3 calls.py").stdout == "set() True\n"
+
+
+def test_a_listener_inside_is_refused(box: Box) -> None:
+    """Whoever could listen could let calls through: there is one listener only, and none of its descriptors is inside."""
+    code = (
+        "import ctypes, os\n"
+        "c = ctypes.CDLL(None, use_errno=True)\n"
+        "class F(ctypes.Structure): _fields_ = [('code', ctypes.c_uint16), ('jt', ctypes.c_uint8), ('jf', ctypes.c_uint8),"
+        " ('k', ctypes.c_uint32)]\n"
+        "class P(ctypes.Structure): _fields_ = [('len', ctypes.c_uint16), ('f', ctypes.POINTER(F))]\n"
+        "f = (F * 1)(F(6, 0, 0, 0x7fff0000)); p = P(1, f)\n"
+        "r = c.syscall(317, 1, 8, ctypes.byref(p)); print(r, ctypes.get_errno())\n"
+        "def link(n):\n"
+        "    try: return os.readlink(f'/proc/self/fd/{n}')\n"
+        "    except OSError: return ''\n"
+        "print(any('seccomp' in link(n) for n in os.listdir('/proc/self/fd')))\n"
+    )
+    if subprocess.run(["uname", "-m"], capture_output=True, text=True).stdout.strip() != "x86_64":
+        pytest.skip("the numbers are x86-64's")
+    (box.work / "listen.py").write_text(code)
+    p = box.sh("python3 listen.py 2>&1 | tail -2")
+    assert p.stdout == "-1 16\nFalse\n"
