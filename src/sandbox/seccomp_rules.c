@@ -155,7 +155,7 @@ static void add_sockets(struct rules *r, unsigned int flags)
         deny_if2(r, SCMP_SYS(socket), ARG_IS(0, AF_NETLINK),
                  ARG_NOT(2, 0 /* NETLINK_ROUTE */));
         for (size_t i = 0; i < CG_ARRAY_LEN(denied_protocols); i++)
-                deny_if(r, SCMP_SYS(socket), EPERM, 1, &(struct scmp_arg_cmp)ARG_IS(2, denied_protocols[i]));
+                deny_if(r, SCMP_SYS(socket), EPERM, 1, (const struct scmp_arg_cmp[]){ARG_IS(2, denied_protocols[i])});
 }
 
 /*
