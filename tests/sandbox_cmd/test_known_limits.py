@@ -1,0 +1,33 @@
+"""What docs/security.md says is not protected: when one of these fails, the page is wrong, to the better."""
+
+import os
+
+from .conftest import Box
+
+
+def test_a_hidden_file_that_is_replaced_outside(box: Box) -> None:
+    box.file("secret.txt", "first\n")
+    box.file("new", "second\n")
+    script = "cat secret.txt; echo ready; read go; cat secret.txt"
+    p = box.popen("-c", script, settings=box.settings({"denyRead": ["secret.txt"]}))
+    assert p.stdin and p.stdout
+    with p:
+        assert p.stdout.readline() == "ready\n"
+        os.rename(box.work / "new", box.work / "secret.txt")
+        out, _ = p.communicate("go\n", timeout=box.timeout)
+    assert out == "second\n"
+    # Whoever starts later does not see it.
+    assert box.sh("cat secret.txt", {"denyRead": ["secret.txt"]}).stdout == ""
+
+
+def test_a_file_that_appears_under_a_patterns_name(box: Box) -> None:
+    box.file("sub/there.pem", "first\n")
+    script = "cat sub/there.pem; echo secret > sub/later.pem; cat sub/later.pem"
+    assert box.sh(script, {"denyRead": ["**/*.pem"]}).stdout == "secret\n"
+
+
+def test_a_link_that_was_made_inside(box: Box) -> None:
+    box.file(box.out / "target", "outside\n")
+    assert box.sh(f"ln -s {box.out}/target link && ! echo changed > link").returncode == 0
+    assert (box.out / "target").read_text() == "outside\n"
+    assert (box.work / "link").read_text() == "outside\n"  # followed by this test, outside
