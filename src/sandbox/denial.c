@@ -167,6 +167,8 @@ json_t *cg_denial_of_call(const struct cg_sandbox_denial *d, bool command)
         char call[200] = "";
         json_t *o;
 
+        if (d->nr < 0)
+                return NULL;
         for (size_t i = 0; i < CG_ARRAY_LEN(calls); i++) {
                 if (calls[i].nr == d->nr) {
                         name = calls[i].name;

@@ -12,7 +12,7 @@
 /* Next message of cg_sandbox_child.denied_fd. 0; CG_TIMEOUT: none now; CG_CLOSED: there will be no more. */
 int cg_denial_recv(int fd, struct cg_sandbox_denial *ret);
 
-/* A denied system call. @command: in a command's sandbox, for which other settings exist than for a kernel. NULL: no memory. */
+/* A denied system call. @command: in a command's sandbox, for which other settings exist than for a kernel. NULL: none, only d->lost. */
 json_t *cg_denial_of_call(const struct cg_sandbox_denial *d, bool command);
 
 /*

@@ -185,7 +185,7 @@ static void end_rest(void)
 }
 
 /* Reaps whoever has ended; true when the main process was among them. */
-static bool reap(const struct cg_spawn *sp, pid_t main_pid)
+static bool reap(const struct cg_spawn *sp, pid_t main_pid, struct cg_notify *notify)
 {
         int status, main_status = 0;
         pid_t pid;
@@ -199,8 +199,10 @@ static bool reap(const struct cg_spawn *sp, pid_t main_pid)
         }
         if (ended && sp->sb->command && !sp->sb->off)
                 end_rest();
-        if (ended)
+        if (ended) {
+                cg_notify_finish(notify); /* whoever reads the status may read no more afterwards */
                 write_status(main_status);
+        }
         return ended;
 }
 
@@ -252,7 +254,7 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
 
         cg_notify_init(&notify, sp->listener_out >= 0 ? LISTENER_FD : -1, DENIED_FD, sp->sb->weak_proc);
         /* The main process may have ended before there was a signal descriptor to tell. */
-        while (!reap(sp, main_pid)) {
+        while (!reap(sp, main_pid, &notify)) {
                 fds[2] = cg_notify_poll(&notify);
                 if (poll(fds, CG_ARRAY_LEN(fds), -1) < 0 && errno != EINTR)
                         return;

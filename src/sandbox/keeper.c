@@ -337,6 +337,8 @@ static void take_denials(struct keeper *k)
 
                 if (o)
                         cg_violations_add(&k->violations, o);
+                else
+                        k->violations.more += d.lost;
         }
         if (e == CG_CLOSED)
                 cg_closep_(&k->child.denied_fd);

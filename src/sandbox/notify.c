@@ -141,6 +141,15 @@ void cg_notify_deny(struct cg_notify *n, const struct seccomp_notif *call, int e
         cg_notify_answer(n, call, error, 0);
 }
 
+void cg_notify_finish(struct cg_notify *n)
+{
+        struct cg_sandbox_denial d = {.magic = CG_SANDBOX_DENIAL_MAGIC, .nr = -1, .lost = n->lost};
+
+        if (n->lost)
+                send(n->out, &d, sizeof(d), MSG_DONTWAIT | MSG_NOSIGNAL);
+        n->lost = 0;
+}
+
 /* ---- calls */
 
 static void take_call(struct cg_notify *n)

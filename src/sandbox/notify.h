@@ -45,6 +45,9 @@ struct pollfd cg_notify_poll(const struct cg_notify *n);
 /* After poll(2): one step. */
 void cg_notify_work(struct cg_notify *n, const struct pollfd *fd);
 
+/* The main process has ended: says how many denials were too many to be told, if none was since. */
+void cg_notify_finish(struct cg_notify *n);
+
 /* nscd.c: the C library's own attempt to reach nscd. */
 bool cg_notify_is_nscd(const struct seccomp_notif *call);
 

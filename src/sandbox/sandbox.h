@@ -108,7 +108,7 @@ struct cg_sandbox_status {
 /* Written by init to denied_fd: a system call that the filter denied. What it names comes from inside. */
 struct cg_sandbox_denial {
         uint32_t magic;    /* CG_SANDBOX_DENIAL_MAGIC */
-        int32_t nr;        /* of the system call */
+        int32_t nr;        /* of the system call; -1: none, only `lost` is told */
         uint64_t args[4];
         int32_t pid;       /* inside */
         int32_t error;     /* what it was told: an errno */

@@ -2,7 +2,7 @@
  * sandbox-bench: how long a spawn takes, from the call to the main process standing before main_fn, and to all of it
  * being gone again. Run by hand.
  *
- *      sandbox-bench [SPAWNS [MEGABYTES of touched heap in the caller [off]]]
+ *      sandbox-bench [SPAWNS [MEGABYTES of touched heap in the caller [off | told]]]
  */
 #include <stdio.h>
 #include <string.h>
@@ -89,6 +89,7 @@ static int measure_spawns(struct cg_sandbox *sb, int n, struct cg_err *err)
                 gone[i] = now_ms() - start;
                 close(child.init_pidfd);
                 close(child.status_fd);
+                cg_closep_(&child.denied_fd);
                 close(p[0]);
                 close(p[1]);
         }
@@ -116,6 +117,8 @@ int main(int argc, char **argv)
         }
         if (argc > 3 && !strcmp(argv[3], "off"))
                 cg_sandbox_set_off(sb);
+        if (argc > 3 && !strcmp(argv[3], "told"))
+                cg_sandbox_set_told(sb);
         if (measure_plans(sb, n, &err) < 0 || measure_spawns(sb, n, &err) < 0) {
                 fprintf(stderr, "sandbox-bench: %s\n", err.msg);
                 return 1;
