@@ -97,9 +97,44 @@ static void print_text(const struct cg_doctor_check *check, const struct outcome
                 printf("     -> %s\n", check->advice(o->error));
 }
 
+/* By what each limit would be held here: name and mechanism. */
+static json_t *limits_json(void)
+{
+        static const struct cg_sandbox_limits all = {.memory_bytes = 1 << 30, .cores_milli = 1000, .processes = 100, .open_files = 100,
+                                                     .file_bytes = 1 << 30, .cpu_seconds = 9, .output_bytes = 1 << 30,
+                                                     .wall_seconds = 9};
+        enum cg_limit_by by[CG_LIMITS] = {CG_BY_NOTHING};
+        struct cg_sandbox *sb = NULL;
+        json_t *o = json_object();
+
+        if (cg_sandbox_new_command(0, &sb, NULL) < 0)
+                return o;
+        cg_sandbox_set_limits(sb, &all);
+        cg_sandbox_limits_by(sb, by);
+        cg_sandbox_free(sb);
+        for (enum cg_limit i = 0; i < CG_LIMITS; i++)
+                json_object_set_new(o, cg_limit_setting(i), json_string(cg_limit_by_name(by[i])));
+        return o;
+}
+
+static void print_limits(void)
+{
+        cg_auto_json json_t *o = limits_json();
+        const char *name;
+        json_t *by;
+        bool first = true;
+
+        printf("\nLimits are held by");
+        json_object_foreach(o, name, by) {
+                printf("%s %s (%s)", first ? "" : ",", json_string_value(by), name);
+                first = false;
+        }
+        printf(".\n");
+}
+
 static int finish(json_t *list, bool ok)
 {
-        cg_auto_json json_t *o = json_pack("{s:b, s:O}", "ok", ok, "checks", list);
+        cg_auto_json json_t *o = json_pack("{s:b, s:O, s:o}", "ok", ok, "checks", list, "limits", limits_json());
         cg_auto_free char *text = NULL;
         size_t len;
 
@@ -138,6 +173,7 @@ int cg_cli_doctor(int argc, char **argv)
         }
         if (json)
                 return finish(list, ok);
+        print_limits();
         printf("\n%s\n", ok ? "Sandboxes work here." : "Sandboxes do not work here.");
         return fflush(stdout) ? CG_EXIT_USAGE : ok ? 0 : 1;
 }

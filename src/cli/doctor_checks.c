@@ -23,6 +23,7 @@
 
 #include "base/util.h"
 #include "config.h"
+#include "sandbox/cgroup.h"
 #include "sandbox/mountfd.h"
 #include "sandbox/plan.h"
 #include "sandbox/steps.h"
@@ -280,27 +281,29 @@ static const char *advise_process_limit(int error)
         return "limits.processes does not bind root before Linux 6.14: run as an ordinary user";
 }
 
+/* Makes one, as a sandbox with all limits would, and removes it. */
 static int check_cgroup(char *note, size_t size)
 {
-        char line[4096], path[4200];
-        cg_auto_fd int fd = open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
-        ssize_t n = fd < 0 ? -1 : read(fd, line, sizeof(line) - 1);
-        const char *own;
+        static const struct cg_sandbox_limits all = {.memory_bytes = 1 << 30, .processes = 100, .cores_milli = 1000, .cpu_seconds = 9};
+        enum cg_limit_by by[CG_LIMITS] = {CG_BY_NOTHING};
+        struct cg_cgroup *group = NULL;
+        struct cg_err err = {0};
+        size_t n = 0;
 
-        if (n < 0)
-                return errno;
-        line[n] = '\0';
-        own = strstr(line, "0::");
-        if (!own)
-                return ENOENT;
-        snprintf(path, sizeof(path), "/sys/fs/cgroup%.*s/cgroup.procs", (int)strcspn(own + 3, "\n"), own + 3);
-        return access(path, W_OK) < 0 ? errno : 0;
+        if (cg_cgroup_new(NULL, &all, by, &group, &err) < 0)
+                return ENOMEM;
+        for (enum cg_limit i = 0; i < CG_LIMITS && n < size; i++) {
+                if (by[i])
+                        n += (size_t)snprintf(note + n, size - n, "%s%s by %s", n ? ", " : "", cg_limit_setting(i), cg_limit_by_name(by[i]));
+        }
+        cg_cgroup_free(group);
+        return group ? 0 : EOPNOTSUPP;
 }
 
 static const char *advise_cgroup(int error)
 {
-        return "not needed: limits are of single processes (rlimits) then. systemd-run --user --scope -p Delegate=yes COMMAND "
-               "gives one";
+        return "not needed: limits are of single processes (rlimits) then, and cores are whole CPUs. systemd-run --user --scope -p "
+               "Delegate=yes COMMAND gives one";
 }
 
 static int check_egress(char *note, size_t size)

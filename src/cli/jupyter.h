@@ -6,12 +6,14 @@
 #include <stdint.h>
 #include "cli/approve.h"
 #include "cli/cli.h"
+#include "cli/limit_option.h"
 #include "jupyter/front.h"
 
 struct cg_jup_options {
         /* install, run */
         const char *file, *prefix, *name, *display_name, *mcp, *sandbox, *preload;
         bool user, sys_prefix, no_sandbox, help;
+        struct cg_sandbox_limits limits;
         struct cg_approve *approve;
         const char **env;       /* as given: NAME=VALUE or NAME */
         size_t n_env;

@@ -18,6 +18,7 @@
 #include "cli/approve.h"
 #include "cli/denied.h"
 #include "cli/images.h"
+#include "cli/limit_option.h"
 #include "mcp/server.h"
 
 /* One message of the client: a cell of CG_MAX_CODE in which every other character needs an escape. */
@@ -37,6 +38,7 @@ struct cg_serve_options {
         const char *workspace, *mcp, *sandbox, *images;
         int64_t ask_timeout_ms;
         int log_level;
+        struct cg_sandbox_limits limits;
         bool no_sandbox, help;
 };
 

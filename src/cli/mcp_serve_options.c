@@ -40,6 +40,8 @@ const char cg_serve_help[] =
 "                       do not decide; else they are refused. The agent is told what was refused and why\n"
 "  --allow-host HOST    instead of --sandbox: as without, but HOST can be reached: example.org, *.example.org:443; may be\n"
 "                       repeated\n"
+"  --limit NAME=N       what the kernel may use, before what --sandbox says; may be repeated: memoryMb, cores (such as 1.5),\n"
+"                       processes, openFiles, fileMb, outputMb of a cell, cpuSeconds, wallSeconds\n"
 "  --no-sandbox         run the kernel without sandbox: its code can do all that you can\n"
 "  --images DIR         where images go (default: images in the workspace), as cell1-1.png; nothing is replaced\n"
 "  --log-level N        0 errors, 1 warnings (default), 2 information, 3 debugging; on standard error\n"
@@ -52,7 +54,7 @@ const char cg_serve_help[] =
 "  \"args\": [\"mcp\", \"serve\", \"--workspace\", \"/home/me/project\", \"--mcp\", \"servers.json\",\n"
 "           \"--approve\", \"filesystem.read_*\"]}}}\n";
 
-enum { WORKSPACE = 2, MCP, APPROVE, ASK_TIMEOUT, ENV, SANDBOX, ALLOW_HOST, NO_SANDBOX, IMAGES, LOG_LEVEL, HELP };
+enum { WORKSPACE = 2, MCP, APPROVE, ASK_TIMEOUT, ENV, SANDBOX, ALLOW_HOST, LIMIT, NO_SANDBOX, IMAGES, LOG_LEVEL, HELP };
 
 static const struct cg_opt table[] = {
         { WORKSPACE, 0, "workspace", "DIR" },
@@ -62,6 +64,7 @@ static const struct cg_opt table[] = {
         { ENV, 0, "env", "NAME=VALUE" },
         { SANDBOX, 0, "sandbox", "FILE" },
         { ALLOW_HOST, 0, "allow-host", "HOST" },
+        { LIMIT, 0, "limit", "NAME=NUMBER" },
         { NO_SANDBOX, 0, "no-sandbox", NULL },
         { IMAGES, 0, "images", "DIR" },
         { LOG_LEVEL, 0, "log-level", "N" },
@@ -121,6 +124,8 @@ static int apply(struct cg_serve_options *o, int id, const char *value, struct c
                 return 0;
         case ALLOW_HOST:
                 return add_host(o, value, err);
+        case LIMIT:
+                return cg_limit_option(&o->limits, value, err);
         case NO_SANDBOX:
                 o->no_sandbox = true;
                 return 0;

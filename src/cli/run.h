@@ -8,6 +8,7 @@
 #include "cli/approve.h"
 #include "cli/cells.h"
 #include "cli/cli.h"
+#include "cli/limit_option.h"
 #include "cli/screen.h"
 
 struct cg_run_options {
@@ -19,6 +20,7 @@ struct cg_run_options {
         size_t n_env, n_hosts;
         int64_t timeout_ms;
         int log_level;
+        struct cg_sandbox_limits limits;
         bool no_sandbox, json, help;
 };
 

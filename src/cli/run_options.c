@@ -37,6 +37,9 @@ const char cg_run_help[] =
 "                      .env and the like) read, and there is no network\n"
 "  --allow-host HOST   instead of --sandbox: as without, but HOST can be reached: example.org,\n"
 "                      *.example.org:443, 192.0.2.1; may be repeated\n"
+"  --limit NAME=N      what the kernel may use, before what --sandbox says; may be repeated: memoryMb,\n"
+"                      cores (such as 1.5), processes, openFiles, fileMb, outputMb (of a cell),\n"
+"                      cpuSeconds, wallSeconds\n"
 "  --no-sandbox        run the kernel without sandbox: its code can do all that you can\n"
 "  --images DIR        where images go (default images), as cell1-1.png: made when the first comes;\n"
 "                      no file is replaced, and a symbolic link is not followed\n"
@@ -67,7 +70,7 @@ const char cg_run_help[] =
 "\n"
 "Example: cellgate run --mcp servers.json --approve 'filesystem.read_*' analysis.py\n";
 
-enum { CODE = 2, WORKSPACE, MCP, APPROVE, ENV, TIMEOUT, SANDBOX, ALLOW_HOST, NO_SANDBOX, JSON, IMAGES, PRELOAD, LOG_LEVEL, HELP };
+enum { CODE = 2, WORKSPACE, MCP, APPROVE, ENV, TIMEOUT, SANDBOX, ALLOW_HOST, LIMIT, NO_SANDBOX, JSON, IMAGES, PRELOAD, LOG_LEVEL, HELP };
 
 static const struct cg_opt table[] = {
         { CODE, 'c', "code", "CODE" },
@@ -78,6 +81,7 @@ static const struct cg_opt table[] = {
         { TIMEOUT, 0, "timeout", "SECONDS" },
         { SANDBOX, 0, "sandbox", "FILE" },
         { ALLOW_HOST, 0, "allow-host", "HOST" },
+        { LIMIT, 0, "limit", "NAME=NUMBER" },
         { NO_SANDBOX, 0, "no-sandbox", NULL },
         { JSON, 0, "json", NULL },
         { IMAGES, 0, "images", "DIR" },
@@ -141,6 +145,8 @@ static int apply(struct cg_run_options *o, int id, const char *value, struct cg_
                 return 0;
         case ALLOW_HOST:
                 return add_host(o, value, err);
+        case LIMIT:
+                return cg_limit_option(&o->limits, value, err);
         case NO_SANDBOX:
                 o->no_sandbox = true;
                 return 0;

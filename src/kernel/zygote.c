@@ -329,6 +329,8 @@ int cg_zygote_serve(struct cg_zygote *z, struct cg_err *err)
                                 request = true;
                 }
                 r = request ? serve_request(z, err) : 0;
+                if (r < 0 && err && err->sys_errno == EPIPE) /* the supervisor has gone; no one waits for the answer */
+                        return 0;
                 if (r != 0)
                         return r == CG_CLOSED ? 0 : r;
         }

@@ -76,6 +76,21 @@ def test_workspace_is_the_place_to_write(run_cellgate: Run, tmp_path: Path) -> N
     assert run_cellgate("run", "--workspace", space, "-c", "open('/usr/g', 'w')").returncode == 1
 
 
+def test_limits(run_cellgate: Run, tmp_path: Path) -> None:
+    many = "l = [open('/dev/null') for i in range(100)]"
+    r = run_cellgate("run", "--limit", "openFiles=200", "-c", many)
+    assert (r.returncode, r.stderr) == (0, "")
+    r = run_cellgate("run", "--limit", "openFiles=50", "--limit=outputMb=1", "-c", many)
+    assert r.returncode == 1
+    assert "open file limit of 50 reached (rlimit). To allow it: raise cellgate.limits.openFiles\n" in r.stderr
+    # It wins over the file.
+    file = tmp_path / "settings.json"
+    none = {"network": {"allowedDomains": [], "deniedDomains": []}, "filesystem": {"denyRead": [], "allowWrite": [], "denyWrite": []}}
+    file.write_text(json.dumps({**none, "cellgate": {"limits": {"openFiles": 50, "wallSeconds": 500}}}))
+    assert run_cellgate("run", "--sandbox", file, "-c", many).returncode == 1
+    assert run_cellgate("run", "--sandbox", file, "--limit", "openFiles=200", "-c", many).returncode == 0
+
+
 def test_environment(run_cellgate: Run) -> None:
     show = "import os; print(os.environ.get('A'), os.environ.get('B'), os.environ.get('HOST_SECRET'))"
     r = run_cellgate("run", "--env", "A=1=2", "--env", "B=", "-c", show, env={"HOST_SECRET": "x"})

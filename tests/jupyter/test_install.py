@@ -78,6 +78,8 @@ def test_options_are_repeated(data_dir: Path, run_cellgate: Any, tmp_path: Path)
 def test_without_sandbox(data_dir: Path, run_cellgate: Any) -> None:
     assert install(run_cellgate, "--no-sandbox").returncode == 0
     assert spec_in(data_dir)["argv"][5:] == ["--no-sandbox"]
+    assert install(run_cellgate, "--limit", "memoryMb=900", "--limit", "cores=1.5").returncode == 0
+    assert spec_in(data_dir)["argv"][5:] == ["--limit=memoryMb=900", "--limit=cores=1.5"]
 
 
 def test_prefix(data_dir: Path, run_cellgate: Any, tmp_path: Path) -> None:

@@ -75,6 +75,14 @@ def test_refusals_survive_a_flood_of_output(serve: Serve, file) -> None:
     assert 'add "evil.example:80" to network.allowedDomains' in text
 
 
+def test_limits(serve: Serve) -> None:
+    server = serve("--limit", "openFiles=50", "--limit", "outputMb=1")
+    server.initialize()
+    code = "l = [open('/dev/null') for i in range(100)]"
+    text = text_of(server.result(server.call("execute_ipython_cell", code=code)))
+    assert "open file limit of 50 reached (rlimit)" in text and "raise cellgate.limits.openFiles" in text
+
+
 def test_allow_host(serve: Serve, port: int, workspace: Path) -> None:
     server = serve("--allow-host", f"127.0.0.1:{port}")
     server.initialize()
