@@ -237,7 +237,7 @@ void limits_of_cell(struct session *ss, bool failed, const char *ename, const ch
         limit = failed ? limit_of_exception(ss, ename, evalue, reply, len) : CG_LIMITS;
         if (limit == CG_LIMITS || (limit == CG_LIMIT_PROCESSES && k->told.forks_denied != before.forks_denied))
                 return;
-        tell_from(ss, "kernel", limit, limit == CG_LIMIT_MEMORY ? CG_BY_RLIMIT : k->by[limit], NULL);
+        tell_from(ss, "exception", limit, limit == CG_LIMIT_MEMORY ? CG_BY_RLIMIT : k->by[limit], NULL);
 }
 
 static bool is_output(uint16_t type)
