@@ -11,6 +11,8 @@ import errno
 import os
 import socket
 import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import Any
@@ -165,3 +167,16 @@ def explain(value: BaseException) -> list[str]:
         if len(sentences) == _MAX_SENTENCES:
             break
     return sentences
+
+
+def _thread_ended(args: threading.ExceptHookArgs) -> None:
+    threading.__excepthook__(args)
+    if args.exc_value is None or isinstance(args.exc_value, SystemExit):
+        return
+    for sentence in explain(args.exc_value):
+        print(sentence, file=sys.stderr)
+
+
+def install() -> None:
+    """Explain what ends a thread, too; it ends no cell."""
+    threading.excepthook = _thread_ended

@@ -117,6 +117,13 @@ def test_the_error_behind_an_error(session: Session) -> None:
     assert sorted(e.json["path"] for e in denied(out)) == ["/etc/x", "/etc/y"]
 
 
+def test_a_thread(session: Session) -> None:
+    out = session.run("import threading; t = threading.Thread(target=open, args=('/etc/x', 'w')); t.start(); t.join()")
+    assert one(out).json["path"] == "/etc/x"
+    assert out.stderr.count("[cellgate] writing /etc/x is not allowed: ") == 1
+    assert denied(session.run("t = threading.Thread(target=lambda: 1 / 0); t.start(); t.join()")) == []
+
+
 def test_without_a_sandbox_nothing_is_explained(client: Client, workspace: Path) -> None:
     with client.session(workspace=workspace, sandbox=1) as s:
         out = s.run("raise OSError(30, 'ro', '/etc/x')")
