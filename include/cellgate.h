@@ -145,7 +145,8 @@ struct cg_session_options {
                                            data of each process (RLIMIT_DATA), so that one allocation that is too large fails
                                            where it is made. Files in the private /tmp, /var/tmp and /dev/shm are limited to
                                            1 GiB each in any case */
-        uint64_t processes;             /* processes and threads in the sandbox; 0: 512 */
+        uint64_t processes;             /* processes and threads in the sandbox; 0: 512. Without a sandbox 0 is no limit, since
+                                           there all that the user runs may count */
         uint64_t file_bytes;            /* largest file that can be written */
         int64_t timeout_ms;             /* longest wait for the kernel's start; 0: 30 s */
         int64_t approval_timeout_ms;    /* a call not decided in this time is refused; 0: no limit of its own */

@@ -328,8 +328,9 @@ void cg_sandbox_set_limits(struct cg_sandbox *sb, const struct cg_sandbox_limits
 {
         sb->limits = *limits;
         sb->processes_asked = limits->processes && limits->processes != CG_PLAN_NO_LIMIT;
+        /* Without a user namespace the number counts all that the user runs: with a few hundred threads of a desktop nothing could start. */
         if (!sb->limits.processes)
-                sb->limits.processes = CG_PLAN_PROCESSES;
+                sb->limits.processes = sb->off ? CG_PLAN_NO_LIMIT : CG_PLAN_PROCESSES;
         if (!sb->limits.open_files)
                 sb->limits.open_files = CG_PLAN_OPEN_FILES;
 }

@@ -131,9 +131,10 @@ def _trusted() -> tuple[int, int]:
     found = {}
     for entry in Path("/proc").iterdir():
         try:
-            if entry.name.isdigit():
+            if entry.name.isdigit():  # by argv[0]: the program's file is shown to root alone where a process hides its memory
                 parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                found[parent, os.path.basename(os.readlink(entry / "exe"))] = int(entry.name)
+                name = (entry / "cmdline").read_bytes().split(b"\0")[0]
+                found[parent, os.path.basename(name.decode())] = int(entry.name)
         except OSError:
             continue
     supervisor = found[os.getpid(), "cellgate-supervisor"]

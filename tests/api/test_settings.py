@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import tempfile
 import threading
@@ -94,6 +95,18 @@ def test_what_programs_outside_obey_cannot_be_changed(client: Client, workspace:
             assert s.run(f"put({name!r})").value == "True", name
         assert s.run("import os; os.rename('.git', 'git')").error is not None
     assert (workspace / ".git/config").read_text() == "mine"
+
+
+def test_no_sandbox_limits_no_processes(client: Client, workspace: Path) -> None:
+    """There the limit would count all that the user runs, and a desktop has more threads than 512."""
+    limit = "import resource; resource.getrlimit(resource.RLIMIT_NPROC)[0]"
+    ours = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    with client.session(workspace=workspace, sandbox=1) as s:
+        assert s.run(limit).value == str(ours)
+    with client.session(workspace=workspace, sandbox=1, processes=4000) as s:
+        assert s.run(limit).value == "4000"
+    with client.session(workspace=workspace) as s:
+        assert int(s.run(limit).value or 0) < 1000
 
 
 # ---------------------------------------------------------------- files by settings

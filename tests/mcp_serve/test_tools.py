@@ -296,7 +296,7 @@ def children_named(parent: int, name: str) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
-                if name in os.readlink(entry / "exe") and f"\nPPid:\t{parent}\n" in (entry / "status").read_text():
+                if name.encode() in (entry / "cmdline").read_bytes().split(b"\0")[0] and f"\nPPid:\t{parent}\n" in (entry / "status").read_text():
                     found.append(int(entry.name))
     return found
 
@@ -305,11 +305,12 @@ def test_a_lost_supervisor_is_replaced(sdk: Sdk, run: Callable, mcp_file: Path) 
     async def main() -> None:
         async with sdk("--mcp", mcp_file, "--approve", "fake.*") as session:
             assert await ok(session, "x = 1; x") == "1"
-            mine = [p for p in children_named(os.getpid(), "cellgate-cli")]
+            mine = [p for p in children_named(os.getpid(), "cellgate")]
             (supervisor,) = [s for p in mine for s in children_named(p, "cellgate-supervisor")]
             os.kill(supervisor, signal.SIGKILL)
-            while os.path.exists(f"/proc/{supervisor}/exe"):
-                await asyncio.sleep(0.02)
+            with contextlib.suppress(FileNotFoundError):
+                while Path(f"/proc/{supervisor}/cmdline").read_bytes():  # a zombie has none
+                    await asyncio.sleep(0.02)
             text = await fails(session, "x")
             if "NameError" not in text:  # it was noticed during the call rather than before it
                 text = await fails(session, "x")
