@@ -1,15 +1,22 @@
 /* Settings to what a kernel sees. */
 #include "sandbox/session_view.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/util.h"
 #include "sandbox/placeholder.h"
 #include "sandbox/plan.h"
 #include "sandbox/view.h"
+
+/* Each is a mount. */
+#define HOME_MAX 2000
 
 /* As without settings, unless they say otherwise. */
 static bool hides_credentials(const struct cg_settings *s)
@@ -84,34 +91,103 @@ int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const 
         return e;
 }
 
+/*
+ * A home folder holds what the user's shell and desktop run: .profile, .config/autostart, bin... and what is not there yet (.bash_profile) is
+ * obeyed as soon as it is. So what lies in it openly may be written, and nothing new be made beside it.
+ */
+static const char *const runs[] = {"bin", "sbin", "go", "perl5", "node_modules", "anaconda3", "miniconda3", "miniforge3", "mambaforge",
+                                   "micromamba"};
+
+static bool is_open(int dir, const char *name)
+{
+        struct stat st;
+
+        if (name[0] == '.')
+                return false;
+        for (size_t i = 0; i < CG_ARRAY_LEN(runs); i++)
+                if (strcmp(name, runs[i]) == 0)
+                        return false;
+        return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && (S_ISDIR(st.st_mode) || S_ISREG(st.st_mode)) &&
+               st.st_uid == geteuid();
+}
+
+static int allow_open(struct cg_rules *rules, const char *home, struct cg_err *err)
+{
+        DIR *dir = opendir(home);
+        const struct dirent *d;
+        struct cg_place place;
+        char path[PATH_MAX];
+        size_t n = 0;
+        int e = 0;
+
+        if (!dir)
+                return cg_fail_errno(err, "sandbox: workspace %s", home);
+        while (e == 0 && (d = readdir(dir))) {
+                if (!is_open(dirfd(dir), d->d_name) || snprintf(path, sizeof(path), "%s/%s", home, d->d_name) >= (int)sizeof(path))
+                        continue;
+                if (++n > HOME_MAX) {
+                        e = cg_fail(err, CG_E_LIMIT, "sandbox: the workspace is the home folder %s, and more than %d files and folders lie "
+                                    "in it: choose a folder of its own", home, HOME_MAX);
+                        break;
+                }
+                e = cg_place_find(path, &place, err);
+                if (e == 0 && !place.missing)
+                        e = cg_rules_add(rules, CG_RULE_ALLOW_WRITE, &place, "workspace", err);
+                cg_place_fini(&place);
+        }
+        closedir(dir);
+        return e;
+}
+
+enum cg_holds_home cg_session_view_holds_home(const char *workspace, const char *home)
+{
+        char w[PATH_MAX], h[PATH_MAX];
+
+        if (!home || !realpath(workspace, w) || !realpath(home, h) || !cg_plan_within(h, w))
+                return CG_HOLDS_NO_HOME;
+        return strcmp(h, w) == 0 ? CG_IS_HOME : CG_IS_ABOVE_HOME;
+}
+
 /* What stands in the workspace and is obeyed by programs outside of it cannot be changed. */
-static int add_present(struct cg_sandbox *plan, const char *workspace, struct cg_err *err)
+static int add_rules(struct cg_sandbox *plan, const struct cg_place *workspace, bool is_home, struct cg_err *err)
 {
         struct cg_rules rules = {0};
+        int e = is_home ? allow_open(&rules, workspace->path, err) :
+                          cg_rules_add(&rules, CG_RULE_ALLOW_WRITE, workspace, "workspace", err);
+
+        if (e == 0)
+                e = cg_rules_add_present(&rules, workspace->path, err);
+        if (e == 0)
+                e = cg_rules_add_hardlinks(&rules, err);
+        if (e == 0)
+                e = cg_view_add(plan, &rules, err);
+        cg_rules_fini(&rules);
+        return e;
+}
+
+static int add_workspace(struct cg_sandbox *plan, const char *workspace, const char *home, struct cg_err *err)
+{
+        enum cg_holds_home holds = cg_session_view_holds_home(workspace, home);
         struct cg_place place;
         int e = cg_place_find(workspace, &place, err);
 
-        if (e == 0) {
-                e = cg_rules_add(&rules, CG_RULE_ALLOW_WRITE, &place, "workspace", err);
-                if (e == 0)
-                        e = cg_rules_add_present(&rules, place.path, err);
-                if (e == 0)
-                        e = cg_rules_add_hardlinks(&rules, err);
-                if (e == 0)
-                        e = cg_view_add(plan, &rules, err);
-                cg_place_fini(&place);
-        }
-        cg_rules_fini(&rules);
+        if (e < 0)
+                return e;
+        if (holds == CG_HOLDS_NO_HOME)
+                e = cg_sandbox_add_write(plan, workspace, err);
+        else if (place.path[1]) /* there, also where it lies in a private place */
+                e = cg_sandbox_add_bind_ro(plan, place.path, place.path, err);
+        if (e == 0 && holds != CG_IS_ABOVE_HOME)
+                e = add_rules(plan, &place, holds == CG_IS_HOME, err);
+        cg_place_fini(&place);
         return e;
 }
 
 int cg_session_view_default(struct cg_sandbox *plan, const char *workspace, const char *home, struct cg_err *err)
 {
         cg_auto_free char *dotenv = NULL;
-        int e = cg_sandbox_add_write(plan, workspace, err);
+        int e = add_workspace(plan, workspace, home, err);
 
-        if (e == 0)
-                e = add_present(plan, workspace, err);
         if (e == 0)
                 e = cg_sandbox_add_default_hides(plan, home, err);
         if (e == 0 && asprintf(&dotenv, "%s/.env", workspace) < 0) {

@@ -12,9 +12,14 @@
  * in hexadecimal digits; without it nothing is shown}. @workspace: what relative paths start at; @home may be NULL.
  */
 int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const json_t *masks, const char *workspace, const char *home, struct cg_err *err);
-/* The same where there are no settings: all may be read but where credentials lie, the workspace may be written, but not
- * what stands there that programs outside obey. */
+/*
+ * The same where there are no settings: all may be read but where credentials lie, the workspace may be written, but not what stands there that
+ * programs outside obey. A workspace that is the home folder is written only where no program of the user's looks by itself, one above it
+ * not at all.
+ */
 int cg_session_view_default(struct cg_sandbox *plan, const char *workspace, const char *home, struct cg_err *err);
+enum cg_holds_home { CG_HOLDS_NO_HOME, CG_IS_HOME, CG_IS_ABOVE_HOME };
+enum cg_holds_home cg_session_view_holds_home(const char *workspace, const char *home);
 /*
  * A number for which files @plan treats in a way of its own, and which files these are now. A kernel that was started when it was another
  * shows what came later, where a kernel that is started now would not.

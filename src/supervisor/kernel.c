@@ -440,7 +440,7 @@ static json_t *make_spec(struct kernel *k, const char *lib)
                          json_is_true(json_object_get(ss->options, "color")), "limits", limits_spec(ss), "bind_ro", make_binds(ss, lib), "hide",
                          make_hides(ss), "python_path", python_path, "kernel_path", k->kernel_path, "tool_path", k->tool_path,
                          "working_dir", json_object_get(ss->options, "working_dir"), "front", json_object_get(ss->options, "front"),
-                         "settings", json_object_get(ss->options, "settings"), "masks", k->masked_files, "ports", ss->egress_policy != NULL, "home", getenv("HOME"));
+                         "settings", json_object_get(ss->options, "settings"), "masks", k->masked_files, "ports", ss->egress_policy != NULL, "home", sup_home());
 }
 
 /* The specification goes in a memfd: an environment can be larger than a datagram. */

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <pwd.h>
 #include <signal.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -102,6 +103,17 @@ void sup_reap_strays(struct sup *s, bool kill_them)
                 cg_proc_kill_children(keep, CG_ARRAY_LEN(keep));
         else
                 cg_proc_reap_children(keep, CG_ARRAY_LEN(keep));
+}
+
+const char *sup_home(void)
+{
+        const char *home = getenv("HOME");
+        const struct passwd *pw;
+
+        if (home && home[0] == '/')
+                return home;
+        pw = getpwuid(geteuid());
+        return pw && pw->pw_dir && pw->pw_dir[0] == '/' ? pw->pw_dir : NULL;
 }
 
 static void on_child(uv_signal_t *h, int signum)

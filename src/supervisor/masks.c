@@ -94,7 +94,7 @@ static bool masks_anything(const struct cg_settings *s)
 static int make(struct kernel *k, const struct cg_settings *s, struct cg_err *err)
 {
         struct session *ss = k->session;
-        struct cg_path_base base = { .cwd = workspace_of(ss), .home = getenv("HOME") };
+        struct cg_path_base base = { .cwd = workspace_of(ss), .home = sup_home() };
         struct cg_rules rules = { .off = s->filesystem.disabled };
         struct cg_environ env = { 0 };
         struct cg_masks masks = { 0 };

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include "sandbox/session_view.h"
 
 /* A kernel that dies sooner than this after its start, so many times in a row, ends its session. */
 #define QUICK_MS 2000
@@ -99,6 +100,28 @@ json_t *session_info(const struct session *ss)
                          k ? k->layers : NULL, "python", k && k->python ? k->python : "", "ipython", k && k->ipython ? k->ipython : "");
 }
 
+/* What a default sandbox leaves read-only though it lies in the workspace. */
+static void tell_of_home(struct session *ss)
+{
+        static const char advice[] = "Give cells a folder of their own as workspace, or say by settings what may be written";
+        const char *workspace = json_string_value(json_object_get(ss->options, "workspace"));
+
+        if (json_is_false(json_object_get(ss->options, "sandbox")) || json_object_get(ss->options, "settings"))
+                return;
+        switch (cg_session_view_holds_home(workspace, sup_home())) {
+        case CG_IS_HOME:
+                session_notice(ss, "the workspace is your home folder: cells can change the files and folders in it, but make nothing new directly "
+                               "in it, and change nothing whose name begins with a dot, nor bin and the like, since that is run outside of the "
+                               "sandbox. %s", advice);
+                break;
+        case CG_IS_ABOVE_HOME:
+                session_notice(ss, "your home folder lies in the workspace %s: cells can only read there. %s", workspace, advice);
+                break;
+        case CG_HOLDS_NO_HOME:
+                break;
+        }
+}
+
 static void answer_start(struct session *ss, const struct cg_err *err)
 {
         uint64_t request = ss->opening ? ss->opening : ss->resetting;
@@ -107,13 +130,15 @@ static void answer_start(struct session *ss, const struct cg_err *err)
         uv_timer_stop(&ss->start_timer);
         if (!request)
                 return;
-        if (err)
+        if (err) {
                 host_failed(ss->host, ss->number, request, err);
-        else if (ss->opening) {
+        } else if (ss->opening) {
                 host_send(ss->host, &out, json_pack("{s:s, s:o}", "id", ss->id, "info", session_info(ss)));
                 limits_opened(ss);
-        } else
+                tell_of_home(ss);
+        } else {
                 send_done(ss->host, ss, request);
+        }
         ss->opening = ss->resetting = 0;
 }
 

@@ -76,9 +76,9 @@ static uint64_t view_of(const json_t *options)
         if (r == 0 && o)
                 masked = masked_files(s);
         if (r == 0 && o)
-                r = cg_session_view(plan, s, masked, workspace_of(options), getenv("HOME"), &err);
+                r = cg_session_view(plan, s, masked, workspace_of(options), sup_home(), &err);
         else if (r == 0)
-                r = cg_session_view_default(plan, workspace_of(options), getenv("HOME"), &err);
+                r = cg_session_view_default(plan, workspace_of(options), sup_home(), &err);
         if (r == 0)
                 r = add_hides(plan, options, &err);
         if (r == 0)

@@ -134,6 +134,8 @@ struct sup {
 };
 
 void sup_stop(struct sup *s, const char *why);
+/* The user's home folder: $HOME, else what the system says; NULL: none. */
+const char *sup_home(void);
 /* Children that lost their parents and fell to us: reaps those that have ended, or kills them all. */
 void sup_reap_strays(struct sup *s, bool kill_them);
 

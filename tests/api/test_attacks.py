@@ -131,7 +131,9 @@ def _trusted() -> tuple[int, int]:
     found = {}
     for entry in Path("/proc").iterdir():
         try:
-            if entry.name.isdigit():  # by argv[0]: the program's file is shown to root alone where a process hides its memory
+            if (
+                entry.name.isdigit()
+            ):  # by argv[0]: the program's file is shown to root alone where a process hides its memory
                 parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
                 name = (entry / "cmdline").read_bytes().split(b"\0")[0]
                 found[parent, os.path.basename(name.decode())] = int(entry.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import resource
 import signal
 import tempfile
@@ -73,6 +74,89 @@ def test_credentials_cannot_be_read_and_other_files_can(home: Path, prefix: Path
         assert "secret" in (s.run(f"look({str(home / 'notes.txt')!r})").value or "")
         assert s.run("look('plain')").value == "'plain'"
         assert s.run("look('/etc/shadow')").value is None
+
+
+PUT = """
+import os
+def put(path):
+    try:
+        open(path, 'a').close()
+        return True
+    except OSError as e:
+        return e.strerror
+"""
+
+
+def test_a_workspace_that_is_the_home_keeps_what_the_users_programs_obey(home: Path, prefix: Path) -> None:
+    os.environ.setdefault("CG_PREFIX", str(prefix))
+    for name in (".profile", ".config/autostart/x", "bin/ls", "miniconda3/python", "paper.txt", "work/data"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).touch()
+    (home / "link").symlink_to(".profile")
+    with Client() as c:
+        for _ in range(2):  # the second is a spare
+            with c.session(workspace=home) as s:
+                assert "the workspace is your home folder" in s.until("notice")[-1].text
+                s.run(PUT)
+                for name in ("paper.txt", "work/data", "work/new", "notes.txt"):
+                    assert s.run(f"put({name!r})").value == "True", name
+                for name in (
+                    ".profile",
+                    ".bash_profile",
+                    ".config/autostart/x",
+                    ".config/autostart/y",
+                    "bin/ls",
+                    "bin/sudo",
+                ):
+                    assert s.run(f"put({name!r})").value == "'Read-only file system'", name
+                for name in ("miniconda3/python", "link", "new", ".mcp.json"):
+                    assert s.run(f"put({name!r})").value == "'Read-only file system'", name
+                assert s.run("os.rename('work', '.config2')").status == "error"
+                assert s.run("os.mkdir('.local')").status == "error"
+                assert s.run("open('/tmp/x', 'w').close()").status == "ok"
+    assert not (home / ".bash_profile").exists()
+
+
+def test_a_workspace_above_the_home_is_only_read(home: Path, prefix: Path) -> None:
+    os.environ.setdefault("CG_PREFIX", str(prefix))
+    with Client(no_spare=1) as c, c.session(workspace=home.parent) as s:
+        assert "your home folder lies in the workspace" in s.until("notice")[-1].text
+        s.run(PUT)
+        for name in ("new", "home/.profile", "home/notes.txt"):
+            assert s.run(f"put({name!r})").value == "'Read-only file system'", name
+    (home / "project").mkdir()
+    with Client(no_spare=1) as c, c.session(workspace=home / "project") as s:
+        s.run(PUT)
+        assert s.run("put('.profile')").value == "True", "in a folder below it nothing is run by itself"
+        assert not any(e.type == "notice" for e in s.run("1").events)
+
+
+SEEN = """
+import os
+def seen(path):
+    try:
+        return len(os.listdir(path) if os.path.isdir(path) else open(path).read())
+    except OSError:
+        return 0
+"""
+
+
+def test_credentials_are_hidden_where_home_is_not_set(
+    workspace: Path, prefix: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.environ.setdefault("CG_PREFIX", str(prefix))
+    real = Path(pwd.getpwuid(os.geteuid()).pw_dir)
+    hidden = next(
+        (n for n in (".gnupg", ".npmrc", ".bash_history", ".python_history", ".ssh") if (real / n).exists()), None
+    )
+    if hidden is None:
+        pytest.skip(f"nothing to hide in {real}")
+    for value in (None, "", "relative"):
+        monkeypatch.delenv("HOME", raising=False) if value is None else monkeypatch.setenv("HOME", value)
+        with Client(no_spare=1) as c, c.session(workspace=workspace) as s:
+            s.run(SEEN)
+            shown = s.run(f"seen({str(real / hidden)!r})")
+            assert shown.value == "0", (value, hidden)
 
 
 def test_no_sandbox_hides_nothing(home: Path, prefix: Path, workspace: Path) -> None:

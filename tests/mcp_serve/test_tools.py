@@ -296,7 +296,10 @@ def children_named(parent: int, name: str) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
-                if name.encode() in (entry / "cmdline").read_bytes().split(b"\0")[0] and f"\nPPid:\t{parent}\n" in (entry / "status").read_text():
+                if (
+                    name.encode() in (entry / "cmdline").read_bytes().split(b"\0")[0]
+                    and f"\nPPid:\t{parent}\n" in (entry / "status").read_text()
+                ):
                     found.append(int(entry.name))
     return found
 
