@@ -426,7 +426,7 @@ static void remember_settings(const struct session *ss)
 {
         json_t **slot = &ss->sup->ended[ss->sup->n_ended % CG_ARRAY_LEN(ss->sup->ended)];
 
-        if (!json_object_get(ss->options, "settings"))
+        if (json_is_false(json_object_get(ss->options, "sandbox")))
                 return;
         json_decref(*slot);
         *slot = json_incref(ss->options);

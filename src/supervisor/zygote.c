@@ -189,7 +189,7 @@ static void tidy(struct sup *s, const json_t *options)
         cg_auto_free char *text = o ? cg_json_text(o, NULL) : NULL;
         struct cg_err err;
 
-        if ((o && !text) || json_is_false(json_object_get(options, "sandbox")))
+        if (!options || (o && !text) || json_is_false(json_object_get(options, "sandbox")))
                 return;
         if ((o && cg_settings_parse(text, strlen(text), "sandbox settings", 0, &settings, &err) < 0) ||
             cg_session_view_tidy(settings, json_string_value(json_object_get(options, "workspace")), sup_home(), &err) < 0)
