@@ -83,10 +83,10 @@ def test_a_pools_worker_takes_the_cell_that_submits(kernel: Kernel) -> None:
 def test_tasks_belong_to_the_cell_that_creates_them(kernel: Kernel) -> None:
     kernel.run("import asyncio")
     first = kernel.execute(
-        "async def f():\n    await event.wait()\n    print('old')\nevent = asyncio.Event()\nt = asyncio.create_task(f())"
+        "async def f():\n    await event.wait()\n    print('old\\n', end='')\nevent = asyncio.Event()\nt = asyncio.create_task(f())"
     )
     kernel.collect(first)
-    second = kernel.execute("event.set()\nawait t\nprint('new')")
+    second = kernel.execute("event.set()\nawait t\nprint('new\\n', end='')")
     assert gather(kernel, 2) == {"old": first, "new": second}
     kernel.receive()
     third = kernel.execute("asyncio.get_running_loop().call_later(0.1, print, 'called');")
