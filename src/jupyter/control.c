@@ -199,7 +199,7 @@ void control_readable(struct cg_zsock *z, int events)
         struct cg_jmsg *msg;
         struct jreq *r;
         struct cg_err err;
-        int rc = cg_jmsg_recv(f->socks[CG_JCONTROL], &f->sign, &msg, &err);
+        int rc = cg_jmsg_recv(f->socks[CG_JCONTROL], &f->sign, &f->peers[CG_JCONTROL], &msg, &err);
 
         (void)events;
         if (rc < 0)

@@ -10,6 +10,7 @@
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 #include "base/fd.h"
@@ -48,6 +49,33 @@ static void *router(struct front *f, struct cg_err *err)
         return sock;
 }
 
+/*
+ * A client's first message is small; but where none has come yet, a cell may be the first. Heartbeats and subscriptions are small. Over ipc
+ * only this user's programs can connect.
+ */
+static int watch_peers(struct front *f, enum cg_jchannel i, struct cg_err *err)
+{
+        static const uint64_t cell = (uint64_t)16 << 20, small = (uint64_t)1 << 20;
+        bool requests = i != CG_JIOPUB && i != CG_JHB;
+
+        if (f->conn.ipc)
+                return 0;
+        return cg_peers_init(&f->peers[i], f->ctx, f->socks[i], &f->zl, cg_jchannel_key(i), requests ? cell : small,
+                             requests ? CG_JMSG_MAX_BYTES + small : small, f->conn.curve_public != NULL, &f->o->log, err);
+}
+
+/* A descriptor for each connection; there may be more than a login shell's limit. */
+static void raise_descriptors(void)
+{
+        struct rlimit l;
+        rlim_t wanted = CG_JCHANNELS * CG_PEERS_MAX + 512;
+
+        if (getrlimit(RLIMIT_NOFILE, &l) < 0 || l.rlim_cur >= wanted)
+                return;
+        l.rlim_cur = l.rlim_max < wanted ? l.rlim_max : wanted;
+        setrlimit(RLIMIT_NOFILE, &l);
+}
+
 static int bind_sockets(struct front *f, struct cg_err *err)
 {
         int64_t end_ms = cg_now_ms() + BIND_MS;
@@ -58,7 +86,7 @@ static int bind_sockets(struct front *f, struct cg_err *err)
                 if (!f->socks[i])
                         return -1;
                 zmq_setsockopt(f->socks[i], ZMQ_LINGER, &linger, sizeof(linger));
-                if (cg_jconn_bind(&f->conn, (enum cg_jchannel)i, f->socks[i], end_ms, err) < 0)
+                if (watch_peers(f, (enum cg_jchannel)i, err) < 0 || cg_jconn_bind(&f->conn, (enum cg_jchannel)i, f->socks[i], end_ms, err) < 0)
                         return -1;
         }
         return cg_jconn_save(&f->conn, err);
@@ -67,17 +95,22 @@ static int bind_sockets(struct front *f, struct cg_err *err)
 /* Gives back what came, as it came. */
 static void heartbeat(struct cg_zsock *z, int events)
 {
+        struct front *f = z->data;
+        struct cg_peer *peer = NULL;
+        bool first = true; /* a name, which came over no wire */
         zmq_msg_t m;
         int more = 1;
 
         (void)events;
-        while (more) {
+        for (; more; first = false) {
                 zmq_msg_init(&m);
                 if (zmq_msg_recv(&m, z->sock, ZMQ_DONTWAIT) < 0) {
                         zmq_msg_close(&m);
                         return;
                 }
                 more = zmq_msg_more(&m);
+                if (!first)
+                        peer = cg_peers_took(&f->peers[CG_JHB], &m, peer);
                 if (zmq_msg_send(&m, z->sock, ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0)) < 0)
                         zmq_msg_close(&m);
         }
@@ -317,6 +350,7 @@ static int start(struct front *f, struct cg_err *err)
         if (catch_signals(f, err) < 0 || cg_jconn_load(&f->conn, f->o->connection_file, err) < 0 ||
             cg_jsign_init(&f->sign, f->conn.key, strlen(f->conn.key), err) < 0)
                 return -1;
+        raise_descriptors();
         f->ctx = zmq_ctx_new();
         if (!f->ctx)
                 return cg_fail(err, CG_E_NOMEM, "ZeroMQ");
@@ -346,9 +380,11 @@ static bool join_opener(struct front *f)
 static void close_loop(struct front *f)
 {
         cg_iopub_close(&f->iopub);
-        for (int i = 0; i < CG_JCHANNELS; i++)
+        for (int i = 0; i < CG_JCHANNELS; i++) {
+                cg_peers_close(&f->peers[i]);
                 if (f->z[i].sock)
                         cg_zsock_close(&f->z[i], NULL);
+        }
         cg_zloop_close(&f->zl);
         uv_walk(&f->loop, close_handle, NULL);
         while (uv_run(&f->loop, UV_RUN_DEFAULT))
@@ -360,9 +396,11 @@ static void close_loop(struct front *f)
 static void close_sockets(struct front *f)
 {
         cg_jconn_release(&f->conn);
-        for (int i = 0; i < CG_JCHANNELS; i++)
+        for (int i = 0; i < CG_JCHANNELS; i++) {
+                cg_peers_fini(&f->peers[i]);
                 if (f->socks[i])
                         zmq_close(f->socks[i]);
+        }
         if (f->ctx)
                 zmq_ctx_term(f->ctx);
 }

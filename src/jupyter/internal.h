@@ -14,6 +14,7 @@
 #include "jupyter/front.h"
 #include "jupyter/iopub.h"
 #include "jupyter/message.h"
+#include "jupyter/peers.h"
 
 /* Requests that wait, and their bytes; then the shell socket is not read. */
 #define MAX_WAITING 4096u
@@ -94,6 +95,7 @@ struct front {
         struct cg_jidentity me;
         void *ctx, *socks[CG_JCHANNELS];
         struct cg_zsock z[CG_JCHANNELS]; /* but for iopub's */
+        struct cg_peers peers[CG_JCHANNELS];
         struct cg_iopub iopub;
         uv_loop_t loop;
         struct cg_zloop zl;

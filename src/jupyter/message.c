@@ -244,8 +244,11 @@ void cg_jparsed_fini(struct cg_jparsed *m)
 
 /* ------------------------------------------------------------------ receiving */
 
-/* Takes all frames of one message from the socket; those beyond the limits are dropped at once. */
-static int take_frames(void *sock, struct cg_jmsg *m, struct cg_err *err)
+/*
+ * Takes all frames of one message from the socket; those beyond the limits are dropped at once. The first is a ROUTER's name for the
+ * connection, which came over no wire.
+ */
+static int take_frames(void *sock, struct cg_jmsg *m, struct cg_peers *peers, struct cg_peer **peer, struct cg_err *err)
 {
         int more = 1, flags = ZMQ_DONTWAIT, r = 0;
 
@@ -259,6 +262,8 @@ static int take_frames(void *sock, struct cg_jmsg *m, struct cg_err *err)
                                 return CG_TIMEOUT;
                         return cg_fail_errno(err, "receiving");
                 }
+                if (peers && !flags)
+                        *peer = cg_peers_took(peers, &f, *peer);
                 flags = 0; /* the rest of a message is there already */
                 more = zmq_msg_more(&f);
                 m->bytes += zmq_msg_size(&f);
@@ -303,11 +308,12 @@ static int parse_frames(struct cg_jmsg *m, struct cg_jsign *s, struct cg_err *er
         return cg_jmsg_parse(s, spans, m->n_frames, &m->m, err);
 }
 
-int cg_jmsg_recv(void *sock, struct cg_jsign *s, struct cg_jmsg **ret, struct cg_err *err)
+int cg_jmsg_recv(void *sock, struct cg_jsign *s, struct cg_peers *peers, struct cg_jmsg **ret, struct cg_err *err)
 {
         zmq_msg_t frames[CG_JMSG_MAX_FRAMES];
         struct cg_jmsg *m = calloc(1, sizeof(*m));
         struct cg_err none = { 0 };
+        struct cg_peer *peer = NULL;
         size_t n;
         int r;
 
@@ -315,7 +321,7 @@ int cg_jmsg_recv(void *sock, struct cg_jsign *s, struct cg_jmsg **ret, struct cg
         if (!m)
                 return cg_fail(err, CG_E_NOMEM, "message");
         m->frames = frames;
-        r = take_frames(sock, m, err);
+        r = take_frames(sock, m, peers, &peer, err);
         n = m->n_frames;
         m->frames = NULL;
         if (r != 0 || shrink(m, frames, err) < 0)
@@ -326,6 +332,8 @@ int cg_jmsg_recv(void *sock, struct cg_jsign *s, struct cg_jmsg **ret, struct cg
                 r = CG_E_NOMEM;
         if (r == 0)
                 r = parse_frames(m, s, err);
+        if (r == 0 && peer)
+                peer->proven = true;
         if (r != 0)
                 cg_jmsg_free(m);
         else

@@ -13,6 +13,7 @@
 #include <zmq.h>
 #include "base/buf.h"
 #include "base/err.h"
+#include "jupyter/peers.h"
 
 #define CG_JUPYTER_PROTOCOL "5.5"
 /* Identities before the delimiter: one for each ROUTER between client and us. */
@@ -82,7 +83,7 @@ struct cg_jmsg {
  * Receives one message without blocking. 0; CG_TIMEOUT when none waits; negative: it was read and dropped, *err says why.
  * *ret: cg_jmsg_free().
  */
-int cg_jmsg_recv(void *sock, struct cg_jsign *s, struct cg_jmsg **ret, struct cg_err *err);
+int cg_jmsg_recv(void *sock, struct cg_jsign *s, struct cg_peers *peers, struct cg_jmsg **ret, struct cg_err *err);
 struct cg_jmsg *cg_jmsg_free(struct cg_jmsg *m);
 struct cg_jspan cg_jmsg_frame(const struct cg_jmsg *m, size_t i);
 

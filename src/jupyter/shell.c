@@ -517,7 +517,7 @@ static int receive(struct front *f)
         struct cg_jmsg *msg;
         struct jreq *r;
         struct cg_err err;
-        int rc = cg_jmsg_recv(f->socks[CG_JSHELL], &f->sign, &msg, &err);
+        int rc = cg_jmsg_recv(f->socks[CG_JSHELL], &f->sign, &f->peers[CG_JSHELL], &msg, &err);
 
         if (rc < 0)
                 reject(f, CG_JSHELL, &err);

@@ -422,7 +422,7 @@ void stdin_readable(struct cg_zsock *z, int events)
         cg_auto_json json_t *parent = NULL, *content = NULL;
         struct cg_jmsg *msg;
         struct cg_err err;
-        int rc = cg_jmsg_recv(f->socks[CG_JSTDIN], &f->sign, &msg, &err);
+        int rc = cg_jmsg_recv(f->socks[CG_JSTDIN], &f->sign, &f->peers[CG_JSTDIN], &msg, &err);
 
         (void)events;
         if (rc < 0)

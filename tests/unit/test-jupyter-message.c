@@ -396,13 +396,13 @@ static void there_and_back(void **state)
         cg_jidentity_init(&me);
         assert_int_equal(zmq_bind(a, "inproc://x"), 0);
         assert_int_equal(zmq_connect(b, "inproc://x"), 0);
-        assert_int_equal(cg_jmsg_recv(b, &theirs, &m, &err), CG_TIMEOUT);
+        assert_int_equal(cg_jmsg_recv(b, &theirs, NULL, &m, &err), CG_TIMEOUT);
         memset(big, ' ', 100002);
         big[0] = '{';
         big[99999] = '}';
         out.content = (struct cg_jspan){ big, 100000 };
         assert_int_equal(cg_jmsg_send(a, &sign, &me, &out, id, &err), 0);
-        assert_int_equal(cg_jmsg_recv(b, &theirs, &m, &err), 0);
+        assert_int_equal(cg_jmsg_recv(b, &theirs, NULL, &m, &err), 0);
         assert_string_equal(m->m.type, "display_data");
         assert_string_equal(m->m.id, id);
         assert_int_equal(m->m.n_ids, 2);
@@ -436,9 +436,9 @@ static void too_many_frames_are_dropped(void **state)
         for (int i = 0; i < 5000; i++)
                 assert_int_equal(zmq_send(a, "x", 1, i < 4999 ? ZMQ_SNDMORE : 0), 1);
         assert_int_equal(cg_jmsg_send(a, &sign, &me, &out, NULL, &err), 0);
-        assert_true(cg_jmsg_recv(b, &sign, &m, &err) < 0);
+        assert_true(cg_jmsg_recv(b, &sign, NULL, &m, &err) < 0);
         assert_non_null(strstr(err.msg, "frames"));
-        assert_int_equal(cg_jmsg_recv(b, &sign, &m, &err), 0); /* the next message is whole */
+        assert_int_equal(cg_jmsg_recv(b, &sign, NULL, &m, &err), 0); /* the next message is whole */
         cg_jmsg_free(m);
         zmq_close(a);
         zmq_close(b);

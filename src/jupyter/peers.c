@@ -1,0 +1,252 @@
+/* Who is connected, and how much each has under way. See peers.h. Runs in `cellgate jupyter`. */
+#include "jupyter/peers.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include "base/util.h"
+
+/* How often the connections are looked at. What comes meanwhile may come on top of the limits. */
+#define LOOK_MS 250
+/* Of all new connections of a channel together: several limits' worth. */
+#define NEW_TOGETHER 2
+/* What may wait, as whole messages, while the front does not read this socket. */
+#define BACKLOG ((uint64_t)1 << 30)
+/* Heartbeats of ZMTP and the handshake are received, and never read as messages. */
+#define SLACK ((uint64_t)64 << 10)
+#define SLACK_PER_S 1024u
+/* A frame's head: flags and length. With CURVE also a command's name, nonce and authenticator, and the flags once more. */
+#define HEAD_SHORT 2u
+#define HEAD_LONG 9u
+#define CURVE_MORE 33u
+
+/* Linux's struct tcp_info, as far as we need it: glibc's ends before, and Linux's own header cannot stand beside glibc's. */
+struct tcp_counts {
+        unsigned char before[128];
+        uint64_t bytes_received;
+};
+
+/* ------------------------------------------------------------------ the list */
+
+static bool cookie_of(int fd, uint64_t *ret)
+{
+        socklen_t len = sizeof(*ret);
+
+        return getsockopt(fd, SOL_SOCKET, SO_COOKIE, ret, &len) == 0;
+}
+
+static struct cg_peer *find(struct cg_peers *p, int fd)
+{
+        for (size_t i = 0; i < p->n; i++)
+                if (p->list[i].fd == fd)
+                        return &p->list[i];
+        return NULL;
+}
+
+static void look(uv_timer_t *t);
+
+static void add(struct cg_peers *p, int fd)
+{
+        struct cg_peer *peer = find(p, fd); /* one whose end was not told */
+        uint64_t cookie;
+
+        if (!cookie_of(fd, &cookie))
+                return;
+        if (!peer && p->n == CG_PEERS_MAX) {
+                if (uv_now(p->zl->loop) - p->told_ms >= 1000)
+                        cg_log(p->log, CG_LOG_WARN, "%s: there are %u connections already, further ones are cut off", p->name, CG_PEERS_MAX);
+                p->told_ms = uv_now(p->zl->loop);
+                shutdown(fd, SHUT_RDWR);
+                return;
+        }
+        if (!peer)
+                peer = &p->list[p->n++];
+        *peer = (struct cg_peer){ .fd = fd, .cookie = cookie, .since_ms = uv_now(p->zl->loop) };
+        if (!uv_is_active((uv_handle_t *)&p->timer))
+                uv_timer_start(&p->timer, look, LOOK_MS, LOOK_MS);
+}
+
+static void drop(struct cg_peers *p, struct cg_peer *peer)
+{
+        *peer = p->list[--p->n];
+        if (!p->n)
+                uv_timer_stop(&p->timer);
+}
+
+/* An event has two frames: number and value, then the address. */
+static void on_event(struct cg_zsock *z, int events)
+{
+        struct cg_peers *p = z->data;
+        unsigned char head[6] = { 0 };
+        struct cg_peer *peer;
+        uint16_t event;
+        uint32_t value;
+        char rest[256];
+
+        (void)events;
+        if (zmq_recv(p->monitor, head, sizeof(head), ZMQ_DONTWAIT) != (int)sizeof(head))
+                return;
+        zmq_recv(p->monitor, rest, sizeof(rest), ZMQ_DONTWAIT);
+        memcpy(&event, head, sizeof(event));
+        memcpy(&value, head + 2, sizeof(value));
+        peer = find(p, (int)value);
+        if (event == ZMQ_EVENT_ACCEPTED)
+                add(p, (int)value);
+        else if (event == ZMQ_EVENT_DISCONNECTED && peer)
+                drop(p, peer);
+}
+
+/* ------------------------------------------------------------------ what they send */
+
+struct cg_peer *cg_peers_took(struct cg_peers *p, zmq_msg_t *frame, struct cg_peer *known)
+{
+        struct cg_peer *peer = known;
+        size_t size = zmq_msg_size(frame) + (p->curve ? CURVE_MORE : 0);
+
+        if (!p->open)
+                return NULL;
+        if (!peer)
+                peer = find(p, zmq_msg_get(frame, ZMQ_SRCFD));
+        if (peer)
+                peer->delivered += size + (size < 256 ? HEAD_SHORT : HEAD_LONG);
+        return peer;
+}
+
+/* false: it is not the one that is in the list any more. */
+static bool under_way(const struct cg_peer *peer, uint64_t now_ms, uint64_t *ret)
+{
+        struct tcp_counts info = { .bytes_received = 0 };
+        socklen_t len = sizeof(info);
+        uint64_t cookie, known;
+
+        if (!cookie_of(peer->fd, &cookie) || cookie != peer->cookie ||
+            getsockopt(peer->fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0 ||
+            len < sizeof(info)) /* Linux before 4.1 */
+                return false;
+        known = peer->delivered + SLACK + (now_ms - peer->since_ms) / 1000 * SLACK_PER_S;
+        *ret = info.bytes_received > known ? info.bytes_received - known : 0;
+        return true;
+}
+
+/*
+ * Resets the connection; libzmq sees an error, and forgets what it holds. A mere shutdown() would be seen behind all that is there to be read,
+ * and whoever goes on sending sees to it that there is always more.
+ */
+static void cut(struct cg_peers *p, const struct cg_peer *peer, uint64_t bytes)
+{
+        struct sockaddr nobody = { .sa_family = AF_UNSPEC };
+
+        cg_log(p->log, CG_LOG_WARN, "%s: a connection has sent %llu bytes that are no whole message: it is cut off", p->name,
+               (unsigned long long)bytes);
+        if (connect(peer->fd, &nobody, sizeof(nobody)) < 0)
+                shutdown(peer->fd, SHUT_RDWR);
+}
+
+/* Nothing waits to be read: what is under way is no whole message, of anybody. */
+static bool drained(const struct cg_peers *p)
+{
+        int events = 0;
+        size_t len = sizeof(events);
+
+        return zmq_getsockopt(p->sock, ZMQ_EVENTS, &events, &len) == 0 && !(events & ZMQ_POLLIN);
+}
+
+static uint64_t limit_of(const struct cg_peers *p, const struct cg_peer *peer, bool all_read)
+{
+        if (!peer->proven)
+                return p->limit_new;
+        return all_read ? p->limit_proven : BACKLOG;
+}
+
+/* Too many new ones with a little each: those with the most go first. */
+static void cut_together(struct cg_peers *p, uint64_t bytes[], uint64_t together)
+{
+        while (together > p->limit_new * NEW_TOGETHER) {
+                size_t most = 0;
+
+                for (size_t i = 1; i < p->n; i++)
+                        if (bytes[i] > bytes[most])
+                                most = i;
+                cut(p, &p->list[most], bytes[most]);
+                together -= bytes[most];
+                bytes[most] = 0;
+        }
+}
+
+static void look(uv_timer_t *t)
+{
+        struct cg_peers *p = t->data;
+        uint64_t now = uv_now(p->zl->loop), bytes[CG_PEERS_MAX], together = 0;
+        bool all_read = drained(p);
+
+        for (size_t i = 0; i < p->n; i++) {
+                const struct cg_peer *peer = &p->list[i];
+
+                bytes[i] = 0;
+                if (!under_way(peer, now, &bytes[i]))
+                        continue;
+                if (bytes[i] > limit_of(p, peer, all_read)) {
+                        cut(p, peer, bytes[i]);
+                        bytes[i] = 0;
+                }
+                if (peer->proven)
+                        bytes[i] = 0;
+                together += bytes[i];
+        }
+        cut_together(p, bytes, together);
+        cg_zsock_touch(&p->z);
+}
+
+/* ------------------------------------------------------------------ start and end */
+
+static int watch(struct cg_peers *p, void *ctx, struct cg_err *err)
+{
+        char address[64];
+        int zero = 0;
+
+        snprintf(address, sizeof(address), "inproc://cellgate-peers-%s", p->name);
+        p->monitor = zmq_socket(ctx, ZMQ_PAIR);
+        /* No high-water mark: libzmq's own thread would wait for us. */
+        if (!p->monitor || zmq_setsockopt(p->monitor, ZMQ_RCVHWM, &zero, sizeof(zero)) < 0 ||
+            zmq_setsockopt(p->monitor, ZMQ_LINGER, &zero, sizeof(zero)) < 0 ||
+            zmq_socket_monitor(p->sock, address, ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED) < 0 ||
+            zmq_connect(p->monitor, address) < 0)
+                return cg_fail(err, CG_E_SYS, "watching connections: %s", zmq_strerror(zmq_errno()));
+        return 0;
+}
+
+int cg_peers_init(struct cg_peers *p, void *ctx, void *sock, struct cg_zloop *zl, const char *name, uint64_t limit_new,
+                  uint64_t limit_proven, bool curve, const struct cg_log *log, struct cg_err *err)
+{
+        *p = (struct cg_peers){ .sock = sock, .zl = zl, .log = log, .name = name, .limit_new = limit_new, .limit_proven = limit_proven,
+                                .curve = curve };
+        if (watch(p, ctx, err) < 0)
+                return -1;
+        if (uv_timer_init(zl->loop, &p->timer) < 0)
+                return cg_fail(err, CG_E_SYS, "event loop");
+        p->timer.data = p;
+        p->open = true;
+        return cg_zsock_init(&p->z, zl, p->monitor, on_event, p, err);
+}
+
+void cg_peers_close(struct cg_peers *p)
+{
+        if (!p->open)
+                return;
+        p->open = false;
+        uv_close((uv_handle_t *)&p->timer, NULL);
+        if (p->z.sock)
+                cg_zsock_close(&p->z, NULL);
+}
+
+void cg_peers_fini(struct cg_peers *p)
+{
+        if (!p->monitor)
+                return;
+        zmq_socket_monitor(p->sock, NULL, 0);
+        zmq_close(p->monitor);
+        p->monitor = NULL;
+}
