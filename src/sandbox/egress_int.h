@@ -70,6 +70,8 @@ int eg_send(int sock, const struct eg_msg *m, const int *fds, size_t n_fds, stru
 /* 0; CG_TIMEOUT when nothing is there; CG_CLOSED; negative. *n_fds: in, room. */
 int eg_recv(int sock, struct eg_msg *m, int *fds, size_t *n_fds, struct cg_err *err);
 
+/* egress_lock.c: before any event loop is made, in whoever makes them. */
+int eg_lock_io_uring(struct cg_err *err);
 /* egress_lock.c: gives everything up that the process does not need, in order. *layers: names of what holds, space between. */
 int eg_lock_relay(struct cg_err *err);
 int eg_lock_injector(struct cg_err *err);

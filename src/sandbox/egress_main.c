@@ -68,6 +68,7 @@ static int run(void)
         static const struct part relay = {"cg-relay", eg_relay_run}, injector = {"cg-injector", eg_inject_run};
         pid_t self = getpid();
         int to_relay, to_injector;
+        struct cg_err err;
         struct stat st;
 
         if (fstat(FD_CONTROL, &st) < 0 || !S_ISSOCK(st.st_mode)) {
@@ -81,6 +82,10 @@ static int run(void)
         setenv("UV_THREADPOOL_SIZE", LOOKUP_THREADS, 1);
         if (close_range(FD_CONTROL + 1, ~0U, 0) < 0 || chdir("/") < 0)
                 return fail("starting");
+        if (eg_lock_io_uring(&err) < 0) {
+                fprintf(stderr, "cellgate-egress: %s\n", err.msg);
+                return 1;
+        }
         to_relay = start_part(&relay, self);
         to_injector = to_relay < 0 ? -1 : start_part(&injector, self);
         if (to_injector < 0)
