@@ -58,7 +58,11 @@ class Peer:
 
 
 # More to come: without content, with some, and large.
-ENDLESS = {"empty": b"\x01\x00", "small": b"\x01\x40" + b"x" * 64, "large": b"\x03" + struct.pack(">Q", MIB) + b"x" * MIB}
+ENDLESS = {
+    "empty": b"\x01\x00",
+    "small": b"\x01\x40" + b"x" * 64,
+    "large": b"\x03" + struct.pack(">Q", MIB) + b"x" * MIB,
+}
 
 
 @pytest.mark.parametrize(
