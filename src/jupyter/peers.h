@@ -1,8 +1,8 @@
 /*
- * Who is connected over tcp, and how much of what each has sent is no message yet. libzmq keeps all frames of a message until its last one
- * has come, whoever sends them and however many, and no option of it bounds that. So its connections are watched from the side:
- * what the system has received on one, less what was read from the socket, is what libzmq holds; who holds too much is cut off.
- * Runs in `cellgate jupyter`.
+ * Who is connected over tcp, and how much of what each has sent is no message yet. libzmq keeps all frames of a message until
+ * its last one has come, whoever sends them and however many, and no option of it bounds that. So its connections are watched
+ * from the side: what the system has received on one, less what was read from the socket, is what libzmq holds; who makes it
+ * hold too much is cut off. Runs in `cellgate jupyter`.
  *
  * Clients of ipc sockets are not watched: only this user's programs reach them.
  */
@@ -42,8 +42,8 @@ struct cg_peers {
 };
 
 /*
- * Watches @sock, which is to be bound later. @limit_new: bytes that a connection may have under way before it has proven that it has our
- * key; @limit_proven: and afterwards.
+ * Watches @sock, which is to be bound later. @limit_new: bytes that a connection may have under way before it has proven
+ * that it has our key; @limit_proven: and afterwards.
  */
 int cg_peers_init(struct cg_peers *p, void *ctx, void *sock, struct cg_zloop *zl, const char *name, uint64_t limit_new,
                   uint64_t limit_proven, bool curve, const struct cg_log *log, struct cg_err *err);
