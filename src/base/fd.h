@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "base/util.h"
 
-#define CG_MAX_FDS 8
+#define CG_MAX_FDS 32
 
 /* Listening AF_UNIX stream socket at @path (made mode 0600; must not exist). *ret: caller closes. */
 int cg_listen_unix(const char *path, int backlog, int *ret, struct cg_err *err);

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/util.h"
+#include "sandbox/doors_outside.h"
 #include "sandbox/environ.h"
 #include "sandbox/sandbox.h"
 #include "sandbox/session_view.h"
@@ -163,6 +164,8 @@ static int apply_settings(struct cg_sandbox *plan, const json_t *o, const char *
                 r = cg_sandbox_add_port(plan, CG_PROXY_HTTP_PORT, err);
         if (r == 0 && ports)
                 r = cg_sandbox_add_port(plan, CG_PROXY_SOCKS_PORT, err);
+        if (r == 0)
+                r = cg_doors_plan(s, plan, err);
         if (r == 0)
                 r = set_limits(plan, o, &s->own, err);
         return r;

@@ -190,7 +190,7 @@ static int say_spawned(struct cg_zygote *z, json_int_t id, const struct cg_sandb
         const char *const *names = cg_sandbox_layers(z->children->plan); /* the newest */
         json_t *layers = json_array(), *by = json_array(), *body;
         struct cg_cgroup_files files = { NULL, NULL, NULL };
-        int fds[3 + CG_SANDBOX_PORTS_MAX] = { child->init_pidfd, child->status_fd, child->denied_fd };
+        int fds[4 + CG_SANDBOX_PORTS_MAX] = { child->init_pidfd, child->status_fd, child->denied_fd };
         size_t n = child->denied_fd >= 0 ? 3 : 2;
 
         for (; names && *names; names++)
@@ -199,9 +199,11 @@ static int say_spawned(struct cg_zygote *z, json_int_t id, const struct cg_sandb
                 json_array_append_new(by, json_integer(child->by[i]));
         if (child->cgroup)
                 cg_cgroup_paths(child->cgroup, &files);
-        body = json_pack("{s:I, s:i, s:o, s:b, s:o, s:b, s:{s:s*, s:s*, s:s*}}", "spawned", id, "pid", (int)child->init_pid,
-                         "layers", layers, "told", child->denied_fd >= 0, "limits_by", by, "group", child->cgroup != NULL, "counts",
-                         "memory", files.memory, "processes", files.processes, "cpu", files.cpu);
+        body = json_pack("{s:I, s:i, s:o, s:b, s:b, s:o, s:b, s:{s:s*, s:s*, s:s*}}", "spawned", id, "pid", (int)child->init_pid,
+                         "layers", layers, "told", child->denied_fd >= 0, "doors", child->doors_fd >= 0, "limits_by", by, "group",
+                         child->cgroup != NULL, "counts", "memory", files.memory, "processes", files.processes, "cpu", files.cpu);
+        if (child->doors_fd >= 0)
+                fds[n++] = child->doors_fd;
         for (size_t i = 0; i < CG_SANDBOX_PORTS_MAX && child->ports[i] >= 0; i++)
                 fds[n++] = child->ports[i];
         return send_json(z, body, fds, n, err);
@@ -258,6 +260,7 @@ static int spawn(struct cg_zygote *z, json_int_t id, const int *fds, struct cg_e
                 }
                 close(child.status_fd);
                 cg_closep_(&child.denied_fd);
+                cg_closep_(&child.doors_fd);
                 for (size_t i = 0; i < CG_SANDBOX_PORTS_MAX; i++)
                         cg_closep_(&child.ports[i]);
         }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "sandbox/doors_outside.h"
 #include "sandbox/outlet.h"
 #include "sandbox/plan.h"
 #include "sandbox/view.h"
@@ -138,6 +139,8 @@ static int plan(struct cg_command *c, const struct cg_command_options *o, struct
                 e = cg_sandbox_add_default_hides(c->sb, o->home, err);
         if (e == 0 && c->proxy)
                 e = add_proxy(c, err);
+        if (e == 0)
+                e = cg_doors_plan(c->settings, c->sb, err);
         if (e == 0) {
                 set_limits(c);
                 cg_sandbox_set_told(c->sb);
@@ -154,12 +157,8 @@ int cg_command_new(struct cg_settings *s, const struct cg_command_options *opts,
                 cg_settings_free(s);
                 return cg_fail(err, CG_E_NOMEM, "sandbox");
         }
-        if (s->own.n_expose || s->own.n_reach) {
-                cg_settings_free(s);
-                free(c);
-                return cg_fail(err, CG_E_UNSUPPORTED, "cellgate.ports: not yet");
-        }
         c->settings = s;
+        c->base = (struct cg_path_base){.cwd = opts->cwd, .home = opts->home};
         c->proxy = !s->own.network_off;
         c->host_env = opts->env;
         c->shell_text = opts->shell_text;

@@ -16,6 +16,7 @@
 
 struct cg_command {
         struct cg_settings *settings;
+        struct cg_path_base base; /* what paths in them are relative to; borrowed */
         struct cg_rules rules;
         struct cg_environ env;
         struct cg_masks masks;
@@ -33,7 +34,7 @@ struct cg_command {
 };
 
 struct cg_command_options {
-        const char *cwd;     /* absolute */
+        const char *cwd;     /* absolute; these two borrowed for the command's whole life */
         const char *home;    /* absolute, or NULL */
         char *const *env;
         const char *shell_text; /* one of these two; borrowed for the command's whole life */

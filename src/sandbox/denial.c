@@ -55,7 +55,7 @@ static const struct {
         const char *name;
         enum kind kind;
 } calls[] = {
-        CALL(socket, SOCKETS), CALL(socketpair, SOCKETS),
+        CALL(socket, SOCKETS), CALL(socketpair, SOCKETS), CALL(connect, SOCKETS),
         CALL(clone, NAMESPACES), CALL(unshare, NAMESPACES), CALL(setns, NAMESPACES),
         CALL(mount, MOUNTS), CALL(umount2, MOUNTS), CALL(pivot_root, MOUNTS), CALL(chroot, MOUNTS), CALL(open_tree, MOUNTS),
         CALL(move_mount, MOUNTS), CALL(fsopen, MOUNTS), CALL(fsconfig, MOUNTS), CALL(fsmount, MOUNTS), CALL(fspick, MOUNTS),
@@ -162,7 +162,7 @@ static json_t *any_text(const char *s)
 
 json_t *cg_denial_of_call(const struct cg_sandbox_denial *d, bool command)
 {
-        const char *name = NULL, *why, *how;
+        const char *name = NULL, *rule = "system call filter (built in)", *why, *how;
         enum kind kind = KERNEL;
         char call[200] = "";
         json_t *o;
@@ -179,11 +179,19 @@ json_t *cg_denial_of_call(const struct cg_sandbox_denial *d, bool command)
         how = command ? kinds[kind].how : NULL;
         if (d->nr == SYS_socket && (uint32_t)d->args[0] == AF_UNIX) {
                 why = "Unix sockets lead to programs outside of the sandbox";
-                how = command ? "set network.allowAllUnixSockets" : NULL;
+                how = "list the socket in network.allowUnixSockets";
+                /* Datagrams need no connection that could be looked at. */
+                if ((d->args[1] & 0xf) != SOCK_STREAM && (d->args[1] & 0xf) != SOCK_SEQPACKET)
+                        how = command ? "set network.allowAllUnixSockets" : NULL;
+        }
+        if (d->nr == SYS_connect) {
+                rule = "not in network.allowUnixSockets";
+                why = "it leads to a program outside of the sandbox";
+                how = "list it in network.allowUnixSockets";
         }
         describe_call(d, name, call, sizeof(call));
         o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s?, s:s}", "operation", kinds[kind].operation, "call", call, "rule",
-                      "system call filter (built in)", "errno", strerrorname_np(d->error) ?: "EPERM", "why", why, "how", how,
+                      rule, "errno", strerrorname_np(d->error) ?: "EPERM", "why", why, "how", how,
                       "source", "sandbox");
         if (o && d->path[0])
                 json_object_set_new(o, "path", any_text(d->path));

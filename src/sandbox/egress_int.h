@@ -75,12 +75,16 @@ int eg_lock_io_uring(struct cg_err *err);
 /* egress_lock.c: gives everything up that the process does not need, in order. *layers: names of what holds, space between. */
 int eg_lock_relay(struct cg_err *err);
 int eg_lock_injector(struct cg_err *err);
+int eg_lock_doors(struct cg_err *err);
 int eg_lock_decider(char *layers, size_t size, struct cg_err *err);
 
 /* egress_relay.c, egress_inject.c, egress_decider.c: run until the other side is gone; the exit status. */
 int eg_relay_run(int sock);
 int eg_inject_run(int sock);
 int eg_decider_run(int control, int relay, int injector);
+
+/* egress_doors.c: `cellgate-egress --doors`, the outer side of what doors.h says. */
+int eg_doors_main(int argc, char **argv);
 
 /* egress_connect.c: `cellgate-egress --connect PROXY HOST PORT`, for ssh's ProxyCommand inside a sandbox. */
 int eg_connect_main(const char *proxy, const char *host, const char *port);

@@ -164,6 +164,13 @@ static const int injector_only[] = {
         SCMP_SYS(splice), SCMP_SYS(pipe2), SCMP_SYS(mlock),
 };
 
+/* Places of files (O_PATH), which Landlock leaves alone; sockets. */
+static const int doors_only[] = {
+        SCMP_SYS(accept), SCMP_SYS(accept4), SCMP_SYS(splice), SCMP_SYS(pipe2), SCMP_SYS(connect), SCMP_SYS(bind), SCMP_SYS(listen),
+        SCMP_SYS(getsockname), SCMP_SYS(getpeername), SCMP_SYS(openat2), SCMP_SYS(fstat), SCMP_SYS(fstat64), SCMP_SYS(newfstatat),
+        SCMP_SYS(fstatat64),
+};
+
 /* Looking names up, in threads; connecting. */
 static const int decider_only[] = {
         SCMP_SYS(connect), SCMP_SYS(bind), SCMP_SYS(getsockname), SCMP_SYS(getpeername), SCMP_SYS(sendmmsg),
@@ -224,6 +231,16 @@ static void add_relay(struct rules *r)
 static void add_injector(struct rules *r)
 {
         allow_list(r, injector_only, CG_ARRAY_LEN(injector_only));
+        add_plain_memory(r);
+}
+
+static void add_doors(struct rules *r)
+{
+        static const unsigned int families[] = {AF_INET, AF_INET6};
+
+        allow_list(r, doors_only, CG_ARRAY_LEN(doors_only));
+        for (size_t i = 0; i < CG_ARRAY_LEN(families); i++)
+                allow_masked(r, SCMP_SYS(socket), 0, LOW32, families[i]);
         add_plain_memory(r);
 }
 
@@ -301,23 +318,28 @@ int eg_lock_io_uring(struct cg_err *err)
 
 /* ---- in order */
 
-static int lock_part(void (*add)(struct rules *r), struct cg_err *err)
+static int lock_part(uint64_t net, void (*add)(struct rules *r), struct cg_err *err)
 {
         static const char *const nothing[] = {NULL};
 
-        if (drop_rights(err) < 0 || restrict_self(nothing, NET_BIND | NET_CONNECT, err) < 0)
+        if (drop_rights(err) < 0 || restrict_self(nothing, net, err) < 0)
                 return -1;
         return FILTERED ? filter(add, err) : 0;
 }
 
 int eg_lock_relay(struct cg_err *err)
 {
-        return lock_part(add_relay, err);
+        return lock_part(NET_BIND | NET_CONNECT, add_relay, err);
 }
 
 int eg_lock_injector(struct cg_err *err)
 {
-        return lock_part(add_injector, err);
+        return lock_part(NET_BIND | NET_CONNECT, add_injector, err);
+}
+
+int eg_lock_doors(struct cg_err *err)
+{
+        return lock_part(0, add_doors, err);
 }
 
 int eg_lock_decider(char *layers, size_t size, struct cg_err *err)

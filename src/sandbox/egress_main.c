@@ -4,6 +4,7 @@
  * it is nothing yet, into the three processes of egress_int.h.
  *
  *      cellgate-egress
+ *      cellgate-egress --doors ...                       the outer side of a sandbox's doors (egress_doors.c)
  *      cellgate-egress --connect PROXY:PORT HOST PORT    inside a sandbox: standard input and output through its proxy
  */
 #include <errno.h>
@@ -98,6 +99,8 @@ int main(int argc, char **argv)
 {
         if (argc == 5 && strcmp(argv[1], "--connect") == 0)
                 return eg_connect_main(argv[2], argv[3], argv[4]);
+        if (argc >= 2 && strcmp(argv[1], "--doors") == 0)
+                return eg_doors_main(argc - 2, argv + 2);
         if (argc != 1) {
                 fprintf(stderr, "usage: cellgate-egress [--connect PROXY:PORT HOST PORT]\n");
                 return 2;

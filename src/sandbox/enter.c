@@ -223,6 +223,10 @@ static int install_filter(const struct cg_spawn *sp, struct cg_err *err)
         if (sp->listener_in < 0)
                 return cg_seccomp_install(&sp->sb->filter, err);
         e = cg_seccomp_install_listener(&sp->sb->filter, &listener, err);
+        /* Then every connect() or listen() would fail: better nothing runs than something that cannot work. */
+        if (e == 0 && listener < 0 && sp->sb->doors & (CG_DOOR_UNIX | CG_DOOR_LISTEN))
+                e = cg_fail(err, CG_E_UNSUPPORTED, "sandbox: network.allowUnixSockets and allowLocalBinding need a listener for system "
+                            "calls, and there is another sandbox's around this one (or Linux is older than 5.0)");
         if (e == 0 && listener >= 0) {
                 e = cg_send_fds(sp->listener_in, "l", 1, &listener, 1, err);
                 close(listener);

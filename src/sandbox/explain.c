@@ -72,6 +72,15 @@ static int explain_limits(const struct cg_command *c, struct cg_buf *out, struct
         return e;
 }
 
+static json_t *ports_json(const struct cg_settings_port *v, size_t n)
+{
+        json_t *list = json_array();
+
+        for (size_t i = 0; i < n; i++)
+                json_array_append_new(list, json_pack("{s:i, s:i}", "inside", (int)v[i].inside, "host", (int)v[i].host));
+        return list;
+}
+
 static int explain_json(const struct cg_command *c, struct cg_buf *out, struct cg_err *err)
 {
         cg_auto_json json_t *o = json_object();
@@ -93,6 +102,11 @@ static int explain_json(const struct cg_command *c, struct cg_buf *out, struct c
         json_object_set_new(o, "network", json_string(!c->proxy ? "off" : c->settings->network.allowed.n ? "proxy" : "none"));
         json_object_set_new(o, "allowedDomains", strs_json(&c->settings->network.allowed));
         json_object_set_new(o, "deniedDomains", strs_json(&c->settings->network.denied));
+        json_object_set_new(o, "unixSockets", c->settings->network.all_unix_sockets ? json_string("all")
+                                              : strs_json(&c->settings->network.unix_sockets));
+        json_object_set_new(o, "localBinding", json_boolean(c->settings->network.local_binding));
+        json_object_set_new(o, "expose", ports_json(c->settings->own.expose, c->settings->own.n_expose));
+        json_object_set_new(o, "reach", ports_json(c->settings->own.reach, c->settings->own.n_reach));
         json_object_set_new(o, "skippedWriteRoots", json_integer((json_int_t)c->rules.skipped));
         json_object_set_new(o, "limits", limits_json(c));
         text = cg_json_text(o, &len);
@@ -111,6 +125,23 @@ static int line(struct cg_buf *out, const char *view, const char *path, const ch
         if (e == 0 && (why || *more))
                 e = cg_buf_addf(out, err, "   (%s%s%s)", why ? why : "", why && *more ? ", " : "", more);
         return e == 0 ? cg_buf_adds(out, "\n", err) : e;
+}
+
+static int explain_doors(const struct cg_settings *s, struct cg_buf *out, struct cg_err *err)
+{
+        int e = s->network.all_unix_sockets ? cg_buf_adds(out, "  all unix sockets\n", err) : 0;
+
+        for (size_t i = 0; i < s->network.unix_sockets.n && e == 0 && !s->network.all_unix_sockets; i++)
+                e = line(out, "unix socket", s->network.unix_sockets.v[i], NULL, "", err);
+        for (size_t i = 0; i < s->own.n_expose && e == 0; i++)
+                e = cg_buf_addf(out, err, "  port %u inside is reachable at 127.0.0.1:%u of this machine\n", s->own.expose[i].inside,
+                                s->own.expose[i].host);
+        for (size_t i = 0; i < s->own.n_reach && e == 0; i++)
+                e = cg_buf_addf(out, err, "  port %u inside leads to 127.0.0.1:%u of this machine\n", s->own.reach[i].inside,
+                                s->own.reach[i].host);
+        if (e == 0 && s->network.local_binding)
+                e = cg_buf_adds(out, "  where a program listens, this machine's same port leads there\n", err);
+        return e;
 }
 
 static int explain_text(const struct cg_command *c, struct cg_buf *out, struct cg_err *err)
@@ -138,6 +169,8 @@ static int explain_text(const struct cg_command *c, struct cg_buf *out, struct c
                 e = line(out, "allowed", c->settings->network.allowed.v[i], NULL, "", err);
         for (size_t i = 0; i < c->settings->network.denied.n && e == 0; i++)
                 e = line(out, "denied", c->settings->network.denied.v[i], NULL, "", err);
+        if (e == 0)
+                e = explain_doors(c->settings, out, err);
         return e == 0 ? explain_limits(c, out, err) : e;
 }
 

@@ -19,10 +19,11 @@
 #include <unistd.h>
 
 #include "base/util.h"
+#include "sandbox/doors.h"
 #include "sandbox/notify.h"
 
 /* Its only descriptors. */
-enum { STATUS_FD = 0, SIGNAL_FD = 1, LISTENER_FD = 2, DENIED_FD = 3, FIXED_FDS = 4 };
+enum { STATUS_FD = 0, SIGNAL_FD = 1, LISTENER_FD = 2, DENIED_FD = 3, DOORS_FD = 4, FIXED_FDS = 5 };
 
 /*
  * How long the rest of a plan that is off may take to end once it was killed (stuck in the kernel, say, on a dead
@@ -153,6 +154,7 @@ static int seal_init(const struct cg_spawn *sp, struct cg_err *err)
         fds[SIGNAL_FD] = signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
         fds[LISTENER_FD] = sp->listener_out;
         fds[DENIED_FD] = sp->denied_fd;
+        fds[DOORS_FD] = sp->doors_fd;
         if (fds[SIGNAL_FD] < 0 || keep_only(fds) < 0)
                 return cg_fail_errno(err, "sandbox: descriptors of init");
         if (chdir("/") < 0)
@@ -245,18 +247,22 @@ static bool take_signals(pid_t main_pid)
         return term;
 }
 
+#define FIRST_DOOR 3 /* in what watch() waits for */
+
 /* Until the main process has ended, the caller is gone, or (plan off) somebody says SIGTERM. */
 static void watch(const struct cg_spawn *sp, pid_t main_pid)
 {
         /* A pipe's writing end reports POLLERR, unasked, when its last reader is gone. */
-        struct pollfd fds[] = {{.fd = STATUS_FD}, {.fd = SIGNAL_FD, .events = POLLIN}, {.fd = -1}};
+        struct pollfd fds[FIRST_DOOR + CG_DOORS_FDS] = {{.fd = STATUS_FD}, {.fd = SIGNAL_FD, .events = POLLIN}};
         struct cg_notify notify;
+        struct cg_doors doors;
 
         cg_notify_init(&notify, sp->listener_out >= 0 ? LISTENER_FD : -1, DENIED_FD, sp->sb->weak_proc);
+        cg_doors_init(&doors, &notify, sp->doors_fd >= 0 ? DOORS_FD : -1, sp->sb->doors);
         /* The main process may have ended before there was a signal descriptor to tell. */
         while (!reap(sp, main_pid, &notify)) {
                 fds[2] = cg_notify_poll(&notify);
-                if (poll(fds, CG_ARRAY_LEN(fds), -1) < 0 && errno != EINTR)
+                if (poll(fds, FIRST_DOOR + cg_doors_poll(&doors, fds + FIRST_DOOR), cg_doors_timeout(&doors)) < 0 && errno != EINTR)
                         return;
                 if (fds[0].revents & (POLLERR | POLLHUP | POLLNVAL))
                         return;
@@ -264,6 +270,7 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
                 if (take_signals(sp->sb->command && !sp->sb->off ? main_pid : 0) && sp->sb->off)
                         return;
                 cg_notify_work(&notify, &fds[2]);
+                cg_doors_work(&doors, fds + FIRST_DOOR);
         }
 }
 

@@ -28,6 +28,7 @@
 #include "base/fd.h"
 #include "base/limits.h"
 #include "sandbox/cgroup.h"
+#include "sandbox/doors_outside.h"
 #include "sandbox/limit_json.h"
 #include "sandbox/outlet.h"
 #include "sandbox/denial.h"
@@ -166,6 +167,7 @@ struct keeper {
         int64_t look_ms;     /* when to look at the processor time; 0: not to */
         bool all_gone;       /* nothing runs inside any more but init */
         struct cg_outlet outlet;
+        struct cg_doors_process doors;
         struct cg_violations violations;
         int secrets;           /* for the outlet; -1: none */
         struct cg_buf control; /* a piece of a line of the control channel */
@@ -438,8 +440,19 @@ static void take_signals(struct keeper *k)
         }
 }
 
+/* What cannot be reached as the settings say. */
+static void hear_doors(struct keeper *k)
+{
+        const char *line;
+
+        while ((line = cg_doors_line(&k->doors)))
+                dprintf(2, "cellgate sandbox: %s\n", line);
+        if (k->doors.said < 0 && k->doors.proc.pidfd >= 0 && !cg_doors_reap(&k->doors))
+                dprintf(2, "cellgate sandbox: unix sockets and ports outside of the sandbox are not reachable any more\n");
+}
+
 /* Beside those of the proxy. */
-#define FIXED_FDS 5
+#define FIXED_FDS 6
 
 /* Until the command has ended, or its time is over. Returns the exit status. */
 static int watch(struct keeper *k)
@@ -452,6 +465,7 @@ static int watch(struct keeper *k)
                 fds[2] = (struct pollfd){.fd = k->c->control_fd, .events = POLLIN};
                 fds[3] = (struct pollfd){.fd = k->watcher};
                 fds[4] = (struct pollfd){.fd = k->child.denied_fd, .events = POLLIN};
+                fds[5] = (struct pollfd){.fd = k->doors.said, .events = POLLIN};
                 cg_outlet_poll(&k->outlet, fds + FIXED_FDS);
                 n = poll(fds, CG_ARRAY_LEN(fds), wait_ms(k));
                 if (n < 0 && errno == EINTR)
@@ -470,6 +484,8 @@ static int watch(struct keeper *k)
                         replace_watcher(k);
                 if (fds[4].revents)
                         take_denials(k);
+                if (fds[5].revents)
+                        hear_doors(k);
                 cg_outlet_work(&k->outlet, fds + FIXED_FDS);
         }
 }
@@ -524,6 +540,18 @@ static void tidy_groups(const struct keeper *k)
                 cg_cgroup_tidy(NULL);
 }
 
+static int start_doors(struct keeper *k, struct cg_err *err)
+{
+        int *reach = k->child.ports + (k->c->proxy ? 2 : 0), e;
+
+        e = cg_doors_start(k->c->settings, &k->c->base, k->child.doors_fd, reach, &k->doors, err);
+        /* Its alone from here on, so that its end is a closed door and not a wait without end. */
+        cg_closep_(&k->child.doors_fd);
+        for (size_t i = 0; i < k->c->settings->own.n_reach; i++)
+                cg_closep_(&reach[i]);
+        return e;
+}
+
 static int start(struct keeper *k, struct cg_err *err)
 {
         int log = -1, e = block_signals(k, err);
@@ -547,6 +575,10 @@ static int start(struct keeper *k, struct cg_err *err)
         tidy_groups(k); /* while the command runs already */
         if (k->c->proxy)
                 start_outlet(k);
+        if (cg_doors_any(k->c->settings))
+                e = start_doors(k, err);
+        if (e < 0)
+                return e;
         leave_stdio();
         if (k->c->settings->own.limits.wall_seconds)
                 k->deadline_ms = cg_now_ms() + (int64_t)k->c->settings->own.limits.wall_seconds * 1000;
@@ -567,6 +599,8 @@ static void clean_up(struct keeper *k)
                 waitpid(k->watcher_pid, NULL, WNOHANG);
         }
         end_sandbox(k);
+        cg_doors_end(&k->doors);
+        cg_closep_(&k->child.doors_fd);
         cg_closep_(&k->secrets);
         cg_outlet_fini(&k->outlet);
 }
@@ -594,8 +628,9 @@ static void tell(struct keeper *k)
 
 int cg_command_run(struct cg_command *c, struct cg_err *err)
 {
-        struct keeper k = {.c = c, .watcher = -1, .signals = -1, .child = {.init_pidfd = -1, .status_fd = -1, .denied_fd = -1},
-                           .outlet = {.ports = {-1, -1}, .secrets = -1}, .violations = {.log = -1}, .secrets = -1};
+        struct keeper k = {.c = c, .watcher = -1, .signals = -1, .child = {.init_pidfd = -1, .status_fd = -1, .denied_fd = -1, .doors_fd = -1},
+                           .outlet = {.ports = {-1, -1}, .secrets = -1}, .violations = {.log = -1}, .secrets = -1,
+                           .doors = CG_DOORS_PROCESS_NONE};
         int status = 1;
 
         cg_buf_init(&k.control, CG_MAX_SETTINGS + 65536 + 2);

@@ -7,10 +7,12 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/util.h"
+#include "sandbox/doors.h"
 
 /* Room for what later kernels may add to a call. */
 union call {
@@ -23,7 +25,8 @@ static const struct {
         int nr;
         void (*handle)(struct cg_notify *n, const struct seccomp_notif *call);
 } handlers[] = {
-        {-1, NULL},
+        {SYS_connect, cg_doors_connect},
+        {SYS_listen, cg_doors_listen},
 };
 
 void cg_notify_init(struct cg_notify *n, int sock, int out, bool foreign_proc)

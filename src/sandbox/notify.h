@@ -30,6 +30,7 @@ struct cg_notify {
         int listener; /* -1: none (yet), or nobody is left who could be heard */
         int out;      /* messages of struct cg_sandbox_denial */
         bool foreign_proc; /* /proc is not this pid namespace's */
+        struct cg_doors *doors; /* for connect() and listen(); borrowed */
         uint32_t lost;
         int64_t tokens, filled_ms; /* thousandths */
         struct {

@@ -222,6 +222,7 @@ int cg_sandbox_new_command(unsigned int flags, struct cg_sandbox **ret, struct c
         sb->command = true;
         sb->limits.processes = sb->limits.open_files = CG_PLAN_NO_LIMIT;
         sb->nested_users = flags & CG_COMMAND_NESTED_USERS;
+        sb->all_unix = flags & CG_COMMAND_UNIX_SOCKETS;
         sb->weak_proc = flags & CG_COMMAND_WEAK_PROC;
         filter |= flags & CG_COMMAND_NESTED_USERS ? CG_FILTER_NESTED_USERS : 0;
         filter |= flags & CG_COMMAND_UNIX_SOCKETS ? CG_FILTER_UNIX_SOCKETS : 0;
@@ -281,10 +282,12 @@ static int copy_into(struct cg_sandbox *to, const struct cg_sandbox *from, struc
         to->n_ports = from->n_ports;
         to->weak_proc = from->weak_proc;
         to->nested_users = from->nested_users;
+        to->all_unix = from->all_unix;
         to->told = from->told;
         to->by_settings = from->by_settings;
         to->credentials_from = from->credentials_from;
         to->credentials_to = from->credentials_to;
+        to->doors = from->doors;
         for (size_t i = 0; i < from->n_placeholders && e == 0; i++)
                 e = cg_plan_add_placeholder(to, from->placeholders[i].path, from->placeholders[i].folder, err);
         for (size_t i = 0; i < from->n_mounts && e == 0; i++)
@@ -322,6 +325,21 @@ void cg_sandbox_set_off(struct cg_sandbox *sb)
 void cg_sandbox_set_told(struct cg_sandbox *sb)
 {
         sb->told = true;
+}
+
+void cg_sandbox_set_doors(struct cg_sandbox *sb, unsigned int doors)
+{
+        unsigned int filter = CG_FILTER_NESTED_USERS * sb->nested_users;
+
+        /* Whoever may use all of them needs nobody to ask. */
+        if (sb->all_unix)
+                doors &= ~(unsigned int)CG_DOOR_UNIX;
+        filter |= sb->all_unix ? CG_FILTER_UNIX_SOCKETS : 0;
+        filter |= doors & CG_DOOR_UNIX ? CG_FILTER_ASKED_UNIX : 0;
+        filter |= doors & CG_DOOR_LISTEN ? CG_FILTER_ASKED_LISTEN : 0;
+        cg_seccomp_filter(filter, &sb->filter);
+        sb->doors = doors;
+        sb->told |= (doors & (CG_DOOR_UNIX | CG_DOOR_LISTEN)) != 0;
 }
 
 void cg_sandbox_set_limits(struct cg_sandbox *sb, const struct cg_sandbox_limits *limits)

@@ -75,7 +75,9 @@ struct cg_sandbox {
         bool weak_proc;       /* where a fresh /proc is refused the host's is shown */
         bool nested_users;    /* user namespaces may be made inside */
         bool by_settings;     /* a kernel's: a settings file says what may be written, not the default */
+        bool all_unix;        /* unix sockets of whatever kind lead anywhere */
         bool told;            /* denied system calls are told */
+        unsigned int doors;   /* CG_DOOR_* */
         char *hides[CG_PLAN_HIDES_MAX];                  /* absolute, without symlinks */
         size_t n_hides;
         size_t credentials_from, credentials_to;         /* those of cg_sandbox_add_default_hides() among them */

@@ -64,7 +64,7 @@ int cg_sandbox_set_cwd(struct cg_sandbox *sb, const char *path, struct cg_err *e
  * A TCP port of the sandbox's loopback interface, both families, at which the caller listens: nothing inside can be there first,
  * and nothing outside can connect. CG_E_LIMIT.
  */
-#define CG_SANDBOX_PORTS_MAX 4
+#define CG_SANDBOX_PORTS_MAX 18 /* the proxy's two, and those of cellgate.ports.reach */
 int cg_sandbox_add_port(struct cg_sandbox *sb, uint16_t port, struct cg_err *err);
 
 /*
@@ -83,6 +83,19 @@ void cg_sandbox_set_cgroup_files(struct cg_sandbox *sb, const char *folder);
  */
 void cg_sandbox_set_told(struct cg_sandbox *sb);
 
+/*
+ * Ways through the sandbox's border, for which init keeps a socket to the outside (cg_sandbox_child.doors_fd; messages: doors.h):
+ * whoever has its other end can ask for sockets of the sandbox's network namespace; with CG_DOOR_UNIX programs inside may make unix
+ * sockets, and connect them to each other's and to those that the other end lets them have; with CG_DOOR_LISTEN it is told at which ports
+ * they listen. The latter two need denied calls to be told, which this implies; a machine that cannot do that refuses such a plan.
+ */
+enum {
+        CG_DOOR_PORTS = 1,
+        CG_DOOR_UNIX = 2,
+        CG_DOOR_LISTEN = 4,
+};
+void cg_sandbox_set_doors(struct cg_sandbox *sb, unsigned int doors);
+
 struct cg_sandbox_child {
         pid_t init_pid;   /* in the caller's pid namespace; a child of the caller, who reaps it */
         int init_pidfd;   /* readable when init has ended; kill through it (SIGKILL) ends everything inside. In a plan
@@ -94,6 +107,7 @@ struct cg_sandbox_child {
         int denied_fd;    /* socket: one struct cg_sandbox_denial a message, then end of file; -1 without cg_sandbox_set_told() */
         struct cg_cgroup *cgroup; /* NULL: none. The caller frees it once init has ended: cgroup.h */
         enum cg_limit_by by[CG_LIMITS]; /* how each limit is held */
+        int doors_fd;     /* socket; -1 without cg_sandbox_set_doors() */
 };
 
 /* Written by init to status_fd. A pipe that closes with nothing in it means that init itself was killed. */

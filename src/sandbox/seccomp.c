@@ -14,11 +14,15 @@
 #include "base/util.h"
 #include "sandbox/filters.h"
 
+#define WAIT_KILLABLE_RECV (1UL << 5) /* newer than the headers */
 #define FILTER(n) {CG_ARRAY_LEN(cg_filter_##n), (struct sock_filter *)cg_filter_##n}
 
 void cg_seccomp_filter(unsigned int flags, struct sock_fprog *ret)
 {
-        static const struct sock_fprog filters[CG_FILTERS] = {FILTER(0), FILTER(1), FILTER(2), FILTER(3)};
+        static const struct sock_fprog filters[CG_FILTERS] = {
+                FILTER(0), FILTER(1), FILTER(2),  FILTER(3),  FILTER(4),  FILTER(5),  FILTER(6),  FILTER(7),
+                FILTER(8), FILTER(9), FILTER(10), FILTER(11), FILTER(12), FILTER(13), FILTER(14), FILTER(15),
+        };
 
         *ret = filters[flags % CG_FILTERS];
 }
@@ -56,8 +60,14 @@ int cg_seccomp_install(const struct sock_fprog *prog, struct cg_err *err)
 
 int cg_seccomp_install_listener(const struct sock_fprog *prog, int *ret, struct cg_err *err)
 {
-        long fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, prog);
+        /*
+         * A call that init has taken is done once: no signal has it made again meanwhile (a connect() that is repeated fails). Before
+         * Linux 5.19 it may.
+         */
+        long fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER | WAIT_KILLABLE_RECV, prog);
 
+        if (fd < 0 && errno == EINVAL)
+                fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, prog);
         /* EBUSY: something around us listens. EINVAL: before Linux 5.0. */
         if (fd < 0 && errno != EBUSY && errno != EINVAL)
                 return cg_fail_errno(err, "sandbox: installing the system call filter");

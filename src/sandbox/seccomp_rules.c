@@ -101,6 +101,8 @@ static const unsigned int namespace_flags[] = {
  */
 static const unsigned int denied_ioctls[] = {TIOCSTI, TIOCLINUX, TIOCSETD};
 
+#define SOCKET_TYPE_MASK 0xf /* the rest are flags */
+
 /* Collects the first failure, so that the lists below stay lists. */
 struct rules {
         scmp_filter_ctx ctx;
@@ -144,12 +146,26 @@ static void deny_if2(struct rules *r, int syscall_nr, struct scmp_arg_cmp a, str
  */
 static void add_sockets(struct rules *r, unsigned int flags)
 {
+        bool streams = flags & CG_FILTER_ASKED_UNIX && !(flags & CG_FILTER_UNIX_SOCKETS);
+
         for (unsigned int family = 0; family < AF_MAX; family++) {
-                if (family == AF_INET || family == AF_INET6 || family == AF_NETLINK)
+                if (family == AF_INET || family == AF_INET6 || family == AF_NETLINK || (family == AF_UNIX && streams))
                         continue;
                 if (!(flags & CG_FILTER_UNIX_SOCKETS) || (family != AF_UNIX && family != AF_VSOCK))
                         deny_if1(r, SCMP_SYS(socket), ARG_IS(0, family));
         }
+        /*
+         * Streams go nowhere but by connect(), which init is asked about. A datagram socket would by any sendmsg(), whose address a
+         * filter cannot see.
+         */
+        for (unsigned int type = 0; type <= SOCKET_TYPE_MASK && streams; type++) {
+                if (type != SOCK_STREAM && type != SOCK_SEQPACKET)
+                        deny_if2(r, SCMP_SYS(socket), ARG_IS(0, AF_UNIX), SCMP_CMP(1, SCMP_CMP_MASKED_EQ, SOCKET_TYPE_MASK, type));
+        }
+        if (streams)
+                deny(r, SCMP_SYS(connect), TOLD);
+        if (flags & CG_FILTER_ASKED_LISTEN)
+                deny(r, SCMP_SYS(listen), TOLD);
         /* Families newer than the headers, and every number with anything in its upper half. */
         deny_if1(r, SCMP_SYS(socket), ARG_FROM(0, AF_MAX));
         deny_if2(r, SCMP_SYS(socket), ARG_IS(0, AF_NETLINK),
@@ -165,12 +181,10 @@ static void add_sockets(struct rules *r, unsigned int flags)
  */
 static void add_socketpairs(struct rules *r)
 {
-        static const unsigned int type_mask = 0xf;
-
-        for (unsigned int type = 0; type <= type_mask; type++) {
+        for (unsigned int type = 0; type <= SOCKET_TYPE_MASK; type++) {
                 if (type != SOCK_STREAM && type != SOCK_SEQPACKET)
                         deny_if1(r, SCMP_SYS(socketpair),
-                                 SCMP_CMP(1, SCMP_CMP_MASKED_EQ, type_mask, type));
+                                 SCMP_CMP(1, SCMP_CMP_MASKED_EQ, SOCKET_TYPE_MASK, type));
         }
         for (unsigned int family = 0; family < AF_MAX; family++) {
                 if (family != AF_UNIX)

@@ -231,7 +231,8 @@ int cg_sandbox_spawn(const struct cg_sandbox *sb, const int *keep_fds, size_t n_
 {
         struct cg_spawn sp = {.sb = sb, .uid = geteuid(), .gid = getegid(), .main_fn = main_fn, .data = data};
         char cwd[PATH_MAX];
-        cg_auto_pipe int ready[2] = {-1, -1}, status[2] = {-1, -1}, ports[2] = {-1, -1}, listener[2] = {-1, -1}, denied[2] = {-1, -1};
+        cg_auto_pipe int ready[2] = {-1, -1}, status[2] = {-1, -1}, ports[2] = {-1, -1}, listener[2] = {-1, -1}, denied[2] = {-1, -1},
+                         doors[2] = {-1, -1};
         cg_auto_fd int pidfd = -1;
         pid_t pid;
         int e;
@@ -248,6 +249,9 @@ int cg_sandbox_spawn(const struct cg_sandbox *sb, const int *keep_fds, size_t n_
         if (sb->told && !sb->off && (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, listener) < 0 ||
                                      socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, denied) < 0))
                 return cg_fail_errno(err, "sandbox: sockets for denied calls");
+        if (sb->doors && !sb->off && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, doors) < 0)
+                return cg_fail_errno(err, "sandbox: socket for doors");
+        sp.doors_fd = doors[1];
         sp.listener_in = listener[0];
         sp.listener_out = listener[1];
         sp.denied_fd = denied[1];
@@ -284,5 +288,6 @@ int cg_sandbox_spawn(const struct cg_sandbox *sb, const int *keep_fds, size_t n_
         ret->init_pidfd = cg_steal_fd(&pidfd);
         ret->status_fd = cg_steal_fd(&status[0]);
         ret->denied_fd = cg_steal_fd(&denied[0]);
+        ret->doors_fd = cg_steal_fd(&doors[0]);
         return 0;
 }

@@ -24,6 +24,7 @@ struct cg_spawn {
         int denied_fd;       /* where init tells them; -1 */
         struct cg_cgroup *cgroup; /* NULL: none */
         bool affinity;       /* cores are limited by CPUs */
+        int doors_fd;        /* init's, to the outside; -1 */
         sigset_t old_mask;   /* the caller's: everything is blocked from before the clone until main_fn */
         int (*main_fn)(void *data);
         void *data;
@@ -66,9 +67,11 @@ int cg_landlock_apply(const struct cg_sandbox *sb, struct cg_err *err);
 enum {
         CG_FILTER_UNIX_SOCKETS = 1, /* AF_UNIX and AF_VSOCK: whatever listens on the host can be talked to */
         CG_FILTER_NESTED_USERS = 2, /* namespaces and mounts in them */
+        CG_FILTER_ASKED_UNIX = 4,   /* AF_UNIX streams; connect() is asked about */
+        CG_FILTER_ASKED_LISTEN = 8, /* listen() is asked about */
 };
 
-#define CG_FILTERS 4 /* all combinations */
+#define CG_FILTERS 16 /* all combinations */
 
 /* seccomp.c: static data, nothing to free. */
 void cg_seccomp_filter(unsigned int flags, struct sock_fprog *ret);

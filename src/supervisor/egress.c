@@ -31,11 +31,9 @@ struct egress_ask {
 /* Parts of the schema that need the command's keeper, which a kernel does not have: refused, not passed over. */
 static int check_supported(const struct cg_settings *s, struct cg_err *err)
 {
-        if (s->network.unix_sockets.n || s->network.all_unix_sockets)
-                return cg_fail(err, CG_E_UNSUPPORTED, "network.allowUnixSockets works for `cellgate sandbox` only: a kernel has no "
-                               "AF_UNIX sockets");
-        if (s->own.n_expose || s->own.n_reach)
-                return cg_fail(err, CG_E_UNSUPPORTED, "cellgate.ports: not yet");
+        if (s->network.all_unix_sockets)
+                return cg_fail(err, CG_E_UNSUPPORTED, "network.allowAllUnixSockets works for `cellgate sandbox` only: list what a kernel "
+                               "may use in network.allowUnixSockets");
         if (s->own.violation_log)
                 return cg_fail(err, CG_E_UNSUPPORTED, "cellgate.violationLog works for `cellgate sandbox` only; a session tells of denials "
                                "by events");

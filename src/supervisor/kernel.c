@@ -87,6 +87,12 @@ static void kernel_dispose(struct kernel *k)
                 k->closing++;
                 uv_close((uv_handle_t *)&k->pid.poll, on_watch_closed);
         }
+        if (k->doors_said.active) {
+                k->doors_said.active = false;
+                k->closing++;
+                uv_close((uv_handle_t *)&k->doors_said.poll, on_watch_closed);
+        }
+        doors_close(k);
         if (k->denied.active) {
                 k->denied.active = false;
                 k->closing++;
@@ -159,6 +165,7 @@ void kernel_retire(struct kernel *k, struct host *h, uint64_t session, uint64_t 
                 kernel_end(k);
                 return;
         }
+        doors_close(k); /* the session's next kernel may want the same ports of this machine */
         kernel_send(k, &out, NULL);
         kernel_pause(k, false); /* it must not wait for anybody's reading now */
         k->session->kernel = NULL;
@@ -495,8 +502,10 @@ void kernel_spawn_failed(struct kernel *k, const struct cg_err *err)
                 session_kernel_failed(ss, err);
 }
 
-void kernel_spawned(struct kernel *k, const json_t *answer, int pidfd, int status_fd, int denied_fd, const int *ports, size_t n_ports)
+void kernel_spawned(struct kernel *k, const json_t *answer, int pidfd, int status_fd, int denied_fd, int doors_fd, const int *ports,
+                    size_t n_ports)
 {
+        size_t n_proxy = k->session->egress_policy ? 2 : 0;
         struct cg_err err;
 
         k->layers = json_incref(json_object_get(answer, "layers"));
@@ -516,7 +525,11 @@ void kernel_spawned(struct kernel *k, const json_t *answer, int pidfd, int statu
                 kernel_spawn_failed(k, &err);
                 return;
         }
-        if (n_ports && egress_open(k, ports, n_ports, &err) < 0) {
+        if (n_proxy && n_ports && egress_open(k, ports, n_proxy, &err) < 0) {
+                kernel_spawn_failed(k, &err);
+                return;
+        }
+        if (doors_fd >= 0 && doors_open(k, doors_fd, ports + n_proxy, &err) < 0) {
                 kernel_spawn_failed(k, &err);
                 return;
         }
@@ -546,6 +559,7 @@ int kernel_start(struct session *ss, struct cg_err *err)
         k->session = ss;
         k->seq = ++s->next_kernel;
         k->kernel_listener = k->tool_listener = k->status_fd = k->secrets = -1;
+        k->doors = CG_DOORS_PROCESS_NONE;
         snprintf(k->kernel_path, sizeof(k->kernel_path), "%s/k%llu", s->dir, (unsigned long long)k->seq);
         snprintf(k->tool_path, sizeof(k->tool_path), "%s/t%llu", s->dir, (unsigned long long)k->seq);
         if (cg_listen_unix(k->kernel_path, 4, &k->kernel_listener, err) < 0 ||

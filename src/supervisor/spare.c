@@ -237,6 +237,8 @@ void spare_plan(struct session *ss)
 
         if (!s->want_spares || !ss->host || json_array_size(json_object_get(ss->options, "python_path")))
                 return; /* folders of the host's own could be replaced meanwhile */
+        if (doors_are_alone(ss->options))
+                return; /* two kernels cannot listen at the same ports of this machine */
         if (s->private_mode && s->spare_host != ss->host)
                 drop_all(s);
         drop_others(s, ss->options, s->private_mode ? 0 : MAX_OTHERS);

@@ -31,6 +31,7 @@
 #include "base/wire.h"
 #include "base/zlink.h"
 #include "sandbox/cgroup.h"
+#include "sandbox/doors_outside.h"
 #include "sandbox/sandbox.h"
 #include "supervisor/oom.h"
 
@@ -375,6 +376,8 @@ struct kernel {
         /* Where the settings mask credentials: what goes to the zygote in the place of the session's own, and to the egress proxy */
         json_t *masked_env, *masked_files, *inject;
         int secrets; /* -1: none */
+        struct cg_doors_process doors;
+        struct watch doors_said;
 };
 
 /* Starts a kernel for the session; the outcome comes through session_kernel_*(). */
@@ -382,9 +385,11 @@ int kernel_start(struct session *ss, struct cg_err *err);
 /* Asks the zygote, which must be ready. */
 void kernel_spawn(struct kernel *k);
 /*
- * @answer: the zygote's. Takes the descriptors (@denied_fd may be -1); @ports: listeners for the egress proxy (borrowed).
+ * @answer: the zygote's. Takes the descriptors (@denied_fd may be -1); @doors_fd (-1: none), @ports: listeners for the egress proxy, then for
+ * cellgate.ports.reach (borrowed).
  */
-void kernel_spawned(struct kernel *k, const json_t *answer, int pidfd, int status_fd, int denied_fd, const int *ports, size_t n_ports);
+void kernel_spawned(struct kernel *k, const json_t *answer, int pidfd, int status_fd, int denied_fd, int doors_fd, const int *ports,
+                    size_t n_ports);
 void kernel_spawn_failed(struct kernel *k, const struct cg_err *err);
 void kernel_attached(struct kernel *k);
 /* What its group has counted is known. */
@@ -442,6 +447,11 @@ void limits_opened(struct session *ss);
 /* What the session's settings mean for its network; they are checked as a whole. */
 int egress_check(struct session *ss, struct cg_err *err);
 /* The sandbox's listening sockets (borrows) become the proxy's. */
+/* doors.c: the process that keeps the doors of a kernel's sandbox, where its settings open any. @doors_fd, @reach: borrowed. */
+int doors_open(struct kernel *k, int doors_fd, const int *reach, struct cg_err *err);
+void doors_close(struct kernel *k);
+/* Would two sessions with these options want the same ports of this machine? */
+bool doors_are_alone(const json_t *options);
 /* masks.c: reads what the settings mask, for a kernel that is about to be spawned. */
 int masks_make(struct kernel *k, struct cg_err *err);
 void masks_free(struct kernel *k);

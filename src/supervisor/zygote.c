@@ -53,8 +53,10 @@ static void handle_reply(struct sup *s, json_t *o, int *fds, size_t n_fds)
         if (k && seq && n_fds >= 2) {
                 bool told = n_fds > 2 && json_is_true(json_object_get(o, "told"));
                 size_t n = told ? 3 : 2; /* these are the kernel's */
+                bool doors = n_fds > n && json_is_true(json_object_get(o, "doors"));
+                int doors_fd = doors ? fds[n] : -1; /* borrowed, as the ports are */
 
-                kernel_spawned(k, o, fds[0], fds[1], told ? fds[2] : -1, fds + n, n_fds - n);
+                kernel_spawned(k, o, fds[0], fds[1], told ? fds[2] : -1, doors_fd, fds + n + doors, n_fds - n - doors);
                 for (size_t i = n; i < n_fds; i++)
                         close(fds[i]);
                 return;

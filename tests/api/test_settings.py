@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import resource
 import signal
+import socket
 import tempfile
 import threading
 import time
@@ -610,3 +612,107 @@ def test_what_cannot_be_masked_as_asked(client: Client, workspace: Path) -> None
         assert s.run("open('token').read()").error is not None
     with pytest.raises(CellgateError, match="matches nothing"):
         client.session(workspace=workspace, settings=mask(extract="key=(.*)", onExtractNoMatch="error"))
+
+
+# ---------------------------------------------------------------- doors: unix sockets and ports
+
+
+def dial(port: int) -> bytes:
+    """What this machine's port says, once something listens behind it."""
+    deadline = time.monotonic() + 30
+    while True:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 10) as s:
+            return s.recv(99)
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+SERVE = """
+import socket, threading
+def serve(port):
+    s = socket.create_server(("127.0.0.1", port))
+    def loop():
+        while True:
+            c, _ = s.accept(); c.sendall(b"hello from the kernel"); c.close()
+    threading.Thread(target=loop, daemon=True).start()
+    return s.getsockname()[1]
+"""
+
+
+def test_a_kernel_uses_the_unix_sockets_that_are_listed(client: Client, workspace: Path, outside: Path) -> None:
+    """Also one that lies where a kernel sees nothing of the host's."""
+    with tempfile.TemporaryDirectory(prefix="cellgate-test-", dir="/tmp") as hidden:
+        paths = [str(outside / "listed"), str(Path(hidden) / "listed"), str(outside / "other")]
+        servers = []
+        for path in paths:
+            servers.append(s := socket.socket(socket.AF_UNIX))
+            s.bind(path)
+            s.listen(8)
+        code = """
+import socket
+def reach(path):
+    s = socket.socket(socket.AF_UNIX)
+    try: s.connect(path); return True
+    except OSError as e: return type(e).__name__
+"""
+        with client.session(
+            workspace=workspace, settings=settings(network={"allowUnixSockets": paths[:2]})
+        ) as session:
+            session.run(code)
+            assert [session.run(f"reach({p!r})").value for p in paths] == ["True", "True", "'PermissionError'"]
+            out = session.run(
+                "s = socket.socket(socket.AF_UNIX); s.bind('mine'); s.listen(1)\n"
+                "c = socket.socket(socket.AF_UNIX); c.connect('mine'); bool(s.accept())"
+            )
+            assert out.value == "True", out.error
+        with client.session(workspace=workspace, settings=settings()) as session:
+            session.run(code)
+            assert session.run(f"reach({paths[0]!r})").error is not None
+        for s in servers:
+            s.close()
+
+
+def test_ports_of_a_kernel_in_both_directions(client: Client, workspace: Path) -> None:
+    outer = free_port()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=lambda: server.accept()[0].sendall(b"hello from the host"), daemon=True).start()
+        s = settings(
+            cellgate={
+                "ports": {
+                    "expose": [{"inside": 8000, "host": outer}],
+                    "reach": [{"inside": 5432, "host": server.getsockname()[1]}],
+                }
+            }
+        )
+        with client.session(workspace=workspace, settings=s) as session:
+            session.run(SERVE + "serve(8000)")
+            assert dial(outer) == b"hello from the kernel"
+            out = session.run("socket.create_connection(('127.0.0.1', 5432), 20).recv(99)")
+            assert out.value == "b'hello from the host'", out.error
+            session.reset()
+            session.run(SERVE + "serve(8000)")
+            assert dial(outer) == b"hello from the kernel"
+        deadline = time.monotonic() + 30
+        with contextlib.suppress(ConnectionRefusedError):
+            while time.monotonic() < deadline:
+                socket.create_connection(("127.0.0.1", outer), 5).close()
+            pytest.fail("the port outlives the session")
+        with client.session(workspace=workspace, settings=s) as session:  # and is free for the next one
+            session.run(SERVE + "serve(8000)")
+            assert dial(outer) == b"hello from the kernel"
+
+
+def test_local_binding_of_a_kernel(client: Client, workspace: Path) -> None:
+    with client.session(workspace=workspace, settings=settings(network={"allowLocalBinding": True})) as session:
+        port = int(session.run(SERVE + "serve(0)").value or "")
+        assert dial(port) == b"hello from the kernel"
+    with client.session(workspace=workspace, settings=settings()) as session:
+        port = int(session.run(SERVE + "serve(0)").value or "")
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), 5)
