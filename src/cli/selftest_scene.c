@@ -146,7 +146,7 @@ static int make_folder(struct cg_scene *s, struct cg_err *err)
         snprintf(s->dir, sizeof(s->dir), "%.3000s/.cellgate-selftest-XXXXXX", home && home[0] == '/' ? home : "/nowhere");
         if (mkdtemp(s->dir))
                 return 0;
-        snprintf(s->dir, sizeof(s->dir), "/tmp/cellgate-selftest-XXXXXX");
+        snprintf(s->dir, sizeof(s->dir), "/tmp/.cellgate-selftest-XXXXXX");
         if (mkdtemp(s->dir))
                 return 0;
         s->dir[0] = '\0';
