@@ -217,14 +217,22 @@ static void show_log(const struct selftest *s)
                 fprintf(stderr, "%s\n", safe.data);
 }
 
+static int check_signals(const struct selftest *s, struct cg_err *err)
+{
+        struct pollfd p = {.fd = s->signals, .events = POLLIN};
+
+        return poll(&p, 1, 0) == 1 ? cg_fail(err, CG_E_CLOSED, "interrupted") : 0;
+}
+
 static int run_command(struct selftest *s, struct cg_err *err)
 {
         char why[1100] = "the program that makes the attempts ended before this one";
         struct cg_err problem = {0};
+        size_t due = cg_attempts_due(&s->attempts, false);
         int fd = -1, status = 0;
         pid_t pid = -1;
 
-        if (cg_attempts_due(&s->attempts, false) == 0)
+        if (due == 0)
                 return 0;
         if (start(s, &pid, &fd, err) < 0)
                 return -1;
@@ -234,6 +242,10 @@ static int run_command(struct selftest *s, struct cg_err *err)
         }
         close(fd);
         waitpid(pid, &status, 0);
+        if (cg_attempts_left(&s->attempts) == due && !check_signals(s, err)) {
+                show_log(s);
+                return cg_fail(err, CG_E_STATE, "the sandbox does not start (cellgate doctor says what is missing): %s", why);
+        }
         if (cg_report_missing(&s->report, &s->attempts, "sandbox", why) > 0)
                 show_log(s);
         return 0;
@@ -294,13 +306,6 @@ static int hold_signals(struct selftest *s, struct cg_err *err)
                 return cg_fail_errno(err, "signals");
         s->signals = signalfd(-1, &set, SFD_CLOEXEC);
         return s->signals < 0 ? cg_fail_errno(err, "signals") : 0;
-}
-
-static int check_signals(const struct selftest *s, struct cg_err *err)
-{
-        struct pollfd p = {.fd = s->signals, .events = POLLIN};
-
-        return poll(&p, 1, 0) == 1 ? cg_fail(err, CG_E_CLOSED, "interrupted") : 0;
 }
 
 static int run_all(struct selftest *s, struct cg_err *err)

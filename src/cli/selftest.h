@@ -59,6 +59,8 @@ int cg_attempts_print(const struct cg_attempt_list *l, const struct cg_report *r
 struct cg_attempt_line *cg_attempt_named(const struct cg_attempt_list *l, const char *name);
 /* Marks those that the program inside is to try now, in a kernel or in a command's sandbox; how many. */
 size_t cg_attempts_due(struct cg_attempt_list *l, bool kernel);
+/* How many of these have said nothing yet. */
+size_t cg_attempts_left(const struct cg_attempt_list *l);
 /* A line that it printed (changes it): counted and printed; -1 when it is none of those that are due. */
 int cg_report_take(struct cg_report *r, struct cg_attempt_list *l, const char *where, char *line);
 /* What is still due was not tried: never a success. How many. */

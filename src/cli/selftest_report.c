@@ -238,6 +238,15 @@ size_t cg_attempts_due(struct cg_attempt_list *l, bool kernel)
         return n;
 }
 
+size_t cg_attempts_left(const struct cg_attempt_list *l)
+{
+        size_t n = 0;
+
+        for (size_t i = 0; i < l->n; i++)
+                n += l->v[i].due;
+        return n;
+}
+
 size_t cg_report_missing(struct cg_report *r, struct cg_attempt_list *l, const char *where, const char *why)
 {
         size_t n = 0;
