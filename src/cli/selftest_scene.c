@@ -48,7 +48,7 @@ static const struct {
         {"work/real/target.txt", "keep\n"},
         /* never written */
         {"work/.bashrc", "keep\n"}, {"work/sub/", NULL}, {"work/sub/.BASHRC", "keep\n"}, {"work/.git/", NULL},
-        {"work/.git/HEAD", "ref: refs/heads/main\n"}, {"work/.git/config", "[core]\n"}, {"work/.git/hooks/", NULL},
+        {"work/.git/HEAD", "ref: refs/heads/main\n"}, {"work/.git/config", "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tworktreeConfig = true\n"}, {"work/.git/hooks/", NULL},
         {"work/.git/objects/", NULL}, {"work/.git/refs/", NULL}, {"work/sub/.git/", NULL}, {"work/sub/.git/HEAD", "ref: refs/heads/main\n"},
         {"work/sub/.git/hooks/", NULL}, {"work/sub/.git/config", "[core]\n"}, {"work/.vscode/", NULL}, {"work/.claude/", NULL},
         {"work/.claude/commands/", NULL}, {"work/.claude/agents/", NULL},
@@ -107,6 +107,7 @@ static int make_links(const struct cg_scene *s, struct cg_err *err)
                 bool hard;
         } links[] = {
                 {"work/keep.txt", "work/keep-alias.txt", true},
+                {"work/secret.txt", "work/secret-alias.txt", true},
                 {"real/target.txt", "work/link-real", false},
                 {"../out/canary.txt", "work/link-out", false},
                 {"secret.txt", "work/link-secret", false},

@@ -164,6 +164,7 @@ static const struct cg_attempt attempts[] = {
         HIDE("hide-symlink", by_link, "a link to it", "secret.txt"),
         HIDE("hide-old-symlink", read_it, "a link that was there", "link-secret"),
         HIDE("hide-hard-link", by_hard_link, "a second name for it", "secret.txt"),
+        HIDE("hide-old-hard-link", read_it, "a second name that it always had", "secret-alias.txt"),
         {"hide-rename", "mount|landlock", false, CG_BARE_ALL, 0, by_rename, "it moved away", "secret.txt", "moved-away", {0}},
         {"hide-folder-rename", "mount|landlock", false, CG_BARE_ALL, 0, by_rename, "its folder moved away", "secrets",
          "moved-away/inner.txt", {0}},
