@@ -23,8 +23,18 @@ def write_bytes(is_stderr: bool, data: bytes | bytearray | memoryview, /) -> int
 def flush() -> None:
     """Send now what else would wait some milliseconds for more text."""
 
-def publish(kind: str, content: str, buffers: Sequence[Buffer] = (), /) -> None:
-    """Send rich output: `kind` is the Jupyter message's name, `content` its content as JSON text in ASCII.
+def dumps(value: Any, /) -> str:
+    """JSON text in ASCII.
+
+    Bytes become base64 text, NaN and infinities null, lone surrogates and NULs U+FFFD, numpy's scalars their item(),
+    other objects their repr().
+    """
+
+def b2a_base64(data: Buffer, /, *, newline: bool = True) -> bytes:
+    """As binascii.b2a_base64()."""
+
+def publish(kind: str, content: str | dict[str, Any], buffers: Sequence[Buffer] = (), /) -> None:
+    """Send rich output: `kind` is the Jupyter message's name, `content` its content or JSON text in ASCII of it.
 
     `comm` is a comm's message with buffers, `debug_event` the debugger's, `denied` tells what the sandbox refused.
     ValueError when it is over the kind's limit.

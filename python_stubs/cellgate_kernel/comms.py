@@ -12,15 +12,14 @@ import comm
 from comm.base_comm import BaseComm, CommManager
 
 import _cellgate
-from cellgate_kernel import jsontext
 
 
 def send(
     msg_type: str, content: dict[str, Any], metadata: dict[str, Any] | None, buffers: Sequence[Any] | None = None
 ) -> None:
     """Send one comm message; buffers are anything with contiguous bytes, 64 at most."""
-    text = jsontext.dumps({"msg_type": msg_type, "content": content, "metadata": metadata or {}})
-    _cellgate.publish("comm", text, [_as_bytes(b) for b in buffers or ()])
+    message = {"msg_type": msg_type, "content": content, "metadata": metadata or {}}
+    _cellgate.publish("comm", message, [_as_bytes(b) for b in buffers or ()])
 
 
 def _as_bytes(buffer: Any) -> Any:

@@ -23,7 +23,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import _cellgate
-from cellgate_kernel import errors, jsontext
+from cellgate_kernel import errors
 from cellgate_kernel.request import field, parse_object
 from cellgate_kernel.variables import Explorer, is_shown
 
@@ -278,7 +278,7 @@ class Debugger:
             self._stopped.discard(thread)
         event.pop("pydevd_cmd_id", None)
         event["seq"] = next(self._numbers)
-        _cellgate.publish("debug_event", jsontext.dumps(event))
+        _cellgate.publish("debug_event", event)
 
     def cell_has_ended(self) -> None:
         """No cell of the main thread runs. Where an interrupt has ended a stopped one, front-ends learn it here."""

@@ -8,12 +8,12 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from IPython.core import display, pylabtools
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.formatters import DisplayFormatter
 
 import _cellgate
-from cellgate_kernel import jsontext
 
 # Types whose only representation is repr(), unless somebody registers a formatter for them.
 _PLAIN = (int, str, float, bool, type(None), bytes, complex)
@@ -44,7 +44,7 @@ class Hooks(threading.local):
     def send(self, shell: Any, kind: str, content: dict[str, Any]) -> None:
         """Send a message, through the hooks where there are any."""
         if not self.functions or shell.kernel is None:
-            _cellgate.publish(kind, jsontext.dumps(content))
+            _cellgate.publish(kind, content)
             return
         session = shell.kernel.session
         message: dict[str, Any] | None = session.msg(kind, content, parent=shell.get_parent())
@@ -181,3 +181,9 @@ class KernelDisplayPublisher(DisplayPublisher):
     def clear_output(self, wait: bool = False) -> None:
         """Ask that the cell's output so far be removed; with `wait` when the next output comes."""
         self.hooks.send(self.shell, "clear_output", {"wait": bool(wait)})
+
+
+def install() -> None:
+    """Let IPython make base64 text of images with our own function, which is many times as fast."""
+    for module in (display, pylabtools):
+        module.b2a_base64 = _cellgate.b2a_base64  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import _cellgate
-from cellgate_kernel import comms, jsontext
+from cellgate_kernel import comms
 from cellgate_kernel.request import CELL, Request
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _send(
         write = _cellgate.write_stderr if content.get("name") == "stderr" else _cellgate.write_stdout
         write(str(content.get("text", "")))
     elif msg_type in _OUTPUT:
-        _cellgate.publish(msg_type, jsontext.dumps(content))
+        _cellgate.publish(msg_type, content)
     else:
         raise ValueError(f"a message {msg_type!r} cannot be sent: output and comm messages can")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import IPython
 
-from cellgate_kernel import attribution, ipykernel_stub, loop, preload, shell, stdin, streams
+from cellgate_kernel import attribution, formatting, ipykernel_stub, loop, preload, shell, stdin, streams
 
 # Each makes IPython and the standard library import, compile or cache something that the first cell would wait for.
 _WARM_CELLS = (
@@ -80,6 +80,7 @@ def prepare(modules: str) -> tuple[str, str]:
     stdin.install()
     attribution.install()
     ipykernel_stub.install()
+    formatting.install()
     loop.prepare()
     sh = shell.make(color=False)
     preload.load(modules)

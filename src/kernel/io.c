@@ -644,15 +644,15 @@ int cg_io_write_bytes(struct cg_io *io, uint64_t cell, unsigned flags, const cha
         return r;
 }
 
-static int add_locked(struct cg_io *io, const struct cg_out *m, uint64_t cell, struct cg_err *err)
+static int add_locked(struct cg_io *io, const struct cg_out *m, uint64_t cell, struct cg_buf *raw, struct cg_err *err)
 {
         struct cg_out copy = *m;
 
         copy.id = cell;
-        return cg_outq_add(&io->out, &copy, err);
+        return cg_outq_add(&io->out, &copy, raw, err);
 }
 
-int cg_io_publish(struct cg_io *io, const struct cg_out *m, struct cg_err *err)
+int cg_io_publish(struct cg_io *io, const struct cg_out *m, struct cg_buf *raw, struct cg_err *err)
 {
         int r = check_size(m, err);
 
@@ -663,7 +663,7 @@ int cg_io_publish(struct cg_io *io, const struct cg_out *m, struct cg_err *err)
                 r = CG_TIMEOUT;
         } else {
                 catch_up_locked(io);
-                r = add_locked(io, m, resolve_locked(io, m->id), err);
+                r = add_locked(io, m, resolve_locked(io, m->id), raw, err);
                 if (m->type != CG_KERNEL_EXECUTE_RESULT) /* the reply follows at once, and one wake-up does for both */
                         wake_locked(io);
         }
@@ -677,7 +677,7 @@ int cg_io_ready(struct cg_io *io, const char *body, size_t len, struct cg_err *e
         int r;
 
         pthread_mutex_lock(&io->lock);
-        r = cg_outq_add(&io->out, &m, err);
+        r = cg_outq_add(&io->out, &m, NULL, err);
         wake_locked(io);
         pthread_mutex_unlock(&io->lock);
         return r;
@@ -757,7 +757,7 @@ int cg_io_reply(struct cg_shell *sh, const struct cg_out *reply, struct cg_err *
         drain(io);
         pthread_mutex_lock(&io->lock);
         end_sequences_locked(io);
-        r = cg_outq_add(&io->out, reply, err);
+        r = cg_outq_add(&io->out, reply, NULL, err);
         if (r == 0)
                 sh->cell = 0;
         flush_locked(io);
@@ -772,7 +772,7 @@ int cg_io_answer(struct cg_io *io, const struct cg_out *reply, struct cg_err *er
         if (r < 0)
                 return r;
         pthread_mutex_lock(&io->lock);
-        r = cg_outq_add(&io->out, reply, err);
+        r = cg_outq_add(&io->out, reply, NULL, err);
         flush_locked(io);
         pthread_mutex_unlock(&io->lock);
         return r;
@@ -875,7 +875,7 @@ int cg_io_input(struct cg_io *io, uint64_t cell, const char *content, size_t len
         if (sh) {
                 catch_up_locked(io);
                 w->cell = sh->cell;
-                r = add_locked(io, &m, sh->cell, err);
+                r = add_locked(io, &m, sh->cell, NULL, err);
         } else {
                 r = cg_fail(err, CG_E_STATE, "this cell may not ask for input");
         }
@@ -1121,7 +1121,7 @@ static int refuse(struct cg_io *io, const struct cg_msg *m, const char *ename, c
                 out.raw_len = 0;
         }
         pthread_mutex_lock(&io->lock);
-        r = cg_outq_add(&io->out, &out, err);
+        r = cg_outq_add(&io->out, &out, NULL, err);
         flush_locked(io);
         pthread_mutex_unlock(&io->lock);
         return r;

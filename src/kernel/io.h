@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/wire.h"
 
@@ -141,10 +142,10 @@ int cg_io_write(struct cg_io *io, uint64_t cell, unsigned flags, const char *tex
 /* The same for bytes of any kind: what is not UTF-8 becomes U+FFFD, a sequence may be continued by the next call. */
 int cg_io_write_bytes(struct cg_io *io, uint64_t cell, unsigned flags, const char *data, size_t len, struct cg_err *err);
 /*
- * Appends a message of the kernel wire, of the cell m->id. CG_TIMEOUT: full, wait for room; CG_E_LIMIT: larger than
- * allowed.
+ * Appends a message of the kernel wire, of the cell m->id. @raw: where it holds m->raw it is taken, and not copied (may be
+ * NULL). CG_TIMEOUT: full, wait for room; CG_E_LIMIT: larger than allowed.
  */
-int cg_io_publish(struct cg_io *io, const struct cg_out *m, struct cg_err *err);
+int cg_io_publish(struct cg_io *io, const struct cg_out *m, struct cg_buf *raw, struct cg_err *err);
 /* KERNEL_READY. */
 int cg_io_ready(struct cg_io *io, const char *body, size_t len, struct cg_err *err);
 /* Sends now what else would wait some milliseconds for more. */

@@ -6,6 +6,7 @@
 #include <Python.h>
 
 #include "kernel/module.h"
+#include "kernel/pyjson.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -15,6 +16,7 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/util.h"
+#include "kernel/base64.h"
 #include "kernel/explain.h"
 #include "kernel/io.h"
 #include "kernel/procs.h"
@@ -364,12 +366,29 @@ static int buffers_take(struct buffers *b, PyObject *seq)
         return 0;
 }
 
-/* Waits for room as often as needed. -1 with an exception. */
-static int publish(struct cg_io *io, const struct cg_out *m)
+/* A message's content: JSON text, or an object that it is made of, in @text. -1 with an exception. */
+static int content_text(struct cg_buf *text, PyObject *content, struct cg_out *out)
+{
+        Py_ssize_t len;
+
+        if (!PyUnicode_Check(content)) {
+                if (cg_pyjson(text, content) < 0)
+                        return -1;
+                out->raw = text->data;
+                out->raw_len = text->len;
+                return 0;
+        }
+        out->raw = PyUnicode_AsUTF8AndSize(content, &len);
+        out->raw_len = (size_t)len;
+        return out->raw ? 0 : -1;
+}
+
+/* Waits for room as often as needed. @text is taken where it is the content. -1 with an exception. */
+static int publish(struct cg_io *io, const struct cg_out *m, struct cg_buf *text)
 {
         for (;;) {
                 struct cg_err err;
-                int r = cg_io_publish(io, m, &err);
+                int r = cg_io_publish(io, m, text, &err);
 
                 if (r == 0)
                         return 0;
@@ -385,31 +404,29 @@ static int publish(struct cg_io *io, const struct cg_out *m)
 static PyObject *m_publish(PyObject *module, PyObject *args)
 {
         struct cg_io *io = get_io(module);
-        const char *name, *content;
-        PyObject *seq = NULL;
-        Py_ssize_t len;
+        cg_auto_buf struct cg_buf text = { .max = SIZE_MAX / 2 }; /* the message's own limit says it better */
         struct cg_out out = { .has_raw = true };
+        PyObject *content, *seq = NULL;
         struct buffers buffers;
+        const char *name;
         int r;
 
-        if (!PyArg_ParseTuple(args, "ss#|O:publish", &name, &content, &len, &seq))
+        if (!PyArg_ParseTuple(args, "sO|O:publish", &name, &content, &seq))
                 return NULL;
         out.type = find_kind(name);
         if (!out.type)
                 return NULL;
         if (!io)
                 Py_RETURN_NONE;
-        if (!need_io(module, "rich output"))
+        if (!need_io(module, "rich output") || content_text(&text, content, &out) < 0)
                 return NULL;
         buffers.n = 0;
         if (seq && buffers_take(&buffers, seq) < 0)
                 return NULL;
         out.id = out.type == CG_KERNEL_DEBUG_EVENT ? 0 : current_cell(module);
-        out.raw = content;
-        out.raw_len = (size_t)len;
         out.more = buffers.bytes;
         out.n_more = (size_t)buffers.n;
-        r = publish(io, &out);
+        r = publish(io, &out, &text);
         buffers_release(&buffers);
         if (r < 0)
                 return NULL;
@@ -419,6 +436,34 @@ static PyObject *m_publish(PyObject *module, PyObject *args)
 static PyObject *m_explain(PyObject *module, PyObject *args)
 {
         return cg_py_explain(get_state(module)->plan, args);
+}
+
+static PyObject *m_dumps(PyObject *module, PyObject *value)
+{
+        cg_auto_buf struct cg_buf b = { .max = SIZE_MAX / 2 };
+
+        return cg_pyjson(&b, value) < 0 ? NULL : PyUnicode_DecodeASCII(b.data, (Py_ssize_t)b.len, NULL);
+}
+
+static PyObject *m_b2a_base64(PyObject *module, PyObject *args, PyObject *options)
+{
+        static const char *const names[] = { "", "newline", NULL };
+        PyObject *ret = NULL;
+        Py_buffer data;
+        int newline = 1;
+        size_t size;
+
+        if (!PyArg_ParseTupleAndKeywords(args, options, "y*|$p:b2a_base64", (char **)(uintptr_t)names, &data, &newline))
+                return NULL;
+        size = cg_base64_size((size_t)data.len);
+        ret = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size + newline);
+        if (ret) {
+                cg_base64(PyBytes_AS_STRING(ret), data.buf, (size_t)data.len);
+                if (newline)
+                        PyBytes_AS_STRING(ret)[size] = '\n';
+        }
+        PyBuffer_Release(&data);
+        return ret;
 }
 
 /* ------------------------------------------------------------------ requests */
@@ -998,6 +1043,8 @@ static PyMethodDef methods[] = {
         { "flush", m_flush, METH_NOARGS, NULL },
         { "publish", m_publish, METH_VARARGS, NULL },
         { "explain", m_explain, METH_VARARGS, NULL },
+        { "dumps", m_dumps, METH_O, NULL },
+        { "b2a_base64", (PyCFunction)(void (*)(void))m_b2a_base64, METH_VARARGS | METH_KEYWORDS, NULL },
         { "ready", m_ready, METH_VARARGS, NULL },
         { "request_fd", m_request_fd, METH_VARARGS, NULL },
         { "open_shell", m_open_shell, METH_VARARGS, NULL },

@@ -281,27 +281,33 @@ static int copy_body(struct cg_outq_item *it, const char *body, size_t len, stru
         return 0;
 }
 
-int cg_outq_add(struct cg_outq *q, const struct cg_out *m, struct cg_err *err)
+int cg_outq_add(struct cg_outq *q, const struct cg_out *m, struct cg_buf *raw, struct cg_err *err)
 {
-        struct cg_outq_item *it = item_new(m->type, m->id, m->raw_len, err);
+        bool take = raw && raw->len && m->raw == raw->data;
+        struct cg_outq_item *it = item_new(m->type, m->id, take ? 0 : m->raw_len, err);
         int r = 0;
 
         if (!it)
                 return CG_E_NOMEM;
         it->flags = m->flags;
         it->has_raw = m->has_raw;
-        if (m->raw_len)
+        if (m->raw_len && !take)
                 memcpy(it->data, m->raw, m->raw_len);
         it->len = m->raw_len;
         if (m->body_len)
                 r = copy_body(it, m->body, m->body_len, err);
         if (r == 0 && m->n_more)
                 r = copy_frames(it, m->more, m->n_more, err);
-        if (r < 0)
+        if (r < 0) {
                 cg_outq_item_free(it);
-        else
-                append(q, it);
-        return r;
+                return r;
+        }
+        if (take) {
+                free(it->data);
+                it->data = cg_buf_steal(raw, NULL);
+        }
+        append(q, it);
+        return 0;
 }
 
 struct cg_outq_item *cg_outq_pop(struct cg_outq *q, int64_t now_ms, int64_t *due_ms)

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/wire.h"
 
@@ -49,8 +50,8 @@ int cg_outq_bytes(struct cg_outq *q, struct cg_utf8_state *st, unsigned flags, u
 /* No more bytes follow: a sequence that waits in @st never completes. */
 int cg_outq_bytes_end(struct cg_outq *q, struct cg_utf8_state *st, unsigned flags, uint64_t cell, int64_t due_ms,
                       struct cg_err *err);
-/* A whole message (copies all of it). */
-int cg_outq_add(struct cg_outq *q, const struct cg_out *m, struct cg_err *err);
+/* A whole message (copies all of it, but what @raw holds, where that is m->raw: it is taken then; may be NULL). */
+int cg_outq_add(struct cg_outq *q, const struct cg_out *m, struct cg_buf *raw, struct cg_err *err);
 
 /*
  * The first message that need not wait any more, taken out (caller: cg_outq_item_free()); else NULL, *due_ms: -1 or

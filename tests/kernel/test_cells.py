@@ -243,6 +243,70 @@ def test_nan_in_json(kernel: Kernel) -> None:
     assert r.messages[0].json["data"]["application/json"] == {"a": [None, None, 1.5]}
 
 
+_ENCODE_ANYTHING = r"""
+import _cellgate, enum, json, random
+
+class Three(enum.IntEnum):
+    X = 3
+class Loud(float):
+    def __repr__(self): return 'loud'
+class Scalar:
+    def item(self): return 7
+class Several:
+    def item(self): raise ValueError('several')
+    def __repr__(self): return 'several'
+
+chance = random.Random(1)
+letters = 'ab"\\/\n\t\x1f\x7f\0\u00e9\u20ac\U0001f600\ud800\udfff'
+def make(depth=0):
+    kind = chance.randrange(9 if depth < 4 else 6)
+    if kind == 0: return ''.join(chance.choice(letters) for _ in range(chance.randrange(40)))
+    if kind == 1: return chance.randrange(-10**25, 10**25)
+    if kind == 2: return chance.uniform(-1e9, 1e9)
+    if kind < 6: return (None, True, 'x' * chance.randrange(5000))[kind - 3]
+    if kind == 6: return [make(depth + 1) for _ in range(chance.randrange(4))]
+    if kind == 7: return tuple(make(depth + 1) for _ in range(chance.randrange(4)))
+    return {make(9) if chance.random() < .2 else str(i): make(depth + 1) for i in range(chance.randrange(4))}
+def expected(text):  # pairs of surrogates are characters, others and NULs are none
+    text = text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')
+    return text.replace('\0', '\ufffd')
+def same(a, b):
+    if isinstance(a, str): return expected(a) == b
+    if isinstance(a, (list, tuple)): return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict):
+        keys = [k if isinstance(k, str) else json.dumps(k) for k in a]
+        return all(map(same, keys, b)) and all(map(same, a.values(), b.values())) if len(a) == len(b) else len(b) < len(a)
+    return a == b and type(a) is type(b)
+for _ in range(3000):
+    value = make()
+    text = _cellgate.dumps(value)
+    assert text.isascii() and same(value, json.loads(text)), (value, text)
+print(_cellgate.dumps([Three.X, Loud(2), Scalar(), Several(), memoryview(b'abcdef')[::2], {(1, 2): {None: b'\xff'}}]))
+deep = []
+deep.append(deep)
+try: _cellgate.dumps(deep)
+except RecursionError: print('deep')
+"""
+
+
+def test_anything_can_be_encoded(kernel: Kernel) -> None:
+    r = kernel.run(_ENCODE_ANYTHING, timeout=30)
+    assert r.out == '[3,2.0,7,"several","YWNl",{"(1, 2)":{"null":"/w=="}}]\ndeep\n', r.reply
+
+
+def test_base64_is_that_of_the_library(kernel: Kernel) -> None:
+    r = kernel.run(
+        "import _cellgate, binascii, random\n"
+        "chance = random.Random(1)\n"
+        "for n in [*range(100), 4095, 4096, 100_001]:\n"
+        "    data = chance.randbytes(n)\n"
+        "    for options in ({}, {'newline': False}, {'newline': True}):\n"
+        "        assert _cellgate.b2a_base64(data, **options) == binascii.b2a_base64(data, **options), n\n"
+        "'same'"
+    )
+    assert r.result == "'same'", r.reply
+
+
 def test_a_display_over_the_limit_is_the_cells_error(kernel: Kernel) -> None:
     r = kernel.run(
         "from IPython.display import display\ndisplay({'text/plain': 'x' * (65 << 20)}, raw=True)", timeout=30

@@ -65,7 +65,7 @@ static void test_last_text_waits_until_it_is_due_or_flushed(void **state)
         expect(&q, 11, 0, 1, "c");
         cg_outq_text(&q, 0, 1, "d", 1, 100, NULL);
         assert_null(cg_outq_pop(&q, 11, &due)); /* a flush is for what was there */
-        cg_outq_add(&q, &(struct cg_out){ .type = CG_KERNEL_ERROR, .id = 1, .raw = "{}", .raw_len = 2, .has_raw = true }, NULL);
+        cg_outq_add(&q, &(struct cg_out){ .type = CG_KERNEL_ERROR, .id = 1, .raw = "{}", .raw_len = 2, .has_raw = true }, NULL, NULL);
         expect(&q, 11, 0, 1, "d");
         expect(&q, 11, 0, 1, "{}");
         expect_empty(&q);
@@ -82,7 +82,7 @@ static void test_frames(void **state)
         struct cg_outq_item *it;
         int64_t due;
 
-        assert_int_equal(cg_outq_add(&q, &out, NULL), 0);
+        assert_int_equal(cg_outq_add(&q, &out, NULL, NULL), 0);
         assert_true(q.bytes > 7 + 2 + 8);
         memset(one, 'x', 3);
         memset(body, 'x', 7);
@@ -183,12 +183,35 @@ static void test_split_between_characters(void **state)
         }
 }
 
+static void test_content_that_is_taken(void **state)
+{
+        struct cg_buf raw = { .max = SIZE_MAX };
+        struct cg_outq q = { .head = NULL };
+        struct cg_out m = { .type = CG_KERNEL_ERROR, .id = 1, .has_raw = true };
+
+        cg_buf_adds(&raw, "{}", NULL);
+        m.raw = raw.data;
+        m.raw_len = raw.len;
+        assert_int_equal(cg_outq_add(&q, &m, &raw, NULL), 0);
+        assert_null(raw.data);
+        assert_ptr_equal(q.head->data, m.raw);
+        /* What it holds is something else: it stays, and the content is copied. */
+        cg_buf_adds(&raw, "other", NULL);
+        m.raw = "[]";
+        assert_int_equal(cg_outq_add(&q, &m, &raw, NULL), 0);
+        assert_string_equal(raw.data, "other");
+        expect(&q, 0, 0, 1, "{}");
+        expect(&q, 0, 0, 1, "[]");
+        expect_empty(&q);
+        cg_buf_fini(&raw);
+}
+
 static void test_fini_frees_what_is_left(void **state)
 {
         struct cg_outq q = { .head = NULL };
 
         cg_outq_text(&q, 0, 1, "a", 1, 10, NULL);
-        cg_outq_add(&q, &(struct cg_out){ .type = CG_KERNEL_ERROR, .id = 1, .raw = "{}", .raw_len = 2, .has_raw = true }, NULL);
+        cg_outq_add(&q, &(struct cg_out){ .type = CG_KERNEL_ERROR, .id = 1, .raw = "{}", .raw_len = 2, .has_raw = true }, NULL, NULL);
         cg_outq_fini(&q);
         expect_empty(&q);
 }
@@ -202,6 +225,7 @@ int main(void)
                 cmocka_unit_test(test_bytes),
                 cmocka_unit_test(test_random_bytes),
                 cmocka_unit_test(test_split_between_characters),
+                cmocka_unit_test(test_content_that_is_taken),
                 cmocka_unit_test(test_fini_frees_what_is_left),
         };
 

@@ -1,0 +1,337 @@
+/*
+ * JSON text of Python objects; runs in the kernel process. The standard library's encoder needs several passes and copies,
+ * which for a picture take longer than all the rest of its way.
+ */
+#include "kernel/pyjson.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#include "base/text.h"
+#include "kernel/base64.h"
+
+/* Of text that is not ASCII, what is converted at once; each character takes 12 bytes at most. */
+#define PIECE 4096
+#define MOST 12
+
+static int put_value(struct cg_buf *b, PyObject *v);
+
+/* ------------------------------------------------------------------ bytes */
+
+static int failed(const struct cg_err *err)
+{
+        PyErr_SetString(err->code == CG_E_NOMEM ? PyExc_MemoryError : PyExc_ValueError, err->msg);
+        return -1;
+}
+
+static int put(struct cg_buf *b, const char *text, size_t len)
+{
+        struct cg_err err;
+
+        return cg_buf_add(b, text, len, &err) < 0 ? failed(&err) : 0;
+}
+
+static char *room(struct cg_buf *b, size_t n)
+{
+        struct cg_err err;
+        char *p;
+
+        return cg_buf_reserve(b, n, &p, &err) < 0 ? (failed(&err), NULL) : p;
+}
+
+static void took(struct cg_buf *b, const char *end)
+{
+        b->len = (size_t)(end - b->data);
+        cg_buf_end(b);
+}
+
+/* ------------------------------------------------------------------ text */
+
+static char *put_u(char *p, Py_UCS4 c)
+{
+        static const char hex[] = "0123456789abcdef";
+
+        *p++ = '\\';
+        *p++ = 'u';
+        for (int shift = 12; shift >= 0; shift -= 4)
+                *p++ = hex[c >> shift & 15];
+        return p;
+}
+
+/* One that does not stand for itself. A NUL is more than many readers can take. */
+static char *put_special(char *p, Py_UCS4 c)
+{
+        static const char from[] = "\"\\\n\r\t\b\f", to[] = "\"\\nrtbf";
+        const char *found = c && c < 0x80 ? strchr(from, (int)c) : NULL;
+
+        if (found) {
+                *p++ = '\\';
+                *p++ = to[found - from];
+                return p;
+        }
+        if (c < 0x10000)
+                return put_u(p, c ? c : 0xfffd);
+        c -= 0x10000;
+        return put_u(put_u(p, 0xd800 + (c >> 10)), 0xdc00 + (c & 0x3ff));
+}
+
+static int put_ascii(struct cg_buf *b, const char *s, size_t len)
+{
+        size_t i = 0;
+
+        while (i < len) {
+                size_t n = cg_json_run(s + i, len - i);
+                const char *delete = memchr(s + i, 0x7f, n);
+                char *p;
+
+                if (delete)
+                        n = (size_t)(delete - (s + i));
+                if (put(b, s + i, n) < 0)
+                        return -1;
+                i += n;
+                if (i == len)
+                        break;
+                p = room(b, MOST);
+                if (!p)
+                        return -1;
+                took(b, put_special(p, (unsigned char)s[i++]));
+        }
+        return 0;
+}
+
+/* A surrogate that has its other half beside it is a character, spelled in two; alone it is none. */
+static Py_UCS4 checked(PyObject *s, Py_ssize_t i)
+{
+        Py_UCS4 c = PyUnicode_READ_CHAR(s, i);
+        bool high = c >= 0xd800 && c < 0xdc00, low = c >= 0xdc00 && c < 0xe000;
+
+        if (high && i + 1 < PyUnicode_GET_LENGTH(s) && (PyUnicode_READ_CHAR(s, i + 1) & ~0x3ffu) == 0xdc00)
+                return c;
+        if (low && i > 0 && (PyUnicode_READ_CHAR(s, i - 1) & ~0x3ffu) == 0xd800)
+                return c;
+        return high || low ? 0xfffd : c;
+}
+
+static int put_wide(struct cg_buf *b, PyObject *s)
+{
+        Py_ssize_t len = PyUnicode_GET_LENGTH(s);
+
+        for (Py_ssize_t i = 0; i < len;) {
+                Py_ssize_t end = len - i < PIECE ? len : i + PIECE;
+                char *p = room(b, PIECE * MOST);
+
+                if (!p)
+                        return -1;
+                for (; i < end; i++) {
+                        Py_UCS4 c = checked(s, i);
+
+                        if (c >= 0x20 && c < 0x7f && c != '"' && c != '\\')
+                                *p++ = (char)c;
+                        else
+                                p = put_special(p, c);
+                }
+                took(b, p);
+        }
+        return 0;
+}
+
+static int put_text(struct cg_buf *b, PyObject *s)
+{
+        int r;
+
+        if (PyUnicode_READY(s) < 0 || put(b, "\"", 1) < 0)
+                return -1;
+        if (PyUnicode_IS_ASCII(s))
+                r = put_ascii(b, PyUnicode_DATA(s), (size_t)PyUnicode_GET_LENGTH(s));
+        else
+                r = put_wide(b, s);
+        return r < 0 ? r : put(b, "\"", 1);
+}
+
+static int put_base64(struct cg_buf *b, const Py_buffer *data)
+{
+        size_t size = cg_base64_size((size_t)data->len);
+        char *p = room(b, size + 2);
+
+        if (!p)
+                return -1;
+        *p++ = '"';
+        cg_base64(p, data->buf, (size_t)data->len);
+        p += size;
+        *p++ = '"';
+        took(b, p);
+        return 0;
+}
+
+/* ------------------------------------------------------------------ numbers */
+
+/* @text: a new reference, or NULL with an exception. */
+static int put_plain(struct cg_buf *b, PyObject *text)
+{
+        Py_ssize_t len;
+        const char *s = text ? PyUnicode_AsUTF8AndSize(text, &len) : NULL;
+        int r = s ? put(b, s, (size_t)len) : -1;
+
+        Py_XDECREF(text);
+        return r;
+}
+
+/* A subclass may print itself as anything. */
+static int put_int(struct cg_buf *b, PyObject *v)
+{
+        return put_plain(b, PyLong_Type.tp_repr(v));
+}
+
+static int put_float(struct cg_buf *b, PyObject *v)
+{
+        if (!isfinite(PyFloat_AS_DOUBLE(v)))
+                return put(b, "null", 4);
+        return put_plain(b, PyFloat_Type.tp_repr(v));
+}
+
+/* ------------------------------------------------------------------ objects and lists */
+
+static int put_key(struct cg_buf *b, PyObject *key)
+{
+        bool bare = key == Py_None || key == Py_True || key == Py_False || PyLong_Check(key) || PyFloat_Check(key);
+        PyObject *text;
+        int r;
+
+        if (PyUnicode_Check(key))
+                return put_text(b, key);
+        if (bare)
+                return put(b, "\"", 1) < 0 || put_value(b, key) < 0 ? -1 : put(b, "\"", 1);
+        text = PyObject_Str(key);
+        r = text ? put_text(b, text) : -1;
+        Py_XDECREF(text);
+        return r;
+}
+
+static int put_member(struct cg_buf *b, PyObject *item, bool first)
+{
+        if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != 2) { /* a subclass's items() may give anything */
+                PyErr_SetString(PyExc_ValueError, "items must return 2-tuples");
+                return -1;
+        }
+        if ((!first && put(b, ",", 1) < 0) || put_key(b, PyTuple_GET_ITEM(item, 0)) < 0 || put(b, ":", 1) < 0)
+                return -1;
+        return put_value(b, PyTuple_GET_ITEM(item, 1));
+}
+
+static int put_dict(struct cg_buf *b, PyObject *v)
+{
+        PyObject *items = PyMapping_Items(v); /* a copy: what is called meanwhile may change the dict */
+        int r = items ? put(b, "{", 1) : -1;
+
+        for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(items); i++)
+                r = put_member(b, PyList_GET_ITEM(items, i), i == 0);
+        Py_XDECREF(items);
+        return r < 0 ? r : put(b, "}", 1);
+}
+
+static int put_sequence(struct cg_buf *b, PyObject *v)
+{
+        int r = put(b, "[", 1);
+
+        for (Py_ssize_t i = 0; r == 0 && i < PySequence_Fast_GET_SIZE(v); i++) { /* a list may change meanwhile */
+                PyObject *item = Py_NewRef(PySequence_Fast_GET_ITEM(v, i));
+
+                r = i ? put(b, ",", 1) : 0;
+                if (r == 0)
+                        r = put_value(b, item);
+                Py_DECREF(item);
+        }
+        return r < 0 ? r : put(b, "]", 1);
+}
+
+/* ------------------------------------------------------------------ the rest */
+
+static bool is_bytes(PyObject *v)
+{
+        return PyBytes_Check(v) || PyByteArray_Check(v) || PyMemoryView_Check(v);
+}
+
+static int put_bytes(struct cg_buf *b, PyObject *v)
+{
+        PyObject *copy = NULL;
+        Py_buffer data;
+        int r = PyObject_GetBuffer(v, &data, PyBUF_SIMPLE);
+
+        if (r < 0) { /* a view of bytes that do not lie one after the other */
+                PyErr_Clear();
+                copy = PyObject_CallMethod(v, "tobytes", NULL);
+                r = copy ? PyObject_GetBuffer(copy, &data, PyBUF_SIMPLE) : -1;
+        }
+        if (r == 0) {
+                r = put_base64(b, &data);
+                PyBuffer_Release(&data);
+        }
+        Py_XDECREF(copy);
+        return r;
+}
+
+/* What numpy's scalars are in Python; NULL without an exception: it has no such thing. */
+static PyObject *item_of(PyObject *v)
+{
+        PyObject *method = PyObject_GetAttrString(v, "item"), *ret = NULL;
+
+        if (method && PyCallable_Check(method))
+                ret = PyObject_CallNoArgs(method);
+        Py_XDECREF(method);
+        if (!ret && PyErr_ExceptionMatches(PyExc_Exception)) /* an array of several */
+                PyErr_Clear();
+        return ret;
+}
+
+static int put_other(struct cg_buf *b, PyObject *v)
+{
+        PyObject *plain = item_of(v);
+        int r;
+
+        if (plain) {
+                r = put_value(b, plain);
+        } else {
+                plain = PyErr_Occurred() ? NULL : PyObject_Repr(v);
+                r = plain ? put_text(b, plain) : -1;
+        }
+        Py_XDECREF(plain);
+        return r;
+}
+
+static int put_nested(struct cg_buf *b, PyObject *v)
+{
+        int r;
+
+        if (Py_EnterRecursiveCall(" while encoding JSON"))
+                return -1;
+        if (PyDict_Check(v))
+                r = put_dict(b, v);
+        else if (PyList_Check(v) || PyTuple_Check(v))
+                r = put_sequence(b, v);
+        else
+                r = put_other(b, v);
+        Py_LeaveRecursiveCall();
+        return r;
+}
+
+static int put_value(struct cg_buf *b, PyObject *v)
+{
+        if (PyUnicode_Check(v))
+                return put_text(b, v);
+        if (v == Py_None)
+                return put(b, "null", 4);
+        if (v == Py_True)
+                return put(b, "true", 4);
+        if (v == Py_False)
+                return put(b, "false", 5);
+        if (PyLong_Check(v))
+                return put_int(b, v);
+        if (PyFloat_Check(v))
+                return put_float(b, v);
+        return is_bytes(v) ? put_bytes(b, v) : put_nested(b, v);
+}
+
+int cg_pyjson(struct cg_buf *b, PyObject *value)
+{
+        return put_value(b, value);
+}

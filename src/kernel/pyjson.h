@@ -1,0 +1,17 @@
+/* JSON text of Python objects. */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#ifndef CG_KERNEL_PYJSON_H
+#define CG_KERNEL_PYJSON_H
+
+#include "base/buf.h"
+
+/*
+ * Appends @value as JSON text that every reader accepts: ASCII, NaN and infinities as null, lone surrogates and NULs as
+ * U+FFFD. Bytes become base64 text, scalars of numpy their item(), other objects their repr(). Needs the GIL; runs Python
+ * where @value has other than the standard types. 0, or -1 with an exception: ValueError over the buffer's limit.
+ */
+int cg_pyjson(struct cg_buf *b, PyObject *value);
+
+#endif
