@@ -1,7 +1,7 @@
 /*
- * The kernel's input and output; runs in the kernel process. One thread owns both ZeroMQ sockets and the reading ends
- * of the pipes at descriptors 1 and 2. It holds no GIL, ever: a cell that spins or sleeps in native code cannot stop
- * it. See io.h.
+ * The kernel's input and output; runs in the kernel process. One thread reads both connections and the pipes at descriptors
+ * 1 and 2. It holds no GIL, ever: a cell that spins or sleeps in native code cannot stop it. Replies are written by the
+ * thread that makes them, whatever else by that thread. See io.h.
  */
 #include "kernel/io.h"
 
@@ -15,9 +15,11 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <time.h>
 #include "base/json.h"
 #include "base/util.h"
+#include "base/zconn.h"
 #include "kernel/outq.h"
 #include "kernel/procs.h"
 #include "kernel/usage.h"
@@ -38,8 +40,10 @@
 #define SHUTDOWN_MS 900
 /* For output that is still queued when the process ends. */
 #define EXIT_MS 300
-/* Messages that ZeroMQ may hold for a supervisor that does not read: displays are up to 64 MiB each. */
-#define SEND_HWM 16
+/* So many bytes of small messages are put together for one write. */
+#define WRITE_BYTES ((size_t)64 << 10)
+/* Messages and reads of one connection before the other gets a turn. */
+#define BURST 32
 
 #define EXIT_PROTOCOL 71
 
@@ -93,9 +97,20 @@ struct cg_shell {
 
 enum { MAIN, CONTROL, FIRST_SUBSHELL };
 
+struct link { /* our end of a wire: the peer connects to a listener that we inherited */
+        struct cg_io *io;
+        int listener;
+        const struct cg_wire *wire;
+        unsigned sender;
+        int (*handle)(struct cg_io *io, struct cg_msg *m, struct cg_err *err);
+        struct cg_zconn conn; /* the I/O thread reads; whoever holds out_lock writes, opens and closes */
+        bool lost;            /* the peer is gone */
+};
+
 struct cg_io {
         struct cg_io_config config;
-        void *ctx, *kernel_sock, *tool_sock;
+        struct link kernel, tool;
+        pthread_mutex_t out_lock; /* taken before the other one */
         pthread_t thread, main;
         int wake_fd; /* eventfd: the I/O thread has something to look at */
         void (*control)(void *data); /* NULL: its thread runs, or there is none yet */
@@ -108,6 +123,7 @@ struct cg_io {
         pthread_mutex_t lock; /* guards all below */
         bool woken;
         struct cg_outq out;
+        bool blocked; /* the kernel wire's socket has no room for what was taken from the queue */
         int64_t caught_up_ns; /* when the pipes were last looked at */
         struct tool_out *tool_head, *tool_tail;
         struct cg_shell shells[CG_IO_MAX_SHELLS];
@@ -124,9 +140,7 @@ struct cg_io {
         volatile sig_atomic_t crashing;
         int crash_fd; /* eventfd: it is */
 
-        /* the I/O thread's own */
-        struct cg_usage usage;
-        struct cg_outq_item *sending; /* taken from the queue, the socket had no room for it */
+        struct cg_usage usage; /* the I/O thread's own */
 };
 
 #define ALIVE 0x43474b31u
@@ -274,40 +288,13 @@ static int make_capture(struct cg_io *io, struct capture *c, unsigned flags, str
 
 /* ------------------------------------------------------------------ making and starting */
 
-void cg_io_warm(void)
+static void on_link_msg(struct cg_zconn *c, struct cg_msg *m);
+static void on_link_end(struct cg_zconn *c, const struct cg_err *err);
+
+static void link_init(struct link *l, struct cg_io *io, int listener, const struct cg_wire *wire, unsigned sender,
+                      int (*handle)(struct cg_io *io, struct cg_msg *m, struct cg_err *err))
 {
-        zmq_ctx_new(); /* kept: ending it would unload again */
-}
-
-static int make_socket(struct cg_io *io, int fd, const char *path, void **ret, struct cg_err *err)
-{
-        int hwm = SEND_HWM;
-
-        *ret = cg_zmq_socket(io->ctx, ZMQ_DEALER, err);
-        if (!*ret) {
-                close(fd);
-                return CG_E_SYS;
-        }
-        zmq_setsockopt(*ret, ZMQ_SNDHWM, &hwm, sizeof(hwm));
-        return cg_zmq_bind_fd(*ret, fd, path, err);
-}
-
-static int make_sockets(struct cg_io *io, struct cg_err *err)
-{
-        int r;
-
-        io->ctx = zmq_ctx_new();
-        if (!io->ctx) {
-                close(io->config.kernel_fd);
-                close(io->config.tool_fd);
-                return cg_fail_errno(err, "zmq_ctx_new");
-        }
-        r = make_socket(io, io->config.kernel_fd, io->config.kernel_path, &io->kernel_sock, err);
-        if (r < 0) {
-                close(io->config.tool_fd);
-                return r;
-        }
-        return make_socket(io, io->config.tool_fd, io->config.tool_path, &io->tool_sock, err);
+        *l = (struct link){ .io = io, .listener = listener, .wire = wire, .sender = sender, .handle = handle, .conn = CG_ZCONN_NONE };
 }
 
 static int make_alive_page(struct cg_io *io, struct cg_err *err)
@@ -335,10 +322,12 @@ static int open_shell_locked(struct cg_shell *sh, const char *name, struct cg_er
         return 0;
 }
 
+static int on_kernel_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err);
+static int on_tool_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err);
+
 int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_err *err)
 {
         struct cg_io *io = calloc(1, sizeof(*io));
-        sigset_t all, before;
         int r;
 
         /* Never freed: it lives as long as the process, which leaves by _exit(). */
@@ -351,12 +340,9 @@ int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_e
         io->main = pthread_self();
         io->usage.at_ms = cg_now_ms();
         pthread_mutex_init(&io->lock, NULL);
-        sigfillset(&all); /* the threads of ZeroMQ inherit it */
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        r = make_sockets(io, err);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-        if (r < 0)
-                return r;
+        pthread_mutex_init(&io->out_lock, NULL);
+        link_init(&io->kernel, io, config->kernel_fd, &cg_wire_kernel, CG_ROLE_SUPERVISOR, on_kernel_msg);
+        link_init(&io->tool, io, config->tool_fd, &cg_wire_tool, CG_ROLE_TOOLSERVER, on_tool_msg);
         io->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         io->crash_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         io->capture_epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -745,6 +731,23 @@ static void end_sequences_locked(struct cg_io *io)
         }
 }
 
+static int64_t send_output(struct cg_io *io);
+
+/* By this thread, so that nobody has to be woken for it; what the socket has no room for is left to the I/O thread. */
+static void send_now(struct cg_io *io)
+{
+        bool sent = pthread_mutex_trylock(&io->out_lock) == 0;
+
+        if (sent) {
+                send_output(io);
+                pthread_mutex_unlock(&io->out_lock);
+        }
+        pthread_mutex_lock(&io->lock);
+        if (!sent || io->blocked || io->out.head || io->exiting)
+                wake_locked(io);
+        pthread_mutex_unlock(&io->lock);
+}
+
 int cg_io_reply(struct cg_shell *sh, const struct cg_out *reply, struct cg_err *err)
 {
         struct cg_io *io = sh->io;
@@ -760,8 +763,9 @@ int cg_io_reply(struct cg_shell *sh, const struct cg_out *reply, struct cg_err *
         r = cg_outq_add(&io->out, reply, NULL, err);
         if (r == 0)
                 sh->cell = 0;
-        flush_locked(io);
+        io->out.flush = io->out.head != NULL;
         pthread_mutex_unlock(&io->lock);
+        send_now(io);
         return r;
 }
 
@@ -1366,103 +1370,162 @@ static int on_tool_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
         return 0;
 }
 
-/* Messages that wait on @sock; a break of the protocol by our trusted side is the end. */
-static void receive(struct cg_io *io, void *sock, const struct cg_wire *wire, unsigned sender,
-                    int (*handle)(struct cg_io *io, struct cg_msg *m, struct cg_err *err))
+static struct link *link_of(struct cg_zconn *c)
 {
-        for (;;) {
-                cg_auto_msg struct cg_msg m = CG_MSG_EMPTY;
-                struct cg_err err;
-                int r;
+        return (struct link *)(void *)((char *)c - offsetof(struct link, conn));
+}
 
-                m.n_frames = 0;
-                r = cg_msg_recv(sock, wire, sender, NULL, &m, &err);
-                if (r == CG_TIMEOUT)
-                        return;
-                if (r == 0)
-                        r = handle(io, &m, &err);
-                if (r < 0)
-                        _exit(EXIT_PROTOCOL);
+/* A break of the protocol by our trusted side is the end. */
+static void on_link_msg(struct cg_zconn *c, struct cg_msg *m)
+{
+        struct link *l = link_of(c);
+        struct cg_err err;
+
+        if (l->handle(l->io, m, &err) < 0)
+                _exit(EXIT_PROTOCOL);
+}
+
+static void on_link_end(struct cg_zconn *c, const struct cg_err *err)
+{
+        if (err->code != CG_E_CLOSED)
+                _exit(EXIT_PROTOCOL);
+        link_of(c)->lost = true;
+}
+
+static void link_accept(struct link *l)
+{
+        static const struct cg_zconn_ops ops = { on_link_msg, on_link_end };
+        int fd = accept4(l->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+        if (fd < 0)
+                return;
+        pthread_mutex_lock(&l->io->out_lock);
+        if (cg_zconn_init(&l->conn, fd, l->wire, l->sender, SIZE_MAX, &ops, NULL) < 0)
+                _exit(EXIT_PROTOCOL);
+        cg_zconn_flush(&l->conn);
+        pthread_mutex_unlock(&l->io->out_lock);
+}
+
+/* A tool server that has ended is followed by another. */
+static void link_close(struct link *l)
+{
+        pthread_mutex_lock(&l->io->out_lock);
+        cg_zconn_fini(&l->conn);
+        l->lost = false;
+        pthread_mutex_unlock(&l->io->out_lock);
+        if (l != &l->io->kernel)
+                return;
+        pthread_mutex_lock(&l->io->lock);
+        l->io->blocked = false;
+        pthread_mutex_unlock(&l->io->lock);
+}
+
+static struct pollfd link_poll(const struct link *l, bool out)
+{
+        if (l->conn.fd < 0)
+                return (struct pollfd){ .fd = l->listener, .events = POLLIN };
+        return (struct pollfd){ .fd = l->conn.fd, .events = (short)(POLLIN | (out ? POLLOUT : 0)) };
+}
+
+/* Room to write is used by whoever sends next, this thread, at once. */
+static void link_serve(struct link *l, short events)
+{
+        if (l->conn.fd < 0 && events) {
+                link_accept(l);
+                events = POLLIN;
         }
+        if (l->conn.fd < 0 || !(events & ~POLLOUT))
+                return;
+        do
+                cg_zconn_read(&l->conn, BURST, true);
+        while (l->conn.again && !l->lost);
+        if (l->lost)
+                link_close(l);
 }
 
 /* ------------------------------------------------------------------ the I/O thread: messages that leave */
 
-static int send_item(struct cg_io *io, const struct cg_outq_item *it)
+static void release_item(void *owner)
+{
+        cg_outq_item_free(owner);
+}
+
+static void put_item(struct cg_zconn *c, struct cg_outq_item *it)
 {
         struct cg_out out = { .type = it->type, .flags = it->flags, .id = it->cell, .body = it->body, .body_len = it->body_len,
                               .raw = it->data, .raw_len = it->len, .has_raw = it->has_raw, .more = it->more,
                               .n_more = it->n_more };
 
-        return cg_msg_send(io->kernel_sock, &cg_wire_kernel, NULL, &out, NULL);
+        if (cg_zconn_put(c, &out, release_item, it, NULL) != 0)
+                _exit(EXIT_PROTOCOL);
 }
 
-/* Sends what can be sent. Returns when text must be looked at again, or -1. */
-static int64_t send_output(struct cg_io *io)
+/* Takes from the queue what goes into one write. Returns when text must be looked at again, or -1. */
+static int64_t take_output(struct cg_io *io)
 {
         int64_t due = -1;
 
-        for (;;) {
-                int r;
+        pthread_mutex_lock(&io->lock);
+        while (io->kernel.conn.queued < WRITE_BYTES) {
+                struct cg_outq_item *it = cg_outq_pop(&io->out, cg_now_ms(), &due);
 
-                if (!io->sending) {
-                        pthread_mutex_lock(&io->lock);
-                        io->sending = cg_outq_pop(&io->out, cg_now_ms(), &due);
-                        if (io->out.bytes < CG_IO_QUEUE_BYTES / 2)
-                                signal_waits_locked(io, WAIT_ROOM);
-                        pthread_mutex_unlock(&io->lock);
-                }
-                if (!io->sending)
-                        return due;
-                r = send_item(io, io->sending);
-                if (r == CG_TIMEOUT)
-                        return -1;
-                if (r < 0)
-                        _exit(EXIT_PROTOCOL);
-                io->sending = cg_outq_item_free(io->sending);
+                if (!it)
+                        break;
+                put_item(&io->kernel.conn, it);
         }
+        if (io->out.bytes < CG_IO_QUEUE_BYTES / 2)
+                signal_waits_locked(io, WAIT_ROOM);
+        pthread_mutex_unlock(&io->lock);
+        return due;
 }
 
-static void send_calls(struct cg_io *io)
+/* Sends what can be sent; out_lock is held. Returns when text must be looked at again, or -1. */
+static int64_t send_output(struct cg_io *io)
 {
-        for (;;) {
+        struct cg_zconn *c = &io->kernel.conn;
+        int64_t due = -1;
+
+        cg_zconn_flush(c);
+        while (c->fd >= 0 && !c->deaf && !c->first) {
+                due = take_output(io);
+                if (!c->first)
+                        break;
+                cg_zconn_flush(c);
+        }
+        pthread_mutex_lock(&io->lock);
+        io->blocked = c->first != NULL;
+        pthread_mutex_unlock(&io->lock);
+        return due;
+}
+
+/* The same for the tool wire; returns whether something waits for room. */
+static bool send_calls(struct cg_io *io)
+{
+        struct cg_zconn *c = &io->tool.conn;
+
+        cg_zconn_flush(c);
+        while (c->fd >= 0 && !c->deaf && !c->first) {
                 struct tool_out *t;
                 struct cg_out out;
-                int r;
 
                 pthread_mutex_lock(&io->lock);
-                t = io->tool_head; /* only this thread takes from the head */
-                pthread_mutex_unlock(&io->lock);
-                if (!t)
-                        return;
-                out = (struct cg_out){ .type = t->type, .id = t->id, .body = t->body, .body_len = t->body_len,
-                                       .raw = t->args, .raw_len = t->args_len, .has_raw = t->args != NULL };
-                r = cg_msg_send(io->tool_sock, &cg_wire_tool, NULL, &out, NULL);
-                if (r == CG_TIMEOUT)
-                        return;
-                if (r < 0)
-                        _exit(EXIT_PROTOCOL);
-                pthread_mutex_lock(&io->lock);
-                io->tool_head = t->next;
-                if (!io->tool_head)
+                t = io->tool_head;
+                if (t && !(io->tool_head = t->next))
                         io->tool_tail = NULL;
                 pthread_mutex_unlock(&io->lock);
+                if (!t)
+                        break;
+                out = (struct cg_out){ .type = t->type, .id = t->id, .body = t->body, .body_len = t->body_len,
+                                       .raw = t->args, .raw_len = t->args_len, .has_raw = t->args != NULL };
+                if (cg_zconn_put(c, &out, NULL, NULL, NULL) != 0)
+                        _exit(EXIT_PROTOCOL);
                 tool_out_free(t);
+                cg_zconn_flush(c);
         }
+        return c->first != NULL;
 }
 
 /* ------------------------------------------------------------------ the I/O thread: its loop */
-
-static void leave(struct cg_io *io)
-{
-        int linger = EXIT_MS / 2;
-
-        zmq_setsockopt(io->kernel_sock, ZMQ_LINGER, &linger, sizeof(linger));
-        zmq_close(io->kernel_sock);
-        zmq_close(io->tool_sock);
-        zmq_ctx_term(io->ctx);
-        _exit(io->exit_status);
-}
 
 static int64_t sooner(int64_t a, int64_t b)
 {
@@ -1483,8 +1546,8 @@ static int64_t timers(struct cg_io *io)
                 _exit(0);
         if (io->shutdown_at_ms)
                 next = sooner(next, io->shutdown_at_ms);
-        if (io->exiting && (now >= io->exit_at_ms || (!io->sending && !io->out.head)))
-                leave(io);
+        if (io->exiting && (now >= io->exit_at_ms || (!io->blocked && !io->out.head)))
+                _exit(io->exit_status);
         if (io->exiting)
                 next = sooner(next, io->exit_at_ms);
         pthread_mutex_unlock(&io->lock);
@@ -1515,32 +1578,37 @@ static int poll_timeout(int64_t at)
         return left < 0 ? 0 : (int)left;
 }
 
-/* Takes the lock unless the crashing thread holds it: then what is queued is lost with it. */
-static bool lock_for_crash(struct cg_io *io)
+/* Takes a lock unless the crashing thread holds it: then what is queued is lost with it. */
+static bool lock_for_crash(pthread_mutex_t *lock)
 {
         struct timespec end;
 
         clock_gettime(CLOCK_REALTIME, &end);
         end.tv_sec += 1;
-        return pthread_mutex_timedlock(&io->lock, &end) == 0;
+        return pthread_mutex_timedlock(lock, &end) == 0;
 }
 
-/* Sends everything that was written before a crash and waits until ZeroMQ has passed it on. No other use of the sockets follows. */
+static void write_last_words(struct cg_io *io)
+{
+        int64_t end_ms = cg_now_ms() + EXIT_MS / 2;
+        struct pollfd p;
+
+        read_capture_locked(io, &io->capture[0], PIPE_BYTES);
+        read_capture_locked(io, &io->capture[1], PIPE_BYTES);
+        io->out.flush = io->out.head != NULL;
+        pthread_mutex_unlock(&io->lock);
+        do {
+                send_output(io);
+                p = link_poll(&io->kernel, true);
+                p.events &= ~POLLIN;
+        } while (io->blocked && cg_now_ms() < end_ms && poll(&p, 1, EXIT_MS / 2) > 0);
+}
+
+/* Sends everything that was written before a crash. No other use of the connections follows. */
 static void send_last_words(struct cg_io *io)
 {
-        int linger = EXIT_MS / 2;
-
-        if (lock_for_crash(io)) {
-                read_capture_locked(io, &io->capture[0], PIPE_BYTES);
-                read_capture_locked(io, &io->capture[1], PIPE_BYTES);
-                io->out.flush = io->out.head != NULL;
-                pthread_mutex_unlock(&io->lock);
-                send_output(io);
-        }
-        zmq_setsockopt(io->kernel_sock, ZMQ_LINGER, &linger, sizeof(linger));
-        zmq_close(io->kernel_sock);
-        zmq_close(io->tool_sock);
-        zmq_ctx_term(io->ctx);
+        if (lock_for_crash(&io->out_lock) && lock_for_crash(&io->lock))
+                write_last_words(io);
         signal_fd(io->crash_fd);
         for (;;)
                 pause();
@@ -1551,26 +1619,26 @@ static void *io_main(void *arg)
         struct cg_io *io = arg;
 
         for (;;) {
-                int64_t next = sooner(send_output(io), timers(io));
-                bool full;
-                zmq_pollitem_t p[5] = {
-                        { .socket = io->kernel_sock, .events = ZMQ_POLLIN },
-                        { .socket = io->tool_sock, .events = ZMQ_POLLIN },
-                        { .fd = io->wake_fd, .events = ZMQ_POLLIN },
-                        { .fd = io->capture[0].read_end, .events = ZMQ_POLLIN },
-                        { .fd = io->capture[1].read_end, .events = ZMQ_POLLIN },
-                };
+                bool full, out, tool_out;
+                struct pollfd p[5];
+                int64_t next;
 
-                send_calls(io);
+                pthread_mutex_lock(&io->out_lock);
+                next = send_output(io);
+                tool_out = send_calls(io);
+                pthread_mutex_unlock(&io->out_lock);
+                next = sooner(next, timers(io));
                 pthread_mutex_lock(&io->lock);
                 full = full_locked(io);
-                if (io->tool_head)
-                        p[1].events |= ZMQ_POLLOUT;
+                out = io->blocked;
                 pthread_mutex_unlock(&io->lock);
-                if (io->sending)
-                        p[0].events |= ZMQ_POLLOUT;
+                p[0] = link_poll(&io->kernel, out);
+                p[1] = link_poll(&io->tool, tool_out);
+                p[2] = (struct pollfd){ .fd = io->wake_fd, .events = POLLIN };
+                p[3] = (struct pollfd){ .fd = io->capture[0].read_end, .events = POLLIN };
+                p[4] = (struct pollfd){ .fd = io->capture[1].read_end, .events = POLLIN };
                 /* A full queue pushes back: the pipes fill, and who writes into them waits. */
-                if (zmq_poll(p, full ? 3 : 5, poll_timeout(next)) < 0 && errno != EINTR)
+                if (poll(p, full ? 3 : 5, poll_timeout(next)) < 0 && errno != EINTR)
                         _exit(EXIT_PROTOCOL);
                 if (io->crashing)
                         send_last_words(io);
@@ -1582,10 +1650,8 @@ static void *io_main(void *arg)
                 }
                 if (!full && (p[3].revents || p[4].revents))
                         read_captures(io, p[3].revents, p[4].revents);
-                if (p[0].revents & ZMQ_POLLIN)
-                        receive(io, io->kernel_sock, &cg_wire_kernel, CG_ROLE_SUPERVISOR, on_kernel_msg);
-                if (p[1].revents & ZMQ_POLLIN)
-                        receive(io, io->tool_sock, &cg_wire_tool, CG_ROLE_TOOLSERVER, on_tool_msg);
+                link_serve(&io->kernel, p[0].revents);
+                link_serve(&io->tool, p[1].revents);
         }
         return NULL;
 }

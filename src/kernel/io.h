@@ -1,6 +1,6 @@
 /*
- * The kernel's input and output: both ZeroMQ sockets, the pipes behind file descriptors 1 and 2, and one thread that
- * owns them and never needs the GIL. The kernel's other threads put output into one ordered, bounded queue and wait
+ * The kernel's input and output: both connections, the pipes behind file descriptors 1 and 2, and one thread that
+ * serves them and never needs the GIL. The kernel's other threads put output into one ordered, bounded queue and wait
  * here for replies.
  *
  * No function takes or needs the GIL; those that may wait say so: call them with the GIL released.
@@ -22,23 +22,13 @@ struct cg_io;
 struct cg_io_config {
         int kernel_fd; /* listener of the kernel wire (taken, also on failure) */
         int tool_fd;   /* listener of the tool wire (taken, also on failure) */
-        const char *kernel_path, *tool_path; /* only names for the two: nothing is looked up */
         void (*interrupt)(void); /* makes the interpreter run its SIGINT handler soon; called in the I/O thread */
 };
 
 /* Output waiting to be sent, in bytes: a writer waits beyond it. */
 #define CG_IO_QUEUE_BYTES (4u << 20)
 
-/*
- * For the zygote: what ZeroMQ loads once a process (name service libraries, asked for protocol numbers) is loaded
- * before the fork. A context without sockets has no threads and no descriptors that matter; it is never used.
- */
-void cg_io_warm(void);
-
-/*
- * Binds both sockets and makes the pipes; starts no thread yet. The caller becomes the main thread. All signals are
- * blocked in the threads of ZeroMQ.
- */
+/* Makes the pipes; starts no thread yet. The caller becomes the main thread. */
 int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_err *err);
 /* Puts the pipes at descriptors 1 and 2 and /dev/null at 0, and starts the I/O thread. */
 int cg_io_start(struct cg_io *io, struct cg_err *err);

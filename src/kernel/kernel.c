@@ -17,8 +17,8 @@ static int fail(const struct cg_kernel_start *s, const struct cg_err *err)
 int cg_kernel_main(void *data)
 {
         const struct cg_kernel_start *s = data;
-        struct cg_io_config config = { .kernel_fd = s->kernel_fd, .tool_fd = s->tool_fd, .kernel_path = s->kernel_path,
-                                       .tool_path = s->tool_path, .interrupt = cg_py_interrupt };
+        struct cg_io_config config = { .kernel_fd = s->kernel_fd, .tool_fd = s->tool_fd,
+                                       .interrupt = cg_py_interrupt };
         struct cg_io *io;
         struct cg_err err;
         sigset_t none;

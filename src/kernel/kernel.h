@@ -11,7 +11,6 @@ struct cg_kernel_start {
         const char *config; /* JSON text for cellgate_kernel (borrowed) */
         size_t config_len;
         int kernel_fd, tool_fd; /* inherited listeners */
-        const char *kernel_path, *tool_path;
         const struct cg_sandbox *plan; /* what this process is in; borrowed */
         const struct cg_log *log; /* usable until the kernel is ready: afterwards descriptor 2 belongs to the cells */
 };

@@ -39,24 +39,9 @@ void cg_spawn_spec_wipe_json(void)
 void cg_spawn_spec_fini(struct cg_spawn_spec *spec)
 {
         cg_sandbox_free(spec->plan);
-        free(spec->kernel_path);
-        free(spec->tool_path);
         wipe(spec->config, spec->config_len);
         free(spec->config);
         *spec = (struct cg_spawn_spec){ .plan = NULL };
-}
-
-static int copy_string(const json_t *o, const char *key, char **ret, struct cg_err *err)
-{
-        const char *s;
-        int r = cg_json_str(o, key, NULL, &s, err);
-
-        if (r < 0)
-                return r;
-        if (!s)
-                return cg_fail(err, CG_E_PARSE, "spawn request: \"%s\" is missing", key);
-        *ret = strdup(s);
-        return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "spawn request");
 }
 
 /* A member that must be an array; absent is empty. *ret is borrowed, NULL when absent. */
@@ -220,10 +205,6 @@ static int from_json(const json_t *o, const struct cg_sandbox *base, struct cg_s
 {
         int r = make_plan(o, base, &ret->plan, err);
 
-        if (r == 0)
-                r = copy_string(o, "kernel_path", &ret->kernel_path, err);
-        if (r == 0)
-                r = copy_string(o, "tool_path", &ret->tool_path, err);
         if (r == 0)
                 r = make_config(o, ret, err);
         return r;

@@ -9,7 +9,6 @@ struct cg_sandbox;
 
 struct cg_spawn_spec {
         struct cg_sandbox *plan;
-        char *kernel_path, *tool_path; /* names of the two listeners */
         char *config;                  /* for cellgate_kernel: JSON text; has the session's variables */
         size_t config_len;
 };

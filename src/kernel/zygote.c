@@ -13,7 +13,6 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/util.h"
-#include "kernel/io.h"
 #include "kernel/kernel.h"
 #include "kernel/spec.h"
 #include "sandbox/cgroup.h"
@@ -63,7 +62,6 @@ int cg_zygote_new(int control, const struct cg_log *log, struct cg_zygote **ret,
         }
         cg_cgroup_tidy(NULL);
         cg_spawn_spec_wipe_json();
-        cg_io_warm();
         *ret = z;
         return 0;
 }
@@ -219,8 +217,6 @@ static int start_kernel(struct cg_zygote *z, const struct cg_spawn_spec *spec, i
                 .config_len = spec->config_len,
                 .kernel_fd = kernel_fd,
                 .tool_fd = tool_fd,
-                .kernel_path = spec->kernel_path,
-                .tool_path = spec->tool_path,
                 .plan = spec->plan,
                 .log = z->log,
         };

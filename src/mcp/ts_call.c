@@ -74,7 +74,7 @@ static int send_result(struct ts_kernel *k, uint64_t id, const char *status, con
         out.body_len = (size_t)snprintf(body, sizeof(body), "{\"status\":\"%s\"}", status);
         r = cg_zlink_send(&k->link, &out, err);
         if (r == CG_TIMEOUT)
-                return cg_fail(err, CG_E_LIMIT, "%zu bytes wait already that the other side has not read", k->link.queued);
+                return cg_fail(err, CG_E_LIMIT, "%zu bytes wait already that the other side has not read", k->link.conn.queued);
         return r;
 }
 

@@ -441,13 +441,14 @@ static json_t *make_spec(struct kernel *k, const char *lib)
         if (!python_path)
                 python_path = json_array();
         json_array_append_new(python_path, json_string(sandbox ? LIB_INSIDE : lib));
-        return json_pack("{s:I, s:O, s:o, s:b, s:b, s:o, s:o, s:o, s:o, s:s, s:s, s:O*, s:O*, s:O*, s:O*, s:b, s:s*}", "session",
+        return json_pack("{s:I, s:O, s:o, s:b, s:b, s:o, s:o, s:o, s:o, s:O*, s:O*, s:O*, s:O*, s:b, s:s*}", "session",
                          (json_int_t)ss->number, "workspace", json_object_get(ss->options, "workspace"), "env",
                          env ? json_incref(env) : json_array(), "sandbox", sandbox, "color",
-                         json_is_true(json_object_get(ss->options, "color")), "limits", limits_spec(ss), "bind_ro", make_binds(ss, lib), "hide",
-                         make_hides(ss), "python_path", python_path, "kernel_path", k->kernel_path, "tool_path", k->tool_path,
-                         "working_dir", json_object_get(ss->options, "working_dir"), "front", json_object_get(ss->options, "front"),
-                         "settings", json_object_get(ss->options, "settings"), "masks", k->masked_files, "ports", ss->egress_policy != NULL, "home", sup_home());
+                         json_is_true(json_object_get(ss->options, "color")), "limits", limits_spec(ss), "bind_ro", make_binds(ss, lib),
+                         "hide", make_hides(ss), "python_path", python_path, "working_dir",
+                         json_object_get(ss->options, "working_dir"), "front", json_object_get(ss->options, "front"), "settings",
+                         json_object_get(ss->options, "settings"), "masks", k->masked_files, "ports", ss->egress_policy != NULL,
+                         "home", sup_home());
 }
 
 /* The specification goes in a memfd: an environment can be larger than a datagram. */

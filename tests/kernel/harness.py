@@ -218,8 +218,6 @@ class Kernel:
             "bind_ro": [],
             "hide": [],
             "python_path": [],
-            "kernel_path": str(paths[0]),
-            "tool_path": str(paths[1]),
         } | spec
         self.answer, fds = zygote.request(full, [s.fileno() for s in listeners])
         for s in listeners:

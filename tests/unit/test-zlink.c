@@ -256,7 +256,7 @@ static void test_sender_limits(void **state)
         for (int i = 0; i < 1000000 && r == 0; i++)
                 r = cg_zlink_send(&e->link, &out, NULL);
         assert_int_equal(r, CG_TIMEOUT);
-        assert_true(e->link.queued <= MAX_OUT);
+        assert_true(e->link.conn.queued <= MAX_OUT);
         free(text);
 }
 

@@ -1,0 +1,546 @@
+/* Connections that speak ZMTP 3 with the NULL mechanism, see zconn.h. Linked into every process but the static ones. */
+#include "base/zconn.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+#include "base/util.h"
+
+#define GREETING_LEN 64
+#define FLAG_MORE 1
+#define FLAG_LONG 2
+#define FLAG_COMMAND 4
+/* Larger than anything that is waited for as a whole: the greeting, a command, a header. */
+#define IN_SIZE ((size_t)64 << 10)
+/* The handshake's READY; others are read and ignored. */
+#define MAX_COMMAND 512u
+/* Writes of one connection before the others get a turn, and pieces in one of them. */
+#define BURST 32
+#define PIECES 64
+/* What a waiting message costs beside its bytes, so that many empty ones are bounded too. */
+#define OUT_COST 256
+/* Flags and length of the longest frame head. */
+#define HEAD_MAX 9
+
+/* A message that waits: pieces of it lie behind each other in the block itself, or are frames of its owner. */
+struct cg_zconn_out {
+        struct cg_zconn_out *next;
+        size_t len, done;
+        void (*release)(void *owner);
+        void *owner;
+        unsigned char *end; /* of the bytes in the block, while it is filled */
+        size_t n;
+        struct iovec pieces[];
+};
+
+/* ---- writing */
+
+static void out_free(struct cg_zconn_out *o)
+{
+        if (o->release)
+                o->release(o->owner);
+        free(o);
+}
+
+static void drop_first(struct cg_zconn *c)
+{
+        struct cg_zconn_out *o = c->first;
+
+        c->first = o->next;
+        if (!c->first)
+                c->last = &c->first;
+        c->queued -= o->len + OUT_COST;
+        out_free(o);
+}
+
+void cg_zconn_drop(struct cg_zconn *c)
+{
+        while (c->first)
+                drop_first(c);
+}
+
+/* What waits, as pieces for one write. */
+static size_t gather(const struct cg_zconn *c, struct iovec *v)
+{
+        size_t n = 0;
+
+        for (const struct cg_zconn_out *o = c->first; o && n < PIECES; o = o->next) {
+                size_t skip = o->done;
+
+                for (size_t i = 0; i < o->n && n < PIECES; i++) {
+                        if (skip >= o->pieces[i].iov_len) {
+                                skip -= o->pieces[i].iov_len;
+                                continue;
+                        }
+                        v[n].iov_base = (char *)o->pieces[i].iov_base + skip;
+                        v[n++].iov_len = o->pieces[i].iov_len - skip;
+                        skip = 0;
+                }
+        }
+        return n;
+}
+
+static void wrote(struct cg_zconn *c, size_t n)
+{
+        while (c->first) {
+                struct cg_zconn_out *o = c->first;
+
+                if (n < o->len - o->done) {
+                        o->done += n;
+                        return;
+                }
+                n -= o->len - o->done;
+                drop_first(c);
+        }
+}
+
+void cg_zconn_flush(struct cg_zconn *c)
+{
+        for (int i = 0; i < BURST && c->first; i++) {
+                struct iovec v[PIECES];
+                struct msghdr m = { .msg_iov = v };
+                ssize_t n;
+
+                m.msg_iovlen = gather(c, v);
+                n = sendmsg(c->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+                if (n < 0 && errno == EAGAIN)
+                        return;
+                if (n < 0 && errno != EINTR) {
+                        /* Its end will be read, behind what it has sent. */
+                        c->deaf = true;
+                        cg_zconn_drop(c);
+                        return;
+                }
+                if (n > 0)
+                        wrote(c, (size_t)n);
+        }
+}
+
+static void append(struct cg_zconn *c, struct cg_zconn_out *o)
+{
+        *c->last = o;
+        c->last = &o->next;
+        c->queued += o->len + OUT_COST;
+}
+
+/* More of the block belongs to the message. */
+static void add_bytes(struct cg_zconn_out *o, const void *data, size_t len)
+{
+        struct iovec *v = o->n ? &o->pieces[o->n - 1] : NULL;
+
+        if (!len)
+                return;
+        memcpy(o->end, data, len);
+        if (v && (unsigned char *)v->iov_base + v->iov_len == o->end)
+                v->iov_len += len;
+        else
+                o->pieces[o->n++] = (struct iovec){ o->end, len };
+        o->end += len;
+        o->len += len;
+}
+
+static bool is_kept(const struct cg_zconn_out *o, size_t len)
+{
+        return o->release && len >= CG_ZCONN_BIG;
+}
+
+static void add_frame(struct cg_zconn_out *o, const void *data, size_t len, bool more)
+{
+        unsigned char head[HEAD_MAX];
+        size_t n = 1;
+
+        head[0] = (unsigned char)((more ? FLAG_MORE : 0) | (len > 255 ? FLAG_LONG : 0));
+        for (int shift = len > 255 ? 56 : 0; shift >= 0; shift -= 8)
+                head[n++] = (unsigned char)((uint64_t)len >> shift);
+        add_bytes(o, head, n);
+        if (!is_kept(o, len)) {
+                add_bytes(o, data, len);
+        } else {
+                o->pieces[o->n++] = (struct iovec){ (void *)(uintptr_t)data, len };
+                o->len += len;
+        }
+}
+
+struct frames {
+        size_t n;
+        struct cg_bytes list[CG_MAX_FRAMES + 1];
+};
+
+static void list_frames(const struct cg_out *o, const unsigned char *header, struct frames *f)
+{
+        f->list[0] = (struct cg_bytes){ header, CG_WIRE_HEADER };
+        f->list[1] = (struct cg_bytes){ o->body, o->body_len };
+        f->n = 2;
+        if (o->has_raw)
+                f->list[f->n++] = (struct cg_bytes){ o->raw, o->raw_len };
+        for (size_t i = 0; o->has_raw && i < o->n_more; i++)
+                f->list[f->n++] = o->more[i];
+}
+
+/* NULL when out of memory. */
+static struct cg_zconn_out *out_new(const struct frames *f, void (*release)(void *), void *owner)
+{
+        size_t room = 0, n = f->n * 2; /* a kept frame has a head before it */
+        struct cg_zconn_out *o;
+
+        for (size_t i = 0; i < f->n; i++)
+                room += HEAD_MAX + (release && f->list[i].len >= CG_ZCONN_BIG ? 0 : f->list[i].len);
+        o = malloc(sizeof(*o) + n * sizeof(o->pieces[0]) + room);
+        if (!o)
+                return NULL;
+        *o = (struct cg_zconn_out){ .release = release, .owner = owner };
+        o->end = (unsigned char *)(o->pieces + n);
+        for (size_t i = 0; i < f->n; i++)
+                add_frame(o, f->list[i].data, f->list[i].len, i + 1 < f->n);
+        return o;
+}
+
+int cg_zconn_put(struct cg_zconn *c, const struct cg_out *out, void (*release)(void *), void *owner, struct cg_err *err)
+{
+        unsigned char header[CG_WIRE_HEADER];
+        struct cg_zconn_out *o;
+        struct frames f;
+        size_t len = 0;
+        int r = cg_out_header(c->wire, out, header, err);
+
+        if (r < 0)
+                return r;
+        list_frames(out, header, &f);
+        for (size_t i = 0; i < f.n; i++)
+                len += HEAD_MAX + f.list[i].len;
+        if (c->deaf || c->fd < 0)
+                return cg_fail(err, CG_E_CLOSED, "the peer reads no more");
+        if (len + OUT_COST > c->max || c->queued > c->max - len - OUT_COST)
+                return CG_TIMEOUT;
+        o = out_new(&f, release, owner);
+        if (!o)
+                return cg_fail(err, CG_E_NOMEM, "message");
+        append(c, o);
+        return 0;
+}
+
+struct moved {
+        size_t n;
+        zmq_msg_t frames[];
+};
+
+static void release_moved(void *owner)
+{
+        struct moved *v = owner;
+
+        for (size_t i = 0; i < v->n; i++)
+                zmq_msg_close(&v->frames[i]);
+        free(v);
+}
+
+int cg_zconn_put_frames(struct cg_zconn *c, const struct cg_out *out, struct cg_msg *m, struct cg_err *err)
+{
+        size_t n = m->n_frames > 1 ? m->n_frames - 1 : 0;
+        struct moved *v = malloc(sizeof(*v) + n * sizeof(v->frames[0]));
+        struct cg_bytes more[CG_MAX_FRAMES];
+        struct cg_out o = *out;
+        int r;
+
+        if (!v)
+                return cg_fail(err, CG_E_NOMEM, "message");
+        for (v->n = 0; v->n < n; v->n++) {
+                zmq_msg_t *f = &v->frames[v->n];
+
+                zmq_msg_init(f);
+                zmq_msg_move(f, &m->frames[v->n + 1]);
+                more[v->n] = (struct cg_bytes){ zmq_msg_data(f), zmq_msg_size(f) };
+        }
+        o.has_raw = n > 0;
+        o.raw = n ? more[0].data : NULL;
+        o.raw_len = n ? more[0].len : 0;
+        o.more = more + 1;
+        o.n_more = n ? n - 1 : 0;
+        r = cg_zconn_put(c, &o, release_moved, v, err);
+        if (r == 0)
+                return 0;
+        for (size_t i = 0; i < n; i++)
+                zmq_msg_move(&m->frames[i + 1], &v->frames[i]);
+        release_moved(v);
+        return r;
+}
+
+/* ---- reading */
+
+static void use(struct cg_zconn *c, size_t n)
+{
+        c->in_pos += n;
+        if (c->in_pos == c->in_len)
+                c->in_pos = c->in_len = 0;
+}
+
+static void end(struct cg_zconn *c, const struct cg_err *err)
+{
+        c->ended = true;
+        c->in_pos = c->in_len = 0;
+        cg_msg_fini(&c->msg);
+        c->ops->on_end(c, err);
+}
+
+/* The frame under construction has all its bytes. */
+static void frame_done(struct cg_zconn *c, int *messages)
+{
+        if (c->more)
+                return;
+        c->has_header = false;
+        ++*messages;
+        c->ops->on_msg(c, &c->msg);
+        cg_msg_fini(&c->msg);
+}
+
+static unsigned char *missing(struct cg_zconn *c)
+{
+        zmq_msg_t *f = &c->msg.frames[c->msg.n_frames - 1];
+
+        return (unsigned char *)zmq_msg_data(f) + (zmq_msg_size(f) - c->left);
+}
+
+static int parse_greeting(struct cg_zconn *c, const unsigned char *p, size_t n, struct cg_err *err)
+{
+        static const unsigned char null_mechanism[20] = "NULL";
+
+        if (n < GREETING_LEN)
+                return 0;
+        if (p[0] != 0xff || p[9] != 0x7f || p[10] < 3 || memcmp(p + 12, null_mechanism, sizeof(null_mechanism)) != 0)
+                return cg_fail(err, CG_E_PROTO, "%s wire: not a greeting of ZMTP 3", c->wire->name);
+        c->state = CG_ZCONN_HANDSHAKE;
+        use(c, GREETING_LEN);
+        return 1;
+}
+
+static int parse_command(struct cg_zconn *c, const unsigned char *p, size_t n, size_t size, struct cg_err *err)
+{
+        static const char ready[] = "\5READY";
+
+        if (size > MAX_COMMAND)
+                return cg_fail(err, CG_E_PROTO, "%s wire: command of %zu bytes", c->wire->name, size);
+        if (n < size)
+                return 0;
+        if (c->state == CG_ZCONN_HANDSHAKE) {
+                if (size < sizeof(ready) - 1 || memcmp(p, ready, sizeof(ready) - 1) != 0)
+                        return cg_fail(err, CG_E_PROTO, "%s wire: the handshake failed", c->wire->name);
+                c->state = CG_ZCONN_OPEN;
+        }
+        return 1;
+}
+
+static void free_big(void *data, void *hint)
+{
+        (void)hint;
+        free(data);
+}
+
+static int frame_new(zmq_msg_t *f, size_t size)
+{
+        unsigned char *p;
+
+        if (size < CG_ZCONN_BIG)
+                return zmq_msg_init_size(f, size);
+        p = malloc(size + 1);
+        if (!p)
+                return -1;
+        p[size] = '\0';
+        if (zmq_msg_init_data(f, p, size, free_big, NULL) == 0)
+                return 0;
+        free(p);
+        return -1;
+}
+
+static int start_frame(struct cg_zconn *c, size_t size, bool more, struct cg_err *err)
+{
+        struct cg_msg *m = &c->msg;
+        int r = cg_msg_check_frame(m, m->n_frames, size, c->raw_total, more, err);
+
+        if (r < 0)
+                return r;
+        if (frame_new(&m->frames[m->n_frames], size) < 0)
+                return cg_fail(err, CG_E_NOMEM, "message of %zu bytes", size);
+        if (m->n_frames)
+                c->raw_total += size;
+        m->n_frames++;
+        c->left = size;
+        c->more = more;
+        return 0;
+}
+
+static int start_message(struct cg_zconn *c, const unsigned char *p, size_t size, bool more, struct cg_err *err)
+{
+        int r = cg_msg_start(&c->msg, c->wire, c->sender, p, size, err);
+
+        if (r < 0)
+                return r;
+        if (!more)
+                return cg_fail(err, CG_E_PROTO, "message without a body");
+        c->has_header = true;
+        c->raw_total = 0;
+        return 1;
+}
+
+/* One frame's head and, where it is waited for as a whole, the frame. */
+static int parse_frame(struct cg_zconn *c, const unsigned char *p, size_t n, int *messages, struct cg_err *err)
+{
+        size_t head = p[0] & FLAG_LONG ? HEAD_MAX : 2;
+        bool more = p[0] & FLAG_MORE;
+        uint64_t size = 0;
+        int r;
+
+        if (p[0] & ~(FLAG_MORE | FLAG_LONG | FLAG_COMMAND) || (p[0] & FLAG_COMMAND && more))
+                return cg_fail(err, CG_E_PROTO, "%s wire: frame with flags %#x", c->wire->name, p[0]);
+        if (!(p[0] & FLAG_COMMAND) && c->state != CG_ZCONN_OPEN)
+                return cg_fail(err, CG_E_PROTO, "%s wire: a message before the end of the handshake", c->wire->name);
+        if (n < head)
+                return 0;
+        for (size_t i = 1; i < head; i++)
+                size = size << 8 | p[i];
+        if (p[0] & FLAG_COMMAND) {
+                r = parse_command(c, p + head, n - head, size, err);
+        } else if (!c->has_header) {
+                if (size == CG_WIRE_HEADER && n - head < size)
+                        return 0;
+                r = start_message(c, p + head, size, more, err);
+        } else {
+                r = start_frame(c, size, more, err);
+                if (r < 0)
+                        return r;
+                use(c, head);
+                if (!size)
+                        frame_done(c, messages);
+                return 1;
+        }
+        if (r > 0)
+                use(c, head + size);
+        return r;
+}
+
+/* Handles one piece of what was read: 1; 0 when it is not complete; negative. */
+static int parse(struct cg_zconn *c, int *messages, struct cg_err *err)
+{
+        const unsigned char *p = c->in + c->in_pos;
+        size_t n = c->in_len - c->in_pos;
+
+        if (!n)
+                return 0;
+        if (c->left) {
+                if (n > c->left)
+                        n = c->left;
+                memcpy(missing(c), p, n);
+                c->left -= n;
+                use(c, n);
+                if (!c->left)
+                        frame_done(c, messages);
+                return 1;
+        }
+        if (c->state == CG_ZCONN_GREETING)
+                return parse_greeting(c, p, n, err);
+        return parse_frame(c, p, n, messages, err);
+}
+
+/* Reads once; a large frame without a copy. 0; CG_TIMEOUT when nothing is there; negative. */
+static int fill(struct cg_zconn *c, int *messages, struct cg_err *err)
+{
+        bool direct = c->left >= IN_SIZE && !c->in_len;
+        unsigned char *to;
+        size_t room;
+        ssize_t n;
+
+        if (c->in_pos) {
+                memmove(c->in, c->in + c->in_pos, c->in_len - c->in_pos);
+                c->in_len -= c->in_pos;
+                c->in_pos = 0;
+        }
+        to = direct ? missing(c) : c->in + c->in_len;
+        room = direct ? c->left : IN_SIZE - c->in_len;
+        do
+                n = recv(c->fd, to, room, MSG_DONTWAIT);
+        while (n < 0 && errno == EINTR);
+        if (n < 0 && errno == EAGAIN)
+                return CG_TIMEOUT;
+        if (n == 0 || (n < 0 && errno == ECONNRESET))
+                return cg_fail(err, CG_E_CLOSED, "it closed its connection of the %s wire", c->wire->name);
+        if (n < 0)
+                return cg_fail_errno(err, "%s wire", c->wire->name);
+        c->drained = (size_t)n < room;
+        if (!direct) {
+                c->in_len += (size_t)n;
+        } else {
+                c->left -= (size_t)n;
+                if (!c->left)
+                        frame_done(c, messages);
+        }
+        return 0;
+}
+
+void cg_zconn_read(struct cg_zconn *c, int budget, bool count_reads)
+{
+        struct cg_err err = { 0 };
+        int used = 0;
+
+        if (c->serving)
+                return;
+        c->serving = true;
+        c->again = true;
+        c->drained = false;
+        while (used < budget && !c->paused && !c->ended) {
+                int r = parse(c, &used, &err);
+
+                if (r == 0) { /* a read that was short has taken all there was: if more comes, the socket tells */
+                        r = c->drained ? CG_TIMEOUT : fill(c, &used, &err);
+                        if (r == CG_TIMEOUT) {
+                                c->again = false;
+                                break;
+                        }
+                        used += count_reads;
+                }
+                if (r < 0)
+                        end(c, &err);
+        }
+        c->serving = false;
+}
+
+/* ---- its beginning and end */
+
+static int start_handshake(struct cg_zconn *c, struct cg_err *err)
+{
+        static const unsigned char greeting[GREETING_LEN] = { 0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 0, 'N', 'U', 'L', 'L' };
+        static const char ready[] = "\5READY" "\13Socket-Type" "\0\0\0\6" "DEALER" "\10Identity" "\0\0\0"; /* and the NUL */
+        static const unsigned char head[2] = { FLAG_COMMAND, sizeof(ready) };
+        struct cg_zconn_out *o = malloc(sizeof(*o) + sizeof(o->pieces[0]) + sizeof(greeting) + sizeof(head) + sizeof(ready));
+
+        if (!o)
+                return cg_fail(err, CG_E_NOMEM, "connection");
+        *o = (struct cg_zconn_out){ .end = (unsigned char *)(o->pieces + 1) };
+        add_bytes(o, greeting, sizeof(greeting));
+        add_bytes(o, head, sizeof(head));
+        add_bytes(o, ready, sizeof(ready));
+        append(c, o);
+        return 0;
+}
+
+int cg_zconn_init(struct cg_zconn *c, int fd, const struct cg_wire *wire, unsigned sender, size_t max, const struct cg_zconn_ops *ops,
+                  struct cg_err *err)
+{
+        *c = (struct cg_zconn){ .wire = wire, .sender = sender, .max = max, .ops = ops, .fd = fd };
+        c->last = &c->first;
+        c->in = malloc(IN_SIZE);
+        if (c->in && start_handshake(c, err) == 0)
+                return 0;
+        cg_zconn_fini(c);
+        return cg_fail(err, CG_E_NOMEM, "connection");
+}
+
+void cg_zconn_fini(struct cg_zconn *c)
+{
+        if (c->fd < 0)
+                return;
+        cg_zconn_drop(c);
+        cg_msg_fini(&c->msg);
+        free(CG_STEAL(c->in));
+        close(cg_steal_fd(&c->fd));
+}
