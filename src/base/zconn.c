@@ -53,6 +53,7 @@ static void drop_first(struct cg_zconn *c)
         if (!c->first)
                 c->last = &c->first;
         c->queued -= o->len + OUT_COST;
+        c->greeting = false;
         out_free(o);
 }
 
@@ -62,12 +63,17 @@ void cg_zconn_drop(struct cg_zconn *c)
                 drop_first(c);
 }
 
-/* What waits, as pieces for one write. */
+bool cg_zconn_wants_out(const struct cg_zconn *c)
+{
+        return c->first && (c->open || c->greeting);
+}
+
+/* What may be written now, as pieces for one write. */
 static size_t gather(const struct cg_zconn *c, struct iovec *v)
 {
         size_t n = 0;
 
-        for (const struct cg_zconn_out *o = c->first; o && n < PIECES; o = o->next) {
+        for (const struct cg_zconn_out *o = c->first; o && n < PIECES && (c->open || o == c->first); o = o->next) {
                 size_t skip = o->done;
 
                 for (size_t i = 0; i < o->n && n < PIECES; i++) {
@@ -99,7 +105,7 @@ static void wrote(struct cg_zconn *c, size_t n)
 
 void cg_zconn_flush(struct cg_zconn *c)
 {
-        for (int i = 0; i < BURST && c->first; i++) {
+        for (int i = 0; i < BURST && cg_zconn_wants_out(c); i++) {
                 struct iovec v[PIECES];
                 struct msghdr m = { .msg_iov = v };
                 ssize_t n;
@@ -117,6 +123,14 @@ void cg_zconn_flush(struct cg_zconn *c)
                 if (n > 0)
                         wrote(c, (size_t)n);
         }
+}
+
+void cg_zconn_opened(struct cg_zconn *c)
+{
+        if (c->state != CG_ZCONN_OPEN || c->open)
+                return;
+        c->open = true;
+        cg_zconn_flush(c);
 }
 
 static void append(struct cg_zconn *c, struct cg_zconn_out *o)
@@ -520,6 +534,7 @@ static int start_handshake(struct cg_zconn *c, struct cg_err *err)
         add_bytes(o, head, sizeof(head));
         add_bytes(o, ready, sizeof(ready));
         append(c, o);
+        c->greeting = true;
         return 0;
 }
 

@@ -52,7 +52,9 @@ struct cg_zconn {
         size_t raw_total; /* bytes of its raw frames */
 
         /* writing */
-        bool deaf; /* the peer reads no more */
+        bool open;     /* the handshake is done: messages may follow. libzmq loses what comes together with it */
+        bool greeting; /* our part of the handshake is still to be written */
+        bool deaf;     /* the peer reads no more */
         struct cg_zconn_out *first, **last;
         size_t queued, max;
 };
@@ -79,8 +81,12 @@ void cg_zconn_read(struct cg_zconn *c, int budget, bool count_reads);
 int cg_zconn_put(struct cg_zconn *c, const struct cg_out *out, void (*release)(void *owner), void *owner, struct cg_err *err);
 /* The same with the raw frames of @m moved out of it (when 0 is returned). */
 int cg_zconn_put_frames(struct cg_zconn *c, const struct cg_out *out, struct cg_msg *m, struct cg_err *err);
-/* Writes what the socket takes. When c->first is not NULL afterwards: again when it can be written to. */
+/* Writes what the socket takes. */
 void cg_zconn_flush(struct cg_zconn *c);
+/* After reading, and with the writing side's lock: once the handshake is done it lets the messages follow. */
+void cg_zconn_opened(struct cg_zconn *c);
+/* Is there something to write, when the socket has room? */
+bool cg_zconn_wants_out(const struct cg_zconn *c);
 /* Drops what waits to be written. */
 void cg_zconn_drop(struct cg_zconn *c);
 

@@ -27,7 +27,7 @@ static void update(struct cg_zlink *z)
                 return;
         if (reading && !z->broken)
                 events |= UV_READABLE;
-        if (z->conn.first && !z->broken)
+        if (cg_zconn_wants_out(&z->conn) && !z->broken)
                 events |= UV_WRITABLE;
         if (events != z->events) {
                 z->events = events;
@@ -44,8 +44,10 @@ static void update(struct cg_zlink *z)
 
 static void serve(struct cg_zlink *z, int budget, bool count_reads)
 {
-        if (!z->closing)
-                cg_zconn_read(&z->conn, budget, count_reads);
+        if (z->closing)
+                return;
+        cg_zconn_read(&z->conn, budget, count_reads);
+        cg_zconn_opened(&z->conn);
 }
 
 static void on_poll(uv_poll_t *h, int status, int events)

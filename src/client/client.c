@@ -1,9 +1,8 @@
 /*
  * libcellgate: the connection to a supervisor.
  *
- * Threads: one mutex guards all state and the ZeroMQ socket. The library's thread sleeps on the socket's descriptor, the lifeline and
- * an eventfd, and reads; any thread may send under the lock. After a send ZMQ_EVENTS must be looked at again, so a sender that finds
- * something to read wakes the library's thread.
+ * Threads: one mutex guards all state and the connection. The library's thread sleeps on its socket, the lifeline and an eventfd, and
+ * reads; any thread may send under the lock. What the socket has no room for is left to the library's thread.
  */
 #include "client/internal.h"
 
@@ -26,6 +25,8 @@
 #define CLOSE_MS 10000
 /* Requests have numbers above those of cells, so that a FAILED says which of the two it is about. */
 #define FIRST_REQUEST (UINT64_C(1) << 32)
+/* Messages and reads before the lifeline gets a look. */
+#define BURST 64
 
 extern char **environ;
 
@@ -49,12 +50,16 @@ static void wake(struct cg_client *c)
                 return; /* full means that it is awake already */
 }
 
-static bool can_read(struct cg_client *c)
+static int put_json(struct cg_client *c, const struct cg_out *o, json_t *body, struct cg_err *err)
 {
-        int events = 0;
-        size_t size = sizeof(events);
+        struct cg_out out = *o;
+        cg_auto_free char *text = cg_json_text(body, &out.body_len);
 
-        return zmq_getsockopt(c->sock, ZMQ_EVENTS, &events, &size) == 0 && (events & ZMQ_POLLIN);
+        json_decref(body);
+        if (!text)
+                return cg_fail(err, CG_E_NOMEM, "message");
+        out.body = text;
+        return cg_zconn_put(&c->conn, &out, NULL, NULL, err);
 }
 
 int client_send(struct cg_client *c, const struct cg_out *out, json_t *body, struct cg_err *err)
@@ -67,13 +72,10 @@ int client_send(struct cg_client *c, const struct cg_out *out, json_t *body, str
                         *err = c->broken_err;
                 return CG_E_CLOSED;
         }
-        if (body)
-                r = cg_msg_send_json(c->sock, &cg_wire_host, NULL, out, body, err);
-        else
-                r = cg_msg_send(c->sock, &cg_wire_host, NULL, out, err);
-        if (r == CG_TIMEOUT)
-                r = cg_fail(err, CG_E_LIMIT, "the supervisor does not read; too many requests are under way");
-        if (can_read(c))
+        r = body ? put_json(c, out, body, err) : cg_zconn_put(&c->conn, out, NULL, NULL, err);
+        if (r == 0)
+                cg_zconn_flush(&c->conn);
+        if (cg_zconn_wants_out(&c->conn))
                 wake(c);
         return r;
 }
@@ -220,34 +222,44 @@ static void break_connection(struct cg_client *c, int code, const char *why)
         pthread_cond_broadcast(&c->cond);
 }
 
-/* Reads what is there. The lock is held but for the making of events, which may be large. */
+/* The lock is held but for the making of events, which may be large. */
+static void on_message(struct cg_zconn *conn, struct cg_msg *m)
+{
+        struct cg_client *c = (struct cg_client *)(void *)((char *)conn - offsetof(struct cg_client, conn));
+        struct cg_event *e;
+
+        if (c->read_err.code)
+                return;
+        if (is_answer(m->type)) {
+                answer_request(c, m);
+                return;
+        }
+        pthread_mutex_unlock(&c->lock);
+        e = event_from_message(m);
+        pthread_mutex_lock(&c->lock);
+        if (e)
+                give_event(c, m->session, e);
+        else
+                cg_fail(&c->read_err, CG_E_PROTO, "%s could not be read", m->spec->name);
+}
+
+static void on_end(struct cg_zconn *conn, const struct cg_err *err)
+{
+        struct cg_client *c = (struct cg_client *)(void *)((char *)conn - offsetof(struct cg_client, conn));
+
+        if (!c->read_err.code)
+                c->read_err = *err;
+}
+
 static void read_socket(struct cg_client *c)
 {
-        struct cg_err err;
-        int r;
-
-        for (;;) {
-                cg_auto_msg struct cg_msg m;
-                struct cg_event *e;
-
-                r = cg_msg_recv(c->sock, &cg_wire_host, CG_ROLE_SUPERVISOR, NULL, &m, &err);
-                if (r != 0)
-                        break;
-                if (is_answer(m.type)) {
-                        answer_request(c, &m);
-                        continue;
-                }
-                pthread_mutex_unlock(&c->lock);
-                e = event_from_message(&m);
-                pthread_mutex_lock(&c->lock);
-                if (!e) {
-                        r = cg_fail(&err, CG_E_PROTO, "%s could not be read", m.spec->name);
-                        break;
-                }
-                give_event(c, m.session, e);
-        }
-        if (r < 0)
-                break_connection(c, r, err.msg);
+        do
+                cg_zconn_read(&c->conn, BURST, true);
+        while (c->conn.again && !c->conn.ended && !c->read_err.code);
+        cg_zconn_opened(&c->conn);
+        /* The end alone says nothing: the lifeline tells whether the supervisor has ended, and the log why. */
+        if (c->read_err.code && c->read_err.code != CG_E_CLOSED)
+                break_connection(c, c->read_err.code, c->read_err.msg);
 }
 
 static bool lifeline_ended(int fd)
@@ -261,25 +273,24 @@ static bool lifeline_ended(int fd)
 static void *client_thread(void *arg)
 {
         struct cg_client *c = arg;
-        size_t size = sizeof(int);
-        int zfd = -1;
 
         pthread_mutex_lock(&c->lock);
-        zmq_getsockopt(c->sock, ZMQ_FD, &zfd, &size);
         while (!c->stop) {
-                struct pollfd p[] = { { .fd = zfd, .events = POLLIN },
+                struct pollfd p[] = { { .fd = c->conn.ended ? -1 : c->conn.fd, .events = cg_zconn_wants_out(&c->conn) ? POLLIN | POLLOUT : POLLIN },
                                       { .fd = c->wake_fd, .events = POLLIN },
                                       { .fd = c->broken ? -1 : c->life_fd, .events = POLLIN } };
                 uint64_t n;
 
-                if (!c->broken)
-                        read_socket(c);
                 pthread_mutex_unlock(&c->lock);
                 if (poll(p, CG_ARRAY_LEN(p), -1) < 0 && errno != EINTR)
                         abort(); /* bad arguments only: our own fault */
                 if (p[1].revents && read(c->wake_fd, &n, sizeof(n)) < 0)
                         n = 0;
                 pthread_mutex_lock(&c->lock);
+                if (p[0].revents & POLLOUT)
+                        cg_zconn_flush(&c->conn);
+                if (!c->broken && p[0].revents & ~POLLOUT)
+                        read_socket(c);
                 if (p[2].revents && lifeline_ended(c->life_fd)) {
                         read_socket(c); /* what it said last */
                         break_connection(c, CG_E_CLOSED, "the supervisor has ended; its log may say why");
@@ -412,16 +423,14 @@ static int say_hello(struct cg_client *c, const char *token, struct cg_err *err)
 
 static int connect_supervisor(struct cg_client *c, const char *token, struct cg_err *err)
 {
+        static const struct cg_zconn_ops ops = { on_message, on_end };
         char path[160];
-        int zero = 0;
+        int fd;
 
-        c->sock = cg_zmq_socket(c->zmq, ZMQ_DEALER, err);
-        if (!c->sock)
-                return -1;
-        /* What we send is bounded by the requests and cells themselves. */
-        zmq_setsockopt(c->sock, ZMQ_SNDHWM, &zero, sizeof(zero));
         snprintf(path, sizeof(path), "%s/host.sock", c->dir);
-        if (cg_zmq_connect(c->sock, path, err) < 0)
+        /* What we send is bounded by the requests and cells themselves. */
+        if (cg_connect_unix(path, true, &fd, err) < 0 ||
+            cg_zconn_init(&c->conn, fd, &cg_wire_host, CG_ROLE_SUPERVISOR, SIZE_MAX, &ops, err) < 0)
                 return -1;
         if (pthread_create(&c->thread, NULL, client_thread, c) != 0)
                 return cg_fail(err, CG_E_SYS, "cannot start a thread");
@@ -598,7 +607,7 @@ static struct cg_client *client_new(void)
         pthread_cond_init(&c->cond, &attr);
         pthread_condattr_destroy(&attr);
         c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        c->zmq = zmq_ctx_new();
+        c->conn = CG_ZCONN_NONE;
         return c;
 }
 
@@ -628,7 +637,7 @@ static int open_client(const struct cg_client_options *o, struct cg_client **ret
         struct cg_client *c = client_new();
         int r;
 
-        if (!c || c->wake_fd < 0 || !c->zmq) {
+        if (!c || c->wake_fd < 0) {
                 cg_client_close(c);
                 return cg_fail(err, CG_E_NOMEM, "client");
         }
@@ -678,10 +687,7 @@ CG_API struct cg_client *cg_client_close(struct cg_client *c)
                         cg_proc_end(&c->proc, true, 0);
                 cg_remove_tree(c->dir, NULL); /* it has done so already, unless it was killed */
         }
-        if (c->sock)
-                zmq_close(c->sock);
-        if (c->zmq)
-                zmq_ctx_term(c->zmq);
+        cg_zconn_fini(&c->conn);
         if (c->wake_fd >= 0)
                 close(c->wake_fd);
         pthread_cond_destroy(&c->cond);

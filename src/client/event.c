@@ -85,15 +85,35 @@ static bool is_utf8(const char *p, size_t len)
         return true;
 }
 
+/* The first raw frame's bytes, with a NUL behind them: a large frame itself (CG_ZCONN_BIG), else a copy. NULL: out of memory. */
+static char *take_frame(struct cg_event *e, struct cg_msg *m, size_t *len)
+{
+        const char *p = cg_msg_raw(m, 0, len);
+
+        if (*len < CG_ZCONN_BIG)
+                return copy(p, *len);
+        zmq_msg_init(&e->held);
+        zmq_msg_move(&e->held, &m->frames[1]);
+        e->holds = true;
+        return zmq_msg_data(&e->held);
+}
+
+static void free_text(struct cg_event *e, char *text)
+{
+        if (!e->holds || text != zmq_msg_data(&e->held))
+                free(text);
+}
+
 /* STREAM: the kernel promises UTF-8; what is not becomes U+FFFD, so that a host may rely on it. */
-static bool take_stream(struct cg_event *e, const char *p, size_t len)
+static bool take_stream(struct cg_event *e, struct cg_msg *m)
 {
         struct cg_buf b;
         uint32_t c;
+        size_t len;
+        const char *p = cg_msg_raw(m, 0, &len);
 
         if (is_utf8(p, len)) {
-                e->text = copy(p, len);
-                e->text_len = len;
+                e->text = take_frame(e, m, &e->text_len);
                 return e->text != NULL;
         }
         cg_buf_init(&b, len * 3 + 1);
@@ -109,13 +129,14 @@ static bool take_stream(struct cg_event *e, const char *p, size_t len)
 }
 
 /* Content that is no JSON object is not passed on, and not dropped in silence either. */
-static bool take_json(struct cg_event *e, const char *p, size_t len)
+static bool take_json(struct cg_event *e, struct cg_msg *m)
 {
         struct cg_err err;
+        size_t len;
+        const char *p = cg_msg_raw(m, 0, &len);
 
         if (cg_json_check_object(p, len, JSON_DEPTH, &err) == 0) {
-                e->json = copy(p, len);
-                e->json_len = len;
+                e->json = take_frame(e, m, &e->json_len);
                 return e->json != NULL;
         }
         e->type = CG_EVENT_NOTICE;
@@ -180,7 +201,6 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
         cg_auto_json json_t *o = NULL;
         const char *args;
         struct cg_err err;
-        size_t len;
 
         if (cg_msg_json(m, &o, &err) < 0)
                 return false;
@@ -210,8 +230,7 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
         }
         if (e->type == CG_EVENT_EXECUTE_INPUT) {
                 e->execution_count = json_integer_value(json_object_get(o, "execution_count"));
-                args = cg_msg_raw(m, 0, &len);
-                return take_stream(e, args, len);
+                return take_stream(e, m);
         }
         if (e->type == CG_EVENT_RESULT || e->type == CG_EVENT_REPLY) {
                 e->status = status_from(str(o, "status"));
@@ -227,16 +246,12 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
 
 static bool fill(struct cg_event *e, struct cg_msg *m)
 {
-        const char *raw;
-        size_t len;
-
         e->cell = m->id;
         e->is_stderr = m->flags & CG_FLAG_STDERR;
         e->foreign = m->flags & CG_FLAG_FOREIGN;
-        raw = cg_msg_raw(m, 0, &len);
         switch (e->type) {
         case CG_EVENT_STREAM:
-                return take_stream(e, raw, len);
+                return take_stream(e, m);
         case CG_EVENT_DISPLAY_DATA:
         case CG_EVENT_UPDATE_DISPLAY_DATA:
         case CG_EVENT_EXECUTE_RESULT:
@@ -244,9 +259,9 @@ static bool fill(struct cg_event *e, struct cg_msg *m)
         case CG_EVENT_ERROR:
         case CG_EVENT_INPUT_REQUEST:
         case CG_EVENT_DEBUG_EVENT:
-                return take_json(e, raw, len);
+                return take_json(e, m);
         case CG_EVENT_COMM:
-                return take_json(e, raw, len) && take_buffers(e, m);
+                return take_json(e, m) && take_buffers(e, m);
         default:
                 return take_body(e, m);
         }
@@ -275,8 +290,10 @@ CG_API struct cg_event *cg_event_free(struct cg_event *e)
 {
         if (!e)
                 return NULL;
-        free(e->text);
-        free(e->json);
+        free_text(e, e->text);
+        free_text(e, e->json);
+        if (e->holds)
+                zmq_msg_close(&e->held);
         free(e->args);
         free(e->server);
         free(e->tool);

@@ -11,6 +11,7 @@
 #include "base/proc.h"
 #include "base/util.h"
 #include "base/wire.h"
+#include "base/zconn.h"
 #include "cellgate.h"
 
 struct cg_event {
@@ -30,6 +31,8 @@ struct cg_event {
         char *server, *tool;
         zmq_msg_t *buffers;
         size_t n_buffers;
+        zmq_msg_t held; /* a large frame that text or json lies in */
+        bool holds;
         json_t *parsed; /* of json, made by the first cg_event_mime() */
 };
 
@@ -67,11 +70,12 @@ struct cg_session {
 };
 
 struct cg_client {
-        pthread_mutex_t lock; /* everything below but what is marked, and the ZeroMQ socket */
+        pthread_mutex_t lock; /* everything below but what is marked */
         pthread_cond_t cond;  /* a request is done, or the connection ended */
         pthread_t thread;
         bool have_thread;
-        void *zmq, *sock;
+        struct cg_zconn conn;
+        struct cg_err read_err; /* code is 0 as long as reading goes well */
         int life_fd;   /* constant while the thread runs */
         int wake_fd;   /* eventfd: look at the socket again, or at stop */
         bool stop, broken;

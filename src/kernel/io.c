@@ -1411,6 +1411,7 @@ static void link_close(struct link *l)
 {
         pthread_mutex_lock(&l->io->out_lock);
         cg_zconn_fini(&l->conn);
+        l->conn = CG_ZCONN_NONE;
         l->lost = false;
         pthread_mutex_unlock(&l->io->out_lock);
         if (l != &l->io->kernel)
@@ -1439,6 +1440,11 @@ static void link_serve(struct link *l, short events)
         do
                 cg_zconn_read(&l->conn, BURST, true);
         while (l->conn.again && !l->lost);
+        if (!l->conn.open) {
+                pthread_mutex_lock(&l->io->out_lock);
+                cg_zconn_opened(&l->conn);
+                pthread_mutex_unlock(&l->io->out_lock);
+        }
         if (l->lost)
                 link_close(l);
 }
@@ -1486,14 +1492,14 @@ static int64_t send_output(struct cg_io *io)
         int64_t due = -1;
 
         cg_zconn_flush(c);
-        while (c->fd >= 0 && !c->deaf && !c->first) {
+        while (c->open && !c->deaf && !c->first) {
                 due = take_output(io);
                 if (!c->first)
                         break;
                 cg_zconn_flush(c);
         }
         pthread_mutex_lock(&io->lock);
-        io->blocked = c->first != NULL;
+        io->blocked = cg_zconn_wants_out(c);
         pthread_mutex_unlock(&io->lock);
         return due;
 }
@@ -1504,7 +1510,7 @@ static bool send_calls(struct cg_io *io)
         struct cg_zconn *c = &io->tool.conn;
 
         cg_zconn_flush(c);
-        while (c->fd >= 0 && !c->deaf && !c->first) {
+        while (c->open && !c->deaf && !c->first) {
                 struct tool_out *t;
                 struct cg_out out;
 
@@ -1522,7 +1528,7 @@ static bool send_calls(struct cg_io *io)
                 tool_out_free(t);
                 cg_zconn_flush(c);
         }
-        return c->first != NULL;
+        return cg_zconn_wants_out(c);
 }
 
 /* ------------------------------------------------------------------ the I/O thread: its loop */

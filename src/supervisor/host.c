@@ -1,4 +1,7 @@
-/* cellgate-supervisor: host applications. A lifeline authenticates a host and tells of its end; requests come by ZeroMQ. */
+/*
+ * cellgate-supervisor: host applications. A lifeline authenticates a host and tells of its end; requests come by a connection of their
+ * own, which HELLO binds to the lifeline.
+ */
 #include "supervisor/supervisor.h"
 
 #include <sodium.h>
@@ -15,6 +18,16 @@
 
 /* A starter connects within this time, or never. */
 #define FIRST_HOST_MS 30000
+/* Connections that have not said HELLO yet: each host does so at once. */
+#define MAX_STRANGERS 64
+
+/* A connection of the host wire. */
+struct hostlink {
+        struct cg_zlink link;
+        struct hostlink *next;
+        struct sup *sup;
+        struct host *host; /* NULL: before HELLO, or it is gone */
+};
 
 static void on_no_host(uv_timer_t *t)
 {
@@ -23,12 +36,41 @@ static void on_no_host(uv_timer_t *t)
         sup_stop(s, s->private_mode ? "no host connected within 30 s" : "no host has come for a while");
 }
 
+/* ------------------------------------------------------------------ connections */
+
+static void on_link_closed(struct cg_zlink *z)
+{
+        free(z->data);
+}
+
+static void link_drop(struct hostlink *l)
+{
+        struct sup *s = l->sup;
+
+        for (struct hostlink **p = &s->links; *p; p = &(*p)->next) {
+                if (*p == l) {
+                        *p = l->next;
+                        break;
+                }
+        }
+        if (l->host)
+                l->host->link = NULL;
+        else
+                s->n_strangers--;
+        l->host = NULL;
+        cg_zlink_close(&l->link, on_link_closed);
+}
+
+/* ------------------------------------------------------------------ lifelines */
+
 static void host_gone(struct host *h)
 {
         struct sup *s = h->sup;
 
         cg_log(&s->log, CG_LOG_INFO, "host %.8s is gone", h->token);
         session_of_host_gone(s, h);
+        if (h->link)
+                link_drop(h->link);
         for (struct host **p = &s->hosts; *p; p = &(*p)->next) {
                 if (*p == h) {
                         *p = h->next;
@@ -123,33 +165,37 @@ static void on_life_connect(struct watch *w)
         uv_timer_stop(&s->no_host);
 }
 
+/* ------------------------------------------------------------------ sending */
+
+static void log_unsent(struct host *h, const struct cg_err *err)
+{
+        if (err->code != CG_E_CLOSED)
+                cg_log(&h->sup->log, CG_LOG_WARN, "cannot send to host %.8s: %s", h->token, err->msg);
+}
+
 void host_send(struct host *h, const struct cg_out *out, json_t *body)
 {
         struct cg_err err;
         int r;
 
-        if (!h || !h->hello) {
+        if (!h || !h->link) {
                 json_decref(body);
                 return;
         }
         if (body)
-                r = cg_msg_send_json(h->sup->host_sock, &cg_wire_host, &h->route, out, body, &err);
+                r = cg_zlink_send_json(&h->link->link, out, body, &err);
         else
-                r = cg_msg_send(h->sup->host_sock, &cg_wire_host, &h->route, out, &err);
+                r = cg_zlink_send(&h->link->link, out, &err);
         if (r < 0)
-                cg_log(&h->sup->log, CG_LOG_WARN, "cannot send to host %.8s: %s", h->token, err.msg);
-        cg_zsock_touch(&h->sup->host_z);
+                log_unsent(h, &err);
 }
 
 void host_forward(struct host *h, const struct cg_out *out, struct cg_msg *m)
 {
         struct cg_err err;
 
-        if (!h || !h->hello)
-                return;
-        if (cg_msg_forward(h->sup->host_sock, &cg_wire_host, &h->route, out, m, &err) < 0)
-                cg_log(&h->sup->log, CG_LOG_WARN, "cannot send to host %.8s: %s", h->token, err.msg);
-        cg_zsock_touch(&h->sup->host_z);
+        if (h && h->link && cg_zlink_forward(&h->link->link, out, m, &err) < 0)
+                log_unsent(h, &err);
 }
 
 json_t *text_json(const char *text)
@@ -177,25 +223,20 @@ void host_failed(struct host *h, uint64_t session, uint64_t request, const struc
                                      text_json(err->msg)));
 }
 
-static struct host *host_by_route(struct sup *s, const struct cg_route *r)
-{
-        for (struct host *h = s->hosts; h; h = h->next)
-                if (h->hello && h->route.len == r->len && memcmp(h->route.id, r->id, r->len) == 0)
-                        return h;
-        return NULL;
-}
+/* ------------------------------------------------------------------ receiving */
 
 static struct host *host_by_token(struct sup *s, const char *token)
 {
         for (struct host *h = s->hosts; h; h = h->next)
-                if (!h->hello && strlen(token) == 32 && sodium_memcmp(h->token, token, 32) == 0)
+                if (!h->link && h->life.active && strlen(token) == 32 && sodium_memcmp(h->token, token, 32) == 0)
                         return h;
         return NULL;
 }
 
-static void handle_hello(struct sup *s, const struct cg_route *route, const struct cg_msg *m)
+static void handle_hello(struct hostlink *l, const struct cg_msg *m)
 {
         struct cg_out out = { .type = CG_HOST_WELCOME, .id = m->id };
+        struct sup *s = l->sup;
         cg_auto_json json_t *body = NULL;
         const char *token;
         struct host *h;
@@ -208,8 +249,10 @@ static void handle_hello(struct sup *s, const struct cg_route *route, const stru
                 cg_log(&s->log, CG_LOG_WARN, "HELLO with a token that no lifeline has");
                 return;
         }
-        h->hello = true;
-        h->route = *route;
+        sodium_memzero(h->token + 8, sizeof(h->token) - 9); /* used once; the rest is its name in the log */
+        h->link = l;
+        l->host = h;
+        s->n_strangers--;
         host_send(h, &out, json_pack("{s:s, s:i}", "version", CG_VERSION, "pid", (int)getpid()));
 }
 
@@ -242,33 +285,58 @@ static void handle_message(struct host *h, struct cg_msg *m)
         host_failed(h, m->session, m->id, &err);
 }
 
-static void on_host_message(struct cg_zsock *z, int events)
+static void on_host_message(struct cg_zlink *z, struct cg_msg *m)
 {
-        struct sup *s = z->data;
-        cg_auto_msg struct cg_msg m;
-        struct cg_route route;
-        struct cg_err err;
-        struct host *h;
-        int r;
+        struct hostlink *l = z->data;
 
-        (void)events;
-        r = cg_msg_recv(z->sock, &cg_wire_host, CG_ROLE_HOST, &route, &m, &err);
-        if (r == CG_TIMEOUT)
+        if (l->host && m->type != CG_HOST_HELLO)
+                handle_message(l->host, m);
+        else if (!l->host && m->type == CG_HOST_HELLO)
+                handle_hello(l, m);
+        else
+                cg_log(&l->sup->log, CG_LOG_WARN, l->host ? "%s again" : "%s before HELLO", m->spec->name);
+}
+
+static void on_host_link_end(struct cg_zlink *z, const struct cg_err *err)
+{
+        struct hostlink *l = z->data;
+
+        if (err->code != CG_E_CLOSED) {
+                cg_log(&l->sup->log, CG_LOG_WARN, "a host broke the protocol: %s", err->msg);
+                if (l->host)
+                        drop_host(l->host);
+        }
+        link_drop(l);
+}
+
+static void on_host_connect(struct watch *w)
+{
+        struct sup *s = w->data;
+        cg_auto_fd int fd = accept4(w->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        struct hostlink *l;
+        struct cg_err err;
+
+        if (fd < 0)
                 return;
-        h = host_by_route(s, &route);
-        if (r < 0) {
-                cg_log(&s->log, CG_LOG_WARN, "a host broke the protocol: %s", err.msg);
-                if (h)
-                        drop_host(h);
+        l = s->n_strangers < MAX_STRANGERS && same_user(fd) ? calloc(1, sizeof(*l)) : NULL;
+        if (!l) {
+                cg_log(&s->log, CG_LOG_WARN, "refused a connection: of another user, or too many that say nothing");
                 return;
         }
-        if (m.type == CG_HOST_HELLO)
-                handle_hello(s, &route, &m);
-        else if (h)
-                handle_message(h, &m);
-        else
-                cg_log(&s->log, CG_LOG_WARN, "%s before HELLO", m.spec->name);
+        l->sup = s;
+        /* Events are bounded by the window of each session, so what waits for a host needs no limit of its own. */
+        if (cg_zlink_take(&l->link, &s->loop, cg_steal_fd(&fd), &cg_wire_host, CG_ROLE_HOST, SIZE_MAX, on_host_message, on_host_link_end,
+                          l, &err) < 0) {
+                cg_log(&s->log, CG_LOG_WARN, "a host's connection: %s", err.msg);
+                free(l);
+                return;
+        }
+        l->next = s->links;
+        s->links = l;
+        s->n_strangers++;
 }
+
+/* ------------------------------------------------------------------ start and end */
 
 static int listen_in_dir(struct sup *s, const char *name, char *path, size_t size, int *fd, struct cg_err *err)
 {
@@ -281,17 +349,11 @@ static int listen_in_dir(struct sup *s, const char *name, char *path, size_t siz
 
 int hosts_start(struct sup *s, struct cg_err *err)
 {
-        int zero = 0, handover = 1, fd;
         char path[128];
+        int fd;
 
-        s->host_sock = cg_zmq_socket(s->zmq, ZMQ_ROUTER, err);
-        if (!s->host_sock)
-                return -1;
-        /* Events are bounded by the window of each session, so the queue to a host needs no limit of its own. */
-        zmq_setsockopt(s->host_sock, ZMQ_SNDHWM, &zero, sizeof(zero));
-        zmq_setsockopt(s->host_sock, ZMQ_ROUTER_HANDOVER, &handover, sizeof(handover));
-        if (listen_in_dir(s, "host.sock", path, sizeof(path), &fd, err) < 0 || cg_zmq_bind_fd(s->host_sock, fd, path, err) < 0 ||
-            cg_zsock_init(&s->host_z, &s->zl, s->host_sock, on_host_message, s, err) < 0)
+        if (listen_in_dir(s, "host.sock", path, sizeof(path), &fd, err) < 0 ||
+            watch_start(s, &s->host_listener, fd, on_host_connect, s, err) < 0)
                 return -1;
         if (listen_in_dir(s, "life.sock", path, sizeof(path), &fd, err) < 0 ||
             watch_start(s, &s->life, fd, on_life_connect, s, err) < 0)
@@ -305,8 +367,8 @@ int hosts_start(struct sup *s, struct cg_err *err)
 
 void hosts_stop(struct sup *s)
 {
-        if (s->host_sock)
-                cg_zsock_close(&s->host_z, NULL);
+        while (s->links)
+                link_drop(s->links);
         for (struct host *h = s->hosts; h; h = h->next)
                 drop_host(h);
 }

@@ -111,8 +111,9 @@ struct sup {
         const char *preload;
         bool private_mode;
         bool stopping;
-        void *host_sock;
-        struct cg_zsock host_z;
+        struct watch host_listener;
+        struct hostlink *links; /* connections of the host wire */
+        size_t n_strangers;     /* of them, those that no host has claimed yet */
         struct watch life;      /* listener of lifelines */
         uv_timer_t no_host;     /* a supervisor that nobody uses ends: a private one at its start, a lingering one always */
         int64_t linger_ms;      /* -1: a shared supervisor that stays */
@@ -148,8 +149,7 @@ struct host {
         struct host *next;
         struct watch life;
         char token[33];
-        bool hello;
-        struct cg_route route;
+        struct hostlink *link; /* NULL: no HELLO yet, or it has closed its end; the lifeline tells */
 };
 
 int hosts_start(struct sup *s, struct cg_err *err);

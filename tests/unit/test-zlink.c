@@ -509,6 +509,7 @@ static void test_sending_to_a_peer_that_is_gone(void **state)
         struct cg_out out = { .type = CG_KERNEL_INTERRUPT_REQUEST };
 
         handshake(e);
+        assert_false(run(e, 1, 0, 20));
         close(e->peer);
         e->peer = -1;
         cg_zlink_send(&e->link, &out, NULL);
