@@ -2,8 +2,6 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/buf.h"
-#include "base/fd.h"
-#include "base/text.h"
 #include "base/util.h"
 #include "cli/cli.h"
 #include "cli/opts.h"
@@ -17,26 +15,6 @@ static const struct cg_cli_command commands[] = {
         { "selftest", cg_cli_selftest, "tries to get out of a sandbox of this machine, in some hundred ways" },
         { "sandbox", cg_cli_sandbox, "run any command in a sandbox, by a settings file of sandbox-runtime (srt)" },
 };
-
-int cg_cli_fail(const char *command, const struct cg_err *err)
-{
-        cg_auto_buf struct cg_buf b = { .max = sizeof(err->msg) * 16 };
-
-        if (cg_buf_addf(&b, NULL, "cellgate%s%s: ", *command ? " " : "", command) == 0 &&
-            cg_text_render(&b, err->msg, strlen(err->msg), 0, NULL) == 0 && cg_buf_adds(&b, "\n", NULL) == 0)
-                cg_write_all(2, b.data, b.len, NULL);
-        return CG_EXIT_USAGE;
-}
-
-int cg_cli_print(const char *text)
-{
-        struct cg_err err;
-
-        if (cg_write_all(1, text, strlen(text), &err) == 0)
-                return CG_EXIT_OK;
-        cg_err_prefix(&err, "standard output");
-        return cg_cli_fail("", &err);
-}
 
 static int help(void)
 {
