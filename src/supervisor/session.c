@@ -655,19 +655,34 @@ void session_adopt(struct session *ss, struct host *h, json_t *options, uint64_t
         spare_plan(ss);
 }
 
+/*
+ * The host has its answer before the spare's view of the files is looked at, which takes as long as its next message needs; no message
+ * of a host is read meanwhile. A spare that sees other files than it should gets another kernel, and cells wait for that.
+ */
+static void adopt_and_check(struct session *ss, struct host *h, json_t *options, uint64_t request, uint64_t view)
+{
+        session_adopt(ss, h, options, request);
+        if (ss->ending || spare_view_holds(ss, view))
+                return;
+        ss->warming = false;
+        kernel_end(ss->kernel);
+        start_again(ss);
+}
+
 void session_new(struct host *h, const struct cg_msg *m)
 {
         cg_auto_json json_t *options = NULL;
         struct session *spare;
+        uint64_t view = 0;
         struct cg_err err;
 
         if (cg_msg_json(m, &options, &err) < 0) {
                 host_failed(h, 0, m->id, &err);
                 return;
         }
-        spare = spare_take(h, options);
+        spare = spare_take(h, options, &view);
         if (spare)
-                session_adopt(spare, h, options, m->id);
+                adopt_and_check(spare, h, options, m->id, view);
         else if (!session_make(h->sup, h, options, m->id, &err))
                 host_failed(h, 0, m->id, &err);
 }

@@ -87,12 +87,9 @@ static uint64_t view_of(const json_t *options)
         return print;
 }
 
-/* A secret that has come since, or was saved anew, is not hidden in the spare's sandbox. */
-static bool same_view(const struct spare *sp)
+bool spare_view_holds(const struct session *ss, uint64_t view)
 {
-        const json_t *o = sp->session->options;
-
-        return json_is_false(json_object_get(o, "sandbox")) || (sp->view && sp->view == view_of(o));
+        return json_is_false(json_object_get(ss->options, "sandbox")) || (view && view == view_of(ss->options));
 }
 
 /* How long to wait, and for what, is no part of what a session is. */
@@ -212,7 +209,7 @@ void spares_stop(struct sup *s)
         drop_all(s);
 }
 
-struct session *spare_take(struct host *h, const json_t *options)
+struct session *spare_take(struct host *h, const json_t *options, uint64_t *view)
 {
         struct sup *s = h->sup;
 
@@ -223,7 +220,8 @@ struct session *spare_take(struct host *h, const json_t *options)
 
                 if (!sp->session->kernel || sp->session->kernel->state == K_DEAD || !same_options(sp->session->options, options))
                         continue;
-                if (same_workspace(sp) && same_view(sp))
+                *view = sp->view;
+                if (same_workspace(sp))
                         return take(s, sp);
                 drop(s, sp);
                 return NULL;

@@ -329,8 +329,13 @@ void cells_end_replaced(struct session *ss, struct lane *l, const char *status, 
 
 void spares_start(struct sup *s);
 void spares_stop(struct sup *s);
-/* The spare, when it is what @h asks for, started or still starting; it is the caller's then. Else NULL. */
-struct session *spare_take(struct host *h, const json_t *options);
+/*
+ * The spare, when it is what @h asks for, started or still starting; it is the caller's then. Else NULL. Before anything of the host runs
+ * in it, the caller must see that spare_view_holds() of *view.
+ */
+struct session *spare_take(struct host *h, const json_t *options, uint64_t *view);
+/* Not when a secret has come since, or was saved anew: it would not be hidden. */
+bool spare_view_holds(const struct session *ss, uint64_t view);
 /* @ss has opened: soon there shall be a spare like it. */
 void spare_plan(struct session *ss);
 void spare_of_host_gone(struct sup *s, const struct host *h);
