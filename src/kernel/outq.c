@@ -10,6 +10,8 @@
 /* Counted for each item beside its bytes, so that empty messages cannot fill memory. */
 #define ITEM_COST 128
 #define FIRST_CAP 512
+/* A line without its end waits so much longer: print() writes that by itself, and other processes may run in between. */
+#define LINE_MS 40
 
 static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
 
@@ -310,16 +312,27 @@ int cg_outq_add(struct cg_outq *q, const struct cg_out *m, struct cg_buf *raw, s
         return 0;
 }
 
+/* When text at the end of the queue must be looked at again; 0: it need not wait any more. */
+static int64_t wait_of(const struct cg_outq_item *it, int64_t now_ms)
+{
+        bool ended = it->len && (it->data[it->len - 1] == '\n' || it->data[it->len - 1] == '\r');
+
+        if (now_ms < it->due_ms)
+                return it->due_ms; /* whether the line has ended then nobody tells us */
+        return ended || now_ms >= it->due_ms + LINE_MS ? 0 : it->due_ms + LINE_MS;
+}
+
 struct cg_outq_item *cg_outq_pop(struct cg_outq *q, int64_t now_ms, int64_t *due_ms)
 {
         struct cg_outq_item *it = q->head;
+        int64_t at;
 
         *due_ms = -1;
         if (!it)
                 return NULL;
         if (it == q->tail && it->type == CG_KERNEL_STREAM && !q->flush && it->len < CG_MAX_STREAM &&
-            now_ms < it->due_ms) {
-                *due_ms = it->due_ms;
+            (at = wait_of(it, now_ms))) {
+                *due_ms = at;
                 return NULL;
         }
         q->head = it->next;

@@ -17,7 +17,7 @@ struct cg_outq_item {
         uint64_t cell;
         uint16_t type;
         uint16_t flags;
-        int64_t due_ms; /* text may still grow until then */
+        int64_t due_ms; /* text may still grow until then, a line without its end a little longer */
         bool has_raw;
         size_t len, cap; /* of the first raw frame */
         char *data;

@@ -46,7 +46,7 @@ static void test_coalescing(void **state)
         expect(&q, 0, 0, 1, "ab");
         expect(&q, 0, CG_FLAG_STDERR, 1, "e");
         expect(&q, 0, 0, 1, "c");
-        expect(&q, 14, 0, 2, "d");
+        expect(&q, 54, 0, 2, "d");
         expect_empty(&q);
 }
 
@@ -58,8 +58,18 @@ static void test_last_text_waits_until_it_is_due_or_flushed(void **state)
         cg_outq_text(&q, 0, 1, "a", 1, 10, NULL);
         assert_null(cg_outq_pop(&q, 9, &due));
         assert_int_equal(due, 10);
-        cg_outq_text(&q, 0, 1, "b", 1, 19, NULL);
-        expect(&q, 10, 0, 1, "ab");
+        cg_outq_text(&q, 0, 1, "b\n", 2, 19, NULL);
+        expect(&q, 10, 0, 1, "ab\n");
+        cg_outq_text(&q, 0, 1, "line", 4, 20, NULL); /* its end comes a moment later */
+        assert_null(cg_outq_pop(&q, 10, &due));
+        assert_int_equal(due, 20);
+        assert_null(cg_outq_pop(&q, 20, &due));
+        assert_int_equal(due, 60);
+        assert_null(cg_outq_pop(&q, 59, &due));
+        cg_outq_text(&q, 0, 1, "\n", 1, 70, NULL);
+        expect(&q, 59, 0, 1, "line\n");
+        cg_outq_text(&q, 0, 1, "no end", 6, 70, NULL);
+        expect(&q, 110, 0, 1, "no end");
         cg_outq_text(&q, 0, 1, "c", 1, 100, NULL);
         q.flush = true;
         expect(&q, 11, 0, 1, "c");
@@ -114,7 +124,7 @@ static void feed(const char *data, size_t len, size_t piece, char *out, size_t *
                 assert_int_equal(cg_outq_bytes(&q, &st, 0, 1, data + i, len - i < piece ? len - i : piece, 0, NULL), 0);
         assert_int_equal(cg_outq_bytes_end(&q, &st, 0, 1, 0, NULL), 0);
         assert_int_equal(st.n, 0);
-        while ((it = cg_outq_pop(&q, 1, &due))) {
+        while ((it = cg_outq_pop(&q, 100, &due))) {
                 assert_true(it->len > 0 && it->len <= CG_MAX_STREAM);
                 for (size_t i = 0, n; i < it->len; i += n) {
                         uint32_t cp;
