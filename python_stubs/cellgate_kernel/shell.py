@@ -32,11 +32,11 @@ from IPython.core.interactiveshell import (
 from IPython.core.payload import PayloadManager
 from IPython.core.profiledir import ProfileDir
 from IPython.utils.text import LSString, SList
-from traitlets import Type, default
+from traitlets import Instance, Type, default
 from traitlets.config import Config
 
 import _cellgate
-from cellgate_kernel import commands, debugger, denials, errors, formatting, jsontext, reserve
+from cellgate_kernel import commands, debugger, denials, errors, formatting, jsontext, reserve, transforms
 
 if TYPE_CHECKING:
     from cellgate_kernel.frontend import FrontendKernel
@@ -117,6 +117,7 @@ class ZMQInteractiveShell(InteractiveShell):
     display_pub_class = Type(formatting.KernelDisplayPublisher)
     displayhook_class = Type(formatting.KernelDisplayHook)
     compiler_class = Type(KernelCompiler)
+    input_transformer_manager = Instance(transforms.KernelTransformerManager, ())
 
     kernel: FrontendKernel | None = None
     # Who reads the output: JUPYTER, or "" for an agent. The former gets payloads, the latter the same as output.
@@ -227,7 +228,9 @@ class ZMQInteractiveShell(InteractiveShell):
             cell_id=cell_id,
             cell_meta=cell_meta,
         )
-        is_async = self.should_run_async(raw_cell, transformed_cell=transformed, preprocessing_exc_tuple=problem)
+        is_async = transforms.may_wait(transformed) and self.should_run_async(
+            raw_cell, transformed_cell=transformed, preprocessing_exc_tuple=problem
+        )
         try:
             return self._run_and_show(coro, is_async)
         except BaseException as e:

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib
 import os
 import signal
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import _cellgate
@@ -22,6 +24,9 @@ from cellgate_kernel.shell import failed_reply, reply_of
 
 if TYPE_CHECKING:
     from cellgate_kernel.kernel import Kernel
+
+# signal's own function makes an enum of each answer, which takes longer than the rest before a cell.
+_getsignal: Callable[[int], Any] = importlib.import_module("_signal").getsignal
 
 # A reply as the wire has it: body and content of a cell's; content and buffers of another request's.
 Reply = tuple[str, str] | tuple[str, tuple[bytes, ...]]
@@ -47,7 +52,7 @@ class Worker:
         self.runner.context.run(_cellgate.cell.set, request.id)
         if self.name != MAIN:
             _cellgate.cell.set(request.id)
-        elif signal.getsignal(signal.SIGINT) is not _cellgate.on_sigint:  # a cell before this one has changed it
+        elif _getsignal(signal.SIGINT) is not _cellgate.on_sigint:  # a cell before this one has changed it
             signal.signal(signal.SIGINT, _cellgate.on_sigint)
         self._kernel.watcher.before_cell()
 
