@@ -19,8 +19,8 @@ def test_offered(client: Any) -> None:
 
 
 def test_runs_beside_the_main_cell(client: Any, subshell: str) -> None:
-    main = client.start("import threading; go = threading.Event(); go.wait()")
-    while client.receive("iopub")["msg_type"] != "execute_input":
+    main = client.start("import threading; go = threading.Event(); print('waits', flush=True); go.wait()")
+    while client.receive("iopub")["msg_type"] != "stream":
         pass
     beside = client.start("print('beside'); go.set()", subshell=subshell)
     replies = [client.receive("shell")["parent_header"]["msg_id"] for _ in range(2)]
