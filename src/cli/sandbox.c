@@ -15,10 +15,12 @@
 #include "cli/cli.h"
 #include "config.h"
 #include "sandbox/command.h"
+#include "sandbox/grants.h"
 
 struct cli {
         const char *settings; /* --settings; NULL: the default file */
         const char *text;     /* -c */
+        const char *tier;     /* --tier; NULL: the settings' */
         int control_fd;
         bool debug;
         bool quiet;
@@ -34,6 +36,7 @@ static const char help_text[] =
         "  -c STRING            run STRING with bash\n"
         "      --control-fd N   read whole new settings, one JSON object a line, from descriptor N (3 or more); of them only\n"
         "                       the network's lists change\n"
+        "      --tier TIER      full (the default), landlock or auto; landlock is weaker, for machines that forbid user namespaces\n"
         "      --explain[=json] do not run anything: print what may be read, written and reached, and by which setting\n"
         "  -d, --debug          say on standard error what is done (also with SRT_DEBUG in the environment)\n"
         "  -q, --quiet          do not say at the end what was denied, and what would allow it\n"
@@ -195,6 +198,10 @@ static int one_option(struct cli *cli, char **argv, int *i)
                 cli->settings = value_of(w, "--settings", argv, i);
                 return cli->settings ? NEXT : missing("-s, --settings <path>");
         }
+        if (is_option(w, "--tier")) {
+                cli->tier = value_of(w, "--tier", argv, i);
+                return cli->tier ? NEXT : missing("--tier <tier>");
+        }
         if (is_option(w, "--control-fd")) {
                 const char *v = value_of(w, "--control-fd", argv, i);
 
@@ -264,6 +271,12 @@ static int run(const struct cli *cli, struct cg_command *c)
                 return explain(cli, c, 1);
         if (c->masks.warnings.len)
                 fputs(c->masks.warnings.data, stderr);
+        if (c->fell_back)
+                fprintf(stderr, "cellgate sandbox: user namespaces are not to be had here: this runs in the weaker landlock tier, as \"auto\" "
+                        "allows (`cellgate doctor` says why)\n");
+        if (c->sb->grants && c->sb->grants->n_unheld)
+                fprintf(stderr, "cellgate sandbox: %zu denials of writing do not hold in this tier, as \":accept\" allows (--explain lists "
+                        "them)\n", c->sb->grants->n_unheld);
         if (cli->debug)
                 explain(cli, c, 2);
         status = cg_command_run(c, &err);
@@ -300,6 +313,7 @@ int cg_cli_sandbox(int argc, char **argv)
         opts.home = home_folder();
         opts.shell_text = cli.text;
         opts.argv = cli.argv;
+        opts.tier = cli.tier;
         opts.control_fd = cli.control_fd;
         opts.debug = cli.debug;
         opts.quiet = cli.quiet;

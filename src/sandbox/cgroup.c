@@ -252,9 +252,15 @@ int cg_cgroup_clone_fd(const struct cg_cgroup *c)
  * A thread may move itself without waiting for anybody ("tasks", "0"); moving a process from outside ("cgroup.procs") waits for all
  * processors to have passed a quiet point, some 10 ms.
  */
-int cg_cgroup_join(const struct cg_cgroup *c, struct cg_err *err)
+int cg_cgroup_join(const struct cg_cgroup *c, bool cloned_into, struct cg_err *err)
 {
         for (size_t i = 0; i < c->n; i++) {
+                if (c->v[i].version == 2 && !cloned_into) {
+                        cg_auto_fd int procs = openat(c->v[i].dir, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+
+                        if (procs < 0 || write(procs, "0", 1) != 1)
+                                return cg_fail_errno(err, "sandbox: entering control group %s", c->v[i].path);
+                }
                 if (c->v[i].version == 1 && write(c->v[i].tasks, "0", 1) != 1)
                         return cg_fail_errno(err, "sandbox: entering control group %s", c->v[i].path);
         }

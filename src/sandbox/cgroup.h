@@ -32,7 +32,8 @@ void cg_cgroup_probe(const char *files, const struct cg_sandbox_limits *l, enum 
 /* Folder of a version 2 group for clone3(CLONE_INTO_CGROUP); -1: there is none. */
 int cg_cgroup_clone_fd(const struct cg_cgroup *g);
 /* In the child: the calling thread, which must be the only one, goes in. */
-int cg_cgroup_join(const struct cg_cgroup *g, struct cg_err *err);
+/* @cloned_into: the clone has put it into its version 2 group. */
+int cg_cgroup_join(const struct cg_cgroup *g, bool cloned_into, struct cg_err *err);
 /* In the caller, once the child has joined: nobody can be put in any more. */
 void cg_cgroup_joined(struct cg_cgroup *g);
 

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "sandbox/doors_outside.h"
@@ -12,6 +13,8 @@
 
 /* srt's name, and the user's number: here it is a tmpfs of this sandbox's own, but the name is shared by a user's sandboxes. */
 #define PRIVATE_TMP "/tmp/claude-%u"
+/* Of the landlock tier, which has no mounts: a folder of the host's for this command alone. */
+#define HOST_TMP "/tmp/cellgate-%u-%08x%08x"
 
 /* Where temporary files go: the name that the caller's environment gives, or a place of our own. */
 static const char *tmpdir_of(char *const *env, bool *own)
@@ -82,11 +85,27 @@ static unsigned int plan_flags(const struct cg_settings *s)
                (s->nested_user_namespaces ? CG_COMMAND_NESTED_USERS : 0u) | (s->weaker_nested ? CG_COMMAND_WEAK_PROC : 0u);
 }
 
-static int make_env(struct cg_command *c, const struct cg_command_options *o, bool *own_tmp, struct cg_err *err)
+static int name_tmp(struct cg_command *c, bool on_host, struct cg_err *err)
+{
+        unsigned int r[2];
+
+        if (!on_host) {
+                snprintf(c->tmp, sizeof(c->tmp), PRIVATE_TMP, (unsigned int)geteuid());
+                return 0;
+        }
+        if (getrandom(r, sizeof(r), 0) != (ssize_t)sizeof(r))
+                return cg_fail_errno(err, "sandbox: name of the folder for temporary files");
+        snprintf(c->tmp, sizeof(c->tmp), HOST_TMP, (unsigned int)geteuid(), r[0], r[1]);
+        return 0;
+}
+
+static int make_env(struct cg_command *c, const struct cg_command_options *o, enum cg_tier tier, bool *own_tmp, struct cg_err *err)
 {
         struct cg_environ_options eo = {.tmpdir = tmpdir_of(o->env, own_tmp)};
 
-        snprintf(c->tmp, sizeof(c->tmp), PRIVATE_TMP, (unsigned int)geteuid());
+        if (name_tmp(c, tier == CG_TIER_LANDLOCK, err) < 0)
+                return -1;
+        c->tmp_on_host = tier == CG_TIER_LANDLOCK && *own_tmp && !c->settings->filesystem.disabled;
         if (*own_tmp && !c->settings->filesystem.disabled)
                 eo.tmpdir = c->tmp;
         if (c->proxy) {
@@ -116,24 +135,40 @@ static int add_proxy(struct cg_command *c, struct cg_err *err)
         return e == 0 ? cg_sandbox_add_port(c->sb, CG_PROXY_SOCKS_PORT, err) : e;
 }
 
+static int decide_tier(struct cg_command *c, const struct cg_command_options *o, struct cg_tier_choice *ret, struct cg_err *err)
+{
+        const char *text = o->tier ? o->tier : c->settings->own.tier;
+        int e = cg_tier_parse(text ? text : "full", ret, err);
+
+        if (e < 0)
+                return e;
+        c->fell_back = ret->tier == CG_TIER_AUTO;
+        e = cg_tier_decide(ret, err);
+        c->fell_back &= ret->tier == CG_TIER_LANDLOCK;
+        return e;
+}
+
 static int plan(struct cg_command *c, const struct cg_command_options *o, struct cg_err *err)
 {
         struct cg_path_base base = {.cwd = o->cwd, .home = o->home};
+        struct cg_tier_choice tier;
         bool own_tmp = false;
-        int e = cg_sandbox_new_command(plan_flags(c->settings), &c->sb, err);
+        int e = decide_tier(c, o, &tier, err);
 
         if (e == 0 && c->settings->own.limits.output_bytes)
                 e = cg_fail(err, CG_E_UNSUPPORTED, "cellgate.limits.outputMb works for kernels only: a command writes to its own "
                             "standard output, which nobody reads on the way");
         if (e == 0)
-                e = make_env(c, o, &own_tmp, err);
+                e = cg_sandbox_new_command(plan_flags(c->settings), &c->sb, err);
+        if (e == 0)
+                e = make_env(c, o, tier.tier, &own_tmp, err);
         if (e == 0)
                 e = cg_rules_make(c->settings, &base, &c->rules, err);
         if (e == 0)
                 e = cg_masks_make(c->settings, &base, &c->env, &c->rules, &c->masks, err);
         if (e == 0)
                 e = cg_view_add(c->sb, &c->rules, err);
-        if (e == 0 && own_tmp)
+        if (e == 0 && own_tmp && tier.tier == CG_TIER_FULL)
                 e = add_tmp(c, err);
         if (e == 0 && c->settings->own.hide_credentials)
                 e = cg_sandbox_add_default_hides(c->sb, o->home, err);
@@ -145,6 +180,8 @@ static int plan(struct cg_command *c, const struct cg_command_options *o, struct
                 set_limits(c);
                 cg_sandbox_set_told(c->sb);
         }
+        if (e == 0 && tier.tier == CG_TIER_LANDLOCK)
+                e = cg_sandbox_set_landlock(c->sb, tier.denials, c->tmp_on_host ? c->tmp : NULL, err);
         return e;
 }
 

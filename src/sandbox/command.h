@@ -21,7 +21,9 @@ struct cg_command {
         struct cg_environ env;
         struct cg_masks masks;
         struct cg_sandbox *sb;
-        char tmp[32];            /* $TMPDIR, unless the caller's environment names another */
+        char tmp[64];            /* $TMPDIR, unless the caller's environment names another */
+        bool fell_back;          /* "auto" came to the landlock tier */
+        bool tmp_on_host;        /* it is a folder of the host's, made and removed by the keeper (landlock tier) */
         char *const *host_env;  /* borrowed */
         json_t *policy;         /* of the egress proxy; NULL without one */
         bool proxy;             /* the ports of environ.h are served inside */
@@ -39,6 +41,7 @@ struct cg_command_options {
         char *const *env;
         const char *shell_text; /* one of these two; borrowed for the command's whole life */
         char *const *argv;
+        const char *tier;    /* as cg_tier_parse() takes it, instead of the settings' own; NULL: theirs */
         int control_fd;      /* -1: none */
         bool debug;
         bool quiet;          /* nothing is said of what was denied; the violation log gets it all the same */

@@ -31,7 +31,7 @@ int cg_denial_recv(int fd, struct cg_sandbox_denial *ret)
 
 /* ---- system calls */
 
-enum kind { SOCKETS, NAMESPACES, MOUNTS, PROCESSES, TERMINALS, KERNEL };
+enum kind { SOCKETS, NAMESPACES, MOUNTS, PROCESSES, TERMINALS, ATTRIBUTES, SHARED, TCP, KERNEL };
 
 static const struct {
         const char *operation;
@@ -45,6 +45,13 @@ static const struct {
                     "set allowNestedUserNamespaces"},
         [PROCESSES] = {"process", "other processes' memory, registers and descriptors are out of reach", NULL},
         [TERMINALS] = {"terminal", "it would type into a terminal, or change how it works, for whoever uses it outside", NULL},
+        /* of the landlock tier */
+        [ATTRIBUTES] = {"file-write", "modes, owners and times of files can be changed only where the files may be written",
+                        "add it to filesystem.allowWrite"},
+        [SHARED] = {"process", "memory, queues and semaphores of this kind are shared with the host's programs, since the landlock tier has "
+                    "no ipc namespace", "use the full tier"},
+        [TCP] = {"socket", "only the proxy connects in the landlock tier, which has no network of its own: programs must use what "
+                 "HTTPS_PROXY names, and cannot listen", "use the full tier"},
         [KERNEL] = {"kernel", "this part of the operating system is not for programs in a sandbox", NULL},
 };
 
@@ -63,6 +70,19 @@ static const struct {
         CALL(ptrace, PROCESSES), CALL(process_vm_readv, PROCESSES), CALL(process_vm_writev, PROCESSES),
         CALL(pidfd_getfd, PROCESSES), CALL(kcmp, PROCESSES), CALL(process_madvise, PROCESSES), CALL(prlimit64, PROCESSES),
         CALL(ioctl, TERMINALS),
+        CALL(fchmod, ATTRIBUTES), CALL(fchmodat, ATTRIBUTES), {452, "fchmodat2", ATTRIBUTES}, CALL(fchown, ATTRIBUTES),
+        CALL(fchownat, ATTRIBUTES), CALL(utimensat, ATTRIBUTES),
+#ifdef SYS_chmod
+        CALL(chmod, ATTRIBUTES), CALL(chown, ATTRIBUTES), CALL(lchown, ATTRIBUTES),
+#endif
+#ifdef SYS_utime
+        CALL(utime, ATTRIBUTES), CALL(utimes, ATTRIBUTES), CALL(futimesat, ATTRIBUTES),
+#endif
+        CALL(shmget, SHARED), CALL(shmat, SHARED), CALL(shmctl, SHARED), CALL(semget, SHARED), CALL(semop, SHARED),
+        CALL(semctl, SHARED), CALL(msgget, SHARED), CALL(msgsnd, SHARED), CALL(msgrcv, SHARED), CALL(msgctl, SHARED),
+        CALL(mq_open, SHARED), CALL(mq_unlink, SHARED), CALL(bind, TCP), CALL(listen, TCP),
+        CALL(sched_setaffinity, PROCESSES), CALL(sched_setscheduler, PROCESSES), CALL(sched_setparam, PROCESSES),
+        CALL(sched_setattr, PROCESSES), CALL(setpriority, PROCESSES), CALL(ioprio_set, PROCESSES),
         CALL(keyctl, KERNEL), CALL(add_key, KERNEL), CALL(request_key, KERNEL), CALL(open_by_handle_at, KERNEL),
         CALL(name_to_handle_at, KERNEL), CALL(bpf, KERNEL), CALL(perf_event_open, KERNEL), CALL(userfaultfd, KERNEL),
         CALL(fanotify_init, KERNEL), CALL(fanotify_mark, KERNEL), CALL(remap_file_pages, KERNEL), CALL(kexec_load, KERNEL),
@@ -189,6 +209,19 @@ json_t *cg_denial_of_call(const struct cg_sandbox_denial *d, bool command)
                 why = "it leads to a program outside of the sandbox";
                 how = "list it in network.allowUnixSockets";
         }
+        /* The landlock tier's broker, of addresses beyond this machine. */
+        if (d->nr == SYS_connect && d->error == ENETUNREACH) {
+                kind = TCP;
+                rule = "system call filter (built in)";
+                why = kinds[TCP].why;
+                how = command ? kinds[TCP].how : NULL;
+        }
+        if (d->nr == SYS_socket && ((uint32_t)d->args[0] == AF_INET || (uint32_t)d->args[0] == AF_INET6)) {
+                why = kinds[TCP].why;
+                how = command ? kinds[TCP].how : NULL;
+        }
+        if (kind == ATTRIBUTES)
+                rule = "not in filesystem.allowWrite";
         describe_call(d, name, call, sizeof(call));
         o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s?, s:s}", "operation", kinds[kind].operation, "call", call, "rule",
                       rule, "errno", strerrorname_np(d->error) ?: "EPERM", "why", why, "how", how,

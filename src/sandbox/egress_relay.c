@@ -21,6 +21,7 @@
 #include <uv.h>
 
 #include "base/buf.h"
+#include "base/fd.h"
 #include "base/util.h"
 #include "sandbox/egress_flow.h"
 #include "sandbox/http.h"
@@ -50,6 +51,7 @@ struct end {
 };
 
 struct listener {
+        bool handed; /* not a listener: connections come through it as descriptors, one a datagram */
         uv_poll_t poll;
         struct box *box;
         int fd;
@@ -292,6 +294,28 @@ static void add_conn(struct box *b, int fd)
                 run(c);
 }
 
+/* The next connection, or -1 with errno. Where there is no network namespace, they come as descriptors (broker.h). */
+static int next_client(struct listener *l)
+{
+        struct cg_err err;
+        size_t n = 1;
+        int fd = -1;
+        char byte;
+        ssize_t got;
+
+        if (!l->handed)
+                return accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        got = cg_recv_fds(l->fd, &byte, 1, &fd, &n, &err);
+        if (got == 1 && n == 1)
+                return fd;
+        errno = got < 0 ? err.sys_errno : ECONNABORTED;
+        if (got == 0) {
+                uv_poll_stop(&l->poll); /* its sandbox has ended */
+                errno = EAGAIN;
+        }
+        return -1;
+}
+
 static void on_listener(uv_poll_t *h, int status, int events)
 {
         struct listener *l = h->data;
@@ -300,7 +324,7 @@ static void on_listener(uv_poll_t *h, int status, int events)
         (void)status;
         (void)events;
         for (int i = 0; i < BURST; i++) {
-                int fd = b->n_conns < b->options.connections ? accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK) : -2;
+                int fd = b->n_conns < b->options.connections ? next_client(l) : -2;
 
                 if (fd >= 0) {
                         add_conn(b, fd);
@@ -1203,6 +1227,14 @@ static void run(struct conn *c)
 
 /* ---- the decider */
 
+static bool is_listening(int fd)
+{
+        int yes = 0;
+        socklen_t len = sizeof(yes);
+
+        return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &yes, &len) == 0 && yes;
+}
+
 static void open_box(struct relay *r, const struct eg_msg *m, const int *fds, size_t n)
 {
         struct box *b = calloc(1, sizeof(*b));
@@ -1225,6 +1257,7 @@ static void open_box(struct relay *r, const struct eg_msg *m, const int *fds, si
                 l->poll.data = l;
                 l->box = b;
                 l->fd = fds[i];
+                l->handed = !is_listening(l->fd);
                 b->listeners[b->n_listeners++] = l;
                 uv_poll_start(&l->poll, UV_READABLE, on_listener);
         }

@@ -4,13 +4,16 @@
  */
 #include "sandbox/steps.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <linux/capability.h>
 #include <linux/keyctl.h>
 #include <linux/securebits.h>
 #include <sched.h>
+#include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -41,9 +44,9 @@ static int join_session_keyring(struct cg_err *err)
                 return 0;
         /*
          * ENOSYS: this Linux has no keys at all. EDQUOT: a user may have 200, and old sandboxes' are freed with a
-         * delay; seccomp denies every call that could use one, so the shared keyring stays out of reach.
+         * delay. EPERM: a container's filter. seccomp denies every call that could use one, so the shared keyring stays out of reach.
          */
-        if (errno == ENOSYS || errno == EDQUOT)
+        if (errno == ENOSYS || errno == EDQUOT || errno == EPERM)
                 return 0;
         return cg_fail_errno(err, "sandbox: session keyring");
 }
@@ -235,10 +238,96 @@ static int install_filter(const struct cg_spawn *sp, struct cg_err *err)
         return e;
 }
 
+/*
+ * The landlock tier's: outside of a user namespace only root has the capabilities that taking the bounding set and fixing securebits
+ * needs. Who has none gets none either way: no_new_privs keeps every program from gaining any.
+ */
+int cg_enter_drop_caps_outside(struct cg_err *err)
+{
+        struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+        struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3] = {{0}}, none[_LINUX_CAPABILITY_U32S_3] = {{0}};
+
+        if (syscall(SYS_capget, &header, caps) < 0)
+                return cg_fail_errno(err, "sandbox: capabilities");
+        if (caps[0].effective & (1U << CAP_SETPCAP))
+                return cg_enter_bounding_set(false, err) < 0 ? -1 : cg_enter_drop_caps(false, err);
+        if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
+                return cg_fail_errno(err, "sandbox: ambient capabilities");
+        if (syscall(SYS_capset, &header, none) < 0)
+                return cg_fail_errno(err, "sandbox: capabilities");
+        return 0;
+}
+
+/* Landlock and the filter, which takes its listener out of here: nothing inside may answer for the broker. */
+static int enter_layers(const struct cg_spawn *sp, struct cg_err *err)
+{
+        int pins[CG_LANDLOCK_PINS], listener = -1, e;
+        size_t n = 0, sent = 0;
+
+        e = cg_landlock_apply_tier(sp->sb, pins, &n, err);
+        if (e == 0)
+                e = cg_seccomp_install_brokered(&sp->sb->filter, &listener, err);
+        for (; sent < n && e == 0; sent += CG_MAX_FDS)
+                e = cg_send_fds(sp->listener_in, "p", 1, pins + sent, n - sent < CG_MAX_FDS ? n - sent : CG_MAX_FDS, err);
+        if (e == 0)
+                e = cg_send_fds(sp->listener_in, "l", 1, &listener, 1, err);
+        while (n)
+                close(pins[--n]);
+        cg_closep_(&listener);
+        close(sp->listener_in);
+        return e;
+}
+
+/* RLIMIT_NPROC counts all that the user has on this machine: the sandbox's share comes on top of what is there. */
+static uint64_t processes_beside(void)
+{
+        DIR *dir = opendir("/proc");
+        uint64_t count = 0;
+        const struct dirent *d;
+        uid_t uid = getuid();
+
+        while (dir && (d = readdir(dir))) {
+                char path[300];
+                struct stat st;
+
+                if (d->d_name[0] < '1' || d->d_name[0] > '9')
+                        continue;
+                snprintf(path, sizeof(path), "/proc/%s/task", d->d_name);
+                if (stat(path, &st) == 0 && st.st_uid == uid)
+                        count += st.st_nlink - 2;
+        }
+        if (dir)
+                closedir(dir);
+        return count;
+}
+
+static int enter_landlock(const struct cg_spawn *sp, struct cg_err *err)
+{
+        struct cg_sandbox_limits limits = sp->sb->limits;
+
+        if (new_session(err) < 0 || join_session_keyring(err) < 0 || close_others(sp->keep, sp->n_keep, err) < 0 ||
+            start_in(sp, err) < 0)
+                return -1;
+        if (limits.processes != CG_PLAN_NO_LIMIT)
+                limits.processes += processes_beside();
+        if (set_limits(&limits, err) < 0 || (sp->affinity && limit_cpus(limits.cores_milli, err) < 0))
+                return -1;
+        if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
+                return cg_fail_errno(err, "sandbox: dumpable");
+        if (cg_enter_drop_caps_outside(err) < 0 || no_new_privs(err) < 0)
+                return -1;
+        if (sp->affinity && cg_seccomp_keep_affinity(err) < 0)
+                return -1;
+        /* Last: it denies calls that the steps above make. */
+        return enter_layers(sp, err);
+}
+
 int cg_enter(const struct cg_spawn *sp, struct cg_err *err)
 {
         if (sp->sb->off)
                 return enter_off(sp, err);
+        if (sp->sb->grants)
+                return enter_landlock(sp, err);
 
         if (new_session(err) < 0)
                 return -1;

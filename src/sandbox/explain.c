@@ -6,8 +6,8 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "sandbox/grants.h"
 #include "sandbox/limit_json.h"
-#include "sandbox/plan.h"
 #include "sandbox/view.h"
 
 static const char *const kinds[] = {
@@ -81,6 +81,30 @@ static json_t *ports_json(const struct cg_settings_port *v, size_t n)
         return list;
 }
 
+static void add_text(json_t *list, const char *path)
+{
+        json_t *text = json_string(path); /* NULL: not UTF-8 */
+
+        json_array_append_new(list, text ? text : json_string("(a name that is not UTF-8)"));
+}
+
+/* What the landlock tier adds: how it holds, and what it does not. */
+static void add_landlock(const struct cg_grants *g, json_t *o)
+{
+        json_t *frozen = json_array(), *unread = json_array(), *unheld = json_array();
+        int abi = cg_landlock_abi();
+
+        for (size_t i = 0; i < g->n_frozen; i++)
+                add_text(g->frozen[i].write ? frozen : unread, g->frozen[i].path);
+        for (size_t i = 0; i < g->n_unheld; i++)
+                add_text(unheld, g->unheld[i]);
+        json_object_set_new(o, "landlock_abi", json_integer(abi > 0 ? abi : 0));
+        json_object_set_new(o, "rules", json_integer((json_int_t)g->n));
+        json_object_set_new(o, "nothingNewIn", frozen);
+        json_object_set_new(o, "nothingNewReadableIn", unread);
+        json_object_set_new(o, "notHeld", unheld);
+}
+
 static int explain_json(const struct cg_command *c, struct cg_buf *out, struct cg_err *err)
 {
         cg_auto_json json_t *o = json_object();
@@ -90,6 +114,7 @@ static int explain_json(const struct cg_command *c, struct cg_buf *out, struct c
         size_t len;
         int e;
 
+        json_object_set_new(o, "tier", json_string(cg_sandbox_tier(c->sb)));
         json_object_set_new(o, "layers", layers);
         for (; *layer; layer++)
                 json_array_append_new(layers, json_string(*layer));
@@ -99,6 +124,8 @@ static int explain_json(const struct cg_command *c, struct cg_buf *out, struct c
                 if (mount_json(c->sb, &c->sb->mounts[i], mounts) < 0)
                         return cg_fail(err, CG_E_INVAL, "a path is not UTF-8 text: JSON cannot name it");
         }
+        if (c->sb->grants)
+                add_landlock(c->sb->grants, o);
         json_object_set_new(o, "network", json_string(!c->proxy ? "off" : c->settings->network.allowed.n ? "proxy" : "none"));
         json_object_set_new(o, "allowedDomains", strs_json(&c->settings->network.allowed));
         json_object_set_new(o, "deniedDomains", strs_json(&c->settings->network.denied));
@@ -144,10 +171,22 @@ static int explain_doors(const struct cg_settings *s, struct cg_buf *out, struct
         return e;
 }
 
+static int landlock_text(const struct cg_grants *g, struct cg_buf *out, struct cg_err *err)
+{
+        int e = cg_buf_addf(out, err, "Landlock: ABI %d, %zu rules\n", cg_landlock_abi(), g->n);
+
+        for (size_t i = 0; i < g->n_frozen && e == 0; i++)
+                e = line(out, "frozen", g->frozen[i].path, g->frozen[i].because, g->frozen[i].write ? "nothing new can be made in it"
+                         : "nothing new in it can be read", err);
+        for (size_t i = 0; i < g->n_unheld && e == 0; i++)
+                e = line(out, "NOT HELD", g->unheld[i], NULL, "may be written", err);
+        return e;
+}
+
 static int explain_text(const struct cg_command *c, struct cg_buf *out, struct cg_err *err)
 {
         const char *const *layer = cg_sandbox_layers(c->sb);
-        int e = cg_buf_adds(out, "Layers:", err);
+        int e = cg_buf_addf(out, err, "Tier: %s\nLayers:", cg_sandbox_tier(c->sb));
 
         for (; *layer && e == 0; layer++)
                 e = cg_buf_addf(out, err, " %s", *layer);
@@ -160,6 +199,8 @@ static int explain_text(const struct cg_command *c, struct cg_buf *out, struct c
                 e = line(out, kinds[m->kind], m->path, m->why,
                          is_placeholder(c->sb, m->path) ? "not there, and cannot be made" : "", err);
         }
+        if (e == 0 && c->sb->grants)
+                e = landlock_text(c->sb->grants, out, err);
         if (e == 0 && c->rules.skipped)
                 e = cg_buf_addf(out, err, "  %zu of allowWrite left out: a symlink leads there\n", c->rules.skipped);
         if (e == 0)

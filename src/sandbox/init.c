@@ -7,6 +7,7 @@
  */
 #include "sandbox/steps.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -15,15 +16,18 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/util.h"
+#include "base/fd.h"
+#include "sandbox/broker.h"
 #include "sandbox/doors.h"
 #include "sandbox/notify.h"
 
-/* Its only descriptors. */
-enum { STATUS_FD = 0, SIGNAL_FD = 1, LISTENER_FD = 2, DENIED_FD = 3, DOORS_FD = 4, FIXED_FDS = 5 };
+/* Its only descriptors; PROXY_FD and those behind it are the landlock tier's. */
+enum { STATUS_FD = 0, SIGNAL_FD = 1, LISTENER_FD = 2, DENIED_FD = 3, DOORS_FD = 4, PROXY_FD = 5,
+       FIXED_FDS = PROXY_FD + CG_LANDLOCK_PORTS };
 
 /*
  * How long the rest of a plan that is off may take to end once it was killed (stuck in the kernel, say, on a dead
@@ -66,9 +70,9 @@ static int enter_group(const struct cg_spawn *sp, struct cg_err *err)
 {
         if (!sp->cgroup)
                 return 0;
-        if (cg_cgroup_join(sp->cgroup, err) < 0)
+        if (cg_cgroup_join(sp->cgroup, sp->cloned_into, err) < 0)
                 return -1;
-        if (!sp->sb->off && unshare(CLONE_NEWCGROUP) < 0)
+        if (cg_plan_has_namespaces(sp->sb) && unshare(CLONE_NEWCGROUP) < 0)
                 return cg_fail_errno(err, "sandbox: cgroup namespace");
         return 0;
 }
@@ -80,7 +84,7 @@ static int enter_group(const struct cg_spawn *sp, struct cg_err *err)
 static int become_init(const struct cg_spawn *sp, struct cg_err *err)
 {
         prctl(PR_SET_NAME, "cg-init", 0, 0, 0);
-        if (prctl(PR_SET_PDEATHSIG, sp->sb->off ? SIGTERM : SIGKILL, 0, 0, 0) < 0)
+        if (prctl(PR_SET_PDEATHSIG, cg_plan_has_namespaces(sp->sb) ? SIGKILL : SIGTERM, 0, 0, 0) < 0)
                 return cg_fail_errno(err, "sandbox: end with the caller");
         if (setsid() < 0)
                 return cg_fail_errno(err, "sandbox: session of init");
@@ -134,11 +138,10 @@ static int keep_only(int fds[FIXED_FDS])
         return close_range(FIXED_FDS, ~0U, 0);
 }
 
-/* Nothing of the caller's may run or stay open here: handlers to default, descriptors closed, rights gone. */
-static int seal_init(const struct cg_spawn *sp, struct cg_err *err)
+/* Signals as a descriptor, all handlers gone: nothing of the caller's runs here any more. */
+static int open_signals(const struct cg_spawn *sp)
 {
         sigset_t wanted;
-        int fds[FIXED_FDS];
 
         for (int s = 1; s < NSIG; s++) {
                 /* SIGCHLD is at its default since become_init(); to set it again would discard one that waits. */
@@ -150,18 +153,22 @@ static int seal_init(const struct cg_spawn *sp, struct cg_err *err)
         sigaddset(&wanted, SIGTERM);
         for (size_t i = 0; sp->sb->command && i < CG_ARRAY_LEN(handed_on); i++)
                 sigaddset(&wanted, handed_on[i]);
-        fds[STATUS_FD] = sp->status_fd;
-        fds[SIGNAL_FD] = signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
-        fds[LISTENER_FD] = sp->listener_out;
-        fds[DENIED_FD] = sp->denied_fd;
-        fds[DOORS_FD] = sp->doors_fd;
+        return signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* Nothing of the caller's may run or stay open here: handlers to default, descriptors closed, rights gone. */
+static int seal_init(const struct cg_spawn *sp, const int proxies[CG_LANDLOCK_PORTS], struct cg_err *err)
+{
+        int fds[FIXED_FDS] = {sp->status_fd, open_signals(sp), sp->listener_out, sp->denied_fd, sp->doors_fd};
+
+        memcpy(fds + PROXY_FD, proxies, sizeof(int) * CG_LANDLOCK_PORTS);
         if (fds[SIGNAL_FD] < 0 || keep_only(fds) < 0)
                 return cg_fail_errno(err, "sandbox: descriptors of init");
         if (chdir("/") < 0)
                 return cg_fail_errno(err, "sandbox: folder of init");
         if (sp->sb->off)
                 return 0;
-        if (cg_enter_drop_caps(false, err) < 0)
+        if ((sp->sb->grants ? cg_enter_drop_caps_outside(err) : cg_enter_drop_caps(false, err)) < 0)
                 return -1;
         return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? cg_fail_errno(err, "sandbox: no_new_privs") : 0;
 }
@@ -186,6 +193,84 @@ static void end_rest(void)
                 ;
 }
 
+static void drain_signals(void)
+{
+        struct signalfd_siginfo info;
+
+        while (read(SIGNAL_FD, &info, sizeof(info)) == (ssize_t)sizeof(info))
+                ;
+}
+
+/* Where the kernel keeps no list of children: all processes whose parent we are. */
+static void kill_children_slowly(void)
+{
+        DIR *dir = opendir("/proc");
+        const struct dirent *d;
+
+        while (dir && (d = readdir(dir))) {
+                char path[300], text[512];
+                const char *rest;
+                int fd, parent = 0;
+                ssize_t n;
+
+                if (d->d_name[0] < '1' || d->d_name[0] > '9')
+                        continue;
+                snprintf(path, sizeof(path), "/proc/%s/stat", d->d_name);
+                fd = open(path, O_RDONLY | O_CLOEXEC);
+                n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+                cg_closep_(&fd);
+                if (n <= 0)
+                        continue;
+                text[n] = '\0';
+                rest = strrchr(text, ')');
+                if (rest && sscanf(rest, ") %*c %d", &parent) == 1 && parent == (int)getpid())
+                        kill((pid_t)strtol(d->d_name, NULL, 10), SIGKILL);
+        }
+        if (dir)
+                closedir(dir);
+}
+
+/* Kills the direct children; their children become ours as they die. */
+static void kill_children(void)
+{
+        char path[64];
+        FILE *f;
+        int pid;
+
+        snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+        f = fopen(path, "re");
+        if (!f) {
+                kill_children_slowly();
+                return;
+        }
+        while (fscanf(f, "%d", &pid) == 1)
+                kill(pid, SIGKILL);
+        fclose(f);
+}
+
+/*
+ * Without a pid namespace init has to do what the kernel does at the end of one. True when nothing is left: what forks and ends faster
+ * than it is found has become a child of this process each time, and is looked for until its time is over.
+ */
+static bool end_all(void)
+{
+        int64_t deadline = cg_now_ms() + END_DEADLINE_MS;
+
+        for (;;) {
+                struct pollfd signals = {.fd = SIGNAL_FD, .events = POLLIN};
+                int64_t left = deadline - cg_now_ms();
+                pid_t pid;
+
+                kill_children();
+                while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
+                        ;
+                if (pid < 0 || left <= 0) /* no child is left */
+                        return pid < 0;
+                poll(&signals, 1, left < 10 ? (int)left : 10);
+                drain_signals();
+        }
+}
+
 /* Reaps whoever has ended; true when the main process was among them. */
 static bool reap(const struct cg_spawn *sp, pid_t main_pid, struct cg_notify *notify)
 {
@@ -199,7 +284,9 @@ static bool reap(const struct cg_spawn *sp, pid_t main_pid, struct cg_notify *no
                 main_status = status;
                 ended = true;
         }
-        if (ended && sp->sb->command && !sp->sb->off)
+        if (ended && sp->sb->grants)
+                end_all();
+        else if (ended && sp->sb->command && !sp->sb->off)
                 end_rest();
         if (ended) {
                 cg_notify_finish(notify); /* whoever reads the status may read no more afterwards */
@@ -208,19 +295,25 @@ static bool reap(const struct cg_spawn *sp, pid_t main_pid, struct cg_notify *no
         return ended;
 }
 
-static void hand_on(const struct signalfd_siginfo *info, pid_t main_pid)
+/* From the host: in a pid namespace a sender whose pid has no number in here; else the guard. Kernel and peers inside say otherwise. */
+static bool is_from_host(const struct cg_spawn *sp, const struct signalfd_siginfo *info)
 {
+        return info->ssi_code == SI_USER && info->ssi_pid == (sp->sb->grants ? (uint32_t)getppid() : 0);
+}
+
+static void hand_on(const struct cg_spawn *sp, const struct signalfd_siginfo *info, pid_t main_pid)
+{
+        pid_t all = sp->sb->grants ? -main_pid : -1; /* -1 were all that the user has on this machine */
         int sig = (int)info->ssi_signo;
 
-        /* From the host: a sender whose pid has no number in here. Kernel and peers inside say otherwise. */
-        if (sig == SIGCHLD || info->ssi_code != SI_USER || info->ssi_pid != 0)
+        if (sig == SIGCHLD || !is_from_host(sp, info))
                 return;
         switch (sig) {
         case SIGTSTP:
-                kill(-1, SIGSTOP);
+                kill(all, SIGSTOP);
                 break;
         case SIGCONT:
-                kill(-1, SIGCONT);
+                kill(all, SIGCONT);
                 break;
         case SIGINT:
         case SIGQUIT:
@@ -234,7 +327,7 @@ static void hand_on(const struct signalfd_siginfo *info, pid_t main_pid)
 }
 
 /* Takes what the signal descriptor has; true when SIGTERM was in it. @main_pid: whom to hand signals on to, 0 nobody. */
-static bool take_signals(pid_t main_pid)
+static bool take_signals(const struct cg_spawn *sp, pid_t main_pid)
 {
         struct signalfd_siginfo info;
         bool term = false;
@@ -242,7 +335,7 @@ static bool take_signals(pid_t main_pid)
         while (read(SIGNAL_FD, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
                 term |= info.ssi_signo == SIGTERM;
                 if (main_pid)
-                        hand_on(&info, main_pid);
+                        hand_on(sp, &info, main_pid);
         }
         return term;
 }
@@ -254,11 +347,15 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
 {
         /* A pipe's writing end reports POLLERR, unasked, when its last reader is gone. */
         struct pollfd fds[FIRST_DOOR + CG_DOORS_FDS] = {{.fd = STATUS_FD}, {.fd = SIGNAL_FD, .events = POLLIN}};
+        struct cg_broker broker = {.sb = sp->sb, .proxies = PROXY_FD};
+        pid_t parent = getppid();
         struct cg_notify notify;
         struct cg_doors doors;
 
-        cg_notify_init(&notify, sp->listener_out >= 0 ? LISTENER_FD : -1, DENIED_FD, sp->sb->weak_proc);
+        cg_notify_init(&notify, sp->listener_out >= 0 ? LISTENER_FD : -1, DENIED_FD, sp->sb->weak_proc && !sp->sb->grants);
         cg_doors_init(&doors, &notify, sp->doors_fd >= 0 ? DOORS_FD : -1, sp->sb->doors);
+        if (sp->sb->grants)
+                notify.broker = &broker;
         /* The main process may have ended before there was a signal descriptor to tell. */
         while (!reap(sp, main_pid, &notify)) {
                 fds[2] = cg_notify_poll(&notify);
@@ -267,55 +364,114 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
                 if (fds[0].revents & (POLLERR | POLLHUP | POLLNVAL))
                         return;
                 /* Inside a pid namespace a SIGTERM can only be one that the sandbox sent. */
-                if (take_signals(sp->sb->command && !sp->sb->off ? main_pid : 0) && sp->sb->off)
+                if (take_signals(sp, sp->sb->command && !sp->sb->off ? main_pid : 0) && sp->sb->off)
+                        return;
+                if (sp->sb->grants && getppid() != parent) /* the guard was killed: that is the order to end */
                         return;
                 cg_notify_work(&notify, &fds[2]);
                 cg_doors_work(&doors, fds + FIRST_DOOR);
         }
 }
 
-/* Kills the direct children; their children become ours as they die. */
-static void kill_children(void)
-{
-        char path[64];
-        FILE *f;
-        int pid;
+/* ---- the landlock tier */
 
-        snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
-        f = fopen(path, "re");
-        if (!f)
-                return;
-        while (fscanf(f, "%d", &pid) == 1)
-                kill(pid, SIGKILL);
-        fclose(f);
+/* One socket for each of the plan's ports: connections come to the proxy as descriptors, made by the broker. */
+static int send_proxies(const struct cg_spawn *sp, int mine[CG_LANDLOCK_PORTS], struct cg_err *err)
+{
+        int fds[CG_LANDLOCK_PORTS], e = 0;
+        size_t n = 0;
+
+        for (; n < sp->sb->n_ports && e == 0; n++) {
+                int pair[2] = {-1, -1};
+
+                if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+                        e = cg_fail_errno(err, "sandbox: way to the proxy");
+                mine[n] = pair[0];
+                fds[n] = pair[1];
+        }
+        if (e == 0 && n)
+                e = cg_send_fds(sp->ports_fd, "p", 1, fds, n, err);
+        while (n--)
+                cg_closep_(&fds[n]);
+        return e;
 }
 
-/* Without a pid namespace init has to do what the kernel does at the end of one. */
-static void end_all(void)
+/* What ends and signals mean to the guard. True when init has ended. */
+static bool guard_hears(pid_t init)
 {
-        int64_t deadline = cg_now_ms() + END_DEADLINE_MS;
+        struct signalfd_siginfo info;
+        pid_t pid;
 
-        for (;;) {
-                struct pollfd signals = {.fd = SIGNAL_FD, .events = POLLIN};
-                int64_t left = deadline - cg_now_ms();
-                pid_t pid;
-
-                kill_children();
-                while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
-                        ;
-                if (pid < 0 || left <= 0) /* no child is left */
-                        return;
-                poll(&signals, 1, (int)left);
-                take_signals(0);
+        while (read(SIGNAL_FD, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+                if (info.ssi_signo != SIGCHLD)
+                        kill(init, (int)info.ssi_signo);
         }
+        while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {
+                if (pid == init)
+                        return true;
+        }
+        return false;
+}
+
+/*
+ * The process that the caller knows. Killed, it leaves init to end all that runs inside; and where init is killed, all that comes to
+ * this process, which ends it: without a pid namespace no single process can be trusted to be the last.
+ */
+static _Noreturn void guard(const struct cg_spawn *sp, pid_t init)
+{
+        struct pollfd p = {.fd = SIGNAL_FD, .events = POLLIN};
+        struct cg_err err;
+        int fds[FIXED_FDS];
+
+        prctl(PR_SET_NAME, "cg-guard", 0, 0, 0);
+        memset(fds, -1, sizeof(fds));
+        fds[SIGNAL_FD] = open_signals(sp);
+        if (fds[SIGNAL_FD] < 0 || keep_only(fds) < 0 || chdir("/") < 0 || cg_enter_drop_caps_outside(&err) < 0 ||
+            prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+                _exit(125); /* init ends with it, and the caller hears no more */
+        while (!guard_hears(init)) {
+                if (poll(&p, 1, -1) < 0 && errno != EINTR)
+                        _exit(125);
+        }
+        while (!end_all())
+                ;
+        _exit(0);
+}
+
+/* Goes on in a child, which is init. */
+static int fork_guard(const struct cg_spawn *sp, struct cg_err *err)
+{
+        pid_t self = getpid(), pid;
+
+        /* For good: the main process has the same user and must not trace or read these. */
+        if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || make_subreaper(err) < 0)
+                return cg_fail_errno(err, "sandbox: guard");
+        pid = fork();
+        if (pid < 0)
+                return cg_fail_errno(err, "sandbox: init");
+        if (pid > 0)
+                guard(sp, pid);
+        if (prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0) < 0 || getppid() != self || setsid() < 0)
+                return cg_fail_errno(err, "sandbox: init");
+        return make_subreaper(err);
+}
+
+static int make(const struct cg_spawn *sp, int *proxies, struct cg_err *err)
+{
+        if (sp->sb->off)
+                return make_subreaper(err);
+        if (!sp->sb->grants)
+                return make_sandbox(sp, err);
+        return fork_guard(sp, err) < 0 ? -1 : send_proxies(sp, proxies, err);
 }
 
 _Noreturn void cg_init_run(const struct cg_spawn *sp)
 {
+        int proxies[CG_LANDLOCK_PORTS] = {-1, -1, -1, -1};
         struct cg_err err = {0};
         pid_t pid;
 
-        if (become_init(sp, &err) < 0 || (sp->sb->off ? make_subreaper(&err) : make_sandbox(sp, &err)) < 0)
+        if (become_init(sp, &err) < 0 || make(sp, proxies, &err) < 0)
                 fail(sp, &err);
         /* libc's own fork, not a raw clone: it puts the thread id it caches, its locks and atfork handlers right. */
         pid = fork();
@@ -325,10 +481,12 @@ _Noreturn void cg_init_run(const struct cg_spawn *sp)
                 cg_fail_errno(&err, "sandbox: main process");
                 fail(sp, &err);
         }
-        if (seal_init(sp, &err) < 0)
+        if (seal_init(sp, proxies, &err) < 0)
                 fail(sp, &err);
         watch(sp, pid);
         if (sp->sb->off)
                 end_all();
+        while (sp->sb->grants && !end_all())
+                ;
         _exit(0);
 }

@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -107,21 +109,47 @@ static bool uses_group(const struct cg_sandbox *sb)
 /* ---- watcher */
 
 /* From the keeper: the sandbox that is to be gone before anything is cleaned up. */
-static int receive_init(int sock)
+static void receive_init(int sock, int fds[2])
 {
-        size_t n = 1;
-        int fd = -1;
+        size_t n = 2;
         char byte;
 
-        return cg_recv_fds(sock, &byte, 1, &fd, &n, NULL) == 1 && n == 1 ? fd : -1;
+        fds[0] = fds[1] = -1;
+        if (cg_recv_fds(sock, &byte, 1, fds, &n, NULL) != 1)
+                fds[0] = fds[1] = -1;
 }
 
-static void wait_gone(int pidfd)
+static void wait_for(int fd, short events)
 {
-        struct pollfd p = {.fd = pidfd, .events = POLLIN};
+        struct pollfd p = {.fd = fd, .events = events};
 
         while (poll(&p, 1, GONE_MS) < 0 && errno == EINTR)
                 ;
+}
+
+/* In the landlock tier what the caller can kill is the guard; init ends the rest, and then the status pipe has no writer any more. */
+static void wait_gone(const struct cg_command *c, int pidfd, int status_fd)
+{
+        wait_for(pidfd, POLLIN);
+        if (cg_plan_has_namespaces(c->sb) || status_fd < 0)
+                return;
+        for (struct cg_sandbox_status st; wait_for(status_fd, POLLIN), read(status_fd, &st, sizeof(st)) > 0;)
+                ;
+}
+
+static int unlock_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
+{
+        return S_ISDIR(st->st_mode) && chmod(path, 0700) < 0 ? -1 : 0;
+}
+
+/* The folder for temporary files, where that is the host's. Once nothing runs any more that could put something else there. */
+static void remove_tmp(const struct cg_command *c)
+{
+        if (!c->tmp_on_host || cg_remove_tree(c->tmp, NULL) == 0)
+                return;
+        /* With folders that the command took its own rights to from. */
+        nftw(c->tmp, unlock_one, 16, FTW_PHYS | FTW_MOUNT);
+        cg_remove_tree(c->tmp, NULL);
 }
 
 /*
@@ -131,7 +159,7 @@ static void wait_gone(int pidfd)
 static _Noreturn void watch_over(const struct cg_command *c, int sock)
 {
         struct pollfd end = {.fd = 3}; /* what is sent can wait */
-        int init;
+        int init[2];
 
         setsid(); /* cannot fail for a process that was just forked */
         prctl(PR_SET_NAME, "cg-watcher", 0, 0, 0);
@@ -143,14 +171,15 @@ static _Noreturn void watch_over(const struct cg_command *c, int sock)
         close_range((unsigned int)end.fd + 1, ~0U, 0);
         while (poll(&end, 1, -1) < 0 && errno == EINTR)
                 ;
-        init = receive_init(end.fd);
-        if (init >= 0) {
-                cg_pidfd_kill(init, SIGKILL);
-                wait_gone(init);
+        receive_init(end.fd, init);
+        if (init[0] >= 0) {
+                cg_pidfd_kill(init[0], SIGKILL);
+                wait_gone(c, init[0], init[1]);
         }
         cg_placeholders_remove(c->sb, NULL);
         if (uses_group(c->sb))
                 cg_cgroup_tidy(NULL);
+        remove_tmp(c);
         _exit(0);
 }
 
@@ -166,6 +195,7 @@ struct keeper {
         int64_t deadline_ms; /* 0: none */
         int64_t look_ms;     /* when to look at the processor time; 0: not to */
         bool all_gone;       /* nothing runs inside any more but init */
+        bool init_gone;      /* landlock tier: killed, and the guard is ending the rest */
         struct cg_outlet outlet;
         struct cg_doors_process doors;
         struct cg_violations violations;
@@ -198,8 +228,11 @@ static int start_watcher(struct keeper *k, struct cg_err *err)
 
 static void tell_watcher(const struct keeper *k)
 {
+        const int fds[2] = {k->child.init_pidfd, k->child.status_fd};
+
+        /* The status pipe's reader is the full tier's lifeline: nobody but the keeper has it there. */
         if (k->watcher >= 0)
-                cg_send_fds(k->watcher, "i", 1, &k->child.init_pidfd, 1, NULL);
+                cg_send_fds(k->watcher, "i", 1, fds, cg_plan_has_namespaces(k->c->sb) ? 1 : 2, NULL);
 }
 
 /* Killed, by whomever: another one. */
@@ -219,9 +252,11 @@ static void end_sandbox(struct keeper *k)
 {
         if (k->child.init_pid <= 0)
                 return;
+        if (k->init_gone)
+                wait_for(k->child.init_pidfd, POLLIN);
         cg_pidfd_kill(k->child.init_pidfd, SIGKILL);
         if (!k->all_gone)
-                wait_gone(k->child.init_pidfd);
+                wait_gone(k->c, k->child.init_pidfd, k->child.status_fd);
         waitpid(k->child.init_pid, NULL, WNOHANG);
         k->child.init_pid = 0;
 }
@@ -292,6 +327,7 @@ static int read_status(struct keeper *k)
                 n = read(k->child.status_fd, &st, sizeof(st));
         while (n < 0 && errno == EINTR);
         k->all_gone = n == (ssize_t)sizeof(st) && st.magic == CG_SANDBOX_STATUS_MAGIC;
+        k->init_gone = !k->all_gone && !cg_plan_has_namespaces(k->c->sb);
         return k->all_gone ? status_of(k, &st) : 137;
 }
 
@@ -552,6 +588,15 @@ static int start_doors(struct keeper *k, struct cg_err *err)
         return e;
 }
 
+static int make_tmp(struct keeper *k, struct cg_err *err)
+{
+        if (mkdir(k->c->tmp, 0700) == 0)
+                return 0;
+        cg_fail_errno(err, "sandbox: folder for temporary files %s", k->c->tmp);
+        k->c->tmp_on_host = false; /* not ours to remove */
+        return CG_E_SYS;
+}
+
 static int start(struct keeper *k, struct cg_err *err)
 {
         int log = -1, e = block_signals(k, err);
@@ -563,8 +608,10 @@ static int start(struct keeper *k, struct cg_err *err)
         if (e == 0 && k->c->proxy)
                 e = cg_masks_secrets(&k->c->masks, k->c->settings, &k->secrets, err);
         /* Before there is anything to clean up; the sandbox itself ends with this process without anybody's help. */
-        if (e == 0 && (k->c->sb->n_placeholders || uses_group(k->c->sb)))
+        if (e == 0 && (k->c->sb->n_placeholders || uses_group(k->c->sb) || k->c->tmp_on_host))
                 e = start_watcher(k, err);
+        if (e == 0 && k->c->tmp_on_host)
+                e = make_tmp(k, err);
         if (e == 0)
                 e = cg_placeholders_make(k->c->sb, &k->placeholders, err);
         if (e == 0)
@@ -594,6 +641,8 @@ static void clean_up(struct keeper *k)
                 end_sandbox(k);
         if (k->placeholders)
                 cg_placeholders_remove(k->c->sb, k->placeholders);
+        if (k->all_gone || k->child.init_pid <= 0)
+                remove_tmp(k->c);
         if (k->watcher_pid > 0) {
                 kill(k->watcher_pid, SIGKILL);
                 waitpid(k->watcher_pid, NULL, WNOHANG);

@@ -1,69 +1,63 @@
 /*
- * Landlock, the second layer over the file system. Mounts already make everything else read-only; what they cannot
- * stop is writing into what is not a file: an existing FIFO or device opens for writing on a read-only mount. Also
- * keeps signals and abstract sockets inside. Runs in the main process, in enter.c, once no more mounts are made.
+ * Landlock. In the full tier it is the second layer over the file system: mounts already make everything else read-only; what they
+ * cannot stop is writing into what is not a file: an existing FIFO or device opens for writing on a read-only mount. In the landlock
+ * tier it is the first: reading, writing and TCP. In both it keeps signals and abstract sockets inside. Runs in the main process, in
+ * enter.c, once no more mounts are made.
  */
-#include "sandbox/steps.h"
+#include "sandbox/landlock.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/landlock.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/util.h"
+#include "sandbox/grants.h"
+#include "sandbox/steps.h"
 
-/* Newer than the headers we build with. */
-#define ACCESS_TRUNCATE (1ULL << 14)  /* ABI 3 */
-#define ACCESS_IOCTL_DEV (1ULL << 15) /* ABI 5 */
-#define SCOPE_ABSTRACT_UNIX (1ULL << 0) /* ABI 6 */
-#define SCOPE_SIGNAL (1ULL << 1)        /* ABI 6 */
-
-/* The kernel takes a longer structure than it knows when the rest is zero. */
-struct ruleset_attr {
-        uint64_t handled_access_fs;
-        uint64_t handled_access_net; /* ABI 4; not used: the network namespace is empty */
-        uint64_t scoped;
-};
-
-#define ACCESS_FILE (LANDLOCK_ACCESS_FS_WRITE_FILE | ACCESS_TRUNCATE | ACCESS_IOCTL_DEV)
-#define ACCESS_DIR (LANDLOCK_ACCESS_FS_REMOVE_DIR | LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_MAKE_CHAR | \
-                    LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_SOCK | \
-                    LANDLOCK_ACCESS_FS_MAKE_FIFO | LANDLOCK_ACCESS_FS_MAKE_BLOCK | LANDLOCK_ACCESS_FS_MAKE_SYM | \
-                    LANDLOCK_ACCESS_FS_REFER)
-
-/* Everything that alters something; reading and executing are the mounts' business. */
-static void rights_of_abi(int abi, struct ruleset_attr *attr)
+/* Everything that alters something; in the full tier reading and executing are the mounts' business. */
+static void rights_of_abi(int abi, struct cg_ll_ruleset_attr *attr)
 {
-        attr->handled_access_fs = ACCESS_FILE | ACCESS_DIR;
+        attr->handled_access_fs = CG_LL_ALTER_FILE | CG_LL_ALTER_DIR;
         if (abi < 2)
                 attr->handled_access_fs &= ~(uint64_t)LANDLOCK_ACCESS_FS_REFER; /* such renames are refused anyway */
         if (abi < 3)
-                attr->handled_access_fs &= ~ACCESS_TRUNCATE;
+                attr->handled_access_fs &= ~CG_LL_TRUNCATE;
         if (abi < 5)
-                attr->handled_access_fs &= ~ACCESS_IOCTL_DEV;
+                attr->handled_access_fs &= ~CG_LL_IOCTL_DEV;
         if (abi >= 6)
-                attr->scoped = SCOPE_ABSTRACT_UNIX | SCOPE_SIGNAL;
+                attr->scoped = CG_LL_SCOPE_ABSTRACT_UNIX | CG_LL_SCOPE_SIGNAL;
 }
 
-static int allow_below(int ruleset, uint64_t handled, const char *path, struct cg_err *err)
+static int add_rule(int ruleset, int fd, uint64_t access, const char *path, struct cg_err *err)
 {
-        struct landlock_path_beneath_attr rule = {.allowed_access = handled};
-        cg_auto_fd int fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        struct landlock_path_beneath_attr rule = {.allowed_access = access, .parent_fd = fd};
         struct stat st;
+
+        if (fstat(fd, &st) < 0)
+                return cg_fail_errno(err, "sandbox: Landlock rule for %s", path);
+        if (!S_ISDIR(st.st_mode))
+                rule.allowed_access &= CG_LL_FILE;
+        if (rule.allowed_access && syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) < 0)
+                return cg_fail_errno(err, "sandbox: Landlock rule for %s", path);
+        return 0;
+}
+
+static int allow_below(int ruleset, uint64_t access, const char *path, struct cg_err *err)
+{
+        cg_auto_fd int fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 
         /* A write root that lies in a hidden folder is not there to be written. */
         if (fd < 0 && errno == ENOENT)
                 return 0;
-        if (fd < 0 || fstat(fd, &st) < 0)
+        if (fd < 0)
                 return cg_fail_errno(err, "sandbox: Landlock rule for %s", path);
-        if (!S_ISDIR(st.st_mode))
-                rule.allowed_access &= ACCESS_FILE;
-        rule.parent_fd = fd;
-        if (syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) < 0)
-                return cg_fail_errno(err, "sandbox: Landlock rule for %s", path);
-        return 0;
+        /* Of a file that it is: no right to read or run it, which is not handled here. */
+        return add_rule(ruleset, fd, access, path, err);
 }
 
 static bool is_writable(const struct cg_plan_mount *m)
@@ -71,16 +65,34 @@ static bool is_writable(const struct cg_plan_mount *m)
         return m->kind == CG_PLAN_WRITE || m->kind == CG_PLAN_TMPFS || m->kind == CG_PLAN_DEV;
 }
 
-int cg_landlock_apply(const struct cg_sandbox *sb, struct cg_err *err)
+int cg_landlock_abi(void)
 {
-        struct ruleset_attr attr = {0};
-        cg_auto_fd int ruleset = -1;
         int abi = (int)syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
 
-        if (abi < 1)
+        return abi < 0 ? -errno : abi;
+}
+
+static int check_abi(int least, int *abi, struct cg_err *err)
+{
+        *abi = cg_landlock_abi();
+        if (*abi < 1)
                 return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: this Linux has no Landlock (%s): it needs 5.13 or "
                                "newer with landlock in the lsm= list of the kernel's command line",
-                               errno == EOPNOTSUPP ? "switched off" : "not built in");
+                               *abi == -EOPNOTSUPP ? "switched off" : *abi == -EPERM ? "a system call filter forbids it" : "not built in");
+        if (*abi < least)
+                return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: the landlock tier needs Landlock ABI %d (Linux 6.12), which keeps signals "
+                               "inside; this Linux has ABI %d", least, *abi);
+        return 0;
+}
+
+int cg_landlock_apply(const struct cg_sandbox *sb, struct cg_err *err)
+{
+        struct cg_ll_ruleset_attr attr = {0};
+        cg_auto_fd int ruleset = -1;
+        int abi;
+
+        if (check_abi(1, &abi, err) < 0)
+                return CG_E_UNSUPPORTED;
         rights_of_abi(abi, &attr);
         ruleset = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);
         if (ruleset < 0)
@@ -98,4 +110,110 @@ int cg_landlock_apply(const struct cg_sandbox *sb, struct cg_err *err)
         if (syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
                 return cg_fail_errno(err, "sandbox: Landlock");
         return 0;
+}
+
+/* ---- the landlock tier */
+
+/*
+ * The path as the plan found it, without symlinks: what another program has put there since is not what was looked at. What has
+ * gone is not there to be had.
+ */
+static int allow_plain(int ruleset, uint64_t access, const char *path, struct cg_err *err)
+{
+        struct open_how how = {.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
+        cg_auto_fd int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
+
+        if (fd < 0)
+                return errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == EACCES
+                               ? 0 : cg_fail_errno(err, "sandbox: Landlock rule for %s", path);
+        return add_rule(ruleset, fd, access, path, err);
+}
+
+/*
+ * Of the kernel's own file systems, for reading. Nothing that tells of other processes or of the host's network; a process's own
+ * entries are the main process's alone, because those of processes to come cannot be named.
+ */
+static const char *const of_proc[] = {
+        "cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems", "sys/kernel/random", "sys/kernel/osrelease",
+        "sys/kernel/ostype", "sys/kernel/pid_max", "sys/kernel/threads-max", "sys/kernel/cap_last_cap", "sys/kernel/ngroups_max",
+        "sys/vm/overcommit_memory", "sys/vm/max_map_count", "sys/fs/file-max", "sys/fs/pipe-max-size",
+        "self/auxv", "self/cgroup", "self/cmdline", "self/comm", "self/coredump_filter", "self/environ", "self/fd", "self/fdinfo",
+        "self/gid_map", "self/io", "self/limits", "self/maps", "self/map_files", "self/mountinfo", "self/mounts", "self/oom_score",
+        "self/oom_score_adj", "self/personality", "self/setgroups", "self/smaps", "self/smaps_rollup", "self/stat", "self/statm",
+        "self/status", "self/uid_map", "self/wchan",
+};
+
+static const char *const of_sys[] = {"/sys/devices/system/cpu", "/sys/devices/system/node"};
+
+static const char *const of_dev[] = {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"};
+
+/*
+ * /proc makes its inodes anew when memory was short, and a rule is for an inode: init keeps these open as long as the sandbox lives.
+ */
+static int allow_proc(int ruleset, int pins[CG_LANDLOCK_PINS], size_t *n, struct cg_err *err)
+{
+        _Static_assert(CG_ARRAY_LEN(of_proc) <= CG_LANDLOCK_PINS, "room for all");
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(of_proc); i++) {
+                char path[64];
+                int fd;
+
+                if (strncmp(of_proc[i], "self/", 5) == 0)
+                        snprintf(path, sizeof(path), "/proc/%d/%s", (int)getpid(), of_proc[i] + 5);
+                else
+                        snprintf(path, sizeof(path), "/proc/%s", of_proc[i]);
+                fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+                if (fd < 0)
+                        continue; /* not in this kernel, or covered: then not here either */
+                pins[(*n)++] = fd;
+                if (add_rule(ruleset, fd, CG_LL_READ_FILE | CG_LL_READ_DIR, path, err) < 0)
+                        return -1;
+        }
+        return 0;
+}
+
+static int allow_kernels(int ruleset, struct cg_err *err)
+{
+        for (size_t i = 0; i < CG_ARRAY_LEN(of_sys); i++) {
+                if (allow_plain(ruleset, CG_LL_READ_FILE | CG_LL_READ_DIR, of_sys[i], err) < 0)
+                        return -1;
+        }
+        for (size_t i = 0; i < CG_ARRAY_LEN(of_dev); i++) {
+                if (allow_plain(ruleset, CG_LL_READ_FILE | CG_LL_WRITE_FILE | CG_LL_TRUNCATE, of_dev[i], err) < 0)
+                        return -1;
+        }
+        return 0;
+}
+
+int cg_landlock_apply_tier(const struct cg_sandbox *sb, int pins[CG_LANDLOCK_PINS], size_t *n_pins, struct cg_err *err)
+{
+        static const uint64_t read_rights = CG_LL_EXECUTE | CG_LL_READ_FILE | CG_LL_READ_DIR;
+        struct cg_ll_ruleset_attr attr = {
+                .handled_access_fs = read_rights | CG_LL_ALTER_FILE | CG_LL_ALTER_DIR,
+                /* No rule follows: no TCP at all. seccomp says so first, the broker connects for those who may. */
+                .handled_access_net = CG_LL_NET_BIND_TCP | CG_LL_NET_CONNECT_TCP,
+                .scoped = CG_LL_SCOPE_ABSTRACT_UNIX | CG_LL_SCOPE_SIGNAL,
+        };
+        const struct cg_grants *g = sb->grants;
+        cg_auto_fd int ruleset = -1;
+        int abi, e = check_abi(CG_TIER_LANDLOCK_ABI, &abi, err);
+
+        if (e < 0)
+                return e;
+        ruleset = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);
+        if (ruleset < 0)
+                return cg_fail_errno(err, "sandbox: Landlock ruleset");
+        for (size_t i = 0; i < g->n && e == 0; i++)
+                e = allow_plain(ruleset, g->v[i].access, g->v[i].path, err);
+        if (e == 0 && g->private_dir)
+                e = allow_below(ruleset, attr.handled_access_fs, g->private_dir, err);
+        if (e == 0 && g->shown)
+                e = allow_below(ruleset, read_rights, g->shown, err);
+        if (e == 0)
+                e = allow_kernels(ruleset, err);
+        if (e == 0)
+                e = allow_proc(ruleset, pins, n_pins, err);
+        if (e == 0 && syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
+                e = cg_fail_errno(err, "sandbox: Landlock");
+        return e;
 }

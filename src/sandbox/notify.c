@@ -12,6 +12,7 @@
 
 #include "base/fd.h"
 #include "base/util.h"
+#include "sandbox/broker.h"
 #include "sandbox/doors.h"
 
 /* Room for what later kernels may add to a call. */
@@ -162,6 +163,8 @@ static void take_call(struct cg_notify *n)
         memset(&c, 0, sizeof(c));
         if (ioctl(n->listener, SECCOMP_IOCTL_NOTIF_RECV, &c) < 0)
                 return; /* whoever called has been killed or interrupted */
+        if (n->broker && cg_broker_handle(n->broker, n, &c.n))
+                return;
         for (size_t i = 0; i < CG_ARRAY_LEN(handlers); i++) {
                 if (handlers[i].nr == c.n.data.nr) {
                         handlers[i].handle(n, &c.n);
@@ -173,12 +176,15 @@ static void take_call(struct cg_notify *n)
 
 static void take_listener(struct cg_notify *n)
 {
-        size_t count = 1;
-        int fd = -1;
-        char byte;
+        size_t count = CG_MAX_FDS;
+        int fds[CG_MAX_FDS];
+        char byte = 0;
+        bool got = cg_recv_fds(n->sock, &byte, 1, fds, &count, NULL) == 1;
 
-        if (cg_recv_fds(n->sock, &byte, 1, &fd, &count, NULL) == 1 && count == 1)
-                n->listener = fd;
+        if (got && byte == 'p')
+                return; /* descriptors that only have to stay open as long as this process lives: the landlock tier's pins */
+        if (got && count == 1)
+                n->listener = fds[0];
         cg_closep_(&n->sock);
 }
 

@@ -25,12 +25,15 @@
 #define CG_NOTIFY_PER_SECOND 8
 #define CG_NOTIFY_SAME 32
 
+struct cg_broker;
+
 struct cg_notify {
         int sock;     /* to the main process, until it has sent the listener; then -1 */
         int listener; /* -1: none (yet), or nobody is left who could be heard */
         int out;      /* messages of struct cg_sandbox_denial */
         bool foreign_proc; /* /proc is not this pid namespace's */
         struct cg_doors *doors; /* for connect() and listen(); borrowed */
+        const struct cg_broker *broker; /* of the landlock tier, for calls that it does itself; else NULL */
         uint32_t lost;
         int64_t tokens, filled_ms; /* thousandths */
         struct {

@@ -190,7 +190,8 @@ int cg_placeholders_make(struct cg_sandbox *sb, int **fds, struct cg_err *err)
                 return cg_fail(err, CG_E_NOMEM, "sandbox: placeholders");
         for (size_t i = 0; i < sb->n_placeholders; i++)
                 list[i] = -1;
-        for (size_t i = 0; i < sb->n_placeholders && e == 0; i++)
+        /* The landlock tier has no mounts that need something to lie on. */
+        for (size_t i = 0; i < sb->n_placeholders && e == 0 && !sb->grants; i++)
                 e = make_one(&sb->placeholders[i], &list[i], err);
         if (e < 0) {
                 cg_placeholders_remove(sb, list);

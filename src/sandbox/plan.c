@@ -9,6 +9,7 @@
 
 #include "base/util.h"
 #include "sandbox/cgroup.h"
+#include "sandbox/grants.h"
 #include "sandbox/steps.h"
 
 bool cg_plan_within(const char *path, const char *dir)
@@ -249,6 +250,7 @@ struct cg_sandbox *cg_sandbox_free(struct cg_sandbox *sb)
         for (size_t i = 0; i < sb->n_hides; i++)
                 free(sb->hides[i]);
         free(sb->cwd);
+        cg_grants_free(sb->grants);
         free(sb);
         return NULL;
 }
@@ -361,7 +363,7 @@ void cg_sandbox_set_cgroup_files(struct cg_sandbox *sb, const char *folder)
 /* Nothing else binds root's processes before Linux 6.14. */
 static bool root_is_free(const struct cg_sandbox *sb)
 {
-        return !geteuid() && (sb->off || !cg_plan_has_own_pid_max());
+        return !geteuid() && (!cg_plan_has_namespaces(sb) || !cg_plan_has_own_pid_max());
 }
 
 void cg_plan_group_limits(const struct cg_sandbox *sb, struct cg_sandbox_limits *ret)
@@ -519,8 +521,11 @@ const char *const *cg_sandbox_layers(const struct cg_sandbox *sb)
         static const char *const on_root_old[] = {"user", "mount", "pid", "net", "ipc", "uts", "cgroup", "capabilities",
                                                   "no_new_privs", "rlimits", "landlock", "seccomp", NULL};
         static const char *const off[] = {"rlimits", NULL};
+        static const char *const landlock[] = {"landlock", "seccomp", "broker", "capabilities", "no_new_privs", "rlimits", NULL};
 
         if (sb->off)
                 return off;
+        if (sb->grants)
+                return landlock;
         return geteuid() || cg_plan_has_own_pid_max() ? on : on_root_old;
 }

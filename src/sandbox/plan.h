@@ -57,6 +57,8 @@ struct cg_plan_mount {
         char *why;        /* the setting that asked for it; NULL: the sandbox's own */
 };
 
+struct cg_grants;
+
 /* What must be on the host for the time of the sandbox, so that something can be mounted over it: see placeholder.h. */
 struct cg_plan_placeholder {
         char *path;
@@ -88,7 +90,14 @@ struct cg_sandbox {
         bool processes_asked; /* not the default */
         const char *cgroup_files; /* NULL: /proc/self */
         struct sock_fprog filter; /* static, see seccomp.c */
+        struct cg_grants *grants; /* of the landlock tier; NULL: the full one */
 };
+
+/* Whether the sandbox has namespaces of its own, pid 1 in one of them included. */
+static inline bool cg_plan_has_namespaces(const struct cg_sandbox *sb)
+{
+        return !sb->off && !sb->grants;
+}
 
 /* Copies @m's texts and puts it where it belongs; the same entry twice is one. */
 int cg_plan_insert(struct cg_sandbox *sb, const struct cg_plan_mount *m, struct cg_err *err);

@@ -37,6 +37,47 @@ enum {
 };
 int cg_sandbox_new_command(unsigned int flags, struct cg_sandbox **ret, struct cg_err *err);
 
+/*
+ * Tiers. `full` is all that this file speaks of. `landlock` is for machines that forbid user namespaces: the view of the file system
+ * becomes Landlock rules, there are no namespaces, and what neither Landlock nor seccomp can decide goes through a broker (broker.c).
+ * What it does not hold: docs/security.md. Nobody gets it without having asked for it.
+ */
+enum cg_tier { CG_TIER_FULL, CG_TIER_LANDLOCK, CG_TIER_AUTO };
+
+/* Denials in folders that may be written, which Landlock cannot hold apart. */
+enum cg_denials {
+        CG_DENIALS_REFUSE, /* an error that names the first */
+        CG_DENIALS_FREEZE, /* nothing new can be made in the folders that lead to them */
+        CG_DENIALS_ACCEPT, /* denials of writing are not held; what is hidden stays hidden, as with FREEZE */
+};
+
+struct cg_tier_choice {
+        enum cg_tier tier;
+        enum cg_denials denials;
+};
+
+/* "full", "landlock", "auto", the latter two with ":refuse" (as without), ":freeze" or ":accept". CG_E_INVAL. */
+int cg_tier_parse(const char *text, struct cg_tier_choice *ret, struct cg_err *err);
+/*
+ * Makes CG_TIER_AUTO the strongest tier that this machine can do here and now, tried by starting a sandbox. CG_E_UNSUPPORTED: not even
+ * the landlock tier, when that is what is asked for or left. For a process with one thread.
+ */
+int cg_tier_decide(struct cg_tier_choice *choice, struct cg_err *err);
+/* Whether the full tier can be had here; *err says what is missing. */
+int cg_tier_try_full(struct cg_err *err);
+/* Landlock's version here; negative errno where there is none. The landlock tier wants CG_TIER_LANDLOCK_ABI. */
+int cg_landlock_abi(void);
+#define CG_TIER_LANDLOCK_ABI 6
+
+/*
+ * Makes @sb a plan of the landlock tier: the last of the setters, since it turns what they said into Landlock rules. @private_dir: a
+ * folder that will exist when the sandbox starts, and may be written whatever else holds; NULL: none. CG_E_UNSUPPORTED: the plan
+ * has what this tier cannot do, by name.
+ */
+int cg_sandbox_set_landlock(struct cg_sandbox *sb, enum cg_denials denials, const char *private_dir, struct cg_err *err);
+/* "full", "landlock", or "off". */
+const char *cg_sandbox_tier(const struct cg_sandbox *sb);
+
 /* No isolation at all (--no-sandbox): the child still gets its init, status pipe and limits. */
 void cg_sandbox_set_off(struct cg_sandbox *sb);
 /*

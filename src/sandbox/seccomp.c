@@ -22,6 +22,7 @@ void cg_seccomp_filter(unsigned int flags, struct sock_fprog *ret)
         static const struct sock_fprog filters[CG_FILTERS] = {
                 FILTER(0), FILTER(1), FILTER(2),  FILTER(3),  FILTER(4),  FILTER(5),  FILTER(6),  FILTER(7),
                 FILTER(8), FILTER(9), FILTER(10), FILTER(11), FILTER(12), FILTER(13), FILTER(14), FILTER(15),
+                [CG_FILTER_LANDLOCK] = FILTER(16), [CG_FILTER_LANDLOCK | CG_FILTER_TCP] = FILTER(48),
         };
 
         *ret = filters[flags % CG_FILTERS];
@@ -73,4 +74,21 @@ int cg_seccomp_install_listener(const struct sock_fprog *prog, int *ret, struct 
                 return cg_fail_errno(err, "sandbox: installing the system call filter");
         *ret = (int)fd;
         return fd < 0 ? cg_seccomp_install(prog, err) : 0;
+}
+
+/* Linux 5.19: a signal that is no end does not make the caller of a call that waits for the broker try again, and again. */
+#ifndef SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+#define SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV (1UL << 5)
+#endif
+
+int cg_seccomp_install_brokered(const struct sock_fprog *prog, int *listener, struct cg_err *err)
+{
+        int fd = (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
+                              SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, prog);
+
+        if (fd < 0)
+                return cg_fail_errno(err, "sandbox: the landlock tier's system call filter%s", errno == EBUSY ?
+                                     " (a sandbox around this one has a broker already)" : "");
+        *listener = fd;
+        return 0;
 }

@@ -103,6 +103,39 @@ static const unsigned int denied_ioctls[] = {TIOCSTI, TIOCLINUX, TIOCSETD};
 
 #define SOCKET_TYPE_MASK 0xf /* the rest are flags */
 
+/*
+ * The landlock tier has no ipc namespace, no pid namespace and no mounts: what these keep from the host's programs of the same user is
+ * denied by its call.
+ */
+static const int denied_without_namespaces[] = {
+        SCMP_SYS(shmget), SCMP_SYS(shmat), SCMP_SYS(shmctl), SCMP_SYS(semget), SCMP_SYS(semop), SCMP_SYS(semtimedop), SCMP_SYS(semctl),
+        SCMP_SYS(msgget), SCMP_SYS(msgsnd), SCMP_SYS(msgrcv), SCMP_SYS(msgctl), SCMP_SYS(mq_open), SCMP_SYS(mq_unlink),
+};
+
+/* Attributes of files, which Landlock does not know and no program needs to go on. */
+#define NR_SETXATTRAT 463
+#define NR_REMOVEXATTRAT 466
+#define NR_FILE_SETATTR 469
+static const int denied_attributes[] = {
+        SCMP_SYS(setxattr), SCMP_SYS(lsetxattr), SCMP_SYS(fsetxattr), SCMP_SYS(removexattr), SCMP_SYS(lremovexattr),
+        SCMP_SYS(fremovexattr), NR_SETXATTRAT, NR_REMOVEXATTRAT, NR_FILE_SETATTR,
+};
+
+/* Those that programs do need: the broker does them where files may be written. */
+static const int brokered[] = {
+        SCMP_SYS(chmod), SCMP_SYS(fchmod), SCMP_SYS(fchmodat), 452 /* fchmodat2 */, SCMP_SYS(chown), SCMP_SYS(fchown), SCMP_SYS(lchown),
+        SCMP_SYS(fchownat), SCMP_SYS(utime), SCMP_SYS(utimes), SCMP_SYS(futimesat), SCMP_SYS(utimensat),
+};
+
+/* First argument: a process. 0 is the caller itself; another may be one of the host's. */
+static const int of_a_process[] = {
+        SCMP_SYS(prlimit64), SCMP_SYS(sched_setaffinity), SCMP_SYS(sched_setscheduler), SCMP_SYS(sched_setparam), SCMP_SYS(sched_setattr),
+        SCMP_SYS(migrate_pages), SCMP_SYS(move_pages),
+};
+
+/* FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS, FS_IOC_FSSETXATTR, FS_IOC_SETVERSION: attributes again, by a file that is only read. */
+static const unsigned int denied_file_ioctls[] = {0x40086602, 0x40046602, 0x401c5820, 0x40087602};
+
 /* Collects the first failure, so that the lists below stay lists. */
 struct rules {
         scmp_filter_ctx ctx;
@@ -149,7 +182,11 @@ static void add_sockets(struct rules *r, unsigned int flags)
         bool streams = flags & CG_FILTER_ASKED_UNIX && !(flags & CG_FILTER_UNIX_SOCKETS);
 
         for (unsigned int family = 0; family < AF_MAX; family++) {
-                if (family == AF_INET || family == AF_INET6 || family == AF_NETLINK || (family == AF_UNIX && streams))
+                bool inet = family == AF_INET || family == AF_INET6;
+
+                /* Without a network namespace a socket lies in the host's network. */
+                if ((flags & CG_FILTER_LANDLOCK ? inet && (flags & CG_FILTER_TCP) : inet || family == AF_NETLINK) ||
+                    (family == AF_UNIX && streams))
                         continue;
                 if (!(flags & CG_FILTER_UNIX_SOCKETS) || (family != AF_UNIX && family != AF_VSOCK))
                         deny_if1(r, SCMP_SYS(socket), ARG_IS(0, family));
@@ -168,8 +205,8 @@ static void add_sockets(struct rules *r, unsigned int flags)
                 deny(r, SCMP_SYS(listen), TOLD);
         /* Families newer than the headers, and every number with anything in its upper half. */
         deny_if1(r, SCMP_SYS(socket), ARG_FROM(0, AF_MAX));
-        deny_if2(r, SCMP_SYS(socket), ARG_IS(0, AF_NETLINK),
-                 ARG_NOT(2, 0 /* NETLINK_ROUTE */));
+        if (!(flags & CG_FILTER_LANDLOCK))
+                deny_if2(r, SCMP_SYS(socket), ARG_IS(0, AF_NETLINK), ARG_NOT(2, 0 /* NETLINK_ROUTE */));
         for (size_t i = 0; i < CG_ARRAY_LEN(denied_protocols); i++)
                 deny_if(r, SCMP_SYS(socket), EPERM, 1, (const struct scmp_arg_cmp[]){ARG_IS(2, denied_protocols[i])});
 }
@@ -206,6 +243,52 @@ static void add_namespaces(struct rules *r)
         deny(r, SCMP_SYS(clone3), ENOSYS);
 }
 
+/*
+ * TCP that only the broker connects. A socket lies in the host's network: it must not listen, be bound, name interfaces, or send its
+ * first bytes with the address that they go to (TCP Fast Open connects without connect()).
+ */
+static void add_tcp(struct rules *r)
+{
+        static const struct {
+                int nr;
+                unsigned int flags_arg;
+        } sends[] = {{SCMP_SYS(sendto), 3}, {SCMP_SYS(sendmsg), 2}, {SCMP_SYS(sendmmsg), 3}};
+        static const unsigned int type_mask = 0xf;
+
+        for (unsigned int type = 0; type <= type_mask; type++) {
+                if (type != SOCK_STREAM)
+                        deny_if1(r, SCMP_SYS(socket), SCMP_CMP(1, SCMP_CMP_MASKED_EQ, type_mask, type));
+        }
+        for (size_t i = 0; i < CG_ARRAY_LEN(sends); i++)
+                deny_if1(r, sends[i].nr, ARG_HAS(sends[i].flags_arg, MSG_FASTOPEN));
+        deny_if1(r, SCMP_SYS(ioctl), SCMP_CMP(1, SCMP_CMP_MASKED_EQ, 0xffffff00, 0x8900));
+        deny(r, SCMP_SYS(bind), TOLD);
+        deny(r, SCMP_SYS(listen), TOLD);
+        deny(r, SCMP_SYS(connect), TOLD);
+}
+
+/* The landlock tier's. */
+static void add_landlock(struct rules *r, unsigned int flags)
+{
+        for (size_t i = 0; i < CG_ARRAY_LEN(denied_without_namespaces); i++)
+                deny(r, denied_without_namespaces[i], TOLD);
+        for (size_t i = 0; i < CG_ARRAY_LEN(denied_attributes); i++)
+                deny(r, denied_attributes[i], EOPNOTSUPP);
+        for (size_t i = 0; i < CG_ARRAY_LEN(brokered); i++)
+                deny(r, brokered[i], TOLD);
+        for (size_t i = 0; i < CG_ARRAY_LEN(of_a_process); i++)
+                deny_if1(r, of_a_process[i], ARG_NOT(0, 0));
+        deny_if1(r, SCMP_SYS(setpriority), ARG_NOT(1, 0));
+        deny_if1(r, SCMP_SYS(ioprio_set), ARG_NOT(1, 0));
+        /* Of all that a user has, whatever "0" stands for otherwise. */
+        deny_if1(r, SCMP_SYS(setpriority), ARG_IS(0, 2 /* PRIO_USER */));
+        deny_if1(r, SCMP_SYS(ioprio_set), ARG_IS(0, 3 /* IOPRIO_WHO_USER */));
+        for (size_t i = 0; i < CG_ARRAY_LEN(denied_file_ioctls); i++)
+                deny_if1(r, SCMP_SYS(ioctl), ARG_IS(1, denied_file_ioctls[i]));
+        if (flags & CG_FILTER_TCP)
+                add_tcp(r);
+}
+
 static void add_rules(struct rules *r, unsigned int flags)
 {
         for (size_t i = 0; i < CG_ARRAY_LEN(denied); i++)
@@ -227,7 +310,10 @@ static void add_rules(struct rules *r, unsigned int flags)
         /* Only the question what it is: some personalities undo memory protections. */
         deny_if1(r, SCMP_SYS(personality), ARG_NOT(0, LOW32));
         /* init has the same user, so its limits could be set from inside: RLIMIT_CPU 1 ends it, and the sandbox. */
-        deny_if1(r, SCMP_SYS(prlimit64), ARG_IS(0, 1));
+        if (!(flags & CG_FILTER_LANDLOCK))
+                deny_if1(r, SCMP_SYS(prlimit64), ARG_IS(0, 1));
+        else
+                add_landlock(r, flags);
 }
 
 /* libseccomp writes programs to descriptors only (before 2.6): through memory and back. */

@@ -116,6 +116,7 @@ struct cg_settings_own {
         size_t n_expose;
         struct cg_settings_port reach[CG_SETTINGS_PORTS_MAX];  /* listened at inside, connected to on the host */
         size_t n_reach;
+        const char *tier;          /* as cg_tier_parse() takes it; NULL: full */
         bool private_addresses;    /* allowed names may lead into a private network; always so for commands, as in srt */
 };
 

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "sandbox/sandbox.h"
+
 #define DOMAIN_MESSAGE \
         "Invalid domain pattern. Must be a valid domain (e.g., \"example.com\"), a wildcard (e.g., \"*.example.com\"), or a " \
         "bracketed IPv6 literal (e.g., \"[::1]\", \"[2001:db8::1]:443\"). Overly broad patterns like \"*.com\" or \"*\" are not " \
@@ -147,6 +149,14 @@ const char *cg_check_absolute(const char *text)
         if (!text[0])
                 return "Path cannot be empty";
         return text[0] == '/' ? NULL : "path must be absolute";
+}
+
+const char *cg_check_tier(const char *text)
+{
+        struct cg_tier_choice choice;
+
+        return cg_tier_parse(text, &choice, NULL) == 0 ? NULL
+                : "tier must be full, landlock or auto, the latter two alone or with :refuse, :freeze or :accept";
 }
 
 const char *cg_check_url(const char *text)

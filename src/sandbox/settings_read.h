@@ -74,6 +74,7 @@ const char *cg_check_absolute(const char *text);
 const char *cg_check_url(const char *text);
 const char *cg_check_variable(const char *text);
 const char *cg_check_extract(const char *text);
+const char *cg_check_tier(const char *text);
 
 /* Whether an entry of injectHosts can be reached by what is allowed. */
 bool cg_domain_covered(const char *host, const struct cg_strs *allowed);

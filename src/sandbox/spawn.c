@@ -84,10 +84,12 @@ static const char *clone_hint(int e)
         switch (e) {
         case EPERM:
                 return " (user namespaces are forbidden here: see sysctl kernel.unprivileged_userns_clone, "
-                       "kernel.apparmor_restrict_unprivileged_userns, or the container's seccomp profile)";
+                       "kernel.apparmor_restrict_unprivileged_userns, or the container's seccomp profile; `cellgate doctor` says which, "
+                       "and whether the weaker tier \"landlock\" can be had)";
         case ENOSPC:
         case EUSERS:
-                return " (too many namespaces: see the sysctls user.max_*_namespaces)";
+                return " (too many namespaces: see the sysctls user.max_*_namespaces; where they are 0 on purpose, `cellgate doctor` says "
+                       "whether the weaker tier \"landlock\" can be had)";
         case EAGAIN:
                 return " (too many processes: see ulimit -u)";
         case EINVAL:
@@ -99,7 +101,7 @@ static const char *clone_hint(int e)
 }
 
 /* Returns 0 in the child, its pid in the caller, negative on failure. */
-static pid_t clone_init(const struct cg_spawn *sp, int *pidfd, struct cg_err *err)
+static pid_t clone_init(struct cg_spawn *sp, int *pidfd, struct cg_err *err)
 {
         struct clone_args args = {
                 .flags = CLONE_PIDFD,
@@ -109,14 +111,20 @@ static pid_t clone_init(const struct cg_spawn *sp, int *pidfd, struct cg_err *er
         int group = cg_cgroup_clone_fd(sp->cgroup);
         long pid;
 
-        if (!sp->sb->off)
+        if (cg_plan_has_namespaces(sp->sb))
                 args.flags |= CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS |
                               (sp->cgroup ? 0 : CLONE_NEWCGROUP);
         if (group >= 0) {
                 args.flags |= CLONE_INTO_CGROUP;
+                sp->cloned_into = true;
                 args.cgroup = (uint64_t)group;
         }
         pid = syscall(SYS_clone3, &args, sizeof(args));
+        /* Containers' filters do not let clone3 through, since its flags cannot be looked at; the older call says as much here. */
+        if (pid < 0 && errno == ENOSYS) {
+                sp->cloned_into = false;
+                pid = syscall(SYS_clone, (unsigned long)(args.flags & ~(uint64_t)CLONE_INTO_CGROUP) | SIGCHLD, NULL, pidfd, NULL, NULL);
+        }
         if (pid < 0)
                 return cg_fail_errno(err, "sandbox: new namespaces%s", clone_hint(errno));
         return (pid_t)pid;
@@ -246,7 +254,7 @@ int cg_sandbox_spawn(const struct cg_sandbox *sb, const int *keep_fds, size_t n_
                 return cg_fail_errno(err, "sandbox: pipes");
         if (sb->n_ports && !sb->off && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ports) < 0)
                 return cg_fail_errno(err, "sandbox: socket for ports");
-        if (sb->told && !sb->off && (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, listener) < 0 ||
+        if ((sb->told || sb->grants) && !sb->off && (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, listener) < 0 ||
                                      socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, denied) < 0))
                 return cg_fail_errno(err, "sandbox: sockets for denied calls");
         if (sb->doors && !sb->off && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, doors) < 0)

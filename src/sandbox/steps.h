@@ -23,6 +23,7 @@ struct cg_spawn {
         int listener_in, listener_out; /* the main process sends the filter's listener to init; -1: denied calls are not told */
         int denied_fd;       /* where init tells them; -1 */
         struct cg_cgroup *cgroup; /* NULL: none */
+        bool cloned_into;    /* the clone has put it into its version 2 group */
         bool affinity;       /* cores are limited by CPUs */
         int doors_fd;        /* init's, to the outside; -1 */
         sigset_t old_mask;   /* the caller's: everything is blocked from before the clone until main_fn */
@@ -59,9 +60,16 @@ int cg_enter_bounding_set(bool setfcap, struct cg_err *err);
  * it user 0 cannot make a user namespace in which it is user 0 again.
  */
 int cg_enter_drop_caps(bool setfcap, struct cg_err *err);
+/* The same outside of a user namespace, bounding set included, as far as the caller has the power to. */
+int cg_enter_drop_caps_outside(struct cg_err *err);
 
 /* landlock.c */
 int cg_landlock_apply(const struct cg_sandbox *sb, struct cg_err *err);
+/* The landlock tier's. @pins: descriptors that init keeps open as long as the sandbox lives. */
+#define CG_LANDLOCK_PINS 64
+/* Ports of a plan of the landlock tier: the proxy's. */
+#define CG_LANDLOCK_PORTS 4
+int cg_landlock_apply_tier(const struct cg_sandbox *sb, int pins[CG_LANDLOCK_PINS], size_t *n_pins, struct cg_err *err);
 
 /* What a filter leaves open. */
 enum {
@@ -69,9 +77,16 @@ enum {
         CG_FILTER_NESTED_USERS = 2, /* namespaces and mounts in them */
         CG_FILTER_ASKED_UNIX = 4,   /* AF_UNIX streams; connect() is asked about */
         CG_FILTER_ASKED_LISTEN = 8, /* listen() is asked about */
+        CG_FILTER_LANDLOCK = 16,    /* of the landlock tier: takes more, and wants a broker (broker.h); alone, or with: */
+        CG_FILTER_TCP = 32,         /* TCP sockets, which the broker connects */
 };
 
-#define CG_FILTERS 16 /* all combinations */
+#define CG_FILTERS 64 /* all combinations; those that make no sense are empty */
+
+static inline bool cg_filter_exists(unsigned int flags)
+{
+        return flags < CG_FILTER_LANDLOCK || flags == CG_FILTER_LANDLOCK || flags == (CG_FILTER_LANDLOCK | CG_FILTER_TCP);
+}
 
 /* seccomp.c: static data, nothing to free. */
 void cg_seccomp_filter(unsigned int flags, struct sock_fprog *ret);
@@ -80,6 +95,8 @@ int cg_seccomp_install(const struct sock_fprog *prog, struct cg_err *err);
 int cg_seccomp_install_listener(const struct sock_fprog *prog, int *ret, struct cg_err *err);
 /* Another one beside it: the CPUs that a process may run on stay as they are. */
 int cg_seccomp_keep_affinity(struct cg_err *err);
+/* The same for a filter that wants a broker: *listener is the broker's (returns). */
+int cg_seccomp_install_brokered(const struct sock_fprog *prog, int *listener, struct cg_err *err);
 /* seccomp_rules.c, in programs that have libseccomp: the same made anew (returns; free filter). */
 int cg_seccomp_compile(unsigned int flags, struct sock_fprog *ret, struct cg_err *err);
 

@@ -296,7 +296,7 @@ static void hybrid_takes_each_from_where_it_is(void **state)
         assert_string_equal(get(made(m, "v2/memory/a:b"), "memory.limit_in_bytes"), "536870912");
         assert_string_equal(get(made(m, "v2/memory/a:b"), "memory.memsw.limit_in_bytes"), "536870912");
         assert_string_equal(get(made(m, "v2/cpu,cpuacct"), "cpu.cfs_quota_us"), "150000");
-        assert_int_equal(cg_cgroup_join(g, NULL), 0);
+        assert_int_equal(cg_cgroup_join(g, true, NULL), 0);
         assert_string_equal(get(made(m, "v2/memory/a:b"), "tasks"), "0");
         put(made(m, "v2/memory/a:b"), "memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n");
         put(made(m, "v2/cpu,cpuacct"), "cpuacct.usage", "1234567890\n");

@@ -1,0 +1,115 @@
+/* Tiers: their names, what a machine can do, and a plan of the landlock one. Runs in the caller. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/util.h"
+#include "sandbox/grants.h"
+#include "sandbox/steps.h"
+
+int cg_tier_parse(const char *text, struct cg_tier_choice *ret, struct cg_err *err)
+{
+        static const char *const tiers[] = {[CG_TIER_FULL] = "full", [CG_TIER_LANDLOCK] = "landlock", [CG_TIER_AUTO] = "auto"};
+        static const char *const denials[] = {
+                [CG_DENIALS_REFUSE] = ":refuse", [CG_DENIALS_FREEZE] = ":freeze", [CG_DENIALS_ACCEPT] = ":accept"};
+        struct cg_tier_choice c = {.denials = CG_DENIALS_REFUSE};
+        size_t n = strcspn(text, ":"), d = 0;
+
+        while (c.tier < CG_ARRAY_LEN(tiers) && (strlen(tiers[c.tier]) != n || strncmp(tiers[c.tier], text, n) != 0))
+                c.tier++;
+        while (text[n] && d < CG_ARRAY_LEN(denials) && strcmp(denials[d], text + n) != 0)
+                d++;
+        if (c.tier == CG_ARRAY_LEN(tiers) || d == CG_ARRAY_LEN(denials) || (c.tier == CG_TIER_FULL && text[n]))
+                return cg_fail(err, CG_E_INVAL, "tier \"%.40s\" is none of full, landlock, auto; the latter two may be followed by :refuse, "
+                               ":freeze or :accept", text);
+        c.denials = d;
+        *ret = c;
+        return 0;
+}
+
+static int do_nothing(void *data)
+{
+        return 0;
+}
+
+int cg_tier_try_full(struct cg_err *err)
+{
+        struct cg_sandbox *sb = NULL;
+        struct cg_sandbox_child child;
+        int e = cg_sandbox_new_command(0, &sb, err);
+
+        if (e == 0)
+                e = cg_sandbox_set_cwd(sb, "/", err);
+        if (e == 0)
+                e = cg_sandbox_spawn(sb, NULL, 0, do_nothing, NULL, &child, err);
+        if (e == 0) {
+                cg_pidfd_kill(child.init_pidfd, SIGKILL);
+                close(child.init_pidfd);
+                close(child.status_fd);
+                while (waitpid(child.init_pid, NULL, 0) < 0 && errno == EINTR)
+                        ;
+        }
+        cg_sandbox_free(sb);
+        return e;
+}
+
+static int try_landlock(struct cg_err *err)
+{
+        int abi = cg_landlock_abi();
+
+        if (abi >= CG_TIER_LANDLOCK_ABI)
+                return 0;
+        return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: the landlock tier needs Landlock ABI %d (Linux 6.12 with landlock in lsm=); this "
+                       "machine has %s%.0d", CG_TIER_LANDLOCK_ABI, abi < 0 ? "none" : "ABI ", abi < 0 ? 0 : abi);
+}
+
+int cg_tier_decide(struct cg_tier_choice *choice, struct cg_err *err)
+{
+        struct cg_err full = {0}, landlock = {0};
+
+        if (choice->tier == CG_TIER_FULL)
+                return 0;
+        if (choice->tier == CG_TIER_AUTO && cg_tier_try_full(&full) == 0) {
+                choice->tier = CG_TIER_FULL;
+                return 0;
+        }
+        if (try_landlock(&landlock) == 0) {
+                choice->tier = CG_TIER_LANDLOCK;
+                return 0;
+        }
+        if (choice->tier == CG_TIER_LANDLOCK)
+                return cg_fail(err, CG_E_UNSUPPORTED, "%s", landlock.msg);
+        return cg_fail(err, CG_E_UNSUPPORTED, "no tier of the sandbox can be had here. full: %s. landlock: %s", full.msg, landlock.msg);
+}
+
+/* What has no counterpart: named, not passed over. */
+static int check_supported(const struct cg_sandbox *sb, struct cg_err *err)
+{
+        if (sb->nested_users)
+                return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: allowNestedUserNamespaces needs the full tier");
+        if (sb->all_unix)
+                return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: allowAllUnixSockets needs the full tier: the landlock tier has no unix sockets");
+        if (sb->doors || sb->n_ports > CG_LANDLOCK_PORTS)
+                return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: allowUnixSockets, allowLocalBinding and cellgate.ports need the full tier: the "
+                               "landlock tier has no network of its own that doors could lead from");
+        return 0;
+}
+
+int cg_sandbox_set_landlock(struct cg_sandbox *sb, enum cg_denials denials, const char *private_dir, struct cg_err *err)
+{
+        int e = sb->off ? cg_fail(err, CG_E_STATE, "sandbox: it is off") : check_supported(sb, err);
+
+        if (e == 0)
+                e = cg_grants_make(sb, denials, private_dir, &sb->grants, err);
+        if (e == 0)
+                cg_seccomp_filter(CG_FILTER_LANDLOCK | (sb->n_ports ? CG_FILTER_TCP : 0), &sb->filter);
+        return e;
+}
+
+const char *cg_sandbox_tier(const struct cg_sandbox *sb)
+{
+        return sb->off ? "off" : sb->grants ? "landlock" : "full";
+}
