@@ -15,11 +15,12 @@
 static const char help_text[] =
         "Usage: cellgate doctor [--json]\n\n"
         "Tries everything that a sandbox needs of this machine, here and now, and says how to get what is missing.\n\n"
-        "Exit status: 0 when sandboxes work here, 1 when they do not.\n";
+        "Exit status: 0 when sandboxes work here (the full tier), 1 when they do not. Where only the weaker landlock tier can be had, it\n"
+        "says so; that one wants to be asked for: --tier landlock, or \"cellgate\": {\"tier\": \"landlock\"} in the settings.\n";
 
 struct outcome {
         int error;      /* 0: it works */
-        char note[200];
+        char note[400];
 };
 
 /* In a child: a check changes the process that makes it. */
@@ -47,10 +48,10 @@ static struct outcome try(const struct cg_doctor_check *check)
 }
 
 /* A command in a sandbox as it comes, in a child because that can be done once. The message goes to @note. */
-static int run_sandbox(char *note, size_t size)
+static int run_tier(const char *tier, char *note, size_t size)
 {
         static char *const argv[] = {(char *)"true", NULL}, *const env[] = {(char *)"PATH=/usr/bin:/bin", NULL};
-        const struct cg_command_options opts = {.cwd = "/", .env = env, .argv = argv, .control_fd = -1};
+        const struct cg_command_options opts = {.cwd = "/", .env = env, .argv = argv, .tier = tier, .control_fd = -1};
         struct cg_settings *s = NULL;
         struct cg_command *c = NULL;
         struct cg_err err = {0};
@@ -63,7 +64,20 @@ static int run_sandbox(char *note, size_t size)
         return status ? EIO : 0;
 }
 
-static const struct cg_doctor_check whole = {.name = "sandbox", .what = "a command in it", .required = true, .run = run_sandbox};
+static int run_full(char *note, size_t size)
+{
+        return run_tier("full", note, size);
+}
+
+static int run_landlock(char *note, size_t size)
+{
+        return run_tier("landlock", note, size);
+}
+
+static const struct cg_doctor_check wholes[] = {
+        {.name = "sandbox", .what = "a command in it: the full tier", .required = true, .run = run_full},
+        {.name = "landlock sandbox", .what = "a command in it: the landlock tier", .run = run_landlock},
+};
 
 /* Of what is made in user namespaces, where there are none. */
 static const char *no_users(int error)
@@ -132,22 +146,62 @@ static void print_limits(void)
         printf(".\n");
 }
 
-static int finish(json_t *list, bool ok)
+/* What was found, by name. */
+struct summary {
+        bool ok, users, full, landlock;
+};
+
+static int finish_json(json_t *list, const struct summary *sum)
 {
-        cg_auto_json json_t *o = json_pack("{s:b, s:O, s:o}", "ok", ok, "checks", list, "limits", limits_json());
+        const char *tier = sum->full ? "full" : sum->landlock ? "landlock" : NULL;
+        int abi = cg_landlock_abi();
+        cg_auto_json json_t *o = json_pack("{s:b, s:s?, s:{s:b, s:b}, s:i, s:O, s:o}", "ok", sum->ok, "tier", tier, "tiers", "full",
+                                           sum->full, "landlock", sum->landlock, "landlock_abi", abi > 0 ? abi : 0, "checks", list, "limits",
+                                           limits_json());
         cg_auto_free char *text = NULL;
         size_t len;
 
         text = o ? cg_json_text(o, &len) : NULL;
         if (!text || puts(text) < 0)
                 return CG_EXIT_USAGE;
-        return ok ? 0 : 1;
+        return sum->ok ? 0 : 1;
+}
+
+static int finish_text(const struct summary *sum)
+{
+        print_limits();
+        printf("\n%s\n", sum->ok ? "Sandboxes work here." : !sum->landlock ? "Sandboxes do not work here."
+               : "Sandboxes do not work here as they come, but the weaker landlock tier does, where it is asked for: --tier landlock, or\n"
+                 "\"cellgate\": {\"tier\": \"landlock\"} in the settings (docs/settings.md says what it does not hold).");
+        return fflush(stdout) ? CG_EXIT_USAGE : sum->ok ? 0 : 1;
+}
+
+static void run_check(struct cg_doctor_check check, size_t i, json_t *list, struct summary *sum)
+{
+        struct outcome o;
+
+        fflush(stdout);
+        o = try(&check);
+        sum->ok &= !o.error || !check.required;
+        if (i == 0)
+                sum->users = !o.error;
+        if (check.run == run_full)
+                sum->full = !o.error;
+        if (check.run == run_landlock)
+                sum->landlock = !o.error;
+        if (check.in_users && !sum->users)
+                check.advice = no_users;
+        if (list)
+                add_json(list, &check, &o);
+        else
+                print_text(&check, &o);
 }
 
 int cg_cli_doctor(int argc, char **argv)
 {
-        bool json = argc == 2 && !strcmp(argv[1], "--json"), ok = true, users = true;
-        cg_auto_json json_t *list = json_array();
+        bool json = argc == 2 && !strcmp(argv[1], "--json");
+        struct summary sum = {.ok = true};
+        cg_auto_json json_t *list = json ? json_array() : NULL;
 
         if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")))
                 return fputs(help_text, stdout) < 0;
@@ -155,25 +209,9 @@ int cg_cli_doctor(int argc, char **argv)
                 fprintf(stderr, "cellgate doctor: there is no option \"%s\": --help lists them\n", argv[1]);
                 return CG_EXIT_USAGE;
         }
-        for (size_t i = 0; i <= cg_doctor_n_checks; i++) {
-                struct cg_doctor_check check = i < cg_doctor_n_checks ? cg_doctor_checks[i] : whole;
-                struct outcome o;
-
-                fflush(stdout);
-                o = try(&check);
-                ok &= !o.error || !check.required;
-                if (i == 0)
-                        users = !o.error;
-                if (check.in_users && !users)
-                        check.advice = no_users;
-                if (json)
-                        add_json(list, &check, &o);
-                else
-                        print_text(&check, &o);
-        }
-        if (json)
-                return finish(list, ok);
-        print_limits();
-        printf("\n%s\n", ok ? "Sandboxes work here." : "Sandboxes do not work here.");
-        return fflush(stdout) ? CG_EXIT_USAGE : ok ? 0 : 1;
+        for (size_t i = 0; i < cg_doctor_n_checks; i++)
+                run_check(cg_doctor_checks[i], i, list, &sum);
+        for (size_t i = 0; i < CG_ARRAY_LEN(wholes); i++)
+                run_check(wholes[i], cg_doctor_n_checks + i, list, &sum);
+        return json ? finish_json(list, &sum) : finish_text(&sum);
 }

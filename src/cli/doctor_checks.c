@@ -18,6 +18,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -235,12 +236,66 @@ static const char *advise_seccomp(int error)
         return "a kernel with CONFIG_SECCOMP_FILTER";
 }
 
+static int check_scopes(char *note, size_t size)
+{
+        int abi = cg_landlock_abi();
+
+        if (abi < 0)
+                return -abi;
+        snprintf(note, size, "ABI %d, wanted %d", abi, CG_TIER_LANDLOCK_ABI);
+        return abi < CG_TIER_LANDLOCK_ABI ? EOPNOTSUPP : 0;
+}
+
+static const char *advise_scopes(int error)
+{
+        return "only the landlock tier needs it: Linux 6.12 or newer with landlock in lsm= of the kernel's command line; in a container, "
+               "a seccomp profile that knows the landlock calls";
+}
+
+static int check_listener(char *note, size_t size)
+{
+        struct sock_fprog prog;
+        struct cg_err err;
+        int fd = -1;
+
+        cg_seccomp_filter(CG_FILTER_LANDLOCK, &prog);
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+                return errno;
+        return cg_seccomp_install_brokered(&prog, &fd, &err) < 0 ? err.sys_errno : 0;
+}
+
+static const char *advise_listener(int error)
+{
+        return error == EBUSY ? "a sandbox around this one has the listener: the landlock tier cannot be had in it"
+                              : "only the landlock tier needs it: Linux 5.19 or newer (seccomp user notification)";
+}
+
+/* The broker looks at those whom it serves by these. */
+static int check_host_proc(char *note, size_t size)
+{
+        char own[8] = "x", copy[8] = "";
+        struct iovec from = {own, sizeof(own)}, to = {copy, sizeof(copy)};
+
+        if (access("/proc/self/fd", R_OK) < 0)
+                return errno;
+        return process_vm_readv(getpid(), &to, 1, &from, 1, 0) < 0 ? errno : 0;
+}
+
+static const char *advise_host_proc(int error)
+{
+        return error == ENOENT ? "mount /proc" : "in a container, a seccomp profile that allows process_vm_readv";
+}
+
 static int check_pidfd(char *note, size_t size)
 {
         int fd = -1;
         struct clone_args args = {.flags = CLONE_PIDFD, .pidfd = (uint64_t)(uintptr_t)&fd, .exit_signal = SIGCHLD};
         long pid = syscall(SYS_clone3, &args, sizeof(args));
 
+        if (pid < 0 && errno == ENOSYS) {
+                pid = syscall(SYS_clone, CLONE_PIDFD | SIGCHLD, NULL, &fd, NULL, NULL);
+                snprintf(note, size, "by clone: clone3 is forbidden");
+        }
         if (pid == 0)
                 _exit(0);
         if (pid < 0)
@@ -326,6 +381,9 @@ const struct cg_doctor_check cg_doctor_checks[] = {
         {"loopback", "servers and the proxy inside", true, true, check_loopback, advise_loopback},
         {"Landlock", "writing to FIFOs and devices, signals", true, false, check_landlock, advise_landlock},
         {"seccomp", "system calls that lead around all this", true, false, check_seccomp, advise_seccomp},
+        {"Landlock scopes", "the landlock tier: files, TCP, signals", false, false, check_scopes, advise_scopes},
+        {"seccomp listener", "the landlock tier's broker; telling of denied calls", false, false, check_listener, advise_listener},
+        {"/proc", "looking at those who ask the broker", true, false, check_host_proc, advise_host_proc},
         {"pidfd", "ending everything for sure", true, false, check_pidfd, advise_pidfd},
         {"pinned symlinks", "denied paths through symlinks", false, true, check_links, advise_links},
         {"process limit", "limits.processes", false, false, check_process_limit, advise_process_limit},
