@@ -70,7 +70,8 @@ struct selftest {
 static int find_layers(struct selftest *s, struct cg_err *err)
 {
         char path[PATH_MAX];
-        char *const argv[] = {(char *)(CG_BINDIR "/cellgate"), (char *)"sandbox", (char *)"--explain=json", (char *)"--settings",
+        char *const argv[] = {(char *)(CG_BINDIR "/cellgate"), (char *)"sandbox", (char *)"--explain=json",
+                              (char *)"--settings",
                               (char *)cg_scene_path(&s->scene, "settings.json", path), NULL};
         cg_auto_free char *text = NULL;
         cg_auto_json json_t *o = NULL;
@@ -87,7 +88,8 @@ static int find_layers(struct selftest *s, struct cg_err *err)
                 if (name && cg_buf_addf(&layers, err, "%s ", name) < 0)
                         return -1;
         }
-        return cg_scene_set(&s->scene, err, "layers=%s proxy environment descriptors session", layers.data ? layers.data : "");
+        return cg_scene_set(&s->scene, err, "layers=%s proxy environment descriptors session",
+                            layers.data ? layers.data : "");
 }
 
 /* ---- the run */
@@ -103,11 +105,13 @@ static void in_child(const struct selftest *s, char *const *argv, char *const *e
         if (s->scene.terminal >= 0)
                 ioctl(slave, TIOCSCTTY, 0);
         /* What attempts change of mounts, where nothing stops them, is nobody else's. */
-        if (s->bare && geteuid() == 0 && (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0))
+        if (s->bare && geteuid() == 0 && (unshare(CLONE_NEWNS) < 0 ||
+            mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0))
                 _exit(98);
         file = open(cg_scene_path(&s->scene, "out/private.txt", path), O_RDONLY);
         log = open(cg_scene_path(&s->scene, "log", path), O_WRONLY | O_CREAT | O_APPEND, 0600);
-        if (dup2(slave, 0) < 0 || dup2(out, 1) < 0 || dup2(log, 2) < 0 || dup2(file, OPEN_FD) < 0 || chdir(cg_scene_path(&s->scene, "work", path)) < 0)
+        if (dup2(slave, 0) < 0 || dup2(out, 1) < 0 || dup2(log, 2) < 0 || dup2(file, OPEN_FD) < 0 ||
+            chdir(cg_scene_path(&s->scene, "work", path)) < 0)
                 _exit(98);
         close_range(3, OPEN_FD - 1, 0);
         execve(argv[0], argv, envp);
@@ -117,7 +121,8 @@ static void in_child(const struct selftest *s, char *const *argv, char *const *e
 /* The command, its environment, and the names of the attempts that are wanted. */
 static char **command_of(const struct selftest *s, char path[2][PATH_MAX])
 {
-        static char *const in_sandbox[] = {(char *)(CG_BINDIR "/cellgate"), (char *)"sandbox", (char *)"--settings", NULL, (char *)"--"};
+        static char *const in_sandbox[] = {(char *)(CG_BINDIR "/cellgate"), (char *)"sandbox", (char *)"--settings",
+                                           NULL, (char *)"--"};
         char **argv = calloc(s->attempts.n + 16, sizeof(*argv));
         size_t n = 0;
 
@@ -244,7 +249,8 @@ static int run_command(struct selftest *s, struct cg_err *err)
         waitpid(pid, &status, 0);
         if (cg_attempts_left(&s->attempts) == due && !check_signals(s, err)) {
                 show_log(s);
-                return cg_fail(err, CG_E_STATE, "the sandbox does not start (cellgate doctor says what is missing): %s", why);
+                return cg_fail(err, CG_E_STATE, "the sandbox does not start (cellgate doctor says what is missing): %s",
+                               why);
         }
         if (cg_report_missing(&s->report, &s->attempts, "sandbox", why) > 0)
                 show_log(s);

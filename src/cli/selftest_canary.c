@@ -131,7 +131,8 @@ static void answer(int fd)
                 host = NULL;
                 for (char *p = buf; (p = strcasestr(p, "\nHost:")); p += 6)
                         host = p + 6;
-                snprintf(body, sizeof(body), "cellgate-selftest host=%.*s\n", host ? (int)strcspn(host, "\r\n") : 0, host ? host : "");
+                snprintf(body, sizeof(body), "cellgate-selftest host=%.*s\n", host ? (int)strcspn(host, "\r\n") : 0,
+                         host ? host : "");
                 n = snprintf(head, sizeof(head), "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %zu\r\n\r\n", strlen(body));
                 if (send(fd, head, (size_t)n, MSG_NOSIGNAL) < 0 || send(fd, body, strlen(body), MSG_NOSIGNAL) < 0)
                         return;

@@ -27,8 +27,9 @@
 
 
 /*
- * Name, layer, who gets through without (enum cg_bare), how often the tool must have been reached, whether anybody may be asked, Python, and what it is. F(wire, message, body, raw)
- * forges a message; the numbers of messages come from the wires' own tables.
+ * Name, layer, who gets through without (enum cg_bare), how often the tool must have been reached, whether anybody may be
+ * asked, Python, and what it is. F(wire, message, body, raw) forges a message; the numbers of messages come from the
+ * wires' own tables.
  */
 #define KERNEL_ATTEMPTS(X) \
         X("kernel-call-allowed", "", "none", 1, 1, "selftest.allowed", "a tool call that the host approves") \
@@ -36,41 +37,59 @@
         X("kernel-call-raw", "approval", "all", 0, 1, "selftest.raw", "the same past the generated modules") \
         X("kernel-call-twice", "approval", "all", 1, 1, "selftest.again", "an approval used for a second call") \
         X("kernel-call-changed", "approval", "none", 1, 1, "selftest.changed", "arguments changed after the question") \
-        X("kernel-bad-server", "approval", "none", 0, 0, "selftest.bad('nosuch', 'mark', b'{\"text\": \"allow:@NAME@\"}')", \
+        X("kernel-bad-server", "approval", "none", 0, 0, \
+          "selftest.bad('nosuch', 'mark', b'{\"text\": \"allow:@NAME@\"}')", \
           "a server that the host did not define") \
-        X("kernel-bad-tool", "approval", "none", 0, 0, "selftest.bad('canary', 'nosuch', b'{\"text\": \"allow:@NAME@\"}')", \
+        X("kernel-bad-tool", "approval", "none", 0, 0, \
+          "selftest.bad('canary', 'nosuch', b'{\"text\": \"allow:@NAME@\"}')", \
           "a tool that the server does not list") \
-        X("kernel-bad-tool-newline", "approval", "none", 0, 0, "selftest.bad('canary', 'mark\\n', b'{\"text\": \"allow:@NAME@\"}')", \
+        X("kernel-bad-tool-newline", "approval", "none", 0, 0, \
+          "selftest.bad('canary', 'mark\\n', b'{\"text\": \"allow:@NAME@\"}')", \
           "a tool's name with more behind it") \
-        X("kernel-bad-two-objects", "approval", "none", 0, 0, "selftest.bad('canary', 'mark', b'{} {\"text\": \"allow:@NAME@\"}')", \
+        X("kernel-bad-two-objects", "approval", "none", 0, 0, \
+          "selftest.bad('canary', 'mark', b'{} {\"text\": \"allow:@NAME@\"}')", \
           "two objects as arguments") \
         X("kernel-bad-smuggled", "approval", "none", 0, 0, \
           "selftest.bad('canary', 'mark', b'{}\\n{\"jsonrpc\": \"2.0\", \"id\": 9, \"method\": \"tools/call\"}')", \
           "a second request behind the arguments") \
-        X("kernel-bad-members", "approval", "none", 0, 0, "selftest.bad('canary', 'mark', b'{\"text\": \"allow:@NAME@\"}, \"name\": \"x\"')", \
+        X("kernel-bad-members", "approval", "none", 0, 0, \
+          "selftest.bad('canary', 'mark', b'{\"text\": \"allow:@NAME@\"}, \"name\": \"x\"')", \
           "members of the request behind the arguments") \
         X("kernel-bad-depth", "approval", "none", 0, 0, "selftest.bad('canary', 'mark', b'{\"text\": ' + b'[' * 100000)", \
           "arguments as deep as a stack") \
-        X("kernel-forge-decision", "wire", "none", 0, 1, "F(1, DECISION, b'{\"accept\":true}')", "the host's decision, forged") \
-        X("kernel-forge-ask-decision", "wire", "none", 0, 1, "F(4, ASK_DECISION, b'{\"accept\":true}')", "the supervisor's decision, forged") \
-        X("kernel-forge-result", "wire", "none", 0, 1, "F(3, CALL_RESULT, b'{\"status\":\"ok\"}', b'{}')", "the tool server's result, forged") \
-        X("kernel-forge-servers", "wire", "none", 0, 1, "F(1, SERVERS_ADD, b'{\"servers\":{}}')", "an MCP server of its own, defined to the supervisor") \
-        X("kernel-forge-broker", "wire", "none", 0, 1, "F(4, SERVERS, b'{\"servers\":{}}')", "the same, to the tool server") \
+        X("kernel-forge-decision", "wire", "none", 0, 1, "F(1, DECISION, b'{\"accept\":true}')", \
+          "the host's decision, forged") \
+        X("kernel-forge-ask-decision", "wire", "none", 0, 1, "F(4, ASK_DECISION, b'{\"accept\":true}')", \
+          "the supervisor's decision, forged") \
+        X("kernel-forge-result", "wire", "none", 0, 1, "F(3, CALL_RESULT, b'{\"status\":\"ok\"}', b'{}')", \
+          "the tool server's result, forged") \
+        X("kernel-forge-servers", "wire", "none", 0, 1, "F(1, SERVERS_ADD, b'{\"servers\":{}}')", \
+          "an MCP server of its own, defined to the supervisor") \
+        X("kernel-forge-broker", "wire", "none", 0, 1, "F(4, SERVERS, b'{\"servers\":{}}')", \
+          "the same, to the tool server") \
         X("kernel-forge-cell", "wire", "none", 0, 1, "F(1, EXECUTE, b'{}', b'print(1)')", "a cell of another session") \
-        X("kernel-forge-egress", "wire", "none", 0, 1, "F(1, EGRESS_DECISION, b'{\"decision\":\"session\"}')", "a decision about the network, forged") \
-        X("kernel-forge-version", "wire", "none", 0, 1, "selftest.forge(selftest.message(9, 2, 12))", "a message of another version") \
+        X("kernel-forge-egress", "wire", "none", 0, 1, "F(1, EGRESS_DECISION, b'{\"decision\":\"session\"}')", \
+          "a decision about the network, forged") \
+        X("kernel-forge-version", "wire", "none", 0, 1, "selftest.forge(selftest.message(9, 2, 12))", \
+          "a message of another version") \
         X("kernel-forge-unknown", "wire", "none", 0, 1, "F(2, 4242)", "an unknown message") \
         X("kernel-forge-garbage", "wire", "none", 0, 1, "selftest.forge(b'\\xff' * 1000)", "garbage") \
-        X("kernel-forge-endless", "wire", "none", 0, 1, "selftest.forge(bytes([2]) + (2**60).to_bytes(8, 'big') + b'x')", "a message without an end") \
-        X("kernel-modules", "mount|landlock", "all", 0, 0, "selftest.modules", "changing the modules that stand for tools") \
-        X("kernel-runtime", "mount|landlock", "root", 0, 0, "selftest.runtime", "changing the Python that later kernels run") \
-        X("kernel-packages", "mount|landlock", "machine", 0, 0, "selftest.site", "changing the packages that later kernels import") \
+        X("kernel-forge-endless", "wire", "none", 0, 1, \
+          "selftest.forge(bytes([2]) + (2**60).to_bytes(8, 'big') + b'x')", "a message without an end") \
+        X("kernel-modules", "mount|landlock", "all", 0, 0, "selftest.modules", \
+          "changing the modules that stand for tools") \
+        X("kernel-runtime", "mount|landlock", "root", 0, 0, "selftest.runtime", \
+          "changing the Python that later kernels run") \
+        X("kernel-packages", "mount|landlock", "machine", 0, 0, "selftest.site", \
+          "changing the packages that later kernels import") \
         X("kernel-folders", "mount", "all", 0, 0, "selftest.folders", "the sockets of supervisors") \
         X("kernel-descriptors", "descriptors", "none", 0, 0, "selftest.descriptors", "files that somebody else had open") \
         X("kernel-processes", "pid", "all", 0, 0, "selftest.others", "zygote, supervisor and other kernels") \
         X("kernel-kill-init", "pid|landlock", "none", 0, 0, "selftest.kill_init", "ending pid 1") \
-        X("kernel-host-memory", "environment", "none", 0, 0, "selftest.in_memory(PATTERN)", "the host's environment, in memory") \
-        X("kernel-other-session", "mount", "all", 0, 0, "selftest.private_file('/tmp/cellgate-selftest-other')", "another session's /tmp") \
+        X("kernel-host-memory", "environment", "none", 0, 0, "selftest.in_memory(PATTERN)", \
+          "the host's environment, in memory") \
+        X("kernel-other-session", "mount", "all", 0, 0, "selftest.private_file('/tmp/cellgate-selftest-other')", \
+          "another session's /tmp") \
         X("kernel-own-tmp", "mount", "all", 0, 0, "selftest.own_file(OWN)", "the host's /tmp")
 
 struct attempt {
@@ -194,7 +213,8 @@ static int next_event(const struct host *h, struct cg_event **ret, struct cg_err
         int r = cg_session_next_event(h->session, 0, ret, err);
 
         while (r == CG_TIMEOUT) {
-                struct pollfd fds[] = {{.fd = cg_session_fd(h->session), .events = POLLIN}, {.fd = h->signals, .events = POLLIN}};
+                struct pollfd fds[] = {{.fd = cg_session_fd(h->session), .events = POLLIN},
+                                       {.fd = h->signals, .events = POLLIN}};
                 int n = poll(fds, CG_ARRAY_LEN(fds), EVENT_MS);
 
                 if (n == 0)
@@ -252,7 +272,8 @@ static int write_scene(struct host *h, struct cg_err *err)
         cg_auto_json json_t *o = NULL;
         const char *info = cg_session_info(h->session);
         char path[PATH_MAX];
-        cg_auto_fd int fd = open(cg_scene_path(h->scene, "work/scene", path), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+        cg_auto_fd int fd = open(cg_scene_path(h->scene, "work/scene", path), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
+                                 0644);
         json_t *layer;
         size_t i;
         int e;
@@ -314,7 +335,8 @@ static void skip_what_is_not_there(struct host *h)
                 if (!a->due || strcmp(a->group, "files outside") != 0)
                         continue;
                 a->due = false;
-                cg_report_line(h->report, a, "kernel", CG_OUT_SKIP, "kernels have a /tmp of their own, and HOME, where the scene would "
+                cg_report_line(h->report, a, "kernel", CG_OUT_SKIP,
+                               "kernels have a /tmp of their own, and HOME, where the scene would "
                                "be seen, cannot be written");
         }
 }
@@ -330,7 +352,8 @@ static int with_settings(struct host *h, struct cg_client *client, struct cg_err
 
         if (cg_attempts_due(h->list, true) == 0)
                 return 0;
-        if (cg_read_file(cg_scene_path(h->scene, "settings.json", path), 65536, &settings, &len, err) < 0 || copy_helper(h->scene, err) < 0)
+        if (cg_read_file(cg_scene_path(h->scene, "settings.json", path), 65536, &settings, &len, err) < 0 ||
+            copy_helper(h->scene, err) < 0)
                 return -1;
         opts.workspace = cg_scene_path(h->scene, "work", work);
         opts.settings = settings;
@@ -341,7 +364,8 @@ static int with_settings(struct host *h, struct cg_client *client, struct cg_err
         if (e == 0 && run_helper(h, &problem) < 0)
                 cg_report_missing(h->report, h->list, "kernel", problem.msg);
         else if (e == 0)
-                cg_report_missing(h->report, h->list, "kernel", h->died[0] ? h->died : h->error[0] ? h->error : "it was not made");
+                cg_report_missing(h->report, h->list, "kernel",
+                                  h->died[0] ? h->died : h->error[0] ? h->error : "it was not made");
         h->session = cg_session_free(h->session);
         return e;
 }
@@ -350,14 +374,17 @@ static int with_settings(struct host *h, struct cg_client *client, struct cg_err
 static int add_server(struct host *h, struct cg_err *err)
 {
         char marks[PATH_MAX];
-        cg_auto_json json_t *o = json_pack("{s:{s:s, s:[s,s,s], s:{s:s}}}", "canary", "command", CG_LIBEXECDIR "/cellgate-cli", "args",
+        cg_auto_json json_t *o = json_pack("{s:{s:s, s:[s,s,s], s:{s:s}}}", "canary", "command",
+                                           CG_LIBEXECDIR "/cellgate-cli", "args",
                                            "selftest", "--mcp-server", cg_scene_path(h->scene, "marks", marks), "env",
                                            "CELLGATE_SELFTEST_SECRET", h->scene->secret);
         cg_auto_free char *text = NULL;
         size_t len;
 
         text = o ? cg_json_text(o, &len) : NULL;
-        return text ? cg_session_add_mcp_servers(h->session, text, len, 0, NULL, err) : cg_fail(err, CG_E_NOMEM, "MCP server");
+        if (!text)
+                return cg_fail(err, CG_E_NOMEM, "MCP server");
+        return cg_session_add_mcp_servers(h->session, text, len, 0, NULL, err);
 }
 
 /* How often the tool was reached with this attempt's name. */

@@ -28,7 +28,8 @@ static json_t *mark(const char *marks, const json_t *params)
 static json_t *result_of(const char *marks, const char *method, const json_t *params)
 {
         if (!strcmp(method, "initialize"))
-                return json_pack("{s:O?, s:{s:{}}, s:{s:s, s:s}}", "protocolVersion", json_object_get(params, "protocolVersion"),
+                return json_pack("{s:O?, s:{s:{}}, s:{s:s, s:s}}", "protocolVersion",
+                                 json_object_get(params, "protocolVersion"),
                                  "capabilities", "tools", "serverInfo", "name", "cellgate-selftest", "version", "1");
         if (!strcmp(method, "tools/list"))
                 return json_pack("{s:[{s:s, s:s, s:{s:s, s:{s:{s:s}}, s:[s]}}]}", "tools", "name", "mark", "description",
@@ -43,7 +44,8 @@ static int answer(const char *marks, const char *line, size_t len)
         cg_auto_free char *text = NULL;
         const char *method;
 
-        if (cg_json_object(line, len, "request", &ask, NULL) < 0 || !(method = json_string_value(json_object_get(ask, "method"))))
+        if (cg_json_object(line, len, "request", &ask, NULL) < 0 ||
+            !(method = json_string_value(json_object_get(ask, "method"))))
                 return -1;
         if (!json_object_get(ask, "id"))
                 return 0;

@@ -51,9 +51,9 @@ static void print_json(json_t *o)
 
 static void line_json(const struct cg_attempt_line *a, const char *where, enum cg_outcome o, const char *note)
 {
-        json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "name", a->name, "where", where, "group", a->group, "kind",
-                              a->allow ? "allow" : "deny", "what", a->what, "outcome", outcomes[o].name, "withoutSandbox",
-                              *a->bare ? a->bare : "all");
+        json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "name", a->name, "where", where,
+                              "group", a->group, "kind", a->allow ? "allow" : "deny", "what", a->what,
+                              "outcome", outcomes[o].name, "withoutSandbox", a->bare);
 
         if (j && *a->layer)
                 json_object_set_new(j, "layer", json_string(a->layer));
@@ -63,7 +63,8 @@ static void line_json(const struct cg_attempt_line *a, const char *where, enum c
 }
 
 /* A note may have been made up by what runs inside: nothing in it may move a terminal's cursor. */
-static void line_text(const struct cg_report *r, const struct cg_attempt_line *a, const char *where, enum cg_outcome o, const char *note)
+static void line_text(const struct cg_report *r, const struct cg_attempt_line *a, const char *where, enum cg_outcome o,
+                      const char *note)
 {
         bool bad = o == CG_OUT_HOLE || o == CG_OUT_FAILS, kernel = a->command && !strcmp(where, "kernel");
         cg_auto_buf struct cg_buf safe = {.max = 16384};
@@ -77,7 +78,8 @@ static void line_text(const struct cg_report *r, const struct cg_attempt_line *a
         printf("\n");
 }
 
-void cg_report_line(struct cg_report *r, const struct cg_attempt_line *a, const char *where, enum cg_outcome o, const char *note)
+void cg_report_line(struct cg_report *r, const struct cg_attempt_line *a, const char *where, enum cg_outcome o,
+                    const char *note)
 {
         r->n[o]++;
         if (r->json)
@@ -93,8 +95,9 @@ int cg_report_sum(const struct cg_report *r)
                skipped = r->n[CG_OUT_SKIP], all = held + holes + failed + skipped;
 
         if (r->json)
-                print_json(json_pack("{s:b, s:I, s:I, s:I, s:I, s:I}", "sum", 1, "attempts", (json_int_t)all, "held", (json_int_t)held,
-                                     "holes", (json_int_t)holes, "failed", (json_int_t)failed, "skipped", (json_int_t)skipped));
+                print_json(json_pack("{s:b, s:I, s:I, s:I, s:I, s:I}", "sum", 1, "attempts", (json_int_t)all,
+                                     "held", (json_int_t)held, "holes", (json_int_t)holes,
+                                     "failed", (json_int_t)failed, "skipped", (json_int_t)skipped));
         else if (failed)
                 printf("\n%zu attempts: %zu held, %zu holes, %zu skipped, %zu failed\n", all, held, holes, skipped, failed);
         else
@@ -181,11 +184,13 @@ int cg_attempts_print(const struct cg_attempt_list *l, const struct cg_report *r
                 if (!a->wanted)
                         continue;
                 if (r->json)
-                        print_json(json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:b}", "name", a->name, "group", a->group, "kind",
-                                             a->allow ? "allow" : "deny", "layer", a->layer, "withoutSandbox", a->bare, "what", a->what,
+                        print_json(json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:b}", "name", a->name,
+                                             "group", a->group, "kind", a->allow ? "allow" : "deny",
+                                             "layer", a->layer, "withoutSandbox", a->bare, "what", a->what,
                                              "sandbox", (int)a->command, "kernel", (int)a->kernel));
                 else
-                        printf("%-5s %-*s %-20s %s\n", a->allow ? "allow" : "deny", (int)r->width, a->name, a->layer, a->what);
+                        printf("%-5s %-*s %-20s %s\n", a->allow ? "allow" : "deny", (int)r->width, a->name, a->layer,
+                               a->what);
         }
         return fflush(stdout) ? CG_EXIT_USAGE : 0;
 }

@@ -43,23 +43,31 @@ static const struct {
 } files[] = {
         {"work/", NULL}, {"work/mnt/", NULL}, {"work/plain.txt", "plain\n"},
         /* denyWrite */
-        {"work/keep.txt", "keep\n"}, {"work/d/", NULL}, {"work/d/keep.txt", "keep\n"}, {"work/g/", NULL}, {"work/g/h/", NULL},
+        {"work/keep.txt", "keep\n"}, {"work/d/", NULL}, {"work/d/keep.txt", "keep\n"}, {"work/g/", NULL},
+        {"work/g/h/", NULL},
         {"work/g/h/keep.txt", "keep\n"}, {"work/denied/", NULL}, {"work/denied/inner.txt", "keep\n"}, {"work/real/", NULL},
         {"work/real/target.txt", "keep\n"},
         /* never written */
         {"work/.bashrc", "keep\n"}, {"work/sub/", NULL}, {"work/sub/.BASHRC", "keep\n"}, {"work/.git/", NULL},
-        {"work/.git/HEAD", "ref: refs/heads/main\n"}, {"work/.git/config", "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tworktreeConfig = true\n"}, {"work/.git/hooks/", NULL},
-        {"work/.git/objects/", NULL}, {"work/.git/refs/", NULL}, {"work/sub/.git/", NULL}, {"work/sub/.git/HEAD", "ref: refs/heads/main\n"},
-        {"work/sub/.git/hooks/", NULL}, {"work/sub/.git/config", "[core]\n"}, {"work/.vscode/", NULL}, {"work/.claude/", NULL},
+        {"work/.git/HEAD", "ref: refs/heads/main\n"},
+        {"work/.git/config", "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tworktreeConfig = true\n"},
+        {"work/.git/hooks/", NULL},
+        {"work/.git/objects/", NULL}, {"work/.git/refs/", NULL}, {"work/sub/.git/", NULL},
+        {"work/sub/.git/HEAD", "ref: refs/heads/main\n"},
+        {"work/sub/.git/hooks/", NULL}, {"work/sub/.git/config", "[core]\n"}, {"work/.vscode/", NULL},
+        {"work/.claude/", NULL},
         {"work/.claude/commands/", NULL}, {"work/.claude/agents/", NULL},
         /* denyRead */
         {"work/secret.txt", HIDDEN}, {"work/secrets/", NULL}, {"work/secrets/inner.txt", HIDDEN}, {"work/mostly/", NULL},
         {"work/mostly/shown.txt", "shown\n"}, {"work/mostly/inner.txt", HIDDEN}, {"work/sub/deeper/", NULL},
         {"work/sub/deeper/key.pem", HIDDEN}, {"work/.env", HIDDEN},
-        {"out/", NULL}, {"out/canary.txt", "canary\n"}, {"out/spare.txt", ""}, {"out/empty/", NULL}, {"out/private.txt", PRIVATE},
+        {"out/", NULL}, {"out/canary.txt", "canary\n"}, {"out/spare.txt", ""}, {"out/empty/", NULL},
+        {"out/private.txt", PRIVATE},
         /* credentials */
-        {"home/", NULL}, {"home/.profile", "keep\n"}, {"home/.ssh/", NULL}, {"home/.ssh/id_ed25519", HIDDEN}, {"home/.aws/", NULL},
-        {"home/.aws/credentials", HIDDEN}, {"home/.gnupg/", NULL}, {"home/.gnupg/secring.gpg", HIDDEN}, {"home/.netrc", HIDDEN},
+        {"home/", NULL}, {"home/.profile", "keep\n"}, {"home/.ssh/", NULL}, {"home/.ssh/id_ed25519", HIDDEN},
+        {"home/.aws/", NULL},
+        {"home/.aws/credentials", HIDDEN}, {"home/.gnupg/", NULL}, {"home/.gnupg/secring.gpg", HIDDEN},
+        {"home/.netrc", HIDDEN},
         {"home/.kube/", NULL}, {"home/.kube/config", HIDDEN}, {"home/.docker/", NULL}, {"home/.docker/config.json", HIDDEN},
         {"home/.config/", NULL}, {"home/.config/gh/", NULL}, {"home/.config/gh/hosts.yml", HIDDEN}, {"home/.npmrc", HIDDEN},
         {"home/.git-credentials", HIDDEN}, {"home/.mozilla/", NULL}, {"home/.mozilla/cookies.sqlite", HIDDEN},
@@ -116,7 +124,8 @@ static int make_links(const struct cg_scene *s, struct cg_err *err)
 
         for (size_t i = 0; i < CG_ARRAY_LEN(links); i++) {
                 cg_scene_path(s, links[i].path, path);
-                if ((links[i].hard ? link(cg_scene_path(s, links[i].target, target), path) : symlink(links[i].target, path)) < 0)
+                if ((links[i].hard ? link(cg_scene_path(s, links[i].target, target), path)
+                                   : symlink(links[i].target, path)) < 0)
                         return cg_fail_errno(err, "selftest: %s", path);
         }
         return mkfifo(cg_scene_path(s, "out/fifo", path), 0600) < 0 ? cg_fail_errno(err, "selftest: %s", path) : 0;
@@ -193,7 +202,8 @@ static int make_sockets(struct cg_scene *s, struct cg_err *err)
         const char *known = known_socket();
 
         snprintf(name, sizeof(name), "@cellgate-selftest-%.16s", s->secret);
-        if (unix_socket(s, "stream", SOCK_STREAM, &s->stream, err) < 0 || unix_socket(s, "dgram", SOCK_DGRAM, &s->dgram, err) < 0 ||
+        if (unix_socket(s, "stream", SOCK_STREAM, &s->stream, err) < 0 ||
+            unix_socket(s, "dgram", SOCK_DGRAM, &s->dgram, err) < 0 ||
             unix_socket(s, name, SOCK_STREAM, &s->abstract, err) < 0)
                 return -1;
         s->fifo = open(cg_scene_path(s, "out/fifo", path), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -308,7 +318,8 @@ static int start_canary(struct cg_scene *s, struct cg_err *err)
         if (e < 0)
                 return e;
         if (cg_scene_set(s, err, "canary_pid=%d\ncanary_argument=" ARGUMENT "\ncanary_environ=canary-%s\ncanary_memory=m%.10s\n"
-                         "canary_content=" PRIVATE "\ncanary_exe=cellgate-cli", (int)s->canary.pid, s->secret, s->secret) < 0)
+                         "canary_content=" PRIVATE "\ncanary_exe=cellgate-cli", (int)s->canary.pid, s->secret,
+                         s->secret) < 0)
                 return -1;
         return read_ports(s, err);
 }
@@ -459,7 +470,8 @@ static enum cg_outcome after_files(const struct cg_scene *s, char *note, size_t 
 
 static enum cg_outcome after_absent(const struct cg_scene *s, char *note, size_t size)
 {
-        static const char *const names[] = {"work/absent.txt", "work/absentdir", "work/.zshrc", "work/.profile", "work/.mcp.json",
+        static const char *const names[] = {"work/absent.txt", "work/absentdir", "work/.zshrc", "work/.profile",
+                                            "work/.mcp.json",
                                             "work/.idea", "work/.git/hooks/pre-commit", "out/new.txt", "out/by-link.txt", "beside.txt",
                                             "home/new.txt"};
         char path[PATH_MAX];
@@ -476,7 +488,8 @@ static enum cg_outcome after_absent(const struct cg_scene *s, char *note, size_t
 
 static enum cg_outcome after_sockets(const struct cg_scene *s, char *note, size_t size)
 {
-        static const char *const names[] = {"the socket with a path", "the abstract socket", "the datagram socket", "the FIFO"};
+        static const char *const names[] = {"the socket with a path", "the abstract socket", "the datagram socket",
+                                            "the FIFO"};
         struct pollfd fds[] = {{.fd = s->stream, .events = POLLIN}, {.fd = s->abstract, .events = POLLIN},
                                {.fd = s->dgram, .events = POLLIN}, {.fd = s->fifo, .events = POLLIN}};
 

@@ -25,7 +25,8 @@ static enum cg_verdict sysv_memory(struct cg_try *t, const struct cg_attempt *a)
         p = shmat(id, NULL, SHM_RDONLY);
         if (p == (void *)-1)
                 return cg_held(t, "%s", cg_errno_name(errno));
-        return secret && !strncmp(p, secret, strlen(secret)) ? cg_hole(t, "its content was read") : cg_held(t, "another one");
+        return secret && !strncmp(p, secret, strlen(secret)) ? cg_hole(t, "its content was read")
+                        : cg_held(t, "another one");
 }
 
 static enum cg_verdict sysv_queue(struct cg_try *t, const struct cg_attempt *a)
@@ -84,7 +85,8 @@ static enum cg_verdict key_request(struct cg_try *t, const struct cg_attempt *a)
 
         if (!name)
                 return cg_skip(t, "this Linux has no keys");
-        return cg_filtered(t, syscall(SYS_request_key, "user", name, NULL, KEY_SPEC_PROCESS_KEYRING) >= 0 || errno == ENOKEY ? 0 : -1);
+        return cg_filtered(t, syscall(SYS_request_key, "user", name, NULL, KEY_SPEC_PROCESS_KEYRING) >= 0 ||
+                           errno == ENOKEY ? 0 : -1);
 }
 
 static enum cg_verdict key_search(struct cg_try *t, const struct cg_attempt *a)
@@ -162,19 +164,24 @@ static enum cg_verdict own_fifo(struct cg_try *t, const struct cg_attempt *a)
 static const struct cg_attempt attempts[] = {
         {"sysv-memory", "ipc", false, CG_BARE_ALL, 0, sysv_memory, "System V memory of a host program", NULL, NULL, {0}},
         {"sysv-queue", "ipc", false, CG_BARE_ALL, 0, sysv_queue, "System V messages of a host program", NULL, NULL, {0}},
-        {"sysv-semaphore", "ipc", false, CG_BARE_ALL, 0, sysv_semaphore, "System V semaphores of a host program", NULL, NULL, {0}},
+        {"sysv-semaphore", "ipc", false, CG_BARE_ALL, 0, sysv_semaphore, "System V semaphores of a host program", NULL,
+         NULL, {0}},
         {"sysv-list", "ipc", false, CG_BARE_ALL, 0, sysv_list, "the list of all System V memory", NULL, NULL, {0}},
         {"mqueue", "ipc", false, CG_BARE_ALL, 0, posix_queue, "a POSIX message queue of a host program", NULL, NULL, {0}},
         {"shm", "mount", false, CG_BARE_ALL, 0, posix_memory, "POSIX shared memory of a host program", NULL, NULL, {0}},
         {"shm-name", "mount", false, CG_BARE_ALL, 0, shm_listing, "that it exists", NULL, NULL, {0}},
         {"key-request", "seccomp", false, CG_BARE_ALL, 0, key_request, "a key by its name (request_key)", NULL, NULL, {0}},
-        {"key-search", "seccomp", false, CG_BARE_ALL, 0, key_search, "a key of the user's keyring (keyctl)", NULL, NULL, {0}},
+        {"key-search", "seccomp", false, CG_BARE_ALL, 0, key_search, "a key of the user's keyring (keyctl)", NULL, NULL,
+         {0}},
         {"key-read", "seccomp", false, CG_BARE_ALL, 0, key_read, "a key's content by its number", NULL, NULL, {0}},
         {"key-add", "seccomp", false, CG_BARE_ALL, 0, key_add, "a key left behind (add_key)", NULL, NULL, {0}},
-        {"fifo-write", "landlock", false, CG_BARE_ALL, 0, fifo_write, "writing into a host program's FIFO", NULL, NULL, {0}},
-        {"fifo-reopen", "landlock", false, CG_BARE_ALL, 0, fifo_reopened, "the same by /proc/self/fd of one opened for reading", NULL,
+        {"fifo-write", "landlock", false, CG_BARE_ALL, 0, fifo_write, "writing into a host program's FIFO", NULL, NULL,
+         {0}},
+        {"fifo-reopen", "landlock", false, CG_BARE_ALL, 0, fifo_reopened,
+         "the same by /proc/self/fd of one opened for reading", NULL,
          NULL, {0}},
-        {"fifo-path-fd", "landlock", false, CG_BARE_ALL, 0, fifo_reopened, "the same by an O_PATH descriptor", NULL, NULL, {O_PATH}},
+        {"fifo-path-fd", "landlock", false, CG_BARE_ALL, 0, fifo_reopened, "the same by an O_PATH descriptor", NULL,
+         NULL, {O_PATH}},
         {"own-sysv", "", true, 0, 0, own_sysv, "System V memory of its own", NULL, NULL, {0}},
         {"own-shm", "", true, 0, 0, own_shm, "POSIX shared memory of its own", NULL, NULL, {0}},
         {"own-fifo", "", true, 0, 0, own_fifo, "a FIFO of its own in the workspace", NULL, NULL, {0}},

@@ -48,7 +48,8 @@ static int list(void)
                 for (size_t j = 0; j < tables[i]->n; j++) {
                         const struct cg_attempt *a = &tables[i]->list[j];
 
-                        printf("%s\t%s\t%s\t%s\t%s\t%s\t%s\n", a->name, tables[i]->group, a->allow ? "allow" : "deny", a->layer,
+                        printf("%s\t%s\t%s\t%s\t%s\t%s\t%s\n", a->name, tables[i]->group, a->allow ? "allow" : "deny",
+                               a->layer,
                                bares[a->bare], places[place_of(a)], a->what);
                 }
         }

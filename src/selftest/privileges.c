@@ -62,7 +62,8 @@ static enum cg_verdict securebits(struct cg_try *t, const struct cg_attempt *a)
 
 static enum cg_verdict new_privs(struct cg_try *t, const struct cg_attempt *a)
 {
-        return prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 ? cg_held(t, "set") : cg_hole(t, "set-user-id programs have an effect");
+        return prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 ? cg_held(t, "set")
+                                                           : cg_hole(t, "set-user-id programs have an effect");
 }
 
 static enum cg_verdict filter_mode(struct cg_try *t, const struct cg_attempt *a)
@@ -175,24 +176,35 @@ static const struct cg_attempt attempts[] = {
         CAPS("caps-ambient", "CapAmb:", NONE, "capabilities that programs inherit"),
 #undef CAPS
         {"caps-raise", "capabilities", false, CG_BARE_ROOT, 0, raise_caps, "getting a capability back", NULL, NULL, {0}},
-        {"caps-raise-ambient", "capabilities", false, CG_BARE_ROOT, 0, raise_ambient, "handing one on to programs", NULL, NULL, {0}},
-        {"caps-of-file", "capabilities", false, CG_BARE_ROOT, 0, file_caps, "a program with capabilities in the workspace", NULL, NULL,
+        {"caps-raise-ambient", "capabilities", false, CG_BARE_ROOT, 0, raise_ambient, "handing one on to programs",
+         NULL, NULL, {0}},
+        {"caps-of-file", "capabilities", false, CG_BARE_ROOT, 0, file_caps,
+         "a program with capabilities in the workspace", NULL, NULL,
          {0}},
         {"securebits", "capabilities", false, CG_BARE_ALL, 0, securebits, "power by being uid 0", NULL, NULL, {0}},
-        {"no-new-privs", "no_new_privs", false, CG_BARE_ALL, 0, new_privs, "privileges by running a program", NULL, NULL, {0}},
-        {"seccomp-mode", "seccomp", false, CG_BARE_ALL, 0, filter_mode, "that there is a system call filter", NULL, NULL, {0}},
-        {"suid-system", "mount|no_new_privs", false, CG_BARE_MACHINE, 0, nosuid, "set-user-id programs of the system", "/usr/bin", NULL, {0}},
-        {"suid-workspace", "mount|no_new_privs", false, CG_BARE_MACHINE, 0, nosuid, "set-user-id programs in the workspace", ".", NULL, {0}},
+        {"no-new-privs", "no_new_privs", false, CG_BARE_ALL, 0, new_privs, "privileges by running a program", NULL,
+         NULL, {0}},
+        {"seccomp-mode", "seccomp", false, CG_BARE_ALL, 0, filter_mode, "that there is a system call filter", NULL,
+         NULL, {0}},
+        {"suid-system", "mount|no_new_privs", false, CG_BARE_MACHINE, 0, nosuid, "set-user-id programs of the system",
+         "/usr/bin", NULL, {0}},
+        {"suid-workspace", "mount|no_new_privs", false, CG_BARE_MACHINE, 0, nosuid,
+         "set-user-id programs in the workspace", ".", NULL, {0}},
         {"nodev-system", "mount", false, CG_BARE_MACHINE, 0, nodev, "device nodes on the root file system", "/", NULL, {0}},
         {"nodev-workspace", "mount", false, CG_BARE_MACHINE, 0, nodev, "device nodes in the workspace", ".", NULL, {0}},
-        {"setuid-other", "user|capabilities", false, CG_BARE_ROOT, 0, become_other, "becoming another user", NULL, NULL, {0}},
+        {"setuid-other", "user|capabilities", false, CG_BARE_ROOT, 0, become_other, "becoming another user", NULL, NULL,
+         {0}},
         {"setgroups", "user|capabilities", false, CG_BARE_ROOT, 0, become_group, "joining a group", NULL, NULL, {0}},
         {"chown-other", "user|capabilities", false, CG_BARE_ROOT, 0, give_away, "a file for another user", NULL, NULL, {0}},
-        {"rlimit-raise", "capabilities", false, CG_BARE_MACHINE, 0, more_files, "a limit above its ceiling", NULL, NULL, {0}},
+        {"rlimit-raise", "capabilities", false, CG_BARE_MACHINE, 0, more_files, "a limit above its ceiling", NULL, NULL,
+         {0}},
         {"core-dump", "rlimits", false, CG_BARE_MACHINE, 0, core_files, "memory by way of a crash", NULL, NULL, {0}},
-        {"env-secret", "environment", false, CG_BARE_ALL, 0, secret_variable, "a secret in the caller's environment", NULL, NULL, {0}},
-        {"env-secret-value", "environment", false, CG_BARE_ALL, 0, secret_any_variable, "the same under any name", NULL, NULL, {0}},
-        {"env-secret-initial", "environment", false, CG_BARE_ALL, 0, cg_try_leak, "the same in the memory the program started with",
+        {"env-secret", "environment", false, CG_BARE_ALL, 0, secret_variable, "a secret in the caller's environment",
+         NULL, NULL, {0}},
+        {"env-secret-value", "environment", false, CG_BARE_ALL, 0, secret_any_variable, "the same under any name", NULL,
+         NULL, {0}},
+        {"env-secret-initial", "environment", false, CG_BARE_ALL, 0, cg_try_leak,
+         "the same in the memory the program started with",
          "/proc/self/environ", "secret", {0}},
         {"env-path", "", true, 0, 0, path_variable, "variables that were allowed are there", NULL, NULL, {0}},
 };

@@ -43,7 +43,8 @@ static enum cg_verdict by_canary(struct cg_try *t, const struct cg_attempt *a)
         char path[4200];
         struct cg_attempt b = {.arg = path, .arg2 = "hidden_content"};
 
-        snprintf(path, sizeof(path), "%s%s", canary_path(t, a->arg), strcmp(a->arg, "root") ? "/secret.txt" : cg_scene(t, "hidden_path"));
+        snprintf(path, sizeof(path), "%s%s", canary_path(t, a->arg),
+                 strcmp(a->arg, "root") ? "/secret.txt" : cg_scene(t, "hidden_path"));
         return cg_try_leak(t, &b);
 }
 
@@ -108,7 +109,9 @@ static enum cg_verdict canary_link(struct cg_try *t, const struct cg_attempt *a)
 
         if (n < 0)
                 return cg_held(t, "%s", cg_errno_name(errno));
-        return wanted && cg_has(buf, (size_t)n, wanted) ? cg_hole(t, "its link can be read") : cg_held(t, "another process's");
+        if (wanted && cg_has(buf, (size_t)n, wanted))
+                return cg_hole(t, "its link can be read");
+        return cg_held(t, "another process's");
 }
 
 /* The host's sockets, counted by a listener whose port we know. */
@@ -199,35 +202,51 @@ static const struct cg_attempt attempts[] = {
         READ("proc-init-environ", "/proc/1/environ", MACHINE, "the environment of pid 1"),
         READ("proc-init-mem", "/proc/1/maps", MACHINE, "the memory map of pid 1"),
 #undef READ
-        {"proc-init-root", "mount|landlock", false, CG_BARE_MACHINE, 0, by_root_of, "a hidden file by pid 1's root", "/proc/1/root", NULL, {0}},
+        {"proc-init-root", "mount|landlock", false, CG_BARE_MACHINE, 0, by_root_of, "a hidden file by pid 1's root",
+         "/proc/1/root", NULL, {0}},
         {"proc-self-root", "mount|landlock", false, CG_BARE_ALL, 0, by_root_of, "a hidden file by /proc/self/root",
          "/proc/self/root", NULL, {0}},
         {"proc-task-root", "mount|landlock", false, CG_BARE_ALL, 0, by_root_of, "the same by a thread's root",
          "/proc/thread-self/root", NULL, {0}},
-        {"proc-environ", "pid", false, CG_BARE_ALL, 0, canary_file, "the environment of a process outside", "environ", "secret", {0}},
-        {"proc-cmdline", "pid", false, CG_BARE_ALL, 0, canary_file, "the arguments of a process outside", "cmdline", "canary_argument",
+        {"proc-environ", "pid", false, CG_BARE_ALL, 0, canary_file, "the environment of a process outside", "environ",
+         "secret", {0}},
+        {"proc-cmdline", "pid", false, CG_BARE_ALL, 0, canary_file, "the arguments of a process outside", "cmdline",
+         "canary_argument",
          {0}},
         {"proc-mem", "pid", false, CG_BARE_ALL, 0, canary_memory, "the memory of a process outside", NULL, NULL, {0}},
-        {"proc-fd", "pid", false, CG_BARE_ALL, 0, canary_file, "an open file of a process outside", "fd/60", "canary_content", {0}},
-        {"proc-root", "pid", false, CG_BARE_ALL, 0, by_canary, "a hidden file by the root of a process outside", "root", NULL, {0}},
-        {"proc-cwd", "pid", false, CG_BARE_ALL, 0, by_canary, "a hidden file by the folder of a process outside", "cwd", NULL, {0}},
+        {"proc-fd", "pid", false, CG_BARE_ALL, 0, canary_file, "an open file of a process outside", "fd/60",
+         "canary_content", {0}},
+        {"proc-root", "pid", false, CG_BARE_ALL, 0, by_canary, "a hidden file by the root of a process outside", "root",
+         NULL, {0}},
+        {"proc-cwd", "pid", false, CG_BARE_ALL, 0, by_canary, "a hidden file by the folder of a process outside", "cwd",
+         NULL, {0}},
         {"proc-exe", "pid", false, CG_BARE_ALL, 0, canary_link, "which program runs outside", "exe", "canary_exe", {0}},
-        {"proc-ns-net", "pid", false, CG_BARE_ALL, 0, canary_namespace, "the network of a process outside", "ns/net", NULL, {0}},
-        {"proc-ns-mnt", "pid", false, CG_BARE_ALL, 0, canary_namespace, "the mounts of a process outside", "ns/mnt", NULL, {0}},
-        {"proc-scan-environ", "pid", false, CG_BARE_ALL, 0, scan, "the environment of any process", "environ", "canary_environ", {0}},
-        {"proc-scan-cmdline", "pid", false, CG_BARE_ALL, 0, scan, "the arguments of any process", "cmdline", "canary_argument", {0}},
-        {"proc-net-tcp", "net", false, CG_BARE_ALL, 0, host_ports, "the host's listening ports", "/proc/net/tcp", NULL, {0}},
-        {"proc-oom-score", "mount|capabilities", false, CG_BARE_MACHINE, 0, oom_score, "a process that runs out of memory last", NULL, NULL,
+        {"proc-ns-net", "pid", false, CG_BARE_ALL, 0, canary_namespace, "the network of a process outside", "ns/net",
+         NULL, {0}},
+        {"proc-ns-mnt", "pid", false, CG_BARE_ALL, 0, canary_namespace, "the mounts of a process outside", "ns/mnt",
+         NULL, {0}},
+        {"proc-scan-environ", "pid", false, CG_BARE_ALL, 0, scan, "the environment of any process", "environ",
+         "canary_environ", {0}},
+        {"proc-scan-cmdline", "pid", false, CG_BARE_ALL, 0, scan, "the arguments of any process", "cmdline",
+         "canary_argument", {0}},
+        {"proc-net-tcp", "net", false, CG_BARE_ALL, 0, host_ports, "the host's listening ports", "/proc/net/tcp", NULL,
+         {0}},
+        {"proc-oom-score", "mount|capabilities", false, CG_BARE_MACHINE, 0, oom_score,
+         "a process that runs out of memory last", NULL, NULL,
          {0}},
         {"sys-write", "mount|landlock", false, CG_BARE_ROOT, 0, open_first, "the machine's state",
          "/sys/kernel/uevent_helper /sys/power/state /sys/kernel/mm/transparent_hugepage/enabled /sys/kernel/profiling /sys/module/kernel/parameters/panic", NULL,
          {0}},
-        {"sys-cgroup-escape", "mount|landlock", false, CG_BARE_MACHINE, 0, open_first, "a program that the host runs for a cgroup",
+        {"sys-cgroup-escape", "mount|landlock", false, CG_BARE_MACHINE, 0, open_first,
+         "a program that the host runs for a cgroup",
          "/sys/fs/cgroup/release_agent /sys/fs/cgroup/memory/release_agent /sys/fs/cgroup/pids/release_agent "
          "/sys/fs/cgroup/cpu/release_agent /sys/fs/cgroup/cgroup.procs", NULL, {0}},
-        {"sys-tracing", "mount|landlock", false, CG_BARE_MACHINE, 0, is_empty, "the kernel's tracing", "/sys/kernel/tracing", NULL, {0}},
-        {"sys-debug", "mount|landlock", false, CG_BARE_MACHINE, 0, is_empty, "the kernel's debugging files", "/sys/kernel/debug", NULL, {0}},
-        {"sys-interfaces", "net", false, CG_BARE_MACHINE, 0, only_loopback, "the host's network interfaces", NULL, NULL, {0}},
+        {"sys-tracing", "mount|landlock", false, CG_BARE_MACHINE, 0, is_empty, "the kernel's tracing",
+         "/sys/kernel/tracing", NULL, {0}},
+        {"sys-debug", "mount|landlock", false, CG_BARE_MACHINE, 0, is_empty, "the kernel's debugging files",
+         "/sys/kernel/debug", NULL, {0}},
+        {"sys-interfaces", "net", false, CG_BARE_MACHINE, 0, only_loopback, "the host's network interfaces", NULL, NULL,
+         {0}},
         {"proc-own", "", true, 0, 0, own_proc, "a process's own /proc can be read", "/proc/self/status", NULL, {0}},
 };
 

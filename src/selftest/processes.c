@@ -95,7 +95,8 @@ static enum cg_verdict trace_me(struct cg_try *t, const struct cg_attempt *a)
 static enum cg_verdict read_memory(struct cg_try *t, const struct cg_attempt *a)
 {
         char buf[16];
-        struct iovec here = {buf, sizeof(buf)}, there = {(void *)cg_scene_number(t, "canary_address"), sizeof(buf)}; /* NOLINT */
+        struct iovec here = {buf, sizeof(buf)};
+        struct iovec there = {(void *)cg_scene_number(t, "canary_address"), sizeof(buf)}; /* NOLINT */
 
         return on_canary(t, process_vm_readv(canary(t), &here, 1, &there, 1, 0));
 }
@@ -127,14 +128,16 @@ static enum cg_verdict schedule_canary(struct cg_try *t, const struct cg_attempt
 {
         cpu_set_t set;
 
-        return on_canary(t, sched_getaffinity(canary(t), sizeof(set), &set) < 0 ? -1 : sched_setaffinity(canary(t), sizeof(set), &set));
+        return on_canary(t, sched_getaffinity(canary(t), sizeof(set), &set) < 0 ? -1
+                        : sched_setaffinity(canary(t), sizeof(set), &set));
 }
 
 static enum cg_verdict limit_canary(struct cg_try *t, const struct cg_attempt *a)
 {
         struct rlimit l;
 
-        return on_canary(t, prlimit(canary(t), RLIMIT_NOFILE, NULL, &l) < 0 ? -1 : prlimit(canary(t), RLIMIT_NOFILE, &l, NULL));
+        return on_canary(t, prlimit(canary(t), RLIMIT_NOFILE, NULL, &l) < 0 ? -1
+                        : prlimit(canary(t), RLIMIT_NOFILE, &l, NULL));
 }
 
 static enum cg_verdict nice_canary(struct cg_try *t, const struct cg_attempt *a)
@@ -213,7 +216,8 @@ static enum cg_verdict stray(struct cg_try *t, const struct cg_attempt *a)
                 _exit(0);
         }
         close(ready[1]);
-        return read(ready[0], &byte, 1) == 1 ? cg_works(t, "left behind; see \"after-processes\"") : cg_fails(t, "it did not start");
+        return read(ready[0], &byte, 1) == 1 ? cg_works(t, "left behind; see \"after-processes\"")
+                                             : cg_fails(t, "it did not start");
 }
 
 static enum cg_verdict own_child(struct cg_try *t, const struct cg_attempt *a)
@@ -245,16 +249,21 @@ static const struct cg_attempt attempts[] = {
         OUTSIDE("nice-outside", "pid", nice_canary, "the priority of a process outside"),
         OUTSIDE("ptrace-me", "seccomp", trace_me, "ptrace at all"),
 #undef OUTSIDE
-        {"ptrace-attach", "seccomp", false, CG_BARE_ALL, 0, trace_canary, "tracing a process outside", NULL, NULL, {PTRACE_SEIZE}},
+        {"ptrace-attach", "seccomp", false, CG_BARE_ALL, 0, trace_canary, "tracing a process outside", NULL, NULL,
+         {PTRACE_SEIZE}},
         {"ptrace-init", "seccomp", false, CG_BARE_MACHINE, 0, trace_init, "tracing pid 1", NULL, NULL, {0}},
         {"signal-init", "landlock", false, CG_BARE_ROOT, 0, signal_init, "a signal to pid 1", NULL, NULL, {0}},
         {"prlimit-init", "seccomp", false, CG_BARE_ROOT, 0, limit_init, "the limits of pid 1", NULL, NULL, {0}},
-        {"realtime", "capabilities", false, CG_BARE_ROOT, 0, realtime, "a priority that starves the machine", NULL, NULL, {0}},
-        {"nice-negative", "capabilities", false, CG_BARE_ROOT, 0, nicer, "more than its share of the processor", NULL, NULL, {0}},
-        {"fds-inherited", "descriptors", false, CG_BARE_ALL, CG_IN_COMMAND, inherited, "descriptors that the caller had open", NULL, NULL,
+        {"realtime", "capabilities", false, CG_BARE_ROOT, 0, realtime, "a priority that starves the machine", NULL,
+         NULL, {0}},
+        {"nice-negative", "capabilities", false, CG_BARE_ROOT, 0, nicer, "more than its share of the processor", NULL,
+         NULL, {0}},
+        {"fds-inherited", "descriptors", false, CG_BARE_ALL, CG_IN_COMMAND, inherited,
+         "descriptors that the caller had open", NULL, NULL,
          {0}},
         {"kill-own-child", "", true, 0, 0, own_child, "a child of its own can be ended", NULL, NULL, {0}},
-        {"stray-process", "", true, 0, CG_IN_COMMAND, stray, "a process that tries to outlive the sandbox", NULL, NULL, {0}},
+        {"stray-process", "", true, 0, CG_IN_COMMAND, stray, "a process that tries to outlive the sandbox", NULL, NULL,
+         {0}},
 };
 
 CG_TABLE(processes, "processes");

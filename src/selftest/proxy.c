@@ -100,7 +100,8 @@ static enum cg_verdict judge(struct cg_try *t, struct answer *a)
         if (cg_has(a->text, a->n, "cellgate-selftest"))
                 return cg_hole(t, "it was reached");
         if (!a->n)
-                return a->closed ? cg_held(t, "the connection was closed") : cg_fails(t, "no answer in %d seconds", ANSWER_MS / 1000);
+                return a->closed ? cg_held(t, "the connection was closed")
+                                 : cg_fails(t, "no answer in %d seconds", ANSWER_MS / 1000);
         if (!strncmp(a->text, "HTTP/1.1 4", 10) || !strncmp(a->text, "HTTP/1.0 4", 10))
                 return cg_held(t, "%s", first_line(a));
         return cg_hole(t, "not refused: %s", first_line(a));
@@ -147,7 +148,8 @@ static enum cg_verdict http(struct cg_try *t, const struct cg_attempt *a)
                 return gone(t, a);
         if (!a->allow)
                 return judge(t, &answer);
-        return cg_has(answer.text, answer.n, "cellgate-selftest") ? cg_works(t, "%s", "") : cg_fails(t, "%s", first_line(&answer));
+        return cg_has(answer.text, answer.n, "cellgate-selftest") ? cg_works(t, "%s", "")
+                        : cg_fails(t, "%s", first_line(&answer));
 }
 
 static enum cg_verdict tunnel(struct cg_try *t, const struct cg_attempt *a)
@@ -162,7 +164,8 @@ static enum cg_verdict tunnel(struct cg_try *t, const struct cg_attempt *a)
                 return gone(t, a);
         if (!a->allow)
                 return judge(t, &answer);
-        return cg_has(answer.text, answer.n, "cellgate-selftest") ? cg_works(t, "%s", "") : cg_fails(t, "%s", first_line(&answer));
+        return cg_has(answer.text, answer.n, "cellgate-selftest") ? cg_works(t, "%s", "")
+                        : cg_fails(t, "%s", first_line(&answer));
 }
 
 /* A whole request, as it stands. */
@@ -207,7 +210,8 @@ static enum cg_verdict second_request(struct cg_try *t, const struct cg_attempt 
         if (!cg_has(answer.text, answer.n, "cellgate-selftest"))
                 return cg_fails(t, "the first one was not answered: %s", first_line(&answer));
         memset(&answer, 0, sizeof(answer));
-        n = expand(t, "GET http://127.0.0.1:%D/ HTTP/1.1\r\nHost: 127.0.0.1:%D\r\nConnection: close\r\n\r\n", data, sizeof(data));
+        n = expand(t, "GET http://127.0.0.1:%D/ HTTP/1.1\r\nHost: 127.0.0.1:%D\r\nConnection: close\r\n\r\n", data,
+                   sizeof(data));
         if (send(fd, data, n, MSG_NOSIGNAL) > 0)
                 hear(fd, &answer, "cellgate-selftest");
         close(fd);
@@ -215,7 +219,8 @@ static enum cg_verdict second_request(struct cg_try *t, const struct cg_attempt 
 }
 
 /* ---- SOCKS */
-static const char *const socks_errors[] = {"0 granted", "1 failed", "2 not allowed", "3 network unreachable", "4 host unreachable",
+static const char *const socks_errors[] = {"0 granted", "1 failed", "2 not allowed", "3 network unreachable",
+                                           "4 host unreachable",
                                            "5 refused", "6 TTL", "7 command", "8 address type"};
 
 /* Greeting without a password, then @request; the answer's code, or -1 where there is none. */
@@ -354,15 +359,19 @@ static const struct cg_attempt attempts[] = {
         DENY("proxy-wild-deny", http, "a denied name below an allowed pattern", "bad.selftest.example", NULL),
         DENY("proxy-wild-deny-case", http, "the same in other letters", "BAD.SelfTest.Example.", NULL),
         DENY("proxy-wild-itself", http, "the name that a pattern is below of", "selftest.example", NULL),
-        DENY("proxy-wild-prefix", http, "an allowed pattern as the beginning of another name", "x.selftest.example.evil.invalid", NULL),
+        DENY("proxy-wild-prefix", http, "an allowed pattern as the beginning of another name",
+             "x.selftest.example.evil.invalid", NULL),
         DENY("proxy-wild-suffix", http, "a name that only ends like it", "evilselftest.example", NULL),
         DENY("proxy-userinfo", http, "an allowed host before an @", "127.0.0.1:%A@127.0.0.1:%D", NULL),
         DENY("proxy-userinfo-connect", tunnel, "the same by CONNECT", "127.0.0.1:%A@127.0.0.1:%D", NULL),
         DENY("proxy-backslash", http, "an allowed host behind a backslash", "127.0.0.1:%D\\@127.0.0.1:%A", NULL),
         DENY("proxy-hash", http, "an allowed host behind a #", "127.0.0.1:%D#@127.0.0.1:%A", NULL),
-        DENY("proxy-nul", raw, "a NUL within the host", "CONNECT 127.0.0.1:%D\a.selftest.example:443 HTTP/1.1\r\n\r\n", NULL),
-        DENY("proxy-tab", raw, "a tab within the host", "GET http://127.0.0.1:%D\t.selftest.example/ HTTP/1.1\r\n\r\n", NULL),
-        DENY("proxy-relative", raw, "a request for the proxy itself, with a Host field", "GET / HTTP/1.1\r\nHost: 127.0.0.1:%D\r\n\r\n", NULL),
+        DENY("proxy-nul", raw, "a NUL within the host", "CONNECT 127.0.0.1:%D\a.selftest.example:443 HTTP/1.1\r\n\r\n",
+             NULL),
+        DENY("proxy-tab", raw, "a tab within the host", "GET http://127.0.0.1:%D\t.selftest.example/ HTTP/1.1\r\n\r\n",
+             NULL),
+        DENY("proxy-relative", raw, "a request for the proxy itself, with a Host field",
+             "GET / HTTP/1.1\r\nHost: 127.0.0.1:%D\r\n\r\n", NULL),
         DENY("proxy-file-url", raw, "a file: URL", "GET file:///etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n", NULL),
         DENY("proxy-ftp-url", raw, "an ftp: URL", "GET ftp://127.0.0.1:%D/ HTTP/1.1\r\nHost: x\r\n\r\n", NULL),
         DENY("proxy-two-lengths", raw, "two lengths of one body",
@@ -382,9 +391,11 @@ static const struct cg_attempt attempts[] = {
         DENY("proxy-socks-mapped", socks_address, "SOCKS 5: an IPv4-mapped address", "::ffff:127.0.0.1", "port_denied"),
         DENY("proxy-socks-any", socks_address, "SOCKS 5: 0.0.0.0", "0.0.0.0", "port_denied"),
         DENY("proxy-socks-decimal", socks_name, "SOCKS 5: an address as one number", "2130706433", "port_denied"),
-        DENY("proxy-socks-nul", socks_name, "SOCKS 5: a NUL within the name", "127.0.0.1\a.selftest.example", "port_denied"),
+        DENY("proxy-socks-nul", socks_name, "SOCKS 5: a NUL within the name", "127.0.0.1\a.selftest.example",
+             "port_denied"),
         DENY("proxy-socks-zone", socks_name, "SOCKS 5: a zone", "::ffff:127.0.0.1%x.selftest.example", "port_denied"),
-        DENY("proxy-socks-newline", socks_name, "SOCKS 5: a line end within the name", "127.0.0.1\r\nX: y.selftest.example", "port_denied"),
+        DENY("proxy-socks-newline", socks_name, "SOCKS 5: a line end within the name",
+             "127.0.0.1\r\nX: y.selftest.example", "port_denied"),
         DENY("proxy-socks-empty", socks_name, "SOCKS 5: an empty name", "", "port_denied"),
         DENY("meta-http", http, "a cloud's metadata service", "169.254.169.254", NULL),
         DENY("meta-connect", tunnel, "the same by CONNECT", "169.254.169.254:80", NULL),
@@ -403,7 +414,8 @@ static const struct cg_attempt attempts[] = {
         {"proxy-socks4a", "proxy", false, CG_BARE_ALL, 0, socks4, "SOCKS 4a, with a name", NULL, NULL, {1}},
         {"proxy-rebinding", "proxy", false, CG_BARE_MACHINE, 0, loopback_name, "an allowed name that leads to loopback",
          "%N:%O", NULL, {0}},
-        {"proxy-rebinding-connect", "proxy", false, CG_BARE_MACHINE, 0, loopback_name, "the same by CONNECT", "%N:%O", "tunnel",
+        {"proxy-rebinding-connect", "proxy", false, CG_BARE_MACHINE, 0, loopback_name, "the same by CONNECT", "%N:%O",
+         "tunnel",
          {0}},
 };
 

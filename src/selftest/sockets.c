@@ -179,7 +179,8 @@ static enum cg_verdict udp_to(struct cg_try *t, const struct cg_attempt *a)
         int fd = socket(to.ss_family, SOCK_DGRAM, 0);
 
         if (fd < 0 || sendto(fd, "x", 1, MSG_DONTWAIT, (struct sockaddr *)&to, len) < 0)
-                return is_unreachable(errno) ? cg_held(t, "%s", cg_errno_name(errno)) : cg_hole(t, "%s", cg_errno_name(errno));
+                return is_unreachable(errno) ? cg_held(t, "%s", cg_errno_name(errno))
+                                             : cg_hole(t, "%s", cg_errno_name(errno));
         return cg_hole(t, "a packet left");
 }
 
@@ -216,7 +217,8 @@ static enum cg_verdict dns(struct cg_try *t, const struct cg_attempt *a)
                         continue;
                 asked++;
                 fd = socket(to.ss_family, SOCK_DGRAM, 0);
-                if (fd >= 0 && connect(fd, (struct sockaddr *)&to, len) == 0 && send(fd, question, sizeof(question) - 1, 0) > 0) {
+                if (fd >= 0 && connect(fd, (struct sockaddr *)&to, len) == 0 &&
+                    send(fd, question, sizeof(question) - 1, 0) > 0) {
                         struct pollfd p = {.fd = fd, .events = POLLIN};
 
                         if (poll(&p, 1, WAIT_MS) == 0 || recv(fd, buf, sizeof(buf), 0) > 0)
@@ -290,37 +292,50 @@ static const struct cg_attempt attempts[] = {
         FAMILY("netlink-sockets", MACHINE, "netlink: other processes' sockets", AF_NETLINK, SOCK_RAW, NETLINK_SOCK_DIAG),
         FAMILY("netlink-audit", MACHINE, "netlink: audit", AF_NETLINK, SOCK_RAW, NETLINK_AUDIT),
         FAMILY("netlink-netfilter", MACHINE, "netlink: firewall rules", AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER),
-        FAMILY("netlink-generic", ALL, "netlink: generic, with all that registers there", AF_NETLINK, SOCK_RAW, NETLINK_GENERIC),
+        FAMILY("netlink-generic", ALL, "netlink: generic, with all that registers there", AF_NETLINK, SOCK_RAW,
+               NETLINK_GENERIC),
         FAMILY("netlink-xfrm", MACHINE, "netlink: IPsec", AF_NETLINK, SOCK_RAW, NETLINK_XFRM),
         FAMILY("socket-sctp", MACHINE, "SCTP: a socket call that would load a module", AF_INET, SOCK_STREAM, 132),
         FAMILY("socket-mptcp", MACHINE, "MPTCP", AF_INET, SOCK_STREAM, 262),
 #undef FAMILY
-        {"socket-raw", "capabilities|seccomp", false, CG_BARE_ROOT, 0, family, "raw IP sockets", NULL, NULL, {AF_INET, SOCK_RAW, 1}},
-        {"unix-path", "seccomp", false, CG_BARE_ALL, 0, unix_connect, "a host program's socket by its path", "unix_stream", NULL, {0}},
+        {"socket-raw", "capabilities|seccomp", false, CG_BARE_ROOT, 0, family, "raw IP sockets", NULL, NULL,
+         {AF_INET, SOCK_RAW, 1}},
+        {"unix-path", "seccomp", false, CG_BARE_ALL, 0, unix_connect, "a host program's socket by its path",
+         "unix_stream", NULL, {0}},
         {"unix-abstract", "seccomp|net|landlock", false, CG_BARE_ALL, 0, unix_connect, "a host program's abstract socket",
          "unix_abstract", NULL, {0}},
-        {"unix-docker", "seccomp", false, CG_BARE_MACHINE, 0, unix_connect, "the container engine's or session bus's socket",
+        {"unix-docker", "seccomp", false, CG_BARE_MACHINE, 0, unix_connect,
+         "the container engine's or session bus's socket",
          "unix_known", NULL, {0}},
-        {"unix-datagram", "seccomp", false, CG_BARE_ALL, 0, unix_send, "a datagram to a host program's socket", NULL, NULL, {0}},
-        {"unix-pair-datagram", "seccomp", false, CG_BARE_ALL, 0, unix_send, "the same from a pair of datagram sockets", NULL, NULL,
+        {"unix-datagram", "seccomp", false, CG_BARE_ALL, 0, unix_send, "a datagram to a host program's socket", NULL,
+         NULL, {0}},
+        {"unix-pair-datagram", "seccomp", false, CG_BARE_ALL, 0, unix_send, "the same from a pair of datagram sockets",
+         NULL, NULL,
          {SOCK_DGRAM}},
-        {"unix-pair-raw", "seccomp", false, CG_BARE_ALL, 0, unix_send, "the same from a pair of SOCK_RAW", NULL, NULL, {SOCK_RAW}},
-        {"unix-pair-reconnect", "seccomp", false, CG_BARE_NONE, 0, unix_reconnect, "a stream of a pair, connected again", NULL, NULL, {0}},
-        {"unix-bind", "seccomp", false, CG_BARE_ALL, 0, unix_bind, "a socket in the workspace for a host program to talk to", NULL, NULL,
+        {"unix-pair-raw", "seccomp", false, CG_BARE_ALL, 0, unix_send, "the same from a pair of SOCK_RAW", NULL, NULL,
+         {SOCK_RAW}},
+        {"unix-pair-reconnect", "seccomp", false, CG_BARE_NONE, 0, unix_reconnect,
+         "a stream of a pair, connected again", NULL, NULL, {0}},
+        {"unix-bind", "seccomp", false, CG_BARE_ALL, 0, unix_bind,
+         "a socket in the workspace for a host program to talk to", NULL, NULL,
          {0}},
         {"unix-pair", "", true, 0, 0, pair_works, "a pair of streams can be used", NULL, NULL, {0}},
         {"tcp-host-loopback", "net", false, CG_BARE_ALL, 0, tcp_to_host, "a listener on the host's 127.0.0.1", "loopback4",
          "port_denied", {0}},
-        {"tcp-host-loopback6", "net", false, CG_BARE_MACHINE, 0, tcp_to_host, "a listener on the host's ::1", "loopback6", "port_denied6",
+        {"tcp-host-loopback6", "net", false, CG_BARE_MACHINE, 0, tcp_to_host, "a listener on the host's ::1",
+         "loopback6", "port_denied6",
          {0}},
-        {"tcp-host-address", "net", false, CG_BARE_MACHINE, 0, tcp_to_host, "a listener on the host's own address", "host_address",
+        {"tcp-host-address", "net", false, CG_BARE_MACHINE, 0, tcp_to_host, "a listener on the host's own address",
+         "host_address",
          "port_host", {0}},
-        {"tcp-metadata", "net", false, CG_BARE_MACHINE, 0, tcp_to, "a cloud's metadata service", "169.254.169.254", NULL, {80}},
+        {"tcp-metadata", "net", false, CG_BARE_MACHINE, 0, tcp_to, "a cloud's metadata service", "169.254.169.254",
+         NULL, {80}},
         {"tcp-outside", "net", false, CG_BARE_MACHINE, 0, tcp_to, "an address of the Internet", "192.0.2.1", NULL, {443}},
         {"tcp-outside6", "net", false, CG_BARE_MACHINE, 0, tcp_to, "an IPv6 address", "2001:db8::1", NULL, {443}},
         {"udp-host", "net", false, CG_BARE_ALL, 0, udp_to_host, "a UDP service on the host's loopback", NULL, NULL, {0}},
         {"udp-dns", "net", false, CG_BARE_MACHINE, 0, udp_to, "a name server anywhere", "192.0.2.53", NULL, {53}},
-        {"udp-multicast", "net", false, CG_BARE_MACHINE, 0, udp_to, "everybody in the local network", "224.0.0.251", NULL, {5353}},
+        {"udp-multicast", "net", false, CG_BARE_MACHINE, 0, udp_to, "everybody in the local network", "224.0.0.251",
+         NULL, {5353}},
         {"dns-resolver", "net", false, CG_BARE_MACHINE, 0, dns, "the machine's name servers", NULL, NULL, {0}},
         {"netlink-links", "net", false, CG_BARE_MACHINE, 0, links, "the host's interfaces by netlink", NULL, NULL, {0}},
         {"netlink-route", "", true, 0, 0, links, "own interfaces can be listed", NULL, NULL, {0}},
