@@ -107,7 +107,8 @@ static bool own_folder(const struct texts *t, const char *controller, char path[
                 size_t root;
                 int n;
 
-                if (!parse_mount(p, len, &m) || !mount_is(&m, controller))
+                /* Most mounts are of other kinds: not even copied. */
+                if (!memmem(p, len, " - cgroup", 9) || !parse_mount(p, len, &m) || !mount_is(&m, controller))
                         continue;
                 root = m.root[1] ? strlen(m.root) : 0;
                 if (group_len < root || strncmp(group, m.root, root) != 0 || (group_len > root && group[root] != '/'))

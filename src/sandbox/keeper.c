@@ -93,17 +93,13 @@ static void leave_stdio(void)
         close(null);
 }
 
-/* Whether there is, or may be, a control group to clean up. */
+/* Whether there may be a control group to clean up. To find out costs more than a watcher that is not needed. */
 static bool uses_group(const struct cg_sandbox *sb)
 {
-        enum cg_limit_by by[CG_LIMITS];
+        struct cg_sandbox_limits l;
 
-        cg_sandbox_limits_by(sb, by);
-        for (size_t i = 0; i < CG_LIMITS; i++) {
-                if (by[i] == CG_BY_CGROUP1 || by[i] == CG_BY_CGROUP2)
-                        return true;
-        }
-        return false;
+        cg_plan_group_limits(sb, &l);
+        return l.memory_bytes || l.processes || l.cores_milli || l.cpu_seconds;
 }
 
 /* ---- watcher */
