@@ -208,6 +208,10 @@ static int new_session(struct cg_err *err)
 /* A plan that is off: the same shape of process, nothing taken away but limits. */
 static int enter_off(const struct cg_spawn *sp, struct cg_err *err)
 {
+        struct cg_sandbox_limits l = sp->sb->limits;
+
+        if (sp->counted) /* RLIMIT_NPROC counts all that the user runs, here without a user namespace */
+                l.processes = CG_PLAN_NO_LIMIT;
         if (sp->affinity && limit_cpus(sp->sb->limits.cores_milli, err) < 0)
                 return -1;
         /* There is no namespace that ends with init. */
@@ -215,7 +219,7 @@ static int enter_off(const struct cg_spawn *sp, struct cg_err *err)
                 return cg_fail_errno(err, "sandbox: end with init");
         if (new_session(err) < 0 || close_others(sp->keep, sp->n_keep, err) < 0 || start_in(sp, err) < 0)
                 return -1;
-        return set_limits(&sp->sb->limits, err);
+        return set_limits(&l, err);
 }
 
 /* What holds the listener can let denied calls through: it goes to init, and no copy stays. */

@@ -194,6 +194,7 @@ static int make_group(struct cg_spawn *sp, enum cg_limit_by by[CG_LIMITS], struc
         if (cg_cgroup_new(sp->sb->cgroup_files, &l, by, &sp->cgroup, err) < 0)
                 return err ? err->code : CG_E_NOMEM;
         sp->affinity = by[CG_LIMIT_CORES] == CG_BY_AFFINITY;
+        sp->counted = by[CG_LIMIT_PROCESSES] == CG_BY_CGROUP1 || by[CG_LIMIT_PROCESSES] == CG_BY_CGROUP2;
         return 0;
 }
 

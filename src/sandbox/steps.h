@@ -26,6 +26,7 @@ struct cg_spawn {
         bool cloned_into;    /* the clone has put it into its version 2 group */
         bool affinity;       /* cores are limited by CPUs */
         int doors_fd;        /* init's, to the outside; -1 */
+        bool counted;        /* processes are limited by the group */
         sigset_t old_mask;   /* the caller's: everything is blocked from before the clone until main_fn */
         int (*main_fn)(void *data);
         void *data;

@@ -45,7 +45,8 @@ json_t *limits_spec(const struct session *ss)
 /* With the defaults, which the zygote sets. */
 static struct cg_sandbox_limits limits_of(const struct session *ss)
 {
-        static const struct cg_sandbox_limits defaults = { .processes = CG_PLAN_PROCESSES, .open_files = CG_PLAN_OPEN_FILES };
+        bool sandbox = !json_is_false(json_object_get(ss->options, "sandbox"));
+        const struct cg_sandbox_limits defaults = { .processes = sandbox ? CG_PLAN_PROCESSES : 0, .open_files = CG_PLAN_OPEN_FILES };
         struct cg_sandbox_limits l = ss->limits;
 
         cg_limits_fill(&l, &defaults);

@@ -51,9 +51,11 @@ def test_memory_of_the_sandbox_as_a_whole(box: Box) -> None:
     assert within.returncode == 0 and counts(within)[0] == 0
     over = limits(box, *opts, command=fill.format(150) + "; exit 0")[1]
     assert counts(over)[0] >= 1
-    # Two processes that together have too much.
-    two = f"python3 -c '{SHARED.format(60)}; import time; time.sleep(1)' & python3 -c '{SHARED.format(60)}'; wait"
+    # Two processes that together have too much: the second has memory of its own beside what the first has.
+    two = f"python3 -c '{SHARED.format(60)}\nimport os\nif os.fork():\n os.wait()\nelse:\n n = m; {SHARED.format(60)}'"
     assert counts(limits(box, *opts, command=two)[1])[0] >= 1
+    one = f"python3 -c '{SHARED.format(60)}\nimport os\nif os.fork():\n os.wait()'"
+    assert counts(limits(box, *opts, command=one)[1])[0] == 0
 
 
 def test_processes_are_exactly_so_many(box: Box) -> None:
@@ -63,6 +65,18 @@ def test_processes_are_exactly_so_many(box: Box) -> None:
     assert p.stdout == "18\n" and counts(p)[1] == 1  # beside init and the probe
     p = box.run(PROBE, "forks", "18", opts=[*opts, "--say-limits"])
     assert p.stdout == "18\n" and counts(p)[1] == 0
+
+
+def test_without_sandbox_a_group_holds_them_as_well(box: Box) -> None:
+    opts = ["--off", "--processes", "20", "--memory", str(100 * MIB)]
+    needs_group(box, "processes", *opts)
+    before = groups()
+    p = subprocess.run(
+        [*box.launcher, *opts, "--say-limits", "--", str(box.base / "bin/sandbox-probe"), "forks", "100"],
+        capture_output=True, text=True, timeout=box.timeout,
+    )  # fmt: skip
+    assert p.stdout == "18\n" and counts(p)[1] == 1
+    assert groups() <= before
 
 
 def test_cores(box: Box) -> None:
