@@ -13,6 +13,8 @@ from cellgate_kernel import jsontext
 _MAX_TEXT = 16_384
 # A traceback's content, in bytes of JSON; the wire takes 1 MiB.
 _MAX_CONTENT = 900_000
+# Of a traceback, in frames. A recursion has a thousand, and each costs IPython a millisecond.
+_MAX_DEPTH = 200
 # What Python 3.13 and later call a SyntaxError of code that could go on: its own name is of no use to anybody.
 _INCOMPLETE = "_IncompleteInputError"
 
@@ -42,10 +44,46 @@ def text_of(value: object) -> str:
         return f"<text of {name_of(type(value))} not available: its __str__ raised {name_of(type(e))}>"
 
 
+def depth_of(tb: TracebackType | None) -> int:
+    """How many frames a traceback has."""
+    n = 0
+    while tb is not None:
+        n, tb = n + 1, tb.tb_next
+    return n
+
+
+def _short_chain(tb: TracebackType) -> TracebackType:
+    links = []
+    link: TracebackType | None = tb
+    while link is not None:
+        links.append(link)
+        link = link.tb_next
+    if len(links) <= _MAX_DEPTH:
+        return tb
+    half = _MAX_DEPTH // 2
+    short: TracebackType | None = None
+    for link in reversed([*links[:half], *links[-half:]]):
+        short = TracebackType(short, link.tb_frame, link.tb_lasti, link.tb_lineno)
+    assert short is not None
+    return short
+
+
+def short_traceback(value: BaseException, tb: TracebackType | None) -> TracebackType | None:
+    """Both ends of `tb`, and of those that hang on `value`: formatting a million frames takes minutes."""
+    seen: set[int] = set()
+    link: BaseException | None = value
+    while link is not None and id(link) not in seen and len(seen) < _MAX_DEPTH:
+        seen.add(id(link))
+        if link.__traceback__ is not None:
+            link.__traceback__ = _short_chain(link.__traceback__)
+        link = link.__cause__ or link.__context__
+    return None if tb is None else _short_chain(tb)
+
+
 def plain_traceback(etype: type[BaseException], value: BaseException, tb: TracebackType | None) -> list[str]:
     """The standard library's traceback, or what is possible of it."""
     try:
-        return "".join(traceback.format_exception(etype, value, tb)).splitlines()
+        return "".join(traceback.format_exception(etype, value, short_traceback(value, tb))).splitlines()
     except BaseException:
         return [f"{name_of(etype)}: {text_of(value)}"]
 

@@ -22,7 +22,7 @@ from typing import Any, NoReturn, TypeVar
 import IPython
 
 import _cellgate
-from cellgate_kernel import comms, debugger, denials, ipykernel_stub, jsontext, preload, reserve, wrappers
+from cellgate_kernel import comms, debugger, denials, ipykernel_stub, jsontext, preload, recursion, reserve, wrappers
 from cellgate_kernel.control import Control
 from cellgate_kernel.frontend import FrontendKernel
 from cellgate_kernel.magics import KernelMagics
@@ -102,6 +102,7 @@ class Kernel:
         compiler.cells_are_files = debugger.installed and shell.for_notebook
         comms.install()
         denials.install()
+        recursion.install()
         if shell.for_notebook:
             ipykernel_stub.show()
         if config.get("color"):  # a notebook's page may be white, which "linux" writes on with white

@@ -324,6 +324,18 @@ class ZMQInteractiveShell(InteractiveShell):
             return KeyboardInterrupt().with_traceback(tb)
         return value
 
+    def _shown_before(self, value: BaseException) -> bool:
+        """Whether this is an interrupt that came while another exception was shown: a cell has one error."""
+        last = self.local.error
+        context: BaseException | None = value if last and isinstance(value, KeyboardInterrupt) else None
+        for _ in range(10):
+            if context is None:
+                return False
+            context = context.__context__
+            if last and context is last[0]:
+                return True
+        return False
+
     def _format(self, etype: type[BaseException], value: BaseException, tb: Any, tb_offset: int | None) -> list[str]:
         if isinstance(value, UsageError):
             return [f"UsageError: {errors.text_of(value)}"]
@@ -352,15 +364,21 @@ class ZMQInteractiveShell(InteractiveShell):
         except ValueError:
             print("No traceback available to show.", file=sys.stderr)
             return
+        if self._shown_before(value):
+            return
         value = self._as_interrupt(value, tb)
         etype = type(value)
         if isinstance(value, MemoryError):
             reserve.release()
         try:
+            whole = errors.depth_of(tb)
+            tb = errors.short_traceback(value, tb)
             if isinstance(value, SyntaxError):
                 self.showsyntaxerror(filename, running_compiled_code)
                 return
             frames = self._format(etype, value, tb, tb_offset)
+            if left_out := whole - errors.depth_of(tb):
+                frames.insert(-1, f"[... {left_out:,} frames in the middle were left out ...]\n")
         except BaseException:
             frames = errors.plain_traceback(etype, value, tb)
         self._showtraceback(etype, value, frames, _denials_of(value))
@@ -434,7 +452,10 @@ def reply_of(
         error = result.error_before_exec or result.error_in_exec
     if error is not None:
         error = shell._as_interrupt(error, None)
+        shown_before = shell._shown_before(error)
         last, shell.local.error = shell.local.error, None
+        if last is not None and shown_before:
+            return failed_reply(shell, *last)
         if last is None or last[0] is not error:
             return failed_reply(shell, error, errors.content(type(error), error, []))
         return failed_reply(shell, error, last[1])

@@ -94,6 +94,9 @@ class Worker:
         """An exception that came out between the cell's own code and the reply, an interrupt most likely."""
         if isinstance(error, MemoryError):
             reserve.release()
+        if (last := self._shell.local.error) is not None:  # it has its `error` message already
+            self._shell.local.error = None
+            return failed_reply(self._shell, *last)
         content = errors.content(type(error), error, errors.plain_traceback(type(error), error, None))
         _cellgate.publish("error", content)
         return failed_reply(self._shell, error, content)

@@ -463,3 +463,23 @@ def test_python_subprocess_is_the_same_interpreter(kernel: Kernel) -> None:
     )
     first, second = r.out.split()
     assert first == second
+
+
+def test_recursion_without_an_end(kernel: Kernel) -> None:
+    """The limits that people write: the answer comes in seconds, and the traceback is short."""
+    r = kernel.run("import sys\nsys.setrecursionlimit(10**7)\ndef f(n): return f(n + 1) + 1\nf(0)")
+    assert r.reply["ename"] == "RecursionError"
+    assert "the recursion limit is set to 200,000" in r.err
+    assert len("".join(r.error["traceback"])) < 10_000
+    assert kernel.run("sys.getrecursionlimit()").result == "200000"
+    r = kernel.run("sys.setrecursionlimit(3000)\nsys.getrecursionlimit()")
+    assert (r.result, r.err) == ("3000", "")
+
+
+def test_a_deep_traceback_is_shortened(kernel: Kernel) -> None:
+    code = "import sys\nsys.setrecursionlimit(100_000)\ndef f(n):\n    if n == 0: 1/0\n    f(n - 1)\n"
+    for call in ("f(50_000)", "try:\n    f(50_000)\nexcept ZeroDivisionError as e:\n    raise ValueError('x') from e"):
+        text = "".join(kernel.run(code + call).error["traceback"])
+        assert "ZeroDivisionError" in text and "if n == 0" in text
+        assert len(text) < 10_000
+    assert "49,80" in "".join(kernel.run(code + "f(50_000)").error["traceback"])  # frames that were left out

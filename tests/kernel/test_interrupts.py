@@ -233,3 +233,17 @@ def test_an_interrupted_completion_leaves_processes_alone(kernel: Kernel) -> Non
     kernel.interrupt(ident)
     kernel.reply(ident)
     assert kernel.run("time.sleep(0.1); old.poll()").result is None
+
+
+def test_an_interrupt_while_a_traceback_is_shown(kernel: Kernel) -> None:
+    """There is one `error`, and the reply is of the same exception."""
+    kernel.run(
+        "import _cellgate\npublish = _cellgate.publish\ndef publish_and_be_interrupted(kind, content):\n"
+        "    publish(kind, content)\n    if kind == 'error': raise KeyboardInterrupt"
+    )
+    r = kernel.run("_cellgate.publish = publish_and_be_interrupted\n1/0")
+    assert r.error["ename"] == r.reply["ename"] == "ZeroDivisionError"
+    r = kernel.run("_cellgate.publish = publish\nraise KeyboardInterrupt")
+    assert r.error["ename"] == r.reply["ename"] == "KeyboardInterrupt"
+    r = kernel.run("try:\n    1/0\nexcept ZeroDivisionError:\n    raise KeyboardInterrupt")
+    assert r.error["ename"] == r.reply["ename"] == "KeyboardInterrupt"
