@@ -114,7 +114,10 @@ def test_two_clients_share_the_kernel(kernel: Any, client: Any) -> None:
     other = kernel.client()
     client.run("x = 5")
     assert other.run("x + 1").result() == "6"
-    first, second = client.start("import time; time.sleep(0.3); x = 6"), other.start("x")
+    first = client.start("import time; time.sleep(0.3); x = 6")
+    while (m := other.receive("iopub")) and m["msg_type"] != "execute_input":  # it has come
+        pass
+    second = other.start("x")
     assert other.finish(second).result() == "6"  # in the order in which they came
     client.finish(first)
 
