@@ -24,6 +24,7 @@ struct cli {
         int control_fd;
         bool debug;
         bool quiet;
+        bool watch_files;
         int explain; /* 1 text, 2 JSON */
         char *const *argv;
 };
@@ -39,6 +40,7 @@ static const char help_text[] =
         "      --tier TIER      full (the default), landlock or auto; landlock is weaker, for machines that forbid user namespaces\n"
         "      --explain[=json] do not run anything: print what may be read, written and reached, and by which setting\n"
         "  -d, --debug          say on standard error what is done (also with SRT_DEBUG in the environment)\n"
+        "      --watch-files    tell at the end of files, too, that could not be had: makes opening files slower\n"
         "  -q, --quiet          do not say at the end what was denied, and what would allow it\n"
         "  -V, --version        the version\n"
         "  -h, --help           this text\n\n"
@@ -162,6 +164,8 @@ static int flag_option(struct cli *cli, const char *w)
 {
         if (!strcmp(w, "-d") || !strcmp(w, "--debug"))
                 cli->debug = true;
+        else if (!strcmp(w, "--watch-files"))
+                cli->watch_files = true;
         else if (!strcmp(w, "-q") || !strcmp(w, "--quiet"))
                 cli->quiet = true;
         else if (!strcmp(w, "--explain"))
@@ -317,6 +321,7 @@ int cg_cli_sandbox(int argc, char **argv)
         opts.control_fd = cli.control_fd;
         opts.debug = cli.debug;
         opts.quiet = cli.quiet;
+        opts.watch_files = cli.watch_files;
         debug_line(&cli, cli.settings ? cli.settings : "settings: ~/.srt-settings.json");
         if (check_control(&cli) != 0 || load_settings(&cli, opts.home, &settings) != 0)
                 return 1;

@@ -14,32 +14,6 @@
 #include <unistd.h>
 #include "sandbox/access.h"
 
-/* @path as the mounts know it: absolute, without symlinks; what does not exist keeps its spelling. */
-static bool resolve(const char *path, char real[PATH_MAX])
-{
-        char part[PATH_MAX], tail[PATH_MAX] = "", longer[PATH_MAX];
-        int n;
-
-        if (!*path || snprintf(part, sizeof(part), "%s%s", *path == '/' ? "" : "./", path) >= (int)sizeof(part))
-                return false;
-        while (!realpath(part, real)) {
-                char *slash = strrchr(part, '/');
-
-                if (!slash)
-                        return false;
-                n = snprintf(longer, sizeof(longer), "%s%s", slash, tail);
-                if (n < 0 || n >= (int)sizeof(longer))
-                        return false;
-                memcpy(tail, longer, (size_t)n + 1);
-                slash[slash == part] = '\0'; /* "/" stays, and exists */
-        }
-        n = snprintf(longer, sizeof(longer), "%s%s", real[1] ? real : "", tail);
-        if (n < 0 || n >= PATH_MAX)
-                return false;
-        memcpy(real, n ? longer : "/", n ? (size_t)n + 1 : 2);
-        return true;
-}
-
 /* An exception does not say what was tried: what is not hidden and can be read was to be written. */
 static enum cg_access access_of(const struct cg_sandbox *plan, const char *path, int error)
 {
@@ -84,7 +58,7 @@ PyObject *cg_py_explain(const struct cg_sandbox *plan, PyObject *args)
                 rule = cg_access_explain_network(plan) ? CG_ACCESS_UNIX_SOCKETS : CG_ACCESS_NONE;
                 return rule ? result(plan, rule, operation, NULL, path) : Py_NewRef(Py_None);
         }
-        if (!resolve(path, real))
+        if (!cg_access_resolve(path, real))
                 Py_RETURN_NONE;
         access = cg_access_of_operation(operation);
         if (access < 0)

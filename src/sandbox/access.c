@@ -2,7 +2,9 @@
 #include "sandbox/access.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/util.h"
@@ -158,6 +160,31 @@ enum cg_access_rule cg_access_explain_network(const struct cg_sandbox *sb)
 bool cg_access_by_settings(const struct cg_sandbox *sb)
 {
         return sb->by_settings;
+}
+
+bool cg_access_resolve(const char *path, char *real)
+{
+        char part[PATH_MAX], tail[PATH_MAX] = "", longer[PATH_MAX];
+        int n;
+
+        if (!*path || snprintf(part, sizeof(part), "%s%s", *path == '/' ? "" : "./", path) >= (int)sizeof(part))
+                return false;
+        while (!realpath(part, real)) {
+                char *slash = strrchr(part, '/');
+
+                if (!slash)
+                        return false;
+                n = snprintf(longer, sizeof(longer), "%s%s", slash, tail);
+                if (n < 0 || n >= (int)sizeof(longer))
+                        return false;
+                memcpy(tail, longer, (size_t)n + 1);
+                slash[slash == part] = '\0'; /* "/" stays, and exists */
+        }
+        n = snprintf(longer, sizeof(longer), "%s%s", real[1] ? real : "", tail);
+        if (n < 0 || n >= PATH_MAX)
+                return false;
+        memcpy(real, n ? longer : "/", n ? (size_t)n + 1 : 2);
+        return true;
 }
 
 /* ---- in words */

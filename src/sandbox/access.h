@@ -36,6 +36,12 @@ enum cg_access_rule { CG_ACCESS_NONE, CG_ACCESS_RULES(CG_ACCESS_ENUM) };
 enum cg_access_rule cg_access_explain(const struct cg_sandbox *sb, enum cg_access access, const char *path, int error, bool root,
                                       const char **setting);
 
+/*
+ * @path as mounts know it, in what this process sees: absolute, without symlinks; what does not exist keeps its spelling. @real has PATH_MAX
+ * bytes. False: it is too long, or no path.
+ */
+bool cg_access_resolve(const char *path, char *real);
+
 /* The same for a connection past the proxy. */
 enum cg_access_rule cg_access_explain_network(const struct cg_sandbox *sb);
 

@@ -179,6 +179,8 @@ static int plan(struct cg_command *c, const struct cg_command_options *o, struct
         if (e == 0) {
                 set_limits(c);
                 cg_sandbox_set_told(c->sb);
+                if (c->settings->own.watch_files || o->watch_files)
+                        cg_sandbox_set_watch(c->sb);
         }
         if (e == 0 && tier.tier == CG_TIER_LANDLOCK)
                 e = cg_sandbox_set_landlock(c->sb, tier.denials, c->tmp_on_host ? c->tmp : NULL, err);

@@ -44,6 +44,7 @@ struct cg_command_options {
         const char *tier;    /* as cg_tier_parse() takes it, instead of the settings' own; NULL: theirs */
         int control_fd;      /* -1: none */
         bool debug;
+        bool watch_files;    /* as the setting cellgate.watchFiles */
         bool quiet;          /* nothing is said of what was denied; the violation log gets it all the same */
 };
 

@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/util.h"
+#include "sandbox/access.h"
 
 /* Of one thing that came from inside, in a sentence. */
 #define SHOWN_MAX 2048u
@@ -170,7 +171,7 @@ static void describe_call(const struct cg_sandbox_denial *d, const char *name, c
 static json_t *any_text(const char *s)
 {
         json_t *j = json_string(s);
-        char copy[300];
+        char copy[600];
 
         if (j)
                 return j;
@@ -178,6 +179,25 @@ static json_t *any_text(const char *s)
         for (char *p = copy; *p; p++)
                 *p = (unsigned char)*p < 0x80 ? *p : '?';
         return json_string(copy);
+}
+
+static json_t *process_json(const struct cg_sandbox_denial *d)
+{
+        return json_pack("{s:i, s:o}", "pid", (int)d->pid, "name", any_text(d->name));
+}
+
+/* A kernel's settings may be the default; a command's are always there. */
+static json_t *denial_of_file(const struct cg_sandbox_denial *d, bool command)
+{
+        struct cg_access_words w;
+        json_t *o;
+
+        cg_access_words((enum cg_access_rule)d->rule, d->setting[0] ? d->setting : NULL, d->path, true, &w);
+        o = json_pack("{s:s, s:o, s:s, s:s, s:s?, s:s, s:o}", "operation", cg_access_operation((enum cg_access)d->access), "path",
+                      any_text(d->path), "rule", w.rule, "why", w.why, "how", w.how, "source", "sandbox", "process", process_json(d));
+        if (o && d->lost)
+                json_object_set_new(o, "untold", json_integer(d->lost));
+        return o;
 }
 
 json_t *cg_denial_of_call(const struct cg_sandbox_denial *d, bool command)
@@ -189,6 +209,8 @@ json_t *cg_denial_of_call(const struct cg_sandbox_denial *d, bool command)
 
         if (d->nr < 0)
                 return NULL;
+        if (d->rule)
+                return denial_of_file(d, command);
         for (size_t i = 0; i < CG_ARRAY_LEN(calls); i++) {
                 if (calls[i].nr == d->nr) {
                         name = calls[i].name;
@@ -229,7 +251,7 @@ json_t *cg_denial_of_call(const struct cg_sandbox_denial *d, bool command)
         if (o && d->path[0])
                 json_object_set_new(o, "path", any_text(d->path));
         if (o)
-                json_object_set_new(o, "process", json_pack("{s:i, s:o}", "pid", (int)d->pid, "name", any_text(d->name)));
+                json_object_set_new(o, "process", process_json(d));
         if (o && d->lost)
                 json_object_set_new(o, "untold", json_integer(d->lost));
         return o;

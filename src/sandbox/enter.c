@@ -19,6 +19,7 @@
 
 #include "base/fd.h"
 #include "base/util.h"
+#include "sandbox/watch.h"
 
 /* Everything but 0, 1, 2 and the list, which is ascending. */
 static int close_others(const int *keep, size_t n, struct cg_err *err)
@@ -225,11 +226,17 @@ static int enter_off(const struct cg_spawn *sp, struct cg_err *err)
 /* What holds the listener can let denied calls through: it goes to init, and no copy stays. */
 static int install_filter(const struct cg_spawn *sp, struct cg_err *err)
 {
-        int listener, e;
+        struct sock_fprog prog = sp->sb->filter;
+        int listener, e = 0;
 
         if (sp->listener_in < 0)
-                return cg_seccomp_install(&sp->sb->filter, err);
-        e = cg_seccomp_install_listener(&sp->sb->filter, &listener, err);
+                return cg_seccomp_install(&prog, err);
+        if (sp->sb->watch)
+                e = cg_watch_filter(&sp->sb->filter, &prog, err);
+        if (e == 0)
+                e = cg_seccomp_install_listener(&prog, &sp->sb->filter, &listener, err);
+        if (prog.filter != sp->sb->filter.filter)
+                free(prog.filter);
         /* Then every connect() or listen() would fail: better nothing runs than something that cannot work. */
         if (e == 0 && listener < 0 && sp->sb->doors & (CG_DOOR_UNIX | CG_DOOR_LISTEN))
                 e = cg_fail(err, CG_E_UNSUPPORTED, "sandbox: network.allowUnixSockets and allowLocalBinding need a listener for system "
@@ -268,6 +275,9 @@ static int enter_layers(const struct cg_spawn *sp, struct cg_err *err)
         int pins[CG_LANDLOCK_PINS], listener = -1, e;
         size_t n = 0, sent = 0;
 
+        /* It lets calls go on, past what the filter says of them: here that would be past the broker. */
+        if (sp->sb->watch)
+                return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: watchFiles works in the full tier only");
         e = cg_landlock_apply_tier(sp->sb, pins, &n, err);
         if (e == 0)
                 e = cg_seccomp_install_brokered(&sp->sb->filter, &listener, err);

@@ -356,6 +356,7 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
         cg_doors_init(&doors, &notify, sp->doors_fd >= 0 ? DOORS_FD : -1, sp->sb->doors);
         if (sp->sb->grants)
                 notify.broker = &broker;
+        notify.watch = sp->sb->watch ? sp->sb : NULL;
         /* The main process may have ended before there was a signal descriptor to tell. */
         while (!reap(sp, main_pid, &notify)) {
                 fds[2] = cg_notify_poll(&notify);

@@ -14,6 +14,7 @@
 #include "base/util.h"
 #include "sandbox/broker.h"
 #include "sandbox/doors.h"
+#include "sandbox/watch.h"
 
 /* Room for what later kernels may add to a call. */
 union call {
@@ -115,7 +116,7 @@ static void name_process(pid_t tid, struct cg_sandbox_denial *d)
                 d->pid = atoi(p + 7);
 }
 
-static void record(struct cg_notify *n, const struct seccomp_notif *call, int error, const char *path)
+static void record(struct cg_notify *n, const struct seccomp_notif *call, int error, const char *path, const struct cg_notify_file *f)
 {
         struct cg_sandbox_denial d = {.magic = CG_SANDBOX_DENIAL_MAGIC, .nr = call->data.nr, .pid = (int32_t)call->pid,
                                       .error = error};
@@ -131,6 +132,11 @@ static void record(struct cg_notify *n, const struct seccomp_notif *call, int er
         if (!n->foreign_proc)
                 name_process((pid_t)call->pid, &d);
         snprintf(d.path, sizeof(d.path), "%s", path ? path : "");
+        if (f) {
+                d.access = f->access;
+                d.rule = f->rule;
+                snprintf(d.setting, sizeof(d.setting), "%s", f->setting ? f->setting : "");
+        }
         d.lost = n->lost;
         if (send(n->out, &d, sizeof(d), MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(d))
                 n->lost = 0;
@@ -141,8 +147,13 @@ static void record(struct cg_notify *n, const struct seccomp_notif *call, int er
 void cg_notify_deny(struct cg_notify *n, const struct seccomp_notif *call, int error, const char *path)
 {
         /* While it still waits: its number is nobody else's yet. */
-        record(n, call, error, path);
+        record(n, call, error, path, NULL);
         cg_notify_answer(n, call, error, 0);
+}
+
+void cg_notify_tell(struct cg_notify *n, const struct seccomp_notif *call, const struct cg_notify_file *f)
+{
+        record(n, call, 0, f->path, f);
 }
 
 void cg_notify_finish(struct cg_notify *n)
@@ -164,6 +175,8 @@ static void take_call(struct cg_notify *n)
         if (ioctl(n->listener, SECCOMP_IOCTL_NOTIF_RECV, &c) < 0)
                 return; /* whoever called has been killed or interrupted */
         if (n->broker && cg_broker_handle(n->broker, n, &c.n))
+                return;
+        if (n->watch && cg_watch_call(n, &c.n))
                 return;
         for (size_t i = 0; i < CG_ARRAY_LEN(handlers); i++) {
                 if (handlers[i].nr == c.n.data.nr) {

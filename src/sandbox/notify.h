@@ -34,6 +34,7 @@ struct cg_notify {
         bool foreign_proc; /* /proc is not this pid namespace's */
         struct cg_doors *doors; /* for connect() and listen(); borrowed */
         const struct cg_broker *broker; /* of the landlock tier, for calls that it does itself; else NULL */
+        const struct cg_sandbox *watch; /* calls that name files are looked at, too: watch.h; NULL: not */
         uint32_t lost;
         int64_t tokens, filled_ms; /* thousandths */
         struct {
@@ -54,6 +55,14 @@ void cg_notify_finish(struct cg_notify *n);
 
 /* nscd.c: the C library's own attempt to reach nscd. */
 bool cg_notify_is_nscd(const struct seccomp_notif *call);
+
+/* A file that a call cannot have, for watch.c, which lets the file system refuse it. */
+struct cg_notify_file {
+        const char *path;
+        int access, rule; /* enum cg_access, cg_access_rule */
+        const char *setting;
+};
+void cg_notify_tell(struct cg_notify *n, const struct seccomp_notif *call, const struct cg_notify_file *f);
 
 /* For handlers (notify.c has their table): answers with @error and records it, with @path where the call was about one. */
 void cg_notify_deny(struct cg_notify *n, const struct seccomp_notif *call, int error, const char *path);

@@ -286,6 +286,7 @@ static int copy_into(struct cg_sandbox *to, const struct cg_sandbox *from, struc
         to->nested_users = from->nested_users;
         to->all_unix = from->all_unix;
         to->told = from->told;
+        to->watch = from->watch;
         to->by_settings = from->by_settings;
         to->credentials_from = from->credentials_from;
         to->credentials_to = from->credentials_to;
@@ -322,6 +323,11 @@ int cg_sandbox_copy(const struct cg_sandbox *sb, struct cg_sandbox **ret, struct
 void cg_sandbox_set_off(struct cg_sandbox *sb)
 {
         sb->off = true;
+}
+
+void cg_sandbox_set_watch(struct cg_sandbox *sb)
+{
+        sb->watch = true;
 }
 
 void cg_sandbox_set_told(struct cg_sandbox *sb)

@@ -78,6 +78,7 @@ struct cg_sandbox {
         bool nested_users;    /* user namespaces may be made inside */
         bool by_settings;     /* a kernel's: a settings file says what may be written, not the default */
         bool all_unix;        /* unix sockets of whatever kind lead anywhere */
+        bool watch;           /* and files that cannot be had */
         bool told;            /* denied system calls are told */
         unsigned int doors;   /* CG_DOOR_* */
         char *hides[CG_PLAN_HIDES_MAX];                  /* absolute, without symlinks */

@@ -123,6 +123,8 @@ void cg_sandbox_set_cgroup_files(struct cg_sandbox *sb, const char *folder);
  * listener of another sandbox around this one, Linux before 5.0), they fail untold.
  */
 void cg_sandbox_set_told(struct cg_sandbox *sb);
+/* Calls that name files are looked at as well, and told where rules of the plan keep these: it makes them slower. */
+void cg_sandbox_set_watch(struct cg_sandbox *sb);
 
 /*
  * Ways through the sandbox's border, for which init keeps a socket to the outside (cg_sandbox_child.doors_fd; messages: doors.h):
@@ -166,10 +168,13 @@ struct cg_sandbox_denial {
         int32_t nr;        /* of the system call; -1: none, only `lost` is told */
         uint64_t args[4];
         int32_t pid;       /* inside */
-        int32_t error;     /* what it was told: an errno */
+        int32_t error;     /* what it was told: an errno; 0: not known */
+        int32_t access;    /* with rule: enum cg_access */
+        int32_t rule;      /* 0, or the enum cg_access_rule that keeps it from the file at path */
         uint32_t lost;     /* so many before it were not told, since there were too many */
         char name[16];     /* the process's, which it chooses; may be empty */
-        char path[256];    /* what it was about, where that is a path; its beginning */
+        char setting[48];  /* that the rule comes from; may be empty */
+        char path[512];    /* what it was about, where that is a path; its beginning */
 };
 #define CG_SANDBOX_DENIAL_MAGIC 0x43474431u
 

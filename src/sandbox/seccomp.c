@@ -59,7 +59,7 @@ int cg_seccomp_install(const struct sock_fprog *prog, struct cg_err *err)
         return 0;
 }
 
-int cg_seccomp_install_listener(const struct sock_fprog *prog, int *ret, struct cg_err *err)
+int cg_seccomp_install_listener(const struct sock_fprog *prog, const struct sock_fprog *silent, int *ret, struct cg_err *err)
 {
         /*
          * A call that init has taken is done once: no signal has it made again meanwhile (a connect() that is repeated fails). Before
@@ -73,7 +73,7 @@ int cg_seccomp_install_listener(const struct sock_fprog *prog, int *ret, struct 
         if (fd < 0 && errno != EBUSY && errno != EINVAL)
                 return cg_fail_errno(err, "sandbox: installing the system call filter");
         *ret = (int)fd;
-        return fd < 0 ? cg_seccomp_install(prog, err) : 0;
+        return fd < 0 ? cg_seccomp_install(silent, err) : 0;
 }
 
 /* Linux 5.19: a signal that is no end does not make the caller of a call that waits for the broker try again, and again. */

@@ -482,6 +482,7 @@ static int read_own(struct cg_reader *r, const json_t *v, const struct cg_field 
                 ROW("ports", read_ports),
                 TO(cg_settings_own, env, "env", read_env, .min = 1),
                 TO(cg_settings_own, violation_log, "violationLog", cg_read_str, .check = cg_check_absolute),
+                TO(cg_settings_own, watch_files, "watchFiles", cg_read_bool),
                 TO(cg_settings_own, hide_credentials, "hideCredentials", cg_read_bool),
                 TO(cg_settings_own, tier, "tier", cg_read_str, .check = cg_check_tier),
                 TO(cg_settings_own, private_addresses, "privateAddresses", cg_read_bool),

@@ -111,6 +111,7 @@ struct cg_settings_own {
         struct cg_strs env;
         struct cg_sandbox_limits limits;
         const char *violation_log; /* a file that gets a JSON line for each denial; NULL: none */
+        bool watch_files;          /* tells of files that cannot be had, for every process: slower */
         bool hide_credentials;     /* hides ~/.ssh and the like; the default for kernels, not for commands */
         struct cg_settings_port expose[CG_SETTINGS_PORTS_MAX]; /* listened at on the host, connected to inside */
         size_t n_expose;

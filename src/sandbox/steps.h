@@ -92,8 +92,9 @@ static inline bool cg_filter_exists(unsigned int flags)
 /* seccomp.c: static data, nothing to free. */
 void cg_seccomp_filter(unsigned int flags, struct sock_fprog *ret);
 int cg_seccomp_install(const struct sock_fprog *prog, struct cg_err *err);
-/* The same; denied calls wait for the listener's answer. *ret: -1 where there can be none, and they just fail. */
-int cg_seccomp_install_listener(const struct sock_fprog *prog, int *ret, struct cg_err *err);
+/* The same; denied calls wait for the listener's answer. *ret: -1 where there can be none; then it is @silent, and
+ * what that denies just fails. */
+int cg_seccomp_install_listener(const struct sock_fprog *prog, const struct sock_fprog *silent, int *ret, struct cg_err *err);
 /* Another one beside it: the CPUs that a process may run on stay as they are. */
 int cg_seccomp_keep_affinity(struct cg_err *err);
 /* The same for a filter that wants a broker: *listener is the broker's (returns). */

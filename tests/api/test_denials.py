@@ -190,6 +190,18 @@ def test_a_denied_call_that_is_caught_is_told(session: Session) -> None:
     )
 
 
+def test_files_of_other_programs_where_they_are_watched(client: Client, workspace: Path) -> None:
+    (workspace / "secret").write_text("x")
+    policy = settings(filesystem={"denyRead": ["secret"]}, cellgate={"watchFiles": True})
+    with client.session(workspace=workspace, settings=policy) as s:
+        out = s.run("import os; os.system('touch /etc/x ok; cat secret')")
+        assert [(e.json["operation"], e.json["path"], e.json["process"]["name"]) for e in denied(out)] == [
+            ("file-write", "/etc/x", "touch"),
+            ("file-read", str(workspace / "secret"), "cat"),
+        ]
+        assert (workspace / "ok").exists()
+
+
 # ---------------------------------------------------------------- a hostile kernel
 
 CALLS = """

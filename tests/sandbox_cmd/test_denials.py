@@ -150,3 +150,79 @@ def test_a_listener_inside_is_refused(box: Box) -> None:
     (box.work / "listen.py").write_text(code)
     p = box.sh("python3 listen.py 2>&1 | tail -2")
     assert p.stdout == "-1 16\nFalse\n"
+
+
+# ---------------------------------------------------------------- --watch-files
+
+
+def watched(box: Box, script: str, fs: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    log = box.out / "log"
+    log.unlink(missing_ok=True)
+    own = {"violationLog": str(log), "watchFiles": True}
+    p = box.run("-c", script, settings=box.settings(fs, cellgate=own))
+    assert p.returncode == 0, p.stderr
+    return lines(log) if log.exists() else []
+
+
+@pytest.mark.parametrize(
+    ("script", "operation", "path", "rule"),
+    [
+        ("touch /usr/x", "file-write", "/usr/x", "not in filesystem.allowWrite"),
+        ("cd /usr && touch ./lib/../x", "file-write", "/usr/x", "not in filesystem.allowWrite"),
+        ("mkdir /usr/d", "file-write", "/usr/d", "not in filesystem.allowWrite"),
+        ("rm -f /etc/passwd", "file-write", "/etc/passwd", "not in filesystem.allowWrite"),
+        ("touch f; ln f /usr/f; rm f", "file-write", "/usr/f", "not in filesystem.allowWrite"),
+        ("ln -s x /usr/s", "file-write", "/usr/s", "not in filesystem.allowWrite"),
+        ("chmod 600 /etc/passwd", "file-write", "/etc/passwd", "not in filesystem.allowWrite"),
+        ("echo > no/x", "file-write", "{work}/no/x", "filesystem.denyWrite.0"),
+        ("cat secret/key", "file-read", "{work}/secret/key", "filesystem.denyRead.0"),
+        ("ls link/", "file-read", "{work}/secret", "filesystem.denyRead.0"),
+        ("secret/run", "exec", "{work}/secret/run", "filesystem.denyRead.0"),
+    ],
+)
+def test_files_that_cannot_be_had(box: Box, script: str, operation: str, path: str, rule: str) -> None:
+    box.file("secret/key")
+    box.file("secret/run").chmod(0o755)
+    box.file("no/old")
+    box.link("link", "secret")
+    log = watched(box, f"({script}) 2>/dev/null; true", {"denyRead": ["secret"], "denyWrite": ["no"]})
+    found = [(o["operation"], o["path"], o["rule"], o["source"]) for o in log]
+    assert (operation, path.format(work=box.work), rule, "sandbox") in found, found
+    assert all(o["how"] and o["process"]["pid"] > 1 for o in log)
+
+
+def test_files_that_can_be_had(box: Box) -> None:
+    """Also what fails for reasons of its own: there already, or not there at all."""
+    script = (
+        "echo x > f; cat f; mv f g; mkdir -p d /usr/lib; ls -l / >/dev/null; rm -r d; rm -f /usr/none; cat /usr/none; : < /etc/passwd;"
+        " echo > /dev/null; sh -c 'sleep 0 &'; mkdir /usr/lib; cp /etc/passwd p; true"
+    )
+    assert watched(box, f"exec 2>/dev/null; {script}") == []
+
+
+def test_watching_decides_nothing(box: Box) -> None:
+    """A path that changes while it is looked at: the file system refuses as it would have."""
+    code = (
+        "import ctypes, os, threading\n"
+        "c = ctypes.CDLL(None, use_errno=True); good, bad = b'/dev/null\\0', b'/usr/xxx1\\0'\n"
+        "buf = ctypes.create_string_buffer(good, 10); stop = False\n"
+        "def flip():\n"
+        "    while not stop: ctypes.memmove(buf, bad, 10); ctypes.memmove(buf, good, 10)\n"
+        "t = threading.Thread(target=flip); t.start()\n"
+        "for i in range(2000):\n"
+        "    fd = c.open(buf, os.O_WRONLY | os.O_CREAT, 0o600)\n"
+        "    if fd >= 0: os.close(fd)\n"
+        "stop = True; t.join(); print(os.path.exists('/usr/xxx1'), c.unshare(0x10000000))\n"
+    )
+    (box.work / "race.py").write_text(code)
+    p = box.run("--watch-files", "-q", "python3", "race.py", settings=box.settings())
+    assert p.stdout == "False -1\n"
+
+
+def test_files_are_told_at_the_end_when_asked_for(box: Box) -> None:
+    assert TOLD not in box.sh("touch /usr/x").stderr
+    p = box.run("--watch-files", "-c", "touch /usr/x 2>/dev/null", settings=box.settings())
+    assert p.stderr == (
+        TOLD + "writing /usr/x (touch): only what filesystem.allowWrite names may be written."
+        " To allow it: add it to filesystem.allowWrite\n"
+    )
