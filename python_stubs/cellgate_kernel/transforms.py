@@ -8,7 +8,7 @@ import re
 
 from IPython.core.inputtransformer2 import TransformerManager
 
-# Each piece of IPython's syntax that is found by tokens has one of these characters, or begins a line with one of those.
+# All of IPython's syntax that is found by tokens has one of these characters, or begins a line with one of those.
 _SIGNS = re.compile(r"[%!?]|^\s*[,;/]", re.MULTILINE)
 
 
