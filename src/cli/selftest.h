@@ -33,6 +33,7 @@ enum cg_outcome { CG_OUT_HELD, CG_OUT_HOLE, CG_OUT_WORKS, CG_OUT_FAILS, CG_OUT_S
 
 struct cg_report {
         bool json, quiet;
+        bool weak; /* the landlock tier, in which programs can do less: what fails there is not tried, not wrong */
         size_t width;
         size_t n[CG_N_OUTCOMES];
 };
@@ -77,6 +78,7 @@ struct cg_scene {
         char dir[PATH_MAX];
         struct cg_buf text;     /* what the attempts are told: lines NAME=VALUE */
         bool bare;              /* --no-sandbox */
+        const char *tier;       /* --tier, borrowed; NULL: full */
         struct cg_proc canary;
         int canary_out;         /* pipe: the canary's port numbers; closing its other end, canary_in, ends it */
         int canary_in;

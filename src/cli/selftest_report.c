@@ -81,6 +81,13 @@ static void line_text(const struct cg_report *r, const struct cg_attempt_line *a
 void cg_report_line(struct cg_report *r, const struct cg_attempt_line *a, const char *where, enum cg_outcome o,
                     const char *note)
 {
+        char tier[900];
+
+        if (r->weak && o == CG_OUT_FAILS) {
+                snprintf(tier, sizeof(tier), "the landlock tier does not allow it: %.800s", note);
+                note = tier;
+                o = CG_OUT_SKIP;
+        }
         r->n[o]++;
         if (r->json)
                 line_json(a, where, o, note);

@@ -33,6 +33,7 @@
 #define SCENE_MAX 16384
 #define CANARY_START_MS 10000
 #define KEY_NAME "cellgate-selftest"
+#define STRAY "work/stray.lock" /* what stays behind locks it, and writes into it */
 #define HIDDEN "hidden-content-of-the-selftest"
 #define PRIVATE "private-content-of-the-selftest"
 #define ARGUMENT "cellgate-selftest-canary-argument"
@@ -41,7 +42,7 @@
 static const struct {
         const char *path, *content;
 } files[] = {
-        {"work/", NULL}, {"work/mnt/", NULL}, {"work/plain.txt", "plain\n"},
+        {"work/", NULL}, {"work/mnt/", NULL}, {STRAY, ""}, {"work/plain.txt", "plain\n"},
         /* denyWrite */
         {"work/keep.txt", "keep\n"}, {"work/d/", NULL}, {"work/d/keep.txt", "keep\n"}, {"work/g/", NULL},
         {"work/g/h/", NULL},
@@ -80,7 +81,7 @@ static const char settings[] =
         " \"filesystem\": {\"allowWrite\": [\".\"],\n"
         "  \"denyWrite\": [\"keep.txt\", \"d/keep.txt\", \"g/h/keep.txt\", \"denied\", \"link-real\", \"absent.txt\", \"absentdir/deep.txt\"],\n"
         "  \"denyRead\": [\"secret.txt\", \"secrets\", \"mostly\", \".env\", \"**/*.pem\"], \"allowRead\": [\"mostly/shown.txt\"]},\n"
-        " \"cellgate\": {\"env\": [\"PATH\", \"HOME\"], \"hideCredentials\": true}}\n";
+        " \"cellgate\": {\"env\": [\"PATH\", \"HOME\"], \"hideCredentials\": true%T}}\n";
 
 const char *cg_scene_path(const struct cg_scene *s, const char *name, char *buf)
 {
@@ -356,7 +357,7 @@ int cg_scene_make(struct cg_scene *s, bool bare, struct cg_err *err)
 {
         char path[PATH_MAX];
 
-        *s = (struct cg_scene){.bare = bare, .canary = CG_PROC_NONE, .canary_out = -1, .canary_in = -1, .terminal = -1, .stream = -1,
+        *s = (struct cg_scene){.bare = bare, .tier = s->tier, .canary = CG_PROC_NONE, .canary_out = -1, .canary_in = -1, .terminal = -1, .stream = -1,
                                .abstract = -1, .dgram = -1, .fifo = -1, .shm_id = -1, .msg_id = -1, .sem_id = -1, .mqueue = -1, .key = -1};
         cg_buf_init(&s->text, SCENE_MAX);
         if (make_secret(s, err) < 0 || make_folder(s, err) < 0 || make_files(s, err) < 0 || make_sockets(s, err) < 0 ||
@@ -381,6 +382,20 @@ static const char *find(const struct cg_scene *s, const char *name, size_t *len)
         return NULL;
 }
 
+/* %A, %D: ports; %N: a name that leads to loopback, where the machine has one; %T: the tier. */
+static int put_setting(const struct cg_scene *s, char what, struct cg_buf *out, struct cg_err *err)
+{
+        size_t n = 0;
+        const char *v;
+
+        if (what == 'T')
+                return s->tier ? cg_buf_addf(out, err, ", \"tier\": \"%s\"", s->tier) : 0;
+        v = find(s, what == 'A' ? "port_allowed" : what == 'D' ? "port_denied" : "loopback_name", &n);
+        if (!v)
+                return 0;
+        return what == 'N' ? cg_buf_addf(out, err, ", \"%.*s\"", (int)n, v) : cg_buf_add(out, v, n, err);
+}
+
 int cg_scene_write_settings(const struct cg_scene *s, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf out;
@@ -388,18 +403,8 @@ int cg_scene_write_settings(const struct cg_scene *s, struct cg_err *err)
         int e = 0;
 
         cg_buf_init(&out, SCENE_MAX);
-        for (const char *p = settings; *p && e == 0; p++) {
-                size_t n = 0;
-                const char *v = p[0] != '%' ? NULL : find(s, p[1] == 'A' ? "port_allowed" : p[1] == 'D' ? "port_denied" : "loopback_name", &n);
-
-                if (p[0] != '%')
-                        e = cg_buf_add(&out, p, 1, err);
-                else if (p[1] == 'N' && v)
-                        e = cg_buf_addf(&out, err, ", \"%.*s\"", (int)n, v);
-                else if (v)
-                        e = cg_buf_add(&out, v, n, err);
-                p += p[0] == '%';
-        }
+        for (const char *p = settings; *p && e == 0; p++)
+                e = *p == '%' ? put_setting(s, *++p, &out, err) : cg_buf_add(&out, p, 1, err);
         return e == 0 ? write_file(cg_scene_path(s, "settings.json", path), out.data, err) : e;
 }
 
@@ -452,6 +457,8 @@ static bool is_changed(const struct cg_scene *s, size_t i)
         char path[PATH_MAX];
         size_t len;
 
+        if (!strcmp(files[i].path, STRAY))
+                return false;
         if (!files[i].content || cg_read_file(cg_scene_path(s, files[i].path, path), 4096, &text, &len, NULL) < 0)
                 return files[i].content != NULL;
         return strcmp(text, files[i].content) != 0;
@@ -505,9 +512,10 @@ static enum cg_outcome after_sockets(const struct cg_scene *s, char *note, size_
 static enum cg_outcome after_processes(const struct cg_scene *s, char *note, size_t size)
 {
         char path[PATH_MAX];
-        cg_auto_fd int fd = open(cg_scene_path(s, "work/stray.lock", path), O_RDWR | O_CLOEXEC);
+        cg_auto_fd int fd = open(cg_scene_path(s, STRAY, path), O_RDWR | O_CLOEXEC);
+        struct stat st;
 
-        if (fd < 0) {
+        if (fd < 0 || fstat(fd, &st) < 0 || st.st_size == 0) {
                 snprintf(note, size, "the attempt \"stray-process\" was not made");
                 return CG_OUT_SKIP;
         }

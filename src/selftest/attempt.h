@@ -40,7 +40,8 @@ struct cg_try {
 
 struct cg_attempt {
         const char *name;
-        const char *layer; /* which layer holds it; "a|b": either does. Names of cg_sandbox_layers(), and "proxy", "environment" */
+        const char *layer; /* which layer holds it; "a|b": either does. Names of cg_sandbox_layers(), and
+                            * "proxy", "environment", "descriptors", "session" */
         bool allow;        /* must be possible */
         enum cg_bare bare;
         int in;

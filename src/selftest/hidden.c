@@ -157,7 +157,7 @@ static enum cg_verdict readable(struct cg_try *t, const struct cg_attempt *a)
 static const struct cg_attempt attempts[] = {
 #define HIDE(name, fn, what, path) {name, "mount|landlock", false, CG_BARE_ALL, 0, fn, what, path, NULL, {0}}
         HIDE("hide-read", read_it, "a file of denyRead", "secret.txt"),
-        HIDE("hide-size", size_of, "its size", NULL),
+        {"hide-size", "mount", false, CG_BARE_ALL, 0, size_of, "its size", NULL, NULL, {0}},
         HIDE("hide-folder-file", read_it, "a file in a folder of denyRead", "secrets/inner.txt"),
         HIDE("hide-folder-list", list_it, "the names in it", "secrets"),
         HIDE("hide-pattern", read_it, "a file that a pattern of denyRead names", "sub/deeper/key.pem"),

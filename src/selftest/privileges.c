@@ -57,6 +57,9 @@ static enum cg_verdict securebits(struct cg_try *t, const struct cg_attempt *a)
 
         if (bits >= 0 && (bits & wanted) == wanted)
                 return cg_held(t, "locked");
+        /* Where there is no user namespace an ordinary user may not set them, and can get nothing that they would hold. */
+        if (getuid() && prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1)
+                return cg_held(t, "an ordinary user, without new privileges");
         return cg_hole(t, "securebits %x: being uid 0 may give power", (unsigned)bits);
 }
 
@@ -186,9 +189,9 @@ static const struct cg_attempt attempts[] = {
          NULL, {0}},
         {"seccomp-mode", "seccomp", false, CG_BARE_ALL, 0, filter_mode, "that there is a system call filter", NULL,
          NULL, {0}},
-        {"suid-system", "mount|no_new_privs", false, CG_BARE_MACHINE, 0, nosuid, "set-user-id programs of the system",
+        {"suid-system", "mount", false, CG_BARE_MACHINE, 0, nosuid, "set-user-id programs of the system",
          "/usr/bin", NULL, {0}},
-        {"suid-workspace", "mount|no_new_privs", false, CG_BARE_MACHINE, 0, nosuid,
+        {"suid-workspace", "mount", false, CG_BARE_MACHINE, 0, nosuid,
          "set-user-id programs in the workspace", ".", NULL, {0}},
         {"nodev-system", "mount", false, CG_BARE_MACHINE, 0, nodev, "device nodes on the root file system", "/", NULL, {0}},
         {"nodev-workspace", "mount", false, CG_BARE_MACHINE, 0, nodev, "device nodes in the workspace", ".", NULL, {0}},

@@ -201,7 +201,7 @@ static enum cg_verdict stray(struct cg_try *t, const struct cg_attempt *a)
         if (fork() == 0) {
                 setsid();
                 if (fork() == 0) {
-                        int fd = open("stray.lock", O_RDWR | O_CREAT, 0644);
+                        int fd = open("stray.lock", O_RDWR);
 
                         setsid();
                         signal(SIGTERM, SIG_IGN);
@@ -209,7 +209,7 @@ static enum cg_verdict stray(struct cg_try *t, const struct cg_attempt *a)
                         for (int i = 0; i < 3; i++)
                                 close(i);
                         flock(fd, LOCK_EX);
-                        if (write(ready[1], "x", 1) == 1)
+                        if (write(fd, "x", 1) == 1 && write(ready[1], "x", 1) == 1)
                                 sleep(20);
                         _exit(0);
                 }
@@ -239,14 +239,14 @@ static const struct cg_attempt attempts[] = {
         OUTSIDE("kill-outside", "pid|landlock", signal_canary, "a signal to a process outside"),
         OUTSIDE("sigqueue-outside", "pid|landlock", queue_canary, "a queued signal to a thread outside"),
         OUTSIDE("pidfd-outside", "pid|landlock", pidfd_canary, "a signal by a pidfd"),
-        OUTSIDE("sigio-outside", "pid", owner_canary, "a signal by F_SETOWN"),
+        OUTSIDE("sigio-outside", "pid|landlock", owner_canary, "a signal by F_SETOWN"),
         OUTSIDE("vm-read-outside", "seccomp", read_memory, "process_vm_readv"),
         OUTSIDE("vm-write-outside", "seccomp", write_memory, "process_vm_writev"),
         OUTSIDE("pidfd-getfd-outside", "seccomp", take_descriptor, "a descriptor of a process outside"),
         OUTSIDE("pidfd-getfd", "seccomp", take_own_descriptor, "pidfd_getfd at all"),
-        OUTSIDE("affinity-outside", "pid", schedule_canary, "on which cores a process outside runs"),
-        OUTSIDE("prlimit-outside", "pid", limit_canary, "the limits of a process outside"),
-        OUTSIDE("nice-outside", "pid", nice_canary, "the priority of a process outside"),
+        OUTSIDE("affinity-outside", "pid|seccomp", schedule_canary, "on which cores a process outside runs"),
+        OUTSIDE("prlimit-outside", "pid|seccomp", limit_canary, "the limits of a process outside"),
+        OUTSIDE("nice-outside", "pid|seccomp", nice_canary, "the priority of a process outside"),
         OUTSIDE("ptrace-me", "seccomp", trace_me, "ptrace at all"),
 #undef OUTSIDE
         {"ptrace-attach", "seccomp", false, CG_BARE_ALL, 0, trace_canary, "tracing a process outside", NULL, NULL,

@@ -50,6 +50,21 @@ def test_everything_holds(box: Box) -> None:
     assert left_over(box) == []
 
 
+def test_the_landlock_tier(box: Box) -> None:
+    """What it says that it holds, it holds; what it cannot is skipped by name, not passed."""
+    argv = [*box.as_user, str(box.program), "doctor", "--json"]
+    p = subprocess.run(argv, capture_output=True, text=True, timeout=box.timeout, env=box.env, cwd=box.work)
+    if json.loads(p.stdout).get("landlock_abi", 0) < 6:
+        pytest.skip("this Linux has no Landlock that keeps signals inside: there is no landlock tier")
+    status, lines, total = selftest(box, "--tier", "landlock:freeze")
+    assert [(a["name"], a.get("note")) for a in lines if a["outcome"] in ("hole", "fails")] == []
+    assert status == 0
+    skips = [a for a in lines if a["outcome"] == "skip"]
+    assert len(skips) < 60
+    assert all(a["note"] for a in skips)
+    assert total["held"] > 350
+
+
 def test_every_attempt_notices_a_hole(box: Box) -> None:
     """Without a sandbox each attempt gets through that Linux itself does not refuse: it says of each whom Linux refuses."""
     status, lines, _ = selftest(box, "--no-sandbox")
