@@ -14,6 +14,7 @@
 #include "base/limits.h"
 #include "cli/cli.h"
 #include "config.h"
+#include "sandbox/ask.h"
 #include "sandbox/command.h"
 #include "sandbox/grants.h"
 
@@ -25,6 +26,7 @@ struct cli {
         bool debug;
         bool quiet;
         bool watch_files;
+        int ask_seconds;
         int explain; /* 1 text, 2 JSON */
         char *const *argv;
 };
@@ -41,6 +43,8 @@ static const char help_text[] =
         "      --explain[=json] do not run anything: print what may be read, written and reached, and by which setting\n"
         "  -d, --debug          say on standard error what is done (also with SRT_DEBUG in the environment)\n"
         "      --watch-files    tell at the end of files, too, that could not be had: makes opening files slower\n"
+        "      --ask[=SECONDS]  ask at the terminal about hosts that the settings neither allow nor deny; no answer in time (60\n"
+        "                       seconds) is no. The command stands still meanwhile\n"
         "  -q, --quiet          do not say at the end what was denied, and what would allow it\n"
         "  -V, --version        the version\n"
         "  -h, --help           this text\n\n"
@@ -186,6 +190,18 @@ static int flag_option(struct cli *cli, const char *w)
         return NEXT;
 }
 
+/* @value: "" or "=SECONDS" */
+static int ask_option(struct cli *cli, const char *value)
+{
+        char *end;
+        long v = value[0] ? strtol(value + 1, &end, 10) : CG_ASK_SECONDS;
+
+        if (value[0] && (end == value + 1 || *end || v < 1 || v > 86400))
+                return fail("option '--ask=<seconds>' argument is invalid. must be 1 to 86400.");
+        cli->ask_seconds = (int)v;
+        return NEXT;
+}
+
 static int one_option(struct cli *cli, char **argv, int *i)
 {
         const char *w = argv[*i];
@@ -213,6 +229,8 @@ static int one_option(struct cli *cli, char **argv, int *i)
                         return missing("--control-fd <fd>");
                 return parse_fd(v, &cli->control_fd) ? 1 : NEXT;
         }
+        if (is_option(w, "--ask"))
+                return ask_option(cli, w + sizeof("--ask") - 1);
         return flag_option(cli, w);
 }
 
@@ -322,6 +340,7 @@ int cg_cli_sandbox(int argc, char **argv)
         opts.debug = cli.debug;
         opts.quiet = cli.quiet;
         opts.watch_files = cli.watch_files;
+        opts.ask_seconds = cli.ask_seconds;
         debug_line(&cli, cli.settings ? cli.settings : "settings: ~/.srt-settings.json");
         if (check_control(&cli) != 0 || load_settings(&cli, opts.home, &settings) != 0)
                 return 1;

@@ -121,6 +121,10 @@ json_t *cg_command_policy(const struct cg_command *c, json_t *policy)
 
         if (hosts)
                 json_object_set_new(policy, "inject", hosts);
+        if (c->ask_seconds) {
+                json_object_set_new(policy, "ask", json_true());
+                json_object_set_new(policy, "askTimeoutMs", json_integer((json_int_t)c->ask_seconds * 1000));
+        }
         return policy;
 }
 
@@ -205,6 +209,7 @@ int cg_command_new(struct cg_settings *s, const struct cg_command_options *opts,
         c->control_fd = opts->control_fd;
         c->debug = opts->debug;
         c->quiet = opts->quiet;
+        c->ask_seconds = opts->ask_seconds;
         e = plan(c, opts, err);
         if (e < 0) {
                 cg_command_free(c);

@@ -31,6 +31,7 @@ struct cg_command {
         char *const *argv;      /* NULL-terminated */
         int control_fd;         /* settings as JSON lines; -1: none */
         bool debug;
+        int ask_seconds;        /* a person is asked about hosts on no list, and has so long to answer; 0: nobody is */
         bool quiet;             /* nothing is said of what was denied */
         sigset_t old_mask;      /* the caller's, for the command */
 };
@@ -45,6 +46,7 @@ struct cg_command_options {
         int control_fd;      /* -1: none */
         bool debug;
         bool watch_files;    /* as the setting cellgate.watchFiles */
+        int ask_seconds;     /* a person is asked at the terminal about hosts on no list, and has so long; 0: nobody is */
         bool quiet;          /* nothing is said of what was denied; the violation log gets it all the same */
 };
 

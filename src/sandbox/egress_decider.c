@@ -1236,7 +1236,7 @@ static void on_tick(uv_timer_t *t)
 
                 if (now >= q->deadline_ms) {
                         tell_cancelled(d, q);
-                        answer_question(d, q, false, "permission prompt failed");
+                        answer_question(d, q, false, "nobody has answered in time whether to allow it");
                 }
                 q = next;
         }

@@ -30,6 +30,7 @@
 #include "base/fd.h"
 #include "base/limits.h"
 #include "sandbox/cgroup.h"
+#include "sandbox/ask.h"
 #include "sandbox/doors_outside.h"
 #include "sandbox/limit_json.h"
 #include "sandbox/outlet.h"
@@ -193,6 +194,8 @@ struct keeper {
         bool all_gone;       /* nothing runs inside any more but init */
         bool init_gone;      /* landlock tier: killed, and the guard is ending the rest */
         struct cg_outlet outlet;
+        struct cg_ask ask;
+        bool frozen;         /* everything inside stands still, for a question stands */
         struct cg_doors_process doors;
         struct cg_violations violations;
         int secrets;           /* for the outlet; -1: none */
@@ -464,12 +467,25 @@ static void take_signals(struct keeper *k)
                 int sig = (int)info.ssi_signo;
 
                 cg_pidfd_kill(k->child.init_pidfd, sig);
+                if (sig == SIGINT || sig == SIGQUIT || sig == SIGTERM || sig == SIGHUP)
+                        cg_outlet_answer(&k->outlet, true);
                 if (sig != SIGTSTP)
                         continue;
                 /* Ctrl-Z: everything inside stands still, then we do. */
                 raise(SIGSTOP);
                 cg_pidfd_kill(k->child.init_pidfd, SIGCONT);
+                k->frozen = false;
         }
+}
+
+/* While a question stands nothing inside goes on: it would write over the question, or read the answer. */
+static void freeze(struct keeper *k)
+{
+        bool now = cg_ask_fd(&k->ask) >= 0;
+
+        if (now != k->frozen)
+                cg_pidfd_kill(k->child.init_pidfd, now ? SIGTSTP : SIGCONT);
+        k->frozen = now;
 }
 
 /* What cannot be reached as the settings say. */
@@ -484,7 +500,7 @@ static void hear_doors(struct keeper *k)
 }
 
 /* Beside those of the proxy. */
-#define FIXED_FDS 6
+#define FIXED_FDS 7
 
 /* Until the command has ended, or its time is over. Returns the exit status. */
 static int watch(struct keeper *k)
@@ -498,6 +514,7 @@ static int watch(struct keeper *k)
                 fds[3] = (struct pollfd){.fd = k->watcher};
                 fds[4] = (struct pollfd){.fd = k->child.denied_fd, .events = POLLIN};
                 fds[5] = (struct pollfd){.fd = k->doors.said, .events = POLLIN};
+                fds[6] = (struct pollfd){.fd = cg_ask_fd(&k->ask), .events = POLLIN};
                 cg_outlet_poll(&k->outlet, fds + FIXED_FDS);
                 n = poll(fds, CG_ARRAY_LEN(fds), wait_ms(k));
                 if (n < 0 && errno == EINTR)
@@ -518,7 +535,10 @@ static int watch(struct keeper *k)
                         take_denials(k);
                 if (fds[5].revents)
                         hear_doors(k);
+                if (fds[6].revents)
+                        cg_outlet_answer(&k->outlet, false);
                 cg_outlet_work(&k->outlet, fds + FIXED_FDS);
+                freeze(k);
         }
 }
 
@@ -560,9 +580,22 @@ static void command_line(const struct cg_command *c, char *buf, size_t size)
         }
 }
 
+/* Without a terminal the lists alone decide. */
+static void open_ask(struct keeper *k)
+{
+        struct cg_err err = {0};
+
+        if (!k->c->ask_seconds || !k->c->proxy || cg_ask_open(&k->ask, &err) == 0)
+                return;
+        dprintf(2, "cellgate sandbox: --ask: %s; hosts that no list names are refused\n", err.msg);
+        k->c->ask_seconds = 0;
+        json_object_del(k->c->policy, "ask");
+}
+
 static void start_outlet(struct keeper *k)
 {
         cg_outlet_init(&k->outlet, k->child.ports, CG_STEAL(k->c->policy), cg_steal_fd(&k->secrets), &k->violations);
+        k->outlet.ask = k->ask.tty >= 0 ? &k->ask : NULL;
 }
 
 /* What a keeper left behind that was killed together with its watcher. */
@@ -601,6 +634,7 @@ static int start(struct keeper *k, struct cg_err *err)
                 e = open_log(k, &log, err);
         cg_violations_init(&k->violations, k->c->settings, log, k->c->debug);
         command_line(k->c, k->violations.command, sizeof(k->violations.command));
+        open_ask(k);
         if (e == 0 && k->c->proxy)
                 e = cg_masks_secrets(&k->c->masks, k->c->settings, &k->secrets, err);
         /* Before there is anything to clean up; the sandbox itself ends with this process without anybody's help. */
@@ -645,6 +679,7 @@ static void clean_up(struct keeper *k)
         }
         end_sandbox(k);
         cg_doors_end(&k->doors);
+        cg_ask_close(&k->ask);
         cg_closep_(&k->child.doors_fd);
         cg_closep_(&k->secrets);
         cg_outlet_fini(&k->outlet);
@@ -675,7 +710,7 @@ int cg_command_run(struct cg_command *c, struct cg_err *err)
 {
         struct keeper k = {.c = c, .watcher = -1, .signals = -1, .child = {.init_pidfd = -1, .status_fd = -1, .denied_fd = -1, .doors_fd = -1},
                            .outlet = {.ports = {-1, -1}, .secrets = -1}, .violations = {.log = -1}, .secrets = -1,
-                           .doors = CG_DOORS_PROCESS_NONE};
+                           .doors = CG_DOORS_PROCESS_NONE, .ask = {.tty = -1}};
         int status = 1;
 
         cg_buf_init(&k.control, CG_MAX_SETTINGS + 65536 + 2);

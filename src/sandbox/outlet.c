@@ -7,6 +7,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "config.h"
+#include "sandbox/ask.h"
 #include "sandbox/egress.h"
 #include "sandbox/egress_policy.h"
 
@@ -129,6 +130,35 @@ static void decided(struct cg_outlet *o, json_t *event)
         cg_violations_add(o->violations, json_incref(event));
 }
 
+static void answer(struct cg_outlet *o, json_int_t id, enum cg_egress_answer what, const char *why)
+{
+        struct cg_err err = {0};
+
+        if (o->egress && cg_egress_answer(o->egress, id, what, why, &err) < 0)
+                dprintf(2, "cellgate sandbox: network: %s\n", err.msg);
+}
+
+static void asked(struct cg_outlet *o, const json_t *event)
+{
+        const char *why = "nobody can be asked";
+
+        if (!o->ask || !cg_ask_add(o->ask, event, &why))
+                answer(o, json_integer_value(json_object_get(event, "id")), CG_EGRESS_NO, why);
+}
+
+void cg_outlet_answer(struct cg_outlet *o, bool give_up)
+{
+        enum cg_egress_answer what;
+        json_int_t id;
+
+        if (!o->ask)
+                return;
+        while (give_up && (id = cg_ask_give_up(o->ask)))
+                answer(o, id, CG_EGRESS_NO, "the question was broken off");
+        while (!give_up && cg_ask_read(o->ask, &id, &what))
+                answer(o, id, what, "refused at the terminal");
+}
+
 void cg_outlet_hear(struct cg_outlet *o)
 {
         struct cg_err err = {0};
@@ -142,6 +172,10 @@ void cg_outlet_hear(struct cg_outlet *o)
 
                 if (!strcmp(type, "decision"))
                         decided(o, event);
+                else if (!strcmp(type, "egress_request"))
+                        asked(o, event);
+                else if (!strcmp(type, "egress_cancel") && o->ask)
+                        cg_ask_cancel(o->ask, json_integer_value(json_object_get(event, "id")));
                 else if (!strcmp(type, "error"))
                         dprintf(2, "cellgate sandbox: network: %s\n", text_of(event, "message"));
                 json_decref(event);

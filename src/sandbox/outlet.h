@@ -11,6 +11,7 @@
 
 #define CG_OUTLET_FDS 3
 
+struct cg_ask;
 struct cg_egress;
 
 struct cg_outlet {
@@ -19,6 +20,7 @@ struct cg_outlet {
         json_t *policy;
         int secrets;         /* what the proxy puts back (cg_masks_secrets()); -1: nothing */
         struct cg_violations *violations; /* what is denied goes here; borrowed */
+        struct cg_ask *ask;  /* where a person is asked; NULL: nobody is. Borrowed */
 };
 
 /*
@@ -35,6 +37,8 @@ void cg_outlet_fini(struct cg_outlet *o);
 void cg_outlet_poll(const struct cg_outlet *o, struct pollfd fds[CG_OUTLET_FDS]);
 /* After poll(2). Trouble is said on standard error: then nothing inside reaches the network. */
 void cg_outlet_work(struct cg_outlet *o, const struct pollfd fds[CG_OUTLET_FDS]);
+/* The person's answers; @give_up: there will be none, all questions are refused. */
+void cg_outlet_answer(struct cg_outlet *o, bool give_up);
 /* What the proxy has said so far. */
 void cg_outlet_hear(struct cg_outlet *o);
 /* Other rules from now on; @policy (takes). */

@@ -19,6 +19,9 @@
  */
 #define MAX_UNREAD (CG_EVENT_WINDOW + (1u << 20))
 
+/* The longest that the proxy knows. */
+#define ASK_MAX_MS (24 * 60 * 60 * 1000)
+
 struct egress_ask {
         struct egress_ask *next;
         struct session *session;
@@ -97,8 +100,9 @@ int egress_check(struct session *ss, struct cg_err *err)
                 json_object_del(ss->egress_policy, "privateAddresses");
         if (r == 0 && proxy && ask) {
                 json_object_set_new(ss->egress_policy, "ask", json_true());
-                if (ss->approval_timeout_ms > 0)
-                        json_object_set_new(ss->egress_policy, "askTimeoutMs", json_integer(ss->approval_timeout_ms));
+                /* As with tool calls: without a limit of the host's a question stands until it is answered, or nobody waits for it. */
+                json_object_set_new(ss->egress_policy, "askTimeoutMs",
+                                    json_integer(ss->approval_timeout_ms > 0 && ss->approval_timeout_ms < ASK_MAX_MS ? ss->approval_timeout_ms : ASK_MAX_MS));
         }
         return r;
 }

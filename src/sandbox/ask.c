@@ -1,0 +1,240 @@
+/* Questions at the terminal. */
+#include "sandbox/ask.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/util.h"
+#include "sandbox/denial.h"
+
+#define MARK "[cellgate]"
+
+int cg_ask_open(struct cg_ask *a, struct cg_err *err)
+{
+        *a = (struct cg_ask){.tty = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)};
+        return a->tty < 0 ? cg_fail(err, CG_E_UNSUPPORTED, "there is no terminal to ask at") : 0;
+}
+
+static void put(const struct cg_ask *a, const char *text, size_t len)
+{
+        while (len) {
+                ssize_t n = write(a->tty, text, len);
+
+                if (n < 0 && (errno == EINTR || errno == EAGAIN)) {
+                        if (errno == EAGAIN && cg_wait_fd(a->tty, POLLOUT, 1000, NULL) != 0)
+                                return; /* a terminal that takes nothing is nobody's */
+                        continue;
+                }
+                if (n <= 0)
+                        return;
+                text += n;
+                len -= (size_t)n;
+        }
+}
+
+static void say(const struct cg_ask *a, const char *text)
+{
+        put(a, text, strlen(text));
+}
+
+/* The command may have left the terminal in any state: lines and echo for us, and later its own again. */
+static void take_terminal(struct cg_ask *a)
+{
+        struct termios t;
+
+        if (a->changed || tcgetattr(a->tty, &a->before) < 0)
+                return;
+        t = a->before;
+        t.c_iflag |= ICRNL;
+        t.c_iflag &= ~(tcflag_t)(IGNCR | INLCR);
+        t.c_oflag |= OPOST | ONLCR;
+        t.c_lflag |= ICANON | ECHO | ECHOE | ISIG;
+        t.c_lflag &= ~(tcflag_t)NOFLSH;
+        a->changed = tcsetattr(a->tty, TCSADRAIN, &t) == 0;
+}
+
+static void give_terminal(struct cg_ask *a)
+{
+        if (a->changed)
+                tcsetattr(a->tty, TCSADRAIN, &a->before);
+        a->changed = false;
+}
+
+void cg_ask_close(struct cg_ask *a)
+{
+        if (a->tty >= 0 && a->stands)
+                say(a, "\n");
+        if (a->tty >= 0)
+                give_terminal(a);
+        while (a->n)
+                json_decref(a->questions[--a->n]);
+        cg_closep_(&a->tty);
+        a->stands = false;
+}
+
+static void prompt(const struct cg_ask *a)
+{
+        say(a, MARK " Allow? y yes once, s yes while this command runs, n no,\n"
+               "           d never while this command runs: ");
+}
+
+/* What was typed before the question was no answer to it. */
+static void ask_next(struct cg_ask *a)
+{
+        cg_auto_buf struct cg_buf b = {.max = 8192};
+
+        a->stands = a->n > 0;
+        a->len = 0;
+        a->long_line = false;
+        if (!a->stands) {
+                give_terminal(a);
+                return;
+        }
+        take_terminal(a);
+        cg_buf_adds(&b, "\r\n" MARK " The command wants to connect to ", NULL);
+        cg_denial_connection(a->questions[0], &b, NULL);
+        cg_buf_adds(&b, "\n", NULL);
+        /* Attributes off, first character set: what would hide or garble the question. */
+        say(a, "\x1b[!p\x1b[0m\x0f");
+        tcflush(a->tty, TCIFLUSH);
+        put(a, b.data, b.len);
+        prompt(a);
+}
+
+bool cg_ask_add(struct cg_ask *a, const json_t *event, const char **why)
+{
+        pid_t front = a->tty >= 0 ? tcgetpgrp(a->tty) : -1;
+        json_t *copy;
+
+        *why = "there is no terminal to ask at";
+        if (front < 0)
+                return false;
+        *why = "the terminal is another job's now: nobody could be asked";
+        if (front != getpgrp())
+                return false;
+        *why = "too many questions wait already";
+        copy = a->n < CG_ASK_MAX ? json_deep_copy(event) : NULL;
+        if (!copy)
+                return false;
+        a->questions[a->n++] = copy;
+        if (!a->stands)
+                ask_next(a);
+        return true;
+}
+
+static void drop(struct cg_ask *a, size_t i)
+{
+        json_decref(a->questions[i]);
+        a->n--;
+        memmove(&a->questions[i], &a->questions[i + 1], (a->n - i) * sizeof(*a->questions));
+}
+
+static json_int_t number_of(const json_t *event)
+{
+        return json_integer_value(json_object_get(event, "id"));
+}
+
+void cg_ask_cancel(struct cg_ask *a, json_int_t id)
+{
+        for (size_t i = 0; i < a->n; i++) {
+                if (number_of(a->questions[i]) != id)
+                        continue;
+                drop(a, i);
+                if (i)
+                        return;
+                say(a, "\n" MARK " Refused: nobody answered in time, or the command gave up.\n");
+                ask_next(a);
+                return;
+        }
+}
+
+int cg_ask_fd(const struct cg_ask *a)
+{
+        return a->stands ? a->tty : -1;
+}
+
+static bool is_word(const struct cg_ask *a, const char *letter, const char *word)
+{
+        return !a->long_line && (!strcasecmp(a->line, letter) || !strcasecmp(a->line, word));
+}
+
+static bool judge(struct cg_ask *a, enum cg_egress_answer *answer)
+{
+        size_t blanks = 0;
+
+        while (blanks < a->len && strchr(" \t", a->line[blanks]))
+                blanks++;
+        a->len -= blanks;
+        memmove(a->line, a->line + blanks, a->len);
+        while (a->len && strchr(" \t\r", a->line[a->len - 1]))
+                a->len--;
+        a->line[a->len] = '\0';
+        *answer = is_word(a, "y", "yes")       ? CG_EGRESS_ONCE
+                  : is_word(a, "s", "session") ? CG_EGRESS_SESSION
+                  : is_word(a, "d", "never")   ? CG_EGRESS_NEVER
+                                               : CG_EGRESS_NO;
+        if (*answer != CG_EGRESS_NO || is_word(a, "n", "no"))
+                return true;
+        a->len = 0;
+        a->long_line = false;
+        say(a, MARK " Please type y, s, n or d and Enter.\n");
+        prompt(a);
+        return false;
+}
+
+static void answered(struct cg_ask *a, json_int_t *id)
+{
+        *id = number_of(a->questions[0]);
+        drop(a, 0);
+        ask_next(a);
+}
+
+bool cg_ask_read(struct cg_ask *a, json_int_t *id, enum cg_egress_answer *answer)
+{
+        char c;
+        ssize_t n;
+
+        while (a->stands) {
+                n = read(a->tty, &c, 1);
+                if (n < 0 && (errno == EAGAIN || errno == EINTR))
+                        return false;
+                if (n <= 0) { /* the end of input, or of the terminal: nobody has said yes */
+                        *answer = CG_EGRESS_NO;
+                        say(a, "\n");
+                        answered(a, id);
+                        return true;
+                }
+                if (c == '\n') {
+                        if (!judge(a, answer))
+                                continue;
+                        answered(a, id);
+                        return true;
+                }
+                if (a->len + 1 < sizeof(a->line))
+                        a->line[a->len++] = c;
+                else
+                        a->long_line = true;
+        }
+        return false;
+}
+
+json_int_t cg_ask_give_up(struct cg_ask *a)
+{
+        json_int_t id;
+
+        if (!a->n)
+                return 0;
+        if (a->stands)
+                say(a, "\n");
+        a->stands = false;
+        id = number_of(a->questions[a->n - 1]);
+        drop(a, a->n - 1);
+        if (!a->n)
+                give_terminal(a);
+        return id;
+}

@@ -1,0 +1,223 @@
+"""`cellgate sandbox --ask`: a person is asked about hosts that no list names."""
+
+import json
+import re
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from .conftest import Person
+
+ALLOW = r"d never while this command runs: "
+
+FETCH = """
+import os, sys, urllib.request as u, urllib.error as ue
+os.environ.pop('NO_PROXY', None); os.environ.pop('no_proxy', None)
+for url in sys.argv[1:]:
+    try: sys.stdout.write("got " + u.urlopen(url, timeout=30).read().decode() + "\\n")
+    except ue.HTTPError as e: sys.stdout.write(f"refused {e.code} " + e.read().decode().split("\\n")[1] + "\\n")
+    sys.stdout.flush()
+"""
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"the page")
+
+    def log_message(self, *args: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1]
+        server.shutdown()
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Callable[..., Path]:
+    def write(**network: object) -> Path:
+        path = tmp_path / "settings.json"
+        net = {"allowedDomains": [], "deniedDomains": []} | network
+        path.write_text(
+            json.dumps({"network": net, "filesystem": {"denyRead": [], "allowWrite": [], "denyWrite": []}})
+        )
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("typed", "answers", "questions"),
+    [
+        ("y", ["got", "got"], 2),
+        ("S", ["got", "got"], 1),
+        ("no", ["refused", "refused"], 2),
+        ("d", ["refused", "refused"], 1),
+    ],
+)
+def test_answers(
+    person: Callable[..., Person],
+    settings: Callable[..., Path],
+    port: int,
+    typed: str,
+    answers: list[str],
+    questions: int,
+) -> None:
+    url = f"http://127.0.0.1:{port}/"
+    p = person("sandbox", "--ask", "-s", settings(), sys.executable, "-c", FETCH, url, url)
+    for _ in range(questions):
+        shown = p.wait_for(ALLOW)
+        assert f"[cellgate] The command wants to connect to 127.0.0.1:{port} (http, a loopback address)" in shown
+        p.type(typed + "\n")
+    assert p.end() == 0
+    assert re.findall(r"^(got|refused)", p.seen, re.M) == answers
+    assert p.seen.count("Allow?") == questions
+
+
+def test_what_is_listed_is_not_asked_about(
+    person: Callable[..., Person], settings: Callable[..., Path], port: int
+) -> None:
+    s = settings(allowedDomains=[f"127.0.0.1:{port}"], deniedDomains=["localhost"])
+    p = person(
+        "sandbox", "--ask", "-s", s, sys.executable, "-c", FETCH, f"http://127.0.0.1:{port}/", f"http://localhost:{port}/"
+    )
+    assert p.end() == 0
+    assert "Allow?" not in p.seen
+    assert re.findall(r"^(got|refused)", p.seen, re.M) == ["got", "refused"]
+
+
+def test_a_strict_list_is_the_last_word(
+    person: Callable[..., Person], settings: Callable[..., Path], port: int
+) -> None:
+    p = person(
+        "sandbox", "--ask", "-s", settings(strictAllowlist=True), sys.executable, "-c", FETCH, f"http://127.0.0.1:{port}/"
+    )
+    assert p.end() == 0
+    assert "Allow?" not in p.seen
+    assert "refused 403" in p.seen
+
+
+def test_without_it_nobody_is_asked(person: Callable[..., Person], settings: Callable[..., Path], port: int) -> None:
+    p = person("sandbox", "-s", settings(), sys.executable, "-c", FETCH, f"http://127.0.0.1:{port}/")
+    assert p.end() == 0
+    assert "Allow?" not in p.seen
+
+
+def test_no_answer_is_no(person: Callable[..., Person], settings: Callable[..., Path], port: int) -> None:
+    p = person("sandbox", "--ask=1", "-s", settings(), sys.executable, "-c", FETCH, f"http://127.0.0.1:{port}/")
+    p.wait_for(ALLOW)
+    p.wait_for(r"nobody answered in time")
+    assert p.end() == 0
+    assert "refused 403" in p.seen
+    assert "nobody has answered in time" in p.seen
+
+
+def test_something_else_is_asked_again(
+    person: Callable[..., Person], settings: Callable[..., Path], port: int
+) -> None:
+    p = person("sandbox", "--ask", "-s", settings(), sys.executable, "-c", FETCH, f"http://127.0.0.1:{port}/")
+    p.wait_for(ALLOW)
+    for text in ("", "maybe", "y" * 200, "yy"):
+        p.type(text + "\n")
+        p.wait_for(r"Please type y, s, n or d and Enter\.\n")
+        p.wait_for(ALLOW)
+    p.type("  y \n")
+    assert p.end() == 0
+    assert "got the page" in p.seen
+
+
+def test_what_was_typed_before_is_no_answer(
+    person: Callable[..., Person], settings: Callable[..., Path], port: int
+) -> None:
+    script = "import sys, time; print('ready', flush=True); time.sleep(1)\n" + FETCH
+    p = person("sandbox", "--ask=2", "-s", settings(), sys.executable, "-c", script, f"http://127.0.0.1:{port}/")
+    p.wait_for("ready\n")
+    p.type("y\n")
+    p.wait_for(ALLOW)
+    p.wait_for("nobody answered in time")
+    assert p.end() == 0
+    assert "refused 403" in p.seen
+
+
+def test_the_command_stands_still_meanwhile(
+    person: Callable[..., Person], settings: Callable[..., Path], port: int
+) -> None:
+    """It neither writes over the question nor reads the answer, and finds the terminal as it left it."""
+    script = """
+import subprocess, sys, threading, time, tty, termios
+tty.setraw(0, termios.TCSANOW)
+def noise():
+    while True: print("noise", end=" ", flush=True); time.sleep(0.01)
+def read():
+    while True: print("STOLEN", sys.stdin.read(1), flush=True)
+threading.Thread(target=noise, daemon=True).start()
+threading.Thread(target=read, daemon=True).start()
+"""
+    p = person("sandbox", "--ask", "-s", settings(), sys.executable, "-c", script + FETCH, f"http://127.0.0.1:{port}/")
+    p.wait_for(ALLOW)
+    time.sleep(0.3)
+    after = p.seen[p.pos :]
+    p.type("y\n")
+    p.wait_for("got the page")
+    assert p.end() == 0
+    assert "STOLEN" not in p.seen
+    assert after.count("noise") <= 3, "what was on its way, and no more"
+    assert not termios.tcgetattr(p.master)[3] & termios.ICANON
+
+
+def test_break_off(person: Callable[..., Person], settings: Callable[..., Path], port: int) -> None:
+    """Ctrl-C is for the command, and the question goes with it."""
+    p = person("sandbox", "--ask", "-s", settings(), sys.executable, "-c", FETCH, f"http://127.0.0.1:{port}/")
+    p.wait_for(ALLOW)
+    p.type("\x03")
+    assert p.end() in (1, 130)
+    assert "got" not in p.seen
+
+
+def test_several_questions_one_by_one(
+    person: Callable[..., Person], settings: Callable[..., Path], port: int
+) -> None:
+    script = FETCH.replace("for url", "import threading\ndef go(url):\n  for url").replace("in sys.argv[1:]", "in [url]")
+    script = script.replace("    try", "      try").replace("    except", "      except").replace("    sys.std", "      sys.std")
+    script += "ts = [threading.Thread(target=go, args=[x]) for x in sys.argv[1:]]\n[t.start() for t in ts]; [t.join() for t in ts]\n"
+    urls = [f"http://127.0.0.{i}:{port}/" for i in (1, 2, 3)]
+    p = person("sandbox", "--ask", "-s", settings(), sys.executable, "-c", script, *urls)
+    for _ in urls:
+        shown = p.wait_for(ALLOW)
+        p.type("y\n" if "127.0.0.1:" in shown else "n\n")
+    assert p.end() == 0
+    assert (p.seen.count("got the page"), p.seen.count("refused 403")) == (1, 2), p.seen
+
+
+def test_without_a_terminal_it_is_no(cellgate: Path, settings: Callable[..., Path], port: int) -> None:
+    p = subprocess.run(
+        [cellgate, "sandbox", "--ask", "-s", settings(), sys.executable, "-c", FETCH, f"http://127.0.0.1:{port}/"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        cwd=settings().parent,
+    )
+    assert p.returncode == 0
+    assert "there is no terminal to ask at" in p.stderr
+    assert "refused 403" in p.stdout
+
+
+@pytest.mark.parametrize("value", ["--ask=", "--ask=0", "--ask=x", "--ask=99999999"])
+def test_bad_values(cellgate: Path, value: str) -> None:
+    p = subprocess.run([cellgate, "sandbox", value, "true"], capture_output=True, text=True, timeout=30)
+    assert p.returncode == 1
+    assert "--ask=<seconds>" in p.stderr
