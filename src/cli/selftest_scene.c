@@ -152,12 +152,13 @@ static int make_files(struct cg_scene *s, struct cg_err *err)
 /* In the home folder, where that can be written: a kernel's /tmp is its own, and would hide that it cannot write the host's. */
 static int make_folder(struct cg_scene *s, struct cg_err *err)
 {
+        static const char in_tmp[] = "/tmp/.cellgate-selftest-XXXXXX";
         const char *home = getenv("HOME");
 
         snprintf(s->dir, sizeof(s->dir), "%.3000s/.cellgate-selftest-XXXXXX", home && home[0] == '/' ? home : "/nowhere");
         if (mkdtemp(s->dir))
                 return 0;
-        snprintf(s->dir, sizeof(s->dir), "/tmp/.cellgate-selftest-XXXXXX");
+        memcpy(s->dir, in_tmp, sizeof(in_tmp));
         if (mkdtemp(s->dir))
                 return 0;
         s->dir[0] = '\0';
