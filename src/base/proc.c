@@ -232,6 +232,19 @@ void cg_proc_end(struct cg_proc *p, bool group, int64_t grace_ms)
         cg_proc_wait(p, 5000, NULL, NULL);
 }
 
+bool cg_proc_env_passes(const char *var)
+{
+        static const char *const names[] = { "HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "TMPDIR" };
+        size_t n = strcspn(var, "=");
+
+        if (strncmp(var, "LC_", 3) == 0)
+                return true;
+        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++)
+                if (strlen(names[i]) == n && memcmp(var, names[i], n) == 0)
+                        return true;
+        return false;
+}
+
 static bool listed(pid_t pid, const pid_t *list, size_t n)
 {
         for (size_t i = 0; i < n; i++)

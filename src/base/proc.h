@@ -55,6 +55,9 @@ void cg_proc_kill_children(const pid_t *keep, size_t n);
 /* Reaps those of them that have ended, and kills none. */
 void cg_proc_reap_children(const pid_t *keep, size_t n);
 
+/* Whether an MCP server inherits this variable, "NAME" or "NAME=VALUE": what programs need to run at all, no secrets. */
+bool cg_proc_env_passes(const char *var);
+
 /* "exit status 3", "killed by SIGSEGV": what @status of waitpid(2) says, for messages. */
 void cg_proc_describe(int status, char *buf, size_t size);
 

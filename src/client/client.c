@@ -641,6 +641,7 @@ static int open_client(const struct cg_client_options *o, struct cg_client **ret
                 cg_client_close(c);
                 return cg_fail(err, CG_E_NOMEM, "client");
         }
+        c->shared = o->address;
         c->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : DEFAULT_TIMEOUT_MS;
         r = open_with_signals_blocked(c, o, err);
         if (r < 0) {

@@ -86,6 +86,7 @@ struct cg_client {
         struct cg_proc proc; /* private supervisor */
         char dir[128];
         int64_t timeout_ms;
+        bool shared; /* not a supervisor of our own */
 };
 
 /* client.c */

@@ -6,7 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include "base/proc.h"
 #include "base/text.h"
+
+extern char **environ;
 
 #define DEFAULT_START_MS 30000
 #define DEFAULT_SERVERS_MS 60000
@@ -501,7 +504,29 @@ static json_t *expand_json(const json_t *v, const char *where, struct cg_err *er
         return out;
 }
 
-static int expand_servers(const json_t *servers, json_t **ret, struct cg_err *err)
+/* A supervisor that several clients share has the variables of whoever started it; MCP servers inherit those of their own host. */
+static void add_own_environ(json_t *definition)
+{
+        json_t *env = json_object_get(definition, "env");
+
+        if (!env || json_is_null(env)) {
+                json_object_set_new(definition, "env", json_object());
+                env = json_object_get(definition, "env");
+        }
+        for (char **v = environ; json_is_object(env) && *v; v++) {
+                char name[64];
+                size_t n = strcspn(*v, "=");
+
+                if (!(*v)[n] || n >= sizeof(name) || !cg_proc_env_passes(*v))
+                        continue;
+                memcpy(name, *v, n);
+                name[n] = '\0';
+                if (!json_object_get(env, name))
+                        json_object_set_new(env, name, json_string(*v + n + 1)); /* nothing where it is not UTF-8 */
+        }
+}
+
+static int expand_servers(const struct cg_client *c, const json_t *servers, json_t **ret, struct cg_err *err)
 {
         cg_auto_json json_t *out = json_object();
         json_t *def, *expanded;
@@ -515,6 +540,8 @@ static int expand_servers(const json_t *servers, json_t **ret, struct cg_err *er
                 expanded = expand_json(def, where, err);
                 if (!expanded)
                         return err ? err->code : CG_E_INVAL;
+                if (c->shared)
+                        add_own_environ(expanded);
                 json_object_set_new(out, name, expanded);
         }
         *ret = CG_STEAL(out);
@@ -541,7 +568,7 @@ CG_API int cg_session_add_mcp_servers(struct cg_session *s, const char *json, si
                 servers = o;
         if (!json_is_object(servers))
                 return cg_fail(err, CG_E_INVAL, "\"mcpServers\" must be an object");
-        r = expand_servers(servers, &expanded, err);
+        r = expand_servers(s->client, servers, &expanded, err);
         if (r < 0)
                 return r;
         /* Servers start side by side, so that their number does not count. */

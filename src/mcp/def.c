@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/json.h"
 #include "base/limits.h"
+#include "base/proc.h"
 #include "config.h"
 
 /* Shorter values (true, 8080, a user's name) would turn every other message into stars. */
@@ -138,26 +139,13 @@ static int read_args(struct cg_mcp_def *d, const json_t *j, struct cg_err *err)
         return r;
 }
 
-static bool passes(const char *var)
-{
-        static const char *const names[] = { "HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "TMPDIR" };
-        size_t n = strcspn(var, "=");
-
-        if (strncmp(var, "LC_", 3) == 0)
-                return true;
-        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++)
-                if (strlen(names[i]) == n && memcmp(var, names[i], n) == 0)
-                        return true;
-        return false;
-}
-
 static int add_inherited(struct cg_mcp_def *d, size_t *n, const json_t *env, char *const *environ_, struct cg_err *err)
 {
         for (size_t i = 0; environ_ && environ_[i]; i++) {
                 char key[128];
                 size_t len = strcspn(environ_[i], "=");
 
-                if (!passes(environ_[i]) || len >= sizeof(key))
+                if (!cg_proc_env_passes(environ_[i]) || len >= sizeof(key))
                         continue;
                 memcpy(key, environ_[i], len);
                 key[len] = '\0';
@@ -186,7 +174,7 @@ static int add_variable(struct cg_mcp_def *d, size_t *n, size_t *n_secrets, cons
                 return cg_fail(err, CG_E_NOMEM, "MCP server");
         }
         (*n)++;
-        if (strlen(s) < SECRET_MIN || passes(key))
+        if (strlen(s) < SECRET_MIN || cg_proc_env_passes(key))
                 return 0;
         d->secrets[*n_secrets] = strdup(s);
         return d->secrets[(*n_secrets)++] ? 0 : cg_fail(err, CG_E_NOMEM, "MCP server");

@@ -23,6 +23,11 @@ TOOLS = [
     },
     {"name": "die", "description": "Exits in mid-call.", "inputSchema": {"type": "object", "properties": {}}},
     {
+        "name": "env",
+        "description": "Tells a variable.",
+        "inputSchema": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
+    },
+    {
         "name": "fail",
         "description": "Reports an error.",
         "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}},
@@ -38,7 +43,7 @@ def call(name: str, args: dict) -> dict:
         time.sleep(args["seconds"])
     if name == "die":
         os._exit(7)
-    text = args.get("text", name)
+    text = str(os.environ.get(args["name"])) if name == "env" else args.get("text", name)
     return {"content": [{"type": "text", "text": text}], "isError": name == "fail"}
 
 

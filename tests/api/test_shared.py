@@ -233,6 +233,32 @@ def test_another_users_supervisor_is_refused(tmp_path: Path) -> None:
         path.rmdir()
 
 
+def test_mcp_servers_inherit_the_variables_of_their_own_host(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not those of whoever started the supervisor: a notebook's server is found by the PATH of that notebook's environment."""
+    program = tmp_path / "bin" / "my-server"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\nexec {sys.executable} {Path(__file__).parent / 'echo_server.py'}\n")
+    program.chmod(0o755)
+    show = "from mcptools.e import env\nstr(env.run(name='{}'))"
+    with open_client(address) as a:
+        monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+        monkeypatch.setenv("LC_TIME", "C.UTF-8")
+        monkeypatch.setenv("MY_SECRET", "not for servers")
+        with open_client(address) as b, b.session(workspace=tmp_path) as s:
+            s.add_servers({"e": {"command": "my-server", "env": {"LC_TIME": "POSIX"}}, "f": {"command": "my-server"}})
+            for server, name, value in (
+                ("e", "LC_TIME", "POSIX"),
+                ("f", "LC_TIME", "C.UTF-8"),
+                ("f", "MY_SECRET", "None"),
+            ):
+                code = show.format(name).replace("mcptools.e", f"mcptools.{server}")
+                assert s.run(code, lambda _: True).value == repr(value)
+        assert len(supervisors(address)) == 1
+        a.close()
+
+
 # ---------------------------------------------------------------- attached clients
 
 
