@@ -673,8 +673,32 @@ static void on_error_without_id(struct cg_mcp_client *c, const struct cg_rpc *m)
                 fail_req(q, "MCP server \"%s\" answered with an error without an id: %s", c->def->name, why);
 }
 
+/*
+ * An answer with an id that no request ever had: whoever waits for its own would wait for ever. A number that was given is the late
+ * answer to a request that was given up, or a second one.
+ */
+static void on_unknown_id(struct cg_mcp_client *c, const struct cg_rpc *m)
+{
+        struct cg_mcp_req *q = m->id_is_number && m->id_number <= c->last_id ? NULL : only_req(c);
+
+        cg_stdio_log_line(c->child, CG_LOG_WARN, "answer to nothing that was asked is ignored; its id", m->id);
+        if (q)
+                fail_req(q, "MCP server \"%s\" answered with an id that no request has (JSON-RPC wants the request's own)", c->def->name);
+}
+
+static struct cg_mcp_req *req_by_id(const struct cg_mcp_client *c, uint64_t id)
+{
+        struct cg_mcp_req *q = id ? c->reqs : NULL;
+
+        while (q && q->id != id)
+                q = q->next;
+        return q;
+}
+
 static void on_answer(struct cg_mcp_client *c, const struct cg_rpc *m)
 {
+        struct cg_mcp_req *q;
+
         if (!m->id.p) {
                 on_error_without_id(c, m);
                 return;
@@ -683,16 +707,13 @@ static void on_answer(struct cg_mcp_client *c, const struct cg_rpc *m)
                 on_initialize(c, m);
                 return;
         }
-        for (struct cg_mcp_req *q = c->reqs; q; q = q->next) {
-                if (!m->id_is_number || !q->id || q->id != m->id_number)
-                        continue;
-                if (q->kind == LIST)
-                        on_list_answer(q, m);
-                else
-                        on_call_answer(q, m);
-                return;
-        }
-        cg_stdio_log_line(c->child, CG_LOG_WARN, "answer to nothing that was asked is ignored; its id", m->id);
+        q = m->id_is_number ? req_by_id(c, m->id_number) : NULL;
+        if (!q)
+                on_unknown_id(c, m);
+        else if (q->kind == LIST)
+                on_list_answer(q, m);
+        else
+                on_call_answer(q, m);
 }
 
 static void on_request(struct cg_mcp_client *c, const struct cg_rpc *m)
@@ -736,9 +757,13 @@ static void on_message(struct cg_mcp_client *c, struct cg_span text)
         struct cg_err err;
 
         if (cg_rpc_parse(text, &m, &err) < 0) {
+                struct cg_mcp_req *q = err.code == CG_E_PROTO ? req_by_id(c, cg_rpc_broken_answer(text)) : NULL;
+
                 cg_stdio_log_line(c->child, CG_LOG_WARN,
                                   err.code == CG_E_PARSE ? "line on standard output that is not JSON-RPC is skipped"
                                                          : "broken message is skipped", text);
+                if (q)
+                        fail_req(q, "MCP server \"%s\" sent a broken answer: %s", c->def->name, err.msg);
                 return;
         }
         switch (m.kind) {

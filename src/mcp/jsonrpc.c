@@ -299,6 +299,16 @@ int cg_rpc_parse(struct cg_span text, struct cg_rpc *ret, struct cg_err *err)
         return r;
 }
 
+uint64_t cg_rpc_broken_answer(struct cg_span text)
+{
+        struct cg_rpc m = { .kind = CG_RPC_REQUEST };
+        struct top t = { .id = CG_SPAN_NONE };
+
+        if (find_top(text, &t, NULL) < 0 || t.method.p || parse_id(t.id, &m, NULL) < 0 || !m.id_is_number)
+                return 0;
+        return m.id_number;
+}
+
 int cg_rpc_add_request(struct cg_buf *b, uint64_t id, const char *method, const char *params, struct cg_err *err)
 {
         if (params)

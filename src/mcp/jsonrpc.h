@@ -71,6 +71,9 @@ struct cg_rpc {
  */
 int cg_rpc_parse(struct cg_span text, struct cg_rpc *ret, struct cg_err *err);
 
+/* The number of the request that a message which cg_rpc_parse() refused seems to answer; 0: none. */
+uint64_t cg_rpc_broken_answer(struct cg_span text);
+
 /* Each appends one message and its newline. @params and @result are JSON text or NULL (none, {}). */
 int cg_rpc_add_request(struct cg_buf *b, uint64_t id, const char *method, const char *params, struct cg_err *err);
 int cg_rpc_add_notification(struct cg_buf *b, const char *method, const char *params, struct cg_err *err);

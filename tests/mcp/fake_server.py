@@ -17,6 +17,7 @@ TOOLS = [
     "echo", "hang", "exit", "exit_with_words", "wrong_id", "string_id", "huge", "crlf", "result_text", "rpc_error",
     "error_null_id", "ask_client", "garbage", "batch", "close_stdout", "not_object", "notify", "big", "is_error",
     "null_error", "echo_late", "twice", "add_tool", "close_stdin",
+    "no_result", "no_version",
 ]  # fmt: skip
 out = sys.stdout.buffer
 
@@ -128,6 +129,10 @@ def call(message: dict, line: bytes) -> None:
         answer(ident + 1000, text("not yours"))
     elif name == "string_id":
         answer(str(ident), text("not yours"))
+    elif name == "no_result":
+        send({"jsonrpc": "2.0", "id": ident})
+    elif name == "no_version":
+        send({"id": ident, "result": text("no version")})
     elif name == "huge":
         size = arguments["size"]
         write(b'{"jsonrpc":"2.0","id":%d,"result":{"x":"' % ident)

@@ -272,7 +272,32 @@ def test_stdin_closed_by_the_server(ts, k):
     assert ts.run(k, 3, "fake", "echo")[0] == "ok"
 
 
-@pytest.mark.parametrize("tool", ["hang", "wrong_id", "string_id"])
+@pytest.mark.parametrize(
+    ("tool", "why"),
+    [
+        ("wrong_id", b"an id that no request has"),
+        ("string_id", b"an id that no request has"),
+        ("no_result", b"neither method, result nor error"),
+        ("no_version", b'no "jsonrpc"'),
+    ],
+)
+def test_a_broken_answer_fails_the_call_at_once(ts, k, tool, why):
+    """It has no time limit: nobody would ever hear of it."""
+    status, text = ts.run(k, 1, "fake", tool)
+    assert status == "failed" and why in text
+    assert content(ts.run(k, 2, "fake", "echo", b'{"x":1}')) == '{"x": 1}'
+
+
+def test_a_wrong_id_is_nobodys_where_several_wait(ts, k):
+    for i in (1, 2):
+        k.call(i, "fake", "hang")
+        ts.decide(ts.asked())
+    k.call(3, "fake", "wrong_id")
+    ts.decide(ts.asked())
+    k.nothing(0.5)
+
+
+@pytest.mark.parametrize("tool", ["hang"])
 def test_timeout(ts, k, tool, lines, waiting):
     begun = time.monotonic()
     status, text = ts.run(k, 1, "fake", tool, timeout_ms=400)
