@@ -324,7 +324,7 @@ int cg_cli_sandbox(int argc, char **argv)
         struct cg_settings *settings = NULL;
         struct cg_command *c = NULL;
         struct cg_err err = {0};
-        char cwd[PATH_MAX];
+        char cwd[PATH_MAX], file[2 * PATH_MAX];
         int status = open_streams() < 0 ? 1 : read_options(&cli, argc, argv);
 
         if (status != NEXT)
@@ -333,6 +333,10 @@ int cg_cli_sandbox(int argc, char **argv)
                 return fail("the working folder is gone, or out of reach");
         opts.cwd = cwd;
         opts.home = home_folder();
+        if (cli.settings && snprintf(file, sizeof(file), "%s%s%s", cli.settings[0] == '/' ? "" : cwd, cli.settings[0] == '/' ? "" : "/",
+                                     cli.settings) >= (int)sizeof(file))
+                return fail("the path of the settings file is too long");
+        opts.settings = cli.settings ? file : opts.home ? "~/.srt-settings.json" : NULL;
         opts.shell_text = cli.text;
         opts.argv = cli.argv;
         opts.tier = cli.tier;

@@ -154,7 +154,7 @@ static int decide_tier(struct cg_command *c, const struct cg_command_options *o,
 
 static int plan(struct cg_command *c, const struct cg_command_options *o, struct cg_err *err)
 {
-        struct cg_path_base base = {.cwd = o->cwd, .home = o->home};
+        struct cg_path_base base = {.cwd = o->cwd, .home = o->home, .settings = o->settings};
         struct cg_tier_choice tier;
         bool own_tmp = false;
         int e = decide_tier(c, o, &tier, err);

@@ -39,6 +39,7 @@ struct cg_command {
 struct cg_command_options {
         const char *cwd;     /* absolute; these two borrowed for the command's whole life */
         const char *home;    /* absolute, or NULL */
+        const char *settings; /* the file that the settings came from, which the command shall not write; or NULL */
         char *const *env;
         const char *shell_text; /* one of these two; borrowed for the command's whole life */
         char *const *argv;

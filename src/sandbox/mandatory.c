@@ -332,13 +332,31 @@ static int protect(const struct cg_settings *s, struct cg_rules *rules, const ch
         return e == 0 && is_searched(folder) ? search(s, rules, folder, err) : e;
 }
 
+/* Who could write the settings would be free the next time. */
+static int deny_settings(struct cg_rules *rules, const struct cg_path_base *base, struct cg_err *err)
+{
+        char path[PATH_MAX], *slash;
+        int e;
+
+        if (!base->settings)
+                return 0;
+        e = cg_path_absolute(base, base->settings, path, err);
+        if (e < 0)
+                return e;
+        slash = strrchr(path, '/');
+        if (strncmp(path, "/proc/", 6) == 0 || strncmp(path, "/dev/", 5) == 0 || !slash[1])
+                return 0;
+        *slash = '\0';
+        return deny(rules, slash == path ? "/" : path, slash + 1, false, false, err);
+}
+
 int cg_rules_add_mandatory(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *rules,
                            struct cg_err *err)
 {
         size_t n = rules->n;
-        int e = 0;
+        int e = deny_settings(rules, base, err);
 
-        if (cg_rules_may_write(rules, base->cwd))
+        if (e == 0 && cg_rules_may_write(rules, base->cwd))
                 e = protect(s, rules, base->cwd, true, err);
         if (e == 0 && base->home && strcmp(base->home, base->cwd) != 0 && cg_rules_may_write(rules, base->home))
                 e = deny_in(s, rules, base->home, err);

@@ -14,6 +14,7 @@
 struct cg_path_base {
         const char *cwd;
         const char *home;
+        const char *settings; /* the file that the settings were read from; NULL: none, or of no matter */
 };
 
 /*

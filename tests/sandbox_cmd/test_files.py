@@ -1,5 +1,6 @@
 """File system rules. Each deny stands beside what is allowed."""
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -149,6 +150,25 @@ def test_mandatory_files(box: Box, name: str) -> None:
     assert (box.work / name).read_text() == "orig\n"
 
 
+@pytest.mark.parametrize("how", ["-s rules.json", "--settings ./link.json", "the home's"])
+def test_a_command_cannot_change_its_own_settings(box: Box, how: str) -> None:
+    """Else it could free the next one."""
+    text = json.dumps(box.settings({"allowWrite": [".", "~"]}))
+    if how == "the home's":
+        names, given = [str(box.home / ".srt-settings.json")], []
+        box.own(box.file(box.home / ".srt-settings.json", text))
+    else:
+        box.file("rules.json", text)
+        box.link("link.json", "rules.json")
+        names, given = (["rules.json", "link.json"], how.split()) if "link" in how else (["rules.json"], how.split())
+    for name in names:
+        for script in (f"echo '{{}}' > {name}", f"rm -f {name}", f"mv {name} away", f"echo x > n && mv n {name}"):
+            assert box.run(*given, "-c", script).returncode != 0, script
+    assert box.run(*given, "-c", "echo x > other").returncode == 0
+    for name in names:
+        assert (box.work / name).read_text() == text
+
+
 @pytest.mark.parametrize("name", [".vscode", ".idea", ".claude/commands", ".claude/agents", ".git/hooks"])
 def test_mandatory_folders(box: Box, name: str) -> None:
     box.file(f"{name}/there")
@@ -193,14 +213,20 @@ def repository(box: Box) -> None:
 def test_all_settings_of_a_repository(box: Box, path: str) -> None:
     repository(box)
     before = {p: p.read_text() for p in box.work.rglob("*") if p.is_file()}
-    for script in (f"echo pwn > {path}", f"mkdir -p x && echo pwn > x/f && mv x/f {path}", f"rm {path} && echo pwn > {path}"):
+    for script in (
+        f"echo pwn > {path}",
+        f"mkdir -p x && echo pwn > x/f && mv x/f {path}",
+        f"rm {path} && echo pwn > {path}",
+    ):
         assert box.sh(script).returncode != 0, script
     for folder in (".git", ".git/modules", ".git/modules/lib", ".git/worktrees"):
         rename = f"import os; os.rename('{folder}', 'elsewhere')"
         assert box.sh(f'/usr/bin/python3 -c "{rename}"').returncode != 0, folder
     assert {p: p.read_text() for p in before} == before
     assert not (box.work / ".git/commondir").exists()
-    assert box.sh("echo ok > .git/index && mkdir -p .git/objects/aa && touch .git/modules/lib/sub/index").returncode == 0
+    assert (
+        box.sh("echo ok > .git/index && mkdir -p .git/objects/aa && touch .git/modules/lib/sub/index").returncode == 0
+    )
 
 
 def test_settings_of_work_trees_where_git_reads_them(box: Box) -> None:
