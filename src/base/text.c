@@ -3,6 +3,9 @@
 
 #include <stdbool.h>
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 size_t cg_utf8_next(const unsigned char *p, size_t left, uint32_t *cp)
 {
@@ -48,10 +51,41 @@ size_t cg_ascii_run(const char *p, size_t len)
         return i;
 }
 
-size_t cg_json_run(const char *p, size_t len)
+#ifdef __SSE2__
+/* So many bytes at the start are plain, by sixteen; *stop: the next of them are not all. */
+static size_t json_run_fast(const char *p, size_t len, bool *stop)
 {
         size_t i = 0;
 
+        *stop = false;
+        for (; len - i >= 16; i += 16) {
+                __m128i v = _mm_loadu_si128((const __m128i *)(const void *)(p + i));
+                __m128i low = _mm_cmplt_epi8(v, _mm_set1_epi8(0x20)); /* signed: 0x80 and more too */
+                __m128i quote = _mm_cmpeq_epi8(v, _mm_set1_epi8('"')), slash = _mm_cmpeq_epi8(v, _mm_set1_epi8('\\'));
+                int found = _mm_movemask_epi8(_mm_or_si128(low, _mm_or_si128(quote, slash)));
+
+                if (found) {
+                        *stop = true;
+                        return i + (size_t)__builtin_ctz((unsigned)found);
+                }
+        }
+        return i;
+}
+#else
+static size_t json_run_fast(const char *p, size_t len, bool *stop)
+{
+        *stop = false;
+        return 0;
+}
+#endif
+
+size_t cg_json_run(const char *p, size_t len)
+{
+        bool stop;
+        size_t i = json_run_fast(p, len, &stop);
+
+        if (stop)
+                return i;
         for (; len - i >= sizeof(uint64_t); i += sizeof(uint64_t)) {
                 uint64_t w = word_at(p + i);
 
