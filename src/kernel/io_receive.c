@@ -1,0 +1,390 @@
+/* Messages that arrive. Runs in the I/O thread. See io.h. */
+#include "kernel/io_int.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/json.h"
+#include "base/util.h"
+#include "kernel/procs.h"
+
+/* For atexit functions; the supervisor kills after 1 s. */
+#define SHUTDOWN_MS 900
+
+static void take_raw_locked(struct cg_wait *w, struct cg_msg *m)
+{
+        if (m->n_frames > 1) {
+                zmq_msg_init(&w->raw);
+                zmq_msg_move(&w->raw, &m->frames[1]);
+                w->has_raw = true;
+        }
+        w->done = true;
+        signal_fd(w->fd);
+}
+
+/* The message's raw frames are moved into it. */
+static struct cg_request *request_new(struct cg_msg *m, enum cg_request_kind kind, struct cg_err *err)
+{
+        size_t n = m && m->n_frames > 1 ? m->n_frames - 1 : 0;
+        struct cg_request *req = calloc(1, sizeof(*req) + n * sizeof(req->frames[0]));
+
+        if (!req) {
+                cg_fail(err, CG_E_NOMEM, "request");
+                return NULL;
+        }
+        req->kind = kind;
+        req->id = m ? m->id : 0;
+        for (; req->n_frames < n; req->n_frames++) {
+                zmq_msg_init(&req->frames[req->n_frames]);
+                zmq_msg_move(&req->frames[req->n_frames], &m->frames[req->n_frames + 1]);
+        }
+        return req;
+}
+
+struct cg_request *cg_request_free(struct cg_request *req)
+{
+        for (size_t i = 0; req && i < req->n_frames; i++)
+                zmq_msg_close(&req->frames[i]);
+        free(req);
+        return NULL;
+}
+
+/* The thread of the control shell: it waits for the GIL as any thread does, which the I/O thread must not. */
+static void *control_main(void *arg)
+{
+        struct cg_io *io = arg;
+        void (*serve)(void *data);
+        sigset_t none;
+
+        sigemptyset(&none); /* what it starts must not inherit our mask */
+        pthread_sigmask(SIG_SETMASK, &none, NULL);
+        pthread_mutex_lock(&io->lock);
+        serve = io->control;
+        io->control = NULL;
+        pthread_mutex_unlock(&io->lock);
+        if (serve)
+                serve(io->control_data);
+        return NULL;
+}
+
+static int enqueue_control(struct cg_io *io, struct cg_request *req, struct cg_err *err)
+{
+        pthread_t thread;
+        bool start;
+
+        pthread_mutex_lock(&io->lock);
+        push_request_locked(&io->shells[CONTROL], req);
+        start = io->control != NULL;
+        pthread_mutex_unlock(&io->lock);
+        if (!start)
+                return 0;
+        errno = pthread_create(&thread, NULL, control_main, io);
+        if (errno)
+                return cg_fail_errno(err, "thread of the control shell");
+        pthread_detach(thread);
+        return 0;
+}
+
+int cg_io_call_main(struct cg_io *io, struct cg_err *err)
+{
+        struct cg_request *req = request_new(NULL, CG_REQUEST_CALL, err);
+
+        if (!req)
+                return CG_E_NOMEM;
+        pthread_mutex_lock(&io->lock);
+        push_request_locked(&io->shells[MAIN], req);
+        pthread_mutex_unlock(&io->lock);
+        return 0;
+}
+
+void cg_io_set_control(struct cg_io *io, void (*serve)(void *data), void *data)
+{
+        pthread_mutex_lock(&io->lock);
+        io->control_data = data;
+        io->control = serve;
+        pthread_mutex_unlock(&io->lock);
+}
+
+int cg_io_shell_close(struct cg_io *io, const char *name, struct cg_err *err)
+{
+        struct cg_request *req = request_new(NULL, CG_REQUEST_CLOSE, err);
+        struct cg_shell *sh;
+
+        if (!req)
+                return CG_E_NOMEM;
+        pthread_mutex_lock(&io->lock);
+        sh = find_shell_locked(io, name);
+        if (!sh || sh->closed || sh - io->shells < FIRST_SUBSHELL) {
+                sh = NULL;
+        } else {
+                sh->closed = true;
+                push_request_locked(sh, req);
+        }
+        pthread_mutex_unlock(&io->lock);
+        if (sh)
+                return 0;
+        cg_request_free(req);
+        return cg_fail(err, CG_E_NOTFOUND, "there is no such subshell");
+}
+
+/* An answer that needs no Python. */
+static int refuse(struct cg_io *io, const struct cg_msg *m, const char *ename, const char *evalue, struct cg_err *err)
+{
+        struct cg_out out = { .type = CG_KERNEL_REPLY, .id = m->id, .has_raw = true };
+        char text[512];
+        int r;
+
+        out.raw = out.body = text;
+        out.raw_len = (size_t)snprintf(text, sizeof(text), "{\"status\":\"error\",\"ename\":\"%s\",\"evalue\":\"%s\"}",
+                                       ename, evalue);
+        if (m->type == CG_KERNEL_EXECUTE_REQUEST) {
+                out.type = CG_KERNEL_EXECUTE_REPLY;
+                out.body_len = out.raw_len;
+                out.raw_len = 0;
+        }
+        pthread_mutex_lock(&io->lock);
+        r = cg_outq_add(&io->out, &out, NULL, err);
+        flush_locked(io);
+        pthread_mutex_unlock(&io->lock);
+        return r;
+}
+
+/* Hands @req (taken) to the shell that the message names. 0: it waits there, or was answered; negative: the protocol is broken. */
+static int enqueue_for(struct cg_io *io, const struct cg_msg *m, const json_t *body, struct cg_request *req, struct cg_err *err)
+{
+        json_t *id = json_object_get(body, "subshell"); /* borrowed */
+        const char *name = id && !json_is_null(id) ? json_string_value(id) : "";
+        struct cg_shell *sh;
+
+        if (!name) {
+                cg_request_free(req);
+                return cg_fail(err, CG_E_PROTO, "\"subshell\" is not a string");
+        }
+        pthread_mutex_lock(&io->lock);
+        sh = find_shell_locked(io, name);
+        if (sh && (sh->closed || sh == &io->shells[CONTROL]))
+                sh = NULL;
+        if (sh)
+                push_request_locked(sh, req);
+        pthread_mutex_unlock(&io->lock);
+        if (sh)
+                return 0;
+        cg_request_free(req);
+        return refuse(io, m, "SubshellNotFound", "there is no such subshell: it was deleted, or never created", err);
+}
+
+static int on_execute(struct cg_io *io, struct cg_msg *m, const json_t *body, struct cg_err *err)
+{
+        struct cg_request *req = request_new(m, CG_REQUEST_CELL, err);
+
+        if (!req)
+                return CG_E_NOMEM;
+        if (cg_json_bool(body, "silent", false, &req->silent, err) < 0 ||
+            cg_json_bool(body, "store_history", true, &req->store_history, err) < 0 ||
+            cg_json_bool(body, "allow_stdin", false, &req->allow_stdin, err) < 0) {
+                cg_request_free(req);
+                return CG_E_PROTO;
+        }
+        return enqueue_for(io, m, body, req, err);
+}
+
+/* Does this request not wait for cells? */
+static bool for_control(const char *type)
+{
+        static const char *const types[] = { "debug_request", "create_subshell_request", "delete_subshell_request",
+                                             "list_subshell_request" };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(types); i++)
+                if (strcmp(type, types[i]) == 0)
+                        return true;
+        return false;
+}
+
+/* From /proc, here and now: whatever runs Python, also code that holds the GIL for ever, is not asked. */
+static int answer_usage(struct cg_io *io, const struct cg_msg *m, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b;
+        struct cg_out out = { .type = CG_KERNEL_REPLY, .id = m->id, .has_raw = true };
+        int r;
+
+        cg_buf_init(&b, CG_MAX_BODY);
+        r = cg_usage_json(&io->usage, &b, err);
+        if (r < 0)
+                return r;
+        out.raw = b.data;
+        out.raw_len = b.len;
+        return cg_io_answer(io, &out, err);
+}
+
+static int on_request(struct cg_io *io, struct cg_msg *m, const json_t *body, struct cg_err *err)
+{
+        struct cg_request *req;
+        const char *type;
+        int r = cg_json_str(body, "type", NULL, &type, err);
+
+        if (r == 0 && (!type || strlen(type) >= sizeof(req->type) || m->n_frames < 2))
+                r = cg_fail(err, CG_E_PROTO, "REQUEST without a type or content");
+        if (r < 0)
+                return r;
+        if (strcmp(type, "usage_request") == 0)
+                return answer_usage(io, m, err);
+        req = request_new(m, CG_REQUEST_OTHER, err);
+        if (!req)
+                return CG_E_NOMEM;
+        snprintf(req->type, sizeof(req->type), "%s", type);
+        return for_control(type) ? enqueue_control(io, req, err) : enqueue_for(io, m, body, req, err);
+}
+
+static int on_input_reply(struct cg_io *io, struct cg_msg *m, const json_t *body, struct cg_err *err)
+{
+        bool eof = false;
+
+        if (cg_json_bool(body, "eof", false, &eof, err) < 0)
+                return CG_E_PROTO;
+        pthread_mutex_lock(&io->lock);
+        for (struct cg_wait *w = io->waits; w; w = w->next)
+                if (w->kind == WAIT_INPUT && !w->done && w->cell == m->id) {
+                        w->eof = eof;
+                        take_raw_locked(w, m);
+                        break;
+                }
+        pthread_mutex_unlock(&io->lock);
+        return 0;
+}
+
+/* One attempt: the interpreter's flag, EINTR for a system call, and a nudge for those that wait here. */
+void poke_locked(struct cg_io *io, int64_t now)
+{
+        io->config.interrupt();
+        pthread_kill(io->main, SIGINT);
+        for (struct cg_wait *w = io->waits; w; w = w->next)
+                signal_fd(w->fd);
+        io->interrupt_at_ms = now + io->interrupt_step_ms;
+        io->interrupt_step_ms *= 2;
+        if (io->interrupt_step_ms > INTERRUPT_RETRY_MAX_MS)
+                io->interrupt_step_ms = INTERRUPT_RETRY_MAX_MS;
+}
+
+static void start_interrupt_locked(struct cg_io *io)
+{
+        io->shells[MAIN].interrupting = true;
+        io->interrupt_step_ms = INTERRUPT_RETRY_MS;
+        poke_locked(io, cg_now_ms());
+}
+
+/*
+ * Python interrupts its main thread from anywhere, other threads only where the GIL is held. subprocess.run() waits for its child, which
+ * at a terminal would get the signal too.
+ */
+static int on_interrupt(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
+{
+        const struct cg_shell *target = NULL;
+        struct cg_request *req;
+        uint64_t began = 0;
+
+        pthread_mutex_lock(&io->lock);
+        for (size_t i = 0; i < CG_IO_MAX_SHELLS; i++)
+                if (io->shells[i].open && io->shells[i].cell == m->id)
+                        target = &io->shells[i];
+        if (target)
+                began = target->began;
+        if (target == &io->shells[MAIN])
+                start_interrupt_locked(io);
+        pthread_mutex_unlock(&io->lock);
+        if (!target)
+                return 0;
+        if (target == &io->shells[MAIN]) {
+                cg_procs_interrupt(began);
+                return 0;
+        }
+        req = request_new(m, CG_REQUEST_INTERRUPT, err);
+        return req ? enqueue_control(io, req, err) : CG_E_NOMEM;
+}
+
+static int on_shutdown(struct cg_io *io, struct cg_err *err)
+{
+        struct cg_request *req = request_new(NULL, CG_REQUEST_SHUTDOWN, err);
+
+        if (!req)
+                return CG_E_NOMEM;
+        pthread_mutex_lock(&io->lock);
+        io->shutdown_at_ms = cg_now_ms() + SHUTDOWN_MS;
+        push_request_locked(&io->shells[MAIN], req);
+        if (io->shells[MAIN].open)
+                start_interrupt_locked(io);
+        pthread_mutex_unlock(&io->lock);
+        return 0;
+}
+
+/* The tool server is gone, and with it the answers: whoever waits for one is told so. */
+static void on_calls_lost(struct cg_io *io)
+{
+        static const char text[] = "the tool server ended before it answered; whether the tool ran is not known. "
+                                   "It has been started again: later calls work";
+
+        pthread_mutex_lock(&io->lock);
+        for (struct cg_wait *w = io->waits; w; w = w->next) {
+                if (w->kind != WAIT_CALL || w->done)
+                        continue;
+                snprintf(w->status, sizeof(w->status), "failed");
+                w->has_raw = zmq_msg_init_size(&w->raw, sizeof(text) - 1) == 0;
+                if (w->has_raw)
+                        memcpy(zmq_msg_data(&w->raw), text, sizeof(text) - 1);
+                w->done = true;
+                signal_fd(w->fd);
+        }
+        io->calls = 0;
+        signal_waits_locked(io, WAIT_PLACE);
+        pthread_mutex_unlock(&io->lock);
+}
+
+int on_kernel_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
+{
+        cg_auto_json json_t *body = NULL;
+        int r = cg_msg_json(m, &body, err);
+
+        if (r < 0)
+                return r;
+        switch (m->type) {
+        case CG_KERNEL_EXECUTE_REQUEST:
+                return on_execute(io, m, body, err);
+        case CG_KERNEL_REQUEST:
+                return on_request(io, m, body, err);
+        case CG_KERNEL_INPUT_REPLY:
+                return on_input_reply(io, m, body, err);
+        case CG_KERNEL_INTERRUPT_REQUEST:
+                return on_interrupt(io, m, err);
+        case CG_KERNEL_CALLS_LOST:
+                on_calls_lost(io);
+                return 0;
+        case CG_KERNEL_SHUTDOWN_REQUEST:
+                return on_shutdown(io, err);
+        default:
+                return cg_fail(err, CG_E_PROTO, "%s has no meaning here", m->spec->name);
+        }
+}
+
+int on_tool_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
+{
+        cg_auto_json json_t *body = NULL;
+        const char *status;
+        int r = cg_msg_json(m, &body, err);
+
+        if (r == 0)
+                r = cg_json_str(body, "status", "failed", &status, err);
+        if (r < 0)
+                return r;
+        pthread_mutex_lock(&io->lock);
+        for (struct cg_wait *w = io->waits; w; w = w->next)
+                if (w->kind == WAIT_CALL && w->call == m->id && !w->done) {
+                        snprintf(w->status, sizeof(w->status), "%s", status);
+                        take_raw_locked(w, m);
+                        break;
+                }
+        if (io->calls)
+                io->calls--;
+        signal_waits_locked(io, WAIT_PLACE);
+        pthread_mutex_unlock(&io->lock);
+        return 0;
+}

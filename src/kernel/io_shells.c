@@ -1,0 +1,205 @@
+/* Shells: their requests, and what runs in them. See io.h. */
+#include "kernel/io_int.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/util.h"
+#include "kernel/procs.h"
+
+struct cg_shell *find_shell_locked(struct cg_io *io, const char *name)
+{
+        for (size_t i = 0; i < CG_IO_MAX_SHELLS; i++)
+                if (io->shells[i].used && strcmp(io->shells[i].name, name) == 0)
+                        return &io->shells[i];
+        return NULL;
+}
+
+/* A name that is taken stays taken: whoever holds a subshell's pointer is its thread, which gives the place back itself. */
+struct cg_shell *cg_io_shell(struct cg_io *io, const char *name)
+{
+        struct cg_shell *sh;
+
+        pthread_mutex_lock(&io->lock);
+        sh = find_shell_locked(io, name);
+        pthread_mutex_unlock(&io->lock);
+        return sh;
+}
+
+static int open_subshell_locked(struct cg_io *io, const char *name, struct cg_err *err)
+{
+        if (strlen(name) >= CG_IO_SHELL_NAME)
+                return cg_fail(err, CG_E_LIMIT, "the name of a subshell has at most %d bytes", CG_IO_SHELL_NAME - 1);
+        if (find_shell_locked(io, name))
+                return cg_fail(err, CG_E_EXISTS, "there is a subshell %s already", name);
+        for (size_t i = FIRST_SUBSHELL; i < CG_IO_MAX_SHELLS; i++)
+                if (!io->shells[i].used)
+                        return open_shell_locked(&io->shells[i], name, err);
+        return cg_fail(err, CG_E_LIMIT, "there are %d subshells already: delete one first", CG_IO_MAX_SHELLS - FIRST_SUBSHELL);
+}
+
+int cg_io_shell_open(struct cg_io *io, const char *name, struct cg_err *err)
+{
+        int r;
+
+        pthread_mutex_lock(&io->lock);
+        r = open_subshell_locked(io, name, err);
+        pthread_mutex_unlock(&io->lock);
+        return r;
+}
+
+void cg_io_shell_gone(struct cg_shell *sh)
+{
+        struct cg_io *io = sh->io;
+
+        pthread_mutex_lock(&io->lock);
+        if (sh - io->shells >= FIRST_SUBSHELL && !sh->cell && !sh->head)
+                sh->used = false;
+        pthread_mutex_unlock(&io->lock);
+}
+
+int cg_io_request_fd(const struct cg_shell *sh)
+{
+        return sh->request_fd;
+}
+
+struct cg_request *cg_io_next_request(struct cg_shell *sh)
+{
+        struct cg_request *req;
+
+        pthread_mutex_lock(&sh->io->lock);
+        req = sh->head;
+        if (req) {
+                sh->head = req->next;
+                if (!sh->head) {
+                        sh->tail = NULL;
+                        clear_fd(sh->request_fd);
+                }
+        }
+        pthread_mutex_unlock(&sh->io->lock);
+        return req;
+}
+
+void push_request_locked(struct cg_shell *sh, struct cg_request *req)
+{
+        if (sh->tail)
+                sh->tail->next = req;
+        else
+                sh->head = req;
+        sh->tail = req;
+        signal_fd(sh->request_fd);
+}
+
+void cg_io_cell_begin(struct cg_shell *sh, uint64_t cell, bool allow_stdin)
+{
+        struct cg_io *io = sh->io;
+        uint64_t began = cg_procs_now();
+
+        pthread_mutex_lock(&io->lock);
+        sh->thread = pthread_self();
+        sh->began = began;
+        sh->cell = cell;
+        sh->open = true;
+        sh->input = allow_stdin;
+        sh->interrupting = false;
+        if (io->shutdown_at_ms && sh == &io->shells[MAIN]) { /* it arrived between two cells */
+                sh->interrupting = true;
+                io->interrupt_at_ms = 0;
+                io->interrupt_step_ms = INTERRUPT_RETRY_MS;
+                wake_locked(io);
+        }
+        pthread_mutex_unlock(&io->lock);
+}
+
+void cg_io_cell_close(struct cg_shell *sh)
+{
+        pthread_mutex_lock(&sh->io->lock);
+        sh->open = false;
+        sh->input = false;
+        sh->interrupting = false;
+        pthread_mutex_unlock(&sh->io->lock);
+}
+
+bool cg_io_take_interrupt(struct cg_io *io)
+{
+        bool open;
+
+        pthread_mutex_lock(&io->lock);
+        open = io->shells[MAIN].open;
+        io->shells[MAIN].interrupting = false;
+        pthread_mutex_unlock(&io->lock);
+        return open;
+}
+
+bool cg_io_interrupt_subshell(struct cg_io *io, uint64_t cell, pthread_t *thread, uint64_t *began)
+{
+        bool found = false;
+        size_t running = 0;
+
+        pthread_mutex_lock(&io->lock);
+        for (size_t i = 0; i < CG_IO_MAX_SHELLS; i++)
+                running += io->shells[i].open;
+        for (size_t i = FIRST_SUBSHELL; i < CG_IO_MAX_SHELLS; i++) {
+                struct cg_shell *sh = &io->shells[i];
+
+                if (!sh->used || !sh->open || sh->cell != cell)
+                        continue;
+                found = true;
+                *thread = sh->thread;
+                *began = running == 1 ? sh->began : 0;
+                for (struct cg_wait *w = io->waits; w; w = w->next)
+                        if (pthread_equal(w->thread, sh->thread)) {
+                                sh->interrupting = true;
+                                signal_fd(w->fd);
+                        }
+        }
+        pthread_mutex_unlock(&io->lock);
+        return found;
+}
+
+bool cg_io_take_subshell_interrupt(struct cg_io *io)
+{
+        bool taken = false;
+
+        pthread_mutex_lock(&io->lock);
+        for (size_t i = FIRST_SUBSHELL; !taken && i < CG_IO_MAX_SHELLS; i++) {
+                struct cg_shell *sh = &io->shells[i];
+
+                if (sh->used && sh->open && sh->interrupting && pthread_equal(sh->thread, pthread_self())) {
+                        sh->interrupting = false;
+                        taken = true;
+                }
+        }
+        pthread_mutex_unlock(&io->lock);
+        return taken;
+}
+
+/* The shell that runs this cell and whose user may be asked for input; or NULL. */
+struct cg_shell *find_asking_locked(struct cg_io *io, uint64_t cell)
+{
+        uint64_t wanted = resolve_locked(io, cell);
+
+        for (size_t i = 0; wanted && i < CG_IO_MAX_SHELLS; i++)
+                if (io->shells[i].cell == wanted && io->shells[i].input)
+                        return &io->shells[i];
+        return NULL;
+}
+
+bool cg_io_may_ask(struct cg_io *io, uint64_t cell)
+{
+        bool may;
+
+        pthread_mutex_lock(&io->lock);
+        may = find_asking_locked(io, cell) != NULL;
+        pthread_mutex_unlock(&io->lock);
+        return may;
+}
+
+uint64_t cg_io_running(struct cg_io *io)
+{
+        uint64_t cell;
+
+        pthread_mutex_lock(&io->lock);
+        cell = running_locked(io);
+        pthread_mutex_unlock(&io->lock);
+        return cell;
+}

@@ -1,0 +1,215 @@
+/* Waiting: for room, for input, for the results of tool calls. See io.h. */
+#include "kernel/io_int.h"
+
+#include <poll.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include "base/util.h"
+
+static struct cg_wait *wait_new(struct cg_io *io, enum wait_kind kind, struct cg_err *err)
+{
+        struct cg_wait *w = calloc(1, sizeof(*w));
+
+        if (!w) {
+                cg_fail(err, CG_E_NOMEM, "wait");
+                return NULL;
+        }
+        w->io = io;
+        w->thread = pthread_self();
+        w->kind = kind;
+        w->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (w->fd < 0) {
+                cg_fail_errno(err, "eventfd");
+                free(w);
+                return NULL;
+        }
+        return w;
+}
+
+static void register_locked(struct cg_wait *w)
+{
+        w->next = w->io->waits;
+        w->io->waits = w;
+}
+
+int cg_wait_once(struct cg_wait *w)
+{
+        struct pollfd p = { .fd = w->fd, .events = POLLIN };
+        bool done;
+
+        if (poll(&p, 1, -1) > 0)
+                clear_fd(w->fd);
+        pthread_mutex_lock(&w->io->lock);
+        done = w->done;
+        pthread_mutex_unlock(&w->io->lock);
+        return done ? 0 : CG_TIMEOUT;
+}
+
+static int push_tool_locked(struct cg_io *io, uint16_t type, uint64_t id, const char *body, size_t body_len,
+                            const void *args, size_t args_len, struct cg_err *err);
+
+struct cg_wait *cg_wait_free(struct cg_wait *w)
+{
+        if (!w)
+                return NULL;
+        pthread_mutex_lock(&w->io->lock);
+        for (struct cg_wait **p = &w->io->waits; *p; p = &(*p)->next)
+                if (*p == w) {
+                        *p = w->next;
+                        break;
+                }
+        if (w->kind == WAIT_CALL && !w->done) /* its result still comes, and frees its place */
+                push_tool_locked(w->io, CG_TOOL_CALL_CANCEL, w->call, "", 0, NULL, 0, NULL);
+        pthread_mutex_unlock(&w->io->lock);
+        if (w->has_raw)
+                zmq_msg_close(&w->raw);
+        close(w->fd);
+        free(w);
+        return NULL;
+}
+
+struct cg_wait *cg_io_wait_room(struct cg_io *io, struct cg_err *err)
+{
+        struct cg_wait *w = wait_new(io, WAIT_ROOM, err);
+
+        if (!w)
+                return NULL;
+        pthread_mutex_lock(&io->lock);
+        register_locked(w);
+        if (!full_locked(io))
+                signal_waits_locked(io, WAIT_ROOM);
+        else
+                wake_locked(io);
+        pthread_mutex_unlock(&io->lock);
+        return w;
+}
+
+int cg_io_input(struct cg_io *io, uint64_t cell, const char *content, size_t len, struct cg_wait **ret, struct cg_err *err)
+{
+        struct cg_shell *sh;
+        struct cg_out m = { .type = CG_KERNEL_INPUT_REQUEST, .raw = content, .raw_len = len, .has_raw = true };
+        struct cg_wait *w;
+        int r;
+
+        if (len > CG_MAX_BODY)
+                return cg_fail(err, CG_E_LIMIT, "prompt of %zu bytes", len);
+        w = wait_new(io, WAIT_INPUT, err);
+        if (!w)
+                return err ? err->code : CG_E_SYS;
+        pthread_mutex_lock(&io->lock);
+        sh = find_asking_locked(io, cell);
+        if (sh) {
+                catch_up_locked(io);
+                w->cell = sh->cell;
+                r = add_locked(io, &m, sh->cell, NULL, err);
+        } else {
+                r = cg_fail(err, CG_E_STATE, "this cell may not ask for input");
+        }
+        if (r == 0) {
+                register_locked(w);
+                flush_locked(io);
+        }
+        pthread_mutex_unlock(&io->lock);
+        if (r < 0)
+                cg_wait_free(w);
+        else
+                *ret = w;
+        return r;
+}
+
+const char *cg_wait_text(const struct cg_wait *w, size_t *len)
+{
+        *len = 0;
+        if (w->eof || !w->has_raw)
+                return NULL;
+        *len = zmq_msg_size(&w->raw);
+        return zmq_msg_data((zmq_msg_t *)(uintptr_t)&w->raw);
+}
+
+void tool_out_free(struct tool_out *t)
+{
+        free(t->body);
+        free(t->args);
+        free(t);
+}
+
+static void *copy(const void *p, size_t len)
+{
+        void *c = malloc(len ? len : 1);
+
+        if (c && len)
+                memcpy(c, p, len);
+        return c;
+}
+
+static int push_tool_locked(struct cg_io *io, uint16_t type, uint64_t id, const char *body, size_t body_len,
+                            const void *args, size_t args_len, struct cg_err *err)
+{
+        struct tool_out *t = calloc(1, sizeof(*t));
+
+        if (!t)
+                return cg_fail(err, CG_E_NOMEM, "tool call");
+        t->type = type;
+        t->id = id;
+        t->body = copy(body, body_len);
+        t->body_len = body_len;
+        t->args = args ? copy(args, args_len) : NULL;
+        t->args_len = args_len;
+        if (!t->body || (args && !t->args)) {
+                tool_out_free(t);
+                return cg_fail(err, CG_E_NOMEM, "tool call");
+        }
+        if (io->tool_tail)
+                io->tool_tail->next = t;
+        else
+                io->tool_head = t;
+        io->tool_tail = t;
+        wake_locked(io);
+        return 0;
+}
+
+int cg_io_call(struct cg_io *io, const char *body, size_t body_len, const void *args, size_t len, struct cg_wait **ret,
+               struct cg_err *err)
+{
+        struct cg_wait *w;
+        int r = CG_TIMEOUT;
+
+        if (body_len > 4096)
+                return cg_fail(err, CG_E_LIMIT, "names of server and tool are too long");
+        if (len > CG_MAX_TOOL_ARGS)
+                return cg_fail(err, CG_E_LIMIT, "arguments of %zu bytes are over the limit of %u", len,
+                               CG_MAX_TOOL_ARGS);
+        w = wait_new(io, WAIT_CALL, err);
+        if (!w)
+                return err ? err->code : CG_E_SYS;
+        pthread_mutex_lock(&io->lock);
+        if (io->calls >= CG_MAX_CALLS) {
+                w->kind = WAIT_PLACE;
+        } else {
+                w->call = ++io->next_call;
+                r = push_tool_locked(io, CG_TOOL_CALL, w->call, body, body_len, args, len, err);
+                io->calls += r == 0;
+                /* What the cell wrote before is seen before the question. */
+                read_capture_locked(io, &io->capture[0], PIPE_BYTES);
+                read_capture_locked(io, &io->capture[1], PIPE_BYTES);
+                flush_locked(io);
+        }
+        if (r >= 0)
+                register_locked(w);
+        pthread_mutex_unlock(&io->lock);
+        if (r < 0) {
+                w->kind = WAIT_PLACE; /* nothing was sent: nothing to cancel */
+                cg_wait_free(w);
+        } else {
+                *ret = w;
+        }
+        return r;
+}
+
+const char *cg_wait_result(const struct cg_wait *w, const void **data, size_t *len)
+{
+        *data = w->has_raw ? zmq_msg_data((zmq_msg_t *)(uintptr_t)&w->raw) : "";
+        *len = w->has_raw ? zmq_msg_size(&w->raw) : 0;
+        return w->status;
+}
