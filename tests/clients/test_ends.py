@@ -27,6 +27,14 @@ def sleepers() -> list[int]:
     return found
 
 
+def all_there(count: int, limit_s: float) -> bool:
+    """Whether so many are to be seen: Popen() returns a moment before a child shows its new command line."""
+    deadline = time.monotonic() + limit_s
+    while len(sleepers()) != count and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return len(sleepers()) == count
+
+
 def all_gone(look: Callable[[], list[int]], limit_s: float) -> bool:
     deadline = time.monotonic() + limit_s
     while look():
@@ -231,7 +239,7 @@ def test_200_children_and_the_end(kernel: Kernel, slowness: float) -> None:
 def test_200_children_and_an_interrupt(kernel: Kernel, slowness: float) -> None:
     request = kernel.send(SPAWN + "[p.wait() for p in state]")
     kernel.says(request, "on")
-    assert len(sleepers()) == 200
+    assert all_there(200, 5 * slowness)
     kernel.manager.interrupt_kernel()
     reply = kernel.reply(request)
     assert (reply["status"], reply["ename"]) == ("error", "KeyboardInterrupt")
@@ -245,7 +253,7 @@ def test_200_children_and_a_shutdown(jupyter: Jupyter, spec: str, slowness: floa
     with jupyter.kernel(spec) as kernel:
         request = kernel.send(SPAWN)
         kernel.reply(request)
-        assert len(sleepers()) == 200
+        assert all_there(200, 5 * slowness)
     assert all_gone(sleepers, 10 * slowness)
 
 
