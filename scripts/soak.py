@@ -343,7 +343,7 @@ def clients() -> list[str]:
         "CG_CLIENTS_SHOTS": str(shots),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    names = ("test_notebook.py", "test_kernel_test.py", "soak_clients.py", "soak_jupyterlab.py")
+    names = ("test_notebook.py", "test_kernel_test.py", "test_debugger.py", "soak_clients.py", "soak_jupyterlab.py")
     argv: list[str | Path] = [
         run_tests.DEPS / "clients-env/bin/python",
         "-m",

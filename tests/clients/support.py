@@ -209,7 +209,7 @@ def text_of(messages: list[dict[str, Any]], stream: str = "stdout") -> str:
 
 def packages_of(python: str | Path) -> set[str]:
     """Which of the packages that notebooks use this interpreter has."""
-    names = ("pandas", "matplotlib", "ipywidgets", "tqdm", "plotly", "altair", "rich")
+    names = ("debugpy", "pandas", "matplotlib", "ipywidgets", "tqdm", "plotly", "altair", "rich")
     code = f"import importlib.util as u; print(*[n for n in {names!r} if u.find_spec(n)])"
     r = subprocess.run([str(python), "-I", "-c", code], capture_output=True, text=True, timeout=60, check=True)
     return set(r.stdout.split())
