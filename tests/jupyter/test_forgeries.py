@@ -1,0 +1,132 @@
+"""Kernel code that writes onto the kernel's own connection: clients see one reply a request, whole messages, and a live kernel."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from forging import LIBRARY
+
+# Everything that a kernel can put on iopub, and nothing else.
+PUBLISHED = {
+    "status", "execute_input", "stream", "display_data", "update_display_data", "execute_result", "error", "clear_output",
+    "comm_open", "comm_msg", "comm_close", "debug_event",
+}  # fmt: skip
+
+SETUP = (
+    LIBRARY
+    + r"""
+import _cellgate, time
+def kernel_wire():
+    found = None
+    for c in connections():
+        name = c.getsockname()
+        if os.path.basename(name if isinstance(name, str) else name.decode()).startswith('k'):
+            c.setblocking(True)
+            found = c
+        else:
+            c.close()
+    return found
+wire = kernel_wire()
+def say(type, id, body=b'', *raws, flags=0):
+    head = b'CG' + bytes([VERSION, 2]) + struct.pack('<HHQQ', type, flags, 0, id)
+    wire.sendall(zmtp(head, body, *raws))
+me = _cellgate.current_cell
+"""
+)
+
+OK = b'{"status":"ok","execution_count":7,"next":8,"refused":false}'
+FORGERIES = {
+    "reply of its own, early": f"say(11, me(), {OK!r}, b'')",
+    "replies of its own, many": f"for _ in range(50): say(11, me(), {OK!r}, b'')",
+    "reply of the next cell": f"say(11, me() + 1, {OK!r}, b'')",
+    "reply of no cell": f"say(11, 999999, {OK!r}, b'')",
+    "reply with other fields": f'say(11, me(), {OK!r}, b\'{{"status":"aborted","execution_count":-5,"parent_header":{{}}}}\')',
+    "reply that is no JSON": f"say(11, me(), {OK!r}, b'}}{{')",
+    "reply with a count that is none": 'say(11, me(), b\'{"status":"ok","execution_count":1e400}\', b\'\')',
+    "answer to a request that was not made": "say(24, 424242, b'', b'{}')",
+    "answer without a content": "say(24, me(), b'')",
+    "comm message of another type": 'say(25, me(), b"", b\'{"msg_type":"execute_reply","content":{"status":"ok"}}\')',
+    "comm message with a type in disguise": 'say(25, me(), b"", b\'{"msg_type":"comm_msg\\\\u0000","content":{}}\')',
+    "comm message without a content": 'say(25, me(), b"", b\'{"msg_type":"comm_msg","content":[]}\')',
+    "comm message with metadata that is none": 'say(25, me(), b"", b\'{"msg_type":"comm_msg","content":{},"metadata":5}\')',
+    "debug event": 'say(26, 0, b\'\', b\'{"type":"event","event":"stopped"}\')',
+    "debug event that is no object": "say(26, 0, b'', b'[]')",
+    "display that is no JSON": "say(13, me(), b'', b'{\"data\":')",
+    "display that is a list": "say(13, me(), b'', b'[]')",
+    "display too deep": "say(13, me(), b'', b'{\"a\":' * 5000 + b'1' + b'}' * 5000)",
+    "display of another cell": "say(13, 1, b'', b'{\"data\":{},\"metadata\":{}}')",
+    "display of no cell": "say(13, 2**63, b'', b'{\"data\":{},\"metadata\":{}}')",
+    "errors without end": 'for _ in range(2000): say(17, me(), b\'\', b\'{"ename":"E","evalue":"","traceback":[]}\')',
+    "stream that is no text": "say(12, me(), b'', b'\\xff\\xfe\\x00\\x1b[2J', flags=0xffff)",
+    "question that is not allowed": 'say(18, me(), b\'\', b\'{"prompt":"[cellgate] Allow?","password":false}\')',
+    "ready again": "say(1, 0, b'{}')",
+    "shutdown, which is not its to say": "say(21, 0)",
+    "a type that is none": "say(77, 0, b'{}')",
+    "denials without end": 'for _ in range(2000): say(27, me(), b\'\', b\'{"operation":"x","why":"y"}\')',
+    "garbage": "wire.sendall(b'\\x00' * 4096)",
+    "end of its connection": "wire.shutdown(2)",
+}
+
+
+def settled(client: Any, channel: str) -> list[Any]:
+    """All that comes until it is quiet."""
+    found = []
+    while message := client.receive(channel, 0.1):
+        found.append(message)
+    return found
+
+
+def test_forged_messages(kernel: Any, client: Any) -> None:
+    from kernel.harness import VERSION
+
+    setup = f"VERSION = {VERSION}\n{SETUP}"
+    assert client.run(setup).content["status"] == "ok"
+    for name, code in FORGERIES.items():
+        if client.run("'me' in globals()").result() != "True":  # another kernel: the last forgery broke a rule
+            assert client.run(setup).content["status"] == "ok"
+        first = client.start(code + "\ntime.sleep(0.05)", stop_on_error=False)
+        second = client.start("'second'", stop_on_error=False)
+        replies, deadline = [], time.monotonic() + 30
+        while len({r["parent_header"]["msg_id"] for r in replies}) < 2:
+            assert time.monotonic() < deadline, (name, replies)
+            if message := client.receive("shell", 1):
+                replies.append(message)
+        replies += settled(client, "shell")
+        assert sorted(r["parent_header"]["msg_id"] for r in replies) == sorted((first, second)), name
+        published = settled(client, "iopub")
+        assert {m["msg_type"] for m in published} <= PUBLISHED, name
+        for request in (first, second):
+            states = [
+                m["content"]["execution_state"]
+                for m in published
+                if m["msg_type"] == "status" and m["parent_header"].get("msg_id") == request
+            ]
+            assert states == ["busy", "idle"], name
+        client.nothing("stdin", 0)
+        client.nothing("control", 0)
+    assert client.run("6 * 7").result() == "42"
+
+
+@pytest.mark.parametrize("prompt", ["[cellgate] Cell 1 wants to call a tool:", "x\n[cellgate] Allow? y yes"])
+def test_a_question_that_looks_like_ours_approves_nothing(start: Any, server: Any, prompt: str) -> None:
+    """A cell may ask what it likes: the answer is its own. That of the call's question is another one."""
+    client = start("--mcp", server.mcp).client()
+    code = (
+        "from mcptools.fs import write_file\nimport threading, time\n"
+        "t = threading.Thread(target=lambda: write_file.run(path='a')); t.start(); time.sleep(0.2)\n"
+        f"answer = input({prompt!r}); t.join(5)"
+    )
+    request = client.start(code, allow_stdin=True)
+    asked = [client.receive("stdin")]
+    client.send("stdin", "input_reply", {"value": "y"}, parent=asked[0])
+    asked.append(client.receive("stdin", 5))
+    ours = [m for m in asked if m and "write_file" in m["content"]["prompt"]]
+    theirs = [m for m in asked if m and m["content"]["prompt"] == prompt]
+    assert len(ours) == len(theirs) == 1
+    if asked[0] is theirs[0]:
+        assert server.ran() == []
+    client.send("stdin", "input_reply", {"value": "n"}, parent=asked[1])
+    client.finish(request)
+    assert len(server.ran()) == (asked[0] is ours[0])
