@@ -69,6 +69,9 @@ def _set_paths(config: dict[str, Any]) -> None:
     os.chdir(config.get("working_dir") or config["workspace"])
     sys.path.extend([*config.get("python_path", []), ""])
     sys.argv[:] = [""]
+    process: Any = sys.modules.get("multiprocessing.process")
+    if process is not None:  # imported in the zygote; where "" on sys.path is, as child processes are told
+        process.ORIGINAL_DIR = os.getcwd()
 
 
 T = TypeVar("T")

@@ -67,11 +67,15 @@ class KernelLoopPolicy(asyncio.DefaultEventLoopPolicy):
 
 
 def _patch_runners() -> None:
-    original = runners.Runner.run
+    original, original_close = runners.Runner.run, runners.Runner.close
 
     def run(self: Any, coro: Any, *, context: contextvars.Context | None = None) -> Any:
         with _mark_lifted():
             return original(self, coro, context=context)
+
+    def close(self: Any) -> None:
+        with _mark_lifted():  # gather() of Python 3.14 takes the running loop for its futures'
+            original_close(self)
 
     def asyncio_run(main: Any, **options: Any) -> Any:
         if events._get_running_loop() is not _only_marked():
@@ -84,7 +88,7 @@ def _patch_runners() -> None:
             if marked is not None:  # Runner.close() has set none
                 asyncio.set_event_loop(marked)
 
-    runners.Runner.run = run  # type: ignore[method-assign]
+    runners.Runner.run, runners.Runner.close = run, close  # type: ignore[method-assign]
     runners.run = asyncio.run = asyncio_run
 
 

@@ -75,7 +75,8 @@ def prepare(modules: str) -> tuple[str, str]:
     # Nor is a fork where only our own threads run, which hold no lock of Python's.
     warnings.filterwarnings("ignore", message="This process .* is multi-threaded, use of fork")
     if sys.version_info >= (3, 14):  # its default is a fork server, which needs sockets: a sandbox denies them
-        importlib.import_module("multiprocessing").set_start_method("fork")
+        default: Any = vars(importlib.import_module("multiprocessing.context"))["_default_context"]
+        default._default_context = default.get_context("fork")  # set_start_method() is left to cells: it works once
     streams.install()
     stdin.install()
     attribution.install()

@@ -7,6 +7,7 @@ where it may, so that a broken attempt does not pass for a denial.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import threading
 from pathlib import Path
@@ -257,7 +258,9 @@ def test_inherited_descriptors_are_the_known_ones(kernel: Session) -> None:
         kernel,
         "sorted({os.readlink('/proc/self/fd/' + f).split(':')[0] for f in os.listdir('/proc/self/fd') if os.path.lexists('/proc/self/fd/' + f)})",
     )
-    assert set(eval(kinds)) <= {"socket", "pipe", "anon_inode", "/dev/null", "/proc/2/fd"}, kinds
+    # Newer libffi keeps its own file open, from which it maps its trampolines.
+    others = {k for k in eval(kinds) if not re.fullmatch(r"/usr/lib/.*/libffi\.so\.[0-9.]+", k)}
+    assert others <= {"socket", "pipe", "anon_inode", "/dev/null", "/proc/2/fd"}, kinds
 
 
 def test_file_system(kernel: Session, workspace: Path, tmp_path: Path) -> None:

@@ -115,10 +115,11 @@ def test_a_debugging_session(debugger: Debugger) -> None:
     reply = client.get_shell_msg(timeout=20 * debugger.slowness)
     assert (reply["parent_header"]["msg_id"], reply["content"]["status"]) == (cell, "ok")
     seen = list(debugger.published)
-    while not (m := client.get_iopub_msg(timeout=20))["content"].get("execution_state") == "idle" or (
-        m["parent_header"]["msg_id"] != cell
-    ):
+    over = False
+    while not over:
+        m = client.get_iopub_msg(timeout=20)
         seen.append(m)
+        over = m["parent_header"]["msg_id"] == cell and m["content"].get("execution_state") == "idle"
     text = "".join(m["content"]["text"] for m in seen if m["msg_type"] == "stream")
     assert text == "41\n"
 

@@ -155,6 +155,12 @@ MODULE = (
 )
 
 
+def test_the_start_method_is_the_cells_to_set(kernel: Kernel) -> None:
+    assert kernel.run("import multiprocessing as mp\nmp.get_start_method(allow_none=True)").result is None
+    assert kernel.run("mp.Process.__module__, mp.get_context().get_start_method()").result.endswith("'fork')")
+    assert kernel.run("mp.set_start_method('spawn', force=True)\nmp.get_start_method()").result == "'spawn'"
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn"])  # a fork server needs a socket, which the sandbox denies
 def test_multiprocessing(kernel: Kernel, method: str) -> None:
     (kernel.workspace / "job.py").write_text(MODULE)
