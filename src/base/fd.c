@@ -282,8 +282,7 @@ int cg_read_file(const char *path, size_t max, char **ret, size_t *len, struct c
         return cg_read_fd(fd, path, max, ret, len, err);
 }
 
-/* Makes @path, or takes what is there if nobody else could change it. */
-static bool make_own_dir(const char *path)
+bool cg_make_own_dir(const char *path)
 {
         struct stat st;
 
@@ -292,21 +291,29 @@ static bool make_own_dir(const char *path)
         return lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & 077);
 }
 
-int cg_make_runtime_dir(const char *prefix, char *buf, size_t size, struct cg_err *err)
+int cg_runtime_parent(const char *prefix, char *buf, size_t size, struct cg_err *err)
 {
         const char *base = getenv("XDG_RUNTIME_DIR");
         struct stat st;
         int n;
 
-        /* Long bases would push socket paths over the 107 bytes that they may have. */
-        if (!base || base[0] != '/' || strlen(base) > 60 || stat(base, &st) < 0 || st.st_uid != geteuid() ||
-            access(base, W_OK) < 0)
+        /*
+         * Long bases would push socket paths over the 107 bytes that they may have; and where others may write they could put a folder of
+         * theirs in the place of ours.
+         */
+        if (!base || base[0] != '/' || strlen(base) > 60 || stat(base, &st) < 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() ||
+            ((st.st_mode & 022) && !(st.st_mode & S_ISVTX)) || access(base, W_OK) < 0)
                 base = "/tmp";
         n = snprintf(buf, size, "%s/%s-%u", base, prefix, (unsigned)geteuid());
-        if (n < 0 || (size_t)n + 8 >= size)
-                return cg_fail(err, CG_E_LIMIT, "path of the runtime folder is too long");
+        return n < 0 || (size_t)n >= size ? cg_fail(err, CG_E_LIMIT, "path of the runtime folder is too long") : 0;
+}
+
+int cg_make_runtime_dir(const char *prefix, char *buf, size_t size, struct cg_err *err)
+{
+        if (cg_runtime_parent(prefix, buf, size - 8, err) < 0)
+                return -1;
         /* Where somebody else has taken the name, it lies beside and not inside. */
-        strcpy(buf + n, make_own_dir(buf) ? "/XXXXXX" : "-XXXXXX");
+        strcat(buf, cg_make_own_dir(buf) ? "/XXXXXX" : "-XXXXXX");
         if (!mkdtemp(buf))
                 return cg_fail_errno(err, "cannot make the runtime folder %s", buf);
         return 0;

@@ -43,6 +43,15 @@ int cg_read_file(const char *path, size_t max, char **ret, size_t *len, struct c
 int cg_read_fd(int fd, const char *what, size_t max, char **ret, size_t *len, struct cg_err *err);
 
 /*
+ * The path of PREFIX-UID, where all runtime folders of this user lie: in $XDG_RUNTIME_DIR where that is a folder of this user's that
+ * nobody else can write, and short enough for sockets below it, else in /tmp.
+ */
+int cg_runtime_parent(const char *prefix, char *buf, size_t size, struct cg_err *err);
+
+/* Makes folder @path with mode 0700, or takes what is there if nobody else could change it; false: somebody else has the name. */
+bool cg_make_own_dir(const char *path);
+
+/*
  * Makes a folder of mode 0700 in PREFIX-UID, a folder of this user's under $XDG_RUNTIME_DIR or /tmp that stays; @buf
  * gets its absolute path. All in one folder can be hidden together, those of the future as well.
  */

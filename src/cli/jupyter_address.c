@@ -13,36 +13,20 @@
 #include "config.h"
 
 #define PREFIX "jupyter-"
-/* Longer bases would push socket paths over the 107 bytes that they may have. */
-#define MAX_BASE 60
 
 /* The folder that private supervisors of this user use as well: what lies in it is hidden from all kernels. */
 static int runtime_dir(char *buf, size_t size, struct cg_err *err)
 {
-        const char *base = getenv("XDG_RUNTIME_DIR");
-        struct stat st;
-
-        if (!base || base[0] != '/' || strlen(base) > MAX_BASE || stat(base, &st) < 0 || st.st_uid != geteuid() ||
-            access(base, W_OK) < 0)
-                base = "/tmp";
-        if (snprintf(buf, size, "%s/cellgate-%u", base, (unsigned)geteuid()) >= (int)size)
-                return cg_fail(err, CG_E_LIMIT, "path of the runtime folder is too long");
-        return 0;
+        return cg_runtime_parent("cellgate", buf, size, err);
 }
 
 /* Anybody may make names in /tmp. */
 static int make_own_dir(const char *path, struct cg_err *err)
 {
-        struct stat st;
-
-        if (mkdir(path, 0700) < 0 && errno != EEXIST)
-                return cg_fail_errno(err, "cannot make the folder %s", path);
-        if (lstat(path, &st) < 0)
-                return cg_fail_errno(err, "%s", path);
-        if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077))
-                return cg_fail(err, CG_E_STATE, "%s must be a folder of this user's with mode 0700: somebody else may have made it",
-                               path);
-        return 0;
+        if (cg_make_own_dir(path))
+                return 0;
+        return cg_fail(err, CG_E_STATE, "%s must be a folder of this user's with mode 0700: somebody else may have made it. Set XDG_RUNTIME_DIR "
+                       "to a folder of your own", path);
 }
 
 static void add(crypto_generichash_state *h, const char *s)

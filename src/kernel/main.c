@@ -82,10 +82,10 @@ static int run(const struct options *o, const struct cg_log *log, struct cg_err 
         }
         /* Until here the supervisor's end had to end this too; now its socket tells, and there may be something to clean up. */
         prctl(PR_SET_PDEATHSIG, 0);
-        if (r < 0 && err->sys_errno == EPIPE)
-                r = 0; /* the supervisor has ended meanwhile: nothing is wrong */
-        else if (r == 0)
+        if (r == 0)
                 r = cg_zygote_serve(z, err);
+        if (r < 0 && err->sys_errno == EPIPE)
+                r = 0; /* the supervisor has ended before it could be answered: nothing is wrong */
         cg_zygote_free(z);
         return r;
 }

@@ -259,6 +259,28 @@ def test_mcp_servers_inherit_the_variables_of_their_own_host(
         a.close()
 
 
+@pytest.mark.parametrize(
+    ("mode", "used"), [(0o700, True), (0o1777, True), (0o777, False), (0o770, False), (None, False)]
+)
+def test_a_runtime_folder_that_others_could_change_is_not_used(
+    tmp_path_factory: pytest.TempPathFactory,
+    prefix: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: int | None,
+    used: bool,
+) -> None:
+    os.environ.setdefault("CG_PREFIX", str(prefix))
+    base = tmp_path_factory.mktemp("r")
+    if mode is None:
+        base.rmdir()
+    else:
+        base.chmod(mode)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(base))
+    with Client(no_spare=1) as c, c.session() as s:
+        assert s.run("1").value == "1"
+        assert (mode is not None and (base / f"cellgate-{os.geteuid()}").exists()) is used
+
+
 # ---------------------------------------------------------------- attached clients
 
 
