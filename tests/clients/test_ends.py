@@ -245,7 +245,9 @@ def test_200_children_and_an_interrupt(kernel: Kernel, slowness: float) -> None:
     assert (reply["status"], reply["ename"]) == ("error", "KeyboardInterrupt")
     kernel.outputs(request)
     reply, outputs = kernel.run("for p in state:\n    p.kill()\nprint(sum(p.wait() < 0 for p in state))")
-    assert text_of(outputs) == "200\n"  # the same kernel still
+    # The same kernel still. Of the one that was waited for Popen can have lost the status: the interrupt came right
+    # behind waitpid().
+    assert text_of(outputs) in ("199\n", "200\n")
     assert all_gone(sleepers, 10 * slowness)
 
 
