@@ -160,7 +160,7 @@ def test_variables_come_from_the_host(session: Session, monkeypatch: pytest.Monk
         session.add_servers({"echo": server})
     monkeypatch.setenv("CG_TEST_PYTHON_EXE", sys.executable)
     report = session.add_servers({"mcpServers": {"echo": server}})
-    assert {t["tool"] for t in report["echo"]["tools"]} == {"echo", "danger", "slow", "die", "fail"}
+    assert {t["tool"] for t in report["echo"]["tools"]} == {"echo", "danger", "slow", "die", "env", "fail"}
 
 
 @pytest.mark.parametrize(
