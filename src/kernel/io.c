@@ -134,6 +134,18 @@ int open_shell_locked(struct cg_shell *sh, const char *name, struct cg_err *err)
         return 0;
 }
 
+/* Both are held for moments only: who finds one taken looks a few times before it sleeps, which would take much longer. */
+static void init_locks(struct cg_io *io)
+{
+        pthread_mutexattr_t attr;
+
+        pthread_mutexattr_init(&attr);
+        pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ADAPTIVE_NP);
+        pthread_mutex_init(&io->lock, &attr);
+        pthread_mutex_init(&io->out_lock, &attr);
+        pthread_mutexattr_destroy(&attr);
+}
+
 int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_err *err)
 {
         struct cg_io *io = calloc(1, sizeof(*io));
@@ -148,8 +160,7 @@ int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_e
         io->config = *config;
         io->main = pthread_self();
         io->usage.at_ms = cg_now_ms();
-        pthread_mutex_init(&io->lock, NULL);
-        pthread_mutex_init(&io->out_lock, NULL);
+        init_locks(io);
         link_init(&io->kernel, io, config->kernel_fd, &cg_wire_kernel, CG_ROLE_SUPERVISOR, on_kernel_msg);
         link_init(&io->tool, io, config->tool_fd, &cg_wire_tool, CG_ROLE_TOOLSERVER, on_tool_msg);
         io->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -93,6 +93,7 @@ struct cg_io {
         void *control_data;
         struct capture capture[2];
         int capture_epoll; /* both */
+        _Atomic int64_t caught_up_ns; /* when they were last looked at */
         struct capture buffer[2]; /* only their utf8: bytes written through sys.stdout.buffer */
         const uint32_t *alive;    /* in a page that the kernel of the operating system empties in forked processes */
 
@@ -100,7 +101,6 @@ struct cg_io {
         bool woken;
         struct cg_outq out;
         bool blocked; /* the kernel wire's socket has no room for what was taken from the queue */
-        int64_t caught_up_ns; /* when the pipes were last looked at */
         struct tool_out *tool_head, *tool_tail;
         struct cg_shell shells[CG_IO_MAX_SHELLS];
         struct cg_wait *waits;
@@ -137,7 +137,7 @@ int open_shell_locked(struct cg_shell *sh, const char *name, struct cg_err *err)
 /* Takes what the pipe holds now, as much as fits @max. Returns the bytes taken. */
 size_t read_capture_locked(struct cg_io *io, struct capture *c, size_t max);
 /* What was written to the pipes before now stands before what Python writes next. Returns until when text may wait for more. */
-int64_t catch_up_locked(struct cg_io *io);
+int64_t catch_up(struct cg_io *io);
 int make_capture(struct cg_io *io, struct capture *c, unsigned flags, struct cg_err *err);
 int add_locked(struct cg_io *io, const struct cg_out *m, uint64_t cell, struct cg_buf *raw, struct cg_err *err);
 void flush_locked(struct cg_io *io);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -48,23 +49,25 @@ static int64_t now_ns(void)
 }
 
 /*
- * What C code and subprocesses wrote before now stands before what Python writes next. Returns until when this text may
- * wait for more. A print() is two writes: within the time that no system call fits into, nothing else can have been
- * written.
+ * What C code and subprocesses wrote before now stands before what Python writes next. A print() is two writes: within the time that no
+ * system call fits into, nothing else can have been written.
  */
-int64_t catch_up_locked(struct cg_io *io)
+int64_t catch_up(struct cg_io *io)
 {
         struct epoll_event ev[2];
-        int64_t now = now_ns(), before = io->caught_up_ns, due_ms = now / 1000000 + COALESCE_MS;
+        int64_t now = now_ns(), before = atomic_exchange_explicit(&io->caught_up_ns, now, memory_order_relaxed);
         int n;
 
-        io->caught_up_ns = now;
         if (now - before < SYSCALL_NS)
-                return due_ms;
+                return now / 1000000 + COALESCE_MS;
         n = epoll_wait(io->capture_epoll, ev, 2, 0); /* half the time of poll() or read() */
-        for (int i = 0; i < n; i++)
-                read_capture_locked(io, ev[i].data.ptr, PIPE_BYTES);
-        return due_ms;
+        if (n > 0) {
+                pthread_mutex_lock(&io->lock);
+                for (int i = 0; i < n && !full_locked(io); i++)
+                        read_capture_locked(io, ev[i].data.ptr, PIPE_BYTES);
+                pthread_mutex_unlock(&io->lock);
+        }
+        return now / 1000000 + COALESCE_MS;
 }
 
 int make_capture(struct cg_io *io, struct capture *c, unsigned flags, struct cg_err *err)
@@ -85,20 +88,39 @@ int make_capture(struct cg_io *io, struct capture *c, unsigned flags, struct cg_
 
 /* ------------------------------------------------------------------ output */
 
+/* By this thread, so that nobody has to be woken for it; what the socket has no room for is left to the I/O thread. */
+static void send_now(struct cg_io *io)
+{
+        bool sent = pthread_mutex_trylock(&io->out_lock) == 0;
+
+        if (sent) {
+                send_output(io);
+                pthread_mutex_unlock(&io->out_lock);
+        }
+        pthread_mutex_lock(&io->lock);
+        if (!sent || io->blocked || io->out.flush || io->exiting) /* text that may grow has its timer */
+                wake_locked(io);
+        pthread_mutex_unlock(&io->lock);
+}
+
 int cg_io_write(struct cg_io *io, uint64_t cell, unsigned flags, const char *text, size_t len, struct cg_err *err)
 {
         const struct cg_outq_item *tail;
-        int64_t due_ms;
+        int64_t due_ms = catch_up(io);
         int r = CG_TIMEOUT;
+        bool whole = false;
 
         pthread_mutex_lock(&io->lock);
         if (!full_locked(io)) {
                 tail = io->out.tail;
-                due_ms = catch_up_locked(io);
                 r = cg_outq_text(&io->out, flags, resolve_locked(io, cell), text, len, due_ms, err);
-                appended_locked(io, tail);
+                if (!tail)
+                        wake_locked(io); /* text that has to go out in some milliseconds */
+                whole = io->out.head != io->out.tail && !io->blocked;
         }
         pthread_mutex_unlock(&io->lock);
+        if (whole)
+                send_now(io);
         return r;
 }
 
@@ -106,17 +128,21 @@ int cg_io_write_bytes(struct cg_io *io, uint64_t cell, unsigned flags, const cha
 {
         struct cg_utf8_state *st = &io->buffer[flags & CG_FLAG_STDERR ? 1 : 0].utf8;
         const struct cg_outq_item *tail;
-        int64_t due_ms;
+        int64_t due_ms = catch_up(io);
         int r = CG_TIMEOUT;
+        bool whole = false;
 
         pthread_mutex_lock(&io->lock);
         if (!full_locked(io)) {
                 tail = io->out.tail;
-                due_ms = catch_up_locked(io);
                 r = cg_outq_bytes(&io->out, st, flags, resolve_locked(io, cell), data, len, due_ms, err);
-                appended_locked(io, tail);
+                if (!tail)
+                        wake_locked(io); /* text that has to go out in some milliseconds */
+                whole = io->out.head != io->out.tail && !io->blocked;
         }
         pthread_mutex_unlock(&io->lock);
+        if (whole)
+                send_now(io);
         return r;
 }
 
@@ -134,11 +160,11 @@ int cg_io_publish(struct cg_io *io, const struct cg_out *m, struct cg_buf *raw, 
 
         if (r < 0)
                 return r;
+        catch_up(io);
         pthread_mutex_lock(&io->lock);
         if (full_locked(io)) {
                 r = CG_TIMEOUT;
         } else {
-                catch_up_locked(io);
                 r = add_locked(io, m, resolve_locked(io, m->id), raw, err);
                 if (m->type != CG_KERNEL_EXECUTE_RESULT) /* the reply follows at once, and one wake-up does for both */
                         wake_locked(io);
@@ -219,21 +245,6 @@ static void end_sequences_locked(struct cg_io *io)
                 cg_outq_bytes_end(&io->out, &io->capture[i].utf8, flags, cell, 0, NULL);
                 cg_outq_bytes_end(&io->out, &io->buffer[i].utf8, flags, cell, 0, NULL);
         }
-}
-
-/* By this thread, so that nobody has to be woken for it; what the socket has no room for is left to the I/O thread. */
-static void send_now(struct cg_io *io)
-{
-        bool sent = pthread_mutex_trylock(&io->out_lock) == 0;
-
-        if (sent) {
-                send_output(io);
-                pthread_mutex_unlock(&io->out_lock);
-        }
-        pthread_mutex_lock(&io->lock);
-        if (!sent || io->blocked || io->out.head || io->exiting)
-                wake_locked(io);
-        pthread_mutex_unlock(&io->lock);
 }
 
 int cg_io_reply(struct cg_shell *sh, const struct cg_out *reply, struct cg_err *err)

@@ -97,10 +97,10 @@ int cg_io_input(struct cg_io *io, uint64_t cell, const char *content, size_t len
         w = wait_new(io, WAIT_INPUT, err);
         if (!w)
                 return err ? err->code : CG_E_SYS;
+        catch_up(io);
         pthread_mutex_lock(&io->lock);
         sh = find_asking_locked(io, cell);
         if (sh) {
-                catch_up_locked(io);
                 w->cell = sh->cell;
                 r = add_locked(io, &m, sh->cell, NULL, err);
         } else {
