@@ -30,6 +30,7 @@
 #define ASK_MS 10000      /* the other side looks at files, no more */
 #define CONNECT_MS 130000 /* as long as TCP itself tries */
 #define FULL_MS 60000     /* a server that takes no connection */
+#define LOOK_MS 1000      /* whether callers still wait: nothing tells of one that was killed */
 #define AGAIN_MS 20       /* looks anew whether it does: nothing tells */
 
 void cg_doors_init(struct cg_doors *d, struct cg_notify *notify, int sock, unsigned int open)
@@ -148,7 +149,11 @@ static void refuse(struct cg_doors *d, struct cg_door_call *c)
         struct seccomp_notif call = c->call;
 
         drop_call(c);
-        cg_notify_deny(d->notify, &call, EPERM, c->path[0] ? c->path : NULL);
+        /* The C library's own attempt, before each look for a user or a group. Nobody wants to hear of it. */
+        if (!strcmp(c->path, "/var/run/nscd/socket") || !strcmp(c->path, "/run/nscd/socket"))
+                cg_notify_answer(d->notify, &call, EPERM, 0);
+        else
+                cg_notify_deny(d->notify, &call, EPERM, c->path[0] ? c->path : NULL);
 }
 
 /* Connects without ever waiting here: init has other things to do. */
@@ -426,7 +431,7 @@ int cg_doors_timeout(const struct cg_doors *d)
 
                 if (c->state == CG_CALL_FREE)
                         continue;
-                mine = mine < 0 ? 0 : mine;
+                mine = mine < 0 ? 0 : mine > LOOK_MS ? LOOK_MS : mine;
                 left = left < 0 || mine < left ? mine : left;
         }
         return (int)left;

@@ -76,8 +76,23 @@ static void free_words(struct words *w)
         free(w->v);
 }
 
-/* As it is spelled, and where that leads now: a link that is put in its place later leads nowhere. */
-static int add_unix(struct words *w, const struct cg_path_base *base, const char *spelled, struct cg_err *err)
+/* Could a program in this sandbox, or in an earlier one by the same rules, have put one of the links there? */
+static bool is_led(const struct cg_rules *rules, const struct cg_place *place)
+{
+        for (size_t i = 0; i < place->n_links; i++) {
+                if (cg_rules_may_write(rules, place->links[i]))
+                        return true;
+        }
+        return false;
+}
+
+/*
+ * As it is spelled, and the place where that leads; nothing is followed from there on. A link that lies where programs inside may write
+ * is theirs, whenever it was made: it would lead them to any socket of the host's. Where there are no rules about files nothing is kept
+ * from them anyway.
+ */
+static int add_unix(struct words *w, const struct cg_path_base *base, const struct cg_rules *rules, const char *spelled,
+                    struct cg_err *err)
 {
         char path[PATH_MAX];
         struct cg_place place;
@@ -94,7 +109,7 @@ static int add_unix(struct words *w, const struct cg_path_base *base, const char
         if (e == 0)
                 e = add_word(w, path, err);
         if (e == 0)
-                e = add_word(w, place.path, err);
+                e = add_word(w, !rules->off && is_led(rules, &place) ? path : place.path, err);
         cg_place_fini(&place);
         return e;
 }
@@ -116,14 +131,15 @@ static int add_ports(struct words *w, const char *word, const struct cg_settings
         return e;
 }
 
-static int make_words(const struct cg_settings *s, const struct cg_path_base *base, struct words *w, struct cg_err *err)
+static int make_words(const struct cg_settings *s, const struct cg_path_base *base, const struct cg_rules *rules, struct words *w,
+                      struct cg_err *err)
 {
         int e = add_word(w, "cellgate-egress", err);
 
         if (e == 0)
                 e = add_word(w, "--doors", err);
         for (size_t i = 0; i < s->network.unix_sockets.n && e == 0; i++)
-                e = add_unix(w, base, s->network.unix_sockets.v[i], err);
+                e = add_unix(w, base, rules, s->network.unix_sockets.v[i], err);
         if (e == 0)
                 e = add_ports(w, "expose", s->own.expose, s->own.n_expose, err);
         if (e == 0)
@@ -155,11 +171,11 @@ static int spawn(char **argv, size_t n_reach, int doors_fd, const int *reach, st
         return 0;
 }
 
-int cg_doors_start(const struct cg_settings *s, const struct cg_path_base *base, int doors_fd, const int *reach,
-                   struct cg_doors_process *ret, struct cg_err *err)
+int cg_doors_start(const struct cg_settings *s, const struct cg_path_base *base, const struct cg_rules *rules, int doors_fd,
+                   const int *reach, struct cg_doors_process *ret, struct cg_err *err)
 {
         struct words w = {0};
-        int e = make_words(s, base, &w, err);
+        int e = make_words(s, base, rules, &w, err);
 
         if (e == 0)
                 e = spawn(w.v, s->own.n_reach, doors_fd, reach, ret, err);

@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/proc.h"
 #include "sandbox/paths.h"
+#include "sandbox/rules.h"
 #include "sandbox/sandbox.h"
 #include "sandbox/settings.h"
 
@@ -24,11 +25,11 @@ bool cg_doors_on_host(const struct cg_settings *s);
 /* Adds them to a plan, behind the proxy's ports. */
 int cg_doors_plan(const struct cg_settings *s, struct cg_sandbox *plan, struct cg_err *err);
 /*
- * Starts the process for a sandbox that stands. @doors_fd: of its cg_sandbox_child; @reach: its listeners for cellgate.ports.reach;
+ * Starts the process for a sandbox that stands. @rules: what it may write. @doors_fd: of its cg_sandbox_child; @reach: its listeners for cellgate.ports.reach;
  * both stay the caller's, to be closed. The process ends with the sandbox, and with @ret.
  */
-int cg_doors_start(const struct cg_settings *s, const struct cg_path_base *base, int doors_fd, const int *reach,
-                   struct cg_doors_process *ret, struct cg_err *err);
+int cg_doors_start(const struct cg_settings *s, const struct cg_path_base *base, const struct cg_rules *rules, int doors_fd,
+                   const int *reach, struct cg_doors_process *ret, struct cg_err *err);
 /* The next line it said (without its end, valid until the next call); NULL: none now. The end: said is -1 then. */
 const char *cg_doors_line(struct cg_doors_process *p);
 /* After its end: did it end as it should, with its sandbox? */

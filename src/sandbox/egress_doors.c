@@ -125,8 +125,8 @@ static int open_place(int dir, const char *path, uint64_t resolve, int *fd)
 }
 
 /*
- * A listed socket, or one in a listed folder. What stands there now counts, at the place that the entry led to before anything ran: a link
- * that was put on the way since is followed nowhere.
+ * A listed socket, or one in a listed folder. What stands there now counts, at the place that the entry led to when the sandbox started
+ * (doors_outside.c says what that is): a link that was put on the way since is followed nowhere.
  */
 static int open_listed(const struct listed *e, const char *rest, int *ret)
 {

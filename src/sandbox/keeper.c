@@ -609,7 +609,7 @@ static int start_doors(struct keeper *k, struct cg_err *err)
 {
         int *reach = k->child.ports + (k->c->proxy ? 2 : 0), e;
 
-        e = cg_doors_start(k->c->settings, &k->c->base, k->child.doors_fd, reach, &k->doors, err);
+        e = cg_doors_start(k->c->settings, &k->c->base, &k->c->rules, k->child.doors_fd, reach, &k->doors, err);
         /* Its alone from here on, so that its end is a closed door and not a wait without end. */
         cg_closep_(&k->child.doors_fd);
         for (size_t i = 0; i < k->c->settings->own.n_reach; i++)

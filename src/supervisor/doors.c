@@ -40,10 +40,14 @@ int doors_open(struct kernel *k, int doors_fd, const int *reach, struct cg_err *
         const json_t *options = k->session->options;
         struct cg_path_base base = { .cwd = json_string_value(json_object_get(options, "workspace")), .home = getenv("HOME") };
         cg_auto_settings struct cg_settings *s = NULL;
+        struct cg_rules rules = { 0 };
         int fd, r = settings_of(options, &s, err);
 
         if (r == 0)
-                r = cg_doors_start(s, &base, doors_fd, reach, &k->doors, err);
+                r = cg_rules_make(s, &base, &rules, err);
+        if (r == 0)
+                r = cg_doors_start(s, &base, &rules, doors_fd, reach, &k->doors, err);
+        cg_rules_fini(&rules);
         if (r < 0)
                 return r;
         /* The watch closes its own. */

@@ -129,17 +129,25 @@ def test_a_folder(box: Box, greet: Callable[..., Greeter]) -> None:
     assert all("Error" in line for line in connect(box, listed(box.out / "d"), *paths)[1:])
 
 
-def test_links_that_are_made_inside_lead_nowhere(box: Box, greet: Callable[..., Greeter]) -> None:
-    """A listed name in a folder that may be written, put in another's place; and a link to what is not listed."""
+@pytest.mark.parametrize("before", [False, True])
+def test_links_that_are_made_inside_lead_nowhere(box: Box, greet: Callable[..., Greeter], before: bool) -> None:
+    """A listed name in a folder that may be written, put in another's place, at once or by an earlier command; and other links."""
     secret = greet(box.out / "secret")
     greet(box.work / "mine")
-    script = (
+    box.folder(box.work / "d")
+    greet(box.work / "d/s")
+    make = (
         f"import os; os.rename('mine', 'old'); os.symlink({str(box.out / 'secret')!r}, 'mine')\n"
-        f"os.symlink({str(box.out / 'secret')!r}, 'other')\n" + CONNECT
+        f"os.rename('d', 'e'); os.symlink({str(box.out)!r}, 'd')\n"
+        f"os.symlink({str(box.out / 'secret')!r}, 'other')\n"
     )
-    p = box.run(PYTHON, "-c", script, "mine", str(box.work / "mine"), "other", settings=listed(box.work / "mine"))
+    settings = listed(box.work / "mine", box.work / "d/secret")
+    if before:
+        assert box.run(PYTHON, "-c", make, settings=settings).returncode == 0
+    script = ("" if before else make) + CONNECT
+    p = box.run(PYTHON, "-c", script, "mine", str(box.work / "mine"), "other", "d/secret", settings=settings)
     assert "hello" not in p.stdout
-    assert len(p.stdout.split()) == 3, p.stderr
+    assert len(p.stdout.split()) == 4, p.stderr
     assert secret.seen == 0
 
 
@@ -324,7 +332,10 @@ import socket, sys, threading, time
 def c():
     s = socket.socket(socket.AF_UNIX); s.connect({str(box.out / "full")!r}); return s
 keep = [c()]
-t = threading.Thread(target=lambda: keep.append(c())); t.start()
+def second():
+    try: keep.append(c())
+    except OSError as e: print(e, flush=True)
+t = threading.Thread(target=second); t.start()
 t.join(0.3); print(t.is_alive(), flush=True)
 n = socket.socket(socket.AF_UNIX); n.setblocking(False)
 try: n.connect({str(box.out / "full")!r})
