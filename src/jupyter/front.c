@@ -50,12 +50,12 @@ static void *router(struct front *f, struct cg_err *err)
 }
 
 /*
- * A client's first message is small; but where none has come yet, a cell may be the first. Heartbeats and subscriptions are small. Over ipc
- * only this user's programs can connect.
+ * A client's first message is small; but where none has come yet, a cell may be the first, also one that is too large. Heartbeats
+ * and subscriptions are small. Over ipc only this user's programs can connect.
  */
 static int watch_peers(struct front *f, enum cg_jchannel i, struct cg_err *err)
 {
-        static const uint64_t cell = (uint64_t)16 << 20, small = (uint64_t)1 << 20;
+        static const uint64_t cell = (uint64_t)32 << 20, small = (uint64_t)1 << 20;
         bool requests = i != CG_JIOPUB && i != CG_JHB;
 
         if (f->conn.ipc)
