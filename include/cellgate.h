@@ -169,6 +169,9 @@ struct cg_session_options {
                                            group, else of each; then the kernel ends */
         uint64_t wall_seconds;          /* the session's time, from its opening; then it ends */
         uint64_t output_bytes;          /* what one cell may print and show; the rest is left out */
+        const char *tier;               /* "full", "landlock" or "auto", as docs/settings.md says under Tiers; NULL: what the
+                                           settings say, and without such a word "full": where that cannot be had, a session
+                                           does not open, and the error says why */
 };
 
 /**
@@ -212,10 +215,11 @@ CG_API const char *cg_session_id(const struct cg_session *s);
 /**
  * cg_session_info() - what protects this session, as a JSON object text
  *
- * {"sandbox": true, "layers": ["user", "mount", ...], "python": "3.11.2", "ipython": "9.1.0", "debugger": false, "limits": {"memory":
+ * {"sandbox": true, "tier": "full", "layers": ["user", "mount", ...], "python": "3.11.2", "ipython": "9.1.0", "debugger": false, "limits": {"memory":
  * {"value": 512, "unit": "MiB", "by": "cgroup v1", "scope": "sandbox"}, ...}}. `by` is what holds a limit: "cgroup v2", "cgroup v1",
  * "rlimit", "pid namespace", "affinity", "timer", "count", or "nothing", where this machine cannot; `scope` what is counted: "sandbox",
- * "process", "file", "cell", "session". Lives as long as the session.
+ * "process", "file", "cell", "session". `tier` is "full", "landlock" (then "landlock_abi" is Landlock's version) or "off". Lives as
+ * long as the session.
  */
 CG_API const char *cg_session_info(const struct cg_session *s);
 

@@ -52,6 +52,7 @@ class SessionOptions(C.Structure):
         ("cpu_seconds", C.c_uint64),
         ("wall_seconds", C.c_uint64),
         ("output_bytes", C.c_uint64),
+        ("tier", C.c_char_p),
     ]
 
 

@@ -43,7 +43,8 @@ def _home_without_sandbox() -> str:
 def _set_environment(config: dict[str, Any]) -> None:
     """The variables a kernel has: these, and what the host gave; nothing is inherited."""
     bin_dir = os.path.dirname(sys.executable)
-    home = "/tmp/home" if config.get("sandbox", True) else _home_without_sandbox()
+    tmp = config.get("tmp", "")
+    home = f"{tmp or '/tmp'}/home" if config.get("sandbox", True) else _home_without_sandbox()
     env = {
         "PATH": f"{bin_dir}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "LANG": "C.UTF-8",
@@ -55,6 +56,8 @@ def _set_environment(config: dict[str, Any]) -> None:
     }
     if not config.get("color"):
         env["NO_COLOR"] = "1"
+    if tmp:  # without mounts /tmp is the host's, and nothing can be written there
+        env["TMPDIR"] = tmp
     for item in config.get("env", []):
         name, _, value = item.partition("=")
         env[name] = value

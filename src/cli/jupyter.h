@@ -7,6 +7,7 @@
 #include "cli/approve.h"
 #include "cli/cli.h"
 #include "cli/limit_option.h"
+#include "sandbox/sandbox.h"
 #include "jupyter/front.h"
 
 struct cg_jup_options {
@@ -14,6 +15,7 @@ struct cg_jup_options {
         const char *file, *prefix, *name, *display_name, *mcp, *sandbox, *preload;
         bool user, sys_prefix, no_sandbox, help;
         struct cg_sandbox_limits limits;
+        const char *tier;
         struct cg_approve *approve;
         const char **env;       /* as given: NAME=VALUE or NAME */
         size_t n_env;

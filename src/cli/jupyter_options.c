@@ -18,6 +18,8 @@
         "                       no network). Hosts that they do not decide are asked about in the notebook\n" \
         "  --limit NAME=N       what the kernel may use, before what --sandbox says; may be repeated: memoryMb, cores (such as\n" \
         "                       1.5), processes, openFiles, fileMb, outputMb of a cell, cpuSeconds, wallSeconds\n" \
+        "  --tier TIER          full (the default), landlock, or auto; landlock is weaker, for machines that forbid user\n" \
+        "                       namespaces\n" \
         "  --no-sandbox         run it without: its code can do all that you can\n" \
         "  --linger SECONDS     the shared supervisor stays so long after its last kernel (default 600)\n" \
         "  --spares N           kernels kept ready ahead (default 1)\n" \
@@ -69,7 +71,7 @@ static const char help_list[] =
 "  --json               as a JSON array\n"
 "  -h, --help           this text\n";
 
-enum { FILE_ = 2, USER, PREFIX, SYS_PREFIX, NAME, DISPLAY_NAME, MCP, APPROVE, PRELOAD, ENV, SANDBOX, LIMIT, NO_SANDBOX, LINGER, SPARES,
+enum { FILE_ = 2, USER, PREFIX, SYS_PREFIX, NAME, DISPLAY_NAME, MCP, APPROVE, PRELOAD, ENV, SANDBOX, LIMIT, TIER, NO_SANDBOX, LINGER, SPARES,
        LOG_LEVEL, ADDRESS, JSON, HELP };
 
 #define KERNEL (CG_JUP_RUN | CG_JUP_INSTALL)
@@ -90,6 +92,7 @@ static const struct {
         { { ENV, 0, "env", "NAME[=VALUE]" }, KERNEL },
         { { SANDBOX, 0, "sandbox", "FILE" }, KERNEL },
         { { LIMIT, 0, "limit", "NAME=NUMBER" }, KERNEL },
+        { { TIER, 0, "tier", "TIER" }, KERNEL },
         { { NO_SANDBOX, 0, "no-sandbox", NULL }, KERNEL },
         { { LINGER, 0, "linger", "SECONDS" }, KERNEL },
         { { SPARES, 0, "spares", "N" }, KERNEL },
@@ -165,6 +168,9 @@ static int apply(struct cg_jup_options *o, enum cg_jup_command command, int id, 
                 return 0;
         case LIMIT:
                 return cg_limit_option(&o->limits, value, err);
+        case TIER:
+                o->tier = value;
+                return cg_tier_parse(value, &(struct cg_tier_choice){ .denials = CG_DENIALS_REFUSE }, err);
         case NO_SANDBOX:
                 o->no_sandbox = true;
                 return 0;

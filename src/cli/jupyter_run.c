@@ -103,6 +103,7 @@ int cg_jup_run(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
         hide[1] = mcp_path ? settings_path : NULL;
         so.settings = settings;
         cg_limit_options(&o->limits, &so);
+        so.tier = o->tier;
         so.ask_egress = settings != NULL;
         co.address = address;
         so.env = (const char *const *)env;

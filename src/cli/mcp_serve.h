@@ -19,6 +19,7 @@
 #include "cli/denied.h"
 #include "cli/images.h"
 #include "cli/limit_option.h"
+#include "sandbox/sandbox.h"
 #include "mcp/server.h"
 
 /* One message of the client: a cell of CG_MAX_CODE in which every other character needs an escape. */
@@ -39,6 +40,7 @@ struct cg_serve_options {
         int64_t ask_timeout_ms;
         int log_level;
         struct cg_sandbox_limits limits;
+        const char *tier;
         bool no_sandbox, help;
 };
 

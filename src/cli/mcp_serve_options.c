@@ -42,6 +42,7 @@ const char cg_serve_help[] =
 "                       repeated\n"
 "  --limit NAME=N       what the kernel may use, before what --sandbox says; may be repeated: memoryMb, cores (such as 1.5),\n"
 "                       processes, openFiles, fileMb, outputMb of a cell, cpuSeconds, wallSeconds\n"
+"  --tier TIER          full (the default), landlock, or auto; landlock is weaker, for machines that forbid user namespaces\n"
 "  --no-sandbox         run the kernel without sandbox: its code can do all that you can\n"
 "  --images DIR         where images go (default: images in the workspace), as cell1-1.png; nothing is replaced\n"
 "  --log-level N        0 errors, 1 warnings (default), 2 information, 3 debugging; on standard error\n"
@@ -54,7 +55,7 @@ const char cg_serve_help[] =
 "  \"args\": [\"mcp\", \"serve\", \"--workspace\", \"/home/me/project\", \"--mcp\", \"servers.json\",\n"
 "           \"--approve\", \"filesystem.read_*\"]}}}\n";
 
-enum { WORKSPACE = 2, MCP, APPROVE, ASK_TIMEOUT, ENV, SANDBOX, ALLOW_HOST, LIMIT, NO_SANDBOX, IMAGES, LOG_LEVEL, HELP };
+enum { WORKSPACE = 2, MCP, APPROVE, ASK_TIMEOUT, ENV, SANDBOX, ALLOW_HOST, LIMIT, TIER, NO_SANDBOX, IMAGES, LOG_LEVEL, HELP };
 
 static const struct cg_opt table[] = {
         { WORKSPACE, 0, "workspace", "DIR" },
@@ -65,6 +66,7 @@ static const struct cg_opt table[] = {
         { SANDBOX, 0, "sandbox", "FILE" },
         { ALLOW_HOST, 0, "allow-host", "HOST" },
         { LIMIT, 0, "limit", "NAME=NUMBER" },
+        { TIER, 0, "tier", "TIER" },
         { NO_SANDBOX, 0, "no-sandbox", NULL },
         { IMAGES, 0, "images", "DIR" },
         { LOG_LEVEL, 0, "log-level", "N" },
@@ -126,6 +128,9 @@ static int apply(struct cg_serve_options *o, int id, const char *value, struct c
                 return add_host(o, value, err);
         case LIMIT:
                 return cg_limit_option(&o->limits, value, err);
+        case TIER:
+                o->tier = value;
+                return cg_tier_parse(value, &(struct cg_tier_choice){ .denials = CG_DENIALS_REFUSE }, err);
         case NO_SANDBOX:
                 o->no_sandbox = true;
                 return 0;

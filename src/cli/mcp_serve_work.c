@@ -248,6 +248,7 @@ static int open_session(struct cg_serve *sv, struct cg_err *err)
         hide[1] = mcp ? sandbox : NULL;
         so.hide = hide;
         cg_limit_options(&sv->opts.limits, &so);
+        so.tier = sv->opts.tier;
         /* Whether the client can ask is known later, if at all; where it cannot, each question is refused with that reason. */
         so.ask_egress = sv->settings && cg_approve_base(sv->opts.approve) == CG_APPROVE_ASK;
         if (so.ask_egress) /* our own limit comes first, and says so */

@@ -281,6 +281,7 @@ static int open_session(struct cg_run *run, struct cg_err *err)
         hide[1] = mcp ? sandbox : NULL;
         so.hide = hide;
         cg_limit_options(&run->opts.limits, &so);
+        so.tier = run->opts.tier;
         if (cg_client_open(&co, &run->client, err) < 0 || cg_session_new(run->client, &so, &run->session, err) < 0)
                 return -1;
         if (add_servers(run, &report, err) < 0)

@@ -9,6 +9,7 @@
 #include "cli/cells.h"
 #include "cli/cli.h"
 #include "cli/limit_option.h"
+#include "sandbox/sandbox.h"
 #include "cli/screen.h"
 
 struct cg_run_options {
@@ -21,6 +22,7 @@ struct cg_run_options {
         int64_t timeout_ms;
         int log_level;
         struct cg_sandbox_limits limits;
+        const char *tier;
         bool no_sandbox, json, help;
 };
 

@@ -40,6 +40,8 @@ const char cg_run_help[] =
 "  --limit NAME=N      what the kernel may use, before what --sandbox says; may be repeated: memoryMb,\n"
 "                      cores (such as 1.5), processes, openFiles, fileMb, outputMb (of a cell),\n"
 "                      cpuSeconds, wallSeconds\n"
+"  --tier TIER         full (the default), landlock, or auto; landlock is weaker, for machines that forbid user\n"
+"                      namespaces: docs/settings.md, Tiers\n"
 "  --no-sandbox        run the kernel without sandbox: its code can do all that you can\n"
 "  --images DIR        where images go (default images), as cell1-1.png: made when the first comes;\n"
 "                      no file is replaced, and a symbolic link is not followed\n"
@@ -70,7 +72,7 @@ const char cg_run_help[] =
 "\n"
 "Example: cellgate run --mcp servers.json --approve 'filesystem.read_*' analysis.py\n";
 
-enum { CODE = 2, WORKSPACE, MCP, APPROVE, ENV, TIMEOUT, SANDBOX, ALLOW_HOST, LIMIT, NO_SANDBOX, JSON, IMAGES, PRELOAD, LOG_LEVEL, HELP };
+enum { CODE = 2, WORKSPACE, MCP, APPROVE, ENV, TIMEOUT, SANDBOX, ALLOW_HOST, LIMIT, TIER, NO_SANDBOX, JSON, IMAGES, PRELOAD, LOG_LEVEL, HELP };
 
 static const struct cg_opt table[] = {
         { CODE, 'c', "code", "CODE" },
@@ -82,6 +84,7 @@ static const struct cg_opt table[] = {
         { SANDBOX, 0, "sandbox", "FILE" },
         { ALLOW_HOST, 0, "allow-host", "HOST" },
         { LIMIT, 0, "limit", "NAME=NUMBER" },
+        { TIER, 0, "tier", "TIER" },
         { NO_SANDBOX, 0, "no-sandbox", NULL },
         { JSON, 0, "json", NULL },
         { IMAGES, 0, "images", "DIR" },
@@ -147,6 +150,9 @@ static int apply(struct cg_run_options *o, int id, const char *value, struct cg_
                 return add_host(o, value, err);
         case LIMIT:
                 return cg_limit_option(&o->limits, value, err);
+        case TIER:
+                o->tier = value;
+                return cg_tier_parse(value, &(struct cg_tier_choice){ .denials = CG_DENIALS_REFUSE }, err);
         case NO_SANDBOX:
                 o->no_sandbox = true;
                 return 0;

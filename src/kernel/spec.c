@@ -39,6 +39,7 @@ void cg_spawn_spec_wipe_json(void)
 void cg_spawn_spec_fini(struct cg_spawn_spec *spec)
 {
         cg_sandbox_free(spec->plan);
+        free(spec->tmp);
         wipe(spec->config, spec->config_len);
         free(spec->config);
         *spec = (struct cg_spawn_spec){ .plan = NULL };
@@ -186,6 +187,47 @@ static int make_plan(const json_t *o, const struct cg_sandbox *base, struct cg_s
         return r;
 }
 
+/* The session's own word, else that of its settings. The last of the plan: what it says becomes Landlock rules, perhaps. */
+static int apply_tier(struct cg_spawn_spec *spec, const json_t *o, struct cg_err *err)
+{
+        const json_t *own = json_object_get(json_object_get(o, "settings"), "cellgate");
+        const char *text = json_string_value(json_object_get(o, "tier")), *tmp;
+        struct cg_tier_choice tier;
+        int r = cg_json_str(o, "tmp", NULL, &tmp, err);
+
+        if (!text)
+                text = json_string_value(json_object_get(own, "tier"));
+        if (r == 0)
+                r = cg_tier_parse(text ? text : "full", &tier, err);
+        if (r == 0)
+                r = cg_tier_decide(&tier, err);
+        if (r < 0 || tier.tier == CG_TIER_FULL)
+                return r;
+        if (!tmp)
+                return cg_fail(err, CG_E_PARSE, "spawn request: \"tmp\" is missing");
+        spec->tmp = strdup(tmp);
+        if (!spec->tmp)
+                return cg_fail(err, CG_E_NOMEM, "spawn request");
+        return cg_sandbox_set_landlock(spec->plan, tier.denials, tmp, err);
+}
+
+/* Without mounts a folder is where it is: the host's name for those that are shown elsewhere in the full tier. */
+static int own_names(const json_t *o, json_t *config, struct cg_err *err)
+{
+        json_t *paths = json_deep_copy(json_object_get(o, "python_path")), *binds = json_object_get(o, "bind_ro"), *p, *b;
+        size_t i, k;
+
+        json_array_foreach(paths, i, p) {
+                json_array_foreach(binds, k, b) {
+                        if (json_equal(p, json_array_get(b, 1))) {
+                                json_array_set(paths, i, json_array_get(b, 0));
+                                break;
+                        }
+                }
+        }
+        return paths && json_object_set_new(config, "python_path", paths) == 0 ? 0 : cg_fail(err, CG_E_NOMEM, "spawn request");
+}
+
 /* Only what the kernel itself needs: paths of the host that lie behind a bind or a hide are not its business. */
 static int make_config(const json_t *o, struct cg_spawn_spec *ret, struct cg_err *err)
 {
@@ -199,6 +241,8 @@ static int make_config(const json_t *o, struct cg_spawn_spec *ret, struct cg_err
                 if (v && json_object_set(config, keys[i], v) < 0)
                         return cg_fail(err, CG_E_NOMEM, "spawn request");
         }
+        if (ret->tmp && (own_names(o, config, err) < 0 || json_object_set_new(config, "tmp", json_string(ret->tmp)) < 0))
+                return cg_fail(err, CG_E_NOMEM, "spawn request");
         ret->config = cg_json_text(config, &ret->config_len);
         return ret->config ? 0 : cg_fail(err, CG_E_NOMEM, "spawn request");
 }
@@ -207,6 +251,8 @@ static int from_json(const json_t *o, const struct cg_sandbox *base, struct cg_s
 {
         int r = make_plan(o, base, &ret->plan, err);
 
+        if (r == 0 && !json_is_false(json_object_get(o, "sandbox")))
+                r = apply_tier(ret, o, err);
         if (r == 0)
                 r = make_config(o, ret, err);
         return r;

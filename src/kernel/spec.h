@@ -9,6 +9,7 @@ struct cg_sandbox;
 
 struct cg_spawn_spec {
         struct cg_sandbox *plan;
+        char *tmp;                     /* of the landlock tier: a folder to make, and to start with; else NULL */
         char *config;                  /* for cellgate_kernel: JSON text; has the session's variables */
         size_t config_len;
 };

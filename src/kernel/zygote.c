@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include "base/fd.h"
 #include "base/json.h"
@@ -190,6 +191,7 @@ static int say_spawned(struct cg_zygote *z, json_int_t id, const struct cg_sandb
         struct cg_cgroup_files files = { NULL, NULL, NULL };
         int fds[4 + CG_SANDBOX_PORTS_MAX] = { child->init_pidfd, child->status_fd, child->denied_fd };
         size_t n = child->denied_fd >= 0 ? 3 : 2;
+        const char *tier = cg_sandbox_tier(z->children->plan);
 
         for (; names && *names; names++)
                 json_array_append_new(layers, json_string(*names));
@@ -197,9 +199,11 @@ static int say_spawned(struct cg_zygote *z, json_int_t id, const struct cg_sandb
                 json_array_append_new(by, json_integer(child->by[i]));
         if (child->cgroup)
                 cg_cgroup_paths(child->cgroup, &files);
-        body = json_pack("{s:I, s:i, s:o, s:b, s:b, s:o, s:b, s:{s:s*, s:s*, s:s*}}", "spawned", id, "pid", (int)child->init_pid,
+        body = json_pack("{s:I, s:s, s:i, s:o, s:b, s:b, s:o, s:b, s:{s:s*, s:s*, s:s*}}", "spawned", id, "tier", tier, "pid", (int)child->init_pid,
                          "layers", layers, "told", child->denied_fd >= 0, "doors", child->doors_fd >= 0, "limits_by", by, "group",
                          child->cgroup != NULL, "counts", "memory", files.memory, "processes", files.processes, "cpu", files.cpu);
+        if (strcmp(tier, "landlock") == 0)
+                json_object_set_new(body, "landlock_abi", json_integer(cg_landlock_abi()));
         if (child->doors_fd >= 0)
                 fds[n++] = child->doors_fd;
         for (size_t i = 0; i < CG_SANDBOX_PORTS_MAX && child->ports[i] >= 0; i++)
@@ -241,6 +245,9 @@ static int spawn(struct cg_zygote *z, json_int_t id, const int *fds, struct cg_e
         if (r < 0)
                 return r;
         r = cg_placeholders_make(spec.plan, &placeholders, err);
+        /* The supervisor removes it. */
+        if (r == 0 && spec.tmp && mkdir(spec.tmp, 0700) < 0)
+                r = cg_fail_errno(err, "folder for temporary files %s", spec.tmp);
         if (r == 0)
                 r = start_kernel(z, &spec, fds[1], fds[2], &child, err);
         if (r == 0) {

@@ -137,7 +137,7 @@ static const char *const of_proc[] = {
         "cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems", "sys/kernel/random", "sys/kernel/osrelease",
         "sys/kernel/ostype", "sys/kernel/pid_max", "sys/kernel/threads-max", "sys/kernel/cap_last_cap", "sys/kernel/ngroups_max",
         "sys/vm/overcommit_memory", "sys/vm/max_map_count", "sys/fs/file-max", "sys/fs/pipe-max-size",
-        "self/auxv", "self/cgroup", "self/cmdline", "self/comm", "self/coredump_filter", "self/environ", "self/fd", "self/fdinfo",
+        "self/auxv", "self/cgroup", "self/children" /* the main thread's */, "self/cmdline", "self/comm", "self/coredump_filter", "self/environ", "self/fd", "self/fdinfo",
         "self/gid_map", "self/io", "self/limits", "self/maps", "self/map_files", "self/mountinfo", "self/mounts", "self/oom_score",
         "self/oom_score_adj", "self/personality", "self/setgroups", "self/smaps", "self/smaps_rollup", "self/stat", "self/statm",
         "self/status", "self/uid_map", "self/wchan",
@@ -158,7 +158,9 @@ static int allow_proc(int ruleset, int pins[CG_LANDLOCK_PINS], size_t *n, struct
                 char path[64];
                 int fd;
 
-                if (strncmp(of_proc[i], "self/", 5) == 0)
+                if (strcmp(of_proc[i], "self/children") == 0)
+                        snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)getpid(), (int)getpid());
+                else if (strncmp(of_proc[i], "self/", 5) == 0)
                         snprintf(path, sizeof(path), "/proc/%d/%s", (int)getpid(), of_proc[i] + 5);
                 else
                         snprintf(path, sizeof(path), "/proc/%s", of_proc[i]);

@@ -31,6 +31,14 @@ struct kernel *kernel_by_seq(struct sup *s, uint64_t seq)
         return NULL;
 }
 
+/* Where a kernel of the landlock tier has its temporary files and its home. */
+#define TMP_PATH 160
+static const char *tmp_path(const struct kernel *k, char path[TMP_PATH])
+{
+        snprintf(path, TMP_PATH, "%s/tmp%llu", k->sup->dir, (unsigned long long)k->seq);
+        return path;
+}
+
 /* ------------------------------------------------------------------ its end */
 
 static void kernel_free(struct kernel *k)
@@ -42,6 +50,8 @@ static void kernel_free(struct kernel *k)
         if (k->status_fd >= 0)
                 close(k->status_fd);
         json_decref(k->layers);
+        json_decref(k->landlock_abi);
+        free(k->tier);
         masks_free(k);
         limits_release(k);
         free(k->python);
@@ -71,6 +81,14 @@ static void on_watch_closed(uv_handle_t *h)
 
         close(w->fd);
         closed_one(w->data);
+}
+
+/* Of the landlock tier; the zygote has made it. What is still ending in it is removed with our own folder. */
+static void remove_tmp(const struct kernel *k)
+{
+        char path[TMP_PATH];
+
+        cg_remove_tree(tmp_path(k, path), NULL);
 }
 
 /* Closes every handle; the memory goes with the last of them. */
@@ -117,6 +135,7 @@ static void kernel_dispose(struct kernel *k)
         egress_close(k);
         unlink(k->kernel_path);
         unlink(k->tool_path);
+        remove_tmp(k);
         closed_one(k);
 }
 
@@ -436,19 +455,20 @@ static json_t *make_spec(struct kernel *k, const char *lib)
         struct session *ss = k->session;
         bool sandbox = !json_is_false(json_object_get(ss->options, "sandbox"));
         json_t *python_path = json_deep_copy(json_object_get(ss->options, "python_path"));
+        char tmp[TMP_PATH];
         json_t *env = k->masked_env ? k->masked_env : ss->egress_env ? ss->egress_env : json_object_get(ss->options, "env");
 
         if (!python_path)
                 python_path = json_array();
         json_array_append_new(python_path, json_string(sandbox ? LIB_INSIDE : lib));
-        return json_pack("{s:I, s:O, s:o, s:b, s:b, s:o, s:o, s:o, s:o, s:O*, s:O*, s:O*, s:O*, s:b, s:s*}", "session",
+        return json_pack("{s:I, s:O, s:o, s:b, s:b, s:o, s:o, s:o, s:o, s:O*, s:O*, s:O*, s:O*, s:b, s:s*, s:O*, s:s}", "session",
                          (json_int_t)ss->number, "workspace", json_object_get(ss->options, "workspace"), "env",
                          env ? json_incref(env) : json_array(), "sandbox", sandbox, "color",
                          json_is_true(json_object_get(ss->options, "color")), "limits", limits_spec(ss), "bind_ro", make_binds(ss, lib),
                          "hide", make_hides(ss), "python_path", python_path, "working_dir",
                          json_object_get(ss->options, "working_dir"), "front", json_object_get(ss->options, "front"), "settings",
                          json_object_get(ss->options, "settings"), "masks", k->masked_files, "ports", ss->egress_policy != NULL,
-                         "home", sup_home());
+                         "home", sup_home(), "tier", json_object_get(ss->options, "tier"), "tmp", tmp_path(k, tmp));
 }
 
 /* The specification goes in a memfd: an environment can be larger than a datagram. */
@@ -510,6 +530,8 @@ void kernel_spawned(struct kernel *k, const json_t *answer, int pidfd, int statu
         struct cg_err err;
 
         k->layers = json_incref(json_object_get(answer, "layers"));
+        k->landlock_abi = json_incref(json_object_get(answer, "landlock_abi"));
+        k->tier = strdup(json_string_value(json_object_get(answer, "tier")) ?: "");
         limits_spawned(k, answer);
         k->status_fd = status_fd;
         cg_oom_mark(cg_pidfd_pid(pidfd), &k->oom);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include "sandbox/sandbox.h"
 #include "sandbox/session_view.h"
 
 /* A kernel that dies sooner than this after its start, so many times in a row, ends its session. */
@@ -96,7 +97,7 @@ json_t *session_info(const struct session *ss)
 {
         const struct kernel *k = ss->kernel;
 
-        return json_pack("{s:o, s:b, s:b, s:O?, s:s, s:s}", "limits", limits_info(ss), "debugger", k && k->debugger, "sandbox", !json_is_false(json_object_get(ss->options, "sandbox")), "layers",
+        return json_pack("{s:s*, s:O*, s:o, s:b, s:b, s:O?, s:s, s:s}", "tier", k ? k->tier : NULL, "landlock_abi", k ? k->landlock_abi : NULL, "limits", limits_info(ss), "debugger", k && k->debugger, "sandbox", !json_is_false(json_object_get(ss->options, "sandbox")), "layers",
                          k ? k->layers : NULL, "python", k && k->python ? k->python : "", "ipython", k && k->ipython ? k->ipython : "");
 }
 
@@ -122,6 +123,14 @@ static void tell_of_home(struct session *ss)
         }
 }
 
+/* Whoever asked for "auto" knows no more than that; and nobody is to take one tier for the other. */
+static void tell_of_tier(struct session *ss)
+{
+        if (ss->kernel && ss->kernel->tier && strcmp(ss->kernel->tier, "landlock") == 0)
+                session_notice(ss, "sandbox: the landlock tier, which is weaker than the full one (docs/settings.md says where); `cellgate doctor` "
+                               "says whether this machine can do more");
+}
+
 static void answer_start(struct session *ss, const struct cg_err *err)
 {
         uint64_t request = ss->opening ? ss->opening : ss->resetting;
@@ -136,6 +145,7 @@ static void answer_start(struct session *ss, const struct cg_err *err)
                 host_send(ss->host, &out, json_pack("{s:s, s:o}", "id", ss->id, "info", session_info(ss)));
                 limits_opened(ss);
                 tell_of_home(ss);
+                tell_of_tier(ss);
         } else {
                 send_done(ss->host, ss, request);
         }
@@ -580,7 +590,8 @@ static int check_strings(const json_t *o, const char *key, struct cg_err *err)
 
 static int check_options(struct session *ss, struct cg_err *err)
 {
-        const char *workspace, *dir, *front;
+        const char *workspace, *dir, *front, *tier;
+        struct cg_tier_choice choice;
         struct stat st;
 
         if (cg_json_str(ss->options, "workspace", NULL, &workspace, err) < 0)
@@ -597,7 +608,8 @@ static int check_options(struct session *ss, struct cg_err *err)
             cg_json_int(ss->options, "timeout_ms", 0, &ss->start_timeout_ms, err) < 0 ||
             check_strings(ss->options, "env", err) < 0 || check_strings(ss->options, "python_path", err) < 0 ||
             check_strings(ss->options, "hide", err) < 0 || cg_json_str(ss->options, "working_dir", NULL, &dir, err) < 0 ||
-            cg_json_str(ss->options, "front", "", &front, err) < 0)
+            cg_json_str(ss->options, "front", "", &front, err) < 0 || cg_json_str(ss->options, "tier", "full", &tier, err) < 0 ||
+            cg_tier_parse(tier, &choice, err) < 0)
                 return -1;
         if (dir && dir[0] != '/')
                 return cg_fail(err, CG_E_INVAL, "\"working_dir\" must be an absolute path");

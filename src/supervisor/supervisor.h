@@ -369,6 +369,8 @@ struct kernel {
         bool drain_open, lost_open;
         int closing; /* handles whose close callback is still to come */
         json_t *layers;
+        json_t *landlock_abi; /* a number; NULL outside of the landlock tier */
+        char *tier;
         char *python, *ipython;
         enum cg_limit_by by[CG_LIMITS]; /* how each limit is held */
         bool in_group, has_counts, cpu_over;
