@@ -663,6 +663,10 @@ int eg_doors_main(int argc, char **argv)
         signal(SIGPIPE, SIG_IGN);
         signal(SIGINT, SIG_IGN);
         signal(SIGHUP, SIG_IGN);
+        if (eg_lock_io_uring(&err) < 0) {
+                say("no doors: %s", err.msg);
+                return 1;
+        }
         if (d)
                 d->common = (struct eg_flow_common){.scratch = malloc(EG_CHUNK), .max_pipes = 256};
         if (!d || !d->common.scratch || chdir("/") < 0 || start_loop(d) < 0 || read_words(d, argc, argv) < 0)
