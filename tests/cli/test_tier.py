@@ -30,7 +30,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 def weak(cellgate: Path, tmp_path: Path, slowness: float) -> Run:
     """weak(ARGS...): `cellgate run ARGS...` where namespaces are forbidden as containers forbid them."""
 
-    def run(*args: str | Path) -> "subprocess.CompletedProcess[str]":
+    def run(*args: str | Path) -> subprocess.CompletedProcess[str]:
         argv = [sys.executable, str(NO_USERS), str(cellgate), "run", *map(str, args)]
         env = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
         return subprocess.run(
