@@ -3,8 +3,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include "config.h"
@@ -413,6 +415,16 @@ static void add_bind(json_t *list, const char *src, const char *dst)
         json_array_append_new(list, json_pack("[ss]", src, dst));
 }
 
+/* Nothing is mounted at a symlink: what it leads to is shown, and the link stands where it stood. */
+static void add_bind_here(json_t *list, const char *path)
+{
+        char real[PATH_MAX];
+
+        if (path && realpath(path, real))
+                path = real;
+        add_bind(list, path, path);
+}
+
 static json_t *make_binds(struct session *ss, const char *lib)
 {
         json_t *list = json_array(), *path, *paths = json_object_get(ss->options, "python_path");
@@ -420,10 +432,25 @@ static json_t *make_binds(struct session *ss, const char *lib)
 
         add_bind(list, lib, LIB_INSIDE);
         /* Needed where they lie below a folder that is private inside, such as /tmp. */
-        add_bind(list, CG_PYTHONDIR, CG_PYTHONDIR);
-        add_bind(list, CG_KERNEL_ENV, CG_KERNEL_ENV);
+        add_bind_here(list, CG_PYTHONDIR);
+        add_bind_here(list, CG_KERNEL_ENV);
         json_array_foreach(paths, i, path)
-                add_bind(list, json_string_value(path), json_string_value(path));
+                add_bind_here(list, json_string_value(path));
+        return list;
+}
+
+/* By their own names: a link to one may lie in a folder that is private inside. */
+static json_t *real_paths(json_t *paths)
+{
+        json_t *list = json_array(), *path;
+        char real[PATH_MAX];
+        size_t i;
+
+        json_array_foreach(paths, i, path) {
+                const char *text = json_string_value(path);
+
+                json_array_append_new(list, json_string(text && realpath(text, real) ? real : text ? text : ""));
+        }
         return list;
 }
 
@@ -454,12 +481,10 @@ static json_t *make_spec(struct kernel *k, const char *lib)
 {
         struct session *ss = k->session;
         bool sandbox = !json_is_false(json_object_get(ss->options, "sandbox"));
-        json_t *python_path = json_deep_copy(json_object_get(ss->options, "python_path"));
+        json_t *python_path = real_paths(json_object_get(ss->options, "python_path"));
         char tmp[TMP_PATH];
         json_t *env = k->masked_env ? k->masked_env : ss->egress_env ? ss->egress_env : json_object_get(ss->options, "env");
 
-        if (!python_path)
-                python_path = json_array();
         json_array_append_new(python_path, json_string(sandbox ? LIB_INSIDE : lib));
         return json_pack("{s:I, s:O, s:o, s:b, s:b, s:o, s:o, s:o, s:o, s:O*, s:O*, s:O*, s:O*, s:b, s:s*, s:O*, s:s}", "session",
                          (json_int_t)ss->number, "workspace", json_object_get(ss->options, "workspace"), "env",

@@ -161,6 +161,14 @@ def test_credentials_are_hidden_where_home_is_not_set(
             assert shown.value == "0", (value, hidden)
 
 
+def test_modules_in_a_folder_that_a_link_leads_to(client: Client, workspace: Path, outside: Path) -> None:
+    (outside / "v1").mkdir()
+    (outside / "v1" / "versioned.py").write_text("value = 41\n")
+    (outside / "current").symlink_to("v1")
+    with client.session(workspace=workspace, python_path=[str(outside / "current")]) as s:
+        assert s.run("import versioned; versioned.value").value == "41"
+
+
 def test_no_sandbox_hides_nothing(home: Path, prefix: Path, workspace: Path) -> None:
     with Client() as c, c.session(workspace=workspace, sandbox=1) as s:
         s.run(READ)
