@@ -6,13 +6,14 @@ from pathlib import Path
 
 
 def test_home_is_neither_needed_nor_touched(cellgate: Path, tmp_path: Path, slowness: float) -> None:
-    home = tmp_path / "home"
+    home, work = tmp_path / "home", tmp_path / "work"
     home.mkdir()
+    work.mkdir()
     passwd = tmp_path / "passwd"
     passwd.write_text(f"somebody:x:{os.getuid()}:{os.getgid()}::{home}:/bin/sh\n")
     done = subprocess.run(
         ["bwrap", "--dev-bind", "/", "/", "--ro-bind", passwd, "/etc/passwd", "--setenv", "HOME", home]
-        + [cellgate, "run", "--workspace", tmp_path, "-c", "x = 41", "-c", "x + 1"],
+        + [cellgate, "run", "--workspace", work, "-c", "x = 41", "-c", "x + 1"],
         capture_output=True,
         text=True,
         timeout=60 * slowness,
