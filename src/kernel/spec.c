@@ -192,7 +192,7 @@ static int apply_tier(struct cg_spawn_spec *spec, const json_t *o, struct cg_err
 {
         const json_t *own = json_object_get(json_object_get(o, "settings"), "cellgate");
         const char *text = json_string_value(json_object_get(o, "tier")), *tmp;
-        struct cg_tier_choice tier;
+        struct cg_tier_choice tier = { .tier = CG_TIER_FULL };
         int r = cg_json_str(o, "tmp", NULL, &tmp, err);
 
         if (!text)
