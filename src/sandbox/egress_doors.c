@@ -657,7 +657,8 @@ static int start_loop(struct doors *d)
 
 int eg_doors_main(int argc, char **argv)
 {
-        struct doors *d = calloc(1, sizeof(*d));
+        static struct doors doors; /* for as long as the process */
+        struct doors *d = &doors;
         struct cg_err err = {.msg = ""};
 
         signal(SIGPIPE, SIG_IGN);
@@ -667,9 +668,8 @@ int eg_doors_main(int argc, char **argv)
                 say("no doors: %s", err.msg);
                 return 1;
         }
-        if (d)
-                d->common = (struct eg_flow_common){.scratch = malloc(EG_CHUNK), .max_pipes = 256};
-        if (!d || !d->common.scratch || chdir("/") < 0 || start_loop(d) < 0 || read_words(d, argc, argv) < 0)
+        d->common = (struct eg_flow_common){.scratch = malloc(EG_CHUNK), .max_pipes = 256};
+        if (!d->common.scratch || chdir("/") < 0 || start_loop(d) < 0 || read_words(d, argc, argv) < 0)
                 return 1;
         /* The first try comes before the rights go: low ports of this machine may take one. */
         for (size_t i = 0; i < d->n_listeners; i++) {

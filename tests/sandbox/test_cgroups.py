@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from sandbox.conftest import PROBE, Box, Launched
 
+pytestmark = pytest.mark.no_sanitizer  # its shadow memory is over any limit
+
 NO_GROUP = ["--cgroup-files", "/nonexistent"]
 MIB = 1 << 20
 

@@ -269,6 +269,7 @@ def test_file_size(box: Box) -> None:
     assert (box.work / "g").stat().st_size == 4096
 
 
+@pytest.mark.no_sanitizer  # its shadow memory is over any limit
 @pytest.mark.parametrize("more", [[], NO_GROUP], ids=["", "no-group"])
 def test_memory(box: Box, more: list[str]) -> None:
     assert box.probe("malloc", 100 << 20, opts=["--memory", str(200 << 20), *more]) == "ok"

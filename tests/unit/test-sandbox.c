@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/util.h"
+#include "sandbox/cgroup.h"
 #include "sandbox/plan.h"
 
 #define DEADLINE_MS 20000
@@ -51,6 +52,7 @@ static struct cg_sandbox_status finish(struct cg_sandbox_child *child)
         assert_int_equal(waitpid(child->init_pid, NULL, 0), child->init_pid);
         close(child->status_fd);
         close(child->init_pidfd);
+        child->cgroup = cg_cgroup_free(child->cgroup);
         return st;
 }
 
