@@ -416,6 +416,7 @@ static void killed_init_leaves_an_empty_pipe(void **state)
         assert_int_equal(waitpid(child.init_pid, NULL, 0), child.init_pid);
         close(child.status_fd);
         close(child.init_pidfd);
+        cg_cgroup_free(child.cgroup);
 }
 
 static void closing_the_status_pipe_ends_it(struct cg_sandbox *sb)
@@ -429,6 +430,7 @@ static void closing_the_status_pipe_ends_it(struct cg_sandbox *sb)
         assert_int_equal(poll(&p, 1, DEADLINE_MS), 1);
         assert_int_equal(waitpid(child.init_pid, NULL, 0), child.init_pid);
         close(child.init_pidfd);
+        cg_cgroup_free(child.cgroup);
 }
 
 static void lifeline_on(void **state)
