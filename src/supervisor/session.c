@@ -676,6 +676,8 @@ static void adopt_and_check(struct session *ss, struct host *h, json_t *options,
         session_adopt(ss, h, options, request);
         if (ss->ending || spare_view_holds(ss, view))
                 return;
+        /* Its kernel has been ready once, so the next one's readiness is not the session's first. */
+        spare_plan(ss);
         ss->warming = false;
         kernel_end(ss->kernel);
         start_again(ss);

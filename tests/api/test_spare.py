@@ -77,6 +77,20 @@ def test_a_secret_that_came_after_the_spare_is_hidden(tmp_path: Path, by_setting
             s.close()
 
 
+def test_a_spare_that_is_replaced_at_any_moment_has_a_successor(tmp_path: Path) -> None:
+    """It is asked for while it starts, while it runs its first cell, and after that."""
+    filesystem = {"denyRead": ["**/.env"], "allowWrite": ["."], "denyWrite": []}
+    settings = {"network": {"allowedDomains": [], "deniedDomains": []}, "filesystem": filesystem}
+    with Client() as c, c.session(workspace=tmp_path, settings=settings):
+        for i in range(24):
+            eventually(lambda: kernels(c) == 2)
+            time.sleep(i / 1000)
+            (tmp_path / f"{i}.d").mkdir()
+            (tmp_path / f"{i}.d" / ".env").write_text("secret")
+            with c.session(workspace=tmp_path, settings=settings) as s:
+                assert s.run(f"open('{i}.d/.env').read()").error is not None
+
+
 def test_spare_is_only_for_the_same_options(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
