@@ -168,7 +168,8 @@ static int seal_init(const struct cg_spawn *sp, const int proxies[CG_LANDLOCK_PO
                 return cg_fail_errno(err, "sandbox: folder of init");
         if (sp->sb->off)
                 return 0;
-        if ((sp->sb->grants ? cg_enter_drop_caps_outside(err) : cg_enter_drop_caps(false, err)) < 0)
+        /* What the main process keeps, too: a call that is asked about is looked at in its caller's memory, which takes as much power. */
+        if ((sp->sb->grants ? cg_enter_drop_caps_outside(err) : cg_enter_drop_caps(sp->sb->nested_users && !sp->uid, err)) < 0)
                 return -1;
         return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? cg_fail_errno(err, "sandbox: no_new_privs") : 0;
 }

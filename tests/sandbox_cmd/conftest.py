@@ -27,7 +27,8 @@ class Box:
         )
         self.program = program
         self.work, self.home, self.out = (self.folder(base / n) for n in ("work", "home", "out"))
-        keep = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy") and "TMPDIR" not in k}
+        # Without SHELL bash looks up its user, which makes the C library ask nscd, wherever these tests run.
+        keep = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy") and k not in ("SHELL", "TMPDIR")}
         self.env = {**keep, "HOME": str(self.home), "PYTHONDONTWRITEBYTECODE": "1"}
 
     def folder(self, path: Path) -> Path:
