@@ -23,6 +23,7 @@
 #include "base/util.h"
 #include "sandbox/grants.h"
 #include "sandbox/notify.h"
+#include "sandbox/setid.h"
 
 /* A connection to ourselves through the loopback interface: at once, or something is wrong with it. */
 #define LOOPBACK_MS 1000
@@ -30,7 +31,7 @@
 #define STRANGERS_MAX 64
 
 struct call {
-        const struct cg_broker *b;
+        const struct cg_broker *b; /* NULL in the full tier */
         int listener;
         pid_t pid; /* the thread's */
         uint64_t id;
@@ -168,7 +169,7 @@ static bool may_write(struct call *c, int fd)
         snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
         n = readlink(link, c->path, sizeof(c->path) - 1);
         c->path[n > 0 ? n : 0] = '\0';
-        return c->path[0] == '/' && cg_grants_state(c->b->sb->grants, c->path) == CG_GRANT_WRITE;
+        return c->path[0] == '/' && (!c->b || cg_grants_state(c->b->sb->grants, c->path) == CG_GRANT_WRITE);
 }
 
 /* ---- attributes of files */
@@ -186,13 +187,18 @@ struct change {
         bool now;
 };
 
-static int set_mode(int fd, mode_t mode)
+static int set_mode(struct call *c, int fd, mode_t mode)
 {
         char path[48];
         struct stat st;
 
-        if (fstat(fd, &st) == 0 && S_ISLNK(st.st_mode))
+        if (fstat(fd, &st) < 0)
+                return -errno;
+        if (S_ISLNK(st.st_mode))
                 return -EOPNOTSUPP;
+        c->denied = mode & S_ISUID || (mode & S_ISGID && !S_ISDIR(st.st_mode));
+        if (c->denied)
+                return -EPERM;
         snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
         return chmod(path, mode) < 0 ? -errno : 0;
 }
@@ -210,7 +216,7 @@ static int apply(struct call *c, const struct change *ch)
                 return -EACCES;
         switch (ch->what) {
         case MODE:
-                return set_mode(fd, ch->mode & 07777);
+                return set_mode(c, fd, ch->mode & 07777);
         case OWNER:
                 return fchownat(fd, "", ch->uid, ch->gid, AT_EMPTY_PATH) < 0 ? -errno : 0;
         default:
@@ -513,20 +519,54 @@ static const struct {
         {SYS_fchownat, do_owner}, {SYS_utimensat, do_times}, {SYS_connect, do_connect},
 };
 
+static void answer(struct call *c, struct cg_notify *n, const struct seccomp_notif *call, int r)
+{
+        if (c->denied)
+                cg_notify_deny(n, call, -r, c->path[0] ? c->path : NULL);
+        else
+                cg_notify_answer(n, call, -r, 0);
+}
+
+/* A path means to the caller what it means to us: same mounts, same root. */
+static bool same_view(pid_t pid)
+{
+        static const char *const what[] = {"ns/mnt", "root"};
+        struct stat its, mine;
+        char path[48];
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(what); i++) {
+                snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, what[i]);
+                if (stat(path, &its) < 0)
+                        return false;
+                snprintf(path, sizeof(path), "/proc/self/%s", what[i]);
+                if (stat(path, &mine) < 0 || its.st_dev != mine.st_dev || its.st_ino != mine.st_ino)
+                        return false;
+        }
+        return true;
+}
+
+void cg_broker_mode(struct cg_notify *n, const struct seccomp_notif *call)
+{
+        struct call c = {.listener = n->listener, .pid = (pid_t)call->pid, .id = call->id, .data = &call->data};
+        int r = -EPERM;
+
+        c.denied = true;
+        if (!n->foreign_proc && same_view(c.pid)) {
+                c.denied = false;
+                r = do_mode(&c);
+        }
+        answer(&c, n, call, r);
+}
+
 bool cg_broker_handle(const struct cg_broker *b, struct cg_notify *n, const struct seccomp_notif *call)
 {
         struct call c = {.b = b, .listener = n->listener, .pid = (pid_t)call->pid, .id = call->id, .data = &call->data};
         size_t i = 0;
-        int r;
 
         while (i < CG_ARRAY_LEN(handlers) && handlers[i].nr != call->data.nr)
                 i++;
         if (i == CG_ARRAY_LEN(handlers))
                 return false;
-        r = handlers[i].run(&c);
-        if (c.denied)
-                cg_notify_deny(n, call, -r, c.path[0] ? c.path : NULL);
-        else
-                cg_notify_answer(n, call, -r, 0);
+        answer(&c, n, call, handlers[i].run(&c));
         return true;
 }

@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "base/util.h"
 #include "sandbox/access.h"
+#include "sandbox/setid.h"
 
 /* Of one thing that came from inside, in a sentence. */
 #define SHOWN_MAX 2048u
@@ -32,7 +33,7 @@ int cg_denial_recv(int fd, struct cg_sandbox_denial *ret)
 
 /* ---- system calls */
 
-enum kind { SOCKETS, NAMESPACES, MOUNTS, PROCESSES, TERMINALS, ATTRIBUTES, SHARED, TCP, KERNEL };
+enum kind { SOCKETS, NAMESPACES, MOUNTS, PROCESSES, TERMINALS, ATTRIBUTES, SHARED, TCP, SETID, KERNEL };
 
 static const struct {
         const char *operation;
@@ -53,6 +54,8 @@ static const struct {
                     "no ipc namespace", "use the full tier"},
         [TCP] = {"socket", "only the proxy connects in the landlock tier, which has no network of its own: programs must use what "
                  "HTTPS_PROXY names, and cannot listen", "use the full tier"},
+        [SETID] = {"file-write", "a file with the set-user-id or set-group-ID bit gives other users of this machine the rights of whoever runs "
+                   "the sandbox", NULL},
         [KERNEL] = {"kernel", "this part of the operating system is not for programs in a sandbox", NULL},
 };
 
@@ -84,6 +87,10 @@ static const struct {
         CALL(mq_open, SHARED), CALL(mq_unlink, SHARED), CALL(bind, TCP), CALL(listen, TCP),
         CALL(sched_setaffinity, PROCESSES), CALL(sched_setscheduler, PROCESSES), CALL(sched_setparam, PROCESSES),
         CALL(sched_setattr, PROCESSES), CALL(setpriority, PROCESSES), CALL(ioprio_set, PROCESSES),
+        CALL(openat, SETID), CALL(mknodat, SETID),
+#ifdef SYS_open
+        CALL(open, SETID), CALL(creat, SETID), CALL(mknod, SETID),
+#endif
         CALL(keyctl, KERNEL), CALL(add_key, KERNEL), CALL(request_key, KERNEL), CALL(open_by_handle_at, KERNEL),
         CALL(name_to_handle_at, KERNEL), CALL(bpf, KERNEL), CALL(perf_event_open, KERNEL), CALL(userfaultfd, KERNEL),
         CALL(fanotify_init, KERNEL), CALL(fanotify_mark, KERNEL), CALL(remap_file_pages, KERNEL), CALL(kexec_load, KERNEL),
@@ -147,6 +154,7 @@ static void add_flags(char *buf, size_t size, uint64_t value)
 /* "socket(AF_UNIX, SOCK_STREAM)": those arguments that the filter looked at; they are 32 bits wide. */
 static void describe_call(const struct cg_sandbox_denial *d, const char *name, char *buf, size_t size)
 {
+        unsigned int setid = cg_setid_asked(d->nr, d->args);
         size_t len;
 
         if (name)
@@ -162,6 +170,10 @@ static void describe_call(const struct cg_sandbox_denial *d, const char *name, c
                 add_flags(buf, size, (uint32_t)d->args[0]);
         } else if (d->nr == SYS_ioctl) {
                 add_name(buf, size, requests, CG_ARRAY_LEN(requests), (uint32_t)d->args[1]);
+        } else if (setid) {
+                len = strlen(buf);
+                snprintf(buf + len, size - len, "%s%s%s", setid & S_ISUID ? "S_ISUID" : "", setid == CG_SETID_BITS ? "|" : "",
+                         setid & S_ISGID ? "S_ISGID" : "");
         }
         len = strlen(buf);
         snprintf(buf + len, size - len, ")");
@@ -217,6 +229,8 @@ json_t *cg_denial_of_call(const struct cg_sandbox_denial *d, bool command)
                         kind = calls[i].kind;
                 }
         }
+        if (kind == ATTRIBUTES && d->error == EPERM && cg_setid_asked(d->nr, d->args))
+                kind = SETID;
         why = kinds[kind].why;
         how = command ? kinds[kind].how : NULL;
         if (d->nr == SYS_socket && (uint32_t)d->args[0] == AF_UNIX) {
@@ -350,7 +364,7 @@ static int add_what(const json_t *o, struct cg_buf *b, struct cg_err *err)
                 return r < 0 ? r : cg_denial_connection(o, b, err);
         }
         for (size_t i = 0; i < CG_ARRAY_LEN(verbs); i++) {
-                if (strcmp(operation, verbs[i].operation) == 0)
+                if (strcmp(operation, verbs[i].operation) == 0 && *text_of(o, "path"))
                         verb = verbs[i].verb;
         }
         r = cg_buf_adds(b, verb, err);

@@ -14,6 +14,7 @@
 #include "base/util.h"
 #include "sandbox/broker.h"
 #include "sandbox/doors.h"
+#include "sandbox/setid.h"
 #include "sandbox/watch.h"
 
 /* Room for what later kernels may add to a call. */
@@ -29,6 +30,12 @@ static const struct {
 } handlers[] = {
         {SYS_connect, cg_doors_connect},
         {SYS_listen, cg_doors_listen},
+#ifdef SYS_chmod
+        {SYS_chmod, cg_broker_mode},
+#endif
+        {SYS_fchmod, cg_broker_mode},
+        {SYS_fchmodat, cg_broker_mode},
+        {CG_SYS_FCHMODAT2, cg_broker_mode},
 };
 
 void cg_notify_init(struct cg_notify *n, int sock, int out, bool foreign_proc)

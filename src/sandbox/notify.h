@@ -6,8 +6,9 @@
  *      init            cg_notify_work(): answers, records                                   init.c, notify.c
  *      caller          cg_denial_recv() on cg_sandbox_child.denied_fd                       denial.c
  *
- * Init has no filter, the sandbox's view and its user, no capabilities but what the main process has. A listener that ends makes the calls fail with ENOSYS; init's
- * end is the sandbox's. There can be one listener for a process: programs inside that want their own get EBUSY.
+ * Init has no filter, the sandbox's view and its user, no capabilities but what the main process has. A listener that ends makes
+ * the calls fail with ENOSYS; init's end is the sandbox's. There can be one listener for a process: programs inside that want their own
+ * get EBUSY.
  */
 #ifndef CG_SANDBOX_NOTIFY_H
 #define CG_SANDBOX_NOTIFY_H

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/util.h"
+#include "sandbox/setid.h"
 
 /*
  * Arguments that the kernel reads as 32 bits are compared as 32 bits: socket(0x100000001, ...) is socket(AF_UNIX,
@@ -112,7 +113,7 @@ static const int denied_without_namespaces[] = {
         SCMP_SYS(msgget), SCMP_SYS(msgsnd), SCMP_SYS(msgrcv), SCMP_SYS(msgctl), SCMP_SYS(mq_open), SCMP_SYS(mq_unlink),
 };
 
-/* Attributes of files, which Landlock does not know and no program needs to go on. */
+/* Extended attributes of files, and other flags, which Landlock does not know and no program needs to go on. */
 #define NR_SETXATTRAT 463
 #define NR_REMOVEXATTRAT 466
 #define NR_FILE_SETATTR 469
@@ -230,6 +231,24 @@ static void add_socketpairs(struct rules *r)
         deny_if1(r, SCMP_SYS(socketpair), ARG_FROM(0, AF_MAX));
 }
 
+/* See setid.h. */
+static void add_setid(struct rules *r)
+{
+        static const unsigned int makes[] = {O_CREAT, CG_O_TMPFILE}, bits[] = {S_ISUID, S_ISGID};
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(cg_setid_calls); i++) {
+                const struct cg_setid_call *c = &cg_setid_calls[i];
+
+                for (size_t b = 0; b < CG_ARRAY_LEN(bits); b++) {
+                        if (c->flags < 0)
+                                deny_if1(r, c->nr, ARG_HAS((unsigned int)c->mode, bits[b]));
+                        for (size_t m = 0; m < CG_ARRAY_LEN(makes) && c->flags >= 0; m++)
+                                deny_if2(r, c->nr, ARG_HAS((unsigned int)c->flags, makes[m]), ARG_HAS((unsigned int)c->mode, bits[b]));
+                }
+        }
+        deny(r, SCMP_SYS(openat2), ENOSYS);
+}
+
 /* Inside a namespace of its own a process has every capability, and with them most of the kernel's holes. */
 static void add_namespaces(struct rules *r)
 {
@@ -297,9 +316,16 @@ static void add_rules(struct rules *r, unsigned int flags)
                 deny(r, denied_silently[i], EPERM);
         for (size_t i = 0; i < CG_ARRAY_LEN(denied_views) && !(flags & CG_FILTER_NESTED_USERS); i++)
                 deny(r, denied_views[i], TOLD);
+        /*
+         * Root keeps CAP_SETFCAP then, and root of a namespace may be root outside, too: capabilities that it gives to a file in the
+         * workspace would be any other user's.
+         */
+        for (size_t i = 0; i < CG_ARRAY_LEN(denied_attributes) && flags & CG_FILTER_NESTED_USERS; i++)
+                deny(r, denied_attributes[i], EOPNOTSUPP);
         /* What the author of this list could not know: newer calls do not exist. */
         for (int nr = NR_FIRST_UNKNOWN; nr <= NR_LAST_UNKNOWN; nr++)
                 deny(r, nr, ENOSYS);
+        add_setid(r);
         add_sockets(r, flags);
         if (!(flags & CG_FILTER_UNIX_SOCKETS))
                 add_socketpairs(r);

@@ -15,11 +15,12 @@
 #include "base/util.h"
 #include "sandbox/access.h"
 #include "sandbox/plan.h"
+#include "sandbox/setid.h"
 
 #define PAGE 4096u
 
 /* What a call does with its path; OPEN by its flags. */
-enum act { OPEN, OPEN_HOW, CREATE, MAKE, CHANGE, RUN };
+enum act { OPEN, CREATE, MAKE, CHANGE, RUN };
 
 /* By which arguments: none is -1. */
 static const struct watched {
@@ -29,7 +30,6 @@ static const struct watched {
         int second_dir, second; /* another path, which is made */
 } watched[] = {
         {SYS_openat, OPEN, 0, 1, 2, -1, -1},
-        {SYS_openat2, OPEN_HOW, 0, 1, 2, -1, -1},
         {SYS_mkdirat, MAKE, 0, 1, -1, -1, -1},
         {SYS_mknodat, MAKE, 0, 1, -1, -1, -1},
         {SYS_symlinkat, MAKE, 1, 2, -1, -1, -1},
@@ -141,13 +141,7 @@ static bool path_of(const struct seccomp_notif *call, int dir, int arg, char rea
 
 static uint64_t flags_of(const struct watched *w, const struct seccomp_notif *call)
 {
-        uint64_t flags = 0;
-
-        if (w->act == CREATE)
-                return O_CREAT | O_WRONLY | O_TRUNC;
-        if (w->act == OPEN)
-                return (uint32_t)call->data.args[w->flags];
-        return peek((pid_t)call->pid, call->data.args[w->flags], &flags, sizeof(flags)) == sizeof(flags) ? flags : O_PATH;
+        return w->act == CREATE ? O_CREAT | O_WRONLY | O_TRUNC : (uint32_t)call->data.args[w->flags];
 }
 
 /* ---- what becomes of it */
@@ -216,7 +210,8 @@ bool cg_watch_call(struct cg_notify *n, const struct seccomp_notif *call)
 
         for (size_t i = 0; i < CG_ARRAY_LEN(watched) && !w; i++)
                 w = watched[i].nr == call->data.nr ? &watched[i] : NULL;
-        if (!w)
+        /* It would not get past the filter's other rules, and must not go on. */
+        if (!w || cg_setid_asked(call->data.nr, (const uint64_t *)call->data.args))
                 return false;
         if (path_of(call, w->dir, w->path, real))
                 look(n, call, w->act, w->act <= CREATE ? flags_of(w, call) : 0, real);

@@ -1,6 +1,7 @@
 """What a command was denied: told at its end, logged as it happens, and nothing where nothing was denied."""
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,50 @@ def test_once_each_with_their_number(box: Box) -> None:
     told = p.stderr.splitlines()
     assert len(told) == 2
     assert told[0].endswith("(3 times)")
+
+
+SETID = """
+import os, sys
+def can(what, *args):
+    try: return what(*args)
+    except PermissionError: return -1
+open("f", "w").close(); os.mkdir("d"); os.umask(0)
+fd = os.open("f", os.O_RDWR)
+print([can(os.chmod, where, mode) for where in ("f", fd) for mode in (0o4755, 0o2755, 0o6711)],
+      can(os.open, "new", os.O_CREAT | os.O_WRONLY, 0o4755), can(os.mknod, "new", 0o102755), can(os.chmod, "f", 0o1750),
+      can(os.chmod, "d", 0o2770), can(os.chmod, "../work/d/../d", 0o2750), can(os.open, "f", os.O_RDONLY, 0o6755) > 0)
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--watch-files",)])
+def test_files_with_the_rights_of_their_owner(box: Box, options: tuple[str, ...]) -> None:
+    """Outside they would give any other user the rights of whoever ran the sandbox; folders have a use for the group's bit."""
+    (box.work / "setid.py").write_text(SETID)
+    p = box.run(*options, "python3", "setid.py", settings=box.settings())
+    assert p.stdout == "[-1, -1, -1, -1, -1, -1] -1 -1 None None None True\n"
+    assert oct((box.work / "f").stat().st_mode) == "0o101750"
+    assert oct((box.work / "d").stat().st_mode) == "0o42750"
+    assert not (box.work / "new").exists()
+    told = p.stderr.splitlines()
+    assert {line.removeprefix(TOLD).split(" (")[0] for line in told} == {
+        f"writing {box.work}/f", "openat(S_ISUID)", "mknodat(S_ISGID)",
+    }
+    assert "gives other users of this machine the rights of whoever runs the sandbox" in told[0]
+
+
+def test_files_with_capabilities(box: Box) -> None:
+    """Root with namespaces of its own keeps one capability: the one that would give files theirs."""
+    script = (
+        "import os, struct; open('f', 'w').close()\n"
+        "for v in (struct.pack('<5I', 0x2000001, 0x80, 0, 0, 0), struct.pack('<6I', 0x3000001, 0x80, 0, 0, 0, 0)):\n"
+        "    try: os.setxattr('f', 'security.capability', v); print('set')\n"
+        "    except OSError: print('refused')\n"
+    )
+    (box.work / "caps.py").write_text(script)
+    for nested in (False, True):
+        p = box.run("python3", "caps.py", settings=box.settings(allowNestedUserNamespaces=nested))
+        assert (p.stdout, p.stderr) == ("refused\nrefused\n", "")
+        assert os.listxattr(box.work / "f") == []
 
 
 def test_quiet(box: Box) -> None:

@@ -250,6 +250,12 @@ def test_modes_owners_and_times(weak: Box) -> None:
     assert (before.st_mode, before.st_mtime_ns, before.st_ctime_ns) == (after.st_mode, after.st_mtime_ns, after.st_ctime_ns)
 
 
+def test_no_file_with_the_rights_of_its_owner(weak: Box) -> None:
+    weak.file("in/f")
+    script = "cd in; chmod 4755 f; chmod g+s f; chmod 1711 f; mkdir d; chmod 2755 d; stat -c %a f d"
+    assert weak.run("-c", script, settings=nowhere({"allowWrite": ["in"]})).stdout == "1711\n2755\n"
+
+
 def test_a_link_leads_the_broker_nowhere(weak: Box) -> None:
     weak.file("in/f")
     victim = weak.out / "victim"

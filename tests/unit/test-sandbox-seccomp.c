@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -109,13 +110,16 @@ static void denied_calls(void **state)
         expect(denied, CG_ARRAY_LEN(denied), EPERM);
 }
 
-/* Calls that watch.c lets go on: past the filter, which therefore must have nothing against them. */
+/* Calls that watch.c lets go on: past the filter, which therefore must have nothing against them but what setid.h says. */
+#define NO_SETID {-1, ~06000L, ~06000L, ~06000L, -1, -1}
+#define W(n) {#n, SYS_##n, NO_SETID}
+
 static const struct call watched[] = {
-        C(openat), C(openat2), C(mkdirat), C(mknodat), C(symlinkat), C(linkat), C(unlinkat), C(renameat2), C(fchmodat), C(fchownat),
-        C(truncate), C(execve), C(execveat),
+        W(openat), W(mkdirat), W(mknodat), W(symlinkat), W(linkat), W(unlinkat), W(renameat2), W(fchmodat), W(fchownat),
+        W(truncate), W(execve), W(execveat),
 #ifdef __x86_64__
-        C(open), C(creat), C(mkdir), C(mknod), C(symlink), C(link), C(unlink), C(rmdir), C(rename), C(renameat), C(chmod), C(chown),
-        C(lchown),
+        W(open), W(creat), W(mkdir), W(mknod), W(symlink), W(link), W(unlink), W(rmdir), W(rename), W(renameat), W(chmod), W(chown),
+        W(lchown),
 #endif
 };
 
@@ -232,6 +236,50 @@ static void small_print(void **state)
         expect(allowed, CG_ARRAY_LEN(allowed), 0);
 }
 
+/* Modes of files that run with the rights of their owner or group. Nothing is at the paths' addresses. */
+static void set_id_modes(void **state)
+{
+        static const struct call refused[] = {
+                {"openat", SYS_openat, {-1, -1, O_CREAT, 04755}},
+                {"openat, group", SYS_openat, {-1, -1, O_CREAT | O_RDWR, 02755}},
+                {"openat, bits above", SYS_openat, {-1, -1, 0x100000000 | O_CREAT, 0x100000000 | 04755}},
+                {"openat, O_TMPFILE", SYS_openat, {-1, -1, O_TMPFILE | O_RDWR, 04755}},
+                {"openat, O_TMPFILE without O_DIRECTORY", SYS_openat, {-1, -1, O_TMPFILE & ~O_DIRECTORY, 06000}},
+                {"mknodat", SYS_mknodat, {-1, -1, 0104755, 0}},
+                {"fchmod", SYS_fchmod, {-1, 04000}},
+                {"fchmod, group", SYS_fchmod, {-1, 02755}},
+                {"fchmodat", SYS_fchmodat, {-1, -1, 06755}},
+                {"fchmodat2", 452, {-1, -1, 04755, 0}},
+#ifdef __x86_64__
+                {"open", SYS_open, {-1, O_CREAT, 04755}},
+                {"open, O_TMPFILE", SYS_open, {-1, O_TMPFILE | O_RDWR, 02755}},
+                {"creat", SYS_creat, {-1, 04755}},
+                {"mknod", SYS_mknod, {-1, 0104755, 0}},
+                {"chmod", SYS_chmod, {-1, 04755}},
+                {"chmod, bits above", SYS_chmod, {-1, (long)0xffffffff00000000 | 02000}},
+#endif
+        };
+        static const struct call allowed[] = {
+                /* A mode that the kernel does not read, whatever lies there. */
+                {"openat of what is there", SYS_openat, {-1, -1, O_RDWR, 06755}},
+                {"openat of a folder", SYS_openat, {-1, -1, O_DIRECTORY, 06755}},
+                {"openat", SYS_openat, {-1, -1, O_CREAT | O_RDWR, 01777}},
+                {"openat, O_TMPFILE", SYS_openat, {-1, -1, O_TMPFILE | O_RDWR, 01777}},
+                {"mknodat", SYS_mknodat, {-1, -1, 0101777, 0}},
+                {"mkdirat", SYS_mkdirat, {-1, -1, 06755}},
+                {"fchmodat", SYS_fchmodat, {-1, -1, 01777}},
+#ifdef __x86_64__
+                {"open", SYS_open, {-1, O_RDONLY, 06755}},
+                {"chmod", SYS_chmod, {-1, 0755}},
+#endif
+        };
+        static const struct call hidden[] = {{"openat2", SYS_openat2, NONSENSE}};
+
+        expect(refused, CG_ARRAY_LEN(refused), EPERM);
+        expect(allowed, CG_ARRAY_LEN(allowed), EFAULT);
+        expect(hidden, 1, ENOSYS);
+}
+
 #ifdef __x86_64__
 static void x32_is_killed(void **state)
 {
@@ -249,7 +297,7 @@ int main(void)
                 cmocka_unit_test(unknown_calls_do_not_exist),
                 cmocka_unit_test(families),
                 cmocka_unit_test(namespaces),
-                cmocka_unit_test(small_print),
+                cmocka_unit_test(small_print), cmocka_unit_test(set_id_modes),
 #ifdef __x86_64__
                 cmocka_unit_test(x32_is_killed),
 #endif
