@@ -145,26 +145,10 @@ static int check_frames(const struct cg_msg *m, struct cg_err *err)
         return r;
 }
 
-static int recv_route(void *sock, zmq_msg_t *f, struct cg_route *route, struct cg_err *err)
-{
-        size_t n = zmq_msg_size(f);
-
-        if (n > sizeof(route->id) || !zmq_msg_more(f)) {
-                drop_rest(sock, f);
-                return cg_fail(err, CG_E_PROTO, "message without content");
-        }
-        route->len = (uint8_t)n;
-        memcpy(route->id, zmq_msg_data(f), n);
-        if (zmq_msg_recv(f, sock, ZMQ_DONTWAIT) < 0)
-                return cg_fail_errno(err, "zmq_msg_recv");
-        return 0;
-}
-
-int cg_msg_recv(void *sock, const struct cg_wire *wire, unsigned sender, struct cg_route *route, struct cg_msg *m,
-                struct cg_err *err)
+int cg_msg_recv(void *sock, const struct cg_wire *wire, unsigned sender, struct cg_msg *m, struct cg_err *err)
 {
         zmq_msg_t head;
-        int r = 0;
+        int r;
 
         m->spec = NULL;
         m->n_frames = 0;
@@ -174,10 +158,7 @@ int cg_msg_recv(void *sock, const struct cg_wire *wire, unsigned sender, struct 
                 zmq_msg_close(&head);
                 return r;
         }
-        if (route)
-                r = recv_route(sock, &head, route, err);
-        if (r == 0)
-                r = cg_msg_start(m, wire, sender, zmq_msg_data(&head), zmq_msg_size(&head), err);
+        r = cg_msg_start(m, wire, sender, zmq_msg_data(&head), zmq_msg_size(&head), err);
         if (r == 0 && !zmq_msg_more(&head))
                 r = cg_fail(err, CG_E_PROTO, "message without a body");
         if (r == 0)
@@ -272,20 +253,15 @@ static int send_result(struct cg_err *err)
 {
         if (errno == EAGAIN)
                 return CG_TIMEOUT;
-        if (errno == EHOSTUNREACH)
-                return cg_fail(err, CG_E_CLOSED, "the peer is gone");
         return cg_fail_errno(err, "zmq_send");
 }
 
-/* Route, header, body; more frames follow when @more. Only the first frame can say EAGAIN: a multipart is all or nothing. */
-static int send_head(void *sock, const struct cg_wire *wire, const struct cg_route *route, const struct cg_out *o, bool more,
-                     struct cg_err *err)
+/* Header, body; more frames follow when @more. Only the first frame can say EAGAIN: a multipart is all or nothing. */
+static int send_head(void *sock, const struct cg_wire *wire, const struct cg_out *o, bool more, struct cg_err *err)
 {
         unsigned char header[CG_WIRE_HEADER];
 
         put_header(header, wire, o);
-        if (route && zmq_send(sock, route->id, route->len, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
-                return send_result(err);
         if (zmq_send(sock, header, sizeof(header), ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
                 return send_result(err);
         if (zmq_send(sock, o->body, o->body_len, (more ? ZMQ_SNDMORE : 0) | ZMQ_DONTWAIT) < 0)
@@ -302,12 +278,12 @@ int cg_out_header(const struct cg_wire *wire, const struct cg_out *o, unsigned c
         return r;
 }
 
-int cg_msg_send(void *sock, const struct cg_wire *wire, const struct cg_route *route, const struct cg_out *o, struct cg_err *err)
+int cg_msg_send(void *sock, const struct cg_wire *wire, const struct cg_out *o, struct cg_err *err)
 {
         int r = check_out(wire, o, raw_bytes(o), err);
 
         if (r == 0)
-                r = send_head(sock, wire, route, o, o->has_raw, err);
+                r = send_head(sock, wire, o, o->has_raw, err);
         if (r == 0 && o->has_raw && zmq_send(sock, o->raw, o->raw_len, (o->n_more ? ZMQ_SNDMORE : 0) | ZMQ_DONTWAIT) < 0)
                 r = send_result(err);
         for (size_t i = 0; r == 0 && i < o->n_more; i++)
@@ -316,7 +292,7 @@ int cg_msg_send(void *sock, const struct cg_wire *wire, const struct cg_route *r
         return r;
 }
 
-int cg_msg_send_json(void *sock, const struct cg_wire *wire, const struct cg_route *route, const struct cg_out *o, json_t *body,
+int cg_msg_send_json(void *sock, const struct cg_wire *wire, const struct cg_out *o, json_t *body,
                      struct cg_err *err)
 {
         struct cg_out out = *o;
@@ -326,30 +302,13 @@ int cg_msg_send_json(void *sock, const struct cg_wire *wire, const struct cg_rou
         if (!text)
                 return cg_fail(err, CG_E_NOMEM, "message");
         out.body = text;
-        return cg_msg_send(sock, wire, route, &out, err);
-}
-
-int cg_msg_forward(void *sock, const struct cg_wire *wire, const struct cg_route *route, const struct cg_out *o, struct cg_msg *m,
-                   struct cg_err *err)
-{
-        size_t raw = 0;
-        int r;
-
-        for (size_t i = 1; i < m->n_frames; i++)
-                raw += zmq_msg_size(&m->frames[i]);
-        r = check_out(wire, o, raw, err);
-        if (r == 0)
-                r = send_head(sock, wire, route, o, m->n_frames > 1, err);
-        for (size_t i = 1; r == 0 && i < m->n_frames; i++)
-                if (zmq_msg_send(&m->frames[i], sock, (i + 1 < m->n_frames ? ZMQ_SNDMORE : 0) | ZMQ_DONTWAIT) < 0)
-                        r = send_result(err);
-        return r;
+        return cg_msg_send(sock, wire, &out, err);
 }
 
 void *cg_zmq_socket(void *ctx, int type, struct cg_err *err)
 {
         void *s = zmq_socket(ctx, type);
-        int hwm = CG_ZMQ_HWM, linger = 0, one = 1;
+        int hwm = CG_ZMQ_HWM, linger = 0;
         int64_t max = (int64_t)CG_MAX_DISPLAY + CG_MAX_BODY;
 
         if (!s) {
@@ -360,8 +319,6 @@ void *cg_zmq_socket(void *ctx, int type, struct cg_err *err)
         zmq_setsockopt(s, ZMQ_RCVHWM, &hwm, sizeof(hwm));
         zmq_setsockopt(s, ZMQ_LINGER, &linger, sizeof(linger));
         zmq_setsockopt(s, ZMQ_MAXMSGSIZE, &max, sizeof(max));
-        if (type == ZMQ_ROUTER) /* without it a message to a peer that is gone is dropped in silence */
-                zmq_setsockopt(s, ZMQ_ROUTER_MANDATORY, &one, sizeof(one));
         return s;
 }
 

@@ -151,12 +151,6 @@ extern const struct cg_wire cg_wire_host, cg_wire_kernel, cg_wire_tool, cg_wire_
 /* Version of all wires together: supervisor and library must agree. */
 #define CG_WIRE_VERSION 2
 
-/* A peer of a ROUTER socket. */
-struct cg_route {
-        uint8_t len;
-        uint8_t id[255];
-};
-
 struct cg_msg {
         const struct cg_msg_spec *spec; /* NULL: nothing received */
         uint16_t type;
@@ -171,13 +165,12 @@ struct cg_msg {
 
 /*
  * Receives one message without blocking and checks it against the table: length, version, wire, type, may @sender send it,
- * sizes, number of frames. @route is filled for ROUTER sockets, else NULL.
- * Return: 0; CG_TIMEOUT when none waits; CG_E_PROTO when the message breaks a rule (it has been read and dropped, *route is set: end
- *         that peer); CG_E_SYS.
+ * sizes, number of frames.
+ * Return: 0; CG_TIMEOUT when none waits; CG_E_PROTO when the message breaks a rule (it has been read and dropped: end that peer);
+ *         CG_E_SYS.
  * *m: the message (caller: cg_msg_fini()). Threads: the socket's.
  */
-int cg_msg_recv(void *sock, const struct cg_wire *wire, unsigned sender, struct cg_route *route, struct cg_msg *m,
-                struct cg_err *err);
+int cg_msg_recv(void *sock, const struct cg_wire *wire, unsigned sender, struct cg_msg *m, struct cg_err *err);
 void cg_msg_fini(struct cg_msg *m);
 #define cg_auto_msg CG_CLEANUP(cg_msg_fini)
 
@@ -208,16 +201,11 @@ struct cg_out {
 
 /*
  * Sends without blocking. Return: 0; CG_TIMEOUT when the queue to the peer is full (nothing was sent: wait for ZMQ_POLLOUT);
- * CG_E_CLOSED when a ROUTER has no such peer any more; CG_E_LIMIT when the message is over its own table's limits; CG_E_SYS.
+ * CG_E_LIMIT when the message is over its own table's limits; CG_E_SYS.
  */
-int cg_msg_send(void *sock, const struct cg_wire *wire, const struct cg_route *route, const struct cg_out *out,
-                struct cg_err *err);
+int cg_msg_send(void *sock, const struct cg_wire *wire, const struct cg_out *out, struct cg_err *err);
 /* The same with a JSON body; takes @body (even when it fails). */
-int cg_msg_send_json(void *sock, const struct cg_wire *wire, const struct cg_route *route, const struct cg_out *out,
-                     json_t *body, struct cg_err *err);
-/* Sends with the raw frames of @m moved out of it instead of copied (m->frames[1...] are empty afterwards, when 0 is returned). */
-int cg_msg_forward(void *sock, const struct cg_wire *wire, const struct cg_route *route, const struct cg_out *out,
-                   struct cg_msg *m, struct cg_err *err);
+int cg_msg_send_json(void *sock, const struct cg_wire *wire, const struct cg_out *out, json_t *body, struct cg_err *err);
 
 /*
  * The same checks for who reads frames without a ZeroMQ socket, in this order: cg_msg_start() with the header frame, then for each

@@ -211,7 +211,7 @@ static void on_broker_in(struct ts_chan *ch)
         struct ts *ts = ch->data;
         cg_auto_msg struct cg_msg m = CG_MSG_EMPTY;
         struct cg_err err;
-        int r = cg_msg_recv(ch->sock, &cg_wire_broker, CG_ROLE_SUPERVISOR, NULL, &m, &err);
+        int r = cg_msg_recv(ch->sock, &cg_wire_broker, CG_ROLE_SUPERVISOR, &m, &err);
 
         if (r == CG_TIMEOUT || ts->ending)
                 return;

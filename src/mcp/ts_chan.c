@@ -62,7 +62,7 @@ int ts_chan_send(struct ts_chan *ch, const struct cg_out *out, struct cg_err *er
         int r = CG_TIMEOUT;
 
         if (!ch->first) {
-                r = cg_msg_send(ch->sock, ch->wire, NULL, out, err);
+                r = cg_msg_send(ch->sock, ch->wire, out, err);
                 cg_zsock_touch(&ch->z);
         }
         if (r != CG_TIMEOUT)
@@ -86,7 +86,7 @@ static void flush(struct ts_chan *ch)
 {
         while (ch->first) {
                 struct cg_err err;
-                int r = cg_msg_send(ch->sock, ch->wire, NULL, &ch->first->out, &err);
+                int r = cg_msg_send(ch->sock, ch->wire, &ch->first->out, &err);
 
                 if (r == CG_TIMEOUT) {
                         cg_zsock_want_out(&ch->z);

@@ -47,9 +47,9 @@ static void send_now(struct sup *s, const struct cg_out *out, json_t *body)
         int r;
 
         if (body)
-                r = cg_msg_send_json(s->broker.sock, &cg_wire_broker, NULL, out, body, &err);
+                r = cg_msg_send_json(s->broker.sock, &cg_wire_broker, out, body, &err);
         else
-                r = cg_msg_send(s->broker.sock, &cg_wire_broker, NULL, out, &err);
+                r = cg_msg_send(s->broker.sock, &cg_wire_broker, out, &err);
         if (r != 0)
                 cg_log(&s->log, CG_LOG_ERROR, "cannot send to the tool server: %s", r < 0 ? err.msg : "its queue is full");
         cg_zsock_touch(&s->broker.z);
@@ -379,7 +379,7 @@ static void on_broker_message(struct cg_zsock *z, int events)
 
         if (!(events & ZMQ_POLLIN))
                 return;
-        r = cg_msg_recv(z->sock, &cg_wire_broker, CG_ROLE_TOOLSERVER, NULL, &m, &err);
+        r = cg_msg_recv(z->sock, &cg_wire_broker, CG_ROLE_TOOLSERVER, &m, &err);
         if (r == CG_TIMEOUT)
                 return;
         if (r < 0) {

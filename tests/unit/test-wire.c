@@ -46,8 +46,8 @@ static void test_round_trip(void **state)
         struct cg_err err;
         size_t len;
 
-        assert_int_equal(cg_msg_send_json(p->a, &cg_wire_host, NULL, &out, json_pack("{s:i}", "timeout_ms", 7), &err), 0);
-        assert_int_equal(cg_msg_recv(p->b, &cg_wire_host, CG_ROLE_HOST, NULL, &m, &err), 0);
+        assert_int_equal(cg_msg_send_json(p->a, &cg_wire_host, &out, json_pack("{s:i}", "timeout_ms", 7), &err), 0);
+        assert_int_equal(cg_msg_recv(p->b, &cg_wire_host, CG_ROLE_HOST, &m, &err), 0);
         assert_int_equal(m.type, CG_HOST_EXECUTE);
         assert_int_equal(m.flags, 3);
         assert_true(m.session == 0x1122334455667788 && m.id == 42);
@@ -65,7 +65,7 @@ static void test_nothing_waits(void **state)
         struct cg_msg m;
         struct cg_err err;
 
-        assert_int_equal(cg_msg_recv(p->b, &cg_wire_host, CG_ROLE_HOST, NULL, &m, &err), CG_TIMEOUT);
+        assert_int_equal(cg_msg_recv(p->b, &cg_wire_host, CG_ROLE_HOST, &m, &err), CG_TIMEOUT);
 }
 
 /* Sends frames as they are, receives, expects a protocol error that contains @why, and that nothing is left behind. */
@@ -79,9 +79,9 @@ static void refuse(struct pair *p, unsigned sender, const char *header, size_t h
         zmq_send(p->a, header, header_len, frames ? ZMQ_SNDMORE : 0);
         for (int i = 0; i < frames; i++)
                 zmq_send(p->a, fill, frame_len, i + 1 < frames ? ZMQ_SNDMORE : 0);
-        assert_int_equal(cg_msg_recv(p->b, &cg_wire_kernel, sender, NULL, &m, &err), CG_E_PROTO);
+        assert_int_equal(cg_msg_recv(p->b, &cg_wire_kernel, sender, &m, &err), CG_E_PROTO);
         assert_non_null(strstr(err.msg, why));
-        assert_int_equal(cg_msg_recv(p->b, &cg_wire_kernel, sender, NULL, &m, &err), CG_TIMEOUT);
+        assert_int_equal(cg_msg_recv(p->b, &cg_wire_kernel, sender, &m, &err), CG_TIMEOUT);
         free(fill);
 }
 
@@ -134,33 +134,14 @@ static void test_raw_limit(void **state)
         zmq_send(p->a, h, 24, ZMQ_SNDMORE);
         zmq_send(p->a, "", 0, ZMQ_SNDMORE);
         zmq_send(p->a, big, CG_MAX_STREAM + 1, 0);
-        assert_int_equal(cg_msg_recv(p->b, &cg_wire_kernel, CG_ROLE_KERNEL, NULL, &m, &err), CG_E_PROTO);
+        assert_int_equal(cg_msg_recv(p->b, &cg_wire_kernel, CG_ROLE_KERNEL, &m, &err), CG_E_PROTO);
         /* The sender's own limits hold as well. */
-        assert_int_equal(cg_msg_send(p->a, &cg_wire_kernel, NULL, &out, &err), CG_E_LIMIT);
+        assert_int_equal(cg_msg_send(p->a, &cg_wire_kernel, &out, &err), CG_E_LIMIT);
         out.raw_len--;
-        assert_int_equal(cg_msg_send(p->a, &cg_wire_kernel, NULL, &out, &err), 0);
-        assert_int_equal(cg_msg_recv(p->b, &cg_wire_kernel, CG_ROLE_KERNEL, NULL, &m, &err), 0);
+        assert_int_equal(cg_msg_send(p->a, &cg_wire_kernel, &out, &err), 0);
+        assert_int_equal(cg_msg_recv(p->b, &cg_wire_kernel, CG_ROLE_KERNEL, &m, &err), 0);
         cg_msg_fini(&m);
         free(big);
-}
-
-static void test_forward_moves_raw_frames(void **state)
-{
-        struct pair *p = *state;
-        struct cg_out out = { .type = CG_KERNEL_DISPLAY_DATA, .id = 5, .raw = "{}", .raw_len = 2, .has_raw = true };
-        struct cg_out relay = { .type = CG_HOST_DISPLAY_DATA, .id = 5 };
-        cg_auto_msg struct cg_msg m, n;
-        struct cg_err err;
-        size_t len;
-
-        n.n_frames = 0;
-        assert_int_equal(cg_msg_send(p->a, &cg_wire_kernel, NULL, &out, &err), 0);
-        assert_int_equal(cg_msg_recv(p->b, &cg_wire_kernel, CG_ROLE_KERNEL, NULL, &m, &err), 0);
-        assert_int_equal(cg_msg_forward(p->b, &cg_wire_host, NULL, &relay, &m, &err), 0);
-        assert_int_equal(cg_msg_recv(p->a, &cg_wire_host, CG_ROLE_SUPERVISOR, NULL, &n, &err), 0);
-        assert_memory_equal(cg_msg_raw(&n, 0, &len), "{}", 2);
-        cg_msg_raw(&m, 0, &len);
-        assert_int_equal(len, 0);
 }
 
 static void test_bad_body(void **state)
@@ -171,8 +152,8 @@ static void test_bad_body(void **state)
         json_t *o;
         struct cg_err err;
 
-        assert_int_equal(cg_msg_send(p->a, &cg_wire_kernel, NULL, &out, &err), 0);
-        assert_int_equal(cg_msg_recv(p->b, &cg_wire_kernel, CG_ROLE_KERNEL, NULL, &m, &err), 0);
+        assert_int_equal(cg_msg_send(p->a, &cg_wire_kernel, &out, &err), 0);
+        assert_int_equal(cg_msg_recv(p->b, &cg_wire_kernel, CG_ROLE_KERNEL, &m, &err), 0);
         assert_int_equal(cg_msg_json(&m, &o, &err), CG_E_PROTO);
 }
 
@@ -183,7 +164,6 @@ int main(void)
                 cmocka_unit_test_setup_teardown(test_nothing_waits, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_rules, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_raw_limit, setup, teardown),
-                cmocka_unit_test_setup_teardown(test_forward_moves_raw_frames, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_bad_body, setup, teardown),
         };
 

@@ -149,7 +149,7 @@ static void send_dealer(struct env *e, const struct cg_out *out)
         int64_t until = cg_now_ms() + DEADLINE_MS;
         int r;
 
-        while ((r = cg_msg_send(e->dealer, &cg_wire_kernel, NULL, out, NULL)) == CG_TIMEOUT && cg_now_ms() < until)
+        while ((r = cg_msg_send(e->dealer, &cg_wire_kernel, out, NULL)) == CG_TIMEOUT && cg_now_ms() < until)
                 run(e, e->messages + 1, 0, 2);
         assert_int_equal(r, 0);
 }
@@ -184,7 +184,7 @@ static void receive(struct env *e, struct cg_msg *m)
 
         while (r == CG_TIMEOUT && cg_now_ms() < until) {
                 run(e, e->messages + 1, 0, 2);
-                r = cg_msg_recv(e->dealer, &cg_wire_kernel, CG_ROLE_SUPERVISOR, NULL, m, NULL);
+                r = cg_msg_recv(e->dealer, &cg_wire_kernel, CG_ROLE_SUPERVISOR, m, NULL);
         }
         assert_int_equal(r, 0);
 }
