@@ -57,10 +57,11 @@ static int watch_peers(struct front *f, enum cg_jchannel i, struct cg_err *err)
 {
         static const uint64_t cell = (uint64_t)32 << 20, small = (uint64_t)1 << 20;
         bool requests = i != CG_JIOPUB && i != CG_JHB;
+        struct cg_zsock *owner = i == CG_JIOPUB ? &f->iopub.z : &f->z[i];
 
         if (f->conn.ipc)
                 return 0;
-        return cg_peers_init(&f->peers[i], f->ctx, f->socks[i], &f->zl, cg_jchannel_key(i), requests ? cell : small,
+        return cg_peers_init(&f->peers[i], f->ctx, f->socks[i], owner, &f->zl, cg_jchannel_key(i), requests ? cell : small,
                              requests ? CG_JMSG_MAX_BYTES + small : small, f->conn.curve_public != NULL, &f->o->log, err);
 }
 

@@ -146,12 +146,16 @@ static void cut(struct cg_peers *p, const struct cg_peer *peer, uint64_t bytes)
                 shutdown(peer->fd, SHUT_RDWR);
 }
 
-/* Nothing waits to be read: what is under way is no whole message, of anybody. */
+/*
+ * Nothing waits to be read: what is under way is no whole message, of anybody. The question takes the descriptor's edge, which the
+ * socket's owner would have woken for.
+ */
 static bool drained(const struct cg_peers *p)
 {
         int events = 0;
         size_t len = sizeof(events);
 
+        cg_zsock_touch(p->owner);
         return zmq_getsockopt(p->sock, ZMQ_EVENTS, &events, &len) == 0 && !(events & ZMQ_POLLIN);
 }
 
@@ -198,7 +202,6 @@ static void look(uv_timer_t *t)
                 together += bytes[i];
         }
         cut_together(p, bytes, together);
-        cg_zsock_touch(&p->z);
 }
 
 /* ------------------------------------------------------------------ start and end */
@@ -219,10 +222,10 @@ static int watch(struct cg_peers *p, void *ctx, struct cg_err *err)
         return 0;
 }
 
-int cg_peers_init(struct cg_peers *p, void *ctx, void *sock, struct cg_zloop *zl, const char *name, uint64_t limit_new,
-                  uint64_t limit_proven, bool curve, const struct cg_log *log, struct cg_err *err)
+int cg_peers_init(struct cg_peers *p, void *ctx, void *sock, struct cg_zsock *owner, struct cg_zloop *zl, const char *name,
+                  uint64_t limit_new, uint64_t limit_proven, bool curve, const struct cg_log *log, struct cg_err *err)
 {
-        *p = (struct cg_peers){ .sock = sock, .zl = zl, .log = log, .name = name, .limit_new = limit_new,
+        *p = (struct cg_peers){ .sock = sock, .owner = owner, .zl = zl, .log = log, .name = name, .limit_new = limit_new,
                                 .limit_proven = limit_proven, .curve = curve };
         if (watch(p, ctx, err) < 0)
                 return -1;

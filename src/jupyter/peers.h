@@ -29,7 +29,8 @@ struct cg_peer {
 
 struct cg_peers {
         void *sock, *monitor;
-        struct cg_zsock z;
+        struct cg_zsock *owner; /* of sock; borrowed */
+        struct cg_zsock z;      /* of monitor */
         struct cg_zloop *zl;
         uv_timer_t timer;
         const struct cg_log *log;
@@ -42,11 +43,11 @@ struct cg_peers {
 };
 
 /*
- * Watches @sock, which is to be bound later. @limit_new: bytes that a connection may have under way before it has proven
+ * Watches @sock, which is to be bound later, and served by @owner from then on. @limit_new: bytes that a connection may have under way before it has proven
  * that it has our key; @limit_proven: and afterwards.
  */
-int cg_peers_init(struct cg_peers *p, void *ctx, void *sock, struct cg_zloop *zl, const char *name, uint64_t limit_new,
-                  uint64_t limit_proven, bool curve, const struct cg_log *log, struct cg_err *err);
+int cg_peers_init(struct cg_peers *p, void *ctx, void *sock, struct cg_zsock *owner, struct cg_zloop *zl, const char *name,
+                  uint64_t limit_new, uint64_t limit_proven, bool curve, const struct cg_log *log, struct cg_err *err);
 /* A frame was read. Returns the connection that it came from, or NULL. */
 struct cg_peer *cg_peers_took(struct cg_peers *p, zmq_msg_t *frame, struct cg_peer *known);
 void cg_peers_close(struct cg_peers *p);

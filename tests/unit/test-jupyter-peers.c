@@ -1,0 +1,126 @@
+/* src/jupyter/peers.c beside the loop that serves the same socket. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include "base/util.h"
+#include "jupyter/peers.h"
+
+/* Longer than peers.c waits between two looks. */
+#define BUSY_MS 400
+#define PATIENCE_MS 20000
+
+struct place {
+        uv_loop_t loop;
+        struct cg_zloop zl;
+        struct cg_zsock z;
+        struct cg_peers peers;
+        struct cg_log log;
+        void *ctx, *sock, *client;
+        int received;
+};
+
+static void on_message(struct cg_zsock *z, int events)
+{
+        struct place *p = z->data;
+        struct cg_peer *peer = NULL;
+        zmq_msg_t m;
+        int more = 1;
+
+        (void)events;
+        for (bool first = true; more; first = false) {
+                zmq_msg_init(&m);
+                assert_true(zmq_msg_recv(&m, z->sock, ZMQ_DONTWAIT) >= 0);
+                if (!first)
+                        peer = cg_peers_took(&p->peers, &m, peer);
+                more = zmq_msg_more(&m);
+                zmq_msg_close(&m);
+        }
+        assert_non_null(peer);
+        p->received++;
+}
+
+static int open_place(void **state)
+{
+        struct place *p = calloc(1, sizeof(*p));
+        char address[64];
+        size_t len = sizeof(address);
+        struct cg_err err;
+
+        uv_loop_init(&p->loop);
+        p->ctx = zmq_ctx_new();
+        p->sock = zmq_socket(p->ctx, ZMQ_ROUTER);
+        p->client = zmq_socket(p->ctx, ZMQ_DEALER);
+        assert_int_equal(cg_zloop_init(&p->zl, &p->loop, &err), 0);
+        assert_int_equal(cg_peers_init(&p->peers, p->ctx, p->sock, &p->z, &p->zl, "test", 1 << 20, 1 << 20, false, &p->log, &err), 0);
+        assert_int_equal(zmq_bind(p->sock, "tcp://127.0.0.1:*"), 0);
+        assert_int_equal(cg_zsock_init(&p->z, &p->zl, p->sock, on_message, p, &err), 0);
+        assert_int_equal(zmq_getsockopt(p->sock, ZMQ_LAST_ENDPOINT, address, &len), 0);
+        assert_int_equal(zmq_connect(p->client, address), 0);
+        *state = p;
+        return 0;
+}
+
+static int close_place(void **state)
+{
+        struct place *p = *state;
+        int zero = 0;
+
+        zmq_setsockopt(p->client, ZMQ_LINGER, &zero, sizeof(zero));
+        zmq_close(p->client);
+        cg_peers_close(&p->peers);
+        cg_zsock_close(&p->z, NULL);
+        cg_zloop_close(&p->zl);
+        while (uv_run(&p->loop, UV_RUN_NOWAIT))
+                ;
+        cg_peers_fini(&p->peers);
+        zmq_close(p->sock);
+        zmq_ctx_term(p->ctx);
+        assert_int_equal(uv_loop_close(&p->loop), 0);
+        free(p);
+        return 0;
+}
+
+static void run_until(struct place *p, int messages)
+{
+        int64_t end = cg_now_ms() + PATIENCE_MS;
+
+        /* The timer of the looks turns the loop; the time that a turn may take is theirs. */
+        while (p->received < messages && cg_now_ms() < end)
+                uv_run(&p->loop, UV_RUN_ONCE);
+        assert_int_equal(p->received, messages);
+}
+
+/* What comes after the loop has looked for messages, while something takes long, is there when it looks at the connections. */
+static void busy(uv_check_t *c)
+{
+        struct place *p = c->data;
+
+        assert_int_equal(zmq_send(p->client, "second", 6, 0), 6);
+        usleep(BUSY_MS * 1000);
+        uv_close((uv_handle_t *)c, NULL);
+}
+
+static void test_a_look_takes_no_message_away(void **state)
+{
+        struct place *p = *state;
+        uv_check_t check;
+
+        assert_int_equal(zmq_send(p->client, "first", 5, 0), 5);
+        run_until(p, 1);
+        uv_check_init(&p->loop, &check);
+        check.data = p;
+        uv_check_start(&check, busy);
+        run_until(p, 2);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(test_a_look_takes_no_message_away, open_place, close_place),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
