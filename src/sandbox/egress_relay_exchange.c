@@ -77,7 +77,7 @@ static bool take_response(struct conn *c)
                 if (r == 0 || r == CG_TIMEOUT)
                         return r == 0;
                 eg_bad_gateway(c, r == CG_E_LIMIT ? "the head of the response is too long"
-                            : "the server closed the connection without a response");
+                               : "the server closed the connection without a response");
                 return true;
         }
         c->scanned = 0;
