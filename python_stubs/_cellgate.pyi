@@ -1,4 +1,4 @@
-"""The module that the kernel program has built in (src/kernel/module.c).
+"""The module that the kernel program has built in (src/kernel/module*.c).
 
 Functions that wait release the GIL and let signal handlers run. In a process that was forked from the kernel only the
 write functions, flush() and forked() work; the others raise RuntimeError.

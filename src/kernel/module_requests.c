@@ -1,0 +1,379 @@
+/* Functions of `_cellgate` for requests: which comes next, what it is answered; shells; and the thread of the control shell. */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "kernel/module_int.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ------------------------------------------------------------------ shells */
+
+static PyObject *m_ready(PyObject *module, PyObject *args)
+{
+        struct cg_io *io = cg_py_need_io(module, "ready");
+        const char *body;
+        Py_ssize_t len;
+        struct cg_err err;
+
+        if (!io || !PyArg_ParseTuple(args, "s#:ready", &body, &len))
+                return NULL;
+        if (cg_io_ready(io, body, (size_t)len, &err) < 0)
+                return cg_py_raise(&err);
+        Py_RETURN_NONE;
+}
+
+/* By its name. NULL with an exception. */
+static struct cg_shell *need_shell(struct cg_io *io, const char *name)
+{
+        struct cg_shell *sh = cg_io_shell(io, name);
+
+        if (!sh)
+                PyErr_Format(PyExc_KeyError, "no shell %.60s", name);
+        return sh;
+}
+
+static PyObject *m_request_fd(PyObject *module, PyObject *args)
+{
+        struct cg_io *io = cg_py_need_io(module, "request_fd");
+        struct cg_shell *sh;
+        const char *name;
+
+        if (!io || !PyArg_ParseTuple(args, "s:request_fd", &name))
+                return NULL;
+        sh = need_shell(io, name);
+        return sh ? PyLong_FromLong(cg_io_request_fd(sh)) : NULL;
+}
+
+static PyObject *m_open_shell(PyObject *module, PyObject *args)
+{
+        struct cg_io *io = cg_py_need_io(module, "a subshell");
+        const char *name;
+        struct cg_err err;
+
+        if (!io || !PyArg_ParseTuple(args, "s:open_shell", &name))
+                return NULL;
+        if (cg_io_shell_open(io, name, &err) < 0)
+                return cg_py_raise(&err);
+        Py_RETURN_NONE;
+}
+
+static PyObject *m_close_shell(PyObject *module, PyObject *args)
+{
+        struct cg_io *io = cg_py_need_io(module, "a subshell");
+        const char *name;
+        struct cg_err err;
+
+        if (!io || !PyArg_ParseTuple(args, "s:close_shell", &name))
+                return NULL;
+        if (cg_io_shell_close(io, name, &err) < 0)
+                return cg_py_raise(&err);
+        Py_RETURN_NONE;
+}
+
+static PyObject *m_call_main(PyObject *module, PyObject *unused)
+{
+        struct cg_io *io = cg_py_need_io(module, "a call in the main thread");
+        struct cg_err err;
+
+        if (!io)
+                return NULL;
+        if (cg_io_call_main(io, &err) < 0)
+                return cg_py_raise(&err);
+        Py_RETURN_NONE;
+}
+
+static PyObject *m_shell_gone(PyObject *module, PyObject *args)
+{
+        struct cg_io *io = cg_py_need_io(module, "a subshell");
+        struct cg_shell *sh;
+        const char *name;
+
+        if (!io || !PyArg_ParseTuple(args, "s:shell_gone", &name))
+                return NULL;
+        sh = need_shell(io, name);
+        if (!sh)
+                return NULL;
+        cg_io_shell_gone(sh);
+        Py_RETURN_NONE;
+}
+
+/* ------------------------------------------------------------------ the next request */
+
+/* The frames from @first on, as bytes. */
+static PyObject *frames_tuple(struct cg_request *req, size_t first)
+{
+        size_t n = req->n_frames > first ? req->n_frames - first : 0;
+        PyObject *ret = PyTuple_New((Py_ssize_t)n);
+
+        for (size_t i = 0; ret && i < n; i++) {
+                zmq_msg_t *f = &req->frames[first + i];
+                PyObject *b = PyBytes_FromStringAndSize(zmq_msg_data(f), (Py_ssize_t)zmq_msg_size(f));
+
+                if (!b)
+                        Py_CLEAR(ret);
+                else
+                        PyTuple_SET_ITEM(ret, (Py_ssize_t)i, b);
+        }
+        return ret;
+}
+
+/* A cell's code, or the type of another request. */
+static PyObject *request_text(struct cg_request *req)
+{
+        if (req->kind != CG_REQUEST_CELL || !req->n_frames)
+                return PyUnicode_FromString(req->type);
+        return PyUnicode_DecodeUTF8(zmq_msg_data(&req->frames[0]), (Py_ssize_t)zmq_msg_size(&req->frames[0]), "replace");
+}
+
+static PyObject *request_tuple(struct cg_request *req)
+{
+        PyObject *text = request_text(req), *frames = frames_tuple(req, req->kind == CG_REQUEST_CELL), *ret = NULL;
+
+        if (text && frames)
+                ret = Py_BuildValue("(iKOOOOO)", (int)req->kind, (unsigned long long)req->id, text, frames,
+                                    req->silent ? Py_True : Py_False, req->store_history ? Py_True : Py_False,
+                                    req->allow_stdin ? Py_True : Py_False);
+        Py_XDECREF(text);
+        Py_XDECREF(frames);
+        cg_request_free(req);
+        return ret;
+}
+
+static PyObject *m_next_request(PyObject *module, PyObject *args)
+{
+        struct cg_io *io = cg_py_need_io(module, "next_request");
+        struct pollfd p[2] = { { .events = POLLIN }, { .events = POLLIN } };
+        struct cg_shell *sh;
+        const char *name;
+        int block;
+
+        if (!io || !PyArg_ParseTuple(args, "sip:next_request", &name, &p[1].fd, &block))
+                return NULL;
+        sh = need_shell(io, name);
+        if (!sh)
+                return NULL;
+        p[0].fd = cg_io_request_fd(sh);
+        for (;;) {
+                struct cg_request *req = cg_io_next_request(sh);
+                int n;
+
+                if (req)
+                        return request_tuple(req);
+                if (!block)
+                        Py_RETURN_NONE;
+                Py_BEGIN_ALLOW_THREADS
+                n = poll(p, 2, -1);
+                Py_END_ALLOW_THREADS
+                if (n < 0 && PyErr_CheckSignals() < 0)
+                        return NULL;
+                if (n > 0 && p[1].revents)
+                        Py_RETURN_NONE;
+        }
+}
+
+/* ------------------------------------------------------------------ running it, and its reply */
+
+/* A type's name that needs no escaping in JSON: names can be made of anything. */
+static const char *plain_name(const char *name)
+{
+        for (const char *c = name; *c; c++)
+                if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ' || (unsigned char)*c > '~')
+                        return "BaseException";
+        return name;
+}
+
+/* A reply where the handler itself failed: built here, where nothing can fail any more. Clears the exception. */
+static void fallback_text(char *buf, size_t size, bool cell)
+{
+        PyObject *type = PyErr_Occurred(); /* borrowed */
+        const char *name = type && PyType_Check(type) ? plain_name(((PyTypeObject *)type)->tp_name) : "SystemError";
+
+        snprintf(buf, size, "{\"status\":\"error\",%s\"ename\":\"%.200s\","
+                 "\"evalue\":\"the kernel could not report how the %s ended\"}",
+                 cell ? "\"execution_count\":0,\"refused\":false," : "", name, cell ? "cell" : "request");
+        PyErr_Clear();
+}
+
+static int reply(struct cg_shell *sh, const struct cg_out *out)
+{
+        struct cg_err err;
+        int r;
+
+        Py_BEGIN_ALLOW_THREADS
+        r = cg_io_reply(sh, out, &err);
+        Py_END_ALLOW_THREADS
+        return r < 0 ? (cg_py_raise(&err), -1) : 0;
+}
+
+/*
+ * Replies with what func() returned: (body, content) of a cell, (content, buffers) of another request. -1 with an
+ * exception: nothing was sent.
+ */
+static int reply_with(struct cg_shell *sh, struct cg_out *out, PyObject *result)
+{
+        bool cell = out->type == CG_KERNEL_EXECUTE_REPLY;
+        const char *text, *content = "";
+        Py_ssize_t len, content_len = 0;
+        PyObject *seq = NULL;
+        struct buffers buffers;
+        int r;
+
+        buffers.n = 0;
+        if (!PyArg_ParseTuple(result, cell ? "s#s#" : "s#O", &text, &len, cell ? (void *)&content : (void *)&seq, &content_len))
+                return -1;
+        if (seq && cg_py_buffers_take(&buffers, seq) < 0)
+                return -1;
+        if (cell) {
+                out->body = text;
+                out->body_len = (size_t)len;
+                out->raw = content;
+                out->raw_len = (size_t)content_len;
+        } else {
+                out->raw = text;
+                out->raw_len = (size_t)len;
+                out->more = buffers.bytes;
+                out->n_more = (size_t)buffers.n;
+        }
+        r = reply(sh, out);
+        cg_py_buffers_release(&buffers);
+        return r;
+}
+
+static void reply_fallback(struct cg_shell *sh, const struct cg_out *out)
+{
+        struct cg_out plain = { .type = out->type, .id = out->id, .has_raw = true };
+        char text[512];
+
+        fallback_text(text, sizeof(text), out->type == CG_KERNEL_EXECUTE_REPLY);
+        if (out->type == CG_KERNEL_EXECUTE_REPLY) {
+                plain.body = text;
+                plain.body_len = strlen(text);
+        } else {
+                plain.raw = text;
+                plain.raw_len = strlen(text);
+        }
+        reply(sh, &plain);
+}
+
+static PyObject *m_run(PyObject *module, PyObject *args)
+{
+        struct cg_io *io = cg_py_need_io(module, "run");
+        struct cg_out out = { .has_raw = true };
+        unsigned long long id;
+        int kind, allow_stdin;
+        PyObject *func, *result;
+        struct cg_shell *sh;
+        const char *name;
+
+        if (!io || !PyArg_ParseTuple(args, "siKpO:run", &name, &kind, &id, &allow_stdin, &func))
+                return NULL;
+        sh = need_shell(io, name);
+        if (!sh)
+                return NULL;
+        out.type = kind == CG_REQUEST_CELL ? CG_KERNEL_EXECUTE_REPLY : CG_KERNEL_REPLY;
+        out.id = id;
+        cg_io_cell_begin(sh, id, allow_stdin);
+        result = PyObject_CallNoArgs(func);
+        if (cg_io_forked(io)) /* a child that ran on after os.fork(): the loop that serves is not its business */
+                _exit(result ? 0 : 1);
+        /* No Python runs between the end of the call and this: an interrupt hits the cell, or nothing. */
+        cg_io_cell_close(sh);
+        if (*name) /* an interrupt that came too late for this thread */
+                PyThreadState_SetAsyncExc(PyThread_get_thread_ident(), NULL);
+        if (!result || reply_with(sh, &out, result) < 0)
+                reply_fallback(sh, &out);
+        Py_XDECREF(result);
+        PyErr_Clear();
+        Py_RETURN_NONE;
+}
+
+/* ------------------------------------------------------------------ the control shell */
+
+static PyObject *m_on_control(PyObject *module, PyObject *func)
+{
+        Py_XSETREF(cg_py_state(module)->control, Py_NewRef(func));
+        Py_RETURN_NONE;
+}
+
+/* Sends the text that the handler has returned, or what it failed with. Clears the exception. */
+static void answer(struct cg_io *io, uint64_t id, PyObject *result)
+{
+        struct cg_out out = { .type = CG_KERNEL_REPLY, .id = id, .has_raw = true };
+        Py_ssize_t len = 0;
+        char fallback[512];
+        struct cg_err err;
+
+        out.raw = result ? PyUnicode_AsUTF8AndSize(result, &len) : NULL;
+        out.raw_len = (size_t)len;
+        if (!out.raw || cg_io_answer(io, &out, &err) < 0) {
+                fallback_text(fallback, sizeof(fallback), false);
+                out.raw = fallback;
+                out.raw_len = strlen(fallback);
+                cg_io_answer(io, &out, &err);
+        }
+        PyErr_Clear();
+}
+
+static void serve_control(PyObject *module, struct cg_request *req)
+{
+        struct cg_py_state *st = cg_py_state(module);
+        bool wants_reply = req->kind == CG_REQUEST_OTHER;
+        uint64_t id = req->id;
+        PyObject *cell = PyLong_FromUnsignedLongLong(id), *token = NULL, *args, *result = NULL;
+
+        if (cell)
+                token = PyContextVar_Set(st->cell, cell);
+        args = request_tuple(req);
+        if (args && st->control)
+                result = PyObject_CallOneArg(st->control, args);
+        if (wants_reply)
+                answer(st->io, id, result);
+        Py_XDECREF(result);
+        Py_XDECREF(args);
+        Py_XDECREF(token);
+        Py_XDECREF(cell);
+        PyErr_Clear();
+}
+
+void cg_py_module_control(void *module)
+{
+        PyGILState_STATE gil = PyGILState_Ensure(); /* kept: what it runs may keep things of this thread */
+        struct cg_shell *sh = cg_io_shell(cg_py_io(module), CG_IO_CONTROL);
+        struct pollfd p = { .fd = cg_io_request_fd(sh), .events = POLLIN };
+
+        for (;;) {
+                struct cg_request *req = cg_io_next_request(sh);
+
+                if (req) {
+                        serve_control(module, req);
+                        continue;
+                }
+                Py_BEGIN_ALLOW_THREADS
+                if ((poll(&p, 1, -1) < 0 && errno != EINTR) || p.revents & POLLNVAL)
+                        sleep(1); /* a cell has closed it: there is no way back, and no reason to spin */
+                Py_END_ALLOW_THREADS
+        }
+        PyGILState_Release(gil);
+}
+
+static PyMethodDef methods[] = {
+        { "ready", m_ready, METH_VARARGS, NULL },
+        { "request_fd", m_request_fd, METH_VARARGS, NULL },
+        { "open_shell", m_open_shell, METH_VARARGS, NULL },
+        { "close_shell", m_close_shell, METH_VARARGS, NULL },
+        { "shell_gone", m_shell_gone, METH_VARARGS, NULL },
+        { "call_main", m_call_main, METH_NOARGS, NULL },
+        { "on_control", m_on_control, METH_O, NULL },
+        { "next_request", m_next_request, METH_VARARGS, NULL },
+        { "run", m_run, METH_VARARGS, NULL },
+        { NULL, NULL, 0, NULL },
+};
+
+int cg_py_add_requests(PyObject *module)
+{
+        return PyModule_AddFunctions(module, methods);
+}
