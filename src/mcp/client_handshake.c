@@ -1,0 +1,92 @@
+/* The handshake of an MCP client and its server: initialize, and what had to wait for it. */
+#include "mcp/client_int.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/util.h"
+#include "config.h"
+
+/* Oldest first: the newest is offered, each is accepted. */
+static const char *const versions[] = { "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25" };
+#define NEWEST versions[CG_ARRAY_LEN(versions) - 1]
+
+int cg_mcp_send_initialize(struct cg_mcp_client *c, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b;
+        char params[256];
+        int r;
+
+        cg_buf_init(&b, 1024);
+        snprintf(params, sizeof(params),
+                 "{\"protocolVersion\":\"%s\",\"capabilities\":{},\"clientInfo\":{\"name\":\"cellgate\",\"version\":\"%s\"}}",
+                 NEWEST, CG_VERSION);
+        c->init_id = ++c->last_id;
+        r = cg_rpc_add_request(&b, c->init_id, "initialize", params, err);
+        return r < 0 ? r : cg_mcp_send(c, &b, err);
+}
+
+static bool version_known(const char *version)
+{
+        for (size_t i = 0; i < CG_ARRAY_LEN(versions); i++)
+                if (strcmp(versions[i], version) == 0)
+                        return true;
+        return false;
+}
+
+static int read_initialize(struct cg_mcp_client *c, const struct cg_rpc *m, struct cg_err *err)
+{
+        struct cg_span version = CG_SPAN_NONE, caps = CG_SPAN_NONE, tools = CG_SPAN_NONE;
+        cg_auto_free char *text = NULL;
+        char why[600];
+
+        if (m->kind == CG_RPC_ERROR) {
+                cg_mcp_error_text(m->error, why, sizeof(why));
+                return cg_fail(err, CG_E_PROTO, "it answered initialize with an error: %s", why);
+        }
+        if (cg_span_member(m->result, "protocolVersion", &version, err) < 0 ||
+            cg_span_member(m->result, "capabilities", &caps, err) < 0)
+                return cg_err_prefix(err, "its answer to initialize is broken");
+        if (cg_span_string(version, &text, NULL) < 0)
+                return cg_fail(err, CG_E_PROTO, "its answer to initialize has no protocolVersion");
+        if (!version_known(text))
+                return cg_fail(err, CG_E_UNSUPPORTED, "it speaks version \"%.50s\" of the protocol; %s to %s are known here", text,
+                               versions[0], NEWEST);
+        c->has_tools = caps.p && cg_span_member(caps, "tools", &tools, NULL) == 0 && tools.p;
+        cg_log(c->log, CG_LOG_DEBUG, "MCP server %s is ready, protocol %s", c->def->name, text);
+        return 0;
+}
+
+static struct cg_mcp_req *first_waiting(const struct cg_mcp_client *c)
+{
+        for (struct cg_mcp_req *q = c->reqs; q; q = q->next)
+                if (!q->id)
+                        return q;
+        return NULL;
+}
+
+/* Sends what came before it was ready. Sending sets the id, also when it fails, so this comes to an end. */
+static void flush_reqs(struct cg_mcp_client *c)
+{
+        struct cg_mcp_req *q;
+        struct cg_err err;
+
+        while (c->state == READY && (q = first_waiting(c)))
+                if (cg_mcp_send_req(q, &err) < 0)
+                        cg_mcp_req_fail(q, "MCP server \"%s\": %s", c->def->name, err.msg);
+}
+
+void cg_mcp_on_initialize(struct cg_mcp_client *c, const struct cg_rpc *m)
+{
+        struct cg_err err;
+
+        c->init_id = 0;
+        if (read_initialize(c, m, &err) < 0) {
+                cg_mcp_client_start_failed(c, err.msg);
+                return;
+        }
+        c->state = READY;
+        c->start_failures = 0;
+        cg_mcp_send_notification(c, "notifications/initialized", NULL);
+        cg_mcp_client_rearm(c);
+        flush_reqs(c);
+}

@@ -1,0 +1,106 @@
+/*
+ * The client of one MCP server, by file. Private to client*.c.
+ *
+ *      client.c            requests and their ends, the server's start and end, deadlines
+ *      client_handshake.c  initialize
+ *      client_list.c       the answers to tools/list: all pages
+ *      client_receive.c    what the server says, and which request it is about
+ *      client_send.c       what it is sent
+ */
+#ifndef CG_MCP_CLIENT_INT_H
+#define CG_MCP_CLIENT_INT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+#include "base/buf.h"
+#include "mcp/client.h"
+#include "mcp/stdio_child.h"
+
+enum state {
+        IDLE,     /* no process, or one that is being ended */
+        STARTING, /* initialize was sent */
+        READY,
+};
+
+enum req_kind { CALL, LIST };
+
+struct cg_mcp_req {
+        struct cg_mcp_client *c;
+        struct cg_mcp_req *next;
+        enum req_kind kind;
+        uint64_t seq;
+        uint64_t id;         /* of the JSON-RPC request that is under way; 0: none is */
+        int64_t deadline_ms; /* 0: none */
+        int64_t timeout_ms;
+        cg_mcp_done done;
+        void *data;
+        char *tool;          /* CALL */
+        struct cg_buf line;  /* CALL: params, until it can be sent */
+        struct cg_buf tools; /* LIST: elements of all pages */
+        char **names;
+        size_t n_names, n_tools, cap_names;
+        uint64_t *cursors;   /* hashes of the cursors seen */
+        size_t n_pages;
+};
+
+struct cg_mcp_client {
+        uv_loop_t *loop;
+        const struct cg_log *log;
+        void (*gone)(void *data);
+        void *data;
+        struct cg_mcp_def *def;
+        struct cg_stdio *child;
+        unsigned n_children; /* with those that are being ended */
+        enum state state;
+        bool ending, timer_closed;
+        uv_timer_t timer;
+        uint64_t last_id, last_seq, init_id;
+        int64_t init_deadline_ms, init_timeout_ms;
+        bool has_tools; /* what it said in initialize */
+        struct cg_mcp_req *reqs;
+        char **names;
+        size_t n_names;
+        bool listed, stale;
+        int start_failures; /* in a row */
+        int64_t failed_at_ms;
+        char last_failure[400];
+};
+
+/* client.c */
+void cg_mcp_free_names(char **names, size_t n);
+/* Both are the end of @q. */
+void cg_mcp_req_finish(struct cg_mcp_req *q, enum cg_mcp_outcome outcome, const char *bytes, size_t len);
+__attribute__((format(printf, 2, 3))) void cg_mcp_req_fail(struct cg_mcp_req *q, const char *fmt, ...);
+/* After every change of deadlines. One timer for all of them: they are few. */
+void cg_mcp_client_rearm(struct cg_mcp_client *c);
+/* Counts it, ends the process and fails every request with @why. */
+void cg_mcp_client_start_failed(struct cg_mcp_client *c, const char *why);
+
+/* client_send.c */
+/* Takes the buffer's content. */
+int cg_mcp_send(struct cg_mcp_client *c, struct cg_buf *b, struct cg_err *err);
+void cg_mcp_send_notification(struct cg_mcp_client *c, const char *method, const char *params);
+/* Tells the server that nobody waits for this request any more. initialize must not be cancelled, and never is here. */
+void cg_mcp_send_cancelled(struct cg_mcp_req *q, const char *reason);
+/* @cursor is a JSON string as the server wrote it, or nothing for the first page. */
+int cg_mcp_send_list(struct cg_mcp_req *q, struct cg_span cursor, struct cg_err *err);
+/* A call, or the first page of a list. Sets the id, also when it fails. */
+int cg_mcp_send_req(struct cg_mcp_req *q, struct cg_err *err);
+
+/* client_handshake.c */
+int cg_mcp_send_initialize(struct cg_mcp_client *c, struct cg_err *err);
+/* The answer to it. */
+void cg_mcp_on_initialize(struct cg_mcp_client *c, const struct cg_rpc *m);
+
+/* client_list.c */
+void cg_mcp_on_list_answer(struct cg_mcp_req *q, const struct cg_rpc *m);
+
+/* client_receive.c */
+/* The text of a JSON-RPC error, for people. */
+void cg_mcp_error_text(struct cg_span error, char *buf, size_t size);
+/* Of struct cg_stdio_cbs; @data: the client. */
+void cg_mcp_on_line(void *data, struct cg_span line);
+void cg_mcp_on_too_long(void *data, const char *why);
+
+#endif

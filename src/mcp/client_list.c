@@ -1,0 +1,153 @@
+/* The answers of an MCP server to tools/list: its pages, one after the other, become one list. */
+#include "mcp/client_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/util.h"
+#include "mcp/limits.h"
+
+static uint64_t hash_bytes(struct cg_span s)
+{
+        uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
+
+        for (size_t i = 0; i < s.len; i++)
+                h = (h ^ (unsigned char)s.p[i]) * 0x100000001b3u;
+        return h;
+}
+
+static int remember_name(struct cg_mcp_req *q, struct cg_span tool, struct cg_err *err)
+{
+        struct cg_span name = CG_SPAN_NONE;
+        char *text;
+
+        if (q->n_names == q->cap_names) {
+                size_t cap = q->cap_names ? q->cap_names * 2 : 64;
+                char **p = realloc(q->names, cap * sizeof(*p));
+
+                if (!p)
+                        return cg_fail(err, CG_E_NOMEM, "tool names");
+                q->names = p;
+                q->cap_names = cap;
+        }
+        /* A name that is no text, or too long, cannot be called; the generator says so to whoever reads its report. */
+        if (cg_span_member(tool, "name", &name, NULL) < 0 || cg_span_string(name, &text, NULL) < 0)
+                return 0;
+        if (strlen(text) > CG_MAX_NAME) {
+                free(text);
+                return 0;
+        }
+        q->names[q->n_names++] = text;
+        return 0;
+}
+
+static int add_tool(struct cg_mcp_req *q, struct cg_span tool, struct cg_err *err)
+{
+        int r;
+
+        if (q->n_tools == CG_MCP_MAX_TOOLS)
+                return cg_fail(err, CG_E_LIMIT, "it lists more than %u tools", CG_MCP_MAX_TOOLS);
+        if (q->tools.len + tool.len + 2 > q->tools.max)
+                return cg_fail(err, CG_E_LIMIT, "its tool list is over %zu bytes", q->tools.max);
+        r = cg_buf_adds(&q->tools, q->n_tools++ ? "," : "[", err);
+        if (r == 0)
+                r = cg_buf_add(&q->tools, tool.p, tool.len, err);
+        return r < 0 ? r : remember_name(q, tool, err);
+}
+
+static int add_page(struct cg_mcp_req *q, struct cg_span tools, struct cg_err *err)
+{
+        struct cg_span tool;
+        struct cg_walk w;
+        int r = cg_walk_init(&w, tools, '[', err);
+
+        while (r == 0) {
+                r = cg_walk_next(&w, NULL, &tool, err);
+                if (r == 0)
+                        r = add_tool(q, tool, err);
+        }
+        return r < 0 ? r : 0;
+}
+
+/* Whether the next page may be asked for: a server whose cursors turn in a circle would keep us for ever. */
+static int check_cursor(struct cg_mcp_req *q, struct cg_span cursor, struct cg_err *err)
+{
+        uint64_t h = hash_bytes(cursor), *p;
+
+        if (cursor.p[0] != '"')
+                return cg_fail(err, CG_E_PROTO, "nextCursor is not a string");
+        if (cursor.len > CG_MCP_MAX_CURSOR)
+                return cg_fail(err, CG_E_LIMIT, "nextCursor of %zu bytes", cursor.len);
+        for (size_t i = 0; i < q->n_pages; i++)
+                if (q->cursors[i] == h)
+                        return cg_fail(err, CG_E_PROTO, "tools/list does not come to an end: page %zu has the cursor of page %zu",
+                                       q->n_pages + 1, i + 1);
+        if (q->n_pages == CG_MCP_MAX_PAGES)
+                return cg_fail(err, CG_E_LIMIT, "tools/list has more than %u pages", CG_MCP_MAX_PAGES);
+        p = realloc(q->cursors, (q->n_pages + 1) * sizeof(*p));
+        if (!p)
+                return cg_fail(err, CG_E_NOMEM, "cursors");
+        q->cursors = p;
+        q->cursors[q->n_pages++] = h;
+        return 0;
+}
+
+static void list_done(struct cg_mcp_req *q)
+{
+        struct cg_mcp_client *c = q->c;
+
+        if ((!q->n_tools && cg_buf_adds(&q->tools, "[", NULL) < 0) || cg_buf_adds(&q->tools, "]", NULL) < 0) {
+                cg_mcp_req_fail(q, "MCP server \"%s\": its tool list is too long", c->def->name);
+                return;
+        }
+        cg_mcp_free_names(c->names, c->n_names);
+        c->names = CG_STEAL(q->names);
+        c->n_names = q->n_names;
+        q->n_names = 0;
+        c->listed = true;
+        cg_mcp_req_finish(q, CG_MCP_OK, q->tools.data, q->tools.len);
+}
+
+/* CG_WALK_END: that was the last page. */
+static int read_page(struct cg_mcp_req *q, const struct cg_rpc *m, struct cg_err *err)
+{
+        struct cg_span tools = CG_SPAN_NONE, cursor = CG_SPAN_NONE;
+        int r = cg_span_member(m->result, "tools", &tools, err);
+
+        if (r == 0)
+                r = cg_span_member(m->result, "nextCursor", &cursor, err);
+        if (r == 0 && !tools.p)
+                r = cg_fail(err, CG_E_PROTO, "the result has no \"tools\"");
+        if (r == 0)
+                r = add_page(q, tools, err);
+        if (r < 0)
+                return cg_err_prefix(err, "tools/list");
+        if (!cursor.p || cg_span_is(cursor, "null"))
+                return CG_WALK_END;
+        r = check_cursor(q, cursor, err);
+        if (r == 0)
+                r = cg_mcp_send_list(q, cursor, err);
+        return r == CG_E_CLOSED ? 0 : r;
+}
+
+void cg_mcp_on_list_answer(struct cg_mcp_req *q, const struct cg_rpc *m)
+{
+        struct cg_mcp_client *c = q->c;
+        struct cg_err err;
+        char why[600];
+        int r;
+
+        if (m->kind == CG_RPC_ERROR) {
+                if (!c->has_tools && !q->n_pages) { /* it offers none, and said so: prompts or resources only */
+                        list_done(q);
+                        return;
+                }
+                cg_mcp_error_text(m->error, why, sizeof(why));
+                cg_mcp_req_fail(q, "MCP server \"%s\" answered tools/list with an error: %s", c->def->name, why);
+                return;
+        }
+        r = read_page(q, m, &err);
+        if (r < 0)
+                cg_mcp_req_fail(q, "MCP server \"%s\": %s", c->def->name, err.msg);
+        else if (r == CG_WALK_END)
+                list_done(q);
+}

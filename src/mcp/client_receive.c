@@ -1,0 +1,216 @@
+/* What an MCP server says to its client: which request it answers, or what else it is. */
+#include "mcp/client_int.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/util.h"
+
+/* ---- answers */
+
+void cg_mcp_error_text(struct cg_span error, char *buf, size_t size)
+{
+        struct cg_span message = CG_SPAN_NONE;
+        cg_auto_free char *text = NULL;
+
+        if (cg_span_member(error, "message", &message, NULL) == 0 && message.p && cg_span_string(message, &text, NULL) == 0)
+                snprintf(buf, size, "%s", text);
+        else
+                snprintf(buf, size, "%.*s", error.len > 500 ? 500 : (int)error.len, error.p);
+}
+
+static void on_call_answer(struct cg_mcp_req *q, const struct cg_rpc *m)
+{
+        struct cg_span s = m->kind == CG_RPC_ERROR ? m->error : m->result;
+
+        if (s.p[0] != '{')
+                cg_mcp_req_fail(q, "MCP server \"%s\": its answer to tool \"%s\" is not an object", q->c->def->name, q->tool);
+        else
+                cg_mcp_req_finish(q, m->kind == CG_RPC_ERROR ? CG_MCP_ERROR : CG_MCP_OK, s.p, s.len);
+}
+
+/* The one request that is under way; NULL where there are none or several. */
+static struct cg_mcp_req *only_req(const struct cg_mcp_client *c)
+{
+        struct cg_mcp_req *found = NULL;
+
+        for (struct cg_mcp_req *q = c->reqs; q; q = q->next) {
+                if (!q->id)
+                        continue;
+                if (found)
+                        return NULL;
+                found = q;
+        }
+        return found;
+}
+
+/* "I could not read that", about whatever it was. */
+static void on_error_without_id(struct cg_mcp_client *c, const struct cg_rpc *m)
+{
+        struct cg_mcp_req *q = only_req(c);
+        char why[600];
+
+        cg_mcp_error_text(m->error, why, sizeof(why));
+        cg_stdio_log_line(c->child, CG_LOG_WARN, "error without an id", m->error);
+        if (q)
+                cg_mcp_req_fail(q, "MCP server \"%s\" answered with an error without an id: %s", c->def->name, why);
+}
+
+/*
+ * An answer with an id that no request ever had: whoever waits for its own would wait for ever. A number that was given is the late
+ * answer to a request that was given up, or a second one.
+ */
+static void on_unknown_id(struct cg_mcp_client *c, const struct cg_rpc *m)
+{
+        struct cg_mcp_req *q = m->id_is_number && m->id_number <= c->last_id ? NULL : only_req(c);
+
+        cg_stdio_log_line(c->child, CG_LOG_WARN, "answer to nothing that was asked is ignored; its id", m->id);
+        if (q)
+                cg_mcp_req_fail(q, "MCP server \"%s\" answered with an id that no request has (JSON-RPC wants the request's own)", c->def->name);
+}
+
+static struct cg_mcp_req *req_by_id(const struct cg_mcp_client *c, uint64_t id)
+{
+        struct cg_mcp_req *q = id ? c->reqs : NULL;
+
+        while (q && q->id != id)
+                q = q->next;
+        return q;
+}
+
+static void on_answer(struct cg_mcp_client *c, const struct cg_rpc *m)
+{
+        struct cg_mcp_req *q;
+
+        if (!m->id.p) {
+                on_error_without_id(c, m);
+                return;
+        }
+        if (m->id_is_number && m->id_number && m->id_number == c->init_id) {
+                cg_mcp_on_initialize(c, m);
+                return;
+        }
+        q = m->id_is_number ? req_by_id(c, m->id_number) : NULL;
+        if (!q)
+                on_unknown_id(c, m);
+        else if (q->kind == LIST)
+                cg_mcp_on_list_answer(q, m);
+        else
+                on_call_answer(q, m);
+}
+
+/* ---- the rest */
+
+static void on_request(struct cg_mcp_client *c, const struct cg_rpc *m)
+{
+        cg_auto_buf struct cg_buf b;
+        struct cg_err err;
+        char why[200];
+        int r;
+
+        cg_buf_init(&b, 4096);
+        if (strcmp(m->method, "ping") == 0) {
+                r = cg_rpc_add_result(&b, m->id, NULL, 0, &err);
+        } else {
+                snprintf(why, sizeof(why), "this client does not offer %s", m->method);
+                r = cg_rpc_add_error(&b, m->id, CG_RPC_METHOD_NOT_FOUND, why, &err);
+        }
+        if (r == 0)
+                r = cg_mcp_send(c, &b, &err);
+        if (r < 0)
+                cg_stdio_log_line(c->child, CG_LOG_WARN, "request that cannot be answered",
+                                  (struct cg_span){ .p = m->method, .len = strlen(m->method) });
+}
+
+static void on_notification(struct cg_mcp_client *c, const struct cg_rpc *m)
+{
+        if (strcmp(m->method, "notifications/message") == 0) {
+                cg_stdio_log_line(c->child, CG_LOG_INFO, "message", m->params);
+        } else if (strcmp(m->method, "notifications/tools/list_changed") == 0) {
+                if (!c->stale)
+                        cg_log(c->log, CG_LOG_INFO, "MCP server %s: its tools have changed; the wrappers stay as they are",
+                               c->def->name);
+                c->stale = true;
+        } else {
+                cg_log(c->log, CG_LOG_DEBUG, "MCP server %s: %s", c->def->name, m->method);
+        }
+}
+
+static void on_message(struct cg_mcp_client *c, struct cg_span text)
+{
+        struct cg_rpc m;
+        struct cg_err err;
+
+        if (cg_rpc_parse(text, &m, &err) < 0) {
+                struct cg_mcp_req *q = err.code == CG_E_PROTO ? req_by_id(c, cg_rpc_broken_answer(text)) : NULL;
+
+                cg_stdio_log_line(c->child, CG_LOG_WARN,
+                                  err.code == CG_E_PARSE ? "line on standard output that is not JSON-RPC is skipped"
+                                                         : "broken message is skipped", text);
+                if (q)
+                        cg_mcp_req_fail(q, "MCP server \"%s\" sent a broken answer: %s", c->def->name, err.msg);
+                return;
+        }
+        switch (m.kind) {
+        case CG_RPC_REQUEST:
+                on_request(c, &m);
+                break;
+        case CG_RPC_NOTIFICATION:
+                on_notification(c, &m);
+                break;
+        case CG_RPC_RESULT:
+        case CG_RPC_ERROR:
+                on_answer(c, &m);
+                break;
+        }
+}
+
+/* A batch: revision 2025-03-26 has them, no other. */
+static void on_batch(struct cg_mcp_client *c, struct cg_span text)
+{
+        const struct cg_stdio *child = c->child;
+        struct cg_span one;
+        struct cg_walk w;
+        int r = cg_walk_init(&w, text, '[', NULL);
+
+        while (r == 0) {
+                r = cg_walk_next(&w, NULL, &one, NULL);
+                if (r == 0)
+                        on_message(c, one);
+                if (c->child != child)
+                        return;
+        }
+        if (r < 0)
+                cg_stdio_log_line(c->child, CG_LOG_WARN, "line on standard output that is not JSON-RPC is skipped", text);
+}
+
+void cg_mcp_on_line(void *data, struct cg_span line)
+{
+        struct cg_mcp_client *c = data;
+
+        line = cg_span_trim(line);
+        if (!line.len)
+                return;
+        if (line.p[0] == '[')
+                on_batch(c, line);
+        else
+                on_message(c, line);
+}
+
+/* What was in it is not known, so nobody can tell whose answer it was: all that wait for one are told. */
+void cg_mcp_on_too_long(void *data, const char *why)
+{
+        struct cg_mcp_client *c = data;
+        uint64_t last = c->last_seq;
+        struct cg_mcp_req *q = c->reqs;
+
+        cg_log(c->log, CG_LOG_WARN, "MCP server %s sent a %s", c->def->name, why);
+        while (q) {
+                if (!q->id || q->seq > last) {
+                        q = q->next;
+                        continue;
+                }
+                cg_mcp_send_cancelled(q, "the answer was too long");
+                cg_mcp_req_fail(q, "MCP server \"%s\" sent an answer that is too long: %s", c->def->name, why);
+                q = c->reqs;
+        }
+}
