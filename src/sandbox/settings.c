@@ -42,29 +42,13 @@ static const char *no_function(const char *unused)
 
 static int read_reasons(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
+        static const struct cg_field text = TO(cg_settings_reason, text, "text", cg_read_str);
         struct cg_settings_network *net = &r->settings->network;
-        static const struct cg_field text = {.key = "text"};
-        const char *key;
-        json_t *value;
-        int e = cg_read_type(r, v, JSON_OBJECT, "object");
+        void *items = NULL;
+        int e = cg_read_members(r, v, &text, sizeof(*net->reasons), &items, &net->n_reasons);
 
-        if (e < 0)
-                return e;
-        if (json_object_size(v) > CG_SETTINGS_LIST_MAX)
-                return cg_read_fail(r, "more than %d entries", CG_SETTINGS_LIST_MAX);
-        net->reasons = calloc(json_object_size(v) + 1, sizeof(*net->reasons));
-        if (!net->reasons)
-                return cg_fail(r->err, CG_E_NOMEM, "settings");
-        json_object_foreach((json_t *)v, key, value) {
-                size_t mark = cg_read_enter(r, key);
-
-                net->reasons[net->n_reasons].entry = key;
-                e = cg_read_str(r, value, &text, &net->reasons[net->n_reasons++].text);
-                cg_read_leave(r, mark);
-                if (e < 0)
-                        return e;
-        }
-        return 0;
+        net->reasons = items;
+        return e;
 }
 
 static int read_mitm(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
@@ -334,29 +318,13 @@ static int check_creds(struct cg_reader *r)
 
 static int read_ignores(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
-        static const struct cg_field texts = {.key = "texts"};
+        static const struct cg_field texts = TO(cg_settings_ignore, texts, "texts", cg_read_strs);
         struct cg_settings *s = r->settings;
-        const char *key;
-        json_t *value;
-        int e = cg_read_type(r, v, JSON_OBJECT, "object");
+        void *items = NULL;
+        int e = cg_read_members(r, v, &texts, sizeof(*s->ignores), &items, &s->n_ignores);
 
-        if (e < 0)
-                return e;
-        if (json_object_size(v) > CG_SETTINGS_LIST_MAX)
-                return cg_read_fail(r, "more than %d entries", CG_SETTINGS_LIST_MAX);
-        s->ignores = calloc(json_object_size(v) + 1, sizeof(*s->ignores));
-        if (!s->ignores)
-                return cg_fail(r->err, CG_E_NOMEM, "settings");
-        json_object_foreach((json_t *)v, key, value) {
-                size_t mark = cg_read_enter(r, key);
-
-                s->ignores[s->n_ignores].command = key;
-                e = cg_read_strs(r, value, &texts, &s->ignores[s->n_ignores++].texts);
-                cg_read_leave(r, mark);
-                if (e < 0)
-                        return e;
-        }
-        return 0;
+        s->ignores = items;
+        return e;
 }
 
 static int read_git(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)

@@ -188,6 +188,35 @@ int cg_read_list(struct cg_reader *r, const json_t *v, const struct cg_field *f,
         return e;
 }
 
+int cg_read_members(struct cg_reader *r, const json_t *v, const struct cg_field *f, size_t size, void **ret, size_t *n)
+{
+        const char *key;
+        json_t *value;
+        char *at;
+        int e = cg_read_type(r, v, JSON_OBJECT, "object");
+
+        if (e < 0)
+                return e;
+        if (json_object_size(v) > CG_SETTINGS_LIST_MAX)
+                return cg_read_fail(r, "more than %d entries", CG_SETTINGS_LIST_MAX);
+        at = calloc(json_object_size(v) + 1, size);
+        if (!at)
+                return cg_fail(r->err, CG_E_NOMEM, "settings");
+        *ret = at; /* as in cg_read_list() */
+        json_object_foreach((json_t *)v, key, value) {
+                size_t mark = cg_read_enter(r, key);
+
+                memcpy(at, &key, sizeof(key));
+                (*n)++;
+                e = f->read(r, value, f, at + f->offset);
+                cg_read_leave(r, mark);
+                if (e < 0)
+                        return e;
+                at += size;
+        }
+        return 0;
+}
+
 /* A text of any content, the empty one included. */
 static int read_text(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {

@@ -63,6 +63,11 @@ int cg_read_refused(struct cg_reader *r, const json_t *v, const struct cg_field 
 /* A list's elements, each read by @each into @size bytes. *ret is NULL for an empty list. */
 int cg_read_list(struct cg_reader *r, const json_t *v, const struct cg_field *f, cg_field_fn each, size_t size, void **ret,
                  size_t *n);
+/*
+ * An object whose keys are data. Each member becomes @size bytes: its key (borrowed, a const char * at the beginning), and at @f's
+ * offset what @f reads of its value. *n counts them as they come, from 0.
+ */
+int cg_read_members(struct cg_reader *r, const json_t *v, const struct cg_field *f, size_t size, void **ret, size_t *n);
 int cg_read_type(struct cg_reader *r, const json_t *v, json_type want, const char *name);
 
 /* settings_check.c: NULL, or what is wrong. */
