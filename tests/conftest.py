@@ -10,10 +10,11 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from web import web_server
 
 REPO = Path(__file__).resolve().parent.parent
 
@@ -100,3 +101,18 @@ def run_cellgate(cellgate: Path, tmp_path: Path, slowness: float) -> Callable[..
         )
 
     return run
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Of a web server on this machine's loopback, which says "hello from outside"."""
+    with web_server() as port:
+        yield port
+
+
+@pytest.fixture
+def echo() -> Iterator[tuple[int, list[dict[str, str]]]]:
+    """The port of such a server, and the fields of what it was asked."""
+    seen: list[dict[str, str]] = []
+    with web_server(seen) as port:
+        yield port, seen

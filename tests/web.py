@@ -8,8 +8,15 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
+class _Server(ThreadingHTTPServer):
+    seen: list[dict[str, str]]
+
+
 class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+
     def do_GET(self) -> None:
+        self.server.seen.append(dict(self.headers.items()))
         body = b"hello from outside"
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
@@ -21,9 +28,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def web_server() -> Iterator[int]:
-    """The port of a server that says "hello from outside"."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
+def web_server(seen: list[dict[str, str]] | None = None) -> Iterator[int]:
+    """The port of a server that says "hello from outside". What it is asked with, the fields of each request, goes to seen."""
+    with _Server(("127.0.0.1", 0), _Handler) as server:
+        server.seen = [] if seen is None else seen
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server.server_address[1]
         server.shutdown()

@@ -15,16 +15,10 @@ from typing import Any
 
 import pytest
 from cli.test_json import Host
-from web import FETCH, settings, web_server
+from web import FETCH, settings
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 QUESTION = r"d never in this session: "
-
-
-@pytest.fixture
-def port() -> Iterator[int]:
-    with web_server() as port:
-        yield port
 
 
 @pytest.fixture

@@ -3,42 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from web import FETCH
 
-FETCH = """
-import os, urllib.request, urllib.error
-for name in ("NO_PROXY", "no_proxy"):  # else 127.0.0.1 is taken for the kernel's own
-    os.environ.pop(name, None)
-def fetch(url):
-    try:
-        return urllib.request.urlopen(url, timeout=20).read().decode()
-    except urllib.error.HTTPError as e:
-        return f"refused {e.code}"
-"""
-
-
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(b"hello")
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-
-@pytest.fixture
-def port() -> Iterator[int]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_address[1]
-        server.shutdown()
+HELLO = "'hello from outside'"
 
 
 @pytest.fixture
@@ -76,7 +48,7 @@ def test_settings_say_what_may_be_written(opened: Any) -> None:
 
 def test_allowed_host(opened: Any, port: int) -> None:
     client = opened(f"127.0.0.1:{port}")
-    assert client.run(f"fetch('http://127.0.0.1:{port}/')").result() == "'hello'"
+    assert client.run(f"fetch('http://127.0.0.1:{port}/')").result() == HELLO
     client.nothing("stdin", 0.1)
 
 
@@ -88,37 +60,35 @@ def test_denied_host_is_explained(opened: Any) -> None:
     client.nothing("stdin", 0.1)
 
 
-@pytest.mark.parametrize(
-    ("typed", "result"), [("y", "'hello'"), ("n", "'refused 403'"), ("not today", "'refused 403'")]
-)
+@pytest.mark.parametrize(("typed", "result"), [("y", HELLO), ("n", "'403 "), ("not today", "'403 ")])
 def test_undecided_host_is_asked_about(opened: Any, port: int, typed: str, result: str) -> None:
     client = opened()
     request, question = ask(client, port)
     assert f"connect to 127.0.0.1, port {port}" in question["content"]["prompt"]
     answer(client, question, typed)
-    assert client.finish(request).result() == result
+    assert client.finish(request).result().startswith(result)
     request, question = ask(client, port)  # the answer was for once
     answer(client, question, "n")
     client.finish(request)
 
 
-@pytest.mark.parametrize(("typed", "result"), [("a", "'hello'"), ("d", "'refused 403'")])
+@pytest.mark.parametrize(("typed", "result"), [("a", HELLO), ("d", "'403 ")])
 def test_answer_for_the_session(opened: Any, port: int, typed: str, result: str) -> None:
     client = opened()
     request, question = ask(client, port)
     answer(client, question, typed)
-    assert client.finish(request).result() == result
-    assert client.run(f"fetch('http://127.0.0.1:{port}/')", allow_stdin=True).result() == result
+    assert client.finish(request).result().startswith(result)
+    assert client.run(f"fetch('http://127.0.0.1:{port}/')", allow_stdin=True).result().startswith(result)
     client.nothing("stdin", 0.1)
 
 
 def test_nobody_to_ask(opened: Any, port: int) -> None:
-    assert opened().run(f"fetch('http://127.0.0.1:{port}/')").result() == "'refused 403'"
+    assert opened().run(f"fetch('http://127.0.0.1:{port}/')").result().startswith("'403 ")
 
 
 def test_without_settings_there_is_no_network_and_no_question(client: Any, port: int) -> None:
     client.run(FETCH)
-    assert client.run(f"fetch('http://127.0.0.1:{port}/')", allow_stdin=True).content["status"] == "error"
+    assert client.run(f"fetch('http://127.0.0.1:{port}/')", allow_stdin=True).result().startswith("'failed: ")
     client.nothing("stdin", 0.1)
 
 

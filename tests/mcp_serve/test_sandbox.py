@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp_serve.helpers import Raw, text_of
-from web import FETCH, settings, web_server
+from web import FETCH, settings
 
 Serve = Callable[..., Raw]
-
-
-@pytest.fixture
-def port() -> Iterator[int]:
-    with web_server() as port:
-        yield port
 
 
 @pytest.fixture
