@@ -65,13 +65,18 @@ class Worker:
             sys.stdout.flush()
             os._exit(0)
 
-    def execute(self, request: Request) -> Reply:
-        """Run a cell; returns body and content of the reply. An interrupt can raise anywhere in here."""
+    def execute(self, request: Request, interrupted: bool = False) -> Reply:
+        """Run a cell, unless it was interrupted already; returns body and content of the reply.
+
+        An interrupt can raise anywhere in here.
+        """
         try:
             extra = parse_object(request.frames[0], "the cell's extra") if request.frames[0] else {}
             metadata = field(extra, "metadata", dict, {})
             self._kernel.front.set_request(request, field(extra, "header", dict, {}), metadata)
             self._before_cell(request)
+            if interrupted:
+                raise KeyboardInterrupt
             result = self._shell.run_cell(
                 request.text,
                 store_history=request.store_history and not request.silent,
@@ -101,10 +106,12 @@ class Worker:
         _cellgate.publish("error", content)
         return failed_reply(self._shell, error, content)
 
-    def answer(self, request: Request) -> Reply:
+    def answer(self, request: Request, interrupted: bool = False) -> Reply:
         """Answer another request; returns content and buffers of the reply. An interrupt can raise in here too."""
         try:
             self._before_cell(request)
+            if interrupted:
+                raise KeyboardInterrupt
             reply = self.runner.run_sync(lambda: self._kernel.requests.answer(request))
             self._after_cell()
         except BaseException as e:
@@ -147,7 +154,7 @@ class Worker:
             self._kernel.run_calls()
         else:
             serve = self.execute if request.kind == CELL else self.answer
-            _cellgate.run(self.name, request.kind, request.id, request.allow_stdin, lambda: serve(request))
+            _cellgate.run(self.name, request.kind, request.id, request.allow_stdin, lambda early: serve(request, early))
             if self.name == MAIN:
                 self._kernel.control.debugger.cell_has_ended()
 

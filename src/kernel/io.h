@@ -95,9 +95,9 @@ struct cg_request *cg_request_free(struct cg_request *req);
 
 /*
  * Between begin and close an INTERRUPT_REQUEST of this cell or request reaches the calling thread. Output without a cell of its own
- * is this cell's until the reply.
+ * is this cell's until the reply. True when one has come before: then the cell shall not run.
  */
-void cg_io_cell_begin(struct cg_shell *sh, uint64_t cell, bool allow_stdin);
+bool cg_io_cell_begin(struct cg_shell *sh, uint64_t cell, bool allow_stdin);
 void cg_io_cell_close(struct cg_shell *sh);
 /*
  * True when a SIGINT handler that runs now may raise: a cell of the main shell runs. Tells the I/O thread that the interrupt has

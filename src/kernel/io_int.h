@@ -64,6 +64,8 @@ struct cg_shell {
         bool closed;       /* takes no more requests */
         pthread_t thread;  /* of the cell that runs */
         struct cg_request *head, *tail;
+        uint64_t taken;    /* the request that was taken out and has not begun yet; 0: none */
+        uint64_t early;    /* the request that was interrupted before it began; 0: none */
         uint64_t cell;     /* that runs; 0: none */
         bool open;         /* an interrupt may reach it */
         bool input;        /* it may ask for input */
@@ -151,6 +153,8 @@ struct cg_shell *find_shell_locked(struct cg_io *io, const char *name);
 void push_request_locked(struct cg_shell *sh, struct cg_request *req);
 /* The shell that runs this cell and whose user may be asked for input; or NULL. */
 struct cg_shell *find_asking_locked(struct cg_io *io, uint64_t cell);
+/* An interrupt of a request that waits, or has been taken and has not begun: it is remembered for its beginning. */
+void interrupt_early_locked(struct cg_io *io, uint64_t id);
 
 /* io_waits.c */
 void tool_out_free(struct tool_out *t);

@@ -274,6 +274,7 @@ static void start_interrupt_locked(struct cg_io *io)
 }
 
 /*
+ * A cell that has not begun yet, because its thread is still busy with something else, is told when it does: there is one message.
  * Python interrupts its main thread from anywhere, other threads only where the GIL is held. subprocess.run() waits for its child, which
  * at a terminal would get the signal too.
  */
@@ -289,6 +290,8 @@ static int on_interrupt(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
                         target = &io->shells[i];
         if (target)
                 began = target->began;
+        else
+                interrupt_early_locked(io, m->id);
         if (target == &io->shells[MAIN])
                 start_interrupt_locked(io);
         pthread_mutex_unlock(&io->lock);

@@ -69,6 +69,7 @@ struct cg_request *cg_io_next_request(struct cg_shell *sh)
         pthread_mutex_lock(&sh->io->lock);
         req = sh->head;
         if (req) {
+                sh->taken = req->id;
                 sh->head = req->next;
                 if (!sh->head) {
                         sh->tail = NULL;
@@ -89,12 +90,30 @@ void push_request_locked(struct cg_shell *sh, struct cg_request *req)
         signal_fd(sh->request_fd);
 }
 
-void cg_io_cell_begin(struct cg_shell *sh, uint64_t cell, bool allow_stdin)
+static bool waits_locked(const struct cg_shell *sh, uint64_t id)
+{
+        for (const struct cg_request *req = sh->head; req; req = req->next)
+                if (req->id == id)
+                        return true;
+        return sh->taken == id;
+}
+
+void interrupt_early_locked(struct cg_io *io, uint64_t id)
+{
+        for (size_t i = 0; id && i < CG_IO_MAX_SHELLS; i++)
+                if (i != CONTROL && io->shells[i].used && waits_locked(&io->shells[i], id))
+                        io->shells[i].early = id;
+}
+
+bool cg_io_cell_begin(struct cg_shell *sh, uint64_t cell, bool allow_stdin)
 {
         struct cg_io *io = sh->io;
         uint64_t began = cg_procs_now();
+        bool early;
 
         pthread_mutex_lock(&io->lock);
+        early = cell && sh->early == cell;
+        sh->taken = sh->early = 0;
         sh->thread = pthread_self();
         sh->began = began;
         sh->cell = cell;
@@ -108,6 +127,7 @@ void cg_io_cell_begin(struct cg_shell *sh, uint64_t cell, bool allow_stdin)
                 wake_locked(io);
         }
         pthread_mutex_unlock(&io->lock);
+        return early;
 }
 
 void cg_io_cell_close(struct cg_shell *sh)

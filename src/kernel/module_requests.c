@@ -268,6 +268,7 @@ static PyObject *m_run(PyObject *module, PyObject *args)
         PyObject *func, *result;
         struct cg_shell *sh;
         const char *name;
+        bool early;
 
         if (!io || !PyArg_ParseTuple(args, "siKpO:run", &name, &kind, &id, &allow_stdin, &func))
                 return NULL;
@@ -276,8 +277,8 @@ static PyObject *m_run(PyObject *module, PyObject *args)
                 return NULL;
         out.type = kind == CG_REQUEST_CELL ? CG_KERNEL_EXECUTE_REPLY : CG_KERNEL_REPLY;
         out.id = id;
-        cg_io_cell_begin(sh, id, allow_stdin);
-        result = PyObject_CallNoArgs(func);
+        early = cg_io_cell_begin(sh, id, allow_stdin);
+        result = PyObject_CallOneArg(func, early ? Py_True : Py_False);
         if (cg_io_forked(io)) /* a child that ran on after os.fork(): the loop that serves is not its business */
                 _exit(result ? 0 : 1);
         /* No Python runs between the end of the call and this: an interrupt hits the cell, or nothing. */

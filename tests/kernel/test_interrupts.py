@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kernel.harness import SHUTDOWN_REQUEST, SLOWNESS, Kernel
@@ -106,6 +107,36 @@ def test_late_interrupts_never_hit_the_next_cell(kernel: Kernel) -> None:
         assert kernel.collect(first).err == ""
         r = kernel.collect(second)
         assert (r.result, r.err) == ("'second'", ""), i
+
+
+@pytest.mark.parametrize("subshell", [False, True])
+def test_a_cell_that_has_not_begun_yet(kernel: Kernel, subshell: bool) -> None:
+    """Its thread is busy with a callback of an earlier cell: the interrupt, which is sent once, waits for it."""
+    options: dict[str, Any] = {}
+    if subshell:
+        options = {"subshell": kernel.ask("create_subshell_request", {})["subshell_id"]}
+    kernel.run("import asyncio, time")
+    for _ in range(3):
+        first = kernel.execute("_ = asyncio.get_event_loop().call_soon(lambda: (print('in', flush=True), time.sleep(0.3)))", **options)
+        kernel.collect(first)
+        kernel.wait_for_text("in")
+        second = kernel.execute("ran = True\nwhile True: pass", **options)
+        time.sleep(0.05)
+        kernel.interrupt(second)
+        r = kernel.collect(second)
+        assert (r.status, r.reply["ename"], r.error["ename"]) == ("error", "KeyboardInterrupt", "KeyboardInterrupt")
+        third = kernel.execute("'ran' in globals()", **options)
+        assert kernel.collect(third).result == "False"
+
+
+def test_a_request_that_has_not_begun_yet(kernel: Kernel) -> None:
+    kernel.run("import asyncio, time\n_ = asyncio.get_event_loop().call_soon(lambda: (print('in', flush=True), time.sleep(0.3)))")
+    kernel.wait_for_text("in")
+    ident = kernel.request("complete_request", {"code": "pri"})
+    time.sleep(0.05)
+    kernel.interrupt(ident)
+    assert kernel.reply(ident)[0]["ename"] == "KeyboardInterrupt"
+    assert kernel.run("1").result == "1"
 
 
 def test_interrupts_during_the_error_display(kernel: Kernel) -> None:
