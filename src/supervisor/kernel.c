@@ -14,7 +14,7 @@
 
 /* For what cells have registered with atexit; the kernel itself gives up a little earlier. */
 #define RETIRE_MS 1000
-/* What a dead kernel sent last is still read. */
+/* What a dead kernel sent last is read meanwhile, fairly with the others. */
 #define DRAIN_MS 30
 /* What its group has counted comes from the zygote, once init has been reaped. */
 #define COUNTS_MS 1000
@@ -247,12 +247,24 @@ static void describe_end(struct kernel *k, char *buf, size_t size)
                 snprintf(buf, size, "it exited by itself with status %d (os._exit, or a library)", st.exit_code);
 }
 
+/* Its processes are gone: what they wrote last ends with the end of the connection, and is no more than a socket holds. */
+static void hear_last_words(struct kernel *k)
+{
+        while (k->link_open && !k->link.conn.ended) {
+                kernel_pause(k, false);
+                cg_zlink_catch_up(&k->link, INT_MAX);
+                if (!k->link.paused)
+                        return;
+        }
+}
+
 static void on_drained(uv_timer_t *t)
 {
         struct kernel *k = t->data;
         struct session *ss = k->session;
         char how[400];
 
+        hear_last_words(k);
         describe_end(k, how, sizeof(how));
         denied_hear(k);
         k->session = NULL;

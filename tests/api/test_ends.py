@@ -86,3 +86,32 @@ def test_atexit_runs_when_the_host_is_killed(workspace: Path, prefix: Path) -> N
 def test_without_a_cell_nothing_is_waited_for(client: Client, workspace: Path) -> None:
     for _ in range(5):
         client.session(workspace=workspace).close()
+
+
+def test_what_a_kernel_said_last_is_heard_however_slow_the_supervisor_is(workspace: Path, prefix: Path) -> None:
+    os.environ.setdefault("CG_PREFIX", str(prefix))
+    with Client(log_level=0) as c, c.session(workspace=workspace) as s:
+        pid = next(p for p in children(os.getpid()) if name_of(p) == "cellgate-superv")
+        s.run("import os, time\nfrom IPython.display import display")
+        s.execute("time.sleep(0.3)\nfor i in range(200): display(i)\ntime.sleep(0.3)\nos.kill(os.getpid(), 9)")
+        time.sleep(0.1)
+        try:
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(1.2)
+            for _ in range(40):  # it gets the processor for moments only
+                os.kill(pid, signal.SIGCONT)
+                time.sleep(0.00005)
+                os.kill(pid, signal.SIGSTOP)
+                time.sleep(0.04)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        events = s.until("kernel_died")
+        assert [e.json["data"]["text/plain"] for e in events if e.type == "display_data"] == [str(i) for i in range(200)]
+
+
+def children(pid: int) -> list[int]:
+    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def name_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()
