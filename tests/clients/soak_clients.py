@@ -6,10 +6,7 @@ JupyterLab is in soak_jupyterlab.py.
 import json
 import os
 import re
-import signal
-import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -201,37 +198,11 @@ def test_console_of_an_existing_kernel(console: Callable[..., Console], jupyter:
 # ------------------------------------------------------- @jupyterlab/services
 
 
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def server(jupyter: Jupyter, spec: str) -> Iterator[str]:
     """A Jupyter server. Its address with the token."""
-    port, log = free_port(), jupyter.home / "server.log"
-    argv = [python_with("jupyter_server"), "-m", "jupyter_server", "--no-browser", f"--port={port}", "--allow-root"]
-    argv += ["--IdentityProvider.token=abc", f"--ServerApp.root_dir={jupyter.work}"]
-    with log.open("wb") as out:
-        process = subprocess.Popen(argv, env=jupyter.env, cwd=jupyter.work, stdout=out, stderr=out)
-    try:
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                assert process.poll() is None and time.monotonic() < deadline, log.read_text()[-3000:]
-                time.sleep(0.1)
+    with jupyter.server("jupyter_server") as port:
         yield f"http://127.0.0.1:{port}/?token=abc"
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def test_jupyterlab_services(jupyter: Jupyter, spec: str, server: str, packages: set[str], ours: bool) -> None:

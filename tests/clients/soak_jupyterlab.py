@@ -6,9 +6,6 @@ Pictures of what the browser showed are left in CG_CLIENTS_SHOTS (default: build
 import json
 import os
 import shutil
-import signal
-import socket
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +13,7 @@ from typing import Any
 
 import pytest
 from clients import notebook
-from clients.support import PEER, Jupyter, python_with
+from clients.support import PEER, Jupyter
 from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
@@ -52,32 +49,9 @@ def shots(repo: Path) -> Path:
 @pytest.fixture(scope="module")
 def lab(jupyter: Jupyter) -> Iterator[str]:
     """JupyterLab's server. Its address, without the token `abc`."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    log = jupyter.home / "lab.log"
-    argv = [python_with("jupyterlab"), "-m", "jupyterlab", "--no-browser", f"--port={port}", "--allow-root"]
-    argv += ["--IdentityProvider.token=abc", f"--ServerApp.root_dir={jupyter.work}", "--expose-app-in-browser"]
-    argv += ["--LabApp.news_url=", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
-    with log.open("wb") as out:
-        process = subprocess.Popen(argv, env=jupyter.env, cwd=jupyter.work, stdout=out, stderr=out)
-    try:
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                assert process.poll() is None and time.monotonic() < deadline, log.read_text()[-3000:]
-                time.sleep(0.1)
+    no_news = ("--LabApp.news_url=", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate")
+    with jupyter.server("jupyterlab", "--expose-app-in-browser", *no_news) as port:
         yield f"http://127.0.0.1:{port}"
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 class Page:

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -113,6 +114,35 @@ class Jupyter:
                 yield kernel
             finally:
                 kernel.close()
+
+    @contextlib.contextmanager
+    def server(self, module: str, *options: str) -> Iterator[int]:
+        """A Jupyter server, this module of the clients' environment, with the token `abc`. Its port."""
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = int(s.getsockname()[1])
+        log = self.home / f"{module}.log"
+        argv = [python_with(module), "-m", module, "--no-browser", f"--port={port}", "--allow-root", *options]
+        argv += ["--IdentityProvider.token=abc", f"--ServerApp.root_dir={self.work}"]
+        with log.open("wb") as out:
+            process = subprocess.Popen(argv, env=self.env, cwd=self.work, stdout=out, stderr=out)
+        try:
+            deadline = time.monotonic() + 60
+            while True:
+                try:
+                    socket.create_connection(("127.0.0.1", port), 1).close()
+                    break
+                except OSError:
+                    assert process.poll() is None and time.monotonic() < deadline, log.read_text()[-3000:]
+                    time.sleep(0.1)
+            yield port
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
     def processes(self) -> dict[int, str]:
         """The processes that run with our folders, from their environment: kernelspecs', supervisors', not kernels'."""
