@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import select
 import shlex
 import shutil
@@ -20,7 +19,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-REPO = Path(__file__).resolve().parent.parent
+import report
+
+REPO = report.REPO
 BENCH = REPO / "bench"
 BUILD = REPO / "build/bench"
 PREFIX = BUILD / "root"
@@ -245,7 +246,7 @@ class Measurement:
 # ----------------------------------------------------------------- reporting
 
 
-def targets(m: Measurement) -> list[tuple[str, float, str, bool]]:
+def targets(m: Measurement) -> report.Targets:
     """What cellgate promises: name, value, promise, kept?"""
 
     def ratio(row: str, other: str = "ipykernel") -> float:
@@ -254,12 +255,11 @@ def targets(m: Measurement) -> list[tuple[str, float, str, bool]]:
 
     tool, direct = m.median("tool", "cellgate"), statistics.median(m.direct) if m.direct else None
     overhead = tool - direct if tool is not None and direct is not None else float("inf")
-    found = [
-        ("further kernel, ipykernel / cellgate", ratio("kernel"), ">= 30", ratio("kernel") >= 30),
-        ("round trip of `1`, ipykernel / cellgate", ratio("rtt 1"), ">= 4", ratio("rtt 1") >= 4),
-        ("memory of a further kernel, ipykernel / cellgate", ratio("memory each"), ">= 6", ratio("memory each") >= 6),
-        ("approved tool call minus direct call, ms", overhead, "<= 1", overhead <= 1),
-    ]
+    found = report.Targets()
+    found.least("further kernel, ipykernel / cellgate", ratio("kernel"), 30)
+    found.least("round trip of `1`, ipykernel / cellgate", ratio("rtt 1"), 4)
+    found.least("memory of a further kernel, ipykernel / cellgate", ratio("memory each"), 6)
+    found.most("approved tool call minus direct call, ms", overhead, 1)
     return found
 
 
@@ -270,41 +270,22 @@ def table(m: Measurement) -> str:
     lines[1] += "".join(f"{h:>14}" for h in heads)
     for row, (unit, what) in ROWS.items():
         values = [m.median(row, n) for n in names]
-        cells = "".join(f"{v:14.3f}" if v is not None else f"{'-':>14}" for v in values)
-        ratios = "".join(f"{v / values[0]:13.1f}x" if v is not None and values[0] else f"{'-':>14}" for v in values[1:])
+        cells = "".join(report.cell(v, 14) for v in values)
+        ratios = "".join(report.times(v, values[0], 14) for v in values[1:])
         lines.append(f"{what + ', ' + unit:50}{cells}{ratios}")
     if m.direct:
         lines.append(f"{'the same tool call made directly, ms':50}{statistics.median(m.direct):14.3f}")
     lines += [f"note: {note}" for note in m.notes]
-    lines.append("")
-    for name, value, promise, kept in targets(m):
-        lines.append(f"{name:50}{value:14.2f}   promised {promise:6} {'kept' if kept else 'NOT KEPT'}")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *targets(m).lines(54)])
 
 
-def report(m: Measurement) -> dict[str, object]:
-    def numbers(values: list[float]) -> dict[str, object]:
-        return {
-            "n": len(values),
-            "median": statistics.median(values),
-            "min": min(values),
-            "max": max(values),
-            "samples": values,
-        }
-
+def figures(m: Measurement) -> dict[str, object]:
     return {
-        "machine": {
-            "cpus": len(os.sched_getaffinity(0)),
-            "kernel": platform.release(),
-            "python": platform.python_version(),
-        },
-        "rows": {
-            row: {"unit": unit, "what": what, "peers": {n: numbers(v) for n, v in m.samples[row].items() if v}}
-            for row, (unit, what) in ROWS.items()
-        },
+        "machine": report.machine(),
+        "rows": report.rows(ROWS, m.samples),
         "notes": m.notes,
-        "direct": {"unit": "ms", **numbers(m.direct)} if m.direct else None,
-        "targets": [{"name": n, "value": v, "promise": p, "kept": k} for n, v, p, k in targets(m)],
+        "direct": {"unit": "ms", **report.numbers(m.direct)} if m.direct else None,
+        "targets": targets(m).report(),
     }
 
 
@@ -357,12 +338,9 @@ def parse_args() -> argparse.Namespace:
     ap.add_argument("--rounds", type=int, default=7, help="turns of each measurement (default 7)")
     ap.add_argument("--round-trips", type=int, default=100, help="cells or calls in a turn (default 100)")
     ap.add_argument(
-        "--json", type=Path, default=REPO / "build/bench.json", help="where to write (default build/bench.json)"
-    )
-    ap.add_argument(
         "--only", default="", metavar="PEER[,PEER]", help="cellgate, ipykernel, ipybox; the first is what ratios are of"
     )
-    ap.add_argument("--check", action="store_true", help="exit status 1 when a promise of the project is not kept")
+    report.add_options(ap, "bench")
     return ap.parse_args()
 
 
@@ -381,11 +359,7 @@ def main() -> int:
         m.run()
     except DriverError as e:
         sys.exit(f"bench: {e}")
-    print(table(m))
-    opt.json.parent.mkdir(parents=True, exist_ok=True)
-    opt.json.write_text(json.dumps(report(m), indent=1) + "\n")
-    print(f"\nall samples: {opt.json}")
-    return 1 if opt.check and not all(kept for *_, kept in targets(m)) else 0
+    return report.finish(opt, table(m), figures(m), targets(m))
 
 
 if __name__ == "__main__":

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
-import platform
 import signal
 import statistics
 import sys
@@ -21,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import bench
+import report
 
 if TYPE_CHECKING:
     from jupyter_client_raw import Kernel
@@ -370,34 +369,30 @@ class Measurement:
 SECTIONS = ("starts", "restarts", "cells", "flood", "interrupts", "control", "memory")
 
 
-def targets(m: Measurement) -> list[tuple[str, float, str, bool]]:
+def targets(m: Measurement) -> report.Targets:
     """What cellgate promises, of what was measured: name, value, promise, kept?"""
-    found: list[tuple[str, float, str, bool]] = []
-
-    def most(what: str, value: float | None, promise: float) -> None:
-        if value is not None:
-            found.append((what, value, f"<= {promise:g}", value <= promise))
+    found = report.Targets()
 
     def times(row: str, promise: float) -> None:
         ours, theirs = m.median(row, OURS), m.median(row, THEIRS)
         if ours and theirs:
-            found.append((f"{ROWS[row][1]}: times faster", theirs / ours, f">= {promise:g}", theirs / ours >= promise))
+            found.least(f"{ROWS[row][1]}: times faster", theirs / ours, promise)
 
-    most("round trip of `1`, ms", m.median("rtt 1 reply", OURS), 0.8)
+    found.most("round trip of `1`, ms", m.median("rtt 1 reply", OURS), 0.8)
     times("rtt 1", 6)
-    most("start from the zygote, ms", m.median("start fresh", OURS), 15)
-    most("start with a spare, ms", m.median("start", OURS), 5)
+    found.most("start from the zygote, ms", m.median("start fresh", OURS), 15)
+    found.most("start with a spare, ms", m.median("start", OURS), 5)
     times("restart", 50)
     times("prints", 5)
     times("png", 3)
-    most("memory of each further kernel, MB", m.median("memory each", OURS), 8)
+    found.most("memory of each further kernel, MB", m.median("memory each", OURS), 8)
     if OURS in m.flood_lost:
-        most("displays lost in the flood", float(m.flood_lost[OURS]), 0)
+        found.most("displays lost in the flood", float(m.flood_lost[OURS]), 0)
     for row in BUSY:
-        most(f"{ROWS[row][1]}: p99, ms", m.p99(row, OURS), 1)
+        found.most(f"{ROWS[row][1]}: p99, ms", m.p99(row, OURS), 1)
     for row in ("interrupt loop", "interrupt sleep", "interrupt await"):
-        most(f"{ROWS[row][1]}, ms", m.median(row, OURS), 5)
-    most("interrupt of native code, ms", m.median("interrupt native", OURS), 2500)
+        found.most(f"{ROWS[row][1]}, ms", m.median(row, OURS), 5)
+    found.most("interrupt of native code, ms", m.median("interrupt native", OURS), 2500)
     return found
 
 
@@ -408,36 +403,20 @@ def table(m: Measurement) -> str:
         values = [m.median(row, n) for n in names]
         if not any(v is not None for v in values):
             continue
-        cells = "".join(f"{v:12.3f}" if v is not None else f"{'-':>12}" for v in values)
-        first, last = values[0], values[-1]
-        ratio = f"{last / first:9.1f}x" if first and last and len(values) > 1 else f"{'-':>10}"
+        cells = "".join(report.cell(v, 12) for v in values)
+        ratio = report.times(values[-1] if len(values) > 1 else None, values[0], 10)
         lines.append(f"{what + ', ' + unit:56}{cells}{ratio}")
     lines += [f"note: {note}" for note in m.notes]
-    lines.append("")
-    for name, value, promise, kept in targets(m):
-        lines.append(f"{name:68}{value:10.2f}   promised {promise:8} {'kept' if kept else 'NOT KEPT'}")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *targets(m).lines(68)])
 
 
-def report(m: Measurement) -> dict[str, object]:
-    def numbers(values: list[float]) -> dict[str, object]:
-        low, high = min(values), max(values)
-        return {"n": len(values), "median": statistics.median(values), "min": low, "max": high, "samples": values}
-
+def figures(m: Measurement) -> dict[str, object]:
     return {
-        "machine": {
-            "cpus": len(os.sched_getaffinity(0)),
-            "kernel": platform.release(),
-            "python": platform.python_version(),
-            "load": os.getloadavg(),
-        },
+        "machine": report.machine(),
         "transport": m.opt.transport,
-        "rows": {
-            row: {"unit": unit, "what": what, "peers": {n: numbers(v) for n, v in m.samples[row].items() if v}}
-            for row, (unit, what) in ROWS.items()
-        },
+        "rows": report.rows(ROWS, m.samples),
         "notes": m.notes,
-        "targets": [{"name": n, "value": v, "promise": p, "kept": k} for n, v, p, k in targets(m)],
+        "targets": targets(m).report(),
     }
 
 
@@ -450,17 +429,11 @@ def parse_args() -> argparse.Namespace:
     ap.add_argument("--rounds", type=int, default=7, help="turns of each measurement (default 7)")
     ap.add_argument("--round-trips", type=int, default=100, help="cells in a turn (default 100)")
     ap.add_argument("--transport", choices=("tcp", "ipc"), default="tcp", help="default tcp")
-    ap.add_argument("--sections", default=",".join(SECTIONS), help=f"of: {','.join(SECTIONS)}")
     ap.add_argument("--only", choices=(OURS, THEIRS), help="only this kernel")
-    ap.add_argument("--prefix", type=Path, help="an installed cellgate to measure, instead of building build/bench")
-    ap.add_argument(
-        "--json", type=Path, default=bench.REPO / "build/bench-jupyter.json", help="default build/bench-jupyter.json"
-    )
-    ap.add_argument("--check", action="store_true", help="exit status 1 when a promise of the project is not kept")
+    report.add_parts(ap, SECTIONS)
+    report.add_options(ap, "bench-jupyter")
     opt = ap.parse_args()
-    opt.sections = opt.sections.split(",")
-    if unknown := set(opt.sections) - set(SECTIONS):
-        ap.error(f"no section {', '.join(unknown)}; there are: {', '.join(SECTIONS)}")
+    report.check_sections(ap, opt, SECTIONS)
     return opt
 
 
@@ -479,11 +452,7 @@ def main() -> int:
     finally:
         for peer in peers:
             peer.close()
-    print(table(m))
-    opt.json.parent.mkdir(parents=True, exist_ok=True)
-    opt.json.write_text(json.dumps(report(m), indent=1) + "\n")
-    print(f"\nall samples: {opt.json}")
-    return 1 if opt.check and not all(kept for *_, kept in targets(m)) else 0
+    return report.finish(opt, table(m), figures(m), targets(m))
 
 
 if __name__ == "__main__":

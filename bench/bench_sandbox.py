@@ -7,9 +7,7 @@ the proxies is measured by bench_egress.py.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import signal
 import statistics
 import sys
@@ -20,6 +18,7 @@ from pathlib import Path
 
 import bench
 import bench_egress
+import report
 
 OURS, BWRAP, SRT = "cellgate", "bwrap", "srt"
 SECTIONS = ("start", "memory", "egress")
@@ -100,25 +99,16 @@ class Measurement:
         return a / b if a and b else None
 
 
-def targets(m: Measurement) -> list[tuple[str, float, str, bool]]:
+def targets(m: Measurement) -> report.Targets:
     """What cellgate promises, of what was measured: name, value, promise, kept?"""
-    found: list[tuple[str, float, str, bool]] = []
-
-    def most(what: str, value: float | None, promise: float) -> None:
-        if value is not None:
-            found.append((what, value, f"<= {promise:g}", value <= promise))
-
-    def least(what: str, value: float | None, promise: float) -> None:
-        if value is not None:
-            found.append((what, value, f">= {promise:g}", value >= promise))
-
-    most("`true`, times bwrap's time", m.ratio("start", OURS, BWRAP), 1.2)
-    least("`true`, times faster than srt", m.ratio("start", SRT, OURS), 50)
-    most("memory of the wrapper, MB", m.median("memory", OURS), 3)
+    found = report.Targets()
+    found.most("`true`, times bwrap's time", m.ratio("start", OURS, BWRAP), 1.2)
+    found.least("`true`, times faster than srt", m.ratio("start", SRT, OURS), 50)
+    found.most("memory of the wrapper, MB", m.median("memory", OURS), 3)
     for way in bench_egress.WAYS:
-        least(f"download {way}: times srt's rate", m.ratio(f"download {way}", OURS, SRT), 4)
+        found.least(f"download {way}: times srt's rate", m.ratio(f"download {way}", OURS, SRT), 4)
         ours, direct = m.median(f"connection {way}", OURS), m.median("connection", "direct")
-        most(f"connection {way}: ms over direct", ours - direct if ours and direct else None, 0.5)
+        found.most(f"connection {way}: ms over direct", ours - direct if ours and direct else None, 0.5)
     return found
 
 
@@ -129,17 +119,12 @@ def table(m: Measurement) -> str:
     for row in m.samples:
         unit = units.get(row, f"{row}, {'MB/s' if row.startswith('download') else 'ms'}")
         values = [m.median(row, p) for p in peers]
-        lines.append(f"{unit:32}" + "".join(f"{v:12.3f}" if v is not None else f"{'-':>12}" for v in values))
-    lines.append("")
-    for name, value, promise, kept in targets(m):
-        lines.append(f"{name:48}{value:10.2f}   promised {promise:8} {'kept' if kept else 'NOT KEPT'}")
-    return "\n".join(lines)
+        lines.append(f"{unit:32}" + "".join(report.cell(v, 12) for v in values))
+    return "\n".join([*lines, "", *targets(m).lines(48)])
 
 
-def report(m: Measurement) -> dict[str, object]:
-    machine = {"cpus": len(os.sched_getaffinity(0)), "kernel": platform.release(), "load": os.getloadavg()}
-    kept = [{"name": n, "value": v, "promise": p, "kept": k} for n, v, p, k in targets(m)]
-    return {"machine": machine, "rows": m.samples, "targets": kept}
+def figures(m: Measurement) -> dict[str, object]:
+    return {"machine": report.machine(), "rows": m.samples, "targets": targets(m).report()}
 
 
 def parse_args() -> argparse.Namespace:
@@ -150,16 +135,10 @@ def parse_args() -> argparse.Namespace:
     )
     ap.add_argument("--rounds", type=int, default=15, help="turns of the starts: srt once, others 5 times (default 15)")
     ap.add_argument("--egress-rounds", type=int, default=15, help="turns through the proxies (default 15)")
-    ap.add_argument("--sections", default=",".join(SECTIONS), help=f"of: {','.join(SECTIONS)}")
-    ap.add_argument("--prefix", type=Path, help="an installed cellgate to measure, instead of building build/bench")
-    ap.add_argument(
-        "--json", type=Path, default=bench.REPO / "build/bench-sandbox.json", help="default build/bench-sandbox.json"
-    )
-    ap.add_argument("--check", action="store_true", help="exit status 1 when a promise of the project is not kept")
+    report.add_parts(ap, SECTIONS)
+    report.add_options(ap, "bench-sandbox")
     opt = ap.parse_args()
-    opt.sections = opt.sections.split(",")
-    if unknown := set(opt.sections) - set(SECTIONS):
-        ap.error(f"no section {', '.join(unknown)}; there are: {', '.join(SECTIONS)}")
+    report.check_sections(ap, opt, SECTIONS)
     return opt
 
 
@@ -182,11 +161,7 @@ def main() -> int:
                 print(f"bench: {name}", file=sys.stderr, flush=True)
                 getattr(m, name)()
         os.chdir("/")
-    print(table(m))
-    opt.json.parent.mkdir(parents=True, exist_ok=True)
-    opt.json.write_text(json.dumps(report(m), indent=1) + "\n")
-    print(f"\nall samples: {opt.json}")
-    return 1 if opt.check and not all(kept for *_, kept in targets(m)) else 0
+    return report.finish(opt, table(m), figures(m), targets(m))
 
 
 if __name__ == "__main__":
