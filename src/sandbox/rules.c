@@ -131,7 +131,7 @@ static int add_place(struct list *l, const struct cg_place *place, struct cg_err
                 }
                 break;
         case CG_RULE_ALLOW_READ:
-                if (place->link)
+                if (leads_astray(l, place))
                         return 0; /* what it leads to is denied by its own name */
                 break;
         case CG_RULE_DENY_WRITE:
