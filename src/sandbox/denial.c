@@ -33,7 +33,7 @@ int cg_denial_recv(int fd, struct cg_sandbox_denial *ret)
 
 /* ---- system calls */
 
-enum kind { SOCKETS, NAMESPACES, MOUNTS, PROCESSES, TERMINALS, ATTRIBUTES, SHARED, TCP, SETID, KERNEL };
+enum kind { SOCKETS, NAMESPACES, MOUNTS, PROCESSES, TERMINALS, ATTRIBUTES, SHARED, TCP, SETID, LEASES, KERNEL };
 
 static const struct {
         const char *operation;
@@ -56,6 +56,7 @@ static const struct {
                  "HTTPS_PROXY names, and cannot listen", "use the full tier"},
         [SETID] = {"file-write", "a file with the set-user-id or set-group-ID bit gives other users of this machine the rights of whoever runs "
                    "the sandbox", NULL},
+        [LEASES] = {"process", "a lease on a file has the programs outside wait that open it", NULL},
         [KERNEL] = {"kernel", "this part of the operating system is not for programs in a sandbox", NULL},
 };
 
@@ -87,7 +88,7 @@ static const struct {
         CALL(mq_open, SHARED), CALL(mq_unlink, SHARED), CALL(bind, TCP), CALL(listen, TCP),
         CALL(sched_setaffinity, PROCESSES), CALL(sched_setscheduler, PROCESSES), CALL(sched_setparam, PROCESSES),
         CALL(sched_setattr, PROCESSES), CALL(setpriority, PROCESSES), CALL(ioprio_set, PROCESSES),
-        CALL(openat, SETID), CALL(mknodat, SETID),
+        CALL(fcntl, LEASES), CALL(openat, SETID), CALL(mknodat, SETID),
 #ifdef SYS_open
         CALL(open, SETID), CALL(creat, SETID), CALL(mknod, SETID),
 #endif
@@ -116,7 +117,8 @@ static const struct named types[] = {
         {SOCK_STREAM, "SOCK_STREAM"}, {SOCK_DGRAM, "SOCK_DGRAM"}, {SOCK_RAW, "SOCK_RAW"}, {SOCK_SEQPACKET, "SOCK_SEQPACKET"},
 };
 
-static const struct named requests[] = {{TIOCSTI, "TIOCSTI"}, {TIOCLINUX, "TIOCLINUX"}, {TIOCSETD, "TIOCSETD"}};
+static const struct named requests[] = {{TIOCSTI, "TIOCSTI"}, {TIOCLINUX, "TIOCLINUX"}, {TIOCSETD, "TIOCSETD"}, {TIOCEXCL, "TIOCEXCL"}};
+static const struct named commands[] = {{F_SETLEASE, "F_SETLEASE"}};
 
 static const struct named flags[] = {
         {CLONE_NEWUSER, "CLONE_NEWUSER"}, {CLONE_NEWNS, "CLONE_NEWNS"}, {CLONE_NEWPID, "CLONE_NEWPID"},
@@ -170,6 +172,8 @@ static void describe_call(const struct cg_sandbox_denial *d, const char *name, c
                 add_flags(buf, size, (uint32_t)d->args[0]);
         } else if (d->nr == SYS_ioctl) {
                 add_name(buf, size, requests, CG_ARRAY_LEN(requests), (uint32_t)d->args[1]);
+        } else if (d->nr == SYS_fcntl) {
+                add_name(buf, size, commands, CG_ARRAY_LEN(commands), (uint32_t)d->args[1]);
         } else if (setid) {
                 len = strlen(buf);
                 snprintf(buf + len, size - len, "%s%s%s", setid & S_ISUID ? "S_ISUID" : "", setid == CG_SETID_BITS ? "|" : "",

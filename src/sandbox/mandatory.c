@@ -140,8 +140,9 @@ static bool wants_worktree_config(const char *gitdir)
         char path[PATH_MAX], text[GIT_CONFIG_MAX + 1];
         int n = snprintf(path, sizeof(path), "%s/config", gitdir);
         cg_auto_fd int fd = n < 0 || (size_t)n >= sizeof(path) ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-        ssize_t len = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+        ssize_t len = fd < 0 && errno == ENOENT ? 0 : read(fd, text, sizeof(text) - 1);
 
+        /* What cannot be read now (another program's lease, say) may say anything. */
         if (len < 0 || len == GIT_CONFIG_MAX)
                 return true;
         text[len] = '\0';

@@ -98,9 +98,10 @@ static const unsigned int namespace_flags[] = {
 
 /*
  * Terminals: TIOCSTI types into a terminal that somebody outside reads, TIOCLINUX pastes into a console, TIOCSETD
- * loads line disciplines.
+ * loads line disciplines, TIOCEXCL has nobody open the caller's terminal any more, long after the sandbox's end: who asks for a
+ * password or an approval does.
  */
-static const unsigned int denied_ioctls[] = {TIOCSTI, TIOCLINUX, TIOCSETD};
+static const unsigned int denied_ioctls[] = {TIOCSTI, TIOCLINUX, TIOCSETD, TIOCEXCL};
 
 #define SOCKET_TYPE_MASK 0xf /* the rest are flags */
 
@@ -333,6 +334,8 @@ static void add_rules(struct rules *r, unsigned int flags)
                 add_namespaces(r);
         for (size_t i = 0; i < CG_ARRAY_LEN(denied_ioctls); i++)
                 deny_if1(r, SCMP_SYS(ioctl), ARG_IS(1, denied_ioctls[i]));
+        /* A lease on a file that is only read has every program outside that opens the file wait, 45 s each time. */
+        deny_if1(r, SCMP_SYS(fcntl), ARG_IS(1, F_SETLEASE));
         /* Only the question what it is: some personalities undo memory protections. */
         deny_if1(r, SCMP_SYS(personality), ARG_NOT(0, LOW32));
         /* init has the same user, so its limits could be set from inside: RLIMIT_CPU 1 ends it, and the sandbox. */

@@ -118,6 +118,19 @@ static enum cg_verdict terminal_ioctl(struct cg_try *t, const struct cg_attempt 
         return cg_filtered(t, syscall(SYS_ioctl, slave, a->call[0], &value));
 }
 
+static enum cg_verdict lease(struct cg_try *t, const struct cg_attempt *a)
+{
+        int fd = open("lease", O_RDONLY | O_CREAT | O_CLOEXEC, 0600);
+        enum cg_verdict v;
+
+        if (fd < 0)
+                return cg_fails(t, "no file of its own: %s", cg_errno_name(errno));
+        v = cg_filtered(t, syscall(SYS_fcntl, fd, F_SETLEASE | (a->call[0] & HIGH), (unsigned int)a->call[0]));
+        close(fd);
+        unlink("lease");
+        return v;
+}
+
 static enum cg_verdict fork_works(struct cg_try *t, const struct cg_attempt *a)
 {
         int status = -1;
@@ -242,6 +255,9 @@ static const struct cg_attempt attempts[] = {
         CALL("tiocsti-high-bits", ROOT, terminal_ioctl, "TIOCSTI with bits above 32", HIGH | TIOCSTI),
         CALL("tioclinux", ALL, terminal_ioctl, "pasting into a console (TIOCLINUX)", TIOCLINUX),
         CALL("tiocsetd", ALL, terminal_ioctl, "another line discipline (TIOCSETD)", TIOCSETD),
+        CALL("tiocexcl", ALL, terminal_ioctl, "a terminal that nobody else can open any more (TIOCEXCL)", TIOCEXCL),
+        CALL("lease", ALL, lease, "a lease, for which whoever opens the file outside waits", F_RDLCK),
+        CALL("lease-high-bits", ALL, lease, "the same with bits above 32", HIGH | F_RDLCK),
         CALL("int80", MACHINE, int80, "a system call by the 32-bit table"),
         CALL("x32", MACHINE, x32, "a system call by the x32 table"),
         CALL("x32-socket", MACHINE, x32_socket, "socket(AF_UNIX) by the x32 table"),

@@ -221,6 +221,9 @@ static void small_print(void **state)
                 {"TIOCSTI, 33 bits", SYS_ioctl, {0, 0x100000000 | TIOCSTI, 0}},
                 {"TIOCLINUX", SYS_ioctl, {0, TIOCLINUX, 0}},
                 {"TIOCSETD", SYS_ioctl, {0, TIOCSETD, 0}},
+                {"TIOCEXCL", SYS_ioctl, {0, TIOCEXCL, 0}},
+                {"lease", SYS_fcntl, {0, F_SETLEASE, F_RDLCK}},
+                {"lease, 33 bits", SYS_fcntl, {0, 0x100000000 | F_SETLEASE, F_WRLCK}},
                 {"personality(READ_IMPLIES_EXEC)", SYS_personality, {0x0400000}},
                 {"personality(0)", SYS_personality, {0}},
                 {"prlimit of init", SYS_prlimit64, {1, 7, 0, 0}},
@@ -230,6 +233,7 @@ static void small_print(void **state)
                 {"personality query", SYS_personality, {0xffffffff}},
                 {"prlimit of itself", SYS_prlimit64, {0, 7, 0, 0}},
                 {"getpid", SYS_getpid, {0}},
+                {"getting a lease", SYS_fcntl, {0, F_GETLEASE, 0}},
         };
 
         expect(refused, CG_ARRAY_LEN(refused), EPERM);
