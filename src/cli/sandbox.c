@@ -12,6 +12,7 @@
 
 #include "base/fd.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "config.h"
 #include "sandbox/ask.h"
@@ -50,9 +51,13 @@ static const char help_text[] =
         "  -h, --help           this text\n\n"
         "Exit status: the command's; 128 + n when signal n ended it; 124 when its time was over; 1 when it could not be run.\n";
 
+/* Names in it may be those of files that an earlier command has made: nothing of them may act on the terminal. */
 static int fail(const char *text)
 {
-        fprintf(stderr, "Error: %s\n", text);
+        cg_auto_buf struct cg_buf b = {.max = 65536};
+
+        if (cg_text_render(&b, text, strlen(text), 16384, NULL) == 0)
+                fprintf(stderr, "Error: %s\n", b.data ? b.data : "");
         return 1;
 }
 
@@ -303,7 +308,7 @@ static int run(const struct cli *cli, struct cg_command *c)
                 explain(cli, c, 2);
         status = cg_command_run(c, &err);
         if (err.code < 0)
-                fprintf(stderr, "Error: %s\n", err.msg);
+                fail(err.msg);
         return status;
 }
 

@@ -547,7 +547,8 @@ static int open_log(const struct keeper *k, int *ret, struct cg_err *err)
 {
         const char *path = k->c->settings->own.violation_log;
 
-        *ret = path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600) : -1;
+        /* A FIFO that an earlier command has put there is not waited for. */
+        *ret = path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK, 0600) : -1;
         return path && *ret < 0 ? cg_fail_errno(err, "violation log %s", path) : 0;
 }
 

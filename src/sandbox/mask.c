@@ -1,11 +1,14 @@
 /* Masks. */
 #include "sandbox/mask.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <regex.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -232,6 +235,19 @@ static int add_file_rule(struct cg_rules *rules, enum cg_rule_kind kind, const s
         return e;
 }
 
+/* A FIFO that an earlier command has put there would be waited for. */
+static int read_regular(const char *path, char **ret, size_t *len, struct cg_err *err)
+{
+        cg_auto_fd int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        struct stat st;
+
+        if (fd < 0 || fstat(fd, &st) < 0)
+                return cg_fail_errno(err, "cannot open %s", path);
+        if (!S_ISREG(st.st_mode))
+                return cg_fail(err, CG_E_INVAL, "%s is no file but something else (a FIFO or a device, say): remove it", path);
+        return cg_read_fd(fd, path, CG_MASK_FILE_MAX, ret, len, err);
+}
+
 static int mask_found(struct cg_masks *m, const struct cg_settings_cred *cred, const struct cg_place *place,
                       struct cg_rules *rules, struct cg_err *err)
 {
@@ -244,7 +260,7 @@ static int mask_found(struct cg_masks *m, const struct cg_settings_cred *cred, c
         cg_buf_init(&out, CG_MASK_FILE_MAX * 2);
         if (place->folder)
                 return cg_fail(err, CG_E_INVAL, "credentials: %s is a folder: mode \"mask\" is for single files", cred->what);
-        e = cg_read_file(place->path, CG_MASK_FILE_MAX, &text, &len, err);
+        e = read_regular(place->path, &text, &len, err);
         if (e < 0)
                 return cg_err_prefix(err, "credentials");
         e = mask_text(m, cred, text, strlen(text), &out, &deny, err);

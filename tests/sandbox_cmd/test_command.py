@@ -212,3 +212,31 @@ def test_control_descriptor(box: Box) -> None:
         os.close(r)
     assert p.stdout == "absent\n"
     assert f"Invalid config on control fd {r}: ignored" in p.stderr
+
+
+@pytest.mark.parametrize("settings", ["log", "credential"])
+def test_what_an_earlier_command_left_is_not_waited_for(box: Box, settings: str) -> None:
+    """A FIFO in the place of a file that this program itself opens: an error, not a wait that no signal ends."""
+    own: dict[str, object] = {"cellgate": {"violationLog": str(box.work / "left")}}
+    if settings == "credential":
+        own = {"credentials": {"files": [{"path": "left", "mode": "mask"}], "allowPlaintextInject": True}}
+    assert box.run("python3", "-c", "import os; os.mkfifo('left')", settings=box.settings()).returncode == 0
+    p = box.run("echo", "ran", settings=box.settings(net={"allowedDomains": ["example.com"]}, **own))
+    assert (p.returncode, p.stdout) == (1, ""), p.stderr
+    assert "left" in p.stderr
+    (box.work / "left").unlink()
+    box.file("left", "secret\n")
+    p = box.run("echo", "ran", settings=box.settings(net={"allowedDomains": ["example.com"]}, **own))
+    assert (p.returncode, p.stdout) == (0, "ran\n"), p.stderr
+
+
+def test_names_in_errors_do_not_act_on_the_terminal(box: Box) -> None:
+    """Names of files that an earlier command has made."""
+    name = "\x1b]0;title\x07\x1b[2J\u202e"
+    box.file(".git/HEAD", "ref: x\n")
+    box.folder(box.work / ".git" / "modules" / name / "/".join(["d"] * 20))
+    p = box.run("echo", "ran", settings=box.settings())
+    assert (p.returncode, p.stdout) == (1, "")
+    assert "more than 16 deep at" in p.stderr
+    assert r"\x1b]0;title\x07\x1b[2J\u202e" in p.stderr
+    assert not set("\x1b\x07\u202e") & set(p.stderr)
