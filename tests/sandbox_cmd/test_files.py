@@ -1,7 +1,9 @@
 """File system rules. Each deny stands beside what is allowed."""
 
+import fcntl
 import json
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -237,6 +239,21 @@ def test_settings_of_work_trees_where_git_reads_them(box: Box) -> None:
     assert not (box.work / ".git/config.worktree").exists()
 
 
+def test_settings_that_cannot_be_read_now_may_say_anything(box: Box) -> None:
+    """Somebody else's lease on config, say: config.worktree counts as read by git."""
+    config = box.file(".git/config", "[extensions]\n\tworktreeconfig = true\n")
+    fd = os.open(config, os.O_RDONLY)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGIO])
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        assert box.sh("echo pwn > .git/config.worktree").returncode != 0
+    finally:
+        os.close(fd)
+        signal.sigtimedwait([signal.SIGIO], 0)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGIO])
+    assert not (box.work / ".git/config.worktree").exists()
+
+
 def test_git_works_inside_and_outside_meanwhile(box: Box) -> None:
     git = ["git", "-c", "user.name=n", "-c", "user.email=e@x", "-c", "safe.directory=*"]
     assert box.sh("git init -q").returncode == 0
@@ -360,6 +377,21 @@ def test_patterns(box: Box) -> None:
     p = box.sh("cat a.pem f1.key f2.key deep/er/.env .env; cat a.txt f9.key deep/er/x", fs)
     assert "TOPSECRET" not in p.stdout
     assert p.stdout == "seen\n" * 3
+
+
+def test_a_link_in_a_write_root_shows_nothing_that_is_hidden(box: Box) -> None:
+    """An earlier command may have made it: neither the entry itself nor a folder above it leads to what is hidden."""
+    box.file(box.home / "keys/id", "secret\n")
+    box.file("plain/id", "mine\n")
+    box.link("data", str(box.home / "keys"))
+    for entry in (f"{box.work}/data/*", "data/*", "data/id", "*/id", {"path": "data/id", "literal": True}):
+        fs = {"denyRead": ["~"], "allowRead": [".", "plain", entry]}
+        p = box.sh(f"cat plain/id; cat data/id {box.home}/keys/id", fs)
+        assert (p.returncode, p.stdout) == (1, "mine\n"), (entry, p.stdout)
+    # One that no command could have made is the user's own way of saying it.
+    outside = box.link(box.out / "data", str(box.home / "keys"))
+    p = box.sh(f"cat {outside}/id", {"denyRead": ["~"], "allowRead": [".", f"{outside}/*"]})
+    assert p.stdout == "secret\n", p.stderr
 
 
 def test_a_pattern_holds_for_each_name_of_a_folder(box: Box) -> None:
