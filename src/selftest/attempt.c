@@ -3,11 +3,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define VERDICT(name, value) \
@@ -150,6 +153,62 @@ enum cg_verdict cg_try_append(struct cg_try *t, const struct cg_attempt *a)
         int fd = open(a->arg, O_WRONLY | O_APPEND | O_NONBLOCK | O_NOFOLLOW);
 
         return cg_refused(t, fd < 0 ? -1 : write(fd, "x", 1));
+}
+
+long cg_append(const char *path)
+{
+        int fd = open(path, O_WRONLY | O_APPEND);
+        long n = fd < 0 ? -1 : write(fd, "x", 1);
+        int error = errno;
+
+        if (fd >= 0)
+                close(fd);
+        errno = error;
+        return n;
+}
+
+bool cg_race_goes_on(const struct timespec *start)
+{
+        struct timespec now;
+
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return (now.tv_sec - start->tv_sec) * 1000 + (now.tv_nsec - start->tv_nsec) / 1000000 < 300;
+}
+
+static void swap_for_ever(const char *name, const char *victim)
+{
+        for (;;) {
+                unlink(name);
+                close(open(name, O_WRONLY | O_CREAT, 0644));
+                unlink(name);
+                if (symlink(victim, name) < 0)
+                        _exit(1);
+        }
+}
+
+/* One process turns a name into a link and back, the other opens that name for writing. */
+enum cg_verdict cg_try_link_race(struct cg_try *t, const struct cg_attempt *a)
+{
+        static const char name[] = "race";
+        struct timespec start;
+        struct stat before, after;
+        long tries = 0;
+        pid_t pid;
+
+        if (stat(a->arg, &before) < 0)
+                return cg_fails(t, "the scene has no %s", a->arg);
+        pid = fork();
+        if (pid == 0)
+                swap_for_ever(name, a->arg);
+        clock_gettime(CLOCK_MONOTONIC, &start);
+        for (; cg_race_goes_on(&start); tries++)
+                cg_append(name);
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        unlink(name);
+        if (stat(a->arg, &after) < 0 || after.st_size != before.st_size)
+                return cg_hole(t, "%s was written", a->arg);
+        return cg_held(t, "%ld tries", tries);
 }
 
 enum cg_verdict cg_try_create(struct cg_try *t, const struct cg_attempt *a)

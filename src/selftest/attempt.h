@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #define CG_NOTE_SIZE 300
 
@@ -89,12 +90,18 @@ bool cg_has(const char *buf, size_t len, const char *text);
 /* "EPERM"; never NULL. */
 const char *cg_errno_name(int error);
 
+/* Appends one byte; -1 and errno. */
+long cg_append(const char *path);
+/* A race is run for 0.3 s. */
+bool cg_race_goes_on(const struct timespec *start);
+
 /* ---- shared by tables */
 enum cg_verdict cg_try_call(struct cg_try *t, const struct cg_attempt *a);       /* a->call must be refused */
 enum cg_verdict cg_try_open_write(struct cg_try *t, const struct cg_attempt *a); /* a->arg opened for writing; nothing is written */
 enum cg_verdict cg_try_open_read(struct cg_try *t, const struct cg_attempt *a);  /* a->arg opened and one byte read */
 enum cg_verdict cg_try_append(struct cg_try *t, const struct cg_attempt *a);     /* a->arg appended to */
 enum cg_verdict cg_try_create(struct cg_try *t, const struct cg_attempt *a);     /* a->arg made, and removed again */
+enum cg_verdict cg_try_link_race(struct cg_try *t, const struct cg_attempt *a);  /* appended to by a name that becomes a link to a->arg */
 enum cg_verdict cg_try_leak(struct cg_try *t, const struct cg_attempt *a);       /* a->arg read; has the scene's value a->arg2 */
 
 #define CG_TABLE(name, title) const struct cg_attempts cg_attempts_##name = {title, attempts, sizeof(attempts) / sizeof(attempts[0])}

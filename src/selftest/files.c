@@ -4,7 +4,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +12,6 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "selftest/attempt.h"
@@ -172,21 +170,18 @@ static enum cg_verdict by_new_symlink(struct cg_try *t, const struct cg_attempt 
 
 static enum cg_verdict by_old_symlink(struct cg_try *t, const struct cg_attempt *a)
 {
-        int fd = open("link-out", O_WRONLY | O_APPEND);
-
-        return cg_refused(t, fd < 0 ? -1 : write(fd, "x", 1));
+        return cg_refused(t, cg_append("link-out"));
 }
 
 /* A second name in the workspace for a file outside of it. */
 static enum cg_verdict hard_link(struct cg_try *t, const struct cg_attempt *a)
 {
-        int r = link(a->arg, "made-name"), fd;
+        int r = link(a->arg, "made-name");
         enum cg_verdict v;
 
         if (r < 0)
                 return cg_refused(t, r);
-        fd = open("made-name", O_WRONLY | O_APPEND);
-        v = cg_refused(t, fd < 0 ? -1 : write(fd, "x", 1));
+        v = cg_refused(t, cg_append("made-name"));
         unlink("made-name");
         return v;
 }
@@ -213,55 +208,6 @@ static enum cg_verdict workspace_itself(struct cg_try *t, const struct cg_attemp
         if (r == 0)
                 rename("../work2", "../work");
         return v;
-}
-
-/* ---- races: one process turns a name into a link back and forth, the other opens that name for writing */
-static void swap_for_ever(void)
-{
-        for (;;) {
-                unlink("race");
-                close(open("race", O_WRONLY | O_CREAT, 0644));
-                unlink("race");
-                if (symlink(CANARY, "race") < 0)
-                        _exit(1);
-        }
-}
-
-static bool time_is_left(const struct timespec *start)
-{
-        struct timespec now;
-
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        return (now.tv_sec - start->tv_sec) * 1000 + (now.tv_nsec - start->tv_nsec) / 1000000 < 300;
-}
-
-static enum cg_verdict race_symlink(struct cg_try *t, const struct cg_attempt *a)
-{
-        struct timespec start;
-        struct stat before, after;
-        pid_t pid = fork();
-        long tries = 0;
-
-        if (pid == 0)
-                swap_for_ever();
-        if (stat(CANARY, &before) < 0)
-                return cg_fails(t, "the scene has no " CANARY);
-        clock_gettime(CLOCK_MONOTONIC, &start);
-        while (time_is_left(&start)) {
-                int fd = open("race", O_WRONLY | O_APPEND);
-
-                tries++;
-                if (fd >= 0 && write(fd, "x", 1) < 0)
-                        tries--;
-                if (fd >= 0)
-                        close(fd);
-        }
-        kill(pid, SIGKILL);
-        waitpid(pid, NULL, 0);
-        unlink("race");
-        if (stat(CANARY, &after) < 0 || after.st_size != before.st_size)
-                return cg_hole(t, "a file outside was written");
-        return cg_held(t, "%ld tries", tries);
 }
 
 /* ---- what must work */
@@ -335,7 +281,7 @@ static const struct cg_attempt attempts[] = {
         OUT("link-out-by-fd", hard_link_by_fd, "the same by an O_PATH descriptor", NULL),
         OUT("rename-workspace", workspace_itself, "the workspace moved away", NULL),
         OUT("write-by-link", by_old_symlink, "a link in the workspace that leads outside", NULL),
-        OUT("race-symlink", race_symlink, "a name that turns into a link between check and use", NULL),
+        OUT("race-symlink", cg_try_link_race, "a name that turns into a link between check and use", CANARY),
 #undef OUT
         /* These need no right to the content: whoever owns the file may change its mode, were it not for the mount. */
         {"chmod-outside", "mount|landlock|broker", false, CG_BARE_ALL, 0, chmod_out, "the mode of a file outside", NULL,

@@ -150,13 +150,12 @@ static enum cg_verdict onto_absent(struct cg_try *t, const struct cg_attempt *a)
 /* A second name for a protected file: made now, or there from the beginning. */
 static enum cg_verdict second_name(struct cg_try *t, const struct cg_attempt *a)
 {
-        int r = link(a->arg, "alias"), fd;
+        int r = link(a->arg, "alias");
         enum cg_verdict v;
 
         if (r < 0)
                 return denied(t, r);
-        fd = open("alias", O_WRONLY | O_APPEND);
-        v = denied(t, fd < 0 ? -1 : write(fd, "x", 1));
+        v = denied(t, cg_append("alias"));
         unlink("alias");
         return v;
 }
@@ -164,12 +163,10 @@ static enum cg_verdict second_name(struct cg_try *t, const struct cg_attempt *a)
 static enum cg_verdict by_link(struct cg_try *t, const struct cg_attempt *a)
 {
         enum cg_verdict v;
-        int fd;
 
         if (symlink(a->arg, "alias") < 0)
                 return cg_fails(t, "no link of its own: %s", cg_errno_name(errno));
-        fd = open("alias", O_WRONLY | O_APPEND);
-        v = denied(t, fd < 0 ? -1 : write(fd, "x", 1));
+        v = denied(t, cg_append("alias"));
         unlink("alias");
         return v;
 }
@@ -193,9 +190,7 @@ static enum cg_verdict by_folder_fd(struct cg_try *t, const struct cg_attempt *a
 
 static enum cg_verdict append(struct cg_try *t, const struct cg_attempt *a)
 {
-        int fd = open(a->arg, O_WRONLY | O_APPEND);
-
-        return denied(t, fd < 0 ? -1 : write(fd, "x", 1));
+        return denied(t, cg_append(a->arg));
 }
 
 /* The folder above moved away and made anew, with a file of one's own in the protected one's place. */
@@ -216,14 +211,6 @@ static enum cg_verdict parent_aside(struct cg_try *t, const struct cg_attempt *a
 }
 
 /* ---- races */
-static bool time_is_left(const struct timespec *start)
-{
-        struct timespec now;
-
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        return (now.tv_sec - start->tv_sec) * 1000 + (now.tv_nsec - start->tv_nsec) / 1000000 < 300;
-}
-
 static void rename_for_ever(void)
 {
         for (;;) {
@@ -243,7 +230,7 @@ static enum cg_verdict race_parent(struct cg_try *t, const struct cg_attempt *a)
         if (pid == 0)
                 rename_for_ever();
         clock_gettime(CLOCK_MONOTONIC, &start);
-        for (; time_is_left(&start) && v == CG_HELD; tries++) {
+        for (; cg_race_goes_on(&start) && v == CG_HELD; tries++) {
                 int fd = open(tries % 2 ? "d/keep.txt" : "d-aside/keep.txt", O_WRONLY | O_APPEND);
 
                 if (fd >= 0)
@@ -255,45 +242,6 @@ static enum cg_verdict race_parent(struct cg_try *t, const struct cg_attempt *a)
         waitpid(pid, NULL, 0);
         rename("d-aside", "d");
         return v == CG_HELD ? cg_held(t, "%ld tries", tries) : v;
-}
-
-static void swap_for_ever(void)
-{
-        for (;;) {
-                unlink("race2");
-                if (symlink(KEEP, "race2") < 0)
-                        _exit(1);
-                unlink("race2");
-                make("race2");
-        }
-}
-
-static enum cg_verdict race_link(struct cg_try *t, const struct cg_attempt *a)
-{
-        struct timespec start;
-        struct stat before, after;
-        pid_t pid = fork();
-        long tries = 0;
-
-        if (pid == 0)
-                swap_for_ever();
-        stat(KEEP, &before);
-        clock_gettime(CLOCK_MONOTONIC, &start);
-        for (; time_is_left(&start); tries++) {
-                int fd = open("race2", O_WRONLY | O_APPEND);
-
-                if (fd >= 0) {
-                        if (write(fd, "x", 1) < 0)
-                                tries--;
-                        close(fd);
-                }
-        }
-        kill(pid, SIGKILL);
-        waitpid(pid, NULL, 0);
-        unlink("race2");
-        if (stat(KEEP, &after) < 0 || after.st_size != before.st_size)
-                return cg_hole(t, "the protected file was written");
-        return cg_held(t, "%ld tries", tries);
 }
 
 static enum cg_verdict beside_works(struct cg_try *t, const struct cg_attempt *a)
@@ -340,7 +288,7 @@ static const struct cg_attempt attempts[] = {
         {"deny-absent-link", "mount|landlock", false, CG_BARE_ALL, 0, onto_absent, "a second name under an absent name",
          "absent.txt", NULL, {2}},
         DENY("deny-race-parent", race_parent, "writing while its folder is moved back and forth", NULL),
-        DENY("deny-race-link", race_link, "writing by a name that turns into a link to it", NULL),
+        DENY("deny-race-link", cg_try_link_race, "writing by a name that turns into a link to it", KEEP),
         DENY("never-bashrc", append, ".bashrc in the workspace", ".bashrc"),
         DENY("never-bashrc-remove", remove_it, "removing it, to make it anew", ".bashrc"),
         DENY("never-bashrc-replace", replace, "another moved onto it", ".bashrc"),
