@@ -44,6 +44,7 @@ CALL, CALL_RESULT, CALL_CANCEL = 1, 2, 3
 HEADER = struct.Struct("<2sBBHHQQ")
 MAX_STREAM = 65536
 
+KERNEL_ENV = Path(__file__).parents[2] / ".deps/kernel-env"
 SLOWNESS = 5.0 if os.environ.get("CG_SANITIZED") else 1.0
 
 
@@ -137,6 +138,9 @@ class Zygote:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control = ours
         program = prefix / "libexec/cellgate/cellgate-kernel"
+        # As the supervisor does: where they lie below /tmp, a kernel would not see them.
+        shown = [p.resolve() for p in (prefix / "lib/cellgate/python", KERNEL_ENV) if p.is_dir()]
+        self.libraries = [[str(p), str(p)] for p in shown]
         with open(self.log_path, "wb") as log:
             fd = theirs.fileno()
             self.process = subprocess.Popen(
@@ -215,7 +219,7 @@ class Kernel:
             "sandbox": True,
             "color": False,
             "limits": {},
-            "bind_ro": [],
+            "bind_ro": zygote.libraries,
             "hide": [],
             "python_path": [],
         } | spec
