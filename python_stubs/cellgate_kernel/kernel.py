@@ -84,8 +84,9 @@ class Kernel:
     """One kernel: its shell, and who serves what."""
 
     def __init__(self, config: dict[str, Any]) -> None:
+        self.config = config
         self.shell: ZMQInteractiveShell = ZMQInteractiveShell.instance()
-        self.watcher = wrappers.Watcher(config.get("python_path", []))
+        self.watcher = wrappers.Watcher([])
         self.working_dir: str = config.get("working_dir") or ""
         self.front = FrontendKernel(self.shell, self)
         self.requests = Requests(self.shell, self.front)
@@ -153,18 +154,26 @@ class Kernel:
 _kernel: Kernel | None = None
 
 
-def configure(text: str) -> None:
-    """First call in a forked kernel.
+def make(text: str) -> None:
+    """First call in a forked kernel, while its sandbox is made around it: nothing here looks at files or starts threads.
 
     `text` is the spec's part for us, a JSON object: session, workspace, env, sandbox, color, python_path, front,
     working_dir.
     """
     global _kernel
-    config = json.loads(text)
+    _kernel = Kernel(json.loads(text))
+    # Leaves nothing behind but memory that is this process's own: every cell writes to it, and the first would wait for that.
+    _kernel.shell.run_cell("1", silent=True)
+
+
+def configure() -> None:
+    """Second call, inside the sandbox."""
+    assert _kernel is not None
+    config = _kernel.config
     _set_environment(config)
     _set_paths(config)
+    _kernel.watcher = wrappers.Watcher(config.get("python_path", []))
     preload.after_fork()
-    _kernel = Kernel(config)
     reserve.hold()
     gc.enable()
 
@@ -175,7 +184,7 @@ def _exit(status: int) -> NoReturn:
 
 
 def serve() -> None:
-    """Second call: tell that we are ready, then serve. Does not return."""
+    """Third call: tell that we are ready, then serve. Does not return."""
     assert _kernel is not None
     os._exit = _exit
     faulthandler.enable(2)

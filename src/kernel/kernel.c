@@ -14,6 +14,15 @@ static int fail(const struct cg_kernel_start *s, const struct cg_err *err)
         return EXIT_START;
 }
 
+int cg_kernel_prepare(void *data, struct cg_err *err)
+{
+        const struct cg_kernel_start *s = data;
+
+        prctl(PR_SET_NAME, "cellgate-kernel"); /* init's name was inherited */
+        cg_py_after_fork_child();
+        return cg_py_make_kernel(s->config, s->config_len, err);
+}
+
 int cg_kernel_main(void *data)
 {
         const struct cg_kernel_start *s = data;
@@ -23,14 +32,11 @@ int cg_kernel_main(void *data)
         struct cg_err err;
         sigset_t none;
 
-        prctl(PR_SET_NAME, "cellgate-kernel"); /* init's name was inherited */
         signal(SIGPIPE, SIG_IGN); /* Python expects these to come as errors of write() */
         signal(SIGXFSZ, SIG_IGN);
         sigemptyset(&none);
         sigprocmask(SIG_SETMASK, &none, NULL);
-        cg_py_after_fork_child();
-        if (cg_io_new(&config, &io, &err) < 0 || cg_py_configure(s->config, s->config_len, &err) < 0 ||
-            cg_io_start(io, &err) < 0)
+        if (cg_io_new(&config, &io, &err) < 0 || cg_py_configure(&err) < 0 || cg_io_start(io, &err) < 0)
                 return fail(s, &err);
         cg_io_catch_crashes(io);
         cg_py_serve(io, s->plan, &err);

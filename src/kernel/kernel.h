@@ -15,10 +15,13 @@ struct cg_kernel_start {
         const struct cg_log *log; /* usable until the kernel is ready: afterwards descriptor 2 belongs to the cells */
 };
 
+struct cg_err;
+
 /*
- * Runs in the forked, sandboxed process; @data is a struct cg_kernel_start. Returns an exit status when it cannot
- * start.
+ * Both run in the forked process, @data is a struct cg_kernel_start: the first while the sandbox around it is made, so without files,
+ * threads or anything foreign; the second inside. It returns an exit status when it cannot start.
  */
+int cg_kernel_prepare(void *data, struct cg_err *err);
 int cg_kernel_main(void *data);
 
 #endif

@@ -159,9 +159,17 @@ void cg_py_after_fork_child(void)
         PyOS_AfterFork_Child();
 }
 
-int cg_py_configure(const char *config, size_t len, struct cg_err *err)
+int cg_py_make_kernel(const char *config, size_t len, struct cg_err *err)
 {
-        PyObject *r = call("cellgate_kernel.kernel", "configure", config, (Py_ssize_t)len, err);
+        PyObject *r = call("cellgate_kernel.kernel", "make", config, (Py_ssize_t)len, err);
+
+        Py_XDECREF(r);
+        return r ? 0 : CG_E_STATE;
+}
+
+int cg_py_configure(struct cg_err *err)
+{
+        PyObject *r = call("cellgate_kernel.kernel", "configure", NULL, 0, err);
 
         Py_XDECREF(r);
         return r ? 0 : CG_E_STATE;

@@ -26,8 +26,9 @@ void cg_py_before_fork(void);
 void cg_py_after_fork_parent(void);
 void cg_py_after_fork_child(void);
 
-/* What a kernel is told by its zygote, JSON text: see cellgate_kernel/config.py. */
-int cg_py_configure(const char *config, size_t len, struct cg_err *err);
+/* What a kernel is told by its zygote, JSON text: see make() in cellgate_kernel/kernel.py. Then, inside the sandbox, cg_py_configure(). */
+int cg_py_make_kernel(const char *config, size_t len, struct cg_err *err);
+int cg_py_configure(struct cg_err *err);
 /* Serves requests until the process ends. Returns only when something is badly wrong. */
 int cg_py_serve(struct cg_io *io, const struct cg_sandbox *plan, struct cg_err *err);
 

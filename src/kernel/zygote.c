@@ -229,7 +229,7 @@ static int start_kernel(struct cg_zygote *z, const struct cg_spawn_spec *spec, i
 
         cg_py_before_fork();
         /* It refuses when this process has a second thread. */
-        r = cg_sandbox_spawn(spec->plan, keep, 2, cg_kernel_main, &start, ret, err);
+        r = cg_sandbox_spawn_prepared(spec->plan, keep, 2, cg_kernel_prepare, cg_kernel_main, &start, ret, err);
         cg_py_after_fork_parent();
         return r;
 }

@@ -22,12 +22,12 @@
 #include "sandbox/watch.h"
 
 /* Everything but 0, 1, 2 and the list, which is ascending. */
-static int close_others(const int *keep, size_t n, struct cg_err *err)
+int cg_enter_close_others(const struct cg_spawn *sp, struct cg_err *err)
 {
         unsigned int next = 3;
 
-        for (size_t i = 0; i < n; i++) {
-                unsigned int fd = (unsigned int)keep[i];
+        for (size_t i = 0; i < sp->n_keep; i++) {
+                unsigned int fd = (unsigned int)sp->keep[i];
 
                 if (fd > next && close_range(next, fd - 1, 0) < 0)
                         return cg_fail_errno(err, "sandbox: closing descriptors");
@@ -218,7 +218,7 @@ static int enter_off(const struct cg_spawn *sp, struct cg_err *err)
         /* There is no namespace that ends with init. */
         if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
                 return cg_fail_errno(err, "sandbox: end with init");
-        if (new_session(err) < 0 || close_others(sp->keep, sp->n_keep, err) < 0 || start_in(sp, err) < 0)
+        if (new_session(err) < 0 || start_in(sp, err) < 0)
                 return -1;
         return set_limits(&l, err);
 }
@@ -319,8 +319,7 @@ static int enter_landlock(const struct cg_spawn *sp, struct cg_err *err)
 {
         struct cg_sandbox_limits limits = sp->sb->limits;
 
-        if (new_session(err) < 0 || join_session_keyring(err) < 0 || close_others(sp->keep, sp->n_keep, err) < 0 ||
-            start_in(sp, err) < 0)
+        if (new_session(err) < 0 || join_session_keyring(err) < 0 || start_in(sp, err) < 0)
                 return -1;
         if (limits.processes != CG_PLAN_NO_LIMIT)
                 limits.processes += processes_beside();
@@ -336,8 +335,20 @@ static int enter_landlock(const struct cg_spawn *sp, struct cg_err *err)
         return enter_layers(sp, err);
 }
 
+/* Layers hold for the thread that puts them on, and for what it makes afterwards. Where nobody prepares, none can be there. */
+static int check_one_thread(struct cg_err *err)
+{
+        struct stat st;
+
+        if (stat("/proc/self/task", &st) < 0)
+                return cg_fail_errno(err, "sandbox: counting threads");
+        return st.st_nlink == 3 ? 0 : cg_fail(err, CG_E_STATE, "sandbox: a thread was started before the layers were put on");
+}
+
 int cg_enter(const struct cg_spawn *sp, struct cg_err *err)
 {
+        if (sp->prepare_fn && check_one_thread(err) < 0)
+                return -1;
         if (sp->sb->off)
                 return enter_off(sp, err);
         if (sp->sb->grants)
@@ -347,9 +358,6 @@ int cg_enter(const struct cg_spawn *sp, struct cg_err *err)
                 return -1;
         /* Before seccomp, which denies keyctl: keys the user holds are not the sandbox's. */
         if (join_session_keyring(err) < 0)
-                return -1;
-        /* Whatever else the caller had open: sockets of other sessions, files, folders of the host's mounts. */
-        if (close_others(sp->keep, sp->n_keep, err) < 0)
                 return -1;
         /*
          * Off the caller's folder, which lies in mounts that have been covered since, to the same name in the new
@@ -363,6 +371,8 @@ int cg_enter(const struct cg_spawn *sp, struct cg_err *err)
         if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
                 return cg_fail_errno(err, "sandbox: dumpable");
         /* After the limits and mounts, which need them. */
+        if (cg_enter_bounding_set(sp->sb->nested_users && !sp->uid, err) < 0)
+                return -1;
         if (cg_enter_drop_caps(sp->sb->nested_users && !sp->uid, err) < 0)
                 return -1;
         /* No program gives any back; and without capabilities Landlock and seccomp insist on it. */

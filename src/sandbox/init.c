@@ -1,6 +1,6 @@
 /*
- * init: pid 1 of the sandbox. Makes the view, forks the main process, then only reaps, reports the main process's end
- * and ends, and with it, by the kernel's hand, everything in its pid namespace.
+ * init: pid 1 of the sandbox. Makes the view, forks the main process (before that, when it has something to prepare), then only reaps,
+ * reports the main process's end and ends, and with it, by the kernel's hand, everything in its pid namespace.
  *
  * It is a copy of the caller that never runs any of the caller's code again. The sandbox cannot signal it (pid 1),
  * trace or read it (not dumpable), and all that it reads from inside are the numbers of denied system calls (notify.c).
@@ -51,10 +51,29 @@ static _Noreturn void fail(const struct cg_spawn *sp, const struct cg_err *err)
         _exit(125);
 }
 
+/* What takes no file, while init makes the view. */
+static void prepare(const struct cg_spawn *sp)
+{
+        struct cg_err err = {0};
+        char go = 0;
+
+        if (sp->prepare_fn && sp->prepare_fn(sp->data, &err) < 0)
+                fail(sp, &err);
+        if (sp->go_in < 0)
+                return;
+        if (read(sp->go_in, &go, 1) != 1) /* init has failed, and said so */
+                _exit(125);
+        close(sp->go_in);
+}
+
 static _Noreturn void run_main(const struct cg_spawn *sp)
 {
         struct cg_err err = {0};
 
+        /* Sockets of other sessions, files, folders of the host's mounts. */
+        if (cg_enter_close_others(sp, &err) < 0)
+                fail(sp, &err);
+        prepare(sp);
         if (cg_enter(sp, &err) < 0)
                 fail(sp, &err);
         /* Nobody there to be told means that the caller has ended meanwhile. */
@@ -93,7 +112,18 @@ static int become_init(const struct cg_spawn *sp, struct cg_err *err)
         return enter_group(sp, err);
 }
 
-static int make_sandbox(const struct cg_spawn *sp, struct cg_err *err)
+/* libc's own fork, not a raw clone: it puts the thread id it caches, its locks and atfork handlers right. */
+static pid_t fork_main(const struct cg_spawn *sp, struct cg_err *err)
+{
+        pid_t pid = fork();
+
+        if (pid == 0)
+                run_main(sp);
+        return pid < 0 ? cg_fail_errno(err, "sandbox: main process") : pid;
+}
+
+/* *main_pid: the main process, where it prepares itself from here on. */
+static int make_sandbox(const struct cg_spawn *sp, pid_t *main_pid, struct cg_err *err)
 {
         /* A caller that is not dumpable (it holds secrets) leaves /proc/self to root; the maps are written there. */
         if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0 || cg_ns_map_ids(sp->uid, sp->gid, err) < 0)
@@ -101,12 +131,16 @@ static int make_sandbox(const struct cg_spawn *sp, struct cg_err *err)
         /* For good: the main process has the same user and must not trace or read this one. */
         if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
                 return cg_fail_errno(err, "sandbox: init not dumpable");
+        if (sp->go_in >= 0 && (*main_pid = fork_main(sp, err)) < 0)
+                return -1;
         if (cg_ns_loopback_up(err) < 0)
                 return -1;
         if (sp->ports_fd >= 0 && cg_ns_send_ports(sp, err) < 0)
                 return -1;
         if (cg_mounts_apply(sp->sb, err) < 0)
                 return -1;
+        if (sp->go_in >= 0 && write(sp->go_out, "g", 1) != 1)
+                return cg_fail_errno(err, "sandbox: word to the main process");
         return cg_enter_bounding_set(sp->sb->nested_users && !sp->uid, err);
 }
 
@@ -458,12 +492,12 @@ static int fork_guard(const struct cg_spawn *sp, struct cg_err *err)
         return make_subreaper(err);
 }
 
-static int make(const struct cg_spawn *sp, int *proxies, struct cg_err *err)
+static int make(const struct cg_spawn *sp, int *proxies, pid_t *main_pid, struct cg_err *err)
 {
         if (sp->sb->off)
                 return make_subreaper(err);
         if (!sp->sb->grants)
-                return make_sandbox(sp, err);
+                return make_sandbox(sp, main_pid, err);
         return fork_guard(sp, err) < 0 ? -1 : send_proxies(sp, proxies, err);
 }
 
@@ -471,18 +505,12 @@ _Noreturn void cg_init_run(const struct cg_spawn *sp)
 {
         int proxies[CG_LANDLOCK_PORTS] = {-1, -1, -1, -1};
         struct cg_err err = {0};
-        pid_t pid;
+        pid_t pid = 0;
 
-        if (become_init(sp, &err) < 0 || make(sp, proxies, &err) < 0)
+        if (become_init(sp, &err) < 0 || make(sp, proxies, &pid, &err) < 0)
                 fail(sp, &err);
-        /* libc's own fork, not a raw clone: it puts the thread id it caches, its locks and atfork handlers right. */
-        pid = fork();
-        if (pid == 0)
-                run_main(sp);
-        if (pid < 0) {
-                cg_fail_errno(&err, "sandbox: main process");
+        if (!pid && (pid = fork_main(sp, &err)) < 0)
                 fail(sp, &err);
-        }
         if (seal_init(sp, proxies, &err) < 0)
                 fail(sp, &err);
         watch(sp, pid);

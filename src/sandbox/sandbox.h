@@ -194,6 +194,15 @@ struct cg_sandbox_denial {
  */
 int cg_sandbox_spawn(const struct cg_sandbox *sb, const int *keep_fds, size_t n_keep, int (*main_fn)(void *data),
                      void *data, struct cg_sandbox_child *ret, struct cg_err *err);
+/*
+ * The same for a main process that has something to do before it is inside: @prepare_fn(data) runs there while init makes the view, with
+ * every signal blocked, nothing open but @keep_fds and no layer on yet. So it is our own code on nothing foreign, it opens no file by
+ * name, since that might be one of the host's, and starts no thread (checked: CG_E_STATE). What it opens stays open. Negative, with
+ * @err: it fails the start.
+ */
+int cg_sandbox_spawn_prepared(const struct cg_sandbox *sb, const int *keep_fds, size_t n_keep,
+                              int (*prepare_fn)(void *data, struct cg_err *err), int (*main_fn)(void *data), void *data,
+                              struct cg_sandbox_child *ret, struct cg_err *err);
 
 /*
  * The layers that hold in a child of this plan, NULL-terminated static names: "user", "mount", ..., "landlock",

@@ -54,7 +54,7 @@ static int compare_ints(const void *a, const void *b)
 /* keep_fds with those of @sp among them, ascending. */
 static int make_keep_list(const int *keep_fds, size_t n, struct cg_spawn *sp, struct cg_err *err)
 {
-        int *list = calloc(n + 2, sizeof(*list));
+        int *list = calloc(n + 3, sizeof(*list));
 
         if (!list)
                 return cg_fail(err, CG_E_NOMEM, "sandbox: list of descriptors");
@@ -63,6 +63,8 @@ static int make_keep_list(const int *keep_fds, size_t n, struct cg_spawn *sp, st
         list[n++] = sp->ready_fd;
         if (sp->listener_in >= 0)
                 list[n++] = sp->listener_in;
+        if (sp->go_in >= 0)
+                list[n++] = sp->go_in;
         qsort(list, n, sizeof(*list), compare_ints);
         sp->keep = list;
         sp->n_keep = n;
@@ -238,10 +240,17 @@ static pid_t start(struct cg_spawn *sp, int *pidfd, struct cg_err *err)
 int cg_sandbox_spawn(const struct cg_sandbox *sb, const int *keep_fds, size_t n_keep, int (*main_fn)(void *data),
                      void *data, struct cg_sandbox_child *ret, struct cg_err *err)
 {
-        struct cg_spawn sp = {.sb = sb, .uid = geteuid(), .gid = getegid(), .main_fn = main_fn, .data = data};
+        return cg_sandbox_spawn_prepared(sb, keep_fds, n_keep, NULL, main_fn, data, ret, err);
+}
+
+int cg_sandbox_spawn_prepared(const struct cg_sandbox *sb, const int *keep_fds, size_t n_keep,
+                              int (*prepare_fn)(void *data, struct cg_err *err), int (*main_fn)(void *data), void *data,
+                              struct cg_sandbox_child *ret, struct cg_err *err)
+{
+        struct cg_spawn sp = {.sb = sb, .uid = geteuid(), .gid = getegid(), .prepare_fn = prepare_fn, .main_fn = main_fn, .data = data};
         char cwd[PATH_MAX];
         cg_auto_pipe int ready[2] = {-1, -1}, status[2] = {-1, -1}, ports[2] = {-1, -1}, listener[2] = {-1, -1}, denied[2] = {-1, -1},
-                         doors[2] = {-1, -1};
+                         doors[2] = {-1, -1}, go[2] = {-1, -1};
         cg_auto_fd int pidfd = -1;
         pid_t pid;
         int e;
@@ -260,6 +269,10 @@ int cg_sandbox_spawn(const struct cg_sandbox *sb, const int *keep_fds, size_t n_
                 return cg_fail_errno(err, "sandbox: sockets for denied calls");
         if (sb->doors && !sb->off && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, doors) < 0)
                 return cg_fail_errno(err, "sandbox: socket for doors");
+        if (prepare_fn && cg_plan_has_namespaces(sb) && pipe2(go, O_CLOEXEC) < 0)
+                return cg_fail_errno(err, "sandbox: pipes");
+        sp.go_in = go[0];
+        sp.go_out = go[1];
         sp.doors_fd = doors[1];
         sp.listener_in = listener[0];
         sp.listener_out = listener[1];

@@ -28,6 +28,8 @@ struct cg_spawn {
         int doors_fd;        /* init's, to the outside; -1 */
         bool counted;        /* processes are limited by the group */
         sigset_t old_mask;   /* the caller's: everything is blocked from before the clone until main_fn */
+        int (*prepare_fn)(void *data, struct cg_err *err); /* or NULL */
+        int go_in, go_out;   /* init tells the main process, which prepares itself meanwhile, that the view is made; -1: it is already */
         int (*main_fn)(void *data);
         void *data;
 };
@@ -50,7 +52,10 @@ int cg_ns_send_ports(const struct cg_spawn *sp, struct cg_err *err);
 /* mounts.c */
 int cg_mounts_apply(const struct cg_sandbox *sb, struct cg_err *err);
 
-/* enter.c: the main process gives up everything it does not need. */
+/* enter.c: */
+/* Everything that the caller had open is closed, but sp->keep: before anything else is done in the main process. */
+int cg_enter_close_others(const struct cg_spawn *sp, struct cg_err *err);
+/* The main process gives up everything it does not need. */
 int cg_enter(const struct cg_spawn *sp, struct cg_err *err);
 /*
  * What no program can ever give back. Once, in init before its fork: 41 changes of credentials are a tenth of a sandbox's start.

@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
@@ -395,6 +396,138 @@ static void many_leave_nothing(void **state)
         assert_int_equal(lines_of("/proc/self/mountinfo"), mounts);
 }
 
+/* ---- a main process that prepares itself */
+
+struct prepared {
+        int fd;      /* kept */
+        int opened;  /* by prepare(); another process's memory, so main() sees it and we do not */
+        uint64_t seen[3]; /* inherited descriptors, capabilities before, capabilities inside */
+};
+
+static uint64_t capabilities(void)
+{
+        FILE *f = fopen("/proc/self/status", "re");
+        unsigned long long caps = 1;
+        char line[256];
+
+        while (f && fgets(line, sizeof(line), f) && sscanf(line, "CapEff: %llx", &caps) != 1)
+                ;
+        if (f)
+                fclose(f);
+        return caps;
+}
+
+static int prepare(void *data, struct cg_err *err)
+{
+        struct prepared *p = data;
+
+        p->seen[0] = open_fds();
+        p->seen[1] = capabilities();
+        p->opened = eventfd(0, EFD_CLOEXEC);
+        return p->opened < 0 ? cg_fail_errno(err, "eventfd") : 0;
+}
+
+static int say_prepared(void *data)
+{
+        struct prepared *p = data;
+
+        p->seen[2] = capabilities();
+        return fcntl(p->opened, F_GETFD) >= 0 && write(p->fd, p->seen, sizeof(p->seen)) == sizeof(p->seen) ? 0 : 1;
+}
+
+static void main_prepares_itself_and_is_inside_afterwards(void **state)
+{
+        struct cg_sandbox_child child;
+        struct prepared p = {.opened = -1};
+        struct cg_err err = {0};
+        int fds[2], leak = open("/dev/null", O_RDONLY);
+
+        assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+        p.fd = fds[1];
+        if (cg_sandbox_spawn_prepared(*state, &p.fd, 1, prepare, say_prepared, &p, &child, &err) < 0)
+                fail_msg("%s", err.msg);
+        assert_int_equal(finish(&child).exit_code, 0);
+        assert_int_equal(read(fds[0], p.seen, sizeof(p.seen)), sizeof(p.seen));
+        assert_false(p.seen[0] & 1ull << leak);
+        assert_true(p.seen[0] & 1ull << fds[1]);
+        assert_true(p.seen[1] != 0); /* the other half: of the namespace that it is in by then */
+        assert_true(p.seen[2] == 0);
+        close(fds[0]);
+        close(fds[1]);
+        close(leak);
+}
+
+static int prepare_badly(void *data, struct cg_err *err)
+{
+        return cg_fail(err, CG_E_PARSE, "number %d is bad", *(int *)data);
+}
+
+static void failing_preparation_comes_back(void **state)
+{
+        uint64_t before = open_fds();
+        struct cg_sandbox_child child;
+        struct cg_err err = {0};
+        int seven = 7;
+
+        assert_int_equal(cg_sandbox_spawn_prepared(*state, NULL, 0, prepare_badly, return_data, &seven, &child, &err), CG_E_PARSE);
+        assert_string_equal(err.msg, "number 7 is bad");
+        assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+        assert_int_equal(open_fds(), before);
+}
+
+static void *sleep_long(void *unused)
+{
+        sleep(1000);
+        return unused;
+}
+
+static int prepare_with_a_thread(void *data, struct cg_err *err)
+{
+        pthread_t t;
+
+        (void)data;
+        return pthread_create(&t, NULL, sleep_long, NULL) ? cg_fail(err, CG_E_SYS, "no thread") : 0;
+}
+
+/* It would have no layer on. */
+static void preparation_may_not_leave_a_thread(void **state)
+{
+        struct cg_sandbox_child child;
+        struct cg_err err = {0};
+        int zero = 0;
+
+        assert_int_equal(cg_sandbox_spawn_prepared(*state, NULL, 0, prepare_with_a_thread, return_data, &zero, &child, &err), CG_E_STATE);
+        assert_non_null(strstr(err.msg, "a thread was started"));
+        assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+}
+
+static int prepare_for_ever(void *data, struct cg_err *err)
+{
+        (void)data;
+        (void)err;
+        while (pause())
+                ;
+        return 0;
+}
+
+/* A view that cannot be made, while the main process is busy: all of it ends, with init's reason. */
+static void failing_init_ends_the_preparation(void **state)
+{
+        struct cg_sandbox *sb = *state;
+        struct cg_sandbox_child child;
+        struct cg_err err = {0};
+        char folder[] = "/tmp/cg-gone-XXXXXX";
+        int zero = 0;
+
+        assert_non_null(mkdtemp(folder));
+        assert_int_equal(cg_sandbox_add_bind_ro(sb, folder, "/run/gone", &err), 0);
+        assert_int_equal(rmdir(folder), 0);
+        assert_true(cg_sandbox_spawn_prepared(sb, NULL, 0, prepare_for_ever, return_data, &zero, &child, &err) < 0);
+        assert_non_null(strstr(err.msg, folder));
+        assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+        assert_int_equal(errno, ECHILD);
+}
+
 static int sleep_on(void *unused)
 {
         for (;;)
@@ -459,6 +592,9 @@ int main(void)
                 CASE(failing_step_comes_back),               CASE(many_leave_nothing),
                 CASE(killed_init_leaves_an_empty_pipe),      CASE(lifeline_on),
                 CASE(lifeline_off),                          CASE(main_can_use_its_own_proc),
+                CASE(main_prepares_itself_and_is_inside_afterwards),
+                CASE(failing_preparation_comes_back),        CASE(preparation_may_not_leave_a_thread),
+                CASE(failing_init_ends_the_preparation),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
