@@ -155,14 +155,14 @@ _kernel: Kernel | None = None
 
 
 def make(text: str) -> None:
-    """First call in a forked kernel, while its sandbox is made around it: nothing here looks at files or starts threads.
+    """First call in a forked kernel, while its sandbox is made around it: it looks at no files and starts no threads.
 
     `text` is the spec's part for us, a JSON object: session, workspace, env, sandbox, color, python_path, front,
     working_dir.
     """
     global _kernel
     _kernel = Kernel(json.loads(text))
-    # Leaves nothing behind but memory that is this process's own: every cell writes to it, and the first would wait for that.
+    # Leaves nothing behind but memory that is this process's own: every cell writes to it.
     _kernel.shell.run_cell("1", silent=True)
 
 
