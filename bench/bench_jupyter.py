@@ -11,6 +11,7 @@ import contextlib
 import os
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -437,12 +438,19 @@ def parse_args() -> argparse.Namespace:
     return opt
 
 
+def installed(program: Path) -> list[str]:
+    """What Jupyter starts: argv of the kernelspec."""
+    with tempfile.TemporaryDirectory(prefix="bench-kernelspec-") as folder:
+        subprocess.run([program, "jupyter", "install", "--prefix", folder], check=True, stdout=subprocess.DEVNULL)
+        spec = json.loads((Path(folder) / "share/jupyter/kernels/cellgate/kernel.json").read_text())
+    return [str(word) for word in spec["argv"]]
+
+
 def main() -> int:
     opt = parse_args()
     if not opt.prefix:
         bench.build()
-    program = (opt.prefix or bench.PREFIX).resolve() / "bin/cellgate"
-    ours = [str(program), "jupyter", "run", "-f", "{connection_file}"]
+    ours = installed((opt.prefix or bench.PREFIX).resolve() / "bin/cellgate")
     theirs = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     peers = [Peer(OURS, ours, True, opt.transport), Peer(THEIRS, theirs, False, opt.transport)]
     peers = [p for p in peers if opt.only in (None, p.name)]
