@@ -100,7 +100,6 @@ struct cg_wire {
         X(INPUT_REPLY,         19, S,      4096,            CG_MAX_BODY,         1) \
         X(INTERRUPT_REQUEST,   20, S,      0,               0,                   0) \
         X(SHUTDOWN_REQUEST,    21, S,      0,               0,                   0) \
-        X(CALLS_LOST,          22, S,      0,               0,                   0) \
         X(REQUEST,             23, S,      4096,            CG_MAX_DISPLAY,      CG_RAWS_ANY) \
         X(REPLY,               24, K,      4096,            CG_MAX_DISPLAY,      CG_RAWS_ANY) \
         X(COMM,                25, K,      0,               CG_MAX_DISPLAY,      CG_RAWS_ANY) \

@@ -251,7 +251,7 @@ static void link_accept(struct link *l)
         pthread_mutex_unlock(&l->io->out_lock);
 }
 
-/* A tool server that has ended is followed by another. */
+/* A tool server that has ended is followed by another, which calls that were not sent yet wait for. */
 static void link_close(struct link *l)
 {
         pthread_mutex_lock(&l->io->out_lock);
@@ -259,8 +259,10 @@ static void link_close(struct link *l)
         l->conn = CG_ZCONN_NONE;
         l->lost = false;
         pthread_mutex_unlock(&l->io->out_lock);
-        if (l != &l->io->kernel)
+        if (l == &l->io->tool) {
+                calls_lost(l->io);
                 return;
+        }
         pthread_mutex_lock(&l->io->lock);
         l->io->blocked = false;
         pthread_mutex_unlock(&l->io->lock);

@@ -106,7 +106,7 @@ struct cg_io {
         struct tool_out *tool_head, *tool_tail;
         struct cg_shell shells[CG_IO_MAX_SHELLS];
         struct cg_wait *waits;
-        uint64_t next_call;
+        uint64_t next_call, sent_call; /* the last ones: of all, and of those that were sent */
         size_t calls; /* sent, result not here yet */
         int64_t interrupt_at_ms, interrupt_step_ms; /* of the main shell */
         int64_t shutdown_at_ms; /* 0, or when the process ends in any case */
@@ -162,6 +162,8 @@ void tool_out_free(struct tool_out *t);
 /* io_receive.c */
 /* One attempt to interrupt the main shell. */
 void poke_locked(struct cg_io *io, int64_t now);
+/* The connection to the tool server has ended. */
+void calls_lost(struct cg_io *io);
 int on_kernel_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err);
 int on_tool_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err);
 

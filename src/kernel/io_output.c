@@ -350,6 +350,8 @@ bool send_calls(struct cg_io *io)
                 t = io->tool_head;
                 if (t && !(io->tool_head = t->next))
                         io->tool_tail = NULL;
+                if (t && t->type == CG_TOOL_CALL)
+                        io->sent_call = t->id;
                 pthread_mutex_unlock(&io->lock);
                 if (!t)
                         break;

@@ -320,24 +320,30 @@ static int on_shutdown(struct cg_io *io, struct cg_err *err)
         return 0;
 }
 
-/* The tool server is gone, and with it the answers: whoever waits for one is told so. */
-static void on_calls_lost(struct cg_io *io)
+/* Of a wait whose call was sent over a connection that has ended. */
+static void fail_call_locked(struct cg_wait *w)
 {
         static const char text[] = "the tool server ended before it answered; whether the tool ran is not known. "
                                    "It has been started again: later calls work";
 
+        snprintf(w->status, sizeof(w->status), "failed");
+        w->has_raw = zmq_msg_init_size(&w->raw, sizeof(text) - 1) == 0;
+        if (w->has_raw)
+                memcpy(zmq_msg_data(&w->raw), text, sizeof(text) - 1);
+        w->done = true;
+        signal_fd(w->fd);
+}
+
+/* The connection itself tells: no other word comes at the right moment, before a call to the next tool server and after the last to this one. */
+void calls_lost(struct cg_io *io)
+{
         pthread_mutex_lock(&io->lock);
-        for (struct cg_wait *w = io->waits; w; w = w->next) {
-                if (w->kind != WAIT_CALL || w->done)
-                        continue;
-                snprintf(w->status, sizeof(w->status), "failed");
-                w->has_raw = zmq_msg_init_size(&w->raw, sizeof(text) - 1) == 0;
-                if (w->has_raw)
-                        memcpy(zmq_msg_data(&w->raw), text, sizeof(text) - 1);
-                w->done = true;
-                signal_fd(w->fd);
-        }
+        for (struct cg_wait *w = io->waits; w; w = w->next)
+                if (w->kind == WAIT_CALL && !w->done && w->call <= io->sent_call)
+                        fail_call_locked(w);
         io->calls = 0;
+        for (const struct tool_out *t = io->tool_head; t; t = t->next)
+                io->calls += t->type == CG_TOOL_CALL;
         signal_waits_locked(io, WAIT_PLACE);
         pthread_mutex_unlock(&io->lock);
 }
@@ -358,9 +364,6 @@ int on_kernel_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
                 return on_input_reply(io, m, body, err);
         case CG_KERNEL_INTERRUPT_REQUEST:
                 return on_interrupt(io, m, err);
-        case CG_KERNEL_CALLS_LOST:
-                on_calls_lost(io);
-                return 0;
         case CG_KERNEL_SHUTDOWN_REQUEST:
                 return on_shutdown(io, err);
         default:

@@ -475,7 +475,6 @@ static void restore(struct sup *s)
 {
         for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
                 struct session *ss = s->sessions[i];
-                struct cg_out lost = { .type = CG_KERNEL_CALLS_LOST };
                 json_t *all;
                 bool ready;
 
@@ -487,8 +486,6 @@ static void restore(struct sup *s)
                 if (json_object_size(all))
                         send_servers(ss, json_deep_copy(all), 60000, 0);
                 ready = ss->kernel && ss->kernel->state == K_READY;
-                if (ready)
-                        kernel_send(ss->kernel, &lost, NULL);
                 /* Where servers are added again, calls wait in the kernel for that. */
                 if ((ready && !json_object_size(all)) || (ss->kernel && ss->kernel->state == K_BOOTING))
                         broker_attach(ss->kernel);

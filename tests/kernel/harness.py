@@ -39,7 +39,7 @@ KERNEL_TYPES = {
     26: "DEBUG_EVENT",
     27: "DENIED",
 }
-EXECUTE_REQUEST, INPUT_REPLY, INTERRUPT_REQUEST, SHUTDOWN_REQUEST, CALLS_LOST, REQUEST = 10, 19, 20, 21, 22, 23
+EXECUTE_REQUEST, INPUT_REPLY, INTERRUPT_REQUEST, SHUTDOWN_REQUEST, REQUEST = 10, 19, 20, 21, 23
 CALL, CALL_RESULT, CALL_CANCEL = 1, 2, 3
 HEADER = struct.Struct("<2sBBHHQQ")
 MAX_STREAM = 65536
@@ -235,6 +235,7 @@ class Kernel:
         self.cancelled: list[int] = []
         self.shell = self._connect(paths[0])
         self.tools = self._connect(paths[1])
+        self.tool_path = paths[1]
         self.poller = zmq.Poller()
         self.poller.register(self.shell, zmq.POLLIN)
         self.poller.register(self.tools, zmq.POLLIN)
@@ -247,6 +248,15 @@ class Kernel:
         s.linger = 0
         s.connect(f"ipc://{path}")
         return s
+
+    def end_tool_server(self) -> None:
+        """Its connection ends, and no other has been made."""
+        self.poller.unregister(self.tools)
+        self.tools.close()
+
+    def next_tool_server(self) -> None:
+        self.tools = self._connect(self.tool_path)
+        self.poller.register(self.tools, zmq.POLLIN)
 
     # ---------------------------------------------------------------- sending
 

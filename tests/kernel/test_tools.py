@@ -4,7 +4,7 @@ import json
 import time
 
 import pytest
-from kernel.harness import CALLS_LOST, Call, Kernel, Result
+from kernel.harness import Call, Kernel, Result
 
 SETUP = (
     "import _cellgate, threading\ncall = lambda a=b'{}', s='files', t='read', ms=5000: _cellgate.tool_call(s, t, a, ms)"
@@ -193,10 +193,40 @@ def test_calls_of_a_tool_server_that_ended(tools: Kernel) -> None:
         "threads = [threading.Thread(target=lambda: box.append(call())) for _ in range(3)]\nbox = []\n"
         "for t in threads: t.start()\nfor t in threads: t.join()\n[s for s, _ in box]"
     )
-    while len(tools.calls) < 3:
-        assert tools.poller.poll(5000)
-        tools._serve_tools()
-    tools.send(CALLS_LOST)
+    wait_for_calls(tools, 3)
+    tools.end_tool_server()
+    tools.next_tool_server()
     assert tools.collect(cell).result == "['failed', 'failed', 'failed']"
     tools.tool_functions.append(echo)
     assert tools.run("call(b'2')").result == "('ok', b'2')"
+
+
+def wait_for_calls(tools: Kernel, n: int) -> None:
+    while len(tools.calls) < n:
+        assert tools.poller.poll(5000)
+        tools._serve_tools()
+
+
+def test_calls_between_two_tool_servers(tools: Kernel) -> None:
+    """The one that was sent fails; the ones that follow at once wait for the next tool server, whenever it comes."""
+    for _ in range(20):
+        tools.calls.clear()
+        cell = tools.execute("[call()[0], call()[0], call()[0]]")
+        wait_for_calls(tools, 1)
+        tools.end_tool_server()
+        time.sleep(0.01)
+        tools.next_tool_server()
+        tools.tool_functions.append(echo)
+        assert tools.collect(cell).result == "['failed', 'ok', 'ok']"
+        tools.tool_functions.clear()
+
+
+def test_places_of_lost_calls_are_free_again(tools: Kernel) -> None:
+    many = "import concurrent.futures as f\nwith f.ThreadPoolExecutor(300) as p: r = [x[0] for x in p.map(lambda _: call(), range(300))]\n"
+    cell = tools.execute(many + "len(r), r.count('failed') >= 256")
+    wait_for_calls(tools, 256)
+    tools.end_tool_server()
+    tools.next_tool_server()
+    tools.tool_functions.append(echo)
+    assert tools.collect(cell).result == "(300, True)"
+    assert tools.run(many + "r.count('ok')").result == "300"
