@@ -38,7 +38,7 @@ static int run_command(size_t i, int argc, char **argv)
         bool hangs = false;
 
         strcat(name, commands[i].name);
-        if (r == 0 && o.help)
+        if (r == 0 && o.kernel.help)
                 status = cg_cli_print(cg_jup_help(commands[i].command));
         else if (r < 0 || commands[i].run(&o, &hangs, &err) < 0)
                 status = cg_cli_fail(name, &err);

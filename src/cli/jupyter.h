@@ -6,23 +6,18 @@
 #include <stdint.h>
 #include "cli/approve.h"
 #include "cli/cli.h"
-#include "cli/limit_option.h"
-#include "sandbox/sandbox.h"
+#include "cli/kernel_options.h"
 #include "jupyter/front.h"
 
 struct cg_jup_options {
         /* install, run */
-        const char *file, *prefix, *name, *display_name, *mcp, *sandbox, *preload;
-        bool user, sys_prefix, no_sandbox, help;
-        struct cg_sandbox_limits limits;
-        const char *tier;
-        struct cg_approve *approve;
-        const char **env;       /* as given: NAME=VALUE or NAME */
-        size_t n_env;
+        struct cg_kernel_options kernel;
+        const char *file, *prefix, *name, *display_name;
+        bool user, sys_prefix;
         const char **words;     /* the options that a kernelspec repeats, as given */
         size_t n_words;
         int64_t linger_ms;
-        int spares, log_level;
+        int spares;
         /* attach, list */
         const char *session, *address;
         bool json;

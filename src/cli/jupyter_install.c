@@ -9,7 +9,6 @@
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/util.h"
-#include "cli/settings_file.h"
 #include "config.h"
 #include "jupyter/kernelspec.h"
 
@@ -100,7 +99,7 @@ int cg_jup_install(const struct cg_jup_options *o, bool *hangs, struct cg_err *e
 
         (void)hangs;
         if (r == 0) /* a mistake shows now, not in the log of whatever starts the kernel */
-                r = cg_settings_file_read(o->sandbox, &settings, err);
+                r = cg_kernel_options_settings(&o->kernel, &settings, err);
         if (r == 0)
                 r = make_argv(o, &argv, err);
         spec.argv = (const char *const *)argv;

@@ -71,8 +71,7 @@ static const char help_list[] =
 "  --json               as a JSON array\n"
 "  -h, --help           this text\n";
 
-enum { FILE_ = 2, USER, PREFIX, SYS_PREFIX, NAME, DISPLAY_NAME, MCP, APPROVE, PRELOAD, ENV, SANDBOX, LIMIT, TIER, NO_SANDBOX, LINGER, SPARES,
-       LOG_LEVEL, ADDRESS, JSON, HELP };
+enum { FILE_ = 2, USER, PREFIX, SYS_PREFIX, NAME, DISPLAY_NAME, LINGER, SPARES, ADDRESS, JSON };
 
 #define KERNEL (CG_JUP_RUN | CG_JUP_INSTALL)
 
@@ -86,20 +85,20 @@ static const struct {
         { { SYS_PREFIX, 0, "sys-prefix", NULL }, CG_JUP_INSTALL },
         { { NAME, 0, "name", "NAME" }, CG_JUP_INSTALL },
         { { DISPLAY_NAME, 0, "display-name", "TEXT" }, CG_JUP_INSTALL },
-        { { MCP, 0, "mcp", "FILE" }, KERNEL },
-        { { APPROVE, 0, "approve", "RULE" }, KERNEL },
-        { { PRELOAD, 0, "preload", "LIST" }, KERNEL },
-        { { ENV, 0, "env", "NAME[=VALUE]" }, KERNEL },
-        { { SANDBOX, 0, "sandbox", "FILE" }, KERNEL },
-        { { LIMIT, 0, "limit", "NAME=NUMBER" }, KERNEL },
-        { { TIER, 0, "tier", "TIER" }, KERNEL },
-        { { NO_SANDBOX, 0, "no-sandbox", NULL }, KERNEL },
+        { { CG_KOPT_MCP, 0, "mcp", "FILE" }, KERNEL },
+        { { CG_KOPT_APPROVE, 0, "approve", "RULE" }, KERNEL },
+        { { CG_KOPT_PRELOAD, 0, "preload", "LIST" }, KERNEL },
+        { { CG_KOPT_ENV, 0, "env", "NAME[=VALUE]" }, KERNEL },
+        { { CG_KOPT_SANDBOX, 0, "sandbox", "FILE" }, KERNEL },
+        { { CG_KOPT_LIMIT, 0, "limit", "NAME=NUMBER" }, KERNEL },
+        { { CG_KOPT_TIER, 0, "tier", "TIER" }, KERNEL },
+        { { CG_KOPT_NO_SANDBOX, 0, "no-sandbox", NULL }, KERNEL },
         { { LINGER, 0, "linger", "SECONDS" }, KERNEL },
         { { SPARES, 0, "spares", "N" }, KERNEL },
-        { { LOG_LEVEL, 0, "log-level", "N" }, KERNEL | CG_JUP_ATTACH },
+        { { CG_KOPT_LOG_LEVEL, 0, "log-level", "N" }, KERNEL | CG_JUP_ATTACH },
         { { ADDRESS, 0, "address", "DIR" }, CG_JUP_ATTACH | CG_JUP_LIST },
         { { JSON, 0, "json", NULL }, CG_JUP_LIST },
-        { { HELP, 'h', "help", NULL }, KERNEL | CG_JUP_ATTACH | CG_JUP_LIST },
+        { { CG_KOPT_HELP, 'h', "help", NULL }, KERNEL | CG_JUP_ATTACH | CG_JUP_LIST },
 };
 
 const char *cg_jup_help(enum cg_jup_command command)
@@ -110,18 +109,9 @@ const char *cg_jup_help(enum cg_jup_command command)
 
 void cg_jup_options_fini(struct cg_jup_options *o)
 {
-        o->approve = cg_approve_free(o->approve);
-        free(o->env);
+        cg_kernel_options_fini(&o->kernel);
         free(o->words);
-        o->env = o->words = NULL;
-}
-
-static int add_env(struct cg_jup_options *o, const char *value, struct cg_err *err)
-{
-        if (!*value || *value == '=')
-                return cg_fail(err, CG_E_INVAL, "--env needs NAME or NAME=VALUE, not \"%s\"", value);
-        o->env[o->n_env++] = value; /* as many places as words on the command line */
-        return 0;
+        o->words = NULL;
 }
 
 static int set_session(struct cg_jup_options *o, enum cg_jup_command command, const char *value, struct cg_err *err)
@@ -134,6 +124,10 @@ static int set_session(struct cg_jup_options *o, enum cg_jup_command command, co
 
 static int apply(struct cg_jup_options *o, enum cg_jup_command command, int id, const char *value, struct cg_err *err)
 {
+        int r = cg_kernel_options_apply(&o->kernel, id, value, err);
+
+        if (r <= 0)
+                return r;
         switch (id) {
         case FILE_:
                 o->file = value;
@@ -153,41 +147,15 @@ static int apply(struct cg_jup_options *o, enum cg_jup_command command, int id, 
         case DISPLAY_NAME:
                 o->display_name = value;
                 return 0;
-        case MCP:
-                o->mcp = value;
-                return 0;
-        case APPROVE:
-                return cg_approve_add(o->approve, value, err);
-        case PRELOAD:
-                o->preload = value;
-                return 0;
-        case ENV:
-                return add_env(o, value, err);
-        case SANDBOX:
-                o->sandbox = value;
-                return 0;
-        case LIMIT:
-                return cg_limit_option(&o->limits, value, err);
-        case TIER:
-                o->tier = value;
-                return cg_tier_parse(value, &(struct cg_tier_choice){ .denials = CG_DENIALS_REFUSE }, err);
-        case NO_SANDBOX:
-                o->no_sandbox = true;
-                return 0;
         case LINGER:
                 return cg_opt_seconds("--linger", value, &o->linger_ms, err);
         case SPARES:
                 return cg_opt_int("--spares", value, 0, 16, &o->spares, err);
-        case LOG_LEVEL:
-                return cg_opt_int("--log-level", value, 0, 3, &o->log_level, err);
         case ADDRESS:
                 o->address = value;
                 return 0;
         case JSON:
                 o->json = true;
-                return 0;
-        case HELP:
-                o->help = true;
                 return 0;
         default:
                 return set_session(o, command, value, err);
@@ -197,10 +165,8 @@ static int apply(struct cg_jup_options *o, enum cg_jup_command command, int id, 
 /* What a kernelspec's argv repeats. A file must be found wherever Jupyter starts the kernel. */
 static int repeat(struct cg_jup_options *o, int id, const char *value, struct cg_err *err)
 {
-        if (id < MCP || id > LOG_LEVEL)
-                return 0;
         for (size_t i = 0; i < CG_ARRAY_LEN(all); i++) {
-                if (all[i].opt.id != id)
+                if (all[i].opt.id != id || (all[i].commands & KERNEL) != KERNEL)
                         continue;
                 o->words[o->n_words++] = all[i].opt.name;
                 if (all[i].opt.value)
@@ -212,8 +178,8 @@ static int repeat(struct cg_jup_options *o, int id, const char *value, struct cg
 
 static int check_together(const struct cg_jup_options *o, enum cg_jup_command command, struct cg_err *err)
 {
-        if (o->sandbox && o->no_sandbox)
-                return cg_fail(err, CG_E_INVAL, "--sandbox and --no-sandbox contradict each other");
+        if (cg_kernel_options_check(&o->kernel, err) < 0)
+                return -1;
         if ((o->user ? 1 : 0) + (o->prefix ? 1 : 0) + (o->sys_prefix ? 1 : 0) > 1)
                 return cg_fail(err, CG_E_INVAL, "give one of --user, --prefix and --sys-prefix");
         if (command == CG_JUP_RUN && !o->file)
@@ -230,21 +196,22 @@ int cg_jup_parse(int argc, char **argv, enum cg_jup_command command, struct cg_j
         const char *value = NULL;
         int id, r = 0;
 
-        *o = (struct cg_jup_options){ .log_level = CG_LOG_WARN, .spares = 1 };
+        *o = (struct cg_jup_options){ .spares = 1 };
         for (size_t i = 0; i < CG_ARRAY_LEN(all); i++)
                 if (all[i].commands & command)
                         table[scan.n++] = all[i].opt;
-        if (cg_approve_new(&o->approve, err) < 0)
+        if (cg_kernel_options_init(&o->kernel, argc, err) < 0)
                 return -1;
-        cg_approve_set_default(o->approve, CG_APPROVE_ASK);
-        o->env = calloc((size_t)argc + 1, sizeof(*o->env));
+        o->kernel.log_level = CG_LOG_WARN;
+        o->kernel.env_by_name = true;
+        cg_approve_set_default(o->kernel.approve, CG_APPROVE_ASK);
         o->words = calloc((size_t)argc * 2 + 2, sizeof(*o->words));
-        if (!o->env || !o->words)
+        if (!o->words)
                 return cg_fail(err, CG_E_NOMEM, "options");
-        while (r == 0 && !o->help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END) {
+        while (r == 0 && !o->kernel.help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END) {
                 r = id < 0 ? id : apply(o, command, id, value, err);
                 if (r == 0)
                         r = repeat(o, id, value, err);
         }
-        return r < 0 || o->help ? r : check_together(o, command, err);
+        return r < 0 || o->kernel.help ? r : check_together(o, command, err);
 }

@@ -10,8 +10,6 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/util.h"
-#include "cli/mcp_file.h"
-#include "cli/settings_file.h"
 #include "jupyter/kernelspec.h"
 
 /* A supervisor that is there answers at once; one that hangs must not hold up a listing. */
@@ -22,19 +20,19 @@
 /* NAME becomes NAME=VALUE of our own environment; one that is not set is left out. Free *ret and each of its strings. */
 static int make_env(const struct cg_jup_options *o, char ***ret, struct cg_err *err)
 {
-        char **v = calloc(o->n_env + 1, sizeof(*v));
+        char **v = calloc(o->kernel.n_env + 1, sizeof(*v));
         size_t n = 0;
 
         if (!v)
                 return cg_fail(err, CG_E_NOMEM, "environment");
         *ret = v;
-        for (size_t i = 0; i < o->n_env; i++) {
-                const char *value = strchr(o->env[i], '=') ? NULL : getenv(o->env[i]);
+        for (size_t i = 0; i < o->kernel.n_env; i++) {
+                const char *value = strchr(o->kernel.env[i], '=') ? NULL : getenv(o->kernel.env[i]);
                 int len;
 
-                if (!value && !strchr(o->env[i], '='))
+                if (!value && !strchr(o->kernel.env[i], '='))
                         continue;
-                len = value ? asprintf(&v[n], "%s=%s", o->env[i], value) : asprintf(&v[n], "%s", o->env[i]);
+                len = value ? asprintf(&v[n], "%s=%s", o->kernel.env[i], value) : asprintf(&v[n], "%s", o->kernel.env[i]);
                 if (len < 0) {
                         v[n] = NULL;
                         return cg_fail(err, CG_E_NOMEM, "environment");
@@ -76,34 +74,26 @@ static pid_t parent_pid(void)
 
 int cg_jup_run(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
 {
-        cg_auto_free char *mcp = NULL, *mcp_path = NULL, *settings = NULL, *settings_path = NULL;
+        cg_auto_free char *mcp = NULL, *settings = NULL;
         char address[256], **env = NULL;
         size_t mcp_len = 0;
-        const char *hide[] = { NULL, NULL, NULL };
-        struct cg_client_options co = { .size = sizeof(co), .preload = o->preload, .start = 1, .linger_ms = o->linger_ms,
-                                        .log_level = o->log_level, .spares = o->spares, .no_spare = o->spares == 0 };
-        struct cg_session_options so = { .size = sizeof(so), .color = 1, .front = CG_FRONT_JUPYTER, .hide = hide,
-                                         .sandbox = o->no_sandbox ? CG_SANDBOX_OFF : CG_SANDBOX_ON };
-        struct cg_front_options fo = { .connection_file = o->file, .client = &co, .session = &so, .judge = cg_jup_judge(o->approve),
-                                       .parent = parent_pid(), .log = { .fd = 2, .level = o->log_level, .who = "jupyter" } };
-        int r = read_json(o->mcp, &mcp, &mcp_len, err);
+        struct cg_kernel_hides hides = { .mcp = NULL };
+        struct cg_client_options co = { .size = sizeof(co), .preload = o->kernel.preload, .start = 1, .linger_ms = o->linger_ms,
+                                        .log_level = o->kernel.log_level, .spares = o->spares, .no_spare = o->spares == 0 };
+        struct cg_session_options so = { .size = sizeof(so), .color = 1, .front = CG_FRONT_JUPYTER };
+        struct cg_front_options fo = { .connection_file = o->file, .client = &co, .session = &so, .judge = cg_jup_judge(o->kernel.approve),
+                                       .parent = parent_pid(), .log = { .fd = 2, .level = o->kernel.log_level, .who = "jupyter" } };
+        int r = read_json(o->kernel.mcp, &mcp, &mcp_len, err);
 
         if (r == 0)
-                r = cg_settings_file_read(o->sandbox, &settings, err);
-        /* Cells could write both, where they lie in the workspace: they would change what the next kernel may do. */
-        if (r == 0 && !o->no_sandbox)
-                r = cg_mcp_file_find(o->mcp, NULL, &mcp_path, err);
+                r = cg_kernel_options_settings(&o->kernel, &settings, err);
         if (r == 0)
-                r = cg_mcp_file_find(o->sandbox, NULL, &settings_path, err);
+                r = cg_kernel_options_session(&o->kernel, NULL, &hides, &so, err);
         if (r == 0)
                 r = make_env(o, &env, err);
         if (r == 0)
-                r = cg_jup_address(o->preload, address, sizeof(address), err);
-        hide[0] = mcp_path ? mcp_path : settings_path;
-        hide[1] = mcp_path ? settings_path : NULL;
+                r = cg_jup_address(o->kernel.preload, address, sizeof(address), err);
         so.settings = settings;
-        cg_limit_options(&o->limits, &so);
-        so.tier = o->tier;
         so.ask_egress = settings != NULL;
         co.address = address;
         so.env = (const char *const *)env;
@@ -112,6 +102,7 @@ int cg_jup_run(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
         if (r == 0)
                 r = cg_front_run(&fo, hangs, err);
         free_env(env);
+        cg_kernel_hides_fini(&hides);
         return r;
 }
 
@@ -260,8 +251,8 @@ static int attach_to(const struct cg_jup_options *o, const json_t *s, bool *hang
         cg_auto_free char *file = NULL;
         struct cg_client_options co = { .size = sizeof(co), .address = text_of(s, "address") };
         struct cg_front_options fo = { .connection_file = o->file, .client = &co, .attach = text_of(s, "id"),
-                                       .judge = cg_jup_judge(o->approve), .announce = true,
-                                       .log = { .fd = 2, .level = o->log_level, .who = "jupyter" } };
+                                       .judge = cg_jup_judge(o->kernel.approve), .announce = true,
+                                       .log = { .fd = 2, .level = o->kernel.log_level, .who = "jupyter" } };
 
         if (!fo.connection_file) {
                 if (default_file(fo.attach, &file, err) < 0)

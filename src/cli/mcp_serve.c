@@ -24,7 +24,6 @@
 #include "base/limits.h"
 #include "base/util.h"
 #include "cli/cli.h"
-#include "cli/settings_file.h"
 
 #define READ_SIZE ((size_t)64 << 10)
 /* A pipe that poll() calls writable takes this much without blocking: POSIX promises it for that much only. */
@@ -348,20 +347,20 @@ static int read_servers(struct cg_serve *sv, struct cg_err *err)
         json_t *servers;
         size_t len;
 
-        if (!sv->opts.mcp)
+        if (!sv->opts.kernel.mcp)
                 return 0;
-        if (cg_read_file(sv->opts.mcp, CG_MAX_SETTINGS, &text, &len, err) < 0 ||
-            cg_json_object(text, len, sv->opts.mcp, &file, err) < 0)
+        if (cg_read_file(sv->opts.kernel.mcp, CG_MAX_SETTINGS, &text, &len, err) < 0 ||
+            cg_json_object(text, len, sv->opts.kernel.mcp, &file, err) < 0)
                 return -1;
         servers = json_object_get(file, "mcpServers");
         if (servers && !json_is_object(servers))
-                return cg_fail(err, CG_E_INVAL, "%s: \"mcpServers\" must be an object", sv->opts.mcp);
+                return cg_fail(err, CG_E_INVAL, "%s: \"mcpServers\" must be an object", sv->opts.kernel.mcp);
         servers = servers ? servers : file;
         if (json_object_get(servers, "cellgate"))
                 return cg_fail(err, CG_E_INVAL,
                                "%s: the server name \"cellgate\" is taken: approval rules mean the tools of cellgate"
                                " mcp serve by it",
-                               sv->opts.mcp);
+                               sv->opts.kernel.mcp);
         json_decref(sv->configured);
         sv->configured = json_incref(servers);
         return 0;
@@ -371,13 +370,13 @@ static int open_images(struct cg_serve *sv, struct cg_err *err)
 {
         cg_auto_free char *dir = NULL, *cwd = NULL;
 
-        if (sv->opts.images && sv->opts.images[0] == '/')
-                return cg_images_new(sv->opts.images, &sv->images, err);
+        if (sv->opts.kernel.images && sv->opts.kernel.images[0] == '/')
+                return cg_images_new(sv->opts.kernel.images, &sv->images, err);
         /* The agent is told absolute paths: it need not know where we were started. */
-        cwd = sv->opts.images ? realpath(".", NULL) : strdup(sv->workspace);
+        cwd = sv->opts.kernel.images ? realpath(".", NULL) : strdup(sv->workspace);
         if (!cwd)
                 return cg_fail_errno(err, "folder for images");
-        if (asprintf(&dir, "%s/%s", strcmp(cwd, "/") ? cwd : "", sv->opts.images ? sv->opts.images : "images") < 0) {
+        if (asprintf(&dir, "%s/%s", strcmp(cwd, "/") ? cwd : "", sv->opts.kernel.images ? sv->opts.kernel.images : "images") < 0) {
                 dir = NULL;
                 return cg_fail(err, CG_E_NOMEM, "folder for images");
         }
@@ -388,10 +387,10 @@ static int set_up(struct cg_serve *sv, struct cg_err *err)
 {
         int r = 0;
 
-        sv->log = (struct cg_log){ .fd = 2, .level = sv->opts.log_level, .who = "mcp serve" };
-        sv->workspace = realpath(sv->opts.workspace, NULL);
+        sv->log = (struct cg_log){ .fd = 2, .level = sv->opts.kernel.log_level, .who = "mcp serve" };
+        sv->workspace = realpath(sv->opts.kernel.workspace, NULL);
         if (!sv->workspace)
-                return cg_fail_errno(err, "workspace %s", sv->opts.workspace);
+                return cg_fail_errno(err, "workspace %s", sv->opts.kernel.workspace);
         sv->configured = json_object();
         sv->registered = json_object();
         sv->between = cg_answer_new(2000);
@@ -400,8 +399,7 @@ static int set_up(struct cg_serve *sv, struct cg_err *err)
         if (!sv->configured || !sv->registered || !sv->between || sv->io_fd < 0 || sv->work_fd < 0)
                 r = cg_fail(err, CG_E_NOMEM, "server");
         if (r == 0)
-                r = sv->opts.sandbox ? cg_settings_file_read(sv->opts.sandbox, &sv->settings, err)
-                                     : cg_settings_for_hosts(sv->opts.hosts, &sv->settings, err);
+                r = cg_kernel_options_settings(&sv->opts.kernel, &sv->settings, err);
         if (r == 0)
                 r = read_servers(sv, err);
         if (r == 0)
@@ -440,7 +438,7 @@ static int run(struct cg_serve *sv)
         if (r == 0)
                 r = catch_signals(&io, &err);
         if (r == 0) {
-                if (sv->opts.no_sandbox)
+                if (sv->opts.kernel.no_sandbox)
                         cg_log(&sv->log, CG_LOG_WARN,
                                "no sandbox: the agent's code can do all that you can, with or without approval");
                 info.instructions = instructions = cg_serve_instructions(sv->configured, sv->settings != NULL);
@@ -474,7 +472,7 @@ static int mcp_serve(int argc, char **argv)
         cond_init(&sv.gone);
         if (r < 0) {
                 r = cg_cli_fail("mcp serve", &err);
-        } else if (sv.opts.help) {
+        } else if (sv.opts.kernel.help) {
                 r = cg_cli_print(cg_serve_help);
         } else {
                 r = run(&sv);

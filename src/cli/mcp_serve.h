@@ -18,8 +18,7 @@
 #include "cli/approve.h"
 #include "cli/denied.h"
 #include "cli/images.h"
-#include "cli/limit_option.h"
-#include "sandbox/sandbox.h"
+#include "cli/kernel_options.h"
 #include "mcp/server.h"
 
 /* One message of the client: a cell of CG_MAX_CODE in which every other character needs an escape. */
@@ -32,16 +31,8 @@
 #define CG_SERVE_MAX_OUT ((size_t)512 << 20)
 
 struct cg_serve_options {
-        struct cg_approve *approve;
-        const char **env; /* NULL-terminated; the strings are argv's */
-        const char **hosts; /* of --allow-host; the same */
-        size_t n_env, n_hosts;
-        const char *workspace, *mcp, *sandbox, *images;
+        struct cg_kernel_options kernel;
         int64_t ask_timeout_ms;
-        int log_level;
-        struct cg_sandbox_limits limits;
-        const char *tier;
-        bool no_sandbox, help;
 };
 
 /* In the order of cg_serve_tool_names. */

@@ -283,7 +283,7 @@ static void carry_out(struct cg_serve *sv, const struct cg_ask *a)
                 return;
         }
         if (a->always)
-                cg_approve_always(sv->opts.approve, a->server, a->tool, NULL); /* failed: asked again */
+                cg_approve_always(sv->opts.kernel.approve, a->server, a->tool, NULL); /* failed: asked again */
         if (a->accept)
                 cg_approval_accept(sv->session, a->approval, NULL);
         else
@@ -313,7 +313,7 @@ void cg_serve_approve(struct cg_serve *sv, struct cg_event *e)
         uint64_t approval = cg_event_approval(e);
         size_t len;
 
-        switch (cg_approve_decide(sv->opts.approve, server, tool, &rule)) {
+        switch (cg_approve_decide(sv->opts.kernel.approve, server, tool, &rule)) {
         case CG_APPROVE_ACCEPT:
                 cg_log(&sv->log, CG_LOG_INFO, "accepted %s.%s by rule %s", server, tool, rule ? rule : "all");
                 cg_approval_accept(sv->session, approval, NULL);
@@ -438,7 +438,7 @@ bool cg_serve_allowed(struct cg_serve *sv, const struct cg_job *job, struct cg_b
         const char *tool = cg_serve_tool_names[job->tool], *rule;
         struct cg_ask *a;
 
-        switch (cg_approve_decide(sv->opts.approve, OWN, tool, &rule)) {
+        switch (cg_approve_decide(sv->opts.kernel.approve, OWN, tool, &rule)) {
         case CG_APPROVE_ACCEPT:
                 return true;
         case CG_APPROVE_ASK:

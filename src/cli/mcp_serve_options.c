@@ -1,11 +1,8 @@
 /* `cellgate mcp serve`: its command line and its help. */
 #include "cli/mcp_serve.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include "base/util.h"
 #include "cli/opts.h"
-#include "cli/settings_file.h"
 
 /* Long enough for a person who was elsewhere, short enough that a call does not hang for ever. */
 #define ASK_TIMEOUT_MS 300000
@@ -55,46 +52,27 @@ const char cg_serve_help[] =
 "  \"args\": [\"mcp\", \"serve\", \"--workspace\", \"/home/me/project\", \"--mcp\", \"servers.json\",\n"
 "           \"--approve\", \"filesystem.read_*\"]}}}\n";
 
-enum { WORKSPACE = 2, MCP, APPROVE, ASK_TIMEOUT, ENV, SANDBOX, ALLOW_HOST, LIMIT, TIER, NO_SANDBOX, IMAGES, LOG_LEVEL, HELP };
+enum { ASK_TIMEOUT = 2 };
 
 static const struct cg_opt table[] = {
-        { WORKSPACE, 0, "workspace", "DIR" },
-        { MCP, 0, "mcp", "FILE" },
-        { APPROVE, 0, "approve", "RULE" },
+        { CG_KOPT_WORKSPACE, 0, "workspace", "DIR" },
+        { CG_KOPT_MCP, 0, "mcp", "FILE" },
+        { CG_KOPT_APPROVE, 0, "approve", "RULE" },
         { ASK_TIMEOUT, 0, "ask-timeout", "SECONDS" },
-        { ENV, 0, "env", "NAME=VALUE" },
-        { SANDBOX, 0, "sandbox", "FILE" },
-        { ALLOW_HOST, 0, "allow-host", "HOST" },
-        { LIMIT, 0, "limit", "NAME=NUMBER" },
-        { TIER, 0, "tier", "TIER" },
-        { NO_SANDBOX, 0, "no-sandbox", NULL },
-        { IMAGES, 0, "images", "DIR" },
-        { LOG_LEVEL, 0, "log-level", "N" },
-        { HELP, 'h', "help", NULL },
+        { CG_KOPT_ENV, 0, "env", "NAME=VALUE" },
+        { CG_KOPT_SANDBOX, 0, "sandbox", "FILE" },
+        { CG_KOPT_ALLOW_HOST, 0, "allow-host", "HOST" },
+        { CG_KOPT_LIMIT, 0, "limit", "NAME=NUMBER" },
+        { CG_KOPT_TIER, 0, "tier", "TIER" },
+        { CG_KOPT_NO_SANDBOX, 0, "no-sandbox", NULL },
+        { CG_KOPT_IMAGES, 0, "images", "DIR" },
+        { CG_KOPT_LOG_LEVEL, 0, "log-level", "N" },
+        { CG_KOPT_HELP, 'h', "help", NULL },
 };
 
 void cg_serve_options_fini(struct cg_serve_options *o)
 {
-        o->approve = cg_approve_free(o->approve);
-        free(o->env);
-        free(o->hosts);
-        o->env = o->hosts = NULL;
-}
-
-static int add_env(struct cg_serve_options *o, const char *value, struct cg_err *err)
-{
-        const char *equal = strchr(value, '=');
-
-        if (!equal || equal == value)
-                return cg_fail(err, CG_E_INVAL, "--env needs NAME=VALUE, not \"%s\"", value);
-        o->env[o->n_env++] = value; /* as many places as words on the command line */
-        return 0;
-}
-
-static int add_host(struct cg_serve_options *o, const char *value, struct cg_err *err)
-{
-        o->hosts[o->n_hosts++] = value; /* as many places as words on the command line */
-        return cg_settings_check_host(value, err);
+        cg_kernel_options_fini(&o->kernel);
 }
 
 static int set_ask_timeout(struct cg_serve_options *o, const char *value, struct cg_err *err)
@@ -108,43 +86,11 @@ static int set_ask_timeout(struct cg_serve_options *o, const char *value, struct
 
 static int apply(struct cg_serve_options *o, int id, const char *value, struct cg_err *err)
 {
-        switch (id) {
-        case WORKSPACE:
-                o->workspace = value;
-                return 0;
-        case MCP:
-                o->mcp = value;
-                return 0;
-        case APPROVE:
-                return cg_approve_add(o->approve, value, err);
-        case ASK_TIMEOUT:
-                return set_ask_timeout(o, value, err);
-        case ENV:
-                return add_env(o, value, err);
-        case SANDBOX:
-                o->sandbox = value;
-                return 0;
-        case ALLOW_HOST:
-                return add_host(o, value, err);
-        case LIMIT:
-                return cg_limit_option(&o->limits, value, err);
-        case TIER:
-                o->tier = value;
-                return cg_tier_parse(value, &(struct cg_tier_choice){ .denials = CG_DENIALS_REFUSE }, err);
-        case NO_SANDBOX:
-                o->no_sandbox = true;
-                return 0;
-        case IMAGES:
-                o->images = value;
-                return 0;
-        case LOG_LEVEL:
-                return cg_opt_int("--log-level", value, 0, 3, &o->log_level, err);
-        case HELP:
-                o->help = true;
-                return 0;
-        default:
-                return cg_fail(err, CG_E_INVAL, "unexpected argument \"%s\"", value);
-        }
+        int r = cg_kernel_options_apply(&o->kernel, id, value, err);
+
+        if (r <= 0)
+                return r;
+        return id == ASK_TIMEOUT ? set_ask_timeout(o, value, err) : cg_fail(err, CG_E_INVAL, "unexpected argument \"%s\"", value);
 }
 
 int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_err *err)
@@ -153,15 +99,13 @@ int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_
         const char *value = NULL;
         int id, r = 0;
 
-        *o = (struct cg_serve_options){ .log_level = CG_LOG_WARN, .ask_timeout_ms = ASK_TIMEOUT_MS, .workspace = "." };
-        if (cg_approve_new(&o->approve, err) < 0)
+        *o = (struct cg_serve_options){ .ask_timeout_ms = ASK_TIMEOUT_MS };
+        if (cg_kernel_options_init(&o->kernel, argc, err) < 0)
                 return -1;
-        cg_approve_set_default(o->approve, CG_APPROVE_REFUSE);
-        o->env = calloc((size_t)argc + 1, sizeof(*o->env));
-        o->hosts = calloc((size_t)argc + 1, sizeof(*o->hosts));
-        if (!o->env || !o->hosts)
-                return cg_fail(err, CG_E_NOMEM, "options");
-        while (r == 0 && !o->help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END)
+        o->kernel.log_level = CG_LOG_WARN;
+        o->kernel.workspace = ".";
+        cg_approve_set_default(o->kernel.approve, CG_APPROVE_REFUSE);
+        while (r == 0 && !o->kernel.help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END)
                 r = id < 0 ? id : apply(o, id, value, err);
-        return r < 0 || o->help ? r : cg_settings_check_together(o->sandbox, o->n_hosts, o->no_sandbox, err);
+        return r < 0 || o->kernel.help ? r : cg_kernel_options_check(&o->kernel, err);
 }

@@ -15,7 +15,6 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/util.h"
-#include "cli/mcp_file.h"
 #include "cli/raw.h"
 #include "mcp/def.h"
 
@@ -230,36 +229,31 @@ static void add_servers(struct cg_serve *sv, json_t *servers)
 static int open_session(struct cg_serve *sv, struct cg_err *err)
 {
         const char *paths[] = { sv->packages.path, NULL };
-        struct cg_client_options co = { .size = sizeof(co), .no_spare = 1, .log_level = sv->opts.log_level };
+        struct cg_client_options co = { .size = sizeof(co), .no_spare = 1, .log_level = sv->opts.kernel.log_level };
         struct cg_session_options so = { .size = sizeof(so),
                                          .workspace = sv->workspace,
-                                         .env = sv->opts.env,
+                                         .env = sv->opts.kernel.env,
                                          .python_path = paths,
-                                         .settings = sv->settings,
-                                         .sandbox = sv->opts.no_sandbox ? CG_SANDBOX_OFF : CG_SANDBOX_ON };
-        cg_auto_free char *mcp = NULL, *sandbox = NULL;
-        const char *hide[] = { NULL, NULL, NULL };
+                                         .settings = sv->settings };
+        struct cg_kernel_hides hides;
         struct cg_session *s;
+        int r = cg_kernel_options_session(&sv->opts.kernel, sv->workspace, &hides, &so, err);
 
-        if (!sv->opts.no_sandbox && (cg_mcp_file_find(sv->opts.mcp, sv->workspace, &mcp, err) < 0 ||
-                                     cg_mcp_file_find(sv->opts.sandbox, sv->workspace, &sandbox, err) < 0))
-                return -1;
-        hide[0] = mcp ? mcp : sandbox;
-        hide[1] = mcp ? sandbox : NULL;
-        so.hide = hide;
-        cg_limit_options(&sv->opts.limits, &so);
-        so.tier = sv->opts.tier;
         /* Whether the client can ask is known later, if at all; where it cannot, each question is refused with that reason. */
-        so.ask_egress = sv->settings && cg_approve_base(sv->opts.approve) == CG_APPROVE_ASK;
+        so.ask_egress = sv->settings && cg_approve_base(sv->opts.kernel.approve) == CG_APPROVE_ASK;
         if (so.ask_egress) /* our own limit comes first, and says so */
                 so.approval_timeout_ms = sv->opts.ask_timeout_ms < MAX_ASK_MS ? sv->opts.ask_timeout_ms + 5000 : MAX_ASK_MS;
 
-        if (cg_client_open(&co, &sv->client, err) < 0)
-                return -1;
-        if (cg_session_new(sv->client, &so, &s, err) < 0) {
-                sv->client = cg_client_close(sv->client);
-                return -1;
+        if (r == 0)
+                r = cg_client_open(&co, &sv->client, err);
+        if (r == 0) {
+                r = cg_session_new(sv->client, &so, &s, err);
+                if (r < 0)
+                        sv->client = cg_client_close(sv->client);
         }
+        cg_kernel_hides_fini(&hides);
+        if (r < 0)
+                return -1;
         pthread_mutex_lock(&sv->lock);
         sv->session = s;
         pthread_mutex_unlock(&sv->lock);

@@ -6,8 +6,6 @@
  * decisions). run_text.c is the face for people, run_json.c the one for programs.
  */
 #include "cli/run.h"
-#include "cli/mcp_file.h"
-#include "cli/settings_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -86,7 +84,7 @@ int cg_run_event(struct cg_run *run, struct cg_event *e, struct cg_err *err)
                 return run->face->ask(run, e, err);
         if (cg_event_type(e) != CG_EVENT_APPROVAL_REQUEST)
                 return run->face->event(run, e, err);
-        answer = cg_approve_decide(run->opts.approve, server, tool, &rule);
+        answer = cg_approve_decide(run->opts.kernel.approve, server, tool, &rule);
         if (answer == CG_APPROVE_ASK)
                 return run->face->ask(run, e, err);
         if (answer == CG_APPROVE_REFUSE)
@@ -246,45 +244,38 @@ static int add_servers(struct cg_run *run, char **ret, struct cg_err *err)
         size_t len, bom;
 
         *ret = NULL;
-        if (!run->opts.mcp)
+        if (!run->opts.kernel.mcp)
                 return 0;
         /* Line and column of a mistake count in the file, so it is looked at here. */
-        if (cg_read_file(run->opts.mcp, CG_MAX_SETTINGS, &text, &len, err) < 0 ||
-            cg_json_object(text, len, run->opts.mcp, &check, err) < 0)
+        if (cg_read_file(run->opts.kernel.mcp, CG_MAX_SETTINGS, &text, &len, err) < 0 ||
+            cg_json_object(text, len, run->opts.kernel.mcp, &check, err) < 0)
                 return -1;
         bom = len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
         if (cg_session_add_mcp_servers(run->session, text + bom, len - bom, 0, ret, err) < 0)
-                return cg_err_prefix(err, "%s", run->opts.mcp);
+                return cg_err_prefix(err, "%s", run->opts.kernel.mcp);
         return 0;
 }
 
 static int open_session(struct cg_run *run, struct cg_err *err)
 {
         struct cg_client_options co = { .size = sizeof(co), .no_spare = 1,
-                                        .preload = run->opts.preload,
-                                        .log_level = run->opts.log_level };
-        struct cg_session_options so = { .size = sizeof(so), .workspace = run->opts.workspace, .env = run->opts.env,
-                                         .settings = run->settings, .ask_egress = run->settings && run->can_ask,
-                                         .sandbox = run->opts.no_sandbox ? CG_SANDBOX_OFF : CG_SANDBOX_ON };
-        cg_auto_free char *mcp = NULL, *sandbox = NULL;
-        const char *hide[] = { NULL, NULL, NULL };
+                                        .preload = run->opts.kernel.preload,
+                                        .log_level = run->opts.kernel.log_level };
+        struct cg_session_options so = { .size = sizeof(so), .workspace = run->opts.kernel.workspace, .env = run->opts.kernel.env,
+                                         .settings = run->settings, .ask_egress = run->settings && run->can_ask };
+        struct cg_kernel_hides hides;
         char *report;
-        int r;
+        int r = cg_kernel_options_session(&run->opts.kernel, run->opts.kernel.workspace, &hides, &so, err);
 
-        if (run->opts.no_sandbox)
+        if (run->opts.kernel.no_sandbox)
                 cg_screen_note(&run->screen, "no sandbox: the cells' code can do all that you can, with or without "
                                              "approval");
-        else if (cg_mcp_file_find(run->opts.mcp, run->opts.workspace, &mcp, err) < 0 ||
-                 cg_mcp_file_find(run->opts.sandbox, run->opts.workspace, &sandbox, err) < 0)
-                return -1;
-        hide[0] = mcp ? mcp : sandbox;
-        hide[1] = mcp ? sandbox : NULL;
-        so.hide = hide;
-        cg_limit_options(&run->opts.limits, &so);
-        so.tier = run->opts.tier;
-        if (cg_client_open(&co, &run->client, err) < 0 || cg_session_new(run->client, &so, &run->session, err) < 0)
-                return -1;
-        if (add_servers(run, &report, err) < 0)
+        if (r == 0)
+                r = cg_client_open(&co, &run->client, err);
+        if (r == 0)
+                r = cg_session_new(run->client, &so, &run->session, err);
+        cg_kernel_hides_fini(&hides);
+        if (r < 0 || add_servers(run, &report, err) < 0)
                 return -1;
         r = run->face->opened(run, report, err);
         cg_free(report);
@@ -297,14 +288,13 @@ static int read_settings(struct cg_run *run, struct cg_err *err)
         cg_auto_free char *text = NULL;
         cg_auto_json json_t *check = NULL;
         size_t len;
-        int r = run->opts.sandbox ? cg_settings_file_read(run->opts.sandbox, &run->settings, err)
-                                  : cg_settings_for_hosts(run->opts.hosts, &run->settings, err);
+        int r = cg_kernel_options_settings(&run->opts.kernel, &run->settings, err);
 
-        if (r < 0 || !run->opts.mcp)
+        if (r < 0 || !run->opts.kernel.mcp)
                 return r;
-        if (cg_read_file(run->opts.mcp, CG_MAX_SETTINGS, &text, &len, err) < 0)
+        if (cg_read_file(run->opts.kernel.mcp, CG_MAX_SETTINGS, &text, &len, err) < 0)
                 return -1;
-        return cg_json_object(text, len, run->opts.mcp, &check, err);
+        return cg_json_object(text, len, run->opts.kernel.mcp, &check, err);
 }
 
 static int set_up(struct cg_run *run, struct cg_err *err)
@@ -354,7 +344,7 @@ static int parse_and_read(struct cg_run *run, int argc, char **argv, struct cg_e
 {
         int r = cg_run_parse(argc, argv, &run->opts, err);
 
-        if (r < 0 || run->opts.help || !run->opts.file)
+        if (r < 0 || run->opts.kernel.help || !run->opts.file)
                 return r;
         return cg_cells_add_file(&run->opts.cells, run->opts.file, err);
 }
@@ -368,7 +358,7 @@ int cg_cli_run(int argc, char **argv)
         if (parse_and_read(&run, argc, argv, &err) < 0)
                 status = cg_cli_fail("run", &err);
         else
-                status = run.opts.help ? cg_cli_print(cg_run_help) : run_all(&run);
+                status = run.opts.kernel.help ? cg_cli_print(cg_run_help) : run_all(&run);
         cg_run_options_fini(&run.opts);
         return status;
 }

@@ -8,22 +8,15 @@
 #include "cli/approve.h"
 #include "cli/cells.h"
 #include "cli/cli.h"
-#include "cli/limit_option.h"
-#include "sandbox/sandbox.h"
+#include "cli/kernel_options.h"
 #include "cli/screen.h"
 
 struct cg_run_options {
+        struct cg_kernel_options kernel;
         struct cg_cells cells;
-        struct cg_approve *approve;
-        const char *file, *workspace, *mcp, *sandbox, *images, *preload;
-        const char **env; /* NULL-terminated; the strings are argv's */
-        const char **hosts; /* of --allow-host; the same */
-        size_t n_env, n_hosts;
+        const char *file;
         int64_t timeout_ms;
-        int log_level;
-        struct cg_sandbox_limits limits;
-        const char *tier;
-        bool no_sandbox, json, help;
+        bool json;
 };
 
 struct cg_run;

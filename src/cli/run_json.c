@@ -523,6 +523,6 @@ int cg_run_json_init(struct cg_run *run, struct cg_err *err)
         run->allow_stdin = true;
         run->can_ask = true;
         run->screen.tty[1] = false; /* lines for a program, also when a person looks on: they are ASCII */
-        cg_approve_set_default(run->opts.approve, CG_APPROVE_ASK);
+        cg_approve_set_default(run->opts.kernel.approve, CG_APPROVE_ASK);
         return 0;
 }

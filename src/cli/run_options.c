@@ -1,10 +1,8 @@
 /* `cellgate run`: its command line and its help. */
 #include "cli/run.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include "cli/opts.h"
-#include "cli/settings_file.h"
 
 const char cg_run_help[] =
 "Usage: cellgate run [OPTIONS] [-c CODE]... [FILE]\n"
@@ -72,50 +70,31 @@ const char cg_run_help[] =
 "\n"
 "Example: cellgate run --mcp servers.json --approve 'filesystem.read_*' analysis.py\n";
 
-enum { CODE = 2, WORKSPACE, MCP, APPROVE, ENV, TIMEOUT, SANDBOX, ALLOW_HOST, LIMIT, TIER, NO_SANDBOX, JSON, IMAGES, PRELOAD, LOG_LEVEL, HELP };
+enum { CODE = 2, TIMEOUT, JSON };
 
 static const struct cg_opt table[] = {
         { CODE, 'c', "code", "CODE" },
-        { WORKSPACE, 0, "workspace", "DIR" },
-        { MCP, 0, "mcp", "FILE" },
-        { APPROVE, 0, "approve", "RULE" },
-        { ENV, 0, "env", "NAME=VALUE" },
+        { CG_KOPT_WORKSPACE, 0, "workspace", "DIR" },
+        { CG_KOPT_MCP, 0, "mcp", "FILE" },
+        { CG_KOPT_APPROVE, 0, "approve", "RULE" },
+        { CG_KOPT_ENV, 0, "env", "NAME=VALUE" },
         { TIMEOUT, 0, "timeout", "SECONDS" },
-        { SANDBOX, 0, "sandbox", "FILE" },
-        { ALLOW_HOST, 0, "allow-host", "HOST" },
-        { LIMIT, 0, "limit", "NAME=NUMBER" },
-        { TIER, 0, "tier", "TIER" },
-        { NO_SANDBOX, 0, "no-sandbox", NULL },
+        { CG_KOPT_SANDBOX, 0, "sandbox", "FILE" },
+        { CG_KOPT_ALLOW_HOST, 0, "allow-host", "HOST" },
+        { CG_KOPT_LIMIT, 0, "limit", "NAME=NUMBER" },
+        { CG_KOPT_TIER, 0, "tier", "TIER" },
+        { CG_KOPT_NO_SANDBOX, 0, "no-sandbox", NULL },
         { JSON, 0, "json", NULL },
-        { IMAGES, 0, "images", "DIR" },
-        { PRELOAD, 0, "preload", "LIST" },
-        { LOG_LEVEL, 0, "log-level", "N" },
-        { HELP, 'h', "help", NULL },
+        { CG_KOPT_IMAGES, 0, "images", "DIR" },
+        { CG_KOPT_PRELOAD, 0, "preload", "LIST" },
+        { CG_KOPT_LOG_LEVEL, 0, "log-level", "N" },
+        { CG_KOPT_HELP, 'h', "help", NULL },
 };
 
 void cg_run_options_fini(struct cg_run_options *o)
 {
         cg_cells_fini(&o->cells);
-        o->approve = cg_approve_free(o->approve);
-        free(o->env);
-        free(o->hosts);
-        o->env = o->hosts = NULL;
-}
-
-static int add_env(struct cg_run_options *o, const char *value, struct cg_err *err)
-{
-        const char *equal = strchr(value, '=');
-
-        if (!equal || equal == value)
-                return cg_fail(err, CG_E_INVAL, "--env needs NAME=VALUE, not \"%s\"", value);
-        o->env[o->n_env++] = value; /* as many places as words on the command line */
-        return 0;
-}
-
-static int add_host(struct cg_run_options *o, const char *value, struct cg_err *err)
-{
-        o->hosts[o->n_hosts++] = value; /* as many places as words on the command line */
-        return cg_settings_check_host(value, err);
+        cg_kernel_options_fini(&o->kernel);
 }
 
 static int set_file(struct cg_run_options *o, const char *value, struct cg_err *err)
@@ -128,47 +107,17 @@ static int set_file(struct cg_run_options *o, const char *value, struct cg_err *
 
 static int apply(struct cg_run_options *o, int id, const char *value, struct cg_err *err)
 {
+        int r = cg_kernel_options_apply(&o->kernel, id, value, err);
+
+        if (r <= 0)
+                return r;
         switch (id) {
         case CODE:
                 return cg_cells_add(&o->cells, value, strlen(value), "-c", err);
-        case WORKSPACE:
-                o->workspace = value;
-                return 0;
-        case MCP:
-                o->mcp = value;
-                return 0;
-        case APPROVE:
-                return cg_approve_add(o->approve, value, err);
-        case ENV:
-                return add_env(o, value, err);
         case TIMEOUT:
                 return cg_opt_seconds("--timeout", value, &o->timeout_ms, err);
-        case SANDBOX:
-                o->sandbox = value;
-                return 0;
-        case ALLOW_HOST:
-                return add_host(o, value, err);
-        case LIMIT:
-                return cg_limit_option(&o->limits, value, err);
-        case TIER:
-                o->tier = value;
-                return cg_tier_parse(value, &(struct cg_tier_choice){ .denials = CG_DENIALS_REFUSE }, err);
-        case NO_SANDBOX:
-                o->no_sandbox = true;
-                return 0;
         case JSON:
                 o->json = true;
-                return 0;
-        case IMAGES:
-                o->images = value;
-                return 0;
-        case PRELOAD:
-                o->preload = value;
-                return 0;
-        case LOG_LEVEL:
-                return cg_opt_int("--log-level", value, 0, 3, &o->log_level, err);
-        case HELP:
-                o->help = true;
                 return 0;
         default:
                 return set_file(o, value, err);
@@ -179,9 +128,9 @@ static int check_together(const struct cg_run_options *o, struct cg_err *err)
 {
         if (o->json && o->file && strcmp(o->file, "-") == 0)
                 return cg_fail(err, CG_E_INVAL, "--json reads decisions from standard input, so FILE cannot be `-`");
-        if (o->json && o->images)
+        if (o->json && o->kernel.images)
                 return cg_fail(err, CG_E_INVAL, "--images saves nothing with --json: images are in the events");
-        if (cg_settings_check_together(o->sandbox, o->n_hosts, o->no_sandbox, err) < 0)
+        if (cg_kernel_options_check(&o->kernel, err) < 0)
                 return -1;
         if (!o->file && !o->cells.n)
                 return cg_fail(err, CG_E_INVAL, "nothing to run: give -c CODE or FILE; --help says more");
@@ -195,15 +144,11 @@ int cg_run_parse(int argc, char **argv, struct cg_run_options *o, struct cg_err 
         int id, r = 0;
 
         *o = (struct cg_run_options){ .cells = CG_CELLS_EMPTY };
-        if (cg_approve_new(&o->approve, err) < 0)
+        if (cg_kernel_options_init(&o->kernel, argc, err) < 0)
                 return -1;
-        o->env = calloc((size_t)argc + 1, sizeof(*o->env));
-        o->hosts = calloc((size_t)argc + 1, sizeof(*o->hosts));
-        if (!o->env || !o->hosts)
-                return cg_fail(err, CG_E_NOMEM, "options");
-        while (r == 0 && !o->help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END)
+        while (r == 0 && !o->kernel.help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END)
                 r = id < 0 ? id : apply(o, id, value, err);
-        if (r < 0 || o->help)
+        if (r < 0 || o->kernel.help)
                 return r;
         return check_together(o, err);
 }

@@ -362,7 +362,7 @@ static int text_decided(struct cg_run *run, const struct cg_event *e, bool accep
 {
         cg_auto_buf struct cg_buf names = { .max = 65536 };
 
-        if (accept && run->opts.log_level < 2)
+        if (accept && run->opts.kernel.log_level < 2)
                 return 0;
         if (cg_name_render(&names, cg_event_server(e), err) < 0 || cg_buf_adds(&names, ".", err) < 0 ||
             cg_name_render(&names, cg_event_tool(e), err) < 0)
@@ -382,7 +382,7 @@ static int answer_call(struct cg_run *run, enum cg_answer answer, struct cg_err 
         int r = 0;
 
         if (answer == CG_ANSWER_ALWAYS)
-                r = cg_approve_always(run->opts.approve, t->call.server, t->call.tool, err);
+                r = cg_approve_always(run->opts.kernel.approve, t->call.server, t->call.tool, err);
         if (r == 0)
                 r = cg_run_answer(run, cg_event_approval(t->asked), answer != CG_ANSWER_NO,
                                   reason ? reason : "refused at the terminal", err);
@@ -449,7 +449,7 @@ static int text_opened(struct cg_run *run, const char *report, struct cg_err *er
 {
         (void)err;
         if (report)
-                cg_report_tell_servers(&run->screen, report, run->opts.log_level >= 2);
+                cg_report_tell_servers(&run->screen, report, run->opts.kernel.log_level >= 2);
         return 0;
 }
 
@@ -517,12 +517,12 @@ static int find_terminal(struct cg_run *run, struct text *t, struct cg_err *err)
         if (r < 0 && r != CG_E_UNSUPPORTED)
                 return r;
         run->allow_stdin = t->prompt && cg_prompt_is_interactive(t->prompt);
-        cg_approve_set_default(run->opts.approve, run->allow_stdin ? CG_APPROVE_ASK : CG_APPROVE_REFUSE);
-        if (cg_approve_base(run->opts.approve) == CG_APPROVE_ASK && !t->prompt)
+        cg_approve_set_default(run->opts.kernel.approve, run->allow_stdin ? CG_APPROVE_ASK : CG_APPROVE_REFUSE);
+        if (cg_approve_base(run->opts.kernel.approve) == CG_APPROVE_ASK && !t->prompt)
                 return cg_fail(err, CG_E_UNSUPPORTED,
                                "--approve ask: there is no terminal to ask at; give rules for the tools that "
                                "may run, or use --json");
-        run->can_ask = run->allow_stdin || cg_approve_base(run->opts.approve) == CG_APPROVE_ASK;
+        run->can_ask = run->allow_stdin || cg_approve_base(run->opts.kernel.approve) == CG_APPROVE_ASK;
         return 0;
 }
 
@@ -535,7 +535,7 @@ int cg_run_text_init(struct cg_run *run, struct cg_err *err)
         t->held_tail = &t->held;
         run->face_data = t;
         run->face = &face;
-        if (cg_images_new(run->opts.images ? run->opts.images : "images", &t->images, err) < 0)
+        if (cg_images_new(run->opts.kernel.images ? run->opts.kernel.images : "images", &t->images, err) < 0)
                 return -1;
         return find_terminal(run, t, err);
 }
