@@ -169,6 +169,14 @@ static void say(const struct model *m, const char *groups, const char *mounts)
 
 #define V2_MOUNT "30 25 0:26 / @/v2 rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 
+/* Version 2 alone, and our group in it, "v2/own". */
+static void own_group(struct model *m, const char *controllers, const char *shared, const char *procs)
+{
+        folder(m, "v2");
+        set_v2(m, "v2/own", controllers, shared, procs);
+        say(m, "0::/own\n", V2_MOUNT);
+}
+
 /* The one group that was made. */
 static const char *made(const struct model *m, const char *parent)
 {
@@ -195,9 +203,7 @@ static void version_2_where_controllers_are_shared(void **state)
         struct cg_limit_counts counts;
         struct cg_cgroup *g;
 
-        folder(m, "v2");
-        set_v2(m, "v2/own", "cpu memory pids io\n", "cpu memory pids\n", "");
-        say(m, "0::/own\n", V2_MOUNT);
+        own_group(m, "cpu memory pids io\n", "cpu memory pids\n", "");
         assert_int_equal(cg_cgroup_new(m->files, &all, by, &g, NULL), 0);
         assert_non_null(g);
         assert_string_equal(get(made(m, "v2/own"), "memory.max"), "536870912");
@@ -226,9 +232,7 @@ static void only_what_is_offered(void **state)
         enum cg_limit_by by[CG_LIMITS] = {CG_BY_NOTHING};
         struct cg_cgroup *g;
 
-        folder(m, "v2");
-        set_v2(m, "v2/own", "cpuset pids\n", "pids\n", "");
-        say(m, "0::/own\n", V2_MOUNT);
+        own_group(m, "cpuset pids\n", "pids\n", "");
         by[CG_LIMIT_MEMORY] = CG_BY_RLIMIT;
         assert_int_equal(cg_cgroup_new(m->files, &all, by, &g, NULL), 0);
         assert_int_equal(by[CG_LIMIT_MEMORY], CG_BY_RLIMIT);
@@ -244,9 +248,7 @@ static void a_delegated_group_gets_a_leaf(void **state)
         enum cg_limit_by by[CG_LIMITS] = {CG_BY_NOTHING};
         struct cg_cgroup *g;
 
-        folder(m, "v2");
-        set_v2(m, "v2/own", "memory pids\n", "", "4711\n");
-        say(m, "0::/own\n", V2_MOUNT);
+        own_group(m, "memory pids\n", "", "4711\n");
         /* Nobody has given it away. */
         assert_int_equal(cg_cgroup_new(m->files, &all, by, &g, NULL), 0);
         assert_null(g);
@@ -350,9 +352,7 @@ static void tidying_leaves_what_is_in_use(void **state)
         enum cg_limit_by by[CG_LIMITS] = {CG_BY_NOTHING};
         struct cg_cgroup *g;
 
-        folder(m, "v2");
-        set_v2(m, "v2/own", "memory\n", "memory\n", "");
-        say(m, "0::/own\n", V2_MOUNT);
+        own_group(m, "memory\n", "memory\n", "");
         assert_int_equal(cg_cgroup_new(m->files, &all, by, &g, NULL), 0);
         folder(m, "v2/own/other");
         cg_cgroup_tidy(m->files);
