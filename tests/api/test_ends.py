@@ -7,19 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from cellgate_api import Client
+from processes import children, eventually
 
 REGISTER = "import atexit; atexit.register(lambda: open('left', 'w').write('bye'))"
-
-
-def eventually(check: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.01)
 
 
 def test_atexit_has_run_when_the_session_is_freed(client: Client, workspace: Path) -> None:
@@ -107,10 +100,6 @@ def test_what_a_kernel_said_last_is_heard_however_slow_the_supervisor_is(workspa
             os.kill(pid, signal.SIGCONT)
         events = s.until("kernel_died")
         assert [e.json["data"]["text/plain"] for e in events if e.type == "display_data"] == [str(i) for i in range(200)]
-
-
-def children(pid: int) -> list[int]:
-    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def name_of(pid: int) -> str:

@@ -11,11 +11,12 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cellgate_api import E_INVAL, E_NOTFOUND, E_PARSE, CellgateError, Client, Session
+from processes import children, eventually
 from web import FETCH, settings
 
 ALLOW_ONCE, ALLOW_SESSION, DENY_ONCE, DENY_SESSION = range(4)
@@ -426,20 +427,12 @@ def processes(name: str, parent: int) -> list[int]:
 
 
 def zombies(parent: int) -> list[int]:
-    children = map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split())
-    return [c for c in children if Path(f"/proc/{c}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"]
+    return [c for c in children(parent) if Path(f"/proc/{c}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"]
 
 
 def started(pid: int) -> int:
     """Numbers start again from below; times do not. Of two in one tick the lower number is most likely the older."""
     return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]) * 10**8 + pid
-
-
-def eventually(check: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.01)
 
 
 def test_the_network_outlives_the_tool_server(prefix: Path, workspace: Path, port: int) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from cellgate_api import E_CLOSED, E_INVAL, E_LIMIT, E_NOTFOUND, E_STATE, E_TIMEDOUT, CellgateError, Client, Session
+from processes import children, eventually
 
 
 @pytest.fixture
@@ -35,13 +36,6 @@ def supervisors(address: str) -> list[int]:
         if args[0].endswith(b"cellgate-supervisor") and address.encode() in args:
             found.append(int(p.parent.name))
     return found
-
-
-def eventually(check: object, seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not check():  # type: ignore[operator]
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.01)
 
 
 def open_client(address: str, **opts: object) -> Client:
@@ -190,17 +184,6 @@ def kernels(address: str) -> int:
     (pid,) = supervisors(address)
     zygotes = [p for p in children(pid) if b"zygote" in Path(f"/proc/{p}/cmdline").read_bytes()]
     return len(children(zygotes[0])) if zygotes else 0
-
-
-def children(pid: int) -> list[int]:
-    try:
-        return [
-            int(p)
-            for t in os.listdir(f"/proc/{pid}/task")
-            for p in Path(f"/proc/{pid}/task/{t}/children").read_text().split()
-        ]
-    except OSError:
-        return []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs two users")

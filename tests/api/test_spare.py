@@ -4,41 +4,23 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from cellgate_api import Client
-
-
-def eventually(check: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.01)
+from processes import children, eventually
 
 
 def kernels(client: Client) -> int:
     """Kernels' inits of the newest supervisor of this process."""
-    supervisor = _newest(_children(os.getpid()))
-    zygote = next((p for p in _children(supervisor) if b"zygote" in Path(f"/proc/{p}/cmdline").read_bytes()), 0)
-    return len(_children(zygote))
+    supervisor = _newest(children(os.getpid()))
+    zygote = next((p for p in children(supervisor) if b"zygote" in Path(f"/proc/{p}/cmdline").read_bytes()), 0)
+    return len(children(zygote))
 
 
 def _newest(pids: list[int]) -> int:
     """By the time of its start: process numbers start again from below."""
     return max(pids, key=lambda p: int(Path(f"/proc/{p}/stat").read_text().rsplit(")", 1)[1].split()[19]), default=0)
-
-
-def _children(pid: int) -> list[int]:
-    try:
-        return [
-            int(p)
-            for t in os.listdir(f"/proc/{pid}/task")
-            for p in Path(f"/proc/{pid}/task/{t}/children").read_text().split()
-        ]
-    except OSError:
-        return []
 
 
 def test_second_session_is_the_spare_and_starts_clean(tmp_path: Path) -> None:
@@ -134,9 +116,9 @@ def test_sessions_in_a_row(tmp_path: Path) -> None:
 def test_killed_spare(tmp_path: Path) -> None:
     with Client() as c, c.session(workspace=tmp_path) as s:
         eventually(lambda: kernels(c) == 2)
-        supervisor = _newest(_children(os.getpid()))
-        zygote = next(p for p in _children(supervisor) if b"zygote" in Path(f"/proc/{p}/cmdline").read_bytes())
-        os.kill(_newest(_children(zygote)), 9)
+        supervisor = _newest(children(os.getpid()))
+        zygote = next(p for p in children(supervisor) if b"zygote" in Path(f"/proc/{p}/cmdline").read_bytes())
+        os.kill(_newest(children(zygote)), 9)
         eventually(lambda: kernels(c) == 1)
         assert s.run("1").value == "1"
         with c.session(workspace=tmp_path) as t:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from cli.test_json import Host
+from processes import children
 from web import FETCH, settings
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -446,10 +447,6 @@ def test_json_interrupt_refuses(host, file, port: int) -> None:
     h.say({"cancel": 0})
     assert "hello" not in json.dumps(h.rest())
     assert h.process.wait(h.deadline) == 130
-
-
-def children(pid: int) -> list[int]:
-    return [int(p) for t in Path(f"/proc/{pid}/task").iterdir() for p in (t / "children").read_text().split()]
 
 
 def test_a_refusal_comes_before_the_end_of_its_cell(host, file, tmp_path: Path) -> None:

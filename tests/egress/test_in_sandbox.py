@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from egress.harness import Peer, Server, read_all, until
+from processes import alive
 
 Run = Callable[..., "subprocess.Popen[str]"]
 
@@ -64,13 +65,6 @@ def tree(pid: int) -> dict[str, int]:
             found.setdefault(Path(f"/proc/{p}/comm").read_text().strip(), p)
             waiting += map(int, Path(f"/proc/{p}/task/{p}/children").read_text().split())
     return found
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_curl_and_its_variables(start: Run, server: Server, slowness: float) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from kernel.harness import EXECUTE_REQUEST, SLOWNESS, Kernel, Zygote
+from processes import children
 
 
 @pytest.mark.parametrize("sandbox", [True, False])
@@ -71,7 +72,7 @@ def test_fork_bomb_of_two_hundred_ends_with_the_kernel(kernel: Kernel) -> None:
 def descendants(pid: int) -> list[int]:
     found = [pid]
     for p in found:  # it grows meanwhile
-        found += map(int, Path(f"/proc/{p}/task/{p}/children").read_text().split())
+        found += children(p)
     return found
 
 

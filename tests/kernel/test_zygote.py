@@ -10,10 +10,7 @@ from pathlib import Path
 
 import pytest
 from kernel.harness import SLOWNESS, Kernel, Zygote, listener
-
-
-def children(pid: int) -> list[int]:
-    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+from processes import alive, children
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
@@ -21,13 +18,6 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.01)
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_ready_message(zygote: Zygote) -> None:

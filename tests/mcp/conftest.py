@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import zmq
+from processes import alive
 
 HEADER = struct.Struct("<2sBBHHQQ")
 VERSION = 2
@@ -223,14 +224,6 @@ def wait_until(true: Callable[[], bool], seconds: float, what: str) -> None:
     while not true():
         assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
         time.sleep(0.01)
-
-
-def alive(pid: int) -> bool:
-    """Whether the process runs; a zombie does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from processes import alive, children
 
 from .conftest import Box
 
@@ -21,19 +22,6 @@ def wait_until(what: str, ready: Callable[[], bool], seconds: float) -> None:
     while not ready():
         assert time.monotonic() < end, f"not in {seconds} s: {what}"
         time.sleep(0.005)
-
-
-def children(pid: int) -> list[int]:
-    with contextlib.suppress(OSError):
-        return [int(c) for c in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return []
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @contextlib.contextmanager

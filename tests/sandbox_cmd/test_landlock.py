@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import alive, children
 
 from .conftest import Box
-from .test_ends import alive, children, wait_until
+from .test_ends import wait_until
 
 NO_USERS = Path(__file__).with_name("no_users.py")
 PYTHON = "/usr/bin/python3"

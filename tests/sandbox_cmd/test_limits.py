@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import alive, children
 
 from .conftest import Box
-from .test_ends import alive, children, wait_until
+from .test_ends import wait_until
 
 
 def limited(box: Box, script: str, **limits: Any) -> "subprocess.CompletedProcess[str]":
