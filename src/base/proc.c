@@ -12,6 +12,9 @@
 #include "base/fd.h"
 #include "base/util.h"
 
+/* What SIGKILL does not end in that time is stuck in the system. */
+#define KILLED_MS 5000
+
 /* What the child needs, prepared before the fork, so that it allocates nothing. */
 struct child_plan {
         const struct cg_proc_spec *spec;
@@ -229,7 +232,7 @@ void cg_proc_end(struct cg_proc *p, bool group, int64_t grace_ms)
         if (group)
                 kill(-pid, SIGKILL);
         cg_pidfd_kill(p->pidfd, SIGKILL);
-        cg_proc_wait(p, 5000, NULL, NULL);
+        cg_proc_wait(p, KILLED_MS, NULL, NULL);
 }
 
 bool cg_proc_env_passes(const char *var)
@@ -253,6 +256,17 @@ static bool listed(pid_t pid, const pid_t *list, size_t n)
         return false;
 }
 
+/* Kills and reaps it; false when it does not end: stuck in the system, on a dead disk, say. Whoever is left with it has to wait. */
+static bool end_child(pid_t pid)
+{
+        cg_auto_fd int pidfd = cg_pidfd_open(pid, NULL);
+
+        if (pidfd < 0)
+                return false;
+        cg_pidfd_kill(pidfd, SIGKILL);
+        return cg_wait_fd(pidfd, 1 /* POLLIN */, KILLED_MS, NULL) == 0 && waitpid(pid, NULL, WNOHANG) == pid;
+}
+
 /*
  * Reaps the children but for @keep, killing them first or only if they have ended. Returns whether there was one. What another thread has
  * started stands in that thread's list; in our processes one thread starts all.
@@ -274,9 +288,7 @@ static bool reap_children(const pid_t *keep, size_t n, bool kill_them)
                         break;
                 if (listed(pid, keep, n))
                         continue;
-                if (kill_them)
-                        kill(pid, SIGKILL);
-                any = waitpid(pid, NULL, kill_them ? 0 : WNOHANG) == pid || any;
+                any = (kill_them ? end_child(pid) : waitpid(pid, NULL, WNOHANG) == pid) || any;
         }
         return any;
 }

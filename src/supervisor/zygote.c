@@ -265,14 +265,16 @@ int zygote_start(struct sup *s, struct cg_err *err)
 void zygote_stop(struct sup *s)
 {
         struct zygote *z = &s->zygote;
-        int status = 0;
+        int status = -1; /* not ended, even by SIGKILL: stuck in the system */
 
         /* Its control socket's end is its order to exit; all kernels go with it, and what lies on the host for them. */
         if (z->up) {
                 shutdown(z->control.fd, SHUT_RDWR);
-                if (cg_wait_fd(z->proc.pidfd, POLLIN, END_MS, NULL) != 0)
+                if (cg_wait_fd(z->proc.pidfd, POLLIN, END_MS, NULL) != 0) {
                         cg_pidfd_kill(z->proc.pidfd, SIGKILL);
-                waitpid(z->proc.pid, &status, 0);
+                        cg_wait_fd(z->proc.pidfd, POLLIN, END_MS, NULL);
+                }
+                waitpid(z->proc.pid, &status, WNOHANG);
                 if (!WIFEXITED(status))
                         zygote_tidy(s);
                 z->proc = CG_PROC_NONE;
