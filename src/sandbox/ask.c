@@ -13,6 +13,14 @@
 #include "sandbox/denial.h"
 
 #define MARK "[cellgate]"
+/*
+ * Attributes off, first character set, then colours that no palette of the command's changes, and nothing below: what would hide or
+ * garble the question, or stand beside it as another one.
+ */
+#define OUR_LOOK "\x1b[!p\x1b[0m\x0f\x1b[97;40m\x1b[38;2;255;255;255;48;2;0;0;0m\r\n\x1b[J"
+#define NO_LOOK "\x1b[0m"
+/* A command that runs though it was stopped may do so this often during one question. */
+#define MOVED_MAX 2
 
 int cg_ask_open(struct cg_ask *a, struct cg_err *err)
 {
@@ -20,24 +28,29 @@ int cg_ask_open(struct cg_ask *a, struct cg_err *err)
         return a->tty < 0 ? cg_fail(err, CG_E_UNSUPPORTED, "there is no terminal to ask at") : 0;
 }
 
-static void put(const struct cg_ask *a, const char *text, size_t len)
+/* What a person cannot see was not asked. */
+static void put(struct cg_ask *a, const char *text, size_t len)
 {
         while (len) {
                 ssize_t n = write(a->tty, text, len);
 
                 if (n < 0 && (errno == EINTR || errno == EAGAIN)) {
-                        if (errno == EAGAIN && cg_wait_fd(a->tty, POLLOUT, 1000, NULL) != 0)
+                        if (errno == EAGAIN && (a->lost || cg_wait_fd(a->tty, POLLOUT, 1000, NULL) != 0)) {
+                                a->lost = true;
                                 return; /* a terminal that takes nothing is nobody's */
+                        }
                         continue;
                 }
-                if (n <= 0)
+                if (n <= 0) {
+                        a->lost = true;
                         return;
+                }
                 text += n;
                 len -= (size_t)n;
         }
 }
 
-static void say(const struct cg_ask *a, const char *text)
+static void say(struct cg_ask *a, const char *text)
 {
         put(a, text, strlen(text));
 }
@@ -47,6 +60,7 @@ static void take_terminal(struct cg_ask *a)
 {
         struct termios t;
 
+        tcflow(a->tty, TCOON); /* the command may have stopped its output */
         if (a->changed || tcgetattr(a->tty, &a->before) < 0)
                 return;
         t = a->before;
@@ -60,6 +74,8 @@ static void take_terminal(struct cg_ask *a)
 
 static void give_terminal(struct cg_ask *a)
 {
+        if (a->changed)
+                say(a, NO_LOOK);
         if (a->changed)
                 tcsetattr(a->tty, TCSADRAIN, &a->before);
         a->changed = false;
@@ -77,10 +93,17 @@ void cg_ask_close(struct cg_ask *a)
         a->stands = false;
 }
 
-static void prompt(const struct cg_ask *a)
+static void prompt(struct cg_ask *a)
 {
         say(a, MARK " Allow? y yes once, s yes while this command runs, n no,\n"
                "           d never while this command runs: ");
+}
+
+static void lose(struct cg_ask *a, const char *why)
+{
+        say(a, why);
+        a->lost = true;
+        a->stands = false;
 }
 
 /* What was typed before the question was no answer to it. */
@@ -95,15 +118,20 @@ static void ask_next(struct cg_ask *a)
                 give_terminal(a);
                 return;
         }
+        if (a->hold.hold && !a->hold.hold(a->hold.data)) {
+                lose(a, "\r\n" MARK " Refused: the command does not stand still, so that nobody can be asked.\r\n");
+                return;
+        }
         take_terminal(a);
-        cg_buf_adds(&b, "\r\n" MARK " The command wants to connect to ", NULL);
+        cg_buf_adds(&b, MARK " The command wants to connect to ", NULL);
         cg_denial_connection(a->questions[0], &b, NULL);
         cg_buf_adds(&b, "\n", NULL);
-        /* Attributes off, first character set: what would hide or garble the question. */
-        say(a, "\x1b[!p\x1b[0m\x0f");
+        say(a, OUR_LOOK);
         tcflush(a->tty, TCIFLUSH);
         put(a, b.data, b.len);
         prompt(a);
+        if (a->lost)
+                a->stands = false;
 }
 
 bool cg_ask_add(struct cg_ask *a, const json_t *event, const char **why)
@@ -147,6 +175,7 @@ void cg_ask_cancel(struct cg_ask *a, json_int_t id)
                 drop(a, i);
                 if (i)
                         return;
+                a->moved = 0;
                 say(a, "\n" MARK " Refused: nobody answered in time, or the command gave up.\n");
                 ask_next(a);
                 return;
@@ -191,7 +220,27 @@ static void answered(struct cg_ask *a, json_int_t *id)
 {
         *id = number_of(a->questions[0]);
         drop(a, 0);
+        a->moved = 0;
         ask_next(a);
+}
+
+void cg_ask_again(struct cg_ask *a)
+{
+        if (a->stands)
+                ask_next(a);
+}
+
+/* Whether *answer, which a person has just given, is one to this question: whatever ran may have shown another. */
+static bool counts(struct cg_ask *a, enum cg_egress_answer *answer)
+{
+        if ((*answer != CG_EGRESS_ONCE && *answer != CG_EGRESS_SESSION) || !a->hold.stood || a->hold.stood(a->hold.data))
+                return true;
+        say(a, MARK " The command ran while you were asked: that answer does not count.\n");
+        *answer = CG_EGRESS_NO;
+        if (a->moved++ == MOVED_MAX)
+                return true;
+        ask_next(a);
+        return false;
 }
 
 bool cg_ask_read(struct cg_ask *a, json_int_t *id, enum cg_egress_answer *answer)
@@ -210,7 +259,7 @@ bool cg_ask_read(struct cg_ask *a, json_int_t *id, enum cg_egress_answer *answer
                         return true;
                 }
                 if (c == '\n') {
-                        if (!judge(a, answer))
+                        if (!judge(a, answer) || !counts(a, answer))
                                 continue;
                         answered(a, id);
                         return true;
@@ -234,7 +283,10 @@ json_int_t cg_ask_give_up(struct cg_ask *a)
         a->stands = false;
         id = number_of(a->questions[a->n - 1]);
         drop(a, a->n - 1);
-        if (!a->n)
+        if (!a->n) {
+                a->moved = 0;
                 give_terminal(a);
+                a->lost = false;
+        }
         return id;
 }

@@ -1,7 +1,7 @@
 /*
  * Asking a person at the terminal whether a command may connect to a host that no list names: `cellgate sandbox --ask`. Part of the
  * keeper. One question stands at a time; everything inside stands still meanwhile (the keeper's part), so that nothing is drawn over the
- * question, and nobody else reads the answer.
+ * question, and nobody else reads the answer. Where something did run, a yes does not count.
  */
 #ifndef CG_SANDBOX_ASK_H
 #define CG_SANDBOX_ASK_H
@@ -15,6 +15,13 @@
 #define CG_ASK_MAX 32
 #define CG_ASK_SECONDS 60
 
+/* What the keeper does about everything inside. */
+struct cg_ask_hold {
+        bool (*hold)(void *data);  /* before a question is shown; false: it cannot be held */
+        bool (*stood)(void *data); /* nothing has run since then */
+        void *data;
+};
+
 struct cg_ask {
         int tty; /* -1: nobody can be asked */
         json_t *questions[CG_ASK_MAX]; /* events of the proxy; the first one stands */
@@ -24,6 +31,9 @@ struct cg_ask {
         char line[64];
         size_t len;
         bool long_line; /* more was typed than any answer has */
+        struct cg_ask_hold hold;
+        unsigned int moved; /* so often the answer to this question did not count */
+        bool lost;          /* nobody can be asked: all are to be taken back */
 };
 
 /* The controlling terminal. CG_E_UNSUPPORTED where there is none: then every question is answered no. */
@@ -36,6 +46,8 @@ bool cg_ask_add(struct cg_ask *a, const json_t *event, const char **why);
 void cg_ask_cancel(struct cg_ask *a, json_int_t id);
 /* To be read from while a question stands; else -1. */
 int cg_ask_fd(const struct cg_ask *a);
+/* Something may have run while the question stands: it is asked again. */
+void cg_ask_again(struct cg_ask *a);
 /* After poll(2): true when the standing question is answered (*id, *answer); the next one then stands. */
 bool cg_ask_read(struct cg_ask *a, json_int_t *id, enum cg_egress_answer *answer);
 /* Takes one question back without an answer, to be answered no: its number, or 0 when there is none. */

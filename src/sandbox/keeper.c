@@ -25,6 +25,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -37,9 +38,14 @@
 #include "sandbox/denial.h"
 #include "sandbox/placeholder.h"
 #include "sandbox/plan.h"
+#include "sandbox/still.h"
 
 /* How long what is killed may take to be gone: stuck in the kernel, on a dead disk. */
 #define GONE_MS 10000
+/* Before a question: how long everything inside may take to stand still, how often it is looked at between two signals, and when. */
+#define HOLD_MS 2000
+#define HOLD_LOOKS 10
+#define HOLD_NS 2000000
 
 static const int handed_on[] = {SIGINT, SIGQUIT, SIGHUP, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT, SIGALRM};
 
@@ -195,7 +201,8 @@ struct keeper {
         bool init_gone;      /* landlock tier: killed, and the guard is ending the rest */
         struct cg_outlet outlet;
         struct cg_ask ask;
-        bool frozen;         /* everything inside stands still, for a question stands */
+        bool frozen;         /* everything inside was stopped, for a question stands */
+        struct cg_still still; /* as it was then */
         struct cg_doors_process doors;
         struct cg_violations violations;
         int secrets;           /* for the outlet; -1: none */
@@ -459,6 +466,24 @@ static bool control_read(struct keeper *k)
 
 /* ---- signals */
 
+static struct cg_inside inside_of(const struct keeper *k)
+{
+        /* Landlock tier: the guard, and init below it. */
+        return (struct cg_inside){.root = k->child.init_pid, .outer = cg_plan_has_namespaces(k->c->sb) ? 1 : 2};
+}
+
+/* SIGTSTP or SIGCONT, to everything inside. Without a pid namespace init knows of the command's own group only. */
+static void stop_or_go_on(struct keeper *k, int sig)
+{
+        struct cg_inside in = inside_of(k);
+
+        if (cg_plan_has_namespaces(k->c->sb))
+                cg_pidfd_kill(k->child.init_pidfd, sig);
+        else
+                cg_still_signal(&in, sig == SIGTSTP ? SIGSTOP : sig);
+        k->frozen = sig == SIGTSTP;
+}
+
 static void take_signals(struct keeper *k)
 {
         struct signalfd_siginfo info;
@@ -466,26 +491,63 @@ static void take_signals(struct keeper *k)
         while (read(k->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
                 int sig = (int)info.ssi_signo;
 
-                cg_pidfd_kill(k->child.init_pidfd, sig);
+                if (sig == SIGTSTP || sig == SIGCONT)
+                        stop_or_go_on(k, sig);
+                else
+                        cg_pidfd_kill(k->child.init_pidfd, sig);
                 if (sig == SIGINT || sig == SIGQUIT || sig == SIGTERM || sig == SIGHUP)
                         cg_outlet_answer(&k->outlet, true);
                 if (sig != SIGTSTP)
                         continue;
                 /* Ctrl-Z: everything inside stands still, then we do. */
                 raise(SIGSTOP);
-                cg_pidfd_kill(k->child.init_pidfd, SIGCONT);
-                k->frozen = false;
+                stop_or_go_on(k, SIGCONT);
         }
 }
 
 /* While a question stands nothing inside goes on: it would write over the question, or read the answer. */
+static bool hold(void *data)
+{
+        struct keeper *k = data;
+        struct cg_inside in = inside_of(k);
+        struct cg_still last = {.moving = true};
+        int64_t end = cg_now_ms() + HOLD_MS;
+
+        do {
+                stop_or_go_on(k, SIGTSTP);
+                /* Whoever is stopped may have to be given the processor for that. */
+                for (int i = 0; i < HOLD_LOOKS; i++) {
+                        if (!cg_still_look(&in, &k->still))
+                                return false;
+                        if (cg_still_is_same(&k->still, &last))
+                                return true;
+                        last = k->still;
+                        nanosleep(&(struct timespec){.tv_nsec = HOLD_NS}, NULL);
+                }
+        } while (cg_now_ms() < end);
+        return false;
+}
+
+static bool stood(void *data)
+{
+        struct keeper *k = data;
+        struct cg_inside in = inside_of(k);
+        struct cg_still now;
+
+        return cg_still_look(&in, &now) && cg_still_is_same(&now, &k->still);
+}
+
+/* After all else: questions that cannot be asked are answered, and what stands still for none of them goes on. */
 static void freeze(struct keeper *k)
 {
         bool now = cg_ask_fd(&k->ask) >= 0;
 
-        if (now != k->frozen)
-                cg_pidfd_kill(k->child.init_pidfd, now ? SIGTSTP : SIGCONT);
-        k->frozen = now;
+        if (now && !k->frozen)
+                cg_ask_again(&k->ask); /* somebody outside let it go on */
+        if (k->ask.lost)
+                cg_outlet_answer(&k->outlet, true);
+        if (cg_ask_fd(&k->ask) < 0 && k->frozen)
+                stop_or_go_on(k, SIGCONT);
 }
 
 /* What cannot be reached as the settings say. */
@@ -586,8 +648,12 @@ static void open_ask(struct keeper *k)
 {
         struct cg_err err = {0};
 
-        if (!k->c->ask_seconds || !k->c->proxy || cg_ask_open(&k->ask, &err) == 0)
+        if (!k->c->ask_seconds || !k->c->proxy)
                 return;
+        if (cg_ask_open(&k->ask, &err) == 0) {
+                k->ask.hold = (struct cg_ask_hold){.hold = hold, .stood = stood, .data = k};
+                return;
+        }
         dprintf(2, "cellgate sandbox: --ask: %s; hosts that no list names are refused\n", err.msg);
         k->c->ask_seconds = 0;
         json_object_del(k->c->policy, "ask");

@@ -1,5 +1,6 @@
 """`cellgate sandbox --ask`: a person is asked about hosts that no list names."""
 
+import ctypes
 import json
 import re
 import subprocess
@@ -62,7 +63,7 @@ def test_answers(
         assert f"[cellgate] The command wants to connect to 127.0.0.1:{port} (http, a loopback address)" in shown
         p.type(typed + "\n")
     assert p.end() == 0
-    assert re.findall(r"^(got|refused)", p.seen, re.M) == answers
+    assert re.findall(r"^(?:\x1b\[0m)?(got|refused)", p.seen, re.M) == answers
     assert p.seen.count("Allow?") == questions
 
 
@@ -155,6 +156,91 @@ threading.Thread(target=read, daemon=True).start()
     assert "STOLEN" not in p.seen
     assert after.count("noise") <= 3, "what was on its way, and no more"
     assert not termios.tcgetattr(p.master)[3] & termios.ICANON
+
+
+RESTLESS = """
+import ctypes, fcntl, os, signal, struct, sys, termios, time
+def runs_on(*times):
+    # A child that has SIGCONT sent to itself, that writes whenever it runs, and reads what was typed.
+    if os.fork(): return
+    os.setsid()
+    signal.signal(signal.SIGCONT, lambda *a: None)
+    libc = ctypes.CDLL(None)
+    for ns in (int(t * 1e9) for t in times):
+        timer, event = ctypes.c_void_p(), struct.pack("qii48x", 0, signal.SIGCONT, 0)
+        assert not libc.timer_create(time.CLOCK_MONOTONIC, event, ctypes.byref(timer))
+        assert not libc.timer_settime(timer, 0, struct.pack("qqqq", 0, 0, ns // 10**9, ns % 10**9), None)
+    os.set_blocking(0, False)
+    while True:
+        os.write(1, b"OVER ")
+        try: os.write(1, b"STOLEN " + os.read(0, 100))
+        except BlockingIOError: pass
+        time.sleep(0.01)
+"""
+
+
+def test_one_that_runs_all_the_time_is_not_asked_about(
+    person: Callable[..., Person], settings: Callable[..., Path], port: int
+) -> None:
+    """SIGSTOP does not keep a program from running that has a timer send it SIGCONT."""
+    script = RESTLESS + "runs_on(*[0.1 + i / 1000 for i in range(5000)])\ntime.sleep(0.3)\n" + FETCH
+    p = person("sandbox", "--ask", "-s", settings(), sys.executable, "-c", script, f"http://127.0.0.1:{port}/")
+    p.wait_for("Refused: the command does not stand still")
+    assert p.end() == 0
+    assert "Allow?" not in p.seen
+    assert "refused 403" in p.seen
+
+
+def test_an_answer_does_not_count_where_something_ran(
+    person: Callable[..., Person], settings: Callable[..., Path], port: int
+) -> None:
+    script = RESTLESS + "runs_on(3, 3.1, 3.2)\n" + FETCH
+    p = person("sandbox", "--ask", "-s", settings(), sys.executable, "-c", script, f"http://127.0.0.1:{port}/")
+    p.wait_for(ALLOW)
+    p.wait_for("OVER")  # so it does run; it may have written anything over the question
+    p.type("y\n")
+    p.wait_for("that answer does not count|STOLEN")
+    p.wait_for(ALLOW)
+    p.type("n\n")
+    assert p.end() == 0
+    assert "got" not in p.seen
+    assert "refused 403" in p.seen
+
+
+LANDLOCK = int(ctypes.CDLL(None).syscall(444, None, 0, 1)) >= 6
+
+
+@pytest.mark.parametrize(
+    "tier",
+    ["full", pytest.param("landlock", marks=pytest.mark.skipif(not LANDLOCK, reason="needs Landlock ABI 6 (Linux 6.12)"))],
+)
+def test_all_of_it_stands_still(
+    person: Callable[..., Person], settings: Callable[..., Path], port: int, tier: str
+) -> None:
+    """Those too that have left the command's process group."""
+    script = RESTLESS + "runs_on()\n" + FETCH
+    p = person(
+        "sandbox", "--tier", tier, "--ask=2", "-s", settings(), sys.executable, "-c", script, f"http://127.0.0.1:{port}/"
+    )
+    p.wait_for(ALLOW)
+    during = p.wait_for("nobody answered in time")
+    assert "OVER" not in during
+    assert p.end() == 0
+    assert "refused 403" in p.seen
+
+
+def test_what_cannot_be_seen_is_not_asked(
+    person: Callable[..., Person], settings: Callable[..., Path], port: int
+) -> None:
+    """Output that the command has stopped goes on for the question; and it looks as we say, whatever the command set."""
+    script = "import termios\ntermios.tcflow(1, termios.TCOOFF)\n" + FETCH
+    p = person("sandbox", "--ask=10", "-s", settings(), sys.executable, "-c", script, f"http://127.0.0.1:{port}/")
+    shown = p.wait_for(ALLOW)
+    assert f"[cellgate] The command wants to connect to 127.0.0.1:{port}" in shown
+    assert re.search(r"\x1b\[38;2;255;255;255;48;2;0;0;0m\r?\n\x1b\[J\[cellgate\] The command", shown)
+    p.type("y\n")
+    assert p.end() == 0
+    assert re.search(r"^(?:\x1b\[0m)?got ", p.seen, re.M)
 
 
 def test_break_off(person: Callable[..., Person], settings: Callable[..., Path], port: int) -> None:
