@@ -154,7 +154,7 @@ static void answer_start(struct session *ss, const struct cg_err *err)
 
 void session_kernel_ready(struct session *ss)
 {
-        bool first = !ss->opened;
+        bool first = !ss->opened || ss->opening; /* or of a spare whose kernel has ended while it was asked for */
 
         answer_start(ss, NULL);
         ss->opened = true;
@@ -222,6 +222,7 @@ static void start_again(struct session *ss)
 {
         struct cg_err err;
 
+        ss->warming = false; /* a spare's, which had been asked for: no reply of the old kernel comes any more, and cells would wait for it */
         broker_detach(ss->sup, ss->number, true);
         if (same_workspace(ss, &err) < 0 || kernel_start(ss, &err) < 0)
                 session_kernel_failed(ss, &err);
@@ -678,7 +679,6 @@ static void adopt_and_check(struct session *ss, struct host *h, json_t *options,
                 return;
         /* Its kernel has been ready once, so the next one's readiness is not the session's first. */
         spare_plan(ss);
-        ss->warming = false;
         kernel_end(ss->kernel);
         start_again(ss);
 }

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+import threading
 import time
 from pathlib import Path
 
 import pytest
-from cellgate_api import Client
+from cellgate_api import CellgateError, Client
 from processes import children, eventually
 
 
@@ -71,6 +74,40 @@ def test_a_spare_that_is_replaced_at_any_moment_has_a_successor(tmp_path: Path) 
             (tmp_path / f"{i}.d" / ".env").write_text("secret")
             with c.session(workspace=tmp_path, settings=settings) as s:
                 assert s.run(f"open('{i}.d/.env').read()").error is not None
+
+
+def kill(pid: int, sig: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, sig)
+
+
+def test_a_spare_that_ends_while_it_is_taken(tmp_path: Path) -> None:
+    """Its kernel stands still at any moment of its start, and is killed when the session has been asked for."""
+    opened = 0
+    with Client() as c, c.session(workspace=tmp_path):
+        for i in range(24):
+            eventually(lambda: kernels(c) == 2)
+            supervisor = _newest(children(os.getpid()))
+            zygote = next(p for p in children(supervisor) if b"zygote" in Path(f"/proc/{p}/cmdline").read_bytes())
+            init = _newest(children(zygote))
+            time.sleep(i / 2000)
+            for pid in children(init):
+                kill(pid, signal.SIGSTOP)
+            timer = threading.Timer(0.05, kill, (init, signal.SIGKILL))
+            timer.start()
+            try:
+                with c.session(workspace=tmp_path) as s:
+                    s.execute("'on'")
+                    while (e := s.until("result", 10000)[-1]).status != "ok":  # it had not been noticed yet
+                        assert "the kernel ended" in e.text
+                        s.execute("'on'")
+                    opened += 1
+            except CellgateError as e:
+                assert "ended" in str(e)  # noqa: PT017
+                c.session(workspace=tmp_path).close()  # whose like is the next spare
+            finally:
+                timer.join()
+    assert opened
 
 
 def test_spare_is_only_for_the_same_options(tmp_path: Path) -> None:
