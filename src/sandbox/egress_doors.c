@@ -27,6 +27,7 @@
 #include "base/fd.h"
 #include "base/util.h"
 #include "sandbox/doors.h"
+#include "sandbox/egress_end.h"
 #include "sandbox/egress_flow.h"
 #include "sandbox/paths.h"
 
@@ -60,12 +61,6 @@ struct listener {
 };
 
 /* A socket and its place in the loop. Freed by the loop. */
-struct end {
-        uv_poll_t poll;
-        struct link *link;
-        int fd, events;
-};
-
 struct link {
         struct link *next, **at;
         struct doors *d;
@@ -74,7 +69,7 @@ struct link {
         uint32_t id;
         bool v6; /* 127.0.0.1 has refused */
         int64_t deadline_ms;
-        struct end *client, *server;
+        struct eg_end *client, *server;
         struct cg_buf none_out, none_back;
         struct eg_flow out, back;
         bool flowing;
@@ -186,21 +181,6 @@ static void answer_unix(struct doors *d, const struct cg_door_msg *q)
 
 /* ---- links */
 
-static void on_end_closed(uv_handle_t *h)
-{
-        free(h->data);
-}
-
-static struct end *close_end(struct end *e)
-{
-        if (!e)
-                return NULL;
-        e->link = NULL;
-        uv_close((uv_handle_t *)&e->poll, on_end_closed);
-        close(e->fd);
-        return NULL;
-}
-
 static bool has_room(const struct doors *d)
 {
         return d->n_links < LINKS_MAX && d->n_wants < WANTS_MAX;
@@ -235,8 +215,8 @@ static void end_link(struct link *l)
                 eg_flow_fini(&l->out, &d->common);
                 eg_flow_fini(&l->back, &d->common);
         }
-        l->client = close_end(l->client);
-        l->server = close_end(l->server);
+        l->client = eg_end_close(l->client);
+        l->server = eg_end_close(l->server);
         *l->at = l->next;
         if (l->next)
                 l->next->at = l->at;
@@ -256,40 +236,24 @@ static void reset_link(struct link *l)
 
 static void on_end(uv_poll_t *h, int status, int events)
 {
-        struct end *e = h->data;
+        struct eg_end *e = h->data;
 
         (void)events;
         if (status < 0)
-                e->events = -1; /* the loop has let go of it */
-        if (e->link)
-                run(e->link);
+                e->events = 0;
+        if (e->owner)
+                run(e->owner);
 }
 
 /* Takes @fd, also when it fails. */
-static struct end *new_end(struct link *l, int fd)
+static struct eg_end *new_end(struct link *l, int fd)
 {
         static const int on = 1;
-        struct end *e = calloc(1, sizeof(*e));
+        struct eg_end *e = eg_end_new(&l->d->loop, fd, l, on_end);
 
-        if (!e || uv_poll_init(&l->d->loop, &e->poll, fd) < 0) {
-                close(fd);
-                free(e);
-                return NULL;
-        }
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-        e->poll.data = e;
-        e->link = l;
-        e->fd = fd;
-        e->events = -1;
+        if (e)
+                setsockopt(e->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
         return e;
-}
-
-static void watch_end(struct end *e, int events)
-{
-        if (!e || e->events == events)
-                return;
-        e->events = events;
-        uv_poll_start(&e->poll, events, on_end);
 }
 
 static void want_socket(struct link *l)
@@ -319,7 +283,7 @@ static void connect_server(struct link *l, int fd)
         if (r < 0 && errno != EINPROGRESS && l->v6)
                 reset_link(l);
         else
-                watch_end(l->server, UV_WRITABLE);
+                eg_end_watch(l->server, UV_WRITABLE);
 }
 
 static void start_server(struct link *l)
@@ -349,7 +313,7 @@ static void connected(struct link *l)
         if (!error && getpeername(l->server->fd, (struct sockaddr *)&a, &alen) < 0)
                 error = errno;
         if (error && !l->v6) {
-                l->server = close_end(l->server);
+                l->server = eg_end_close(l->server);
                 l->v6 = true;
                 start_server(l);
                 return;
@@ -384,8 +348,8 @@ static void carry(struct link *l)
         }
         l->out.want_read |= out == CG_TIMEOUT;
         l->back.want_read |= back == CG_TIMEOUT;
-        watch_end(l->client, (l->out.want_read ? UV_READABLE : 0) | (l->back.want_write ? UV_WRITABLE : 0));
-        watch_end(l->server, (l->back.want_read ? UV_READABLE : 0) | (l->out.want_write ? UV_WRITABLE : 0));
+        eg_end_watch(l->client, (l->out.want_read ? UV_READABLE : 0) | (l->back.want_write ? UV_WRITABLE : 0));
+        eg_end_watch(l->server, (l->back.want_read ? UV_READABLE : 0) | (l->out.want_write ? UV_WRITABLE : 0));
 }
 
 static void run(struct link *l)

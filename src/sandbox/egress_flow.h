@@ -1,4 +1,4 @@
-/* Bytes from one socket to another, in one direction. Private to the relay of cellgate-egress. */
+/* Bytes from one socket to another, in one direction. For the parts of cellgate-egress. */
 #ifndef CG_SANDBOX_EGRESS_FLOW_H
 #define CG_SANDBOX_EGRESS_FLOW_H
 

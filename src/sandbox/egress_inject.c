@@ -22,6 +22,7 @@
 #include "base/buf.h"
 #include "base/util.h"
 #include "sandbox/egress.h"
+#include "sandbox/egress_end.h"
 #include "sandbox/egress_flow.h"
 
 /* What the relay writes: a head of a client's, with a host, credentials of a parent proxy and the framing. */
@@ -49,12 +50,6 @@ struct injector;
 struct link;
 
 /* A socket and its place in the loop. Freed by the loop, later than the link. */
-struct end {
-        uv_poll_t poll;
-        struct link *link;
-        int fd, events;
-};
-
 enum state { HEAD, COUNTED, CHUNKED, DONE };
 
 struct link {
@@ -62,7 +57,7 @@ struct link {
         struct injector *in;
         const struct box *box;
         uint8_t creds[CG_POLICY_CREDS_MAX / 8];
-        struct end *relay, *server;
+        struct eg_end *relay, *server;
         enum state state;
         size_t scanned;         /* HEAD */
         uint64_t left;          /* COUNTED */
@@ -341,21 +336,6 @@ static int take_head(struct link *l, const char *p, size_t len)
 
 /* ---- links */
 
-static void on_end_closed(uv_handle_t *h)
-{
-        free(h->data);
-}
-
-static struct end *close_end(struct end *e)
-{
-        if (!e)
-                return NULL;
-        e->link = NULL;
-        uv_close((uv_handle_t *)&e->poll, on_end_closed);
-        close(e->fd);
-        return NULL;
-}
-
 static void wipe(struct cg_buf *b)
 {
         if (b->data)
@@ -366,8 +346,8 @@ static void wipe(struct cg_buf *b)
 static void end_link(struct link *l)
 {
         eg_flow_fini(&l->back, &l->in->common);
-        l->relay = close_end(l->relay);
-        l->server = close_end(l->server);
+        l->relay = eg_end_close(l->relay);
+        l->server = eg_end_close(l->server);
         wipe(&l->hold);
         wipe(&l->out);
         *l->at = l->next;
@@ -421,16 +401,6 @@ static int run_request(struct link *l)
         return 0;
 }
 
-static void on_end(uv_poll_t *h, int status, int events);
-
-static void watch_end(struct end *e, int events)
-{
-        if (e->events == events)
-                return;
-        e->events = events;
-        uv_poll_start(&e->poll, events, on_end);
-}
-
 static void run(struct link *l)
 {
         bool moved = false;
@@ -451,41 +421,24 @@ static void run(struct link *l)
                 server |= UV_WRITABLE;
         if (l->back.want_read)
                 server |= UV_READABLE;
-        watch_end(l->relay, relay);
-        watch_end(l->server, server);
+        eg_end_watch(l->relay, relay);
+        eg_end_watch(l->server, server);
 }
 
 static void on_end(uv_poll_t *h, int status, int events)
 {
-        struct end *e = h->data;
-        struct link *l = e->link;
+        struct eg_end *e = h->data;
+        struct link *l = e->owner;
 
         if (!l)
                 return;
         if (status < 0)
-                e->events = -1; /* the loop has let go of it, and a read or write will say what it is */
+                e->events = 0; /* a read or write will say what it is */
         /* The relay closes its end when nobody wants the answer any more, or has all of it. */
         if (e == l->relay && (events & UV_DISCONNECT) && !(events & UV_READABLE))
                 end_link(l);
         else
                 run(l);
-}
-
-/* Takes @fd, also when it fails. */
-static struct end *new_end(struct link *l, int fd)
-{
-        struct end *e = calloc(1, sizeof(*e));
-
-        if (!e || uv_poll_init(&l->in->loop, &e->poll, fd) < 0) {
-                close(fd);
-                free(e);
-                return NULL;
-        }
-        e->poll.data = e;
-        e->link = l;
-        e->fd = fd;
-        e->events = -1;
-        return e;
 }
 
 /* Takes both descriptors. */
@@ -510,8 +463,8 @@ static void new_link(struct injector *in, const struct eg_msg *m, int relay, int
         if (in->links)
                 in->links->at = &l->next;
         in->links = l;
-        l->relay = new_end(l, relay);
-        l->server = new_end(l, server);
+        l->relay = eg_end_new(&l->in->loop, relay, l, on_end);
+        l->server = eg_end_new(&l->in->loop, server, l, on_end);
         if (!l->relay || !l->server || !l->box)
                 end_link(l);
         else

@@ -20,62 +20,28 @@
 
 /* ---- ends */
 
-static void on_end_closed(uv_handle_t *h)
-{
-        free(h->data);
-}
-
-struct end *eg_end_close(struct end *e)
-{
-        if (!e)
-                return NULL;
-        e->conn = NULL;
-        /* Out of the loop first: a descriptor that is closed while it is watched would still be watched. */
-        uv_close((uv_handle_t *)&e->poll, on_end_closed);
-        close(e->fd);
-        return NULL;
-}
-
 static void on_end(uv_poll_t *h, int status, int events)
 {
-        struct end *e = h->data;
-        struct conn *c = e->conn;
+        struct eg_end *e = h->data;
+        struct conn *c = e->owner;
 
         if (!c)
                 return;
         if (status < 0)
-                e->events = 0; /* a reset: the loop has let go of it, and a read or write will say what it is */
+                e->events = 0; /* a reset: a read or write will say what it is */
         if ((status < 0 || (events & UV_DISCONNECT)) && e == c->client)
                 c->half_closed = true;
         eg_conn_run(c);
 }
 
-struct end *eg_end_new(struct conn *c, int fd)
+struct eg_end *eg_conn_new_end(struct conn *c, int fd)
 {
         static const int on = 1;
-        struct end *e = calloc(1, sizeof(*e));
+        struct eg_end *e = eg_end_new(&c->r->loop, fd, c, on_end);
 
-        if (!e || uv_poll_init(&c->r->loop, &e->poll, fd) < 0) {
-                close(fd);
-                free(e);
-                return NULL;
-        }
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-        e->poll.data = e;
-        e->conn = c;
-        e->fd = fd;
+        if (e)
+                setsockopt(e->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
         return e;
-}
-
-static void watch_end(struct end *e, int events)
-{
-        if (!e || e->events == events)
-                return;
-        e->events = events;
-        if (events)
-                uv_poll_start(&e->poll, events, on_end);
-        else
-                uv_poll_stop(&e->poll);
 }
 
 /* ---- connections */
@@ -179,7 +145,7 @@ void eg_conn_add(struct box *b, int fd)
                 uv_timer_start(&r->tick, r->tick.timer_cb, TICK_MS, TICK_MS);
         b->n_conns++;
         new_id(c);
-        c->client = eg_end_new(c, fd);
+        c->client = eg_conn_new_end(c, fd);
         c->deadline_ms = cg_now_ms() + b->options.head_ms;
         if (!c->client)
                 eg_conn_end(c);
@@ -330,8 +296,8 @@ static void watch(struct conn *c)
                 if (!c->client_ended)
                         client |= UV_READABLE;
         }
-        watch_end(c->client, client);
-        watch_end(c->up, up);
+        eg_end_watch(c->client, client);
+        eg_end_watch(c->up, up);
 }
 
 static bool is_gone(const struct conn *c)

@@ -18,6 +18,7 @@
 #include <stdint.h>
 #include <uv.h>
 #include "base/buf.h"
+#include "sandbox/egress_end.h"
 #include "sandbox/egress_flow.h"
 #include "sandbox/egress_int.h"
 #include "sandbox/socks.h"
@@ -30,14 +31,6 @@ enum state { FIRST, SOCKS_PASSWORD, SOCKS_REQUEST, HEAD, ASKED, PARENT, TUNNEL, 
 struct relay;
 struct conn;
 struct listener;
-
-/* A socket and its place in the loop. Freed by the loop, later than the connection. */
-struct end {
-        uv_poll_t poll;
-        struct conn *conn;
-        int fd;
-        int events;
-};
 
 struct box {
         struct box *next;
@@ -60,7 +53,7 @@ struct conn {
         bool client_ended;       /* its end was seen: nothing more is read */
         bool half_closed;        /* seen while nothing was read: it may still want the answer */
         int64_t deadline_ms;     /* 0: none */
-        struct end *client, *up;
+        struct eg_end *client, *up;
         struct cg_buf in, up_in; /* read, not used */
         struct cg_buf reply;     /* to the client, outside of a flow */
         struct cg_buf head;      /* of the request under way */
@@ -98,9 +91,7 @@ void eg_relay_watch(struct relay *r);
 
 /* egress_relay_conn.c */
 /* Takes @fd, also when it fails. */
-struct end *eg_end_new(struct conn *c, int fd);
-/* NULL. */
-struct end *eg_end_close(struct end *e);
+struct eg_end *eg_conn_new_end(struct conn *c, int fd);
 /* A client: takes @fd. */
 void eg_conn_add(struct box *b, int fd);
 void eg_conn_end(struct conn *c);

@@ -240,7 +240,7 @@ void eg_conn_on_answer(struct conn *c, const struct eg_msg *m, int fd)
                 eg_refuse(c, m);
                 return;
         }
-        c->up = fd >= 0 ? eg_end_new(c, fd) : NULL;
+        c->up = fd >= 0 ? eg_conn_new_end(c, fd) : NULL;
         if (!c->up)
                 eg_bad_gateway(c, "out of descriptors or memory");
         else if (c->kind == EG_HTTP)
