@@ -2,91 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import queue
 import re
 import signal
-import subprocess
-import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 READ = "from mcptools.fs import read_file; print(read_file.run(path='/x'))"
-
-
-class Host:
-    """A program that drives cellgate; every wait has a deadline."""
-
-    def __init__(self, argv: list[str], cwd: Path, deadline: float) -> None:
-        self.deadline = deadline
-        self.lines: queue.Queue[bytes] = queue.Queue()
-        self.process = subprocess.Popen(
-            argv, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-        )
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        assert self.process.stdout
-        for line in self.process.stdout:
-            self.lines.put(line)
-        self.lines.put(b"")
-
-    def next(self) -> dict[str, Any]:
-        line = self.lines.get(timeout=self.deadline)
-        assert line.endswith(b"\n"), "ended"
-        assert line.isascii()
-        event = json.loads(line)
-        assert isinstance(event, dict)
-        assert list(event)[0] == "type"
-        return event
-
-    def until(self, type: str) -> dict[str, Any]:
-        while (event := self.next())["type"] != type:
-            assert event["type"] != "result", f"a result came before {type}: {event}"
-        return event
-
-    def say(self, line: Any) -> None:
-        assert self.process.stdin
-        text = line if isinstance(line, bytes) else json.dumps(line).encode()
-        self.process.stdin.write(text + b"\n")
-        self.process.stdin.flush()
-
-    def close_input(self) -> None:
-        assert self.process.stdin
-        self.process.stdin.close()
-
-    def rest(self) -> list[dict[str, Any]]:
-        events = []
-        while line := self.lines.get(timeout=self.deadline):
-            events.append(json.loads(line))
-        return events
-
-    def end(self) -> int:
-        self.rest()
-        return self.process.wait(self.deadline)
-
-
-@pytest.fixture
-def host(cellgate: Path, tmp_path: Path, slowness: float) -> Iterator[Callable[..., Host]]:
-    """host(ARGS...): `cellgate run --json ARGS...`."""
-    hosts: list[Host] = []
-
-    def start(*args: str | Path) -> Host:
-        hosts.append(Host([str(cellgate), "run", "--json", *map(str, args)], tmp_path, 60 * slowness))
-        return hosts[-1]
-
-    yield start
-    for h in hosts:
-        h.process.kill()
-        h.process.wait()
-        for pipe in h.process.stdin, h.process.stdout, h.process.stderr:
-            if pipe:
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
 
 
 # ---------------------------------------------------------------- events

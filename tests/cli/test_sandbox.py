@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.test_json import Host
 from processes import children
 from web import FETCH, settings
 
@@ -341,24 +340,6 @@ def test_hosts_cannot_look_like_ours(person, file) -> None:
 
 
 # ---------------------------------------------------------------- --json
-
-
-@pytest.fixture
-def host(cellgate: Path, tmp_path: Path, slowness: float) -> Iterator[Callable[..., Host]]:
-    hosts: list[Host] = []
-
-    def start(*args: str | Path) -> Host:
-        hosts.append(Host([str(cellgate), "run", "--json", *map(str, args)], tmp_path, 60 * slowness))
-        return hosts[-1]
-
-    yield start
-    for h in hosts:
-        h.process.kill()
-        h.process.wait()
-        for pipe in h.process.stdin, h.process.stdout, h.process.stderr:
-            if pipe and not pipe.closed:
-                os.close(os.dup(pipe.fileno()))
-                pipe.close()
 
 
 @pytest.mark.parametrize(
