@@ -1,9 +1,9 @@
 /* File descriptors and files. Linked into every process. */
 #include "base/fd.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -319,17 +319,119 @@ int cg_make_runtime_dir(const char *prefix, char *buf, size_t size, struct cg_er
         return 0;
 }
 
-static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
+/*
+ * What is removed here was mostly written by a hostile program: folders deeper than any path is long, without any rights. So each folder is
+ * emptied beside its parent, not in it: files go, folders move up into the topmost one and are emptied there.
+ */
+struct tree {
+        int top;
+        dev_t dev;
+        unsigned long moved; /* names of ours so far */
+};
+
+static bool is_dots(const char *name)
 {
-        (void)st;
-        (void)flag;
-        (void)ftw;
-        return remove(path) < 0 && errno != ENOENT ? -1 : 0;
+        return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+/* True when it is gone; errno is EISDIR for a folder that is not empty. */
+static bool remove_entry(int dir, const char *name)
+{
+        if (unlinkat(dir, name, 0) == 0 || errno == ENOENT)
+                return true;
+        if (errno != EISDIR)
+                return false;
+        if (unlinkat(dir, name, AT_REMOVEDIR) == 0)
+                return true;
+        errno = EISDIR;
+        return false;
+}
+
+/* Where it is not ours to do, what follows fails and says so. */
+static void unlock(int dir, const char *name)
+{
+        int e = fchmodat(dir, name, 0700, AT_SYMLINK_NOFOLLOW);
+
+        (void)e;
+}
+
+static bool move_up(struct tree *t, int dir, const char *name)
+{
+        char to[40];
+
+        unlock(dir, name); /* its ".." changes, which takes the right to write it */
+        do
+                snprintf(to, sizeof(to), ".cellgate-%lu", t->moved++);
+        while (renameat(dir, name, t->top, to) < 0 && (errno == EEXIST || errno == ENOTEMPTY || errno == ENOTDIR));
+        return faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
+}
+
+/* A folder in the topmost one, with all in it that is no folder. */
+static bool remove_folder(struct tree *t, const char *name)
+{
+        const struct dirent *d;
+        bool all = true;
+        struct stat st;
+        DIR *dir;
+        int fd;
+
+        unlock(t->top, name);
+        fd = openat(t->top, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0 || fstat(fd, &st) < 0 || st.st_dev != t->dev || !(dir = fdopendir(fd))) {
+                cg_closep_(&fd);
+                return false;
+        }
+        while ((d = readdir(dir))) {
+                if (!is_dots(d->d_name) && !remove_entry(fd, d->d_name))
+                        all &= errno == EISDIR && move_up(t, fd, d->d_name);
+        }
+        closedir(dir);
+        return unlinkat(t->top, name, AT_REMOVEDIR) == 0 && all;
+}
+
+/* Once through the topmost folder; returns how many entries of it went. */
+static size_t remove_pass(struct tree *t, DIR *dir, bool *left)
+{
+        const struct dirent *d;
+        size_t gone = 0;
+
+        *left = false;
+        rewinddir(dir);
+        while ((d = readdir(dir))) {
+                if (is_dots(d->d_name))
+                        continue;
+                if (remove_entry(t->top, d->d_name) || (errno == EISDIR && remove_folder(t, d->d_name)))
+                        gone++;
+                else
+                        *left = true;
+        }
+        return gone;
 }
 
 int cg_remove_tree(const char *path, struct cg_err *err)
 {
-        if (nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) < 0 && errno != ENOENT)
+        int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        struct tree t = {.top = fd};
+        struct stat st;
+        DIR *dir;
+        bool left;
+
+        if (fd < 0 && errno == EACCES) {
+                unlock(AT_FDCWD, path);
+                t.top = fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        }
+        if (fd < 0 && (errno == ENOENT || ((errno == ENOTDIR || errno == ELOOP) && unlink(path) == 0)))
+                return 0;
+        if (fd < 0 || fstat(fd, &st) < 0 || !(dir = fdopendir(fd))) {
+                cg_closep_(&fd);
+                return cg_fail_errno(err, "cannot remove %s", path);
+        }
+        t.dev = st.st_dev;
+        unlock(AT_FDCWD, path);
+        while (remove_pass(&t, dir, &left))
+                ;
+        closedir(dir);
+        if (rmdir(path) < 0 && errno != ENOENT)
                 return cg_fail_errno(err, "cannot remove %s", path);
         return 0;
 }

@@ -14,7 +14,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -140,19 +139,11 @@ static void wait_gone(const struct cg_command *c, int pidfd, int status_fd)
                 ;
 }
 
-static int unlock_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
-{
-        return S_ISDIR(st->st_mode) && chmod(path, 0700) < 0 ? -1 : 0;
-}
-
 /* The folder for temporary files, where that is the host's. Once nothing runs any more that could put something else there. */
 static void remove_tmp(const struct cg_command *c)
 {
-        if (!c->tmp_on_host || cg_remove_tree(c->tmp, NULL) == 0)
-                return;
-        /* With folders that the command took its own rights to from. */
-        nftw(c->tmp, unlock_one, 16, FTW_PHYS | FTW_MOUNT);
-        cg_remove_tree(c->tmp, NULL);
+        if (c->tmp_on_host)
+                cg_remove_tree(c->tmp, NULL);
 }
 
 /*
