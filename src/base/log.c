@@ -6,20 +6,32 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include "base/buf.h"
+#include "base/text.h"
 
 #define RECORD_MAX 4096
 
 static const char *const level_names[] = { "error", "warn", "info", "debug" };
 
+/* What comes from MCP servers and kernels stands in it, and the log may be a terminal: one line, and nothing that acts or deceives. */
 static size_t put_escaped(char *out, size_t room, const char *text)
 {
-        size_t n = 0;
+        size_t n = 0, len = strlen(text);
 
-        for (const unsigned char *p = (const unsigned char *)text; *p && n + 5 < room; p++) {
-                if (*p < 0x20 || *p == 0x7f)
-                        n += (size_t)snprintf(out + n, room - n, "\\x%02x", *p);
-                else
-                        out[n++] = (char)*p;
+        for (size_t i = 0; i < len && n + 12 < room;) {
+                cg_auto_buf struct cg_buf b = { .max = 64 };
+                uint32_t c = 0;
+                size_t k = cg_utf8_next((const unsigned char *)text + i, len - i, &c);
+
+                if (c >= 0x20 && c < 0x7f) {
+                        out[n++] = text[i];
+                } else if (c == '\n' || c == '\t') {
+                        n += (size_t)snprintf(out + n, room - n, "\\x%02x", (unsigned)c);
+                } else if (cg_text_render(&b, text + i, k ? k : 1, 0, NULL) == 0) {
+                        memcpy(out + n, b.data, b.len);
+                        n += b.len;
+                }
+                i += k ? k : 1;
         }
         return n;
 }

@@ -170,6 +170,12 @@ static void test_log_is_one_line(void **state)
         line[n] = '\0';
         assert_non_null(strstr(line, " warn test: two\\x0alines \\x1b[0m\n"));
         assert_ptr_equal(strchr(line, '\n'), line + n - 1);
+        /* Control characters of eight bits, and what changes the direction of text, are no less dangerous. */
+        cg_log(&log, CG_LOG_WARN, "\u00e9 \xc2\x9b" "2J \u202e \xff");
+        n = read(p[0], line, sizeof(line) - 1);
+        assert_true(n > 0);
+        line[n] = '\0';
+        assert_non_null(strstr(line, " warn test: \u00e9 \\x9b2J \\u202e \\xff\n"));
         close(p[0]);
         close(p[1]);
 }
@@ -308,6 +314,34 @@ static void test_remove_tree_does_not_follow_links(void **state)
         assert_int_equal(cg_remove_tree(dir, &err), 0); /* absent is fine */
 }
 
+/* What a hostile program leaves behind: folders deeper than any path is long, without rights, with names like ours. */
+static void test_remove_tree_at_any_depth(void **state)
+{
+        char dir[200];
+        struct cg_err err;
+        struct stat st;
+        int fd;
+
+        assert_int_equal(cg_make_runtime_dir("cg-test", dir, sizeof(dir), &err), 0);
+        fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        assert_int_equal(mkdirat(fd, ".cellgate-0", 0700), 0);
+        assert_int_equal(mkdirat(fd, ".cellgate-0/.cellgate-1", 0700), 0);
+        for (int i = 0; i < 3000; i++) {
+                int next;
+
+                assert_int_equal(mkdirat(fd, "folder", 0700), 0);
+                assert_int_equal(symlinkat("/", fd, "link"), 0);
+                next = openat(fd, "folder", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+                assert_true(next >= 0);
+                assert_int_equal(fchmod(fd, i % 2 ? 0 : 0500), 0);
+                close(fd);
+                fd = next;
+        }
+        close(fd);
+        assert_int_equal(cg_remove_tree(dir, &err), 0);
+        assert_int_equal(stat(dir, &st), -1);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -324,6 +358,7 @@ int main(void)
                 cmocka_unit_test(test_spawn_reports_exec_errors),
                 cmocka_unit_test(test_end_kills_the_group),
                 cmocka_unit_test(test_remove_tree_does_not_follow_links),
+                cmocka_unit_test(test_remove_tree_at_any_depth),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
