@@ -103,7 +103,7 @@ def test_a_spare_that_ends_while_it_is_taken(tmp_path: Path) -> None:
                         s.execute("'on'")
                     opened += 1
             except CellgateError as e:
-                assert "ended" in str(e)  # noqa: PT017
+                assert "ended" in str(e)
                 c.session(workspace=tmp_path).close()  # whose like is the next spare
             finally:
                 timer.join()
