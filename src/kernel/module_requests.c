@@ -143,6 +143,23 @@ static PyObject *request_tuple(struct cg_request *req)
         return ret;
 }
 
+static void reply_fallback(struct cg_shell *sh, const struct cg_out *out, bool ran);
+
+/* One that there is no memory for in Python has its reply all the same. NULL with an exception: it was none that has one. */
+static PyObject *take_request(struct cg_shell *sh, struct cg_request *req)
+{
+        bool cell = req->kind == CG_REQUEST_CELL, answered = cell || req->kind == CG_REQUEST_OTHER;
+        struct cg_out out = { .type = cell ? CG_KERNEL_EXECUTE_REPLY : CG_KERNEL_REPLY, .id = req->id, .has_raw = true };
+        PyObject *ret = request_tuple(req);
+
+        if (ret || !answered)
+                return ret;
+        cg_io_cell_begin(sh, out.id, false);
+        cg_io_cell_close(sh);
+        reply_fallback(sh, &out, false);
+        Py_RETURN_NONE;
+}
+
 static PyObject *m_next_request(PyObject *module, PyObject *args)
 {
         struct cg_io *io = cg_py_need_io(module, "next_request");
@@ -162,7 +179,7 @@ static PyObject *m_next_request(PyObject *module, PyObject *args)
                 int n;
 
                 if (req)
-                        return request_tuple(req);
+                        return take_request(sh, req);
                 if (!block)
                         Py_RETURN_NONE;
                 Py_BEGIN_ALLOW_THREADS
@@ -187,14 +204,15 @@ static const char *plain_name(const char *name)
 }
 
 /* A reply where the handler itself failed: built here, where nothing can fail any more. Clears the exception. */
-static void fallback_text(char *buf, size_t size, bool cell)
+static void fallback_text(char *buf, size_t size, bool cell, bool ran)
 {
         PyObject *type = PyErr_Occurred(); /* borrowed */
         const char *name = type && PyType_Check(type) ? plain_name(((PyTypeObject *)type)->tp_name) : "SystemError";
 
         snprintf(buf, size, "{\"status\":\"error\",%s\"ename\":\"%.200s\","
-                 "\"evalue\":\"the kernel could not report how the %s ended\"}",
-                 cell ? "\"execution_count\":0,\"refused\":false," : "", name, cell ? "cell" : "request");
+                 "\"evalue\":\"the kernel could not %s %s%s\"}",
+                 cell ? "\"execution_count\":0,\"refused\":false," : "", name, ran ? "report how the" : "take the",
+                 cell ? "cell" : "request", ran ? " ended" : "");
         PyErr_Clear();
 }
 
@@ -243,12 +261,12 @@ static int reply_with(struct cg_shell *sh, struct cg_out *out, PyObject *result)
         return r;
 }
 
-static void reply_fallback(struct cg_shell *sh, const struct cg_out *out)
+static void reply_fallback(struct cg_shell *sh, const struct cg_out *out, bool ran)
 {
         struct cg_out plain = { .type = out->type, .id = out->id, .has_raw = true };
         char text[512];
 
-        fallback_text(text, sizeof(text), out->type == CG_KERNEL_EXECUTE_REPLY);
+        fallback_text(text, sizeof(text), out->type == CG_KERNEL_EXECUTE_REPLY, ran);
         if (out->type == CG_KERNEL_EXECUTE_REPLY) {
                 plain.body = text;
                 plain.body_len = strlen(text);
@@ -256,7 +274,8 @@ static void reply_fallback(struct cg_shell *sh, const struct cg_out *out)
                 plain.raw = text;
                 plain.raw_len = strlen(text);
         }
-        reply(sh, &plain);
+        if (reply(sh, &plain) < 0)
+                _exit(1); /* the end of the kernel is told; nobody waits for a reply that cannot come */
 }
 
 static PyObject *m_run(PyObject *module, PyObject *args)
@@ -286,7 +305,7 @@ static PyObject *m_run(PyObject *module, PyObject *args)
         if (*name) /* an interrupt that came too late for this thread */
                 PyThreadState_SetAsyncExc(PyThread_get_thread_ident(), NULL);
         if (!result || reply_with(sh, &out, result) < 0)
-                reply_fallback(sh, &out);
+                reply_fallback(sh, &out, true);
         Py_XDECREF(result);
         PyErr_Clear();
         Py_RETURN_NONE;
@@ -311,7 +330,7 @@ static void answer(struct cg_io *io, uint64_t id, PyObject *result)
         out.raw = result ? PyUnicode_AsUTF8AndSize(result, &len) : NULL;
         out.raw_len = (size_t)len;
         if (!out.raw || cg_io_answer(io, &out, &err) < 0) {
-                fallback_text(fallback, sizeof(fallback), false);
+                fallback_text(fallback, sizeof(fallback), false, true);
                 out.raw = fallback;
                 out.raw_len = strlen(fallback);
                 cg_io_answer(io, &out, &err);

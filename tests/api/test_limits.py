@@ -233,3 +233,14 @@ def _supervisor_task() -> str:
 
 def _is_zygote(pid: int) -> bool:
     return b"--zygote" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_a_cell_that_there_is_no_memory_for_has_its_result(client: Client, workspace: Path) -> None:
+    """There is room for its code once, and not twice."""
+    fill = "hold = []\ntry:\n    while True: hold.append(bytearray(1 << 20))\nexcept MemoryError: pass\ndel hold[-{}:]"
+    texts = []
+    for free in (16, 20, 24):
+        with client.session(workspace=workspace, memory_bytes=300 * MIB) as s:
+            s.run(fill.format(free))
+            texts.append(s.run("#" + "x" * (13 * MIB) + "\n1").result.text)
+    assert any("MemoryError" in t for t in texts), texts
