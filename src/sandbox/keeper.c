@@ -192,6 +192,7 @@ struct keeper {
         bool init_gone;      /* landlock tier: killed, and the guard is ending the rest */
         struct cg_outlet outlet;
         struct cg_ask ask;
+        int stderr_flags;    /* of standard error as it was; -1: not to be had */
         bool frozen;         /* everything inside was stopped, for a question stands */
         struct cg_still still; /* as it was then */
         struct cg_doors_process doors;
@@ -688,6 +689,7 @@ static int start(struct keeper *k, struct cg_err *err)
 {
         int log = -1, e = block_signals(k, err);
 
+        k->stderr_flags = fcntl(2, F_GETFL);
         if (e == 0)
                 e = open_log(k, &log, err);
         cg_violations_init(&k->violations, k->c->settings, log, k->c->debug);
@@ -754,9 +756,14 @@ static void end_group(struct keeper *k)
         k->child.cgroup = cg_cgroup_free(k->child.cgroup);
 }
 
-/* What was denied last may not have been read yet. */
+/*
+ * What was denied last may not have been read yet. The command shares standard error with the caller, and its flags: where it does not
+ * wait any more, lines would be lost, ours and of whoever writes there next.
+ */
 static void tell(struct keeper *k)
 {
+        if (k->stderr_flags >= 0)
+                fcntl(2, F_SETFL, k->stderr_flags);
         take_denials(k);
         cg_outlet_hear(&k->outlet);
         if (!k->c->quiet)

@@ -1,8 +1,11 @@
 """What a command was denied: told at its end, logged as it happens, and nothing where nothing was denied."""
 
+import fcntl
 import json
 import os
+import select
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +120,33 @@ def test_files_with_capabilities(box: Box) -> None:
 def test_quiet(box: Box) -> None:
     for option in ("-q", "--quiet"):
         assert box.run(option, "-c", UNSHARE, settings=box.settings()).stderr == ""
+
+
+def test_told_whatever_the_command_did_to_standard_error(box: Box) -> None:
+    """A pipe that the command has filled and does not wait for: nothing is lost, and the caller has it back as it was."""
+    script = """
+import fcntl, os, socket
+fcntl.fcntl(2, fcntl.F_SETFL, fcntl.fcntl(2, fcntl.F_GETFL) | os.O_NONBLOCK)
+try:
+    while True: os.write(2, b"." * 4096)
+except BlockingIOError: pass
+try: socket.socket(socket.AF_UNIX)
+except OSError: pass
+"""
+    reader, writer = os.pipe()
+    before = fcntl.fcntl(writer, fcntl.F_GETFL)
+    p = subprocess.Popen(
+        box.argv("python3", "-c", script, settings=box.settings()), cwd=box.work, env=box.env, stderr=writer, stdin=subprocess.DEVNULL
+    )
+    time.sleep(1)  # the pipe is full when we begin to read
+    seen = b""
+    while p.poll() is None or select.select([reader], [], [], 0)[0]:
+        if select.select([reader], [], [], 0.05)[0]:
+            seen += os.read(reader, 65536)
+    assert b"the sandbox refused socket(AF_UNIX" in seen.strip(b".")
+    assert fcntl.fcntl(writer, fcntl.F_GETFL) == before
+    os.close(reader)
+    os.close(writer)
 
 
 def test_ignored(box: Box) -> None:
