@@ -16,10 +16,13 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include "base/fd.h"
 #include "base/util.h"
 
 #define PREFIX "mcp-"
+/* Another server makes its folder, and removes what stale ones there are. */
+#define LOCK_MS 60000
 
 static char *base_path(void)
 {
@@ -118,10 +121,31 @@ static int make_own(struct cg_packages *p, int base, const char *path, struct cg
         return 0;
 }
 
+/*
+ * One server at a time is here: nobody takes a folder for stale that is made and not locked yet. What is locked is a file that nobody may
+ * read: kernels can read this folder, and who can open a file at all can lock it, and keep the lock.
+ */
+static int lock_base(int base, const char *path, struct cg_err *err)
+{
+        cg_auto_fd int fd = openat(base, "../packages.lock", O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0200);
+        int64_t end = cg_now_ms() + LOCK_MS;
+
+        if (fd < 0)
+                return cg_fail_errno(err, "cannot open %s.lock", path);
+        while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+                if (errno != EWOULDBLOCK && errno != EINTR)
+                        return cg_fail_errno(err, "cannot lock %s.lock", path);
+                if (cg_now_ms() > end)
+                        return cg_fail(err, CG_E_STATE, "another program keeps %s.lock locked: end it", path);
+                nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
+        }
+        return cg_steal_fd(&fd);
+}
+
 int cg_packages_init(struct cg_packages *p, struct cg_err *err)
 {
         cg_auto_free char *path = base_path();
-        cg_auto_fd int base = -1;
+        cg_auto_fd int base = -1, lock = -1;
 
         *p = (struct cg_packages){ .fd = -1 };
         if (!path)
@@ -131,9 +155,9 @@ int cg_packages_init(struct cg_packages *p, struct cg_err *err)
         base = open_base(path, err);
         if (base < 0)
                 return base;
-        /* One server at a time is here: nobody takes a folder for stale that is made and not locked yet. */
-        if (flock(base, LOCK_EX) < 0)
-                return cg_fail_errno(err, "cannot lock %s", path);
+        lock = lock_base(base, path, err);
+        if (lock < 0)
+                return lock;
         remove_stale(base, path);
         return make_own(p, base, path, err);
 }

@@ -1,5 +1,6 @@
 """Messages by hand: versions, errors, what a client may do wrong, and how the server ends."""
 
+import fcntl
 import json
 import os
 import signal
@@ -272,6 +273,24 @@ def test_its_end_ends_everything(
         assert len(list(packages.iterdir())) == 1
     else:
         assert list(packages.iterdir()) == []
+
+
+def test_who_can_read_the_packages_cannot_keep_servers_from_starting(serve: Serve, tmp_path: Path) -> None:
+    """Kernels can, and lock what they can open. What servers lock is a file that nobody can read."""
+    serve().initialize()
+    fd = os.open(tmp_path / "cache/cellgate/packages", os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    other = serve()
+    other.initialize()
+    assert text_of(other.result(other.call("execute_ipython_cell", code="1"))) == "1"
+    os.close(fd)
+    lock = tmp_path / "cache/cellgate/packages.lock"
+    assert lock.stat().st_mode & 0o777 == 0o200
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        waiting = serve()
+        time.sleep(0.3)
+    waiting.initialize()
 
 
 def cpu_seconds(pid: int) -> float:
