@@ -6,6 +6,7 @@
 #include "sandbox/rules.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,6 +29,7 @@ struct search {
         struct cg_rules *rules;
         struct wanted *v;
         size_t n, entries;
+        char path[PATH_MAX]; /* of what is looked at: folders may be as deep as a path is long */
         struct cg_err *err;
 };
 
@@ -52,12 +54,13 @@ static int find_wanted(struct search *s)
         return 0;
 }
 
-static int look_at(struct search *s, const char *path, const struct stat *st)
+/* Not a part of its caller, which calls itself: a place is large. */
+static __attribute__((noinline)) int look_at(struct search *s, const struct stat *st)
 {
         struct cg_place place = {0};
         int e = 0;
 
-        snprintf(place.path, sizeof(place.path), "%s", path);
+        snprintf(place.path, sizeof(place.path), "%s", s->path);
         for (size_t i = 0; i < s->n && e == 0; i++) {
                 if (s->v[i].ino == st->st_ino && s->v[i].dev == st->st_dev)
                         e = cg_rules_add(s->rules, s->v[i].kind, &place, "another name of a denied file", s->err);
@@ -65,35 +68,45 @@ static int look_at(struct search *s, const char *path, const struct stat *st)
         return e;
 }
 
-static int search_folder(struct search *s, int fd, const char *path)
+static int search_folder(struct search *s, int fd, size_t len);
+
+/* @len: of the folder's path. A folder that may not be looked into is out of the sandbox's reach as well; any other failure is one. */
+static int search_entry(struct search *s, int dir, const struct dirent *d, size_t len)
+{
+        int n = snprintf(s->path + len, sizeof(s->path) - len, "/%s", d->d_name), sub;
+        struct stat st;
+
+        if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") || n < 0 || (size_t)n >= sizeof(s->path) - len)
+                return 0;
+        if (++s->entries > ENTRIES_MAX)
+                return cg_fail(s->err, CG_E_LIMIT, "sandbox: a file that must not be written has several names (hard links), "
+                               "and the write roots have more than %d files to look for them in", ENTRIES_MAX);
+        if (d->d_type == DT_REG || d->d_type == DT_UNKNOWN) {
+                if (fstatat(dir, d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
+                        return look_at(s, &st);
+        }
+        if (d->d_type != DT_DIR && d->d_type != DT_UNKNOWN)
+                return 0;
+        sub = openat(dir, d->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (sub >= 0)
+                return search_folder(s, sub, len + (size_t)n);
+        if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == EACCES)
+                return 0;
+        return cg_fail_errno(s->err, "sandbox: looking for other names (hard links) of files that must not be written, in %.200s", s->path);
+}
+
+static int search_folder(struct search *s, int fd, size_t len)
 {
         DIR *dir = fdopendir(fd);
         const struct dirent *d;
-        struct stat st;
         int e = 0;
 
         if (!dir) {
                 close(fd);
                 return cg_fail(s->err, CG_E_NOMEM, "sandbox: hard links");
         }
-        while (e == 0 && (d = readdir(dir))) {
-                char full[PATH_MAX];
-                int n = snprintf(full, sizeof(full), "%s/%s", path[1] ? path : "", d->d_name), sub;
-
-                if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") || n < 0 || (size_t)n >= sizeof(full))
-                        continue;
-                if (++s->entries > ENTRIES_MAX) {
-                        e = cg_fail(s->err, CG_E_LIMIT, "sandbox: a file that must not be written has several names (hard links), "
-                                    "and the write roots have more than %d files to look for them in", ENTRIES_MAX);
-                        break;
-                }
-                sub = d->d_type == DT_DIR ? openat(dirfd(dir), d->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
-                if (sub >= 0)
-                        e = search_folder(s, sub, full);
-                else if ((d->d_type == DT_REG || d->d_type == DT_UNKNOWN) &&
-                         fstatat(dirfd(dir), d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
-                        e = look_at(s, full, &st);
-        }
+        while (e == 0 && (d = readdir(dir)))
+                e = search_entry(s, dirfd(dir), d, len);
         closedir(dir);
         return e;
 }
@@ -118,15 +131,14 @@ int cg_rules_add_hardlinks(struct cg_rules *rules, struct cg_err *err)
         int e = find_wanted(&s);
 
         for (size_t i = 0; i < n && e == 0 && s.n; i++) {
-                char path[PATH_MAX];
                 int fd;
 
                 if (rules->v[i].kind != CG_RULE_ALLOW_WRITE || !rules->v[i].folder || !is_outermost(rules, i))
                         continue;
-                snprintf(path, sizeof(path), "%s", rules->v[i].path);
-                fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+                snprintf(s.path, sizeof(s.path), "%s", rules->v[i].path);
+                fd = open(s.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
                 if (fd >= 0)
-                        e = search_folder(&s, fd, path);
+                        e = search_folder(&s, fd, s.path[1] ? strlen(s.path) : 0);
         }
         free(s.v);
         return e;

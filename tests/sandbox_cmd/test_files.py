@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import shlex
 import signal
 import subprocess
 from pathlib import Path
@@ -137,6 +138,32 @@ def test_other_names_of_a_denied_file(box: Box) -> None:
     assert box.sh("cat deep/alias", {"denyRead": ["keep"], "allowRead": ["keep"]}).stdout == "orig\n"
     assert box.sh("cat deep/other", {"denyRead": ["keep"]}).stdout == "ok\n"
     assert box.sh("echo ok > deep/alias").returncode == 0
+
+
+def test_other_names_of_a_denied_file_however_deep(box: Box) -> None:
+    """As deep as a path can be: found, or an error where there are not enough descriptors; never a name that is passed over."""
+    keep = box.file("keep")
+    here = os.open(box.work, os.O_RDONLY)
+    at = os.dup(here)
+    for _ in range(1100):
+        os.mkdir("d", dir_fd=at)
+        below = os.open("d", os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.link("keep", "alias", src_dir_fd=here, dst_dir_fd=at)
+    os.close(at)
+    os.close(here)
+    deep = "d/" * 1100 + "alias"
+    argv = box.argv("-c", f"echo pwn > {deep}", settings=box.settings({"denyWrite": ["keep"]}))
+    try:
+        for files, said in (("4000", "Read-only"), ("1000", "Too many open files"), ("200", "Too many open files")):
+            limited = ["bash", "-c", f"ulimit -n {files}; exec {shlex.join(argv)}"]
+            p = subprocess.run(limited, cwd=box.work, env=box.env, capture_output=True, text=True, timeout=box.timeout)
+            assert p.returncode == 1, (files, p.returncode, p.stderr)
+            assert said in p.stderr, (files, p.stderr)
+        assert keep.read_text() == "orig\n"
+    finally:
+        subprocess.run(["rm", "-rf", box.work / "d"], check=True)  # deeper than shutil can
 
 
 # ---- files that other programs obey
