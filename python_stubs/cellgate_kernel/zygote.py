@@ -40,6 +40,8 @@ def _warm(sh: shell.ZMQInteractiveShell) -> None:
         shell.reply_of(sh, sh.run_cell(code, store_history=True))
     runner.loop.close()
     del sh.run_async
+    for colors in ("neutral", "linux", "nocolor"):  # each is worked out when it is first set, and then remembered
+        sh.colors = colors
 
 
 def _clean(sh: shell.ZMQInteractiveShell) -> None:
