@@ -1,10 +1,8 @@
 """File system rules. Each deny stands beside what is allowed."""
 
-import fcntl
 import json
 import os
 import shlex
-import signal
 import subprocess
 from pathlib import Path
 
@@ -266,18 +264,26 @@ def test_settings_of_work_trees_where_git_reads_them(box: Box) -> None:
     assert not (box.work / ".git/config.worktree").exists()
 
 
+# A process of its own: whoever is asked for its lease is sent a signal, which ends it.
+LEASE = """
+import fcntl, os, signal, sys
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+fd = os.open(sys.argv[1], os.O_RDONLY)
+fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
 def test_settings_that_cannot_be_read_now_may_say_anything(box: Box) -> None:
     """Somebody else's lease on config, say: config.worktree counts as read by git."""
     config = box.file(".git/config", "[extensions]\n\tworktreeconfig = true\n")
-    fd = os.open(config, os.O_RDONLY)
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGIO])
-    try:
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    argv = [*box.as_user, "/usr/bin/python3", "-c", LEASE, str(config)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout and holder.stdin
+        assert holder.stdout.readline() == "held\n"
         assert box.sh("echo pwn > .git/config.worktree").returncode != 0
-    finally:
-        os.close(fd)
-        signal.sigtimedwait([signal.SIGIO], 0)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGIO])
+        holder.stdin.close()
     assert not (box.work / ".git/config.worktree").exists()
 
 
