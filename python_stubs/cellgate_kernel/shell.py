@@ -66,6 +66,10 @@ class KernelCompiler(CachingCompiler):
         super().__init__()
         self._codes = {}
 
+    def forget(self) -> None:
+        """No cell has run."""
+        self._codes.clear()
+
     def get_code_name(self, raw_code: str, transformed_code: str, number: int) -> str:
         """`<Cell In[3]>`, a file for a debugger; cells that do not count may share a number and then get a suffix."""
         if self.cells_are_files:

@@ -21,6 +21,7 @@
  */
 #define INTERRUPT_RETRY_MS 10
 #define INTERRUPT_RETRY_MAX_MS 200
+#define INTERRUPT_ECHO_MS 20
 #define EXIT_PROTOCOL 71
 
 enum wait_kind { WAIT_ROOM, WAIT_PLACE, WAIT_INPUT, WAIT_CALL };
@@ -109,6 +110,7 @@ struct cg_io {
         uint64_t next_call, sent_call; /* the last ones: of all, and of those that were sent */
         size_t calls; /* sent, result not here yet */
         int64_t interrupt_at_ms, interrupt_step_ms; /* of the main shell */
+        int64_t interrupt_echo_ms; /* until then a SIGINT may be the rest of an attempt that was heard */
         int64_t shutdown_at_ms; /* 0, or when the process ends in any case */
         bool exiting;
         int exit_status;

@@ -141,13 +141,17 @@ void cg_io_cell_close(struct cg_shell *sh)
 
 bool cg_io_take_interrupt(struct cg_io *io)
 {
-        bool open;
+        struct cg_shell *sh = &io->shells[MAIN];
+        int64_t now = cg_now_ms();
+        bool raises;
 
+        /* One attempt is a flag and a signal. Whoever is quick sees both, and must not be interrupted in what it does about the first. */
         pthread_mutex_lock(&io->lock);
-        open = io->shells[MAIN].open;
-        io->shells[MAIN].interrupting = false;
+        raises = sh->open && (sh->interrupting || now >= io->interrupt_echo_ms);
+        io->interrupt_echo_ms = sh->interrupting ? now + INTERRUPT_ECHO_MS : 0;
+        sh->interrupting = false;
         pthread_mutex_unlock(&io->lock);
-        return open;
+        return raises;
 }
 
 bool cg_io_interrupt_subshell(struct cg_io *io, uint64_t cell, pthread_t *thread, uint64_t *began)

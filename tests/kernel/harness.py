@@ -139,7 +139,8 @@ class Zygote:
         self.control = ours
         program = prefix / "libexec/cellgate/cellgate-kernel"
         # As the supervisor does: where they lie below /tmp, a kernel would not see them.
-        shown = [p.resolve() for p in (prefix / "lib/cellgate/python", KERNEL_ENV) if p.is_dir()]
+        ours = prefix / "lib/cellgate"
+        shown = [p.resolve() for p in (ours / "python", ours / "kernel-env", KERNEL_ENV) if p.is_dir()]
         self.libraries = [[str(p), str(p)] for p in shown]
         with open(self.log_path, "wb") as log:
             fd = theirs.fileno()

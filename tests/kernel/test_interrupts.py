@@ -278,3 +278,23 @@ def test_an_interrupt_while_a_traceback_is_shown(kernel: Kernel) -> None:
     assert r.error["ename"] == r.reply["ename"] == "KeyboardInterrupt"
     r = kernel.run("try:\n    1/0\nexcept ZeroDivisionError:\n    raise KeyboardInterrupt")
     assert r.error["ename"] == r.reply["ename"] == "KeyboardInterrupt"
+
+
+def test_an_interrupt_interrupts_once(kernel: Kernel) -> None:
+    """It comes as a flag and as a signal: what a cell does about the first is not interrupted by the second."""
+    code = "try:\n    print('in', flush=True)\n    while True: pass\nexcept KeyboardInterrupt:\n    sum(range(300000))\n'went on'"
+    for _ in range(20):
+        cell = kernel.execute(code)
+        kernel.wait_for_text("in")
+        kernel.interrupt(cell)
+        assert kernel.collect(cell).result == "'went on'"
+
+
+def test_a_signal_of_its_own_right_after_an_interrupt(kernel: Kernel) -> None:
+    code = "print('in', flush=True)\nwhile True: pass"
+    cell = kernel.execute(code)
+    kernel.wait_for_text("in")
+    kernel.interrupt(cell)
+    assert kernel.collect(cell).error["ename"] == "KeyboardInterrupt"
+    r = kernel.run("import os, signal, time\ntime.sleep(0.1)\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(1)")
+    assert r.error["ename"] == "KeyboardInterrupt"
