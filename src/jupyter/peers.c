@@ -77,19 +77,17 @@ static void drop(struct cg_peers *p, struct cg_peer *peer)
                 uv_timer_stop(&p->timer);
 }
 
-/* An event has two frames: number and value, then the address. */
-static void on_event(struct cg_zsock *z, int events)
+/* An event has two frames: number and value, then the address. false: there is none. */
+static bool take_event(struct cg_peers *p)
 {
-        struct cg_peers *p = z->data;
         unsigned char head[6] = { 0 };
         struct cg_peer *peer;
         uint16_t event;
         uint32_t value;
         char rest[256];
 
-        (void)events;
         if (zmq_recv(p->monitor, head, sizeof(head), ZMQ_DONTWAIT) != (int)sizeof(head))
-                return;
+                return false;
         zmq_recv(p->monitor, rest, sizeof(rest), ZMQ_DONTWAIT);
         memcpy(&event, head, sizeof(event));
         memcpy(&value, head + 2, sizeof(value));
@@ -98,6 +96,29 @@ static void on_event(struct cg_zsock *z, int events)
                 add(p, (int)value);
         else if (event == ZMQ_EVENT_DISCONNECTED && peer)
                 drop(p, peer);
+        return true;
+}
+
+static void on_event(struct cg_zsock *z, int events)
+{
+        (void)events;
+        take_event(z->data);
+}
+
+/*
+ * Whose descriptor it is. The loop may have come to a connection's first message before the news of the connection itself, which
+ * libzmq sent earlier.
+ */
+static struct cg_peer *find_new(struct cg_peers *p, int fd)
+{
+        struct cg_peer *peer = find(p, fd);
+
+        if (peer)
+                return peer;
+        while (take_event(p))
+                ;
+        cg_zsock_touch(&p->z);
+        return find(p, fd);
 }
 
 /* ------------------------------------------------------------------ what they send */
@@ -110,7 +131,7 @@ struct cg_peer *cg_peers_took(struct cg_peers *p, zmq_msg_t *frame, struct cg_pe
         if (!p->open)
                 return NULL;
         if (!peer)
-                peer = find(p, zmq_msg_get(frame, ZMQ_SRCFD));
+                peer = find_new(p, zmq_msg_get(frame, ZMQ_SRCFD));
         if (peer)
                 peer->delivered += size + (size < 256 ? HEAD_SHORT : HEAD_LONG);
         return peer;

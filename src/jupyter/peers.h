@@ -43,8 +43,8 @@ struct cg_peers {
 };
 
 /*
- * Watches @sock, which is to be bound later, and served by @owner from then on. @limit_new: bytes that a connection may have under way before it has proven
- * that it has our key; @limit_proven: and afterwards.
+ * Watches @sock, which is to be bound later, and served by @owner from then on. @limit_new: bytes that a connection may have under
+ * way before it has proven that it has our key; @limit_proven: and afterwards.
  */
 int cg_peers_init(struct cg_peers *p, void *ctx, void *sock, struct cg_zsock *owner, struct cg_zloop *zl, const char *name,
                   uint64_t limit_new, uint64_t limit_proven, bool curve, const struct cg_log *log, struct cg_err *err);
