@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from cellgate_api import Client, Event, Outcome, Session
+from folders import sandbox_groups
 
 MIB = 1 << 20
 FILL = "import mmap\nm = mmap.mmap(-1, {} << 20)\nfor i in range(0, len(m), 4096): m[i] = 1"
@@ -28,14 +29,10 @@ def needs_group(s: Session, limit: str) -> None:
         pytest.skip(f"no control group that this user may make: {limit} is held by {by(s, limit)}")
 
 
-def groups() -> set[str]:
-    return {str(p) for p in Path("/sys/fs/cgroup").rglob("cellgate-box-*")}
-
-
 def wait_until_gone(what: set[str], slowness: float) -> None:
     deadline = time.monotonic() + 20 * slowness
-    while what & groups():
-        assert time.monotonic() < deadline, what & groups()
+    while what & sandbox_groups():
+        assert time.monotonic() < deadline, what & sandbox_groups()
         time.sleep(0.05)
 
 
@@ -170,10 +167,10 @@ def test_limits_are_no_more_negative_than_they_are_texts(client: Client, workspa
 
 
 def _session_with_group(client: Client, workspace: Path) -> tuple[Session, set[str]]:
-    before = groups()
+    before = sandbox_groups()
     s = client.session(workspace=workspace, memory_bytes=300 * MIB, processes=100)
     needs_group(s, "memory")
-    return s, groups() - before
+    return s, sandbox_groups() - before
 
 
 def _process(name: str) -> int:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from folders import sandbox_groups
 from sandbox.conftest import PROBE, Box, Launched
 
 pytestmark = pytest.mark.no_sanitizer  # its shadow memory is over any limit
@@ -28,10 +29,6 @@ def limits(box: Box, *opts: str, command: str = "true") -> "tuple[dict[str, str]
 def counts(p: "subprocess.CompletedProcess[str]") -> list[int]:
     """Processes ended for memory, forks denied, processor time in ms."""
     return next(list(map(int, line.split()[1:])) for line in p.stderr.splitlines() if line.startswith("counts "))
-
-
-def groups() -> set[str]:
-    return {str(p) for p in Path("/sys/fs/cgroup").rglob("cellgate-box-*")}
 
 
 def needs_group(box: Box, limit: str, *opts: str) -> str:
@@ -72,13 +69,13 @@ def test_processes_are_exactly_so_many(box: Box) -> None:
 def test_without_sandbox_a_group_holds_them_as_well(box: Box) -> None:
     opts = ["--off", "--processes", "20", "--memory", str(100 * MIB)]
     needs_group(box, "processes", *opts)
-    before = groups()
+    before = sandbox_groups()
     p = subprocess.run(
         [*box.launcher, *opts, "--say-limits", "--", str(box.base / "bin/sandbox-probe"), "forks", "100"],
         capture_output=True, text=True, timeout=box.timeout,
     )  # fmt: skip
     assert p.stdout == "18\n" and counts(p)[1] == 1
-    assert groups() <= before
+    assert sandbox_groups() <= before
 
 
 def test_cores(box: Box) -> None:
@@ -121,9 +118,9 @@ def test_what_holds_without_a_group(box: Box) -> None:
 
 
 def test_no_group_where_no_limit_needs_one(box: Box) -> None:
-    before = groups()
+    before = sandbox_groups()
     with Launched(box, "/bin/sh", "-c", "echo ready; sleep 100", opts=["--open-files", "99", "--file-size", "1000"]):
-        assert groups() <= before
+        assert sandbox_groups() <= before
 
 
 def test_version_2_for_real(box: Box) -> None:
@@ -139,12 +136,12 @@ def test_version_2_for_real(box: Box) -> None:
     if by["cpuTime"] != "cgroup v2":
         pytest.skip("no version 2 group that this user may make")
     assert "0::/\n" in p.stdout and counts(p)[2] > 10
-    before = groups()
+    before = sandbox_groups()
     with Launched(box, "/bin/sh", "-c", "echo ready; exec sleep 100", opts=opts) as launched:
-        (mine,) = groups() - before
+        (mine,) = sandbox_groups() - before
         assert str(launched.init) in (Path(mine) / "cgroup.procs").read_text().split()
     deadline = time.monotonic() + box.timeout
-    while groups() - before:
+    while sandbox_groups() - before:
         assert time.monotonic() < deadline
         subprocess.run([*box.as_user, str(box.base / "bin/sandbox-launch"), "--tidy", str(files)], check=True)
 
@@ -159,39 +156,39 @@ def test_the_sandbox_sees_its_group_as_the_root(box: Box) -> None:
 def test_the_group_goes_with_its_sandbox(box: Box) -> None:
     opts = ["--memory", str(100 * MIB), "--processes", "40", "--cores", "1500", "--cpu", "10"]
     needs_group(box, "memory", *opts)
-    before = groups()
+    before = sandbox_groups()
     with Launched(box, "/bin/sh", "-c", "echo ready; exec sleep 100", opts=opts) as launched:
-        assert groups() - before
+        assert sandbox_groups() - before
         os.kill(launched.init, signal.SIGKILL)
         launched.proc.wait(30)
-    assert groups() <= before
+    assert sandbox_groups() <= before
 
 
 def test_a_group_without_its_maker_goes_with_the_next_start(box: Box) -> None:
     """Nobody tells: its lock has ended with its maker."""
     opts = ["--memory", str(100 * MIB)]
     needs_group(box, "memory", *opts)
-    before = groups()
+    before = sandbox_groups()
     with Launched(box, "/bin/sh", "-c", "echo ready; exec sleep 100", opts=opts) as launched:
-        left = groups() - before
+        left = sandbox_groups() - before
         assert left
         live = Launched(box, "/bin/sh", "-c", "echo ready; exec sleep 100", opts=opts)
         with live:
-            others = groups() - before - left
+            others = sandbox_groups() - before - left
             launched.proc.kill()
             launched.proc.wait(30)
             deadline = time.monotonic() + box.timeout
-            while left & groups():
+            while left & sandbox_groups():
                 assert time.monotonic() < deadline
                 # The next start of any program that makes sandboxes; here a part of it.
                 subprocess.run([*box.as_user, str(box.base / "bin/sandbox-launch"), "--tidy"], check=True)
-            assert others <= groups(), "the group of a sandbox that runs"
+            assert others <= sandbox_groups(), "the group of a sandbox that runs"
 
 
 def test_too_little_memory_to_start_is_said(box: Box) -> None:
     needs_group(box, "memory", "--memory", str(100 * MIB))
-    before = groups()
+    before = sandbox_groups()
     p = box.sh("true", opts=["--memory", "100000"])
     assert p.returncode == 125
     assert "memory limit of 0.0954 MiB reached (cgroup v" in p.stderr and "raise cellgate.limits.memoryMb" in p.stderr
-    assert groups() <= before
+    assert sandbox_groups() <= before

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from folders import names_below
 
 USER = 61235
 
@@ -111,7 +112,7 @@ class Box:
 
     def names(self) -> set[str]:
         """All that lies in the project."""
-        return {str(p.relative_to(self.work)) for p in self.work.rglob("*")}
+        return names_below(self.work)
 
 
 def _base() -> Path:

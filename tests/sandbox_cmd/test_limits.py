@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from folders import sandbox_groups
 from processes import alive, children
 
 from .conftest import Box
@@ -38,10 +39,6 @@ def needs_group(box: Box, limit: str, **limits: Any) -> str:
     if not by.startswith("cgroup"):
         pytest.skip(f"no control group that this user may make: {limit} is held by {by}")
     return by
-
-
-def groups() -> set[str]:
-    return {str(p) for p in Path("/sys/fs/cgroup").rglob("cellgate-box-*")}
 
 
 def test_explain_says_what_holds_each(box: Box) -> None:
@@ -129,7 +126,7 @@ def test_output_is_no_limit_of_a_command(box: Box) -> None:
 
 @contextlib.contextmanager
 def running(box: Box) -> Iterator[tuple["subprocess.Popen[str]", dict[str, int], set[str]]]:
-    before = groups()
+    before = sandbox_groups()
     settings = Box.settings(cellgate={"limits": {"memoryMb": 200, "processes": 40}})
     proc = box.popen("-c", "echo up; sleep 1000 & sleep 1000", settings=settings, start_new_session=True)
     assert proc.stdout and proc.stdout.readline() == "up\n", proc.communicate()
@@ -143,7 +140,7 @@ def running(box: Box) -> Iterator[tuple["subprocess.Popen[str]", dict[str, int],
     wait_until("watcher and init", all_have_their_names, box.timeout)
     pids["command"] = children(pids["init"])[0]
     try:
-        yield proc, pids, groups() - before
+        yield proc, pids, sandbox_groups() - before
     finally:
         for pid in pids.values():
             with contextlib.suppress(ProcessLookupError):
@@ -164,4 +161,4 @@ def test_no_group_is_left(box: Box, victims: str) -> None:
         wait_until("init is gone", lambda: not alive(pids["init"]), box.timeout)
         if victims == "keeper watcher":
             limited(box, "true", memoryMb=200)  # the next start
-        wait_until("the groups are gone", lambda: not made & groups(), box.timeout)
+        wait_until("the groups are gone", lambda: not made & sandbox_groups(), box.timeout)
