@@ -72,7 +72,8 @@ def run(
 ) -> tuple[int, Path]:
     """Runs one command with a deadline, its output in a log file. Returns its exit status and the log.
 
-    At the deadline the command's whole process group is killed and the status is 124.
+    At the deadline the command's whole process group is killed and the status is 124; before, its Python programs say
+    in the log where they are.
     """
     LOGS.mkdir(parents=True, exist_ok=True)
     log = LOGS / f"test-{name}.log"
@@ -91,12 +92,28 @@ def run(
         try:
             return proc.wait(limit_s), log
         except (subprocess.TimeoutExpired, KeyboardInterrupt) as e:
+            if not isinstance(e, KeyboardInterrupt):
+                abort_python(proc.pid)
             os.killpg(proc.pid, signal.SIGKILL)
             proc.wait()
             if isinstance(e, KeyboardInterrupt):
                 raise
             out.write(f"\nended after {limit_s:.0f} s\n".encode())
             return 124, log
+
+
+def abort_python(group: int) -> None:
+    """Aborts the Python programs of a process group, at which pytest's say where each thread is; one after the other,
+    for they write into one file."""
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and (entry / "comm").read_text().startswith("python"):
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[2]) == group:
+                    os.kill(int(entry.name), signal.SIGABRT)
+                    time.sleep(0.5)
+        except OSError:  # ended meanwhile
+            continue
 
 
 def tail(log: Path, lines: int = 40) -> str:
@@ -108,6 +125,18 @@ def shorten(text: str, lines: int = 40) -> str:
     all_lines = text.splitlines()
     left_out = len(all_lines) - lines
     return text if left_out <= 0 else "\n".join([f"... ({left_out} lines left out)", *all_lines[-lines:]])
+
+
+def where_it_hung(log: Path) -> str:
+    """What Python's faulthandler wrote into a log, less the lines of libraries; "" where it wrote nothing."""
+    lines = log.read_text(errors="replace").splitlines()
+    starts = ("Timeout (0:", "Fatal Python error: ")  # after the dots of a line of progress
+    first = next((i for i, line in enumerate(lines) if any(s in line for s in starts)), len(lines))
+    heads = (*starts, "Thread 0x", "Current thread 0x")
+    ours = '  File "'
+    libraries = "/site-packages/"
+    found = [n for n in lines[first:] if any(h in n for h in heads) or (n.startswith(ours) and libraries not in n)]
+    return "\n".join(found)
 
 
 def must(name: str, argv: Sequence[str | Path], limit_s: float, env: Mapping[str, str] | None = None) -> None:
@@ -219,8 +248,9 @@ def pytest(folder: Path, name: str, args: Sequence[str], limit_s: float, env: Ma
     ]
     status, log = run(f"{name}-pytest", [*argv, *args], limit_s, full_env, REPO / "tests")
     tally = read_junit(report, f"{name}:") if report.exists() else Tally()
-    if status != 0 and not tally.failed:
-        tally.failed.append((f"{name}:pytest", f"exit status {status}:\n{tail(log)}"))
+    hung = where_it_hung(log) if status != 0 else ""
+    if hung or (status != 0 and not tally.failed):
+        tally.failed.append((f"{name}:pytest", f"exit status {status}:\n{hung}\n{tail(log, 8 if hung else 40)}"))
     left = left_running(folder / "root")
     tally.record(f"{name}:nothing is left running", "\n".join(left) or None)
     return tally

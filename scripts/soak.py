@@ -353,6 +353,7 @@ def clients() -> list[str]:
         REPO / "tests/pytest.ini",
         f"--rootdir={REPO}",
         f"--junit-xml={report}",
+        "--override-ini=faulthandler_timeout=700",  # these may take longer than the others
         *(REPO / "tests/clients" / n for n in names),
     ]
     status, log = run_tests.run("soak-clients", argv, 1200, env, REPO / "tests")
