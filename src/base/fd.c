@@ -237,17 +237,23 @@ int cg_write_all(int fd, const void *data, size_t len, struct cg_err *err)
         return 0;
 }
 
-int cg_read_fd(int fd, const char *what, size_t max, char **ret, size_t *len, struct cg_err *err)
+int cg_read_fd_within(int fd, const char *what, size_t max, int64_t timeout_ms, char **ret, size_t *len, struct cg_err *err)
 {
+        int64_t end = cg_now_ms() + timeout_ms;
         cg_auto_buf struct cg_buf b;
         char *p;
 
         cg_buf_init(&b, max);
         for (;;) {
                 size_t room = max - b.len < 65536 ? max - b.len : 65536;
+                int64_t left = end - cg_now_ms();
                 char extra;
                 ssize_t n;
+                int r;
 
+                r = timeout_ms < 0 ? 0 : cg_wait_fd(fd, POLLIN, left > 0 ? left : 0, err);
+                if (r != 0)
+                        return r;
                 if (!room) { /* full: is there more? */
                         n = read(fd, &extra, 1);
                         if (n > 0)
@@ -271,6 +277,11 @@ int cg_read_fd(int fd, const char *what, size_t max, char **ret, size_t *len, st
                 return cg_fail(err, CG_E_NOMEM, "%s", what);
         *ret = p;
         return 0;
+}
+
+int cg_read_fd(int fd, const char *what, size_t max, char **ret, size_t *len, struct cg_err *err)
+{
+        return cg_read_fd_within(fd, what, max, -1, ret, len, err);
 }
 
 int cg_read_file(const char *path, size_t max, char **ret, size_t *len, struct cg_err *err)

@@ -307,11 +307,11 @@ static int read_ready(int fd, struct cg_client *c, int64_t timeout_ms, struct cg
         cg_auto_free char *text = NULL;
         cg_auto_json json_t *o = NULL;
         size_t len;
-        int r = cg_wait_fd(fd, POLLIN, timeout_ms, err);
+        int r = cg_read_fd_within(fd, "supervisor's answer", 65536, timeout_ms, &text, &len, err);
 
         if (r == CG_TIMEOUT)
                 return cg_fail(err, CG_E_TIMEDOUT, "the supervisor did not start within %lld ms", (long long)timeout_ms);
-        if (r < 0 || cg_read_fd(fd, "supervisor's answer", 65536, &text, &len, err) < 0)
+        if (r < 0)
                 return -1;
         if (!len)
                 return cg_fail(err, CG_E_CLOSED, "the supervisor ended while it started; its log (standard error) says why");

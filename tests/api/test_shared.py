@@ -142,6 +142,16 @@ def test_a_start_that_hangs_holds_up_nobody_for_ever(address: str) -> None:
     assert len(supervisors(address)) == 1
 
 
+def test_a_supervisor_that_says_half_a_word_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    """Whatever holds the descriptor open: the end of its answer has a limit as well as its beginning."""
+    program = tmp_path / "supervisor"
+    program.write_text("#!/bin/sh\nprintf '{\"ready\"' >&3\nexec sleep 1000\n")
+    program.chmod(0o755)
+    with pytest.raises(CellgateError, match="did not start within 300 ms") as e:
+        Client(supervisor=str(program), timeout_ms=300)
+    assert e.value.code == E_TIMEDOUT
+
+
 @pytest.mark.parametrize("name", ["thesis.txt", "s1x", "broker", "k"])
 def test_a_folder_of_anything_else_is_left_alone(address: str, name: str) -> None:
     folder = Path(address)
