@@ -155,6 +155,14 @@ class Kernel:
         outputs = self.outputs(request, limit_s)
         return self.reply(request, limit_s=limit_s), outputs
 
+    def value(self, expression: str) -> str:
+        """What a cell of this shows as its result."""
+        _, outputs = self.run(expression)
+        for m in outputs:
+            if m.type == "execute_result":
+                return str(m.content["data"]["text/plain"])
+        raise Lost(f"no result of {expression}: {[m.content for m in outputs]}")
+
     def drain(self) -> None:
         for channel in ("shell", "iopub", "control"):
             while self.receive(channel, 0.05):
