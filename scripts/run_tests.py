@@ -236,7 +236,7 @@ def pytest(folder: Path, name: str, args: Sequence[str], limit_s: float, env: Ma
         TEST_PYTHON,
         "-m",
         "pytest",
-        "-q",
+        "-v",  # the log says which tests have begun
         "-c",
         REPO / "tests/pytest.ini",
         f"--rootdir={REPO}",
@@ -245,6 +245,8 @@ def pytest(folder: Path, name: str, args: Sequence[str], limit_s: float, env: Ma
         "-n",
         str(JOBS),
         "--dist=loadfile",
+        # A worker that was killed is a failed test, and the end: with another in its place xdist may wait for ever.
+        "--max-worker-restart=0",
     ]
     status, log = run(f"{name}-pytest", [*argv, *args], limit_s, full_env, REPO / "tests")
     tally = read_junit(report, f"{name}:") if report.exists() else Tally()

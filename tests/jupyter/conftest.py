@@ -247,7 +247,8 @@ def environment(runtime_dir: Path) -> dict[str, str]:
 def start(
     cellgate: Path, tmp_path: Path, environment: dict[str, str], slowness: float
 ) -> Iterator[Callable[..., Kernel]]:
-    """start(OPTION..., connection={...}): a kernel; with a connection, it is written into the file first."""
+    """start(OPTION..., connection={...}): a kernel; with a connection, it is written into the file first; by=ARGV: a program
+    that starts what its further arguments name."""
     kernels: list[Kernel] = []
 
     def one(
@@ -255,11 +256,12 @@ def start(
         connection: dict[str, Any] | None = None,
         file: Path | None = None,
         runtime_dir: Path | None = None,
+        by: list[str] | None = None,
     ) -> Kernel:
         where = file or tmp_path / f"kernel-{len(kernels)}.json"
         if connection is not None:
             where.write_text(json.dumps(connection))
-        argv = [str(cellgate), "jupyter", "run", "-f", str(where), "--linger=2", *map(str, options)]
+        argv = [*(by or []), str(cellgate), "jupyter", "run", "-f", str(where), "--linger=2", *map(str, options)]
         work = tmp_path / "work"
         work.mkdir(exist_ok=True)
         env = {**environment, "XDG_RUNTIME_DIR": str(runtime_dir)} if runtime_dir else environment

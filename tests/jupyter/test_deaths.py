@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -69,9 +70,14 @@ def test_death_between_cells_is_told(client: Any) -> None:
     assert client.run("6 * 7").result() == "42"
 
 
+# ENTER GROUP PROGRAM ARGS...: the program, and all that it starts, in this control group.
+ENTER = 'echo $$ > "$1/cgroup.procs" && shift && exec "$@"'
+
+
 @pytest.fixture
 def memory_group() -> Iterator[Path]:
-    """A control group of 256 MiB below our own; this process goes in, so that what it starts is there too."""
+    """A control group of 256 MiB below our own, which whoever writes its number into cgroup.procs is in. Not the tests'
+    own process: it may be what the system ends for want of memory."""
     own = {line.split(":", 2)[1]: line.split(":", 2)[2] for line in Path("/proc/self/cgroup").read_text().splitlines()}
     v1, v2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
     home = v1 / own["memory"].lstrip("/") if "memory" in own else v2 / own.get("", "/").lstrip("/")
@@ -80,13 +86,12 @@ def memory_group() -> Iterator[Path]:
     try:
         group.mkdir()
         limit.write_text(str(256 << 20))
-        (group / "cgroup.procs").write_text(str(os.getpid()))
-    except OSError as e:
+        subprocess.run(["/bin/sh", "-c", ENTER, "sh", group, "true"], check=True)
+    except (OSError, subprocess.CalledProcessError) as e:
         if group.exists():
             group.rmdir()
         pytest.skip(f"no control group with a memory limit can be made here: {e}")
     yield group
-    (home / "cgroup.procs").write_text(str(os.getpid()))
     deadline = time.monotonic() + 20
     while not _removed(group):  # the kernel's supervisor lingers, and has groups of its own below
         assert time.monotonic() < deadline
@@ -115,7 +120,7 @@ def test_a_kernel_that_the_system_kills_for_want_of_memory(
 ) -> None:
     """A supervisor of its own: one that runs already would be outside of the group."""
     (tmp_path / "own").mkdir(mode=0o700)
-    kernel = start(runtime_dir=tmp_path / "own")
+    kernel = start(runtime_dir=tmp_path / "own", by=["/bin/sh", "-c", ENTER, "sh", str(memory_group)])
     client = kernel.client()
     client.run("import os; os.environ['x'] = 'y'")
     behind = client.start(FILL), client.start("2")
