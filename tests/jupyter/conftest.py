@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -37,9 +38,9 @@ def find_supervisors(folder: Path) -> list[int]:
     return found
 
 
-@pytest.fixture(scope="session")
-def runtime_dir() -> Iterator[Path]:
-    """XDG_RUNTIME_DIR of all kernels: their own supervisor, which is ended afterwards."""
+@contextlib.contextmanager
+def _runtime_dir() -> Iterator[Path]:
+    """Not below pytest's: longer paths are not taken."""
     folder = Path(tempfile.mkdtemp(prefix="cgj-", dir="/tmp"))
     yield folder
     for pid in find_supervisors(folder):
@@ -48,6 +49,20 @@ def runtime_dir() -> Iterator[Path]:
     while find_supervisors(folder) and time.monotonic() < deadline:
         time.sleep(0.02)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def runtime_dir() -> Iterator[Path]:
+    """XDG_RUNTIME_DIR of all kernels: their own supervisor, which is ended afterwards."""
+    with _runtime_dir() as folder:
+        yield folder
+
+
+@pytest.fixture
+def empty_runtime_dir() -> Iterator[Path]:
+    """Of this test alone."""
+    with _runtime_dir() as folder:
+        yield folder
 
 
 @pytest.fixture

@@ -116,11 +116,10 @@ FILL = "x = []\nwhile True: x.append(b'x' * (8 << 20))"
 
 @pytest.mark.no_sanitizer
 def test_a_kernel_that_the_system_kills_for_want_of_memory(
-    memory_group: Path, start: Callable[..., Any], tmp_path: Path
+    memory_group: Path, empty_runtime_dir: Path, start: Callable[..., Any]
 ) -> None:
     """A supervisor of its own: one that runs already would be outside of the group."""
-    (tmp_path / "own").mkdir(mode=0o700)
-    kernel = start(runtime_dir=tmp_path / "own", by=["/bin/sh", "-c", ENTER, "sh", str(memory_group)])
+    kernel = start(runtime_dir=empty_runtime_dir, by=["/bin/sh", "-c", ENTER, "sh", str(memory_group)])
     client = kernel.client()
     client.run("import os; os.environ['x'] = 'y'")
     behind = client.start(FILL), client.start("2")
