@@ -363,6 +363,9 @@ def clients() -> list[str]:
     wrong += [f"{name} was skipped: {why}" for name, why in tally.skipped]
     if (status != 0 and not wrong) or not tally.passed:
         wrong.append(f"exit status {status}:\n{run_tests.tail(log)}")
+    # Figures, widgets, preloading, the debugger: what the kernels of scripts/test have no packages for.
+    kernels = run_tests.pytest(folder, "soak-kernel", ["kernel"], 600)
+    wrong += [f"{name}\n{run_tests.shorten(why)}" for name, why in kernels.failed]
     return wrong + [f"left running: {p}" for p in run_tests.left_running(folder / "root")]
 
 
@@ -377,12 +380,13 @@ def main() -> int:
         "processes alone; with AddressSanitizer, the bytes that it says are allocated; under valgrind, where the C "
         "unit tests run too, every block that is not freed at the end (kernels run outside of it). Needs root, which "
         "may see all of it. Logs: .deps/log/soak-*.log; crashes: build/fuzz/found/. "
-        "Notebooks: nbconvert, papermill, jupyter console, JupyterLab in Chromium, JupyterLab's client library. "
+        "Notebooks: nbconvert, papermill, jupyter console, JupyterLab in Chromium, JupyterLab's client library; then "
+        "the tests of kernels that have what notebooks use. "
         "Kernels have pandas, matplotlib, ipywidgets and more. What the browser showed: build/clients/shots/.",
     )
     clients_opt = ap.add_mutually_exclusive_group()
     clients_opt.add_argument("--no-clients", action="store_true", help="leave the notebooks out, and what they need")
-    clients_opt.add_argument("--only-clients", action="store_true", help="only the notebooks")
+    clients_opt.add_argument("--only-clients", action="store_true", help="only the notebooks and these tests")
     ap.add_argument("--sessions", type=int, default=1000, metavar="N", help="plain sessions (default 1000; 0: none)")
     ap.add_argument("--asan-sessions", type=int, default=300, metavar="N", help="with AddressSanitizer (default 300)")
     ap.add_argument("--valgrind-sessions", type=int, default=50, metavar="N", help="under valgrind (default 50)")
