@@ -1,8 +1,10 @@
 /* The system calls of mountfd.h. Runs in init. */
 #include "sandbox/mountfd.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -12,6 +14,9 @@
 #ifndef STATX_ATTR_MOUNT_ROOT
 #define STATX_ATTR_MOUNT_ROOT 0x00002000
 #endif
+
+/* A write that is under way ends within that, also on a slow disk; a file that is open to be written may stay so for ever. */
+#define BUSY_MS 5000
 
 static int open_path(int dir_fd, const char *path, uint64_t flags, uint64_t resolve)
 {
@@ -43,8 +48,15 @@ int cg_mount_clone(int fd, bool recursive)
 int cg_mount_set(int fd, uint64_t attrs, bool recursive)
 {
         struct mount_attr attr = {.attr_set = attrs, .propagation = MS_PRIVATE};
+        int64_t end = cg_now_ms() + BUSY_MS;
+        int r;
 
-        return mount_setattr(fd, "", AT_EMPTY_PATH | (recursive ? AT_RECURSIVE : 0u), &attr, sizeof(attr));
+        for (;;) {
+                r = mount_setattr(fd, "", AT_EMPTY_PATH | (recursive ? AT_RECURSIVE : 0u), &attr, sizeof(attr));
+                if (r == 0 || errno != EBUSY || cg_now_ms() >= end)
+                        return r;
+                poll(NULL, 0, 1);
+        }
 }
 
 int cg_mount_new(const char *type, const struct cg_mount_option *options, uint64_t attrs)

@@ -26,7 +26,11 @@ int cg_mount_open_link(const char *path);
 int cg_mount_open_at(int dir_fd, const char *path);
 /* A detached copy of the mount at @fd, with all that is mounted in it when @recursive. */
 int cg_mount_clone(int fd, bool recursive);
-/* Sets attributes, and makes the mount private: nothing the host mounts later appears in it. */
+/*
+ * Sets attributes, and makes the mount private: nothing the host mounts later appears in it. No mount becomes read-only in the
+ * middle of a write, and whoever looks at a file may write its time of access: that is waited for. EBUSY: somebody keeps a file
+ * open to be written.
+ */
 int cg_mount_set(int fd, uint64_t attrs, bool recursive);
 /* A detached new file system. */
 int cg_mount_new(const char *type, const struct cg_mount_option *options, uint64_t attrs);
