@@ -48,7 +48,8 @@ static const char help_run[] =
 KERNEL_OPTIONS
 "  -h, --help           this text\n"
 "\n"
-"SIGINT interrupts the running cell; SIGTERM ends the kernel in order.\n";
+"SIGINT interrupts the running cell; SIGTERM or SIGHUP ends the kernel in order, with exit status 0, as\n"
+"a client's shutdown request does.\n";
 
 static const char help_attach[] =
 "Usage: cellgate jupyter attach SESSION [OPTIONS]\n"

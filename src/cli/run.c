@@ -119,21 +119,25 @@ void cg_run_result(struct cg_run *run, const struct cg_event *e)
                 return;
         run->done = true;
         run->status = status_of(e);
-        /* A cell that caught the KeyboardInterrupt, or just ended: the next one is not started either. */
-        if (run->interrupted && (run->status == CG_EXIT_OK || run->status == CG_EXIT_RAISED))
-                run->status = CG_EXIT_CANCELLED;
 }
 
 /* ------------------------------------------------------------------ the loop */
 
-/* ^C came, or SIGTERM or SIGHUP, which end the run as soon as the cell has ended. */
-static int interrupted(struct cg_run *run, struct cg_err *err)
+static bool signal_came(struct cg_run *run)
 {
-        char sig;
+        unsigned char sig;
 
         if (read(interrupt.pipe[0], &sig, 1) != 1)
+                return false;
+        run->signal = sig;
+        return true;
+}
+
+/* ^C came, or SIGTERM or SIGHUP: each cancels the cell, and no further one is started. */
+static int interrupted(struct cg_run *run, struct cg_err *err)
+{
+        if (!signal_came(run))
                 return 0;
-        run->interrupted = true;
         run->face->interrupted(run);
         return cg_session_cancel(run->session, run->cell, err);
 }
@@ -214,6 +218,12 @@ static int run_cell(struct cg_run *run, const struct cg_cell *cell, struct cg_er
                 r = wait_once(run, err);
         if (run->screen.error)
                 r = output_failed(run, err);
+        /*
+         * Whatever became of the cell: it may have caught the KeyboardInterrupt or have ended meanwhile, and whoever ended us may have ended
+         * the supervisor as well.
+         */
+        if (run->signal || signal_came(run))
+                run->status = 128 + run->signal;
         return r;
 }
 

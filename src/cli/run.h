@@ -64,7 +64,7 @@ struct cg_run {
         int64_t started_ms;
         bool done;          /* its result has come */
         bool died;          /* KERNEL_DIED was shown already */
-        bool interrupted;   /* ^C, or the host's cancel */
+        int signal;         /* that ends the run; 0 none */
         int status;         /* what the program will exit with */
 };
 

@@ -181,6 +181,25 @@ def test_130_also_when_the_cell_ends_well(cellgate: Path, tmp_path: Path, slowne
     assert (p.returncode, out) == (130, "caught\n")
 
 
+@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("cell", ["catches it", "is ended by it", "cannot be interrupted", "is over"])
+def test_a_signal_has_one_status_whatever_becomes_of_the_cell(
+    cellgate: Path, tmp_path: Path, slowness: float, sig: signal.Signals, cell: str
+) -> None:
+    code = {
+        "catches it": "import time\ntry:\n  print('go', flush=True); time.sleep(60)\nexcept KeyboardInterrupt: pass",
+        "is ended by it": "import time\nprint('go', flush=True); time.sleep(60)",
+        "cannot be interrupted": "import os, signal\nsignal.signal(signal.SIGINT, lambda *a: os._exit(0))\n"
+        "print('go', flush=True); signal.pause()",
+        "is over": "print('go', flush=True)",
+    }
+    with start(cellgate, tmp_path, "-c", code[cell], "-c", "import time; time.sleep(60)") as p:
+        assert p.stdout and p.stdout.readline() == "go\n"
+        p.send_signal(sig)
+        p.communicate(timeout=20 * slowness)
+    assert p.returncode == 128 + sig
+
+
 def test_second_interrupt_ends_at_once(cellgate: Path, tmp_path: Path, slowness: float) -> None:
     """The cell ignores interrupts; the second one does not wait for it."""
     cell = (

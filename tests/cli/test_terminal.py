@@ -241,7 +241,7 @@ def test_terminal_that_hangs_up(person, server) -> None:
     p = person("run", "--mcp", server.mcp, "-c", READ)
     p.wait_for(QUESTION)
     p.process.send_signal(signal.SIGHUP)
-    assert p.end() == 130
+    assert p.end() == 128 + signal.SIGHUP
     assert server.ran() == []
 
 

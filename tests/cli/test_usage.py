@@ -164,7 +164,7 @@ def test_help_names_every_option(run_cellgate: Run) -> None:
     for option in OPTIONS:
         assert f" {option}" in text
     statuses = " ".join(text[text.index("Exit status:") :].split())
-    for status in ["0;", "1 a cell raised;", "2 ", "3 ", "4 ", "124 ", "130 ", "141 "]:
+    for status in ["0;", "1 a cell raised;", "2 ", "3 ", "4 ", "124 ", "130 ", "141 ", "143 for SIGTERM"]:
         assert f" {status}" in statuses
 
 

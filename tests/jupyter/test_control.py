@@ -108,11 +108,12 @@ def test_atexit_runs(kernel: Any, client: Any) -> None:
     assert (kernel.file.parent / "work/left").read_text() == "bye"
 
 
-def test_sigterm_ends_in_order(kernel: Any, client: Any) -> None:
+@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_in_order(kernel: Any, client: Any, sig: signal.Signals) -> None:
     running = client.start("import time; time.sleep(100)")
     while client.receive("iopub")["msg_type"] != "execute_input":
         pass
-    kernel.process.terminate()
+    kernel.process.send_signal(sig)
     assert client.reply(running)["content"]["status"] == "error"
     assert kernel.wait() == 0
     assert not kernel.file.exists()
