@@ -260,6 +260,8 @@ static void handle_attached(struct session *ss, const struct cg_msg *m)
                 error = err.msg;
         else if (json_object_get(body, "error"))
                 error = json_string_value(json_object_get(json_object_get(body, "error"), "message")) ?: "it gave no reason";
+        if (error && kernel_is_gone(ss->kernel))
+                return; /* its watch says how it ended */
         if (error) {
                 cg_fail(&err, CG_E_SYS, "the tool server cannot reach the kernel: %s", error);
                 kernel_spawn_failed(ss->kernel, &err);

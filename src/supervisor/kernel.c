@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -332,9 +333,19 @@ static void kernel_lost(struct kernel *k)
 
 /* ------------------------------------------------------------------ its wire */
 
+bool kernel_was_ready(const struct kernel *k)
+{
+        return k->got_ready && k->attached;
+}
+
+bool kernel_is_gone(const struct kernel *k)
+{
+        return k->state == K_DEAD || (k->pid.active && cg_wait_fd(k->pid.fd, POLLIN, 0, NULL) == 0);
+}
+
 static void maybe_ready(struct kernel *k)
 {
-        if (k->state != K_BOOTING || !k->got_ready || !k->attached)
+        if (k->state != K_BOOTING || !kernel_was_ready(k))
                 return;
         k->state = K_READY;
         session_kernel_ready(k->session);
@@ -547,6 +558,8 @@ void kernel_spawn(struct kernel *k)
                 fds[2] = k->tool_listener;
                 r = zygote_request(k->sup, k->seq, fds, &err);
         }
+        if (r < 0 && (err.sys_errno == EPIPE || err.sys_errno == ECONNRESET))
+                return; /* the zygote has ended: its watch comes next, and starts another try */
         if (r < 0)
                 kernel_spawn_failed(k, &err);
 }

@@ -12,6 +12,8 @@
 /* A kernel that dies sooner than this after its start, so many times in a row, ends its session. */
 #define QUICK_MS 2000
 #define MAX_QUICK 5
+/* A zygote that ends while it starts a session's kernel, so many times in a row, ends the session; one try would be enough for chance. */
+#define MAX_LOST 3
 #define DEFAULT_START_MS 30000
 
 /* ------------------------------------------------------------------ words to the hosts */
@@ -158,6 +160,7 @@ void session_kernel_ready(struct session *ss)
 
         answer_start(ss, NULL);
         ss->opened = true;
+        ss->lost_starts = 0;
         if (spare_ready(ss))
                 return;
         if (first)
@@ -226,6 +229,19 @@ static void start_again(struct session *ss)
         broker_detach(ss->sup, ss->number, true);
         if (same_workspace(ss, &err) < 0 || kernel_start(ss, &err) < 0)
                 session_kernel_failed(ss, &err);
+}
+
+void session_start_lost(struct session *ss)
+{
+        struct cg_err err;
+
+        kernel_end(ss->kernel);
+        if (++ss->lost_starts < MAX_LOST) {
+                start_again(ss);
+                return;
+        }
+        cg_fail(&err, CG_E_CLOSED, "the zygote, which all kernels are forked from, ended %d times in a row while it started this one", MAX_LOST);
+        session_kernel_failed(ss, &err);
 }
 
 void session_kernel_dead(struct session *ss, const char *how)

@@ -226,6 +226,7 @@ struct session {
         bool used;    /* its kernel has run a cell of a host's */
         uint64_t end_request; /* SESSION_END, answered once the kernel has ended */
         unsigned quick_deaths;
+        unsigned lost_starts; /* zygotes that ended while they started its kernel, since the last that was ready */
         int64_t kernel_started_ms;
 
         struct lane main; /* and the others behind it */
@@ -270,6 +271,8 @@ void session_warm(struct session *ss); /* from spare.c: its first cell has ended
 void session_kernel_failed(struct session *ss, const struct cg_err *err);
 void session_kernel_message(struct session *ss, struct cg_msg *m);
 void session_kernel_dead(struct session *ss, const char *how);
+/* From zygote.c: it has ended, and the kernel was not ready yet. */
+void session_start_lost(struct session *ss);
 /* From broker.c: the first call that waits stops the cell's clock, the last starts it again. */
 void session_asks_changed(struct session *ss);
 void session_notice(struct session *ss, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -399,6 +402,10 @@ void kernel_spawned(struct kernel *k, const json_t *answer, int pidfd, int statu
                     size_t n_ports);
 void kernel_spawn_failed(struct kernel *k, const struct cg_err *err);
 void kernel_attached(struct kernel *k);
+/* It has been; it may have ended since. */
+bool kernel_was_ready(const struct kernel *k);
+/* Its processes have ended, whether that has been noticed or not. */
+bool kernel_is_gone(const struct kernel *k);
 /* What its group has counted is known. */
 void kernel_counted(struct kernel *k);
 /* Handles what it has sent already, as far as the host's window allows: a question comes behind the output that led to it. */

@@ -170,17 +170,17 @@ static void close_watch(struct zygote *z, struct watch *w)
         uv_close((uv_handle_t *)&w->poll, on_watch_closed);
 }
 
-/* Kernels that were asked for and not answered go back to the queue of the next zygote. */
-static void requeue_spawning(struct sup *s)
+/*
+ * Kernels that were asked for and not answered, and those that were starting, which end with it: their sessions ask the next zygote. The
+ * kernels are new ones: what the old zygote made of its last request may still hold the old ones' sockets.
+ */
+static void requeue_starting(struct sup *s)
 {
         for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
                 struct kernel *k = s->sessions[i] ? s->sessions[i]->kernel : NULL;
-                struct cg_err err;
 
-                if (k && k->state == K_SPAWNING) {
-                        cg_fail(&err, CG_E_CLOSED, "the zygote ended while it started this kernel");
-                        kernel_spawn_failed(k, &err);
-                }
+                if (k && k->state != K_WAITING && !kernel_was_ready(k))
+                        session_start_lost(s->sessions[i]);
         }
 }
 
@@ -230,7 +230,7 @@ static void on_zygote_end(struct watch *w)
         z->quick_deaths = cg_now_ms() - z->started_ms < QUICK_MS ? z->quick_deaths + 1 : 0;
         cg_log(&s->log, CG_LOG_ERROR, "the zygote ended (%s)", how);
         zygote_tidy(s);
-        requeue_spawning(s);
+        requeue_starting(s);
 }
 
 int zygote_start(struct sup *s, struct cg_err *err)
