@@ -56,24 +56,50 @@ static void make_banner(char *buf, size_t size, const json_t *info)
                  sandbox ? "sandboxed" : "no sandbox");
 }
 
+static json_t *info_reply(const char *python, const char *banner, bool debugger)
+{
+        return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:b, s:o, s:o}", "status", "ok", "protocol_version", CG_JUPYTER_PROTOCOL,
+                         "implementation", "cellgate", "implementation_version", cg_version(), "language_info",
+                         language_info(python), "banner", banner, "debugger", debugger, "help_links", help_links(),
+                         "supported_features", features(debugger));
+}
+
 /* Once: what is asked so often, and while cells run, is only copied. */
 int make_info(struct front *f, struct cg_err *err)
 {
         const char *text = cg_session_info(f->session);
         cg_auto_json json_t *info = NULL, *reply = NULL;
         char banner[300];
-        bool debugger;
 
         if (cg_json_object(text, strlen(text), "session's information", &info, err) < 0)
                 return -1;
-        debugger = json_is_true(json_object_get(info, "debugger"));
         make_banner(banner, sizeof(banner), info);
-        reply = json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:b, s:o, s:o}", "status", "ok", "protocol_version", CG_JUPYTER_PROTOCOL,
-                          "implementation", "cellgate", "implementation_version", cg_version(), "language_info",
-                          language_info(json_string_value(json_object_get(info, "python")) ?: "3"), "banner", banner, "debugger",
-                          debugger, "help_links", help_links(), "supported_features", features(debugger));
+        reply = info_reply(json_string_value(json_object_get(info, "python")) ?: "3", banner,
+                           json_is_true(json_object_get(info, "debugger")));
         f->info = reply ? cg_json_text(reply, &f->info_len) : NULL;
         return f->info ? 0 : cg_fail(err, CG_E_NOMEM, "kernel_info");
+}
+
+int make_info_without_kernel(struct front *f, const char *why, struct cg_err *err)
+{
+        cg_auto_json json_t *reply = NULL;
+        char banner[600];
+
+        snprintf(banner, sizeof(banner), "cellgate %s -- the kernel could not be started: %s", cg_version(), why);
+        reply = info_reply("3", banner, false);
+        f->info = reply ? cg_json_text(reply, &f->info_len) : NULL;
+        return f->info ? 0 : cg_fail(err, CG_E_NOMEM, "kernel_info");
+}
+
+/* With all that clients read without looking whether it is an error: else they would tell of that, and not of the reason. */
+char *failed_info(const char *ename, const char *evalue, size_t *len)
+{
+        cg_auto_json json_t *reply = info_reply("3", evalue, false), *error = NULL;
+
+        error = json_pack("{s:s, s:s, s:s, s:[]}", "status", "error", "ename", ename, "evalue", evalue, "traceback");
+        if (!reply || !error || json_object_update(reply, error) < 0)
+                return NULL;
+        return cg_json_text(reply, len);
 }
 
 /* ------------------------------------------------------------------ the others */
@@ -148,6 +174,10 @@ static void wait_for_session(struct front *f, struct jreq *r)
 
 static void handle(struct front *f, struct jreq *r)
 {
+        if (f->state == FAILED && r->spec->kind == KIND_SIDE) {
+                jreq_without_kernel(f, r);
+                return;
+        }
         if (r->spec->kind == KIND_SIDE) {
                 jreq_to_kernel(f, r, NULL);
                 return;

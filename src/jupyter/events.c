@@ -99,17 +99,24 @@ static void relay_comm(struct front *f, struct cg_origin *o, struct cg_event *e)
         cg_iopub_relay(&f->iopub, o, &out);
 }
 
-static void show_error(struct front *f, struct cg_origin *o, const char *ename, const char *evalue)
+/* The members of an error that has no traceback: clients that show nothing but the traceback show its name and text as well. */
+static int add_error(struct cg_buf *b, const char *ename, const char *evalue)
 {
-        cg_auto_buf struct cg_buf b = { .max = 65536 };
         cg_auto_buf struct cg_buf line = { .max = 65536 };
 
-        if (cg_buf_addf(&line, NULL, "%s: %s", ename, evalue) < 0 ||
-            cg_buf_addf(&b, NULL, "{\"ename\":\"%s\",\"evalue\":", ename) < 0 ||
-            cg_json_quote(&b, evalue, strlen(evalue), NULL) < 0 || cg_buf_adds(&b, ",\"traceback\":[", NULL) < 0 ||
-            cg_json_quote(&b, line.data, line.len, NULL) < 0 || cg_buf_adds(&b, "]}", NULL) < 0)
-                return;
-        cg_iopub_send(&f->iopub, o, "error", (struct cg_jspan){ b.data, b.len });
+        if (cg_buf_addf(&line, NULL, "%s: %s", ename, evalue) < 0 || cg_buf_addf(b, NULL, "\"ename\":\"%s\",\"evalue\":", ename) < 0 ||
+            cg_json_quote(b, evalue, strlen(evalue), NULL) < 0 || cg_buf_adds(b, ",\"traceback\":[", NULL) < 0 ||
+            cg_json_quote(b, line.data, line.len, NULL) < 0)
+                return -1;
+        return cg_buf_adds(b, "]", NULL);
+}
+
+static void show_error(struct front *f, struct cg_origin *o, const char *ename, const char *evalue)
+{
+        cg_auto_buf struct cg_buf b = { .max = 262144 };
+
+        if (cg_buf_adds(&b, "{", NULL) == 0 && add_error(&b, ename, evalue) == 0 && cg_buf_adds(&b, "}", NULL) == 0)
+                cg_iopub_send(&f->iopub, o, "error", (struct cg_jspan){ b.data, b.len });
 }
 
 static void notice(struct front *f, struct cg_origin *o, const struct cg_event *e)
@@ -195,11 +202,8 @@ static int add_missing(struct cg_buf *b, struct cg_jspan json, bool ok, const ch
 {
         int r = 0;
 
-        if (!ok && !has(json, "ename")) {
-                r |= cg_buf_addf(b, NULL, ",\"ename\":\"%s\",\"evalue\":", ename);
-                r |= cg_json_quote(b, evalue, strlen(evalue), NULL);
-                r |= cg_buf_adds(b, ",\"traceback\":[]", NULL);
-        }
+        if (!ok && !has(json, "ename"))
+                r |= cg_buf_adds(b, ",", NULL) | add_error(b, ename, evalue);
         if (!has(json, "user_expressions"))
                 r |= cg_buf_adds(b, ",\"user_expressions\":{}", NULL);
         if (!has(json, "payload"))

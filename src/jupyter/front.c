@@ -188,12 +188,26 @@ static void *opener(void *arg)
         return NULL;
 }
 
-static void failed_to_open(struct front *f)
+static void end_with_error(struct front *f)
 {
         f->end_err = f->opener_err;
         shell_end(f, f->opener_err.msg);
         cg_iopub_status(&f->iopub, NULL, "dead");
         front_end(f);
+}
+
+/*
+ * A program that ends before it has answered tells a person in front of a notebook nothing: who starts kernels shows that one is
+ * dead, or starts it again and again. So this one stays, and says why there is no kernel.
+ */
+static void failed_to_open(struct front *f)
+{
+        if (f->o->attach || make_info_without_kernel(f, f->opener_err.msg, NULL) < 0) {
+                end_with_error(f);
+                return;
+        }
+        f->state = FAILED;
+        cg_log(&f->o->log, CG_LOG_ERROR, "the kernel could not be started: %s", f->opener_err.msg);
 }
 
 static int watch_session(struct front *f, struct cg_err *err)
@@ -210,7 +224,7 @@ static int watch_session(struct front *f, struct cg_err *err)
 static void now_open(struct front *f)
 {
         if (make_info(f, &f->opener_err) < 0) {
-                failed_to_open(f);
+                end_with_error(f);
                 return;
         }
         f->state = OPEN;
@@ -227,7 +241,7 @@ static void announce(const struct front *f)
 static void now_ready(struct front *f)
 {
         if (watch_session(f, &f->opener_err) < 0) {
-                failed_to_open(f);
+                end_with_error(f);
                 return;
         }
         f->state = READY;
@@ -241,10 +255,10 @@ static void on_opened(uv_async_t *h)
 
         if (f->state == ENDING)
                 return;
-        if (step < 0) {
+        if (step < 0)
                 failed_to_open(f);
+        if (f->state == ENDING)
                 return;
-        }
         if (f->state == OPENING && step >= OPEN)
                 now_open(f);
         if (f->state == OPEN && step >= READY)

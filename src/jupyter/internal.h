@@ -86,7 +86,8 @@ struct asked {
         char msg_id[CG_JMSG_ID];
 };
 
-enum front_state { OPENING, OPEN, READY, ENDING };
+/* FAILED: there is no kernel, and every cell is told why. */
+enum front_state { OPENING, OPEN, READY, FAILED, ENDING };
 
 struct front {
         const struct cg_front_options *o;
@@ -151,6 +152,7 @@ void jreq_begin(struct front *f, struct jreq *r);
 void jreq_reply(struct front *f, struct jreq *r, struct cg_jspan content);
 void jreq_reply_relay(struct front *f, struct jreq *r, struct cg_jout *out);
 void jreq_fail(struct front *f, struct jreq *r, const char *ename, const char *evalue);
+void jreq_without_kernel(struct front *f, struct jreq *r);
 /* idle; takes @r, and runs what waited for it. */
 void jreq_finish(struct front *f, struct jreq *r);
 /* Hands a KIND_RELAY, KIND_COMM or KIND_SIDE to the kernel; takes @r. */
@@ -171,6 +173,8 @@ void control_early(struct front *f);
 void answer_local(struct front *f, struct jreq *r);
 void interrupt(struct front *f);
 int make_info(struct front *f, struct cg_err *err);
+int make_info_without_kernel(struct front *f, const char *why, struct cg_err *err);
+char *failed_info(const char *ename, const char *evalue, size_t *len); /* caller frees; NULL: no memory, or no UTF-8 */
 
 /* events.c */
 void on_events(uv_poll_t *h, int status, int events);

@@ -117,9 +117,17 @@ void jreq_reply(struct front *f, struct jreq *r, struct cg_jspan content)
 void jreq_fail(struct front *f, struct jreq *r, const char *ename, const char *evalue)
 {
         cg_auto_buf struct cg_buf b = { .max = 65536 };
+        cg_auto_free char *info = NULL;
+        size_t len = 0;
 
         if (r->spec->kind == KIND_EXECUTE && r->channel == CG_JSHELL) {
                 cell_error(f, r, ename, evalue, !r->silent);
+                return;
+        }
+        if (r->spec->kind == KIND_INFO)
+                info = failed_info(ename, evalue, &len);
+        if (info) {
+                jreq_reply(f, r, (struct cg_jspan){ info, len });
                 return;
         }
         if (cg_buf_addf(&b, NULL, "{\"status\":\"error\",\"ename\":\"%s\",\"evalue\":", ename) == 0 &&
@@ -372,9 +380,28 @@ static void run_cell(struct front *f, struct jreq *r, struct lane *lane)
 
 /* ------------------------------------------------------------------ lanes */
 
+void jreq_without_kernel(struct front *f, struct jreq *r)
+{
+        char why[sizeof(f->opener_err.msg) + 64];
+
+        snprintf(why, sizeof(why), "%s; restart the kernel to try again", f->opener_err.msg);
+        jreq_begin(f, r);
+        jreq_fail(f, r, "KernelNotStarted", why);
+        jreq_finish(f, r);
+}
+
+static bool needs_kernel(const struct jreq *r)
+{
+        return r->spec->kind == KIND_EXECUTE || r->spec->kind == KIND_RELAY || r->spec->kind == KIND_COMM || r->spec->kind == KIND_SIDE;
+}
+
 static void run_one(struct front *f, struct lane *l, struct jreq *r)
 {
         r->lane = NULL;
+        if (f->state == FAILED && needs_kernel(r)) {
+                jreq_without_kernel(f, r);
+                return;
+        }
         switch (r->spec->kind) {
         case KIND_EXECUTE:
                 run_cell(f, r, l);
@@ -418,7 +445,7 @@ static bool can_run(struct front *f, const struct jreq *r)
 {
         if (r->spec->kind == KIND_INFO)
                 return f->state >= OPEN;
-        return f->state == READY && !must_hold(f, r);
+        return (f->state == READY || f->state == FAILED) && !must_hold(f, r);
 }
 
 static void lane_run(struct front *f, struct lane *l)

@@ -41,6 +41,7 @@ def test_death_in_a_cell(client: Any, death: str) -> None:
     assert why in run.content["evalue"]
     assert run.types()[-2:] == ["error", "idle"]
     assert run.of("error")[0]["ename"] == "KernelDied"
+    assert run.of("error")[0]["traceback"] == run.content["traceback"] == [f"KernelDied: {run.content['evalue']}"]
     assert client.reply(behind)["content"]["status"] == "aborted"
     again = client.run("'x' in globals()")
     assert (again.result(), again.content["execution_count"]) == ("False", 1)
@@ -189,3 +190,32 @@ def test_a_memory_limit_is_a_memory_error(start: Callable[..., Any], tmp_path: P
         assert [e["ename"] for e in run.of("error")] == ["MemoryError"]
         again = client.run("x = None\n6 * 7")
         assert again.types() == ["busy", "execute_input", "execute_result", "idle"], (code, again)
+
+
+def test_a_kernel_that_cannot_be_started_says_why(start: Callable[..., Any], tmp_path: Path) -> None:
+    """A program that ended would tell nobody: it stays, and every cell has the reason."""
+    settings = tmp_path / "settings.json"
+    rules: dict[str, Any] = {"network": {"allowedDomains": [], "deniedDomains": []}}
+    rules["filesystem"] = {"denyRead": [], "allowWrite": [], "denyWrite": []}
+    settings.write_text(json.dumps({**rules, "cellgate": {"limits": {"memoryMb": 1}}}))
+    kernel = start("--sandbox", settings)
+    client = kernel.client()
+    info = client.ask("kernel_info_request").content
+    assert info["status"] == "ok"
+    head, why = info["banner"].split("the kernel could not be started: ")
+    assert head and why and why in kernel.stderr()
+    for _ in range(2):
+        run = client.run("1")
+        assert (run.content["status"], run.content["ename"]) == ("error", "KernelNotStarted")
+        assert run.content["evalue"] == f"{why}; restart the kernel to try again"
+        assert run.content["traceback"] == [f"KernelNotStarted: {run.content['evalue']}"]
+        assert run.types() == ["busy", "error", "idle"]
+    for kind, content in (("complete_request", {"code": "a", "cursor_pos": 1}), ("history_request", {})):
+        answer = client.ask(kind, content).content
+        assert (answer["status"], answer["ename"]) == ("error", "KernelNotStarted")
+    client.published(client.send("shell", "comm_open", {"comm_id": "c", "target_name": "t", "data": {}}))
+    subshell = client.reply(client.send("control", "create_subshell_request"), "control")["content"]
+    assert (subshell["status"], subshell["ename"]) == ("error", "KernelNotStarted")
+    assert client.reply(client.send("control", "interrupt_request"), "control")["content"]["status"] == "ok"
+    assert client.reply(client.send("control", "shutdown_request", {"restart": False}), "control")
+    assert kernel.wait() == 0
