@@ -83,12 +83,51 @@ static void unlink_req(struct cg_mcp_req *q)
         }
 }
 
+bool cg_mcp_lists(const struct cg_mcp_client *c)
+{
+        for (const struct cg_mcp_req *q = c->reqs; q; q = q->next)
+                if (q->kind == LIST && q->id)
+                        return true;
+        return false;
+}
+
+struct cg_mcp_req *cg_mcp_waiting_list(const struct cg_mcp_client *c)
+{
+        for (struct cg_mcp_req *q = c->reqs; q; q = q->next)
+                if (q->kind == LIST && !q->id)
+                        return q;
+        return NULL;
+}
+
+void cg_mcp_next_list(struct cg_mcp_client *c)
+{
+        struct cg_mcp_req *q;
+        struct cg_err err;
+
+        while (c->state == READY && !c->ending && !c->sharing && !cg_mcp_lists(c) && (q = cg_mcp_waiting_list(c)))
+                if (cg_mcp_send_req(q, &err) < 0)
+                        cg_mcp_req_fail(q, "MCP server \"%s\": %s", c->def->name, err.msg);
+}
+
+/* Not the client: that is freed from the event loop. */
+static void forget(struct cg_mcp_req *q)
+{
+        struct cg_mcp_client *c = q->c;
+        bool list = q->kind == LIST && q->id;
+
+        req_free(q);
+        if (list)
+                cg_mcp_next_list(c);
+}
+
 void cg_mcp_req_finish(struct cg_mcp_req *q, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
 {
         unlink_req(q);
         cg_mcp_client_rearm(q->c);
+        if (q->kind == LIST && outcome != CG_MCP_OK)
+                q->c->stale = true;
         q->done(q->data, outcome, bytes, len);
-        req_free(q);
+        forget(q);
 }
 
 __attribute__((format(printf, 2, 3))) void cg_mcp_req_fail(struct cg_mcp_req *q, const char *fmt, ...)
@@ -298,7 +337,7 @@ static int begin(struct cg_mcp_req *q, struct cg_mcp_req **ret, struct cg_err *e
         struct cg_err mine;
         int r = start(c, &mine);
 
-        if (r == 0 && c->state == READY)
+        if (r == 0 && c->state == READY && !(q->kind == LIST && (c->sharing || cg_mcp_lists(c))))
                 r = cg_mcp_send_req(q, &mine);
         if (r < 0) {
                 req_free(q);
@@ -323,7 +362,6 @@ int cg_mcp_client_list(struct cg_mcp_client *c, int64_t timeout_ms, cg_mcp_done 
 
         if (!q)
                 return cg_fail(err, CG_E_NOMEM, "request");
-        c->stale = false; /* what is announced from here on is about a later list */
         return begin(q, ret, err);
 }
 
@@ -357,9 +395,11 @@ void cg_mcp_req_cancel(struct cg_mcp_req *q, const char *reason)
         struct cg_mcp_client *c = q->c;
 
         cg_mcp_send_cancelled(q, reason);
+        if (q->kind == LIST)
+                c->stale = true;
         unlink_req(q);
-        req_free(q);
         cg_mcp_client_rearm(c);
+        forget(q);
 }
 
 int cg_mcp_client_new(const struct cg_mcp_client_options *o, struct cg_mcp_def *def, struct cg_mcp_client **ret,
@@ -392,7 +432,7 @@ const char *cg_mcp_client_name(const struct cg_mcp_client *c)
 
 bool cg_mcp_client_is_listed(const struct cg_mcp_client *c)
 {
-        return c->listed && !c->stale;
+        return c->listed && !c->stale && !cg_mcp_lists(c);
 }
 
 bool cg_mcp_client_has_tool(const struct cg_mcp_client *c, const char *tool)

@@ -58,13 +58,15 @@ static int read_initialize(struct cg_mcp_client *c, const struct cg_rpc *m, stru
 
 static struct cg_mcp_req *first_waiting(const struct cg_mcp_client *c)
 {
+        bool lists = cg_mcp_lists(c);
+
         for (struct cg_mcp_req *q = c->reqs; q; q = q->next)
-                if (!q->id)
+                if (!q->id && !(q->kind == LIST && lists))
                         return q;
         return NULL;
 }
 
-/* Sends what came before it was ready. Sending sets the id, also when it fails, so this comes to an end. */
+/* Sends what came before it was ready; of lists the first. Sending sets the id, also when it fails, so this comes to an end. */
 static void flush_reqs(struct cg_mcp_client *c)
 {
         struct cg_mcp_req *q;

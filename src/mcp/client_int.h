@@ -61,13 +61,20 @@ struct cg_mcp_client {
         struct cg_mcp_req *reqs;
         char **names;
         size_t n_names;
-        bool listed, stale;
+        bool listed, stale; /* stale: announced as changed since the last list was asked for, or that failed */
+        bool sharing;       /* one list is being handed to all who wait for one */
         int start_failures; /* in a row */
         int64_t failed_at_ms;
         char last_failure[400];
 };
 
 /* client.c */
+/* One at a time is asked for; the others wait for it. */
+bool cg_mcp_lists(const struct cg_mcp_client *c);
+/* The first list that waits; NULL: none. */
+struct cg_mcp_req *cg_mcp_waiting_list(const struct cg_mcp_client *c);
+/* Asks for the next list that waits, when none is under way. */
+void cg_mcp_next_list(struct cg_mcp_client *c);
 void cg_mcp_free_names(char **names, size_t n);
 /* Both are the end of @q. */
 void cg_mcp_req_finish(struct cg_mcp_req *q, enum cg_mcp_outcome outcome, const char *bytes, size_t len);

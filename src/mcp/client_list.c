@@ -91,9 +91,23 @@ static int check_cursor(struct cg_mcp_req *q, struct cg_span cursor, struct cg_e
         return 0;
 }
 
+/*
+ * One list is for all who waited when it came, unless the tools have changed since it was asked for. So calls of unknown names, of which a
+ * kernel may make as many as it likes, have the server send its list once, and we keep one.
+ */
+static void share(struct cg_mcp_client *c, const struct cg_buf *tools, uint64_t last)
+{
+        struct cg_mcp_req *q;
+
+        while (!c->stale && !c->ending && (q = cg_mcp_waiting_list(c)) && q->seq <= last)
+                cg_mcp_req_finish(q, CG_MCP_OK, tools->data, tools->len);
+}
+
 static void list_done(struct cg_mcp_req *q)
 {
         struct cg_mcp_client *c = q->c;
+        uint64_t last = c->last_seq;
+        cg_auto_buf struct cg_buf tools = { .max = 0 };
 
         if ((!q->n_tools && cg_buf_adds(&q->tools, "[", NULL) < 0) || cg_buf_adds(&q->tools, "]", NULL) < 0) {
                 cg_mcp_req_fail(q, "MCP server \"%s\": its tool list is too long", c->def->name);
@@ -104,7 +118,13 @@ static void list_done(struct cg_mcp_req *q)
         c->n_names = q->n_names;
         q->n_names = 0;
         c->listed = true;
-        cg_mcp_req_finish(q, CG_MCP_OK, q->tools.data, q->tools.len);
+        tools = q->tools;
+        cg_buf_init(&q->tools, 0);
+        c->sharing = true;
+        cg_mcp_req_finish(q, CG_MCP_OK, tools.data, tools.len);
+        share(c, &tools, last);
+        c->sharing = false;
+        cg_mcp_next_list(c);
 }
 
 /* CG_WALK_END: that was the last page. */

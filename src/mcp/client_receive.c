@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/util.h"
+#include "mcp/limits.h"
 
 /* ---- answers */
 
@@ -108,6 +109,11 @@ static void on_request(struct cg_mcp_client *c, const struct cg_rpc *m)
         int r;
 
         cg_buf_init(&b, 4096);
+        if (cg_stdio_unread(c->child) > CG_MCP_MAX_ANSWERS) {
+                cg_stdio_log_line(c->child, CG_LOG_WARN, "request that is not answered, because it reads no answers",
+                                  (struct cg_span){ .p = m->method, .len = strlen(m->method) });
+                return;
+        }
         if (strcmp(m->method, "ping") == 0) {
                 r = cg_rpc_add_result(&b, m->id, NULL, 0, &err);
         } else {
@@ -131,7 +137,7 @@ static void on_notification(struct cg_mcp_client *c, const struct cg_rpc *m)
                                c->def->name);
                 c->stale = true;
         } else {
-                cg_log(c->log, CG_LOG_DEBUG, "MCP server %s: %s", c->def->name, m->method);
+                cg_stdio_log_line(c->child, CG_LOG_DEBUG, "notification", (struct cg_span){ .p = m->method, .len = strlen(m->method) });
         }
 }
 
@@ -200,12 +206,12 @@ void cg_mcp_on_line(void *data, struct cg_span line)
 void cg_mcp_on_too_long(void *data, const char *why)
 {
         struct cg_mcp_client *c = data;
-        uint64_t last = c->last_seq;
+        uint64_t last = c->last_id;
         struct cg_mcp_req *q = c->reqs;
 
         cg_log(c->log, CG_LOG_WARN, "MCP server %s sent a %s", c->def->name, why);
         while (q) {
-                if (!q->id || q->seq > last) {
+                if (!q->id || q->id > last) {
                         q = q->next;
                         continue;
                 }

@@ -79,8 +79,11 @@ int cg_mcp_send_list(struct cg_mcp_req *q, struct cg_span cursor, struct cg_err 
 
 int cg_mcp_send_req(struct cg_mcp_req *q, struct cg_err *err)
 {
-        int r = q->kind == CALL ? send_call(q, err) : cg_mcp_send_list(q, CG_SPAN_NONE, err);
+        int r;
 
+        if (q->kind == LIST)
+                q->c->stale = false; /* what is announced from here on is about a later list */
+        r = q->kind == CALL ? send_call(q, err) : cg_mcp_send_list(q, CG_SPAN_NONE, err);
         /* Its standard input is closed: ended() is on its way with the better reason. */
         return r == CG_E_CLOSED ? 0 : r;
 }

@@ -14,8 +14,11 @@
 #define CG_MCP_MAX_MEMBERS 32u
 /* An id that is echoed: whatever a sane server counts with. */
 #define CG_MCP_MAX_ID 256u
-/* What is answered to one read of standard output: a server that floods us with requests fills no memory. */
+/* What waits until a server reads its standard input, and what each piece costs beside its bytes. */
 #define CG_MCP_MAX_SENDQ ((size_t)64 << 20)
+#define CG_MCP_SEND_COST 512u
+/* Above so much nothing is added but calls: a server that floods us with requests and reads no answer fills no memory. */
+#define CG_MCP_MAX_ANSWERS ((size_t)1 << 20)
 
 /* --- tool lists --- */
 

@@ -37,6 +37,7 @@ struct cg_stdio {
         struct cg_strays strays;
         unsigned open_handles;
         struct cg_lines lines, err_lines;
+        size_t unread; /* by it, of what it was sent */
         enum phase phase;
         bool polled, stray_polled; /* these are handles */
         bool exited, in_broken, out_eof, err_eof;
@@ -226,6 +227,7 @@ static void on_err(uv_stream_t *h, ssize_t n, const uv_buf_t *buf)
 struct write {
         uv_write_t req;
         char *text;
+        size_t cost;
 };
 
 static void on_written(uv_write_t *req, int status)
@@ -233,12 +235,18 @@ static void on_written(uv_write_t *req, int status)
         struct write *w = (struct write *)req;
         struct cg_stdio *s = req->data;
 
+        s->unread -= w->cost;
         free(w->text);
         free(w);
         if (status < 0 && status != UV_ECANCELED && s->phase == RUNNING) {
                 s->in_broken = true;
                 go_on(s);
         }
+}
+
+size_t cg_stdio_unread(const struct cg_stdio *s)
+{
+        return s->unread;
 }
 
 int cg_stdio_send(struct cg_stdio *s, char *text, size_t len, struct cg_err *err)
@@ -251,7 +259,7 @@ int cg_stdio_send(struct cg_stdio *s, char *text, size_t len, struct cg_err *err
                 free(text);
                 return cg_fail(err, CG_E_CLOSED, "it does not listen any more");
         }
-        if (uv_stream_get_write_queue_size((uv_stream_t *)&s->in) > CG_MCP_MAX_SENDQ) {
+        if (s->unread > CG_MCP_MAX_SENDQ) {
                 free(text);
                 return cg_fail(err, CG_E_LIMIT, "it does not read its standard input");
         }
@@ -262,9 +270,12 @@ int cg_stdio_send(struct cg_stdio *s, char *text, size_t len, struct cg_err *err
         }
         w->text = text;
         w->req.data = s;
+        w->cost = len + CG_MCP_SEND_COST;
+        s->unread += w->cost;
         r = uv_write(&w->req, (uv_stream_t *)&s->in, &buf, 1, on_written);
         if (r == 0)
                 return 0;
+        s->unread -= w->cost;
         free(w->text);
         free(w);
         return cg_fail(err, CG_E_SYS, "write: %s", uv_strerror(r));

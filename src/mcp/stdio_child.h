@@ -33,6 +33,8 @@ int cg_stdio_start(uv_loop_t *loop, const struct cg_mcp_def *def, const struct c
                    void *data, struct cg_stdio **ret, struct cg_err *err);
 /* Queues bytes for its standard input (takes @text, also when it fails). CG_E_LIMIT: it does not read. */
 int cg_stdio_send(struct cg_stdio *s, char *text, size_t len, struct cg_err *err);
+/* Bytes of that, and what they cost, which it has not read. */
+size_t cg_stdio_unread(const struct cg_stdio *s);
 /*
  * Ends it in order: closes its standard input, SIGTERM to the group after 2 s, SIGKILL after 2 more; each step early when it
  * has ended. Only gone() is called back after this. May be called again.

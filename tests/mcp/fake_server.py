@@ -17,9 +17,11 @@ TOOLS = [
     "echo", "hang", "exit", "exit_with_words", "wrong_id", "string_id", "huge", "crlf", "result_text", "rpc_error",
     "error_null_id", "ask_client", "garbage", "batch", "close_stdout", "not_object", "notify", "big", "is_error",
     "null_error", "echo_late", "twice", "add_tool", "close_stdin",
-    "no_result", "no_version",
+    "no_result", "no_version", "answer_lists", "flood",
 ]  # fmt: skip
 out = sys.stdout.buffer
+lists: list[tuple[object, object]] = []  # id and cursor of those that were not answered yet
+listed = 0
 
 
 def write(data: bytes) -> None:
@@ -80,6 +82,18 @@ def tool(name: str) -> dict:
 
 
 def list_tools(ident: object, cursor: object) -> None:
+    """At once, or all but the first when the tool answer_lists is called: then it announces a change every time."""
+    global listed
+    listed += 1
+    if listed > 1 and (later := HABITS.get("list_later")):
+        lists.append((ident, cursor))
+        if later == "fickle":
+            send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+    else:
+        answer_list(ident, cursor)
+
+
+def answer_list(ident: object, cursor: object) -> None:
     names = [*TOOLS, *HABITS.get("more", [])]
     how = HABITS.get("list", "one")
     if HABITS.get("no_tools"):
@@ -176,6 +190,14 @@ def call(message: dict, line: bytes) -> None:
         TOOLS.append(arguments["name"])
         send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
         answer(ident, text("added"))
+    elif name == "answer_lists":
+        while lists:
+            answer_list(*lists.pop(0))
+        answer(ident, text("answered"))
+    elif name == "flood":
+        for _ in range(arguments["times"]):
+            write((json.dumps(arguments["message"]) + "\n").encode() * 1000)
+        answer(ident, text("flooded"))
     elif name == "big":
         answer(ident, text("b" * arguments["size"]))
     elif name == "is_error":

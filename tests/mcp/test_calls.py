@@ -1,11 +1,13 @@
 """Tool calls: check, ask, run, answer; and what bad servers make of them."""
 
 import json
+import os
 import time
+from pathlib import Path
 
 import pytest
 
-CALL_CANCEL, ASK_CLOSED, CALL = 3, 10, 1
+CALL_RESULT, CALL_CANCEL, ASK_CLOSED, CALL = 2, 3, 10, 1
 
 
 @pytest.fixture
@@ -346,6 +348,85 @@ def test_tool_that_was_announced_later(ts, k):
     k.call(3, "fake", "newer_still")
     assert k.result(3)[0] == "failed"
     ts.broker.nothing()
+
+
+def test_one_list_serves_all_calls_that_wait_for_it(ts, fake, tmp_path, waiting):
+    k = ts.attach()
+    ts.add({"fake": fake(log=str(tmp_path / "lines"), list_later="yes")})
+    ts.run(k, 1, "fake", "add_tool", b'{"name":"brand_new"}')
+    for i in range(2, 12):
+        k.call(i, "fake", "brand_new")
+    k.call(12, "fake", "newer_still")
+    waiting(lambda: (tmp_path / "lines").read_bytes().count(b"tools/list") == 2, 10 * ts.slowness, "the list")
+    k.call(20, "fake", "answer_lists")
+    asks = [ts.asked()]
+    assert asks[0].body["tool"] == "answer_lists"
+    ts.decide(asks[0])
+    asks = [ts.asked() for _ in range(10)]
+    assert {a.body["tool"] for a in asks} == {"brand_new"}
+    assert sorted(k.expect(CALL_RESULT).id for _ in range(2)) == [12, 20]
+    ts.broker.nothing()
+    assert (tmp_path / "lines").read_bytes().count(b"tools/list") == 2
+
+
+def test_a_server_whose_tools_change_all_the_time_sends_one_list_at_a_time(ts, fake, tmp_path):
+    """Each list may have 64 MB, and a kernel 256 calls that wait for one."""
+    k = ts.attach()
+    ts.add({"fake": fake(log=str(tmp_path / "lines"), list_later="fickle")})
+    ts.run(k, 1, "fake", "add_tool", b'{"name":"brand_new"}')
+    for i in range(2, 22, 2):
+        k.call(i, "fake", f"unknown_{i}")
+        assert content(ts.run(k, i + 1, "fake", "echo")) == "{}"  # so the announcement has been read
+    assert (tmp_path / "lines").read_bytes().count(b"tools/list") == 2
+    # The first call has its answer from this list. The others wait for one that was asked for after the announcement.
+    k.call(50, "fake", "answer_lists")
+    ts.decide(ts.asked())
+    assert sorted(k.expect(CALL_RESULT).id for _ in range(2)) == [2, 50]
+    k.nothing()
+    assert content(ts.run(k, 51, "fake", "echo")) == "{}"
+    assert (tmp_path / "lines").read_bytes().count(b"tools/list") == 3
+    k.send(CALL_CANCEL, 4)  # whose list it was that is under way
+    assert k.result(4) == ("failed", b"cancelled")
+    assert content(ts.run(k, 52, "fake", "echo")) == "{}"
+    assert (tmp_path / "lines").read_bytes().count(b"tools/list") == 4
+
+
+def test_a_list_that_fails_leaves_nothing_for_known(ts, fake, tmp_path):
+    k = ts.attach()
+    ts.add({"fake": fake(log=str(tmp_path / "lines"), list_later="yes")})
+    ts.run(k, 1, "fake", "add_tool", b'{"name":"brand_new"}')
+    k.call(2, "fake", "brand_new")
+    k.send(CALL_CANCEL, 2)
+    assert k.result(2) == ("failed", b"cancelled")
+    k.call(3, "fake", "brand_new")
+    k.call(4, "fake", "answer_lists")
+    ts.decide(ts.asked())
+    assert ts.asked().body["tool"] == "brand_new"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"jsonrpc": "2.0", "id": 1, "method": "ping"},
+        {"jsonrpc": "2.0", "id": "a", "method": "elicitation/create"},
+        {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1, "progress": 1}},
+        {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"},
+        {"jsonrpc": "2.0", "id": "nobody's", "result": {}},
+        "not JSON-RPC",
+    ],
+)
+def test_a_flood_of_messages_fills_neither_memory_nor_the_log(ts, k, message):
+    """The server reads none of the answers meanwhile."""
+
+    def memory() -> int:
+        status = Path(f"/proc/{ts.inner}/status").read_text()
+        return int(status.split("VmHWM:")[1].split()[0]) * 1024
+
+    before = memory()
+    result = ts.run(k, 1, "fake", "flood", json.dumps({"times": 300, "message": message}).encode())
+    assert result[0] == "ok" or message.get("result") == {}, result
+    assert memory() - before < 40_000_000 or "CG_SANITIZED" in os.environ  # which keeps what was freed
+    assert ts.log_path.stat().st_size < 1_000_000
 
 
 # ---- cancelling
