@@ -197,7 +197,7 @@ void cg_host_authority(const struct cg_host *h, uint16_t port, uint16_t default_
 static const char explanation[] =
         "Invalid domain pattern. Must be a valid domain (e.g., \"example.com\"), a wildcard (e.g., \"*.example.com\"), or a "
         "bracketed IPv6 literal (e.g., \"[::1]\", \"[2001:db8::1]:443\"). Overly broad patterns like \"*.com\" or \"*\" are "
-        "not allowed for security reasons.";
+        "not allowed for security reasons. Names with other letters than ASCII's are written as clients send them: xn--...";
 
 /* 1 to 65535 without a leading zero. */
 static bool parse_port(const char *s, size_t len, uint16_t *ret)
@@ -238,6 +238,16 @@ static bool split(const char *entry, const char **host, size_t *len, bool *brack
         *host = entry;
         *len = colon ? (size_t)(colon - entry) : strlen(entry);
         return !colon || (!strchr(colon + 1, ':') && parse_port(colon + 1, strlen(colon + 1), port));
+}
+
+/* Hosts are names as clients send them (xn--...): an entry with other bytes would match nothing, not even what it is to deny. */
+static bool is_ascii(const char *s)
+{
+        for (; *s; s++) {
+                if ((unsigned char)*s >= 0x7f)
+                        return false;
+        }
+        return true;
 }
 
 /* What srt calls a domain: at least one dot, none at the ends, no wildcard; or "localhost" in lower case. */
@@ -318,7 +328,7 @@ int cg_domains_add(struct cg_domains *list, const char *entry, bool deny, struct
                 free_domain(&d);
                 return cg_fail(err, CG_E_NOMEM, "domain entry");
         }
-        if (!classify(&d, brackets, deny)) {
+        if (!is_ascii(d.host) || !classify(&d, brackets, deny)) {
                 free_domain(&d);
                 return cg_fail(err, CG_E_INVAL, "\"%s\": %s", entry, explanation);
         }

@@ -12,7 +12,7 @@
 #define DOMAIN_MESSAGE \
         "Invalid domain pattern. Must be a valid domain (e.g., \"example.com\"), a wildcard (e.g., \"*.example.com\"), or a " \
         "bracketed IPv6 literal (e.g., \"[::1]\", \"[2001:db8::1]:443\"). Overly broad patterns like \"*.com\" or \"*\" are not " \
-        "allowed for security reasons."
+        "allowed for security reasons. Names with other letters than ASCII's are written as clients send them: xn--..."
 #define DOMAIN_MAX 512
 
 /* The host of "host", "host:port", "[address]" and "[address]:port" in @buf; false when it is none of these. */
@@ -66,9 +66,9 @@ static bool is_name(const char *host)
 {
         size_t n = strlen(host);
 
-        /* What no name has: better refused here than never matched. */
+        /* What no name has: better refused here than never matched. Letters beyond ASCII, too: clients send names as xn--... */
         for (const char *p = host; *p; p++) {
-                if ((unsigned char)*p <= ' ' || *p == 0x7f || strchr("/:%@\\?#", *p))
+                if ((unsigned char)*p <= ' ' || (unsigned char)*p >= 0x7f || strchr("/:%@\\?#", *p))
                         return false;
         }
         return n && strchr(host, '.') && host[0] != '.' && host[n - 1] != '.' && !strstr(host, "..") && !strchr(host, '*');
@@ -99,7 +99,7 @@ const char *cg_check_allowed_domain(const char *text)
         char host[DOMAIN_MAX];
 
         return split_port(text, host) && is_pattern(host, text[0] == '[') ? NULL
-               : DOMAIN_MESSAGE " An optional \":port\" suffix (1-65535) restricts the entry to that port.";
+               : DOMAIN_MESSAGE ". An optional \":port\" suffix (1-65535) restricts the entry to that port.";
 }
 
 const char *cg_check_denied_domain(const char *text)
@@ -108,7 +108,7 @@ const char *cg_check_denied_domain(const char *text)
 
         if (split_port(text, host) && ((text[0] != '[' && !strcmp(host, "*")) || is_pattern(host, text[0] == '[')))
                 return NULL;
-        return DOMAIN_MESSAGE " In deniedDomains a bare \"*\" (deny-all) is also accepted, and an optional \":port\" suffix "
+        return DOMAIN_MESSAGE ". In deniedDomains a bare \"*\" (deny-all) is also accepted, and an optional \":port\" suffix "
                               "(1-65535) restricts the entry to that port.";
 }
 

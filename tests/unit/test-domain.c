@@ -156,6 +156,7 @@ static void test_entries_refused(void **state)
                 "http://a.b", "a.b/c", "a.b:0", "a.b:080", "a.b:65536", "a.b:", "a.b:x", "a.b:443:1", "::1", "::1:443",
                 "2001:db8::1:443",
                 "[::1", "[::1]x", "[::1]:0", "[:::]", "[]", "evil.com:443.allowed.com", "[*]", "a.b:99999999999", "[*.a.b::]",
+                "b\xc3\xbc" "cher.a.b", "*.b\xc3\xbc" "cher.a", "x\xe2\x80\x8b.a.b", "a\xe3\x80\x82" "b.c",
         };
         struct cg_domains d = {.n = 0};
         struct cg_err err;
@@ -168,6 +169,7 @@ static void test_entries_refused(void **state)
         }
         assert_int_equal(d.n, 0);
         assert_true(cg_domains_add(&d, "*.com", true, &err) < 0);
+        assert_true(cg_domains_add(&d, "b\xc3\xbc" "cher.a.b", true, &err) < 0);
         cg_domains_fini(&d);
 }
 

@@ -159,7 +159,7 @@ static void domains(void **state)
                                           "example.com/path", "example.com:0", "example.com:65536", "example.com:080",
                                           "example.com:", "::1", "2001:db8::1:443", "[::1", "[::1]x", "[::1]:0", "*.", "*.*.com",
                                           "a.*.com", "a..b", "*.a..b", "", "x.com:443.allowed.com", "a b.com", "[example.com]",
-                                          "*:22", "u@a.com"};
+                                          "*:22", "u@a.com", "b\xc3\xbc" "cher.a.b", "*.\xef\xbd\x85vil.com"};
         char text[400];
 
         for (size_t i = 0; i < CG_ARRAY_LEN(good); i++) {
@@ -172,6 +172,7 @@ static void domains(void **state)
         }
         cg_settings_free(accept("{\"network\":{\"allowedDomains\":[],\"deniedDomains\":[\"*\",\"*:22\",\"a.b\"]}," FS "}"));
         refuse("{\"network\":{\"allowedDomains\":[],\"deniedDomains\":[\"*.com\"]}," FS "}", CG_E_PARSE, "network.deniedDomains.0");
+        refuse("{\"network\":{\"allowedDomains\":[],\"deniedDomains\":[\"b\xc3\xbc" "cher.a.b\"]}," FS "}", CG_E_PARSE, "xn--...");
 }
 
 static void addresses_and_ports(void **state)
