@@ -9,8 +9,8 @@ from pathlib import Path
 
 
 def eventually(check: Callable[[], bool], seconds: float = 20) -> None:
-    """Looks until it is so; the time is only where the test gives up."""
-    deadline = time.monotonic() + seconds
+    """Looks until it is so; the time is only where the test gives up, with a sanitizer later."""
+    deadline = time.monotonic() + seconds * (5 if os.environ.get("CG_SANITIZED") else 1)
     while not check():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.01)
@@ -28,9 +28,31 @@ def children(pid: int) -> list[int]:
         return []
 
 
+def _stat(pid: int) -> list[str]:
+    """What its stat says after the name: state, parent...; nothing where the process has gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
 def alive(pid: int) -> bool:
     """Whether the process runs; a zombie does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
+    return _stat(pid)[:1] not in ([], ["Z"], ["X"])
+
+
+def parent(pid: int) -> int:
+    """0 where the process has gone."""
+    return int((_stat(pid) or "00")[1])
+
+
+def named(pids: list[int], name: str) -> int:
+    """The newest of these processes with this name; by its start, for numbers begin again after the largest."""
+
+    def is_it(pid: int) -> bool:
+        try:
+            return Path(f"/proc/{pid}/comm").read_text() == f"{name}\n"
+        except OSError:
+            return False
+
+    return max((int((_stat(p) or [0] * 20)[19]), p) for p in pids if is_it(p))[1]

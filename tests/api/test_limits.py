@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
 from cellgate_api import Client, Event, Outcome, Session
-from folders import sandbox_groups
+from folders import groups_of, there
+from processes import children, eventually, named
 
 MIB = 1 << 20
 FILL = "import mmap\nm = mmap.mmap(-1, {} << 20)\nfor i in range(0, len(m), 4096): m[i] = 1"
@@ -27,13 +27,6 @@ def by(s: Session, limit: str) -> str:
 def needs_group(s: Session, limit: str) -> None:
     if not by(s, limit).startswith("cgroup"):
         pytest.skip(f"no control group that this user may make: {limit} is held by {by(s, limit)}")
-
-
-def wait_until_gone(what: set[str], slowness: float) -> None:
-    deadline = time.monotonic() + 20 * slowness
-    while what & sandbox_groups():
-        assert time.monotonic() < deadline, what & sandbox_groups()
-        time.sleep(0.05)
 
 
 def test_the_info_says_how_each_is_held(client: Client, workspace: Path) -> None:
@@ -166,70 +159,36 @@ def test_limits_are_no_more_negative_than_they_are_texts(client: Client, workspa
 # ---- nothing left behind
 
 
-def _session_with_group(client: Client, workspace: Path) -> tuple[Session, set[str]]:
-    before = sandbox_groups()
-    s = client.session(workspace=workspace, memory_bytes=300 * MIB, processes=100)
-    needs_group(s, "memory")
-    return s, sandbox_groups() - before
-
-
-def _process(name: str) -> int:
-    """The newest of this name that we have started."""
-    me = os.getpid()
-    found = []
-    for p in Path("/proc").glob("[0-9]*"):
-        try:
-            if (p / "comm").read_text().strip() == name and me in _ancestors(int(p.name)):
-                found.append(int(p.name))
-        except OSError:
-            continue
-    return max(found)
-
-
-def _ancestors(pid: int) -> list[int]:
-    found = []
-    while pid > 1:
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        found.append(pid)
-    return found
+def _processes() -> dict[str, int]:
+    """Of the newest supervisor that we have started, and of its only kernel."""
+    supervisor = named(children(os.getpid()), "cellgate-superv")
+    (zygote,) = (p for p in children(supervisor) if b"--zygote" in Path(f"/proc/{p}/cmdline").read_bytes())
+    return {"supervisor": supervisor, "zygote": zygote, "init": named(children(zygote), "cg-init")}
 
 
 @pytest.mark.parametrize("victim", ["kernel", "init", "zygote", "supervisor", "close"])
-def test_no_group_is_left(workspace: Path, slowness: float, victim: str, prefix: Path) -> None:
+def test_no_group_is_left(workspace: Path, victim: str, prefix: Path) -> None:
     os.environ.setdefault("CG_PREFIX", str(prefix))
     client = Client(log_level=0, no_spare=1)
     try:
-        s, made = _session_with_group(client, workspace)
+        s = client.session(workspace=workspace, memory_bytes=300 * MIB, processes=100)
+        needs_group(s, "memory")
+        pids = _processes()
+        made = groups_of(pids["init"])
         assert made
         if victim == "kernel":
             assert s.run("import os; os.kill(os.getpid(), 9)").status == "kernel_died"
-        elif victim == "init":
-            os.kill(_process("cg-init"), signal.SIGKILL)
-            s.until("kernel_died")
-        elif victim == "zygote":
-            os.kill(_zygote(), signal.SIGKILL)
-            s.until("kernel_died")
-            assert s.run("1 + 1").value == "2"
-        elif victim == "supervisor":
-            os.kill(_process("cellgate-superv"), signal.SIGKILL)
-        else:
+        elif victim == "close":
             s.close()
-        wait_until_gone(made, slowness)
+        else:
+            os.kill(pids[victim], signal.SIGKILL)
+            if victim != "supervisor":
+                s.until("kernel_died")
+            if victim == "zygote":
+                assert s.run("1 + 1").value == "2"
+        eventually(lambda: not there(made))
     finally:
         client.close()
-
-
-def _zygote() -> int:
-    return next(int(c) for c in Path(f"/proc/{_supervisor_task()}/children").read_text().split() if _is_zygote(int(c)))
-
-
-def _supervisor_task() -> str:
-    pid = _process("cellgate-superv")
-    return f"{pid}/task/{pid}"
-
-
-def _is_zygote(pid: int) -> bool:
-    return b"--zygote" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def test_a_cell_that_there_is_no_memory_for_has_its_result(client: Client, workspace: Path) -> None:

@@ -44,7 +44,8 @@ def _runtime_dir() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="cgj-", dir="/tmp"))
     yield folder
     for pid in find_supervisors(folder):
-        os.kill(pid, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):  # it has lingered long enough
+            os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + 10
     while find_supervisors(folder) and time.monotonic() < deadline:
         time.sleep(0.02)

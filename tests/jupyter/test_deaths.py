@@ -51,12 +51,14 @@ def test_clients_can_tell_that_the_kernel_is_another(kernel: Any, client: Any) -
     before = client.run("1").reply["header"]["session"]
     other = kernel.client()
     client.run("import os; os._exit(3)")
-    states = [
-        m["content"]["execution_state"]
-        for m in iter(lambda: other.receive("iopub", 1), None)
-        if m["msg_type"] == "status"
-    ]
+    states: list[str] = []
+    while "starting" not in states or states[-1] != "idle":
+        message = other.receive("iopub")
+        assert message, states
+        if message["msg_type"] == "status":
+            states.append(message["content"]["execution_state"])
     assert states[-4:] == ["busy", "idle", "starting", "idle"]
+    other.nothing("iopub")
     assert client.run("1").reply["header"]["session"] != before
 
 

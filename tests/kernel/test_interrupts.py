@@ -1,5 +1,6 @@
 """INTERRUPT_REQUEST reaches what a cell does, and only that cell."""
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -68,11 +69,12 @@ def test_finally_blocks_run(kernel: Kernel) -> None:
 
 
 def test_interrupted_children_are_gone(kernel: Kernel) -> None:
-    cell = start(kernel, "mark()\n!sleep 76543")
+    seconds = f"{76543 + os.getpid()}.{time.monotonic_ns()}"  # which no other test's child has
+    cell = start(kernel, f"mark()\n!sleep {seconds}")
     kernel.interrupt(cell)
     kernel.collect(cell)
     lines = [p.read_bytes() for p in Path("/proc").glob("[0-9]*/cmdline") if _readable(p)]
-    assert not [line for line in lines if b"sleep\x0076543" in line]
+    assert not [line for line in lines if f"sleep\0{seconds}".encode() in line]
 
 
 def _readable(path: Path) -> bool:

@@ -4,6 +4,7 @@ Where the user who runs a test may make no group (an ordinary one usually) the s
 and the sandbox says so.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from folders import sandbox_groups
+from folders import CGROUPS, groups_in, groups_of, names_below, there
 from sandbox.conftest import PROBE, Box, Launched
 
 pytestmark = pytest.mark.no_sanitizer  # its shadow memory is over any limit
@@ -69,13 +70,18 @@ def test_processes_are_exactly_so_many(box: Box) -> None:
 def test_without_sandbox_a_group_holds_them_as_well(box: Box) -> None:
     opts = ["--off", "--processes", "20", "--memory", str(100 * MIB)]
     needs_group(box, "processes", *opts)
-    before = sandbox_groups()
-    p = subprocess.run(
-        [*box.launcher, *opts, "--say-limits", "--", str(box.base / "bin/sandbox-probe"), "forks", "100"],
-        capture_output=True, text=True, timeout=box.timeout,
+    # `read` waits for the test, which looks at the groups meanwhile.
+    script = f"cat /proc/self/cgroup; echo; read go; exec {box.base}/bin/sandbox-probe forks 100"
+    p = subprocess.Popen(
+        [*box.launcher, *opts, "--say-limits", "--", "/bin/sh", "-c", script],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    assert p.stdout == "18\n" and counts(p)[1] == 1
-    assert sandbox_groups() <= before
+    assert p.stdout
+    made = groups_in("".join(iter(p.stdout.readline, "\n")))
+    assert made
+    out, err = p.communicate("go\n", timeout=box.timeout)
+    assert out == "18\n" and counts(subprocess.CompletedProcess([], 0, out, err))[1] == 1
+    assert not there(made)
 
 
 def test_cores(box: Box) -> None:
@@ -118,9 +124,9 @@ def test_what_holds_without_a_group(box: Box) -> None:
 
 
 def test_no_group_where_no_limit_needs_one(box: Box) -> None:
-    before = sandbox_groups()
-    with Launched(box, "/bin/sh", "-c", "echo ready; sleep 100", opts=["--open-files", "99", "--file-size", "1000"]):
-        assert sandbox_groups() <= before
+    opts = ["--open-files", "99", "--file-size", "1000"]
+    with Launched(box, "/bin/sh", "-c", "echo ready; sleep 100", opts=opts) as launched:
+        assert not groups_of(launched.init)
 
 
 def test_version_2_for_real(box: Box) -> None:
@@ -136,12 +142,11 @@ def test_version_2_for_real(box: Box) -> None:
     if by["cpuTime"] != "cgroup v2":
         pytest.skip("no version 2 group that this user may make")
     assert "0::/\n" in p.stdout and counts(p)[2] > 10
-    before = sandbox_groups()
     with Launched(box, "/bin/sh", "-c", "echo ready; exec sleep 100", opts=opts) as launched:
-        (mine,) = sandbox_groups() - before
-        assert str(launched.init) in (Path(mine) / "cgroup.procs").read_text().split()
+        (mine,) = groups_of(launched.init)
+        assert str(launched.init) in (mine / "cgroup.procs").read_text().split()
     deadline = time.monotonic() + box.timeout
-    while sandbox_groups() - before:
+    while mine.exists():
         assert time.monotonic() < deadline
         subprocess.run([*box.as_user, str(box.base / "bin/sandbox-launch"), "--tidy", str(files)], check=True)
 
@@ -156,39 +161,51 @@ def test_the_sandbox_sees_its_group_as_the_root(box: Box) -> None:
 def test_the_group_goes_with_its_sandbox(box: Box) -> None:
     opts = ["--memory", str(100 * MIB), "--processes", "40", "--cores", "1500", "--cpu", "10"]
     needs_group(box, "memory", *opts)
-    before = sandbox_groups()
     with Launched(box, "/bin/sh", "-c", "echo ready; exec sleep 100", opts=opts) as launched:
-        assert sandbox_groups() - before
+        made = groups_of(launched.init)
+        assert made
         os.kill(launched.init, signal.SIGKILL)
         launched.proc.wait(30)
-    assert sandbox_groups() <= before
+    assert not there(made)
 
 
 def test_a_group_without_its_maker_goes_with_the_next_start(box: Box) -> None:
     """Nobody tells: its lock has ended with its maker."""
     opts = ["--memory", str(100 * MIB)]
     needs_group(box, "memory", *opts)
-    before = sandbox_groups()
     with Launched(box, "/bin/sh", "-c", "echo ready; exec sleep 100", opts=opts) as launched:
-        left = sandbox_groups() - before
+        left = groups_of(launched.init)
         assert left
         live = Launched(box, "/bin/sh", "-c", "echo ready; exec sleep 100", opts=opts)
         with live:
-            others = sandbox_groups() - before - left
+            others = groups_of(live.init)
+            assert others
             launched.proc.kill()
             launched.proc.wait(30)
             deadline = time.monotonic() + box.timeout
-            while left & sandbox_groups():
+            while there(left):
                 assert time.monotonic() < deadline
                 # The next start of any program that makes sandboxes; here a part of it.
                 subprocess.run([*box.as_user, str(box.base / "bin/sandbox-launch"), "--tidy"], check=True)
-            assert others <= sandbox_groups(), "the group of a sandbox that runs"
+            assert there(others) == others, "the group of a sandbox that runs"
+
+
+def memory_limits() -> set[str]:
+    """Of all sandboxes' groups on this machine."""
+    found = set()
+    for n in names_below(CGROUPS):
+        path = CGROUPS / n
+        if path.name in ("memory.limit_in_bytes", "memory.max") and path.parent.name.startswith("cellgate-box-"):
+            with contextlib.suppress(OSError):
+                found.add(path.read_text().strip())
+    return found
 
 
 def test_too_little_memory_to_start_is_said(box: Box) -> None:
     needs_group(box, "memory", "--memory", str(100 * MIB))
-    before = sandbox_groups()
-    p = box.sh("true", opts=["--memory", "100000"])
+    size = 4096 * (1 + os.getpid() % 24)  # by which its group is told from others'
+    p = box.sh("true", opts=["--memory", str(size)])
     assert p.returncode == 125
-    assert "memory limit of 0.0954 MiB reached (cgroup v" in p.stderr and "raise cellgate.limits.memoryMb" in p.stderr
-    assert sandbox_groups() <= before
+    assert f"memory limit of {size / MIB:.3g} MiB reached (cgroup v" in p.stderr
+    assert "raise cellgate.limits.memoryMb" in p.stderr
+    assert str(size) not in memory_limits()

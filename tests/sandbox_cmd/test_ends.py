@@ -121,7 +121,7 @@ def test_a_signal_that_ends_the_command_is_in_the_status(box: Box) -> None:
 def test_background_processes_end_with_the_command(box: Box) -> None:
     marker = f"9{os.getpid()}"
     assert box.sh(f"(setsid sleep {marker} &) ; true").returncode == 0
-    found = subprocess.run(["pgrep", "-f", f"sleep {marker}"], capture_output=True, text=True).stdout
+    found = subprocess.run(["pgrep", "-f", f"^sleep {marker}$"], capture_output=True, text=True).stdout
     assert found == ""
 
 

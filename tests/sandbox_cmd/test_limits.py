@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from folders import sandbox_groups
+from folders import groups_of, there
 from processes import alive, children
 
 from .conftest import Box
@@ -125,8 +125,7 @@ def test_output_is_no_limit_of_a_command(box: Box) -> None:
 
 
 @contextlib.contextmanager
-def running(box: Box) -> Iterator[tuple["subprocess.Popen[str]", dict[str, int], set[str]]]:
-    before = sandbox_groups()
+def running(box: Box) -> Iterator[tuple["subprocess.Popen[str]", dict[str, int], set[Path]]]:
     settings = Box.settings(cellgate={"limits": {"memoryMb": 200, "processes": 40}})
     proc = box.popen("-c", "echo up; sleep 1000 & sleep 1000", settings=settings, start_new_session=True)
     assert proc.stdout and proc.stdout.readline() == "up\n", proc.communicate()
@@ -140,7 +139,7 @@ def running(box: Box) -> Iterator[tuple["subprocess.Popen[str]", dict[str, int],
     wait_until("watcher and init", all_have_their_names, box.timeout)
     pids["command"] = children(pids["init"])[0]
     try:
-        yield proc, pids, sandbox_groups() - before
+        yield proc, pids, groups_of(pids["init"])
     finally:
         for pid in pids.values():
             with contextlib.suppress(ProcessLookupError):
@@ -161,4 +160,4 @@ def test_no_group_is_left(box: Box, victims: str) -> None:
         wait_until("init is gone", lambda: not alive(pids["init"]), box.timeout)
         if victims == "keeper watcher":
             limited(box, "true", memoryMb=200)  # the next start
-        wait_until("the groups are gone", lambda: not made & sandbox_groups(), box.timeout)
+        wait_until("the groups are gone", lambda: not there(made), box.timeout)
