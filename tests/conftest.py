@@ -8,6 +8,7 @@ scripts/test sets the variables. By hand, in tests/: CG_PREFIX=... ../.deps/test
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -27,6 +28,16 @@ def _raise_descriptor_limit() -> None:
 
 
 _raise_descriptor_limit()
+
+
+def _take_signals() -> None:
+    """What nohup, or a shell that started us in the background, has had ignored, every program under test would ignore too."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+_take_signals()
 
 
 def _folder(variable: str, default: Path, hint: str) -> Path:

@@ -7,7 +7,6 @@ import queue
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -126,10 +125,3 @@ def text_of(result: Any) -> str:
     """The text blocks of a CallToolResult, as the SDK or as JSON."""
     blocks = result["content"] if isinstance(result, dict) else [b.model_dump() for b in result.content]
     return "\n".join(b["text"] for b in blocks if b["type"] == "text")
-
-
-def wait_until(what: Callable[[], bool], timeout: float = 10) -> None:
-    deadline = time.monotonic() + timeout
-    while not what():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)

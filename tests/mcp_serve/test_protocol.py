@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mcp_serve.helpers import Raw, text_of, wait_until
+from mcp_serve.helpers import Raw, text_of
+from processes import alive, eventually
 
 Serve = Callable[..., Raw]
 VERSIONS = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"]
@@ -159,7 +160,7 @@ def test_a_cancelled_cell_is_interrupted_and_not_answered(serve: Serve, workspac
     )
     running = server.call("execute_ipython_cell", code=code)
     waiting = server.call("execute_ipython_cell", code="open('never', 'w').close()")
-    wait_until((workspace / "started").exists)
+    eventually((workspace / "started").exists)
     server.notify("notifications/cancelled", {"requestId": waiting, "reason": "test"})
     server.notify("notifications/cancelled", {"requestId": running})
     server.notify("notifications/cancelled", {"requestId": 999})
@@ -250,7 +251,7 @@ def test_its_end_ends_everything(
     server.result(server.call("execute_ipython_cell", code="1"))
     if busy:
         server.call("execute_ipython_cell", code="import time\nopen('up', 'w').close()\nwhile True: pass")
-        wait_until((tmp_path / "workspace/up").exists)
+        eventually((tmp_path / "workspace/up").exists)
     processes = children_of(server.process.pid)
     assert len(processes) >= 4  # supervisor, tool server, zygote, kernel...
     packages = tmp_path / "cache/cellgate/packages"
@@ -267,7 +268,7 @@ def test_its_end_ends_everything(
     assert time.monotonic() - started < 5 * slowness
     expected = {"eof": 0, "reader gone": 0, "SIGKILL": -9}
     assert status == (expected[how] if how in expected else 128 + getattr(signal, how))
-    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in processes))
+    eventually(lambda: not any(map(alive, processes)))
     if how == "SIGKILL":
         serve().initialize()  # the next server removes what the killed one left
         assert len(list(packages.iterdir())) == 1
@@ -326,7 +327,7 @@ def test_a_client_that_does_not_read_stops_the_work_and_loses_nothing(serve: Ser
     code = "open('done', 'w').write('{n}')\n'{n}' * 1_900_000"
     ids = [server.call("execute_ipython_cell", code=code.format(n=n), max_output_chars=4_000_000) for n in numbers]
     done = workspace / "done"
-    wait_until(lambda: done.exists() and done.read_text() == "27", 60)
+    eventually(lambda: done.exists() and done.read_text() == "27", 60)
     time.sleep(3)  # in which the rest would be done: no event tells that it is not
     assert done.read_text() < str(numbers[-1] - 2)
     server.start_reading()
