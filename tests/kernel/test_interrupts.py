@@ -111,20 +111,35 @@ def test_late_interrupts_never_hit_the_next_cell(kernel: Kernel) -> None:
         assert (r.result, r.err) == ("'second'", ""), i
 
 
+# A callback that keeps its thread busy until the test says so.
+BUSY_CALLBACK = """
+import asyncio, os, time
+def busy():
+    print('in', flush=True)
+    while not os.path.exists('go'): time.sleep(0.01)
+    os.unlink('go')
+_ = asyncio.get_event_loop().call_soon(busy)
+"""
+
+
+def go(kernel: Kernel) -> None:
+    """Lets it end. What was sent before has been read by then: this is answered by another thread."""
+    kernel.ask("list_subshell_request", {})
+    (kernel.workspace / "go").touch()
+
+
 @pytest.mark.parametrize("subshell", [False, True])
 def test_a_cell_that_has_not_begun_yet(kernel: Kernel, subshell: bool) -> None:
     """Its thread is busy with a callback of an earlier cell: the interrupt, which is sent once, waits for it."""
     options: dict[str, Any] = {}
     if subshell:
         options = {"subshell": kernel.ask("create_subshell_request", {})["subshell_id"]}
-    kernel.run("import asyncio, time")
     for _ in range(3):
-        first = kernel.execute("_ = asyncio.get_event_loop().call_soon(lambda: (print('in', flush=True), time.sleep(0.3)))", **options)
-        kernel.collect(first)
+        kernel.run(BUSY_CALLBACK, **options)
         kernel.wait_for_text("in")
         second = kernel.execute("ran = True\nwhile True: pass", **options)
-        time.sleep(0.05)
         kernel.interrupt(second)
+        go(kernel)
         r = kernel.collect(second)
         assert (r.status, r.reply["ename"], r.error["ename"]) == ("error", "KeyboardInterrupt", "KeyboardInterrupt")
         third = kernel.execute("'ran' in globals()", **options)
@@ -132,11 +147,11 @@ def test_a_cell_that_has_not_begun_yet(kernel: Kernel, subshell: bool) -> None:
 
 
 def test_a_request_that_has_not_begun_yet(kernel: Kernel) -> None:
-    kernel.run("import asyncio, time\n_ = asyncio.get_event_loop().call_soon(lambda: (print('in', flush=True), time.sleep(0.3)))")
+    kernel.run(BUSY_CALLBACK)
     kernel.wait_for_text("in")
     ident = kernel.request("complete_request", {"code": "pri"})
-    time.sleep(0.05)
     kernel.interrupt(ident)
+    go(kernel)
     assert kernel.reply(ident)[0]["ename"] == "KeyboardInterrupt"
     assert kernel.run("1").result == "1"
 
@@ -201,13 +216,18 @@ def test_signal_sent_while_idle_is_ignored(kernel: Kernel) -> None:
     assert kernel.run("1").result == "1"
 
 
-def test_requests_are_read_while_native_code_holds_the_interpreter(kernel: Kernel) -> None:
+def test_requests_are_read_while_native_code_holds_the_interpreter(kernel: Kernel, workspace: Path) -> None:
     """The I/O thread needs no GIL: output written before the native loop arrives during it."""
-    cell = kernel.execute("import ctypes\nprint('before')\nctypes.PyDLL(None).sleep(2)\n3")
-    start_time = time.monotonic()
+    os.mkfifo(workspace / "pipe")
+    cell = kernel.execute(
+        "import ctypes, os\nfd = os.open('pipe', os.O_RDWR)\nprint('before')\n"
+        "ctypes.PyDLL(None).read(fd, ctypes.create_string_buffer(1), 1)"
+    )
     kernel.wait_for_text("before\n")
-    assert time.monotonic() - start_time < 1.5 * SLOWNESS
-    assert kernel.collect(cell).result == "3"
+    fd = os.open(workspace / "pipe", os.O_WRONLY)
+    os.write(fd, b"x")  # what it waits for
+    os.close(fd)
+    assert kernel.collect(cell).result == "1"
 
 
 def test_shutdown_runs_atexit(kernel: Kernel, workspace: Path) -> None:
