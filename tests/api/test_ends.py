@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from cellgate_api import Client
-from processes import children, eventually
+from processes import children, eventually, named
 
 REGISTER = "import atexit; atexit.register(lambda: open('left', 'w').write('bye'))"
 
@@ -84,7 +84,7 @@ def test_without_a_cell_nothing_is_waited_for(client: Client, workspace: Path) -
 def test_what_a_kernel_said_last_is_heard_however_slow_the_supervisor_is(workspace: Path, prefix: Path) -> None:
     os.environ.setdefault("CG_PREFIX", str(prefix))
     with Client(log_level=0) as c, c.session(workspace=workspace) as s:
-        pid = next(p for p in children(os.getpid()) if name_of(p) == "cellgate-superv")
+        pid = named(children(os.getpid()), "cellgate-superv")
         s.run("import os, time\nfrom IPython.display import display")
         s.execute("time.sleep(0.3)\nfor i in range(200): display(i)\ntime.sleep(0.3)\nos.kill(os.getpid(), 9)")
         time.sleep(0.1)
@@ -100,7 +100,3 @@ def test_what_a_kernel_said_last_is_heard_however_slow_the_supervisor_is(workspa
             os.kill(pid, signal.SIGCONT)
         events = s.until("kernel_died")
         assert [e.json["data"]["text/plain"] for e in events if e.type == "display_data"] == [str(i) for i in range(200)]
-
-
-def name_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/comm").read_text().strip()
