@@ -46,13 +46,33 @@ def parent(pid: int) -> int:
     return int((_stat(pid) or "00")[1])
 
 
-def named(pids: list[int], name: str) -> int:
-    """The newest of these processes with this name; by its start, for numbers begin again after the largest."""
+def zombie(pid: int) -> bool:
+    """Whether it has ended and nobody has waited for it."""
+    return _stat(pid)[:1] == ["Z"]
 
-    def is_it(pid: int) -> bool:
-        try:
-            return Path(f"/proc/{pid}/comm").read_text() == f"{name}\n"
-        except OSError:
-            return False
 
-    return max((int((_stat(p) or [0] * 20)[19]), p) for p in pids if is_it(p))[1]
+def name_of(pid: int) -> str:
+    """What the process calls itself; nothing where it has gone."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def words(pid: int) -> list[bytes]:
+    """Its arguments; none where it has gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def by_age(pids: list[int]) -> list[int]:
+    """Those that there are, the oldest first; by their start, for numbers begin again after the largest."""
+    started = {p: int(stat[19]) for p in pids if (stat := _stat(p))}
+    return sorted(started, key=lambda p: (started[p], p))
+
+
+def named(pids: list[int], wanted: str) -> int:
+    """The newest of these processes with this name."""
+    return [p for p in by_age(pids) if name_of(p) == wanted][-1]

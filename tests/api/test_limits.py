@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cellgate_api import Client, Event, Outcome, Session
 from folders import groups_of, there
-from processes import children, eventually, named
+from processes import children, eventually, named, words
 
 MIB = 1 << 20
 FILL = "import mmap\nm = mmap.mmap(-1, {} << 20)\nfor i in range(0, len(m), 4096): m[i] = 1"
@@ -162,7 +162,7 @@ def test_limits_are_no_more_negative_than_they_are_texts(client: Client, workspa
 def _processes() -> dict[str, int]:
     """Of the newest supervisor that we have started, and of its only kernel."""
     supervisor = named(children(os.getpid()), "cellgate-superv")
-    (zygote,) = (p for p in children(supervisor) if b"--zygote" in Path(f"/proc/{p}/cmdline").read_bytes())
+    (zygote,) = (p for p in children(supervisor) if b"--zygote" in words(p))
     return {"supervisor": supervisor, "zygote": zygote, "init": named(children(zygote), "cg-init")}
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from cellgate_api import E_INVAL, E_NOTFOUND, E_PARSE, CellgateError, Client, Session
-from processes import children, eventually
+from processes import alive, by_age, children, eventually, words, zombie
 from web import FETCH, settings
 
 ALLOW_ONCE, ALLOW_SESSION, DENY_ONCE, DENY_SESSION = range(4)
@@ -418,27 +418,11 @@ fcntl.flock(f, fcntl.LOCK_EX)
 
 
 def processes(name: str, parent: int) -> list[int]:
-    """Descendants of `parent` with this program's name."""
-    found, todo = [], [parent]
-    while todo:
-        pid = todo.pop()
-        try:
-            for task in Path(f"/proc/{pid}/task").iterdir():
-                todo += map(int, (task / "children").read_text().split())
-            if Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].endswith(name.encode()):
-                found.append(pid)
-        except OSError:
-            continue
-    return found
-
-
-def zombies(parent: int) -> list[int]:
-    return [c for c in children(parent) if Path(f"/proc/{c}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"]
-
-
-def started(pid: int) -> int:
-    """Numbers start again from below; times do not. Of two in one tick the lower number is most likely the older."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]) * 10**8 + pid
+    """Descendants of `parent` with this program's name, the oldest first."""
+    found = [parent]
+    for pid in found:  # it grows meanwhile
+        found += children(pid)
+    return by_age([p for p in found if (args := words(p)) and args[0].endswith(name.encode())])
 
 
 def test_the_network_outlives_the_tool_server(prefix: Path, workspace: Path, port: int) -> None:
@@ -448,8 +432,8 @@ def test_the_network_outlives_the_tool_server(prefix: Path, workspace: Path, por
     with Client(no_spare=1) as c, c.session(workspace=workspace, settings=s) as session:
         session.run(FETCH)
         assert session.run(f"fetch('http://127.0.0.1:{port}/')").value == "'hello from outside'"
-        supervisor = max(processes("cellgate-supervisor", os.getpid()), key=started)
-        os.kill(max(processes("cellgate-toolserver", supervisor), key=started), signal.SIGKILL)
+        supervisor = processes("cellgate-supervisor", os.getpid())[-1]
+        os.kill(processes("cellgate-toolserver", supervisor)[-1], signal.SIGKILL)
         assert "tool server" in session.until("notice")[-1].text
         assert session.run(f"fetch('http://127.0.0.1:{port}/')").value == "'hello from outside'"
 
@@ -462,31 +446,22 @@ def test_a_killed_process_leaves_nothing(prefix: Path, workspace: Path, port: in
         session.run(FETCH)
         assert session.run(f"fetch('http://127.0.0.1:{port}/')").value == "'hello from outside'"
         assert (workspace / "never").exists()
-        supervisor = max(processes("cellgate-supervisor", os.getpid()), key=started)
+        supervisor = processes("cellgate-supervisor", os.getpid())[-1]
         everything = [
             p for n in ("cellgate-supervisor", "cellgate-egress", "cellgate-kernel") for p in processes(n, supervisor)
         ]
         assert len(everything) >= 3
-        os.kill(
-            min(processes(victim, supervisor), key=started), signal.SIGKILL
-        )  # zygote before kernel, parent before child
+        os.kill(processes(victim, supervisor)[0], signal.SIGKILL)  # zygote before kernel, parent before child
         if victim == "cellgate-kernel":  # the zygote: what was its own falls to the supervisor, which reaps it
             assert session.until("kernel_died")
-            eventually(lambda: not zombies(supervisor))
+            eventually(lambda: not any(map(zombie, children(supervisor))))
         if victim == "cellgate-egress":
             assert "no network any more" in session.until("notice")[-1].text
             assert (session.run(f"fetch('http://127.0.0.1:{port}/')").value or "").startswith("'failed: ")
             session.reset()
             session.run(FETCH)
             assert session.run(f"fetch('http://127.0.0.1:{port}/')").value == "'hello from outside'"
-    eventually(
-        lambda: (
-            not any(
-                Path(f"/proc/{p}").exists() and Path(f"/proc/{p}/stat").read_text().split()[2] != "Z"
-                for p in everything
-            )
-        )
-    )
+    eventually(lambda: not any(map(alive, everything)))
     eventually(lambda: not (workspace / "never").exists() and not (workspace / "deep").exists())
 
 

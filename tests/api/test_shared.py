@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from cellgate_api import E_CLOSED, E_INVAL, E_LIMIT, E_NOTFOUND, E_STATE, E_TIMEDOUT, CellgateError, Client, Session
-from processes import children, eventually, parent
+from processes import children, eventually, parent, words
 
 
 @pytest.fixture
@@ -29,14 +29,11 @@ def address(prefix: Path, tmp_path: Path) -> Iterator[str]:
 
 
 def supervisors(address: str) -> list[int]:
-    found = []
-    for p in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            args = p.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if args[0].endswith(b"cellgate-supervisor") and address.encode() in args:
-            found.append(int(p.parent.name))
+    found = [
+        int(p)
+        for p in filter(str.isdigit, os.listdir("/proc"))
+        if (args := words(int(p))) and args[0].endswith(b"cellgate-supervisor") and address.encode() in args
+    ]
     return [p for p in found if parent(p) not in found]  # a child before its exec has its parent's arguments
 
 
@@ -194,7 +191,7 @@ def test_several_spares(address: str, tmp_path: Path) -> None:
 
 def kernels(address: str) -> int:
     (pid,) = supervisors(address)
-    zygotes = [p for p in children(pid) if b"zygote" in Path(f"/proc/{p}/cmdline").read_bytes()]
+    zygotes = [p for p in children(pid) if b"--zygote" in words(p)]
     return len(children(zygotes[0])) if zygotes else 0
 
 

@@ -11,19 +11,18 @@ from pathlib import Path
 
 import pytest
 from cellgate_api import CellgateError, Client
-from processes import children, eventually
+from processes import by_age, children, eventually, words
 
 
 def kernels(client: Client) -> int:
     """Kernels' inits of the newest supervisor of this process."""
     supervisor = _newest(children(os.getpid()))
-    zygote = next((p for p in children(supervisor) if b"zygote" in Path(f"/proc/{p}/cmdline").read_bytes()), 0)
+    zygote = next((p for p in children(supervisor) if b"--zygote" in words(p)), 0)
     return len(children(zygote))
 
 
 def _newest(pids: list[int]) -> int:
-    """By the time of its start: process numbers start again from below."""
-    return max(pids, key=lambda p: int(Path(f"/proc/{p}/stat").read_text().rsplit(")", 1)[1].split()[19]), default=0)
+    return by_age(pids)[-1]
 
 
 def test_second_session_is_the_spare_and_starts_clean(tmp_path: Path) -> None:
@@ -88,7 +87,7 @@ def test_a_spare_that_ends_while_it_is_taken(tmp_path: Path) -> None:
         for i in range(24):
             eventually(lambda: kernels(c) == 2)
             supervisor = _newest(children(os.getpid()))
-            zygote = next(p for p in children(supervisor) if b"zygote" in Path(f"/proc/{p}/cmdline").read_bytes())
+            zygote = next(p for p in children(supervisor) if b"--zygote" in words(p))
             init = _newest(children(zygote))
             time.sleep(i / 2000)
             for pid in children(init):
@@ -154,7 +153,7 @@ def test_killed_spare(tmp_path: Path) -> None:
     with Client() as c, c.session(workspace=tmp_path) as s:
         eventually(lambda: kernels(c) == 2)
         supervisor = _newest(children(os.getpid()))
-        zygote = next(p for p in children(supervisor) if b"zygote" in Path(f"/proc/{p}/cmdline").read_bytes())
+        zygote = next(p for p in children(supervisor) if b"--zygote" in words(p))
         os.kill(_newest(children(zygote)), 9)
         eventually(lambda: kernels(c) == 1)
         assert s.run("1").value == "1"

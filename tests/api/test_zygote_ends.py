@@ -11,21 +11,21 @@ from pathlib import Path
 
 import pytest
 from cellgate_api import CellgateError, Client, Session
-from processes import alive, children, eventually
+from processes import alive, by_age, children, eventually, words
 
 
 class Supervisor:
     """The newest one of this process."""
 
     def __init__(self) -> None:
-        self.pid = max(children(os.getpid()), key=lambda p: int(_stat(p)[19]))
+        self.pid = by_age(children(os.getpid()))[-1]
 
     def zygote(self) -> int:
-        return next((p for p in children(self.pid) if b"--zygote" in Path(f"/proc/{p}/cmdline").read_bytes()), 0)
+        return next((p for p in children(self.pid) if b"--zygote" in words(p)), 0)
 
     def kernels(self) -> set[str]:
         """Sockets of kernels that are waited for."""
-        argv = Path(f"/proc/{self.pid}/cmdline").read_bytes().split(b"\0")
+        argv = words(self.pid)
         folder = Path(argv[argv.index(b"--dir") + 1].decode())
         return {p.name for p in folder.glob("k[0-9]*")}
 

@@ -11,7 +11,7 @@ import pytest
 from clients.support import Jupyter, Kernel, text_of
 
 # A number that is in no other process's arguments.
-LONG_SLEEP = 31415926
+LONG_SLEEP = 31415926 + os.getpid()
 
 
 def sleepers() -> list[int]:

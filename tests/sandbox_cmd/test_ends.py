@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from processes import alive, children
+from processes import alive, children, name_of
 
 from .conftest import Box
 
@@ -35,7 +35,7 @@ def running(box: Box, script: str) -> Iterator[tuple["subprocess.Popen[str]", di
     below: dict[str, int] = {}
 
     def all_have_their_names() -> bool:
-        below.update({Path(f"/proc/{c}/comm").read_text().strip(): c for c in children(proc.pid)})
+        below.update({name_of(c): c for c in children(proc.pid)})
         return {"cg-watcher", "cg-init"} <= set(below)
 
     wait_until("watcher and init", all_have_their_names, box.timeout)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import alive, children
+from processes import alive, by_age, children, name_of
 
 from .conftest import Box
 from .test_ends import wait_until
@@ -471,13 +471,13 @@ def test_killed(weak: Box, victim: str) -> None:
     found: dict[str, int] = {"keeper": proc.pid}
 
     def all_are_there() -> bool:
-        below = {Path(f"/proc/{c}/comm").read_text().strip(): c for c in children(proc.pid)}
+        below = {name_of(c): c for c in children(proc.pid)}
         if "cg-guard" in below:
             found["guard"] = below["cg-guard"]
-            init = [c for c in children(found["guard"]) if Path(f"/proc/{c}/comm").read_text().strip() == "cg-init"]
+            init = [c for c in children(found["guard"]) if name_of(c) == "cg-init"]
             if init and children(init[0]):
                 found["init"] = init[0]
-                found["command"] = min(children(init[0]))
+                found["command"] = by_age(children(init[0]))[0]
         return len(found) == 4
 
     wait_until("guard, init and the command", all_are_there, weak.timeout)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from folders import groups_of, there
-from processes import alive, children
+from processes import alive, children, name_of
 
 from .conftest import Box
 from .test_ends import wait_until
@@ -133,7 +133,7 @@ def running(box: Box) -> Iterator[tuple["subprocess.Popen[str]", dict[str, int],
 
     def all_have_their_names() -> bool:
         for child in children(proc.pid):
-            pids[Path(f"/proc/{child}/comm").read_text().strip()[3:]] = child
+            pids[name_of(child).removeprefix("cg-")] = child
         return {"watcher", "init"} <= set(pids)
 
     wait_until("watcher and init", all_have_their_names, box.timeout)
