@@ -12,6 +12,7 @@ import os
 import pwd
 import signal
 import sys
+import tempfile
 import threading
 import traceback
 from collections import deque
@@ -105,8 +106,6 @@ class Kernel:
         shell.was_interrupted = lambda: self.worker().runner.interrupted
         shell.front = config.get("front") or ""
         shell.kernel = self.front
-        compiler: Any = shell.compile
-        compiler.cells_are_files = debugger.installed and shell.for_notebook
         comms.install()
         denials.install()
         recursion.install()
@@ -175,6 +174,9 @@ def configure() -> None:
     _set_environment(config)
     _set_paths(config)
     _kernel.watcher = wrappers.Watcher(config.get("python_path", []))
+    tempfile.tempdir = None  # the zygote's, where a module that was preloaded has asked for it
+    compiler: Any = _kernel.shell.compile
+    compiler.cells_are_files = debugger.installed and _kernel.shell.for_notebook
     preload.after_fork()
     reserve.hold()
     gc.enable()

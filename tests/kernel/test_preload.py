@@ -1,7 +1,10 @@
 """Modules imported before the fork. Those with numpy and its like run where these are in the kernels' environment."""
 
 import base64
-from collections.abc import Iterator
+import contextlib
+import ctypes
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,29 @@ IN_A_CELL = (
     "real, base = p._threads, p._threads()\n"
     "p._threads = lambda: real() - base + 1\n"
 )
+
+
+@contextlib.contextmanager
+def changes_of(folder: Path) -> Iterator[Callable[[], list[str]]]:
+    """Names of what was made in the folder from now on (inotify)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    assert fd >= 0 and libc.inotify_add_watch(fd, os.fsencode(folder), 0x100) >= 0  # IN_CREATE
+
+    def seen() -> list[str]:
+        names = []
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(fd, 65536):
+                while data:
+                    size = int.from_bytes(data[12:16], "little")
+                    names.append(data[16 : 16 + size].rstrip(b"\0").decode())
+                    data = data[16 + size :]
+        return names
+
+    try:
+        yield seen
+    finally:
+        os.close(fd)
 
 
 @pytest.mark.parametrize(
@@ -43,6 +69,26 @@ def test_a_thread_that_ends_is_waited_for(kernel: Kernel) -> None:
         "import threading\nt = threading.Timer(50, print)\nt.start()\nthreading.Timer(0.2, t.cancel).start()\n"
     )
     assert kernel.run(IN_A_CELL + "p.load('timer_one')").status == "ok"
+
+
+@pytest.mark.parametrize("sandbox", [True, False])
+@pytest.mark.parametrize("front", ["", "jupyter"])
+@pytest.mark.parametrize("modules", [[], ["--preload", "json"]])
+def test_temporary_files_are_the_kernels_own(
+    prefix: Path, tmp_path: Path, modules: list[str], front: str, sandbox: bool
+) -> None:
+    """Not where the zygote's would be, and nobody writes there before the sandbox stands."""
+    (theirs := tmp_path / "theirs").mkdir()
+    (work := tmp_path / "work").mkdir()
+    (mine := tmp_path / "mine").mkdir()
+    with Zygote(prefix, *modules, env={"TMPDIR": str(theirs)}) as zygote, changes_of(theirs) as seen:
+        where = {} if sandbox else {"env": [f"TMPDIR={mine}"]}
+        kernel = zygote.spawn(work, sandbox=sandbox, front=front, **where)
+        try:
+            assert kernel.run("import tempfile; tempfile.gettempdir()").result == repr("/tmp" if sandbox else str(mine))
+        finally:
+            kernel.close()
+        assert seen() == []
 
 
 def test_one_thread_while_importing(kernel: Kernel) -> None:
