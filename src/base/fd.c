@@ -338,7 +338,16 @@ struct tree {
         int top;
         dev_t dev;
         unsigned long moved; /* names of ours so far */
+        int64_t end_ms;      /* files may come as fast as they go: an entry that is seen after this stays */
+        bool late;
 };
+
+static bool is_late(struct tree *t)
+{
+        if (!t->late && cg_now_ms() >= t->end_ms)
+                t->late = true;
+        return t->late;
+}
 
 static bool is_dots(const char *name)
 {
@@ -373,7 +382,8 @@ static bool move_up(struct tree *t, int dir, const char *name)
         unlock(dir, name); /* its ".." changes, which takes the right to write it */
         do
                 snprintf(to, sizeof(to), ".cellgate-%lu", t->moved++);
-        while (renameat(dir, name, t->top, to) < 0 && (errno == EEXIST || errno == ENOTEMPTY || errno == ENOTDIR));
+        while (renameat(dir, name, t->top, to) < 0 && (errno == EEXIST || errno == ENOTEMPTY || errno == ENOTDIR) &&
+               !is_late(t));
         return faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
 }
 
@@ -392,7 +402,7 @@ static bool remove_folder(struct tree *t, const char *name)
                 cg_closep_(&fd);
                 return false;
         }
-        while ((d = readdir(dir))) {
+        while ((d = readdir(dir)) && !is_late(t)) {
                 if (!is_dots(d->d_name) && !remove_entry(fd, d->d_name))
                         all &= errno == EISDIR && move_up(t, fd, d->d_name);
         }
@@ -408,7 +418,7 @@ static size_t remove_pass(struct tree *t, DIR *dir, bool *left)
 
         *left = false;
         rewinddir(dir);
-        while ((d = readdir(dir))) {
+        while ((d = readdir(dir)) && !is_late(t)) {
                 if (is_dots(d->d_name))
                         continue;
                 if (remove_entry(t->top, d->d_name) || (errno == EISDIR && remove_folder(t, d->d_name)))
@@ -421,8 +431,13 @@ static size_t remove_pass(struct tree *t, DIR *dir, bool *left)
 
 int cg_remove_tree(const char *path, struct cg_err *err)
 {
+        return cg_remove_tree_within(path, CG_REMOVE_MS, err);
+}
+
+int cg_remove_tree_within(const char *path, int64_t timeout_ms, struct cg_err *err)
+{
         int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        struct tree t = {.top = fd};
+        struct tree t = {.top = fd, .end_ms = cg_now_ms() + timeout_ms};
         struct stat st;
         DIR *dir;
         bool left;
@@ -439,9 +454,12 @@ int cg_remove_tree(const char *path, struct cg_err *err)
         }
         t.dev = st.st_dev;
         unlock(AT_FDCWD, path);
-        while (remove_pass(&t, dir, &left))
+        while (remove_pass(&t, dir, &left) && !t.late)
                 ;
         closedir(dir);
+        if (rmdir(path) < 0 && errno != ENOENT && t.late)
+                return cg_fail(err, CG_E_TIMEDOUT, "cannot remove %s in %lld s: it holds too much, or somebody still makes files in it", path,
+                               (long long)timeout_ms / 1000);
         if (rmdir(path) < 0 && errno != ENOENT)
                 return cg_fail_errno(err, "cannot remove %s", path);
         return 0;

@@ -59,7 +59,12 @@ bool cg_make_own_dir(const char *path);
  */
 int cg_make_runtime_dir(const char *prefix, char *buf, size_t size, struct cg_err *err);
 
-/* Removes a folder and all in it, never following a symlink. Absent is fine. */
+/*
+ * Removes a folder and all in it, never following a symlink. Absent is fine. CG_E_TIMEDOUT after CG_REMOVE_MS: whoever makes files in it
+ * as fast as they are removed shall not keep us for ever. What is left is still inside.
+ */
+#define CG_REMOVE_MS 120000 /* a million files take some seconds, or tens of them where a file system is slow */
 int cg_remove_tree(const char *path, struct cg_err *err);
+int cg_remove_tree_within(const char *path, int64_t timeout_ms, struct cg_err *err);
 
 #endif

@@ -5,7 +5,10 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -342,6 +345,51 @@ static void test_remove_tree_at_any_depth(void **state)
         assert_int_equal(stat(dir, &st), -1);
 }
 
+struct maker {
+        int dir;
+        atomic_bool stop;
+        atomic_ulong made;
+};
+
+static void *make_files(void *arg)
+{
+        struct maker *m = arg;
+        char name[40];
+
+        while (!atomic_load(&m->stop)) {
+                snprintf(name, sizeof(name), "%lu", atomic_fetch_add(&m->made, 1));
+                mkdirat(m->dir, name, 0700);
+        }
+        return NULL;
+}
+
+/* Whoever goes on making what is removed keeps nobody for ever. */
+static void test_remove_tree_has_an_end(void **state)
+{
+        char dir[200];
+        struct maker m = { .stop = false };
+        pthread_t threads[2];
+        struct cg_err err;
+
+        assert_int_equal(cg_make_runtime_dir("cg-test", dir, sizeof(dir), &err), 0);
+        m.dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        assert_int_equal(mkdirat(m.dir, "kept", 0700), 0);
+        assert_int_equal(cg_remove_tree_within(dir, 0, &err), CG_E_TIMEDOUT);
+        assert_non_null(strstr(err.msg, dir));
+        assert_int_equal(faccessat(m.dir, "kept", F_OK, 0), 0);
+        for (size_t i = 0; i < CG_ARRAY_LEN(threads); i++)
+                assert_int_equal(pthread_create(&threads[i], NULL, make_files, &m), 0);
+        while (atomic_load(&m.made) < 100)
+                sched_yield();
+        cg_remove_tree_within(dir, 300, &err); /* it comes back; mostly because its time is over */
+        atomic_store(&m.stop, true);
+        for (size_t i = 0; i < CG_ARRAY_LEN(threads); i++)
+                pthread_join(threads[i], NULL);
+        close(m.dir);
+        assert_int_equal(cg_remove_tree(dir, &err), 0);
+        assert_int_equal(cg_remove_tree(dir, &err), 0);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -359,6 +407,7 @@ int main(void)
                 cmocka_unit_test(test_end_kills_the_group),
                 cmocka_unit_test(test_remove_tree_does_not_follow_links),
                 cmocka_unit_test(test_remove_tree_at_any_depth),
+                cmocka_unit_test(test_remove_tree_has_an_end),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
