@@ -91,7 +91,7 @@ static void remove_tmp(const struct kernel *k)
 {
         char path[TMP_PATH];
 
-        cg_remove_tree(tmp_path(k, path), NULL);
+        sup_remove(k->sup, tmp_path(k, path));
 }
 
 /* Closes every handle; the memory goes with the last of them. */

@@ -462,12 +462,9 @@ static void remember_settings(const struct session *ss)
 
 static void session_release(struct session *ss)
 {
-        struct cg_err err;
-
         remember_settings(ss);
-
-        if (ss->dir && cg_remove_tree(ss->dir, &err) < 0)
-                cg_log(&ss->sup->log, CG_LOG_WARN, "%s", err.msg);
+        if (ss->dir)
+                sup_remove(ss->sup, ss->dir);
         json_decref(ss->options);
         json_decref(ss->servers);
         json_decref(ss->egress_policy);

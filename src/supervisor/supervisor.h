@@ -7,6 +7,7 @@
  *      members.c   who takes part in a session: events to whom they concern, flow control
  *      spare.c     sessions started ahead, so that the next one opens at once
  *      kernel.c    one kernel's process and wire: from the request to the zygote to its end
+ *      remove.c    folders that go, off the event loop
  *      zygote.c    the zygote's process and control socket
  *      broker.c    the tool server's process and wire; approvals
  *      limits.c    limits of sessions: how they are held, and what is told when one is reached
@@ -124,6 +125,7 @@ struct sup {
         struct egress egress;
         struct session *sessions[CG_MAX_SESSIONS]; /* by number modulo CG_MAX_SESSIONS */
         size_t n_sessions;
+        size_t n_removing; /* folders */
         size_t n_retiring; /* kernels that are still ending in order */
         json_t *ended[16]; /* options of the last sessions with settings: see zygote_tidy() */
         size_t n_ended;
@@ -140,6 +142,11 @@ void sup_stop(struct sup *s, const char *why);
 const char *sup_home(void);
 /* Children that lost their parents and fell to us: reaps those that have ended, or kills them all. */
 void sup_reap_strays(struct sup *s, bool kill_them);
+
+/* ------------------------------------------------------------------ remove.c */
+
+/* Removes a folder (absent is fine) while the loop goes on; our end waits for it. Its path must never be used again. */
+void sup_remove(struct sup *s, const char *path);
 
 /* ------------------------------------------------------------------ host.c */
 

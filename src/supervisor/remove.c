@@ -1,0 +1,60 @@
+/*
+ * cellgate-supervisor: folders that go. A hostile program can leave a million files behind, and what takes so long must keep no other
+ * session waiting: it is done by a thread of the loop's pool. Their names have numbers that never come again, so none is in the way of a
+ * new one.
+ */
+#include "supervisor/supervisor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Further ones go with our own folder, at our end. It takes longer to fill a folder than to remove it. */
+#define MAX_WAITING CG_MAX_SESSIONS
+
+struct removal {
+        uv_work_t work;
+        struct sup *sup;
+        struct cg_err err;
+        char path[];
+};
+
+/* In a thread of the pool. */
+static void on_work(uv_work_t *w)
+{
+        struct removal *r = w->data;
+
+        cg_remove_tree(r->path, &r->err);
+}
+
+static void on_done(uv_work_t *w, int status)
+{
+        struct removal *r = w->data;
+
+        (void)status;
+        r->sup->n_removing--;
+        if (r->err.code < 0) /* most likely some process in it is still ending */
+                cg_log(&r->sup->log, CG_LOG_INFO, "%s; it goes with this supervisor's own folder", r->err.msg);
+        free(r);
+}
+
+void sup_remove(struct sup *s, const char *path)
+{
+        size_t len = strlen(path) + 1;
+        struct removal *r = NULL;
+
+        if (access(path, F_OK) < 0)
+                return;
+        if (s->n_removing < MAX_WAITING)
+                r = calloc(1, sizeof(*r) + len);
+        if (r) {
+                r->sup = s;
+                r->work.data = r;
+                memcpy(r->path, path, len);
+        }
+        if (!r || uv_queue_work(&s->loop, &r->work, on_work, on_done) < 0) {
+                cg_log(&s->log, CG_LOG_WARN, "%s stays until this supervisor ends: too much waits to be removed", path);
+                free(r);
+                return;
+        }
+        s->n_removing++;
+}
