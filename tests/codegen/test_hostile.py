@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import random
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,8 +15,6 @@ import pytest
 from codegen import hostile_cases
 from codegen.hostile_cases import CASES, P, many, one
 from codegen.support import SHARED, GenerationFailed, check_package, generate, import_all, shared_files
-
-_BIG = {"many-tools", "properties-many"}
 
 
 @pytest.fixture(scope="session")
@@ -34,26 +31,21 @@ def _untouched_elsewhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
-def test_own_cases(build_dir: Path, tmp_path: Path, case: hostile_cases.Case, slowness: float) -> None:
+def test_own_cases(build_dir: Path, tmp_path: Path, case: hostile_cases.Case) -> None:
     """Every case has the invariants of check_package() and imports, or is refused with nothing written."""
     if case.allowed == "-":
         with pytest.raises(GenerationFailed):
             generate(build_dir, "srv", tmp_path / "out", case.text)
         assert not (tmp_path / "out" / "srv").exists()
         return
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     report = generate(build_dir, "srv", tmp_path / "out", case.text)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert after.ru_utime - before.ru_utime < 2 * slowness
     check_package(tmp_path / "out" / "srv", report, "srv")
     statuses = {t["status"][0] for t in report["tools"]}
     assert statuses <= set(case.allowed), report
     for tool in report["tools"]:
         if tool["tool"] in ("good",):
             assert tool["status"] == "full"
-    count, seconds = import_all(tmp_path / "out", "srv")
-    assert count == sum(t["module"] is not None for t in report["tools"])
-    assert seconds < (5 if case.name in _BIG else 1) * slowness
+    assert import_all(tmp_path / "out", "srv") == sum(t["module"] is not None for t in report["tools"])
     _untouched_elsewhere(tmp_path)
 
 

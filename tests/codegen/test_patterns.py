@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 MATCHES = [
@@ -82,9 +80,8 @@ def test_left_to_the_server(pattern: str) -> None:
 
 @pytest.mark.parametrize("pattern", SLOW)
 @pytest.mark.parametrize("text", ["a" * 50 + "!", "a" * 5000 + "!", "a." * 2000 + "!", "a-" * 3000 + "!", "a" * 100000])
-def test_time(pattern: str, text: str, slowness: float) -> None:
+@pytest.mark.timeout(20)  # with backtracking it would be years
+def test_it_ends(pattern: str, text: str) -> None:
     from cellgate_tools._schema import Schema
 
-    start = time.perf_counter()
     Schema({"pattern": pattern}).errors(text)
-    assert time.perf_counter() - start < 1 * slowness

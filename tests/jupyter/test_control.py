@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from typing import Any
 
 import pytest
@@ -134,10 +133,8 @@ def test_side_requests_are_answered_while_a_cell_runs(client: Any) -> None:
         pass
     answer = client.reply(client.send("control", "usage_request"), "control")["content"]
     assert "status" in answer or "kernel_memory" in answer
-    started = time.monotonic()
     client.ask("interrupt_request", channel="control")
     assert client.finish(request).content["ename"] == "KeyboardInterrupt"
-    assert time.monotonic() - started < 60
 
 
 def test_debug_requests_are_answered_while_a_cell_runs(client: Any) -> None:

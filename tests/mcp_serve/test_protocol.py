@@ -256,7 +256,6 @@ def test_its_end_ends_everything(
     assert len(processes) >= 4  # supervisor, tool server, zygote, kernel...
     packages = tmp_path / "cache/cellgate/packages"
     assert len(list(packages.iterdir())) == 1
-    started = time.monotonic()
     if how == "eof":
         server.close_input()
     elif how == "reader gone":
@@ -264,8 +263,7 @@ def test_its_end_ends_everything(
         server.request("ping")
     else:
         server.process.send_signal(getattr(signal, how))
-    status = server.wait(6)
-    assert time.monotonic() - started < 5 * slowness
+    status = server.wait(20)
     expected = {"eof": 0, "reader gone": 0, "SIGKILL": -9}
     assert status == (expected[how] if how in expected else 128 + getattr(signal, how))
     eventually(lambda: not any(map(alive, processes)))
