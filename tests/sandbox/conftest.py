@@ -111,7 +111,8 @@ class Launched:
 def _base() -> Path:
     """A folder that the sandbox shows: not in /tmp, /var/tmp or /run."""
     for parent in (Path("/srv"), Path("/opt"), Path.home()):
-        if parent.is_dir() and os.access(parent, os.W_OK):
+        private = any(parent.is_relative_to(p) for p in ("/tmp", "/var/tmp", "/run"))
+        if parent.is_dir() and os.access(parent, os.W_OK) and not private:
             path = Path(tempfile.mkdtemp(prefix="cg-sandbox-", dir=parent))
             path.chmod(0o755)
             return path

@@ -117,7 +117,8 @@ class Box:
 
 def _base() -> Path:
     for parent in (Path("/srv"), Path("/opt"), Path.home()):
-        if parent.is_dir() and os.access(parent, os.W_OK):
+        private = any(parent.is_relative_to(p) for p in ("/tmp", "/var/tmp", "/run"))
+        if parent.is_dir() and os.access(parent, os.W_OK) and not private:
             path = Path(tempfile.mkdtemp(prefix="cg-command-", dir=parent))
             path.chmod(0o755)
             return path
