@@ -137,7 +137,10 @@ def test_credentials_are_hidden_where_home_is_not_set(
     workspace: Path, prefix: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.environ.setdefault("CG_PREFIX", str(prefix))
-    real = Path(pwd.getpwuid(os.geteuid()).pw_dir)
+    try:
+        real = Path(pwd.getpwuid(os.geteuid()).pw_dir)
+    except KeyError:
+        pytest.skip("this user is a number without a name: there is no other word of its home")
     hidden = next(
         (n for n in (".gnupg", ".npmrc", ".bash_history", ".python_history", ".ssh") if (real / n).exists()), None
     )
