@@ -88,7 +88,7 @@
         X("kernel-kill-init", "pid|landlock", "none", 0, 0, "selftest.kill_init", "ending pid 1") \
         X("kernel-host-memory", "environment", "none", 0, 0, "selftest.in_memory(PATTERN)", \
           "the host's environment, in memory") \
-        X("kernel-other-session", "mount", "all", 0, 0, "selftest.private_file('/tmp/cellgate-selftest-other')", \
+        X("kernel-other-session", "mount", "all", 0, 0, "selftest.private_file(OTHER)", \
           "another session's /tmp") \
         X("kernel-own-tmp", "mount", "all", 0, 0, "selftest.own_file(OWN)", "the host's /tmp")
 
@@ -433,21 +433,28 @@ static void judge(struct host *h, const struct cg_attempt_line *a, const struct 
         cg_report_line(h->report, a, "kernel", o, note);
 }
 
+/* What another session writes into its /tmp; its own in each run, for without a sandbox it is everybody's /tmp. */
+static void other_file(const struct host *h, char path[64])
+{
+        snprintf(path, 64, "/tmp/cellgate-selftest-%.16s-other", h->scene->secret);
+}
+
 static int run_python(struct host *h, const struct cg_attempt_line *a, const struct attempt *try, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf code = {.max = 65536};
-        char own[64];
+        char own[64], other[64];
         size_t last = strlen(h->scene->secret) - 1;
 
         snprintf(own, sizeof(own), "/tmp/cellgate-selftest-%.16s", h->scene->secret);
+        other_file(h, other);
         /* The pattern does not match itself, wherever it lies: its last letter is a set. */
         if (cg_buf_addf(&code, err,
                         "from cellgate_kernel import selftest\n"
-                        "OWN, PATTERN = '%s', 'SELFTEST_SECRE[T]=%.*s[%c]'\n"
+                        "OWN, OTHER, PATTERN = '%s', '%s', 'SELFTEST_SECRE[T]=%.*s[%c]'\n"
                         "DECISION, ASK_DECISION, CALL_RESULT, SERVERS_ADD, SERVERS, EXECUTE, EGRESS_DECISION = %d, %d, %d, %d, %d, %d, %d\n"
                         "def F(wire, kind, *more): return selftest.forge(selftest.message(%d, wire, kind, *more))\n"
                         "selftest.run('%s', %s)\n",
-                        own, (int)last, h->scene->secret, h->scene->secret[last], CG_HOST_DECISION, CG_BROKER_ASK_DECISION,
+                        own, other, (int)last, h->scene->secret, h->scene->secret[last], CG_HOST_DECISION, CG_BROKER_ASK_DECISION,
                         CG_TOOL_CALL_RESULT, CG_HOST_SERVERS_ADD, CG_BROKER_SERVERS, CG_HOST_EXECUTE, CG_HOST_EGRESS_DECISION,
                         CG_WIRE_VERSION, a->name, try->python) < 0)
                 return -1;
@@ -466,18 +473,18 @@ static bool any_wanted(const struct cg_attempt_list *l)
         return false;
 }
 
-/* A second session, which has something that the first must not see. */
 /* Where nothing holds it would really be done. */
 static bool is_harmful(const struct cg_attempt_line *a)
 {
         return !strcmp(a->name, "kernel-kill-init");
 }
 
+/* A second session, which has something that the first must not see. */
 static int other_session(struct host *h, struct cg_client *client, struct cg_session **ret, struct cg_err *err)
 {
         struct cg_session_options opts = {.size = sizeof(opts)};
         struct host other = {.scene = h->scene, .signals = h->signals};
-        char path[PATH_MAX];
+        char path[PATH_MAX], file[64], code[128];
         int e;
 
         opts.workspace = cg_scene_path(h->scene, "other", path);
@@ -487,7 +494,9 @@ static int other_session(struct host *h, struct cg_client *client, struct cg_ses
         if (cg_session_new(client, &opts, ret, err) < 0)
                 return -1;
         other.session = *ret;
-        e = run_cell(&other, "open('/tmp/cellgate-selftest-other', 'w').write('x')", err);
+        other_file(h, file);
+        snprintf(code, sizeof(code), "open('%s', 'w').write('x')", file);
+        e = run_cell(&other, code, err);
         cg_buf_fini(&other.out);
         return e;
 }
@@ -496,7 +505,7 @@ static int from_within(struct host *h, struct cg_client *client, struct cg_err *
 {
         struct cg_session_options opts = {.size = sizeof(opts)};
         struct cg_session *other = NULL;
-        char path[PATH_MAX];
+        char path[PATH_MAX], file[64];
         int e;
 
         if (!any_wanted(h->list))
@@ -514,8 +523,9 @@ static int from_within(struct host *h, struct cg_client *client, struct cg_err *
                 else if (a->wanted)
                         e = run_python(h, a, &attempts[i], err);
         }
+        other_file(h, file);
         if (h->scene->bare)
-                unlink("/tmp/cellgate-selftest-other");
+                unlink(file);
         cg_session_free(other);
         h->session = cg_session_free(h->session);
         return e;
