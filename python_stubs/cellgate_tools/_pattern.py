@@ -13,26 +13,27 @@ from typing import Any
 __all__ = ["Pattern", "compile_pattern"]
 
 _STEPS = 10_000_000
-"""Steps of the matcher that one check may take at worst, about 0.1 s."""
+"""Ways of matching that one check may try at worst, about a second."""
 _REPEATS = 8
-"""A repeat that can match more often than this counts as unbounded inside another one."""
+"""A repeat that can match more often counts as unbounded; also the highest power of a text's length that is run."""
 _CACHE: dict[str, Pattern | None] = {}
 _CACHE_SIZE = 500
 _SPACE = r"\s\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\ufeff\u2028\u2029"
 
 
 class Pattern:
-    """A pattern that can be run. cost is the power of the text's length that matching can take."""
+    """A pattern that can be run. Matching can take the text's length to the power of cost[0], times cost[1], steps."""
 
     __slots__ = ("_cost", "_regex")
 
-    def __init__(self, regex: re.Pattern[str], cost: int) -> None:
+    def __init__(self, regex: re.Pattern[str], cost: tuple[int, int]) -> None:
         self._regex = regex
         self._cost = cost
 
     def allows(self, text: str) -> bool:
         """False when text certainly does not match."""
-        if len(text) ** self._cost > _STEPS:
+        power, factor = self._cost
+        if len(text) ** power * factor > _STEPS:
             return True
         return self._regex.search(text) is not None
 
@@ -143,47 +144,55 @@ class _Translator:
         self.put(re.escape(chr(int(digits, 16))), end + braces - self.at)
 
 
-def _cost(pattern: str) -> int | None:
-    """The power of the text's length that matching takes at worst; None when it may be exponential."""
+def _cost(pattern: str) -> tuple[int, int] | None:
+    """How many ways of matching there are at worst: length ** first * second; None: maybe exponentially many."""
     tree = import_module("re._parser").parse(pattern, re.ASCII)
-    repeats = _repeats(tree, False)
-    if repeats is None:
+    ways = _ways(tree)
+    if ways is None:
         return None
     anchored = bool(len(tree)) and str(tree[0][0]) == "AT" and "BEGINNING" in str(tree[0][1])
-    return max(1, repeats + (not anchored))
+    return max(1, ways[0] + (not anchored)), ways[1]
 
 
-def _repeats(tree: Any, inside: bool) -> int | None:
-    """How many unbounded repeats follow each other; None for a repeat or an alternation in one that could multiply."""
-    total = 0
+def _ways(tree: Any) -> tuple[int, int] | None:
+    """Ways of things that follow each other: each may be combined with each."""
+    power, factor = 0, 1
     for operation, value in tree:
-        found = _repeats_of(str(operation), value, inside)
+        found = _ways_of(str(operation), value)
         if found is None:
             return None
-        total += found
-    return total
+        power += found[0]
+        factor *= found[1]
+        if power > _REPEATS or factor > _STEPS:
+            return None
+    return power, factor
 
 
-def _repeats_of(operation: str, value: Any, inside: bool) -> int | None:
+def _ways_of(operation: str, value: Any) -> tuple[int, int] | None:
     if operation in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
-        low, high, body = value
-        many = high > _REPEATS and high != low
-        if many and inside:
-            return None
-        if many and _delimited(list(body)):
-            return 2
-        found = _repeats(body, inside or many or high > _REPEATS)
-        return None if found is None else found + many
+        return _ways_of_repeat(*value)
     if operation == "SUBPATTERN":
-        return _repeats(value[-1], inside)
+        return _ways(value[-1])
     if operation in ("ASSERT", "ASSERT_NOT"):
-        return _repeats(value[1], inside)
+        return _ways(value[1])
     if operation == "BRANCH":
-        if inside:
-            return None
-        counts = [_repeats(branch, inside) for branch in value[1]]
-        return None if None in counts else max(n for n in counts if n is not None)
-    return 1 if operation in ("GROUPREF", "GROUPREF_EXISTS") else 0
+        branches = [_ways(branch) for branch in value[1]]
+        known = [b for b in branches if b is not None]
+        return (max(p for p, _ in known), sum(n for _, n in known)) if len(known) == len(branches) else None
+    return (1, 1) if operation in ("GROUPREF", "GROUPREF_EXISTS") else (0, 1)
+
+
+def _ways_of_repeat(low: int, high: int, body: Any) -> tuple[int, int] | None:
+    """Rounds multiply: only a body with one way to match can be repeated without a limit, (a{1,3})* cannot."""
+    found = _ways(body)
+    many = high > _REPEATS and high != low
+    if many or (found and found[0] and high > 1):
+        if _delimited(list(body)):
+            return 2, 1
+        return (1, 1) if many and found == (0, 1) else None
+    if found is None or (found[1] > 1 and high > _STEPS.bit_length()):
+        return None
+    return found[0] * high, sum(found[1] ** k for k in range(low, high + 1))
 
 
 def _flat(items: list[Any]) -> list[Any]:
