@@ -21,6 +21,8 @@ static int kernels_dir(const struct cg_jup_options *o, char **ret, struct cg_err
 {
         const char *env = getenv("VIRTUAL_ENV");
 
+        if (o->prefix && !*o->prefix) /* a variable that is not set: not the root folder */
+                return cg_fail(err, CG_E_INVAL, "--prefix needs a folder");
         if (o->prefix)
                 return below(o->prefix, ret, err);
         if (!o->sys_prefix)

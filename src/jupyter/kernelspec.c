@@ -1,6 +1,7 @@
 /* Kernelspecs. Runs in `cellgate jupyter install`. */
 #include "jupyter/kernelspec.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -14,6 +15,7 @@
 #include "jupyter/message.h"
 
 #define MAX_LOGO ((size_t)1 << 20)
+#define MAX_SPEC ((size_t)1 << 20)
 
 int cg_make_dirs(const char *path, unsigned mode, struct cg_err *err)
 {
@@ -62,7 +64,7 @@ int cg_kernelspec_user_dir(char **ret, struct cg_err *err)
 
 static bool is_name(const char *s)
 {
-        return *s && *s != '.' && strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == strlen(s);
+        return *s && *s != '.' && *s != '-' && strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == strlen(s);
 }
 
 static json_t *make_json(const struct cg_kernelspec *spec)
@@ -80,43 +82,115 @@ static json_t *make_json(const struct cg_kernelspec *spec)
                          "metadata", "debugger", spec->debugger, "supported_features", features, "supported_encryption", "curve");
 }
 
-/* Half a file is never seen. */
-static int write_file(const char *dir, const char *name, const char *data, size_t len, struct cg_err *err)
-{
-        cg_auto_free char *path = NULL, *temporary = NULL;
-        cg_auto_fd int fd = -1;
+static const char *const logo_names[] = { "logo-32x32.png", "logo-64x64.png", "logo-svg.svg" };
 
-        if (asprintf(&path, "%s/%s", dir, name) < 0 || asprintf(&temporary, "%s/.%s.%u", dir, name, (unsigned)getpid()) < 0)
+/* Half a file is never seen. What lies under the temporary name may be a FIFO that somebody has put there: it is not opened. */
+static int write_file(int dir, const char *name, const char *data, size_t len, struct cg_err *err)
+{
+        cg_auto_free char *temporary = NULL;
+        cg_auto_fd int fd = -1;
+        int r;
+
+        if (asprintf(&temporary, ".%s.%u", name, (unsigned)getpid()) < 0)
                 return cg_fail(err, CG_E_NOMEM, "kernelspec");
-        fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+        unlinkat(dir, temporary, 0);
+        fd = openat(dir, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
         if (fd < 0)
-                return cg_fail_errno(err, "%s", temporary);
-        if (cg_write_all(fd, data, len, err) < 0)
-                return cg_err_prefix(err, "%s", path);
-        if (rename(temporary, path) < 0)
-                return cg_fail_errno(err, "%s", path);
-        return 0;
+                return cg_fail_errno(err, "%s", name);
+        r = cg_write_all(fd, data, len, err);
+        if (r < 0)
+                cg_err_prefix(err, "%s", name);
+        else if (renameat(dir, temporary, dir, name) < 0)
+                r = cg_fail_errno(err, "%s", name);
+        if (r < 0)
+                unlinkat(dir, temporary, 0);
+        return r;
 }
 
-static int copy_logos(const char *from, const char *to, struct cg_err *err)
+static int copy_logos(const char *from, int to, struct cg_err *err)
 {
-        static const char *const names[] = { "logo-32x32.png", "logo-64x64.png", "logo-svg.svg" };
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
+        for (size_t i = 0; i < CG_ARRAY_LEN(logo_names); i++) {
                 cg_auto_free char *path = NULL, *data = NULL;
                 struct cg_err missing;
                 size_t len;
                 int r;
 
-                if (asprintf(&path, "%s/%s", from, names[i]) < 0)
+                if (asprintf(&path, "%s/%s", from, logo_names[i]) < 0)
                         return cg_fail(err, CG_E_NOMEM, "kernelspec");
                 if (cg_read_file(path, MAX_LOGO, &data, &len, &missing) < 0)
                         continue; /* a kernel works without its picture */
-                r = write_file(to, names[i], data, len, err);
+                r = write_file(to, logo_names[i], data, len, err);
                 if (r < 0)
                         return r;
         }
         return 0;
+}
+
+static int foreign(struct cg_err *err)
+{
+        return cg_fail(err, CG_E_EXISTS, "another kernel's files are there: choose another --name, or remove them first");
+}
+
+/* One of ours starts with PROGRAM jupyter run, whatever the program's path is by now. */
+static int check_spec(int fd, struct cg_err *err)
+{
+        cg_auto_free char *text = NULL;
+        cg_auto_json json_t *spec = NULL;
+        const char *program = NULL, *command = NULL, *what = NULL;
+        struct stat st;
+        size_t len;
+
+        if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || cg_read_fd(fd, "kernel.json", MAX_SPEC, &text, &len, NULL) < 0 ||
+            cg_json_object(text, len, "kernel.json", &spec, NULL) < 0 ||
+            json_unpack(spec, "{s:[s, s, s]}", "argv", &program, &command, &what) < 0)
+                return foreign(err);
+        return strstr(program, "cellgate") && strcmp(command, "jupyter") == 0 && strcmp(what, "run") == 0 ? 0 : foreign(err);
+}
+
+/* Nothing, or what an installation left that did not come to its end. */
+static int check_rest(int dir, struct cg_err *err)
+{
+        int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
+        DIR *d = fd < 0 ? NULL : fdopendir(fd);
+        const struct dirent *e;
+
+        if (!d) {
+                if (fd >= 0)
+                        close(fd);
+                return cg_fail_errno(err, "its folder");
+        }
+        while (r == 0 && (e = readdir(d))) {
+                bool ours = e->d_name[0] == '.';
+
+                for (size_t i = 0; i < CG_ARRAY_LEN(logo_names) && !ours; i++)
+                        ours = strcmp(e->d_name, logo_names[i]) == 0;
+                if (!ours)
+                        r = foreign(err);
+        }
+        closedir(d);
+        return r;
+}
+
+/* What is ours is replaced, and nothing else: the folder may be a link, and "python3" somebody's only kernel. */
+static int check_folder(int dir, struct cg_err *err)
+{
+        cg_auto_fd int fd = openat(dir, "kernel.json", O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+
+        if (fd >= 0)
+                return check_spec(fd, err);
+        return errno == ENOENT ? check_rest(dir, err) : cg_fail_errno(err, "kernel.json");
+}
+
+static int write_files(const char *dir, const char *logos, const char *text, struct cg_err *err)
+{
+        cg_auto_fd int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        int r = fd < 0 ? cg_fail_errno(err, "its folder") : check_folder(fd, err);
+
+        if (r == 0)
+                r = copy_logos(logos, fd, err);
+        if (r == 0)
+                r = write_file(fd, "kernel.json", text, strlen(text), err);
+        return r < 0 ? cg_err_prefix(err, "%s", dir) : 0;
 }
 
 int cg_kernelspec_write(const struct cg_kernelspec *spec, const char *kernels, const char *logos, char **ret, struct cg_err *err)
@@ -132,8 +206,7 @@ int cg_kernelspec_write(const struct cg_kernelspec *spec, const char *kernels, c
                 return cg_fail(err, CG_E_INVAL, "a kernelspec's texts must be UTF-8");
         if (asprintf(&lines, "%s\n", text) < 0 || asprintf(&dir, "%s/%s", kernels, spec->name) < 0)
                 return cg_fail(err, CG_E_NOMEM, "kernelspec");
-        if (cg_make_dirs(dir, 0755, err) < 0 || copy_logos(logos, dir, err) < 0 ||
-            write_file(dir, "kernel.json", lines, strlen(lines), err) < 0)
+        if (cg_make_dirs(dir, 0755, err) < 0 || write_files(dir, logos, lines, err) < 0)
                 return -1;
         *ret = CG_STEAL(dir);
         return 0;

@@ -7,7 +7,7 @@
 #include "base/err.h"
 
 struct cg_kernelspec {
-        const char *name;          /* of its folder: letters, digits, and ._- only */
+        const char *name;          /* of its folder: letters, digits, and ._- only, not first */
         const char *display_name;
         const char *const *argv;   /* NULL-terminated; one of them is "{connection_file}" */
         bool debugger;             /* the kernel has one: clients offer it only then */
@@ -15,7 +15,7 @@ struct cg_kernelspec {
 
 /*
  * Writes the kernelspec below @kernels, which is made where it is missing, with the logos from @logos (a folder; those that
- * are missing are left out). One that is there already is replaced. *ret: its folder (caller frees).
+ * are missing are left out). One of cellgate's that is there already is replaced, any other is an error. *ret: its folder (caller frees).
  */
 int cg_kernelspec_write(const struct cg_kernelspec *spec, const char *kernels, const char *logos, char **ret, struct cg_err *err);
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -109,11 +111,63 @@ def test_again_replaces(data_dir: Path, run_cellgate: Any) -> None:
     ]
 
 
+def test_another_kernels_files_are_left_alone(data_dir: Path, run_cellgate: Any, tmp_path: Path) -> None:
+    """Those of the name itself, and those behind a link that somebody has put there, such as code in the workspace."""
+    kernels = data_dir / "kernels"
+    (kernels / "python3").mkdir(parents=True)
+    (kernels / "notes").mkdir()
+    (kernels / "broken").mkdir()
+    (kernels / "python3/kernel.json").write_text('{"argv": ["python3", "-m", "ipykernel_launcher"], "display_name": "Python 3"}')
+    (kernels / "notes/notes.txt").write_text("mine")
+    (kernels / "broken/kernel.json").write_text('{"argv"')
+    (kernels / "cellgate").symlink_to(kernels / "notes")
+    os.mkfifo(tmp_path / "fifo")
+    (kernels / "fifo").mkdir()
+    (kernels / "fifo/kernel.json").symlink_to(tmp_path / "fifo")
+    before = {p: p.read_bytes() for p in kernels.rglob("*") if p.is_file()}
+    for name in ("python3", "notes", "broken", "cellgate", "fifo"):
+        r = install(run_cellgate, "--name", name)
+        assert r.returncode == 2
+        assert f"kernels/{name}: another kernel's files are there: choose another --name" in r.stderr
+    assert {p: p.read_bytes() for p in kernels.rglob("*") if p.is_file()} == before
+
+
+def test_what_lies_in_its_folder_is_neither_opened_nor_left_half_replaced(
+    data_dir: Path, run_cellgate: Any, tmp_path: Path
+) -> None:
+    folder = data_dir / "kernels/cellgate"
+    assert install(run_cellgate).returncode == 0
+    victim = tmp_path / "victim"
+    victim.write_text("untouched")
+    (folder / "logo-svg.svg").unlink()
+    (folder / "logo-svg.svg").symlink_to(victim)
+    assert install(run_cellgate).returncode == 0
+    assert victim.read_text() == "untouched" and not (folder / "logo-svg.svg").is_symlink()
+    (folder / "logo-64x64.png").unlink()
+    (folder / "logo-64x64.png").mkdir()
+    assert "logo-64x64.png: Is a directory" in install(run_cellgate).stderr
+    assert sorted(p.name for p in folder.glob(".*")) == []
+
+
+def test_temporary_names_that_are_fifos(data_dir: Path, run_cellgate: Any) -> None:
+    """Its process number can be guessed: all of the next ones are taken here."""
+    folder = data_dir / "kernels/cellgate"
+    folder.mkdir(parents=True)
+    last = subprocess.Popen(["true"])
+    last.wait()
+    for n in range(last.pid, last.pid + 3000):
+        os.mkfifo(folder / f".kernel.json.{n}")
+    assert install(run_cellgate).returncode == 0
+    assert spec_in(data_dir)["argv"][1:3] == ["jupyter", "run"]
+
+
 @pytest.mark.parametrize(
     ("args", "why"),
     [
         (["--name", "../x"], "no name for a kernel"),
         (["--name", ""], "no name for a kernel"),
+        (["--name=-x"], "no name for a kernel"),
+        (["--prefix", ""], "--prefix needs a folder"),
         (["--user", "--prefix", "x"], "give one of"),
         (["--approve", "everything"], "approval rule"),
         (["--mcp", "missing.json"], "missing.json"),
