@@ -93,7 +93,7 @@ def may_ask() -> bool:
 
 def next_request(
     shell: str, loop_fd: int, block: bool, /
-) -> tuple[int, int, str, tuple[bytes, ...], bool, bool, bool] | None:
+) -> tuple[int, int, str, tuple[bytes, ...], bool, bool, bool, bool] | None:
     """The next request: the fields of cellgate_kernel.request.Request.
 
     None when there is none: at once, or with `block` when `loop_fd` has become readable.

@@ -163,8 +163,7 @@ def make(text: str) -> None:
     _kernel = Kernel(json.loads(text))
     # Leaves nothing behind but memory that is this process's own: every cell writes to it.
     _kernel.shell.run_cell("1", silent=True)
-    compiler: Any = _kernel.shell.compile
-    compiler.forget()  # the first cell's name is not taken
+    _kernel.shell.forget_cells()
 
 
 def configure() -> None:

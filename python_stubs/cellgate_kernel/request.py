@@ -25,6 +25,8 @@ class Request(NamedTuple):
     silent: bool
     store_history: bool
     allow_stdin: bool
+    warm: bool
+    """The supervisor's own cell in a kernel that is started ahead: no trace of it is to be left."""
 
 
 def parse_object(data: bytes, what: str) -> dict[str, Any]:

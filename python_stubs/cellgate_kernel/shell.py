@@ -264,6 +264,11 @@ class ZMQInteractiveShell(InteractiveShell):
                 self.events.trigger("post_run_cell", result)
         return result
 
+    def forget_cells(self) -> None:
+        """What has run was no cell of the host's: its name is not taken."""
+        compiler: Any = self.compile
+        compiler.forget()
+
     def system(self, cmd: str) -> None:
         """`!cmd`."""
         code = commands.run(self.var_expand(cmd, depth=1))

@@ -89,6 +89,8 @@ class Worker:
             if expressions and result.success:
                 values = self.runner.run_sync(lambda: self._shell.user_expressions(expressions))
             self._after_cell()
+            if request.warm:
+                self._shell.forget_cells()
             if result.success:
                 reserve.hold()
             return reply_of(self._shell, result, values)

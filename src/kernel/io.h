@@ -67,7 +67,7 @@ struct cg_request {
         struct cg_request *next;
         enum cg_request_kind kind;
         uint64_t id;
-        bool silent, store_history, allow_stdin; /* of a cell */
+        bool silent, store_history, allow_stdin, warm; /* of a cell */
         char type[40];                           /* of another request: "complete_request" */
         size_t n_frames;
         zmq_msg_t frames[];

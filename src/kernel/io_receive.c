@@ -182,7 +182,8 @@ static int on_execute(struct cg_io *io, struct cg_msg *m, const json_t *body, st
                 return CG_E_NOMEM;
         if (cg_json_bool(body, "silent", false, &req->silent, err) < 0 ||
             cg_json_bool(body, "store_history", true, &req->store_history, err) < 0 ||
-            cg_json_bool(body, "allow_stdin", false, &req->allow_stdin, err) < 0) {
+            cg_json_bool(body, "allow_stdin", false, &req->allow_stdin, err) < 0 ||
+            cg_json_bool(body, "warm", false, &req->warm, err) < 0) {
                 cg_request_free(req);
                 return CG_E_PROTO;
         }

@@ -134,9 +134,9 @@ static PyObject *request_tuple(struct cg_request *req)
         PyObject *text = request_text(req), *frames = frames_tuple(req, req->kind == CG_REQUEST_CELL), *ret = NULL;
 
         if (text && frames)
-                ret = Py_BuildValue("(iKOOOOO)", (int)req->kind, (unsigned long long)req->id, text, frames,
+                ret = Py_BuildValue("(iKOOOOOO)", (int)req->kind, (unsigned long long)req->id, text, frames,
                                     req->silent ? Py_True : Py_False, req->store_history ? Py_True : Py_False,
-                                    req->allow_stdin ? Py_True : Py_False);
+                                    req->allow_stdin ? Py_True : Py_False, req->warm ? Py_True : Py_False);
         Py_XDECREF(text);
         Py_XDECREF(frames);
         cg_request_free(req);

@@ -265,7 +265,8 @@ bool spare_ready(struct session *ss)
         if (!find(ss->sup, ss))
                 return false;
         ss->warming = true;
-        kernel_send(ss->kernel, &out, json_pack("{s:b, s:b, s:b}", "silent", 1, "store_history", 0, "allow_stdin", 0));
+        kernel_send(ss->kernel, &out, json_pack("{s:b, s:b, s:b, s:b}", "silent", 1, "store_history", 0, "allow_stdin", 0,
+                                                "warm", 1));
         return true;
 }
 

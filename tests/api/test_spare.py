@@ -39,6 +39,16 @@ def test_second_session_is_the_spare_and_starts_clean(tmp_path: Path) -> None:
         second.close()
 
 
+def test_its_first_cell_has_the_name_that_first_cells_have(tmp_path: Path) -> None:
+    """The cell that the supervisor runs in it has left none."""
+    cell = "import traceback\ntry: 1 / 0\nexcept ZeroDivisionError: traceback.print_exc()"
+    with Client() as c:
+        for i in range(4):
+            with c.session(workspace=tmp_path) as s:
+                assert '"<Cell In[1]>", line 2' in s.run(cell).stderr
+                time.sleep(i / 4)  # for the next one, to be ready: nothing shows when it has run its cell
+
+
 @pytest.mark.parametrize("by_settings", [False, True])
 def test_a_secret_that_came_after_the_spare_is_hidden(tmp_path: Path, by_settings: bool) -> None:
     """Made anew, or saved by an editor, which puts a new file in the old one's place."""

@@ -483,3 +483,11 @@ def test_a_deep_traceback_is_shortened(kernel: Kernel) -> None:
         assert "ZeroDivisionError" in text and "if n == 0" in text
         assert len(text) < 10_000
     assert "49,80" in "".join(kernel.run(code + "f(50_000)").error["traceback"])  # frames that were left out
+
+
+def test_the_supervisors_own_cell_leaves_no_name(kernel: Kernel) -> None:
+    """It runs in a kernel that is started ahead; one that does not count but is a host's keeps its name for its functions."""
+    cell = "import traceback\ntry: 1 / 0\nexcept ZeroDivisionError: traceback.print_exc()"
+    kernel.run("1", silent=True, store_history=False, warm=True)
+    assert '"<Cell In[1]>", line 2' in kernel.run(cell, silent=True, store_history=False).err
+    assert '"<Cell In[1].2>", line 3' in kernel.run("0\n" + cell).err
