@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import zmq
@@ -84,10 +85,12 @@ def test_header_of_a_comm_message_reaches_its_handler(client: Any) -> None:
         client.published(client.send("shell", "comm_close", {"comm_id": "c1", "data": {}}))
 
 
-def test_queue_after_an_error_is_aborted(client: Any) -> None:
-    failing = client.start("import time; time.sleep(0.3); 1/0")
+def test_queue_after_an_error_is_aborted(client: Any, tmp_path: Path) -> None:
+    # Nothing tells when all has come: it has a moment after it was sent, however slow the test is.
+    failing = client.start("import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\ntime.sleep(0.3); 1/0")
     behind = [client.start(f"x = {i}") for i in range(3)]
     info = client.send("shell", "kernel_info_request")
+    (tmp_path / "work/go").touch()
     assert client.reply(failing)["content"]["status"] == "error"
     for request in behind:
         assert client.reply(request)["content"] == {"status": "aborted", "execution_count": 1}

@@ -257,6 +257,7 @@ def test_the_folder_for_images_can_be_chosen_and_no_link_leads_out(
 def test_a_timeout_interrupts_and_keeps_the_state(sdk: Sdk, run: Callable) -> None:
     async def main() -> None:
         async with sdk() as session:
+            assert await ok(session, "1") == "1"  # the kernel has started, however slow the machine is
             text = await fails(session, "kept = 1\nprint('so far', flush=True)\nwhile True: pass", timeout=0.5)
             assert "so far" in text and "Timed out after 0.5 s" in text and "larger timeout" in text
             assert await ok(session, "kept") == "1"
@@ -463,6 +464,7 @@ def test_anything_but_a_clear_yes_is_a_no(
     async def main() -> None:
         options = ("--mcp", mcp_file, "--approve", "ask", "--ask-timeout", "1")
         async with sdk(*options, elicitation_callback=Person(answer)) as session:
+            await ok(session, "from mcptools.fake import leave_mark; print()")
             # The cell's own time limit is shorter than the wait: it does not count.
             text = await fails(session, MARK.format("no"), timeout=0.8)
             assert "RejectedError" in text and words in text
