@@ -56,14 +56,15 @@ def test_loop_is_the_same_everywhere(aio: Kernel) -> None:
 
 
 def test_background_task_of_a_cell_without_await_goes_on_while_idle(aio: Kernel) -> None:
-    assert aio.run("task = asyncio.create_task(background()); len(out)").result == "0"
-    time.sleep(0.5)
+    code = "task = asyncio.create_task(background()); task.add_done_callback(lambda _: print('end')); len(out)"
+    assert aio.run(code).result == "0"
+    aio.wait_for_text("end")
     assert aio.run("out, task.done()").result == "([0, 1, 2, 3, 4], True)"
 
 
 def test_background_task_goes_on_during_await(aio: Kernel) -> None:
-    r = aio.run("task = asyncio.create_task(background()); await asyncio.sleep(0.5); len(out)")
-    assert r.result == "5"
+    code = "task = asyncio.create_task(background())\nwhile not task.done(): await asyncio.sleep(0.01)\nlen(out)"
+    assert aio.run(code).result == "5"
 
 
 def test_background_output_belongs_to_the_cell_that_started_it(aio: Kernel) -> None:
@@ -73,8 +74,9 @@ def test_background_output_belongs_to_the_cell_that_started_it(aio: Kernel) -> N
 
 
 def test_failing_background_task_does_not_stop_the_kernel(aio: Kernel) -> None:
-    aio.run("async def bad():\n    raise SystemExit(1)\ntask = asyncio.create_task(bad())")
-    time.sleep(0.1)
+    aio.run("async def bad():\n    raise SystemExit(1)\ntask = asyncio.create_task(bad())\n"
+            "task.add_done_callback(lambda _: print('end'))")
+    aio.wait_for_text("end")
     assert aio.run("task.exception()").result == "SystemExit(1)"
 
 

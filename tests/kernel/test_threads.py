@@ -103,17 +103,19 @@ def test_after_a_new_cell_has_begun_its_own_thread_is_its_own(kernel: Kernel) ->
 
 def test_c_level_writes_belong_to_the_running_cell(kernel: Kernel) -> None:
     kernel.run(
-        "import threading, os\ngo = threading.Event()\nthreading.Thread(target=lambda: (go.wait(), os.write(1, b'raw\\n'))).start()"
+        "import threading, os\ngo = threading.Event()\n"
+        "t = threading.Thread(target=lambda: (go.wait(), os.write(1, b'raw\\n')))\nt.start()"
     )
-    cell = kernel.execute("go.set()\nimport time; time.sleep(0.2)")
+    cell = kernel.execute("go.set()\nt.join()")
     assert gather(kernel, 1) == {"raw": cell}
 
 
 def test_a_thread_without_a_cell_speaks_for_the_running_one(kernel: Kernel) -> None:
     kernel.run(
-        "import _thread, threading\ngo = threading.Event()\n_thread.start_new_thread(lambda: (go.wait(), print('who')), ())"
+        "import _thread, threading\ngo, done = threading.Event(), threading.Event()\n"
+        "_thread.start_new_thread(lambda: (go.wait(), print('who'), done.set()), ())"
     )
-    cell = kernel.execute("go.set()\nimport time; time.sleep(0.2)")
+    cell = kernel.execute("go.set()\ndone.wait();")
     assert gather(kernel, 1) == {"who": cell}
 
 
@@ -132,9 +134,9 @@ def test_only_its_own_cell_may_ask_for_input(kernel: Kernel) -> None:
     kernel.run(
         "import threading\ngo = threading.Event()\n"
         "def work():\n    go.wait()\n    try: input('?')\n    except Exception as e: print(type(e).__name__)\n"
-        "threading.Thread(target=work).start()"
+        "t = threading.Thread(target=work)\nt.start()"
     )
-    cell = kernel.execute("go.set()\nimport time; time.sleep(0.3)", allow_stdin=True)
+    cell = kernel.execute("go.set()\nt.join()", allow_stdin=True)
     r = kernel.collect(cell)
     assert r.of("INPUT_REQUEST") == []
 
