@@ -20,6 +20,7 @@ struct ts_new {
         struct cg_mcp_client *client;
         struct cg_mcp_req *req; /* the list that is under way */
         char package[CG_CODEGEN_PACKAGE_SIZE];
+        char *name;
         char *tools;
         size_t tools_len;
         char *report;
@@ -32,6 +33,11 @@ struct ts_adding {
         char *out_dir;
         int64_t timeout_ms;
         size_t n, n_waiting;
+        uv_work_t work; /* the wrappers' */
+        bool working;
+        bool dropped;   /* not wanted any more: freed when the work is done */
+        int made;
+        struct cg_err why;
         struct ts_new items[];
 };
 
@@ -116,11 +122,17 @@ static void adding_free(struct ts_adding *a)
                 struct ts_new *v = &a->items[i];
 
                 if (v->req)
-                        cg_mcp_req_cancel(v->req, "not wanted any more");
+                        cg_mcp_req_cancel(CG_STEAL(v->req), "not wanted any more");
                 if (v->client)
-                        cg_mcp_client_end(v->client, "not wanted any more");
-                free(v->tools);
-                free(v->report);
+                        cg_mcp_client_end(CG_STEAL(v->client), "not wanted any more");
+        }
+        a->dropped = true;
+        if (a->working)
+                return;
+        for (size_t i = 0; i < a->n; i++) {
+                free(a->items[i].name);
+                free(a->items[i].tools);
+                free(a->items[i].report);
         }
         free(a->out_dir);
         free(a);
@@ -160,7 +172,7 @@ static int send_report(struct ts_adding *a, struct cg_err *err)
         cg_buf_init(&b, CG_MAX_REPORT);
         r = cg_buf_adds(&b, "{\"report\":{", err);
         for (size_t i = 0; i < a->n && r == 0; i++) {
-                const char *name = cg_mcp_client_name(a->items[i].client);
+                const char *name = a->items[i].name;
 
                 if (i)
                         r = cg_buf_adds(&b, ",", err);
@@ -209,32 +221,27 @@ static size_t count_after(const struct ts_adding *a)
         return n;
 }
 
-static int generate(struct ts_adding *a, struct cg_err *err)
+/* Beside the loop: thousands of tools are thousands of files, and the calls of other sessions go on meanwhile. Touches its own things only. */
+static void on_work(uv_work_t *work)
 {
-        for (size_t i = 0; i < a->n; i++) {
-                struct ts_new *v = &a->items[i];
-                const struct cg_codegen_options o = { .server = cg_mcp_client_name(v->client), .out_dir = a->out_dir,
-                                                      .root_package = true };
-                int r = cg_codegen(&o, v->tools, v->tools_len, &v->report, err);
+        struct ts_adding *a = work->data;
 
-                if (r < 0)
-                        return cg_err_prefix(err, "wrappers of MCP server \"%s\"", o.server);
+        for (size_t i = 0; i < a->n && a->made == 0; i++) {
+                struct ts_new *v = &a->items[i];
+                const struct cg_codegen_options o = { .server = v->name, .out_dir = a->out_dir, .root_package = true };
+
+                a->made = cg_codegen(&o, v->tools, v->tools_len, &v->report, &a->why);
+                if (a->made < 0)
+                        cg_err_prefix(&a->why, "wrappers of MCP server \"%s\"", o.server);
         }
-        return 0;
 }
 
-/* Everything that can fail comes first. */
+/* The wrappers are there. Everything that can fail comes first. */
 static int complete(struct ts_adding *a, struct cg_err *err)
 {
-        struct ts_server **places = NULL;
+        struct ts_server **places = calloc(a->n + 1, sizeof(*places));
         int r = 0;
 
-        if (count_after(a) > CG_MAX_SERVERS)
-                return cg_fail(err, CG_E_LIMIT, "a session has at most %d MCP servers", CG_MAX_SERVERS);
-        r = generate(a, err);
-        if (r < 0)
-                return r;
-        places = calloc(a->n + 1, sizeof(*places));
         for (size_t i = 0; places && i < a->n && r == 0; i++) {
                 places[i] = calloc(1, sizeof(**places));
                 r = places[i] ? 0 : CG_E_NOMEM;
@@ -253,18 +260,64 @@ static int complete(struct ts_adding *a, struct cg_err *err)
         return r;
 }
 
-static void complete_if_all(struct ts_adding *a)
-{
-        struct cg_err err;
+static void generate(struct ts_adding *a);
 
-        if (a->n_waiting)
-                return;
-        if (complete(a, &err) < 0) {
+/* Those of one session come one after the other: they write to one folder. */
+static void generate_next(struct ts_session *s)
+{
+        struct ts_adding *a = s->adding;
+
+        for (struct ts_adding *b = a; b; b = b->next)
+                if (b->working)
+                        return;
+        while (a && a->n_waiting)
+                a = a->next;
+        if (a)
+                generate(a);
+}
+
+static void on_work_done(uv_work_t *work, int status)
+{
+        struct ts_adding *a = work->data;
+        struct ts_session *s = a->session;
+
+        a->working = false;
+        if (a->dropped) {
+                adding_free(a);
+        } else if (a->made < 0 || complete(a, &a->why) < 0) {
+                adding_fail(a, &a->why);
+        } else {
+                unlink_adding(a);
+                adding_free(a);
+        }
+        if (!s->ending)
+                generate_next(s);
+        on_client_gone(s);
+}
+
+static void generate(struct ts_adding *a)
+{
+        struct ts_session *s = a->session;
+        struct cg_err err;
+        int r = 0;
+
+        if (count_after(a) > CG_MAX_SERVERS)
+                r = cg_fail(&err, CG_E_LIMIT, "a session has at most %d MCP servers", CG_MAX_SERVERS);
+        a->work.data = a;
+        if (r == 0 && uv_queue_work(&s->ts->loop, &a->work, on_work, on_work_done) < 0)
+                r = cg_fail(&err, CG_E_SYS, "the wrappers cannot be written beside the loop");
+        if (r < 0) {
                 adding_fail(a, &err);
                 return;
         }
-        unlink_adding(a);
-        adding_free(a);
+        a->working = true;
+        s->n_clients++; /* keeps the session, and with it its folder, until the work is done */
+}
+
+static void complete_if_all(struct ts_adding *a)
+{
+        if (!a->n_waiting)
+                generate_next(a->session);
 }
 
 static void on_listed(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len)
@@ -329,6 +382,9 @@ static int prepare_one(struct ts_adding *a, const char *name, const json_t *defi
                 return r;
         s->n_clients++;
         a->n++;
+        v->name = strdup(name);
+        if (!v->name)
+                return cg_fail(err, CG_E_NOMEM, "MCP server");
         r = cg_codegen_package_name(name, v->package, sizeof(v->package), err);
         return r < 0 ? r : check_package(a, v, name, err);
 }

@@ -94,7 +94,7 @@ def list_tools(ident: object, cursor: object) -> None:
 
 
 def answer_list(ident: object, cursor: object) -> None:
-    names = [*TOOLS, *HABITS.get("more", [])]
+    names = [*TOOLS, *HABITS.get("more", []), *(f"tool_{i}" for i in range(HABITS.get("many", 0)))]
     how = HABITS.get("list", "one")
     if HABITS.get("no_tools"):
         send({"jsonrpc": "2.0", "id": ident, "error": {"code": -32601, "message": "Method not found"}})

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+DETACH, DETACHED, SERVERS, SERVERS_DONE = 4, 5, 6, 7
+
 
 def test_adds_and_writes_wrappers(ts, fake):
     ts.attach()
@@ -212,6 +214,33 @@ def test_big_and_odd_tool_lists(ts, fake):
     )
     report = ts.add({"odd": fake(list="raw", raw=odd)})
     assert "a" in {t["tool"] for t in report["odd"]["tools"]}
+
+
+def test_calls_of_others_go_on_while_wrappers_are_written(ts, fake, waiting):
+    """Ten thousand tools take seconds; they are under way when the call is made, and not done when its result comes."""
+    k = ts.attach()
+    ts.add({"fake": fake()})
+    body = {"servers": {"large": fake(many=10_000)}, "out": str(ts.folder / "out2"), "timeout_ms": 0}
+    (ts.folder / "out2").mkdir()
+    ts.broker.send(SERVERS, 6, body, session=2)
+    waiting(lambda: list(ts.folder.glob("out2/mcptools/.tmp-*")), 30 * ts.slowness, "the wrappers")
+    assert ts.run(k, 1, "fake", "echo")[0] == "ok"  # which expects ASK, and nothing before it
+    done = ts.broker.expect(SERVERS_DONE, 60)
+    assert done.id == 6 and "report" in done.body
+
+
+def test_a_session_that_ends_while_its_wrappers_are_written(ts, fake, waiting):
+    """It is told to have ended when nothing writes to its folder any more."""
+    body = {"servers": {"large": fake(many=5_000)}, "out": str(ts.out), "timeout_ms": 0}
+    ts.broker.send(SERVERS, 6, body, session=2)
+    ts.broker.send(SERVERS, 7, {**body, "servers": {"fake": fake()}}, session=2)  # waits for the first
+    waiting(lambda: list(ts.out.glob("mcptools/.tmp-*")), 30 * ts.slowness, "the wrappers")
+    ts.broker.send(DETACH, 9, {"keep_servers": False}, session=2)
+    failed = [ts.broker.expect(SERVERS_DONE) for _ in range(2)]
+    assert sorted(m.id for m in failed) == [6, 7]
+    assert all("the session has ended" in m.body["error"]["message"] for m in failed)
+    ts.broker.expect(DETACHED, 60)
+    assert not list(ts.out.glob("mcptools/.tmp-*"))
 
 
 def test_crash_loops_are_bounded(ts, fake, tmp_path):
