@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -49,6 +50,11 @@ static int next_client(struct listener *l)
         return -1;
 }
 
+static bool has_room(const struct box *b)
+{
+        return b->n_conns < b->options.connections && b->r->n_unsaid < UNSAID_MAX;
+}
+
 static void on_listener(uv_poll_t *h, int status, int events)
 {
         struct listener *l = h->data;
@@ -57,7 +63,7 @@ static void on_listener(uv_poll_t *h, int status, int events)
         (void)status;
         (void)events;
         for (int i = 0; i < BURST; i++) {
-                int fd = b->n_conns < b->options.connections ? next_client(l) : -2;
+                int fd = has_room(b) ? next_client(l) : -2;
 
                 if (fd >= 0) {
                         eg_conn_add(b, fd);
@@ -75,7 +81,7 @@ static void on_listener(uv_poll_t *h, int status, int events)
 void eg_relay_resume(struct box *b)
 {
         for (size_t i = 0; i < b->n_listeners; i++) {
-                if (b->listeners[i]->paused && b->n_conns < b->options.connections) {
+                if (b->listeners[i]->paused && has_room(b)) {
                         b->listeners[i]->paused = false;
                         uv_poll_start(&b->listeners[i]->poll, UV_READABLE, on_listener);
                 }
@@ -202,6 +208,69 @@ static void on_message(struct relay *r, const struct eg_msg *m, int *fds, size_t
                 close(fds[i]);
 }
 
+/* 0; CG_TIMEOUT: no room; negative. */
+static int say(struct relay *r, const struct unsaid *u)
+{
+        struct eg_msg m = {.type = u->type, .box = u->box, .id = u->id, .kind = (uint8_t)u->kind};
+
+        snprintf(m.text, sizeof(m.text), "%s", u->text);
+        return eg_send(r->chan, &m, NULL, 0, NULL);
+}
+
+/* Nobody decides any more, or what is to be told cannot be kept: nothing goes on. */
+static void give_up(struct relay *r)
+{
+        r->status = 1;
+        uv_stop(&r->loop);
+}
+
+static void say_rest(struct relay *r)
+{
+        struct unsaid *u;
+        int e = 0;
+
+        while ((u = r->unsaid) && (e = say(r, u)) == 0) {
+                r->unsaid = u->next;
+                r->n_unsaid--;
+                free(u);
+        }
+        if (!r->unsaid)
+                r->unsaid_tail = &r->unsaid;
+        if (e < 0)
+                give_up(r);
+        for (struct box *b = r->boxes; b; b = b->next)
+                eg_relay_resume(b);
+}
+
+void eg_relay_tell(struct conn *c, enum eg_type type, const char *text)
+{
+        struct relay *r = c->r;
+        size_t size = strlen(text) + 1;
+        struct unsaid *u = calloc(1, sizeof(*u) + size);
+        int e;
+
+        if (!u) {
+                give_up(r);
+                return;
+        }
+        u->type = type;
+        u->box = c->box->number;
+        u->id = c->id;
+        u->kind = c->kind;
+        memcpy(u->text, text, size);
+        e = r->unsaid ? CG_TIMEOUT : say(r, u);
+        if (e == CG_TIMEOUT) {
+                *r->unsaid_tail = u;
+                r->unsaid_tail = &u->next;
+                r->n_unsaid++;
+                eg_relay_watch(r);
+                return;
+        }
+        free(u);
+        if (e < 0)
+                give_up(r);
+}
+
 static void ask_again(struct relay *r)
 {
         for (struct conn *c = r->conns; c && r->n_to_ask; c = c->next) {
@@ -219,8 +288,10 @@ static void on_chan(uv_poll_t *h, int status, int events)
         struct eg_msg m;
         int e = status < 0 ? CG_CLOSED : 0;
 
-        if (e == 0 && (events & UV_WRITABLE))
+        if (e == 0 && (events & UV_WRITABLE)) {
+                say_rest(r);
                 ask_again(r);
+        }
         for (int i = 0; i < BURST && e == 0; i++) {
                 int fds[EG_LISTENERS_MAX];
                 size_t n = EG_LISTENERS_MAX;
@@ -240,7 +311,7 @@ static void on_chan(uv_poll_t *h, int status, int events)
 
 void eg_relay_watch(struct relay *r)
 {
-        int events = UV_READABLE | (r->n_to_ask ? UV_WRITABLE : 0);
+        int events = UV_READABLE | (r->n_to_ask || r->unsaid ? UV_WRITABLE : 0);
 
         if (events != r->chan_events)
                 uv_poll_start(&r->chan_poll, events, on_chan);
@@ -301,6 +372,7 @@ static int start_loop(struct relay *r, int chan)
         int e = uv_loop_init(&r->loop);
 
         r->chan = chan;
+        r->unsaid_tail = &r->unsaid;
         if (e == 0)
                 e = uv_poll_init(&r->loop, &r->chan_poll, chan);
         if (e == 0)

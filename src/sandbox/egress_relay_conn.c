@@ -56,14 +56,6 @@ static void forget_id(struct conn *c)
                 *p = c->hash_next;
 }
 
-static void send_cancel(struct conn *c)
-{
-        struct eg_msg m = {.type = EG_CANCEL, .box = c->box->number, .id = c->id};
-
-        /* Where there is no room the answer will find nobody: the same, later. */
-        eg_send(c->r->chan, &m, NULL, 0, NULL);
-}
-
 void eg_conn_stop_flows(struct conn *c)
 {
         if (!c->flowing)
@@ -85,7 +77,7 @@ void eg_conn_end(struct conn *c)
         struct box *b = c->box;
 
         if (c->state == ASKED && !c->to_ask)
-                send_cancel(c);
+                eg_relay_tell(c, EG_CANCEL, "");
         eg_conn_set_to_ask(c, false);
         eg_conn_stop_flows(c);
         c->client = eg_end_close(c->client);

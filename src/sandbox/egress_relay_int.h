@@ -25,6 +25,8 @@
 
 #define AHEAD_MAX (64u << 10) /* what a client may send before it has an answer: srt's */
 #define HASH 1024
+/* Words to the decider that wait for room in the channel; over it no connection is accepted. Those there are say one more each at most. */
+#define UNSAID_MAX 256
 
 enum state { FIRST, SOCKS_PASSWORD, SOCKS_REQUEST, HEAD, ASKED, PARENT, TUNNEL, EXCHANGE, LINGER };
 
@@ -68,6 +70,15 @@ struct conn {
         enum { UNDECIDED, GATHERING, GATHERED } gather; /* TUNNEL: the first bytes that come back */
 };
 
+/* A word to the decider for which there was no room. */
+struct unsaid {
+        struct unsaid *next;
+        enum eg_type type;
+        uint32_t box, id;
+        enum eg_kind kind;
+        char text[];
+};
+
 struct relay {
         uv_loop_t loop;
         uv_poll_t chan_poll;
@@ -79,6 +90,8 @@ struct relay {
         struct conn *by_id[HASH];
         uint32_t next_id;
         size_t n_to_ask;
+        struct unsaid *unsaid, **unsaid_tail;
+        size_t n_unsaid;
         struct eg_flow_common common;
         int status;
 };
@@ -86,6 +99,8 @@ struct relay {
 /* egress_relay.c */
 /* Listeners that wait for room are listened at again, where there is room. */
 void eg_relay_resume(struct box *b);
+/* Tells the decider of @c, now or when there is room; nothing is lost. */
+void eg_relay_tell(struct conn *c, enum eg_type type, const char *text);
 /* Waits for what the channel to the decider has to wait for now. */
 void eg_relay_watch(struct relay *r);
 

@@ -130,10 +130,7 @@ void eg_bad_gateway(struct conn *c, const char *why)
 
 void eg_note(struct conn *c, const char *why)
 {
-        struct eg_msg m = {.type = EG_NOTE, .box = c->box->number, .id = c->id, .kind = (uint8_t)c->kind};
-
-        snprintf(m.text, sizeof(m.text), "%s", why);
-        eg_send(c->r->chan, &m, NULL, 0, NULL); /* a full channel loses it: the client is told anyway */
+        eg_relay_tell(c, EG_NOTE, why);
 }
 
 void eg_refuse_request(struct conn *c, unsigned int status, const char *why)
