@@ -308,6 +308,7 @@ static void generate(struct ts_adding *a)
                 r = cg_fail(&err, CG_E_SYS, "the wrappers cannot be written beside the loop");
         if (r < 0) {
                 adding_fail(a, &err);
+                generate_next(s);
                 return;
         }
         a->working = true;

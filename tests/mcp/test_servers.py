@@ -229,6 +229,18 @@ def test_calls_of_others_go_on_while_wrappers_are_written(ts, fake, waiting):
     assert done.id == 6 and "report" in done.body
 
 
+def test_a_request_that_fails_does_not_hold_up_the_next(ts, fake, waiting):
+    """Two wait while the first is long at it; one of them has too many servers together with the first."""
+    body = {"out": str(ts.out), "timeout_ms": 0}
+    ts.broker.send(SERVERS, 6, {**body, "servers": {"large": fake(many=10_000)}})
+    waiting(lambda: list(ts.out.glob("mcptools/.tmp-*")), 30 * ts.slowness, "the wrappers")
+    ts.broker.send(SERVERS, 8, {**body, "servers": {"small": fake()}})
+    ts.broker.send(SERVERS, 7, {**body, "servers": {f"s{i}": fake() for i in range(64)}})
+    done = {m.id: m.body for m in (ts.broker.expect(SERVERS_DONE, 60) for _ in range(3))}
+    assert "report" in done[6] and "report" in done[8]
+    assert "at most 64 MCP servers" in done[7]["error"]["message"]
+
+
 def test_a_session_that_ends_while_its_wrappers_are_written(ts, fake, waiting):
     """It is told to have ended when nothing writes to its folder any more."""
     body = {"servers": {"large": fake(many=5_000)}, "out": str(ts.out), "timeout_ms": 0}
