@@ -425,8 +425,11 @@ def step_fuzz(opt: argparse.Namespace) -> Tally:
     """every fuzz target over its corpus, and a few seconds more"""
     tally = Tally()
     folder = build("fuzz", *FUZZ_OPTIONS, install=False, cc="clang")
-    for target in fuzz_targets(folder):
-        tally.record(f"fuzz:{target.name}", fuzz_one(folder, target, opt.fuzz_seconds))
+    targets = fuzz_targets(folder)
+    with ThreadPoolExecutor(JOBS) as pool:
+        failures = pool.map(lambda t: fuzz_one(folder, t, opt.fuzz_seconds), targets)
+        for target, failure in zip(targets, failures, strict=True):
+            tally.record(f"fuzz:{target.name}", failure)
     return tally
 
 

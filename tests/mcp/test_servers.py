@@ -245,8 +245,8 @@ def test_a_session_that_ends_while_its_wrappers_are_written(ts, fake, waiting):
     """It is told to have ended when nothing writes to its folder any more."""
     body = {"servers": {"large": fake(many=5_000)}, "out": str(ts.out), "timeout_ms": 0}
     ts.broker.send(SERVERS, 6, body, session=2)
-    ts.broker.send(SERVERS, 7, {**body, "servers": {"fake": fake()}}, session=2)  # waits for the first
     waiting(lambda: list(ts.out.glob("mcptools/.tmp-*")), 30 * ts.slowness, "the wrappers")
+    ts.broker.send(SERVERS, 7, {**body, "servers": {"fake": fake()}}, session=2)  # waits for the first
     ts.broker.send(DETACH, 9, {"keep_servers": False}, session=2)
     failed = [ts.broker.expect(SERVERS_DONE) for _ in range(2)]
     assert sorted(m.id for m in failed) == [6, 7]
