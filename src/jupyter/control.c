@@ -83,7 +83,7 @@ int make_info(struct front *f, struct cg_err *err)
 int make_info_without_kernel(struct front *f, const char *why, struct cg_err *err)
 {
         cg_auto_json json_t *reply = NULL;
-        char banner[600];
+        char banner[sizeof(f->opener_err.msg) + 100]; /* whole: half a character is no JSON */
 
         snprintf(banner, sizeof(banner), "cellgate %s -- the kernel could not be started: %s", cg_version(), why);
         reply = info_reply("3", banner, false);
