@@ -12,6 +12,7 @@ import os
 import re
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -44,7 +45,7 @@ class Count:
 class Memory:
     """A way to see memory that stays."""
 
-    measure: Callable[[int], Counter[str]]  # bytes by process name, below that process
+    measure: Callable[[int, Path], Counter[str]]  # bytes by process name, below that process; its log
     allowed: int  # more growth than this, of any of them, is wrong
 
 
@@ -65,7 +66,7 @@ def descendants(root: int) -> list[int]:
     return found
 
 
-def private_memory(root: int) -> Counter[str]:
+def private_memory(root: int, _log: Path) -> Counter[str]:
     """Pages that one process alone has written to: what the system has given away, all in one sum.
 
     Clean pages say nothing: those of a library become private when another program that uses it ends.
@@ -80,27 +81,36 @@ def private_memory(root: int) -> Counter[str]:
     return Counter({"all processes": kb << 10})
 
 
-LIVE_BYTES = "print (long)__sanitizer_get_current_allocated_bytes()"
-
-
-def live_bytes(root: int) -> Counter[str]:
-    """Bytes that are allocated and not freed, as AddressSanitizer counts them. Asked through gdb.
+def live_bytes(root: int, log: Path) -> Counter[str]:
+    """Bytes that are allocated and not freed, as AddressSanitizer counts them in each process (src/base/asan.c).
 
     The memory that the system sees would not do: the sanitizer keeps what was freed, to find uses of it, up to 256 MB
-    in the zygote, whose environment is empty. Kernels are left out: gdb cannot load a program from inside a sandbox.
+    in the zygote, whose environment is empty. Kernels are left out: their standard error does not lead to the log.
     """
-    found: Counter[str] = Counter()
-    ask = ["gdb", "-nx", "-batch", "-iex", "set auto-load no", "-ex", LIVE_BYTES]
+    asked: dict[int, str] = {}
+    start = log.stat().st_size
     for pid in descendants(root):
         proc = Path(f"/proc/{pid}")
         sandboxed = os.readlink(proc / "ns/pid") != os.readlink("/proc/self/ns/pid")
         if sandboxed or "libasan" not in (proc / "maps").read_text():
             continue
-        out = subprocess.run([*ask, "-p", str(pid)], capture_output=True, text=True, timeout=120)
-        answer = re.search(r"^\$1 = (\d+)$", out.stdout, re.MULTILINE)
-        if not answer:
-            raise StepError(f"gdb could not ask process {pid}: {out.stderr[-500:]}")
-        found[(proc / "comm").read_text().strip()] += int(answer[1])
+        caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", (proc / "status").read_text(), re.MULTILINE)
+        if not caught or not int(caught[1], 16) >> (signal.SIGRTMAX - 1) & 1:
+            raise StepError(f"process {pid} does not report its live bytes: it has no handler for SIGRTMAX")
+        asked[pid] = (proc / "comm").read_text().strip()
+        os.kill(pid, signal.SIGRTMAX)
+    deadline = time.monotonic() + 60
+    while True:
+        said = log.read_bytes()[start:].decode(errors="replace")
+        answers = {int(p): int(n) for p, n in re.findall(r"^cellgate live bytes: process (\d+) has (\d+)$", said, re.M)}
+        if asked.keys() <= answers.keys():
+            break
+        if time.monotonic() > deadline:
+            raise StepError(f"no answer from {[p for p in asked if p not in answers]}; see {log}")
+        time.sleep(0.05)
+    found: Counter[str] = Counter()
+    for pid, name in asked.items():
+        found[name] += answers[pid]
     return found
 
 
@@ -214,12 +224,12 @@ def check_sessions(
                 host.command(f"whole 0 {server}" if i % 10 == 0 else "kernel", 60 * slowness)
                 if i + 1 == (warm_up or max(1, n // 5)):  # caches are full by now
                     first = settled(host.proc.pid, folder)
-                    before = memory.measure(host.proc.pid) if memory else before
+                    before = memory.measure(host.proc.pid, host.log) if memory else before
                 if verbose and (i + 1) % 100 == 0:
                     print(f"{name}: {i + 1} sessions: {count(host.proc.pid, folder)}", flush=True)
             assert first
             last = settled(host.proc.pid, folder)
-            after = memory.measure(host.proc.pid) if memory else after
+            after = memory.measure(host.proc.pid, host.log) if memory else after
             pids = set(descendants(host.proc.pid))
         finally:
             status = host.close(120 * slowness)
