@@ -18,6 +18,11 @@
 #define MAX_OTHERS 2
 /* A spare's start costs as much as any other: it shall not take its time from the first cell of the session that was just opened. */
 #define DELAY_MS 20
+/*
+ * A spare that ends by itself has a successor, after a delay that doubles with each in a row. After this many in a row
+ * something is wrong that a further start will not mend: there is none until the host opens a session again.
+ */
+#define MAX_DEATHS 6
 /* No cell of a host ever gets this far. */
 #define WARM_CELL (UINT64_C(1) << 40)
 
@@ -195,7 +200,7 @@ static void on_timer(uv_timer_t *t)
 static void arm(struct sup *s)
 {
         uv_update_time(&s->loop);
-        uv_timer_start(&s->spare_timer, on_timer, DELAY_MS, 0);
+        uv_timer_start(&s->spare_timer, on_timer, (uint64_t)DELAY_MS << s->spare_deaths, 0);
 }
 
 void spares_start(struct sup *s)
@@ -221,6 +226,7 @@ struct session *spare_take(struct host *h, const json_t *options, uint64_t *view
                 if (!sp->session->kernel || sp->session->kernel->state == K_DEAD || !same_options(sp->session->options, options))
                         continue;
                 *view = sp->view;
+                s->spare_deaths = 0;
                 if (same_workspace(sp))
                         return take(s, sp);
                 drop(s, sp);
@@ -243,6 +249,7 @@ void spare_plan(struct session *ss)
         json_decref(s->spare_options);
         s->spare_options = json_deep_copy(ss->options);
         s->spare_host = ss->host;
+        s->spare_deaths = 0;
         if (count(s, ss->options) < s->want_spares)
                 arm(s);
 }
@@ -285,9 +292,17 @@ bool spare_message(struct session *ss, const struct cg_msg *m)
 
 bool spare_ended(struct session *ss)
 {
-        struct spare *sp = find(ss->sup, ss);
+        struct sup *s = ss->sup;
+        struct spare *sp = find(s, ss);
 
-        if (sp)
-                drop(ss->sup, sp);
-        return sp != NULL;
+        if (!sp)
+                return false;
+        drop(s, sp);
+        /* spare_plan() may have counted it while its end was not known yet, so the successor is started from here. */
+        if (++s->spare_deaths < MAX_DEATHS)
+                arm(s);
+        else
+                cg_log(&s->log, CG_LOG_WARN, "%d spare kernels in a row ended by themselves: no other is started until "
+                       "the next session opens", MAX_DEATHS);
+        return true;
 }

@@ -135,6 +135,7 @@ struct sup {
         json_t *spare_options; /* of the next ones */
         struct host *spare_host; /* whose session had these options; may be gone in a shared supervisor */
         uv_timer_t spare_timer;
+        unsigned int spare_deaths; /* spares in a row that ended by themselves */
 };
 
 void sup_stop(struct sup *s, const char *why);
@@ -349,7 +350,7 @@ bool spare_view_holds(const struct session *ss, uint64_t view);
 /* @ss has opened: soon there shall be a spare like it. */
 void spare_plan(struct session *ss);
 void spare_of_host_gone(struct sup *s, const struct host *h);
-/* For session.c: things that happen to a session that may be the spare. true: it is, and this was all there is to do. */
+/* Session event hooks for spares. Return true if the event was consumed. */
 bool spare_ready(struct session *ss);
 bool spare_message(struct session *ss, const struct cg_msg *m);
 bool spare_ended(struct session *ss);

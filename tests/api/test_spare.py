@@ -119,6 +119,46 @@ def test_a_spare_that_ends_while_it_is_taken(tmp_path: Path) -> None:
     assert opened
 
 
+def spare_init(client: Client, taken: set[int]) -> int:
+    """The init of the kernel that is not among `taken`; 0 while there is none."""
+    supervisor = _newest(children(os.getpid()))
+    zygote = next((p for p in children(supervisor) if b"--zygote" in words(p)), 0)
+    return next((p for p in children(zygote) if p not in taken), 0)
+
+
+def test_a_spare_that_ends_by_itself_has_a_successor(tmp_path: Path) -> None:
+    with Client() as c, c.session(workspace=tmp_path) as first:
+        assert first.run("1").value == "1"
+        eventually(lambda: kernels(c) == 2)
+        zygote = next(p for p in children(_newest(children(os.getpid()))) if b"--zygote" in words(p))
+        taken = set(by_age(children(zygote))[:1])
+        dead = spare_init(c, taken)
+        kill(dead, signal.SIGKILL)
+        eventually(lambda: spare_init(c, taken | {dead}) != 0)
+
+
+def test_spares_that_keep_ending_are_not_restarted_without_end(tmp_path: Path) -> None:
+    """The sixth has no successor, until a session is opened again."""
+    log = tmp_path / "log"
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    with log.open("wb") as f, Client(log_fd=f.fileno(), log_level=1) as c, c.session(workspace=workspace) as first:
+        assert first.run("1").value == "1"
+        supervisor = _newest(children(os.getpid()))
+        zygote = next(p for p in children(supervisor) if b"--zygote" in words(p))
+        seen = set(by_age(children(zygote))[:1])
+        for _ in range(6):
+            eventually(lambda: spare_init(c, seen) != 0)
+            spare = spare_init(c, seen)
+            seen.add(spare)
+            kill(spare, signal.SIGKILL)
+        eventually(lambda: b"6 spare kernels in a row ended by themselves" in log.read_bytes())
+        assert spare_init(c, seen) == 0
+        with c.session(workspace=workspace) as second:
+            assert second.run("1").value == "1"
+            eventually(lambda: kernels(c) == 3)
+
+
 def test_spare_is_only_for_the_same_options(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
