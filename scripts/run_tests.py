@@ -8,6 +8,7 @@ run at all is one failed test, never silence.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +33,11 @@ TEST_PYTHON = DEPS / "test-env/bin/python"
 KERNEL_ENV = DEPS / "kernel-env"
 NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 JOBS = len(os.sched_getaffinity(0))
+# Of what runs beside the tests, which mostly wait.
+BESIDE_NICE = 10
+# Both lanes build, and two builds of one folder would disturb each other.
+build_lock = threading.RLock()
+interrupted = threading.Event()
 
 SANITIZER_ENV = {
     # allocator_may_return_null: libzmq tries to allocate what a hostile peer announces, and copes when it cannot.
@@ -75,6 +82,8 @@ def run(
     At the deadline the command's whole process group is killed and the status is 124; before, its Python programs say
     in the log where they are.
     """
+    if interrupted.is_set():
+        raise KeyboardInterrupt
     LOGS.mkdir(parents=True, exist_ok=True)
     log = LOGS / f"test-{name}.log"
     with log.open("wb") as out:
@@ -89,8 +98,11 @@ def run(
             env={**os.environ, **(env or {})},
             start_new_session=True,
         )
+        if threading.current_thread() is not threading.main_thread():
+            with contextlib.suppress(ProcessLookupError):
+                os.setpriority(os.PRIO_PGRP, proc.pid, BESIDE_NICE)
         try:
-            return proc.wait(limit_s), log
+            return wait(proc, limit_s), log
         except (subprocess.TimeoutExpired, KeyboardInterrupt) as e:
             if not isinstance(e, KeyboardInterrupt):
                 abort_python(proc.pid)
@@ -100,6 +112,19 @@ def run(
                 raise
             out.write(f"\nended after {limit_s:.0f} s\n".encode())
             return 124, log
+
+
+def wait(proc: subprocess.Popen[bytes], limit_s: float) -> int:
+    """Waits for a process. Raises KeyboardInterrupt in every thread once the main thread has been interrupted."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        try:
+            return proc.wait(min(1, max(0, deadline - time.monotonic())))
+        except subprocess.TimeoutExpired:
+            if interrupted.is_set():
+                raise KeyboardInterrupt from None
+            if time.monotonic() >= deadline:
+                raise
 
 
 def abort_python(group: int) -> None:
@@ -170,6 +195,11 @@ def read_junit(file: Path, prefix: str) -> Tally:
 
 def build(name: str, *options: str, install: bool = True, cc: str = "gcc") -> Path:
     """Configures (once) and builds build/NAME; installs it in build/NAME/root. Returns the build folder."""
+    with build_lock:
+        return build_locked(name, *options, install=install, cc=cc)
+
+
+def build_locked(name: str, *options: str, install: bool, cc: str) -> Path:
     folder = BUILDS / name
     wanted = json.dumps([options, cc])
     stamp = folder / ".options"
@@ -295,18 +325,22 @@ def step_unit(opt: argparse.Namespace) -> Tally:
     return unit_tests(build_main(), "unit")
 
 
-def step_pytest(opt: argparse.Namespace) -> Tally:
-    """tests of the installed programs (pytest)"""
-    args = ["-k", opt.k] if opt.k else []
-    if opt.quick:
-        args += ["-m", "not slow"]
-    return pytest(build_main(), "test", args, 1200)
-
-
 # Where C code runs; the generator, the layering and the installation are as they are in any build. tests/api is not
 # among them: it loads the library into its own interpreter, which cannot take a sanitized one; the same programs are
 # driven by cli and mcp_serve.
 SANITIZED_TESTS = ("cli", "egress", "jupyter", "kernel", "mcp", "mcp_serve", "sandbox", "sandbox_cmd")
+NOT_SANITIZED = "slow or no_sanitizer"
+
+
+def step_pytest(opt: argparse.Namespace) -> Tally:
+    """tests of the installed programs (pytest); those that the step asan runs too only where it does not"""
+    folder = build_main()
+    if "asan" not in opt.steps:
+        args = ["-k", opt.k] if opt.k else []
+        return pytest(folder, "test", [*args, *(["-m", "not slow"] if opt.quick else [])], 1200)
+    tally = pytest(folder, "test", [f"--ignore={REPO}/tests/{d}" for d in SANITIZED_TESTS], 1200)
+    tally.add(pytest(folder, "test-plain", ["-m", NOT_SANITIZED, *SANITIZED_TESTS], 600))
+    return tally
 
 
 def only_a_thread_that_went(report: Path) -> bool:
@@ -327,7 +361,7 @@ def step_asan(opt: argparse.Namespace) -> Tally:
     env = {k: f"{v}:log_path={reports}/report" for k, v in SANITIZER_ENV.items() if k[0] in "AU"}
     tally = unit_tests(folder, "asan", env)
     env["CG_SANITIZED"] = "address"
-    args = ["-m", "not slow and not no_sanitizer", *(["-k", opt.k] if opt.k else [])]
+    args = ["-m", f"not ({NOT_SANITIZED})", *(["-k", opt.k] if opt.k else [])]
     tally.add(pytest(folder, "asan", [*args, *SANITIZED_TESTS], 1200, env))
     found = [f for f in sorted(reports.iterdir()) if not only_a_thread_that_went(f)]
     text = "\n".join(f.read_text(errors="replace")[:4000] for f in found[:3])
@@ -549,6 +583,8 @@ STEPS: dict[str, Callable[[argparse.Namespace], Tally]] = {
     "fuzz": step_fuzz,
 }
 QUICK = ("unit", "pytest")
+# These need the processor and measure nothing: they run at a low priority beside the others, which mostly wait.
+BESIDE = ("lint-python", "lint-c", "fuzz")
 
 
 def parse_args() -> argparse.Namespace:
@@ -577,6 +613,21 @@ def on_terminate(_signum: int, _frame: object) -> None:
     raise KeyboardInterrupt
 
 
+def run_step(name: str, opt: argparse.Namespace) -> Tally:
+    """Runs a step and prints what came of it. Raises nothing but KeyboardInterrupt."""
+    started = time.monotonic()
+    try:
+        tally = STEPS[name](opt)
+    except StepError as e:
+        tally = Tally(failed=[(f"{name}: could not run", str(e))])
+    except Exception as e:  # whatever it is, the other steps and the total still matter
+        tally = Tally(failed=[(f"{name}: could not run", f"{type(e).__name__}: {e}")])
+    text = "".join(f"\nFAILED {test}\n{shorten(why)}\n\n" for test, why in tally.failed)
+    text += f"{name}: {tally.passed} passed, {len(tally.failed)} failed, {len(tally.skipped)} skipped "
+    print(f"{text}({time.monotonic() - started:.0f} s)", flush=True)
+    return tally
+
+
 def main() -> int:
     opt = parse_args()
     # What runs has a process group of its own: it must be ended when we are.
@@ -587,22 +638,16 @@ def main() -> int:
     # Pipes of a host that vanished, a locale's messages, a proxy for localhost: none of that in the tests.
     os.environ["LC_ALL"] = "C.UTF-8"
     total = Tally()
-    for name in opt.steps:
-        started = time.monotonic()
-        try:
-            tally = STEPS[name](opt)
-        except StepError as e:
-            tally = Tally(failed=[(f"{name}: could not run", str(e))])
-        except Exception as e:  # whatever it is, the other steps and the total still matter
-            tally = Tally(failed=[(f"{name}: could not run", f"{type(e).__name__}: {e}")])
-        for test, why in tally.failed:
-            print(f"\nFAILED {test}\n{shorten(why)}\n", flush=True)
-        print(
-            f"{name}: {tally.passed} passed, {len(tally.failed)} failed, {len(tally.skipped)} skipped "
-            f"({time.monotonic() - started:.0f} s)",
-            flush=True,
-        )
-        total.add(tally)
+    beside = [name for name in opt.steps if name in BESIDE]
+    alone = [name for name in opt.steps if name not in BESIDE]
+    # Where there is nothing to run beside, the main thread runs all.
+    lane = ThreadPoolExecutor(1).submit(lambda: [run_step(name, opt) for name in beside]) if alone and beside else None
+    try:
+        for tally in [run_step(name, opt) for name in (alone or beside)] + (lane.result() if lane else []):
+            total.add(tally)
+    except KeyboardInterrupt:
+        interrupted.set()
+        raise
     for test, why in total.skipped:
         print(f"skipped: {test}: {why}")
     for test, _ in total.failed:
