@@ -121,17 +121,36 @@ int cg_images_new(const char *dir, struct cg_images **ret, struct cg_err *err)
         return 0;
 }
 
+/* What stands where the folder is to be: a cell can put anything there. */
+static const char *kind_of_name(int parent, const char *name)
+{
+        struct stat st;
+
+        if (fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+                return "something else";
+        return S_ISLNK(st.st_mode)    ? "a symbolic link"
+               : S_ISFIFO(st.st_mode) ? "a FIFO"
+               : S_ISSOCK(st.st_mode) ? "a socket"
+               : S_ISREG(st.st_mode)  ? "a file"
+               : S_ISDIR(st.st_mode)  ? "another folder by now"
+                                      : "a device";
+}
+
 static int open_dir(struct cg_images *im, struct cg_err *err)
 {
+        struct stat st;
+
+        /* A cell can remove the folder: then there is one more. */
+        if (im->fd >= 0 && (fstat(im->fd, &st) < 0 || st.st_nlink == 0))
+                cg_closep_(&im->fd);
         if (im->fd >= 0)
                 return 0;
         if (im->name && mkdirat(im->parent, im->name, 0777) < 0 && errno != EEXIST)
                 return cg_fail_errno(err, "cannot make the folder for images, %s", im->dir);
         im->fd = openat(im->parent, im->name ? im->name : ".", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (im->fd < 0 && (errno == ELOOP || errno == ENOTDIR))
-                return cg_fail_errno(err,
-                                     "%s, where images go, is a symbolic link or no folder: give another with --images",
-                                     im->dir);
+                return cg_fail(err, CG_E_SYS, "%s, where images go, is %s, not a folder: remove it, or give another folder with "
+                               "--images", im->dir, kind_of_name(im->parent, im->name ? im->name : "."));
         if (im->fd < 0)
                 return cg_fail_errno(err, "cannot open the folder for images, %s", im->dir);
         return 0;

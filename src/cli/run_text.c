@@ -79,13 +79,10 @@ static int show_image(struct cg_run *run, struct cg_event *e, struct cg_err *err
         cg_auto_buf struct cg_buf b = { .max = 65536 };
         int r = cg_images_save(text_of(run)->images, e, &path, err);
 
-        if (r == CG_E_PARSE) {
+        /* Cells choose the data, and what stands in the workspace: neither ends the run. */
+        if (r < 0) {
                 cg_screen_note(&run->screen, "image not saved: %s", err->msg);
                 return 0;
-        }
-        if (r < 0) {
-                run->status = CG_EXIT_USAGE;
-                return r;
         }
         r = cg_buf_addf(&b, err, "[image: %s]\n", path);
         if (r == 0)

@@ -6,6 +6,7 @@ import json
 import os
 import select
 import signal
+import stat
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -281,10 +282,71 @@ def test_kernel_cannot_choose_where_images_go(run_cellgate: Run, tmp_path: Path)
     space = tmp_path / "space"
     space.mkdir()
     link = f"import os; os.symlink({str(secret)!r}, 'images')"
-    r = run_cellgate("run", "-c", link, "-c", show("image/png", PNG), cwd=space)
-    assert r.returncode == 2
-    assert "images" in r.stderr
+    r = run_cellgate("run", "-c", link, "-c", show("image/png", PNG), "-c", "print('on')", cwd=space)
+    assert (r.returncode, r.stdout) == (0, "on\n"), r.stderr
+    assert "image not saved: images, where images go, is a symbolic link, not a folder" in r.stderr
     assert list(secret.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["FIFO", "symbolic link", "dangling symbolic link", "file", "device", "socket"])
+def test_whatever_stands_in_the_place_of_the_folder_the_run_goes_on(
+    run_cellgate: Run, tmp_path: Path, kind: str
+) -> None:
+    """An earlier cell may have put it there. Nothing waits for a FIFO's reader, and the image is said not to be saved."""
+    images = tmp_path / "images"
+    make: dict[str, Callable[[], object]] = {
+        "FIFO": lambda: os.mkfifo(images),
+        "symbolic link": lambda: images.symlink_to("/tmp"),
+        "dangling symbolic link": lambda: images.symlink_to("nowhere"),
+        "file": lambda: images.write_text("mine"),
+        "device": lambda: os.mknod(images, stat.S_IFCHR | 0o666, os.makedev(1, 3)),
+        "socket": lambda: os.mknod(images, stat.S_IFSOCK | 0o666),
+    }
+    try:
+        make[kind]()
+    except PermissionError:
+        pytest.skip("only root makes devices")
+    r = run_cellgate("run", "-c", show("image/png", PNG), "-c", "print('on')")
+    assert (r.returncode, r.stdout) == (0, "on\n"), r.stderr
+    named = kind.removeprefix("dangling ")
+    assert f"image not saved: images, where images go, is a {named}, not a folder: remove it" in r.stderr
+    assert not images.is_dir() or images.is_symlink()
+
+
+@pytest.mark.parametrize(
+    "trap", ["os.mkfifo(n)", "os.symlink('/dev/full', n)", "os.mkdir(n)", "os.symlink('../keep', n)"]
+)
+def test_names_of_images_that_are_taken(run_cellgate: Run, tmp_path: Path, trap: str) -> None:
+    (tmp_path / "keep").write_text("mine")
+    cell = f"import os; os.mkdir('images'); n = 'images/cell2-1.png'; {trap}"
+    r = run_cellgate("run", "-c", cell, "-c", show("image/png", PNG))
+    assert (r.returncode, r.stdout) == (0, "[image: images/cell2-2.png]\n"), r.stderr
+    assert (tmp_path / "keep").read_text() == "mine"
+
+
+def test_a_folder_for_images_that_cells_remove_or_swap(run_cellgate: Run, tmp_path: Path) -> None:
+    swap = "import os, shutil, time; shutil.rmtree('images')"
+    race = f"""
+import os, threading
+stop = False
+def swap():
+    while not stop:
+        for make in (lambda: os.symlink('/tmp', 'images'), lambda: os.mkfifo('images'), lambda: os.mkdir('images')):
+            try:
+                make(); os.rename('images', 'images.old')
+                os.rmdir('images.old') if os.path.isdir('images.old') else os.unlink('images.old')
+            except OSError:
+                shutil.rmtree('images.old', ignore_errors=True)
+t = threading.Thread(target=swap); t.start()
+for _ in range(50):
+    {show("image/png", PNG)}
+stop = True; t.join(); print('on')
+"""
+    cells = [show("image/png", PNG), swap, show("image/png", PNG), swap, race]
+    r = run_cellgate("run", *[word for cell in cells for word in ("-c", cell)])
+    assert r.returncode == 0, r.stderr
+    assert r.stdout.startswith("[image: images/cell1-1.png]\n[image: images/cell3-1.png]\n")
+    assert r.stdout.endswith("on\n")
 
 
 def test_bad_image_is_told(run_cellgate: Run, tmp_path: Path) -> None:
