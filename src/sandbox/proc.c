@@ -79,12 +79,12 @@ static int keep_proc(struct cg_cover *cover, struct cg_err *err)
 
 /*
  * For nested user namespaces a process must write its own uid_map, so /proc as a whole stays writable, and what is not of a process
- * is made read-only: a sandbox that root starts owns those files.
+ * is made read-only: a sandbox that root starts owns those files, and those of init ("1").
  */
 static int protect_proc(int proc, struct cg_err *err)
 {
         static const char *const names[] = {"sys", "sysrq-trigger", "irq", "bus", "fs", "mtrr", "driver", "dynamic_debug", "tty",
-                                            "pressure", "mdstat", "swaps", "net"};
+                                            "pressure", "mdstat", "swaps", "net", "1"};
 
         for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
                 cg_auto_fd int fd = cg_mount_open_at(proc, names[i]);

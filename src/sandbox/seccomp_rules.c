@@ -16,6 +16,8 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/personality.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -129,7 +131,7 @@ static const int brokered[] = {
         SCMP_SYS(fchownat), SCMP_SYS(utime), SCMP_SYS(utimes), SCMP_SYS(futimesat), SCMP_SYS(utimensat),
 };
 
-/* First argument: a process. 0 is the caller itself; another may be one of the host's. */
+/* First argument: a process. 0 is the caller itself. */
 static const int of_a_process[] = {
         SCMP_SYS(prlimit64), SCMP_SYS(sched_setaffinity), SCMP_SYS(sched_setscheduler), SCMP_SYS(sched_setparam), SCMP_SYS(sched_setattr),
         SCMP_SYS(migrate_pages), SCMP_SYS(move_pages),
@@ -137,6 +139,11 @@ static const int of_a_process[] = {
 
 /* FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS, FS_IOC_FSSETXATTR, FS_IOC_SETVERSION: attributes again, by a file that is only read. */
 static const unsigned int denied_file_ioctls[] = {0x40086602, 0x40046602, 0x401c5820, 0x40087602};
+
+#define IOPRIO_WHO_USER 3
+#ifndef PR_SCHED_CORE
+#define PR_SCHED_CORE 62
+#endif
 
 /* Collects the first failure, so that the lists below stay lists. */
 struct rules {
@@ -287,6 +294,30 @@ static void add_tcp(struct rules *r)
         deny(r, SCMP_SYS(connect), TOLD);
 }
 
+/*
+ * init has the same user, so without these rules a process inside could limit it (RLIMIT_CPU 1 ends it, and the sandbox), give it the
+ * lowest priority or move it to another processor. In a pid namespace init is number 1 and its process group has no number; in the
+ * landlock tier every other number may be one of the host's processes.
+ */
+static void add_other_processes(struct rules *r, unsigned int flags)
+{
+        struct scmp_arg_cmp first = ARG_IS(0, 1), second = ARG_IS(1, 1);
+
+        if (flags & CG_FILTER_LANDLOCK) {
+                first = (struct scmp_arg_cmp)ARG_NOT(0, 0);
+                second = (struct scmp_arg_cmp)ARG_NOT(1, 0);
+        }
+        for (size_t i = 0; i < CG_ARRAY_LEN(of_a_process); i++)
+                deny_if1(r, of_a_process[i], first);
+        deny_if1(r, SCMP_SYS(setpriority), second);
+        deny_if1(r, SCMP_SYS(ioprio_set), second);
+        /* All processes of a user, init among them, whatever the second argument is. */
+        deny_if1(r, SCMP_SYS(setpriority), ARG_IS(0, PRIO_USER));
+        deny_if1(r, SCMP_SYS(ioprio_set), ARG_IS(0, IOPRIO_WHO_USER));
+        /* Its operations take a process as well, and nothing but virtual machines uses them. */
+        deny_if1(r, SCMP_SYS(prctl), ARG_IS(0, PR_SCHED_CORE));
+}
+
 /* The landlock tier's. */
 static void add_landlock(struct rules *r, unsigned int flags)
 {
@@ -296,13 +327,6 @@ static void add_landlock(struct rules *r, unsigned int flags)
                 deny(r, denied_attributes[i], EOPNOTSUPP);
         for (size_t i = 0; i < CG_ARRAY_LEN(brokered); i++)
                 deny(r, brokered[i], TOLD);
-        for (size_t i = 0; i < CG_ARRAY_LEN(of_a_process); i++)
-                deny_if1(r, of_a_process[i], ARG_NOT(0, 0));
-        deny_if1(r, SCMP_SYS(setpriority), ARG_NOT(1, 0));
-        deny_if1(r, SCMP_SYS(ioprio_set), ARG_NOT(1, 0));
-        /* Of all that a user has, whatever "0" stands for otherwise. */
-        deny_if1(r, SCMP_SYS(setpriority), ARG_IS(0, 2 /* PRIO_USER */));
-        deny_if1(r, SCMP_SYS(ioprio_set), ARG_IS(0, 3 /* IOPRIO_WHO_USER */));
         for (size_t i = 0; i < CG_ARRAY_LEN(denied_file_ioctls); i++)
                 deny_if1(r, SCMP_SYS(ioctl), ARG_IS(1, denied_file_ioctls[i]));
         if (flags & CG_FILTER_TCP)
@@ -338,10 +362,8 @@ static void add_rules(struct rules *r, unsigned int flags)
         deny_if1(r, SCMP_SYS(fcntl), ARG_IS(1, F_SETLEASE));
         /* Only the question what it is: some personalities undo memory protections. */
         deny_if1(r, SCMP_SYS(personality), ARG_NOT(0, LOW32));
-        /* init has the same user, so its limits could be set from inside: RLIMIT_CPU 1 ends it, and the sandbox. */
-        if (!(flags & CG_FILTER_LANDLOCK))
-                deny_if1(r, SCMP_SYS(prlimit64), ARG_IS(0, 1));
-        else
+        add_other_processes(r, flags);
+        if (flags & CG_FILTER_LANDLOCK)
                 add_landlock(r, flags);
 }
 

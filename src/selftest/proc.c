@@ -188,6 +188,12 @@ static const struct cg_attempt attempts[] = {
         WRITE("system-write", "/usr/lib/os-release", "overwriting a file of the system"),
 #undef WRITE
 #define WRITE(name, path, what) {name, "mount|landlock", false, CG_BARE_MACHINE, 0, cg_try_open_write, what, path, NULL, {0}}
+        WRITE("init-oom-score", "/proc/1/oom_score_adj", "that pid 1 is ended first when memory is short"),
+        WRITE("init-core-filter", "/proc/1/coredump_filter", "what pid 1 leaves in a core dump"),
+        WRITE("init-timer-slack", "/proc/1/timerslack_ns", "how late pid 1 is woken"),
+        WRITE("init-autogroup", "/proc/1/autogroup", "the priority of pid 1's session"),
+        WRITE("init-clear-refs", "/proc/1/clear_refs", "the state of pid 1's pages"),
+        WRITE("init-comm", "/proc/1/comm", "the name of pid 1"),
         WRITE("proc-modprobe", "/proc/sys/kernel/modprobe", "a program that the host runs for the next module"),
         WRITE("proc-sysrq", "/proc/sysrq-trigger", "a crash or restart at once"),
 #undef WRITE

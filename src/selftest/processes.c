@@ -20,6 +20,9 @@
 #define SYS_pidfd_getfd 438
 #endif
 
+/* A user that has no processes. */
+#define NOBODY 0x7ffffff0
+
 static pid_t canary(const struct cg_try *t)
 {
         return (pid_t)cg_scene_number(t, "canary_pid");
@@ -160,6 +163,95 @@ static enum cg_verdict limit_init(struct cg_try *t, const struct cg_attempt *a)
         return cg_filtered(t, prlimit(1, RLIMIT_CPU, NULL, &l));
 }
 
+#define IOPRIO_NONE 0
+
+/* The attempts on pid 1 set what is there already, or name a user without processes, so that they do no harm where they succeed. */
+static enum cg_verdict nice_init(struct cg_try *t, const struct cg_attempt *a)
+{
+        return cg_filtered(t, setpriority((__priority_which_t)a->call[0], (id_t)a->call[1], getpriority(PRIO_PROCESS, 1)));
+}
+
+static enum cg_verdict io_priority_of_init(struct cg_try *t, const struct cg_attempt *a)
+{
+        long now = syscall(SYS_ioprio_get, 1, 1);
+
+        return cg_filtered(t, syscall(SYS_ioprio_set, a->call[0], a->call[1], now < 0 ? IOPRIO_NONE : now));
+}
+
+static enum cg_verdict schedule_init(struct cg_try *t, const struct cg_attempt *a)
+{
+        struct sched_param p = {0};
+        int policy = sched_getscheduler(1);
+
+        sched_getparam(1, &p);
+        return cg_filtered(t, sched_setscheduler(1, policy < 0 ? SCHED_OTHER : policy, &p));
+}
+
+static enum cg_verdict schedule_param_of_init(struct cg_try *t, const struct cg_attempt *a)
+{
+        struct sched_param p = {0};
+
+        sched_getparam(1, &p);
+        return cg_filtered(t, sched_setparam(1, &p));
+}
+
+static enum cg_verdict schedule_attr_of_init(struct cg_try *t, const struct cg_attempt *a)
+{
+        uint32_t attr[12] = {sizeof(attr)}; /* struct sched_attr; its first member is its size */
+
+        syscall(SYS_sched_getattr, 1, attr, sizeof(attr), 0);
+        return cg_filtered(t, syscall(SYS_sched_setattr, 1, attr, 0));
+}
+
+static enum cg_verdict affinity_of_init(struct cg_try *t, const struct cg_attempt *a)
+{
+        cpu_set_t set;
+
+        CPU_ZERO(&set);
+        sched_getaffinity(1, sizeof(set), &set);
+        return cg_filtered(t, sched_setaffinity(1, sizeof(set), &set));
+}
+
+/* By a descriptor of pid 1. */
+static enum cg_verdict by_pidfd_of_init(struct cg_try *t, const struct cg_attempt *a)
+{
+        long fd = syscall(SYS_pidfd_open, 1, 0);
+
+        return cg_filtered(t, fd < 0 ? -1 : syscall((long)a->call[0], fd, a->call[1], a->call[2], a->call[3], 0));
+}
+
+/* What programs do to themselves and to their children. */
+static enum cg_verdict own_priorities(struct cg_try *t, const struct cg_attempt *a)
+{
+        cpu_set_t set;
+        struct rlimit l;
+        struct sched_param p = {0};
+        pid_t pid = fork(), who[] = {0, getpid(), pid};
+        const char *failed = NULL;
+
+        if (pid < 0)
+                return cg_fails(t, "%s", cg_errno_name(errno));
+        if (pid == 0) {
+                for (;;)
+                        pause();
+        }
+        for (size_t i = 0; i < sizeof(who) / sizeof(who[0]) && !failed; i++) {
+                if (setpriority(PRIO_PROCESS, (id_t)who[i], 5) < 0 || setpriority(PRIO_PGRP, 0, 5) < 0)
+                        failed = "nice";
+                else if (syscall(SYS_ioprio_set, 1, who[i], IOPRIO_NONE) < 0)
+                        failed = "ionice";
+                else if (sched_getaffinity(who[i], sizeof(set), &set) < 0 || sched_setaffinity(who[i], sizeof(set), &set) < 0)
+                        failed = "taskset";
+                else if (sched_setscheduler(who[i], SCHED_BATCH, &p) < 0)
+                        failed = "chrt";
+                else if (prlimit(who[i], RLIMIT_CORE, NULL, &l) < 0 || prlimit(who[i], RLIMIT_CORE, &l, NULL) < 0)
+                        failed = "prlimit";
+        }
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        return failed ? cg_fails(t, "%s: %s", failed, cg_errno_name(errno)) : cg_works(t, "%s", "");
+}
+
 static enum cg_verdict realtime(struct cg_try *t, const struct cg_attempt *a)
 {
         struct sched_param p = {.sched_priority = 1};
@@ -254,6 +346,29 @@ static const struct cg_attempt attempts[] = {
         {"ptrace-init", "seccomp", false, CG_BARE_MACHINE, 0, trace_init, "tracing pid 1", NULL, NULL, {0}},
         {"signal-init", "landlock", false, CG_BARE_ROOT, 0, signal_init, "a signal to pid 1", NULL, NULL, {0}},
         {"prlimit-init", "seccomp", false, CG_BARE_ROOT, 0, limit_init, "the limits of pid 1", NULL, NULL, {0}},
+#define INIT(name, bare, fn, what, ...) {name, "seccomp", false, CG_BARE_##bare, 0, fn, what, NULL, NULL, {__VA_ARGS__}}
+        INIT("init-nice", ROOT, nice_init, "the priority of pid 1", PRIO_PROCESS, 1),
+        INIT("init-nice-high-bits", ROOT, cg_try_call, "the same, with something in the upper half of its number", SYS_setpriority,
+             0x100000000 | PRIO_PROCESS, 0x100000001, 0),
+        INIT("init-nice-group", ROOT, nice_init, "the priority of pid 1's process group", PRIO_PGRP, 1),
+        INIT("init-nice-user", ALL, nice_init, "the priority of all processes of a user", PRIO_USER, NOBODY),
+        INIT("init-ionice", ROOT, io_priority_of_init, "the input and output priority of pid 1", 1, 1),
+        INIT("init-ionice-group", ROOT, io_priority_of_init, "the same of its process group", 2, 1),
+        INIT("init-ionice-user", ALL, io_priority_of_init, "the same of all processes of a user", 3, NOBODY),
+        INIT("init-scheduler", ROOT, schedule_init, "the scheduling policy of pid 1"),
+        INIT("init-scheduler-param", ROOT, schedule_param_of_init, "the parameters of that policy"),
+        INIT("init-scheduler-attr", ROOT, schedule_attr_of_init, "the same by sched_setattr"),
+        INIT("init-affinity", ROOT, affinity_of_init, "on which cores pid 1 runs"),
+        INIT("init-core-sched", MACHINE, cg_try_call, "the core scheduling group of pid 1", SYS_prctl, 62 /* PR_SCHED_CORE */,
+             2 /* SHARE_TO */, 1, 0),
+        INIT("init-migrate-pages", MACHINE, cg_try_call, "on which memory node pid 1's pages are", SYS_migrate_pages, 1, 0, 0, 0),
+        INIT("init-move-pages", MACHINE, cg_try_call, "the same by move_pages", SYS_move_pages, 1, 0, 0, 0, 0, 0),
+        INIT("init-kcmp", MACHINE, cg_try_call, "comparing pid 1's descriptors with one's own", SYS_kcmp, 1, 1, 0, 0, 0),
+        INIT("init-madvise", MACHINE, by_pidfd_of_init, "advice about pid 1's memory", SYS_process_madvise, 0, 0, 21 /* MADV_PAGEOUT */),
+        INIT("init-getfd", MACHINE, by_pidfd_of_init, "a descriptor of pid 1", SYS_pidfd_getfd, 0, 0, 0),
+#undef INIT
+        {"own-priorities", "", true, 0, 0, own_priorities, "priorities, cores and limits of a program itself and its children", NULL, NULL,
+         {0}},
         {"realtime", "capabilities", false, CG_BARE_ROOT, 0, realtime, "a priority that starves the machine", NULL,
          NULL, {0}},
         {"nice-negative", "capabilities", false, CG_BARE_ROOT, 0, nicer, "more than its share of the processor", NULL,

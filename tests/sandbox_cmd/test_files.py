@@ -574,6 +574,14 @@ def test_nested_user_namespaces(box: Box) -> None:
     assert (box.work / "keep").read_text() == "orig\n"
 
 
+@pytest.mark.parametrize("name", ["oom_score_adj", "coredump_filter", "timerslack_ns", "autogroup", "clear_refs", "comm"])
+def test_files_of_init_where_proc_is_writable(box: Box, name: str) -> None:
+    """For nested user namespaces /proc is writable; a process writes its own files there, and not init's."""
+    script = f"for p in self 1; do (exec 3> /proc/$p/{name}) 2> /dev/null && echo $p; done; true"
+    p = box.sh(script, allowNestedUserNamespaces=True)
+    assert p.stdout == ("" if not Path(f"/proc/self/{name}").exists() else "self\n")
+
+
 def test_read_only_for_whoever_cannot_write(box: Box) -> None:
     """A project of somebody else's: nothing can be made in it, so nothing has to be denied."""
     if not box.uid:

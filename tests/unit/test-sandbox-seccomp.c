@@ -18,6 +18,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -214,6 +215,9 @@ static void namespaces(void **state)
         expect(allowed, CG_ARRAY_LEN(allowed), 0);
 }
 
+/* A user that has no processes. */
+#define NOBODY 0x7ffffff0
+
 static void small_print(void **state)
 {
         static const struct call refused[] = {
@@ -228,10 +232,27 @@ static void small_print(void **state)
                 {"personality(0)", SYS_personality, {0}},
                 {"prlimit of init", SYS_prlimit64, {1, 7, 0, 0}},
                 {"prlimit of init, 33 bits", SYS_prlimit64, {0x100000001, 7, 0, 0}},
+                {"affinity of init", SYS_sched_setaffinity, {1, 0, 0}},
+                {"affinity of init, 33 bits", SYS_sched_setaffinity, {0x100000001, 0, 0}},
+                {"scheduler of init", SYS_sched_setscheduler, {1, -1, 0}},
+                {"scheduling parameters of init", SYS_sched_setparam, {1, 0}},
+                {"scheduling attributes of init", SYS_sched_setattr, {1, 0, 0}},
+                {"pages of init", SYS_migrate_pages, {1, 0, 0, 0}},
+                {"pages of init, move_pages", SYS_move_pages, {1, 0, 0, 0, 0, 0}},
+                {"priority of init", SYS_setpriority, {-1, 1, 0}},
+                {"priority of init, 33 bits", SYS_setpriority, {-1, 0x100000001, 0}},
+                {"priority of a user", SYS_setpriority, {PRIO_USER, NOBODY, 0}},
+                {"priority of a user, 33 bits", SYS_setpriority, {0x100000000 | PRIO_USER, NOBODY, 0}},
+                {"io priority of init", SYS_ioprio_set, {-1, 1, 0}},
+                {"core scheduling", SYS_prctl, {62, 0, 1, 0, 0}},
+                {"io priority of a user", SYS_ioprio_set, {3, NOBODY, 0}},
         };
         static const struct call allowed[] = {
                 {"personality query", SYS_personality, {0xffffffff}},
                 {"prlimit of itself", SYS_prlimit64, {0, 7, 0, 0}},
+                {"priority of itself", SYS_setpriority, {PRIO_PROCESS, 0, 1}},
+                {"priority of its group", SYS_setpriority, {PRIO_PGRP, 0, 1}},
+                {"io priority of itself", SYS_ioprio_set, {1, 0, 0}},
                 {"getpid", SYS_getpid, {0}},
                 {"getting a lease", SYS_fcntl, {0, F_GETLEASE, 0}},
         };
