@@ -66,7 +66,7 @@ static const struct {
         {"out/private.txt", PRIVATE},
         /* credentials */
         {"home/", NULL}, {"home/.profile", "keep\n"}, {"home/.ssh/", NULL}, {"home/.ssh/id_ed25519", HIDDEN},
-        {"home/.aws/", NULL},
+        {"home/.aws/", NULL}, {"home/.npm/", NULL}, {"home/.npm/_logs/", NULL}, {"home/.claude/", NULL}, {"home/.claude/debug/", NULL},
         {"home/.aws/credentials", HIDDEN}, {"home/.gnupg/", NULL}, {"home/.gnupg/secring.gpg", HIDDEN},
         {"home/.netrc", HIDDEN},
         {"home/.kube/", NULL}, {"home/.kube/config", HIDDEN}, {"home/.docker/", NULL}, {"home/.docker/config.json", HIDDEN},

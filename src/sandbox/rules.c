@@ -207,18 +207,6 @@ static int add_list(struct cg_rules *rules, const struct cg_path_base *base, enu
         return e;
 }
 
-/* Folders that the tools this sandbox is made for write to, where they exist. */
-static int add_default_writes(struct cg_rules *rules, const struct cg_path_base *base, struct cg_err *err)
-{
-        static const char *const places[] = {"~/.npm/_logs", "~/.claude/debug"};
-        struct list l = {.rules = rules, .base = base, .kind = CG_RULE_ALLOW_WRITE, .why = "default"};
-        int e = 0;
-
-        for (size_t i = 0; base->home && i < CG_ARRAY_LEN(places) && e == 0; i++)
-                e = add_entry(&l, &(struct cg_path_entry){.path = places[i]}, err);
-        return e;
-}
-
 /* ssh refuses to run with settings that belong to root where root is nobody. */
 static int add_default_hides(struct cg_rules *rules, const struct cg_path_base *base, struct cg_err *err)
 {
@@ -248,8 +236,6 @@ static int add_all(const struct cg_settings *s, const struct cg_path_base *base,
         const struct cg_settings_filesystem *fs = &s->filesystem;
         int e = add_list(rules, base, CG_RULE_ALLOW_WRITE, "allowWrite", &fs->allow_write, err);
 
-        if (e == 0)
-                e = add_default_writes(rules, base, err);
         if (e == 0)
                 e = add_list(rules, base, CG_RULE_DENY_READ, "denyRead", &fs->deny_read, err);
         if (e == 0)

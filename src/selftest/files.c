@@ -276,6 +276,8 @@ static const struct cg_attempt attempts[] = {
         OUT("reopen-by-fd", reopen, "a file opened for reading, opened again for writing", NULL),
         OUT("write-beside-workspace", cg_try_create, "a new file beside the workspace", "../beside.txt"),
         OUT("write-home", cg_try_create, "a new file in the home folder", "../home/new.txt"),
+        OUT("write-home-logs", cg_try_create, "a new file in npm's folder of logs", "../home/.npm/_logs/new.txt"),
+        OUT("write-home-debug", cg_try_create, "a new file in an agent's folder of logs", "../home/.claude/debug/new.txt"),
         OUT("write-home-profile", cg_try_append, "what the shell runs at the next login", "../home/.profile"),
         OUT("link-out-hard", hard_link, "a second name for a file outside", CANARY),
         OUT("link-out-by-fd", hard_link_by_fd, "the same by an O_PATH descriptor", NULL),

@@ -37,6 +37,16 @@ def test_spellings_of_write_roots(box: Box) -> None:
     assert not (box.work / "absent").exists()
 
 
+@pytest.mark.parametrize("name", [".npm/_logs", ".claude/debug"])
+def test_nothing_is_writable_that_is_not_listed(box: Box, name: str) -> None:
+    """Not even the folders of logs that srt adds to every list."""
+    box.folder(box.home / name)
+    for allow in ([], ["."]):
+        assert box.sh(f"touch {box.home}/{name}/x", {"allowWrite": allow}).returncode != 0
+    assert os.listdir(box.home / name) == []
+    assert box.sh(f"touch {box.home}/{name}/x", {"allowWrite": [f"~/{name}"]}).returncode == 0
+
+
 def test_a_pattern_allows_no_writing(box: Box) -> None:
     box.file("a.txt")
     assert box.sh("echo x > a.txt", {"allowWrite": ["*.txt"]}).returncode != 0
