@@ -14,19 +14,52 @@ unset PYTHONHOME PYTHONPATH PIP_TARGET PIP_PREFIX PIP_USER PIP_REQUIRE_VIRTUALEN
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 
 say() { printf '%s: %s\n' "${0##*/}" "$*"; }
-die() { printf '%s: %s\n' "${0##*/}" "$*" >&2; exit 1; }
+warn() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
+die() { warn "$@"; exit 1; }
 
-# quietly NAME SECONDS COMMAND...: run COMMAND with its output in .deps/log/NAME.log; show the end of it on failure.
-quietly() {
+# logged NAME SECONDS COMMAND...: run COMMAND with its output in .deps/log/NAME.log. Returns its exit status; 124 after SECONDS.
+logged() {
         local log=$LOGS/$1.log limit=$2 rc=0
         shift 2
         mkdir -p "$LOGS"
         timeout --kill-after=10 "$limit" "$@" >"$log" 2>&1 </dev/null || rc=$?
-        [ "$rc" -eq 0 ] && return 0
-        printf '%s: this failed: %s\n' "${0##*/}" "$*" >&2
-        [ "$rc" -eq 124 ] && printf '%s: it was ended after %s s\n' "${0##*/}" "$limit" >&2
-        printf '%s: the end of %s:\n' "${0##*/}" "$log" >&2
+        return "$rc"
+}
+
+# explain LOG: what to do about the causes that lie outside of this work tree; nothing where the log shows none of them.
+explain() {
+        if grep -qE 'No space left on device|ENOSPC|enough free space' "$1"; then
+                warn "the disk is full: free some space, then run this again (df -h shows all of them)"
+                df -h "$REPO" "${TMPDIR:-/tmp}" /var >&2 || true
+        elif grep -qE 'Could not get lock|Unable to acquire the dpkg' "$1"; then
+                warn "another program has held apt's lock for 10 minutes: let it end, then run this again"
+        elif grep -qE "$NO_NETWORK" "$1"; then
+                warn "no network reaches the registry that this needs (Debian's or Ubuntu's packages, PyPI, npm). Check the network and," \
+                        "behind a proxy, http_proxy and https_proxy; then run this again"
+        elif grep -qE 'Unable to locate package|has no installation candidate' "$1"; then
+                warn "this system's package lists do not have all of these: Debian 12 or newer has them in main," \
+                        "Ubuntu 24.04 in main and universe (sudo add-apt-repository universe)"
+        fi
+}
+NO_NETWORK='Temporary failure|Could not resolve|Could not connect|Connection (refused|timed out|failed)|Network is unreachable'
+NO_NETWORK+='|from versions: none|NewConnectionError|NameResolutionError|ConnectTimeout|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|ECONNREFUSED|ENETUNREACH'
+
+# failed NAME STATUS SECONDS COMMAND...: report what failed, with the end of its log and what to do where that is known.
+failed() {
+        local log=$LOGS/$1.log rc=$2 limit=$3
+        shift 3
+        warn "this failed: $*"
+        [ "$rc" -ne 124 ] || warn "it was ended after $limit s"
+        warn "the end of $log:"
         tail -n 40 "$log" >&2
+        explain "$log"
+}
+
+# quietly NAME SECONDS COMMAND...: like logged, and report a failure.
+quietly() {
+        local rc=0
+        logged "$@" || rc=$?
+        [ "$rc" -eq 0 ] || failed "$1" "$rc" "${@:2}"
         return "$rc"
 }
 
@@ -37,46 +70,87 @@ lock_setup() {
         flock --wait 1200 9 || die "another setup has been running in this tree for 20 minutes (lock: $DEPS/.lock)"
 }
 
-# as_root SECONDS NAME COMMAND...: with sudo where we are not root. Asks for a password only on a terminal.
-as_root() {
-        local limit=$1 name=$2
-        shift 2
-        if [ "$(id -u)" -eq 0 ]; then
-                quietly "$name" "$limit" "$@"
-                return
+# Systems that are too old are refused before anything is installed on them.
+check_system() {
+        local glibc name
+        command -v dpkg-query >/dev/null || die "this is not a Debian system: install the equivalents of: $*"
+        glibc=$(dpkg-query -W -f '${Version}' libc6 2>/dev/null || true)
+        if [ -n "$glibc" ] && dpkg --compare-versions "$glibc" lt 2.36; then
+                name=$(. /etc/os-release && echo "${PRETTY_NAME:-this system}")
+                die "$name is too old: it has glibc ${glibc%%-*}, and cellgate needs 2.36, Python 3.11, meson 1.0 and node 18" \
+                        "(Ubuntu 22.04 has 2.35, 3.10, 0.61 and 12). Use Debian 12 or newer or Ubuntu 24.04, or a container of one of them."
         fi
-        command -v sudo >/dev/null || die "these need root and there is no sudo; run as root: $*"
-        if ! sudo -n true 2>/dev/null; then
-                [ -t 0 ] || die "these need root and sudo wants a password; run as root: $*"
-                sudo -v || die "these need root; run as root: $*"
-        fi
-        quietly "$name" "$limit" sudo "$@"
 }
 
 installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 
-# need_packages PACKAGE...: install the Debian packages among these that are missing.
+# without_root REASON PACKAGE...: the line that root has to run, and the end of this script.
+without_root() {
+        local reason=$1
+        shift
+        warn "Debian packages are missing, and installing them needs root ($reason)."
+        warn "Have root run this line, which installs all of them, then run this again:"
+        printf '\napt-get update && apt-get install -y --no-install-recommends %s\n\n' "$*" >&2
+        exit 1
+}
+
+# become_root PACKAGE...: set SUDO to what has to stand before a command of root's. Asks for a password only at a terminal.
+become_root() {
+        SUDO=()
+        [ "$(id -u)" -ne 0 ] || return 0
+        command -v sudo >/dev/null || without_root "there is no sudo" "$@"
+        SUDO=(sudo)
+        sudo -n true 2>/dev/null && return 0
+        [ -t 0 ] || without_root "sudo wants a password, and there is no terminal" "$@"
+        say "sudo is needed to install Debian packages: $*"
+        sudo -v || without_root "sudo refused" "$@"
+}
+
+# apt NAME SECONDS ARGUMENT...: apt-get as root. Waits up to 10 minutes while another program has one of apt's locks.
+apt() {
+        local name=$1 limit=$2 rc waited=0
+        shift 2
+        while :; do
+                rc=0
+                logged "$name" "$limit" "${SUDO[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 "$@" || rc=$?
+                [ "$rc" -ne 0 ] || return 0
+                # apt-get itself waits for dpkg's locks, but not for the one of the package lists.
+                grep -q 'Could not get lock' "$LOGS/$name.log" && [ "$waited" -lt 600 ] || break
+                [ "$waited" -gt 0 ] || say "waiting for another program that holds apt's lock: $(grep -m1 -o 'held by process.*' "$LOGS/$name.log")"
+                sleep "$APT_RETRY_SECONDS"
+                waited=$((waited + APT_RETRY_SECONDS))
+        done
+        failed "$name" "$rc" "$limit" apt-get "$@"
+        return "$rc"
+}
+APT_RETRY_SECONDS=${APT_RETRY_SECONDS:-5}
+
+# need_packages PACKAGE...: install the Debian packages among these that are missing, all at once.
 need_packages() {
         local missing=() p
-        command -v dpkg-query >/dev/null || die "this is not a Debian system; install the equivalents of: $*"
+        check_system "$@"
         for p in "$@"; do
                 installed "$p" || missing+=("$p")
         done
         [ ${#missing[@]} -eq 0 ] && return 0
+        become_root "${missing[@]}"
         say "installing Debian packages: ${missing[*]}"
-        as_root 600 apt-update apt-get update || exit 1
-        as_root 1800 apt-install env DEBIAN_FRONTEND=noninteractive \
-                apt-get install -y --no-install-recommends "${missing[@]}" || exit 1
+        apt apt-update 600 update || exit 1
+        apt apt-install 1800 install -y --no-install-recommends "${missing[@]}" || exit 1
 }
 
-# need_node: node and npm, Debian's only when there are none (other sources have packages that conflict with Debian's).
-need_node() {
-        local packages=() major
-        command -v node >/dev/null || packages+=(nodejs)
-        command -v npm >/dev/null || packages+=(npm)
-        [ ${#packages[@]} -eq 0 ] || need_packages "${packages[@]}"
+# node_packages: Debian's node and npm, where there are none (other sources have packages that conflict with Debian's).
+node_packages() {
+        command -v node >/dev/null || echo nodejs
+        command -v npm >/dev/null || echo npm
+}
+
+# What need_packages may have installed, or another source: new enough for the MCP servers?
+check_node() {
+        local major
         major=$(node --version | sed 's/^v\([0-9]*\).*/\1/')
-        [ "$major" -ge 18 ] || die "node $(node --version) is too old for the MCP servers: version 18 or newer is needed"
+        [ "$major" -ge 18 ] || die "$(command -v node) is $(node --version), and the MCP servers need version 18 or newer: install one, or" \
+                "remove it so that Debian's is installed"
 }
 
 # venv_is DIR REQUIREMENTS: does DIR hold exactly the versions that REQUIREMENTS pins, made with our Python?
@@ -95,7 +169,15 @@ for line in open(sys.argv[1], encoding="utf-8"):
 PY
 }
 
+# made_with DIR: is DIR a virtual environment of our Python, made at this very path?
+made_with() {
+        local ask='import sys; print(sys.version, sys.base_prefix)'
+        [ -x "$1/bin/python" ] && [ "$("$1/bin/python" -I -c "$ask")" = "$("$PYTHON" -I -c "$ask")" ] &&
+                [ "$("$1/bin/python" -I -c 'import sys; print(sys.prefix)')" = "$1" ]
+}
+
 # make_venv DIR REQUIREMENTS: a virtual environment with the pinned packages; nothing to do where it is that already.
+# Packages that were added to it stay there as long as the Python does.
 make_venv() {
         local dir=$1 requirements=$2 name stamp want
         name=$(basename "$dir")
@@ -111,9 +193,14 @@ make_venv() {
         if [ -e "$dir" ] && [ ! -e "$dir/pyvenv.cfg" ] && [ -n "$(ls -A "$dir")" ]; then
                 die "$dir is in the way: it is neither empty nor a virtual environment"
         fi
-        say "making $dir from $(basename "$requirements")"
         rm -f "$stamp"
-        quietly "venv-$name" 300 "$PYTHON" -m venv --clear "$dir" || return 1
+        if made_with "$dir"; then
+                say "updating $dir to $(basename "$requirements")"
+        else
+                say "making $dir from $(basename "$requirements")"
+                [ ! -e "$dir/pyvenv.cfg" ] || say "it was made with another Python: packages that were added to it have to be installed again"
+                quietly "venv-$name" 300 "$PYTHON" -m venv --clear "$dir" || return 1
+        fi
         quietly "pip-$name" 1200 "$dir/bin/python" -m pip install --quiet --retries 5 --compile -r "$requirements" ||
                 return 1
         venv_is "$dir" "$requirements" || die "$dir does not hold what $requirements asks for"

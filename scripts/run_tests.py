@@ -588,18 +588,14 @@ BESIDE = ("lint-python", "lint-c", "fuzz")
 
 
 def parse_args() -> argparse.Namespace:
-    steps = "\n".join(f"  {name:12} {fn.__doc__}" for name, fn in STEPS.items())
-    ap = argparse.ArgumentParser(
-        prog="scripts/test",
-        description="Installs what is missing, builds, and runs every test.",
-        epilog=f"steps:\n{steps}\n\nLogs are in .deps/log/, builds in build/.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    ap.add_argument("--quick", action="store_true", help=f"only {' and '.join(QUICK)}, and of these nothing slow")
-    ap.add_argument("--only", metavar="STEP[,STEP]", help="only these steps")
-    ap.add_argument("-k", metavar="EXPR", help="only the pytest tests that match (implies the step pytest alone)")
-    ap.add_argument("--fuzz-seconds", type=int, default=5, metavar="N", help="time for each fuzz target (default 5)")
-    ap.add_argument("--no-setup", action="store_true", help="do not look whether anything must be installed")
+    # Help is printed by scripts/test, also where there is no Python yet.
+    ap = argparse.ArgumentParser(prog="scripts/test", add_help=False, allow_abbrev=False)
+    ap.usage = "scripts/test --help lists the options"
+    ap.add_argument("--quick", action="store_true")
+    ap.add_argument("--only", metavar="STEP[,STEP]")
+    ap.add_argument("-k", metavar="EXPR")
+    ap.add_argument("--fuzz-seconds", type=int, default=5, metavar="N")
+    ap.add_argument("--no-setup", action="store_true")
     opt = ap.parse_args()
     names = opt.only.split(",") if opt.only else ["pytest"] if opt.k else list(QUICK) if opt.quick else list(STEPS)
     for name in names:
