@@ -490,8 +490,10 @@ CG_API int cg_session_input(struct cg_session *s, const char *text, size_t len, 
  * @ret:  the text (returns; cg_free())
  * Return: 0; negative: CG_E_NOMEM.
  *
- * Control characters but newline and tab, ANSI sequences, bidirectional and zero-width characters, line and paragraph
- * separators, private-use and unassigned planes, and bytes that are not UTF-8 become visible escapes such as \x1b, \u202e.
+ * Escaped, such as \x1b or \u202e: bytes that are not UTF-8; control characters other than newline and tab (and so ANSI sequences);
+ * format and zero-width characters, line separators, blanks other than the space, private-use and unassigned characters;
+ * right-to-left letters; combining marks after the sixth of a letter; letters of another script than their word's, and words that
+ * consist of look-alikes of ASCII letters.
  */
 CG_API int cg_render(const char *text, size_t len, size_t max, char **ret, struct cg_err *err);
 

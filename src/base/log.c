@@ -16,23 +16,15 @@ static const char *const level_names[] = { "error", "warn", "info", "debug" };
 /* What comes from MCP servers and kernels stands in it, and the log may be a terminal: one line, and nothing that acts or deceives. */
 static size_t put_escaped(char *out, size_t room, const char *text)
 {
-        size_t n = 0, len = strlen(text);
+        cg_auto_buf struct cg_buf b = { .max = (size_t)RECORD_MAX * 12 };
+        size_t n;
 
-        for (size_t i = 0; i < len && n + 12 < room;) {
-                cg_auto_buf struct cg_buf b = { .max = 64 };
-                uint32_t c = 0;
-                size_t k = cg_utf8_next((const unsigned char *)text + i, len - i, &c);
-
-                if (c >= 0x20 && c < 0x7f) {
-                        out[n++] = text[i];
-                } else if (c == '\n' || c == '\t') {
-                        n += (size_t)snprintf(out + n, room - n, "\\x%02x", (unsigned)c);
-                } else if (cg_text_render(&b, text + i, k ? k : 1, 0, NULL) == 0) {
-                        memcpy(out + n, b.data, b.len);
-                        n += b.len;
-                }
-                i += k ? k : 1;
-        }
+        if (cg_text_render_as(&b, text, strlen(text), 0, CG_TEXT_LINE, NULL) < 0)
+                return 0;
+        n = b.len < room ? b.len : room - 1;
+        while (n && n < b.len && ((unsigned char)b.data[n] & 0xc0) == 0x80)
+                n--; /* not in the middle of a character */
+        memcpy(out, b.data ? b.data : "", n);
         return n;
 }
 

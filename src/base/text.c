@@ -1,7 +1,6 @@
 /* Text from outside. Linked into every process. */
 #include "base/text.h"
 
-#include <stdbool.h>
 #include <string.h>
 #ifdef __SSE2__
 #include <emmintrin.h>
@@ -97,55 +96,146 @@ size_t cg_json_run(const char *p, size_t len)
         return i;
 }
 
-/* What a terminal or a reader could be fooled by: it is shown as an escape. */
-static const struct {
-        uint32_t from, to;
-} unsafe[] = {
-        { 0x00, 0x08 }, { 0x0b, 0x1f }, { 0x7f, 0x9f },     /* controls, but newline and tab */
-        { 0xad, 0xad }, { 0x34f, 0x34f }, { 0x61c, 0x61c }, /* soft hyphen, grapheme joiner, Arabic letter mark */
-        { 0x115f, 0x1160 }, { 0x17b4, 0x17b5 }, { 0x180b, 0x180f }, /* fillers that show as nothing */
-        { 0x200b, 0x200f }, { 0x2028, 0x202e },             /* zero width, separators, bidirectional embedding */
-        { 0x2060, 0x206f }, { 0x2800, 0x2800 }, { 0x3164, 0x3164 }, /* joiners, isolates, blank Braille, filler */
-        { 0xd800, 0xf8ff },                                 /* surrogates, private use */
-        { 0xfe00, 0xfe0f }, { 0xfeff, 0xfeff }, { 0xffa0, 0xffa0 }, { 0xfff0, 0xffff }, /* variation, BOM, specials */
-        { 0x1bca0, 0x1bca3 }, { 0x1d173, 0x1d17a },         /* invisible format controls */
-        { 0x40000, 0x10ffff },                              /* unassigned, tags, variation supplement, private planes */
-};
+/* ------------------------------------------------------------------ escaping for display */
 
-static bool is_unsafe(uint32_t c)
+/* Character classes of text_table.h. Classes from LETTER on are numbers of scripts. */
+enum { PLAIN, HIDDEN, JUDGED, MARK, LETTER, LATIN, CJK, LOOKALIKE = 0x400 };
+#define CLASS_BITS 11
+
+#include "base/text_table.h"
+
+/* Combining marks per letter. Burmese uses five; long stacks overlap other lines. */
+#define MAX_MARKS 6u
+
+static unsigned class_of(uint32_t c)
 {
-        for (size_t i = 0; i < CG_ARRAY_LEN(unsafe); i++)
-                if (c >= unsafe[i].from && c <= unsafe[i].to)
-                        return true;
-        return false;
+        size_t low = 0, high = CG_ARRAY_LEN(text_table);
+
+        while (high - low > 1) {
+                size_t mid = low + (high - low) / 2;
+
+                if (text_table[mid] >> CLASS_BITS <= c)
+                        low = mid;
+                else
+                        high = mid;
+        }
+        return text_table[low] & ((1u << CLASS_BITS) - 1);
 }
 
-static int render_one(struct cg_buf *b, const unsigned char *p, size_t n, uint32_t c, struct cg_err *err)
+static bool is_letter(unsigned class)
+{
+        return class >= LETTER;
+}
+
+static unsigned script_of(unsigned class)
+{
+        return class & ~(unsigned)LOOKALIKE;
+}
+
+/* Scans the word at @p: its script, and whether it consists of look-alikes of ASCII only. */
+static void begin_word(struct cg_text_scan *s, const char *p, const char *end)
+{
+        size_t n;
+        uint32_t c;
+
+        s->script = 0;
+        s->all_alike = true;
+        while (p < end && (n = s->next(p, end, &c)) > 0) {
+                unsigned class = class_of(c), script = script_of(class);
+
+                if (!is_letter(class) && class != MARK)
+                        break;
+                if (is_letter(class) && script != LETTER) {
+                        s->all_alike = s->all_alike && (class & LOOKALIKE);
+                        s->script = script == LATIN || !s->script ? script : s->script;
+                }
+                p += n;
+        }
+        s->word_end = p;
+}
+
+/* Is the letter of another script than its word, or the word made of look-alikes of ASCII? */
+static bool letter_deceives(const struct cg_text_scan *s, unsigned class)
+{
+        unsigned script = script_of(class);
+
+        if (script == LETTER)
+                return false;
+        if (s->script == LATIN && script == CJK)
+                return class & LOOKALIKE;
+        if (script != s->script)
+                return true;
+        return script != LATIN && script != CJK && s->all_alike;
+}
+
+bool cg_text_shown(struct cg_text_scan *s, const char *p, const char *end, uint32_t c)
+{
+        unsigned class;
+        bool after_letter = s->after_letter;
+
+        if (c < 0x80) {
+                s->after_letter = (c | 0x20) >= 'a' && (c | 0x20) <= 'z';
+                s->marks = 0;
+                if (s->judged && s->after_letter && p >= s->word_end)
+                        begin_word(s, p, end);
+                return (c >= 0x20 && c != 0x7f) || c == '\n' || c == '\t';
+        }
+        class = class_of(c);
+        if (class == MARK)
+                return ++s->marks <= MAX_MARKS && (after_letter || !s->judged);
+        s->after_letter = is_letter(class);
+        s->marks = 0;
+        if (class == HIDDEN || !s->judged)
+                return class != HIDDEN;
+        if (!is_letter(class))
+                return class != JUDGED;
+        if (p >= s->word_end)
+                begin_word(s, p, end);
+        return !letter_deceives(s, class);
+}
+
+static size_t next_utf8(const char *p, const char *end, uint32_t *c)
+{
+        return cg_utf8_next((const unsigned char *)p, (size_t)(end - p), c);
+}
+
+static int add_escape(struct cg_buf *b, const char *p, size_t n, uint32_t c, struct cg_err *err)
 {
         if (!n)
-                return cg_buf_addf(b, err, "\\x%02x", *p);
-        if (!is_unsafe(c))
-                return cg_buf_add(b, p, n, err);
-        if (c < 0x100)
-                return cg_buf_addf(b, err, "\\x%02x", c);
-        return cg_buf_addf(b, err, c < 0x10000 ? "\\u%04x" : "\\U%08x", c);
+                return cg_buf_addf(b, err, "\\x%02x", (unsigned char)*p);
+        return cg_buf_addf(b, err, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", c);
+}
+
+static int render(struct cg_buf *b, const char *text, size_t len, size_t max, enum cg_text_for what, struct cg_err *err)
+{
+        /* Text may continue a letter that an earlier call has written: no marks before the first letter. */
+        struct cg_text_scan s = { .next = next_utf8, .judged = what != CG_TEXT_OUTPUT, .marks = MAX_MARKS };
+        const char *end = text + len;
+        size_t start = b->len;
+        int r = 0;
+
+        /* 64 bytes are kept for the note about what was left out, and 10 for one escape. */
+        for (const char *p = text; p < end && r == 0;) {
+                uint32_t c = 0;
+                size_t n = next_utf8(p, end, &c);
+
+                if (max && b->len - start + 74 > max)
+                        return cg_buf_addf(b, err, "... [%zu more bytes not shown]", (size_t)(end - p));
+                if (n && cg_text_shown(&s, p, end, c) && !(what == CG_TEXT_LINE && c < 0x20))
+                        r = cg_buf_add(b, p, n, err);
+                else
+                        r = add_escape(b, p, n, c, err);
+                p += n ? n : 1;
+        }
+        return r;
 }
 
 int cg_text_render(struct cg_buf *b, const char *text, size_t len, size_t max, struct cg_err *err)
 {
-        const unsigned char *p = (const unsigned char *)text;
-        size_t start = b->len, i = 0;
-        int r = 0;
+        return render(b, text, len, max, CG_TEXT_JUDGED, err);
+}
 
-        /* 64 bytes are kept for the note about what was left out, and 10 for one escape. */
-        while (i < len && r == 0) {
-                uint32_t c = 0;
-                size_t n = cg_utf8_next(p + i, len - i, &c);
-
-                if (max && b->len - start + 74 > max)
-                        return cg_buf_addf(b, err, "... [%zu more bytes not shown]", len - i);
-                r = render_one(b, p + i, n, c, err);
-                i += n ? n : 1;
-        }
-        return r;
+int cg_text_render_as(struct cg_buf *b, const char *text, size_t len, size_t max, enum cg_text_for what, struct cg_err *err)
+{
+        return render(b, text, len, max, what, err);
 }

@@ -2,6 +2,7 @@
 #ifndef CG_BASE_TEXT_H
 #define CG_BASE_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "base/buf.h"
@@ -15,7 +16,48 @@ size_t cg_utf8_next(const unsigned char *p, size_t left, uint32_t *cp);
 size_t cg_ascii_run(const char *p, size_t len);
 size_t cg_json_run(const char *p, size_t len);
 
-/* cg_render() of the public header, into a buffer. */
+/* Purpose of rendered text. */
+enum cg_text_for {
+        CG_TEXT_OUTPUT, /* output of a program on a terminal: all scripts and blanks are shown */
+        CG_TEXT_JUDGED, /* text that somebody decides by, and messages */
+        CG_TEXT_LINE,   /* as JUDGED, with newline and tab escaped as well: names, paths, hosts */
+};
+
+/*
+ * Appends untrusted text with unsafe characters as escapes such as \x1b, \u202e, \U000e0041. All
+ * questions, messages and logs use this function or cg_text_shown(). @max: longest output in bytes,
+ * 0 for no limit; the number of bytes left out is appended.
+ *
+ * Escaped always: bytes that are not UTF-8, control characters other than newline and tab, format
+ * characters, line and paragraph separators, fillers, variation selectors, private use, and
+ * combining marks after the sixth of a letter.
+ * Escaped in JUDGED and LINE as well: blanks other than the space; letters and digits with
+ * right-to-left direction (they reorder a path); marks without a letter and overlays; full-width
+ * and mathematical variants of ASCII and symbols that look like it; unassigned characters; letters
+ * of another script than their word's (any but CJK letters in a word with Latin letters, else
+ * letters of another script than the first); and words that consist of non-Latin look-alikes of
+ * ASCII letters.
+ */
+int cg_text_render_as(struct cg_buf *b, const char *text, size_t len, size_t max, enum cg_text_for what,
+                      struct cg_err *err);
+/* As CG_TEXT_JUDGED: cg_render() of the public header. */
 int cg_text_render(struct cg_buf *b, const char *text, size_t len, size_t max, struct cg_err *err);
+
+/* The same rules character by character, for text in another encoding than UTF-8. */
+struct cg_text_scan {
+        /* Reads the character at @p. Returns its length in bytes; 0: end of the text, or no character. */
+        size_t (*next)(const char *p, const char *end, uint32_t *c);
+        bool judged;
+        /* state of cg_text_shown(), initially zero */
+        const char *word_end;
+        unsigned script, marks;
+        bool all_alike, after_letter;
+};
+
+/*
+ * Returns true if the character @c at @p may be shown as it is. Must be called for each character of
+ * a text, in order. @end: end of the text.
+ */
+bool cg_text_shown(struct cg_text_scan *s, const char *p, const char *end, uint32_t c);
 
 #endif

@@ -17,17 +17,7 @@
 
 int cg_name_render(struct cg_buf *b, const char *name, struct cg_err *err)
 {
-        int r = 0;
-
-        while (*name && r == 0) {
-                size_t n = strcspn(name, "\n\t");
-
-                r = cg_text_render(b, name, n, 0, err);
-                name += n;
-                if (r == 0 && *name)
-                        r = cg_buf_adds(b, *name++ == '\n' ? "\\x0a" : "\\x09", err);
-        }
-        return r;
+        return cg_text_render_as(b, name, strlen(name), 0, CG_TEXT_LINE, err);
 }
 
 /*

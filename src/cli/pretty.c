@@ -31,42 +31,36 @@ static int indent(struct pretty *p, unsigned depth)
 
 /*
  * One character of a string. An escape for a harmless character (\u0065) is shown as that character, so that a path
- * cannot hide in escapes; any other stays as it was written. cg_text_render() leaves newline and tab alone: in a
- * literal they are escapes.
+ * cannot hide in escapes; any other stays as it was written.
  */
-static int put_char(struct pretty *p, const char *at, size_t n, uint32_t cp)
+static int put_char(struct pretty *p, const char *at, size_t n, uint32_t cp, bool shown)
 {
-        cg_auto_buf struct cg_buf shown = { .max = 64 };
         cg_auto_buf struct cg_buf plain = { .max = 64 };
         char quoted[20] = "\"";
         int r;
 
         if (at[0] != '\\')
-                return cg_text_render(p->b, at, n, 0, p->err);
-        if (cp < 0x20 || cp == '"' || cp == '\\')
+                return shown ? cg_buf_add(p->b, at, n, p->err)
+                             : cg_buf_addf(p->b, p->err, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
+        if (!shown || cp < 0x20 || cp == '"' || cp == '\\')
                 return cg_buf_add(p->b, at, n, p->err);
         for (size_t i = 0; i < n; i++)
                 quoted[i + 1] = at[i];
         quoted[n + 1] = '"';
         r = cg_raw_string((struct cg_raw){ quoted, n + 2 }, &plain, p->err);
-        if (r == 0)
-                r = cg_text_render(&shown, plain.data, plain.len, 0, p->err);
-        if (r < 0)
-                return r;
-        if (shown.len == plain.len && !(cp >= 0xd800 && cp < 0xe000))
-                return cg_buf_add(p->b, shown.data, shown.len, p->err);
-        return cg_buf_add(p->b, at, n, p->err);
+        return r < 0 ? r : cg_buf_add(p->b, plain.data, plain.len, p->err);
 }
 
 static int put_string(struct pretty *p, struct cg_raw v, size_t max, unsigned depth)
 {
         const char *at = v.p + 1, *end = v.p + v.len - 1;
+        struct cg_text_scan scan = { .next = cg_raw_char, .judged = true };
         uint32_t cp = 0;
         size_t n, seen = 0, lines = 0;
         int r = cg_buf_adds(p->b, "\"", p->err);
 
         while (r == 0 && (!max || (seen < max && lines < SHORT_LINES)) && (n = cg_raw_char(at, end, &cp)) > 0) {
-                r = put_char(p, at, n, cp);
+                r = put_char(p, at, n, cp, cg_text_shown(&scan, at, end, cp));
                 at += n;
                 seen++;
                 lines += cp == '\n';

@@ -96,7 +96,7 @@ static void put_terminal(struct cg_screen *s, int fd, const char *text, size_t l
         cg_auto_buf struct cg_buf safe = { .max = SIZE_MAX - 1 };
 
         erase_progress(s);
-        if (cg_text_render(&shown, text, len, 0, NULL) < 0 ||
+        if (cg_text_render_as(&shown, text, len, 0, CG_TEXT_OUTPUT, NULL) < 0 ||
             break_mark(s, shown.data ? shown.data : "", shown.len, &safe) < 0) {
                 s->error = ENOMEM;
                 s->error_fd = fd;

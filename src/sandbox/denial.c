@@ -309,19 +309,10 @@ void cg_denial_stamp(json_t *o)
                 json_object_set_new(o, "line", json_sprintf("deny %s %s (%s)", text_of(o, "operation"), target_of(o), text_of(o, "why")));
 }
 
+/* A line end would look like the end of the sentence, and the beginning of another that says what it likes. */
 static int add_safe(struct cg_buf *b, const char *text, struct cg_err *err)
 {
-        int r = 0;
-
-        /* A line end would look like the end of the sentence, and the beginning of another that says what it likes. */
-        for (size_t n; r == 0 && *text; text += n) {
-                n = strcspn(text, "\n\t");
-                if (n)
-                        r = cg_text_render(b, text, n, SHOWN_MAX, err);
-                else
-                        r = cg_buf_addf(b, err, "\\x%02x", (unsigned char)text[n++]);
-        }
-        return r;
+        return cg_text_render_as(b, text, strlen(text), SHOWN_MAX, CG_TEXT_LINE, err);
 }
 
 /* A tunnel's bytes are not looked at: that it leads to port 443 is all there is to know about it. */

@@ -310,6 +310,30 @@ def test_arguments_cannot_look_like_ours(person, server, arguments: str) -> None
             assert sum(1 if c.isascii() else 2 for c in line) <= 80
 
 
+@pytest.mark.parametrize(
+    "deceives", ["\u05d0", "\u00a0", "\u3000", "\u1680", "\u205f", "\u2064", "\U000e0041", "\u0430", "\uff0f"]
+)
+def test_what_deceives_the_eye_is_an_escape(person, make_server, deceives: str) -> None:
+    """In the names and in the arguments, also where these are written with escapes."""
+    tool = f"read{deceives}file"
+    server = make_server(tool)
+    code = deceives.encode("utf-16-be").hex()
+    written = "".join(f"\\u{code[i : i + 4]}" for i in range(0, len(code), 4))
+    cell = call(tool, '{"path": "/home/x' + deceives + "x/x" + written + 'y"}')
+    shown = person("run", "--mcp", server.mcp, "-c", cell).answer("n")
+    escape = (
+        f"\\x{ord(deceives):02x}"
+        if ord(deceives) < 0x100
+        else f"\\u{ord(deceives):04x}"
+        if ord(deceives) < 0x10000
+        else ""
+    )
+    escape = escape or f"\\U{ord(deceives):08x}"
+    assert f"read{escape}file\n" in shown
+    assert f'"/home/x{escape}x/x{written}y"' in shown
+    assert deceives not in shown
+
+
 def test_names_cannot_look_like_ours(person, make_server) -> None:
     name = "read\n[cellgate] Allow?\r\x1b[2J" + " " * 70 + "tool      harmless"
     server = make_server(name)

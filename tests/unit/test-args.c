@@ -106,6 +106,19 @@ static void test_pretty_cannot_deceive(void **state)
                         "\\u200b\"\n}");
 }
 
+/* A word is a word also where some of its letters are written as escapes. */
+static void test_pretty_marks_letters_of_other_scripts(void **state)
+{
+        cg_auto_buf struct cg_buf b = { .max = 4000 };
+        bool cut;
+
+        (void)state;
+        assert_int_equal(cg_raw_pretty(parse("{\"p\":\"/p\\u0430ul/p\u0430ul/\\u0434\u0430/\u05d0/\\u05d0/a\\u3000b\u00a0c\"}"),
+                                       0, &b, &cut, NULL),
+                         0);
+        assert_text(&b, "{\n  \"p\": \"/p\\u0430ul/p\\u0430ul/\u0434\u0430/\\u05d0/\\u05d0/a\\u3000b\\xa0c\"\n}");
+}
+
 static void test_pretty_marks_what_it_cuts(void **state)
 {
         cg_auto_buf struct cg_buf b = { .max = 4000 };
@@ -237,6 +250,7 @@ int main(void)
                 cmocka_unit_test(test_ascii),
                 cmocka_unit_test(test_pretty),
                 cmocka_unit_test(test_pretty_cannot_deceive),
+                cmocka_unit_test(test_pretty_marks_letters_of_other_scripts),
                 cmocka_unit_test(test_pretty_marks_what_it_cuts),
                 cmocka_unit_test(test_call),
                 cmocka_unit_test(test_call_cannot_leave_its_box),

@@ -157,6 +157,87 @@ static void test_render_shows_what_could_fool(void **state)
         assert_non_null(strstr(b.data, "more bytes not shown]"));
 }
 
+static void render_as(enum cg_text_for what, const char *in, const char *out)
+{
+        cg_auto_buf struct cg_buf b = { .max = 10000 };
+
+        assert_int_equal(cg_text_render_as(&b, in, strlen(in), 0, what, NULL), 0);
+        assert_string_equal(b.data ? b.data : "", out);
+}
+
+/* Blanks, format characters, and letters that are written from right to left. */
+static void test_render_leaves_nothing_that_deceives(void **state)
+{
+        static const char *const hidden[] = { /* in all text */
+                "\\u00ad", "\\u034f", "\\u061c", "\\u115f", "\\u180e", "\\u200b", "\\u200d", "\\u2028", "\\u2029", "\\u202a", "\\u2060",
+                "\\u2064", "\\u2066", "\\u206f", "\\u2800", "\\u3164", "\\ufe0f", "\\ufeff", "\\uffa0", "\\ufff9", "\\ufffc", "\\U000110bd",
+                "\\U0001d173", "\\U000e0001", "\\U000e0041", "\\U000e0100", "\\ue000", "\\U0010fffd", "\\U0001bca0", "\\U00013430",
+        };
+        static const char *const judged[] = { /* where somebody judges */
+                "\\u00a0", "\\u1680", "\\u2002", "\\u202f", "\\u205f", "\\u3000", "\\u05d0", "\\u0627", "\\u0661", "\\u07c1", "\\u0840",
+                "\\u200a", "\\ufb1d", "\\ufdfa", "\\U00010900", "\\U0001e900", "\\U0001ee00", "\\uff0f", "\\uff41", "\\U0001d41a", "\\u037e",
+                "\\u212a", "\\u2215", "\\u2044", "\\u2024", "\\u0251", "\\u01c3", "\\u20dd", "\\u0336", "\\u0378",
+        };
+
+        (void)state;
+        for (size_t i = 0; i < CG_ARRAY_LEN(hidden) + CG_ARRAY_LEN(judged); i++) {
+                bool all = i < CG_ARRAY_LEN(hidden);
+                const char *escape = all ? hidden[i] : judged[i - CG_ARRAY_LEN(hidden)];
+                char in[16] = "a", out[32];
+                size_t n = strlen(escape);
+                uint32_t c = (uint32_t)strtoul(escape + 2, NULL, 16);
+
+                if (c < 0x800)
+                        snprintf(in + 1, sizeof(in) - 1, "%c%cb", (int)(0xc0 | c >> 6), (int)(0x80 | (c & 63)));
+                else if (c < 0x10000)
+                        snprintf(in + 1, sizeof(in) - 1, "%c%c%cb", (int)(0xe0 | c >> 12), (int)(0x80 | (c >> 6 & 63)), (int)(0x80 | (c & 63)));
+                else
+                        snprintf(in + 1, sizeof(in) - 1, "%c%c%c%cb", (int)(0xf0 | c >> 18), (int)(0x80 | (c >> 12 & 63)),
+                                 (int)(0x80 | (c >> 6 & 63)), (int)(0x80 | (c & 63)));
+                if (c < 0x100)
+                        snprintf(out, sizeof(out), "a\\x%02xb", c);
+                else
+                        snprintf(out, sizeof(out), "a%.*sb", (int)n, escape);
+                render_as(CG_TEXT_JUDGED, in, out);
+                render_as(CG_TEXT_OUTPUT, in, all ? out : in);
+        }
+        render_as(CG_TEXT_LINE, "a\tb\nc", "a\\x09b\\x0ac");
+}
+
+static void test_render_marks_letters_of_other_scripts(void **state)
+{
+        static const char *const plain[] = {
+                "Привет, мир: /home/ivan/Документы/отчёт.txt", "Ελληνικά", "日本語のテキスト iPhone版 Tシャツ", "한국어", "naïve Çelik ısı e\u0301",
+                "ภาษาไทยที่นี่", "नमस्ते", "မြွှေ့", "Straße – “quoted” … ’s 5 × 3 😀", "中文 hello", "Հայերեն գիրք",
+        };
+
+        (void)state;
+        for (size_t i = 0; i < CG_ARRAY_LEN(plain); i++)
+                render_as(CG_TEXT_JUDGED, plain[i], plain[i]);
+        render_as(CG_TEXT_JUDGED, "/home/p\u0430ul/x", "/home/p\\u0430ul/x");           /* Cyrillic a in a Latin word */
+        render_as(CG_TEXT_JUDGED, "\u0430\u0440\u0440le", "\\u0430\\u0440\\u0440le"); /* it begins with three of them */
+        render_as(CG_TEXT_JUDGED, "g\u03bfogle", "g\\u03bfogle");                        /* Greek */
+        render_as(CG_TEXT_JUDGED, "a\u30ceb", "a\\u30ceb");                              /* Katakana no, as a slash */
+        render_as(CG_TEXT_JUDGED, "\u0440\u0430\u0443.com", "\\u0440\\u0430\\u0443.com"); /* a whole word of look-alikes */
+        render_as(CG_TEXT_JUDGED, "\u0434\u03bf\u043c", "\u0434\\u03bf\u043c");       /* a Greek letter in a Russian word */
+        render_as(CG_TEXT_OUTPUT, "p\u0430ul", "p\u0430ul");
+}
+
+static void test_render_bounds_combining_marks(void **state)
+{
+        char in[1 + 2 * 50 + 1] = "a", out[1 + 2 * 6 + 6 * 44 + 1] = "a";
+
+        (void)state;
+        for (int i = 0; i < 50; i++) {
+                strcat(in, "\u0301");
+                strcat(out, i < 6 ? "\u0301" : "\\u0301");
+        }
+        render_as(CG_TEXT_JUDGED, in, out);
+        render_as(CG_TEXT_OUTPUT, in, out);
+        render_as(CG_TEXT_JUDGED, "/\u0301", "/\\u0301"); /* on what is no letter */
+        render_as(CG_TEXT_OUTPUT, "\u0301", "\\u0301");   /* on what was written before */
+}
+
 static void test_log_is_one_line(void **state)
 {
         int p[2];
@@ -400,6 +481,9 @@ int main(void)
                 cmocka_unit_test(test_json_quote),
                 cmocka_unit_test(test_runs_end_where_they_must),
                 cmocka_unit_test(test_render_shows_what_could_fool),
+                cmocka_unit_test(test_render_leaves_nothing_that_deceives),
+                cmocka_unit_test(test_render_marks_letters_of_other_scripts),
+                cmocka_unit_test(test_render_bounds_combining_marks),
                 cmocka_unit_test(test_log_is_one_line),
                 cmocka_unit_test(test_fds_pass_and_are_cloexec),
                 cmocka_unit_test(test_spawn_gives_exactly_the_table),
