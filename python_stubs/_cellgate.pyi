@@ -76,6 +76,9 @@ def shell_gone(name: str, /) -> None:
 def call_main() -> None:
     """Make the main thread serve a request of the kind CALL, after the cell that runs."""
 
+def crash_fd() -> int:
+    """The descriptor that faulthandler is to write to, whose frames are shown without those that run the cell."""
+
 def murmur2(data: bytes, seed: int, /) -> int:
     """MurmurHash2, 32 bits."""
 

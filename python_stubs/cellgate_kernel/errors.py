@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import sysconfig
 import traceback
-from collections.abc import Sequence
-from types import TracebackType
+from collections.abc import Iterator, Sequence
+from types import FrameType, TracebackType
 from typing import Any
 
 from cellgate_kernel import jsontext
@@ -17,6 +19,9 @@ _MAX_CONTENT = 900_000
 _MAX_DEPTH = 200
 # What Python 3.13 and later call a SyntaxError of code that could go on: its own name is of no use to anybody.
 _INCOMPLETE = "_IncompleteInputError"
+# Modules whose frames say nothing to the user of a kernel: its own, and those that tool calls go through.
+_INTERNAL = ("cellgate_kernel", "cellgate_tools", "mcptools")
+_STDLIB = sysconfig.get_path("stdlib") + "/"
 
 
 def shorten(text: str, limit: int = _MAX_TEXT) -> str:
@@ -78,6 +83,53 @@ def short_traceback(value: BaseException, tb: TracebackType | None) -> Traceback
             link.__traceback__ = _short_chain(link.__traceback__)
         link = link.__cause__ or link.__context__
     return None if tb is None else _short_chain(tb)
+
+
+def _is_internal(frame: FrameType) -> bool:
+    name = frame.f_globals.get("__name__")
+    return isinstance(name, str) and name.partition(".")[0] in _INTERNAL
+
+
+def _without_internal(tb: TracebackType | None) -> TracebackType | None:
+    """Without internal frames, and the standard library's between them (a thread that makes a call, say)."""
+    links = []
+    while tb is not None:
+        links.append(tb)
+        tb = tb.tb_next
+    internal = [i for i, link in enumerate(links) if _is_internal(link.tb_frame)]
+    if not internal:
+        return links[0] if links else None
+    first, last = internal[0], internal[-1]
+    short: TracebackType | None = None
+    for i, link in reversed(list(enumerate(links))):
+        between = first <= i <= last and link.tb_frame.f_code.co_filename.startswith(_STDLIB)
+        if not between and not _is_internal(link.tb_frame):
+            short = TracebackType(short, link.tb_frame, link.tb_lasti, link.tb_lineno)
+    return short
+
+
+@contextlib.contextmanager
+def user_frames(value: BaseException, tb: TracebackType | None) -> Iterator[TracebackType | None]:
+    """While it is formatted, `value` and what it came from have no internal frames; gives `tb` without them, too.
+
+    Debuggers and later looks at the exception find all frames. A traceback of nothing else is left whole.
+    """
+    before: list[tuple[BaseException, TracebackType]] = []
+    todo: list[BaseException | None] = [value]
+    try:
+        while todo and len(before) < _MAX_DEPTH:
+            e = todo.pop()
+            if e is None or e.__traceback__ is None or any(e is known for known, _ in before):
+                continue
+            before.append((e, e.__traceback__))
+            e.__traceback__ = _without_internal(e.__traceback__) or e.__traceback__
+            if isinstance(e, BaseExceptionGroup):
+                todo.extend(e.exceptions[:_MAX_DEPTH])
+            todo.extend((e.__context__, e.__cause__))
+        yield _without_internal(tb) or tb
+    finally:
+        for e, whole in before:
+            e.__traceback__ = whole
 
 
 def plain_traceback(etype: type[BaseException], value: BaseException, tb: TracebackType | None) -> list[str]:

@@ -113,7 +113,8 @@ class Kernel:
             ipykernel_stub.show()
         if config.get("color"):  # a notebook's page may be white, which "linux" writes on with white
             shell.colors = "neutral" if shell.for_notebook else "linux"
-        KernelMagics.sandboxed = bool(config.get("sandbox", True))
+        shell.sandboxed = KernelMagics.sandboxed = bool(config.get("sandbox", True))
+        shell.environment = config.get("kernel_env") or ""
 
     def worker(self) -> Worker:
         """Whose thread this is; the main one's where it is none."""
@@ -190,7 +191,7 @@ def serve() -> None:
     """Third call: tell that we are ready, then serve. Does not return."""
     assert _kernel is not None
     os._exit = _exit
-    faulthandler.enable(2)
+    faulthandler.enable(_cellgate.crash_fd())
     versions = {"python": sys.version.split()[0], "ipython": IPython.__version__}
     _cellgate.ready(jsontext.dumps({**versions, "debugger": debugger.installed}))
     _kernel.main.serve()

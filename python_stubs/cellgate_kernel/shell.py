@@ -36,12 +36,22 @@ from traitlets import Instance, Type, default
 from traitlets.config import Config
 
 import _cellgate
-from cellgate_kernel import commands, debugger, denials, errors, formatting, jsontext, reserve, transforms
+from cellgate_kernel import (
+    commands,
+    completion,
+    debugger,
+    denials,
+    errors,
+    formatting,
+    jsontext,
+    missing,
+    reserve,
+    transforms,
+)
 
 if TYPE_CHECKING:
     from cellgate_kernel.frontend import FrontendKernel
 
-JUPYTER = "jupyter"
 EXIT_NOTICE = "the host application ends the session, a cell cannot; variables stay, and the next cell goes on"
 
 
@@ -124,8 +134,12 @@ class ZMQInteractiveShell(InteractiveShell):
     input_transformer_manager = Instance(transforms.KernelTransformerManager, ())
 
     kernel: FrontendKernel | None = None
-    # Who reads the output: JUPYTER, or "" for an agent. The former gets payloads, the latter the same as output.
+    # Who reads the output: missing.JUPYTER, missing.MCP, or "" for another program or a person. The first gets
+    # payloads, the others the same as output.
     front = ""
+    # Whether there is a sandbox, and the folder of the environment that the host chose; "" for the built-in one.
+    sandboxed = True
+    environment = ""
     # Of each thread that runs cells.
     local: PerThread
 
@@ -312,7 +326,7 @@ class ZMQInteractiveShell(InteractiveShell):
     @property
     def for_notebook(self) -> bool:
         """Whether a Jupyter front-end reads what the kernel sends."""
-        return self.front == JUPYTER
+        return self.front == missing.JUPYTER
 
     # ---------------------------------------------------------------- what libraries ask
 
@@ -359,6 +373,21 @@ class ZMQInteractiveShell(InteractiveShell):
             stb = self.InteractiveTB.structured_traceback(etype, value, tb, tb_offset=tb_offset)
         return list(stb)
 
+    def _missing_module(self, value: BaseException) -> list[str]:
+        try:
+            return missing.explain(value, self.front, self.sandboxed, self.environment)
+        except Exception:  # whatever a cell's finders do: the error itself is sent
+            return []
+
+    def _format_for_user(
+        self, etype: type[BaseException], value: BaseException, tb: Any, tb_offset: int | None
+    ) -> list[str]:
+        """With all frames after `%xmode Verbose`."""
+        if self.InteractiveTB.mode == "Verbose":
+            return self._format(etype, value, tb, tb_offset)
+        with errors.user_frames(value, tb) as shown:
+            return self._format(etype, value, shown, tb_offset)
+
     def showtraceback(
         self,
         exc_tuple: Any = None,
@@ -385,11 +414,12 @@ class ZMQInteractiveShell(InteractiveShell):
             if isinstance(value, SyntaxError):
                 self.showsyntaxerror(filename, running_compiled_code)
                 return
-            frames = self._format(etype, value, tb, tb_offset)
+            frames = self._format_for_user(etype, value, tb, tb_offset)
             if left_out := whole - errors.depth_of(tb):
                 frames.insert(-1, f"[... {left_out:,} frames in the middle were left out ...]\n")
         except BaseException:
             frames = errors.plain_traceback(etype, value, tb)
+        frames.extend(self._missing_module(value))
         self._showtraceback(etype, value, frames, _denials_of(value))
         if self.call_pdb and not isinstance(value, (UsageError, SystemExit)):
             self.debugger(force=True)
@@ -443,10 +473,10 @@ def make(color: bool) -> ZMQInteractiveShell:
     config.IPKernelApp.connection_file = ""
     config.HistoryManager.hist_file = ":memory:"
     config.HistoryManager.db_log_output = True  # a history_request can ask for outputs
-    config.Completer.use_jedi = False
     config.InteractiveShell.colors = "linux" if color else "nocolor"
     warnings.filterwarnings("ignore", message="To exit: use")
     shell: ZMQInteractiveShell = ZMQInteractiveShell.instance(config=config)
+    completion.configure(shell.Completer)
     shell.run_sync = lambda func: func()
     shell.was_interrupted = lambda: False
     return shell

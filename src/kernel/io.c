@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/util.h"
+#include "kernel/crash.h"
 
 /* For output that is still queued when the process ends. */
 #define EXIT_MS 300
@@ -433,12 +434,13 @@ static void *io_main(void *arg)
 /* The one kernel of this process: a signal handler is given no argument. Set once, before the handlers. */
 static struct cg_io *crash_io;
 
-/* Runs after faulthandler has written its traceback to descriptor 2. Async-signal-safe calls only. */
+/* Runs after faulthandler has written its traceback to cg_crash_fd(). Async-signal-safe calls only. */
 static void on_crash(int sig)
 {
         struct cg_io *io = crash_io;
 
         signal(sig, SIG_DFL);
+        cg_crash_show();
         if (!cg_io_forked(io) && !pthread_equal(pthread_self(), io->thread) && !io->crashing) {
                 struct pollfd p = { .fd = io->crash_fd, .events = POLLIN };
 

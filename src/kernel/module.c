@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include "base/buf.h"
 #include "kernel/base64.h"
+#include "kernel/crash.h"
 #include "kernel/explain.h"
 #include "kernel/procs.h"
 #include "kernel/pyjson.h"
@@ -183,6 +184,11 @@ static PyObject *m_exit(PyObject *module, PyObject *args)
         cg_io_exit(io, status);
 }
 
+static PyObject *m_crash_fd(PyObject *module, PyObject *unused)
+{
+        return PyLong_FromLong(cg_crash_fd());
+}
+
 /* ------------------------------------------------------------------ helpers of Python's side */
 
 static PyObject *m_explain(PyObject *module, PyObject *args)
@@ -265,6 +271,7 @@ static PyMethodDef methods[] = {
         { "on_sigint", m_on_sigint, METH_VARARGS, NULL },
         { "forked", m_forked, METH_NOARGS, NULL },
         { "exit", m_exit, METH_VARARGS, NULL },
+        { "crash_fd", m_crash_fd, METH_NOARGS, NULL },
         { NULL, NULL, 0, NULL },
 };
 

@@ -100,12 +100,13 @@ static void send_no_reply(struct session *ss, const struct cell *c, const char *
         session_event_to_host(ss, &out, json_pack("{s:s, s:o}", "status", status, "text", text_json(text)));
 }
 
-static void end_without_reply(struct session *ss, const struct cell *c, const char *status, const char *text)
+/* @count: the number of a cell that ran; 0 for one that did not. */
+static void end_without_reply(struct session *ss, const struct cell *c, const char *status, int64_t count, const char *text)
 {
         if (c->request[0])
                 send_no_reply(ss, c, status, text);
         else
-                send_result(ss, c, status, 0, text, false, NULL);
+                send_result(ss, c, status, count, text, false, NULL);
 }
 
 /* ------------------------------------------------------------------ lanes */
@@ -491,7 +492,7 @@ static void drop_queued(struct lane *l, struct cell **p, const char *text)
         if (!c->next)
                 l->queue_tail = p;
         l->ss->n_queue--;
-        end_without_reply(l->ss, c, "cancelled", text);
+        end_without_reply(l->ss, c, "cancelled", 0, text);
         cell_free(c);
 }
 
@@ -638,13 +639,13 @@ static void end_lane(struct lane *l, const char *status, const char *text, const
                 struct cell *c = take_running(l);
 
                 if (!told)
-                        end_without_reply(ss, c, status, text);
+                        end_without_reply(ss, c, status, ss->next_count, text);
                 cell_free(c);
         }
         while (l->queue) {
                 struct cell *c = pop(l);
 
-                end_without_reply(ss, c, "cancelled", queued);
+                end_without_reply(ss, c, "cancelled", 0, queued);
                 cell_free(c);
         }
 }
@@ -658,7 +659,7 @@ void cells_end_all(struct session *ss, const char *status, const char *text, con
 
                 ss->side = c->next;
                 if (!c->answered)
-                        end_without_reply(ss, c, status, text);
+                        end_without_reply(ss, c, status, 0, text);
                 cell_free(c);
         }
         uv_timer_stop(&ss->side_timer);

@@ -67,7 +67,8 @@ def test_failure_is_an_event_too(host) -> None:
 
 def test_kernel_died(host) -> None:
     h = host("-c", "import os; os._exit(1)")
-    assert h.rest()[-1]["status"] == "kernel_died"
+    last = h.rest()[-1]
+    assert (last["status"], last["execution_count"]) == ("kernel_died", last["cell"])
     assert h.process.wait(10) == 3
 
 
