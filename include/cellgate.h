@@ -124,6 +124,7 @@ enum cg_sandbox_mode {
 enum cg_front {
         CG_FRONT_AGENT = 0,   /* an agent, or a program: a cell cannot end the session */
         CG_FRONT_JUPYTER = 1, /* a Jupyter client: exit() and quit() ask it, in the RESULT's payload, to end the kernel */
+        CG_FRONT_MCP = 2,     /* an agent that has the tool install_package: advice names it */
 };
 
 struct cg_session_options {

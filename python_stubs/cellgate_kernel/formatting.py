@@ -14,6 +14,7 @@ from IPython.core.displaypub import DisplayPublisher
 from IPython.core.formatters import DisplayFormatter
 
 import _cellgate
+from cellgate_kernel import plaintext
 
 # Types whose only representation is repr(), unless somebody registers a formatter for them.
 _PLAIN = (int, str, float, bool, type(None), bytes, complex)
@@ -142,7 +143,8 @@ class KernelDisplayHook(DisplayHook):
     def finish_displayhook(self) -> None:
         local = self._local
         if local.data:
-            message = {"execution_count": self.prompt_count, "data": local.data, "metadata": local.metadata}
+            data = local.data if self.shell.for_notebook else plaintext.readable(local.data)
+            message = {"execution_count": self.prompt_count, "data": data, "metadata": local.metadata}
             local.data, local.metadata = {}, {}
             self.hooks.send(self.shell, "execute_result", message)
             if self.shell.ast_node_interactivity != "last_expr":  # else the reply follows at once and takes it along
@@ -172,6 +174,8 @@ class KernelDisplayPublisher(DisplayPublisher):
     ) -> None:
         """Send a mime bundle; `transient` may have a display_id, which a later `update` names."""
         self._validate_data(data, metadata)
+        if not self.shell.for_notebook:
+            data = plaintext.readable(data)
         message = {"data": data, "metadata": metadata or {}, "transient": transient or {}}
         if _cellgate.forked():
             _cellgate.write_stdout(str(data.get("text/plain", "")) + "\n")

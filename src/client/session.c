@@ -228,7 +228,7 @@ static json_t *session_request(const struct cg_session_options *o, struct cg_err
                            ? json_pack("{s:s, s:O, s:O, s:O, s:o*, s:b, s:s*, s:s, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s*}", "workspace", workspace, "env", env,
                                        "python_path", paths, "hide", hide, "settings", settings, "ask_egress",
                                        o->ask_egress != 0, "working_dir", o->working_dir, "front",
-                                       o->front == CG_FRONT_JUPYTER ? "jupyter" : "", "sandbox", o->sandbox != CG_SANDBOX_OFF, "color", o->color != 0,
+                                       o->front == CG_FRONT_JUPYTER ? "jupyter" : o->front == CG_FRONT_MCP ? "mcp" : "", "sandbox", o->sandbox != CG_SANDBOX_OFF, "color", o->color != 0,
                                        "memory_bytes", (json_int_t)clamp(o->memory_bytes), "processes",
                                        (json_int_t)clamp(o->processes), "file_bytes", (json_int_t)clamp(o->file_bytes),
                                        "cores_milli", (json_int_t)clamp(o->cores_milli), "open_files",

@@ -232,7 +232,7 @@ static int own_names(const json_t *o, json_t *config, struct cg_err *err)
 static int make_config(const json_t *o, struct cg_spawn_spec *ret, struct cg_err *err)
 {
         static const char *const keys[] = { "session", "workspace",   "env",   "sandbox",
-                                            "color",   "python_path", "front", "working_dir" };
+                                            "color",   "python_path", "front", "working_dir", "kernel_env" };
         cg_auto_json json_t *config = json_object();
 
         for (size_t i = 0; i < CG_ARRAY_LEN(keys); i++) {

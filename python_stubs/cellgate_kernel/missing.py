@@ -1,0 +1,116 @@
+"""Modules that are not there: what would install them, as a note below the traceback."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+
+from cellgate_kernel.denials import MARK
+
+# Fronts, as the session's options name them.
+JUPYTER = "jupyter"
+MCP = "mcp"
+
+# Packages of the index that are not named as their modules are.
+_PACKAGES = {
+    "Bio": "biopython",
+    "Crypto": "pycryptodome",
+    "MySQLdb": "mysqlclient",
+    "OpenSSL": "pyOpenSSL",
+    "PIL": "pillow",
+    "attr": "attrs",
+    "bs4": "beautifulsoup4",
+    "cairo": "pycairo",
+    "cv2": "opencv-python-headless",
+    "dateutil": "python-dateutil",
+    "discord": "discord.py",
+    "docx": "python-docx",
+    "dotenv": "python-dotenv",
+    "faiss": "faiss-cpu",
+    "fitz": "PyMuPDF",
+    "git": "GitPython",
+    "github": "PyGithub",
+    "googleapiclient": "google-api-python-client",
+    "igraph": "python-igraph",
+    "jose": "python-jose",
+    "jwt": "PyJWT",
+    "kafka": "kafka-python",
+    "ldap": "python-ldap",
+    "magic": "python-magic",
+    "mpl_toolkits": "matplotlib",
+    "nacl": "PyNaCl",
+    "osgeo": "GDAL",
+    "pkg_resources": "setuptools",
+    "pptx": "python-pptx",
+    "psycopg2": "psycopg2-binary",
+    "serial": "pyserial",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "slugify": "python-slugify",
+    "telegram": "python-telegram-bot",
+    "umap": "umap-learn",
+    "usb": "pyusb",
+    "win32com": "pywin32",
+    "yaml": "PyYAML",
+    "zmq": "pyzmq",
+}
+# Ours, which no index has.
+_OWN = frozenset({"mcptools", "cellgate_kernel", "cellgate_tools", "_cellgate"})
+_MAX_CHAIN = 16
+
+
+def _chain(value: BaseException) -> Iterator[ModuleNotFoundError]:
+    """`value`, or where it is an ImportError that wraps one, what it came from."""
+    e: BaseException | None = value
+    for _ in range(_MAX_CHAIN):
+        if not isinstance(e, ImportError):
+            return
+        if isinstance(e, ModuleNotFoundError):
+            yield e
+        e = e.__cause__ or e.__context__
+
+
+def package_of(module: str) -> str | None:
+    """The package that has this module; None where none is to be expected."""
+    top = module.partition(".")[0]
+    if not top.isidentifier() or not top.isascii() or len(top) > 64 or top.startswith("_") or top in _OWN:
+        return None
+    if top in sys.stdlib_module_names or top in sys.modules:
+        return None
+    try:
+        if importlib.util.find_spec(top) is not None:  # it is there, and has no such submodule
+            return None
+    except (ImportError, ValueError, AttributeError):
+        return None
+    return _PACKAGES.get(top, top.replace("_", "-"))
+
+
+def _how(package: str, front: str, sandboxed: bool, environment: str) -> str:
+    if front == MCP:
+        return f'call the tool install_package with package_name "{package}", then import it in the next cell'
+    if not sandboxed:
+        return f"%pip install {package}"
+    if environment:
+        return f"run `cellgate env add {environment} {package}` outside of the kernel, then start a new session"
+    return (
+        f"run `cellgate env create NAME {package}` outside of the kernel, then start it with --kernel-env NAME; or, "
+        f"for all kernels, `{sys.prefix}/bin/pip install {package}`"
+    )
+
+
+def explain(value: BaseException, front: str, sandboxed: bool, environment: str) -> list[str]:
+    """Notes about a module that `value` says is missing, none or one.
+
+    `environment` is the folder that the host chose for kernels; "" is the built-in one.
+    """
+    for e in _chain(value):
+        package = package_of(e.name) if isinstance(e.name, str) else None
+        if package is None:
+            continue
+        top = str(e.name).partition(".")[0]
+        known = top in _PACKAGES
+        what = f"the module {top} is of the package {package}" if known else f"there is no module {top} here"
+        if_ = "" if known else f"if the package {package} is meant, "
+        return [f"{MARK}{what}; {if_}to install it: {_how(package, front, sandboxed, environment)}"]
+    return []

@@ -1,0 +1,170 @@
+"""Text of displays for readers of text: where an object has only its default repr, what its other forms say.
+
+Only sessions without a notebook use this; notebooks get all forms unchanged.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from typing import Any
+
+# What stands for an object whose class has no repr(): Python's, and that of IPython's pretty printer.
+_DEFAULT_REPR = re.compile(r"<[\w.<>]+ object>|<[\w.<>]+(?: object)? at 0x[0-9a-f]+>")
+# Of the source that is read, and of the text that it becomes, in characters.
+_MAX_SOURCE = 500_000
+_MAX_TEXT = 100_000
+# Of a tag; its further attributes are not read.
+_MAX_TAG = 4096
+
+_BLOCKS = frozenset(
+    re.findall(
+        r"\w+",
+        "address article aside blockquote body caption center dd details div dl dt fieldset figcaption figure footer "
+        "form h1 h2 h3 h4 h5 h6 header hr li main nav ol p pre section summary table tbody tfoot thead title tr ul",
+    )
+)
+# Not for reading.
+_SKIPPED = frozenset(("script", "style", "head", "template", "noscript", "metadata", "defs"))
+_HEADINGS = {f"h{n}": "#" * n + " " for n in range(1, 7)}
+_BLANKS = re.compile(r"[ \t\r\n\f]+")
+# A "<" that stands for itself has something else behind it.
+_TAG = re.compile(r"<[/!?a-zA-Z]")
+
+
+class _Reader:
+    """Collects the text of a document: blocks are lines, table cells have bars between them.
+
+    The standard library's parser takes quadratic time for what is not well-formed; this one looks at each character a
+    few times. A ">" in an attribute's value ends the tag for it.
+    """
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._lower = source.lower() if len(source.lower()) == len(source) else source
+        self._parts: list[str] = []
+        self._size = 0
+        self._pre = 0
+        self._cells = 0  # of the table row so far
+        self._link = ""
+
+    def _add(self, text: str) -> None:
+        if text:
+            self._parts.append(text)
+            self._size += len(text)
+
+    def _line(self) -> None:
+        if self._parts and not self._parts[-1].endswith("\n"):
+            self._add("\n")
+
+    def _start(self, tag: str, attributes: str) -> None:
+        if tag == "br":
+            self._add("\n")
+        elif tag in ("td", "th"):
+            self._add(" | " if self._cells else "")
+            self._cells += 1
+        elif tag == "a":
+            self._link = _attribute(attributes, "href")
+        elif tag == "img":
+            self._add(f"[image: {_attribute(attributes, 'alt') or 'without text'}]")
+        elif tag in _BLOCKS:
+            self._line()
+            self._cells = 0
+            self._pre += tag == "pre"
+            self._add("- " if tag == "li" else _HEADINGS.get(tag, ""))
+
+    def _end(self, tag: str) -> None:
+        if tag == "a":
+            if self._link.startswith(("http:", "https:", "mailto:")):
+                self._add(f" ({self._link})")
+            self._link = ""
+        elif tag in _BLOCKS or tag == "text":
+            self._line()
+            self._pre -= tag == "pre" and self._pre > 0
+
+    def _data(self, text: str) -> None:
+        text = html.unescape(text)
+        if not self._pre:
+            text = _BLANKS.sub(" ", text)
+            if not self._parts or self._parts[-1].endswith(("\n", " ")):
+                text = text.lstrip()
+        self._add(text)
+
+    def _tag(self, at: int) -> int:
+        """The tag that begins at `at`; returns what follows it, -1 where nothing does."""
+        if self._source.startswith("<!--", at):
+            end = self._source.find("-->", at)
+            return end if end < 0 else end + 3
+        end = self._source.find(">", at)
+        if end < 0:
+            return -1
+        words = self._source[at + 1 : min(end, at + _MAX_TAG)].rstrip("/").split(None, 1)
+        name = words[0].lower() if words else ""
+        if name.startswith("/"):
+            self._end(name[1:])
+        elif name in _SKIPPED:
+            return self._lower.find(f"</{name}", end)
+        else:
+            self._start(name, words[1] if len(words) > 1 else "")
+        return end + 1
+
+    def read(self) -> str:
+        """The text."""
+        at = 0
+        while 0 <= at < len(self._source) and self._size < _MAX_TEXT:
+            tag = _TAG.search(self._source, at)
+            self._data(self._source[at : tag.start() if tag else None])
+            at = self._tag(tag.start()) if tag else -1
+        lines = [line.rstrip() for line in "".join(self._parts)[:_MAX_TEXT].split("\n")]
+        kept = [line for i, line in enumerate(lines) if line or (i and lines[i - 1])]
+        return "\n".join(kept).strip("\n")
+
+
+def _attribute(text: str, name: str) -> str:
+    found = re.search(rf"""(?i)(?:^|\s){name}\s*=\s*("[^"]*|'[^']*|[^\s"'>]+)""", text)
+    return _BLANKS.sub(" ", html.unescape(found[1].strip("\"'"))) if found else ""
+
+
+def from_html(source: str) -> str:
+    """The readable text of an HTML or SVG document, at most about 100,000 characters; "" where it has none."""
+    return _Reader(source[:_MAX_SOURCE]).read()
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}\n[... {len(text) - _MAX_TEXT} characters left out]"
+
+
+def _from_svg(source: str) -> str:
+    return f"[SVG image] {from_html(source)}".rstrip()
+
+
+def _from_json(value: Any) -> str:
+    try:
+        return json.dumps(value, indent=2, ensure_ascii=False, default=repr)
+    except (TypeError, ValueError, RecursionError):
+        return ""
+
+
+def _text_of(data: dict[str, Any]) -> str:
+    for kind in ("text/markdown", "text/latex"):
+        if isinstance(source := data.get(kind), str) and source.strip():
+            return _cut(source)
+    if isinstance(source := data.get("text/html"), str) and (text := from_html(source)):
+        return text
+    if "application/json" in data and (text := _from_json(data["application/json"])):
+        return _cut(text)
+    if isinstance(source := data.get("image/svg+xml"), str):
+        return _from_svg(source)
+    return ""
+
+
+def readable(data: dict[str, Any]) -> dict[str, Any]:
+    """A mime bundle whose text/plain is of use to a reader of text; `data` itself where it is already."""
+    plain = data.get("text/plain")
+    if plain is not None and not (
+        isinstance(plain, str) and len(plain) < 500 and _DEFAULT_REPR.fullmatch(plain.strip())
+    ):
+        return data
+    text = _text_of(data)
+    return {**data, "text/plain": text} if text else data
