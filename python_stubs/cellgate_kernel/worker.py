@@ -8,6 +8,7 @@ import contextlib
 import errno
 import importlib
 import os
+import select
 import signal
 import sys
 import threading
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import _cellgate
-from cellgate_kernel import errors, jsontext, reserve
+from cellgate_kernel import completion, errors, jsontext, reserve
 from cellgate_kernel.loop import CellRunner
 from cellgate_kernel.request import CALL, CELL, CLOSE, MAIN, SHUTDOWN, Request, field, parse_object
 from cellgate_kernel.requests import error_content
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 # signal's own function makes an enum of each answer, which takes longer than the rest before a cell.
 _getsignal: Callable[[int], Any] = importlib.import_module("_signal").getsignal
+
+# So long without a request, and a kernel is taken to be idle.
+_IDLE_MS = 300
 
 # A reply as the wire has it: body and content of a cell's; content and buffers of another request's.
 Reply = tuple[str, str] | tuple[str, tuple[bytes, ...]]
@@ -127,10 +131,20 @@ class Worker:
         if loop.has_work():
             self.runner.run_idle(_cellgate.request_fd(self.name))
             return _cellgate.next_request(self.name, -1, False)
+        if self.name == MAIN and completion.pending() and self._shell.for_notebook:
+            self._prepare_completion()
         request = _cellgate.next_request(self.name, loop.poll_fd(), True)
         if request is None:  # something in the loop has become ready
             self.runner.run_idle(_cellgate.request_fd(self.name))
         return request
+
+    def _prepare_completion(self) -> None:
+        """While nobody asks for anything."""
+        poll = select.poll()
+        for fd in (_cellgate.request_fd(self.name), self.runner.loop.poll_fd()):
+            poll.register(fd, select.POLLIN)
+        while not poll.poll(_IDLE_MS) and completion.step():
+            pass
 
     def _next_request(self) -> tuple[Any, ...] | None:
         try:

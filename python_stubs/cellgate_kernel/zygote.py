@@ -13,7 +13,7 @@ from typing import Any
 
 import IPython
 
-from cellgate_kernel import attribution, formatting, ipykernel_stub, loop, preload, shell, stdin, streams
+from cellgate_kernel import attribution, completion, formatting, ipykernel_stub, loop, preload, shell, stdin, streams
 
 # Each makes IPython and the standard library import, compile or cache something that the first cell would wait for.
 _WARM_CELLS = (
@@ -94,3 +94,10 @@ def prepare(modules: str) -> tuple[str, str]:
     gc.collect()
     gc.freeze()
     return sys.version.split()[0], IPython.__version__
+
+
+def idle() -> bool:
+    """Prepare something while no kernel is wanted; returns whether there is more."""
+    more = completion.step()
+    gc.freeze()
+    return more

@@ -18,14 +18,14 @@
 #define CONTROL_FD 3
 
 struct options {
-        bool zygote;
+        bool zygote, completion;
         const char *preload;
         int log_level;
 };
 
 static void usage(FILE *f)
 {
-        fprintf(f, "usage: cellgate-kernel --zygote [--preload MODULE,...] [--log-level 0..3]\n"
+        fprintf(f, "usage: cellgate-kernel --zygote [--preload MODULE,...] [--completion] [--log-level 0..3]\n"
                    "Started by cellgate-supervisor, which passes a control socket as descriptor 3.\n");
 }
 
@@ -33,7 +33,7 @@ static int parse_options(int argc, char **argv, struct options *o)
 {
         static const struct option names[] = {
                 { "zygote", no_argument, NULL, 'z' },          { "preload", required_argument, NULL, 'p' },
-                { "log-level", required_argument, NULL, 'l' }, { "help", no_argument, NULL, 'h' },
+                { "log-level", required_argument, NULL, 'l' }, { "completion", no_argument, NULL, 'c' }, { "help", no_argument, NULL, 'h' },
                 { "version", no_argument, NULL, 'V' },         { NULL, 0, NULL, 0 },
         };
         int c;
@@ -45,6 +45,9 @@ static int parse_options(int argc, char **argv, struct options *o)
                         break;
                 case 'p':
                         o->preload = optarg;
+                        break;
+                case 'c':
+                        o->completion = true;
                         break;
                 case 'l':
                         o->log_level = atoi(optarg);
@@ -82,6 +85,8 @@ static int run(const struct options *o, const struct cg_log *log, struct cg_err 
         }
         /* Until here the supervisor's end had to end this too; now its socket tells, and there may be something to clean up. */
         prctl(PR_SET_PDEATHSIG, 0);
+        if (r == 0 && o->completion)
+                cg_zygote_prepare_completion(z);
         if (r == 0)
                 r = cg_zygote_serve(z, err);
         if (r < 0 && err->sys_errno == EPIPE)

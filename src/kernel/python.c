@@ -144,6 +144,15 @@ int cg_py_prepare(const char *preload, struct cg_py_versions *ret, struct cg_err
         return r;
 }
 
+int cg_py_idle(struct cg_err *err)
+{
+        PyObject *more = call("cellgate_kernel.zygote", "idle", NULL, 0, err);
+        int r = more ? more == Py_True : CG_E_STATE;
+
+        Py_XDECREF(more);
+        return r;
+}
+
 void cg_py_before_fork(void)
 {
         PyOS_BeforeFork();

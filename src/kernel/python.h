@@ -21,6 +21,9 @@ struct cg_py_versions {
 /* Imports IPython and the comma-separated modules of @preload (may be NULL), builds the shell, warms it. */
 int cg_py_prepare(const char *preload, struct cg_py_versions *ret, struct cg_err *err);
 
+/* While no kernel is wanted: prepares a part of what notebooks ask for. Return: 1 there is more; 0; negative. */
+int cg_py_idle(struct cg_err *err);
+
 /* Around the fork, in the zygote and (child) in the kernel. */
 void cg_py_before_fork(void);
 void cg_py_after_fork_parent(void);

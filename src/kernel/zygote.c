@@ -23,6 +23,8 @@
 #define REQUEST_BYTES 4096
 /* spec memfd, listener of the kernel wire, listener of the tool wire */
 #define REQUEST_FDS 3
+/* So long without a request, and there is time for something else. */
+#define IDLE_MS 200
 
 struct child {
         struct child *next;
@@ -40,6 +42,7 @@ struct cg_zygote {
         const struct cg_log *log;
         struct cg_sandbox *base; /* every kernel's plan starts as a copy: the system call filter is compiled once */
         struct child *children;
+        bool idle_work; /* there is something to prepare while nothing is asked for */
 };
 
 int cg_zygote_new(int control, const struct cg_log *log, struct cg_zygote **ret, struct cg_err *err)
@@ -318,16 +321,33 @@ static int serve_request(struct cg_zygote *z, struct cg_err *err)
         return 0;
 }
 
+void cg_zygote_prepare_completion(struct cg_zygote *z)
+{
+        z->idle_work = true;
+}
+
+static void work_while_idle(struct cg_zygote *z)
+{
+        struct cg_err err;
+        int r = cg_py_idle(&err);
+
+        if (r < 0)
+                cg_log(z->log, CG_LOG_WARN, "preparing completion: %s", err.msg);
+        z->idle_work = r > 0;
+}
+
 int cg_zygote_serve(struct cg_zygote *z, struct cg_err *err)
 {
         for (;;) {
                 struct epoll_event ev[16];
-                int n = epoll_wait(z->epoll, ev, CG_ARRAY_LEN(ev), -1);
+                int n = epoll_wait(z->epoll, ev, CG_ARRAY_LEN(ev), z->idle_work ? IDLE_MS : -1);
                 bool request = false;
                 int r;
 
                 if (n < 0 && errno != EINTR)
                         return cg_fail_errno(err, "epoll_wait");
+                if (n == 0)
+                        work_while_idle(z);
                 for (int i = 0; i < n; i++) {
                         if (ev[i].data.ptr)
                                 remove_child(z, ev[i].data.ptr);

@@ -22,6 +22,8 @@ int cg_zygote_new(int control, const struct cg_log *log, struct cg_zygote **ret,
 /* Tells the supervisor that kernels can be asked for, or why not (@failure; then @v is ignored). */
 int cg_zygote_say_ready(struct cg_zygote *z, const struct cg_py_versions *v, const struct cg_err *failure,
                         struct cg_err *err);
+/* For notebooks: while nothing is asked for, completion is prepared. */
+void cg_zygote_prepare_completion(struct cg_zygote *z);
 /* Serves until the supervisor closes its end (0) or something fails. */
 int cg_zygote_serve(struct cg_zygote *z, struct cg_err *err);
 /* Ends all kernels that still run. Returns NULL. */

@@ -237,15 +237,21 @@ int zygote_start(struct sup *s, struct cg_err *err)
 {
         struct zygote *z = &s->zygote;
         char level[16];
-        const char *argv[] = { "cellgate-kernel", "--zygote", "--log-level", level, s->preload ? "--preload" : NULL, s->preload,
-                               NULL };
+        const char *argv[10] = { "cellgate-kernel", "--zygote", "--log-level", level };
+        size_t n = 4;
         cg_auto_fd int ours = -1, theirs = -1;
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { s->log.fd, 2 }, { -1, 3 } };
         struct cg_proc_spec spec = { .path = CG_LIBEXECDIR "/cellgate-kernel", .argv = (char *const *)(uintptr_t)argv,
-                                     .fds = fds, .n_fds = CG_ARRAY_LEN(fds), .new_session = true, .die_with_parent = true };
+                                     .fds = fds, .n_fds = CG_ARRAY_LEN(fds), .cwd = "/", .new_session = true, .die_with_parent = true };
         int pair[2], big = 1 << 20;
 
         snprintf(level, sizeof(level), "%d", s->log.level);
+        if (s->preload) {
+                argv[n++] = "--preload";
+                argv[n++] = s->preload;
+        }
+        if (!s->private_mode) /* it serves notebooks: their people complete code */
+                argv[n++] = "--completion";
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
                 return cg_fail_errno(err, "socketpair");
         ours = pair[0];
