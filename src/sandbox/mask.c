@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <regex.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -14,6 +13,7 @@
 #include "base/fd.h"
 #include "sandbox/egress.h"
 #include "sandbox/egress_policy.h"
+#include "sandbox/extract.h"
 
 void cg_masks_fini(struct cg_masks *masks)
 {
@@ -90,72 +90,141 @@ static const char *fake_for(struct cg_masks *m, const struct cg_settings_cred *c
         return mask.fake;
 }
 
-/* Writes @text to @out with every match's first group replaced. Returns how many, or negative. */
+/* Where a fake stands for a part of a text. */
+struct span {
+        size_t start, end;
+        const char *fake; /* borrowed */
+};
+
+struct spans {
+        struct span *v;
+        size_t n, cap;
+        size_t len; /* of the text */
+};
+
+static int span_add(struct spans *s, size_t start, size_t end, const char *fake, struct cg_err *err)
+{
+        if (s->n == s->cap) {
+                size_t cap = s->cap ? s->cap * 2 : 16;
+                struct span *v = realloc(s->v, cap * sizeof(*v));
+
+                if (!v)
+                        return cg_fail(err, CG_E_NOMEM, "mask");
+                s->v = v;
+                s->cap = cap;
+        }
+        s->v[s->n++] = (struct span){start, end, fake};
+        return 0;
+}
+
+/* Every match's first group. Returns how many, or negative. */
+static int find_matches(struct cg_masks *m, const struct cg_settings_cred *cred, const char *text, struct spans *found,
+                        struct cg_err *err)
+{
+        cg_auto_extract struct cg_extract *x = NULL;
+        size_t start, end, last = 0;
+        int e = cg_extract_new(cred->extract, &x, err);
+
+        if (e == 0)
+                e = cg_extract_start(x, text, found->len, err);
+        while (e == 0 && (e = cg_extract_next(x, &start, &end, err)) == 1) {
+                const char *fake;
+
+                e = 0;
+                if (start == end) /* no secret in it */
+                        continue;
+                if (start < last)
+                        e = cg_fail(err, CG_E_INVAL, "the values that the pattern finds overlap");
+                last = end;
+                fake = e < 0 ? NULL : fake_for(m, cred, text + start, end - start, err);
+                e = e < 0 ? e : fake ? span_add(found, start, end, fake, err) : CG_E_NOMEM;
+        }
+        return e < 0 ? (cg_err_prefix(err, "credentials: extract of %s", cred->what), e) : (int)found->n;
+}
+
+static int by_length(const void *a, const void *b)
+{
+        size_t la = strlen(((const struct cg_mask *)a)->real), lb = strlen(((const struct cg_mask *)b)->real);
+
+        return la < lb ? 1 : la > lb ? -1 : 0;
+}
+
+static int by_start(const void *a, const void *b)
+{
+        const struct span *sa = a, *sb = b;
+
+        return sa->start < sb->start ? -1 : sa->start > sb->start ? 1 : 0;
+}
+
+/* Every other place of @mask's value in @text whose bytes are not @taken. */
+static int find_value(const struct cg_mask *mask, const char *text, struct spans *found, char *taken, struct cg_err *err)
+{
+        size_t n = strlen(mask->real), at = 0;
+        const char *p;
+        int e = 0;
+
+        while (e == 0 && at < found->len && (p = memmem(text + at, found->len - at, mask->real, n))) {
+                size_t start = (size_t)(p - text);
+
+                at = start + 1;
+                if (memchr(taken + start, 1, n))
+                        continue;
+                memset(taken + start, 1, n);
+                at = start + n;
+                e = span_add(found, start, start + n, mask->fake, err);
+        }
+        return e;
+}
+
+/* Longer values first: a shorter one that is a part of it would leave the rest of the longer one readable. */
+static int find_duplicates(const struct cg_masks *m, const struct cg_settings_cred *cred, const char *text, struct spans *found,
+                           struct cg_err *err)
+{
+        cg_auto_free char *taken = calloc(1, found->len + 1);
+        cg_auto_free struct cg_mask *sorted = calloc(m->n + 1, sizeof(*sorted));
+        int e = 0;
+
+        if (!taken || !sorted)
+                return cg_fail(err, CG_E_NOMEM, "mask");
+        for (size_t i = 0; i < found->n; i++)
+                memset(taken + found->v[i].start, 1, found->v[i].end - found->v[i].start);
+        memcpy(sorted, m->v, m->n * sizeof(*sorted));
+        qsort(sorted, m->n, sizeof(*sorted), by_length);
+        for (size_t i = 0; i < m->n && e == 0; i++) {
+                if (sorted[i].cred == cred)
+                        e = find_value(&sorted[i], text, found, taken, err);
+        }
+        qsort(found->v, found->n, sizeof(*found->v), by_start);
+        return e;
+}
+
+static int put_fakes(const struct spans *found, const char *text, struct cg_buf *out, struct cg_err *err)
+{
+        size_t at = 0;
+        int e = 0;
+
+        for (size_t i = 0; i < found->n && e == 0; i++) {
+                e = cg_buf_add(out, text + at, found->v[i].start - at, err);
+                if (e == 0)
+                        e = cg_buf_adds(out, found->v[i].fake, err);
+                at = found->v[i].end;
+        }
+        return e == 0 ? cg_buf_add(out, text + at, found->len - at, err) : e;
+}
+
+/* Writes @text to @out with all that @cred's pattern finds replaced. Returns how many that were, or negative. */
 static int replace_matches(struct cg_masks *m, const struct cg_settings_cred *cred, const char *text, size_t len,
                            struct cg_buf *out, struct cg_err *err)
 {
-        regmatch_t match[2];
-        regex_t re;
-        size_t at = 0;
-        int found = 0, e = 0;
+        struct spans found = {.len = len};
+        int n = find_matches(m, cred, text, &found, err), e = 0;
 
-        if (regcomp(&re, cred->extract, REG_EXTENDED | REG_NEWLINE) != 0)
-                return cg_fail(err, CG_E_INVAL, "extract of %s", cred->what);
-        while (e == 0 && at <= len) {
-                const char *fake;
-
-                match[0] = (regmatch_t){.rm_so = (regoff_t)at, .rm_eo = (regoff_t)len};
-                if (regexec(&re, text, 2, match, REG_STARTEND | (at ? REG_NOTBOL : 0)) != 0)
-                        break;
-                if (match[1].rm_so < 0 || match[1].rm_so == match[1].rm_eo) { /* no secret in it */
-                        size_t next = (size_t)match[0].rm_eo > at ? (size_t)match[0].rm_eo : at + 1;
-
-                        if (next > len)
-                                break;
-                        e = cg_buf_add(out, text + at, next - at, err);
-                        at = next;
-                        continue;
-                }
-                fake = fake_for(m, cred, text + match[1].rm_so, (size_t)(match[1].rm_eo - match[1].rm_so), err);
-                e = fake ? cg_buf_add(out, text + at, (size_t)match[1].rm_so - at, err) : CG_E_NOMEM;
-                if (e == 0)
-                        e = cg_buf_adds(out, fake, err);
-                at = (size_t)match[1].rm_eo;
-                found++;
-        }
-        regfree(&re);
-        if (e == 0 && at < len)
-                e = cg_buf_add(out, text + at, len - at, err);
-        return e < 0 ? e : found;
-}
-
-/* Every other place where a masked value stands as it is. */
-static int replace_duplicates(struct cg_masks *m, const struct cg_settings_cred *cred, struct cg_buf *text, struct cg_err *err)
-{
-        for (size_t i = 0; i < m->n; i++) {
-                const struct cg_mask *mask = &m->v[i];
-                size_t n = strlen(mask->real), at = 0;
-                struct cg_buf out;
-                const char *p;
-                int e = 0;
-
-                if (mask->cred != cred || !n)
-                        continue;
-                cg_buf_init(&out, text->max);
-                while (e == 0 && at < text->len && (p = memmem(text->data + at, text->len - at, mask->real, n))) {
-                        e = cg_buf_add(&out, text->data + at, (size_t)(p - text->data) - at, err);
-                        if (e == 0)
-                                e = cg_buf_adds(&out, mask->fake, err);
-                        at = (size_t)(p - text->data) + n;
-                }
-                if (e == 0 && at < text->len)
-                        e = cg_buf_add(&out, text->data + at, text->len - at, err);
-                cg_buf_fini(text);
-                *text = out;
-                if (e < 0)
-                        return e;
-        }
-        return 0;
+        if (n > 0 && cred->mask_duplicates)
+                e = find_duplicates(m, cred, text, &found, err);
+        if (n > 0 && e == 0)
+                e = put_fakes(&found, text, out, err);
+        free(found.v);
+        return e < 0 ? e : n;
 }
 
 /* 1: nothing matched, and the setting says to leave it; *deny: it says to deny. */
@@ -202,11 +271,7 @@ static int mask_text(struct cg_masks *m, const struct cg_settings_cred *cred, co
         if (!cred->extract)
                 return mask_whole(m, cred, text, len, out, err);
         n = replace_matches(m, cred, text, len, out, err);
-        if (n == 0)
-                return no_match(m, cred, deny, err);
-        if (n > 0 && cred->mask_duplicates)
-                return replace_duplicates(m, cred, out, err);
-        return n < 0 ? n : 0;
+        return n == 0 ? no_match(m, cred, deny, err) : n < 0 ? n : 0;
 }
 
 static int mask_var(struct cg_masks *m, const struct cg_settings_cred *cred, struct cg_environ *env, struct cg_err *err)

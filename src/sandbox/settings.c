@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "sandbox/environ.h"
+#include "sandbox/extract.h"
 #include "sandbox/settings_read.h"
 
 #define SEARCH_DEPTH 3
@@ -26,11 +27,6 @@ static const char *no_tls(const char *unused)
 static const char *no_sigv4(const char *unused)
 {
         return "signing AWS requests anew is not supported";
-}
-
-static const char *no_decode(const char *unused)
-{
-        return "masking inside JSON Web Tokens is not supported: mask the whole value, or a part with \"extract\"";
 }
 
 static const char *no_function(const char *unused)
@@ -99,7 +95,7 @@ static int read_network(struct cg_reader *r, const json_t *v, const struct cg_fi
                 TO(cg_settings_network, unix_sockets, "allowUnixSockets", cg_read_strs),
                 TO(cg_settings_network, all_unix_sockets, "allowAllUnixSockets", cg_read_bool),
                 TO(cg_settings_network, local_binding, "allowLocalBinding", cg_read_bool),
-                ROW("allowMachLookup", cg_read_ignored_strs),
+                ROW("allowMachLookup", cg_read_ignored_strs, .check = cg_check_mach_name),
                 TO(cg_settings_network, http_proxy_port, "httpProxyPort", cg_read_int, .min = 1, .max = 65535),
                 TO(cg_settings_network, socks_proxy_port, "socksProxyPort", cg_read_int, .min = 1, .max = 65535),
                 ROW("mitmProxy", read_mitm),
@@ -184,6 +180,38 @@ static int read_no_match(struct cg_reader *r, const json_t *v, const struct cg_f
         return 0;
 }
 
+static int read_extract(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        cg_auto_extract struct cg_extract *x = NULL;
+        struct cg_err err;
+        int e = cg_read_str(r, v, f, to);
+
+        if (e < 0)
+                return e;
+        return cg_extract_new(*(const char **)to, &x, &err) < 0 ? cg_read_fail(r, "%s", err.msg) : 0;
+}
+
+static int read_decode(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        if (!json_is_string(v) || strcmp(json_string_value(v), "jwt") != 0)
+                return cg_read_fail(r, "Invalid enum value. Expected 'jwt'");
+        *(bool *)to = true;
+        return 0;
+}
+
+static int read_claims(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        int e = cg_read_ignored_strs(r, v, f, NULL);
+
+        if (e < 0)
+                return e;
+        if (!json_array_size(v))
+                return cg_read_fail(r, "maskClaims is explicitly empty — no claim would ever be masked. Omit maskClaims to mask the "
+                                    "whole token, or list the claims to protect.");
+        *(bool *)to = true;
+        return 0;
+}
+
 static int read_hosts(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         struct cg_settings_cred *cred = (void *)((char *)to - f->offset);
@@ -197,7 +225,16 @@ static int read_cred(struct cg_reader *r, const json_t *v, const struct cg_field
         struct cg_settings_cred *cred = to;
         int e = cg_read_object(r, v, fields, n, CG_UNKNOWN_AS_SRT, cred);
 
-        if (e == 0 && cred->has_hosts && cred->inject_hosts.n == 0)
+        if (e == 0 && cred->claims && !cred->decode)
+                return cg_read_fail(r, "maskClaims requires decode — it names claims inside the decoded payload. Set decode (e.g. "
+                                    "\"jwt\"), or remove maskClaims to mask the whole value.");
+        /* On what is denied it has no effect, in srt as well. */
+        if (e == 0 && cred->decode && cred->mode == CG_CRED_MASK) {
+                cg_read_enter(r, "decode");
+                return cg_read_unsupported(r, "masking inside JSON Web Tokens is not supported: mask the whole value, or a part "
+                                           "with \"extract\"");
+        }
+        if (e == 0 && cred->mode == CG_CRED_MASK && cred->has_hosts && cred->inject_hosts.n == 0)
                 return cg_read_fail(r, "injectHosts is explicitly empty — the credential would be masked but never injected. "
                                     "Omit injectHosts to default to network.allowedDomains, or list the intended hosts.");
         return e;
@@ -205,10 +242,10 @@ static int read_cred(struct cg_reader *r, const json_t *v, const struct cg_field
 
 #define CRED_FIELDS \
         TO(cg_settings_cred, mode, "mode", read_mode, .required = true), \
-        TO(cg_settings_cred, extract, "extract", cg_read_str, .check = cg_check_extract), \
+        TO(cg_settings_cred, extract, "extract", read_extract), \
         TO(cg_settings_cred, no_match, "onExtractNoMatch", read_no_match), \
-        ROW("decode", cg_read_refused, .check = no_decode), \
-        ROW("maskClaims", cg_read_refused, .check = no_decode), \
+        TO(cg_settings_cred, decode, "decode", read_decode), \
+        TO(cg_settings_cred, claims, "maskClaims", read_claims, .min = 1), \
         TO(cg_settings_cred, inject_hosts, "injectHosts", read_hosts, .check = cg_check_domain)
 
 static int read_file(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)

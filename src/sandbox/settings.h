@@ -75,7 +75,8 @@ enum cg_cred_no_match { CG_CRED_NO_MATCH_WARN, CG_CRED_NO_MATCH_DENY, CG_CRED_NO
 struct cg_settings_cred {
         const char *what; /* a file's path, or a variable's name */
         enum cg_cred_mode mode;
-        const char *extract; /* regular expression whose first group is the secret; NULL: all of it */
+        const char *extract; /* as extract.h has it; NULL: all of it */
+        bool decode, claims; /* decode and maskClaims were given: refused where mode is CG_CRED_MASK */
         enum cg_cred_no_match no_match;
         bool has_hosts; /* inject_hosts was given; else every allowed host */
         struct cg_strs inject_hosts;

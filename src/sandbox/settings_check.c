@@ -3,7 +3,6 @@
 
 #include <arpa/inet.h>
 #include <ctype.h>
-#include <regex.h>
 #include <string.h>
 #include <strings.h>
 
@@ -183,55 +182,12 @@ const char *cg_check_variable(const char *text)
         return text[0] ? NULL : message;
 }
 
-/* The compiler writes out what is repeated: nested repetitions multiply, in memory as well. */
-#define REPEATS_MAX 4096
-#define EXTRACT_MAX 1000
-
-static bool repeats_too_much(const char *text)
+const char *cg_check_mach_name(const char *text)
 {
-        unsigned long product = 1;
+        const char *star = strchr(text, '*');
 
-        if (strlen(text) > EXTRACT_MAX)
-                return true;
-        for (const char *p = text; *p && product <= REPEATS_MAX; p++) {
-                unsigned long most = *p == '+' ? 2 : 1;
-                char *end;
-
-                if (*p == '{') {
-                        most = 1 + strtoul(p + 1, &end, 10);
-                        if (*end == ',') {
-                                unsigned long upper = strtoul(end + 1, NULL, 10);
-
-                                most = 2 + (upper > most ? upper : most);
-                        }
-                }
-                product = most > REPEATS_MAX ? REPEATS_MAX + 1 : product * most;
-        }
-        return product > REPEATS_MAX;
-}
-
-const char *cg_check_extract(const char *text)
-{
-        regex_t re;
-        size_t groups;
-
-        if (strstr(text, "(?") || strstr(text, "*?") || strstr(text, "+?"))
-                return "extract uses (?...) or a lazy quantifier: only POSIX extended regular expressions with \\s, \\S, \\w, \\W "
-                       "are understood";
-        if (strstr(text, "\\d") || strstr(text, "\\D"))
-                return "extract uses \\d: write [0-9] (POSIX extended regular expressions)";
-        for (const char *p = strchr(text, '\\'); p; p = strchr(p + 1 + (p[1] != '\0'), '\\')) {
-                if (p[1] >= '1' && p[1] <= '9')
-                        return "extract refers back to a group, which can take for ever";
-        }
-        if (repeats_too_much(text))
-                return "extract is too long, or has too many repetitions in it";
-        if (regcomp(&re, text, REG_EXTENDED | REG_NEWLINE) != 0)
-                return "extract is not a valid regular expression (POSIX extended)";
-        groups = re.re_nsub;
-        regfree(&re);
-        return groups ? NULL : "extract must contain at least one capturing group — group 1 is the credential value to mask "
-                               "(e.g. \"token:\\s*(\\S+)\").";
+        return !star || !star[1] ? NULL
+                : "Wildcards are only allowed as a single trailing \"*\" (e.g., \"com.example.*\" or \"*\" for all services).";
 }
 
 static bool covers(const char *allowed, const char *host)

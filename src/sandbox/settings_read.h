@@ -78,7 +78,7 @@ const char *cg_check_address_range(const char *text);
 const char *cg_check_absolute(const char *text);
 const char *cg_check_url(const char *text);
 const char *cg_check_variable(const char *text);
-const char *cg_check_extract(const char *text);
+const char *cg_check_mach_name(const char *text);
 const char *cg_check_tier(const char *text);
 
 /* Whether an entry of injectHosts can be reached by what is allowed. */

@@ -11,6 +11,8 @@ RESERVED = {
     "libpython": {"cellgate-kernel"},
     "libcurl": {"cellgate-toolserver"},
     "libsqlite3": set(),
+    # Linked statically: packages in a kernel's environment bring their own, which must not be replaced.
+    "libpcre2": set(),
 }
 PROGRAMS = {
     "cellgate",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -532,6 +533,49 @@ def test_masked_credentials(box: Box) -> None:
     assert lines[3].startswith("fake_value_")
     assert (box.work / "token").read_text().startswith("TOPSECRET")
     assert (box.work / "netrc").read_text() == netrc
+
+
+MASKED = r"fake_value_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "shown"),
+    [
+        (r"(?:user|token): (\d+)", "token: 12345\nother: 6\n", f"token: {MASKED}\nother: 6\n"),
+        (r'"(.+?)"', '"ab", "cd"\n', f'"{MASKED}", "{MASKED}"\n'),
+        (r"(?<key>k=)\S+", "k=v\n", f"{MASKED}v\n"),  # the first group, as in srt
+        (r"t=(\S+)", "t=abc # abc t=ab ab\n", f"t={MASKED} # {MASKED} t={MASKED} {MASKED}\n"),
+        (r"t=(\S+)", "t=" + "x" * 60 + "\n", f"t={MASKED}[A-Za-z0-9_]{{13}}\n"),
+        (r"(?:^|\n)token (.+)", "a token b\ntoken c\n", f"a token b\ntoken {MASKED}\n"),
+    ],
+)
+def test_patterns_of_masked_files(box: Box, pattern: str, text: str, shown: str) -> None:
+    """JavaScript's, as in srt; and what a masked value looks like (docs/settings.md)."""
+    box.file("f", text)
+    creds = {
+        "files": [{"path": "f", "mode": "mask", "extract": pattern, "maskDuplicates": True}],
+        "allowPlaintextInject": True,
+    }
+    p = box.run("cat", "f", settings=Box.settings(credentials=creds))
+    assert re.fullmatch(shown, p.stdout), (p.stdout, p.stderr)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "why"),
+    [
+        (r"((a+)+)[bc]", "a" * 5000, "takes too long"),
+        (r"t: (\S+)?", "t: ", "group 1"),
+        (r"(?i)t=(.+)", "t=1", "Invalid group"),
+        (r"a(?=(bcd))|b(?=(c))", "abcd", "group 1"),
+        (r"(?=(abc|bc)).", "abcd", "overlap"),
+    ],
+)
+def test_patterns_that_cannot_mask_run_nothing(box: Box, pattern: str, text: str, why: str) -> None:
+    box.file("f", text)
+    creds = {"files": [{"path": "f", "mode": "mask", "extract": pattern}], "allowPlaintextInject": True}
+    p = box.run("cat", "f", settings=Box.settings(credentials=creds))
+    assert (p.returncode, p.stdout) == (1, "")
+    assert why in p.stderr and "extract" in p.stderr
 
 
 @pytest.mark.parametrize(("mode", "status", "shown"), [("warn", 0, "plain\n"), ("deny", 1, ""), ("error", 1, "")])

@@ -251,7 +251,8 @@ static void credentials(void **state)
         refuse(CREDS("\"envVars\":[{\"name\":\"A-B\",\"mode\":\"deny\"}]"), CG_E_PARSE, "credentials.envVars.0.name: Environment");
         refuse(CREDS("\"envVars\":[{\"name\":\"A\",\"mode\":\"hide\"}]"), CG_E_PARSE, "Expected 'deny' | 'mask'");
         refuse(CREDS("\"envVars\":[{\"name\":\"A\",\"mode\":\"mask\"}]"), CG_E_PARSE, "Credential masking requires");
-        refuse(CREDS("\"envVars\":[{\"name\":\"A\",\"mode\":\"deny\",\"injectHosts\":[]}]"), CG_E_PARSE, "explicitly empty");
+        refuse(CREDS("\"envVars\":[{\"name\":\"A\",\"mode\":\"mask\",\"injectHosts\":[]}]"), CG_E_PARSE, "explicitly empty");
+        cg_settings_free(accept(CREDS("\"envVars\":[{\"name\":\"A\",\"mode\":\"deny\",\"injectHosts\":[]}]")));
         refuse(CREDS("\"envVars\":[{\"name\":\"A\",\"mode\":\"deny\",\"injectHosts\":[\"b.c\"]}]"), CG_E_PARSE,
                "credentials.envVars.0.injectHosts.0: injectHosts entry \"b.c\" is not reachable");
         refuse(CREDS("\"envVars\":[{\"name\":\"A\",\"mode\":\"deny\",\"injectHosts\":[\"*.com.example\"]}]"), CG_E_PARSE,
@@ -261,12 +262,30 @@ static void credentials(void **state)
         refuse(CREDS("\"files\":[{\"path\":\"f\",\"mode\":\"deny\",\"extract\":\"no group\"}]"), CG_E_PARSE, "capturing group");
         refuse(CREDS("\"files\":[{\"path\":\"f\",\"mode\":\"deny\",\"extract\":\"(\"}]"), CG_E_PARSE,
                "not a valid regular expression");
-        refuse(CREDS("\"files\":[{\"path\":\"f\",\"mode\":\"deny\",\"extract\":\"(\\\\d+)\"}]"), CG_E_PARSE, "write [0-9]");
-        refuse(CREDS("\"files\":[{\"path\":\"f\",\"mode\":\"deny\",\"extract\":\"((a{200}){200})\"}]"), CG_E_PARSE, "repetitions");
-        refuse(CREDS("\"files\":[{\"path\":\"f\",\"mode\":\"deny\",\"extract\":\"((((((((((((((a)+)+)+)+)+)+)+)+)+)+)+)+)+)\"}]"),
-               CG_E_PARSE, "repetitions");
-        refuse(CREDS("\"files\":[{\"path\":\"f\",\"mode\":\"deny\",\"extract\":\"(a)\\\\1\"}]"), CG_E_PARSE, "refers back");
-        cg_settings_free(accept(CREDS("\"files\":[{\"path\":\"f\",\"mode\":\"deny\",\"extract\":\"k=([0-9a-f]{32,64})+\"}]")));
+}
+
+/* Each as srt 0.0.83 has it. */
+static void decoded_credentials(void **state)
+{
+#define DECODE(mode, more) CREDS("\"files\":[{\"path\":\"f\",\"mode\":\"" mode "\"," more "}],\"allowPlaintextInject\":true")
+        cg_settings_free(accept(DECODE("deny", "\"decode\":\"jwt\"")));
+        cg_settings_free(accept(DECODE("deny", "\"decode\":\"jwt\",\"maskClaims\":[\"sub\"]")));
+        cg_settings_free(accept(CREDS("\"envVars\":[{\"name\":\"A\",\"mode\":\"deny\",\"maskClaims\":[\"b\"],\"decode\":\"jwt\"}]")));
+        refuse(DECODE("mask", "\"decode\":\"jwt\""), CG_E_UNSUPPORTED, "credentials.files.0.decode: masking inside JSON Web Tokens");
+        refuse(DECODE("deny", "\"decode\":\"base64\""), CG_E_PARSE, "credentials.files.0.decode: Invalid enum value");
+        refuse(DECODE("deny", "\"decode\":true"), CG_E_PARSE, "credentials.files.0.decode: Invalid enum value");
+        refuse(DECODE("deny", "\"maskClaims\":[\"sub\"]"), CG_E_PARSE, "maskClaims requires decode");
+        refuse(DECODE("deny", "\"decode\":\"jwt\",\"maskClaims\":[]"), CG_E_PARSE, "maskClaims is explicitly empty");
+        refuse(DECODE("deny", "\"decode\":\"jwt\",\"maskClaims\":[\"\"]"), CG_E_PARSE, "maskClaims.0: String must contain");
+#undef DECODE
+}
+
+static void mach_services(void **state)
+{
+        cg_settings_free(accept(NETKEY("\"allowMachLookup\":[\"com.example.*\",\"*\",\"com.example.a\",\"\"]")));
+        refuse(NETKEY("\"allowMachLookup\":[\"a\",\"com.*.x\"]"), CG_E_PARSE, "network.allowMachLookup.1: Wildcards are only");
+        refuse(NETKEY("\"allowMachLookup\":[\"*.example\"]"), CG_E_PARSE, "single trailing");
+        refuse(NETKEY("\"allowMachLookup\":[\"com.**\"]"), CG_E_PARSE, "single trailing");
 }
 
 static void unsupported_by_name(void **state)
@@ -307,7 +326,7 @@ int main(void)
                 cmocka_unit_test(addresses_and_ports),
                 cmocka_unit_test(paths),
                 cmocka_unit_test(what_is_missing_or_of_the_wrong_kind),
-                cmocka_unit_test(credentials),
+                cmocka_unit_test(credentials), cmocka_unit_test(decoded_credentials), cmocka_unit_test(mach_services),
                 cmocka_unit_test(unsupported_by_name),
                 cmocka_unit_test(unknown_keys),
         };
