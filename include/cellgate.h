@@ -312,7 +312,8 @@ CG_API int cg_session_request(struct cg_session *s, const char *type, const char
 /**
  * cg_session_cancel() - interrupt a cell (KeyboardInterrupt in it), or take it out of the queue
  * @cell: number of the cell; 0: the one that runs. A cell that has ended is left alone: the interrupt cannot hit the next.
- * Return: 0. When the cell does not end within 2 s its kernel is replaced, and the result says so.
+ * Return: 0. When the cell neither ends nor asks for input (as a debugger's prompt does) within 2 s, its kernel is replaced, and the
+ *         result says so.
  */
 CG_API int cg_session_cancel(struct cg_session *s, uint64_t cell, struct cg_err *err);
 
@@ -348,6 +349,8 @@ enum cg_event_type {
         CG_EVENT_DENIED,              /* the sandbox refused something: cg_event_json() is {"operation", "why", "how", ...}: what was
                                          refused, by which rule, and how to allow it (docs/denials.md); cg_event_text() says it in one
                                          sentence, rendered; cg_event_cell() is the cell, 0 where none is known */
+        CG_EVENT_INPUT_CLOSED,        /* the last INPUT_REQUEST of cg_event_cell() wants no answer any more: an interrupt, or an
+                                         exception of the cell's own, has ended its input(). A RESULT ends a question as well */
 };
 
 enum cg_status {
@@ -478,7 +481,11 @@ enum cg_egress_decision {
 CG_API int cg_egress_decide(struct cg_session *s, uint64_t request, enum cg_egress_decision decision, const char *reason,
                             struct cg_err *err);
 
-/** cg_session_input() - answer an INPUT_REQUEST; @text without the newline, or NULL for end of file. CG_E_STATE when none waits. */
+/**
+ * cg_session_input() - answer the last INPUT_REQUEST that cg_session_next_event() has returned
+ * @text: without the newline (copies), or NULL for end of file
+ * Return: 0, also when that question was taken back meanwhile: then the answer goes nowhere; negative: CG_E_STATE when none waits.
+ */
 CG_API int cg_session_input(struct cg_session *s, const char *text, size_t len, struct cg_err *err);
 
 /* ------------------------------------------------------------------ helpers */

@@ -37,7 +37,7 @@ def zmtp(*frames):
         out += bytes([(1 if i + 1 < len(frames) else 0) | 2]) + struct.pack('>Q', len(f)) + f
     return out
 
-def message(wire, type, id=0, body=b'', raw=None, session=0, version=2):
+def message(wire, type, id=0, body=b'', raw=None, session=0, version=3):
     head = b'CG' + bytes([version, wire]) + struct.pack('<HHQQ', type, 0, session, id)
     return zmtp(head, body, *([raw] if raw is not None else []))
 

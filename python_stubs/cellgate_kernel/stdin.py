@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import builtins
 import getpass
-import threading
 from typing import Any
 
 from IPython.core.error import StdinNotImplementedError
 
 import _cellgate
 from cellgate_kernel import jsontext
-
-_lock = threading.Lock()  # one question at a time, whichever thread asks
 
 
 def allowed() -> bool:
@@ -27,8 +24,7 @@ def ask(prompt: str, *, password: bool) -> str | None:
             "input is not possible in this cell: nobody is there to answer. Put the value into the code, "
             "or have the host run the cell with allow_stdin."
         )
-    with _lock:
-        return _cellgate.input(jsontext.dumps({"prompt": prompt, "password": password}))
+    return _cellgate.input(jsontext.dumps({"prompt": prompt, "password": password}))
 
 
 def _answer(prompt: object, *, password: bool) -> str:

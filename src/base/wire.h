@@ -72,7 +72,7 @@ struct cg_wire {
         X(ERROR,               45, S,      0,               CG_MAX_BODY,         1) \
         X(APPROVAL_REQUEST,    46, S,      65536,           CG_MAX_TOOL_ARGS,    1) \
         X(APPROVAL_CLOSED,     47, S,      4096,            0,                   0) \
-        X(INPUT_REQUEST,       48, S,      0,               CG_MAX_BODY,         1) \
+        X(INPUT_REQUEST,       48, S,      4096,            CG_MAX_BODY,         1) \
         X(RESULT,              49, S,      CG_MAX_BODY,     CG_MAX_DISPLAY,      1) \
         X(KERNEL_DIED,         50, S,      65536,           0,                   0) \
         X(SESSION_CLOSED,      51, S,      65536,           0,                   0) \
@@ -82,7 +82,8 @@ struct cg_wire {
         X(COMM,                55, S,      0,               CG_MAX_DISPLAY,      CG_RAWS_ANY) \
         X(DEBUG_EVENT,         56, S,      0,               CG_MAX_BODY,         1) \
         X(EGRESS_REQUEST,      57, S,      65536,           0,                   0) \
-        X(DENIED,              58, S,      65536,           0,                   0)
+        X(DENIED,              58, S,      65536,           0,                   0) \
+        X(INPUT_CLOSED,        59, S,      4096,            0,                   0)
 
 /* ---- kernel wire: supervisor <-> kernel. Types and contents of the Jupyter protocol; content travels as the raw frame. */
 #define K CG_ROLE_KERNEL
@@ -96,7 +97,7 @@ struct cg_wire {
         X(EXECUTE_RESULT,      15, K,      0,               CG_MAX_DISPLAY,      1) \
         X(CLEAR_OUTPUT,        16, K,      0,               4096,                1) \
         X(ERROR,               17, K,      0,               CG_MAX_BODY,         1) \
-        X(INPUT_REQUEST,       18, K,      0,               CG_MAX_BODY,         1) \
+        X(INPUT_REQUEST,       18, K,      4096,            CG_MAX_BODY,         1) \
         X(INPUT_REPLY,         19, S,      4096,            CG_MAX_BODY,         1) \
         X(INTERRUPT_REQUEST,   20, S,      0,               0,                   0) \
         X(SHUTDOWN_REQUEST,    21, S,      0,               0,                   0) \
@@ -104,7 +105,9 @@ struct cg_wire {
         X(REPLY,               24, K,      4096,            CG_MAX_DISPLAY,      CG_RAWS_ANY) \
         X(COMM,                25, K,      0,               CG_MAX_DISPLAY,      CG_RAWS_ANY) \
         X(DEBUG_EVENT,         26, K,      0,               CG_MAX_BODY,         1) \
-        X(DENIED,              27, K,      0,               16384,               1)
+        X(DENIED,              27, K,      0,               16384,               1) \
+        X(INPUT_CANCEL,        28, K,      4096,            0,                   0) \
+        X(INPUT_WAIT,          29, K,      0,               0,                   0)
 
 /* ---- tool wire: kernel <-> tool server, one connection for each kernel */
 #define T CG_ROLE_TOOLSERVER
@@ -148,7 +151,7 @@ extern const struct cg_wire cg_wire_host, cg_wire_kernel, cg_wire_tool, cg_wire_
 #define CG_FLAG_FOREIGN 2u
 
 /* Version of all wires together: supervisor and library must agree. */
-#define CG_WIRE_VERSION 2
+#define CG_WIRE_VERSION 3
 
 struct cg_msg {
         const struct cg_msg_spec *spec; /* NULL: nothing received */

@@ -279,6 +279,22 @@ static int approval_closed(struct cg_run *run, const struct cg_event *closed, st
         return 0;
 }
 
+/* The cell's question was taken back: it may be the one that is asked, or one that would be asked later. */
+static int input_closed(struct cg_run *run, const struct cg_event *closed, struct cg_err *err)
+{
+        struct text *t = text_of(run);
+
+        if (cg_event_type(t->asked) == CG_EVENT_INPUT_REQUEST && cg_event_cell(t->asked) == cg_event_cell(closed))
+                return withdraw(run, "this question has ended: an interrupt or an exception has ended the cell's input()", err);
+        for (struct held **h = &t->held; *h; h = &(*h)->next) {
+                if (cg_event_type((*h)->event) == CG_EVENT_INPUT_REQUEST && cg_event_cell((*h)->event) == cg_event_cell(closed)) {
+                        cg_event_free(unhold(t, h));
+                        break;
+                }
+        }
+        return 0;
+}
+
 static int ask_connection(struct cg_run *run, const struct cg_event *e, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf to = { .max = 65536 };
@@ -340,6 +356,8 @@ static int text_event(struct cg_run *run, struct cg_event *e, struct cg_err *err
 
         if (asking(t) && cg_event_type(e) == CG_EVENT_APPROVAL_CLOSED) {
                 r = approval_closed(run, e, err);
+        } else if (asking(t) && cg_event_type(e) == CG_EVENT_INPUT_CLOSED) {
+                r = input_closed(run, e, err);
         } else if (asking(t)) {
                 bool ends = ends_question(t, e);
 

@@ -31,6 +31,7 @@ static const struct {
         { CG_HOST_DEBUG_EVENT, CG_EVENT_DEBUG_EVENT, "debug_event" },
         { CG_HOST_EGRESS_REQUEST, CG_EVENT_EGRESS_REQUEST, "egress_request" },
         { CG_HOST_DENIED, CG_EVENT_DENIED, "denied" },
+        { CG_HOST_INPUT_CLOSED, CG_EVENT_INPUT_CLOSED, "input_closed" },
 };
 
 static const char *const status_names[] = { "ok", "error", "timeout", "cancelled", "kernel_died" };
@@ -244,6 +245,16 @@ static bool take_body(struct cg_event *e, struct cg_msg *m)
         return e->text != NULL;
 }
 
+static bool take_question(struct cg_event *e, const struct cg_msg *m)
+{
+        cg_auto_json json_t *o = NULL;
+
+        if (cg_msg_json(m, &o, NULL) < 0)
+                return false;
+        e->question = json_integer_value(json_object_get(o, "question"));
+        return true;
+}
+
 static bool fill(struct cg_event *e, struct cg_msg *m)
 {
         e->cell = m->id;
@@ -258,6 +269,7 @@ static bool fill(struct cg_event *e, struct cg_msg *m)
         case CG_EVENT_CLEAR_OUTPUT:
         case CG_EVENT_ERROR:
         case CG_EVENT_INPUT_REQUEST:
+                return take_question(e, m) && take_json(e, m);
         case CG_EVENT_DEBUG_EVENT:
                 return take_json(e, m);
         case CG_EVENT_COMM:

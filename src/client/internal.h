@@ -18,6 +18,7 @@ struct cg_event {
         struct cg_event *next;
         enum cg_event_type type;
         uint64_t cell, approval;
+        int64_t question; /* of an INPUT_REQUEST */
         bool is_stderr, refused, foreign;
         enum cg_status status;
         int64_t execution_count;
@@ -63,8 +64,9 @@ struct cg_session {
         pthread_cond_t cond;
         struct cg_event *events, **events_tail;
         bool closed;
-        bool input_wanted;
+        bool input_wanted; /* the host has seen an INPUT_REQUEST that it has not answered */
         uint64_t input_cell;
+        int64_t input_question;
         struct approval *approvals; /* announced and not decided */
         size_t uncredited;
 };

@@ -54,14 +54,6 @@ static bool note_event(struct cg_session *s, const struct cg_event *e)
         case CG_EVENT_APPROVAL_CLOSED:
                 forget_approval(s, e->approval);
                 break;
-        case CG_EVENT_INPUT_REQUEST:
-                s->input_wanted = true;
-                s->input_cell = e->cell;
-                break;
-        case CG_EVENT_RESULT:
-                if (!e->foreign && e->cell == s->input_cell)
-                        s->input_wanted = false;
-                break;
         case CG_EVENT_SESSION_CLOSED:
                 s->closed = true;
                 break;
@@ -110,11 +102,24 @@ static void give_credit(struct cg_session *s, size_t bytes)
         client_send(s->client, &out, NULL, NULL);
 }
 
+/* An answer belongs to the question that the host has seen last, whatever waits in the queue behind it. */
+static void note_question(struct cg_session *s, const struct cg_event *e)
+{
+        if (e->type == CG_EVENT_INPUT_REQUEST) {
+                s->input_wanted = true;
+                s->input_cell = e->cell;
+                s->input_question = e->question;
+        } else if ((e->type == CG_EVENT_RESULT || e->type == CG_EVENT_INPUT_CLOSED) && !e->foreign && e->cell == s->input_cell) {
+                s->input_wanted = false;
+        }
+}
+
 static struct cg_event *pop_event(struct cg_session *s)
 {
         struct cg_event *e = s->events;
         uint64_t n;
 
+        note_question(s, e);
         s->events = e->next;
         e->next = NULL;
         if (!s->events) {
@@ -809,7 +814,7 @@ CG_API int cg_session_input(struct cg_session *s, const char *text, size_t len, 
                 s->input_wanted = false;
                 out.session = s->number;
                 out.id = s->input_cell;
-                r = client_send(s->client, &out, json_pack("{s:b}", "eof", text == NULL), err);
+                r = client_send(s->client, &out, json_pack("{s:b, s:I}", "eof", text == NULL, "question", (json_int_t)s->input_question), err);
         }
         pthread_mutex_unlock(&s->client->lock);
         return r;

@@ -373,6 +373,10 @@ static void dispatch(struct front *f, struct cg_event *e)
                 if (r)
                         ask_input(f, r, e);
                 break;
+        case CG_EVENT_INPUT_CLOSED:
+                if (r)
+                        input_closed(f, r);
+                break;
         case CG_EVENT_APPROVAL_REQUEST:
                 judge_call(f, e);
                 return;

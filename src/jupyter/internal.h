@@ -184,6 +184,8 @@ void cell_error(struct front *f, struct jreq *r, const char *ename, const char *
 /* stdin.c */
 void stdin_readable(struct cg_zsock *z, int events);
 void ask_input(struct front *f, struct jreq *r, const struct cg_event *e);
+/* The cell's input() waits no more. */
+void input_closed(struct front *f, const struct jreq *r);
 /* Takes @e. */
 void judge_call(struct front *f, struct cg_event *e);
 /* Takes @e. */

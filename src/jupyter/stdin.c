@@ -161,6 +161,18 @@ void ask_input(struct front *f, struct jreq *r, const struct cg_event *e)
         cg_session_input(f->session, NULL, 0, NULL);
 }
 
+void input_closed(struct front *f, const struct jreq *r)
+{
+        struct question *next;
+
+        for (struct question *q = f->questions; q; q = next) {
+                next = q->next;
+                if (q->req == r && !q->call)
+                        remove_question(f, q);
+        }
+        send_next(f);
+}
+
 static void answer_input(struct front *f, const char *value, size_t len)
 {
         bool eof = !value || strcmp(value, END_OF_FILE) == 0;

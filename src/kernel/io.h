@@ -155,7 +155,10 @@ struct cg_wait *cg_wait_free(struct cg_wait *w);
 /* Until the queue has room again. NULL and *err when out of descriptors. */
 struct cg_wait *cg_io_wait_room(struct cg_io *io, struct cg_err *err);
 
-/* Sends INPUT_REQUEST and waits for the reply. CG_E_STATE when the cell's request does not allow it. */
+/*
+ * Sends INPUT_REQUEST and waits for the reply; cg_wait_free() before it came takes the question back. CG_TIMEOUT: another question is
+ * open, *ret is a wait for its end: free it, then call again. CG_E_STATE when the cell's request does not allow it.
+ */
 int cg_io_input(struct cg_io *io, uint64_t cell, const char *content, size_t len, struct cg_wait **ret, struct cg_err *err);
 /* After cg_wait_once() returned 0: the text (borrowed until cg_wait_free()), NULL for end of file. */
 const char *cg_wait_text(const struct cg_wait *w, size_t *len);

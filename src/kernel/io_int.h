@@ -24,7 +24,7 @@
 #define INTERRUPT_ECHO_MS 20
 #define EXIT_PROTOCOL 71
 
-enum wait_kind { WAIT_ROOM, WAIT_PLACE, WAIT_INPUT, WAIT_CALL };
+enum wait_kind { WAIT_ROOM, WAIT_PLACE, WAIT_INPUT, WAIT_TURN, WAIT_CALL };
 
 struct cg_wait {
         struct cg_wait *next;
@@ -34,6 +34,7 @@ struct cg_wait {
         bool done;
         uint64_t call;
         uint64_t cell;    /* that asks for input */
+        uint64_t question; /* the INPUT_REQUEST's number; 0: not sent */
         pthread_t thread; /* that waits */
         char status[24];
         bool eof;
@@ -108,6 +109,7 @@ struct cg_io {
         struct cg_shell shells[CG_IO_MAX_SHELLS];
         struct cg_wait *waits;
         uint64_t next_call, sent_call; /* the last ones: of all, and of those that were sent */
+        uint64_t last_question; /* number of the last INPUT_REQUEST */
         size_t calls; /* sent, result not here yet */
         int64_t interrupt_at_ms, interrupt_step_ms; /* of the main shell */
         int64_t interrupt_echo_ms; /* until then a SIGINT may be the rest of an attempt that was heard */
@@ -159,6 +161,8 @@ struct cg_shell *find_asking_locked(struct cg_io *io, uint64_t cell);
 void interrupt_early_locked(struct cg_io *io, uint64_t id);
 
 /* io_waits.c */
+/* The cell's reply ends its questions: threads that still wait for an answer read the end of file. */
+void end_questions_locked(struct cg_io *io, uint64_t cell);
 void tool_out_free(struct tool_out *t);
 
 /* io_receive.c */

@@ -260,8 +260,10 @@ int cg_io_reply(struct cg_shell *sh, const struct cg_out *reply, struct cg_err *
         pthread_mutex_lock(&io->lock);
         end_sequences_locked(io);
         r = cg_outq_add(&io->out, reply, NULL, err);
-        if (r == 0)
+        if (r == 0) {
+                end_questions_locked(io, sh->cell);
                 sh->cell = 0;
+        }
         io->out.flush = io->out.head != NULL;
         pthread_mutex_unlock(&io->lock);
         send_now(io);

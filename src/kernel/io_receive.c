@@ -68,22 +68,24 @@ static void *control_main(void *arg)
         return NULL;
 }
 
-static int enqueue_control(struct cg_io *io, struct cg_request *req, struct cg_err *err)
+/* False: a cell has used up the threads that this sandbox may have. That costs the request, and not the kernel. */
+static bool enqueue_control(struct cg_io *io, struct cg_request *req)
 {
         pthread_t thread;
         bool start;
 
         pthread_mutex_lock(&io->lock);
-        push_request_locked(&io->shells[CONTROL], req);
         start = io->control != NULL;
         pthread_mutex_unlock(&io->lock);
-        if (!start)
-                return 0;
-        errno = pthread_create(&thread, NULL, control_main, io);
-        if (errno)
-                return cg_fail_errno(err, "thread of the control shell");
-        pthread_detach(thread);
-        return 0;
+        if (start) {
+                if (pthread_create(&thread, NULL, control_main, io) != 0)
+                        return false;
+                pthread_detach(thread);
+        }
+        pthread_mutex_lock(&io->lock);
+        push_request_locked(&io->shells[CONTROL], req);
+        pthread_mutex_unlock(&io->lock);
+        return true;
 }
 
 int cg_io_call_main(struct cg_io *io, struct cg_err *err)
@@ -234,20 +236,27 @@ static int on_request(struct cg_io *io, struct cg_msg *m, const json_t *body, st
         if (!req)
                 return CG_E_NOMEM;
         snprintf(req->type, sizeof(req->type), "%s", type);
-        return for_control(type) ? enqueue_control(io, req, err) : enqueue_for(io, m, body, req, err);
+        if (!for_control(type))
+                return enqueue_for(io, m, body, req, err);
+        if (enqueue_control(io, req))
+                return 0;
+        cg_request_free(req);
+        return refuse(io, m, "RuntimeError", "no thread can be started for this request: the cells have used up their limit of processes", err);
 }
 
 static int on_input_reply(struct cg_io *io, struct cg_msg *m, const json_t *body, struct cg_err *err)
 {
         bool eof = false;
+        int64_t question;
 
-        if (cg_json_bool(body, "eof", false, &eof, err) < 0)
+        if (cg_json_bool(body, "eof", false, &eof, err) < 0 || cg_json_int(body, "question", 0, &question, err) < 0)
                 return CG_E_PROTO;
         pthread_mutex_lock(&io->lock);
         for (struct cg_wait *w = io->waits; w; w = w->next)
-                if (w->kind == WAIT_INPUT && !w->done && w->cell == m->id) {
+                if (w->kind == WAIT_INPUT && !w->done && w->cell == m->id && w->question == (uint64_t)question) {
                         w->eof = eof;
                         take_raw_locked(w, m);
+                        signal_waits_locked(io, WAIT_TURN);
                         break;
                 }
         pthread_mutex_unlock(&io->lock);
@@ -303,7 +312,11 @@ static int on_interrupt(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
                 return 0;
         }
         req = request_new(m, CG_REQUEST_INTERRUPT, err);
-        return req ? enqueue_control(io, req, err) : CG_E_NOMEM;
+        if (!req)
+                return CG_E_NOMEM;
+        if (!enqueue_control(io, req)) /* cannot be: this thread has made the subshell */
+                cg_request_free(req);
+        return 0;
 }
 
 static int on_shutdown(struct cg_io *io, struct cg_err *err)

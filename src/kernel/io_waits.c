@@ -1,7 +1,9 @@
 /* Waiting: for room, for input, for the results of tool calls. See io.h. */
 #include "kernel/io_int.h"
 
+#include <inttypes.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -49,6 +51,29 @@ int cg_wait_once(struct cg_wait *w)
 static int push_tool_locked(struct cg_io *io, uint16_t type, uint64_t id, const char *body, size_t body_len,
                             const void *args, size_t args_len, struct cg_err *err);
 
+/* INPUT_REQUEST and INPUT_CANCEL. */
+static int add_question_locked(struct cg_io *io, struct cg_out *m, uint64_t cell, uint64_t question, struct cg_err *err)
+{
+        char body[64];
+        int r;
+
+        m->body = body;
+        m->body_len = (size_t)snprintf(body, sizeof(body), "{\"question\":%" PRIu64 "}", question);
+        r = add_locked(io, m, cell, NULL, err);
+        if (r == 0)
+                flush_locked(io);
+        return r;
+}
+
+/* An interrupt has taken the question back: nobody needs to answer any more. Where this cannot be sent, the next question says it. */
+static void cancel_input_locked(const struct cg_wait *w)
+{
+        struct cg_out m = { .type = CG_KERNEL_INPUT_CANCEL };
+
+        add_question_locked(w->io, &m, w->cell, w->question, NULL);
+        signal_waits_locked(w->io, WAIT_TURN);
+}
+
 struct cg_wait *cg_wait_free(struct cg_wait *w)
 {
         if (!w)
@@ -61,6 +86,8 @@ struct cg_wait *cg_wait_free(struct cg_wait *w)
                 }
         if (w->kind == WAIT_CALL && !w->done) /* its result still comes, and frees its place */
                 push_tool_locked(w->io, CG_TOOL_CALL_CANCEL, w->call, "", 0, NULL, 0, NULL);
+        if (w->question && !w->done)
+                cancel_input_locked(w);
         pthread_mutex_unlock(&w->io->lock);
         if (w->has_raw)
                 zmq_msg_close(&w->raw);
@@ -85,6 +112,34 @@ struct cg_wait *cg_io_wait_room(struct cg_io *io, struct cg_err *err)
         return w;
 }
 
+static bool question_open_locked(const struct cg_io *io)
+{
+        for (const struct cg_wait *w = io->waits; w; w = w->next)
+                if (w->kind == WAIT_INPUT && !w->done)
+                        return true;
+        return false;
+}
+
+/* One question at a time, whichever thread asks: people could not tell them apart. The others wait where an interrupt reaches them. */
+static int ask_locked(struct cg_io *io, struct cg_out *m, struct cg_wait *w, struct cg_err *err)
+{
+        int r;
+
+        if (question_open_locked(io)) {
+                *m = (struct cg_out){ .type = CG_KERNEL_INPUT_WAIT };
+                r = add_locked(io, m, w->cell, NULL, err);
+                if (r < 0)
+                        return r;
+                flush_locked(io);
+                w->kind = WAIT_TURN;
+                return CG_TIMEOUT;
+        }
+        r = add_question_locked(io, m, w->cell, io->last_question + 1, err);
+        if (r == 0)
+                w->question = ++io->last_question;
+        return r;
+}
+
 int cg_io_input(struct cg_io *io, uint64_t cell, const char *content, size_t len, struct cg_wait **ret, struct cg_err *err)
 {
         struct cg_shell *sh;
@@ -102,20 +157,28 @@ int cg_io_input(struct cg_io *io, uint64_t cell, const char *content, size_t len
         sh = find_asking_locked(io, cell);
         if (sh) {
                 w->cell = sh->cell;
-                r = add_locked(io, &m, sh->cell, NULL, err);
+                r = ask_locked(io, &m, w, err);
         } else {
                 r = cg_fail(err, CG_E_STATE, "this cell may not ask for input");
         }
-        if (r == 0) {
+        if (r >= 0)
                 register_locked(w);
-                flush_locked(io);
-        }
         pthread_mutex_unlock(&io->lock);
         if (r < 0)
                 cg_wait_free(w);
         else
                 *ret = w;
         return r;
+}
+
+void end_questions_locked(struct cg_io *io, uint64_t cell)
+{
+        for (struct cg_wait *w = io->waits; w; w = w->next)
+                if (w->kind == WAIT_INPUT && !w->done && w->cell == cell) {
+                        w->eof = w->done = true;
+                        signal_fd(w->fd);
+                        signal_waits_locked(io, WAIT_TURN);
+                }
 }
 
 const char *cg_wait_text(const struct cg_wait *w, size_t *len)

@@ -7,20 +7,41 @@
 #include "base/buf.h"
 #include "base/json.h"
 
+/* Asks, waiting first until no other question is open. NULL with an exception. */
+static struct cg_wait *start_input(struct cg_io *io, uint64_t cell, const char *content, size_t len)
+{
+        for (;;) {
+                struct cg_wait *w = NULL;
+                struct cg_err err;
+                int r = cg_io_input(io, cell, content, len, &w, &err);
+
+                if (r == 0)
+                        return w;
+                if (r < 0) {
+                        cg_py_raise(&err);
+                        return NULL;
+                }
+                r = cg_py_wait_done(io, w);
+                cg_wait_free(w);
+                if (r < 0)
+                        return NULL;
+        }
+}
+
 static PyObject *m_input(PyObject *module, PyObject *args)
 {
         struct cg_io *io = cg_py_need_io(module, "input()");
         const char *content, *text;
         Py_ssize_t len;
         size_t n;
-        struct cg_wait *w = NULL;
-        struct cg_err err;
+        struct cg_wait *w;
         PyObject *ret = NULL;
 
         if (!io || !PyArg_ParseTuple(args, "s#:input", &content, &len))
                 return NULL;
-        if (cg_io_input(io, cg_py_current_cell(module), content, (size_t)len, &w, &err) < 0)
-                return cg_py_raise(&err);
+        w = start_input(io, cg_py_current_cell(module), content, (size_t)len);
+        if (!w)
+                return NULL;
         if (cg_py_wait_done(io, w) == 0) {
                 text = cg_wait_text(w, &n);
                 ret = text ? PyUnicode_DecodeUTF8(text, (Py_ssize_t)n, "replace") : Py_NewRef(Py_None);

@@ -526,8 +526,10 @@ void cells_of_slot_end(struct session *ss, uint16_t slot)
                         else
                                 p = &(*p)->next;
                 }
-                if (l->running && CELL_SLOT(l->running->id) == slot)
-                        stop_running(l, STOP_CANCEL);
+                if (l->running && CELL_SLOT(l->running->id) == slot) {
+                        stop_running(l, STOP_GONE);
+                        l->stop = STOP_GONE; /* also where its host had interrupted it already */
+                }
         }
 }
 
@@ -559,7 +561,8 @@ void cells_execute_reply(struct session *ss, struct cg_msg *m)
         }
         if (cg_msg_json(m, &body, &err) < 0 || cg_json_str(body, "status", NULL, &status, &err) < 0 ||
             cg_json_str(body, "ename", "", &ename, &err) < 0 || cg_json_str(body, "evalue", "", &evalue, &err) < 0 ||
-            cg_json_int(body, "execution_count", 0, &count, &err) < 0 || cg_json_int(body, "next", count + 1, &next, &err) < 0 ||
+            cg_json_int(body, "execution_count", 0, &count, &err) < 0 ||
+            cg_json_int(body, "next", count ? count + 1 : ss->next_count, &next, &err) < 0 ||
             cg_json_bool(body, "refused", false, &refused, &err) < 0 || !status) {
                 kernel_violation(ss->kernel, status ? err.msg : "EXECUTE_REPLY without a status");
                 return;
@@ -625,7 +628,19 @@ bool cells_may_ask(struct session *ss, uint64_t id)
 {
         const struct lane *l = lane_of(ss, id, false);
 
-        return l && l->running->allow_stdin && !ss->input_cell;
+        return l && l->running->allow_stdin;
+}
+
+void cells_asks(struct session *ss, uint64_t id)
+{
+        struct lane *l = lane_of(ss, id, false);
+
+        if (!l || l->stop != STOP_CANCEL)
+                return;
+        uv_timer_stop(&l->grace);
+        l->stop = STOP_NONE;
+        if (!ss->asks)
+                clock_start(l);
 }
 
 /* ------------------------------------------------------------------ ends of kernels */

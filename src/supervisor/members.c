@@ -59,7 +59,7 @@ void session_credit(struct session *ss, struct member *mb, uint64_t bytes)
 /* Answers and questions are their own host's; the rest is to be seen by everyone who looks into the session. */
 static bool is_public(uint16_t type)
 {
-        return type != CG_HOST_REPLY && type != CG_HOST_INPUT_REQUEST && type != CG_HOST_DEBUG_EVENT;
+        return type != CG_HOST_REPLY && type != CG_HOST_INPUT_REQUEST && type != CG_HOST_INPUT_CLOSED && type != CG_HOST_DEBUG_EVENT;
 }
 
 /* What the host will give credit for, but the fixed part: else the window would grow or shrink with every event. */

@@ -54,10 +54,52 @@ static const struct {
         { CG_KERNEL_EXECUTE_RESULT, CG_HOST_EXECUTE_RESULT },
         { CG_KERNEL_CLEAR_OUTPUT, CG_HOST_CLEAR_OUTPUT },
         { CG_KERNEL_ERROR, CG_HOST_ERROR },
-        { CG_KERNEL_INPUT_REQUEST, CG_HOST_INPUT_REQUEST },
         { CG_KERNEL_COMM, CG_HOST_COMM },
         { CG_KERNEL_DEBUG_EVENT, CG_HOST_DEBUG_EVENT },
 };
+
+static json_t *question_body(int64_t question)
+{
+        return json_pack("{s:I}", "question", (json_int_t)question);
+}
+
+/* The kernel's cell waits for an answer no more: an interrupt, or an exception of its own, has ended its input(). */
+static void close_input(struct session *ss)
+{
+        struct cg_out out = { .type = CG_HOST_INPUT_CLOSED, .id = ss->input_cell };
+
+        ss->input_cell = 0;
+        session_event_to_host(ss, &out, question_body(ss->input_question));
+}
+
+/* INPUT_REQUEST and INPUT_CANCEL. A question replaces one that is open: a kernel has one, and the older was taken back. */
+static void input_said(struct session *ss, struct cg_msg *m)
+{
+        struct cg_out out = { .type = CG_HOST_INPUT_REQUEST, .id = m->id };
+        cg_auto_json json_t *body = NULL;
+        int64_t question;
+        struct cg_err err;
+
+        if (cg_msg_json(m, &body, &err) < 0 || cg_json_int(body, "question", 0, &question, &err) < 0) {
+                kernel_violation(ss->kernel, err.msg);
+                return;
+        }
+        if (m->type == CG_KERNEL_INPUT_CANCEL) {
+                if (ss->input_cell == m->id && ss->input_question == question) /* else it has been answered meanwhile */
+                        close_input(ss);
+                return;
+        }
+        if (!cells_may_ask(ss, m->id)) {
+                kernel_violation(ss->kernel, "INPUT_REQUEST of a cell that does not run, or may not ask");
+                return;
+        }
+        if (ss->input_cell)
+                close_input(ss);
+        cells_asks(ss, m->id);
+        ss->input_cell = m->id;
+        ss->input_question = question;
+        session_event(ss, &out, question_body(question), m);
+}
 
 void session_kernel_message(struct session *ss, struct cg_msg *m)
 {
@@ -79,12 +121,14 @@ void session_kernel_message(struct session *ss, struct cg_msg *m)
                 denied_said(ss, m);
                 return;
         }
-        if (m->type == CG_KERNEL_INPUT_REQUEST) {
-                if (!cells_may_ask(ss, m->id)) {
-                        kernel_violation(ss->kernel, "INPUT_REQUEST that is not allowed now");
-                        return;
-                }
-                ss->input_cell = m->id;
+        if (m->type == CG_KERNEL_INPUT_WAIT) {
+                if (cells_may_ask(ss, m->id))
+                        cells_asks(ss, m->id);
+                return;
+        }
+        if (m->type == CG_KERNEL_INPUT_REQUEST || m->type == CG_KERNEL_INPUT_CANCEL) {
+                input_said(ss, m);
+                return;
         }
         for (size_t i = 0; i < CG_ARRAY_LEN(relayed); i++) {
                 if (relayed[i].kernel == m->type) {
@@ -368,8 +412,13 @@ static void handle_decision(struct session *ss, struct cg_msg *m)
 static void handle_input(struct session *ss, uint64_t id, struct cg_msg *m)
 {
         struct cg_out out = { .type = CG_KERNEL_INPUT_REPLY, .id = id, .has_raw = true };
+        cg_auto_json json_t *body = NULL;
+        int64_t question = 0;
 
         if (!ss->input_cell || ss->input_cell != id)
+                return;
+        /* An answer to a question that was taken back is not one to the cell's next. */
+        if (cg_msg_json(m, &body, NULL) < 0 || cg_json_int(body, "question", 0, &question, NULL) < 0 || question != ss->input_question)
                 return;
         ss->input_cell = 0;
         out.body = cg_msg_body(m, &out.body_len);

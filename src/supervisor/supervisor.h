@@ -191,7 +191,7 @@ struct cell {
 #define CELL_ID(slot, number) (((uint64_t)(slot) << 48) | (number))
 
 /* Why what runs was interrupted. */
-enum stop_reason { STOP_NONE, STOP_TIMEOUT, STOP_CANCEL };
+enum stop_reason { STOP_NONE, STOP_TIMEOUT, STOP_CANCEL, STOP_GONE };
 
 /* The main shell, or a subshell. */
 struct lane {
@@ -241,6 +241,7 @@ struct session {
         struct cell *side; /* requests that wait for no cell */
         size_t n_queue;
         uint64_t input_cell; /* a question of it waits for the host; 0 none */
+        int64_t input_question; /* the kernel's number of it */
         int64_t next_count; /* number of the next cell that counts */
         uv_timer_t side_timer, start_timer;
         int open_timers;
@@ -332,6 +333,8 @@ uint64_t *cells_output(struct session *ss, uint64_t id);
 void cells_execute_reply(struct session *ss, struct cg_msg *m);
 void cells_request_reply(struct session *ss, struct cg_msg *m);
 bool cells_may_ask(struct session *ss, uint64_t id);
+/* It asks its user something, or waits for its turn to: the host's interrupt has reached it, and it goes on. Limits, and the end of its host, still end it. */
+void cells_asks(struct session *ss, uint64_t id);
 /* The kernel is gone: what ran ends with @status and @text, what waited is cancelled. */
 void cells_end_all(struct session *ss, const char *status, const char *text, const char *queued);
 void cells_end_replaced(struct session *ss, struct lane *l, const char *status, const char *text);

@@ -218,6 +218,35 @@ def test_interrupt_at_the_question(person, server) -> None:
     assert "\nnext" not in p.seen
 
 
+def test_interrupt_at_a_debugger(person) -> None:
+    """The cell goes on with its next question, in the same kernel; no further cell is started."""
+    p = person("run", "-c", "kept = 42", "-c", "breakpoint()\nprint('kept', kept)", "-c", "print('next')")
+    p.wait_for(r"db\) |ipdb> ")
+    p.type("\x03")
+    p.wait_for(r"\[cellgate\] cancelled")
+    p.wait_for(r"db\) |ipdb> ")
+    p.type("c\n")
+    p.wait_for("kept 42\n")
+    assert p.end() == 130
+    assert "\nnext" not in p.seen
+
+
+def test_an_exception_of_the_cell_ends_its_question(person) -> None:
+    code = (
+        "import signal\ndef late(*_): raise TimeoutError\nsignal.signal(signal.SIGALRM, late)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.3)\n"
+        "try: input('quick? ')\nexcept TimeoutError: print('too late')\nprint('got', input('slow? '))"
+    )
+    p = person("run", "-c", code)
+    p.wait_for(r"quick\? ")
+    p.wait_for("this question has ended")
+    p.wait_for("too late\n")
+    p.wait_for(r"slow\? ")
+    p.type("yes\n")
+    p.wait_for("got yes\n")
+    assert p.end() == 0
+
+
 def test_interrupt_in_a_cell(person) -> None:
     p = person("run", "-c", "import time; print('go', flush=True); time.sleep(60)", "-c", "print('next')")
     p.wait_for("go\n")

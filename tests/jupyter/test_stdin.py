@@ -90,6 +90,30 @@ def test_answer_without_a_name_after_an_interrupt(client: Any) -> None:
     assert client.finish(request).result() == "'second'"
 
 
+def test_interrupt_at_a_debugger(client: Any) -> None:
+    for named in (True, False):
+        client.run("x = 5")
+        request = client.start("x += 1\nimport pdb; pdb.set_trace()\nx += 1", allow_stdin=True)
+        for _ in range(3):
+            assert client.receive("stdin")["content"]["prompt"]in ("(Pdb) ", "ipdb> ")
+            client.ask("interrupt_request", channel="control")
+        answer(client, client.receive("stdin"), "p x + 100", named)
+        answer(client, client.receive("stdin"), "c", named)
+        run = client.finish(request)
+        assert run.content["status"] == "ok" and "106" in run.text()
+        assert client.run("x").result() == "7"
+
+
+def test_an_answer_to_a_question_that_was_taken_back(client: Any) -> None:
+    request = client.start("try: input('a')\nexcept KeyboardInterrupt: print('got', input('b'))", allow_stdin=True)
+    stale = client.receive("stdin")
+    client.ask("interrupt_request", channel="control")
+    question = client.receive("stdin")
+    answer(client, stale, "to the first")
+    answer(client, question, "to the second")
+    assert client.finish(request).text() == "got to the second\n"
+
+
 def test_answers_that_nobody_asked_for(client: Any) -> None:
     answer(client, None, "early", named=False)
     for content in ({}, {"value": 5}, {"value": None}):

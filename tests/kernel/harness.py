@@ -23,7 +23,7 @@ from typing import Any
 
 import zmq
 
-WIRE_KERNEL, WIRE_TOOL, VERSION = 2, 3, 2
+WIRE_KERNEL, WIRE_TOOL, VERSION = 2, 3, 3
 KERNEL_TYPES = {
     1: "KERNEL_READY",
     11: "EXECUTE_REPLY",
@@ -38,6 +38,8 @@ KERNEL_TYPES = {
     25: "COMM",
     26: "DEBUG_EVENT",
     27: "DENIED",
+    28: "INPUT_CANCEL",
+    29: "INPUT_WAIT",
 }
 EXECUTE_REQUEST, INPUT_REPLY, INTERRUPT_REQUEST, SHUTDOWN_REQUEST, REQUEST = 10, 19, 20, 21, 23
 CALL, CALL_RESULT, CALL_CANCEL = 1, 2, 3
@@ -233,6 +235,7 @@ class Kernel:
         self.pid = self.answer["pid"]
         self.tool_functions: list[Callable[[Call], tuple[str, bytes] | None]] = []
         self.calls: list[Call] = []
+        self.question = 0
         self.cancelled: list[int] = []
         self.shell = self._connect(paths[0])
         self.tools = self._connect(paths[1])
@@ -285,8 +288,10 @@ class Kernel:
     def interrupt(self, cell: int) -> None:
         self.send(INTERRUPT_REQUEST, cell)
 
-    def answer_input(self, cell: int, text: str | None) -> None:
-        self.send(INPUT_REPLY, cell, {"eof": text is None}, (text or "").encode())
+    def answer_input(self, cell: int, text: str | None, question: int | None = None) -> None:
+        """Answer the last question, or an older one."""
+        body = {"eof": text is None, "question": self.question if question is None else question}
+        self.send(INPUT_REPLY, cell, body, (text or "").encode())
 
     def finish_call(self, ident: int, status: str, content: bytes) -> None:
         self.tools.send_multipart(
@@ -322,7 +327,10 @@ class Kernel:
                 assert (magic, version, wire) == (b"CG", VERSION, WIRE_KERNEL)
                 assert len(raw) <= 1 or KERNEL_TYPES[kind] in ("REPLY", "COMM")
                 content = raw[0] if raw else b""
-                return Message(KERNEL_TYPES[kind], flags, ident, json.loads(body or b"{}"), content, raw[1:])
+                message = Message(KERNEL_TYPES[kind], flags, ident, json.loads(body or b"{}"), content, raw[1:])
+                if message.type == "INPUT_REQUEST":
+                    self.question = message.body["question"]
+                return message
             if not events and left <= 0:
                 raise TimeoutError("no message from the kernel; log: " + self.zygote.log)
 

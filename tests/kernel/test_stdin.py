@@ -78,8 +78,31 @@ def test_interrupt_while_waiting(kernel: Kernel) -> None:
     kernel.interrupt(cell)
     assert kernel.collect(cell).reply["ename"] == "KeyboardInterrupt"
     kernel.answer_input(cell, "too late")
+    kernel.answer_input(cell + 1, "too early", kernel.question + 1)
     r = kernel.run("input('y')", on=answering(kernel, "in time"), allow_stdin=True)
     assert r.result == "'in time'"
+
+
+def test_an_interrupt_takes_the_question_back(kernel: Kernel) -> None:
+    code = "try: input('a')\nexcept KeyboardInterrupt: print(input('b'))"
+    cell = kernel.execute(code, allow_stdin=True)
+    first = kernel.expect("INPUT_REQUEST")
+    kernel.interrupt(cell)
+    assert kernel.expect("INPUT_CANCEL").body == first.body
+    second = kernel.expect("INPUT_REQUEST")
+    assert second.body["question"] > first.body["question"]
+    kernel.answer_input(cell, "to the first", first.body["question"])
+    kernel.answer_input(cell, "to the second")
+    assert kernel.collect(cell).out == "to the second\n"
+
+
+def test_a_thread_that_asks_does_not_block_later_cells(kernel: Kernel) -> None:
+    cell = kernel.execute(
+        "import threading\nt = threading.Thread(target=lambda: print(repr(input())))\nt.start()", allow_stdin=True
+    )
+    kernel.collect(cell)
+    r = kernel.run("t.join()\ninput()", on=answering(kernel, "next"), allow_stdin=True)
+    assert r.result == "'next'"
 
 
 def test_reply_that_nobody_waits_for(kernel: Kernel) -> None:

@@ -22,7 +22,7 @@ import zmq
 from processes import alive
 
 HEADER = struct.Struct("<2sBBHHQQ")
-VERSION = 2
+VERSION = 3
 TOOL, BROKER = 3, 4
 # Numbers of src/base/wire.h.
 CALL, CALL_RESULT, CALL_CANCEL = 1, 2, 3

@@ -10,7 +10,7 @@ CALL, ASK_CLOSED, KERNEL_VIOLATION = 1, 10, 11
 ATTACH, ATTACHED, DETACH, DETACHED, SERVERS, SERVERS_DONE = 2, 3, 4, 5, 6, 7
 
 
-def header(type=CALL, magic=b"CG", version=2, wire=3, id=1):
+def header(type=CALL, magic=b"CG", version=3, wire=3, id=1):
     return struct.pack("<2sBBHHQQ", magic, version, wire, type, 0, 0, id)
 
 
