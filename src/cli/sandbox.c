@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pwd.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -68,6 +69,26 @@ static int refuse(const char *reason, const char *lost)
         return 1;
 }
 
+/* Lines as srt has them. */
+static void debug_line(const struct cli *cli, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void debug_line(const struct cli *cli, const char *fmt, ...)
+{
+        cg_auto_buf struct cg_buf safe = {.max = 1u << 20};
+        va_list ap;
+        char *text = NULL;
+
+        if (!cli->debug)
+                return;
+        va_start(ap, fmt);
+        if (vasprintf(&text, fmt, ap) < 0)
+                text = NULL;
+        va_end(ap);
+        if (text && cg_text_render(&safe, text, strlen(text), 65536, NULL) == 0)
+                fprintf(stderr, "[SandboxDebug] %s\n", safe.data ? safe.data : "");
+        free(text);
+}
+
 #define FILE_RULES "this file's rules (its denyRead, allowRead and credential entries included)"
 
 static const char *home_folder(void)
@@ -104,8 +125,10 @@ static int load_settings(const struct cli *cli, const char *home, struct cg_sett
         else
                 snprintf(path, sizeof(path), "%s/.srt-settings.json", home ? home : "");
         if (cg_read_file(path, CG_MAX_SETTINGS, &text, &len, &err) < 0) {
-                if (err.sys_errno == ENOENT && !cli->settings)
+                if (err.sys_errno == ENOENT && !cli->settings) {
+                        debug_line(cli, "No config found at %s, using default config", path);
                         return cg_settings_default(ret, &err) < 0 ? fail(err.msg) : 0;
+                }
                 if (err.sys_errno == ENOENT) {
                         snprintf(reason, sizeof(reason), "%s does not exist.", path);
                         return refuse(reason, "the rules --settings asked for");
@@ -272,10 +295,42 @@ static int check_control(const struct cli *cli)
         return fail(text);
 }
 
-static void debug_line(const struct cli *cli, const char *text)
+/* For people: quotes in an argument are not quoted themselves. */
+static void debug_argv(const struct cli *cli)
 {
-        if (cli->debug)
-                fprintf(stderr, "[SandboxDebug] %s\n", text);
+        cg_auto_buf struct cg_buf b = {.max = 1u << 20};
+
+        for (char *const *arg = cli->argv; *arg; arg++) {
+                bool plain = **arg && strspn(*arg, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=@%+,") == strlen(*arg);
+
+                cg_buf_addf(&b, NULL, plain ? "%s%s" : "%s'%s'", arg == cli->argv ? "" : " ", *arg);
+        }
+        debug_line(cli, "Original command: %s", b.data ? b.data : "");
+}
+
+static void debug_hosts(const struct cli *cli, const char *name, const struct cg_strs *hosts, const char *between)
+{
+        if (!cli->debug)
+                return;
+        fprintf(stderr, "  \"%s\": [", name);
+        for (size_t i = 0; i < hosts->n; i++)
+                fprintf(stderr, "%s\n    \"%s\"", i ? "," : "", hosts->v[i]);
+        fprintf(stderr, "%s]%s\n", hosts->n ? "\n  " : "", between);
+}
+
+static void debug_writes(const struct cli *cli, const struct cg_command *c)
+{
+        const struct cg_path_list *list = &c->settings->filesystem.allow_write;
+        char path[PATH_MAX];
+
+        for (size_t i = 0; cli->debug && i < list->n; i++) {
+                if (cg_path_absolute(&c->base, list->v[i].path, path, NULL) < 0)
+                        continue;
+                cg_path_strip_all(path);
+                debug_line(cli, "[Sandbox Linux] Processing write path: %s -> %s", list->v[i].path, path);
+                if (access(path, F_OK) < 0)
+                        debug_line(cli, "[Sandbox Linux] Skipping non-existent write path: %s", path);
+        }
 }
 
 static int explain(const struct cli *cli, const struct cg_command *c, int fd)
@@ -304,6 +359,18 @@ static int run(const struct cli *cli, struct cg_command *c)
         if (c->sb->grants && c->sb->grants->n_unheld)
                 fprintf(stderr, "cellgate sandbox: %zu denials of writing do not hold in this tier, as \":accept\" allows (--explain lists "
                         "them)\n", c->sb->grants->n_unheld);
+        if (cli->text)
+                debug_line(cli, "Command string mode (-c): %s", cli->text);
+        else
+                debug_argv(cli);
+        debug_line(cli, "{");
+        debug_hosts(cli, "allowedHosts", &c->settings->network.allowed, ",");
+        debug_hosts(cli, "deniedHosts", &c->settings->network.denied, "");
+        if (cli->debug)
+                fputs("}\n", stderr);
+        debug_writes(cli, c);
+        if (cli->control_fd >= 0)
+                debug_line(cli, "Listening for config updates on fd %d", cli->control_fd);
         if (cli->debug)
                 explain(cli, c, 2);
         status = cg_command_run(c, &err);
@@ -350,9 +417,9 @@ int cg_cli_sandbox(int argc, char **argv)
         opts.quiet = cli.quiet;
         opts.watch_files = cli.watch_files;
         opts.ask_seconds = cli.ask_seconds;
-        debug_line(&cli, cli.settings ? cli.settings : "settings: ~/.srt-settings.json");
         if (check_control(&cli) != 0 || load_settings(&cli, opts.home, &settings) != 0)
                 return 1;
+        debug_line(&cli, "Initializing sandbox...");
         if (cg_command_new(settings, &opts, &c, &err) < 0)
                 return fail(err.msg);
         status = run(&cli, c);

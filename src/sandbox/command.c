@@ -121,6 +121,8 @@ json_t *cg_command_policy(const struct cg_command *c, json_t *policy)
 
         if (hosts)
                 json_object_set_new(policy, "inject", hosts);
+        if (c->debug)
+                json_object_set_new(policy, "events", json_string("all"));
         if (c->ask_seconds) {
                 json_object_set_new(policy, "ask", json_true());
                 json_object_set_new(policy, "askTimeoutMs", json_integer((json_int_t)c->ask_seconds * 1000));

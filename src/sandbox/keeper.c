@@ -393,12 +393,10 @@ static void control_line(struct keeper *k, const char *line, size_t len)
         if (cg_settings_parse(line, len, "update", CG_SETTINGS_LENIENT, &s, &err) < 0 ||
             cg_outlet_policy(s, k->c->host_env, &policy, &err) < 0) {
                 dprintf(2, "Invalid config on control fd %d: ignored, previous config still in force\n", k->c->control_fd);
-                if (k->c->debug)
-                        dprintf(2, "[SandboxDebug] %s\n", err.msg);
+                cg_violations_debug(&k->violations, "Invalid config on control fd (ignored): %s", err.msg);
                 return;
         }
-        if (k->c->debug)
-                dprintf(2, "[SandboxDebug] Config updated from control fd\n");
+        cg_violations_debug(&k->violations, "Config updated from control fd: %.*s", (int)len, line);
         if (k->c->proxy)
                 cg_outlet_change(&k->outlet, cg_command_policy(k->c, policy));
         else

@@ -120,8 +120,40 @@ static const char *text_of(const json_t *o, const char *key)
         return s ? s : "";
 }
 
+/* What became of a request or connection, in srt's words. */
+static void debug_decision(const struct cg_outlet *o, const json_t *event)
+{
+        const char *protocol = text_of(event, "protocol"), *list = text_of(event, "list"), *host = text_of(event, "host");
+        const char *error = json_string_value(json_object_get(event, "error"));
+        bool allowed = json_is_true(json_object_get(event, "allowed")), socks = strncmp(protocol, "socks", 5) == 0;
+        int port = (int)json_integer_value(json_object_get(event, "port"));
+        const char *rule = !strcmp(list, "answers")         ? allowed ? "User allowed" : "User denied"
+                           : !strcmp(list, "allowedDomains") ? "Allowed by config rule"
+                           : !strcmp(list, "deniedDomains")  ? "Denied by config rule"
+                           : o->violations->settings->network.strict_allowlist ? "No matching config rule, denying"
+                                                                               : "No matching rule, denying";
+
+        if (!host[0]) /* no request that has a host; the denial says why */
+                return;
+        if (socks)
+                cg_violations_debug(o->violations, "Connection request to %s:%d", host, port);
+        cg_violations_debug(o->violations, "%s: %s:%d", rule, host, port);
+        if (!allowed)
+                cg_violations_debug(o->violations, "%s blocked to %s:%d", !strcmp(protocol, "http") ? "HTTP request" : "Connection", host,
+                                    port);
+        else if (socks)
+                cg_violations_debug(o->violations, "Connection allowed to %s:%d", host, port);
+        if (!error)
+                return;
+        if (socks)
+                cg_violations_debug(o->violations, "SOCKS connect to %s:%d failed: %s", host, port, error);
+        else
+                cg_violations_debug(o->violations, "%s failed: %s", !strcmp(protocol, "http") ? "Proxy request" : "CONNECT tunnel", error);
+}
+
 static void decided(struct cg_outlet *o, json_t *event)
 {
+        debug_decision(o, event);
         if (json_is_true(json_object_get(event, "allowed")))
                 return;
         json_object_del(event, "type");
@@ -142,6 +174,8 @@ static void asked(struct cg_outlet *o, const json_t *event)
 {
         const char *why = "nobody can be asked";
 
+        cg_violations_debug(o->violations, "No matching rule, asking user: %s:%d", text_of(event, "host"),
+                            (int)json_integer_value(json_object_get(event, "port")));
         if (!o->ask || !cg_ask_add(o->ask, event, &why))
                 answer(o, json_integer_value(json_object_get(event, "id")), CG_EGRESS_NO, why);
 }

@@ -2,6 +2,7 @@
 #include "sandbox/violations.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -55,10 +56,17 @@ static void write_log(struct cg_violations *v, const json_t *denial)
                         v->logged > CG_VIOLATIONS_LOG_MAX ? "there were too many" : "it cannot be written");
 }
 
-static void debug_line(const char *line)
+void cg_violations_debug(const struct cg_violations *v, const char *fmt, ...)
 {
         cg_auto_buf struct cg_buf b = {.max = 16384};
+        char line[4096];
+        va_list ap;
 
+        if (!v->debug)
+                return;
+        va_start(ap, fmt);
+        vsnprintf(line, sizeof(line), fmt, ap);
+        va_end(ap);
         if (cg_text_render(&b, line, strlen(line), 4096, NULL) == 0 && b.data)
                 dprintf(2, "[SandboxDebug] %s\n", b.data);
 }
@@ -91,8 +99,7 @@ void cg_violations_add(struct cg_violations *v, json_t *denial)
         cg_denial_stamp(denial);
         line = json_string_value(json_object_get(denial, "line"));
         if (line && !is_ignored(v, line)) {
-                if (v->debug)
-                        debug_line(line);
+                cg_violations_debug(v, "%s", line);
                 write_log(v, denial);
                 remember(v, denial);
         }

@@ -27,6 +27,8 @@ struct cg_violations {
 /* @log (takes) may be -1. */
 void cg_violations_init(struct cg_violations *v, const struct cg_settings *s, int log, bool debug);
 void cg_violations_fini(struct cg_violations *v);
+/* Where debug is set: a line on standard error, as srt has it. Nothing in it acts on the terminal. */
+void cg_violations_debug(const struct cg_violations *v, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* A denial: an object as denial.h has them (takes). */
 void cg_violations_add(struct cg_violations *v, json_t *denial);
 /* On standard error, where there were any. */

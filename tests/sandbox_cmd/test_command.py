@@ -148,6 +148,56 @@ def test_debug(box: Box) -> None:
     assert "[SandboxDebug]" not in box.run("echo", "ran").stderr
 
 
+REQUEST = """
+ask() { exec 3<> /dev/tcp/127.0.0.1/3128; printf "$@" >&3; head -n 1 <&3 > /dev/null; exec 3>&-; }
+for host in unlisted.invalid:80 bad.invalid:80 good.invalid:80; do
+        ask 'GET http://%s/ HTTP/1.1\\r\\nHost: %s\\r\\n\\r\\n' $host $host
+done
+for host in unlisted.invalid:443 good.invalid:443; do
+        ask 'CONNECT %s HTTP/1.1\\r\\nHost: %s\\r\\n\\r\\n' $host $host
+done
+ask '\\5\\1\\0\\5\\1\\0\\3\\14good.invalid\\0\\120'
+"""
+
+
+def test_debug_has_the_lines_of_srt(box: Box) -> None:
+    """The same texts for the same events: what allows or denies each request, and what became of it."""
+    settings = box.settings(
+        {"allowWrite": [".", "absent"]}, {"allowedDomains": ["good.invalid"], "deniedDomains": ["bad.invalid"]}
+    )
+    p = box.run("--debug", "-c", REQUEST, settings=settings)
+    lines = [line.removeprefix("[SandboxDebug] ") for line in p.stderr.splitlines()]
+    assert lines[0] == "Initializing sandbox..."
+    assert lines[1].startswith("Command string mode (-c): ")
+    assert '"allowedHosts": [ "good.invalid" ], "deniedHosts": [ "bad.invalid" ]' in " ".join(p.stderr.split())
+    assert f"[Sandbox Linux] Processing write path: . -> {box.work}" in lines
+    assert f"[Sandbox Linux] Skipping non-existent write path: {box.work}/absent" in lines
+    network = [
+        "No matching rule, denying: unlisted.invalid:80",
+        "HTTP request blocked to unlisted.invalid:80",
+        "Denied by config rule: bad.invalid:80",
+        "HTTP request blocked to bad.invalid:80",
+        "Allowed by config rule: good.invalid:80",
+        "Proxy request failed: ",
+        "No matching rule, denying: unlisted.invalid:443",
+        "Connection blocked to unlisted.invalid:443",
+        "Allowed by config rule: good.invalid:443",
+        "CONNECT tunnel failed: ",
+        "Connection request to good.invalid:80",
+        "Allowed by config rule: good.invalid:80",
+        "Connection allowed to good.invalid:80",
+        "SOCKS connect to good.invalid:80 failed: ",
+    ]
+    said = iter(lines)
+    for want in network:
+        assert any(line.startswith(want) for line in said), (want, p.stderr)
+    quiet = box.run("-c", REQUEST, settings=settings)
+    assert "config rule" not in quiet.stderr
+    absent = box.run("--debug", "echo", "a b")
+    assert f"No config found at {box.home}/.srt-settings.json, using default config" in absent.stderr
+    assert "[SandboxDebug] Original command: echo 'a b'\n" in absent.stderr
+
+
 def test_explain_runs_nothing_and_names_the_rules(box: Box) -> None:
     box.file("secret")
     p = box.run(
