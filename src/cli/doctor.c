@@ -10,11 +10,14 @@
 
 #include "base/json.h"
 #include "cli/cli.h"
+#include "config.h"
+#include "sandbox/apparmor.h"
 #include "sandbox/command.h"
 
 static const char help_text[] =
-        "Usage: cellgate doctor [--json]\n\n"
-        "Tries everything that a sandbox needs of this machine, here and now, and says how to get what is missing.\n\n"
+        "Usage: cellgate doctor [--json | --fix]\n\n"
+        "Tries everything that a sandbox needs of this machine, here and now, and says how to get what is missing.\n"
+        "--fix installs AppArmor profiles for cellgate, as root, where AppArmor restricts user namespaces (Ubuntu): docs/apparmor.md.\n\n"
         "Exit status: 0 when sandboxes work here (the full tier), 1 when they do not. Where only the weaker landlock tier can be had, it\n"
         "says so; that one wants to be asked for: --tier landlock, or \"cellgate\": {\"tier\": \"landlock\"} in the settings.\n";
 
@@ -197,6 +200,20 @@ static void run_check(struct cg_doctor_check check, size_t i, json_t *list, stru
                 print_text(&check, &o);
 }
 
+/* The one thing here that a program can mend: the rest is other people's kernels and containers. Returns on failure only. */
+static int fix(void)
+{
+        static const char program[] = CG_LIBEXECDIR "/apparmor";
+
+        if (!cg_apparmor_restricts()) {
+                puts("AppArmor does not restrict user namespaces here: there is nothing for --fix to do.");
+                return fflush(stdout) ? CG_EXIT_USAGE : 0;
+        }
+        execl("/bin/sh", "sh", program, (char *)NULL);
+        fprintf(stderr, "cellgate doctor: %s cannot be run: %s (is cellgate installed completely?)\n", program, strerror(errno));
+        return 1;
+}
+
 int cg_cli_doctor(int argc, char **argv)
 {
         bool json = argc == 2 && !strcmp(argv[1], "--json");
@@ -205,6 +222,8 @@ int cg_cli_doctor(int argc, char **argv)
 
         if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")))
                 return fputs(help_text, stdout) < 0;
+        if (argc == 2 && !strcmp(argv[1], "--fix"))
+                return fix();
         if (argc > 1 && !json) {
                 fprintf(stderr, "cellgate doctor: there is no option \"%s\": --help lists them\n", argv[1]);
                 return CG_EXIT_USAGE;

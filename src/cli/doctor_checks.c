@@ -24,6 +24,7 @@
 
 #include "base/util.h"
 #include "config.h"
+#include "sandbox/apparmor.h"
 #include "sandbox/cgroup.h"
 #include "sandbox/mountfd.h"
 #include "sandbox/plan.h"
@@ -60,9 +61,8 @@ static int check_users(char *note, size_t size)
 
 static const char *advise_users(int error)
 {
-        if (reads_as("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"))
-                return "AppArmor forbids them to programs without a profile (Ubuntu 24.04): as root, "
-                       "sysctl kernel.apparmor_restrict_unprivileged_userns=0, or give cellgate a profile with \"userns,\"";
+        if (cg_apparmor_restricts())
+                return "AppArmor forbids them to programs without a profile: run once " CG_APPARMOR_FIX;
         if (reads_as("/proc/sys/kernel/unprivileged_userns_clone", "0"))
                 return "as root: sysctl kernel.unprivileged_userns_clone=1";
         if (reads_as("/proc/sys/user/max_user_namespaces", "0"))

@@ -6,10 +6,31 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
 #include "config.h"
+#include "sandbox/apparmor.h"
+
+/*
+ * Where AppArmor restricts user namespaces, sandboxes are made by this program's copy, which has a profile. This path has none, since
+ * all that it starts would inherit it: cellgate-cli, the supervisor, MCP servers. No copy: it is tried without.
+ */
+static void enter_profile(char **argv)
+{
+        static const char copy[] = CG_LIBEXECDIR "/cellgate-sandbox";
+        const char *self = (const char *)getauxval(AT_EXECFN); /* NOLINT(performance-no-int-to-ptr): that is what it returns */
+
+        if (cg_apparmor_restricts() && (!self || strcmp(self, copy) != 0))
+                execv(copy, argv);
+}
+
+static int sandbox(int argc, char **argv, char **all)
+{
+        enter_profile(all);
+        return cg_cli_sandbox(argc, argv);
+}
 
 int main(int argc, char **argv)
 {
@@ -17,11 +38,13 @@ int main(int argc, char **argv)
         const char *slash = argc ? strrchr(argv[0], '/') : NULL;
 
         if (argc && !strcmp(slash ? slash + 1 : argv[0], "srt"))
-                return cg_cli_sandbox(argc, argv);
+                return sandbox(argc, argv, argv);
         if (argc > 1 && !strcmp(argv[1], "sandbox"))
-                return cg_cli_sandbox(argc - 1, argv + 1);
-        if (argc > 1 && !strcmp(argv[1], "doctor"))
+                return sandbox(argc - 1, argv + 1, argv);
+        if (argc > 1 && !strcmp(argv[1], "doctor")) {
+                enter_profile(argv);
                 return cg_cli_doctor(argc - 1, argv + 1);
+        }
         if (argc > 2 && !strcmp(argv[1], "jupyter"))
                 execv(jupyter, argv); /* not everywhere there */
         execv(rest, argv);

@@ -19,6 +19,7 @@
 
 #include "base/fd.h"
 #include "base/util.h"
+#include "sandbox/apparmor.h"
 #include "sandbox/watch.h"
 
 /* Everything but 0, 1, 2 and the list, which is ascending. */
@@ -218,7 +219,7 @@ static int enter_off(const struct cg_spawn *sp, struct cg_err *err)
         /* There is no namespace that ends with init. */
         if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
                 return cg_fail_errno(err, "sandbox: end with init");
-        if (new_session(err) < 0 || start_in(sp, err) < 0)
+        if (new_session(err) < 0 || start_in(sp, err) < 0 || cg_apparmor_leave(NULL, err) < 0)
                 return -1;
         return set_limits(&l, err);
 }

@@ -12,14 +12,20 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "sandbox/apparmor.h"
 
 static int write_file(const char *path, const char *text, struct cg_err *err)
 {
         cg_auto_fd int fd = open(path, O_WRONLY | O_CLOEXEC);
 
-        if (fd < 0 || write(fd, text, strlen(text)) < 0)
-                return cg_fail_errno(err, "sandbox: writing %s", path);
-        return 0;
+        if (fd >= 0 && write(fd, text, strlen(text)) >= 0)
+                return 0;
+        /* A namespace can be made there, but there are no capabilities in it. */
+        if ((errno == EACCES || errno == EPERM) && cg_apparmor_restricts()) {
+                errno = EPERM;
+                return cg_fail_errno(err, "sandbox: new user namespace%s", CG_APPARMOR_HINT);
+        }
+        return cg_fail_errno(err, "sandbox: writing %s", path);
 }
 
 /*

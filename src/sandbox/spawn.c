@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "sandbox/apparmor.h"
 
 static void close_pair(int (*fds)[2])
 {
@@ -85,8 +86,10 @@ static const char *clone_hint(int e)
 {
         switch (e) {
         case EPERM:
+                if (cg_apparmor_restricts())
+                        return CG_APPARMOR_HINT;
                 return " (user namespaces are forbidden here: see sysctl kernel.unprivileged_userns_clone, "
-                       "kernel.apparmor_restrict_unprivileged_userns, or the container's seccomp profile; `cellgate doctor` says which, "
+                       "or the container's seccomp profile; `cellgate doctor` says which, "
                        "and whether the weaker tier \"landlock\" can be had)";
         case ENOSPC:
         case EUSERS:

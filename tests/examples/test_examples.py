@@ -65,7 +65,7 @@ def test_minimal_builds_outside_the_repository(prefix: Path, repo: Path, workspa
     assert built.returncode == 0, built.stderr
     if os.environ.get("CG_SANITIZED"):
         pytest.skip("a program without sanitizer cannot load a library with it")
-    r = run([program], workspace, LD_LIBRARY_PATH=str(config.parent))
+    r = run([program], workspace)
     assert (r.returncode, r.stdout.splitlines()[-1]) == (0, "ok")
 
 

@@ -1,0 +1,80 @@
+/* Leaving cellgate's AppArmor profile: which labels are left, and by what write. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "sandbox/apparmor.h"
+
+/* What the file holds afterwards stands in @after. Returns what cg_apparmor_leave() does. */
+static int leave(const char *label, char after[64])
+{
+        char path[] = "/tmp/cg-apparmor-XXXXXX";
+        int fd = mkstemp(path), r;
+        ssize_t n;
+
+        assert_true(fd >= 0);
+        assert_int_equal(write(fd, label, strlen(label)), strlen(label));
+        r = cg_apparmor_leave(path, NULL);
+        n = pread(fd, after, 63, 0);
+        after[n > 0 ? n : 0] = '\0';
+        close(fd);
+        unlink(path);
+        return r;
+}
+
+static void test_own_profiles_are_left(void **state)
+{
+        static const char *const labels[] = {"cellgate-kernel (unconfined)\n", "cellgate_opt_x-kernel (unconfined)\n"};
+        char after[64];
+
+        for (size_t i = 0; i < 2; i++) {
+                assert_int_equal(leave(labels[i], after), 0);
+                assert_memory_equal(after, "changeprofile unconfined", strlen("changeprofile unconfined"));
+        }
+}
+
+static void test_others_stay(void **state)
+{
+        static const char *const labels[] = {"unconfined\n", "firefox (enforce)\n", "cell\n", ""};
+        char after[64];
+
+        for (size_t i = 0; i < sizeof(labels) / sizeof(*labels); i++) {
+                assert_int_equal(leave(labels[i], after), 0);
+                assert_string_equal(after, labels[i]);
+        }
+        assert_int_equal(cg_apparmor_leave("/nonexistent", NULL), 0);
+}
+
+static void test_what_cannot_be_left_is_an_error(void **state)
+{
+        int fd = memfd_create("label", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        char path[64];
+        struct cg_err err = {0};
+
+        assert_int_equal(write(fd, "cellgate-kernel", 15), 15);
+        assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        assert_true(cg_apparmor_leave(path, &err) < 0);
+        assert_non_null(strstr(err.msg, "AppArmor profile"));
+        close(fd);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_own_profiles_are_left),
+                cmocka_unit_test(test_others_stay),
+                cmocka_unit_test(test_what_cannot_be_left_is_an_error),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
