@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <termios.h>
+#include <unistd.h>
 
 static char *read_file(const char *path, size_t *len)
 {
@@ -48,6 +50,7 @@ static int ask(struct cg_session *s, const struct cg_event *e, struct cg_err *er
         print_safe("\n[approve] args   ", args, len, 4000);
         printf("\n[approve] run it? (y/n) ");
         fflush(stdout);
+        tcflush(STDIN_FILENO, TCIFLUSH); /* keys that were pressed before the question are no answer to it */
         if (fgets(answer, sizeof(answer), stdin) && strcmp(answer, "y\n") == 0)
                 return cg_approval_accept(s, cg_event_approval(e), err);
         return cg_approval_reject(s, cg_event_approval(e), "the person at the terminal said no", err);

@@ -22,7 +22,7 @@ static enum cg_front_answer decide(void *data, const struct cg_event *e, struct 
         }
 }
 
-static int show(void *data, const struct cg_event *e, bool whole, struct cg_buf *text)
+static int show(void *data, const struct cg_event *e, bool whole, const char *digits, struct cg_buf *text)
 {
         struct cg_call call = { .server = cg_event_server(e), .tool = cg_event_tool(e), .cell = cg_event_cell(e) };
         bool cut = false;
@@ -36,8 +36,8 @@ static int show(void *data, const struct cg_event *e, bool whole, struct cg_buf 
         if (r == 0 && cut)
                 r = cg_buf_adds(text, "[cellgate] Not all is shown: v shows everything.\n", NULL);
         if (r == 0)
-                r = cg_buf_adds(text, "[cellgate] Allow? y yes, n no, a always for this tool in this session;"
-                                " any other text refuses and is the reason: ", NULL);
+                r = cg_buf_addf(text, NULL, "[cellgate] Allow? y%s yes, n no, a%s always for this tool in this session;"
+                                " any other text refuses and is the reason: ", digits, digits);
         return r;
 }
 

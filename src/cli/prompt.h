@@ -38,8 +38,18 @@ int cg_prompt_read(struct cg_prompt *p, enum cg_answer *ret, struct cg_err *err)
 bool cg_prompt_stands(const struct cg_prompt *p);
 
 /*
- * Asks about a call (borrows until the question ends). What was typed before the question is thrown away: it was no
- * answer to it.
+ * A question about a call or connection accepts no answer at first: keys are discarded until it has been shown for a
+ * while. _timeout(): milliseconds until cg_prompt_due() must be called, which then asks for the answer; -1: no wait.
+ */
+int cg_prompt_timeout(const struct cg_prompt *p);
+int cg_prompt_due(struct cg_prompt *p, struct cg_err *err);
+
+/* Puts the terminal back into its mode. Async-signal-safe: for a process that is about to _exit(). */
+void cg_prompt_abandon(const struct cg_prompt *p);
+
+/*
+ * Asks about a call (borrows until the question ends). Answers: y and a (both with digits of this question behind
+ * them, if a kernel has written since the last answer), n, r, v.
  */
 int cg_prompt_ask(struct cg_prompt *p, const struct cg_call *call, struct cg_err *err);
 

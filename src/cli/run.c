@@ -26,14 +26,20 @@ static struct {
         volatile sig_atomic_t armed; /* cells run: the first signal is to cancel one */
         volatile sig_atomic_t count;
         int pipe[2];
+        const struct cg_run *run;    /* set while armed */
 } interrupt = { .pipe = { -1, -1 } };
 
 static void on_signal(int sig)
 {
         int saved = errno;
 
-        if (!interrupt.armed || interrupt.count++ > 0)
+        if (!interrupt.armed)
                 _exit(128 + sig);
+        if (interrupt.count++ > 0) {
+                if (interrupt.run->face->abandon)
+                        interrupt.run->face->abandon(interrupt.run);
+                _exit(128 + sig);
+        }
         if (write(interrupt.pipe[1], &(char){ (char)sig }, 1) < 0)
                 _exit(128 + sig);
         errno = saved;
@@ -146,7 +152,7 @@ static int drain_events(struct cg_run *run, struct cg_err *err)
 {
         struct cg_event *e;
         bool more = true;
-        int r, fd;
+        int r, fd, timeout_ms;
 
         while (!run->done && more) {
                 r = cg_session_next_event(run->session, 0, &e, err);
@@ -160,7 +166,7 @@ static int drain_events(struct cg_run *run, struct cg_err *err)
                         return r;
                 if (run->screen.error)
                         return CG_TIMEOUT;
-                run->face->wait(run, &fd, &more);
+                run->face->wait(run, &fd, &more, &timeout_ms);
         }
         return 0;
 }
@@ -170,17 +176,19 @@ static int wait_once(struct cg_run *run, struct cg_err *err)
 {
         struct pollfd p[3] = { { .fd = interrupt.pipe[0], .events = POLLIN } };
         bool events_too;
-        int r;
+        int r, timeout_ms;
 
-        run->face->wait(run, &p[1].fd, &events_too);
+        run->face->wait(run, &p[1].fd, &events_too, &timeout_ms);
+        if (run->screen.tty[2] && (timeout_ms < 0 || timeout_ms > 1000))
+                timeout_ms = 1000;
         p[1].events = POLLIN;
         p[2] = (struct pollfd){ .fd = events_too ? cg_session_fd(run->session) : -1, .events = POLLIN };
-        r = poll(p, CG_ARRAY_LEN(p), run->screen.tty[2] ? 1000 : -1);
+        r = poll(p, CG_ARRAY_LEN(p), timeout_ms);
         if (r < 0 && errno != EINTR)
                 return cg_fail_errno(err, "poll");
         if (r == 0)
-                run->face->tick(run);
-        if (r <= 0)
+                return run->face->tick(run, err);
+        if (r < 0)
                 return 0;
         r = p[0].revents ? interrupted(run, err) : 0;
         if (r == 0 && p[1].revents)
@@ -232,6 +240,7 @@ static void run_cells(struct cg_run *run)
         struct cg_err err;
         int r = 0;
 
+        interrupt.run = run;
         interrupt.armed = 1;
         for (run->index = 0; run->index < run->opts.cells.n && r == 0; run->index++) {
                 r = run_cell(run, &run->opts.cells.v[run->index], &err);

@@ -38,12 +38,14 @@ struct cg_face {
         void (*interrupted)(struct cg_run *run);
         /*
          * What else to wait for: *fd is -1 for nothing; *events_too: false while no further events of the session can
-         * be taken.
+         * be taken; *timeout_ms: longest time until tick(), -1 for none.
          */
-        void (*wait)(struct cg_run *run, int *fd, bool *events_too);
+        void (*wait)(struct cg_run *run, int *fd, bool *events_too, int *timeout_ms);
         int (*readable)(struct cg_run *run, struct cg_err *err);
-        /* Once a second while a cell runs. */
-        void (*tick)(struct cg_run *run);
+        /* When the time is over, and once a second where standard error is a terminal. */
+        int (*tick)(struct cg_run *run, struct cg_err *err);
+        /* The process is about to _exit(). Runs in a signal handler. May be NULL. */
+        void (*abandon)(const struct cg_run *run);
         /* Something went wrong that ends the run with @status. */
         void (*failed)(struct cg_run *run, const struct cg_err *err, int status);
         void (*free)(struct cg_run *run);

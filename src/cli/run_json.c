@@ -466,15 +466,18 @@ static void json_interrupted(struct cg_run *run)
                 refuse(run, f->asked[--f->n_asked], "cancelled", NULL);
 }
 
-static void json_wait(struct cg_run *run, int *fd, bool *events_too)
+static void json_wait(struct cg_run *run, int *fd, bool *events_too, int *timeout_ms)
 {
         *fd = face_of(run)->eof ? -1 : 0;
         *events_too = true;
+        *timeout_ms = -1;
 }
 
-static void json_tick(struct cg_run *run)
+static int json_tick(struct cg_run *run, struct cg_err *err)
 {
         (void)run;
+        (void)err;
+        return 0;
 }
 
 static void json_failed(struct cg_run *run, const struct cg_err *err, int status)

@@ -468,24 +468,36 @@ static int text_opened(struct cg_run *run, const char *report, struct cg_err *er
         return 0;
 }
 
-static void text_wait(struct cg_run *run, int *fd, bool *events_too)
+static void text_wait(struct cg_run *run, int *fd, bool *events_too, int *timeout_ms)
 {
         struct text *t = text_of(run);
 
         *fd = asking(t) ? cg_prompt_fd(t->prompt) : -1;
         *events_too = t->held_bytes < MAX_HELD;
+        *timeout_ms = asking(t) ? cg_prompt_timeout(t->prompt) : -1;
 }
 
-static void text_tick(struct cg_run *run)
+static int text_tick(struct cg_run *run, struct cg_err *err)
 {
         int64_t ms = cg_now_ms() - run->started_ms;
         char line[160];
 
-        if (asking(text_of(run)) || ms < PROGRESS_MS)
-                return;
+        if (asking(text_of(run)))
+                return cg_prompt_due(text_of(run)->prompt, err);
+        if (ms < PROGRESS_MS)
+                return 0;
         snprintf(line, sizeof(line), CG_MARK " cell %zu of %zu, %" PRId64 " s, %zu pending", run->index + 1,
                  run->opts.cells.n, ms / 1000, run->opts.cells.n - run->index - 1);
         cg_screen_progress(&run->screen, line);
+        return 0;
+}
+
+static void text_abandon(const struct cg_run *run)
+{
+        const struct text *t = run->face_data;
+
+        if (t->prompt)
+                cg_prompt_abandon(t->prompt);
 }
 
 static void text_failed(struct cg_run *run, const struct cg_err *err, int status)
@@ -520,6 +532,7 @@ static const struct cg_face face = {
         .wait = text_wait,
         .readable = text_readable,
         .tick = text_tick,
+        .abandon = text_abandon,
         .failed = text_failed,
         .free = text_free,
 };

@@ -110,6 +110,7 @@ void cg_screen_write(struct cg_screen *s, int fd, const char *text, size_t len)
 {
         if (!len)
                 return;
+        s->kernel_wrote = true;
         if (s->tty[fd])
                 put_terminal(s, fd, text, len);
         else
@@ -140,6 +141,7 @@ void cg_screen_note(struct cg_screen *s, const char *fmt, ...)
                 if (*p == '\n')
                         *p = ' '; /* one line: the mark stands before all of it */
         cg_screen_clear(s);
+        s->kernel_wrote = true; /* names and paths in it may be a kernel's */
         if (cg_buf_adds(&line, s->tty[2] ? cg_screen_mark(s) : CG_MARK, NULL) < 0 ||
             cg_buf_adds(&line, " ", NULL) < 0 || cg_text_render(&shown, text, strlen(text), MAX_NOTE * 4, NULL) < 0 ||
             /* A terminal breaks a long line, and its rest stands in the first column. */

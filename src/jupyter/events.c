@@ -329,6 +329,14 @@ static void session_closed(struct front *f, const struct cg_event *e)
         front_end(f);
 }
 
+/* Events that put text of the kernel's code before a person. */
+static bool shows_something(enum cg_event_type type)
+{
+        return type == CG_EVENT_STREAM || type == CG_EVENT_DISPLAY_DATA || type == CG_EVENT_UPDATE_DISPLAY_DATA ||
+               type == CG_EVENT_EXECUTE_RESULT || type == CG_EVENT_ERROR || type == CG_EVENT_COMM ||
+               type == CG_EVENT_INPUT_REQUEST || type == CG_EVENT_NOTICE || type == CG_EVENT_DENIED;
+}
+
 static void dispatch(struct front *f, struct cg_event *e)
 {
         struct cg_origin *o = origin_of(f, e);
@@ -336,6 +344,7 @@ static void dispatch(struct front *f, struct cg_event *e)
         const char *text;
         size_t len;
 
+        f->kernel_wrote = f->kernel_wrote || shows_something(cg_event_type(e));
         switch (cg_event_type(e)) {
         case CG_EVENT_STREAM:
                 text = cg_event_text(e, &len);

@@ -22,8 +22,8 @@ struct cg_front_judge {
         void *data;
         /* @why: the reason of a refusal. */
         enum cg_front_answer (*decide)(void *data, const struct cg_event *e, struct cg_buf *why);
-        /* What a person is shown and asked, made safe; not all of a long call unless @whole. */
-        int (*show)(void *data, const struct cg_event *e, bool whole, struct cg_buf *text);
+        /* What a person is shown and asked, made safe; not all of a long call unless @whole. @digits: of the accepting words. */
+        int (*show)(void *data, const struct cg_event *e, bool whole, const char *digits, struct cg_buf *text);
         /* A call that nobody can be asked about: the reason that the code is told. */
         void (*nobody)(void *data, const struct cg_event *e, struct cg_buf *why);
         /* The person said "always". */

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <uv.h>
+#include "base/confirm.h"
 #include "base/loop.h"
 #include "cellgate.h"
 #include "jupyter/connection.h"
@@ -76,6 +77,12 @@ struct question {
         struct cg_jspan id;      /* the client's identity; owned */
         char *content;           /* of the input_request */
         bool sent;
+        /* of a call or connection: */
+        bool whole;              /* all of a long call is shown */
+        unsigned early;          /* answers that came before anybody could have read it */
+        const char *note;        /* why it is asked again, or NULL; static */
+        int64_t sent_ms;
+        struct cg_confirm confirm;
 };
 
 /* An input_request that has no answer yet. */
@@ -125,6 +132,7 @@ struct front {
         struct question *questions; /* both oldest first */
         struct asked *asked;
         size_t n_asked;
+        bool kernel_wrote;      /* the kernel's code has shown something since the last answer about a call */
         int64_t count;          /* number of the last cell that counted */
         bool death_told, hold_over;
         bool restarting;        /* the next process waits for our end */

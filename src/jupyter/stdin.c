@@ -2,6 +2,10 @@
  * Asking people: what input() wants, and whether a tool call may run. A client answers in the order in which it was
  * asked, and most answers do not say to which question they belong; so questions that were taken back are remembered until
  * their answer comes, and no late answer to one can allow the call of another. Runs in `cellgate jupyter`.
+ *
+ * The box of a question looks like that of input(), and it may appear while somebody is typing. So an answer about a call that
+ * arrives before anybody can have read the question is ignored, and the question is asked again. If the kernel's code has shown
+ * anything since the last answer, the accepting words contain digits (base/confirm.h).
  */
 #include "jupyter/internal.h"
 
@@ -14,6 +18,9 @@
 #define END_OF_FILE "\x04"
 #define REFUSED "refused by the person at the notebook"
 #define MAX_HOST 300
+/* A client that answers by itself is not asked without end. */
+#define MAX_EARLY 10
+#define TOO_EARLY "refused: every answer came before a person could have read the question"
 
 /* ------------------------------------------------------------------ questions */
 
@@ -88,14 +95,60 @@ static struct asked *add_asked(struct front *f, struct question *q)
         return a;
 }
 
+/* The host's name comes from the code inside. */
+static int show_connection(const struct cg_event *e, const char *digits, struct cg_buf *text)
+{
+        cg_auto_json json_t *o = json_loads(cg_event_json(e, NULL), JSON_ALLOW_NUL, NULL);
+        const char *host = json_string_value(json_object_get(o, "host"));
+        char *safe = NULL;
+        int r = cg_render(host ? host : "?", strlen(host ? host : "?"), MAX_HOST, &safe, NULL);
+
+        if (r == 0)
+                r = cg_buf_addf(text, NULL,
+                                "[cellgate] The code wants to connect to %s, port %" JSON_INTEGER_FORMAT ".\n"
+                                "[cellgate] Allow? y%s once, a%s until the kernel ends, n no, d no until the kernel ends; any other"
+                                " text refuses and is the reason: ",
+                                safe, json_integer_value(json_object_get(o, "port")), digits, digits);
+        cg_free(safe);
+        return r;
+}
+
+static bool is_connection(const struct cg_event *e)
+{
+        return cg_event_type(e) == CG_EVENT_EGRESS_REQUEST;
+}
+
+/* The text of an input_request about a call, with new digits. NULL: no memory, or no random bytes. */
+static char *call_content(struct front *f, struct question *q)
+{
+        cg_auto_buf struct cg_buf text = { .max = SIZE_MAX / 4 };
+        cg_auto_buf struct cg_buf b = { .max = SIZE_MAX / 2 };
+        const char *digits = q->confirm.digits;
+
+        if (cg_confirm_draw(&q->confirm, f->kernel_wrote, NULL) < 0 ||
+            (q->note && (cg_buf_addf(&text, NULL, "[cellgate] %s\n", q->note) < 0)) ||
+            (is_connection(q->call) ? show_connection(q->call, digits, &text)
+                                    : f->o->judge.show(f->o->judge.data, q->call, q->whole, digits, &text)) < 0 ||
+            cg_buf_adds(&b, "{\"prompt\":", NULL) < 0 ||
+            cg_json_quote(&b, text.data ? text.data : "", text.len, NULL) < 0 || cg_buf_adds(&b, ",\"password\":false}", NULL) < 0)
+                return NULL;
+        return cg_buf_steal(&b, NULL);
+}
+
 static void send_question(struct front *f, struct question *q)
 {
-        struct cg_jout out = { .type = "input_request", .ids = &q->id, .n_ids = 1, .parent = q->req->msg->m.header,
-                               .content = SPAN(q->content) };
-        struct asked *a = add_asked(f, q);
+        struct cg_jout out = { .type = "input_request", .ids = &q->id, .n_ids = 1, .parent = q->req->msg->m.header };
+        struct asked *a;
         struct cg_err err = { .msg = "out of memory" };
 
         q->sent = true;
+        q->sent_ms = cg_now_ms();
+        if (q->call) {
+                free(q->content);
+                q->content = call_content(f, q);
+        }
+        a = q->content ? add_asked(f, q) : NULL;
+        out.content = SPAN(q->content ? q->content : "");
         cg_iopub_flush(&f->iopub); /* what was printed before is seen before */
         if (!a || cg_jmsg_send(f->socks[CG_JSTDIN], &f->sign, &f->me, &out, a->msg_id, &err) < 0)
                 cg_log(&f->o->log, CG_LOG_ERROR, "input_request could not be sent: %s", err.msg);
@@ -119,12 +172,12 @@ static void send_next(struct front *f)
                         send_question(f, q);
 }
 
-/* Takes @content; *call is taken when it returns true. */
+/* About @call, or with the @content of input(). Takes @content; *call is taken when it returns true. */
 static bool add_question(struct front *f, struct jreq *r, struct cg_event *call, char *content)
 {
         struct question **p = &f->questions, *q = calloc(1, sizeof(*q));
 
-        if (!q || !content || f->n_asked >= MAX_ASKED || !r->msg->m.n_ids || !copy_id(cg_jmsg_frame(r->msg, 0), &q->id)) {
+        if (!q || (!call && !content) || f->n_asked >= MAX_ASKED || !r->msg->m.n_ids || !copy_id(cg_jmsg_frame(r->msg, 0), &q->id)) {
                 free(content);
                 free(q);
                 return false;
@@ -186,41 +239,6 @@ static void answer_input(struct front *f, const char *value, size_t len)
 
 /* ------------------------------------------------------------------ tool calls */
 
-/* The host's name comes from the code inside. */
-static int show_connection(const struct cg_event *e, struct cg_buf *text)
-{
-        cg_auto_json json_t *o = json_loads(cg_event_json(e, NULL), JSON_ALLOW_NUL, NULL);
-        const char *host = json_string_value(json_object_get(o, "host"));
-        char *safe = NULL;
-        int r = cg_render(host ? host : "?", strlen(host ? host : "?"), MAX_HOST, &safe, NULL);
-
-        if (r == 0)
-                r = cg_buf_addf(text, NULL,
-                                "[cellgate] The code wants to connect to %s, port %" JSON_INTEGER_FORMAT ".\n"
-                                "[cellgate] Allow? y once, a until the kernel ends, n no, d no until the kernel ends; any other"
-                                " text refuses and is the reason: ",
-                                safe, json_integer_value(json_object_get(o, "port")));
-        cg_free(safe);
-        return r;
-}
-
-static bool is_connection(const struct cg_event *e)
-{
-        return cg_event_type(e) == CG_EVENT_EGRESS_REQUEST;
-}
-
-static char *call_content(struct front *f, const struct cg_event *e, bool whole)
-{
-        cg_auto_buf struct cg_buf text = { .max = SIZE_MAX / 4 };
-        cg_auto_buf struct cg_buf b = { .max = SIZE_MAX / 2 };
-        int r = is_connection(e) ? show_connection(e, &text) : f->o->judge.show(f->o->judge.data, e, whole, &text);
-
-        if (r < 0 || cg_buf_adds(&b, "{\"prompt\":", NULL) < 0 ||
-            cg_json_quote(&b, text.data ? text.data : "", text.len, NULL) < 0 || cg_buf_adds(&b, ",\"password\":false}", NULL) < 0)
-                return NULL;
-        return cg_buf_steal(&b, NULL);
-}
-
 static void decide(struct front *f, const struct cg_event *e, bool accept, const char *why)
 {
         uint64_t n = cg_event_approval(e);
@@ -236,7 +254,7 @@ static bool ask_call(struct front *f, struct jreq *r, struct cg_event *e)
 {
         if (!r || r->spec->kind != KIND_EXECUTE || !r->allow_stdin)
                 return false;
-        return add_question(f, r, e, call_content(f, e, false));
+        return add_question(f, r, e, NULL);
 }
 
 void judge_call(struct front *f, struct cg_event *e)
@@ -289,14 +307,9 @@ static bool is_word(const char *typed, const char *letter, const char *word)
         return strcasecmp(typed, letter) == 0 || strcasecmp(typed, word) == 0;
 }
 
-static void ask_again(struct front *f, struct question *q, bool whole)
+static void ask_again(struct front *f, struct question *q, const char *note)
 {
-        char *content = call_content(f, q->call, whole);
-
-        if (content) {
-                free(q->content);
-                q->content = content;
-        }
+        q->note = note;
         send_question(f, q);
 }
 
@@ -308,11 +321,12 @@ static bool is_no(const char *typed)
 static void answer_connection(struct front *f, struct question *q, const char *typed)
 {
         struct cg_event *e = CG_STEAL(q->call);
+        struct cg_confirm confirm = q->confirm;
 
         remove_question(f, q);
-        if (is_word(typed, "y", "yes"))
+        if (cg_confirm_accepts(&confirm, typed, "y", "yes"))
                 decide_connection(f, e, CG_EGRESS_ALLOW_ONCE, NULL);
-        else if (is_word(typed, "a", "always"))
+        else if (cg_confirm_accepts(&confirm, typed, "a", "always"))
                 decide_connection(f, e, CG_EGRESS_ALLOW_SESSION, NULL);
         else if (is_word(typed, "d", "never"))
                 decide_connection(f, e, CG_EGRESS_DENY_SESSION, REFUSED);
@@ -324,17 +338,19 @@ static void answer_connection(struct front *f, struct question *q, const char *t
 /* @typed: without blanks around it. Anything that is no word of ours refuses, and is the reason. */
 static void answer_call(struct front *f, struct question *q, const char *typed)
 {
+        bool once = cg_confirm_accepts(&q->confirm, typed, "y", "yes"), always = cg_confirm_accepts(&q->confirm, typed, "a", "always");
         struct cg_event *e;
 
         if (is_word(typed, "v", "view")) {
-                ask_again(f, q, true);
+                q->whole = true;
+                ask_again(f, q, NULL);
                 return;
         }
         e = CG_STEAL(q->call);
         remove_question(f, q);
-        if (is_word(typed, "a", "always"))
+        if (always)
                 f->o->judge.always(f->o->judge.data, e);
-        if (is_word(typed, "y", "yes") || is_word(typed, "a", "always"))
+        if (once || always)
                 decide(f, e, true, NULL);
         else
                 decide(f, e, false, is_no(typed) ? REFUSED : typed);
@@ -354,6 +370,41 @@ static char *trimmed(const char *value)
 
 /* ------------------------------------------------------------------ answers */
 
+/* The answer came before anybody could have read the question: it was meant for something else. */
+static bool is_early(struct front *f, struct question *q)
+{
+        struct cg_event *e;
+
+        if (cg_now_ms() - q->sent_ms >= CG_CONFIRM_READ_MS)
+                return false;
+        if (++q->early <= MAX_EARLY) {
+                ask_again(f, q, "Your answer came before you could have read the question: it was ignored.");
+                return true;
+        }
+        e = CG_STEAL(q->call);
+        remove_question(f, q);
+        if (is_connection(e))
+                decide_connection(f, e, CG_EGRESS_DENY_ONCE, TOO_EARLY);
+        else
+                decide(f, e, false, TOO_EARLY);
+        cg_event_free(e);
+        return true;
+}
+
+/* An accepting word without the right digits is no reason of a refusal either. */
+static bool lacks_digits(struct front *f, struct question *q, const char *typed)
+{
+        size_t n = strcspn(typed, " 0123456789");
+        cg_auto_free char *word = strndup(typed, n);
+
+        if (!word || !*q->confirm.digits || strspn(typed + n, " 0123456789") != strlen(typed + n) ||
+            !(is_word(word, "y", "yes") || is_word(word, "a", "always")) ||
+            cg_confirm_accepts(&q->confirm, typed, "y", "yes") || cg_confirm_accepts(&q->confirm, typed, "a", "always"))
+                return false;
+        ask_again(f, q, "Please type the digits as well: they are new for each question.");
+        return true;
+}
+
 static void take_answer(struct front *f, struct question *q, const char *value, size_t len)
 {
         cg_auto_free char *typed = NULL;
@@ -364,6 +415,9 @@ static void take_answer(struct front *f, struct question *q, const char *value, 
                 return;
         }
         typed = trimmed(value ? value : "");
+        if (is_early(f, q) || lacks_digits(f, q, typed ? typed : ""))
+                return;
+        f->kernel_wrote = false;
         if (is_connection(q->call))
                 answer_connection(f, q, typed ? typed : "");
         else

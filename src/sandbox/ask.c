@@ -4,8 +4,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -21,6 +23,7 @@
 #define NO_LOOK "\x1b[0m"
 /* A command that runs though it was stopped may do so this often during one question. */
 #define MOVED_MAX 2
+#define UNSTOPPABLE " Refused: the command does not stand still, so that nobody can be asked.\r\n"
 
 int cg_ask_open(struct cg_ask *a, struct cg_err *err)
 {
@@ -55,13 +58,16 @@ static void say(struct cg_ask *a, const char *text)
         put(a, text, strlen(text));
 }
 
-/* The command may have left the terminal in any state: lines and echo for us, and later its own again. */
-static void take_terminal(struct cg_ask *a)
+/*
+ * Sets the terminal's mode for a question, and saves the command's, which may be any. @reading: keys are to be discarded, also those
+ * of unfinished lines, so there is neither line mode nor echo.
+ */
+static void take_terminal(struct cg_ask *a, bool reading)
 {
         struct termios t;
 
         tcflow(a->tty, TCOON); /* the command may have stopped its output */
-        if (a->changed || tcgetattr(a->tty, &a->before) < 0)
+        if (!a->changed && tcgetattr(a->tty, &a->before) < 0)
                 return;
         t = a->before;
         t.c_iflag |= ICRNL;
@@ -69,7 +75,10 @@ static void take_terminal(struct cg_ask *a)
         t.c_oflag |= OPOST | ONLCR;
         t.c_lflag |= ICANON | ECHO | ECHOE | ISIG;
         t.c_lflag &= ~(tcflag_t)NOFLSH;
-        a->changed = tcsetattr(a->tty, TCSADRAIN, &t) == 0;
+        if (reading)
+                t.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+        if (tcsetattr(a->tty, TCSADRAIN, &t) == 0)
+                a->changed = true;
 }
 
 static void give_terminal(struct cg_ask *a)
@@ -95,8 +104,22 @@ void cg_ask_close(struct cg_ask *a)
 
 static void prompt(struct cg_ask *a)
 {
-        say(a, MARK " Allow? y yes once, s yes while this command runs, n no,\n"
-               "           d never while this command runs: ");
+        char text[160];
+
+        snprintf(text, sizeof(text), MARK " Allow? y%s yes once, s%s yes while this command runs, n no,\n"
+                                     "           d never while this command runs: ", a->confirm.digits, a->confirm.digits);
+        say(a, text);
+}
+
+/* Discards keys until the person has had time to read the question. */
+static void close_question(struct cg_ask *a)
+{
+        int pending = 0;
+
+        take_terminal(a, true);
+        a->ignored = ioctl(a->tty, FIONREAD, &pending) == 0 && pending > 0;
+        tcflush(a->tty, TCIFLUSH);
+        a->opens_ms = cg_now_ms() + CG_CONFIRM_READ_MS;
 }
 
 static void lose(struct cg_ask *a, const char *why)
@@ -114,21 +137,54 @@ static void ask_next(struct cg_ask *a)
         a->stands = a->n > 0;
         a->len = 0;
         a->long_line = false;
+        a->opens_ms = 0;
         if (!a->stands) {
                 give_terminal(a);
                 return;
         }
         if (a->hold.hold && !a->hold.hold(a->hold.data)) {
-                lose(a, "\r\n" MARK " Refused: the command does not stand still, so that nobody can be asked.\r\n");
+                lose(a, "\r\n" MARK UNSTOPPABLE);
                 return;
         }
-        take_terminal(a);
+        take_terminal(a, true);
         cg_buf_adds(&b, MARK " The command wants to connect to ", NULL);
         cg_denial_connection(a->questions[0], &b, NULL);
         cg_buf_adds(&b, "\n", NULL);
         say(a, OUR_LOOK);
-        tcflush(a->tty, TCIFLUSH);
         put(a, b.data, b.len);
+        close_question(a);
+        if (a->lost)
+                a->stands = false;
+}
+
+int cg_ask_timeout(const struct cg_ask *a)
+{
+        int64_t left = a->opens_ms - cg_now_ms();
+
+        return !a->stands || !a->opens_ms ? -1 : left > 0 ? (int)left : 0;
+}
+
+/* The digits are drawn for this question: nothing that the command has written before can name them. */
+void cg_ask_due(struct cg_ask *a)
+{
+        if (cg_ask_timeout(a) != 0)
+                return;
+        if (a->hold.stood && !a->hold.stood(a->hold.data)) { /* it may have drawn over what was to be read */
+                if (a->moved++ == MOVED_MAX)
+                        lose(a, "\r\n" MARK UNSTOPPABLE);
+                else
+                        ask_next(a);
+                return;
+        }
+        a->opens_ms = 0;
+        if (cg_confirm_draw(&a->confirm, true, NULL) < 0) {
+                lose(a, MARK " Refused: no random digits could be drawn for the question.\n");
+                return;
+        }
+        take_terminal(a, false);
+        tcflush(a->tty, TCIFLUSH);
+        if (a->ignored)
+                say(a, MARK " Keys pressed before the question could be read were ignored.\n");
         prompt(a);
         if (a->lost)
                 a->stands = false;
@@ -192,9 +248,15 @@ static bool is_word(const struct cg_ask *a, const char *letter, const char *word
         return !a->long_line && (!strcasecmp(a->line, letter) || !strcasecmp(a->line, word));
 }
 
+static bool typed_accepts(const struct cg_ask *a, const char *letter, const char *word)
+{
+        return !a->long_line && cg_confirm_accepts(&a->confirm, a->line, letter, word);
+}
+
 static bool judge(struct cg_ask *a, enum cg_egress_answer *answer)
 {
         size_t blanks = 0;
+        char text[128];
 
         while (blanks < a->len && strchr(" \t", a->line[blanks]))
                 blanks++;
@@ -203,15 +265,17 @@ static bool judge(struct cg_ask *a, enum cg_egress_answer *answer)
         while (a->len && strchr(" \t\r", a->line[a->len - 1]))
                 a->len--;
         a->line[a->len] = '\0';
-        *answer = is_word(a, "y", "yes")       ? CG_EGRESS_ONCE
-                  : is_word(a, "s", "session") ? CG_EGRESS_SESSION
+        *answer = typed_accepts(a, "y", "yes")       ? CG_EGRESS_ONCE
+                  : typed_accepts(a, "s", "session") ? CG_EGRESS_SESSION
                   : is_word(a, "d", "never")   ? CG_EGRESS_NEVER
                                                : CG_EGRESS_NO;
         if (*answer != CG_EGRESS_NO || is_word(a, "n", "no"))
                 return true;
         a->len = 0;
         a->long_line = false;
-        say(a, MARK " Please type y, s, n or d and Enter.\n");
+        snprintf(text, sizeof(text), MARK " Please type y%s, s%s, n or d and Enter. The digits are new for each question.\n",
+                 a->confirm.digits, a->confirm.digits);
+        say(a, text);
         prompt(a);
         return false;
 }
@@ -257,6 +321,11 @@ bool cg_ask_read(struct cg_ask *a, json_int_t *id, enum cg_egress_answer *answer
                         say(a, "\n");
                         answered(a, id);
                         return true;
+                }
+                if (a->opens_ms) {
+                        a->ignored = true;
+                        a->opens_ms = cg_now_ms() + CG_CONFIRM_READ_MS;
+                        continue;
                 }
                 if (c == '\n') {
                         if (!judge(a, answer) || !counts(a, answer))

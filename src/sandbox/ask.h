@@ -1,7 +1,8 @@
 /*
  * Asking a person at the terminal whether a command may connect to a host that no list names: `cellgate sandbox --ask`. Part of the
  * keeper. One question stands at a time; everything inside stands still meanwhile (the keeper's part), so that nothing is drawn over the
- * question, and nobody else reads the answer. Where something did run, a yes does not count.
+ * question, and nobody else reads the answer. Where something did run, a yes does not count. The accepting keys contain digits that are
+ * drawn for each question, so that the command could not have asked for them.
  */
 #ifndef CG_SANDBOX_ASK_H
 #define CG_SANDBOX_ASK_H
@@ -9,6 +10,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <termios.h>
+#include "base/confirm.h"
 #include "sandbox/egress.h"
 
 /* The proxy asks no more at once, and not for longer than this unless the caller says so. */
@@ -31,6 +33,9 @@ struct cg_ask {
         char line[64];
         size_t len;
         bool long_line; /* more was typed than any answer has */
+        int64_t opens_ms; /* when the question that stands accepts an answer; 0: it does */
+        bool ignored;     /* keys were discarded */
+        struct cg_confirm confirm;
         struct cg_ask_hold hold;
         unsigned int moved; /* so often the answer to this question did not count */
         bool lost;          /* nobody can be asked: all are to be taken back */
@@ -46,6 +51,12 @@ bool cg_ask_add(struct cg_ask *a, const json_t *event, const char **why);
 void cg_ask_cancel(struct cg_ask *a, json_int_t id);
 /* To be read from while a question stands; else -1. */
 int cg_ask_fd(const struct cg_ask *a);
+/*
+ * A question accepts no answer at first: keys are discarded until it has been shown for a while. _timeout(): milliseconds until
+ * cg_ask_due() must be called, which then asks for the answer; -1: no wait.
+ */
+int cg_ask_timeout(const struct cg_ask *a);
+void cg_ask_due(struct cg_ask *a);
 /* Something may have run while the question stands: it is asked again. */
 void cg_ask_again(struct cg_ask *a);
 /* After poll(2): true when the standing question is answered (*id, *answer); the next one then stands. */

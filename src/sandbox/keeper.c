@@ -358,9 +358,12 @@ static bool out_of_time(struct keeper *k, int *status)
 
 static int wait_ms(const struct keeper *k)
 {
-        int wall = time_left(k->deadline_ms), cpu = time_left(k->look_ms);
+        int first = -1, times[] = {time_left(k->deadline_ms), time_left(k->look_ms), cg_ask_timeout(&k->ask)};
 
-        return wall < 0 || (cpu >= 0 && cpu < wall) ? cpu : wall;
+        for (size_t i = 0; i < CG_ARRAY_LEN(times); i++)
+                if (times[i] >= 0 && (first < 0 || times[i] < first))
+                        first = times[i];
+        return first;
 }
 
 static void take_denials(struct keeper *k)
@@ -589,6 +592,7 @@ static int watch(struct keeper *k)
                         hear_doors(k);
                 if (fds[6].revents)
                         cg_outlet_answer(&k->outlet, false);
+                cg_ask_due(&k->ask); /* after the read: keys that are there already came before the question accepts any */
                 cg_outlet_work(&k->outlet, fds + FIXED_FDS);
                 freeze(k);
         }

@@ -102,10 +102,17 @@ class Person:
         os.write(self.master, text.encode())
 
     def answer(self, text: str) -> str:
-        """Waits for a question, answers it, and returns what the question showed."""
-        shown = self.wait_for(r"a always for this tool in this session: ")
-        self.type(text + "\n")
+        """Waits for a question, answers it, and returns what the question showed. Accepting keys get their digits."""
+        shown = self.wait_for(r"a\d* always for this tool in this session: ")
+        self.type(text + (self.digits(shown) if text in ("y", "yes", "a", "always") else "") + "\n")
         return shown
+
+    @staticmethod
+    def digits(shown: str) -> str:
+        """The digits that the accepting keys of the question have; "" for none."""
+        found = re.search(r"Allow\? y(\d*) yes", shown)
+        assert found
+        return found[1]
 
     def end(self) -> int:
         """Waits for the end; returns the exit status."""
@@ -117,7 +124,9 @@ class Person:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        os.close(self.master)
+        if self.master >= 0:
+            os.close(self.master)
+        self.master = -1
 
 
 @pytest.fixture

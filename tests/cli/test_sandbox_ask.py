@@ -26,6 +26,15 @@ for url in sys.argv[1:]:
 """
 
 
+def answer(p: Person, text: str) -> str:
+    """Waits for a question, answers it, and returns what it showed. Accepting keys get the question's digits."""
+    shown = p.wait_for(ALLOW)
+    found = re.search(r"Allow\? y(\d{3}) yes once, s\1 yes", shown)
+    assert found
+    p.type(text + (found[1] if text.lower() in ("y", "s", "yes") else "") + "\n")
+    return shown
+
+
 @pytest.fixture
 def settings(tmp_path: Path) -> Callable[..., Path]:
     def write(**network: object) -> Path:
@@ -59,9 +68,8 @@ def test_answers(
     url = f"http://127.0.0.1:{port}/"
     p = person("sandbox", "--ask", "-s", settings(), sys.executable, "-c", FETCH, url, url)
     for _ in range(questions):
-        shown = p.wait_for(ALLOW)
+        shown = answer(p, typed)
         assert f"[cellgate] The command wants to connect to 127.0.0.1:{port} (http, a loopback address)" in shown
-        p.type(typed + "\n")
     assert p.end() == 0
     assert re.findall(r"^(?:\x1b\[0m)?(got|refused)", p.seen, re.M) == answers
     assert p.seen.count("Allow?") == questions
@@ -97,7 +105,7 @@ def test_without_it_nobody_is_asked(person: Callable[..., Person], settings: Cal
 
 
 def test_no_answer_is_no(person: Callable[..., Person], settings: Callable[..., Path], port: int) -> None:
-    p = person("sandbox", "--ask=1", "-s", settings(), sys.executable, "-c", FETCH, f"http://127.0.0.1:{port}/")
+    p = person("sandbox", "--ask=5", "-s", settings(), sys.executable, "-c", FETCH, f"http://127.0.0.1:{port}/")
     p.wait_for(ALLOW)
     p.wait_for(r"nobody answered in time")
     assert p.end() == 0
@@ -109,12 +117,12 @@ def test_something_else_is_asked_again(
     person: Callable[..., Person], settings: Callable[..., Path], port: int
 ) -> None:
     p = person("sandbox", "--ask", "-s", settings(), sys.executable, "-c", FETCH, f"http://127.0.0.1:{port}/")
-    p.wait_for(ALLOW)
-    for text in ("", "maybe", "y" * 200, "yy"):
+    shown = p.wait_for(ALLOW)
+    for text in ("", "maybe", "y" * 200, "yy", "y", "yes", "s", "y12", "s000"):
         p.type(text + "\n")
-        p.wait_for(r"Please type y, s, n or d and Enter\.\n")
-        p.wait_for(ALLOW)
-    p.type("  y \n")
+        p.wait_for(r"Please type y\d{3}, s\d{3}, n or d and Enter\. The digits are new for each question\.\n")
+        shown = p.wait_for(ALLOW)
+    p.type("  y " + re.findall(r"y(\d{3})", shown)[0] + " \n")
     assert p.end() == 0
     assert "got hello from outside" in p.seen
 
@@ -123,9 +131,10 @@ def test_what_was_typed_before_is_no_answer(
     person: Callable[..., Person], settings: Callable[..., Path], port: int
 ) -> None:
     script = "import sys, time; print('ready', flush=True); time.sleep(1)\n" + FETCH
-    p = person("sandbox", "--ask=2", "-s", settings(), sys.executable, "-c", script, f"http://127.0.0.1:{port}/")
+    p = person("sandbox", "--ask=5", "-s", settings(), sys.executable, "-c", script, f"http://127.0.0.1:{port}/")
     p.wait_for("ready\n")
     p.type("y\n")
+    p.wait_for(r"Keys pressed before the question could be read were ignored\.\n")
     p.wait_for(ALLOW)
     p.wait_for("nobody answered in time")
     assert p.end() == 0
@@ -147,10 +156,10 @@ threading.Thread(target=noise, daemon=True).start()
 threading.Thread(target=read, daemon=True).start()
 """
     p = person("sandbox", "--ask", "-s", settings(), sys.executable, "-c", script + FETCH, f"http://127.0.0.1:{port}/")
-    p.wait_for(ALLOW)
+    shown = p.wait_for(ALLOW)
     time.sleep(0.3)
     after = p.seen[p.pos :]
-    p.type("y\n")
+    p.type("y" + re.findall(r"y(\d{3})", shown)[0] + "\n")
     p.wait_for("got hello from outside")
     assert p.end() == 0
     assert "STOLEN" not in p.seen
@@ -196,9 +205,9 @@ def test_an_answer_does_not_count_where_something_ran(
 ) -> None:
     script = RESTLESS + "runs_on(3, 3.1, 3.2)\n" + FETCH
     p = person("sandbox", "--ask", "-s", settings(), sys.executable, "-c", script, f"http://127.0.0.1:{port}/")
-    p.wait_for(ALLOW)
+    shown = p.wait_for(ALLOW)
     p.wait_for("OVER")  # so it does run; it may have written anything over the question
-    p.type("y\n")
+    p.type("y" + re.findall(r"y(\d{3})", shown)[0] + "\n")
     p.wait_for("that answer does not count|STOLEN")
     p.wait_for(ALLOW)
     p.type("n\n")
@@ -235,10 +244,9 @@ def test_what_cannot_be_seen_is_not_asked(
     """Output that the command has stopped goes on for the question; and it looks as we say, whatever the command set."""
     script = "import termios\ntermios.tcflow(1, termios.TCOOFF)\n" + FETCH
     p = person("sandbox", "--ask=10", "-s", settings(), sys.executable, "-c", script, f"http://127.0.0.1:{port}/")
-    shown = p.wait_for(ALLOW)
+    shown = answer(p, "y")
     assert f"[cellgate] The command wants to connect to 127.0.0.1:{port}" in shown
     assert re.search(r"\x1b\[38;2;255;255;255;48;2;0;0;0m\r?\n\x1b\[J\[cellgate\] The command", shown)
-    p.type("y\n")
     assert p.end() == 0
     assert re.search(r"^(?:\x1b\[0m)?got ", p.seen, re.M)
 
@@ -262,7 +270,8 @@ def test_several_questions_one_by_one(
     p = person("sandbox", "--ask", "-s", settings(), sys.executable, "-c", script, *urls)
     for _ in urls:
         shown = p.wait_for(ALLOW)
-        p.type("y\n" if "127.0.0.1:" in shown else "n\n")
+        digits = re.findall(r"y(\d{3})", shown)[0]
+        p.type(f"y{digits}\n" if "127.0.0.1:" in shown else "n\n")
     assert p.end() == 0
     assert (p.seen.count("got hello from outside"), p.seen.count("refused 403")) == (1, 2), p.seen
 

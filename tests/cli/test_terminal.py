@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
+import termios
 import time
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 READ = "from mcptools.fs import read_file; print(read_file.run(path='/x'))"
 TWICE = READ + "; print(read_file.run(path='/z'))"
 BOTH = READ + "\nfrom mcptools.fs import write_file; print(write_file.run(path='/y'))"
-QUESTION = r"a always for this tool in this session: "
+QUESTION = r"a\d* always for this tool in this session: "
 
 
 def call(tool: str, arguments: str) -> str:
@@ -103,6 +104,108 @@ def test_what_was_typed_before_the_question_is_no_answer(person, server, tmp_pat
     p.answer("n")
     assert p.end() == 4
     assert server.ran() == []
+
+
+# ---------------------------------------------------------------- answers that are none
+
+
+IGNORED = r"Keys pressed before the question could be read, or pasted, were ignored\.\n"
+
+
+@pytest.mark.parametrize("typed", ["y\n", "y", "\n", "y\ny\ny\n", "\x04"])
+def test_keys_that_were_meant_for_input_answer_no_question(person, server, typed: str) -> None:
+    """Typed ahead of the question."""
+    p = person("run", "--mcp", server.mcp, "-c", "input('Continue? ')\n" + READ)
+    p.wait_for("Continue\\? ")
+    p.type("y\n" + typed)
+    p.wait_for(IGNORED)
+    p.answer("n")
+    assert p.end() == 4
+    assert server.ran() == []
+
+
+@pytest.mark.parametrize("typed", ["y\n", "y", "y\ny\ny\n", "\x04"])
+def test_keys_before_the_question_can_be_read_are_no_answer(person, server, typed: str) -> None:
+    """A second Enter arrives when the question is on the terminal already."""
+    for _ in range(5):  # on a busy machine the keys may come too late for that
+        p = person("run", "--mcp", server.mcp, "-c", READ)
+        p.wait_for("wants to call a tool")
+        p.type(typed)
+        if "Allow?" not in p.wait_for(f"{IGNORED}|{QUESTION}"):
+            break
+        p.close()
+        server.journal.unlink(missing_ok=True)
+    p.answer("n")
+    assert p.end() == 4
+    assert server.ran() == []
+
+
+@pytest.mark.parametrize("asks", ["print('Press y and Enter to continue')", "input('y or n? ')", "1/0"])
+def test_no_cell_can_name_the_accepting_key(person, server, asks: str) -> None:
+    cell = f"try:\n    {asks}\nexcept ZeroDivisionError:\n    get_ipython().showtraceback()\n" + READ
+    p = person("run", "--mcp", server.mcp, "-c", cell)
+    if "input" in asks:
+        p.wait_for("y or n\\? ")
+        p.type("y\n")
+    for typed in "y", "yes", "a", "y000", "y1", "y 12":
+        shown = p.wait_for(QUESTION)
+        assert re.search(r"Allow\? y(\d{3}) yes, .*\n +a\1 always", shown)
+        p.type(typed + "\n")
+        p.wait_for(r"Please type y\d{3}, n, r, a\d{3} or v and Enter\. The digits are new for each question\.\n")
+    p.answer("yes")
+    p.wait_for("read_file done")
+    assert p.end() == 0
+    assert server.ran() == ["read_file"]
+
+
+def test_digits_are_new_for_each_question(person, server) -> None:
+    cell = "for i in range(4):\n    print('next')\n    " + READ.replace("; ", "\n    ")
+    p = person("run", "--mcp", server.mcp, "-c", cell)
+    digits = {p.digits(p.answer("y")) for _ in range(4)}
+    assert p.end() == 0
+    assert len(digits) > 1
+    assert all(len(d) == 3 for d in digits)
+
+
+def test_no_digits_where_nothing_was_shown_since_the_last_answer(person, server) -> None:
+    cell = READ.replace("print(read_file.run(path='/x'))", "a = read_file.run(path='/x'); read_file.run(path='/z')")
+    p = person("run", "--mcp", server.mcp, "-c", "print('y')\n" + cell)
+    assert [len(p.digits(p.answer("y"))) for _ in range(2)] == [3, 0]
+    assert p.end() == 0
+
+
+@pytest.mark.parametrize("pasted", ["y\nls", "y\nls\n", "y\n\n", "\x1b[200~y\n\x1b[201~", "\x1b[200~y\x1b[201~\n"])
+def test_pasted_text_is_no_answer(person, server, pasted: str) -> None:
+    p = person("run", "--mcp", server.mcp, "-c", READ)
+    p.wait_for(QUESTION)
+    p.type(pasted)
+    p.wait_for(IGNORED)
+    p.answer("n")
+    assert p.end() == 4
+    assert server.ran() == []
+
+
+def terminal_mode(p) -> int:
+    return termios.tcgetattr(p.master)[3] & (termios.ICANON | termios.ECHO)
+
+
+@pytest.mark.parametrize("ending", ["n", "^C", "kill"])
+def test_the_terminal_gets_its_mode_back(person, server, ending: str) -> None:
+    before = "wants to call a tool" if ending != "n" else QUESTION
+    p = person("run", "--mcp", server.mcp, "-c", "import time\ntry:\n    " + READ + "\nfinally:\n    time.sleep(600)")
+    mode = terminal_mode(p)
+    p.wait_for(before)
+    if ending == "n":
+        assert terminal_mode(p) == mode
+        p.type("n\n")
+    elif ending == "^C":
+        p.type("\x03")
+        p.wait_for("cancelled")
+        assert terminal_mode(p) == mode
+    p.process.send_signal(signal.SIGTERM)
+    p.process.send_signal(signal.SIGTERM)  # the second one ends it at once
+    p.process.wait(60)
+    assert terminal_mode(p) == mode == termios.ICANON | termios.ECHO
 
 
 def test_view_shows_everything(person, server) -> None:
@@ -256,11 +359,13 @@ def test_interrupt_in_a_cell(person) -> None:
     assert "\nnext" not in p.seen
 
 
-def test_question_is_taken_back_when_its_cell_ends(person, server) -> None:
+@pytest.mark.parametrize("seen", ["wants to call a tool", QUESTION])
+def test_question_is_taken_back_when_its_cell_ends(person, server, tmp_path: Path, seen: str) -> None:
     """The kernel dies while a person thinks: the question must not wait for an answer that nobody needs."""
-    cell = "import os, threading\nthreading.Timer(0.5, os._exit, (0,)).start()\n" + READ
-    p = person("run", "--mcp", server.mcp, "-c", cell)
-    p.wait_for(QUESTION)
+    go = "import os, threading\ndef die():\n    while not os.path.exists('go'): pass\n    os._exit(0)\n"
+    p = person("run", "--mcp", server.mcp, "-c", go + "threading.Thread(target=die).start()\n" + READ)
+    p.wait_for(seen)
+    (tmp_path / "go").touch()
     p.wait_for(r"\[cellgate\] this (call waits no more|question has ended)")
     assert p.end() == 3
     assert server.ran() == []

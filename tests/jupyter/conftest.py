@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -22,6 +23,8 @@ from jupyter_client.session import Session
 
 CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
 SERVER = Path(__file__).parent.parent / "cli/data/server.py"
+# A question takes no answer before it could be read (base/confirm.h).
+READ_S = 0.8
 Message = dict[str, Any]
 
 
@@ -159,6 +162,14 @@ class Client:
             return None
         _, parts = self.session.feed_identities(socket.recv_multipart(copy=True))
         return dict(self.session.deserialize(parts))
+
+    def answer(self, question: Message | None, value: str, named: bool = True) -> None:
+        """Answers a question about a call as a person does: after reading it, and with the digits that it shows."""
+        prompt = question["content"]["prompt"] if question else ""
+        found = re.search(r"Allow\? y(\d*) ", prompt)
+        time.sleep(READ_S * self.slowness)  # what is waited for is time
+        digits = found[1] if found and value in ("y", "yes", "a", "always") else ""
+        self.send("stdin", "input_reply", {"value": value + digits}, parent=question if named else None)
 
     def reply(self, request: str, channel: str = "shell", timeout: float = 20) -> Message:
         """The reply to this request; others that come before it are dropped."""

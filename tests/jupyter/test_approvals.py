@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+
+from .conftest import READ_S
 
 READ = "from mcptools.fs import read_file; print(read_file.run(path='/x'))"
 TWO = "from mcptools.fs import read_file, write_file\nprint(read_file.run(path='/x'))\nprint(write_file.run(path='/y'))"
@@ -32,7 +36,12 @@ def ask(client: Any, code: str = READ) -> tuple[str, Any]:
 
 
 def answer(client: Any, question: Any, value: str, named: bool = True) -> None:
-    client.send("stdin", "input_reply", {"value": value}, parent=question if named else None)
+    client.answer(question, value, named)
+
+
+def at_once(client: Any, question: Any, value: str) -> None:
+    """Sooner than anybody can read."""
+    client.send("stdin", "input_reply", {"value": value}, parent=question)
 
 
 def test_yes(opened: Any, server: Any) -> None:
@@ -181,7 +190,7 @@ def test_late_answer_without_a_name_asks_again(opened: Any, server: Any) -> None
     question = client.receive("stdin")
     assert "write_file" in question["content"]["prompt"]
     assert server.ran() == []
-    answer(client, None, "y", named=False)
+    answer(client, question, "y", named=False)
     assert client.finish(request).text() == "write_file done\n"
     assert server.ran() == ["write_file"]
 
@@ -216,6 +225,50 @@ with ThreadPoolExecutor(3) as pool:
     assert question is None
     assert client.finish(request).content["status"] == "ok"
     assert len(server.ran()) == 3
+
+
+@pytest.mark.parametrize("typed", ["y", "n", "a", "", "Bob", "\x04"])
+def test_answers_before_anybody_can_have_read_the_question_are_ignored(opened: Any, server: Any, typed: str) -> None:
+    """A second Enter in the box of input(), say."""
+    client = opened()
+    request, question = ask(client)
+    at_once(client, question, typed)
+    question = client.receive("stdin")
+    note = "[cellgate] Your answer came before you could have read the question: it was ignored.\n"
+    assert question["content"]["prompt"].startswith(note + "[cellgate] This cell wants to call a tool:\n")
+    assert server.ran() == []
+    answer(client, question, "y")
+    assert client.finish(request).text() == "read_file done\n"
+
+
+def test_client_that_always_answers_at_once_is_refused_in_the_end(opened: Any, server: Any) -> None:
+    client = opened()
+    request, question = ask(client)
+    for _ in range(10):
+        at_once(client, question, "y")
+        question = client.receive("stdin")
+    at_once(client, question, "y")
+    assert "came before a person could have read" in client.finish(request).content["evalue"]
+    assert server.ran() == []
+
+
+@pytest.mark.parametrize("asks", ["input('y?')", "print('Type y')", "display('Type y')"])
+def test_no_cell_can_name_the_accepting_word(opened: Any, server: Any, asks: str) -> None:
+    client = opened()
+    request = client.start(f"{asks}\n{READ}", allow_stdin=True)
+    question = client.receive("stdin")
+    if "input" in asks:
+        at_once(client, question, "y")
+        question = client.receive("stdin")
+    for typed in "y", "Yes", "a", "always", "y1", "y 000":
+        assert re.search(r"Allow\? y(\d{3}) yes, n no, a\1 always", question["content"]["prompt"])
+        time.sleep(READ_S)
+        at_once(client, question, typed)
+        question = client.receive("stdin")
+        assert question["content"]["prompt"].startswith("[cellgate] Please type the digits as well: ")
+    assert server.ran() == []
+    answer(client, question, "y")
+    assert "read_file done\n" in client.finish(request).text()
 
 
 def test_code_in_the_kernel_cannot_answer(opened: Any, server: Any) -> None:

@@ -128,13 +128,13 @@ def test_a_question_that_looks_like_ours_approves_nothing(start: Any, server: An
     )
     request = client.start(code, allow_stdin=True)
     asked = [client.receive("stdin")]
-    client.send("stdin", "input_reply", {"value": "y"}, parent=asked[0])
+    client.answer(asked[0], "y")
     asked.append(client.receive("stdin", 5))
     ours = [m for m in asked if m and "write_file" in m["content"]["prompt"]]
     theirs = [m for m in asked if m and m["content"]["prompt"] == prompt]
     assert len(ours) == len(theirs) == 1
     if asked[0] is theirs[0]:
         assert server.ran() == []
-    client.send("stdin", "input_reply", {"value": "n"}, parent=asked[1])
+    client.answer(asked[1], "n")
     client.finish(request)
     assert len(server.ran()) == (asked[0] is ours[0])

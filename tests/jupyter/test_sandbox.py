@@ -37,7 +37,7 @@ def ask(client: Any, port: int) -> tuple[str, Any]:
 
 
 def answer(client: Any, question: Any, value: str) -> None:
-    client.send("stdin", "input_reply", {"value": value}, parent=question)
+    client.answer(question, value)
 
 
 def test_settings_say_what_may_be_written(opened: Any) -> None:

@@ -1,0 +1,28 @@
+/* Accepting answers of a person: when they count, and the digits that make them unpredictable. */
+#ifndef CG_BASE_CONFIRM_H
+#define CG_BASE_CONFIRM_H
+
+#include <stdbool.h>
+#include "base/err.h"
+
+/*
+ * A question accepts no answer before it has been shown for this time without input: less than
+ * reading it takes, more than the time between two keys of somebody who types something else.
+ */
+#define CG_CONFIRM_READ_MS 750
+
+/*
+ * Digits of one question. The code in question may have told the person which key to press ("press
+ * y to continue"), but cannot know the digits: they are drawn when the question is asked.
+ */
+struct cg_confirm {
+        char digits[4]; /* "" where no foreign code has shown anything since the last answer */
+};
+
+/* Draws new digits, or none. Fails when the system has no random bytes. */
+int cg_confirm_draw(struct cg_confirm *c, bool digits, struct cg_err *err);
+
+/* Is @typed the @letter or @word, in any case, followed by blanks and the question's digits? */
+bool cg_confirm_accepts(const struct cg_confirm *c, const char *typed, const char *letter, const char *word);
+
+#endif
