@@ -512,13 +512,9 @@ static json_t *expand_json(const json_t *v, const char *where, struct cg_err *er
 /* A supervisor that several clients share has the variables of whoever started it; MCP servers inherit those of their own host. */
 static void add_own_environ(json_t *definition)
 {
-        json_t *env = json_object_get(definition, "env");
+        json_t *inherit = json_object();
 
-        if (!env || json_is_null(env)) {
-                json_object_set_new(definition, "env", json_object());
-                env = json_object_get(definition, "env");
-        }
-        for (char **v = environ; json_is_object(env) && *v; v++) {
+        for (char **v = environ; *v; v++) {
                 char name[64];
                 size_t n = strcspn(*v, "=");
 
@@ -526,9 +522,9 @@ static void add_own_environ(json_t *definition)
                         continue;
                 memcpy(name, *v, n);
                 name[n] = '\0';
-                if (!json_object_get(env, name))
-                        json_object_set_new(env, name, json_string(*v + n + 1)); /* nothing where it is not UTF-8 */
+                json_object_set_new(inherit, name, json_string(*v + n + 1)); /* nothing where it is not UTF-8 */
         }
+        json_object_set_new(definition, "inherit", inherit);
 }
 
 static int expand_servers(const struct cg_client *c, const json_t *servers, json_t **ret, struct cg_err *err)
@@ -545,6 +541,7 @@ static int expand_servers(const struct cg_client *c, const json_t *servers, json
                 expanded = expand_json(def, where, err);
                 if (!expanded)
                         return err ? err->code : CG_E_INVAL;
+                json_object_del(expanded, "inherit");
                 if (c->shared)
                         add_own_environ(expanded);
                 json_object_set_new(out, name, expanded);

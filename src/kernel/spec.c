@@ -123,7 +123,7 @@ static int apply_default(struct cg_sandbox *plan, const json_t *o, const char *w
         int r = cg_json_str(o, "home", NULL, &home, err);
 
         if (r == 0)
-                r = cg_session_view_default(plan, workspace, home, err);
+                r = cg_session_view_default(plan, workspace, home, json_object_get(o, "guards"), err);
         return r == 0 ? set_limits(plan, o, NULL, err) : r;
 }
 
@@ -145,7 +145,7 @@ static int apply_settings(struct cg_sandbox *plan, const json_t *o, const char *
         if (r == 0)
                 r = cg_json_bool(o, "ports", false, &ports, err);
         if (r == 0)
-                r = cg_session_view(plan, s, json_object_get(o, "masks"), workspace, home, err);
+                r = cg_session_view(plan, s, json_object_get(o, "masks"), workspace, home, json_object_get(o, "guards"), err);
         if (r == 0 && ports)
                 r = cg_sandbox_add_port(plan, CG_PROXY_HTTP_PORT, err);
         if (r == 0 && ports)

@@ -158,6 +158,24 @@ static int add_inherited(struct cg_mcp_def *d, size_t *n, const json_t *env, cha
         return 0;
 }
 
+/* The same from {"NAME": "VALUE"}, which a supervisor has made of its host's. */
+static int add_given(struct cg_mcp_def *d, size_t *n, const json_t *env, const json_t *inherit, struct cg_err *err)
+{
+        const char *key;
+        json_t *value;
+
+        json_object_foreach((json_t *)(uintptr_t)inherit, key, value) {
+                if (json_object_get(env, key) || !plain_string(value))
+                        continue;
+                if (asprintf(&d->envp[*n], "%s=%s", key, plain_string(value)) < 0) {
+                        d->envp[*n] = NULL;
+                        return cg_fail(err, CG_E_NOMEM, "MCP server");
+                }
+                (*n)++;
+        }
+        return 0;
+}
+
 static int add_variable(struct cg_mcp_def *d, size_t *n, size_t *n_secrets, const char *key, const json_t *value,
                         struct cg_err *err)
 {
@@ -180,7 +198,7 @@ static int add_variable(struct cg_mcp_def *d, size_t *n, size_t *n_secrets, cons
         return d->secrets[(*n_secrets)++] ? 0 : cg_fail(err, CG_E_NOMEM, "MCP server");
 }
 
-static int read_env(struct cg_mcp_def *d, json_t *env, char *const *environ_, struct cg_err *err)
+static int read_env(struct cg_mcp_def *d, json_t *env, const json_t *inherit, char *const *environ_, struct cg_err *err)
 {
         json_t *value; /* borrowed */
         size_t n_host = 0, n = 0, n_secrets = 0;
@@ -191,11 +209,11 @@ static int read_env(struct cg_mcp_def *d, json_t *env, char *const *environ_, st
                 return bad_member(d->name, "\"env\"", "an object of strings", err);
         while (environ_ && environ_[n_host])
                 n_host++;
-        d->envp = calloc(n_host + json_object_size(env) + 1, sizeof(*d->envp));
+        d->envp = calloc(n_host + json_object_size(inherit) + json_object_size(env) + 1, sizeof(*d->envp));
         d->secrets = calloc(json_object_size(env) + 1, sizeof(*d->secrets));
         if (!d->envp || !d->secrets)
                 return cg_fail(err, CG_E_NOMEM, "MCP server");
-        r = add_inherited(d, &n, env, environ_, err);
+        r = json_is_object(inherit) ? add_given(d, &n, env, inherit, err) : add_inherited(d, &n, env, environ_, err);
         json_object_foreach(env, key, value)
                 if (r == 0)
                         r = add_variable(d, &n, &n_secrets, key, value, err);
@@ -232,7 +250,7 @@ static int read_definition(struct cg_mcp_def *d, const json_t *j, char *const *e
                 return cg_fail(err, CG_E_NOMEM, "MCP server");
         r = read_args(d, j, err);
         if (r == 0)
-                r = read_env(d, json_object_get(j, "env"), environ_, err);
+                r = read_env(d, json_object_get(j, "env"), json_object_get(j, "inherit"), environ_, err);
         return r < 0 ? r : read_cwd(d, j, err);
 }
 

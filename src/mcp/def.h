@@ -25,6 +25,7 @@ struct cg_mcp_def {
  * Reads {"command", "args", "env", "cwd", "sandbox"}; the last is an absolute path of a settings file (docs/settings.md) or such an
  * object itself. Other members (clients have many: "disabled", "autoApprove", ...) are ignored, but a
  * definition of another transport is CG_E_UNSUPPORTED. Each error names the server and the member.
+ * "inherit", {"NAME": "VALUE"}, takes the place of what the server would inherit.
  * @environ_: environment to take HOME LOGNAME PATH SHELL TERM USER LANG LC_* TMPDIR from; nothing else of it is passed on.
  */
 int cg_mcp_def_new(const char *name, const json_t *definition, char *const *environ_, struct cg_mcp_def **ret,

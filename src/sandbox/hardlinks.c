@@ -27,31 +27,75 @@ struct wanted {
 
 struct search {
         struct cg_rules *rules;
-        struct wanted *v;
-        size_t n, entries;
+        struct wanted *v; /* sorted before they are looked for */
+        size_t n, cap, entries;
+        bool gathering; /* files in folders that must not be written: these are wanted, too */
         char path[PATH_MAX]; /* of what is looked at: folders may be as deep as a path is long */
         struct cg_err *err;
 };
+
+static int search_folder(struct search *s, int fd, size_t len);
+
+static int want(struct search *s, const struct stat *st, enum cg_rule_kind kind)
+{
+        if (!S_ISREG(st->st_mode) || st->st_nlink < 2)
+                return 0;
+        if (s->n == s->cap) {
+                size_t cap = s->cap ? s->cap * 2 : 64;
+                struct wanted *v = realloc(s->v, cap * sizeof(*v));
+
+                if (!v)
+                        return cg_fail(s->err, CG_E_NOMEM, "sandbox: hard links");
+                s->v = v;
+                s->cap = cap;
+        }
+        s->v[s->n++] = (struct wanted){.dev = st->st_dev, .ino = st->st_ino, .kind = kind};
+        return 0;
+}
+
+static int search_from(struct search *s, const char *path)
+{
+        int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+        snprintf(s->path, sizeof(s->path), "%s", path);
+        return fd < 0 ? 0 : search_folder(s, fd, path[1] ? strlen(path) : 0);
+}
+
+static int compare_wanted(const void *a, const void *b)
+{
+        const struct wanted *x = a, *y = b;
+
+        if (x->ino != y->ino)
+                return x->ino < y->ino ? -1 : 1;
+        if (x->dev != y->dev)
+                return x->dev < y->dev ? -1 : 1;
+        return (int)x->kind - (int)y->kind;
+}
 
 static int find_wanted(struct search *s)
 {
         const struct cg_rules *rules = s->rules;
         struct stat st;
+        int e = 0;
 
-        s->v = calloc(rules->n + 1, sizeof(*s->v));
-        if (!s->v)
-                return cg_fail(s->err, CG_E_NOMEM, "sandbox: hard links");
-        for (size_t i = 0; i < rules->n; i++) {
+        s->gathering = true;
+        for (size_t i = 0; i < rules->n && e == 0; i++) {
                 const struct cg_rule *r = &rules->v[i];
 
-                if ((r->kind != CG_RULE_DENY_WRITE && r->kind != CG_RULE_DENY_READ) || r->missing || r->folder)
+                if ((r->kind != CG_RULE_DENY_WRITE && r->kind != CG_RULE_DENY_READ) || r->missing)
                         continue;
                 if (r->kind == CG_RULE_DENY_READ && cg_view_state(rules, r->path) != CG_VIEW_HIDDEN)
                         continue; /* another rule shows it */
-                if (lstat(r->path, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink > 1)
-                        s->v[s->n++] = (struct wanted){.dev = st.st_dev, .ino = st.st_ino, .kind = r->kind};
+                if (!r->folder && lstat(r->path, &st) == 0)
+                        e = want(s, &st, r->kind);
+                else if (r->folder && cg_rule_is_program(r))
+                        e = search_from(s, r->path);
         }
-        return 0;
+        s->gathering = false;
+        s->entries = 0;
+        if (s->n)
+                qsort(s->v, s->n, sizeof(*s->v), compare_wanted);
+        return e;
 }
 
 /* Not a part of its caller, which calls itself: a place is large. */
@@ -60,15 +104,19 @@ static __attribute__((noinline)) int look_at(struct search *s, const struct stat
         struct cg_place place = {0};
         int e = 0;
 
+        if (s->gathering)
+                return want(s, st, CG_RULE_DENY_WRITE);
         snprintf(place.path, sizeof(place.path), "%s", s->path);
-        for (size_t i = 0; i < s->n && e == 0; i++) {
-                if (s->v[i].ino == st->st_ino && s->v[i].dev == st->st_dev)
-                        e = cg_rules_add(s->rules, s->v[i].kind, &place, "another name of a denied file", s->err);
+        for (int kind = CG_RULE_DENY_WRITE; kind <= CG_RULE_DENY_READ && e == 0; kind++) {
+                struct wanted key = {.dev = st->st_dev, .ino = st->st_ino, .kind = (enum cg_rule_kind)kind};
+
+                if (!bsearch(&key, s->v, s->n, sizeof(key), compare_wanted))
+                        continue;
+                if (kind == CG_RULE_DENY_READ || cg_view_state(s->rules, s->path) == CG_VIEW_WRITE)
+                        e = cg_rules_add(s->rules, (enum cg_rule_kind)kind, &place, "another name of a denied file", s->err);
         }
         return e;
 }
-
-static int search_folder(struct search *s, int fd, size_t len);
 
 /* @len: of the folder's path. A folder that may not be looked into is out of the sandbox's reach as well; any other failure is one. */
 static int search_entry(struct search *s, int dir, const struct dirent *d, size_t len)
@@ -130,16 +178,9 @@ int cg_rules_add_hardlinks(struct cg_rules *rules, struct cg_err *err)
         size_t n = rules->n;
         int e = find_wanted(&s);
 
-        for (size_t i = 0; i < n && e == 0 && s.n; i++) {
-                int fd;
-
-                if (rules->v[i].kind != CG_RULE_ALLOW_WRITE || !rules->v[i].folder || !is_outermost(rules, i))
-                        continue;
-                snprintf(s.path, sizeof(s.path), "%s", rules->v[i].path);
-                fd = open(s.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-                if (fd >= 0)
-                        e = search_folder(&s, fd, s.path[1] ? strlen(s.path) : 0);
-        }
+        for (size_t i = 0; i < n && e == 0 && s.n; i++)
+                if (rules->v[i].kind == CG_RULE_ALLOW_WRITE && rules->v[i].folder && is_outermost(rules, i))
+                        e = search_from(&s, rules->v[i].path);
         free(s.v);
         return e;
 }

@@ -248,6 +248,8 @@ static int add_all(const struct cg_settings *s, const struct cg_path_base *base,
                 e = add_list(rules, base, CG_RULE_DENY_WRITE, "denyWrite", &fs->deny_write, err);
         if (e == 0)
                 e = cg_rules_add_mandatory(s, base, rules, err);
+        if (e == 0)
+                e = cg_rules_add_own(rules, err);
         return e == 0 ? cg_rules_add_hardlinks(rules, err) : e;
 }
 

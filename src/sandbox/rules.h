@@ -46,6 +46,23 @@ int cg_rules_add(struct cg_rules *rules, enum cg_rule_kind kind, const struct cg
 /* Whether something at @path could be written but for denials. */
 bool cg_rules_may_write(const struct cg_rules *rules, const char *path);
 
+/*
+ * own_files.c: cellgate's installed files, its kernels' environment and the base Python of that, as far as they lie in write roots. After
+ * the write roots, before cg_rules_add_hardlinks().
+ */
+int cg_rules_add_own(struct cg_rules *rules, struct cg_err *err);
+/*
+ * The same for the paths that @guards (JSON array of strings, may be NULL) names: programs that run outside of the sandbox. One that ends
+ * in "/" is a folder, also where it does not exist yet; an absent one cannot be created.
+ */
+int cg_rules_add_guards(struct cg_rules *rules, const json_t *guards, struct cg_err *err);
+/* The folder of programs of the Python that a virtual environment was made with, by the text of its pyvenv.cfg. false: it names none. */
+bool cg_pyvenv_home(const char *text, char ret[PATH_MAX]);
+/* Whether a rule is one of these two functions'. */
+bool cg_rule_is_program(const struct cg_rule *rule);
+/* CG_E_INVAL: the workspace is a folder of cellgate's own, or lies in one. */
+int cg_own_check_workspace(const char *workspace, struct cg_err *err);
+
 /* hardlinks.c: other names, in write roots, of files that must not be written. After all other rules. */
 int cg_rules_add_hardlinks(struct cg_rules *rules, struct cg_err *err);
 

@@ -69,11 +69,11 @@ static int add_mask(struct cg_rules *rules, const struct cg_path_base *base, con
 }
 
 int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const json_t *masks, const char *workspace, const char *home,
-                    struct cg_err *err)
+                    const json_t *guards, struct cg_err *err)
 {
         struct cg_path_base base = {.cwd = workspace, .home = home};
         struct cg_rules rules = {0};
-        int e = cg_rules_make(s, &base, &rules, err);
+        int e = cg_session_rules(s, workspace, home, guards, &rules, err);
 
         plan->by_settings = true;
         for (size_t i = 0; i < json_array_size(masks) && e == 0 && !rules.off; i++)
@@ -149,44 +149,64 @@ enum cg_holds_home cg_session_view_holds_home(const char *workspace, const char 
 }
 
 /* What stands in the workspace and is obeyed by programs outside of it cannot be changed. */
-static int add_rules(struct cg_sandbox *plan, const struct cg_place *workspace, bool is_home, struct cg_err *err)
+static int default_rules(struct cg_rules *rules, const char *workspace, const char *home, struct cg_err *err)
 {
-        struct cg_rules rules = {0};
-        int e = is_home ? allow_open(&rules, workspace->path, err) :
-                          cg_rules_add(&rules, CG_RULE_ALLOW_WRITE, workspace, "workspace", err);
+        enum cg_holds_home holds = cg_session_view_holds_home(workspace, home);
+        struct cg_place place;
+        int e = cg_place_find(workspace, &place, err);
 
-        if (e == 0)
-                e = cg_rules_add_present(&rules, workspace->path, err);
-        if (e == 0)
+        if (e == 0 && holds != CG_IS_ABOVE_HOME) {
+                e = holds == CG_IS_HOME ? allow_open(rules, place.path, err) :
+                                          cg_rules_add(rules, CG_RULE_ALLOW_WRITE, &place, "workspace", err);
+                if (e == 0)
+                        e = cg_rules_add_present(rules, place.path, err);
+                if (e == 0)
+                        e = cg_rules_add_own(rules, err);
+        }
+        cg_place_fini(&place);
+        return e;
+}
+
+int cg_session_rules(const struct cg_settings *s, const char *workspace, const char *home, const json_t *guards, struct cg_rules *ret,
+                     struct cg_err *err)
+{
+        struct cg_path_base base = {.cwd = workspace, .home = home};
+        struct cg_rules rules = {0};
+        int e = s ? cg_rules_make(s, &base, &rules, err) : default_rules(&rules, workspace, home, err);
+
+        if (e == 0 && !rules.off)
+                e = cg_rules_add_guards(&rules, guards, err);
+        if (e == 0 && !rules.off && (!s || json_array_size(guards)))
                 e = cg_rules_add_hardlinks(&rules, err);
+        if (e < 0)
+                cg_rules_fini(&rules);
+        else
+                *ret = rules;
+        return e;
+}
+
+static int add_workspace(struct cg_sandbox *plan, const char *workspace, const char *home, const json_t *guards, struct cg_err *err)
+{
+        struct cg_rules rules;
+        char real[PATH_MAX];
+        int e = cg_session_rules(NULL, workspace, home, guards, &rules, err);
+
+        if (e < 0)
+                return e;
+        if (cg_session_view_holds_home(workspace, home) == CG_HOLDS_NO_HOME)
+                e = cg_sandbox_add_write(plan, workspace, err);
+        else if (realpath(workspace, real) && real[1]) /* there, also where it lies in a private place */
+                e = cg_sandbox_add_bind_ro(plan, real, real, err);
         if (e == 0)
                 e = cg_view_add(plan, &rules, err);
         cg_rules_fini(&rules);
         return e;
 }
 
-static int add_workspace(struct cg_sandbox *plan, const char *workspace, const char *home, struct cg_err *err)
-{
-        enum cg_holds_home holds = cg_session_view_holds_home(workspace, home);
-        struct cg_place place;
-        int e = cg_place_find(workspace, &place, err);
-
-        if (e < 0)
-                return e;
-        if (holds == CG_HOLDS_NO_HOME)
-                e = cg_sandbox_add_write(plan, workspace, err);
-        else if (place.path[1]) /* there, also where it lies in a private place */
-                e = cg_sandbox_add_bind_ro(plan, place.path, place.path, err);
-        if (e == 0 && holds != CG_IS_ABOVE_HOME)
-                e = add_rules(plan, &place, holds == CG_IS_HOME, err);
-        cg_place_fini(&place);
-        return e;
-}
-
-int cg_session_view_default(struct cg_sandbox *plan, const char *workspace, const char *home, struct cg_err *err)
+int cg_session_view_default(struct cg_sandbox *plan, const char *workspace, const char *home, const json_t *guards, struct cg_err *err)
 {
         cg_auto_free char *dotenv = NULL;
-        int e = add_workspace(plan, workspace, home, err);
+        int e = add_workspace(plan, workspace, home, guards, err);
 
         if (e == 0)
                 e = cg_sandbox_add_default_hides(plan, home, err);
@@ -232,15 +252,15 @@ uint64_t cg_session_view_print(const struct cg_sandbox *plan)
         return h;
 }
 
-int cg_session_view_tidy(const struct cg_settings *s, const char *workspace, const char *home, struct cg_err *err)
+int cg_session_view_tidy(const struct cg_settings *s, const char *workspace, const char *home, const json_t *guards, struct cg_err *err)
 {
         struct cg_sandbox *plan = NULL;
         int e = cg_sandbox_new(&plan, err);
 
         if (e == 0 && s)
-                e = cg_session_view(plan, s, NULL, workspace, home, err);
+                e = cg_session_view(plan, s, NULL, workspace, home, guards, err);
         else if (e == 0)
-                e = cg_session_view_default(plan, workspace, home, err);
+                e = cg_session_view_default(plan, workspace, home, guards, err);
         if (e == 0)
                 cg_placeholders_remove(plan, NULL);
         cg_sandbox_free(plan);

@@ -275,6 +275,13 @@ static void start_again(struct session *ss)
                 session_kernel_failed(ss, &err);
 }
 
+void session_renew_kernel(struct session *ss)
+{
+        kernel_end(ss->kernel);
+        start_again(ss);
+        spare_renewed(ss);
+}
+
 void session_start_lost(struct session *ss)
 {
         struct cg_err err;
@@ -366,9 +373,31 @@ static void handle_reset(struct session *ss, struct cg_msg *m)
         start_again(ss);
 }
 
+/* Definitions as they go to the tool server. */
+static int check_servers(struct session *ss, const json_t *servers, json_t *ret, struct cg_err *err)
+{
+        const char *name;
+        json_t *definition, *checked;
+        int r = 0;
+
+        json_object_foreach((json_t *)(uintptr_t)servers, name, definition) {
+                r = server_files_check(ss, name, definition, &checked, err);
+                if (r == 0 && json_object_set_new(ret, name, checked) < 0)
+                        r = cg_fail(err, CG_E_NOMEM, "MCP servers");
+                if (r < 0)
+                        break;
+        }
+        if (r == 0)
+                r = server_files_close(ss, err);
+        if (r < 0)
+                json_object_foreach((json_t *)(uintptr_t)servers, name, definition)
+                        json_object_del(ss->guards, name);
+        return r;
+}
+
 static void handle_servers(struct session *ss, struct cg_msg *m)
 {
-        cg_auto_json json_t *body = NULL;
+        cg_auto_json json_t *body = NULL, *checked = json_object();
         json_t *servers;
         int64_t timeout_ms;
         struct cg_err err;
@@ -388,7 +417,9 @@ static void handle_servers(struct session *ss, struct cg_msg *m)
                 cg_fail(&err, CG_E_STATE, "MCP servers are being added already");
                 goto fail;
         }
-        broker_servers(ss, json_incref(servers), timeout_ms > 0 ? timeout_ms : 60000, m->id);
+        if (check_servers(ss, servers, checked, &err) < 0)
+                goto fail;
+        broker_servers(ss, CG_STEAL(checked), timeout_ms > 0 ? timeout_ms : 60000, m->id);
         return;
 fail:
         host_failed(ss->host, ss->number, m->id, &err);
@@ -516,6 +547,7 @@ static void session_release(struct session *ss)
                 sup_remove(ss->sup, ss->dir);
         json_decref(ss->options);
         json_decref(ss->servers);
+        json_decref(ss->guards);
         json_decref(ss->egress_policy);
         json_decref(ss->egress_env);
         cells_release(ss);
@@ -667,6 +699,8 @@ static int check_options(struct session *ss, struct cg_err *err)
                 return cg_fail(err, CG_E_INVAL, "workspace %s is not a folder", workspace);
         if (check_workspace(ss, &st, err) < 0)
                 return -1;
+        if (server_files_check_workspace(ss, err) < 0)
+                return -1;
         if (limits_check(ss, err) < 0 || cg_json_int(ss->options, "approval_timeout_ms", 0, &ss->approval_timeout_ms, err) < 0 ||
             cg_json_int(ss->options, "timeout_ms", 0, &ss->start_timeout_ms, err) < 0 ||
             check_strings(ss->options, "env", err) < 0 || check_strings(ss->options, "python_path", err) < 0 ||
@@ -692,7 +726,8 @@ struct session *session_make(struct sup *s, struct host *h, json_t *options, uin
         ss->opening = request;
         ss->options = json_incref(options);
         ss->servers = json_pack("{s:{}}", "all");
-        if (!ss->servers || check_options(ss, err) < 0 || take_number(ss, err) < 0 || make_id(ss, err) < 0 ||
+        ss->guards = json_object();
+        if (!ss->servers || !ss->guards || check_options(ss, err) < 0 || take_number(ss, err) < 0 || make_id(ss, err) < 0 ||
             make_dir(ss, err) < 0) {
                 session_release(ss);
                 return NULL;

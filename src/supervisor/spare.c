@@ -65,8 +65,9 @@ static json_t *masked_files(const struct cg_settings *s)
 }
 
 /* What a kernel's sandbox would come to now; 0 when that cannot be told. */
-static uint64_t view_of(const json_t *options)
+static uint64_t view_of(const struct sup *sup, const json_t *options)
 {
+        cg_auto_json json_t *guards = server_guards(sup);
         json_t *o = json_object_get(options, "settings");
         cg_auto_settings struct cg_settings *s = NULL;
         cg_auto_free char *text = o ? cg_json_text(o, NULL) : NULL;
@@ -81,9 +82,9 @@ static uint64_t view_of(const json_t *options)
         if (r == 0 && o)
                 masked = masked_files(s);
         if (r == 0 && o)
-                r = cg_session_view(plan, s, masked, workspace_of(options), sup_home(), &err);
+                r = cg_session_view(plan, s, masked, workspace_of(options), sup_home(), guards, &err);
         else if (r == 0)
-                r = cg_session_view_default(plan, workspace_of(options), sup_home(), &err);
+                r = cg_session_view_default(plan, workspace_of(options), sup_home(), guards, &err);
         if (r == 0)
                 r = add_hides(plan, options, &err);
         if (r == 0)
@@ -94,7 +95,7 @@ static uint64_t view_of(const json_t *options)
 
 bool spare_view_holds(const struct session *ss, uint64_t view)
 {
-        return json_is_false(json_object_get(ss->options, "sandbox")) || (view && view == view_of(ss->options));
+        return json_is_false(json_object_get(ss->options, "sandbox")) || (view && view == view_of(ss->sup, ss->options));
 }
 
 /* How long to wait, and for what, is no part of what a session is. */
@@ -177,7 +178,7 @@ static void start(struct sup *s, json_t *options)
         struct spare *sp = &s->spares[s->n_spares];
         struct cg_err err;
 
-        sp->view = view_of(options);
+        sp->view = view_of(s, options);
         sp->workspace = open(workspace_of(options), O_PATH | O_CLOEXEC | O_DIRECTORY);
         sp->session = session_make(s, NULL, options, 0, &err);
         if (sp->session) {
@@ -261,6 +262,14 @@ void spare_of_host_gone(struct sup *s, const struct host *h)
         if (s->private_mode)
                 drop_all(s);
         s->spare_host = NULL;
+}
+
+void spare_renewed(struct session *ss)
+{
+        struct spare *sp = find(ss->sup, ss);
+
+        if (sp)
+                sp->view = view_of(ss->sup, ss->options);
 }
 
 bool spare_ready(struct session *ss)

@@ -226,6 +226,9 @@ struct session {
         json_t *options;
         int64_t approval_timeout_ms, start_timeout_ms;
         json_t *servers; /* definitions, for a tool server that had to be started again */
+        json_t *guards;  /* {SERVER: [PATH, ...]}: what its MCP servers' programs are; see cg_rules_add_guards() */
+        unsigned n_server_dirs; /* private folders that its MCP servers got */
+        bool told_path;  /* which entries of PATH they do without */
         uint64_t adding;  /* request that adds servers now; 0 none */
         struct kernel *kernel;
         uint64_t opening, resetting; /* request to answer once the kernel is ready; 0 none */
@@ -282,6 +285,8 @@ void session_kernel_message(struct session *ss, struct cg_msg *m);
 void session_kernel_dead(struct session *ss, const char *how);
 /* From zygote.c: it has ended, and the kernel was not ready yet. */
 void session_start_lost(struct session *ss);
+/* Replaces a kernel that has run nothing of a host's by one with the guards of now. */
+void session_renew_kernel(struct session *ss);
 /* From broker.c: the first call that waits stops the cell's clock, the last starts it again. */
 void session_asks_changed(struct session *ss);
 void session_notice(struct session *ss, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -339,6 +344,24 @@ void cells_asks(struct session *ss, uint64_t id);
 void cells_end_all(struct session *ss, const char *status, const char *text, const char *queued);
 void cells_end_replaced(struct session *ss, struct lane *l, const char *status, const char *text);
 
+/* ------------------------------------------------------------------ server_files.c */
+
+/* What no kernel of this supervisor may write: the programs of all sessions' MCP servers, a JSON array (returns). */
+json_t *server_guards(const struct sup *s);
+/*
+ * Checks that nothing the server loads can be written by the session's cells. *ret (returns): the definition as it goes to the tool server,
+ * with the folder it starts in and the variables it inherits. Its programs are the session's guards from then on, until the caller takes
+ * them out of ss->guards. CG_E_INVAL: the definition leads to where cells write.
+ */
+int server_files_check(struct session *ss, const char *name, const json_t *definition, json_t **ret, struct cg_err *err);
+/*
+ * Makes the guards hold in kernels that run already: those that have run nothing are replaced. CG_E_STATE: one has run cells; nothing was
+ * replaced.
+ */
+int server_files_close(struct session *ss, struct cg_err *err);
+/* CG_E_INVAL: the workspace lies where cellgate's own programs or an MCP server's are. */
+int server_files_check_workspace(const struct session *ss, struct cg_err *err);
+
 /* ------------------------------------------------------------------ spare.c */
 
 void spares_start(struct sup *s);
@@ -350,6 +373,8 @@ void spares_stop(struct sup *s);
 struct session *spare_take(struct host *h, const json_t *options, uint64_t *view);
 /* Not when a secret has come since, or was saved anew: it would not be hidden. */
 bool spare_view_holds(const struct session *ss, uint64_t view);
+/* The kernel of @ss was replaced; it need not be a spare. */
+void spare_renewed(struct session *ss);
 /* @ss has opened: soon there shall be a spare like it. */
 void spare_plan(struct session *ss);
 void spare_of_host_gone(struct sup *s, const struct host *h);
@@ -396,6 +421,7 @@ struct kernel {
         char violation_text[256];
         /* Where the settings mask credentials: what goes to the zygote in the place of the session's own, and to the egress proxy */
         json_t *masked_env, *masked_files, *inject;
+        json_t *guards; /* what it was started with: server_guards() */
         int secrets; /* -1: none */
         struct cg_doors_process doors;
         struct watch doors_said;

@@ -187,6 +187,7 @@ static void requeue_starting(struct sup *s)
 static void tidy(struct sup *s, const json_t *options)
 {
         json_t *o = json_object_get(options, "settings");
+        cg_auto_json json_t *guards = server_guards(s);
         cg_auto_settings struct cg_settings *settings = NULL;
         cg_auto_free char *text = o ? cg_json_text(o, NULL) : NULL;
         struct cg_err err;
@@ -194,7 +195,7 @@ static void tidy(struct sup *s, const json_t *options)
         if (!options || (o && !text) || json_is_false(json_object_get(options, "sandbox")))
                 return;
         if ((o && cg_settings_parse(text, strlen(text), "sandbox settings", 0, &settings, &err) < 0) ||
-            cg_session_view_tidy(settings, json_string_value(json_object_get(options, "workspace")), sup_home(), &err) < 0)
+            cg_session_view_tidy(settings, json_string_value(json_object_get(options, "workspace")), sup_home(), guards, &err) < 0)
                 cg_log(&s->log, CG_LOG_WARN, "%s", err.msg);
 }
 

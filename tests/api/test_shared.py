@@ -279,7 +279,8 @@ def test_a_runtime_folder_that_others_could_change_is_not_used(
 @pytest.fixture
 def pair(address: str, tmp_path: Path) -> Iterator[tuple[Session, Session]]:
     """A session, and another client's view of it."""
-    with open_client(address) as a, open_client(address) as b, a.session(workspace=tmp_path) as s:
+    (tmp_path / "w").mkdir()
+    with open_client(address) as a, open_client(address) as b, a.session(workspace=tmp_path / "w") as s:
         with b.attach(s.id) as t:
             yield s, t
 

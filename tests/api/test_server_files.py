@@ -1,0 +1,377 @@
+"""MCP servers run outside of the sandbox: nothing that a cell can write may be what a server loads."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cellgate_api import CellgateError, Client, Session
+
+SERVER = Path(__file__).parent / "echo_server.py"
+PYTHON = "/usr/bin/python3"
+PLANTED = "import pathlib; pathlib.Path({mark!r}).write_text('ran')\n"
+ATTEMPT = """
+def attempt(f, *a):
+    try:
+        f(*a)
+    except OSError as e:
+        return e.strerror
+    return "done"
+
+def write(path, text="x"):
+    with open(path, "a") as f:
+        f.write(text)
+"""
+
+
+def refuse(session: Session, definition: dict[str, Any]) -> str:
+    with pytest.raises(CellgateError) as e:
+        session.add_servers({"s": definition})
+    assert '"s"' in str(e.value)
+    return str(e.value)
+
+
+def definition(script: Path | str = SERVER, **more: Any) -> dict[str, Any]:
+    return {"command": PYTHON, "args": [str(script)], **more}
+
+
+def scripts(folder: Path) -> Path:
+    """A folder with a server's script."""
+    folder.mkdir(parents=True)
+    shutil.copy(SERVER, folder / "server.py")
+    return folder / "server.py"
+
+
+def value(session: Session, code: str) -> Any:
+    out = session.run(ATTEMPT + code, lambda _: True)
+    assert out.status == "ok", out
+    return out.value
+
+
+# ---------------------------------------------------------------- where a server starts
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_module_in_the_workspace_is_not_imported(
+    client: Client, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restart: bool
+) -> None:
+    """With `python -m`, modules are searched in the current folder first."""
+    monkeypatch.chdir(workspace)
+    mark, lib = tmp_path / "mark", tmp_path / "lib"
+    lib.mkdir()
+    shutil.copy(SERVER, lib / "planted_server.py")
+    server = {"command": PYTHON, "args": ["-m", "planted_server"], "env": {"PYTHONPATH": str(lib)}}
+    with client.session(workspace=workspace) as s:
+        if restart:
+            s.add_servers({"s": server})
+        for name in ("json.py", "planted_server.py"):
+            text = PLANTED.format(mark=str(mark))
+            assert s.run(f"open({name!r}, 'w').write({text!r})").status == "ok"
+        if restart:
+            s.run("from mcptools.s import die\ndie.run()", lambda _: True)
+        else:
+            s.add_servers({"s": server})
+        assert value(s, "from mcptools.s import echo\nstr(echo.run(text='hello'))") == "'hello'"
+    assert not mark.exists()
+
+
+def test_the_folder_is_private(client: Client, workspace: Path, tmp_path: Path) -> None:
+    script = tmp_path / "lib" / "server.py"
+    script.parent.mkdir()
+    text = SERVER.read_text().replace('str(os.environ.get(args["name"]))', "os.getcwd()")
+    script.write_text(text)
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": definition(script), "t": definition(script)})
+        a, b = (Path(value(s, f"from mcptools.{n} import env\nstr(env.run(name='x'))").strip("'")) for n in "st")
+        assert a != b and a.is_dir() and a.stat().st_mode & 0o77 == 0
+        assert value(s, f"attempt(write, {str(a / 'json.py')!r})") != "'done'"
+        assert value(s, f"import os; os.path.exists({str(a)!r})") == "False"
+    # The folder ends with the session, whose end nothing waits for.
+
+
+def test_a_cwd_that_cells_write_is_refused(client: Client, workspace: Path, tmp_path: Path) -> None:
+    outside, link = tmp_path / "outside", tmp_path / "link"
+    outside.mkdir()
+    link.symlink_to(workspace)
+    (workspace / "sub").mkdir()
+    with client.session(workspace=workspace) as s:
+        for cwd in (workspace, workspace / "sub", workspace / "absent", link, outside / ".." / workspace.name):
+            assert "cwd" in refuse(s, definition(cwd=str(cwd)))
+        assert "cwd" in refuse(s, definition(cwd=str(tmp_path)))  # the workspace lies in it
+        assert "absolute" in refuse(s, definition(cwd="sub"))
+        s.add_servers({"s": definition(cwd=str(outside))})
+
+
+def test_a_link_that_a_cell_made_is_no_way_around(client: Client, workspace: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    with client.session(workspace=workspace) as s:
+        s.run(f"import os; os.symlink({str(outside)!r}, 'l')")
+        assert "cwd" in refuse(s, definition(cwd=str(workspace / "l")))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"env": {"PYTHONPATH": "{w}"}},
+        {"env": {"PYTHONPATH": "/usr/share:{w}/not/yet"}},
+        {"env": {"PYTHONHOME": "{w}"}},
+        {"env": {"NODE_OPTIONS": "--require {w}/x.js"}},
+        {"env": {"LD_PRELOAD": "{w}/x.so"}},
+        {"env": {"RUBYOPT": "-r{w}/x"}},
+        {"env": {"BASH_ENV": "{w}/x"}},
+        {"env": {"npm_config_cache": "{w}/c"}},
+        {"env": {"UV_CACHE_DIR": "{w}/c"}},
+        {"env": {"XDG_CONFIG_HOME": "{w}"}},
+        {"env": {"HOME": "{w}"}},
+        {"env": {"MY_PLUGINS": "file://{w}/p"}},
+        {"env": {"PATH": "{w}:/usr/bin"}},
+        {"args": ["-c", "exec(open('{w}/x.py').read())"]},
+        {"args": ["{w}/server.py"]},
+        {"args": ["{w}/absent/server.py"]},
+        {"args": ["{w}"]},
+        {"args": ["-X", "pycache_prefix={w}/c", "-m", "http"]},
+        {"command": "{w}/server.py"},
+        {"command": "{w}/absent"},
+        {"command": "sh", "args": ["-c", "cd '{w}' && python3 server.py"]},
+        {"command": "env", "args": ["PYTHONPATH={w}", "python3", "-m", "x"]},
+        {"command": "env", "args": ["-C", "{w}", "python3", "-m", "x"]},
+        {"command": "npx", "args": ["--prefix", "{w}", "x"]},
+        {"command": "npx", "args": ["-y", "{w}"]},
+        {"command": "uv", "args": ["--directory", "{w}", "run", "server.py"]},
+        {"command": "uv", "args": ["run", "--project={w}", "x"]},
+        {"command": "uv", "args": ["run", "python", "{w}/server.py"]},
+        {"command": "node", "args": ["--import=file://{w}/x.mjs", "/opt/x.js"]},
+        {"command": "node", "args": ["-r", "{w}/x.js", "/opt/x.js"]},
+        {"command": "make", "args": ["-C", "{w}", "serve"]},
+        {"command": "java", "args": ["-cp", "/opt/a.jar:{w}/classes", "Main"]},
+        {"command": "ruby", "args": ["-I{w}/lib", "-e", "1"]},
+    ],
+)
+def test_what_leads_to_where_cells_write_is_named(client: Client, workspace: Path, more: dict[str, Any]) -> None:
+    shutil.copy(SERVER, workspace / "server.py")
+    (workspace / "server.py").chmod(0o755)
+    text = json.dumps({"command": PYTHON, "args": [str(SERVER)], **more}).replace("{w}", str(workspace))
+    with client.session(workspace=workspace) as s:
+        message = refuse(s, json.loads(text))
+        assert str(workspace) in message
+        assert "sandbox" in message and "denyWrite" in message
+
+
+def test_what_a_server_works_on_is_no_code(client: Client, workspace: Path) -> None:
+    """Folders, databases, and variables that say so by their name."""
+    (workspace / "notes.sqlite").touch()
+    env = {"MEMORY_FILE_PATH": f"{workspace}/m.json", "WORKSPACE_DIR": str(workspace)}
+    with client.session(workspace=workspace) as s:
+        args = [str(SERVER), str(workspace), "--db", f"{workspace}/notes.sqlite", f"--out={workspace}/new"]
+        s.add_servers({"s": {"command": PYTHON, "args": args, "env": env}})
+        assert value(s, "attempt(write, 'notes.sqlite')") == "'done'"
+
+
+def test_relative_names_are_told(client: Client, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(SERVER, workspace / "server.py")
+    with client.session(workspace=workspace) as s:
+        message = refuse(s, {"command": PYTHON, "args": ["server.py"]})
+        assert "whole path" in message and str(workspace / "server.py") in message
+        assert "relative" in refuse(s, {"command": "./server.py"})
+
+
+def test_inherited_path(
+    prefix: Path, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that a cell puts into a folder of PATH does not take the place of the one that is meant."""
+    os.environ.setdefault("CG_PREFIX", str(prefix))
+    mark, own = tmp_path / "mark", workspace / "venv" / "bin"
+    own.mkdir(parents=True)
+    good = tmp_path / "bin" / "my-server"
+    good.parent.mkdir()
+    good.write_text(f"#!/bin/sh\nexec {PYTHON} {SERVER}\n")
+    good.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{own}:.::{good.parent}:{os.environ['PATH']}")
+    with Client(log_level=0, no_spare=1) as c, c.session(workspace=workspace) as s:
+        for name in ("my-server", "python3", "sh"):
+            s.run(f"p = {str(own / name)!r}\nopen(p, 'w').write('#!/bin/sh\\ntouch {mark}')\nimport os; os.chmod(p, 0o755)")
+        s.add_servers({"s": {"command": "my-server"}})
+        out = s.run("from mcptools.s import env\nstr(env.run(name='PATH'))", lambda _: True)
+        entries = out.value.strip("'").split(":")
+        assert str(own) not in entries and str(good.parent) in entries and "" not in entries and "." not in entries
+    assert not mark.exists()
+
+
+# ---------------------------------------------------------------- what is read-only
+
+
+def test_a_script_and_what_lies_beside_it(client: Client, workspace: Path, tmp_path: Path) -> None:
+    mark, script = tmp_path / "mark", scripts(workspace / "tools" / "srv")
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": definition(script)})
+        for path in ("tools/srv/server.py", "tools/srv/json.py", "tools/srv/new/x"):
+            assert value(s, f"import os\nattempt(os.makedirs, {path!r}) if '/new/' in {path!r} else attempt(write, {path!r})") != "'done'"
+        assert value(s, "attempt(os.rename, 'tools/srv', 'tools/old')") != "'done'"
+        assert value(s, "attempt(os.rename, 'tools', 'old')") != "'done'"
+        assert value(s, "attempt(write, 'tools/free')") == "'done'"
+        s.reset()
+        assert value(s, "attempt(write, 'tools/srv/json.py')") != "'done'"
+        s.run("from mcptools.s import die\ndie.run()", lambda _: True)
+        assert value(s, "from mcptools.s import echo\nstr(echo.run(text='hello'))") == "'hello'"
+    assert not mark.exists()
+
+
+def test_a_second_name_of_a_script(client: Client, workspace: Path) -> None:
+    """A hard link that was made before is the same file."""
+    script = scripts(workspace / "tools")
+    os.link(script, workspace / "mine.py")
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": definition(script)})
+        assert value(s, "attempt(write, 'mine.py')") != "'done'"
+
+
+def test_a_venv(client: Client, workspace: Path) -> None:
+    venv = workspace / "env"
+    subprocess.run([PYTHON, "-m", "venv", "--without-pip", venv], check=True)
+    shutil.copy(SERVER, venv / "lib" / "server_module.py")
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": {"command": str(venv / "bin" / "python"), "args": [str(SERVER)]}})
+        for path in ("env/bin/python", "env/pyvenv.cfg", "env/lib/x.pth", "env/lib/python9/sitecustomize.py"):
+            assert value(s, f"import os\nattempt(os.makedirs, 'env/lib/python9') and attempt(write, {path!r})") != "'done'"
+
+
+def test_node_packages(prefix: Path, workspace: Path) -> None:
+    """The topmost node_modules, and the absent ones above, where node looks for packages that may be missing."""
+    if not shutil.which("node"):
+        pytest.skip("node is not there")
+    package = workspace / "a" / "b" / "node_modules" / "srv"
+    (package / "dist").mkdir(parents=True)
+    (package / "package.json").write_text("{}")
+    run = f"require('child_process').spawn({PYTHON!r}, [{str(SERVER)!r}], {{stdio: 'inherit'}})"
+    program = package / "dist" / "index.js"
+    program.write_text(f"#!/usr/bin/env node\ntry {{ require('optional-one') }} catch (e) {{}}\n{run}\n")
+    program.chmod(0o755)
+    link = package.parent / ".bin" / "srv"
+    link.parent.mkdir()
+    link.symlink_to("../srv/dist/index.js")
+    os.environ.setdefault("CG_PREFIX", str(prefix))
+    with Client(log_level=0, no_spare=1) as client, client.session(workspace=workspace) as s:
+        s.add_servers({"s": {"command": str(link)}})
+        for path in ("a/b/node_modules/zod", "a/node_modules", "node_modules", "a/b/node_modules/.bin/x"):
+            assert value(s, f"import os\nattempt(os.mkdir, {path!r})") != "'done'", path
+        assert value(s, "attempt(os.remove, 'a/b/node_modules/.bin/srv')") != "'done'"
+        assert value(s, "attempt(write, 'a/b/other')") == "'done'"
+    assert not (workspace / "node_modules").exists()
+
+
+def test_a_server_that_is_added_to_a_kernel_that_has_run(client: Client, workspace: Path) -> None:
+    script = scripts(workspace / "tools")
+    with client.session(workspace=workspace) as s:
+        assert s.run("x = 1").status == "ok"
+        with pytest.raises(CellgateError, match="reset") as e:
+            s.add_servers({"s": definition(script)})
+        assert str(script.parent) in str(e.value)
+        assert s.run("x").value == "1"
+        s.reset()
+        s.add_servers({"s": definition(script)})
+        assert value(s, "attempt(write, 'tools/json.py')") != "'done'"
+
+
+def test_sessions_of_one_supervisor(client: Client, tmp_path: Path) -> None:
+    """A program of one session's server is read-only in the kernels of the others."""
+    top = tmp_path / "top"
+    script = scripts(top / "tools")
+    other = tmp_path / "other"
+    other.mkdir()
+    with client.session(workspace=top) as a, client.session(workspace=top) as b:
+        a.run("1")
+        with pytest.raises(CellgateError, match="another session"):
+            b.add_servers({"s": definition(script)})
+        a.reset()
+        b.add_servers({"s": definition(script)})
+        assert value(a, "attempt(write, 'tools/json.py')") != "'done'"
+        with client.session(workspace=top) as c:
+            assert value(c, "attempt(write, 'tools/json.py')") != "'done'"
+        with pytest.raises(CellgateError, match="tools"):
+            client.session(workspace=top / "tools")
+
+
+def test_with_settings(client: Client, workspace: Path) -> None:
+    """denyWrite is the way to keep a script in the workspace's own folder."""
+    shutil.copy(SERVER, workspace / "server.py")
+    settings = {
+        "network": {"allowedDomains": [], "deniedDomains": []},
+        "filesystem": {"denyRead": [], "allowWrite": ["data"], "denyWrite": []},
+    }
+    (workspace / "data").mkdir()
+    with client.session(workspace=workspace, settings=json.dumps(settings)) as s:
+        s.add_servers({"s": definition(workspace / "server.py")})
+        refuse(s, definition(cwd=str(workspace / "data")))
+    settings["filesystem"]["allowWrite"] = ["."]
+    settings["filesystem"]["denyWrite"] = ["tools"]
+    script = scripts(workspace / "tools")
+    with client.session(workspace=workspace, settings=json.dumps(settings)) as s:
+        refuse(s, definition(workspace / "server.py"))
+        s.add_servers({"s": definition(script, cwd=str(workspace / "tools"))})
+
+
+def test_a_server_whose_sandbox_is_no_wider(client: Client, workspace: Path) -> None:
+    inside = {
+        "network": {"allowedDomains": [], "deniedDomains": []},
+        "filesystem": {"denyRead": [], "allowWrite": [str(workspace)], "denyWrite": []},
+        "cellgate": {"hideCredentials": True},
+    }
+    shutil.copy(SERVER, workspace / "server.py")
+    with client.session(workspace=workspace) as s:
+        here = definition(workspace / "server.py", cwd=str(workspace))
+        s.add_servers({"s": {**here, "sandbox": inside}})
+        for path, wrong, says in (
+            (("filesystem", "allowWrite"), ["/var"], "/var"),
+            (("network", "allowedDomains"), ["example.org"], "example.org"),
+            (("cellgate", "hideCredentials"), False, "credentials"),
+            (("filesystem", "disabled"), True, "files"),
+        ):
+            wide = json.loads(json.dumps(inside))
+            wide[path[0]][path[1]] = wrong
+            assert says in refuse(s, {**here, "sandbox": wide})
+        assert "API_KEY" in refuse(s, {**here, "sandbox": inside, "env": {"API_KEY": "secret-secret"}})
+
+
+def test_cellgates_own_files(client: Client, prefix: Path, tmp_path: Path) -> None:
+    """The workspace lies above the installation."""
+    with client.session(workspace=prefix.parent) as s:
+        at = prefix.relative_to(prefix.parent)
+        for path in (
+            "bin/cellgate",
+            "bin/env",
+            "libexec/cellgate/cellgate-supervisor",
+            "libexec/cellgate/new",
+            "lib/libcellgate.so.0",
+            "lib/libc.so.6",
+            "lib/cellgate/python/_new.py",
+            "share/cellgate/new",
+        ):
+            assert value(s, f"attempt(write, {str(at / path)!r}, '')") != "'done'", path
+        for path in ("bin/cellgate", "lib", "libexec", "."):
+            assert value(s, f"import os\nattempt(os.rename, {str(at / path)!r}, 'moved')") != "'done'", path
+    for folder in ("libexec/cellgate", "lib/cellgate/python", "bin"):
+        with pytest.raises(CellgateError, match="cellgate"):
+            client.session(workspace=prefix / folder)
+
+
+def test_the_kernels_environment(client: Client) -> None:
+    env = Path(__file__).parents[2] / ".deps" / "kernel-env"
+    if not env.is_dir():
+        pytest.skip("the kernels' environment is elsewhere")
+    with client.session(workspace=env.parent) as s:
+        for path in ("bin/python3", "pyvenv.cfg", "x", "lib/x"):
+            assert value(s, f"attempt(write, {f'{env.name}/{path}'!r}, '')") != "'done'", path
+    with pytest.raises(CellgateError, match="cellgate"):
+        client.session(workspace=env)
+
+
+def test_without_a_sandbox_nothing_is_refused(client: Client, workspace: Path) -> None:
+    shutil.copy(SERVER, workspace / "server.py")
+    with client.session(workspace=workspace, sandbox=1) as s:
+        s.add_servers({"s": definition(workspace / "server.py", cwd=str(workspace))})
