@@ -182,14 +182,14 @@ def test_bad_definitions_say_what_is_wrong(session: Session, text: str, says: st
 
 
 @pytest.mark.parametrize("whom", ["guard", "inner"])
-def test_tool_server_killed_is_replaced(mark: Path, tmp_path: Path, whom: str) -> None:
+def test_tool_server_killed_is_replaced(mark: Path, workspace: Path, whom: str) -> None:
     c = Client()
     server = {
         "command": sys.executable,
         "args": [str(Path(__file__).parent / "echo_server.py")],
         "env": {"MARK": str(mark)},
     }
-    with c.session(workspace=tmp_path) as s:
+    with c.session(workspace=workspace) as s:
         s.add_servers({"echo": server})
         s.execute("from mcptools.echo import slow\nslow.run(seconds=100)")
         s.accept(s.until("approval_request")[-1].approval)
@@ -224,14 +224,14 @@ def _toolservers(whom: str = "guard") -> list[int]:
 
 
 @pytest.mark.parametrize("whom", ["guard", "inner"])
-def test_nothing_of_a_killed_tool_server_stays(tmp_path: Path, whom: str) -> None:
+def test_nothing_of_a_killed_tool_server_stays(tmp_path: Path, workspace: Path, whom: str) -> None:
     """What its MCP servers had started ends as well, even daemons in sessions of their own."""
     marker = f"{os.getpid()}{os.urandom(4).hex()}"
     starts = f"import os, subprocess\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        os.execvp('sh', ['sh', '-c', 'sleep 98765; :', '{marker}'])\n    os._exit(0)\n"
     script = tmp_path / "server.py"
     script.write_text(starts + (Path(__file__).parent / "echo_server.py").read_text())
     c = Client()
-    with c.session(workspace=tmp_path) as s:
+    with c.session(workspace=workspace) as s:
         s.add_servers({"echo": {"command": sys.executable, "args": [str(script)]}})
         assert _with_argument(marker)
         for pid in _toolservers(whom):
@@ -241,12 +241,14 @@ def test_nothing_of_a_killed_tool_server_stays(tmp_path: Path, whom: str) -> Non
     c.close()
 
 
-def test_nothing_stays_where_supervisor_and_tool_server_are_killed_at_once(tmp_path: Path) -> None:
+def test_nothing_stays_where_supervisor_and_tool_server_are_killed_at_once(
+    tmp_path: Path, workspace: Path
+) -> None:
     marker = f"{os.getpid()}{os.urandom(4).hex()}"
     starts = f"import os, subprocess\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        os.execvp('sh', ['sh', '-c', 'sleep 98765; :', '{marker}'])\n    os._exit(0)\n"
     script = tmp_path / "server.py"
     script.write_text(starts + (Path(__file__).parent / "echo_server.py").read_text())
-    with Client(no_spare=1) as c, c.session(workspace=tmp_path) as s:
+    with Client(no_spare=1) as c, c.session(workspace=workspace) as s:
         s.add_servers({"echo": {"command": sys.executable, "args": [str(script)]}})
         assert _with_argument(marker)
         inner = _toolservers("inner")
