@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 __all__ = ["UNSET", "Unset", "WireError", "short", "to_wire"]
 
 
+# The tool server refuses numbers of more than 1000 characters (CG_MAX_NUMBER), sign included.
+_DIGITS = 999
+_INTEGER_END: Final = 10**_DIGITS
+
+
 class Unset:
     """The type of UNSET."""
 
@@ -52,8 +57,10 @@ def to_wire(value: Any, dump: Callable[[Any], Any], path: str = "") -> Any:
     if value is None or value is True or value is False:
         return value
     kind = type(value)
-    if kind is str or kind is int:
+    if kind is str:
         return value
+    if kind is int:
+        return _integer(value, path)
     if isinstance(value, enum.Enum):
         return to_wire(value.value, dump, path)
     if isinstance(value, float):
@@ -67,6 +74,12 @@ def to_wire(value: Any, dump: Callable[[Any], Any], path: str = "") -> Any:
     if isinstance(value, (list, tuple)):
         return [to_wire(item, dump, f"{path}/{i}") for i, item in enumerate(value)]
     return _special(value, dump, path)
+
+
+def _integer(value: int, path: str) -> int:
+    if -_INTEGER_END < value < _INTEGER_END:
+        return value
+    raise WireError(path, f"an integer of more than {_DIGITS} digits cannot be sent: pass it as a string")
 
 
 def _object(value: dict[Any, Any], dump: Callable[[Any], Any], path: str) -> dict[str, Any]:
@@ -96,7 +109,7 @@ def _special(value: Any, dump: Callable[[Any], Any], path: str) -> Any:
     if type(value).__name__ == "UUID":
         return str(value)
     if hasattr(value, "__index__"):
-        return operator.index(value)
+        return _integer(operator.index(value), path)
     raise WireError(path, f"a {type(value).__name__} has no JSON form")
 
 

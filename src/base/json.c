@@ -2,6 +2,7 @@
 #include "base/json.h"
 
 #include <string.h>
+#include "base/limits.h"
 #include "base/text.h"
 
 int cg_json_object(const char *text, size_t len, const char *what, json_t **ret, struct cg_err *err)
@@ -182,7 +183,7 @@ static bool scan_digits(struct scan *s)
         return s->p > from || scan_fail(s, "a number needs digits");
 }
 
-static bool scan_number(struct scan *s)
+static bool scan_any_number(struct scan *s)
 {
         if (*s->p == '-')
                 s->p++;
@@ -202,6 +203,15 @@ static bool scan_number(struct scan *s)
                 return scan_digits(s);
         }
         return true;
+}
+
+static bool scan_number(struct scan *s)
+{
+        const unsigned char *from = s->p;
+
+        if (!scan_any_number(s))
+                return false;
+        return s->p - from <= CG_MAX_NUMBER || scan_fail(s, "a number has more than 1000 characters: send it as a string");
 }
 
 static bool scan_word(struct scan *s, const char *word)

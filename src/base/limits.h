@@ -10,6 +10,11 @@
 #define CG_MAX_DISPLAY (64u << 20)
 /* Arguments of a tool call. A person must be able to judge them; a file's content must still fit. */
 #define CG_MAX_TOOL_ARGS (4u << 20)
+/*
+ * Characters of one JSON number from a kernel. Parsers fail on longer ones or take quadratic time:
+ * Python's json refuses integers of more than 4300 digits with an exception. A double has 767.
+ */
+#define CG_MAX_NUMBER 1000
 /* Result of a tool call: images and files come as base64. */
 #define CG_MAX_TOOL_RESULT (64u << 20)
 /* mcpServers definitions, and settings in general. */

@@ -57,6 +57,8 @@
           "members of the request behind the arguments") \
         X("kernel-bad-depth", "approval", "none", 0, 0, "selftest.bad('canary', 'mark', b'{\"text\": ' + b'[' * 100000)", \
           "arguments as deep as a stack") \
+        X("kernel-bad-number", "approval", "none", 0, 0, "selftest.bad('canary', 'mark', b'{\"text\": ' + b'9' * 5000 + b'}')", \
+          "a number that hosts cannot read") \
         X("kernel-forge-decision", "wire", "none", 0, 1, "F(1, DECISION, b'{\"accept\":true}')", \
           "the host's decision, forged") \
         X("kernel-forge-ask-decision", "wire", "none", 0, 1, "F(4, ASK_DECISION, b'{\"accept\":true}')", \

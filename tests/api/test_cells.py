@@ -64,6 +64,16 @@ def test_display_bundles(session: Session) -> None:
     assert updated[0].json["data"]["text/html"] == "<i>"
 
 
+def test_numbers_that_hosts_cannot_read_are_not_relayed(session: Session) -> None:
+    """Python's json, for one, fails on integers of more than 4300 digits."""
+    out = session.run(
+        "import sys\nsys.set_int_max_str_digits(0)\nfrom IPython.display import display\n"
+        "display({'application/json': {'n': 10**5000}}, raw=True)\ndisplay({'application/json': {'n': 10**900}}, raw=True)"
+    )
+    assert len([e for e in out.events if e.type == "display_data"]) == 1
+    assert any("more than 1000 characters" in e.text for e in out.events if e.type == "notice")
+
+
 def test_cell_that_is_not_utf8_is_refused(session: Session) -> None:
     with pytest.raises(CellgateError, match="UTF-8 at byte 1") as e:
         session.execute(b"x\xff")

@@ -181,7 +181,12 @@ def test_what_has_no_json_form(tool: Tool, host: Host) -> None:
     for value in (float("nan"), float("inf"), {1: 2}, {1, 2}, b"x", object(), [UNSET], loop, 1 + 2j):
         with pytest.raises(ParamsError):
             t.call({"v": value})
+    for value in (10**999, -(10**999), {"a": [1 << 20000]}):  # Python hosts could not read it
+        with pytest.raises(ParamsError, match="an integer of more than 999 digits cannot be sent"):
+            t.call({"v": value})
     assert not host.sent
+    t.call({"v": 10**999 - 1})
+    assert host.sent
 
 
 def _message(call: Callable[[], Any]) -> str:

@@ -42,6 +42,7 @@ def content(result):
         b'{"half":"\\ud800","nul":"\\u0000","esc":"\\u0041\\/","raw":"\xc3\xa9\xe2\x80\xa8\xf0\x9f\x98\x80"}',
         b'{"\\u0061":{"a":1,"b":[{"a":2},{"a":3}]},"":[],"x":null}',
         b'{"deep":' + b"[" * 200 + b"]" * 200 + b"}",
+        b'{"long":[' + b"9" * 1000 + b",-" + b"9" * 999 + b"]}",
     ],
 )
 def test_exactly_these_bytes(ts, k, lines, args):
@@ -82,6 +83,10 @@ def test_arguments_of_the_largest_size(ts, k, lines):
         b'{"a":' * 300 + b"1" + b"}" * 300,
         b'{"a":NaN}',
         b'\xef\xbb\xbf{"a":1}',
+        b'{"a":' + b"9" * 1001 + b"}",
+        b'{"a":[{"b":-' + b"9" * 5000 + b"}]}",
+        b'{"a":0.' + b"1" * 1000 + b"}",
+        b'{"a":1e' + b"0" * 1000 + b"1}",
     ],
 )
 def test_arguments_that_are_never_asked_about(ts, k, lines, args):
