@@ -90,6 +90,10 @@ struct cg_client_options {
                                    hold nothing but what a supervisor has left there */
         int64_t linger_ms;      /* for `start`: how long it stays without a client, with its zygote and spares warm; 0: 10 min */
         int spares;             /* for `start` and private supervisors: sessions kept ready ahead; 0: 1 (see no_spare) */
+        const char *kernel_env; /* environment that kernels run in, for `start` and private supervisors: a name that `cellgate env`
+                                   has made, or a folder (with a slash in it); NULL: the built-in one. It must be of the Python
+                                   version that cellgate was built with, and have IPython. Its code runs outside of the sandbox as
+                                   well: a session whose cells could write there is refused. Kernels see it read-only */
 };
 
 /**

@@ -6,6 +6,7 @@ for itself in a process of its own is set up in each kernel: thread pools, rando
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import shutil
@@ -13,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 # One thread while importing: these libraries start their pools right then.
@@ -64,12 +65,32 @@ def _import(name: str) -> None:
     _refuse_threads(name)
 
 
+def _fonts_in(folder: str) -> list[str]:
+    """matplotlib's lists of fonts that `cellgate env` and install_package have made, where cells cannot write."""
+    folder = os.path.join(folder, "share/cellgate/matplotlib")
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    return [os.path.join(folder, name) for name in names if name.startswith("fontlist-") and name.endswith(".json")]
+
+
+def show_fonts(cache: str, places: Iterable[str]) -> None:
+    """Let matplotlib find these lists in its folder `cache`: making one takes more than a second."""
+    for place in places:
+        for path in _fonts_in(place):
+            with contextlib.suppress(OSError):
+                os.makedirs(cache, exist_ok=True)
+                os.symlink(path, os.path.join(cache, os.path.basename(path)))
+
+
 def load(names: str) -> None:
     """Import a comma-separated list of modules; ImportError names the one that fails or starts a thread."""
     wanted = [n.strip() for n in names.split(",") if n.strip()]
     if not wanted:
         return
     folder = tempfile.mkdtemp(prefix="cellgate-preload-")
+    show_fonts(folder, [sys.prefix])
     before = dict(os.environ)
     os.environ.update(dict.fromkeys(_ONE_THREAD, "1"), MPLBACKEND=INLINE_BACKEND, MPLCONFIGDIR=folder)
     try:

@@ -39,7 +39,7 @@ int cg_jup_list(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
  * The folder of the supervisor that all notebooks of this user share, as long as they run the same programs with the same
  * preloaded modules: a kernel that is started anew finds everything warm. Its parent is made, and must be this user's alone.
  */
-int cg_jup_address(const char *preload, char *buf, size_t size, struct cg_err *err);
+int cg_jup_address(const char *preload, const char *kernel_env, char *buf, size_t size, struct cg_err *err);
 /* Calls @each for each such folder there is; stops when it returns other than 0. */
 int cg_jup_addresses(int (*each)(const char *address, void *data), void *data, struct cg_err *err);
 

@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/fd.h"
+#include "base/kernel_env.h"
+#include "base/util.h"
 #include "config.h"
 
 #define PREFIX "jupyter-"
@@ -48,10 +50,11 @@ static void add_program(crypto_generichash_state *h, const char *path)
         add(h, text);
 }
 
-int cg_jup_address(const char *preload, char *buf, size_t size, struct cg_err *err)
+int cg_jup_address(const char *preload, const char *kernel_env, char *buf, size_t size, struct cg_err *err)
 {
         crypto_generichash_state h;
         unsigned char digest[crypto_generichash_BYTES];
+        cg_auto_free char *state = NULL;
         char parent[128], hex[13];
 
         if (runtime_dir(parent, sizeof(parent), err) < 0 || make_own_dir(parent, err) < 0)
@@ -59,6 +62,13 @@ int cg_jup_address(const char *preload, char *buf, size_t size, struct cg_err *e
         crypto_generichash_init(&h, NULL, 0, sizeof(digest));
         add(&h, cg_version());
         add(&h, preload ? preload : "");
+        add(&h, kernel_env ? kernel_env : "");
+        if (kernel_env && asprintf(&state, "%s/" CG_ENV_STATE, kernel_env) < 0) {
+                state = NULL;
+                return cg_fail(err, CG_E_NOMEM, "path of the supervisor's folder");
+        }
+        if (state) /* its zygote has read what was changed since */
+                add_program(&h, state);
         add_program(&h, CG_LIBEXECDIR "/cellgate-supervisor");
         add_program(&h, CG_LIBEXECDIR "/cellgate-kernel");
         crypto_generichash_final(&h, digest, sizeof(digest));

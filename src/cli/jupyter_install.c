@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/fd.h"
+#include "base/kernel_env.h"
 #include "base/util.h"
 #include "config.h"
 #include "jupyter/kernelspec.h"
@@ -57,6 +58,8 @@ static int make_argv(const struct cg_jup_options *o, char ***ret, struct cg_err 
                 bool value = strcmp(name, "no-sandbox") != 0;
                 char *file = NULL;
 
+                if (strcmp(name, "kernel-env") == 0 && cg_kernel_env_find(o->words[i + 1], &file, err) < 0)
+                        return -1;
                 if (strcmp(name, "mcp") == 0 || strcmp(name, "sandbox") == 0) {
                         file = realpath(o->words[i + 1], NULL);
                         if (!file)
@@ -81,10 +84,17 @@ static void free_argv(char **v)
 }
 
 /* Debugging needs debugpy where the kernels' Python looks for packages. */
-static bool has_debugger(void)
+static bool has_debugger(const char *kernel_env)
 {
+        cg_auto_free char *path = NULL;
         glob_t found = { 0 };
-        bool yes = glob(CG_KERNEL_ENV "/lib/python3*/site-packages/debugpy", 0, NULL, &found) == 0;
+        bool yes;
+
+        if (asprintf(&path, "%s/lib/python3*/site-packages/debugpy", kernel_env ? kernel_env : CG_KERNEL_ENV) < 0) {
+                path = NULL;
+                return false;
+        }
+        yes = glob(path, 0, NULL, &found) == 0;
 
         globfree(&found);
         return yes;
@@ -94,7 +104,7 @@ int cg_jup_install(const struct cg_jup_options *o, bool *hangs, struct cg_err *e
 {
         struct cg_kernelspec spec = { .name = o->name ? o->name : "cellgate",
                                       .display_name = o->display_name ? o->display_name : "Python (cellgate)",
-                                      .debugger = has_debugger() };
+                                      .debugger = has_debugger(o->kernel.kernel_env) };
         cg_auto_free char *kernels = NULL, *dir = NULL, *line = NULL, *settings = NULL;
         char **argv = NULL;
         int r = kernels_dir(o, &kernels, err);

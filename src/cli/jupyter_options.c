@@ -11,6 +11,8 @@
         "                       from the environment. Cells then say: from mcptools.SERVER import TOOL\n" \
         "  --approve RULE       which tool calls may run; may be repeated: ask (default: the person at the notebook),\n" \
         "                       none, all, SERVER.TOOL with * and ? as in filesystem.read_*, '!SERVER.TOOL' refuses\n" \
+        "  --kernel-env ENV     the environment that kernels run in: a name that `cellgate env` has made, or a folder (with a\n" \
+        "                       slash in it); cells only read it (default: the built-in one)\n" \
         "  --preload LIST       comma-separated modules that every kernel finds imported already\n" \
         "  --env NAME[=VALUE]   a variable for the kernel, which inherits none; without VALUE it is taken from the\n" \
         "                       environment that the kernel is started in. May be repeated\n" \
@@ -89,6 +91,7 @@ static const struct {
         { { CG_KOPT_MCP, 0, "mcp", "FILE" }, KERNEL },
         { { CG_KOPT_APPROVE, 0, "approve", "RULE" }, KERNEL },
         { { CG_KOPT_PRELOAD, 0, "preload", "LIST" }, KERNEL },
+        { { CG_KOPT_KERNEL_ENV, 0, "kernel-env", "ENV" }, KERNEL },
         { { CG_KOPT_ENV, 0, "env", "NAME[=VALUE]" }, KERNEL },
         { { CG_KOPT_SANDBOX, 0, "sandbox", "FILE" }, KERNEL },
         { { CG_KOPT_LIMIT, 0, "limit", "NAME=NUMBER" }, KERNEL },

@@ -78,7 +78,7 @@ int cg_jup_run(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
         char address[256], **env = NULL;
         size_t mcp_len = 0;
         struct cg_kernel_hides hides = { .mcp = NULL };
-        struct cg_client_options co = { .size = sizeof(co), .preload = o->kernel.preload, .start = 1, .linger_ms = o->linger_ms,
+        struct cg_client_options co = { .size = sizeof(co), .preload = o->kernel.preload, .kernel_env = o->kernel.kernel_env, .start = 1, .linger_ms = o->linger_ms,
                                         .log_level = o->kernel.log_level, .spares = o->spares, .no_spare = o->spares == 0 };
         struct cg_session_options so = { .size = sizeof(so), .color = 1, .front = CG_FRONT_JUPYTER };
         struct cg_front_options fo = { .connection_file = o->file, .client = &co, .session = &so, .judge = cg_jup_judge(o->kernel.approve),
@@ -92,7 +92,7 @@ int cg_jup_run(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
         if (r == 0)
                 r = make_env(o, &env, err);
         if (r == 0)
-                r = cg_jup_address(o->kernel.preload, address, sizeof(address), err);
+                r = cg_jup_address(o->kernel.preload, o->kernel.kernel_env, address, sizeof(address), err);
         so.settings = settings;
         so.ask_egress = settings != NULL;
         co.address = address;

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/kernel_env.h"
+#include "base/util.h"
 #include "cli/limit_option.h"
 #include "cli/mcp_file.h"
 #include "cli/opts.h"
@@ -23,6 +25,7 @@ int cg_kernel_options_init(struct cg_kernel_options *o, int argc, struct cg_err 
 void cg_kernel_options_fini(struct cg_kernel_options *o)
 {
         o->approve = cg_approve_free(o->approve);
+        free(CG_STEAL(o->kernel_env));
         free(o->env);
         free(o->hosts);
         o->env = o->hosts = NULL;
@@ -69,6 +72,9 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
         case CG_KOPT_PRELOAD:
                 o->preload = value;
                 return 0;
+        case CG_KOPT_KERNEL_ENV:
+                free(CG_STEAL(o->kernel_env));
+                return cg_kernel_env_find(value, &o->kernel_env, err) < 0 ? -1 : cg_kernel_env_check(o->kernel_env, err);
         case CG_KOPT_LOG_LEVEL:
                 return cg_opt_int("--log-level", value, 0, 3, &o->log_level, err);
         case CG_KOPT_HELP:

@@ -24,6 +24,7 @@ enum cg_kernel_opt {
         CG_KOPT_NO_SANDBOX,
         CG_KOPT_IMAGES,
         CG_KOPT_PRELOAD,
+        CG_KOPT_KERNEL_ENV,
         CG_KOPT_LOG_LEVEL,
         CG_KOPT_HELP,
 };
@@ -35,6 +36,7 @@ struct cg_kernel_options {
         size_t n_env, n_hosts;
         bool env_by_name;   /* NAME alone is allowed: the command's own variable */
         const char *workspace, *mcp, *sandbox, *images, *preload, *tier;
+        char *kernel_env; /* a folder, without symlinks; NULL: the built-in one */
         struct cg_sandbox_limits limits;
         int log_level;
         bool no_sandbox, help;

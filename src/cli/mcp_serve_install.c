@@ -15,9 +15,8 @@
 #include "base/fd.h"
 #include "base/proc.h"
 #include "base/util.h"
+#include "cli/pip.h"
 #include "config.h"
-
-extern char **environ;
 
 #define MAX_REQUIREMENT 256u
 #define INSTALL_MS 600000
@@ -133,35 +132,6 @@ int cg_serve_check_requirement(const char *text, struct cg_err *err)
 
 /* ------------------------------------------------------------------ pip */
 
-/* Where pip's own settings (index, proxy, certificates) stay as the user made them, but nothing changes what is
- * installed where. */
-static bool is_passed_on(const char *variable)
-{
-        static const char *const dropped[] = { "PIP_TARGET=", "PIP_USER=", "PIP_PREFIX=", "PIP_ROOT=", "PIP_SRC=",
-                                               "PIP_REQUIREMENT=", "PIP_EDITABLE=", "PIP_NO_BINARY=", "PIP_DRY_RUN=",
-                                               "PIP_REQUIRE_VIRTUALENV=", "PIP_REPORT=", "PIP_LOG=", "PIP_PYTHON=",
-                                               "PYTHON" };
-
-        for (size_t i = 0; i < CG_ARRAY_LEN(dropped); i++)
-                if (strncmp(variable, dropped[i], strlen(dropped[i])) == 0)
-                        return false;
-        return true;
-}
-
-static char **pip_environment(void)
-{
-        size_t n = 0, kept = 0;
-        char **env;
-
-        while (environ[n])
-                n++;
-        env = calloc(n + 1, sizeof(*env));
-        for (size_t i = 0; env && i < n; i++)
-                if (is_passed_on(environ[i]))
-                        env[kept++] = environ[i];
-        return env;
-}
-
 /* *ret_fd: what it writes. */
 static int start_pip(const struct cg_serve *sv, const char *requirement, struct cg_proc *ret, int *ret_fd,
                      struct cg_err *err)
@@ -173,7 +143,7 @@ static int start_pip(const struct cg_serve *sv, const char *requirement, struct 
         cg_auto_free char *req = strdup(requirement);
         char *argv[] = { python, isolated, m, pip, install, only, all, target, sv->packages.path, upgrade, no_input,
                          no_version, no_color, bar, end, req, NULL };
-        cg_auto_free char **env = pip_environment();
+        cg_auto_free char **env = cg_pip_environment();
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { -1, 2 } };
         /* In a folder where no file can be taken for the package. */
         struct cg_proc_spec spec = { .path = python, .argv = argv, .envp = env, .cwd = "/", .fds = fds,

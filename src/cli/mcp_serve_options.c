@@ -42,6 +42,8 @@ const char cg_serve_help[] =
 "  --tier TIER          full (the default), landlock, or auto; landlock is weaker, for machines that forbid user namespaces\n"
 "  --no-sandbox         run the kernel without sandbox: its code can do all that you can\n"
 "  --images DIR         where images go (default: images in the workspace), as cell1-1.png; nothing is replaced\n"
+"  --kernel-env ENV     the environment that kernels run in: a name that `cellgate env` has made, or a folder (with a slash in\n"
+"                       it); cells only read it (default: the built-in one)\n"
 "  --log-level N        0 errors, 1 warnings (default), 2 information, 3 debugging; on standard error\n"
 "  -h, --help           this text\n"
 "\n"
@@ -66,6 +68,7 @@ static const struct cg_opt table[] = {
         { CG_KOPT_TIER, 0, "tier", "TIER" },
         { CG_KOPT_NO_SANDBOX, 0, "no-sandbox", NULL },
         { CG_KOPT_IMAGES, 0, "images", "DIR" },
+        { CG_KOPT_KERNEL_ENV, 0, "kernel-env", "ENV" },
         { CG_KOPT_LOG_LEVEL, 0, "log-level", "N" },
         { CG_KOPT_HELP, 'h', "help", NULL },
 };

@@ -229,7 +229,8 @@ static void add_servers(struct cg_serve *sv, json_t *servers)
 static int open_session(struct cg_serve *sv, struct cg_err *err)
 {
         const char *paths[] = { sv->packages.path, NULL };
-        struct cg_client_options co = { .size = sizeof(co), .no_spare = 1, .log_level = sv->opts.kernel.log_level };
+        struct cg_client_options co = { .size = sizeof(co), .no_spare = 1, .log_level = sv->opts.kernel.log_level,
+                                        .kernel_env = sv->opts.kernel.kernel_env };
         struct cg_session_options so = { .size = sizeof(so), .front = CG_FRONT_MCP,
                                          .workspace = sv->workspace,
                                          .env = sv->opts.kernel.env,

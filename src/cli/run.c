@@ -278,7 +278,7 @@ static int add_servers(struct cg_run *run, char **ret, struct cg_err *err)
 static int open_session(struct cg_run *run, struct cg_err *err)
 {
         struct cg_client_options co = { .size = sizeof(co), .no_spare = 1,
-                                        .preload = run->opts.kernel.preload,
+                                        .preload = run->opts.kernel.preload, .kernel_env = run->opts.kernel.kernel_env,
                                         .log_level = run->opts.kernel.log_level };
         struct cg_session_options so = { .size = sizeof(so), .workspace = run->opts.kernel.workspace, .env = run->opts.kernel.env,
                                          .settings = run->settings, .ask_egress = run->settings && run->can_ask };

@@ -44,6 +44,8 @@ const char cg_run_help[] =
 "  --images DIR        where images go (default images), as cell1-1.png: made when the first comes;\n"
 "                      no file is replaced, and a symbolic link is not followed\n"
 "  --preload LIST      comma-separated modules to import before the kernel starts\n"
+"  --kernel-env ENV    the environment that kernels run in: a name that `cellgate env` has made, or a folder\n"
+"                      (with a slash in it); cells only read it (default: the built-in one)\n"
 "  --json              be driven by a program: events as JSON lines on standard output, decisions as\n"
 "                      JSON lines on standard input (docs/cli-json.md). What no rule decides is asked\n"
 "                      there; once standard input has ended, it is refused\n"
@@ -90,6 +92,7 @@ static const struct cg_opt table[] = {
         { JSON, 0, "json", NULL },
         { CG_KOPT_IMAGES, 0, "images", "DIR" },
         { CG_KOPT_PRELOAD, 0, "preload", "LIST" },
+        { CG_KOPT_KERNEL_ENV, 0, "kernel-env", "ENV" },
         { CG_KOPT_LOG_LEVEL, 0, "log-level", "N" },
         { CG_KOPT_HELP, 'h', "help", NULL },
 };

@@ -17,6 +17,7 @@
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include "base/kernel_env.h"
 #include "config.h"
 
 #define DEFAULT_TIMEOUT_MS 30000
@@ -330,6 +331,7 @@ static int start_supervisor(struct cg_client *c, const struct cg_client_options 
         const char *path = o->supervisor ? o->supervisor : CG_LIBEXECDIR "/cellgate-supervisor";
         char level[16], spares[16];
         const char *argv[20] = { "cellgate-supervisor", "--dir", c->dir, "--log-level", level, "--spares", spares };
+        cg_auto_free char *env = NULL;
         cg_auto_fd int rd = -1, wr = -1;
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { log_fd, 2 }, { -1, 3 } };
         struct cg_proc_spec spec = { .path = path, .argv = (char *const *)(uintptr_t)argv, .envp = environ, .fds = fds,
@@ -341,6 +343,12 @@ static int start_supervisor(struct cg_client *c, const struct cg_client_options 
         snprintf(spares, sizeof(spares), "%d", o->no_spare ? 0 : o->spares > 0 ? o->spares : 1);
         while (*extra)
                 argv[n++] = *extra++;
+        if (o->kernel_env && cg_kernel_env_find(o->kernel_env, &env, err) < 0)
+                return -1;
+        if (env) {
+                argv[n++] = "--kernel-env";
+                argv[n++] = env;
+        }
         if (o->preload) {
                 argv[n++] = "--preload";
                 argv[n++] = o->preload;

@@ -19,13 +19,13 @@
 
 struct options {
         bool zygote, completion;
-        const char *preload;
+        const char *preload, *env;
         int log_level;
 };
 
 static void usage(FILE *f)
 {
-        fprintf(f, "usage: cellgate-kernel --zygote [--preload MODULE,...] [--completion] [--log-level 0..3]\n"
+        fprintf(f, "usage: cellgate-kernel --zygote [--kernel-env DIR] [--preload MODULE,...] [--completion] [--log-level 0..3]\n"
                    "Started by cellgate-supervisor, which passes a control socket as descriptor 3.\n");
 }
 
@@ -33,7 +33,7 @@ static int parse_options(int argc, char **argv, struct options *o)
 {
         static const struct option names[] = {
                 { "zygote", no_argument, NULL, 'z' },          { "preload", required_argument, NULL, 'p' },
-                { "log-level", required_argument, NULL, 'l' }, { "completion", no_argument, NULL, 'c' }, { "help", no_argument, NULL, 'h' },
+                { "log-level", required_argument, NULL, 'l' }, { "completion", no_argument, NULL, 'c' }, { "kernel-env", required_argument, NULL, 'e' }, { "help", no_argument, NULL, 'h' },
                 { "version", no_argument, NULL, 'V' },         { NULL, 0, NULL, 0 },
         };
         int c;
@@ -45,6 +45,9 @@ static int parse_options(int argc, char **argv, struct options *o)
                         break;
                 case 'p':
                         o->preload = optarg;
+                        break;
+                case 'e':
+                        o->env = optarg;
                         break;
                 case 'c':
                         o->completion = true;
@@ -74,7 +77,7 @@ static int run(const struct options *o, const struct cg_log *log, struct cg_err 
 
         if (r < 0)
                 return r;
-        r = cg_py_init(&failure);
+        r = cg_py_init(o->env, &failure);
         if (r == 0)
                 r = cg_py_prepare(o->preload, &versions, &failure);
         if (r < 0) {
@@ -97,7 +100,7 @@ static int run(const struct options *o, const struct cg_log *log, struct cg_err 
 
 int main(int argc, char **argv)
 {
-        struct options o = { .log_level = CG_LOG_WARN };
+        struct options o = { .log_level = CG_LOG_WARN, .env = CG_KERNEL_ENV };
         struct cg_log log = { .fd = 2, .who = "zygote" };
         struct cg_err err;
 

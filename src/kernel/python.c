@@ -61,7 +61,7 @@ static int pre_init(struct cg_err *err)
         return PyStatus_Exception(st) ? fail_status(err, st) : 0;
 }
 
-static PyStatus init_from(PyConfig *c)
+static PyStatus init_from(PyConfig *c, const char *python)
 {
         PyStatus st;
 
@@ -70,9 +70,9 @@ static PyStatus init_from(PyConfig *c)
          * The interpreter finds its standard library and the environment's packages by where this program is said to
          * be.
          */
-        st = PyConfig_SetBytesString(c, &c->program_name, CG_KERNEL_ENV "/bin/python");
+        st = PyConfig_SetBytesString(c, &c->program_name, python);
         if (!PyStatus_Exception(st))
-                st = PyConfig_SetBytesString(c, &c->executable, CG_KERNEL_ENV "/bin/python");
+                st = PyConfig_SetBytesString(c, &c->executable, python);
         if (!PyStatus_Exception(st))
                 st = Py_InitializeFromConfig(c);
         return st;
@@ -88,12 +88,17 @@ static int add_our_path(struct cg_err *err)
         return r < 0 ? fail_python(err, "sys.path") : 0;
 }
 
-int cg_py_init(struct cg_err *err)
+int cg_py_init(const char *env, struct cg_err *err)
 {
+        cg_auto_free char *python = NULL;
         PyConfig c;
         PyStatus st;
         int r;
 
+        if (asprintf(&python, "%s/bin/python", env) < 0) {
+                python = NULL;
+                return cg_fail(err, CG_E_NOMEM, "Python");
+        }
         setlocale(LC_CTYPE, "C.UTF-8");
         signal(SIGINT, SIG_IGN); /* a Ctrl-C at the host's terminal is the host's business */
         r = pre_init(err);
@@ -102,7 +107,7 @@ int cg_py_init(struct cg_err *err)
         if (PyImport_AppendInittab("_cellgate", cg_py_module_init) < 0)
                 return cg_fail(err, CG_E_NOMEM, "module _cellgate");
         PyConfig_InitIsolatedConfig(&c);
-        st = init_from(&c);
+        st = init_from(&c, python);
         PyConfig_Clear(&c);
         if (PyStatus_Exception(st))
                 return fail_status(err, st);
@@ -129,9 +134,11 @@ static PyObject *call(const char *module, const char *function, const char *text
 int cg_py_prepare(const char *preload, struct cg_py_versions *ret, struct cg_err *err)
 {
         const char *list = preload ? preload : "", *python, *ipython;
-        PyObject *versions = call("cellgate_kernel.zygote", "prepare", list, (Py_ssize_t)strlen(list), err);
+        PyObject *checked = call("cellgate_kernel.environment", "check", NULL, 0, err), *versions;
         int r = 0;
 
+        Py_XDECREF(checked);
+        versions = checked ? call("cellgate_kernel.zygote", "prepare", list, (Py_ssize_t)strlen(list), err) : NULL;
         if (!versions)
                 return CG_E_STATE;
         if (PyArg_ParseTuple(versions, "ss", &python, &ipython)) {

@@ -10,8 +10,8 @@
 struct cg_io;
 struct cg_sandbox;
 
-/* Starts Python from CG_KERNEL_ENV with our folder on sys.path: no environment variables, no user site. */
-int cg_py_init(struct cg_err *err);
+/* Starts Python from the environment @env with our folder on sys.path: no environment variables, no user site. */
+int cg_py_init(const char *env, struct cg_err *err);
 
 struct cg_py_versions {
         char python[64];

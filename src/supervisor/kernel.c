@@ -457,7 +457,7 @@ static json_t *make_binds(struct session *ss, const char *lib)
         add_bind(list, lib, LIB_INSIDE);
         /* Needed where they lie below a folder that is private inside, such as /tmp. */
         add_bind_here(list, CG_PYTHONDIR);
-        add_bind_here(list, CG_KERNEL_ENV);
+        add_bind_here(list, ss->sup->kernel_env ?: CG_KERNEL_ENV);
         json_array_foreach(paths, i, path)
                 add_bind_here(list, json_string_value(path));
         return list;
@@ -510,14 +510,15 @@ static json_t *make_spec(struct kernel *k, const char *lib)
         json_t *env = k->masked_env ? k->masked_env : ss->egress_env ? ss->egress_env : json_object_get(ss->options, "env");
 
         json_array_append_new(python_path, json_string(sandbox ? LIB_INSIDE : lib));
-        return json_pack("{s:I, s:O, s:o, s:b, s:b, s:o, s:o, s:o, s:o, s:O*, s:O*, s:O*, s:O*, s:b, s:s*, s:O*, s:s, s:O*}", "session",
+        return json_pack("{s:I, s:O, s:o, s:b, s:b, s:o, s:o, s:o, s:o, s:O*, s:O*, s:O*, s:O*, s:b, s:s*, s:O*, s:s, s:O*, s:s*}", "session",
                          (json_int_t)ss->number, "workspace", json_object_get(ss->options, "workspace"), "env",
                          env ? json_incref(env) : json_array(), "sandbox", sandbox, "color",
                          json_is_true(json_object_get(ss->options, "color")), "limits", limits_spec(ss), "bind_ro", make_binds(ss, lib),
                          "hide", make_hides(ss), "python_path", python_path, "working_dir",
                          json_object_get(ss->options, "working_dir"), "front", json_object_get(ss->options, "front"), "settings",
                          json_object_get(ss->options, "settings"), "masks", k->masked_files, "ports", ss->egress_policy != NULL,
-                         "home", sup_home(), "tier", json_object_get(ss->options, "tier"), "tmp", tmp_path(k, tmp), "guards", k->guards);
+                         "home", sup_home(), "tier", json_object_get(ss->options, "tier"), "tmp", tmp_path(k, tmp), "guards", k->guards,
+                         "kernel_env", ss->sup->kernel_env);
 }
 
 /* The specification goes in a memfd: an environment can be larger than a datagram. */
@@ -551,7 +552,7 @@ void kernel_spawn(struct kernel *k)
 
         k->state = K_SPAWNING;
         json_decref(k->guards);
-        k->guards = server_guards(k->sup);
+        k->guards = session_guards(k->sup);
         r = masks_make(k, &err);
         if (r == 0)
                 r = spec_fd(k, &spec, &err);

@@ -25,7 +25,7 @@
 
 static const char usage[] =
         "Usage: cellgate-supervisor --dir DIR [--private | --linger-ms N] [--preload MODULES] [--spares N] [--detach]\n"
-        "                           [--log-level N]\n"
+        "                           [--kernel-env DIR] [--log-level N]\n"
         "\n"
         "Serves host applications of this user (libcellgate, `cellgate run`) at DIR, which must not exist or be an empty\n"
         "folder of this user with mode 0700.\n"
@@ -35,6 +35,7 @@ static const char usage[] =
         "  --linger-ms N       end so many milliseconds after the last host has left\n"
         "  --detach            serve in a process and session of its own; the one that was started ends at once\n"
         "  --preload MODULES   comma-separated modules that every kernel has imported already\n"
+        "  --kernel-env DIR    environment that kernels run in (default: the built-in one)\n"
         "  --spares N          sessions kept ready ahead (0 to 16, default 1): those that ask for the same options open at once\n"
         "  --log-level N       0 errors, 1 warnings (default), 2 info, 3 debug; the log goes to standard error\n"
         "  --help, --version\n";
@@ -177,7 +178,7 @@ static int start(struct sup *s, struct cg_err *err)
         uv_signal_start(&s->sig_chld, on_child, SIGCHLD);
         spares_start(s);
         if (cg_zloop_init(&s->zl, &s->loop, err) < 0 || hosts_start(s, err) < 0 || broker_start(s, err) < 0 ||
-            zygote_start(s, err) < 0)
+            (!s->kernel_env && zygote_start(s, err) < 0)) /* an environment that was chosen is checked first, with the session's workspace */
                 return -1;
         return 0;
 }
@@ -251,7 +252,7 @@ static void parse_args(struct sup *s, int argc, char **argv, bool *detach_proces
                 { "dir", required_argument, NULL, 'd' },   { "private", no_argument, NULL, 'p' },
                 { "preload", required_argument, NULL, 'i' }, { "log-level", required_argument, NULL, 'l' },
                 { "spares", required_argument, NULL, 's' }, { "linger-ms", required_argument, NULL, 'g' },
-                { "detach", no_argument, NULL, 'D' },
+                { "detach", no_argument, NULL, 'D' },      { "kernel-env", required_argument, NULL, 'k' },
                 { "help", no_argument, NULL, 'h' },        { "version", no_argument, NULL, 'v' },
                 { NULL, 0, NULL, 0 },
         };
@@ -264,6 +265,8 @@ static void parse_args(struct sup *s, int argc, char **argv, bool *detach_proces
                         s->private_mode = true;
                 else if (c == 'i')
                         s->preload = optarg;
+                else if (c == 'k')
+                        s->kernel_env = optarg;
                 else if (c == 'l')
                         s->log.level = atoi(optarg);
                 else if (c == 's')

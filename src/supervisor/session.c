@@ -710,7 +710,7 @@ static int check_options(struct session *ss, struct cg_err *err)
                 return -1;
         if (dir && dir[0] != '/')
                 return cg_fail(err, CG_E_INVAL, "\"working_dir\" must be an absolute path");
-        return egress_check(ss, err);
+        return egress_check(ss, err) < 0 ? -1 : kernel_env_check(ss, err);
 }
 
 struct session *session_make(struct sup *s, struct host *h, json_t *options, uint64_t request, struct cg_err *err)

@@ -67,7 +67,7 @@ static json_t *masked_files(const struct cg_settings *s)
 /* What a kernel's sandbox would come to now; 0 when that cannot be told. */
 static uint64_t view_of(const struct sup *sup, const json_t *options)
 {
-        cg_auto_json json_t *guards = server_guards(sup);
+        cg_auto_json json_t *guards = session_guards(sup);
         json_t *o = json_object_get(options, "settings");
         cg_auto_settings struct cg_settings *s = NULL;
         cg_auto_free char *text = o ? cg_json_text(o, NULL) : NULL;

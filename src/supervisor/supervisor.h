@@ -110,6 +110,7 @@ struct sup {
         const char *dir;
         int dir_fd; /* O_PATH */
         const char *preload;
+        const char *kernel_env; /* that kernels run in; NULL: CG_KERNEL_ENV */
         bool private_mode;
         bool stopping;
         struct watch host_listener;
@@ -295,6 +296,13 @@ void session_timer_init(struct session *ss, uv_timer_t *t, void *data);
 void session_timer_close(struct session *ss, uv_timer_t *t);
 /* From cells.c: a cell of @l did not react to its interrupt. */
 void session_replace_kernel(struct session *ss, struct lane *l, const char *status, const char *text);
+
+/* ------------------------------------------------------------------ kernel_env.c */
+
+/* Checks the chosen environment, where there is one, for a session. CG_E_INVAL, CG_E_STATE: it is refused. */
+int kernel_env_check(const struct session *ss, struct cg_err *err);
+/* Paths that no kernel may change: server_guards(), and environments of kernels, whether this supervisor uses them or not. Caller frees. */
+json_t *session_guards(const struct sup *s);
 
 /* ------------------------------------------------------------------ members.c */
 

@@ -187,7 +187,7 @@ static void requeue_starting(struct sup *s)
 static void tidy(struct sup *s, const json_t *options)
 {
         json_t *o = json_object_get(options, "settings");
-        cg_auto_json json_t *guards = server_guards(s);
+        cg_auto_json json_t *guards = session_guards(s);
         cg_auto_settings struct cg_settings *settings = NULL;
         cg_auto_free char *text = o ? cg_json_text(o, NULL) : NULL;
         struct cg_err err;
@@ -250,6 +250,10 @@ int zygote_start(struct sup *s, struct cg_err *err)
         if (s->preload) {
                 argv[n++] = "--preload";
                 argv[n++] = s->preload;
+        }
+        if (s->kernel_env) {
+                argv[n++] = "--kernel-env";
+                argv[n++] = s->kernel_env;
         }
         if (!s->private_mode) /* it serves notebooks: their people complete code */
                 argv[n++] = "--completion";

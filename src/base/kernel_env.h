@@ -1,0 +1,44 @@
+/*
+ * Environments that kernels run in, other than the built-in one: where they are, and whether one fits this build. Their code runs outside
+ * of the sandbox as well (the zygote imports IPython from there), so no cell may write there; see the supervisor's session.c.
+ */
+#ifndef CG_BASE_KERNEL_ENV_H
+#define CG_BASE_KERNEL_ENV_H
+
+#include <stdbool.h>
+#include "base/err.h"
+
+/* What `cellgate env` keeps in an environment: "ready" or "changing", and the file that whoever changes it has locked. */
+#define CG_ENV_STATE ".cellgate-env"
+#define CG_ENV_LOCK ".cellgate-env.lock"
+
+enum cg_env_state {
+        CG_ENV_FOREIGN,    /* not made by `cellgate env` */
+        CG_ENV_READY,
+        CG_ENV_UNFINISHED, /* it is being changed, or whoever changed it was ended */
+};
+
+/* The folder of named environments: $XDG_DATA_HOME/cellgate/envs, or below ~/.local/share. *ret: caller frees. It need not exist. */
+int cg_kernel_envs_dir(char **ret, struct cg_err *err);
+
+/* A name of letters, digits, "-", "_" and ".", which does not begin with a dot or dash. */
+bool cg_kernel_env_is_name(const char *text);
+
+/*
+ * The folder that @name means: one in cg_kernel_envs_dir(), or what it says itself where it has a slash. *ret: absolute, without symlinks;
+ * caller frees. CG_E_NOTFOUND where it does not exist.
+ */
+int cg_kernel_env_find(const char *name, char **ret, struct cg_err *err);
+
+/* An environment of the Python version that kernels embed, and finished. CG_E_INVAL says what is wrong and what to do. */
+int cg_kernel_env_check(const char *dir, struct cg_err *err);
+
+/* An environment of that version, whether finished or not. @version (64 bytes): what it says of itself, "" where it says nothing. */
+bool cg_kernel_env_fits(const char *dir, char version[64]);
+
+enum cg_env_state cg_kernel_env_state(const char *dir);
+
+/* The folder of its base Python's programs, from pyvenv.cfg. *ret: without symlinks; caller frees; NULL where it names none that exists. */
+int cg_kernel_env_base(const char *dir, char **ret, struct cg_err *err);
+
+#endif

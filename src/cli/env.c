@@ -1,0 +1,518 @@
+/*
+ * `cellgate env`: Python environments for kernels, in the user's data folder or where the user says. venv and pip do the work, as the user
+ * and outside of any sandbox. Runs in the command `cellgate`.
+ *
+ * An environment that is being changed says so in a file, which is put right last of all: one whose making was interrupted is not used, and
+ * the next command finishes or removes it. Who changes it holds a lock on a file that cells cannot open.
+ */
+#include <errno.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/buf.h"
+#include "base/fd.h"
+#include "base/kernel_env.h"
+#include "base/proc.h"
+#include "base/text.h"
+#include "base/util.h"
+#include "cli/cli.h"
+#include "cli/opts.h"
+#include "cli/pip.h"
+#include "config.h"
+#include "jupyter/kernelspec.h"
+
+/* Large packages over a slow line. */
+#define STEP_MS (60 * 60 * 1000)
+/* Of what a program says: its end counts. */
+#define TAIL_BYTES 4096u
+#define MAX_PACKAGES 256u
+#define REQUIREMENTS CG_DATADIR "/kernel-requirements.txt"
+/* Where kernels look for matplotlib's list of fonts. */
+#define FONTS "share/cellgate/matplotlib"
+
+static const char help[] =
+"Usage: cellgate env create ENV [PACKAGE...]\n"
+"       cellgate env add ENV [PACKAGE...]\n"
+"       cellgate env list\n"
+"       cellgate env remove ENV\n"
+"\n"
+"Python environments for kernels, for the option --kernel-env of run, mcp serve and jupyter.\n"
+"\n"
+"  create    makes one with IPython and what else kernels need, and PACKAGEs if any are named\n"
+"  add       installs PACKAGEs, and what kernels need where that is missing. Sessions that are open keep what they have imported\n"
+"  list      shows those that were made by name\n"
+"  remove    removes one that `create` has made\n"
+"\n"
+"  ENV       a name, for an environment in $XDG_DATA_HOME/cellgate/envs (or ~/.local/share/cellgate/envs), or a folder with a\n"
+"            slash in it, such as ./env. Not one that cells write: what lies in it runs outside of the sandbox as well\n"
+"  PACKAGE   as pip takes it: numpy, 'pandas>=2', a path or a URL. It is installed outside of the sandbox, with your rights\n"
+"\n"
+"  -h, --help\n"
+"\n"
+"Exit status: 0; 1 pip or venv failed; 2 command line, or a folder that cannot be used; 130 interrupted.\n"
+"\n"
+"Example: cellgate env create science numpy pandas matplotlib && cellgate run --kernel-env science analysis.py\n";
+
+/* ^C. A signal handler has nothing but file scope. */
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int sig)
+{
+        (void)sig;
+        interrupted = 1;
+}
+
+static void catch_signals(void)
+{
+        static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
+        struct sigaction sa = { .sa_handler = on_signal }; /* no SA_RESTART: it wakes poll() */
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(signals); i++)
+                sigaction(signals[i], &sa, NULL);
+}
+
+static void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static void say(const char *fmt, ...)
+{
+        cg_auto_buf struct cg_buf b = { .max = 65536 };
+        char text[2048];
+        va_list ap;
+
+        va_start(ap, fmt);
+        vsnprintf(text, sizeof(text), fmt, ap);
+        va_end(ap);
+        if (cg_text_render(&b, text, strlen(text), 0, NULL) == 0)
+                fprintf(stderr, "cellgate env: %s\n", b.data);
+}
+
+/* ------------------------------------------------------------------ programs */
+
+/* Keeps the end of what a program says; at a terminal it is shown at once as well. */
+static bool read_some(int fd, struct cg_buf *tail)
+{
+        char buf[4096];
+        ssize_t n = read(fd, buf, sizeof(buf));
+
+        if (n < 0 && errno == EINTR)
+                return true;
+        if (n <= 0)
+                return false;
+        if (tail->len + (size_t)n > tail->max)
+                cg_buf_consume(tail, tail->len + (size_t)n - tail->max);
+        cg_buf_add(tail, buf, (size_t)n, NULL);
+        if (isatty(2))
+                cg_write_all(2, buf, (size_t)n, NULL);
+        return true;
+}
+
+static void show_tail(const struct cg_buf *tail)
+{
+        cg_auto_buf struct cg_buf b = { .max = 65536 };
+
+        if (!isatty(2) && tail->len && cg_text_render(&b, tail->data, tail->len, 0, NULL) == 0)
+                fprintf(stderr, "%s\n", b.data);
+}
+
+/* Runs @argv to its end. CG_E_STATE: it failed, and what it said last is shown. @extra: a variable for it, or NULL. */
+static int run_program(const char *const *argv, const char *extra, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf tail = { .max = TAIL_BYTES };
+        cg_auto_free char **passed = cg_pip_environment(), **env = NULL;
+        struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { -1, 2 } };
+        struct cg_proc_spec spec = { .path = argv[0], .argv = (char *const *)(uintptr_t)argv, .fds = fds,
+                                     .n_fds = CG_ARRAY_LEN(fds), .new_session = true, .die_with_parent = true };
+        struct cg_proc proc = CG_PROC_NONE;
+        cg_auto_fd int out = -1;
+        int64_t end = cg_now_ms() + STEP_MS;
+        int p[2], status = -1, r;
+        size_t n = 0;
+
+        while (passed && passed[n])
+                n++;
+        env = passed ? calloc(n + 2, sizeof(*env)) : NULL;
+        if (!env)
+                return cg_fail(err, CG_E_NOMEM, "environment");
+        memcpy(env, passed, n * sizeof(*env));
+        env[n] = (char *)(uintptr_t)extra;
+        spec.envp = env;
+        if (pipe2(p, O_CLOEXEC) < 0)
+                return cg_fail_errno(err, "pipe");
+        out = p[0];
+        fds[1].fd = fds[2].fd = p[1];
+        r = cg_proc_spawn(&spec, &proc, err);
+        close(p[1]);
+        if (r < 0)
+                return cg_err_prefix(err, "%s", argv[0]);
+        for (bool more = true; more && !interrupted && cg_now_ms() < end;) {
+                struct pollfd poll_fd = { .fd = out, .events = POLLIN };
+
+                if (poll(&poll_fd, 1, 1000) > 0)
+                        more = read_some(out, &tail);
+        }
+        if (interrupted || cg_now_ms() >= end || cg_proc_wait(&proc, 5000, &status, NULL) != 0)
+                cg_proc_end(&proc, true, 2000);
+        if (interrupted)
+                return cg_fail(err, CG_E_STATE, "interrupted");
+        if (status == 0)
+                return 0;
+        show_tail(&tail);
+        return cg_fail(err, CG_E_STATE, "%s of %s failed; %s", strcmp(argv[2], "-m") == 0 ? argv[3] : "the list of fonts", argv[0], isatty(2) ? "its last lines say why" : "its last lines are above");
+}
+
+/* Isolated (-I): nothing of the current folder or of the user's own packages is taken for pip. */
+static int run_pip(const char *dir, const char *const *words, size_t n, struct cg_err *err)
+{
+        static const char *const first[] = { "-I", "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--no-color" };
+        cg_auto_free const char **argv = calloc(CG_ARRAY_LEN(first) + n + 2, sizeof(*argv));
+        char python[PATH_MAX];
+
+        if (!argv)
+                return cg_fail(err, CG_E_NOMEM, "pip");
+        snprintf(python, sizeof(python), "%s/bin/python", dir);
+        argv[0] = python;
+        memcpy(argv + 1, first, sizeof(first));
+        memcpy(argv + 1 + CG_ARRAY_LEN(first), words, n * sizeof(*words));
+        return run_program(argv, NULL, err);
+}
+
+/* ------------------------------------------------------------------ states and locks */
+
+static int write_state(const char *dir, const char *state, struct cg_err *err)
+{
+        char path[PATH_MAX], new[PATH_MAX + 8];
+        cg_auto_fd int fd = -1;
+
+        snprintf(path, sizeof(path), "%s/" CG_ENV_STATE, dir);
+        snprintf(new, sizeof(new), "%s.new", path);
+        unlink(new);
+        fd = open(new, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+        if (fd < 0 || cg_write_all(fd, state, strlen(state), NULL) < 0 || rename(new, path) < 0)
+                return cg_fail_errno(err, "cannot write %s", path);
+        return 0;
+}
+
+/* The lock lives as long as the descriptor. Who can open a file at all can lock it: nobody may read this one. */
+static int lock(const char *dir, struct cg_err *err)
+{
+        char path[PATH_MAX];
+        cg_auto_fd int fd = -1;
+
+        snprintf(path, sizeof(path), "%s/" CG_ENV_LOCK, dir);
+        fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0200);
+        if (fd < 0)
+                return cg_fail_errno(err, "cannot write %s", path);
+        if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+                return errno == EWOULDBLOCK ? cg_fail(err, CG_E_STATE, "another `cellgate env` is changing %s", dir) : cg_fail_errno(err, "lock %s", path);
+        return cg_steal_fd(&fd);
+}
+
+/* ------------------------------------------------------------------ steps of create and add */
+
+static bool has_package(const char *dir, const char *name)
+{
+        char path[PATH_MAX];
+
+        return snprintf(path, sizeof(path), "%s/lib/python" CG_PYTHON_VERSION "/site-packages/%s", dir, name) < (int)sizeof(path) && access(path, F_OK) == 0;
+}
+
+/* matplotlib looks at every font of the machine when it is first imported, and remembers them: once here, and not in every kernel. */
+static int list_fonts(const char *dir, struct cg_err *err)
+{
+        char folder[PATH_MAX], python[PATH_MAX], variable[PATH_MAX + 16];
+        const char *argv[] = { python, "-I", "-c", "import matplotlib.font_manager", NULL };
+
+        if (!has_package(dir, "matplotlib"))
+                return 0;
+        snprintf(python, sizeof(python), "%s/bin/python", dir);
+        snprintf(folder, sizeof(folder), "%s/" FONTS, dir);
+        snprintf(variable, sizeof(variable), "MPLCONFIGDIR=%s", folder);
+        if (cg_remove_tree(folder, err) < 0 || cg_make_dirs(folder, 0755, err) < 0)
+                return -1;
+        return run_program(argv, variable, err);
+}
+
+/* What kernels need. An environment of the user's own keeps the versions that it has. */
+static int install_basics(const char *dir, bool made_here, struct cg_err *err)
+{
+        static const char *const pinned[] = { "-r", REQUIREMENTS }, *const names[] = { "ipython>=9.0", "comm", "matplotlib-inline" };
+
+        if (made_here)
+                return run_pip(dir, pinned, CG_ARRAY_LEN(pinned), err);
+        if (has_package(dir, "IPython") && has_package(dir, "comm") && has_package(dir, "matplotlib_inline"))
+                return 0;
+        return run_pip(dir, names, CG_ARRAY_LEN(names), err);
+}
+
+static int install(const char *dir, bool made_here, const char *const *packages, size_t n, struct cg_err *err)
+{
+        char list[512] = "";
+        int r = install_basics(dir, made_here, err);
+
+        for (size_t i = 0; i < n && strlen(list) < sizeof(list) - 64; i++)
+                snprintf(list + strlen(list), sizeof(list) - strlen(list), " %.50s", packages[i]);
+        if (r == 0 && n) {
+                say("installing%s", list);
+                r = run_pip(dir, packages, n, err);
+        }
+        if (r == 0)
+                r = list_fonts(dir, err);
+        return r == 0 && interrupted ? cg_fail(err, CG_E_STATE, "interrupted") : r;
+}
+
+/* ------------------------------------------------------------------ create */
+
+/* The folder that @name will be: its parent exists afterwards. *ret: caller frees. */
+static int place_for(const char *name, char **ret, struct cg_err *err)
+{
+        cg_auto_free char *dir = NULL, *parent = NULL, *real = NULL;
+        const char *last;
+
+        if (!strchr(name, '/')) {
+                if (!cg_kernel_env_is_name(name))
+                        return cg_fail(err, CG_E_INVAL, "\"%s\" is no name: take at most 64 letters, digits, \"-\", \"_\" and \".\", or a folder with a slash in "
+                                       "it", name);
+                if (cg_kernel_envs_dir(&dir, err) < 0 || cg_make_dirs(dir, 0700, err) < 0)
+                        return -1;
+                return asprintf(ret, "%s/%s", dir, name) < 0 ? cg_fail(err, CG_E_NOMEM, "path") : 0;
+        }
+        parent = strdup(name);
+        if (!parent)
+                return cg_fail(err, CG_E_NOMEM, "path");
+        while (strlen(parent) > 1 && parent[strlen(parent) - 1] == '/')
+                parent[strlen(parent) - 1] = '\0';
+        last = strrchr(parent, '/');
+        if (!last || !last[1] || strcmp(last + 1, ".") == 0 || strcmp(last + 1, "..") == 0)
+                return cg_fail(err, CG_E_INVAL, "%s names no new folder", name);
+        last++;
+        dir = strndup(parent, (size_t)(last - parent));
+        real = dir ? realpath(dir, NULL) : NULL;
+        if (!real)
+                return cg_fail_errno(err, "folder %s", dir ? dir : name);
+        return asprintf(ret, "%s/%s", strcmp(real, "/") == 0 ? "" : real, last) < 0 ? cg_fail(err, CG_E_NOMEM, "path") : 0;
+}
+
+/* What an interrupted create has left; an empty folder goes as well. */
+static int remove_unfinished(const char *dir, struct cg_err *err)
+{
+        cg_auto_fd int locked = -1;
+
+        if (rmdir(dir) == 0)
+                return 0;
+        if (cg_kernel_env_state(dir) != CG_ENV_UNFINISHED)
+                return cg_fail(err, CG_E_INVAL, "%s is there already; `cellgate env add` installs packages in an environment, `cellgate env remove` removes "
+                               "it", dir);
+        locked = lock(dir, err);
+        return locked < 0 ? locked : cg_remove_tree_within(dir, 60000, err);
+}
+
+/* Makes the folder. The lock, or negative. */
+static int take_folder(const char *dir, struct cg_err *err)
+{
+        if (mkdir(dir, 0700) == 0)
+                return lock(dir, err);
+        if (errno != EEXIST)
+                return cg_fail_errno(err, "cannot make %s", dir);
+        if (remove_unfinished(dir, err) < 0)
+                return -1;
+        return mkdir(dir, 0700) == 0 ? lock(dir, err) : cg_fail_errno(err, "cannot make %s", dir);
+}
+
+static int create(const char *name, const char *const *packages, size_t n, struct cg_err *err)
+{
+        cg_auto_free char *dir = NULL;
+        cg_auto_fd int locked = -1;
+        int r = place_for(name, &dir, err);
+
+        if (r < 0)
+                return r;
+        locked = take_folder(dir, err);
+        if (locked < 0)
+                return locked;
+        say("making %s with Python %s", dir, CG_PYTHON_VERSION);
+        r = write_state(dir, "changing\n", err);
+        if (r == 0)
+                r = run_program((const char *const[]){ CG_PYTHON, "-I", "-m", "venv", dir, NULL }, NULL, err);
+        if (r == 0)
+                r = install(dir, true, packages, n, err);
+        if (r == 0)
+                r = write_state(dir, "ready\n", err);
+        if (r < 0) {
+                cg_remove_tree_within(dir, 60000, NULL);
+                return r;
+        }
+        printf("%s\n", dir);
+        say("ready. Use it with --kernel-env %s: cellgate run, mcp serve, jupyter. More packages: cellgate env add %s PACKAGE", name, name);
+        return 0;
+}
+
+/* ------------------------------------------------------------------ add, remove, list */
+
+static int add(const char *name, const char *const *packages, size_t n, struct cg_err *err)
+{
+        cg_auto_free char *dir = NULL;
+        enum cg_env_state state;
+        cg_auto_fd int locked = -1;
+        char version[64];
+        int r = cg_kernel_env_find(name, &dir, err);
+
+        if (r < 0)
+                return r;
+        if (!cg_kernel_env_fits(dir, version))
+                return cg_fail(err, CG_E_INVAL, "%s is no environment of Python %s%s%s", dir, CG_PYTHON_VERSION, version[0] ? ", but of " : "", version);
+        locked = lock(dir, err);
+        if (locked < 0)
+                return locked;
+        state = cg_kernel_env_state(dir);
+        r = write_state(dir, "changing\n", err);
+        if (r == 0)
+                r = install(dir, state != CG_ENV_FOREIGN, packages, n, err);
+        if (r == 0 && state == CG_ENV_UNFINISHED)
+                r = run_pip(dir, (const char *const[]){ "--dry-run", "-r", REQUIREMENTS }, 3, err);
+        /* pip takes back what it could not finish, unless it was ended itself. */
+        if (r == 0 || (!interrupted && state != CG_ENV_UNFINISHED)) {
+                struct cg_err second;
+
+                if (write_state(dir, "ready\n", &second) < 0 && r == 0) {
+                        *err = second;
+                        r = -1;
+                }
+        }
+        if (r == 0)
+                say("done: new sessions with --kernel-env %s have it", name);
+        return r;
+}
+
+static int remove_one(const char *name, struct cg_err *err)
+{
+        cg_auto_free char *dir = NULL;
+        cg_auto_fd int locked = -1;
+        int r = cg_kernel_env_find(name, &dir, err);
+
+        if (r < 0)
+                return r;
+        if (cg_kernel_env_state(dir) == CG_ENV_FOREIGN)
+                return cg_fail(err, CG_E_INVAL, "%s was not made by `cellgate env create`: remove it yourself", dir);
+        locked = lock(dir, err);
+        if (locked < 0)
+                return locked;
+        r = write_state(dir, "changing\n", err); /* what is left of it is not used */
+        return r < 0 ? r : cg_remove_tree_within(dir, 60000, err);
+}
+
+static int list_one(const char *dir, const char *name, struct cg_buf *b, struct cg_err *err)
+{
+        char path[PATH_MAX], version[64];
+        const char *note = "";
+
+        snprintf(path, sizeof(path), "%s/%s", dir, name);
+        if (!cg_kernel_env_fits(path, version))
+                note = "  (not of Python " CG_PYTHON_VERSION ": kernels cannot use it)";
+        else if (cg_kernel_env_state(path) == CG_ENV_UNFINISHED)
+                note = "  (unfinished: `cellgate env add` finishes it)";
+        return cg_buf_addf(b, err, "%-20s Python %-8s %s%s\n", name, version[0] ? version : "?", path, note);
+}
+
+static int by_name(const void *a, const void *b)
+{
+        const struct dirent *const *x = a, *const *y = b;
+
+        return strcmp((*x)->d_name, (*y)->d_name);
+}
+
+static int list(struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = 1 << 20 };
+        cg_auto_free char *dir = NULL;
+        struct dirent **names = NULL;
+        int r = cg_kernel_envs_dir(&dir, err), n;
+
+        if (r < 0)
+                return r;
+        r = cg_buf_addf(&b, err, "%-20s Python %-8s %s\n", "(built in)", CG_PYTHON_VERSION, CG_KERNEL_ENV);
+        n = scandir(dir, &names, NULL, NULL);
+        if (n > 0)
+                qsort(names, (size_t)n, sizeof(*names), by_name);
+        for (int i = 0; i < n; i++) {
+                if (r == 0 && cg_kernel_env_is_name(names[i]->d_name))
+                        r = list_one(dir, names[i]->d_name, &b, err);
+                free(names[i]);
+        }
+        free(names);
+        if (r == 0 && cg_cli_print(b.data) != CG_EXIT_OK)
+                r = cg_fail(err, CG_E_SYS, "standard output cannot be written");
+        return r;
+}
+
+/* ------------------------------------------------------------------ the command */
+
+static int check_packages(char **words, int n, struct cg_err *err)
+{
+        if (n > (int)MAX_PACKAGES)
+                return cg_fail(err, CG_E_LIMIT, "at most %u packages at once", MAX_PACKAGES);
+        for (int i = 0; i < n; i++)
+                if (words[i][0] == '-' || !words[i][0])
+                        return cg_fail(err, CG_E_INVAL, "\"%s\" is no package: options of pip are set in its own settings (pip.conf, PIP_INDEX_URL, ...)", words[i]);
+        return 0;
+}
+
+static int run_command(int argc, char **argv, struct cg_err *err)
+{
+        static const struct {
+                const char *name;
+                int least, most;
+        } commands[] = { { "create", 1, INT_MAX }, { "add", 1, INT_MAX }, { "list", 0, 0 }, { "remove", 1, 1 } };
+        const char *const *packages = (const char *const *)(uintptr_t)(argv + 3);
+        int n = argc - 2, r;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(commands); i++) {
+                if (strcmp(argv[1], commands[i].name) != 0)
+                        continue;
+                if (n < commands[i].least)
+                        return cg_fail(err, CG_E_INVAL, "%s: which environment? --help says more", argv[1]);
+                if (n > commands[i].most)
+                        return cg_fail(err, CG_E_INVAL, "%s: unexpected argument \"%s\"", argv[1], argv[2 + commands[i].most]);
+                if (n > 0 && argv[2][0] == '-')
+                        return cg_fail(err, CG_E_INVAL, "there is no option \"%s\": --help says more", argv[2]);
+                r = n > 1 ? check_packages(argv + 3, n - 1, err) : 0;
+                if (r < 0)
+                        return r;
+                switch (i) {
+                case 0:
+                        return create(argv[2], packages, (size_t)n - 1, err);
+                case 1:
+                        return add(argv[2], packages, (size_t)n - 1, err);
+                case 2:
+                        return list(err);
+                default:
+                        return remove_one(argv[2], err);
+                }
+        }
+        return cg_fail(err, CG_E_INVAL, "there is no command \"env %s\": create, add, list, remove", argv[1]);
+}
+
+int cg_cli_env(int argc, char **argv)
+{
+        struct cg_err err;
+
+        for (int i = 1; i < argc; i++)
+                if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+                        return cg_cli_print(help);
+        if (argc < 2) {
+                cg_fail(&err, CG_E_INVAL, "create, add, list or remove? --help says more");
+                return cg_cli_fail("env", &err);
+        }
+        catch_signals();
+        umask(022);
+        if (run_command(argc, argv, &err) == 0)
+                return CG_EXIT_OK;
+        cg_cli_fail("env", &err);
+        return interrupted ? CG_EXIT_CANCELLED : err.code == CG_E_STATE ? CG_EXIT_RAISED : CG_EXIT_USAGE;
+}

@@ -1,0 +1,116 @@
+/*
+ * cellgate-supervisor: the environment that the host has chosen for kernels. Its code runs in the zygote, outside of any sandbox: a session
+ * whose cells could write there, or in its base Python, is refused before the zygote is started with it.
+ */
+#include "supervisor/supervisor.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/kernel_env.h"
+#include "sandbox/plan.h"
+#include "sandbox/session_view.h"
+
+/* Without guards: what only this session's kernels leave alone, those of others can write. */
+static int make_plan(const struct session *ss, struct cg_sandbox **ret, struct cg_err *err)
+{
+        const char *workspace = json_string_value(json_object_get(ss->options, "workspace"));
+        json_t *o = json_object_get(ss->options, "settings");
+        cg_auto_settings struct cg_settings *s = NULL;
+        cg_auto_free char *text = o ? cg_json_text(o, NULL) : NULL;
+        int r = o && !text ? cg_fail(err, CG_E_NOMEM, "sandbox settings") : cg_sandbox_new(ret, err);
+
+        if (r == 0 && o)
+                r = cg_settings_parse(text, strlen(text), "sandbox settings", 0, &s, err);
+        if (r == 0)
+                r = o ? cg_session_view(*ret, s, NULL, workspace, sup_home(), NULL, err)
+                      : cg_session_view_default(*ret, workspace, sup_home(), NULL, err);
+        return r;
+}
+
+/* Whether @path, which is a real one, or anything in it can be written by cells. Private folders hide what lies there. */
+static bool is_written(const struct cg_sandbox *plan, const char *path)
+{
+        const struct cg_plan_mount *top = NULL;
+
+        for (size_t i = 0; i < plan->n_mounts; i++) {
+                const struct cg_plan_mount *m = &plan->mounts[i];
+
+                if (m->kind == CG_PLAN_WRITE && cg_plan_within(m->path, path))
+                        return true;
+                if (m->kind != CG_PLAN_PIN && cg_plan_within(path, m->path) && (!top || strlen(m->path) >= strlen(top->path)))
+                        top = m;
+        }
+        return top ? top->kind == CG_PLAN_WRITE : plan->root_writable;
+}
+
+static int check_path(const struct session *ss, const struct cg_sandbox *plan, const char *path, struct cg_err *err)
+{
+        if (!is_written(plan, path))
+                return 0;
+        return cg_fail(err, CG_E_INVAL, "environment %s: cells could write %s, and what lies there runs outside of the sandbox as well. Use one that lies "
+                       "elsewhere: `cellgate env create NAME` makes it; or name it in filesystem.denyWrite of the settings of all sessions here",
+                       ss->sup->kernel_env, path);
+}
+
+static void add_guard(json_t *list, const char *path)
+{
+        if (path)
+                json_array_append_new(list, json_string(path));
+}
+
+json_t *session_guards(const struct sup *s)
+{
+        json_t *list = server_guards(s);
+        cg_auto_free char *envs = NULL, *folder = NULL, *base = NULL;
+
+        /* Also where there are none yet: what a cell puts there would be taken for one. */
+        if (cg_kernel_envs_dir(&envs, NULL) == 0 && asprintf(&folder, "%s/", envs) > 0)
+                add_guard(list, folder);
+        add_guard(list, s->kernel_env);
+        if (s->kernel_env && cg_kernel_env_base(s->kernel_env, &base, NULL) == 0)
+                add_guard(list, base);
+        return list;
+}
+
+/* The default place of environments must not be a workspace: it would be as if it were not protected. */
+static int check_workspace(const struct session *ss, struct cg_err *err)
+{
+        const char *workspace = json_string_value(json_object_get(ss->options, "workspace"));
+        cg_auto_free char *envs = NULL;
+        char real[PATH_MAX], own[PATH_MAX];
+
+        if (cg_kernel_envs_dir(&envs, NULL) == 0 && realpath(envs, own) && realpath(workspace, real) && cg_plan_within(real, own))
+                return cg_fail(err, CG_E_INVAL, "workspace %s: environments of kernels lie in %s, which cells must not change; choose another folder", workspace,
+                               own);
+        return 0;
+}
+
+int kernel_env_check(const struct session *ss, struct cg_err *err)
+{
+        const char *env = ss->sup->kernel_env;
+        cg_auto_free char *base = NULL;
+        struct cg_sandbox *plan = NULL;
+        char lib[PATH_MAX + 8];
+        int r = env ? cg_kernel_env_check(env, err) : 0;
+
+        if (r < 0 || json_is_false(json_object_get(ss->options, "sandbox")))
+                return r;
+        r = check_workspace(ss, err);
+        if (r < 0 || !env)
+                return r;
+        r = make_plan(ss, &plan, err);
+        if (r == 0)
+                r = check_path(ss, plan, env, err);
+        if (r == 0)
+                r = cg_kernel_env_base(env, &base, err);
+        if (r == 0 && base)
+                r = check_path(ss, plan, base, err);
+        if (r == 0 && base && strrchr(base, '/') != base) {
+                snprintf(lib, sizeof(lib), "%.*s/lib", (int)(strrchr(base, '/') - base), base);
+                r = check_path(ss, plan, lib, err);
+        }
+        cg_sandbox_free(plan);
+        return r;
+}

@@ -1,0 +1,305 @@
+"""`cellgate env` and --kernel-env: made, extended, used read-only, and never run where cells could have written it."""
+
+import base64
+import fcntl
+import hashlib
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+Env = Callable[..., "subprocess.CompletedProcess[str]"]
+KERNEL_ENV = Path(__file__).parents[2] / ".deps/kernel-env"
+VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def write_wheel(folder: Path, stem: str, tag: str, files: dict[str, bytes]) -> None:
+    record = "".join(
+        f"{name},sha256={base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b'=').decode()},{len(data)}\n"
+        for name, data in files.items()
+    )
+    with zipfile.ZipFile(folder / f"{stem}-{tag}.whl", "w") as z:
+        for name, data in files.items():
+            z.writestr(name, data)
+        z.writestr(f"{stem}.dist-info/RECORD", f"{record}{stem}.dist-info/RECORD,,\n")
+
+
+# Of matplotlib what matters here: its module of fonts looks for a list, and writes one where it finds none.
+FONTS = """
+import os, pathlib, sys
+sys.modules["matplotlib.font_manager"] = sys.modules[__name__]
+folder = pathlib.Path(os.environ.get("MPLCONFIGDIR") or os.path.expanduser("~/.cache/matplotlib"))
+made = not (folder / "fontlist-v9.json").exists()
+if made:
+    (folder / "fontlist-v9.json").write_text("[]")
+"""
+
+
+def own_wheel(folder: Path, name: str, code: str, file: str = "") -> None:
+    stem = f"{name}-1.0"
+    files = {
+        file or f"{name}.py": code,
+        f"{stem}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        f"{stem}.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    write_wheel(folder, stem, "py3-none-any", {k: v.encode() for k, v in files.items()})
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages of the built-in environment as wheels again, and one of our own: no network is needed."""
+    folder = tmp_path_factory.mktemp("wheels")
+    packages = KERNEL_ENV / f"lib/python{VERSION}/site-packages"
+    for dist in importlib.metadata.distributions(path=[str(packages)]):
+        if (wheel := dist.read_text("WHEEL")) is None or dist.files is None:
+            continue
+        info = next(str(f.parent) for f in dist.files if str(f).endswith("dist-info/METADATA"))
+        if info.startswith(("pip-", "setuptools-")):
+            continue
+        names = [str(f) for f in dist.files if not str(f).startswith("..") and "__pycache__" not in str(f)]
+        files = {n: (packages / n).read_bytes() for n in names if not n.endswith("/RECORD") and (packages / n).is_file()}
+        tag = [line.split()[1] for line in wheel.splitlines() if line.startswith("Tag: ")][-1]
+        write_wheel(folder, info.removesuffix(".dist-info"), tag, files)
+    own_wheel(folder, "cgwheel", "value = 41")
+    own_wheel(folder, "cgsecond", "value = 42")
+    own_wheel(folder, "matplotlib", FONTS, "matplotlib/__init__.py")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(scope="module")
+def cellgate(prefix: Path, index: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Env:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+
+    def run(*args: str, **env: str) -> "subprocess.CompletedProcess[str]":
+        pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index), "PIP_TARGET": str(elsewhere), "PIP_CONFIG_FILE": "/dev/null"}
+        return subprocess.run(
+            [str(prefix / "bin/cellgate"), *args],
+            env=os.environ | pip | {"XDG_DATA_HOME": str(data)} | env,
+            cwd=elsewhere,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def science(cellgate: Env, data: Path) -> Iterator[Path]:
+    made = cellgate("env", "create", "science", "cgwheel")
+    assert made.returncode == 0, made.stderr
+    assert "--kernel-env science" in made.stderr
+    yield Path(made.stdout.strip())
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    path = tmp_path / "workspace"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def bare(tmp_path: Path, workspace: Path) -> Path:
+    """An environment of the user's own, without anything that kernels need."""
+    subprocess.run(["/usr/bin/python3", "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    return tmp_path / "bare"
+
+
+def test_an_environment_is_made_listed_used_and_extended(cellgate: Env, science: Path, data: Path) -> None:
+    assert science == data / "cellgate/envs/science"
+    assert "science" in cellgate("env", "list").stdout and str(science) in cellgate("env", "list").stdout
+    code = "import cgwheel, sys\nprint(cgwheel.value, sys.prefix)\ntry: import cgsecond\nexcept ImportError: print('no')"
+    assert cellgate("run", "--kernel-env", "science", "-c", code).stdout.split() == ["41", str(science), "no"]
+    added = cellgate("env", "add", "science", "cgsecond")
+    assert added.returncode == 0, added.stderr
+    used = cellgate("run", "--kernel-env", str(science), "-c", "import cgsecond; print(cgsecond.value)")
+    assert used.stdout == "42\n", used.stderr
+    note = cellgate("run", "--kernel-env", "science", "-c", "import yaml").stderr
+    assert f"`cellgate env add {science} PyYAML`" in note
+    assert "ModuleNotFoundError" in cellgate("run", "-c", "import cgwheel").stderr  # the built-in one has no part of it
+
+
+def test_fonts_are_listed_once_and_by_no_cell(cellgate: Env, data: Path) -> None:
+    made = cellgate("env", "create", "plots", "matplotlib")
+    assert made.returncode == 0, made.stderr
+    own = data / "cellgate/envs/plots/share/cellgate/matplotlib/fontlist-v9.json"
+    assert own.read_text() == "[]"
+    code = """
+import matplotlib, os, pathlib
+path = pathlib.Path(os.path.expanduser("~/.cache/matplotlib/fontlist-v9.json"))
+print(matplotlib.made, path.read_text())
+try: path.write_text("poison")
+except OSError as e: print(type(e).__name__)
+path.unlink()
+_ = path.write_text("poison")
+"""
+    for _ in range(2):  # what a session makes of its own link no other sees
+        assert cellgate("run", "--kernel-env", "plots", "-c", code).stdout.split() == ["False", "[]", "OSError"]
+    assert own.read_text() == "[]"
+    assert cellgate("env", "remove", "plots").returncode == 0
+
+
+def test_cells_read_it_only(cellgate: Env, science: Path) -> None:
+    code = "import sys, os, subprocess\nfor p in ('/x', '/bin/python', '/.cellgate-env'):\n    try: open(sys.prefix + p, 'w')\n"
+    code += "    except OSError as e: print(type(e).__name__)\nprint(subprocess.run([sys.executable, '-c', 'import cgwheel']).returncode)"
+    run = cellgate("run", "--kernel-env", "science", "-c", code)
+    assert run.stdout.split() == ["OSError"] * 3 + ["0"], run.stdout
+
+
+def test_what_cannot_be_made_leaves_nothing(cellgate: Env, data: Path, tmp_path: Path) -> None:
+    failed = cellgate("env", "create", "half", "no-such-package")
+    assert failed.returncode == 1
+    assert "No matching distribution found for no-such-package" in failed.stderr  # what pip said last
+    assert not (data / "cellgate/envs/half").exists()
+    assert cellgate("env", "create", ".half").returncode == 2
+    assert cellgate("env", "create", "half", "--target=x").returncode == 2
+    assert cellgate("env", "create", str(tmp_path / "no/such/parent")).returncode == 2
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/file").write_text("mine")
+    assert "is there already" in cellgate("env", "create", str(tmp_path / "full")).stderr
+    assert (tmp_path / "full/file").read_text() == "mine"
+
+
+def test_a_failed_add_keeps_the_environment(cellgate: Env, science: Path) -> None:
+    assert cellgate("env", "add", "science", "no-such-package").returncode == 1
+    assert cellgate("run", "--kernel-env", "science", "-c", "import cgwheel").returncode == 0
+
+
+def test_an_unfinished_environment_is_not_used_and_can_be_finished(cellgate: Env, science: Path) -> None:
+    (science / ".cellgate-env").write_text("changing\n")
+    assert "(unfinished" in cellgate("env", "list").stdout
+    refused = cellgate("run", "--kernel-env", "science", "-c", "1")
+    assert refused.returncode == 2 and "`cellgate env add" in refused.stderr
+    with open(science / ".cellgate-env.lock", "r+b") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "another `cellgate env`" in cellgate("env", "add", "science").stderr
+    assert cellgate("env", "add", "science").returncode == 0
+    assert cellgate("run", "--kernel-env", "science", "-c", "1").returncode == 0
+
+
+def test_remove(cellgate: Env, data: Path, bare: Path) -> None:
+    assert "remove it yourself" in cellgate("env", "remove", str(bare)).stderr and bare.exists()
+    assert "no environment" in cellgate("env", "remove", "nosuch").stderr
+    left = data / "cellgate/envs/left"  # of a create that was killed
+    left.mkdir(parents=True)
+    (left / ".cellgate-env").write_text("changing\n")
+    assert cellgate("env", "remove", "left").returncode == 0 and not left.exists()
+
+
+def test_ones_own_environment_says_what_it_lacks(cellgate: Env, bare: Path, tmp_path: Path) -> None:
+    refused = cellgate("run", "--kernel-env", str(bare), "-c", "1")
+    assert "lacks what kernels need: ipython, comm, traitlets" in refused.stderr
+    assert f"`cellgate env add {bare}`" in refused.stderr
+    own = tmp_path / "own"
+    subprocess.run(["/usr/bin/python3", "-m", "venv", own], check=True)
+    assert cellgate("env", "add", str(own), "cgwheel").returncode == 0
+    used = cellgate("run", "--kernel-env", str(own), "-c", "import cgwheel; print(cgwheel.value)")
+    assert used.stdout == "41\n", used.stderr
+
+
+def test_another_version_is_refused(cellgate: Env, bare: Path) -> None:
+    (bare / f"lib/python{VERSION}").rename(bare / "lib/python3.2")
+    config = (bare / "pyvenv.cfg").read_text()
+    (bare / "pyvenv.cfg").write_text("\n".join("version = 3.2.1" if x.startswith("version") else x for x in config.splitlines()))
+    refused = cellgate("run", "--kernel-env", str(bare), "-c", "1")
+    assert "is of Python 3.2.1" in refused.stderr and f"embed Python {VERSION}" in refused.stderr
+    assert "no virtual environment" in cellgate("run", "--kernel-env", str(bare.parent), "-c", "1").stderr
+
+
+# ---------------------------------------------------------------- what cells could have written
+
+SPY = "import os, pathlib\npathlib.Path({!r}).write_text('ran')\n"
+
+
+def spied(env: Path, mark: Path) -> None:
+    """Whatever runs this environment's Python leaves a mark."""
+    packages = env / f"lib/python{VERSION}/site-packages"
+    (packages / "sitecustomize.py").write_text(SPY.format(str(mark)))
+
+
+@pytest.mark.parametrize("front", ["run", "json"])
+@pytest.mark.parametrize("how", ["below", "is", "settings", "link"])
+def test_an_environment_that_cells_write_never_runs(
+    cellgate: Env, workspace: Path, tmp_path: Path, how: str, front: str
+) -> None:
+    env = workspace / ".venv"
+    mark = tmp_path / "mark"
+    subprocess.run(["/usr/bin/python3", "-m", "venv", "--without-pip", env], check=True)
+    spied(env, mark)
+    more = ["--workspace", str(env if how == "is" else workspace)]
+    if how == "settings":
+        settings = tmp_path / "settings.json"
+        settings.write_text(json.dumps({"network": {"allowedDomains": [], "deniedDomains": []}, "filesystem": {"denyRead": [], "allowWrite": [str(workspace / ".venv/lib")], "denyWrite": []}}))
+        more = ["--workspace", str(tmp_path), "--sandbox", str(settings)]
+    if how == "link":
+        (tmp_path / "link").symlink_to(env)
+        env = tmp_path / "link"
+    refused = cellgate("run", *more, "--kernel-env", str(env), *(["--json"] if front == "json" else []), "-c", "1")
+    assert refused.returncode == 2 and "cells could write" in refused.stderr, refused.stderr
+    assert not mark.exists()
+
+
+def test_a_base_python_that_cells_write_never_runs(cellgate: Env, bare: Path, workspace: Path, tmp_path: Path) -> None:
+    base = workspace / "python"
+    (base / "bin").mkdir(parents=True)
+    (base / "bin/python3").symlink_to("/usr/bin/python3")
+    (bare / "pyvenv.cfg").write_text(f"home = {base}/bin\nversion = {VERSION}.0\n")
+    refused = cellgate("run", "--workspace", str(workspace), "--kernel-env", str(bare), "-c", "1")
+    assert refused.returncode == 2 and "cells could write" in refused.stderr, refused.stderr
+
+
+@pytest.mark.parametrize("how", ["pth", "finder", "link"])
+def test_packages_elsewhere_never_run(cellgate: Env, bare: Path, workspace: Path, tmp_path: Path, how: str) -> None:
+    packages = bare / f"lib/python{VERSION}/site-packages"
+    mark = tmp_path / "mark"
+    (workspace / "sitecustomize.py").write_text(SPY.format(str(mark)))
+    if how == "pth":
+        (packages / "mine.pth").write_text(f"# mine\n{workspace}\n")
+    elif how == "finder":
+        (packages / "__editable___mine_finder.py").write_text("MAPPING = {}\n")
+    else:
+        (packages / "sitecustomize.py").symlink_to(workspace / "sitecustomize.py")
+    refused = cellgate("run", "--kernel-env", str(bare), "-c", "1")
+    assert refused.returncode == 2 and "without -e" in refused.stderr, refused.stderr
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_environments_are_read_only_below_a_workspace(cellgate: Env, workspace: Path, made: bool) -> None:
+    envs = workspace / "data/cellgate/envs"
+    if made:
+        (envs / "x").mkdir(parents=True)
+    code = f"import os\ntry: os.makedirs({str(envs)!r} + '/x/bin')\nexcept OSError as e: print(type(e).__name__)"
+    run = cellgate("run", "--workspace", str(workspace), "-c", code, XDG_DATA_HOME=str(workspace / "data"))
+    assert run.stdout.split() == ["OSError"] or run.stdout.split() == ["PermissionError"], (run.stdout, run.stderr)
+    if made:
+        inside = cellgate("run", "--workspace", str(envs / "x"), "-c", "1", XDG_DATA_HOME=str(workspace / "data"))
+        assert inside.returncode == 2 and "environments of kernels lie in" in inside.stderr
+
+
+def test_denied_writing_allows_it(cellgate: Env, workspace: Path, science: Path, tmp_path: Path) -> None:
+    settings = tmp_path / "settings.json"
+    deny = {"network": {"allowedDomains": [], "deniedDomains": []}, "filesystem": {"denyRead": [], "allowWrite": [str(science.parent)], "denyWrite": [str(science)]}}
+    settings.write_text(json.dumps(deny))
+    run = cellgate("run", "--sandbox", str(settings), "--kernel-env", "science", "-c", "import cgwheel")
+    assert run.returncode == 0, run.stderr
+    assert cellgate("run", "--no-sandbox", "--workspace", str(science), "--kernel-env", "science", "-c", "1").returncode == 0
+
+
+def test_jupyter_installs_its_folder(cellgate: Env, science: Path, tmp_path: Path) -> None:
+    assert cellgate("jupyter", "install", "--prefix", str(tmp_path), "--kernel-env", "science").returncode == 0
+    (spec,) = tmp_path.glob("share/jupyter/kernels/*/kernel.json")
+    assert f"--kernel-env={science}" in json.loads(spec.read_text())["argv"]
+    assert cellgate("jupyter", "install", "--prefix", str(tmp_path), "--kernel-env", "nosuch").returncode == 2
