@@ -148,8 +148,9 @@ struct cg_session_options {
          */
         uint64_t memory_bytes;          /* all processes and files in memory together, where there is a control group; and the
                                            data of each process (RLIMIT_DATA), so that one allocation that is too large fails
-                                           where it is made. Files in the private /tmp, /var/tmp and /dev/shm are limited to
-                                           1 GiB each in any case */
+                                           where it is made. 0: half of the machine's memory, or of what the supervisor may
+                                           have of it; without a sandbox no limit. Files in the private /tmp, /var/tmp and
+                                           /dev/shm are limited to 1 GiB each in any case */
         uint64_t processes;             /* processes and threads in the sandbox; 0: 512. Without a sandbox 0 is no limit, since
                                            there all that the user runs may count */
         uint64_t file_bytes;            /* largest file that can be written */

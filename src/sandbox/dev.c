@@ -72,13 +72,14 @@ static int add_file_system(int dir, const char *name, const char *type, const st
         return 0;
 }
 
-static int populate(struct cg_dev *dev, int dir, struct cg_err *err)
+static int populate(struct cg_dev *dev, uint64_t memory, int dir, struct cg_err *err)
 {
         /* Terminals that this sandbox made, and no others. */
         static const struct cg_mount_option pts[] = {
                 {"newinstance", NULL}, {"mode", "0620"}, {"ptmxmode", "0666"}, {NULL, NULL}};
-        static const struct cg_mount_option shm[] = {
-                {"mode", "1777"}, {"size", CG_PLAN_SHM_SIZE}, {"nr_inodes", CG_PLAN_TMP_INODES}, {NULL, NULL}};
+        char size[CG_PLAN_SIZE_TEXT];
+        const struct cg_mount_option shm[] = {{"mode", "1777"}, {"size", cg_plan_tmpfs_size(memory, CG_PLAN_SHM_SIZE, size)},
+                                              {"nr_inodes", CG_PLAN_TMP_INODES}, {NULL, NULL}};
 
         for (size_t i = 0; i < CG_DEV_NODES; i++) {
                 if (add_node(dir, nodes[i], dev->nodes[i], err) < 0)
@@ -93,7 +94,7 @@ static int populate(struct cg_dev *dev, int dir, struct cg_err *err)
         return add_file_system(dir, "shm", "tmpfs", shm, CG_MOUNT_PLAIN, err);
 }
 
-int cg_dev_mount(struct cg_dev *dev, int target, struct cg_err *err)
+int cg_dev_mount(struct cg_dev *dev, uint64_t memory, int target, struct cg_err *err)
 {
         static const struct cg_mount_option options[] = {
                 {"mode", "0755"}, {"size", "64k"}, {"nr_inodes", "64"}, {NULL, NULL}};
@@ -102,7 +103,7 @@ int cg_dev_mount(struct cg_dev *dev, int target, struct cg_err *err)
         /* Attached first: older kernels mount nothing in what is detached itself. */
         if (fs < 0 || cg_mount_attach(fs, target) < 0)
                 return cg_fail_errno(err, "sandbox: /dev");
-        if (populate(dev, fs, err) < 0)
+        if (populate(dev, memory, fs, err) < 0)
                 return -1;
         if (cg_mount_set(fs, MOUNT_ATTR_RDONLY, false) < 0)
                 return cg_fail_errno(err, "sandbox: /dev read-only");

@@ -13,6 +13,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -97,6 +98,21 @@ static int enter_group(const struct cg_spawn *sp, struct cg_err *err)
 }
 
 /*
+ * Half of the machine's memory more than they use, so that the kernel of the machine chooses among them. It is inherited, and inside /proc is
+ * read-only. Where the /proc out here cannot be written it stays as it was: nothing depends on it.
+ */
+static void volunteer_for_oom(void)
+{
+        static const char score[] = "500";
+        cg_auto_fd int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
+        char now[16] = "";
+
+        if (fd >= 0 && read(fd, now, sizeof(now) - 1) > 0 && strtol(now, NULL, 10) < strtol(score, NULL, 10) &&
+            pwrite(fd, score, sizeof(score) - 1, 0) < 0)
+                return;
+}
+
+/*
  * What must hold before anything of the sandbox runs. A parent-death signal alone would do for a caller that is
  * killed; the status pipe, whose reader vanishes, also tells of one that was gone before this line.
  */
@@ -109,6 +125,8 @@ static int become_init(const struct cg_spawn *sp, struct cg_err *err)
                 return cg_fail_errno(err, "sandbox: session of init");
         /* An inherited SIG_IGN would have the kernel reap the main process and lose its status. */
         signal(SIGCHLD, SIG_DFL);
+        if (sp->oom_first)
+                volunteer_for_oom();
         return enter_group(sp, err);
 }
 
@@ -137,7 +155,8 @@ static int make_sandbox(const struct cg_spawn *sp, pid_t *main_pid, struct cg_er
                 return -1;
         if (sp->ports_fd >= 0 && cg_ns_send_ports(sp, err) < 0)
                 return -1;
-        if (cg_mounts_apply(sp->sb, err) < 0)
+        /* Where a control group holds the limit, files in memory count in it; where none does, nothing else bounds them. */
+        if (cg_mounts_apply(sp->sb, sp->oom_first ? sp->sb->limits.memory_bytes : 0, err) < 0)
                 return -1;
         if (sp->go_in >= 0 && write(sp->go_out, "g", 1) != 1)
                 return cg_fail_errno(err, "sandbox: word to the main process");

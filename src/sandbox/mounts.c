@@ -24,6 +24,7 @@
 /* Copies of what stays reachable, taken while everything is still visible and writable. */
 struct view {
         const struct cg_sandbox *sb;
+        uint64_t memory; /* that bounds private tmpfs */
         int *sources; /* WRITE, BIND_RO and MASK; EMPTY once it is there, until it is read-only; else -1 */
         struct cg_dev dev;
         struct cg_cover cover;
@@ -108,10 +109,11 @@ static int seal_root(const struct cg_sandbox *sb, struct cg_err *err)
         return 0;
 }
 
-static int place_tmpfs(const struct cg_plan_mount *m, int target, struct cg_err *err)
+static int place_tmpfs(uint64_t memory, const struct cg_plan_mount *m, int target, struct cg_err *err)
 {
-        const struct cg_mount_option options[] = {
-                {"mode", m->mode}, {"size", m->size}, {"nr_inodes", CG_PLAN_TMP_INODES}, {NULL, NULL}};
+        char size[CG_PLAN_SIZE_TEXT];
+        const struct cg_mount_option options[] = {{"mode", m->mode}, {"size", cg_plan_tmpfs_size(memory, m->size, size)},
+                                                  {"nr_inodes", CG_PLAN_TMP_INODES}, {NULL, NULL}};
         cg_auto_fd int fs = cg_mount_new("tmpfs", options, CG_MOUNT_PLAIN);
 
         if (fs < 0 || cg_mount_attach(fs, target) < 0)
@@ -141,9 +143,9 @@ static int place_own(struct view *v, const struct cg_plan_mount *m, struct cg_er
                 return -1;
         switch (m->kind) {
         case CG_PLAN_TMPFS:
-                return place_tmpfs(m, target, err);
+                return place_tmpfs(v->memory, m, target, err);
         case CG_PLAN_DEV:
-                return cg_dev_mount(&v->dev, target, err);
+                return cg_dev_mount(&v->dev, v->memory, target, err);
         case CG_PLAN_PROC:
                 return cg_proc_mount(v->sb, &v->cover, target, err);
         default:
@@ -345,9 +347,9 @@ static void allow_files(struct rlimit *old)
         setrlimit(RLIMIT_NOFILE, &all); /* without it many paths are an error, few are not */
 }
 
-int cg_mounts_apply(const struct cg_sandbox *sb, struct cg_err *err)
+int cg_mounts_apply(const struct cg_sandbox *sb, uint64_t memory, struct cg_err *err)
 {
-        struct view v = {.sb = sb, .sources = calloc(sb->n_mounts + 1, sizeof(*v.sources))};
+        struct view v = {.sb = sb, .memory = memory, .sources = calloc(sb->n_mounts + 1, sizeof(*v.sources))};
         mode_t old = umask(0); /* modes of mount points are as written here */
         struct rlimit files;
         int result;

@@ -14,7 +14,8 @@ struct cg_dev {
 /* dev.c */
 int cg_dev_collect(struct cg_dev *dev, struct cg_err *err);
 void cg_dev_close(struct cg_dev *dev);
-int cg_dev_mount(struct cg_dev *dev, int target, struct cg_err *err);
+/* @memory: as cg_plan_tmpfs_size(). */
+int cg_dev_mount(struct cg_dev *dev, uint64_t memory, int target, struct cg_err *err);
 
 /* proc.c */
 int cg_proc_mount(const struct cg_sandbox *sb, struct cg_cover *cover, int target, struct cg_err *err);

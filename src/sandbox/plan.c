@@ -2,6 +2,7 @@
 #include "sandbox/plan.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -359,6 +360,18 @@ void cg_sandbox_set_limits(struct cg_sandbox *sb, const struct cg_sandbox_limits
                 sb->limits.processes = sb->off ? CG_PLAN_NO_LIMIT : CG_PLAN_PROCESSES;
         if (!sb->limits.open_files)
                 sb->limits.open_files = CG_PLAN_OPEN_FILES;
+}
+
+const char *cg_plan_tmpfs_size(uint64_t memory, const char *most, char buf[CG_PLAN_SIZE_TEXT])
+{
+        uint64_t quarter = memory / 4, bytes;
+        char *unit;
+
+        bytes = strtoull(most, &unit, 10) << (*unit == 'g' ? 30 : 20);
+        if (!quarter || bytes <= quarter)
+                return most;
+        snprintf(buf, CG_PLAN_SIZE_TEXT, "%" PRIu64, quarter);
+        return buf;
 }
 
 void cg_sandbox_set_cgroup_files(struct cg_sandbox *sb, const char *folder)

@@ -107,6 +107,13 @@ int cg_plan_add_placeholder(struct cg_sandbox *sb, const char *path, bool folder
 /* @path is @dir or lies in it (both absolute, without symlinks). */
 bool cg_plan_within(const char *path, const char *dir);
 
+/*
+ * The "size" of a private tmpfs that may have @most ("1g"): at most a quarter of @memory (bytes; 0: not bounded), since there are three large
+ * ones.
+ */
+#define CG_PLAN_SIZE_TEXT 24
+const char *cg_plan_tmpfs_size(uint64_t memory, const char *most, char buf[CG_PLAN_SIZE_TEXT]);
+
 /* What a control group is to hold. */
 void cg_plan_group_limits(const struct cg_sandbox *sb, struct cg_sandbox_limits *ret);
 /* How each limit is held without a control group. */

@@ -198,6 +198,7 @@ static int make_group(struct cg_spawn *sp, enum cg_limit_by by[CG_LIMITS], struc
         cg_plan_group_limits(sp->sb, &l);
         if (cg_cgroup_new(sp->sb->cgroup_files, &l, by, &sp->cgroup, err) < 0)
                 return err ? err->code : CG_E_NOMEM;
+        sp->oom_first = by[CG_LIMIT_MEMORY] == CG_BY_RLIMIT;
         sp->affinity = by[CG_LIMIT_CORES] == CG_BY_AFFINITY;
         sp->counted = by[CG_LIMIT_PROCESSES] == CG_BY_CGROUP1 || by[CG_LIMIT_PROCESSES] == CG_BY_CGROUP2;
         return 0;

@@ -27,6 +27,7 @@ struct cg_spawn {
         bool affinity;       /* cores are limited by CPUs */
         int doors_fd;        /* init's, to the outside; -1 */
         bool counted;        /* processes are limited by the group */
+        bool oom_first;      /* nothing bounds the memory of all processes together: they are ended before others when it is short */
         sigset_t old_mask;   /* the caller's: everything is blocked from before the clone until main_fn */
         int (*prepare_fn)(void *data, struct cg_err *err); /* or NULL */
         int go_in, go_out;   /* init tells the main process, which prepares itself meanwhile, that the view is made; -1: it is already */
@@ -50,7 +51,8 @@ int cg_ns_loopback_up(struct cg_err *err);
 int cg_ns_send_ports(const struct cg_spawn *sp, struct cg_err *err);
 
 /* mounts.c */
-int cg_mounts_apply(const struct cg_sandbox *sb, struct cg_err *err);
+/* @memory: as cg_plan_tmpfs_size(). */
+int cg_mounts_apply(const struct cg_sandbox *sb, uint64_t memory, struct cg_err *err);
 
 /* enter.c: */
 /* Everything that the caller had open is closed, but sp->keep: before anything else is done in the main process. */

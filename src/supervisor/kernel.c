@@ -598,6 +598,7 @@ void kernel_spawned(struct kernel *k, const json_t *answer, int pidfd, int statu
                 kernel_spawn_failed(k, &err);
                 return;
         }
+        memory_watch(k);
         if (denied_fd >= 0 && denied_open(k, denied_fd, &err) < 0) {
                 kernel_spawn_failed(k, &err);
                 return;

@@ -9,11 +9,30 @@
 #include <string.h>
 #include "sandbox/limit_json.h"
 #include "sandbox/plan.h"
+#include "supervisor/oom.h"
 
+#define MIB ((uint64_t)1 << 20)
+
+
+/*
+ * The kernel's memory where nobody has said anything: half of what there is, and no more than that. A sanitizer's shadow memory is
+ * over any such limit.
+ */
+static uint64_t default_memory(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+        return 0;
+#else
+        return cg_oom_room() / 2 / MIB * MIB;
+#endif
+}
 
 int limits_check(struct session *ss, struct cg_err *err)
 {
         int64_t n;
+
+        if (!ss->sup->memory_default)
+                ss->sup->memory_default = default_memory();
 
         ss->limits = (struct cg_sandbox_limits){ 0 };
 #define X(id, field, scale, name, setting, unit, words) \
@@ -32,25 +51,28 @@ void limits_settings(struct session *ss, const struct cg_sandbox_limits *setting
         cg_limits_fill(&ss->limits, settings);
 }
 
-json_t *limits_spec(const struct session *ss)
-{
-        json_t *o = json_object();
-
-#define X(id, field, scale, name, setting, unit, words) json_object_set_new(o, #field, json_integer((json_int_t)ss->limits.field));
-        CG_LIMITS_TABLE(X)
-#undef X
-        return o;
-}
-
-/* With the defaults, which the zygote sets. */
+/* With the defaults: memory here, the others in the zygote. */
 static struct cg_sandbox_limits limits_of(const struct session *ss)
 {
         bool sandbox = !json_is_false(json_object_get(ss->options, "sandbox"));
-        const struct cg_sandbox_limits defaults = { .processes = sandbox ? CG_PLAN_PROCESSES : 0, .open_files = CG_PLAN_OPEN_FILES };
+        const struct cg_sandbox_limits defaults = { .memory_bytes = sandbox ? ss->sup->memory_default : 0,
+                                                    .processes = sandbox ? CG_PLAN_PROCESSES : 0, .open_files = CG_PLAN_OPEN_FILES };
         struct cg_sandbox_limits l = ss->limits;
 
         cg_limits_fill(&l, &defaults);
         return l;
+}
+
+json_t *limits_spec(const struct session *ss)
+{
+        struct cg_sandbox_limits l = ss->limits;
+        json_t *o = json_object();
+
+        l.memory_bytes = limits_of(ss).memory_bytes;
+#define X(id, field, scale, name, setting, unit, words) json_object_set_new(o, #field, json_integer((json_int_t)l.field));
+        CG_LIMITS_TABLE(X)
+#undef X
+        return o;
 }
 
 json_t *limits_info(const struct session *ss)
@@ -169,6 +191,8 @@ static void tell_counts(struct session *ss, struct kernel *k)
 /* Which limit it ran into; CG_LIMITS: none. */
 static enum cg_limit limit_of_end(const struct kernel *k, const struct session *ss, const struct cg_sandbox_status *st)
 {
+        if (k->memory_over)
+                return CG_LIMIT_MEMORY;
         if (k->cpu_over || (st->signal == SIGXCPU && ss->limits.cpu_seconds))
                 return CG_LIMIT_CPU_TIME;
         if (st->signal == SIGXFSZ && ss->limits.file_bytes)
@@ -191,6 +215,12 @@ bool limits_end(struct kernel *k, const struct cg_sandbox_status *st, char *buf,
         if (limit == CG_LIMITS)
                 return false;
         l = limits_of(ss);
+        if (k->memory_over) { /* no limit of its own was reached */
+                snprintf(buf, size, "the machine is almost out of memory, and this kernel's processes used the most of those that may have %.0f "
+                         "MiB each: use less, or lower cellgate.limits.memoryMb or cellgate.limits.processes",
+                         cg_limit_figure(&l, CG_LIMIT_MEMORY));
+                return true;
+        }
         cg_limit_why(&l, limit, k->by[limit], why, sizeof(why));
         cg_limit_how(limit, how, sizeof(how));
         snprintf(buf, size, "%s; %s", why, how);
@@ -211,7 +241,7 @@ static bool begins(const char *text, const char *with)
  */
 static enum cg_limit limit_of_exception(const struct session *ss, const char *ename, const char *evalue, const char *reply, size_t len)
 {
-        if (strcmp(ename, "MemoryError") == 0 && ss->limits.memory_bytes)
+        if (strcmp(ename, "MemoryError") == 0 && limits_of(ss).memory_bytes)
                 return CG_LIMIT_MEMORY;
         if (strcmp(ename, "OSError") == 0 && begins(evalue, "[Errno 24]"))
                 return CG_LIMIT_OPEN_FILES;

@@ -177,6 +177,7 @@ static int start(struct sup *s, struct cg_err *err)
         uv_signal_start(&s->sig_int, on_signal, SIGINT);
         uv_signal_start(&s->sig_chld, on_child, SIGCHLD);
         spares_start(s);
+        memory_start(s);
         if (cg_zloop_init(&s->zl, &s->loop, err) < 0 || hosts_start(s, err) < 0 || broker_start(s, err) < 0 ||
             (!s->kernel_env && zygote_start(s, err) < 0)) /* an environment that was chosen is checked first, with the session's workspace */
                 return -1;

@@ -1,11 +1,13 @@
 /* Was it for want of memory? See oom.h. Runs in cellgate-supervisor. */
 #include "supervisor/oom.h"
 
+#include <dirent.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/fd.h"
 #include "base/util.h"
 
@@ -141,6 +143,129 @@ static uint64_t limit_of(const char *file)
                 return 0;
         n = strtoull(text, NULL, 10);
         return n < UINT64_C(1) << 60 ? n : 0;
+}
+
+/* In bytes; 0: not there. */
+static uint64_t meminfo(const char *name)
+{
+        cg_auto_free char *text = NULL;
+        const char *at;
+        size_t len;
+
+        if (cg_read_file("/proc/meminfo", MAX_FILE, &text, &len, NULL) < 0)
+                return 0;
+        at = strstr(text, name);
+        return at ? strtoull(at + strlen(name), NULL, 10) << 10 : 0;
+}
+
+uint64_t cg_oom_room(void)
+{
+        struct cg_oom own;
+        uint64_t room = meminfo("MemTotal:"), limit;
+        const char *name;
+        char *slash;
+
+        cg_oom_mark(getpid(), &own);
+        slash = strrchr(own.limit, '/');
+        if (!slash)
+                return room;
+        name = strdupa(slash);
+        while (slash && slash > own.limit) {
+                limit = limit_of(own.limit);
+                if (limit && (!room || limit < room))
+                        room = limit;
+                *slash = '\0';
+                slash = strrchr(own.limit, '/');
+                if (slash)
+                        snprintf(slash, sizeof(own.limit) - (size_t)(slash - own.limit), "%s", name);
+        }
+        return room;
+}
+
+/* One part in so many is kept for the machine's other programs; with less left it begins to write its programs' pages off and read them again. */
+#define RESERVE_SHARE 32
+/* Faster than processes fill memory: the kernel of the machine clears each page first. */
+#define BYTES_PER_MS (UINT64_C(8) << 20)
+#define LOOK_MIN_MS 50
+#define LOOK_MAX_MS 2000
+/* Of a sandbox: as many as its limits of processes let there be by default, and then some. */
+#define PROCESSES_MAX 4096
+
+void cg_oom_left(uint64_t *available, uint64_t *reserve)
+{
+        *available = meminfo("MemAvailable:");
+        *reserve = meminfo("MemTotal:") / RESERVE_SHARE;
+}
+
+uint64_t cg_oom_next_look_ms(uint64_t available, uint64_t reserve)
+{
+        uint64_t ms = available > reserve ? (available - reserve) / BYTES_PER_MS : 0;
+
+        return ms < LOOK_MIN_MS ? LOOK_MIN_MS : ms > LOOK_MAX_MS ? LOOK_MAX_MS : ms;
+}
+
+static uint64_t own_use(pid_t pid)
+{
+        static const char *const names[] = { "RssAnon:", "RssShmem:" };
+        cg_auto_free char *text = NULL;
+        uint64_t sum = 0;
+        char file[64];
+        size_t len;
+
+        snprintf(file, sizeof(file), "/proc/%d/status", (int)pid);
+        if (cg_read_file(file, MAX_FILE, &text, &len, NULL) < 0)
+                return 0;
+        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
+                const char *at = strstr(text, names[i]);
+
+                sum += at ? strtoull(at + strlen(names[i]), NULL, 10) << 10 : 0;
+        }
+        return sum;
+}
+
+/* Appends the children of each of @pid's threads. */
+static void add_children(pid_t pid, pid_t *list, size_t *n)
+{
+        char path[64], file[400];
+        const struct dirent *e;
+        DIR *dir;
+
+        snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+        dir = opendir(path);
+        while (dir && (e = readdir(dir))) {
+                cg_auto_free char *text = NULL;
+                char *at, *end;
+                size_t len;
+
+                snprintf(file, sizeof(file), "%s/%s/children", path, e->d_name);
+                if (e->d_name[0] == '.' || cg_read_file(file, MAX_FILE, &text, &len, NULL) < 0)
+                        continue;
+                for (at = text; *n < PROCESSES_MAX; at = end) {
+                        long child = strtol(at, &end, 10);
+
+                        if (end == at)
+                                break;
+                        list[(*n)++] = (pid_t)child;
+                }
+        }
+        if (dir)
+                closedir(dir);
+}
+
+uint64_t cg_oom_use(pid_t pid)
+{
+        cg_auto_free pid_t *list = calloc(PROCESSES_MAX, sizeof(*list));
+        uint64_t sum = 0;
+        size_t n = 0;
+
+        if (!list || pid <= 0)
+                return 0;
+        list[n++] = pid;
+        for (size_t i = 0; i < n; i++) {
+                sum += own_use(list[i]);
+                add_children(list[i], list, &n);
+        }
+        return sum;
 }
 
 enum cg_oom_verdict cg_oom_since(const struct cg_oom *o, uint64_t *limit_bytes)

@@ -115,6 +115,7 @@ struct sup {
         bool stopping;
         struct watch host_listener;
         struct hostlink *links; /* connections of the host wire */
+        uint64_t memory_default; /* of a sandboxed kernel, bytes; 0: not looked at yet */
         size_t n_strangers;     /* of them, those that no host has claimed yet */
         struct watch life;      /* listener of lifelines */
         uv_timer_t no_host;     /* a supervisor that nobody uses ends: a private one at its start, a lingering one always */
@@ -136,6 +137,7 @@ struct sup {
         json_t *spare_options; /* of the next ones */
         struct host *spare_host; /* whose session had these options; may be gone in a shared supervisor */
         uv_timer_t spare_timer;
+        uv_timer_t memory_timer; /* see memory.c */
         unsigned int spare_deaths; /* spares in a row that ended by themselves */
 };
 
@@ -420,7 +422,7 @@ struct kernel {
         char *tier;
         char *python, *ipython;
         enum cg_limit_by by[CG_LIMITS]; /* how each limit is held */
-        bool in_group, has_counts, cpu_over;
+        bool in_group, has_counts, cpu_over, memory_over;
         struct cg_cgroup_files files;          /* what a control group counts; NULL each: nothing */
         struct cg_limit_counts counts, told; /* the last word of the group, and what has been told of */
         uv_timer_t look;     /* at the processor time */
@@ -467,6 +469,12 @@ void kernel_send(struct kernel *k, const struct cg_out *out, json_t *body);
 void kernel_pause(struct kernel *k, bool paused);
 /* Ends a kernel that broke a rule, and says which. */
 void kernel_violation(struct kernel *k, const char *what);
+
+/* ------------------------------------------------------------------ memory.c */
+
+void memory_start(struct sup *s);
+/* A kernel has been started: while it runs, the machine's memory is looked at, unless a group holds what it may have. */
+void memory_watch(struct kernel *k);
 
 /* ------------------------------------------------------------------ denied.c */
 

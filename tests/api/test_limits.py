@@ -56,7 +56,55 @@ def test_settings_name_them_and_options_win(client: Client, workspace: Path) -> 
     }
     with client.session(workspace=workspace, settings=json.dumps(settings), open_files=70) as s:
         values = {name: limit["value"] for name, limit in s.info["limits"].items()}
+    assert values.pop("memory") > 0  # the default
     assert values == {"openFiles": 70, "cores": 0.5, "output": 3, "wallTime": 100, "processes": 512}
+
+
+def memory_of_the_machine() -> int:
+    """In bytes; a group with a limit can only have less."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.no_sanitizer  # its shadow memory is over any limit
+def test_memory_has_a_limit_by_default(client: Client, workspace: Path) -> None:
+    """At most half of what there is: for each process, for all together where there is a group, and for what lies in /tmp."""
+    with client.session(workspace=workspace) as s:
+        limit = s.info["limits"]["memory"]
+        assert 0 < limit["value"] << 20 <= memory_of_the_machine() / 2
+        assert limit["by"] in ("rlimit", "cgroup v1", "cgroup v2")
+        o = s.run(f"x = bytearray({limit['value'] + 100} << 20)")
+        assert o.error and o.error["ename"] == "MemoryError"
+        (d,) = denied(o)
+        assert (d["limit"], d["value"], d["rule"]) == ("memory", limit["value"], "cellgate.limits.memoryMb")
+        inside = json.loads(
+            s.run(
+                "import json, os, resource\n"
+                "sizes = [v.f_blocks * v.f_frsize for v in map(os.statvfs, ('/tmp', '/var/tmp', '/dev/shm', '/run'))]\n"
+                "score = int(open('/proc/self/oom_score_adj').read())\n"
+                "print(json.dumps([resource.getrlimit(resource.RLIMIT_DATA)[0], sizes, score]))"
+            ).stdout
+        )
+        assert inside[0] == limit["value"] << 20
+        assert sum(inside[1]) <= limit["value"] << 20 or limit["by"] != "rlimit"
+        # Where nothing counts all processes together, they are the first that the machine's kernel ends.
+        assert inside[2] >= 500 or limit["by"] != "rlimit"
+        # What takes address space and no memory is not bounded: numpy, pyarrow and Java reserve it.
+        reserve = f"import mmap; m = mmap.mmap(-1, {memory_of_the_machine() * 2}, mmap.MAP_PRIVATE | 0x4000, 0)"
+        assert s.run(reserve).status == "ok"
+
+
+@pytest.mark.no_sanitizer
+def test_the_default_of_memory_is_raised_and_lowered(client: Client, workspace: Path) -> None:
+    for mib in (200, 4_000_000):
+        with client.session(workspace=workspace, memory_bytes=mib * MIB) as s:
+            assert s.info["limits"]["memory"]["value"] == mib
+            o = s.run("import resource, os; print(resource.getrlimit(resource.RLIMIT_DATA)[0] >> 20)")
+            assert o.stdout == f"{mib}\n"
+            o = s.run("v = os.statvfs('/tmp'); print(v.f_blocks * v.f_frsize >> 20)")
+            whole = s.info["limits"]["memory"]["by"] != "rlimit"  # files count in the group
+            assert o.stdout == f"{1024 if whole else min(mib // 4, 1024)}\n"
+    with client.session(workspace=workspace, sandbox=1) as s:  # off
+        assert "memory" not in s.info["limits"]
 
 
 @pytest.mark.no_sanitizer  # its shadow memory is over any limit

@@ -123,6 +123,20 @@ def test_what_holds_without_a_group(box: Box) -> None:
     assert processes in ("rlimit", "pid namespace", "nothing")
 
 
+def test_files_in_memory_without_a_group(box: Box) -> None:
+    """Nothing counts them together with processes: each private tmpfs is a part of the limit, and processes are the first to be ended."""
+    script = "df -m --output=size /tmp /var/tmp /dev/shm /run | tail -n +2 | tr -d ' '; cat /proc/self/oom_score_adj"
+    outside = int(Path("/proc/self/oom_score_adj").read_text())
+    *sizes, score = box.run(
+        "/bin/sh", "-c", script, opts=["--memory", str(100 * MIB), "--say-limits", *NO_GROUP]
+    ).stdout.split()
+    assert [int(n) for n in sizes] == [25, 25, 25, 25] and int(score) == max(500, outside)
+    *sizes, score = box.run("/bin/sh", "-c", script, opts=["--memory", str(100 << 30), *NO_GROUP]).stdout.split()
+    assert [int(n) for n in sizes] == [1024, 1024, 1024, 64]
+    *sizes, score = box.run("/bin/sh", "-c", script, opts=NO_GROUP).stdout.split()
+    assert [int(n) for n in sizes] == [1024, 1024, 1024, 64] and int(score) == outside
+
+
 def test_no_group_where_no_limit_needs_one(box: Box) -> None:
     opts = ["--open-files", "99", "--file-size", "1000"]
     with Launched(box, "/bin/sh", "-c", "echo ready; sleep 100", opts=opts) as launched:

@@ -4,9 +4,12 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include "base/util.h"
 #include "supervisor/oom.h"
@@ -105,12 +108,81 @@ static void test_since(void **state)
         assert_int_equal(cg_oom_since(&o, &limit), CG_OOM_UNKNOWN);
 }
 
+static void test_room(void **state)
+{
+        uint64_t available, reserve, machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+
+        (void)state;
+        assert_in_range(cg_oom_room(), 1 << 20, machine);
+        cg_oom_left(&available, &reserve);
+        assert_in_range(available, 1, machine);
+        assert_in_range(reserve, machine / 40, machine / 20);
+}
+
+static void test_next_look(void **state)
+{
+        const uint64_t gib = UINT64_C(1) << 30;
+
+        (void)state;
+        assert_int_equal(cg_oom_next_look_ms(100 * gib, gib), 2000);
+        assert_int_equal(cg_oom_next_look_ms(9 * gib, gib), 1024);
+        assert_int_equal(cg_oom_next_look_ms(gib, gib), 50);
+        assert_int_equal(cg_oom_next_look_ms(0, gib), 50);
+}
+
+static void *fork_in_thread(void *arg)
+{
+        int *pipes = arg;
+        char *memory, byte;
+
+        if (fork() == 0) {
+                memory = mmap(NULL, 32 << 20, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+                memset(memory, 1, 32 << 20);
+                if (write(pipes[1], "x", 1) == 1 && read(pipes[2], &byte, 1) == 0)
+                        _exit(0);
+                _exit(1);
+        }
+        return NULL;
+}
+
+/* Memory of its own and shared memory, of it and of what one of its threads has started. */
+static void test_use(void **state)
+{
+        int ready[2], end[2];
+        char byte, *memory;
+        pthread_t thread;
+        pid_t pid;
+
+        (void)state;
+        assert_int_equal(pipe(ready) | pipe(end), 0);
+        pid = fork();
+        if (pid == 0) {
+                int pipes[3] = { ready[0], ready[1], end[0] };
+
+                close(end[1]);
+                memory = mmap(NULL, 64 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+                memset(memory, 1, 64 << 20);
+                pthread_create(&thread, NULL, fork_in_thread, pipes);
+                pthread_join(thread, NULL);
+                _exit(read(end[0], &byte, 1) == 0 && memory[9] == 1 ? 0 : 1);
+        }
+        close(end[0]);
+        assert_int_equal(read(ready[0], &byte, 1), 1);
+        assert_in_range(cg_oom_use(pid), (64 + 32) << 20, UINT64_C(4) << 30);
+        close(end[1]);
+        assert_int_equal(waitpid(pid, NULL, 0), pid);
+        assert_int_equal(cg_oom_use(0), 0);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_find),
                 cmocka_unit_test(test_too_long),
                 cmocka_unit_test(test_since),
+                cmocka_unit_test(test_room),
+                cmocka_unit_test(test_next_look),
+                cmocka_unit_test(test_use),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
