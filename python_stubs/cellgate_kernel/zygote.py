@@ -11,6 +11,10 @@ import sys
 import warnings
 from typing import Any
 
+# jedi asks for the home folder when it is imported. A user who is a number without a name has none.
+if os.path.expanduser("~") == "~":
+    os.environ["HOME"] = "/"
+
 import IPython
 
 from cellgate_kernel import attribution, completion, formatting, ipykernel_stub, loop, preload, shell, stdin, streams
