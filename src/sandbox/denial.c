@@ -88,6 +88,7 @@ static const struct {
         CALL(mq_open, SHARED), CALL(mq_unlink, SHARED), CALL(bind, TCP), CALL(listen, TCP),
         CALL(sched_setaffinity, PROCESSES), CALL(sched_setscheduler, PROCESSES), CALL(sched_setparam, PROCESSES),
         CALL(sched_setattr, PROCESSES), CALL(setpriority, PROCESSES), CALL(ioprio_set, PROCESSES),
+        CALL(migrate_pages, PROCESSES), CALL(move_pages, PROCESSES), CALL(prctl, PROCESSES),
         CALL(fcntl, LEASES), CALL(openat, SETID), CALL(mknodat, SETID),
 #ifdef SYS_open
         CALL(open, SETID), CALL(creat, SETID), CALL(mknod, SETID),

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -252,6 +253,32 @@ static enum cg_verdict own_priorities(struct cg_try *t, const struct cg_attempt 
         return failed ? cg_fails(t, "%s: %s", failed, cg_errno_name(errno)) : cg_works(t, "%s", "");
 }
 
+/* As much address space as the machine has memory, to be written to: where nothing counts it, it is given at once. */
+static enum cg_verdict all_memory(struct cg_try *t, const struct cg_attempt *a)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+        return cg_skip(t, "a sanitizer takes more");
+#else
+        size_t size = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+        void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+        if (p == MAP_FAILED)
+                return errno == ENOMEM ? cg_held(t, "ENOMEM") : cg_hole(t, "%s", cg_errno_name(errno));
+        munmap(p, size);
+        return cg_hole(t, "all of the machine's memory can be had");
+#endif
+}
+
+/* What is reserved and not used costs nothing: allocators of numpy, pyarrow and Java do it. */
+static enum cg_verdict reserve_memory(struct cg_try *t, const struct cg_attempt *a)
+{
+        size_t size = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) * 2;
+        void *p = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        long result = p == MAP_FAILED ? -1 : munmap(p, size);
+
+        return cg_possible(t, result);
+}
+
 static enum cg_verdict realtime(struct cg_try *t, const struct cg_attempt *a)
 {
         struct sched_param p = {.sched_priority = 1};
@@ -367,6 +394,9 @@ static const struct cg_attempt attempts[] = {
         INIT("init-madvise", MACHINE, by_pidfd_of_init, "advice about pid 1's memory", SYS_process_madvise, 0, 0, 21 /* MADV_PAGEOUT */),
         INIT("init-getfd", MACHINE, by_pidfd_of_init, "a descriptor of pid 1", SYS_pidfd_getfd, 0, 0, 0),
 #undef INIT
+        {"memory-of-the-machine", "rlimits", false, CG_BARE_ALL, CG_IN_KERNEL, all_memory, "more memory than half of the machine's", NULL,
+         NULL, {0}},
+        {"memory-reserved", "", true, 0, 0, reserve_memory, "address space that is reserved and not used", NULL, NULL, {0}},
         {"own-priorities", "", true, 0, 0, own_priorities, "priorities, cores and limits of a program itself and its children", NULL, NULL,
          {0}},
         {"realtime", "capabilities", false, CG_BARE_ROOT, 0, realtime, "a priority that starves the machine", NULL,
