@@ -62,8 +62,7 @@ int cg_cells_add(struct cg_cells *c, const char *code, size_t len, const char *w
         }
         memcpy(copy, code, len);
         copy[len] = '\0';
-        c->v[c->n].code = copy;
-        c->v[c->n++].len = len;
+        c->v[c->n++] = (struct cg_cell){ .code = copy, .len = len, .timeout_ms = -1 };
         return 0;
 }
 

@@ -3,12 +3,14 @@
 #define CG_CLI_CELLS_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include "base/err.h"
 #include "base/util.h"
 
 struct cg_cell {
         char *code; /* UTF-8, may contain NULs: Python then says so */
         size_t len;
+        int64_t timeout_ms; /* 0: no limit; -1: that of the command line */
 };
 
 struct cg_cells {

@@ -214,7 +214,7 @@ static int output_failed(struct cg_run *run, struct cg_err *err)
 static int run_cell(struct cg_run *run, const struct cg_cell *cell, struct cg_err *err)
 {
         struct cg_execute_options o = { .size = sizeof(o),
-                                        .timeout_ms = run->opts.timeout_ms,
+                                        .timeout_ms = cell->timeout_ms < 0 ? run->opts.timeout_ms : cell->timeout_ms,
                                         .allow_stdin = run->allow_stdin };
         int r;
 
@@ -222,6 +222,8 @@ static int run_cell(struct cg_run *run, const struct cg_cell *cell, struct cg_er
         run->started_ms = cg_now_ms();
         run->status = CG_EXIT_KERNEL_DIED; /* what any failure below means: session or supervisor are gone */
         r = cg_session_execute(run->session, cell->code, cell->len, &o, &run->cell, err);
+        if (r == 0 && run->face->started)
+                r = run->face->started(run, err);
         while (r == 0 && !run->done && !run->screen.error)
                 r = wait_once(run, err);
         if (run->screen.error)
@@ -235,20 +237,66 @@ static int run_cell(struct cg_run *run, const struct cg_cell *cell, struct cg_er
         return r;
 }
 
-static void run_cells(struct cg_run *run)
+/* No cell runs: waits for what the host or the session sends. */
+static int wait_idle(struct cg_run *run, struct cg_err *err)
 {
-        struct cg_err err;
+        int r;
+
+        run->cell = 0;
+        run->done = false;
+        run->status = CG_EXIT_KERNEL_DIED;
+        r = wait_once(run, err);
+        if (run->screen.error)
+                r = output_failed(run, err);
+        else if (r == 0)
+                run->status = run->signal ? 128 + run->signal : CG_EXIT_OK;
+        return r;
+}
+
+/* The cells of the command line, up to the first that does not end well. */
+static int run_given(struct cg_run *run, struct cg_err *err)
+{
         int r = 0;
 
-        interrupt.run = run;
-        interrupt.armed = 1;
         for (run->index = 0; run->index < run->opts.cells.n && r == 0; run->index++) {
-                r = run_cell(run, &run->opts.cells.v[run->index], &err);
-                if (r < 0)
-                        run->face->failed(run, &err, run->status);
+                r = run_cell(run, &run->opts.cells.v[run->index], err);
                 if (run->status != CG_EXIT_OK)
                         break;
         }
+        return r;
+}
+
+/* Further cells, until the host has no more. How they end does not end the run, and is no exit status. */
+static int run_further(struct cg_run *run, struct cg_err *err)
+{
+        const struct cg_cell *cell = NULL;
+        bool wait = false;
+        int r = run->face->next(run, &cell, &wait, err);
+
+        if (run->opts.stay)
+                run->status = CG_EXIT_OK;
+        while (r == 0 && (cell || wait) && !run->signal && !run->screen.error) {
+                r = cell ? run_cell(run, cell, err) : wait_idle(run, err);
+                if (r == 0 && !run->signal && !run->screen.error) {
+                        run->status = CG_EXIT_OK;
+                        r = run->face->next(run, &cell, &wait, err);
+                }
+        }
+        return r;
+}
+
+static void run_cells(struct cg_run *run)
+{
+        struct cg_err err;
+        int r;
+
+        interrupt.run = run;
+        interrupt.armed = 1;
+        r = run_given(run, &err);
+        if (r == 0 && run->face->next && !run->signal && !run->screen.error)
+                r = run_further(run, &err);
+        if (r < 0)
+                run->face->failed(run, &err, run->status);
         interrupt.armed = 0;
         cg_screen_clear(&run->screen);
 }
@@ -341,7 +389,7 @@ static int run_all(struct cg_run *run)
         cg_screen_init(&run->screen);
         if (catch_signals(&err) < 0)
                 return cg_cli_fail("run", &err);
-        if (!run->opts.cells.n) {
+        if (!run->opts.cells.n && !run->opts.stay) {
                 cg_screen_note(&run->screen, "%s has no code cells: nothing was run", run->opts.file);
                 return CG_EXIT_OK;
         }

@@ -17,6 +17,7 @@ struct cg_run_options {
         const char *file;
         int64_t timeout_ms;
         bool json;
+        bool stay; /* with json: the host says when the run ends */
 };
 
 struct cg_run;
@@ -30,6 +31,13 @@ struct cg_face {
         int (*opened)(struct cg_run *run, const char *report, struct cg_err *err);
         /* An event to show. Takes @e. */
         int (*event)(struct cg_run *run, struct cg_event *e, struct cg_err *err);
+        /*
+         * The next cell to run after those of the command line (borrowed until the next call), when no cell runs. NULL:
+         * none; *wait: there may be one later, so the run goes on. The member may be NULL: there is never one.
+         */
+        int (*next)(struct cg_run *run, const struct cg_cell **cell, bool *wait, struct cg_err *err);
+        /* A cell has been sent to the session; run->cell is its number. May be NULL. */
+        int (*started)(struct cg_run *run, struct cg_err *err);
         /* A call that a rule decided; @why is the explanation of a refusal, else NULL. */
         int (*decided)(struct cg_run *run, const struct cg_event *e, bool accept, const char *why, struct cg_err *err);
         /* A call or a connection that somebody must be asked about. Takes @e. */

@@ -1,5 +1,5 @@
 /*
- * `cellgate run --json`: events as lines on standard output, decisions as lines on standard input. docs/cli-json.md
+ * `cellgate run --json`: events as lines on standard output, cells and decisions as lines on standard input. docs/cli-json.md
  * is its description. Runs in the command `cellgate`; the program at the other end is the host, and trusted, but its
  * lines are checked all the same: one that is not understood decides nothing.
  *
@@ -16,10 +16,16 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/limits.h"
+#include "cli/args.h"
+#include "cli/cell_queue.h"
+#include "cli/denied.h"
 #include "cli/raw.h"
 
-/* A decision with its reason, or a long text for input(). */
-#define MAX_LINE CG_MAX_BODY
+/* A cell of the largest size, in JSON that escapes little of it. */
+#define MAX_LINE ((size_t)CG_MAX_CODE + CG_MAX_BODY)
+/* A call's arguments are described whole up to this size: what terminals show without being asked is shorter. */
+#define SHOW_WHOLE ((size_t)64 << 10)
+#define SHOW_WIDTH 100
 
 /* What waits for the host's decision. Calls and connections have one series of numbers. */
 struct asked {
@@ -34,11 +40,20 @@ struct json_face {
         bool eof;
         struct asked *asked;
         size_t n_asked;
+        struct cg_cell_queue queue;
+        struct cg_queued_cell *running; /* of the queue; NULL: no cell, or one of the command line */
+        bool stay;            /* the run goes on when no cell is left */
+        bool failed;          /* the last cell that has ended did not end well */
+        bool ending;          /* the host has said that it sends no more cells */
+        bool given_told;      /* what became of the cells of the command line */
+        char *line_id;        /* the id in the host's line that is being handled, or NULL */
+        uint64_t reset_line;  /* of a reset that has been done and not been told; 0: none */
+        char *reset_id;
 };
 
 static const char input_ended[] = "the host's input has ended: nobody can approve";
 
-static struct json_face *face_of(struct cg_run *run)
+static struct json_face *face_of(const struct cg_run *run)
 {
         return run->face_data;
 }
@@ -82,6 +97,16 @@ static void line_int(struct line *l, const char *name, int64_t n)
         line_name(l, name);
         if (l->r == 0)
                 l->r = cg_buf_addf(&l->b, &l->err, "%" PRId64, n);
+}
+
+/* JSON text of ours, or NULL for no member. */
+static void line_json(struct line *l, const char *name, const char *json)
+{
+        if (!json)
+                return;
+        line_name(l, name);
+        if (l->r == 0)
+                l->r = cg_buf_adds(&l->b, json, &l->err);
 }
 
 static void line_bool(struct line *l, const char *name, bool v)
@@ -150,6 +175,27 @@ static void add_call(struct line *l, const struct cg_event *e)
         line_object(l, "arguments", args, len);
 }
 
+/* What a person is to be shown of a call or connection: safe text, as the terminal has it. */
+static void add_shown(struct line *l, const struct cg_event *e)
+{
+        cg_auto_buf struct cg_buf b = { .max = SIZE_MAX / 8 };
+        struct cg_call call = { .cell = cg_event_cell(e) };
+        bool cut = false;
+
+        if (l->r < 0)
+                return;
+        if (cg_event_type(e) == CG_EVENT_EGRESS_REQUEST) {
+                l->r = cg_connection_text(cg_event_json(e, NULL), &b, &l->err);
+        } else {
+                call.server = cg_event_server(e);
+                call.tool = cg_event_tool(e);
+                call.args = cg_event_arguments(e, &call.args_len);
+                l->r = cg_call_show(&call, SHOW_WIDTH, call.args_len <= SHOW_WHOLE, &b, &cut, &l->err);
+        }
+        line_string(l, "shown", b.data ? b.data : "", b.len);
+        line_bool(l, "shown_whole", !cut);
+}
+
 /* Members after type and cell; each type of event has its few. */
 static void add_members(struct line *l, const struct cg_event *e)
 {
@@ -173,10 +219,12 @@ static void add_members(struct line *l, const struct cg_event *e)
                 break;
         case CG_EVENT_APPROVAL_REQUEST:
                 add_call(l, e);
+                add_shown(l, e);
                 break;
         case CG_EVENT_EGRESS_REQUEST:
                 line_int(l, "approval", (int64_t)cg_event_approval(e));
                 line_object(l, "content", json, json_len);
+                add_shown(l, e);
                 break;
         case CG_EVENT_DENIED:
                 line_string(l, "text", text, len);
@@ -200,11 +248,20 @@ static void add_members(struct line *l, const struct cg_event *e)
         }
 }
 
+/* The host's id of the cell that runs; NULL: the event is of no cell or an earlier one, or there is no id. */
+static const char *id_of(const struct cg_run *run, uint64_t cell)
+{
+        const struct cg_queued_cell *c = face_of(run)->running;
+
+        return c && cell && cell == run->cell ? c->id : NULL;
+}
+
 static int write_event(struct cg_run *run, const struct cg_event *e, struct cg_err *err)
 {
         struct line l;
 
         line_begin(&l, cg_event_type_name(cg_event_type(e)), cg_event_cell(e));
+        line_json(&l, "id", id_of(run, cg_event_cell(e)));
         add_members(&l, e);
         return line_end(run, &l, err);
 }
@@ -218,6 +275,8 @@ static int json_event(struct cg_run *run, struct cg_event *e, struct cg_err *err
                 forget_asked(f, cg_event_approval(e));
         if (r == 0 && cg_event_type(e) == CG_EVENT_INPUT_REQUEST && f->eof)
                 r = cg_session_input(run->session, NULL, 0, err);
+        if (cg_event_type(e) == CG_EVENT_RESULT && cg_event_cell(e) == run->cell)
+                f->failed = cg_event_status(e) != CG_STATUS_OK;
         cg_run_result(run, e);
         cg_event_free(e);
         return r;
@@ -228,6 +287,7 @@ static int json_decided(struct cg_run *run, const struct cg_event *e, bool accep
         struct line l;
 
         line_begin(&l, "approval_decided", cg_event_cell(e));
+        line_json(&l, "id", id_of(run, cg_event_cell(e)));
         line_bool(&l, "accept", accept);
         if (why)
                 line_string(&l, "reason", why, strlen(why));
@@ -265,6 +325,7 @@ static int complain(struct cg_run *run, const char *text, struct cg_err *err)
         struct line l;
 
         line_begin(&l, "input_error", 0);
+        line_json(&l, "id", face_of(run)->line_id);
         line_int(&l, "line", (int64_t)face_of(run)->line);
         line_string(&l, "text", text, strlen(text));
         return line_end(run, &l, err);
@@ -358,8 +419,182 @@ static int give_input(struct cg_run *run, const json_t *text, struct cg_err *err
                        &why, err);
 }
 
+/* ------------------------------------------------------------------ cells, interrupts, resets */
+
+/* A cell that was in the queue ends without having run. Takes @c. */
+static int drop(struct cg_run *run, struct cg_queued_cell *c, const char *why, struct cg_err *err)
+{
+        const char *status = cg_status_name(CG_STATUS_CANCELLED);
+        struct line l;
+        int r;
+
+        line_begin(&l, "result", 0);
+        line_json(&l, "id", c->id);
+        line_int(&l, "line", (int64_t)c->line);
+        line_string(&l, "status", status, strlen(status));
+        line_int(&l, "execution_count", 0);
+        line_bool(&l, "refused", false);
+        line_string(&l, "text", why, strlen(why));
+        r = line_end(run, &l, err);
+        cg_queued_cell_free(c);
+        return r;
+}
+
+static int drop_all(struct cg_run *run, const char *why, struct cg_err *err)
+{
+        struct cg_queued_cell *c;
+        int r = 0;
+
+        while (r == 0 && (c = cg_cell_queue_take(&face_of(run)->queue, NULL)))
+                r = drop(run, c, why, err);
+        return r;
+}
+
+static int execute(struct cg_run *run, const json_t *o, struct cg_err *err)
+{
+        struct json_face *f = face_of(run);
+        struct cg_err why;
+
+        if (f->ending)
+                return complain(run, "no cell is accepted after {\"end\"}", err);
+        if (cg_cell_queue_add(&f->queue, o, f->line, &why) < 0)
+                return complain(run, why.msg, err);
+        f->stay = true;
+        return 0;
+}
+
+/* true, {} or an object with no other member than @name. */
+static bool is_plain(const json_t *v, const char *name)
+{
+        return json_is_true(v) || (json_is_object(v) && json_object_size(v) == (json_object_get(v, name) != NULL));
+}
+
+static int interrupt_cell(struct cg_run *run, const json_t *o, struct cg_err *err)
+{
+        struct json_face *f = face_of(run);
+        const json_t *id = json_object_get(o, "id"), *all = json_object_get(o, "all");
+        cg_auto_free char *name = id ? cg_cell_id(id) : NULL;
+        struct cg_queued_cell *c;
+        struct cg_err why;
+
+        if (!(is_plain(o, "id") || is_plain(o, "all")) || (id && !name) || (all && !json_is_true(all)))
+                return complain(run, "to interrupt is {\"interrupt\": {}}, {\"interrupt\": {\"id\": ID}} or "
+                                     "{\"interrupt\": {\"all\": true}}", err);
+        if (all && drop_all(run, "interrupted before it ran", err) < 0)
+                return -1;
+        if (name && !(f->running && f->running->id && strcmp(f->running->id, name) == 0)) {
+                c = cg_cell_queue_take(&f->queue, name);
+                return c ? drop(run, c, "interrupted before it ran", err) : complain(run, "no cell with this id runs or waits", err);
+        }
+        if (!run->cell || run->done)
+                return all ? 0 : complain(run, "no cell runs", err);
+        return outcome(run, cg_session_cancel(run->session, run->cell, &why), &why, err);
+}
+
+static int tell_reset(struct cg_run *run, struct cg_err *err)
+{
+        struct json_face *f = face_of(run);
+        struct line l;
+
+        line_begin(&l, "reset", 0);
+        line_json(&l, "id", f->reset_id);
+        line_int(&l, "line", (int64_t)f->reset_line);
+        free(f->reset_id);
+        f->reset_id = NULL;
+        f->reset_line = 0;
+        return line_end(run, &l, err);
+}
+
+/* The kernel is replaced now. The answer is written once the events of the old kernel's cell are. */
+static int reset(struct cg_run *run, const json_t *o, struct cg_err *err)
+{
+        struct json_face *f = face_of(run);
+        const json_t *id = json_object_get(o, "id");
+        char *name = id ? cg_cell_id(id) : NULL;
+        struct cg_err why;
+        int r;
+
+        if (!is_plain(o, "id") || (id && !name)) {
+                free(name);
+                return complain(run, "to reset is {\"reset\": {}} or {\"reset\": {\"id\": ID}}", err);
+        }
+        r = f->reset_line ? tell_reset(run, err) : 0; /* each one is answered */
+        if (r == 0)
+                r = drop_all(run, "the kernel was reset before it ran", err);
+        if (r == 0 && cg_session_reset(run->session, 0, &why) < 0) {
+                free(name);
+                return complain(run, why.msg, err);
+        }
+        free(f->reset_id);
+        f->reset_id = name;
+        f->reset_line = f->line;
+        return r;
+}
+
+static int end(struct cg_run *run, const json_t *o, struct cg_err *err)
+{
+        if (!is_plain(o, ""))
+                return complain(run, "to end is {\"end\": {}}", err);
+        face_of(run)->ending = true;
+        return 0;
+}
+
+/* Cells of the command line that were not run are no secret. */
+static int tell_given(struct cg_run *run, struct cg_err *err)
+{
+        static const char text[] = "a cell of the command line failed: those behind it are not run";
+        struct line l;
+
+        face_of(run)->given_told = true;
+        if (!face_of(run)->failed || run->index + 1 >= run->opts.cells.n)
+                return 0;
+        line_begin(&l, "notice", 0);
+        line_string(&l, "text", text, strlen(text));
+        return line_end(run, &l, err);
+}
+
+/* Between two cells. */
+static int json_next(struct cg_run *run, const struct cg_cell **cell, bool *wait, struct cg_err *err)
+{
+        struct json_face *f = face_of(run);
+        bool failed = f->running && f->running->stop_on_error && f->failed;
+        int r = 0;
+
+        f->running = cg_queued_cell_free(f->running);
+        if (failed)
+                r = drop_all(run, "not run: an earlier cell failed", err);
+        if (r == 0 && f->reset_line)
+                r = tell_reset(run, err);
+        if (r == 0 && f->stay && !f->given_told)
+                r = tell_given(run, err);
+        f->running = f->stay && r == 0 ? cg_cell_queue_take(&f->queue, NULL) : NULL;
+        *cell = f->running ? &f->running->cell : NULL;
+        *wait = f->stay && !f->ending && !f->eof;
+        return r;
+}
+
+static int json_started(struct cg_run *run, struct cg_err *err)
+{
+        const struct cg_queued_cell *c = face_of(run)->running;
+        struct line l;
+
+        if (!c)
+                return 0;
+        line_begin(&l, "started", run->cell);
+        line_json(&l, "id", c->id);
+        line_int(&l, "line", (int64_t)c->line);
+        return line_end(run, &l, err);
+}
+
 static int take_line(struct cg_run *run, const char *text, size_t len, struct cg_err *err)
 {
+        static const struct {
+                const char *name;
+                int (*take)(struct cg_run *run, const json_t *v, struct cg_err *err);
+        } commands[] = {
+                { "execute", execute }, { "interrupt", interrupt_cell }, { "reset", reset },
+                { "end", end },         { "cancel", cancel },            { "input", give_input },
+        };
         cg_auto_json json_t *o = NULL;
         const json_t *v;
         struct cg_err why;
@@ -372,15 +607,21 @@ static int take_line(struct cg_run *run, const char *text, size_t len, struct cg
                 return decide_egress(run, o, err);
         if (json_object_get(o, "approval"))
                 return decide(run, o, err);
-        v = json_object_get(o, "cancel");
-        if (v && json_object_size(o) == 1)
-                return cancel(run, v, err);
-        v = json_object_get(o, "input");
-        if (v && json_object_size(o) == 1)
-                return give_input(run, v, err);
+        for (size_t i = 0; i < CG_ARRAY_LEN(commands); i++) {
+                v = json_object_get(o, commands[i].name);
+                if (v && json_object_size(o) == 1) {
+                        int r;
+
+                        face_of(run)->line_id = cg_cell_id(json_object_get(v, "id"));
+                        r = commands[i].take(run, v, err);
+                        free(face_of(run)->line_id);
+                        face_of(run)->line_id = NULL;
+                        return r;
+                }
+        }
         return complain(run,
-                        "the line is neither {\"approval\", \"accept\"} nor {\"approval\", \"egress\"} nor {\"cancel\"} nor"
-                             " {\"input\"}", err);
+                        "the line is none of {\"execute\"}, {\"interrupt\"}, {\"reset\"}, {\"end\"}, {\"approval\", \"accept\"}, "
+                        "{\"approval\", \"egress\"}, {\"cancel\"} and {\"input\"}", err);
 }
 
 /* Takes what was read up to a newline, or the end of file. */
@@ -496,6 +737,9 @@ static void json_free(struct cg_run *run)
         struct json_face *f = face_of(run);
 
         cg_buf_fini(&f->in);
+        cg_cell_queue_fini(&f->queue);
+        cg_queued_cell_free(f->running);
+        free(f->reset_id);
         free(f->asked);
         free(f);
         run->face_data = NULL;
@@ -505,6 +749,8 @@ static const struct cg_face face = {
         .opened = json_opened,
         .event = json_event,
         .decided = json_decided,
+        .next = json_next,
+        .started = json_started,
         .ask = json_ask,
         .interrupted = json_interrupted,
         .wait = json_wait,
@@ -521,6 +767,9 @@ int cg_run_json_init(struct cg_run *run, struct cg_err *err)
         if (!f)
                 return cg_fail(err, CG_E_NOMEM, "run");
         cg_buf_init(&f->in, MAX_LINE);
+        cg_cell_queue_init(&f->queue);
+        f->stay = run->opts.stay;
+        f->given_told = !run->opts.cells.n;
         run->face_data = f;
         run->face = &face;
         run->allow_stdin = true;

@@ -48,7 +48,10 @@ const char cg_run_help[] =
 "                      (with a slash in it); cells only read it (default: the built-in one)\n"
 "  --json              be driven by a program: events as JSON lines on standard output, decisions as\n"
 "                      JSON lines on standard input (docs/cli-json.md). What no rule decides is asked\n"
-"                      there; once standard input has ended, it is refused\n"
+"                      there; once standard input has ended, it is refused. Without CODE and FILE it\n"
+"                      runs the cells that standard input sends, until that ends\n"
+"  --stay              with --json: do not end after CODE and FILE, or at an error in them, but go on with\n"
+"                      the cells that standard input sends\n"
 "  --log-level N       0 errors (default), 1 warnings, 2 information (also names each call that a rule\n"
 "                      accepted), 3 debugging\n"
 "  -h, --help          this text\n"
@@ -75,7 +78,7 @@ const char cg_run_help[] =
 "\n"
 "Example: cellgate run --mcp servers.json --approve 'filesystem.read_*' analysis.py\n";
 
-enum { CODE = 2, TIMEOUT, JSON };
+enum { CODE = 2, TIMEOUT, JSON, STAY };
 
 static const struct cg_opt table[] = {
         { CODE, 'c', "code", "CODE" },
@@ -90,6 +93,7 @@ static const struct cg_opt table[] = {
         { CG_KOPT_TIER, 0, "tier", "TIER" },
         { CG_KOPT_NO_SANDBOX, 0, "no-sandbox", NULL },
         { JSON, 0, "json", NULL },
+        { STAY, 0, "stay", NULL },
         { CG_KOPT_IMAGES, 0, "images", "DIR" },
         { CG_KOPT_PRELOAD, 0, "preload", "LIST" },
         { CG_KOPT_KERNEL_ENV, 0, "kernel-env", "ENV" },
@@ -125,12 +129,15 @@ static int apply(struct cg_run_options *o, int id, const char *value, struct cg_
         case JSON:
                 o->json = true;
                 return 0;
+        case STAY:
+                o->stay = true;
+                return 0;
         default:
                 return set_file(o, value, err);
         }
 }
 
-static int check_together(const struct cg_run_options *o, struct cg_err *err)
+static int check_together(struct cg_run_options *o, struct cg_err *err)
 {
         if (o->json && o->file && strcmp(o->file, "-") == 0)
                 return cg_fail(err, CG_E_INVAL, "--json reads decisions from standard input, so FILE cannot be `-`");
@@ -138,7 +145,10 @@ static int check_together(const struct cg_run_options *o, struct cg_err *err)
                 return cg_fail(err, CG_E_INVAL, "--images saves nothing with --json: images are in the events");
         if (cg_kernel_options_check(&o->kernel, err) < 0)
                 return -1;
-        if (!o->file && !o->cells.n)
+        if (o->stay && !o->json)
+                return cg_fail(err, CG_E_INVAL, "--stay waits for cells on standard input: it needs --json");
+        o->stay = o->stay || (o->json && !o->file && !o->cells.n);
+        if (!o->file && !o->cells.n && !o->json)
                 return cg_fail(err, CG_E_INVAL, "nothing to run: give -c CODE or FILE; --help says more");
         return 0;
 }

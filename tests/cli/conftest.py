@@ -153,13 +153,23 @@ class Host:
         self.process = subprocess.Popen(
             argv, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
         )
+        self.reading = threading.Event()
+        self.reading.set()
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
         assert self.process.stdout
         for line in self.process.stdout:
             self.lines.put(line)
+            self.reading.wait()
         self.lines.put(b"")
+
+    def pause(self) -> None:
+        """Reads no more lines, but for one."""
+        self.reading.clear()
+
+    def resume(self) -> None:
+        self.reading.set()
 
     def next(self) -> dict[str, Any]:
         line = self.lines.get(timeout=self.deadline)

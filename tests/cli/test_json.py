@@ -156,7 +156,7 @@ def test_too_long_line_is_skipped_whole(host, server) -> None:
     h = host("--mcp", server.mcp, "-c", READ)
     number = h.until("approval_request")["approval"]
     good = json.dumps({"approval": number, "accept": True}).encode()
-    h.say(b" " * (2 << 20) + good)
+    h.say(b" " * (18 << 20) + good)
     assert "too long" in h.until("input_error")["text"]
     assert server.ran() == []
     h.say(good)

@@ -104,3 +104,14 @@ def test_readme_names_every_example(repo: Path) -> None:
     text = (repo / "examples/README.md").read_text()
     names = {p.name for p in (repo / "examples").iterdir()} - {"README.md", "meson.build"}
     assert names == {n for n in re.findall(r"`([\w.]+\.(?:c|py|json))`", text) if not n.startswith("MCP.")}
+
+
+def test_loop(prefix: Path, repo: Path, mcp: Path, workspace: Path, journal: Path) -> None:
+    cells = ["x = 20; 1/0", "x + 22", CODE, "while True: pass", "print('on')"]
+    program = [sys.executable, repo / "examples/loop.py", mcp, *cells]
+    r = run(program, workspace, CELLGATE=str(prefix / "bin/cellgate"))
+    assert r.returncode == 0, r.stderr
+    assert "ZeroDivisionError: division by zero\n[error]\n>>> x + 22\n42\n[ok]\n" in r.stdout
+    assert "read_file done\nRejectedError: " in r.stdout
+    assert "[timeout]\n>>> print('on')\non\n[ok]\n" in r.stdout
+    assert [json.loads(line)["tool"] for line in journal.read_text().splitlines()] == ["read_file"]
