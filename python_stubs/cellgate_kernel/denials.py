@@ -41,6 +41,14 @@ _VERBS = {
     "socket": "making a socket of the family",
 }
 
+# Who reads the sentences: a session's front. What each can do about the network; others are told of the options.
+front = ""
+_NETWORK = {
+    "jupyter": "network.allowedDomains of a settings file, which `cellgate jupyter install --sandbox FILE` names",
+    "mcp": "whoever starts `cellgate mcp serve` names hosts with --allow-host HOST; Python packages come by the tool "
+    "install_package",
+}
+
 # The library's own functions, before a cell could put others in their place.
 _GETADDRINFO = socket.getaddrinfo.__code__
 _CREATE_CONNECTION = socket.create_connection.__code__
@@ -133,7 +141,10 @@ def _sentence(found: dict[str, Any]) -> str:
     what = found.get("path", found.get("host")) or "a host"
     if found.get("port"):
         what = f"{what}:{found['port']}"
-    how = f"; to allow it: {found['how']}" if found["how"] else ""
+    advice = found["how"]
+    if found["rule"] == "no-network" and advice and advice.startswith("--allow-host"):  # no settings say so
+        advice = _NETWORK.get(front, advice)
+    how = f"; to allow it: {advice}" if advice else ""
     return f"{MARK}{_VERBS[found['operation']]} {_plain(what)} is not allowed: {found['why']}{how}"
 
 

@@ -105,6 +105,7 @@ class Kernel:
         shell.run_async = shell.loop_runner = lambda coro: self.worker().runner.run_async(coro)
         shell.was_interrupted = lambda: self.worker().runner.interrupted
         shell.front = config.get("front") or ""
+        denials.front = shell.front
         shell.kernel = self.front
         comms.install()
         denials.install()

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -217,6 +218,28 @@ static json_t *denial_of_file(const struct cg_sandbox_denial *d, bool command)
         return o;
 }
 
+/* An attempt to connect where there is no network; the path is the address, "" of a name server. */
+static json_t *denial_of_network(const struct cg_sandbox_denial *d, bool by_settings)
+{
+        const char *colon = strrchr(d->path, ':');
+        struct cg_access_words w;
+        json_t *o;
+
+        cg_access_words(CG_ACCESS_NO_NETWORK, NULL, d->path, by_settings, &w);
+        o = json_pack("{s:s, s:s, s:s, s:s?, s:s, s:o}", "operation", "network-outbound", "rule", w.rule, "why", w.why, "how", w.how, "source", "sandbox",
+                      "process", process_json(d));
+        if (o && colon) {
+                json_object_set_new(o, "host", json_stringn(d->path, (size_t)(colon - d->path)));
+                json_object_set_new(o, "port", json_integer(atoi(colon + 1)));
+                json_object_set_new(o, "protocol", json_string("direct"));
+        } else if (o) {
+                json_object_set_new(o, "call", json_string("name lookup"));
+        }
+        if (o && d->lost)
+                json_object_set_new(o, "untold", json_integer(d->lost));
+        return o;
+}
+
 json_t *cg_denial_of_call(const struct cg_sandbox_denial *d, bool command)
 {
         const char *name = NULL, *rule = "system call filter (built in)", *why, *how;
@@ -226,6 +249,8 @@ json_t *cg_denial_of_call(const struct cg_sandbox_denial *d, bool command)
 
         if (d->nr < 0)
                 return NULL;
+        if (d->rule == CG_ACCESS_NO_NETWORK)
+                return denial_of_network(d, command);
         if (d->rule)
                 return denial_of_file(d, command);
         for (size_t i = 0; i < CG_ARRAY_LEN(calls); i++) {
@@ -355,6 +380,8 @@ static int add_what(const json_t *o, struct cg_buf *b, struct cg_err *err)
         const char *operation = text_of(o, "operation"), *verb = "";
         int r;
 
+        if (strcmp(operation, "network-outbound") == 0 && !*text_of(o, "host"))
+                return cg_buf_adds(b, "a name lookup", err);
         if (strcmp(operation, "network-outbound") == 0) {
                 r = cg_buf_adds(b, "a connection to ", err);
                 return r < 0 ? r : cg_denial_connection(o, b, err);

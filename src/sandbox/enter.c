@@ -232,8 +232,8 @@ static int install_filter(const struct cg_spawn *sp, struct cg_err *err)
 
         if (sp->listener_in < 0)
                 return cg_seccomp_install(&prog, err);
-        if (sp->sb->watch)
-                e = cg_watch_filter(&sp->sb->filter, &prog, err);
+        if (sp->sb->watch || cg_plan_tells_network(sp->sb))
+                e = cg_watch_filter(&sp->sb->filter, sp->sb->watch, cg_plan_tells_network(sp->sb), &prog, err);
         if (e == 0)
                 e = cg_seccomp_install_listener(&prog, &sp->sb->filter, &listener, err);
         if (prog.filter != sp->sb->filter.filter)

@@ -411,6 +411,7 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
         if (sp->sb->grants)
                 notify.broker = &broker;
         notify.watch = sp->sb->watch ? sp->sb : NULL;
+        notify.watch_network = cg_plan_tells_network(sp->sb);
         /* The main process may have ended before there was a signal descriptor to tell. */
         while (!reap(sp, main_pid, &notify)) {
                 fds[2] = cg_notify_poll(&notify);

@@ -183,6 +183,10 @@ static void take_call(struct cg_notify *n)
                 return; /* whoever called has been killed or interrupted */
         if (n->broker && cg_broker_handle(n->broker, n, &c.n))
                 return;
+        if (n->watch_network && c.n.data.nr == SYS_connect) {
+                cg_watch_connect(n, &c.n);
+                return;
+        }
         if (n->watch && cg_watch_call(n, &c.n))
                 return;
         for (size_t i = 0; i < CG_ARRAY_LEN(handlers); i++) {

@@ -36,6 +36,7 @@ struct cg_notify {
         struct cg_doors *doors; /* for connect() and listen(); borrowed */
         const struct cg_broker *broker; /* of the landlock tier, for calls that it does itself; else NULL */
         const struct cg_sandbox *watch; /* calls that name files are looked at, too: watch.h; NULL: not */
+        bool watch_network; /* connect() is looked at: watch.h */
         uint32_t lost;
         int64_t tokens, filled_ms; /* thousandths */
         struct {

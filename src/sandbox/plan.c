@@ -288,6 +288,7 @@ static int copy_into(struct cg_sandbox *to, const struct cg_sandbox *from, struc
         to->all_unix = from->all_unix;
         to->told = from->told;
         to->watch = from->watch;
+        to->watch_network = from->watch_network;
         to->by_settings = from->by_settings;
         to->credentials_from = from->credentials_from;
         to->credentials_to = from->credentials_to;
@@ -329,6 +330,11 @@ void cg_sandbox_set_off(struct cg_sandbox *sb)
 void cg_sandbox_set_watch(struct cg_sandbox *sb)
 {
         sb->watch = true;
+}
+
+void cg_sandbox_set_watch_network(struct cg_sandbox *sb)
+{
+        sb->watch_network = true;
 }
 
 void cg_sandbox_set_told(struct cg_sandbox *sb)

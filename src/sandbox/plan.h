@@ -79,6 +79,7 @@ struct cg_sandbox {
         bool by_settings;     /* a kernel's: a settings file says what may be written, not the default */
         bool all_unix;        /* unix sockets of whatever kind lead anywhere */
         bool watch;           /* and files that cannot be had */
+        bool watch_network;   /* and attempts to connect where there is no network: cg_plan_tells_network() */
         bool told;            /* denied system calls are told */
         unsigned int doors;   /* CG_DOOR_* */
         char *hides[CG_PLAN_HIDES_MAX];                  /* absolute, without symlinks */
@@ -113,6 +114,12 @@ bool cg_plan_within(const char *path, const char *dir);
  */
 #define CG_PLAN_SIZE_TEXT 24
 const char *cg_plan_tmpfs_size(uint64_t memory, const char *most, char buf[CG_PLAN_SIZE_TEXT]);
+
+/* Whether connect() is looked at: where the caller wants it, nothing leads out, and nothing else answers it. */
+static inline bool cg_plan_tells_network(const struct cg_sandbox *sb)
+{
+        return sb->watch_network && cg_plan_has_namespaces(sb) && !sb->n_ports && !sb->doors && !sb->all_unix;
+}
 
 /* What a control group is to hold. */
 void cg_plan_group_limits(const struct cg_sandbox *sb, struct cg_sandbox_limits *ret);

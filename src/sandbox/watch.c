@@ -1,12 +1,14 @@
 /* Calls that name files, looked at by init: see watch.h. What is read of a caller's memory may have changed a moment later. */
 #include "sandbox/watch.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -62,25 +64,23 @@ static const struct watched {
 
 /* ---- the filter */
 
-#define STEPS (2 * CG_ARRAY_LEN(watched) + 1)
-
-int cg_watch_filter(const struct sock_fprog *base, struct sock_fprog *ret, struct cg_err *err)
+int cg_watch_filter(const struct sock_fprog *base, bool files, bool connects, struct sock_fprog *ret, struct cg_err *err)
 {
-        size_t len = STEPS + 2 + base->len;
+        size_t n_files = files ? CG_ARRAY_LEN(watched) : 0, steps = 2 * (n_files + connects) + 1, len = steps + 2 + base->len;
         struct sock_filter *code, *p;
 
         if (len > BPF_MAXINSNS || base->filter[0].k != offsetof(struct seccomp_data, arch) ||
             base->filter[1].code != (BPF_JMP | BPF_JEQ | BPF_K))
-                return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: the system call filter has another form than watchFiles needs");
+                return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: the system call filter has another form than watching calls needs");
         p = code = calloc(len, sizeof(*code));
         if (!code)
                 return cg_fail(err, CG_E_NOMEM, "sandbox: filter of watched calls");
         /* Its look at the architecture is ours, too: another's calls, whose numbers mean other things, go on to where they end the process. */
         *p++ = base->filter[0];
-        *p++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, base->filter[1].k, 0, (uint8_t)STEPS);
+        *p++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, base->filter[1].k, 0, (uint8_t)steps);
         *p++ = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
-        for (size_t i = 0; i < CG_ARRAY_LEN(watched); i++) {
-                *p++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)watched[i].nr, 0, 1);
+        for (size_t i = 0; i < n_files + connects; i++) {
+                *p++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)(i < n_files ? watched[i].nr : SYS_connect), 0, 1);
                 *p++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF);
         }
         memcpy(p, base->filter, base->len * sizeof(*p));
@@ -219,4 +219,52 @@ bool cg_watch_call(struct cg_notify *n, const struct seccomp_notif *call)
                 look(n, call, MAKE, 0, real);
         ioctl(n->listener, SECCOMP_IOCTL_NOTIF_SEND, &go_on);
         return true;
+}
+
+/* ---- connections where there is no network */
+
+#define DNS 53
+
+/*
+ * "192.0.2.1:443"; "" of a name server, which is asked for some name. False: it stays in the sandbox, or is no such address. Name servers may
+ * have an address of this machine.
+ */
+static bool leads_out(const struct sockaddr_storage *a, size_t len, char *text, size_t size)
+{
+        const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)a;
+        const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)a;
+        char host[INET6_ADDRSTRLEN] = "";
+        bool local, dns;
+
+        if (a->ss_family == AF_INET && len >= sizeof(*v4)) {
+                local = ntohl(v4->sin_addr.s_addr) >> 24 == 127 || !v4->sin_addr.s_addr;
+                inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host));
+        } else if (a->ss_family == AF_INET6 && len >= sizeof(*v6)) {
+                local = IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) || IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr) ||
+                        (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr) && v6->sin6_addr.s6_addr[12] == 127);
+                inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
+        } else {
+                return false;
+        }
+        dns = ntohs(v4->sin_port) == DNS; /* in the same place of both */
+        if (dns)
+                snprintf(text, size, "%s", "");
+        else
+                snprintf(text, size, a->ss_family == AF_INET ? "%s:%u" : "[%s]:%u", host, ntohs(v4->sin_port));
+        return dns || !local;
+}
+
+void cg_watch_connect(struct cg_notify *n, const struct seccomp_notif *call)
+{
+        struct seccomp_notif_resp go_on = {.id = call->id, .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE};
+        struct sockaddr_storage a = {.ss_family = AF_UNSPEC};
+        struct cg_notify_file f = {.access = CG_ACCESS_READ, .rule = CG_ACCESS_NO_NETWORK};
+        size_t want = (uint32_t)call->data.args[2] < sizeof(a) ? (uint32_t)call->data.args[2] : sizeof(a), len;
+        char text[INET6_ADDRSTRLEN + 16];
+
+        len = peek((pid_t)call->pid, call->data.args[1], &a, want);
+        f.path = text;
+        if (leads_out(&a, len, text, sizeof(text)))
+                cg_notify_tell(n, call, &f);
+        ioctl(n->listener, SECCOMP_IOCTL_NOTIF_SEND, &go_on);
 }

@@ -9,9 +9,18 @@
 #include <linux/filter.h>
 #include "sandbox/notify.h"
 
-/* @base with the calls before it that are looked at (returns; free filter). */
-int cg_watch_filter(const struct sock_fprog *base, struct sock_fprog *ret, struct cg_err *err);
+/*
+ * @base with the calls before it that are looked at (returns; free filter): those that name files, and connect(). The latter only where
+ * @base allows it always.
+ */
+int cg_watch_filter(const struct sock_fprog *base, bool files, bool connects, struct sock_fprog *ret, struct cg_err *err);
 /* In init. False: it is none of the calls that are looked at. Else it is answered. */
 bool cg_watch_call(struct cg_notify *n, const struct seccomp_notif *call);
+
+/*
+ * In init, for a sandbox without a network: a connect() that would need one is told, and goes on to fail. An empty network namespace refuses
+ * without a word that a program could be shown; this is how also `!curl` and errors that code catches are noticed.
+ */
+void cg_watch_connect(struct cg_notify *n, const struct seccomp_notif *call);
 
 #endif

@@ -82,6 +82,7 @@ static void send_result(struct session *ss, const struct cell *c, const char *st
 
         egress_hear(ss->sup); /* the cell's denials come before its end */
         denied_hear(ss->kernel);
+        denied_cell_ended(ss, c->id);
         session_event(ss, &out, body, reply);
 }
 

@@ -5,6 +5,7 @@
 #include "supervisor/supervisor.h"
 
 #include <string.h>
+#include "base/util.h"
 #include "sandbox/access.h"
 #include "sandbox/denial.h"
 
@@ -43,6 +44,51 @@ void session_denied(struct session *ss, uint64_t cell, json_t *denial)
         session_event(ss, &out, denial, NULL);
 }
 
+/* ------------------------------------------------------------------ no network */
+
+/* What would help, as whoever reads it can do it; NULL: what cg_access_words() says. */
+static const char *network_how(const struct session *ss)
+{
+        const char *front = json_string_value(json_object_get(ss->options, "front"));
+
+        if (json_object_get(ss->options, "settings") || !front)
+                return NULL;
+        if (strcmp(front, "mcp") == 0)
+                return "whoever starts `cellgate mcp serve` names hosts with --allow-host HOST; Python packages come by the tool install_package";
+        if (strcmp(front, "jupyter") == 0)
+                return "network.allowedDomains of a settings file, which `cellgate jupyter install --sandbox FILE` names";
+        return NULL;
+}
+
+static void set_how(const struct session *ss, json_t *denial)
+{
+        if (network_how(ss))
+                json_object_set_new(denial, "how", json_string(network_how(ss)));
+}
+
+/* Once in a session is enough: programs try again and again. A traceback that says the same comes later than the attempt itself. Takes @o. */
+static void no_network(struct session *ss, json_t *o)
+{
+        if (!ss || ss->no_network_told || ss->no_network) {
+                json_decref(o);
+                return;
+        }
+        set_how(ss, o);
+        ss->no_network = o;
+        if (!cells_running(ss))
+                denied_cell_ended(ss, 0);
+}
+
+void denied_cell_ended(struct session *ss, uint64_t cell)
+{
+        json_t *o = CG_STEAL(ss->no_network);
+
+        if (!o)
+                return;
+        ss->no_network_told = true;
+        session_denied(ss, cell, o);
+}
+
 /* ------------------------------------------------------------------ system calls */
 
 static void hear(struct watch *w)
@@ -54,7 +100,9 @@ static void hear(struct watch *w)
         while ((r = cg_denial_recv(w->fd, &d)) == 0) {
                 json_t *o = cg_denial_of_call(&d, false);
 
-                if (o && k->session)
+                if (o && d.rule == CG_ACCESS_NO_NETWORK)
+                        no_network(k->session, o);
+                else if (o && k->session)
                         session_denied(k->session, cells_running(k->session), o);
                 else
                         json_decref(o);
@@ -100,9 +148,10 @@ static bool may_say(struct session *ss)
 }
 
 /* What it said, as far as it can be true; the words are ours, so that a kernel cannot advise anybody to anything. */
-static int read_said(const json_t *said, bool by_settings, json_t **ret, struct cg_err *err)
+static int read_said(const struct session *ss, const json_t *said, json_t **ret, struct cg_err *err)
 {
         const char *operation = "", *name = "", *setting = NULL, *what = "";
+        bool by_settings = json_object_get(ss->options, "settings") != NULL;
         int64_t error = 0, port = 0, pid = 0;
         struct cg_access_words w;
         enum cg_access_rule rule;
@@ -129,6 +178,8 @@ static int read_said(const json_t *said, bool by_settings, json_t **ret, struct 
             error < 0 || error > 4095 || port < 0 || port > 65535 || pid < 0 || pid > INT32_MAX)
                 return cg_fail(err, CG_E_PROTO, "DENIED that makes no sense");
         cg_access_words(rule, setting, what, by_settings, &w);
+        if (rule == CG_ACCESS_NO_NETWORK && network_how(ss))
+                w.how = network_how(ss);
         *ret = json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s, s:{s:I, s:s}}", "operation", operation, network ? "host" : "path", what, "rule",
                          w.rule, "why", w.why, "how", w.how, "source", "kernel", "process", "pid", (json_int_t)pid, "name", "python");
         if (*ret && network) {
@@ -140,6 +191,16 @@ static int read_said(const json_t *said, bool by_settings, json_t **ret, struct 
         return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "denial");
 }
 
+/* A traceback that tells of the network has told it to whoever reads. */
+static json_t *denial_of_traceback(struct session *ss, json_t *denial)
+{
+        if (strcmp(json_string_value(json_object_get(denial, "operation")) ?: "", "network-outbound") == 0) {
+                json_decref(CG_STEAL(ss->no_network));
+                ss->no_network_told = true;
+        }
+        return denial;
+}
+
 void denied_said(struct session *ss, const struct cg_msg *m)
 {
         cg_auto_json json_t *said = NULL;
@@ -147,11 +208,10 @@ void denied_said(struct session *ss, const struct cg_msg *m)
         struct cg_err err;
         size_t len;
         const char *text = cg_msg_raw(m, 0, &len);
-        bool by_settings = json_object_get(ss->options, "settings") != NULL;
 
-        if (cg_json_object(text, len, "DENIED", &said, &err) < 0 || read_said(said, by_settings, &denial, &err) < 0)
+        if (cg_json_object(text, len, "DENIED", &said, &err) < 0 || read_said(ss, said, &denial, &err) < 0)
                 kernel_violation(ss->kernel, err.msg);
         else if (may_say(ss))
-                session_denied(ss, m->id, CG_STEAL(denial));
+                session_denied(ss, m->id, denial_of_traceback(ss, CG_STEAL(denial)));
         json_decref(denial);
 }

@@ -550,6 +550,7 @@ static void session_release(struct session *ss)
         json_decref(ss->guards);
         json_decref(ss->egress_policy);
         json_decref(ss->egress_env);
+        json_decref(ss->no_network);
         cells_release(ss);
         free(ss->dir);
         free(ss);

@@ -264,6 +264,8 @@ struct session {
         dev_t workspace_dev; /* the folder that it was opened for */
         ino_t workspace_ino; /* 0: not known yet */
         int64_t denied_tokens, denied_filled_ms; /* how many more denials the kernel may tell of, in thousandths */
+        json_t *no_network; /* to be told at the end of the cell that runs, unless its traceback tells it */
+        bool no_network_told;
         uint64_t denied_untold; /* denials that were too many, or came while the host read nothing */
 };
 
@@ -486,6 +488,8 @@ int denied_open(struct kernel *k, int fd, struct cg_err *err);
 void denied_said(struct session *ss, const struct cg_msg *m);
 /* Takes those that have been told so far; @k may be NULL. */
 void denied_hear(struct kernel *k);
+/* A cell has ended: what waits for that is told. */
+void denied_cell_ended(struct session *ss, uint64_t cell);
 /* ------------------------------------------------------------------ limits.c */
 
 /* From the session's options; where they name none, from the settings. */

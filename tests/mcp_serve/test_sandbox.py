@@ -198,3 +198,14 @@ def test_refusals_of_files_and_calls(serve: Serve) -> None:
     assert text.count("[cellgate: the sandbox refused unshare(CLONE_NEWUSER) (unshare): ") == 1
     text = text_of(server.result(server.call("execute_ipython_cell", code="open('x', 'w').close()")))
     assert "cellgate" not in text
+
+
+def test_an_agent_is_told_once_that_there_is_no_network_and_what_it_can_do(serve: Serve) -> None:
+    server = serve()
+    server.initialize()
+    child = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import socket; socket.create_connection((\"192.0.2.1\", 443))'])"
+    texts = [text_of(server.result(server.call("execute_ipython_cell", code=c))) for c in (child, child, "1")]
+    assert [text.count("this sandbox has no network") for text in texts] == [1, 0, 0], texts
+    assert "--allow-host HOST" in texts[0] and "install_package" in texts[0]
+    text = text_of(server.result(server.call("execute_ipython_cell", code="import requests")))
+    assert 'call the tool install_package with package_name "requests"' in text
