@@ -53,10 +53,13 @@ def ready(body: str, /) -> None:
     """Tell the supervisor that requests are served."""
 
 cell: ContextVar[int]
-"""The cell that this code was started by: its output is that cell's. Not set: the one that runs."""
+"""The cell that this task was started by: its output is that cell's. Not set: that which runs, or ran last."""
 
 def current_cell() -> int:
     """The cell that output of this code belongs to; 0 for none."""
+
+def set_running(cell: int, /) -> None:
+    """Until the next request, code without a cell of its own has this one; 0: that which runs."""
 
 def request_fd(shell: str, /) -> int:
     """A descriptor that is readable while a request for this shell waits.

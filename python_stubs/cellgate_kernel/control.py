@@ -25,6 +25,13 @@ _SLEEP = 0.02
 _sleep = time.sleep
 
 
+class UnknownSubshellError(Exception):
+    """ipykernel's name and text for it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Unknown subshell_id {name!r}")
+
+
 def _in_main_thread() -> bool:
     return threading.get_ident() == threading.main_thread().ident
 
@@ -36,6 +43,7 @@ class Control:
         self._kernel = kernel
         self.debugger = debugger.Debugger(kernel)
         self._subshells: dict[str, threading.Thread] = {}
+        self._hidden: set[str] = set()  # the front's own
         self._table: dict[str, Callable[[Content], Content]] = {
             "create_subshell_request": self._create,
             "delete_subshell_request": self._delete,
@@ -80,6 +88,7 @@ class Control:
 
     def _create(self, content: Content) -> Content:
         name = uuid.uuid4().hex
+        hidden = field(content, "hidden", bool, False)
         _cellgate.open_shell(name)
         try:
             thread = threading.Thread(target=self._run_subshell, args=(name,), name=f"subshell {name}", daemon=True)
@@ -91,6 +100,8 @@ class Control:
             raise
         if time.sleep is _sleep:
             time.sleep = self._sleep  # type: ignore[assignment]
+        if hidden:
+            self._hidden.add(name)
         return {"status": "ok", "subshell_id": name}
 
     def _run_subshell(self, name: str) -> None:
@@ -106,10 +117,10 @@ class Control:
     def _delete(self, content: Content) -> Content:
         name = field(content, "subshell_id", str)
         if name not in self._subshells:
-            raise KeyError(f"there is no subshell {name}")
+            raise UnknownSubshellError(name)
         _cellgate.close_shell(name)
         del self._subshells[name]
         return {"status": "ok"}
 
     def _list(self, content: Content) -> Content:
-        return {"status": "ok", "subshell_id": list(self._subshells)}
+        return {"status": "ok", "subshell_id": [name for name in self._subshells if name not in self._hidden]}

@@ -14,7 +14,7 @@ from IPython.core.displaypub import DisplayPublisher
 from IPython.core.formatters import DisplayFormatter
 
 import _cellgate
-from cellgate_kernel import plaintext
+from cellgate_kernel import parents, plaintext
 
 # Types whose only representation is repr(), unless somebody registers a formatter for them.
 _PLAIN = (int, str, float, bool, type(None), bytes, complex)
@@ -96,10 +96,15 @@ class _Result(threading.local):
     def __init__(self) -> None:
         self.data: dict[str, Any] = {}
         self.metadata: dict[str, Any] = {}
+        self.showing = False
 
 
 class KernelDisplayHook(DisplayHook):
     """Sends the value of the last expression as execute_result."""
+
+    set_parent = staticmethod(parents.set_parent)
+    set_thread_parent = staticmethod(parents.set_thread_parent)
+    reset_thread_parent = staticmethod(parents.reset_thread_parent)
 
     shell: Any
     hooks: Hooks
@@ -110,6 +115,18 @@ class KernelDisplayHook(DisplayHook):
         self.hooks = Hooks()
         self.register_hook = self.hooks.register
         self.unregister_hook = self.hooks.unregister
+
+    def __call__(self, result: Any = None) -> None:
+        self._local.showing = True
+        try:
+            super().__call__(result)
+        finally:
+            self._local.showing = False
+
+    @property
+    def showing(self) -> bool:
+        """Whether a result is being made text in this thread."""
+        return self._local.showing
 
     @property
     def prompt_count(self) -> int:
@@ -153,6 +170,10 @@ class KernelDisplayHook(DisplayHook):
 
 class KernelDisplayPublisher(DisplayPublisher):
     """Sends what display() is given."""
+
+    set_parent = staticmethod(parents.set_parent)
+    set_thread_parent = staticmethod(parents.set_thread_parent)
+    reset_thread_parent = staticmethod(parents.reset_thread_parent)
 
     hooks: Hooks
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import _cellgate
-from cellgate_kernel import comms
-from cellgate_kernel.request import CELL, Request
+from cellgate_kernel import comms, parents
+from cellgate_kernel.request import CELL, Request, field
 
 if TYPE_CHECKING:
     from cellgate_kernel.kernel import Kernel
@@ -108,7 +108,7 @@ class Socket:
 
 
 # Requests whose messages are kept: threads ask for that of the cell that has started them.
-_REMEMBERED = 64
+_REMEMBERED = 256
 
 
 @dataclass
@@ -135,17 +135,30 @@ class FrontendKernel:
         self.shell_streams: list[Any] = []
         self._served: dict[int, _Served] = {}
         self._latest: _Served | None = None
+        self._control: dict[str, Any] = {}
+        parents.cell_of = self.cell_of
 
     def set_request(
-        self, request: Request, header: dict[str, Any] | None = None, metadata: dict[str, Any] | None = None
+        self,
+        request: Request,
+        header: dict[str, Any] | None = None,
+        metadata: dict[str, Any] | None = None,
+        control: dict[str, Any] | None = None,
     ) -> None:
-        """Say what is served now. `header` is the front-end's own, where it gave one."""
+        """Say what is served now. `header` is the front-end's own, where it gave one.
+
+        `control` is that of its last request on the control channel.
+        """
+        if control:
+            self._control = {"header": control, "msg_id": control.get("msg_id"), "msg_type": control.get("msg_type")}
         self._latest = self._served[request.id] = _Served(request, header or {}, metadata or {})
         if len(self._served) > _REMEMBERED:
             self._served.pop(next(iter(self._served)), None)
 
     def get_parent(self, channel: str | None = None) -> dict[str, Any]:
         """The message that started the code which asks; its msg_id is the front-end's where that is known."""
+        if channel == "control":
+            return self._control
         served = self._served.get(_cellgate.current_cell(), self._latest)
         if served is None:
             return {}
@@ -156,7 +169,7 @@ class FrontendKernel:
     def _make_parent(self, served: _Served) -> dict[str, Any]:
         request = served.request
         msg_type = "execute_request" if request.kind == CELL else request.text
-        header = {"msg_id": f"{self.session.session}_{request.id}", "msg_type": msg_type, "version": "5.5"}
+        header = {"msg_id": self._own_id(request.id), "msg_type": msg_type, "version": "5.5"}
         header |= {"username": self.session.username, "session": self.session.session} | served.header
         content: dict[str, Any] = {}
         if request.kind == CELL:
@@ -179,9 +192,26 @@ class FrontendKernel:
     def _parent_header(self) -> dict[str, Any]:
         return self.get_parent()
 
+    def set_parent(self, ident: Any, parent: dict[str, Any], channel: str = "shell") -> None:
+        """Say which message this thread's output belongs to; `ident` does not matter: the front knows who asked."""
+        if channel == "shell":
+            parents.set_parent(parent)
+
+    def cell_of(self, parent: dict[str, Any]) -> int:
+        """The request that a message, or its header, is of; 0: none, or too long ago."""
+        msg_id = field(field(parent, "header", dict, parent), "msg_id", str, "")
+        for number, served in reversed(self._served.items()):
+            if msg_id in (served.header.get("msg_id"), self._own_id(number)):
+                return number
+        return 0
+
+    def _own_id(self, number: int) -> str:
+        return f"{self.session.session}_{number}"
+
     @property
-    def _parent_ident(self) -> list[bytes]:
-        return []
+    def _parent_ident(self) -> dict[str, list[bytes]]:
+        headers = {channel: self.get_parent(channel).get("header", {}) for channel in ("shell", "control")}
+        return {channel: [str(h.get("session", "")).encode()] for channel, h in headers.items()}
 
     @property
     def execution_count(self) -> int:

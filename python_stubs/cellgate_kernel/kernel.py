@@ -23,7 +23,18 @@ from typing import Any, NoReturn, TypeVar
 import IPython
 
 import _cellgate
-from cellgate_kernel import comms, debugger, denials, ipykernel_stub, jsontext, preload, recursion, reserve, wrappers
+from cellgate_kernel import (
+    comms,
+    debugger,
+    denials,
+    ipykernel_stub,
+    jsontext,
+    preload,
+    recursion,
+    reserve,
+    stdin,
+    wrappers,
+)
 from cellgate_kernel.control import Control
 from cellgate_kernel.frontend import FrontendKernel
 from cellgate_kernel.magics import KernelMagics
@@ -112,6 +123,7 @@ class Kernel:
         recursion.install()
         if shell.for_notebook:
             ipykernel_stub.show()
+            stdin.refusal = stdin.JUPYTER_REFUSAL
         if config.get("color"):  # a notebook's page may be white, which "linux" writes on with white
             shell.colors = "neutral" if shell.for_notebook else "linux"
         shell.sandboxed = KernelMagics.sandboxed = bool(config.get("sandbox", True))

@@ -45,6 +45,7 @@ from cellgate_kernel import (
     formatting,
     jsontext,
     missing,
+    parents,
     reserve,
     transforms,
 )
@@ -104,6 +105,8 @@ class PerThread(threading.local):
     """Whether it counts and is remembered."""
     error: tuple[BaseException, str] | None = None
     """The exception that was sent last, and the content of its message."""
+    result_error: tuple[BaseException, str] | None = None
+    """The same, where it came while the cell's result was made text: the cell has failed."""
 
     def __init__(self) -> None:
         self.payload: list[dict[str, Any]] = []
@@ -270,6 +273,7 @@ class ZMQInteractiveShell(InteractiveShell):
     ) -> ExecutionResult:
         """Run a cell as InteractiveShell does, but keep no copy of its output."""
         result = None
+        self.local.result_error = None
         try:
             result = self._run_cell(raw_cell, store_history, silent, shell_futures, cell_id, cell_meta)
         finally:
@@ -339,6 +343,14 @@ class ZMQInteractiveShell(InteractiveShell):
         """The same."""
         return self.get_parent()
 
+    @parent_header.setter
+    def parent_header(self, parent: dict[str, Any]) -> None:
+        parents.set_parent(parent)
+
+    set_parent = staticmethod(parents.set_parent)
+    set_thread_parent = staticmethod(parents.set_thread_parent)
+    reset_thread_parent = staticmethod(parents.reset_thread_parent)
+
     # ---------------------------------------------------------------- errors
 
     def _as_interrupt(self, value: BaseException, tb: TracebackType | None) -> BaseException:
@@ -362,9 +374,6 @@ class ZMQInteractiveShell(InteractiveShell):
     def _format(self, etype: type[BaseException], value: BaseException, tb: Any, tb_offset: int | None) -> list[str]:
         if isinstance(value, UsageError):
             return [f"UsageError: {errors.text_of(value)}"]
-        if isinstance(value, SystemExit):
-            notice = "" if self.for_notebook else f" ({EXIT_NOTICE})"
-            return [f"SystemExit: {errors.text_of(value)}{notice}"]
         if _has_group(value):  # IPython's formatter knows nothing of them
             return "".join(traceback.format_exception(etype, value, _cell_frames(tb))).splitlines()
         render = getattr(value, "_render_traceback_", None)
@@ -372,6 +381,11 @@ class ZMQInteractiveShell(InteractiveShell):
         if stb is None:
             stb = self.InteractiveTB.structured_traceback(etype, value, tb, tb_offset=tb_offset)
         return list(stb)
+
+    def _format_only(self, etype: type[BaseException], value: BaseException) -> list[str]:
+        notice = f" ({EXIT_NOTICE})" if isinstance(value, SystemExit) and not self.for_notebook else ""
+        first = "An exception has occurred, use %tb to see the full traceback.\n"
+        return [first, f"{errors.name_of(etype)}: {errors.text_of(value)}{notice}"]
 
     def _missing_module(self, value: BaseException) -> list[str]:
         try:
@@ -414,7 +428,10 @@ class ZMQInteractiveShell(InteractiveShell):
             if isinstance(value, SyntaxError):
                 self.showsyntaxerror(filename, running_compiled_code)
                 return
-            frames = self._format_for_user(etype, value, tb, tb_offset)
+            if exception_only:
+                frames = self._format_only(etype, value)
+            else:
+                frames = self._format_for_user(etype, value, tb, tb_offset)
             if left_out := whole - errors.depth_of(tb):
                 frames.insert(-1, f"[... {left_out:,} frames in the middle were left out ...]\n")
         except BaseException:
@@ -432,6 +449,8 @@ class ZMQInteractiveShell(InteractiveShell):
         else:
             content = errors.content(etype, evalue, stb, notes)
             self.local.error = (evalue, content)
+            if getattr(self.displayhook, "showing", False):
+                self.local.result_error = self.local.error
             _cellgate.publish("error", content)
 
     def _format_exception_for_storage(self, exception: Any, *_args: Any, **_kwargs: Any) -> dict[str, Any]:
@@ -499,6 +518,9 @@ def reply_of(
             return failed_reply(shell, error, errors.content(type(error), error, []))
         return failed_reply(shell, error, last[1])
     shell.local.error = None
+    unshown, shell.local.result_error = shell.local.result_error, None
+    if unshown is not None:
+        return failed_reply(shell, *unshown)
     count = shell.execution_count
     body = {"status": "ok", "execution_count": count - 1, "next": count, "refused": False}
     payload = _take_payload(shell)

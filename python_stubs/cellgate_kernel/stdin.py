@@ -11,6 +11,13 @@ from IPython.core.error import StdinNotImplementedError
 import _cellgate
 from cellgate_kernel import jsontext
 
+# What a cell is told that may not ask. Jupyter's clients know it in ipykernel's words.
+JUPYTER_REFUSAL = "raw_input was called, but this frontend does not support input requests."
+refusal = (
+    "input is not possible in this cell: nobody is there to answer. Put the value into the code, "
+    "or have the host run the cell with allow_stdin."
+)
+
 
 def allowed() -> bool:
     """Whether the cell that this code was started by may ask for input."""
@@ -20,10 +27,7 @@ def allowed() -> bool:
 def ask(prompt: str, *, password: bool) -> str | None:
     """Ask the host; None for end of file. StdinNotImplementedError where the cell may not ask."""
     if not allowed():
-        raise StdinNotImplementedError(
-            "input is not possible in this cell: nobody is there to answer. Put the value into the code, "
-            "or have the host run the cell with allow_stdin."
-        )
+        raise StdinNotImplementedError(refusal)
     return _cellgate.input(jsontext.dumps({"prompt": prompt, "password": password}))
 
 

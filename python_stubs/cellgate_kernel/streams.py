@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import _cellgate
-from cellgate_kernel import stdin
+from cellgate_kernel import parents, stdin
 
 
 class RawStream(io.RawIOBase):
@@ -49,6 +49,13 @@ class OutStream(io.TextIOBase):
     @property
     def buffer(self) -> RawStream:
         return self._raw
+
+    set_parent = staticmethod(parents.set_parent)
+    set_thread_parent = staticmethod(parents.set_thread_parent)
+    reset_thread_parent = staticmethod(parents.reset_thread_parent)
+
+    def _is_master_process(self) -> bool:
+        return not _cellgate.forked()
 
     def writelines(self, lines: Iterable[str], /) -> None:  # type: ignore[override]
         self.write("".join(lines))

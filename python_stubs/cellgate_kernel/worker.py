@@ -77,7 +77,8 @@ class Worker:
         try:
             extra = parse_object(request.frames[0], "the cell's extra") if request.frames[0] else {}
             metadata = field(extra, "metadata", dict, {})
-            self._kernel.front.set_request(request, field(extra, "header", dict, {}), metadata)
+            header, control = (field(extra, key, dict, {}) for key in ("header", "control"))
+            self._kernel.front.set_request(request, header, metadata, control)
             self._before_cell(request)
             if interrupted:
                 raise KeyboardInterrupt

@@ -17,7 +17,7 @@ if os.path.expanduser("~") == "~":
 
 import IPython
 
-from cellgate_kernel import attribution, completion, formatting, ipykernel_stub, loop, preload, shell, stdin, streams
+from cellgate_kernel import completion, debuggers, formatting, ipykernel_stub, loop, preload, shell, stdin, streams
 
 # Each makes IPython and the standard library import, compile or cache something that the first cell would wait for.
 _WARM_CELLS = (
@@ -85,7 +85,7 @@ def prepare(modules: str) -> tuple[str, str]:
         default._default_context = default.get_context("fork")  # set_start_method() is left to cells: it works once
     streams.install()
     stdin.install()
-    attribution.install()
+    debuggers.install()
     ipykernel_stub.install()
     formatting.install()
     loop.prepare()

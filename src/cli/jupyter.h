@@ -16,6 +16,9 @@ struct cg_jup_options {
         bool user, sys_prefix;
         const char **words;     /* the options that a kernelspec repeats, as given */
         size_t n_words;
+        const char **ignored;   /* words of run that mean nothing here (borrowed from argv) */
+        size_t n_ignored;
+        bool runs_notebook;     /* whoever starts the kernel runs a notebook to its end */
         int64_t linger_ms;
         int spares;
         /* attach, list */

@@ -50,6 +50,10 @@ static const char help_run[] =
 KERNEL_OPTIONS
 "  -h, --help           this text\n"
 "\n"
+"Options of ipykernel's (--Class.trait=VALUE, --profile and the like) and further words, which clients add for a kernel\n"
+"named python3, are passed over; a line on standard error names them. Where nbclient runs a whole notebook (it says so by\n"
+"--HistoryManager.hist_file=:memory:), a kernel that dies is not replaced: this program ends, and no further cell runs.\n"
+"\n"
 "SIGINT interrupts the running cell; SIGTERM or SIGHUP ends the kernel in order, with exit status 0, as\n"
 "a client's shutdown request does.\n";
 
@@ -115,7 +119,8 @@ void cg_jup_options_fini(struct cg_jup_options *o)
 {
         cg_kernel_options_fini(&o->kernel);
         free(o->words);
-        o->words = NULL;
+        free(o->ignored);
+        o->words = o->ignored = NULL;
 }
 
 static int set_session(struct cg_jup_options *o, enum cg_jup_command command, const char *value, struct cg_err *err)
@@ -193,6 +198,51 @@ static int check_together(const struct cg_jup_options *o, enum cg_jup_command co
         return 0;
 }
 
+/*
+ * An option of ipykernel's, which clients add for a kernel named python3: --Class.trait, or one of its short names. What else is unknown
+ * is most likely a misspelled option of ours.
+ */
+static bool is_ipykernels(const char *word)
+{
+        static const char *const names[] = { "profile", "profile-dir", "ipython-dir", "config", "matplotlib", "pylab", "gui", "colors",
+                                             "theme", "cache-size", "ext", "logfile", "logappend", "ip", "hb", "shell", "iopub",
+                                             "stdin", "control", "transport", "user", "debug", "quick", "quiet", "no-stdout", "no-stderr" };
+        size_t len = strcspn(word, "=");
+
+        if (strncmp(word, "--", 2) != 0)
+                return false;
+        if (word[2] >= 'A' && word[2] <= 'Z' && memchr(word, '.', len))
+                return true;
+        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++)
+                if (strlen(names[i]) == len - 2 && memcmp(names[i], word + 2, len - 2) == 0)
+                        return true;
+        return false;
+}
+
+/* nbclient, which runs a notebook to its end, gives it to each kernel. Our history is in memory: there is nothing to pass over. */
+static bool is_fulfilled(const char *word)
+{
+        return strcmp(word, "--HistoryManager.hist_file=:memory:") == 0;
+}
+
+/* The next option. What `run` passes over is remembered: it says so once the kernel's log is there. */
+static int next_word(struct cg_optscan *scan, struct cg_jup_options *o, enum cg_jup_command command, const char **value, struct cg_err *err)
+{
+        int id;
+
+        do {
+                for (; command == CG_JUP_RUN && scan->i < scan->argc && !scan->dashes && is_ipykernels(scan->argv[scan->i]); scan->i++)
+                        if (is_fulfilled(scan->argv[scan->i]))
+                                o->runs_notebook = true;
+                        else
+                                o->ignored[o->n_ignored++] = scan->argv[scan->i];
+                id = cg_opt_next(scan, value, err);
+                if (command == CG_JUP_RUN && id == CG_OPT_ARG)
+                        o->ignored[o->n_ignored++] = *value;
+        } while (command == CG_JUP_RUN && id == CG_OPT_ARG);
+        return id;
+}
+
 int cg_jup_parse(int argc, char **argv, enum cg_jup_command command, struct cg_jup_options *o, struct cg_err *err)
 {
         struct cg_opt table[CG_ARRAY_LEN(all)];
@@ -210,9 +260,10 @@ int cg_jup_parse(int argc, char **argv, enum cg_jup_command command, struct cg_j
         o->kernel.env_by_name = true;
         cg_approve_set_default(o->kernel.approve, CG_APPROVE_ASK);
         o->words = calloc((size_t)argc * 2 + 2, sizeof(*o->words));
-        if (!o->words)
+        o->ignored = calloc((size_t)argc + 1, sizeof(*o->ignored));
+        if (!o->words || !o->ignored)
                 return cg_fail(err, CG_E_NOMEM, "options");
-        while (r == 0 && !o->kernel.help && (id = cg_opt_next(&scan, &value, err)) != CG_OPT_END) {
+        while (r == 0 && !o->kernel.help && (id = next_word(&scan, o, command, &value, err)) != CG_OPT_END) {
                 r = id < 0 ? id : apply(o, command, id, value, err);
                 if (r == 0)
                         r = repeat(o, id, value, err);

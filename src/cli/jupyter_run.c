@@ -72,6 +72,17 @@ static pid_t parent_pid(void)
         return pid > 1 && pid < INT32_MAX ? (pid_t)pid : 0;
 }
 
+static void report_ignored(const struct cg_jup_options *o, const struct cg_log *log)
+{
+        cg_auto_buf struct cg_buf b = { .max = 1000 };
+
+        for (size_t i = 0; i < o->n_ignored; i++)
+                if (cg_buf_addf(&b, NULL, "%s%s", i ? " " : "", o->ignored[i]) < 0)
+                        break;
+        if (b.len)
+                cg_log(log, CG_LOG_WARN, "passed over, since they mean nothing here: %s", b.data);
+}
+
 int cg_jup_run(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
 {
         cg_auto_free char *mcp = NULL, *settings = NULL;
@@ -99,6 +110,8 @@ int cg_jup_run(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
         so.env = (const char *const *)env;
         fo.mcp = mcp;
         fo.mcp_len = mcp_len;
+        fo.ends_with_kernel = o->runs_notebook;
+        report_ignored(o, &fo.log);
         if (r == 0)
                 r = cg_front_run(&fo, hangs, err);
         free_env(env);

@@ -10,6 +10,9 @@
 #include "base/json.h"
 #include "base/util.h"
 
+/* A client's header, which is handed to the kernel with each cell. */
+#define MAX_HEADER 4096u
+
 /* ------------------------------------------------------------------ kernel_info */
 
 static json_t *help_links(void)
@@ -56,10 +59,10 @@ static void make_banner(char *buf, size_t size, const json_t *info)
                  sandbox ? "sandboxed" : "no sandbox");
 }
 
-static json_t *info_reply(const char *python, const char *banner, bool debugger)
+static json_t *info_reply(const char *python, const char *implementation, const char *banner, bool debugger)
 {
         return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:b, s:o, s:o}", "status", "ok", "protocol_version", CG_JUPYTER_PROTOCOL,
-                         "implementation", "cellgate", "implementation_version", cg_version(), "language_info",
+                         "implementation", "cellgate", "implementation_version", implementation, "language_info",
                          language_info(python), "banner", banner, "debugger", debugger, "help_links", help_links(),
                          "supported_features", features(debugger));
 }
@@ -69,12 +72,15 @@ int make_info(struct front *f, struct cg_err *err)
 {
         const char *text = cg_session_info(f->session);
         cg_auto_json json_t *info = NULL, *reply = NULL;
-        char banner[300];
+        char banner[300], implementation[100];
 
         if (cg_json_object(text, strlen(text), "session's information", &info, err) < 0)
                 return -1;
         make_banner(banner, sizeof(banner), info);
-        reply = info_reply(json_string_value(json_object_get(info, "python")) ?: "3", banner,
+        /* IPython's first: clients compare it with releases of ipykernel, which reports the same. */
+        snprintf(implementation, sizeof(implementation), "%s+cellgate.%s", json_string_value(json_object_get(info, "ipython")) ?: "0",
+                 cg_version());
+        reply = info_reply(json_string_value(json_object_get(info, "python")) ?: "3", implementation, banner,
                            json_is_true(json_object_get(info, "debugger")));
         f->info = reply ? cg_json_text(reply, &f->info_len) : NULL;
         return f->info ? 0 : cg_fail(err, CG_E_NOMEM, "kernel_info");
@@ -86,7 +92,7 @@ int make_info_without_kernel(struct front *f, const char *why, struct cg_err *er
         char banner[sizeof(f->opener_err.msg) + 100]; /* whole: half a character is no JSON */
 
         snprintf(banner, sizeof(banner), "cellgate %s -- the kernel could not be started: %s", cg_version(), why);
-        reply = info_reply("3", banner, false);
+        reply = info_reply("3", cg_version(), banner, false);
         f->info = reply ? cg_json_text(reply, &f->info_len) : NULL;
         return f->info ? 0 : cg_fail(err, CG_E_NOMEM, "kernel_info");
 }
@@ -94,7 +100,7 @@ int make_info_without_kernel(struct front *f, const char *why, struct cg_err *er
 /* With all that clients read without looking whether it is an error: else they would tell of that, and not of the reason. */
 char *failed_info(const char *ename, const char *evalue, size_t *len)
 {
-        cg_auto_json json_t *reply = info_reply("3", evalue, false), *error = NULL;
+        cg_auto_json json_t *reply = info_reply("3", cg_version(), evalue, false), *error = NULL;
 
         error = json_pack("{s:s, s:s, s:s, s:[]}", "status", "error", "ename", ename, "evalue", evalue, "traceback");
         if (!reply || !error || json_object_update(reply, error) < 0)
@@ -118,10 +124,11 @@ static void answer_connect(struct front *f, struct jreq *r)
 /* The number binds it to what runs now: when that has ended meanwhile, nothing else is hit. */
 void interrupt(struct front *f)
 {
-        struct jreq *r = f->main.running;
+        struct jreq *running[] = { f->main.running, f->control.running };
 
-        if (f->state == READY && r && r->origin->number)
-                cg_session_cancel(f->session, r->origin->number, NULL);
+        for (size_t i = 0; f->state == READY && i < CG_ARRAY_LEN(running); i++)
+                if (running[i] && running[i]->origin->number)
+                        cg_session_cancel(f->session, running[i]->origin->number, NULL);
 }
 
 static void answer_shutdown(struct front *f, struct jreq *r)
@@ -172,19 +179,27 @@ static void wait_for_session(struct front *f, struct jreq *r)
         *p = r;
 }
 
+/* Libraries in the kernel ask for it: get_parent("control"). */
+static void remember_header(struct front *f, struct cg_jspan header)
+{
+        char *p = header.len <= MAX_HEADER ? malloc(header.len + 1) : NULL;
+
+        if (!p)
+                return;
+        memcpy(p, header.p, header.len);
+        free((char *)(uintptr_t)f->control_header.p);
+        f->control_header = (struct cg_jspan){ p, header.len };
+}
+
 static void handle(struct front *f, struct jreq *r)
 {
-        if (f->state == FAILED && r->spec->kind == KIND_SIDE) {
-                jreq_without_kernel(f, r);
-                return;
-        }
-        if (r->spec->kind == KIND_SIDE) {
-                jreq_to_kernel(f, r, NULL);
+        remember_header(f, r->msg->m.header);
+        if (r->spec->kind == KIND_SIDE || r->spec->kind == KIND_EXECUTE) {
+                control_enqueue(f, r);
                 return;
         }
         jreq_begin(f, r);
         switch (r->spec->kind) {
-        case KIND_EXECUTE:
         case KIND_RELAY:
                 jreq_fail(f, r, "BadRequest", "this request belongs to the shell channel");
                 jreq_finish(f, r);
@@ -200,7 +215,7 @@ static void handle(struct front *f, struct jreq *r)
 
 static bool too_early(const struct front *f, const struct jreq *r)
 {
-        return (r->spec->kind == KIND_INFO && f->state < OPEN) || (r->spec->kind == KIND_SIDE && f->state < READY);
+        return r->spec->kind == KIND_INFO && f->state < OPEN;
 }
 
 void control_early(struct front *f)

@@ -253,6 +253,7 @@ void cell_error(struct front *f, struct jreq *r, const char *ename, const char *
 /* For clients it is a new session: the old one's state, comms and counts are gone. */
 static void fresh_kernel(struct front *f)
 {
+        control_forget(f);
         f->count = 0;
         cg_jidentity_init(&f->me);
         cg_iopub_status(&f->iopub, NULL, "starting");
@@ -272,12 +273,18 @@ static void result(struct front *f, struct cg_event *e)
                 cg_iopub_status(&f->iopub, origin_of(f, e), "idle");
         if (!r)
                 return;
+        if (st == CG_STATUS_KERNEL_DIED && f->o->ends_with_kernel) {
+                cg_fail(&f->end_err, CG_E_CLOSED, "%s", text);
+                jreq_finish(f, r); /* without a reply: whoever waits for it sees that the kernel is gone */
+                front_end(f);
+                return;
+        }
         json.p = cg_event_json(e, &json.len);
         if (cg_event_execution_count(e) > 0)
                 f->count = cg_event_execution_count(e);
         l = r->lane;
         /* Before the reply: what its reader sends next has come after the error. */
-        if (st != CG_STATUS_OK && r->stop_on_error && !r->silent && l)
+        if (st != CG_STATUS_OK && r->stop_on_error && !r->silent && l && l != &f->control)
                 shell_abort(f, l);
         /* The kernel has told of an exception itself. Other ends have no traceback, and are told by us. */
         if (st != CG_STATUS_OK && !r->error_shown)
@@ -286,6 +293,8 @@ static void result(struct front *f, struct cg_event *e)
         /* An interrupted cell whose kernel said nothing more did not react: then the kernel was replaced. */
         replaced = (st == CG_STATUS_CANCELLED || st == CG_STATUS_TIMEOUT) && !has(json, "ename");
         f->death_told = f->death_told || st == CG_STATUS_KERNEL_DIED;
+        if (st == CG_STATUS_KERNEL_DIED)
+                control_forget(f);
         jreq_finish(f, r);
         if (replaced)
                 fresh_kernel(f);
@@ -301,6 +310,8 @@ static void reply(struct front *f, struct cg_event *e)
         struct jreq *r = request_of(f, e);
 
         if (!r) {
+                if (f->control_making && cg_event_cell(e) == f->control_making && !cg_event_foreign(e))
+                        control_made(f, e);
                 cg_event_free(e);
                 return;
         }

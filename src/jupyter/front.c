@@ -468,6 +468,7 @@ int cg_front_run(const struct cg_front_options *o, bool *hangs, struct cg_err *e
         f->o = o;
         f->signal_fd = f->parent_fd = -1;
         f->main.tail = &f->main.queue;
+        f->control.tail = &f->control.queue;
         cg_jidentity_init(&f->me);
         r = start(f, err);
         if (r == 0)

@@ -41,6 +41,7 @@ struct cg_front_options {
         size_t output_bytes;                      /* of streams and displays for each cell; 0: 64 MiB */
         pid_t parent;                             /* ends when this process does; 0: none */
         bool announce;                            /* prints the connection file's path once clients can connect */
+        bool ends_with_kernel; /* a kernel that ends by itself is not replaced: the client notices the end, and runs no further cell */
         struct cg_log log;
 };
 

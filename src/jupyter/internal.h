@@ -123,6 +123,11 @@ struct front {
         char *mcp_failed;       /* text for the first cell, or NULL */
 
         struct lane main, *subshells;
+        struct lane control;    /* what the kernel does for requests of the control channel */
+        char *control_shell;    /* the subshell that runs cells of the control channel; NULL: none yet */
+        uint64_t control_making; /* the request that makes it; 0: none */
+        struct jreq *control_held; /* the cell that waits for it */
+        struct cg_jspan control_header; /* of the last request on the control channel; owned */
         struct jreq *flying;    /* given to the kernel */
         struct jreq *early;     /* control requests that came before the session stood */
         size_t waiting, waiting_bytes;
@@ -152,6 +157,12 @@ bool front_ready(const struct front *f);
 /* shell.c */
 const struct kind_spec *kind_of(const char *type);
 void shell_readable(struct cg_zsock *z, int events);
+/* A request of the control channel that the kernel answers: takes @r. */
+void control_enqueue(struct front *f, struct jreq *r);
+/* The reply to the request that made the subshell of the control channel. */
+void control_made(struct front *f, const struct cg_event *e);
+/* There is another kernel: its subshells are gone. */
+void control_forget(struct front *f);
 /* Reads what waits on the shell socket into the lanes. */
 void shell_drain(struct front *f);
 struct jreq *jreq_new(struct front *f, enum cg_jchannel channel, struct cg_jmsg *msg);

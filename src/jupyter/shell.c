@@ -120,7 +120,7 @@ void jreq_fail(struct front *f, struct jreq *r, const char *ename, const char *e
         cg_auto_free char *info = NULL;
         size_t len = 0;
 
-        if (r->spec->kind == KIND_EXECUTE && r->channel == CG_JSHELL) {
+        if (r->spec->kind == KIND_EXECUTE) {
                 cell_error(f, r, ename, evalue, !r->silent);
                 return;
         }
@@ -316,13 +316,14 @@ static int parse_cell(struct jreq *r, struct cell_args *a, struct cg_err *err)
         return cg_jspan_member(content, "code", &r->code, err);
 }
 
-/* The request's header, which widgets look for, and expressions and metadata: as the client spelled them. */
-static int make_extra(const struct jreq *r, struct cell_args *a, struct cg_err *err)
+/* The request's header, which widgets look for, expressions, metadata, the last control request's header: as the client spelled them. */
+static int make_extra(const struct front *f, const struct jreq *r, struct cell_args *a, struct cg_err *err)
 {
         struct cg_buf *b = &a->extra;
         int n = cg_buf_adds(b, "{\"header\":", err) | cg_buf_add(b, r->msg->m.header.p, r->msg->m.header.len, err);
 
         n |= add_extra(b, "user_expressions", a->expressions, err) | add_extra(b, "metadata", r->msg->m.metadata, err);
+        n |= add_extra(b, "control", f->control_header, err);
         n |= cg_buf_adds(b, "}", err);
         return n < 0 ? CG_E_NOMEM : 0;
 }
@@ -335,13 +336,13 @@ static int start_cell(struct front *f, struct jreq *r, struct lane *lane, struct
         int rc = parse_cell(r, &a, err);
 
         if (rc == 0)
-                rc = make_extra(r, &a, err);
+                rc = make_extra(f, r, &a, err);
         o.silent = r->silent;
         o.announce = !r->silent;
         o.allow_stdin = r->allow_stdin;
         o.no_history = !a.store_history;
         o.extra = a.extra.len ? a.extra.data : NULL;
-        o.subshell = subshell_of(lane);
+        o.subshell = lane == &f->control ? f->control_shell : subshell_of(lane);
         if (rc == 0)
                 rc = cg_session_execute(f->session, a.code, a.code_len, &o, &number, err);
         if (rc == 0)
@@ -350,6 +351,50 @@ static int start_cell(struct front *f, struct jreq *r, struct lane *lane, struct
         json_decref(a.content);
         cg_buf_fini(&a.extra);
         return rc;
+}
+
+static void run_cell(struct front *f, struct jreq *r, struct lane *lane);
+
+/* A cell of the control channel runs beside those of the main shell, in a subshell that no client sees. */
+static void make_control_shell(struct front *f, struct jreq *r)
+{
+        struct cg_request_options o = { .size = sizeof(o) };
+        struct cg_jspan content = CG_JSPAN("{\"hidden\":true}");
+        struct cg_err err;
+
+        if (cg_session_request(f->session, "create_subshell_request", content.p, content.len, &o, &f->control_making, &err) == 0) {
+                f->control_held = f->control.running = r;
+                return;
+        }
+        jreq_begin(f, r);
+        jreq_fail(f, r, "CellError", err.msg);
+        jreq_finish(f, r);
+}
+
+void control_made(struct front *f, const struct cg_event *e)
+{
+        struct jreq *r = CG_STEAL(f->control_held);
+        cg_auto_json json_t *reply = json_loads(cg_event_json(e, NULL), JSON_ALLOW_NUL, NULL);
+        const char *name = json_string_value(json_object_get(reply, "subshell_id"));
+
+        f->control_making = 0;
+        f->control.running = NULL;
+        f->control_shell = name ? strdup(name) : NULL;
+        if (!r)
+                return;
+        if (f->control_shell) {
+                run_cell(f, r, &f->control);
+                return;
+        }
+        jreq_begin(f, r);
+        jreq_fail(f, r, "CellError", "the kernel could not make a subshell for cells of the control channel");
+        jreq_finish(f, r);
+}
+
+void control_forget(struct front *f)
+{
+        free(f->control_shell);
+        f->control_shell = NULL;
 }
 
 static void run_cell(struct front *f, struct jreq *r, struct lane *lane)
@@ -363,6 +408,10 @@ static void run_cell(struct front *f, struct jreq *r, struct lane *lane)
                 snprintf(content, sizeof(content), "{\"status\":\"aborted\",\"execution_count\":%" PRId64 "}", f->count);
                 jreq_reply(f, r, SPAN(content));
                 jreq_finish(f, r);
+                return;
+        }
+        if (lane == &f->control && !f->control_shell) {
+                make_control_shell(f, r);
                 return;
         }
         if (f->mcp_failed) {
@@ -411,7 +460,7 @@ static void run_one(struct front *f, struct lane *l, struct jreq *r)
                 jreq_to_kernel(f, r, l);
                 break;
         case KIND_SIDE:
-                jreq_to_kernel(f, r, NULL);
+                jreq_to_kernel(f, r, l == &f->control ? l : NULL);
                 break;
         case KIND_UNKNOWN:
                 jreq_begin(f, r);
@@ -477,6 +526,7 @@ void shell_run(struct front *f)
         struct lane *next;
 
         lane_run(f, &f->main);
+        lane_run(f, &f->control);
         for (struct lane *l = f->subshells; l; l = next) {
                 next = l->next;
                 lane_run(f, l);
@@ -512,6 +562,27 @@ static struct lane *lane_find(struct front *f, const char *id)
         return l->id ? l : NULL;
 }
 
+static void push(struct front *f, struct lane *l, struct jreq *r)
+{
+        *l->tail = r;
+        l->tail = &r->next;
+        f->waiting++;
+        f->waiting_bytes += r->msg->bytes;
+}
+
+/* The control channel is read on whatever waits: what it asks of the front itself is answered at once. */
+void control_enqueue(struct front *f, struct jreq *r)
+{
+        if (f->waiting >= MAX_WAITING || f->waiting_bytes >= MAX_WAITING_BYTES) {
+                jreq_begin(f, r);
+                jreq_fail(f, r, "RequestError", "too many requests wait");
+                jreq_finish(f, r);
+                return;
+        }
+        push(f, &f->control, r);
+        shell_run(f);
+}
+
 static void enqueue(struct front *f, struct jreq *r)
 {
         struct lane *l = lane_find(f, r->msg->m.subshell);
@@ -522,10 +593,7 @@ static void enqueue(struct front *f, struct jreq *r)
                 jreq_finish(f, r);
                 return;
         }
-        *l->tail = r;
-        l->tail = &r->next;
-        f->waiting++;
-        f->waiting_bytes += r->msg->bytes;
+        push(f, l, r);
 }
 
 void reject(struct front *f, enum cg_jchannel channel, const struct cg_err *err)
@@ -610,8 +678,16 @@ void shell_end(struct front *f, const char *why)
                 jreq_fail(f, r, "KernelEnded", why);
                 jreq_finish(f, r);
         }
-        f->main.running = NULL;
+        if (f->control_held) {
+                struct jreq *r = CG_STEAL(f->control_held);
+
+                jreq_begin(f, r);
+                jreq_fail(f, r, "KernelEnded", why);
+                jreq_finish(f, r);
+        }
+        f->main.running = f->control.running = NULL;
         end_lane(f, &f->main, why);
+        end_lane(f, &f->control, why);
         for (struct lane *l = f->subshells; l; l = l->next) {
                 l->running = NULL;
                 end_lane(f, l, why);
@@ -630,4 +706,6 @@ void shell_free(struct front *f)
         for (unsigned i = 0; i < MAX_PAST; i++)
                 f->past[i] = cg_origin_unref(f->past[i]);
         f->debug_origin = cg_origin_unref(f->debug_origin);
+        control_forget(f);
+        free((char *)(uintptr_t)f->control_header.p);
 }

@@ -82,14 +82,14 @@ int check_size(const struct cg_out *m, struct cg_err *err)
         return cg_out_header(&cg_wire_kernel, m, header, err);
 }
 
-/* Whose output is it that nobody has said a cell of? The main shell's; between its cells that of a subshell. */
+/* Whose output is it that nobody has said a cell of? The main shell's; between its cells that of a subshell; else that of the last. */
 uint64_t running_locked(const struct cg_io *io)
 {
-        uint64_t cell = io->shells[MAIN].cell;
+        uint64_t cell = io->named_cell ? io->named_cell : io->shells[MAIN].cell;
 
         for (size_t i = FIRST_SUBSHELL; !cell && i < CG_IO_MAX_SHELLS; i++)
                 cell = io->shells[i].cell;
-        return cell;
+        return cell ? cell : io->last_cell;
 }
 
 uint64_t resolve_locked(const struct cg_io *io, uint64_t cell)

@@ -117,8 +117,10 @@ int cg_io_reply(struct cg_shell *sh, const struct cg_out *reply, struct cg_err *
 int cg_io_answer(struct cg_io *io, const struct cg_out *reply, struct cg_err *err);
 /* May @cell (or CG_IO_RUNNING) ask for input now? */
 bool cg_io_may_ask(struct cg_io *io, uint64_t cell);
-/* The cell that output with CG_IO_RUNNING belongs to; 0 when none runs. */
+/* The cell that output with CG_IO_RUNNING belongs to: the one that runs, else that which ran last; 0 before the first. */
 uint64_t cg_io_running(struct cg_io *io);
+/* Until the next cell or request begins, it belongs to @cell; 0: takes that back. */
+void cg_io_set_running(struct cg_io *io, uint64_t cell);
 
 /* ---- output, any thread. @cell: whose it is; CG_IO_RUNNING: of the one that runs */
 

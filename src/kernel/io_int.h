@@ -107,6 +107,8 @@ struct cg_io {
         bool blocked; /* the kernel wire's socket has no room for what was taken from the queue */
         struct tool_out *tool_head, *tool_tail;
         struct cg_shell shells[CG_IO_MAX_SHELLS];
+        uint64_t last_cell;  /* that has ended */
+        uint64_t named_cell; /* cg_io_set_running() */
         struct cg_wait *waits;
         uint64_t next_call, sent_call; /* the last ones: of all, and of those that were sent */
         uint64_t last_question; /* number of the last INPUT_REQUEST */

@@ -11,6 +11,8 @@
 
 /* For atexit functions; the supervisor kills after 1 s. */
 #define SHUTDOWN_MS 900
+/* What our names of subshells are made of: no other is repeated in an error. */
+#define SHELL_CHARACTERS "0123456789abcdef"
 
 static void take_raw_locked(struct cg_wait *w, struct cg_msg *m)
 {
@@ -157,6 +159,7 @@ static int enqueue_for(struct cg_io *io, const struct cg_msg *m, const json_t *b
 {
         json_t *id = json_object_get(body, "subshell"); /* borrowed */
         const char *name = id && !json_is_null(id) ? json_string_value(id) : "";
+        char why[128];
         struct cg_shell *sh;
 
         if (!name) {
@@ -173,7 +176,8 @@ static int enqueue_for(struct cg_io *io, const struct cg_msg *m, const json_t *b
         if (sh)
                 return 0;
         cg_request_free(req);
-        return refuse(io, m, "SubshellNotFound", "there is no such subshell: it was deleted, or never created", err);
+        snprintf(why, sizeof(why), "Unknown subshell_id '%.*s'", (int)strspn(name, SHELL_CHARACTERS), name);
+        return refuse(io, m, "UnknownSubshellError", why, err);
 }
 
 static int on_execute(struct cg_io *io, struct cg_msg *m, const json_t *body, struct cg_err *err)

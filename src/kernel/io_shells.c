@@ -117,6 +117,7 @@ bool cg_io_cell_begin(struct cg_shell *sh, uint64_t cell, bool allow_stdin)
         sh->thread = pthread_self();
         sh->began = began;
         sh->cell = cell;
+        io->named_cell = 0;
         sh->open = true;
         sh->input = allow_stdin;
         sh->interrupting = false;
@@ -226,4 +227,11 @@ uint64_t cg_io_running(struct cg_io *io)
         cell = running_locked(io);
         pthread_mutex_unlock(&io->lock);
         return cell;
+}
+
+void cg_io_set_running(struct cg_io *io, uint64_t cell)
+{
+        pthread_mutex_lock(&io->lock);
+        io->named_cell = cell;
+        pthread_mutex_unlock(&io->lock);
 }

@@ -112,6 +112,18 @@ static PyObject *m_current_cell(PyObject *module, PyObject *unused)
         return PyLong_FromUnsignedLongLong(cell);
 }
 
+static PyObject *m_set_running(PyObject *module, PyObject *number)
+{
+        struct cg_io *io = cg_py_io(module);
+        unsigned long long cell = PyLong_AsUnsignedLongLong(number);
+
+        if (cell == (unsigned long long)-1 && PyErr_Occurred())
+                return NULL;
+        if (io && !cg_io_forked(io))
+                cg_io_set_running(io, cell);
+        Py_RETURN_NONE;
+}
+
 static PyObject *m_may_ask(PyObject *module, PyObject *unused)
 {
         struct cg_io *io = cg_py_io(module);
@@ -267,6 +279,7 @@ static PyMethodDef methods[] = {
         { "murmur2", m_murmur2, METH_VARARGS, NULL },
         { "interrupt_subshell", m_interrupt_subshell, METH_VARARGS, NULL },
         { "current_cell", m_current_cell, METH_NOARGS, NULL },
+        { "set_running", m_set_running, METH_O, NULL },
         { "may_ask", m_may_ask, METH_NOARGS, NULL },
         { "on_sigint", m_on_sigint, METH_VARARGS, NULL },
         { "forked", m_forked, METH_NOARGS, NULL },

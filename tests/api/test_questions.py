@@ -31,17 +31,31 @@ def finish(session: Session, cell: int, answer: str | None = None) -> list[Event
 
 @pytest.mark.parametrize("debugger", ["breakpoint()", "import pdb; pdb.set_trace()"])
 def test_interrupt_at_a_debugger(session: Session, debugger: str) -> None:
+    """It ends the cell, as in ipykernel; the next debugger works."""
+    session.run("x = 5\ndef f(): pass")
+    for _ in range(2):
+        cell = ask(session, f"x += 1\n{debugger}\nx += 1")
+        session.cancel(cell)
+        assert finish(session, cell)[-1].status == "cancelled"
+    cell = ask(session, "breakpoint()")
+    session.input("p x + 100")
+    assert "107" in "".join(e.text for e in session.until("input_request"))
+    session.input("c")
+    assert finish(session, cell)[-1].status == "ok"
+    assert session.run("x").value == "7"
+
+
+def test_interrupts_and_further_questions(session: Session) -> None:
+    code = "for i in range(4):\n    try: print('got', input()); break\n    except KeyboardInterrupt: pass"
     session.run("x = 5")
-    cell = ask(session, f"x += 1\n{debugger}\nx += 1")
+    cell = ask(session, code)
     for _ in range(3):
         session.cancel(cell)
         assert session.until("input_closed")[-1].cell == cell
         assert session.until("input_request")[-1].cell == cell
-    session.input("p x + 100")
-    assert "106" in "".join(e.text for e in session.until("input_request"))
-    session.input("c")
-    assert finish(session, cell)[-1].status == "ok"
-    assert session.run("x").value == "7"
+    session.input("it")
+    assert "got it" in "".join(e.text for e in finish(session, cell))
+    assert session.run("x").value == "5"
 
 
 def test_a_cell_that_goes_on_asking_is_not_ended(session: Session) -> None:

@@ -150,3 +150,33 @@ def test_kernel_info(client: Any) -> None:
     assert "sandboxed" in content["banner"]
     assert run.types() == ["busy", "idle"]
     assert json.dumps(content) == json.dumps(client.ask("kernel_info_request", channel="control").content)
+
+
+def test_options_that_clients_add_for_ipykernel_are_passed_over(start: Any, tmp_path: Path) -> None:
+    kernel = start(
+        "--HistoryManager.hist_file=:memory:",
+        "--IPKernelApp.pylab=inline",
+        "--profile-dir",
+        str(tmp_path),
+        "--profile=x",
+        "word",
+    )
+    assert kernel.client().run("6 * 7").result() == "42"
+    (line,) = [line for line in kernel.stderr().splitlines() if "passed over" in line]
+    assert line.endswith(f"--IPKernelApp.pylab=inline --profile-dir {tmp_path} --profile=x word")
+
+
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        ("--spare=2", "did you mean --spares"),
+        ("--sandbx=x", "did you mean --sandbox"),
+        ("--history=x", "unknown option --history"),
+        ("-z", "unknown option -z"),
+        ("--limit.x=1", "unknown option --limit.x"),
+    ],
+)
+def test_misspelled_options_are_errors(run_cellgate: Any, tmp_path: Path, word: str, why: str) -> None:
+    r = run_cellgate("jupyter", "run", "-f", str(tmp_path / "k.json"), word)
+    assert r.returncode == 2
+    assert why in r.stderr

@@ -71,10 +71,63 @@ def test_native_code_that_ignores_interrupts_is_replaced(client: Any) -> None:
     assert (run.result(), run.content["execution_count"]) == ("False", 1)
 
 
-def test_execute_on_control_is_refused(client: Any) -> None:
-    run = client.ask("execute_request", {"code": "x = 1"}, "control")
-    assert (run.content["status"], run.content["ename"]) == ("error", "BadRequest")
-    assert client.run("'x' in globals()").result() == "False"
+def test_execute_on_control_while_a_cell_runs(client: Any) -> None:
+    client.run("import threading, time; go = threading.Event()")
+    request = client.start("go.wait(); 'first'")
+    numbers = [client.send("control", "execute_request", {"code": c}) for c in ("x = 6 * 7; x", "1 / 0", "go.set()")]
+    replies = [client.reply(n, "control") for n in numbers]
+    assert [r["content"]["status"] for r in replies] == ["ok", "error", "ok"]
+    assert "started" in replies[0]["metadata"]
+    assert client.finish(request).result() == "'first'"
+    assert client.run("x").result() == "42"
+    hidden = client.reply(client.send("control", "list_subshell_request"), "control")["content"]
+    assert hidden["subshell_id"] == []
+
+
+def test_an_interrupt_reaches_a_cell_of_the_control_channel(client: Any) -> None:
+    client.run("kept = 1; import time")
+    number = client.send("control", "execute_request", {"code": "print('on'); time.sleep(100)"})
+    while client.receive("iopub")["msg_type"] != "stream":
+        pass
+    waiting = client.send("control", "execute_request", {"code": "kept"})
+    client.send("control", "interrupt_request")
+    replies = {}
+    while len(replies) < 2:
+        m = client.receive("control")
+        replies[m["parent_header"]["msg_id"]] = m["content"]
+        replies.pop(None, None)
+        if m["msg_type"] == "interrupt_reply":
+            replies.pop(m["parent_header"]["msg_id"])
+    assert replies[number]["ename"] == "KeyboardInterrupt"
+    assert replies[waiting]["status"] == "ok"
+    assert client.run("kept").result() == "1"
+
+
+def test_control_execution_after_the_kernel_was_replaced(client: Any) -> None:
+    assert client.reply(client.send("control", "execute_request", {"code": "1"}), "control")["content"]["status"] == "ok"
+    assert client.run("import os; os._exit(1)").content["ename"] == "KernelDied"
+    assert client.run("2").result() == "2"
+    assert client.reply(client.send("control", "execute_request", {"code": "1"}), "control")["content"]["status"] == "ok"
+
+
+def test_requests_of_the_control_channel_come_one_after_the_other(client: Any) -> None:
+    numbers = [client.send("control", "usage_request") for _ in range(5)]
+    states = []
+    while states[-2:] != [(numbers[-1], "busy"), (numbers[-1], "idle")]:
+        m = client.receive("iopub")
+        if m["msg_type"] == "status" and m["parent_header"].get("msg_id") in numbers:
+            states.append((m["parent_header"]["msg_id"], m["content"]["execution_state"]))
+    assert states == [(n, s) for n in numbers for s in ("busy", "idle")]
+
+
+def test_the_kernel_knows_the_last_control_request(client: Any) -> None:
+    number = client.send("control", "kernel_info_request")
+    client.reply(number, "control")
+    client.run("k = get_ipython().kernel")
+    assert client.run("k.get_parent('control')['header']['msg_id']").result() == repr(number)
+    session = client.session.session
+    expected = {channel: [session.encode()] for channel in ("shell", "control")}
+    assert client.run("print(k._parent_ident)").text() == f"{expected}\n"
 
 
 @pytest.mark.parametrize("channel", ["control", "shell"])

@@ -47,6 +47,17 @@ def test_death_in_a_cell(client: Any, death: str) -> None:
     assert (again.result(), again.content["execution_count"]) == ("False", 1)
 
 
+def test_death_where_a_notebook_is_run_to_its_end(start: Any) -> None:
+    """nbclient: no reply, no further cell in a kernel without state; the program ends."""
+    kernel = start("--HistoryManager.hist_file=:memory:")
+    client = kernel.client()
+    assert client.run("6 * 7").result() == "42"
+    request = client.start("import os; os._exit(3)")
+    assert kernel.wait() == 2
+    assert client.nothing("shell", 0.1) is None, request
+    assert "passed over" not in kernel.stderr()
+
+
 def test_clients_can_tell_that_the_kernel_is_another(kernel: Any, client: Any) -> None:
     before = client.run("1").reply["header"]["session"]
     other = kernel.client()

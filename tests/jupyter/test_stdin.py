@@ -91,17 +91,31 @@ def test_answer_without_a_name_after_an_interrupt(client: Any) -> None:
 
 
 def test_interrupt_at_a_debugger(client: Any) -> None:
-    for named in (True, False):
+    for debugger in ("import pdb; pdb.set_trace()", "breakpoint()"):
         client.run("x = 5")
-        request = client.start("x += 1\nimport pdb; pdb.set_trace()\nx += 1", allow_stdin=True)
-        for _ in range(3):
-            assert client.receive("stdin")["content"]["prompt"]in ("(Pdb) ", "ipdb> ")
-            client.ask("interrupt_request", channel="control")
-        answer(client, client.receive("stdin"), "p x + 100", named)
-        answer(client, client.receive("stdin"), "c", named)
+        request = client.start(f"x += 1\n{debugger}\nx += 1", allow_stdin=True)
+        assert client.receive("stdin")["content"]["prompt"] == "ipdb> "
+        client.ask("interrupt_request", channel="control")
+        assert client.finish(request).content["ename"] == "KeyboardInterrupt"
+        request = client.start("breakpoint()", allow_stdin=True)
+        answer(client, client.receive("stdin"), "p x + 100")
+        answer(client, client.receive("stdin"), "c")
         run = client.finish(request)
         assert run.content["status"] == "ok" and "106" in run.text()
-        assert client.run("x").result() == "7"
+        assert client.run("x").result() == "6"
+
+
+def test_interrupts_and_further_questions(client: Any) -> None:
+    code = "for i in range(4):\n    try: print('got', input()); break\n    except KeyboardInterrupt: pass"
+    for named in (True, False):
+        client.run("x = 5")
+        request = client.start(code, allow_stdin=True)
+        for _ in range(3):
+            assert client.receive("stdin")
+            client.ask("interrupt_request", channel="control")
+        answer(client, client.receive("stdin"), "it", named)
+        assert client.finish(request).text() == "got it\n"
+        assert client.run("x").result() == "5"
 
 
 def test_an_answer_to_a_question_that_was_taken_back(client: Any) -> None:

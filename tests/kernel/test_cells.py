@@ -149,9 +149,27 @@ def test_huge_exception_text(kernel: Kernel) -> None:
 def test_exit_is_an_error_and_the_kernel_lives(kernel: Kernel, ending: str) -> None:
     r = kernel.run(f"x = 1\n{ending}\nx = 2")
     assert (r.reply["ename"], r.reply["evalue"]) == ("SystemExit", "3")
-    assert "the host application ends the session" in r.error["traceback"][-1]
+    first, second = r.error["traceback"]
+    assert first == "An exception has occurred, use %tb to see the full traceback.\n"
+    assert second.startswith("SystemExit: 3 (the host application ends the session")
     assert r.err == ""
     assert kernel.run("x").result == "1"
+
+
+def test_tb_shows_the_traceback_of_an_exit(kernel: Kernel) -> None:
+    kernel.run("def f(): raise SystemExit(3)\nf()")
+    assert any("raise SystemExit(3)" in line for line in kernel.run("%tb").error["traceback"])
+
+
+@pytest.mark.parametrize("method", ["__repr__", "_repr_html_", "_repr_mimebundle_"])
+def test_a_result_that_cannot_be_shown_is_an_error(kernel: Kernel, method: str) -> None:
+    r = kernel.run(f"class Bad:\n    def {method}(self, *a, **k): 1 / 0\nBad()")
+    assert (r.status, r.reply["ename"], r.error["ename"]) == ("error", "ZeroDivisionError", "ZeroDivisionError")
+    assert kernel.run("_ = 1").status == "ok"
+    r = kernel.run("from IPython.display import display\ndisplay(Bad())")
+    assert (r.status, r.error["ename"]) == ("ok", "ZeroDivisionError")
+    r = kernel.run("try: 1 / 0\nexcept Exception: get_ipython().showtraceback()\n1")
+    assert (r.status, r.result) == ("ok", "1")
 
 
 def test_bare_exit(kernel: Kernel) -> None:

@@ -225,9 +225,9 @@ def test_unknown_request(kernel: Kernel) -> None:
 
 def test_unknown_subshell(kernel: Kernel) -> None:
     reply = kernel.ask("complete_request", {"code": "zi"}, subshell="nowhere")
-    assert (reply["status"], reply["ename"]) == ("error", "SubshellNotFound")
+    assert (reply["status"], reply["ename"]) == ("error", "UnknownSubshellError")
     r = kernel.run("1", subshell="nowhere")
-    assert (r.reply["status"], r.reply["ename"], r.messages) == ("error", "SubshellNotFound", [])
+    assert (r.reply["status"], r.reply["ename"], r.messages) == ("error", "UnknownSubshellError", [])
 
 
 @pytest.mark.parametrize("body", [{}, {"type": 5}, {"type": "x" * 100}, {"type": "comm_msg", "subshell": 5}])

@@ -72,7 +72,7 @@ def test_create_list_delete(kernel: Kernel) -> None:
     assert kernel.ask("delete_subshell_request", {"subshell_id": a})["status"] == "error"
     assert kernel.ask("delete_subshell_request", {})["ename"] == "BadRequest"
     r = kernel.run("1", subshell=a)
-    assert (r.reply["ename"], r.messages) == ("SubshellNotFound", [])
+    assert (r.reply["ename"], r.messages) == ("UnknownSubshellError", [])
     assert kernel.run("1", subshell=b).result == "1"
 
 
@@ -80,7 +80,7 @@ def test_create_list_delete(kernel: Kernel) -> None:
 def test_other_shells_cannot_be_named(kernel: Kernel, name: str) -> None:
     assert kernel.ask("delete_subshell_request", {"subshell_id": name})["status"] == "error"
     if name:
-        assert kernel.run("1", subshell=name).reply["ename"] == "SubshellNotFound"
+        assert kernel.run("1", subshell=name).reply["ename"] == "UnknownSubshellError"
     assert kernel.run("1").result == "1"
 
 

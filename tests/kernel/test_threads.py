@@ -1,4 +1,4 @@
-"""Whose output is it: threads, pools, tasks and processes speak for the cell that has started them."""
+"""Whose output is it: tasks speak for the cell that has started them, threads and processes for the one that runs."""
 
 import pytest
 from kernel.harness import Kernel, Message
@@ -15,8 +15,8 @@ def gather(kernel: Kernel, count: int, timeout: float = 10.0) -> dict[str, int]:
     return found
 
 
-def later(kernel: Kernel, start: str, code: str = "print('old')") -> tuple[int, Message]:
-    """Start something in one cell that does `code` when the next cell lets it; returns the first cell and its message."""
+def later(kernel: Kernel, start: str, code: str = "print('old')") -> tuple[int, int, Message]:
+    """Start something in one cell that does `code` when the next cell lets it; returns both cells and the message."""
     kernel.run(
         "import threading\ngo, done = threading.Event(), threading.Event()\ndef work():\n    go.wait()\n    "
         + code
@@ -24,16 +24,14 @@ def later(kernel: Kernel, start: str, code: str = "print('old')") -> tuple[int, 
     )
     first = kernel.execute(start)
     assert kernel.collect(first).status == "ok"
-    r_cell = kernel.execute("go.set()\ndone.wait(10)\nprint('new')")
+    second = kernel.execute("go.set()\ndone.wait(10);")
     messages = []
     while (m := kernel.receive()).type != "EXECUTE_REPLY":
         if m.raw != b"\n":  # on a slow machine a line's end can come by itself
             messages.append(m)
-    assert m.id == r_cell
-    (old,) = [m for m in messages if b"new" not in m.raw]
-    (new,) = [m for m in messages if b"new" in m.raw]
-    assert new.id == r_cell
-    return first, old
+    assert m.id == second
+    (only,) = messages
+    return first, second, only
 
 
 STARTS = {
@@ -47,9 +45,15 @@ STARTS = {
 
 
 @pytest.mark.parametrize("start", STARTS.values(), ids=STARTS.keys())
-def test_a_thread_belongs_to_its_cell(kernel: Kernel, start: str) -> None:
-    cell, message = later(kernel, start)
-    assert message.id == cell
+def test_a_thread_speaks_for_the_cell_that_runs(kernel: Kernel, start: str) -> None:
+    _, running, message = later(kernel, start)
+    assert message.id == running
+
+
+def test_to_thread_speaks_for_the_cell_that_calls_it(kernel: Kernel) -> None:
+    start = "import asyncio\nt = asyncio.get_running_loop().create_task(asyncio.to_thread(work)); await asyncio.sleep(0)"
+    first, _, message = later(kernel, start)
+    assert message.id == first
 
 
 @pytest.mark.parametrize(
@@ -61,23 +65,59 @@ def test_a_thread_belongs_to_its_cell(kernel: Kernel, start: str) -> None:
         ("import sys; sys.stdout.buffer.write(b'old')", "STREAM"),
     ],
 )
-def test_all_kinds_of_output(kernel: Kernel, code: str, kind: str) -> None:
-    cell, message = later(kernel, STARTS["thread"], code)
-    assert (message.type, message.id) == (kind, cell)
+def test_all_kinds_of_output_with_a_parent(kernel: Kernel, code: str, kind: str) -> None:
+    start = "parent = get_ipython().get_parent(); threading.Thread(target=work).start()"
+    first, _, message = later(kernel, start, f"get_ipython().set_thread_parent(parent); {code}")
+    assert (message.type, message.id) == (kind, first)
 
 
-def test_a_pools_worker_takes_the_cell_that_submits(kernel: Kernel) -> None:
-    kernel.run(
-        "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(1)\npool.submit(int).result()"
+@pytest.mark.parametrize(
+    "where", ["get_ipython()", "sys.stdout", "get_ipython().displayhook", "get_ipython().display_pub"]
+)
+def test_the_parent_of_a_thread(kernel: Kernel, where: str) -> None:
+    kernel.run("import sys, threading")
+    code = (
+        f"def work():\n    token = {where}.set_thread_parent(parent)\n    print('with', flush=True)\n"
+        f"    {where}.reset_thread_parent(token)\n    print('without', flush=True)"
     )
-    for _ in range(2):
-        r = kernel.run("pool.submit(print, 'mine').result()")
-        assert r.out == "mine\n"
-        assert {m.id for m in r.of("STREAM")} == {r.messages[0].id}
-    first = kernel.execute("import time\nf = pool.submit(lambda: (time.sleep(0.2), print('from one')))")
+    first = kernel.execute(code + "\nparent = get_ipython().get_parent()")
     kernel.collect(first)
-    second = kernel.execute("pool.submit(print, 'from two').result()")
-    assert gather(kernel, 2) == {"from one": first, "from two": second}
+    second = kernel.execute("t = threading.Thread(target=work); t.start(); t.join()")
+    assert gather(kernel, 2) == {"with": first, "without": second}
+
+
+@pytest.mark.parametrize("parent", ["parent", "parent['header']"])
+def test_the_parent_of_all_threads(kernel: Kernel, parent: str) -> None:
+    first = kernel.execute("import threading\nparent = get_ipython().get_parent()", extra={"header": {"msg_id": "m1"}})
+    kernel.collect(first)
+    second = kernel.execute(
+        f"get_ipython().set_parent({parent})\nprint('cell')\n"
+        "t = threading.Thread(target=print, args=('thread',)); t.start(); t.join()"
+    )
+    assert gather(kernel, 2) == {"cell": first, "thread": first}
+    kernel.receive()
+    third = kernel.execute("print('next')\nt = threading.Thread(target=print, args=('later',)); t.start(); t.join()")
+    assert second != third and gather(kernel, 2) == {"next": third, "later": third}
+
+
+@pytest.mark.parametrize("parent", ["{}", "{'header': {'msg_id': 'x'}}", "{'header': 5}"])
+def test_a_parent_that_is_not_known(kernel: Kernel, parent: str) -> None:
+    kernel.run(f"get_ipython().set_parent({parent})")
+    assert kernel.run("print('y')").out == "y\n"
+
+
+def test_a_thread_that_prints_between_cells_speaks_for_the_last(kernel: Kernel) -> None:
+    cell = kernel.execute("import threading\nthreading.Timer(0.1, print, ('late',)).start()")
+    kernel.collect(cell)
+    assert gather(kernel, 1) == {"late": cell}
+
+
+def test_the_parent_idents_by_channel(kernel: Kernel) -> None:
+    header = {"msg_id": "m1", "session": "abc"}
+    control = {"msg_id": "m2", "session": "def"}
+    kernel.run("k = get_ipython().kernel", extra={"header": header, "control": control})
+    assert kernel.run("k._parent_ident", extra={"header": header}).result == "{'shell': [b'abc'], 'control': [b'def']}"
+    assert kernel.run("k.get_parent('control')['header']['msg_id']").result == "'m2'"
 
 
 def test_tasks_belong_to_the_cell_that_creates_them(kernel: Kernel) -> None:
@@ -119,26 +159,18 @@ def test_a_thread_without_a_cell_speaks_for_the_running_one(kernel: Kernel) -> N
     assert gather(kernel, 1) == {"who": cell}
 
 
-def test_the_parent_message_of_a_thread(kernel: Kernel) -> None:
-    kernel.run("ip = get_ipython()", extra={"header": {"msg_id": "m1"}})
-    cell, message = later(kernel, STARTS["thread"], "print(ip.kernel.get_parent()['header']['msg_id'])")
-    mine = kernel.run(
-        "import threading\nt = threading.Thread(target=lambda: print(ip.get_parent()['header']['msg_id']))\nt.start(); t.join()",
-        extra={"header": {"msg_id": "m9"}},
-    )
-    assert mine.out == "m9\n"
-    assert message.raw != b"m9\n" and message.id == cell
-
-
-def test_only_its_own_cell_may_ask_for_input(kernel: Kernel) -> None:
+def test_a_thread_asks_for_the_cell_that_runs(kernel: Kernel) -> None:
     kernel.run(
         "import threading\ngo = threading.Event()\n"
-        "def work():\n    go.wait()\n    try: input('?')\n    except Exception as e: print(type(e).__name__)\n"
-        "t = threading.Thread(target=work)\nt.start()"
+        "def work():\n    go.wait()\n    try: print(input('?'))\n    except Exception as e: print(type(e).__name__)\n"
+        "def begin():\n    global t\n    go.clear()\n    t = threading.Thread(target=work)\n    t.start()\nbegin()"
     )
     cell = kernel.execute("go.set()\nt.join()", allow_stdin=True)
-    r = kernel.collect(cell)
-    assert r.of("INPUT_REQUEST") == []
+    assert kernel.expect("INPUT_REQUEST").id == cell
+    kernel.answer_input(cell, "answer")
+    assert kernel.collect(cell).out == "answer\n"
+    kernel.run("begin()")
+    assert kernel.run("go.set()\nt.join()").out == "StdinNotImplementedError\n"
 
 
 @pytest.mark.parametrize("value", ["'text'", "-1", "1 << 80", "None", "object()"])
