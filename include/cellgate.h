@@ -239,19 +239,23 @@ CG_API int cg_session_reset(struct cg_session *s, int64_t timeout_ms, struct cg_
 /**
  * cg_session_add_mcp_servers() - define MCP servers and generate their typed wrapper modules
  * @s:          session
- * @json:       the `mcpServers` object that MCP clients use, or an object with that key:
- *              {"NAME": {"command": "...", "args": [...], "env": {...}, "cwd": "..."}}. ${VAR} in its strings is taken
- *              from this process's environment; a variable that is not set is an error that names it. Without "cwd" a server
- *              starts in a private folder.
+ * @json:       the `mcpServers` object that MCP clients use, or an object with that key or "servers" (VS Code):
+ *              {"NAME": {"command": "...", "args": [...], "env": {...}, "cwd": "..."}}. ${VAR} and
+ *              ${VAR:-DEFAULT} in its strings are taken from this process's environment. Without "cwd" a server starts in a
+ *              private folder. Those with "disabled": true or "enabled": false are passed over, other members ignored. Names
+ *              have no dot, since approval rules say SERVER.TOOL, and are not "cellgate".
  * @len:        bytes of @json
  * @timeout_ms: longest wait for one server's start and tool list; 0: 60 s
  * @ret:        report, a JSON object text (returns; cg_free()); may be NULL:
  *              {"NAME": {"package": "PACKAGE", "tools": [{"tool", "module", "status": "full" | "degraded" | "rejected",
- *              "warnings": [{"pointer", "text"}]}]}}: the tool named "tool" is mcptools.PACKAGE.MODULE in the kernel
+ *              "warnings": [{"pointer", "text"}]}]}}: the tool named "tool" is mcptools.PACKAGE.MODULE in the kernel. For a server
+ *              that could not be added: {"NAME": {"error": "..."}}; importing its package raises an ImportError with that text
  * @err:        set when negative; may be NULL
- * Return: 0; negative: nothing was added. A name that exists already is replaced. CG_E_INVAL: a definition leads to code that
- *         the session's cells can write ("cwd", variables, command or arguments). CG_E_STATE: a program lies in a folder that a
- *         kernel can write which has run cells already; cg_session_reset() first.
+ * Return: 0: some server was added, or there was none to be added; negative: none was. A name that exists already is replaced,
+ *         unless the new server fails.
+ *
+ * A definition that leads to code which the session's cells can write ("cwd", variables, command or arguments) is an error of that
+ * server; so is a program in a folder that a kernel can write which has run cells already: cg_session_reset() first.
  *
  * Programs and scripts in folders below a write root become read-only for all kernels of the client, with what belongs to them
  * (their folder, virtual environment, node_modules). A kernel that has run no cell is replaced for that.

@@ -319,3 +319,30 @@ int cg_json_skip(const char *text, size_t len, unsigned depth, size_t *ret, stru
         *ret = (size_t)(s.p - s.start);
         return 0;
 }
+
+int cg_json_mcp_servers(const json_t *file, json_t **ret, struct cg_err *err)
+{
+        const json_t *servers = json_object_get(file, "mcpServers"), *other = json_object_get(file, "servers");
+        const char *name;
+        json_t *def, *list;
+
+        if (servers && !json_is_object(servers))
+                return cg_fail(err, CG_E_INVAL, "\"mcpServers\" must be an object");
+        /* A server may be named "servers": then its definition has a command. */
+        if (!servers && json_is_object(other) && !json_is_string(json_object_get(other, "command")) &&
+            !json_is_string(json_object_get(other, "url")))
+                servers = other;
+        if (!servers)
+                servers = file;
+        list = json_object();
+        json_object_foreach((json_t *)(uintptr_t)servers, name, def) {
+                if (json_is_true(json_object_get(def, "disabled")) || json_is_false(json_object_get(def, "enabled")))
+                        continue;
+                if (json_object_set(list, name, def) < 0) {
+                        json_decref(list);
+                        return cg_fail(err, CG_E_NOMEM, "MCP servers");
+                }
+        }
+        *ret = list;
+        return list ? 0 : cg_fail(err, CG_E_NOMEM, "MCP servers");
+}

@@ -25,6 +25,12 @@ int cg_json_bool(const json_t *o, const char *key, bool def, bool *ret, struct c
 /* Compact text, ASCII when @ascii; returns NULL when out of memory (or text that cannot be JSON). Caller frees. */
 char *cg_json_text(const json_t *j, size_t *len);
 
+/*
+ * The MCP servers that @file defines: {"mcpServers": {NAME: ...}}, {"servers": {NAME: ...}} (VS Code), or {NAME: ...} itself; without those
+ * that are switched off ("disabled": true, "enabled": false). *ret (returns) is an object of the file's own values. CG_E_INVAL.
+ */
+int cg_json_mcp_servers(const json_t *file, json_t **ret, struct cg_err *err);
+
 /* Appends @s as a JSON string literal, ASCII only; bytes that are not UTF-8 become U+FFFD. */
 int cg_json_quote(struct cg_buf *b, const char *s, size_t len, struct cg_err *err);
 

@@ -112,6 +112,21 @@ int cg_approve_always(struct cg_approve *a, const char *server, const char *tool
         return push(a, server, tool, false, err);
 }
 
+void cg_approve_forget(struct cg_approve *a, const char *server)
+{
+        size_t n = 0;
+
+        for (size_t i = 0; i < a->n; i++) {
+                if (a->rules[i].tool && strcmp(a->rules[i].text, server) == 0) {
+                        free(a->rules[i].text);
+                        free(a->rules[i].tool);
+                } else {
+                        a->rules[n++] = a->rules[i];
+                }
+        }
+        a->n = n;
+}
+
 /* Length of the character at @s: '?' stands for a character, not for a byte. */
 static size_t char_len(const char *s, size_t left)
 {
@@ -148,17 +163,13 @@ bool cg_approve_glob(const char *pattern, size_t pattern_len, const char *text, 
         return p == pattern_len;
 }
 
-/*
- * Names may contain dots, so every dot of the pattern is tried as the one between server and tool. Each half must fit
- * its name whole: "a.*" is about the server "a" and never about a server "a.b".
- */
+/* Names of servers have no dot (cg_mcp_check_name()), those of tools may: the first one is between them. */
 static bool pattern_matches(const char *pattern, const char *server, const char *tool)
 {
-        for (const char *dot = strchr(pattern, '.'); dot; dot = strchr(dot + 1, '.'))
-                if (cg_approve_glob(pattern, (size_t)(dot - pattern), server, strlen(server)) &&
-                    cg_approve_glob(dot + 1, strlen(dot + 1), tool, strlen(tool)))
-                        return true;
-        return false;
+        const char *dot = strchr(pattern, '.');
+
+        return dot && cg_approve_glob(pattern, (size_t)(dot - pattern), server, strlen(server)) &&
+               cg_approve_glob(dot + 1, strlen(dot + 1), tool, strlen(tool));
 }
 
 static bool rule_matches(const struct rule *r, const char *server, const char *tool)

@@ -35,6 +35,9 @@ enum cg_approve_answer cg_approve_base(const struct cg_approve *a);
 /* Accepts this very tool from now on: names are taken literally. A `!` pattern still wins. */
 int cg_approve_always(struct cg_approve *a, const char *server, const char *tool, struct cg_err *err);
 
+/* What was accepted so of @server is no more: another program has its name now. */
+void cg_approve_forget(struct cg_approve *a, const char *server);
+
 /* *rule (may be NULL): the text of the rule that decided, borrowed; NULL where it was the base. */
 enum cg_approve_answer cg_approve_decide(const struct cg_approve *a, const char *server, const char *tool,
                                          const char **rule);

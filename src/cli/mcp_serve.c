@@ -342,9 +342,8 @@ static int serve(struct cg_serve *sv, struct io *io, struct cg_err *err)
 
 static int read_servers(struct cg_serve *sv, struct cg_err *err)
 {
-        cg_auto_json json_t *file = NULL;
+        cg_auto_json json_t *file = NULL, *servers = NULL;
         cg_auto_free char *text = NULL;
-        json_t *servers;
         size_t len;
 
         if (!sv->opts.kernel.mcp)
@@ -352,10 +351,8 @@ static int read_servers(struct cg_serve *sv, struct cg_err *err)
         if (cg_read_file(sv->opts.kernel.mcp, CG_MAX_SETTINGS, &text, &len, err) < 0 ||
             cg_json_object(text, len, sv->opts.kernel.mcp, &file, err) < 0)
                 return -1;
-        servers = json_object_get(file, "mcpServers");
-        if (servers && !json_is_object(servers))
-                return cg_fail(err, CG_E_INVAL, "%s: \"mcpServers\" must be an object", sv->opts.kernel.mcp);
-        servers = servers ? servers : file;
+        if (cg_json_mcp_servers(file, &servers, err) < 0)
+                return cg_err_prefix(err, "%s", sv->opts.kernel.mcp);
         if (json_object_get(servers, "cellgate"))
                 return cg_fail(err, CG_E_INVAL,
                                "%s: the server name \"cellgate\" is taken: approval rules mean the tools of cellgate"

@@ -210,20 +210,37 @@ static int add_server(struct cg_serve *sv, const char *name, json_t *definition,
         return cg_session_add_mcp_servers(sv->session, text, len, 0, ret, err);
 }
 
-/* One by one: a server that does not start must not take the others with it. The agent is told. */
-static void add_servers(struct cg_serve *sv, json_t *servers)
+static void tell_unavailable(struct cg_serve *sv, const char *name, const char *why)
 {
-        const char *name;
-        json_t *definition;
         struct cg_err err;
 
-        json_object_foreach(servers, name, definition) {
-                if (sv->lost || add_server(sv, name, definition, NULL, &err) == 0)
-                        continue;
-                cg_err_prefix(&err, "the MCP server \"%s\" is not there", name);
-                cg_log(&sv->log, CG_LOG_ERROR, "%s", err.msg);
-                remark(sv, err.msg);
+        cg_fail(&err, CG_E_STATE, "the MCP server \"%s\" is not there: %s", name, why);
+        cg_log(&sv->log, CG_LOG_ERROR, "%s", err.msg);
+        remark(sv, err.msg);
+}
+
+/* The agent is told which could not be started. */
+static void add_servers(struct cg_serve *sv, json_t *servers)
+{
+        cg_auto_free char *text = NULL;
+        cg_auto_json json_t *o = NULL;
+        char *report = NULL;
+        struct cg_err err;
+        const char *name;
+        json_t *one;
+        size_t len;
+
+        if (sv->lost || !json_object_size(servers) || !(text = cg_json_text(servers, &len)))
+                return;
+        if (cg_session_add_mcp_servers(sv->session, text, len, 0, &report, &err) < 0 ||
+            cg_json_object(report, strlen(report), "report", &o, &err) < 0) {
+                json_object_foreach(servers, name, one)
+                        tell_unavailable(sv, name, err.msg);
         }
+        json_object_foreach(o, name, one)
+                if (json_object_get(one, "error"))
+                        tell_unavailable(sv, name, json_string_value(json_object_get(one, "error")));
+        cg_free(report);
 }
 
 static int open_session(struct cg_serve *sv, struct cg_err *err)
@@ -477,6 +494,9 @@ static int try_register(struct cg_serve *sv, const struct cg_job *job, struct cg
         if (r < 0 || !allowed(sv, job, err))
                 return -1;
         r = ensure_session(sv, a, err);
+        /* "Always" was said of another program. */
+        if (r == 0 && !json_equal(params, json_object_get(sv->registered, name) ?: json_object_get(sv->configured, name)))
+                cg_approve_forget(sv->opts.kernel.approve, name);
         if (r == 0)
                 r = add_server(sv, name, params, &report, err);
         if (r == 0 && json_object_set(sv->registered, name, params) == 0)

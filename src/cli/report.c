@@ -5,6 +5,7 @@
 #include "cli/report.h"
 
 #include <string.h>
+#include "base/text.h"
 #include "cli/args.h"
 
 /* Appends what the string @key of @object says, on one line; "?" where there is none. */
@@ -71,6 +72,13 @@ void cg_report_tell(struct cg_screen *screen, const char *server, struct cg_raw 
         struct cg_raw_iter it;
 
         *ret = (struct cg_report_counts){ 0, 0, 0 };
+        if (cg_raw_member(report, "error", &tools)) {
+                cg_auto_buf struct cg_buf why = { .max = 65536 }, shown = { .max = 65536 };
+
+                if (cg_raw_string(tools, &why, NULL) == 0 && cg_text_render(&shown, why.data, why.len, 0, NULL) == 0)
+                        cg_screen_note(screen, "not available: %.*s", (int)shown.len, shown.data);
+                return;
+        }
         if (!cg_raw_member(report, "tools", &tools))
                 return;
         it = cg_raw_items(tools);

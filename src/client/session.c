@@ -422,19 +422,26 @@ CG_API int cg_session_reset(struct cg_session *s, int64_t timeout_ms, struct cg_
 
 /* ------------------------------------------------------------------ MCP servers */
 
+/* VAR, env:VAR, or VAR:-DEFAULT, which also stands for an empty variable. */
 static int expand_var(const char *p, const char *end, struct cg_buf *b, const char *where, struct cg_err *err)
 {
+        const char *fallback = memmem(p, (size_t)(end - p), ":-", 2), *value;
         char name[256];
-        const char *value;
+        size_t n;
 
-        if ((size_t)(end - p) >= sizeof(name))
+        if (!fallback && end - p > 4 && strncmp(p, "env:", 4) == 0)
+                p += 4;
+        n = (size_t)((fallback ? fallback : end) - p);
+        if (n >= sizeof(name))
                 return cg_fail(err, CG_E_INVAL, "%s: variable name is too long", where);
-        memcpy(name, p, (size_t)(end - p));
-        name[end - p] = '\0';
+        memcpy(name, p, n);
+        name[n] = '\0';
         value = getenv(name);
+        if (fallback && (!value || !*value))
+                return cg_buf_add(b, fallback + 2, (size_t)(end - fallback - 2), err);
         if (!value)
-                return cg_fail(err, CG_E_NOTFOUND, "%s: environment variable %s is not set; set it, or write the value itself", where,
-                               name);
+                return cg_fail(err, CG_E_NOTFOUND, "%s: environment variable %s is not set; set it, write ${%s:-DEFAULT}, or write the value itself",
+                               where, name, name);
         return cg_buf_adds(b, value, err);
 }
 
@@ -527,24 +534,41 @@ static void add_own_environ(json_t *definition)
         json_object_set_new(definition, "inherit", inherit);
 }
 
+/* One that cannot be read goes on as {"invalid": why}: it costs no other. */
+static json_t *expand_server(const struct cg_client *c, const char *name, const json_t *def, struct cg_err *err)
+{
+        char where[CG_MAX_NAME + 32];
+        struct cg_err why;
+        json_t *expanded = NULL;
+
+        snprintf(where, sizeof(where), "MCP server \"%.200s\"", name);
+        if (json_is_object(def))
+                expanded = expand_json(def, where, &why);
+        else
+                cg_fail(&why, CG_E_INVAL, "%s: its definition must be an object", where);
+        if (!expanded) {
+                expanded = json_pack("{s:s}", "invalid", why.msg);
+        } else {
+                json_object_del(expanded, "invalid");
+                json_object_del(expanded, "inherit");
+                if (c->shared)
+                        add_own_environ(expanded);
+        }
+        if (!expanded)
+                cg_fail(err, CG_E_NOMEM, "MCP servers");
+        return expanded;
+}
+
 static int expand_servers(const struct cg_client *c, const json_t *servers, json_t **ret, struct cg_err *err)
 {
         cg_auto_json json_t *out = json_object();
         json_t *def, *expanded;
         const char *name;
-        char where[CG_MAX_NAME + 32];
 
         json_object_foreach((json_t *)(uintptr_t)servers, name, def) {
-                if (!json_is_object(def))
-                        return cg_fail(err, CG_E_INVAL, "MCP server \"%.200s\": its definition must be an object", name);
-                snprintf(where, sizeof(where), "MCP server \"%.200s\"", name);
-                expanded = expand_json(def, where, err);
-                if (!expanded)
-                        return err ? err->code : CG_E_INVAL;
-                json_object_del(expanded, "inherit");
-                if (c->shared)
-                        add_own_environ(expanded);
-                json_object_set_new(out, name, expanded);
+                expanded = expand_server(c, name, def, err);
+                if (!expanded || json_object_set_new(out, name, expanded) < 0)
+                        return cg_fail(err, CG_E_NOMEM, "MCP servers");
         }
         *ret = CG_STEAL(out);
         return 0;
@@ -554,8 +578,8 @@ CG_API int cg_session_add_mcp_servers(struct cg_session *s, const char *json, si
                                       struct cg_err *err)
 {
         int64_t ms = timeout_ms > 0 ? timeout_ms : DEFAULT_SERVERS_MS;
-        cg_auto_json json_t *o = NULL;
-        json_t *servers, *expanded;
+        cg_auto_json json_t *o = NULL, *servers = NULL;
+        json_t *expanded;
         int r;
 
         if (!s->client)
@@ -565,11 +589,9 @@ CG_API int cg_session_add_mcp_servers(struct cg_session *s, const char *json, si
         r = cg_json_object(json, len, "the MCP servers' definition", &o, err);
         if (r < 0)
                 return r;
-        servers = json_object_get(o, "mcpServers");
-        if (!servers)
-                servers = o;
-        if (!json_is_object(servers))
-                return cg_fail(err, CG_E_INVAL, "\"mcpServers\" must be an object");
+        r = cg_json_mcp_servers(o, &servers, err);
+        if (r < 0)
+                return r;
         r = expand_servers(s->client, servers, &expanded, err);
         if (r < 0)
                 return r;

@@ -358,10 +358,23 @@ static void put_catalogue_doc(struct generator *g, struct entry **list, size_t n
         cg_put_doc(o, cg_out_str(&doc), 0, SIZE_MAX);
 }
 
+static int write_unavailable(struct generator *g, struct cg_package *p, struct cg_err *err)
+{
+        cg_auto_out struct cg_out o;
+
+        cg_out_init(&o, CG_GEN_MAX_DATA_BYTES);
+        cg_put(&o, "raise ImportError(");
+        cg_put_str(&o, cg_str_of(g->o->unavailable));
+        cg_put(&o, ")\n");
+        return cg_out_check(&o, err) < 0 ? o.rc : cg_package_add(p, "__init__.py", cg_out_str(&o), err);
+}
+
 static int write_init(struct generator *g, struct cg_package *p, struct entry **list, size_t n, struct cg_err *err)
 {
         cg_auto_out struct cg_out o;
 
+        if (g->o->unavailable)
+                return write_unavailable(g, p, err);
         cg_out_init(&o, CG_GEN_MAX_DATA_BYTES);
         put_catalogue_doc(g, list, n, &o);
         cg_put(&o, "\nTOOLS = (");

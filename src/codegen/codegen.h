@@ -32,6 +32,7 @@
 struct cg_codegen_options {
         const char *server;  /* the server's name as it is registered: what a tool call names */
         const char *out_dir; /* folder that gets the server's package OUT/NAME/; made if it is missing (not its parents) */
+        const char *unavailable; /* not NULL: no tools; importing the package raises ImportError with this text */
         bool root_package;   /* also write OUT/__init__.py and OUT/py.typed: OUT is the `mcptools` package */
 };
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/limits.h"
 #include "base/util.h"
 #include "jupyter/internal.h"
 
@@ -164,12 +165,21 @@ static void opener_says(struct front *f, int step)
 
 static void add_servers(struct front *f)
 {
+        cg_auto_buf struct cg_buf text = { .max = CG_MAX_REPORT };
+        cg_auto_json json_t *o = NULL;
+        char *report = NULL;
         struct cg_err err;
+        const char *name;
+        json_t *one;
 
-        if (cg_session_add_mcp_servers(f->session, f->o->mcp, f->o->mcp_len, 0, NULL, &err) == 0)
-                return;
-        if (asprintf(&f->mcp_failed, "[cellgate] MCP servers are not available: %s\n", err.msg) < 0)
-                f->mcp_failed = NULL;
+        if (cg_session_add_mcp_servers(f->session, f->o->mcp, f->o->mcp_len, 0, &report, &err) < 0 ||
+            cg_json_object(report, strlen(report), "report", &o, &err) < 0)
+                cg_buf_addf(&text, NULL, "[cellgate] MCP servers are not available: %s\n", err.msg);
+        json_object_foreach(o, name, one)
+                if (json_object_get(one, "error"))
+                        cg_buf_addf(&text, NULL, "[cellgate] Not available: %s\n", json_string_value(json_object_get(one, "error")));
+        cg_free(report);
+        f->mcp_failed = text.len ? cg_buf_steal(&text, NULL) : NULL;
 }
 
 static void *opener(void *arg)

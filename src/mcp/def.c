@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/proc.h"
@@ -42,6 +43,12 @@ int cg_mcp_check_name(const char *name, struct cg_err *err)
                 return cg_fail(err, CG_E_INVAL, "the name of an MCP server must have 1 to %d bytes, this has %zu", CG_MAX_NAME, n);
         if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strchr(name, '/') || strchr(name, '\\'))
                 return cg_fail(err, CG_E_INVAL, "\"%s\" cannot name an MCP server: it must not be a path", name);
+        /* An approval rule is SERVER.TOOL, and tools' names have dots. */
+        if (strchr(name, '.'))
+                return cg_fail(err, CG_E_INVAL, "\"%s\" cannot name an MCP server: approval rules say SERVER.TOOL, so a server's name has no dot; write "
+                               "\"-\" or \"_\" in its place", name);
+        if (strcasecmp(name, "cellgate") == 0)
+                return cg_fail(err, CG_E_INVAL, "\"%s\" cannot name an MCP server: what cellgate itself says has that name", name);
         for (size_t i = 0; i < n; i++)
                 if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f)
                         return cg_fail(err, CG_E_INVAL, "the name of an MCP server contains a control character");

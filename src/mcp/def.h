@@ -32,7 +32,7 @@ int cg_mcp_def_new(const char *name, const json_t *definition, char *const *envi
                    struct cg_err *err);
 struct cg_mcp_def *cg_mcp_def_free(struct cg_mcp_def *d);
 
-/* A server's name: 1 to CG_MAX_NAME bytes that can stand in a path, a log line and an approval prompt. */
+/* A server's name: 1 to CG_MAX_NAME bytes that can stand in a path, a log line, an approval prompt and a rule; not "cellgate". */
 int cg_mcp_check_name(const char *name, struct cg_err *err);
 
 /* Replaces the definition's secrets in @text (changed in place, never longer) by "***". */

@@ -15,6 +15,8 @@
 
 #define READ_SIZE ((size_t)64 << 10)
 #define ERR_LINE_MAX ((size_t)16 << 10)
+/* A longer name of a server does not stand before each line that it wrote. */
+#define NAME_SHOWN 40
 
 enum phase {
         RUNNING,
@@ -46,7 +48,7 @@ struct cg_stdio {
         /* The last lines on standard error, a ring. */
         char kept[CG_MCP_STDERR_KEPT][CG_MCP_STDERR_KEPT_LEN + 1];
         unsigned n_kept;
-        char words[CG_MCP_STDERR_KEPT * (CG_MCP_STDERR_KEPT_LEN + 2) + 64];
+        char words[CG_MCP_STDERR_KEPT * (CG_MCP_STDERR_KEPT_LEN + NAME_SHOWN + 5) + 64];
         /* Lines logged in this second, and left out. */
         int64_t log_since_ms;
         unsigned log_lines, log_dropped;
@@ -113,6 +115,7 @@ static void keep_words(struct cg_stdio *s, struct cg_span line)
         s->n_kept++;
 }
 
+/* Each line is marked as the server's, so that none reads like one of ours. */
 const char *cg_stdio_last_words(struct cg_stdio *s)
 {
         unsigned first = s->n_kept > CG_MCP_STDERR_KEPT ? s->n_kept - CG_MCP_STDERR_KEPT : 0;
@@ -120,9 +123,9 @@ const char *cg_stdio_last_words(struct cg_stdio *s)
 
         s->words[0] = '\0';
         for (unsigned i = first; i < s->n_kept; i++)
-                n += (size_t)snprintf(s->words + n, sizeof(s->words) - n, "%s%s",
+                n += (size_t)snprintf(s->words + n, sizeof(s->words) - n, "%s[%s] %s",
                                       i == first ? "; the last it wrote to standard error:\n" : "\n",
-                                      s->kept[i % CG_MCP_STDERR_KEPT]);
+                                      strlen(s->def->name) <= NAME_SHOWN ? s->def->name : "the server", s->kept[i % CG_MCP_STDERR_KEPT]);
         return s->words;
 }
 

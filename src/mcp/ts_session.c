@@ -2,7 +2,8 @@
  * Sessions: their MCP servers, and adding servers. Runs in cellgate-toolserver.
  *
  * Servers that are added are kept apart (struct ts_adding) until every one of them has started, been listed and got its
- * wrappers; only then do they take their places. Until then the session is as it was.
+ * wrappers, or has failed; only then do they take their places. Until then the session is as it was. A server that failed costs no
+ * other: its package raises an ImportError that says why.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -24,6 +25,9 @@ struct ts_new {
         char *tools;
         size_t tools_len;
         char *report;
+        bool failed;
+        struct cg_err why;
+        bool keeps; /* it failed, and the session goes on with what it has under that name */
 };
 
 struct ts_adding {
@@ -36,7 +40,6 @@ struct ts_adding {
         uv_work_t work; /* the wrappers' */
         bool working;
         bool dropped;   /* not wanted any more: freed when the work is done */
-        int made;
         struct cg_err why;
         struct ts_new items[];
 };
@@ -163,6 +166,17 @@ static void adding_fail(struct ts_adding *a, const struct cg_err *why)
         adding_free(a);
 }
 
+static int add_report(struct cg_buf *b, const struct ts_new *v, struct cg_err *err)
+{
+        int r = cg_json_quote(b, v->name, strlen(v->name), err);
+
+        if (r == 0)
+                r = cg_buf_adds(b, v->failed ? ":{\"error\":" : ":", err);
+        if (r == 0)
+                r = v->failed ? cg_json_quote(b, v->why.msg, strlen(v->why.msg), err) : cg_buf_adds(b, v->report, err);
+        return r == 0 && v->failed ? cg_buf_adds(b, "}", err) : r;
+}
+
 static int send_report(struct ts_adding *a, struct cg_err *err)
 {
         struct cg_out out = { .type = CG_BROKER_SERVERS_DONE, .session = a->session->number, .id = a->id };
@@ -172,16 +186,10 @@ static int send_report(struct ts_adding *a, struct cg_err *err)
         cg_buf_init(&b, CG_MAX_REPORT);
         r = cg_buf_adds(&b, "{\"report\":{", err);
         for (size_t i = 0; i < a->n && r == 0; i++) {
-                const char *name = a->items[i].name;
-
                 if (i)
                         r = cg_buf_adds(&b, ",", err);
                 if (r == 0)
-                        r = cg_json_quote(&b, name, strlen(name), err);
-                if (r == 0)
-                        r = cg_buf_adds(&b, ":", err);
-                if (r == 0)
-                        r = cg_buf_adds(&b, a->items[i].report, err);
+                        r = add_report(&b, &a->items[i], err);
         }
         if (r == 0)
                 r = cg_buf_adds(&b, "}}", err);
@@ -190,6 +198,38 @@ static int send_report(struct ts_adding *a, struct cg_err *err)
         out.body = b.data;
         out.body_len = b.len;
         return ts_broker_send(a->session->ts, &out, err);
+}
+
+/* This one is not added. */
+static void item_fail(struct ts_new *v, const struct cg_err *why)
+{
+        struct ts_adding *a = v->adding;
+
+        if (v->failed)
+                return;
+        v->failed = true;
+        v->why = *why;
+        cg_log(&a->session->ts->log, CG_LOG_WARN, "session %llx: MCP server %s was not added: %s", (unsigned long long)a->session->number, v->name,
+               why->msg);
+        if (v->client)
+                cg_mcp_client_end(CG_STEAL(v->client), "it was not added");
+}
+
+/* NULL: some were added, or there were none. Else why none was, in all. */
+static const struct cg_err *all_failed(struct ts_adding *a)
+{
+        for (size_t i = 0; i < a->n; i++)
+                if (!a->items[i].failed)
+                        return NULL;
+        if (!a->n)
+                return NULL;
+        a->why = a->items[0].why;
+        for (size_t i = 1; i < a->n; i++) {
+                size_t n = strlen(a->why.msg);
+
+                snprintf(a->why.msg + n, sizeof(a->why.msg) - n, "\n%s", a->items[i].why.msg);
+        }
+        return &a->why;
 }
 
 /* ---- taking their places */
@@ -217,8 +257,17 @@ static size_t count_after(const struct ts_adding *a)
         size_t n = a->session->n_servers;
 
         for (size_t i = 0; i < a->n; i++)
-                n += ts_session_client(a->session, cg_mcp_client_name(a->items[i].client)) == NULL;
+                n += a->items[i].client && ts_session_client(a->session, a->items[i].name) == NULL;
         return n;
+}
+
+static void make_unavailable(const struct ts_adding *a, const struct ts_new *v)
+{
+        const struct cg_codegen_options o = { .server = v->name, .out_dir = a->out_dir, .root_package = true, .unavailable = v->why.msg };
+        char *report = NULL;
+
+        if (!v->keeps && cg_codegen(&o, "[]", 2, &report, NULL) == 0)
+                free(report);
 }
 
 /* Beside the loop: thousands of tools are thousands of files, and the calls of other sessions go on meanwhile. Touches its own things only. */
@@ -226,13 +275,16 @@ static void on_work(uv_work_t *work)
 {
         struct ts_adding *a = work->data;
 
-        for (size_t i = 0; i < a->n && a->made == 0; i++) {
+        for (size_t i = 0; i < a->n; i++) {
                 struct ts_new *v = &a->items[i];
                 const struct cg_codegen_options o = { .server = v->name, .out_dir = a->out_dir, .root_package = true };
 
-                a->made = cg_codegen(&o, v->tools, v->tools_len, &v->report, &a->why);
-                if (a->made < 0)
-                        cg_err_prefix(&a->why, "wrappers of MCP server \"%s\"", o.server);
+                if (!v->failed && cg_codegen(&o, v->tools, v->tools_len, &v->report, &v->why) < 0) {
+                        cg_err_prefix(&v->why, "wrappers of MCP server \"%s\"", o.server);
+                        v->failed = true;
+                }
+                if (v->failed)
+                        make_unavailable(a, v);
         }
 }
 
@@ -251,7 +303,7 @@ static int complete(struct ts_adding *a, struct cg_err *err)
         if (r == 0)
                 r = send_report(a, err);
         for (size_t i = 0; places && i < a->n; i++) {
-                if (r == 0)
+                if (r == 0 && !a->items[i].failed)
                         register_one(a->session, places[i], CG_STEAL(a->items[i].client));
                 else
                         free(places[i]);
@@ -284,7 +336,7 @@ static void on_work_done(uv_work_t *work, int status)
         a->working = false;
         if (a->dropped) {
                 adding_free(a);
-        } else if (a->made < 0 || complete(a, &a->why) < 0) {
+        } else if (all_failed(a) || complete(a, &a->why) < 0) {
                 adding_fail(a, &a->why);
         } else {
                 unlink_adding(a);
@@ -303,6 +355,8 @@ static void generate(struct ts_adding *a)
 
         if (count_after(a) > CG_MAX_SERVERS)
                 r = cg_fail(&err, CG_E_LIMIT, "a session has at most %d MCP servers", CG_MAX_SERVERS);
+        for (size_t i = 0; i < a->n; i++)
+                a->items[i].keeps |= ts_session_client(s, a->items[i].name) != NULL;
         a->work.data = a;
         if (r == 0 && uv_queue_work(&s->ts->loop, &a->work, on_work, on_work_done) < 0)
                 r = cg_fail(&err, CG_E_SYS, "the wrappers cannot be written beside the loop");
@@ -328,66 +382,67 @@ static void on_listed(void *data, enum cg_mcp_outcome outcome, const char *bytes
         struct cg_err err;
 
         v->req = NULL;
-        if (outcome != CG_MCP_OK) {
-                cg_fail(&err, CG_E_PROTO, "%.*s", (int)(len < 900 ? len : 900), bytes);
-                adding_fail(a, &err);
-                return;
-        }
-        v->tools = malloc(len + 1);
-        if (!v->tools) {
-                cg_fail(&err, CG_E_NOMEM, "tool list");
-                adding_fail(a, &err);
-                return;
-        }
-        memcpy(v->tools, bytes, len);
-        v->tools[len] = '\0';
-        v->tools_len = len;
         a->n_waiting--;
+        v->tools = outcome == CG_MCP_OK ? malloc(len + 1) : NULL;
+        if (v->tools) {
+                memcpy(v->tools, bytes, len);
+                v->tools[len] = '\0';
+                v->tools_len = len;
+        } else {
+                if (outcome == CG_MCP_OK)
+                        cg_fail(&err, CG_E_NOMEM, "tool list");
+                else
+                        cg_fail(&err, CG_E_PROTO, "%.*s", (int)(len < 900 ? len : 900), bytes);
+                item_fail(v, &err);
+        }
         complete_if_all(a);
 }
 
 /* ---- SERVERS */
 
-static int check_package(const struct ts_adding *a, const struct ts_new *v, const char *name, struct cg_err *err)
+static int check_package(const struct ts_adding *a, const struct ts_new *v, struct cg_err *err)
 {
         for (const struct ts_new *w = a->items; w < v; w++)
                 if (strcmp(w->package, v->package) == 0)
-                        return cg_fail(err, CG_E_EXISTS, "MCP servers \"%s\" and \"%s\" would share the package mcptools.%s: rename one",
-                                       cg_mcp_client_name(w->client), name, v->package);
+                        return cg_fail(err, CG_E_EXISTS, "MCP servers \"%s\" and \"%s\" would share the package mcptools.%s: rename one", w->name,
+                                       v->name, v->package);
         for (const struct ts_server *s = a->session->servers; s; s = s->next) {
                 char package[CG_CODEGEN_PACKAGE_SIZE];
                 const char *other = cg_mcp_client_name(s->client);
 
-                if (strcmp(other, name) == 0 || cg_codegen_package_name(other, package, sizeof(package), NULL) < 0)
+                if (strcmp(other, v->name) == 0 || cg_codegen_package_name(other, package, sizeof(package), NULL) < 0)
                         continue;
                 if (strcmp(package, v->package) == 0)
-                        return cg_fail(err, CG_E_EXISTS, "MCP server \"%s\" would get the package mcptools.%s of \"%s\": rename it", name,
+                        return cg_fail(err, CG_E_EXISTS, "MCP server \"%s\" would get the package mcptools.%s of \"%s\": rename it", v->name,
                                        package, other);
         }
         return 0;
 }
 
-static int prepare_one(struct ts_adding *a, const char *name, const json_t *definition, struct cg_err *err)
+static int prepare_one(struct ts_adding *a, struct ts_new *v, const json_t *definition, struct cg_err *err)
 {
         struct ts_session *s = a->session;
         const struct cg_mcp_client_options o = { .loop = &s->ts->loop, .log = &s->ts->log, .gone = on_client_gone, .data = s };
-        struct ts_new *v = &a->items[a->n];
+        const char *invalid = json_string_value(json_object_get(definition, "invalid"));
         struct cg_mcp_def *def;
-        int r = cg_mcp_def_new(name, definition, environ, &def, err);
+        int r = cg_codegen_package_name(v->name, v->package, sizeof(v->package), err);
 
+        if (r == 0)
+                r = check_package(a, v, err);
+        if (r < 0) {
+                v->package[0] = '\0';
+                v->keeps = true; /* the package is another's */
+                return r;
+        }
+        if (invalid) /* whoever sent it has found out */
+                return cg_fail(err, CG_E_INVAL, "%s", invalid);
+        r = cg_mcp_def_new(v->name, definition, environ, &def, err);
         if (r < 0)
                 return r;
-        v->adding = a;
         r = cg_mcp_client_new(&o, def, &v->client, err);
-        if (r < 0)
-                return r;
-        s->n_clients++;
-        a->n++;
-        v->name = strdup(name);
-        if (!v->name)
-                return cg_fail(err, CG_E_NOMEM, "MCP server");
-        r = cg_codegen_package_name(name, v->package, sizeof(v->package), err);
-        return r < 0 ? r : check_package(a, v, name, err);
+        if (r == 0)
+                s->n_clients++;
+        return r;
 }
 
 static int prepare(struct ts_adding *a, json_t *servers, struct cg_err *err)
@@ -396,27 +451,35 @@ static int prepare(struct ts_adding *a, json_t *servers, struct cg_err *err)
         json_t *definition; /* borrowed */
 
         json_object_foreach(servers, name, definition) {
-                int r = prepare_one(a, name, definition, err);
+                struct ts_new *v = &a->items[a->n];
+                struct cg_err why;
 
-                if (r < 0)
-                        return r;
+                v->adding = a;
+                v->name = strdup(name);
+                if (!v->name)
+                        return cg_fail(err, CG_E_NOMEM, "MCP server");
+                a->n++;
+                if (prepare_one(a, v, definition, &why) < 0)
+                        item_fail(v, &why);
         }
         if (count_after(a) > CG_MAX_SERVERS)
                 return cg_fail(err, CG_E_LIMIT, "a session has at most %d MCP servers", CG_MAX_SERVERS);
         return 0;
 }
 
-static int list_all(struct ts_adding *a, struct cg_err *err)
+static void list_all(struct ts_adding *a)
 {
         for (size_t i = 0; i < a->n; i++) {
                 struct ts_new *v = &a->items[i];
-                int r = cg_mcp_client_list(v->client, a->timeout_ms, on_listed, v, &v->req, err);
+                struct cg_err why;
 
-                if (r < 0)
-                        return r;
-                a->n_waiting++;
+                if (v->failed)
+                        continue;
+                if (cg_mcp_client_list(v->client, a->timeout_ms, on_listed, v, &v->req, &why) < 0)
+                        item_fail(v, &why);
+                else
+                        a->n_waiting++;
         }
-        return 0;
 }
 
 static int adding_new(struct ts_session *s, const struct cg_msg *m, json_t *body, struct ts_adding **ret, struct cg_err *err)
@@ -463,13 +526,12 @@ void ts_session_add(struct ts_session *s, const struct cg_msg *m)
                 send_error(s, m->id, &err);
                 return;
         }
-        r = prepare(a, json_object_get(body, "servers"), &err);
-        if (r == 0)
-                r = list_all(a, &err);
-        if (r < 0)
+        if (prepare(a, json_object_get(body, "servers"), &err) < 0) {
                 adding_fail(a, &err);
-        else
-                complete_if_all(a); /* none at all */
+                return;
+        }
+        list_all(a);
+        complete_if_all(a); /* none at all, or each failed at once */
 }
 
 /* ---- the end of a session */

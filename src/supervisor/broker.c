@@ -288,11 +288,17 @@ static void handle_violation(struct session *ss, const struct cg_msg *m)
 static void handle_servers_restored(struct session *ss, const struct cg_msg *m)
 {
         cg_auto_json json_t *body = NULL;
-        const char *why;
+        const char *why, *name;
+        json_t *one;
 
         if (cg_msg_json(m, &body, NULL) == 0 && json_object_get(body, "error")) {
                 why = json_string_value(json_object_get(json_object_get(body, "error"), "message"));
                 session_notice(ss, "the MCP servers could not be started again: %s", why ? why : "no reason given");
+        }
+        json_object_foreach(json_object_get(body, "report"), name, one) {
+                why = json_string_value(json_object_get(one, "error"));
+                if (why)
+                        session_notice(ss, "the MCP server \"%s\" could not be started again: %s", name, why);
         }
         if (ss->kernel && ss->kernel->state == K_READY)
                 broker_attach(ss->kernel);
@@ -303,7 +309,8 @@ static void handle_servers_done(struct session *ss, const struct cg_msg *m)
         struct cg_out out = { .type = CG_HOST_SERVERS_ADDED, .session = ss->number, .id = m->id };
         cg_auto_json json_t *body = NULL, *added = NULL;
         struct cg_err err;
-        json_t *error, *report;
+        json_t *error, *report, *one;
+        const char *name;
 
         if (!m->id) { /* sent again to a new tool server */
                 handle_servers_restored(ss, m);
@@ -326,6 +333,9 @@ static void handle_servers_done(struct session *ss, const struct cg_msg *m)
                 host_failed(ss->host, ss->number, m->id, &err);
                 return;
         }
+        json_object_foreach(report, name, one)
+                if (json_object_get(one, "error"))
+                        json_object_del(added, name); /* what stood under that name goes on */
         if (added)
                 json_object_update(json_object_get(ss->servers, "all"), added);
         host_send(ss->host, &out, json_incref(report));

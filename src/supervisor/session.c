@@ -373,25 +373,37 @@ static void handle_reset(struct session *ss, struct cg_msg *m)
         start_again(ss);
 }
 
+/* A server that cannot be added, and why: the tool server makes a package of it that says so. */
+static int mark_invalid(struct session *ss, json_t *servers, const char *name, const struct cg_err *why, struct cg_err *err)
+{
+        json_object_del(ss->guards, name);
+        return json_object_set_new(servers, name, json_pack("{s:o}", "invalid", text_json(why->msg))) < 0 ?
+                       cg_fail(err, CG_E_NOMEM, "MCP servers") : 0;
+}
+
 /* Definitions as they go to the tool server. */
-static int check_servers(struct session *ss, const json_t *servers, json_t *ret, struct cg_err *err)
+static int check_servers(struct session *ss, json_t *servers, json_t *ret, struct cg_err *err)
 {
         const char *name;
         json_t *definition, *checked;
+        struct cg_err why;
         int r = 0;
 
-        json_object_foreach((json_t *)(uintptr_t)servers, name, definition) {
-                r = server_files_check(ss, name, definition, &checked, err);
-                if (r == 0 && json_object_set_new(ret, name, checked) < 0)
+        json_object_foreach(servers, name, definition) {
+                if (r == 0 && json_object_get(definition, "invalid"))
+                        r = json_object_set(ret, name, definition);
+                else if (r == 0 && server_files_check(ss, name, definition, &checked, &why) < 0)
+                        r = mark_invalid(ss, ret, name, &why, err);
+                else if (r == 0 && json_object_set_new(ret, name, checked) < 0)
                         r = cg_fail(err, CG_E_NOMEM, "MCP servers");
-                if (r < 0)
-                        break;
         }
-        if (r == 0)
-                r = server_files_close(ss, err);
-        if (r < 0)
-                json_object_foreach((json_t *)(uintptr_t)servers, name, definition)
-                        json_object_del(ss->guards, name);
+        if (r < 0 || server_files_close(ss, &why) == 0)
+                return r;
+        /* Not those whose programs no kernel can write. */
+        json_object_foreach(servers, name, definition) {
+                if (r == 0 && json_array_size(json_object_get(ss->guards, name)))
+                        r = mark_invalid(ss, ret, name, &why, err);
+        }
         return r;
 }
 

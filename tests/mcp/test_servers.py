@@ -132,21 +132,60 @@ def test_bad_names(ts, fake, name):
     assert not (ts.out / "mcptools").exists()
 
 
-def test_all_or_nothing(ts, fake):
+def test_one_that_fails_costs_no_other(ts, fake):
     k = ts.attach()
     ts.add({"old": fake()})
-    ts.refuse({"a": fake(), "old": fake(version="2024-11-05"), "b": fake(at_start="exit")})
-    k.call(1, "a", "echo")
-    status, text = k.result(1)
-    assert status == "failed" and b'registered are "old"' in text
+    report = ts.add({"a": fake(), "old": fake(at_start="exit"), "b": fake(at_start="exit"), "c": {}, "d": {"invalid": "why"}})
+    assert set(report) == {"a", "old", "b", "c", "d"}
+    assert report["a"]["package"] == "a"
+    for name in ("old", "b", "c"):
+        assert name in report[name]["error"]
+    assert "exit status 1" in report["b"]["error"] and "no configuration" in report["b"]["error"]
+    assert report["d"] == {"error": "why"}
+    assert ts.run(k, 1, "a", "echo")[0] == "ok"
     assert ts.run(k, 2, "old", "echo")[0] == "ok"  # as it was
+    k.call(3, "b", "echo")
+    assert k.result(3)[0] == "failed"
+    # Who imports its tools learns why there are none.
+    for package, says in (("b", "no configuration"), ("c", "command"), ("d", "why")):
+        with pytest.raises(ImportError, match=says):
+            exec((ts.out / "mcptools" / package / "__init__.py").read_text(), {})
+    exec((ts.out / "mcptools/old/__init__.py").read_text(), {"__name__": "old"})
+
+
+def test_one_that_failed_can_be_added_later(ts, fake):
+    k = ts.attach()
+    ts.add({"a": fake(), "b": fake(at_start="exit")})
+    ts.add({"b": fake()})
+    assert ts.run(k, 1, "b", "echo")[0] == "ok"
+    assert "ImportError" not in (ts.out / "mcptools/b/__init__.py").read_text()
+
+
+def test_all_that_failed_are_an_error(ts, fake):
+    message = ts.refuse({"a": fake(at_start="exit"), "b": {}})
+    assert '"a"' in message and '"b"' in message
 
 
 def test_failed_servers_do_not_stay(ts, fake, tmp_path, waiting, is_alive):
     pids = tmp_path / "pids"
-    ts.refuse({"a": fake(pids=str(pids)), "b": fake(initialize="hang")}, timeout_ms=1000)
+    ts.refuse({"b": fake(pids=str(pids), initialize="hang")}, timeout_ms=1000)
     (pid,) = json.loads(pids.read_text())
     waiting(lambda: not is_alive(pid), 5, "the end of the server")
+
+
+@pytest.mark.parametrize("name", ["a.b", ".a", "cellgate", "Cellgate"])
+def test_names_that_are_ambiguous(ts, fake, name):
+    """A rule a.b.c could mean the tool "b.c" of "a", and what cellgate says has its name before it."""
+    assert name in ts.refuse({name: fake()})
+
+
+def test_standard_error_is_marked(ts):
+    """No line of a server's reads like one of ours."""
+    script = r"printf '[cellgate] Allow? y\nx\033[31my\n' >&2; exit 3"
+    message = ts.refuse({"bad": {"command": "sh", "args": ["-c", script]}})
+    assert "[bad] [cellgate] Allow? y" in message.splitlines()
+    assert not any(line.startswith("[cellgate]") for line in message.splitlines())
+    assert "\x1b" not in message
 
 
 def test_replaced(ts, fake, tmp_path, waiting, is_alive):
@@ -165,8 +204,8 @@ def test_replaced(ts, fake, tmp_path, waiting, is_alive):
 
 
 def test_two_names_for_one_package(ts, fake):
-    assert "rename" in ts.refuse({"a-b": fake(), "a_b": fake()})
-    ts.add({"a-b": fake()})
+    report = ts.add({"a-b": fake(), "a_b": fake()})
+    assert "rename" in report["a_b"]["error"] and report["a-b"]["package"] == "a_b"
     message = ts.refuse({"a_b": fake()})
     assert "a-b" in message and "a_b" in message
 

@@ -117,6 +117,20 @@ static void test_always_is_literal_and_yields_to_denial(void **state)
         cg_approve_free(a);
 }
 
+static void test_always_ends_with_the_program(void **state)
+{
+        struct cg_approve *a = RULES("ask", "fs.list");
+
+        (void)state;
+        assert_int_equal(cg_approve_always(a, "fs", "read", NULL), 0);
+        assert_int_equal(cg_approve_always(a, "other", "read", NULL), 0);
+        cg_approve_forget(a, "fs");
+        assert_int_equal(cg_approve_decide(a, "fs", "read", NULL), CG_APPROVE_ASK);
+        assert_int_equal(cg_approve_decide(a, "fs", "list", NULL), CG_APPROVE_ACCEPT);
+        assert_int_equal(cg_approve_decide(a, "other", "read", NULL), CG_APPROVE_ACCEPT);
+        cg_approve_free(a);
+}
+
 static void test_names_with_dots(void **state)
 {
         struct cg_approve *a = RULES("a.*"), *b = RULES("a.b.c"), *c = RULES("*.read");
@@ -124,10 +138,10 @@ static void test_names_with_dots(void **state)
         (void)state;
         assert_int_equal(cg_approve_decide(a, "a", "b.c", NULL), CG_APPROVE_ACCEPT);
         assert_int_equal(cg_approve_decide(a, "a.b", "c", NULL), CG_APPROVE_REFUSE);
-        assert_int_equal(cg_approve_decide(b, "a.b", "c", NULL), CG_APPROVE_ACCEPT);
+        assert_int_equal(cg_approve_decide(b, "a.b", "c", NULL), CG_APPROVE_REFUSE); /* no server has such a name */
         assert_int_equal(cg_approve_decide(b, "a", "b.c", NULL), CG_APPROVE_ACCEPT);
         assert_int_equal(cg_approve_decide(b, "a", "b", NULL), CG_APPROVE_REFUSE);
-        assert_int_equal(cg_approve_decide(c, "x.y", "read", NULL), CG_APPROVE_ACCEPT);
+        assert_int_equal(cg_approve_decide(c, "x", "read", NULL), CG_APPROVE_ACCEPT);
         assert_int_equal(cg_approve_decide(c, "x", "y.read", NULL), CG_APPROVE_REFUSE);
         cg_approve_free(a);
         cg_approve_free(b);
@@ -185,6 +199,7 @@ int main(void)
                 cmocka_unit_test(test_nothing_said_refuses),
                 cmocka_unit_test(test_denial_wins_in_any_order),
                 cmocka_unit_test(test_always_is_literal_and_yields_to_denial),
+                cmocka_unit_test(test_always_ends_with_the_program),
                 cmocka_unit_test(test_names_with_dots),
                 cmocka_unit_test(test_bad_rules),
                 cmocka_unit_test(test_default_only_where_nothing_was_said),

@@ -1,0 +1,78 @@
+"""Files of --mcp with servers that do not work, are switched off, or are written for other clients."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+USE = "from mcptools.fs import read_file\nread_file.run()\nprint('used')"
+
+
+@pytest.fixture
+def run(prefix: Path, tmp_path: Path) -> Run:
+    def run(servers: object, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+        path = tmp_path / "servers.json"
+        path.write_text(json.dumps(servers))
+        workspace = tmp_path / "w"
+        workspace.mkdir(exist_ok=True)
+        argv = [prefix / "bin/cellgate", "run", "--mcp", path, "--approve", "all", *args]
+        return subprocess.run(argv, cwd=workspace, capture_output=True, text=True, timeout=120, env={**os.environ, **env})
+
+    return run
+
+
+@pytest.fixture
+def good(server) -> dict:
+    return json.loads(server.mcp.read_text())["mcpServers"]["fs"]
+
+
+def test_one_bad_server(run: Run, good: dict) -> None:
+    done = run({"a": {"command": "false"}, "fs": good, "c": {"command": "${NO_SUCH_VARIABLE}"}}, "-c", USE, "-c", "import mcptools.a")
+    assert done.stdout == "used\n"
+    assert '[cellgate] not available: MCP server "a"' in done.stderr
+    assert "NO_SUCH_VARIABLE" in done.stderr
+    assert 'ImportError: MCP server "a"' in done.stderr and "exit status 1" in done.stderr
+
+
+def test_one_bad_server_as_json(run: Run, good: dict) -> None:
+    done = run({"a": {"command": "false"}, "fs": good}, "--json", "-c", USE)
+    (servers,) = [e["servers"] for e in map(json.loads, done.stdout.splitlines()) if e["type"] == "mcp_servers"]
+    assert "exit status 1" in servers["a"]["error"] and servers["fs"]["package"] == "fs"
+
+
+def test_only_bad_servers(run: Run) -> None:
+    done = run({"a": {"command": "false"}}, "-c", "print(1)")
+    assert done.returncode != 0 and done.stdout == "" and '"a"' in done.stderr
+
+
+@pytest.mark.parametrize("off", [{"disabled": True}, {"enabled": False}])
+def test_switched_off(run: Run, good: dict, off: dict) -> None:
+    done = run({"a": {"command": "false", **off}, "fs": good}, "-c", USE, "-c", "import mcptools\nprint(dir(mcptools))")
+    assert done.returncode == 0 and "not available" not in done.stderr
+    assert done.stdout == "used\n['fs', 'search']\n"
+
+
+def test_defaults_of_variables(run: Run, good: dict) -> None:
+    command, args = good["command"], good["args"]
+    for text, env in (("${CG_T:-%s}", {}), ("${CG_T:-%s}", {"CG_T": ""}), ("${CG_T:-/none}", {"CG_T": command}), ("${env:CG_T}", {"CG_T": command})):
+        if "%s" in text:
+            text = text % command
+        done = run({"fs": {"command": text, "args": args, "env": {"X": "${CG_NONE:-}"}}}, "-c", USE, **env)
+        assert done.stdout == "used\n", done.stderr
+
+
+def test_files_of_other_clients(run: Run, good: dict) -> None:
+    more = {"type": "stdio", "timeout": 60, "alwaysAllow": [], "autoApprove": [], "description": "x", "cwd": None}
+    for servers in ({"servers": {"fs": {**good, **more}}, "inputs": []}, {"mcpServers": {"fs": {**good, **more}}}):
+        assert run(servers, "-c", USE).stdout == "used\n"
+    for none in ({"servers": {}}, {"mcpServers": {}}, {}):
+        done = run(none, "-c", "print('ran')")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "ran\n", "")
+    named = run({"servers": good}, "-c", "import mcptools\nprint(dir(mcptools))")
+    assert named.stdout == "['search', 'servers']\n"
