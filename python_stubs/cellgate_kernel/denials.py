@@ -158,7 +158,9 @@ def _tell(found: dict[str, Any], e: OSError) -> None:
     message = {k: found[k] for k in keys if found.get(k) is not None}
     if not isinstance(e, socket.gaierror):
         message["errno"] = e.errno
-    if message["operation"] != "socket" and (message.get("path") or message.get("host")):  # of sockets init has told
+    # Of sockets, and of files that it has refused itself, init has told.
+    told = message["operation"] == "socket" or (message["rule"] in ("name", "deny-write") and e.errno == errno.EACCES)
+    if not told and (message.get("path") or message.get("host")):
         _cellgate.publish("denied", jsontext.dumps({**message, "pid": os.getpid()}))
 
 

@@ -118,6 +118,7 @@ struct host {
         struct cg_attempt_list *list;
         struct cg_report *report;
         int signals;
+        const char *where; /* of the program that a command's sandbox runs as well: "kernel", or "default" for one without settings */
         struct cg_session *session;
         /* of the cell that runs */
         struct cg_buf out;
@@ -303,7 +304,7 @@ static void take_lines(struct host *h)
                 size_t n = (size_t)(eol + 1 - h->out.data);
 
                 *eol = '\0';
-                if (cg_report_take(h->report, h->list, "kernel", h->out.data) < 0)
+                if (cg_report_take(h->report, h->list, h->where, h->out.data) < 0)
                         snprintf(h->error, sizeof(h->error), "the attempts said something else: %.100s", h->out.data);
                 cg_buf_consume(&h->out, n);
         }
@@ -343,20 +344,17 @@ static void skip_what_is_not_there(struct host *h)
         }
 }
 
-static int with_settings(struct host *h, struct cg_client *client, struct cg_err *err)
+/* Those that are due, in a session of their own. */
+static int run_session(struct host *h, struct cg_client *client, const char *settings, const char *where, struct cg_err *err)
 {
         struct cg_session_options opts = {.size = sizeof(opts)};
-        cg_auto_free char *settings = NULL;
-        char work[PATH_MAX], path[PATH_MAX];
+        char work[PATH_MAX];
         struct cg_err problem = {0};
-        size_t len;
         int e;
 
-        if (cg_attempts_due(h->list, true) == 0)
-                return 0;
-        if (cg_read_file(cg_scene_path(h->scene, "settings.json", path), 65536, &settings, &len, err) < 0 ||
-            copy_helper(h->scene, err) < 0)
+        if (copy_helper(h->scene, err) < 0)
                 return -1;
+        h->where = where;
         opts.workspace = cg_scene_path(h->scene, "work", work);
         opts.settings = settings;
         if (cg_session_new(client, &opts, &h->session, err) < 0)
@@ -364,12 +362,38 @@ static int with_settings(struct host *h, struct cg_client *client, struct cg_err
         skip_what_is_not_there(h);
         e = write_scene(h, err);
         if (e == 0 && run_helper(h, &problem) < 0)
-                cg_report_missing(h->report, h->list, "kernel", problem.msg);
+                cg_report_missing(h->report, h->list, where, problem.msg);
         else if (e == 0)
-                cg_report_missing(h->report, h->list, "kernel",
+                cg_report_missing(h->report, h->list, where,
                                   h->died[0] ? h->died : h->error[0] ? h->error : "it was not made");
         h->session = cg_session_free(h->session);
         return e;
+}
+
+static int with_settings(struct host *h, struct cg_client *client, struct cg_err *err)
+{
+        cg_auto_free char *settings = NULL;
+        char path[PATH_MAX];
+        size_t len;
+
+        if (cg_attempts_due(h->list, true) == 0)
+                return 0;
+        if (cg_read_file(cg_scene_path(h->scene, "settings.json", path), 65536, &settings, &len, err) < 0)
+                return -1;
+        return run_session(h, client, settings, "kernel", err);
+}
+
+/* Names are protected in a kernel that has no settings, too. */
+static int without_settings(struct host *h, struct cg_client *client, struct cg_err *err)
+{
+        size_t n = 0;
+
+        cg_attempts_due(h->list, true);
+        for (size_t i = 0; i < h->list->n; i++) {
+                h->list->v[i].due &= strcmp(h->list->v[i].group, "names") == 0;
+                n += h->list->v[i].due;
+        }
+        return n ? run_session(h, client, NULL, "default", err) : 0;
 }
 
 /* ---- from within the process */
@@ -549,6 +573,8 @@ int cg_selftest_kernel(struct cg_scene *s, struct cg_attempt_list *l, struct cg_
         if (cg_client_open(&opts, &client, err) < 0)
                 return -1;
         e = s->bare ? 0 : with_settings(&h, client, err);
+        if (e == 0 && !s->bare)
+                e = without_settings(&h, client, err);
         if (e == 0)
                 e = from_within(&h, client, err);
         cg_buf_fini(&h.out);

@@ -66,12 +66,13 @@ static void line_json(const struct cg_attempt_line *a, const char *where, enum c
 static void line_text(const struct cg_report *r, const struct cg_attempt_line *a, const char *where, enum cg_outcome o,
                       const char *note)
 {
-        bool bad = o == CG_OUT_HOLE || o == CG_OUT_FAILS, kernel = a->command && !strcmp(where, "kernel");
+        bool bad = o == CG_OUT_HOLE || o == CG_OUT_FAILS, kernel = a->command && strcmp(where, "sandbox") != 0;
         cg_auto_buf struct cg_buf safe = {.max = 16384};
 
         if (cg_text_render(&safe, note, strlen(note), 0, NULL) < 0)
                 return;
-        printf("%-4s %s%-*s %s%s%s", outcomes[o].word, kernel ? "kernel:" : "", (int)r->width - (kernel ? 7 : 0), a->name,
+        printf("%-4s %s%s%-*s %s%s%s", outcomes[o].word, kernel ? where : "", kernel ? ":" : "",
+               (int)r->width - (kernel ? (int)strlen(where) + 1 : 0), a->name,
                outcomes[o].say, safe.len ? ": " : "", safe.len ? safe.data : "");
         if (bad)
                 printf("  (%s)", a->what);

@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include "sandbox/access.h"
 
-/* An exception does not say what was tried: what is not hidden and can be read was to be written. */
+/* An exception does not say what was tried: what is not hidden and can be read, or is not there, was to be written. */
 static enum cg_access access_of(const struct cg_sandbox *plan, const char *path, int error)
 {
         const char *setting;
@@ -23,7 +23,7 @@ static enum cg_access access_of(const struct cg_sandbox *plan, const char *path,
                 return CG_ACCESS_WRITE;
         if (cg_access_explain(plan, CG_ACCESS_READ, path, error, false, &setting))
                 return CG_ACCESS_READ;
-        return access(path, R_OK) == 0 ? CG_ACCESS_WRITE : CG_ACCESS_READ;
+        return access(path, R_OK) == 0 || (error != ENOENT && errno == ENOENT) ? CG_ACCESS_WRITE : CG_ACCESS_READ;
 }
 
 static PyObject *result(const struct cg_sandbox *plan, enum cg_access_rule rule, const char *operation, const char *setting, const char *path)

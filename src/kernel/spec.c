@@ -117,18 +117,18 @@ static int set_limits(struct cg_sandbox *plan, const json_t *o, const struct cg_
         return r;
 }
 
-static int apply_default(struct cg_sandbox *plan, const json_t *o, const char *workspace, struct cg_err *err)
+static int apply_default(struct cg_sandbox *plan, const json_t *o, const char *workspace, bool by_name, struct cg_err *err)
 {
         const char *home;
         int r = cg_json_str(o, "home", NULL, &home, err);
 
         if (r == 0)
-                r = cg_session_view_default(plan, workspace, home, json_object_get(o, "guards"), err);
+                r = cg_session_view_default(plan, workspace, home, json_object_get(o, "guards"), by_name, err);
         return r == 0 ? set_limits(plan, o, NULL, err) : r;
 }
 
 /* The parts of the settings that a plan is made of; the rest is the supervisor's business, which has checked them. */
-static int apply_settings(struct cg_sandbox *plan, const json_t *o, const char *workspace, struct cg_err *err)
+static int apply_settings(struct cg_sandbox *plan, const json_t *o, const char *workspace, bool by_name, struct cg_err *err)
 {
         cg_auto_settings struct cg_settings *s = NULL;
         cg_auto_free char *text = NULL;
@@ -145,7 +145,7 @@ static int apply_settings(struct cg_sandbox *plan, const json_t *o, const char *
         if (r == 0)
                 r = cg_json_bool(o, "ports", false, &ports, err);
         if (r == 0)
-                r = cg_session_view(plan, s, json_object_get(o, "masks"), workspace, home, json_object_get(o, "guards"), err);
+                r = cg_session_view(plan, s, json_object_get(o, "masks"), workspace, home, json_object_get(o, "guards"), by_name, err);
         if (r == 0 && ports)
                 r = cg_sandbox_add_port(plan, CG_PROXY_HTTP_PORT, err);
         if (r == 0 && ports)
@@ -157,7 +157,7 @@ static int apply_settings(struct cg_sandbox *plan, const json_t *o, const char *
         return r;
 }
 
-static int make_plan(const json_t *o, const struct cg_sandbox *base, struct cg_sandbox **ret, struct cg_err *err)
+static int make_plan(const json_t *o, const struct cg_sandbox *base, bool by_name, struct cg_sandbox **ret, struct cg_err *err)
 {
         const char *workspace;
         bool on;
@@ -176,9 +176,9 @@ static int make_plan(const json_t *o, const struct cg_sandbox *base, struct cg_s
         if (json_is_true(json_object_get(json_object_get(json_object_get(o, "settings"), "cellgate"), "watchFiles")))
                 cg_sandbox_set_watch(*ret);
         if (on && json_object_get(o, "settings"))
-                r = apply_settings(*ret, o, workspace, err);
+                r = apply_settings(*ret, o, workspace, by_name, err);
         else
-                r = apply_default(*ret, o, workspace, err);
+                r = apply_default(*ret, o, workspace, by_name, err);
         if (r == 0)
                 r = cg_sandbox_set_cwd(*ret, workspace, err);
         if (r == 0)
@@ -188,28 +188,33 @@ static int make_plan(const json_t *o, const struct cg_sandbox *base, struct cg_s
         return r;
 }
 
-/* The session's own word, else that of its settings. The last of the plan: what it says becomes Landlock rules, perhaps. */
-static int apply_tier(struct cg_spawn_spec *spec, const json_t *o, struct cg_err *err)
+/* The session's own word, else that of its settings. */
+static int choose_tier(const json_t *o, struct cg_tier_choice *ret, struct cg_err *err)
 {
         const json_t *own = json_object_get(json_object_get(o, "settings"), "cellgate");
-        const char *text = json_string_value(json_object_get(o, "tier")), *tmp;
-        struct cg_tier_choice tier = { .tier = CG_TIER_FULL };
-        int r = cg_json_str(o, "tmp", NULL, &tmp, err);
+        const char *text = json_string_value(json_object_get(o, "tier"));
+        int r;
 
         if (!text)
                 text = json_string_value(json_object_get(own, "tier"));
-        if (r == 0)
-                r = cg_tier_parse(text ? text : "full", &tier, err);
-        if (r == 0)
-                r = cg_tier_decide(&tier, err);
-        if (r < 0 || tier.tier == CG_TIER_FULL)
+        r = cg_tier_parse(text ? text : "full", ret, err);
+        return r == 0 ? cg_tier_decide(ret, err) : r;
+}
+
+/* The last of the plan: what it says becomes Landlock rules, perhaps. */
+static int apply_tier(struct cg_spawn_spec *spec, const json_t *o, const struct cg_tier_choice *tier, struct cg_err *err)
+{
+        const char *tmp;
+        int r = cg_json_str(o, "tmp", NULL, &tmp, err);
+
+        if (r < 0 || tier->tier == CG_TIER_FULL)
                 return r;
         if (!tmp)
                 return cg_fail(err, CG_E_PARSE, "spawn request: \"tmp\" is missing");
         spec->tmp = strdup(tmp);
         if (!spec->tmp)
                 return cg_fail(err, CG_E_NOMEM, "spawn request");
-        return cg_sandbox_set_landlock(spec->plan, tier.denials, tmp, err);
+        return cg_sandbox_set_landlock(spec->plan, tier->denials, tmp, err);
 }
 
 /* Without mounts a folder is where it is: the host's name for those that are shown elsewhere in the full tier. */
@@ -250,10 +255,14 @@ static int make_config(const json_t *o, struct cg_spawn_spec *ret, struct cg_err
 
 static int from_json(const json_t *o, const struct cg_sandbox *base, struct cg_spawn_spec *ret, struct cg_err *err)
 {
-        int r = make_plan(o, base, &ret->plan, err);
+        struct cg_tier_choice tier = { .tier = CG_TIER_FULL };
+        bool on = !json_is_false(json_object_get(o, "sandbox"));
+        int r = on ? choose_tier(o, &tier, err) : 0;
 
-        if (r == 0 && !json_is_false(json_object_get(o, "sandbox")))
-                r = apply_tier(ret, o, err);
+        if (r == 0)
+                r = make_plan(o, base, on && tier.tier == CG_TIER_FULL, &ret->plan, err);
+        if (r == 0 && on)
+                r = apply_tier(ret, o, &tier, err);
         if (r == 0)
                 r = make_config(o, ret, err);
         return r;

@@ -17,7 +17,6 @@
 #include "kernel/kernel.h"
 #include "kernel/spec.h"
 #include "sandbox/cgroup.h"
-#include "sandbox/placeholder.h"
 #include "sandbox/sandbox.h"
 
 #define REQUEST_BYTES 4096
@@ -31,9 +30,7 @@ struct child {
         json_int_t id; /* of the request */
         pid_t pid;
         int pidfd;
-        struct cg_sandbox *plan;
         struct cg_cgroup *cgroup; /* NULL: none */
-        int *placeholders; /* what stands on the host for it, locked */
 };
 
 struct cg_zygote {
@@ -72,9 +69,8 @@ int cg_zygote_new(int control, const struct cg_log *log, struct cg_zygote **ret,
 
 /* ------------------------------------------------------------------ children */
 
-/* Takes the plan, @placeholders and the child's group when it succeeds. */
-static int add_child(struct cg_zygote *z, json_int_t id, const struct cg_sandbox_child *child, struct cg_spawn_spec *spec,
-                     int *placeholders, struct cg_err *err)
+/* Takes the child's group when it succeeds. */
+static int add_child(struct cg_zygote *z, json_int_t id, const struct cg_sandbox_child *child, struct cg_err *err)
 {
         int pidfd = child->init_pidfd;
         struct child *c = calloc(1, sizeof(*c));
@@ -90,8 +86,6 @@ static int add_child(struct cg_zygote *z, json_int_t id, const struct cg_sandbox
         c->pid = child->init_pid;
         c->pidfd = pidfd;
         c->cgroup = child->cgroup;
-        c->plan = CG_STEAL(spec->plan);
-        c->placeholders = placeholders;
         c->next = z->children;
         z->children = c;
         return 0;
@@ -134,8 +128,6 @@ static void remove_child(struct cg_zygote *z, struct child *c)
         if (c->cgroup)
                 say_ended(z, c);
         cg_cgroup_free(c->cgroup);
-        cg_placeholders_remove(c->plan, c->placeholders);
-        cg_sandbox_free(c->plan);
         free(c);
 }
 
@@ -187,14 +179,15 @@ static int say_failed(struct cg_zygote *z, json_int_t id, const struct cg_err *w
         return send_json(z, body, NULL, 0, err);
 }
 
-static int say_spawned(struct cg_zygote *z, json_int_t id, const struct cg_sandbox_child *child, struct cg_err *err)
+static int say_spawned(struct cg_zygote *z, json_int_t id, const struct cg_sandbox_child *child, const struct cg_sandbox *plan,
+                       struct cg_err *err)
 {
-        const char *const *names = cg_sandbox_layers(z->children->plan); /* the newest */
+        const char *const *names = cg_sandbox_layers(plan);
         json_t *layers = json_array(), *by = json_array(), *body;
         struct cg_cgroup_files files = { NULL, NULL, NULL };
         int fds[4 + CG_SANDBOX_PORTS_MAX] = { child->init_pidfd, child->status_fd, child->denied_fd };
         size_t n = child->denied_fd >= 0 ? 3 : 2;
-        const char *tier = cg_sandbox_tier(z->children->plan);
+        const char *tier = cg_sandbox_tier(plan);
 
         for (; names && *names; names++)
                 json_array_append_new(layers, json_string(*names));
@@ -242,22 +235,19 @@ static int spawn(struct cg_zygote *z, json_int_t id, const int *fds, struct cg_e
 {
         struct cg_spawn_spec spec;
         struct cg_sandbox_child child;
-        int *placeholders = NULL;
         int r = cg_spawn_spec_read(fds[0], z->base, &spec, err);
 
         if (r < 0)
                 return r;
-        r = cg_placeholders_make(spec.plan, &placeholders, err);
         /* The supervisor removes it. */
-        if (r == 0 && spec.tmp && mkdir(spec.tmp, 0700) < 0)
+        if (spec.tmp && mkdir(spec.tmp, 0700) < 0)
                 r = cg_fail_errno(err, "folder for temporary files %s", spec.tmp);
         if (r == 0)
                 r = start_kernel(z, &spec, fds[1], fds[2], &child, err);
         if (r == 0) {
-                r = add_child(z, id, &child, &spec, placeholders, err);
+                r = add_child(z, id, &child, err);
                 if (r == 0) {
-                        placeholders = NULL;
-                        r = say_spawned(z, id, &child, err);
+                        r = say_spawned(z, id, &child, spec.plan, err);
                 } else {
                         cg_pidfd_kill(child.init_pidfd, SIGKILL);
                         reap(child.init_pid);
@@ -270,8 +260,6 @@ static int spawn(struct cg_zygote *z, json_int_t id, const int *fds, struct cg_e
                 for (size_t i = 0; i < CG_SANDBOX_PORTS_MAX; i++)
                         cg_closep_(&child.ports[i]);
         }
-        if (placeholders)
-                cg_placeholders_remove(spec.plan, placeholders);
         cg_spawn_spec_fini(&spec);
         return r;
 }

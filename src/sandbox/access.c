@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "sandbox/mediate.h"
+#include "sandbox/names.h"
 #include "sandbox/plan.h"
 
 static const char *const names[] = {
@@ -139,6 +141,10 @@ enum cg_access_rule cg_access_explain(const struct cg_sandbox *sb, enum cg_acces
         if (error == EBUSY)
                 return is_pinned(sb, path) ? CG_ACCESS_IN_PLACE : CG_ACCESS_NONE;
         rule = hidden(sb, path);
+        if (!rule && access == CG_ACCESS_WRITE && error == EACCES && cg_mediate_why(sb, path, &from)) {
+                *setting = from;
+                return from ? CG_ACCESS_DENY_WRITE : CG_ACCESS_NAME;
+        }
         m = rule ? NULL : mount_of(sb, path);
         if (m)
                 rule = by_mount(m, access, error, &from);
@@ -217,6 +223,16 @@ static void default_words(enum cg_access_rule rule, struct cg_access_words *ret)
         }
 }
 
+static void name_words(const char *path, struct cg_access_words *ret)
+{
+        const char *name = cg_names_of(path);
+
+        snprintf(ret->rule, sizeof(ret->rule), "%s (built in)", name);
+        snprintf(ret->why, sizeof(ret->why), "programs outside of the sandbox obey %s", name);
+        snprintf(ret->how_text, sizeof(ret->how_text), "add \"%s\" to cellgate.writableNames of a settings file", name);
+        ret->how = ret->how_text;
+}
+
 void cg_access_words(enum cg_access_rule rule, const char *setting, const char *path, bool by_settings,
                      struct cg_access_words *ret)
 {
@@ -234,6 +250,7 @@ void cg_access_words(enum cg_access_rule rule, const char *setting, const char *
                                        "the host keeps it to itself: .env, cellgate's own files, and what the session was told to hide", NULL},
                 [CG_ACCESS_OWN] = {"own /dev, /proc and /sys (built in)", "the sandbox has its own /dev, /proc and /sys", NULL},
                 [CG_ACCESS_MASKED] = {"credentials.files", "another file stands for it, since it holds a credential", NULL},
+                [CG_ACCESS_NAME] = {"names (built in)", "programs outside of the sandbox obey files of that name", NULL},
                 [CG_ACCESS_IN_PLACE] = {"kept in place (built in)", "what is denied below it would move along", NULL},
                 [CG_ACCESS_PRIVILEGES] = {"no powers of root (built in)",
                                           "user 0 has no powers over other users' files in a sandbox", NULL},
@@ -247,6 +264,8 @@ void cg_access_words(enum cg_access_rule rule, const char *setting, const char *
         snprintf(ret->why, sizeof(ret->why), "%s", words[rule].why);
         ret->how = words[rule].how;
         snprintf(ret->rule, sizeof(ret->rule), "%s", setting ? setting : words[rule].rule);
+        if (rule == CG_ACCESS_NAME)
+                name_words(path, ret);
         if (!by_settings)
                 default_words(rule, ret);
         if (setting && !strcmp(setting, "default")) {

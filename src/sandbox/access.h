@@ -20,6 +20,7 @@ enum cg_access { CG_ACCESS_READ, CG_ACCESS_WRITE, CG_ACCESS_EXEC };
         X(PRIVATE, "private")         /* hidden: the host's and cellgate's own files, .env */ \
         X(OWN, "own")                 /* the sandbox's own /dev, /proc and /sys */ \
         X(MASKED, "masked")           /* a file that shows other content */ \
+        X(NAME, "name")               /* programs outside obey files of that name */ \
         X(IN_PLACE, "in-place")       /* cannot be renamed or removed: what is denied below it would move along */ \
         X(PRIVILEGES, "privileges")   /* user 0 has no powers over others' files */ \
         X(NO_NETWORK, "no-network")   \
@@ -63,7 +64,8 @@ const char *cg_access_verb(enum cg_access access);
 struct cg_access_words {
         char rule[64];
         char why[160];
-        const char *how; /* NULL: nothing would allow it */
+        const char *how; /* NULL: nothing would allow it; perhaps how_text */
+        char how_text[128];
 };
 void cg_access_words(enum cg_access_rule rule, const char *setting, const char *path, bool by_settings,
                      struct cg_access_words *ret);

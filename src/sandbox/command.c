@@ -62,7 +62,7 @@ static int add_tmp(struct cg_command *c, struct cg_err *err)
         if (strcmp(place.path, c->tmp) != 0)
                 return 0;
         if (place.missing && cg_view_state(&c->rules, "/tmp") != CG_VIEW_HIDDEN) {
-                e = cg_plan_add_placeholder(c->sb, c->tmp, true, err);
+                e = cg_plan_add_placeholder(c->sb, c->tmp, true, true, err);
                 if (e < 0)
                         return e;
         }
@@ -168,6 +168,7 @@ static int plan(struct cg_command *c, const struct cg_command_options *o, struct
                 e = cg_sandbox_new_command(plan_flags(c->settings), &c->sb, err);
         if (e == 0)
                 e = make_env(c, o, tier.tier, &own_tmp, err);
+        base.by_name = tier.tier == CG_TIER_FULL;
         if (e == 0)
                 e = cg_rules_make(c->settings, &base, &c->rules, err);
         if (e == 0)
@@ -188,6 +189,9 @@ static int plan(struct cg_command *c, const struct cg_command_options *o, struct
                 if (c->settings->own.watch_files || o->watch_files)
                         cg_sandbox_set_watch(c->sb);
         }
+        if (e == 0 && tier.tier == CG_TIER_FULL && !c->rules.off)
+                e = cg_sandbox_set_names(c->sb, c->settings->own.writable_names.v, c->settings->own.writable_names.n,
+                                         c->settings->filesystem.allow_git_config, err);
         if (e == 0 && tier.tier == CG_TIER_LANDLOCK)
                 e = cg_sandbox_set_landlock(c->sb, tier.denials, c->tmp_on_host ? c->tmp : NULL, err);
         return e;

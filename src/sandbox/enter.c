@@ -20,6 +20,7 @@
 #include "base/fd.h"
 #include "base/util.h"
 #include "sandbox/apparmor.h"
+#include "sandbox/mediate.h"
 #include "sandbox/watch.h"
 
 /* Everything but 0, 1, 2 and the list, which is ascending. */
@@ -169,6 +170,11 @@ static int keep_setfcap(struct cg_err *err)
 
 int cg_enter_drop_caps(bool setfcap, struct cg_err *err)
 {
+        return cg_enter_keep_caps(setfcap, 0, err);
+}
+
+int cg_enter_keep_caps(bool setfcap, uint32_t more, struct cg_err *err)
+{
         /*
          * No power from being uid 0 or becoming it, none kept over a change of user, and these bits stay as they are.
          */
@@ -187,6 +193,8 @@ int cg_enter_drop_caps(bool setfcap, struct cg_err *err)
                 return cg_fail_errno(err, "sandbox: securebits");
         if (setfcap)
                 left[0].effective = left[0].permitted = left[0].inheritable = 1U << CAP_SETFCAP;
+        left[0].effective |= more;
+        left[0].permitted |= more;
         if (syscall(SYS_capset, &header, left) < 0)
                 return cg_fail_errno(err, "sandbox: capabilities");
         return 0;
@@ -227,17 +235,23 @@ static int enter_off(const struct cg_spawn *sp, struct cg_err *err)
 /* What holds the listener can let denied calls through: it goes to init, and no copy stays. */
 static int install_filter(const struct cg_spawn *sp, struct cg_err *err)
 {
-        struct sock_fprog prog = sp->sb->filter;
+        struct sock_fprog base, prog;
+        bool names = cg_mediates(sp->sb);
         int listener, e = 0;
 
+        cg_seccomp_filter(names ? sp->sb->filter_flags : sp->sb->filter_flags & ~(unsigned int)CG_FILTER_NAMES, &base);
+        prog = base;
         if (sp->listener_in < 0)
                 return cg_seccomp_install(&prog, err);
         if (sp->sb->watch || cg_plan_tells_network(sp->sb))
-                e = cg_watch_filter(&sp->sb->filter, sp->sb->watch, cg_plan_tells_network(sp->sb), &prog, err);
+                e = cg_watch_filter(&base, sp->sb->watch, cg_plan_tells_network(sp->sb), &prog, err);
         if (e == 0)
-                e = cg_seccomp_install_listener(&prog, &sp->sb->filter, &listener, err);
-        if (prog.filter != sp->sb->filter.filter)
+                e = cg_seccomp_install_listener(&prog, &base, &listener, err);
+        if (prog.filter != base.filter)
                 free(prog.filter);
+        if (e == 0 && listener < 0 && names)
+                e = cg_fail(err, CG_E_UNSUPPORTED, "sandbox: files that programs outside obey (.git/config, .bashrc...) are protected by a "
+                            "listener for system calls, and there is another sandbox's around this one (or Linux is older than 5.0)");
         /* Then every connect() or listen() would fail: better nothing runs than something that cannot work. */
         if (e == 0 && listener < 0 && sp->sb->doors & (CG_DOOR_UNIX | CG_DOOR_LISTEN))
                 e = cg_fail(err, CG_E_UNSUPPORTED, "sandbox: network.allowUnixSockets and allowLocalBinding need a listener for system "

@@ -1,37 +1,13 @@
-/* Where credentials usually lie. A table and the loop that adds it to a plan; runs in the caller. */
+/* Where credentials usually lie: the rows of names.h that say so, and a table of the system's. Runs in the caller. */
 #include "sandbox/plan.h"
 
+#include <dirent.h>
+#include <fnmatch.h>
 #include <limits.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/util.h"
-
-/* Below the user's home. Folders where a tool keeps more than its credential are named by the credential's file. */
-static const char *const in_home[] = {
-        /* keys and password stores */
-        ".ssh", ".gnupg", ".password-store", ".local/share/keyrings", ".local/share/kwalletd", ".pki", ".vault-token",
-        ".config/sops", ".config/age", ".config/op", ".config/keybase", ".config/Bitwarden CLI",
-        /* clouds and clusters */
-        ".aws", ".azure", ".oci", ".config/gcloud", ".config/doctl", ".config/hcloud", ".config/rclone", ".config/fly",
-        ".fly", ".boto", ".s3cfg", ".kube", ".docker", ".config/containers/auth.json",
-        ".terraform.d/credentials.tfrc.json", ".terraformrc", ".databrickscfg", ".snowflake", ".snowsql",
-        /* code forges and package registries */
-        ".git-credentials", ".config/git/credentials", ".config/gh", ".config/glab-cli", ".config/hub", ".netrc",
-        "_netrc", ".npmrc", ".yarnrc.yml", ".pypirc", ".config/pip/pip.conf", ".pip/pip.conf", ".cargo/credentials",
-        ".cargo/credentials.toml", ".gem/credentials", ".m2/settings.xml", ".gradle/gradle.properties",
-        ".config/composer/auth.json", ".composer/auth.json", ".config/NuGet",
-        /* models and agents */
-        ".config/anthropic", ".claude/.credentials.json", ".claude.json", ".codex/auth.json", ".config/openai",
-        ".cache/huggingface/token", ".huggingface/token", ".kaggle", ".config/kaggle",
-        /* databases */
-        ".pgpass", ".my.cnf", ".mylogin.cnf", ".dbshell",
-        /* browsers and mail: cookies are credentials */
-        ".mozilla", ".thunderbird", ".config/google-chrome", ".config/chromium", ".config/BraveSoftware",
-        ".config/microsoft-edge",
-        /* what was typed, passwords included */
-        ".bash_history", ".zsh_history", ".python_history", ".psql_history", ".mysql_history", ".node_repl_history",
-        ".lesshst", ".viminfo", ".local/share/fish/fish_history",
-};
 
 /* Of the system. Most are out of an ordinary user's reach anyway; a sandbox that root starts still owns them. */
 static const char *const in_system[] = {
@@ -44,21 +20,120 @@ static const char *const in_system[] = {
         "/var/log/auth.log", "/var/lib/systemd/random-seed", "/var/backups",
 };
 
+/* One row in the home folder; a pattern is one of the last name. */
+static int hide_row(struct cg_sandbox *sb, const char *home, const char *row, struct cg_err *err)
+{
+        const char *slash = strrchr(row, '/'), *last = slash ? slash + 1 : row;
+        char path[PATH_MAX];
+        const struct dirent *d;
+        DIR *dir;
+        int e = 0, n = snprintf(path, sizeof(path), "%s/%s", home, row);
+
+        if (n < 0 || (size_t)n >= sizeof(path))
+                return cg_fail(err, CG_E_LIMIT, "sandbox: the home folder's path is too long");
+        if (!strchr(last, '*'))
+                return cg_sandbox_add_hide(sb, path, err);
+        path[(size_t)n - strlen(last)] = '\0';
+        dir = opendir(path);
+        while (dir && e == 0 && (d = readdir(dir))) {
+                char child[PATH_MAX + NAME_MAX + 1];
+
+                if (fnmatch(last, d->d_name, FNM_CASEFOLD | FNM_PERIOD) != 0)
+                        continue;
+                snprintf(child, sizeof(child), "%s%s", path, d->d_name);
+                e = cg_sandbox_add_hide(sb, child, err);
+        }
+        if (dir)
+                closedir(dir);
+        return e;
+}
+
 int cg_sandbox_add_default_hides(struct cg_sandbox *sb, const char *home, struct cg_err *err)
 {
-        char path[PATH_MAX];
+        size_t n;
+        const struct cg_name *rows = cg_names(&n);
         int e = 0;
 
         sb->credentials_from = sb->n_hides;
-        for (size_t i = 0; e == 0 && home && i < CG_ARRAY_LEN(in_home); i++) {
-                int n = snprintf(path, sizeof(path), "%s/%s", home, in_home[i]);
-
-                if (n < 0 || (size_t)n >= sizeof(path))
-                        return cg_fail(err, CG_E_LIMIT, "sandbox: the home folder's path is too long");
-                e = cg_sandbox_add_hide(sb, path, err);
+        for (size_t i = 0; e == 0 && home && i < n; i++) {
+                if (rows[i].what & CG_NAME_HIDE)
+                        e = hide_row(sb, home, rows[i].path, err);
         }
         for (size_t i = 0; e == 0 && i < CG_ARRAY_LEN(in_system); i++)
                 e = cg_sandbox_add_hide(sb, in_system[i], err);
         sb->credentials_to = sb->n_hides;
+        return e;
+}
+
+/* ---- below the workspace */
+
+/*
+ * A start must not become slow with the size of a project: so many folders are looked through, the nearest first, and so many things are
+ * hidden at most. What lies deeper, or comes later, can be read: docs/names.md.
+ */
+#define FOLDERS_MAX 400
+#define ENTRIES_MAX 20000
+#define BELOW_MAX 200
+
+struct search {
+        struct cg_sandbox *sb;
+        size_t root; /* length of the workspace's path */
+        char *folders[FOLDERS_MAX];
+        size_t n_folders, entries, found;
+};
+
+/* Other people's, or made by programs. */
+static bool is_left_out(const char *name)
+{
+        static const char *const names[] = {"node_modules", ".git", "__pycache__", "site-packages", ".tox", ".venv", "venv", ".mypy_cache"};
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
+                if (!strcmp(name, names[i]))
+                        return true;
+        }
+        return false;
+}
+
+static int look_at(struct search *s, const char *folder, const struct dirent *d, struct cg_err *err)
+{
+        char path[PATH_MAX];
+
+        if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") ||
+            (size_t)snprintf(path, sizeof(path), "%s/%s", folder, d->d_name) >= sizeof(path))
+                return 0;
+        if (s->found < BELOW_MAX && s->sb->n_hides < CG_PLAN_HIDES_MAX && cg_names_find(path, s->root, CG_NAME_BELOW)) {
+                s->found++;
+                return cg_sandbox_add_hide(s->sb, path, err);
+        }
+        if (d->d_type == DT_DIR && s->n_folders < FOLDERS_MAX && !is_left_out(d->d_name)) {
+                s->folders[s->n_folders] = strdup(path);
+                if (!s->folders[s->n_folders])
+                        return cg_fail(err, CG_E_NOMEM, "sandbox: hidden files");
+                s->n_folders++;
+        }
+        return 0;
+}
+
+int cg_sandbox_add_hides_below(struct cg_sandbox *sb, const char *workspace, struct cg_err *err)
+{
+        struct search s = {.sb = sb};
+        char real[PATH_MAX];
+        int e = 0;
+
+        if (!realpath(workspace, real))
+                return cg_fail_errno(err, "sandbox: workspace %s", workspace);
+        s.root = real[1] ? strlen(real) : 0;
+        s.folders[s.n_folders++] = strdup(real[1] ? real : "");
+        for (size_t i = 0; i < s.n_folders && e == 0; i++) {
+                DIR *dir = s.folders[i] ? opendir(s.folders[i][0] ? s.folders[i] : "/") : NULL;
+                const struct dirent *d;
+
+                while (dir && e == 0 && s.entries++ < ENTRIES_MAX && (d = readdir(dir)))
+                        e = look_at(&s, s.folders[i], d, err);
+                if (dir)
+                        closedir(dir);
+        }
+        while (s.n_folders)
+                free(s.folders[--s.n_folders]);
         return e;
 }

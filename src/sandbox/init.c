@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
@@ -24,6 +25,7 @@
 #include "base/fd.h"
 #include "sandbox/broker.h"
 #include "sandbox/doors.h"
+#include "sandbox/mediate.h"
 #include "sandbox/notify.h"
 
 /* Its only descriptors; PROXY_FD and those behind it are the landlock tier's. */
@@ -221,8 +223,12 @@ static int seal_init(const struct cg_spawn *sp, const int proxies[CG_LANDLOCK_PO
                 return cg_fail_errno(err, "sandbox: folder of init");
         if (sp->sb->off)
                 return 0;
-        /* What the main process keeps, too: a call that is asked about is looked at in its caller's memory, which takes as much power. */
-        if ((sp->sb->grants ? cg_enter_drop_caps_outside(err) : cg_enter_drop_caps(sp->sb->nested_users && !sp->uid, err)) < 0)
+        /*
+         * What the main process keeps, too: a call that is asked about is looked at in its caller's memory, which takes as much power. Callers
+         * that are not dumpable (gpg-agent) take CAP_SYS_PTRACE.
+         */
+        if ((sp->sb->grants ? cg_enter_drop_caps_outside(err) :
+             cg_enter_keep_caps(sp->sb->nested_users && !sp->uid, cg_mediates(sp->sb) ? 1U << CAP_SYS_PTRACE : 0, err)) < 0)
                 return -1;
         return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? cg_fail_errno(err, "sandbox: no_new_privs") : 0;
 }
@@ -326,13 +332,14 @@ static bool end_all(void)
 }
 
 /* Reaps whoever has ended; true when the main process was among them. */
-static bool reap(const struct cg_spawn *sp, pid_t main_pid, struct cg_notify *notify)
+static bool reap(const struct cg_spawn *sp, pid_t main_pid, struct cg_notify *notify, struct cg_mediator *mediator)
 {
         int status, main_status = 0;
         pid_t pid;
         bool ended = false;
 
         while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+                cg_mediate_ended(mediator, pid);
                 if (pid != main_pid)
                         continue;
                 main_status = status;
@@ -403,6 +410,7 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
         struct pollfd fds[FIRST_DOOR + CG_DOORS_FDS] = {{.fd = STATUS_FD}, {.fd = SIGNAL_FD, .events = POLLIN}};
         struct cg_broker broker = {.sb = sp->sb, .proxies = PROXY_FD};
         pid_t parent = getppid();
+        struct cg_mediator mediator;
         struct cg_notify notify;
         struct cg_doors doors;
 
@@ -412,8 +420,10 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
                 notify.broker = &broker;
         notify.watch = sp->sb->watch ? sp->sb : NULL;
         notify.watch_network = cg_plan_tells_network(sp->sb);
+        cg_mediate_init(&mediator, sp->sb);
+        notify.mediator = &mediator;
         /* The main process may have ended before there was a signal descriptor to tell. */
-        while (!reap(sp, main_pid, &notify)) {
+        while (!reap(sp, main_pid, &notify, &mediator)) {
                 fds[2] = cg_notify_poll(&notify);
                 if (poll(fds, FIRST_DOOR + cg_doors_poll(&doors, fds + FIRST_DOOR), cg_doors_timeout(&doors)) < 0 && errno != EINTR)
                         return;

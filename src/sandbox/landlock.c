@@ -17,6 +17,7 @@
 
 #include "base/util.h"
 #include "sandbox/grants.h"
+#include "sandbox/mediate.h"
 #include "sandbox/steps.h"
 
 /* Everything that alters something; in the full tier reading and executing are the mounts' business. */
@@ -85,6 +86,14 @@ static int check_abi(int least, int *abi, struct cg_err *err)
         return 0;
 }
 
+/* Of what init does, a process may do nothing by itself but bind a unix socket, which no program outside obeys. */
+static uint64_t native_rights(const struct cg_sandbox *sb, const struct cg_plan_mount *m, uint64_t all)
+{
+        if (!cg_mediates(sb) || m->kind == CG_PLAN_DEV || (m->kind == CG_PLAN_TMPFS && !cg_mediate_holds_root(sb, m->path)))
+                return all;
+        return LANDLOCK_ACCESS_FS_MAKE_SOCK;
+}
+
 int cg_landlock_apply(const struct cg_sandbox *sb, struct cg_err *err)
 {
         struct cg_ll_ruleset_attr attr = {0};
@@ -97,14 +106,15 @@ int cg_landlock_apply(const struct cg_sandbox *sb, struct cg_err *err)
         ruleset = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);
         if (ruleset < 0)
                 return cg_fail_errno(err, "sandbox: Landlock ruleset");
-        if (sb->root_writable && allow_below(ruleset, attr.handled_access_fs, "/", err) < 0)
+        if (sb->root_writable &&
+            allow_below(ruleset, cg_mediates(sb) ? LANDLOCK_ACCESS_FS_MAKE_SOCK : attr.handled_access_fs, "/", err) < 0)
                 return -1;
         /* uid_map and the like: the rest of /proc is read-only by its mounts. */
         if (sb->nested_users && allow_below(ruleset, attr.handled_access_fs, "/proc", err) < 0)
                 return -1;
         for (size_t i = 0; i < sb->n_mounts; i++) {
                 if (is_writable(&sb->mounts[i]) &&
-                    allow_below(ruleset, attr.handled_access_fs, sb->mounts[i].path, err) < 0)
+                    allow_below(ruleset, native_rights(sb, &sb->mounts[i], attr.handled_access_fs), sb->mounts[i].path, err) < 0)
                         return -1;
         }
         if (syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)

@@ -15,6 +15,7 @@
 
 #include "base/fd.h"
 #include "base/util.h"
+#include "sandbox/names.h"
 
 #define WHY "mandatory"
 
@@ -35,6 +36,15 @@ static bool is_one_of(const char *name, const char *const *list, size_t n)
         return false;
 }
 
+static bool is_given_back(const struct cg_rules *rules, const char *path)
+{
+        for (size_t i = 0; rules->writable_names && i < rules->writable_names->n; i++) {
+                if (cg_names_match(rules->writable_names->v[i], path, 0))
+                        return true;
+        }
+        return false;
+}
+
 /* @absent_too: it cannot be made either. */
 static int deny(struct cg_rules *rules, const char *folder, const char *name, bool is_folder, bool absent_too, struct cg_err *err)
 {
@@ -43,6 +53,8 @@ static int deny(struct cg_rules *rules, const char *folder, const char *name, bo
         int n = snprintf(path, sizeof(path), "%s/%s", folder[1] ? folder : "", name), e;
 
         if (n < 0 || (size_t)n >= sizeof(path))
+                return 0;
+        if (is_given_back(rules, path))
                 return 0;
         e = cg_place_find(path, &place, err);
         if (e < 0)
@@ -71,7 +83,7 @@ static int deny(struct cg_rules *rules, const char *folder, const char *name, bo
 
 struct git {
         struct cg_rules *rules;
-        bool config_too;
+        bool config_too, absent_too;
         size_t entries;
         struct cg_err *err;
 };
@@ -126,7 +138,7 @@ static int deny_module(struct git *g, int dir, const char *name, const char *pat
 /* A further work tree's folder: says where settings and hooks are. */
 static int deny_worktree(struct git *g, int dir, const char *name, const char *path, int depth)
 {
-        int e = deny(g->rules, path, "commondir", false, true, g->err);
+        int e = deny(g->rules, path, "commondir", false, g->absent_too, g->err);
 
         (void)dir;
         (void)name;
@@ -157,22 +169,22 @@ static int deny_gitdir(struct git *g, const char *path, int depth)
 
         if (n < 0 || (size_t)n >= sizeof(below))
                 return 0;
-        e = deny(g->rules, path, "hooks", true, true, g->err);
+        e = deny(g->rules, path, "hooks", true, g->absent_too, g->err);
         if (e == 0)
-                e = deny(g->rules, path, "commondir", false, true, g->err);
+                e = deny(g->rules, path, "commondir", false, g->absent_too, g->err);
         if (e == 0 && g->config_too)
-                e = deny(g->rules, path, "config", false, true, g->err);
+                e = deny(g->rules, path, "config", false, g->absent_too, g->err);
         if (e == 0 && g->config_too)
-                e = deny(g->rules, path, "config.worktree", false, wants_worktree_config(path), g->err);
+                e = deny(g->rules, path, "config.worktree", false, g->absent_too && wants_worktree_config(path), g->err);
         if (e == 0)
                 e = each_folder(g, below, depth, deny_worktree);
         snprintf(below, sizeof(below), "%s/modules", path);
         return e == 0 ? each_folder(g, below, depth, deny_module) : e;
 }
 
-static int deny_git(struct cg_rules *rules, const char *folder, const char *name, bool config_too, struct cg_err *err)
+static int deny_git(struct cg_rules *rules, const char *folder, const char *name, bool config_too, bool absent_too, struct cg_err *err)
 {
-        struct git g = {.rules = rules, .config_too = config_too, .err = err};
+        struct git g = {.rules = rules, .config_too = config_too, .absent_too = absent_too, .err = err};
         char path[PATH_MAX];
         struct stat st;
         int n = snprintf(path, sizeof(path), "%s/%s", folder[1] ? folder : "", name);
@@ -206,14 +218,14 @@ static int deny_in(const struct cg_settings *s, struct cg_rules *rules, const ch
 {
         int e = deny_names(rules, folder, true, err);
 
-        return e == 0 ? deny_git(rules, folder, ".git", !s->filesystem.allow_git_config, err) : e;
+        return e == 0 ? deny_git(rules, folder, ".git", !s->filesystem.allow_git_config, true, err) : e;
 }
 
-int cg_rules_add_present(struct cg_rules *rules, const char *folder, struct cg_err *err)
+int cg_rules_add_present(struct cg_rules *rules, const char *folder, bool git_config_too, struct cg_err *err)
 {
         int e = deny_names(rules, folder, false, err);
 
-        return e == 0 ? deny_git(rules, folder, ".git", true, err) : e;
+        return e == 0 ? deny_git(rules, folder, ".git", git_config_too, false, err) : e;
 }
 
 /* ---- below a folder: what exists, whatever its case */
@@ -266,7 +278,7 @@ static int search_child(struct search *f, int dir, const char *name, const char 
         if (!strcasecmp(name, ".claude"))
                 return search_claude(f, dir, name, path);
         if (is_git(name) && (has_head(dir, name) || !strcasecmp(name, ".git")))
-                return has_head(dir, name) ? deny_git(f->rules, folder, name, !f->s->filesystem.allow_git_config, f->err) : 0;
+                return has_head(dir, name) ? deny_git(f->rules, folder, name, !f->s->filesystem.allow_git_config, true, f->err) : 0;
         if (!strcmp(name, "node_modules") || depth >= f->s->search_depth)
                 return 0;
         if (++f->folders > FOLDERS_MAX)
@@ -351,12 +363,32 @@ static int deny_settings(struct cg_rules *rules, const struct cg_path_base *base
         return deny(rules, slash == path ? "/" : path, slash + 1, false, false, err);
 }
 
+/* Init keeps names from being made and changed at any depth; what stands at the top is covered beside that. */
+static int add_tops(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *rules, size_t n, struct cg_err *err)
+{
+        int e = 0;
+
+        if (base->home && cg_rules_may_write(rules, base->home))
+                e = cg_rules_add_present(rules, base->home, !s->filesystem.allow_git_config, err);
+        for (size_t i = 0; i < n && e == 0; i++) {
+                char root[PATH_MAX];
+
+                if (rules->v[i].kind != CG_RULE_ALLOW_WRITE || !rules->v[i].folder)
+                        continue;
+                snprintf(root, sizeof(root), "%s", rules->v[i].path);
+                e = cg_rules_add_present(rules, root, !s->filesystem.allow_git_config, err);
+        }
+        return e;
+}
+
 int cg_rules_add_mandatory(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *rules,
                            struct cg_err *err)
 {
         size_t n = rules->n;
         int e = deny_settings(rules, base, err);
 
+        if (e == 0 && base->by_name)
+                return add_tops(s, base, rules, n, err);
         if (e == 0 && cg_rules_may_write(rules, base->cwd))
                 e = protect(s, rules, base->cwd, true, err);
         if (e == 0 && base->home && strcmp(base->home, base->cwd) != 0 && cg_rules_may_write(rules, base->home))

@@ -153,24 +153,13 @@ static int place_own(struct view *v, const struct cg_plan_mount *m, struct cg_er
         }
 }
 
-static bool is_skipped(const struct cg_sandbox *sb, const char *path)
-{
-        for (size_t i = 0; i < sb->n_placeholders; i++) {
-                if (sb->placeholders[i].skipped && !strcmp(sb->placeholders[i].path, path))
-                        return true;
-        }
-        return false;
-}
-
 /* What lies there in the view so far, as a mount of its own: read-only, or just kept in place. */
-static int place_again(const struct cg_sandbox *sb, const struct cg_plan_mount *m, struct cg_err *err)
+static int place_again(const struct cg_plan_mount *m, struct cg_err *err)
 {
         uint64_t attrs = CG_MOUNT_PLAIN | (m->kind == CG_PLAN_READ ? MOUNT_ATTR_RDONLY : 0);
         cg_auto_fd int fd = cg_mount_open_link(m->path);
         cg_auto_fd int copy = fd < 0 ? -1 : cg_mount_clone(fd, true);
 
-        if (fd < 0 && errno == ENOENT && is_skipped(sb, m->path))
-                return 0;
         if (copy < 0 || cg_mount_set(copy, attrs, true) < 0 || cg_mount_attach(copy, fd) < 0)
                 return cg_fail_errno(err, "sandbox: %s %s", m->kind == CG_PLAN_READ ? "protecting" : "keeping in place", m->path);
         return 0;
@@ -215,7 +204,8 @@ static int place(struct view *v, size_t i, struct cg_err *err)
                 return place_own(v, m, err);
         case CG_PLAN_READ:
         case CG_PLAN_PIN:
-                return place_again(v->sb, m, err);
+                /* What is not there is kept from being made by init. */
+                return cg_plan_is_absent(v->sb, m->path) ? 0 : place_again(m, err);
         case CG_PLAN_HIDE:
                 return place_hide(v, m, err);
         case CG_PLAN_EMPTY:

@@ -14,6 +14,7 @@
 #include "base/util.h"
 #include "sandbox/broker.h"
 #include "sandbox/doors.h"
+#include "sandbox/mediate.h"
 #include "sandbox/setid.h"
 #include "sandbox/watch.h"
 
@@ -58,6 +59,13 @@ void cg_notify_answer(struct cg_notify *n, const struct seccomp_notif *call, int
 
         /* It fails where the caller has been killed or interrupted meanwhile. */
         ioctl(n->listener, SECCOMP_IOCTL_NOTIF_SEND, &a);
+}
+
+void cg_notify_continue(struct cg_notify *n, const struct seccomp_notif *call)
+{
+        struct seccomp_notif_resp r = {.id = call->id, .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE};
+
+        ioctl(n->listener, SECCOMP_IOCTL_NOTIF_SEND, &r);
 }
 
 /* ---- records */
@@ -176,6 +184,7 @@ void cg_notify_finish(struct cg_notify *n)
 
 static void take_call(struct cg_notify *n)
 {
+        bool watched;
         union call c;
 
         memset(&c, 0, sizeof(c));
@@ -187,8 +196,13 @@ static void take_call(struct cg_notify *n)
                 cg_watch_connect(n, &c.n);
                 return;
         }
-        if (n->watch && cg_watch_call(n, &c.n))
+        watched = n->watch && cg_watch_look(n, &c.n);
+        if (n->mediator && cg_mediate_call(n->mediator, n, &c.n))
                 return;
+        if (watched) {
+                cg_notify_continue(n, &c.n);
+                return;
+        }
         for (size_t i = 0; i < CG_ARRAY_LEN(handlers); i++) {
                 if (handlers[i].nr == c.n.data.nr) {
                         handlers[i].handle(n, &c.n);

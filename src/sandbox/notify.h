@@ -27,6 +27,7 @@
 #define CG_NOTIFY_SAME 32
 
 struct cg_broker;
+struct cg_mediator;
 
 struct cg_notify {
         int sock;     /* to the main process, until it has sent the listener; then -1 */
@@ -35,6 +36,7 @@ struct cg_notify {
         bool foreign_proc; /* /proc is not this pid namespace's */
         struct cg_doors *doors; /* for connect() and listen(); borrowed */
         const struct cg_broker *broker; /* of the landlock tier, for calls that it does itself; else NULL */
+        struct cg_mediator *mediator; /* of the full tier; borrowed */
         const struct cg_sandbox *watch; /* calls that name files are looked at, too: watch.h; NULL: not */
         bool watch_network; /* connect() is looked at: watch.h */
         uint32_t lost;
@@ -69,6 +71,7 @@ void cg_notify_tell(struct cg_notify *n, const struct seccomp_notif *call, const
 /* For handlers (notify.c has their table): answers with @error and records it, with @path where the call was about one. */
 void cg_notify_deny(struct cg_notify *n, const struct seccomp_notif *call, int error, const char *path);
 /* The same without a record; error 0: the call returns @value. */
+void cg_notify_continue(struct cg_notify *n, const struct seccomp_notif *call); /* the kernel does it as if nobody had asked */
 void cg_notify_answer(struct cg_notify *n, const struct seccomp_notif *call, int error, int64_t value);
 
 #endif

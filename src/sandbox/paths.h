@@ -15,6 +15,7 @@ struct cg_path_base {
         const char *cwd;
         const char *home;
         const char *settings; /* the file that the settings were read from; NULL: none, or of no matter */
+        bool by_name; /* names are protected by init (mediate.h): they need not be looked for */
 };
 
 /*

@@ -124,17 +124,8 @@ static int make_marked(int dir, const char *name, bool folder)
         return fd;
 }
 
-/* The folder belongs to somebody else, or is read-only whatever its mode: its mode cannot be changed from inside either. */
-static bool is_out_of_reach(int dir)
-{
-        struct stat st;
-        int e = errno;
-
-        return e == EROFS || ((e == EACCES || e == EPERM) && fstat(dir, &st) == 0 && st.st_uid != geteuid());
-}
-
 /* 0 with *ret locked, or -1 for what is not ours; 1: start again; negative. */
-static int take(struct cg_plan_placeholder *p, int *ret, struct cg_err *err)
+static int take(const struct cg_plan_placeholder *p, int *ret, struct cg_err *err)
 {
         const char *path = p->path, *name;
         cg_auto_fd int dir = open_parent(path, &name);
@@ -150,9 +141,6 @@ static int take(struct cg_plan_placeholder *p, int *ret, struct cg_err *err)
                 fd = make_marked(dir, name, p->folder);
                 if (fd < 0 && errno == EEXIST)
                         return 1;
-                p->skipped = fd < 0 && is_out_of_reach(dir);
-                if (p->skipped)
-                        return 0;
         } else if (fd < 0) {
                 return 0; /* something that cannot be read lies there: it is in the way of what is denied as well */
         }
@@ -169,7 +157,7 @@ static int take(struct cg_plan_placeholder *p, int *ret, struct cg_err *err)
         return 0;
 }
 
-static int make_one(struct cg_plan_placeholder *p, int *ret, struct cg_err *err)
+static int make_one(const struct cg_plan_placeholder *p, int *ret, struct cg_err *err)
 {
         for (int i = 0; i < TRIES; i++) {
                 int e = take(p, ret, err);
@@ -191,8 +179,10 @@ int cg_placeholders_make(struct cg_sandbox *sb, int **fds, struct cg_err *err)
         for (size_t i = 0; i < sb->n_placeholders; i++)
                 list[i] = -1;
         /* The landlock tier has no mounts that need something to lie on. */
-        for (size_t i = 0; i < sb->n_placeholders && e == 0 && !sb->grants; i++)
-                e = make_one(&sb->placeholders[i], &list[i], err);
+        for (size_t i = 0; i < sb->n_placeholders && e == 0 && !sb->grants; i++) {
+                if (sb->placeholders[i].mount_point)
+                        e = make_one(&sb->placeholders[i], &list[i], err);
+        }
         if (e < 0) {
                 cg_placeholders_remove(sb, list);
                 return e;
@@ -219,7 +209,7 @@ void cg_placeholders_remove(const struct cg_sandbox *sb, int *fds)
 {
         /* Those in others last made, first removed. */
         for (size_t i = sb->n_placeholders; i-- > 0;) {
-                if (!fds || fds[i] >= 0)
+                if (sb->placeholders[i].mount_point && (!fds || fds[i] >= 0))
                         remove_one(sb->placeholders[i].path, fds ? fds[i] : -1);
         }
         free(fds);

@@ -11,6 +11,7 @@
 #include "base/util.h"
 #include "sandbox/cgroup.h"
 #include "sandbox/grants.h"
+#include "sandbox/mediate.h"
 #include "sandbox/steps.h"
 
 bool cg_plan_within(const char *path, const char *dir)
@@ -129,7 +130,7 @@ int cg_plan_insert(struct cg_sandbox *sb, const struct cg_plan_mount *m, struct 
         return 0;
 }
 
-int cg_plan_add_placeholder(struct cg_sandbox *sb, const char *path, bool folder, struct cg_err *err)
+int cg_plan_add_placeholder(struct cg_sandbox *sb, const char *path, bool folder, bool mount_point, struct cg_err *err)
 {
         void *list = sb->placeholders;
         char *copy;
@@ -146,8 +147,23 @@ int cg_plan_add_placeholder(struct cg_sandbox *sb, const char *path, bool folder
         copy = strdup(path);
         if (!copy)
                 return cg_fail(err, CG_E_NOMEM, "sandbox: path %s", path);
-        sb->placeholders[sb->n_placeholders++] = (struct cg_plan_placeholder){.path = copy, .folder = folder};
+        sb->placeholders[sb->n_placeholders++] = (struct cg_plan_placeholder){.path = copy, .folder = folder, .mount_point = mount_point};
         return 0;
+}
+
+bool cg_plan_is_absent(const struct cg_sandbox *sb, const char *path)
+{
+        for (size_t i = 0; i < sb->n_placeholders; i++) {
+                if (!sb->placeholders[i].mount_point && !strcmp(sb->placeholders[i].path, path))
+                        return true;
+        }
+        return false;
+}
+
+static void set_filter(struct cg_sandbox *sb, unsigned int flags)
+{
+        sb->filter_flags = flags;
+        cg_seccomp_filter(flags, &sb->filter);
 }
 
 /* The private places. A folder this system does not have needs no cover; /var/tmp may be a symlink to /tmp. */
@@ -188,7 +204,7 @@ int cg_sandbox_new(struct cg_sandbox **ret, struct cg_err *err)
         if (!sb)
                 return cg_fail(err, CG_E_NOMEM, "sandbox");
         cg_sandbox_set_limits(sb, &(struct cg_sandbox_limits){0});
-        cg_seccomp_filter(0, &sb->filter);
+        set_filter(sb, 0);
         e = add_private(sb, err);
         if (e < 0) {
                 cg_sandbox_free(sb);
@@ -228,7 +244,7 @@ int cg_sandbox_new_command(unsigned int flags, struct cg_sandbox **ret, struct c
         sb->weak_proc = flags & CG_COMMAND_WEAK_PROC;
         filter |= flags & CG_COMMAND_NESTED_USERS ? CG_FILTER_NESTED_USERS : 0;
         filter |= flags & CG_COMMAND_UNIX_SOCKETS ? CG_FILTER_UNIX_SOCKETS : 0;
-        cg_seccomp_filter(filter, &sb->filter);
+        set_filter(sb, filter);
         e = add_kernels(sb, err);
         if (e < 0) {
                 cg_sandbox_free(sb);
@@ -236,6 +252,12 @@ int cg_sandbox_new_command(unsigned int flags, struct cg_sandbox **ret, struct c
         }
         *ret = sb;
         return 0;
+}
+
+static void free_names(struct cg_sandbox *sb)
+{
+        while (sb->n_writable_names)
+                free(sb->writable_names[--sb->n_writable_names]);
 }
 
 struct cg_sandbox *cg_sandbox_free(struct cg_sandbox *sb)
@@ -250,6 +272,7 @@ struct cg_sandbox *cg_sandbox_free(struct cg_sandbox *sb)
         free(sb->placeholders);
         for (size_t i = 0; i < sb->n_hides; i++)
                 free(sb->hides[i]);
+        free_names(sb);
         free(sb->cwd);
         cg_grants_free(sb->grants);
         free(sb);
@@ -294,7 +317,10 @@ static int copy_into(struct cg_sandbox *to, const struct cg_sandbox *from, struc
         to->credentials_to = from->credentials_to;
         to->doors = from->doors;
         for (size_t i = 0; i < from->n_placeholders && e == 0; i++)
-                e = cg_plan_add_placeholder(to, from->placeholders[i].path, from->placeholders[i].folder, err);
+                e = cg_plan_add_placeholder(to, from->placeholders[i].path, from->placeholders[i].folder,
+                                            from->placeholders[i].mount_point, err);
+        if (e == 0 && from->names)
+                e = cg_sandbox_set_names(to, (const char *const *)from->writable_names, from->n_writable_names, from->git_config, err);
         for (size_t i = 0; i < from->n_mounts && e == 0; i++)
                 e = cg_plan_insert(to, &from->mounts[i], err);
         for (size_t i = 0; i < from->n_hides && e == 0; i++)
@@ -302,7 +328,7 @@ static int copy_into(struct cg_sandbox *to, const struct cg_sandbox *from, struc
         if (e < 0)
                 return e;
         to->cwd = from->cwd ? strdup(from->cwd) : NULL;
-        to->filter = from->filter;
+        set_filter(to, from->filter_flags);
         return from->cwd && !to->cwd ? cg_fail(err, CG_E_NOMEM, "sandbox") : 0;
 }
 
@@ -325,6 +351,22 @@ int cg_sandbox_copy(const struct cg_sandbox *sb, struct cg_sandbox **ret, struct
 void cg_sandbox_set_off(struct cg_sandbox *sb)
 {
         sb->off = true;
+}
+
+int cg_sandbox_set_names(struct cg_sandbox *sb, const char *const *writable, size_t n, bool git_config, struct cg_err *err)
+{
+        if (n > CG_NAMES_WRITABLE_MAX)
+                return cg_fail(err, CG_E_LIMIT, "sandbox: more than %d names in cellgate.writableNames", CG_NAMES_WRITABLE_MAX);
+        free_names(sb);
+        for (; sb->n_writable_names < n; sb->n_writable_names++) {
+                sb->writable_names[sb->n_writable_names] = strdup(writable[sb->n_writable_names]);
+                if (!sb->writable_names[sb->n_writable_names])
+                        return cg_fail(err, CG_E_NOMEM, "sandbox: names");
+        }
+        sb->names = sb->told = true;
+        sb->git_config = git_config;
+        set_filter(sb, sb->filter_flags | CG_FILTER_NAMES);
+        return 0;
 }
 
 void cg_sandbox_set_watch(struct cg_sandbox *sb)
@@ -352,7 +394,7 @@ void cg_sandbox_set_doors(struct cg_sandbox *sb, unsigned int doors)
         filter |= sb->all_unix ? CG_FILTER_UNIX_SOCKETS : 0;
         filter |= doors & CG_DOOR_UNIX ? CG_FILTER_ASKED_UNIX : 0;
         filter |= doors & CG_DOOR_LISTEN ? CG_FILTER_ASKED_LISTEN : 0;
-        cg_seccomp_filter(filter, &sb->filter);
+        set_filter(sb, filter | (sb->names ? CG_FILTER_NAMES : 0));
         sb->doors = doors;
         sb->told |= (doors & (CG_DOOR_UNIX | CG_DOOR_LISTEN)) != 0;
 }
@@ -540,11 +582,12 @@ int cg_sandbox_set_cwd(struct cg_sandbox *sb, const char *path, struct cg_err *e
 
 const char *const *cg_sandbox_layers(const struct cg_sandbox *sb)
 {
-        /* The last entry before NULL is the one that not every machine has. */
-        static const char *const on[] = {"user", "mount", "pid", "net", "ipc", "uts", "cgroup", "capabilities",
-                                         "no_new_privs", "rlimits", "landlock", "seccomp", "process_limit", NULL};
-        static const char *const on_root_old[] = {"user", "mount", "pid", "net", "ipc", "uts", "cgroup", "capabilities",
-                                                  "no_new_privs", "rlimits", "landlock", "seccomp", NULL};
+#define LAYERS "user", "mount", "pid", "net", "ipc", "uts", "cgroup", "capabilities", "no_new_privs", "rlimits", "landlock", "seccomp"
+        /* By whether the machine has the one, and the plan the other. */
+        static const char *const on[2][2][15] = {
+                {{LAYERS, NULL}, {LAYERS, "names", NULL}},
+                {{LAYERS, "process_limit", NULL}, {LAYERS, "process_limit", "names", NULL}},
+        };
         static const char *const off[] = {"rlimits", NULL};
         static const char *const landlock[] = {"landlock", "seccomp", "broker", "capabilities", "no_new_privs", "rlimits", NULL};
 
@@ -552,5 +595,5 @@ const char *const *cg_sandbox_layers(const struct cg_sandbox *sb)
                 return off;
         if (sb->grants)
                 return landlock;
-        return geteuid() || cg_plan_has_own_pid_max() ? on : on_root_old;
+        return on[geteuid() || cg_plan_has_own_pid_max()][cg_mediates(sb)];
 }

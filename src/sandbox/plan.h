@@ -4,6 +4,7 @@
 
 #include <linux/filter.h>
 #include <stdbool.h>
+#include "sandbox/names.h"
 #include "sandbox/sandbox.h"
 
 /*
@@ -59,11 +60,11 @@ struct cg_plan_mount {
 
 struct cg_grants;
 
-/* What must be on the host for the time of the sandbox, so that something can be mounted over it: see placeholder.h. */
+/* A path where nothing is. */
 struct cg_plan_placeholder {
         char *path;
         bool folder;
-        bool skipped; /* the caller cannot make anything there, so nothing of its user inside can */
+        bool mount_point; /* it is made on the host for the time of the sandbox (placeholder.h); else it must not be made: mediate.h */
 };
 
 struct cg_sandbox {
@@ -82,6 +83,10 @@ struct cg_sandbox {
         bool watch_network;   /* and attempts to connect where there is no network: cg_plan_tells_network() */
         bool told;            /* denied system calls are told */
         unsigned int doors;   /* CG_DOOR_* */
+        bool names;           /* names in write roots are protected: names.h, mediate.h */
+        bool git_config;      /* but not .git/config */
+        char *writable_names[CG_NAMES_WRITABLE_MAX];     /* nor these */
+        size_t n_writable_names;
         char *hides[CG_PLAN_HIDES_MAX];                  /* absolute, without symlinks */
         size_t n_hides;
         size_t credentials_from, credentials_to;         /* those of cg_sandbox_add_default_hides() among them */
@@ -91,6 +96,7 @@ struct cg_sandbox {
         struct cg_sandbox_limits limits;
         bool processes_asked; /* not the default */
         const char *cgroup_files; /* NULL: /proc/self */
+        unsigned int filter_flags;
         struct sock_fprog filter; /* static, see seccomp.c */
         struct cg_grants *grants; /* of the landlock tier; NULL: the full one */
 };
@@ -103,7 +109,9 @@ static inline bool cg_plan_has_namespaces(const struct cg_sandbox *sb)
 
 /* Copies @m's texts and puts it where it belongs; the same entry twice is one. */
 int cg_plan_insert(struct cg_sandbox *sb, const struct cg_plan_mount *m, struct cg_err *err);
-int cg_plan_add_placeholder(struct cg_sandbox *sb, const char *path, bool folder, struct cg_err *err);
+int cg_plan_add_placeholder(struct cg_sandbox *sb, const char *path, bool folder, bool mount_point, struct cg_err *err);
+/* @path is one that must not be made. */
+bool cg_plan_is_absent(const struct cg_sandbox *sb, const char *path);
 
 /* @path is @dir or lies in it (both absolute, without symlinks). */
 bool cg_plan_within(const char *path, const char *dir);

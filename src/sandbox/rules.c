@@ -255,7 +255,7 @@ static int add_all(const struct cg_settings *s, const struct cg_path_base *base,
 
 int cg_rules_make(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *ret, struct cg_err *err)
 {
-        struct cg_rules rules = {.off = s->filesystem.disabled};
+        struct cg_rules rules = {.off = s->filesystem.disabled, .writable_names = &s->own.writable_names};
         int e = rules.off ? 0 : add_all(s, base, &rules, err);
 
         if (e < 0) {

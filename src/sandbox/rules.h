@@ -35,6 +35,7 @@ struct cg_rules {
         struct cg_rule *v;
         size_t n, cap;
         size_t skipped; /* allowWrite entries left out because of a symlink */
+        const struct cg_strs *writable_names; /* cellgate.writableNames; borrowed; NULL: none */
 };
 
 int cg_rules_make(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *ret, struct cg_err *err);
@@ -69,7 +70,7 @@ int cg_rules_add_hardlinks(struct cg_rules *rules, struct cg_err *err);
 /* mandatory.c: what nobody may write, whatever the settings allow. Write roots must be among the rules already. */
 int cg_rules_add_mandatory(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *rules,
                            struct cg_err *err);
-/* The same for what stands in @folder itself now, its repository included. The write root must be among the rules already. */
-int cg_rules_add_present(struct cg_rules *rules, const char *folder, struct cg_err *err);
+/* What stands in @folder itself now, its repository included. The write root must be among the rules already. */
+int cg_rules_add_present(struct cg_rules *rules, const char *folder, bool git_config_too, struct cg_err *err);
 
 #endif

@@ -12,6 +12,8 @@
 #ifndef CG_SANDBOX_SANDBOX_H
 #define CG_SANDBOX_SANDBOX_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 #include "base/err.h"
@@ -98,6 +100,8 @@ int cg_sandbox_add_bind_ro(struct cg_sandbox *sb, const char *src, const char *d
 int cg_sandbox_add_hide(struct cg_sandbox *sb, const char *path, struct cg_err *err);
 /* Hides where credentials usually lie: below @home (NULL: none of those) and in the system's folders. */
 int cg_sandbox_add_default_hides(struct cg_sandbox *sb, const char *home, struct cg_err *err);
+/* Hides files of @workspace that hold credentials (.env, *.kdbx), as far as a search that takes milliseconds finds them. */
+int cg_sandbox_add_hides_below(struct cg_sandbox *sb, const char *workspace, struct cg_err *err);
 /* Working directory inside. Unset: the caller's, or "/" when that cannot be entered inside. */
 int cg_sandbox_set_cwd(struct cg_sandbox *sb, const char *path, struct cg_err *err);
 
@@ -127,6 +131,14 @@ void cg_sandbox_set_told(struct cg_sandbox *sb);
 void cg_sandbox_set_watch(struct cg_sandbox *sb);
 /* With cg_sandbox_set_told(): attempts to connect are told where there is no network, by every process inside. Each takes some 30 us more. */
 void cg_sandbox_set_watch_network(struct cg_sandbox *sb);
+
+/*
+ * Names in write roots that programs outside obey (names.h) cannot be made, changed, renamed or removed, nor can paths that the plan says must not
+ * be made; init does what changes files there. @writable: names that can be (copied), @git_config: repositories' configurations, too.
+ * Implies that denied calls are told; a machine that cannot do that refuses such a plan. Of the full tier: the landlock tier holds what is there
+ * when it starts. CG_E_LIMIT.
+ */
+int cg_sandbox_set_names(struct cg_sandbox *sb, const char *const *writable, size_t n, bool git_config, struct cg_err *err);
 
 /*
  * Ways through the sandbox's border, for which init keeps a socket to the outside (cg_sandbox_child.doors_fd; messages: doors.h):
@@ -208,7 +220,8 @@ int cg_sandbox_spawn_prepared(const struct cg_sandbox *sb, const int *keep_fds, 
 
 /*
  * The layers that hold in a child of this plan, NULL-terminated static names: "user", "mount", ..., "landlock",
- * "seccomp". "process_limit" is missing where a process limit has no effect: for root before Linux 6.14.
+ * "seccomp". "process_limit" is missing where a process limit has no effect: for root before Linux 6.14; "names" where no names are protected by
+ * init (cg_sandbox_set_names()).
  */
 const char *const *cg_sandbox_layers(const struct cg_sandbox *sb);
 

@@ -22,6 +22,8 @@ void cg_seccomp_filter(unsigned int flags, struct sock_fprog *ret)
         static const struct sock_fprog filters[CG_FILTERS] = {
                 FILTER(0), FILTER(1), FILTER(2),  FILTER(3),  FILTER(4),  FILTER(5),  FILTER(6),  FILTER(7),
                 FILTER(8), FILTER(9), FILTER(10), FILTER(11), FILTER(12), FILTER(13), FILTER(14), FILTER(15),
+                [64] = FILTER(64), FILTER(65), FILTER(66), FILTER(67), FILTER(68), FILTER(69), FILTER(70), FILTER(71),
+                FILTER(72), FILTER(73), FILTER(74), FILTER(75), FILTER(76), FILTER(77), FILTER(78), FILTER(79),
                 [CG_FILTER_LANDLOCK] = FILTER(16), [CG_FILTER_LANDLOCK | CG_FILTER_TCP] = FILTER(48),
         };
 

@@ -131,6 +131,13 @@ static const int brokered[] = {
         SCMP_SYS(fchownat), SCMP_SYS(utime), SCMP_SYS(utimes), SCMP_SYS(futimesat), SCMP_SYS(utimensat),
 };
 
+/* Done by init in write roots: see mediate.h. */
+static const int mediated[] = {
+        SCMP_SYS(creat), SCMP_SYS(mkdir), SCMP_SYS(mkdirat), SCMP_SYS(mknod), SCMP_SYS(mknodat), SCMP_SYS(link), SCMP_SYS(linkat),
+        SCMP_SYS(symlink), SCMP_SYS(symlinkat), SCMP_SYS(rename), SCMP_SYS(renameat), SCMP_SYS(renameat2), SCMP_SYS(unlink),
+        SCMP_SYS(unlinkat), SCMP_SYS(rmdir), SCMP_SYS(truncate), SCMP_SYS(umask),
+};
+
 /* First argument: a process. 0 is the caller itself. */
 static const int of_a_process[] = {
         SCMP_SYS(prlimit64), SCMP_SYS(sched_setaffinity), SCMP_SYS(sched_setscheduler), SCMP_SYS(sched_setparam), SCMP_SYS(sched_setattr),
@@ -333,6 +340,19 @@ static void add_landlock(struct rules *r, unsigned int flags)
                 add_tcp(r);
 }
 
+/* Opening for reading is not looked at. */
+static void add_mediated(struct rules *r)
+{
+        static const unsigned int writes[] = {O_WRONLY, O_RDWR, O_CREAT, O_TRUNC};
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(mediated); i++)
+                deny(r, mediated[i], TOLD);
+        for (size_t i = 0; i < CG_ARRAY_LEN(writes); i++) {
+                deny_if1(r, SCMP_SYS(open), ARG_HAS(1, writes[i]));
+                deny_if1(r, SCMP_SYS(openat), ARG_HAS(2, writes[i]));
+        }
+}
+
 static void add_rules(struct rules *r, unsigned int flags)
 {
         for (size_t i = 0; i < CG_ARRAY_LEN(denied); i++)
@@ -351,6 +371,8 @@ static void add_rules(struct rules *r, unsigned int flags)
         for (int nr = NR_FIRST_UNKNOWN; nr <= NR_LAST_UNKNOWN; nr++)
                 deny(r, nr, ENOSYS);
         add_setid(r);
+        if (flags & CG_FILTER_NAMES)
+                add_mediated(r);
         add_sockets(r, flags);
         if (!(flags & CG_FILTER_UNIX_SOCKETS))
                 add_socketpairs(r);

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "base/util.h"
-#include "sandbox/placeholder.h"
 #include "sandbox/plan.h"
 #include "sandbox/view.h"
 
@@ -69,11 +68,11 @@ static int add_mask(struct cg_rules *rules, const struct cg_path_base *base, con
 }
 
 int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const json_t *masks, const char *workspace, const char *home,
-                    const json_t *guards, struct cg_err *err)
+                    const json_t *guards, bool by_name, struct cg_err *err)
 {
         struct cg_path_base base = {.cwd = workspace, .home = home};
         struct cg_rules rules = {0};
-        int e = cg_session_rules(s, workspace, home, guards, &rules, err);
+        int e = cg_session_rules(s, workspace, home, guards, by_name, &rules, err);
 
         plan->by_settings = true;
         for (size_t i = 0; i < json_array_size(masks) && e == 0 && !rules.off; i++)
@@ -85,6 +84,8 @@ int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const 
                 e = cg_sandbox_add_bind_ro(plan, workspace, workspace, err);
         if (e == 0)
                 e = cg_view_add(plan, &rules, err);
+        if (e == 0 && by_name && !rules.off)
+                e = cg_sandbox_set_names(plan, s->own.writable_names.v, s->own.writable_names.n, s->filesystem.allow_git_config, err);
         cg_rules_fini(&rules);
         if (e == 0 && hides_credentials(s))
                 e = cg_sandbox_add_default_hides(plan, home, err);
@@ -159,7 +160,7 @@ static int default_rules(struct cg_rules *rules, const char *workspace, const ch
                 e = holds == CG_IS_HOME ? allow_open(rules, place.path, err) :
                                           cg_rules_add(rules, CG_RULE_ALLOW_WRITE, &place, "workspace", err);
                 if (e == 0)
-                        e = cg_rules_add_present(rules, place.path, err);
+                        e = cg_rules_add_present(rules, place.path, true, err);
                 if (e == 0)
                         e = cg_rules_add_own(rules, err);
         }
@@ -167,10 +168,10 @@ static int default_rules(struct cg_rules *rules, const char *workspace, const ch
         return e;
 }
 
-int cg_session_rules(const struct cg_settings *s, const char *workspace, const char *home, const json_t *guards, struct cg_rules *ret,
-                     struct cg_err *err)
+int cg_session_rules(const struct cg_settings *s, const char *workspace, const char *home, const json_t *guards, bool by_name,
+                     struct cg_rules *ret, struct cg_err *err)
 {
-        struct cg_path_base base = {.cwd = workspace, .home = home};
+        struct cg_path_base base = {.cwd = workspace, .home = home, .by_name = by_name};
         struct cg_rules rules = {0};
         int e = s ? cg_rules_make(s, &base, &rules, err) : default_rules(&rules, workspace, home, err);
 
@@ -185,11 +186,12 @@ int cg_session_rules(const struct cg_settings *s, const char *workspace, const c
         return e;
 }
 
-static int add_workspace(struct cg_sandbox *plan, const char *workspace, const char *home, const json_t *guards, struct cg_err *err)
+static int add_workspace(struct cg_sandbox *plan, const char *workspace, const char *home, const json_t *guards, bool by_name,
+                         struct cg_err *err)
 {
         struct cg_rules rules;
         char real[PATH_MAX];
-        int e = cg_session_rules(NULL, workspace, home, guards, &rules, err);
+        int e = cg_session_rules(NULL, workspace, home, guards, by_name, &rules, err);
 
         if (e < 0)
                 return e;
@@ -203,18 +205,16 @@ static int add_workspace(struct cg_sandbox *plan, const char *workspace, const c
         return e;
 }
 
-int cg_session_view_default(struct cg_sandbox *plan, const char *workspace, const char *home, const json_t *guards, struct cg_err *err)
+int cg_session_view_default(struct cg_sandbox *plan, const char *workspace, const char *home, const json_t *guards, bool by_name,
+                            struct cg_err *err)
 {
-        cg_auto_free char *dotenv = NULL;
-        int e = add_workspace(plan, workspace, home, guards, err);
+        int e = add_workspace(plan, workspace, home, guards, by_name, err);
 
+        if (e == 0 && by_name)
+                e = cg_sandbox_set_names(plan, NULL, 0, false, err);
         if (e == 0)
                 e = cg_sandbox_add_default_hides(plan, home, err);
-        if (e == 0 && asprintf(&dotenv, "%s/.env", workspace) < 0) {
-                dotenv = NULL;
-                return cg_fail(err, CG_E_NOMEM, "sandbox: view");
-        }
-        return e == 0 ? cg_sandbox_add_hide(plan, dotenv, err) : e;
+        return e == 0 ? cg_sandbox_add_hides_below(plan, workspace, err) : e;
 }
 
 /* FNV-1a */
@@ -232,7 +232,7 @@ static uint64_t mix_path(uint64_t h, int kind, const char *path)
         } id = {0};
         struct stat st;
 
-        if (lstat(path, &st) == 0 && !cg_placeholder_is(path, &st)) {
+        if (lstat(path, &st) == 0) {
                 id.dev = st.st_dev;
                 id.ino = st.st_ino;
         }
@@ -250,19 +250,4 @@ uint64_t cg_session_view_print(const struct cg_sandbox *plan)
         for (size_t i = 0; i < plan->n_hides; i++)
                 h = mix_path(h, -1, plan->hides[i]);
         return h;
-}
-
-int cg_session_view_tidy(const struct cg_settings *s, const char *workspace, const char *home, const json_t *guards, struct cg_err *err)
-{
-        struct cg_sandbox *plan = NULL;
-        int e = cg_sandbox_new(&plan, err);
-
-        if (e == 0 && s)
-                e = cg_session_view(plan, s, NULL, workspace, home, guards, err);
-        else if (e == 0)
-                e = cg_session_view_default(plan, workspace, home, guards, err);
-        if (e == 0)
-                cg_placeholders_remove(plan, NULL);
-        cg_sandbox_free(plan);
-        return e;
 }

@@ -490,6 +490,7 @@ static int read_own(struct cg_reader *r, const json_t *v, const struct cg_field 
                 TO(cg_settings_own, watch_files, "watchFiles", cg_read_bool),
                 TO(cg_settings_own, hide_credentials, "hideCredentials", cg_read_bool),
                 TO(cg_settings_own, tier, "tier", cg_read_str, .check = cg_check_tier),
+                TO(cg_settings_own, writable_names, "writableNames", cg_read_strs, .check = cg_check_name),
                 TO(cg_settings_own, private_addresses, "privateAddresses", cg_read_bool),
         };
 

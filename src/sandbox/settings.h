@@ -119,6 +119,7 @@ struct cg_settings_own {
         struct cg_settings_port reach[CG_SETTINGS_PORTS_MAX];  /* listened at inside, connected to on the host */
         size_t n_reach;
         const char *tier;          /* as cg_tier_parse() takes it; NULL: full */
+        struct cg_strs writable_names; /* of names.h, which may be written */
         bool private_addresses;    /* allowed names may lead into a private network; always so for commands, as in srt */
 };
 

@@ -1,4 +1,5 @@
 /* What single texts of a settings file must look like. */
+#include "sandbox/names.h"
 #include "sandbox/settings_read.h"
 
 #include <arpa/inet.h>
@@ -148,6 +149,14 @@ const char *cg_check_absolute(const char *text)
         if (!text[0])
                 return "Path cannot be empty";
         return text[0] == '/' ? NULL : "path must be absolute";
+}
+
+const char *cg_check_name(const char *text)
+{
+        if (strlen(text) >= CG_NAMES_WRITABLE_LEN)
+                return "name is too long";
+        return text[0] && text[0] != '/' && text[0] != '~' && text[strlen(text) - 1] != '/' && !strstr(text, "//") ? NULL
+                : "must be a name, or names with \"/\" between them, as \".vscode\" and \".git/config\"";
 }
 
 const char *cg_check_tier(const char *text)

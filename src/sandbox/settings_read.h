@@ -76,6 +76,7 @@ const char *cg_check_allowed_domain(const char *text); /* the same with or witho
 const char *cg_check_denied_domain(const char *text);  /* and "*" */
 const char *cg_check_address_range(const char *text);
 const char *cg_check_absolute(const char *text);
+const char *cg_check_name(const char *text); /* one of names.h, or of that form */
 const char *cg_check_url(const char *text);
 const char *cg_check_variable(const char *text);
 const char *cg_check_mach_name(const char *text);

@@ -68,6 +68,8 @@ int cg_enter_bounding_set(bool setfcap, struct cg_err *err);
  * it user 0 cannot make a user namespace in which it is user 0 again.
  */
 int cg_enter_drop_caps(bool setfcap, struct cg_err *err);
+/* The same, @more (bits) kept: init's, which runs no program. */
+int cg_enter_keep_caps(bool setfcap, uint32_t more, struct cg_err *err);
 /* The same outside of a user namespace, bounding set included, as far as the caller has the power to. */
 int cg_enter_drop_caps_outside(struct cg_err *err);
 
@@ -87,13 +89,14 @@ enum {
         CG_FILTER_ASKED_LISTEN = 8, /* listen() is asked about */
         CG_FILTER_LANDLOCK = 16,    /* of the landlock tier: takes more, and wants a broker (broker.h); alone, or with: */
         CG_FILTER_TCP = 32,         /* TCP sockets, which the broker connects */
+        CG_FILTER_NAMES = 64,       /* what makes or changes files is asked about; not with CG_FILTER_LANDLOCK */
 };
 
-#define CG_FILTERS 64 /* all combinations; those that make no sense are empty */
+#define CG_FILTERS 128 /* all combinations; those that make no sense are empty */
 
 static inline bool cg_filter_exists(unsigned int flags)
 {
-        return flags < CG_FILTER_LANDLOCK || flags == CG_FILTER_LANDLOCK || flags == (CG_FILTER_LANDLOCK | CG_FILTER_TCP);
+        return (flags & ~(unsigned int)CG_FILTER_NAMES) < CG_FILTER_LANDLOCK || flags == CG_FILTER_LANDLOCK || flags == (CG_FILTER_LANDLOCK | CG_FILTER_TCP);
 }
 
 /* seccomp.c: static data, nothing to free. */

@@ -105,6 +105,8 @@ int cg_sandbox_set_landlock(struct cg_sandbox *sb, enum cg_denials denials, cons
         if (e == 0)
                 e = cg_grants_make(sb, denials, private_dir, &sb->grants, err);
         if (e == 0)
+                sb->names = false; /* the broker does no such calls */
+        if (e == 0)
                 cg_seccomp_filter(CG_FILTER_LANDLOCK | (sb->n_ports ? CG_FILTER_TCP : 0), &sb->filter);
         return e;
 }

@@ -233,7 +233,7 @@ static int add_mount(struct cg_sandbox *sb, const struct cg_rules *rules, const 
                 m.data = n->mask->data;
                 m.len = n->mask->len;
         }
-        if (n->placeholder && cg_plan_add_placeholder(sb, n->path, n->folder, err) < 0)
+        if (n->placeholder && cg_plan_add_placeholder(sb, n->path, n->folder, false, err) < 0)
                 return CG_E_NOMEM;
         return cg_plan_insert(sb, &m, err);
 }

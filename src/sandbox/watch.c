@@ -202,9 +202,8 @@ static void look(struct cg_notify *n, const struct seccomp_notif *call, enum act
         cg_notify_tell(n, call, &f);
 }
 
-bool cg_watch_call(struct cg_notify *n, const struct seccomp_notif *call)
+bool cg_watch_look(struct cg_notify *n, const struct seccomp_notif *call)
 {
-        struct seccomp_notif_resp go_on = {.id = call->id, .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE};
         const struct watched *w = NULL;
         char real[PATH_MAX];
 
@@ -217,7 +216,6 @@ bool cg_watch_call(struct cg_notify *n, const struct seccomp_notif *call)
                 look(n, call, w->act, w->act <= CREATE ? flags_of(w, call) : 0, real);
         if (w->second >= 0 && path_of(call, w->second_dir, w->second, real))
                 look(n, call, MAKE, 0, real);
-        ioctl(n->listener, SECCOMP_IOCTL_NOTIF_SEND, &go_on);
         return true;
 }
 

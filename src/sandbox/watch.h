@@ -14,8 +14,8 @@
  * @base allows it always.
  */
 int cg_watch_filter(const struct sock_fprog *base, bool files, bool connects, struct sock_fprog *ret, struct cg_err *err);
-/* In init. False: it is none of the calls that are looked at. Else it is answered. */
-bool cg_watch_call(struct cg_notify *n, const struct seccomp_notif *call);
+/* In init. False: it is none of the calls that are looked at. Else it still waits for its answer. */
+bool cg_watch_look(struct cg_notify *n, const struct seccomp_notif *call);
 
 /*
  * In init, for a sandbox without a network: a connect() that would need one is told, and goes on to fail. An empty network namespace refuses

@@ -61,7 +61,7 @@ struct cg_attempts {
 
 extern const struct cg_attempts cg_attempts_proc, cg_attempts_sockets, cg_attempts_ipc, cg_attempts_devices, cg_attempts_calls,
         cg_attempts_privileges, cg_attempts_processes, cg_attempts_files, cg_attempts_setid, cg_attempts_protected, cg_attempts_hidden,
-        cg_attempts_proxy;
+        cg_attempts_proxy, cg_attempts_names;
 
 /* ---- verdicts with their note, printf-like */
 enum cg_verdict cg_held(struct cg_try *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

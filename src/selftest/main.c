@@ -25,7 +25,7 @@
 static const struct cg_attempts *const tables[] = {
         &cg_attempts_proc, &cg_attempts_sockets, &cg_attempts_ipc, &cg_attempts_devices, &cg_attempts_calls,
         &cg_attempts_privileges, &cg_attempts_processes, &cg_attempts_files, &cg_attempts_setid, &cg_attempts_protected, &cg_attempts_hidden,
-        &cg_attempts_proxy,
+        &cg_attempts_proxy, &cg_attempts_names,
 };
 #define N_TABLES (sizeof(tables) / sizeof(tables[0]))
 

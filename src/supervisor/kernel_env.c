@@ -24,8 +24,8 @@ static int make_plan(const struct session *ss, struct cg_sandbox **ret, struct c
         if (r == 0 && o)
                 r = cg_settings_parse(text, strlen(text), "sandbox settings", 0, &s, err);
         if (r == 0)
-                r = o ? cg_session_view(*ret, s, NULL, workspace, sup_home(), NULL, err)
-                      : cg_session_view_default(*ret, workspace, sup_home(), NULL, err);
+                r = o ? cg_session_view(*ret, s, NULL, workspace, sup_home(), NULL, true, err)
+                      : cg_session_view_default(*ret, workspace, sup_home(), NULL, true, err);
         return r;
 }
 

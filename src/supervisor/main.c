@@ -227,8 +227,6 @@ static void finish(struct sup *s)
         while (uv_run(&s->loop, UV_RUN_DEFAULT) != 0)
                 ;
         uv_loop_close(&s->loop);
-        for (size_t i = 0; i < CG_ARRAY_LEN(s->ended); i++)
-                json_decref(s->ended[i]);
         if (s->zmq)
                 zmq_ctx_term(s->zmq);
         if (dir_is_ours(s) && cg_remove_tree(s->dir, &err) < 0)

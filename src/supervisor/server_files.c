@@ -1037,7 +1037,7 @@ static int rules_of(const struct session *ss, const json_t *guards, struct cg_ru
 
         if (o && settings_of(o, &s, err) < 0)
                 return CG_E_INVAL;
-        return cg_session_rules(s, json_string_value(json_object_get(ss->options, "workspace")), sup_home(), guards, ret, err);
+        return cg_session_rules(s, json_string_value(json_object_get(ss->options, "workspace")), sup_home(), guards, true, ret, err);
 }
 
 json_t *server_guards(const struct sup *s)

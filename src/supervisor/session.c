@@ -540,21 +540,8 @@ void session_message(struct session *ss, struct host *h, struct cg_msg *m)
 
 /* ------------------------------------------------------------------ life */
 
-/* For zygote_tidy(). */
-static void remember_settings(const struct session *ss)
-{
-        json_t **slot = &ss->sup->ended[ss->sup->n_ended % CG_ARRAY_LEN(ss->sup->ended)];
-
-        if (json_is_false(json_object_get(ss->options, "sandbox")))
-                return;
-        json_decref(*slot);
-        *slot = json_incref(ss->options);
-        ss->sup->n_ended++;
-}
-
 static void session_release(struct session *ss)
 {
-        remember_settings(ss);
         if (ss->dir)
                 sup_remove(ss->sup, ss->dir);
         json_decref(ss->options);

@@ -64,6 +64,17 @@ static json_t *masked_files(const struct cg_settings *s)
         return list;
 }
 
+/* The full tier for certain: then names need not be looked for. */
+static bool is_full(const json_t *options)
+{
+        const json_t *own = json_object_get(json_object_get(options, "settings"), "cellgate");
+        const char *tier = json_string_value(json_object_get(options, "tier"));
+
+        if (!tier)
+                tier = json_string_value(json_object_get(own, "tier"));
+        return !tier || strcmp(tier, "full") == 0;
+}
+
 /* What a kernel's sandbox would come to now; 0 when that cannot be told. */
 static uint64_t view_of(const struct sup *sup, const json_t *options)
 {
@@ -74,6 +85,7 @@ static uint64_t view_of(const struct sup *sup, const json_t *options)
         cg_auto_json json_t *masked = NULL;
         struct cg_sandbox *plan = NULL;
         uint64_t print = 0;
+        bool full = is_full(options);
         struct cg_err err;
         int r = o && !text ? -1 : cg_sandbox_new(&plan, &err);
 
@@ -82,9 +94,9 @@ static uint64_t view_of(const struct sup *sup, const json_t *options)
         if (r == 0 && o)
                 masked = masked_files(s);
         if (r == 0 && o)
-                r = cg_session_view(plan, s, masked, workspace_of(options), sup_home(), guards, &err);
+                r = cg_session_view(plan, s, masked, workspace_of(options), sup_home(), guards, full, &err);
         else if (r == 0)
-                r = cg_session_view_default(plan, workspace_of(options), sup_home(), guards, &err);
+                r = cg_session_view_default(plan, workspace_of(options), sup_home(), guards, full, &err);
         if (r == 0)
                 r = add_hides(plan, options, &err);
         if (r == 0)

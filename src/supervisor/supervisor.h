@@ -129,8 +129,6 @@ struct sup {
         size_t n_sessions;
         size_t n_removing; /* folders */
         size_t n_retiring; /* kernels that are still ending in order */
-        json_t *ended[16]; /* options of the last sessions with settings: see zygote_tidy() */
-        size_t n_ended;
         uint64_t next_host, next_session, next_approval, next_kernel, next_request;
         size_t want_spares, n_spares;
         struct spare spares[CG_MAX_SPARES]; /* oldest first */

@@ -184,34 +184,6 @@ static void requeue_starting(struct sup *s)
         }
 }
 
-static void tidy(struct sup *s, const json_t *options)
-{
-        json_t *o = json_object_get(options, "settings");
-        cg_auto_json json_t *guards = session_guards(s);
-        cg_auto_settings struct cg_settings *settings = NULL;
-        cg_auto_free char *text = o ? cg_json_text(o, NULL) : NULL;
-        struct cg_err err;
-
-        if (!options || (o && !text) || json_is_false(json_object_get(options, "sandbox")))
-                return;
-        if ((o && cg_settings_parse(text, strlen(text), "sandbox settings", 0, &settings, &err) < 0) ||
-            cg_session_view_tidy(settings, json_string_value(json_object_get(options, "workspace")), sup_home(), guards, &err) < 0)
-                cg_log(&s->log, CG_LOG_WARN, "%s", err.msg);
-}
-
-/*
- * What settings forbid to make is held by an empty file or folder on the host while a kernel runs. The zygote removes them; here it
- * was killed. What others use is left alone, so it does no harm to look too often.
- */
-static void zygote_tidy(struct sup *s)
-{
-        for (size_t i = 0; i < CG_MAX_SESSIONS; i++)
-                if (s->sessions[i])
-                        tidy(s, s->sessions[i]->options);
-        for (size_t i = 0; i < CG_ARRAY_LEN(s->ended); i++)
-                tidy(s, s->ended[i]);
-}
-
 static void on_zygote_end(struct watch *w)
 {
         struct sup *s = w->data;
@@ -230,7 +202,6 @@ static void on_zygote_end(struct watch *w)
                 return;
         z->quick_deaths = cg_now_ms() - z->started_ms < QUICK_MS ? z->quick_deaths + 1 : 0;
         cg_log(&s->log, CG_LOG_ERROR, "the zygote ended (%s)", how);
-        zygote_tidy(s);
         requeue_starting(s);
 }
 
@@ -276,18 +247,15 @@ int zygote_start(struct sup *s, struct cg_err *err)
 void zygote_stop(struct sup *s)
 {
         struct zygote *z = &s->zygote;
-        int status = -1; /* not ended, even by SIGKILL: stuck in the system */
 
-        /* Its control socket's end is its order to exit; all kernels go with it, and what lies on the host for them. */
+        /* Its control socket's end is its order to exit; all kernels go with it. */
         if (z->up) {
                 shutdown(z->control.fd, SHUT_RDWR);
                 if (cg_wait_fd(z->proc.pidfd, POLLIN, END_MS, NULL) != 0) {
                         cg_pidfd_kill(z->proc.pidfd, SIGKILL);
                         cg_wait_fd(z->proc.pidfd, POLLIN, END_MS, NULL);
                 }
-                waitpid(z->proc.pid, &status, WNOHANG);
-                if (!WIFEXITED(status))
-                        zygote_tidy(s);
+                waitpid(z->proc.pid, NULL, WNOHANG);
                 z->proc = CG_PROC_NONE;
         }
         z->up = z->ready = false;

@@ -68,7 +68,8 @@ def test_the_landlock_tier(box: Box) -> None:
     assert [(a["name"], a.get("note")) for a in lines if a["outcome"] in ("hole", "fails")] == []
     assert status == 0
     skips = [a for a in lines if a["outcome"] == "skip"]
-    assert len(skips) < 60
+    # What has no layer in this tier is left to others' denials: names that are made later are such.
+    assert len([a for a in skips if "no layer" not in a["note"]]) < 60
     assert all(a["note"] for a in skips)
     assert total["held"] > 350
 

@@ -1,0 +1,131 @@
+"""Names that programs outside obey, in kernels: the same rules with and without settings, and they are given back by name."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from cellgate_api import Client, Session
+
+WRITES = {
+    "network": {"allowedDomains": [], "deniedDomains": []},
+    "filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": []},
+}
+
+PUT = """
+import os, subprocess
+def put(path, text='pwn'):
+    try:
+        os.makedirs(os.path.dirname(path) or '.', exist_ok=True)
+        with open(path, 'w') as f:
+            return f.write(text) > 0
+    except OSError as e:
+        return e.strerror
+def run(*argv):
+    p = subprocess.run(argv, capture_output=True, text=True)
+    return p.returncode, p.stderr
+"""
+
+NAMES = [
+    ".bashrc", ".profile", ".gitconfig", ".mcp.json", ".zshenv", ".npmrc", ".vscode/tasks.json", ".claude/commands/x.md", ".claude/settings.json",
+    ".git/config", ".git/config.worktree", ".git/hooks/pre-commit", ".git/modules/m/config", ".husky/pre-commit", "jupyter_server_config.py",
+]  # fmt: skip
+
+
+def refused(s: Session, name: str) -> bool:
+    return s.run(f"put({name!r})").value == "'Permission denied'"
+
+
+@pytest.mark.parametrize("settings", [None, WRITES], ids=["default", "settings"])
+def test_they_cannot_be_made_at_any_depth(client: Client, workspace: Path, settings: dict | None) -> None:
+    with client.session(workspace=workspace, **({"settings": settings} if settings else {})) as s:
+        s.run(PUT)
+        for folder in (".", "a/b/c/d/e/f/g/h"):
+            for name in NAMES:
+                assert refused(s, f"{folder}/{name}"), name
+            assert s.run(f"put({folder + '/ordinary'!r})").value == "True"
+    assert not any((workspace / f / n).exists() for n in NAMES for f in (".", "a/b/c/d/e/f/g/h"))
+
+
+@pytest.mark.parametrize("settings", [None, WRITES], ids=["default", "settings"])
+def test_a_repository_below_is_kept(client: Client, workspace: Path, settings: dict | None) -> None:
+    repo = workspace / "deep/er/repo"
+    repo.mkdir(parents=True)
+    subprocess.run(["git", "init", "-q"], cwd=repo, check=True)
+    before = (repo / ".git/config").read_bytes()
+    with client.session(workspace=workspace, **({"settings": settings} if settings else {})) as s:
+        s.run(PUT)
+        for code in [
+            "put('deep/er/repo/.git/config')",
+            "put('deep/er/repo/.git/hooks/pre-commit')",
+            "run('git', '-C', 'deep/er/repo', 'config', 'core.fsmonitor', 'false')",
+            "run('mv', 'deep/er/repo', 'moved')",
+            "run('mv', 'deep', 'moved')",
+            "run('mv', 'deep/er/repo/.git', 'moved')",
+            "run('ln', 'deep/er/repo/.git/config', 'alias')",
+            "run('rm', 'deep/er/repo/.git/hooks/update.sample', 'deep/er/repo/.git/config.worktree')",
+        ]:
+            out = s.run(code)
+            assert "denied" in (out.value or "") or "No such" in (out.value or ""), (code, out.value)
+        # git itself works there.
+        for argv in (
+            ["add", "-A"],
+            ["-c", "user.name=n", "-c", "user.email=e@x", "commit", "-q", "--allow-empty", "-m", "m"],
+        ):
+            assert s.run(f"run('git', '-C', 'deep/er/repo', *{argv!r})[0]").value == "0"
+    assert (repo / ".git/config").read_bytes() == before
+    assert not (repo / ".git/hooks/pre-commit").exists()
+
+
+def test_git_works_in_a_repository_of_its_own(client: Client, workspace: Path) -> None:
+    with client.session(workspace=workspace) as s:
+        s.run(PUT)
+        for argv in [
+            ["init", "-q", "own"],
+            ["-C", "own", "config", "user.name", "A. B"],
+            ["-C", "own", "config", "user.email", "a@b.c"],
+            ["-C", "own", "commit", "-q", "--allow-empty", "-m", "first"],
+            ["-C", "own", "checkout", "-q", "-b", "feature/config"],
+            ["clone", "-q", "own", "copy"],
+            ["-C", "copy", "checkout", "-q", "-b", "other", "--track", "origin/feature/config"],
+            ["-C", "copy", "remote", "add", "up", "https://example.org/x.git"],
+        ]:
+            assert s.run(f"run('git', *{argv!r})").value == "(0, '')", argv
+        assert s.run("run('git', '-C', 'copy', 'config', 'core.hooksPath', '/tmp')[0]").value != "0"
+        assert s.run("run('git', '-C', 'copy', 'config', 'remote.up.url', 'ext::sh -c false')[0]").value != "0"
+        assert s.run("run('rm', '-r', 'copy')").value == "(0, '')"
+    config = (workspace / "own/.git/config").read_text()
+    assert "name = A. B" in config and "hooksPath" not in config
+
+
+def test_they_are_given_back_by_name(client: Client, workspace: Path) -> None:
+    settings = {**WRITES, "cellgate": {"writableNames": [".vscode", ".git/config", "*.code-workspace"]}}
+    with client.session(workspace=workspace, settings=settings) as s:
+        s.run(PUT)
+        for name in (".vscode/tasks.json", "a/.git/config", "x.code-workspace"):
+            assert s.run(f"put({name!r})").value == "True", name
+        for name in (".idea/x", "a/.git/hooks/x", ".bashrc"):
+            assert refused(s, name), name
+
+
+def test_the_denial_names_it(client: Client, workspace: Path) -> None:
+    with client.session(workspace=workspace) as s:
+        out = s.run("open('.bashrc', 'w')")
+        (event,) = [e for e in out.events if e.type == "denied"]
+        assert (event.json["operation"], event.json["path"]) == ("file-write", str(workspace / ".bashrc"))
+        assert event.json["why"] == "programs outside of the sandbox obey .bashrc"
+        assert event.json["how"] == 'add ".bashrc" to cellgate.writableNames of a settings file'
+        out = s.run("import subprocess; subprocess.run(['touch', 'deep/.git/config', '.zshrc']).returncode")
+        assert out.value == "1"
+
+
+def test_credentials_below_are_hidden(client: Client, workspace: Path) -> None:
+    for name in ("sub/.env", "sub/deep/.env.local", "keys.kdbx", "sub/.env.example"):
+        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / name).write_text("SECRET=1")
+    with client.session(workspace=workspace) as s:
+        s.run(
+            "import os\ndef seen(p):\n    try:\n        return open(p).read()\n    except OSError:\n        return ''"
+        )
+        for name in ("sub/.env", "sub/deep/.env.local", "keys.kdbx"):
+            assert s.run(f"seen({name!r})").value == "''", name
+        assert s.run("seen('sub/.env.example')").value == "'SECRET=1'"

@@ -1,0 +1,167 @@
+/* Names that programs outside obey: matching, git's places, and what a repository's configuration may say. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/util.h"
+#include "sandbox/names.h"
+
+#define ROOT "/srv/work"
+
+static const char *write_rule(const char *path)
+{
+        return cg_names_find(path, strlen(ROOT), CG_NAME_WRITE);
+}
+
+static void test_find(void **state)
+{
+        assert_string_equal(write_rule(ROOT "/.bashrc"), ".bashrc");
+        assert_string_equal(write_rule(ROOT "/a/b/c/d/e/f/g/.BashRC"), ".bashrc");
+        assert_string_equal(write_rule(ROOT "/.vscode"), ".vscode");
+        assert_string_equal(write_rule(ROOT "/x/.vscode/y/tasks.json"), ".vscode");
+        assert_string_equal(write_rule(ROOT "/.claude/settings.local.json"), ".claude/settings*.json");
+        assert_string_equal(write_rule(ROOT "/.claude/commands/x.md"), ".claude/commands");
+        assert_string_equal(write_rule(ROOT "/x.code-workspace"), "*.code-workspace");
+        assert_string_equal(write_rule(ROOT "/jupyter_server_config.py"), "jupyter_*_config.*");
+        assert_string_equal(write_rule(ROOT "/.bashrc. "), ".bashrc"); /* as file systems of Windows read it */
+        assert_null(write_rule(ROOT "/.claude/notes.md"));
+        assert_null(write_rule(ROOT "/bashrc"));
+        assert_null(write_rule(ROOT "/.bashrc2"));
+        assert_null(write_rule(ROOT "/commands/x.md"));
+        assert_null(write_rule(ROOT "/.claude"));
+        assert_null(write_rule(ROOT "/.config"));
+}
+
+/* What the root itself is called does not count, but for names that begin there. */
+static void test_root(void **state)
+{
+        assert_null(cg_names_find("/home/u/.vscode/x", strlen("/home/u/.vscode"), CG_NAME_WRITE));
+        assert_non_null(cg_names_find("/home/u/.claude/commands/x", strlen("/home/u/.claude"), CG_NAME_WRITE));
+        assert_non_null(cg_names_find("/.bashrc", 0, CG_NAME_WRITE));
+}
+
+static void test_leads(void **state)
+{
+        assert_non_null(cg_names_leads(ROOT "/.claude", strlen(ROOT)));
+        assert_non_null(cg_names_leads(ROOT "/a/.config", strlen(ROOT)));
+        assert_non_null(cg_names_leads(ROOT "/.local/share", strlen(ROOT)));
+        assert_null(cg_names_leads(ROOT "/.claude/x", strlen(ROOT)));
+        assert_null(cg_names_leads(ROOT "/x", strlen(ROOT)));
+}
+
+static void test_below(void **state)
+{
+        static const char *const hidden[] = {"/.env", "/a/.env", "/a/.env.local", "/x.kdbx", "/b/.netrc"};
+        static const char *const shown[] = {"/.env.example", "/a/.env.sample", "/.env.template", "/.env.dist", "/.envrc", "/env"};
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(hidden); i++)
+                assert_non_null(cg_names_find(hidden[i], 0, CG_NAME_BELOW));
+        for (size_t i = 0; i < CG_ARRAY_LEN(shown); i++)
+                assert_null(cg_names_find(shown[i], 0, CG_NAME_BELOW));
+}
+
+/* Each row of the table fits its own name. */
+static void test_rows(void **state)
+{
+        size_t n;
+        const struct cg_name *rows = cg_names(&n);
+
+        for (size_t i = 0; i < n; i++) {
+                char path[300] = "/r/";
+
+                strcat(path, rows[i].path);
+                for (char *p = path; *p; p++)
+                        *p = *p == '*' ? 'x' : *p;
+                assert_true(cg_names_match(rows[i].path, path, 2));
+                assert_true(rows[i].what && rows[i].by[0]);
+        }
+}
+
+static void test_git(void **state)
+{
+        static const struct {
+                const char *path;
+                enum cg_git_part part;
+        } rows[] = {
+                {"/r/.git", CG_GIT_SELF}, {"/r/a/.GIT", CG_GIT_SELF}, {"/r/.git/config", CG_GIT_CONFIG}, {"/r/.git/config.lock", CG_GIT_FREE},
+                {"/r/.git/config.worktree", CG_GIT_DENIED}, {"/r/.git/commondir", CG_GIT_DENIED}, {"/r/.git/hooks", CG_GIT_HOOKS},
+                {"/r/.git/hooks/pre-commit", CG_GIT_DENIED}, {"/r/.git/hooks/x.sample", CG_GIT_SAMPLE},
+                {"/r/.git/hooks/d/x.sample", CG_GIT_DENIED}, {"/r/.git/modules", CG_GIT_HOOKS}, {"/r/.git/modules/a/config", CG_GIT_CONFIG},
+                {"/r/.git/modules/refs/config", CG_GIT_CONFIG}, {"/r/.git/modules/a/hooks/update", CG_GIT_DENIED},
+                {"/r/.git/worktrees/w/commondir", CG_GIT_DENIED}, {"/r/.git/HEAD", CG_GIT_FREE}, {"/r/.git/refs/heads/config", CG_GIT_FREE},
+                {"/r/.git/logs/refs/heads/hooks/config", CG_GIT_FREE}, {"/r/.gitignore", CG_GIT_FREE}, {"/r/config", CG_GIT_FREE},
+        };
+        size_t next = 0, top = 0;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(rows); i++)
+                assert_int_equal(cg_git_part(rows[i].path, 2), rows[i].part);
+        assert_int_equal(cg_git_part_bare("/r/a/b/config", 2, &next, &top), CG_GIT_CONFIG);
+        assert_int_equal(top, strlen("/r/a/b"));
+        assert_int_equal(cg_git_part_bare("/r/a/b/config", 2, &next, &top), CG_GIT_FREE);
+        next = 0; /* each folder that could be one */
+        assert_int_equal(cg_git_part_bare("/r/modules/hooks/config", 2, &next, &top), CG_GIT_DENIED);
+        assert_int_equal(top, strlen("/r"));
+        assert_int_equal(cg_git_part_bare("/r/modules/hooks/config", 2, &next, &top), CG_GIT_DENIED);
+        assert_int_equal(top, strlen("/r/modules"));
+        assert_int_equal(cg_git_part_bare("/r/modules/hooks/config", 2, &next, &top), CG_GIT_CONFIG);
+        assert_int_equal(top, strlen("/r/modules/hooks"));
+}
+
+static bool plain(const char *text)
+{
+        return cg_git_config_is_plain(text, strlen(text));
+}
+
+static void test_config(void **state)
+{
+        static const char *const good[] = {
+                "", "\n", "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n\tlogallrefupdates = true\n",
+                "[remote \"origin\"]\n\turl = https://example.org/a/b.git\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n",
+                "[remote \"o\"]\n\turl = git@github.com:a/b.git\n", "[remote \"o\"]\n\turl = /srv/git/x\n",
+                "[branch \"feature/x-1\"]\n\tremote = origin\n\tmerge = refs/heads/feature/x-1\n", "[user]\n\tname = A. B\303\251\n\temail = a@b.c\n",
+                "[core]\n\tbare = true",
+        };
+        static const char *const bad[] = {
+                "[core]\n\tfsmonitor = true\n", "[core]\n\tsshCommand = x\n", "[core]\n\thooksPath = x\n", "[core]\n\tworktree = /\n",
+                "[core]\n\tpager = less\n", "[core]\n\teditor = vi\n", "[include]\n\tpath = x\n", "[includeIf \"gitdir:/\"]\n\tpath = x\n",
+                "[alias]\n\tst = !x\n", "[filter \"x\"]\n\tclean = x\n", "[remote \"o\"]\n\turl = ext::sh -c x\n", "[remote \"o\"]\n\turl = -x\n",
+                "[remote \"o\"]\n\turl = ssh://-oProxyCommand=x/y\n", "[remote \"o\"]\n\turl = git@-o:x\n", "[remote \"o\"]\n\tvcs = x\n",
+                "[remote \"o\"]\n\tuploadpack = x\n", "[core]\n\tbare = true # x\n", "[core]\n\tbare = \"true\"\n", "[core]\n\tbare = tr\\\nue\n",
+                "[core] bare = true\n", "[core]\n\tbare\n", "bare = true\n", "[core]\r\n", "[user]\n\tname = x;y\n", "[user]\n\tname = a\\nb\n",
+                "[branch \"x\"]\n\tremote = ext::x\n", "[branch \"x\\\"]\n", "[remote \"..\"]\n\turl = /x\n", "[extensions]\n\tworktreeConfig = true\n",
+                "[core.x]\n\tbare = true\n", "[core \"x\"]\n\tbare = true\n", "[remote]\n\turl = /x\n", "[credential]\n\thelper = x\n",
+                "[core]\n\tbare = true\n[core]\n\tfsmonitor = x", "[url \"ext::x\"]\n\tinsteadOf = https:\n", "[\n", "[]\n", "\xef\xbb\xbf[core]\n",
+        };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(good); i++)
+                assert_true(plain(good[i]));
+        for (size_t i = 0; i < CG_ARRAY_LEN(bad); i++)
+                assert_false(plain(bad[i]));
+        assert_false(cg_git_config_is_plain("[core]\n\0", 8));
+        assert_true(cg_git_config_is_plain("", 0));
+}
+
+static void test_words(void **state)
+{
+        assert_string_equal(cg_names_of("/r/a/.npmrc"), ".npmrc");
+        assert_string_equal(cg_names_of("/r/.git/config"), ".git/config");
+        assert_string_equal(cg_names_of("/r/.git/hooks/x"), ".git/hooks");
+        assert_string_equal(cg_names_of("/r/.git"), ".git");
+        /* What is named there gives back what was refused. */
+        assert_true(cg_names_match(".git/hooks", "/r/.git/hooks/x", 2));
+        assert_true(cg_names_match(".git", "/r/.git/config", 2));
+        assert_true(cg_names_match("*", "/r/anything/x", 2));
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_find), cmocka_unit_test(test_root), cmocka_unit_test(test_leads), cmocka_unit_test(test_below),
+                cmocka_unit_test(test_rows), cmocka_unit_test(test_git), cmocka_unit_test(test_config), cmocka_unit_test(test_words),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
