@@ -26,6 +26,7 @@ class ClientOptions(C.Structure):
         ("start", C.c_int),
         ("linger_ms", C.c_int64),
         ("spares", C.c_int),
+        ("kernel_env", C.c_char_p),
     ]
 
 

@@ -191,9 +191,11 @@ def configure() -> None:
     compiler: Any = _kernel.shell.compile
     compiler.cells_are_files = debugger.installed and _kernel.shell.for_notebook
     preload.after_fork()
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     if config.get("sandbox", True):  # the home is this session's alone
-        preload.show_fonts(os.path.join(cache, "matplotlib"), [*config.get("python_path", []), sys.prefix])
+        cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "matplotlib")
+        places = [*config.get("python_path", []), sys.prefix]
+        _kernel.watcher.changed = lambda: preload.show_fonts(cache, places)
+        _kernel.watcher.changed()
     reserve.hold()
     gc.enable()
 

@@ -17,6 +17,8 @@ from IPython.core.magics.code import CodeMagics, InteractivelyDefined, MacroToEd
 from IPython.core.magics.config import ConfigMagics
 from IPython.display import Javascript, display
 
+from cellgate_kernel import missing
+
 # Commands of pip that do not ask the network.
 _LOCAL_PIP = {
     "list",
@@ -59,9 +61,8 @@ class KernelMagics(Magics):
         command = words[0] if words else ""
         if self.sandboxed and command not in _LOCAL_PIP:
             raise UsageError(
-                f"%pip {command}: this kernel has no network and its packages are read-only. "
-                "Ask the host application to install what you need (over MCP: the tool install_package), "
-                "or do without it: %pip list shows what is there."
+                f"%pip {command}: this kernel's packages are read-only. To install one: "
+                f"{missing.how('PACKAGE', self.shell.front, True, self.shell.environment)}. %pip list shows what is there."
             )
         self.shell.system(f"{shlex.quote(sys.executable)} -m pip {line}")
 

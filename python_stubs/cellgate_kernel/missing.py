@@ -86,7 +86,8 @@ def package_of(module: str) -> str | None:
     return _PACKAGES.get(top, top.replace("_", "-"))
 
 
-def _how(package: str, front: str, sandboxed: bool, environment: str) -> str:
+def how(package: str, front: str, sandboxed: bool, environment: str) -> str:
+    """What installs a package, for whoever reads this front's output."""
     if front == MCP:
         return f'call the tool install_package with package_name "{package}", then import it in the next cell'
     if not sandboxed:
@@ -112,5 +113,5 @@ def explain(value: BaseException, front: str, sandboxed: bool, environment: str)
         known = top in _PACKAGES
         what = f"the module {top} is of the package {package}" if known else f"there is no module {top} here"
         if_ = "" if known else f"if the package {package} is meant, "
-        return [f"{MARK}{what}; {if_}to install it: {_how(package, front, sandboxed, environment)}"]
+        return [f"{MARK}{what}; {if_}to install it: {how(package, front, sandboxed, environment)}"]
     return []

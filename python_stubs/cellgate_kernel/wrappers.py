@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Callable
 
 PACKAGE = "mcptools"
 
@@ -30,6 +31,7 @@ class Watcher:
         self._folders = [p for path in paths for p in (path, os.path.join(path, PACKAGE))]
         self._stamps = self._look()
         self._packages: dict[str, tuple[str, Stamp]] = {}
+        self.changed: Callable[[], None] = lambda: None  # called when something has come
 
     def _look(self) -> list[Stamp]:
         return [_stamp(p) for p in self._folders]
@@ -53,6 +55,7 @@ class Watcher:
         if stamps != self._stamps:
             self._stamps = stamps
             importlib.invalidate_caches()
+            self.changed()
         if PACKAGE not in sys.modules:
             return
         for name, (folder, stamp) in list(self._packages.items()):

@@ -195,6 +195,10 @@ int cg_serve_check_requirement(const char *text, struct cg_err *err);
 /* install_package, after it was allowed (worker). */
 void cg_serve_install(struct cg_serve *sv, const struct cg_job *job, const char *requirement, struct cg_answer *a);
 
+/* ---- mcp_serve_fonts.c */
+/* After an installation: makes matplotlib's list of fonts where that is new. A failure is logged (worker). */
+void cg_serve_list_fonts(struct cg_serve *sv);
+
 /* ---- mcp_serve_packages.c */
 /* Makes the folder for installed packages; removes those of servers that ended without doing so. */
 int cg_packages_init(struct cg_packages *p, struct cg_err *err);

@@ -213,6 +213,7 @@ void cg_serve_install(struct cg_serve *sv, const struct cg_job *job, const char 
         if (why || cg_proc_wait(&pip, 5000, &status, NULL) != 0)
                 cg_proc_end(&pip, true, 1000);
         if (!why && status == 0) {
+                cg_serve_list_fonts(sv);
                 cg_answer_note(a, "Installed for the kernel: import it in the next cell. What was imported before"
                                   " stays as it was until reset.");
                 return;

@@ -226,7 +226,13 @@ SPY = "import os, pathlib\npathlib.Path({!r}).write_text('ran')\n"
 def spied(env: Path, mark: Path) -> None:
     """Whatever runs this environment's Python leaves a mark."""
     packages = env / f"lib/python{VERSION}/site-packages"
-    (packages / "sitecustomize.py").write_text(SPY.format(str(mark)))
+    (packages / "spy.pth").write_text(f"import pathlib; pathlib.Path({str(mark)!r}).write_text('ran')\n")
+
+
+def test_a_spy_would_notice(cellgate: Env, bare: Path, tmp_path: Path) -> None:
+    spied(bare, tmp_path / "mark")
+    assert "lacks what kernels need" in cellgate("run", "--kernel-env", str(bare), "-c", "1").stderr
+    assert (tmp_path / "mark").exists()
 
 
 @pytest.mark.parametrize("front", ["run", "json"])
@@ -264,13 +270,14 @@ def test_a_base_python_that_cells_write_never_runs(cellgate: Env, bare: Path, wo
 def test_packages_elsewhere_never_run(cellgate: Env, bare: Path, workspace: Path, tmp_path: Path, how: str) -> None:
     packages = bare / f"lib/python{VERSION}/site-packages"
     mark = tmp_path / "mark"
-    (workspace / "sitecustomize.py").write_text(SPY.format(str(mark)))
+    (workspace / "cgspy.py").write_text(SPY.format(str(mark)))
+    (packages / "z.pth").write_text("import cgspy\n")
     if how == "pth":
         (packages / "mine.pth").write_text(f"# mine\n{workspace}\n")
     elif how == "finder":
         (packages / "__editable___mine_finder.py").write_text("MAPPING = {}\n")
     else:
-        (packages / "sitecustomize.py").symlink_to(workspace / "sitecustomize.py")
+        (packages / "cgspy.py").symlink_to(workspace / "cgspy.py")
     refused = cellgate("run", "--kernel-env", str(bare), "-c", "1")
     assert refused.returncode == 2 and "without -e" in refused.stderr, refused.stderr
     assert not mark.exists()

@@ -653,3 +653,40 @@ def test_only_names_with_versions_are_taken(sdk: Sdk, run: Callable, index: Path
                 )
 
     run(main())
+
+
+FONTS = """
+import json, os, pathlib
+folder = pathlib.Path(os.path.expanduser("~/.cache/matplotlib"))
+made = not (folder / "fontlist-v9.json").exists()
+if made:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "fontlist-v9.json").write_text(json.dumps({"files": os.listdir("."), "root": os.access("/etc", os.W_OK)}))
+"""
+
+
+def test_fonts_are_listed_once_by_no_cell_and_in_a_sandbox(sdk: Sdk, run: Callable, index: Path) -> None:
+    with zipfile.ZipFile(index / "matplotlib-1.0-py3-none-any.whl", "w") as z:
+        info = "matplotlib-1.0.dist-info"
+        z.writestr("matplotlib/__init__.py", "import os\ndef get_cachedir(): return os.path.expanduser('~/.cache/matplotlib')")
+        z.writestr("matplotlib/font_manager.py", FONTS)
+        z.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: matplotlib\nVersion: 1.0\n")
+        z.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        z.writestr(f"{info}/RECORD", "")
+    cell = (
+        "import matplotlib.font_manager as f, pathlib\npath = f.folder / 'fontlist-v9.json'\n"
+        "print(f.made, path.read_text())\n"
+        "try: path.write_text('poison')\nexcept OSError as e: print(e.strerror)\n"
+        "path.unlink()\n_ = path.write_text('poison')"
+    )
+
+    async def main() -> None:
+        async with sdk("--approve", "cellgate.install_package") as session:
+            await ok(session, "open('mine', 'w').close()")  # the workspace of cells, which the list is not made in
+            assert not (await install(session, "matplotlib")).is_error
+            for _ in range(2):
+                said = await ok(session, cell)
+                assert [line for line in said.splitlines() if line] == ['False {"files": [], "root": false}', "Read-only file system"]
+                await session.call_tool("reset", {})
+
+    run(main())
