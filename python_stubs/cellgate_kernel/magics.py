@@ -60,9 +60,9 @@ class KernelMagics(Magics):
         words = [w for w in line.split() if not w.startswith("-")]
         command = words[0] if words else ""
         if self.sandboxed and command not in _LOCAL_PIP:
+            how = missing.how("PACKAGE", self.shell.front, True, self.shell.environment)
             raise UsageError(
-                f"%pip {command}: this kernel's packages are read-only. To install one: "
-                f"{missing.how('PACKAGE', self.shell.front, True, self.shell.environment)}. %pip list shows what is there."
+                f"%pip {command}: this kernel's packages are read-only. To install one: {how}. %pip list shows what is there."
             )
         self.shell.system(f"{shlex.quote(sys.executable)} -m pip {line}")
 
