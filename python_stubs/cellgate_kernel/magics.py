@@ -62,7 +62,8 @@ class KernelMagics(Magics):
         if self.sandboxed and command not in _LOCAL_PIP:
             how = missing.how("PACKAGE", self.shell.front, True, self.shell.environment)
             raise UsageError(
-                f"%pip {command}: this kernel's packages are read-only. To install one: {how}. %pip list shows what is there."
+                f"%pip {command}: this kernel's packages are read-only. To install one: {how}. "
+                "%pip list shows what is there."
             )
         self.shell.system(f"{shlex.quote(sys.executable)} -m pip {line}")
 
