@@ -415,7 +415,8 @@ const char *cg_plan_tmpfs_size(uint64_t memory, const char *most, char buf[CG_PL
         uint64_t quarter = memory / 4, bytes;
         char *unit;
 
-        bytes = strtoull(most, &unit, 10) << (*unit == 'g' ? 30 : 20);
+        bytes = strtoull(most, &unit, 10);
+        bytes <<= *unit == 'g' ? 30 : 20;
         if (!quarter || bytes <= quarter)
                 return most;
         snprintf(buf, CG_PLAN_SIZE_TEXT, "%" PRIu64, quarter);
