@@ -171,10 +171,11 @@ static bool is_delegated(const char *folder)
 
 static bool write_text(const char *folder, const char *file, const char *text)
 {
-        char path[PATH_MAX + 64];
+        char path[PATH_MAX + 128];
         cg_auto_fd int fd = -1;
 
-        snprintf(path, sizeof(path), "%s/%s", folder, file);
+        if ((size_t)snprintf(path, sizeof(path), "%s/%s", folder, file) >= sizeof(path))
+                return false;
         fd = open(path, O_WRONLY | O_CLOEXEC);
         return fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
 }
