@@ -178,6 +178,8 @@ struct cg_session_options {
         const char *tier;               /* "full", "landlock" or "auto", as docs/settings.md says under Tiers; NULL: what the
                                            settings say, and without such a word "full": where that cannot be had, a session
                                            does not open, and the error says why */
+        int cli_hints;                  /* 1: errors and hints about limits name options of the command cellgate (--limit memoryMb)
+                                           instead of members of this struct */
 };
 
 /**

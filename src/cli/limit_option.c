@@ -32,4 +32,5 @@ void cg_limit_options(const struct cg_sandbox_limits *l, struct cg_session_optio
 #define X(id, field, scale, name, setting, unit, words) so->field = l->field;
         CG_LIMITS_TABLE(X)
 #undef X
+        so->cli_hints = 1;
 }

@@ -230,7 +230,7 @@ static json_t *session_request(const struct cg_session_options *o, struct cg_err
         paths = string_list(o->python_path);
         hide = string_list(o->hide);
         req = env && paths && hide
-                           ? json_pack("{s:s, s:O, s:O, s:O, s:o*, s:b, s:s*, s:s, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s*}", "workspace", workspace, "env", env,
+                           ? json_pack("{s:s, s:O, s:O, s:O, s:o*, s:b, s:s*, s:s, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s*, s:b}", "workspace", workspace, "env", env,
                                        "python_path", paths, "hide", hide, "settings", settings, "ask_egress",
                                        o->ask_egress != 0, "working_dir", o->working_dir, "front",
                                        o->front == CG_FRONT_JUPYTER ? "jupyter" : o->front == CG_FRONT_MCP ? "mcp" : "", "sandbox", o->sandbox != CG_SANDBOX_OFF, "color", o->color != 0,
@@ -241,7 +241,7 @@ static json_t *session_request(const struct cg_session_options *o, struct cg_err
                                        "wall_seconds", (json_int_t)clamp(o->wall_seconds), "output_bytes",
                                        (json_int_t)clamp(o->output_bytes),
                                        "timeout_ms", (json_int_t)o->timeout_ms, "approval_timeout_ms",
-                                       (json_int_t)o->approval_timeout_ms, "tier", o->tier)
+                                       (json_int_t)o->approval_timeout_ms, "tier", o->tier, "cli_hints", o->cli_hints != 0)
                            : NULL;
         json_decref(env);
         json_decref(paths);

@@ -261,7 +261,7 @@ static void end_sandbox(struct keeper *k)
 
 static void tell_limit(struct keeper *k, enum cg_limit limit, const char *what)
 {
-        json_t *o = cg_limit_denial(&k->c->settings->own.limits, limit, k->child.by[limit], what);
+        json_t *o = cg_limit_denial(&k->c->settings->own.limits, limit, CG_SAID_SETTINGS, k->child.by[limit], what);
 
         if (o)
                 cg_violations_add(&k->violations, o);

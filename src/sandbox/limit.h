@@ -74,8 +74,19 @@ double cg_limit_figure(const struct cg_sandbox_limits *l, enum cg_limit limit);
 
 /* "memory limit of 512 MiB reached (cgroup v1)" */
 void cg_limit_why(const struct cg_sandbox_limits *l, enum cg_limit limit, enum cg_limit_by by, char *buf, size_t size);
-/* "raise cellgate.limits.memoryMb" */
-void cg_limit_how(enum cg_limit limit, char *buf, size_t size);
+/* Where a limit was set, or would be: errors and hints name what the user used. */
+enum cg_limit_said {
+        CG_SAID_SETTINGS, /* "cellgate.limits.memoryMb" */
+        CG_SAID_CLI,      /* "--limit memoryMb" */
+        CG_SAID_API,      /* "memory_bytes" */
+};
+
+void cg_limit_where(enum cg_limit limit, enum cg_limit_said said, char *buf, size_t size);
+/* "raise " and that. */
+void cg_limit_how(enum cg_limit limit, enum cg_limit_said said, char *buf, size_t size);
+
+/* The least with which a kernel starts, in the limit's unit; 0: any. */
+double cg_limit_least_for_kernel(enum cg_limit limit);
 
 /* Sets a limit to @figure in its unit. NULL; or what is wrong with it. */
 const char *cg_limit_set(struct cg_sandbox_limits *l, enum cg_limit limit, double figure);

@@ -33,13 +33,13 @@ json_t *cg_limits_json(const struct cg_sandbox_limits *l, const enum cg_limit_by
         return o;
 }
 
-json_t *cg_limit_denial(const struct cg_sandbox_limits *l, enum cg_limit limit, enum cg_limit_by by, const char *what)
+json_t *cg_limit_denial(const struct cg_sandbox_limits *l, enum cg_limit limit, enum cg_limit_said said, enum cg_limit_by by, const char *what)
 {
         char reached[128], why[300], how[64], rule[64];
 
         cg_limit_why(l, limit, by, reached, sizeof(reached));
-        cg_limit_how(limit, how, sizeof(how));
-        snprintf(rule, sizeof(rule), "cellgate.limits.%s", cg_limit_setting(limit));
+        cg_limit_how(limit, said, how, sizeof(how));
+        cg_limit_where(limit, said, rule, sizeof(rule));
         snprintf(why, sizeof(why), "%s%s%s", reached, what ? ": " : "", what ? what : "");
         return json_pack("{s:s, s:s, s:o, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "operation", "limit", "limit", cg_limit_name(limit),
                          "value", number(cg_limit_figure(l, limit)), "unit", cg_limit_unit(limit), "layer", cg_limit_by_name(by),

@@ -51,6 +51,60 @@ void limits_settings(struct session *ss, const struct cg_sandbox_limits *setting
         cg_limits_fill(&ss->limits, settings);
 }
 
+/* Where @limit was set, or would be set by a host that has not. */
+static enum cg_limit_said said_of(const struct session *ss, enum cg_limit limit)
+{
+        static const char *const fields[] = {
+#define X(id, field, scale, name, setting, unit, words) [CG_LIMIT_##id] = #field,
+                CG_LIMITS_TABLE(X)
+#undef X
+        };
+        bool option = json_integer_value(json_object_get(ss->options, fields[limit])) > 0;
+
+        if (!option && cg_limit_get(&ss->limits, limit))
+                return CG_SAID_SETTINGS;
+        return json_is_true(json_object_get(ss->options, "cli_hints")) ? CG_SAID_CLI : CG_SAID_API;
+}
+
+static void how_of(const struct session *ss, enum cg_limit limit, char *buf, size_t size)
+{
+        cg_limit_how(limit, said_of(ss, limit), buf, size);
+}
+
+int limits_check_least(const struct session *ss, struct cg_err *err)
+{
+        char where[64];
+
+        for (enum cg_limit i = 0; i < CG_LIMITS; i++) {
+                double least = cg_limit_least_for_kernel(i), figure = cg_limit_figure(&ss->limits, i);
+                enum cg_limit_said said = said_of(ss, i);
+                bool bytes;
+
+                if (figure <= 0 || figure >= least)
+                        continue;
+                cg_limit_where(i, said, where, sizeof(where));
+                bytes = said == CG_SAID_API && i == CG_LIMIT_MEMORY;
+                return cg_fail(err, CG_E_INVAL, "%s=%.0f is too small a limit for a kernel: the least that works is %.0f", where,
+                               bytes ? (double)ss->limits.memory_bytes : figure, bytes ? least * (double)MIB : least);
+        }
+        return 0;
+}
+
+void limits_explain_start(const struct session *ss, char *buf, size_t size)
+{
+        static const enum cg_limit starts[] = { CG_LIMIT_MEMORY, CG_LIMIT_PROCESSES, CG_LIMIT_OPEN_FILES };
+        char where[64];
+        size_t n = 0;
+
+        buf[0] = '\0';
+        for (size_t i = 0; i < CG_ARRAY_LEN(starts) && n < size; i++) {
+                if (!cg_limit_get(&ss->limits, starts[i]))
+                        continue;
+                cg_limit_where(starts[i], said_of(ss, starts[i]), where, sizeof(where));
+                n += (size_t)snprintf(buf + n, size - n, "%s%s", n ? ", " : "; a limit may be too small for what it loads: ", where);
+        }
+}
+
 /* With the defaults: memory here, the others in the zygote. */
 static struct cg_sandbox_limits limits_of(const struct session *ss)
 {
@@ -87,7 +141,7 @@ json_t *limits_info(const struct session *ss)
 static void tell_from(struct session *ss, const char *source, enum cg_limit limit, enum cg_limit_by by, const char *what)
 {
         struct cg_sandbox_limits l = limits_of(ss);
-        json_t *o = cg_limit_denial(&l, limit, by, what);
+        json_t *o = cg_limit_denial(&l, limit, said_of(ss, limit), by, what);
 
         if (!o)
                 return;
@@ -216,13 +270,14 @@ bool limits_end(struct kernel *k, const struct cg_sandbox_status *st, char *buf,
                 return false;
         l = limits_of(ss);
         if (k->memory_over) { /* no limit of its own was reached */
+                cg_limit_where(CG_LIMIT_MEMORY, said_of(ss, CG_LIMIT_MEMORY), why, sizeof(why));
+                cg_limit_where(CG_LIMIT_PROCESSES, said_of(ss, CG_LIMIT_PROCESSES), how, sizeof(how));
                 snprintf(buf, size, "the machine is almost out of memory, and this kernel's processes used the most of those that may have %.0f "
-                         "MiB each: use less, or lower cellgate.limits.memoryMb or cellgate.limits.processes",
-                         cg_limit_figure(&l, CG_LIMIT_MEMORY));
+                         "MiB each: use less, or lower %s or %s", cg_limit_figure(&l, CG_LIMIT_MEMORY), why, how);
                 return true;
         }
         cg_limit_why(&l, limit, k->by[limit], why, sizeof(why));
-        cg_limit_how(limit, how, sizeof(how));
+        how_of(ss, limit, how, sizeof(how));
         snprintf(buf, size, "%s; %s", why, how);
         tell(ss, limit, k->by[limit], "the kernel was ended");
         return true;
@@ -307,7 +362,7 @@ static void on_wall(uv_timer_t *t)
         char why[128], how[64], text[300];
 
         cg_limit_why(&l, CG_LIMIT_WALL_TIME, CG_BY_TIMER, why, sizeof(why));
-        cg_limit_how(CG_LIMIT_WALL_TIME, how, sizeof(how));
+        how_of(ss, CG_LIMIT_WALL_TIME, how, sizeof(how));
         snprintf(text, sizeof(text), "%s; %s", why, how);
         tell(ss, CG_LIMIT_WALL_TIME, CG_BY_TIMER, "the session was ended");
         session_end(ss, text);

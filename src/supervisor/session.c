@@ -304,7 +304,8 @@ void session_kernel_dead(struct session *ss, const char *how)
                 return;
         drop_asks(ss, "the kernel ended");
         if (!ss->opened || ss->resetting) {
-                cg_fail(&err, CG_E_CLOSED, "the kernel ended while it started: %s", how);
+                limits_explain_start(ss, text, sizeof(text));
+                cg_fail(&err, CG_E_CLOSED, "the kernel ended while it started: %s%s", how, text);
                 session_kernel_failed(ss, &err);
                 return;
         }
@@ -710,7 +711,7 @@ static int check_options(struct session *ss, struct cg_err *err)
                 return -1;
         if (dir && dir[0] != '/')
                 return cg_fail(err, CG_E_INVAL, "\"working_dir\" must be an absolute path");
-        return egress_check(ss, err) < 0 ? -1 : kernel_env_check(ss, err);
+        return egress_check(ss, err) < 0 || limits_check_least(ss, err) < 0 ? -1 : kernel_env_check(ss, err);
 }
 
 struct session *session_make(struct sup *s, struct host *h, json_t *options, uint64_t request, struct cg_err *err)

@@ -493,6 +493,10 @@ void denied_cell_ended(struct session *ss, uint64_t cell);
 /* From the session's options; where they name none, from the settings. */
 int limits_check(struct session *ss, struct cg_err *err);
 void limits_settings(struct session *ss, const struct cg_sandbox_limits *settings);
+/* CG_E_INVAL: a limit is so small that no kernel would start. After limits_settings(). */
+int limits_check_least(const struct session *ss, struct cg_err *err);
+/* "; a limit may be too small...", of those that the host has set; "" where there is none. */
+void limits_explain_start(const struct session *ss, char *buf, size_t size);
 /* For the zygote, which holds them. */
 json_t *limits_spec(const struct session *ss);
 /* Of @ss, and by which mechanism each is held. */

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from cellgate_api import Client, Event, Outcome, Session
+from cellgate_api import CellgateError, Client, Event, Outcome, Session
 from folders import groups_of, there
 from processes import children, eventually, named, words
 
@@ -75,7 +75,7 @@ def test_memory_has_a_limit_by_default(client: Client, workspace: Path) -> None:
         o = s.run(f"x = bytearray({limit['value'] + 100} << 20)")
         assert o.error and o.error["ename"] == "MemoryError"
         (d,) = denied(o)
-        assert (d["limit"], d["value"], d["rule"]) == ("memory", limit["value"], "cellgate.limits.memoryMb")
+        assert (d["limit"], d["value"], d["rule"]) == ("memory", limit["value"], "memory_bytes")
         inside = json.loads(
             s.run(
                 "import json, os, resource\n"
@@ -116,7 +116,7 @@ def test_memory(client: Client, workspace: Path) -> None:
         assert o.error and o.error["ename"] == "MemoryError"
         (d,) = denied(o)
         assert (d["operation"], d["limit"], d["value"], d["unit"]) == ("limit", "memory", 300, "MiB")
-        assert d["rule"] == "cellgate.limits.memoryMb" and d["how"] == "raise cellgate.limits.memoryMb"
+        assert d["rule"] == "memory_bytes" and d["how"] == "raise memory_bytes"
         assert s.run("1 + 1").value == "2"
         needs_group(s, "memory")
         # Of another process in the sandbox: the kernel lives.
@@ -248,3 +248,33 @@ def test_a_cell_that_there_is_no_memory_for_has_its_result(client: Client, works
             s.run(fill.format(free))
             texts.append(s.run("#" + "x" * (13 * MIB) + "\n1").result.text)
     assert any("MemoryError" in t for t in texts), texts
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"memory_bytes": 5 * MIB}, "memory_bytes=5242880 is too small a limit for a kernel: the least that works is 67108864"),
+        ({"processes": 2}, "processes=2 is too small a limit for a kernel: the least that works is 8"),
+        ({"open_files": 3}, "open_files=3 is too small a limit for a kernel: the least that works is 32"),
+    ],
+)
+def test_a_limit_too_small_for_any_kernel_is_refused(client: Client, workspace: Path, options: dict, says: str) -> None:
+    with pytest.raises(CellgateError, match=says), client.session(workspace=workspace, **options):
+        pass
+
+
+def test_a_limit_of_the_settings_is_named_as_it_is_there(client: Client, workspace: Path) -> None:
+    settings = {
+        "network": {"allowedDomains": [], "deniedDomains": []},
+        "filesystem": {"denyRead": [], "allowWrite": [], "denyWrite": []},
+        "cellgate": {"limits": {"memoryMb": 5}},
+    }
+    says = "cellgate.limits.memoryMb=5 is too small a limit for a kernel: the least that works is 64"
+    with pytest.raises(CellgateError, match=says), client.session(workspace=workspace, settings=json.dumps(settings)):
+        pass
+
+
+@pytest.mark.no_sanitizer  # its shadow memory is over any limit
+def test_the_least_works(client: Client, workspace: Path) -> None:
+    with client.session(workspace=workspace, memory_bytes=64 * MIB, processes=8, open_files=32) as s:
+        assert s.run("6 * 7").value == "42"

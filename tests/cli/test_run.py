@@ -76,13 +76,23 @@ def test_workspace_is_the_place_to_write(run_cellgate: Run, tmp_path: Path) -> N
     assert run_cellgate("run", "--workspace", space, "-c", "open('/usr/g', 'w')").returncode == 1
 
 
+@pytest.mark.parametrize(("limit", "least"), [("memoryMb=5", 64), ("processes=1", 8), ("openFiles=3", 32)])
+def test_a_limit_too_small_names_the_least(run_cellgate: Run, limit: str, least: int) -> None:
+    r = run_cellgate("run", "--limit", limit, "-c", "1")
+    assert r.returncode == 2
+    assert r.stderr == (
+        f"cellgate run: --limit {limit} is too small a limit for a kernel: the least that works is {least}\n"
+    )
+    assert run_cellgate("run", "--limit", f"{limit.split('=')[0]}={least}", "-c", "1").returncode == 0
+
+
 def test_limits(run_cellgate: Run, tmp_path: Path) -> None:
     many = "l = [open('/dev/null') for i in range(100)]"
     r = run_cellgate("run", "--limit", "openFiles=200", "-c", many)
     assert (r.returncode, r.stderr) == (0, "")
     r = run_cellgate("run", "--limit", "openFiles=50", "--limit=outputMb=1", "-c", many)
     assert r.returncode == 1
-    assert "open file limit of 50 reached (rlimit). To allow it: raise cellgate.limits.openFiles\n" in r.stderr
+    assert "open file limit of 50 reached (rlimit). To allow it: raise --limit openFiles\n" in r.stderr
     # It wins over the file.
     file = tmp_path / "settings.json"
     none = {"network": {"allowedDomains": [], "deniedDomains": []}, "filesystem": {"denyRead": [], "allowWrite": [], "denyWrite": []}}

@@ -74,7 +74,7 @@ def test_limits(serve: Serve) -> None:
     server.initialize()
     code = "l = [open('/dev/null') for i in range(100)]"
     text = text_of(server.result(server.call("execute_ipython_cell", code=code)))
-    assert "open file limit of 50 reached (rlimit)" in text and "raise cellgate.limits.openFiles" in text
+    assert "open file limit of 50 reached (rlimit)" in text and "raise --limit openFiles" in text
 
 
 def test_allow_host(serve: Serve, port: int, workspace: Path) -> None:

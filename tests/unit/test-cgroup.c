@@ -373,8 +373,12 @@ static void figures_in_words(void **state)
         assert_string_equal(text, "memory limit of 512 MiB reached (cgroup v2)");
         cg_limit_why(&l, CG_LIMIT_CPU_TIME, CG_BY_TIMER, text, sizeof(text));
         assert_string_equal(text, "processor time limit of 3600 s reached (timer)");
-        cg_limit_how(CG_LIMIT_MEMORY, text, sizeof(text));
+        cg_limit_how(CG_LIMIT_MEMORY, CG_SAID_SETTINGS, text, sizeof(text));
         assert_string_equal(text, "raise cellgate.limits.memoryMb");
+        cg_limit_how(CG_LIMIT_MEMORY, CG_SAID_CLI, text, sizeof(text));
+        assert_string_equal(text, "raise --limit memoryMb");
+        cg_limit_how(CG_LIMIT_MEMORY, CG_SAID_API, text, sizeof(text));
+        assert_string_equal(text, "raise memory_bytes");
         assert_null(cg_limit_set(&l, CG_LIMIT_CORES, 0.25));
         assert_int_equal(l.cores_milli, 250);
         assert_non_null(cg_limit_set(&l, CG_LIMIT_CORES, 0));
