@@ -180,9 +180,14 @@ static int generate(const struct gen *g)
                 cg_err_prefix(&err, "%s", g->name);
                 return cg_cli_fail("gen", &err);
         }
-        if (get_tools(g, &tools, &len, &err) < 0 ||
-            cg_codegen(&o, tools, len, &report, &err) < 0)
+        if (get_tools(g, &tools, &len, &err) < 0)
                 return cg_cli_fail("gen", &err);
+        if (cg_codegen(&o, tools, len, &report, &err) < 0) {
+                /* Lines and columns count in the list of tools: whose it is comes first. */
+                if (err.code == CG_E_PARSE)
+                        cg_err_prefix(&err, "%s", !g->tools ? g->command[0] : strcmp(g->tools, "-") == 0 ? "standard input" : g->tools);
+                return cg_cli_fail("gen", &err);
+        }
         return tell(g, report);
 }
 

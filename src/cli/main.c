@@ -5,6 +5,8 @@
 #include "base/util.h"
 #include "cli/cli.h"
 #include "cli/opts.h"
+#include "config.h"
+#include "vcs.h"
 
 static const struct cg_cli_command commands[] = {
         { "run", cg_cli_run, "run Python cells, a .py file or a notebook" },
@@ -27,9 +29,21 @@ static int help(void)
                     NULL);
         for (size_t i = 0; i < CG_ARRAY_LEN(commands); i++)
                 cg_buf_addf(&b, NULL, "  %-10s %s\n", commands[i].name, commands[i].what);
-        cg_buf_adds(&b, "\n  --help     this text; cellgate COMMAND --help tells about one command\n"
+        cg_buf_addf(&b, NULL, "  %-10s %s\n  %-10s %s\n", "help", "this text; help COMMAND describes one command, as COMMAND --help does",
+                    "version", "the version, and how this program was built");
+        cg_buf_adds(&b, "\n  --help     this text\n"
                     "  --version  the version\n", NULL);
         return cg_cli_print(b.data);
+}
+
+static int version(void)
+{
+        return cg_cli_print("cellgate " CG_VERSION "\n"
+                            "commit      " CG_VCS "\n"
+                            "build       " CG_FEATURES "\n"
+                            "built with  " CG_BUILT_WITH "\n"
+                            "python      " CG_PYTHON_VERSION ", " CG_PYTHON "\n"
+                            "kernels     " CG_KERNEL_ENV "\n");
 }
 
 static int unknown(const char *name)
@@ -53,6 +67,27 @@ static int unknown(const char *name)
         return cg_cli_fail("", &err);
 }
 
+static int run(int argc, char **argv)
+{
+        for (size_t i = 0; i < CG_ARRAY_LEN(commands); i++)
+                if (strcmp(argv[0], commands[i].name) == 0)
+                        return commands[i].run(argc, argv);
+        return unknown(argv[0]);
+}
+
+/* `help mcp serve` is `mcp serve --help`. */
+static int help_about(int argc, char **argv)
+{
+        char *words[8];
+        int n = argc < 6 ? argc : 6;
+
+        for (int i = 0; i < n; i++)
+                words[i] = argv[i];
+        words[n] = (char *)(uintptr_t)"--help";
+        words[n + 1] = NULL;
+        return run(n + 1, words);
+}
+
 int main(int argc, char **argv)
 {
         struct cg_err err;
@@ -69,8 +104,9 @@ int main(int argc, char **argv)
                 snprintf(line, sizeof(line), "cellgate %s\n", cg_version());
                 return cg_cli_print(line);
         }
-        for (size_t i = 0; i < CG_ARRAY_LEN(commands); i++)
-                if (strcmp(argv[1], commands[i].name) == 0)
-                        return commands[i].run(argc - 1, argv + 1);
-        return unknown(argv[1]);
+        if (strcmp(argv[1], "help") == 0)
+                return argc == 2 ? help() : help_about(argc - 2, argv + 2);
+        if (strcmp(argv[1], "version") == 0 && argc == 2)
+                return version();
+        return run(argc - 1, argv + 1);
 }

@@ -157,6 +157,44 @@ static void add(struct cg_attempt_list *l, const struct cg_attempt_line *a, cons
         l->v[l->n++].wanted = cg_selftest_matches(only, a->name);
 }
 
+/* What many names begin with: "unix-*", "proxy-*". */
+static void add_kinds(const struct cg_attempt_list *l, struct cg_buf *b)
+{
+        for (size_t i = 0; i < l->n; i++) {
+                const char *name = l->v[i].name;
+                size_t len = strcspn(name, "-");
+                size_t before = 0, same = 0;
+
+                for (size_t j = 0; j < l->n; j++) {
+                        bool is = strcspn(l->v[j].name, "-") == len && memcmp(l->v[j].name, name, len) == 0;
+
+                        same += is;
+                        before += is && j < i;
+                }
+                if (!before && same >= 10)
+                        cg_buf_addf(b, NULL, "%s%.*s-*", b->len ? ", " : "", (int)len, name);
+        }
+}
+
+/* A pattern that names no attempt would pass for attempts that held. */
+static int check_patterns(const struct cg_attempt_list *l, const char *const *only, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf kinds = {.max = 4096};
+
+        for (; *only; only++) {
+                size_t i = 0;
+
+                while (i < l->n && fnmatch(*only, l->v[i].name, 0) != 0)
+                        i++;
+                if (i < l->n)
+                        continue;
+                add_kinds(l, &kinds);
+                return cg_fail(err, CG_E_INVAL, "--only %s: there is no such attempt; --list lists all %zu, among them %s", *only, l->n,
+                               kinds.data ? kinds.data : "");
+        }
+        return 0;
+}
+
 int cg_attempts_load(struct cg_attempt_list *l, const char *const *only, struct cg_err *err)
 {
         static char *const argv[] = {(char *)CG_SELFTEST_HELPER, (char *)"--list", NULL};
@@ -181,7 +219,7 @@ int cg_attempts_load(struct cg_attempt_list *l, const char *const *only, struct 
                 add(l, &cg_attempts_kernel[i], only);
         for (size_t i = 0; i < cg_n_attempts_after; i++)
                 add(l, &cg_attempts_after[i], only);
-        return 0;
+        return check_patterns(l, only, err);
 }
 
 int cg_attempts_print(const struct cg_attempt_list *l, const struct cg_report *r)

@@ -81,7 +81,12 @@ static int run(const struct options *o, const struct cg_log *log, struct cg_err 
         if (r == 0)
                 r = cg_py_prepare(o->preload, &versions, &failure);
         if (r < 0) {
-                cg_zygote_say_ready(z, NULL, &failure, err);
+                r = cg_zygote_say_ready(z, NULL, &failure, err); /* the supervisor reports it */
+                if (r == 0) {
+                        cg_log(log, CG_LOG_INFO, "%s", failure.msg);
+                        cg_zygote_free(z);
+                        _exit(1);
+                }
                 *err = failure;
         } else {
                 r = cg_zygote_say_ready(z, &versions, NULL, err);

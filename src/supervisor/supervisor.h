@@ -68,6 +68,7 @@ struct zygote {
         struct kernel *waiting; /* kernels to be asked for once it is ready */
         int64_t started_ms;
         unsigned quick_deaths;
+        bool explained;      /* it has said why it does not start; whoever waits has been told */
 };
 
 struct broker {

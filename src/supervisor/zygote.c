@@ -97,7 +97,9 @@ static void handle_not_ready(struct sup *s, json_t *o)
         struct cg_err err;
 
         cg_fail(&err, CG_E_STATE, "kernels cannot be started: %s", why ? why : "the zygote gave no reason");
-        cg_log(&s->log, CG_LOG_ERROR, "%s", err.msg);
+        /* Whoever waits for a kernel reports it. */
+        s->zygote.explained = s->zygote.waiting != NULL;
+        cg_log(&s->log, s->zygote.waiting ? CG_LOG_INFO : CG_LOG_ERROR, "%s", err.msg);
         fail_waiting(s, &err);
 }
 
@@ -201,7 +203,8 @@ static void on_zygote_end(struct watch *w)
         if (s->stopping)
                 return;
         z->quick_deaths = cg_now_ms() - z->started_ms < QUICK_MS ? z->quick_deaths + 1 : 0;
-        cg_log(&s->log, CG_LOG_ERROR, "the zygote ended (%s)", how);
+        cg_log(&s->log, z->explained ? CG_LOG_INFO : CG_LOG_ERROR, "the zygote ended (%s)", how);
+        z->explained = false;
         requeue_starting(s);
 }
 

@@ -17,6 +17,11 @@ COMMAND_LINES = [
     ([], "which command"),
     (["rum"], "did you mean run?"),
     (["--nothing"], '"--nothing"'),
+    (["help", "rum"], "did you mean run?"),
+    (["version", "x"], '"version"'),
+    (["run", "--stay", "-c", "1"], "--json"),
+    (["selftest", "--only", "nosuch"], "--only nosuch: there is no such attempt; --list lists all"),
+    (["selftest", "--only", "unix-*", "--only", "nosuch", "--list"], "--only nosuch: there is no such attempt"),
     (["run"], "nothing to run"),
     (["run", "--wrokspace", "x", "-c", "1"], "unknown option --wrokspace: did you mean --workspace?"),
     (["run", "-z"], "unknown option -z"),
@@ -179,3 +184,35 @@ def test_help_to_a_full_disk(cellgate: Path) -> None:
         r = subprocess.run([cellgate, "run", "--help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=20)
     assert r.returncode == 2
     assert "No space left on device" in r.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "gen", "mcp", "jupyter", "doctor", "selftest", "sandbox"])
+def test_help_of_a_command(run_cellgate: Run, command: str) -> None:
+    r = run_cellgate("help", command)
+    assert (r.returncode, r.stdout) == (0, run_cellgate(command, "--help").stdout)
+    assert f"  {command} " in run_cellgate("help").stdout
+
+
+def test_version_with_details(run_cellgate: Run) -> None:
+    short = run_cellgate("--version").stdout
+    r = run_cellgate("version")
+    assert r.returncode == 0
+    lines = r.stdout.splitlines()
+    assert lines[0] + "\n" == short
+    assert [line.split()[0] for line in lines[1:]] == ["commit", "build", "built", "python", "kernels"]
+    assert all(name in lines[3] for name in ("libzmq", "jansson", "libseccomp"))
+
+
+def test_a_module_that_cannot_be_preloaded_is_told_once(run_cellgate: Run) -> None:
+    r = run_cellgate("run", "--preload", "nosuch", "-c", "1")
+    assert r.returncode == 2
+    assert r.stderr.count("nosuch: ") == 1 and len(r.stderr.splitlines()) == 1, r.stderr
+    assert r.stderr.endswith("cannot preload nosuch: ModuleNotFoundError: No module named 'nosuch'\n")
+
+
+def test_tools_that_are_no_json_name_the_file(run_cellgate: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad.json").write_text("{\n")
+    r = run_cellgate("gen", "x", "--out", "o", "--tools", "bad.json")
+    assert (r.returncode, r.stderr) == (2, "cellgate gen: bad.json: line 2 column 1: a string should stand here\n")
+    r = run_cellgate("gen", "x", "--out", "o", "--tools", "-", input="[")
+    assert r.stderr.startswith("cellgate gen: standard input: line 1")
