@@ -37,6 +37,7 @@ _STEPS = (
     "import asyncio\nasyncio.sl",
 )
 _done = 0
+_ready = False
 
 installed = importlib.util.find_spec("jedi") is not None
 
@@ -52,14 +53,20 @@ def _keep_no_files() -> None:
 
 def configure(completer: Any) -> None:
     """Let IPython's completer use jedi where that is installed."""
-    global installed
-    if installed:
-        try:
-            _keep_no_files()
-        except ImportError:
-            installed = False
     completer.use_jedi = installed
     completer.jedi_compute_type_timeout = TYPES_MS
+
+
+def ready() -> bool:
+    """Call it before jedi is used; returns whether it can be."""
+    global installed, _ready
+    if installed and not _ready:
+        try:
+            _keep_no_files()
+            _ready = True
+        except ImportError:
+            installed = False
+    return installed
 
 
 def pending() -> bool:
@@ -70,7 +77,7 @@ def pending() -> bool:
 def step() -> bool:
     """Do a part of it, some 100 ms long; returns whether there is more."""
     global _done
-    if not pending():
+    if not pending() or not ready():
         return False
     code = _STEPS[_done]
     _done += 1

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.metadata
+import importlib
 import importlib.util
 import sys
+from typing import Any
 
 # Modules that kernels import, and the packages that have them. The rest of these packages' needs comes along.
 _NEEDED = {"IPython": "ipython", "comm": "comm", "traitlets": "traitlets"}
@@ -16,8 +17,8 @@ def missing() -> list[str]:
     """Packages that have to be installed, as pip takes them."""
     found = [package for module, package in _NEEDED.items() if importlib.util.find_spec(module) is None]
     if "ipython" not in found:
-        version = importlib.metadata.version("ipython").split(".")
-        if tuple(int(part) if part.isdigit() else 0 for part in version[:2]) < _IPYTHON:
+        ipython: Any = importlib.import_module("IPython")
+        if ipython.version_info[:2] < _IPYTHON:
             found.append(f"ipython>={_IPYTHON[0]}.{_IPYTHON[1]}")
     return found
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.completer import provisionalcompleter, rectify_completions
 from IPython.utils.tokenutil import token_at_cursor
 
-from cellgate_kernel import comms, errors
+from cellgate_kernel import comms, completion, errors
 from cellgate_kernel.request import BadRequest, Request, field, parse_object
 
 if TYPE_CHECKING:
@@ -71,9 +71,12 @@ class Requests:
         code = field(content, "code", str)
         pos = _cursor(content, code)
         found: list[Any] = []
+        completer: Any = self._shell.Completer
         try:
+            if completer.use_jedi and not completion.ready():
+                completer.use_jedi = False
             with provisionalcompleter():
-                for c in rectify_completions(code, self._shell.Completer.completions(code, pos)):
+                for c in rectify_completions(code, completer.completions(code, pos)):
                     found.append(c)
                     if len(found) == _MAX_COMPLETIONS:
                         break
