@@ -244,7 +244,7 @@ CG_API int cg_session_reset(struct cg_session *s, int64_t timeout_ms, struct cg_
  * @json:       the `mcpServers` object that MCP clients use, or an object with that key or "servers" (VS Code):
  *              {"NAME": {"command": "...", "args": [...], "env": {...}, "cwd": "..."}}. ${VAR} and
  *              ${VAR:-DEFAULT} in its strings are taken from this process's environment. Without "cwd" a server starts in a
- *              private folder. Those with "disabled": true or "enabled": false are passed over, other members ignored. Names
+ *              private folder. "startTimeout" (seconds) takes the place of @timeout_ms. Those with "disabled": true or "enabled": false are passed over, other members ignored. Names
  *              have no dot, since approval rules say SERVER.TOOL, and are not "cellgate".
  * @len:        bytes of @json
  * @timeout_ms: longest wait for one server's start and tool list; 0: 60 s
@@ -261,6 +261,8 @@ CG_API int cg_session_reset(struct cg_session *s, int64_t timeout_ms, struct cg_
  *
  * Programs and scripts in folders below a write root become read-only for all kernels of the client, with what belongs to them
  * (their folder, virtual environment, node_modules). A kernel that has run no cell is replaced for that.
+ *
+ * While a server does not answer, a CG_EVENT_PROGRESS comes every few seconds, for hosts that read events in another thread.
  *
  * The kernel never sees the definition: it names server and tool, no more. After this the session's cells can say
  * `from mcptools.PACKAGE import MODULE`.
@@ -368,6 +370,8 @@ enum cg_event_type {
                                          sentence, rendered; cg_event_cell() is the cell, 0 where none is known */
         CG_EVENT_INPUT_CLOSED,        /* the last INPUT_REQUEST of cg_event_cell() wants no answer any more: an interrupt, or an
                                          exception of the cell's own, has ended its input(). A RESULT ends a question as well */
+        CG_EVENT_PROGRESS,            /* cg_session_add_mcp_servers() waits for a server: cg_event_text() says for which, and how long.
+                                         It may be shown, and is of no use later */
 };
 
 enum cg_status {

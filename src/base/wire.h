@@ -83,7 +83,8 @@ struct cg_wire {
         X(DEBUG_EVENT,         56, S,      0,               CG_MAX_BODY,         1) \
         X(EGRESS_REQUEST,      57, S,      65536,           0,                   0) \
         X(DENIED,              58, S,      65536,           0,                   0) \
-        X(INPUT_CLOSED,        59, S,      4096,            0,                   0)
+        X(INPUT_CLOSED,        59, S,      4096,            0,                   0) \
+        X(PROGRESS,            60, S,      65536,           0,                   0)
 
 /* ---- kernel wire: supervisor <-> kernel. Types and contents of the Jupyter protocol; content travels as the raw frame. */
 #define K CG_ROLE_KERNEL
@@ -128,7 +129,8 @@ struct cg_wire {
         X(ASK,                 8,  T,      4096,            CG_MAX_TOOL_ARGS,    1) \
         X(ASK_DECISION,        9,  S,      65536,           0,                   0) \
         X(ASK_CLOSED,          10, T,      4096,            0,                   0) \
-        X(KERNEL_VIOLATION,    11, T,      4096,            0,                   0)
+        X(KERNEL_VIOLATION,    11, T,      4096,            0,                   0) \
+        X(PROGRESS,            12, T,      65536,           0,                   0)
 
 #define CG_MSG_ENUM_HOST(name, no, ...) CG_HOST_##name = no,
 enum cg_host_msg { CG_HOST_MSGS(CG_MSG_ENUM_HOST) };

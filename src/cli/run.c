@@ -10,9 +10,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/json.h"
@@ -303,14 +306,79 @@ static void run_cells(struct cg_run *run)
 
 /* ------------------------------------------------------------------ setting up */
 
-/* *ret: the report (cg_free()), NULL without --mcp */
-static int add_servers(struct cg_run *run, char **ret, struct cg_err *err)
+/* Servers are added in a thread of their own, so that progress is shown meanwhile. */
+struct adding {
+        struct cg_session *session;
+        const char *text;
+        size_t len;
+        int done_fd;
+        char *report;
+        int r;
+        struct cg_err err;
+};
+
+static void *add_in_thread(void *data)
 {
+        struct adding *a = data;
+        uint64_t one = 1;
+
+        a->r = cg_session_add_mcp_servers(a->session, a->text, a->len, 0, &a->report, &a->err);
+        if (write(a->done_fd, &one, sizeof(one)) < 0)
+                _exit(1); /* an eventfd's counter cannot be full */
+        return NULL;
+}
+
+/* Shows what comes until the thread has ended. */
+static int show_until_added(struct cg_run *run, const struct adding *a, struct cg_err *err)
+{
+        struct pollfd p[] = { { .fd = a->done_fd, .events = POLLIN }, { .fd = cg_session_fd(run->session), .events = POLLIN } };
+        struct cg_event *e;
+        int r = 0;
+
+        while (!p[0].revents && r == 0) {
+                if (poll(p, CG_ARRAY_LEN(p), -1) < 0 && errno != EINTR)
+                        return cg_fail_errno(err, "poll");
+                while (r == 0 && p[1].revents && (r = cg_session_next_event(run->session, 0, &e, err)) == 0)
+                        r = cg_run_event(run, e, err);
+                if (r == CG_CLOSED)
+                        p[1].fd = -1; /* the thread's call says why */
+                r = r < 0 ? r : 0;
+        }
+        return r;
+}
+
+static int add_and_show(struct cg_run *run, struct adding *a, struct cg_err *err)
+{
+        pthread_t thread;
+        int r;
+
+        a->session = run->session;
+        a->done_fd = eventfd(0, EFD_CLOEXEC);
+        if (a->done_fd < 0)
+                return cg_fail_errno(err, "eventfd");
+        errno = pthread_create(&thread, NULL, add_in_thread, a);
+        if (errno) {
+                close(a->done_fd);
+                return cg_fail_errno(err, "thread");
+        }
+        r = show_until_added(run, a, err);
+        pthread_join(thread, NULL);
+        close(a->done_fd);
+        if (r == 0 && a->r < 0) {
+                *err = a->err;
+                r = a->r;
+        }
+        return r;
+}
+
+static int add_servers(struct cg_run *run, struct cg_err *err)
+{
+        struct adding a = { .r = 0 };
         cg_auto_free char *text = NULL;
         cg_auto_json json_t *check = NULL;
         size_t len, bom;
+        int r;
 
-        *ret = NULL;
         if (!run->opts.kernel.mcp)
                 return 0;
         /* Line and column of a mistake count in the file, so it is looked at here. */
@@ -318,9 +386,13 @@ static int add_servers(struct cg_run *run, char **ret, struct cg_err *err)
             cg_json_object(text, len, run->opts.kernel.mcp, &check, err) < 0)
                 return -1;
         bom = len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
-        if (cg_session_add_mcp_servers(run->session, text + bom, len - bom, 0, ret, err) < 0)
+        a.text = text + bom;
+        a.len = len - bom;
+        if (add_and_show(run, &a, err) < 0)
                 return cg_err_prefix(err, "%s", run->opts.kernel.mcp);
-        return 0;
+        r = run->face->servers(run, a.report, err);
+        cg_free(a.report);
+        return r;
 }
 
 static int open_session(struct cg_run *run, struct cg_err *err)
@@ -331,7 +403,6 @@ static int open_session(struct cg_run *run, struct cg_err *err)
         struct cg_session_options so = { .size = sizeof(so), .workspace = run->opts.kernel.workspace, .env = run->opts.kernel.env,
                                          .settings = run->settings, .ask_egress = run->settings && run->can_ask };
         struct cg_kernel_hides hides;
-        char *report;
         int r = cg_kernel_options_session(&run->opts.kernel, run->opts.kernel.workspace, &hides, &so, err);
 
         if (run->opts.kernel.no_sandbox)
@@ -342,11 +413,9 @@ static int open_session(struct cg_run *run, struct cg_err *err)
         if (r == 0)
                 r = cg_session_new(run->client, &so, &run->session, err);
         cg_kernel_hides_fini(&hides);
-        if (r < 0 || add_servers(run, &report, err) < 0)
+        if (r < 0 || run->face->opened(run, err) < 0)
                 return -1;
-        r = run->face->opened(run, report, err);
-        cg_free(report);
-        return r;
+        return add_servers(run, err);
 }
 
 /* The files are looked at before anything starts, so that a typing mistake in one costs no time. */

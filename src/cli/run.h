@@ -27,8 +27,10 @@ struct cg_run;
  * the run.
  */
 struct cg_face {
-        /* The session stands; @report is what cg_session_add_mcp_servers() said, or NULL. */
-        int (*opened)(struct cg_run *run, const char *report, struct cg_err *err);
+        /* The session is open; its MCP servers come next. */
+        int (*opened)(struct cg_run *run, struct cg_err *err);
+        /* @report: what cg_session_add_mcp_servers() returned. */
+        int (*servers)(struct cg_run *run, const char *report, struct cg_err *err);
         /* An event to show. Takes @e. */
         int (*event)(struct cg_run *run, struct cg_event *e, struct cg_err *err);
         /*

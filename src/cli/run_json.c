@@ -680,20 +680,23 @@ static int json_readable(struct cg_run *run, struct cg_err *err)
 
 /* ------------------------------------------------------------------ the rest of the face */
 
-/* The first lines: what the host talks to, and which tools there are. */
-static int json_opened(struct cg_run *run, const char *report, struct cg_err *err)
+/* The first line: what the host talks to. */
+static int json_opened(struct cg_run *run, struct cg_err *err)
 {
         const char *id = cg_session_id(run->session), *info = cg_session_info(run->session);
         struct line l;
-        int r;
 
         line_begin(&l, "session", 0);
         line_string(&l, "version", cg_version(), strlen(cg_version()));
         line_string(&l, "session", id, strlen(id));
         line_object(&l, "info", info, strlen(info));
-        r = line_end(run, &l, err);
-        if (r < 0 || !report)
-                return r;
+        return line_end(run, &l, err);
+}
+
+static int json_servers(struct cg_run *run, const char *report, struct cg_err *err)
+{
+        struct line l;
+
         line_begin(&l, "mcp_servers", 0);
         line_object(&l, "servers", report, strlen(report));
         return line_end(run, &l, err);
@@ -747,6 +750,7 @@ static void json_free(struct cg_run *run)
 
 static const struct cg_face face = {
         .opened = json_opened,
+        .servers = json_servers,
         .event = json_event,
         .decided = json_decided,
         .next = json_next,

@@ -182,6 +182,7 @@ static int show(struct cg_run *run, struct cg_event *e, struct cg_err *err)
                 cg_screen_note(&run->screen, "the kernel died: %s", text);
                 return 0;
         case CG_EVENT_NOTICE:
+        case CG_EVENT_PROGRESS:
         case CG_EVENT_SESSION_CLOSED:
                 cg_screen_note(&run->screen, "%s", text);
                 return 0;
@@ -460,11 +461,17 @@ static void text_interrupted(struct cg_run *run)
 
 /* ------------------------------------------------------------------ the rest of the face */
 
-static int text_opened(struct cg_run *run, const char *report, struct cg_err *err)
+static int text_opened(struct cg_run *run, struct cg_err *err)
+{
+        (void)run;
+        (void)err;
+        return 0;
+}
+
+static int text_servers(struct cg_run *run, const char *report, struct cg_err *err)
 {
         (void)err;
-        if (report)
-                cg_report_tell_servers(&run->screen, report, run->opts.kernel.log_level >= 2);
+        cg_report_tell_servers(&run->screen, report, run->opts.kernel.log_level >= 2);
         return 0;
 }
 
@@ -525,6 +532,7 @@ static void text_free(struct cg_run *run)
 
 static const struct cg_face face = {
         .opened = text_opened,
+        .servers = text_servers,
         .event = text_event,
         .decided = text_decided,
         .ask = text_ask,

@@ -32,6 +32,7 @@ static const struct {
         { CG_HOST_EGRESS_REQUEST, CG_EVENT_EGRESS_REQUEST, "egress_request" },
         { CG_HOST_DENIED, CG_EVENT_DENIED, "denied" },
         { CG_HOST_INPUT_CLOSED, CG_EVENT_INPUT_CLOSED, "input_closed" },
+        { CG_HOST_PROGRESS, CG_EVENT_PROGRESS, "progress" },
 };
 
 static const char *const status_names[] = { "ok", "error", "timeout", "cancelled", "kernel_died" };

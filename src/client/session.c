@@ -12,6 +12,8 @@
 extern char **environ;
 
 #define DEFAULT_START_MS 30000
+/* Of "startTimeout": the tool server refuses more. */
+#define MAX_START_S 3600
 #define DEFAULT_SERVERS_MS 60000
 /* Answers may take this much longer than what they are about, before the supervisor counts as stuck. */
 #define SLACK_MS 5000
@@ -579,7 +581,9 @@ CG_API int cg_session_add_mcp_servers(struct cg_session *s, const char *json, si
 {
         int64_t ms = timeout_ms > 0 ? timeout_ms : DEFAULT_SERVERS_MS;
         cg_auto_json json_t *o = NULL, *servers = NULL;
-        json_t *expanded;
+        json_t *expanded, *def;
+        int64_t longest_ms = ms;
+        const char *name;
         int r;
 
         if (!s->client)
@@ -595,9 +599,15 @@ CG_API int cg_session_add_mcp_servers(struct cg_session *s, const char *json, si
         r = expand_servers(s->client, servers, &expanded, err);
         if (r < 0)
                 return r;
+        json_object_foreach(expanded, name, def) {
+                double own_s = json_number_value(json_object_get(def, "startTimeout"));
+
+                if (own_s > 0 && own_s <= MAX_START_S && own_s * 1000 > (double)longest_ms)
+                        longest_ms = (int64_t)(own_s * 1000);
+        }
         /* Servers start side by side, so that their number does not count. */
         return client_request(s->client, CG_HOST_SERVERS_ADD, s->number,
-                              json_pack("{s:o, s:I}", "servers", expanded, "timeout_ms", (json_int_t)ms), ms + 6 * SLACK_MS, NULL,
+                              json_pack("{s:o, s:I}", "servers", expanded, "timeout_ms", (json_int_t)ms), longest_ms + 6 * SLACK_MS, NULL,
                               ret, err);
 }
 

@@ -255,8 +255,8 @@ static void expire(struct cg_mcp_req *q)
         struct cg_mcp_client *c = q->c;
 
         if (c->state == STARTING) {
-                cg_mcp_req_fail(q, "MCP server \"%s\" did not answer initialize within %lld ms%s", c->def->name,
-                                (long long)q->timeout_ms, cg_stdio_last_words(c->child));
+                cg_mcp_req_fail(q, "MCP server \"%s\" did not answer initialize within %lld ms (\"startTimeout\" in its definition, in seconds, "
+                                "allows more)%s", c->def->name, (long long)q->timeout_ms, cg_stdio_last_words(c->child));
                 return;
         }
         cg_mcp_send_cancelled(q, "timeout");
@@ -322,7 +322,7 @@ static int start(struct cg_mcp_client *c, struct cg_err *err)
         }
         c->n_children++;
         c->state = STARTING;
-        c->init_timeout_ms = CG_MCP_START_MS;
+        c->init_timeout_ms = cg_mcp_client_start_ms(c, 0);
         c->init_deadline_ms = cg_now_ms() + c->init_timeout_ms;
         r = cg_mcp_send_initialize(c, err);
         if (r < 0)
@@ -358,7 +358,7 @@ static int begin(struct cg_mcp_req *q, struct cg_mcp_req **ret, struct cg_err *e
 int cg_mcp_client_list(struct cg_mcp_client *c, int64_t timeout_ms, cg_mcp_done done, void *data, struct cg_mcp_req **ret,
                        struct cg_err *err)
 {
-        struct cg_mcp_req *q = req_new(c, LIST, timeout_ms ? timeout_ms : CG_MCP_START_MS, done, data);
+        struct cg_mcp_req *q = req_new(c, LIST, cg_mcp_client_start_ms(c, timeout_ms), done, data);
 
         if (!q)
                 return cg_fail(err, CG_E_NOMEM, "request");
@@ -428,6 +428,18 @@ int cg_mcp_client_new(const struct cg_mcp_client_options *o, struct cg_mcp_def *
 const char *cg_mcp_client_name(const struct cg_mcp_client *c)
 {
         return c->def->name;
+}
+
+int64_t cg_mcp_client_start_ms(const struct cg_mcp_client *c, int64_t timeout_ms)
+{
+        return c->def->start_timeout_ms ? c->def->start_timeout_ms : timeout_ms ? timeout_ms : CG_MCP_START_MS;
+}
+
+const char *cg_mcp_client_program(const struct cg_mcp_client *c)
+{
+        const char *slash = strrchr(c->def->command, '/');
+
+        return slash ? slash + 1 : c->def->command;
 }
 
 bool cg_mcp_client_is_listed(const struct cg_mcp_client *c)

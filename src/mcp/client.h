@@ -40,6 +40,10 @@ int cg_mcp_client_new(const struct cg_mcp_client_options *o, struct cg_mcp_def *
 /* Fails every request with @why, ends the server in order, frees the client when it is gone. The pointer is dead at once. */
 void cg_mcp_client_end(struct cg_mcp_client *c, const char *why);
 
+/* How long its start and list may take: by its definition, else @timeout_ms, else the default. */
+int64_t cg_mcp_client_start_ms(const struct cg_mcp_client *c, int64_t timeout_ms);
+/* The program's name without its folder; its arguments may hold secrets. Borrowed. */
+const char *cg_mcp_client_program(const struct cg_mcp_client *c);
 const char *cg_mcp_client_name(const struct cg_mcp_client *c);
 
 /* Whether the server may be started now; negative with the reason while its starts keep failing. */

@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "base/proc.h"
 #include "config.h"
+#include "mcp/limits.h"
 
 /* Shorter values (true, 8080, a user's name) would turn every other message into stars. */
 #define SECRET_MIN 8
@@ -242,6 +243,18 @@ static int read_cwd(struct cg_mcp_def *d, const json_t *j, struct cg_err *err)
         return d->cwd ? 0 : cg_fail(err, CG_E_NOMEM, "MCP server");
 }
 
+static int read_start_timeout(struct cg_mcp_def *d, const json_t *j, struct cg_err *err)
+{
+        const json_t *v = json_object_get(j, "startTimeout");
+
+        if (!v || json_is_null(v))
+                return 0;
+        if (!json_is_number(v) || json_number_value(v) <= 0 || json_number_value(v) > CG_MCP_MAX_START_S)
+                return bad_member(d->name, "\"startTimeout\"", "a number of seconds, more than 0 and at most 3600", err);
+        d->start_timeout_ms = (int64_t)(json_number_value(v) * 1000 + 0.5) ?: 1;
+        return 0;
+}
+
 static int read_definition(struct cg_mcp_def *d, const json_t *j, char *const *environ_, struct cg_err *err)
 {
         const char *command;
@@ -258,6 +271,8 @@ static int read_definition(struct cg_mcp_def *d, const json_t *j, char *const *e
         r = read_args(d, j, err);
         if (r == 0)
                 r = read_env(d, json_object_get(j, "env"), json_object_get(j, "inherit"), environ_, err);
+        if (r == 0)
+                r = read_start_timeout(d, j, err);
         return r < 0 ? r : read_cwd(d, j, err);
 }
 

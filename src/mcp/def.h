@@ -18,6 +18,7 @@ struct cg_mcp_def {
         char **envp;       /* the whole environment of the server, NULL-terminated */
         char *search_path; /* where a command without a slash is looked for; NULL: nowhere */
         char *cwd;         /* NULL: ours */
+        int64_t start_timeout_ms; /* "startTimeout"; 0: not said */
         char **secrets;    /* values of the definition's env that must not be shown; NULL-terminated */
 };
 
@@ -25,6 +26,7 @@ struct cg_mcp_def {
  * Reads {"command", "args", "env", "cwd", "sandbox"}; the last is an absolute path of a settings file (docs/settings.md) or such an
  * object itself. Other members (clients have many: "disabled", "autoApprove", ...) are ignored, but a
  * definition of another transport is CG_E_UNSUPPORTED. Each error names the server and the member.
+ * "startTimeout" is in seconds.
  * "inherit", {"NAME": "VALUE"}, takes the place of what the server would inherit.
  * @environ_: environment to take HOME LOGNAME PATH SHELL TERM USER LANG LC_* TMPDIR from; nothing else of it is passed on.
  */

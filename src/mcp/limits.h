@@ -55,6 +55,10 @@
 
 /* --- times, milliseconds --- */
 
+#define CG_MCP_MAX_START_S 3600 /* "startTimeout" */
+/* A server that has not answered for so long is reported, and again at these intervals. */
+#define CG_MCP_PROGRESS_MS 2000
+#define CG_MCP_PROGRESS_EVERY_MS 5000
 #define CG_MCP_START_MS 60000      /* initialize and tools/list: npx may have to download the server first */
 #define CG_MCP_GRACE_MS 2000       /* after closing standard input, and again after SIGTERM */
 #define CG_MCP_DRAIN_MS 500        /* from exit to end of output, or the other way round */

@@ -63,6 +63,7 @@ void ts_maybe_stop(struct ts *ts)
                 close_if_open((uv_handle_t *)&ts->sigterm);
                 close_if_open((uv_handle_t *)&ts->sigint);
                 close_if_open((uv_handle_t *)&ts->end_timer);
+                close_if_open((uv_handle_t *)&ts->progress);
         }
         if (!ts->n_links)
                 cg_zloop_close(&ts->zloop);
@@ -255,6 +256,9 @@ static int open_handles(struct ts *ts, struct cg_err *err)
         int r = uv_timer_init(&ts->loop, &ts->end_timer);
 
         ts->end_timer.data = ts;
+        if (r == 0)
+                r = uv_timer_init(&ts->loop, &ts->progress);
+        ts->progress.data = ts;
         if (r == 0)
                 r = uv_signal_init(&ts->loop, &ts->sigterm);
         if (r == 0) {

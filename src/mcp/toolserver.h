@@ -54,6 +54,7 @@ struct ts {
         uv_poll_t lifeline;
         uv_signal_t sigterm, sigint;
         uv_timer_t end_timer;
+        uv_timer_t progress; /* while servers are being added */
         bool ending;
         int exit_status;
 };
@@ -91,6 +92,8 @@ struct ts_session *ts_session_get(struct ts *ts, uint64_t number, struct cg_err 
 /* Ends its servers and forgets it; DETACHED follows when all are gone, if @tell. */
 void ts_session_end(struct ts_session *s, bool tell);
 struct cg_mcp_client *ts_session_client(const struct ts_session *s, const char *server);
+/* Reports servers that do not answer yet; its timer runs while there are some. */
+void ts_session_progress(uv_timer_t *t);
 /* Handles SERVERS. */
 void ts_session_add(struct ts_session *s, const struct cg_msg *m);
 

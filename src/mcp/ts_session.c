@@ -35,7 +35,7 @@ struct ts_adding {
         struct ts_adding *next;
         uint64_t id;
         char *out_dir;
-        int64_t timeout_ms;
+        int64_t timeout_ms, since_ms;
         size_t n, n_waiting;
         uv_work_t work; /* the wrappers' */
         bool working;
@@ -480,6 +480,44 @@ static void list_all(struct ts_adding *a)
                 else
                         a->n_waiting++;
         }
+        a->since_ms = cg_now_ms();
+        if (a->n_waiting && !uv_is_active((uv_handle_t *)&a->session->ts->progress))
+                uv_timer_start(&a->session->ts->progress, ts_session_progress, CG_MCP_PROGRESS_MS, CG_MCP_PROGRESS_EVERY_MS);
+}
+
+static void report_progress(const struct ts_adding *a, const struct ts_new *v)
+{
+        struct cg_out out = { .type = CG_BROKER_PROGRESS, .session = a->session->number, .id = a->id };
+        long long waited = (cg_now_ms() - a->since_ms) / 1000, limit = cg_mcp_client_start_ms(v->client, a->timeout_ms) / 1000;
+        cg_auto_buf struct cg_buf b;
+        char text[2 * CG_MAX_NAME + 200];
+
+        snprintf(text, sizeof(text), "waiting for MCP server \"%s\" (%.*s): %lld s of %lld s", v->name, CG_MAX_NAME,
+                 cg_mcp_client_program(v->client), waited, limit);
+        cg_log(&a->session->ts->log, CG_LOG_WARN, "%s", text);
+        cg_buf_init(&b, 65536);
+        if (cg_buf_adds(&b, "{\"text\":", NULL) < 0 || cg_json_quote(&b, text, strlen(text), NULL) < 0 || cg_buf_adds(&b, "}", NULL) < 0)
+                return;
+        out.body = b.data;
+        out.body_len = b.len;
+        ts_broker_send(a->session->ts, &out, NULL);
+}
+
+void ts_session_progress(uv_timer_t *t)
+{
+        struct ts *ts = t->data;
+        bool any = false;
+
+        for (const struct ts_session *s = ts->sessions; s; s = s->next) {
+                for (const struct ts_adding *a = s->adding; a; a = a->next) {
+                        any |= a->n_waiting > 0;
+                        for (size_t i = 0; i < a->n && cg_now_ms() - a->since_ms >= CG_MCP_PROGRESS_MS / 2; i++)
+                                if (a->items[i].req && a->items[i].client)
+                                        report_progress(a, &a->items[i]);
+                }
+        }
+        if (!any)
+                uv_timer_stop(t);
 }
 
 static int adding_new(struct ts_session *s, const struct cg_msg *m, json_t *body, struct ts_adding **ret, struct cg_err *err)

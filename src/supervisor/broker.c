@@ -341,6 +341,17 @@ static void handle_servers_done(struct session *ss, const struct cg_msg *m)
         host_send(ss->host, &out, json_incref(report));
 }
 
+static void handle_progress(struct session *ss, const struct cg_msg *m)
+{
+        struct cg_out out = { .type = CG_HOST_PROGRESS };
+        cg_auto_json json_t *body = NULL;
+        const char *text;
+        struct cg_err err;
+
+        if (cg_msg_json(m, &body, &err) == 0 && cg_json_str(body, "text", NULL, &text, &err) == 0 && text)
+                session_event_to_host(ss, &out, json_pack("{s:o}", "text", text_json(text)));
+}
+
 static void send_servers(struct session *ss, json_t *servers, int64_t timeout_ms, uint64_t request)
 {
         struct cg_out out = { .type = CG_BROKER_SERVERS, .session = ss->number, .id = request };
@@ -411,6 +422,9 @@ static void on_broker_message(struct cg_zsock *z, int events)
                 break;
         case CG_BROKER_SERVERS_DONE:
                 handle_servers_done(ss, &m);
+                break;
+        case CG_BROKER_PROGRESS:
+                handle_progress(ss, &m);
                 break;
         case CG_BROKER_ASK:
                 if (ss->kernel)

@@ -46,6 +46,16 @@ def test_one_bad_server_as_json(run: Run, good: dict) -> None:
     assert "exit status 1" in servers["a"]["error"] and servers["fs"]["package"] == "fs"
 
 
+def test_progress(run: Run, good: dict) -> None:
+    slow = {"command": "sleep", "args": ["1000"], "startTimeout": 4}
+    done = run({"slow": slow, "fs": good}, "-c", USE)
+    assert done.stdout == "used\n"
+    assert '[cellgate] waiting for MCP server "slow" (sleep): ' in done.stderr
+    done = run({"slow": slow, "fs": good}, "--json", "-c", USE)
+    types = [json.loads(line)["type"] for line in done.stdout.splitlines()]
+    assert types[:3] == ["session", "progress", "mcp_servers"]
+
+
 def test_only_bad_servers(run: Run) -> None:
     done = run({"a": {"command": "false"}}, "-c", "print(1)")
     assert done.returncode != 0 and done.stdout == "" and '"a"' in done.stderr

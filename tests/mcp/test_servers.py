@@ -161,6 +161,25 @@ def test_one_that_failed_can_be_added_later(ts, fake):
     assert "ImportError" not in (ts.out / "mcptools/b/__init__.py").read_text()
 
 
+def test_progress_and_start_timeout(ts, fake):
+    """A server that does not answer is reported until its own time is over."""
+    servers = {"slow": fake(initialize="hang") | {"startTimeout": 5}, "b": fake()}
+    ts.broker.send(SERVERS, 5, {"servers": servers, "out": str(ts.out), "timeout_ms": 1000}, session=1)
+    m = ts.broker.expect(12)
+    assert m.session == 1 and m.id == 5
+    assert m.body["text"].startswith('waiting for MCP server "slow" (') and m.body["text"].endswith("s of 5 s")
+    while m.type == 12:
+        m = ts.broker.receive()
+    assert m.type == SERVERS_DONE
+    assert "5000 ms" in m.body["report"]["slow"]["error"] and "startTimeout" in m.body["report"]["slow"]["error"]
+    assert m.body["report"]["b"]["package"] == "b"
+
+
+@pytest.mark.parametrize("value", ["5", 0, -1, 3601, True])
+def test_bad_start_timeouts(ts, fake, value):
+    assert "startTimeout" in ts.refuse({"a": fake() | {"startTimeout": value}})
+
+
 def test_all_that_failed_are_an_error(ts, fake):
     message = ts.refuse({"a": fake(at_start="exit"), "b": {}})
     assert '"a"' in message and '"b"' in message
