@@ -8,9 +8,12 @@ exactly these two to know that they run in a notebook.
 # Most of IPython has no annotations.
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
+import linecache
 import os
+import re
 import sys
 import threading
 import traceback
@@ -66,6 +69,12 @@ class KernelExit(ExitAutocall):
         shell.write_payload({"source": "ask_exit", "keepkernel": bool(keep_kernel)})
 
 
+# How tracebacks name a place in a cell: IPython's, and the standard library's.
+_PLACE = re.compile(r'(?P<cell>Cell In\[\d+\]), line (?P<line>\d+)|File "<(?P<quoted>Cell In\[\d+\](?:\.\d+)?)>"')
+# Of a file whose cells are run.
+_MAX_LINE = 1_000_000
+
+
 class KernelCompiler(CachingCompiler):
     """Names the code of cells so that any traceback is readable."""
 
@@ -76,10 +85,56 @@ class KernelCompiler(CachingCompiler):
     def __init__(self) -> None:
         super().__init__()
         self._codes = {}
+        self._next: tuple[str, int] | None = None
+        self._places: dict[str, tuple[str, int]] = {}
 
     def forget(self) -> None:
         """No cell has run."""
         self._codes.clear()
+        self._places.clear()
+
+    def place(self, metadata: dict[str, Any]) -> None:
+        """Take the next cell's place in a file from its metadata: {"cellgate": {"file": NAME, "line": 1...}}."""
+        where = metadata.get("cellgate")
+        file, line = (where.get("file"), where.get("line")) if isinstance(where, dict) else (None, None)
+        self._next = None
+        if isinstance(file, str) and file.isprintable() and isinstance(line, int) and 0 < line < _MAX_LINE:
+            self._next = (file, line - 1)
+
+    def cache(self, transformed_code: str, number: int = 0, raw_code: str | None = None) -> str:
+        name = super().cache(transformed_code, number, raw_code)
+        self._places.pop(name, None)
+        if self._next is not None:
+            self._places[name], self._next = self._next, None
+            lines = linecache.getlines(name)
+            linecache.cache[name] = (len(transformed_code), None, ["\n"] * self._places[name][1] + lines, name)
+        return name
+
+    def ast_parse(self, source: str, filename: str = "<unknown>", symbol: str = "exec") -> ast.AST:
+        """As IPython's, with the lines of the file that the cell stands in."""
+        _, offset = self._places.get(filename, ("", 0))
+        try:
+            return ast.increment_lineno(super().ast_parse(source, filename, symbol), offset)
+        except SyntaxError as e:
+            if e.lineno is not None:
+                e.lineno += offset
+            if e.end_lineno is not None:
+                e.end_lineno += offset
+            raise
+
+    def with_places(self, frames: list[str]) -> list[str]:
+        """The lines of a traceback, with FILE:LINE for cells that stand in a file."""
+        files = {name.removeprefix("<").removesuffix(">"): file for name, (file, _) in self._places.items()}
+        if not files:
+            return frames
+
+        def place_of(m: re.Match[str]) -> str:
+            file = files.get(m["cell"] or m["quoted"])
+            if file is None:
+                return m[0]
+            return f"File {file}:{m['line']}" if m["line"] else f'File "{file}"'
+
+        return [_PLACE.sub(place_of, frame) for frame in frames]
 
     def get_code_name(self, raw_code: str, transformed_code: str, number: int) -> str:
         """`<Cell In[3]>`, a file for a debugger; cells that do not count may share a number and then get a suffix."""
@@ -444,6 +499,8 @@ class ZMQInteractiveShell(InteractiveShell):
     def _showtraceback(
         self, etype: type[BaseException], evalue: BaseException, stb: list[str], notes: Sequence[str] = ()
     ) -> None:
+        compiler: Any = self.compile
+        stb = compiler.with_places(stb)
         if _cellgate.forked():
             sys.stderr.write("\n".join(stb) + "\n")
         else:

@@ -82,6 +82,8 @@ class Worker:
             self._before_cell(request)
             if interrupted:
                 raise KeyboardInterrupt
+            compiler: Any = self._shell.compile
+            compiler.place(metadata)
             result = self._shell.run_cell(
                 request.text,
                 store_history=request.store_history and not request.silent,

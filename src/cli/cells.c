@@ -74,6 +74,26 @@ static bool is_blank(const char *s, size_t len)
         return true;
 }
 
+static size_t count_lines(const char *from, const char *to)
+{
+        size_t n = 0;
+
+        for (; from < to; from++)
+                n += *from == '\n';
+        return n;
+}
+
+/* The line, from 1, of a cell's first line that is not blank. IPython drops the blank lines before it. */
+static size_t first_line(const char *text, const char *code, const char *end)
+{
+        const char *p = code, *line = code;
+
+        while (p < end && *p && strchr(" \t\r\n\f\v", *p))
+                if (*p++ == '\n')
+                        line = p;
+        return count_lines(text, line) + 1;
+}
+
 /* Python text may hold NULs, where strchr() matches its own end: those are not blank. */
 static int add_unless_blank(struct cg_cells *c, const char *code, size_t len, const char *what, struct cg_err *err)
 {
@@ -115,6 +135,7 @@ static bool is_text_marker(const char *p, const char *end)
 int cg_cells_add_py(struct cg_cells *c, const char *text, size_t len, const char *what, struct cg_err *err)
 {
         const char *end = text + len, *start, *p;
+        size_t n = c->n;
         bool skip = false;
 
         if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
@@ -128,12 +149,19 @@ int cg_cells_add_py(struct cg_cells *c, const char *text, size_t len, const char
                 if (is_marker(p, eol)) {
                         if (!skip && add_unless_blank(c, start, (size_t)(p - start), what, err) < 0)
                                 return -1;
+                        if (c->n > n)
+                                c->v[n].line = first_line(text, start, p);
+                        n = c->n;
                         skip = is_text_marker(p, eol);
                         start = next;
                 }
                 p = next;
         }
-        return skip ? 0 : add_unless_blank(c, start, (size_t)(end - start), what, err);
+        if (!skip && add_unless_blank(c, start, (size_t)(end - start), what, err) < 0)
+                return -1;
+        if (c->n > n)
+                c->v[n].line = first_line(text, start, end);
+        return 0;
 }
 
 /* A cell's source: one string, or a list of lines. */

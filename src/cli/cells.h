@@ -11,6 +11,7 @@ struct cg_cell {
         char *code; /* UTF-8, may contain NULs: Python then says so */
         size_t len;
         int64_t timeout_ms; /* 0: no limit; -1: that of the command line */
+        size_t line;        /* of its first line that is not blank, in the .py file; 0: it stands in none */
 };
 
 struct cg_cells {

@@ -219,8 +219,15 @@ static int run_cell(struct cg_run *run, const struct cg_cell *cell, struct cg_er
         struct cg_execute_options o = { .size = sizeof(o),
                                         .timeout_ms = cell->timeout_ms < 0 ? run->opts.timeout_ms : cell->timeout_ms,
                                         .allow_stdin = run->allow_stdin };
+        cg_auto_buf struct cg_buf extra = { .max = 65536 };
         int r;
 
+        /* Tracebacks name the file and its lines. */
+        if (cell->line && run->opts.file && strcmp(run->opts.file, "-") != 0 &&
+            cg_buf_adds(&extra, "{\"metadata\":{\"cellgate\":{\"file\":", err) == 0 &&
+            cg_json_quote(&extra, run->opts.file, strlen(run->opts.file), err) == 0 &&
+            cg_buf_addf(&extra, err, ",\"line\":%zu}}}", cell->line) == 0)
+                o.extra = extra.data;
         run->done = false;
         run->started_ms = cg_now_ms();
         run->status = CG_EXIT_KERNEL_DIED; /* what any failure below means: session or supervisor are gone */

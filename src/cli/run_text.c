@@ -56,6 +56,7 @@ static bool content_text(struct cg_raw object, const char *key, struct cg_buf *b
 static void show_error(struct cg_run *run, struct cg_raw content)
 {
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX - 1 };
+        cg_auto_buf struct cg_buf ename = { .max = SIZE_MAX - 1 };
         struct cg_raw lines, line;
         struct cg_raw_iter it;
 
@@ -70,7 +71,8 @@ static void show_error(struct cg_run *run, struct cg_raw content)
                 cg_buf_adds(&b, ": ", NULL);
                 content_text(content, "evalue", &b);
         }
-        cg_screen_line(&run->screen, 2, b.data ? b.data : "", b.len);
+        content_text(content, "ename", &ename);
+        cg_screen_traceback(&run->screen, b.data ? b.data : "", b.len, ename.data ? ename.data : "");
 }
 
 static int show_image(struct cg_run *run, struct cg_event *e, struct cg_err *err)

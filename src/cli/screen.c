@@ -124,6 +124,45 @@ void cg_screen_line(struct cg_screen *s, int fd, const char *text, size_t len)
                 cg_screen_write(s, fd, "\n", 1);
 }
 
+/* Never inverse, as the mark is. */
+static const char *colour_of(const char *line, size_t len, const char *ename)
+{
+        size_t n = strlen(ename), blanks = strspn(line, " ");
+
+        if (n && len >= n && memcmp(line, ename, n) == 0 && (len == n || line[n] == ':'))
+                return "\x1b[1;31m";
+        if (strncmp(line, "Cell In[", 8) == 0 || strncmp(line + blanks, "File ", 5) == 0)
+                return "\x1b[36m";
+        if (len > 3 && strncmp(line, "--", 2) == 0 && memmem(line, len, "> ", 2))
+                return "\x1b[33m";
+        return NULL;
+}
+
+void cg_screen_traceback(struct cg_screen *s, const char *text, size_t len, const char *ename)
+{
+        static const char plain[] = "\x1b[0m";
+
+        if (!s->tty[2] || !s->style) {
+                cg_screen_line(s, 2, text, len);
+                return;
+        }
+        erase_progress(s);
+        s->kernel_wrote = true;
+        for (const char *line = text, *end = text + len; line < end;) {
+                const char *eol = memchr(line, '\n', (size_t)(end - line));
+                size_t n = (size_t)((eol ? eol : end) - line);
+                const char *colour = n ? colour_of(line, n, ename) : NULL;
+
+                if (colour)
+                        put(s, 2, colour, strlen(colour));
+                put_terminal(s, 2, line, n);
+                if (colour)
+                        put(s, 2, plain, sizeof(plain) - 1);
+                put_terminal(s, 2, "\n", 1);
+                line += n + 1;
+        }
+}
+
 void cg_screen_note(struct cg_screen *s, const char *fmt, ...)
 {
         cg_auto_buf struct cg_buf line = { .max = MAX_NOTE * 8 };

@@ -35,6 +35,12 @@ void cg_screen_write(struct cg_screen *s, int fd, const char *text, size_t len);
 /* The same with a line end behind it, where there is none. */
 void cg_screen_line(struct cg_screen *s, int fd, const char *text, size_t len);
 
+/*
+ * A traceback on standard error, in colour where it may have some: the lines that name a place, the line that failed, and
+ * the exception, whose name is @ename. The colours are ours; the text keeps none.
+ */
+void cg_screen_traceback(struct cg_screen *s, const char *text, size_t len, const char *ename);
+
 /* Copies rendered text from outside, for a line of ours, with the mark broken up wherever it stands. */
 int cg_screen_break_mark(const char *text, size_t len, struct cg_buf *b);
 

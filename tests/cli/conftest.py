@@ -62,7 +62,15 @@ def server(make_server: Callable[..., Server]) -> Server:
 class Person:
     """cellgate with a terminal of its own; a person who waits for what the screen shows before typing."""
 
-    def __init__(self, argv: list[str], cwd: Path, deadline: float, columns: int = 80, **redirect: Any) -> None:
+    def __init__(
+        self,
+        argv: list[str],
+        cwd: Path,
+        deadline: float,
+        columns: int = 80,
+        env: dict[str, str] | None = None,
+        **redirect: Any,
+    ) -> None:
         self.master, slave = os.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         self.deadline = time.monotonic() + deadline
@@ -71,7 +79,7 @@ class Person:
         self.process = subprocess.Popen(
             argv,
             cwd=cwd,
-            env={**os.environ, "TERM": "dumb"},
+            env={**os.environ, "TERM": "dumb", **(env or {})},
             start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(slave, termios.TIOCSCTTY, 0),
             **{"stdin": slave, "stdout": slave, "stderr": slave, **redirect},

@@ -388,3 +388,36 @@ def test_strange_output(run_cellgate: Run) -> None:
     assert r.returncode == 1
     assert r.stdout.startswith("a\0b")
     assert "ValueError" in r.stderr
+
+
+NOTES = """x = 1
+
+# %% the second
+
+
+def f():
+    return 1 / 0
+# %%
+f()
+"""
+
+
+def test_tracebacks_name_the_file_and_its_lines(run_cellgate: Run, tmp_path: Path) -> None:
+    (tmp_path / "notes.py").write_text(NOTES)
+    r = run_cellgate("run", "notes.py")
+    assert "File notes.py:9\n----> 9 f()\n" in r.stderr
+    assert "File notes.py:7, in f()\n" in r.stderr and "----> 7     return 1 / 0\n" in r.stderr
+    assert "Cell In" not in r.stderr
+    (tmp_path / "syntax.py").write_text("# %%\nx = 1\n# %%\n\n\ny = (\n")
+    r = run_cellgate("run", "syntax.py")
+    assert "File syntax.py:6\n    y = (\n" in r.stderr
+    (tmp_path / "group.py").write_text("\n\nraise ExceptionGroup('g', [ValueError('v')])\n")
+    assert 'File "group.py", line 3' in run_cellgate("run", "group.py").stderr
+    # Code that stands in no file has the cell's number, also beside one that does.
+    r = run_cellgate("run", "-c", "def g(h): h()", "-c", "g(lambda: 1/0)", "notes.py")
+    assert "Cell In[2], line 1" in r.stderr and "notes.py" not in r.stderr
+
+
+def test_lines_of_cells_with_magics(run_cellgate: Run, tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text("x = 1\n# %%\n!true\n\n1/0\n")
+    assert "File m.py:5\n" in run_cellgate("run", "m.py").stderr

@@ -494,6 +494,26 @@ def test_exactly_what_was_shown_is_sent(person, make_server) -> None:
 # ---------------------------------------------------------------- progress
 
 
+TERMINAL = {"TERM": "xterm"}
+
+
+@pytest.mark.parametrize(("env", "coloured"), [(TERMINAL, True), ({**TERMINAL, "NO_COLOR": "1"}, False), ({}, False)])
+def test_tracebacks_have_colour_at_a_terminal(person, env: dict[str, str], coloured: bool) -> None:
+    p = person("run", "-c", "raise ValueError('\\x1b[7mx')", env=env)
+    assert p.end() == 1
+    assert ("\x1b[1;31mValueError: \\x1b[7mx\x1b[0m\n" in p.seen) is coloured
+    assert ("\x1b[36mCell In[1], line 1\x1b[0m\n" in p.seen) is coloured
+    assert ("\x1b" in p.seen) is coloured
+    assert "\x1b[7m" not in p.seen  # the mark's colour
+
+
+def test_tracebacks_have_no_colour_in_a_pipe(person) -> None:
+    p = person("run", "-c", "1/0", env=TERMINAL, stderr=subprocess.PIPE)
+    error = p.process.stderr.read()
+    assert p.end() == 1
+    assert b"ZeroDivisionError" in error and b"\x1b" not in error
+
+
 def test_progress_line_comes_and_goes(person) -> None:
     p = person("run", "-c", "import time; time.sleep(3.5); print('done')", "-c", "pass")
     p.wait_for(r"cell 1 of 2, [23] s, 1 pending")
