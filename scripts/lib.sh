@@ -26,9 +26,19 @@ logged() {
         return "$rc"
 }
 
+# disk_full: is there no room where something is written? Then logs are empty, too.
+disk_full() {
+        local dir avail
+        for dir in "$REPO" "${TMPDIR:-/tmp}" /var; do
+                avail=$(df --output=avail "$dir" 2>/dev/null | tail -n 1)
+                [ "${avail:-1024}" -ge 1024 ] || return 0
+        done
+        return 1
+}
+
 # explain LOG: what to do about the causes that lie outside of this work tree; nothing where the log shows none of them.
 explain() {
-        if grep -qE 'No space left on device|ENOSPC|enough free space' "$1"; then
+        if disk_full || grep -qE 'No space left on device|ENOSPC|enough free space' "$1"; then
                 warn "the disk is full: free some space, then run this again (df -h shows all of them)"
                 df -h "$REPO" "${TMPDIR:-/tmp}" /var >&2 || true
         elif grep -qE 'Could not get lock|Unable to acquire the dpkg' "$1"; then
@@ -193,8 +203,8 @@ make_venv() {
         if [ -e "$dir" ] && [ ! -e "$dir/pyvenv.cfg" ] && [ -n "$(ls -A "$dir")" ]; then
                 die "$dir is in the way: it is neither empty nor a virtual environment"
         fi
-        rm -f "$stamp"
-        if made_with "$dir"; then
+        # The stamp of other requirements: it was complete once, and is not one whose making was interrupted.
+        if [ -s "$stamp" ] && made_with "$dir"; then
                 say "updating $dir to $(basename "$requirements")"
         else
                 say "making $dir from $(basename "$requirements")"

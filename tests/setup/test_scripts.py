@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-HIDDEN = {"apt-get", "dpkg-query", "sudo", "id", "node", "npm", "python3"}
+HIDDEN = {"apt-get", "df", "dpkg-query", "sudo", "id", "node", "npm", "python3"}
 STEPS = ("unit", "pytest", "lint-python", "lint-c", "sessions", "valgrind", "asan", "tsan", "fuzz")
 
 
@@ -68,6 +68,7 @@ def system(tmp_path: Path, repo: Path) -> System:
     s = System(tree, programs, calls)
     s.program("dpkg-query", 'case "$*" in *Version*libc6) echo 2.36-9;; *) exit 1;; esac')
     s.program("id", "echo 1000")
+    s.program("df", r'printf "Avail\n1000000\n"')
     s.program("apt-get", f'echo "$@" >>"{calls}"; exit 1')
     return s
 
@@ -182,6 +183,14 @@ def test_causes_outside_are_named(system: System, output: str, advice: str) -> N
     assert p.returncode == 1
     assert output in p.stderr
     assert advice in p.stderr
+
+
+def test_a_full_disk_is_named_although_no_log_can_be_written(system: System) -> None:
+    as_root(system, "exit 100")
+    system.program("df", r'printf "Avail\n12\n"')
+    p = system.run("setup")
+    assert p.returncode == 1
+    assert "the disk is full" in p.stderr
 
 
 def test_pip_without_network(system: System) -> None:
