@@ -47,6 +47,7 @@ class Worker:
         self._kernel = kernel
         self._shell = kernel.shell
         self._closed = False
+        self._spare = False  # nobody has asked for this kernel yet
 
     # ---------------------------------------------------------------- one cell
 
@@ -74,6 +75,7 @@ class Worker:
 
         An interrupt can raise anywhere in here.
         """
+        self._spare = request.warm
         try:
             extra = parse_object(request.frames[0], "the cell's extra") if request.frames[0] else {}
             metadata = field(extra, "metadata", dict, {})
@@ -117,6 +119,7 @@ class Worker:
 
     def answer(self, request: Request, interrupted: bool = False) -> Reply:
         """Answer another request; returns content and buffers of the reply. An interrupt can raise in here too."""
+        self._spare = False
         try:
             self._before_cell(request)
             if interrupted:
@@ -134,7 +137,7 @@ class Worker:
         if loop.has_work():
             self.runner.run_idle(_cellgate.request_fd(self.name))
             return _cellgate.next_request(self.name, -1, False)
-        if self.name == MAIN and completion.pending() and self._shell.for_notebook:
+        if self.name == MAIN and completion.pending() and self._shell.for_notebook and not self._spare:
             self._prepare_completion()
         request = _cellgate.next_request(self.name, loop.poll_fd(), True)
         if request is None:  # something in the loop has become ready
@@ -146,8 +149,9 @@ class Worker:
         poll = select.poll()
         for fd in (_cellgate.request_fd(self.name), self.runner.loop.poll_fd()):
             poll.register(fd, select.POLLIN)
-        while not poll.poll(_IDLE_MS) and completion.step():
-            pass
+        wait = _IDLE_MS
+        while not poll.poll(wait) and completion.step():
+            wait = 0
 
     def _next_request(self) -> tuple[Any, ...] | None:
         try:

@@ -314,6 +314,7 @@ void cg_zygote_prepare_completion(struct cg_zygote *z)
         z->idle_work = true;
 }
 
+/* A part at a time: what is asked for meanwhile comes first. */
 static void work_while_idle(struct cg_zygote *z)
 {
         struct cg_err err;
@@ -326,14 +327,17 @@ static void work_while_idle(struct cg_zygote *z)
 
 int cg_zygote_serve(struct cg_zygote *z, struct cg_err *err)
 {
+        int idle_ms = IDLE_MS; /* 0 once there was nothing to do for so long */
+
         for (;;) {
                 struct epoll_event ev[16];
-                int n = epoll_wait(z->epoll, ev, CG_ARRAY_LEN(ev), z->idle_work ? IDLE_MS : -1);
+                int n = epoll_wait(z->epoll, ev, CG_ARRAY_LEN(ev), z->idle_work ? idle_ms : -1);
                 bool request = false;
                 int r;
 
                 if (n < 0 && errno != EINTR)
                         return cg_fail_errno(err, "epoll_wait");
+                idle_ms = n ? IDLE_MS : 0;
                 if (n == 0)
                         work_while_idle(z);
                 for (int i = 0; i < n; i++) {

@@ -63,11 +63,14 @@ static void add_guard(json_t *list, const char *path)
 json_t *session_guards(const struct sup *s)
 {
         json_t *list = server_guards(s);
-        cg_auto_free char *envs = NULL, *folder = NULL, *base = NULL;
+        cg_auto_free char *envs = NULL, *folder = NULL, *usual = NULL, *base = NULL;
 
         /* Also where there are none yet: what a cell puts there would be taken for one. */
         if (cg_kernel_envs_dir(&envs, NULL) == 0 && asprintf(&folder, "%s/", envs) > 0)
                 add_guard(list, folder);
+        /* The next program may be started without the variable that says where they are. */
+        if (sup_home() && asprintf(&usual, "%s/.local/share/cellgate/envs/", sup_home()) > 0 && (!folder || strcmp(folder, usual) != 0))
+                add_guard(list, usual);
         add_guard(list, s->kernel_env);
         if (s->kernel_env && cg_kernel_env_base(s->kernel_env, &base, NULL) == 0)
                 add_guard(list, base);
