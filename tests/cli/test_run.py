@@ -373,8 +373,10 @@ def test_displays(run_cellgate: Run) -> None:
         "from IPython.display import display; display({'text/plain': 'plain', 'text/html': '<b>'}, raw=True)",
         "-c",
         "display({'text/html': '<b>', 'application/json': '1'}, raw=True)",
+        "-c",
+        "display({'application/x-other': 'x', 'audio/x-other': 'y'}, raw=True)",
     )
-    assert r.stdout == "plain\n[display: text/html, application/json]\n"
+    assert r.stdout == 'plain\n"1"\n[display: application/x-other, audio/x-other]\n'
 
 
 def test_much_output(run_cellgate: Run) -> None:
