@@ -257,7 +257,7 @@ CG_API int cg_session_reset(struct cg_session *s, int64_t timeout_ms, struct cg_
  *         unless the new server fails.
  *
  * A definition that leads to code which the session's cells can write ("cwd", variables, command or arguments) is an error of that
- * server; so is a program in a folder that a kernel can write which has run cells already: cg_session_reset() first.
+ * server; so is a program in a folder that cells of the client's sessions could write when some ran: add servers before the first cell.
  *
  * Programs and scripts in folders below a write root become read-only for all kernels of the client, with what belongs to them
  * (their folder, virtual environment, node_modules). A kernel that has run no cell is replaced for that.

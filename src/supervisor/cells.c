@@ -312,7 +312,7 @@ static void run_next(struct lane *l)
         if (l->running || !l->queue || !ss->kernel || ss->kernel->state != K_READY || ss->warming)
                 return;
         c = l->running = pop(l);
-        ss->used = true;
+        ss->used = ss->ever_used = true;
         ss->late_output = 0;
         l->stop = STOP_NONE;
         l->abandoned = false;

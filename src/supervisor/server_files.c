@@ -8,7 +8,9 @@
 #include "supervisor/supervisor.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +26,10 @@ extern char **environ;
 #define CHAIN_MAX 4
 #define FIRST_LINE 512
 
+/* Of what belongs to a program. */
+#define ENTRIES_MAX 1000000
+#define DEPTH_MAX 100
+
 /* One definition while it is checked. */
 struct check {
         struct session *ss;
@@ -36,6 +42,7 @@ struct check {
         bool node;                /* something of it runs in node, which looks for packages in all folders above a script */
         const char *path;         /* PATH, borrowed */
         bool path_is_own;         /* of the definition */
+        size_t entries;           /* that were searched for links */
         struct cg_buf left_out;   /* entries of the inherited PATH */
         struct cg_err *err;
 };
@@ -75,11 +82,17 @@ static bool holds_write_root(const struct check *c, const char *folder)
         return false;
 }
 
+/* As the server would open it: ".." is left to the file system, "~" is for shells. */
 static int absolute(const struct check *c, const char *spelled, char ret[PATH_MAX])
 {
-        struct cg_path_base base = { .cwd = c->cwd, .home = sup_home() };
+        const char *home = sup_home();
+        int n;
 
-        return cg_path_absolute(&base, spelled, ret, NULL);
+        if (spelled[0] == '~' && (spelled[1] == '/' || !spelled[1]) && home)
+                n = snprintf(ret, PATH_MAX, "%s%s", home, spelled + 1);
+        else
+                n = snprintf(ret, PATH_MAX, "%s%s%s", spelled[0] == '/' ? "" : c->cwd, spelled[0] == '/' ? "" : "/", spelled);
+        return n < 0 || n >= PATH_MAX ? CG_E_LIMIT : 0;
 }
 
 /* @piece of a word, from its first "/" (as in -I/lib, file:///lib, @/file), or as a name below the working folder. */
@@ -231,6 +244,33 @@ static void find_root(const struct check *c, const char *path, bool folder, bool
                 snprintf(root, PATH_MAX, "%s", up);
 }
 
+static int guard_path(struct check *c, const char *what, const char *path);
+
+/* Folders below @path, @depth deep, are searched for links: what these lead to is loaded under the name of the link. */
+static int guard_links(struct check *c, const char *what, const char *path, int depth)
+{
+        DIR *dir = opendir(path);
+        const struct dirent *d;
+        int r = 0;
+
+        while (dir && r == 0 && (d = readdir(dir))) {
+                char child[PATH_MAX];
+
+                if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") ||
+                    snprintf(child, sizeof(child), "%s/%s", path, d->d_name) >= (int)sizeof(child))
+                        continue;
+                if (++c->entries > ENTRIES_MAX)
+                        r = cg_fail(c->err, CG_E_LIMIT, "MCP server \"%s\": more than %d files belong to its program (%s)", c->name, ENTRIES_MAX, path);
+                else if (d->d_type == DT_LNK && is_exposed(c, child))
+                        r = guard_path(c, what, child);
+                else if (d->d_type == DT_DIR && depth > 0)
+                        r = guard_links(c, what, child, depth - 1);
+        }
+        if (dir)
+                closedir(dir);
+        return r;
+}
+
 /* Makes what belongs to @path (real) read-only; nothing where cells cannot write it anyway. */
 static int guard(struct check *c, const char *what, const char *path, bool folder, bool link)
 {
@@ -240,8 +280,11 @@ static int guard(struct check *c, const char *what, const char *path, bool folde
         if (!is_open(c, path))
                 return 0;
         find_root(c, path, folder, c->node, root, &own);
-        if (!holds_write_root(c, root))
-                return add_guard(c, root);
+        if (!holds_write_root(c, root)) {
+                int r = add_guard(c, root);
+
+                return r == 0 ? guard_links(c, what, root, DEPTH_MAX) : r;
+        }
         if (link && own)
                 return add_guard(c, path); /* a link to elsewhere: it stays what it is, and nothing beside it is loaded */
         if (own && !folder)
@@ -269,16 +312,74 @@ static int guard_path(struct check *c, const char *what, const char *path)
         return r == 0 ? guard_base_of_venv(c, path) : r;
 }
 
-/* PROGRAM in DIR/bin where DIR has a pyvenv.cfg: the Python that this names. */
+/* Files that name further folders of modules: *.pth, and what editable installations leave. */
+static int guard_named_in(struct check *c, const char *folder, const char *name)
+{
+        size_t n = strlen(name), len;
+        char path[PATH_MAX], *save = NULL;
+        cg_auto_free char *text = NULL;
+        int r = 0;
+
+        if (!(n > 4 && (strcmp(name + n - 4, ".pth") == 0)) && !(n > 9 && strcmp(name + n - 9, ".egg-link") == 0) &&
+            strncmp(name, "__editable__", 12) != 0)
+                return 0;
+        if (snprintf(path, sizeof(path), "%s/%s", folder, name) >= (int)sizeof(path) ||
+            cg_read_file(path, (size_t)1 << 20, &text, &len, NULL) < 0)
+                return 0;
+        for (char *p = strtok_r(text, "\r\n'\"", &save); p && r == 0; p = strtok_r(NULL, "\r\n'\"", &save)) {
+                int len_path = snprintf(path, sizeof(path), "%s%s%s", p[0] == '/' ? "" : folder, p[0] == '/' ? "" : "/", p);
+
+                if (len_path < (int)sizeof(path) && (p[0] == '/' || !strncmp(p, "..", 2)) && is_exposed(c, path))
+                        r = guard_path(c, "a folder of modules of its Python,", path);
+        }
+        return r;
+}
+
+/* The folders PREFIX/lib/python*\/{site,dist}-packages. */
+static int guard_modules(struct check *c, const char *prefix)
+{
+        char pattern[PATH_MAX + 64];
+        glob_t g = { .gl_pathc = 0 };
+        int r = 0;
+
+        snprintf(pattern, sizeof(pattern), "%s/lib/python3*/*-packages", prefix);
+        if (glob(pattern, GLOB_NOSORT, NULL, &g) != 0)
+                return 0;
+        for (size_t i = 0; i < g.gl_pathc && r == 0; i++) {
+                DIR *dir = opendir(g.gl_pathv[i]);
+                const struct dirent *d;
+
+                while (dir && r == 0 && (d = readdir(dir)))
+                        r = guard_named_in(c, g.gl_pathv[i], d->d_name);
+                if (dir)
+                        closedir(dir);
+        }
+        globfree(&g);
+        return r;
+}
+
+/* A Python DIR/bin/PROGRAM: its modules; where DIR has a pyvenv.cfg, the Python that this names. */
 static int guard_base_of_venv(struct check *c, const char *program)
 {
         char folder[PATH_MAX], home[PATH_MAX], config[PATH_MAX + 16];
         cg_auto_free char *text = NULL;
         size_t len;
+        int r;
 
+        if (strncmp(base_name(program), "py", 2) != 0)
+                return 0;
         snprintf(folder, sizeof(folder), "%s", program);
         cut_last(folder);
         cut_last(folder);
+        r = guard_modules(c, folder[1] ? folder : "");
+        if (r == 0 && sup_home()) {
+                snprintf(config, sizeof(config), "%s/.local", sup_home());
+                r = guard_modules(c, config);
+        }
+        if (r == 0)
+                r = guard_modules(c, "/usr/local");
+        if (r < 0)
+                return r;
         snprintf(config, sizeof(config), "%s/pyvenv.cfg", folder);
         if (cg_read_file(config, (size_t)64 << 10, &text, &len, NULL) < 0 || !cg_pyvenv_home(text, home) || !is_exposed(c, home))
                 return 0;
@@ -571,8 +672,10 @@ static int check_program(struct check *c, const char *command, const struct laun
                 r = absolute(c, command, found);
         else
                 r = look_up(c, command, found);
-        if (r < 0 || !found[0])
-                return r;
+        if (r < 0)
+                return cg_fail(c->err, CG_E_LIMIT, "MCP server \"%s\": the path of its program is too long", c->name);
+        if (!found[0])
+                return 0;
         if (!is_present(found) && is_exposed(c, found))
                 return refuse(c, "its program", found, "it does not exist, and cells could create it");
         if (!realpath(found, real))
@@ -706,8 +809,9 @@ static int check_cwd(struct check *c)
                 return make_cwd(c); /* of another type: the tool server refuses it */
         if (text[0] != '/')
                 return cg_fail(c->err, CG_E_INVAL, "MCP server \"%s\": \"cwd\" must be an absolute path, not \"%s\"", c->name, text);
-        if (cg_path_absolute(&(struct cg_path_base){ .cwd = "/" }, text, c->cwd, c->err) < 0)
-                return CG_E_INVAL;
+        if (strlen(text) >= sizeof(c->cwd))
+                return cg_fail(c->err, CG_E_LIMIT, "MCP server \"%s\": \"cwd\" is longer than %d bytes", c->name, PATH_MAX);
+        snprintf(c->cwd, sizeof(c->cwd), "%s", text);
         return 0;
 }
 
@@ -1124,10 +1228,12 @@ int server_files_close(struct session *ss, struct cg_err *err)
 
                 if (!x || !x->kernel || x->kernel->state == K_WAITING || !is_sandboxed(x) || !(path = open_guard(x, guards, err)))
                         continue;
-                if (x->used)
+                /* A reset does not undo what they wrote. */
+                if (x->ever_used)
                         return cg_fail(err, CG_E_STATE,
-                                       "%s, which the server runs, can be written by cells of %s, and some have run already: reset %s, then add the "
-                                       "server", path, x == ss ? "this session" : "another session", x == ss ? "the session" : "that one");
+                                       "%s, which the server runs, could be written by cells of %s, and some have run already: add the server "
+                                       "before the first cell, when the session begins, or keep its program where cells cannot write", path,
+                                       x == ss ? "this session" : "another session");
                 renew[n++] = x;
         }
         for (size_t i = 0; i < n; i++)

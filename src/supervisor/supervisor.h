@@ -237,6 +237,7 @@ struct session {
         bool opened, ending;
         bool warming; /* it was made as a spare, and runs its first cell */
         bool used;    /* its kernel has run a cell of a host's */
+        bool ever_used; /* one of its kernels has */
         uint64_t end_request; /* SESSION_END, answered once the kernel has ended */
         unsigned quick_deaths;
         unsigned lost_starts; /* zygotes that ended while they started its kernel, since the last that was ready */

@@ -265,15 +265,58 @@ def test_node_packages(prefix: Path, workspace: Path) -> None:
     assert not (workspace / "node_modules").exists()
 
 
+def test_links_out_of_a_protected_folder(client: Client, workspace: Path) -> None:
+    """What a link in the program's folder leads to is loaded under the link's name."""
+    script = scripts(workspace / "tools")
+    (workspace / "shared" / "lib").mkdir(parents=True)
+    (workspace / "tools" / "lib").symlink_to("../shared/lib")
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": definition(script)})
+        assert value(s, "attempt(write, 'shared/lib/x.py')") != "'done'"
+        assert value(s, "attempt(write, 'shared/x.py')") == "'done'"
+    (workspace / "tools" / "all").symlink_to(workspace)
+    with client.session(workspace=workspace) as s:
+        assert str(workspace) in refuse(s, definition(script))
+
+
+@pytest.mark.parametrize("name", ["x.pth", "__editable__.x-1.pth", "__editable___x_finder.py", "x.egg-link"])
+def test_editable_installations(client: Client, workspace: Path, tmp_path: Path, name: str) -> None:
+    """A Python outside of the workspace whose modules lie in it."""
+    venv = tmp_path / "venv"
+    subprocess.run([PYTHON, "-m", "venv", "--without-pip", venv], check=True)
+    (site,) = venv.glob("lib/python3*/site-packages")
+    (workspace / "src").mkdir()
+    text = f"MAPPING = {{'x': '{workspace}/src/x'}}\n" if name.endswith(".py") else f"{workspace}/src\n"
+    (workspace / "src" / "x").mkdir()
+    (site / name).write_text(text)
+    server = {"command": str(venv / "bin" / "python"), "args": [str(SERVER)]}
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": server})
+        assert value(s, "attempt(write, 'src/x/__init__.py')") != "'done'"
+    (site / name).write_text(f"{workspace}\n")
+    with client.session(workspace=workspace) as s:
+        assert str(workspace) in refuse(s, server)
+
+
+def test_dots_are_left_to_the_file_system(client: Client, workspace: Path, tmp_path: Path) -> None:
+    (workspace / "sub").mkdir()
+    (tmp_path / "l").symlink_to(workspace / "sub")
+    shutil.copy(SERVER, workspace / "server.py")
+    with client.session(workspace=workspace) as s:
+        assert "cwd" in refuse(s, definition(cwd=f"{tmp_path}/l/.."))
+        assert "server.py" in refuse(s, definition(f"{tmp_path}/l/../server.py"))
+
+
 def test_a_server_that_is_added_to_a_kernel_that_has_run(client: Client, workspace: Path) -> None:
     script = scripts(workspace / "tools")
     with client.session(workspace=workspace) as s:
         assert s.run("x = 1").status == "ok"
-        with pytest.raises(CellgateError, match="reset") as e:
-            s.add_servers({"s": definition(script)})
-        assert str(script.parent) in str(e.value)
-        assert s.run("x").value == "1"
-        s.reset()
+        for _ in range(2):
+            with pytest.raises(CellgateError, match="before the first cell") as e:
+                s.add_servers({"s": definition(script)})
+            assert str(script.parent) in str(e.value)
+            s.reset()  # which does not undo what cells wrote
+    with client.session(workspace=workspace) as s:
         s.add_servers({"s": definition(script)})
         assert value(s, "attempt(write, 'tools/json.py')") != "'done'"
 
@@ -288,7 +331,7 @@ def test_sessions_of_one_supervisor(client: Client, tmp_path: Path) -> None:
         a.run("1")
         with pytest.raises(CellgateError, match="another session"):
             b.add_servers({"s": definition(script)})
-        a.reset()
+    with client.session(workspace=top) as a, client.session(workspace=top) as b:
         b.add_servers({"s": definition(script)})
         assert value(a, "attempt(write, 'tools/json.py')") != "'done'"
         with client.session(workspace=top) as c:
@@ -375,3 +418,15 @@ def test_without_a_sandbox_nothing_is_refused(client: Client, workspace: Path) -
     shutil.copy(SERVER, workspace / "server.py")
     with client.session(workspace=workspace, sandbox=1) as s:
         s.add_servers({"s": definition(workspace / "server.py", cwd=str(workspace))})
+
+
+def test_cellgates_own_files_from_a_command(prefix: Path, tmp_path: Path) -> None:
+    """`cellgate sandbox` with a write root above the installation."""
+    settings = tmp_path / "settings.json"
+    filesystem = {"denyRead": [], "allowWrite": [str(prefix.parent)], "denyWrite": []}
+    settings.write_text(json.dumps({"network": {"allowedDomains": [], "deniedDomains": []}, "filesystem": filesystem}))
+    script = "for p in bin/cellgate libexec/cellgate/x lib/libc.so.6 share/cellgate/x; do echo x >>$p && echo hole $p; done; touch ../free"
+    argv = [prefix / "bin/cellgate", "sandbox", "-s", settings, "-c", script]
+    done = subprocess.run(argv, cwd=prefix, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "" and (prefix.parent / "free").exists(), done.stderr
+    (prefix.parent / "free").unlink()
