@@ -10,6 +10,7 @@ import argparse
 import os
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -21,7 +22,7 @@ import bench_egress
 import report
 
 OURS, BWRAP, SRT = "cellgate", "bwrap", "srt"
-SECTIONS = ("start", "memory", "egress")
+SECTIONS = ("start", "memory", "files", "egress")
 SLEEP = "86399"  # nobody else's
 
 
@@ -34,6 +35,27 @@ def start_ms(argv: list[str], env: dict[str, str]) -> float:
     if status:
         raise SystemExit(f"{argv}: ended with wait status {status}")
     return seconds * 1e3
+
+
+# Runs in the sandbox and outside of it: microseconds for a file that is made, closed and removed, the best of batches.
+FILES = """
+import os, time
+best = []
+for _ in range(100):
+    began = time.perf_counter()
+    for _ in range(100):
+        os.close(os.open("bench-file", os.O_CREAT | os.O_WRONLY, 0o644))
+        os.unlink("bench-file")
+    best.append((time.perf_counter() - began) * 1e4)
+print(min(best))
+"""
+WRITES = """{"network": {"allowedDomains": [], "deniedDomains": []},
+"filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": []}}"""
+
+
+def file_us(argv: list[str], env: dict[str, str]) -> float:
+    p = subprocess.run([*argv, "/usr/bin/python3", "-c", FILES], env=env, capture_output=True, text=True, check=True)
+    return float(p.stdout)
 
 
 def command_line(pid: int) -> list[bytes]:
@@ -85,6 +107,13 @@ class Measurement:
                 if peer != BWRAP:
                     self.add("memory", peer, wrapper_mb(argv, self.env))
 
+    def files(self) -> None:
+        Path("settings.json").write_text(WRITES)
+        here = [*self.commands[OURS], "-s", "settings.json", "--"]
+        for _ in range(5):
+            self.add("file", "direct", file_us([], self.env))
+            self.add("file", OURS, file_us(here, self.env))
+
     def egress(self) -> None:
         peers = {peer: " ".join(argv) for peer, argv in self.commands.items() if peer != BWRAP}
         for row, values in bench_egress.run(peers, self.opt.egress_rounds).items():
@@ -105,6 +134,8 @@ def targets(m: Measurement) -> report.Targets:
     found.most("`true`, times bwrap's time", m.ratio("start", OURS, BWRAP), 1.2)
     found.least("`true`, times faster than srt", m.ratio("start", SRT, OURS), 50)
     found.most("memory of the wrapper, MB", m.median("memory", OURS), 3)
+    ours, direct = m.median("file", OURS), m.median("file", "direct")
+    found.most("a file made and removed: us over direct", ours - direct if ours and direct else None, 60)
     for way in bench_egress.WAYS:
         found.least(f"download {way}: times srt's rate", m.ratio(f"download {way}", OURS, SRT), 4)
         ours, direct = m.median(f"connection {way}", OURS), m.median("connection", "direct")
@@ -114,7 +145,7 @@ def targets(m: Measurement) -> report.Targets:
 
 def table(m: Measurement) -> str:
     peers = ("direct", OURS, BWRAP, SRT)
-    units = {"start": "`true`, ms", "memory": "memory of the wrapper, MB"}
+    units = {"start": "`true`, ms", "memory": "memory of the wrapper, MB", "file": "a file made and removed, us"}
     lines = [f"{'medians':32}" + "".join(f"{p:>12}" for p in peers)]
     for row in m.samples:
         unit = units.get(row, f"{row}, {'MB/s' if row.startswith('download') else 'ms'}")

@@ -21,7 +21,9 @@
 
 #include "base/fd.h"
 #include "base/util.h"
+#include "sandbox/access.h"
 #include "sandbox/grants.h"
+#include "sandbox/mediate.h"
 #include "sandbox/notify.h"
 #include "sandbox/setid.h"
 
@@ -32,6 +34,9 @@
 
 struct call {
         const struct cg_broker *b; /* NULL in the full tier */
+        struct cg_mediator *m;     /* of the full tier, where names are protected; else NULL */
+        struct cg_notify *n;
+        const struct seccomp_notif *notif;
         int listener;
         pid_t pid; /* the thread's */
         uint64_t id;
@@ -142,8 +147,11 @@ static int open_target(const struct call *c, int dirfd, uint64_t at, int flags)
         struct open_how how = {.flags = O_PATH | O_CLOEXEC | (flags & AT_SYMLINK_NOFOLLOW ? O_NOFOLLOW : 0),
                                .resolve = RESOLVE_NO_MAGICLINKS};
         char path[PATH_MAX];
-        int base, fd = at ? read_path(c, at, path) : 0;
+        int base, fd;
 
+        if (c->m)
+                return cg_mediate_target(c->m, c->n, c->notif, dirfd, at, flags);
+        fd = at ? read_path(c, at, path) : 0;
         if (fd < 0)
                 return fd;
         if (!at || (!path[0] && (flags & AT_EMPTY_PATH)))
@@ -169,6 +177,8 @@ static bool may_write(struct call *c, int fd)
         snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
         n = readlink(link, c->path, sizeof(c->path) - 1);
         c->path[n > 0 ? n : 0] = '\0';
+        if (c->m)
+                return cg_mediate_may_change(c->m, fd, c->path);
         return c->path[0] == '/' && (!c->b || cg_grants_state(c->b->sb->grants, c->path) == CG_GRANT_WRITE);
 }
 
@@ -203,7 +213,7 @@ static int set_mode(struct call *c, int fd, mode_t mode)
         return chmod(path, mode) < 0 ? -errno : 0;
 }
 
-static int apply(struct call *c, const struct change *ch)
+static int apply(struct call *c, struct change *ch)
 {
         cg_auto_fd int fd = -1;
         int r = open_target(c, ch->dirfd, ch->path, ch->flags);
@@ -218,6 +228,8 @@ static int apply(struct call *c, const struct change *ch)
         case MODE:
                 return set_mode(c, fd, ch->mode & 07777);
         case OWNER:
+                if (c->m)
+                        cg_mediate_owner(c->m, c->pid, &ch->uid, &ch->gid);
                 return fchownat(fd, "", ch->uid, ch->gid, AT_EMPTY_PATH) < 0 ? -errno : 0;
         default:
                 return syscall(SYS_utimensat, fd, "", ch->now ? NULL : ch->times, AT_EMPTY_PATH) < 0 ? -errno : 0;
@@ -521,7 +533,10 @@ static const struct {
 
 static void answer(struct call *c, struct cg_notify *n, const struct seccomp_notif *call, int r)
 {
-        if (c->denied)
+        if (c->denied && c->m && r == -EACCES) {
+                cg_notify_tell(n, call, &(struct cg_notify_file){.path = c->path, .access = CG_ACCESS_WRITE, .rule = CG_ACCESS_NAME});
+                cg_notify_answer(n, call, -r, 0);
+        } else if (c->denied)
                 cg_notify_deny(n, call, -r, c->path[0] ? c->path : NULL);
         else
                 cg_notify_answer(n, call, -r, 0);
@@ -556,6 +571,20 @@ void cg_broker_mode(struct cg_notify *n, const struct seccomp_notif *call)
                 r = do_mode(&c);
         }
         answer(&c, n, call, r);
+}
+
+bool cg_broker_attributes(struct cg_mediator *m, struct cg_notify *n, const struct seccomp_notif *call)
+{
+        struct call c = {.m = m, .n = n, .notif = call, .listener = n->listener, .pid = (pid_t)call->pid, .id = call->id,
+                         .data = &call->data};
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(handlers) && m->sb; i++) {
+                if (handlers[i].nr == call->data.nr && handlers[i].run != do_connect) {
+                        answer(&c, n, call, handlers[i].run(&c));
+                        return true;
+                }
+        }
+        return false;
 }
 
 bool cg_broker_handle(const struct cg_broker *b, struct cg_notify *n, const struct seccomp_notif *call)

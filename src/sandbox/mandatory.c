@@ -7,7 +7,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
@@ -221,10 +223,78 @@ static int deny_in(const struct cg_settings *s, struct cg_rules *rules, const ch
         return e == 0 ? deny_git(rules, folder, ".git", !s->filesystem.allow_git_config, true, err) : e;
 }
 
+/* One row of the table in @folder, whose last name may be a pattern: what a link leads to has another name, and is denied by its path. */
+static int deny_if_link(struct cg_rules *rules, const char *folder, const char *row, struct cg_err *err)
+{
+        char path[PATH_MAX], real[PATH_MAX];
+        struct stat st;
+        int n = snprintf(path, sizeof(path), "%s/%s", folder[1] ? folder : "", row);
+
+        if (n < 0 || (size_t)n >= sizeof(path) || !realpath(path, real) || !strcmp(path, real) || stat(real, &st) < 0)
+                return 0;
+        return deny(rules, folder, row, S_ISDIR(st.st_mode), false, err);
+}
+
+static int deny_links_like(struct cg_rules *rules, const char *folder, const char *row, struct cg_err *err)
+{
+        const char *slash = strrchr(row, '/'), *last = slash ? slash + 1 : row;
+        char path[PATH_MAX], name[PATH_MAX];
+        const struct dirent *d;
+        DIR *dir;
+        int e = 0;
+
+        snprintf(path, sizeof(path), "%s/%.*s", folder, (int)(last - row), row);
+        dir = opendir(path);
+        while (dir && e == 0 && (d = readdir(dir))) {
+                if (fnmatch(last, d->d_name, FNM_CASEFOLD | FNM_PERIOD) != 0)
+                        continue;
+                snprintf(name, sizeof(name), "%.*s%s", (int)(last - row), row, d->d_name);
+                e = deny_if_link(rules, folder, name, err);
+        }
+        if (dir)
+                closedir(dir);
+        return e;
+}
+
+/*
+ * Names in @folder that are links into a write root, as a home's often are into a folder of settings: files there are obeyed by another name
+ * than their own.
+ */
+static int deny_links(struct cg_rules *rules, const char *folder, struct cg_err *err)
+{
+        DIR *dir = opendir(folder);
+        const struct dirent *d;
+        size_t n;
+        const struct cg_name *rows = cg_names(&n);
+        int e = 0;
+
+        for (size_t i = 0; i < n && e == 0; i++) {
+                if (rows[i].what & CG_NAME_WRITE && strchr(rows[i].path, '*'))
+                        e = deny_links_like(rules, folder, rows[i].path, err);
+        }
+        while (dir && e == 0 && (d = readdir(dir))) {
+                size_t len = strlen(d->d_name);
+
+                if (d->d_type != DT_LNK && d->d_type != DT_DIR && d->d_type != DT_UNKNOWN)
+                        continue;
+                for (size_t i = 0; i < n && e == 0; i++) {
+                        const char *p = rows[i].path;
+
+                        if (rows[i].what & CG_NAME_WRITE && !strncmp(p, d->d_name, len) && (!p[len] || p[len] == '/'))
+                                e = deny_if_link(rules, folder, p, err);
+                }
+        }
+        if (dir)
+                closedir(dir);
+        return e;
+}
+
 int cg_rules_add_present(struct cg_rules *rules, const char *folder, bool git_config_too, struct cg_err *err)
 {
         int e = deny_names(rules, folder, false, err);
 
+        if (e == 0)
+                e = deny_links(rules, folder, err);
         return e == 0 ? deny_git(rules, folder, ".git", git_config_too, false, err) : e;
 }
 
@@ -368,7 +438,7 @@ static int add_tops(const struct cg_settings *s, const struct cg_path_base *base
 {
         int e = 0;
 
-        if (base->home && cg_rules_may_write(rules, base->home))
+        if (base->home)
                 e = cg_rules_add_present(rules, base->home, !s->filesystem.allow_git_config, err);
         for (size_t i = 0; i < n && e == 0; i++) {
                 char root[PATH_MAX];

@@ -16,115 +16,155 @@
 /* Sorted by what obeys them. */
 static const struct cg_name table[] = {
         /* shells, and what a login or a desktop starts */
-        {".bashrc", "bash", W}, {".bash_profile", "bash", W}, {".bash_login", "bash", W}, {".bash_logout", "bash", W},
-        {".bash_aliases", "bash", W}, {".bash_completion", "bash", W}, {".bash.bashrc", "bash", W}, {".profile", "shells", W},
-        {".zshenv", "zsh", W}, {".zprofile", "zsh", W}, {".zshrc", "zsh", W}, {".zlogin", "zsh", W}, {".zlogout", "zsh", W},
-        {".zsh_plugins.txt", "zsh", W}, {".oh-my-zsh", "zsh", W}, {".p10k.zsh", "zsh", W}, {".config/zsh", "zsh", W},
-        {".kshrc", "ksh", W}, {".mkshrc", "mksh", W}, {".shrc", "sh", W}, {".shinit", "sh", W}, {".cshrc", "csh", W}, {".tcshrc", "tcsh", W},
-        {".login", "csh", W}, {".logout", "csh", W}, {".inputrc", "readline", W}, {".config/fish", "fish", W},
-        {".config/nushell", "nushell", W}, {".config/elvish", "elvish", W}, {".elvish", "elvish", W}, {".xonshrc", "xonsh", W},
-        {".config/xonsh", "xonsh", W}, {".config/powershell", "PowerShell", W}, {".config/starship.toml", "starship", W},
-        {".fzf.bash", "fzf", W}, {".fzf.zsh", "fzf", W}, {".config/sheldon", "sheldon", W},
-        {".envrc", "direnv", W}, {".config/direnv", "direnv", W}, {".mise.toml", "mise", W}, {"mise.toml", "mise", W},
-        {".config/mise", "mise", W}, {".tmux.conf", "tmux", W}, {".config/tmux", "tmux", W}, {".screenrc", "screen", W},
-        {".xinitrc", "X", W}, {".xprofile", "X", W}, {".xsession", "X", W}, {".xsessionrc", "X", W}, {".xserverrc", "X", W},
-        {".pam_environment", "login", W}, {".config/environment.d", "systemd", W}, {".config/systemd", "systemd", W},
-        {".local/share/systemd", "systemd", W}, {".config/autostart", "desktops", W}, {".config/autostart-scripts", "desktops", W},
-        {".config/plasma-workspace", "desktops", W}, {".config/i3", "i3", W}, {".i3", "i3", W}, {".config/sway", "sway", W},
-        {".config/hypr", "Hyprland", W}, {".local/share/applications", "desktops", W}, {".local/share/dbus-1", "D-Bus", W},
-        {".local/bin", "shells", W}, {".cargo/bin", "shells", W}, {".cargo/env", "shells", W}, {".nvm", "shells", W},
-        {".pyenv", "shells", W}, {".rbenv", "shells", W}, {".asdf", "shells", W}, {".sdkman", "shells", W},
-        {".ripgreprc", "ripgrep", W}, {".curlrc", "curl", W}, {".wgetrc", "wget", W}, {".crontab", "cron", W}, {".forward", "mail", W},
-        {".procmailrc", "mail", W},
+        {".bashrc", "bash", W}, {".bash_profile", "bash", W}, {".bash_login", "bash", W},
+        {".bash_logout", "bash", W}, {".bash_aliases", "bash", W}, {".bash_completion", "bash", W},
+        {".bash.bashrc", "bash", W}, {".profile", "shells", W}, {".zshenv", "zsh", W},
+        {".zprofile", "zsh", W}, {".zshrc", "zsh", W}, {".zlogin", "zsh", W}, {".zlogout", "zsh", W},
+        {".zsh_plugins.txt", "zsh", W}, {".oh-my-zsh", "zsh", W}, {".p10k.zsh", "zsh", W},
+        {".config/zsh", "zsh", W}, {".kshrc", "ksh", W}, {".mkshrc", "mksh", W}, {".shrc", "sh", W},
+        {".shinit", "sh", W}, {".cshrc", "csh", W}, {".tcshrc", "tcsh", W}, {".login", "csh", W},
+        {".logout", "csh", W}, {".inputrc", "readline", W}, {".config/fish", "fish", W},
+        {".config/nushell", "nushell", W}, {".config/elvish", "elvish", W}, {".elvish", "elvish", W},
+        {".xonshrc", "xonsh", W}, {".config/xonsh", "xonsh", W}, {".config/powershell", "PowerShell", W},
+        {".config/starship.toml", "starship", W}, {".fzf.bash", "fzf", W}, {".fzf.zsh", "fzf", W},
+        {".config/sheldon", "sheldon", W}, {".envrc", "direnv", W}, {".config/direnv", "direnv", W},
+        {".mise.toml", "mise", W}, {"mise.toml", "mise", W}, {".config/mise", "mise", W},
+        {".tmux.conf", "tmux", W}, {".config/tmux", "tmux", W}, {".screenrc", "screen", W},
+        {".xinitrc", "X", W}, {".xprofile", "X", W}, {".xsession", "X", W}, {".xsessionrc", "X", W},
+        {".xserverrc", "X", W}, {".pam_environment", "login", W}, {".config/environment.d", "systemd", W},
+        {".config/systemd", "systemd", W}, {".local/share/systemd", "systemd", W},
+        {".config/autostart", "desktops", W}, {".config/autostart-scripts", "desktops", W},
+        {".config/plasma-workspace", "desktops", W}, {".config/i3", "i3", W}, {".i3", "i3", W},
+        {".config/sway", "sway", W}, {".config/hypr", "Hyprland", W},
+        {".local/share/applications", "desktops", W}, {".local/share/dbus-1", "D-Bus", W},
+        {".local/bin", "shells", W}, {".cargo/bin", "shells", W}, {".cargo/env", "shells", W},
+        {".nvm", "shells", W}, {".pyenv", "shells", W}, {".rbenv", "shells", W}, {".asdf", "shells", W},
+        {".sdkman", "shells", W}, {".ripgreprc", "ripgrep", W}, {".curlrc", "curl", W},
+        {".wgetrc", "wget", W}, {".crontab", "cron", W}, {".forward", "mail", W}, {".procmailrc", "mail", W},
         /* git; what it obeys in a repository is in cg_git_part() */
-        {".gitconfig", "git", W}, {".gitmodules", "git", W}, {".config/git", "git", W}, {".githooks", "git", W}, {".husky", "husky", W},
-        {".pre-commit-config.yaml", "pre-commit", W}, {".pre-commit-config.yml", "pre-commit", W}, {".overcommit.yml", "overcommit", W},
-        {"lefthook.yml", "lefthook", W}, {".lefthook.yml", "lefthook", W}, {"lefthook-local.yml", "lefthook", W},
-        {".lefthook-local.yml", "lefthook", W}, {".lefthook", "lefthook", W}, {".hg/hgrc", "Mercurial", W}, {".hgrc", "Mercurial", W},
+        {".gitconfig", "git", W}, {".gitmodules", "git", W}, {".config/git", "git", W},
+        {".githooks", "git", W}, {".husky", "husky", W}, {".pre-commit-config.yaml", "pre-commit", W},
+        {".pre-commit-config.yml", "pre-commit", W}, {".overcommit.yml", "overcommit", W},
+        {"lefthook.yml", "lefthook", W}, {".lefthook.yml", "lefthook", W},
+        {"lefthook-local.yml", "lefthook", W}, {".lefthook-local.yml", "lefthook", W},
+        {".lefthook", "lefthook", W}, {".hg/hgrc", "Mercurial", W}, {".hgrc", "Mercurial", W},
         {".jj/repo", "Jujutsu", W}, {".config/jj", "Jujutsu", W},
         /* editors */
-        {".vscode", "VS Code", W}, {"*.code-workspace", "VS Code", W}, {".vscode-server", "VS Code", W}, {".config/Code", "VS Code", W},
-        {".config/VSCodium", "VSCodium", W}, {".devcontainer", "VS Code", W}, {".devcontainer.json", "VS Code", W},
-        {".idea", "JetBrains", W}, {".config/JetBrains", "JetBrains", W}, {".fleet", "Fleet", W}, {".zed", "Zed", W}, {".config/zed", "Zed", W},
-        {".vs", "Visual Studio", W}, {".helix", "Helix", W}, {".config/helix", "Helix", W}, {".vimrc", "vim", W}, {".gvimrc", "vim", W},
-        {".vim", "vim", W}, {".exrc", "vi", W}, {".nexrc", "vi", W}, {".nvimrc", "Neovim", W}, {".nvim.lua", "Neovim", W},
-        {".lvimrc", "vim", W}, {".lazy.lua", "Neovim", W}, {".local.vimrc", "vim", W}, {".config/nvim", "Neovim", W},
-        {".local/share/nvim", "Neovim", W}, {".emacs", "Emacs", W}, {".emacs.d", "Emacs", W}, {".config/emacs", "Emacs", W},
-        {".dir-locals.el", "Emacs", W}, {".dir-locals-2.el", "Emacs", W}, {".spacemacs", "Emacs", W}, {".doom.d", "Emacs", W},
-        {".nanorc", "nano", W}, {".kakrc", "Kakoune", W}, {".config/kak", "Kakoune", W}, {".config/sublime-text", "Sublime Text", W},
+        {".vscode", "VS Code", W}, {"*.code-workspace", "VS Code", W}, {".vscode-server", "VS Code", W},
+        {".config/Code", "VS Code", W}, {".config/VSCodium", "VSCodium", W}, {".devcontainer", "VS Code", W},
+        {".devcontainer.json", "VS Code", W}, {".idea", "JetBrains", W},
+        {".config/JetBrains", "JetBrains", W}, {".fleet", "Fleet", W}, {".zed", "Zed", W},
+        {".config/zed", "Zed", W}, {".vs", "Visual Studio", W}, {".helix", "Helix", W},
+        {".config/helix", "Helix", W}, {".vimrc", "vim", W}, {".gvimrc", "vim", W}, {".vim", "vim", W},
+        {".exrc", "vi", W}, {".nexrc", "vi", W}, {".nvimrc", "Neovim", W}, {".nvim.lua", "Neovim", W},
+        {".lvimrc", "vim", W}, {".lazy.lua", "Neovim", W}, {".local.vimrc", "vim", W},
+        {".config/nvim", "Neovim", W}, {".local/share/nvim", "Neovim", W}, {".emacs", "Emacs", W},
+        {".emacs.d", "Emacs", W}, {".config/emacs", "Emacs", W}, {".dir-locals.el", "Emacs", W},
+        {".dir-locals-2.el", "Emacs", W}, {".spacemacs", "Emacs", W}, {".doom.d", "Emacs", W},
+        {".nanorc", "nano", W}, {".kakrc", "Kakoune", W}, {".config/kak", "Kakoune", W},
+        {".config/sublime-text", "Sublime Text", W},
         /* agents */
-        {".mcp.json", "agents", W}, {"mcp.json", "agents", W}, {".claude/commands", "Claude Code", W}, {".claude/agents", "Claude Code", W},
-        {".claude/skills", "Claude Code", W}, {".claude/hooks", "Claude Code", W}, {".claude/plugins", "Claude Code", W},
-        {".claude/settings*.json", "Claude Code", W}, {".claude/output-styles", "Claude Code", W}, {".claude.json", "Claude Code", W | H},
-        {".claude-plugin", "Claude Code", W}, {".claude/.credentials*", "Claude Code", W | H}, {".cursor/mcp.json", "Cursor", W},
-        {".cursor/hooks*", "Cursor", W}, {".cursor/cli*.json", "Cursor", W}, {".cursor/commands", "Cursor", W},
-        {".cursor/environment.json", "Cursor", W}, {".cursor/extensions", "Cursor", W}, {".cursor/worktrees.json", "Cursor", W},
-        {".cursor-server", "Cursor", W}, {".config/cursor", "Cursor", W | H}, {".config/Cursor", "Cursor", W | H},
-        {".gemini", "Gemini CLI", W | H}, {".codex/config.toml", "Codex", W}, {".codex/hooks*", "Codex", W}, {".codex/prompts", "Codex", W},
-        {".codex/rules", "Codex", W}, {".codex/auth.json", "Codex", W | H}, {".opencode", "opencode", W}, {"opencode.json*", "opencode", W},
-        {".config/opencode", "opencode", W}, {".local/share/opencode", "opencode", W | H}, {".crush.json", "Crush", W},
-        {"crush.json", "Crush", W}, {".config/crush", "Crush", W | H}, {".aider*.yml", "aider", W}, {".continue", "Continue", W},
-        {".continuerc.json", "Continue", W}, {".windsurf", "Windsurf", W}, {".codeium", "Windsurf", W | H}, {".roo", "Roo Code", W},
-        {".kilocode", "Kilo Code", W}, {".kiro", "Kiro", W}, {".amazonq", "Amazon Q", W}, {".qwen", "Qwen Code", W}, {".factory", "Factory", W},
-        {".junie", "Junie", W}, {".trae", "Trae", W}, {".augment", "Augment", W}, {".config/goose", "goose", W | H}, {".goose", "goose", W},
-        {".amp", "Amp", W}, {".config/amp", "Amp", W | H}, {".config/github-copilot", "Copilot", W | H}, {".copilot", "Copilot", W | H},
-        {".config/anthropic", "Anthropic", W | H}, {".config/openai", "OpenAI", W | H}, {".cache/huggingface/token", "Hugging Face", H},
+        {".mcp.json", "agents", W}, {"mcp.json", "agents", W}, {".claude/commands", "Claude Code", W},
+        {".claude/agents", "Claude Code", W}, {".claude/skills", "Claude Code", W},
+        {".claude/hooks", "Claude Code", W}, {".claude/plugins", "Claude Code", W},
+        {".claude/settings*.json", "Claude Code", W}, {".claude/output-styles", "Claude Code", W},
+        {".claude.json", "Claude Code", W | H}, {".claude-plugin", "Claude Code", W},
+        {".claude/.credentials*", "Claude Code", W | H}, {".cursor/mcp.json", "Cursor", W},
+        {".cursor/hooks*", "Cursor", W}, {".cursor/cli*.json", "Cursor", W},
+        {".cursor/commands", "Cursor", W}, {".cursor/environment.json", "Cursor", W},
+        {".cursor/extensions", "Cursor", W}, {".cursor/worktrees.json", "Cursor", W},
+        {".cursor-server", "Cursor", W}, {".config/cursor", "Cursor", W | H},
+        {".config/Cursor", "Cursor", W | H}, {".gemini", "Gemini CLI", W | H},
+        {".codex/config.toml", "Codex", W}, {".codex/hooks*", "Codex", W}, {".codex/prompts", "Codex", W},
+        {".codex/rules", "Codex", W}, {".codex/auth.json", "Codex", W | H}, {".opencode", "opencode", W},
+        {"opencode.json*", "opencode", W}, {".config/opencode", "opencode", W},
+        {".local/share/opencode", "opencode", W | H}, {".crush.json", "Crush", W}, {"crush.json", "Crush", W},
+        {".config/crush", "Crush", W | H}, {".aider*.yml", "aider", W}, {".continue", "Continue", W},
+        {".continuerc.json", "Continue", W}, {".windsurf", "Windsurf", W}, {".codeium", "Windsurf", W | H},
+        {".roo", "Roo Code", W}, {".kilocode", "Kilo Code", W}, {".kiro", "Kiro", W},
+        {".amazonq", "Amazon Q", W}, {".qwen", "Qwen Code", W}, {".factory", "Factory", W},
+        {".junie", "Junie", W}, {".trae", "Trae", W}, {".augment", "Augment", W},
+        {".config/goose", "goose", W | H}, {".goose", "goose", W}, {".amp", "Amp", W},
+        {".config/amp", "Amp", W | H}, {".config/github-copilot", "Copilot", W | H},
+        {".copilot", "Copilot", W | H}, {".config/anthropic", "Anthropic", W | H},
+        {".config/openai", "OpenAI", W | H}, {".cache/huggingface/token", "Hugging Face", H},
         {".huggingface/token", "Hugging Face", H}, {".kaggle", "Kaggle", H}, {".config/kaggle", "Kaggle", H},
         /* package managers, build programs, interpreters and debuggers */
-        {".npmrc", "npm", W | H}, {".yarnrc", "Yarn", W | H}, {".yarnrc.yml", "Yarn", W | H}, {".yarn/plugins", "Yarn", W},
-        {".yarn/releases", "Yarn", W}, {".pnpmfile.cjs", "pnpm", W}, {".pnpmfile.mjs", "pnpm", W}, {".config/pnpm", "pnpm", W | H},
-        {"bunfig.toml", "Bun", W}, {".bunfig.toml", "Bun", W | H}, {".corepack.env", "Corepack", W}, {".node_repl_history", "history", H},
-        {".pypirc", "pip", W | H}, {".pip/pip.conf", "pip", W | H}, {".config/pip/pip.conf", "pip", W | H}, {"pip.conf", "pip", W},
-        {".condarc", "conda", W | H}, {".pythonrc*", "Python", W}, {".pythonstartup*", "Python", W}, {".pdbrc*", "Python", W},
+        {".npmrc", "npm", W | H}, {".yarnrc", "Yarn", W | H}, {".yarnrc.yml", "Yarn", W | H},
+        {".yarn/plugins", "Yarn", W}, {".yarn/releases", "Yarn", W}, {".pnpmfile.cjs", "pnpm", W},
+        {".pnpmfile.mjs", "pnpm", W}, {".config/pnpm", "pnpm", W | H}, {"bunfig.toml", "Bun", W},
+        {".bunfig.toml", "Bun", W | H}, {".corepack.env", "Corepack", W},
+        {".node_repl_history", "history", H}, {".pypirc", "pip", W | H}, {".pip/pip.conf", "pip", W | H},
+        {".config/pip/pip.conf", "pip", W | H}, {"pip.conf", "pip", W}, {".condarc", "conda", W | H},
+        {".pythonrc*", "Python", W}, {".pythonstartup*", "Python", W}, {".pdbrc*", "Python", W},
         {".ipython", "IPython", W}, {".jupyter", "Jupyter", W | H}, {"jupyter_*_config.*", "Jupyter", W},
-        {".cargo/config", "cargo", W}, {".cargo/config.toml", "cargo", W}, {".cargo/credentials", "cargo", W | H},
-        {".cargo/credentials.toml", "cargo", W | H}, {".bundle", "Bundler", W}, {".gemrc", "RubyGems", W}, {".gem/credentials", "RubyGems", W | H},
-        {".irbrc", "Ruby", W}, {".pryrc", "Ruby", W}, {".Rprofile", "R", W}, {".Renviron", "R", W | H}, {".mvn", "Maven", W},
-        {".m2/settings*.xml", "Maven", W | H}, {".gradle/init.*", "Gradle", W}, {".gradle/gradle.properties", "Gradle", W | H},
-        {".sbtopts", "sbt", W}, {".sbt", "sbt", W}, {".bazelrc", "Bazel", W}, {".bazeliskrc", "Bazel", W}, {".buckconfig*", "Buck", W},
-        {".gdbinit", "gdb", W}, {".gdbearlyinit", "gdb", W}, {".lldbinit*", "lldb", W}, {".ghci", "GHC", W}, {".ocamlinit", "OCaml", W},
-        {".guile", "Guile", W}, {".perldb", "Perl", W}, {".julia/config", "Julia", W}, {".iex.exs", "Elixir", W}, {".erlang", "Erlang", W},
-        {".octaverc", "Octave", W}, {".psqlrc", "psql", W}, {".sqliterc", "sqlite", W}, {".config/composer/auth.json", "Composer", W | H},
-        {".composer/auth.json", "Composer", W | H}, {".nuget", "NuGet", W | H}, {".config/NuGet", "NuGet", W | H},
+        {".cargo/config", "cargo", W}, {".cargo/config.toml", "cargo", W},
+        {".cargo/credentials", "cargo", W | H}, {".cargo/credentials.toml", "cargo", W | H},
+        {".bundle", "Bundler", W}, {".gemrc", "RubyGems", W}, {".gem/credentials", "RubyGems", W | H},
+        {".irbrc", "Ruby", W}, {".pryrc", "Ruby", W}, {".Rprofile", "R", W}, {".Renviron", "R", W | H},
+        {".mvn", "Maven", W}, {".m2/settings*.xml", "Maven", W | H}, {".gradle/init.*", "Gradle", W},
+        {".gradle/gradle.properties", "Gradle", W | H}, {".sbtopts", "sbt", W}, {".sbt", "sbt", W},
+        {".bazelrc", "Bazel", W}, {".bazeliskrc", "Bazel", W}, {".buckconfig*", "Buck", W},
+        {".gdbinit", "gdb", W}, {".gdbearlyinit", "gdb", W}, {".lldbinit*", "lldb", W}, {".ghci", "GHC", W},
+        {".ocamlinit", "OCaml", W}, {".guile", "Guile", W}, {".perldb", "Perl", W},
+        {".julia/config", "Julia", W}, {".iex.exs", "Elixir", W}, {".erlang", "Erlang", W},
+        {".octaverc", "Octave", W}, {".psqlrc", "psql", W}, {".sqliterc", "sqlite", W},
+        {".config/composer/auth.json", "Composer", W | H}, {".composer/auth.json", "Composer", W | H},
+        {".nuget", "NuGet", W | H}, {".config/NuGet", "NuGet", W | H},
         /* keys and password stores */
-        {".ssh", "ssh", W | H}, {".gnupg", "GnuPG", W | H}, {".password-store", "pass", H}, {".local/share/keyrings", "GNOME", H},
-        {".local/share/kwalletd", "KDE", H}, {".pki", "NSS", H}, {".vault-token", "Vault", H}, {".config/sops", "sops", H},
-        {".config/age", "age", H}, {".config/op", "1Password", H}, {".config/keybase", "Keybase", H}, {".config/Bitwarden CLI", "Bitwarden", H},
-        {"*.kdbx", "KeePass", H | B}, {".config/keepassxc", "KeePass", H}, {".Xauthority", "X", H}, {".ICEauthority", "X", H},
-        {".authinfo*", "Emacs", H | B}, {".netrc", "curl", H | B}, {"_netrc", "curl", H | B}, {".bitcoin", "wallets", H},
-        {".litecoin", "wallets", H}, {".dogecoin", "wallets", H}, {".ethereum", "wallets", H}, {".electrum", "wallets", H},
-        {".config/solana", "wallets", H}, {".monero", "wallets", H}, {".bitmonero", "wallets", H}, {".config/Exodus", "wallets", H},
-        {".config/Ledger Live", "wallets", H}, {".near-credentials", "wallets", H}, {".foundry/keystores", "wallets", H},
-        {"wallet.dat", "wallets", H | B}, {".env", "programs", B}, {".env.*", "programs", B}, {".secrets", "programs", B},
+        {".ssh", "ssh", W | H}, {".gnupg", "GnuPG", W | H}, {".password-store", "pass", H},
+        {".local/share/keyrings", "GNOME", H}, {".local/share/kwalletd", "KDE", H}, {".pki", "NSS", H},
+        {".vault-token", "Vault", H}, {".config/sops", "sops", H}, {".config/age", "age", H},
+        {".config/op", "1Password", H}, {".config/keybase", "Keybase", H},
+        {".config/Bitwarden CLI", "Bitwarden", H}, {"*.kdbx", "KeePass", H | B},
+        {".config/keepassxc", "KeePass", H}, {".Xauthority", "X", H}, {".ICEauthority", "X", H},
+        {".authinfo*", "Emacs", H | B}, {".netrc", "curl", H | B}, {"_netrc", "curl", H | B},
+        {".bitcoin", "wallets", H}, {".litecoin", "wallets", H}, {".dogecoin", "wallets", H},
+        {".ethereum", "wallets", H}, {".electrum", "wallets", H}, {".config/solana", "wallets", H},
+        {".monero", "wallets", H}, {".bitmonero", "wallets", H}, {".config/Exodus", "wallets", H},
+        {".config/Ledger Live", "wallets", H}, {".near-credentials", "wallets", H},
+        {".foundry/keystores", "wallets", H}, {"wallet.dat", "wallets", H | B}, {".env", "programs", B},
+        {".env.*", "programs", B}, {".secrets", "programs", B},
         /* clouds and clusters */
-        {".aws/config", "AWS", W}, {".aws/credentials", "AWS", W}, {".aws", "AWS", H}, {".azure", "Azure", H}, {".oci", "OCI", H},
-        {".config/gcloud", "Google Cloud", H}, {".config/doctl", "DigitalOcean", H}, {".config/hcloud", "Hetzner", H},
-        {".config/rclone", "rclone", H}, {".config/fly", "Fly.io", H}, {".fly", "Fly.io", H}, {".boto", "boto", H}, {".s3cfg", "s3cmd", H},
-        {".kube/config", "kubectl", W}, {".kube", "kubectl", H}, {".docker/config.json", "Docker", W}, {".docker", "Docker", H},
-        {".config/containers/auth.json", "Podman", H}, {".terraform.d/credentials.tfrc.json", "Terraform", H}, {".terraformrc", "Terraform", W | H},
-        {".databrickscfg", "Databricks", H}, {".snowflake", "Snowflake", H}, {".snowsql", "Snowflake", H}, {".tsh", "Teleport", H},
-        {".config/ngrok", "ngrok", H}, {".ngrok2", "ngrok", H}, {".wrangler", "Cloudflare", H}, {".config/.wrangler", "Cloudflare", H},
-        {".cloudflared", "Cloudflare", H}, {".netlify", "Netlify", H}, {".config/netlify", "Netlify", H}, {".vercel", "Vercel", H},
-        {".local/share/com.vercel.cli", "Vercel", H}, {".config/configstore", "npm programs", H}, {".supabase", "Supabase", H},
-        {".railway", "Railway", H}, {".config/heroku", "Heroku", H}, {".linode-cli", "Linode", H}, {".config/linode-cli", "Linode", H},
-        {".pulumi/credentials.json", "Pulumi", H}, {".config/pulumi", "Pulumi", H}, {".bluemix", "IBM Cloud", H}, {".config/argocd", "Argo CD", H},
-        {".config/helm/registry", "Helm", H}, {".tailscale", "Tailscale", H}, {".config/tailscale", "Tailscale", H},
+        {".aws/config", "AWS", W}, {".aws/credentials", "AWS", W}, {".aws", "AWS", H}, {".azure", "Azure", H},
+        {".oci", "OCI", H}, {".config/gcloud", "Google Cloud", H}, {".config/doctl", "DigitalOcean", H},
+        {".config/hcloud", "Hetzner", H}, {".config/rclone", "rclone", H}, {".config/fly", "Fly.io", H},
+        {".fly", "Fly.io", H}, {".boto", "boto", H}, {".s3cfg", "s3cmd", H}, {".kube/config", "kubectl", W},
+        {".kube", "kubectl", H}, {".docker/config.json", "Docker", W}, {".docker", "Docker", H},
+        {".config/containers/auth.json", "Podman", H}, {".terraform.d/credentials.tfrc.json", "Terraform", H},
+        {".terraformrc", "Terraform", W | H}, {".databrickscfg", "Databricks", H},
+        {".snowflake", "Snowflake", H}, {".snowsql", "Snowflake", H}, {".tsh", "Teleport", H},
+        {".config/ngrok", "ngrok", H}, {".ngrok2", "ngrok", H}, {".wrangler", "Cloudflare", H},
+        {".config/.wrangler", "Cloudflare", H}, {".cloudflared", "Cloudflare", H}, {".netlify", "Netlify", H},
+        {".config/netlify", "Netlify", H}, {".vercel", "Vercel", H},
+        {".local/share/com.vercel.cli", "Vercel", H}, {".config/configstore", "npm programs", H},
+        {".supabase", "Supabase", H}, {".railway", "Railway", H}, {".config/heroku", "Heroku", H},
+        {".linode-cli", "Linode", H}, {".config/linode-cli", "Linode", H},
+        {".pulumi/credentials.json", "Pulumi", H}, {".config/pulumi", "Pulumi", H},
+        {".bluemix", "IBM Cloud", H}, {".config/argocd", "Argo CD", H}, {".config/helm/registry", "Helm", H},
+        {".tailscale", "Tailscale", H}, {".config/tailscale", "Tailscale", H},
         /* forges, databases, mail, browsers */
-        {".git-credentials", "git", H | B}, {".config/git/credentials", "git", H}, {".config/gh", "GitHub", H}, {".config/glab-cli", "GitLab", H},
-        {".config/hub", "GitHub", H}, {".config/tea", "Gitea", H}, {".pgpass", "PostgreSQL", H | B}, {".my.cnf", "MySQL", H},
+        {".git-credentials", "git", H | B}, {".config/git/credentials", "git", H},
+        {".config/gh", "GitHub", H}, {".config/glab-cli", "GitLab", H}, {".config/hub", "GitHub", H},
+        {".config/tea", "Gitea", H}, {".pgpass", "PostgreSQL", H | B}, {".my.cnf", "MySQL", H},
         {".mylogin.cnf", "MySQL", H}, {".dbshell", "MongoDB", H}, {".config/DBeaverData", "DBeaver", H},
-        {".local/share/DBeaverData", "DBeaver", H}, {".msmtprc", "msmtp", H}, {".config/msmtp", "msmtp", H}, {".fetchmailrc", "fetchmail", H},
-        {".mbsyncrc", "isync", H}, {".offlineimaprc", "OfflineIMAP", H}, {".mozilla", "Firefox", H}, {".thunderbird", "Thunderbird", H},
-        {".config/google-chrome", "Chrome", H}, {".config/chromium", "Chromium", H}, {".config/BraveSoftware", "Brave", H},
-        {".config/microsoft-edge", "Edge", H}, {".config/vivaldi", "Vivaldi", H}, {".config/opera", "Opera", H}, {".config/Slack", "Slack", H},
-        {".config/discord", "Discord", H}, {".config/Signal", "Signal", H}, {".local/share/TelegramDesktop", "Telegram", H},
-        {".config/weechat", "WeeChat", H}, {".config/hexchat", "HexChat", H}, {".config/remmina", "Remmina", H},
-        {".local/share/remmina", "Remmina", H}, {".config/filezilla", "FileZilla", H}, {".smbcredentials", "CIFS", H},
-        {".davfs2", "davfs2", H}, {".config/rustic", "rustic", H}, {".config/borg", "Borg", H},
+        {".local/share/DBeaverData", "DBeaver", H}, {".msmtprc", "msmtp", H}, {".config/msmtp", "msmtp", H},
+        {".fetchmailrc", "fetchmail", H}, {".mbsyncrc", "isync", H}, {".offlineimaprc", "OfflineIMAP", H},
+        {".mozilla", "Firefox", H}, {".thunderbird", "Thunderbird", H},
+        {".config/google-chrome", "Chrome", H}, {".config/chromium", "Chromium", H},
+        {".config/BraveSoftware", "Brave", H}, {".config/microsoft-edge", "Edge", H},
+        {".config/vivaldi", "Vivaldi", H}, {".config/opera", "Opera", H}, {".config/Slack", "Slack", H},
+        {".config/discord", "Discord", H}, {".config/Signal", "Signal", H},
+        {".local/share/TelegramDesktop", "Telegram", H}, {".config/weechat", "WeeChat", H},
+        {".config/hexchat", "HexChat", H}, {".config/remmina", "Remmina", H},
+        {".local/share/remmina", "Remmina", H}, {".config/filezilla", "FileZilla", H},
+        {".smbcredentials", "CIFS", H}, {".davfs2", "davfs2", H}, {".config/rustic", "rustic", H},
+        {".config/borg", "Borg", H},
         /* what was typed, passwords included */
-        {".bash_history", "history", H}, {".zsh_history", "history", H}, {".python_history", "history", H}, {".psql_history", "history", H},
-        {".mysql_history", "history", H}, {".sqlite_history", "history", H}, {".rediscli_history", "history", H}, {".irb_history", "history", H},
-        {".lesshst", "history", H}, {".viminfo", "history", H}, {".local/share/fish/fish_history", "history", H},
+        {".bash_history", "history", H}, {".zsh_history", "history", H}, {".python_history", "history", H},
+        {".psql_history", "history", H}, {".mysql_history", "history", H}, {".sqlite_history", "history", H},
+        {".rediscli_history", "history", H}, {".irb_history", "history", H}, {".lesshst", "history", H},
+        {".viminfo", "history", H}, {".local/share/fish/fish_history", "history", H},
 };
 
 const struct cg_name *cg_names(size_t *n)
@@ -136,7 +176,8 @@ const struct cg_name *cg_names(size_t *n)
 /* Templates of ".env", which hold no values. */
 static bool is_template(const char *name, size_t len)
 {
-        static const char *const ends[] = {".example", ".sample", ".template", ".dist", ".defaults", ".schema"};
+        static const char *const ends[] = {".example", ".sample", ".template", ".dist", ".defaults",
+                                           ".schema"};
 
         for (size_t i = 0; i < CG_ARRAY_LEN(ends); i++) {
                 size_t n = strlen(ends[i]);
@@ -171,14 +212,18 @@ static bool has_name(const char *pattern, size_t plen, const char *name, size_t 
         return fnmatch(p, n, FNM_CASEFOLD | FNM_NOESCAPE) == 0;
 }
 
-/* Whether a first name that begins with these bytes can be @pattern's: most cannot, and are looked at no further. */
+/*
+ * Whether a first name that begins with these bytes can be @pattern's: most cannot, and are looked
+ * at no further.
+ */
 static bool may_begin(const char *pattern, const char *name)
 {
         if (pattern[0] == '*')
                 return true;
         if (tolower((unsigned char)pattern[0]) != tolower((unsigned char)name[0]))
                 return false;
-        return pattern[0] != '.' || pattern[1] == '*' || tolower((unsigned char)pattern[1]) == tolower((unsigned char)name[1]);
+        return pattern[0] != '.' || pattern[1] == '*' ||
+                tolower((unsigned char)pattern[1]) == tolower((unsigned char)name[1]);
 }
 
 enum fit { NO, BEGINS, WHOLE };
@@ -233,7 +278,8 @@ const char *cg_names_find(const char *path, size_t root, unsigned int what)
 
                 if (!(table[i].what & what) || fit(table[i].path, path, root) != WHOLE)
                         continue;
-                if (what == CG_NAME_BELOW && !strncmp(table[i].path, ".env", 4) && is_template(slash, strlen(slash)))
+                if (what == CG_NAME_BELOW && !strncmp(table[i].path, ".env", 4) && is_template(slash,
+                        strlen(slash)))
                         continue;
                 return table[i].path;
         }
@@ -243,7 +289,8 @@ const char *cg_names_find(const char *path, size_t root, unsigned int what)
 const char *cg_names_leads(const char *path, size_t root)
 {
         for (size_t i = 0; i < CG_ARRAY_LEN(table); i++) {
-                if (table[i].what & CG_NAME_WRITE && strchr(table[i].path, '/') && fit(table[i].path, path, root) == BEGINS)
+                if (table[i].what & CG_NAME_WRITE && strchr(table[i].path, '/') && fit(table[i].path, path,
+                        root) == BEGINS)
                         return table[i].path;
         }
         return NULL;
@@ -258,7 +305,8 @@ static bool is(const char *name, size_t len, const char *want)
 
 static bool is_dot_git(const char *name, size_t len)
 {
-        return is(name, len, ".git") || is(name, len, "git~1"); /* the short name on file systems of Windows */
+        return is(name, len, ".git") || is(name, len,
+                                           "git~1"); /* the short name on file systems of Windows */
 }
 
 /* Names that lead git to more: they can be folders, but nothing that leads elsewhere. */
@@ -269,7 +317,8 @@ static bool is_fixed(const char *name, size_t len)
 
 static bool is_obeyed(const char *name, size_t len)
 {
-        return is(name, len, "config.worktree") || is(name, len, "commondir") || is(name, len, CG_GIT_CONFIG_FRESH "*");
+        return is(name, len, "config.worktree") || is(name, len, "commondir") || is(name, len,
+                CG_GIT_CONFIG_FRESH "*");
 }
 
 /* Of what stands behind the repository's own folder. Branches may have any name. */
@@ -289,7 +338,8 @@ static enum cg_git_part part_within(const char *rest)
                         return CG_GIT_HOOKS;
                 p += n + 1;
                 n = strlen(p);
-                return !strchr(p, '/') && n > 7 && !strcmp(p + n - 7, ".sample") ? CG_GIT_SAMPLE : CG_GIT_DENIED;
+                return !strchr(p, '/') && n > 7 && !strcmp(p + n - 7,
+                                                           ".sample") ? CG_GIT_SAMPLE : CG_GIT_DENIED;
         }
         last = last ? last + 1 : rest;
         if (is(last, strlen(last), "config"))
@@ -355,6 +405,7 @@ const char *cg_names_of(const char *path)
         part = cg_git_part(path, 0);
         if (part == CG_GIT_FREE)
                 part = cg_git_part_bare(path, 0, &next, &top);
-        return part == CG_GIT_CONFIG ? ".git/config" : part == CG_GIT_HOOKS || part == CG_GIT_SAMPLE ? ".git/hooks" : part == CG_GIT_DENIED &&
+        return part == CG_GIT_CONFIG ? ".git/config" : part == CG_GIT_HOOKS ||
+                part == CG_GIT_SAMPLE ? ".git/hooks" : part == CG_GIT_DENIED &&
                strstr(path, "hooks") ? ".git/hooks" : ".git";
 }

@@ -1,9 +1,13 @@
 /*
- * Names that programs outside of a sandbox obey, or keep credentials under: one table for kernels and commands. A command that may
- * write a folder must not be able to leave a file there that acts later, outside. Pure text: nothing is looked up in a file system.
+ * Names that programs outside of a sandbox obey, or keep credentials under: one table for kernels
+ * and commands. A command that may
+ * write a folder must not be able to leave a file there that acts later, outside. Pure text:
+ * nothing is looked up in a file system.
  *
- * The principle: what runs by itself on this machine when its user starts a shell, git, an editor, an agent or a package manager in
- * that folder; and what holds credentials. Instructions for agents (CLAUDE.md), and programs that somebody has to start, are neither.
+ * The principle: what runs by itself on this machine when its user starts a shell, git, an editor,
+ * an agent or a package manager in
+ * that folder; and what holds credentials. Instructions for agents (CLAUDE.md), and programs that
+ * somebody has to start, are neither.
  */
 #ifndef CG_SANDBOX_NAMES_H
 #define CG_SANDBOX_NAMES_H
@@ -32,18 +36,24 @@ const struct cg_name *cg_names(size_t *n);
 #define CG_NAMES_WRITABLE_LEN 128
 
 /*
- * @path is absolute, without symlinks; its first @root bytes are a write root: a name must end below it to count. Names are compared
- * whatever their case, as some file systems do.
+ * @path is absolute, without symlinks; its first @root bytes are a write root: a name must end
+ * below it to count. Names are compared whatever their case, as some file systems do.
  */
 
 /* The row whose name @path has, or lies in; NULL: none. */
 const char *cg_names_find(const char *path, size_t root, unsigned int what);
-/* The row of which @path is only the beginning (".claude"): what was put there as a whole would bring the rest along. */
+/*
+ * The row of which @path is only the beginning (".claude"): what was put there as a whole would
+ * bring the rest along.
+ */
 const char *cg_names_leads(const char *path, size_t root);
 /* @path has the name @pattern (as in struct cg_name), or lies in what has it. */
 bool cg_names_match(const char *pattern, const char *path, size_t root);
 
-/* The name that protects @path, git's included, as cellgate.writableNames has it; one is assumed to. */
+/*
+ * The name that protects @path, git's included, as cellgate.writableNames has it; one is assumed
+ * to.
+ */
 const char *cg_names_of(const char *path);
 
 /* ---- git: what it obeys depends on where in a repository it stands */
@@ -51,8 +61,10 @@ const char *cg_names_of(const char *path);
 enum cg_git_part {
         CG_GIT_FREE,    /* nothing that git obeys; or not in a repository */
         CG_GIT_SELF,    /* ".git" itself: a folder may be made, nothing else */
-        CG_GIT_CONFIG,  /* config: may come to be what git init and git clone write (cg_git_config_is_plain()) */
-        CG_GIT_HOOKS,   /* the folder of hooks, or of submodules or work trees: may be made, not moved or linked */
+        CG_GIT_CONFIG,
+                /* config: may come to be what git init and git clone write (cg_git_config_is_plain()) */
+        CG_GIT_HOOKS,   /* the folder of hooks, or of submodules or work trees: may be made,
+                not moved or linked */
         CG_GIT_SAMPLE,  /* an example in the folder of hooks, which git does not run */
         CG_GIT_DENIED,
 };
@@ -60,8 +72,9 @@ enum cg_git_part {
 /* What @path is to the repository whose folder is named .git. */
 enum cg_git_part cg_git_part(const char *path, size_t root);
 /*
- * The same for repositories without a work tree, which may have any name, one after another; *next is 0 at first. *top: length of the path of a
- * folder that could be one, and is if there is a HEAD in it. CG_GIT_FREE: there are no more.
+ * The same for repositories without a work tree, which may have any name, one after another; *next
+ * is 0 at first. *top: length of the path of a folder that could be one, and is if there is a HEAD
+ * in it. CG_GIT_FREE: there are no more.
  */
 enum cg_git_part cg_git_part_bare(const char *path, size_t root, size_t *next, size_t *top);
 /* What init writes before it becomes config begins with this: nobody else makes one. */
@@ -69,7 +82,10 @@ enum cg_git_part cg_git_part_bare(const char *path, size_t root, size_t *next, s
 /* @path lies in a folder named .git. */
 bool cg_git_is_within(const char *path, size_t root);
 
-/* A repository's configuration that has git run nothing and read nothing elsewhere: what git init, clone, branch and remote write. */
+/*
+ * A repository's configuration that has git run nothing and read nothing elsewhere: what git init,
+ * clone, branch and remote write.
+ */
 #define CG_GIT_CONFIG_MAX (64u << 10)
 bool cg_git_config_is_plain(const char *text, size_t len);
 

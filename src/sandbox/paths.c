@@ -147,7 +147,7 @@ static int step(struct walk *w)
                 return end_missing(w, at + 1, behind);
         }
         /* Another sandbox's, or what a killed one left: gone as soon as nobody holds it. */
-        if (cg_placeholder_is(p->path, &st))
+        if (cg_placeholder_is(&st))
                 return end_missing(w, at + 1, behind);
         p->folder = S_ISDIR(st.st_mode);
         if (S_ISLNK(st.st_mode)) {

@@ -40,56 +40,18 @@ static int open_parent(const char *path, const char **name)
 
 static int open_it(int dir, const char *name)
 {
-        return openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+        return openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 }
 
-/*
- * An empty file is as good as none for whoever reads it on the host, but for one: git wants a path in a repository's commondir, and
- * with this one everything stays where it is.
- */
-static const char *content_of(const char *name)
+/* Whoever it belongs to: another user's, in a folder that both may write, goes when that user's sandbox ends. */
+static bool is_marked(const struct stat *st)
 {
-        return strcmp(name, "commondir") == 0 ? ".\n" : "";
+        return S_ISDIR(st->st_mode) && st->st_mtim.tv_sec == MARK && (st->st_mode & 07777) == 0555;
 }
 
-static bool has_content(int fd, const char *want)
+bool cg_placeholder_is(const struct stat *st)
 {
-        char found[8];
-        ssize_t n = pread(fd, found, sizeof(found), 0);
-
-        return n >= 0 && (size_t)n == strlen(want) && memcmp(found, want, (size_t)n) == 0;
-}
-
-/* All that stat(2) can say. */
-static bool looks_marked(const char *name, const struct stat *st)
-{
-        /* Whoever it belongs to: another user's, in a folder that both may write, goes when that user's sandbox ends. */
-        if (st->st_mtim.tv_sec != MARK)
-                return false;
-        if (S_ISDIR(st->st_mode))
-                return (st->st_mode & 07777) == 0555;
-        return S_ISREG(st->st_mode) && st->st_size == (off_t)strlen(content_of(name)) && st->st_nlink == 1 &&
-               (st->st_mode & 07777) == 0444;
-}
-
-/* @fd is what @st was asked about. A command may have made something that looks like one, but not with other content. */
-static bool is_marked(const char *name, int fd, const struct stat *st)
-{
-        return looks_marked(name, st) && (S_ISDIR(st->st_mode) || has_content(fd, content_of(name)));
-}
-
-bool cg_placeholder_is(const char *path, const struct stat *st)
-{
-        const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-        cg_auto_fd int fd = -1;
-        struct stat opened;
-
-        if (!looks_marked(name, st))
-                return false;
-        if (S_ISDIR(st->st_mode) || !content_of(name)[0])
-                return true;
-        fd = open_it(AT_FDCWD, path);
-        return fd >= 0 && fstat(fd, &opened) == 0 && is_marked(name, fd, &opened);
+        return is_marked(st);
 }
 
 static bool is_still_there(int dir, const char *name, int fd)
@@ -100,24 +62,19 @@ static bool is_still_there(int dir, const char *name, int fd)
                named.st_dev == opened.st_dev;
 }
 
-static int make_marked(int dir, const char *name, bool folder)
+static int make_marked(int dir, const char *name)
 {
         static const struct timespec times[2] = {{.tv_sec = MARK}, {.tv_sec = MARK}};
-        int fd = -1;
+        int fd = mkdirat(dir, name, 0555) < 0 ? -1 : open_it(dir, name);
 
-        if (folder && mkdirat(dir, name, 0555) == 0)
-                fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        else if (!folder)
-                fd = openat(dir, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0444);
         if (fd < 0)
                 return -1;
         /* Whatever the umask made of it. */
-        if ((!folder && cg_write_all(fd, content_of(name), strlen(content_of(name)), NULL) < 0) ||
-            fchmod(fd, folder ? 0555 : 0444) < 0 || futimens(fd, times) < 0) {
+        if (fchmod(fd, 0555) < 0 || futimens(fd, times) < 0) {
                 int e = errno;
 
                 close(fd);
-                unlinkat(dir, name, folder ? AT_REMOVEDIR : 0);
+                unlinkat(dir, name, AT_REMOVEDIR);
                 errno = e;
                 return -1;
         }
@@ -138,15 +95,15 @@ static int take(const struct cg_plan_placeholder *p, int *ret, struct cg_err *er
         if (dir < 0)
                 return cg_fail_errno(err, "sandbox: the folder of placeholder %s", path);
         if (fd < 0 && errno == ENOENT) {
-                fd = make_marked(dir, name, p->folder);
+                fd = make_marked(dir, name);
                 if (fd < 0 && errno == EEXIST)
                         return 1;
         } else if (fd < 0) {
-                return 0; /* something that cannot be read lies there: it is in the way of what is denied as well */
+                return 0; /* something else lies there: the mount says so */
         }
         if (fd < 0 || fstat(fd, &st) < 0)
                 return cg_fail_errno(err, "sandbox: placeholder %s", path);
-        if (!is_marked(name, fd, &st))
+        if (!is_marked(&st))
                 return 0;
         /* Whoever removes it holds the lock for a moment. Whoever else does, perhaps in another sandbox, is not waited for. */
         if (flock(fd, LOCK_SH | LOCK_NB) < 0)
@@ -199,10 +156,10 @@ static void remove_one(const char *path, int fd)
         struct stat st;
 
         /* Others who use it hold shared locks; the last of them removes it. */
-        if (dir < 0 || own < 0 || flock(own, LOCK_EX | LOCK_NB) < 0 || fstat(own, &st) < 0 || !is_marked(name, own, &st) ||
+        if (dir < 0 || own < 0 || flock(own, LOCK_EX | LOCK_NB) < 0 || fstat(own, &st) < 0 || !is_marked(&st) ||
             !is_still_there(dir, name, own))
                 return;
-        unlinkat(dir, name, S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0);
+        unlinkat(dir, name, AT_REMOVEDIR);
 }
 
 void cg_placeholders_remove(const struct cg_sandbox *sb, int *fds)

@@ -1,10 +1,10 @@
 /*
- * Placeholders. A mount needs something to lie on, so a path that does not exist yet and must not be made is given an empty file or
- * folder on the host for as long as the sandbox runs.
+ * Placeholders. A mount needs something to lie on: the folder of a command's private TMPDIR is made in /tmp on the host for as long as the
+ * sandbox runs. (Names that must not be made need none: mediate.h.)
  *
- * Each is marked (empty, but for git's commondir; mode 0444 or 0555, a modification time that nothing else has) and locked (flock, shared) by whoever uses
- * it. Whoever is done with it removes it when nobody else holds a lock. Locks end with their process, so what a killed process left
- * behind is recognised and removed by the next one that looks, without any register.
+ * Each is marked (empty, mode 0555, a modification time that nothing else has) and locked (flock, shared) by whoever uses it. Whoever is done
+ * with it removes it when nobody else holds a lock. Locks end with their process, so what a killed process left behind is recognised and
+ * removed by the next one that looks, without any register.
  */
 #ifndef CG_SANDBOX_PLACEHOLDER_H
 #define CG_SANDBOX_PLACEHOLDER_H
@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include "sandbox/sandbox.h"
 
-/* @st: what lstat(2) says of @path. For all rules a placeholder is not there. */
-bool cg_placeholder_is(const char *path, const struct stat *st);
+/* By what lstat(2) says. For all rules a placeholder is not there. */
+bool cg_placeholder_is(const struct stat *st);
 
 /* Makes those of @sb and keeps them locked. *fds (returns; one for each, -1 where what is there is no placeholder). */
 int cg_placeholders_make(struct cg_sandbox *sb, int **fds, struct cg_err *err);

@@ -70,7 +70,10 @@ int cg_rules_add_hardlinks(struct cg_rules *rules, struct cg_err *err);
 /* mandatory.c: what nobody may write, whatever the settings allow. Write roots must be among the rules already. */
 int cg_rules_add_mandatory(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *rules,
                            struct cg_err *err);
-/* What stands in @folder itself now, its repository included. The write root must be among the rules already. */
+/*
+ * What stands in @folder itself now, its repository included, and what its names lead to as links, where that can be written. The write roots must
+ * be among the rules already.
+ */
 int cg_rules_add_present(struct cg_rules *rules, const char *folder, bool git_config_too, struct cg_err *err);
 
 #endif

@@ -347,6 +347,8 @@ static void add_mediated(struct rules *r)
 
         for (size_t i = 0; i < CG_ARRAY_LEN(mediated); i++)
                 deny(r, mediated[i], TOLD);
+        for (size_t i = 0; i < CG_ARRAY_LEN(brokered); i++)
+                deny(r, brokered[i], TOLD);
         for (size_t i = 0; i < CG_ARRAY_LEN(writes); i++) {
                 deny_if1(r, SCMP_SYS(open), ARG_HAS(1, writes[i]));
                 deny_if1(r, SCMP_SYS(openat), ARG_HAS(2, writes[i]));
@@ -363,9 +365,9 @@ static void add_rules(struct rules *r, unsigned int flags)
                 deny(r, denied_views[i], TOLD);
         /*
          * Root keeps CAP_SETFCAP then, and root of a namespace may be root outside, too: capabilities that it gives to a file in the
-         * workspace would be any other user's.
+         * workspace would be any other user's. And an access list, which is an attribute, is a file's mode: mediate.h.
          */
-        for (size_t i = 0; i < CG_ARRAY_LEN(denied_attributes) && flags & CG_FILTER_NESTED_USERS; i++)
+        for (size_t i = 0; i < CG_ARRAY_LEN(denied_attributes) && flags & (CG_FILTER_NESTED_USERS | CG_FILTER_NAMES); i++)
                 deny(r, denied_attributes[i], EOPNOTSUPP);
         /* What the author of this list could not know: newer calls do not exist. */
         for (int nr = NR_FIRST_UNKNOWN; nr <= NR_LAST_UNKNOWN; nr++)

@@ -161,6 +161,8 @@ static int default_rules(struct cg_rules *rules, const char *workspace, const ch
                                           cg_rules_add(rules, CG_RULE_ALLOW_WRITE, &place, "workspace", err);
                 if (e == 0)
                         e = cg_rules_add_present(rules, place.path, true, err);
+                if (e == 0 && home && holds == CG_HOLDS_NO_HOME)
+                        e = cg_rules_add_present(rules, home, true, err);
                 if (e == 0)
                         e = cg_rules_add_own(rules, err);
         }

@@ -1,6 +1,7 @@
 /*
- * Names that programs outside obey (src/sandbox/names.h): each of the table, and each way to come by one, below folders that exist and that
- * do not. What an attempt managed to make it removes. Runs inside a command's sandbox, a kernel with settings, and a default kernel.
+ * Names that programs outside obey (src/sandbox/names.h): each of the table, and each way to come
+ * by one, below folders that exist and that do not. What an attempt managed to make it removes.
+ * Runs inside a command's sandbox, a kernel with settings, and a default kernel.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +13,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -111,8 +113,12 @@ static int by_exchange(const char *path)
 {
         int r;
 
-        /* Something unprotected must be there to be exchanged: nothing can be, so this makes the name by its other half. */
-        r = make("fresh") < 0 ? -1 : (int)syscall(SYS_renameat2, AT_FDCWD, "fresh", AT_FDCWD, path, RENAME_NOREPLACE);
+        /*
+         * Something unprotected must be there to be exchanged: nothing can be, so this makes the
+         * name by its other half.
+         */
+        r = make("fresh") < 0 ? -1 : (int)syscall(SYS_renameat2, AT_FDCWD, "fresh", AT_FDCWD, path,
+                                                  RENAME_NOREPLACE);
         return r;
 }
 
@@ -251,9 +257,12 @@ static const struct {
         const char *name;
         int (*make)(const char *path);
 } ways[] = {
-        {"open", make}, {"creat", by_creat}, {"mkdir", by_mkdir}, {"mkfifo", by_fifo}, {"rename", by_rename}, {"noreplace", by_exchange},
-        {"link", by_link}, {"symlink", by_symlink}, {"tmpfile", by_tmpfile}, {"folder-fd", by_folder_fd}, {"proc-fd", by_proc_fd},
-        {"proc-cwd", by_proc_cwd}, {"thread-cwd", by_thread_cwd}, {"chdir", by_chdir}, {"folder-link", by_folder_link},
+        {"open", make}, {"creat", by_creat}, {"mkdir", by_mkdir}, {"mkfifo", by_fifo}, {"rename", by_rename},
+                {"noreplace", by_exchange},
+        {"link", by_link}, {"symlink", by_symlink}, {"tmpfile", by_tmpfile}, {"folder-fd", by_folder_fd},
+                {"proc-fd", by_proc_fd},
+        {"proc-cwd", by_proc_cwd}, {"thread-cwd", by_thread_cwd}, {"chdir", by_chdir}, {"folder-link",
+                by_folder_link},
         {"dangling-link", by_dangling_link}, {"dots", by_dots}, {"case", by_case},
 };
 
@@ -335,12 +344,16 @@ static enum cg_verdict in_repository(struct cg_try *t, const struct cg_attempt *
         return judge(t, make(path), path);
 }
 
-/* As git writes it, with what makes git run a program: by name, and by what it was when it was looked at. */
+/*
+ * As git writes it, with what makes git run a program: by name, and by what it was when it was
+ * looked at.
+ */
 static enum cg_verdict config_by_lock(struct cg_try *t, const struct cg_attempt *a)
 {
         if (repository("names/lock") < 0 || put("names/lock/.git/config.lock", a->arg) < 0)
                 return cg_fails(t, "no repository: %s", cg_errno_name(errno));
-        return judge(t, rename("names/lock/.git/config.lock", "names/lock/.git/config"), "names/lock/.git/config");
+        return judge(t, rename("names/lock/.git/config.lock", "names/lock/.git/config"),
+                     "names/lock/.git/config");
 }
 
 static const char plain[] = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n";
@@ -374,6 +387,40 @@ static enum cg_verdict config_plain(struct cg_try *t, const struct cg_attempt *a
         if (r == 0 && unlink("names/plain/.git/config") < 0)
                 return cg_fails(t, "it cannot be removed: %s", cg_errno_name(errno));
         return cg_possible(t, r);
+}
+
+/* What an attempt cannot make, it finds: a hook that is not run, because its mode says so. */
+static const unsigned char acl[] = {2, 0, 0, 0,  1, 0, 7, 0, 255, 255, 255, 255,  4, 0, 5, 0, 255, 255, 255,
+                                    255,  32, 0, 5, 0, 255, 255, 255, 255};
+
+static enum cg_verdict attribute(struct cg_try *t, const struct cg_attempt *a)
+{
+        const char *path = "sub/.git/hooks/idle";
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        long r = -1;
+
+        if (fd < 0)
+                return cg_fails(t, "%s: %s", path, cg_errno_name(errno));
+        switch (a->call[0]) {
+        case 0:
+                r = chmod(path, 0755);
+                break;
+        case 1:
+                r = fchmod(fd, 0755);
+                break;
+        case 2:
+                r = utimensat(AT_FDCWD, path, NULL, 0);
+                break;
+        case 3:
+                r = futimens(fd, NULL);
+                break;
+        default:
+                r = fsetxattr(fd, "system.posix_acl_access", acl, sizeof(acl), 0);
+        }
+        close(fd);
+        if (r < 0 && errno == EOPNOTSUPP)
+                return cg_held(t, "EOPNOTSUPP");
+        return cg_refused(t, r);
 }
 
 /* In pieces: what a repository is made of in a folder of another name, which then becomes one. */
@@ -411,7 +458,10 @@ static enum cg_verdict head_renamed(struct cg_try *t, const struct cg_attempt *a
 static char flipping[PATH_MAX];
 static volatile bool over;
 
-/* The name in memory turns from a harmless one into another and back while the other thread opens it. */
+/*
+ * The name in memory turns from a harmless one into another and back while the other thread opens
+ * it.
+ */
 static void *flip(void *data)
 {
         const char *other = data;
@@ -454,7 +504,10 @@ static enum cg_verdict race_name(struct cg_try *t, const struct cg_attempt *a)
         return hole ? cg_hole(t, ".bashrc was made") : cg_held(t, "%ld tries", tries);
 }
 
-/* The folder that a name stands in is exchanged for another while it is made: a plain one, and a repository's. */
+/*
+ * The folder that a name stands in is exchanged for another while it is made: a plain one, and a
+ * repository's.
+ */
 static void *swap_folders(void *data)
 {
         while (!over)
@@ -556,38 +609,69 @@ static enum cg_verdict umask_holds(struct cg_try *t, const struct cg_attempt *a)
 #define L "names"
 #define WAY(way) {"name-" way, L, false, CG_BARE_ALL, 0, by_way, "a protected name, by " way, ".bash_login", way, {0}}
 static const struct cg_attempt attempts[] = {
-        {"name-each", L, false, CG_BARE_ALL, 0, each, "each name of the table, in a folder", "names", NULL, {0}},
+        {"name-each", L, false, CG_BARE_ALL, 0, each, "each name of the table, in a folder", "names", NULL,
+         {0}},
         {"name-each-deep", L, false, CG_BARE_ALL, 0, each, "the same eight folders deep", DEEP, NULL, {0}},
-        WAY("open"), WAY("creat"), WAY("mkdir"), WAY("mkfifo"), WAY("rename"), WAY("noreplace"), WAY("link"), WAY("symlink"), WAY("tmpfile"),
-        WAY("folder-fd"), WAY("proc-fd"), WAY("proc-cwd"), WAY("thread-cwd"), WAY("chdir"), WAY("folder-link"), WAY("dangling-link"),
+        WAY("open"), WAY("creat"), WAY("mkdir"), WAY("mkfifo"), WAY("rename"), WAY("noreplace"), WAY("link"),
+                WAY("symlink"), WAY("tmpfile"),
+        WAY("folder-fd"), WAY("proc-fd"), WAY("proc-cwd"), WAY("thread-cwd"), WAY("chdir"),
+                WAY("folder-link"), WAY("dangling-link"),
         WAY("dots"), WAY("case"),
-        {"name-folder-brought", L, false, CG_BARE_ALL, 0, bring_folder, "a folder with commands, renamed to .claude", ".claude", "commands/x.md", {0}},
-        {"name-folder-linked", L, false, CG_BARE_ALL, 0, bring_folder, "a link to it under that name", ".claude", "commands/x.md", {1}},
-        {"name-folder-deep", L, false, CG_BARE_ALL, 0, bring_folder, "one renamed to .config", ".config", "autostart/x.desktop", {0}},
-        {"name-git-folder", L, false, CG_BARE_ALL, 0, bring_folder, "a folder renamed to .git", ".git", "objects/x", {0}},
-        {"name-git-link", L, false, CG_BARE_ALL, 0, bring_folder, "a link to one under that name", ".git", "objects/x", {1}},
-        {"name-git-file", L, false, CG_BARE_ALL, 0, by_way, "a file .git, which leads git to a repository", ".git", "open", {0}},
-        {"name-git-config", L, false, CG_BARE_ALL, 0, in_repository, "the configuration of a repository of its own", "config", NULL, {0}},
-        {"name-git-worktree", L, false, CG_BARE_ALL, 0, in_repository, "that of a work tree", "config.worktree", NULL, {0}},
-        {"name-git-commondir", L, false, CG_BARE_ALL, 0, in_repository, "what leads git to another", "commondir", NULL, {0}},
+        {"name-folder-brought", L, false, CG_BARE_ALL, 0, bring_folder,
+         "a folder with commands, renamed to .claude", ".claude", "commands/x.md", {0}},
+        {"name-folder-linked", L, false, CG_BARE_ALL, 0, bring_folder, "a link to it under that name",
+         ".claude", "commands/x.md", {1}},
+        {"name-folder-deep", L, false, CG_BARE_ALL, 0, bring_folder, "one renamed to .config", ".config",
+         "autostart/x.desktop", {0}},
+        {"name-git-folder", L, false, CG_BARE_ALL, 0, bring_folder, "a folder renamed to .git", ".git",
+         "objects/x", {0}},
+        {"name-git-link", L, false, CG_BARE_ALL, 0, bring_folder, "a link to one under that name", ".git",
+         "objects/x", {1}},
+        {"name-git-file", L, false, CG_BARE_ALL, 0, by_way, "a file .git, which leads git to a repository",
+         ".git", "open", {0}},
+        {"name-git-config", L, false, CG_BARE_ALL, 0, in_repository,
+         "the configuration of a repository of its own", "config", NULL, {0}},
+        {"name-git-worktree", L, false, CG_BARE_ALL, 0, in_repository, "that of a work tree",
+         "config.worktree", NULL, {0}},
+        {"name-git-commondir", L, false, CG_BARE_ALL, 0, in_repository, "what leads git to another",
+         "commondir", NULL, {0}},
         {"name-git-hook", L, false, CG_BARE_ALL, 0, in_repository, "a hook", "hooks/pre-commit", NULL, {0}},
-        {"name-git-module", L, false, CG_BARE_ALL, 0, in_repository, "the configuration of a submodule", "modules/a/b/config", NULL, {0}},
-        {"name-git-module-hook", L, false, CG_BARE_ALL, 0, in_repository, "its hook", "modules/refs/hooks/post-checkout", NULL, {0}},
-        {"name-git-lock", L, false, CG_BARE_ALL, 0, config_by_lock, "git's way to write one, with a program in it",
+        {"name-git-module", L, false, CG_BARE_ALL, 0, in_repository, "the configuration of a submodule",
+         "modules/a/b/config", NULL, {0}},
+        {"name-git-module-hook", L, false, CG_BARE_ALL, 0, in_repository, "its hook",
+         "modules/refs/hooks/post-checkout", NULL, {0}},
+        {"name-git-lock", L, false, CG_BARE_ALL, 0, config_by_lock,
+         "git's way to write one, with a program in it",
          "[core]\n\tfsmonitor = /bin/false\n", NULL, {0}},
-        {"name-git-lock-include", L, false, CG_BARE_ALL, 0, config_by_lock, "with another file in it", "[include]\n\tpath = /x\n", NULL, {0}},
+        {"name-git-lock-include", L, false, CG_BARE_ALL, 0, config_by_lock, "with another file in it",
+         "[include]\n\tpath = /x\n", NULL, {0}},
         {"name-git-lock-remote", L, false, CG_BARE_ALL, 0, config_by_lock, "with a program for a remote",
          "[remote \"o\"]\n\turl = ext::sh -c false\n", NULL, {0}},
-        {"name-git-lock-open", L, false, CG_BARE_ALL, 0, config_kept_open, "a plain one, changed by a descriptor", NULL, NULL, {0}},
-        {"name-git-head", L, false, CG_BARE_ALL, 0, in_pieces, "a HEAD beside a configuration", "config", "", {0}},
-        {"name-git-head-hooks", L, false, CG_BARE_ALL, 0, in_pieces, "a HEAD beside hooks", "hooks/update", "", {0}},
-        {"name-git-head-renamed", L, false, CG_BARE_ALL, 0, head_renamed, "a file renamed to HEAD there", NULL, NULL, {0}},
-        {"name-git-pieces", L, false, CG_BARE_ALL, 0, in_pieces, "a folder with a configuration, moved into a repository", "config",
+        {"name-git-lock-open", L, false, CG_BARE_ALL, 0, config_kept_open,
+         "a plain one, changed by a descriptor", NULL, NULL, {0}},
+        {"name-git-head", L, false, CG_BARE_ALL, 0, in_pieces, "a HEAD beside a configuration", "config", "",
+         {0}},
+        {"name-git-head-hooks", L, false, CG_BARE_ALL, 0, in_pieces, "a HEAD beside hooks", "hooks/update",
+         "", {0}},
+        {"name-git-head-renamed", L, false, CG_BARE_ALL, 0, head_renamed, "a file renamed to HEAD there",
+         NULL, NULL, {0}},
+        {"name-git-pieces", L, false, CG_BARE_ALL, 0, in_pieces,
+         "a folder with a configuration, moved into a repository", "config",
          "inner/.git/modules", {1}},
-        {"name-race-name", L, false, CG_BARE_ALL, 0, race_name, "a name that changes in memory", NULL, NULL, {0}},
-        {"name-race-folder", L, false, CG_BARE_ALL, 0, race_folder, "a link to a folder that changes", NULL, NULL, {0}},
+        {"name-chmod", L, false, CG_BARE_ALL, 0, attribute, "a hook that is there made one that git runs",
+         NULL, NULL, {0}},
+        {"name-fchmod", L, false, CG_BARE_ALL, 0, attribute, "the same by a descriptor", NULL, NULL, {1}},
+        {"name-utime", L, false, CG_BARE_ALL, 0, attribute, "its times", NULL, NULL, {2}},
+        {"name-futime", L, false, CG_BARE_ALL, 0, attribute, "the same by a descriptor", NULL, NULL, {3}},
+        {"name-access-list", L, false, CG_BARE_MACHINE, 0, attribute, "its mode by an access list", NULL,
+         NULL, {4}},
+        {"name-race-name", L, false, CG_BARE_ALL, 0, race_name, "a name that changes in memory", NULL, NULL,
+         {0}},
+        {"name-race-folder", L, false, CG_BARE_ALL, 0, race_folder, "a link to a folder that changes", NULL,
+         NULL, {0}},
         {"name-ordinary", "", true, 0, 0, ordinary, "other names, by all these ways", NULL, NULL, {0}},
-        {"name-git-plain", "", true, 0, 0, config_plain, "a plain configuration, as git init writes it", NULL, NULL, {0}},
+        {"name-git-plain", "", true, 0, 0, config_plain, "a plain configuration, as git init writes it", NULL,
+         NULL, {0}},
         {"name-fifo", "", true, 0, 0, fifo, "a FIFO, opened at both ends", NULL, NULL, {0}},
         {"name-umask", "", true, 0, 0, umask_holds, "modes of new files", NULL, NULL, {0}},
 };

@@ -335,6 +335,97 @@ def test_a_worktrees_git_file(box: Box) -> None:
     assert (box.work / ".git").read_text() == "gitdir: /elsewhere\n"
 
 
+def test_names_that_are_links_into_the_workspace(box: Box) -> None:
+    """A folder of settings that the home links to: what is obeyed has another name there."""
+    box.file("dots/bashrc", "old")
+    box.file("dots/nvim/init.lua", "old")
+    box.file("dots/other", "old")
+    (box.home / ".bashrc").symlink_to(box.work / "dots/bashrc")
+    (box.home / ".config").mkdir(exist_ok=True)
+    (box.home / ".config/nvim").symlink_to(box.work / "dots/nvim")
+    (box.work / ".husky").symlink_to("dots/nvim")
+    for path in ("dots/bashrc", "dots/nvim/init.lua", "dots/nvim/new.lua", ".husky/pre-commit"):
+        assert box.sh(f"echo pwn > {path}").returncode != 0, path
+    assert box.sh("mv dots/nvim n2").returncode != 0
+    assert box.sh("rm .husky; mkdir .husky").returncode != 0
+    assert box.sh("echo new > dots/other").returncode == 0
+    assert (box.work / "dots/bashrc").read_text() == (box.work / "dots/nvim/init.lua").read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "chmod +x r/.git/hooks/idle",
+        "touch -d 2020-01-01 r/.git/hooks/idle",
+        "python3 -c 'import os; os.fchmod(os.open(\"r/.git/hooks/idle\", os.O_RDONLY), 0o755)'",
+        "cp /bin/true x && mv x r/.git/hooks/idle",
+        "ln r/.git/hooks/idle alias",
+        "mkdir -p d/r && mv r/.git d/r/.git",
+        "mkdir .git2 && mv .git2 .git",
+        "mkdir -p e/objects e/refs && echo x > e/config && echo 'ref: refs/heads/main' > e/HEAD",
+        "mkdir -p e/hooks && echo 'ref: refs/heads/main' > e/HEAD",
+        "mkdir -p .git/x && echo x > .git/x/HEAD && mv .git/x e && echo pwn > e/config",
+        "chmod 0 r/.git; mv r r2",
+    ],
+)
+def test_what_git_runs_is_not_come_by(box: Box, script: str) -> None:
+    """A hook that is there but not run, and the ways to a repository that git finds by itself."""
+    hook = box.file("r/.git/hooks/idle", "idle")
+    box.file("r/.git/HEAD", "ref: refs/heads/main\n")
+    before = hook.stat()
+    assert box.sh(script).returncode != 0
+    after = hook.stat()
+    assert (after.st_mode, after.st_mtime, hook.read_text()) == (before.st_mode, before.st_mtime, "idle")
+
+
+def test_an_ordinary_tree_is_what_it_was(box: Box) -> None:
+    """Modes, owners, times, links, names that are no text, FIFOs, and the errors that programs go by."""
+    p = box.run("-c", f"exec /usr/bin/python3 - <<'E'\n{ORDINARY}\nE", settings=Box.settings())
+    assert (p.returncode, p.stdout) == (0, "all\n"), p.stderr
+
+
+ORDINARY = r"""
+import errno, os, shutil, tempfile
+def fails(e, f, *a, **k):
+    try:
+        f(*a, **k)
+    except OSError as x:
+        assert x.errno == e, (x.errno, a)
+    else:
+        raise AssertionError(a)
+os.umask(0o027)
+os.makedirs("a/b")
+open("a/b/f", "w").write("1")
+assert os.stat("a/b/f").st_mode & 0o777 == 0o640 and os.stat("a").st_mode & 0o777 == 0o750
+os.chmod("a/b/f", 0o604); os.utime("a/b/f", (1, 2)); os.chown("a/b/f", -1, -1)
+st = os.stat("a/b/f"); assert (st.st_mode & 0o777, st.st_mtime) == (0o604, 2)
+os.symlink("b", "a/l"); os.link("a/l/f", "a/hard"); os.symlink("../nowhere", "a/dangling")
+open("a/dangling", "w").write("2"); assert open("nowhere").read() == "2"
+shutil.copytree("a", "c", symlinks=True); shutil.move("c", "d"); shutil.rmtree("d")
+os.truncate("a/b/f", 0); assert os.stat("a/b/f").st_size == 0
+name = bytes([255, 254]); open(name, "w").close(); os.unlink(name)
+with tempfile.TemporaryFile(dir=".") as f:
+    f.write(b"x")
+fd = os.open(".", os.O_TMPFILE | os.O_RDWR, 0o600)
+here = os.open(".", os.O_RDONLY)
+os.link(f"/proc/self/fd/{fd}", "linked", src_dir_fd=here, follow_symlinks=True)
+os.rename("linked", "renamed", src_dir_fd=here, dst_dir_fd=here); os.unlink("renamed", dir_fd=here)
+open("/proc/self/cwd/by-proc", "w").write("3"); assert open("by-proc").read() == "3"
+f = open("by-proc"); open(f"/proc/self/fd/{f.fileno()}", "w").write("45"); assert open("by-proc").read() == "45"
+open("/dev/null", "w").write("x")
+fails(errno.ENOENT, open, "no/f", "w"); fails(errno.ENOTDIR, open, "by-proc/f", "w"); fails(errno.EISDIR, open, "a", "w")
+fails(errno.EEXIST, open, "by-proc", "x"); fails(errno.EEXIST, os.mkdir, "a"); fails(errno.EEXIST, os.link, "by-proc", "a/hard")
+fails(errno.ENOTEMPTY, os.rmdir, "a"); fails(errno.EISDIR, os.unlink, "a"); fails(errno.ENOENT, os.unlink, "no")
+fails(errno.EINVAL, os.rename, "a", "a/b/in"); fails(errno.ENAMETOOLONG, open, "n" * 300, "w"); fails(errno.ENOENT, os.chmod, "no", 0o600)
+os.symlink("l2", "l1"); os.symlink("l1", "l2"); fails(errno.ELOOP, open, "l1", "w")
+fails(errno.EXDEV, os.rename, "by-proc", "/dev/shm/x")
+import ctypes
+ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # as gpg-agent: not dumpable
+open("private", "w").write("x"); os.chmod("private", 0o600); os.unlink("private")
+print("all")
+"""
+
+
 def test_a_repository_can_be_made(box: Box) -> None:
     assert box.sh("mkdir -p .git/hooks .git/objects && echo ok > .git/hooks/x.sample").returncode == 0
 

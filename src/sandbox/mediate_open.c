@@ -1,0 +1,216 @@
+/* Opening files for writing, and making them: see mediate_int.h. */
+#include "sandbox/mediate_int.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/util.h"
+#include "sandbox/notify.h"
+
+/* How often an opener of a FIFO looks whether its caller still waits: nothing tells. */
+#define HELPER_LOOK_US 200000
+
+/*
+ * Takes @fd: it is the caller's alone when the caller goes on, which may close it and run what it
+ * has written. SECCOMP_ADDFD_FLAG_SEND would let it go on before we have closed ours.
+ */
+int cg_med_caller_fd(struct cg_med_call *c, int *fd, int flags)
+{
+        struct seccomp_notif_addfd add = {.id = c->c->id, .srcfd = (uint32_t)*fd,
+                                          .newfd_flags = (uint32_t)(flags & O_CLOEXEC)};
+        int n = ioctl(c->n->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add), e = errno;
+
+        cg_closep_(fd);
+        return n < 0 ? -e : n;
+}
+
+/* A signal that waits for the caller and would end its waiting. */
+static bool is_signalled(pid_t tid)
+{
+        char path[64], text[4096];
+        unsigned long long pending = 0, shared = 0, blocked = 0;
+        cg_auto_fd int fd = -1;
+        const char *p;
+        ssize_t n;
+
+        snprintf(path, sizeof(path), "/proc/%d/status", (int)tid);
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+        n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+        text[n > 0 ? n : 0] = '\0';
+        p = strstr(text, "\nSigPnd:");
+        if (!p || sscanf(p, "\nSigPnd: %llx ShdPnd: %llx SigBlk: %llx", &pending, &shared, &blocked) != 3)
+                return false;
+        return ((pending | shared) & ~blocked) != 0;
+}
+
+static void wake_up(int sig)
+{
+        (void)sig;
+}
+
+/* In a child of init: a FIFO's other end may never come. */
+static _Noreturn void wait_open(struct cg_med_call *c, const char *path, int flags)
+{
+        struct sigaction sa = {.sa_handler = wake_up};
+        struct itimerval every = {.it_interval.tv_usec = HELPER_LOOK_US, .it_value.tv_usec = HELPER_LOOK_US};
+        sigset_t none;
+        int fd, r;
+
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, NULL);
+        sigaction(SIGALRM, &sa, NULL);
+        if (setitimer(ITIMER_REAL, &every, NULL) < 0)
+                _exit(1);
+        for (;;) {
+                fd = open(path, flags | O_NOCTTY | O_CLOEXEC);
+                if (fd >= 0 || errno != EINTR)
+                        break;
+                if (!cg_med_still_waits(c))
+                        _exit(0);
+                if (is_signalled(c->tid))
+                        break;
+        }
+        r = fd < 0 ? -errno : cg_med_caller_fd(c, &fd, flags);
+        cg_notify_answer(c->n, c->c, r < 0 ? -r : 0, r);
+        _exit(0);
+}
+
+static int open_waiting(struct cg_med_call *c, int fd, int flags)
+{
+        char path[48];
+        bool room = false;
+        pid_t pid;
+
+        for (size_t i = 0; i < CG_MEDIATE_HELPERS; i++)
+                room |= c->m->helpers[i] == 0;
+        if (!room)
+                return -EAGAIN;
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        pid = fork();
+        if (pid < 0)
+                return -EAGAIN;
+        if (pid == 0)
+                wait_open(c, path, flags);
+        for (size_t i = 0; i < CG_MEDIATE_HELPERS; i++) {
+                if (c->m->helpers[i] == 0) {
+                        c->m->helpers[i] = pid;
+                        break;
+                }
+        }
+        return CG_MED_ANSWERED;
+}
+
+/* What is there, which is no folder and no link. */
+static int open_present(struct cg_med_call *c, const struct cg_med_where *w, const struct stat *st, int flags)
+{
+        int plain = flags & ~(O_CREAT | O_EXCL), r = cg_med_judge(c, w, CG_MED_CHANGE);
+        cg_auto_fd int fd = -1;
+
+        if (r < 0)
+                return r;
+        if (S_ISFIFO(st->st_mode) && (flags & O_ACCMODE) == O_WRONLY && !(flags & O_NONBLOCK)) {
+                fd = openat(w->dir, w->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+                return fd < 0 ? -errno : open_waiting(c, fd, plain);
+        }
+        fd = openat(w->dir, w->name, plain | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        if (fd < 0 && errno == EWOULDBLOCK && !(flags & O_NONBLOCK)) { /* another program's lease */
+                fd = openat(w->dir, w->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+                return fd < 0 ? -errno : open_waiting(c, fd, plain);
+        }
+        if (fd < 0)
+                return -errno;
+        if (!(flags & O_NONBLOCK) && fcntl(fd, F_SETFL, plain & ~O_NONBLOCK) < 0)
+                return -errno;
+        return cg_med_caller_fd(c, &fd, flags);
+}
+
+static int open_new(struct cg_med_call *c, const struct cg_med_where *w, int flags, mode_t mode)
+{
+        cg_auto_fd int fd = -1;
+        int r = cg_med_judge(c, w, CG_MED_MAKE);
+
+        if (r < 0)
+                return r;
+        cg_med_take_umask(c);
+        fd = openat(w->dir, w->name, flags | O_CREAT | O_EXCL | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC, mode);
+        if (fd < 0)
+                return -errno;
+        r = cg_med_look_again(c, w, CG_MED_MAKE, 0);
+        return r < 0 ? r : cg_med_caller_fd(c, &fd, flags);
+}
+
+static int open_tmpfile(struct cg_med_call *c, int dirfd, uint64_t at, int flags, mode_t mode)
+{
+        struct cg_med_where w = CG_MED_NOWHERE;
+        char path[PATH_MAX];
+        cg_auto_fd int base = -1, dir = -1, fd = -1;
+        bool ok;
+
+        if (!cg_med_read_text(c, at, path))
+                return CG_MED_GO_ON;
+        base = cg_med_base_for(c, dirfd, path, &ok);
+        if (!ok)
+                return CG_MED_GO_ON;
+        dir = cg_med_open_beneath(base >= 0 ? base : AT_FDCWD, path, O_DIRECTORY, RESOLVE_NO_MAGICLINKS);
+        if (dir < 0)
+                dir = cg_med_walk_from(c, base, path, true);
+        if (dir < 0)
+                return CG_MED_GO_ON;
+        cg_med_text_of(dir, w.path);
+        if (cg_mediate_region(c->m->sb, w.path, &w.root) == CG_REGION_NATIVE)
+                return CG_MED_GO_ON;
+        cg_med_take_umask(c);
+        fd = openat(dir, ".", flags | O_CLOEXEC, mode);
+        return fd < 0 ? -errno : cg_med_caller_fd(c, &fd, flags);
+}
+
+int cg_med_open_at(struct cg_med_call *c, int dirfd, uint64_t at, int flags, mode_t mode)
+{
+        cg_auto_med_where struct cg_med_where w = CG_MED_NOWHERE;
+
+        if (flags & O_PATH)
+                return CG_MED_GO_ON;
+        if ((flags & O_TMPFILE) == O_TMPFILE)
+                return open_tmpfile(c, dirfd, at, flags, mode);
+        if (!cg_med_find(c, dirfd, at, &w))
+                return CG_MED_GO_ON;
+        for (int i = 0; i < CG_MED_LINKS_MAX; i++) {
+                size_t len = strlen(w.name);
+                bool slash = w.name[len - 1] == '/';
+                struct stat st;
+                int r;
+
+                if (slash)
+                        return CG_MED_GO_ON; /* a folder, which is not written to */
+                if (fstatat(w.dir, w.name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+                        if (errno != ENOENT || !(flags & O_CREAT) || w.region == CG_REGION_NATIVE)
+                                return CG_MED_GO_ON;
+                        r = open_new(c, &w, flags, mode);
+                        if (r == -EEXIST && !(flags & O_EXCL))
+                                continue;
+                        return r;
+                }
+                if ((flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL) || S_ISDIR(st.st_mode))
+                        return CG_MED_GO_ON;
+                if (!S_ISLNK(st.st_mode)) {
+                        if (w.region == CG_REGION_NATIVE || ((flags & O_ACCMODE) == O_RDONLY &&
+                                                             !(flags & O_TRUNC)))
+                                return CG_MED_GO_ON;
+                        return open_present(c, &w, &st, flags);
+                }
+                if (flags & O_NOFOLLOW || !cg_med_follow(c, &w))
+                        return CG_MED_GO_ON;
+        }
+        return CG_MED_GO_ON;
+}
