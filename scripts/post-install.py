@@ -1,6 +1,6 @@
 """Run by `meson install` when all files are in place: what an installation needs besides its files.
 
-  post-install.py PYTHON LIBDIR LIBEXECDIR DATADIR
+  post-install.py PYTHON LIBDIR LIBEXECDIR
 
 Removes what an earlier version installed in cellgate's own folders and this one does not, makes byte code (kernels
 cannot write there), and on the running system has the dynamic linker find the library and AppArmor know the programs.
@@ -65,10 +65,11 @@ def register_library(libdir: str) -> None:
 
 
 def main() -> None:
-    python, libdir, libexecdir, datadir = sys.argv[1:]
+    python, libdir, libexecdir = sys.argv[1:]
     destdir = os.environ.get("DESTDIR", "")
     stubs = Path(libdir, "cellgate/python")
-    remove_stale(destdir, [stubs, Path(libexecdir), Path(datadir)])
+    # Not DATADIR/cellgate: in ~/.local it is also where a user's environments are.
+    remove_stale(destdir, [stubs, Path(libexecdir)])
     paths = ["-s", destdir, "-p", "/"] if destdir else []
     subprocess.run([python, "-m", "compileall", "-q", *paths, f"{destdir}{stubs}"], check=True)
     if not destdir:

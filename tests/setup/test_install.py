@@ -58,10 +58,16 @@ def test_an_update_leaves_nothing_of_the_version_before(installed: Installed) ->
     for path in [*(python / s for s in stale), installed.copy / "libexec/cellgate/cellgate-gone"]:
         path.parent.mkdir(exist_ok=True)
         path.write_text("")
-    (installed.copy / "lib/cellgate/kernel-env").mkdir()
-    (installed.copy / "lib/cellgate/kernel-env/added.py").write_text("")
+    kept = [
+        "lib/cellgate/kernel-env",
+        "lib/cellgate/kernel-env/added.py",
+        "share/cellgate/envs",
+        "share/cellgate/envs/science",
+    ]
+    for path in kept:
+        (installed.copy / path).mkdir()
     installed.meson_install()
-    assert installed.files() == before | {"lib/cellgate/kernel-env", "lib/cellgate/kernel-env/added.py"}
+    assert installed.files() == before | set(kept)
     p = installed.run(installed.prefix / "bin/cellgate", "run", "-c", "print(6 * 7)")
     assert (p.stdout, p.returncode) == ("42\n", 0)
 
@@ -99,6 +105,8 @@ def test_uninstall_leaves_what_is_not_its_own(installed: Installed) -> None:
     for name in ("bin/srt", "lib/libother.so", "lib/pkgconfig/other.pc", "libexec/other"):
         (installed.copy / name).write_text("")
     (installed.copy / "lib/cellgate/kernel-env/bin").mkdir(parents=True)
+    # With the prefix ~/.local: what `cellgate env create science` makes.
+    (installed.copy / "share/cellgate/envs/science").mkdir(parents=True)
     p = installed.uninstall("--keep-kernel-env")
     assert (p.returncode, p.stderr) == (0, "")
     assert {f for f in installed.files() if not (installed.copy / f).is_dir()} == {
@@ -108,6 +116,7 @@ def test_uninstall_leaves_what_is_not_its_own(installed: Installed) -> None:
         "libexec/other",
     }
     assert (installed.copy / "lib/cellgate/kernel-env/bin").is_dir()
+    assert (installed.copy / "share/cellgate/envs/science").is_dir()
 
 
 def test_uninstall_usage(installed: Installed) -> None:
