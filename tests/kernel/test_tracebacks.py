@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from kernel.harness import Kernel
 
 
@@ -59,6 +60,7 @@ def test_an_error_of_our_own_code_alone_is_shown_whole(kernel: Kernel) -> None:
     assert "request.field" in text
 
 
+@pytest.mark.no_sanitizer  # these have crash handlers of their own
 def test_a_crash_shows_the_cells_frames(spawn: Callable[..., Kernel]) -> None:
     kernel = spawn()
     kernel.execute("import os\ndef f():\n    os.abort()\nf()")
