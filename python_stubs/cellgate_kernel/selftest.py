@@ -252,6 +252,31 @@ def site(name: str) -> Verdict:
     return _write_into(Path(str(importlib.import_module("IPython").__file__)).parent)
 
 
+def server_program(name: str) -> Verdict:
+    """The folder of an MCP server's script: the script itself, what it could import, and the folder's name."""
+    folder, moved = Path("server"), Path("server-moved")
+    script = folder / "run.sh"
+    if not script.is_file():
+        return "fails", f"{script.absolute()} is not there"
+    try:
+        folder.rename(moved)
+    except OSError:
+        pass
+    else:
+        moved.rename(folder)
+        return "hole", f"{folder} can be renamed"
+    try:
+        with open(script, "a"):
+            return "hole", f"{script} can be changed"
+    except OSError:
+        pass
+    try:
+        (folder / "cellgate_selftest_made").write_text("")
+    except OSError as e:
+        return "held", _errno_name(e)
+    return "hole", f"{folder} can be written"
+
+
 def _has_entries(path: str) -> bool:
     try:
         return bool(os.listdir(path))

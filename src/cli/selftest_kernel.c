@@ -84,6 +84,8 @@
           "changing the Python that later kernels run") \
         X("kernel-packages", "mount|landlock", "machine", 0, 0, "selftest.site", \
           "changing the packages that later kernels import") \
+        X("kernel-server-program", "mount|landlock", "all", 0, 0, "selftest.server_program", \
+          "changing the program of an MCP server, which lies in the workspace") \
         X("kernel-folders", "mount", "all", 0, 0, "selftest.folders", "the sockets of supervisors") \
         X("kernel-descriptors", "descriptors", "none", 0, 0, "selftest.descriptors", "files that somebody else had open") \
         X("kernel-processes", "pid", "all", 0, 0, "selftest.others", "zygote, supervisor and other kernels") \
@@ -399,10 +401,10 @@ static int without_settings(struct host *h, struct cg_client *client, struct cg_
 /* ---- from within the process */
 static int add_server(struct host *h, struct cg_err *err)
 {
-        char marks[PATH_MAX];
-        cg_auto_json json_t *o = json_pack("{s:{s:s, s:[s,s,s], s:{s:s}}}", "canary", "command",
-                                           CG_LIBEXECDIR "/cellgate-cli", "args",
-                                           "selftest", "--mcp-server", cg_scene_path(h->scene, "marks", marks), "env",
+        char marks[PATH_MAX], script[PATH_MAX];
+        /* The script is in the workspace: it must become read-only. */
+        cg_auto_json json_t *o = json_pack("{s:{s:s, s:[s,s,s,s], s:{s:s}}}", "canary", "command", "/bin/sh", "args",
+                                           cg_scene_path(h->scene, "work/server/run.sh", script), "selftest", "--mcp-server", cg_scene_path(h->scene, "marks", marks), "env",
                                            "CELLGATE_SELFTEST_SECRET", h->scene->secret);
         cg_auto_free char *text = NULL;
         size_t len;

@@ -47,7 +47,8 @@ static const struct {
         {"work/keep.txt", "keep\n"}, {"work/d/", NULL}, {"work/d/keep.txt", "keep\n"}, {"work/g/", NULL},
         {"work/g/h/", NULL},
         {"work/g/h/keep.txt", "keep\n"}, {"work/denied/", NULL}, {"work/denied/inner.txt", "keep\n"}, {"work/real/", NULL},
-        {"work/real/target.txt", "keep\n"},
+        {"work/real/target.txt", "keep\n"}, {"work/server/", NULL},
+        {"work/server/run.sh", "#!/bin/sh\nexec \"" CG_LIBEXECDIR "/cellgate-cli\" \"$@\"\n"},
         /* never written */
         {"work/.bashrc", "keep\n"}, {"work/sub/", NULL}, {"work/sub/.BASHRC", "keep\n"}, {"work/.git/", NULL},
         {"work/.git/HEAD", "ref: refs/heads/main\n"},

@@ -139,8 +139,7 @@ static bool names_root(const struct check *c, const char *text, char found[PATH_
         return false;
 }
 
-/* Whether some path in @text is one that cells decide. */
-static bool text_is_exposed(const struct check *c, const char *text, char found[PATH_MAX])
+static bool words_are_exposed(const struct check *c, const char *text, char found[PATH_MAX])
 {
         static const char separators[] = " \t\n:;,='\"`|&<>()";
         cg_auto_free char *copy = strdup(text);
@@ -152,6 +151,45 @@ static bool text_is_exposed(const struct check *c, const char *text, char found[
                 if (piece_is_exposed(c, p, found))
                         return true;
         return false;
+}
+
+/* The value that a shell would find; NULL: none. Borrowed. */
+static const char *variable(const struct check *c, const char *name)
+{
+        const char *value = json_string_value(json_object_get(json_object_get(c->def, "env"), name));
+
+        return value ? value : strcmp(name, "HOME") == 0 ? sup_home() : NULL;
+}
+
+/* $NAME and ${NAME} by their values, for the shell that may read @text. */
+static void expand(const struct check *c, const char *text, struct cg_buf *ret)
+{
+        while (*text) {
+                bool braces = text[0] == '$' && text[1] == '{';
+                const char *p = text + 1 + braces, *value = NULL;
+                size_t n = strspn(p, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_");
+                char name[128];
+
+                if (text[0] == '$' && n && n < sizeof(name)) {
+                        snprintf(name, sizeof(name), "%.*s", (int)n, p);
+                        value = variable(c, name);
+                }
+                if (value && cg_buf_adds(ret, value, NULL) == 0)
+                        text = p + n + (braces && p[n] == '}');
+                else if (cg_buf_add(ret, text++, 1, NULL) < 0)
+                        return;
+        }
+}
+
+/* Whether some path in @text is one that cells decide. */
+static bool text_is_exposed(const struct check *c, const char *text, char found[PATH_MAX])
+{
+        cg_auto_buf struct cg_buf expanded = { .max = (size_t)1 << 20 };
+
+        if (!strchr(text, '$'))
+                return words_are_exposed(c, text, found);
+        expand(c, text, &expanded);
+        return words_are_exposed(c, text, found) || words_are_exposed(c, expanded.data ? expanded.data : "", found);
 }
 
 /* ------------------------------------------------------------------ guards */
@@ -913,11 +951,11 @@ static int check_unsandboxed(struct check *c, json_t *inherit)
         const char *home = json_string_value(json_object_get(json_object_get(c->def, "env"), "HOME"));
         const struct launcher *l = NULL;
         char found[PATH_MAX] = "";
-        int r = check_cwd_place(c);
+        int r = 0;
 
         if (!home)
                 home = json_string_value(json_object_get(inherit, "HOME"));
-        if (r == 0 && command && strchr(command, '/'))
+        if (command && strchr(command, '/'))
                 r = check_relative_command(c, command);
         if (r == 0 && command && *command)
                 r = check_program(c, command, &l, found, 0);
@@ -927,6 +965,8 @@ static int check_unsandboxed(struct check *c, json_t *inherit)
                 r = check_relative_words(c);
         if (r == 0 && c->node)
                 r = guard_node_folders(c);
+        if (r == 0)
+                r = check_cwd_place(c); /* the folder of a script is one that cells cannot write by now */
         if (r == 0)
                 r = guard_start_files(c, home);
         if (r == 0)

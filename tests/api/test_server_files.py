@@ -139,6 +139,8 @@ def test_a_link_that_a_cell_made_is_no_way_around(client: Client, workspace: Pat
         {"command": "{w}/server.py"},
         {"command": "{w}/absent"},
         {"command": "sh", "args": ["-c", "cd '{w}' && python3 server.py"]},
+        {"command": "sh", "args": ["-c", "cd $PROJECT && python3 server.py"], "env": {"PROJECT": "{w}"}},
+        {"command": "sh", "args": ["-c", "exec python3 $PROJECT/server.py"], "env": {"PROJECT": "{w}"}},
         {"command": "env", "args": ["PYTHONPATH={w}", "python3", "-m", "x"]},
         {"command": "env", "args": ["-C", "{w}", "python3", "-m", "x"]},
         {"command": "npx", "args": ["--prefix", "{w}", "x"]},
