@@ -34,7 +34,7 @@ int cg_denial_recv(int fd, struct cg_sandbox_denial *ret)
 
 /* ---- system calls */
 
-enum kind { SOCKETS, NAMESPACES, MOUNTS, PROCESSES, TERMINALS, ATTRIBUTES, SHARED, TCP, SETID, LEASES, KERNEL };
+enum kind { SOCKETS, NAMESPACES, MOUNTS, PROCESSES, TERMINALS, ATTRIBUTES, SHARED, TCP, SETID, LEASES, COPIES, KERNEL };
 
 static const struct {
         const char *operation;
@@ -58,6 +58,7 @@ static const struct {
         [SETID] = {"file-write", "a file with the set-user-id or set-group-ID bit gives other users of this machine the rights of whoever runs "
                    "the sandbox", NULL},
         [LEASES] = {"process", "a lease on a file has the programs outside wait that open it", NULL},
+        [COPIES] = {"file-write", "it makes or removes folders with all that is in them, past every check of their names", NULL},
         [KERNEL] = {"kernel", "this part of the operating system is not for programs in a sandbox", NULL},
 };
 
@@ -261,6 +262,9 @@ json_t *cg_denial_of_call(const struct cg_sandbox_denial *d, bool command)
         }
         if (kind == ATTRIBUTES && d->error == EPERM && cg_setid_asked(d->nr, d->args))
                 kind = SETID;
+        /* Of btrfs and OCFS2. */
+        if (d->nr == SYS_ioctl && (((uint32_t)d->args[1] & 0xff00) == 0x9400 || (uint32_t)d->args[1] == 0x40186f04))
+                kind = COPIES;
         why = kinds[kind].why;
         how = command ? kinds[kind].how : NULL;
         if (d->nr == SYS_socket && (uint32_t)d->args[0] == AF_UNIX) {

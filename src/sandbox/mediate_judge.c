@@ -42,10 +42,26 @@ static bool has_obeyed_beside(const struct cg_med_where *w)
         return false;
 }
 
-/* In a folder that is no repository yet, and would be one with a HEAD. */
+/* What stands beside @w is kept plain: it is in a repository's own folder, and no branch, log or object there. */
+static bool is_kept_beside(const struct cg_med_where *w)
+{
+        char beside[PATH_MAX + NAME_MAX];
+
+        snprintf(beside, sizeof(beside), "%.*s/config", (int)(strrchr(w->path, '/') - w->path), w->path);
+        return cg_git_part(beside, w->root) == CG_GIT_CONFIG;
+}
+
+/*
+ * In a folder that is no repository yet, and would be one with a HEAD. Not by any name HEAD is it one already:
+ * a process can make a socket by itself.
+ */
 static bool may_have_head(const struct cg_med_where *w)
 {
-        return has_entry(w->path, (size_t)(strrchr(w->path, '/') - w->path), "HEAD") || !has_obeyed_beside(w);
+        struct stat st;
+
+        return is_kept_beside(w) || !has_obeyed_beside(w) ||
+               (fstatat(w->dir, w->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+                (S_ISREG(st.st_mode) || S_ISLNK(st.st_mode)));
 }
 
 enum cg_git_part cg_med_git_part(const struct cg_med_where *w)
@@ -113,8 +129,8 @@ static const char *git_rule(const struct cg_med_call *c, const struct cg_med_whe
         default:
                 break;
         }
-        if (act != CG_MED_REMOVE && act != CG_MED_CHANGE && act != CG_MED_ATTRIBUTES && !strcmp(last,
-                "HEAD") && !cg_git_is_within(w->path, w->root) && !may_have_head(w))
+        if (act != CG_MED_REMOVE && act != CG_MED_CHANGE && act != CG_MED_ATTRIBUTES && !strcmp(last, "HEAD") &&
+            !may_have_head(w))
                 return "HEAD";
         return NULL;
 }
@@ -150,10 +166,9 @@ int cg_med_look_again(struct cg_med_call *c, const struct cg_med_where *w, enum 
         bool head = strcmp(strrchr(w->path, '/'), "/HEAD") == 0;
         size_t next = 0, top;
 
-        if (r < 0 || w->region != CG_REGION_ROOT || cg_git_is_within(w->path, w->root) ||
-            cg_med_is_given_back(c->m->sb, w->path, w->root))
+        if (r < 0 || w->region != CG_REGION_ROOT || cg_med_is_given_back(c->m->sb, w->path, w->root))
                 return r;
-        if (head ? !has_obeyed_beside(w)
+        if (head ? is_kept_beside(w) || !has_obeyed_beside(w)
                  : cg_git_part_bare(w->path, w->root, &next, &top) == CG_GIT_FREE || cg_med_judge(c, w,
                          act) == 0)
                 return r;

@@ -62,6 +62,8 @@ static const char *protected_below(const struct cg_med_call *c, int fd, const ch
                 sub = openat(w.dir, d->d_name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
                 if (sub >= 0)
                         found = protected_below(c, sub, w.path, root, depth + 1, left);
+                else if (errno != ENOTDIR)
+                        *left = 0;
                 cg_closep_(&sub);
         }
         closedir(dir);
@@ -76,7 +78,7 @@ static int judge_tree(struct cg_med_call *c, const struct cg_med_where *w)
 {
         cg_auto_fd int fd = openat(w->dir, w->name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         size_t left = SCAN_ENTRIES;
-        const char *rule = fd < 0 || w->region != CG_REGION_ROOT ? NULL : protected_below(c, fd, w->path,
+        const char *rule = w->region != CG_REGION_ROOT ? NULL : protected_below(c, fd, w->path,
                 w->root, 0, &left);
 
         if (rule)

@@ -349,10 +349,10 @@ static enum cg_git_part part_within(const char *rest)
         return is_fixed(last, strlen(last)) ? CG_GIT_HOOKS : CG_GIT_FREE;
 }
 
-/* The first name of @path that is .git and ends below the root; NULL: none. */
-static const char *find_dot_git(const char *path, size_t root)
+/* The first name of @path from @from on that is .git and ends below the root; NULL: none. */
+static const char *find_dot_git(const char *path, const char *from, size_t root)
 {
-        for (const char *at = path; (at = strchr(at, '/')); ) {
+        for (const char *at = from; (at = strchr(at, '/')); ) {
                 size_t len = strcspn(++at, "/");
 
                 if (is_dot_git(at, len) && (size_t)(at + len - path) > root)
@@ -363,17 +363,20 @@ static const char *find_dot_git(const char *path, size_t root)
 
 bool cg_git_is_within(const char *path, size_t root)
 {
-        return find_dot_git(path, root) != NULL;
+        return find_dot_git(path, path, root) != NULL;
 }
 
 enum cg_git_part cg_git_part(const char *path, size_t root)
 {
-        const char *git = find_dot_git(path, root);
-        size_t len = git ? strcspn(git, "/") : 0;
+        enum cg_git_part part = CG_GIT_FREE;
 
-        if (!git)
-                return CG_GIT_FREE;
-        return git[len] ? part_within(git + len + 1) : CG_GIT_SELF;
+        /* One may lie where the branches of another are. */
+        for (const char *git = path; part == CG_GIT_FREE && (git = find_dot_git(path, git, root)); ) {
+                size_t len = strcspn(git, "/");
+
+                part = git[len] ? part_within(git + len + 1) : CG_GIT_SELF;
+        }
+        return part;
 }
 
 enum cg_git_part cg_git_part_bare(const char *path, size_t root, size_t *next, size_t *top)

@@ -105,6 +105,12 @@ static const unsigned int namespace_flags[] = {
  */
 static const unsigned int denied_ioctls[] = {TIOCSTI, TIOCLINUX, TIOCSETD, TIOCEXCL};
 
+/*
+ * Folders made, copied and removed with what is in them, by a descriptor that is only read: Landlock is not asked about them. BTRFS_IOC_SNAP_CREATE,
+ * SUBVOL_CREATE, SNAP_DESTROY, SNAP_CREATE_V2, SUBVOL_CREATE_V2, SNAP_DESTROY_V2; OCFS2_IOC_REFLINK.
+ */
+static const unsigned int denied_copies[] = {0x50009401, 0x5000940e, 0x5000940f, 0x50009417, 0x50009418, 0x5000943f, 0x40186f04};
+
 #define SOCKET_TYPE_MASK 0xf /* the rest are flags */
 
 /*
@@ -382,6 +388,8 @@ static void add_rules(struct rules *r, unsigned int flags)
                 add_namespaces(r);
         for (size_t i = 0; i < CG_ARRAY_LEN(denied_ioctls); i++)
                 deny_if1(r, SCMP_SYS(ioctl), ARG_IS(1, denied_ioctls[i]));
+        for (size_t i = 0; i < CG_ARRAY_LEN(denied_copies); i++)
+                deny_if1(r, SCMP_SYS(ioctl), ARG_IS(1, denied_copies[i]));
         /* A lease on a file that is only read has every program outside that opens the file wait, 45 s each time. */
         deny_if1(r, SCMP_SYS(fcntl), ARG_IS(1, F_SETLEASE));
         /* Only the question what it is: some personalities undo memory protections. */

@@ -118,6 +118,12 @@ static enum cg_verdict terminal_ioctl(struct cg_try *t, const struct cg_attempt 
         return cg_filtered(t, syscall(SYS_ioctl, slave, a->call[0], &value));
 }
 
+/* Of nothing: whether the call is made at all is what counts. */
+static enum cg_verdict folder_ioctl(struct cg_try *t, const struct cg_attempt *a)
+{
+        return cg_filtered(t, syscall(SYS_ioctl, -1, a->call[0], NULL));
+}
+
 static enum cg_verdict lease(struct cg_try *t, const struct cg_attempt *a)
 {
         int fd = open("lease", O_RDONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -256,6 +262,8 @@ static const struct cg_attempt attempts[] = {
         CALL("tioclinux", ALL, terminal_ioctl, "pasting into a console (TIOCLINUX)", TIOCLINUX),
         CALL("tiocsetd", ALL, terminal_ioctl, "another line discipline (TIOCSETD)", TIOCSETD),
         CALL("tiocexcl", ALL, terminal_ioctl, "a terminal that nobody else can open any more (TIOCEXCL)", TIOCEXCL),
+        CALL("snapshot", NONE, folder_ioctl, "a copy of a folder under any name (btrfs snapshot)", 0x50009417),
+        CALL("snapshot-high-bits", NONE, folder_ioctl, "the same with bits above 32", HIGH | 0x50009417),
         CALL("lease", ALL, lease, "a lease, for which whoever opens the file outside waits", F_RDLCK),
         CALL("lease-high-bits", ALL, lease, "the same with bits above 32", HIGH | F_RDLCK),
         CALL("int80", MACHINE, int80, "a system call by the 32-bit table"),

@@ -97,6 +97,50 @@ def test_git_works_in_a_repository_of_its_own(client: Client, workspace: Path) -
     assert "name = A. B" in config and "hooksPath" not in config
 
 
+PIECES = """
+def pieces(folder):
+    # All but HEAD.
+    for d in ('objects', 'refs/heads'):
+        os.makedirs(f'{folder}/{d}')
+    return put(f'{folder}/config', '[core]\\n\\tbare = false\\n\\tfsmonitor = touch RAN\\n\\tworktree = ..\\n')
+HEAD = 'ref: refs/heads/main\\n'
+"""
+
+
+def test_no_repository_comes_together(client: Client, workspace: Path) -> None:
+    """Of what a cell has put into a folder, and a HEAD: by no way that HEAD may come, and nowhere in another repository either."""
+    denied = "'Permission denied'"
+    with client.session(workspace=workspace) as s:
+        s.run(PUT + PIECES)
+        assert s.run("pieces('bare')").value == "True"
+        # Whoever has a socket gives it a name without init.
+        s.run("import socket; a, b = socket.socketpair(); a.bind('bare/HEAD'); put('bare/head', HEAD)")
+        assert "denied" in s.run("run('mv', 'bare/head', 'bare/HEAD')").value
+        for folder in ("r/.git/refs/x", "r/.git/objects/x", "r/.git/logs/x"):
+            assert s.run(f"pieces({folder!r})").value == "True"
+            assert s.run(f"put('{folder}/HEAD', HEAD)").value == denied
+            assert s.run(f"put('{folder}.git/.git/HEAD', HEAD); pieces('{folder}.git/.git')").value == denied
+            assert s.run(f"put('{folder}.git/.git/hooks/post-checkout')").value == denied
+        # Where git itself has one.
+        assert s.run("run('git', 'init', '-q', 'own')").value == "(0, '')"
+        assert s.run("put('own/.git/refs/remotes/origin/HEAD', HEAD)").value == "True"
+    for folder in workspace.glob("**/config"):
+        p = subprocess.run(["git", "status"], cwd=folder.parent, capture_output=True, env={"PATH": "/usr/bin:/bin", "HOME": "/"})
+        assert p.returncode or "own" in str(folder), folder
+    assert not list(workspace.glob("**/RAN"))
+
+
+def test_a_folder_that_cannot_be_looked_through_stays(client: Client, workspace: Path) -> None:
+    subprocess.run(["git", "init", "-q", workspace / "a/b/repo"], check=True)
+    with client.session(workspace=workspace) as s:
+        for folder in ("a/b/repo", "a/b", "a"):
+            out = s.run(
+                f"import os; os.chmod({folder!r}, 0)\ntry: os.rename({folder!r}, 'moved')\nexcept OSError as e: why = e.strerror\n"
+                f"os.chmod({folder!r}, 0o755); why"
+            )
+            assert out.value == "'Invalid cross-device link'", (folder, out.value)
+
+
 def test_they_are_given_back_by_name(client: Client, workspace: Path) -> None:
     settings = {**WRITES, "cellgate": {"writableNames": [".vscode", ".git/config", "*.code-workspace"]}}
     with client.session(workspace=workspace, settings=settings) as s:

@@ -93,6 +93,9 @@ static void test_git(void **state)
                 {"/r/.git/modules/refs/config", CG_GIT_CONFIG}, {"/r/.git/modules/a/hooks/update", CG_GIT_DENIED},
                 {"/r/.git/worktrees/w/commondir", CG_GIT_DENIED}, {"/r/.git/HEAD", CG_GIT_FREE}, {"/r/.git/refs/heads/config", CG_GIT_FREE},
                 {"/r/.git/logs/refs/heads/hooks/config", CG_GIT_FREE}, {"/r/.gitignore", CG_GIT_FREE}, {"/r/config", CG_GIT_FREE},
+                /* one in another, where that keeps branches */
+                {"/r/.git/refs/x/.git", CG_GIT_SELF}, {"/r/.git/refs/x/.git/config", CG_GIT_CONFIG},
+                {"/r/.git/objects/.git/hooks/update", CG_GIT_DENIED}, {"/r/.git/logs/.git/refs/.git/commondir", CG_GIT_DENIED},
         };
         size_t next = 0, top = 0;
 
