@@ -122,6 +122,10 @@ def test_what_is_shown_is_safe(opened: Any) -> None:
     assert not any(line.startswith("[cellgate] fake") for line in prompt.splitlines())
     answer(client, question, "n")
     client.finish(request)
+    request, question = ask(client, "from mcptools.fs import read_file; read_file.run(path='/p\\u0430ul/\\u05d0\\u3000x')")
+    assert '"/p\\u0430ul/\\u05d0\\u3000x"' in question["content"]["prompt"]
+    answer(client, question, "n")
+    client.finish(request)
 
 
 def test_client_without_stdin_is_refused_and_told_how(opened: Any, server: Any) -> None:

@@ -111,3 +111,18 @@ def test_pip_ends_with_the_call_that_started_it(serve: Serve, tmp_path: Path) ->
         assert connection.recv(1) == b""  # pip is gone
         connection.close()
         assert text_of(server.result(server.call("execute_ipython_cell", code="1"))) == "1"
+
+
+def test_what_deceives_the_eye_is_an_escape_in_the_question(serve: Serve, mcp_file: Path, mark: Path) -> None:
+    """As at the terminal: the same function makes the text."""
+    server = serve("--mcp", mcp_file, "--approve", "ask")
+    server.initialize(elicitation={})
+    code = CODE.replace("'x'", "'/p\\u0430ul/\\u05d0\\u3000x\\u202e'")
+    call = server.call("execute_ipython_cell", code=code)
+    question = server.receive()
+    message = question["params"]["message"]
+    assert '"/p\\u0430ul/\\u05d0\\u3000x\\u202e"' in message and message.isascii()
+    no = {"action": "accept", "content": {"decision": "reject"}}
+    server.send({"jsonrpc": "2.0", "id": question["id"], "result": no})
+    assert server.result(call)["isError"]
+    assert not mark.exists()
