@@ -39,6 +39,7 @@ struct check {
         json_t *guards;           /* paths, for cg_rules_add_guards() */
         char cwd[PATH_MAX];
         bool own_cwd;             /* a private folder: relative names lead nowhere */
+        bool defer;               /* relative names are looked at once the folder has been found good */
         bool node;                /* something of it runs in node, which looks for packages in all folders above a script */
         const char *path;         /* PATH, borrowed */
         bool path_is_own;         /* of the definition */
@@ -100,8 +101,10 @@ static bool piece_is_exposed(const struct check *c, const char *piece, char foun
 {
         const char *slash = strchr(piece, '/');
 
-        if (!*piece)
+        if (!*piece || (c->defer && piece[0] != '/' && piece[0] != '~' && !slash))
                 return false;
+        if (c->defer && piece[0] != '/' && piece[0] != '~')
+                return absolute(c, slash, found) == 0 && is_exposed(c, found);
         if ((slash || strncmp(piece, "..", 2) == 0 || !c->own_cwd) && absolute(c, piece, found) == 0 && is_exposed(c, found))
                 return true;
         return slash && slash != piece && absolute(c, slash, found) == 0 && is_exposed(c, found);
@@ -591,7 +594,7 @@ static int check_code_word(struct check *c, const struct launcher *l, const char
 
         snprintf(what, sizeof(what), "the argument \"%.200s\" leads to", word);
         /* A script is protected with what lies beside it; where the program looks further up, that is not enough. */
-        if (l->kind != RUNS_PACKAGE && !(l->kind == RUNS_ALL && l->node) && (strchr(word, '/') || !c->own_cwd) && absolute(c, word, path) == 0 &&
+        if (l->kind != RUNS_PACKAGE && !(l->kind == RUNS_ALL && l->node) && (word[0] == '/' || (!c->own_cwd && !c->defer)) && absolute(c, word, path) == 0 &&
             (is_file(path) || (l->kind == RUNS_SCRIPT && is_present(path))))
                 r = guard_path(c, what, path);
         if (r == 0 && text_is_exposed(c, word, path))
@@ -620,7 +623,7 @@ static int check_own_word(struct check *c, const char *word)
 
         if (strncmp(value, "file://", 7) == 0)
                 value += 7;
-        if ((value[0] != '/' && c->own_cwd) || absolute(c, value, path) < 0 || !is_file(path) || !is_script(path) || !is_exposed(c, path))
+        if ((value[0] != '/' && (c->own_cwd || c->defer)) || absolute(c, value, path) < 0 || !is_file(path) || !is_script(path) || !is_exposed(c, path))
                 return 0;
         snprintf(what, sizeof(what), "the argument \"%.200s\" leads to", word);
         return guard_path(c, what, path);
@@ -953,6 +956,7 @@ static int check_unsandboxed(struct check *c, json_t *inherit)
         char found[PATH_MAX] = "";
         int r = 0;
 
+        c->defer = !c->own_cwd && is_exposed(c, c->cwd);
         if (!home)
                 home = json_string_value(json_object_get(inherit, "HOME"));
         if (command && strchr(command, '/'))
@@ -967,6 +971,10 @@ static int check_unsandboxed(struct check *c, json_t *inherit)
                 r = guard_node_folders(c);
         if (r == 0)
                 r = check_cwd_place(c); /* the folder of a script is one that cells cannot write by now */
+        if (r == 0 && c->defer && l) {
+                c->defer = false;
+                r = check_words(c, l, json_object_get(c->def, "args"), 0);
+        }
         if (r == 0)
                 r = guard_start_files(c, home);
         if (r == 0)

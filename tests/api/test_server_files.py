@@ -107,6 +107,20 @@ def test_a_cwd_that_cells_write_is_refused(client: Client, workspace: Path, tmp_
         s.add_servers({"s": definition(cwd=str(outside))})
 
 
+def test_a_cwd_that_is_the_folder_of_the_script(client: Client, workspace: Path) -> None:
+    """It is read-only by then. What relative names lead to from there is looked at as well."""
+    tools = scripts(workspace / "tools").parent
+    (workspace / "flat.py").touch()
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": definition(tools / "server.py", cwd=str(tools))})
+        for args in (["-m", "server"], ["server.py"], [f"{tools}/server.py"]):
+            here = {"command": PYTHON, "args": args, "cwd": str(workspace)}
+            assert '("cwd")' in refuse(s, here)
+    with client.session(workspace=workspace) as s:
+        more = {"command": "sh", "args": [f"{tools}/server.py", "../flat.py"], "cwd": str(tools)}
+        assert "flat.py" in refuse(s, more)
+
+
 def test_a_link_that_a_cell_made_is_no_way_around(client: Client, workspace: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
