@@ -309,6 +309,8 @@ struct cg_request_options {
         const char *subshell;            /* as in struct cg_execute_options */
         const struct cg_buffer *buffers; /* of comm messages (borrows); at most 63 */
         size_t n_buffers;
+        int offer;                       /* 1: of comm messages: only for a cell that runs now and waits in `await`, perhaps for this
+                                            very message. The REPLY's content is {"status": "later"} when none has until it ended */
 };
 
 /**

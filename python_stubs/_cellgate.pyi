@@ -99,11 +99,17 @@ def may_ask() -> bool:
 
 def next_request(
     shell: str, loop_fd: int, block: bool, /
-) -> tuple[int, int, str, tuple[bytes, ...], bool, bool, bool, bool] | None:
+) -> tuple[int, int, str, tuple[bytes, ...], bool, bool, bool, bool, bool] | None:
     """The next request: the fields of cellgate_kernel.request.Request.
 
     None when there is none: at once, or with `block` when `loop_fd` has become readable.
     """
+
+def next_offer(shell: str, /) -> tuple[int, int, str, tuple[bytes, ...], bool, bool, bool, bool, bool] | None:
+    """The next request where it is an offer; None where it is none, or none waits."""
+
+def answer(ident: int, content: str, /) -> None:
+    """Send the REPLY to an offer."""
 
 def run(shell: str, kind: int, ident: int, allow_stdin: bool, func: object, /) -> None:
     """Call func() as the running cell or request, then send what it returns as the reply.
@@ -123,6 +129,9 @@ def forked() -> bool:
 
 def exit(status: int, /) -> NoReturn:
     """Send what is queued and end the process."""
+
+def goes_on() -> None:
+    """Tell that an interrupt has reached the cell, which goes on and is not replaced. For cells that may ask."""
 
 def input(content: str, /) -> str | None:
     """Send INPUT_REQUEST and wait for the line; None for end of file."""

@@ -5,7 +5,9 @@ The package `comm` is the API that libraries use; its two functions are replaced
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextvars
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import comm
@@ -28,8 +30,35 @@ def _as_bytes(buffer: Any) -> Any:
     return view if view.c_contiguous else view.tobytes()
 
 
+# The worker in whose thread this code runs; set by the kernel.
+worker: Callable[[], Any] = lambda: None  # noqa: E731
+
+# Questions of one comm whose answers are waited for: the rest goes to who has sent last.
+_MAX_ASKED = 256
+
+
+def _id_of(data: Any) -> Any:
+    content = data.get("content") if isinstance(data, dict) else None
+    found = content.get("id") if isinstance(content, dict) else None
+    return found if isinstance(found, str) else None
+
+
 class Comm(BaseComm):
     """One end of a comm."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._last: Any = None
+        self._asked: dict[str, Any] = {}
+        super().__init__(*args, **options)
+
+    def _remember(self, data: Any) -> None:
+        self._last = worker()
+        if (number := _id_of(data)) is not None and len(self._asked) < _MAX_ASKED:
+            self._asked[number] = self._last
+
+    def asker(self, data: Any) -> Any:
+        """The worker that waits for this message: that which has sent the question with its id, or has sent last."""
+        return self._asked.pop(_id_of(data) or "", self._last)
 
     def publish_msg(
         self,
@@ -41,6 +70,7 @@ class Comm(BaseComm):
     ) -> None:
         """Send a message of this comm; in a forked process there is nobody to send it to."""
         if not _cellgate.forked():
+            self._remember(data)
             send(msg_type, {"data": data or {}, "comm_id": self.comm_id, **keys}, metadata, buffers)
 
 
@@ -57,7 +87,15 @@ class Manager(CommManager):
 
     def handle(self, msg_type: str, message: dict[str, Any]) -> None:
         """Hand a message from a front-end to the comm it is for. The package logs a handler's exception."""
-        getattr(self, msg_type)(None, None, message)
+        content = message["content"]
+        receiver = self.comms.get(content.get("comm_id"))
+        asker = receiver.asker(content.get("data")) if isinstance(receiver, Comm) and msg_type == "comm_msg" else None
+        call = functools.partial(getattr(self, msg_type), None, None, message)
+        if asker is None or asker is worker() or not asker.runner.waits:
+            call()
+            return
+        # A cell of another shell waits for it, in its own loop.
+        asker.runner.loop.call_soon_threadsafe(call, context=contextvars.copy_context())
 
 
 manager = Manager()

@@ -1,6 +1,7 @@
-"""The pdb of cells: IPython's, which an interrupt leaves together with the cell.
+"""The pdb of cells: IPython's, which an interrupt ends.
 
-The standard library's asks its next question after an interrupt, and a cell at its prompt could not be ended.
+The standard library's asks its next question after an interrupt. In a notebook the cell goes on without the debugger,
+as with ipykernel; an agent's cell ends: that is what its host's interrupt is for.
 """
 
 # mypy: allow-untyped-calls
@@ -11,12 +12,16 @@ from typing import Any
 
 from IPython.core import debugger
 
+import _cellgate
+
 # A step out of a cell, or over its last expression, would stop there.
 _NOT_THE_USERS = ("cellgate_kernel.*", "IPython.core.displayhook", "IPython.core.interactiveshell")
 
 
 class CellPdb(debugger.InterruptiblePdb):
-    """Ends the cell, where IPython's would let it go on: that is what an interrupt is for."""
+    """Ends the cell, where IPython's would let it go on."""
+
+    ends_cell = True
 
     _interrupted = False
 
@@ -34,8 +39,10 @@ class CellPdb(debugger.InterruptiblePdb):
     def interaction(self, *args: Any, **options: Any) -> None:
         self._interrupted = False
         super().interaction(*args, **options)
-        if self._interrupted:
+        if self._interrupted and self.ends_cell:
             raise KeyboardInterrupt
+        if self._interrupted:
+            _cellgate.goes_on()
 
 
 def install() -> None:

@@ -26,6 +26,7 @@ import _cellgate
 from cellgate_kernel import (
     comms,
     debugger,
+    debuggers,
     denials,
     ipykernel_stub,
     jsontext,
@@ -113,17 +114,19 @@ class Kernel:
     def _configure_shell(self, config: dict[str, Any]) -> None:
         shell = self.shell
         shell.run_sync = lambda func: self.worker().runner.run_sync(func)
-        shell.run_async = shell.loop_runner = lambda coro: self.worker().runner.run_async(coro)
+        shell.run_async = shell.loop_runner = lambda coro: self.worker().run_async(coro)
         shell.was_interrupted = lambda: self.worker().runner.interrupted
         shell.front = config.get("front") or ""
         denials.front = shell.front
         shell.kernel = self.front
         comms.install()
+        comms.worker = self.worker
         denials.install()
         recursion.install()
         if shell.for_notebook:
             ipykernel_stub.show()
             stdin.refusal = stdin.JUPYTER_REFUSAL
+            debuggers.CellPdb.ends_cell = False
         if config.get("color"):  # a notebook's page may be white, which "linux" writes on with white
             shell.colors = "neutral" if shell.for_notebook else "linux"
         shell.sandboxed = KernelMagics.sandboxed = bool(config.get("sandbox", True))

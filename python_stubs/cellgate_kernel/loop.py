@@ -106,6 +106,7 @@ class CellRunner:
         asyncio.set_event_loop(self.loop)
         self.context = contextvars.copy_context()
         self.interrupted = False
+        self.waits = False  # a cell runs in the loop, and other things of the loop can
         self._inside = False
 
     def run_sync(self, func: Callable[[], T]) -> T:
@@ -135,6 +136,7 @@ class CellRunner:
         attempts = 0
         while True:
             try:
+                self.waits = True
                 return self.loop.run_until_complete(task)
             except KeyboardInterrupt:
                 # It came out of the loop's own code while the task was waiting: the task must be told.
@@ -143,6 +145,8 @@ class CellRunner:
                     raise
                 self.interrupted = True
                 task.cancel()
+            finally:
+                self.waits = False
 
     def renew(self) -> bool:
         """Make a new loop after a cell has closed this one; False when that is not possible."""

@@ -27,6 +27,8 @@ class Request(NamedTuple):
     allow_stdin: bool
     warm: bool
     """The supervisor's own cell in a kernel that is started ahead: no trace of it is to be left."""
+    offer: bool
+    """A comm's message for a cell that waits: not to be handled after its end."""
 
 
 def parse_object(data: bytes, what: str) -> dict[str, Any]:

@@ -440,7 +440,7 @@ class ZMQInteractiveShell(InteractiveShell):
     def _format_only(self, etype: type[BaseException], value: BaseException) -> list[str]:
         notice = f" ({EXIT_NOTICE})" if isinstance(value, SystemExit) and not self.for_notebook else ""
         first = "An exception has occurred, use %tb to see the full traceback.\n"
-        return [first, f"{errors.name_of(etype)}: {errors.text_of(value)}{notice}"]
+        return [first, f"{errors.name_of(etype)}: {errors.text_of(value)}{notice}\n"]
 
     def _missing_module(self, value: BaseException) -> list[str]:
         try:

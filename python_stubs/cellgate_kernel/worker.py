@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import errno
 import importlib
 import os
@@ -13,8 +14,8 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import _cellgate
 from cellgate_kernel import completion, errors, jsontext, reserve
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 # signal's own function makes an enum of each answer, which takes longer than the rest before a cell.
 _getsignal: Callable[[int], Any] = importlib.import_module("_signal").getsignal
+
+T = TypeVar("T")
 
 # So long without a request, and a kernel is taken to be idle.
 _IDLE_MS = 300
@@ -48,6 +51,7 @@ class Worker:
         self._shell = kernel.shell
         self._closed = False
         self._spare = False  # nobody has asked for this kernel yet
+        self._watched: Any = None  # the loop in which offers are looked for
 
     # ---------------------------------------------------------------- one cell
 
@@ -130,6 +134,45 @@ class Worker:
             reply = error_content(e)
         return jsontext.dumps(reply), ()
 
+    # ---------------------------------------------------------------- comm messages for a cell that waits
+
+    def run_async(self, coro: Coroutine[Any, Any, T]) -> T:
+        """Run code with `await`; comm messages reach it while it waits, as a widget's answer must."""
+        loop = self.runner.loop
+        if self._watched is not None or loop.is_closed():
+            return self.runner.run_async(coro)
+        self._watched = loop
+        loop.add_reader(_cellgate.request_fd(self.name), self._take_offer)
+        try:
+            return self.runner.run_async(coro)
+        finally:
+            self._unwatch()
+
+    def _unwatch(self) -> None:
+        loop, self._watched = self._watched, None
+        if loop is not None and not loop.is_closed():
+            loop.remove_reader(_cellgate.request_fd(self.name))
+
+    def _take_offer(self) -> None:
+        found = _cellgate.next_offer(self.name)
+        if found is None:  # what waits is for after the cell
+            if self._watched is not None:
+                self._watched.remove_reader(_cellgate.request_fd(self.name))
+            return
+        request = Request(*found)
+        context = contextvars.copy_context()
+        context.run(_cellgate.cell.set, request.id)
+        context.run(self._answer_offer, request)
+
+    def _answer_offer(self, request: Request) -> None:
+        reply: dict[str, Any] = {"status": "error"}
+        try:
+            reply = self._kernel.requests.answer(request)
+        except Exception as e:
+            reply = error_content(e)
+        finally:  # an interrupt is the cell's
+            _cellgate.answer(request.id, jsontext.dumps(reply))
+
     # ---------------------------------------------------------------- requests
 
     def _run_loop_or_wait(self) -> tuple[Any, ...] | None:
@@ -175,6 +218,8 @@ class Worker:
             self._closed = True
         elif request.kind == CALL:
             self._kernel.run_calls()
+        elif request.offer:
+            _cellgate.answer(request.id, '{"status": "later"}')
         else:
             serve = self.execute if request.kind == CELL else self.answer
             _cellgate.run(self.name, request.kind, request.id, request.allow_stdin, lambda early: serve(request, early))

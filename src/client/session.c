@@ -744,8 +744,9 @@ CG_API int cg_session_request(struct cg_session *s, const char *type, const char
         out.more = more;
         out.n_more = o.n_buffers;
         return send_numbered(s, &out,
-                             json_pack("{s:s, s:I, s:s}", "type", type, "timeout_ms",
-                                       (json_int_t)(o.timeout_ms > 0 ? o.timeout_ms : 0), "subshell", o.subshell ? o.subshell : ""),
+                             json_pack("{s:s, s:I, s:s, s:b}", "type", type, "timeout_ms",
+                                       (json_int_t)(o.timeout_ms > 0 ? o.timeout_ms : 0), "subshell", o.subshell ? o.subshell : "",
+                                       "offer", o.offer != 0),
                              number, err);
 }
 

@@ -174,12 +174,50 @@ static void foreign_input(struct front *f, const struct cg_event *e)
                 send_execute_input(f, o, (struct cg_jspan){ code.data, code.len }, cg_event_execution_count(e));
 }
 
+/* ------------------------------------------------------------------ which subshells there are */
+
+static char *known_find(struct front *f, const char *name)
+{
+        for (size_t i = 0; i < MAX_LANES; i++)
+                if (strcmp(f->known[i], name) == 0)
+                        return f->known[i];
+        return NULL;
+}
+
+/* From the replies about them; of those that others have made, nothing is known. */
+static void note_subshells(struct front *f, const struct jreq *r, const struct cg_event *e)
+{
+        bool made = strcmp(r->spec->type, "create_subshell_request") == 0;
+        cg_auto_json json_t *reply = NULL, *content = NULL;
+        const char *name;
+        char *place;
+
+        if (!made && strcmp(r->spec->type, "delete_subshell_request") != 0)
+                return;
+        reply = json_loads(cg_event_json(e, NULL), JSON_ALLOW_NUL, NULL);
+        content = json_loadb(r->msg->m.content.p, r->msg->m.content.len, JSON_ALLOW_NUL, NULL);
+        name = json_string_value(json_object_get(made ? reply : content, "subshell_id"));
+        if (!name || !*name || strlen(name) >= sizeof(f->known[0]))
+                return;
+        place = known_find(f, made ? "" : name);
+        if (place)
+                snprintf(place, sizeof(f->known[0]), "%s", made ? name : "");
+}
+
+/* A cell for a subshell that may not exist has no execute_input before its first event. */
+static bool is_uncertain(struct front *f, const struct jreq *r)
+{
+        return r->lane && r->lane->id && !known_find(f, r->lane->id);
+}
+
 static void input(struct front *f, const struct cg_event *e)
 {
         struct jreq *r = request_of(f, e);
 
         if (cg_event_foreign(e))
                 foreign_input(f, e);
+        else if (r && is_uncertain(f, r))
+                r->input_held = cg_event_execution_count(e);
         else if (r)
                 send_execute_input(f, r->origin, r->code, cg_event_execution_count(e));
 }
@@ -254,10 +292,20 @@ void cell_error(struct front *f, struct jreq *r, const char *ename, const char *
 static void fresh_kernel(struct front *f)
 {
         control_forget(f);
+        memset(f->known, 0, sizeof(f->known));
         f->count = 0;
         cg_jidentity_init(&f->me);
         cg_iopub_status(&f->iopub, NULL, "starting");
         cg_iopub_status(&f->iopub, NULL, "idle");
+}
+
+/* A cell that no subshell has run: as with ipykernel, only the reply says so. */
+static bool no_subshell(struct cg_jspan json)
+{
+        static const char name[] = "\"UnknownSubshellError\"";
+        struct cg_jspan v;
+
+        return cg_jspan_member(json, "ename", &v, NULL) == 0 && v.len == sizeof(name) - 1 && memcmp(v.p, name, v.len) == 0;
 }
 
 static void result(struct front *f, struct cg_event *e)
@@ -287,7 +335,7 @@ static void result(struct front *f, struct cg_event *e)
         if (st != CG_STATUS_OK && r->stop_on_error && !r->silent && l && l != &f->control)
                 shell_abort(f, l);
         /* The kernel has told of an exception itself. Other ends have no traceback, and are told by us. */
-        if (st != CG_STATUS_OK && !r->error_shown)
+        if (st != CG_STATUS_OK && !r->error_shown && !no_subshell(json))
                 show_error(f, r->origin, ename, text);
         cell_reply(f, r, st == CG_STATUS_OK, f->count, json, ename, text);
         /* An interrupted cell whose kernel said nothing more did not react: then the kernel was replaced. */
@@ -312,6 +360,11 @@ static void reply(struct front *f, struct cg_event *e)
         if (!r) {
                 if (f->control_making && cg_event_cell(e) == f->control_making && !cg_event_foreign(e))
                         control_made(f, e);
+                cg_event_free(e);
+                return;
+        }
+        note_subshells(f, r, e);
+        if (shell_offer_reply(f, r, e)) {
                 cg_event_free(e);
                 return;
         }
@@ -348,6 +401,18 @@ static bool shows_something(enum cg_event_type type)
                type == CG_EVENT_INPUT_REQUEST || type == CG_EVENT_NOTICE || type == CG_EVENT_DENIED;
 }
 
+static void release_input(struct front *f, struct jreq *r, const struct cg_event *e)
+{
+        struct cg_jspan json;
+
+        if (!r || !r->input_held)
+                return;
+        json.p = cg_event_json(e, &json.len);
+        if (cg_event_type(e) != CG_EVENT_RESULT || !no_subshell(json))
+                send_execute_input(f, r->origin, r->code, r->input_held);
+        r->input_held = 0;
+}
+
 static void dispatch(struct front *f, struct cg_event *e)
 {
         struct cg_origin *o = origin_of(f, e);
@@ -355,6 +420,7 @@ static void dispatch(struct front *f, struct cg_event *e)
         const char *text;
         size_t len;
 
+        release_input(f, r, e);
         f->kernel_wrote = f->kernel_wrote || shows_something(cg_event_type(e));
         switch (cg_event_type(e)) {
         case CG_EVENT_STREAM:

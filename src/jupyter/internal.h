@@ -56,6 +56,8 @@ struct jreq {
         bool aborted;           /* a cell before it failed */
         bool silent, allow_stdin, stop_on_error;
         bool error_shown;       /* an `error` was published */
+        int64_t input_held;     /* the count of its execute_input, which waits; 0: none does */
+        bool stays;             /* a comm message that is not offered any more */
         struct cg_jspan code;   /* JSON text of it */
         uint64_t arrived_ms;
         char started[64];
@@ -67,6 +69,7 @@ struct lane {
         char *id;               /* NULL: the main one */
         struct jreq *queue, **tail;
         struct jreq *running;
+        struct jreq *offered;   /* the first comm message in the queue, while the kernel may hand it to the cell that runs */
 };
 
 /* Something that a client is asked, or will be once it has answered what stands before. */
@@ -123,6 +126,7 @@ struct front {
         char *mcp_failed;       /* text for the first cell, or NULL */
 
         struct lane main, *subshells;
+        char known[MAX_LANES][48]; /* names of subshells that the kernel has made for clients of this front; "": free */
         struct lane control;    /* what the kernel does for requests of the control channel */
         char *control_shell;    /* the subshell that runs cells of the control channel; NULL: none yet */
         uint64_t control_making; /* the request that makes it; 0: none */
@@ -178,6 +182,8 @@ void jreq_finish(struct front *f, struct jreq *r);
 void jreq_to_kernel(struct front *f, struct jreq *r, struct lane *lane);
 struct jreq *flying_find(struct front *f, uint64_t number);
 void shell_run(struct front *f);
+/* The REPLY about a comm message that was offered. False: @r was not. */
+bool shell_offer_reply(struct front *f, struct jreq *r, const struct cg_event *e);
 /* A cell failed: what has come until now is not run. */
 void shell_abort(struct front *f, struct lane *l);
 void shell_end(struct front *f, const char *why);

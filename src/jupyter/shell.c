@@ -159,7 +159,14 @@ struct jreq *flying_find(struct front *f, uint64_t number)
 
         while (number && r && r->origin->number != number)
                 r = r->next;
-        return number ? r : NULL;
+        if (!number || r)
+                return number ? r : NULL;
+        if (f->main.offered && f->main.offered->origin->number == number)
+                return f->main.offered;
+        for (struct lane *l = f->subshells; l; l = l->next)
+                if (l->offered && l->offered->origin->number == number)
+                        return l->offered;
+        return NULL;
 }
 
 static void lane_free_if_idle(struct front *f, struct lane *l)
@@ -243,12 +250,12 @@ static int add_to_content(const struct jreq *r, struct cg_buf *b, struct cg_err 
         return n < 0 ? CG_E_NOMEM : 0;
 }
 
-static int send_request(struct front *f, struct jreq *r, struct lane *lane, uint64_t *number, struct cg_err *err)
+static int send_request(struct front *f, struct jreq *r, struct lane *lane, bool offer, uint64_t *number, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf changed = { .max = CG_JMSG_MAX_BYTES * 2 };
         struct cg_buffer buffers[CG_JMSG_MAX_BUFFERS];
         struct cg_request_options o = { .size = sizeof(o), .timeout_ms = r->spec->timeout_ms, .subshell = subshell_of(lane),
-                                        .buffers = buffers, .n_buffers = r->msg->m.n_buffers };
+                                        .buffers = buffers, .n_buffers = r->msg->m.n_buffers, .offer = offer };
         struct cg_jspan content = r->msg->m.content;
 
         borrow_buffers(r, buffers);
@@ -264,7 +271,7 @@ void jreq_to_kernel(struct front *f, struct jreq *r, struct lane *lane)
 {
         struct cg_err err;
         uint64_t number;
-        int rc = send_request(f, r, lane, &number, &err);
+        int rc = send_request(f, r, lane, false, &number, &err);
 
         if (strcmp(r->spec->type, "debug_request") == 0) {
                 cg_origin_unref(f->debug_origin);
@@ -499,7 +506,7 @@ static bool can_run(struct front *f, const struct jreq *r)
 
 static void lane_run(struct front *f, struct lane *l)
 {
-        while (!l->running && l->queue && f->state != ENDING && can_run(f, l->queue)) {
+        while (!l->running && l->queue && l->queue != l->offered && f->state != ENDING && can_run(f, l->queue)) {
                 struct jreq *r = l->queue;
 
                 l->queue = r->next;
@@ -510,6 +517,73 @@ static void lane_run(struct front *f, struct lane *l)
                 f->waiting_bytes -= r->msg->bytes;
                 run_one(f, l, r);
         }
+}
+
+/*
+ * A cell that waits in `await` may wait for a widget's message, and that may stand behind other cells. Only the kernel knows: it takes the
+ * message while such a cell runs, or says "later".
+ */
+static void lane_offer(struct front *f, struct lane *l)
+{
+        struct jreq *r = l->queue;
+        uint64_t number;
+
+        if (f->state != READY || l->offered || !l->running || l->running->spec->kind != KIND_EXECUTE || !l->running->origin->number)
+                return;
+        while (r && r->spec->kind != KIND_COMM)
+                r = r->next;
+        if (!r || r->stays)
+                return;
+        if (send_request(f, r, l, true, &number, NULL) < 0) {
+                r->stays = true;
+                return;
+        }
+        r->origin->number = number;
+        l->offered = r;
+}
+
+static struct lane *lane_of_offer(struct front *f, const struct jreq *r)
+{
+        struct lane *l = &f->main;
+
+        if (l->offered == r)
+                return l;
+        for (l = f->subshells; l && l->offered != r; l = l->next)
+                ;
+        return l;
+}
+
+static void unqueue(struct front *f, struct lane *l, struct jreq *r)
+{
+        struct jreq **p = &l->queue;
+
+        while (*p != r)
+                p = &(*p)->next;
+        *p = r->next;
+        if (!r->next)
+                l->tail = p;
+        r->next = NULL;
+        f->waiting--;
+        f->waiting_bytes -= r->msg->bytes;
+}
+
+bool shell_offer_reply(struct front *f, struct jreq *r, const struct cg_event *e)
+{
+        struct lane *l = lane_of_offer(f, r);
+        struct cg_jspan text, status;
+
+        if (!l)
+                return false;
+        l->offered = NULL;
+        text.p = cg_event_json(e, &text.len);
+        r->stays = cg_event_status(e) != CG_STATUS_OK;
+        if (r->stays || (cg_jspan_member(text, "status", &status, NULL) == 0 && status.len == 7 && memcmp(status.p, "\"later\"", 7) == 0)) {
+                r->origin->number = 0;
+                return true;
+        }
+        unqueue(f, l, r);
+        jreq_finish(f, r); /* no busy and idle: the kernel is busy with the cell */
+        return true;
 }
 
 /* Then clients wait, as they would for a slow network. */
@@ -526,10 +600,12 @@ void shell_run(struct front *f)
         struct lane *next;
 
         lane_run(f, &f->main);
+        lane_offer(f, &f->main);
         lane_run(f, &f->control);
         for (struct lane *l = f->subshells; l; l = next) {
                 next = l->next;
                 lane_run(f, l);
+                lane_offer(f, l);
                 lane_free_if_idle(f, l);
         }
         pause_if_full(f);
@@ -656,6 +732,7 @@ void shell_readable(struct cg_zsock *z, int events)
 
 static void end_lane(struct front *f, struct lane *l, const char *why)
 {
+        l->offered = NULL;
         while (l->queue) {
                 struct jreq *r = l->queue;
 

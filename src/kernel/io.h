@@ -68,6 +68,7 @@ struct cg_request {
         enum cg_request_kind kind;
         uint64_t id;
         bool silent, store_history, allow_stdin, warm; /* of a cell */
+        bool offer; /* of a comm message: for a cell that waits, and not afterwards */
         char type[40];                           /* of another request: "complete_request" */
         size_t n_frames;
         zmq_msg_t frames[];
@@ -91,6 +92,8 @@ void cg_io_shell_gone(struct cg_shell *sh);
 int cg_io_request_fd(const struct cg_shell *sh);
 /* The next request or NULL (caller: cg_request_free()). */
 struct cg_request *cg_io_next_request(struct cg_shell *sh);
+/* The same where the next request is an offer, else NULL. */
+struct cg_request *cg_io_next_offer(struct cg_shell *sh);
 struct cg_request *cg_request_free(struct cg_request *req);
 
 /*
@@ -162,6 +165,8 @@ struct cg_wait *cg_io_wait_room(struct cg_io *io, struct cg_err *err);
  * open, *ret is a wait for its end: free it, then call again. CG_E_STATE when the cell's request does not allow it.
  */
 int cg_io_input(struct cg_io *io, uint64_t cell, const char *content, size_t len, struct cg_wait **ret, struct cg_err *err);
+/* Sends INPUT_WAIT where the cell may ask: an interrupt has reached it, and it goes on. */
+void cg_io_goes_on(struct cg_io *io, uint64_t cell);
 /* After cg_wait_once() returned 0: the text (borrowed until cg_wait_free()), NULL for end of file. */
 const char *cg_wait_text(const struct cg_wait *w, size_t *len);
 

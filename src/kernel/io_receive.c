@@ -136,16 +136,19 @@ int cg_io_shell_close(struct cg_io *io, const char *name, struct cg_err *err)
 static int refuse(struct cg_io *io, const struct cg_msg *m, const char *ename, const char *evalue, struct cg_err *err)
 {
         struct cg_out out = { .type = CG_KERNEL_REPLY, .id = m->id, .has_raw = true };
-        char text[512];
+        char text[512], content[512];
         int r;
 
-        out.raw = out.body = text;
+        out.raw = text;
         out.raw_len = (size_t)snprintf(text, sizeof(text), "{\"status\":\"error\",\"ename\":\"%s\",\"evalue\":\"%s\"}",
                                        ename, evalue);
         if (m->type == CG_KERNEL_EXECUTE_REQUEST) {
                 out.type = CG_KERNEL_EXECUTE_REPLY;
+                out.body = text;
                 out.body_len = out.raw_len;
-                out.raw_len = 0;
+                out.raw = content;
+                out.raw_len = (size_t)snprintf(content, sizeof(content), "{\"ename\":\"%s\",\"evalue\":\"%s\",\"traceback\":[]}",
+                                               ename, evalue);
         }
         pthread_mutex_lock(&io->lock);
         r = cg_outq_add(&io->out, &out, NULL, err);
@@ -240,6 +243,7 @@ static int on_request(struct cg_io *io, struct cg_msg *m, const json_t *body, st
         if (!req)
                 return CG_E_NOMEM;
         snprintf(req->type, sizeof(req->type), "%s", type);
+        req->offer = json_is_true(json_object_get(body, "offer"));
         if (!for_control(type))
                 return enqueue_for(io, m, body, req, err);
         if (enqueue_control(io, req))

@@ -62,6 +62,15 @@ int cg_io_request_fd(const struct cg_shell *sh)
         return sh->request_fd;
 }
 
+static void unqueue_locked(struct cg_shell *sh)
+{
+        sh->head = sh->head->next;
+        if (!sh->head) {
+                sh->tail = NULL;
+                clear_fd(sh->request_fd);
+        }
+}
+
 struct cg_request *cg_io_next_request(struct cg_shell *sh)
 {
         struct cg_request *req;
@@ -70,12 +79,20 @@ struct cg_request *cg_io_next_request(struct cg_shell *sh)
         req = sh->head;
         if (req) {
                 sh->taken = req->id;
-                sh->head = req->next;
-                if (!sh->head) {
-                        sh->tail = NULL;
-                        clear_fd(sh->request_fd);
-                }
+                unqueue_locked(sh);
         }
+        pthread_mutex_unlock(&sh->io->lock);
+        return req;
+}
+
+struct cg_request *cg_io_next_offer(struct cg_shell *sh)
+{
+        struct cg_request *req;
+
+        pthread_mutex_lock(&sh->io->lock);
+        req = sh->head && sh->head->offer ? sh->head : NULL;
+        if (req)
+                unqueue_locked(sh);
         pthread_mutex_unlock(&sh->io->lock);
         return req;
 }

@@ -120,17 +120,36 @@ static bool question_open_locked(const struct cg_io *io)
         return false;
 }
 
+static int add_wait_locked(struct cg_io *io, uint64_t cell, struct cg_err *err)
+{
+        struct cg_out m = { .type = CG_KERNEL_INPUT_WAIT };
+        int r = add_locked(io, &m, cell, NULL, err);
+
+        if (r == 0)
+                flush_locked(io);
+        return r;
+}
+
+void cg_io_goes_on(struct cg_io *io, uint64_t cell)
+{
+        const struct cg_shell *sh;
+
+        pthread_mutex_lock(&io->lock);
+        sh = find_asking_locked(io, cell);
+        if (sh)
+                add_wait_locked(io, sh->cell, NULL);
+        pthread_mutex_unlock(&io->lock);
+}
+
 /* One question at a time, whichever thread asks: people could not tell them apart. The others wait where an interrupt reaches them. */
 static int ask_locked(struct cg_io *io, struct cg_out *m, struct cg_wait *w, struct cg_err *err)
 {
         int r;
 
         if (question_open_locked(io)) {
-                *m = (struct cg_out){ .type = CG_KERNEL_INPUT_WAIT };
-                r = add_locked(io, m, w->cell, NULL, err);
+                r = add_wait_locked(io, w->cell, err);
                 if (r < 0)
                         return r;
-                flush_locked(io);
                 w->kind = WAIT_TURN;
                 return CG_TIMEOUT;
         }

@@ -50,6 +50,16 @@ static PyObject *m_input(PyObject *module, PyObject *args)
         return ret;
 }
 
+static PyObject *m_goes_on(PyObject *module, PyObject *unused)
+{
+        struct cg_io *io = cg_py_need_io(module, "goes_on");
+
+        if (!io)
+                return NULL;
+        cg_io_goes_on(io, cg_py_current_cell(module));
+        Py_RETURN_NONE;
+}
+
 static int call_body(struct cg_buf *b, const char *server, size_t server_len, const char *tool, size_t tool_len,
                      long long timeout_ms, struct cg_err *err)
 {
@@ -131,6 +141,7 @@ static PyObject *m_tool_call(PyObject *module, PyObject *args)
 }
 
 static PyMethodDef methods[] = {
+        { "goes_on", m_goes_on, METH_NOARGS, NULL },
         { "input", m_input, METH_VARARGS, NULL },
         { "tool_call", m_tool_call, METH_VARARGS, NULL },
         { NULL, NULL, 0, NULL },

@@ -134,9 +134,9 @@ static PyObject *request_tuple(struct cg_request *req)
         PyObject *text = request_text(req), *frames = frames_tuple(req, req->kind == CG_REQUEST_CELL), *ret = NULL;
 
         if (text && frames)
-                ret = Py_BuildValue("(iKOOOOOO)", (int)req->kind, (unsigned long long)req->id, text, frames,
+                ret = Py_BuildValue("(iKOOOOOOO)", (int)req->kind, (unsigned long long)req->id, text, frames,
                                     req->silent ? Py_True : Py_False, req->store_history ? Py_True : Py_False,
-                                    req->allow_stdin ? Py_True : Py_False, req->warm ? Py_True : Py_False);
+                                    req->allow_stdin ? Py_True : Py_False, req->warm ? Py_True : Py_False, req->offer ? Py_True : Py_False);
         Py_XDECREF(text);
         Py_XDECREF(frames);
         cg_request_free(req);
@@ -158,6 +158,24 @@ static PyObject *take_request(struct cg_shell *sh, struct cg_request *req)
         cg_io_cell_close(sh);
         reply_fallback(sh, &out, false);
         Py_RETURN_NONE;
+}
+
+static PyObject *m_next_offer(PyObject *module, PyObject *args)
+{
+        struct cg_io *io = cg_py_need_io(module, "next_offer");
+        struct cg_request *req;
+        struct cg_shell *sh;
+        const char *name;
+
+        if (!io || !PyArg_ParseTuple(args, "s:next_offer", &name))
+                return NULL;
+        sh = need_shell(io, name);
+        if (!sh)
+                return NULL;
+        req = cg_io_next_offer(sh);
+        if (!req)
+                Py_RETURN_NONE;
+        return request_tuple(req);
 }
 
 static PyObject *m_next_request(PyObject *module, PyObject *args)
@@ -380,6 +398,25 @@ void cg_py_module_control(void *module)
         PyGILState_Release(gil);
 }
 
+static PyObject *m_answer(PyObject *module, PyObject *args)
+{
+        struct cg_io *io = cg_py_need_io(module, "answer");
+        struct cg_out out = { .type = CG_KERNEL_REPLY, .has_raw = true };
+        unsigned long long id;
+        const char *text;
+        Py_ssize_t len;
+        struct cg_err err;
+
+        if (!io || !PyArg_ParseTuple(args, "Ks#:answer", &id, &text, &len))
+                return NULL;
+        out.id = id;
+        out.raw = text;
+        out.raw_len = (size_t)len;
+        if (cg_io_answer(io, &out, &err) < 0)
+                return cg_py_raise(&err);
+        Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
         { "ready", m_ready, METH_VARARGS, NULL },
         { "request_fd", m_request_fd, METH_VARARGS, NULL },
@@ -389,6 +426,8 @@ static PyMethodDef methods[] = {
         { "call_main", m_call_main, METH_NOARGS, NULL },
         { "on_control", m_on_control, METH_O, NULL },
         { "next_request", m_next_request, METH_VARARGS, NULL },
+        { "next_offer", m_next_offer, METH_VARARGS, NULL },
+        { "answer", m_answer, METH_VARARGS, NULL },
         { "run", m_run, METH_VARARGS, NULL },
         { NULL, NULL, 0, NULL },
 };

@@ -16,6 +16,7 @@
 
 static const char *const ordered_requests[] = { "complete_request", "inspect_request",  "is_complete_request", "history_request",
                                                 "comm_info_request", "comm_open",       "comm_msg",            "comm_close" };
+static const char *const offered_requests[] = { "comm_open", "comm_msg", "comm_close" };
 static const char *const side_requests[] = { "debug_request", "usage_request", "create_subshell_request", "delete_subshell_request",
                                              "list_subshell_request" };
 
@@ -421,7 +422,7 @@ static void on_side_timer(uv_timer_t *t)
         arm_side_timer(ss);
 }
 
-static void start_side(struct session *ss, struct cell *c, const char *subshell)
+static void start_side(struct session *ss, struct cell *c, const char *subshell, bool offer)
 {
         size_t n = 0;
 
@@ -435,15 +436,18 @@ static void start_side(struct session *ss, struct cell *c, const char *subshell)
         c->deadline_ms = cg_now_ms() + c->timeout_ms;
         c->next = ss->side;
         ss->side = c;
-        send_to_kernel(ss, c, CG_KERNEL_REQUEST, json_pack("{s:s, s:s*}", "type", c->request, "subshell", subshell[0] ? subshell : NULL));
+        send_to_kernel(ss, c, CG_KERNEL_REQUEST, json_pack("{s:s, s:s*, s:b}", "type", c->request, "subshell", subshell[0] ? subshell : NULL,
+                                                           "offer", offer));
         arm_side_timer(ss);
 }
 
-static int read_request(const json_t *body, struct cell *c, const char **type, const char **subshell, struct cg_err *err)
+static int read_request(const json_t *body, struct cell *c, const char **type, const char **subshell, bool *offer, struct cg_err *err)
 {
         if (cg_json_str(body, "type", "", type, err) < 0 || cg_json_str(body, "subshell", "", subshell, err) < 0 ||
-            cg_json_int(body, "timeout_ms", 0, &c->timeout_ms, err) < 0)
+            cg_json_int(body, "timeout_ms", 0, &c->timeout_ms, err) < 0 || cg_json_bool(body, "offer", false, offer, err) < 0)
                 return -1;
+        if (*offer && !is_in(offered_requests, CG_ARRAY_LEN(offered_requests), *type))
+                return cg_fail(err, CG_E_INVAL, "%s cannot be offered: comm messages can", *type);
         if (!is_in(ordered_requests, CG_ARRAY_LEN(ordered_requests), *type) && !is_in(side_requests, CG_ARRAY_LEN(side_requests), *type))
                 return cg_fail(err, CG_E_INVAL, "\"%.40s\" is no request", *type);
         if (c->timeout_ms <= 0)
@@ -457,6 +461,7 @@ void cells_request(struct session *ss, uint64_t id, struct cg_msg *m)
         struct cell none = { .id = id, .request = "?" }, *c = NULL;
         cg_auto_json json_t *body = NULL;
         const char *type, *subshell;
+        bool offer = false;
         struct lane *l;
         struct cg_err err;
 
@@ -469,10 +474,10 @@ void cells_request(struct session *ss, uint64_t id, struct cg_msg *m)
                 goto fail;
         }
         c = cell_new(id, m, &err);
-        if (!c || cg_msg_json(m, &body, &err) < 0 || read_request(body, c, &type, &subshell, &err) < 0)
+        if (!c || cg_msg_json(m, &body, &err) < 0 || read_request(body, c, &type, &subshell, &offer, &err) < 0)
                 goto fail;
-        if (is_in(side_requests, CG_ARRAY_LEN(side_requests), type)) {
-                start_side(ss, c, subshell);
+        if (offer || is_in(side_requests, CG_ARRAY_LEN(side_requests), type)) {
+                start_side(ss, c, subshell, offer);
                 return;
         }
         l = find_lane(ss, subshell, &err);

@@ -350,7 +350,7 @@ uint64_t *cells_output(struct session *ss, uint64_t id);
 void cells_execute_reply(struct session *ss, struct cg_msg *m);
 void cells_request_reply(struct session *ss, struct cg_msg *m);
 bool cells_may_ask(struct session *ss, uint64_t id);
-/* It asks its user something, or waits for its turn to: the host's interrupt has reached it, and it goes on. Limits, and the end of its host, still end it. */
+/* It asks its user something, waits for its turn to, or says that it goes on: the host's interrupt has reached it, and it goes on. Limits, and the end of its host, still end it. */
 void cells_asks(struct session *ss, uint64_t id);
 /* The kernel is gone: what ran ends with @status and @text, what waited is cancelled. */
 void cells_end_all(struct session *ss, const char *status, const char *text, const char *queued);

@@ -96,13 +96,22 @@ def test_interrupt_at_a_debugger(client: Any) -> None:
         request = client.start(f"x += 1\n{debugger}\nx += 1", allow_stdin=True)
         assert client.receive("stdin")["content"]["prompt"] == "ipdb> "
         client.ask("interrupt_request", channel="control")
-        assert client.finish(request).content["ename"] == "KeyboardInterrupt"
+        assert client.finish(request).content["status"] == "ok"  # as with ipykernel: it goes on without the debugger
         request = client.start("breakpoint()", allow_stdin=True)
         answer(client, client.receive("stdin"), "p x + 100")
         answer(client, client.receive("stdin"), "c")
         run = client.finish(request)
-        assert run.content["status"] == "ok" and "106" in run.text()
-        assert client.run("x").result() == "6"
+        assert run.content["status"] == "ok" and "107" in run.text()
+        assert client.run("x").result() == "7"
+
+
+def test_a_cell_goes_on_after_its_debugger_was_interrupted(client: Any) -> None:
+    """Longer than an interrupt otherwise gives a cell."""
+    request = client.start("import time\nbreakpoint()\ntime.sleep(2.5)\nx = 'kept'", allow_stdin=True)
+    client.receive("stdin")
+    client.ask("interrupt_request", channel="control")
+    assert client.finish(request).content["status"] == "ok"
+    assert client.run("x").result() == "'kept'"
 
 
 def test_interrupts_and_further_questions(client: Any) -> None:

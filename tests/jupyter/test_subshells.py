@@ -80,3 +80,82 @@ def test_deleted(client: Any, subshell: str) -> None:
     assert client.ask("delete_subshell_request", {"subshell_id": subshell}, "control").content["status"] == "ok"
     assert client.ask("list_subshell_request", channel="control").content["subshell_id"] == []
     assert client.finish(client.start("1", subshell=subshell)).content["status"] == "error"
+
+
+WAITING = """import asyncio, comm
+reply = asyncio.get_running_loop().create_future()
+widget = comm.create_comm(target_name='t')
+widget.on_msg(lambda msg: (print('callback'), reply.set_result(msg['content']['data']['value'])))
+print('id', widget.comm_id, flush=True)
+result = await asyncio.wait_for(reply, 20)
+result"""
+
+
+def comm_id_of(client: Any) -> str:
+    """Of the comm that the cell has made."""
+    while (m := client.receive("iopub"))["msg_type"] != "comm_open":
+        pass
+    return m["content"]["comm_id"]
+
+
+def test_a_cell_that_waits_gets_comm_messages(client: Any) -> None:
+    request = client.start(WAITING)
+    comm_id = comm_id_of(client)
+    behind = client.start("result + 1")
+    client.send("shell", "comm_msg", {"comm_id": comm_id, "data": {"value": 42}})
+    assert client.reply(request)["content"]["status"] == "ok"
+    assert client.finish(behind).result() == "43"
+
+
+def test_comm_messages_keep_their_order(client: Any) -> None:
+    client.run("import comm, time; seen = []; c = comm.create_comm(target_name='t')")
+    client.run("c.on_msg(lambda m: seen.append(m['content']['data']))")
+    comm_id = client.run("print(c.comm_id)").text().strip()
+    first = client.start("time.sleep(0.3); seen.append('first')")
+    second = client.start("seen.append('second')")
+    for n in range(3):
+        client.send("shell", "comm_msg", {"comm_id": comm_id, "data": {"n": n}})
+    third = client.start("seen.append('third')")
+    for request in (first, second, third):
+        assert client.reply(request)["content"]["status"] == "ok"
+    expected = ["first", "second", *({"n": n} for n in range(3)), "third"]
+    assert client.run("print(seen)").text() == f"{expected}\n"
+
+
+def test_many_comm_messages_for_a_cell_that_waits(client: Any) -> None:
+    code = WAITING.replace("reply.set_result(", "seen.append(").replace(
+        "result = await asyncio.wait_for(reply, 20)", "while len(seen) < 50: await asyncio.sleep(0.01)\nresult = seen"
+    )
+    client.run("seen = []")
+    request = client.start(code)
+    comm_id = comm_id_of(client)
+    for n in range(50):
+        client.send("shell", "comm_msg", {"comm_id": comm_id, "data": {"value": n}})
+    assert client.reply(request)["content"]["status"] == "ok"
+    assert client.run("seen == list(range(50))").result() == "True"
+
+
+def test_a_comm_message_and_an_interrupt(client: Any) -> None:
+    request = client.start(WAITING)
+    comm_id = comm_id_of(client)
+    client.send("shell", "comm_msg", {"comm_id": comm_id, "data": {}})  # its callback fails
+    client.ask("interrupt_request", channel="control")
+    assert client.reply(request)["content"]["ename"] == "KeyboardInterrupt"
+    assert client.run("6 * 7").result() == "42"
+
+
+def test_a_comm_message_of_a_subshell_for_a_cell_that_waits(client: Any, subshell: str) -> None:
+    request = client.start(WAITING)
+    comm_id = comm_id_of(client)
+    client.send("shell", "comm_msg", {"comm_id": comm_id, "data": {"value": 42}}, subshell=subshell)
+    assert client.reply(request)["content"]["status"] == "ok"
+    assert client.run("result").result() == "42"
+
+
+def test_a_subshell_that_does_not_exist_has_no_output(client: Any, subshell: str) -> None:
+    assert client.finish(client.start("1", subshell="ab12")).types() == ["busy", "idle"]
+    assert "execute_input" in client.finish(client.start("1", subshell=subshell)).types()
+    client.ask("delete_subshell_request", {"subshell_id": subshell}, "control")
+    run = client.finish(client.start("1", subshell=subshell))
+    assert (run.types(), run.content["ename"]) == (["busy", "idle"], "UnknownSubshellError")
+    assert run.content["evalue"] == f"Unknown subshell_id {subshell!r}"
