@@ -81,6 +81,10 @@ def test_sandboxes_are_made_by_the_copy_with_the_profile(prefix: Path, scratch: 
     assert ask("sandbox", "true") == "by the copy: sandbox true\n"
     assert ask("doctor", "--json") == "by the copy: doctor --json\n"
     assert ask("run", "-c", "print(40 + 2)") == "42\n"
+    for other in ("run", "mcp", "jupyter", "gen", "selftest", "env"):
+        shown = ask(other, "--help")
+        assert "by the copy" not in shown
+        assert "Usage" in shown
     p = subprocess.run([program, "sandbox", "echo", "here"], capture_output=True, text=True, timeout=60)
     assert p.stdout == "here\n"
 
