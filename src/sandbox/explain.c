@@ -17,15 +17,6 @@ static const char *const kinds[] = {
         [CG_PLAN_HIDE] = "hidden", [CG_PLAN_EMPTY] = "hidden but for", [CG_PLAN_MASK] = "masked",
 };
 
-static bool is_placeholder(const struct cg_sandbox *sb, const char *path)
-{
-        for (size_t i = 0; i < sb->n_placeholders; i++) {
-                if (!strcmp(sb->placeholders[i].path, path))
-                        return true;
-        }
-        return false;
-}
-
 /* One mount as JSON members; the caller adds the braces. */
 static int mount_json(const struct cg_sandbox *sb, const struct cg_plan_mount *m, json_t *list)
 {
@@ -33,7 +24,7 @@ static int mount_json(const struct cg_sandbox *sb, const struct cg_plan_mount *m
 
         if (o && m->why)
                 json_object_set_new(o, "rule", json_string(m->why));
-        if (o && is_placeholder(sb, m->path))
+        if (o && cg_plan_is_absent(sb, m->path))
                 json_object_set_new(o, "absent", json_true());
         return json_array_append_new(list, o);
 }
@@ -197,8 +188,16 @@ static int explain_text(const struct cg_command *c, struct cg_buf *out, struct c
                 const struct cg_plan_mount *m = &c->sb->mounts[i];
 
                 e = line(out, kinds[m->kind], m->path, m->why,
-                         is_placeholder(c->sb, m->path) ? "not there, and cannot be made" : "", err);
+                         cg_plan_is_absent(c->sb, m->path) ? "not there, and cannot be made" : "", err);
         }
+        if (e == 0 && c->sb->names)
+                e = cg_buf_adds(out, "  never written: what shells, git, editors, agents and package managers obey, at any depth (docs/names.md)",
+                                err);
+        for (size_t i = 0; i < c->sb->n_writable_names && e == 0; i++)
+                e = cg_buf_adds(out, i ? ", " : ", but for ", err) < 0 ? CG_E_NOMEM :
+                    cg_text_render(out, c->sb->writable_names[i], strlen(c->sb->writable_names[i]), 0, err);
+        if (e == 0 && c->sb->names)
+                e = cg_buf_adds(out, "\n", err);
         if (e == 0 && c->sb->grants)
                 e = landlock_text(c->sb->grants, out, err);
         if (e == 0 && c->rules.skipped)

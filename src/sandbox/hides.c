@@ -71,13 +71,15 @@ int cg_sandbox_add_default_hides(struct cg_sandbox *sb, const char *home, struct
  * A start must not become slow with the size of a project: so many folders are looked through, the nearest first, and so many things are
  * hidden at most. What lies deeper, or comes later, can be read: docs/names.md.
  */
-#define FOLDERS_MAX 400
+#define FOLDERS_MAX 200
 #define ENTRIES_MAX 20000
 #define BELOW_MAX 200
+#define ROWS_MAX 32
 
 struct search {
         struct cg_sandbox *sb;
-        size_t root; /* length of the workspace's path */
+        const struct cg_name *rows[ROWS_MAX];
+        size_t n_rows;
         char *folders[FOLDERS_MAX];
         size_t n_folders, entries, found;
 };
@@ -94,6 +96,15 @@ static bool is_left_out(const char *name)
         return false;
 }
 
+static bool is_hidden(const struct search *s, const char *name)
+{
+        for (size_t i = 0; i < s->n_rows; i++) {
+                if (cg_names_has(s->rows[i], name))
+                        return true;
+        }
+        return false;
+}
+
 static int look_at(struct search *s, const char *folder, const struct dirent *d, struct cg_err *err)
 {
         char path[PATH_MAX];
@@ -101,7 +112,7 @@ static int look_at(struct search *s, const char *folder, const struct dirent *d,
         if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") ||
             (size_t)snprintf(path, sizeof(path), "%s/%s", folder, d->d_name) >= sizeof(path))
                 return 0;
-        if (s->found < BELOW_MAX && s->sb->n_hides < CG_PLAN_HIDES_MAX && cg_names_find(path, s->root, CG_NAME_BELOW)) {
+        if (s->found < BELOW_MAX && s->sb->n_hides < CG_PLAN_HIDES_MAX && is_hidden(s, d->d_name)) {
                 s->found++;
                 return cg_sandbox_add_hide(s->sb, path, err);
         }
@@ -116,13 +127,18 @@ static int look_at(struct search *s, const char *folder, const struct dirent *d,
 
 int cg_sandbox_add_hides_below(struct cg_sandbox *sb, const char *workspace, struct cg_err *err)
 {
+        size_t n;
+        const struct cg_name *rows = cg_names(&n);
         struct search s = {.sb = sb};
         char real[PATH_MAX];
         int e = 0;
 
         if (!realpath(workspace, real))
                 return cg_fail_errno(err, "sandbox: workspace %s", workspace);
-        s.root = real[1] ? strlen(real) : 0;
+        for (size_t i = 0; i < n; i++) {
+                if (rows[i].what & CG_NAME_BELOW && s.n_rows < ROWS_MAX)
+                        s.rows[s.n_rows++] = &rows[i];
+        }
         s.folders[s.n_folders++] = strdup(real[1] ? real : "");
         for (size_t i = 0; i < s.n_folders && e == 0; i++) {
                 DIR *dir = s.folders[i] ? opendir(s.folders[i][0] ? s.folders[i] : "/") : NULL;

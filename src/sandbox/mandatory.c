@@ -184,18 +184,72 @@ static int deny_gitdir(struct git *g, const char *path, int depth)
         return e == 0 ? each_folder(g, below, depth, deny_module) : e;
 }
 
+/* Keys of git's settings that name files, and those that name programs, which are looked up in PATH unless there is a "/" in them. */
+static const char *const of_files[] = {"hookspath", "path", "attributesfile"};
+static const char *const of_programs[] = {"fsmonitor", "sshcommand", "editor", "pager", "askpass", "helper", "command", "cmd", "textconv",
+                                          "driver", "clean", "smudge", "process", "program", "uploadpack", "receivepack", "external"};
+
+static bool leads_to_file(const char *line, const char **value)
+{
+        size_t n = strspn(line += strspn(line, " \t"), "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-");
+        const char *eq = line + n + strspn(line + n, " \t");
+        char key[32];
+
+        if (*eq != '=')
+                return false;
+        *value = eq + 1 + strspn(eq + 1, " \t\"!");
+        snprintf(key, sizeof(key), "%.*s", (int)n, line);
+        return is_one_of(key, of_files, CG_ARRAY_LEN(of_files)) ||
+               (is_one_of(key, of_programs, CG_ARRAY_LEN(of_programs)) && memchr(*value, '/', strcspn(*value, " \t\"")));
+}
+
+/* @value up to its first space: relative to the work tree, where hooks and programs start, and to the settings' own folder. */
+static int deny_named(struct git *g, const char *gitdir, const char *value)
+{
+        const char *slash = strrchr(gitdir, '/');
+        char name[PATH_MAX], folder[PATH_MAX];
+        int e = 0;
+
+        snprintf(name, sizeof(name), "%.*s", (int)strcspn(value, " \t\"\r"), value);
+        if (!name[0] || name[0] == '~' || !strcmp(name, ".") || !strcmp(name, "/"))
+                return 0;
+        if (name[0] == '/')
+                return deny(g->rules, "/", name + 1, false, false, g->err);
+        snprintf(folder, sizeof(folder), "%.*s", (int)(slash - gitdir), gitdir);
+        e = deny(g->rules, folder, name, false, false, g->err);
+        return e == 0 ? deny(g->rules, gitdir, name, false, false, g->err) : e;
+}
+
+/* The owner's own settings of a repository can name files that cells could write: those are obeyed as well. */
+static int deny_what_config_names(struct git *g, const char *gitdir)
+{
+        char path[PATH_MAX], text[GIT_CONFIG_MAX + 1], *save = NULL;
+        int n = snprintf(path, sizeof(path), "%s/config", gitdir), e = 0;
+        cg_auto_fd int fd = n < 0 || (size_t)n >= sizeof(path) ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+        const char *value;
+
+        text[len > 0 ? len : 0] = '\0';
+        for (char *line = strtok_r(text, "\n", &save); line && e == 0; line = strtok_r(NULL, "\n", &save)) {
+                if (leads_to_file(line, &value))
+                        e = deny_named(g, gitdir, value);
+        }
+        return e;
+}
+
 static int deny_git(struct cg_rules *rules, const char *folder, const char *name, bool config_too, bool absent_too, struct cg_err *err)
 {
         struct git g = {.rules = rules, .config_too = config_too, .absent_too = absent_too, .err = err};
         char path[PATH_MAX];
         struct stat st;
-        int n = snprintf(path, sizeof(path), "%s/%s", folder[1] ? folder : "", name);
+        int e, n = snprintf(path, sizeof(path), "%s/%s", folder[1] ? folder : "", name);
 
         if (n < 0 || (size_t)n >= sizeof(path) || stat(path, &st) < 0)
                 return 0; /* no repository: git init must work */
         if (!S_ISDIR(st.st_mode))
                 return deny(rules, folder, name, false, true, err); /* a worktree's: it says where the repository is */
-        return deny_gitdir(&g, path, 0);
+        e = deny_gitdir(&g, path, 0);
+        return e == 0 ? deny_what_config_names(&g, path) : e;
 }
 
 /* ---- names in a folder */

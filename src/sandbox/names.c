@@ -248,52 +248,56 @@ static enum fit fits_at(const char *pattern, const char *at, const char **end)
         }
 }
 
-/* The best that any place of @path comes to; of BEGINS only what the path ends with. */
-static enum fit fit(const char *pattern, const char *path, size_t root)
+/* @pattern against each place of @path; of BEGINS only what the path ends with. */
+static bool fits(const char *pattern, const char *path, size_t root, enum fit want)
 {
-        enum fit best = NO;
         const char *end;
 
-        for (const char *at = path; (at = strchr(at, '/')); ) {
+        for (const char *at = path; (at = strchr(at, '/'));) {
                 at++;
-                if (may_begin(pattern, at)) {
-                        enum fit f = fits_at(pattern, at, &end);
+                if (may_begin(pattern, at) && fits_at(pattern, at, &end) == want && (size_t)(end - path) > root)
+                        return true;
+        }
+        return false;
+}
 
-                        if (f != NO && (size_t)(end - path) > root && f > best)
-                                best = f;
+/* Names first, rows for each: most rows are passed over by one letter. */
+static const char *find_row(const char *path, size_t root, unsigned int what, enum fit want)
+{
+        const char *end;
+
+        for (const char *at = path; (at = strchr(at, '/'));) {
+                at++;
+                for (size_t i = 0; i < CG_ARRAY_LEN(table); i++) {
+                        if (may_begin(table[i].path, at) && table[i].what & what && fits_at(table[i].path, at, &end) == want &&
+                            (size_t)(end - path) > root)
+                                return table[i].path;
                 }
         }
-        return best;
+        return NULL;
 }
 
 bool cg_names_match(const char *pattern, const char *path, size_t root)
 {
-        return fit(pattern, path, root) == WHOLE;
+        return fits(pattern, path, root, WHOLE);
 }
 
 const char *cg_names_find(const char *path, size_t root, unsigned int what)
 {
-        for (size_t i = 0; i < CG_ARRAY_LEN(table); i++) {
-                const char *slash = strrchr(path, '/');
+        return find_row(path, root, what, WHOLE);
+}
 
-                if (!(table[i].what & what) || fit(table[i].path, path, root) != WHOLE)
-                        continue;
-                if (what == CG_NAME_BELOW && !strncmp(table[i].path, ".env", 4) && is_template(slash,
-                        strlen(slash)))
-                        continue;
-                return table[i].path;
-        }
-        return NULL;
+bool cg_names_has(const struct cg_name *row, const char *name)
+{
+        size_t len = strlen(name);
+
+        return may_begin(row->path, name) && has_name(row->path, strlen(row->path), name, len) &&
+               (strncmp(row->path, ".env", 4) != 0 || !is_template(name, len));
 }
 
 const char *cg_names_leads(const char *path, size_t root)
 {
-        for (size_t i = 0; i < CG_ARRAY_LEN(table); i++) {
-                if (table[i].what & CG_NAME_WRITE && strchr(table[i].path, '/') && fit(table[i].path, path,
-                        root) == BEGINS)
-                        return table[i].path;
-        }
-        return NULL;
+        return find_row(path, root, CG_NAME_WRITE, BEGINS);
 }
 
 /* ---- git */

@@ -42,6 +42,8 @@ const struct cg_name *cg_names(size_t *n);
 
 /* The row whose name @path has, or lies in; NULL: none. */
 const char *cg_names_find(const char *path, size_t root, unsigned int what);
+/* A row of CG_NAME_BELOW, all of which are single names: @name is one that is hidden. Templates are not. */
+bool cg_names_has(const struct cg_name *row, const char *name);
 /*
  * The row of which @path is only the beginning (".claude"): what was put there as a whole would
  * bring the rest along.

@@ -173,3 +173,51 @@ def test_credentials_below_are_hidden(client: Client, workspace: Path) -> None:
         for name in ("sub/.env", "sub/deep/.env.local", "keys.kdbx"):
             assert s.run(f"seen({name!r})").value == "''", name
         assert s.run("seen('sub/.env.example')").value == "'SECRET=1'"
+
+
+def test_whoever_opens_a_fifo_can_be_interrupted(client: Client, workspace: Path) -> None:
+    """Init opens it for the cell, and must not wait for the other end itself, nor keep the cell from a signal."""
+    with client.session(workspace=workspace) as s:
+        cell = s.execute("import os; os.mkfifo('fifo'); print('made', flush=True); open('fifo', 'w')")
+        s.until("stream")
+        s.cancel(cell)
+        events = s.until("result")
+        assert [e for e in events if e.type == "error"][-1].json["ename"] == "KeyboardInterrupt"
+        assert s.run("open('beside', 'w').write('1')").value == "1"
+        assert (
+            s.run(
+                "import threading; t = threading.Thread(target=lambda: open('fifo').read()); t.start();"
+                " f = open('fifo', 'w'); f.close(); t.join(); t.is_alive()"
+            ).value
+            == "False"
+        )
+
+
+def test_two_kernels_make_no_repository_together(client: Client, workspace: Path) -> None:
+    """One makes settings, the other a HEAD beside them: each init looks again at what it has made."""
+    half = """
+import os, time
+def half(name, text):
+    made = 0
+    for i in range(150):
+        folder = f'race{i}'
+        os.makedirs(folder, exist_ok=True)
+        try:
+            fd = os.open(f'{folder}/{name}', os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        except PermissionError:
+            continue
+        os.write(fd, text)
+        os.close(fd)
+        made += 1
+    return made
+"""
+    with client.session(workspace=workspace) as a, client.session(workspace=workspace) as b:
+        a.run(half)
+        b.run(half)
+        a.execute("half('config', b'[core]\\n')")
+        b.execute("half('HEAD', b'ref: refs/heads/main\\n')")
+        a.until("result")
+        b.until("result")
+    folders = list(workspace.glob("race*"))
+    assert len(folders) == 150
+    assert [f.name for f in folders if (f / "config").exists() and (f / "HEAD").exists()] == []

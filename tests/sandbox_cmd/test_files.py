@@ -352,6 +352,18 @@ def test_names_that_are_links_into_the_workspace(box: Box) -> None:
     assert (box.work / "dots/bashrc").read_text() == (box.work / "dots/nvim/init.lua").read_text() == "old"
 
 
+def test_what_the_settings_of_a_repository_name(box: Box) -> None:
+    """Its owner's hooks may lie anywhere: what git runs or reads by name cannot be written either."""
+    config = "[core]\n\thooksPath = tools/hooks\n\tfsmonitor = ./tools/watch --now\n[include]\n\tpath = ../shared.conf\n"
+    box.file(".git/HEAD", "ref: refs/heads/main\n")
+    box.file(".git/config", config)
+    for name in ("tools/hooks/pre-commit", "tools/watch", "shared.conf", "tools/other"):
+        box.file(name, "old")
+    for name in ("tools/hooks/pre-commit", "tools/hooks/new", "tools/watch", "shared.conf"):
+        assert box.sh(f"echo pwn > {name}").returncode != 0, name
+    assert box.sh("echo new > tools/other").returncode == 0
+
+
 @pytest.mark.parametrize(
     "script",
     [

@@ -52,15 +52,31 @@ static void test_leads(void **state)
         assert_null(cg_names_leads(ROOT "/x", strlen(ROOT)));
 }
 
+static bool hidden_below(const char *name)
+{
+        size_t n;
+        const struct cg_name *rows = cg_names(&n);
+
+        for (size_t i = 0; i < n; i++) {
+                if (rows[i].what & CG_NAME_BELOW && cg_names_has(&rows[i], name))
+                        return true;
+        }
+        return false;
+}
+
 static void test_below(void **state)
 {
-        static const char *const hidden[] = {"/.env", "/a/.env", "/a/.env.local", "/x.kdbx", "/b/.netrc"};
-        static const char *const shown[] = {"/.env.example", "/a/.env.sample", "/.env.template", "/.env.dist", "/.envrc", "/env"};
+        static const char *const hidden[] = {".env", ".env.local", ".ENV", "x.kdbx", ".netrc", ".git-credentials", ".env.production"};
+        static const char *const shown[] = {".env.example", ".env.sample", ".env.template", ".env.dist", ".envrc", "env", "x.env", "kdbx"};
+        size_t n;
+        const struct cg_name *rows = cg_names(&n);
 
         for (size_t i = 0; i < CG_ARRAY_LEN(hidden); i++)
-                assert_non_null(cg_names_find(hidden[i], 0, CG_NAME_BELOW));
+                assert_true(hidden_below(hidden[i]));
         for (size_t i = 0; i < CG_ARRAY_LEN(shown); i++)
-                assert_null(cg_names_find(shown[i], 0, CG_NAME_BELOW));
+                assert_false(hidden_below(shown[i]));
+        for (size_t i = 0; i < n; i++)
+                assert_true(!(rows[i].what & CG_NAME_BELOW) || !strchr(rows[i].path, '/'));
 }
 
 /* Each row of the table fits its own name. */
