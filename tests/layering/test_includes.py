@@ -15,7 +15,7 @@ MAY_INCLUDE = {
     "jupyter": {"base"},
     "supervisor": {"base", "sandbox"},
     "client": {"base"},
-    "selftest": set(),
+    "selftest": {"sandbox"},  # the table of protected names: each of them is tried
     "cli": {"base", "sandbox", "codegen", "mcp", "jupyter"},
 }
 # Headers of libraries that only one folder may see.
