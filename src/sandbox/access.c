@@ -275,6 +275,11 @@ void cg_access_words(enum cg_access_rule rule, const char *setting, const char *
                 snprintf(ret->rule, sizeof(ret->rule), "never written (built in)");
                 snprintf(ret->why, sizeof(ret->why), "programs outside run what stands in it");
                 ret->how = ends_with(path, "/.git/config") ? "set filesystem.allowGitConfig" : NULL;
+        } else if (rule == CG_ACCESS_DENY_WRITE && setting && (!strcmp(setting, CG_WHY_OWN) || !strcmp(setting, CG_WHY_GUARD))) {
+                snprintf(ret->rule, sizeof(ret->rule), "%s (built in)", setting);
+                snprintf(ret->why, sizeof(ret->why), "%s", !strcmp(setting, CG_WHY_OWN) ? "it belongs to cellgate, which runs outside of the sandbox" :
+                                                                                             "an MCP server runs from there, outside of the sandbox");
+                ret->how = NULL;
         } else if (setting && (rule == CG_ACCESS_DENY_READ || rule == CG_ACCESS_DENY_WRITE)) {
                 snprintf(ret->why, sizeof(ret->why), "%s %s it", setting, rule == CG_ACCESS_DENY_READ ? "hides" : "names");
                 if (!strncmp(setting, "credentials.", 12))

@@ -15,8 +15,6 @@
 #include "config.h"
 #include "sandbox/plan.h"
 
-#define WHY_OWN "cellgate's own files"
-#define WHY_GUARD "program that runs outside"
 #define PYVENV_MAX ((size_t)64 << 10)
 
 /* The whole library folder, not only libcellgate: installed programs search it for all of their libraries (RUNPATH). */
@@ -70,7 +68,7 @@ static int deny(struct cg_rules *rules, const char *path, bool whole, const char
 
 static int deny_present(struct cg_rules *rules, const char *path, bool whole, struct cg_err *err)
 {
-        return access(path, F_OK) == 0 ? deny(rules, path, whole, WHY_OWN, err) : 0;
+        return access(path, F_OK) == 0 ? deny(rules, path, whole, CG_WHY_OWN, err) : 0;
 }
 
 /* The Python that the kernels' environment names as its base: its folder of programs, and the library folder beside that. */
@@ -144,14 +142,14 @@ int cg_rules_add_guards(struct cg_rules *rules, const json_t *guards, struct cg_
 
         json_array_foreach((json_t *)(uintptr_t)guards, i, v) {
                 if (e == 0 && json_is_string(v))
-                        e = deny(rules, json_string_value(v), false, WHY_GUARD, err);
+                        e = deny(rules, json_string_value(v), false, CG_WHY_GUARD, err);
         }
         return e;
 }
 
 bool cg_rule_is_program(const struct cg_rule *rule)
 {
-        return strcmp(rule->why, WHY_OWN) == 0 || strcmp(rule->why, WHY_GUARD) == 0;
+        return strcmp(rule->why, CG_WHY_OWN) == 0 || strcmp(rule->why, CG_WHY_GUARD) == 0;
 }
 
 int cg_own_check_workspace(const char *workspace, struct cg_err *err)

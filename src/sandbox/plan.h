@@ -113,6 +113,10 @@ int cg_plan_add_placeholder(struct cg_sandbox *sb, const char *path, bool folder
 /* @path is one that must not be made. */
 bool cg_plan_is_absent(const struct cg_sandbox *sb, const char *path);
 
+/* Reasons of rules (struct cg_plan_mount.why) that are no settings: own_files.c. */
+#define CG_WHY_OWN "cellgate's own files"
+#define CG_WHY_GUARD "program that runs outside"
+
 /* @path is @dir or lies in it (both absolute, without symlinks). */
 bool cg_plan_within(const char *path, const char *dir);
 

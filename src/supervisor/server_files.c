@@ -1262,6 +1262,16 @@ static const char *open_guard(const struct session *ss, const json_t *guards, st
         return found;
 }
 
+/* Whether denials in write roots hold in the session's kernel: the landlock tier has them with ":freeze" only. */
+static bool holds_denials(const struct session *ss)
+{
+        const char *tier = json_string_value(json_object_get(ss->options, "tier"));
+
+        if (!tier)
+                tier = json_string_value(json_object_get(json_object_get(json_object_get(ss->options, "settings"), "cellgate"), "tier"));
+        return !ss->kernel->tier || strcmp(ss->kernel->tier, "landlock") != 0 || (tier && strstr(tier, ":freeze"));
+}
+
 int server_files_close(struct session *ss, struct cg_err *err)
 {
         cg_auto_json json_t *guards = server_guards(ss->sup);
@@ -1282,6 +1292,10 @@ int server_files_close(struct session *ss, struct cg_err *err)
                                        "%s, which the server runs, could be written by cells of %s, and some have run already: add the server "
                                        "before the first cell, when the session begins, or keep its program where cells cannot write", path,
                                        x == ss ? "this session" : "another session");
+                if (!holds_denials(x))
+                        return cg_fail(err, CG_E_UNSUPPORTED,
+                                       "%s, which the server runs, lies where cells write, and the landlock tier cannot keep them from it: keep the "
+                                       "program elsewhere, or choose \"landlock:freeze\"", path);
                 renew[n++] = x;
         }
         for (size_t i = 0; i < n; i++)

@@ -430,6 +430,25 @@ def test_the_kernels_environment(client: Client) -> None:
         client.session(workspace=env)
 
 
+@pytest.mark.parametrize(("tier", "holds"), [("landlock", False), ("landlock:accept", False), ("landlock:freeze", True)])
+def test_the_landlock_tier(client: Client, workspace: Path, tier: str, holds: bool) -> None:
+    """What it cannot hold is refused; the session goes on."""
+    script = scripts(workspace / "tools")
+    try:
+        session = client.session(workspace=workspace, tier=tier)
+    except CellgateError as e:
+        pytest.skip(f"no landlock tier here: {e}")
+    with session as s:
+        if holds:
+            s.add_servers({"s": definition(script)})
+            assert value(s, "attempt(write, 'tools/json.py')") != "'done'"
+        else:
+            with pytest.raises(CellgateError, match="landlock:freeze"):
+                s.add_servers({"s": definition(script)})
+            s.add_servers({"t": definition()})
+        assert s.run("1").value == "1"
+
+
 def test_without_a_sandbox_nothing_is_refused(client: Client, workspace: Path) -> None:
     shutil.copy(SERVER, workspace / "server.py")
     with client.session(workspace=workspace, sandbox=1) as s:
