@@ -60,7 +60,7 @@ FORGERIES = {
     "display of no cell": "say(13, 2**63, b'', b'{\"data\":{},\"metadata\":{}}')",
     "errors without end": 'for _ in range(2000): say(17, me(), b\'\', b\'{"ename":"E","evalue":"","traceback":[]}\')',
     "stream that is no text": "say(12, me(), b'', b'\\xff\\xfe\\x00\\x1b[2J', flags=0xffff)",
-    "question that is not allowed": 'say(18, me(), b\'\', b\'{"prompt":"[cellgate] Allow?","password":false}\')',
+    "question that is not allowed": 'say(18, me(), b\'{"question":1}\', b\'{"prompt":"[cellgate] Allow?","password":false}\')',
     "ready again": "say(1, 0, b'{}')",
     "shutdown, which is not its to say": "say(21, 0)",
     "a type that is none": "say(77, 0, b'{}')",
