@@ -82,6 +82,7 @@ static int deny(struct cg_rules *rules, const char *folder, const char *name, bo
 #define GIT_DEPTH_MAX 16
 /* Of a repository's settings. */
 #define GIT_CONFIG_MAX (64 << 10)
+#define GIT_LINE_MAX 4096
 
 struct git {
         struct cg_rules *rules;
@@ -163,6 +164,173 @@ static bool wants_worktree_config(const char *gitdir)
         return strcasestr(text, "worktreeConfig") != NULL;
 }
 
+/* ---- what a repository's settings lead to: they are the user's, but what they name can lie where a sandbox writes */
+
+enum leads { NOWHERE, FOLDER, FILE_, PROGRAM };
+
+/* Settings that include settings that include... */
+#define GIT_INCLUDES_MAX 8
+
+static enum leads leads_to(const char *key)
+{
+        static const struct {
+                const char *key;
+                enum leads to;
+        } keys[] = {
+                {"hookspath", FOLDER}, {"templatedir", FOLDER}, {"attributesfile", FILE_}, {"path", FILE_}, {"fsmonitor", PROGRAM}, {"sshcommand", PROGRAM},
+                {"askpass", PROGRAM}, {"editor", PROGRAM}, {"pager", PROGRAM}, {"gitproxy", PROGRAM}, {"program", PROGRAM},
+                {"clean", PROGRAM}, {"smudge", PROGRAM}, {"process", PROGRAM}, {"command", PROGRAM}, {"textconv", PROGRAM},
+                {"driver", PROGRAM}, {"helper", PROGRAM}, {"external", PROGRAM}, {"cmd", PROGRAM},
+                {"uploadpack", PROGRAM}, {"receivepack", PROGRAM},
+        };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(keys); i++) {
+                if (!strcasecmp(keys[i].key, key))
+                        return keys[i].to;
+        }
+        return NOWHERE;
+}
+
+static int deny_led(struct git *g, const char *base, const char *name, enum leads to)
+{
+        const char *home = getenv("HOME");
+        char path[PATH_MAX];
+        struct stat st;
+        int n;
+
+        if (name[0] == '/')
+                n = snprintf(path, sizeof(path), "%s", name);
+        else if (name[0] == '~' && name[1] == '/' && home)
+                n = snprintf(path, sizeof(path), "%s%s", home, name + 1);
+        else
+                n = snprintf(path, sizeof(path), "%s/%s", base, name);
+        if (!name[0] || n < 0 || (size_t)n >= sizeof(path))
+                return 0;
+        /* Of a command's words those that are files. */
+        if (to == PROGRAM && (stat(path, &st) < 0 || !S_ISREG(st.st_mode)))
+                return 0;
+        /* A path by itself: "deny" puts the two together. */
+        return deny(g->rules, "/", path + strspn(path, "/"), to == FOLDER, true, g->err);
+}
+
+static int deny_value(struct git *g, const char *base, char *value, enum leads to)
+{
+        static const char separators[] = " \t'!;|&()<>=";
+        char *save = NULL;
+        int e = 0;
+
+        if (to != PROGRAM)
+                return deny_led(g, base, value, to);
+        for (char *word = strtok_r(value, separators, &save); word && e == 0; word = strtok_r(NULL, separators, &save))
+                e = deny_led(g, base, word, to);
+        return e;
+}
+
+/* The value in the line @p, as git reads it: without quotes, and without a comment behind it. */
+static void take_value(const char *p, char value[GIT_LINE_MAX])
+{
+        bool quoted = false;
+        size_t n = 0;
+
+        for (p += strspn(p, " \t"); *p && n + 1 < GIT_LINE_MAX && (quoted || (*p != '#' && *p != ';')); p++) {
+                if (*p == '"') {
+                        quoted = !quoted;
+                        continue;
+                }
+                if (*p == '\\' && p[1])
+                        p++;
+                value[n++] = *p;
+        }
+        while (n && strchr(" \t\r", value[n - 1]))
+                n--;
+        value[n] = '\0';
+}
+
+/* What is a file and can be read at once: nobody waits for a FIFO, or for another program's lease. */
+static bool read_now(const char *path, char *text, size_t size)
+{
+        cg_auto_fd int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        struct stat st;
+        ssize_t n = fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ? -1 : read(fd, text, size - 1);
+
+        text[n > 0 ? n : 0] = '\0';
+        return n > 0;
+}
+
+/* @top: where programs are run and hooks looked for. */
+static int deny_leads(struct git *g, const char *config, const char *top, int depth)
+{
+        cg_auto_free char *text = depth > GIT_INCLUDES_MAX ? NULL : malloc(GIT_CONFIG_MAX + 1);
+        char folder[PATH_MAX], *save = NULL;
+        bool includes = false;
+        int e = 0;
+
+        if (!text || !read_now(config, text, GIT_CONFIG_MAX + 1))
+                return 0;
+        snprintf(folder, sizeof(folder), "%s", config);
+        *strrchr(folder, '/') = '\0';
+        for (char *line = strtok_r(text, "\n", &save); line && e == 0; line = strtok_r(NULL, "\n", &save)) {
+                char value[GIT_LINE_MAX], *p = line + strspn(line, " \t\r"), *end;
+                enum leads to;
+
+                if (*p == '[') {
+                        includes = !strncasecmp(p + 1, "include", 7);
+                        end = strchr(p, ']');
+                        p = end ? end + 1 + strspn(end + 1, " \t\r") : p + strlen(p);
+                }
+                end = strchr(p, '=');
+                if (!end)
+                        continue;
+                take_value(end + 1, value);
+                end = p + strcspn(p, " \t=");
+                *end = '\0';
+                to = leads_to(p);
+                if (to != NOWHERE)
+                        e = deny_value(g, to == FILE_ && includes ? folder : top, value, to);
+                if (e == 0 && to == FILE_ && includes && value[0] && value[0] != '~') {
+                        char next[PATH_MAX];
+
+                        if (snprintf(next, sizeof(next), "%s%s%s", value[0] == '/' ? "" : folder, value[0] == '/' ? "" : "/",
+                                     value) < (int)sizeof(next))
+                                e = deny_leads(g, next, top, depth + 1);
+                }
+        }
+        return e;
+}
+
+/* Of the repository @gitdir, and the user's own, which hold for all. */
+static int deny_what_config_names(struct git *g, const char *gitdir, const char *top)
+{
+        const char *home = getenv("HOME");
+        char config[PATH_MAX + 32];
+        int e;
+
+        snprintf(config, sizeof(config), "%s/config", gitdir);
+        e = deny_leads(g, config, top, 0);
+        snprintf(config, sizeof(config), "%s/.gitconfig", home ?: "");
+        if (e == 0 && home)
+                e = deny_leads(g, config, top, 0);
+        snprintf(config, sizeof(config), "%s/.config/git/config", home ?: "");
+        return e == 0 && home ? deny_leads(g, config, top, 0) : e;
+}
+
+/* @file: a work tree's, in the folder @top. The repository lies elsewhere, but hooks and programs may be named relative to the work tree. */
+static int deny_what_worktree_names(struct git *g, const char *file, const char *top)
+{
+        char text[GIT_LINE_MAX], gitdir[PATH_MAX];
+        int n;
+
+        if (!read_now(file, text, sizeof(text)) || strncmp(text, "gitdir: ", 8) != 0)
+                return 0;
+        text[8 + strcspn(text + 8, "\r\n")] = '\0';
+        n = snprintf(gitdir, sizeof(gitdir), "%s%s%s", text[8] == '/' ? "" : top, text[8] == '/' ? "" : "/", text + 8);
+        if (n < 0 || (size_t)n + 8 >= sizeof(gitdir))
+                return 0;
+        n = deny_what_config_names(g, gitdir, top);
+        strcat(gitdir, "/../..");
+        return n == 0 ? deny_what_config_names(g, gitdir, top) : n;
+}
+
 /* commondir leads git to other settings and hooks: where it is missing it must not be made. */
 static int deny_gitdir(struct git *g, const char *path, int depth)
 {
@@ -184,72 +352,22 @@ static int deny_gitdir(struct git *g, const char *path, int depth)
         return e == 0 ? each_folder(g, below, depth, deny_module) : e;
 }
 
-/* Keys of git's settings that name files, and those that name programs, which are looked up in PATH unless there is a "/" in them. */
-static const char *const of_files[] = {"hookspath", "path", "attributesfile"};
-static const char *const of_programs[] = {"fsmonitor", "sshcommand", "editor", "pager", "askpass", "helper", "command", "cmd", "textconv",
-                                          "driver", "clean", "smudge", "process", "program", "uploadpack", "receivepack", "external"};
-
-static bool leads_to_file(const char *line, const char **value)
-{
-        size_t n = strspn(line += strspn(line, " \t"), "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-");
-        const char *eq = line + n + strspn(line + n, " \t");
-        char key[32];
-
-        if (*eq != '=')
-                return false;
-        *value = eq + 1 + strspn(eq + 1, " \t\"!");
-        snprintf(key, sizeof(key), "%.*s", (int)n, line);
-        return is_one_of(key, of_files, CG_ARRAY_LEN(of_files)) ||
-               (is_one_of(key, of_programs, CG_ARRAY_LEN(of_programs)) && memchr(*value, '/', strcspn(*value, " \t\"")));
-}
-
-/* @value up to its first space: relative to the work tree, where hooks and programs start, and to the settings' own folder. */
-static int deny_named(struct git *g, const char *gitdir, const char *value)
-{
-        const char *slash = strrchr(gitdir, '/');
-        char name[PATH_MAX], folder[PATH_MAX];
-        int e = 0;
-
-        snprintf(name, sizeof(name), "%.*s", (int)strcspn(value, " \t\"\r"), value);
-        if (!name[0] || name[0] == '~' || !strcmp(name, ".") || !strcmp(name, "/"))
-                return 0;
-        if (name[0] == '/')
-                return deny(g->rules, "/", name + 1, false, false, g->err);
-        snprintf(folder, sizeof(folder), "%.*s", (int)(slash - gitdir), gitdir);
-        e = deny(g->rules, folder, name, false, false, g->err);
-        return e == 0 ? deny(g->rules, gitdir, name, false, false, g->err) : e;
-}
-
-/* The owner's own settings of a repository can name files that cells could write: those are obeyed as well. */
-static int deny_what_config_names(struct git *g, const char *gitdir)
-{
-        char path[PATH_MAX], text[GIT_CONFIG_MAX + 1], *save = NULL;
-        int n = snprintf(path, sizeof(path), "%s/config", gitdir), e = 0;
-        cg_auto_fd int fd = n < 0 || (size_t)n >= sizeof(path) ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-        ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-        const char *value;
-
-        text[len > 0 ? len : 0] = '\0';
-        for (char *line = strtok_r(text, "\n", &save); line && e == 0; line = strtok_r(NULL, "\n", &save)) {
-                if (leads_to_file(line, &value))
-                        e = deny_named(g, gitdir, value);
-        }
-        return e;
-}
-
 static int deny_git(struct cg_rules *rules, const char *folder, const char *name, bool config_too, bool absent_too, struct cg_err *err)
 {
         struct git g = {.rules = rules, .config_too = config_too, .absent_too = absent_too, .err = err};
         char path[PATH_MAX];
         struct stat st;
-        int e, n = snprintf(path, sizeof(path), "%s/%s", folder[1] ? folder : "", name);
+        int n = snprintf(path, sizeof(path), "%s/%s", folder[1] ? folder : "", name);
 
         if (n < 0 || (size_t)n >= sizeof(path) || stat(path, &st) < 0)
                 return 0; /* no repository: git init must work */
-        if (!S_ISDIR(st.st_mode))
-                return deny(rules, folder, name, false, true, err); /* a worktree's: it says where the repository is */
-        e = deny_gitdir(&g, path, 0);
-        return e == 0 ? deny_what_config_names(&g, path) : e;
+        if (!S_ISDIR(st.st_mode)) {
+                int e = deny(rules, folder, name, false, true, err); /* a worktree's: it says where the repository is */
+
+                return e == 0 ? deny_what_worktree_names(&g, path, folder) : e;
+        }
+        n = deny_gitdir(&g, path, 0);
+        return n == 0 && config_too ? deny_what_config_names(&g, path, !strcasecmp(name, ".git") ? folder : path) : n;
 }
 
 /* ---- names in a folder */

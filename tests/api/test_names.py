@@ -141,6 +141,41 @@ def test_a_folder_that_cannot_be_looked_through_stays(client: Client, workspace:
             assert out.value == "'Invalid cross-device link'", (folder, out.value)
 
 
+@pytest.mark.parametrize("settings", [None, WRITES], ids=["default", "settings"])
+@pytest.mark.parametrize("linked", [False, True], ids=["repository", "work tree"])
+def test_what_settings_of_git_lead_to(client: Client, workspace: Path, tmp_path: Path, settings: dict | None, linked: bool) -> None:
+    """Hooks, included settings and programs that the user's own repository names, where a cell could write them."""
+    repo = tmp_path / "main" if linked else workspace
+    subprocess.run(["git", "init", "-q", repo], check=True)
+    if linked:
+        identity = ["-c", "user.name=n", "-c", "user.email=e@x"]
+        subprocess.run(["git", "-C", repo, *identity, "commit", "-q", "--allow-empty", "-m", "m"], check=True)
+        workspace.rmdir()
+        subprocess.run(["git", "-C", repo, "worktree", "add", "-q", "--detach", workspace], check=True)
+    more = workspace / "conf/more.cfg"
+    for folder in ("conf", "scripts", "tools"):
+        (workspace / folder).mkdir()
+    for script in ("clean.sh", "watch.sh"):
+        (workspace / "scripts" / script).write_text("cat\n")
+    more.write_text('[core] fsmonitor = "scripts/watch.sh"\n[include]\n\tpath = later.cfg # not there yet\n')
+    for key, value in {
+        "core.hooksPath": "tools/hooks",
+        "include.path": str(more),
+        "filter.x.clean": "sh scripts/clean.sh %f",
+        "remote.origin.url": "../scripts",
+    }.items():
+        subprocess.run(["git", "-C", repo, "config", key, value], check=True)
+    with client.session(workspace=workspace, **({"settings": settings} if settings else {})) as s:
+        s.run(PUT)
+        for name in ("tools/hooks/pre-commit", "conf/more.cfg", "conf/later.cfg", "scripts/clean.sh", "scripts/watch.sh"):
+            assert s.run(f"put({name!r})").value in ("'Permission denied'", "'Read-only file system'"), name
+        for name in ("tools/other", "conf/other", "scripts/other", "hooks/ordinary"):
+            assert s.run(f"put({name!r})").value == "True", name
+        for name in ("tools", "conf", "scripts"):
+            assert s.run(f"run('mv', {name!r}, 'moved')[0]").value != "0", name
+    assert not (workspace / "tools/hooks").exists()
+
+
 def test_they_are_given_back_by_name(client: Client, workspace: Path) -> None:
     settings = {**WRITES, "cellgate": {"writableNames": [".vscode", ".git/config", "*.code-workspace"]}}
     with client.session(workspace=workspace, settings=settings) as s:
