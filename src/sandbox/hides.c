@@ -75,6 +75,7 @@ int cg_sandbox_add_default_hides(struct cg_sandbox *sb, const char *home, struct
 #define ENTRIES_MAX 20000
 #define BELOW_MAX 200
 #define ROWS_MAX 32
+#define HIDES_LEFT 64 /* for what the session itself hides */
 
 struct search {
         struct cg_sandbox *sb;
@@ -112,7 +113,7 @@ static int look_at(struct search *s, const char *folder, const struct dirent *d,
         if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") ||
             (size_t)snprintf(path, sizeof(path), "%s/%s", folder, d->d_name) >= sizeof(path))
                 return 0;
-        if (s->found < BELOW_MAX && s->sb->n_hides < CG_PLAN_HIDES_MAX && is_hidden(s, d->d_name)) {
+        if (s->found < BELOW_MAX && s->sb->n_hides < CG_PLAN_HIDES_MAX - HIDES_LEFT && is_hidden(s, d->d_name)) {
                 s->found++;
                 return cg_sandbox_add_hide(s->sb, path, err);
         }

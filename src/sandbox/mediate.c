@@ -143,7 +143,7 @@ static int open_named(const struct cg_med_call *c, int base, const char *path, b
 
         if (fd >= 0)
                 cg_med_text_of(fd, text);
-        if (fd >= 0 && (strncmp(text, "/proc/", 6) != 0 || c->m->sb->weak_proc))
+        if (fd >= 0 && strncmp(text, "/proc/", 6) != 0)
                 return fd;
         cg_closep_(&fd);
         if (nofollow) {

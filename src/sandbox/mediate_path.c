@@ -403,7 +403,7 @@ bool cg_med_find_from(const struct cg_med_call *c, int base, const char *path, s
         if (!name_it(c->m, w))
                 return false;
         /* "self" was ours, and is to be the caller. */
-        if (strncmp(w->path, "/proc/", 6) != 0 || c->m->sb->weak_proc)
+        if (strncmp(w->path, "/proc/", 6) != 0)
                 return true;
         close(w->dir);
         w->dir = cg_med_walk_from(c, base, path, false);

@@ -255,11 +255,18 @@ static bool fits(const char *pattern, const char *path, size_t root, enum fit wa
 
         for (const char *at = path; (at = strchr(at, '/'));) {
                 at++;
-                if (may_begin(pattern, at) && fits_at(pattern, at, &end) == want && (size_t)(end - path) > root)
+                if (may_begin(pattern, at) && fits_at(pattern, at, &end) == want &&
+                    (size_t)(end - path) > root)
                         return true;
         }
         return false;
 }
+
+/*
+ * What an environment for Python has of its own: pip writes it, and only programs of that
+ * environment read it.
+ */
+static const char of_environment[] = "etc/jupyter/jupyter_*_config.d";
 
 /* Names first, rows for each: most rows are passed over by one letter. */
 static const char *find_row(const char *path, size_t root, unsigned int what, enum fit want)
@@ -269,8 +276,11 @@ static const char *find_row(const char *path, size_t root, unsigned int what, en
         for (const char *at = path; (at = strchr(at, '/'));) {
                 at++;
                 for (size_t i = 0; i < CG_ARRAY_LEN(table); i++) {
-                        if (may_begin(table[i].path, at) && table[i].what & what && fits_at(table[i].path, at, &end) == want &&
-                            (size_t)(end - path) > root)
+                        if (may_begin(table[i].path, at) && table[i].what & what && fits_at(table[i].path, at,
+                                &end) == want &&
+                            (size_t)(end - path) > root &&
+                            (strncmp(table[i].path, "jupyter_", 8) != 0 || !fits(of_environment, path, root,
+                                    WHOLE)))
                                 return table[i].path;
                 }
         }

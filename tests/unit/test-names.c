@@ -27,6 +27,9 @@ static void test_find(void **state)
         assert_string_equal(write_rule(ROOT "/x.code-workspace"), "*.code-workspace");
         assert_string_equal(write_rule(ROOT "/jupyter_server_config.py"), "jupyter_*_config.*");
         assert_string_equal(write_rule(ROOT "/.bashrc. "), ".bashrc"); /* as file systems of Windows read it */
+        assert_non_null(write_rule(ROOT "/jupyter_server_config.d/x.json"));
+        assert_null(write_rule(ROOT "/venv/etc/jupyter/jupyter_server_config.d/x.json"));
+        assert_non_null(write_rule(ROOT "/venv/etc/jupyter/jupyter_server_config.json"));
         assert_null(write_rule(ROOT "/.claude/notes.md"));
         assert_null(write_rule(ROOT "/bashrc"));
         assert_null(write_rule(ROOT "/.bashrc2"));
