@@ -76,6 +76,7 @@ def test_workspace_is_the_place_to_write(run_cellgate: Run, tmp_path: Path) -> N
     assert run_cellgate("run", "--workspace", space, "-c", "open('/usr/g', 'w')").returncode == 1
 
 
+@pytest.mark.no_sanitizer  # AddressSanitizer alone takes more than the least
 @pytest.mark.parametrize(("limit", "least"), [("memoryMb=5", 64), ("processes=1", 8), ("openFiles=3", 32)])
 def test_a_limit_too_small_names_the_least(run_cellgate: Run, limit: str, least: int) -> None:
     r = run_cellgate("run", "--limit", limit, "-c", "1")

@@ -124,7 +124,7 @@ WRONG_ARGUMENTS = [
     ("execute_ipython_cell", {"code": "\0"}, '"code"'),
     ("register_mcp_server", {"server_name": "x"}, '"server_params" is missing'),
     ("register_mcp_server", {"server_name": "../x", "server_params": {}}, "path"),
-    ("register_mcp_server", {"server_name": "cellgate", "server_params": {}}, "taken"),
+    ("register_mcp_server", {"server_name": "cellgate", "server_params": {}}, "cannot name"),
     ("register_mcp_server", {"server_name": "x", "server_params": []}, "server_params"),
     ("install_package", {}, '"package_name" is missing'),
     ("reset", {"hard": True}, 'no parameter "hard"'),
