@@ -82,13 +82,22 @@ def settled(client: Any, channel: str) -> list[Any]:
     return found
 
 
+def is_set_up(client: Any) -> bool:
+    """Whether the kernel is the one that ran the setup. A rule may be broken by the true reply that follows a forged
+    one, so that a kernel ends under the cell that asks: it is asked again in the next kernel."""
+    for _ in range(3):
+        if found := client.run("'me' in globals()").of("execute_result"):
+            return found[0]["data"]["text/plain"] == "True"
+    raise AssertionError("no kernel answers")
+
+
 def test_forged_messages(kernel: Any, client: Any) -> None:
     from kernel.harness import VERSION
 
     setup = f"VERSION = {VERSION}\n{SETUP}"
     assert client.run(setup).content["status"] == "ok"
     for name, code in FORGERIES.items():
-        if client.run("'me' in globals()").result() != "True":  # another kernel: the last forgery broke a rule
+        if not is_set_up(client):  # another kernel: the last forgery broke a rule
             assert client.run(setup).content["status"] == "ok"
         first = client.start(code + "\ntime.sleep(0.05)", stop_on_error=False)
         second = client.start("'second'", stop_on_error=False)
