@@ -353,7 +353,8 @@ def test_json_decisions(host, file, port: int, decision: str, asked: int, hellos
         if event["type"] == "egress_request":
             questions += 1
             content = {"host": "127.0.0.1", "port": port, "protocol": "http", "address": "a loopback address"}
-            assert event == {"type": "egress_request", "approval": event["approval"], "content": content}
+            shown = f"127.0.0.1:{port} (http, a loopback address)"
+            assert (event["content"], event["shown"], event["shown_whole"]) == (content, shown, True)
             reason = {"reason": "not today"} if decision.startswith("deny") else {}
             h.say({"approval": event["approval"], "egress": decision, **reason})
         elif event["type"] == "stream":
