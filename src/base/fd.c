@@ -293,6 +293,19 @@ int cg_read_file(const char *path, size_t max, char **ret, size_t *len, struct c
         return cg_read_fd(fd, path, max, ret, len, err);
 }
 
+int cg_read_regular(const char *path, size_t max, char **ret, size_t *len, struct cg_err *err)
+{
+        /* O_NONBLOCK: a FIFO would have the caller wait for its writer. */
+        cg_auto_fd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+        struct stat st;
+
+        if (fd < 0 || fstat(fd, &st) < 0)
+                return cg_fail_errno(err, "cannot open %s", path);
+        if (!S_ISREG(st.st_mode))
+                return cg_fail(err, CG_E_INVAL, "%s is no regular file", path);
+        return cg_read_fd(fd, path, max, ret, len, err);
+}
+
 bool cg_make_own_dir(const char *path)
 {
         struct stat st;

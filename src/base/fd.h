@@ -40,6 +40,8 @@ int cg_write_all(int fd, const void *data, size_t len, struct cg_err *err);
 
 /* Reads a whole file or pipe of at most @max bytes. *ret NUL-terminated (caller frees). */
 int cg_read_file(const char *path, size_t max, char **ret, size_t *len, struct cg_err *err);
+/* The same for a file in a folder that cells write: never waits; what is no regular file is an error. */
+int cg_read_regular(const char *path, size_t max, char **ret, size_t *len, struct cg_err *err);
 int cg_read_fd(int fd, const char *what, size_t max, char **ret, size_t *len, struct cg_err *err);
 /* A pipe whose writers may hold it open for ever: CG_TIMEOUT when its end has not come by then. */
 int cg_read_fd_within(int fd, const char *what, size_t max, int64_t timeout_ms, char **ret, size_t *len, struct cg_err *err);

@@ -98,7 +98,7 @@ static int read_config(const char *dir, char **ret, struct cg_err *err)
                 path = NULL;
                 return cg_fail(err, CG_E_NOMEM, "path of an environment");
         }
-        return cg_read_file(path, MAX_CONFIG, ret, &len, err);
+        return cg_read_regular(path, MAX_CONFIG, ret, &len, err);
 }
 
 static bool has(const char *dir, const char *name)
@@ -126,7 +126,7 @@ enum cg_env_state cg_kernel_env_state(const char *dir)
         char path[PATH_MAX];
         size_t len;
 
-        if (snprintf(path, sizeof(path), "%s/" CG_ENV_STATE, dir) >= (int)sizeof(path) || cg_read_file(path, 64, &text, &len, NULL) < 0)
+        if (snprintf(path, sizeof(path), "%s/" CG_ENV_STATE, dir) >= (int)sizeof(path) || cg_read_regular(path, 64, &text, &len, NULL) < 0)
                 return CG_ENV_FOREIGN;
         return strcmp(text, "ready\n") == 0 ? CG_ENV_READY : CG_ENV_UNFINISHED;
 }
@@ -189,7 +189,7 @@ static int check_pth(const struct inside *in, const char *name, struct cg_err *e
         int r = 0;
 
         snprintf(path, sizeof(path), "%s/%s", in->packages, name);
-        if (cg_read_file(path, MAX_CONFIG, &text, &len, err) < 0)
+        if (cg_read_regular(path, MAX_CONFIG, &text, &len, err) < 0)
                 return -1;
         for (char *line = strtok_r(text, "\r\n", &save); line && r == 0; line = strtok_r(NULL, "\r\n", &save))
                 r = check_line(in, name, line, err);

@@ -79,7 +79,7 @@ static int deny_base_python(struct cg_rules *rules, struct cg_err *err)
         size_t len;
         int e;
 
-        if (cg_read_file(CG_KERNEL_ENV "/pyvenv.cfg", PYVENV_MAX, &text, &len, NULL) < 0 || !cg_pyvenv_home(text, home))
+        if (cg_read_regular(CG_KERNEL_ENV "/pyvenv.cfg", PYVENV_MAX, &text, &len, NULL) < 0 || !cg_pyvenv_home(text, home))
                 return 0;
         e = deny_present(rules, home, false, err);
         slash = strrchr(home, '/');

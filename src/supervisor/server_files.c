@@ -27,8 +27,10 @@ extern char **environ;
 #define FIRST_LINE 512
 
 /* Of what belongs to a program. */
-#define ENTRIES_MAX 1000000
+#define ENTRIES_MAX 300000
 #define DEPTH_MAX 100
+/* Guarded folders whose links lead to further ones, one after the other: each takes some 20 KB of stack. */
+#define NESTED_MAX 32
 
 /* One definition while it is checked. */
 struct check {
@@ -44,6 +46,7 @@ struct check {
         const char *path;         /* PATH, borrowed */
         bool path_is_own;         /* of the definition */
         size_t entries;           /* that were searched for links */
+        unsigned int nested;      /* folders that links have led to, one after the other */
         struct cg_buf left_out;   /* entries of the inherited PATH */
         struct cg_err *err;
 };
@@ -287,6 +290,16 @@ static void find_root(const struct check *c, const char *path, bool folder, bool
 
 static int guard_path(struct check *c, const char *what, const char *path);
 
+/* Some file systems leave the type out. */
+static unsigned char type_of(int dir, const struct dirent *d)
+{
+        struct stat st;
+
+        if (d->d_type != DT_UNKNOWN)
+                return d->d_type;
+        return fstatat(dir, d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ? DT_UNKNOWN : (unsigned char)IFTODT(st.st_mode);
+}
+
 /* Folders below @path, @depth deep, are searched for links: what these lead to is loaded under the name of the link. */
 static int guard_links(struct check *c, const char *what, const char *path, int depth)
 {
@@ -294,17 +307,22 @@ static int guard_links(struct check *c, const char *what, const char *path, int 
         const struct dirent *d;
         int r = 0;
 
+        if (!dir && errno != ENOENT && errno != ENOTDIR)
+                return cg_fail_errno(c->err, "MCP server \"%s\": %s, whose files belong to its program, cannot be searched for links", c->name, path);
         while (dir && r == 0 && (d = readdir(dir))) {
                 char child[PATH_MAX];
+                unsigned char type;
 
                 if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") ||
                     snprintf(child, sizeof(child), "%s/%s", path, d->d_name) >= (int)sizeof(child))
                         continue;
                 if (++c->entries > ENTRIES_MAX)
                         r = cg_fail(c->err, CG_E_LIMIT, "MCP server \"%s\": more than %d files belong to its program (%s)", c->name, ENTRIES_MAX, path);
-                else if (d->d_type == DT_LNK && is_exposed(c, child))
+                else if ((type = type_of(dirfd(dir), d)) == DT_LNK && is_exposed(c, child))
                         r = guard_path(c, what, child);
-                else if (d->d_type == DT_DIR && depth > 0)
+                else if (type == DT_DIR && depth == 0)
+                        r = cg_fail(c->err, CG_E_LIMIT, "MCP server \"%s\": folders of its program are more than %d deep (%s)", c->name, DEPTH_MAX, path);
+                else if (type == DT_DIR)
                         r = guard_links(c, what, child, depth - 1);
         }
         if (dir)
@@ -324,7 +342,13 @@ static int guard(struct check *c, const char *what, const char *path, bool folde
         if (!holds_write_root(c, root)) {
                 int r = add_guard(c, root);
 
-                return r == 0 ? guard_links(c, what, root, DEPTH_MAX) : r;
+                if (r == 0 && ++c->nested > NESTED_MAX)
+                        r = cg_fail(c->err, CG_E_LIMIT, "MCP server \"%s\": links lead from its program through more than %d folders (%s)",
+                                    c->name, NESTED_MAX, root);
+                else if (r == 0)
+                        r = guard_links(c, what, root, DEPTH_MAX);
+                c->nested--;
+                return r;
         }
         if (link && own)
                 return add_guard(c, path); /* a link to elsewhere: it stays what it is, and nothing beside it is loaded */
@@ -365,7 +389,7 @@ static int guard_named_in(struct check *c, const char *folder, const char *name)
             strncmp(name, "__editable__", 12) != 0)
                 return 0;
         if (snprintf(path, sizeof(path), "%s/%s", folder, name) >= (int)sizeof(path) ||
-            cg_read_file(path, (size_t)1 << 20, &text, &len, NULL) < 0)
+            cg_read_regular(path, (size_t)1 << 20, &text, &len, NULL) < 0)
                 return 0;
         for (char *p = strtok_r(text, "\r\n'\"", &save); p && r == 0; p = strtok_r(NULL, "\r\n'\"", &save)) {
                 int len_path = snprintf(path, sizeof(path), "%s%s%s", p[0] == '/' ? "" : folder, p[0] == '/' ? "" : "/", p);
@@ -422,7 +446,7 @@ static int guard_base_of_venv(struct check *c, const char *program)
         if (r < 0)
                 return r;
         snprintf(config, sizeof(config), "%s/pyvenv.cfg", folder);
-        if (cg_read_file(config, (size_t)64 << 10, &text, &len, NULL) < 0 || !cg_pyvenv_home(text, home) || !is_exposed(c, home))
+        if (cg_read_regular(config, (size_t)64 << 10, &text, &len, NULL) < 0 || !cg_pyvenv_home(text, home) || !is_exposed(c, home))
                 return 0;
         cut_last(home);
         return guard(c, "the base Python of its program,", home, true, false);
@@ -1006,7 +1030,7 @@ static int own_settings(const json_t *sandbox, json_t **ret, struct cg_err *err)
                 *ret = json_incref((json_t *)(uintptr_t)sandbox);
                 return 0;
         }
-        if (!json_is_string(sandbox) || cg_read_file(json_string_value(sandbox), CG_MAX_SETTINGS, &text, &len, err) < 0)
+        if (!json_is_string(sandbox) || cg_read_regular(json_string_value(sandbox), CG_MAX_SETTINGS, &text, &len, err) < 0)
                 return CG_E_INVAL;
         return cg_json_object(text, len, json_string_value(sandbox), ret, err);
 }
@@ -1208,26 +1232,46 @@ json_t *server_guards(const struct sup *s)
         return all;
 }
 
+/*
+ * What belongs to a server, together with that of one of this name that runs until the new one has started. Kernels must be able to start
+ * with all guards that there are then.
+ */
+static int keep_guards(struct session *ss, const char *name, json_t *guards, struct cg_err *err)
+{
+        cg_auto_json json_t *all = server_guards(ss->sup);
+        struct cg_rules rules = { .off = false };
+        int r = 0;
+
+        if (json_object_get(json_object_get(ss->servers, "all"), name) && json_array_extend(guards, json_object_get(ss->guards, name)) < 0)
+                return cg_fail(err, CG_E_NOMEM, "MCP server");
+        if (json_array_size(guards)) {
+                if (json_array_extend(all, guards) < 0)
+                        return cg_fail(err, CG_E_NOMEM, "MCP server");
+                r = rules_of(ss, all, &rules, err);
+                cg_rules_fini(&rules);
+        }
+        return r < 0 ? r : json_object_set(ss->guards, name, guards) < 0 ? cg_fail(err, CG_E_NOMEM, "MCP server") : 0;
+}
+
 int server_files_check(struct session *ss, const char *name, const json_t *definition, json_t **ret, struct cg_err *err)
 {
-        cg_auto_json json_t *guards = server_guards(ss->sup);
         struct check c = { .ss = ss, .name = name, .def = json_deep_copy(definition), .guards = json_array(), .err = err };
         int r;
 
         cg_buf_init(&c.left_out, (size_t)1 << 20);
         r = c.def && c.guards ? check_cwd(&c) : cg_fail(err, CG_E_NOMEM, "MCP server");
         if (r == 0 && is_sandboxed(ss))
-                r = rules_of(ss, guards, &c.rules, err);
+                r = rules_of(ss, NULL, &c.rules, err); /* each definition records all its guards, whoever else has them */
         if (r == 0 && is_sandboxed(ss) && !c.rules.off)
                 r = check_definition(&c);
         if (r == 0 && c.left_out.len && !ss->told_path) {
                 ss->told_path = true;
                 session_notice(ss, "MCP servers do without the entries of PATH that cells can write: %.*s", (int)c.left_out.len, c.left_out.data);
         }
-        if (r == 0) {
-                json_object_set(ss->guards, name, c.guards);
+        if (r == 0)
+                r = keep_guards(ss, name, c.guards, err);
+        if (r == 0)
                 *ret = json_incref(c.def);
-        }
         json_decref(c.def);
         json_decref(c.guards);
         cg_buf_fini(&c.left_out);

@@ -377,7 +377,9 @@ static void handle_reset(struct session *ss, struct cg_msg *m)
 /* A server that cannot be added, and why: the tool server makes a package of it that says so. */
 static int mark_invalid(struct session *ss, json_t *servers, const char *name, const struct cg_err *why, struct cg_err *err)
 {
-        json_object_del(ss->guards, name);
+        /* A server of this name that runs already goes on. */
+        if (!json_object_get(json_object_get(ss->servers, "all"), name))
+                json_object_del(ss->guards, name);
         return json_object_set_new(servers, name, json_pack("{s:o}", "invalid", text_json(why->msg))) < 0 ?
                        cg_fail(err, CG_E_NOMEM, "MCP servers") : 0;
 }
