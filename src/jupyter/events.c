@@ -45,6 +45,8 @@ static struct cg_origin *origin_of(struct front *f, const struct cg_event *e)
         if (cg_event_foreign(e))
                 return past_find(f, number, true);
         r = flying_find(f, number);
+        if (r)
+                jreq_begin(f, r); /* a comm message that was offered: its output shows that the kernel has taken it */
         return r ? r->origin : past_find(f, number, false);
 }
 

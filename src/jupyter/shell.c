@@ -10,8 +10,11 @@
 #include "base/json.h"
 #include "base/util.h"
 
-/* A completion that takes longer disturbs more than it helps: the kernel then says what it has found. */
-#define COMPLETE_MS 1000
+/*
+ * A completion that takes longer disturbs more than it helps: the kernel replies with what it has found so far. The first one of a
+ * kernel whose zygote has not prepared it reads the stubs of the standard library, which takes a second, or several on a busy machine.
+ */
+#define COMPLETE_MS 5000
 #define INSPECT_MS 3000
 /* Callbacks of widgets compute things; the person can interrupt them. */
 #define COMM_MS (INT64_C(24) * 3600 * 1000)
@@ -582,7 +585,8 @@ bool shell_offer_reply(struct front *f, struct jreq *r, const struct cg_event *e
                 return true;
         }
         unqueue(f, l, r);
-        jreq_finish(f, r); /* no busy and idle: the kernel is busy with the cell */
+        jreq_begin(f, r); /* if it has had no output: every request has its busy and idle */
+        jreq_finish(f, r);
         return true;
 }
 
