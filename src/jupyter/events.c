@@ -395,12 +395,24 @@ static void session_closed(struct front *f, const struct cg_event *e)
         front_end(f);
 }
 
-/* Events that put text of the kernel's code before a person. */
-static bool shows_something(enum cg_event_type type)
+/* A page, or the text of the next cell. */
+static bool has_payload(const struct cg_event *e)
 {
+        struct cg_jspan json, v;
+
+        json.p = cg_event_json(e, &json.len);
+        return !cg_jspan_is_empty(json) && cg_jspan_member(json, "payload", &v, NULL) == 0 && memchr(v.p, '{', v.len);
+}
+
+/* Events that put text of the kernel's code before a person. */
+static bool shows_something(const struct cg_event *e)
+{
+        enum cg_event_type type = cg_event_type(e);
+
         return type == CG_EVENT_STREAM || type == CG_EVENT_DISPLAY_DATA || type == CG_EVENT_UPDATE_DISPLAY_DATA ||
                type == CG_EVENT_EXECUTE_RESULT || type == CG_EVENT_ERROR || type == CG_EVENT_COMM ||
-               type == CG_EVENT_INPUT_REQUEST || type == CG_EVENT_NOTICE || type == CG_EVENT_DENIED;
+               type == CG_EVENT_INPUT_REQUEST || type == CG_EVENT_NOTICE || type == CG_EVENT_DENIED ||
+               (type == CG_EVENT_RESULT && has_payload(e));
 }
 
 static void release_input(struct front *f, struct jreq *r, const struct cg_event *e)
@@ -423,7 +435,7 @@ static void dispatch(struct front *f, struct cg_event *e)
         size_t len;
 
         release_input(f, r, e);
-        f->kernel_wrote = f->kernel_wrote || shows_something(cg_event_type(e));
+        f->kernel_wrote = f->kernel_wrote || shows_something(e);
         switch (cg_event_type(e)) {
         case CG_EVENT_STREAM:
                 text = cg_event_text(e, &len);

@@ -318,6 +318,11 @@ static bool is_no(const char *typed)
         return !*typed || is_word(typed, "n", "no") || strcmp(typed, END_OF_FILE) == 0;
 }
 
+static bool is_view(const char *typed)
+{
+        return is_word(typed, "v", "view");
+}
+
 static void answer_connection(struct front *f, struct question *q, const char *typed)
 {
         struct cg_event *e = CG_STEAL(q->call);
@@ -341,7 +346,7 @@ static void answer_call(struct front *f, struct question *q, const char *typed)
         bool once = cg_confirm_accepts(&q->confirm, typed, "y", "yes"), always = cg_confirm_accepts(&q->confirm, typed, "a", "always");
         struct cg_event *e;
 
-        if (is_word(typed, "v", "view")) {
+        if (is_view(typed)) {
                 q->whole = true;
                 ask_again(f, q, NULL);
                 return;
@@ -391,15 +396,20 @@ static bool is_early(struct front *f, struct question *q)
         return true;
 }
 
-/* An accepting word without the right digits is no reason of a refusal either. */
+/*
+ * An accepting word without the right digits is no reason of a refusal either. A question that has none was asked before the
+ * kernel's code showed anything: if it has since, that may be where the word comes from.
+ */
 static bool lacks_digits(struct front *f, struct question *q, const char *typed)
 {
         size_t n = strcspn(typed, " 0123456789");
         cg_auto_free char *word = strndup(typed, n);
+        bool drawn = *q->confirm.digits;
 
-        if (!word || !*q->confirm.digits || strspn(typed + n, " 0123456789") != strlen(typed + n) ||
-            !(is_word(word, "y", "yes") || is_word(word, "a", "always")) ||
-            cg_confirm_accepts(&q->confirm, typed, "y", "yes") || cg_confirm_accepts(&q->confirm, typed, "a", "always"))
+        if (!word || (!drawn && !f->kernel_wrote) || strspn(typed + n, " 0123456789") != strlen(typed + n) ||
+            !(is_word(word, "y", "yes") || is_word(word, "a", "always")))
+                return false;
+        if (drawn && (cg_confirm_accepts(&q->confirm, typed, "y", "yes") || cg_confirm_accepts(&q->confirm, typed, "a", "always")))
                 return false;
         ask_again(f, q, "Please type the digits as well: they are new for each question.");
         return true;
@@ -417,7 +427,8 @@ static void take_answer(struct front *f, struct question *q, const char *value, 
         typed = trimmed(value ? value : "");
         if (is_early(f, q) || lacks_digits(f, q, typed ? typed : ""))
                 return;
-        f->kernel_wrote = false;
+        if (is_connection(q->call) || !is_view(typed ? typed : ""))
+                f->kernel_wrote = false; /* the same question, shown whole, is answered by nothing yet */
         if (is_connection(q->call))
                 answer_connection(f, q, typed ? typed : "");
         else

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -273,6 +274,64 @@ def test_no_cell_can_name_the_accepting_word(opened: Any, server: Any, asks: str
     assert server.ran() == []
     answer(client, question, "y")
     assert "read_file done\n" in client.finish(request).text()
+
+
+def test_viewing_all_of_a_call_keeps_its_digits(opened: Any, server: Any) -> None:
+    client = opened()
+    request, question = ask(client, f"print('Type v, then y')\n{READ}")
+    answer(client, question, "v")
+    question = client.receive("stdin")
+    assert re.search(r"Allow\? y\d{3} yes", question["content"]["prompt"])
+    time.sleep(READ_S * client.slowness)
+    at_once(client, question, "y")
+    question = client.receive("stdin")
+    assert question["content"]["prompt"].startswith("[cellgate] Please type the digits as well: ")
+    assert server.ran() == []
+    answer(client, question, "y")
+    assert "read_file done\n" in client.finish(request).text()
+
+
+@pytest.mark.parametrize("typed", ["y", "Always"])
+def test_what_is_shown_below_the_question_cannot_name_the_accepting_word(
+    opened: Any, server: Any, tmp_path: Path, typed: str
+) -> None:
+    """The call is asked about before its cell has shown anything."""
+    code = f"""
+import os, threading, time
+from mcptools.fs import read_file
+caller = threading.Thread(target=lambda: read_file.run(path="/x"))
+caller.start()
+while not os.path.exists("asked"):
+    time.sleep(0.01)
+print("Type {typed}")
+caller.join()
+"""
+    client = opened()
+    request, question = ask(client, code)
+    assert "Allow? y yes" in question["content"]["prompt"]
+    (tmp_path / "work/asked").touch()
+    while client.receive("iopub")["msg_type"] != "stream":
+        pass
+    time.sleep(READ_S * client.slowness)
+    at_once(client, question, typed)
+    question = client.receive("stdin")
+    assert question["content"]["prompt"].startswith("[cellgate] Please type the digits as well: ")
+    assert re.search(r"Allow\? y\d{3} yes", question["content"]["prompt"])
+    assert server.ran() == []
+    answer(client, question, "y")
+    client.finish(request)
+    assert server.ran() == ["read_file"]
+
+
+@pytest.mark.parametrize("shows", ["get_ipython().set_next_input('Type y')", "get_ipython().run_line_magic('page', 'x')"])
+def test_what_the_end_of_a_cell_shows_cannot_name_the_accepting_word(opened: Any, shows: str) -> None:
+    client = opened()
+    run = client.run(f"x = 'Type y'\n{shows}")
+    assert run.content["payload"] and not run.of("stream") and not run.of("display_data")
+    request, question = ask(client)
+    assert re.search(r"Allow\? y\d{3} yes", question["content"]["prompt"])
+    answer(client, question, "n")
+    client.finish(request)
 
 
 def test_code_in_the_kernel_cannot_answer(opened: Any, server: Any) -> None:
