@@ -40,6 +40,8 @@ struct json_face {
         bool eof;
         struct asked *asked;
         size_t n_asked;
+        int64_t question;     /* number of the last input_request */
+        bool question_open;   /* it has been neither answered nor taken back */
         struct cg_cell_queue queue;
         struct cg_queued_cell *running; /* of the queue; NULL: no cell, or one of the command line */
         bool stay;            /* the run goes on when no cell is left */
@@ -196,8 +198,8 @@ static void add_shown(struct line *l, const struct cg_event *e)
         line_bool(l, "shown_whole", !cut);
 }
 
-/* Members after type and cell; each type of event has its few. */
-static void add_members(struct line *l, const struct cg_event *e)
+/* Members after type and cell; each type of event has its few. @question: the number of the last question of input(). */
+static void add_members(struct line *l, const struct cg_event *e, int64_t question)
 {
         const char *text, *json;
         size_t len, json_len;
@@ -214,8 +216,15 @@ static void add_members(struct line *l, const struct cg_event *e)
         case CG_EVENT_UPDATE_DISPLAY_DATA:
         case CG_EVENT_CLEAR_OUTPUT:
         case CG_EVENT_ERROR:
-        case CG_EVENT_INPUT_REQUEST:
                 line_object(l, "content", json, json_len);
+                break;
+        case CG_EVENT_INPUT_REQUEST:
+        case CG_EVENT_INPUT_CLOSED:
+                line_int(l, "question", question);
+                if (cg_event_type(e) == CG_EVENT_INPUT_REQUEST)
+                        line_object(l, "content", json, json_len);
+                else
+                        line_string(l, "text", text, len);
                 break;
         case CG_EVENT_APPROVAL_REQUEST:
                 add_call(l, e);
@@ -262,18 +271,23 @@ static int write_event(struct cg_run *run, const struct cg_event *e, struct cg_e
 
         line_begin(&l, cg_event_type_name(cg_event_type(e)), cg_event_cell(e));
         line_json(&l, "id", id_of(run, cg_event_cell(e)));
-        add_members(&l, e);
+        add_members(&l, e, face_of(run)->question);
         return line_end(run, &l, err);
 }
 
 static int json_event(struct cg_run *run, struct cg_event *e, struct cg_err *err)
 {
         struct json_face *f = face_of(run);
-        int r = write_event(run, e, err);
+        bool asks = cg_event_type(e) == CG_EVENT_INPUT_REQUEST;
+        int r;
 
+        f->question += asks;
+        f->question_open = asks || (f->question_open && cg_event_type(e) != CG_EVENT_INPUT_CLOSED &&
+                                    !(cg_event_type(e) == CG_EVENT_RESULT && cg_event_cell(e) == run->cell));
+        r = write_event(run, e, err);
         if (cg_event_type(e) == CG_EVENT_APPROVAL_CLOSED)
                 forget_asked(f, cg_event_approval(e));
-        if (r == 0 && cg_event_type(e) == CG_EVENT_INPUT_REQUEST && f->eof)
+        if (r == 0 && asks && f->eof)
                 r = cg_session_input(run->session, NULL, 0, err);
         if (cg_event_type(e) == CG_EVENT_RESULT && cg_event_cell(e) == run->cell)
                 f->failed = cg_event_status(e) != CG_STATUS_OK;
@@ -409,14 +423,25 @@ static int cancel(struct cg_run *run, const json_t *cell, struct cg_err *err)
         return outcome(run, cg_session_cancel(run->session, (uint64_t)json_integer_value(cell), &why), &why, err);
 }
 
-static int give_input(struct cg_run *run, const json_t *text, struct cg_err *err)
+/* Where the answer names its question, it goes to no later one. */
+static int give_input(struct cg_run *run, const json_t *o, struct cg_err *err)
 {
+        struct json_face *f = face_of(run);
+        const json_t *text = json_object_get(o, "input"), *question = json_object_get(o, "question");
+        size_t members = 1 + (question != NULL);
         struct cg_err why;
+        int r;
 
-        if (!json_is_string(text) && !json_is_null(text))
-                return complain(run, "an answer to input_request is {\"input\": TEXT}, or null for end of file", err);
-        return outcome(run, cg_session_input(run->session, json_string_value(text), json_string_length(text), &why),
-                       &why, err);
+        if (!(json_is_string(text) || json_is_null(text)) || (question && !json_is_integer(question)) ||
+            json_object_size(o) != members)
+                return complain(run, "an answer to input_request is {\"input\": TEXT}, or null for end of file, and, to answer no other"
+                                     " one, its \"question\": NUMBER", err);
+        if (question && !(f->question_open && json_integer_value(question) == f->question))
+                return complain(run, "no input_request with this question number waits for an answer (any more)", err);
+        r = cg_session_input(run->session, json_string_value(text), json_string_length(text), &why);
+        if (r == 0)
+                f->question_open = false;
+        return outcome(run, r, &why, err);
 }
 
 /* ------------------------------------------------------------------ cells, interrupts, resets */
@@ -593,7 +618,7 @@ static int take_line(struct cg_run *run, const char *text, size_t len, struct cg
                 int (*take)(struct cg_run *run, const json_t *v, struct cg_err *err);
         } commands[] = {
                 { "execute", execute }, { "interrupt", interrupt_cell }, { "reset", reset },
-                { "end", end },         { "cancel", cancel },            { "input", give_input },
+                { "end", end },         { "cancel", cancel },
         };
         cg_auto_json json_t *o = NULL;
         const json_t *v;
@@ -607,6 +632,8 @@ static int take_line(struct cg_run *run, const char *text, size_t len, struct cg
                 return decide_egress(run, o, err);
         if (json_object_get(o, "approval"))
                 return decide(run, o, err);
+        if (json_object_get(o, "input"))
+                return give_input(run, o, err);
         for (size_t i = 0; i < CG_ARRAY_LEN(commands); i++) {
                 v = json_object_get(o, commands[i].name);
                 if (v && json_object_size(o) == 1) {

@@ -133,6 +133,9 @@ NO_DECISIONS: list[Any] = [
     b'{"cancel":-1}',
     b'{"input":5}',
     b'{"input":"x"}',
+    b'{"input":"x","question":1}',
+    b'{"input":"x","question":"1"}',
+    b'{"input":"x","question":1,"id":1}',
     b"{}",
 ]
 
@@ -305,6 +308,27 @@ def test_interrupt_at_a_question_and_another_question(host) -> None:
     assert h.until("input_request")["content"]["prompt"] == "b"
     h.say({"input": "x"})
     assert h.until("stream")["text"] == "got x\n"
+    assert h.end() == 0
+
+
+def test_an_answer_that_names_its_question_goes_to_no_other(host) -> None:
+    h = host("-c", "try: input('a')\nexcept KeyboardInterrupt: print('got', input('b'))", "-c", "print('c', input())")
+    assert h.until("input_request")["question"] == 1
+    h.say({"input": "early", "question": 2})
+    assert "no input_request with this question number" in h.until("input_error")["text"]
+    h.say({"cancel": 1})
+    assert h.until("input_closed")["question"] == 1
+    assert h.until("input_request")["question"] == 2
+    h.say({"input": "late", "question": 1})
+    assert "no input_request with this question number" in h.until("input_error")["text"]
+    h.say({"input": "x", "question": 2})
+    h.say({"input": "twice", "question": 2})
+    assert "no input_request with this question number" in h.until("input_error")["text"]
+    assert h.until("stream")["text"] == "got x\n"
+    assert h.until("result")["status"] == "ok"
+    assert h.until("input_request")["question"] == 3
+    h.say({"input": "y", "question": 3})
+    assert h.until("stream")["text"] == "c y\n"
     assert h.end() == 0
 
 
