@@ -32,8 +32,10 @@ static int do_mkdir_at(struct cg_med_call *c, int dirfd, uint64_t at, mode_t mod
         struct stat st;
         int r;
 
-        if (!cg_med_find_name(c, dirfd, at, &w) || fstatat(w.dir, w.name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        if (!cg_med_find_name(c, dirfd, at, &w))
                 return CG_MED_GO_ON;
+        if (fstatat(w.dir, w.name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+                return -EEXIST;
         r = cg_med_judge(c, &w, CG_MED_FOLDER);
         if (r < 0)
                 return r;
@@ -47,8 +49,10 @@ static int do_mknod_at(struct cg_med_call *c, int dirfd, uint64_t at, mode_t mod
         struct stat st;
         int r;
 
-        if (!cg_med_find_name(c, dirfd, at, &w) || fstatat(w.dir, w.name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        if (!cg_med_find_name(c, dirfd, at, &w))
                 return CG_MED_GO_ON;
+        if (fstatat(w.dir, w.name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+                return -EEXIST;
         r = cg_med_judge(c, &w, CG_MED_MAKE);
         if (r < 0)
                 return r;
@@ -63,9 +67,10 @@ static int do_symlink_at(struct cg_med_call *c, uint64_t text_at, int dirfd, uin
         struct stat st;
         int r;
 
-        if (!cg_med_read_text(c, text_at, text) || !cg_med_find_name(c, dirfd, at, &w) ||
-            fstatat(w.dir, w.name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        if (!cg_med_read_text(c, text_at, text) || !cg_med_find_name(c, dirfd, at, &w))
                 return CG_MED_GO_ON;
+        if (fstatat(w.dir, w.name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+                return -EEXIST;
         r = cg_med_judge(c, &w, CG_MED_LINK);
         return r < 0 ? r : cg_med_look_again(c, &w, CG_MED_LINK, cg_med_result(symlinkat(text, w.dir,
                 w.name)));
@@ -77,8 +82,10 @@ static int do_unlink_at(struct cg_med_call *c, int dirfd, uint64_t at, int flags
         struct stat st;
         int r;
 
-        if (!cg_med_find_name(c, dirfd, at, &w) || fstatat(w.dir, w.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        if (!cg_med_find_name(c, dirfd, at, &w))
                 return CG_MED_GO_ON;
+        if (fstatat(w.dir, w.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+                return -errno;
         r = cg_med_judge(c, &w, CG_MED_REMOVE);
         return r < 0 ? r : cg_med_result(unlinkat(w.dir, w.name, flags));
 }

@@ -111,9 +111,10 @@ bool cg_med_read_plain(int dir, const char *name, char *text, size_t *len);
 int cg_med_judge(struct cg_med_call *c, const struct cg_med_where *w, enum cg_med_act act);
 /*
  * Another sandbox's init may have made the other half of a repository meanwhile, in a folder that
- * both may write: each looks again at what it has made, which was not there before. @r: 0, or what
- * comes instead.
+ * both may write: each looks again at what it has made, which was not there before.
  */
+bool cg_med_may_stay(struct cg_med_call *c, const struct cg_med_where *w, enum cg_med_act act);
+/* The same for what can be removed again. @r: 0, or what comes instead. */
 int cg_med_look_again(struct cg_med_call *c, const struct cg_med_where *w, enum cg_med_act act, int r);
 /*
  * Takes @fd: it is the caller's alone when the caller goes on, which may close it and run what it
@@ -122,9 +123,14 @@ int cg_med_look_again(struct cg_med_call *c, const struct cg_med_where *w, enum 
 int cg_med_caller_fd(struct cg_med_call *c, int *fd, int flags);
 /*
  * @w's name is a symlink: to what it leads, one step on. False: the kernel has its own word on
- * that.
+ * that, and on what /proc leads to and has no name any more.
  */
 bool cg_med_follow(const struct cg_med_call *c, struct cg_med_where *w);
+/*
+ * @w's name leads to a descriptor of the caller's (/proc/self/fd/N) whose file has no name any
+ * more: that file, opened without access, and in @was where it was. -1: it is nothing like that.
+ */
+int cg_med_open_nameless(const struct cg_med_call *c, const struct cg_med_where *w, struct cg_med_where *was);
 /* What it means to give a name to what @st is about. */
 enum cg_med_act cg_med_act_of(const struct stat *st);
 /* Of a system call: 0 or -errno. */

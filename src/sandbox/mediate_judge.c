@@ -156,21 +156,20 @@ int cg_med_judge(struct cg_med_call *c, const struct cg_med_where *w, enum cg_me
         return rule ? cg_med_deny(c, w, NULL) : 0;
 }
 
-/*
- * Another sandbox's init may have made the other half of a repository meanwhile, in a folder that
- * both may write: each looks again at what it has made, which was not there before. @r: 0, or what
- * comes instead.
- */
-int cg_med_look_again(struct cg_med_call *c, const struct cg_med_where *w, enum cg_med_act act, int r)
+bool cg_med_may_stay(struct cg_med_call *c, const struct cg_med_where *w, enum cg_med_act act)
 {
-        bool head = strcmp(strrchr(w->path, '/'), "/HEAD") == 0;
         size_t next = 0, top;
 
-        if (r < 0 || w->region != CG_REGION_ROOT || cg_med_is_given_back(c->m->sb, w->path, w->root))
-                return r;
-        if (head ? is_kept_beside(w) || !has_obeyed_beside(w)
-                 : cg_git_part_bare(w->path, w->root, &next, &top) == CG_GIT_FREE || cg_med_judge(c, w,
-                         act) == 0)
+        if (w->region != CG_REGION_ROOT || cg_med_is_given_back(c->m->sb, w->path, w->root))
+                return true;
+        if (strcmp(strrchr(w->path, '/'), "/HEAD") == 0)
+                return is_kept_beside(w) || !has_obeyed_beside(w);
+        return cg_git_part_bare(w->path, w->root, &next, &top) == CG_GIT_FREE || cg_med_judge(c, w, act) == 0;
+}
+
+int cg_med_look_again(struct cg_med_call *c, const struct cg_med_where *w, enum cg_med_act act, int r)
+{
+        if (r < 0 || cg_med_may_stay(c, w, act))
                 return r;
         unlinkat(w->dir, w->name, act == CG_MED_FOLDER ? AT_REMOVEDIR : 0);
         return cg_med_deny(c, w, NULL);

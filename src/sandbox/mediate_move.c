@@ -193,6 +193,21 @@ static bool is_config_lock(const struct cg_med_call *c, const struct cg_med_wher
                !cg_names_find(to->path, to->root, CG_NAME_WRITE);
 }
 
+/*
+ * Undoes a rename. Should another program have taken the old name meanwhile, or removed its folder,
+ * a fresh name has to do: nothing is lost, and nothing keeps a name that it must not have.
+ */
+static void put_back(const struct cg_med_where *from, const struct cg_med_where *to)
+{
+        char fresh[NAME_MAX + 1];
+
+        if (syscall(SYS_renameat2, to->dir, to->name, from->dir, from->name, RENAME_NOREPLACE) == 0)
+                return;
+        snprintf(fresh, sizeof(fresh), ".cellgate-refused-%llx", (unsigned long long)cg_now_ms());
+        if (renameat(to->dir, to->name, from->dir, fresh) < 0)
+                renameat(to->dir, to->name, to->dir, fresh);
+}
+
 int cg_med_rename_at(struct cg_med_call *c, int from_fd, uint64_t from_at, int to_fd, uint64_t to_at,
                      unsigned int flags)
 {
@@ -201,9 +216,10 @@ int cg_med_rename_at(struct cg_med_call *c, int from_fd, uint64_t from_at, int t
         bool there;
         int r;
 
-        if (!cg_med_find_name(c, from_fd, from_at, &from) || !cg_med_find_name(c, to_fd, to_at, &to) ||
-            fstatat(from.dir, from.name, &a, AT_SYMLINK_NOFOLLOW) < 0)
+        if (!cg_med_find_name(c, from_fd, from_at, &from) || !cg_med_find_name(c, to_fd, to_at, &to))
                 return CG_MED_GO_ON;
+        if (fstatat(from.dir, from.name, &a, AT_SYMLINK_NOFOLLOW) < 0)
+                return -errno;
         there = fstatat(to.dir, to.name, &b, AT_SYMLINK_NOFOLLOW) == 0;
         if (!flags && is_config_lock(c, &from, &to))
                 return write_config(c, &from, &to);
@@ -215,7 +231,10 @@ int cg_med_rename_at(struct cg_med_call *c, int from_fd, uint64_t from_at, int t
         if (r < 0)
                 return r;
         r = cg_med_result((int)syscall(SYS_renameat2, from.dir, from.name, to.dir, to.name, flags));
-        return there ? r : cg_med_look_again(c, &to, cg_med_act_of(&a), r);
+        if (r < 0 || there || cg_med_may_stay(c, &to, cg_med_act_of(&a)))
+                return r;
+        put_back(&from, &to);
+        return cg_med_deny(c, &to, NULL);
 }
 
 /*
@@ -263,29 +282,27 @@ int cg_med_link_at(struct cg_med_call *c, int old_fd, uint64_t old_at, int new_f
         cg_auto_med_where struct cg_med_where old = CG_MED_NOWHERE, to = CG_MED_NOWHERE;
         cg_auto_fd int nameless = -1;
         char path[48];
-        struct stat st;
+        struct stat a, b;
         int r;
 
-        if (!cg_med_find_name(c, new_fd, new_at, &to) || !find_old(c, old_fd, old_at, flags, &old,
-                                                                   &nameless) ||
-                                                                           old.region == CG_REGION_NATIVE ||
-                                                                                   fstatat(to.dir, to.name,
-                                                                                           &st,
-                                                                                                   AT_SYMLINK_NOFOLLOW) == 0)
+        if (!cg_med_find_name(c, new_fd, new_at, &to) ||
+            !find_old(c, old_fd, old_at, flags, &old, &nameless) || old.region == CG_REGION_NATIVE)
                 return CG_MED_GO_ON;
+        if (nameless < 0 && fstatat(old.dir, old.name, &a, AT_SYMLINK_NOFOLLOW) < 0)
+                return -errno;
+        if (fstatat(to.dir, to.name, &b, AT_SYMLINK_NOFOLLOW) == 0)
+                return -EEXIST;
         if (nameless >= 0) {
                 r = cg_med_judge(c, &to, CG_MED_MAKE);
                 snprintf(path, sizeof(path), "/proc/self/fd/%d", nameless);
                 return r < 0 ? r : cg_med_look_again(c, &to, CG_MED_MAKE, cg_med_result(linkat(AT_FDCWD, path,
                         to.dir, to.name, AT_SYMLINK_FOLLOW)));
         }
-        if (fstatat(old.dir, old.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-                return CG_MED_GO_ON;
         r = cg_med_judge(c, &old, CG_MED_CHANGE);
         if (r == 0 && old.region == CG_REGION_ROOT && cg_med_git_part(&old) != CG_GIT_FREE)
                 r = cg_med_deny(c, &old, NULL);
         if (r == 0)
-                r = cg_med_judge(c, &to, cg_med_act_of(&st));
-        return r < 0 ? r : cg_med_look_again(c, &to, cg_med_act_of(&st), cg_med_result(linkat(old.dir,
+                r = cg_med_judge(c, &to, cg_med_act_of(&a));
+        return r < 0 ? r : cg_med_look_again(c, &to, cg_med_act_of(&a), cg_med_result(linkat(old.dir,
                 old.name, to.dir, to.name, 0)));
 }

@@ -175,9 +175,29 @@ static int open_tmpfile(struct cg_med_call *c, int dirfd, uint64_t at, int flags
         return fd < 0 ? -errno : cg_med_caller_fd(c, &fd, flags);
 }
 
+/* Opened anew by its descriptor, as the kernel would: O_CREAT finds it there. */
+static int open_nameless(struct cg_med_call *c, int fd, const struct cg_med_where *was, int flags)
+{
+        int plain = flags & ~(O_CREAT | O_EXCL | O_NOFOLLOW), r;
+        char path[48];
+        cg_auto_fd int opened = -1;
+
+        if (was->region == CG_REGION_NATIVE || ((flags & O_ACCMODE) == O_RDONLY && !(flags & O_TRUNC)))
+                return CG_MED_GO_ON;
+        r = cg_med_judge(c, was, CG_MED_CHANGE);
+        if (r < 0)
+                return r;
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        opened = open(path, plain | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        if (opened < 0 || (!(flags & O_NONBLOCK) && fcntl(opened, F_SETFL, plain & ~O_NONBLOCK) < 0))
+                return -errno;
+        return cg_med_caller_fd(c, &opened, flags);
+}
+
 int cg_med_open_at(struct cg_med_call *c, int dirfd, uint64_t at, int flags, mode_t mode)
 {
         cg_auto_med_where struct cg_med_where w = CG_MED_NOWHERE;
+        int r = CG_MED_GO_ON;
 
         if (flags & O_PATH)
                 return CG_MED_GO_ON;
@@ -188,29 +208,44 @@ int cg_med_open_at(struct cg_med_call *c, int dirfd, uint64_t at, int flags, mod
         for (int i = 0; i < CG_MED_LINKS_MAX; i++) {
                 size_t len = strlen(w.name);
                 bool slash = w.name[len - 1] == '/';
+                struct cg_med_where was = CG_MED_NOWHERE;
+                cg_auto_fd int nameless = -1;
                 struct stat st;
-                int r;
 
                 if (slash)
                         return CG_MED_GO_ON; /* a folder, which is not written to */
                 if (fstatat(w.dir, w.name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
-                        if (errno != ENOENT || !(flags & O_CREAT) || w.region == CG_REGION_NATIVE)
+                        if (w.region == CG_REGION_NATIVE)
                                 return CG_MED_GO_ON;
+                        if (errno != ENOENT || !(flags & O_CREAT))
+                                return -errno;
                         r = open_new(c, &w, flags, mode);
                         if (r == -EEXIST && !(flags & O_EXCL))
                                 continue;
                         return r;
                 }
-                if ((flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL) || S_ISDIR(st.st_mode))
+                if ((flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL))
+                        return w.region == CG_REGION_NATIVE ? CG_MED_GO_ON : -EEXIST;
+                if (S_ISDIR(st.st_mode))
                         return CG_MED_GO_ON;
                 if (!S_ISLNK(st.st_mode)) {
                         if (w.region == CG_REGION_NATIVE || ((flags & O_ACCMODE) == O_RDONLY &&
                                                              !(flags & O_TRUNC)))
                                 return CG_MED_GO_ON;
-                        return open_present(c, &w, &st, flags);
+                        r = open_present(c, &w, &st, flags);
+                        /* Removed meanwhile, by another sandbox or outside. */
+                        if (r == -ENOENT && flags & O_CREAT && cg_med_still_waits(c))
+                                continue;
+                        return r;
                 }
-                if (flags & O_NOFOLLOW || !cg_med_follow(c, &w))
+                if (flags & O_NOFOLLOW)
                         return CG_MED_GO_ON;
+                nameless = cg_med_open_nameless(c, &w, &was);
+                if (nameless >= 0)
+                        return open_nameless(c, nameless, &was, flags);
+                if (!cg_med_follow(c, &w))
+                        return CG_MED_GO_ON;
+                r = CG_MED_GO_ON;
         }
-        return CG_MED_GO_ON;
+        return r;
 }

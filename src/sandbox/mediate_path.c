@@ -447,10 +447,39 @@ bool cg_med_find_name(const struct cg_med_call *c, int dirfd, uint64_t at, struc
         return w->region != CG_REGION_NATIVE;
 }
 
-/*
- * @w's name is a symlink: to what it leads, one step on. False: the kernel has its own word on
- * that.
- */
+/* @to is still a name of @fd's file: by now it may be another's, or nobody's. */
+static bool is_still_at(int fd, const struct cg_med_where *to)
+{
+        struct stat a, b;
+
+        return fstat(fd, &a) == 0 && fstatat(to->dir, to->name, &b, AT_SYMLINK_NOFOLLOW) == 0 &&
+                a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+int cg_med_open_nameless(const struct cg_med_call *c, const struct cg_med_where *w, struct cg_med_where *was)
+{
+        static const char gone[] = " (deleted)";
+        cg_auto_fd int link = openat(w->dir, w->name, O_PATH | O_NOFOLLOW | O_CLOEXEC), fd = -1;
+        char text[PATH_MAX];
+        struct stat st;
+        size_t n;
+
+        if (link < 0 || !is_on_proc(link))
+                return -1;
+        cg_med_text_of(link, text);
+        fd = open_magic(c, w->dir, w->name, text);
+        if (fd < 0 || fstat(fd, &st) < 0 || st.st_nlink > 0 || !S_ISREG(st.st_mode))
+                return -1;
+        cg_med_text_of(fd, text);
+        n = strlen(text);
+        if (text[0] != '/' || n < sizeof(gone) || strcmp(text + n - (sizeof(gone) - 1), gone) != 0)
+                return -1;
+        snprintf(was->path, sizeof(was->path), "%.*s", (int)(n - (sizeof(gone) - 1)), text);
+        snprintf(was->name, sizeof(was->name), "%s", strrchr(was->path, '/') + 1);
+        was->region = cg_mediate_region(c->m->sb, was->path, &was->root);
+        return cg_steal_fd(&fd);
+}
+
 bool cg_med_follow(const struct cg_med_call *c, struct cg_med_where *w)
 {
         struct cg_med_where to = CG_MED_NOWHERE;
@@ -470,16 +499,15 @@ bool cg_med_follow(const struct cg_med_call *c, struct cg_med_where *w)
                 fd = open_magic(c, w->dir, w->name, link);
                 if (fd < 0)
                         return false;
-                cg_med_text_of(fd, text); /* of our view, and of something that is there */
-                ok = text[0] == '/';
+                cg_med_text_of(fd, text); /* of our view */
+                ok = text[0] == '/' && cg_med_find_from(c, -1, text, &to) && is_still_at(fd, &to);
         } else {
                 close(fd);
                 /* Sticky folders: whether it may be followed at all. */
                 fd = cg_med_open_beneath(w->dir, w->name, 0, RESOLVE_NO_MAGICLINKS);
-                ok = fd >= 0 || errno == ENOENT || errno == ELOOP;
+                ok = (fd >= 0 || errno == ENOENT || errno == ELOOP) && cg_med_find_from(c, w->dir, text, &to);
         }
         cg_closep_(&fd);
-        ok = ok && cg_med_find_from(c, w->dir, text, &to);
         cg_med_where_fini(w);
         *w = to;
         return ok;

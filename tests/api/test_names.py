@@ -1,6 +1,7 @@
 """Names that programs outside obey, in kernels: the same rules with and without settings, and they are given back by name."""
 
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -257,3 +258,122 @@ def half(name, text):
     folders = list(workspace.glob("race*"))
     assert len(folders) == 150
     assert [f.name for f in folders if (f / "config").exists() and (f / "HEAD").exists()] == []
+
+
+CONTEND = """
+import os, threading
+def take_file():
+    os.close(os.open('lock', os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+def take_link():
+    os.symlink('nowhere', 'lock')
+def take_hard():
+    os.link('what', 'lock')
+def take_pipe():
+    os.mkfifo('lock')
+def reuse():
+    os.close(os.open('lock', os.O_WRONLY))
+def away():
+    os.rename('lock', f'gone{threading.get_ident()}')
+def contend(take, *drops):
+    seen = set()
+    def one():
+        for i in range(400):
+            for call in (take, *drops):
+                try:
+                    call()
+                except OSError as e:
+                    seen.add(type(e).__name__)
+    threads = [threading.Thread(target=one) for i in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return sorted(seen - {'FileExistsError', 'FileNotFoundError'})
+open('what', 'w').close()
+rmdir = lambda: os.rmdir('lock')
+unlink = lambda: os.unlink('lock')
+"""
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        "lambda: os.mkdir('lock'), rmdir",
+        "take_file, reuse, unlink",
+        "take_link, unlink",
+        "take_hard, away, unlink",
+        "take_pipe, unlink",
+    ],
+    ids=["folder", "file", "symlink", "link", "fifo"],
+)
+def test_who_wants_the_same_lock_is_told_that_it_is_there(client: Client, workspace: Path, calls: str) -> None:
+    """Programs wait for a lock on "it exists" alone: another thread may remove it while a call is being judged."""
+    with client.session(workspace=workspace) as s:
+        s.run(CONTEND)
+        assert s.run(f"contend({calls})").value == "[]"
+
+
+def test_a_descriptor_of_a_removed_file_is_opened_anew(client: Client, workspace: Path) -> None:
+    with client.session(workspace=workspace) as s:
+        s.run(
+            "import os\n"
+            "f = open('file', 'w+'); f.write('one'); f.flush(); os.unlink('file')\n"
+            "def again(fd, flags):\n"
+            "    new = os.open(f'/proc/self/fd/{fd}', flags)\n"
+            "    same = os.fstat(new).st_ino == os.fstat(fd).st_ino\n"
+            "    return same, os.write(new, b'and more'), os.fstat(fd).st_size, os.close(new)\n"
+        )
+        assert s.run("again(f.fileno(), os.O_WRONLY | os.O_CREAT)").value == "(True, 8, 8, None)"
+        assert s.run("again(f.fileno(), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)").value == "(True, 8, 8, None)"
+        assert s.run("again(f.fileno(), os.O_WRONLY | os.O_APPEND)").value == "(True, 8, 16, None)"
+        # Its name alone is gone, or another file's by now.
+        s.run("g = open('two', 'w'); os.link('two', 'other'); os.unlink('two'); open('two', 'w').close()")
+        s.run("PUT = lambda: open(f'/proc/self/fd/{g.fileno()}', 'w').write('x')")
+        assert s.run("PUT()").status == "error"
+        s.run("os.unlink('two')")
+        assert s.run("PUT()").status == "error"
+    assert sorted(p.name for p in workspace.iterdir()) == ["other"]
+
+
+def test_a_folder_whose_new_name_is_refused_goes_back(client: Client, workspace: Path) -> None:
+    """While it is being renamed, a HEAD beside its new name makes that the hooks of a repository."""
+    (workspace / "repo").mkdir()
+    head = workspace / "repo/HEAD"
+    ended = threading.Event()
+
+    def toggle() -> None:
+        while not ended.is_set():
+            head.touch()
+            head.unlink()
+
+    other = threading.Thread(target=toggle)
+    other.start()
+    try:
+        with client.session(workspace=workspace) as s:
+            o = s.run("""
+import os
+left = set()
+for i in range(3000):
+    os.mkdir('mine')
+    open('mine/file', 'w').close()
+    try:
+        os.rename('mine', 'repo/hooks')
+    except PermissionError:
+        if not os.path.exists('mine/file') or os.path.exists('repo/hooks'):
+            left.add(str(os.listdir('.')))
+            break
+        os.unlink('mine/file')
+        os.rmdir('mine')
+        continue
+    for remove, what in ((os.unlink, 'repo/hooks/file'), (os.rmdir, 'repo/hooks')):
+        while os.path.exists(what):
+            try:
+                remove(what)
+            except PermissionError:
+                pass
+left
+""")
+            assert o.value == "set()", o
+    finally:
+        ended.set()
+        other.join()
