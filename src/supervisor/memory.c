@@ -5,12 +5,19 @@
  */
 #include "supervisor/supervisor.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 
+#include "base/fd.h"
+
+/* For so long one that was ended may take to give its memory back, before another is ended. */
+#define GIVE_BACK_MS 5000
+
 static bool is_candidate(const struct kernel *k)
 {
-        return k && k->state != K_DEAD && k->pid.fd >= 0 && k->by[CG_LIMIT_MEMORY] == CG_BY_RLIMIT;
+        return k && k->state != K_DEAD && !k->memory_over && k->pid.fd >= 0 && k->by[CG_LIMIT_MEMORY] == CG_BY_RLIMIT;
 }
 
 /* NULL: there is none. */
@@ -40,6 +47,26 @@ static bool any(const struct sup *s)
         return false;
 }
 
+/*
+ * The last that was ended is not gone yet. Its processes count as nothing from the moment that they begin to end, while the machine's
+ * kernel still frees what they had, for seconds where that is much: whoever uses most by then is not the cause.
+ */
+static bool is_being_given_back(struct sup *s)
+{
+        if (s->memory_ended >= 0 && (uv_now(&s->loop) - s->memory_ended_ms >= GIVE_BACK_MS ||
+                                     cg_wait_fd(s->memory_ended, POLLIN, 0, NULL) == 0))
+                cg_closep_(&s->memory_ended);
+        return s->memory_ended >= 0;
+}
+
+static void end_for_memory(struct sup *s, struct kernel *k)
+{
+        k->memory_over = true;
+        s->memory_ended = fcntl(k->pid.fd, F_DUPFD_CLOEXEC, 0);
+        s->memory_ended_ms = uv_now(&s->loop);
+        cg_pidfd_kill(k->pid.fd, SIGKILL);
+}
+
 static void on_look(uv_timer_t *t)
 {
         struct sup *s = t->data;
@@ -49,11 +76,9 @@ static void on_look(uv_timer_t *t)
         if (!any(s))
                 return;
         cg_oom_left(&available, &reserve);
-        k = available && available < reserve ? largest(s) : NULL;
-        if (k) {
-                k->memory_over = true;
-                cg_pidfd_kill(k->pid.fd, SIGKILL);
-        }
+        k = available && available < reserve && !is_being_given_back(s) ? largest(s) : NULL;
+        if (k)
+                end_for_memory(s, k);
         uv_timer_start(t, on_look, cg_oom_next_look_ms(available, reserve), 0);
 }
 
@@ -61,6 +86,7 @@ void memory_start(struct sup *s)
 {
         uv_timer_init(&s->loop, &s->memory_timer);
         s->memory_timer.data = s;
+        s->memory_ended = -1;
 }
 
 void memory_watch(struct kernel *k)

@@ -137,6 +137,8 @@ struct sup {
         struct host *spare_host; /* whose session had these options; may be gone in a shared supervisor */
         uv_timer_t spare_timer;
         uv_timer_t memory_timer; /* see memory.c */
+        int memory_ended;        /* pidfd of the last kernel that was ended for it; -1: none, or it has given all back */
+        uint64_t memory_ended_ms; /* when, by the loop's clock */
         unsigned int spare_deaths; /* spares in a row that ended by themselves */
 };
 

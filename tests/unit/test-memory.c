@@ -1,0 +1,151 @@
+/* Which kernels are ended while the machine is short of memory. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include "base/util.h"
+#include "supervisor/supervisor.h"
+
+/* Kernels are pipes here: one has ended when nobody can write to its pipe any more. */
+#define KERNELS 3
+
+static struct sup sup;
+static struct session sessions[KERNELS];
+static struct kernel kernels[KERNELS];
+static int ends[KERNELS], n_killed;
+static bool killed[KERNELS];
+
+static int number_of(int fd)
+{
+        int i = 0;
+
+        while (i < KERNELS - 1 && kernels[i].pid.fd != fd)
+                i++;
+        return i;
+}
+
+void cg_oom_left(uint64_t *available, uint64_t *reserve)
+{
+        *available = 1;
+        *reserve = 2;
+}
+
+uint64_t cg_oom_next_look_ms(uint64_t available, uint64_t reserve)
+{
+        (void)available;
+        (void)reserve;
+        return 1;
+}
+
+/* Of the first most, and nothing from when it begins to end. */
+uint64_t cg_oom_use(pid_t pid)
+{
+        return killed[pid - 1] ? 0 : (uint64_t)(KERNELS + 1 - pid);
+}
+
+pid_t cg_pidfd_pid(int pidfd)
+{
+        return number_of(pidfd) + 1;
+}
+
+int cg_pidfd_kill(int pidfd, int sig)
+{
+        (void)sig;
+        killed[number_of(pidfd)] = true;
+        n_killed++;
+        return 0;
+}
+
+int cg_wait_fd(int fd, short events, int64_t timeout_ms, struct cg_err *err)
+{
+        struct pollfd p = { .fd = fd, .events = events };
+
+        (void)err;
+        return poll(&p, 1, (int)timeout_ms) == 1 ? 0 : -1;
+}
+
+static void look(int times)
+{
+        for (int i = 0; i < times; i++)
+                uv_run(&sup.loop, UV_RUN_ONCE);
+}
+
+static int start(void **state)
+{
+        (void)state;
+        n_killed = 0;
+        if (uv_loop_init(&sup.loop) < 0)
+                return -1;
+        memory_start(&sup);
+        for (int i = 0; i < KERNELS; i++) {
+                int fds[2];
+
+                if (pipe(fds) < 0)
+                        return -1;
+                kernels[i] = (struct kernel){ .sup = &sup, .state = K_READY };
+                kernels[i].pid.fd = fds[0];
+                kernels[i].by[CG_LIMIT_MEMORY] = CG_BY_RLIMIT;
+                sessions[i].kernel = &kernels[i];
+                sup.sessions[i] = &sessions[i];
+                ends[i] = fds[1];
+                killed[i] = false;
+        }
+        memory_watch(&kernels[0]);
+        return 0;
+}
+
+static int stop(void **state)
+{
+        (void)state;
+        uv_close((uv_handle_t *)&sup.memory_timer, NULL);
+        uv_run(&sup.loop, UV_RUN_DEFAULT);
+        for (int i = 0; i < KERNELS; i++) {
+                close(kernels[i].pid.fd);
+                cg_closep_(&ends[i]);
+        }
+        cg_closep_(&sup.memory_ended);
+        return uv_loop_close(&sup.loop);
+}
+
+/* What it had is still being freed: the next largest is not to blame. */
+static void test_one_at_a_time(void **state)
+{
+        (void)state;
+        look(5);
+        assert_int_equal(n_killed, 1);
+        assert_true(killed[0] && kernels[0].memory_over);
+        /* Also where its session has gone, or started another. */
+        sessions[0].kernel = NULL;
+        look(5);
+        assert_int_equal(n_killed, 1);
+        cg_closep_(&ends[0]);
+        look(5);
+        assert_int_equal(n_killed, 2);
+        assert_true(killed[1] && !killed[2]);
+}
+
+/* It does not end: others must not have to wait for that. */
+static void test_not_for_ever(void **state)
+{
+        (void)state;
+        look(5);
+        assert_int_equal(n_killed, 1);
+        sup.memory_ended_ms -= 5000;
+        look(5);
+        assert_int_equal(n_killed, 2);
+        assert_true(killed[1] && !killed[2]);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(test_one_at_a_time, start, stop),
+                cmocka_unit_test_setup_teardown(test_not_for_ever, start, stop),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
