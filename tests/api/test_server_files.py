@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -335,6 +336,57 @@ def test_a_server_that_is_added_to_a_kernel_that_has_run(client: Client, workspa
     with client.session(workspace=workspace) as s:
         s.add_servers({"s": definition(script)})
         assert value(s, "attempt(write, 'tools/json.py')") != "'done'"
+
+
+def test_servers_that_share_a_folder_are_refused_together(client: Client, workspace: Path) -> None:
+    script = scripts(workspace / "tools")
+    second = shutil.copy(script, script.parent / "second.py")
+    with client.session(workspace=workspace) as s:
+        assert s.run("x = 1").status == "ok"
+        with pytest.raises(CellgateError, match="before the first cell"):
+            s.add_servers({"a": definition(script), "b": definition(second)})
+        assert "echo" not in value(s, "import importlib\nstr(attempt(lambda: dir(importlib.import_module('mcptools'))))")
+
+
+def test_a_folder_stays_read_only_as_long_as_one_of_its_servers_runs(client: Client, tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    script = scripts(top / "tools")
+    first, second = client.session(workspace=top), client.session(workspace=top)
+    first.add_servers({"s": definition(script)})
+    second.add_servers({"s": definition(script)})
+    first.close()
+    second.reset()
+    assert value(second, "attempt(write, 'tools/json.py')") != "'done'"
+    second.close()
+
+
+def test_a_refused_definition_leaves_the_running_server_as_it_is(client: Client, workspace: Path) -> None:
+    script = scripts(workspace / "tools")
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": definition(script)})
+        with pytest.raises(CellgateError):
+            s.add_servers({"s": definition(cwd=str(workspace))})
+        s.reset()
+        assert value(s, "attempt(write, 'tools/json.py')") != "'done'"
+
+
+@pytest.mark.parametrize("trap", ["fifo", "links"])
+def test_what_cells_put_beside_a_server_does_not_stop_the_supervisor(client: Client, workspace: Path, trap: str) -> None:
+    venv = workspace / "env"
+    subprocess.run([PYTHON, "-m", "venv", "--without-pip", venv], check=True)
+    if trap == "fifo":
+        os.mkfifo(next(venv.glob("lib/python3*/site-packages")) / "x.pth")
+    else:
+        for i in range(1500):
+            (workspace / f"d{i}").mkdir()
+            (workspace / f"d{i}" / "l").symlink_to(f"../d{i + 1}")
+        (workspace / "d1500").mkdir()
+        (venv / "lib" / "l").symlink_to("../../d0")
+    with client.session(workspace=workspace) as s:
+        with contextlib.suppress(CellgateError):  # refused or not, there is an answer
+            # A Python that finds a FIFO in place of a .pth file waits for ever.
+            s.add_servers({"s": {"command": str(venv / "bin" / "python"), "args": [str(SERVER)], "startTimeout": 2}})
+        assert s.run("6 * 7").value == "42"
 
 
 def test_sessions_of_one_supervisor(client: Client, tmp_path: Path) -> None:
