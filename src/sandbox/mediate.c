@@ -33,7 +33,7 @@ static int do_mkdir_at(struct cg_med_call *c, int dirfd, uint64_t at, mode_t mod
         int r;
 
         if (!cg_med_find_name(c, dirfd, at, &w))
-                return CG_MED_GO_ON;
+                return cg_med_not_found(c, &w);
         if (fstatat(w.dir, w.name, &st, AT_SYMLINK_NOFOLLOW) == 0)
                 return -EEXIST;
         r = cg_med_judge(c, &w, CG_MED_FOLDER);
@@ -50,7 +50,7 @@ static int do_mknod_at(struct cg_med_call *c, int dirfd, uint64_t at, mode_t mod
         int r;
 
         if (!cg_med_find_name(c, dirfd, at, &w))
-                return CG_MED_GO_ON;
+                return cg_med_not_found(c, &w);
         if (fstatat(w.dir, w.name, &st, AT_SYMLINK_NOFOLLOW) == 0)
                 return -EEXIST;
         r = cg_med_judge(c, &w, CG_MED_MAKE);
@@ -67,8 +67,10 @@ static int do_symlink_at(struct cg_med_call *c, uint64_t text_at, int dirfd, uin
         struct stat st;
         int r;
 
-        if (!cg_med_read_text(c, text_at, text) || !cg_med_find_name(c, dirfd, at, &w))
+        if (!cg_med_read_text(c, text_at, text))
                 return CG_MED_GO_ON;
+        if (!cg_med_find_name(c, dirfd, at, &w))
+                return cg_med_not_found(c, &w);
         if (fstatat(w.dir, w.name, &st, AT_SYMLINK_NOFOLLOW) == 0)
                 return -EEXIST;
         r = cg_med_judge(c, &w, CG_MED_LINK);
@@ -83,7 +85,7 @@ static int do_unlink_at(struct cg_med_call *c, int dirfd, uint64_t at, int flags
         int r;
 
         if (!cg_med_find_name(c, dirfd, at, &w))
-                return CG_MED_GO_ON;
+                return cg_med_not_found(c, &w);
         if (fstatat(w.dir, w.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
                 return -errno;
         r = cg_med_judge(c, &w, CG_MED_REMOVE);

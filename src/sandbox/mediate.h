@@ -11,9 +11,10 @@
  *      seccomp_rules.c
  *      Landlock        grants writing only in the sandbox's own places: /tmp, /dev...
  *      landlock.c
- *      init            looks where the call leads. In the sandbox's own places, and where it would
- *      fail anyway, the call goes on
- *                      ("continue"): should it lead elsewhere by then, Landlock refuses it
+ *      init            looks where the call leads. In the sandbox's own places the call goes on
+ *                      ("continue"): should it lead elsewhere by then, Landlock refuses it. That is
+ *                      why init itself says what is there, or missing, in a write root: a call that
+ *                      went on would be refused once another thread has changed that
  *
  * Init has one thread, and nothing else of its sandbox can change a name in a write root: what it
  * looked at is what it then changes. Where another

@@ -43,6 +43,7 @@ struct cg_med_where {
                 without that "/" and without symlinks above the name */
         enum cg_region region;
         size_t root;
+        bool no_folder; /* a folder on the way to it is not there: nothing else is known */
 };
 
 void cg_med_where_fini(struct cg_med_where *w);
@@ -77,7 +78,7 @@ bool cg_med_is_in_view(struct cg_mediator *m, int fd);
 int cg_med_base_of(const struct cg_med_call *c, int dirfd);
 /*
  * The folder of @path's last name, or with @whole what @path leads to; @base is where it starts.
- * -1.
+ * -1, and errno: ENOENT where a name on the way is not there.
  */
 int cg_med_walk_from(const struct cg_med_call *c, int base, const char *path, bool whole);
 /*
@@ -94,6 +95,8 @@ bool cg_med_find(const struct cg_med_call *c, int dirfd, uint64_t at, struct cg_
  * that, but that it is in the way.
  */
 bool cg_med_find_name(const struct cg_med_call *c, int dirfd, uint64_t at, struct cg_med_where *w);
+/* What the call comes to where those have found nothing. */
+int cg_med_not_found(const struct cg_med_call *c, const struct cg_med_where *w);
 /* By cellgate.writableNames. */
 bool cg_med_is_given_back(const struct cg_sandbox *sb, const char *path, size_t root);
 /* A path that settings deny, or a folder on the way to one where @leads. */

@@ -216,8 +216,10 @@ int cg_med_rename_at(struct cg_med_call *c, int from_fd, uint64_t from_at, int t
         bool there;
         int r;
 
-        if (!cg_med_find_name(c, from_fd, from_at, &from) || !cg_med_find_name(c, to_fd, to_at, &to))
-                return CG_MED_GO_ON;
+        if (!cg_med_find_name(c, from_fd, from_at, &from))
+                return cg_med_not_found(c, &from);
+        if (!cg_med_find_name(c, to_fd, to_at, &to))
+                return cg_med_not_found(c, &to);
         if (fstatat(from.dir, from.name, &a, AT_SYMLINK_NOFOLLOW) < 0)
                 return -errno;
         there = fstatat(to.dir, to.name, &b, AT_SYMLINK_NOFOLLOW) == 0;
@@ -285,8 +287,9 @@ int cg_med_link_at(struct cg_med_call *c, int old_fd, uint64_t old_at, int new_f
         struct stat a, b;
         int r;
 
-        if (!cg_med_find_name(c, new_fd, new_at, &to) ||
-            !find_old(c, old_fd, old_at, flags, &old, &nameless) || old.region == CG_REGION_NATIVE)
+        if (!cg_med_find_name(c, new_fd, new_at, &to))
+                return cg_med_not_found(c, &to);
+        if (!find_old(c, old_fd, old_at, flags, &old, &nameless) || old.region == CG_REGION_NATIVE)
                 return CG_MED_GO_ON;
         if (nameless < 0 && fstatat(old.dir, old.name, &a, AT_SYMLINK_NOFOLLOW) < 0)
                 return -errno;

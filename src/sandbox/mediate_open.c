@@ -204,7 +204,7 @@ int cg_med_open_at(struct cg_med_call *c, int dirfd, uint64_t at, int flags, mod
         if ((flags & O_TMPFILE) == O_TMPFILE)
                 return open_tmpfile(c, dirfd, at, flags, mode);
         if (!cg_med_find(c, dirfd, at, &w))
-                return CG_MED_GO_ON;
+                return cg_med_not_found(c, &w);
         for (int i = 0; i < CG_MED_LINKS_MAX; i++) {
                 size_t len = strlen(w.name);
                 bool slash = w.name[len - 1] == '/';

@@ -257,6 +257,7 @@ struct walk {
         int at; /* where it is; owned */
         char rest[2 * PATH_MAX];
         int links;
+        bool absent; /* a name was not there */
 };
 
 /* Puts @text in front of what is left. */
@@ -331,6 +332,7 @@ static bool walk(struct walk *w, bool keep_last)
                 memcpy(behind, p + n, strlen(p + n) + 1);
                 fd = openat(w->at, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
                 if (fd < 0 || fstat(fd, &st) < 0) {
+                        w->absent = fd < 0 && errno == ENOENT;
                         cg_closep_(&fd);
                         return false;
                 }
@@ -350,7 +352,7 @@ static bool walk(struct walk *w, bool keep_last)
 
 /*
  * The folder of @path's last name, or with @whole what @path leads to; @base is where it starts.
- * -1.
+ * -1, and errno: ENOENT where a name on the way is not there.
  */
 int cg_med_walk_from(const struct cg_med_call *c, int base, const char *path, bool whole)
 {
@@ -361,8 +363,10 @@ int cg_med_walk_from(const struct cg_med_call *c, int base, const char *path, bo
 
         snprintf(w.rest, sizeof(w.rest), "%s", path);
         ok = w.at >= 0 && walk(&w, !whole);
-        if (!ok)
+        if (!ok) {
                 cg_closep_(&w.at);
+                errno = w.absent ? ENOENT : EACCES;
+        }
         return w.at;
 }
 
@@ -397,6 +401,7 @@ bool cg_med_find_from(const struct cg_med_call *c, int base, const char *path, s
         if (!name)
                 return false;
         w->dir = open_folder(c, base, path, name);
+        w->no_folder = w->dir < 0 && errno == ENOENT;
         if (w->dir < 0)
                 return false;
         snprintf(w->name, sizeof(w->name), "%.*s%s", (int)len, name, slash ? "/" : "");
@@ -445,6 +450,12 @@ bool cg_med_find_name(const struct cg_med_call *c, int dirfd, uint64_t at, struc
         cg_med_text_of(w->dir, folder);
         w->region = cg_mediate_region(c->m->sb, folder, &w->root);
         return w->region != CG_REGION_NATIVE;
+}
+
+/* What has mounts of its own may see folders where there are none for us. */
+int cg_med_not_found(const struct cg_med_call *c, const struct cg_med_where *w)
+{
+        return w->no_folder && !c->m->sb->nested_users ? -ENOENT : CG_MED_GO_ON;
 }
 
 /* @to is still a name of @fd's file: by now it may be another's, or nobody's. */

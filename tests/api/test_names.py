@@ -313,6 +313,32 @@ def test_who_wants_the_same_lock_is_told_that_it_is_there(client: Client, worksp
         assert s.run(f"contend({calls})").value == "[]"
 
 
+def test_a_tree_that_several_make_comes_to_be(client: Client, workspace: Path) -> None:
+    """Its last folder is tried first, then those above, which another may make before the first call has ended."""
+    with client.session(workspace=workspace) as s:
+        o = s.run("""
+import pathlib, threading
+wrong = set()
+start = threading.Barrier(4)
+def one():
+    for i in range(300):
+        start.wait()
+        try:
+            pathlib.Path(f't{i}/a/b').mkdir(parents=True, exist_ok=True)
+            (pathlib.Path(f't{i}/a/b') / str(threading.get_ident())).touch()
+        except OSError as e:
+            wrong.add(str(e))
+threads = [threading.Thread(target=one) for i in range(4)]
+for t in threads:
+    t.start()
+for t in threads:
+    t.join()
+len(wrong), sorted(wrong)[:3]
+""")
+        assert o.value == "(0, [])"
+    assert len(list(workspace.glob("t*/a/b/*"))) == 1200
+
+
 def test_a_descriptor_of_a_removed_file_is_opened_anew(client: Client, workspace: Path) -> None:
     with client.session(workspace=workspace) as s:
         s.run(
