@@ -120,15 +120,31 @@ bool cg_kernel_env_fits(const char *dir, char version[64])
         return has(dir, "bin/python") && has(dir, "lib/python" CG_PYTHON_VERSION "/site-packages");
 }
 
-enum cg_env_state cg_kernel_env_state(const char *dir)
+/* What the file of @dir says; NULL where there is none. Caller frees. */
+static char *read_state(const char *dir)
 {
-        cg_auto_free char *text = NULL;
-        char path[PATH_MAX];
+        char path[PATH_MAX], *text = NULL;
         size_t len;
 
         if (snprintf(path, sizeof(path), "%s/" CG_ENV_STATE, dir) >= (int)sizeof(path) || cg_read_regular(path, 64, &text, &len, NULL) < 0)
-                return CG_ENV_FOREIGN;
-        return strcmp(text, "ready\n") == 0 ? CG_ENV_READY : CG_ENV_UNFINISHED;
+                return NULL;
+        return text;
+}
+
+enum cg_env_state cg_kernel_env_state(const char *dir)
+{
+        cg_auto_free char *text = read_state(dir);
+
+        if (!text)
+                return CG_ENV_UNTOUCHED;
+        return strcmp(text, CG_ENV_IS_READY) == 0 || strcmp(text, CG_ENV_FOREIGN_READY) == 0 ? CG_ENV_READY : CG_ENV_UNFINISHED;
+}
+
+bool cg_kernel_env_is_ours(const char *dir)
+{
+        cg_auto_free char *text = read_state(dir);
+
+        return text && (strcmp(text, CG_ENV_IS_READY) == 0 || strcmp(text, CG_ENV_IS_CHANGING) == 0);
 }
 
 int cg_kernel_env_base(const char *dir, char **ret, struct cg_err *err)

@@ -8,12 +8,19 @@
 #include <stdbool.h>
 #include "base/err.h"
 
-/* What `cellgate env` keeps in an environment: "ready" or "changing", and the file that whoever changes it has locked. */
+/*
+ * What `cellgate env` keeps in an environment: one of these lines, and the file that whoever changes it has locked. The latter two are for
+ * one that `add` has changed and `create` has not made.
+ */
 #define CG_ENV_STATE ".cellgate-env"
 #define CG_ENV_LOCK ".cellgate-env.lock"
+#define CG_ENV_IS_READY "ready\n"
+#define CG_ENV_IS_CHANGING "changing\n"
+#define CG_ENV_FOREIGN_READY "ready, foreign\n"
+#define CG_ENV_FOREIGN_CHANGING "changing, foreign\n"
 
 enum cg_env_state {
-        CG_ENV_FOREIGN,    /* not made by `cellgate env` */
+        CG_ENV_UNTOUCHED,  /* `cellgate env` has not made or changed it */
         CG_ENV_READY,
         CG_ENV_UNFINISHED, /* it is being changed, or whoever changed it was ended */
 };
@@ -37,6 +44,9 @@ int cg_kernel_env_check(const char *dir, struct cg_err *err);
 bool cg_kernel_env_fits(const char *dir, char version[64]);
 
 enum cg_env_state cg_kernel_env_state(const char *dir);
+
+/* `cellgate env create` has made it. Any other is the user's own: nothing may remove it, or replace the versions that it has. */
+bool cg_kernel_env_is_ours(const char *dir);
 
 /* The folder of its base Python's programs, from pyvenv.cfg. *ret: without symlinks; caller frees; NULL where it names none that exists. */
 int cg_kernel_env_base(const char *dir, char **ret, struct cg_err *err);

@@ -49,7 +49,7 @@ static const char help[] =
 "  create    makes one with IPython and what else kernels need, and PACKAGEs if any are named\n"
 "  add       installs PACKAGEs, and what kernels need where that is missing. Sessions that are open keep what they have imported\n"
 "  list      shows those that were made by name\n"
-"  remove    removes one that `create` has made\n"
+"  remove    removes one that `create` has made, and no other\n"
 "\n"
 "  ENV       a name, for an environment in $XDG_DATA_HOME/cellgate/envs (or ~/.local/share/cellgate/envs), or a folder with a\n"
 "            slash in it, such as ./env. Not one that cells write: what lies in it runs outside of the sandbox as well\n"
@@ -239,22 +239,22 @@ static int list_fonts(const char *dir, struct cg_err *err)
         return run_program(argv, variable, err);
 }
 
-/* What kernels need. An environment of the user's own keeps the versions that it has. */
-static int install_basics(const char *dir, bool made_here, struct cg_err *err)
+/* What kernels need. An environment of the user's own keeps the versions that it has. @whole: no package in it is half installed. */
+static int install_basics(const char *dir, bool made_here, bool whole, struct cg_err *err)
 {
         static const char *const pinned[] = { "-r", REQUIREMENTS }, *const names[] = { "ipython>=9.0", "comm", "matplotlib-inline" };
 
         if (made_here)
                 return run_pip(dir, pinned, CG_ARRAY_LEN(pinned), err);
-        if (has_package(dir, "IPython") && has_package(dir, "comm") && has_package(dir, "matplotlib_inline"))
+        if (whole && has_package(dir, "IPython") && has_package(dir, "comm") && has_package(dir, "matplotlib_inline"))
                 return 0;
         return run_pip(dir, names, CG_ARRAY_LEN(names), err);
 }
 
-static int install(const char *dir, bool made_here, const char *const *packages, size_t n, struct cg_err *err)
+static int install(const char *dir, bool made_here, bool whole, const char *const *packages, size_t n, struct cg_err *err)
 {
         char list[512] = "";
-        int r = install_basics(dir, made_here, err);
+        int r = install_basics(dir, made_here, whole, err);
 
         for (size_t i = 0; i < n && strlen(list) < sizeof(list) - 64; i++)
                 snprintf(list + strlen(list), sizeof(list) - strlen(list), " %.50s", packages[i]);
@@ -306,9 +306,9 @@ static int remove_unfinished(const char *dir, struct cg_err *err)
 
         if (rmdir(dir) == 0)
                 return 0;
-        if (cg_kernel_env_state(dir) != CG_ENV_UNFINISHED)
+        if (cg_kernel_env_state(dir) != CG_ENV_UNFINISHED || !cg_kernel_env_is_ours(dir))
                 return cg_fail(err, CG_E_INVAL, "%s is there already; `cellgate env add` installs packages in an environment, `cellgate env remove` removes "
-                               "it", dir);
+                               "one that `create` has made", dir);
         locked = lock(dir, err);
         return locked < 0 ? locked : cg_remove_tree_within(dir, 60000, err);
 }
@@ -337,13 +337,13 @@ static int create(const char *name, const char *const *packages, size_t n, struc
         if (locked < 0)
                 return locked;
         say("making %s with Python %s", dir, CG_PYTHON_VERSION);
-        r = write_state(dir, "changing\n", err);
+        r = write_state(dir, CG_ENV_IS_CHANGING, err);
         if (r == 0)
                 r = run_program((const char *const[]){ CG_PYTHON, "-I", "-m", "venv", dir, NULL }, NULL, err);
         if (r == 0)
-                r = install(dir, true, packages, n, err);
+                r = install(dir, true, true, packages, n, err);
         if (r == 0)
-                r = write_state(dir, "ready\n", err);
+                r = write_state(dir, CG_ENV_IS_READY, err);
         if (r < 0) {
                 cg_remove_tree_within(dir, 60000, NULL);
                 return r;
@@ -358,8 +358,8 @@ static int create(const char *name, const char *const *packages, size_t n, struc
 static int add(const char *name, const char *const *packages, size_t n, struct cg_err *err)
 {
         cg_auto_free char *dir = NULL;
-        enum cg_env_state state;
         cg_auto_fd int locked = -1;
+        bool unfinished, ours;
         char version[64];
         int r = cg_kernel_env_find(name, &dir, err);
 
@@ -370,17 +370,18 @@ static int add(const char *name, const char *const *packages, size_t n, struct c
         locked = lock(dir, err);
         if (locked < 0)
                 return locked;
-        state = cg_kernel_env_state(dir);
-        r = write_state(dir, "changing\n", err);
+        unfinished = cg_kernel_env_state(dir) == CG_ENV_UNFINISHED;
+        ours = cg_kernel_env_is_ours(dir);
+        r = write_state(dir, ours ? CG_ENV_IS_CHANGING : CG_ENV_FOREIGN_CHANGING, err);
         if (r == 0)
-                r = install(dir, state != CG_ENV_FOREIGN, packages, n, err);
-        if (r == 0 && state == CG_ENV_UNFINISHED)
+                r = install(dir, ours, !unfinished, packages, n, err);
+        if (r == 0 && ours && unfinished)
                 r = run_pip(dir, (const char *const[]){ "--dry-run", "-r", REQUIREMENTS }, 3, err);
         /* pip takes back what it could not finish, unless it was ended itself. */
-        if (r == 0 || (!interrupted && state != CG_ENV_UNFINISHED)) {
+        if (r == 0 || (!interrupted && !unfinished)) {
                 struct cg_err second;
 
-                if (write_state(dir, "ready\n", &second) < 0 && r == 0) {
+                if (write_state(dir, ours ? CG_ENV_IS_READY : CG_ENV_FOREIGN_READY, &second) < 0 && r == 0) {
                         *err = second;
                         r = -1;
                 }
@@ -398,12 +399,12 @@ static int remove_one(const char *name, struct cg_err *err)
 
         if (r < 0)
                 return r;
-        if (cg_kernel_env_state(dir) == CG_ENV_FOREIGN)
+        if (!cg_kernel_env_is_ours(dir))
                 return cg_fail(err, CG_E_INVAL, "%s was not made by `cellgate env create`: remove it yourself", dir);
         locked = lock(dir, err);
         if (locked < 0)
                 return locked;
-        r = write_state(dir, "changing\n", err); /* what is left of it is not used */
+        r = write_state(dir, CG_ENV_IS_CHANGING, err); /* what is left of it is not used */
         return r < 0 ? r : cg_remove_tree_within(dir, 60000, err);
 }
 

@@ -202,9 +202,32 @@ def test_ones_own_environment_says_what_it_lacks(cellgate: Env, bare: Path, tmp_
     refused = cellgate("run", "--kernel-env", str(bare), "-c", "1")
     assert "lacks what kernels need: ipython, comm, traitlets" in refused.stderr
     assert f"`cellgate env add {bare}`" in refused.stderr
-    own = tmp_path / "own"
+
+
+def test_ones_own_environment_stays_ones_own(cellgate: Env, tmp_path: Path) -> None:
+    """`add` makes it no environment of ours: nothing removes it or replaces versions, also after an interrupted `add`."""
+    own, wheels = tmp_path / "own", tmp_path / "wheels"
+    wheels.mkdir()
+    own_wheel(wheels, "matplotlib_inline", "", "matplotlib_inline/__init__.py")  # another version than the one that `create` installs
     subprocess.run(["/usr/bin/python3", "-m", "venv", own], check=True)
+    pip = [own / "bin/pip", "install", "--quiet", "--no-index", *wheels.iterdir()]
+    subprocess.run(pip, check=True, env=os.environ | {"PIP_CONFIG_FILE": "/dev/null"})
+    versions = own / f"lib/python{VERSION}/site-packages"
+
+    def check_kept() -> None:
+        assert "remove it yourself" in cellgate("env", "remove", str(own)).stderr
+        assert "is there already" in cellgate("env", "create", str(own)).stderr
+        assert [p.name for p in versions.glob("matplotlib_inline-*")] == ["matplotlib_inline-1.0.dist-info"]
+
     assert cellgate("env", "add", str(own), "cgwheel").returncode == 0
+    check_kept()
+    assert cellgate("env", "add", str(own)).returncode == 0
+    check_kept()
+    (own / ".cellgate-env").write_text("changing, foreign\n")  # of an `add` that was killed
+    assert "`cellgate env add" in cellgate("run", "--kernel-env", str(own), "-c", "1").stderr
+    check_kept()
+    assert cellgate("env", "add", str(own)).returncode == 0
+    check_kept()
     used = cellgate("run", "--kernel-env", str(own), "-c", "import cgwheel; print(cgwheel.value)")
     assert used.stdout == "41\n", used.stderr
 
