@@ -582,7 +582,8 @@ static int tell_given(struct cg_run *run, struct cg_err *err)
 static int json_next(struct cg_run *run, const struct cg_cell **cell, bool *wait, struct cg_err *err)
 {
         struct json_face *f = face_of(run);
-        bool failed = f->running && f->running->stop_on_error && f->failed;
+        /* A reset has dropped what was queued before it: what is queued now is for the new kernel. */
+        bool failed = f->running && f->running->stop_on_error && f->failed && !f->reset_line;
         int r = 0;
 
         f->running = cg_queued_cell_free(f->running);

@@ -119,6 +119,17 @@ def test_reset_clears_the_state(host) -> None:
     result(h, id=2, execution_count=1)
 
 
+def test_reset_and_a_cell_sent_at_once(host) -> None:
+    """The cell is sent after the reset: the failure of what ran before it does not drop it."""
+    h = host()
+    h.say(execute(LONG, 1, stop_on_error=True))
+    h.until("stream")
+    h.say(b"\n".join(json.dumps(line).encode() for line in ({"reset": {}}, execute("print('new')", 2))))
+    result(h, id=1, status="cancelled")
+    assert h.until("reset") == {"type": "reset", "line": 2}
+    result(h, id=2, status="ok")
+
+
 def test_reset_while_cells_run_and_wait(host, server) -> None:
     h = host("--mcp", server.mcp)
     h.say(execute(LONG, 1))
