@@ -33,6 +33,14 @@ _BLANKS = re.compile(r"[ \t\r\n\f]+")
 _TAG = re.compile(r"<[/!?a-zA-Z]")
 
 
+def _unescape(text: str) -> str:
+    """`text` without character references; as it is where one has more digits than Python makes a number of."""
+    try:
+        return html.unescape(text)
+    except ValueError:
+        return text
+
+
 class _Reader:
     """Collects the text of a document: blocks are lines, table cells have bars between them.
 
@@ -84,7 +92,7 @@ class _Reader:
             self._pre -= tag == "pre" and self._pre > 0
 
     def _data(self, text: str) -> None:
-        text = html.unescape(text)
+        text = _unescape(text)
         if not self._pre:
             text = _BLANKS.sub(" ", text)
             if not self._parts or self._parts[-1].endswith(("\n", " ")):
@@ -123,7 +131,7 @@ class _Reader:
 
 def _attribute(text: str, name: str) -> str:
     found = re.search(rf"""(?i)(?:^|\s){name}\s*=\s*("[^"]*|'[^']*|[^\s"'>]+)""", text)
-    return _BLANKS.sub(" ", html.unescape(found[1].strip("\"'"))) if found else ""
+    return _BLANKS.sub(" ", _unescape(found[1].strip("\"'"))) if found else ""
 
 
 def from_html(source: str) -> str:

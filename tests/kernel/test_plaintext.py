@@ -32,6 +32,7 @@ def agent(kernel: Kernel) -> Kernel:
         ("HTML('<pre>a\\n  b</pre>')", "a\n  b"),
         ("SVG('<svg xmlns=\"http://www.w3.org/2000/svg\"><title>T</title><text>label</text></svg>')", "[SVG image] T\nlabel"),
         ("Html('<i>mine</i>')", "mine"),
+        ("HTML('<p>&amp; &#' + '9' * 5000)", "&amp; &#" + "9" * 5000),  # more digits than Python makes a number of
     ],
 )
 def test_rich_objects_reach_an_agent_as_text(agent: Kernel, code: str, text: str) -> None:
