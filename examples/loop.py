@@ -20,16 +20,18 @@ class Cellgate:
     def __init__(self, mcp: str) -> None:
         command = [os.environ.get("CELLGATE", "cellgate"), "run", "--json", "--mcp", mcp]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self.cells = 0
+        self.cells = self.lines = 0
 
     def send(self, line: dict) -> None:
         self.process.stdin.write(json.dumps(line).encode() + b"\n")
         self.process.stdin.flush()
+        self.lines += 1
 
     def run(self, code: str) -> str:
-        """Runs a cell. Returns its output."""
+        """Runs a cell. Returns its output. ValueError: cellgate takes no such code, and has not run it."""
         self.cells += 1
         self.send({"execute": {"code": code, "id": self.cells, "timeout": 10}})
+        sent = self.lines
         output = []
         for line in self.process.stdout:
             event = json.loads(line)
@@ -43,6 +45,8 @@ class Cellgate:
                 case "approval_request":
                     accept = event["tool"].startswith(("read_", "list_"))
                     self.send({"approval": event["approval"], "accept": accept})
+                case "input_error" if event["line"] == sent:
+                    raise ValueError(event["text"])
                 case "failed":
                     raise RuntimeError(event["text"])
                 case "result" if event.get("id") == self.cells:

@@ -115,3 +115,19 @@ def test_loop(prefix: Path, repo: Path, mcp: Path, workspace: Path, journal: Pat
     assert "read_file done\nRejectedError: " in r.stdout
     assert "[timeout]\n>>> print('on')\non\n[ok]\n" in r.stdout
     assert [json.loads(line)["tool"] for line in journal.read_text().splitlines()] == ["read_file"]
+
+
+def test_loop_tells_of_code_that_is_refused(prefix: Path, repo: Path, mcp: Path, workspace: Path) -> None:
+    program = """
+import loop, sys
+cellgate = loop.Cellgate(sys.argv[1])
+for code in "'\\ud800'", "#" * (16 * 2**20 + 1), "#" * 18 * 2**20, "print('on')":
+    try: print(cellgate.run(code))
+    except ValueError as e: print("refused:", e)
+sys.exit(cellgate.close())
+"""
+    paths = {"CELLGATE": str(prefix / "bin/cellgate"), "PYTHONPATH": str(repo / "examples")}
+    r = run([sys.executable, "-c", program, mcp], workspace, **paths)
+    assert r.returncode == 0, r.stderr
+    lines = r.stdout.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["refused"] * 3 + ["on", "[ok]"]
