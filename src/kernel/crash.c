@@ -5,9 +5,11 @@
 #include "kernel/crash.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "config.h"
 
@@ -15,14 +17,38 @@
 #define DUMP_MAX ((size_t)256 << 10)
 
 #ifndef __SANITIZE_ADDRESS__
+/* A number that no file of a cell gets, also in a forked process that has closed all of them. */
+#define LEAST_FD 900
+
 /* A signal handler is given no argument. Set before the handlers are. */
 static int dump_fd = -1;
+static struct stat dump_file;
 
 int cg_crash_fd(void)
 {
-        if (dump_fd < 0)
-                dump_fd = memfd_create("cellgate-crash", MFD_CLOEXEC);
-        return dump_fd < 0 ? 2 : dump_fd;
+        int fd, high;
+
+        if (dump_fd >= 0)
+                return dump_fd;
+        fd = memfd_create("cellgate-crash", MFD_CLOEXEC);
+        if (fd < 0 || fstat(fd, &dump_file) < 0) {
+                if (fd >= 0)
+                        close(fd);
+                return 2;
+        }
+        high = fcntl(fd, F_DUPFD_CLOEXEC, LEAST_FD);
+        if (high >= 0)
+                close(fd);
+        dump_fd = high < 0 ? fd : high; /* the limit of open files may be lower */
+        return dump_fd;
+}
+
+/* A forked process may have closed it and opened a file of its own in its place. */
+static bool is_ours(void)
+{
+        struct stat st;
+
+        return dump_fd >= 0 && fstat(dump_fd, &st) == 0 && st.st_dev == dump_file.st_dev && st.st_ino == dump_file.st_ino;
 }
 
 static bool begins(const char *line, const char *end, const char *with)
@@ -57,7 +83,7 @@ static void write_out(const char *p, size_t len)
 void cg_crash_show(void)
 {
         static char dump[DUMP_MAX];
-        ssize_t n = dump_fd < 0 ? 0 : pread(dump_fd, dump, sizeof(dump), 0);
+        ssize_t n = is_ours() ? pread(dump_fd, dump, sizeof(dump), 0) : 0;
         const char *end = dump + (n > 0 ? n : 0);
 
         for (const char *line = dump, *next; line < end; line = next) {

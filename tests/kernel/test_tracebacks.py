@@ -70,3 +70,27 @@ def test_a_crash_shows_the_cells_frames(spawn: Callable[..., Kernel]) -> None:
     kernel = spawn()
     kernel.execute("import faulthandler, os\nfaulthandler.disable(); faulthandler.enable(2)\nos.abort()")
     assert "interactiveshell.py" in kernel.wait_for_text("Extension modules")
+
+
+CRASHING_CHILD = """
+import os
+with open("kept", "w") as f: f.write("mine " * 100_000)
+child = os.fork()
+if child == 0:
+    {close}
+    os.abort()
+status = os.waitpid(child, 0)[1]
+print(os.WTERMSIG(status), open("kept").read().count("mine "), flush=True)
+"""
+
+
+@pytest.mark.no_sanitizer
+def test_a_crash_leaves_the_files_of_a_forked_process(spawn: Callable[..., Kernel]) -> None:
+    """Where the process has closed what it inherited, no file of its own is taken for the one of crashes."""
+    closed = "os.closerange(3, 1024); files = [os.open('kept', os.O_RDWR) for _ in range(200)]"
+    assert spawn().run(CRASHING_CHILD.format(close=closed)).text(stderr=False) == "6 100000\n"
+    replaced = (
+        "n = next(n for n in range(1024) if 'cellgate-crash' in os.path.realpath(f'/proc/self/fd/{n}'));"
+        "os.dup2(os.open('kept', os.O_RDWR | os.O_APPEND), n)"
+    )
+    assert spawn().run(CRASHING_CHILD.format(close=replaced)).text(stderr=False) == "6 100000\n"
