@@ -132,6 +132,27 @@ void cg_run_result(struct cg_run *run, const struct cg_event *e)
 
 /* ------------------------------------------------------------------ the loop */
 
+/*
+ * A cell that goes on asking goes on, however often it is interrupted: who presses ^C may want to answer. Where nobody will, or
+ * the program is to end, the run ends after this time; what does not ask is ended by the supervisor before it.
+ */
+#define END_MS 4000
+
+static bool end_is_due(const struct cg_run *run)
+{
+        return run->end_ms && cg_now_ms() >= run->end_ms;
+}
+
+/* @timeout_ms of poll(), -1 for none, or less. */
+static int until_end(const struct cg_run *run, int timeout_ms)
+{
+        int64_t left = run->end_ms - cg_now_ms();
+
+        if (!run->end_ms || (timeout_ms >= 0 && timeout_ms <= left))
+                return timeout_ms;
+        return left > 0 ? (int)left : 0;
+}
+
 static bool signal_came(struct cg_run *run)
 {
         unsigned char sig;
@@ -147,6 +168,8 @@ static int interrupted(struct cg_run *run, struct cg_err *err)
 {
         if (!signal_came(run))
                 return 0;
+        if (run->signal != SIGINT || run->opts.json || !run->allow_stdin)
+                run->end_ms = cg_now_ms() + END_MS;
         run->face->interrupted(run);
         return cg_session_cancel(run->session, run->cell, err);
 }
@@ -157,7 +180,7 @@ static int drain_events(struct cg_run *run, struct cg_err *err)
         bool more = true;
         int r, fd, timeout_ms;
 
-        while (!run->done && more) {
+        while (!run->done && more && !end_is_due(run)) {
                 r = cg_session_next_event(run->session, 0, &e, err);
                 if (r == CG_TIMEOUT)
                         return 0;
@@ -181,12 +204,14 @@ static int wait_once(struct cg_run *run, struct cg_err *err)
         bool events_too;
         int r, timeout_ms;
 
+        if (end_is_due(run))
+                return cg_fail(err, CG_E_CLOSED, "the cell did not end after the signal: its kernel is ended");
         run->face->wait(run, &p[1].fd, &events_too, &timeout_ms);
         if (run->screen.tty[2] && (timeout_ms < 0 || timeout_ms > 1000))
                 timeout_ms = 1000;
         p[1].events = POLLIN;
         p[2] = (struct pollfd){ .fd = events_too ? cg_session_fd(run->session) : -1, .events = POLLIN };
-        r = poll(p, CG_ARRAY_LEN(p), timeout_ms);
+        r = poll(p, CG_ARRAY_LEN(p), until_end(run, timeout_ms));
         if (r < 0 && errno != EINTR)
                 return cg_fail_errno(err, "poll");
         if (r == 0)

@@ -77,6 +77,7 @@ struct cg_run {
         bool done;          /* its result has come */
         bool died;          /* KERNEL_DIED was shown already */
         int signal;         /* that ends the run; 0 none */
+        int64_t end_ms;     /* when it ends whether or not the cell does (cg_now_ms()); 0: when the cell does */
         int status;         /* what the program will exit with */
 };
 

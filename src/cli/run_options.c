@@ -75,7 +75,8 @@ const char cg_run_help[] =
 "Exit status: 0; 1 a cell raised; 2 command line, settings, or output that cannot be written; 3 the\n"
 "kernel died; 4 a tool call was refused and the cell did not catch that; 124 timeout; 130 cancelled; 141\n"
 "the reader of standard output has gone; 128 and the signal's number when a signal ended it, whatever\n"
-"became of the cell: 130 for SIGINT (^C), 143 for SIGTERM, 129 for SIGHUP.\n"
+"became of the cell: 130 for SIGINT (^C), 143 for SIGTERM, 129 for SIGHUP. A cell that goes on asking after\n"
+"one is ended within seconds, but after ^C at a terminal, where you may answer or press it again.\n"
 "\n"
 "Example: cellgate run --mcp servers.json --approve 'filesystem.read_*' analysis.py\n";
 

@@ -335,6 +335,22 @@ def test_signal_ends_the_run(host, busy: bool) -> None:
     assert h.end() == 143
 
 
+@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("eof", [False, True])
+def test_signal_ends_a_cell_that_asks_again_and_again(host, sig: signal.Signals, eof: bool) -> None:
+    h = host()
+    h.say(execute("while True:\n    try: input('again? ')\n    except BaseException: pass", 1))
+    h.until("input_request")
+    if eof:
+        h.close_input()
+        h.until("input_request")
+    h.process.send_signal(sig)
+    events = h.rest()
+    assert h.process.wait(h.deadline) == 128 + sig
+    assert (events[-1]["type"], events[-1]["status"]) == ("failed", 128 + sig)
+    assert "did not end after the signal" in events[-1]["text"]
+
+
 def test_stay_needs_json(run_cellgate) -> None:
     r = run_cellgate("run", "--stay", "-c", "1")
     assert r.returncode == 2

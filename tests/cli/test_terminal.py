@@ -372,6 +372,15 @@ def test_question_is_taken_back_when_its_cell_ends(person, server, tmp_path: Pat
     assert server.ran() == []
 
 
+@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGHUP])
+def test_signal_ends_a_cell_that_asks_again_and_again(person, sig: signal.Signals) -> None:
+    p = person("run", "-c", "while True:\n    try: input('again? ')\n    except BaseException: pass")
+    p.wait_for(r"again\? ")
+    p.process.send_signal(sig)
+    assert p.end() == 128 + sig
+    assert "did not end after the signal" in p.seen
+
+
 def test_terminal_that_hangs_up(person, server) -> None:
     p = person("run", "--mcp", server.mcp, "-c", READ)
     p.wait_for(QUESTION)
