@@ -434,7 +434,7 @@ static void handle_servers(struct session *ss, struct cg_msg *m)
         }
         if (check_servers(ss, servers, checked, &err) < 0)
                 goto fail;
-        broker_servers(ss, checked, timeout_ms > 0 ? timeout_ms : 60000, m->id);
+        broker_servers(ss, CG_STEAL(checked), timeout_ms > 0 ? timeout_ms : 60000, m->id);
         return;
 fail:
         host_failed(ss->host, ss->number, m->id, &err);
