@@ -934,10 +934,11 @@ static int check_relative_words(struct check *c)
 /* The variables that a server has from its host: by the host itself, where it shares the supervisor with others. */
 static json_t *inherited(const json_t *def)
 {
-        json_t *given = json_object_get(def, "inherit"), *all = json_object();
+        json_t *given = json_object_get(def, "inherit"), *all;
 
         if (json_is_object(given))
                 return json_deep_copy(given);
+        all = json_object();
         for (char **v = environ; *v; v++) {
                 char name[64];
                 size_t n = strcspn(*v, "=");
