@@ -11,12 +11,12 @@ import pytest
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 ATTEMPTS = [
-    "open('conf/mcp.json').read()",
-    "open('conf/mcp.json', 'w')",
-    "os.unlink('conf/mcp.json')",
-    "os.rename('conf/mcp.json', 'conf/x')",
-    "os.replace('mine', 'conf/mcp.json')",
-    "os.link('conf/mcp.json', 'x')",
+    "open('conf/servers.json').read()",
+    "open('conf/servers.json', 'w')",
+    "os.unlink('conf/servers.json')",
+    "os.rename('conf/servers.json', 'conf/x')",
+    "os.replace('mine', 'conf/servers.json')",
+    "os.link('conf/servers.json', 'x')",
     "os.rename('conf', 'x')",
 ]
 
@@ -24,7 +24,7 @@ ATTEMPTS = [
 @pytest.fixture
 def settings(server, tmp_path: Path) -> Path:
     """The server's settings, in a folder of the workspace."""
-    file = tmp_path / "conf" / "mcp.json"
+    file = tmp_path / "conf" / "servers.json"
     file.parent.mkdir()
     file.write_bytes(server.mcp.read_bytes())
     (tmp_path / "mine").write_text('{"evil": {"command": "/bin/false"}}')
@@ -35,13 +35,13 @@ def settings(server, tmp_path: Path) -> Path:
 def test_cells_can_neither_read_nor_change_it(run_cellgate: Run, settings: Path, tmp_path: Path, attempt: str) -> None:
     before = settings.read_bytes()
     cell = f"import os, mcptools.fs\nopen('made', 'w').close()\ntry:\n    {attempt}\n    print('done')\nexcept OSError:\n    print('denied')"
-    r = run_cellgate("run", "--mcp", "conf/mcp.json", "-c", cell)
+    r = run_cellgate("run", "--mcp", "conf/servers.json", "-c", cell)
     assert (r.returncode, r.stdout, r.stderr) == (0, "denied\n", "")
     assert (tmp_path / "made").exists()
     assert settings.read_bytes() == before
 
 
-@pytest.mark.parametrize("path", ["link.json", "folder/mcp.json", "./folder/../link.json", "{}/link.json"])
+@pytest.mark.parametrize("path", ["link.json", "folder/servers.json", "./folder/../link.json", "{}/link.json"])
 def test_link_in_the_workspace_is_refused(run_cellgate: Run, settings: Path, tmp_path: Path, path: str) -> None:
     (tmp_path / "link.json").symlink_to(settings)
     (tmp_path / "folder").symlink_to("conf")
