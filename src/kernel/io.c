@@ -196,6 +196,11 @@ int cg_io_start(struct cg_io *io, struct cg_err *err)
 
         if (null_fd < 0 || dup2(null_fd, 0) < 0)
                 return cg_fail_errno(err, "/dev/null");
+        /*
+         * Its number is high, and the larger table of descriptors that this takes costs nothing while there is one thread: later Linux
+         * would wait for a grace period, some 10 ms of each kernel's start.
+         */
+        cg_crash_fd();
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);
         r = pthread_create(&io->thread, NULL, io_main, io);
