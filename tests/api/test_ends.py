@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
+import pytest
 from cellgate_api import Client
 from processes import children, eventually, named
 
@@ -76,9 +79,22 @@ def test_atexit_runs_when_the_host_is_killed(workspace: Path, prefix: Path) -> N
     eventually(lambda: (workspace / "left").exists())
 
 
-def test_without_a_cell_nothing_is_waited_for(client: Client, workspace: Path) -> None:
-    for _ in range(5):
-        client.session(workspace=workspace).close()
+@pytest.mark.parametrize("cell", [None, "pass"])
+def test_only_a_kernel_that_ran_a_cell_gets_time_for_atexit(repo: Path, workspace: Path, prefix: Path, cell: str | None) -> None:
+    """Here a preloaded module has registered something before any cell: without one the kernel is ended at once."""
+    os.environ.setdefault("CG_PREFIX", str(prefix))
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        env = Path(folder) / "env"
+        shutil.copytree(repo / ".deps/kernel-env", env, symlinks=True, copy_function=os.link)
+        (packages,) = env.glob("lib/python3.*/site-packages")
+        (packages / "at_the_end.py").write_text("import atexit; atexit.register(lambda: open('left', 'w').close())\n")
+        with (
+            Client(kernel_env=str(env), preload="at_the_end", no_spare=True) as c,
+            c.session(workspace=workspace) as s,
+        ):
+            if cell:
+                s.run(cell)
+    assert (workspace / "left").exists() == (cell is not None)
 
 
 def test_what_a_kernel_said_last_is_heard_however_slow_the_supervisor_is(workspace: Path, prefix: Path) -> None:
