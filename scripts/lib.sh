@@ -235,11 +235,17 @@ need_npm() {
 # need_mcp_servers: the MCP servers from npm that the demonstration and the tests use, in .deps/npm.
 need_mcp_servers() { need_npm "$DEPS/npm" "$REPO/scripts/npm/package.json"; }
 
+# need_packages_env: a second environment for kernels, with packages that notebooks use (matplotlib, ipywidgets, debugpy...).
+need_packages_env() {
+        local requirements=$DEPS/packages-env-requirements.txt
+        cat "$REPO/python_stubs/kernel-requirements.txt" "$REPO/tests/packages-env-requirements.txt" >"$requirements"
+        make_venv "$DEPS/packages-env" "$requirements"
+}
+
 # need_clients: Jupyter's programs, an environment for kernels with what notebooks use, and JupyterLab's client library.
 need_clients() {
         local clients=$REPO/tests/clients
         make_venv "$DEPS/clients-env" "$clients/requirements.txt" || return 1
-        cat "$REPO/python_stubs/kernel-requirements.txt" "$clients/kernel-requirements.txt" >"$DEPS/clients-kernel-requirements.txt"
-        make_venv "$DEPS/clients-kernel-env" "$DEPS/clients-kernel-requirements.txt" || return 1
+        need_packages_env || return 1
         need_npm "$DEPS/clients-npm" "$clients/package.json"
 }

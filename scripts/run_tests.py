@@ -257,6 +257,7 @@ def pytest(folder: Path, name: str, args: Sequence[str], limit_s: float, env: Ma
         "CG_BUILD": str(folder),
         "CG_PREFIX": str(folder / "root"),
         "CG_NPM": str(DEPS / "npm"),
+        "CG_PACKAGES_ENV": str(DEPS / "packages-env"),
         "CG_TEST_PYTHON": str(TEST_PYTHON),
         "PYTHONDONTWRITEBYTECODE": "1",
         **(env or {}),

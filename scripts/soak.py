@@ -349,7 +349,7 @@ def questions() -> list[str]:
 
 def clients() -> list[str]:
     """A notebook in each of Jupyter's programs, and the tests of tests/clients in the notebook's environment."""
-    folder = build("clients", "-Dwerror=true", f"-Dkernel_env={run_tests.DEPS}/clients-kernel-env")
+    folder = build("clients", "-Dwerror=true", f"-Dkernel_env={run_tests.DEPS}/packages-env")
     shots = folder / "shots"
     shutil.rmtree(shots, ignore_errors=True)
     report = run_tests.LOGS / "soak-clients.xml"

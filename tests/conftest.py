@@ -3,6 +3,7 @@
 scripts/test sets the variables. By hand, in tests/: CG_PREFIX=... ../.deps/test-env/bin/pytest --rootdir=.. FILES
   CG_PREFIX       installed tree with bin/cellgate          CG_BUILD   meson build folder it came from
   CG_NPM          folder with node_modules                  CG_TEST_PYTHON   interpreter with the test packages
+  CG_PACKAGES_ENV an environment for kernels with matplotlib, ipywidgets, debugpy...
   CG_SANITIZED    "address" when the programs are built with a sanitizer: everything is several times slower
 """
 
@@ -69,6 +70,12 @@ def prefix() -> Path:
 def npm_dir() -> Path:
     """Folder whose node_modules/.bin holds mcp-server-filesystem and the others."""
     return _folder("CG_NPM", REPO / ".deps/npm", "run scripts/setup --test")
+
+
+@pytest.fixture(scope="session")
+def packages_env() -> Path:
+    """An environment for kernels that has the packages of tests/packages-env-requirements.txt."""
+    return _folder("CG_PACKAGES_ENV", REPO / ".deps/packages-env", "run scripts/setup --test")
 
 
 @pytest.fixture(scope="session")

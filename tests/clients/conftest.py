@@ -17,10 +17,13 @@ def jupyter(prefix: Path, slowness: float) -> Iterator[Jupyter]:
 
 
 @pytest.fixture(scope="module")
-def spec(jupyter: Jupyter) -> str:
+def spec(jupyter: Jupyter, packages_env: Path) -> str:
     """A kernelspec: sandboxed, with the MCP server `echo`, of whose tools only echo is approved."""
     return jupyter.install(
-        "cellgate-test", "--mcp", jupyter.mcp_file(), "--approve", "echo.echo", "--approve", "!echo.danger"
+        "cellgate-test",
+        "--kernel-env",
+        packages_env,
+        *("--mcp", jupyter.mcp_file(), "--approve", "echo.echo", "--approve", "!echo.danger"),
     )
 
 
@@ -31,15 +34,9 @@ def kernel(jupyter: Jupyter, spec: str) -> Iterator[Kernel]:
 
 
 @pytest.fixture(scope="session")
-def packages(build_dir: Path) -> set[str]:
+def packages(packages_env: Path) -> set[str]:
     """Which packages the kernels' environment has."""
-    if PEER:
-        return packages_of(PEER)
-    import json
-
-    options = json.loads((build_dir / "meson-info/intro-buildoptions.json").read_text())
-    folder = next(o["value"] for o in options if o["name"] == "kernel_env")
-    return packages_of(Path(folder) / "bin/python")
+    return packages_of(PEER or packages_env / "bin/python")
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,14 @@ def workspace(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def packages_zygote(prefix: Path, packages_env: Path) -> Iterator[Zygote]:
+    """A zygote whose kernels have matplotlib, ipywidgets, debugpy..."""
+    with Zygote(prefix, kernel_env=packages_env) as z:
+        assert z.ready.get("ready") is True, z.ready
+        yield z
+
+
 @pytest.fixture
 def spawn(zygote: Zygote, workspace: Path) -> Iterator[Callable[..., Kernel]]:
     """Starts kernels that end with the test."""
@@ -35,6 +43,13 @@ def spawn(zygote: Zygote, workspace: Path) -> Iterator[Callable[..., Kernel]]:
     yield start
     for k in kernels:
         k.close()
+
+
+@pytest.fixture
+def packages_kernel(packages_zygote: Zygote, workspace: Path) -> Iterator[Kernel]:
+    """A sandboxed kernel with matplotlib, ipywidgets, debugpy..."""
+    with packages_zygote.spawn(workspace) as k:
+        yield k
 
 
 @pytest.fixture

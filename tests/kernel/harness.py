@@ -132,7 +132,9 @@ def listener(path: Path) -> socket.socket:
 class Zygote:
     """A cellgate-kernel process and its control socket."""
 
-    def __init__(self, prefix: Path, *args: str, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, prefix: Path, *args: str, env: dict[str, str] | None = None, kernel_env: Path = KERNEL_ENV
+    ) -> None:
         self.dir = Path(tempfile.mkdtemp(prefix="cgk-"))
         self.context = zmq.Context()
         self._ids = itertools.count(1)
@@ -142,12 +144,13 @@ class Zygote:
         program = prefix / "libexec/cellgate/cellgate-kernel"
         # As the supervisor does: where they lie below /tmp, a kernel would not see them.
         ours = prefix / "lib/cellgate"
-        shown = [p.resolve() for p in (ours / "python", ours / "kernel-env", KERNEL_ENV) if p.is_dir()]
+        chosen = [] if kernel_env == KERNEL_ENV else ["--kernel-env", kernel_env]
+        shown = [p.resolve() for p in (ours / "python", ours / "kernel-env", kernel_env) if p.is_dir()]
         self.libraries = [[str(p), str(p)] for p in shown]
         with open(self.log_path, "wb") as log:
             fd = theirs.fileno()
             self.process = subprocess.Popen(
-                ["/bin/bash", "-c", f'exec 3<&{fd} {fd}<&-; exec "$@"', "bash", program, "--zygote", *args],
+                ["/bin/bash", "-c", f'exec 3<&{fd} {fd}<&-; exec "$@"', "bash", program, "--zygote", *chosen, *args],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,

@@ -1,11 +1,12 @@
-"""The debugger: debug requests and events; those with debugpy where it is in the kernels' environment."""
+"""The debugger: debug requests and events."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from kernel.harness import Kernel, Message
+from kernel.harness import Kernel, Message, Zygote
 
 numbers = itertools.count(1)
 
@@ -85,21 +86,16 @@ def plain(kernel: Kernel) -> Debugging:
 
 
 @pytest.fixture
-def debugging(spawn: Callable[..., Kernel]) -> Debugging:
-    kernel = spawn(front="jupyter")
-    if not kernel.ready.body["debugger"]:
-        pytest.skip("debugpy is not in the kernels' environment")
-    return Debugging(kernel)
+def debugging(packages_zygote: Zygote, workspace: Path) -> Iterator[Debugging]:
+    with packages_zygote.spawn(workspace, front="jupyter") as kernel:
+        yield Debugging(kernel)
 
 
-def test_ready_says_whether_there_is_one(kernel: Kernel) -> None:
-    found = kernel.run("import importlib.util; importlib.util.find_spec('debugpy') is not None").result
-    assert str(kernel.ready.body["debugger"]) == found
+def test_ready_says_whether_there_is_one(kernel: Kernel, packages_kernel: Kernel) -> None:
+    assert (kernel.ready.body["debugger"], packages_kernel.ready.body["debugger"]) == (False, True)
 
 
 def test_without_debugpy_it_says_so(plain: Debugging) -> None:
-    if plain.kernel.ready.body["debugger"]:
-        pytest.skip("debugpy is in the kernels' environment")
     response = plain.ask("initialize")
     assert not response["success"] and "debugpy" in response["message"]
 

@@ -1,4 +1,4 @@
-"""Magics that ipykernel brings, and figures (where matplotlib is in the kernels' environment)."""
+"""Magics that ipykernel brings, and figures."""
 
 import base64
 from collections.abc import Callable
@@ -69,10 +69,8 @@ def test_edit_is_a_payload(notebook: Kernel) -> None:
 
 
 @pytest.fixture
-def figures(kernel: Kernel) -> Kernel:
-    if kernel.run("import importlib.util; importlib.util.find_spec('matplotlib') is None").result == "True":
-        pytest.skip("matplotlib is not in the kernels' environment")
-    return kernel
+def figures(packages_kernel: Kernel) -> Kernel:
+    return packages_kernel
 
 
 def test_figures_at_the_end_of_the_cell(figures: Kernel) -> None:

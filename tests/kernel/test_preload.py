@@ -1,4 +1,4 @@
-"""Modules imported before the fork. Those with numpy and its like run where these are in the kernels' environment."""
+"""Modules imported before the fork."""
 
 import base64
 import contextlib
@@ -101,13 +101,8 @@ def test_one_thread_while_importing(kernel: Kernel) -> None:
 
 
 @pytest.fixture(scope="module")
-def scientific(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
-    workspace = tmp_path_factory.mktemp("ws")
-    with Zygote(prefix) as z, z.spawn(workspace) as kernel:
-        code = "import importlib.util\nall(importlib.util.find_spec(m) for m in ('numpy', 'pandas', 'matplotlib'))"
-        if kernel.run(code).result != "True":
-            pytest.skip("numpy, pandas and matplotlib are not in the kernels' environment")
-    with Zygote(prefix, "--preload", MODULES) as z:
+def scientific(prefix: Path, packages_env: Path) -> Iterator[Zygote]:
+    with Zygote(prefix, "--preload", MODULES, kernel_env=packages_env) as z:
         assert z.ready["ready"] is True, z.ready
         yield z
 

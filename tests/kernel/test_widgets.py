@@ -1,4 +1,4 @@
-"""ipywidgets, where it is in the kernels' environment: what a front-end would see and send."""
+"""ipywidgets: what a front-end would see and send."""
 
 from typing import Any
 
@@ -7,11 +7,9 @@ from kernel.harness import Kernel, Message
 
 
 @pytest.fixture
-def widgets(kernel: Kernel) -> Kernel:
-    if kernel.run("import importlib.util; importlib.util.find_spec('ipywidgets') is None").result == "True":
-        pytest.skip("ipywidgets is not in the kernels' environment")
-    assert kernel.run("import ipywidgets as w", timeout=60).status == "ok"
-    return kernel
+def widgets(packages_kernel: Kernel) -> Kernel:
+    assert packages_kernel.run("import ipywidgets as w", timeout=60).status == "ok"
+    return packages_kernel
 
 
 def states(messages: list[Message]) -> list[dict[str, Any]]:
