@@ -56,7 +56,9 @@ static const struct {
         {"work/.git/hooks/", NULL},
         {"work/.git/objects/", NULL}, {"work/.git/refs/", NULL}, {"work/sub/.git/", NULL},
         {"work/sub/.git/HEAD", "ref: refs/heads/main\n"},
-        {"work/sub/.git/hooks/", NULL}, {"work/sub/.git/hooks/idle", "keep\n"}, {"work/sub/.git/config", "[core]\n"}, {"work/.vscode/", NULL},
+        {"work/sub/.git/hooks/", NULL}, {"work/sub/.git/hooks/idle", "keep\n"}, 
+        {"work/sub/.git/config", "[core]\n\thooksPath = ci/hooks\n\tfsmonitor = ci/watch\n"}, {"work/sub/ci/", NULL},
+        {"work/sub/ci/watch", "keep\n"}, {"work/.vscode/", NULL},
         {"work/.claude/", NULL},
         {"work/.claude/commands/", NULL}, {"work/.claude/agents/", NULL},
         /* denyRead */

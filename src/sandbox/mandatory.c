@@ -605,6 +605,76 @@ static int deny_settings(struct cg_rules *rules, const struct cg_path_base *base
         return deny(rules, slash == path ? "/" : path, slash + 1, false, false, err);
 }
 
+/* ---- repositories at any depth, of which init keeps the names: what their settings name */
+
+/* The nearest folders that are looked through: docs/names.md. */
+#define NESTED_FOLDERS_MAX 5000
+#define NESTED_ENTRIES_MAX 200000
+
+struct nested {
+        struct git g;
+        char **folders;
+        size_t n, cap, entries;
+};
+
+static int add_folder(struct nested *s, const char *path)
+{
+        if (s->n == NESTED_FOLDERS_MAX)
+                return 0;
+        if (s->n == s->cap) {
+                size_t cap = s->cap ? s->cap * 2 : 64;
+                char **v = realloc(s->folders, cap * sizeof(*v));
+
+                if (!v)
+                        return cg_fail(s->g.err, CG_E_NOMEM, "sandbox: looking for repositories");
+                s->folders = v;
+                s->cap = cap;
+        }
+        s->folders[s->n] = strdup(path);
+        return s->folders[s->n++] ? 0 : cg_fail(s->g.err, CG_E_NOMEM, "sandbox: looking for repositories");
+}
+
+static int search_entry(struct nested *s, int dir, const struct dirent *d, const char *folder)
+{
+        char path[PATH_MAX];
+        struct stat st;
+
+        if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") ||
+            (size_t)snprintf(path, sizeof(path), "%s/%s", folder[1] ? folder : "", d->d_name) >= sizeof(path))
+                return 0;
+        if (!strcasecmp(d->d_name, ".git"))
+                return stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? deny_what_config_names(&s->g, path, folder) :
+                                                                    deny_what_worktree_names(&s->g, path, folder);
+        if (!strcmp(d->d_name, "HEAD") && faccessat(dir, "config", F_OK, 0) == 0)
+                return deny_what_config_names(&s->g, folder, folder);
+        return is_folder(dir, d) && strcmp(d->d_name, "node_modules") != 0 ? add_folder(s, path) : 0;
+}
+
+int cg_rules_add_nested(struct cg_rules *rules, struct cg_err *err)
+{
+        struct nested s = {.g = {.rules = rules, .config_too = true, .err = err}};
+        int e = 0;
+
+        for (size_t i = 0; i < rules->n && e == 0; i++) {
+                if (rules->v[i].kind == CG_RULE_ALLOW_WRITE && rules->v[i].folder && is_searched(rules->v[i].path))
+                        e = add_folder(&s, rules->v[i].path);
+        }
+        for (size_t i = 0; i < s.n && e == 0; i++) {
+                char *folder = s.folders[i];
+                DIR *dir = opendir(folder);
+                const struct dirent *d;
+
+                while (dir && e == 0 && s.entries++ < NESTED_ENTRIES_MAX && (d = readdir(dir)))
+                        e = search_entry(&s, dirfd(dir), d, folder);
+                if (dir)
+                        closedir(dir);
+        }
+        while (s.n)
+                free(s.folders[--s.n]);
+        free(s.folders);
+        return e;
+}
+
 /* Init keeps names from being made and changed at any depth; what stands at the top is covered beside that. */
 static int add_tops(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *rules, size_t n, struct cg_err *err)
 {
@@ -620,7 +690,7 @@ static int add_tops(const struct cg_settings *s, const struct cg_path_base *base
                 snprintf(root, sizeof(root), "%s", rules->v[i].path);
                 e = cg_rules_add_present(rules, root, !s->filesystem.allow_git_config, err);
         }
-        return e;
+        return e == 0 && !s->filesystem.allow_git_config ? cg_rules_add_nested(rules, err) : e;
 }
 
 int cg_rules_add_mandatory(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *rules,

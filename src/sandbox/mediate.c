@@ -26,34 +26,37 @@ int cg_med_result(int r)
         return r < 0 ? -errno : 0;
 }
 
+/* Where the call makes something anew. 0, or what comes instead. */
+static int find_free(struct cg_med_call *c, int dirfd, uint64_t at, enum cg_med_act act, struct cg_med_where *w)
+{
+        struct stat st;
+
+        if (!cg_med_find_name(c, dirfd, at, w))
+                return cg_med_not_found(c, w);
+        if (fstatat(w->dir, w->name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+                return -EEXIST;
+        return cg_med_judge(c, w, act);
+}
+
 static int do_mkdir_at(struct cg_med_call *c, int dirfd, uint64_t at, mode_t mode)
 {
         cg_auto_med_where struct cg_med_where w = CG_MED_NOWHERE;
-        struct stat st;
-        int r;
+        int r = find_free(c, dirfd, at, CG_MED_FOLDER, &w);
 
-        if (!cg_med_find_name(c, dirfd, at, &w))
-                return cg_med_not_found(c, &w);
-        if (fstatat(w.dir, w.name, &st, AT_SYMLINK_NOFOLLOW) == 0)
-                return -EEXIST;
-        r = cg_med_judge(c, &w, CG_MED_FOLDER);
         if (r < 0)
                 return r;
         cg_med_take_umask(c);
-        return cg_med_look_again(c, &w, CG_MED_FOLDER, cg_med_result(mkdirat(w.dir, w.name, mode)));
+        r = cg_med_look_again(c, &w, CG_MED_FOLDER, cg_med_result(mkdirat(w.dir, w.name, mode)));
+        if (r == 0 && w.region == CG_REGION_ROOT)
+                cg_med_remember(&c->m->folders, w.dir, w.name);
+        return r;
 }
 
 static int do_mknod_at(struct cg_med_call *c, int dirfd, uint64_t at, mode_t mode, dev_t dev)
 {
         cg_auto_med_where struct cg_med_where w = CG_MED_NOWHERE;
-        struct stat st;
-        int r;
+        int r = find_free(c, dirfd, at, CG_MED_MAKE, &w);
 
-        if (!cg_med_find_name(c, dirfd, at, &w))
-                return cg_med_not_found(c, &w);
-        if (fstatat(w.dir, w.name, &st, AT_SYMLINK_NOFOLLOW) == 0)
-                return -EEXIST;
-        r = cg_med_judge(c, &w, CG_MED_MAKE);
         if (r < 0)
                 return r;
         cg_med_take_umask(c);
@@ -64,18 +67,12 @@ static int do_symlink_at(struct cg_med_call *c, uint64_t text_at, int dirfd, uin
 {
         cg_auto_med_where struct cg_med_where w = CG_MED_NOWHERE;
         char text[PATH_MAX];
-        struct stat st;
         int r;
 
         if (!cg_med_read_text(c, text_at, text))
                 return CG_MED_GO_ON;
-        if (!cg_med_find_name(c, dirfd, at, &w))
-                return cg_med_not_found(c, &w);
-        if (fstatat(w.dir, w.name, &st, AT_SYMLINK_NOFOLLOW) == 0)
-                return -EEXIST;
-        r = cg_med_judge(c, &w, CG_MED_LINK);
-        return r < 0 ? r : cg_med_look_again(c, &w, CG_MED_LINK, cg_med_result(symlinkat(text, w.dir,
-                w.name)));
+        r = find_free(c, dirfd, at, CG_MED_LINK, &w);
+        return r < 0 ? r : cg_med_look_again(c, &w, CG_MED_LINK, cg_med_result(symlinkat(text, w.dir, w.name)));
 }
 
 static int do_unlink_at(struct cg_med_call *c, int dirfd, uint64_t at, int flags)
@@ -193,13 +190,11 @@ int cg_mediate_target(struct cg_mediator *m, struct cg_notify *n, const struct s
 bool cg_mediate_may_change(struct cg_mediator *m, int fd, const char *path)
 {
         struct cg_med_call c = {.m = m};
-        struct cg_med_where w = {.dir = -1};
-        const char *name = strrchr(path, '/');
+        struct cg_med_where w = {.dir = fd}; /* with no name: what is judged is open, borrowed */
 
-        if (!name || !cg_med_is_in_view(m, fd))
+        if (!strchr(path, '/') || !cg_med_is_in_view(m, fd))
                 return true;
         snprintf(w.path, sizeof(w.path), "%s", path);
-        snprintf(w.name, sizeof(w.name), "%s", name + 1);
         w.region = cg_mediate_region(m->sb, path, &w.root);
         return cg_med_judge(&c, &w, CG_MED_ATTRIBUTES) == 0;
 }

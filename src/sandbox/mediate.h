@@ -31,14 +31,23 @@
 #include "sandbox/plan.h"
 
 /*
- * Repositories' configurations that git made inside: only these may be changed. The oldest is
- * forgotten.
+ * Repositories' configurations that git made inside, and folders that were: only such configurations
+ * may be changed or removed, and only such folders get one. The oldest is forgotten, and stays as it is.
  */
-#define CG_MEDIATE_CONFIGS 64
+#define CG_MEDIATE_MADE 1024
 /* Mounts that are known; those beyond are looked up each time. */
 #define CG_MEDIATE_MOUNTS 1024
 /* Openers of FIFOs that wait at one time; the next is refused (EAGAIN). */
 #define CG_MEDIATE_HELPERS 64
+
+struct cg_made_list {
+        struct cg_made {
+                uint64_t dev, ino;
+                int64_t born_s;
+                uint32_t born_ns;
+        } v[CG_MEDIATE_MADE];
+        size_t n; /* that have ever been remembered */
+};
 
 struct cg_mediator {
         const struct cg_sandbox *sb; /* NULL: nothing is mediated */
@@ -46,12 +55,7 @@ struct cg_mediator {
         mode_t umask;                /* what all began with */
         uint64_t *mounts;            /* of init's own namespace; NULL: not read yet */
         size_t n_mounts;
-        struct cg_made_config {
-                uint64_t dev, ino;
-                int64_t born_s;
-                uint32_t born_ns;
-        } configs[CG_MEDIATE_CONFIGS];
-        size_t n_configs;
+        struct cg_made_list configs, folders;
         pid_t helpers[CG_MEDIATE_HELPERS]; /* children that wait for the other end of a FIFO; 0: room */
 };
 

@@ -66,6 +66,12 @@ bool cg_med_still_waits(const struct cg_med_call *c);
  * fails by itself.
  */
 bool cg_med_read_text(const struct cg_med_call *c, uint64_t at, char text[PATH_MAX]);
+/*
+ * What stands behind @key ("\nTgid:") in the thread's /proc status, which is put into @text; NULL:
+ * it has no such line.
+ */
+#define CG_MED_STATUS_MAX 4096
+const char *cg_med_status(pid_t tid, const char *key, char text[CG_MED_STATUS_MAX]);
 /* With the caller's umask. */
 void cg_med_take_umask(struct cg_med_call *c);
 /* Where @fd is, as /proc says it: in init's own view where @fd is. "" where that cannot be told. */
@@ -108,7 +114,10 @@ int cg_med_deny(struct cg_med_call *c, const struct cg_med_where *w, const char 
  * What @w is to git, by its path, and by whether a HEAD stands where one would make a repository.
  */
 enum cg_git_part cg_med_git_part(const struct cg_med_where *w);
-/* A configuration that git can do without: it is as git init writes it. */
+/* What @name (in @dir; "": @dir itself) is has been made by init, for a process inside. */
+void cg_med_remember(struct cg_made_list *list, int dir, const char *name);
+bool cg_med_is_made_here(const struct cg_made_list *list, int dir, const char *name);
+/* A configuration that is as git init writes it. */
 bool cg_med_read_plain(int dir, const char *name, char *text, size_t *len);
 /* 0, or CG_MED_DENIED. */
 int cg_med_judge(struct cg_med_call *c, const struct cg_med_where *w, enum cg_med_act act);

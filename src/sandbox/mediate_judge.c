@@ -91,12 +91,46 @@ bool cg_med_read_plain(int dir, const char *name, char *text, size_t *len)
         return n >= 0 && n <= (ssize_t)CG_GIT_CONFIG_MAX && cg_git_config_is_plain(text, *len);
 }
 
-static bool is_plain_config(const struct cg_med_where *w)
+/* 0, or -1: its file system does not know when it was made, so that another may have its number later. */
+static int identify(int dir, const char *name, struct cg_made *ret)
 {
-        cg_auto_free char *text = malloc(CG_GIT_CONFIG_MAX + 1);
-        size_t len;
+        struct statx st;
 
-        return text && cg_med_read_plain(AT_FDCWD, w->path, text, &len);
+        if (statx(dir, name, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &st) < 0 ||
+            !(st.stx_mask & STATX_BTIME))
+                return -1;
+        *ret = (struct cg_made){(uint64_t)st.stx_dev_major << 32 | st.stx_dev_minor, st.stx_ino,
+                                st.stx_btime.tv_sec, st.stx_btime.tv_nsec};
+        return 0;
+}
+
+void cg_med_remember(struct cg_made_list *list, int dir, const char *name)
+{
+        if (identify(dir, name, &list->v[list->n % CG_MEDIATE_MADE]) == 0)
+                list->n++;
+}
+
+bool cg_med_is_made_here(const struct cg_made_list *list, int dir, const char *name)
+{
+        struct cg_made it;
+
+        if (identify(dir, name, &it) < 0)
+                return false;
+        for (size_t i = 0; i < CG_MEDIATE_MADE && i < list->n; i++) {
+                const struct cg_made *k = &list->v[i];
+
+                if (k->ino == it.ino && k->dev == it.dev && k->born_s == it.born_s && k->born_ns == it.born_ns)
+                        return true;
+        }
+        return false;
+}
+
+/* @w is the HEAD of a repository without a work tree whose configuration was not made here. */
+static bool is_foreign_head(const struct cg_med_call *c, const struct cg_med_where *w)
+{
+        return !strcmp(strrchr(w->path, '/'), "/HEAD") && !is_kept_beside(w) &&
+               has_entry(w->path, (size_t)(strrchr(w->path, '/') - w->path), "config") &&
+               !cg_med_is_made_here(&c->m->configs, w->dir, "config");
 }
 
 static bool is_folder(const struct cg_med_where *w)
@@ -115,13 +149,16 @@ static const char *git_rule(const struct cg_med_call *c, const struct cg_med_whe
                 /* Of what is there a folder that is empty can be removed. */
                 return act == CG_MED_FOLDER || (act == CG_MED_REMOVE && is_folder(w)) ? NULL : ".git";
         case CG_GIT_CONFIG:
-                /* git init changes its mode and back, to see whether modes mean anything there. */
+                /*
+                 * Of what was made here: git init changes its mode and back, to see whether modes
+                 * mean anything there.
+                 */
                 if (c->m->sb->git_config || ((act == CG_MED_REMOVE || act == CG_MED_ATTRIBUTES) &&
-                                             is_plain_config(w)))
+                                             cg_med_is_made_here(&c->m->configs, w->dir, w->name)))
                         return NULL;
                 return ".git/config";
         case CG_GIT_HOOKS:
-                return act == CG_MED_FOLDER || act == CG_MED_REMOVE ? NULL : ".git/hooks";
+                return act == CG_MED_FOLDER || (act == CG_MED_REMOVE && is_folder(w)) ? NULL : ".git/hooks";
         case CG_GIT_SAMPLE:
                 return act == CG_MED_LINK || act == CG_MED_FOLDER ? ".git/hooks" : NULL;
         case CG_GIT_DENIED:
@@ -129,6 +166,9 @@ static const char *git_rule(const struct cg_med_call *c, const struct cg_med_whe
         default:
                 break;
         }
+        /* Without it the rest would be free, and another repository could take its place. */
+        if (act == CG_MED_REMOVE && is_foreign_head(c, w))
+                return "HEAD";
         if (act != CG_MED_REMOVE && act != CG_MED_CHANGE && act != CG_MED_ATTRIBUTES && !strcmp(last, "HEAD") &&
             !may_have_head(w))
                 return "HEAD";

@@ -121,31 +121,14 @@ static int judge_move(struct cg_med_call *c, const struct cg_med_where *from, co
         return r == 0 ? judge_tree(c, from) : r;
 }
 
-static void remember(struct cg_mediator *m, int fd)
+/* Only what was made here, in a folder that was: what another program has put there stays as it is. */
+static bool may_be_written(const struct cg_mediator *m, const struct cg_med_where *config)
 {
-        struct statx st;
+        struct stat st;
 
-        if (statx(fd, "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &st) < 0 || !(st.stx_mask & STATX_BTIME))
-                return;
-        m->configs[m->n_configs++ % CG_MEDIATE_CONFIGS] =
-                (struct cg_made_config){(uint64_t)st.stx_dev_major << 32 | st.stx_dev_minor, st.stx_ino,
-                                        st.stx_btime.tv_sec, st.stx_btime.tv_nsec};
-}
-
-static bool is_made_here(const struct cg_mediator *m, const struct cg_med_where *w)
-{
-        struct statx st;
-
-        if (statx(w->dir, w->name, AT_SYMLINK_NOFOLLOW, STATX_INO | STATX_BTIME, &st) < 0)
-                return errno == ENOENT;
-        for (size_t i = 0; i < CG_MEDIATE_CONFIGS && i < m->n_configs && st.stx_mask & STATX_BTIME; i++) {
-                const struct cg_made_config *k = &m->configs[i];
-
-                if (k->ino == st.stx_ino && k->dev == ((uint64_t)st.stx_dev_major << 32 | st.stx_dev_minor) &&
-                    k->born_s == st.stx_btime.tv_sec && k->born_ns == st.stx_btime.tv_nsec)
-                        return true;
-        }
-        return false;
+        if (fstatat(config->dir, config->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+                return errno == ENOENT && cg_med_is_made_here(&m->folders, config->dir, "");
+        return cg_med_is_made_here(&m->configs, config->dir, config->name);
 }
 
 /*
@@ -162,8 +145,7 @@ static int write_config(struct cg_med_call *c, const struct cg_med_where *lock, 
         bool ok;
 
         if (!text || fstatat(lock->dir, lock->name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) ||
-            !is_made_here(c->m, to) ||
-            !cg_med_read_plain(lock->dir, lock->name, text, &len))
+            !may_be_written(c->m, to) || !cg_med_read_plain(lock->dir, lock->name, text, &len))
                 return cg_med_deny(c, to, NULL);
         snprintf(fresh, sizeof(fresh), CG_GIT_CONFIG_FRESH "%llx", (unsigned long long)cg_now_ms());
         unlinkat(to->dir, fresh, 0);
@@ -178,7 +160,7 @@ static int write_config(struct cg_med_call *c, const struct cg_med_where *lock, 
                 unlinkat(to->dir, fresh, 0);
                 return -e;
         }
-        remember(c->m, fd);
+        cg_med_remember(&c->m->configs, fd, "");
         unlinkat(lock->dir, lock->name, 0);
         return 0;
 }
@@ -186,11 +168,14 @@ static int write_config(struct cg_med_call *c, const struct cg_med_where *lock, 
 static bool is_config_lock(const struct cg_med_call *c, const struct cg_med_where *from,
                            const struct cg_med_where *to)
 {
-        return from->region == CG_REGION_ROOT && to->region == CG_REGION_ROOT && !c->m->sb->git_config &&
-                cg_med_git_part(to) == CG_GIT_CONFIG &&
-               !strcmp(to->name, "config") && !strcmp(from->name, "config.lock") &&
-                       !cg_med_is_given_back(c->m->sb, to->path, to->root) &&
-               !cg_names_find(to->path, to->root, CG_NAME_WRITE);
+        const struct cg_sandbox *sb = c->m->sb;
+        const char *setting;
+
+        return from->region == CG_REGION_ROOT && to->region == CG_REGION_ROOT && !sb->git_config &&
+               cg_med_git_part(to) == CG_GIT_CONFIG && !strcmp(to->name, "config") &&
+               !strcmp(from->name, "config.lock") && !cg_med_is_given_back(sb, to->path, to->root) &&
+               !cg_names_find(to->path, to->root, CG_NAME_WRITE) &&
+               !cg_med_absent_rule(sb, to->path, false, &setting);
 }
 
 /*
@@ -228,8 +213,6 @@ int cg_med_rename_at(struct cg_med_call *c, int from_fd, uint64_t from_at, int t
         r = judge_move(c, &from, &a, &to);
         if (r == 0 && flags & RENAME_EXCHANGE && there)
                 r = judge_move(c, &to, &b, &from);
-        else if (r == 0 && there)
-                r = cg_med_judge(c, &to, CG_MED_REMOVE);
         if (r < 0)
                 return r;
         r = cg_med_result((int)syscall(SYS_renameat2, from.dir, from.name, to.dir, to.name, flags));

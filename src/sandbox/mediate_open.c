@@ -38,20 +38,12 @@ int cg_med_caller_fd(struct cg_med_call *c, int *fd, int flags)
 /* A signal that waits for the caller and would end its waiting. */
 static bool is_signalled(pid_t tid)
 {
-        char path[64], text[4096];
         unsigned long long pending = 0, shared = 0, blocked = 0;
-        cg_auto_fd int fd = -1;
-        const char *p;
-        ssize_t n;
+        char text[CG_MED_STATUS_MAX];
+        const char *p = cg_med_status(tid, "\nSigPnd:", text);
 
-        snprintf(path, sizeof(path), "/proc/%d/status", (int)tid);
-        fd = open(path, O_RDONLY | O_CLOEXEC);
-        n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-        text[n > 0 ? n : 0] = '\0';
-        p = strstr(text, "\nSigPnd:");
-        if (!p || sscanf(p, "\nSigPnd: %llx ShdPnd: %llx SigBlk: %llx", &pending, &shared, &blocked) != 3)
-                return false;
-        return ((pending | shared) & ~blocked) != 0;
+        return p && sscanf(p, "%llx ShdPnd: %llx SigBlk: %llx", &pending, &shared, &blocked) == 3 &&
+               ((pending | shared) & ~blocked) != 0;
 }
 
 static void wake_up(int sig)

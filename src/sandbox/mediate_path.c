@@ -53,38 +53,41 @@ bool cg_med_read_text(const struct cg_med_call *c, uint64_t at, char text[PATH_M
         return false;
 }
 
-static pid_t tgid_of(pid_t tid)
+const char *cg_med_status(pid_t tid, const char *key, char text[CG_MED_STATUS_MAX])
 {
-        char path[64], text[512], *p;
         cg_auto_fd int fd = -1;
+        char path[64], *p;
         ssize_t n;
 
         snprintf(path, sizeof(path), "/proc/%d/status", (int)tid);
         fd = open(path, O_RDONLY | O_CLOEXEC);
-        n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+        n = fd < 0 ? -1 : read(fd, text, CG_MED_STATUS_MAX - 1);
         text[n > 0 ? n : 0] = '\0';
-        p = strstr(text, "\nTgid:\t");
-        return p ? atoi(p + 7) : -1;
+        p = strstr(text, key);
+        return p ? p + strlen(key) : NULL;
+}
+
+static pid_t tgid_of(pid_t tid)
+{
+        char text[CG_MED_STATUS_MAX];
+        const char *p = cg_med_status(tid, "\nTgid:", text);
+
+        return p ? atoi(p) : -1;
 }
 
 /* With the caller's umask. */
 void cg_med_take_umask(struct cg_med_call *c)
 {
-        char path[64], text[256], *p;
-        cg_auto_fd int fd = -1;
-        unsigned int mask;
-        ssize_t n;
+        char text[CG_MED_STATUS_MAX];
+        unsigned int mask = c->m->umask;
 
         if (c->m->umask_changed) {
-                snprintf(path, sizeof(path), "/proc/%d/status", (int)c->tid);
-                fd = open(path, O_RDONLY | O_CLOEXEC);
-                n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-                text[n > 0 ? n : 0] = '\0';
-                p = strstr(text, "\nUmask:\t");
-                umask(p && sscanf(p + 8, "%o", &mask) == 1 ? (mode_t)mask : 0777);
-                return;
+                const char *p = cg_med_status(c->tid, "\nUmask:", text);
+
+                if (!p || sscanf(p, "%o", &mask) != 1)
+                        mask = 0777;
         }
-        umask(c->m->umask);
+        umask((mode_t)mask);
 }
 
 /* ---- where a path leads, in init's own view */

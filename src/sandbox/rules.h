@@ -75,5 +75,10 @@ int cg_rules_add_mandatory(const struct cg_settings *s, const struct cg_path_bas
  * be among the rules already.
  */
 int cg_rules_add_present(struct cg_rules *rules, const char *folder, bool git_config_too, struct cg_err *err);
+/*
+ * Hooks, included settings and programs that the settings of repositories in the write roots name, at any depth; of the nearest 5,000
+ * folders.
+ */
+int cg_rules_add_nested(struct cg_rules *rules, struct cg_err *err);
 
 #endif

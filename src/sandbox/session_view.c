@@ -164,6 +164,8 @@ static int default_rules(struct cg_rules *rules, const char *workspace, const ch
                 if (e == 0 && home && holds == CG_HOLDS_NO_HOME)
                         e = cg_rules_add_present(rules, home, true, err);
                 if (e == 0)
+                        e = cg_rules_add_nested(rules, err);
+                if (e == 0)
                         e = cg_rules_add_own(rules, err);
         }
         cg_place_fini(&place);

@@ -321,10 +321,16 @@ static enum cg_verdict bring_folder(struct cg_try *t, const struct cg_attempt *a
 
 /* ---- git */
 
+/* A fresh one: of one that an earlier sandbox has made the configuration stays as it is. */
 static int repository(const char *top)
 {
+        static const char *const parts[] = {"objects", "refs/heads", "refs", "HEAD", "config", "config.lock", ""};
         char path[PATH_MAX];
 
+        for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+                snprintf(path, sizeof(path), "%s/.git/%s", top, parts[i]);
+                remove(path);
+        }
         snprintf(path, sizeof(path), "%s/.git/refs/heads", top);
         make_parents(path);
         snprintf(path, sizeof(path), "%s/.git/objects/x", top);
@@ -451,6 +457,33 @@ static enum cg_verdict head_renamed(struct cg_try *t, const struct cg_attempt *a
         if (put("names/bare/config", evil) < 0 || put("names/bare/head.txt", "ref: refs/heads/main\n") < 0)
                 return cg_fails(t, "%s", cg_errno_name(errno));
         return judge(t, rename("names/bare/head.txt", "names/bare/HEAD"), "names/bare/HEAD");
+}
+
+/* ---- a repository that was there before, below the top */
+
+static enum cg_verdict settings_removed(struct cg_try *t, const struct cg_attempt *a)
+{
+        int r = unlink("sub/.git/config"), e = errno;
+
+        if (r == 0 && put("sub/.git/config", "[core]\n\thooksPath = ci/hooks\n\tfsmonitor = ci/watch\n") < 0)
+                return cg_fails(t, "%s", cg_errno_name(errno));
+        errno = e;
+        return cg_refused(t, r);
+}
+
+/* What its settings name: @arg. */
+static enum cg_verdict named_by_settings(struct cg_try *t, const struct cg_attempt *a)
+{
+        struct stat st;
+        bool there = stat(a->arg, &st) == 0;
+        int fd = !there && make_parents(a->arg) < 0 ? -1 : open(a->arg, O_WRONLY | O_CREAT | O_APPEND, 0644);
+
+        if (fd < 0)
+                return cg_refused(t, -1);
+        close(fd);
+        if (!there)
+                unlink(a->arg);
+        return cg_refused(t, 0);
 }
 
 /* ---- races */
@@ -658,6 +691,12 @@ static const struct cg_attempt attempts[] = {
         {"name-git-pieces", L, false, CG_BARE_ALL, 0, in_pieces,
          "a folder with a configuration, moved into a repository", "config",
          "inner/.git/modules", {1}},
+        {"name-nested-settings", L, false, CG_BARE_ALL, 0, settings_removed,
+         "the configuration of a repository below, removed to make another", NULL, NULL, {0}},
+        {"name-nested-hooks", L, false, CG_BARE_ALL, 0, named_by_settings, "a hook where that configuration has them",
+         "sub/ci/hooks/pre-commit", NULL, {0}},
+        {"name-nested-program", L, false, CG_BARE_ALL, 0, named_by_settings, "a program that it names",
+         "sub/ci/watch", NULL, {0}},
         {"name-chmod", L, false, CG_BARE_ALL, 0, attribute, "a hook that is there made one that git runs",
          NULL, NULL, {0}},
         {"name-fchmod", L, false, CG_BARE_ALL, 0, attribute, "the same by a descriptor", NULL, NULL, {1}},

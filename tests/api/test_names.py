@@ -144,21 +144,24 @@ def test_a_folder_that_cannot_be_looked_through_stays(client: Client, workspace:
 
 
 @pytest.mark.parametrize("settings", [None, WRITES], ids=["default", "settings"])
-@pytest.mark.parametrize("linked", [False, True], ids=["repository", "work tree"])
-def test_what_settings_of_git_lead_to(client: Client, workspace: Path, tmp_path: Path, settings: dict | None, linked: bool) -> None:
+@pytest.mark.parametrize("place", ["", "work tree", "some/where/below"], ids=["repository", "work tree", "below"])
+def test_what_settings_of_git_lead_to(client: Client, workspace: Path, tmp_path: Path, settings: dict | None, place: str) -> None:
     """Hooks, included settings and programs that the user's own repository names, where a cell could write them."""
-    repo = tmp_path / "main" if linked else workspace
+    linked = place == "work tree"
+    repo = tmp_path / "main" if linked else workspace / place
+    repo.mkdir(parents=True, exist_ok=True)
     subprocess.run(["git", "init", "-q", repo], check=True)
     if linked:
         identity = ["-c", "user.name=n", "-c", "user.email=e@x"]
         subprocess.run(["git", "-C", repo, *identity, "commit", "-q", "--allow-empty", "-m", "m"], check=True)
         workspace.rmdir()
         subprocess.run(["git", "-C", repo, "worktree", "add", "-q", "--detach", workspace], check=True)
-    more = workspace / "conf/more.cfg"
+    tree = workspace if linked else repo
+    more = tree / "conf/more.cfg"
     for folder in ("conf", "scripts", "tools"):
-        (workspace / folder).mkdir()
+        (tree / folder).mkdir()
     for script in ("clean.sh", "watch.sh"):
-        (workspace / "scripts" / script).write_text("cat\n")
+        (tree / "scripts" / script).write_text("cat\n")
     more.write_text('[core] fsmonitor = "scripts/watch.sh"\n[include]\n\tpath = later.cfg # not there yet\n')
     for key, value in {
         "core.hooksPath": "tools/hooks",
@@ -169,13 +172,14 @@ def test_what_settings_of_git_lead_to(client: Client, workspace: Path, tmp_path:
         subprocess.run(["git", "-C", repo, "config", key, value], check=True)
     with client.session(workspace=workspace, **({"settings": settings} if settings else {})) as s:
         s.run(PUT)
+        s.run(f"os.chdir({str(tree)!r})")
         for name in ("tools/hooks/pre-commit", "conf/more.cfg", "conf/later.cfg", "scripts/clean.sh", "scripts/watch.sh"):
             assert s.run(f"put({name!r})").value in ("'Permission denied'", "'Read-only file system'"), name
         for name in ("tools/other", "conf/other", "scripts/other", "hooks/ordinary"):
             assert s.run(f"put({name!r})").value == "True", name
         for name in ("tools", "conf", "scripts"):
             assert s.run(f"run('mv', {name!r}, 'moved')[0]").value != "0", name
-    assert not (workspace / "tools/hooks").exists()
+    assert not (tree / "tools/hooks").exists()
 
 
 def test_they_are_given_back_by_name(client: Client, workspace: Path) -> None:

@@ -1,0 +1,149 @@
+"""Repositories below the top of a write root: their settings stay, and what those name cannot be written either."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .conftest import Box
+
+PLAIN = '[core]\n\trepositoryformatversion = 0\n[remote "origin"]\n\turl = https://example.org/theirs.git\n'
+FORGED = PLAIN.replace("theirs", "forged")
+
+
+def git(box: Box, *args: str | Path) -> None:
+    subprocess.run([*box.as_user, "git", *map(str, args)], check=True, cwd=box.work, env=box.env)
+
+
+def repository(box: Box, path: str, *args: str, text: str | None = PLAIN) -> Path:
+    """One of the user's; the file of its settings."""
+    git(box, "init", "-q", *args, path)
+    config = box.work / path / ("config" if args else ".git/config")
+    config.unlink()
+    return config if text is None else box.file(config, text)
+
+
+@pytest.mark.parametrize(
+    "replace",
+    [
+        "rm -f $C && mv config.lock $C",
+        "cp config.lock $D/config.lock && mv $D/config.lock $C",
+        "rm -f $C; cp config.lock $D/config.lock && mv $D/config.lock $C",
+        "rm -rf $D; git init -q $R && git -C $R remote add origin https://example.org/forged.git",
+        "mv $C gone",
+        "chmod 600 $C",
+        "touch -d 2001-01-01 $C",
+        "ln -f config.lock $C",
+    ],
+)
+@pytest.mark.parametrize("where", ["lib/one", "lib/one/two/three/four/five"])
+def test_plain_settings_stay(box: Box, where: str, replace: str) -> None:
+    """They have nothing that runs a program, but they say where to fetch from and push to."""
+    config = repository(box, where)
+    before = config.stat()
+    box.file("config.lock", FORGED)
+    box.sh(f"R={where} D={where}/.git C={where}/.git/config; {replace}")
+    after = config.stat()
+    assert config.read_text() == PLAIN
+    assert (after.st_ino, after.st_mode, after.st_mtime_ns) == (before.st_ino, before.st_mode, before.st_mtime_ns)
+
+
+@pytest.mark.parametrize(
+    "replace",
+    [
+        "rm -f $R/HEAD && echo '[core]' > $R/config",
+        "mv $R/HEAD $R/OLD && echo '[core]' > $R/config",
+        "rm -f $R/config; cp config.lock $R/config.lock && mv $R/config.lock $R/config",
+        "rm -rf $R; git init -q --bare --template= $R",
+        "mv -T $R other && mkdir $R",
+    ],
+)
+def test_settings_of_a_repository_without_a_work_tree_stay(box: Box, replace: str) -> None:
+    config = repository(box, "mirrors/store", "--bare", text=PLAIN.replace("0\n", "0\n\tbare = true\n"))
+    before = config.read_text()
+    box.file("config.lock", FORGED)
+    box.sh(f"R=mirrors/store; {replace}")
+    assert config.read_text() == before
+    assert (config.parent / "HEAD").exists()
+
+
+def test_settings_that_are_not_there_are_not_made(box: Box) -> None:
+    config = repository(box, "lib/old", text=None)
+    assert box.sh("git -C lib/old remote add origin https://example.org/forged.git").returncode != 0
+    box.file("lib/old/.git/config.lock", FORGED)
+    rename = "import os; os.rename('lib/old/.git/config.lock', 'lib/old/.git/config')"
+    assert box.run("python3", "-c", rename, settings=Box.settings()).returncode != 0
+    assert not config.exists()
+
+
+def test_a_link_to_hooks_stays(box: Box) -> None:
+    repository(box, "lib/linked")
+    hooks = box.work / "lib/linked/.git/hooks"
+    subprocess.run(["rm", "-rf", hooks], check=True)
+    box.link(hooks, "../../shared")
+    assert box.sh("rm lib/linked/.git/hooks").returncode != 0
+    assert hooks.is_symlink()
+
+
+def test_repositories_of_its_own(box: Box) -> None:
+    """Made, used, removed and made again, at any depth; also more than one after the other."""
+    p = box.sh(
+        "set -e; export GIT_AUTHOR_NAME=n GIT_AUTHOR_EMAIL=e@x GIT_COMMITTER_NAME=n GIT_COMMITTER_EMAIL=e@x\n"
+        "for i in 1 2; do\n"
+        "git init -q a/b/own; git -C a/b/own commit -q --allow-empty -m first\n"
+        "test true = $(git -C a/b/own config core.filemode)\n"
+        "git clone -q a/b/own a/copy; git clone -q --bare --template= a/b/own a/bare.git\n"
+        "git -C a/copy remote set-url origin https://example.org/x.git\n"
+        "git -C a/copy config user.name other; git -C a/copy checkout -q -b more --track origin/HEAD 2>&1 || :\n"
+        "rm -rf a\n"
+        "done"
+    )
+    assert (p.returncode, p.stderr) == (0, ""), p.stdout
+    assert not (box.work / "a").exists()
+
+
+def test_what_their_settings_name_stays(box: Box) -> None:
+    for name in ("lib/x/one/tools/watch.sh", "lib/x/one/filters/clean.py", "shared/more.cfg", "mirrors/store/bin/up.sh"):
+        box.file(name)
+    repository(
+        box,
+        "lib/x/one",
+        text="[core]\n\tfsmonitor = tools/watch.sh\n\thooksPath = ci/hooks\n"
+        f'[filter "f"]\n\tclean = python3 filters/clean.py %f\n[include]\n\tpath = {box.work}/shared/more.cfg\n'
+        "[include]\n\tpath = ../later.cfg\n",
+    )
+    repository(box, "mirrors/store", "--bare", text="[remote \"o\"]\n\tuploadpack = bin/up.sh\n")
+    # A submodule's work tree, whose repository lies elsewhere.
+    repository(box, "super/modules/sub", "--bare", text="[core]\n\thooksPath = my/hooks\n")
+    box.file("lib/sub/.git", "gitdir: ../../super/modules/sub\n")
+    denied = [
+        "lib/x/one/tools/watch.sh",
+        "lib/x/one/ci/hooks/pre-commit",
+        "lib/x/one/filters/clean.py",
+        "shared/more.cfg",
+        "lib/x/one/later.cfg",
+        "mirrors/store/bin/up.sh",
+        "lib/sub/my/hooks/post-checkout",
+    ]
+    for name in denied:
+        before = (box.work / name).read_text() if (box.work / name).exists() else None
+        assert box.sh(f"mkdir -p $(dirname {name}); echo pwn > {name}").returncode != 0, name
+        box.sh(f"echo pwn > new; mv -f new {name}; rm -f {name}; D=$(dirname {name}); mv -T $D moved; mkdir -p $D; echo pwn > {name}")
+        assert ((box.work / name).read_text() if before is not None else None) == before, name
+        assert before is not None or not (box.work / name).exists(), name
+    for name in ("lib/x/one/tools/other.sh", "lib/x/one/hooks/ordinary", "shared/other.cfg", "lib/sub/ordinary"):
+        assert box.sh(f"mkdir -p $(dirname {name}); echo fine > {name}").returncode == 0, name
+    assert box.sh("echo fine > lib/x/one/tools/watch.sh", {"allowGitConfig": True}).returncode == 0
+
+
+def test_denied_settings_that_are_not_there_are_not_made(box: Box) -> None:
+    """Not by git's own way either, and the refusal names the setting."""
+    config = repository(box, "kept/repo", text=None)
+    p = box.sh(
+        "git -C kept/repo remote add o https://example.org/x.git || git init -q kept/other",
+        {"denyWrite": ["./kept/repo/.git/config"]},
+    )
+    assert p.returncode == 0, p.stderr  # of the other, which nobody denies
+    assert "filesystem.denyWrite.0 names it" in p.stderr
+    assert not config.exists()
+    assert (box.work / "kept/other/.git/config").exists()
