@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -482,6 +483,19 @@ def c_sources() -> list[Path]:
     return sorted(p for d in ("src", "examples", "bench") for p in (REPO / d).rglob("*.c"))
 
 
+def tidy_key(command: Mapping[str, str], checker: bytes) -> str:
+    """What clang-tidy's answer for a translation unit depends on, as a hash: its text with all that it includes."""
+    words = shlex.split(command["command"])
+    for option in ("-o", "-MF", "-MQ"):
+        if option in words:
+            at = words.index(option)
+            del words[at : at + 2]
+    # With comments: some of them are for clang-tidy.
+    argv = [w for w in words if w not in ("-MD", "-c")] + ["-E", "-C"]
+    text = subprocess.run(argv, cwd=command["directory"], capture_output=True, check=True).stdout
+    return hashlib.sha256(checker + text).hexdigest()
+
+
 def step_lint_c(opt: argparse.Namespace) -> Tally:
     """cppcheck and clang-tidy over the C sources"""
     tally = Tally()
@@ -507,12 +521,22 @@ def step_lint_c(opt: argparse.Namespace) -> Tally:
     status, log = run("cppcheck", cppcheck, 600)
     tally.record("lint:cppcheck", None if status == 0 else tail(log))
 
-    known = {
-        Path(c["directory"], c["file"]).resolve() for c in json.loads((folder / "compile_commands.json").read_text())
+    commands = {
+        Path(c["directory"], c["file"]).resolve(): c for c in json.loads((folder / "compile_commands.json").read_text())
     }
-    files = [f for f in c_sources() if f in known]
+    files = [f for f in c_sources() if f in commands]
+    version = subprocess.run(["clang-tidy", "--version"], capture_output=True, check=True).stdout
+    checker = version + (REPO / "scripts/clang-tidy.yaml").read_bytes()
 
-    def tidy(file: Path) -> tuple[Path, int, Path]:
+    seen = DEPS / "clang-tidy"
+    seen.mkdir(parents=True, exist_ok=True)
+
+    def tidy(file: Path) -> tuple[Path, int, Path | None]:
+        """Nothing to do where the same text was found to be right before; a log else."""
+        stamp = seen / tidy_key(commands[file], checker)
+        if stamp.exists():
+            stamp.touch()
+            return file, 0, None
         argv = [
             "clang-tidy",
             "--quiet",
@@ -524,11 +548,18 @@ def step_lint_c(opt: argparse.Namespace) -> Tally:
             file,
         ]
         name = "tidy-" + str(file.relative_to(REPO)).replace("/", "-")
-        return file, *run(name, argv, 300)
+        status, log = run(name, argv, 300)
+        if status == 0:
+            stamp.touch()
+        return file, status, log
 
     with ThreadPoolExecutor(JOBS) as pool:
         for file, status, log in pool.map(tidy, files):
-            tally.record(f"lint:clang-tidy {file.relative_to(REPO)}", None if status == 0 else tail(log))
+            tally.record(f"lint:clang-tidy {file.relative_to(REPO)}", tail(log) if log and status != 0 else None)
+    month_s = 30 * 24 * 3600
+    for stamp in seen.iterdir():
+        if time.time() - stamp.stat().st_mtime > month_s:
+            stamp.unlink()
     return tally
 
 
