@@ -1,8 +1,11 @@
 /* JSON helpers. Linked into every process. */
 #include "base/json.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/limits.h"
+#include "base/proc.h"
 #include "base/text.h"
 
 int cg_json_object(const char *text, size_t len, const char *what, json_t **ret, struct cg_err *err)
@@ -345,4 +348,21 @@ int cg_json_mcp_servers(const json_t *file, json_t **ret, struct cg_err *err)
         }
         *ret = list;
         return list ? 0 : cg_fail(err, CG_E_NOMEM, "MCP servers");
+}
+
+json_t *cg_json_passed_env(void)
+{
+        json_t *all = json_object();
+
+        for (char **v = environ; all && *v; v++) {
+                char name[64];
+                size_t n = strcspn(*v, "=");
+
+                if (!(*v)[n] || n >= sizeof(name) || !cg_proc_env_passes(*v))
+                        continue;
+                memcpy(name, *v, n);
+                name[n] = '\0';
+                json_object_set_new(all, name, json_string(*v + n + 1));
+        }
+        return all;
 }

@@ -43,4 +43,10 @@ int cg_json_check_object(const char *text, size_t len, unsigned depth, struct cg
 /* The same check for the one JSON value at the start of @text; *ret: where it ends, leading white space included. */
 int cg_json_skip(const char *text, size_t len, unsigned depth, size_t *ret, struct cg_err *err);
 
+/*
+ * The variables of this process that MCP servers inherit (cg_proc_env_passes()), {"NAME": "VALUE"}, but for values that are not UTF-8.
+ * Returns; NULL: out of memory. Threads: any, while none changes the environment.
+ */
+json_t *cg_json_passed_env(void);
+
 #endif

@@ -101,6 +101,18 @@ static int read_config(const char *dir, char **ret, struct cg_err *err)
         return cg_read_regular(path, MAX_CONFIG, ret, &len, err);
 }
 
+static bool home_of(const char *config, char *ret, size_t size)
+{
+        return config_value(config, "home", ret, size) && ret[0] == '/' && ret[1];
+}
+
+bool cg_pyvenv_home(const char *dir, char *ret, size_t size)
+{
+        cg_auto_free char *config = NULL;
+
+        return read_config(dir, &config, NULL) == 0 && home_of(config, ret, size);
+}
+
 static bool has(const char *dir, const char *name)
 {
         char path[PATH_MAX];
@@ -155,7 +167,7 @@ int cg_kernel_env_base(const char *dir, char **ret, struct cg_err *err)
         *ret = NULL;
         if (read_config(dir, &config, err) < 0)
                 return -1;
-        if (config_value(config, "home", home, sizeof(home)) && home[0] == '/')
+        if (home_of(config, home, sizeof(home)))
                 *ret = realpath(home, NULL);
         return 0;
 }

@@ -6,6 +6,7 @@
 #define CG_BASE_KERNEL_ENV_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include "base/err.h"
 
 /*
@@ -48,7 +49,13 @@ enum cg_env_state cg_kernel_env_state(const char *dir);
 /* `cellgate env create` has made it. Any other is the user's own: nothing may remove it, or replace the versions that it has. */
 bool cg_kernel_env_is_ours(const char *dir);
 
-/* The folder of its base Python's programs, from pyvenv.cfg. *ret: without symlinks; caller frees; NULL where it names none that exists. */
+/*
+ * The folder of programs of the Python that the virtual environment @dir was made with, as its pyvenv.cfg spells it. false: @dir is no
+ * virtual environment, or the file has no absolute path of less than @size bytes.
+ */
+bool cg_pyvenv_home(const char *dir, char *ret, size_t size);
+
+/* The same folder. *ret: without symlinks; caller frees; NULL where it names none that exists. */
 int cg_kernel_env_base(const char *dir, char **ret, struct cg_err *err);
 
 #endif

@@ -9,8 +9,6 @@
 #include "base/proc.h"
 #include "base/text.h"
 
-extern char **environ;
-
 #define DEFAULT_START_MS 30000
 /* Of "startTimeout": the tool server refuses more. */
 #define MAX_START_S 3600
@@ -518,24 +516,6 @@ static json_t *expand_json(const json_t *v, const char *where, struct cg_err *er
         return out;
 }
 
-/* A supervisor that several clients share has the variables of whoever started it; MCP servers inherit those of their own host. */
-static void add_own_environ(json_t *definition)
-{
-        json_t *inherit = json_object();
-
-        for (char **v = environ; *v; v++) {
-                char name[64];
-                size_t n = strcspn(*v, "=");
-
-                if (!(*v)[n] || n >= sizeof(name) || !cg_proc_env_passes(*v))
-                        continue;
-                memcpy(name, *v, n);
-                name[n] = '\0';
-                json_object_set_new(inherit, name, json_string(*v + n + 1)); /* nothing where it is not UTF-8 */
-        }
-        json_object_set_new(definition, "inherit", inherit);
-}
-
 /* One that cannot be read goes on as {"invalid": why}: it costs no other. */
 static json_t *expand_server(const struct cg_client *c, const char *name, const json_t *def, struct cg_err *err)
 {
@@ -553,8 +533,9 @@ static json_t *expand_server(const struct cg_client *c, const char *name, const 
         } else {
                 json_object_del(expanded, "invalid");
                 json_object_del(expanded, "inherit");
+                /* A supervisor that several clients share has the variables of whoever started it. */
                 if (c->shared)
-                        add_own_environ(expanded);
+                        json_object_set_new(expanded, "inherit", cg_json_passed_env());
         }
         if (!expanded)
                 cg_fail(err, CG_E_NOMEM, "MCP servers");

@@ -280,6 +280,10 @@ void cg_access_words(enum cg_access_rule rule, const char *setting, const char *
                 snprintf(ret->why, sizeof(ret->why), "%s", !strcmp(setting, CG_WHY_OWN) ? "it belongs to cellgate, which runs outside of the sandbox" :
                                                                                              "an MCP server runs from there, outside of the sandbox");
                 ret->how = NULL;
+        } else if (rule == CG_ACCESS_DENY_WRITE && setting && !strcmp(setting, CG_WHY_LINK)) {
+                snprintf(ret->rule, sizeof(ret->rule), "%s (built in)", setting);
+                snprintf(ret->why, sizeof(ret->why), "it is a hard link, or a folder with hard links, to files outside of what cells write");
+                ret->how = "replace the links by copies (uv: UV_LINK_MODE=copy)";
         } else if (setting && (rule == CG_ACCESS_DENY_READ || rule == CG_ACCESS_DENY_WRITE)) {
                 snprintf(ret->why, sizeof(ret->why), "%s %s it", setting, rule == CG_ACCESS_DENY_READ ? "hides" : "names");
                 if (!strncmp(setting, "credentials.", 12))

@@ -1,6 +1,6 @@
 /*
- * Files that run outside of any sandbox: cellgate's own, and those of MCP servers. A sandbox whose write root lies above them must not
- * be able to replace them.
+ * Files that run outside of any sandbox: cellgate's own, and those of MCP servers. A sandbox whose
+ * write root lies above them must not be able to replace them.
  */
 #include "sandbox/rules.h"
 
@@ -8,16 +8,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/fd.h"
+#include "base/kernel_env.h"
 #include "base/util.h"
 #include "config.h"
 #include "sandbox/plan.h"
 
-#define PYVENV_MAX ((size_t)64 << 10)
-
-/* The whole library folder, not only libcellgate: installed programs search it for all of their libraries (RUNPATH). */
+/*
+ * The whole library folder, not only libcellgate: installed programs search it for all of their
+ * libraries (RUNPATH).
+ */
 static const char *const own_folders[] = {CG_LIBEXECDIR, CG_LIBDIR "/cellgate", CG_DATADIR, CG_KERNEL_ENV};
 static const char *const own_others[] = {CG_LIBDIR, CG_BINDIR "/cellgate", CG_BINDIR "/srt"};
 
@@ -29,7 +31,8 @@ static bool shares_bin(void)
         bool shared = false;
 
         while (dir && !shared && (d = readdir(dir)))
-                shared = d->d_name[0] != '.' && strcmp(d->d_name, "cellgate") != 0 && strcmp(d->d_name, "srt") != 0;
+                shared = d->d_name[0] != '.' && strcmp(d->d_name, "cellgate") != 0 && strcmp(d->d_name,
+                                "srt") != 0;
         if (dir)
                 closedir(dir);
         return shared;
@@ -41,6 +44,15 @@ static bool has_write_root_in(const struct cg_rules *rules, const char *folder)
                 if (rules->v[i].kind == CG_RULE_ALLOW_WRITE && cg_plan_within(rules->v[i].path, folder))
                         return true;
         return false;
+}
+
+/* hardlinks.c denies the other names of such a file. */
+static bool has_names(const struct cg_place *place)
+{
+        struct stat st;
+
+        return !place->missing && !place->folder && lstat(place->path, &st) == 0 && S_ISREG(st.st_mode) &&
+                st.st_nlink > 1;
 }
 
 /* @whole: also where a write root lies in it. Links on the way to it stay what they are. */
@@ -60,7 +72,9 @@ static int deny(struct cg_rules *rules, const char *path, bool whole, const char
         }
         if (place.missing)
                 place.folder = path[0] && path[strlen(path) - 1] == '/';
-        if (e == 0 && (cg_rules_may_write(rules, place.path) || (whole && has_write_root_in(rules, place.path))))
+        if (e == 0 && (cg_rules_may_write(rules, place.path) || (whole && has_write_root_in(rules,
+                        place.path)) ||
+                       has_names(&place)))
                 e = cg_rules_add(rules, CG_RULE_DENY_WRITE, &place, why, err);
         cg_place_fini(&place);
         return e;
@@ -71,15 +85,16 @@ static int deny_present(struct cg_rules *rules, const char *path, bool whole, st
         return access(path, F_OK) == 0 ? deny(rules, path, whole, CG_WHY_OWN, err) : 0;
 }
 
-/* The Python that the kernels' environment names as its base: its folder of programs, and the library folder beside that. */
+/*
+ * The Python that the kernels' environment names as its base: its folder of programs, and the
+ * library folder beside that.
+ */
 static int deny_base_python(struct cg_rules *rules, struct cg_err *err)
 {
-        cg_auto_free char *text = NULL;
         char home[PATH_MAX], lib[PATH_MAX + 8], *slash;
-        size_t len;
         int e;
 
-        if (cg_read_regular(CG_KERNEL_ENV "/pyvenv.cfg", PYVENV_MAX, &text, &len, NULL) < 0 || !cg_pyvenv_home(text, home))
+        if (!cg_pyvenv_home(CG_KERNEL_ENV, home, sizeof(home)))
                 return 0;
         e = deny_present(rules, home, false, err);
         slash = strrchr(home, '/');
@@ -88,30 +103,6 @@ static int deny_base_python(struct cg_rules *rules, struct cg_err *err)
         *slash = '\0';
         snprintf(lib, sizeof(lib), "%s/lib", home);
         return deny_present(rules, lib, false, err);
-}
-
-bool cg_pyvenv_home(const char *text, char ret[PATH_MAX])
-{
-        for (const char *line = text; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
-                const char *p = line + strspn(line, " \t");
-                size_t n;
-
-                if (strncmp(p, "home", 4) != 0)
-                        continue;
-                p += 4 + strspn(p + 4, " \t");
-                if (*p != '=')
-                        continue;
-                p += 1 + strspn(p + 1, " \t");
-                n = strcspn(p, "\r\n");
-                while (n && (p[n - 1] == ' ' || p[n - 1] == '\t'))
-                        n--;
-                if (n < 2 || n >= PATH_MAX || p[0] != '/')
-                        return false;
-                memcpy(ret, p, n);
-                ret[n] = '\0';
-                return true;
-        }
-        return false;
 }
 
 int cg_rules_add_own(struct cg_rules *rules, struct cg_err *err)
@@ -141,6 +132,7 @@ int cg_rules_add_guards(struct cg_rules *rules, const json_t *guards, struct cg_
         int e = 0;
 
         json_array_foreach((json_t *)(uintptr_t)guards, i, v) {
+                rules->linked |= json_is_true(v);
                 if (e == 0 && json_is_string(v))
                         e = deny(rules, json_string_value(v), false, CG_WHY_GUARD, err);
         }
@@ -160,12 +152,14 @@ int cg_own_check_workspace(const char *workspace, struct cg_err *err)
                 return cg_fail_errno(err, "workspace %s", workspace);
         for (size_t i = 0; i < CG_ARRAY_LEN(own_folders); i++)
                 if (realpath(own_folders[i], own) && cg_plan_within(w, own))
-                        return cg_fail(err, CG_E_INVAL, "workspace %s: cellgate's own programs lie in %s, which cells must not change; choose another "
-                                       "folder", workspace, own);
+                        return cg_fail(err, CG_E_INVAL, "workspace %s: cellgate's own programs lie in %s, "
+                                                        "which cells must not change; choose another folder",
+                                                                workspace, own);
         if ((realpath(CG_BINDIR "/cellgate", own) || realpath(CG_BINDIR, own)) && strrchr(own, '/') != own) {
                 *strrchr(own, '/') = '\0';
                 if (strcmp(w, own) == 0)
-                        return cg_fail(err, CG_E_INVAL, "workspace %s: the program cellgate itself lies there; choose another folder", workspace);
+                        return cg_fail(err, CG_E_INVAL, "workspace %s: the program cellgate itself lies "
+                                                        "there; choose another folder", workspace);
         }
         return 0;
 }

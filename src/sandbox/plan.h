@@ -116,6 +116,8 @@ bool cg_plan_is_absent(const struct cg_sandbox *sb, const char *path);
 /* Reasons of rules (struct cg_plan_mount.why) that are no settings: own_files.c. */
 #define CG_WHY_OWN "cellgate's own files"
 #define CG_WHY_GUARD "program that runs outside"
+/* The same, of hardlinks.c. */
+#define CG_WHY_LINK "another name of a denied file"
 
 /* @path is @dir or lies in it (both absolute, without symlinks). */
 bool cg_plan_within(const char *path, const char *dir);

@@ -35,6 +35,7 @@ struct cg_rules {
         struct cg_rule *v;
         size_t n, cap;
         size_t skipped; /* allowWrite entries left out because of a symlink */
+        bool linked; /* files of write roots that have names outside of these are not written */
         const struct cg_strs *writable_names; /* cellgate.writableNames; borrowed; NULL: none */
 };
 
@@ -54,11 +55,11 @@ bool cg_rules_may_write(const struct cg_rules *rules, const char *path);
 int cg_rules_add_own(struct cg_rules *rules, struct cg_err *err);
 /*
  * The same for the paths that @guards (JSON array of strings, may be NULL) names: programs that run outside of the sandbox. One that ends
- * in "/" is a folder, also where it does not exist yet; an absent one cannot be created.
+ * in "/" is a folder, also where it does not exist yet; an absent one cannot be created. Of
+ * a file with several names, all names are meant. The element true: such a program has files with
+ * several names, so files of write roots that have names outside of these are not written (hardlinks.c).
  */
 int cg_rules_add_guards(struct cg_rules *rules, const json_t *guards, struct cg_err *err);
-/* The folder of programs of the Python that a virtual environment was made with, by the text of its pyvenv.cfg. false: it names none. */
-bool cg_pyvenv_home(const char *text, char ret[PATH_MAX]);
 /* Whether a rule is one of these two functions'. */
 bool cg_rule_is_program(const struct cg_rule *rule);
 /* CG_E_INVAL: the workspace is a folder of cellgate's own, or lies in one. */

@@ -4,13 +4,17 @@
  */
 #include "supervisor/supervisor.h"
 
+#include <glob.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "base/kernel_env.h"
+#include "config.h"
 #include "sandbox/plan.h"
 #include "sandbox/session_view.h"
+#include "supervisor/server_files_int.h"
 
 /* Without guards: what only this session's kernels leave alone, those of others can write. */
 static int make_plan(const struct session *ss, struct cg_sandbox **ret, struct cg_err *err)
@@ -54,6 +58,26 @@ static int check_path(const struct session *ss, const struct cg_sandbox *plan, c
                        ss->sup->kernel_env, path);
 }
 
+/*
+ * Whether an installer made the environment of hard links to a cache (uv, conda): then each package's
+ * METADATA is one. The whole is not searched, because this is done for every kernel.
+ */
+static bool is_linked(const char *env)
+{
+        char pattern[PATH_MAX];
+        glob_t g = { .gl_pathc = 0 };
+        bool linked = false;
+        struct stat st;
+
+        if (snprintf(pattern, sizeof(pattern), "%s/lib/python" CG_PYTHON_VERSION "/site-packages/*.dist-info/METADATA",
+                     env) < (int)sizeof(pattern) && glob(pattern, GLOB_NOSORT, NULL, &g) == 0) {
+                for (size_t i = 0; i < g.gl_pathc && !linked; i++)
+                        linked = stat(g.gl_pathv[i], &st) == 0 && st.st_nlink > 1;
+        }
+        globfree(&g);
+        return linked;
+}
+
 static void add_guard(json_t *list, const char *path)
 {
         if (path)
@@ -74,6 +98,8 @@ json_t *session_guards(const struct sup *s)
         add_guard(list, s->kernel_env);
         if (s->kernel_env && cg_kernel_env_base(s->kernel_env, &base, NULL) == 0)
                 add_guard(list, base);
+        if (is_linked(s->kernel_env ? s->kernel_env : CG_KERNEL_ENV) && !list_has(list, json_true()))
+                json_array_append_new(list, json_true());
         return list;
 }
 

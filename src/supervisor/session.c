@@ -374,45 +374,9 @@ static void handle_reset(struct session *ss, struct cg_msg *m)
         start_again(ss);
 }
 
-/* A server that cannot be added, and why: the tool server makes a package of it that says so. */
-static int mark_invalid(struct session *ss, json_t *servers, const char *name, const struct cg_err *why, struct cg_err *err)
-{
-        /* A server of this name that runs already goes on. */
-        if (!json_object_get(json_object_get(ss->servers, "all"), name))
-                json_object_del(ss->guards, name);
-        return json_object_set_new(servers, name, json_pack("{s:o}", "invalid", text_json(why->msg))) < 0 ?
-                       cg_fail(err, CG_E_NOMEM, "MCP servers") : 0;
-}
-
-/* Definitions as they go to the tool server. */
-static int check_servers(struct session *ss, json_t *servers, json_t *ret, struct cg_err *err)
-{
-        const char *name;
-        json_t *definition, *checked;
-        struct cg_err why;
-        int r = 0;
-
-        json_object_foreach(servers, name, definition) {
-                if (r == 0 && json_object_get(definition, "invalid"))
-                        r = json_object_set(ret, name, definition);
-                else if (r == 0 && server_files_check(ss, name, definition, &checked, &why) < 0)
-                        r = mark_invalid(ss, ret, name, &why, err);
-                else if (r == 0 && json_object_set_new(ret, name, checked) < 0)
-                        r = cg_fail(err, CG_E_NOMEM, "MCP servers");
-        }
-        if (r < 0 || server_files_close(ss, &why) == 0)
-                return r;
-        /* Not those whose programs no kernel can write. */
-        json_object_foreach(servers, name, definition) {
-                if (r == 0 && json_array_size(json_object_get(ss->guards, name)))
-                        r = mark_invalid(ss, ret, name, &why, err);
-        }
-        return r;
-}
-
 static void handle_servers(struct session *ss, struct cg_msg *m)
 {
-        cg_auto_json json_t *body = NULL, *checked = json_object();
+        cg_auto_json json_t *body = NULL;
         json_t *servers;
         int64_t timeout_ms;
         struct cg_err err;
@@ -428,14 +392,12 @@ static void handle_servers(struct session *ss, struct cg_msg *m)
                 cg_fail(&err, CG_E_LIMIT, "at most %d MCP servers in a session", CG_MAX_SERVERS);
                 goto fail;
         }
-        if (json_object_get(ss->servers, "pending")) {
+        if (ss->registering || json_object_get(ss->servers, "pending")) {
                 cg_fail(&err, CG_E_STATE, "MCP servers are being added already");
                 goto fail;
         }
-        if (check_servers(ss, servers, checked, &err) < 0)
-                goto fail;
-        broker_servers(ss, CG_STEAL(checked), timeout_ms > 0 ? timeout_ms : 60000, m->id);
-        return;
+        if (servers_register(ss, servers, timeout_ms > 0 ? timeout_ms : 60000, m->id, &err) == 0)
+                return;
 fail:
         host_failed(ss->host, ss->number, m->id, &err);
 }

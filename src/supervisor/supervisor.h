@@ -17,6 +17,7 @@
 #define CG_SUPERVISOR_H
 
 #include <jansson.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
@@ -114,6 +115,7 @@ struct sup {
         const char *kernel_env; /* that kernels run in; NULL: CG_KERNEL_ENV */
         bool private_mode;
         bool stopping;
+        atomic_bool stop_checks; /* the same, for threads that check MCP servers */
         struct watch host_listener;
         struct hostlink *links; /* connections of the host wire */
         uint64_t memory_default; /* of a sandboxed kernel, bytes; 0: not looked at yet */
@@ -234,6 +236,7 @@ struct session {
         unsigned n_server_dirs; /* private folders that its MCP servers got */
         bool told_path;  /* which entries of PATH they do without */
         uint64_t adding;  /* request that adds servers now; 0 none */
+        bool registering; /* definitions of servers are being checked */
         struct kernel *kernel;
         uint64_t opening, resetting; /* request to answer once the kernel is ready; 0 none */
         bool opened, ending;
@@ -358,22 +361,17 @@ void cells_asks(struct session *ss, uint64_t id);
 void cells_end_all(struct session *ss, const char *status, const char *text, const char *queued);
 void cells_end_replaced(struct session *ss, struct lane *l, const char *status, const char *text);
 
-/* ------------------------------------------------------------------ server_files.c */
+/* ------------------------------------------------------------------ server_guards.c */
 
 /* What no kernel of this supervisor may write: the programs of all sessions' MCP servers, a JSON array (returns). */
 json_t *server_guards(const struct sup *s);
 /*
- * Checks that nothing the server loads can be written by the session's cells. *ret (returns): the definition as it goes to the tool server,
- * with the folder it starts in and the variables it inherits. Its programs are the session's guards from then on, until the caller takes
- * them out of ss->guards. CG_E_INVAL: the definition leads to where cells write.
+ * Checks in a thread that nothing that @servers (borrows) load can be written by cells, makes that hold in all kernels, and hands those
+ * that pass to the tool server; it or a failure answers @request. Kernels that run and could write such files are replaced if they have
+ * run nothing of a host's; else the server is refused. Negative: nothing was begun.
  */
-int server_files_check(struct session *ss, const char *name, const json_t *definition, json_t **ret, struct cg_err *err);
-/*
- * Makes the guards hold in kernels that run already: those that have run nothing are replaced. CG_E_STATE: one has run cells; nothing was
- * replaced.
- */
-int server_files_close(struct session *ss, struct cg_err *err);
-/* CG_E_INVAL: the workspace lies where cellgate's own programs or an MCP server's are. */
+int servers_register(struct session *ss, const json_t *servers, int64_t timeout_ms, uint64_t request, struct cg_err *err);
+/* CG_E_INVAL: the workspace is where cellgate's own programs or an MCP server's are. */
 int server_files_check_workspace(const struct session *ss, struct cg_err *err);
 
 /* ------------------------------------------------------------------ spare.c */

@@ -11,47 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cellgate_api import CellgateError, Client, Session
+from cellgate_api import CellgateError, Client
+from server_definitions import PYTHON, SERVER, definition, refuse, scripts, value
 
-SERVER = Path(__file__).parent / "echo_server.py"
-PYTHON = "/usr/bin/python3"
 PLANTED = "import pathlib; pathlib.Path({mark!r}).write_text('ran')\n"
-ATTEMPT = """
-def attempt(f, *a):
-    try:
-        f(*a)
-    except OSError as e:
-        return e.strerror
-    return "done"
-
-def write(path, text="x"):
-    with open(path, "a") as f:
-        f.write(text)
-"""
-
-
-def refuse(session: Session, definition: dict[str, Any]) -> str:
-    with pytest.raises(CellgateError) as e:
-        session.add_servers({"s": definition})
-    assert '"s"' in str(e.value)
-    return str(e.value)
-
-
-def definition(script: Path | str = SERVER, **more: Any) -> dict[str, Any]:
-    return {"command": PYTHON, "args": [str(script)], **more}
-
-
-def scripts(folder: Path) -> Path:
-    """A folder with a server's script."""
-    folder.mkdir(parents=True)
-    shutil.copy(SERVER, folder / "server.py")
-    return folder / "server.py"
-
-
-def value(session: Session, code: str) -> Any:
-    out = session.run(ATTEMPT + code, lambda _: True)
-    assert out.status == "ok", out
-    return out.value
 
 
 # ---------------------------------------------------------------- where a server starts

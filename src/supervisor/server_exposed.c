@@ -1,0 +1,158 @@
+/* cellgate-supervisor: which paths cells can write, and which words of a definition lead there. */
+#include "supervisor/server_files_int.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/util.h"
+#include "sandbox/plan.h"
+#include "sandbox/view.h"
+
+bool file_is_open(const struct check *c, const char *real)
+{
+        return cg_view_state(&c->rules, real) == CG_VIEW_WRITE;
+}
+
+bool file_is_exposed(const struct check *c, const char *path)
+{
+        struct cg_place place;
+        bool found;
+
+        if (cg_place_find(path, &place, NULL) < 0)
+                return file_is_open(c, path);
+        found = file_is_open(c, place.path);
+        for (size_t i = 0; i < place.n_links && !found; i++)
+                found = file_is_open(c, place.links[i]);
+        cg_place_fini(&place);
+        return found;
+}
+
+bool file_holds_write_root(const struct check *c, const char *folder)
+{
+        char real[PATH_MAX];
+
+        if (!realpath(folder, real))
+                return false;
+        for (size_t i = 0; i < c->rules.n; i++)
+                if (c->rules.v[i].kind == CG_RULE_ALLOW_WRITE && cg_plan_within(c->rules.v[i].path, real))
+                        return true;
+        return false;
+}
+
+int file_absolute(const struct check *c, const char *spelled, char ret[PATH_MAX])
+{
+        const char *home = c->scope->home;
+        int n;
+
+        if (spelled[0] == '~' && (spelled[1] == '/' || !spelled[1]) && home)
+                n = snprintf(ret, PATH_MAX, "%s%s", home, spelled + 1);
+        else
+                n = snprintf(ret, PATH_MAX, "%s%s%s", spelled[0] == '/' ? "" : c->cwd, spelled[0] == '/' ?
+                             "" : "/", spelled);
+        return n < 0 || n >= PATH_MAX ? CG_E_LIMIT : 0;
+}
+
+/*
+ * @piece of a word, from its first "/" (as in -I/lib, file:///lib, @/file), or as a name below the
+ * working folder.
+ */
+static bool piece_is_exposed(const struct check *c, const char *piece, char found[PATH_MAX])
+{
+        const char *slash = strchr(piece, '/');
+
+        if (!*piece || (c->defer && piece[0] != '/' && piece[0] != '~' && !slash))
+                return false;
+        if (c->defer && piece[0] != '/' && piece[0] != '~')
+                return file_absolute(c, slash, found) == 0 && file_is_exposed(c, found);
+        if ((slash || strncmp(piece, "..", 2) == 0 || !c->own_cwd) && file_absolute(c, piece, found) == 0 &&
+            file_is_exposed(c, found))
+                return true;
+        return slash && slash != piece && file_absolute(c, slash, found) == 0 && file_is_exposed(c, found);
+}
+
+static bool ends_name(char ch)
+{
+        return !isalnum((unsigned char)ch) && !strchr("._-", ch);
+}
+
+/* A write root that stands in @text in letters, whatever is around it: "cd /work && npm start". */
+static bool names_root(const struct check *c, const char *text, char found[PATH_MAX])
+{
+        const char *workspace = c->scope->workspace;
+
+        for (size_t i = 0; i <= c->rules.n; i++) {
+                const char *root = i < c->rules.n ? c->rules.v[i].path : workspace;
+                size_t n = strlen(root);
+
+                if ((i < c->rules.n && c->rules.v[i].kind != CG_RULE_ALLOW_WRITE) || n < 2)
+                        continue;
+                for (const char *p = text; (p = strstr(p, root)); p++) {
+                        size_t len = n + strcspn(p + n, " \t\n:;,='\"`|&<>()");
+
+                        if (p[n] && p[n] != '/' && !ends_name(p[n]))
+                                continue;
+                        if (len < PATH_MAX) {
+                                memcpy(found, p, len);
+                                found[len] = '\0';
+                                if (file_is_exposed(c, found))
+                                        return true;
+                        }
+                }
+        }
+        return false;
+}
+
+static bool words_are_exposed(const struct check *c, const char *text, char found[PATH_MAX])
+{
+        static const char separators[] = " \t\n:;,='\"`|&<>()";
+        cg_auto_free char *copy = strdup(text);
+        char *save = NULL;
+
+        if (!copy || piece_is_exposed(c, text, found) || names_root(c, text, found))
+                return true;
+        for (char *p = strtok_r(copy, separators, &save); p; p = strtok_r(NULL, separators, &save))
+                if (piece_is_exposed(c, p, found))
+                        return true;
+        return false;
+}
+
+/* The value that a shell would find; NULL: none. Borrowed. */
+static const char *variable(const struct check *c, const char *name)
+{
+        const char *value = json_string_value(json_object_get(json_object_get(c->def, "env"), name));
+
+        return value ? value : strcmp(name, "HOME") == 0 ? c->scope->home : NULL;
+}
+
+/* $NAME and ${NAME} by their values, for the shell that may read @text. */
+static void expand(const struct check *c, const char *text, struct cg_buf *ret)
+{
+        while (*text) {
+                bool braces = text[0] == '$' && text[1] == '{';
+                const char *p = text + 1 + braces, *value = NULL;
+                size_t n = strspn(p, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_");
+                char name[128];
+
+                if (text[0] == '$' && n && n < sizeof(name)) {
+                        snprintf(name, sizeof(name), "%.*s", (int)n, p);
+                        value = variable(c, name);
+                }
+                if (value && cg_buf_adds(ret, value, NULL) == 0)
+                        text = p + n + (braces && p[n] == '}');
+                else if (cg_buf_add(ret, text++, 1, NULL) < 0)
+                        return;
+        }
+}
+
+bool text_is_exposed(const struct check *c, const char *text, char found[PATH_MAX])
+{
+        cg_auto_buf struct cg_buf expanded = { .max = (size_t)1 << 20 };
+
+        if (!strchr(text, '$'))
+                return words_are_exposed(c, text, found);
+        expand(c, text, &expanded);
+        return words_are_exposed(c, text, found) || words_are_exposed(c, expanded.data ? expanded.data : "",
+                                                                      found);
+}
+

@@ -1,0 +1,124 @@
+/*
+ * The check of MCP servers' definitions, by file:
+ *   server_exposed.c  which paths cells can write, and which words lead there
+ *   server_tree.c     folders of files: symlinks to elsewhere, files with several names
+ *   server_files.c    one definition: its program, arguments, variables and working folder
+ *   server_sandbox.c  a definition with a sandbox of its own
+ *   server_guards.c   registration: runs the check in a thread, makes its outcome hold in all kernels
+ *
+ * The check reads folders of any size, so it runs in a thread of the loop's pool. It works on
+ * copies (struct server_scope) and uses nothing of struct sup or struct session.
+ */
+#ifndef CG_SUPERVISOR_SERVER_FILES_INT_H
+#define CG_SUPERVISOR_SERVER_FILES_INT_H
+
+#include <jansson.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+#include "base/buf.h"
+#include "sandbox/rules.h"
+#include "sandbox/settings.h"
+
+/* What the definitions of one registration have in common. Read-only in the thread. */
+struct server_scope {
+        json_t *options;          /* the session's */
+        const char *workspace;    /* of options */
+        const char *home;         /* the user's home folder; NULL: unknown */
+        const char *dir;          /* the session's private folder */
+        const atomic_bool *stop;  /* the supervisor ends: so does the check */
+        int64_t deadline_ms;
+};
+
+/* One definition while it is checked. */
+struct check {
+        const struct server_scope *scope;
+        const char *name;
+        json_t *def;              /* as it goes to the tool server */
+        struct cg_rules rules;    /* of the session's kernels, with the guards so far */
+        json_t *guards;           /* for cg_rules_add_guards() */
+        /* [FOLDER, WHAT, ...]: guarded folders that are still to be searched for symlinks */
+        json_t *pending;
+        json_t *searched;         /* folders outside of write roots that were searched for hard links */
+        unsigned int folder;      /* number of its private folder */
+        char cwd[PATH_MAX];
+        bool own_cwd;             /* a private folder: relative names lead nowhere */
+        bool defer;               /* relative names are checked once the folder has been found good */
+        /* something of it runs in node, which searches packages in all folders above a script */
+        bool node;
+        bool linked;              /* files that it loads have names elsewhere as well */
+        const char *path;         /* PATH, borrowed */
+        bool path_is_own;         /* of the definition */
+        size_t entries;           /* of folders that were visited */
+        struct cg_buf left_out;   /* entries of the inherited PATH */
+        struct cg_err *err;
+};
+
+/* ---- server_exposed.c */
+
+/* Whether cells can write @real, which has no symlinks in it. */
+bool file_is_open(const struct check *c, const char *real);
+/*
+ * Whether cells decide what @path (absolute) is. One that cannot be followed is judged by its
+ * spelling.
+ */
+bool file_is_exposed(const struct check *c, const char *path);
+/*
+ * Whether a write root lies in @folder: a program that starts there finds names that cells chose.
+ */
+bool file_holds_write_root(const struct check *c, const char *folder);
+/* @spelled as the server would open it: ".." is left to the file system. CG_E_LIMIT: too long. */
+int file_absolute(const struct check *c, const char *spelled, char ret[PATH_MAX]);
+/*
+ * Whether some path in @text, with variables expanded as by a shell, is one that cells decide; it
+ * is put into @found.
+ */
+bool text_is_exposed(const struct check *c, const char *text, char found[PATH_MAX]);
+
+/* ---- server_tree.c */
+
+/* Text of limits: enough for any real program, and few seconds of work. */
+#define SERVER_ENTRIES_MAX 300000
+#define SERVER_DEPTH_MAX 100
+
+typedef int (*tree_visit)(struct check *c, void *data, const char *path, const struct stat *st);
+/*
+ * Calls @visit for each entry of type @type (S_IFLNK or S_IFREG) below @folder. An absent folder is
+ * empty. Write roots are left out where @outside. CG_E_LIMIT, CG_E_TIMEDOUT, CG_E_CLOSED, CG_E_SYS:
+ * not all could be visited.
+ */
+int tree_walk(struct check *c, const char *folder, mode_t type, bool outside, tree_visit visit, void *data);
+/*
+ * Sets c->linked if a file in the folder @path, which is outside of write roots, has names that are
+ * not in that folder, or if that cannot be found out within the limits. A file with several names
+ * becomes a guard.
+ */
+void tree_find_links(struct check *c, const char *path);
+
+/* ---- server_files.c */
+
+bool path_is_present(const char *path);
+/*
+ * Checks @definition. Fills @c, which the caller ends with server_check_fini() whatever the
+ * outcome: c->def and c->guards are the result. CG_E_INVAL: the definition leads to where cells
+ * write. CG_E_LIMIT, CG_E_TIMEDOUT: that could not be found out.
+ */
+int server_check(struct check *c, const struct server_scope *scope, const char *name,
+                 const json_t *definition, unsigned int folder,
+                 struct cg_err *err);
+void server_check_fini(struct check *c);
+
+/* ---- server_sandbox.c */
+
+/* Whether the server's own sandbox allows more than the cells'; @why: what. */
+bool server_sandbox_is_wider(const struct check *c, char *why, size_t size);
+
+/* ---- server_guards.c */
+
+bool list_has(const json_t *list, const json_t *item);
+int settings_of(const json_t *o, struct cg_settings **ret, struct cg_err *err);
+/* The rules of the kernels of a session with @options. */
+int server_rules(const json_t *options, const char *home, const json_t *guards, struct cg_rules *ret,
+                 struct cg_err *err);
+
+#endif

@@ -1,0 +1,160 @@
+/* cellgate-supervisor: whether an MCP server's own sandbox allows it more than cells may do. */
+#include "supervisor/server_files_int.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/limits.h"
+#include "base/proc.h"
+#include "base/util.h"
+#include "sandbox/view.h"
+
+static int own_settings(const json_t *sandbox, json_t **ret, struct cg_err *err)
+{
+        cg_auto_free char *text = NULL;
+        size_t len;
+
+        if (json_is_object(sandbox)) {
+                *ret = json_incref((json_t *)(uintptr_t)sandbox);
+                return 0;
+        }
+        if (!json_is_string(sandbox) || cg_read_regular(json_string_value(sandbox), CG_MAX_SETTINGS, &text,
+                                                        &len, err) < 0)
+                return CG_E_INVAL;
+        return cg_json_object(text, len, json_string_value(sandbox), ret, err);
+}
+
+/* All members but @except, which NULL ends, are as in @other, or say nothing. */
+static bool same_but(const json_t *o, const json_t *other, const char *const *except, const char **which)
+{
+        const char *key;
+        json_t *v;
+
+        json_object_foreach((json_t *)(uintptr_t)o, key, v) {
+                bool skip = json_is_null(v) || json_is_false(v) ||
+                            (json_is_array(v) && !json_array_size(v)) ||
+                            json_equal(v, json_object_get(other, key));
+
+                for (size_t i = 0; except[i]; i++)
+                        skip |= strcmp(except[i], key) == 0;
+                if (!skip) {
+                        *which = key;
+                        return false;
+                }
+        }
+        return true;
+}
+
+static bool network_is_wider(const json_t *own, const json_t *kernel, char *why, size_t size)
+{
+        static const char *const lists[] = { "allowedDomains", "deniedDomains", NULL };
+        json_t *allowed = json_object_get(own, "allowedDomains"), *v;
+        const char *which;
+        size_t i;
+
+        if (!same_but(own, kernel, lists, &which)) {
+                snprintf(why, size, "network.%s is not as the cells'", which);
+                return true;
+        }
+        json_array_foreach(allowed, i, v)
+                if (!list_has(json_object_get(kernel, "allowedDomains"), v)) {
+                        snprintf(why, size, "it may reach %.200s", json_string_value(v) ?: "?");
+                        return true;
+                }
+        json_array_foreach(json_object_get(kernel, "deniedDomains"), i, v)
+                if (json_array_size(allowed) && !list_has(json_object_get(own, "deniedDomains"), v)) {
+                        snprintf(why, size, "%.200s is denied to cells only", json_string_value(v) ?: "?");
+                        return true;
+                }
+        return false;
+}
+
+static bool files_are_wider(const struct check *c, const struct cg_settings *s, char *why, size_t size)
+{
+        struct cg_path_base base = { .cwd = c->cwd, .home = c->scope->home };
+        const json_t *hide = json_object_get(c->scope->options, "hide"), *v;
+        struct cg_rules rules = { .off = false };
+        const char *workspace = c->scope->workspace;
+        char path[PATH_MAX + 8];
+        bool wider = true;
+        struct cg_err err;
+        size_t i;
+
+        if (cg_rules_make(s, &base, &rules, &err) < 0) {
+                snprintf(why, size, "its settings: %.400s", err.msg);
+                return true;
+        }
+        if (rules.off) {
+                snprintf(why, size, "its files are not restricted");
+                goto end;
+        }
+        for (i = 0; i < rules.n; i++)
+                if (rules.v[i].kind == CG_RULE_ALLOW_WRITE && strcmp(rules.v[i].why, "default") != 0 &&
+                    !file_is_open(c, rules.v[i].path)) {
+                        snprintf(why, size, "it may write %.400s", rules.v[i].path);
+                        goto end;
+                }
+        for (i = 0; i < c->rules.n; i++)
+                if (c->rules.v[i].kind == CG_RULE_DENY_READ && cg_view_state(&c->rules,
+                                c->rules.v[i].path) == CG_VIEW_HIDDEN &&
+                    cg_view_state(&rules, c->rules.v[i].path) != CG_VIEW_HIDDEN) {
+                        snprintf(why, size, "it may read %.400s", c->rules.v[i].path);
+                        goto end;
+                }
+        json_array_foreach((json_t *)(uintptr_t)hide, i, v)
+                if (path_is_present(json_string_value(v)) && cg_view_state(&rules,
+                                json_string_value(v)) != CG_VIEW_HIDDEN) {
+                        snprintf(why, size, "it may read %.400s", json_string_value(v));
+                        goto end;
+                }
+        snprintf(path, sizeof(path), "%s/.env", workspace);
+        if (!json_object_get(c->scope->options, "settings") && path_is_present(path) && cg_view_state(&rules,
+                        path) != CG_VIEW_HIDDEN) {
+                snprintf(why, size, "it may read %.400s", path);
+                goto end;
+        }
+        wider = false;
+end:
+        cg_rules_fini(&rules);
+        return wider;
+}
+
+bool server_sandbox_is_wider(const struct check *c, char *why, size_t size)
+{
+        static const char *const sections[] = { "network", "filesystem", "cellgate", "credentials", NULL };
+        static const char *const harmless[] = { "limits", "hideCredentials", NULL };
+        const json_t *kernel = json_object_get(c->scope->options, "settings"), *hide;
+        cg_auto_json json_t *own = NULL;
+        cg_auto_settings struct cg_settings *s = NULL;
+        const char *which, *name;
+        struct cg_err err;
+        json_t *v;
+
+        if (own_settings(json_object_get(c->def, "sandbox"), &own, &err) < 0 || settings_of(own, &s,
+                        &err) < 0) {
+                snprintf(why, size, "its settings: %.400s", err.msg);
+                return true;
+        }
+        if (!same_but(own, kernel, sections, &which) ||
+            !same_but(json_object_get(own, "cellgate"), json_object_get(kernel, "cellgate"), harmless,
+                      &which)) {
+                snprintf(why, size, "\"%s\" is not as the cells'", which);
+                return true;
+        }
+        hide = json_object_get(json_object_get(kernel, "cellgate"), "hideCredentials");
+        if (!json_is_false(hide) && !json_is_true(json_object_get(json_object_get(own, "cellgate"),
+                                                                  "hideCredentials"))) {
+                snprintf(why, size, "it may read credentials, unless \"cellgate\": {\"hideCredentials\": "
+                                    "true} stands there");
+                return true;
+        }
+        json_object_foreach(json_object_get(c->def, "env"), name, v)
+                if (!cg_proc_env_passes(name)) {
+                        snprintf(why, size, "it has the variable %.100s, which cells have not", name);
+                        return true;
+                }
+        return network_is_wider(json_object_get(own, "network"), json_object_get(kernel, "network"), why,
+                                size) ||
+               files_are_wider(c, s, why, size);
+}

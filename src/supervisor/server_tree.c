@@ -1,0 +1,225 @@
+/*
+ * cellgate-supervisor: folders of files that MCP servers load, and files in them that have further
+ * names elsewhere.
+ */
+#include "supervisor/server_files_int.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/util.h"
+#include "sandbox/plan.h"
+
+/* How many entries are visited between two checks of the time. */
+#define TIME_EVERY 256
+/*
+ * Entries of a folder that cells cannot write: if it has more, its files are taken to have names
+ * elsewhere.
+ */
+#define OUTSIDE_MAX 100000
+/* Files with several names in one folder; more are too many to compare. */
+#define LINKED_MAX 100000
+
+struct walk {
+        struct check *c;
+        mode_t type;
+        bool outside;
+        tree_visit visit;
+        void *data;
+        char path[PATH_MAX]; /* of the current entry */
+};
+
+static int check_time(const struct check *c)
+{
+        if (atomic_load(c->scope->stop))
+                return cg_fail(c->err, CG_E_CLOSED, "MCP server \"%s\": the supervisor ends", c->name);
+        if (cg_now_ms() < c->scope->deadline_ms)
+                return 0;
+        return cg_fail(c->err, CG_E_TIMEDOUT,
+                       "MCP server \"%s\": the check that cells cannot write its files took too long. Remove "
+                       "what it does not need from the folder of its program, or keep that where cells "
+                       "cannot write",
+                               c->name);
+}
+
+static int walk_folder(struct walk *w, int fd, size_t len, int depth);
+
+/* @len: of the folder's path. Entries that vanish meanwhile are none. */
+static int walk_entry(struct walk *w, int dir, const struct dirent *d, size_t len, int depth)
+{
+        struct check *c = w->c;
+        int n = snprintf(w->path + len, sizeof(w->path) - len, "/%s", d->d_name), sub;
+        struct stat st;
+
+        if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") || n < 0 ||
+            (size_t)n >= sizeof(w->path) - len)
+                return 0;
+        if (++c->entries > SERVER_ENTRIES_MAX)
+                return cg_fail(c->err, CG_E_LIMIT,
+                               "MCP server \"%s\": more than %d files belong to its program (%s). Keep it "
+                               "where cells cannot write, or remove what it does not need", c->name,
+                                       SERVER_ENTRIES_MAX,
+                                       w->path);
+        if (c->entries % TIME_EVERY == 0 && check_time(c) < 0)
+                return c->err->code;
+        if (d->d_type != DT_UNKNOWN && d->d_type != DT_DIR && (mode_t)DTTOIF(d->d_type) != w->type)
+                return 0;
+        if (fstatat(dir, d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+                return 0;
+        if ((st.st_mode & S_IFMT) == w->type)
+                return w->visit(c, w->data, w->path, &st);
+        if (!S_ISDIR(st.st_mode) || (w->outside && cg_rules_may_write(&c->rules, w->path)))
+                return 0;
+        if (depth == 0)
+                return cg_fail(c->err, CG_E_LIMIT, "MCP server \"%s\": folders of its program are more than "
+                                                   "%d deep (%s)",
+                               c->name, SERVER_DEPTH_MAX, w->path);
+        sub = openat(dir, d->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (sub >= 0)
+                return walk_folder(w, sub, len + (size_t)n, depth - 1);
+        return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? 0 :
+               cg_fail_errno(c->err, "MCP server \"%s\": %s, whose files belong to its program, cannot be "
+                                     "read", c->name, w->path);
+}
+
+static int walk_folder(struct walk *w, int fd, size_t len, int depth)
+{
+        DIR *dir = fdopendir(fd);
+        const struct dirent *d;
+        int r = 0;
+
+        if (!dir) {
+                close(fd);
+                return cg_fail(w->c->err, CG_E_NOMEM, "MCP server");
+        }
+        while (r == 0 && (d = readdir(dir)))
+                r = walk_entry(w, dirfd(dir), d, len, depth);
+        closedir(dir);
+        return r;
+}
+
+int tree_walk(struct check *c, const char *folder, mode_t type, bool outside, tree_visit visit, void *data)
+{
+        struct walk w = { .c = c, .type = type, .outside = outside, .visit = visit, .data = data };
+        int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        size_t len = strlen(folder);
+
+        if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
+                return 0;
+        if (fd < 0)
+                return cg_fail_errno(c->err, "MCP server \"%s\": %s, whose files belong to its program, "
+                                             "cannot be read", c->name, folder);
+        while (len && folder[len - 1] == '/')
+                len--;
+        if (len >= sizeof(w.path)) {
+                close(fd);
+                return cg_fail(c->err, CG_E_LIMIT, "MCP server \"%s\": the path %.200s... is too long",
+                               c->name, folder);
+        }
+        memcpy(w.path, folder, len);
+        w.path[len] = '\0';
+        return walk_folder(&w, fd, len, SERVER_DEPTH_MAX);
+}
+
+/* ------------------------------------------------------------------ hard links */
+
+struct name {
+        dev_t dev;
+        ino_t ino;
+        nlink_t links;
+};
+
+struct names {
+        struct name *v;
+        size_t n, cap;
+};
+
+/* Whether cells, which have the supervisor's user, could write the file under another name. */
+static bool is_changeable(const struct stat *st)
+{
+        return geteuid() == 0 || st->st_uid == geteuid() || (st->st_mode & (S_IWGRP | S_IWOTH));
+}
+
+static int note_name(struct check *c, void *data, const char *path, const struct stat *st)
+{
+        struct names *names = data;
+        size_t cap = names->cap ? names->cap * 2 : 256;
+        struct name *v;
+
+        (void)path;
+        if (st->st_nlink < 2 || !is_changeable(st))
+                return 0;
+        if (names->n == LINKED_MAX)
+                return cg_fail(c->err, CG_E_LIMIT, "hard links");
+        if (names->n == names->cap) {
+                v = realloc(names->v, cap * sizeof(*v));
+                if (!v)
+                        return cg_fail(c->err, CG_E_NOMEM, "hard links");
+                names->v = v;
+                names->cap = cap;
+        }
+        names->v[names->n++] = (struct name){ .dev = st->st_dev, .ino = st->st_ino, .links = st->st_nlink };
+        return 0;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+        const struct name *x = a, *y = b;
+
+        if (x->ino != y->ino)
+                return x->ino < y->ino ? -1 : 1;
+        return x->dev < y->dev ? -1 : x->dev > y->dev;
+}
+
+/* Whether some file has more names than were found. */
+static bool has_names_elsewhere(struct names *names)
+{
+        bool found = false;
+
+        if (names->n)
+                qsort(names->v, names->n, sizeof(*names->v), compare_names);
+        for (size_t i = 0, k; i < names->n && !found; i = k) {
+                for (k = i + 1; k < names->n && compare_names(&names->v[i], &names->v[k]) == 0;)
+                        k++;
+                found = k - i < names->v[i].links;
+        }
+        return found;
+}
+
+static bool was_searched(const struct check *c, const char *path)
+{
+        const json_t *v;
+        size_t i;
+
+        json_array_foreach(c->searched, i, v)
+                if (cg_plan_within(path, json_string_value(v)))
+                        return true;
+        return false;
+}
+
+void tree_find_links(struct check *c, const char *path)
+{
+        struct cg_err err, *given = c->err;
+        size_t entries = c->entries;
+        struct names names = { .n = 0 };
+        struct stat st;
+
+        if (c->linked || was_searched(c, path) || stat(path, &st) < 0)
+                return;
+        c->err = &err;
+        c->entries = SERVER_ENTRIES_MAX - OUTSIDE_MAX;
+        if (S_ISDIR(st.st_mode))
+                c->linked = tree_walk(c, path, S_IFREG, true, note_name, &names) < 0 ||
+                        has_names_elsewhere(&names);
+        else if (st.st_nlink > 1 && is_changeable(&st))
+                json_array_append_new(c->guards, json_string(path));
+        json_array_append_new(c->searched, json_string(path));
+        free(names.v);
+        c->entries = entries;
+        c->err = given;
+}

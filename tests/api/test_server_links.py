@@ -1,0 +1,258 @@
+"""Files of MCP servers that have a second name (hard link) where cells write, and checks that take long."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cellgate_api import CellgateError, Client, Session
+from server_definitions import PYTHON, SERVER, definition, refuse, scripts, value
+
+MODULE = "TEXT = 'as installed'\n"
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    """A folder outside of the workspace with a script and a module of it."""
+    script = scripts(tmp_path / "tools")
+    (script.parent / "helper.py").write_text(MODULE)
+    return script.parent
+
+
+@pytest.fixture
+def home_client(prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    """A client whose supervisor has a home folder of its own."""
+    (tmp_path / "home").mkdir()
+    os.environ.setdefault("CG_PREFIX", str(prefix))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    with Client(log_level=0, no_spare=1) as c:
+        yield c
+
+
+def appended(session: Session, path: Path | str) -> bool:
+    return bool(value(session, f"attempt(write, {str(path)!r})") == "'done'")
+
+
+def environment(folder: Path, n: int = 3) -> list[Path]:
+    """A virtual environment with some modules."""
+    packages = folder / "lib" / "python3.11" / "site-packages"
+    packages.mkdir(parents=True)
+    (folder / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    files = [packages / f"module{i}.py" for i in range(n)]
+    for f in files:
+        f.write_text(MODULE)
+    return files
+
+
+def test_a_module_that_has_a_name_in_the_workspace(client: Client, workspace: Path, tools: Path) -> None:
+    os.link(tools / "helper.py", workspace / "copy.py")
+    (workspace / "free.py").touch()
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": definition(tools / "server.py")})
+        assert not appended(s, "copy.py")
+        assert appended(s, "free.py") and appended(s, "new.py")
+        s.reset()
+        assert not appended(s, "copy.py")
+        assert value(s, "import os\nattempt(os.truncate, 'copy.py', 0)") != "'done'"
+    assert (tools / "helper.py").read_text() == MODULE
+
+
+def test_the_program_itself_has_a_name_in_the_workspace(client: Client, workspace: Path, tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "my-server"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\nexec {PYTHON} {SERVER}\n")
+    program.chmod(0o755)
+    os.link(program, workspace / "other")
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": {"command": str(program)}})
+        assert not appended(s, "other")
+
+
+def test_links_within_the_workspace_stay_writable(client: Client, workspace: Path, tools: Path) -> None:
+    """Only files with a name elsewhere are denied."""
+    os.link(tools / "helper.py", workspace / "copy.py")
+    (workspace / "a").touch()
+    os.link(workspace / "a", workspace / "b")
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": definition(tools / "server.py")})
+        assert not appended(s, "copy.py")
+        assert appended(s, "a") and appended(s, "b")
+
+
+def test_links_that_no_server_has_are_nobodys_business(client: Client, workspace: Path, tmp_path: Path) -> None:
+    """A server without links changes nothing for the workspace."""
+    (tmp_path / "backup").touch()
+    os.link(tmp_path / "backup", workspace / "file")
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": definition(scripts(tmp_path / "plain"))})
+        assert appended(s, "file")
+
+
+def test_an_environment_that_shares_its_packages(client: Client, workspace: Path, tmp_path: Path) -> None:
+    """As uv makes them: every file is a link to the cache. More files than there may be rules."""
+    subprocess.run([PYTHON, "-m", "venv", "--without-pip", tmp_path / "own"], check=True)
+    (own,) = (tmp_path / "own").glob("lib/python3*/site-packages")
+    for f in environment(workspace / "project" / ".venv", 1500):
+        os.link(f, own / f.name)
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": {"command": str(tmp_path / "own" / "bin" / "python"), "args": [str(SERVER)]}})
+        packages = "project/.venv/lib/python3.11/site-packages"
+        assert not appended(s, f"{packages}/module7.py") and not appended(s, f"{packages}/new.py")
+        assert appended(s, "project/main.py")
+
+
+def test_node_packages_that_share_a_store(client: Client, workspace: Path, tmp_path: Path) -> None:
+    program = tmp_path / "global" / "node_modules" / "srv" / "index.js"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\nexec {PYTHON} {SERVER}\n")
+    program.chmod(0o755)
+    (program.parents[1] / "zod.js").touch()
+    (workspace / "app" / "node_modules" / ".pnpm" / "zod").mkdir(parents=True)
+    os.link(program.parents[1] / "zod.js", workspace / "app" / "node_modules" / ".pnpm" / "zod" / "zod.js")
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": {"command": str(program)}})
+        assert not appended(s, "app/node_modules/.pnpm/zod/zod.js")
+        assert appended(s, "app/index.js")
+
+
+@pytest.mark.parametrize("by", ["command", "argument", "script"])
+def test_launchers_that_link_from_a_cache(
+    home_client: Client, workspace: Path, tmp_path: Path, by: str
+) -> None:
+    """What uvx will run is not known before it runs: all that has names outside is denied."""
+    cache = tmp_path / "home" / ".cache" / "uv" / "archive-v0" / "x"
+    cache.mkdir(parents=True)
+    for f in environment(workspace / ".venv"):
+        os.link(f, cache / f.name)
+    launcher = tmp_path / "bin" / "uvx"
+    launcher.parent.mkdir()
+    launcher.write_text(f"#!/bin/sh\nexec {PYTHON} {SERVER}\n")
+    wrapper = tmp_path / "bin" / "start"
+    wrapper.write_text(f"#!/bin/sh\nexec {launcher} a-server\n")
+    for f in (launcher, wrapper):
+        f.chmod(0o755)
+    server = {
+        "command": {"command": str(launcher), "args": ["a-server"]},
+        "argument": {"command": "sh", "args": ["-c", f"exec {launcher} a-server"]},
+        "script": {"command": str(wrapper)},
+    }[by]
+    with home_client.session(workspace=workspace) as s:
+        s.add_servers({"s": server})
+        assert not appended(s, ".venv/lib/python3.11/site-packages/module0.py")
+        assert appended(s, "main.py")
+
+
+def test_too_many_links_are_refused(client: Client, workspace: Path, tools: Path) -> None:
+    for i in range(600):
+        (tools / f"m{i}.py").touch()
+        os.link(tools / f"m{i}.py", workspace / f"m{i}.py")
+    with client.session(workspace=workspace) as s:
+        message = refuse(s, definition(tools / "server.py"))
+        assert "hard links" in message and "UV_LINK_MODE=copy" in message
+        assert s.run("6 * 7").value == "42"
+
+
+def test_cells_that_ran_before(client: Client, workspace: Path, tools: Path) -> None:
+    os.link(tools / "helper.py", workspace / "copy.py")
+    with client.session(workspace=workspace) as s:
+        assert s.run("1").status == "ok"
+        assert "before the first cell" in refuse(s, definition(tools / "server.py"))
+
+
+def test_links_in_other_sessions(client: Client, workspace: Path, tmp_path: Path, tools: Path) -> None:
+    """Those that are there, and those that come later."""
+    other = tmp_path / "other"
+    other.mkdir()
+    os.link(tools / "helper.py", other / "copy.py")
+    with client.session(workspace=workspace) as a, client.session(workspace=other) as b:
+        a.add_servers({"s": definition(tools / "server.py")})
+        assert not appended(b, other / "copy.py")
+        with client.session(workspace=other) as c:
+            assert not appended(c, other / "copy.py")
+
+
+def test_denials_say_why(client: Client, workspace: Path, tools: Path) -> None:
+    os.link(tools / "helper.py", workspace / "copy.py")
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": definition(tools / "server.py")})
+        out = s.run("open('copy.py', 'a')", lambda _: True)
+        assert out.status == "error" and "hard link" in json.dumps(out.__dict__, default=str)
+
+
+def test_an_environment_of_kernels_that_shares_its_packages(prefix: Path, workspace: Path) -> None:
+    """Its modules run in the zygote, outside of the sandbox."""
+    env = Path(__file__).parents[2] / ".deps" / "kernel-env"
+    metadata = sorted(env.glob("lib/python*/site-packages/*.dist-info/METADATA"))
+    if not metadata or metadata[0].stat().st_dev != workspace.stat().st_dev:
+        pytest.skip("the kernels' environment is elsewhere")
+    os.environ.setdefault("CG_PREFIX", str(prefix))
+    name = workspace / "METADATA"
+    os.link(metadata[0], name)
+    try:
+        with Client(log_level=0, no_spare=1) as c, c.session(workspace=workspace) as s:
+            assert value(s, "attempt(open, 'METADATA', 'a')") != "'done'"
+    finally:
+        name.unlink()
+
+
+# ---------------------------------------------------------------- how long a check takes
+
+
+@pytest.fixture
+def large(workspace: Path) -> Path:
+    """A program in the workspace with 60,000 files beside it."""
+    script = scripts(workspace / "large")
+    for i in range(60):
+        folder = script.parent / "node_modules" / f"p{i}"
+        folder.mkdir(parents=True)
+        first = folder / "0.js"
+        first.touch()
+        for k in range(1, 1000):
+            os.symlink("0.js", folder / f"{k}.js")
+    return script
+
+
+def test_other_sessions_go_on_while_files_are_checked(client: Client, workspace: Path, tmp_path: Path, large: Path) -> None:
+    """Their cells end before the check does: it is not the supervisor's loop that makes it."""
+    done: list[Any] = []
+    (tmp_path / "other").mkdir()
+    with client.session(workspace=workspace) as a, client.session(workspace=tmp_path / "other") as b:
+        b.run("1")
+        t = threading.Thread(target=lambda: done.append(a.add_servers({"s": definition(large)})))
+        t.start()
+        n = 0
+        while t.is_alive() and n < 1000:
+            assert b.run("6 * 7").value == "42"
+            n += 1
+        t.join()
+        assert done and n > 1
+
+
+def test_a_session_that_ends_while_its_servers_are_checked(client: Client, workspace: Path, large: Path) -> None:
+    s = client.session(workspace=workspace)
+    t = threading.Thread(target=lambda: pytest.raises(CellgateError, s.add_servers, {"s": definition(large)}))
+    t.start()
+    s.close()
+    t.join()
+    with client.session(workspace=workspace) as again:
+        assert again.run("6 * 7").value == "42"
+
+
+def test_a_tree_that_is_too_large(client: Client, workspace: Path) -> None:
+    """Deep folders, as many as a path can hold."""
+    script = scripts(workspace / "deep")
+    at = script.parent
+    for _ in range(120):
+        at = at / "d"
+    at.mkdir(parents=True)
+    with client.session(workspace=workspace) as s:
+        assert "deep" in refuse(s, definition(script))
+        assert s.run("6 * 7").value == "42"
+    shutil.rmtree(script.parent)

@@ -1,0 +1,49 @@
+"""Definitions of MCP servers, and what cells can write meanwhile."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cellgate_api import CellgateError, Session
+
+SERVER = Path(__file__).parent / "api" / "echo_server.py"
+PYTHON = "/usr/bin/python3"
+ATTEMPT = """
+def attempt(f, *a):
+    try:
+        f(*a)
+    except OSError as e:
+        return e.strerror
+    return "done"
+
+def write(path, text="x"):
+    with open(path, "a") as f:
+        f.write(text)
+"""
+
+
+def refuse(session: Session, definition: dict[str, Any]) -> str:
+    with pytest.raises(CellgateError) as e:
+        session.add_servers({"s": definition})
+    assert '"s"' in str(e.value)
+    return str(e.value)
+
+
+def definition(script: Path | str = SERVER, **more: Any) -> dict[str, Any]:
+    return {"command": PYTHON, "args": [str(script)], **more}
+
+
+def scripts(folder: Path) -> Path:
+    """A folder with a server's script."""
+    folder.mkdir(parents=True)
+    shutil.copy(SERVER, folder / "server.py")
+    return folder / "server.py"
+
+
+def value(session: Session, code: str) -> Any:
+    out = session.run(ATTEMPT + code, lambda _: True)
+    assert out.status == "ok", out
+    return out.value
