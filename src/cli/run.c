@@ -22,20 +22,24 @@
 #include "base/limits.h"
 
 /*
- * ^C. A signal handler has nothing but file scope. Before the first cell runs, and at the second signal, the program
- * just ends: the supervisor notices that by its lifeline and ends all the rest, wherever this process was blocked.
+ * ^C. A signal handler has nothing but file scope. Before the session is open, and at the second signal, the program
+ * just ends: the supervisor notices that by its lifeline and ends all the rest, wherever this process was blocked. So
+ * does a signal after the end was reported, with the status that was reported.
  */
 static struct {
-        volatile sig_atomic_t armed; /* cells run: the first signal is to cancel one */
+        volatile sig_atomic_t armed; /* the session is open: the first signal is read from the pipe */
+        volatile sig_atomic_t status; /* what the run ends with, once that was reported; -1: not yet */
         volatile sig_atomic_t count;
         int pipe[2];
         const struct cg_run *run;    /* set while armed */
-} interrupt = { .pipe = { -1, -1 } };
+} interrupt = { .status = -1, .pipe = { -1, -1 } };
 
 static void on_signal(int sig)
 {
         int saved = errno;
 
+        if (interrupt.status >= 0)
+                _exit(interrupt.status);
         if (!interrupt.armed)
                 _exit(128 + sig);
         if (interrupt.count++ > 0) {
@@ -163,6 +167,28 @@ static bool signal_came(struct cg_run *run)
         return true;
 }
 
+/* The status of a run that a signal ends is the signal's, whatever else happened at the same time. */
+static bool ended_by_signal(struct cg_run *run)
+{
+        if (!run->signal && !signal_came(run))
+                return false;
+        run->status = 128 + run->signal;
+        return true;
+}
+
+/*
+ * Once, after everything else that is shown. A host reads the end from the last line, so that a signal's is always the same one, no
+ * matter whether a cell ran and whether it has ended in time. @err: set when @r is negative.
+ */
+static void report_end(struct cg_run *run, int r, struct cg_err *err)
+{
+        if (ended_by_signal(run) && r == 0 && run->opts.json)
+                r = cg_fail(err, CG_E_CLOSED, "ended by SIG%s", sigabbrev_np(run->signal));
+        if (r < 0)
+                run->face->failed(run, err, run->status);
+        interrupt.status = run->status;
+}
+
 /* ^C came, or SIGTERM or SIGHUP: each cancels the cell, and no further one is started. */
 static int interrupted(struct cg_run *run, struct cg_err *err)
 {
@@ -267,8 +293,7 @@ static int run_cell(struct cg_run *run, const struct cg_cell *cell, struct cg_er
          * Whatever became of the cell: it may have caught the KeyboardInterrupt or have ended meanwhile, and whoever ended us may have ended
          * the supervisor as well.
          */
-        if (run->signal || signal_came(run))
-                run->status = 128 + run->signal;
+        ended_by_signal(run);
         return r;
 }
 
@@ -284,7 +309,7 @@ static int wait_idle(struct cg_run *run, struct cg_err *err)
         if (run->screen.error)
                 r = output_failed(run, err);
         else if (r == 0)
-                run->status = run->signal ? 128 + run->signal : CG_EXIT_OK;
+                run->status = CG_EXIT_OK;
         return r;
 }
 
@@ -323,16 +348,11 @@ static int run_further(struct cg_run *run, struct cg_err *err)
 static void run_cells(struct cg_run *run)
 {
         struct cg_err err;
-        int r;
+        int r = run_given(run, &err);
 
-        interrupt.run = run;
-        interrupt.armed = 1;
-        r = run_given(run, &err);
         if (r == 0 && run->face->next && !run->signal && !run->screen.error)
                 r = run_further(run, &err);
-        if (r < 0)
-                run->face->failed(run, &err, run->status);
-        interrupt.armed = 0;
+        report_end(run, r, &err);
         cg_screen_clear(&run->screen);
 }
 
@@ -360,16 +380,21 @@ static void *add_in_thread(void *data)
         return NULL;
 }
 
-/* Shows what comes until the thread has ended. */
+/* Shows what comes until the thread has ended. A signal ends the process: the thread's call cannot be cancelled. */
 static int show_until_added(struct cg_run *run, const struct adding *a, struct cg_err *err)
 {
-        struct pollfd p[] = { { .fd = a->done_fd, .events = POLLIN }, { .fd = cg_session_fd(run->session), .events = POLLIN } };
+        struct pollfd p[] = { { .fd = a->done_fd, .events = POLLIN }, { .fd = cg_session_fd(run->session), .events = POLLIN },
+                              { .fd = interrupt.pipe[0], .events = POLLIN } };
         struct cg_event *e;
         int r = 0;
 
         while (!p[0].revents && r == 0) {
                 if (poll(p, CG_ARRAY_LEN(p), -1) < 0 && errno != EINTR)
                         return cg_fail_errno(err, "poll");
+                if (ended_by_signal(run)) {
+                        report_end(run, 0, err);
+                        _exit(run->status);
+                }
                 while (r == 0 && p[1].revents && (r = cg_session_next_event(run->session, 0, &e, err)) == 0)
                         r = cg_run_event(run, e, err);
                 if (r == CG_CLOSED)
@@ -445,7 +470,11 @@ static int open_session(struct cg_run *run, struct cg_err *err)
         if (r == 0)
                 r = cg_session_new(run->client, &so, &run->session, err);
         cg_kernel_hides_fini(&hides);
-        if (r < 0 || run->face->opened(run, err) < 0)
+        if (r < 0)
+                return -1;
+        interrupt.run = run;
+        interrupt.armed = 1; /* before the host can know that there is a run */
+        if (run->face->opened(run, err) < 0)
                 return -1;
         return add_servers(run, err);
 }
@@ -497,7 +526,7 @@ static int run_all(struct cg_run *run)
         if (set_up(run, &err) < 0) {
                 run->status = CG_EXIT_USAGE;
                 if (run->face)
-                        run->face->failed(run, &err, run->status);
+                        report_end(run, -1, &err);
                 else
                         cg_cli_fail("run", &err);
         } else {

@@ -324,31 +324,73 @@ def test_host_that_does_not_read(host) -> None:
     assert h.until("stream")["text"] == "second\n"
 
 
-@pytest.mark.parametrize("busy", [True, False])
-def test_signal_ends_the_run(host, busy: bool) -> None:
+def signalled(h: Any, sig: signal.Signals) -> list[dict[str, Any]]:
+    """What came before the last event, which is the same whatever else happens, and ends the run with its status."""
+    h.process.send_signal(sig)
+    *events, last = h.rest()
+    assert h.process.wait(h.deadline) == 128 + sig
+    assert (last["type"], last["status"]) == ("failed", 128 + sig)
+    results = [e for e in events if e["type"] == "result"]
+    if results:
+        assert results == events[-1:] and last["text"] == f"ended by {sig.name}"
+    return events
+
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+
+@pytest.mark.parametrize("sig", SIGNALS)
+def test_signal_while_no_cell_runs(host, sig: signal.Signals) -> None:
     h = host()
     h.until("session")
-    if busy:
-        h.say(execute(LONG, 1))
-        h.until("stream")
-    h.process.send_signal(signal.SIGTERM)
-    assert h.end() == 143
+    assert signalled(h, sig) == []
 
 
-@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("sig", SIGNALS)
+def test_signal_after_a_cell(host, sig: signal.Signals) -> None:
+    h = host()
+    h.say(execute("1/0", 1))
+    result(h, id=1, status="error")
+    assert signalled(h, sig) == []
+
+
+@pytest.mark.parametrize("sig", SIGNALS)
+def test_signal_ends_the_cell_that_runs(host, sig: signal.Signals) -> None:
+    """The one that waits is not run."""
+    h = host()
+    h.say(execute(LONG, 1))
+    h.say(execute("print('never')", 2))
+    h.until("stream")
+    *_, last = signalled(h, sig)
+    assert (last["type"], last["id"], last["status"]) == ("result", 1, "cancelled")
+
+
+def test_signal_that_a_cell_catches(host) -> None:
+    h = host("--stay", "-c", f"try:\n    {LONG.replace(chr(10), chr(10) + '    ')}\nexcept KeyboardInterrupt: pass", "-c", "print('never')")
+    h.until("stream")
+    *_, last = signalled(h, signal.SIGTERM)
+    assert (last["type"], last["cell"], last["status"]) == ("result", 1, "ok")
+
+
+def test_signal_while_servers_start(host, tmp_path) -> None:
+    settings = tmp_path / "mcp.json"
+    settings.write_text(json.dumps({"mcpServers": {"slow": {"command": "/bin/sleep", "args": ["600"]}}}))
+    h = host("--mcp", settings, "-c", "print('never')")
+    h.until("session")
+    assert all(e["type"] == "progress" for e in signalled(h, signal.SIGTERM))
+
+
+@pytest.mark.parametrize("sig", SIGNALS)
 @pytest.mark.parametrize("eof", [False, True])
 def test_signal_ends_a_cell_that_asks_again_and_again(host, sig: signal.Signals, eof: bool) -> None:
+    """It has a result only where it was too slow to ask again before its kernel was replaced."""
     h = host()
     h.say(execute("while True:\n    try: input('again? ')\n    except BaseException: pass", 1))
     h.until("input_request")
     if eof:
         h.close_input()
         h.until("input_request")
-    h.process.send_signal(sig)
-    events = h.rest()
-    assert h.process.wait(h.deadline) == 128 + sig
-    assert (events[-1]["type"], events[-1]["status"]) == ("failed", 128 + sig)
-    assert "did not end after the signal" in events[-1]["text"]
+    signalled(h, sig)
 
 
 def test_stay_needs_json(run_cellgate) -> None:
