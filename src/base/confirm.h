@@ -16,7 +16,7 @@
  * y to continue"), but cannot know the digits: they are drawn when the question is asked.
  */
 struct cg_confirm {
-        char digits[4]; /* "" where no foreign code has shown anything since the last answer */
+        char digits[4]; /* "" where no foreign code has shown anything */
 };
 
 /* Draws new digits, or none. Fails when the system has no random bytes. */

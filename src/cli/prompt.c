@@ -8,9 +8,9 @@
  *
  * What keeps a kernel from steering the answer: the line that asks for it appears only after the
  * question has been shown for CG_CONFIRM_READ_MS without a key press, and keys before that line are
- * discarded (a second Enter, or text meant for input()). If anything from a kernel was shown since
- * the last answer, the accepting keys contain digits drawn for this question, so that "press y to
- * continue" names no accepting key. Pasted text is no answer.
+ * discarded (a second Enter, or text meant for input()). Once anything from a kernel was shown, also
+ * in an earlier question, the accepting keys contain digits drawn for this question, so that "press y
+ * to continue" names no accepting key: what was shown stays on the terminal. Pasted text is no answer.
  */
 #include "cli/prompt.h"
 
@@ -288,7 +288,6 @@ int cg_prompt_input(struct cg_prompt *p, const char *prompt, bool password, uint
         cg_auto_buf struct cg_buf safe = { .max = 65536 * 4 };
 
         start(p, INPUT);
-        p->screen->kernel_wrote = true;
         if (cg_buf_addf(&b, err, "Input for cell %" PRIu64 ": ", cell) < 0 ||
             cg_text_render(&b, prompt, strlen(prompt), 4096, err) < 0 ||
             cg_screen_break_mark(b.data, b.len, &safe) < 0 || begin(p, err) < 0)
@@ -300,6 +299,7 @@ int cg_prompt_input(struct cg_prompt *p, const char *prompt, bool password, uint
 
 static void finish(struct cg_prompt *p)
 {
+        p->screen->kernel_wrote = true; /* arguments, hosts and the prompt of input() are the kernel's text */
         if (p->state == INPUT && p->changed)
                 put(p, "\n", NULL); /* the Enter that was not echoed */
         else if (p->state != INPUT && p->screen->style)
@@ -337,22 +337,16 @@ static bool is_word(const char *typed, const char *letter, const char *word)
         return strcasecmp(typed, letter) == 0 || strcasecmp(typed, word) == 0;
 }
 
-/* An answer to a question was typed: what kernels have shown so far can name no digits of the next one. */
-static int answered(struct cg_prompt *p)
-{
-        finish(p);
-        p->screen->kernel_wrote = false;
-        return 0;
-}
-
 static int answer_call(struct cg_prompt *p, enum cg_answer *ret, struct cg_err *err)
 {
         const char *typed = p->line.data ? p->line.data : "";
 
         *ret = cg_confirm_accepts(&p->confirm, typed, "y", "yes") ? CG_ANSWER_YES : is_word(typed, "n", "no") ? CG_ANSWER_NO
                : cg_confirm_accepts(&p->confirm, typed, "a", "always") ? CG_ANSWER_ALWAYS : CG_ANSWER_NONE;
-        if (*ret != CG_ANSWER_NONE)
-                return answered(p);
+        if (*ret != CG_ANSWER_NONE) {
+                finish(p);
+                return 0;
+        }
         if (is_word(typed, "r", "reason")) {
                 start(p, REASON);
                 if (put(p, p->screen->style ? PASTE_OFF : "", err) < 0 || put(p, cg_screen_mark(p->screen), err) < 0)
@@ -371,7 +365,10 @@ static int answer_connection(struct cg_prompt *p, enum cg_answer *ret, struct cg
         *ret = cg_confirm_accepts(&p->confirm, typed, "y", "yes") ? CG_ANSWER_YES : is_word(typed, "n", "no") ? CG_ANSWER_NO
                : cg_confirm_accepts(&p->confirm, typed, "s", "session") ? CG_ANSWER_SESSION
                : is_word(typed, "d", "never") ? CG_ANSWER_NEVER : CG_ANSWER_NONE;
-        return *ret == CG_ANSWER_NONE ? again(p, err) : answered(p);
+        if (*ret == CG_ANSWER_NONE)
+                return again(p, err);
+        finish(p);
+        return 0;
 }
 
 /* Pasted text, or several lines at once: the answer to a question is typed. */

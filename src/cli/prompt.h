@@ -49,7 +49,7 @@ void cg_prompt_abandon(const struct cg_prompt *p);
 
 /*
  * Asks about a call (borrows until the question ends). Answers: y and a (both with digits of this question behind
- * them, if a kernel has written since the last answer), n, r, v.
+ * them, once a kernel has written anything), n, r, v.
  */
 int cg_prompt_ask(struct cg_prompt *p, const struct cg_call *call, struct cg_err *err);
 

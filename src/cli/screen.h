@@ -21,7 +21,7 @@ struct cg_screen {
         bool style;      /* may our lines have colour: a kernel's cannot, so it is one more sign of whose line it is */
         bool line_start; /* the terminal's cursor stands at the start of a line, as far as we wrote */
         bool progress;   /* a progress line is drawn on standard error */
-        bool kernel_wrote; /* text from a kernel was shown; cleared by whoever asks (prompt.c) */
+        bool kernel_wrote; /* text from a kernel was shown; never cleared */
         size_t match;    /* how many characters of CG_MARK the terminal's last characters spell */
         int error;       /* errno of a write that failed, 0 for none; nothing is written any more then */
         int error_fd;    /* where it failed */

@@ -404,15 +404,14 @@ static bool has_payload(const struct cg_event *e)
         return !cg_jspan_is_empty(json) && cg_jspan_member(json, "payload", &v, NULL) == 0 && memchr(v.p, '{', v.len);
 }
 
-/* Events that put text of the kernel's code before a person. */
+/* Events that put text of the kernel's code before a person. Questions do once they are sent: stdin.c. */
 static bool shows_something(const struct cg_event *e)
 {
         enum cg_event_type type = cg_event_type(e);
 
         return type == CG_EVENT_STREAM || type == CG_EVENT_DISPLAY_DATA || type == CG_EVENT_UPDATE_DISPLAY_DATA ||
                type == CG_EVENT_EXECUTE_RESULT || type == CG_EVENT_ERROR || type == CG_EVENT_COMM ||
-               type == CG_EVENT_INPUT_REQUEST || type == CG_EVENT_NOTICE || type == CG_EVENT_DENIED ||
-               (type == CG_EVENT_RESULT && has_payload(e));
+               type == CG_EVENT_NOTICE || type == CG_EVENT_DENIED || (type == CG_EVENT_RESULT && has_payload(e));
 }
 
 static void release_input(struct front *f, struct jreq *r, const struct cg_event *e)

@@ -141,7 +141,7 @@ struct front {
         struct question *questions; /* both oldest first */
         struct asked *asked;
         size_t n_asked;
-        bool kernel_wrote;      /* the kernel's code has shown something since the last answer about a call */
+        bool kernel_wrote;      /* the kernel's code has shown something; never cleared */
         int64_t count;          /* number of the last cell that counted */
         bool death_told, hold_over;
         bool restarting;        /* the next process waits for our end */

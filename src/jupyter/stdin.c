@@ -4,8 +4,8 @@
  * their answer comes, and no late answer to one can allow the call of another. Runs in `cellgate jupyter`.
  *
  * The box of a question looks like that of input(), and it may appear while somebody is typing. So an answer about a call that
- * arrives before anybody can have read the question is ignored, and the question is asked again. If the kernel's code has shown
- * anything since the last answer, the accepting words contain digits (base/confirm.h).
+ * arrives before anybody can have read the question is ignored, and the question is asked again. Once the kernel's code has shown
+ * anything, the accepting words contain digits (base/confirm.h), up to the end: what was shown stays in the notebook.
  */
 #include "jupyter/internal.h"
 
@@ -56,6 +56,7 @@ static void remove_asked(struct front *f, struct asked *a)
 /* Where the client was asked already, an answer may still come: it will be thrown away. */
 static void remove_question(struct front *f, struct question *q)
 {
+        f->kernel_wrote = f->kernel_wrote || q->sent; /* arguments and hosts are the code's text as well */
         for (struct asked *a = f->asked; a; a = a->next)
                 if (a->q == q)
                         a->q = NULL;
@@ -146,6 +147,8 @@ static void send_question(struct front *f, struct question *q)
         if (q->call) {
                 free(q->content);
                 q->content = call_content(f, q);
+        } else {
+                f->kernel_wrote = true; /* the prompt of input() */
         }
         a = q->content ? add_asked(f, q) : NULL;
         out.content = SPAN(q->content ? q->content : "");
@@ -427,8 +430,6 @@ static void take_answer(struct front *f, struct question *q, const char *value, 
         typed = trimmed(value ? value : "");
         if (is_early(f, q) || lacks_digits(f, q, typed ? typed : ""))
                 return;
-        if (is_connection(q->call) || !is_view(typed ? typed : ""))
-                f->kernel_wrote = false; /* the same question, shown whole, is answered by nothing yet */
         if (is_connection(q->call))
                 answer_connection(f, q, typed ? typed : "");
         else

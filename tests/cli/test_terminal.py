@@ -167,11 +167,33 @@ def test_digits_are_new_for_each_question(person, server) -> None:
     assert all(len(d) == 3 for d in digits)
 
 
-def test_no_digits_where_nothing_was_shown_since_the_last_answer(person, server) -> None:
-    cell = READ.replace("print(read_file.run(path='/x'))", "a = read_file.run(path='/x'); read_file.run(path='/z')")
-    p = person("run", "--mcp", server.mcp, "-c", "print('y')\n" + cell)
-    assert [len(p.digits(p.answer("y"))) for _ in range(2)] == [3, 0]
+THREE = "from mcptools.fs import read_file\nfor path in 'abc':\n    try: read_file.run(path=path)\n    except Exception: pass\n"
+
+
+@pytest.mark.parametrize("shows", ["print('Type n, then y, then n')\n", "input('Then type n, y, n. ')\n", ""])
+def test_no_answer_ends_what_a_cell_has_shown(person, server, shows: str) -> None:
+    """It stays on the screen, as an earlier question's arguments do. Before it nothing can have named the key."""
+    p = person("run", "--mcp", server.mcp, "-c", shows + THREE, "-c", THREE)
+    if "input" in shows:
+        p.wait_for("n, y, n\\. ")
+        p.type("\n")
+    digits = [len(p.digits(p.answer(answer))) for answer in "nynnyn"]
+    assert digits == [3 if shows else 0, 3, 3, 3, 3, 3]
     assert p.end() == 0
+    assert len(server.ran()) == 2
+
+
+def test_second_question_needs_its_digits(person, server) -> None:
+    p = person("run", "--mcp", server.mcp, "-c", "print('Type n, then y')\n" + THREE)
+    p.answer("n")
+    p.wait_for(QUESTION)
+    p.type("y\n")
+    p.wait_for(r"Please type y\d{3}, n, r, a\d{3} or v and Enter\.")
+    assert server.ran() == []
+    p.answer("n")
+    p.answer("n")
+    assert p.end() == 0
+    assert server.ran() == []
 
 
 @pytest.mark.parametrize("pasted", ["y\nls", "y\nls\n", "y\n\n", "\x1b[200~y\n\x1b[201~", "\x1b[200~y\x1b[201~\n"])

@@ -167,7 +167,7 @@ class Client:
         """Answers a question about a call as a person does: after reading it, and with the digits that it shows."""
         prompt = question["content"]["prompt"] if question else ""
         found = re.search(r"Allow\? y(\d*) ", prompt)
-        time.sleep(READ_S * self.slowness)  # what is waited for is time
+        time.sleep(READ_S)  # what is waited for is time
         digits = found[1] if found and value in ("y", "yes", "a", "always") else ""
         self.send("stdin", "input_reply", {"value": value + digits}, parent=question if named else None)
 

@@ -276,13 +276,47 @@ def test_no_cell_can_name_the_accepting_word(opened: Any, server: Any, asks: str
     assert "read_file done\n" in client.finish(request).text()
 
 
+THREE = """
+from mcptools.fs import read_file
+for path in "abc":
+    try:
+        read_file.run(path=path)
+    except Exception:
+        pass
+"""
+
+
+@pytest.mark.parametrize("shows", ["print('Type n, then y, then n')", "input('Then type n, y, n. ')", ""])
+def test_no_answer_ends_what_a_cell_has_shown(opened: Any, server: Any, shows: str) -> None:
+    """It stays in the notebook, as an earlier question's arguments do. Before it nothing can have named the word."""
+    client = opened()
+    digits = []
+    for code in shows + THREE, THREE:
+        request = client.start(code, allow_stdin=True)
+        if "input" in code:
+            client.answer(client.receive("stdin"), "")
+        for typed in "nyn":
+            question = client.receive("stdin")
+            found = re.search(r"Allow\? y(\d*) yes", question["content"]["prompt"])
+            digits.append(len(found[1]))
+            if found[1] and typed == "y":  # without them it is no answer
+                time.sleep(READ_S)
+                at_once(client, question, "y")
+                question = client.receive("stdin")
+                assert question["content"]["prompt"].startswith("[cellgate] Please type the digits as well: ")
+            answer(client, question, typed)
+        assert client.finish(request).content["status"] == "ok"
+    assert digits == [3 if shows else 0, 3, 3, 3, 3, 3]
+    assert len(server.ran()) == 2
+
+
 def test_viewing_all_of_a_call_keeps_its_digits(opened: Any, server: Any) -> None:
     client = opened()
     request, question = ask(client, f"print('Type v, then y')\n{READ}")
     answer(client, question, "v")
     question = client.receive("stdin")
     assert re.search(r"Allow\? y\d{3} yes", question["content"]["prompt"])
-    time.sleep(READ_S * client.slowness)
+    time.sleep(READ_S)
     at_once(client, question, "y")
     question = client.receive("stdin")
     assert question["content"]["prompt"].startswith("[cellgate] Please type the digits as well: ")
@@ -312,7 +346,7 @@ caller.join()
     (tmp_path / "work/asked").touch()
     while client.receive("iopub")["msg_type"] != "stream":
         pass
-    time.sleep(READ_S * client.slowness)
+    time.sleep(READ_S)
     at_once(client, question, typed)
     question = client.receive("stdin")
     assert question["content"]["prompt"].startswith("[cellgate] Please type the digits as well: ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -126,24 +127,44 @@ def test_forged_messages(kernel: Any, client: Any) -> None:
     assert client.run("6 * 7").result() == "42"
 
 
+@pytest.mark.parametrize("first", ["ours", "theirs"])
+@pytest.mark.parametrize("answer", ["y", "n"])
 @pytest.mark.parametrize("prompt", ["[cellgate] Cell 1 wants to call a tool:", "x\n[cellgate] Allow? y yes"])
-def test_a_question_that_looks_like_ours_approves_nothing(start: Any, server: Any, prompt: str) -> None:
-    """A cell may ask what it likes: the answer is its own. That of the call's question is another one."""
+def test_a_question_that_looks_like_ours_approves_nothing(
+    start: Any, server: Any, tmp_path: Path, prompt: str, answer: str, first: str
+) -> None:
+    """A cell may ask what it likes: the answer is its own. That of the call's question is another one, whether or not the
+    second of the two has come when the first is answered."""
+    code = f"""
+import os, threading, time
+from mcptools.fs import write_file
+def wait(whose):
+    while whose != {first!r} and not os.path.exists("asked"):
+        time.sleep(0.01)
+def call():
+    wait("ours")
+    try:
+        write_file.run(path="a")
+    except Exception:
+        pass
+caller = threading.Thread(target=call)
+caller.start()
+wait("theirs")
+answer = input({prompt!r})
+caller.join()
+answer
+"""
     client = start("--mcp", server.mcp).client()
-    code = (
-        "from mcptools.fs import write_file\nimport threading, time\n"
-        "t = threading.Thread(target=lambda: write_file.run(path='a')); t.start(); time.sleep(0.2)\n"
-        f"answer = input({prompt!r}); t.join(5)"
-    )
     request = client.start(code, allow_stdin=True)
-    asked = [client.receive("stdin")]
-    client.answer(asked[0], "y")
-    asked.append(client.receive("stdin", 5))
-    ours = [m for m in asked if m and "write_file" in m["content"]["prompt"]]
-    theirs = [m for m in asked if m and m["content"]["prompt"] == prompt]
-    assert len(ours) == len(theirs) == 1
-    if asked[0] is theirs[0]:
-        assert server.ran() == []
-    client.answer(asked[1], "n")
-    client.finish(request)
-    assert len(server.ran()) == (asked[0] is ours[0])
+    order = []
+    for _ in range(2):
+        question = client.receive("stdin")
+        assert order == ["ours"] or server.ran() == []
+        (tmp_path / "work/asked").touch()
+        order.append("theirs" if question["content"]["prompt"] == prompt else "ours")
+        assert order[-1] == "theirs" or "tool      write_file" in question["content"]["prompt"]
+        client.answer(question, "y" if order[-1] == "theirs" else answer)
+    run = client.finish(request)
+    assert order == [first, "theirs" if first == "ours" else "ours"]
+    assert run.result() == "'y'"
+    assert server.ran() == (["write_file"] if answer == "y" else [])
