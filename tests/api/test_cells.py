@@ -108,11 +108,13 @@ def test_cancel_hits_its_cell_only(session: Session) -> None:
     assert (got[-1].cell, got[-1].status) == (second, "ok")
 
 
-def test_cancel_takes_a_waiting_cell_out(session: Session) -> None:
-    session.execute("import time; time.sleep(1)")
+def test_cancel_takes_a_waiting_cell_out(session: Session, workspace: Path) -> None:
+    session.execute("import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)")
     waiting = session.execute("print('never')")
     session.cancel(waiting)
-    got = session.until("result") + session.until("result")
+    got = session.until("result")
+    (workspace / "go").touch()
+    got += session.until("result")
     assert [(e.cell, e.status) for e in got if e.type == "result"] == [(waiting, "cancelled"), (waiting - 1, "ok")]
     assert not any(e.type == "stream" for e in got)
 

@@ -6,6 +6,7 @@ where it may, so that a broken attempt does not pass for a denial.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
@@ -87,15 +88,18 @@ for c in connections():
         ("a frame of 2^60 bytes", "bytes([2]) + (2**60).to_bytes(8, 'big') + b'x'"),
     ],
 )
-def test_messages_a_kernel_may_not_send(kernel: Session, mark: Path, what: str, data: str) -> None:
+def test_messages_a_kernel_may_not_send(
+    kernel: Session, workspace: Path, mark: Path, what: str, data: str
+) -> None:
     """While a call waits for its decision, each of these ends the kernel or its connection, and the call does not run."""
     kernel.execute(
-        "import threading, time\nfrom mcptools.echo import danger\n"
-        "def later():\n    time.sleep(0.4)\n"
+        "import os, threading, time\nfrom mcptools.echo import danger\n"
+        "def later():\n    while not os.path.exists('asked'): time.sleep(0.01)\n"
         f"    print('connections', forge({data}), flush=True)\n    time.sleep(30)\n    os._exit(9)\n"
         "threading.Thread(target=later, daemon=True).start()\ndanger.run(text='x')"
     )
     asked = kernel.until("approval_request")[-1]
+    (workspace / "asked").touch()
     got = []
     deadline = time.monotonic() + 60
     while not got or got[-1].type != "result":
@@ -104,7 +108,8 @@ def test_messages_a_kernel_may_not_send(kernel: Session, mark: Path, what: str, 
             assert time.monotonic() < deadline, "nothing was sent"
             continue
         if e is None:  # the message went nowhere, and the call still waits: it is refused now
-            kernel.reject(asked.approval)
+            with contextlib.suppress(CellgateError):  # its kernel may have ended just now
+                kernel.reject(asked.approval)
             kernel.cancel(asked.cell)
             e = kernel.until("result")[-1]
         got.append(e)
@@ -115,15 +120,16 @@ def test_messages_a_kernel_may_not_send(kernel: Session, mark: Path, what: str, 
     assert kernel.run("1").value == "1"
 
 
-def test_arguments_cannot_change_after_the_question(kernel: Session, mark: Path) -> None:
+def test_arguments_cannot_change_after_the_question(kernel: Session, workspace: Path, mark: Path) -> None:
     kernel.execute(
-        'import threading, time, _cellgate\nargs = bytearray(b\'{"text": "harmless"}\')\nframe = bytes(args)\n'
-        "def later():\n    time.sleep(0.3)\n"
+        'import os, threading, time, _cellgate\nargs = bytearray(b\'{"text": "harmless"}\')\nframe = bytes(args)\n'
+        "def later():\n    while not os.path.exists('asked'): time.sleep(0.01)\n"
         "    at = id(frame) + bytes.__basicsize__ - 1\n"
         "    ctypes.memmove(at, b'{\"text\": \"EVILEVIL\"}', len(frame))\n    print('changed', flush=True)\n"
         "threading.Thread(target=later).start()\n_cellgate.tool_call('echo', 'danger', frame, 0)"
     )
     e = kernel.until("approval_request")[-1]
+    (workspace / "asked").touch()
     kernel.until("stream")
     kernel.accept(e.approval)
     assert kernel.until("result")[-1].status == "ok"

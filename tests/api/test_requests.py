@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 from cellgate_api import E_INVAL, E_LIMIT, CellgateError, Session
@@ -126,9 +127,11 @@ def test_extra_must_be_an_object(session: Session) -> None:
             session.execute("1", extra=extra)
 
 
-def test_kernel_death_ends_requests_too(session: Session) -> None:
-    session.execute("import os, time; time.sleep(0.3); os.kill(os.getpid(), 9)")
+def test_kernel_death_ends_requests_too(session: Session, workspace: Path) -> None:
+    session.execute("import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nos.kill(os.getpid(), 9)")
     session.request("complete_request", {"code": "x", "cursor_pos": 1})
+    session.ask("create_subshell_request", {})  # answered meanwhile: the supervisor has both
+    (workspace / "go").touch()
     reply = session.until("reply")[-1]
     assert reply.status == "cancelled"
     assert reply.json["status"] == "error"

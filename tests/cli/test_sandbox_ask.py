@@ -3,10 +3,10 @@
 import ctypes
 import json
 import re
+import select
 import subprocess
 import sys
 import termios
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -128,12 +128,15 @@ def test_something_else_is_asked_again(
 
 
 def test_what_was_typed_before_is_no_answer(
-    person: Callable[..., Person], settings: Callable[..., Path], port: int
+    person: Callable[..., Person], settings: Callable[..., Path], port: int, tmp_path: Path
 ) -> None:
-    script = "import sys, time; print('ready', flush=True); time.sleep(1)\n" + FETCH
+    gate = "import os, time\nprint('ready', flush=True)\nwhile not os.path.exists('typed'): time.sleep(0.01)\n"
+    script = gate + FETCH
     p = person("sandbox", "--ask=5", "-s", settings(), sys.executable, "-c", script, f"http://127.0.0.1:{port}/")
     p.wait_for("ready\n")
     p.type("y\n")
+    p.wait_for("y\n")  # the terminal has it
+    (tmp_path / "typed").touch()
     p.wait_for(r"Keys pressed before the question could be read were ignored\.\n")
     p.wait_for(ALLOW)
     p.wait_for("nobody answered in time")
@@ -157,7 +160,8 @@ threading.Thread(target=read, daemon=True).start()
 """
     p = person("sandbox", "--ask", "-s", settings(), sys.executable, "-c", script + FETCH, f"http://127.0.0.1:{port}/")
     shown = p.wait_for(ALLOW)
-    time.sleep(0.3)
+    while select.select([p.master], [], [], 0.3)[0]:
+        p._read()
     after = p.seen[p.pos :]
     p.type("y" + re.findall(r"y(\d{3})", shown)[0] + "\n")
     p.wait_for("got hello from outside")
@@ -170,8 +174,11 @@ threading.Thread(target=read, daemon=True).start()
 RESTLESS = """
 import ctypes, fcntl, os, signal, struct, sys, termios, time
 def runs_on(*times):
-    # A child that has SIGCONT sent to itself, that writes whenever it runs, and reads what was typed.
-    if os.fork(): return
+    # A child that has SIGCONT sent to itself, that writes whenever it runs, and reads what was typed. Returns when its timers run.
+    ready, done = os.pipe()
+    if os.fork():
+        os.read(ready, 1)
+        return
     os.setsid()
     signal.signal(signal.SIGCONT, lambda *a: None)
     libc = ctypes.CDLL(None)
@@ -179,6 +186,7 @@ def runs_on(*times):
         timer, event = ctypes.c_void_p(), struct.pack("qii48x", 0, signal.SIGCONT, 0)
         assert not libc.timer_create(time.CLOCK_MONOTONIC, event, ctypes.byref(timer))
         assert not libc.timer_settime(timer, 0, struct.pack("qqqq", 0, 0, ns // 10**9, ns % 10**9), None)
+    os.write(done, b"x")
     os.set_blocking(0, False)
     while True:
         os.write(1, b"OVER ")
@@ -192,7 +200,7 @@ def test_one_that_runs_all_the_time_is_not_asked_about(
     person: Callable[..., Person], settings: Callable[..., Path], port: int
 ) -> None:
     """SIGSTOP does not keep a program from running that has a timer send it SIGCONT."""
-    script = RESTLESS + "runs_on(*[0.1 + i / 1000 for i in range(5000)])\ntime.sleep(0.3)\n" + FETCH
+    script = RESTLESS + "runs_on(*[0.5 + i / 1000 for i in range(10000)])\n" + FETCH
     p = person("sandbox", "--ask", "-s", settings(), sys.executable, "-c", script, f"http://127.0.0.1:{port}/")
     p.wait_for("Refused: the command does not stand still")
     assert p.end() == 0
@@ -203,7 +211,7 @@ def test_one_that_runs_all_the_time_is_not_asked_about(
 def test_an_answer_does_not_count_where_something_ran(
     person: Callable[..., Person], settings: Callable[..., Path], port: int
 ) -> None:
-    script = RESTLESS + "runs_on(3, 3.1, 3.2)\n" + FETCH
+    script = RESTLESS + "runs_on(5, 5.1, 5.2)\n" + FETCH
     p = person("sandbox", "--ask", "-s", settings(), sys.executable, "-c", script, f"http://127.0.0.1:{port}/")
     shown = p.wait_for(ALLOW)
     p.wait_for("OVER")  # so it does run; it may have written anything over the question

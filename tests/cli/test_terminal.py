@@ -127,7 +127,7 @@ def test_keys_that_were_meant_for_input_answer_no_question(person, server, typed
 @pytest.mark.parametrize("typed", ["y\n", "y", "y\ny\ny\n", "\x04"])
 def test_keys_before_the_question_can_be_read_are_no_answer(person, server, typed: str) -> None:
     """A second Enter arrives when the question is on the terminal already."""
-    for _ in range(5):  # on a busy machine the keys may come too late for that
+    for _ in range(20):  # on a busy machine the keys may come too late for that
         p = person("run", "--mcp", server.mcp, "-c", READ)
         p.wait_for("wants to call a tool")
         p.type(typed)
@@ -279,12 +279,14 @@ def test_questions_of_threads_come_one_by_one(person, server) -> None:
 def test_no_output_while_a_question_stands(person, server, tmp_path: Path) -> None:
     """A thread of the cell writes while a person thinks: it must not push the question away, and nothing is lost."""
     cell = (
-        "import threading, time\ndef chat():\n  for i in range(20): print('chat', i, flush=True); time.sleep(0.05)\n"
+        "import os, threading, time\ndef chat():\n  while not os.path.exists('asked'): time.sleep(0.01)\n"
+        "  for i in range(20): print('chat', i, flush=True); time.sleep(0.05)\n"
         "  open('done', 'w').close()\n"
-        "threading.Timer(0.3, chat).start()\n" + READ
+        "threading.Thread(target=chat).start()\n" + READ
     )
     p = person("run", "--mcp", server.mcp, "-c", cell)
     p.wait_for(QUESTION)
+    (tmp_path / "asked").touch()
     while not (tmp_path / "done").exists():
         assert time.monotonic() < p.deadline
         time.sleep(0.02)
@@ -545,8 +547,10 @@ def test_tracebacks_have_no_colour_in_a_pipe(person) -> None:
     assert b"ZeroDivisionError" in error and b"\x1b" not in error
 
 
-def test_progress_line_comes_and_goes(person) -> None:
-    p = person("run", "-c", "import time; time.sleep(3.5); print('done')", "-c", "pass")
-    p.wait_for(r"cell 1 of 2, [23] s, 1 pending")
+def test_progress_line_comes_and_goes(person, tmp_path: Path) -> None:
+    cell = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('done')"
+    p = person("run", "-c", cell, "-c", "pass")
+    p.wait_for(r"cell 1 of 2, [1-9]\d* s, 1 pending")
+    (tmp_path / "go").touch()
     p.wait_for("\r\x1b\\[K(done)")
     assert p.end() == 0

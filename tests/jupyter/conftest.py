@@ -49,7 +49,7 @@ def _runtime_dir() -> Iterator[Path]:
     for pid in find_supervisors(folder):
         with contextlib.suppress(ProcessLookupError):  # it has lingered long enough
             os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while find_supervisors(folder) and time.monotonic() < deadline:
         time.sleep(0.02)
     shutil.rmtree(folder, ignore_errors=True)
@@ -206,6 +206,11 @@ class Client:
             "stop_on_error": True,
         }
         return self.send("shell", "execute_request", {**content, **more}, metadata=metadata, subshell=subshell)
+
+    def arrived(self) -> None:
+        """Waits until all that was sent on the shell channel has come: it is read in order, and no cell holds up the reply
+        to this one. Replies that come before it are dropped."""
+        self.reply(self.start("", subshell="nobody"))
 
     def finish(self, request: str, timeout: float = 30) -> Run:
         return Run(self.reply(request, timeout=timeout), self.published(request, timeout))

@@ -73,8 +73,12 @@ def test_clients_can_tell_that_the_kernel_is_another(kernel: Any, client: Any) -
     assert client.run("1").reply["header"]["session"] != before
 
 
-def test_death_between_cells_is_told(client: Any) -> None:
-    client.run("import os, threading\nt = threading.Timer(0.2, os._exit, [5]); t.start()")
+def test_death_between_cells_is_told(client: Any, tmp_path: Path) -> None:
+    client.run(
+        "import os, threading, time\ndef die():\n    while not os.path.exists('die'): time.sleep(0.01)\n    os._exit(5)\n"
+        "threading.Thread(target=die).start()"
+    )
+    (tmp_path / "work/die").touch()
     seen = []
     while not any(m["content"].get("execution_state") == "starting" for m in seen):
         seen.append(client.receive("iopub"))

@@ -85,11 +85,14 @@ def test_header_of_a_comm_message_reaches_its_handler(client: Any) -> None:
         client.published(client.send("shell", "comm_close", {"comm_id": "c1", "data": {}}))
 
 
+GATE = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\n"
+
+
 def test_queue_after_an_error_is_aborted(client: Any, tmp_path: Path) -> None:
-    # Nothing tells when all has come: it has a moment after it was sent, however slow the test is.
-    failing = client.start("import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\ntime.sleep(0.3); 1/0")
+    failing = client.start(GATE + "1/0")
     behind = [client.start(f"x = {i}") for i in range(3)]
     info = client.send("shell", "kernel_info_request")
+    client.arrived()
     (tmp_path / "work/go").touch()
     assert client.reply(failing)["content"]["status"] == "error"
     for request in behind:
@@ -106,21 +109,25 @@ def test_what_comes_after_the_error_runs(client: Any) -> None:
         assert client.run(f"{i}").result() == str(i)
 
 
-def test_queue_goes_on_where_the_cell_says_so(client: Any) -> None:
-    failing = client.start("import time; time.sleep(0.2); 1/0", stop_on_error=False)
+def test_queue_goes_on_where_the_cell_says_so(client: Any, tmp_path: Path) -> None:
+    failing = client.start(GATE + "1/0", stop_on_error=False)
     behind = client.start("6 * 7")
+    client.arrived()
+    (tmp_path / "work/go").touch()
     assert client.reply(failing)["content"]["status"] == "error"
     assert client.reply(behind)["content"]["status"] == "ok"
 
 
-def test_two_clients_share_the_kernel(kernel: Any, client: Any) -> None:
+def test_two_clients_share_the_kernel(kernel: Any, client: Any, tmp_path: Path) -> None:
     other = kernel.client()
     client.run("x = 5")
     assert other.run("x + 1").result() == "6"
-    first = client.start("import time; time.sleep(0.3); x = 6")
+    first = client.start(GATE + "x = 6")
     while (m := other.receive("iopub")) and m["msg_type"] != "execute_input":  # it has come
         pass
     second = other.start("x")
+    other.arrived()
+    (tmp_path / "work/go").touch()
     assert other.finish(second).result() == "6"  # in the order in which they came
     client.finish(first)
 

@@ -52,11 +52,16 @@ def test_allowed_host(opened: Any, port: int) -> None:
     client.nothing("stdin", 0.1)
 
 
-def test_denied_host_is_explained(opened: Any) -> None:
+def test_denied_host_is_explained(opened: Any, tmp_path: Path) -> None:
     client = opened()
-    run = client.run("fetch('http://evil.example/'); import time; time.sleep(0.5)", allow_stdin=True)
-    assert "evil.example" in run.text("stderr")
-    assert run.text("stderr").startswith("[cellgate] ")
+    gate = "import os, time\nwhile not os.path.exists('told'): time.sleep(0.01)"
+    request = client.start("fetch('http://evil.example/')\n" + gate, allow_stdin=True)
+    while (m := client.receive("iopub"))["msg_type"] != "stream":
+        pass
+    assert (m["content"]["name"], m["parent_header"]["msg_id"]) == ("stderr", request)
+    assert m["content"]["text"].startswith("[cellgate] ") and "evil.example" in m["content"]["text"]
+    (tmp_path / "work/told").touch()
+    client.finish(request)
     client.nothing("stdin", 0.1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,14 +41,19 @@ def test_cells_of_one_subshell_keep_their_order(client: Any, subshell: str) -> N
     assert client.run("order == list(range(20))").result() == "True"
 
 
-def test_error_aborts_its_own_subshell_only(client: Any, subshell: str) -> None:
-    main = [client.start("import time; time.sleep(0.4)"), client.start("6 * 7")]
-    failing = client.start("import time; time.sleep(0.1); 1/0", subshell=subshell)
+def test_error_aborts_its_own_subshell_only(client: Any, subshell: str, tmp_path: Path) -> None:
+    gate = "import os, time\nwhile not os.path.exists({!r}): time.sleep(0.01)\n"
+    main = [client.start(gate.format("failed")), client.start("6 * 7")]
+    failing = client.start(gate.format("go") + "1/0", subshell=subshell)
     behind = client.start("1", subshell=subshell)
+    client.arrived()
+    (tmp_path / "work/go").touch()
     status = {}
     while len(status) < 4:
         message = client.receive("shell")
         status[message["parent_header"]["msg_id"]] = message["content"]["status"]
+        if failing in status:
+            (tmp_path / "work/failed").touch()
     assert status == {main[0]: "ok", main[1]: "ok", failing: "error", behind: "aborted"}
 
 
@@ -107,15 +113,17 @@ def test_a_cell_that_waits_gets_comm_messages(client: Any) -> None:
     assert client.finish(behind).result() == "43"
 
 
-def test_comm_messages_keep_their_order(client: Any) -> None:
-    client.run("import comm, time; seen = []; c = comm.create_comm(target_name='t')")
+def test_comm_messages_keep_their_order(client: Any, tmp_path: Path) -> None:
+    client.run("import comm, os, time; seen = []; c = comm.create_comm(target_name='t')")
     client.run("c.on_msg(lambda m: seen.append(m['content']['data']))")
     comm_id = client.run("print(c.comm_id)").text().strip()
-    first = client.start("time.sleep(0.3); seen.append('first')")
+    first = client.start("while not os.path.exists('go'): time.sleep(0.01)\nseen.append('first')")
     second = client.start("seen.append('second')")
     for n in range(3):
         client.send("shell", "comm_msg", {"comm_id": comm_id, "data": {"n": n}})
     third = client.start("seen.append('third')")
+    client.arrived()
+    (tmp_path / "work/go").touch()
     for request in (first, second, third):
         assert client.reply(request)["content"]["status"] == "ok"
     expected = ["first", "second", *({"n": n} for n in range(3)), "third"]

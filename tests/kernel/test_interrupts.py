@@ -51,7 +51,8 @@ def test_interrupt(kernel: Kernel, code: str) -> None:
 
 
 def test_traceback_of_an_interrupted_await_names_the_line(kernel: Kernel) -> None:
-    cell = start(kernel, "import asyncio\nmark()\nawait asyncio.sleep(100)")
+    later = "import asyncio\nasyncio.get_running_loop().call_soon(lambda: mark())\n"  # during the await
+    cell = start(kernel, later + "await asyncio.sleep(100)")
     kernel.interrupt(cell)
     text = "\n".join(kernel.collect(cell).error["traceback"])
     assert "----> 3 await asyncio.sleep(100)" in text
@@ -164,15 +165,13 @@ def test_interrupts_during_the_error_display(kernel: Kernel) -> None:
 
 
 def test_a_cell_that_swallows_interrupts_needs_more_of_them(kernel: Kernel) -> None:
-    cell = start(
-        kernel,
-        "import time\nn = 0\nmark()\nwhile n < 3:\n    try:\n        time.sleep(100)\n    except KeyboardInterrupt:\n"
-        "        n += 1; print('got')",
+    cell = kernel.execute(
+        "import time\nn = 0\nwhile n < 3:\n    try:\n        print('in', n, flush=True)\n        time.sleep(100)\n"
+        "    except KeyboardInterrupt:\n        n += 1"
     )
-    for _ in range(3):
+    for n in range(3):
+        kernel.wait_for_text(f"in {n}\n")
         kernel.interrupt(cell)
-        kernel.wait_for_text("got")
-        time.sleep(0.05)  # back into the loop, out of the handler of the last one
     assert kernel.collect(cell).status == "ok"
 
 
@@ -208,9 +207,11 @@ def test_a_cells_own_handler_is_used_and_then_forgotten(kernel: Kernel) -> None:
 
 def test_signal_sent_while_idle_is_ignored(kernel: Kernel) -> None:
     kernel.run(
-        "import os, signal, threading\nthreading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()"
+        "import os, signal, threading, time\ndef late():\n    while not os.path.exists('go'): time.sleep(0.01)\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n    print('sent', flush=True)\nthreading.Thread(target=late).start()"
     )
-    time.sleep(0.3)
+    (kernel.workspace / "go").touch()
+    kernel.wait_for_text("sent\n")
     assert kernel.run("1").result == "1"
 
 

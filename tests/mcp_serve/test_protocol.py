@@ -172,6 +172,7 @@ def test_a_cancelled_cell_is_interrupted_and_not_answered(serve: Serve, workspac
 def test_progress_comes_with_the_token_and_ends_before_the_answer(serve: Serve) -> None:
     server = serve()
     server.initialize()
+    server.result(server.call("execute_ipython_cell", code="1"))  # the kernel has started, however slow the machine is
     first = server.call("execute_ipython_cell", token="tok", code="import time; time.sleep(7.5)")
     second = server.call("execute_ipython_cell", token=17, code="1")
     seen: dict[object, list[float]] = {"tok": [], 17: []}

@@ -256,12 +256,13 @@ def test_control_descriptor(box: Box) -> None:
     os.write(w, b"this is no JSON\n")
     os.close(w)
     try:
-        args = ("--debug", "--control-fd", str(r), "-c", f"sleep 0.3; test -e /proc/self/fd/{r} || echo absent")
-        p = box.run(*args, settings=MINIMAL, fds=(r,))
+        args = ("--debug", "--control-fd", str(r), "-c", f"read -r go; test -e /proc/self/fd/{r} || echo absent")
+        p = box.popen(*args, settings=MINIMAL, pass_fds=(r,))
     finally:
         os.close(r)
-    assert p.stdout == "absent\n"
-    assert f"Invalid config on control fd {r}: ignored" in p.stderr
+    while f"Invalid config on control fd {r}: ignored" not in (line := p.stderr.readline()):
+        assert line, "it has ended"
+    assert p.communicate("go\n", timeout=box.timeout)[0] == "absent\n"
 
 
 @pytest.mark.parametrize("settings", ["log", "credential"])

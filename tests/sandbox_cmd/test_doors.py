@@ -464,9 +464,11 @@ def test_a_port_of_this_machine_that_is_in_use(box: Box, greet: Callable[..., Gr
     g = greet(0)
     port = g.listener.getsockname()[1]
     settings = Box.settings(cellgate={"ports": {"expose": [port]}})
-    p = box.run("sleep", "4", settings=settings)
+    p = box.popen("cat", settings=settings)
+    while f"port {port} of this machine cannot be listened at" not in (line := p.stderr.readline()):
+        assert line, "it has ended"
+    p.communicate(timeout=box.timeout)
     assert p.returncode == 0
-    assert f"port {port} of this machine cannot be listened at" in p.stderr
 
 
 REACH = """

@@ -74,7 +74,7 @@ def test_memory_of_one_process(box: Box) -> None:
 
 
 def test_processes(box: Box) -> None:
-    many = "exec sh -c 'for i in $(seq {}); do sleep 3 & done; exit 0'"  # bash would try again for seconds
+    many = "exec sh -c 'for i in $(seq {}); do sleep 60 & done; exit 0'"  # bash would try again for seconds
     p = limited(box, many.format(10), processes=30)
     assert "process limit" not in p.stderr
     by = needs_group(box, "processes", processes=30)
