@@ -150,6 +150,8 @@ bool cg_serve_given_up(struct cg_serve *sv, const struct cg_job *job);
 void cg_serve_approve(struct cg_serve *sv, struct cg_event *e);
 /* Asks about a connection, or refuses it (worker). */
 void cg_serve_connect(struct cg_serve *sv, struct cg_event *e);
+/* Refuses the calls of @server that wait for an answer: another program gets its name (worker). */
+void cg_serve_refuse_calls(struct cg_serve *sv, const char *server);
 /* The call was cancelled: nobody waits for connections that its cell, or what it left behind, wanted (worker). */
 void cg_serve_refuse_connections(struct cg_serve *sv);
 /* APPROVAL_CLOSED: takes a question back (worker). */

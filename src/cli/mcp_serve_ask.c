@@ -363,6 +363,24 @@ void cg_serve_refuse_connections(struct cg_serve *sv)
         cg_serve_settle(sv);
 }
 
+void cg_serve_refuse_calls(struct cg_serve *sv, const char *server)
+{
+        static const char why[] = "another program was registered as this MCP server";
+
+        pthread_mutex_lock(&sv->lock);
+        for (struct cg_ask *a = sv->asks; a; a = a->next) {
+                if (a->connection || !a->approval || strcmp(a->server, server) != 0)
+                        continue;
+                take_back(sv, a, why);
+                free(a->reason);
+                a->reason = strdup(why);
+                a->accept = a->always = false; /* an answer that has arrived is about the former program as well */
+                a->answered = true;
+        }
+        pthread_mutex_unlock(&sv->lock);
+        cg_serve_settle(sv);
+}
+
 void cg_serve_withdraw(struct cg_serve *sv, uint64_t approval)
 {
         pthread_mutex_lock(&sv->lock);

@@ -484,21 +484,31 @@ static bool allowed(struct cg_serve *sv, const struct cg_job *job, struct cg_err
         return false;
 }
 
+/* "Always", and answers that are still to come, are about the program that had this name so far. */
+static void forget_server(struct cg_serve *sv, const char *name)
+{
+        cg_serve_refuse_calls(sv, name);
+        cg_approve_forget(sv->opts.kernel.approve, name);
+}
+
 static int try_register(struct cg_serve *sv, const struct cg_job *job, struct cg_answer *a, struct cg_err *err)
 {
         cg_auto_free char *name = NULL;
         cg_auto_json json_t *params = NULL;
         char *report = NULL;
+        bool same;
         int r = register_args(job->args, &name, &params, err);
 
         if (r < 0 || !allowed(sv, job, err))
                 return -1;
         r = ensure_session(sv, a, err);
-        /* "Always" was said of another program. */
-        if (r == 0 && !json_equal(params, json_object_get(sv->registered, name) ?: json_object_get(sv->configured, name)))
-                cg_approve_forget(sv->opts.kernel.approve, name);
+        same = json_equal(params, json_object_get(sv->registered, name) ?: json_object_get(sv->configured, name));
+        if (r == 0 && !same)
+                forget_server(sv, name);
         if (r == 0)
                 r = add_server(sv, name, params, &report, err);
+        if (!same)
+                forget_server(sv, name); /* what was asked about the former program meanwhile */
         if (r == 0 && json_object_set(sv->registered, name, params) == 0)
                 list_tools(a, name, report);
         cg_free(report);

@@ -103,6 +103,8 @@ void ts_session_add(struct ts_session *s, const struct cg_msg *m);
 int ts_kernel_attach(struct ts_session *s, uint64_t number, const char *path, struct cg_err *err);
 /* Cancels its calls (@why is told to the host of those that wait for a decision) and closes the connection. */
 void ts_kernel_detach(struct ts_session *s, const char *why);
+/* Fails the calls of @server that wait for a decision: the host was asked about another program. */
+void ts_calls_replaced(struct ts_session *s, const char *server);
 /* Handles ASK_DECISION. */
 void ts_call_decide(struct ts_session *s, uint64_t ask, bool accept, const char *reason);
 

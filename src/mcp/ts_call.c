@@ -217,6 +217,21 @@ void ts_call_decide(struct ts_session *s, uint64_t ask_id, bool accept, const ch
                 end_call(call, "rejected", reason, strlen(reason));
 }
 
+void ts_calls_replaced(struct ts_session *s, const char *server)
+{
+        struct ts_call *call = s->kernel ? s->kernel->calls : NULL;
+
+        while (call) {
+                if (call->place != ASKING || strcmp(call->server, server) != 0) {
+                        call = call->next;
+                        continue;
+                }
+                withdraw(call, "its MCP server was replaced by another definition");
+                fail_call(call, "MCP server \"%s\" was replaced by another definition before this call was decided", server);
+                call = s->kernel ? s->kernel->calls : NULL; /* the kernel may have been detached */
+        }
+}
+
 /* ---- LISTING */
 
 static void fail_no_tool(struct ts_call *call, const struct cg_mcp_client *client)

@@ -244,6 +244,7 @@ static void register_one(struct ts_session *s, struct ts_server *place, struct c
                 v->client = client;
                 cg_mcp_client_end(old, "its MCP server was replaced by another definition");
                 free(place);
+                ts_calls_replaced(s, cg_mcp_client_name(client));
                 return;
         }
         place->client = client;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from cellgate_api import E_NOTFOUND, CellgateError, Client, Event, Session
 
+SERVER = Path(__file__).parent / "echo_server.py"
 CALL = "from mcptools.echo import echo\necho.run(text={!r})"
 
 
@@ -62,6 +64,23 @@ def test_waiting_for_a_person_does_not_count(tools: Session) -> None:
     assert tools.next(1500) is None  # longer than the cell's limit
     tools.accept(e.approval)
     assert tools.until("result")[-1].status == "ok"
+
+
+def test_a_question_about_a_program_that_was_replaced_allows_nothing(tools: Session, tmp_path: Path) -> None:
+    """Another program under the server's name: the call that waits was meant for, and shown as, the former one's."""
+    mark = tmp_path / "second"
+    tools.execute("from mcptools.echo import danger\ndanger.run(text='x')")
+    asked = tools.until("approval_request")[-1]
+    second = {"command": sys.executable, "args": [str(SERVER)], "env": {"MARK": str(mark)}}
+    tools.add_servers({"echo": second})
+    with contextlib.suppress(CellgateError):
+        tools.accept(asked.approval)
+    events = tools.until("result")
+    assert events[-1].status == "error"
+    assert "replaced by another definition" in str([e.json for e in events if e.type == "error"])
+    assert [e.approval for e in events if e.type == "approval_closed"] == [asked.approval]
+    assert not mark.exists()
+    assert tools.run("danger.run(text='x')", lambda _: True).status == "ok" and mark.exists()
 
 
 def test_a_decision_is_used_once(tools: Session) -> None:

@@ -1,5 +1,6 @@
 """Questions to the person, line by line: their form in each version, and what becomes of them when nobody waits."""
 
+import json
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -53,6 +54,36 @@ def test_an_answer_guessed_in_advance_decides_nothing(serve: Serve, mcp_file: Pa
     server.send({"jsonrpc": "2.0", "id": question["id"], "result": YES})
     assert server.result(server.request("ping")) == {}
     assert not mark.exists()
+
+
+def test_always_is_not_said_of_a_program_that_comes_later(
+    serve: Serve, mcp_file: Path, mark: Path, tmp_path: Path
+) -> None:
+    """A call that is left behind by its cell still waits when the agent registers another program under the server's name."""
+    always = {"action": "accept", "content": {"decision": "approve this tool from now on"}}
+    second = tmp_path / "second"
+    server = serve("--mcp", mcp_file, "--approve", "ask")
+    server.initialize(elicitation={})
+    left = "import threading\nfrom mcptools.fake import leave_mark\nt = threading.Thread(target=lambda: leave_mark.run(text='left'))\nt.start()"
+    call = server.call("execute_ipython_cell", code=left)
+    first = [server.receive(), server.receive()]
+    (question,) = [m for m in first if m.get("method") == "elicitation/create"]
+    assert [m["id"] for m in first if m is not question] == [call]
+    (definition,) = json.loads(mcp_file.read_text())["mcpServers"].values()
+    params = {**definition, "env": {"MARK": str(second)}}
+    call = server.call("register_mcp_server", server_name="fake", server_params=params)
+    form = server.receive()
+    server.send({"jsonrpc": "2.0", "id": form["id"], "result": YES})
+    withdrawn = server.receive()
+    assert withdrawn["method"] == "notifications/cancelled" and withdrawn["params"]["requestId"] == question["id"]
+    server.send({"jsonrpc": "2.0", "id": question["id"], "result": always})
+    assert not server.result(call)["isError"]
+    call = server.call("execute_ipython_cell", code="t.join()\nleave_mark.run(text='x')")
+    form = server.receive()
+    assert form["method"] == "elicitation/create"
+    server.send({"jsonrpc": "2.0", "id": form["id"], "result": {"action": "decline"}})
+    assert server.result(call)["isError"]
+    assert not mark.exists() and not second.exists()
 
 
 def test_progress_tells_about_approvals_and_a_cancelled_call_takes_its_question_back(
