@@ -51,20 +51,20 @@ static void put_report(struct generator *g, struct entry *e, const struct cg_gen
         cg_out_init(&o, CG_GEN_MAX_MODULE_BYTES);
         cg_put(&o, "{\"tool\":");
         if (e->name.s)
-                cg_put_json_str(&o, e->name);
+                cg_put_json_text(&o, e->name);
         else
                 cg_put(&o, "null");
         cg_put(&o, ",\"module\":");
         if (r->status != CG_GEN_REJECTED)
-                cg_put_json_str(&o, e->module);
+                cg_put_json_text(&o, e->module);
         else
                 cg_put(&o, "null");
         cg_putf(&o, ",\"status\":\"%s\",\"warnings\":[", words[r->status]);
         for (const struct cg_gen_warning *w = r->first; w; w = w->next) {
                 cg_put(&o, w == r->first ? "{\"pointer\":" : ",{\"pointer\":");
-                cg_put_json_str(&o, w->pointer);
+                cg_put_json_text(&o, w->pointer);
                 cg_put(&o, ",\"text\":");
-                cg_put_json_str(&o, w->text);
+                cg_put_json_text(&o, w->text);
                 cg_put(&o, "}");
         }
         cg_put(&o, "]}");

@@ -264,12 +264,14 @@ void cg_put_folded(struct cg_out *o, struct cg_str s, size_t max)
 
 /* ------------------------------------------------------------------ JSON */
 
-void cg_put_json_str(struct cg_out *o, struct cg_str s)
+static void put_json_str(struct cg_out *o, struct cg_str s, bool encodable)
 {
         cg_put(o, "\"");
         while (put_plain(o, &s)) {
                 uint32_t c = cg_next_char(&s);
 
+                if (encodable && c >= 0xd800 && c <= 0xdfff)
+                        c = 0xfffd;
                 if (c == '"' || c == '\\')
                         cg_putf(o, "\\%c", (int)c);
                 else if (c == '\n')
@@ -280,6 +282,16 @@ void cg_put_json_str(struct cg_out *o, struct cg_str s)
                         cg_putf(o, "\\u%04x\\u%04x", (unsigned)(0xd7c0 + (c >> 10)), (unsigned)(0xdc00 | (c & 0x3ff)));
         }
         cg_put(o, "\"");
+}
+
+void cg_put_json_str(struct cg_out *o, struct cg_str s)
+{
+        put_json_str(o, s, false);
+}
+
+void cg_put_json_text(struct cg_out *o, struct cg_str s)
+{
+        put_json_str(o, s, true);
 }
 
 static void put_json_number(struct cg_out *o, struct cg_str n)

@@ -47,6 +47,8 @@ void cg_put_doc(struct cg_out *o, struct cg_str s, unsigned indent, size_t max);
 void cg_put_folded(struct cg_out *o, struct cg_str s, size_t max);
 /* JSON string, ASCII; lone surrogates as escapes. */
 void cg_put_json_str(struct cg_out *o, struct cg_str s);
+/* The same with U+FFFD for lone surrogates, which parsers of other programs refuse. */
+void cg_put_json_text(struct cg_out *o, struct cg_str s);
 /* Compact JSON, ASCII, numbers as they were written; @j->height must be bounded by the caller. */
 void cg_put_json(struct cg_out *o, const struct cg_j *j);
 

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "base/text.h"
 #include "base/util.h"
 #include "config.h"
 
@@ -48,9 +49,13 @@ static int read_initialize(struct cg_mcp_client *c, const struct cg_rpc *m, stru
                 return cg_err_prefix(err, "its answer to initialize is broken");
         if (cg_span_string(version, &text, NULL) < 0)
                 return cg_fail(err, CG_E_PROTO, "its answer to initialize has no protocolVersion");
-        if (!version_known(text))
-                return cg_fail(err, CG_E_UNSUPPORTED, "it speaks version \"%.50s\" of the protocol; %s to %s are known here", text,
-                               versions[0], NEWEST);
+        if (!version_known(text)) {
+                cg_auto_buf struct cg_buf shown = { .max = 1024 };
+
+                cg_text_render_as(&shown, text, strlen(text), 200, CG_TEXT_LINE, NULL);
+                return cg_fail(err, CG_E_UNSUPPORTED, "it speaks version \"%s\" of the protocol; %s to %s are known here",
+                               shown.data ? shown.data : "", versions[0], NEWEST);
+        }
         c->has_tools = caps.p && cg_span_member(caps, "tools", &tools, NULL) == 0 && tools.p;
         cg_log(c->log, CG_LOG_DEBUG, "MCP server %s is ready, protocol %s", c->def->name, text);
         return 0;

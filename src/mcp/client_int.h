@@ -104,7 +104,7 @@ void cg_mcp_on_initialize(struct cg_mcp_client *c, const struct cg_rpc *m);
 void cg_mcp_on_list_answer(struct cg_mcp_req *q, const struct cg_rpc *m);
 
 /* client_receive.c */
-/* The text of a JSON-RPC error, for people. */
+/* The text of a JSON-RPC error, for people: one line, made safe (CG_TEXT_LINE). */
 void cg_mcp_error_text(struct cg_span error, char *buf, size_t size);
 /* Of struct cg_stdio_cbs; @data: the client. */
 void cg_mcp_on_line(void *data, struct cg_span line);

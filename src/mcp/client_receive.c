@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "base/text.h"
 #include "base/util.h"
 #include "mcp/limits.h"
 
@@ -10,13 +11,16 @@
 
 void cg_mcp_error_text(struct cg_span error, char *buf, size_t size)
 {
+        cg_auto_buf struct cg_buf shown = { .max = 8 * size };
         struct cg_span message = CG_SPAN_NONE;
         cg_auto_free char *text = NULL;
 
-        if (cg_span_member(error, "message", &message, NULL) == 0 && message.p && cg_span_string(message, &text, NULL) == 0)
-                snprintf(buf, size, "%s", text);
-        else
-                snprintf(buf, size, "%.*s", error.len > 500 ? 500 : (int)error.len, error.p);
+        if (cg_span_member(error, "message", &message, NULL) < 0 || !message.p || cg_span_string(message, &text, NULL) < 0)
+                text = strndup(error.p, error.len > 500 ? 500 : error.len);
+        /* One line: it becomes part of messages that begin with our mark. */
+        if (text)
+                cg_text_render_as(&shown, text, strlen(text), size - 1, CG_TEXT_LINE, NULL);
+        snprintf(buf, size, "%s", shown.data ? shown.data : "");
 }
 
 static void on_call_answer(struct cg_mcp_req *q, const struct cg_rpc *m)

@@ -124,6 +124,7 @@ static void test_emit_str(void **state)
         check_emitted(cg_put_str, CG_STR("\0\xc3\xa9\xe6\x97\xa5\xf0\x9f\x98\x80\xed\xa0\x80"), "\"\\x00\\xe9\\u65e5\\U0001f600\\ud800\"");
         check_emitted(cg_put_json_str, CG_STR("\0\"\\\n\xc3\xa9\xf0\x9f\x98\x80\xed\xa0\x80"),
                       "\"\\u0000\\\"\\\\\\n\\u00e9\\ud83d\\ude00\\ud800\"");
+        check_emitted(cg_put_json_text, CG_STR("\xf0\x9f\x98\x80\xed\xa0\x80x"), "\"\\ud83d\\ude00\\ufffdx\"");
 }
 
 static void test_emit_doc(void **state)
