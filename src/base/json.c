@@ -105,6 +105,7 @@ int cg_json_quote(struct cg_buf *b, const char *s, size_t len, struct cg_err *er
 struct scan {
         const unsigned char *p, *end, *start;
         unsigned depth;
+        bool encodable; /* lone surrogates are refused */
         const char *why;
 };
 
@@ -128,8 +129,37 @@ static bool is_hex(unsigned char c)
         return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
+/* The UTF-16 code unit at @p, an escape \uXXXX that has been checked. */
+static unsigned code_unit(const unsigned char *p)
+{
+        unsigned v = 0;
+
+        for (int i = 2; i < 6; i++)
+                v = v << 4 | (p[i] <= '9' ? p[i] - (unsigned)'0' : (p[i] | 0x20u) - 'a' + 10u);
+        return v;
+}
+
+/* Whether the escape at @p is one half of a surrogate pair without the other. *n: the length of what was read. */
+static bool is_lone_surrogate(const unsigned char *p, const unsigned char *end, size_t *n)
+{
+        unsigned first = code_unit(p);
+
+        *n = 6;
+        if (first < 0xd800 || first > 0xdfff)
+                return false;
+        if (first > 0xdbff || end - p < 12 || p[6] != '\\' || p[7] != 'u')
+                return true;
+        for (int i = 8; i < 12; i++)
+                if (!is_hex(p[i]))
+                        return true;
+        *n = 12;
+        return code_unit(p + 6) < 0xdc00 || code_unit(p + 6) > 0xdfff;
+}
+
 static bool scan_escape(struct scan *s)
 {
+        size_t n;
+
         s->p++;
         if (s->p >= s->end)
                 return scan_fail(s, "string is not closed");
@@ -139,7 +169,9 @@ static bool scan_escape(struct scan *s)
                 for (int i = 1; i <= 4; i++)
                         if (!is_hex(s->p[i]))
                                 return scan_fail(s, "\\u needs four hexadecimal digits");
-                s->p += 5;
+                if (s->encodable && is_lone_surrogate(s->p - 1, s->end, &n))
+                        return scan_fail(s, "half of a surrogate pair stands alone: such text has no encoding");
+                s->p += s->encodable ? n - 1 : 5;
                 return true;
         }
         if (!memchr("\"\\/bfnrt", *s->p, 8))
@@ -293,10 +325,8 @@ static bool scan_value(struct scan *s)
         }
 }
 
-int cg_json_check_object(const char *text, size_t len, unsigned depth, struct cg_err *err)
+static int check_object(struct scan s, size_t len, struct cg_err *err)
 {
-        struct scan s = { .start = (const unsigned char *)text, .depth = depth };
-
         s.p = s.start;
         s.end = s.start + len;
         scan_space(&s);
@@ -309,6 +339,16 @@ int cg_json_check_object(const char *text, size_t len, unsigned depth, struct cg
                 s.why = "text after the object";
         }
         return cg_fail(err, CG_E_PARSE, "not valid JSON at byte %zu: %s", (size_t)(s.p - s.start), s.why);
+}
+
+int cg_json_check_object(const char *text, size_t len, unsigned depth, struct cg_err *err)
+{
+        return check_object((struct scan){ .start = (const unsigned char *)text, .depth = depth }, len, err);
+}
+
+int cg_json_check_encodable(const char *text, size_t len, unsigned depth, struct cg_err *err)
+{
+        return check_object((struct scan){ .start = (const unsigned char *)text, .depth = depth, .encodable = true }, len, err);
 }
 
 int cg_json_skip(const char *text, size_t len, unsigned depth, size_t *ret, struct cg_err *err)

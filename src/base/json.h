@@ -39,6 +39,8 @@ int cg_json_quote(struct cg_buf *b, const char *s, size_t len, struct cg_err *er
  * Numbers of any size, lone surrogate escapes and \u0000 are fine: nothing is converted. CG_E_PARSE says where.
  */
 int cg_json_check_object(const char *text, size_t len, unsigned depth, struct cg_err *err);
+/* As cg_json_check_object(), and no lone surrogate escapes: programs that decode them cannot print or encode the text. */
+int cg_json_check_encodable(const char *text, size_t len, unsigned depth, struct cg_err *err);
 
 /* The same check for the one JSON value at the start of @text; *ret: where it ends, leading white space included. */
 int cg_json_skip(const char *text, size_t len, unsigned depth, size_t *ret, struct cg_err *err);

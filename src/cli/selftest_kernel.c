@@ -59,6 +59,8 @@
           "arguments as deep as a stack") \
         X("kernel-bad-number", "approval", "none", 0, 0, "selftest.bad('canary', 'mark', b'{\"text\": ' + b'9' * 5000 + b'}')", \
           "a number that hosts cannot read") \
+        X("kernel-bad-surrogate", "approval", "none", 0, 0, "selftest.bad('canary', 'mark', b'{\"text\": \"allow:@NAME@\\\\ud800\"}')", \
+          "text that hosts cannot print") \
         X("kernel-forge-decision", "wire", "none", 0, 1, "F(1, DECISION, b'{\"accept\":true}')", \
           "the host's decision, forged") \
         X("kernel-forge-ask-decision", "wire", "none", 0, 1, "F(4, ASK_DECISION, b'{\"accept\":true}')", \

@@ -137,7 +137,7 @@ static bool take_json(struct cg_event *e, struct cg_msg *m)
         size_t len;
         const char *p = cg_msg_raw(m, 0, &len);
 
-        if (cg_json_check_object(p, len, JSON_DEPTH, &err) == 0) {
+        if (cg_json_check_encodable(p, len, JSON_DEPTH, &err) == 0) {
                 e->json = take_frame(e, m, &e->json_len);
                 return e->json != NULL;
         }
@@ -187,7 +187,7 @@ static bool take_reply_content(struct cg_event *e, const struct cg_msg *m)
 
         if (!len)
                 return true;
-        if (cg_json_check_object(raw, len, JSON_DEPTH, &err) < 0) {
+        if (cg_json_check_encodable(raw, len, JSON_DEPTH, &err) < 0) {
                 raw = "{\"status\": \"error\", \"ename\": \"BadReply\", \"evalue\": \"the kernel's reply cannot be shown\", "
                       "\"traceback\": []}";
                 len = strlen(raw);

@@ -173,7 +173,7 @@ static int check_names(struct names *s, const char *p, const char *end, struct c
 int cg_mcp_check_args(const char *text, size_t len, struct cg_err *err)
 {
         struct names s = { .n = 0 };
-        int r = cg_json_check_object(text, len, CG_MCP_MAX_ARGS_DEPTH, err);
+        int r = cg_json_check_encodable(text, len, CG_MCP_MAX_ARGS_DEPTH, err);
 
         if (r < 0)
                 return r;

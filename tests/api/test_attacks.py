@@ -34,6 +34,16 @@ def test_error_text_that_is_cut_inside_a_character(session: Session, pad: int) -
     assert result.text.startswith("ValueError: " + "x" * pad + "\u20ac" * 100)
 
 
+@pytest.mark.parametrize("text", ['"\\ud800"', '"\\udc00\\ud83d"', '{"\\udfff": 1}'])
+def test_output_that_no_program_could_print(session: Session, text: str) -> None:
+    """Lone surrogates in content that a kernel has written itself: JSON, but text without an encoding."""
+    content = '{"data": {"text/plain": ' + text + '}, "metadata": {}}'
+    out = session.run(f"import _cellgate\n_cellgate.publish('display_data', {content!r})\n6 * 7")
+    assert out.status == "ok" and out.value == "42"
+    assert not any(e.type == "display_data" for e in out.events)
+    assert any(e.type == "notice" and "cannot be shown" in e.text for e in out.events)
+
+
 def test_calls_asked_and_taken_back_do_not_fill_the_memory_of_a_host_that_does_not_read(
     tools: Session, workspace: Path, mark: Path
 ) -> None:

@@ -93,6 +93,23 @@ static void test_json_check(void **state)
                         fail_msg("accepted: %s", bad[i]);
 }
 
+/* Text that has an encoding: the halves of a surrogate pair stand together. */
+static void test_json_encodable(void **state)
+{
+        static const char *const good[] = {
+                "{\"a\":\"\\ud83d\\ude00\"}", "{\"\\uD83D\\uDE00\":\"\\ud7ff\\ue000\"}", "{\"a\":\"\\\\ud800\"}", "{\"a\":\"\\ud83d\\ude00\\ud83d\\ude00\"}",
+        };
+        static const char *const bad[] = {
+                "{\"a\":\"\\ud800\"}", "{\"a\":\"\\udc00\"}", "{\"\\ud800\":1}", "{\"a\":\"\\ud800x\\udc00\"}", "{\"a\":\"\\ude00\\ud83d\"}",
+                "{\"a\":\"\\ud83d\\ud83d\\ude00\"}", "{\"a\":\"\\ud83d\\n\"}", "{\"a\":\"\\ud83d\\u00e9\"}", "{\"a\":\"\\ud83d\\u12g4\"}", "{\"a\":\"\\ud83d\\",
+        };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(good); i++)
+                assert_int_equal(cg_json_check_encodable(good[i], strlen(good[i]), 20, NULL), 0);
+        for (size_t i = 0; i < CG_ARRAY_LEN(bad); i++)
+                assert_int_equal(cg_json_check_encodable(bad[i], strlen(bad[i]), 20, NULL), CG_E_PARSE);
+}
+
 static void test_json_quote(void **state)
 {
         cg_auto_buf struct cg_buf b;
@@ -478,6 +495,7 @@ int main(void)
                 cmocka_unit_test(test_err_cut_is_marked),
                 cmocka_unit_test(test_json_object_errors_have_places),
                 cmocka_unit_test(test_json_check),
+                cmocka_unit_test(test_json_encodable),
                 cmocka_unit_test(test_json_quote),
                 cmocka_unit_test(test_runs_end_where_they_must),
                 cmocka_unit_test(test_render_shows_what_could_fool),
