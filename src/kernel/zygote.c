@@ -106,8 +106,8 @@ static void say_ended(struct cg_zygote *z, const struct child *c)
         size_t len;
 
         cg_cgroup_counts(c->cgroup, &counts);
-        body = json_pack("{s:I, s:I, s:I, s:I}", "ended", c->id, "oom_kills", (json_int_t)counts.oom_kills, "forks_denied",
-                         (json_int_t)counts.forks_denied, "cpu_ms", (json_int_t)counts.cpu_ms);
+        body = json_pack("{s:I, s:I, s:I, s:I, s:I}", "ended", c->id, "oom_kills", (json_int_t)counts.oom_kills, "outer_kills",
+                         (json_int_t)counts.outer_kills, "forks_denied", (json_int_t)counts.forks_denied, "cpu_ms", (json_int_t)counts.cpu_ms);
         text = body ? cg_json_text(body, &len) : NULL;
         if (text)
                 cg_send_fds(z->control, text, len, NULL, 0, NULL);

@@ -291,12 +291,51 @@ static uint64_t read_count(const char *path, const char *key)
         return p ? strtoull(p + (key ? strlen(key) : 0), NULL, 10) : 0;
 }
 
+/* So near to its limit a group of version 1 comes before something in it is killed for that. */
+#define NEAR_LIMIT (UINT64_C(1) << 20)
+
+static uint64_t read_beside(const char *events, const char *name)
+{
+        char path[PATH_MAX];
+        int n = snprintf(path, sizeof(path), "%.*s/%s", (int)(strrchr(events, '/') - events), events, name);
+
+        return n < (int)sizeof(path) ? read_count(path, NULL) : 0;
+}
+
+static bool came_near(const char *events, const char *most, const char *limit)
+{
+        uint64_t bytes = read_beside(events, limit);
+
+        return bytes && read_beside(events, most) + NEAR_LIMIT >= bytes;
+}
+
+/*
+ * How many of @killed were killed because the group's own limit was reached. The group's count has those of every OOM killer: of a group
+ * above, and of the machine. Version 1 does not count its own; it knows how much there has been at most.
+ */
+static uint64_t killed_at_own_limit(const char *events, uint64_t killed)
+{
+        const char *slash = strrchr(events, '/');
+        uint64_t own;
+
+        if (!slash || strcmp(slash, "/memory.oom_control") != 0)
+                own = read_count(events, "oom");
+        else if (came_near(events, "memory.max_usage_in_bytes", "memory.limit_in_bytes") ||
+                 came_near(events, "memory.memsw.max_usage_in_bytes", "memory.memsw.limit_in_bytes"))
+                own = killed;
+        else
+                own = 0;
+        return own < killed ? own : killed;
+}
+
 void cg_cgroup_read(const struct cg_cgroup_files *f, struct cg_limit_counts *ret)
 {
+        uint64_t killed = read_count(f->memory, "oom_kill");
         size_t n = f->cpu ? strlen(f->cpu) : 0;
         bool v2 = n > 9 && !strcmp(f->cpu + n - 9, "/cpu.stat");
 
-        ret->oom_kills = read_count(f->memory, "oom_kill");
+        ret->oom_kills = killed ? killed_at_own_limit(f->memory, killed) : 0;
+        ret->outer_kills = killed - ret->oom_kills;
         ret->forks_denied = read_count(f->processes, "max");
         ret->cpu_ms = v2 ? read_count(f->cpu, "usage_usec") / 1000 : read_count(f->cpu, NULL) / 1000000;
 }

@@ -57,7 +57,8 @@ struct cg_sandbox_limits {
 
 /* What a group has counted since it was made. */
 struct cg_limit_counts {
-        uint64_t oom_kills; /* processes that were ended because memory was used up */
+        uint64_t oom_kills;   /* processes that were ended because the group's own memory was used up */
+        uint64_t outer_kills; /* because that of the machine, or of a group above, was */
         uint64_t forks_denied;
         uint64_t cpu_ms;
 };

@@ -209,6 +209,11 @@ static void describe_kill(const struct kernel *k, const char *whom, char *buf, s
 {
         uint64_t limit;
 
+        if (k->in_group && k->counts.outer_kills > k->told.outer_kills) {
+                snprintf(buf, size, "out of memory: the system killed %s (SIGKILL) for want of memory outside of the sandbox (of the machine, or of a "
+                         "control group that cellgate runs in); no limit of its own was reached", whom);
+                return;
+        }
         switch (cg_oom_since(&k->oom, &limit)) {
         case CG_OOM_GROUP:
                 if (limit)

@@ -218,6 +218,7 @@ void limits_counted(struct sup *s, const json_t *o)
         if (!k)
                 return;
         k->counts.oom_kills = (uint64_t)json_integer_value(json_object_get(o, "oom_kills"));
+        k->counts.outer_kills = (uint64_t)json_integer_value(json_object_get(o, "outer_kills"));
         k->counts.forks_denied = (uint64_t)json_integer_value(json_object_get(o, "forks_denied"));
         k->counts.cpu_ms = (uint64_t)json_integer_value(json_object_get(o, "cpu_ms"));
         kernel_counted(k);

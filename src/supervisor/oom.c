@@ -2,11 +2,15 @@
 #include "supervisor/oom.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <linux/magic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 #include "base/fd.h"
 #include "base/util.h"
@@ -190,6 +194,9 @@ uint64_t cg_oom_room(void)
 #define LOOK_MAX_MS 2000
 /* Of a sandbox: as many as its limits of processes let there be by default, and then some. */
 #define PROCESSES_MAX 4096
+/* Of all its processes together; what lies beyond is not counted. */
+#define DESCRIPTORS_MAX 65536
+#define MEMFDS_MAX 4096
 
 void cg_oom_left(uint64_t *available, uint64_t *reserve)
 {
@@ -204,23 +211,79 @@ uint64_t cg_oom_next_look_ms(uint64_t available, uint64_t reserve)
         return ms < LOOK_MIN_MS ? LOOK_MIN_MS : ms > LOOK_MAX_MS ? LOOK_MAX_MS : ms;
 }
 
-static uint64_t own_use(pid_t pid)
+/* What a sandbox uses: of its processes, and of files in memory, which need not be mapped by any of them. */
+struct use {
+        uint64_t anon, shmem, held;
+        size_t descriptors; /* that were looked at */
+        ino_t seen[MEMFDS_MAX];
+        size_t n_seen;
+};
+
+static void add_own(struct use *u, pid_t pid)
 {
-        static const char *const names[] = { "RssAnon:", "RssShmem:" };
         cg_auto_free char *text = NULL;
-        uint64_t sum = 0;
+        const char *anon, *shmem;
         char file[64];
         size_t len;
 
         snprintf(file, sizeof(file), "/proc/%d/status", (int)pid);
         if (cg_read_file(file, MAX_FILE, &text, &len, NULL) < 0)
-                return 0;
-        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
-                const char *at = strstr(text, names[i]);
+                return;
+        anon = strstr(text, "RssAnon:");
+        shmem = strstr(text, "RssShmem:");
+        u->anon += anon ? strtoull(anon + strlen("RssAnon:"), NULL, 10) << 10 : 0;
+        u->shmem += shmem ? strtoull(shmem + strlen("RssShmem:"), NULL, 10) << 10 : 0;
+}
 
-                sum += at ? strtoull(at + strlen(names[i]), NULL, 10) << 10 : 0;
+static bool is_new(struct use *u, ino_t ino)
+{
+        for (size_t i = 0; i < u->n_seen; i++) {
+                if (u->seen[i] == ino)
+                        return false;
         }
-        return sum;
+        if (u->n_seen == MEMFDS_MAX)
+                return false;
+        u->seen[u->n_seen++] = ino;
+        return true;
+}
+
+/* Files of memory that @pid has open. */
+static void add_memfds(struct use *u, pid_t pid)
+{
+        char path[64], link[16];
+        const struct dirent *e;
+        struct stat st;
+        DIR *dir;
+
+        snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+        dir = opendir(path);
+        while (dir && u->descriptors < DESCRIPTORS_MAX && (e = readdir(dir))) {
+                u->descriptors++;
+                if (readlinkat(dirfd(dir), e->d_name, link, sizeof(link)) >= 7 && !memcmp(link, "/memfd:", 7) &&
+                    fstatat(dirfd(dir), e->d_name, &st, 0) == 0 && is_new(u, st.st_ino))
+                        u->held += (uint64_t)st.st_blocks * 512;
+        }
+        if (dir)
+                closedir(dir);
+}
+
+/* Files in its private places, which are of memory: not where it sees the machine's own. */
+static void add_places(struct use *u, pid_t pid)
+{
+        static const char *const places[] = { "/tmp", "/var/tmp", "/dev/shm", "/run" };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(places); i++) {
+                char path[64];
+                struct statfs fs;
+                struct stat its, ours;
+                cg_auto_fd int fd = -1;
+
+                snprintf(path, sizeof(path), "/proc/%d/root%s", (int)pid, places[i]);
+                fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+                if (fd >= 0 && fstat(fd, &its) == 0 && fstatfs(fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC &&
+                    fs.f_blocks > fs.f_bfree && (stat(places[i], &ours) < 0 || ours.st_dev != its.st_dev))
+                        u->held += (uint64_t)(fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
+        }
 }
 
 /* Appends the children of each of @pid's threads. */
@@ -255,17 +318,20 @@ static void add_children(pid_t pid, pid_t *list, size_t *n)
 uint64_t cg_oom_use(pid_t pid)
 {
         cg_auto_free pid_t *list = calloc(PROCESSES_MAX, sizeof(*list));
-        uint64_t sum = 0;
+        cg_auto_free struct use *u = calloc(1, sizeof(*u));
         size_t n = 0;
 
-        if (!list || pid <= 0)
+        if (!list || !u || pid <= 0)
                 return 0;
         list[n++] = pid;
+        add_places(u, pid);
         for (size_t i = 0; i < n; i++) {
-                sum += own_use(list[i]);
+                add_own(u, list[i]);
+                add_memfds(u, list[i]);
                 add_children(list[i], list, &n);
         }
-        return sum;
+        /* What is mapped is part of what is held, or anonymous. */
+        return u->anon + (u->shmem > u->held ? u->shmem : u->held);
 }
 
 enum cg_oom_verdict cg_oom_since(const struct cg_oom *o, uint64_t *limit_bytes)

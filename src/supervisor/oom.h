@@ -37,7 +37,10 @@ uint64_t cg_oom_room(void);
 void cg_oom_left(uint64_t *available, uint64_t *reserve);
 /* When to look again: before @available can have come down to @reserve. */
 uint64_t cg_oom_next_look_ms(uint64_t available, uint64_t reserve);
-/* What @pid and its descendants use that they alone have, bytes: not files' contents. Memory that a fork shares counts for each. */
+/*
+ * What @pid and its descendants use that they alone have, bytes: their memory, memfds that they have open, and files in private places of
+ * memory; not files on disks. Memory that a fork shares counts for each.
+ */
 uint64_t cg_oom_use(pid_t pid);
 
 /* Folder of the group with the memory controller, from the texts of /proc/self/mountinfo and /proc/PID/cgroup. *version: 1 or 2. -1: none. */

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -277,3 +279,40 @@ def test_a_limit_of_the_settings_is_named_as_it_is_there(client: Client, workspa
 def test_the_least_works(client: Client, workspace: Path) -> None:
     with client.session(workspace=workspace, memory_bytes=64 * MIB, processes=8, open_files=32) as s:
         assert s.run("6 * 7").value == "42"
+
+
+@pytest.fixture
+def outer_group() -> Iterator[Path]:
+    """A control group of 400 MB in which cellgate can be run: the file that takes its members."""
+    own = dict(line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines())
+    if "memory" in own:
+        folder, limit, members = Path("/sys/fs/cgroup/memory") / own["memory"].lstrip("/"), "memory.limit_in_bytes", "tasks"
+    else:
+        folder, limit, members = Path("/sys/fs/cgroup") / own.get("", "").lstrip("/"), "memory.max", "cgroup.procs"
+    group = folder / f"cellgate-test-outer-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as e:
+        pytest.skip(f"no control group that this user may make: {e}")
+    try:
+        (group / limit).write_text("400000000")
+    except OSError as e:
+        group.rmdir()
+        pytest.skip(f"no memory limit in a control group here: {e}")
+    yield group / members
+    eventually(lambda: not (group / "cgroup.procs").read_text())
+    for below in [*group.glob("*/"), group]:
+        below.rmdir()
+
+
+def test_want_of_memory_outside_is_no_limit_of_the_kernel(outer_group: Path, prefix: Path, workspace: Path) -> None:
+    """The group that all of cellgate runs in has less than the kernel may have."""
+    code = "b = [bytearray(50 << 20) for i in range(40)]"
+    p = subprocess.run(
+        ["sh", "-c", 'echo 0 > "$0"; exec "$@"', outer_group, prefix / "bin/cellgate", "run", "--limit", "memoryMb=3000", "-c", code],
+        cwd=workspace,
+        capture_output=True,
+        text=True,
+    )
+    assert "out of memory" in p.stderr and "outside of the sandbox" in p.stderr, p.stderr
+    assert "limit of 3000 MiB" not in p.stderr and "raise" not in p.stderr

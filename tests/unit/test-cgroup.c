@@ -220,8 +220,18 @@ static void version_2_where_controllers_are_shared(void **state)
         put(made(m, "v2/own"), "cpu.stat", "usage_usec 2500000\nuser_usec 1\n");
         cg_cgroup_counts(g, &counts);
         assert_int_equal(counts.oom_kills, 2);
+        assert_int_equal(counts.outer_kills, 0);
         assert_int_equal(counts.forks_denied, 4);
         assert_int_equal(counts.cpu_ms, 2500);
+        /* Killed for want of memory elsewhere: the group's own limit was in nobody's way. */
+        put(made(m, "v2/own"), "memory.events", "low 0\nhigh 0\nmax 0\noom 0\noom_kill 2\noom_group_kill 0\n");
+        cg_cgroup_counts(g, &counts);
+        assert_int_equal(counts.oom_kills, 0);
+        assert_int_equal(counts.outer_kills, 2);
+        put(made(m, "v2/own"), "memory.events", "low 0\nhigh 0\nmax 9\noom 1\noom_kill 3\noom_group_kill 0\n");
+        cg_cgroup_counts(g, &counts);
+        assert_int_equal(counts.oom_kills, 1);
+        assert_int_equal(counts.outer_kills, 2);
         cg_cgroup_free(g);
         assert_string_equal(made(m, "v2/own"), "");
 }
@@ -302,8 +312,15 @@ static void hybrid_takes_each_from_where_it_is(void **state)
         assert_string_equal(get(made(m, "v2/memory/a:b"), "tasks"), "0");
         put(made(m, "v2/memory/a:b"), "memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n");
         put(made(m, "v2/cpu,cpuacct"), "cpuacct.usage", "1234567890\n");
+        put(made(m, "v2/memory/a:b"), "memory.max_usage_in_bytes", "400000000\n");
+        put(made(m, "v2/memory/a:b"), "memory.memsw.max_usage_in_bytes", "400000000\n");
+        cg_cgroup_counts(g, &counts);
+        assert_int_equal(counts.oom_kills, 0);
+        assert_int_equal(counts.outer_kills, 1);
+        put(made(m, "v2/memory/a:b"), "memory.memsw.max_usage_in_bytes", "536866816\n");
         cg_cgroup_counts(g, &counts);
         assert_int_equal(counts.oom_kills, 1);
+        assert_int_equal(counts.outer_kills, 0);
         assert_int_equal(counts.cpu_ms, 1234);
         cg_cgroup_free(g);
 }

@@ -174,6 +174,38 @@ static void test_use(void **state)
         assert_int_equal(cg_oom_use(0), 0);
 }
 
+/* Of a file in memory that no process has mapped, opened by two. */
+static void test_use_of_memfds(void **state)
+{
+        int ready[2], end[2];
+        char byte, *block = calloc(1, 1 << 20);
+        pid_t pid;
+
+        (void)state;
+        assert_non_null(block);
+        assert_int_equal(pipe(ready) | pipe(end), 0);
+        pid = fork();
+        if (pid == 0) {
+                int fd = memfd_create("anything at all, and longer than what is read of it", 0);
+                bool ok = fd >= 0;
+
+                close(end[1]);
+                for (int i = 0; i < 300 && ok; i++)
+                        ok = write(fd, block, 1 << 20) == 1 << 20;
+                if (fork() == 0)
+                        _exit(read(end[0], &byte, 1) == 0 ? 0 : 1);
+                ok = ok && write(ready[1], "x", 1) == 1;
+                _exit(ok && read(end[0], &byte, 1) == 0 ? 0 : 1);
+        }
+        close(ready[1]);
+        close(end[0]);
+        assert_int_equal(read(ready[0], &byte, 1), 1);
+        assert_in_range(cg_oom_use(pid), 300 << 20, 500 << 20);
+        close(end[1]);
+        assert_int_equal(waitpid(pid, NULL, 0), pid);
+        free(block);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -183,6 +215,7 @@ int main(void)
                 cmocka_unit_test(test_room),
                 cmocka_unit_test(test_next_look),
                 cmocka_unit_test(test_use),
+                cmocka_unit_test(test_use_of_memfds),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
