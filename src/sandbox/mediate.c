@@ -55,7 +55,12 @@ static int do_mkdir_at(struct cg_med_call *c, int dirfd, uint64_t at, mode_t mod
 static int do_mknod_at(struct cg_med_call *c, int dirfd, uint64_t at, mode_t mode, dev_t dev)
 {
         cg_auto_med_where struct cg_med_where w = CG_MED_NOWHERE;
-        int r = find_free(c, dirfd, at, CG_MED_MAKE, &w);
+        int r;
+
+        /* The kernel refuses folders and what it does not know before it looks for the name. */
+        if (mode & S_IFMT && !S_ISREG(mode) && !S_ISFIFO(mode) && !S_ISSOCK(mode) && !S_ISCHR(mode) && !S_ISBLK(mode))
+                return CG_MED_GO_ON;
+        r = find_free(c, dirfd, at, CG_MED_MAKE, &w);
 
         if (r < 0)
                 return r;
@@ -69,7 +74,7 @@ static int do_symlink_at(struct cg_med_call *c, uint64_t text_at, int dirfd, uin
         char text[PATH_MAX];
         int r;
 
-        if (!cg_med_read_text(c, text_at, text))
+        if (!cg_med_read_text(c, text_at, text) || !text[0])
                 return CG_MED_GO_ON;
         r = find_free(c, dirfd, at, CG_MED_LINK, &w);
         return r < 0 ? r : cg_med_look_again(c, &w, CG_MED_LINK, cg_med_result(symlinkat(text, w.dir, w.name)));
@@ -81,6 +86,8 @@ static int do_unlink_at(struct cg_med_call *c, int dirfd, uint64_t at, int flags
         struct stat st;
         int r;
 
+        if (flags & ~AT_REMOVEDIR)
+                return CG_MED_GO_ON; /* refused before the name is looked up */
         if (!cg_med_find_name(c, dirfd, at, &w))
                 return cg_med_not_found(c, &w);
         if (fstatat(w.dir, w.name, &st, AT_SYMLINK_NOFOLLOW) < 0)

@@ -129,11 +129,6 @@ bool cg_med_may_stay(struct cg_med_call *c, const struct cg_med_where *w, enum c
 /* The same for what can be removed again. @r: 0, or what comes instead. */
 int cg_med_look_again(struct cg_med_call *c, const struct cg_med_where *w, enum cg_med_act act, int r);
 /*
- * Takes @fd: it is the caller's alone when the caller goes on, which may close it and run what it
- * has written. SECCOMP_ADDFD_FLAG_SEND would let it go on before we have closed ours.
- */
-int cg_med_caller_fd(struct cg_med_call *c, int *fd, int flags);
-/*
  * @w's name is a symlink: to what it leads, one step on. False: the kernel has its own word on
  * that, and on what /proc leads to and has no name any more.
  */

@@ -201,6 +201,10 @@ int cg_med_rename_at(struct cg_med_call *c, int from_fd, uint64_t from_at, int t
         bool there;
         int r;
 
+        /* Refused before any path is looked up. */
+        if (flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT) ||
+            (flags & RENAME_EXCHANGE && flags & (RENAME_NOREPLACE | RENAME_WHITEOUT)))
+                return CG_MED_GO_ON;
         if (!cg_med_find_name(c, from_fd, from_at, &from))
                 return cg_med_not_found(c, &from);
         if (!cg_med_find_name(c, to_fd, to_at, &to))
@@ -270,6 +274,8 @@ int cg_med_link_at(struct cg_med_call *c, int old_fd, uint64_t old_at, int new_f
         struct stat a, b;
         int r;
 
+        if (flags & ~(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH))
+                return CG_MED_GO_ON; /* refused before any path is looked up */
         if (!cg_med_find_name(c, new_fd, new_at, &to))
                 return cg_med_not_found(c, &to);
         if (!find_old(c, old_fd, old_at, flags, &old, &nameless) || old.region == CG_REGION_NATIVE)

@@ -22,17 +22,31 @@
 #define HELPER_LOOK_US 200000
 
 /*
- * Takes @fd: it is the caller's alone when the caller goes on, which may close it and run what it
- * has written. SECCOMP_ADDFD_FLAG_SEND would let it go on before we have closed ours.
+ * Whether O_TRUNC can wait until the caller has the descriptor: there may be no room for that, and
+ * then nothing must have happened to the file.
  */
-int cg_med_caller_fd(struct cg_med_call *c, int *fd, int flags)
+static bool truncates_later(int flags)
+{
+        return flags & O_TRUNC && ((flags & O_ACCMODE) == O_WRONLY || (flags & O_ACCMODE) == O_RDWR);
+}
+
+/*
+ * Takes @fd, which was opened without O_TRUNC where that can wait: it is the caller's alone when the
+ * caller goes on, which may close it and run what it has written. SECCOMP_ADDFD_FLAG_SEND would let
+ * it go on before we have closed ours.
+ */
+static int caller_fd(struct cg_med_call *c, int *fd, int flags)
 {
         struct seccomp_notif_addfd add = {.id = c->c->id, .srcfd = (uint32_t)*fd,
                                           .newfd_flags = (uint32_t)(flags & O_CLOEXEC)};
-        int n = ioctl(c->n->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add), e = errno;
+        int r = ioctl(c->n->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
+        struct stat st;
 
+        r = r < 0 ? -errno : r;
+        if (r >= 0 && truncates_later(flags) && fstat(*fd, &st) == 0 && S_ISREG(st.st_mode) && ftruncate(*fd, 0) < 0)
+                r = -errno;
         cg_closep_(fd);
-        return n < 0 ? -e : n;
+        return r;
 }
 
 /* A signal that waits for the caller and would end its waiting. */
@@ -73,7 +87,7 @@ static _Noreturn void wait_open(struct cg_med_call *c, const char *path, int fla
                 if (is_signalled(c->tid))
                         break;
         }
-        r = fd < 0 ? -errno : cg_med_caller_fd(c, &fd, flags);
+        r = fd < 0 ? -errno : caller_fd(c, &fd, flags);
         cg_notify_answer(c->n, c->c, r < 0 ? -r : 0, r);
         _exit(0);
 }
@@ -106,7 +120,8 @@ static int open_waiting(struct cg_med_call *c, int fd, int flags)
 /* What is there, which is no folder and no link. */
 static int open_present(struct cg_med_call *c, const struct cg_med_where *w, const struct stat *st, int flags)
 {
-        int plain = flags & ~(O_CREAT | O_EXCL), r = cg_med_judge(c, w, CG_MED_CHANGE);
+        int plain = flags & ~(O_CREAT | O_EXCL | (truncates_later(flags) ? O_TRUNC : 0));
+        int r = cg_med_judge(c, w, CG_MED_CHANGE);
         cg_auto_fd int fd = -1;
 
         if (r < 0)
@@ -124,22 +139,38 @@ static int open_present(struct cg_med_call *c, const struct cg_med_where *w, con
                 return -errno;
         if (!(flags & O_NONBLOCK) && fcntl(fd, F_SETFL, plain & ~O_NONBLOCK) < 0)
                 return -errno;
-        return cg_med_caller_fd(c, &fd, flags);
+        return caller_fd(c, &fd, flags);
+}
+
+/* There was no room for the descriptor: the file that was made for it goes, should it still be there. */
+static void remove_new(const struct cg_med_where *w, const struct stat *made)
+{
+        struct stat st;
+
+        if (fstatat(w->dir, w->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == made->st_ino && st.st_dev == made->st_dev)
+                unlinkat(w->dir, w->name, 0);
 }
 
 static int open_new(struct cg_med_call *c, const struct cg_med_where *w, int flags, mode_t mode)
 {
         cg_auto_fd int fd = -1;
         int r = cg_med_judge(c, w, CG_MED_MAKE);
+        struct stat made;
 
         if (r < 0)
                 return r;
         cg_med_take_umask(c);
-        fd = openat(w->dir, w->name, flags | O_CREAT | O_EXCL | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC, mode);
+        /* O_EXCL follows no link. */
+        fd = openat(w->dir, w->name, (flags & ~O_TRUNC) | O_CREAT | O_EXCL | O_NOCTTY | O_CLOEXEC, mode);
         if (fd < 0)
                 return -errno;
-        r = cg_med_look_again(c, w, CG_MED_MAKE, 0);
-        return r < 0 ? r : cg_med_caller_fd(c, &fd, flags);
+        r = fstat(fd, &made) < 0 ? -errno : cg_med_look_again(c, w, CG_MED_MAKE, 0);
+        if (r < 0)
+                return r;
+        r = caller_fd(c, &fd, flags & ~O_TRUNC);
+        if (r < 0)
+                remove_new(w, &made);
+        return r;
 }
 
 static int open_tmpfile(struct cg_med_call *c, int dirfd, uint64_t at, int flags, mode_t mode)
@@ -164,13 +195,13 @@ static int open_tmpfile(struct cg_med_call *c, int dirfd, uint64_t at, int flags
                 return CG_MED_GO_ON;
         cg_med_take_umask(c);
         fd = openat(dir, ".", flags | O_CLOEXEC, mode);
-        return fd < 0 ? -errno : cg_med_caller_fd(c, &fd, flags);
+        return fd < 0 ? -errno : caller_fd(c, &fd, flags & ~O_TRUNC);
 }
 
 /* Opened anew by its descriptor, as the kernel would: O_CREAT finds it there. */
 static int open_nameless(struct cg_med_call *c, int fd, const struct cg_med_where *was, int flags)
 {
-        int plain = flags & ~(O_CREAT | O_EXCL | O_NOFOLLOW), r;
+        int plain = flags & ~(O_CREAT | O_EXCL | O_NOFOLLOW | (truncates_later(flags) ? O_TRUNC : 0)), r;
         char path[48];
         cg_auto_fd int opened = -1;
 
@@ -183,7 +214,7 @@ static int open_nameless(struct cg_med_call *c, int fd, const struct cg_med_wher
         opened = open(path, plain | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
         if (opened < 0 || (!(flags & O_NONBLOCK) && fcntl(opened, F_SETFL, plain & ~O_NONBLOCK) < 0))
                 return -errno;
-        return cg_med_caller_fd(c, &opened, flags);
+        return caller_fd(c, &opened, flags);
 }
 
 int cg_med_open_at(struct cg_med_call *c, int dirfd, uint64_t at, int flags, mode_t mode)
@@ -191,7 +222,9 @@ int cg_med_open_at(struct cg_med_call *c, int dirfd, uint64_t at, int flags, mod
         cg_auto_med_where struct cg_med_where w = CG_MED_NOWHERE;
         int r = CG_MED_GO_ON;
 
-        if (flags & O_PATH)
+        /* The kernel refuses the last two before it looks for a file. */
+        if (flags & O_PATH || (flags & (O_CREAT | O_TMPFILE)) == (O_CREAT | O_DIRECTORY) ||
+            (flags & O_TMPFILE) == (O_TMPFILE & ~O_DIRECTORY))
                 return CG_MED_GO_ON;
         if ((flags & O_TMPFILE) == O_TMPFILE)
                 return open_tmpfile(c, dirfd, at, flags, mode);
