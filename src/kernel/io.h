@@ -107,12 +107,22 @@ void cg_io_cell_close(struct cg_shell *sh);
  * arrived.
  */
 bool cg_io_take_interrupt(struct cg_io *io);
+struct cg_io_target {
+        pthread_t thread; /* that runs the cell */
+        bool waits;       /* in cg_wait_once(), which returns: it calls cg_io_take_subshell_interrupt() */
+        uint64_t began;   /* since when it runs, as cg_procs_now(); 0 when it is not the only cell that runs */
+};
+
 /*
- * True when *thread runs @cell in a subshell: the interrupt is under way, and cg_wait_once() of that thread returns. *began: since when, as
- * cg_procs_now(); 0 when it is not the only cell that runs.
+ * Interrupts the wait of the subshell that runs @cell. False when none does. Where it does not wait,
+ * the caller must raise the exception in its thread. Threads make and free their waits with the GIL
+ * held; the caller holds it until it has used *ret.
  */
-bool cg_io_interrupt_subshell(struct cg_io *io, uint64_t cell, pthread_t *thread, uint64_t *began);
-/* True once after that, in the subshell's thread, when it was waiting here. */
+bool cg_io_interrupt_subshell(struct cg_io *io, uint64_t cell, struct cg_io_target *ret);
+/*
+ * In the subshell's thread: true once after its wait was interrupted. Call it before cg_wait_free(),
+ * also when the wait is done: the interrupt may have arrived later.
+ */
 bool cg_io_take_subshell_interrupt(struct cg_io *io);
 /* Everything written so far by anyone, then EXECUTE_REPLY or REPLY, then no cell runs. May wait. CG_E_LIMIT: too large. */
 int cg_io_reply(struct cg_shell *sh, const struct cg_out *reply, struct cg_err *err);

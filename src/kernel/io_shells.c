@@ -160,11 +160,12 @@ void cg_io_cell_close(struct cg_shell *sh)
 bool cg_io_take_interrupt(struct cg_io *io)
 {
         struct cg_shell *sh = &io->shells[MAIN];
-        int64_t now = cg_now_ms();
         bool raises;
+        int64_t now;
 
         /* One attempt is a flag and a signal. Whoever is quick sees both, and must not be interrupted in what it does about the first. */
         pthread_mutex_lock(&io->lock);
+        now = cg_now_ms(); /* the attempt holds the lock until its signal is sent */
         raises = sh->open && (sh->interrupting || now >= io->interrupt_echo_ms);
         io->interrupt_echo_ms = sh->interrupting ? now + INTERRUPT_ECHO_MS : 0;
         sh->interrupting = false;
@@ -172,7 +173,17 @@ bool cg_io_take_interrupt(struct cg_io *io)
         return raises;
 }
 
-bool cg_io_interrupt_subshell(struct cg_io *io, uint64_t cell, pthread_t *thread, uint64_t *began)
+static bool interrupt_wait_locked(struct cg_shell *sh)
+{
+        for (const struct cg_wait *w = sh->io->waits; w; w = w->next)
+                if (pthread_equal(w->thread, sh->thread)) {
+                        sh->interrupting = true;
+                        signal_fd(w->fd);
+                }
+        return sh->interrupting;
+}
+
+bool cg_io_interrupt_subshell(struct cg_io *io, uint64_t cell, struct cg_io_target *ret)
 {
         bool found = false;
         size_t running = 0;
@@ -186,13 +197,8 @@ bool cg_io_interrupt_subshell(struct cg_io *io, uint64_t cell, pthread_t *thread
                 if (!sh->used || !sh->open || sh->cell != cell)
                         continue;
                 found = true;
-                *thread = sh->thread;
-                *began = running == 1 ? sh->began : 0;
-                for (struct cg_wait *w = io->waits; w; w = w->next)
-                        if (pthread_equal(w->thread, sh->thread)) {
-                                sh->interrupting = true;
-                                signal_fd(w->fd);
-                        }
+                *ret = (struct cg_io_target){ .thread = sh->thread, .began = running == 1 ? sh->began : 0,
+                                              .waits = interrupt_wait_locked(sh) };
         }
         pthread_mutex_unlock(&io->lock);
         return found;

@@ -65,7 +65,6 @@ static int check_interrupt(struct cg_io *io)
                 return -1;
         if (!cg_io_take_subshell_interrupt(io))
                 return 0;
-        PyThreadState_SetAsyncExc(PyThread_get_thread_ident(), NULL); /* it has arrived */
         PyErr_SetNone(PyExc_KeyboardInterrupt);
         return -1;
 }
@@ -78,10 +77,11 @@ int cg_py_wait_done(struct cg_io *io, struct cg_wait *w)
                 Py_BEGIN_ALLOW_THREADS
                 r = cg_wait_once(w);
                 Py_END_ALLOW_THREADS
-                if (r == 0)
-                        return 0;
+                /* Also when it is done: the caller's next wait is not woken by an interrupt of this one. */
                 if (check_interrupt(io) < 0)
                         return -1;
+                if (r == 0)
+                        return 0;
         }
 }
 
@@ -138,17 +138,17 @@ static PyObject *m_may_ask(PyObject *module, PyObject *unused)
 static PyObject *m_interrupt_subshell(PyObject *module, PyObject *args)
 {
         struct cg_io *io = cg_py_need_io(module, "interrupt_subshell");
+        struct cg_io_target target;
         unsigned long long cell;
-        pthread_t thread;
-        uint64_t began;
 
         if (!io || !PyArg_ParseTuple(args, "K:interrupt_subshell", &cell))
                 return NULL;
-        if (!cg_io_interrupt_subshell(io, cell, &thread, &began))
+        if (!cg_io_interrupt_subshell(io, cell, &target))
                 Py_RETURN_FALSE;
-        PyThreadState_SetAsyncExc((unsigned long)thread, PyExc_KeyboardInterrupt);
-        if (began) /* else other cells run as well, and whose children they are is not known */
-                cg_procs_interrupt(began);
+        if (!target.waits)
+                PyThreadState_SetAsyncExc((unsigned long)target.thread, PyExc_KeyboardInterrupt);
+        if (target.began) /* else other cells run as well, and whose children they are is not known */
+                cg_procs_interrupt(target.began);
         Py_RETURN_TRUE;
 }
 

@@ -1,7 +1,9 @@
 """Subshells: cells beside the main one, with output, interrupt and reply of their own."""
 
+import mmap
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -178,6 +180,81 @@ def test_interrupt(kernel: Kernel, sub: str, traffic: Traffic, code: str) -> Non
     assert traffic.replies[main].body["status"] == "ok"
 
 
+# A cell that lets no other thread run Python from "1" to "3", and interrupts the cell after it before it ends.
+HOLD = """
+import mmap, sys, threading, time, _cellgate
+file = open('hold', 'r+b')
+hold = mmap.mmap(file.fileno(), 1)
+asking = threading.Thread(target=lambda: input('first'))
+START
+while hold[0] != ord('1'): time.sleep(0.001)
+sys.setswitchinterval(1000)
+hold[0] = ord('2')
+while hold[0] != ord('3'): pass
+found = _cellgate.interrupt_subshell(_cellgate.current_cell() + 1)
+sys.setswitchinterval(0.005)
+END
+found
+"""
+
+
+class Hold:
+    """The other end of the cell HOLD."""
+
+    def __init__(self, kernel: Kernel, workspace: Path) -> None:
+        (workspace / "hold").write_bytes(b"0")
+        with (workspace / "hold").open("r+b") as f:
+            self.byte = mmap.mmap(f.fileno(), 1)
+        self.kernel = kernel
+
+    def answer(self, cell: int, text: str) -> None:
+        """The answer has been read by the kernel, and no Python has run since."""
+        self.byte[0] = ord("1")
+        deadline = time.monotonic() + 60
+        while self.byte[0] != ord("2"):
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        self.kernel.answer_input(cell, text)
+        self.kernel.ask("usage_request", {})  # answered by the thread that reads
+        self.byte[0] = ord("3")
+
+
+def test_interrupt_when_its_turn_to_ask_has_come(kernel: Kernel, sub: str, traffic: Traffic, workspace: Path) -> None:
+    """The cell that waited is not waiting any more, and does not ask yet."""
+    hold = Hold(kernel, workspace)
+    code = HOLD.replace("START", "asking.start()").replace("END", "asking.join()")
+    main = kernel.execute(code, allow_stdin=True)
+    assert (m := traffic.step()).type == "INPUT_REQUEST", m
+    cell = kernel.execute("input('second')", subshell=sub, allow_stdin=True)
+    assert traffic.step().type == "INPUT_WAIT"
+    hold.answer(main, "x")
+    traffic.until(main, cell)
+    assert traffic.result(main) == "True"
+    assert traffic.replies[cell].body["ename"] == "KeyboardInterrupt"
+    assert not [m for m in traffic.messages if m.type == "INPUT_REQUEST" and m.id == cell]
+
+
+def test_interrupt_when_its_answer_has_come(kernel: Kernel, sub: str, traffic: Traffic, workspace: Path) -> None:
+    """It interrupts once: the cell's next question is not interrupted by what comes for others."""
+    hold = Hold(kernel, workspace)
+    code = HOLD.replace("START", "print('there')").replace("END", "print('sleeps', flush=True)\nwhile True: time.sleep(0.01)")
+    main = kernel.execute(code)
+    traffic.until_text("there")
+    ask = "try: input('first')\nexcept KeyboardInterrupt: print('interrupted')\ninput('second')"
+    cell = kernel.execute(ask, subshell=sub, allow_stdin=True)
+    assert (m := traffic.step()).type == "INPUT_REQUEST", m
+    hold.answer(cell, "x")
+    while traffic.step().type != "INPUT_REQUEST":
+        pass
+    traffic.until_text("sleeps")
+    kernel.interrupt(main)
+    traffic.until(main)
+    assert traffic.replies[main].body["ename"] == "KeyboardInterrupt"
+    kernel.answer_input(cell, "y")
+    traffic.until(cell)
+    assert (traffic.text(cell), traffic.result(cell)) == ("interrupted\n", "'y'")
+
+
 def test_interrupt_of_a_subprocess(kernel: Kernel, sub: str) -> None:
     cell = kernel.execute("import subprocess\nprint('in', flush=True)\nsubprocess.run(['sleep', '100'])", subshell=sub)
     kernel.wait_for_text("in")
@@ -220,7 +297,7 @@ def test_input_in_a_subshell(kernel: Kernel, sub: str) -> None:
 
 
 def test_requests_in_a_subshell(kernel: Kernel, sub: str, traffic: Traffic) -> None:
-    main = kernel.execute("print('in', flush=True)\nwhile True: pass")
+    main = kernel.execute("import time\nprint('in', flush=True)\ntime.sleep(1000)")
     traffic.until_text("in")
     ident = kernel.request("complete_request", {"code": "zi"}, subshell=sub)
     traffic.until(ident)
