@@ -1,7 +1,8 @@
 """The pdb of cells: IPython's, which an interrupt ends.
 
 The standard library's asks its next question after an interrupt. In a notebook the cell goes on without the debugger,
-as with ipykernel; an agent's cell ends: that is what its host's interrupt is for.
+as with ipykernel; an agent's cell ends: that is what its host's interrupt is for. After `continue` an interrupt is the
+cell's in both.
 """
 
 # mypy: allow-untyped-calls
@@ -28,16 +29,23 @@ class CellPdb(debugger.InterruptiblePdb):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.skip = {*(self.skip or ()), *_NOT_THE_USERS}
+        # pdb's handler of SIGINT, which `continue` would put in place of the kernel's, stops in the debugger, also when
+        # the cell has come to its end; and the kernel repeats an interrupt until its own handler has run.
+        self.nosigint = True
+
+    def setup(self, *args: Any) -> Any:
+        done = super().setup(*args)
+        if done:  # by commands of .pdbrc
+            self._interrupted = False
+        return done
 
     def cmdloop(self, intro: Any = None) -> Any:
-        try:
-            return super().cmdloop(intro)
-        except KeyboardInterrupt:
-            self._interrupted = True
-            raise
+        result = super().cmdloop(intro)
+        self._interrupted = False
+        return result
 
     def interaction(self, *args: Any, **options: Any) -> None:
-        self._interrupted = False
+        self._interrupted = True  # unless it comes to its end: IPython drops a KeyboardInterrupt
         super().interaction(*args, **options)
         if self._interrupted and self.ends_cell:
             raise KeyboardInterrupt
