@@ -333,8 +333,9 @@ CG_API int cg_session_request(struct cg_session *s, const char *type, const char
 /**
  * cg_session_cancel() - interrupt a cell (KeyboardInterrupt in it), or take it out of the queue
  * @cell: number of the cell; 0: the one that runs. A cell that has ended is left alone: the interrupt cannot hit the next.
- * Return: 0. When the cell neither ends nor asks for input (as a debugger's prompt does) within 2 s, its kernel is replaced, and the
- *         result says so.
+ * Return: 0. When the cell neither ends nor asks for input (as a debugger's prompt does) within 2 s, it is interrupted again; 2 s later
+ *         its kernel is replaced, and the result says so. Time in which the host does not read the session's events does not count, up
+ *         to 60 s: the cell's end may be among them.
  */
 CG_API int cg_session_cancel(struct cg_session *s, uint64_t cell, struct cg_err *err);
 

@@ -7,8 +7,18 @@
 #include <stdio.h>
 #include <string.h>
 
-/* After an interrupt a cell has so long; then its kernel is replaced. */
+/*
+ * A cell must end within this time after an interrupt. Then it is interrupted again, because Python
+ * drops an exception that is raised in a destructor or a callback of the garbage collector; after
+ * the last attempt its kernel is replaced.
+ */
 #define GRACE_MS 2000
+#define GRACE_ATTEMPTS 2
+/*
+ * How often that time starts again because the host did not read: the cell's reply may be behind
+ * output that waits for the host.
+ */
+#define GRACE_HOLDS 30
 /* A request's own running time, where the host names none. */
 #define DEFAULT_REQUEST_MS 10000
 #define MAX_LANES 33
@@ -232,18 +242,31 @@ void session_asks_changed(struct session *ss)
         }
 }
 
-/* Interrupts what runs; a second call while that is under way changes nothing. */
-static void stop_running(struct lane *l, enum stop_reason why)
+static void grace_start(struct lane *l)
+{
+        uv_update_time(&l->ss->sup->loop);
+        uv_timer_start(&l->grace, on_grace, GRACE_MS, 0);
+}
+
+static void interrupt(struct lane *l)
 {
         struct cg_out out = { .type = CG_KERNEL_INTERRUPT_REQUEST, .id = l->running->id };
 
+        l->interrupts++;
+        l->pauses = l->ss->kernel ? l->ss->kernel->pauses : 0;
+        grace_start(l);
+        kernel_send(l->ss->kernel, &out, NULL);
+}
+
+/* Interrupts what runs; a second call while that is under way changes nothing. */
+static void stop_running(struct lane *l, enum stop_reason why)
+{
         if (l->stop != STOP_NONE && !l->abandoned)
                 return;
         l->stop = why;
+        l->interrupts = l->holds = 0;
         clock_stop(l);
-        kernel_send(l->ss->kernel, &out, NULL);
-        uv_update_time(&l->ss->sup->loop);
-        uv_timer_start(&l->grace, on_grace, GRACE_MS, 0);
+        interrupt(l);
 }
 
 static void on_clock(uv_timer_t *t)
@@ -688,6 +711,16 @@ void cells_end_all(struct session *ss, const char *status, const char *text, con
         ss->next_count = 1;
 }
 
+/* Did reading from the kernel pause since the interrupt, because the host did not read? */
+static bool held_up(struct lane *l)
+{
+        const struct kernel *k = l->ss->kernel;
+        bool held = k->link.paused || k->pauses != l->pauses;
+
+        l->pauses = k->pauses;
+        return held && l->holds++ < GRACE_HOLDS;
+}
+
 /* What runs did not react to its interrupt. A request is given up and its kernel kept; for a cell the kernel is replaced. */
 static void on_grace(uv_timer_t *t)
 {
@@ -698,18 +731,26 @@ static void on_grace(uv_timer_t *t)
 
         if (!l->running || !ss->kernel)
                 return;
+        if (held_up(l)) {
+                grace_start(l);
+                return;
+        }
         if (l->running->request[0] && why == STOP_TIMEOUT) {
                 send_no_reply(ss, l->running, "timeout", "the kernel did not answer in time");
                 l->abandoned = true;
                 return;
         }
+        if (l->interrupts < GRACE_ATTEMPTS) {
+                interrupt(l);
+                return;
+        }
         if (why == STOP_TIMEOUT)
-                snprintf(text, sizeof(text), "the cell ran longer than its limit of %.3g s and did not react to the interrupt "
+                snprintf(text, sizeof(text), "the cell ran longer than its limit of %.3g s and did not react to %d interrupts "
                          "within %d s: its kernel was replaced, its state is lost", (double)l->running->timeout_ms / 1000,
-                         GRACE_MS / 1000);
+                         GRACE_ATTEMPTS, GRACE_ATTEMPTS * GRACE_MS / 1000);
         else
-                snprintf(text, sizeof(text), "the cell did not react to the interrupt within %d s: its kernel was replaced, its "
-                         "state is lost", GRACE_MS / 1000);
+                snprintf(text, sizeof(text), "the cell did not react to %d interrupts within %d s: its kernel was replaced, its "
+                         "state is lost", GRACE_ATTEMPTS, GRACE_ATTEMPTS * GRACE_MS / 1000);
         session_replace_kernel(ss, l, stop_status(l), text);
 }
 

@@ -421,8 +421,10 @@ void kernel_send(struct kernel *k, const struct cg_out *out, json_t *body)
 
 void kernel_pause(struct kernel *k, bool paused)
 {
-        if (k && k->link_open)
-                cg_zlink_pause(&k->link, paused);
+        if (!k || !k->link_open)
+                return;
+        k->pauses += paused && !k->link.paused;
+        cg_zlink_pause(&k->link, paused);
 }
 
 void kernel_catch_up(struct kernel *k)

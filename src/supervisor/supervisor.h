@@ -207,6 +207,9 @@ struct lane {
         struct cell *queue, **queue_tail;
         struct cell *running;
         enum stop_reason stop;
+        unsigned interrupts;      /* that were sent for it */
+        unsigned holds;           /* how often its grace has started again because the host did not read */
+        uint64_t pauses;          /* of the kernel, when the grace started */
         bool abandoned;           /* what runs is a request whose host has been told that it took too long */
         int64_t left_ms;          /* of the running cell's time, while the clock stands */
         int64_t clock_started_ms; /* when it was last started; -1: it stands */
@@ -413,6 +416,7 @@ struct kernel {
         int kernel_listener, tool_listener; /* until handed to the zygote */
         struct cg_zlink link;
         bool link_open;
+        uint64_t pauses; /* how often it was not read because its host did not read */
         struct watch pid, denied;
         struct cg_oom oom; /* how the counters stood when it was started */
         int status_fd;

@@ -185,6 +185,23 @@ def test_a_host_that_does_not_read_stops_the_output(session: Session, client: Cl
     assert got[-1].status == "ok"
 
 
+@pytest.mark.parametrize("limit", [0, 1000])
+def test_a_host_that_reads_late_does_not_cost_the_state(session: Session, client: Client, limit: int) -> None:
+    """The cell has reacted to its interrupt; its reply is behind output that is not read."""
+    session.run("kept = 1")
+    cell = session.execute("while True: print('x' * 999)", timeout_ms=limit)
+    with client.session() as other:
+        code = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf', flush=True)\nwhile True: pass"
+        deaf = other.execute(code, timeout_ms=limit)
+        other.until("stream")
+        if not limit:
+            session.cancel(cell)
+            other.cancel(deaf)
+        assert "did not react" in other.until("result")[-1].text  # the time that an interrupt gives a cell is over
+    assert session.until("result")[-1].status == ("timeout" if limit else "cancelled")
+    assert session.run("kept").value == "1"
+
+
 def test_ended_session_says_so(client: Client) -> None:
     c = Client()
     s = c.session()
