@@ -339,14 +339,6 @@ def fuzz(minutes: float) -> list[str]:
     return wrong
 
 
-def questions() -> list[str]:
-    """Random interrupts of cells that ask questions: none costs a kernel's state."""
-    env = {"CG_SOAK": "1"}
-    args = ["-k", "random_interrupts", "api/test_questions.py"]
-    tally = run_tests.pytest(build_main(), "soak-questions", args, 600, env)
-    return [f"{name}\n{run_tests.shorten(why)}" for name, why in tally.failed]
-
-
 def clients() -> list[str]:
     """A notebook in each of Jupyter's programs, and the tests of tests/clients in the notebook's environment."""
     folder = build("clients", "-Dwerror=true", f"-Dkernel_env={run_tests.DEPS}/packages-env")
@@ -419,7 +411,6 @@ def main() -> int:
         ("sessions with AddressSanitizer", opt.asan_sessions, lambda: sessions_asan(opt.asan_sessions)),
         ("sessions under valgrind", opt.valgrind_sessions, lambda: sessions_valgrind(opt.valgrind_sessions, True)),
         ("unit tests under valgrind", opt.valgrind_sessions, unit_valgrind),
-        ("random interrupts", opt.sessions, questions),
         ("fuzzing", opt.fuzz_minutes, lambda: fuzz(opt.fuzz_minutes)),
         ("notebooks", not opt.no_clients, clients),
     )
