@@ -114,7 +114,8 @@ class KernelCompiler(CachingCompiler):
         """As IPython's, with the lines of the file that the cell stands in."""
         _, offset = self._places.get(filename, ("", 0))
         try:
-            return ast.increment_lineno(super().ast_parse(source, filename, symbol), offset)
+            tree = super().ast_parse(source, filename, symbol)
+            return ast.increment_lineno(tree, offset) if offset else tree
         except SyntaxError as e:
             if e.lineno is not None:
                 e.lineno += offset
