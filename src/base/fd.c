@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -304,6 +305,26 @@ int cg_read_regular(const char *path, size_t max, char **ret, size_t *len, struc
         if (!S_ISREG(st.st_mode))
                 return cg_fail(err, CG_E_INVAL, "%s is no regular file", path);
         return cg_read_fd(fd, path, max, ret, len, err);
+}
+
+bool cg_real_path(const char *path, char ret[PATH_MAX])
+{
+        static const char gone[] = " (deleted)";
+        cg_auto_fd int fd = open(path, O_PATH | O_CLOEXEC);
+        char link[40];
+        size_t len;
+        ssize_t n;
+
+        if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == EACCES || errno == ELOOP || errno == ENAMETOOLONG))
+                return false;
+        snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+        n = fd < 0 ? -1 : readlink(link, ret, PATH_MAX - 1);
+        len = n > 0 ? (size_t)n : 0;
+        ret[len] = '\0';
+        /* Without /proc, without a free descriptor, or removed meanwhile. */
+        if (ret[0] != '/' || len == PATH_MAX - 1 || (len >= sizeof(gone) && !strcmp(ret + len - (sizeof(gone) - 1), gone)))
+                return realpath(path, ret) != NULL;
+        return true;
 }
 
 bool cg_make_own_dir(const char *path)

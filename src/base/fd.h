@@ -2,6 +2,7 @@
 #ifndef CG_BASE_FD_H
 #define CG_BASE_FD_H
 
+#include <linux/limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -45,6 +46,12 @@ int cg_read_regular(const char *path, size_t max, char **ret, size_t *len, struc
 int cg_read_fd(int fd, const char *what, size_t max, char **ret, size_t *len, struct cg_err *err);
 /* A pipe whose writers may hold it open for ever: CG_TIMEOUT when its end has not come by then. */
 int cg_read_fd_within(int fd, const char *what, size_t max, int64_t timeout_ms, char **ret, size_t *len, struct cg_err *err);
+
+/*
+ * realpath(3) by three system calls, or one where @path is not there. That counts where a kernel's start has it for dozens of paths.
+ * True, or false and errno.
+ */
+bool cg_real_path(const char *path, char ret[PATH_MAX]);
 
 /*
  * The path of PREFIX-UID, where all runtime folders of this user lie: in $XDG_RUNTIME_DIR where that is a folder of this user's that

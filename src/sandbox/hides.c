@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "sandbox/present.h"
 
 /* Of the system. Most are out of an ordinary user's reach anyway; a sandbox that root starts still owns them. */
 static const char *const in_system[] = {
@@ -50,13 +51,14 @@ static int hide_row(struct cg_sandbox *sb, const char *home, const char *row, st
 
 int cg_sandbox_add_default_hides(struct cg_sandbox *sb, const char *home, struct cg_err *err)
 {
+        cg_auto_free bool *present = NULL;
         size_t n;
         const struct cg_name *rows = cg_names(&n);
-        int e = 0;
+        int e = home ? cg_names_present(home, CG_NAME_HIDE, &present, err) : 0;
 
         sb->credentials_from = sb->n_hides;
         for (size_t i = 0; e == 0 && home && i < n; i++) {
-                if (rows[i].what & CG_NAME_HIDE)
+                if (present[i])
                         e = hide_row(sb, home, rows[i].path, err);
         }
         for (size_t i = 0; e == 0 && i < CG_ARRAY_LEN(in_system); i++)

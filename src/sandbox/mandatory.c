@@ -18,6 +18,7 @@
 #include "base/fd.h"
 #include "base/util.h"
 #include "sandbox/names.h"
+#include "sandbox/present.h"
 
 #define WHY "mandatory"
 
@@ -372,19 +373,48 @@ static int deny_git(struct cg_rules *rules, const char *folder, const char *name
 
 /* ---- names in a folder */
 
-static int deny_names(struct cg_rules *rules, const char *folder, bool absent_too, struct cg_err *err)
+/* What is absent in such a folder is passed over by one system call; with a link on the way the link itself has to be kept. */
+static bool has_no_links(const char *folder)
+{
+        char real[PATH_MAX];
+
+        return cg_real_path(folder, real) && !strcmp(folder, real);
+}
+
+static bool is_absent(const char *folder, const char *name)
 {
         char path[PATH_MAX];
+        struct stat st;
+        int n = snprintf(path, sizeof(path), "%s/%s", folder[1] ? folder : "", name);
+
+        return n > 0 && (size_t)n < sizeof(path) && lstat(path, &st) < 0 && errno == ENOENT;
+}
+
+/* @present: only names that are there, in a folder without links on the way. */
+static int deny_list(struct cg_rules *rules, const char *folder, const char *const *names, size_t n, bool is_folder, bool absent_too,
+                     bool present, struct cg_err *err)
+{
         int e = 0;
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(files) && e == 0; i++)
-                e = deny(rules, folder, files[i], false, absent_too, err);
-        for (size_t i = 0; i < CG_ARRAY_LEN(folders) && e == 0; i++)
-                e = deny(rules, folder, folders[i], true, absent_too, err);
-        snprintf(path, sizeof(path), "%s/.claude", folder[1] ? folder : "");
-        for (size_t i = 0; i < CG_ARRAY_LEN(claude_folders) && e == 0; i++)
-                e = deny(rules, path, claude_folders[i], true, absent_too, err);
+        for (size_t i = 0; i < n && e == 0; i++) {
+                if (!present || !is_absent(folder, names[i]))
+                        e = deny(rules, folder, names[i], is_folder, absent_too, err);
+        }
         return e;
+}
+
+static int deny_names(struct cg_rules *rules, const char *folder, bool absent_too, struct cg_err *err)
+{
+        bool present = !absent_too && has_no_links(folder);
+        int e = deny_list(rules, folder, files, CG_ARRAY_LEN(files), false, absent_too, present, err);
+        char path[PATH_MAX];
+
+        if (e == 0)
+                e = deny_list(rules, folder, folders, CG_ARRAY_LEN(folders), true, absent_too, present, err);
+        if (e < 0 || (present && is_absent(folder, ".claude")))
+                return e;
+        snprintf(path, sizeof(path), "%s/.claude", folder[1] ? folder : "");
+        return deny_list(rules, path, claude_folders, CG_ARRAY_LEN(claude_folders), true, absent_too, present && has_no_links(path), err);
 }
 
 /* All names, also those that are not there yet. */
@@ -402,7 +432,7 @@ static int deny_if_link(struct cg_rules *rules, const char *folder, const char *
         struct stat st;
         int n = snprintf(path, sizeof(path), "%s/%s", folder[1] ? folder : "", row);
 
-        if (n < 0 || (size_t)n >= sizeof(path) || !realpath(path, real) || !strcmp(path, real) || stat(real, &st) < 0)
+        if (n < 0 || (size_t)n >= sizeof(path) || !cg_real_path(path, real) || !strcmp(path, real) || stat(real, &st) < 0)
                 return 0;
         return deny(rules, folder, row, S_ISDIR(st.st_mode), false, err);
 }
@@ -434,30 +464,16 @@ static int deny_links_like(struct cg_rules *rules, const char *folder, const cha
  */
 static int deny_links(struct cg_rules *rules, const char *folder, struct cg_err *err)
 {
-        DIR *dir = opendir(folder);
-        const struct dirent *d;
+        cg_auto_free bool *present = NULL;
         size_t n;
         const struct cg_name *rows = cg_names(&n);
-        int e = 0;
+        int e = cg_names_present(folder, CG_NAME_WRITE, &present, err);
 
         for (size_t i = 0; i < n && e == 0; i++) {
-                if (rows[i].what & CG_NAME_WRITE && strchr(rows[i].path, '*'))
-                        e = deny_links_like(rules, folder, rows[i].path, err);
+                if (present[i])
+                        e = strchr(rows[i].path, '*') ? deny_links_like(rules, folder, rows[i].path, err) :
+                                                        deny_if_link(rules, folder, rows[i].path, err);
         }
-        while (dir && e == 0 && (d = readdir(dir))) {
-                size_t len = strlen(d->d_name);
-
-                if (d->d_type != DT_LNK && d->d_type != DT_DIR && d->d_type != DT_UNKNOWN)
-                        continue;
-                for (size_t i = 0; i < n && e == 0; i++) {
-                        const char *p = rows[i].path;
-
-                        if (rows[i].what & CG_NAME_WRITE && !strncmp(p, d->d_name, len) && (!p[len] || p[len] == '/'))
-                                e = deny_if_link(rules, folder, p, err);
-                }
-        }
-        if (dir)
-                closedir(dir);
         return e;
 }
 

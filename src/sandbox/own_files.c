@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/kernel_env.h"
+#include "base/fd.h"
 #include "base/util.h"
 #include "config.h"
 #include "sandbox/plan.h"
@@ -47,12 +48,20 @@ static bool has_write_root_in(const struct cg_rules *rules, const char *folder)
 }
 
 /* hardlinks.c denies the other names of such a file. */
-static bool has_names(const struct cg_place *place)
+static bool has_names(const char *path)
 {
         struct stat st;
 
-        return !place->missing && !place->folder && lstat(place->path, &st) == 0 && S_ISREG(st.st_mode) &&
-                st.st_nlink > 1;
+        return lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink > 1;
+}
+
+/*
+ * @path, without links, is what cells could write, by another name perhaps; with @whole also where
+ * it only holds such.
+ */
+static bool concerns(const struct cg_rules *rules, const char *path, bool whole)
+{
+        return cg_rules_may_write(rules, path) || (whole && has_write_root_in(rules, path)) || has_names(path);
 }
 
 /* @whole: also where a write root lies in it. Links on the way to it stay what they are. */
@@ -72,9 +81,7 @@ static int deny(struct cg_rules *rules, const char *path, bool whole, const char
         }
         if (place.missing)
                 place.folder = path[0] && path[strlen(path) - 1] == '/';
-        if (e == 0 && (cg_rules_may_write(rules, place.path) || (whole && has_write_root_in(rules,
-                        place.path)) ||
-                       has_names(&place)))
+        if (e == 0 && concerns(rules, place.path, whole))
                 e = cg_rules_add(rules, CG_RULE_DENY_WRITE, &place, why, err);
         cg_place_fini(&place);
         return e;
@@ -82,7 +89,12 @@ static int deny(struct cg_rules *rules, const char *path, bool whole, const char
 
 static int deny_present(struct cg_rules *rules, const char *path, bool whole, struct cg_err *err)
 {
-        return access(path, F_OK) == 0 ? deny(rules, path, whole, CG_WHY_OWN, err) : 0;
+        char real[PATH_MAX];
+
+        /* Without links on the way there is no more to a path than where it lies. */
+        if (!cg_real_path(path, real) || (!strcmp(real, path) && !concerns(rules, path, whole)))
+                return 0;
+        return deny(rules, path, whole, CG_WHY_OWN, err);
 }
 
 /*
@@ -148,14 +160,14 @@ int cg_own_check_workspace(const char *workspace, struct cg_err *err)
 {
         char w[PATH_MAX], own[PATH_MAX];
 
-        if (!realpath(workspace, w))
+        if (!cg_real_path(workspace, w))
                 return cg_fail_errno(err, "workspace %s", workspace);
         for (size_t i = 0; i < CG_ARRAY_LEN(own_folders); i++)
-                if (realpath(own_folders[i], own) && cg_plan_within(w, own))
+                if (cg_real_path(own_folders[i], own) && cg_plan_within(w, own))
                         return cg_fail(err, CG_E_INVAL, "workspace %s: cellgate's own programs lie in %s, "
                                                         "which cells must not change; choose another folder",
                                                                 workspace, own);
-        if ((realpath(CG_BINDIR "/cellgate", own) || realpath(CG_BINDIR, own)) && strrchr(own, '/') != own) {
+        if ((cg_real_path(CG_BINDIR "/cellgate", own) || cg_real_path(CG_BINDIR, own)) && strrchr(own, '/') != own) {
                 *strrchr(own, '/') = '\0';
                 if (strcmp(w, own) == 0)
                         return cg_fail(err, CG_E_INVAL, "workspace %s: the program cellgate itself lies "

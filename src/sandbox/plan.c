@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/utsname.h>
 
+#include "base/fd.h"
 #include "base/util.h"
 #include "sandbox/cgroup.h"
 #include "sandbox/grants.h"
@@ -555,7 +556,7 @@ int cg_sandbox_add_hide(struct cg_sandbox *sb, const char *path, struct cg_err *
 
         if (e < 0)
                 return e;
-        if (!realpath(path, real)) {
+        if (!cg_real_path(path, real)) {
                 /* What the caller cannot reach, the sandbox, with the same user and fewer rights, cannot either. */
                 if (errno == ENOENT || errno == ENOTDIR || errno == EACCES)
                         return 0;

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -488,6 +489,45 @@ static void test_remove_tree_has_an_end(void **state)
         assert_int_equal(cg_remove_tree(dir, &err), 0);
 }
 
+/* It says of @path what realpath(3) says. */
+static void check_real(const char *path)
+{
+        char want[PATH_MAX], got[PATH_MAX];
+        bool there = realpath(path, want) != NULL;
+        int e = errno;
+
+        assert_int_equal(cg_real_path(path, got), there);
+        if (there)
+                assert_string_equal(got, want);
+        else
+                assert_int_equal(errno, e);
+}
+
+static void test_real_path(void **state)
+{
+        static const char *const names[] = { ".", "file", "file (deleted)", "link", "dangling", "loop", "link/file", "none", "none/file",
+                                             "file/below", "folder/../file", "folder//" };
+        char dir[] = "/tmp/cellgate-test-XXXXXX", path[200];
+        struct cg_err err;
+
+        assert_non_null(mkdtemp(dir));
+        assert_int_equal(chdir(dir), 0);
+        for (size_t i = 1; i < 3; i++)
+                close(open(names[i], O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+        assert_int_equal(mkdir("folder", 0700), 0);
+        assert_int_equal(symlink(".", "link"), 0);
+        assert_int_equal(symlink("none", "dangling"), 0);
+        assert_int_equal(symlink("loop", "loop"), 0);
+        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
+                snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
+                check_real(path);
+                check_real(names[i]);
+        }
+        check_real("/");
+        assert_int_equal(chdir("/"), 0);
+        assert_int_equal(cg_remove_tree(dir, &err), 0);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -510,6 +550,7 @@ int main(void)
                 cmocka_unit_test(test_remove_tree_does_not_follow_links),
                 cmocka_unit_test(test_remove_tree_at_any_depth),
                 cmocka_unit_test(test_remove_tree_has_an_end),
+                cmocka_unit_test(test_real_path),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

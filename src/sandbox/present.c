@@ -1,0 +1,102 @@
+/* See present.h. */
+#include "sandbox/present.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fnmatch.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/util.h"
+#include "sandbox/names.h"
+
+struct look {
+        const char *folder;
+        const struct cg_name *all;
+        bool *present;
+};
+
+/* @rest: of a row, from the name on that stands in the folder of @name. Only a last name is a pattern. */
+static bool may_be(const char *rest, const char *name, size_t len)
+{
+        size_t n = 0;
+
+        /* Most differ in the first two letters, by more than their case. */
+        for (; n < 2 && rest[n] && rest[n] != '*' && rest[n] != '/'; n++) {
+                if ((rest[n] ^ name[n]) & ~0x20)
+                        return false;
+        }
+        n = strcspn(rest, "/");
+        if (!rest[n] && memchr(rest, '*', n))
+                return fnmatch(rest, name, FNM_CASEFOLD | FNM_PERIOD) == 0;
+        return n == len && !strncasecmp(rest, name, len);
+}
+
+static void all_present(const struct look *l, const size_t *rows, size_t n)
+{
+        for (size_t i = 0; i < n; i++)
+                l->present[rows[i]] = true;
+}
+
+/* @rows: numbers of rows that have their first @at bytes in common, which are the folder's path. */
+static void look_in(const struct look *l, const size_t *rows, size_t n, size_t at)
+{
+        cg_auto_free size_t *below = calloc(n, sizeof(*below));
+        const struct dirent *d;
+        char path[PATH_MAX];
+        DIR *dir = NULL;
+        int len = snprintf(path, sizeof(path), "%s/%.*s", l->folder, (int)at, l->all[rows[0]].path);
+
+        if (below && len > 0 && (size_t)len < sizeof(path))
+                dir = opendir(path);
+        else
+                errno = ENOMEM;
+        if (!dir) {
+                if (errno != ENOENT && errno != ENOTDIR)
+                        all_present(l, rows, n);
+                return;
+        }
+        while ((d = readdir(dir))) {
+                size_t n_below = 0, name_len = strlen(d->d_name);
+
+                for (size_t i = 0; i < n; i++) {
+                        const char *rest = l->all[rows[i]].path + at;
+
+                        if (!may_be(rest, d->d_name, name_len))
+                                continue;
+                        if (strchr(rest, '/'))
+                                below[n_below++] = rows[i];
+                        else
+                                l->present[rows[i]] = true;
+                }
+                if (n_below)
+                        look_in(l, below, n_below, at + name_len + 1);
+        }
+        closedir(dir);
+}
+
+int cg_names_present(const char *folder, unsigned int what, bool **ret, struct cg_err *err)
+{
+        struct look l = {.folder = folder[0] && folder[1] ? folder : ""};
+        cg_auto_free size_t *rows = NULL;
+        size_t n, n_rows = 0;
+
+        l.all = cg_names(&n);
+        rows = calloc(n, sizeof(*rows));
+        l.present = calloc(n, sizeof(*l.present));
+        if (!rows || !l.present) {
+                free(l.present);
+                return cg_fail(err, CG_E_NOMEM, "sandbox: names");
+        }
+        for (size_t i = 0; i < n; i++) {
+                if (l.all[i].what & what)
+                        rows[n_rows++] = i;
+        }
+        if (n_rows)
+                look_in(&l, rows, n_rows, 0);
+        *ret = l.present;
+        return 0;
+}

@@ -1,0 +1,215 @@
+/* Which rows of the table of names are there in a folder: sandbox/present.h. */
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/fd.h"
+#include "base/util.h"
+#include "sandbox/names.h"
+#include "sandbox/present.h"
+
+static size_t opened;
+
+DIR *__real_opendir(const char *path);
+DIR *__wrap_opendir(const char *path);
+
+/* The number of folders that are listed. */
+DIR *__wrap_opendir(const char *path)
+{
+        opened++;
+        return __real_opendir(path);
+}
+
+struct home {
+        char path[64];
+        bool *present;
+};
+
+static int set_up(void **state)
+{
+        struct home *h = calloc(1, sizeof(*h));
+
+        snprintf(h->path, sizeof(h->path), "/tmp/cellgate-test-XXXXXX");
+        assert_non_null(mkdtemp(h->path));
+        *state = h;
+        return 0;
+}
+
+static int tear_down(void **state)
+{
+        struct home *h = *state;
+
+        assert_int_equal(cg_remove_tree(h->path, NULL), 0);
+        free(h->present);
+        free(h);
+        return 0;
+}
+
+static const char *in(const struct home *h, const char *name)
+{
+        static char path[200];
+
+        snprintf(path, sizeof(path), "%s/%s", h->path, name);
+        return path;
+}
+
+static void folder(const struct home *h, const char *name)
+{
+        assert_int_equal(mkdir(in(h, name), 0700), 0);
+}
+
+static void file(const struct home *h, const char *name)
+{
+        FILE *f = fopen(in(h, name), "w");
+
+        assert_non_null(f);
+        fclose(f);
+}
+
+static void look(struct home *h, unsigned int what)
+{
+        struct cg_err err;
+
+        free(h->present);
+        h->present = NULL;
+        opened = 0;
+        assert_int_equal(cg_names_present(h->path, what, &h->present, &err), 0);
+}
+
+static bool has(const struct home *h, const char *row)
+{
+        size_t n;
+        const struct cg_name *rows = cg_names(&n);
+
+        for (size_t i = 0; i < n; i++) {
+                if (!strcmp(rows[i].path, row))
+                        return h->present[i];
+        }
+        fail_msg("the table has no row %s", row);
+        return false;
+}
+
+static size_t count(const struct home *h)
+{
+        size_t n, found = 0;
+
+        cg_names(&n);
+        for (size_t i = 0; i < n; i++)
+                found += h->present[i];
+        return found;
+}
+
+static void test_rows_of_one_name_and_of_several(void **state)
+{
+        struct home *h = *state;
+
+        file(h, ".bashrc");
+        file(h, "README");
+        folder(h, ".config");
+        folder(h, ".config/fish");
+        file(h, ".config/README");
+        look(h, CG_NAME_WRITE);
+        assert_true(has(h, ".bashrc"));
+        assert_true(has(h, ".config/fish"));
+        assert_false(has(h, ".config/git"));
+        assert_false(has(h, ".zshrc"));
+        assert_int_equal(count(h), 2);
+}
+
+static void test_only_rows_of_the_kind(void **state)
+{
+        struct home *h = *state;
+
+        file(h, ".bashrc");
+        file(h, ".netrc");
+        look(h, CG_NAME_HIDE);
+        assert_true(has(h, ".netrc"));
+        assert_int_equal(count(h), 1);
+}
+
+static void test_patterns(void **state)
+{
+        struct home *h = *state;
+
+        folder(h, ".claude");
+        file(h, ".claude/settings.local.json");
+        file(h, ".claude/settings.txt");
+        file(h, "my.code-workspace");
+        look(h, CG_NAME_WRITE);
+        assert_true(has(h, ".claude/settings*.json"));
+        assert_true(has(h, "*.code-workspace"));
+        assert_int_equal(count(h), 2);
+}
+
+/* Some file systems compare names so; whether it is the row is up to who opens it. */
+static void test_names_in_another_case(void **state)
+{
+        struct home *h = *state;
+
+        file(h, ".BashRC");
+        look(h, CG_NAME_WRITE);
+        assert_true(has(h, ".bashrc"));
+        assert_int_equal(count(h), 1);
+}
+
+static void test_folders_behind_links(void **state)
+{
+        struct home *h = *state;
+
+        folder(h, "dotfiles");
+        folder(h, "dotfiles/fish");
+        assert_int_equal(symlink("dotfiles", in(h, ".config")), 0);
+        assert_int_equal(symlink("nowhere", in(h, ".bashrc")), 0);
+        look(h, CG_NAME_WRITE);
+        assert_true(has(h, ".config/fish"));
+        assert_true(has(h, ".bashrc"));
+        assert_int_equal(count(h), 2);
+}
+
+/* What cannot be listed (a loop of links here) may have any row in it. */
+static void test_a_folder_that_cannot_be_listed(void **state)
+{
+        struct home *h = *state;
+
+        assert_int_equal(symlink(".config", in(h, ".config")), 0);
+        look(h, CG_NAME_WRITE);
+        assert_true(has(h, ".config/fish"));
+        assert_true(has(h, ".config/git"));
+        assert_false(has(h, ".bashrc"));
+}
+
+/* A kernel's start must not have a system call for each row: a folder is listed once, and only where rows go on in it. */
+static void test_folders_are_listed_once(void **state)
+{
+        struct home *h = *state;
+
+        folder(h, ".config");
+        folder(h, ".claude");
+        folder(h, "src");
+        look(h, CG_NAME_WRITE | CG_NAME_HIDE);
+        assert_int_equal(opened, 3);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(test_rows_of_one_name_and_of_several, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(test_only_rows_of_the_kind, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(test_patterns, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(test_names_in_another_case, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(test_folders_behind_links, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(test_a_folder_that_cannot_be_listed, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(test_folders_are_listed_once, set_up, tear_down),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
