@@ -387,14 +387,18 @@ static void hand_on(const struct cg_spawn *sp, const struct signalfd_siginfo *in
         }
 }
 
-/* Takes what the signal descriptor has; true when SIGTERM was in it. @main_pid: whom to hand signals on to, 0 nobody. */
-static bool take_signals(const struct cg_spawn *sp, pid_t main_pid)
+/*
+ * Takes what the signal descriptor has; true when SIGTERM was in it. @main_pid: whom to hand signals on to, 0 nobody. Sets *child when
+ * SIGCHLD was in it.
+ */
+static bool take_signals(const struct cg_spawn *sp, pid_t main_pid, bool *child)
 {
         struct signalfd_siginfo info;
         bool term = false;
 
         while (read(SIGNAL_FD, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
                 term |= info.ssi_signo == SIGTERM;
+                *child |= info.ssi_signo == SIGCHLD;
                 if (main_pid)
                         hand_on(sp, &info, main_pid);
         }
@@ -413,6 +417,8 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
         struct cg_mediator mediator;
         struct cg_notify notify;
         struct cg_doors doors;
+        /* The main process may have ended before there was a signal descriptor to report it. */
+        bool child = true;
 
         cg_notify_init(&notify, sp->listener_out >= 0 ? LISTENER_FD : -1, DENIED_FD, sp->sb->weak_proc && !sp->sb->grants);
         cg_doors_init(&doors, &notify, sp->doors_fd >= 0 ? DOORS_FD : -1, sp->sb->doors);
@@ -422,15 +428,21 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
         notify.watch_network = cg_plan_tells_network(sp->sb);
         cg_mediate_init(&mediator, sp->sb);
         notify.mediator = &mediator;
-        /* The main process may have ended before there was a signal descriptor to tell. */
-        while (!reap(sp, main_pid, &notify, &mediator)) {
+        while (!child || !reap(sp, main_pid, &notify, &mediator)) {
+                bool term;
+
                 fds[2] = cg_notify_poll(&notify);
-                if (poll(fds, FIRST_DOOR + cg_doors_poll(&doors, fds + FIRST_DOOR), cg_doors_timeout(&doors)) < 0 && errno != EINTR)
-                        return;
+                if (poll(fds, FIRST_DOOR + cg_doors_poll(&doors, fds + FIRST_DOOR), cg_doors_timeout(&doors)) < 0) {
+                        if (errno != EINTR)
+                                return;
+                        continue;
+                }
                 if (fds[0].revents & (POLLERR | POLLHUP | POLLNVAL))
                         return;
                 /* Inside a pid namespace a SIGTERM can only be one that the sandbox sent. */
-                if (take_signals(sp, sp->sb->command && !sp->sb->off ? main_pid : 0) && sp->sb->off)
+                child = false;
+                term = fds[1].revents && take_signals(sp, sp->sb->command && !sp->sb->off ? main_pid : 0, &child);
+                if (term && sp->sb->off)
                         return;
                 if (sp->sb->grants && getppid() != parent) /* the guard was killed: that is the order to end */
                         return;

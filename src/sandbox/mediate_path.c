@@ -28,11 +28,8 @@ bool cg_med_still_waits(const struct cg_med_call *c)
         return ioctl(c->n->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) == 0;
 }
 
-/*
- * A text of the caller's, NUL included, read once. False: it is none, or too long: then the call
- * fails by itself.
- */
-bool cg_med_read_text(const struct cg_med_call *c, uint64_t at, char text[PATH_MAX])
+/* As cg_med_read_text(); the caller has still to see that the thread waits. */
+static bool read_text(const struct cg_med_call *c, uint64_t at, char text[PATH_MAX])
 {
         static const size_t page = 4096;
         size_t len = 0;
@@ -47,10 +44,15 @@ bool cg_med_read_text(const struct cg_med_call *c, uint64_t at, char text[PATH_M
                 if (n <= 0)
                         return false;
                 if (memchr(text + len, '\0', (size_t)n))
-                        return cg_med_still_waits(c);
+                        return true;
                 len += (size_t)n;
         }
         return false;
+}
+
+bool cg_med_read_text(const struct cg_med_call *c, uint64_t at, char text[PATH_MAX])
+{
+        return read_text(c, at, text) && cg_med_still_waits(c);
 }
 
 const char *cg_med_status(pid_t tid, const char *key, char text[CG_MED_STATUS_MAX])
@@ -375,20 +377,42 @@ int cg_med_walk_from(const struct cg_med_call *c, int base, const char *path, bo
 
 /* ---- */
 
-/* The folder that @path's last name stands in. */
+/* The folder that @path's last name stands in, which is not @base itself. */
 static int open_folder(const struct cg_med_call *c, int base, const char *path, const char *name)
 {
         char folder[PATH_MAX];
         size_t n = (size_t)(name - path);
         int fd;
 
-        if (!n && base >= 0)
-                return fcntl(base, F_DUPFD_CLOEXEC, 0);
         memcpy(folder, path, n);
         folder[n] = '\0';
         fd = cg_med_open_beneath(base >= 0 ? base : AT_FDCWD, folder, O_DIRECTORY, RESOLVE_NO_MAGICLINKS);
         /* By way of /proc/self, perhaps, which is ours there. */
         return fd < 0 ? cg_med_walk_from(c, base, path, false) : fd;
+}
+
+/* cg_med_find_from(), which takes *@base where the name stands in it. */
+static bool find_in(const struct cg_med_call *c, int *base, const char *path, struct cg_med_where *w)
+{
+        size_t len;
+        bool slash;
+        const char *name = last_name(path, &len, &slash);
+
+        if (!name)
+                return false;
+        w->dir = name == path && *base >= 0 ? cg_steal_fd(base) : open_folder(c, *base, path, name);
+        w->no_folder = w->dir < 0 && errno == ENOENT;
+        if (w->dir < 0)
+                return false;
+        snprintf(w->name, sizeof(w->name), "%.*s%s", (int)len, name, slash ? "/" : "");
+        if (!name_it(c->m, w))
+                return false;
+        /* "self" was ours, and is to be the caller. */
+        if (name == path || strncmp(w->path, "/proc/", 6) != 0)
+                return true;
+        close(w->dir);
+        w->dir = cg_med_walk_from(c, *base, path, false);
+        return w->dir >= 0 && name_it(c->m, w);
 }
 
 /*
@@ -397,25 +421,9 @@ static int open_folder(const struct cg_med_call *c, int base, const char *path, 
  */
 bool cg_med_find_from(const struct cg_med_call *c, int base, const char *path, struct cg_med_where *w)
 {
-        size_t len;
-        bool slash;
-        const char *name = last_name(path, &len, &slash);
+        cg_auto_fd int own = base >= 0 ? fcntl(base, F_DUPFD_CLOEXEC, 0) : -1;
 
-        if (!name)
-                return false;
-        w->dir = open_folder(c, base, path, name);
-        w->no_folder = w->dir < 0 && errno == ENOENT;
-        if (w->dir < 0)
-                return false;
-        snprintf(w->name, sizeof(w->name), "%.*s%s", (int)len, name, slash ? "/" : "");
-        if (!name_it(c->m, w))
-                return false;
-        /* "self" was ours, and is to be the caller. */
-        if (strncmp(w->path, "/proc/", 6) != 0)
-                return true;
-        close(w->dir);
-        w->dir = cg_med_walk_from(c, base, path, false);
-        return w->dir >= 0 && name_it(c->m, w);
+        return (base < 0 || own >= 0) && find_in(c, &own, path, w);
 }
 
 int cg_med_base_for(const struct cg_med_call *c, int dirfd, const char *path, bool *ok)
@@ -432,10 +440,11 @@ bool cg_med_find(const struct cg_med_call *c, int dirfd, uint64_t at, struct cg_
         cg_auto_fd int base = -1;
         bool ok;
 
-        if (!cg_med_read_text(c, at, path))
+        if (!read_text(c, at, path))
                 return false;
         base = cg_med_base_for(c, dirfd, path, &ok);
-        return ok && cg_med_find_from(c, base, path, w);
+        /* A base was opened, and the thread still waited then. */
+        return ok && (base >= 0 || cg_med_still_waits(c)) && find_in(c, &base, path, w);
 }
 
 /*

@@ -1,7 +1,6 @@
 /* See names.h. docs/names.md has the same table; tests/docs compares the two. */
 #include "sandbox/names.h"
 
-#include <ctype.h>
 #include <fnmatch.h>
 #include <limits.h>
 #include <string.h>
@@ -279,18 +278,21 @@ static bool has_name(const char *pattern, size_t plen, const char *name, size_t 
         return fnmatch(p, n, FNM_CASEFOLD | FNM_NOESCAPE) == 0;
 }
 
+/* Inline, since init does this for each row of the table whenever a file is created; rows are ASCII. */
+static char lower(char c)
+{
+        return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
 /*
  * Whether a first name that begins with these bytes can be @pattern's: most cannot, and are looked
  * at no further.
  */
 static bool may_begin(const char *pattern, const char *name)
 {
-        if (pattern[0] == '*')
-                return true;
-        if (tolower((unsigned char)pattern[0]) != tolower((unsigned char)name[0]))
-                return false;
-        return pattern[0] != '.' || pattern[1] == '*' ||
-                tolower((unsigned char)pattern[1]) == tolower((unsigned char)name[1]);
+        if (pattern[0] == '.')
+                return name[0] == '.' && (pattern[1] == '*' || lower(pattern[1]) == lower(name[1]));
+        return pattern[0] == '*' || lower(pattern[0]) == lower(name[0]);
 }
 
 enum fit { NO, BEGINS, WHOLE };
