@@ -98,12 +98,12 @@ static int deny_present(struct cg_rules *rules, const char *path, bool whole, st
 }
 
 /*
- * The Python that the kernels' environment names as its base: its folder of programs, and the
- * library folder beside that.
+ * The Python that the kernels' environment names as its base: its folder of programs, the library
+ * folder beside that, and its standard library also where a write root is in it.
  */
 static int deny_base_python(struct cg_rules *rules, struct cg_err *err)
 {
-        char home[PATH_MAX], lib[PATH_MAX + 8], *slash;
+        char home[PATH_MAX], lib[PATH_MAX + 64], *slash;
         int e;
 
         if (!cg_pyvenv_home(CG_KERNEL_ENV, home, sizeof(home)))
@@ -114,7 +114,9 @@ static int deny_base_python(struct cg_rules *rules, struct cg_err *err)
                 return e;
         *slash = '\0';
         snprintf(lib, sizeof(lib), "%s/lib", home);
-        return deny_present(rules, lib, false, err);
+        e = deny_present(rules, lib, false, err);
+        snprintf(lib, sizeof(lib), "%s/lib/python" CG_PYTHON_VERSION, home);
+        return e < 0 ? e : deny_present(rules, lib, true, err);
 }
 
 int cg_rules_add_own(struct cg_rules *rules, struct cg_err *err)
@@ -156,22 +158,48 @@ bool cg_rule_is_program(const struct cg_rule *rule)
         return strcmp(rule->why, CG_WHY_OWN) == 0 || strcmp(rule->why, CG_WHY_GUARD) == 0;
 }
 
+static int refuse_workspace(const char *workspace, const char *what, const char *folder, struct cg_err *err)
+{
+        return cg_fail(err, CG_E_INVAL, "workspace %s: %s in %s, which cells must not change; choose another folder", workspace, what,
+                       folder);
+}
+
+/* The folders of programs and libraries that the kernels' base Python has, and anywhere in its standard library. */
+static int check_base_python(const char *workspace, const char *real, struct cg_err *err)
+{
+        static const char what[] = "the Python that kernels run is";
+        char home[PATH_MAX], lib[PATH_MAX + 64], own[PATH_MAX];
+
+        if (!cg_pyvenv_home(CG_KERNEL_ENV, home, sizeof(home)))
+                return 0;
+        if (cg_real_path(home, own) && strcmp(real, own) == 0)
+                return refuse_workspace(workspace, what, own, err);
+        if (!strrchr(home, '/'))
+                return 0;
+        *strrchr(home, '/') = '\0';
+        snprintf(lib, sizeof(lib), "%s/lib", home);
+        if (cg_real_path(lib, own) && strcmp(real, own) == 0)
+                return refuse_workspace(workspace, what, own, err);
+        snprintf(lib, sizeof(lib), "%s/lib/python" CG_PYTHON_VERSION, home);
+        return cg_real_path(lib, own) && cg_plan_within(real, own) ? refuse_workspace(workspace, what, own, err) : 0;
+}
+
 int cg_own_check_workspace(const char *workspace, struct cg_err *err)
 {
+        static const char what[] = "cellgate's own programs are";
         char w[PATH_MAX], own[PATH_MAX];
 
         if (!cg_real_path(workspace, w))
                 return cg_fail_errno(err, "workspace %s", workspace);
         for (size_t i = 0; i < CG_ARRAY_LEN(own_folders); i++)
                 if (cg_real_path(own_folders[i], own) && cg_plan_within(w, own))
-                        return cg_fail(err, CG_E_INVAL, "workspace %s: cellgate's own programs lie in %s, "
-                                                        "which cells must not change; choose another folder",
-                                                                workspace, own);
+                        return refuse_workspace(workspace, what, own, err);
+        if (cg_real_path(CG_LIBDIR, own) && strcmp(w, own) == 0)
+                return refuse_workspace(workspace, "cellgate's own library is", own, err);
         if ((cg_real_path(CG_BINDIR "/cellgate", own) || cg_real_path(CG_BINDIR, own)) && strrchr(own, '/') != own) {
                 *strrchr(own, '/') = '\0';
                 if (strcmp(w, own) == 0)
-                        return cg_fail(err, CG_E_INVAL, "workspace %s: the program cellgate itself lies "
-                                                        "there; choose another folder", workspace);
+                        return refuse_workspace(workspace, "the program cellgate itself is", own, err);
         }
-        return 0;
+        return check_base_python(workspace, w, err);
 }

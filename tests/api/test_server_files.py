@@ -429,9 +429,22 @@ def test_cellgates_own_files(client: Client, prefix: Path, tmp_path: Path) -> No
             assert value(s, f"attempt(write, {str(at / path)!r}, '')") != "'done'", path
         for path in ("bin/cellgate", "lib", "libexec", "."):
             assert value(s, f"import os\nattempt(os.rename, {str(at / path)!r}, 'moved')") != "'done'", path
-    for folder in ("libexec/cellgate", "lib/cellgate/python", "bin"):
+    for folder in ("libexec/cellgate", "lib/cellgate/python", "lib", "bin"):
         with pytest.raises(CellgateError, match="cellgate"):
             client.session(workspace=prefix / folder)
+
+
+def test_the_base_python_is_no_workspace(client: Client, workspace: Path) -> None:
+    """Neither its folders nor any in its standard library, which is imported before kernels are sandboxed."""
+    with client.session(workspace=workspace) as s:
+        base = Path(value(s, "import os\nos.path.realpath(os.path.dirname(os.__file__))").strip("'"))
+    for folder in (base, base / "json", base.parent):
+        with pytest.raises(CellgateError, match="Python that kernels run"):
+            client.session(workspace=folder)
+    filesystem = {"denyRead": [], "allowWrite": [str(base / "json")], "denyWrite": []}
+    settings = json.dumps({"network": {"allowedDomains": [], "deniedDomains": []}, "filesystem": filesystem})
+    with client.session(workspace=workspace, settings=settings) as s:
+        assert value(s, f"attempt(write, {str(base / 'json' / 'new.py')!r})") != "'done'"
 
 
 def test_the_kernels_environment(client: Client) -> None:
