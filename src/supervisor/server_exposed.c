@@ -2,6 +2,7 @@
 #include "supervisor/server_files_int.h"
 
 #include <ctype.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,16 +41,33 @@ bool file_holds_write_root(const struct check *c, const char *folder)
         return false;
 }
 
+/* The home folder of the user that "~NAME/..." names. */
+static bool named_home(const char *spelled, char ret[PATH_MAX])
+{
+        char name[64], buf[4096];
+        size_t n = strcspn(spelled + 1, "/");
+        struct passwd pw, *found = NULL;
+
+        if (spelled[0] != '~' || !n || n >= sizeof(name))
+                return false;
+        memcpy(name, spelled + 1, n);
+        name[n] = '\0';
+        return getpwnam_r(name, &pw, buf, sizeof(buf), &found) == 0 && found &&
+               snprintf(ret, PATH_MAX, "%s%s", pw.pw_dir, spelled + 1 + n) < PATH_MAX;
+}
+
 int file_absolute(const struct check *c, const char *spelled, char ret[PATH_MAX])
 {
         const char *home = c->scope->home;
+        bool absolute = spelled[0] == '/';
         int n;
 
+        if (named_home(spelled, ret))
+                return 0;
         if (spelled[0] == '~' && (spelled[1] == '/' || !spelled[1]) && home)
                 n = snprintf(ret, PATH_MAX, "%s%s", home, spelled + 1);
         else
-                n = snprintf(ret, PATH_MAX, "%s%s%s", spelled[0] == '/' ? "" : c->cwd, spelled[0] == '/' ?
-                             "" : "/", spelled);
+                n = snprintf(ret, PATH_MAX, "%s%s%s", absolute ? "" : c->cwd, absolute ? "" : "/", spelled);
         return n < 0 || n >= PATH_MAX ? CG_E_LIMIT : 0;
 }
 

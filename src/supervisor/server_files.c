@@ -148,7 +148,7 @@ static int search_pending(struct check *c)
                 const char *folder = json_string_value(json_array_get(c->pending, i));
                 const char *what = json_string_value(json_array_get(c->pending, i + 1));
 
-                r = tree_walk(c, folder, S_IFLNK, false, visit_link, (void *)(uintptr_t)what);
+                r = tree_walk(c, folder, 0, visit_link, (void *)(uintptr_t)what);
         }
         json_array_clear(c->pending);
         return r;
@@ -168,20 +168,40 @@ static int guard_folder(struct check *c, const char *what, const char *folder)
         return add_guard(c, folder);
 }
 
-/* Programs that cells cannot write under this name: perhaps they can under another. */
-static void find_links_of(struct check *c, const char *path, bool folder, bool link)
+/* node searches packages in all folders above a script. */
+static int search_node_folders(struct check *c, const char *what, const char *folder)
+{
+        cg_auto_json json_t *key = json_pack("s+", "above:", folder); /* no path */
+        char at[PATH_MAX], path[PATH_MAX + 16];
+        int r = 0;
+
+        /* Once: what is found may lead here again. */
+        if (!key || list_has(c->searched, key) || json_array_append(c->searched, key) < 0)
+                return 0;
+        for (snprintf(at, sizeof(at), "%s", folder); at[1] && r == 0; cut_last(at)) {
+                snprintf(path, sizeof(path), "%s/node_modules", at);
+                if (file_is_exposed(c, path))
+                        r = guard_path(c, what, path);
+        }
+        return r;
+}
+
+/*
+ * A program that cells cannot write: what belongs to it may have links to where they can, and its
+ * files other names there.
+ */
+static int search_outside(struct check *c, const char *what, const char *path, bool folder, bool link)
 {
         char root[PATH_MAX];
-        bool own;
+        bool own, programs;
+        int r = link ? 0 : tree_search_outside(c, what, path, 0, visit_link);
 
-        if (!link)
-                tree_find_links(c, path);
-        if (c->linked)
-                return;
         find_root(c, path, folder, c->node, root, &own);
         /* Programs in a folder of programs do not load what is beside them. */
-        if (!own || (!link && strcmp(base_name(root), "bin") != 0 && strcmp(base_name(root), "sbin") != 0))
-                tree_find_links(c, root);
+        programs = !strcmp(base_name(root), "bin") || !strcmp(base_name(root), "sbin");
+        if (r == 0 && (!own || (!link && !programs)))
+                r = tree_search_outside(c, what, root, own ? TREE_VISIBLE : 0, visit_link);
+        return r == 0 && c->node ? search_node_folders(c, what, root) : r;
 }
 
 /* Makes what belongs to @path (real) read-only, where cells could write it. */
@@ -190,11 +210,8 @@ static int guard(struct check *c, const char *what, const char *path, bool folde
         char root[PATH_MAX];
         bool own;
 
-        if (!file_is_open(c, path)) {
-                if (!cg_rules_may_write(&c->rules, path))
-                        find_links_of(c, path, folder, link);
-                return 0;
-        }
+        if (!file_is_open(c, path))
+                return cg_rules_may_write(&c->rules, path) ? 0 : search_outside(c, what, path, folder, link);
         find_root(c, path, folder, c->node, root, &own);
         if (!file_holds_write_root(c, root))
                 return guard_folder(c, what, root);
@@ -267,7 +284,8 @@ static int guard_modules(struct check *c, const char *prefix)
                 const struct dirent *d;
 
                 if (!file_is_exposed(c, g.gl_pathv[i]))
-                        tree_find_links(c, g.gl_pathv[i]);
+                        r = tree_search_outside(c, "the modules of its Python,", g.gl_pathv[i], 0,
+                                                visit_link);
                 while (dir && r == 0 && (d = readdir(dir)))
                         r = guard_named_in(c, g.gl_pathv[i], d->d_name);
                 if (dir)
@@ -546,8 +564,11 @@ static int check_own_word(struct check *c, const char *word)
 
         if (strncmp(value, "file://", 7) == 0)
                 value += 7;
-        if ((value[0] != '/' && (c->own_cwd || c->defer)) || file_absolute(c, value, path) < 0 ||
-            !is_file(path) || !is_script(path) || !file_is_exposed(c, path))
+        if ((value[0] != '/' && (c->own_cwd || c->defer)) || file_absolute(c, value, path) < 0)
+                return 0;
+        if (!is_file(path)) /* FILE:OBJECT, FILE::NAME, FILE#PART: what is loaded of it */
+                path[strcspn(path, ":#?")] = '\0';
+        if (!is_file(path) || !is_script(path) || !file_is_exposed(c, path))
                 return 0;
         snprintf(what, sizeof(what), "the argument \"%.200s\" leads to", word);
         return guard_path(c, what, path);
@@ -556,6 +577,38 @@ static int check_own_word(struct check *c, const char *word)
 static int check_program(struct check *c, const char *command, const struct launcher **ret,
                          char found[PATH_MAX], int depth);
 
+/* An option whose value is code, whatever program it is for: --app-dir, --plugins, --chdir. */
+static bool is_code_option(const char *word)
+{
+        static const char code[] = "app chdir cwd pythonpath plugin plugins module modules extension "
+                                   "extensions "
+                                   "require import preload lib libs script scripts hook hooks venv "
+                                   "executable rcfile";
+        char name[128], *save = NULL;
+
+        if (word[0] != '-')
+                return false;
+        snprintf(name, sizeof(name), "%.*s", (int)strcspn(word, "="), word);
+        for (char *p = strtok_r(name, "-_.", &save); p; p = strtok_r(NULL, "-_.", &save))
+                if (has_word(code, p))
+                        return true;
+        return false;
+}
+
+/*
+ * The value of such an option: a folder, or a path that does not exist yet. Files:
+ * check_own_word().
+ */
+static int check_code_value(struct check *c, const char *option, const char *value)
+{
+        char path[PATH_MAX], what[PATH_MAX + 32];
+
+        if (!text_is_exposed(c, value, path) || is_file(path))
+                return 0;
+        snprintf(what, sizeof(what), "the option \"%.200s\" leads to", option);
+        return refuse(c, what, path, "cells can write there");
+}
+
 /*
  * The words of @l, from *i on: those that it obeys, up to its operand and with it. Then the
  * server's own.
@@ -563,6 +616,7 @@ static int check_program(struct check *c, const char *command, const struct laun
 static int check_words(struct check *c, const struct launcher *l, const json_t *args, size_t i)
 {
         bool value = false, last = false;
+        const char *option = NULL;
         int r = 0;
 
         for (; i < json_array_size(args) && r == 0; i++) {
@@ -573,6 +627,11 @@ static int check_words(struct check *c, const struct launcher *l, const json_t *
                         return 0; /* the tool server says what is wrong with it */
                 if (l->kind == RUNS_NOTHING) {
                         r = check_own_word(c, w);
+                        if (r == 0 && is_code_option(w) && strchr(w, '='))
+                                r = check_code_value(c, w, strchr(w, '=') + 1);
+                        else if (r == 0 && option)
+                                r = check_code_value(c, option, w);
+                        option = is_code_option(w) && !strchr(w, '=') ? w : NULL;
                         continue;
                 }
                 r = check_code_word(c, l, w);
@@ -681,18 +740,28 @@ static const char data_words[] = "DATA DATABASE DB SQLITE DUCKDB MEMORY WORKSPAC
                                  "REPOSITORY PROJECT ALLOWED OUTPUT OUT LOG LOGS VAULT NOTES DOCS DOCUMENTS "
                                  "DOWNLOAD DOWNLOADS UPLOAD UPLOADS STORAGE INPUT FILES FILESYSTEM";
 
+/* Words that make code of it all the same. */
+static const char code_words[] = "PLUGIN PLUGINS EXTENSION EXTENSIONS MODULE MODULES SCRIPT SCRIPTS LIB LIBS "
+                                 "LIBRARY "
+                                 "COMMAND CMD EXEC EXECUTABLE BIN BINARY PYTHON NODE HOOK HOOKS PRELOAD "
+                                 "LOADER "
+                                 "STARTUP CONFIG";
+
 static bool is_data_variable(const char *name)
 {
         cg_auto_free char *copy = strdup(name);
         char *save = NULL;
+        bool data = false;
 
         for (size_t i = 0; i < CG_ARRAY_LEN(code_prefixes); i++)
                 if (strncmp(name, code_prefixes[i], strlen(code_prefixes[i])) == 0)
                         return false;
-        for (char *p = copy ? strtok_r(copy, "_", &save) : NULL; p; p = strtok_r(NULL, "_", &save))
-                if (has_word(data_words, p))
-                        return true;
-        return false;
+        for (char *p = copy ? strtok_r(copy, "_", &save) : NULL; p; p = strtok_r(NULL, "_", &save)) {
+                if (has_word(code_words, p))
+                        return false;
+                data |= has_word(data_words, p);
+        }
+        return data;
 }
 
 static int check_variables(struct check *c)
@@ -716,17 +785,20 @@ static int check_variables(struct check *c)
 /* ------------------------------------------------------------------ what interpreters load unasked */
 
 /* Below the home folder; "/" at the end: a folder. */
-static const char *const start_files[] = { ".local/lib/", ".local/bin/", ".local/share/uv/",
-                                          ".local/share/pipx/", ".local/share/virtualenv/",
-                                           ".config/", ".cache/uv/", ".cache/pip/", ".cache/node/",
-                                                   ".cache/deno/", ".cache/pnpm/", ".npm/",
-                                           ".npmrc", ".node_modules/", ".node_libraries/", "node_modules/",
-                                                   ".yarnrc", ".yarnrc.yml", ".yarn/",
-                                           ".bunfig.toml", ".bun/", ".deno/", ".nvm/", ".volta/", ".fnm/",
-                                                   ".pyenv/", ".pydistutils.cfg", ".pip/",
-                                           ".rbenv/", ".gem/", ".bundle/", ".cargo/", ".rustup/", ".m2/",
-                                                   ".gradle/", ".nuget/", ".dotnet/",
-                                           ".julia/", ".Rprofile", ".Renviron", ".sdkman/", ".asdf/" };
+static const char *const start_files[] = {
+        ".local/lib/", ".local/bin/", ".local/share/uv/", ".local/share/pipx/", ".local/share/virtualenv/",
+        ".local/share/pnpm/", ".config/", ".cache/uv/", ".cache/pip/", ".cache/node/", ".cache/node-gyp/",
+        ".cache/deno/", ".cache/pnpm/", ".cache/yarn/", ".cache/pypoetry/", ".cache/ms-playwright/",
+        ".cache/puppeteer/", ".cache/selenium/", ".cache/huggingface/", ".cache/torch/", ".cache/go-build/",
+        ".cache/coursier/", ".cache/electron/", ".npm/", ".npmrc", ".pnpm-store/", ".node_modules/",
+        ".node_libraries/", "node_modules/", ".yarnrc", ".yarnrc.yml", ".yarn/", ".bunfig.toml", ".bun/",
+        ".deno/", ".nvm/", ".volta/", ".fnm/", ".pyenv/", ".pydistutils.cfg", ".pip/", ".conda/",
+        ".condarc", ".mambarc", ".pixi/", ".ipython/", ".rbenv/", ".gem/", ".gemrc", ".bundle/", ".irbrc",
+        ".cargo/", ".rustup/", "go/", ".m2/", ".ivy2/", ".gradle/", ".sbt/", ".jbang/", ".nuget/",
+        ".dotnet/", ".julia/", ".Rprofile", ".Renviron", "R/", ".sdkman/", ".asdf/", ".mix/", ".hex/",
+        ".cpanm/", "perl5/", ".luarocks/", ".docker/", ".kube/", ".aws/", ".ssh/", ".psqlrc", ".sqliterc",
+        ".duckdbrc", ".my.cnf", ".mongorc.js", ".mongoshrc.js", ".gdbinit", ".curlrc", ".wgetrc",
+};
 
 static int guard_start_files(struct check *c, const char *home)
 {
@@ -847,6 +919,20 @@ static int check_relative(struct check *c, const char *what, const char *word)
         return 0;
 }
 
+/* A working folder that cells cannot write may have links to where they can. */
+static int check_cwd_links(struct check *c)
+{
+        static const char what[] = "something in its working folder (\"cwd\"),";
+        char path[PATH_MAX + 16];
+        int r;
+
+        if (c->own_cwd || file_is_exposed(c, c->cwd))
+                return 0;
+        r = tree_search_outside(c, what, c->cwd, TREE_SHALLOW, visit_link);
+        snprintf(path, sizeof(path), "%s/node_modules", c->cwd);
+        return r == 0 && c->node ? tree_search_outside(c, what, path, 0, visit_link) : r;
+}
+
 static int check_relative_command(struct check *c, const char *command)
 {
         int r = check_relative(c, "the command", command);
@@ -922,6 +1008,8 @@ static int check_unsandboxed(struct check *c, json_t *inherit)
                 r = check_words(c, l, json_object_get(c->def, "args"), 0);
         if (r == 0)
                 r = check_relative_words(c);
+        if (r == 0 && l && l->kind != RUNS_NOTHING)
+                r = check_cwd_links(c);
         if (r == 0)
                 r = search_pending(c);
         if (r == 0 && c->node)

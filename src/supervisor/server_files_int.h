@@ -82,18 +82,26 @@ bool text_is_exposed(const struct check *c, const char *text, char found[PATH_MA
 #define SERVER_DEPTH_MAX 100
 
 typedef int (*tree_visit)(struct check *c, void *data, const char *path, const struct stat *st);
+
+enum {
+        TREE_FILES = 1,   /* regular files are visited as well as symlinks */
+        TREE_OUTSIDE = 2, /* write roots in the folder are left out */
+        TREE_VISIBLE = 4, /* so are folders whose names begin with a dot */
+        TREE_SHALLOW = 8, /* so are all folders in it */
+};
+
 /*
- * Calls @visit for each entry of type @type (S_IFLNK or S_IFREG) below @folder. An absent folder is
- * empty. Write roots are left out where @outside. CG_E_LIMIT, CG_E_TIMEDOUT, CG_E_CLOSED, CG_E_SYS:
- * not all could be visited.
+ * Calls @visit for each symlink below @folder. An absent folder is empty. CG_E_LIMIT,
+ * CG_E_TIMEDOUT, CG_E_CLOSED, CG_E_SYS: not all could be visited.
  */
-int tree_walk(struct check *c, const char *folder, mode_t type, bool outside, tree_visit visit, void *data);
+int tree_walk(struct check *c, const char *folder, unsigned int flags, tree_visit visit, void *data);
 /*
- * Sets c->linked if a file in the folder @path, which is outside of write roots, has names that are
- * not in that folder, or if that cannot be found out within the limits. A file with several names
- * becomes a guard.
+ * Searches the file or folder @path, which is outside of write roots: calls @link for each symlink,
+ * with @what as its data, and sets c->linked if a file has names that are not in that folder. A
+ * single file with several names becomes a guard. What was searched is not searched again.
  */
-void tree_find_links(struct check *c, const char *path);
+int tree_search_outside(struct check *c, const char *what, const char *path, unsigned int flags,
+                        tree_visit link);
 
 /* ---- server_files.c */
 

@@ -17,7 +17,7 @@
 #include "supervisor/server_files_int.h"
 
 /* Longest check of all definitions of one registration. */
-#define CHECK_MS 20000
+#define CHECK_MS 60000
 
 /* A kernel that runs: whether it could write what the guards name. */
 struct examined {

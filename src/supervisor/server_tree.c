@@ -17,18 +17,12 @@
 
 /* How many entries are visited between two checks of the time. */
 #define TIME_EVERY 256
-/*
- * Entries of a folder that cells cannot write: if it has more, its files are taken to have names
- * elsewhere.
- */
-#define OUTSIDE_MAX 100000
-/* Files with several names in one folder; more are too many to compare. */
+/* Files with several names in one folder; of more, some are taken to have names elsewhere. */
 #define LINKED_MAX 100000
 
 struct walk {
         struct check *c;
-        mode_t type;
-        bool outside;
+        unsigned int flags;
         tree_visit visit;
         void *data;
         char path[PATH_MAX]; /* of the current entry */
@@ -67,13 +61,15 @@ static int walk_entry(struct walk *w, int dir, const struct dirent *d, size_t le
                                        w->path);
         if (c->entries % TIME_EVERY == 0 && check_time(c) < 0)
                 return c->err->code;
-        if (d->d_type != DT_UNKNOWN && d->d_type != DT_DIR && (mode_t)DTTOIF(d->d_type) != w->type)
+        if (d->d_type == DT_REG && !(w->flags & TREE_FILES))
                 return 0;
         if (fstatat(dir, d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
                 return 0;
-        if ((st.st_mode & S_IFMT) == w->type)
+        if (S_ISLNK(st.st_mode) || (S_ISREG(st.st_mode) && (w->flags & TREE_FILES)))
                 return w->visit(c, w->data, w->path, &st);
-        if (!S_ISDIR(st.st_mode) || (w->outside && cg_rules_may_write(&c->rules, w->path)))
+        if (!S_ISDIR(st.st_mode) || (w->flags & TREE_SHALLOW) || ((w->flags & TREE_VISIBLE) &&
+                                                                  d->d_name[0] == '.') ||
+            ((w->flags & TREE_OUTSIDE) && cg_rules_may_write(&c->rules, w->path)))
                 return 0;
         if (depth == 0)
                 return cg_fail(c->err, CG_E_LIMIT, "MCP server \"%s\": folders of its program are more than "
@@ -103,9 +99,9 @@ static int walk_folder(struct walk *w, int fd, size_t len, int depth)
         return r;
 }
 
-int tree_walk(struct check *c, const char *folder, mode_t type, bool outside, tree_visit visit, void *data)
+int tree_walk(struct check *c, const char *folder, unsigned int flags, tree_visit visit, void *data)
 {
-        struct walk w = { .c = c, .type = type, .outside = outside, .visit = visit, .data = data };
+        struct walk w = { .c = c, .flags = flags, .visit = visit, .data = data };
         int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         size_t len = strlen(folder);
 
@@ -137,6 +133,8 @@ struct name {
 struct names {
         struct name *v;
         size_t n, cap;
+        tree_visit link; /* for symlinks */
+        const char *what;
 };
 
 /* Whether cells, which have the supervisor's user, could write the file under another name. */
@@ -145,21 +143,24 @@ static bool is_changeable(const struct stat *st)
         return geteuid() == 0 || st->st_uid == geteuid() || (st->st_mode & (S_IWGRP | S_IWOTH));
 }
 
-static int note_name(struct check *c, void *data, const char *path, const struct stat *st)
+static int visit_outside(struct check *c, void *data, const char *path, const struct stat *st)
 {
         struct names *names = data;
         size_t cap = names->cap ? names->cap * 2 : 256;
         struct name *v;
 
-        (void)path;
-        if (st->st_nlink < 2 || !is_changeable(st))
+        if (S_ISLNK(st->st_mode))
+                return names->link(c, (void *)(uintptr_t)names->what, path, st);
+        if (st->st_nlink < 2 || !is_changeable(st) || c->linked)
                 return 0;
-        if (names->n == LINKED_MAX)
-                return cg_fail(c->err, CG_E_LIMIT, "hard links");
+        if (names->n == LINKED_MAX) {
+                c->linked = true;
+                return 0;
+        }
         if (names->n == names->cap) {
                 v = realloc(names->v, cap * sizeof(*v));
                 if (!v)
-                        return cg_fail(c->err, CG_E_NOMEM, "hard links");
+                        return cg_fail(c->err, CG_E_NOMEM, "MCP server");
                 names->v = v;
                 names->cap = cap;
         }
@@ -202,24 +203,28 @@ static bool was_searched(const struct check *c, const char *path)
         return false;
 }
 
-void tree_find_links(struct check *c, const char *path)
+int tree_search_outside(struct check *c, const char *what, const char *path, unsigned int flags,
+                        tree_visit link)
 {
-        struct cg_err err, *given = c->err;
+        struct names names = { .link = link, .what = what };
         size_t entries = c->entries;
-        struct names names = { .n = 0 };
         struct stat st;
+        int r = 0;
 
-        if (c->linked || was_searched(c, path) || stat(path, &st) < 0)
-                return;
-        c->err = &err;
-        c->entries = SERVER_ENTRIES_MAX - OUTSIDE_MAX;
-        if (S_ISDIR(st.st_mode))
-                c->linked = tree_walk(c, path, S_IFREG, true, note_name, &names) < 0 ||
-                        has_names_elsewhere(&names);
-        else if (st.st_nlink > 1 && is_changeable(&st))
-                json_array_append_new(c->guards, json_string(path));
-        json_array_append_new(c->searched, json_string(path));
-        free(names.v);
+        if (was_searched(c, path) || stat(path, &st) < 0)
+                return 0;
+        if (!(flags & TREE_SHALLOW))
+                json_array_append_new(c->searched, json_string(path));
+        if (!S_ISDIR(st.st_mode)) {
+                if (st.st_nlink > 1 && is_changeable(&st))
+                        json_array_append_new(c->guards, json_string(path));
+                return 0;
+        }
+        c->entries = 0; /* each folder outside has a budget of its own; the time bounds all */
+        r = tree_walk(c, path, flags | TREE_FILES | TREE_OUTSIDE, visit_outside, &names);
         c->entries = entries;
-        c->err = given;
+        if (r == 0 && !c->linked && !(flags & TREE_SHALLOW))
+                c->linked = has_names_elsewhere(&names);
+        free(names.v);
+        return r;
 }
