@@ -256,7 +256,7 @@ CG_API int cg_session_reset(struct cg_session *s, int64_t timeout_ms, struct cg_
  * Return: 0: some server was added, or there was none to be added; negative: none was. A name that exists already is replaced,
  *         unless the new server fails; calls to it that wait for a decision then fail (CG_EVENT_APPROVAL_CLOSED).
  *
- * A definition that leads to code which the session's cells can write ("cwd", variables, command or arguments) is an error of that
+ * A definition that leads to code which cells of a session can write ("cwd", variables, command or arguments) is an error of that
  * server; so is a program in a folder that cells of the client's sessions could write when some ran: add servers before the first cell.
  *
  * Programs and scripts in folders below a write root become read-only for all kernels of the client, with what belongs to them

@@ -104,8 +104,6 @@ struct cg_settings_port {
 
 /* Of each list: each port is a listening socket, and what a person writes down by hand. */
 #define CG_SETTINGS_PORTS_MAX 16
-/* mandatoryDenySearchDepth, where the settings do not say it */
-#define CG_SETTINGS_SEARCH_DEPTH 3
 
 /* The key "cellgate". */
 struct cg_settings_own {

@@ -26,6 +26,7 @@ struct server_scope {
         const char *workspace;    /* of options */
         const char *home;         /* the user's home folder; NULL: unknown */
         const char *dir;          /* the session's private folder */
+        bool shallow;             /* folders are not searched: for cells of sessions that do not register */
         const atomic_bool *stop;  /* the supervisor ends: so does the check */
         int64_t deadline_ms;
 };

@@ -38,6 +38,7 @@ struct registration {
         json_t *checked; /* as they go to the tool server */
         json_t *guards;  /* {SERVER: [PATH, ...]}, of those that passed */
         json_t *all;     /* guards of all sessions */
+        json_t *others;  /* options of the other sessions whose cells are sandboxed, without doubles */
         char *left_out;  /* entries of PATH */
         struct examined *kernels;
         size_t n_kernels;
@@ -141,12 +142,59 @@ static int check_startable(const struct registration *g, const json_t *guards, s
         return r;
 }
 
+/*
+ * Checks *def (returns: replaced) against what the cells of a session with @options can write. What has to be
+ * read-only for them is appended to @guards.
+ */
+static int check_for_other(const struct server_scope *own, const json_t *options, const char *name, json_t **def,
+                           json_t *guards, struct cg_err *err)
+{
+        struct server_scope scope = *own;
+        struct check c;
+        json_t *v;
+        size_t i;
+        int r;
+
+        scope.options = (json_t *)(uintptr_t)options;
+        scope.workspace = json_string_value(json_object_get(options, "workspace"));
+        scope.shallow = true;
+        r = server_check(&c, &scope, name, *def, 0, err);
+        json_array_foreach(c.guards, i, v)
+                if (r == 0 && !list_has(guards, v) && json_array_append(guards, v) < 0)
+                        r = cg_fail(err, CG_E_NOMEM, "MCP server");
+        if (r == 0) {
+                json_decref(*def);
+                *def = json_incref(c.def);
+        }
+        server_check_fini(&c);
+        return r;
+}
+
+/* The server's files are none that the cells of another session write. */
+static int check_for_others(struct registration *g, struct check *c, struct cg_err *err)
+{
+        const json_t *options;
+        size_t i;
+        int r = 0;
+
+        json_array_foreach(g->others, i, options) {
+                if (r == 0)
+                        r = check_for_other(&g->scope, options, c->name, &c->def, c->guards, err);
+                if (r < 0)
+                        return cg_err_prefix(err, "cells of another session (workspace %s)",
+                                             json_string_value(json_object_get(options, "workspace")));
+        }
+        return 0;
+}
+
 static int check_one(struct registration *g, const char *name, const json_t *definition, unsigned int folder)
 {
         struct cg_err why;
         struct check c;
         int r = server_check(&c, &g->scope, name, definition, folder, &why);
 
+        if (r == 0)
+                r = check_for_others(g, &c, &why);
         if (r == 0)
                 r = check_startable(g, c.guards, &why);
         if (r < 0)
@@ -276,6 +324,7 @@ static void free_registration(struct registration *g)
         json_decref(g->checked);
         json_decref(g->guards);
         json_decref(g->all);
+        json_decref(g->others);
         free(g->left_out);
         free(g->home);
         free(g->dir);
@@ -437,6 +486,36 @@ static void on_checked(uv_work_t *w, int status)
         free_registration(g);
 }
 
+/* What decides which files the cells of a session write. Returns; NULL: out of memory. */
+static json_t *writing_options(const struct session *ss)
+{
+        static const char *const names[] = { "workspace", "settings", "sandbox", "hide" };
+        json_t *o = json_object();
+
+        for (size_t i = 0; o && i < CG_ARRAY_LEN(names); i++) {
+                const json_t *v = json_object_get(ss->options, names[i]);
+
+                if (v)
+                        json_object_set_new(o, names[i], json_deep_copy(v));
+        }
+        return o;
+}
+
+static json_t *options_of_others(const struct session *ss)
+{
+        cg_auto_json json_t *own = writing_options(ss);
+        json_t *list = json_array();
+
+        for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
+                const struct session *x = ss->sup->sessions[i];
+                cg_auto_json json_t *o = x && x != ss && is_sandboxed(x) ? writing_options(x) : NULL;
+
+                if (o && !json_equal(o, own) && !list_has(list, o))
+                        json_array_append(list, o);
+        }
+        return list;
+}
+
 int servers_register(struct session *ss, const json_t *servers, int64_t timeout_ms, uint64_t request,
                      struct cg_err *err)
 {
@@ -456,6 +535,7 @@ int servers_register(struct session *ss, const json_t *servers, int64_t timeout_
         g->checked = json_object();
         g->guards = json_object();
         g->all = server_guards(ss->sup);
+        g->others = options_of_others(ss);
         g->home = home ? strdup(home) : NULL;
         g->dir = strdup(ss->dir);
         g->scope = (struct server_scope){ .options = json_deep_copy(ss->options), .home = g->home,
@@ -463,7 +543,7 @@ int servers_register(struct session *ss, const json_t *servers, int64_t timeout_
                                           .stop = &ss->sup->stop_checks,
                                                   .deadline_ms = cg_now_ms() + CHECK_MS };
         g->scope.workspace = json_string_value(json_object_get(g->scope.options, "workspace"));
-        if (!g->servers || !g->checked || !g->guards || !g->all || !g->dir || (home && !g->home) ||
+        if (!g->servers || !g->checked || !g->guards || !g->all || !g->others || !g->dir || (home && !g->home) ||
             !g->scope.workspace) {
                 free_registration(g);
                 return cg_fail(err, CG_E_NOMEM, "MCP servers");
@@ -476,14 +556,77 @@ int servers_register(struct session *ss, const json_t *servers, int64_t timeout_
         return 0;
 }
 
+/*
+ * The same for all sessions that have @definition: their private folders, which no cells write, are left out.
+ * Returns; NULL: out of memory.
+ */
+static char *definition_key(const struct session *x, const json_t *definition)
+{
+        cg_auto_json json_t *o = json_copy((json_t *)(uintptr_t)definition);
+        const char *cwd = json_string_value(json_object_get(o, "cwd"));
+
+        if (cwd && strncmp(cwd, x->dir, strlen(x->dir)) == 0)
+                json_object_del(o, "cwd");
+        return o ? cg_json_text(o, NULL) : NULL;
+}
+
+/* *ret: borrowed from @known, {definition_key(): guards of what @ss could write}. */
+static int guards_for(const struct server_scope *scope, const struct session *x, const char *name,
+                      const json_t *definition, json_t *known, json_t **ret, struct cg_err *err)
+{
+        cg_auto_free char *key = definition_key(x, definition);
+        cg_auto_json json_t *def = json_deep_copy(definition), *guards = json_array();
+        int r = key && def && guards ? 0 : cg_fail(err, CG_E_NOMEM, "workspace");
+
+        if (r == 0 && !json_object_get(known, key))
+                r = check_for_other(scope, scope->options, name, &def, guards, err);
+        if (r == 0 && !json_object_get(known, key) && json_object_set(known, key, guards) < 0)
+                r = cg_fail(err, CG_E_NOMEM, "workspace");
+        if (r == 0)
+                *ret = json_object_get(known, key);
+        return r < 0 ? cg_err_prefix(err, "workspace %s: its cells could change what an MCP server of another session "
+                                          "runs; choose another folder", scope->workspace) : 0;
+}
+
+/* MCP servers of @x that run, or are being added, against what cells of a new session can write. */
+static int check_servers_of(struct session *x, const struct server_scope *scope, json_t *known, struct cg_err *err)
+{
+        static const char *const lists[] = { "all", "pending" };
+        json_t *definition, *guards = NULL;
+        const char *name;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(lists); i++) {
+                json_object_foreach(json_object_get(x->servers, lists[i]), name, definition) {
+                        json_t *kept = json_object_get(x->guards, name);
+
+                        if (json_object_get(definition, "invalid"))
+                                continue;
+                        if (guards_for(scope, x, name, definition, known, &guards, err) < 0)
+                                return -1;
+                        if (!json_array_size(guards))
+                                continue;
+                        if ((kept ? json_array_extend(kept, guards) :
+                                    json_object_set_new(x->guards, name, json_copy(guards))) < 0)
+                                return cg_fail(err, CG_E_NOMEM, "workspace");
+                }
+        }
+        return 0;
+}
+
 int server_files_check_workspace(const struct session *ss, struct cg_err *err)
 {
         cg_auto_json json_t *guards = server_guards(ss->sup);
         const char *workspace = json_string_value(json_object_get(ss->options, "workspace"));
+        const struct server_scope scope = { .options = ss->options, .workspace = workspace, .home = sup_home(),
+                                            .dir = ss->dir, .stop = &ss->sup->stop_checks,
+                                            .deadline_ms = cg_now_ms() + CHECK_MS };
+        cg_auto_json json_t *known = json_object();
         char real[PATH_MAX], guarded[PATH_MAX];
         json_t *v;
         size_t i;
 
+        if (!known)
+                return cg_fail(err, CG_E_NOMEM, "workspace");
         if (!is_sandboxed(ss))
                 return 0;
         if (!realpath(workspace, real))
@@ -493,5 +636,11 @@ int server_files_check_workspace(const struct session *ss, struct cg_err *err)
                         return cg_fail(err, CG_E_INVAL, "workspace %s: an MCP server of another session runs "
                                                         "from %s, which cells must not change; choose "
                                                         "another folder", workspace, guarded);
+        for (i = 0; i < CG_MAX_SESSIONS; i++) {
+                struct session *x = ss->sup->sessions[i];
+
+                if (x && x != ss && check_servers_of(x, &scope, known, err) < 0)
+                        return -1;
+        }
         return cg_own_check_workspace(workspace, err);
 }

@@ -105,6 +105,10 @@ int tree_walk(struct check *c, const char *folder, unsigned int flags, tree_visi
         int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         size_t len = strlen(folder);
 
+        if (fd >= 0 && c->scope->shallow) {
+                close(fd);
+                return 0;
+        }
         if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
                 return 0;
         if (fd < 0)

@@ -371,6 +371,46 @@ def test_sessions_of_one_supervisor(client: Client, tmp_path: Path) -> None:
             client.session(workspace=top / "tools")
 
 
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("kind", ["below", "directly", "module", "cwd"])
+def test_cells_of_a_session_elsewhere_cannot_write_a_servers_files(client: Client, tmp_path: Path, kind: str, later: bool) -> None:
+    """The server's files are outside of its own session's workspace, and in that of another, older or later one."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    script = scripts(second / "tools")
+    shutil.copy(script, second / "server.py")
+    server = {
+        "below": definition(script),
+        "directly": definition(second / "server.py"),
+        "module": {"command": PYTHON, "args": ["-m", "server"], "env": {"PYTHONPATH": str(second)}},
+        "cwd": definition(SERVER, cwd=str(second)),
+    }[kind]
+    with contextlib.ExitStack() as stack:
+        other = None if later else stack.enter_context(client.session(workspace=second))
+        a = stack.enter_context(client.session(workspace=first))
+        if kind != "below" and not later:
+            assert str(second) in refuse(a, server)
+            return
+        a.add_servers({"s": server})
+        if kind != "below":
+            with pytest.raises(CellgateError, match="MCP server of another session"):
+                client.session(workspace=second)
+            return
+        other = other or stack.enter_context(client.session(workspace=second))
+        assert value(other, "attempt(write, 'tools/json.py')") != "'done'"
+        assert value(other, "attempt(write, 'tools/server.py')") != "'done'"
+        assert value(other, "attempt(write, 'free')") == "'done'"
+
+
+def test_a_server_of_a_session_without_a_sandbox(client: Client, workspace: Path) -> None:
+    script = scripts(workspace / "tools")
+    with client.session(workspace=workspace, sandbox=1) as a, client.session(workspace=workspace) as b:
+        a.add_servers({"s": definition(script)})
+        assert value(b, "attempt(write, 'tools/json.py')") != "'done'"
+        with client.session(workspace=workspace) as c:
+            assert value(c, "attempt(write, 'tools/json.py')") != "'done'"
+
+
 def test_with_settings(client: Client, workspace: Path) -> None:
     """denyWrite is the way to keep a script in the workspace's own folder."""
     shutil.copy(SERVER, workspace / "server.py")
@@ -445,37 +485,6 @@ def test_the_base_python_is_no_workspace(client: Client, workspace: Path) -> Non
     settings = json.dumps({"network": {"allowedDomains": [], "deniedDomains": []}, "filesystem": filesystem})
     with client.session(workspace=workspace, settings=settings) as s:
         assert value(s, f"attempt(write, {str(base / 'json' / 'new.py')!r})") != "'done'"
-
-
-def test_an_error_about_them_costs_no_state(client: Client, prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The host is told why a write failed; the reason is one that a kernel may say."""
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    (tmp_path / "data/cellgate/envs").mkdir(parents=True)
-    (tmp_path / "lib").mkdir()
-    with Client(no_spare=1) as own:
-        for workspace, path, why in (
-            (prefix.parent, prefix / "libexec/cellgate/x", "belongs to cellgate"),
-            (tmp_path, tmp_path / "data/cellgate/envs/x", "uses it outside"),
-        ):
-            with own.session(workspace=workspace) as s:
-                out = s.run(f"state = 1\nopen({str(path)!r}, 'w')")
-                assert why in out.result.text, out
-                out = s.run("print(state)")
-                assert (out.status, out.stdout) == ("ok", "1\n"), out
-
-
-def test_places_of_cellgates_own_are_no_workspaces(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable, name in (("XDG_DATA_HOME", "data"), ("XDG_CACHE_HOME", "cache")):
-        monkeypatch.setenv(variable, str(tmp_path / name))
-        (tmp_path / name / "cellgate/in").mkdir(parents=True)
-    with Client(no_spare=1) as own:
-        for folder in ("data/cellgate", "data/cellgate/in", "cache/cellgate"):
-            with pytest.raises(CellgateError, match="files of its own"):
-                own.session(workspace=tmp_path / folder)
-        with own.session(workspace=tmp_path) as s:
-            for path in ("data/cellgate/x", "cache/cellgate/in/x"):
-                assert value(s, f"attempt(write, {path!r})") != "'done'", path
-            assert value(s, "attempt(write, 'data/free')") == "'done'"
 
 
 def test_the_kernels_environment(client: Client) -> None:
