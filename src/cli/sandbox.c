@@ -344,6 +344,15 @@ static int explain(const struct cli *cli, const struct cg_command *c, int fd)
         return cg_write_all(fd, out.data, out.len, &err) < 0 ? fail(err.msg) : 0;
 }
 
+static bool has_write_root(const struct cg_rules *rules)
+{
+        for (size_t i = 0; i < rules->n; i++) {
+                if (rules->v[i].kind == CG_RULE_ALLOW_WRITE)
+                        return true;
+        }
+        return rules->off;
+}
+
 static int run(const struct cli *cli, struct cg_command *c)
 {
         struct cg_err err = {0};
@@ -356,6 +365,9 @@ static int run(const struct cli *cli, struct cg_command *c)
         if (c->fell_back)
                 fprintf(stderr, "cellgate sandbox: user namespaces are not to be had here: this runs in the weaker landlock tier, as \"auto\" "
                         "allows (`cellgate doctor` says why)\n");
+        if (c->sb->grants && has_write_root(&c->rules))
+                fprintf(stderr, "cellgate sandbox: the landlock tier protects what programs outside obey (docs/names.md) only where it is now: new "
+                        "files of such names can be made in folders that are not frozen\n");
         if (c->sb->grants && c->sb->grants->n_unheld)
                 fprintf(stderr, "cellgate sandbox: %zu denials of writing do not hold in this tier, as \":accept\" allows (--explain lists "
                         "them)\n", c->sb->grants->n_unheld);

@@ -590,6 +590,16 @@ static int search(const struct cg_settings *s, struct cg_rules *rules, const cha
         return search_folder(&f, fd, path, 1);
 }
 
+int cg_rules_add_below(struct cg_rules *rules, const char *folder, struct cg_err *err)
+{
+        cg_auto_free struct cg_settings *s = calloc(1, sizeof(*s));
+
+        if (!s)
+                return cg_fail(err, CG_E_NOMEM, "sandbox: looking through %s", folder);
+        s->search_depth = CG_SEARCH_DEPTH;
+        return search(s, rules, folder, err);
+}
+
 /* Where nothing is searched through, at the top of a whole disk, the names in it are denied all the same. */
 static bool is_searched(const char *path)
 {

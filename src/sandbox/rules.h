@@ -76,6 +76,8 @@ int cg_rules_add_mandatory(const struct cg_settings *s, const struct cg_path_bas
  * be among the rules already.
  */
 int cg_rules_add_present(struct cg_rules *rules, const char *folder, bool git_config_too, struct cg_err *err);
+/* What programs outside obey and is there now in the folders below @folder, three deep: where init keeps no names. */
+int cg_rules_add_below(struct cg_rules *rules, const char *folder, struct cg_err *err);
 /*
  * Hooks, included settings and programs that the settings of repositories in the write roots name, at any depth; of the nearest 5,000
  * folders.

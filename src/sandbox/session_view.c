@@ -150,7 +150,7 @@ enum cg_holds_home cg_session_view_holds_home(const char *workspace, const char 
 }
 
 /* What stands in the workspace and is obeyed by programs outside of it cannot be changed. */
-static int default_rules(struct cg_rules *rules, const char *workspace, const char *home, struct cg_err *err)
+static int default_rules(struct cg_rules *rules, const char *workspace, const char *home, bool by_name, struct cg_err *err)
 {
         enum cg_holds_home holds = cg_session_view_holds_home(workspace, home);
         struct cg_place place;
@@ -164,7 +164,7 @@ static int default_rules(struct cg_rules *rules, const char *workspace, const ch
                 if (e == 0 && home && holds == CG_HOLDS_NO_HOME)
                         e = cg_rules_add_present(rules, home, true, err);
                 if (e == 0)
-                        e = cg_rules_add_nested(rules, err);
+                        e = by_name ? cg_rules_add_nested(rules, err) : cg_rules_add_below(rules, place.path, err);
                 if (e == 0)
                         e = cg_rules_add_own(rules, err);
         }
@@ -177,7 +177,7 @@ int cg_session_rules(const struct cg_settings *s, const char *workspace, const c
 {
         struct cg_path_base base = {.cwd = workspace, .home = home, .by_name = by_name};
         struct cg_rules rules = {0};
-        int e = s ? cg_rules_make(s, &base, &rules, err) : default_rules(&rules, workspace, home, err);
+        int e = s ? cg_rules_make(s, &base, &rules, err) : default_rules(&rules, workspace, home, by_name, err);
 
         if (e == 0 && !rules.off)
                 e = cg_rules_add_guards(&rules, guards, err);

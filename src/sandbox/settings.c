@@ -12,7 +12,6 @@
 #include "sandbox/extract.h"
 #include "sandbox/settings_read.h"
 
-#define SEARCH_DEPTH 3
 
 /* Table rows: a key that goes into a member of the struct being filled, and one whose function knows where it goes. */
 #define TO(type, member, name, fn, ...) \
@@ -546,7 +545,7 @@ int cg_settings_parse(const char *text, size_t len, const char *what, int flags,
         e = cg_json_object(text, len, what, &s->root, err);
         if (e < 0)
                 return e;
-        s->search_depth = SEARCH_DEPTH;
+        s->search_depth = CG_SEARCH_DEPTH;
         e = read_all(&r);
         if (e < 0)
                 return e;

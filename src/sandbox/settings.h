@@ -123,6 +123,8 @@ struct cg_settings_own {
         bool private_addresses;    /* allowed names may lead into a private network; always so for commands, as in srt */
 };
 
+#define CG_SEARCH_DEPTH 3
+
 struct cg_settings {
         json_t *root; /* owns the texts */
         struct cg_settings_network network;
@@ -132,7 +134,7 @@ struct cg_settings {
         size_t n_ignores;
         bool weaker_nested;
         bool nested_user_namespaces;
-        int search_depth; /* mandatoryDenySearchDepth: 1 to 10 */
+        int search_depth; /* mandatoryDenySearchDepth: 1 to 10; CG_SEARCH_DEPTH where they say nothing */
         struct cg_strs safe_directories;
         struct cg_settings_own own;
         const char *unknown; /* first key that srt would pass over and we do not know, as "network.x"; NULL: none. In text[] */

@@ -173,8 +173,9 @@ static void tell_of_home(struct session *ss)
 static void tell_of_tier(struct session *ss)
 {
         if (ss->kernel && ss->kernel->tier && strcmp(ss->kernel->tier, "landlock") == 0)
-                session_notice(ss, "sandbox: the landlock tier, which is weaker than the full one (docs/settings.md says where); `cellgate doctor` "
-                               "says whether this machine can do more");
+                session_notice(ss, "sandbox: the landlock tier, which is weaker than the full one (docs/settings.md says where): cells can make new "
+                               "files that programs outside obey (.bashrc, .git/hooks, .vscode and the like: docs/names.md), so look at what is new "
+                               "in the workspace before you open it with them; `cellgate doctor` says whether this machine can do more");
 }
 
 static void answer_start(struct session *ss, const struct cg_err *err)

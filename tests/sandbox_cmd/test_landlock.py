@@ -67,6 +67,10 @@ def test_full_is_what_it_says(weak: Box) -> None:
 def test_asked_for(weak: Box) -> None:
     p = weak.run("echo", "up", settings=nowhere())
     assert (p.returncode, p.stdout, p.stderr) == (0, "up\n", "")
+    # Where it can write, what the tier does not hold is said.
+    p = weak.run("echo", "up", settings={**Box.settings(), "cellgate": {"tier": "landlock:freeze"}})
+    assert (p.returncode, p.stdout) == (0, "up\n")
+    assert "new files of such names can be made" in p.stderr
 
 
 def test_by_option(weak: Box) -> None:
