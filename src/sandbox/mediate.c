@@ -11,6 +11,7 @@
 #include <linux/seccomp.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -103,7 +104,7 @@ int cg_med_truncate(struct cg_med_call *c)
         if (!cg_med_find(c, AT_FDCWD, c->a[0], &w))
                 return CG_MED_GO_ON;
         for (int i = 0; i < CG_MED_LINKS_MAX; i++) {
-                uint64_t most = c->m->sb->limits.file_bytes;
+                struct rlimit most;
                 cg_auto_fd int fd = -1;
                 struct stat st;
                 int r;
@@ -122,7 +123,8 @@ int cg_med_truncate(struct cg_med_call *c)
                         return r;
                 if ((int64_t)c->a[1] < 0)
                         return -EINVAL;
-                if (most && c->a[1] > most)
+                /* Its own limit, which the sandbox's is the highest value of. */
+                if (prlimit(c->tid, RLIMIT_FSIZE, NULL, &most) == 0 && c->a[1] > most.rlim_cur && (int64_t)c->a[1] > st.st_size)
                         return -EFBIG;
                 fd = openat(w.dir, w.name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
                 return fd < 0 ? -errno : cg_med_result(ftruncate(fd, (off_t)c->a[1]));

@@ -43,7 +43,7 @@ struct cg_med_where {
                 without that "/" and without symlinks above the name */
         enum cg_region region;
         size_t root;
-        bool no_folder; /* a folder on the way to it is not there: nothing else is known */
+        int error; /* where nothing else is known: ENOENT, a folder on the way to it is not there; ENAMETOOLONG, its path */
 };
 
 void cg_med_where_fini(struct cg_med_where *w);

@@ -226,11 +226,19 @@ static bool name_it(const struct cg_mediator *m, struct cg_med_where *w)
 {
         char folder[PATH_MAX];
         size_t n = strlen(w->name);
+        struct statfs fs;
 
         cg_med_text_of(w->dir, folder);
-        if (folder[0] != '/' || (size_t)snprintf(w->path, sizeof(w->path), "%s/%.*s", folder[1] ? folder : "",
-                                                 (int)(w->name[n - 1] == '/' ? n - 1 : n),
-                                                         w->name) >= sizeof(w->path))
+        /*
+         * A path that is too long cannot be judged. The sandbox's own places, which are of memory, are the
+         * caller's by itself.
+         */
+        if (!folder[0] || (size_t)snprintf(w->path, sizeof(w->path), "%s/%.*s", folder[1] ? folder : "",
+                                           (int)(w->name[n - 1] == '/' ? n - 1 : n), w->name) >= sizeof(w->path)) {
+                w->error = fstatfs(w->dir, &fs) == 0 && fs.f_type == TMPFS_MAGIC ? 0 : ENAMETOOLONG;
+                return false;
+        }
+        if (folder[0] != '/')
                 return false;
         w->region = cg_mediate_region(m->sb, w->path, &w->root);
         return true;
@@ -401,7 +409,7 @@ static bool find_in(const struct cg_med_call *c, int *base, const char *path, st
         if (!name)
                 return false;
         w->dir = name == path && *base >= 0 ? cg_steal_fd(base) : open_folder(c, *base, path, name);
-        w->no_folder = w->dir < 0 && errno == ENOENT;
+        w->error = w->dir < 0 && errno == ENOENT ? ENOENT : 0;
         if (w->dir < 0)
                 return false;
         snprintf(w->name, sizeof(w->name), "%.*s%s", (int)len, name, slash ? "/" : "");
@@ -467,7 +475,7 @@ bool cg_med_find_name(const struct cg_med_call *c, int dirfd, uint64_t at, struc
 /* What has mounts of its own may see folders where there are none for us. */
 int cg_med_not_found(const struct cg_med_call *c, const struct cg_med_where *w)
 {
-        return w->no_folder && !c->m->sb->nested_users ? -ENOENT : CG_MED_GO_ON;
+        return w->error && !c->m->sb->nested_users ? -w->error : CG_MED_GO_ON;
 }
 
 /* @to is still a name of @fd's file: by now it may be another's, or nobody's. */

@@ -19,3 +19,31 @@ def test_calls_end_as_they_do_natively(box: Box) -> None:
     assert differences == []
     assert int(p.stdout.split()[-2]) > 2000, p.stderr
     assert os.listdir(box.work / "here") == ["tree"]
+
+
+def test_a_limit_that_a_process_gives_itself(box: Box) -> None:
+    box.file("data", "text")
+    script = (
+        "import os, resource\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "os.truncate('data', 1000)\n"
+        "try: os.truncate('data', 1001)\n"
+        "except OSError as e: print(e.strerror)\n"
+    )
+    assert box.run("python3", "-c", script, settings=Box.settings()).stdout == "File too large\n"
+    assert (box.work / "data").stat().st_size == 1000
+
+
+def test_a_path_that_is_too_long_to_be_judged(box: Box) -> None:
+    """Step by step folders can lie deeper than a path can say: there nothing is made, and the reason is said."""
+    script = (
+        "import os\n"
+        "try:\n"
+        "    for i in range(30): os.mkdir('d' * 200); os.chdir('d' * 200)\n"
+        "except OSError as e: print(e.strerror)\n"
+    )
+    p = box.run("python3", "-c", script, settings=Box.settings())
+    assert p.stdout == "File name too long\n" and "refused" not in p.stderr
+    # In a place of the sandbox's own the kernel decides, to which that is nothing.
+    p = box.run("python3", "-c", "import os; os.chdir('/dev/shm')\n" + script, settings=Box.settings())
+    assert (p.stdout, p.returncode) == ("", 0)
