@@ -235,7 +235,7 @@ def test_other_sessions_go_on_while_files_are_checked(
             n += 1
         t.join()
         assert "PYTHONPATH" in answers[0]
-        assert n >= 8
+        assert n >= 40
 
 
 def test_a_session_that_ends_while_its_servers_are_checked(client: Client, workspace: Path, large: Path) -> None:
