@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -233,6 +234,23 @@ void cg_proc_end(struct cg_proc *p, bool group, int64_t grace_ms)
                 kill(-pid, SIGKILL);
         cg_pidfd_kill(p->pidfd, SIGKILL);
         cg_proc_wait(p, KILLED_MS, NULL, NULL);
+}
+
+bool cg_account_home(char ret[PATH_MAX])
+{
+        const struct passwd *pw = NULL;
+        /* The file itself, not getpwuid(): that loads libraries, which a static program cannot. */
+        FILE *f = fopen("/etc/passwd", "re");
+        bool found;
+
+        while (f && (pw = fgetpwent(f)) && pw->pw_uid != geteuid())
+                ;
+        found = f && pw && pw->pw_dir && pw->pw_dir[0] == '/' && pw->pw_dir[1] && strlen(pw->pw_dir) < PATH_MAX;
+        if (found)
+                memcpy(ret, pw->pw_dir, strlen(pw->pw_dir) + 1);
+        if (f)
+                fclose(f);
+        return found;
 }
 
 bool cg_proc_env_passes(const char *var)

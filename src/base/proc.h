@@ -2,6 +2,7 @@
 #ifndef CG_BASE_PROC_H
 #define CG_BASE_PROC_H
 
+#include <linux/limits.h>
 #include <stdbool.h>
 #include <sys/types.h>
 #include "base/err.h"
@@ -55,6 +56,11 @@ void cg_proc_kill_children(const pid_t *keep, size_t n);
 /* Reaps those of them that have ended, and kills none. */
 void cg_proc_reap_children(const pid_t *keep, size_t n);
 
+/*
+ * The home folder that /etc/passwd has for this process's user, whatever HOME says: the one that ssh and login shells use. false: none.
+ * Not for threads that read /etc/passwd at the same time.
+ */
+bool cg_account_home(char ret[PATH_MAX]);
 /* Whether an MCP server inherits this variable, "NAME" or "NAME=VALUE": what programs need to run at all, no secrets. */
 bool cg_proc_env_passes(const char *var);
 

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <pwd.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 
 #include "base/fd.h"
 #include "base/limits.h"
+#include "base/proc.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "config.h"
@@ -93,19 +93,12 @@ static void debug_line(const struct cli *cli, const char *fmt, ...)
 
 static const char *home_folder(void)
 {
+        static char account[PATH_MAX];
         const char *home = getenv("HOME");
-        const struct passwd *pw = NULL;
-        FILE *f;
 
         if (home && home[0] == '/')
                 return home;
-        /* The file itself, not getpwuid(): that loads libraries, which a static program cannot. */
-        f = fopen("/etc/passwd", "re");
-        while (f && (pw = fgetpwent(f)) && pw->pw_uid != getuid())
-                ;
-        if (f)
-                fclose(f);
-        return pw && pw->pw_dir && pw->pw_dir[0] == '/' ? pw->pw_dir : NULL;
+        return cg_account_home(account) ? account : NULL;
 }
 
 static bool is_blank(const char *text)

@@ -150,8 +150,8 @@ static char **command_of(const struct selftest *s, char path[2][PATH_MAX])
 
 static int start(struct selftest *s, pid_t *pid, int *out, struct cg_err *err)
 {
-        char path[2][PATH_MAX], home[PATH_MAX], env[4][PATH_MAX + 100];
-        char *envp[] = {env[0], env[1], env[2], s->bare ? env[3] : NULL, NULL};
+        char path[2][PATH_MAX], home[PATH_MAX], env[5][PATH_MAX + 100];
+        char *envp[] = {env[0], env[1], env[2], env[3], s->bare ? env[4] : NULL, NULL};
         cg_auto_free char **argv = command_of(s, path);
         const char *port = strstr(s->scene.text.data, "\nport_proxy=");
         int fds[2];
@@ -159,7 +159,8 @@ static int start(struct selftest *s, pid_t *pid, int *out, struct cg_err *err)
         snprintf(env[0], sizeof(env[0]), "HOME=%s", cg_scene_path(&s->scene, "home", home));
         snprintf(env[1], sizeof(env[1]), "PATH=%.4000s", getenv("PATH") ? getenv("PATH") : "/usr/bin:/bin");
         snprintf(env[2], sizeof(env[2]), "CELLGATE_SELFTEST_SECRET=%s", s->scene.secret);
-        snprintf(env[3], sizeof(env[3]), "HTTP_PROXY=http://127.0.0.1:%d", port ? atoi(port + 12) : 0);
+        snprintf(env[3], sizeof(env[3]), "XDG_RUNTIME_DIR=%s", cg_scene_path(&s->scene, "work/run", home));
+        snprintf(env[4], sizeof(env[4]), "HTTP_PROXY=http://127.0.0.1:%d", port ? atoi(port + 12) : 0);
         if (!argv || pipe2(fds, O_CLOEXEC) < 0)
                 return cg_fail_errno(err, "pipe");
         *pid = fork();

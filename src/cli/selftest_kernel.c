@@ -573,6 +573,7 @@ int cg_selftest_kernel(struct cg_scene *s, struct cg_attempt_list *l, struct cg_
                 return 0;
         /* The supervisor's, and with it what a kernel may not see. */
         setenv("HOME", cg_scene_path(s, "home", home), 1);
+        setenv("XDG_RUNTIME_DIR", cg_scene_path(s, "work/run", home), 1);
         setenv("CELLGATE_SELFTEST_SECRET", s->secret, 1);
         if (cg_client_open(&opts, &client, err) < 0)
                 return -1;

@@ -42,7 +42,7 @@
 static const struct {
         const char *path, *content;
 } files[] = {
-        {"work/", NULL}, {"work/mnt/", NULL}, {STRAY, ""}, {"work/plain.txt", "plain\n"},
+        {"work/", NULL}, {"work/mnt/", NULL}, {"work/run/", NULL}, {STRAY, ""}, {"work/plain.txt", "plain\n"},
         /* denyWrite */
         {"work/keep.txt", "keep\n"}, {"work/d/", NULL}, {"work/d/keep.txt", "keep\n"}, {"work/g/", NULL},
         {"work/g/h/", NULL},

@@ -195,10 +195,24 @@ bool cg_access_resolve(const char *path, char *real)
 
 /* ---- in words */
 
+/* Reasons of rules that no setting can change; NULL: @setting is none of them. */
+static const char *why_built_in(const char *setting)
+{
+        if (!strcmp(setting, CG_WHY_OWN))
+                return "it belongs to cellgate, which runs outside of the sandbox";
+        if (!strcmp(setting, CG_WHY_GUARD))
+                return "an MCP server or cellgate uses it outside of the sandbox";
+        if (!strcmp(setting, CG_WHY_LINK))
+                return "it is a hard link, or a folder with hard links, to files outside of what cells write";
+        return NULL;
+}
+
 bool cg_access_is_setting(const char *text)
 {
         size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.");
 
+        if (why_built_in(text))
+                return true;
         return n > 0 && n < 48 && !text[n];
 }
 
@@ -275,15 +289,10 @@ void cg_access_words(enum cg_access_rule rule, const char *setting, const char *
                 snprintf(ret->rule, sizeof(ret->rule), "never written (built in)");
                 snprintf(ret->why, sizeof(ret->why), "programs outside run what stands in it");
                 ret->how = ends_with(path, "/.git/config") ? "set filesystem.allowGitConfig" : NULL;
-        } else if (rule == CG_ACCESS_DENY_WRITE && setting && (!strcmp(setting, CG_WHY_OWN) || !strcmp(setting, CG_WHY_GUARD))) {
+        } else if (setting && why_built_in(setting)) {
                 snprintf(ret->rule, sizeof(ret->rule), "%s (built in)", setting);
-                snprintf(ret->why, sizeof(ret->why), "%s", !strcmp(setting, CG_WHY_OWN) ? "it belongs to cellgate, which runs outside of the sandbox" :
-                                                                                             "an MCP server runs from there, outside of the sandbox");
-                ret->how = NULL;
-        } else if (rule == CG_ACCESS_DENY_WRITE && setting && !strcmp(setting, CG_WHY_LINK)) {
-                snprintf(ret->rule, sizeof(ret->rule), "%s (built in)", setting);
-                snprintf(ret->why, sizeof(ret->why), "it is a hard link, or a folder with hard links, to files outside of what cells write");
-                ret->how = "replace the links by copies (uv: UV_LINK_MODE=copy)";
+                snprintf(ret->why, sizeof(ret->why), "%s", why_built_in(setting));
+                ret->how = strcmp(setting, CG_WHY_LINK) ? NULL : "replace the links by copies (uv: UV_LINK_MODE=copy)";
         } else if (setting && (rule == CG_ACCESS_DENY_READ || rule == CG_ACCESS_DENY_WRITE)) {
                 snprintf(ret->why, sizeof(ret->why), "%s %s it", setting, rule == CG_ACCESS_DENY_READ ? "hides" : "names");
                 if (!strncmp(setting, "credentials.", 12))

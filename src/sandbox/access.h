@@ -69,7 +69,7 @@ struct cg_access_words {
 };
 void cg_access_words(enum cg_access_rule rule, const char *setting, const char *path, bool by_settings,
                      struct cg_access_words *ret);
-/* Whether @text can be a setting's name, and nothing else. */
+/* Whether @text can be a setting's name, or is one of the reasons CG_WHY_..., and nothing else. */
 bool cg_access_is_setting(const char *text);
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/proc.h"
 #include "base/util.h"
 #include "sandbox/present.h"
 
@@ -49,18 +50,30 @@ static int hide_row(struct cg_sandbox *sb, const char *home, const char *row, st
         return e;
 }
 
-int cg_sandbox_add_default_hides(struct cg_sandbox *sb, const char *home, struct cg_err *err)
+static int hide_rows(struct cg_sandbox *sb, const char *home, struct cg_err *err)
 {
         cg_auto_free bool *present = NULL;
         size_t n;
         const struct cg_name *rows = cg_names(&n);
-        int e = home ? cg_names_present(home, CG_NAME_HIDE, &present, err) : 0;
+        int e = cg_names_present(home, CG_NAME_HIDE, &present, err);
 
-        sb->credentials_from = sb->n_hides;
-        for (size_t i = 0; e == 0 && home && i < n; i++) {
+        for (size_t i = 0; e == 0 && i < n; i++) {
                 if (present[i])
                         e = hide_row(sb, home, rows[i].path, err);
         }
+        return e;
+}
+
+int cg_sandbox_add_default_hides(struct cg_sandbox *sb, const char *home, struct cg_err *err)
+{
+        char account[PATH_MAX];
+        int e = 0;
+
+        sb->credentials_from = sb->n_hides;
+        if (home)
+                e = hide_rows(sb, home, err);
+        if (e == 0 && home && cg_account_home(account) && strcmp(home, account) != 0)
+                e = hide_rows(sb, account, err);
         for (size_t i = 0; e == 0 && i < CG_ARRAY_LEN(in_system); i++)
                 e = cg_sandbox_add_hide(sb, in_system[i], err);
         sb->credentials_to = sb->n_hides;

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/proc.h"
 #include "base/util.h"
 #include "sandbox/names.h"
 #include "sandbox/present.h"
@@ -26,18 +27,9 @@
 #define FOLDERS_MAX 200000
 
 static const char *const files[] = {".gitconfig", ".gitmodules", ".bashrc", ".bash_profile", ".zshrc",
-                                    ".zprofile", ".profile", ".ripgreprc", ".mcp.json"};
+                                    ".zprofile", ".profile", ".ripgreprc", ".mcp.json", ".srt-settings.json"};
 static const char *const folders[] = {".vscode", ".idea"};
 static const char *const claude_folders[] = {"commands", "agents"};
-
-static bool is_one_of(const char *name, const char *const *list, size_t n)
-{
-        for (size_t i = 0; i < n; i++) {
-                if (!strcasecmp(name, list[i]))
-                        return true;
-        }
-        return false;
-}
 
 static bool is_given_back(const struct cg_rules *rules, const char *path)
 {
@@ -486,34 +478,27 @@ int cg_rules_add_present(struct cg_rules *rules, const char *folder, bool git_co
         return e == 0 ? deny_git(rules, folder, ".git", git_config_too, false, err) : e;
 }
 
+int cg_rules_add_homes(struct cg_rules *rules, const char *home, bool git_config_too, struct cg_err *err)
+{
+        char account[PATH_MAX];
+        int e = home ? cg_rules_add_present(rules, home, git_config_too, err) : 0;
+
+        if (e == 0 && cg_account_home(account) && (!home || strcmp(home, account) != 0))
+                e = cg_rules_add_present(rules, account, git_config_too, err);
+        return e;
+}
+
 /* ---- below a folder: what exists, whatever its case */
 
 struct search {
         const struct cg_settings *s;
+        size_t root; /* length of the path where it began; 0 for "/" */
         struct cg_rules *rules;
         size_t folders;
         struct cg_err *err;
 };
 
 static int search_folder(struct search *f, int fd, const char *path, int depth);
-
-static int search_claude(struct search *f, int parent, const char *name, const char *path)
-{
-        DIR *dir = NULL;
-        int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), e = 0;
-        const struct dirent *d;
-
-        if (fd < 0 || !(dir = fdopendir(fd))) {
-                cg_closep_(&fd);
-                return 0;
-        }
-        while (e == 0 && (d = readdir(dir))) {
-                if (is_one_of(d->d_name, claude_folders, CG_ARRAY_LEN(claude_folders)))
-                        e = deny(f->rules, path, d->d_name, true, true, f->err);
-        }
-        closedir(dir);
-        return e;
-}
 
 /* ".git", or a repository without a work tree, as it is usually named. */
 static bool is_git(const char *name)
@@ -531,13 +516,10 @@ static int search_child(struct search *f, int dir, const char *name, const char 
 
         if (n < 0 || (size_t)n >= sizeof(path))
                 return 0;
-        if (is_one_of(name, folders, CG_ARRAY_LEN(folders)))
-                return deny(f->rules, folder, name, true, true, f->err);
-        if (!strcasecmp(name, ".claude"))
-                return search_claude(f, dir, name, path);
         if (is_git(name) && (has_head(dir, name) || !strcasecmp(name, ".git")))
                 return has_head(dir, name) ? deny_git(f->rules, folder, name, !f->s->filesystem.allow_git_config, true, f->err) : 0;
-        if (!strcmp(name, "node_modules") || depth >= f->s->search_depth)
+        /* ".claude" is looked into at any depth: what is obeyed lies in it. */
+        if (!strcmp(name, "node_modules") || (depth >= f->s->search_depth && !cg_names_leads(path, f->root)))
                 return 0;
         if (++f->folders > FOLDERS_MAX)
                 return cg_fail(f->err, CG_E_LIMIT, "sandbox: more than %d folders to look through for files that must not be "
@@ -557,6 +539,15 @@ static bool is_folder(int dir, const struct dirent *d)
         return fstatat(dir, d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
 }
 
+/* A name of the table, in the folder @path. */
+static bool is_obeyed(const struct search *f, const char *path, const char *name)
+{
+        char full[PATH_MAX];
+        int n = snprintf(full, sizeof(full), "%s/%s", path[1] ? path : "", name);
+
+        return n > 0 && (size_t)n < sizeof(full) && cg_names_find(full, f->root, CG_NAME_WRITE);
+}
+
 static int search_folder(struct search *f, int fd, const char *path, int depth)
 {
         DIR *dir = fdopendir(fd);
@@ -570,10 +561,11 @@ static int search_folder(struct search *f, int fd, const char *path, int depth)
         while (e == 0 && (d = readdir(dir))) {
                 if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
                         continue;
-                if (is_folder(dirfd(dir), d))
+                if (is_obeyed(f, path, d->d_name))
+                        e = deny(f->rules, path, d->d_name, is_folder(dirfd(dir), d), true, f->err);
+                else if (is_folder(dirfd(dir), d))
                         e = search_child(f, dirfd(dir), d->d_name, path, depth);
-                else if (d->d_name[0] == '.' &&
-                         (is_one_of(d->d_name, files, CG_ARRAY_LEN(files)) || !strcasecmp(d->d_name, ".git")))
+                else if (!strcasecmp(d->d_name, ".git"))
                         e = deny(f->rules, path, d->d_name, false, true, f->err);
         }
         closedir(dir);
@@ -582,22 +574,12 @@ static int search_folder(struct search *f, int fd, const char *path, int depth)
 
 static int search(const struct cg_settings *s, struct cg_rules *rules, const char *path, struct cg_err *err)
 {
-        struct search f = {.s = s, .rules = rules, .err = err};
+        struct search f = {.s = s, .root = path[1] ? strlen(path) : 0, .rules = rules, .err = err};
         int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
         if (fd < 0)
                 return 0;
         return search_folder(&f, fd, path, 1);
-}
-
-int cg_rules_add_below(struct cg_rules *rules, const char *folder, struct cg_err *err)
-{
-        cg_auto_free struct cg_settings *s = calloc(1, sizeof(*s));
-
-        if (!s)
-                return cg_fail(err, CG_E_NOMEM, "sandbox: looking through %s", folder);
-        s->search_depth = CG_SEARCH_DEPTH;
-        return search(s, rules, folder, err);
 }
 
 /* Where nothing is searched through, at the top of a whole disk, the names in it are denied all the same. */
@@ -611,6 +593,13 @@ static int protect(const struct cg_settings *s, struct cg_rules *rules, const ch
         int e = absent_too ? deny_in(s, rules, folder, err) : 0;
 
         return e == 0 && is_searched(folder) ? search(s, rules, folder, err) : e;
+}
+
+int cg_rules_add_found(struct cg_rules *rules, const char *folder, struct cg_err *err)
+{
+        const struct cg_settings s = {.search_depth = CG_SEARCH_DEPTH};
+
+        return protect(&s, rules, folder, false, err);
 }
 
 /* Who could write the settings would be free the next time. */
@@ -707,7 +696,7 @@ static int add_tops(const struct cg_settings *s, const struct cg_path_base *base
         int e = 0;
 
         if (base->home)
-                e = cg_rules_add_present(rules, base->home, !s->filesystem.allow_git_config, err);
+                e = cg_rules_add_homes(rules, base->home, !s->filesystem.allow_git_config, err);
         for (size_t i = 0; i < n && e == 0; i++) {
                 char root[PATH_MAX];
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -196,13 +197,27 @@ int cg_med_judge(struct cg_med_call *c, const struct cg_med_where *w, enum cg_me
         return rule ? cg_med_deny(c, w, NULL) : 0;
 }
 
+/* @w, which has just been made, is what git finds as HEAD: also "head", where the file system knows no case. */
+static bool is_head(const struct cg_med_where *w)
+{
+        const char *last = strrchr(w->path, '/') + 1;
+        struct stat made, head;
+
+        if (strcasecmp(last, "HEAD") != 0)
+                return false;
+        return !strcmp(last, "HEAD") ||
+               (fstatat(w->dir, w->name, &made, AT_SYMLINK_NOFOLLOW) == 0 &&
+                fstatat(w->dir, "HEAD", &head, AT_SYMLINK_NOFOLLOW) == 0 && made.st_dev == head.st_dev &&
+                made.st_ino == head.st_ino);
+}
+
 bool cg_med_may_stay(struct cg_med_call *c, const struct cg_med_where *w, enum cg_med_act act)
 {
         size_t next = 0, top;
 
         if (w->region != CG_REGION_ROOT || cg_med_is_given_back(c->m->sb, w->path, w->root))
                 return true;
-        if (strcmp(strrchr(w->path, '/'), "/HEAD") == 0)
+        if (is_head(w))
                 return is_kept_beside(w) || !has_obeyed_beside(w);
         return cg_git_part_bare(w->path, w->root, &next, &top) == CG_GIT_FREE || cg_med_judge(c, w, act) == 0;
 }

@@ -137,7 +137,8 @@ static const struct cg_name table[] = {
         {".config/gptme", "gptme", W | H}, {".vibe", "Mistral Vibe", W | H}, {".kimi", "Kimi", W | H},
         {".iflow", "iFlow", W | H}, {".grok", "Grok CLI", W | H}, {".qoder", "Qoder", W | H},
         {".codebuddy", "CodeBuddy", W | H}, {".antigravity", "Antigravity", W | H},
-        {".local/share/crush", "Crush", W | H}, {".local/share/amazon-q", "Amazon Q", H},
+        {".srt-settings.json", "sandbox-runtime", W}, {".local/share/cellgate", "cellgate", W},
+        {".cache/cellgate", "cellgate", W}, {".local/share/crush", "Crush", W | H}, {".local/share/amazon-q", "Amazon Q", H},
         {".modal.toml", "Modal", H}, {".config/io.datasette.llm", "llm", H},
         {".cache/huggingface/stored_tokens", "Hugging Face", H},
         /* package managers, build programs, interpreters and debuggers */
@@ -262,10 +263,62 @@ static size_t trimmed(const char *name, size_t len)
         return len;
 }
 
+/* Length of the code point at @s that some file systems pass over in names (HFS+ and others); 0: it is none. */
+static size_t ignored(const unsigned char *s, size_t len)
+{
+        if (len < 3)
+                return 0;
+        if (s[0] == 0xe2 && s[1] == 0x80) /* U+200B to U+200F, U+202A to U+202E */
+                return (s[2] >= 0x8b && s[2] <= 0x8f) || (s[2] >= 0xaa && s[2] <= 0xae) ? 3 : 0;
+        if (s[0] == 0xe2 && s[1] == 0x81) /* U+2060 to U+2064, U+206A to U+206F */
+                return (s[2] >= 0xa0 && s[2] <= 0xa4) || (s[2] >= 0xaa && s[2] <= 0xaf) ? 3 : 0;
+        return s[0] == 0xef && s[1] == 0xbb && s[2] == 0xbf ? 3 : 0; /* U+FEFF */
+}
+
+/*
+ * @name as file systems compare it that know no case (ext4 with casefold, shares of macOS): without ignored code points, U+017F as
+ * "s", U+212A as "k". The length; @ret has room for NAME_MAX bytes.
+ */
+static size_t folded(const char *name, size_t len, char *ret)
+{
+        const unsigned char *s = (const unsigned char *)name;
+        size_t n = 0;
+
+        for (size_t i = 0; i < len && n < NAME_MAX;) {
+                size_t skip = ignored(s + i, len - i);
+
+                if (skip) {
+                        i += skip;
+                } else if (len - i >= 2 && s[i] == 0xc5 && s[i + 1] == 0xbf) {
+                        ret[n++] = 's';
+                        i += 2;
+                } else if (len - i >= 3 && s[i] == 0xe2 && s[i + 1] == 0x84 && s[i + 2] == 0xaa) {
+                        ret[n++] = 'k';
+                        i += 3;
+                } else {
+                        ret[n++] = name[i++];
+                }
+        }
+        return n;
+}
+
+static bool is_ascii(const char *name, size_t len)
+{
+        for (size_t i = 0; i < len; i++) {
+                if ((unsigned char)name[i] >= 0x80)
+                        return false;
+        }
+        return true;
+}
+
 static bool has_name(const char *pattern, size_t plen, const char *name, size_t len)
 {
-        char p[NAME_MAX + 1], n[NAME_MAX + 1];
+        char p[NAME_MAX + 1], n[NAME_MAX + 1], plain[NAME_MAX + 1];
 
+        if (len <= NAME_MAX && !is_ascii(name, len)) {
+                len = folded(name, len, plain);
+                name = plain;
+        }
         len = trimmed(name, len);
         if (!memchr(pattern, '*', plen))
                 return plen == len && !strncasecmp(pattern, name, len);
@@ -290,6 +343,8 @@ static char lower(char c)
  */
 static bool may_begin(const char *pattern, const char *name)
 {
+        if ((unsigned char)name[0] >= 0x80 || (name[0] && (unsigned char)name[1] >= 0x80))
+                return true; /* has_name() knows */
         if (pattern[0] == '.')
                 return name[0] == '.' && (pattern[1] == '*' || lower(pattern[1]) == lower(name[1]));
         return pattern[0] == '*' || lower(pattern[0]) == lower(name[0]);
@@ -395,7 +450,8 @@ static bool is_dot_git(const char *name, size_t len)
 /* Names that lead git to more: they can be folders, but nothing that leads elsewhere. */
 static bool is_fixed(const char *name, size_t len)
 {
-        return is(name, len, "hooks") || is(name, len, "modules") || is(name, len, "worktrees");
+        return is(name, len, "hooks") || is(name, len, "modules") || is(name, len, "worktrees") ||
+               is(name, len, "remotes") || is(name, len, "branches");
 }
 
 static bool is_obeyed(const char *name, size_t len)
@@ -412,6 +468,9 @@ static enum cg_git_part part_within(const char *rest)
 
         if (is(rest, len, "refs") || is(rest, len, "logs") || is(rest, len, "objects"))
                 return CG_GIT_FREE;
+        /* Remotes by files, as git had them once: any address would be taken. git init makes the folders. */
+        if (is(rest, len, "remotes") || is(rest, len, "branches"))
+                return rest[len] ? CG_GIT_DENIED : CG_GIT_HOOKS;
         for (const char *p = rest; p; p = strchr(p, '/') ? strchr(p, '/') + 1 : NULL) {
                 size_t n = strcspn(p, "/");
 

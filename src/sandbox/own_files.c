@@ -11,8 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/kernel_env.h"
 #include "base/fd.h"
+#include "base/json.h"
+#include "base/kernel_env.h"
+#include "base/proc.h"
 #include "base/util.h"
 #include "config.h"
 #include "sandbox/plan.h"
@@ -137,6 +139,45 @@ int cg_rules_add_own(struct cg_rules *rules, struct cg_err *err)
                 e = deny_present(rules, exe, false, err);
         }
         return e == 0 ? deny_base_python(rules, err) : e;
+}
+
+/* @base is what a variable says: NULL, "" and relative paths name no folder. */
+static void add_path(json_t *list, const char *base, const char *rest)
+{
+        char path[PATH_MAX];
+        int n = base && base[0] == '/' ? snprintf(path, sizeof(path), "%s%s", base, rest) : 0;
+
+        if (n > 0 && (size_t)n < sizeof(path))
+                json_array_append_new(list, json_string(path));
+}
+
+json_t *cg_own_places(const char *home)
+{
+        char runtime[32], account[PATH_MAX];
+        const char *const homes[] = {home, cg_account_home(account) ? account : NULL};
+        json_t *list = json_array();
+
+        snprintf(runtime, sizeof(runtime), "/cellgate-%u/", (unsigned int)geteuid());
+        add_path(list, "/tmp", runtime);
+        add_path(list, "/var/tmp", runtime);
+        add_path(list, getenv("XDG_RUNTIME_DIR"), runtime);
+        add_path(list, getenv("XDG_DATA_HOME"), "/cellgate/");
+        add_path(list, getenv("XDG_CACHE_HOME"), "/cellgate/");
+        for (size_t i = 0; i < CG_ARRAY_LEN(homes); i++) {
+                if (i && home && homes[i] && !strcmp(home, homes[i]))
+                        continue;
+                add_path(list, homes[i], "/.local/share/cellgate/");
+                add_path(list, homes[i], "/.cache/cellgate/");
+                add_path(list, homes[i], "/.srt-settings.json");
+        }
+        return list;
+}
+
+int cg_rules_add_places(struct cg_rules *rules, const struct cg_path_base *base, struct cg_err *err)
+{
+        cg_auto_json json_t *places = cg_own_places(base->home);
+
+        return cg_rules_add_guards(rules, places, err);
 }
 
 int cg_rules_add_guards(struct cg_rules *rules, const json_t *guards, struct cg_err *err)

@@ -250,6 +250,8 @@ static int add_all(const struct cg_settings *s, const struct cg_path_base *base,
                 e = cg_rules_add_mandatory(s, base, rules, err);
         if (e == 0)
                 e = cg_rules_add_own(rules, err);
+        if (e == 0)
+                e = cg_rules_add_places(rules, base, err);
         return e == 0 ? cg_rules_add_hardlinks(rules, err) : e;
 }
 

@@ -60,7 +60,15 @@ int cg_rules_add_own(struct cg_rules *rules, struct cg_err *err);
  * several names, so files of write roots that have names outside of these are not written (hardlinks.c).
  */
 int cg_rules_add_guards(struct cg_rules *rules, const json_t *guards, struct cg_err *err);
-/* Whether a rule is one of these two functions'. */
+/*
+ * Paths of this user that cellgate uses outside of sandboxes: runtime folders (sockets, generated modules, the folders that MCP
+ * servers start in), environments of kernels, installed packages, ~/.srt-settings.json. By this process's XDG_ variables, @home
+ * (may be NULL) and the account's home, whether they exist or not. As for cg_rules_add_guards(). The caller owns it.
+ */
+json_t *cg_own_places(const char *home);
+/* These as rules. */
+int cg_rules_add_places(struct cg_rules *rules, const struct cg_path_base *base, struct cg_err *err);
+/* Whether a rule is one of these functions'. */
 bool cg_rule_is_program(const struct cg_rule *rule);
 /* CG_E_INVAL: the workspace is a folder of cellgate's own, or lies in one. */
 int cg_own_check_workspace(const char *workspace, struct cg_err *err);
@@ -76,12 +84,17 @@ int cg_rules_add_mandatory(const struct cg_settings *s, const struct cg_path_bas
  * be among the rules already.
  */
 int cg_rules_add_present(struct cg_rules *rules, const char *folder, bool git_config_too, struct cg_err *err);
-/* What programs outside obey and is there now in the folders below @folder, three deep: where init keeps no names. */
-int cg_rules_add_below(struct cg_rules *rules, const char *folder, struct cg_err *err);
 /*
  * Hooks, included settings and programs that the settings of repositories in the write roots name, at any depth; of the nearest 5,000
  * folders.
  */
 int cg_rules_add_nested(struct cg_rules *rules, struct cg_err *err);
+/*
+ * Names of the table (names.h) and repositories that are found below @folder, CG_SEARCH_DEPTH folders deep: for
+ * sandboxes whose init does not protect names.
+ */
+int cg_rules_add_found(struct cg_rules *rules, const char *folder, struct cg_err *err);
+/* cg_rules_add_present() for @home (may be NULL) and for the account's home, which ssh and login shells use whatever HOME says. */
+int cg_rules_add_homes(struct cg_rules *rules, const char *home, bool git_config_too, struct cg_err *err);
 
 #endif

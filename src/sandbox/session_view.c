@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/proc.h"
 #include "base/util.h"
 #include "sandbox/plan.h"
 #include "sandbox/view.h"
@@ -140,13 +141,28 @@ static int allow_open(struct cg_rules *rules, const char *home, struct cg_err *e
         return e;
 }
 
+/* The whole disk holds the homes of all users, wherever they are. */
+static enum cg_holds_home holds_home(const char *workspace, const char *home)
+{
+        char h[PATH_MAX];
+
+        if (!workspace[1])
+                return CG_IS_ABOVE_HOME;
+        if (!home || !realpath(home, h) || !cg_plan_within(h, workspace))
+                return CG_HOLDS_NO_HOME;
+        return strcmp(h, workspace) == 0 ? CG_IS_HOME : CG_IS_ABOVE_HOME;
+}
+
 enum cg_holds_home cg_session_view_holds_home(const char *workspace, const char *home)
 {
-        char w[PATH_MAX], h[PATH_MAX];
+        char w[PATH_MAX], account[PATH_MAX];
+        enum cg_holds_home by_variable, by_account;
 
-        if (!home || !realpath(workspace, w) || !realpath(home, h) || !cg_plan_within(h, w))
+        if (!realpath(workspace, w))
                 return CG_HOLDS_NO_HOME;
-        return strcmp(h, w) == 0 ? CG_IS_HOME : CG_IS_ABOVE_HOME;
+        by_variable = holds_home(w, home);
+        by_account = holds_home(w, cg_account_home(account) ? account : NULL);
+        return by_account > by_variable ? by_account : by_variable;
 }
 
 /* What stands in the workspace and is obeyed by programs outside of it cannot be changed. */
@@ -161,10 +177,12 @@ static int default_rules(struct cg_rules *rules, const char *workspace, const ch
                                           cg_rules_add(rules, CG_RULE_ALLOW_WRITE, &place, "workspace", err);
                 if (e == 0)
                         e = cg_rules_add_present(rules, place.path, true, err);
-                if (e == 0 && home && holds == CG_HOLDS_NO_HOME)
-                        e = cg_rules_add_present(rules, home, true, err);
+                if (e == 0 && !by_name)
+                        e = cg_rules_add_found(rules, place.path, err);
                 if (e == 0)
-                        e = by_name ? cg_rules_add_nested(rules, err) : cg_rules_add_below(rules, place.path, err);
+                        e = cg_rules_add_homes(rules, home, true, err);
+                if (e == 0)
+                        e = cg_rules_add_nested(rules, err);
                 if (e == 0)
                         e = cg_rules_add_own(rules, err);
         }

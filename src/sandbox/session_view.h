@@ -26,6 +26,7 @@ int cg_session_view_default(struct cg_sandbox *plan, const char *workspace, cons
 int cg_session_rules(const struct cg_settings *s, const char *workspace, const char *home, const json_t *guards, bool by_name,
                      struct cg_rules *ret, struct cg_err *err);
 enum cg_holds_home { CG_HOLDS_NO_HOME, CG_IS_HOME, CG_IS_ABOVE_HOME };
+/* Of @home (may be NULL) and the account's home, whichever says more; "/" is above all homes. */
 enum cg_holds_home cg_session_view_holds_home(const char *workspace, const char *home);
 /*
  * A number for which files @plan treats in a way of its own, and which files these are now. A kernel that was started when it was another

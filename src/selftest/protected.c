@@ -121,6 +121,29 @@ static enum cg_verdict folder_absent(struct cg_try *t, const struct cg_attempt *
         return v;
 }
 
+/* The folder where sockets, generated modules and the folders of MCP servers lie, by XDG_RUNTIME_DIR of the scene. */
+static enum cg_verdict runtime_folder(struct cg_try *t, const struct cg_attempt *a)
+{
+        char folder[64], file[80];
+        enum cg_verdict v;
+        int r, fd;
+
+        snprintf(folder, sizeof(folder), "run/cellgate-%u", (unsigned int)geteuid());
+        snprintf(file, sizeof(file), "%s/json.py", folder);
+        r = mkdir(folder, 0700);
+        if (r < 0 && errno != EEXIST)
+                return denied(t, r);
+        fd = open(file, O_WRONLY | O_CREAT, 0644);
+        v = denied(t, fd);
+        if (fd >= 0) {
+                close(fd);
+                unlink(file);
+        }
+        if (r == 0)
+                rmdir(folder);
+        return v;
+}
+
 static enum cg_verdict remove_absent(struct cg_try *t, const struct cg_attempt *a)
 {
         int r = unlink(a->arg);
@@ -314,6 +337,8 @@ static const struct cg_attempt attempts[] = {
         DENY2("never-vscode-aside", move_aside, "its folder moved aside", ".vscode", "vscode-aside"),
         DENY2("never-idea-absent", folder_absent, "a folder of another editor", ".idea", ".idea/workspace.xml"),
         DENY("never-claude-commands", create_absent, "commands of an agent", ".claude/commands/x.md"),
+        DENY("never-srt-settings", create_absent, "the settings of the next command", ".srt-settings.json"),
+        DENY("own-runtime", runtime_folder, "cellgate's own runtime folder, from where MCP servers start", NULL),
         DENY("never-claude-agents", create_absent, "agents of an agent", ".claude/agents/x.md"),
 #undef DENY
 #undef DENY2

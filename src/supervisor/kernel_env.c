@@ -86,15 +86,12 @@ static void add_guard(json_t *list, const char *path)
 
 json_t *session_guards(const struct sup *s)
 {
+        cg_auto_json json_t *places = cg_own_places(sup_home());
         json_t *list = server_guards(s);
-        cg_auto_free char *envs = NULL, *folder = NULL, *usual = NULL, *base = NULL;
+        cg_auto_free char *base = NULL;
 
-        /* Also where there are none yet: what a cell puts there would be taken for one. */
-        if (cg_kernel_envs_dir(&envs, NULL) == 0 && asprintf(&folder, "%s/", envs) > 0)
-                add_guard(list, folder);
-        /* The next program may be started without the variable that says where they are. */
-        if (sup_home() && asprintf(&usual, "%s/.local/share/cellgate/envs/", sup_home()) > 0 && (!folder || strcmp(folder, usual) != 0))
-                add_guard(list, usual);
+        /* Also where there are none yet: what a cell puts there would be taken for cellgate's own. */
+        json_array_extend(list, places);
         add_guard(list, s->kernel_env);
         if (s->kernel_env && cg_kernel_env_base(s->kernel_env, &base, NULL) == 0)
                 add_guard(list, base);
@@ -103,16 +100,22 @@ json_t *session_guards(const struct sup *s)
         return list;
 }
 
-/* The default place of environments must not be a workspace: it would be as if it were not protected. */
+/* A place of cellgate's own must not be a workspace: it would be as if it were not protected. */
 static int check_workspace(const struct session *ss, struct cg_err *err)
 {
         const char *workspace = json_string_value(json_object_get(ss->options, "workspace"));
-        cg_auto_free char *envs = NULL;
+        cg_auto_json json_t *places = cg_own_places(sup_home());
+        const json_t *place;
         char real[PATH_MAX], own[PATH_MAX];
+        size_t i;
 
-        if (cg_kernel_envs_dir(&envs, NULL) == 0 && realpath(envs, own) && realpath(workspace, real) && cg_plan_within(real, own))
-                return cg_fail(err, CG_E_INVAL, "workspace %s: environments of kernels lie in %s, which cells must not change; choose another folder", workspace,
-                               own);
+        if (!realpath(workspace, real))
+                return 0;
+        json_array_foreach(places, i, place) {
+                if (realpath(json_string_value(place), own) && cg_plan_within(real, own))
+                        return cg_fail(err, CG_E_INVAL, "workspace %s: cellgate keeps files of its own in %s, which cells must not change; "
+                                       "choose another folder", workspace, own);
+        }
         return 0;
 }
 

@@ -487,6 +487,37 @@ def test_the_base_python_is_no_workspace(client: Client, workspace: Path) -> Non
         assert value(s, f"attempt(write, {str(base / 'json' / 'new.py')!r})") != "'done'"
 
 
+def test_an_error_about_them_costs_no_state(client: Client, prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host is told why a write failed; the reason is one that a kernel may say."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    (tmp_path / "data/cellgate/envs").mkdir(parents=True)
+    (tmp_path / "lib").mkdir()
+    with Client(no_spare=1) as own:
+        for workspace, path, why in (
+            (prefix.parent, prefix / "libexec/cellgate/x", "belongs to cellgate"),
+            (tmp_path, tmp_path / "data/cellgate/envs/x", "uses it outside"),
+        ):
+            with own.session(workspace=workspace) as s:
+                out = s.run(f"state = 1\nopen({str(path)!r}, 'w')")
+                assert why in out.result.text, out
+                out = s.run("print(state)")
+                assert (out.status, out.stdout) == ("ok", "1\n"), out
+
+
+def test_places_of_cellgates_own_are_no_workspaces(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable, name in (("XDG_DATA_HOME", "data"), ("XDG_CACHE_HOME", "cache")):
+        monkeypatch.setenv(variable, str(tmp_path / name))
+        (tmp_path / name / "cellgate/in").mkdir(parents=True)
+    with Client(no_spare=1) as own:
+        for folder in ("data/cellgate", "data/cellgate/in", "cache/cellgate"):
+            with pytest.raises(CellgateError, match="files of its own"):
+                own.session(workspace=tmp_path / folder)
+        with own.session(workspace=tmp_path) as s:
+            for path in ("data/cellgate/x", "cache/cellgate/in/x"):
+                assert value(s, f"attempt(write, {path!r})") != "'done'", path
+            assert value(s, "attempt(write, 'data/free')") == "'done'"
+
+
 def test_the_kernels_environment(client: Client) -> None:
     env = Path(__file__).parents[2] / ".deps" / "kernel-env"
     if not env.is_dir():

@@ -316,7 +316,7 @@ def test_environments_are_read_only_below_a_workspace(cellgate: Env, workspace: 
     assert run.stdout.split() == ["OSError"] or run.stdout.split() == ["PermissionError"], (run.stdout, run.stderr)
     if made:
         inside = cellgate("run", "--workspace", str(envs / "x"), "-c", "1", XDG_DATA_HOME=str(workspace / "data"))
-        assert inside.returncode == 2 and "environments of kernels lie in" in inside.stderr
+        assert inside.returncode == 2 and "cellgate keeps files of its own in" in inside.stderr
 
 
 def test_denied_writing_allows_it(cellgate: Env, workspace: Path, science: Path, tmp_path: Path) -> None:

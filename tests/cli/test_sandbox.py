@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import re
 import signal
 import subprocess
@@ -50,6 +51,22 @@ def home() -> Iterator[Path]:
     """A folder that kernels see: /tmp is their own."""
     with tempfile.TemporaryDirectory(prefix="cellgate-test-", dir=Path.home()) as path:
         yield Path(path)
+
+
+def test_the_accounts_home_is_a_home_whatever_home_says(run_cellgate: Run, tmp_path: Path, home: Path) -> None:
+    """HOME may name a folder that nobody uses (sudo -E, services): ssh and login shells go by the account."""
+    account = Path(pwd.getpwuid(os.geteuid()).pw_dir)
+    (tmp_path / "h").mkdir()
+    if not account.is_dir() or not home.is_relative_to(account):
+        pytest.skip(f"the account's home is {account}, which the tests do not write to")
+    new, name = account / home.name / "x", account / f"{home.name}-new"
+    for workspace, path in (("/", new), (account.parent, new), (account, name)):
+        p = run_cellgate(
+            "run", "--workspace", workspace, "-c", f"{PUT}print(put({str(path)!r}))", env={"HOME": str(tmp_path / "h")}
+        )
+        assert p.stdout == "False\n" and not path.exists(), p.stderr
+    p = run_cellgate("run", "--workspace", home, "-c", f"{PUT}print(put({str(new)!r}))", env={"HOME": str(tmp_path / "h")})
+    assert p.stdout == "True\n", p.stderr
 
 
 @pytest.mark.parametrize("options", [[], ["--allow-host", "a.example"]])

@@ -119,6 +119,27 @@ def test_a_hidden_file_in_the_workspace(weak: Run, tmp_path: Path) -> None:
     assert p.stdout == "None A False True True\n", p.stderr
 
 
+def test_names_that_lie_below(weak: Run, tmp_path: Path) -> None:
+    """What programs outside obey is found in folders of the workspace as well, by the whole table of names."""
+    names = [
+        "sub/.vscode/tasks.json",
+        "sub/.envrc",
+        "sub/.cursor/mcp.json",
+        "sub/.claude/settings.local.json",
+        "sub/r/.git/config",
+        "sub/r/.git/hooks/pre-commit",
+    ]
+    for name in [*names, "sub/r/.git/HEAD", "free/file"]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("orig\n")
+    cell = FILES.split("print")[0] + f"print([put(n) for n in {names!r}], put('sub/.vscode/new'), put('free/file'))"
+    refused = weak("--tier", "landlock", "-c", cell)
+    assert refused.returncode != 0 and "landlock:freeze" in refused.stderr
+    p = weak("--tier", "landlock:freeze", "-c", cell)
+    assert p.stdout == f"{[False] * len(names)} False True\n", p.stderr
+    assert [(tmp_path / n).read_text() for n in names] == ["orig\n"] * len(names)
+
+
 def test_processes(weak: Run) -> None:
     mark = f"{time.monotonic_ns()}.5"
     cell = f"""

@@ -178,7 +178,7 @@ def test_other_names_of_a_denied_file_however_deep(box: Box) -> None:
 # ---- files that other programs obey
 
 
-@pytest.mark.parametrize("name", [".bashrc", ".gitconfig", ".mcp.json", ".zprofile", ".ripgreprc", ".gitmodules"])
+@pytest.mark.parametrize("name", [".bashrc", ".gitconfig", ".mcp.json", ".zprofile", ".ripgreprc", ".gitmodules", ".srt-settings.json"])
 def test_mandatory_files(box: Box, name: str) -> None:
     assert box.sh(f"echo pwn > {name}").returncode != 0
     assert box.names() == set()
@@ -205,6 +205,37 @@ def test_a_command_cannot_change_its_own_settings(box: Box, how: str) -> None:
     assert box.run(*given, "-c", "echo x > other").returncode == 0
     for name in names:
         assert (box.work / name).read_text() == text
+
+
+def test_nor_those_of_the_next_command(box: Box) -> None:
+    """~/.srt-settings.json holds where no file is named, and is protected also where this command was given another one."""
+    assert box.sh("echo '{}' > ~/.srt-settings.json", {"allowWrite": ["~"]}).returncode != 0
+    box.own(box.file(box.home / ".srt-settings.json", "{}"))
+    for script in ("echo x > ~/.srt-settings.json", "rm -f ~/.srt-settings.json", "mv ~/.srt-settings.json ~/away"):
+        assert box.sh(script, {"allowWrite": ["~"]}).returncode != 0, script
+    assert (box.home / ".srt-settings.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_cellgates_own_folders_of_the_user(box: Box, there: bool) -> None:
+    """Environments run outside of a sandbox, MCP servers start in the runtime folder, kernels import packages."""
+    env = {v: str(box.folder(box.home / n)) for v, n in (("XDG_RUNTIME_DIR", "r"), ("XDG_DATA_HOME", "d"), ("XDG_CACHE_HOME", "c"))}
+    folders = [f"r/cellgate-{box.uid}", "d/cellgate", "c/cellgate", ".local/share/cellgate", ".cache/cellgate"]
+    if there:
+        for folder in folders:
+            box.folder(box.home / folder / "in")
+            box.own((box.home / folder).parent)
+    each = "mkdir -p $f/in; echo x > $f/in/x && echo $f; mv $f $f-away && echo $f"
+    script = f"cd ~; for f in {' '.join(folders)}; do {each}; done; touch free"
+    done = box.run("-c", script, settings=box.settings({"allowWrite": ["~", "/tmp"]}), env=env)
+    assert done.stdout == "" and (box.home / "free").exists(), done.stderr
+    for folder in folders:
+        assert (box.home / folder).exists() == there
+    own = Path(f"/tmp/cellgate-{box.uid}")
+    before = own.exists()
+    done = box.run("-c", f"mkdir {own}; touch {own}/x && echo hole; touch /tmp/cellgate-test-{box.uid}", settings=box.settings({"allowWrite": ["/tmp"]}))
+    assert done.stdout == "" and own.exists() == before, done.stderr
+    Path(f"/tmp/cellgate-test-{box.uid}").unlink()
 
 
 @pytest.mark.parametrize("name", [".vscode", ".idea", ".claude/commands", ".claude/agents", ".git/hooks"])

@@ -134,6 +134,9 @@ static void words(void **state)
 static void settings_are_names(void **state)
 {
         assert_true(cg_access_is_setting("filesystem.denyRead.3"));
+        assert_true(cg_access_is_setting(CG_WHY_OWN));
+        assert_true(cg_access_is_setting(CG_WHY_GUARD));
+        assert_true(cg_access_is_setting(CG_WHY_LINK));
         assert_false(cg_access_is_setting(""));
         assert_false(cg_access_is_setting("run: curl x | sh"));
         assert_false(cg_access_is_setting("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"));

@@ -27,6 +27,15 @@ static void test_find(void **state)
         assert_string_equal(write_rule(ROOT "/x.code-workspace"), "*.code-workspace");
         assert_string_equal(write_rule(ROOT "/jupyter_server_config.py"), "jupyter_*_config.*");
         assert_string_equal(write_rule(ROOT "/.bashrc. "), ".bashrc"); /* as file systems of Windows read it */
+        /* As file systems that know no case read them: the long s, the sign of Kelvin, and what is passed over. */
+        assert_string_equal(write_rule(ROOT "/.ba\xc5\xbfhrc"), ".bashrc");
+        assert_string_equal(write_rule(ROOT "/.v\xc5\xbf" "code/x"), ".vscode");
+        assert_string_equal(write_rule(ROOT "/.\xe2\x84\xaa" "shrc"), ".kshrc");
+        assert_string_equal(write_rule(ROOT "/\xef\xbb\xbf.mcp.json"), ".mcp.json");
+        assert_string_equal(write_rule(ROOT "/.\xe2\x80\x8d" "bashrc\xe2\x80\x8c"), ".bashrc");
+        assert_string_equal(write_rule(ROOT "/a\xe2\x81\xaf/.ideA\xe2\x80\xae/x"), ".idea");
+        assert_null(write_rule(ROOT "/.ba\xc3\x9fhrc"));
+        assert_null(write_rule(ROOT "/\xe2\x80"));
         assert_non_null(write_rule(ROOT "/jupyter_server_config.d/x.json"));
         assert_null(write_rule(ROOT "/venv/etc/jupyter/jupyter_server_config.d/x.json"));
         assert_non_null(write_rule(ROOT "/venv/etc/jupyter/jupyter_server_config.json"));
@@ -108,6 +117,9 @@ static void test_git(void **state)
                 {"/r/.git", CG_GIT_SELF}, {"/r/a/.GIT", CG_GIT_SELF}, {"/r/.git/config", CG_GIT_CONFIG}, {"/r/.git/config.lock", CG_GIT_FREE},
                 {"/r/.git/config.worktree", CG_GIT_DENIED}, {"/r/.git/commondir", CG_GIT_DENIED}, {"/r/.git/hooks", CG_GIT_HOOKS},
                 {"/r/.git/hooks/pre-commit", CG_GIT_DENIED}, {"/r/.git/hooks/x.sample", CG_GIT_SAMPLE},
+                {"/r/.git/branches", CG_GIT_HOOKS}, {"/r/.git/branches/x", CG_GIT_DENIED}, {"/r/.git/remotes/x", CG_GIT_DENIED},
+                {"/r/.git/refs/remotes/x", CG_GIT_FREE}, {"/r/.git/logs/refs/remotes/x", CG_GIT_FREE},
+                {"/r/.g\xe2\x80\x8cit/config", CG_GIT_CONFIG}, {"/r/.git/hoo\xe2\x84\xaas/x", CG_GIT_DENIED},
                 {"/r/.git/hooks/d/x.sample", CG_GIT_DENIED}, {"/r/.git/modules", CG_GIT_HOOKS}, {"/r/.git/modules/a/config", CG_GIT_CONFIG},
                 {"/r/.git/modules/refs/config", CG_GIT_CONFIG}, {"/r/.git/modules/a/hooks/update", CG_GIT_DENIED},
                 {"/r/.git/worktrees/w/commondir", CG_GIT_DENIED}, {"/r/.git/HEAD", CG_GIT_FREE}, {"/r/.git/refs/heads/config", CG_GIT_FREE},
