@@ -283,7 +283,7 @@ def test_too_many_processes_are_an_exception(kernel: Kernel) -> None:
 
 def test_cells_that_wait_behind_a_death_are_answered(kernel: Kernel) -> None:
     """Each with one reply: they do not run in a kernel that knows nothing of what came before."""
-    first = kernel.send("import os, time\ntime.sleep(0.5)\nos._exit(7)")
+    first = kernel.send("import os, time\ntime.sleep(3)\nos._exit(7)")  # by then the others have come
     waiting = [kernel.send(f"print({i})") for i in range(5)]
     info = kernel.client.kernel_info()
     assert kernel.reply(first)["status"] == "error"
