@@ -263,41 +263,52 @@ static size_t trimmed(const char *name, size_t len)
         return len;
 }
 
-/* Length of the code point at @s that some file systems pass over in names (HFS+ and others); 0: it is none. */
-static size_t ignored(const unsigned char *s, size_t len)
+/*
+ * What file systems that know no case (ext4 with casefold, shares of macOS) make of some letters besides:
+ * Unicode's full case folding, without what it calls ignorable.
+ */
+static const struct {
+        unsigned int first, last;
+        const char *as;
+} folds[] = {
+        {0xad, 0xad, ""}, {0xdf, 0xdf, "ss"}, {0x17f, 0x17f, "s"}, {0x34f, 0x34f, ""}, {0x61c, 0x61c, ""},
+        {0x115f, 0x1160, ""}, {0x17b4, 0x17b5, ""}, {0x180b, 0x180f, ""}, {0x1e9e, 0x1e9e, "ss"},
+        {0x200b, 0x200f, ""}, {0x202a, 0x202e, ""}, {0x2060, 0x206f, ""}, {0x212a, 0x212a, "k"},
+        {0x3164, 0x3164, ""}, {0xfb00, 0xfb00, "ff"}, {0xfb01, 0xfb01, "fi"}, {0xfb02, 0xfb02, "fl"},
+        {0xfb03, 0xfb03, "ffi"}, {0xfb04, 0xfb04, "ffl"}, {0xfb05, 0xfb06, "st"}, {0xfe00, 0xfe0f, ""},
+        {0xfeff, 0xfeff, ""}, {0xffa0, 0xffa0, ""}, {0xfff0, 0xfff8, ""}, {0xe0000, 0xe0fff, ""},
+};
+
+/* Of UTF-8; *used: its bytes. What is none is one byte, and folds to nothing else. */
+static unsigned int code_point(const char *s, size_t len, size_t *used)
 {
-        if (len < 3)
-                return 0;
-        if (s[0] == 0xe2 && s[1] == 0x80) /* U+200B to U+200F, U+202A to U+202E */
-                return (s[2] >= 0x8b && s[2] <= 0x8f) || (s[2] >= 0xaa && s[2] <= 0xae) ? 3 : 0;
-        if (s[0] == 0xe2 && s[1] == 0x81) /* U+2060 to U+2064, U+206A to U+206F */
-                return (s[2] >= 0xa0 && s[2] <= 0xa4) || (s[2] >= 0xaa && s[2] <= 0xaf) ? 3 : 0;
-        return s[0] == 0xef && s[1] == 0xbb && s[2] == 0xbf ? 3 : 0; /* U+FEFF */
+        const unsigned char *u = (const unsigned char *)s;
+        size_t n = u[0] >= 0xf0 ? 4 : u[0] >= 0xe0 ? 3 : u[0] >= 0xc0 ? 2 : 1;
+        unsigned int c = n == 1 ? 0 : u[0] & (0x7f >> n);
+
+        *used = 1;
+        for (size_t i = 1; i < n; i++) {
+                if (i >= len || (u[i] & 0xc0) != 0x80)
+                        return 0;
+                c = c << 6 | (u[i] & 0x3f);
+        }
+        *used = n;
+        return c;
 }
 
-/*
- * @name as file systems compare it that know no case (ext4 with casefold, shares of macOS): without ignored code points, U+017F as
- * "s", U+212A as "k". The length; @ret has room for NAME_MAX bytes.
- */
-static size_t folded(const char *name, size_t len, char *ret)
+/* @name as such file systems take it, ASCII's capital letters aside. Its length in @to, which it fits. */
+static size_t folded(const char *name, size_t len, char to[NAME_MAX + 1])
 {
-        const unsigned char *s = (const unsigned char *)name;
         size_t n = 0;
 
-        for (size_t i = 0; i < len && n < NAME_MAX;) {
-                size_t skip = ignored(s + i, len - i);
+        for (size_t at = 0, used; at < len; at += used) {
+                unsigned int c = code_point(name + at, len - at, &used);
+                const char *as = NULL;
 
-                if (skip) {
-                        i += skip;
-                } else if (len - i >= 2 && s[i] == 0xc5 && s[i + 1] == 0xbf) {
-                        ret[n++] = 's';
-                        i += 2;
-                } else if (len - i >= 3 && s[i] == 0xe2 && s[i + 1] == 0x84 && s[i + 2] == 0xaa) {
-                        ret[n++] = 'k';
-                        i += 3;
-                } else {
-                        ret[n++] = name[i++];
-                }
+                for (size_t i = 0; i < CG_ARRAY_LEN(folds) && c && !as; i++)
+                        as = c >= folds[i].first && c <= folds[i].last ? folds[i].as : NULL;
+                memcpy(to + n, as ? as : name + at, as ? strlen(as) : used);
+                n += as ? strlen(as) : used;
         }
         return n;
 }

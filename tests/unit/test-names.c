@@ -47,6 +47,26 @@ static void test_find(void **state)
         assert_null(write_rule(ROOT "/.config"));
 }
 
+/* As folders without case take them: letters that fold to ASCII's, and what is ignored. */
+static void test_folded(void **state)
+{
+        static const char *const names[] = {
+                ROOT "/.ba\u017fhrc", ROOT "/.bash\u200brc", ROOT "/\u2060.bashrc", ROOT "/.bashrc\ufeff",
+                ROOT "/.\u00dfh/config", ROOT "/.gitcon\ufb01g", ROOT "/.\u212a\u017fhrc",
+                ROOT "/a/.vscode\u200d/tasks.json", ROOT "/x.code-work\u00adspace",
+        };
+
+        (void)state;
+        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+                assert_non_null(write_rule(names[i]));
+        assert_null(write_rule(ROOT "/.b\u00e4shrc"));
+        assert_null(write_rule(ROOT "/\u200bbashrc"));
+        assert_null(write_rule(ROOT "/.ba\xc5"));
+        assert_null(write_rule(ROOT "/\u200b"));
+        assert_int_equal(cg_git_part(ROOT "/r/.g\u200cit/config", strlen(ROOT)), CG_GIT_CONFIG);
+        assert_int_equal(cg_git_part(ROOT "/r/.git/hook\u017f/x", strlen(ROOT)), CG_GIT_DENIED);
+}
+
 /* What the root itself is called does not count, but for names that begin there. */
 static void test_root(void **state)
 {
@@ -193,7 +213,7 @@ static void test_words(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_find), cmocka_unit_test(test_root), cmocka_unit_test(test_leads), cmocka_unit_test(test_below),
+                cmocka_unit_test(test_find), cmocka_unit_test(test_folded), cmocka_unit_test(test_root), cmocka_unit_test(test_leads), cmocka_unit_test(test_below),
                 cmocka_unit_test(test_rows), cmocka_unit_test(test_git), cmocka_unit_test(test_config), cmocka_unit_test(test_words),
         };
 
