@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cellgate_api import CellgateError, Client, Session
+from cellgate_api import Client, Session
 from server_definitions import PYTHON, SERVER, definition, refuse, scripts, value
 
 MODULE = "TEXT = 'as installed'\n"
@@ -236,16 +236,6 @@ def test_other_sessions_go_on_while_files_are_checked(
         t.join()
         assert "PYTHONPATH" in answers[0]
         assert n >= 40
-
-
-def test_a_session_that_ends_while_its_servers_are_checked(client: Client, workspace: Path, large: Path) -> None:
-    s = client.session(workspace=workspace)
-    t = threading.Thread(target=lambda: pytest.raises(CellgateError, s.add_servers, {"s": definition(large)}))
-    t.start()
-    s.close()
-    t.join()
-    with client.session(workspace=workspace) as again:
-        assert again.run("6 * 7").value == "42"
 
 
 def test_a_tree_that_is_too_large(client: Client, workspace: Path) -> None:
