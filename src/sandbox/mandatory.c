@@ -623,8 +623,8 @@ static int deny_settings(struct cg_rules *rules, const struct cg_path_base *base
 /* ---- repositories at any depth, of which init keeps the names: what their settings name */
 
 /* The nearest folders that are looked through: docs/names.md. */
-#define NESTED_FOLDERS_MAX 5000
-#define NESTED_ENTRIES_MAX 200000
+#define NESTED_FOLDERS_MAX 300
+#define NESTED_ENTRIES_MAX 10000
 
 struct nested {
         struct git g;

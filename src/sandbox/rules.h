@@ -85,7 +85,7 @@ int cg_rules_add_mandatory(const struct cg_settings *s, const struct cg_path_bas
  */
 int cg_rules_add_present(struct cg_rules *rules, const char *folder, bool git_config_too, struct cg_err *err);
 /*
- * Hooks, included settings and programs that the settings of repositories in the write roots name, at any depth; of the nearest 5,000
+ * Hooks, included settings and programs that the settings of repositories in the write roots name, at any depth; of the nearest 300
  * folders.
  */
 int cg_rules_add_nested(struct cg_rules *rules, struct cg_err *err);
