@@ -333,7 +333,7 @@ def step_unit(opt: argparse.Namespace) -> Tally:
 # Where C code runs; the generator, the layering and the installation are as they are in any build. tests/api is not
 # among them: it loads the library into its own interpreter, which cannot take a sanitized one; the same programs are
 # driven by cli and mcp_serve.
-SANITIZED_TESTS = ("cli", "egress", "jupyter", "kernel", "mcp", "mcp_serve", "sandbox", "sandbox_cmd")
+SANITIZED_TESTS = ("cli", "egress", "jupyter", "kernel", "mcp", "mcp_serve", "sandbox", "sandbox_command")
 NOT_SANITIZED = "slow or no_sanitizer"
 
 

@@ -1,6 +1,6 @@
 """A system whose AppArmor restricts user namespaces, as programs see it: restricted.run(ARGV) shows them such a /proc/sys.
 
-Needs root, for mounts. The restriction itself is not there; tests/sandbox_cmd/no_users.py forbids user namespaces.
+Needs root, for mounts. The restriction itself is not there; tests/sandbox_command/no_users.py forbids user namespaces.
 """
 
 import os

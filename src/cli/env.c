@@ -23,9 +23,9 @@
 #include "base/proc.h"
 #include "base/text.h"
 #include "base/util.h"
-#include "cli/cli.h"
-#include "cli/opts.h"
-#include "cli/pip.h"
+#include "cli/common/cli.h"
+#include "cli/common/opts.h"
+#include "cli/common/pip.h"
 #include "config.h"
 #include "jupyter/kernelspec.h"
 

@@ -7,9 +7,9 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/limits.h"
-#include "cli/cli.h"
-#include "cli/opts.h"
-#include "cli/report.h"
+#include "cli/common/cli.h"
+#include "cli/common/opts.h"
+#include "cli/common/report.h"
 #include "codegen/codegen.h"
 #include "mcp/mcp_list.h"
 

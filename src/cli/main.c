@@ -3,8 +3,8 @@
 #include <string.h>
 #include "base/buf.h"
 #include "base/util.h"
-#include "cli/cli.h"
-#include "cli/opts.h"
+#include "cli/common/cli.h"
+#include "cli/common/opts.h"
 #include "config.h"
 #include "vcs.h"
 

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include "sandbox/access.h"
+#include "sandbox/notify/access.h"
 
 /* An exception does not say what was tried: what is not hidden and can be read, or is not there, was to be written. */
 static enum cg_access access_of(const struct cg_sandbox *plan, const char *path, int error)

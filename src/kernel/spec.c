@@ -11,10 +11,10 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/util.h"
-#include "sandbox/doors_outside.h"
-#include "sandbox/environ.h"
+#include "sandbox/egress/doors_client.h"
+#include "sandbox/settings/environ.h"
 #include "sandbox/sandbox.h"
-#include "sandbox/session_view.h"
+#include "sandbox/settings/kernel_view.h"
 
 /* Settings, variables, and what masked files show, which are of 1 MB at most and stand here in digits. */
 #define SPEC_MAX (4 * CG_MAX_SETTINGS)

@@ -20,8 +20,8 @@
 #include "base/fd.h"
 #include "base/util.h"
 #include "sandbox/apparmor.h"
-#include "sandbox/mediate.h"
-#include "sandbox/watch.h"
+#include "sandbox/notify/mediate.h"
+#include "sandbox/notify/watch.h"
 
 /* Everything but 0, 1, 2 and the list, which is ascending. */
 int cg_enter_close_others(const struct cg_spawn *sp, struct cg_err *err)

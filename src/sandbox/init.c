@@ -23,10 +23,10 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "sandbox/broker.h"
-#include "sandbox/doors.h"
-#include "sandbox/mediate.h"
-#include "sandbox/notify.h"
+#include "sandbox/notify/broker.h"
+#include "sandbox/notify/doors.h"
+#include "sandbox/notify/mediate.h"
+#include "sandbox/notify/notify.h"
 
 /* Its only descriptors; PROXY_FD and those behind it are the landlock tier's. */
 enum { STATUS_FD = 0, SIGNAL_FD = 1, LISTENER_FD = 2, DENIED_FD = 3, DOORS_FD = 4, PROXY_FD = 5,

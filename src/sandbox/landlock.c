@@ -16,8 +16,8 @@
 #include <unistd.h>
 
 #include "base/util.h"
-#include "sandbox/grants.h"
-#include "sandbox/mediate.h"
+#include "sandbox/landlock_rules.h"
+#include "sandbox/notify/mediate.h"
 #include "sandbox/steps.h"
 
 /* Everything that alters something; in the full tier reading and executing are the mounts' business. */

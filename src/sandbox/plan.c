@@ -11,8 +11,8 @@
 #include "base/fd.h"
 #include "base/util.h"
 #include "sandbox/cgroup.h"
-#include "sandbox/grants.h"
-#include "sandbox/mediate.h"
+#include "sandbox/landlock_rules.h"
+#include "sandbox/notify/mediate.h"
 #include "sandbox/steps.h"
 
 bool cg_plan_within(const char *path, const char *dir)

@@ -64,7 +64,7 @@ struct cg_grants;
 struct cg_plan_placeholder {
         char *path;
         bool folder;
-        bool mount_point; /* it is made on the host for the time of the sandbox (placeholder.h); else it must not be made: mediate.h */
+        bool mount_point; /* it is made on the host for the time of the sandbox (mountpoints.h); else it must not be made: mediate.h */
 };
 
 struct cg_sandbox {

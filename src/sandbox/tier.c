@@ -7,7 +7,7 @@
 
 #include "base/fd.h"
 #include "base/util.h"
-#include "sandbox/grants.h"
+#include "sandbox/landlock_rules.h"
 #include "sandbox/steps.h"
 
 int cg_tier_parse(const char *text, struct cg_tier_choice *ret, struct cg_err *err)

@@ -6,8 +6,8 @@
 
 #include <string.h>
 #include "base/util.h"
-#include "sandbox/access.h"
-#include "sandbox/denial.h"
+#include "sandbox/notify/access.h"
+#include "sandbox/command/denial.h"
 
 /*
  * Bytes that the host has not read. What is denied waits for no window: others' events come the same way, and a kernel that tries

@@ -6,7 +6,7 @@
 
 #include <fcntl.h>
 #include <string.h>
-#include "sandbox/doors_outside.h"
+#include "sandbox/egress/doors_client.h"
 
 static int settings_of(const json_t *options, struct cg_settings **ret, struct cg_err *err)
 {

@@ -6,10 +6,10 @@
 
 #include <string.h>
 #include "config.h"
-#include "sandbox/egress.h"
-#include "sandbox/environ.h"
-#include "sandbox/outlet.h"
-#include "sandbox/settings.h"
+#include "sandbox/egress/client.h"
+#include "sandbox/settings/environ.h"
+#include "sandbox/command/outlet.h"
+#include "sandbox/settings/settings.h"
 
 /* Connections that wait for one session's host. The proxy has a limit of its own for each sandbox, which is lower. */
 #define MAX_ASKS 64

@@ -13,7 +13,7 @@
 #include "base/kernel_env.h"
 #include "config.h"
 #include "sandbox/plan.h"
-#include "sandbox/session_view.h"
+#include "sandbox/settings/kernel_view.h"
 #include "supervisor/server_files_int.h"
 
 /* Without guards: what only this session's kernels leave alone, those of others can write. */

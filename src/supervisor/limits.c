@@ -7,7 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include "sandbox/limit_json.h"
+#include "sandbox/settings/limit_json.h"
 #include "sandbox/plan.h"
 #include "supervisor/oom.h"
 

@@ -16,7 +16,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include "config.h"
-#include "sandbox/egress.h"
+#include "sandbox/egress/client.h"
 
 /* Where libcellgate waits for the word that the supervisor serves, or why not. */
 #define READY_FD 3

@@ -5,7 +5,7 @@
 #include "supervisor/supervisor.h"
 
 #include <string.h>
-#include "sandbox/mask.h"
+#include "sandbox/egress/mask.h"
 
 static const char *workspace_of(const struct session *ss)
 {

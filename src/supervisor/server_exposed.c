@@ -8,7 +8,7 @@
 #include <string.h>
 #include "base/util.h"
 #include "sandbox/plan.h"
-#include "sandbox/view.h"
+#include "sandbox/settings/view.h"
 
 bool file_is_open(const struct check *c, const char *real)
 {

@@ -17,8 +17,8 @@
 #include <stdatomic.h>
 #include <sys/stat.h>
 #include "base/buf.h"
-#include "sandbox/rules.h"
-#include "sandbox/settings.h"
+#include "sandbox/settings/rules.h"
+#include "sandbox/settings/settings.h"
 
 /* What the definitions of one registration have in common. Read-only in the thread. */
 struct server_scope {

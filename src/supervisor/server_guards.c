@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "sandbox/plan.h"
-#include "sandbox/session_view.h"
-#include "sandbox/view.h"
+#include "sandbox/settings/kernel_view.h"
+#include "sandbox/settings/view.h"
 #include "supervisor/server_files_int.h"
 
 /* Longest check of all definitions of one registration. */

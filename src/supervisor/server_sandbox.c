@@ -8,7 +8,7 @@
 #include "base/limits.h"
 #include "base/proc.h"
 #include "base/util.h"
-#include "sandbox/view.h"
+#include "sandbox/settings/view.h"
 
 static int own_settings(const json_t *sandbox, json_t **ret, struct cg_err *err)
 {

@@ -7,7 +7,7 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include "sandbox/sandbox.h"
-#include "sandbox/session_view.h"
+#include "sandbox/settings/kernel_view.h"
 
 /* A kernel that dies sooner than this after its start, so many times in a row, ends its session. */
 #define QUICK_MS 2000

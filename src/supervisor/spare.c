@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include "sandbox/session_view.h"
+#include "sandbox/settings/kernel_view.h"
 
 /* Spares for other options than the last that a shared supervisor keeps: people have a few notebooks open. */
 #define MAX_OTHERS 2

@@ -33,7 +33,7 @@
 #include "base/wire.h"
 #include "base/zlink.h"
 #include "sandbox/cgroup.h"
-#include "sandbox/doors_outside.h"
+#include "sandbox/egress/doors_client.h"
 #include "sandbox/sandbox.h"
 #include "supervisor/oom.h"
 

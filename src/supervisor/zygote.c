@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include "config.h"
-#include "sandbox/session_view.h"
+#include "sandbox/settings/kernel_view.h"
 
 /* A zygote that dies sooner than this counts as a quick death; after MAX_QUICK in a row it is not started again. */
 #define QUICK_MS 10000

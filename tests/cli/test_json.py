@@ -342,7 +342,7 @@ def test_input_after_the_end(host) -> None:
 
 def test_description_names_every_event(repo: Path) -> None:
     text = (repo / "docs/cli-json.md").read_text()
-    source = (repo / "src/cli/run_json.c").read_text()
+    source = (repo / "src/cli/run/json.c").read_text()
     types = set(re.findall(r'line_begin\(&l, "(\w+)"', source))
     assert len(types) >= 5
     for name in types:

@@ -17,7 +17,7 @@ from web import settings, web_server
 
 from .conftest import Server
 
-NO_USERS = Path(__file__).parent.parent / "sandbox_cmd/no_users.py"
+NO_USERS = Path(__file__).parent.parent / "sandbox_command/no_users.py"
 
 pytestmark = pytest.mark.skipif(
     int(ctypes.CDLL(None).syscall(444, None, 0, 1)) < 6, reason="the landlock tier needs Landlock ABI 6 (Linux 6.12)"

@@ -10,7 +10,7 @@ WORDS = {
     "B": "hidden in the workspace",
     "H|B": "hidden, and in the workspace",
 }
-ROW = re.compile(r'\{"([^"]+)", "([^"]+)", ([WHB |]+)\}')
+ROW = re.compile(r'\{ "([^"]+)", "([^"]+)", ([WHB |]+) \}')
 DOC_ROW = re.compile(r"^\| (`.*`) \| (.*) \| (.*) \|$", re.M)
 
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include "sandbox/http.h"
+#include "sandbox/egress/http.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,7 +2,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include "sandbox/socks.h"
+#include "sandbox/egress/socks.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -137,7 +137,7 @@ runpy.run_path({str(repo / "tests/cli/data/server.py")!r}, run_name="__main__")
 def test_the_error_names_the_one_command(
     prefix: Path, repo: Path, scratch: Path, tmp_path: Path, command: list[str]
 ) -> None:
-    no_users = [sys.executable, repo / "tests/sandbox_cmd/no_users.py"]
+    no_users = [sys.executable, repo / "tests/sandbox_command/no_users.py"]
     p = restricted.run([*no_users, prefix / "bin/cellgate", *command], scratch, cwd=tmp_path)
     assert p.returncode != 0
     said = p.stdout + p.stderr

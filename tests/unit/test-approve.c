@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <string.h>
-#include "cli/approve.h"
+#include "cli/common/approve.h"
 
 static struct cg_approve *rules(const char *const *list)
 {

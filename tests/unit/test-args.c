@@ -6,8 +6,8 @@
 #include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
-#include "cli/args.h"
-#include "cli/raw.h"
+#include "cli/common/args.h"
+#include "cli/common/raw.h"
 
 static struct cg_raw parse(const char *text)
 {

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <string.h>
-#include "cli/cells.h"
+#include "cli/run/cells.h"
 
 /* Splits and compares; the list ends in NULL. */
 static void check_py(const char *text, const char *const *want)

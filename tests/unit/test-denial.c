@@ -11,8 +11,8 @@
 #include <sys/syscall.h>
 
 #include "base/json.h"
-#include "sandbox/access.h"
-#include "sandbox/denial.h"
+#include "sandbox/notify/access.h"
+#include "sandbox/command/denial.h"
 #include "sandbox/plan.h"
 
 /* A plan with one mount of each kind; nothing is looked up. */

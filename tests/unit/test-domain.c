@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/util.h"
-#include "sandbox/domain.h"
+#include "sandbox/egress/domain.h"
 
 static struct cg_host host(const char *text)
 {

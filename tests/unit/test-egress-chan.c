@@ -11,7 +11,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/util.h"
-#include "sandbox/egress_chan.h"
+#include "sandbox/egress/chan.h"
 
 static void open_pair(struct cg_chan *a, struct cg_chan *b)
 {

@@ -16,8 +16,8 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/util.h"
-#include "sandbox/egress_chan.h"
-#include "sandbox/egress_int.h"
+#include "sandbox/egress/chan.h"
+#include "sandbox/egress/internal.h"
 
 #define WAIT_MS 20000
 

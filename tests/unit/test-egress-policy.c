@@ -7,7 +7,7 @@
 #include <string.h>
 #include "base/json.h"
 #include "base/util.h"
-#include "sandbox/egress_policy.h"
+#include "sandbox/egress/policy.h"
 
 static struct cg_policy *policy(const char *text)
 {

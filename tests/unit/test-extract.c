@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/util.h"
-#include "sandbox/extract.h"
+#include "sandbox/settings/extract.h"
 
 /* The first groups of all matches, each with "|" behind it. */
 static void find(const char *pattern, const char *text, size_t len, char *buf, size_t size)

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/util.h"
-#include "sandbox/http.h"
+#include "sandbox/egress/http.h"
 
 static struct cg_http_request request(const char *text)
 {

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/fd.h"
-#include "cli/images.h"
+#include "cli/common/images.h"
 
 /* Every test has a folder of its own as the current one. */
 struct place {

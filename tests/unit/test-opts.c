@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <string.h>
-#include "cli/opts.h"
+#include "cli/common/opts.h"
 
 enum { CODE = 2, JSON, WORKSPACE };
 

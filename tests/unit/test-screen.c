@@ -15,7 +15,7 @@
 #include <string.h>
 #include <termios.h>
 #include <unistd.h>
-#include "cli/screen.h"
+#include "cli/common/screen.h"
 
 struct world {
         int master, slave, out, err; /* our own standard output and error meanwhile */

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/util.h"
-#include "sandbox/settings.h"
+#include "sandbox/settings/settings.h"
 
 #define NET "\"network\":{\"allowedDomains\":[],\"deniedDomains\":[]}"
 #define FS "\"filesystem\":{\"denyRead\":[],\"allowWrite\":[],\"denyWrite\":[]}"

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 #include <string.h>
 #include "base/util.h"
-#include "sandbox/socks.h"
+#include "sandbox/egress/socks.h"
 
 #define BYTES(s) ((const uint8_t *)(s)), (sizeof(s) - 1)
 

@@ -12,11 +12,11 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "sandbox/environ.h"
-#include "sandbox/glob.h"
-#include "sandbox/placeholder.h"
+#include "sandbox/settings/environ.h"
+#include "sandbox/settings/glob.h"
+#include "sandbox/mountpoints.h"
 #include "sandbox/plan.h"
-#include "sandbox/view.h"
+#include "sandbox/settings/view.h"
 
 /* ---- patterns */
 

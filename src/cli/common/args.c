@@ -1,0 +1,121 @@
+/*
+ * What a person sees of a tool call before deciding about it. Runs in the command `cellgate`; all it shows is
+ * untrusted.
+ */
+#include "cli/common/args.h"
+
+#include <string.h>
+#include "base/text.h"
+#include "cli/common/raw.h"
+
+/* First view of a call: about a screen. `v` shows the rest. */
+#define SHORT_STRING 400u
+#define SHORT_LINES 40u
+#define INDENT "  "
+/* Before the rest of a line that was broken: nothing that a call contains can look like a line of its own. */
+#define INDENT_REST "  ~ "
+
+int cg_name_render(struct cg_buf *b, const char *name, struct cg_err *err)
+{
+        return cg_text_render_as(b, name, strlen(name), 0, CG_TEXT_LINE, err);
+}
+
+/*
+ * Columns that a character may take. Terminals disagree about characters beyond ASCII: two is the most that any of
+ * them uses, and breaking a line early does no harm, while breaking it late would let its rest begin in the first
+ * column.
+ */
+static unsigned columns(unsigned char first)
+{
+        return first < 0x80 ? 1 : (first & 0xc0) == 0x80 ? 0 : 2;
+}
+
+struct wrapped {
+        struct cg_buf *b;
+        unsigned width, column;
+        size_t lines, max_lines, hidden;
+};
+
+static int new_line(struct wrapped *w, const char *indent, struct cg_err *err)
+{
+        w->column = (unsigned)strlen(indent);
+        if (w->max_lines && w->lines >= w->max_lines) {
+                w->hidden++;
+                return 0;
+        }
+        if (w->lines++ && cg_buf_adds(w->b, "\n", err) < 0)
+                return CG_E_NOMEM;
+        return cg_buf_adds(w->b, indent, err);
+}
+
+/* @text is rendered already: what is left of controls is newline and tab. */
+static int wrap(struct wrapped *w, const char *text, size_t len, struct cg_err *err)
+{
+        int r = 0;
+
+        for (size_t i = 0; i < len && r == 0; i++) {
+                unsigned c = columns((unsigned char)text[i]);
+
+                if (text[i] == '\n') {
+                        r = new_line(w, INDENT, err);
+                        continue;
+                }
+                if (w->column + c > w->width)
+                        r = new_line(w, INDENT_REST, err);
+                w->column += c;
+                if (r == 0 && !w->hidden)
+                        r = cg_buf_add(w->b, text[i] == '\t' ? " " : &text[i], 1, err);
+        }
+        return r;
+}
+
+int cg_text_wrap(const char *text, size_t len, unsigned column, unsigned width, struct cg_buf *b, struct cg_err *err)
+{
+        struct wrapped w = { .b = b, .width = width < 20 ? 20 : width, .column = column, .lines = 1 };
+
+        return wrap(&w, text, len, err);
+}
+
+/* Arguments that are no JSON object should not get here; a person is shown what came nevertheless. */
+static int describe_args(const struct cg_call *call, size_t string_max, struct cg_buf *text, bool *cut,
+                         struct cg_err *err)
+{
+        struct cg_raw args;
+
+        *cut = false;
+        if (cg_raw_object(call->args, call->args_len, &args, NULL) == 0)
+                return cg_raw_pretty(args, string_max, text, cut, err);
+        if (cg_buf_adds(text, "(not one JSON object) ", err) < 0)
+                return CG_E_NOMEM;
+        return cg_text_render(text, call->args, call->args_len, 0, err);
+}
+
+int cg_call_show(const struct cg_call *call, unsigned width, bool whole, struct cg_buf *b, bool *cut,
+                 struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf text = { .max = SIZE_MAX - 1 };
+        struct wrapped w = { .b = b, .width = width < 20 ? 20 : width, .max_lines = whole ? 0 : SHORT_LINES };
+        int r = cg_buf_adds(&text, "server    ", err);
+
+        if (r == 0)
+                r = cg_name_render(&text, call->server, err);
+        if (r == 0)
+                r = cg_buf_adds(&text, "\ntool      ", err);
+        if (r == 0)
+                r = cg_name_render(&text, call->tool, err);
+        if (r == 0)
+                r = cg_buf_addf(&text, err, "\narguments %zu bytes\n", call->args_len);
+        if (r == 0)
+                r = describe_args(call, whole ? 0 : SHORT_STRING, &text, cut, err);
+        if (r == 0)
+                r = new_line(&w, INDENT, err);
+        if (r == 0)
+                r = wrap(&w, text.data, text.len, err);
+        if (r == 0)
+                r = cg_buf_adds(b, "\n", err);
+        if (r == 0 && w.hidden) {
+                *cut = true;
+                r = cg_buf_addf(b, err, "... [%zu more lines not shown]\n", w.hidden);
+        }
+        return r;
+}

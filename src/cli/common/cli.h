@@ -1,0 +1,43 @@
+/* The command `cellgate`: its table of subcommands, exit statuses and what they share. */
+#ifndef CG_CLI_COMMON_CLI_H
+#define CG_CLI_COMMON_CLI_H
+
+#include "cellgate.h"
+
+/* Exit statuses; the --help of each command says the same. */
+enum cg_exit {
+        CG_EXIT_OK = 0,
+        CG_EXIT_RAISED = 1,      /* a cell raised; gen: a tool was rejected */
+        CG_EXIT_USAGE = 2,       /* command line, settings, or output that could not be written */
+        CG_EXIT_KERNEL_DIED = 3,
+        CG_EXIT_REFUSED = 4,     /* a refused tool call that the cell did not catch */
+        CG_EXIT_TIMEOUT = 124,
+        CG_EXIT_CANCELLED = 130,
+        CG_EXIT_PIPE = 141,      /* whoever read standard output has gone: the status a shell shows for SIGPIPE */
+};
+
+/* argv[0] is the subcommand's name. Returns the exit status. */
+typedef int (*cg_cli_run_fn)(int argc, char **argv);
+
+struct cg_cli_command {
+        const char *name;
+        cg_cli_run_fn run;
+        const char *what; /* one line for `cellgate --help` */
+};
+
+int cg_cli_run(int argc, char **argv);
+int cg_cli_env(int argc, char **argv);
+int cg_cli_gen(int argc, char **argv);
+int cg_cli_mcp(int argc, char **argv);
+int cg_cli_jupyter(int argc, char **argv);
+int cg_cli_doctor(int argc, char **argv);
+int cg_cli_selftest(int argc, char **argv);
+int cg_cli_sandbox(int argc, char **argv); /* exit statuses of its own: the command's */
+
+/* Prints "cellgate NAME: TEXT" on standard error, with whatever is unsafe to show escaped. Returns CG_EXIT_USAGE. */
+int cg_cli_fail(const char *command, const struct cg_err *err);
+
+/* Prints help on standard output: CG_EXIT_OK, or CG_EXIT_USAGE when it cannot be written. */
+int cg_cli_print(const char *text);
+
+#endif

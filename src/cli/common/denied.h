@@ -1,0 +1,33 @@
+/*
+ * What the sandbox refused, told to people and agents. Programs try again and again, and code in a kernel is no friend: so
+ * each refusal is told once for a cell, and only so many.
+ */
+#ifndef CG_CLI_COMMON_DENIED_H
+#define CG_CLI_COMMON_DENIED_H
+
+#include <stdbool.h>
+#include "base/buf.h"
+#include "base/err.h"
+#include "cellgate.h"
+
+#define CG_DENIED_MAX 8
+
+struct cg_denied {
+        char *told[CG_DENIED_MAX];
+        size_t n;
+        bool full; /* and that was told */
+};
+
+/* The cell has ended. */
+void cg_denied_forget(struct cg_denied *d);
+
+/* Appends what there is to tell about a DENIED event, a sentence without line end; nothing where it was told already. */
+int cg_denied_tell(struct cg_denied *d, const struct cg_event *e, struct cg_buf *b, struct cg_err *err);
+
+/*
+ * Appends the other side of a connection, from the JSON of an EGRESS_REQUEST or DENIED: "example.org:443 (https)" or
+ * "127.0.0.1:80 (http, a loopback address)"; rendered.
+ */
+int cg_connection_text(const char *json, struct cg_buf *b, struct cg_err *err);
+
+#endif

@@ -1,0 +1,274 @@
+/*
+ * Images that cells show, saved as files. Runs in the command `cellgate`, as the user, outside the sandbox: the
+ * kernel chooses the bytes of a file here, and must choose neither its name nor its place.
+ */
+#include "cli/common/images.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include "base/fd.h"
+#include "base/limits.h"
+#include "base/util.h"
+
+/* A cell that shows more images than this, or a folder that full, is a mistake. */
+#define MAX_NUMBER 100000u
+
+struct cg_images {
+        char *dir;    /* as given, without slashes at the end */
+        const char *name; /* last component of dir: points into it; NULL where that is . or .. or / */
+        char *folder; /* the folder that dir stands in: everything before name */
+        int parent;   /* the same, opened */
+        int fd;       /* dir itself, -1 before the first image */
+        uint64_t cell; /* of the last image, and its number: so that a long cell does not try all names again */
+        unsigned number;
+};
+
+static const struct {
+        const char *mime, *extension;
+        bool base64;
+} kinds[] = {
+        { "image/png", "png", true },
+        { "image/jpeg", "jpg", true },
+        { "image/svg+xml", "svg", false },
+};
+
+struct cg_images *cg_images_free(struct cg_images *im)
+{
+        if (!im)
+                return NULL;
+        if (im->parent >= 0)
+                close(im->parent);
+        if (im->fd >= 0)
+                close(im->fd);
+        free(im->dir);
+        free(im->folder);
+        free(im);
+        return NULL;
+}
+
+static void images_freep(struct cg_images **im)
+{
+        cg_images_free(*im);
+}
+
+/*
+ * A relative path most likely lies in the workspace, where an earlier kernel may have put a symbolic link in any place of it. An absolute
+ * one was written out by the user.
+ */
+static int open_folder(const char *path)
+{
+        struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = path[0] == '/' ? 0 : RESOLVE_NO_SYMLINKS };
+
+        return (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
+}
+
+/* Splits dir into the folder it stands in and its own name. */
+static int open_parent(struct cg_images *im, struct cg_err *err)
+{
+        const char *slash = strrchr(im->dir, '/');
+        const char *name = slash ? slash + 1 : im->dir;
+
+        if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
+                im->folder = strdup(im->dir); /* ".", "a/..", "/": a folder that is there already */
+        } else {
+                im->name = name;
+                im->folder = slash ? strndup(im->dir, slash > im->dir ? (size_t)(slash - im->dir) : 1) : strdup(".");
+        }
+        if (!im->folder)
+                return cg_fail(err, CG_E_NOMEM, "folder for images");
+        im->parent = open_folder(im->folder);
+        if (im->parent < 0 && errno == ELOOP)
+                return cg_fail_errno(err, "%s, where the folder for images is to be, leads through a symbolic link, which a cell may have "
+                                     "made: give its full path with --images", im->folder);
+        if (im->parent < 0)
+                return cg_fail_errno(err, "cannot open the folder for images, %s", im->folder);
+        return 0;
+}
+
+static struct cg_images *images_alloc(const char *dir)
+{
+        struct cg_images *im = calloc(1, sizeof(*im));
+
+        if (!im)
+                return NULL;
+        im->parent = im->fd = -1;
+        im->dir = strdup(dir);
+        return im->dir ? im : cg_images_free(im);
+}
+
+int cg_images_new(const char *dir, struct cg_images **ret, struct cg_err *err)
+{
+        CG_CLEANUP(images_freep) struct cg_images *im = images_alloc(dir);
+        size_t len = strlen(dir);
+        int r;
+
+        if (!im)
+                return cg_fail(err, CG_E_NOMEM, "folder for images");
+        if (!len)
+                return cg_fail(err, CG_E_INVAL, "the folder for images has an empty name");
+        while (len > 1 && im->dir[len - 1] == '/')
+                im->dir[--len] = '\0';
+        r = open_parent(im, err);
+        if (r < 0)
+                return r;
+        *ret = CG_STEAL(im);
+        return 0;
+}
+
+/* What stands where the folder is to be: a cell can put anything there. */
+static const char *kind_of_name(int parent, const char *name)
+{
+        struct stat st;
+
+        if (fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+                return "something else";
+        return S_ISLNK(st.st_mode)    ? "a symbolic link"
+               : S_ISFIFO(st.st_mode) ? "a FIFO"
+               : S_ISSOCK(st.st_mode) ? "a socket"
+               : S_ISREG(st.st_mode)  ? "a file"
+               : S_ISDIR(st.st_mode)  ? "another folder by now"
+                                      : "a device";
+}
+
+static int open_dir(struct cg_images *im, struct cg_err *err)
+{
+        struct stat st;
+
+        /* A cell can remove the folder: then there is one more. */
+        if (im->fd >= 0 && (fstat(im->fd, &st) < 0 || st.st_nlink == 0))
+                cg_closep_(&im->fd);
+        if (im->fd >= 0)
+                return 0;
+        if (im->name && mkdirat(im->parent, im->name, 0777) < 0 && errno != EEXIST)
+                return cg_fail_errno(err, "cannot make the folder for images, %s", im->dir);
+        im->fd = openat(im->parent, im->name ? im->name : ".", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (im->fd < 0 && (errno == ELOOP || errno == ENOTDIR))
+                return cg_fail(err, CG_E_SYS, "%s, where images go, is %s, not a folder: remove it, or give another folder with "
+                               "--images", im->dir, kind_of_name(im->parent, im->name ? im->name : "."));
+        if (im->fd < 0)
+                return cg_fail_errno(err, "cannot open the folder for images, %s", im->dir);
+        return 0;
+}
+
+/* Makes the first free name for this cell. *ret_fd: caller closes. */
+static int open_free(struct cg_images *im, uint64_t cell, const char *extension, char *name, size_t size, int *ret_fd,
+                     struct cg_err *err)
+{
+        unsigned n = im->cell == cell ? im->number + 1 : 1;
+
+        for (; n <= MAX_NUMBER; n++) {
+                snprintf(name, size, "cell%" PRIu64 "-%u.%s", cell, n, extension);
+                *ret_fd = openat(im->fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+                if (*ret_fd < 0 && errno == EEXIST)
+                        continue;
+                if (*ret_fd < 0)
+                        return cg_fail_errno(err, "cannot make %s/%s", im->dir, name);
+                im->cell = cell;
+                im->number = n;
+                return 0;
+        }
+        return cg_fail(err, CG_E_LIMIT, "%s holds %u images of cell %" PRIu64 " already", im->dir, MAX_NUMBER, cell);
+}
+
+int cg_images_write(struct cg_images *im, uint64_t cell, const char *extension, const void *data, size_t len,
+                    char **ret, struct cg_err *err)
+{
+        cg_auto_fd int fd = -1;
+        cg_auto_free char *path = NULL;
+        char name[80];
+        int r = open_dir(im, err);
+
+        if (r == 0)
+                r = open_free(im, cell, extension, name, sizeof(name), &fd, err);
+        if (r < 0)
+                return r;
+        if (asprintf(&path, "%s/%s", im->dir, name) < 0)
+                path = NULL;
+        r = path ? cg_write_all(fd, data, len, err) : cg_fail(err, CG_E_NOMEM, "image");
+        if (r < 0) {
+                unlinkat(im->fd, name, 0); /* half an image is worse than none */
+                return cg_err_prefix(err, "image %s/%s", im->dir, name);
+        }
+        *ret = CG_STEAL(path);
+        return 0;
+}
+
+static int digit(char c)
+{
+        if (c >= 'A' && c <= 'Z')
+                return c - 'A';
+        if (c >= 'a' && c <= 'z')
+                return c - 'a' + 26;
+        if (c >= '0' && c <= '9')
+                return c - '0' + 52;
+        return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
+
+int cg_base64_decode(const char *text, size_t len, struct cg_buf *b, struct cg_err *err)
+{
+        uint32_t bits = 0;
+        size_t digits = 0, pads = 0;
+        char *out;
+
+        if (cg_buf_reserve(b, len / 4 * 3 + 3, &out, err) < 0)
+                return -1;
+        for (size_t i = 0; i < len; i++) {
+                char c = text[i];
+                int d = digit(c);
+
+                if (c == '\n' || c == '\r' || c == ' ' || c == '\t')
+                        continue;
+                if (c == '=' && ++pads <= 2 && digits % 4 >= 2)
+                        continue;
+                if (d < 0 || pads)
+                        return cg_fail(err, CG_E_PARSE, "not base64 at byte %zu", i);
+                bits = bits << 6 | (uint32_t)d;
+                if (digits++ % 4)
+                        *out++ = (char)(bits >> (6 - 2 * ((digits - 1) % 4)));
+        }
+        if (digits % 4 == 1 || (pads && (digits + pads) % 4))
+                return cg_fail(err, CG_E_PARSE, "base64 ends early");
+        b->len = (size_t)(out - b->data);
+        cg_buf_end(b);
+        return 0;
+}
+
+static size_t kind_of(struct cg_event *e)
+{
+        size_t k = 0;
+
+        while (k < CG_ARRAY_LEN(kinds) && !cg_event_mime(e, kinds[k].mime, NULL))
+                k++;
+        return k;
+}
+
+const char *cg_images_mime(struct cg_event *e)
+{
+        size_t k = kind_of(e);
+
+        return k < CG_ARRAY_LEN(kinds) ? kinds[k].mime : NULL;
+}
+
+int cg_images_save(struct cg_images *im, struct cg_event *e, char **ret, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = CG_MAX_DISPLAY };
+        size_t k = kind_of(e), len;
+        const char *text;
+        int r;
+
+        if (k == CG_ARRAY_LEN(kinds))
+                return cg_fail(err, CG_E_NOTFOUND, "no image");
+        text = cg_event_mime(e, kinds[k].mime, &len);
+        if (!kinds[k].base64)
+                return cg_images_write(im, cg_event_cell(e), kinds[k].extension, text, len, ret, err);
+        r = cg_base64_decode(text, len, &b, err);
+        if (r < 0)
+                return cg_err_prefix(err, "%s of cell %" PRIu64, kinds[k].mime, cg_event_cell(e));
+        return cg_images_write(im, cg_event_cell(e), kinds[k].extension, b.data, b.len, ret, err);
+}

@@ -1,0 +1,74 @@
+/*
+ * What `cellgate run`, `mcp serve` and `jupyter` are told in the same words about the kernels that they start. Each has its table of
+ * options and its help; what an option means, and what a session takes of it, is here. Runs in the command `cellgate`.
+ */
+#ifndef CG_CLI_COMMON_KERNEL_OPTIONS_H
+#define CG_CLI_COMMON_KERNEL_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "cellgate.h"
+#include "cli/common/approve.h"
+#include "sandbox/limit.h"
+
+/* The options' ids. A command's own are below them. */
+enum cg_kernel_opt {
+        CG_KOPT_WORKSPACE = 100,
+        CG_KOPT_MCP,
+        CG_KOPT_APPROVE,
+        CG_KOPT_ENV,
+        CG_KOPT_SANDBOX,
+        CG_KOPT_ALLOW_HOST,
+        CG_KOPT_LIMIT,
+        CG_KOPT_TIER,
+        CG_KOPT_NO_SANDBOX,
+        CG_KOPT_IMAGES,
+        CG_KOPT_PRELOAD,
+        CG_KOPT_KERNEL_ENV,
+        CG_KOPT_LOG_LEVEL,
+        CG_KOPT_HELP,
+};
+
+struct cg_kernel_options {
+        struct cg_approve *approve;
+        const char **env;   /* NULL-terminated; the strings are argv's */
+        const char **hosts; /* of --allow-host; the same */
+        size_t n_env, n_hosts;
+        bool env_by_name;   /* NAME alone is allowed: the command's own variable */
+        const char *workspace, *mcp, *sandbox, *images, *preload, *tier;
+        char *kernel_env; /* a folder, without symlinks; NULL: the built-in one */
+        struct cg_sandbox_limits limits;
+        int log_level;
+        bool no_sandbox, help;
+};
+
+/* For a command line of so many words. Whether it fails or not, cg_kernel_options_fini() is called. */
+int cg_kernel_options_init(struct cg_kernel_options *o, int argc, struct cg_err *err);
+void cg_kernel_options_fini(struct cg_kernel_options *o);
+
+/* 0; negative: CG_E_INVAL; 1: @id is none of the above. Borrows @value. */
+int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *value, struct cg_err *err);
+/* CG_E_INVAL when they contradict each other. */
+int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *err);
+
+/* The settings of --sandbox or --allow-host; *ret as cg_settings_file_read() says. */
+int cg_kernel_options_settings(const struct cg_kernel_options *o, char **ret, struct cg_err *err);
+
+/*
+ * The files of --mcp and --sandbox, where cells could reach them. They could write both where they lie in the workspace, and would
+ * change what the next kernel may do.
+ */
+struct cg_kernel_hides {
+        char *mcp, *sandbox;
+        const char *list[3];
+};
+
+/*
+ * Sandbox, tier, limits and what is hidden, as a session takes them. @workspace: NULL is the current folder. Fills @hides, which @so
+ * points into; also when it fails, cg_kernel_hides_fini().
+ */
+int cg_kernel_options_session(const struct cg_kernel_options *o, const char *workspace, struct cg_kernel_hides *hides,
+                              struct cg_session_options *so, struct cg_err *err);
+void cg_kernel_hides_fini(struct cg_kernel_hides *hides);
+
+#endif

@@ -1,0 +1,114 @@
+/*
+ * Reports about generated modules. Runs in the command `cellgate`; names and texts in a report are an MCP server's:
+ * untrusted.
+ */
+#include "cli/common/report.h"
+
+#include <string.h>
+#include "base/text.h"
+#include "cli/common/args.h"
+
+/* Appends what the string @key of @object says, on one line; "?" where there is none. */
+static void add_text(struct cg_buf *b, struct cg_raw object, const char *key)
+{
+        cg_auto_buf struct cg_buf text = { .max = 65536 };
+        struct cg_raw v;
+
+        if (cg_raw_member(object, key, &v) && cg_raw_string(v, &text, NULL) == 0)
+                cg_name_render(b, text.data, NULL);
+        else
+                cg_buf_adds(b, "?", NULL);
+}
+
+static bool has_text(struct cg_raw object, const char *key, const char *value)
+{
+        cg_auto_buf struct cg_buf text = { .max = 65536 };
+        struct cg_raw v;
+
+        return cg_raw_member(object, key, &v) && cg_raw_string(v, &text, NULL) == 0 && strcmp(text.data, value) == 0;
+}
+
+/* A warning is a text, or {"pointer", "text"}. */
+static void add_warning(struct cg_buf *b, struct cg_raw w)
+{
+        cg_auto_buf struct cg_buf text = { .max = 65536 };
+
+        if (cg_raw_string(w, &text, NULL) == 0) {
+                cg_name_render(b, text.data, NULL);
+                return;
+        }
+        add_text(b, w, "text");
+        if (cg_raw_member(w, "pointer", &w) && w.len > 2) {
+                cg_buf_adds(b, " at ", NULL);
+                if (cg_raw_string(w, &text, NULL) == 0)
+                        cg_name_render(b, text.data, NULL);
+        }
+}
+
+static void tell_tool(struct cg_screen *screen, const char *server, struct cg_raw tool, const char *status)
+{
+        cg_auto_buf struct cg_buf b = { .max = 4096 };
+        struct cg_raw warnings, w;
+        struct cg_raw_iter it;
+        const char *between = ": ";
+
+        add_text(&b, tool, "tool");
+        cg_buf_addf(&b, NULL, " is %s", status);
+        if (cg_raw_member(tool, "warnings", &warnings)) {
+                it = cg_raw_items(warnings);
+                while (cg_raw_next(&it, NULL, &w)) {
+                        cg_buf_adds(&b, between, NULL);
+                        add_warning(&b, w);
+                        between = "; ";
+                }
+        }
+        cg_screen_note(screen, "%s: %s", server, b.data);
+}
+
+void cg_report_tell(struct cg_screen *screen, const char *server, struct cg_raw report, bool all,
+                    struct cg_report_counts *ret)
+{
+        struct cg_raw tools, tool;
+        struct cg_raw_iter it;
+
+        *ret = (struct cg_report_counts){ 0, 0, 0 };
+        if (cg_raw_member(report, "error", &tools)) {
+                cg_auto_buf struct cg_buf why = { .max = 65536 }, shown = { .max = 65536 };
+
+                if (cg_raw_string(tools, &why, NULL) == 0 && cg_text_render(&shown, why.data, why.len, 0, NULL) == 0)
+                        cg_screen_note(screen, "not available: %.*s", (int)shown.len, shown.data);
+                return;
+        }
+        if (!cg_raw_member(report, "tools", &tools))
+                return;
+        it = cg_raw_items(tools);
+        while (cg_raw_next(&it, NULL, &tool)) {
+                if (has_text(tool, "status", "rejected")) {
+                        ret->rejected++;
+                        tell_tool(screen, server, tool, "rejected");
+                } else if (has_text(tool, "status", "degraded")) {
+                        ret->degraded++;
+                        if (all)
+                                tell_tool(screen, server, tool, "degraded");
+                } else {
+                        ret->full++;
+                }
+        }
+}
+
+void cg_report_tell_servers(struct cg_screen *screen, const char *json, bool all)
+{
+        struct cg_raw report, key = { NULL, 0 }, server;
+        struct cg_report_counts counts;
+        struct cg_raw_iter it;
+
+        if (cg_raw_object(json, strlen(json), &report, NULL) < 0)
+                return;
+        it = cg_raw_items(report);
+        while (cg_raw_next(&it, &key, &server)) {
+                cg_auto_buf struct cg_buf name = { .max = 4096 };
+
+                if (cg_raw_string(key, &name, NULL) == 0)
+                        cg_report_tell(screen, name.data, server, all, &counts);
+        }
+}

@@ -1,0 +1,22 @@
+/* What cg_codegen() and cg_session_add_mcp_servers() say about the tools of a server, told to a person. */
+#ifndef CG_CLI_COMMON_REPORT_H
+#define CG_CLI_COMMON_REPORT_H
+
+#include "cli/common/raw.h"
+#include "cli/common/screen.h"
+
+struct cg_report_counts {
+        size_t full, degraded, rejected;
+};
+
+/*
+ * Counts the tools of one server's report, and notes those that are not full, each with its warnings: degraded ones
+ * only when @all. @server names it in the notes.
+ */
+void cg_report_tell(struct cg_screen *screen, const char *server, struct cg_raw report, bool all,
+                    struct cg_report_counts *ret);
+
+/* The same for {"NAME": report, ...}. */
+void cg_report_tell_servers(struct cg_screen *screen, const char *json, bool all);
+
+#endif

@@ -1,0 +1,200 @@
+/* Standard output and error of `cellgate run`. */
+#include "cli/common/screen.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/buf.h"
+#include "base/fd.h"
+#include "base/text.h"
+
+/* A note is one line for a person; the longest is an error message of cg_err with its rendered escapes. */
+#define MAX_NOTE 8192u
+
+void cg_screen_init(struct cg_screen *s)
+{
+        const char *term = getenv("TERM");
+
+        *s = (struct cg_screen){ .line_start = true };
+        s->tty[1] = isatty(1) == 1;
+        s->tty[2] = isatty(2) == 1;
+        s->style = term && *term && strcmp(term, "dumb") != 0 && !getenv("NO_COLOR");
+}
+
+const char *cg_screen_mark(const struct cg_screen *s)
+{
+        return s->style ? "\x1b[0;1;7m" CG_MARK "\x1b[0m" : CG_MARK;
+}
+
+static void put(struct cg_screen *s, int fd, const char *text, size_t len)
+{
+        struct cg_err err;
+
+        if (s->error || !len)
+                return;
+        if (cg_write_all(fd, text, len, &err) < 0) {
+                s->error = err.sys_errno ? err.sys_errno : EIO;
+                s->error_fd = fd;
+        }
+}
+
+static void erase_progress(struct cg_screen *s)
+{
+        static const char erase[] = "\r\x1b[K";
+
+        if (s->progress)
+                put(s, 2, erase, sizeof(erase) - 1);
+        s->progress = false;
+}
+
+void cg_screen_clear(struct cg_screen *s)
+{
+        erase_progress(s);
+        if (!s->line_start)
+                put(s, s->tty[2] ? 2 : 1, "\n", 1);
+        s->line_start = true;
+        s->match = 0;
+}
+
+/*
+ * Copies rendered text with the mark broken up. What stands on the terminal already is remembered in s->match,
+ * because a kernel can write "[cell" to standard output and "gate]" to standard error.
+ */
+static int break_mark(struct cg_screen *s, const char *text, size_t len, struct cg_buf *b)
+{
+        static const char mark[] = CG_MARK;
+        size_t from = 0;
+        int r = 0;
+
+        for (size_t i = 0; i < len && r == 0; i++) {
+                if (text[i] != mark[s->match])
+                        s->match = 0;
+                s->match += text[i] == mark[s->match];
+                if (s->match < sizeof(mark) - 1)
+                        continue;
+                r = cg_buf_add(b, text + from, i - from, NULL);
+                if (r == 0)
+                        r = cg_buf_addf(b, NULL, "\\x%02x", text[i]);
+                from = i + 1;
+                s->match = 0;
+        }
+        return r < 0 ? r : cg_buf_add(b, text + from, len - from, NULL);
+}
+
+int cg_screen_break_mark(const char *text, size_t len, struct cg_buf *b)
+{
+        struct cg_screen alone = { .match = 0 };
+
+        return break_mark(&alone, text, len, b);
+}
+
+static void put_terminal(struct cg_screen *s, int fd, const char *text, size_t len)
+{
+        cg_auto_buf struct cg_buf shown = { .max = SIZE_MAX - 1 };
+        cg_auto_buf struct cg_buf safe = { .max = SIZE_MAX - 1 };
+
+        erase_progress(s);
+        if (cg_text_render_as(&shown, text, len, 0, CG_TEXT_OUTPUT, NULL) < 0 ||
+            break_mark(s, shown.data ? shown.data : "", shown.len, &safe) < 0) {
+                s->error = ENOMEM;
+                s->error_fd = fd;
+                return;
+        }
+        put(s, fd, safe.data, safe.len);
+        s->line_start = safe.len ? safe.data[safe.len - 1] == '\n' : s->line_start;
+}
+
+void cg_screen_write(struct cg_screen *s, int fd, const char *text, size_t len)
+{
+        if (!len)
+                return;
+        s->kernel_wrote = true;
+        if (s->tty[fd])
+                put_terminal(s, fd, text, len);
+        else
+                put(s, fd, text, len);
+}
+
+void cg_screen_line(struct cg_screen *s, int fd, const char *text, size_t len)
+{
+        cg_screen_write(s, fd, text, len);
+        if (!len || text[len - 1] != '\n')
+                cg_screen_write(s, fd, "\n", 1);
+}
+
+/* Never inverse, as the mark is. */
+static const char *colour_of(const char *line, size_t len, const char *ename)
+{
+        size_t n = strlen(ename), blanks = strspn(line, " ");
+
+        if (n && len >= n && memcmp(line, ename, n) == 0 && (len == n || line[n] == ':'))
+                return "\x1b[1;31m";
+        if (strncmp(line, "Cell In[", 8) == 0 || strncmp(line + blanks, "File ", 5) == 0)
+                return "\x1b[36m";
+        if (len > 3 && strncmp(line, "--", 2) == 0 && memmem(line, len, "> ", 2))
+                return "\x1b[33m";
+        return NULL;
+}
+
+void cg_screen_traceback(struct cg_screen *s, const char *text, size_t len, const char *ename)
+{
+        static const char plain[] = "\x1b[0m";
+
+        if (!s->tty[2] || !s->style) {
+                cg_screen_line(s, 2, text, len);
+                return;
+        }
+        erase_progress(s);
+        s->kernel_wrote = true;
+        for (const char *line = text, *end = text + len; line < end;) {
+                const char *eol = memchr(line, '\n', (size_t)(end - line));
+                size_t n = (size_t)((eol ? eol : end) - line);
+                const char *colour = n ? colour_of(line, n, ename) : NULL;
+
+                if (colour)
+                        put(s, 2, colour, strlen(colour));
+                put_terminal(s, 2, line, n);
+                if (colour)
+                        put(s, 2, plain, sizeof(plain) - 1);
+                put_terminal(s, 2, "\n", 1);
+                line += n + 1;
+        }
+}
+
+void cg_screen_note(struct cg_screen *s, const char *fmt, ...)
+{
+        cg_auto_buf struct cg_buf line = { .max = MAX_NOTE * 8 };
+        cg_auto_buf struct cg_buf shown = { .max = MAX_NOTE * 4 };
+        char text[MAX_NOTE];
+        va_list ap;
+        int n;
+
+        va_start(ap, fmt);
+        n = vsnprintf(text, sizeof(text), fmt, ap);
+        va_end(ap);
+        if (n < 0)
+                return;
+        for (char *p = text; *p; p++)
+                if (*p == '\n')
+                        *p = ' '; /* one line: the mark stands before all of it */
+        cg_screen_clear(s);
+        s->kernel_wrote = true; /* names and paths in it may be a kernel's */
+        if (cg_buf_adds(&line, s->tty[2] ? cg_screen_mark(s) : CG_MARK, NULL) < 0 ||
+            cg_buf_adds(&line, " ", NULL) < 0 || cg_text_render(&shown, text, strlen(text), MAX_NOTE * 4, NULL) < 0 ||
+            /* A terminal breaks a long line, and its rest stands in the first column. */
+            cg_screen_break_mark(shown.data ? shown.data : "", shown.len, &line) < 0 ||
+            cg_buf_adds(&line, "\n", NULL) < 0)
+                return;
+        put(s, 2, line.data, line.len);
+}
+
+void cg_screen_progress(struct cg_screen *s, const char *text)
+{
+        if (!s->tty[2] || (!s->line_start && !s->progress))
+                return;
+        erase_progress(s);
+        put(s, 2, text, strlen(text));
+        s->progress = true;
+}

@@ -1,0 +1,52 @@
+/* `cellgate jupyter`: what its parts share. The front itself is src/jupyter. */
+#ifndef CG_CLI_JUPYTER_JUPYTER_H
+#define CG_CLI_JUPYTER_JUPYTER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "cli/common/approve.h"
+#include "cli/common/cli.h"
+#include "cli/common/kernel_options.h"
+#include "jupyter/front.h"
+
+struct cg_jup_options {
+        /* install, run */
+        struct cg_kernel_options kernel;
+        const char *file, *prefix, *name, *display_name;
+        bool user, sys_prefix;
+        const char **words;     /* the options that a kernelspec repeats, as given */
+        size_t n_words;
+        const char **ignored;   /* words of run that mean nothing here (borrowed from argv) */
+        size_t n_ignored;
+        bool runs_notebook;     /* whoever starts the kernel runs a notebook to its end */
+        int64_t linger_ms;
+        int spares;
+        /* attach, list */
+        const char *session, *address;
+        bool json;
+};
+
+enum cg_jup_command { CG_JUP_RUN = 1, CG_JUP_INSTALL = 2, CG_JUP_ATTACH = 4, CG_JUP_LIST = 8 };
+
+int cg_jup_parse(int argc, char **argv, enum cg_jup_command command, struct cg_jup_options *o, struct cg_err *err);
+void cg_jup_options_fini(struct cg_jup_options *o);
+const char *cg_jup_help(enum cg_jup_command command);
+
+/* *hangs as of cg_front_run(). */
+int cg_jup_run(const struct cg_jup_options *o, bool *hangs, struct cg_err *err);
+int cg_jup_install(const struct cg_jup_options *o, bool *hangs, struct cg_err *err);
+int cg_jup_attach(const struct cg_jup_options *o, bool *hangs, struct cg_err *err);
+int cg_jup_list(const struct cg_jup_options *o, bool *hangs, struct cg_err *err);
+
+/*
+ * The folder of the supervisor that all notebooks of this user share, as long as they run the same programs with the same
+ * preloaded modules: a kernel that is started anew finds everything warm. Its parent is made, and must be this user's alone.
+ */
+int cg_jup_address(const char *preload, const char *kernel_env, char *buf, size_t size, struct cg_err *err);
+/* Calls @each for each such folder there is; stops when it returns other than 0. */
+int cg_jup_addresses(int (*each)(const char *address, void *data), void *data, struct cg_err *err);
+
+/* Rules first, then the person; see struct cg_front_judge. Borrows @rules. */
+struct cg_front_judge cg_jup_judge(struct cg_approve *rules);
+
+#endif

@@ -1,0 +1,375 @@
+/*
+ * `cellgate mcp serve`: what a call answers, collected while it runs. The kernel may print gigabytes; what is kept is
+ * the beginning, the end and the count.
+ */
+#include "cli/mcp_serve/mcp_serve.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/json.h"
+#include "base/limits.h"
+#include "base/text.h"
+#include "base/util.h"
+#include "cli/common/raw.h"
+
+/* Whatever a call asks for: this is 16 MB of UTF-8, and no agent reads as much. */
+#define MAX_CHARS 4000000u
+/* The end is kept in a buffer that is cut when it has grown by this much over what is wanted. */
+#define TAIL_SLACK ((size_t)64 << 10)
+/* Images in one answer, and base64 of one and of all. What is over is in files only: models refuse more. */
+#define MAX_IMAGES 20u
+#define MAX_IMAGE ((size_t)5 << 20)
+#define MAX_ALL_IMAGES ((size_t)20 << 20)
+/* Files that are named one by one; a cell that draws in a loop makes thousands. */
+#define MAX_FILES 100u
+#define MAX_NOTES ((size_t)1 << 20)
+
+struct cg_answer {
+        size_t head_max, tail_max; /* characters */
+        size_t head_chars, total;  /* total: also those that are kept no more */
+        struct cg_buf head, tail;
+        struct cg_buf notes;  /* paragraphs of ours */
+        struct cg_buf files;  /* list of saved images */
+        struct cg_buf blocks; /* image blocks, each with a comma before it */
+        size_t n_files, n_blocks;
+        char last;            /* last byte of the output; 0: none yet */
+        bool own_line;        /* what comes next must begin a line: the newline before it is not there yet */
+        bool error;
+};
+
+struct cg_answer *cg_answer_new(size_t max_chars)
+{
+        struct cg_answer *a = calloc(1, sizeof(*a));
+
+        if (!a)
+                return NULL;
+        if (max_chars > MAX_CHARS)
+                max_chars = MAX_CHARS;
+        a->tail_max = max_chars / 2;
+        a->head_max = max_chars - a->tail_max;
+        cg_buf_init(&a->head, a->head_max * 4);
+        cg_buf_init(&a->tail, a->tail_max * 4 + TAIL_SLACK * 2);
+        cg_buf_init(&a->notes, MAX_NOTES);
+        cg_buf_init(&a->files, MAX_NOTES);
+        cg_buf_init(&a->blocks, MAX_ALL_IMAGES + MAX_IMAGES * 200);
+        return a;
+}
+
+struct cg_answer *cg_answer_free(struct cg_answer *a)
+{
+        if (!a)
+                return NULL;
+        cg_buf_fini(&a->head);
+        cg_buf_fini(&a->tail);
+        cg_buf_fini(&a->notes);
+        cg_buf_fini(&a->files);
+        cg_buf_fini(&a->blocks);
+        free(a);
+        return NULL;
+}
+
+/* ------------------------------------------------------------------ text */
+
+static bool starts_char(char c)
+{
+        return ((unsigned char)c & 0xc0) != 0x80;
+}
+
+static size_t count_chars(const char *text, size_t len)
+{
+        size_t n = 0;
+
+        for (size_t i = 0; i < len; i++)
+                n += starts_char(text[i]);
+        return n;
+}
+
+/* Bytes of the first @chars characters. */
+static size_t first_chars(const char *text, size_t len, size_t chars)
+{
+        size_t i = 0;
+
+        for (; i < len; i++)
+                if (starts_char(text[i]) && chars-- == 0)
+                        break;
+        return i;
+}
+
+/* Keeps the last tail_max characters. */
+static void trim_tail(struct cg_answer *a)
+{
+        size_t i = a->tail.len, n = 0;
+
+        while (i > 0 && n < a->tail_max)
+                n += starts_char(a->tail.data[--i]);
+        cg_buf_consume(&a->tail, i);
+}
+
+static void add_tail(struct cg_answer *a, const char *text, size_t len)
+{
+        while (len) {
+                size_t n = len < TAIL_SLACK ? len : TAIL_SLACK;
+
+                if (a->tail.len + n > a->tail_max * 4 + TAIL_SLACK)
+                        trim_tail(a);
+                if (cg_buf_add(&a->tail, text, n, NULL) < 0)
+                        return; /* counted, and so told as left out */
+                text += n;
+                len -= n;
+        }
+}
+
+static void add_text(struct cg_answer *a, const char *text, size_t len)
+{
+        size_t n = 0;
+
+        a->total += count_chars(text, len);
+        if (!a->tail.len && a->head_chars < a->head_max) {
+                n = first_chars(text, len, a->head_max - a->head_chars);
+                if (cg_buf_add(&a->head, text, n, NULL) == 0)
+                        a->head_chars += count_chars(text, n);
+        }
+        add_tail(a, text + n, len - n);
+        a->last = text[len - 1];
+}
+
+void cg_answer_text(struct cg_answer *a, const char *text, size_t len)
+{
+        if (!len)
+                return;
+        if (a->own_line && a->last && a->last != '\n')
+                add_text(a, "\n", 1);
+        a->own_line = false;
+        add_text(a, text, len);
+}
+
+void cg_answer_lines(struct cg_answer *a, const char *text, size_t len)
+{
+        a->own_line = true;
+        cg_answer_text(a, text, len);
+        a->own_line = true;
+}
+
+void cg_answer_note(struct cg_answer *a, const char *fmt, ...)
+{
+        cg_auto_free char *text = NULL;
+        va_list ap;
+
+        va_start(ap, fmt);
+        if (vasprintf(&text, fmt, ap) < 0)
+                text = NULL;
+        va_end(ap);
+        if (text && a->notes.len + strlen(text) + 2 < MAX_NOTES)
+                cg_buf_addf(&a->notes, NULL, "%s%s", a->notes.len ? "\n\n" : "", text);
+}
+
+void cg_answer_error(struct cg_answer *a)
+{
+        a->error = true;
+}
+
+bool cg_answer_is_empty(const struct cg_answer *a)
+{
+        return !a->total;
+}
+
+/* ------------------------------------------------------------------ images */
+
+static bool has_magic(const char *mime, const struct cg_buf *data)
+{
+        if (strcmp(mime, "image/png") == 0)
+                return data->len > 8 && memcmp(data->data, "\x89PNG\r\n\x1a\n", 8) == 0;
+        return data->len > 3 && memcmp(data->data, "\xff\xd8\xff", 3) == 0;
+}
+
+/*
+ * Is it what its type says? Hosts pass image blocks on to a model unseen, and a bad one in the history can make every
+ * later request fail.
+ */
+static bool is_image(const char *mime, const char *text, size_t len)
+{
+        cg_auto_buf struct cg_buf data = { .max = CG_MAX_DISPLAY };
+
+        return cg_base64_decode(text, len, &data, NULL) == 0 && has_magic(mime, &data);
+}
+
+/* base64 with the line ends of some encoders left out. */
+static int add_base64(struct cg_buf *b, const char *text, size_t len)
+{
+        while (len) {
+                size_t n = strcspn(text, "\r\n\t ");
+
+                if (cg_buf_add(b, text, n, NULL) < 0)
+                        return -1;
+                text += n;
+                len -= n;
+                for (; len && strchr("\r\n\t ", *text); text++)
+                        len--;
+        }
+        return 0;
+}
+
+/* Why there is no block for it; NULL: there is. */
+static const char *add_block(struct cg_answer *a, const char *mime, const char *text, size_t len)
+{
+        size_t before = a->blocks.len;
+
+        if (strcmp(mime, "image/svg+xml") == 0)
+                return "SVG is not shown, only saved";
+        if (!is_image(mime, text, len))
+                return "not shown, its data are no such image";
+        if (len > MAX_IMAGE || a->blocks.len + len > MAX_ALL_IMAGES || a->n_blocks == MAX_IMAGES)
+                return "too large or too many to be shown";
+        if (cg_buf_addf(&a->blocks, NULL, ",{\"type\":\"image\",\"mimeType\":\"%s\",\"data\":\"", mime) < 0 ||
+            add_base64(&a->blocks, text, len) < 0 || cg_buf_adds(&a->blocks, "\"}", NULL) < 0) {
+                a->blocks.len = before;
+                return "not shown, no memory is left";
+        }
+        a->n_blocks++;
+        return NULL;
+}
+
+/* As ipybox lists them: agents and their prompts know this form. */
+static void add_file(struct cg_answer *a, const char *path, const char *why)
+{
+        const char *name = strrchr(path, '/'), *dot;
+
+        if (a->n_files++ >= MAX_FILES)
+                return;
+        name = name ? name + 1 : path;
+        dot = strrchr(name, '.');
+        cg_buf_addf(&a->files, NULL, "- [%.*s](%s)%s%s\n", (int)(dot ? (size_t)(dot - name) : strlen(name)), name, path,
+                    why ? " " : "", why ? why : "");
+}
+
+static void add_image(struct cg_answer *a, struct cg_event *e, const char *mime, struct cg_images *im)
+{
+        cg_auto_free char *path = NULL;
+        struct cg_err err;
+        const char *text, *why;
+        size_t len;
+
+        text = cg_event_mime(e, mime, &len);
+        why = add_block(a, mime, text, len);
+        if (!im)
+                return;
+        if (cg_images_save(im, e, &path, &err) == 0)
+                add_file(a, path, why);
+        else
+                cg_answer_note(a, "An image was not saved: %s", err.msg);
+}
+
+/* What there is to read of a display, the plainest first. */
+static void add_display_text(struct cg_answer *a, struct cg_event *e)
+{
+        static const char *const mimes[] = { "text/plain", "text/markdown", "text/latex", "application/json",
+                                             "text/html" };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(mimes); i++) {
+                size_t len;
+                const char *text = cg_event_mime(e, mimes[i], &len);
+
+                if (text) {
+                        cg_answer_lines(a, text, len);
+                        return;
+                }
+        }
+        cg_answer_lines(a, "[output without a text form]", 28);
+}
+
+void cg_answer_display(struct cg_answer *a, struct cg_event *e, struct cg_images *im)
+{
+        const char *mime = cg_images_mime(e);
+
+        /* "<Figure size 640x480 with 1 Axes>" says nothing beside the figure; the value of an expression does. */
+        if (!mime || cg_event_type(e) == CG_EVENT_EXECUTE_RESULT)
+                add_display_text(a, e);
+        if (mime)
+                add_image(a, e, mime, im);
+}
+
+/* ------------------------------------------------------------------ the result */
+
+static size_t kept(const struct cg_answer *a)
+{
+        return a->head_chars + count_chars(a->tail.data, a->tail.len);
+}
+
+static int add_output(struct cg_answer *a, struct cg_buf *b, struct cg_err *err)
+{
+        size_t n;
+        int r;
+
+        trim_tail(a);
+        n = kept(a);
+        r = cg_buf_add(b, a->head.data, a->head.len, err);
+        if (r == 0 && n < a->total)
+                r = cg_buf_addf(b, err,
+                                "%s[Output truncated: %zu of %zu characters are left out here, it exceeded the limit"
+                                " of %zu. The kernel keeps its state: print just the part you need, or ask for more"
+                                " with max_output_chars]\n",
+                                a->head.len && a->head.data[a->head.len - 1] != '\n' ? "\n" : "", a->total - n,
+                                a->total, a->head_max + a->tail_max);
+        return r < 0 ? r : cg_buf_add(b, a->tail.data, a->tail.len, err);
+}
+
+static int paragraph(struct cg_buf *b, struct cg_err *err)
+{
+        while (b->len && b->data[b->len - 1] == '\n')
+                b->len--;
+        cg_buf_end(b);
+        return b->len ? cg_buf_adds(b, "\n\n", err) : 0;
+}
+
+static int add_all_text(struct cg_answer *a, struct cg_buf *b, struct cg_err *err)
+{
+        int r = add_output(a, b, err);
+
+        if (r == 0 && a->notes.len)
+                r = paragraph(b, err);
+        if (r == 0)
+                r = cg_buf_add(b, a->notes.data, a->notes.len, err);
+        if (r == 0 && a->files.len) {
+                r = paragraph(b, err);
+                if (r == 0)
+                        r = cg_buf_adds(b, "Generated images:\n\n", err);
+                if (r == 0)
+                        r = cg_buf_add(b, a->files.data, a->files.len, err);
+                if (r == 0 && a->n_files > MAX_FILES)
+                        r = cg_buf_addf(b, err, "- and %zu more in the same folder\n", a->n_files - MAX_FILES);
+        }
+        /* Some hosts and models refuse empty text. */
+        return r == 0 && !b->len ? cg_buf_adds(b, "(no output)", err) : r;
+}
+
+void cg_answer_move(struct cg_answer *to, struct cg_answer *from, const char *before, const char *behind)
+{
+        cg_auto_buf struct cg_buf b = { .max = SIZE_MAX - 1 };
+
+        if (!from->total || add_output(from, &b, NULL) < 0)
+                return;
+        cg_answer_lines(to, before, strlen(before));
+        cg_answer_lines(to, b.data, b.len);
+        cg_answer_lines(to, behind, strlen(behind));
+        from->head.len = from->tail.len = from->head_chars = from->total = 0;
+        from->last = '\0';
+        from->own_line = false;
+}
+
+int cg_answer_result(struct cg_answer *a, struct cg_buf *b, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf text = { .max = SIZE_MAX - 1 };
+        int r = add_all_text(a, &text, err);
+
+        if (r == 0)
+                r = cg_buf_adds(b, "{\"content\":[{\"type\":\"text\",\"text\":", err);
+        if (r == 0)
+                r = cg_json_quote(b, text.data, text.len, err);
+        if (r == 0)
+                r = cg_buf_adds(b, "}", err);
+        if (r == 0)
+                r = cg_buf_add(b, a->blocks.data, a->blocks.len, err);
+        return r < 0 ? r : cg_buf_addf(b, err, "],\"isError\":%s}", a->error ? "true" : "false");
+}

@@ -1,0 +1,469 @@
+/*
+ * `cellgate mcp serve`: which tool calls may run. By rules; where they say `ask`, by the person at the MCP client,
+ * through an elicitation request. Whatever is not a clear yes in time is a no.
+ */
+#include "cli/mcp_serve/mcp_serve.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/json.h"
+#include "base/limits.h"
+#include "base/util.h"
+#include "cli/common/args.h"
+
+/* The name under which rules speak of our own tools. */
+#define OWN "cellgate"
+/* Arguments are shown whole up to this; clients cut what is longer without a mark, so we cut before, with one. */
+#define SHOW_WHOLE ((size_t)16 << 10)
+#define SHOW_MAX ((size_t)8 << 20)
+
+/* What the person may choose. */
+#define YES "approve"
+#define ALWAYS "approve this tool from now on"
+#define NO "reject"
+#define HOST_ALWAYS "approve this host in this session"
+#define HOST_NEVER "reject this host in this session"
+
+/* ------------------------------------------------------------------ refusals */
+
+static bool is_plain(const char *s)
+{
+        return *s && strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") == strlen(s);
+}
+
+/* Read by the code in the kernel, the agent and, through it, the person who can change it. */
+static int explain_rule(struct cg_buf *b, const char *server, const char *tool, const char *rule, struct cg_err *err)
+{
+        int r;
+
+        if (rule)
+                return cg_approve_explain(b, server, tool, rule, err);
+        r = cg_buf_adds(b, "no approval rule allows ", err);
+        if (r == 0)
+                r = cg_name_render(b, server, err);
+        if (r == 0)
+                r = cg_buf_adds(b, ".", err);
+        if (r == 0)
+                r = cg_name_render(b, tool, err);
+        if (r == 0 && is_plain(server) && is_plain(tool))
+                r = cg_buf_addf(b, err,
+                                ": start cellgate mcp serve with --approve '%s.%s' (patterns such as '%s.*' work too)",
+                                server, tool, server);
+        else if (r == 0)
+                r = cg_buf_adds(b, ": start cellgate mcp serve with an --approve pattern that matches it", err);
+        return r;
+}
+
+/* ------------------------------------------------------------------ questions */
+
+static struct cg_ask *ask_free(struct cg_ask *a)
+{
+        if (!a)
+                return NULL;
+        free(a->server);
+        free(a->tool);
+        free(a->reason);
+        free(a);
+        return NULL;
+}
+
+static struct cg_ask *ask_new(struct cg_serve *sv, uint64_t approval, const char *server, const char *tool)
+{
+        struct cg_ask *a = calloc(1, sizeof(*a));
+
+        if (!a)
+                return NULL;
+        a->approval = approval;
+        a->server = strdup(server);
+        a->tool = strdup(tool);
+        a->deadline_ms = cg_now_ms() + sv->opts.ask_timeout_ms;
+        return a->server && a->tool ? a : ask_free(a);
+}
+
+static void unlink_ask(struct cg_serve *sv, struct cg_ask *ask)
+{
+        for (struct cg_ask **p = &sv->asks; *p; p = &(*p)->next) {
+                if (*p == ask) {
+                        *p = ask->next;
+                        return;
+                }
+        }
+}
+
+static int describe(const struct cg_call *call, bool own, struct cg_buf *b, struct cg_err *err)
+{
+        bool cut = false;
+        int r = cg_buf_adds(b, own ? "The agent asks for something that happens outside the sandbox:\n"
+                                   : "Code of the agent wants to call a tool:\n", err);
+
+        if (r == 0)
+                r = cg_call_show(call, 100, call->args_len <= SHOW_WHOLE, b, &cut, err);
+        if (r == 0 && cut)
+                r = cg_buf_adds(b, "The arguments are not shown whole.\n", err);
+        return r;
+}
+
+static int describe_connection(const char *json, struct cg_buf *b, struct cg_err *err)
+{
+        int r = cg_buf_adds(b, "Code of the agent wants to connect to\n  ", err);
+
+        if (r == 0)
+                r = cg_connection_text(json, b, err);
+        return r < 0 ? r : cg_buf_adds(b, "\nwhich the sandbox's settings neither allow nor deny.\n", err);
+}
+
+/* A required choice: some clients accept a form without fields by themselves. @more: choices besides yes and no, or "". */
+static int form(const struct cg_serve *sv, const struct cg_buf *message, const char *more, struct cg_buf *b, struct cg_err *err)
+{
+        int r = cg_buf_addf(b, err, "{%s\"message\":",
+                            sv->proto.revision >= CG_MCPD_2025_11_25 ? "\"mode\":\"form\"," : "");
+
+        if (r == 0)
+                r = cg_json_quote(b, message->data, message->len, err);
+        if (r == 0)
+                r = cg_buf_addf(b, err,
+                                ",\"requestedSchema\":{\"type\":\"object\",\"properties\":{"
+                                "\"decision\":{\"type\":\"string\",\"title\":\"Decision\","
+                                "\"enum\":[\"" YES "\"%s,\"" NO "\"]},"
+                                "\"reason\":{\"type\":\"string\",\"title\":\"Reason\","
+                                "\"description\":\"Told to the agent when rejected\"}},"
+                                "\"required\":[\"decision\"]}}",
+                                more);
+        return r;
+}
+
+static int make_form(const struct cg_serve *sv, const struct cg_ask *a, const char *args, size_t len, struct cg_buf *params,
+                     struct cg_err *err)
+{
+        struct cg_call call = { .server = a->server, .tool = a->tool, .args = args, .args_len = len, .cell = sv->cell };
+        const char *more = a->connection ? ",\"" HOST_ALWAYS "\",\"" HOST_NEVER "\"" : a->approval ? ",\"" ALWAYS "\"" : "";
+        cg_auto_buf struct cg_buf message = { .max = SHOW_MAX };
+        int r = a->connection ? describe_connection(args, &message, err) : describe(&call, !a->approval, &message, err);
+
+        return r < 0 ? r : form(sv, &message, more, params, err);
+}
+
+/* Takes @a, which is among sv->asks when this succeeds (lock held). */
+static int send_ask(struct cg_serve *sv, struct cg_ask *a, const char *args, size_t len, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf params = { .max = SHOW_MAX * 7 };
+
+        a->id = ++sv->last_ask;
+        if (make_form(sv, a, args, len, &params, err) < 0 ||
+            cg_serve_request(sv, a->id, "elicitation/create", params.data) < 0) {
+                ask_free(a);
+                return CG_E_NOMEM;
+        }
+        a->next = sv->asks;
+        sv->asks = a;
+        return 0;
+}
+
+/* *ret: the question (stays ours); NULL: it could not be asked, and *why says so. */
+static struct cg_ask *ask(struct cg_serve *sv, uint64_t approval, const char *server, const char *tool,
+                          const char *args, size_t len, struct cg_buf *why)
+{
+        struct cg_ask *a = NULL;
+
+        pthread_mutex_lock(&sv->lock);
+        if (!sv->proto.can_ask) {
+                cg_buf_adds(why,
+                            "the approval rule says ask, but this MCP client cannot ask its user (no elicitation): ",
+                            NULL);
+                explain_rule(why, server, tool, NULL, NULL);
+        } else {
+                a = ask_new(sv, approval, server, tool);
+                if (a && send_ask(sv, a, args, len, NULL) < 0)
+                        a = NULL;
+                if (!a)
+                        cg_buf_adds(why, "the question to the user could not be asked: no memory is left", NULL);
+        }
+        pthread_mutex_unlock(&sv->lock);
+        return a;
+}
+
+/* ------------------------------------------------------------------ answers */
+
+static char *span_text(struct cg_span object, const char *key)
+{
+        struct cg_span v;
+        char *text;
+
+        if (!object.p || cg_span_member(object, key, &v, NULL) < 0 || !v.p || cg_span_string(v, &text, NULL) < 0)
+                return NULL;
+        return text;
+}
+
+static void read_answer(struct cg_ask *a, const struct cg_mcpd_in *in)
+{
+        cg_auto_free char *action = span_text(in->result, "action"), *decision = NULL, *reason = NULL;
+        struct cg_span content = CG_SPAN_NONE;
+
+        a->answered = true;
+        if (!action || strcmp(action, "accept") != 0) {
+                bool declined = action && strcmp(action, "decline") == 0;
+
+                a->reason = strdup(in->error.p ? "the MCP client could not ask the user" :
+                                   declined ? "the user rejected it" : "the user gave no answer");
+                return;
+        }
+        if (cg_span_member(in->result, "content", &content, NULL) < 0)
+                content = CG_SPAN_NONE;
+        decision = span_text(content, "decision");
+        reason = span_text(content, "reason");
+        if (a->connection) {
+                a->accept = decision && strcmp(decision, HOST_ALWAYS) == 0;
+                a->always = a->accept || (decision && strcmp(decision, HOST_NEVER) == 0);
+        } else {
+                a->accept = a->always = a->approval && decision && strcmp(decision, ALWAYS) == 0;
+        }
+        a->accept = a->accept || (decision && strcmp(decision, YES) == 0);
+        if (asprintf(&a->reason, "the user rejected it%s%s", reason && *reason ? ": " : "", reason ? reason : "") < 0)
+                a->reason = NULL;
+}
+
+void cg_serve_answered(struct cg_serve *sv, const struct cg_mcpd_in *in)
+{
+        char id[24];
+
+        for (struct cg_ask *a = sv->asks; a; a = a->next) {
+                snprintf(id, sizeof(id), "%" PRIu64, a->id);
+                if (!a->answered && cg_span_is(in->id, id)) {
+                        read_answer(a, in);
+                        cg_serve_wake(sv->work_fd);
+                        return;
+                }
+        }
+        /* An answer to a question that was taken back, or that we never asked: nothing waits for it. */
+}
+
+/* Tells the client that nobody waits for the answer any more (lock held). */
+static void take_back(struct cg_serve *sv, const struct cg_ask *a, const char *why)
+{
+        char params[160];
+
+        if (a->answered)
+                return;
+        snprintf(params, sizeof(params), "{\"requestId\":%" PRIu64 ",\"reason\":\"%s\"}", a->id, why);
+        cg_serve_notify(sv, "notifications/cancelled", params);
+}
+
+/* The next question that is decided, out of the list; NULL: none. *next_ms: when the next one is due. */
+static struct cg_ask *take_decided(struct cg_serve *sv, int64_t *next_ms)
+{
+        int64_t now = cg_now_ms();
+
+        *next_ms = -1;
+        for (struct cg_ask *a = sv->asks; a; a = a->next) {
+                if (!a->answered && a->deadline_ms <= now) {
+                        take_back(sv, a, "no answer in time");
+                        a->answered = true;
+                        a->reason = strdup("the user did not answer in time");
+                }
+                if (a->answered && a->approval) {
+                        unlink_ask(sv, a);
+                        return a;
+                }
+                if (!a->answered && (*next_ms < 0 || a->deadline_ms - now < *next_ms))
+                        *next_ms = a->deadline_ms - now;
+        }
+        return NULL;
+}
+
+/* Not found, in all of these: it was closed meanwhile. */
+static void carry_out(struct cg_serve *sv, const struct cg_ask *a)
+{
+        if (a->connection) {
+                enum cg_egress_decision d = a->always ? (a->accept ? CG_EGRESS_ALLOW_SESSION : CG_EGRESS_DENY_SESSION)
+                                                      : (a->accept ? CG_EGRESS_ALLOW_ONCE : CG_EGRESS_DENY_ONCE);
+
+                cg_egress_decide(sv->session, a->approval, d, a->reason, NULL);
+                return;
+        }
+        if (a->always)
+                cg_approve_always(sv->opts.kernel.approve, a->server, a->tool, NULL); /* failed: asked again */
+        if (a->accept)
+                cg_approval_accept(sv->session, a->approval, NULL);
+        else
+                cg_approval_reject(sv->session, a->approval, a->reason, NULL);
+}
+
+int64_t cg_serve_settle(struct cg_serve *sv)
+{
+        struct cg_ask *a;
+        int64_t next_ms;
+
+        for (;;) {
+                pthread_mutex_lock(&sv->lock);
+                a = take_decided(sv, &next_ms);
+                pthread_mutex_unlock(&sv->lock);
+                if (!a)
+                        return next_ms;
+                carry_out(sv, a);
+                ask_free(a);
+        }
+}
+
+void cg_serve_approve(struct cg_serve *sv, struct cg_event *e)
+{
+        cg_auto_buf struct cg_buf why = { .max = 65536 };
+        const char *server = cg_event_server(e), *tool = cg_event_tool(e), *rule, *args;
+        uint64_t approval = cg_event_approval(e);
+        size_t len;
+
+        switch (cg_approve_decide(sv->opts.kernel.approve, server, tool, &rule)) {
+        case CG_APPROVE_ACCEPT:
+                cg_log(&sv->log, CG_LOG_INFO, "accepted %s.%s by rule %s", server, tool, rule ? rule : "all");
+                cg_approval_accept(sv->session, approval, NULL);
+                return;
+        case CG_APPROVE_ASK:
+                args = cg_event_arguments(e, &len);
+                if (ask(sv, approval, server, tool, args, len, &why))
+                        return;
+                break;
+        default:
+                explain_rule(&why, server, tool, rule, NULL);
+        }
+        cg_log(&sv->log, CG_LOG_INFO, "refused %s.%s: %s", server, tool, why.data);
+        cg_approval_reject(sv->session, approval, why.data, NULL);
+}
+
+void cg_serve_connect(struct cg_serve *sv, struct cg_event *e)
+{
+        const char *json = cg_event_json(e, NULL), *why = "the question to the user could not be asked: no memory is left";
+        uint64_t request = cg_event_approval(e);
+        struct cg_ask *a = NULL;
+
+        pthread_mutex_lock(&sv->lock);
+        if (!sv->proto.can_ask)
+                why = "host is not on the allow list, and this MCP client cannot ask its user (no elicitation)";
+        else if ((a = ask_new(sv, request, "", "")))
+                a->connection = true;
+        if (a && send_ask(sv, a, json, strlen(json), NULL) < 0)
+                a = NULL;
+        pthread_mutex_unlock(&sv->lock);
+        if (!a)
+                cg_egress_decide(sv->session, request, CG_EGRESS_DENY_ONCE, why, NULL);
+}
+
+/* The interrupted code often keeps its connection open, in a traceback: without this the question would stand on. */
+void cg_serve_refuse_connections(struct cg_serve *sv)
+{
+        pthread_mutex_lock(&sv->lock);
+        for (struct cg_ask *a = sv->asks; a; a = a->next) {
+                if (!a->connection || a->answered)
+                        continue;
+                take_back(sv, a, "the call was cancelled");
+                a->answered = true;
+                a->reason = strdup("the call was cancelled");
+        }
+        pthread_mutex_unlock(&sv->lock);
+        cg_serve_settle(sv);
+}
+
+void cg_serve_refuse_calls(struct cg_serve *sv, const char *server)
+{
+        static const char why[] = "another program was registered as this MCP server";
+
+        pthread_mutex_lock(&sv->lock);
+        for (struct cg_ask *a = sv->asks; a; a = a->next) {
+                if (a->connection || !a->approval || strcmp(a->server, server) != 0)
+                        continue;
+                take_back(sv, a, why);
+                free(a->reason);
+                a->reason = strdup(why);
+                a->accept = a->always = false; /* an answer that has arrived is about the former program as well */
+                a->answered = true;
+        }
+        pthread_mutex_unlock(&sv->lock);
+        cg_serve_settle(sv);
+}
+
+void cg_serve_withdraw(struct cg_serve *sv, uint64_t approval)
+{
+        pthread_mutex_lock(&sv->lock);
+        for (struct cg_ask *a = sv->asks; a; a = a->next) {
+                if (a->approval == approval) {
+                        take_back(sv, a, "the call was cancelled");
+                        unlink_ask(sv, a);
+                        ask_free(a);
+                        break;
+                }
+        }
+        pthread_mutex_unlock(&sv->lock);
+}
+
+/* Questions about our own tools stay: each belongs to a job, which waits for it. */
+void cg_serve_drop_asks(struct cg_serve *sv)
+{
+        pthread_mutex_lock(&sv->lock);
+        for (struct cg_ask **p = &sv->asks; *p;) {
+                struct cg_ask *a = *p;
+
+                if (!a->approval) {
+                        p = &a->next;
+                        continue;
+                }
+                take_back(sv, a, "the session has ended");
+                *p = a->next;
+                ask_free(a);
+        }
+        pthread_mutex_unlock(&sv->lock);
+}
+
+size_t cg_serve_count_asks(const struct cg_serve *sv)
+{
+        size_t n = 0;
+
+        for (const struct cg_ask *a = sv->asks; a; a = a->next)
+                n += !a->answered;
+        return n;
+}
+
+/* ------------------------------------------------------------------ our own tools */
+
+static bool is_answered(struct cg_serve *sv, const struct cg_ask *a)
+{
+        bool yes;
+
+        pthread_mutex_lock(&sv->lock);
+        yes = a->answered;
+        pthread_mutex_unlock(&sv->lock);
+        return yes;
+}
+
+static bool wait_for(struct cg_serve *sv, const struct cg_job *job, struct cg_ask *a, struct cg_buf *why)
+{
+        bool accept;
+
+        while (!is_answered(sv, a) && !cg_serve_given_up(sv, job))
+                cg_serve_wait(sv, -1, -1); /* it settles the question when its time is over */
+        pthread_mutex_lock(&sv->lock);
+        accept = a->answered && a->accept;
+        take_back(sv, a, "the call was cancelled");
+        unlink_ask(sv, a);
+        pthread_mutex_unlock(&sv->lock);
+        if (!accept)
+                cg_buf_adds(why, a->reason ? a->reason : "it was cancelled", NULL);
+        ask_free(a);
+        return accept;
+}
+
+bool cg_serve_allowed(struct cg_serve *sv, const struct cg_job *job, struct cg_buf *why)
+{
+        const char *tool = cg_serve_tool_names[job->tool], *rule;
+        struct cg_ask *a;
+
+        switch (cg_approve_decide(sv->opts.kernel.approve, OWN, tool, &rule)) {
+        case CG_APPROVE_ACCEPT:
+                return true;
+        case CG_APPROVE_ASK:
+                a = ask(sv, 0, OWN, tool, job->args, strlen(job->args), why);
+                return a && wait_for(sv, job, a, why);
+        default:
+                explain_rule(why, OWN, tool, rule, NULL);
+                return false;
+        }
+}

@@ -1,0 +1,129 @@
+/*
+ * `cellgate mcp serve`: matplotlib's list of fonts, made once after matplotlib was installed and not by every kernel, which takes more than
+ * a second.
+ *
+ * To make it takes code of the package, which runs in no other place than a sandbox: in a session of its own, which the agent's cells do
+ * not reach, with an empty workspace. What it prints is data for later kernels, which have that package as well and read it only.
+ */
+#include "cli/mcp_serve/mcp_serve.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/util.h"
+#include "jupyter/kernelspec.h"
+
+#define FONTS_MS 60000
+#define MAX_LIST ((size_t)8 << 20)
+#define MAX_NAME 64u
+
+static const char code[] = "import glob, os\n"
+                           "import matplotlib.font_manager\n"
+                           "for path in glob.glob(os.path.join(matplotlib.get_cachedir(), 'fontlist-*.json'))[:1]:\n"
+                           "    print(os.path.basename(path))\n"
+                           "    print(open(path).read())\n";
+
+/* The session's standard output until its cell ends. Another outcome than ok: nothing. */
+static int collect(struct cg_session *s, uint64_t cell, struct cg_buf *out, struct cg_err *err)
+{
+        int64_t end = cg_now_ms() + FONTS_MS;
+
+        for (;;) {
+                struct cg_event *e;
+                int64_t left = end - cg_now_ms();
+                int r = left > 0 ? cg_session_next_event(s, left, &e, err) : CG_TIMEOUT;
+                bool ended = false;
+                const char *text;
+                size_t len;
+
+                if (r != 0)
+                        return r < 0 ? r : cg_fail(err, CG_E_TIMEDOUT, "it did not end in time");
+                text = cg_event_text(e, &len);
+                if (cg_event_type(e) == CG_EVENT_STREAM && !cg_event_is_stderr(e))
+                        r = cg_buf_add(out, text, len, err);
+                else if (cg_event_type(e) == CG_EVENT_RESULT && cg_event_cell(e) == cell)
+                        ended = true;
+                if (ended && cg_event_status(e) != CG_STATUS_OK)
+                        r = cg_fail(err, CG_E_STATE, "%.500s", text ? text : "it failed");
+                cg_event_free(e);
+                if (r < 0 || ended)
+                        return r;
+        }
+}
+
+/* "fontlist-v390.json", then JSON: another name or text is not written. */
+static int write_list(const char *folder, struct cg_buf *out, struct cg_err *err)
+{
+        cg_auto_json json_t *check = NULL;
+        char *line_end = out->data ? strchr(out->data, '\n') : NULL;
+        cg_auto_free char *path = NULL;
+        cg_auto_fd int fd = -1;
+        size_t n;
+
+        if (!line_end)
+                return cg_fail(err, CG_E_NOTFOUND, "it made none");
+        *line_end = '\0';
+        n = strlen(out->data);
+        if (n > MAX_NAME || strncmp(out->data, "fontlist-", 9) != 0 || n < 5 || strcmp(out->data + n - 5, ".json") != 0 || strchr(out->data, '/'))
+                return cg_fail(err, CG_E_PROTO, "its name is another than expected");
+        if (cg_json_object(line_end + 1, out->len - n - 1, "list of fonts", &check, err) < 0 || cg_make_dirs(folder, 0755, err) < 0)
+                return -1;
+        if (asprintf(&path, "%s/%s", folder, out->data) < 0) {
+                path = NULL;
+                return cg_fail(err, CG_E_NOMEM, "list of fonts");
+        }
+        fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+        if (fd < 0)
+                return errno == EEXIST ? 0 : cg_fail_errno(err, "%s", path);
+        return cg_write_all(fd, line_end + 1, out->len - n - 1, err);
+}
+
+static int run(struct cg_serve *sv, const char *workspace, struct cg_buf *out, struct cg_err *err)
+{
+        const char *paths[] = { sv->packages.path, NULL };
+        struct cg_session_options so = { .size = sizeof(so), .workspace = workspace, .python_path = paths };
+        struct cg_execute_options eo = { .size = sizeof(eo), .timeout_ms = FONTS_MS };
+        struct cg_kernel_options plain = sv->opts.kernel;
+        struct cg_kernel_hides hides;
+        struct cg_session *s = NULL;
+        uint64_t cell;
+        int r = cg_kernel_options_session(&plain, workspace, &hides, &so, err);
+
+        if (r == 0)
+                r = cg_session_new(sv->client, &so, &s, err);
+        cg_kernel_hides_fini(&hides);
+        if (r == 0)
+                r = cg_session_execute(s, code, sizeof(code) - 1, &eo, &cell, err);
+        if (r == 0)
+                r = collect(s, cell, out, err);
+        cg_session_free(s);
+        return r;
+}
+
+void cg_serve_list_fonts(struct cg_serve *sv)
+{
+        cg_auto_buf struct cg_buf out = { .max = MAX_LIST };
+        cg_auto_free char *module = NULL, *folder = NULL;
+        char workspace[] = "/tmp/cellgate-fonts-XXXXXX";
+        struct cg_err err;
+        int r;
+
+        if (asprintf(&module, "%s/matplotlib/font_manager.py", sv->packages.path) < 0 ||
+            asprintf(&folder, "%s/share/cellgate/matplotlib", sv->packages.path) < 0)
+                return;
+        /* Without a sandbox matplotlib keeps its list in the user's own home. */
+        if (sv->opts.kernel.no_sandbox || !sv->client || access(module, F_OK) < 0 || access(folder, F_OK) == 0 || !mkdtemp(workspace))
+                return;
+        r = run(sv, workspace, &out, &err);
+        if (r == 0)
+                r = write_list(folder, &out, &err);
+        if (r < 0)
+                cg_log(&sv->log, CG_LOG_INFO, "matplotlib's list of fonts: %s", err.msg);
+        cg_remove_tree(workspace, NULL);
+}

@@ -1,0 +1,497 @@
+/*
+ * `cellgate mcp serve`: an MCP server on standard input and output. Runs in the command `cellgate`, a host application
+ * of libcellgate.
+ *
+ * This is the I/O thread: it never waits for anything but its descriptors, so that whatever the worker does, pings are
+ * answered and cancellations carried out. Standard output is moved away at the start: only this file can write to it.
+ */
+#include "cli/mcp_serve/mcp_serve.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/limits.h"
+#include "base/util.h"
+#include "cli/common/cli.h"
+
+#define READ_SIZE ((size_t)64 << 10)
+/* A pipe that poll() calls writable takes this much without blocking: POSIX promises it for that much only. */
+#define WRITE_SIZE ((size_t)PIPE_BUF)
+#define TICK_MS 1000
+/*
+ * The end of standard input. Calls that came before it may finish for a moment: so `printf ... | cellgate mcp serve`
+ * answers. Clients send SIGTERM after 2 s, which ends us in order as well.
+ */
+#define FINISH_MS 1500
+#define FLUSH_MS 500
+#define GONE_MS 4000
+
+struct io {
+        struct cg_serve *sv;
+        int in, out, sig;
+        struct cg_lines lines;
+        struct cg_buf writing; /* out of sv->out, being written */
+        size_t written;
+        bool eof;             /* of standard input */
+        bool broken;          /* nobody reads standard output, or a failure of our own: there is no use in going on */
+        int64_t end_ms;       /* after eof: when to give up what still runs */
+        int signal;           /* that ends us; 0: none */
+};
+
+/* ------------------------------------------------------------------ reading */
+
+static int on_message(void *data, const struct cg_mcpd_in *in, struct cg_err *err)
+{
+        struct cg_serve *sv = data;
+
+        switch (in->kind) {
+        case CG_MCPD_CALL:
+                return cg_serve_call(sv, in, err);
+        case CG_MCPD_CANCEL:
+                cg_serve_cancel(sv, in->id);
+                return 0;
+        default:
+                cg_serve_answered(sv, in);
+                return 0;
+        }
+}
+
+/* 0: handled a line; CG_TIMEOUT: there is none. */
+static int one_line(struct io *io, struct cg_err *err)
+{
+        struct cg_serve *sv = io->sv;
+        struct cg_span line;
+        int r = cg_lines_next(&io->lines, &line, err);
+
+        if (r == CG_TIMEOUT && io->eof)
+                r = cg_lines_rest(&io->lines, &line);
+        if (r == CG_TIMEOUT)
+                return r;
+        pthread_mutex_lock(&sv->lock);
+        if (r == CG_E_LIMIT)
+                r = cg_mcpd_line_too_long(&sv->out, err->msg, err);
+        else
+                r = cg_mcpd_line(&sv->proto, line, &sv->out, on_message, sv, err);
+        pthread_mutex_unlock(&sv->lock);
+        return r;
+}
+
+static void read_input(struct io *io)
+{
+        struct cg_err err;
+        ssize_t n;
+        char *room;
+        int r = cg_lines_room(&io->lines, READ_SIZE, &room, &err);
+
+        if (r == 0) {
+                n = read(io->in, room, READ_SIZE);
+                if (n < 0 && (errno == EINTR || errno == EAGAIN))
+                        return;
+                io->eof = n <= 0;
+                io->end_ms = cg_now_ms() + FINISH_MS;
+                if (n > 0)
+                        cg_lines_added(&io->lines, (size_t)n);
+        }
+        while (r == 0)
+                r = one_line(io, &err);
+        if (r < 0) {
+                cg_log(&io->sv->log, CG_LOG_ERROR, "cannot go on: %s", err.msg);
+                io->broken = true;
+        }
+}
+
+/* ------------------------------------------------------------------ writing */
+
+static bool take_output(struct io *io)
+{
+        struct cg_serve *sv = io->sv;
+
+        if (io->written < io->writing.len)
+                return true;
+        io->writing.len = io->written = 0;
+        if (io->writing.cap > ((size_t)1 << 20))
+                cg_buf_fini(&io->writing);
+        pthread_mutex_lock(&sv->lock);
+        if (sv->out.len) {
+                struct cg_buf empty = io->writing;
+
+                io->writing = sv->out;
+                sv->out = empty;
+                pthread_cond_signal(&sv->room);
+        }
+        pthread_mutex_unlock(&sv->lock);
+        return io->writing.len > 0;
+}
+
+/* Standard output may be shared, so it is not made non-blocking: each write is small enough not to block. */
+static void write_output(struct io *io)
+{
+        size_t left = io->writing.len - io->written, n = left < WRITE_SIZE ? left : WRITE_SIZE;
+        const char *p = io->writing.data + io->written;
+        ssize_t w = send(io->out, p, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+        if (w < 0 && errno == ENOTSOCK)
+                w = write(io->out, p, n);
+        if (w > 0)
+                io->written += (size_t)w;
+        else if (w < 0 && errno != EINTR && errno != EAGAIN)
+                io->broken = true;
+}
+
+/* Writes what is left, as long as somebody reads it. */
+static void flush_output(struct io *io)
+{
+        int64_t end = cg_now_ms() + FLUSH_MS;
+
+        while (!io->broken && take_output(io)) {
+                struct pollfd p = { .fd = io->out, .events = POLLOUT };
+                int64_t left = end - cg_now_ms();
+
+                if (left <= 0 || poll(&p, 1, (int)left) == 0)
+                        return;
+                write_output(io);
+        }
+}
+
+/* ------------------------------------------------------------------ the loop */
+
+static bool too_much_unread(struct io *io)
+{
+        bool yes;
+
+        pthread_mutex_lock(&io->sv->lock);
+        yes = io->sv->out.len + (io->writing.len - io->written) > CG_SERVE_STOP_READING;
+        pthread_mutex_unlock(&io->sv->lock);
+        return yes;
+}
+
+static bool is_idle(struct io *io)
+{
+        bool idle;
+
+        pthread_mutex_lock(&io->sv->lock);
+        idle = !io->sv->jobs && !io->sv->out.len;
+        pthread_mutex_unlock(&io->sv->lock);
+        return idle && io->written == io->writing.len;
+}
+
+static bool is_over(struct io *io)
+{
+        return io->broken || io->signal || (io->eof && (is_idle(io) || cg_now_ms() >= io->end_ms));
+}
+
+static void on_signal(struct io *io)
+{
+        struct signalfd_siginfo info;
+
+        if (read(io->sig, &info, sizeof(info)) == sizeof(info))
+                io->signal = (int)info.ssi_signo;
+}
+
+static bool tick(struct io *io)
+{
+        bool any;
+
+        pthread_mutex_lock(&io->sv->lock);
+        any = cg_serve_progress(io->sv);
+        pthread_mutex_unlock(&io->sv->lock);
+        return any;
+}
+
+static void loop(struct io *io)
+{
+        enum { SIG, WAKE, OUT, IN, N };
+
+        while (!is_over(io)) {
+                bool ticking = tick(io), output = take_output(io);
+                struct pollfd p[N] = {
+                        [SIG] = { .fd = io->sig, .events = POLLIN },
+                        [WAKE] = { .fd = io->sv->io_fd, .events = POLLIN },
+                        [OUT] = { .fd = io->out, .events = output ? POLLOUT : 0 }, /* 0: tells of its reader's end */
+                        [IN] = { .fd = io->eof || too_much_unread(io) ? -1 : io->in, .events = POLLIN },
+                };
+
+                if (poll(p, N, io->eof ? FINISH_MS / 10 : ticking ? TICK_MS : -1) < 0 && errno != EINTR)
+                        return;
+                if (p[SIG].revents)
+                        on_signal(io);
+                if (p[WAKE].revents)
+                        cg_serve_woken(io->sv->io_fd);
+                if (p[OUT].revents & (POLLERR | POLLHUP | POLLNVAL))
+                        io->broken = true;
+                else if (p[OUT].revents)
+                        write_output(io);
+                if (p[IN].revents)
+                        read_input(io);
+        }
+}
+
+/* ------------------------------------------------------------------ start and end */
+
+/* Fills what is not open, so that no descriptor of ours gets the number of a standard one. */
+static int open_standard(struct cg_err *err)
+{
+        int fd;
+
+        do {
+                fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+                if (fd < 0)
+                        return cg_fail_errno(err, "/dev/null");
+        } while (fd <= 2);
+        close(fd);
+        return 0;
+}
+
+/*
+ * From here on descriptor 0 is empty and descriptor 1 is standard error, for this process, its libraries and its
+ * children: a stray print cannot get between the messages.
+ */
+static int move_standard(struct io *io, struct cg_err *err)
+{
+        cg_auto_fd int null = -1;
+
+        if (open_standard(err) < 0)
+                return -1;
+        null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        io->in = fcntl(0, F_DUPFD_CLOEXEC, 3);
+        io->out = fcntl(1, F_DUPFD_CLOEXEC, 3);
+        if (null < 0 || io->in < 0 || io->out < 0 || dup2(null, 0) < 0 || dup2(2, 1) < 0)
+                return cg_fail_errno(err, "standard input and output");
+        return 0;
+}
+
+static int catch_signals(struct io *io, struct cg_err *err)
+{
+        sigset_t set;
+
+        signal(SIGPIPE, SIG_IGN); /* seen as EPIPE */
+        sigemptyset(&set);
+        sigaddset(&set, SIGINT);
+        sigaddset(&set, SIGTERM);
+        sigaddset(&set, SIGHUP);
+        if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0 ||
+            (io->sig = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
+                return cg_fail_errno(err, "signals");
+        return 0;
+}
+
+static void cond_init(pthread_cond_t *cond)
+{
+        pthread_condattr_t attr;
+
+        pthread_condattr_init(&attr);
+        pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+        pthread_cond_init(cond, &attr);
+        pthread_condattr_destroy(&attr);
+}
+
+/* Ends what runs and waits for the worker. false: it hangs. */
+static bool stop_worker(struct cg_serve *sv)
+{
+        int64_t end_ms = cg_now_ms() + GONE_MS;
+        struct timespec end = { .tv_sec = end_ms / 1000, .tv_nsec = end_ms % 1000 * 1000000 };
+        bool gone;
+
+        pthread_mutex_lock(&sv->lock);
+        sv->stop = true;
+        pthread_cond_signal(&sv->room);
+        cg_serve_wake(sv->work_fd);
+        while (!sv->worker_gone && pthread_cond_timedwait(&sv->gone, &sv->lock, &end) == 0)
+                ;
+        gone = sv->worker_gone;
+        pthread_mutex_unlock(&sv->lock);
+        return gone;
+}
+
+static int serve(struct cg_serve *sv, struct io *io, struct cg_err *err)
+{
+        pthread_t worker;
+
+        cg_lines_init(&io->lines, CG_SERVE_MAX_LINE);
+        cg_buf_init(&io->writing, CG_SERVE_MAX_OUT);
+        errno = pthread_create(&worker, NULL, cg_serve_worker, sv);
+        if (errno)
+                return cg_fail_errno(err, "thread");
+        loop(io);
+        if (!io->signal)
+                flush_output(io);
+        if (!stop_worker(sv)) {
+                /* Blocked in the library, by a slow MCP server for example. Without us the supervisor ends it all. */
+                cg_packages_fini(&sv->packages);
+                _exit(io->signal ? 128 + io->signal : CG_EXIT_OK);
+        }
+        pthread_join(worker, NULL);
+        flush_output(io); /* the last answers: of calls that were ended */
+        cg_lines_fini(&io->lines);
+        cg_buf_fini(&io->writing);
+        return io->signal ? 128 + io->signal : CG_EXIT_OK;
+}
+
+/* ------------------------------------------------------------------ settings */
+
+static int read_servers(struct cg_serve *sv, struct cg_err *err)
+{
+        cg_auto_json json_t *file = NULL, *servers = NULL;
+        cg_auto_free char *text = NULL;
+        size_t len;
+
+        if (!sv->opts.kernel.mcp)
+                return 0;
+        if (cg_read_file(sv->opts.kernel.mcp, CG_MAX_SETTINGS, &text, &len, err) < 0 ||
+            cg_json_object(text, len, sv->opts.kernel.mcp, &file, err) < 0)
+                return -1;
+        if (cg_json_mcp_servers(file, &servers, err) < 0)
+                return cg_err_prefix(err, "%s", sv->opts.kernel.mcp);
+        if (json_object_get(servers, "cellgate"))
+                return cg_fail(err, CG_E_INVAL,
+                               "%s: the server name \"cellgate\" is taken: approval rules mean the tools of cellgate"
+                               " mcp serve by it",
+                               sv->opts.kernel.mcp);
+        json_decref(sv->configured);
+        sv->configured = json_incref(servers);
+        return 0;
+}
+
+static int open_images(struct cg_serve *sv, struct cg_err *err)
+{
+        cg_auto_free char *dir = NULL, *cwd = NULL;
+
+        if (sv->opts.kernel.images && sv->opts.kernel.images[0] == '/')
+                return cg_images_new(sv->opts.kernel.images, &sv->images, err);
+        /* The agent is told absolute paths: it need not know where we were started. */
+        cwd = sv->opts.kernel.images ? realpath(".", NULL) : strdup(sv->workspace);
+        if (!cwd)
+                return cg_fail_errno(err, "folder for images");
+        if (asprintf(&dir, "%s/%s", strcmp(cwd, "/") ? cwd : "", sv->opts.kernel.images ? sv->opts.kernel.images : "images") < 0) {
+                dir = NULL;
+                return cg_fail(err, CG_E_NOMEM, "folder for images");
+        }
+        return cg_images_new(dir, &sv->images, err);
+}
+
+static int set_up(struct cg_serve *sv, struct cg_err *err)
+{
+        int r = 0;
+
+        sv->log = (struct cg_log){ .fd = 2, .level = sv->opts.kernel.log_level, .who = "mcp serve" };
+        sv->workspace = realpath(sv->opts.kernel.workspace, NULL);
+        if (!sv->workspace)
+                return cg_fail_errno(err, "workspace %s", sv->opts.kernel.workspace);
+        sv->configured = json_object();
+        sv->registered = json_object();
+        sv->between = cg_answer_new(2000);
+        sv->io_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        sv->work_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (!sv->configured || !sv->registered || !sv->between || sv->io_fd < 0 || sv->work_fd < 0)
+                r = cg_fail(err, CG_E_NOMEM, "server");
+        if (r == 0)
+                r = cg_kernel_options_settings(&sv->opts.kernel, &sv->settings, err);
+        if (r == 0)
+                r = read_servers(sv, err);
+        if (r == 0)
+                r = open_images(sv, err);
+        return r < 0 ? r : cg_packages_init(&sv->packages, err);
+}
+
+static void tear_down(struct cg_serve *sv)
+{
+        cg_packages_fini(&sv->packages);
+        sv->images = cg_images_free(sv->images);
+        sv->between = cg_answer_free(sv->between);
+        json_decref(sv->configured);
+        json_decref(sv->registered);
+        cg_serve_drop_jobs(sv);
+        cg_buf_fini(&sv->out);
+        if (sv->io_fd >= 0)
+                close(sv->io_fd);
+        if (sv->work_fd >= 0)
+                close(sv->work_fd);
+        free(sv->workspace);
+        free(sv->settings);
+}
+
+static int run(struct cg_serve *sv)
+{
+        struct io io = { .sv = sv, .in = -1, .out = -1, .sig = -1 };
+        cg_auto_free char *instructions = NULL, *tools = NULL;
+        struct cg_mcpd_info info = { .name = "cellgate", .title = "cellgate", .version = cg_version(),
+                                     .tool_names = cg_serve_tool_names };
+        struct cg_err err;
+        int r = set_up(sv, &err);
+
+        if (r == 0)
+                r = move_standard(&io, &err);
+        if (r == 0)
+                r = catch_signals(&io, &err);
+        if (r == 0) {
+                if (sv->opts.kernel.no_sandbox)
+                        cg_log(&sv->log, CG_LOG_WARN,
+                               "no sandbox: the agent's code can do all that you can, with or without approval");
+                info.instructions = instructions = cg_serve_instructions(sv->configured, sv->settings != NULL);
+                info.tools = tools = cg_serve_tools(sv->settings != NULL);
+                if (!instructions || !tools)
+                        r = cg_fail(&err, CG_E_NOMEM, "server");
+        }
+        if (r == 0) {
+                cg_mcpd_init(&sv->proto, &info);
+                r = serve(sv, &io, &err);
+        }
+        if (r < 0)
+                r = cg_cli_fail("mcp serve", &err);
+        cg_closep_(&io.in);
+        cg_closep_(&io.out);
+        cg_closep_(&io.sig);
+        return r;
+}
+
+static int mcp_serve(int argc, char **argv)
+{
+        struct cg_serve sv = {
+                .io_fd = -1, .work_fd = -1, .packages = { .fd = -1 }, .lock = PTHREAD_MUTEX_INITIALIZER
+        };
+        struct cg_err err;
+        int r = cg_serve_parse(argc, argv, &sv.opts, &err);
+
+        sv.jobs_tail = &sv.jobs;
+        cg_buf_init(&sv.out, CG_SERVE_MAX_OUT);
+        cond_init(&sv.room);
+        cond_init(&sv.gone);
+        if (r < 0) {
+                r = cg_cli_fail("mcp serve", &err);
+        } else if (sv.opts.kernel.help) {
+                r = cg_cli_print(cg_serve_help);
+        } else {
+                r = run(&sv);
+                tear_down(&sv);
+        }
+        pthread_cond_destroy(&sv.room);
+        pthread_cond_destroy(&sv.gone);
+        cg_serve_options_fini(&sv.opts);
+        return r;
+}
+
+int cg_cli_mcp(int argc, char **argv)
+{
+        struct cg_err err;
+
+        if (argc > 1 && strcmp(argv[1], "serve") == 0)
+                return mcp_serve(argc - 1, argv + 1);
+        if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
+                return cg_cli_print("Usage: cellgate mcp serve [OPTIONS]\n\ncellgate mcp serve --help says more.\n");
+        cg_fail(&err, CG_E_INVAL,
+                argc > 1 ? "there is no \"mcp %s\": only `cellgate mcp serve`" :
+                           "which one? There is `cellgate mcp serve`",
+                argc > 1 ? argv[1] : "");
+        return cg_cli_fail("mcp", &err);
+}

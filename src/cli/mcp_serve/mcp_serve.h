@@ -1,0 +1,209 @@
+/*
+ * `cellgate mcp serve`: what its parts share.
+ *
+ * Two threads. The I/O thread (mcp_serve.c) reads messages, writes messages and answers at once what needs no kernel.
+ * The worker (work.c) owns the session and carries out tool calls, one after the other, so that it may block
+ * in libcellgate while pings and cancellations are still answered. Between them lie the queues of queue.c,
+ * under one lock.
+ */
+#ifndef CG_CLI_MCP_SERVE_MCP_SERVE_H
+#define CG_CLI_MCP_SERVE_MCP_SERVE_H
+
+#include <jansson.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include "base/buf.h"
+#include "base/log.h"
+#include "cellgate.h"
+#include "cli/common/approve.h"
+#include "cli/common/denied.h"
+#include "cli/common/images.h"
+#include "cli/common/kernel_options.h"
+#include "mcp/server.h"
+
+/* One message of the client: a cell of CG_MAX_CODE in which every other character needs an escape. */
+#define CG_SERVE_MAX_LINE ((size_t)32 << 20)
+/* Calls that wait: far more than an agent sends at once. */
+#define CG_SERVE_MAX_JOBS 64
+/* Bytes that the client has not read. Above the first no more is read from it, above the second the worker waits. */
+#define CG_SERVE_STOP_READING ((size_t)16 << 20)
+#define CG_SERVE_STOP_WORKING ((size_t)64 << 20)
+#define CG_SERVE_MAX_OUT ((size_t)512 << 20)
+
+struct cg_serve_options {
+        struct cg_kernel_options kernel;
+        int64_t ask_timeout_ms;
+};
+
+/* In the order of cg_serve_tool_names. */
+enum cg_serve_tool { CG_SERVE_EXECUTE, CG_SERVE_REGISTER, CG_SERVE_INSTALL, CG_SERVE_RESET };
+
+/* A tools/call that has not been answered. The first of the queue is the one that runs. */
+struct cg_job {
+        struct cg_job *next;
+        enum cg_serve_tool tool;
+        char *id, *token, *args; /* JSON text; token: NULL when no progress is wanted */
+        int64_t since_ms, told_ms;
+        bool running, cancelled;
+};
+
+/* A question to the person at the client (elicitation). */
+struct cg_ask {
+        struct cg_ask *next;
+        uint64_t id;       /* of our request */
+        uint64_t approval; /* of the session; 0: a tool of our own, whose job waits for it */
+        bool connection;   /* that the session asks about */
+        char *server, *tool; /* of a connection "" */
+        int64_t deadline_ms;
+        bool answered, accept, always; /* always, of a connection: for this session, a no as well */
+        char *reason;
+};
+
+/* Why this is not just a temporary folder: see packages.c */
+struct cg_packages {
+        char *path; /* NULL: none */
+        int fd;     /* holds the lock that says that somebody uses it */
+};
+
+struct cg_serve {
+        /* constant while the threads run */
+        struct cg_serve_options opts;
+        struct cg_log log;
+        char *workspace;
+        char *settings; /* of the sandbox; NULL: the default policy */
+        struct cg_packages packages;
+        int io_fd, work_fd; /* eventfds: the thread of that name has something to look at */
+
+        /* guarded by lock */
+        pthread_mutex_t lock;
+        pthread_cond_t room; /* the client has read something, or stop */
+        pthread_cond_t gone; /* worker_gone */
+        struct cg_job *jobs, **jobs_tail;
+        size_t n_jobs;
+        struct cg_buf out;
+        struct cg_mcpd proto;
+        struct cg_ask *asks;
+        uint64_t last_ask;
+        struct cg_session *session; /* written by the worker only, so that it may read it without the lock */
+        uint64_t cell;              /* that runs; 0: none */
+        bool stop, worker_gone;
+
+        /* the worker's */
+        struct cg_client *client;
+        struct cg_images *images;
+        json_t *configured; /* mcpServers of --mcp */
+        json_t *registered; /* those that the agent added: again in the next session */
+        struct cg_answer *answer;  /* of the call that runs; NULL: none */
+        struct cg_answer *between; /* what came while none ran */
+        struct cg_denied denied;   /* that the agent was told of for this call */
+        bool cell_done, death_told;
+        enum cg_status status;
+        char *status_text;
+        char *lost; /* the session has ended, and why */
+};
+
+/* ---- options.c */
+extern const char cg_serve_help[];
+int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_err *err);
+void cg_serve_options_fini(struct cg_serve_options *o);
+
+/* ---- tools.c */
+extern const char *const cg_serve_tool_names[];
+/*
+ * The tools, and instructions for the agent, which name the configured servers. @settings: the sandbox has settings of its
+ * own. Caller frees; NULL when out of memory.
+ */
+char *cg_serve_tools(bool settings);
+char *cg_serve_instructions(const json_t *configured, bool settings);
+/*
+ * Arguments of a call, checked. CG_E_INVAL says what is wrong, for the agent. cg_serve_args_check(): only these names
+ * (NULL-terminated) may be there. A string is the caller's to free.
+ */
+int cg_serve_args_check(const char *args, const char *const *names, struct cg_err *err);
+int cg_serve_arg_string(const char *args, const char *name, char **ret, struct cg_err *err);
+int cg_serve_arg_number(const char *args, const char *name, double def, double *ret, struct cg_err *err);
+
+/* ---- queue.c */
+void cg_serve_wake(int fd);
+/* Takes the wake-ups that came. */
+void cg_serve_woken(int fd);
+/* A message of our own (lock held); all of it or, when there is no room, nothing. */
+int cg_serve_notify(struct cg_serve *sv, const char *method, const char *params);
+int cg_serve_request(struct cg_serve *sv, uint64_t id, const char *method, const char *params);
+/* A call that came (I/O thread; lock held). Answers at once when the queue is full. */
+int cg_serve_call(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_err *err);
+/* The client waits no more for the request @id (lock held). */
+void cg_serve_cancel(struct cg_serve *sv, struct cg_span id);
+/* Progress of all calls that want it, when it is time (lock held). Returns whether any does. */
+bool cg_serve_progress(struct cg_serve *sv);
+/* The worker: the next job (borrows), NULL when there is none now. */
+struct cg_job *cg_serve_next_job(struct cg_serve *sv);
+/* The worker: answers a job with a result (JSON text) and frees it. Waits while the client does not read. */
+void cg_serve_finish_job(struct cg_serve *sv, struct cg_job *job, const char *result, size_t len);
+/* Frees all jobs that wait. */
+void cg_serve_drop_jobs(struct cg_serve *sv);
+/* Should the worker leave what it does? */
+bool cg_serve_given_up(struct cg_serve *sv, const struct cg_job *job);
+
+/* ---- ask.c */
+/* Decides a call of the running cell, or asks (worker). */
+void cg_serve_approve(struct cg_serve *sv, struct cg_event *e);
+/* Asks about a connection, or refuses it (worker). */
+void cg_serve_connect(struct cg_serve *sv, struct cg_event *e);
+/* Refuses the calls of @server that wait for an answer: another program gets its name (worker). */
+void cg_serve_refuse_calls(struct cg_serve *sv, const char *server);
+/* The call was cancelled: nobody waits for connections that its cell, or what it left behind, wanted (worker). */
+void cg_serve_refuse_connections(struct cg_serve *sv);
+/* APPROVAL_CLOSED: takes a question back (worker). */
+void cg_serve_withdraw(struct cg_serve *sv, uint64_t approval);
+/* Carries out answers, and refuses what was not answered in time. Returns milliseconds to the next deadline or -1. */
+int64_t cg_serve_settle(struct cg_serve *sv);
+/* An answer came (I/O thread; lock held). */
+void cg_serve_answered(struct cg_serve *sv, const struct cg_mcpd_in *in);
+/* May this tool of our own run? true; false: *why says how to allow it. Waits for the person where rules say ask. */
+bool cg_serve_allowed(struct cg_serve *sv, const struct cg_job *job, struct cg_buf *why);
+/* Forgets the questions about calls of cells: the session has ended. */
+void cg_serve_drop_asks(struct cg_serve *sv);
+size_t cg_serve_count_asks(const struct cg_serve *sv);
+
+/* ---- work.c */
+void *cg_serve_worker(void *data);
+/* Waits for something to do: wake-ups, events, @fd (-1: none) when readable; then handles events and questions. */
+void cg_serve_wait(struct cg_serve *sv, int fd, int64_t timeout_ms);
+
+/* ---- answer.c */
+struct cg_answer;
+/* Text beyond @max_chars is left out in the middle. NULL: out of memory. */
+struct cg_answer *cg_answer_new(size_t max_chars);
+struct cg_answer *cg_answer_free(struct cg_answer *a);
+/* Output as it comes. What cannot be kept for lack of memory is counted as left out. */
+void cg_answer_text(struct cg_answer *a, const char *text, size_t len);
+/* The same on lines of its own. */
+void cg_answer_lines(struct cg_answer *a, const char *text, size_t len);
+/* A remark of ours behind the output, never cut. */
+void cg_answer_note(struct cg_answer *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* A display or result with all it has: text, image. @im may be NULL: nothing is saved. */
+void cg_answer_display(struct cg_answer *a, struct cg_event *e, struct cg_images *im);
+void cg_answer_error(struct cg_answer *a);
+bool cg_answer_is_empty(const struct cg_answer *a);
+/* Moves the text of @from to @to, with a line before it and one behind it. */
+void cg_answer_move(struct cg_answer *to, struct cg_answer *from, const char *before, const char *behind);
+/* The CallToolResult. */
+int cg_answer_result(struct cg_answer *a, struct cg_buf *b, struct cg_err *err);
+
+/* ---- install.c */
+/* A name with extras and versions, nothing else. CG_E_INVAL says what is wrong. */
+int cg_serve_check_requirement(const char *text, struct cg_err *err);
+/* install_package, after it was allowed (worker). */
+void cg_serve_install(struct cg_serve *sv, const struct cg_job *job, const char *requirement, struct cg_answer *a);
+
+/* ---- fonts.c */
+/* After an installation: makes matplotlib's list of fonts where that is new. A failure is logged (worker). */
+void cg_serve_list_fonts(struct cg_serve *sv);
+
+/* ---- packages.c */
+/* Makes the folder for installed packages; removes those of servers that ended without doing so. */
+int cg_packages_init(struct cg_packages *p, struct cg_err *err);
+void cg_packages_fini(struct cg_packages *p);
+
+#endif

@@ -1,0 +1,174 @@
+/*
+ * `cellgate mcp serve`: the folder that install_package fills and kernels see read-only.
+ *
+ * It is one server's own and goes with it. Packages are large, so it lies in the user's cache folder and not in a
+ * temporary one, which is memory on many machines. A server that is killed leaves its folder behind; the next one
+ * removes it: a folder that is in use is locked, and the kernel of the operating system unlocks it when its process
+ * ends, however that happens.
+ */
+#include "cli/mcp_serve/mcp_serve.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include "base/fd.h"
+#include "base/util.h"
+
+#define PREFIX "mcp-"
+/* Another server makes its folder, and removes what stale ones there are. */
+#define LOCK_MS 60000
+
+static char *base_path(void)
+{
+        const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+        char *path;
+        int r;
+
+        if (cache && cache[0] == '/')
+                r = asprintf(&path, "%s/cellgate/packages", cache);
+        else if (home && home[0] == '/')
+                r = asprintf(&path, "%s/.cache/cellgate/packages", home);
+        else
+                r = asprintf(&path, "/var/tmp/cellgate-%u/packages", (unsigned)getuid());
+        return r < 0 ? NULL : path;
+}
+
+static int make_folders(char *path, struct cg_err *err)
+{
+        for (char *p = path + 1;; p++) {
+                char c = *p;
+
+                if (c && c != '/')
+                        continue;
+                *p = '\0';
+                if (mkdir(path, 0700) < 0 && errno != EEXIST)
+                        return cg_fail_errno(err, "cannot make %s, the folder for installed packages", path);
+                *p = c;
+                if (!c)
+                        return 0;
+        }
+}
+
+/* Somebody else's folder, or a link, could be changed under our feet; that is possible in /var/tmp. */
+static int open_base(const char *path, struct cg_err *err)
+{
+        cg_auto_fd int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        struct stat st;
+
+        if (fd < 0 || fstat(fd, &st) < 0)
+                return cg_fail_errno(err, "cannot open %s, the folder for installed packages", path);
+        if (st.st_uid != geteuid() || (st.st_mode & 022))
+                return cg_fail(err, CG_E_INVAL, "%s, the folder for installed packages, can be written by others",
+                               path);
+        return cg_steal_fd(&fd);
+}
+
+/* -1: in use, or gone. The lock lives as long as the descriptor. */
+static int lock_folder(int base, const char *name)
+{
+        cg_auto_fd int fd = openat(base, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+        if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
+                return -1;
+        return cg_steal_fd(&fd);
+}
+
+static void remove_one(int base, const char *path, const char *name)
+{
+        cg_auto_fd int fd = lock_folder(base, name);
+        cg_auto_free char *stale = NULL;
+
+        if (fd < 0)
+                return;
+        if (asprintf(&stale, "%s/%s", path, name) < 0)
+                stale = NULL;
+        else
+                cg_remove_tree(stale, NULL); /* failed: the next server tries again */
+}
+
+static void remove_stale(int base, const char *path)
+{
+        DIR *dir = opendir(path);
+        struct dirent *e;
+
+        while (dir && (e = readdir(dir)))
+                if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) == 0)
+                        remove_one(base, path, e->d_name);
+        if (dir)
+                closedir(dir);
+}
+
+static int make_own(struct cg_packages *p, int base, const char *path, struct cg_err *err)
+{
+        cg_auto_free char *own = NULL;
+
+        if (asprintf(&own, "%s/" PREFIX "XXXXXX", path) < 0) {
+                own = NULL;
+                return cg_fail(err, CG_E_NOMEM, "folder for installed packages");
+        }
+        if (!mkdtemp(own))
+                return cg_fail_errno(err, "cannot make a folder for installed packages in %s", path);
+        p->fd = lock_folder(base, strrchr(own, '/') + 1);
+        if (p->fd < 0)
+                return cg_fail_errno(err, "cannot lock %s", own);
+        p->path = CG_STEAL(own);
+        return 0;
+}
+
+/*
+ * One server at a time is here: nobody takes a folder for stale that is made and not locked yet. What is locked is a file that nobody may
+ * read: kernels can read this folder, and who can open a file at all can lock it, and keep the lock.
+ */
+static int lock_base(int base, const char *path, struct cg_err *err)
+{
+        cg_auto_fd int fd = openat(base, "../packages.lock", O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0200);
+        int64_t end = cg_now_ms() + LOCK_MS;
+
+        if (fd < 0)
+                return cg_fail_errno(err, "cannot open %s.lock", path);
+        while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+                if (errno != EWOULDBLOCK && errno != EINTR)
+                        return cg_fail_errno(err, "cannot lock %s.lock", path);
+                if (cg_now_ms() > end)
+                        return cg_fail(err, CG_E_STATE, "another program keeps %s.lock locked: end it", path);
+                nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
+        }
+        return cg_steal_fd(&fd);
+}
+
+int cg_packages_init(struct cg_packages *p, struct cg_err *err)
+{
+        cg_auto_free char *path = base_path();
+        cg_auto_fd int base = -1, lock = -1;
+
+        *p = (struct cg_packages){ .fd = -1 };
+        if (!path)
+                return cg_fail(err, CG_E_NOMEM, "folder for installed packages");
+        if (make_folders(path, err) < 0)
+                return -1;
+        base = open_base(path, err);
+        if (base < 0)
+                return base;
+        lock = lock_base(base, path, err);
+        if (lock < 0)
+                return lock;
+        remove_stale(base, path);
+        return make_own(p, base, path, err);
+}
+
+void cg_packages_fini(struct cg_packages *p)
+{
+        if (p->path)
+                cg_remove_tree(p->path, NULL);
+        free(p->path);
+        p->path = NULL;
+        if (p->fd >= 0)
+                close(p->fd);
+        p->fd = -1;
+}

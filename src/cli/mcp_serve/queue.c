@@ -1,0 +1,233 @@
+/* `cellgate mcp serve`: the calls that wait, and the messages that wait to be written. Used by both threads. */
+#include "cli/mcp_serve/mcp_serve.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/util.h"
+
+/* Clients give up after 60 s without a sign of life, some earlier; a person likes to see that it goes on. */
+#define PROGRESS_MS 3000
+
+void cg_serve_wake(int fd)
+{
+        uint64_t one = 1;
+
+        if (write(fd, &one, sizeof(one)) < 0)
+                errno = 0; /* the counter is full: it is readable */
+}
+
+void cg_serve_woken(int fd)
+{
+        uint64_t n;
+
+        if (read(fd, &n, sizeof(n)) < 0)
+                errno = 0; /* nothing: another look does no harm */
+}
+
+/* Half a message would spoil the next one. */
+static void roll_back(struct cg_serve *sv, size_t len)
+{
+        sv->out.len = len;
+        cg_buf_end(&sv->out);
+}
+
+int cg_serve_notify(struct cg_serve *sv, const char *method, const char *params)
+{
+        size_t before = sv->out.len;
+        int r = cg_rpc_add_notification(&sv->out, method, params, NULL);
+
+        if (r < 0)
+                roll_back(sv, before);
+        cg_serve_wake(sv->io_fd);
+        return r;
+}
+
+int cg_serve_request(struct cg_serve *sv, uint64_t id, const char *method, const char *params)
+{
+        size_t before = sv->out.len;
+        int r = cg_rpc_add_request(&sv->out, id, method, params, NULL);
+
+        if (r < 0)
+                roll_back(sv, before);
+        cg_serve_wake(sv->io_fd);
+        return r;
+}
+
+static struct cg_job *job_free(struct cg_job *j)
+{
+        if (!j)
+                return NULL;
+        free(j->id);
+        free(j->token);
+        free(j->args);
+        free(j);
+        return NULL;
+}
+
+static char *copy(struct cg_span s)
+{
+        return s.p ? strndup(s.p, s.len) : NULL;
+}
+
+static struct cg_job *job_new(const struct cg_mcpd_in *in)
+{
+        struct cg_job *j = calloc(1, sizeof(*j));
+
+        if (!j)
+                return NULL;
+        j->id = copy(in->id);
+        j->token = copy(in->progress_token);
+        j->args = copy(in->arguments);
+        j->since_ms = j->told_ms = cg_now_ms();
+        while (strcmp(cg_serve_tool_names[j->tool], in->name) != 0)
+                j->tool++; /* in->name is one of them */
+        if (!j->id || !j->args || (in->progress_token.p && !j->token))
+                return job_free(j);
+        return j;
+}
+
+static struct cg_job **find(struct cg_serve *sv, struct cg_span id)
+{
+        struct cg_job **p = &sv->jobs;
+
+        while (*p && !cg_span_is(id, (*p)->id))
+                p = &(*p)->next;
+        return p;
+}
+
+static void unlink_job(struct cg_serve *sv, struct cg_job **p)
+{
+        struct cg_job *j = *p;
+
+        *p = j->next;
+        if (!*p)
+                sv->jobs_tail = p;
+        sv->n_jobs--;
+        job_free(j);
+}
+
+int cg_serve_call(struct cg_serve *sv, const struct cg_mcpd_in *in, struct cg_err *err)
+{
+        struct cg_job *j;
+
+        if (*find(sv, in->id))
+                return cg_rpc_add_error(&sv->out, in->id, CG_RPC_INVALID_REQUEST,
+                                        "a request with this id is being worked on", err);
+        if (sv->n_jobs >= CG_SERVE_MAX_JOBS)
+                return cg_rpc_add_error(&sv->out, in->id, CG_RPC_INTERNAL_ERROR,
+                                        "too many calls wait already: await some of them", err);
+        j = job_new(in);
+        if (!j)
+                return cg_fail(err, CG_E_NOMEM, "call");
+        *sv->jobs_tail = j;
+        sv->jobs_tail = &j->next;
+        sv->n_jobs++;
+        cg_serve_wake(sv->work_fd);
+        return 0;
+}
+
+void cg_serve_cancel(struct cg_serve *sv, struct cg_span id)
+{
+        struct cg_job **p = find(sv, id);
+
+        if (!*p)
+                return; /* answered already: the two messages crossed */
+        if (!(*p)->running) {
+                unlink_job(sv, p);
+                return;
+        }
+        (*p)->cancelled = true;
+        if (sv->session && sv->cell)
+                cg_session_cancel(sv->session, sv->cell, NULL);
+        cg_serve_wake(sv->work_fd);
+}
+
+static void add_progress(struct cg_serve *sv, const struct cg_job *j, int64_t now, size_t before)
+{
+        cg_auto_buf struct cg_buf b = { .max = 4096 };
+        double elapsed = (double)(now - j->since_ms) / 1000;
+        size_t asks = cg_serve_count_asks(sv);
+        int r = cg_buf_addf(&b, NULL, "{\"progressToken\":%s,\"progress\":%.3f,\"message\":\"", j->token, elapsed);
+
+        if (r == 0 && before)
+                r = cg_buf_addf(&b, NULL, "waiting, %zu call%s before it, %.0f s", before, before == 1 ? "" : "s",
+                                elapsed);
+        else if (r == 0)
+                r = cg_buf_addf(&b, NULL, "running, %.0f s", elapsed);
+        if (r == 0 && !before && asks)
+                r = cg_buf_addf(&b, NULL, ", %zu approval%s pending", asks, asks == 1 ? "" : "s");
+        if (r == 0)
+                r = cg_buf_adds(&b, "\"}", NULL);
+        if (r == 0)
+                cg_serve_notify(sv, "notifications/progress", b.data); /* failed: the next one tells as much */
+}
+
+bool cg_serve_progress(struct cg_serve *sv)
+{
+        int64_t now = cg_now_ms();
+        size_t before = 0;
+        bool any = false;
+
+        for (struct cg_job *j = sv->jobs; j; j = j->next, before++) {
+                if (!j->token || j->cancelled)
+                        continue;
+                any = true;
+                if (now - j->told_ms < PROGRESS_MS)
+                        continue;
+                add_progress(sv, j, now, before);
+                j->told_ms = now;
+        }
+        return any;
+}
+
+struct cg_job *cg_serve_next_job(struct cg_serve *sv)
+{
+        struct cg_job *j;
+
+        pthread_mutex_lock(&sv->lock);
+        j = sv->stop ? NULL : sv->jobs;
+        if (j)
+                j->running = true;
+        pthread_mutex_unlock(&sv->lock);
+        return j;
+}
+
+void cg_serve_finish_job(struct cg_serve *sv, struct cg_job *job, const char *result, size_t len)
+{
+        struct cg_span id = { job->id, strlen(job->id) };
+        struct cg_err err;
+        size_t before;
+
+        pthread_mutex_lock(&sv->lock);
+        while (sv->out.len > CG_SERVE_STOP_WORKING && !sv->stop)
+                pthread_cond_wait(&sv->room, &sv->lock);
+        before = sv->out.len;
+        /* Who cancelled a request gets no answer to it, the protocol says. */
+        if (!job->cancelled && cg_rpc_add_result(&sv->out, id, result, len, &err) < 0) {
+                roll_back(sv, before);
+                if (cg_rpc_add_error(&sv->out, id, CG_RPC_INTERNAL_ERROR, err.msg, NULL) < 0)
+                        roll_back(sv, before);
+        }
+        unlink_job(sv, find(sv, id));
+        pthread_mutex_unlock(&sv->lock);
+        cg_serve_wake(sv->io_fd);
+}
+
+void cg_serve_drop_jobs(struct cg_serve *sv)
+{
+        while (sv->jobs)
+                unlink_job(sv, &sv->jobs);
+}
+
+bool cg_serve_given_up(struct cg_serve *sv, const struct cg_job *job)
+{
+        bool up;
+
+        pthread_mutex_lock(&sv->lock);
+        up = sv->stop || job->cancelled;
+        pthread_mutex_unlock(&sv->lock);
+        return up;
+}

@@ -1,0 +1,623 @@
+/*
+ * `cellgate mcp serve`: the worker. It owns the session, runs the calls in the order in which they came, and follows
+ * the session's events also between calls, so that threads of the kernel are not blocked by output that nobody reads.
+ */
+#include "cli/mcp_serve/mcp_serve.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/json.h"
+#include "base/limits.h"
+#include "base/util.h"
+#include "cli/common/raw.h"
+#include "mcp/def.h"
+
+/* What is kept of output between two calls. */
+#define BETWEEN_CHARS 2000u
+/* Events that are handled before questions, cancellations and the end are looked at again. */
+#define EVENTS_AT_ONCE 256
+/* The egress proxy takes no longer limit than a day. */
+#define MAX_ASK_MS 86000000
+#define MAX_TIMEOUT_S (10 * 365 * 86400.0)
+/* The answer of a call that has no max_output_chars. */
+#define OWN_CHARS 20000u
+#define LISTED_TOOLS 300u
+#define RESULT_MAX ((size_t)256 << 20)
+
+/* ------------------------------------------------------------------ events */
+
+static struct cg_answer *sink(struct cg_serve *sv)
+{
+        return sv->answer ? sv->answer : sv->between;
+}
+
+static void on_error(struct cg_serve *sv, const struct cg_event *e)
+{
+        cg_auto_buf struct cg_buf line = { .max = CG_MAX_BODY };
+        struct cg_raw content, lines, v;
+        struct cg_raw_iter it;
+        const char *json;
+        size_t len, n = 0;
+
+        json = cg_event_json(e, &len);
+        if (cg_raw_object(json, len, &content, NULL) < 0)
+                return;
+        for (it = cg_raw_member(content, "traceback", &lines) ? cg_raw_items(lines) : (struct cg_raw_iter){ 0 };
+             cg_raw_next(&it, &v, &v); n++) {
+                line.len = 0;
+                if (cg_raw_string(v, &line, NULL) == 0)
+                        cg_answer_lines(sink(sv), line.data ? line.data : "", line.len);
+        }
+        if (n)
+                return;
+        line.len = 0;
+        if (cg_raw_member(content, "ename", &v) && cg_raw_string(v, &line, NULL) == 0 &&
+            cg_buf_adds(&line, ": ", NULL) == 0 && cg_raw_member(content, "evalue", &v))
+                cg_raw_string(v, &line, NULL);
+        cg_answer_lines(sink(sv), line.data ? line.data : "error", line.data ? line.len : 5);
+}
+
+static void on_result(struct cg_serve *sv, const struct cg_event *e)
+{
+        if (!sv->cell || cg_event_cell(e) != sv->cell)
+                return;
+        sv->cell_done = true;
+        sv->status = cg_event_status(e);
+        free(sv->status_text);
+        sv->status_text = strdup(cg_event_text(e, NULL));
+        sv->death_told = sv->status == CG_STATUS_KERNEL_DIED;
+}
+
+static void remark(struct cg_serve *sv, const char *text)
+{
+        cg_auto_buf struct cg_buf b = { .max = 65536 };
+
+        if (cg_buf_addf(&b, NULL, "[cellgate: %s]", text) == 0)
+                cg_answer_lines(sink(sv), b.data, b.len);
+}
+
+/* Beside the output while a call runs, so that no flood of output can push it out. */
+static void on_denied(struct cg_serve *sv, const struct cg_event *e)
+{
+        cg_auto_buf struct cg_buf b = { .max = 65536 };
+
+        if (cg_denied_tell(&sv->denied, e, &b, NULL) < 0 || !b.len)
+                return;
+        if (sv->answer)
+                cg_answer_note(sv->answer, "[cellgate: %s]", b.data);
+        else
+                remark(sv, b.data);
+}
+
+static void on_event(struct cg_serve *sv, struct cg_event *e)
+{
+        const char *text;
+        size_t len;
+
+        switch (cg_event_type(e)) {
+        case CG_EVENT_STREAM:
+                text = cg_event_text(e, &len);
+                cg_answer_text(sink(sv), text, len);
+                break;
+        case CG_EVENT_DISPLAY_DATA:
+        case CG_EVENT_UPDATE_DISPLAY_DATA:
+        case CG_EVENT_EXECUTE_RESULT:
+                cg_answer_display(sink(sv), e, sv->images);
+                break;
+        case CG_EVENT_ERROR:
+                on_error(sv, e);
+                break;
+        case CG_EVENT_APPROVAL_REQUEST:
+                cg_serve_approve(sv, e);
+                break;
+        case CG_EVENT_EGRESS_REQUEST:
+                cg_serve_connect(sv, e);
+                break;
+        case CG_EVENT_DENIED:
+                on_denied(sv, e);
+                break;
+        case CG_EVENT_APPROVAL_CLOSED:
+                cg_serve_withdraw(sv, cg_event_approval(e));
+                break;
+        case CG_EVENT_RESULT:
+                on_result(sv, e);
+                break;
+        case CG_EVENT_KERNEL_DIED:
+                if (!sv->death_told) /* else the cell's result has said so */
+                        remark(sv, cg_event_text(e, NULL));
+                sv->death_told = false;
+                break;
+        case CG_EVENT_NOTICE:
+                remark(sv, cg_event_text(e, NULL));
+                break;
+        case CG_EVENT_SESSION_CLOSED:
+                free(sv->lost);
+                sv->lost = strdup(cg_event_text(e, NULL));
+                break;
+        default:
+                break;
+        }
+}
+
+static void drain(struct cg_serve *sv)
+{
+        struct cg_event *e;
+        struct cg_err err;
+
+        for (int i = 0; i < EVENTS_AT_ONCE && sv->session && !sv->lost; i++) {
+                int r = cg_session_next_event(sv->session, 0, &e, &err);
+
+                if (r == CG_TIMEOUT)
+                        return;
+                if (r == 0) {
+                        on_event(sv, e);
+                        cg_event_free(e);
+                } else {
+                        sv->lost = strdup(r < 0 ? err.msg : "the session has ended");
+                }
+        }
+}
+
+void cg_serve_wait(struct cg_serve *sv, int fd, int64_t timeout_ms)
+{
+        struct pollfd p[3] = { { .fd = sv->work_fd, .events = POLLIN }, { .fd = fd, .events = POLLIN },
+                               { .fd = sv->session && !sv->lost ? cg_session_fd(sv->session) : -1, .events = POLLIN } };
+        int64_t next_ms = cg_serve_settle(sv);
+
+        if (next_ms >= 0 && (timeout_ms < 0 || next_ms < timeout_ms))
+                timeout_ms = next_ms;
+        if (poll(p, CG_ARRAY_LEN(p), timeout_ms > INT32_MAX ? INT32_MAX : (int)timeout_ms) < 0 && errno != EINTR)
+                return;
+        if (p[0].revents)
+                cg_serve_woken(sv->work_fd);
+        drain(sv);
+        cg_serve_settle(sv);
+}
+
+/* ------------------------------------------------------------------ the session */
+
+static void close_session(struct cg_serve *sv)
+{
+        struct cg_session *s = sv->session;
+
+        pthread_mutex_lock(&sv->lock);
+        sv->session = NULL;
+        sv->cell = 0;
+        pthread_mutex_unlock(&sv->lock);
+        cg_serve_drop_asks(sv);
+        sv->client = cg_client_close(sv->client);
+        cg_session_free(s);
+        free(sv->lost);
+        sv->lost = NULL;
+        sv->death_told = false;
+}
+
+/* {NAME: definition}; *ret (may be NULL): the report, cg_free() */
+static int add_server(struct cg_serve *sv, const char *name, json_t *definition, char **ret, struct cg_err *err)
+{
+        cg_auto_json json_t *one = json_object();
+        cg_auto_free char *text = NULL;
+        size_t len;
+
+        if (json_object_set(one, name, definition) < 0 || !(text = cg_json_text(one, &len)))
+                return cg_fail(err, CG_E_NOMEM, "MCP server %s", name);
+        return cg_session_add_mcp_servers(sv->session, text, len, 0, ret, err);
+}
+
+static void tell_unavailable(struct cg_serve *sv, const char *name, const char *why)
+{
+        struct cg_err err;
+
+        cg_fail(&err, CG_E_STATE, "the MCP server \"%s\" is not there: %s", name, why);
+        cg_log(&sv->log, CG_LOG_ERROR, "%s", err.msg);
+        remark(sv, err.msg);
+}
+
+/* The agent is told which could not be started. */
+static void add_servers(struct cg_serve *sv, json_t *servers)
+{
+        cg_auto_free char *text = NULL;
+        cg_auto_json json_t *o = NULL;
+        char *report = NULL;
+        struct cg_err err;
+        const char *name;
+        json_t *one;
+        size_t len;
+
+        if (sv->lost || !json_object_size(servers) || !(text = cg_json_text(servers, &len)))
+                return;
+        if (cg_session_add_mcp_servers(sv->session, text, len, 0, &report, &err) < 0 ||
+            cg_json_object(report, strlen(report), "report", &o, &err) < 0) {
+                json_object_foreach(servers, name, one)
+                        tell_unavailable(sv, name, err.msg);
+        }
+        json_object_foreach(o, name, one)
+                if (json_object_get(one, "error"))
+                        tell_unavailable(sv, name, json_string_value(json_object_get(one, "error")));
+        cg_free(report);
+}
+
+static int open_session(struct cg_serve *sv, struct cg_err *err)
+{
+        const char *paths[] = { sv->packages.path, NULL };
+        struct cg_client_options co = { .size = sizeof(co), .no_spare = 1, .log_level = sv->opts.kernel.log_level,
+                                        .kernel_env = sv->opts.kernel.kernel_env };
+        struct cg_session_options so = { .size = sizeof(so), .front = CG_FRONT_MCP,
+                                         .workspace = sv->workspace,
+                                         .env = sv->opts.kernel.env,
+                                         .python_path = paths,
+                                         .settings = sv->settings };
+        struct cg_kernel_hides hides;
+        struct cg_session *s;
+        int r = cg_kernel_options_session(&sv->opts.kernel, sv->workspace, &hides, &so, err);
+
+        /* Whether the client can ask is known later, if at all; where it cannot, each question is refused with that reason. */
+        so.ask_egress = sv->settings && cg_approve_base(sv->opts.kernel.approve) == CG_APPROVE_ASK;
+        if (so.ask_egress) /* our own limit comes first, and says so */
+                so.approval_timeout_ms = sv->opts.ask_timeout_ms < MAX_ASK_MS ? sv->opts.ask_timeout_ms + 5000 : MAX_ASK_MS;
+
+        if (r == 0)
+                r = cg_client_open(&co, &sv->client, err);
+        if (r == 0) {
+                r = cg_session_new(sv->client, &so, &s, err);
+                if (r < 0)
+                        sv->client = cg_client_close(sv->client);
+        }
+        cg_kernel_hides_fini(&hides);
+        if (r < 0)
+                return -1;
+        pthread_mutex_lock(&sv->lock);
+        sv->session = s;
+        pthread_mutex_unlock(&sv->lock);
+        add_servers(sv, sv->configured);
+        add_servers(sv, sv->registered);
+        return 0;
+}
+
+/* A session that ended is replaced, and the agent told that its state is gone. */
+static int ensure_session(struct cg_serve *sv, struct cg_answer *a, struct cg_err *err)
+{
+        drain(sv);
+        if (sv->lost) {
+                cg_answer_note(a,
+                               "The session had ended (%s), so this ran in a new one: variables and imports are lost.",
+                               sv->lost);
+                close_session(sv);
+        }
+        return sv->session ? 0 : open_session(sv, err);
+}
+
+/* ------------------------------------------------------------------ execute_ipython_cell */
+
+struct cell_args {
+        char *code;
+        double timeout, max_chars;
+};
+
+static int cell_args(const char *args, struct cell_args *ret, struct cg_err *err)
+{
+        static const char *const names[] = { "code", "timeout", "max_output_chars", NULL };
+        int r = cg_serve_args_check(args, names, err);
+
+        if (r == 0)
+                r = cg_serve_arg_number(args, "timeout", 120, &ret->timeout, err);
+        if (r == 0 && ret->timeout <= 0)
+                r = cg_fail(err, CG_E_INVAL, "the parameter \"timeout\" must be more than 0 seconds");
+        if (r == 0)
+                r = cg_serve_arg_number(args, "max_output_chars", 5000, &ret->max_chars, err);
+        if (r == 0 && (ret->max_chars < 0 || floor(ret->max_chars) != ret->max_chars))
+                r = cg_fail(err, CG_E_INVAL, "the parameter \"max_output_chars\" must be a whole number, 0 or more");
+        return r < 0 ? r : cg_serve_arg_string(args, "code", &ret->code, err);
+}
+
+static void explain_status(struct cg_serve *sv, double timeout, struct cg_answer *a)
+{
+        const char *text = sv->status_text ? sv->status_text : "";
+
+        if (sv->status != CG_STATUS_OK)
+                cg_answer_error(a);
+        if (sv->status == CG_STATUS_TIMEOUT)
+                cg_answer_note(a,
+                               "Timed out after %g s of running time (waiting for approvals does not count) and was"
+                               " interrupted%s%s. For more time pass a larger timeout.",
+                               timeout, *text ? ": " : "", text);
+        else if (sv->status == CG_STATUS_CANCELLED)
+                cg_answer_note(a, "Cancelled%s%s.", *text ? ": " : "", text);
+        else if (sv->status == CG_STATUS_KERNEL_DIED)
+                cg_answer_note(a,
+                               "The kernel died: %s. A fresh kernel takes its place: variables and imports are lost,"
+                               " files, installed packages and MCP servers are still there.",
+                               text);
+}
+
+static void set_cell(struct cg_serve *sv, const struct cg_job *job, uint64_t cell)
+{
+        pthread_mutex_lock(&sv->lock);
+        sv->cell = cell;
+        /* It came between the look at the queue and the cell's start. */
+        if (cell && (job->cancelled || sv->stop))
+                cg_session_cancel(sv->session, cell, NULL);
+        pthread_mutex_unlock(&sv->lock);
+}
+
+static bool stopping(struct cg_serve *sv)
+{
+        bool stop;
+
+        pthread_mutex_lock(&sv->lock);
+        stop = sv->stop;
+        pthread_mutex_unlock(&sv->lock);
+        return stop;
+}
+
+static void run_cell(struct cg_serve *sv, const struct cg_job *job, const struct cell_args *args, struct cg_answer *a)
+{
+        double seconds = args->timeout < MAX_TIMEOUT_S ? args->timeout : MAX_TIMEOUT_S;
+        struct cg_execute_options o = { .size = sizeof(o), .timeout_ms = (int64_t)ceil(seconds * 1000) };
+        struct cg_err err = { 0 };
+        uint64_t cell = 0;
+
+        cg_answer_move(a, sv->between, "[output since the last call:]", "[output of this call:]");
+        sv->answer = a;
+        sv->cell_done = false;
+        if (cg_session_execute(sv->session, args->code, strlen(args->code), &o, &cell, &err) < 0) {
+                cg_answer_error(a);
+                cg_answer_note(a, "The cell was not run: %s", err.msg);
+        } else {
+                set_cell(sv, job, cell);
+                while (!sv->cell_done && !sv->lost && !stopping(sv))
+                        cg_serve_wait(sv, -1, -1);
+                if (sv->cell_done) {
+                        explain_status(sv, args->timeout, a);
+                } else {
+                        cg_answer_error(a);
+                        cg_answer_note(a,
+                                       "The session ended while the cell ran: %s. The next call starts a new one;"
+                                       " variables and imports are lost.",
+                                       sv->lost ? sv->lost : "the server is being stopped");
+                }
+        }
+        set_cell(sv, job, 0);
+        if (!sv->lost && cg_serve_given_up(sv, job))
+                cg_serve_refuse_connections(sv);
+        cg_denied_forget(&sv->denied);
+        sv->answer = NULL;
+}
+
+static struct cg_answer *do_execute(struct cg_serve *sv, const struct cg_job *job)
+{
+        struct cell_args args = { .code = NULL };
+        struct cg_err err;
+        int r = cell_args(job->args, &args, &err);
+        struct cg_answer *a = cg_answer_new(r == 0 ? (size_t)args.max_chars : OWN_CHARS);
+
+        if (a && r == 0)
+                r = ensure_session(sv, a, &err);
+        if (a && r == 0) {
+                run_cell(sv, job, &args, a);
+        } else if (a) {
+                cg_answer_error(a);
+                cg_answer_note(a, "%s", err.msg);
+        }
+        free(args.code);
+        return a;
+}
+
+/* ------------------------------------------------------------------ register_mcp_server */
+
+static void add_line(struct cg_answer *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void add_line(struct cg_answer *a, const char *fmt, ...)
+{
+        cg_auto_free char *line = NULL;
+        va_list ap;
+
+        va_start(ap, fmt);
+        if (vasprintf(&line, fmt, ap) < 0)
+                line = NULL;
+        va_end(ap);
+        if (line)
+                cg_answer_lines(a, line, strlen(line));
+}
+
+static void list_tools(struct cg_answer *a, const char *name, const char *report)
+{
+        cg_auto_json json_t *o = report ? json_loads(report, JSON_ALLOW_NUL, NULL) : NULL;
+        json_t *server = json_object_get(o, name), *tools = json_object_get(server, "tools"), *tool;
+        const char *package = json_string_value(json_object_get(server, "package"));
+        size_t i;
+
+        add_line(a, "Registered \"%s\". Its tools, to be imported as `from %s%s import TOOL`:", name,
+                 package && strncmp(package, "mcptools.", 9) == 0 ? "" : "mcptools.", package ? package : name);
+        json_array_foreach(tools, i, tool) {
+                const char *module = json_string_value(json_object_get(tool, "module"));
+                const char *original = json_string_value(json_object_get(tool, "tool"));
+                const char *status = json_string_value(json_object_get(tool, "status"));
+
+                if (i == LISTED_TOOLS) {
+                        add_line(a, "and %zu more", json_array_size(tools) - i);
+                        return;
+                }
+                if (module && *module)
+                        add_line(a, "%s", module);
+                else if (original)
+                        add_line(a, "%s: not usable (%s)", original, status ? status : "no module was generated");
+        }
+}
+
+static int register_args(const char *args, char **name, json_t **params, struct cg_err *err)
+{
+        static const char *const names[] = { "server_name", "server_params", NULL };
+        struct cg_span text = { args, strlen(args) }, v = { 0 };
+        int r = cg_serve_args_check(args, names, err);
+
+        if (r == 0)
+                r = cg_serve_arg_string(args, "server_name", name, err);
+        if (r == 0)
+                r = cg_mcp_check_name(*name, err);
+        if (r == 0 && strcmp(*name, "cellgate") == 0)
+                r = cg_fail(err, CG_E_INVAL,
+                            "the name \"cellgate\" is taken: approval rules mean this server's own tools by it");
+        if (r == 0)
+                r = cg_span_member(text, "server_params", &v, err);
+        if (r == 0 && !v.p)
+                r = cg_fail(err, CG_E_INVAL, "the parameter \"server_params\" is missing");
+        return r < 0 ? r : cg_json_object(v.p, v.len, "server_params", params, err);
+}
+
+static bool allowed(struct cg_serve *sv, const struct cg_job *job, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf why = { .max = 65536 };
+
+        if (cg_serve_allowed(sv, job, &why))
+                return true;
+        cg_log(&sv->log, CG_LOG_INFO, "refused cellgate.%s: %s", cg_serve_tool_names[job->tool],
+               why.data ? why.data : "");
+        cg_fail(err, CG_E_STATE, "%s was refused: %s", cg_serve_tool_names[job->tool],
+                why.data ? why.data : "no memory");
+        return false;
+}
+
+/* "Always", and answers that are still to come, are about the program that had this name so far. */
+static void forget_server(struct cg_serve *sv, const char *name)
+{
+        cg_serve_refuse_calls(sv, name);
+        cg_approve_forget(sv->opts.kernel.approve, name);
+}
+
+static int try_register(struct cg_serve *sv, const struct cg_job *job, struct cg_answer *a, struct cg_err *err)
+{
+        cg_auto_free char *name = NULL;
+        cg_auto_json json_t *params = NULL;
+        char *report = NULL;
+        bool same;
+        int r = register_args(job->args, &name, &params, err);
+
+        if (r < 0 || !allowed(sv, job, err))
+                return -1;
+        r = ensure_session(sv, a, err);
+        same = json_equal(params, json_object_get(sv->registered, name) ?: json_object_get(sv->configured, name));
+        if (r == 0 && !same)
+                forget_server(sv, name);
+        if (r == 0)
+                r = add_server(sv, name, params, &report, err);
+        if (!same)
+                forget_server(sv, name); /* what was asked about the former program meanwhile */
+        if (r == 0 && json_object_set(sv->registered, name, params) == 0)
+                list_tools(a, name, report);
+        cg_free(report);
+        return r;
+}
+
+/* ------------------------------------------------------------------ the other tools */
+
+static int try_install(struct cg_serve *sv, const struct cg_job *job, struct cg_answer *a, struct cg_err *err)
+{
+        static const char *const names[] = { "package_name", NULL };
+        cg_auto_free char *requirement = NULL;
+        int r = cg_serve_args_check(job->args, names, err);
+
+        if (r == 0)
+                r = cg_serve_arg_string(job->args, "package_name", &requirement, err);
+        if (r == 0)
+                r = cg_serve_check_requirement(requirement, err);
+        if (r < 0 || !allowed(sv, job, err))
+                return -1;
+        cg_serve_install(sv, job, requirement, a);
+        return 0;
+}
+
+static int try_reset(struct cg_serve *sv, const struct cg_job *job, struct cg_answer *a, struct cg_err *err)
+{
+        static const char *const names[] = { NULL };
+
+        if (cg_serve_args_check(job->args, names, err) < 0)
+                return -1;
+        drain(sv);
+        if (sv->session && !sv->lost && cg_session_reset(sv->session, 0, err) < 0) {
+                cg_log(&sv->log, CG_LOG_WARN, "reset: %s; a new session is started", err->msg);
+                close_session(sv);
+        }
+        if (sv->lost)
+                close_session(sv);
+        if (!sv->session && open_session(sv, err) < 0)
+                return -1;
+        drain(sv);
+        sv->between = cg_answer_free(sv->between);
+        sv->between = cg_answer_new(BETWEEN_CHARS);
+        cg_answer_note(a, "The kernel is a fresh one: variables and imports are gone; files, installed packages and"
+                          " registered MCP servers are still there.");
+        return sv->between ? 0 : cg_fail(err, CG_E_NOMEM, "output");
+}
+
+static struct cg_answer *do_own(struct cg_serve *sv, const struct cg_job *job)
+{
+        static int (*const tries[])(struct cg_serve *, const struct cg_job *, struct cg_answer *, struct cg_err *) = {
+                [CG_SERVE_REGISTER] = try_register,
+                [CG_SERVE_INSTALL] = try_install,
+                [CG_SERVE_RESET] = try_reset,
+        };
+        struct cg_answer *a = cg_answer_new(OWN_CHARS);
+        struct cg_err err;
+
+        if (a && tries[job->tool](sv, job, a, &err) < 0) {
+                cg_answer_error(a);
+                cg_answer_note(a, "%s", err.msg);
+        }
+        return a;
+}
+
+/* ------------------------------------------------------------------ the thread */
+
+static void run_job(struct cg_serve *sv, struct cg_job *job)
+{
+        static const char failed[] = "{\"content\":[{\"type\":\"text\",\"text\":\"no memory is"
+                                     " left\"}],\"isError\":true}";
+        cg_auto_buf struct cg_buf b = { .max = RESULT_MAX };
+        struct cg_answer *a = job->tool == CG_SERVE_EXECUTE ? do_execute(sv, job) : do_own(sv, job);
+
+        if (a && cg_answer_result(a, &b, NULL) == 0)
+                cg_serve_finish_job(sv, job, b.data, b.len);
+        else
+                cg_serve_finish_job(sv, job, failed, strlen(failed));
+        cg_answer_free(a);
+}
+
+static void gone(struct cg_serve *sv)
+{
+        pthread_mutex_lock(&sv->lock);
+        sv->worker_gone = true;
+        pthread_cond_signal(&sv->gone);
+        pthread_mutex_unlock(&sv->lock);
+        cg_serve_wake(sv->io_fd);
+}
+
+void *cg_serve_worker(void *data)
+{
+        struct cg_serve *sv = data;
+        struct cg_job *job;
+        struct cg_err err;
+
+        /* Now rather than at the first call, which then finds it ready. If it fails, each call tries again and tells
+         * the agent why. */
+        if (open_session(sv, &err) < 0)
+                cg_log(&sv->log, CG_LOG_ERROR, "no session yet: %s", err.msg);
+        while (!stopping(sv)) {
+                job = cg_serve_next_job(sv);
+                if (job)
+                        run_job(sv, job);
+                else
+                        cg_serve_wait(sv, -1, -1);
+        }
+        close_session(sv);
+        cg_denied_forget(&sv->denied);
+        free(sv->status_text);
+        gone(sv);
+        return NULL;
+}

@@ -1,0 +1,126 @@
+/* Cells that the host of `cellgate run --json` has sent. Runs in the command `cellgate`. */
+#include "cli/run/cell_queue.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/json.h"
+#include "base/limits.h"
+
+/* Ten years, as for --timeout. */
+#define MAX_SECONDS 315360000.0
+
+void cg_cell_queue_init(struct cg_cell_queue *q)
+{
+        *q = (struct cg_cell_queue){ .n = 0 };
+        q->last = &q->first;
+}
+
+void cg_cell_queue_fini(struct cg_cell_queue *q)
+{
+        while (q->first)
+                cg_queued_cell_free(cg_cell_queue_take(q, NULL));
+}
+
+struct cg_queued_cell *cg_queued_cell_free(struct cg_queued_cell *c)
+{
+        if (!c)
+                return NULL;
+        free(c->cell.code);
+        free(c->id);
+        free(c);
+        return NULL;
+}
+
+char *cg_cell_id(const json_t *id)
+{
+        cg_auto_buf struct cg_buf b = { .max = CG_CELL_ID_MAX * 8 };
+        int r = -1;
+
+        if (json_is_integer(id))
+                r = cg_buf_addf(&b, NULL, "%" JSON_INTEGER_FORMAT, json_integer_value(id));
+        else if (json_is_string(id) && json_string_length(id) <= CG_CELL_ID_MAX)
+                r = cg_json_quote(&b, json_string_value(id), json_string_length(id), NULL);
+        return r < 0 ? NULL : cg_buf_steal(&b, NULL);
+}
+
+static int read_timeout(const json_t *v, int64_t *ret_ms, struct cg_err *err)
+{
+        double s = json_number_value(v);
+
+        *ret_ms = -1;
+        if (!v)
+                return 0;
+        if (!json_is_number(v) || !(s >= 0) || s > MAX_SECONDS)
+                return cg_fail(err, CG_E_INVAL, "\"timeout\" must be a number of seconds, 0 for no limit");
+        *ret_ms = (int64_t)(s * 1000.0);
+        if (s > 0 && *ret_ms == 0)
+                *ret_ms = 1; /* 0 would mean no limit */
+        return 0;
+}
+
+static int read_cell(struct cg_queued_cell *c, const json_t *o, struct cg_err *err)
+{
+        const json_t *code = json_object_get(o, "code"), *id = json_object_get(o, "id");
+        const json_t *timeout = json_object_get(o, "timeout"), *stop = json_object_get(o, "stop_on_error");
+        size_t members = 1 + (id != NULL) + (timeout != NULL) + (stop != NULL);
+
+        if (!json_is_string(code) || json_object_size(o) != members || (stop && !json_is_boolean(stop)))
+                return cg_fail(err, CG_E_INVAL,
+                               "a cell is {\"execute\": {\"code\": TEXT}} and, if wanted, \"id\": TEXT or NUMBER, "
+                               "\"timeout\": SECONDS, \"stop_on_error\": true or false");
+        if (json_string_length(code) > CG_MAX_CODE)
+                return cg_fail(err, CG_E_LIMIT, "a cell of %zu bytes is over the limit of %u", json_string_length(code),
+                               CG_MAX_CODE);
+        if (id && !(c->id = cg_cell_id(id)))
+                return cg_fail(err, CG_E_INVAL, "\"id\" must be an integer, or a string of at most %u bytes",
+                               CG_CELL_ID_MAX);
+        if (read_timeout(timeout, &c->cell.timeout_ms, err) < 0)
+                return -1;
+        c->stop_on_error = json_is_true(stop);
+        c->cell.len = json_string_length(code);
+        c->cell.code = malloc(c->cell.len + 1);
+        if (!c->cell.code)
+                return cg_fail(err, CG_E_NOMEM, "cell");
+        memcpy(c->cell.code, json_string_value(code), c->cell.len + 1);
+        return 0;
+}
+
+int cg_cell_queue_add(struct cg_cell_queue *q, const json_t *o, uint64_t line, struct cg_err *err)
+{
+        struct cg_queued_cell *c;
+
+        if (q->n >= CG_CELL_QUEUE_MAX || q->bytes >= CG_CELL_QUEUE_BYTES)
+                return cg_fail(err, CG_E_LIMIT, "the queue is full: %zu cells of %zu bytes wait; send the cell again "
+                                                "after a result", q->n, q->bytes);
+        c = calloc(1, sizeof(*c));
+        if (!c)
+                return cg_fail(err, CG_E_NOMEM, "cell");
+        c->line = line;
+        if (read_cell(c, o, err) < 0) {
+                cg_queued_cell_free(c);
+                return -1;
+        }
+        *q->last = c;
+        q->last = &c->next;
+        q->n++;
+        q->bytes += c->cell.len;
+        return 0;
+}
+
+struct cg_queued_cell *cg_cell_queue_take(struct cg_cell_queue *q, const char *id)
+{
+        struct cg_queued_cell **p = &q->first, *c;
+
+        while (*p && id && !((*p)->id && strcmp((*p)->id, id) == 0))
+                p = &(*p)->next;
+        c = *p;
+        if (!c)
+                return NULL;
+        *p = c->next;
+        if (!c->next)
+                q->last = p;
+        c->next = NULL;
+        q->n--;
+        q->bytes -= c->cell.len;
+        return c;
+}

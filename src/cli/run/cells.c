@@ -1,0 +1,286 @@
+/*
+ * The cells of a run. Runs in the command `cellgate`; what it reads is the user's own file, but files are broken in
+ * every way.
+ */
+#include "cli/run/cells.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/limits.h"
+#include "base/text.h"
+#include "cli/common/raw.h"
+
+/* Notebooks carry their outputs: images of many cells. Only the code of it is kept. */
+#define MAX_FILE (256u << 20)
+
+void cg_cells_fini(struct cg_cells *c)
+{
+        for (size_t i = 0; i < c->n; i++)
+                free(c->v[i].code);
+        free(c->v);
+        *c = CG_CELLS_EMPTY;
+}
+
+static int check_utf8(const char *text, size_t len, const char *what, struct cg_err *err)
+{
+        size_t line = 1;
+
+        for (size_t i = 0; i < len;) {
+                uint32_t cp;
+                size_t n = cg_utf8_next((const unsigned char *)text + i, len - i, &cp);
+
+                if (!n)
+                        return cg_fail(err, CG_E_PARSE, "%s is not UTF-8 text: line %zu has the byte 0x%02x", what,
+                                       line, (unsigned char)text[i]);
+                line += text[i] == '\n';
+                i += n;
+        }
+        return 0;
+}
+
+int cg_cells_add(struct cg_cells *c, const char *code, size_t len, const char *what, struct cg_err *err)
+{
+        struct cg_cell *grown;
+        char *copy;
+
+        if (len > CG_MAX_CODE)
+                return cg_fail(err, CG_E_LIMIT, "%s: a cell of %zu bytes is over the limit of %u", what, len,
+                               CG_MAX_CODE);
+        if (check_utf8(code, len, what, err) < 0)
+                return -1;
+        grown = realloc(c->v, (c->n + 1) * sizeof(*grown));
+        if (grown)
+                c->v = grown;
+        copy = malloc(len + 1);
+        if (!grown || !copy) {
+                free(copy);
+                return cg_fail(err, CG_E_NOMEM, "cells");
+        }
+        memcpy(copy, code, len);
+        copy[len] = '\0';
+        c->v[c->n++] = (struct cg_cell){ .code = copy, .len = len, .timeout_ms = -1 };
+        return 0;
+}
+
+static bool is_blank(const char *s, size_t len)
+{
+        for (size_t i = 0; i < len; i++)
+                if (!strchr(" \t\r\n\f\v", s[i]))
+                        return false;
+        return true;
+}
+
+static size_t count_lines(const char *from, const char *to)
+{
+        size_t n = 0;
+
+        for (; from < to; from++)
+                n += *from == '\n';
+        return n;
+}
+
+/* The line, from 1, of a cell's first line that is not blank. IPython drops the blank lines before it. */
+static size_t first_line(const char *text, const char *code, const char *end)
+{
+        const char *p = code, *line = code;
+
+        while (p < end && *p && strchr(" \t\r\n\f\v", *p))
+                if (*p++ == '\n')
+                        line = p;
+        return count_lines(text, line) + 1;
+}
+
+/* Python text may hold NULs, where strchr() matches its own end: those are not blank. */
+static int add_unless_blank(struct cg_cells *c, const char *code, size_t len, const char *what, struct cg_err *err)
+{
+        if (!memchr(code, '\0', len) && is_blank(code, len))
+                return 0;
+        return cg_cells_add(c, code, len, what, err);
+}
+
+static const char *line_end(const char *p, const char *end)
+{
+        const char *nl = memchr(p, '\n', (size_t)(end - p));
+
+        return nl ? nl : end;
+}
+
+/* "# %%" or "#%%", sub-levels "%%%", then a blank or the line's end; "#%%time" is a magic that was commented out. */
+static bool is_marker(const char *p, const char *end)
+{
+        if (p < end && *p == '#')
+                p++;
+        else
+                return false;
+        if (p < end && *p == ' ')
+                p++;
+        if (end - p < 2 || p[0] != '%' || p[1] != '%')
+                return false;
+        while (p < end && *p == '%')
+                p++;
+        return p == end || *p == ' ' || *p == '\t' || *p == '\r';
+}
+
+static bool is_text_marker(const char *p, const char *end)
+{
+        size_t len = (size_t)(end - p);
+
+        return memmem(p, len, "[markdown]", 10) || memmem(p, len, "[md]", 4) || memmem(p, len, "[raw]", 5);
+}
+
+int cg_cells_add_py(struct cg_cells *c, const char *text, size_t len, const char *what, struct cg_err *err)
+{
+        const char *end = text + len, *start, *p;
+        size_t n = c->n;
+        bool skip = false;
+
+        if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
+                text += 3;
+        if (check_utf8(text, (size_t)(end - text), what, err) < 0)
+                return -1;
+        start = p = text;
+        while (p < end) {
+                const char *eol = line_end(p, end), *next = eol < end ? eol + 1 : end;
+
+                if (is_marker(p, eol)) {
+                        if (!skip && add_unless_blank(c, start, (size_t)(p - start), what, err) < 0)
+                                return -1;
+                        if (c->n > n)
+                                c->v[n].line = first_line(text, start, p);
+                        n = c->n;
+                        skip = is_text_marker(p, eol);
+                        start = next;
+                }
+                p = next;
+        }
+        if (!skip && add_unless_blank(c, start, (size_t)(end - start), what, err) < 0)
+                return -1;
+        if (c->n > n)
+                c->v[n].line = first_line(text, start, end);
+        return 0;
+}
+
+/* A cell's source: one string, or a list of lines. */
+static int read_source(struct cg_raw source, struct cg_buf *b, struct cg_err *err)
+{
+        struct cg_raw_iter it = cg_raw_items(source);
+        struct cg_raw item;
+        int r = 0;
+
+        if (cg_raw_kind(source) == '"')
+                return cg_raw_string(source, b, err);
+        if (cg_raw_kind(source) != '[')
+                return cg_fail(err, CG_E_PARSE, "its \"source\" is neither a string nor a list of strings");
+        while (r == 0 && cg_raw_next(&it, NULL, &item))
+                r = cg_raw_string(item, b, err);
+        if (r == CG_E_PARSE)
+                return cg_fail(err, CG_E_PARSE, "its \"source\" has an item that is not a string");
+        return r;
+}
+
+static bool string_is(struct cg_raw v, const char *text)
+{
+        return v.len == strlen(text) + 2 && memcmp(v.p + 1, text, v.len - 2) == 0;
+}
+
+static int add_notebook_cell(struct cg_cells *c, struct cg_raw cell, const char *what, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = CG_MAX_CODE };
+        struct cg_raw type, source;
+        int r;
+
+        if (!cg_raw_member(cell, "cell_type", &type) || cg_raw_kind(type) != '"')
+                return cg_fail(err, CG_E_PARSE, "it has no \"cell_type\"");
+        if (!string_is(type, "code"))
+                return 0;
+        if (!cg_raw_member(cell, "source", &source))
+                return cg_fail(err, CG_E_PARSE, "it has no \"source\"");
+        r = read_source(source, &b, err);
+        return r < 0 ? r : add_unless_blank(c, b.data ? b.data : "", b.len, what, err);
+}
+
+/* jansson tells line and column, but refuses some texts that are fine: it is asked only about those that are not. */
+static int parse_notebook(const char *text, size_t len, const char *what, struct cg_raw *ret, struct cg_err *err)
+{
+        json_t *j;
+        int r = cg_raw_object(text, len, ret, err);
+
+        if (r == 0)
+                return 0;
+        if (cg_json_object(text, len, what, &j, err) == 0) {
+                json_decref(j);
+                return cg_fail(err, CG_E_PARSE, "%s is nested too deeply for a notebook", what);
+        }
+        return r;
+}
+
+int cg_cells_add_ipynb(struct cg_cells *c, const char *text, size_t len, const char *what, struct cg_err *err)
+{
+        struct cg_raw book, format, cells, cell;
+        struct cg_raw_iter it;
+        size_t number = 0;
+
+        if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
+                text += 3;
+                len -= 3;
+        }
+        if (parse_notebook(text, len, what, &book, err) < 0)
+                return -1;
+        if (!cg_raw_member(book, "nbformat", &format))
+                return cg_fail(err, CG_E_PARSE, "%s is not a notebook: it has no \"nbformat\"", what);
+        if (format.len != 1 || format.p[0] != '4')
+                return cg_fail(err, CG_E_PARSE,
+                               "%s has notebook format %.*s; only format 4 is read. Convert it with "
+                               "`jupyter nbconvert --to notebook`",
+                               what, (int)(format.len < 20 ? format.len : 20), format.p);
+        if (!cg_raw_member(book, "cells", &cells) || cg_raw_kind(cells) != '[')
+                return cg_fail(err, CG_E_PARSE, "%s is not a notebook: it has no list \"cells\"", what);
+        it = cg_raw_items(cells);
+        while (cg_raw_next(&it, NULL, &cell)) {
+                number++;
+                if (add_notebook_cell(c, cell, what, err) < 0)
+                        return cg_err_prefix(err, "%s: cell %zu", what, number);
+        }
+        return 0;
+}
+
+static bool has_suffix(const char *path, const char *suffix)
+{
+        size_t n = strlen(path), m = strlen(suffix);
+
+        return n > m && strcmp(path + n - m, suffix) == 0;
+}
+
+/* Pipes such as /dev/stdin and <(command) have no name that says what they hold: they are Python. */
+static bool is_regular(const char *path)
+{
+        struct stat st;
+
+        return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+int cg_cells_add_file(struct cg_cells *c, const char *path, struct cg_err *err)
+{
+        cg_auto_free char *text = NULL;
+        bool notebook = has_suffix(path, ".ipynb");
+        size_t len;
+        int r;
+
+        if (strcmp(path, "-") == 0) {
+                if (cg_read_fd(0, "standard input", MAX_FILE, &text, &len, err) < 0)
+                        return -1;
+                return cg_cells_add_py(c, text, len, "standard input", err);
+        }
+        if (!notebook && !has_suffix(path, ".py") && is_regular(path))
+                return cg_fail(err, CG_E_INVAL,
+                               "%s is neither a .py file nor a notebook (.ipynb); `-` reads Python from standard input",
+                               path);
+        r = cg_read_file(path, MAX_FILE, &text, &len, err);
+        if (r < 0)
+                return r;
+        return notebook ? cg_cells_add_ipynb(c, text, len, path, err) : cg_cells_add_py(c, text, len, path, err);
+}

@@ -1,0 +1,812 @@
+/*
+ * `cellgate run --json`: events as lines on standard output, cells and decisions as lines on standard input. docs/cli-json.md
+ * is its description. Runs in the command `cellgate`; the program at the other end is the host, and trusted, but its
+ * lines are checked all the same: one that is not understood decides nothing.
+ *
+ * Every line is ASCII and one JSON object. What came from a kernel or an MCP server stands in members of its own
+ * ("content", "arguments", "text"), so that it can name no member of ours.
+ */
+#include "cli/run/run.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/limits.h"
+#include "cli/common/args.h"
+#include "cli/run/cell_queue.h"
+#include "cli/common/denied.h"
+#include "cli/common/raw.h"
+
+/* A cell of the largest size, in JSON that escapes little of it. */
+#define MAX_LINE ((size_t)CG_MAX_CODE + CG_MAX_BODY)
+/* A call's arguments are described whole up to this size: what terminals show without being asked is shorter. */
+#define SHOW_WHOLE ((size_t)64 << 10)
+#define SHOW_WIDTH 100
+
+/* What waits for the host's decision. Calls and connections have one series of numbers. */
+struct asked {
+        uint64_t id;
+        bool connection;
+};
+
+struct json_face {
+        struct cg_buf in;     /* an unfinished line */
+        uint64_t line;        /* lines read */
+        bool skipping;        /* the rest of a line that is too long */
+        bool eof;
+        struct asked *asked;
+        size_t n_asked;
+        int64_t question;     /* number of the last input_request */
+        bool question_open;   /* it has been neither answered nor taken back */
+        struct cg_cell_queue queue;
+        struct cg_queued_cell *running; /* of the queue; NULL: no cell, or one of the command line */
+        bool stay;            /* the run goes on when no cell is left */
+        bool failed;          /* the last cell that has ended did not end well */
+        bool ending;          /* the host has said that it sends no more cells */
+        bool given_told;      /* what became of the cells of the command line */
+        char *line_id;        /* the id in the host's line that is being handled, or NULL */
+        uint64_t reset_line;  /* of a reset that has been done and not been told; 0: none */
+        char *reset_id;
+};
+
+static const char input_ended[] = "the host's input has ended: nobody can approve";
+
+static struct json_face *face_of(const struct cg_run *run)
+{
+        return run->face_data;
+}
+
+/* ------------------------------------------------------------------ writing */
+
+/*
+ * One line being made. A failure of any step is kept, so that the steps need no checks of their own; line_end()
+ * reports it.
+ */
+struct line {
+        struct cg_buf b;
+        struct cg_err err;
+        int r;
+};
+
+static void line_begin(struct line *l, const char *type, uint64_t cell)
+{
+        *l = (struct line){ .r = 0 };
+        cg_buf_init(&l->b, SIZE_MAX - 1);
+        l->r = cg_buf_addf(&l->b, &l->err, "{\"type\":\"%s\"", type);
+        if (l->r == 0 && cell)
+                l->r = cg_buf_addf(&l->b, &l->err, ",\"cell\":%" PRIu64, cell);
+}
+
+static void line_name(struct line *l, const char *name)
+{
+        if (l->r == 0)
+                l->r = cg_buf_addf(&l->b, &l->err, ",\"%s\":", name);
+}
+
+static void line_string(struct line *l, const char *name, const char *text, size_t len)
+{
+        line_name(l, name);
+        if (l->r == 0)
+                l->r = cg_json_quote(&l->b, text, len, &l->err);
+}
+
+static void line_int(struct line *l, const char *name, int64_t n)
+{
+        line_name(l, name);
+        if (l->r == 0)
+                l->r = cg_buf_addf(&l->b, &l->err, "%" PRId64, n);
+}
+
+/* JSON text of ours, or NULL for no member. */
+static void line_json(struct line *l, const char *name, const char *json)
+{
+        if (!json)
+                return;
+        line_name(l, name);
+        if (l->r == 0)
+                l->r = cg_buf_adds(&l->b, json, &l->err);
+}
+
+static void line_bool(struct line *l, const char *name, bool v)
+{
+        line_name(l, name);
+        if (l->r == 0)
+                l->r = cg_buf_adds(&l->b, v ? "true" : "false", &l->err);
+}
+
+/* A JSON object that somebody else wrote. What is none becomes a string, under another name. */
+static void line_object(struct line *l, const char *name, const char *json, size_t len)
+{
+        struct cg_raw v;
+
+        if (cg_raw_object(json, len, &v, NULL) < 0) {
+                line_string(l, "invalid", json, len);
+                return;
+        }
+        line_name(l, name);
+        if (l->r == 0)
+                l->r = cg_raw_ascii(v, &l->b, &l->err);
+}
+
+static int line_end(struct cg_run *run, struct line *l, struct cg_err *err)
+{
+        int r = l->r;
+
+        if (r == 0)
+                r = cg_buf_adds(&l->b, "}\n", &l->err);
+        if (r == 0)
+                cg_screen_write(&run->screen, 1, l->b.data, l->b.len);
+        else if (err)
+                *err = l->err;
+        cg_buf_fini(&l->b);
+        return r;
+}
+
+/* ------------------------------------------------------------------ events */
+
+static void forget_asked(struct json_face *f, uint64_t approval)
+{
+        for (size_t i = 0; i < f->n_asked; i++)
+                if (f->asked[i].id == approval) {
+                        f->asked[i] = f->asked[--f->n_asked];
+                        return;
+                }
+}
+
+/* Nobody can decide any more, or the run is over. */
+static int refuse(struct cg_run *run, struct asked a, const char *why, struct cg_err *err)
+{
+        if (a.connection)
+                return cg_run_answer_egress(run, a.id, CG_EGRESS_DENY_ONCE, why, err);
+        return cg_run_answer(run, a.id, false, why, err);
+}
+
+static void add_call(struct line *l, const struct cg_event *e)
+{
+        const char *args;
+        size_t len;
+
+        line_int(l, "approval", (int64_t)cg_event_approval(e));
+        line_string(l, "server", cg_event_server(e), strlen(cg_event_server(e)));
+        line_string(l, "tool", cg_event_tool(e), strlen(cg_event_tool(e)));
+        args = cg_event_arguments(e, &len);
+        line_object(l, "arguments", args, len);
+}
+
+/* What a person is to be shown of a call or connection: safe text, as the terminal has it. */
+static void add_shown(struct line *l, const struct cg_event *e)
+{
+        cg_auto_buf struct cg_buf b = { .max = SIZE_MAX / 8 };
+        struct cg_call call = { .cell = cg_event_cell(e) };
+        bool cut = false;
+
+        if (l->r < 0)
+                return;
+        if (cg_event_type(e) == CG_EVENT_EGRESS_REQUEST) {
+                l->r = cg_connection_text(cg_event_json(e, NULL), &b, &l->err);
+        } else {
+                call.server = cg_event_server(e);
+                call.tool = cg_event_tool(e);
+                call.args = cg_event_arguments(e, &call.args_len);
+                l->r = cg_call_show(&call, SHOW_WIDTH, call.args_len <= SHOW_WHOLE, &b, &cut, &l->err);
+        }
+        line_string(l, "shown", b.data ? b.data : "", b.len);
+        line_bool(l, "shown_whole", !cut);
+}
+
+/* Members after type and cell; each type of event has its few. @question: the number of the last question of input(). */
+static void add_members(struct line *l, const struct cg_event *e, int64_t question)
+{
+        const char *text, *json;
+        size_t len, json_len;
+
+        text = cg_event_text(e, &len);
+        json = cg_event_json(e, &json_len);
+        switch (cg_event_type(e)) {
+        case CG_EVENT_STREAM:
+                line_string(l, "name", cg_event_is_stderr(e) ? "stderr" : "stdout", 6);
+                line_string(l, "text", text, len);
+                break;
+        case CG_EVENT_EXECUTE_RESULT:
+        case CG_EVENT_DISPLAY_DATA:
+        case CG_EVENT_UPDATE_DISPLAY_DATA:
+        case CG_EVENT_CLEAR_OUTPUT:
+        case CG_EVENT_ERROR:
+                line_object(l, "content", json, json_len);
+                break;
+        case CG_EVENT_INPUT_REQUEST:
+        case CG_EVENT_INPUT_CLOSED:
+                line_int(l, "question", question);
+                if (cg_event_type(e) == CG_EVENT_INPUT_REQUEST)
+                        line_object(l, "content", json, json_len);
+                else
+                        line_string(l, "text", text, len);
+                break;
+        case CG_EVENT_APPROVAL_REQUEST:
+                add_call(l, e);
+                add_shown(l, e);
+                break;
+        case CG_EVENT_EGRESS_REQUEST:
+                line_int(l, "approval", (int64_t)cg_event_approval(e));
+                line_object(l, "content", json, json_len);
+                add_shown(l, e);
+                break;
+        case CG_EVENT_DENIED:
+                line_string(l, "text", text, len);
+                line_object(l, "content", json, json_len);
+                break;
+        case CG_EVENT_APPROVAL_CLOSED:
+                line_int(l, "approval", (int64_t)cg_event_approval(e));
+                line_string(l, "text", text, len);
+                break;
+        case CG_EVENT_RESULT:
+                text = cg_status_name(cg_event_status(e));
+                line_string(l, "status", text, strlen(text));
+                line_int(l, "execution_count", cg_event_execution_count(e));
+                line_bool(l, "refused", cg_event_refused(e));
+                text = cg_event_text(e, &len);
+                line_string(l, "text", text, len);
+                break;
+        default:
+                line_string(l, "text", text, len);
+                break;
+        }
+}
+
+/* The host's id of the cell that runs; NULL: the event is of no cell or an earlier one, or there is no id. */
+static const char *id_of(const struct cg_run *run, uint64_t cell)
+{
+        const struct cg_queued_cell *c = face_of(run)->running;
+
+        return c && cell && cell == run->cell ? c->id : NULL;
+}
+
+static int write_event(struct cg_run *run, const struct cg_event *e, struct cg_err *err)
+{
+        struct line l;
+
+        line_begin(&l, cg_event_type_name(cg_event_type(e)), cg_event_cell(e));
+        line_json(&l, "id", id_of(run, cg_event_cell(e)));
+        add_members(&l, e, face_of(run)->question);
+        return line_end(run, &l, err);
+}
+
+static int json_event(struct cg_run *run, struct cg_event *e, struct cg_err *err)
+{
+        struct json_face *f = face_of(run);
+        bool asks = cg_event_type(e) == CG_EVENT_INPUT_REQUEST;
+        int r;
+
+        f->question += asks;
+        f->question_open = asks || (f->question_open && cg_event_type(e) != CG_EVENT_INPUT_CLOSED &&
+                                    !(cg_event_type(e) == CG_EVENT_RESULT && cg_event_cell(e) == run->cell));
+        r = write_event(run, e, err);
+        if (cg_event_type(e) == CG_EVENT_APPROVAL_CLOSED)
+                forget_asked(f, cg_event_approval(e));
+        if (r == 0 && asks && f->eof)
+                r = cg_session_input(run->session, NULL, 0, err);
+        if (cg_event_type(e) == CG_EVENT_RESULT && cg_event_cell(e) == run->cell)
+                f->failed = cg_event_status(e) != CG_STATUS_OK;
+        cg_run_result(run, e);
+        cg_event_free(e);
+        return r;
+}
+
+static int json_decided(struct cg_run *run, const struct cg_event *e, bool accept, const char *why, struct cg_err *err)
+{
+        struct line l;
+
+        line_begin(&l, "approval_decided", cg_event_cell(e));
+        line_json(&l, "id", id_of(run, cg_event_cell(e)));
+        line_bool(&l, "accept", accept);
+        if (why)
+                line_string(&l, "reason", why, strlen(why));
+        add_call(&l, e);
+        return line_end(run, &l, err);
+}
+
+static int json_ask(struct cg_run *run, struct cg_event *e, struct cg_err *err)
+{
+        struct json_face *f = face_of(run);
+        struct asked a = { cg_event_approval(e), cg_event_type(e) == CG_EVENT_EGRESS_REQUEST }, *grown;
+        int r;
+
+        if (f->eof) {
+                r = refuse(run, a, input_ended, err);
+                if (r == 0 && !a.connection) /* of a connection, DENIED tells */
+                        r = json_decided(run, e, false, input_ended, err);
+        } else {
+                grown = realloc(f->asked, (f->n_asked + 1) * sizeof(*grown));
+                if (grown) {
+                        f->asked = grown;
+                        f->asked[f->n_asked++] = a;
+                }
+                r = grown ? write_event(run, e, err) : cg_fail(err, CG_E_NOMEM, "approvals");
+        }
+        cg_event_free(e);
+        return r;
+}
+
+/* ------------------------------------------------------------------ the host's lines */
+
+/* Tells that line @f->line was not understood, or came too late. Nothing was decided by it. */
+static int complain(struct cg_run *run, const char *text, struct cg_err *err)
+{
+        struct line l;
+
+        line_begin(&l, "input_error", 0);
+        line_json(&l, "id", face_of(run)->line_id);
+        line_int(&l, "line", (int64_t)face_of(run)->line);
+        line_string(&l, "text", text, strlen(text));
+        return line_end(run, &l, err);
+}
+
+/* A mistake of the host's is answered; only a lost session ends the run. */
+static int outcome(struct cg_run *run, int r, const struct cg_err *why, struct cg_err *err)
+{
+        return r < 0 ? complain(run, why->msg, err) : 0;
+}
+
+static int decide(struct cg_run *run, const json_t *o, struct cg_err *err)
+{
+        const json_t *id = json_object_get(o, "approval"), *accept = json_object_get(o, "accept");
+        const json_t *reason = json_object_get(o, "reason");
+        size_t members = 2 + (reason != NULL);
+        struct cg_err why;
+        uint64_t n;
+        int r;
+
+        if (!json_is_integer(id) || json_integer_value(id) <= 0 || !json_is_boolean(accept) ||
+            json_object_size(o) != members || (reason && !json_is_string(reason)))
+                return complain(run,
+                                "a decision is {\"approval\": NUMBER, \"accept\": true or false} and, if refused, "
+                                "\"reason\": TEXT",
+                                err);
+        n = (uint64_t)json_integer_value(id);
+        r = json_is_true(accept) ? cg_approval_accept(run->session, n, &why)
+                                 : cg_approval_reject(run->session, n, json_string_value(reason), &why);
+        if (r == 0)
+                forget_asked(face_of(run), n); /* not before: a connection with that number waits on */
+        return outcome(run, r, &why, err);
+}
+
+/* -1: the word is none. */
+static int egress_word(const char *word)
+{
+        static const char *const words[] = {
+                [CG_EGRESS_ALLOW_ONCE] = "allow_once",
+                [CG_EGRESS_ALLOW_SESSION] = "allow_session",
+                [CG_EGRESS_DENY_ONCE] = "deny_once",
+                [CG_EGRESS_DENY_SESSION] = "deny_session",
+        };
+
+        for (size_t i = 0; word && i < CG_ARRAY_LEN(words); i++)
+                if (strcmp(words[i], word) == 0)
+                        return (int)i;
+        return -1;
+}
+
+static int decide_egress(struct cg_run *run, const json_t *o, struct cg_err *err)
+{
+        const json_t *id = json_object_get(o, "approval"), *reason = json_object_get(o, "reason");
+        int decision = egress_word(json_string_value(json_object_get(o, "egress")));
+        size_t members = 2 + (reason != NULL);
+        struct cg_err why;
+        uint64_t n;
+        int r;
+
+        if (!json_is_integer(id) || json_integer_value(id) <= 0 || decision < 0 || json_object_size(o) != members ||
+            (reason && !json_is_string(reason)))
+                return complain(run,
+                                "a decision about a connection is {\"approval\": NUMBER, \"egress\": \"allow_once\","
+                                " \"allow_session\", \"deny_once\" or \"deny_session\"} and, if refused, \"reason\": TEXT",
+                                err);
+        n = (uint64_t)json_integer_value(id);
+        r = cg_egress_decide(run->session, n, (enum cg_egress_decision)decision, json_string_value(reason), &why);
+        if (r == 0)
+                forget_asked(face_of(run), n);
+        return outcome(run, r, &why, err);
+}
+
+static int cancel(struct cg_run *run, const json_t *cell, struct cg_err *err)
+{
+        struct cg_err why;
+
+        if (!json_is_integer(cell) || json_integer_value(cell) < 0)
+                return complain(run,
+                                "to cancel is {\"cancel\": NUMBER}, the number of a cell, or 0 for the one that runs",
+                                err);
+        return outcome(run, cg_session_cancel(run->session, (uint64_t)json_integer_value(cell), &why), &why, err);
+}
+
+/* Where the answer names its question, it goes to no later one. */
+static int give_input(struct cg_run *run, const json_t *o, struct cg_err *err)
+{
+        struct json_face *f = face_of(run);
+        const json_t *text = json_object_get(o, "input"), *question = json_object_get(o, "question");
+        size_t members = 1 + (question != NULL);
+        struct cg_err why;
+        int r;
+
+        if (!(json_is_string(text) || json_is_null(text)) || (question && !json_is_integer(question)) ||
+            json_object_size(o) != members)
+                return complain(run, "an answer to input_request is {\"input\": TEXT}, or null for end of file, and, to answer no other"
+                                     " one, its \"question\": NUMBER", err);
+        if (question && !(f->question_open && json_integer_value(question) == f->question))
+                return complain(run, "no input_request with this question number waits for an answer (any more)", err);
+        r = cg_session_input(run->session, json_string_value(text), json_string_length(text), &why);
+        if (r == 0)
+                f->question_open = false;
+        return outcome(run, r, &why, err);
+}
+
+/* ------------------------------------------------------------------ cells, interrupts, resets */
+
+/* A cell that was in the queue ends without having run. Takes @c. */
+static int drop(struct cg_run *run, struct cg_queued_cell *c, const char *why, struct cg_err *err)
+{
+        const char *status = cg_status_name(CG_STATUS_CANCELLED);
+        struct line l;
+        int r;
+
+        line_begin(&l, "result", 0);
+        line_json(&l, "id", c->id);
+        line_int(&l, "line", (int64_t)c->line);
+        line_string(&l, "status", status, strlen(status));
+        line_int(&l, "execution_count", 0);
+        line_bool(&l, "refused", false);
+        line_string(&l, "text", why, strlen(why));
+        r = line_end(run, &l, err);
+        cg_queued_cell_free(c);
+        return r;
+}
+
+static int drop_all(struct cg_run *run, const char *why, struct cg_err *err)
+{
+        struct cg_queued_cell *c;
+        int r = 0;
+
+        while (r == 0 && (c = cg_cell_queue_take(&face_of(run)->queue, NULL)))
+                r = drop(run, c, why, err);
+        return r;
+}
+
+static int execute(struct cg_run *run, const json_t *o, struct cg_err *err)
+{
+        struct json_face *f = face_of(run);
+        struct cg_err why;
+
+        if (f->ending)
+                return complain(run, "no cell is accepted after {\"end\"}", err);
+        if (cg_cell_queue_add(&f->queue, o, f->line, &why) < 0)
+                return complain(run, why.msg, err);
+        f->stay = true;
+        return 0;
+}
+
+/* true, {} or an object with no other member than @name. */
+static bool is_plain(const json_t *v, const char *name)
+{
+        return json_is_true(v) || (json_is_object(v) && json_object_size(v) == (json_object_get(v, name) != NULL));
+}
+
+static int interrupt_cell(struct cg_run *run, const json_t *o, struct cg_err *err)
+{
+        struct json_face *f = face_of(run);
+        const json_t *id = json_object_get(o, "id"), *all = json_object_get(o, "all");
+        cg_auto_free char *name = id ? cg_cell_id(id) : NULL;
+        struct cg_queued_cell *c;
+        struct cg_err why;
+
+        if (!(is_plain(o, "id") || is_plain(o, "all")) || (id && !name) || (all && !json_is_true(all)))
+                return complain(run, "to interrupt is {\"interrupt\": {}}, {\"interrupt\": {\"id\": ID}} or "
+                                     "{\"interrupt\": {\"all\": true}}", err);
+        if (all && drop_all(run, "interrupted before it ran", err) < 0)
+                return -1;
+        if (name && !(f->running && f->running->id && strcmp(f->running->id, name) == 0)) {
+                c = cg_cell_queue_take(&f->queue, name);
+                return c ? drop(run, c, "interrupted before it ran", err) : complain(run, "no cell with this id runs or waits", err);
+        }
+        if (!run->cell || run->done)
+                return all ? 0 : complain(run, "no cell runs", err);
+        return outcome(run, cg_session_cancel(run->session, run->cell, &why), &why, err);
+}
+
+static int tell_reset(struct cg_run *run, struct cg_err *err)
+{
+        struct json_face *f = face_of(run);
+        struct line l;
+
+        line_begin(&l, "reset", 0);
+        line_json(&l, "id", f->reset_id);
+        line_int(&l, "line", (int64_t)f->reset_line);
+        free(f->reset_id);
+        f->reset_id = NULL;
+        f->reset_line = 0;
+        return line_end(run, &l, err);
+}
+
+/* The kernel is replaced now. The answer is written once the events of the old kernel's cell are. */
+static int reset(struct cg_run *run, const json_t *o, struct cg_err *err)
+{
+        struct json_face *f = face_of(run);
+        const json_t *id = json_object_get(o, "id");
+        char *name = id ? cg_cell_id(id) : NULL;
+        struct cg_err why;
+        int r;
+
+        if (!is_plain(o, "id") || (id && !name)) {
+                free(name);
+                return complain(run, "to reset is {\"reset\": {}} or {\"reset\": {\"id\": ID}}", err);
+        }
+        r = f->reset_line ? tell_reset(run, err) : 0; /* each one is answered */
+        if (r == 0)
+                r = drop_all(run, "the kernel was reset before it ran", err);
+        if (r == 0 && cg_session_reset(run->session, 0, &why) < 0) {
+                free(name);
+                return complain(run, why.msg, err);
+        }
+        free(f->reset_id);
+        f->reset_id = name;
+        f->reset_line = f->line;
+        return r;
+}
+
+static int end(struct cg_run *run, const json_t *o, struct cg_err *err)
+{
+        if (!is_plain(o, ""))
+                return complain(run, "to end is {\"end\": {}}", err);
+        face_of(run)->ending = true;
+        return 0;
+}
+
+/* Cells of the command line that were not run are no secret. */
+static int tell_given(struct cg_run *run, struct cg_err *err)
+{
+        static const char text[] = "a cell of the command line failed: those behind it are not run";
+        struct line l;
+
+        face_of(run)->given_told = true;
+        if (!face_of(run)->failed || run->index + 1 >= run->opts.cells.n)
+                return 0;
+        line_begin(&l, "notice", 0);
+        line_string(&l, "text", text, strlen(text));
+        return line_end(run, &l, err);
+}
+
+/* Between two cells. */
+static int json_next(struct cg_run *run, const struct cg_cell **cell, bool *wait, struct cg_err *err)
+{
+        struct json_face *f = face_of(run);
+        /* A reset has dropped what was queued before it: what is queued now is for the new kernel. */
+        bool failed = f->running && f->running->stop_on_error && f->failed && !f->reset_line;
+        int r = 0;
+
+        f->running = cg_queued_cell_free(f->running);
+        if (failed)
+                r = drop_all(run, "not run: an earlier cell failed", err);
+        if (r == 0 && f->reset_line)
+                r = tell_reset(run, err);
+        if (r == 0 && f->stay && !f->given_told)
+                r = tell_given(run, err);
+        f->running = f->stay && r == 0 ? cg_cell_queue_take(&f->queue, NULL) : NULL;
+        *cell = f->running ? &f->running->cell : NULL;
+        *wait = f->stay && !f->ending && !f->eof;
+        return r;
+}
+
+static int json_started(struct cg_run *run, struct cg_err *err)
+{
+        const struct cg_queued_cell *c = face_of(run)->running;
+        struct line l;
+
+        if (!c)
+                return 0;
+        line_begin(&l, "started", run->cell);
+        line_json(&l, "id", c->id);
+        line_int(&l, "line", (int64_t)c->line);
+        return line_end(run, &l, err);
+}
+
+static int take_line(struct cg_run *run, const char *text, size_t len, struct cg_err *err)
+{
+        static const struct {
+                const char *name;
+                int (*take)(struct cg_run *run, const json_t *v, struct cg_err *err);
+        } commands[] = {
+                { "execute", execute }, { "interrupt", interrupt_cell }, { "reset", reset },
+                { "end", end },         { "cancel", cancel },
+        };
+        cg_auto_json json_t *o = NULL;
+        const json_t *v;
+        struct cg_err why;
+
+        if (strspn(text, " \t\r") == len)
+                return 0;
+        if (cg_json_object(text, len, "the line", &o, &why) < 0)
+                return complain(run, why.msg, err);
+        if (json_object_get(o, "approval") && json_object_get(o, "egress"))
+                return decide_egress(run, o, err);
+        if (json_object_get(o, "approval"))
+                return decide(run, o, err);
+        if (json_object_get(o, "input"))
+                return give_input(run, o, err);
+        for (size_t i = 0; i < CG_ARRAY_LEN(commands); i++) {
+                v = json_object_get(o, commands[i].name);
+                if (v && json_object_size(o) == 1) {
+                        int r;
+
+                        face_of(run)->line_id = cg_cell_id(json_object_get(v, "id"));
+                        r = commands[i].take(run, v, err);
+                        free(face_of(run)->line_id);
+                        face_of(run)->line_id = NULL;
+                        return r;
+                }
+        }
+        return complain(run,
+                        "the line is none of {\"execute\"}, {\"interrupt\"}, {\"reset\"}, {\"end\"}, {\"approval\", \"accept\"}, "
+                        "{\"approval\", \"egress\"}, {\"cancel\"} and {\"input\"}", err);
+}
+
+/* Takes what was read up to a newline, or the end of file. */
+static int end_line(struct cg_run *run, struct cg_err *err)
+{
+        struct json_face *f = face_of(run);
+        int r;
+
+        f->line++;
+        if (f->skipping)
+                r = complain(run, "the line is too long", err);
+        else
+                r = f->in.len ? take_line(run, f->in.data, f->in.len, err) : 0;
+        f->skipping = false;
+        cg_buf_consume(&f->in, f->in.len);
+        return r;
+}
+
+/* Fail closed: whoever could decide has gone. */
+static int end_input(struct cg_run *run, struct cg_err *err)
+{
+        struct json_face *f = face_of(run);
+        int r = f->in.len ? end_line(run, err) : 0;
+
+        f->eof = true;
+        while (f->n_asked && r == 0)
+                r = refuse(run, f->asked[--f->n_asked], input_ended, err);
+        if (r == 0 && cg_session_input(run->session, NULL, 0, NULL) < 0)
+                return 0; /* no cell waits for input: so it is most of the time */
+        return r;
+}
+
+static int json_readable(struct cg_run *run, struct cg_err *err)
+{
+        struct json_face *f = face_of(run);
+        char chunk[65536];
+        ssize_t n = read(0, chunk, sizeof(chunk));
+        int r = 0;
+
+        if (n < 0 && (errno == EINTR || errno == EAGAIN))
+                return 0;
+        if (n <= 0)
+                return end_input(run, err);
+        for (ssize_t i = 0; i < n && r == 0;) {
+                char *newline = memchr(chunk + i, '\n', (size_t)(n - i));
+                ssize_t len = newline ? newline - chunk - i : n - i;
+
+                if (!f->skipping && cg_buf_add(&f->in, chunk + i, (size_t)len, NULL) < 0)
+                        f->skipping = true;
+                if (newline)
+                        r = end_line(run, err);
+                i += len + 1;
+        }
+        return r;
+}
+
+/* ------------------------------------------------------------------ the rest of the face */
+
+/* The first line: what the host talks to. */
+static int json_opened(struct cg_run *run, struct cg_err *err)
+{
+        const char *id = cg_session_id(run->session), *info = cg_session_info(run->session);
+        struct line l;
+
+        line_begin(&l, "session", 0);
+        line_string(&l, "version", cg_version(), strlen(cg_version()));
+        line_string(&l, "session", id, strlen(id));
+        line_object(&l, "info", info, strlen(info));
+        return line_end(run, &l, err);
+}
+
+static int json_servers(struct cg_run *run, const char *report, struct cg_err *err)
+{
+        struct line l;
+
+        line_begin(&l, "mcp_servers", 0);
+        line_object(&l, "servers", report, strlen(report));
+        return line_end(run, &l, err);
+}
+
+static void json_interrupted(struct cg_run *run)
+{
+        struct json_face *f = face_of(run);
+
+        while (f->n_asked)
+                refuse(run, f->asked[--f->n_asked], "cancelled", NULL);
+}
+
+static void json_wait(struct cg_run *run, int *fd, bool *events_too, int *timeout_ms)
+{
+        *fd = face_of(run)->eof ? -1 : 0;
+        *events_too = true;
+        *timeout_ms = -1;
+}
+
+static int json_tick(struct cg_run *run, struct cg_err *err)
+{
+        (void)run;
+        (void)err;
+        return 0;
+}
+
+static void json_failed(struct cg_run *run, const struct cg_err *err, int status)
+{
+        struct line l;
+
+        line_begin(&l, "failed", 0);
+        line_int(&l, "status", status);
+        line_string(&l, "text", err->msg, strlen(err->msg));
+        line_end(run, &l, NULL);
+        cg_cli_fail("run", err);
+}
+
+static void json_free(struct cg_run *run)
+{
+        struct json_face *f = face_of(run);
+
+        cg_buf_fini(&f->in);
+        cg_cell_queue_fini(&f->queue);
+        cg_queued_cell_free(f->running);
+        free(f->reset_id);
+        free(f->asked);
+        free(f);
+        run->face_data = NULL;
+}
+
+static const struct cg_face face = {
+        .opened = json_opened,
+        .servers = json_servers,
+        .event = json_event,
+        .decided = json_decided,
+        .next = json_next,
+        .started = json_started,
+        .ask = json_ask,
+        .interrupted = json_interrupted,
+        .wait = json_wait,
+        .readable = json_readable,
+        .tick = json_tick,
+        .failed = json_failed,
+        .free = json_free,
+};
+
+int cg_run_json_init(struct cg_run *run, struct cg_err *err)
+{
+        struct json_face *f = calloc(1, sizeof(*f));
+
+        if (!f)
+                return cg_fail(err, CG_E_NOMEM, "run");
+        cg_buf_init(&f->in, MAX_LINE);
+        cg_cell_queue_init(&f->queue);
+        f->stay = run->opts.stay;
+        f->given_told = !run->opts.cells.n;
+        run->face_data = f;
+        run->face = &face;
+        run->allow_stdin = true;
+        run->can_ask = true;
+        run->screen.tty[1] = false; /* lines for a program, also when a person looks on: they are ASCII */
+        cg_approve_set_default(run->opts.kernel.approve, CG_APPROVE_ASK);
+        return 0;
+}

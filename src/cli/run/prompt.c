@@ -1,0 +1,443 @@
+/*
+ * Asking a person at the terminal. Runs in the command `cellgate`.
+ *
+ * What keeps a kernel from faking or redrawing a question: its output on a terminal has no control characters left
+ * and cannot spell CG_MARK (screen.c); no output is shown while a question stands (text.c holds it); arguments
+ * are indented and wrapped by us (args.c); the terminal is put back into its normal state first, in case somebody
+ * else's bytes reached it, as in `... | tee log`.
+ *
+ * What keeps a kernel from steering the answer: the line that asks for it appears only after the
+ * question has been shown for CG_CONFIRM_READ_MS without a key press, and keys before that line are
+ * discarded (a second Enter, or text meant for input()). Once anything from a kernel was shown, also
+ * in an earlier question, the accepting keys contain digits drawn for this question, so that "press y
+ * to continue" names no accepting key: what was shown stays on the terminal. Pasted text is no answer.
+ */
+#include "cli/run/prompt.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+#include "base/confirm.h"
+#include "base/fd.h"
+#include "base/text.h"
+#include "base/util.h"
+
+/* Sent by terminals before pasted text while "bracketed paste" is on. */
+#define PASTE_BEGIN "\x1b[200~"
+#define PASTE_ON "\x1b[?2004h"
+#define PASTE_OFF "\x1b[?2004l"
+
+/* A line that a person types: terminals give at most 4095 bytes at once. */
+#define MAX_LINE 65536u
+
+enum state { IDLE, CALL, REASON, INPUT, CONNECTION };
+
+struct cg_prompt {
+        struct cg_screen *screen;
+        enum state state;
+        int in, out;
+        bool own;            /* in and out are ours to close */
+        const struct cg_call *call;
+        struct cg_buf line;  /* what was typed */
+        bool has_text;
+        int64_t opens_ms;    /* when the question accepts an answer; 0: it does */
+        bool ignored;        /* keys were discarded */
+        struct cg_confirm confirm;
+        bool changed;        /* the terminal's mode is ours */
+        struct termios before;
+};
+
+int cg_prompt_open(struct cg_screen *screen, struct cg_prompt **ret, struct cg_err *err)
+{
+        struct cg_prompt *p;
+        int tty = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
+
+        if (tty < 0 && !(isatty(0) && isatty(2)))
+                return cg_fail(err, CG_E_UNSUPPORTED, "there is no terminal to ask at");
+        p = calloc(1, sizeof(*p));
+        if (!p) {
+                if (tty >= 0)
+                        close(tty);
+                return cg_fail(err, CG_E_NOMEM, "prompt");
+        }
+        p->screen = screen;
+        p->own = tty >= 0;
+        p->in = p->own ? tty : 0;
+        p->out = p->own ? tty : 2;
+        cg_buf_init(&p->line, MAX_LINE);
+        *ret = p;
+        return 0;
+}
+
+/* Switches off @flags of the terminal's c_lflag. */
+static void change_mode(struct cg_prompt *p, tcflag_t flags)
+{
+        struct termios t;
+
+        if (p->changed || tcgetattr(p->in, &p->before) < 0)
+                return;
+        t = p->before;
+        t.c_lflag &= ~flags;
+        p->changed = tcsetattr(p->in, TCSANOW, &t) == 0;
+}
+
+static void restore_mode(struct cg_prompt *p)
+{
+        if (p->changed)
+                tcsetattr(p->in, TCSANOW, &p->before);
+        p->changed = false;
+}
+
+void cg_prompt_abandon(const struct cg_prompt *p)
+{
+        if (p->state != IDLE && p->screen->style && write(p->out, PASTE_OFF, sizeof(PASTE_OFF) - 1) < 0)
+                return;
+        if (p->changed)
+                tcsetattr(p->in, TCSANOW, &p->before);
+}
+
+struct cg_prompt *cg_prompt_free(struct cg_prompt *p)
+{
+        if (!p)
+                return NULL;
+        restore_mode(p);
+        if (p->own)
+                close(p->in);
+        cg_buf_fini(&p->line);
+        free(p);
+        return NULL;
+}
+
+bool cg_prompt_is_interactive(const struct cg_prompt *p)
+{
+        (void)p;
+        return isatty(0) == 1 || isatty(2) == 1;
+}
+
+int cg_prompt_fd(const struct cg_prompt *p)
+{
+        return p->in;
+}
+
+bool cg_prompt_stands(const struct cg_prompt *p)
+{
+        return p->state != IDLE;
+}
+
+const char *cg_prompt_text(const struct cg_prompt *p, size_t *len)
+{
+        if (len)
+                *len = p->has_text ? p->line.len : 0;
+        return p->has_text ? (p->line.data ? p->line.data : "") : NULL;
+}
+
+static int put(struct cg_prompt *p, const char *text, struct cg_err *err)
+{
+        return cg_write_all(p->out, text, strlen(text), err);
+}
+
+/* Begins a line of ours, whatever the terminal went through before. */
+static int begin(struct cg_prompt *p, struct cg_err *err)
+{
+        cg_screen_clear(p->screen);
+        /* Soft reset, attributes off, first character set: undoes what would hide or garble the question. */
+        if (p->screen->style && put(p, "\x1b[!p\x1b[0m\x0f", err) < 0)
+                return -1;
+        if (put(p, "\n", err) < 0 || put(p, cg_screen_mark(p->screen), err) < 0)
+                return -1;
+        return put(p, " ", err);
+}
+
+/* Asks for the answer. */
+static int question(struct cg_prompt *p, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = 1024 };
+        const char *d = p->confirm.digits;
+        int r = cg_buf_adds(&b, p->screen->style ? PASTE_ON : "", err);
+
+        if (r == 0)
+                r = cg_buf_adds(&b, cg_screen_mark(p->screen), err);
+        if (r == 0 && p->state == CONNECTION)
+                r = cg_buf_addf(&b, err, " Allow? y%s yes once, s%s yes for this session, n no,\n"
+                                "           d never in this session: ", d, d);
+        else if (r == 0)
+                r = cg_buf_addf(&b, err, " Allow? y%s yes, n no, r no with a reason, v view everything,\n"
+                                "           a%s always for this tool in this session: ", d, d);
+        tcflush(p->in, TCIFLUSH);
+        return r < 0 ? r : put(p, b.data, err);
+}
+
+static int again(struct cg_prompt *p, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = 1024 };
+        const char *d = p->confirm.digits;
+        int r = cg_buf_adds(&b, cg_screen_mark(p->screen), err);
+
+        if (r == 0)
+                r = cg_buf_addf(&b, err, p->state == CONNECTION ? " Please type y%s, s%s, n or d and Enter."
+                                                                : " Please type y%s, n, r, a%s or v and Enter.", d, d);
+        if (r == 0)
+                r = cg_buf_adds(&b, *d ? " The digits are new for each question.\n" : "\n", err);
+        return r < 0 || put(p, b.data, err) < 0 ? -1 : question(p, err);
+}
+
+/* Discards keys until the person has had time to read. Without line mode, so that unfinished lines are seen as well. */
+static void close_question(struct cg_prompt *p)
+{
+        int pending = 0;
+
+        restore_mode(p);
+        change_mode(p, ICANON | ECHO);
+        p->ignored = p->ignored || (ioctl(p->in, FIONREAD, &pending) == 0 && pending > 0);
+        tcflush(p->in, TCIFLUSH);
+        p->opens_ms = cg_now_ms() + CG_CONFIRM_READ_MS;
+}
+
+static int open_question(struct cg_prompt *p, struct cg_err *err)
+{
+        restore_mode(p);
+        p->opens_ms = 0;
+        cg_buf_consume(&p->line, p->line.len);
+        if (cg_confirm_draw(&p->confirm, p->screen->kernel_wrote, err) < 0)
+                return -1;
+        if (p->ignored && (put(p, cg_screen_mark(p->screen), err) < 0 ||
+                           put(p, " Keys pressed before the question could be read, or pasted, were ignored.\n", err) < 0))
+                return -1;
+        p->ignored = false;
+        return question(p, err);
+}
+
+int cg_prompt_timeout(const struct cg_prompt *p)
+{
+        int64_t left = p->opens_ms - cg_now_ms();
+
+        return p->state == IDLE || !p->opens_ms ? -1 : left > 0 ? (int)left : 0;
+}
+
+int cg_prompt_due(struct cg_prompt *p, struct cg_err *err)
+{
+        return cg_prompt_timeout(p) == 0 ? open_question(p, err) : 0;
+}
+
+static unsigned width(const struct cg_prompt *p)
+{
+        struct winsize ws;
+
+        return ioctl(p->out, TIOCGWINSZ, &ws) == 0 && ws.ws_col >= 20 ? ws.ws_col : 80;
+}
+
+static int show_call(struct cg_prompt *p, bool whole, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = SIZE_MAX - 1 };
+        bool cut;
+
+        if (cg_call_show(p->call, width(p), whole, &b, &cut, err) < 0 || put(p, b.data, err) < 0)
+                return -1;
+        if (cut &&
+            (put(p, cg_screen_mark(p->screen), err) < 0 || put(p, " Not all is shown: v shows everything.\n", err) < 0))
+                return -1;
+        return 0;
+}
+
+static void start(struct cg_prompt *p, enum state state)
+{
+        p->state = state;
+        p->has_text = p->ignored = false;
+        p->opens_ms = 0;
+        cg_buf_consume(&p->line, p->line.len);
+}
+
+int cg_prompt_ask(struct cg_prompt *p, const struct cg_call *call, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = 4096 };
+
+        start(p, CALL);
+        p->call = call;
+        if (begin(p, err) < 0 || cg_buf_addf(&b, err, "Cell %" PRIu64 " wants to call a tool:\n", call->cell) < 0 ||
+            put(p, b.data, err) < 0 || show_call(p, false, err) < 0)
+                return -1;
+        close_question(p);
+        return 0;
+}
+
+int cg_prompt_ask_connection(struct cg_prompt *p, const char *to, uint64_t cell, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf text = { .max = 65536 };
+        cg_auto_buf struct cg_buf safe = { .max = 65536 * 4 };
+        cg_auto_buf struct cg_buf b = { .max = 65536 * 8 };
+
+        start(p, CONNECTION);
+        if (cg_buf_addf(&text, err, "Cell %" PRIu64 " wants to connect to %s", cell, to) < 0 ||
+            cg_screen_break_mark(text.data, text.len, &safe) < 0 ||
+            cg_text_wrap(safe.data, safe.len, sizeof(CG_MARK), width(p), &b, err) < 0 || cg_buf_adds(&b, "\n", err) < 0 ||
+            begin(p, err) < 0 || put(p, b.data, err) < 0)
+                return -1;
+        close_question(p);
+        return 0;
+}
+
+int cg_prompt_input(struct cg_prompt *p, const char *prompt, bool password, uint64_t cell, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf b = { .max = 65536 };
+        cg_auto_buf struct cg_buf safe = { .max = 65536 * 4 };
+
+        start(p, INPUT);
+        if (cg_buf_addf(&b, err, "Input for cell %" PRIu64 ": ", cell) < 0 ||
+            cg_text_render(&b, prompt, strlen(prompt), 4096, err) < 0 ||
+            cg_screen_break_mark(b.data, b.len, &safe) < 0 || begin(p, err) < 0)
+                return -1;
+        if (password)
+                change_mode(p, ECHO); /* before the prompt: who sees it may type at once */
+        return put(p, safe.data, err);
+}
+
+static void finish(struct cg_prompt *p)
+{
+        p->screen->kernel_wrote = true; /* arguments, hosts and the prompt of input() are the kernel's text */
+        if (p->state == INPUT && p->changed)
+                put(p, "\n", NULL); /* the Enter that was not echoed */
+        else if (p->state != INPUT && p->screen->style)
+                put(p, PASTE_OFF, NULL);
+        restore_mode(p);
+        p->state = IDLE;
+        p->opens_ms = 0;
+        p->call = NULL;
+        p->screen->line_start = true;
+}
+
+void cg_prompt_withdraw(struct cg_prompt *p, const char *why)
+{
+        if (p->state == IDLE)
+                return;
+        put(p, "\n", NULL);
+        tcflush(p->in, TCIFLUSH); /* half an answer must not become the next one's beginning */
+        finish(p);
+        cg_screen_note(p->screen, "%s", why);
+}
+
+/* Drops the blanks around what was typed. */
+static void trim(struct cg_buf *line)
+{
+        while (line->len && isspace((unsigned char)line->data[line->len - 1]))
+                line->len--;
+        cg_buf_end(line);
+        while (line->len && isspace((unsigned char)line->data[0]))
+                cg_buf_consume(line, 1);
+        cg_buf_end(line);
+}
+
+static bool is_word(const char *typed, const char *letter, const char *word)
+{
+        return strcasecmp(typed, letter) == 0 || strcasecmp(typed, word) == 0;
+}
+
+static int answer_call(struct cg_prompt *p, enum cg_answer *ret, struct cg_err *err)
+{
+        const char *typed = p->line.data ? p->line.data : "";
+
+        *ret = cg_confirm_accepts(&p->confirm, typed, "y", "yes") ? CG_ANSWER_YES : is_word(typed, "n", "no") ? CG_ANSWER_NO
+               : cg_confirm_accepts(&p->confirm, typed, "a", "always") ? CG_ANSWER_ALWAYS : CG_ANSWER_NONE;
+        if (*ret != CG_ANSWER_NONE) {
+                finish(p);
+                return 0;
+        }
+        if (is_word(typed, "r", "reason")) {
+                start(p, REASON);
+                if (put(p, p->screen->style ? PASTE_OFF : "", err) < 0 || put(p, cg_screen_mark(p->screen), err) < 0)
+                        return -1;
+                return put(p, " Reason, told to the code: ", err);
+        }
+        if (is_word(typed, "v", "view"))
+                return show_call(p, true, err) < 0 ? -1 : question(p, err);
+        return again(p, err);
+}
+
+static int answer_connection(struct cg_prompt *p, enum cg_answer *ret, struct cg_err *err)
+{
+        const char *typed = p->line.data ? p->line.data : "";
+
+        *ret = cg_confirm_accepts(&p->confirm, typed, "y", "yes") ? CG_ANSWER_YES : is_word(typed, "n", "no") ? CG_ANSWER_NO
+               : cg_confirm_accepts(&p->confirm, typed, "s", "session") ? CG_ANSWER_SESSION
+               : is_word(typed, "d", "never") ? CG_ANSWER_NEVER : CG_ANSWER_NONE;
+        if (*ret == CG_ANSWER_NONE)
+                return again(p, err);
+        finish(p);
+        return 0;
+}
+
+/* Pasted text, or several lines at once: the answer to a question is typed. */
+static bool is_pasted(struct cg_prompt *p)
+{
+        int pending = 0;
+
+        if (p->line.len && memmem(p->line.data, p->line.len, PASTE_BEGIN, sizeof(PASTE_BEGIN) - 1))
+                return true;
+        change_mode(p, ICANON | ECHO); /* counts unfinished lines as well */
+        if (ioctl(p->in, FIONREAD, &pending) == 0 && pending > 0)
+                return true;
+        restore_mode(p);
+        return false;
+}
+
+static int answer(struct cg_prompt *p, enum cg_answer *ret, struct cg_err *err)
+{
+        if (p->state == CALL || p->state == CONNECTION) {
+                if (is_pasted(p)) {
+                        p->ignored = true;
+                        close_question(p);
+                        return 0;
+                }
+                trim(&p->line);
+                return p->state == CALL ? answer_call(p, ret, err) : answer_connection(p, ret, err);
+        }
+        if (p->state == REASON)
+                trim(&p->line);
+        *ret = p->state == REASON ? CG_ANSWER_NO : CG_ANSWER_TEXT;
+        p->has_text = p->state == INPUT || p->line.len;
+        finish(p);
+        return 0;
+}
+
+/* End of file, or a terminal that is gone: nobody has said yes. */
+static int end_of_file(struct cg_prompt *p, enum cg_answer *ret)
+{
+        *ret = p->state == INPUT ? CG_ANSWER_EOF : CG_ANSWER_NO;
+        p->has_text = false;
+        put(p, "\n", NULL);
+        finish(p);
+        return 0;
+}
+
+int cg_prompt_read(struct cg_prompt *p, enum cg_answer *ret, struct cg_err *err)
+{
+        char typed[4096], *newline;
+        ssize_t n = read(p->in, typed, sizeof(typed));
+        int r;
+
+        *ret = CG_ANSWER_NONE;
+        if (n < 0 && (errno == EINTR || errno == EAGAIN))
+                return 0;
+        if (n <= 0)
+                return end_of_file(p, ret);
+        if (p->opens_ms) {
+                p->ignored = true;
+                p->opens_ms = cg_now_ms() + CG_CONFIRM_READ_MS;
+                return 0;
+        }
+        newline = memchr(typed, '\n', (size_t)n);
+        r = cg_buf_add(&p->line, typed, newline ? (size_t)(newline - typed) : (size_t)n, err);
+        if (r == CG_E_LIMIT)
+                return end_of_file(p, ret);
+        if (r < 0 || !newline)
+                return r;
+        r = answer(p, ret, err);
+        if (p->state != IDLE && p->state != REASON)
+                cg_buf_consume(&p->line, p->line.len);
+        return r;
+}

@@ -1,0 +1,561 @@
+/*
+ * `cellgate run`: runs cells in one session and follows their events. Runs in the command `cellgate`, a host
+ * application.
+ *
+ * One thread, one poll(): the session's events, ^C, and what the face waits for (a person's answer, a program's
+ * decisions). text.c is the face for people, json.c the one for programs.
+ */
+#include "cli/run/run.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/limits.h"
+
+/*
+ * ^C. A signal handler has nothing but file scope. Before the session is open, and at the second signal, the program
+ * just ends: the supervisor notices that by its lifeline and ends all the rest, wherever this process was blocked. So
+ * does a signal after the end was reported, with the status that was reported.
+ */
+static struct {
+        volatile sig_atomic_t armed; /* the session is open: the first signal is read from the pipe */
+        volatile sig_atomic_t status; /* what the run ends with, once that was reported; -1: not yet */
+        volatile sig_atomic_t count;
+        int pipe[2];
+        const struct cg_run *run;    /* set while armed */
+} interrupt = { .status = -1, .pipe = { -1, -1 } };
+
+static void on_signal(int sig)
+{
+        int saved = errno;
+
+        if (interrupt.status >= 0)
+                _exit(interrupt.status);
+        if (!interrupt.armed)
+                _exit(128 + sig);
+        if (interrupt.count++ > 0) {
+                if (interrupt.run->face->abandon)
+                        interrupt.run->face->abandon(interrupt.run);
+                _exit(128 + sig);
+        }
+        if (write(interrupt.pipe[1], &(char){ (char)sig }, 1) < 0)
+                _exit(128 + sig);
+        errno = saved;
+}
+
+static int catch_signals(struct cg_err *err)
+{
+        static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
+        struct sigaction sa = { .sa_handler = on_signal }, old;
+
+        signal(SIGPIPE, SIG_IGN); /* seen as EPIPE, so that the session is ended in order */
+        if (pipe2(interrupt.pipe, O_CLOEXEC | O_NONBLOCK) < 0)
+                return cg_fail_errno(err, "pipe");
+        for (size_t i = 0; i < CG_ARRAY_LEN(signals); i++)
+                /* What was ignored stays so: nohup, and background jobs of a shell without job control. */
+                if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+                        sigaction(signals[i], &sa, NULL);
+        return 0;
+}
+
+/* ------------------------------------------------------------------ decisions and results */
+
+int cg_run_answer(struct cg_run *run, uint64_t approval, bool accept, const char *reason, struct cg_err *err)
+{
+        int r = accept ? cg_approval_accept(run->session, approval, err)
+                       : cg_approval_reject(run->session, approval, reason, err);
+
+        return r == CG_E_NOTFOUND ? 0 : r; /* cancelled meanwhile: APPROVAL_CLOSED says so */
+}
+
+int cg_run_answer_egress(struct cg_run *run, uint64_t request, enum cg_egress_decision decision, const char *reason,
+                         struct cg_err *err)
+{
+        int r = cg_egress_decide(run->session, request, decision, reason, err);
+
+        return r == CG_E_NOTFOUND ? 0 : r;
+}
+
+/* Rules first; what they leave open goes to the face. */
+int cg_run_event(struct cg_run *run, struct cg_event *e, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf why = { .max = 65536 };
+        const char *server = cg_event_server(e), *tool = cg_event_tool(e), *rule;
+        enum cg_approve_answer answer;
+        int r = 0;
+
+        if (cg_event_type(e) == CG_EVENT_EGRESS_REQUEST) /* what the settings decide is not asked */
+                return run->face->ask(run, e, err);
+        if (cg_event_type(e) != CG_EVENT_APPROVAL_REQUEST)
+                return run->face->event(run, e, err);
+        answer = cg_approve_decide(run->opts.kernel.approve, server, tool, &rule);
+        if (answer == CG_APPROVE_ASK)
+                return run->face->ask(run, e, err);
+        if (answer == CG_APPROVE_REFUSE)
+                r = cg_approve_explain(&why, server, tool, rule, err);
+        if (r == 0)
+                r = cg_run_answer(run, cg_event_approval(e), answer == CG_APPROVE_ACCEPT, why.data, err);
+        if (r == 0)
+                r = run->face->decided(run, e, answer == CG_APPROVE_ACCEPT, why.data, err);
+        cg_event_free(e);
+        return r;
+}
+
+static int status_of(const struct cg_event *e)
+{
+        switch (cg_event_status(e)) {
+        case CG_STATUS_OK:
+                return CG_EXIT_OK;
+        case CG_STATUS_TIMEOUT:
+                return CG_EXIT_TIMEOUT;
+        case CG_STATUS_CANCELLED:
+                return CG_EXIT_CANCELLED;
+        case CG_STATUS_KERNEL_DIED:
+                return CG_EXIT_KERNEL_DIED;
+        default:
+                return cg_event_refused(e) ? CG_EXIT_REFUSED : CG_EXIT_RAISED;
+        }
+}
+
+void cg_run_result(struct cg_run *run, const struct cg_event *e)
+{
+        if (cg_event_type(e) != CG_EVENT_RESULT || cg_event_cell(e) != run->cell)
+                return;
+        run->done = true;
+        run->status = status_of(e);
+}
+
+/* ------------------------------------------------------------------ the loop */
+
+/*
+ * A cell that goes on asking goes on, however often it is interrupted: who presses ^C may want to answer. Where nobody will, or
+ * the program is to end, the run ends after this time; what does not ask is ended by the supervisor before it.
+ */
+#define END_MS 4000
+
+static bool end_is_due(const struct cg_run *run)
+{
+        return run->end_ms && cg_now_ms() >= run->end_ms;
+}
+
+/* @timeout_ms of poll(), -1 for none, or less. */
+static int until_end(const struct cg_run *run, int timeout_ms)
+{
+        int64_t left = run->end_ms - cg_now_ms();
+
+        if (!run->end_ms || (timeout_ms >= 0 && timeout_ms <= left))
+                return timeout_ms;
+        return left > 0 ? (int)left : 0;
+}
+
+static bool signal_came(struct cg_run *run)
+{
+        unsigned char sig;
+
+        if (read(interrupt.pipe[0], &sig, 1) != 1)
+                return false;
+        run->signal = sig;
+        return true;
+}
+
+/* The status of a run that a signal ends is the signal's, whatever else happened at the same time. */
+static bool ended_by_signal(struct cg_run *run)
+{
+        if (!run->signal && !signal_came(run))
+                return false;
+        run->status = 128 + run->signal;
+        return true;
+}
+
+/*
+ * Once, after everything else that is shown. A host reads the end from the last line, so that a signal's is always the same one, no
+ * matter whether a cell ran and whether it has ended in time. @err: set when @r is negative.
+ */
+static void report_end(struct cg_run *run, int r, struct cg_err *err)
+{
+        if (ended_by_signal(run) && r == 0 && run->opts.json)
+                r = cg_fail(err, CG_E_CLOSED, "ended by SIG%s", sigabbrev_np(run->signal));
+        if (r < 0)
+                run->face->failed(run, err, run->status);
+        interrupt.status = run->status;
+}
+
+/* ^C came, or SIGTERM or SIGHUP: each cancels the cell, and no further one is started. */
+static int interrupted(struct cg_run *run, struct cg_err *err)
+{
+        if (!signal_came(run))
+                return 0;
+        if (run->signal != SIGINT || run->opts.json || !run->allow_stdin)
+                run->end_ms = cg_now_ms() + END_MS;
+        run->face->interrupted(run);
+        return cg_session_cancel(run->session, run->cell, err);
+}
+
+static int drain_events(struct cg_run *run, struct cg_err *err)
+{
+        struct cg_event *e;
+        bool more = true;
+        int r, fd, timeout_ms;
+
+        while (!run->done && more && !end_is_due(run)) {
+                r = cg_session_next_event(run->session, 0, &e, err);
+                if (r == CG_TIMEOUT)
+                        return 0;
+                if (r == CG_CLOSED)
+                        return cg_fail(err, CG_E_CLOSED, "the session has ended");
+                if (r == 0)
+                        r = cg_run_event(run, e, err);
+                if (r < 0)
+                        return r;
+                if (run->screen.error)
+                        return CG_TIMEOUT;
+                run->face->wait(run, &fd, &more, &timeout_ms);
+        }
+        return 0;
+}
+
+/* 1: standard output cannot be written any more (run->screen.error). */
+static int wait_once(struct cg_run *run, struct cg_err *err)
+{
+        struct pollfd p[3] = { { .fd = interrupt.pipe[0], .events = POLLIN } };
+        bool events_too;
+        int r, timeout_ms;
+
+        if (end_is_due(run))
+                return cg_fail(err, CG_E_CLOSED, "the cell did not end after the signal: its kernel is ended");
+        run->face->wait(run, &p[1].fd, &events_too, &timeout_ms);
+        if (run->screen.tty[2] && (timeout_ms < 0 || timeout_ms > 1000))
+                timeout_ms = 1000;
+        p[1].events = POLLIN;
+        p[2] = (struct pollfd){ .fd = events_too ? cg_session_fd(run->session) : -1, .events = POLLIN };
+        r = poll(p, CG_ARRAY_LEN(p), until_end(run, timeout_ms));
+        if (r < 0 && errno != EINTR)
+                return cg_fail_errno(err, "poll");
+        if (r == 0)
+                return run->face->tick(run, err);
+        if (r < 0)
+                return 0;
+        r = p[0].revents ? interrupted(run, err) : 0;
+        if (r == 0 && p[1].revents)
+                r = run->face->readable(run, err);
+        if (r == 0 && p[2].revents)
+                r = drain_events(run, err);
+        return r;
+}
+
+static int output_failed(struct cg_run *run, struct cg_err *err)
+{
+        if (run->screen.error == EPIPE) {
+                run->status = CG_EXIT_PIPE;
+                return 0;
+        }
+        errno = run->screen.error;
+        cg_fail_errno(err, "cannot write to standard %s", run->screen.error_fd == 2 ? "error" : "output");
+        run->status = CG_EXIT_USAGE;
+        return -1;
+}
+
+/* Runs one cell to its result. Negative: the run cannot go on; run->status says what it ends with. */
+static int run_cell(struct cg_run *run, const struct cg_cell *cell, struct cg_err *err)
+{
+        struct cg_execute_options o = { .size = sizeof(o),
+                                        .timeout_ms = cell->timeout_ms < 0 ? run->opts.timeout_ms : cell->timeout_ms,
+                                        .allow_stdin = run->allow_stdin };
+        cg_auto_buf struct cg_buf extra = { .max = 65536 };
+        int r;
+
+        /* Tracebacks name the file and its lines. */
+        if (cell->line && run->opts.file && strcmp(run->opts.file, "-") != 0 &&
+            cg_buf_adds(&extra, "{\"metadata\":{\"cellgate\":{\"file\":", err) == 0 &&
+            cg_json_quote(&extra, run->opts.file, strlen(run->opts.file), err) == 0 &&
+            cg_buf_addf(&extra, err, ",\"line\":%zu}}}", cell->line) == 0)
+                o.extra = extra.data;
+        run->done = false;
+        run->started_ms = cg_now_ms();
+        run->status = CG_EXIT_KERNEL_DIED; /* what any failure below means: session or supervisor are gone */
+        r = cg_session_execute(run->session, cell->code, cell->len, &o, &run->cell, err);
+        if (r == 0 && run->face->started)
+                r = run->face->started(run, err);
+        while (r == 0 && !run->done && !run->screen.error)
+                r = wait_once(run, err);
+        if (run->screen.error)
+                r = output_failed(run, err);
+        /*
+         * Whatever became of the cell: it may have caught the KeyboardInterrupt or have ended meanwhile, and whoever ended us may have ended
+         * the supervisor as well.
+         */
+        ended_by_signal(run);
+        return r;
+}
+
+/* No cell runs: waits for what the host or the session sends. */
+static int wait_idle(struct cg_run *run, struct cg_err *err)
+{
+        int r;
+
+        run->cell = 0;
+        run->done = false;
+        run->status = CG_EXIT_KERNEL_DIED;
+        r = wait_once(run, err);
+        if (run->screen.error)
+                r = output_failed(run, err);
+        else if (r == 0)
+                run->status = CG_EXIT_OK;
+        return r;
+}
+
+/* The cells of the command line, up to the first that does not end well. */
+static int run_given(struct cg_run *run, struct cg_err *err)
+{
+        int r = 0;
+
+        for (run->index = 0; run->index < run->opts.cells.n && r == 0; run->index++) {
+                r = run_cell(run, &run->opts.cells.v[run->index], err);
+                if (run->status != CG_EXIT_OK)
+                        break;
+        }
+        return r;
+}
+
+/* Further cells, until the host has no more. How they end does not end the run, and is no exit status. */
+static int run_further(struct cg_run *run, struct cg_err *err)
+{
+        const struct cg_cell *cell = NULL;
+        bool wait = false;
+        int r = run->face->next(run, &cell, &wait, err);
+
+        if (run->opts.stay)
+                run->status = CG_EXIT_OK;
+        while (r == 0 && (cell || wait) && !run->signal && !run->screen.error) {
+                r = cell ? run_cell(run, cell, err) : wait_idle(run, err);
+                if (r == 0 && !run->signal && !run->screen.error) {
+                        run->status = CG_EXIT_OK;
+                        r = run->face->next(run, &cell, &wait, err);
+                }
+        }
+        return r;
+}
+
+static void run_cells(struct cg_run *run)
+{
+        struct cg_err err;
+        int r = run_given(run, &err);
+
+        if (r == 0 && run->face->next && !run->signal && !run->screen.error)
+                r = run_further(run, &err);
+        report_end(run, r, &err);
+        cg_screen_clear(&run->screen);
+}
+
+/* ------------------------------------------------------------------ setting up */
+
+/* Servers are added in a thread of their own, so that progress is shown meanwhile. */
+struct adding {
+        struct cg_session *session;
+        const char *text;
+        size_t len;
+        int done_fd;
+        char *report;
+        int r;
+        struct cg_err err;
+};
+
+static void *add_in_thread(void *data)
+{
+        struct adding *a = data;
+        uint64_t one = 1;
+
+        a->r = cg_session_add_mcp_servers(a->session, a->text, a->len, 0, &a->report, &a->err);
+        if (write(a->done_fd, &one, sizeof(one)) < 0)
+                _exit(1); /* an eventfd's counter cannot be full */
+        return NULL;
+}
+
+/* Shows what comes until the thread has ended. A signal ends the process: the thread's call cannot be cancelled. */
+static int show_until_added(struct cg_run *run, const struct adding *a, struct cg_err *err)
+{
+        struct pollfd p[] = { { .fd = a->done_fd, .events = POLLIN }, { .fd = cg_session_fd(run->session), .events = POLLIN },
+                              { .fd = interrupt.pipe[0], .events = POLLIN } };
+        struct cg_event *e;
+        int r = 0;
+
+        while (!p[0].revents && r == 0) {
+                if (poll(p, CG_ARRAY_LEN(p), -1) < 0 && errno != EINTR)
+                        return cg_fail_errno(err, "poll");
+                if (ended_by_signal(run)) {
+                        report_end(run, 0, err);
+                        _exit(run->status);
+                }
+                while (r == 0 && p[1].revents && (r = cg_session_next_event(run->session, 0, &e, err)) == 0)
+                        r = cg_run_event(run, e, err);
+                if (r == CG_CLOSED)
+                        p[1].fd = -1; /* the thread's call says why */
+                r = r < 0 ? r : 0;
+        }
+        return r;
+}
+
+static int add_and_show(struct cg_run *run, struct adding *a, struct cg_err *err)
+{
+        pthread_t thread;
+        int r;
+
+        a->session = run->session;
+        a->done_fd = eventfd(0, EFD_CLOEXEC);
+        if (a->done_fd < 0)
+                return cg_fail_errno(err, "eventfd");
+        errno = pthread_create(&thread, NULL, add_in_thread, a);
+        if (errno) {
+                close(a->done_fd);
+                return cg_fail_errno(err, "thread");
+        }
+        r = show_until_added(run, a, err);
+        pthread_join(thread, NULL);
+        close(a->done_fd);
+        if (r == 0 && a->r < 0) {
+                *err = a->err;
+                r = a->r;
+        }
+        return r;
+}
+
+static int add_servers(struct cg_run *run, struct cg_err *err)
+{
+        struct adding a = { .r = 0 };
+        cg_auto_free char *text = NULL;
+        cg_auto_json json_t *check = NULL;
+        size_t len, bom;
+        int r;
+
+        if (!run->opts.kernel.mcp)
+                return 0;
+        /* Line and column of a mistake count in the file, so it is looked at here. */
+        if (cg_read_file(run->opts.kernel.mcp, CG_MAX_SETTINGS, &text, &len, err) < 0 ||
+            cg_json_object(text, len, run->opts.kernel.mcp, &check, err) < 0)
+                return -1;
+        bom = len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+        a.text = text + bom;
+        a.len = len - bom;
+        if (add_and_show(run, &a, err) < 0)
+                return cg_err_prefix(err, "%s", run->opts.kernel.mcp);
+        r = run->face->servers(run, a.report, err);
+        cg_free(a.report);
+        return r;
+}
+
+static int open_session(struct cg_run *run, struct cg_err *err)
+{
+        struct cg_client_options co = { .size = sizeof(co), .no_spare = 1,
+                                        .preload = run->opts.kernel.preload, .kernel_env = run->opts.kernel.kernel_env,
+                                        .log_level = run->opts.kernel.log_level };
+        struct cg_session_options so = { .size = sizeof(so), .workspace = run->opts.kernel.workspace, .env = run->opts.kernel.env,
+                                         .settings = run->settings, .ask_egress = run->settings && run->can_ask };
+        struct cg_kernel_hides hides;
+        int r = cg_kernel_options_session(&run->opts.kernel, run->opts.kernel.workspace, &hides, &so, err);
+
+        if (run->opts.kernel.no_sandbox)
+                cg_screen_note(&run->screen, "no sandbox: the cells' code can do all that you can, with or without "
+                                             "approval");
+        if (r == 0)
+                r = cg_client_open(&co, &run->client, err);
+        if (r == 0)
+                r = cg_session_new(run->client, &so, &run->session, err);
+        cg_kernel_hides_fini(&hides);
+        if (r < 0)
+                return -1;
+        interrupt.run = run;
+        interrupt.armed = 1; /* before the host can know that there is a run */
+        if (run->face->opened(run, err) < 0)
+                return -1;
+        return add_servers(run, err);
+}
+
+/* The files are looked at before anything starts, so that a typing mistake in one costs no time. */
+static int read_settings(struct cg_run *run, struct cg_err *err)
+{
+        cg_auto_free char *text = NULL;
+        cg_auto_json json_t *check = NULL;
+        size_t len;
+        int r = cg_kernel_options_settings(&run->opts.kernel, &run->settings, err);
+
+        if (r < 0 || !run->opts.kernel.mcp)
+                return r;
+        if (cg_read_file(run->opts.kernel.mcp, CG_MAX_SETTINGS, &text, &len, err) < 0)
+                return -1;
+        return cg_json_object(text, len, run->opts.kernel.mcp, &check, err);
+}
+
+static int set_up(struct cg_run *run, struct cg_err *err)
+{
+        int r = read_settings(run, err);
+
+        if (r == 0)
+                r = run->opts.json ? cg_run_json_init(run, err) : cg_run_text_init(run, err);
+        return r < 0 ? r : open_session(run, err);
+}
+
+static void tear_down(struct cg_run *run)
+{
+        run->session = cg_session_free(run->session);
+        run->client = cg_client_close(run->client);
+        if (run->face)
+                run->face->free(run);
+        free(run->settings);
+}
+
+static int run_all(struct cg_run *run)
+{
+        struct cg_err err;
+
+        cg_screen_init(&run->screen);
+        if (catch_signals(&err) < 0)
+                return cg_cli_fail("run", &err);
+        if (!run->opts.cells.n && !run->opts.stay) {
+                cg_screen_note(&run->screen, "%s has no code cells: nothing was run", run->opts.file);
+                return CG_EXIT_OK;
+        }
+        if (set_up(run, &err) < 0) {
+                run->status = CG_EXIT_USAGE;
+                if (run->face)
+                        report_end(run, -1, &err);
+                else
+                        cg_cli_fail("run", &err);
+        } else {
+                run_cells(run);
+        }
+        tear_down(run);
+        return run->status;
+}
+
+/* Negative: the command line or FILE is wrong. */
+static int parse_and_read(struct cg_run *run, int argc, char **argv, struct cg_err *err)
+{
+        int r = cg_run_parse(argc, argv, &run->opts, err);
+
+        if (r < 0 || run->opts.kernel.help || !run->opts.file)
+                return r;
+        return cg_cells_add_file(&run->opts.cells, run->opts.file, err);
+}
+
+int cg_cli_run(int argc, char **argv)
+{
+        struct cg_run run = { .status = CG_EXIT_OK };
+        struct cg_err err;
+        int status;
+
+        if (parse_and_read(&run, argc, argv, &err) < 0)
+                status = cg_cli_fail("run", &err);
+        else
+                status = run.opts.kernel.help ? cg_cli_print(cg_run_help) : run_all(&run);
+        cg_run_options_fini(&run.opts);
+        return status;
+}

@@ -1,0 +1,236 @@
+/* `cellgate doctor`: runs the checks, then a whole sandbox. Linked into the front program. */
+#include "cli/sandbox/doctor.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "cli/common/cli.h"
+#include "config.h"
+#include "sandbox/apparmor.h"
+#include "sandbox/command/command.h"
+
+static const char help_text[] =
+        "Usage: cellgate doctor [--json | --fix]\n\n"
+        "Tries everything that a sandbox needs of this machine, here and now, and says how to get what is missing.\n"
+        "--fix installs AppArmor profiles for cellgate, as root, where AppArmor restricts user namespaces (Ubuntu): docs/apparmor.md.\n\n"
+        "Exit status: 0 when sandboxes work here (the full tier), 1 when they do not. Where only the weaker landlock tier can be had, it\n"
+        "says so; that one wants to be asked for: --tier landlock, or \"cellgate\": {\"tier\": \"landlock\"} in the settings.\n";
+
+struct outcome {
+        int error;      /* 0: it works */
+        char note[400];
+};
+
+/* In a child: a check changes the process that makes it. */
+static struct outcome try(const struct cg_doctor_check *check)
+{
+        struct outcome o = {.error = EIO};
+        int fds[2], status;
+        pid_t pid;
+
+        if (pipe(fds) < 0)
+                return o;
+        pid = fork();
+        if (pid == 0) {
+                o = (struct outcome){0};
+                o.error = check->run(o.note, sizeof(o.note));
+                _exit(write(fds[1], &o, sizeof(o)) == (ssize_t)sizeof(o) ? 0 : 1);
+        }
+        close(fds[1]);
+        if (pid < 0 || read(fds[0], &o, sizeof(o)) != (ssize_t)sizeof(o))
+                o = (struct outcome){.error = EIO};
+        close(fds[0]);
+        while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+                ;
+        return o;
+}
+
+/* A command in a sandbox as it comes, in a child because that can be done once. The message goes to @note. */
+static int run_tier(const char *tier, char *note, size_t size)
+{
+        static char *const argv[] = {(char *)"true", NULL}, *const env[] = {(char *)"PATH=/usr/bin:/bin", NULL};
+        const struct cg_command_options opts = {.cwd = "/", .env = env, .argv = argv, .tier = tier, .control_fd = -1};
+        struct cg_settings *s = NULL;
+        struct cg_command *c = NULL;
+        struct cg_err err = {0};
+        int status = 1;
+
+        if (cg_settings_default(&s, &err) == 0 && cg_command_new(s, &opts, &c, &err) == 0)
+                status = cg_command_run(c, &err);
+        cg_command_free(c);
+        snprintf(note, size, "%s", err.code < 0 ? err.msg : "");
+        return status ? EIO : 0;
+}
+
+static int run_full(char *note, size_t size)
+{
+        return run_tier("full", note, size);
+}
+
+static int run_landlock(char *note, size_t size)
+{
+        return run_tier("landlock", note, size);
+}
+
+static const struct cg_doctor_check wholes[] = {
+        {.name = "sandbox", .what = "a command in it: the full tier", .required = true, .run = run_full},
+        {.name = "landlock sandbox", .what = "a command in it: the landlock tier", .run = run_landlock},
+};
+
+/* Of what is made in user namespaces, where there are none. */
+static const char *no_users(int error)
+{
+        return "see user namespaces";
+}
+
+static int add_json(json_t *list, const struct cg_doctor_check *check, const struct outcome *o)
+{
+        json_t *j = json_pack("{s:s, s:s, s:b, s:b}", "name", check->name, "for", check->what, "required", check->required, "ok",
+                              !o->error);
+
+        if (o->note[0])
+                json_object_set_new(j, "detail", json_string(o->note));
+        if (o->error)
+                json_object_set_new(j, "error", json_string(strerror(o->error)));
+        if (o->error && check->advice)
+                json_object_set_new(j, "advice", json_string(check->advice(o->error)));
+        return json_array_append_new(list, j);
+}
+
+static void print_text(const struct cg_doctor_check *check, const struct outcome *o)
+{
+        printf("%-4s %-18s %s", o->error ? check->required ? "NO" : "no" : "yes", check->name, check->what);
+        if (o->note[0])
+                printf(" (%s)", o->note);
+        if (o->error && o->error != EIO)
+                printf(": %s", strerror(o->error));
+        printf("\n");
+        if (o->error && check->advice)
+                printf("     -> %s\n", check->advice(o->error));
+}
+
+/* By what each limit would be held here: name and mechanism. */
+static json_t *limits_json(void)
+{
+        static const struct cg_sandbox_limits all = {.memory_bytes = 1 << 30, .cores_milli = 1000, .processes = 100, .open_files = 100,
+                                                     .file_bytes = 1 << 30, .cpu_seconds = 9, .output_bytes = 1 << 30,
+                                                     .wall_seconds = 9};
+        enum cg_limit_by by[CG_LIMITS] = {CG_BY_NOTHING};
+        struct cg_sandbox *sb = NULL;
+        json_t *o = json_object();
+
+        if (cg_sandbox_new_command(0, &sb, NULL) < 0)
+                return o;
+        cg_sandbox_set_limits(sb, &all);
+        cg_sandbox_limits_by(sb, by);
+        cg_sandbox_free(sb);
+        for (enum cg_limit i = 0; i < CG_LIMITS; i++)
+                json_object_set_new(o, cg_limit_setting(i), json_string(cg_limit_by_name(by[i])));
+        return o;
+}
+
+static void print_limits(void)
+{
+        cg_auto_json json_t *o = limits_json();
+        const char *name;
+        json_t *by;
+        bool first = true;
+
+        printf("\nLimits are held by");
+        json_object_foreach(o, name, by) {
+                printf("%s %s (%s)", first ? "" : ",", json_string_value(by), name);
+                first = false;
+        }
+        printf(".\n");
+}
+
+/* What was found, by name. */
+struct summary {
+        bool ok, users, full, landlock;
+};
+
+static int finish_json(json_t *list, const struct summary *sum)
+{
+        const char *tier = sum->full ? "full" : sum->landlock ? "landlock" : NULL;
+        int abi = cg_landlock_abi();
+        cg_auto_json json_t *o = json_pack("{s:b, s:s?, s:{s:b, s:b}, s:i, s:O, s:o}", "ok", sum->ok, "tier", tier, "tiers", "full",
+                                           sum->full, "landlock", sum->landlock, "landlock_abi", abi > 0 ? abi : 0, "checks", list, "limits",
+                                           limits_json());
+        cg_auto_free char *text = NULL;
+        size_t len;
+
+        text = o ? cg_json_text(o, &len) : NULL;
+        if (!text || puts(text) < 0)
+                return CG_EXIT_USAGE;
+        return sum->ok ? 0 : 1;
+}
+
+static int finish_text(const struct summary *sum)
+{
+        print_limits();
+        printf("\n%s\n", sum->ok ? "Sandboxes work here." : !sum->landlock ? "Sandboxes do not work here."
+               : "Sandboxes do not work here as they come, but the weaker landlock tier does, where it is asked for: --tier landlock, or\n"
+                 "\"cellgate\": {\"tier\": \"landlock\"} in the settings (docs/settings.md says what it does not hold).");
+        return fflush(stdout) ? CG_EXIT_USAGE : sum->ok ? 0 : 1;
+}
+
+static void run_check(struct cg_doctor_check check, size_t i, json_t *list, struct summary *sum)
+{
+        struct outcome o;
+
+        fflush(stdout);
+        o = try(&check);
+        sum->ok &= !o.error || !check.required;
+        if (i == 0)
+                sum->users = !o.error;
+        if (check.run == run_full)
+                sum->full = !o.error;
+        if (check.run == run_landlock)
+                sum->landlock = !o.error;
+        if (check.in_users && !sum->users)
+                check.advice = no_users;
+        if (list)
+                add_json(list, &check, &o);
+        else
+                print_text(&check, &o);
+}
+
+/* The one thing here that a program can mend: the rest is other people's kernels and containers. Returns on failure only. */
+static int fix(void)
+{
+        static const char program[] = CG_LIBEXECDIR "/apparmor";
+
+        if (!cg_apparmor_restricts()) {
+                puts("AppArmor does not restrict user namespaces here: there is nothing for --fix to do.");
+                return fflush(stdout) ? CG_EXIT_USAGE : 0;
+        }
+        execl("/bin/sh", "sh", program, (char *)NULL);
+        fprintf(stderr, "cellgate doctor: %s cannot be run: %s (is cellgate installed completely?)\n", program, strerror(errno));
+        return 1;
+}
+
+int cg_cli_doctor(int argc, char **argv)
+{
+        bool json = argc == 2 && !strcmp(argv[1], "--json");
+        struct summary sum = {.ok = true};
+        cg_auto_json json_t *list = json ? json_array() : NULL;
+
+        if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")))
+                return fputs(help_text, stdout) < 0;
+        if (argc == 2 && !strcmp(argv[1], "--fix"))
+                return fix();
+        if (argc > 1 && !json) {
+                fprintf(stderr, "cellgate doctor: there is no option \"%s\": --help lists them\n", argv[1]);
+                return CG_EXIT_USAGE;
+        }
+        for (size_t i = 0; i < cg_doctor_n_checks; i++)
+                run_check(cg_doctor_checks[i], i, list, &sum);
+        for (size_t i = 0; i < CG_ARRAY_LEN(wholes); i++)
+                run_check(wholes[i], cg_doctor_n_checks + i, list, &sum);
+        return json ? finish_json(list, &sum) : finish_text(&sum);
+}

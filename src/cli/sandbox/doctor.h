@@ -1,0 +1,20 @@
+/* `cellgate doctor`: what this machine offers a sandbox, tried here and now. */
+#ifndef CG_CLI_SANDBOX_DOCTOR_H
+#define CG_CLI_SANDBOX_DOCTOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct cg_doctor_check {
+        const char *name;
+        const char *what;            /* for: what it is needed for */
+        bool required;               /* without it there is no sandbox */
+        bool in_users;               /* is made in a user namespace: without those nothing can be said of it */
+        int (*run)(char *note, size_t size); /* 0; or an errno. Runs in a child of its own; @note: a detail, may stay empty */
+        const char *(*advice)(int error);
+};
+
+extern const struct cg_doctor_check cg_doctor_checks[];
+extern const size_t cg_doctor_n_checks;
+
+#endif

@@ -1,0 +1,53 @@
+/*
+ * The program `cellgate`: sandboxes, which must start at once, and for everything else cellgate-cli, which is linked with what that
+ * takes. Loading those libraries alone is more than half of what a sandbox's start may cost; notebooks have cellgate-jupyter,
+ * which has them in itself.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+
+#include "cli/common/cli.h"
+#include "config.h"
+#include "sandbox/apparmor.h"
+
+/*
+ * Where AppArmor restricts user namespaces, sandboxes are made by this program's copy, which has a profile. This path has none, since
+ * all that it starts would inherit it: cellgate-cli, the supervisor, MCP servers. No copy: it is tried without.
+ */
+static void enter_profile(char **argv)
+{
+        static const char copy[] = CG_LIBEXECDIR "/cellgate-sandbox";
+        const char *self = (const char *)getauxval(AT_EXECFN); /* NOLINT(performance-no-int-to-ptr): that is what it returns */
+
+        if (cg_apparmor_restricts() && (!self || strcmp(self, copy) != 0))
+                execv(copy, argv);
+}
+
+static int sandbox(int argc, char **argv, char **all)
+{
+        enter_profile(all);
+        return cg_cli_sandbox(argc, argv);
+}
+
+int main(int argc, char **argv)
+{
+        static const char rest[] = CG_LIBEXECDIR "/cellgate-cli", jupyter[] = CG_LIBEXECDIR "/cellgate-jupyter";
+        const char *slash = argc ? strrchr(argv[0], '/') : NULL;
+
+        if (argc && !strcmp(slash ? slash + 1 : argv[0], "srt"))
+                return sandbox(argc, argv, argv);
+        if (argc > 1 && !strcmp(argv[1], "sandbox"))
+                return sandbox(argc - 1, argv + 1, argv);
+        if (argc > 1 && !strcmp(argv[1], "doctor")) {
+                enter_profile(argv);
+                return cg_cli_doctor(argc - 1, argv + 1);
+        }
+        if (argc > 2 && !strcmp(argv[1], "jupyter"))
+                execv(jupyter, argv); /* not everywhere there */
+        execv(rest, argv);
+        fprintf(stderr, "cellgate: %s cannot be run: %s (is cellgate installed completely?)\n", rest, strerror(errno));
+        return CG_EXIT_USAGE;
+}

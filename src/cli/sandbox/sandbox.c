@@ -1,0 +1,433 @@
+/*
+ * `cellgate sandbox`, and what stands in for `srt`: runs a command in a sandbox. Linked into the front program, which must start
+ * within milliseconds: nothing here may need libcellgate.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/limits.h"
+#include "base/proc.h"
+#include "base/text.h"
+#include "cli/common/cli.h"
+#include "config.h"
+#include "sandbox/command/ask.h"
+#include "sandbox/command/command.h"
+#include "sandbox/landlock_rules.h"
+
+struct cli {
+        const char *settings; /* --settings; NULL: the default file */
+        const char *text;     /* -c */
+        const char *tier;     /* --tier; NULL: the settings' */
+        int control_fd;
+        bool debug;
+        bool quiet;
+        bool watch_files;
+        int ask_seconds;
+        int explain; /* 1 text, 2 JSON */
+        char *const *argv;
+};
+
+static const char help_text[] =
+        "Usage: cellgate sandbox [OPTIONS] [--] COMMAND [ARG...]\n"
+        "       cellgate sandbox [OPTIONS] -c STRING\n\n"
+        "Runs a command in a sandbox with network and file system restrictions, by a settings file of sandbox-runtime (srt).\n\n"
+        "  -s, --settings FILE  settings; default: ~/.srt-settings.json, and where there is none: no network, no writes\n"
+        "  -c STRING            run STRING with bash\n"
+        "      --control-fd N   read whole new settings, one JSON object a line, from descriptor N (3 or more); of them only\n"
+        "                       the network's lists change\n"
+        "      --tier TIER      full (the default), landlock or auto; landlock is weaker, for machines that forbid user namespaces\n"
+        "      --explain[=json] do not run anything: print what may be read, written and reached, and by which setting\n"
+        "  -d, --debug          say on standard error what is done (also with SRT_DEBUG in the environment)\n"
+        "      --watch-files    tell at the end of files, too, that could not be had: makes opening files slower\n"
+        "      --ask[=SECONDS]  ask at the terminal about hosts that the settings neither allow nor deny; no answer in time (60\n"
+        "                       seconds) is no. The command stands still meanwhile\n"
+        "  -q, --quiet          do not say at the end what was denied, and what would allow it\n"
+        "  -V, --version        the version\n"
+        "  -h, --help           this text\n\n"
+        "Exit status: the command's; 128 + n when signal n ended it; 124 when its time was over; 1 when it could not be run.\n";
+
+/* Names in it may be those of files that an earlier command has made: nothing of them may act on the terminal. */
+static int fail(const char *text)
+{
+        cg_auto_buf struct cg_buf b = {.max = 65536};
+
+        if (cg_text_render(&b, text, strlen(text), 16384, NULL) == 0)
+                fprintf(stderr, "Error: %s\n", b.data ? b.data : "");
+        return 1;
+}
+
+/* As srt: without its settings a command does not run with the defaults, which are other rules, not stricter ones. */
+static int refuse(const char *reason, const char *lost)
+{
+        fprintf(stderr, "Error: %s\nRefusing to run with the built-in defaults, which would drop %s.\n", reason, lost);
+        return 1;
+}
+
+/* Lines as srt has them. */
+static void debug_line(const struct cli *cli, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void debug_line(const struct cli *cli, const char *fmt, ...)
+{
+        cg_auto_buf struct cg_buf safe = {.max = 1u << 20};
+        va_list ap;
+        char *text = NULL;
+
+        if (!cli->debug)
+                return;
+        va_start(ap, fmt);
+        if (vasprintf(&text, fmt, ap) < 0)
+                text = NULL;
+        va_end(ap);
+        if (text && cg_text_render(&safe, text, strlen(text), 65536, NULL) == 0)
+                fprintf(stderr, "[SandboxDebug] %s\n", safe.data ? safe.data : "");
+        free(text);
+}
+
+#define FILE_RULES "this file's rules (its denyRead, allowRead and credential entries included)"
+
+static const char *home_folder(void)
+{
+        static char account[PATH_MAX];
+        const char *home = getenv("HOME");
+
+        if (home && home[0] == '/')
+                return home;
+        return cg_account_home(account) ? account : NULL;
+}
+
+static bool is_blank(const char *text)
+{
+        return !text[strspn(text, " \t\r\n\f\v")];
+}
+
+static int load_settings(const struct cli *cli, const char *home, struct cg_settings **ret)
+{
+        cg_auto_free char *text = NULL;
+        char path[PATH_MAX], reason[PATH_MAX + 1100];
+        struct cg_err err = {0};
+        size_t len;
+
+        if (cli->settings)
+                snprintf(path, sizeof(path), "%s", cli->settings);
+        else
+                snprintf(path, sizeof(path), "%s/.srt-settings.json", home ? home : "");
+        if (cg_read_file(path, CG_MAX_SETTINGS, &text, &len, &err) < 0) {
+                if (err.sys_errno == ENOENT && !cli->settings) {
+                        debug_line(cli, "No config found at %s, using default config", path);
+                        return cg_settings_default(ret, &err) < 0 ? fail(err.msg) : 0;
+                }
+                if (err.sys_errno == ENOENT) {
+                        snprintf(reason, sizeof(reason), "%s does not exist.", path);
+                        return refuse(reason, "the rules --settings asked for");
+                }
+                snprintf(reason, sizeof(reason), "%s could not be read (%s).", path,
+                         err.sys_errno ? strerrorname_np(err.sys_errno) : err.msg);
+                return refuse(reason, FILE_RULES);
+        }
+        if (is_blank(text)) {
+                snprintf(reason, sizeof(reason), "%s is empty. Delete it, or put a config in it.", path);
+                return refuse(reason, FILE_RULES);
+        }
+        if (cg_settings_parse(text, len, path, CG_SETTINGS_LENIENT, ret, &err) < 0)
+                return refuse(err.msg, FILE_RULES);
+        if ((*ret)->unknown)
+                fprintf(stderr, "Warning: %s: \"%s\" is not a setting, and is ignored\n", path, (*ret)->unknown);
+        return 0;
+}
+
+static int parse_fd(const char *text, int *ret)
+{
+        size_t n = strspn(text, "0123456789");
+        long v = n && n < 9 && !text[n] ? strtol(text, NULL, 10) : -1;
+
+        if (v < 3)
+                return fail("option '--control-fd <fd>' argument is invalid. must be an integer file descriptor >= 3 (0-2 are "
+                            "stdin, stdout and stderr).");
+        *ret = (int)v;
+        return 0;
+}
+
+enum { NEXT = -1 }; /* any other value is an exit status */
+
+/* The value of an option, behind "=" or the next word. */
+static const char *value_of(const char *word, const char *name, char **argv, int *i)
+{
+        size_t n = strlen(name);
+
+        if (word[n] == '=')
+                return word + n + 1;
+        return argv[*i + 1] ? argv[++*i] : NULL;
+}
+
+static bool is_option(const char *word, const char *name)
+{
+        size_t n = strlen(name);
+
+        return !strncmp(word, name, n) && (!word[n] || word[n] == '=');
+}
+
+static int print(const char *text)
+{
+        return cg_write_all(1, text, strlen(text), NULL) < 0;
+}
+
+static int missing(const char *option)
+{
+        char text[100];
+
+        snprintf(text, sizeof(text), "option '%s' argument missing", option);
+        return fail(text);
+}
+
+static int flag_option(struct cli *cli, const char *w)
+{
+        if (!strcmp(w, "-d") || !strcmp(w, "--debug"))
+                cli->debug = true;
+        else if (!strcmp(w, "--watch-files"))
+                cli->watch_files = true;
+        else if (!strcmp(w, "-q") || !strcmp(w, "--quiet"))
+                cli->quiet = true;
+        else if (!strcmp(w, "--explain"))
+                cli->explain = 1;
+        else if (!strcmp(w, "--explain=json"))
+                cli->explain = 2;
+        else if (!strcmp(w, "-h") || !strcmp(w, "--help"))
+                return print(help_text);
+        else if (!strcmp(w, "-V") || !strcmp(w, "--version"))
+                return print(CG_VERSION "\n");
+        else {
+                char text[300];
+
+                snprintf(text, sizeof(text), "unknown option '%.200s' (--help lists them; a command that starts with - follows --)",
+                         w);
+                return fail(text);
+        }
+        return NEXT;
+}
+
+/* @value: "" or "=SECONDS" */
+static int ask_option(struct cli *cli, const char *value)
+{
+        char *end;
+        long v = value[0] ? strtol(value + 1, &end, 10) : CG_ASK_SECONDS;
+
+        if (value[0] && (end == value + 1 || *end || v < 1 || v > 86400))
+                return fail("option '--ask=<seconds>' argument is invalid. must be 1 to 86400.");
+        cli->ask_seconds = (int)v;
+        return NEXT;
+}
+
+static int one_option(struct cli *cli, char **argv, int *i)
+{
+        const char *w = argv[*i];
+
+        if (!strncmp(w, "-c", 2) && w[1] == 'c') {
+                cli->text = w[2] ? w + 2 : argv[*i + 1] ? argv[++*i] : NULL;
+                return cli->text ? NEXT : missing("-c <command>");
+        }
+        if (!strncmp(w, "-s", 2) && w[1] == 's') {
+                cli->settings = w[2] ? w + 2 : argv[*i + 1] ? argv[++*i] : NULL;
+                return cli->settings ? NEXT : missing("-s, --settings <path>");
+        }
+        if (is_option(w, "--settings")) {
+                cli->settings = value_of(w, "--settings", argv, i);
+                return cli->settings ? NEXT : missing("-s, --settings <path>");
+        }
+        if (is_option(w, "--tier")) {
+                cli->tier = value_of(w, "--tier", argv, i);
+                return cli->tier ? NEXT : missing("--tier <tier>");
+        }
+        if (is_option(w, "--control-fd")) {
+                const char *v = value_of(w, "--control-fd", argv, i);
+
+                if (!v)
+                        return missing("--control-fd <fd>");
+                return parse_fd(v, &cli->control_fd) ? 1 : NEXT;
+        }
+        if (is_option(w, "--ask"))
+                return ask_option(cli, w + sizeof("--ask") - 1);
+        return flag_option(cli, w);
+}
+
+/* Options end where the command starts: what stands behind is the command's. */
+static int read_options(struct cli *cli, int argc, char **argv)
+{
+        int i = 1, e;
+
+        for (; i < argc && argv[i][0] == '-' && argv[i][1]; i++) {
+                if (!strcmp(argv[i], "--")) {
+                        i++;
+                        break;
+                }
+                e = one_option(cli, argv, &i);
+                if (e != NEXT)
+                        return e;
+        }
+        cli->argv = argv + i;
+        if (!cli->text && i >= argc && !cli->explain)
+                return fail("No command specified. Use -c <command> or provide command arguments.");
+        return NEXT;
+}
+
+/* Before anything is made: who asks for a channel whose word cannot be heard gets an error. */
+static int check_control(const struct cli *cli)
+{
+        int flags = cli->control_fd < 0 ? O_RDONLY : fcntl(cli->control_fd, F_GETFL);
+        char text[200];
+
+        if (flags >= 0 && (flags & O_ACCMODE) != O_WRONLY)
+                return 0;
+        snprintf(text, sizeof(text), "--control-fd %d is not usable: %s. Refusing to run the command without the control "
+                 "channel it asks for.", cli->control_fd, flags < 0 ? strerror(errno) : "it cannot be read");
+        return fail(text);
+}
+
+/* For people: quotes in an argument are not quoted themselves. */
+static void debug_argv(const struct cli *cli)
+{
+        cg_auto_buf struct cg_buf b = {.max = 1u << 20};
+
+        for (char *const *arg = cli->argv; *arg; arg++) {
+                bool plain = **arg && strspn(*arg, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=@%+,") == strlen(*arg);
+
+                cg_buf_addf(&b, NULL, plain ? "%s%s" : "%s'%s'", arg == cli->argv ? "" : " ", *arg);
+        }
+        debug_line(cli, "Original command: %s", b.data ? b.data : "");
+}
+
+static void debug_hosts(const struct cli *cli, const char *name, const struct cg_strs *hosts, const char *between)
+{
+        if (!cli->debug)
+                return;
+        fprintf(stderr, "  \"%s\": [", name);
+        for (size_t i = 0; i < hosts->n; i++)
+                fprintf(stderr, "%s\n    \"%s\"", i ? "," : "", hosts->v[i]);
+        fprintf(stderr, "%s]%s\n", hosts->n ? "\n  " : "", between);
+}
+
+static void debug_writes(const struct cli *cli, const struct cg_command *c)
+{
+        const struct cg_path_list *list = &c->settings->filesystem.allow_write;
+        char path[PATH_MAX];
+
+        for (size_t i = 0; cli->debug && i < list->n; i++) {
+                if (cg_path_absolute(&c->base, list->v[i].path, path, NULL) < 0)
+                        continue;
+                cg_path_strip_all(path);
+                debug_line(cli, "[Sandbox Linux] Processing write path: %s -> %s", list->v[i].path, path);
+                if (access(path, F_OK) < 0)
+                        debug_line(cli, "[Sandbox Linux] Skipping non-existent write path: %s", path);
+        }
+}
+
+static int explain(const struct cli *cli, const struct cg_command *c, int fd)
+{
+        cg_auto_buf struct cg_buf out;
+        struct cg_err err = {0};
+
+        cg_buf_init(&out, 64u << 20);
+        if (cg_command_explain(c, cli->explain == 2, &out, &err) < 0)
+                return fail(err.msg);
+        return cg_write_all(fd, out.data, out.len, &err) < 0 ? fail(err.msg) : 0;
+}
+
+static bool has_write_root(const struct cg_rules *rules)
+{
+        for (size_t i = 0; i < rules->n; i++) {
+                if (rules->v[i].kind == CG_RULE_ALLOW_WRITE)
+                        return true;
+        }
+        return rules->off;
+}
+
+static int run(const struct cli *cli, struct cg_command *c)
+{
+        struct cg_err err = {0};
+        int status;
+
+        if (cli->explain)
+                return explain(cli, c, 1);
+        if (c->masks.warnings.len)
+                fputs(c->masks.warnings.data, stderr);
+        if (c->fell_back)
+                fprintf(stderr, "cellgate sandbox: user namespaces are not to be had here: this runs in the weaker landlock tier, as \"auto\" "
+                        "allows (`cellgate doctor` says why)\n");
+        if (c->sb->grants && has_write_root(&c->rules))
+                fprintf(stderr, "cellgate sandbox: the landlock tier protects what programs outside obey (docs/names.md) only where it is now: new "
+                        "files of such names can be made in folders that are not frozen\n");
+        if (c->sb->grants && c->sb->grants->n_unheld)
+                fprintf(stderr, "cellgate sandbox: %zu denials of writing do not hold in this tier, as \":accept\" allows (--explain lists "
+                        "them)\n", c->sb->grants->n_unheld);
+        if (cli->text)
+                debug_line(cli, "Command string mode (-c): %s", cli->text);
+        else
+                debug_argv(cli);
+        debug_line(cli, "{");
+        debug_hosts(cli, "allowedHosts", &c->settings->network.allowed, ",");
+        debug_hosts(cli, "deniedHosts", &c->settings->network.denied, "");
+        if (cli->debug)
+                fputs("}\n", stderr);
+        debug_writes(cli, c);
+        if (cli->control_fd >= 0)
+                debug_line(cli, "Listening for config updates on fd %d", cli->control_fd);
+        if (cli->debug)
+                explain(cli, c, 2);
+        status = cg_command_run(c, &err);
+        if (err.code < 0)
+                fail(err.msg);
+        return status;
+}
+
+/* A standard stream that is closed would be given away to the next thing that is opened here. */
+static int open_streams(void)
+{
+        for (int fd = 0; fd <= 2; fd++) {
+                if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
+                        return -1;
+        }
+        return 0;
+}
+
+int cg_cli_sandbox(int argc, char **argv)
+{
+        struct cli cli = {.control_fd = -1, .debug = getenv("SRT_DEBUG") != NULL};
+        struct cg_command_options opts = {.env = environ};
+        struct cg_settings *settings = NULL;
+        struct cg_command *c = NULL;
+        struct cg_err err = {0};
+        char cwd[PATH_MAX], file[2 * PATH_MAX];
+        int status = open_streams() < 0 ? 1 : read_options(&cli, argc, argv);
+
+        if (status != NEXT)
+                return status;
+        if (!getcwd(cwd, sizeof(cwd)) || cwd[0] != '/')
+                return fail("the working folder is gone, or out of reach");
+        opts.cwd = cwd;
+        opts.home = home_folder();
+        if (cli.settings && snprintf(file, sizeof(file), "%s%s%s", cli.settings[0] == '/' ? "" : cwd, cli.settings[0] == '/' ? "" : "/",
+                                     cli.settings) >= (int)sizeof(file))
+                return fail("the path of the settings file is too long");
+        opts.settings = cli.settings ? file : opts.home ? "~/.srt-settings.json" : NULL;
+        opts.shell_text = cli.text;
+        opts.argv = cli.argv;
+        opts.tier = cli.tier;
+        opts.control_fd = cli.control_fd;
+        opts.debug = cli.debug;
+        opts.quiet = cli.quiet;
+        opts.watch_files = cli.watch_files;
+        opts.ask_seconds = cli.ask_seconds;
+        if (check_control(&cli) != 0 || load_settings(&cli, opts.home, &settings) != 0)
+                return 1;
+        debug_line(&cli, "Initializing sandbox...");
+        if (cg_command_new(settings, &opts, &c, &err) < 0)
+                return fail(err.msg);
+        status = run(&cli, c);
+        cg_command_free(c);
+        return status;
+}

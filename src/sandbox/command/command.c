@@ -1,0 +1,240 @@
+/* Settings to the plan of a command. Runs on the host; looks at files, changes nothing. */
+#include "sandbox/command/command.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "sandbox/egress/doors_client.h"
+#include "sandbox/command/outlet.h"
+#include "sandbox/plan.h"
+#include "sandbox/settings/view.h"
+
+/* srt's name, and the user's number: here it is a tmpfs of this sandbox's own, but the name is shared by a user's sandboxes. */
+#define PRIVATE_TMP "/tmp/claude-%u"
+/* Of the landlock tier, which has no mounts: a folder of the host's for this command alone. */
+#define HOST_TMP "/tmp/cellgate-%u-%08x%08x"
+
+/* Where temporary files go: the name that the caller's environment gives, or a place of our own. */
+static const char *tmpdir_of(char *const *env, bool *own)
+{
+        static const char *const names[] = {"CLAUDE_CODE_TMPDIR=", "CLAUDE_TMPDIR="};
+
+        *own = false;
+        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
+                for (char *const *p = env; *p; p++) {
+                        if (!strncmp(*p, names[i], strlen(names[i])) && (*p)[strlen(names[i])])
+                                return *p + strlen(names[i]);
+                }
+        }
+        *own = true;
+        return NULL;
+}
+
+/* What hides the folder that @path is to lie in must have room for it. */
+static void make_room(struct cg_sandbox *sb, const char *path)
+{
+        for (size_t i = 0; i < sb->n_mounts; i++) {
+                struct cg_plan_mount *m = &sb->mounts[i];
+
+                if (m->kind != CG_PLAN_HIDE || !cg_plan_within(path, m->path))
+                        continue;
+                m->kind = CG_PLAN_EMPTY;
+                m->mode = "0755";
+                m->size = CG_PLAN_EMPTY_SIZE;
+        }
+}
+
+/* Nothing of it lies on the host but, while the sandbox runs, an empty folder to mount it on. */
+static int add_tmp(struct cg_command *c, struct cg_err *err)
+{
+        struct cg_plan_mount tmp = {.kind = CG_PLAN_TMPFS, .path = c->tmp, .mode = "0700", .size = CG_PLAN_TMP_SIZE};
+        struct cg_place place;
+        int e;
+
+        if (c->rules.off || cg_view_state(&c->rules, c->tmp) == CG_VIEW_WRITE)
+                return 0; /* the host's own is writable */
+        e = cg_place_find(c->tmp, &place, err);
+        if (e < 0)
+                return e;
+        cg_place_fini(&place);
+        if (strcmp(place.path, c->tmp) != 0)
+                return 0;
+        if (place.missing && cg_view_state(&c->rules, "/tmp") != CG_VIEW_HIDDEN) {
+                e = cg_plan_add_placeholder(c->sb, c->tmp, true, true, err);
+                if (e < 0)
+                        return e;
+        }
+        make_room(c->sb, c->tmp);
+        return cg_plan_insert(c->sb, &tmp, err);
+}
+
+static void set_limits(struct cg_command *c)
+{
+        struct cg_sandbox_limits l = c->settings->own.limits;
+
+        l.processes = l.processes ? l.processes : CG_PLAN_NO_LIMIT;
+        l.open_files = l.open_files ? l.open_files : CG_PLAN_NO_LIMIT;
+        cg_sandbox_set_limits(c->sb, &l);
+}
+
+static unsigned int plan_flags(const struct cg_settings *s)
+{
+        return (s->network.all_unix_sockets ? CG_COMMAND_UNIX_SOCKETS : 0u) |
+               (s->nested_user_namespaces ? CG_COMMAND_NESTED_USERS : 0u) | (s->weaker_nested ? CG_COMMAND_WEAK_PROC : 0u);
+}
+
+static int name_tmp(struct cg_command *c, bool on_host, struct cg_err *err)
+{
+        unsigned int r[2];
+
+        if (!on_host) {
+                snprintf(c->tmp, sizeof(c->tmp), PRIVATE_TMP, (unsigned int)geteuid());
+                return 0;
+        }
+        if (getrandom(r, sizeof(r), 0) != (ssize_t)sizeof(r))
+                return cg_fail_errno(err, "sandbox: name of the folder for temporary files");
+        snprintf(c->tmp, sizeof(c->tmp), HOST_TMP, (unsigned int)geteuid(), r[0], r[1]);
+        return 0;
+}
+
+static int make_env(struct cg_command *c, const struct cg_command_options *o, enum cg_tier tier, bool *own_tmp, struct cg_err *err)
+{
+        struct cg_environ_options eo = {.tmpdir = tmpdir_of(o->env, own_tmp)};
+
+        if (name_tmp(c, tier == CG_TIER_LANDLOCK, err) < 0)
+                return -1;
+        c->tmp_on_host = tier == CG_TIER_LANDLOCK && *own_tmp && !c->settings->filesystem.disabled;
+        if (*own_tmp && !c->settings->filesystem.disabled)
+                eo.tmpdir = c->tmp;
+        if (c->proxy) {
+                eo.http_port = CG_PROXY_HTTP_PORT;
+                eo.socks_port = CG_PROXY_SOCKS_PORT;
+        }
+        return cg_environ_make(c->settings, o->env, &eo, &c->env, err);
+}
+
+json_t *cg_command_policy(const struct cg_command *c, json_t *policy)
+{
+        json_t *hosts = cg_masks_hosts(&c->masks, c->settings);
+
+        if (hosts)
+                json_object_set_new(policy, "inject", hosts);
+        if (c->debug)
+                json_object_set_new(policy, "events", json_string("all"));
+        if (c->ask_seconds) {
+                json_object_set_new(policy, "ask", json_true());
+                json_object_set_new(policy, "askTimeoutMs", json_integer((json_int_t)c->ask_seconds * 1000));
+        }
+        return policy;
+}
+
+static int add_proxy(struct cg_command *c, struct cg_err *err)
+{
+        int e = cg_outlet_policy(c->settings, c->host_env, &c->policy, err);
+
+        if (e == 0)
+                c->policy = cg_command_policy(c, c->policy);
+        if (e == 0)
+                e = cg_sandbox_add_port(c->sb, CG_PROXY_HTTP_PORT, err);
+        return e == 0 ? cg_sandbox_add_port(c->sb, CG_PROXY_SOCKS_PORT, err) : e;
+}
+
+static int decide_tier(struct cg_command *c, const struct cg_command_options *o, struct cg_tier_choice *ret, struct cg_err *err)
+{
+        const char *text = o->tier ? o->tier : c->settings->own.tier;
+        int e = cg_tier_parse(text ? text : "full", ret, err);
+
+        if (e < 0)
+                return e;
+        c->fell_back = ret->tier == CG_TIER_AUTO;
+        e = cg_tier_decide(ret, err);
+        c->fell_back &= ret->tier == CG_TIER_LANDLOCK;
+        return e;
+}
+
+static int plan(struct cg_command *c, const struct cg_command_options *o, struct cg_err *err)
+{
+        struct cg_path_base base = {.cwd = o->cwd, .home = o->home, .settings = o->settings};
+        struct cg_tier_choice tier;
+        bool own_tmp = false;
+        int e = decide_tier(c, o, &tier, err);
+
+        if (e == 0 && c->settings->own.limits.output_bytes)
+                e = cg_fail(err, CG_E_UNSUPPORTED, "cellgate.limits.outputMb works for kernels only: a command writes to its own "
+                            "standard output, which nobody reads on the way");
+        if (e == 0)
+                e = cg_sandbox_new_command(plan_flags(c->settings), &c->sb, err);
+        if (e == 0)
+                e = make_env(c, o, tier.tier, &own_tmp, err);
+        base.by_name = tier.tier == CG_TIER_FULL;
+        if (e == 0)
+                e = cg_rules_make(c->settings, &base, &c->rules, err);
+        if (e == 0)
+                e = cg_masks_make(c->settings, &base, &c->env, &c->rules, &c->masks, err);
+        if (e == 0)
+                e = cg_view_add(c->sb, &c->rules, err);
+        if (e == 0 && own_tmp && tier.tier == CG_TIER_FULL)
+                e = add_tmp(c, err);
+        if (e == 0 && c->settings->own.hide_credentials)
+                e = cg_sandbox_add_default_hides(c->sb, o->home, err);
+        if (e == 0 && c->proxy)
+                e = add_proxy(c, err);
+        if (e == 0)
+                e = cg_doors_plan(c->settings, c->sb, err);
+        if (e == 0) {
+                set_limits(c);
+                cg_sandbox_set_told(c->sb);
+                if (c->settings->own.watch_files || o->watch_files)
+                        cg_sandbox_set_watch(c->sb);
+        }
+        if (e == 0 && tier.tier == CG_TIER_FULL && !c->rules.off)
+                e = cg_sandbox_set_names(c->sb, c->settings->own.writable_names.v, c->settings->own.writable_names.n,
+                                         c->settings->filesystem.allow_git_config, err);
+        if (e == 0 && tier.tier == CG_TIER_LANDLOCK)
+                e = cg_sandbox_set_landlock(c->sb, tier.denials, c->tmp_on_host ? c->tmp : NULL, err);
+        return e;
+}
+
+int cg_command_new(struct cg_settings *s, const struct cg_command_options *opts, struct cg_command **ret, struct cg_err *err)
+{
+        struct cg_command *c = calloc(1, sizeof(*c));
+        int e;
+
+        if (!c) {
+                cg_settings_free(s);
+                return cg_fail(err, CG_E_NOMEM, "sandbox");
+        }
+        c->settings = s;
+        c->base = (struct cg_path_base){.cwd = opts->cwd, .home = opts->home};
+        c->proxy = !s->own.network_off;
+        c->host_env = opts->env;
+        c->shell_text = opts->shell_text;
+        c->argv = opts->argv;
+        c->control_fd = opts->control_fd;
+        c->debug = opts->debug;
+        c->quiet = opts->quiet;
+        c->ask_seconds = opts->ask_seconds;
+        e = plan(c, opts, err);
+        if (e < 0) {
+                cg_command_free(c);
+                return e;
+        }
+        *ret = c;
+        return 0;
+}
+
+struct cg_command *cg_command_free(struct cg_command *c)
+{
+        if (!c)
+                return NULL;
+        cg_sandbox_free(c->sb);
+        cg_masks_fini(&c->masks);
+        cg_rules_fini(&c->rules);
+        cg_environ_fini(&c->env);
+        json_decref(c->policy);
+        cg_settings_free(c->settings);
+        free(c);
+        return NULL;
+}

@@ -1,0 +1,220 @@
+/* The plan, for people and for programs. */
+#include "sandbox/command/command.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "sandbox/landlock_rules.h"
+#include "sandbox/settings/limit_json.h"
+#include "sandbox/settings/view.h"
+
+static const char *const kinds[] = {
+        [CG_PLAN_TMPFS] = "private", [CG_PLAN_DEV] = "own devices", [CG_PLAN_PROC] = "own processes", [CG_PLAN_SYS] = "own network",
+        [CG_PLAN_WRITE] = "writable", [CG_PLAN_BIND_RO] = "read-only", [CG_PLAN_READ] = "read-only",
+        [CG_PLAN_PIN] = "kept in place",
+        [CG_PLAN_HIDE] = "hidden", [CG_PLAN_EMPTY] = "hidden but for", [CG_PLAN_MASK] = "masked",
+};
+
+/* One mount as JSON members; the caller adds the braces. */
+static int mount_json(const struct cg_sandbox *sb, const struct cg_plan_mount *m, json_t *list)
+{
+        json_t *o = json_pack("{s:s, s:s}", "path", m->path, "view", kinds[m->kind]);
+
+        if (o && m->why)
+                json_object_set_new(o, "rule", json_string(m->why));
+        if (o && cg_plan_is_absent(sb, m->path))
+                json_object_set_new(o, "absent", json_true());
+        return json_array_append_new(list, o);
+}
+
+static json_t *strs_json(const struct cg_strs *list)
+{
+        json_t *a = json_array();
+
+        for (size_t i = 0; i < list->n; i++)
+                json_array_append_new(a, json_string(list->v[i]));
+        return a;
+}
+
+static json_t *limits_json(const struct cg_command *c)
+{
+        enum cg_limit_by by[CG_LIMITS];
+
+        cg_sandbox_limits_by(c->sb, by);
+        return cg_limits_json(&c->sb->limits, by);
+}
+
+static int explain_limits(const struct cg_command *c, struct cg_buf *out, struct cg_err *err)
+{
+        enum cg_limit_by by[CG_LIMITS];
+        int e = 0;
+
+        cg_sandbox_limits_by(c->sb, by);
+        for (enum cg_limit i = 0; i < CG_LIMITS && e == 0; i++) {
+                uint64_t v = cg_limit_get(&c->sb->limits, i);
+
+                if (v && v != CG_PLAN_NO_LIMIT)
+                        e = cg_buf_addf(out, err, "Limit: %s %.12g %s, held by %s, of each %s\n", cg_limit_setting(i),
+                                        cg_limit_figure(&c->sb->limits, i), cg_limit_unit(i), cg_limit_by_name(by[i]),
+                                        cg_limit_scope(i, by[i]));
+        }
+        return e;
+}
+
+static json_t *ports_json(const struct cg_settings_port *v, size_t n)
+{
+        json_t *list = json_array();
+
+        for (size_t i = 0; i < n; i++)
+                json_array_append_new(list, json_pack("{s:i, s:i}", "inside", (int)v[i].inside, "host", (int)v[i].host));
+        return list;
+}
+
+static void add_text(json_t *list, const char *path)
+{
+        json_t *text = json_string(path); /* NULL: not UTF-8 */
+
+        json_array_append_new(list, text ? text : json_string("(a name that is not UTF-8)"));
+}
+
+/* What the landlock tier adds: how it holds, and what it does not. */
+static void add_landlock(const struct cg_grants *g, json_t *o)
+{
+        json_t *frozen = json_array(), *unread = json_array(), *unheld = json_array();
+        int abi = cg_landlock_abi();
+
+        for (size_t i = 0; i < g->n_frozen; i++)
+                add_text(g->frozen[i].write ? frozen : unread, g->frozen[i].path);
+        for (size_t i = 0; i < g->n_unheld; i++)
+                add_text(unheld, g->unheld[i]);
+        json_object_set_new(o, "landlock_abi", json_integer(abi > 0 ? abi : 0));
+        json_object_set_new(o, "rules", json_integer((json_int_t)g->n));
+        json_object_set_new(o, "nothingNewIn", frozen);
+        json_object_set_new(o, "nothingNewReadableIn", unread);
+        json_object_set_new(o, "notHeld", unheld);
+}
+
+static int explain_json(const struct cg_command *c, struct cg_buf *out, struct cg_err *err)
+{
+        cg_auto_json json_t *o = json_object();
+        json_t *mounts = json_array(), *layers = json_array();
+        const char *const *layer = cg_sandbox_layers(c->sb);
+        cg_auto_free char *text = NULL;
+        size_t len;
+        int e;
+
+        json_object_set_new(o, "tier", json_string(cg_sandbox_tier(c->sb)));
+        json_object_set_new(o, "layers", layers);
+        for (; *layer; layer++)
+                json_array_append_new(layers, json_string(*layer));
+        json_object_set_new(o, "root", json_string(c->sb->root_writable ? "writable" : "read-only"));
+        json_object_set_new(o, "mounts", mounts);
+        for (size_t i = 0; i < c->sb->n_mounts; i++) {
+                if (mount_json(c->sb, &c->sb->mounts[i], mounts) < 0)
+                        return cg_fail(err, CG_E_INVAL, "a path is not UTF-8 text: JSON cannot name it");
+        }
+        if (c->sb->grants)
+                add_landlock(c->sb->grants, o);
+        json_object_set_new(o, "network", json_string(!c->proxy ? "off" : c->settings->network.allowed.n ? "proxy" : "none"));
+        json_object_set_new(o, "allowedDomains", strs_json(&c->settings->network.allowed));
+        json_object_set_new(o, "deniedDomains", strs_json(&c->settings->network.denied));
+        json_object_set_new(o, "unixSockets", c->settings->network.all_unix_sockets ? json_string("all")
+                                              : strs_json(&c->settings->network.unix_sockets));
+        json_object_set_new(o, "localBinding", json_boolean(c->settings->network.local_binding));
+        json_object_set_new(o, "expose", ports_json(c->settings->own.expose, c->settings->own.n_expose));
+        json_object_set_new(o, "reach", ports_json(c->settings->own.reach, c->settings->own.n_reach));
+        json_object_set_new(o, "skippedWriteRoots", json_integer((json_int_t)c->rules.skipped));
+        json_object_set_new(o, "limits", limits_json(c));
+        text = cg_json_text(o, &len);
+        if (!text)
+                return cg_fail(err, CG_E_NOMEM, "plan");
+        e = cg_buf_add(out, text, len, err);
+        return e == 0 ? cg_buf_adds(out, "\n", err) : e;
+}
+
+static int line(struct cg_buf *out, const char *view, const char *path, const char *why, const char *more, struct cg_err *err)
+{
+        int e = cg_buf_addf(out, err, "  %-14s ", view);
+
+        if (e == 0)
+                e = cg_text_render(out, path, strlen(path), 0, err);
+        if (e == 0 && (why || *more))
+                e = cg_buf_addf(out, err, "   (%s%s%s)", why ? why : "", why && *more ? ", " : "", more);
+        return e == 0 ? cg_buf_adds(out, "\n", err) : e;
+}
+
+static int explain_doors(const struct cg_settings *s, struct cg_buf *out, struct cg_err *err)
+{
+        int e = s->network.all_unix_sockets ? cg_buf_adds(out, "  all unix sockets\n", err) : 0;
+
+        for (size_t i = 0; i < s->network.unix_sockets.n && e == 0 && !s->network.all_unix_sockets; i++)
+                e = line(out, "unix socket", s->network.unix_sockets.v[i], NULL, "", err);
+        for (size_t i = 0; i < s->own.n_expose && e == 0; i++)
+                e = cg_buf_addf(out, err, "  port %u inside is reachable at 127.0.0.1:%u of this machine\n", s->own.expose[i].inside,
+                                s->own.expose[i].host);
+        for (size_t i = 0; i < s->own.n_reach && e == 0; i++)
+                e = cg_buf_addf(out, err, "  port %u inside leads to 127.0.0.1:%u of this machine\n", s->own.reach[i].inside,
+                                s->own.reach[i].host);
+        if (e == 0 && s->network.local_binding)
+                e = cg_buf_adds(out, "  where a program listens, this machine's same port leads there\n", err);
+        return e;
+}
+
+static int landlock_text(const struct cg_grants *g, struct cg_buf *out, struct cg_err *err)
+{
+        int e = cg_buf_addf(out, err, "Landlock: ABI %d, %zu rules\n", cg_landlock_abi(), g->n);
+
+        for (size_t i = 0; i < g->n_frozen && e == 0; i++)
+                e = line(out, "frozen", g->frozen[i].path, g->frozen[i].because, g->frozen[i].write ? "nothing new can be made in it"
+                         : "nothing new in it can be read", err);
+        for (size_t i = 0; i < g->n_unheld && e == 0; i++)
+                e = line(out, "NOT HELD", g->unheld[i], NULL, "may be written", err);
+        return e;
+}
+
+static int explain_text(const struct cg_command *c, struct cg_buf *out, struct cg_err *err)
+{
+        const char *const *layer = cg_sandbox_layers(c->sb);
+        int e = cg_buf_addf(out, err, "Tier: %s\nLayers:", cg_sandbox_tier(c->sb));
+
+        for (; *layer && e == 0; layer++)
+                e = cg_buf_addf(out, err, " %s", *layer);
+        if (e == 0)
+                e = cg_buf_addf(out, err, "\nFiles: everything as on the host and %s, but for\n",
+                                c->sb->root_writable ? "writable" : "read-only");
+        for (size_t i = 0; i < c->sb->n_mounts && e == 0; i++) {
+                const struct cg_plan_mount *m = &c->sb->mounts[i];
+
+                e = line(out, kinds[m->kind], m->path, m->why,
+                         cg_plan_is_absent(c->sb, m->path) ? "not there, and cannot be made" : "", err);
+        }
+        if (e == 0 && c->sb->names)
+                e = cg_buf_adds(out, "  never written: what shells, git, editors, agents and package managers obey, at any depth (docs/names.md)",
+                                err);
+        for (size_t i = 0; i < c->sb->n_writable_names && e == 0; i++)
+                e = cg_buf_adds(out, i ? ", " : ", but for ", err) < 0 ? CG_E_NOMEM :
+                    cg_text_render(out, c->sb->writable_names[i], strlen(c->sb->writable_names[i]), 0, err);
+        if (e == 0 && c->sb->names)
+                e = cg_buf_adds(out, "\n", err);
+        if (e == 0 && c->sb->grants)
+                e = landlock_text(c->sb->grants, out, err);
+        if (e == 0 && c->rules.skipped)
+                e = cg_buf_addf(out, err, "  %zu of allowWrite left out: a symlink leads there\n", c->rules.skipped);
+        if (e == 0)
+                e = cg_buf_addf(out, err, "Network: %s\n", !c->proxy ? "off" : c->settings->network.allowed.n ?
+                                "through the proxy, by name" : "nothing is allowed");
+        for (size_t i = 0; i < c->settings->network.allowed.n && e == 0; i++)
+                e = line(out, "allowed", c->settings->network.allowed.v[i], NULL, "", err);
+        for (size_t i = 0; i < c->settings->network.denied.n && e == 0; i++)
+                e = line(out, "denied", c->settings->network.denied.v[i], NULL, "", err);
+        if (e == 0)
+                e = explain_doors(c->settings, out, err);
+        return e == 0 ? explain_limits(c, out, err) : e;
+}
+
+int cg_command_explain(const struct cg_command *c, bool json, struct cg_buf *out, struct cg_err *err)
+{
+        return json ? explain_json(c, out, err) : explain_text(c, out, err);
+}

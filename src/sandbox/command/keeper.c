@@ -1,0 +1,791 @@
+/*
+ * The processes of a command in a sandbox:
+ *
+ *      keeper    the process that was started: makes placeholders, starts the sandbox, starts the egress proxy when something first
+ *                connects, hands on signals, cleans up, exits with the command's status
+ *        watcher a copy of it that only waits for its end, and cleans up when it was killed
+ *        init    (pid 1 of the sandbox; init.c), which ends with the keeper
+ *          the command
+ *
+ * The watcher has a session of its own, so that what kills the keeper's process group does not reach it; a watcher that is killed
+ * is replaced. It stands beside, not between, so that a sandbox's start and end do not wait for it.
+ */
+#include "sandbox/command/command.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/limits.h"
+#include "sandbox/cgroup.h"
+#include "sandbox/command/ask.h"
+#include "sandbox/egress/doors_client.h"
+#include "sandbox/settings/limit_json.h"
+#include "sandbox/command/outlet.h"
+#include "sandbox/command/denial.h"
+#include "sandbox/mountpoints.h"
+#include "sandbox/plan.h"
+#include "sandbox/command/freeze.h"
+
+/* How long what is killed may take to be gone: stuck in the kernel, on a dead disk. */
+#define GONE_MS 10000
+/* Before a question: how long everything inside may take to stand still, how often it is looked at between two signals, and when. */
+#define HOLD_MS 2000
+#define HOLD_LOOKS 10
+#define HOLD_NS 2000000
+
+static const int handed_on[] = {SIGINT, SIGQUIT, SIGHUP, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT, SIGALRM};
+
+/* ---- the command, inside */
+
+static int exec_command(void *data)
+{
+        struct cg_command *c = data;
+        char *shell[] = {(char *)"bash", (char *)"-c", (char *)c->shell_text, NULL};
+        size_t n = 0;
+        char **by_shell;
+
+        sigprocmask(SIG_SETMASK, &c->old_mask, NULL);
+        environ = c->env.v;
+        if (c->shell_text) {
+                execvp("bash", shell);
+                shell[0] = (char *)"sh";
+                execv("/bin/sh", shell);
+                dprintf(2, "cellgate sandbox: neither bash nor /bin/sh can be run: %s\n", strerror(errno));
+                return 127;
+        }
+        execvp(c->argv[0], c->argv);
+        if (strchr(c->argv[0], '/')) {
+                dprintf(2, "cellgate sandbox: %s: %s\n", c->argv[0], strerror(errno));
+                return errno == ENOENT ? 127 : 126;
+        }
+        /* One of the shell's own words, perhaps; else the shell says that there is no such command. */
+        while (c->argv[n])
+                n++;
+        by_shell = calloc(n + 5, sizeof(*by_shell));
+        if (!by_shell)
+                return 126;
+        by_shell[0] = (char *)"bash";
+        by_shell[1] = (char *)"-c";
+        by_shell[2] = (char *)"\"$@\"";
+        by_shell[3] = (char *)"bash";
+        memcpy(by_shell + 4, c->argv, n * sizeof(*by_shell));
+        execvp("bash", by_shell);
+        dprintf(2, "cellgate sandbox: %s: command not found\n", c->argv[0]);
+        return 127;
+}
+
+/* The command's input and output are its own: whoever waits for their end does not wait for us. */
+static void leave_stdio(void)
+{
+        int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+        if (null < 0)
+                return;
+        dup2(null, 0);
+        dup2(null, 1);
+        close(null);
+}
+
+/* Whether there may be a control group to clean up. To find out costs more than a watcher that is not needed. */
+static bool uses_group(const struct cg_sandbox *sb)
+{
+        struct cg_sandbox_limits l;
+
+        cg_plan_group_limits(sb, &l);
+        return l.memory_bytes || l.processes || l.cores_milli || l.cpu_seconds;
+}
+
+/* ---- watcher */
+
+/* From the keeper: the sandbox that is to be gone before anything is cleaned up. */
+static void receive_init(int sock, int fds[2])
+{
+        size_t n = 2;
+        char byte;
+
+        fds[0] = fds[1] = -1;
+        if (cg_recv_fds(sock, &byte, 1, fds, &n, NULL) != 1)
+                fds[0] = fds[1] = -1;
+}
+
+static void wait_for(int fd, short events)
+{
+        struct pollfd p = {.fd = fd, .events = events};
+
+        while (poll(&p, 1, GONE_MS) < 0 && errno == EINTR)
+                ;
+}
+
+/* In the landlock tier what the caller can kill is the guard; init ends the rest, and then the status pipe has no writer any more. */
+static void wait_gone(const struct cg_command *c, int pidfd, int status_fd)
+{
+        wait_for(pidfd, POLLIN);
+        if (cg_plan_has_namespaces(c->sb) || status_fd < 0)
+                return;
+        for (struct cg_sandbox_status st; wait_for(status_fd, POLLIN), read(status_fd, &st, sizeof(st)) > 0;)
+                ;
+}
+
+/* The folder for temporary files, where that is the host's. Once nothing runs any more that could put something else there. */
+static void remove_tmp(const struct cg_command *c)
+{
+        if (c->tmp_on_host)
+                cg_remove_tree(c->tmp, NULL);
+}
+
+/*
+ * Ends when the keeper does, or is ended by it when there is nothing left to do. Without word of an init the command never ran: its
+ * main process waits for somebody to be told that it stands ready.
+ */
+static _Noreturn void watch_over(const struct cg_command *c, int sock)
+{
+        struct pollfd end = {.fd = 3}; /* what is sent can wait */
+        int init[2];
+
+        setsid(); /* cannot fail for a process that was just forked */
+        prctl(PR_SET_NAME, "cg-watcher", 0, 0, 0);
+        /* Nothing of the keeper's but the socket: whoever waits for an end of these must not wait for us. */
+        leave_stdio();
+        dup2(0, 2);
+        if (sock != end.fd)
+                dup2(sock, end.fd);
+        close_range((unsigned int)end.fd + 1, ~0U, 0);
+        while (poll(&end, 1, -1) < 0 && errno == EINTR)
+                ;
+        receive_init(end.fd, init);
+        if (init[0] >= 0) {
+                cg_pidfd_kill(init[0], SIGKILL);
+                wait_gone(c, init[0], init[1]);
+        }
+        cg_placeholders_remove(c->sb, NULL);
+        if (uses_group(c->sb))
+                cg_cgroup_tidy(NULL);
+        remove_tmp(c);
+        _exit(0);
+}
+
+/* ---- keeper */
+
+struct keeper {
+        struct cg_command *c;
+        int watcher;         /* socket; ends with it */
+        pid_t watcher_pid;
+        int signals;
+        struct cg_sandbox_child child;
+        int *placeholders;
+        int64_t deadline_ms; /* 0: none */
+        int64_t look_ms;     /* when to look at the processor time; 0: not to */
+        bool all_gone;       /* nothing runs inside any more but init */
+        bool init_gone;      /* landlock tier: killed, and the guard is ending the rest */
+        struct cg_outlet outlet;
+        struct cg_ask ask;
+        int stderr_flags;    /* of standard error as it was; -1: not to be had */
+        bool frozen;         /* everything inside was stopped, for a question stands */
+        struct cg_still still; /* as it was then */
+        struct cg_doors_process doors;
+        struct cg_violations violations;
+        int secrets;           /* for the outlet; -1: none */
+        struct cg_buf control; /* a piece of a line of the control channel */
+        bool control_worked;   /* it has delivered */
+};
+
+static int start_watcher(struct keeper *k, struct cg_err *err)
+{
+        int socks[2];
+
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, socks) < 0)
+                return cg_fail_errno(err, "sandbox: watcher");
+        k->watcher_pid = fork();
+        if (k->watcher_pid < 0) {
+                cg_fail_errno(err, "sandbox: watcher");
+                close(socks[0]);
+                close(socks[1]);
+                return CG_E_SYS;
+        }
+        if (k->watcher_pid == 0) {
+                close(socks[0]);
+                watch_over(k->c, socks[1]);
+        }
+        close(socks[1]);
+        k->watcher = socks[0];
+        return 0;
+}
+
+static void tell_watcher(const struct keeper *k)
+{
+        const int fds[2] = {k->child.init_pidfd, k->child.status_fd};
+
+        /* The status pipe's reader is the full tier's lifeline: nobody but the keeper has it there. */
+        if (k->watcher >= 0)
+                cg_send_fds(k->watcher, "i", 1, fds, cg_plan_has_namespaces(k->c->sb) ? 1 : 2, NULL);
+}
+
+/* Killed, by whomever: another one. */
+static void replace_watcher(struct keeper *k)
+{
+        struct cg_err err = {0};
+
+        waitpid(k->watcher_pid, NULL, 0);
+        cg_closep_(&k->watcher);
+        if (start_watcher(k, &err) < 0)
+                dprintf(2, "cellgate sandbox: %s\n", err.msg);
+        else
+                tell_watcher(k);
+}
+
+static void end_sandbox(struct keeper *k)
+{
+        if (k->child.init_pid <= 0)
+                return;
+        if (k->init_gone)
+                wait_for(k->child.init_pidfd, POLLIN);
+        cg_pidfd_kill(k->child.init_pidfd, SIGKILL);
+        if (!k->all_gone)
+                wait_gone(k->c, k->child.init_pidfd, k->child.status_fd);
+        waitpid(k->child.init_pid, NULL, WNOHANG);
+        k->child.init_pid = 0;
+}
+
+static void tell_limit(struct keeper *k, enum cg_limit limit, const char *what)
+{
+        json_t *o = cg_limit_denial(&k->c->settings->own.limits, limit, CG_SAID_SETTINGS, k->child.by[limit], what);
+
+        if (o)
+                cg_violations_add(&k->violations, o);
+}
+
+/* What only a group's counts show. Once, when everything inside has ended. */
+static void tell_counts(struct keeper *k)
+{
+        struct cg_limit_counts counts;
+        char what[100];
+
+        cg_cgroup_counts(k->child.cgroup, &counts);
+        if (counts.oom_kills) {
+                snprintf(what, sizeof(what), "%llu process%s ended", (unsigned long long)counts.oom_kills,
+                         counts.oom_kills == 1 ? " was" : "es were");
+                tell_limit(k, CG_LIMIT_MEMORY, what);
+        }
+        if (counts.forks_denied) {
+                snprintf(what, sizeof(what), "%llu more %s refused", (unsigned long long)counts.forks_denied,
+                         counts.forks_denied == 1 ? "was" : "were");
+                tell_limit(k, CG_LIMIT_PROCESSES, what);
+        }
+}
+
+/*
+ * The processor time that the group has used up. The next look is when all CPUs together could have used the rest, so a limit that is
+ * far away costs nothing.
+ */
+static bool cpu_is_over(struct keeper *k)
+{
+        uint64_t limit_ms = k->c->settings->own.limits.cpu_seconds * 1000;
+        struct cg_limit_counts counts;
+
+        cg_cgroup_counts(k->child.cgroup, &counts);
+        if (counts.cpu_ms >= limit_ms)
+                return true;
+        k->look_ms = cg_now_ms() + cg_limit_next_look_ms(limit_ms - counts.cpu_ms);
+        return false;
+}
+
+static int status_of(struct keeper *k, const struct cg_sandbox_status *st)
+{
+        const struct cg_sandbox_limits *l = &k->c->settings->own.limits;
+
+        if (!st->signal)
+                return st->exit_code;
+        if (st->signal == SIGXCPU && l->cpu_seconds)
+                tell_limit(k, CG_LIMIT_CPU_TIME, "the command was ended");
+        if (st->signal == SIGXFSZ && l->file_bytes)
+                tell_limit(k, CG_LIMIT_FILE_SIZE, "the command was ended");
+        return 128 + st->signal;
+}
+
+/* What init says of the command's end; 137 when init itself was killed. */
+static int read_status(struct keeper *k)
+{
+        struct cg_sandbox_status st = {0};
+        ssize_t n;
+
+        do
+                n = read(k->child.status_fd, &st, sizeof(st));
+        while (n < 0 && errno == EINTR);
+        k->all_gone = n == (ssize_t)sizeof(st) && st.magic == CG_SANDBOX_STATUS_MAGIC;
+        k->init_gone = !k->all_gone && !cg_plan_has_namespaces(k->c->sb);
+        return k->all_gone ? status_of(k, &st) : 137;
+}
+
+/* Until @when_ms; 0 is never. */
+static int time_left(int64_t when_ms)
+{
+        int64_t left;
+
+        if (!when_ms)
+                return -1;
+        left = when_ms - cg_now_ms();
+        return left < 0 ? 0 : left > 1000000 ? 1000000 : (int)left;
+}
+
+/* The time limits. true: the command is to end, with *status. */
+static bool out_of_time(struct keeper *k, int *status)
+{
+        if (time_left(k->deadline_ms) == 0) {
+                tell_limit(k, CG_LIMIT_WALL_TIME, "the command was ended");
+                *status = 124;
+                return true;
+        }
+        if (time_left(k->look_ms) == 0 && cpu_is_over(k)) {
+                tell_limit(k, CG_LIMIT_CPU_TIME, "the command was ended");
+                *status = 128 + SIGXCPU;
+                return true;
+        }
+        return false;
+}
+
+static int wait_ms(const struct keeper *k)
+{
+        int first = -1, times[] = {time_left(k->deadline_ms), time_left(k->look_ms), cg_ask_timeout(&k->ask)};
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(times); i++)
+                if (times[i] >= 0 && (first < 0 || times[i] < first))
+                        first = times[i];
+        return first;
+}
+
+static void take_denials(struct keeper *k)
+{
+        struct cg_sandbox_denial d;
+        int e = CG_CLOSED;
+
+        while (k->child.denied_fd >= 0 && (e = cg_denial_recv(k->child.denied_fd, &d)) == 0) {
+                json_t *o = cg_denial_of_call(&d, true);
+
+                if (o)
+                        cg_violations_add(&k->violations, o);
+                else
+                        k->violations.more += d.lost;
+        }
+        if (e == CG_CLOSED)
+                cg_closep_(&k->child.denied_fd);
+}
+
+/* ---- the control channel: whole settings, one JSON object a line, of which the network's lists are taken */
+
+static void control_line(struct keeper *k, const char *line, size_t len)
+{
+        cg_auto_settings struct cg_settings *s = NULL;
+        struct cg_err err = {0};
+        json_t *policy;
+
+        if (strspn(line, " \t\r") == len)
+                return;
+        if (cg_settings_parse(line, len, "update", CG_SETTINGS_LENIENT, &s, &err) < 0 ||
+            cg_outlet_policy(s, k->c->host_env, &policy, &err) < 0) {
+                dprintf(2, "Invalid config on control fd %d: ignored, previous config still in force\n", k->c->control_fd);
+                cg_violations_debug(&k->violations, "Invalid config on control fd (ignored): %s", err.msg);
+                return;
+        }
+        cg_violations_debug(&k->violations, "Config updated from control fd: %.*s", (int)len, line);
+        if (k->c->proxy)
+                cg_outlet_change(&k->outlet, cg_command_policy(k->c, policy));
+        else
+                json_decref(policy);
+}
+
+static void control_lines(struct keeper *k)
+{
+        char *end;
+
+        while (k->control.len && (end = memchr(k->control.data, '\n', k->control.len))) {
+                size_t n = (size_t)(end - k->control.data);
+
+                *end = '\0';
+                control_line(k, k->control.data, n);
+                cg_buf_consume(&k->control, n + 1);
+        }
+}
+
+/* False when the channel failed before it delivered anything: then its command is not to run on. */
+static bool control_read(struct keeper *k)
+{
+        char *room;
+        ssize_t n;
+        struct cg_err err = {0};
+
+        if (cg_buf_reserve(&k->control, 65536, &room, &err) < 0) {
+                dprintf(2, "Error reading control fd %d: a line is too long. The control channel is closed; no further "
+                        "updates will be applied.\n", k->c->control_fd);
+                cg_closep_(&k->c->control_fd);
+                return true;
+        }
+        n = read(k->c->control_fd, room, 65536);
+        if (n < 0 && (errno == EINTR || errno == EAGAIN))
+                return true;
+        if (n > 0) {
+                k->control_worked = true;
+                k->control.len += (size_t)n;
+                cg_buf_end(&k->control);
+                control_lines(k);
+                return true;
+        }
+        if (n < 0 && !k->control_worked) {
+                dprintf(2, "Error: control fd %d failed before delivering an update: %s. Refusing to run the command without the "
+                        "control channel it asks for.\n", k->c->control_fd, strerror(errno));
+                return false;
+        }
+        if (n < 0)
+                dprintf(2, "Error reading control fd %d: %s. The control channel is closed; no further updates will be applied.\n",
+                        k->c->control_fd, strerror(errno));
+        /* The end of it is no error: the last settings stay in force. */
+        if (n == 0 && k->control.len)
+                control_line(k, k->control.data, k->control.len);
+        cg_closep_(&k->c->control_fd);
+        return true;
+}
+
+/* ---- signals */
+
+static struct cg_inside inside_of(const struct keeper *k)
+{
+        /* Landlock tier: the guard, and init below it. */
+        return (struct cg_inside){.root = k->child.init_pid, .outer = cg_plan_has_namespaces(k->c->sb) ? 1 : 2};
+}
+
+/* SIGTSTP or SIGCONT, to everything inside. Without a pid namespace init knows of the command's own group only. */
+static void stop_or_go_on(struct keeper *k, int sig)
+{
+        struct cg_inside in = inside_of(k);
+
+        if (cg_plan_has_namespaces(k->c->sb))
+                cg_pidfd_kill(k->child.init_pidfd, sig);
+        else
+                cg_still_signal(&in, sig == SIGTSTP ? SIGSTOP : sig);
+        k->frozen = sig == SIGTSTP;
+}
+
+static void take_signals(struct keeper *k)
+{
+        struct signalfd_siginfo info;
+
+        while (read(k->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+                int sig = (int)info.ssi_signo;
+
+                if (sig == SIGTSTP || sig == SIGCONT)
+                        stop_or_go_on(k, sig);
+                else
+                        cg_pidfd_kill(k->child.init_pidfd, sig);
+                if (sig == SIGINT || sig == SIGQUIT || sig == SIGTERM || sig == SIGHUP)
+                        cg_outlet_answer(&k->outlet, true);
+                if (sig != SIGTSTP)
+                        continue;
+                /* Ctrl-Z: everything inside stands still, then we do. */
+                raise(SIGSTOP);
+                stop_or_go_on(k, SIGCONT);
+        }
+}
+
+/* While a question stands nothing inside goes on: it would write over the question, or read the answer. */
+static bool hold(void *data)
+{
+        struct keeper *k = data;
+        struct cg_inside in = inside_of(k);
+        struct cg_still last = {.moving = true};
+        int64_t end = cg_now_ms() + HOLD_MS;
+
+        do {
+                stop_or_go_on(k, SIGTSTP);
+                /* Whoever is stopped may have to be given the processor for that. */
+                for (int i = 0; i < HOLD_LOOKS; i++) {
+                        if (!cg_still_look(&in, &k->still))
+                                return false;
+                        if (cg_still_is_same(&k->still, &last))
+                                return true;
+                        last = k->still;
+                        nanosleep(&(struct timespec){.tv_nsec = HOLD_NS}, NULL);
+                }
+        } while (cg_now_ms() < end);
+        return false;
+}
+
+static bool stood(void *data)
+{
+        struct keeper *k = data;
+        struct cg_inside in = inside_of(k);
+        struct cg_still now;
+
+        return cg_still_look(&in, &now) && cg_still_is_same(&now, &k->still);
+}
+
+/* After all else: questions that cannot be asked are answered, and what stands still for none of them goes on. */
+static void freeze(struct keeper *k)
+{
+        bool now = cg_ask_fd(&k->ask) >= 0;
+
+        if (now && !k->frozen)
+                cg_ask_again(&k->ask); /* somebody outside let it go on */
+        if (k->ask.lost)
+                cg_outlet_answer(&k->outlet, true);
+        if (cg_ask_fd(&k->ask) < 0 && k->frozen)
+                stop_or_go_on(k, SIGCONT);
+}
+
+/* What cannot be reached as the settings say. */
+static void hear_doors(struct keeper *k)
+{
+        const char *line;
+
+        while ((line = cg_doors_line(&k->doors)))
+                dprintf(2, "cellgate sandbox: %s\n", line);
+        if (k->doors.said < 0 && k->doors.proc.pidfd >= 0 && !cg_doors_reap(&k->doors))
+                dprintf(2, "cellgate sandbox: unix sockets and ports outside of the sandbox are not reachable any more\n");
+}
+
+/* Beside those of the proxy. */
+#define FIXED_FDS 7
+
+/* Until the command has ended, or its time is over. Returns the exit status. */
+static int watch(struct keeper *k)
+{
+        struct pollfd fds[FIXED_FDS + CG_OUTLET_FDS] = {{.fd = k->child.status_fd, .events = POLLIN}, {.fd = k->signals, .events = POLLIN}};
+
+        for (;;) {
+                int n, status;
+
+                fds[2] = (struct pollfd){.fd = k->c->control_fd, .events = POLLIN};
+                fds[3] = (struct pollfd){.fd = k->watcher};
+                fds[4] = (struct pollfd){.fd = k->child.denied_fd, .events = POLLIN};
+                fds[5] = (struct pollfd){.fd = k->doors.said, .events = POLLIN};
+                fds[6] = (struct pollfd){.fd = cg_ask_fd(&k->ask), .events = POLLIN};
+                cg_outlet_poll(&k->outlet, fds + FIXED_FDS);
+                n = poll(fds, CG_ARRAY_LEN(fds), wait_ms(k));
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n < 0)
+                        return 125;
+                if (fds[0].revents)
+                        return read_status(k);
+                if (out_of_time(k, &status))
+                        return status;
+                if (fds[1].revents)
+                        take_signals(k);
+                if (fds[2].revents && !control_read(k))
+                        return 1;
+                if (fds[3].revents)
+                        replace_watcher(k);
+                if (fds[4].revents)
+                        take_denials(k);
+                if (fds[5].revents)
+                        hear_doors(k);
+                if (fds[6].revents)
+                        cg_outlet_answer(&k->outlet, false);
+                cg_ask_due(&k->ask); /* after the read: keys that are there already came before the question accepts any */
+                cg_outlet_work(&k->outlet, fds + FIXED_FDS);
+                freeze(k);
+        }
+}
+
+/* Opened on the host, before anything runs that could put something else there. */
+static int open_log(const struct keeper *k, int *ret, struct cg_err *err)
+{
+        const char *path = k->c->settings->own.violation_log;
+
+        /* A FIFO that an earlier command has put there is not waited for. */
+        *ret = path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK, 0600) : -1;
+        return path && *ret < 0 ? cg_fail_errno(err, "violation log %s", path) : 0;
+}
+
+static int block_signals(struct keeper *k, struct cg_err *err)
+{
+        sigset_t set;
+
+        sigemptyset(&set);
+        for (size_t i = 0; i < CG_ARRAY_LEN(handed_on); i++)
+                sigaddset(&set, handed_on[i]);
+        sigprocmask(SIG_BLOCK, &set, &k->c->old_mask);
+        k->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+        return k->signals < 0 ? cg_fail_errno(err, "sandbox: signals") : 0;
+}
+
+/* The command as one line, as far as it matters to find a word in it. */
+static void command_line(const struct cg_command *c, char *buf, size_t size)
+{
+        size_t n = 0;
+
+        buf[0] = '\0';
+        if (c->shell_text) {
+                snprintf(buf, size, "%s", c->shell_text);
+                return;
+        }
+        for (size_t i = 0; c->argv[i] && n + 1 < size; i++) {
+                int len = snprintf(buf + n, size - n, "%s%s", i ? " " : "", c->argv[i]);
+
+                n += len > 0 ? (size_t)len : 0;
+        }
+}
+
+/* Without a terminal the lists alone decide. */
+static void open_ask(struct keeper *k)
+{
+        struct cg_err err = {0};
+
+        if (!k->c->ask_seconds || !k->c->proxy)
+                return;
+        if (cg_ask_open(&k->ask, &err) == 0) {
+                k->ask.hold = (struct cg_ask_hold){.hold = hold, .stood = stood, .data = k};
+                return;
+        }
+        dprintf(2, "cellgate sandbox: --ask: %s; hosts that no list names are refused\n", err.msg);
+        k->c->ask_seconds = 0;
+        json_object_del(k->c->policy, "ask");
+}
+
+static void start_outlet(struct keeper *k)
+{
+        cg_outlet_init(&k->outlet, k->child.ports, CG_STEAL(k->c->policy), cg_steal_fd(&k->secrets), &k->violations);
+        k->outlet.ask = k->ask.tty >= 0 ? &k->ask : NULL;
+}
+
+/* What a keeper left behind that was killed together with its watcher. */
+static void tidy_groups(const struct keeper *k)
+{
+        if (k->child.cgroup)
+                cg_cgroup_tidy(NULL);
+}
+
+static int start_doors(struct keeper *k, struct cg_err *err)
+{
+        int *reach = k->child.ports + (k->c->proxy ? 2 : 0), e;
+
+        e = cg_doors_start(k->c->settings, &k->c->base, &k->c->rules, k->child.doors_fd, reach, &k->doors, err);
+        /* Its alone from here on, so that its end is a closed door and not a wait without end. */
+        cg_closep_(&k->child.doors_fd);
+        for (size_t i = 0; i < k->c->settings->own.n_reach; i++)
+                cg_closep_(&reach[i]);
+        return e;
+}
+
+static int make_tmp(struct keeper *k, struct cg_err *err)
+{
+        if (mkdir(k->c->tmp, 0700) == 0)
+                return 0;
+        cg_fail_errno(err, "sandbox: folder for temporary files %s", k->c->tmp);
+        k->c->tmp_on_host = false; /* not ours to remove */
+        return CG_E_SYS;
+}
+
+static int start(struct keeper *k, struct cg_err *err)
+{
+        int log = -1, e = block_signals(k, err);
+
+        k->stderr_flags = fcntl(2, F_GETFL);
+        if (e == 0)
+                e = open_log(k, &log, err);
+        cg_violations_init(&k->violations, k->c->settings, log, k->c->debug);
+        command_line(k->c, k->violations.command, sizeof(k->violations.command));
+        open_ask(k);
+        if (e == 0 && k->c->proxy)
+                e = cg_masks_secrets(&k->c->masks, k->c->settings, &k->secrets, err);
+        /* Before there is anything to clean up; the sandbox itself ends with this process without anybody's help. */
+        if (e == 0 && (k->c->sb->n_placeholders || uses_group(k->c->sb) || k->c->tmp_on_host))
+                e = start_watcher(k, err);
+        if (e == 0 && k->c->tmp_on_host)
+                e = make_tmp(k, err);
+        if (e == 0)
+                e = cg_placeholders_make(k->c->sb, &k->placeholders, err);
+        if (e == 0)
+                e = cg_sandbox_spawn(k->c->sb, NULL, 0, exec_command, k->c, &k->child, err);
+        if (e < 0)
+                return e;
+        tell_watcher(k);
+        tidy_groups(k); /* while the command runs already */
+        if (k->c->proxy)
+                start_outlet(k);
+        if (cg_doors_any(k->c->settings))
+                e = start_doors(k, err);
+        if (e < 0)
+                return e;
+        leave_stdio();
+        if (k->c->settings->own.limits.wall_seconds)
+                k->deadline_ms = cg_now_ms() + (int64_t)k->c->settings->own.limits.wall_seconds * 1000;
+        if (k->child.by[CG_LIMIT_CPU_TIME] == CG_BY_CGROUP1 || k->child.by[CG_LIMIT_CPU_TIME] == CG_BY_CGROUP2)
+                k->look_ms = cg_now_ms();
+        return 0;
+}
+
+/* What is killed here is not waited for: it has nothing left to do. */
+static void clean_up(struct keeper *k)
+{
+        if (!k->all_gone)
+                end_sandbox(k);
+        if (k->placeholders)
+                cg_placeholders_remove(k->c->sb, k->placeholders);
+        if (k->all_gone || k->child.init_pid <= 0)
+                remove_tmp(k->c);
+        if (k->watcher_pid > 0) {
+                kill(k->watcher_pid, SIGKILL);
+                waitpid(k->watcher_pid, NULL, WNOHANG);
+        }
+        end_sandbox(k);
+        cg_doors_end(&k->doors);
+        cg_ask_close(&k->ask);
+        cg_closep_(&k->child.doors_fd);
+        cg_closep_(&k->secrets);
+        cg_outlet_fini(&k->outlet);
+}
+
+/* A group is empty, and its counts are final, when the last process is gone, init included. */
+static void end_group(struct keeper *k)
+{
+        if (!k->child.cgroup)
+                return;
+        k->all_gone = false;
+        end_sandbox(k);
+        tell_counts(k);
+        k->child.cgroup = cg_cgroup_free(k->child.cgroup);
+}
+
+/*
+ * What was denied last may not have been read yet. The command shares standard error with the caller, and its flags: where it does not
+ * wait any more, lines would be lost, ours and of whoever writes there next.
+ */
+static void tell(struct keeper *k)
+{
+        if (k->stderr_flags >= 0)
+                fcntl(2, F_SETFL, k->stderr_flags);
+        take_denials(k);
+        cg_outlet_hear(&k->outlet);
+        if (!k->c->quiet)
+                cg_violations_tell(&k->violations);
+        cg_violations_fini(&k->violations);
+}
+
+int cg_command_run(struct cg_command *c, struct cg_err *err)
+{
+        struct keeper k = {.c = c, .watcher = -1, .signals = -1, .child = {.init_pidfd = -1, .status_fd = -1, .denied_fd = -1, .doors_fd = -1},
+                           .outlet = {.ports = {-1, -1}, .secrets = -1}, .violations = {.log = -1}, .secrets = -1,
+                           .doors = CG_DOORS_PROCESS_NONE, .ask = {.tty = -1}};
+        int status = 1;
+
+        cg_buf_init(&k.control, CG_MAX_SETTINGS + 65536 + 2);
+        if (start(&k, err) == 0)
+                status = watch(&k);
+        end_group(&k);
+        tell(&k);
+        clean_up(&k);
+        cg_buf_fini(&k.control);
+        return status;
+}

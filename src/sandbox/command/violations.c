@@ -1,0 +1,119 @@
+/* A command's denials: see violations.h. */
+#include "sandbox/command/violations.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "sandbox/command/denial.h"
+
+void cg_violations_init(struct cg_violations *v, const struct cg_settings *s, int log, bool debug)
+{
+        *v = (struct cg_violations){.settings = s, .log = log, .debug = debug};
+}
+
+void cg_violations_fini(struct cg_violations *v)
+{
+        for (size_t i = 0; i < v->n; i++)
+                free(v->told[i]);
+        v->n = 0;
+        cg_closep_(&v->log);
+}
+
+static bool is_ignored(const struct cg_violations *v, const char *line)
+{
+        const struct cg_settings *s = v->settings;
+
+        for (size_t i = 0; i < s->n_ignores; i++) {
+                if (strcmp(s->ignores[i].command, "*") != 0 && !strstr(v->command, s->ignores[i].command))
+                        continue;
+                for (size_t k = 0; k < s->ignores[i].texts.n; k++) {
+                        if (strstr(line, s->ignores[i].texts.v[k]))
+                                return true;
+                }
+        }
+        return false;
+}
+
+static void write_log(struct cg_violations *v, const json_t *denial)
+{
+        cg_auto_free char *text = NULL;
+        size_t len;
+
+        if (v->log < 0 || v->logged > CG_VIOLATIONS_LOG_MAX)
+                return;
+        text = cg_json_text(denial, &len);
+        if (!text)
+                return;
+        v->logged += len + 1;
+        text[len] = '\n'; /* in the place of the NUL: one write, so that logs that commands share have whole lines */
+        if (v->logged > CG_VIOLATIONS_LOG_MAX || cg_write_all(v->log, text, len + 1, NULL) < 0)
+                dprintf(2, "cellgate sandbox: the violation log gets no more lines of this command: %s\n",
+                        v->logged > CG_VIOLATIONS_LOG_MAX ? "there were too many" : "it cannot be written");
+}
+
+void cg_violations_debug(const struct cg_violations *v, const char *fmt, ...)
+{
+        cg_auto_buf struct cg_buf b = {.max = 16384};
+        char line[4096];
+        va_list ap;
+
+        if (!v->debug)
+                return;
+        va_start(ap, fmt);
+        vsnprintf(line, sizeof(line), fmt, ap);
+        va_end(ap);
+        if (cg_text_render(&b, line, strlen(line), 4096, NULL) == 0 && b.data)
+                dprintf(2, "[SandboxDebug] %s\n", b.data);
+}
+
+static void remember(struct cg_violations *v, const json_t *denial)
+{
+        cg_auto_buf struct cg_buf b = {.max = 16384};
+
+        v->more += (uint64_t)json_integer_value(json_object_get(denial, "untold"));
+        if (cg_denial_sentence(denial, &b, NULL) < 0 || !b.len)
+                return;
+        for (size_t i = 0; i < v->n; i++) {
+                if (!strcmp(v->told[i], b.data)) {
+                        v->times[i]++;
+                        return;
+                }
+        }
+        if (v->n == CG_VIOLATIONS_TOLD) {
+                v->more++;
+                return;
+        }
+        v->told[v->n] = cg_buf_steal(&b, NULL);
+        v->times[v->n++] = 1;
+}
+
+void cg_violations_add(struct cg_violations *v, json_t *denial)
+{
+        const char *line;
+
+        cg_denial_stamp(denial);
+        line = json_string_value(json_object_get(denial, "line"));
+        if (line && !is_ignored(v, line)) {
+                cg_violations_debug(v, "%s", line);
+                write_log(v, denial);
+                remember(v, denial);
+        }
+        json_decref(denial);
+}
+
+void cg_violations_tell(const struct cg_violations *v)
+{
+        for (size_t i = 0; i < v->n; i++) {
+                if (v->times[i] > 1)
+                        dprintf(2, "cellgate sandbox: %s (%" PRIu64 " times)\n", v->told[i], v->times[i]);
+                else
+                        dprintf(2, "cellgate sandbox: %s\n", v->told[i]);
+        }
+        if (v->more)
+                dprintf(2, "cellgate sandbox: and %" PRIu64 " more that are not shown\n", v->more);
+}

@@ -1,0 +1,400 @@
+/*
+ * The decider of cellgate-egress: may a connection be made, and if so, here it is. Speaks with the host (control channel) and
+ * with the relay; reads nothing that a sandbox has written but host names, which it parses itself.
+ * Here: what the two say, what the policy says of a name, time, the loop. The rest by file: decider_int.h.
+ */
+#include "sandbox/egress/decider_int.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/util.h"
+
+#define TICK_MS 100
+#define RELAY_MS 10000            /* until another part is ready */
+#define BURST 64
+#define CONTROL_HIGH (256u << 10) /* the host does not read: no more questions are taken */
+
+/* ---- the end */
+
+void eg_decider_end(struct decider *d, int status)
+{
+        if (!d->ended) {
+                d->ended = true;
+                d->status = status;
+        }
+        uv_stop(&d->loop);
+}
+
+void eg_decider_tell(struct decider *d, json_t *message)
+{
+        struct cg_err err;
+
+        if (d->ended)
+                json_decref(message);
+        else if (cg_chan_send(&d->chan, message, &err) < 0)
+                eg_decider_end(d, err.sys_errno == EPIPE || err.sys_errno == ECONNRESET ? 0 : 1); /* the host has gone: not a failure */
+}
+
+static void tell_error(struct decider *d, json_int_t sandbox, const struct cg_err *err)
+{
+        eg_decider_tell(d, json_pack("{s:s, s:I, s:i, s:s%}", "type", "error", "sandbox", sandbox, "code", err->code, "message", err->msg,
+                                     strnlen(err->msg, sizeof(err->msg))));
+}
+
+/* ---- polling */
+
+static void on_control(uv_poll_t *h, int status, int events);
+static void on_relay(uv_poll_t *h, int status, int events);
+
+static bool host_is_slow(const struct decider *d)
+{
+        return d->chan.out.len > CONTROL_HIGH;
+}
+
+static bool answers_wait(const struct decider *d)
+{
+        for (const struct job *j = d->jobs; j; j = j->next) {
+                if (j->state == ANSWERING)
+                        return true;
+        }
+        return false;
+}
+
+void eg_decider_watch(struct decider *d)
+{
+        int control = UV_READABLE | (d->chan.out.len ? UV_WRITABLE : 0);
+        int relay = (host_is_slow(d) ? 0 : UV_READABLE) | (answers_wait(d) ? UV_WRITABLE : 0);
+
+        if (control != d->control_events)
+                uv_poll_start(&d->control_poll, control, on_control);
+        /* With no event at all it still tells of an end. */
+        if (relay != d->relay_events)
+                uv_poll_start(&d->relay_poll, relay ? relay : UV_DISCONNECT, on_relay);
+        d->control_events = control;
+        d->relay_events = relay;
+}
+
+/* ---- the relay */
+
+static void decide(struct job *j)
+{
+        struct cg_decision dec;
+
+        cg_policy_decide(j->box->policy, &j->host, j->port, &dec);
+        snprintf(j->list, sizeof(j->list), "%s", dec.list ? dec.list : "");
+        snprintf(j->rule, sizeof(j->rule), "%s", dec.rule ? dec.rule : "");
+        if (dec.verdict == CG_VERDICT_ALLOW)
+                eg_dial(j);
+        else if (dec.verdict == CG_VERDICT_ASK)
+                eg_question_ask(j);
+        else
+                eg_job_answer(j, EG_DENIED, dec.why);
+}
+
+static void refuse(struct decider *d, const struct eg_msg *m, const char *why)
+{
+        struct eg_msg a = {.type = EG_ANSWER, .box = m->box, .id = m->id, .result = EG_DENIED};
+        struct cg_err err;
+
+        snprintf(a.text, sizeof(a.text), "%s", why);
+        if (eg_tell_relay(d, &a, NULL, 0, &err) < 0)
+                eg_decider_end(d, 1);
+}
+
+static void on_ask(struct decider *d, const struct eg_msg *m)
+{
+        struct box *b = eg_box_find(d, m->box);
+        struct cg_host host = {.is_addr = false};
+        struct job *j;
+
+        if (!b || m->kind >= EG_KINDS || (m->kind < EG_RAW_HTTP && m->port == 0)) {
+                refuse(d, m, "sandbox policy unavailable");
+                return;
+        }
+        /* Twice as many as there can be connections: lookups go on for those that have been given up. */
+        if (b->n_jobs >= 2 * (size_t)cg_policy_options(b->policy)->limits.connections) {
+                refuse(d, m, "too many lookups are under way already");
+                return;
+        }
+        if (m->kind < EG_RAW_HTTP && cg_host_parse(m->host, strlen(m->host), &host, NULL) < 0) {
+                refuse(d, m, "malformed host");
+                return;
+        }
+        j = calloc(1, sizeof(*j));
+        if (!j) {
+                refuse(d, m, "out of memory");
+                return;
+        }
+        j->d = d;
+        j->box = b;
+        j->id = m->id;
+        j->kind = (enum eg_kind)m->kind;
+        j->host = host;
+        j->port = m->port;
+        j->fd = -1;
+        j->next = d->jobs;
+        d->jobs = j;
+        b->n_jobs++;
+        if (!uv_is_active((uv_handle_t *)&d->tick))
+                uv_timer_start(&d->tick, d->tick.timer_cb, TICK_MS, TICK_MS);
+        if (j->kind >= EG_RAW_HTTP)
+                eg_dial_raw(j);
+        else
+                decide(j);
+}
+
+static void on_cancel(struct decider *d, const struct eg_msg *m)
+{
+        for (struct job *j = d->jobs; j; j = j->next) {
+                if (j->box && j->box->number == m->box && j->id == m->id && j->state != CANCELLED) {
+                        eg_job_cancel(j);
+                        return;
+                }
+        }
+}
+
+/* Refused before there was a host to ask about. The text is the relay's own, not the sandbox's. */
+static void on_note(struct decider *d, const struct eg_msg *m)
+{
+        struct box *b = eg_box_find(d, m->box);
+        char text[sizeof(m->text)];
+
+        if (!b)
+                return;
+        snprintf(text, sizeof(text), "%s", m->text);
+        for (char *c = text; *c; c++)
+                *c = *c >= 0x20 && *c < 0x7f ? *c : '?';
+        eg_decider_tell(d, json_pack("{s:s, s:I, s:s, s:s, s:n, s:i, s:b, s:n, s:n, s:s, s:s}", "type", "decision", "sandbox", b->sandbox,
+                                     "operation", "network-outbound", "protocol", m->kind < EG_KINDS ? eg_protocols[m->kind] : "?", "host",
+                                     "port", 0, "allowed", 0, "list", "rule", "why", text, "how", "send a request that a proxy takes"));
+}
+
+static void on_relay_message(struct decider *d, const struct eg_msg *m)
+{
+        switch (m->type) {
+        case EG_ASK:
+                on_ask(d, m);
+                return;
+        case EG_CANCEL:
+                on_cancel(d, m);
+                return;
+        case EG_NOTE:
+                on_note(d, m);
+                return;
+        default:
+                eg_decider_end(d, 1);
+        }
+}
+
+static void send_waiting_answers(struct decider *d)
+{
+        struct job *j = d->jobs;
+
+        while (j) {
+                struct job *next = j->next;
+
+                if (j->state == ANSWERING && !eg_job_send_answer(j))
+                        return;
+                j = next;
+        }
+}
+
+static void on_relay(uv_poll_t *h, int status, int events)
+{
+        struct decider *d = h->data;
+        struct cg_err err = {.code = 0};
+        struct eg_msg m;
+        int r = status < 0 ? CG_CLOSED : 0;
+
+        if (r == 0 && (events & UV_WRITABLE))
+                send_waiting_answers(d);
+        for (int i = 0; i < BURST && r == 0 && !host_is_slow(d) && !d->ended; i++) {
+                int fds[1];
+                size_t n = 0;
+
+                r = eg_recv(d->relay, &m, fds, &n, &err);
+                if (r == 0)
+                        on_relay_message(d, &m);
+        }
+        if (r == CG_CLOSED || r < 0) {
+                cg_fail(&err, CG_E_CLOSED, "the relay has ended");
+                tell_error(d, 0, &err);
+                eg_decider_end(d, 1);
+        }
+        eg_decider_watch(d);
+}
+
+/* ---- the host */
+
+static int on_open(struct decider *d, const json_t *m, json_int_t sandbox, struct cg_err *err)
+{
+        int fds[EG_LISTENERS_MAX + 1];
+        bool secrets = false;
+        int64_t n;
+        int r = cg_json_int(m, "listeners", 0, &n, err);
+
+        if (r == 0 && (n < 1 || n > EG_LISTENERS_MAX))
+                r = cg_fail(err, CG_E_INVAL, "open: 1 to %d listeners", EG_LISTENERS_MAX);
+        if (r == 0)
+                r = cg_json_bool(m, "secrets", false, &secrets, err);
+        if (r == 0)
+                r = cg_chan_take_fds(&d->chan, (size_t)n + secrets, fds, err);
+        if (r < 0)
+                return r;
+        r = eg_box_open(d, sandbox, json_object_get(m, "policy"), secrets ? fds[n] : -1, fds, (size_t)n, err);
+        for (int64_t i = 0; i < n + secrets; i++)
+                close(fds[i]);
+        if (r == 0)
+                eg_decider_tell(d, json_pack("{s:s, s:I}", "type", "opened", "sandbox", sandbox));
+        return r;
+}
+
+static int on_control_message(struct decider *d, const json_t *m, struct cg_err *err)
+{
+        const char *type;
+        int64_t sandbox;
+        struct box *b;
+        int r;
+
+        if (cg_json_str(m, "type", "", &type, err) < 0 || cg_json_int(m, "sandbox", 0, &sandbox, err) < 0)
+                return CG_E_PARSE;
+        if (strcmp(type, "answer") == 0) {
+                r = eg_question_on_answer(d, m, err);
+        } else if (strcmp(type, "open") == 0) {
+                r = on_open(d, m, sandbox, err);
+        } else if (strcmp(type, "policy") == 0) {
+                r = eg_box_change(d, sandbox, json_object_get(m, "policy"), err);
+        } else if (strcmp(type, "close") == 0) {
+                b = eg_box_find_sandbox(d, sandbox);
+                if (b)
+                        eg_box_close(d, b);
+                r = 0;
+        } else {
+                r = cg_fail(err, CG_E_PROTO, "unknown control message");
+        }
+        if (r < 0)
+                tell_error(d, sandbox, err);
+        /* A host that is only wrong is told; one that cannot be understood is not the host. */
+        return r == CG_E_PROTO ? r : 0;
+}
+
+static void on_control(uv_poll_t *h, int status, int events)
+{
+        struct decider *d = h->data;
+        struct cg_err err = {.code = 0};
+        int r = 0;
+
+        if (events & UV_WRITABLE)
+                r = cg_chan_flush(&d->chan, &err) < 0 ? CG_CLOSED : 0;
+        if (status < 0)
+                r = CG_CLOSED;
+        if (r == 0 && (events & UV_READABLE))
+                r = cg_chan_read(&d->chan, &err);
+        while (r == 0 && !d->ended) {
+                cg_auto_json json_t *m = NULL;
+
+                r = cg_chan_next(&d->chan, &m, &err);
+                if (r == 0)
+                        r = on_control_message(d, m, &err);
+        }
+        if (r == CG_CLOSED) {
+                eg_decider_end(d, 0);
+                return;
+        }
+        if (r < 0) {
+                tell_error(d, 0, &err);
+                eg_decider_end(d, 1);
+                return;
+        }
+        eg_decider_watch(d);
+}
+
+/* ---- time */
+
+static void on_tick(uv_timer_t *t)
+{
+        struct decider *d = t->data;
+        int64_t now = cg_now_ms();
+
+        eg_questions_expire(d, now);
+        eg_dial_expire(d, now); /* only now: an answer above may have ended some */
+        if (!d->jobs)
+                uv_timer_stop(&d->tick);
+        eg_decider_watch(d);
+}
+
+/* ---- the beginning */
+
+/* The injector says nothing after its first word: this is its end. */
+static void on_injector(uv_poll_t *h, int status, int events)
+{
+        struct decider *d = h->data;
+        struct cg_err err;
+
+        (void)status;
+        (void)events;
+        cg_fail(&err, CG_E_CLOSED, "the injector has ended");
+        tell_error(d, 0, &err);
+        eg_decider_end(d, 1);
+}
+
+static int start_loop(struct decider *d, int control, int relay, int injector)
+{
+        int r = uv_loop_init(&d->loop);
+
+        d->loop.data = d;
+        d->relay = relay;
+        d->injector = injector;
+        cg_chan_init(&d->chan, control);
+        if (r == 0)
+                r = uv_poll_init(&d->loop, &d->control_poll, control);
+        if (r == 0)
+                r = uv_poll_init(&d->loop, &d->relay_poll, relay);
+        if (r == 0)
+                r = uv_poll_init(&d->loop, &d->injector_poll, injector);
+        if (r == 0)
+                r = uv_timer_init(&d->loop, &d->tick);
+        d->control_poll.data = d->relay_poll.data = d->injector_poll.data = d->tick.data = d;
+        d->tick.timer_cb = on_tick;
+        return r;
+}
+
+/* Nobody may connect before they are what they should be. */
+static int wait_for_part(int sock, const char *name, struct cg_err *err)
+{
+        struct eg_msg m;
+        size_t n_fds = 0;
+
+        if (cg_wait_fd(sock, POLLIN, RELAY_MS, err) != 0 || eg_recv(sock, &m, NULL, &n_fds, err) != 0 || m.type != EG_READY)
+                return cg_fail(err, CG_E_CLOSED, "the %s could not be locked down", name);
+        return 0;
+}
+
+int eg_decider_run(int control, int relay, int injector)
+{
+        struct decider d = {.control_events = -1, .relay_events = -1};
+        struct cg_err err = {.code = 0};
+        char layers[128];
+        int r = start_loop(&d, control, relay, injector);
+
+        if (r < 0)
+                return 1;
+        if (eg_lock_decider(layers, sizeof(layers), &err) < 0 || wait_for_part(relay, "relay", &err) < 0 ||
+            wait_for_part(injector, "injector", &err) < 0) {
+                tell_error(&d, 0, &err);
+                return 1;
+        }
+        eg_decider_tell(&d, json_pack("{s:s, s:s}", "type", "ready", "layers", layers));
+        eg_decider_watch(&d);
+        uv_poll_start(&d.injector_poll, UV_READABLE | UV_DISCONNECT, on_injector);
+        if (!d.ended)
+                uv_run(&d.loop, UV_RUN_DEFAULT);
+        return d.status;
+}

@@ -1,0 +1,157 @@
+/* The decider's sandboxes, and what relay and injector are told of them. */
+#include "sandbox/egress/decider_int.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fd.h"
+
+struct box *eg_box_find(struct decider *d, uint32_t number)
+{
+        struct box *b = d->boxes;
+
+        while (b && b->number != number)
+                b = b->next;
+        return b;
+}
+
+struct box *eg_box_find_sandbox(struct decider *d, json_int_t sandbox)
+{
+        struct box *b = d->boxes;
+
+        while (b && b->sandbox != sandbox)
+                b = b->next;
+        return b;
+}
+
+static void free_box(struct box *b)
+{
+        eg_grants_forget(b);
+        cg_policy_free(b->policy);
+        free(b);
+}
+
+static void fill_options(struct eg_msg *m, const struct box *b)
+{
+        const struct cg_policy_options *o = cg_policy_options(b->policy);
+
+        m->box = b->number;
+        m->head_ms = o->limits.head_ms;
+        m->idle_ms = o->limits.idle_ms;
+        m->connections = o->limits.connections;
+        m->raw_http = o->http_proxy_port != 0;
+        m->raw_socks = o->socks_proxy_port != 0;
+        m->require_host_match = o->require_host_match;
+        memcpy(m->text, o->strip, sizeof(o->strip));
+}
+
+/* Rare and small: both read all the time, so waiting for room is waiting for a moment. */
+static int tell_part(int sock, const char *name, const struct eg_msg *m, const int *fds, size_t n, struct cg_err *err)
+{
+        int r;
+
+        while ((r = eg_send(sock, m, fds, n, err)) == CG_TIMEOUT) {
+                r = cg_wait_fd(sock, POLLOUT, 5000, err);
+                if (r != 0)
+                        return cg_fail(err, CG_E_TIMEDOUT, "the %s does not read", name);
+        }
+        return r;
+}
+
+int eg_tell_relay(struct decider *d, const struct eg_msg *m, const int *fds, size_t n, struct cg_err *err)
+{
+        return tell_part(d->relay, "relay", m, fds, n, err);
+}
+
+int eg_tell_injector(struct decider *d, const struct eg_msg *m, const int *fds, size_t n, struct cg_err *err)
+{
+        return tell_part(d->injector, "injector", m, fds, n, err);
+}
+
+int eg_box_open(struct decider *d, json_int_t sandbox, const json_t *policy, int secrets, const int *fds, size_t n,
+                struct cg_err *err)
+{
+        struct eg_msg m = {.type = EG_BOX_OPEN};
+        size_t n_boxes = 0;
+        struct box *b;
+        int r;
+
+        for (b = d->boxes; b; b = b->next)
+                n_boxes++;
+        if (n_boxes >= EG_BOXES_MAX)
+                return cg_fail(err, CG_E_LIMIT, "at most %d sandboxes", EG_BOXES_MAX);
+        if (eg_box_find_sandbox(d, sandbox))
+                return cg_fail(err, CG_E_EXISTS, "this sandbox is open already");
+        b = calloc(1, sizeof(*b));
+        if (!b)
+                return cg_fail(err, CG_E_NOMEM, "sandbox");
+        b->sandbox = sandbox;
+        b->number = ++d->next_box;
+        r = cg_policy_new(policy, &b->policy, err);
+        if (r == 0)
+                fill_options(&m, b);
+        /* The secrets go on unread. They are there before a request can be. */
+        if (r == 0 && secrets >= 0)
+                r = eg_tell_injector(d, &m, &secrets, 1, err);
+        b->has_secrets = r == 0 && secrets >= 0;
+        if (r == 0)
+                r = eg_tell_relay(d, &m, fds, n, err);
+        if (r < 0) {
+                free_box(b);
+                return r;
+        }
+        b->next = d->boxes;
+        d->boxes = b;
+        return 0;
+}
+
+int eg_box_change(struct decider *d, json_int_t sandbox, const json_t *policy, struct cg_err *err)
+{
+        struct box *b = eg_box_find_sandbox(d, sandbox);
+        struct eg_msg m = {.type = EG_BOX_OPTIONS};
+        struct cg_policy *p;
+        int r;
+
+        if (!b)
+                return cg_fail(err, CG_E_NOTFOUND, "no such sandbox");
+        r = cg_policy_new(policy, &p, err);
+        if (r < 0)
+                return r;
+        cg_policy_free(b->policy);
+        b->policy = p;
+        /* What was answered under other rules is asked again. */
+        eg_grants_forget(b);
+        fill_options(&m, b);
+        return eg_tell_relay(d, &m, NULL, 0, err);
+}
+
+void eg_box_close(struct decider *d, struct box *b)
+{
+        struct eg_msg m = {.type = EG_BOX_CLOSE, .box = b->number};
+        struct job *j = d->jobs;
+        struct cg_err err;
+
+        while (j) {
+                struct job *next = j->next;
+
+                if (j->box == b) {
+                        struct question *q = j->question;
+
+                        b->n_jobs--;
+                        j->box = NULL;
+                        eg_job_drop(j);
+                        eg_question_leave(d, q, false);
+                }
+                j = next;
+        }
+        for (struct box **p = &d->boxes; *p; p = &(*p)->next) {
+                if (*p == b) {
+                        *p = b->next;
+                        break;
+                }
+        }
+        if (eg_tell_relay(d, &m, NULL, 0, &err) < 0 || (b->has_secrets && eg_tell_injector(d, &m, NULL, 0, &err) < 0))
+                eg_decider_end(d, 1);
+        free_box(b);
+}

@@ -1,0 +1,391 @@
+/*
+ * The way to a server that may be reached: its name is looked up once, each address vetted, and one of these connected to. Runs in the
+ * decider of cellgate-egress.
+ */
+#include "sandbox/egress/decider_int.h"
+
+#include <errno.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/util.h"
+
+#define OWN_MAX 256      /* addresses of this machine */
+#define ATTEMPT_MS 10000 /* one address of several */
+
+static void job_connect(struct job *j);
+
+/* ---- connecting */
+
+static void unreachable(struct job *j)
+{
+        char why[128];
+
+        snprintf(why, sizeof(why), "%s", j->last_error ? strerror(j->last_error) : "no address");
+        eg_job_answer(j, EG_UNREACHABLE, why);
+}
+
+/*
+ * A plain request to a host that may have credentials: the injector comes between, and the relay gets a socket that leads to it. 0,
+ * also when there is nothing to put back.
+ */
+static int inject(struct job *j)
+{
+        struct eg_msg m = {.type = EG_INJECT, .box = j->box->number, .id = j->id};
+        struct cg_policy_creds creds;
+        struct cg_err err;
+        int pair[2], r;
+
+        if (!j->box->has_secrets || j->kind != EG_HTTP)
+                return 0;
+        cg_policy_creds(j->box->policy, &j->host, j->port, &creds);
+        if (!creds.any)
+                return 0;
+        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+                return errno;
+        memcpy(m.creds, creds.bits, sizeof(m.creds));
+        r = eg_tell_injector(j->d, &m, (const int[]){pair[1], j->fd}, 2, &err);
+        close(pair[1]);
+        if (r < 0) {
+                close(pair[0]);
+                eg_decider_end(j->d, 1);
+                return EPIPE;
+        }
+        eg_job_stop_connecting(j, false);
+        j->fd = pair[0];
+        j->answer.resized = creds.resized;
+        return 0;
+}
+
+static void connected(struct job *j)
+{
+        static const int on = 1;
+        int error;
+
+        setsockopt(j->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+        setsockopt(j->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+        error = inject(j);
+        if (error) {
+                eg_job_stop_connecting(j, false);
+                j->last_error = error;
+                unreachable(j);
+                return;
+        }
+        eg_job_answer(j, j->to_proxy && j->kind < EG_RAW_HTTP ? EG_CONNECTED_PROXY : EG_CONNECTED, "");
+}
+
+static void next_address(struct job *j, int error)
+{
+        eg_job_stop_connecting(j, false);
+        j->last_error = error;
+        j->at++;
+        job_connect(j);
+}
+
+/* Looks how the attempt has ended; goes on to the next address when it has failed. */
+static void attempt_done(struct job *j)
+{
+        int error = 0;
+        socklen_t len = sizeof(error);
+
+        if (getsockopt(j->fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0)
+                error = errno;
+        if (error)
+                next_address(j, error);
+        else
+                connected(j);
+}
+
+static void on_connect(uv_poll_t *h, int status, int events)
+{
+        struct job *j = h->data;
+
+        (void)events;
+        if (status < 0)
+                next_address(j, -status);
+        else
+                attempt_done(j);
+        eg_decider_watch(h->loop->data);
+}
+
+static int wait_for_connection(struct job *j)
+{
+        int r;
+
+        j->poll = calloc(1, sizeof(*j->poll));
+        if (!j->poll)
+                return ENOMEM;
+        r = uv_poll_init(&j->d->loop, j->poll, j->fd);
+        if (r < 0) {
+                free(j->poll);
+                j->poll = NULL;
+                return -r;
+        }
+        j->poll->data = j;
+        r = uv_poll_start(j->poll, UV_WRITABLE, on_connect);
+        return r < 0 ? -r : 0;
+}
+
+/* 0: connected or on the way; else errno. */
+static int attempt(struct job *j)
+{
+        struct sockaddr_storage sa;
+        socklen_t len = cg_addr_to_sockaddr(&j->addrs[j->at], j->to_port, &sa);
+        struct pollfd now;
+
+        j->fd = socket(sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (j->fd < 0)
+                return errno;
+        if (connect(j->fd, (struct sockaddr *)&sa, len) < 0 && errno != EINPROGRESS)
+                return errno;
+        /* On the same machine it is there already. */
+        now = (struct pollfd){.fd = j->fd, .events = POLLOUT};
+        if (poll(&now, 1, 0) == 1) {
+                attempt_done(j);
+                return 0;
+        }
+        return wait_for_connection(j);
+}
+
+static void job_connect(struct job *j)
+{
+        j->state = CONNECTING;
+        while (j->at < j->n_addrs) {
+                int error;
+
+                j->attempt_end_ms = cg_now_ms() + ATTEMPT_MS;
+                error = cg_now_ms() < j->deadline_ms ? attempt(j) : ETIMEDOUT;
+                if (error == 0)
+                        return;
+                eg_job_stop_connecting(j, false);
+                j->last_error = error;
+                j->at++;
+        }
+        unreachable(j);
+}
+
+static void connect_unix(struct job *j, const char *path)
+{
+        struct cg_err err;
+
+        if (cg_connect_unix_now(path, &j->fd, &err) < 0) {
+                j->last_error = err.sys_errno;
+                unreachable(j);
+                return;
+        }
+        connected(j);
+}
+
+/* ---- looking up */
+
+static size_t own_addresses(struct cg_addr *ret, size_t room)
+{
+        struct ifaddrs *list;
+        size_t n = 0;
+
+        /* Without them the fixed classes still hold. */
+        if (getifaddrs(&list) < 0)
+                return 0;
+        for (struct ifaddrs *i = list; i && n < room; i = i->ifa_next) {
+                if (i->ifa_addr && cg_addr_from_sockaddr(i->ifa_addr, &ret[n]))
+                        n++;
+        }
+        freeifaddrs(list);
+        return n;
+}
+
+/* "resolved to a loopback address / a private address": every class once, in a fixed order. */
+static void describe(const char *const *whys, size_t n, char *buf, size_t size)
+{
+        int at = snprintf(buf, size, "resolved to"), last = -1;
+
+        for (;;) {
+                const char *next = NULL;
+
+                for (size_t i = 0; i < n; i++) {
+                        int rank = cg_policy_vet_rank(whys[i]);
+
+                        if (rank > last && (!next || rank < cg_policy_vet_rank(next)))
+                                next = whys[i];
+                }
+                if (!next || at < 0 || (size_t)at >= size)
+                        return;
+                at += snprintf(buf + at, size - (size_t)at, "%s %s", last < 0 ? "" : " /", next);
+                last = cg_policy_vet_rank(next);
+        }
+}
+
+/* Keeps the addresses that may be used; answers when none is left. */
+static bool vet(struct job *j)
+{
+        struct cg_addr own[OWN_MAX];
+        const char *whys[ADDRS_MAX];
+        size_t n_own, kept = 0, n_whys = 0;
+        char why[400];
+
+        if (j->to_proxy || j->host.is_addr)
+                return true;
+        n_own = own_addresses(own, OWN_MAX);
+        for (size_t i = 0; i < j->n_addrs; i++) {
+                const char *w = cg_policy_vet(j->box->policy, &j->host, j->port, &j->addrs[i], own, n_own);
+
+                if (w)
+                        whys[n_whys++] = w;
+                else
+                        j->addrs[kept++] = j->addrs[i];
+        }
+        j->n_addrs = kept;
+        if (kept || n_whys == 0)
+                return true;
+        describe(whys, n_whys, why, sizeof(why));
+        eg_job_answer(j, EG_DENIED_ADDRESS, why);
+        return false;
+}
+
+static void on_addresses(struct job *j, const struct addrinfo *list)
+{
+        for (const struct addrinfo *a = list; a && j->n_addrs < ADDRS_MAX; a = a->ai_next) {
+                if (a->ai_addr && cg_addr_from_sockaddr(a->ai_addr, &j->addrs[j->n_addrs]))
+                        j->n_addrs++;
+        }
+        if (vet(j))
+                job_connect(j);
+}
+
+static void on_lookup(uv_getaddrinfo_t *req, int status, struct addrinfo *list)
+{
+        struct job *j = req->data;
+        struct decider *d = j->d; /* the job, and the request in it, may be gone below */
+        char why[160];
+
+        j->looking_up = false;
+        if (j->state == CANCELLED) {
+                eg_job_free(j);
+        } else if (status < 0) {
+                snprintf(why, sizeof(why), "the name could not be resolved: %s", uv_strerror(status));
+                eg_job_answer(j, EG_UNREACHABLE, why);
+        } else {
+                on_addresses(j, list);
+        }
+        uv_freeaddrinfo(list);
+        eg_decider_watch(d);
+}
+
+static void look_up(struct job *j, const char *name)
+{
+        static const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+        int r;
+
+        j->state = LOOKING_UP;
+        j->lookup.data = j;
+        r = uv_getaddrinfo(&j->d->loop, &j->lookup, on_lookup, name, NULL, &hints);
+        if (r < 0)
+                eg_job_answer(j, EG_UNREACHABLE, uv_strerror(r));
+        else
+                j->looking_up = true;
+}
+
+/* localhost is loopback by definition, whatever a resolver says. */
+static void set_loopback(struct job *j)
+{
+        static const struct cg_addr v4 = {.family = 4, .b = {127, 0, 0, 1}}, v6 = {.family = 6, .b = {[15] = 1}};
+
+        j->addrs[0] = v4;
+        j->addrs[1] = v6;
+        j->n_addrs = 2;
+}
+
+static void go_to(struct job *j, const struct cg_host *h, uint16_t port)
+{
+        j->to_port = port;
+        if (h->is_addr) {
+                j->addrs[0] = h->addr;
+                j->n_addrs = 1;
+        } else if (cg_host_is_loopback_name(h)) {
+                set_loopback(j);
+        } else {
+                look_up(j, h->text);
+                return;
+        }
+        if (vet(j))
+                job_connect(j);
+}
+
+void eg_dial(struct job *j)
+{
+        const struct cg_policy_options *o = cg_policy_options(j->box->policy);
+        const struct cg_upstream *up;
+        struct cg_host h;
+        const char *path;
+
+        j->deadline_ms = cg_now_ms() + o->limits.connect_ms;
+        if (o->refuse_opaque_tunnels && (j->kind == EG_CONNECT || j->kind == EG_SOCKS)) {
+                eg_job_answer(j, EG_DENIED_TUNNEL, "this proxy does not tunnel CONNECTs it cannot inspect");
+                return;
+        }
+        switch (cg_policy_route(j->box->policy, &j->host, j->kind != EG_HTTP, &up, &path)) {
+        case CG_ROUTE_DIRECT:
+                go_to(j, &j->host, j->port);
+                return;
+        case CG_ROUTE_MITM:
+                j->to_proxy = true;
+                connect_unix(j, path);
+                return;
+        case CG_ROUTE_PARENT:
+                j->to_proxy = true;
+                snprintf(j->answer.extra, sizeof(j->answer.extra), "%s", up->auth ? up->auth : "");
+                if (cg_host_parse(up->host, strlen(up->host), &h, NULL) == 0)
+                        go_to(j, &h, up->port);
+                else
+                        unreachable(j);
+                return;
+        }
+}
+
+void eg_dial_raw(struct job *j)
+{
+        const struct cg_policy_options *o = cg_policy_options(j->box->policy);
+
+        j->deadline_ms = cg_now_ms() + o->limits.connect_ms;
+        j->to_port = j->kind == EG_RAW_HTTP ? o->http_proxy_port : o->socks_proxy_port;
+        j->port = j->to_port;
+        j->to_proxy = true;
+        snprintf(j->host.text, sizeof(j->host.text), "127.0.0.1");
+        set_loopback(j);
+        if (j->to_port)
+                job_connect(j);
+        else
+                eg_job_answer(j, EG_DENIED, "there is no external proxy");
+}
+
+void eg_dial_expire(struct decider *d, int64_t now_ms)
+{
+        struct job *j = d->jobs;
+
+        while (j) {
+                struct job *next = j->next;
+
+                if (j->state == CONNECTING && (now_ms >= j->attempt_end_ms || now_ms >= j->deadline_ms)) {
+                        next_address(j, ETIMEDOUT);
+                } else if (j->state == LOOKING_UP && now_ms >= j->deadline_ms && j->answer.type != EG_ANSWER) {
+                        /* The lookup goes on; its job only waits for it. */
+                        struct eg_msg m = {.type = EG_ANSWER, .box = j->box->number, .id = j->id, .result = EG_UNREACHABLE};
+
+                        snprintf(m.text, sizeof(m.text), "the name was not resolved in time");
+                        eg_job_report(j, EG_UNREACHABLE, m.text);
+                        if (eg_tell_relay(d, &m, NULL, 0, NULL) < 0)
+                                eg_decider_end(d, 1);
+                        eg_job_drop(j);
+                }
+                j = next;
+        }
+}

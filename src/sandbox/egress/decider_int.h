@@ -1,0 +1,138 @@
+/*
+ * The decider of cellgate-egress, by file. Private to egress_decider*.c.
+ *
+ *      decider.c      what relay and host say, what the policy says of a name, time, the loop
+ *      decider_box.c  sandboxes, and what the other two processes are told of them
+ *      decider_ask.c  questions to the host, and answers that are remembered
+ *      decider_dial.c the way to a server: looked up, vetted, connected to, the injector in between
+ *      decider_job.c  a question of the relay: its end, its answer, and the event of it
+ *
+ * A question's way: by name (policy) -> asked of the host, if so set -> looked up, once -> each address vetted -> connected to
+ * the vetted address -> the socket goes to the relay. Where the host is gone nothing is answered any more: everything ends.
+ */
+#ifndef CG_SANDBOX_EGRESS_DECIDER_INT_H
+#define CG_SANDBOX_EGRESS_DECIDER_INT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+#include "sandbox/egress/chan.h"
+#include "sandbox/egress/internal.h"
+
+#define ADDRS_MAX 16 /* of one name; more are never needed to find one that answers */
+
+struct grant;
+struct decider;
+
+struct box {
+        struct box *next;
+        uint32_t number;
+        json_int_t sandbox; /* the host's name for it */
+        struct cg_policy *policy;
+        bool has_secrets; /* the injector knows it */
+        struct grant *grants;
+        size_t n_grants;
+        size_t n_jobs;
+};
+
+/* Something the host has been asked; jobs that want the same wait for the same answer. */
+struct question {
+        struct question *next;
+        uint32_t id;
+        struct box *box;
+        struct cg_host host;
+        uint16_t port;
+        int64_t deadline_ms;
+};
+
+enum state { ASKING, LOOKING_UP, CONNECTING, ANSWERING, CANCELLED };
+
+struct job {
+        struct job *next;
+        struct decider *d;
+        struct box *box;
+        enum state state;
+        uint32_t id;
+        enum eg_kind kind;
+        struct cg_host host;
+        uint16_t port;
+        struct question *question;
+        uv_getaddrinfo_t lookup;
+        bool looking_up;
+        bool to_proxy;           /* the address is another proxy's: not vetted */
+        uint16_t to_port;
+        struct cg_addr addrs[ADDRS_MAX];
+        size_t n_addrs, at;
+        int fd;
+        uv_poll_t *poll;
+        int64_t attempt_end_ms, deadline_ms;
+        int last_error;
+        struct eg_msg answer;
+        char list[20], rule[CG_AUTHORITY_MAX + 8]; /* what decided, for the event */
+};
+
+struct decider {
+        uv_loop_t loop;
+        uv_poll_t control_poll, relay_poll, injector_poll;
+        int control_events, relay_events; /* what the two wait for now */
+        uv_timer_t tick;
+        struct cg_chan chan;
+        int relay, injector;
+        struct box *boxes;
+        uint32_t next_box, next_question;
+        struct question *questions;
+        struct job *jobs;
+        bool ended;
+        int status;
+};
+
+/* decider.c */
+void eg_decider_end(struct decider *d, int status);
+/* To the host; takes @message. What cannot be told to the host cannot be done either. */
+void eg_decider_tell(struct decider *d, json_t *message);
+/* Waits for what the two channels have to wait for now: after everything that may have changed it. */
+void eg_decider_watch(struct decider *d);
+
+/* decider_box.c */
+struct box *eg_box_find(struct decider *d, uint32_t number);
+struct box *eg_box_find_sandbox(struct decider *d, json_int_t sandbox);
+/* @secrets: -1 none. Descriptors are borrowed. */
+int eg_box_open(struct decider *d, json_int_t sandbox, const json_t *policy, int secrets, const int *fds, size_t n,
+                struct cg_err *err);
+int eg_box_change(struct decider *d, json_int_t sandbox, const json_t *policy, struct cg_err *err);
+void eg_box_close(struct decider *d, struct box *b);
+int eg_tell_relay(struct decider *d, const struct eg_msg *m, const int *fds, size_t n, struct cg_err *err);
+int eg_tell_injector(struct decider *d, const struct eg_msg *m, const int *fds, size_t n, struct cg_err *err);
+
+/* decider_ask.c */
+void eg_grants_forget(struct box *b);
+/* The host is asked, unless it has answered before. @j may be gone after it. */
+void eg_question_ask(struct job *j);
+/* A job does not wait for @q (NULL: none) any more; where it was the last one, that is the end of @q, which the host may be told. */
+void eg_question_leave(struct decider *d, struct question *q, bool tell);
+/* The host's message. */
+int eg_question_on_answer(struct decider *d, const json_t *m, struct cg_err *err);
+void eg_questions_expire(struct decider *d, int64_t now_ms);
+
+/* decider_dial.c: @j may be gone after it */
+void eg_dial(struct job *j);
+/* To an external proxy in place of this one: what it lets through is its own affair. */
+void eg_dial_raw(struct job *j);
+void eg_dial_expire(struct decider *d, int64_t now_ms);
+
+/* decider_job.c */
+extern const char *const eg_protocols[EG_KINDS];
+void eg_job_stop_connecting(struct job *j, bool keep_fd);
+void eg_job_free(struct job *j);
+/* A lookup cannot be taken back: the job stays until it returns. */
+void eg_job_drop(struct job *j);
+void eg_job_cancel(struct job *j);
+/* The event of a decision, where the host wants it. */
+void eg_job_report(struct job *j, enum eg_result result, const char *why);
+/* @j may be gone after it. */
+void eg_job_answer(struct job *j, enum eg_result result, const char *why);
+/* True when the job is gone. */
+bool eg_job_send_answer(struct job *j);
+
+#endif

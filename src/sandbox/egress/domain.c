@@ -1,0 +1,388 @@
+/* Host names and domain entries. Pure; linked into cellgate-egress and whatever reads settings. */
+#include "sandbox/egress/domain.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util.h"
+
+#define LABEL_MAX 63
+
+/* ---- hosts */
+
+static bool is_digit(char c)
+{
+        return c >= '0' && c <= '9';
+}
+
+static bool is_name_byte(char c)
+{
+        return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '-' || c == '_';
+}
+
+/* Of ASCII only, whatever the locale. */
+static char lower(char c)
+{
+        return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+static int digit_value(char c)
+{
+        if (is_digit(c))
+                return c - '0';
+        return c >= 'a' && c <= 'f' ? c - 'a' + 10 : 99;
+}
+
+/* One part of an IPv4 address: decimal, octal after "0", hexadecimal after "0x". "0x" alone is 0. Lower case. */
+static bool parse_number(const char *s, size_t len, uint64_t *ret)
+{
+        int base = 10;
+        uint64_t v = 0;
+
+        if (len == 0)
+                return false;
+        if (len >= 2 && s[0] == '0' && s[1] == 'x') {
+                base = 16;
+                s += 2;
+                len -= 2;
+        } else if (len >= 2 && s[0] == '0') {
+                base = 8;
+                s++;
+                len--;
+        }
+        for (size_t i = 0; i < len; i++) {
+                int d = digit_value(s[i]);
+
+                if (d >= base)
+                        return false;
+                /* Large is as wrong as larger; the sum must only not run over. */
+                if (v <= UINT32_MAX)
+                        v = v * (unsigned int)base + (unsigned int)d;
+        }
+        *ret = v;
+        return true;
+}
+
+static bool all_digits(const char *s)
+{
+        return s[strspn(s, "0123456789")] == '\0';
+}
+
+/* A last label of digits, or one that reads as a hexadecimal number, makes the whole an IPv4 address or nothing at all. */
+static bool ends_in_number(const char *name)
+{
+        const char *last = strrchr(name, '.');
+        uint64_t v;
+
+        last = last ? last + 1 : name;
+        return all_digits(last) || parse_number(last, strlen(last), &v);
+}
+
+static bool parse_aton(const char *name, struct cg_addr *ret)
+{
+        uint64_t parts[4], v = 0;
+        size_t n = 0;
+
+        for (const char *p = name;; n++) {
+                size_t len = strcspn(p, ".");
+
+                if (n == 4 || !parse_number(p, len, &parts[n]))
+                        return false;
+                p += len;
+                if (*p++ == '\0')
+                        break;
+        }
+        for (size_t i = 0; i < n; i++) {
+                if (parts[i] > 255)
+                        return false;
+                v |= parts[i] << (24 - 8 * i);
+        }
+        /* The last part fills what is left. */
+        if (parts[n] >= (uint64_t)1 << (32 - 8 * n))
+                return false;
+        v |= parts[n];
+        *ret = (struct cg_addr){.family = 4, .b = {(uint8_t)(v >> 24), (uint8_t)(v >> 16), (uint8_t)(v >> 8), (uint8_t)v}};
+        return true;
+}
+
+static bool good_labels(const char *name)
+{
+        for (const char *p = name;; p++) {
+                size_t len = strcspn(p, ".");
+
+                if (len == 0 || len > LABEL_MAX)
+                        return false;
+                p += len;
+                if (*p == '\0')
+                        return true;
+        }
+}
+
+static int set_addr(struct cg_host *h, const struct cg_addr *a)
+{
+        h->is_addr = true;
+        h->addr = *a;
+        cg_addr_text(a, h->text);
+        return 0;
+}
+
+static int malformed(struct cg_err *err, const char *why)
+{
+        return cg_fail(err, CG_E_INVAL, "malformed host: %s", why);
+}
+
+int cg_host_parse(const char *s, size_t len, struct cg_host *ret, struct cg_err *err)
+{
+        struct cg_host h = {.is_addr = false};
+        struct cg_addr a;
+        bool brackets = len >= 2 && s[0] == '[' && s[len - 1] == ']';
+
+        if (brackets) {
+                s++;
+                len -= 2;
+        }
+        if (len && memchr(s, ':', len)) {
+                if (!cg_addr_parse(s, len, &a))
+                        return malformed(err, "it is no IPv6 address (a zone is not allowed)");
+                set_addr(&h, &a);
+                *ret = h;
+                return 0;
+        }
+        if (brackets)
+                return malformed(err, "brackets are for IPv6 addresses");
+        if (len && s[len - 1] == '.')
+                len--;
+        if (len == 0 || len > CG_HOST_MAX)
+                return malformed(err, len ? "it is too long" : "it is empty");
+        for (size_t i = 0; i < len; i++) {
+                if (!is_name_byte(s[i]))
+                        return malformed(err, "it has a character that no host name has");
+                h.text[i] = lower(s[i]);
+        }
+        if (!good_labels(h.text))
+                return malformed(err, "a label is empty or too long");
+        if (ends_in_number(h.text)) {
+                if (!parse_aton(h.text, &a))
+                        return malformed(err, "it is no IPv4 address");
+                set_addr(&h, &a);
+        }
+        *ret = h;
+        return 0;
+}
+
+static bool has_suffix(const char *s, const char *suffix)
+{
+        size_t n = strlen(s), m = strlen(suffix);
+
+        return n >= m && strcmp(s + n - m, suffix) == 0;
+}
+
+bool cg_host_is_loopback_name(const struct cg_host *h)
+{
+        return strcmp(h->text, "localhost") == 0 || has_suffix(h->text, ".localhost");
+}
+
+void cg_host_authority(const struct cg_host *h, uint16_t port, uint16_t default_port, char *buf, size_t size)
+{
+        bool six = h->is_addr && h->addr.family == 6;
+        int n = snprintf(buf, size, "%s%s%s", six ? "[" : "", h->text, six ? "]" : "");
+
+        if (port != default_port && n > 0 && (size_t)n < size)
+                snprintf(buf + n, size - (size_t)n, ":%u", port);
+}
+
+/* ---- entries */
+
+static const char explanation[] =
+        "Invalid domain pattern. Must be a valid domain (e.g., \"example.com\"), a wildcard (e.g., \"*.example.com\"), or a "
+        "bracketed IPv6 literal (e.g., \"[::1]\", \"[2001:db8::1]:443\"). Overly broad patterns like \"*.com\" or \"*\" are "
+        "not allowed for security reasons. Names with other letters than ASCII's are written as clients send them: xn--...";
+
+/* 1 to 65535 without a leading zero. */
+static bool parse_port(const char *s, size_t len, uint16_t *ret)
+{
+        unsigned long v = 0;
+
+        if (len == 0 || len > 5 || s[0] == '0')
+                return false;
+        for (size_t i = 0; i < len; i++) {
+                if (!is_digit(s[i]))
+                        return false;
+                v = v * 10 + (unsigned long)(s[i] - '0');
+        }
+        *ret = (uint16_t)v;
+        return v <= 65535;
+}
+
+/*
+ * Cuts ":PORT" and brackets off. False for what has colons elsewhere: an IPv6 address without brackets cannot be told from one
+ * with a port.
+ */
+static bool split(const char *entry, const char **host, size_t *len, bool *brackets, uint16_t *port)
+{
+        const char *colon;
+
+        *port = 0;
+        *brackets = entry[0] == '[';
+        if (*brackets) {
+                const char *close = strchr(entry, ']');
+
+                if (!close || (close[1] && (close[1] != ':' || !parse_port(close + 2, strlen(close + 2), port))))
+                        return false;
+                *host = entry + 1;
+                *len = strcspn(*host, "]%"); /* without a zone */
+                return true;
+        }
+        colon = strchr(entry, ':');
+        *host = entry;
+        *len = colon ? (size_t)(colon - entry) : strlen(entry);
+        return !colon || (!strchr(colon + 1, ':') && parse_port(colon + 1, strlen(colon + 1), port));
+}
+
+/* Hosts are names as clients send them (xn--...): an entry with other bytes would match nothing, not even what it is to deny. */
+static bool is_ascii(const char *s)
+{
+        for (; *s; s++) {
+                if ((unsigned char)*s >= 0x7f)
+                        return false;
+        }
+        return true;
+}
+
+/* What srt calls a domain: at least one dot, none at the ends, no wildcard; or "localhost" in lower case. */
+static bool good_name(const char *s)
+{
+        size_t n = strlen(s);
+
+        if (strcmp(s, "localhost") == 0)
+                return true;
+        return n && strchr(s, '.') && s[0] != '.' && s[n - 1] != '.' && !strpbrk(s, "/*:");
+}
+
+static bool good_wildcard_rest(const char *s)
+{
+        size_t n = strlen(s);
+
+        return n && strchr(s, '.') && s[0] != '.' && s[n - 1] != '.' && !strstr(s, "..") && !strpbrk(s, "/:");
+}
+
+/* @d->host is what the entry says without brackets and port. */
+static bool classify(struct cg_domain *d, bool brackets, bool deny)
+{
+        struct cg_host h;
+
+        if (cg_addr_parse(d->host, strlen(d->host), &d->addr)) {
+                d->kind = CG_DOMAIN_ADDR;
+                return d->addr.family == 4 || brackets;
+        }
+        if (strcmp(d->host, "*") == 0) {
+                d->kind = CG_DOMAIN_ANY;
+                return deny && !brackets;
+        }
+        if (strncmp(d->host, "*.", 2) == 0) {
+                d->kind = CG_DOMAIN_BELOW;
+                memmove(d->host, d->host + 2, strlen(d->host + 2) + 1);
+                return good_wildcard_rest(d->host);
+        }
+        d->kind = CG_DOMAIN_NAME;
+        if (!good_name(d->host))
+                return false;
+        /* 127.1 names nothing that a destination is ever called, its address is; too much denied is the safe side. */
+        if ((deny || brackets) && cg_host_parse(d->host, strlen(d->host), &h, NULL) == 0 && h.is_addr) {
+                d->kind = CG_DOMAIN_ADDR;
+                d->addr = h.addr;
+        }
+        return true;
+}
+
+static void free_domain(struct cg_domain *d)
+{
+        free(d->entry);
+        free(d->host);
+        *d = (struct cg_domain){.entry = NULL};
+}
+
+/* Names are compared in lower case; what kind of entry it is was decided by how it was written ("Localhost" is none). */
+static void make_lower(char *s)
+{
+        for (; *s; s++)
+                *s = lower(*s);
+}
+
+int cg_domains_add(struct cg_domains *list, const char *entry, bool deny, struct cg_err *err)
+{
+        struct cg_domain d = {.entry = NULL}, *v;
+        const char *host;
+        size_t len;
+        bool brackets;
+
+        if (!split(entry, &host, &len, &brackets, &d.port))
+                return cg_fail(err, CG_E_INVAL, "\"%s\": %s", entry, explanation);
+        d.entry = strdup(entry);
+        d.host = strndup(host, len);
+        v = realloc(list->v, (list->n + 1) * sizeof(*v));
+        if (v)
+                list->v = v;
+        if (!d.entry || !d.host || !v) {
+                free_domain(&d);
+                return cg_fail(err, CG_E_NOMEM, "domain entry");
+        }
+        if (!is_ascii(d.host) || !classify(&d, brackets, deny)) {
+                free_domain(&d);
+                return cg_fail(err, CG_E_INVAL, "\"%s\": %s", entry, explanation);
+        }
+        make_lower(d.host);
+        list->v[list->n++] = d;
+        return 0;
+}
+
+void cg_domains_fini(struct cg_domains *d)
+{
+        for (size_t i = 0; i < d->n; i++)
+                free_domain(&d->v[i]);
+        free(d->v);
+        *d = (struct cg_domains){.n = 0};
+}
+
+static bool is_below(const char *name, const char *base)
+{
+        size_t n = strlen(name), m = strlen(base);
+
+        return n > m + 1 && name[n - m - 1] == '.' && strcmp(name + n - m, base) == 0;
+}
+
+static bool matches(const struct cg_domain *d, const struct cg_host *h)
+{
+        switch (d->kind) {
+        case CG_DOMAIN_ANY:
+                return true;
+        case CG_DOMAIN_NAME:
+                return !h->is_addr && strcmp(d->host, h->text) == 0;
+        case CG_DOMAIN_BELOW:
+                return !h->is_addr && is_below(h->text, d->host);
+        case CG_DOMAIN_ADDR:
+                return h->is_addr && cg_addr_equal(&d->addr, &h->addr);
+        }
+        return false;
+}
+
+const struct cg_domain *cg_domains_find(const struct cg_domains *d, const struct cg_host *h, uint16_t port)
+{
+        for (size_t i = 0; i < d->n; i++) {
+                if ((!d->v[i].port || d->v[i].port == port) && matches(&d->v[i], h))
+                        return &d->v[i];
+        }
+        return NULL;
+}
+
+const struct cg_domain *cg_domains_find_addr(const struct cg_domains *d, const struct cg_addr *a, uint16_t port)
+{
+        for (size_t i = 0; i < d->n; i++) {
+                const struct cg_domain *e = &d->v[i];
+
+                if (e->kind == CG_DOMAIN_ADDR && (!e->port || e->port == port) && cg_addr_equal(&e->addr, a))
+                        return e;
+        }
+        return NULL;
+}

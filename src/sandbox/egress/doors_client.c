@@ -1,0 +1,227 @@
+/* Starts the process that keeps a sandbox's doors. Linked into whoever makes sandboxes. */
+#include "sandbox/egress/doors_client.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/util.h"
+#include "config.h"
+
+#define FD_SAID 3
+#define FD_DOORS 4
+#define FD_REACH 5
+
+extern char **environ;
+
+static unsigned int doors_of(const struct cg_settings *s)
+{
+        return (s->own.n_expose || s->own.n_reach ? CG_DOOR_PORTS : 0u) |
+               (s->network.unix_sockets.n && !s->network.all_unix_sockets ? CG_DOOR_UNIX : 0u) |
+               (s->network.local_binding ? CG_DOOR_LISTEN : 0u);
+}
+
+bool cg_doors_any(const struct cg_settings *s)
+{
+        return doors_of(s) != 0;
+}
+
+bool cg_doors_on_host(const struct cg_settings *s)
+{
+        return s->own.n_expose || s->network.local_binding;
+}
+
+int cg_doors_plan(const struct cg_settings *s, struct cg_sandbox *plan, struct cg_err *err)
+{
+        int e = 0;
+
+        if (doors_of(s))
+                cg_sandbox_set_doors(plan, doors_of(s));
+        for (size_t i = 0; i < s->own.n_reach && e == 0; i++)
+                e = cg_sandbox_add_port(plan, s->own.reach[i].inside, err);
+        return e;
+}
+
+/* Arguments, with the texts in them. */
+struct words {
+        char **v;
+        size_t n, cap;
+};
+
+static int add_word(struct words *w, const char *text, struct cg_err *err)
+{
+        if (w->n + 2 > w->cap) {
+                size_t cap = w->cap ? 2 * w->cap : 64;
+                char **v = realloc(w->v, cap * sizeof(*v));
+
+                if (!v)
+                        return cg_fail(err, CG_E_NOMEM, "doors");
+                w->v = v;
+                w->cap = cap;
+        }
+        w->v[w->n] = strdup(text);
+        if (!w->v[w->n])
+                return cg_fail(err, CG_E_NOMEM, "doors");
+        w->v[++w->n] = NULL;
+        return 0;
+}
+
+static void free_words(struct words *w)
+{
+        for (size_t i = 0; i < w->n; i++)
+                free(w->v[i]);
+        free(w->v);
+}
+
+/* Could a program in this sandbox, or in an earlier one by the same rules, have put one of the links there? */
+static bool is_led(const struct cg_rules *rules, const struct cg_place *place)
+{
+        for (size_t i = 0; i < place->n_links; i++) {
+                if (cg_rules_may_write(rules, place->links[i]))
+                        return true;
+        }
+        return false;
+}
+
+/*
+ * As it is spelled, and the place where that leads; nothing is followed from there on. A link that lies where programs inside may write
+ * is theirs, whenever it was made: it would lead them to any socket of the host's. Where there are no rules about files nothing is kept
+ * from them anyway.
+ */
+static int add_unix(struct words *w, const struct cg_path_base *base, const struct cg_rules *rules, const char *spelled,
+                    struct cg_err *err)
+{
+        char path[PATH_MAX];
+        struct cg_place place;
+        int e;
+
+        if (!spelled[0])
+                return 0;
+        e = cg_path_absolute(base, spelled, path, err);
+        if (e == 0)
+                e = cg_place_find(path, &place, err);
+        if (e < 0)
+                return e;
+        e = add_word(w, "unix", err);
+        if (e == 0)
+                e = add_word(w, path, err);
+        if (e == 0)
+                e = add_word(w, !rules->off && is_led(rules, &place) ? path : place.path, err);
+        cg_place_fini(&place);
+        return e;
+}
+
+static int add_ports(struct words *w, const char *word, const struct cg_settings_port *list, size_t n, struct cg_err *err)
+{
+        char number[16];
+        int e = 0;
+
+        for (size_t i = 0; i < n && e == 0; i++) {
+                e = add_word(w, word, err);
+                snprintf(number, sizeof(number), "%u", list[i].inside);
+                if (e == 0)
+                        e = add_word(w, number, err);
+                snprintf(number, sizeof(number), "%u", list[i].host);
+                if (e == 0)
+                        e = add_word(w, number, err);
+        }
+        return e;
+}
+
+static int make_words(const struct cg_settings *s, const struct cg_path_base *base, const struct cg_rules *rules, struct words *w,
+                      struct cg_err *err)
+{
+        int e = add_word(w, "cellgate-egress", err);
+
+        if (e == 0)
+                e = add_word(w, "--doors", err);
+        for (size_t i = 0; i < s->network.unix_sockets.n && e == 0; i++)
+                e = add_unix(w, base, rules, s->network.unix_sockets.v[i], err);
+        if (e == 0)
+                e = add_ports(w, "expose", s->own.expose, s->own.n_expose, err);
+        if (e == 0)
+                e = add_ports(w, "reach", s->own.reach, s->own.n_reach, err);
+        return e;
+}
+
+static int spawn(char **argv, size_t n_reach, int doors_fd, const int *reach, struct cg_doors_process *ret, struct cg_err *err)
+{
+        struct cg_proc_fd fds[FD_REACH + CG_SETTINGS_PORTS_MAX] = {{-1, 0}, {-1, 1}, {STDERR_FILENO, 2}};
+        struct cg_proc_spec spec = {.path = CG_LIBEXECDIR "/cellgate-egress", .argv = argv, .envp = environ, .fds = fds,
+                                    .n_fds = FD_REACH + n_reach, .new_session = true};
+        int said[2], e;
+
+        if (pipe2(said, O_CLOEXEC | O_NONBLOCK) < 0)
+                return cg_fail_errno(err, "doors");
+        fds[FD_SAID] = (struct cg_proc_fd){said[1], FD_SAID};
+        fds[FD_DOORS] = (struct cg_proc_fd){doors_fd, FD_DOORS};
+        for (size_t i = 0; i < n_reach; i++)
+                fds[FD_REACH + i] = (struct cg_proc_fd){reach[i], (int)(FD_REACH + i)};
+        e = cg_proc_spawn(&spec, &ret->proc, err);
+        close(said[1]);
+        if (e < 0) {
+                close(said[0]);
+                return e;
+        }
+        ret->said = said[0];
+        cg_buf_init(&ret->line, CG_DOORS_LINE_MAX);
+        return 0;
+}
+
+int cg_doors_start(const struct cg_settings *s, const struct cg_path_base *base, const struct cg_rules *rules, int doors_fd,
+                   const int *reach, struct cg_doors_process *ret, struct cg_err *err)
+{
+        struct words w = {0};
+        int e = make_words(s, base, rules, &w, err);
+
+        if (e == 0)
+                e = spawn(w.v, s->own.n_reach, doors_fd, reach, ret, err);
+        free_words(&w);
+        return e;
+}
+
+const char *cg_doors_line(struct cg_doors_process *p)
+{
+        while (p->said >= 0) {
+                char c;
+                ssize_t n = read(p->said, &c, 1); /* a line is a rare thing */
+
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n < 0 && errno == EAGAIN)
+                        return NULL;
+                if (n <= 0) {
+                        cg_closep_(&p->said);
+                        return NULL;
+                }
+                if (c == '\n') {
+                        p->line.len = 0; /* the text stays until the next */
+                        return p->line.data ? p->line.data : "";
+                }
+                cg_buf_add(&p->line, &c, 1, NULL);
+        }
+        return NULL;
+}
+
+#define REAP_MS 2000 /* its descriptors are closed: it is on its last lines */
+
+bool cg_doors_reap(struct cg_doors_process *p)
+{
+        int status = -1;
+
+        return p->proc.pidfd >= 0 && cg_proc_wait(&p->proc, REAP_MS, &status, NULL) == 0 && status == 0;
+}
+
+void cg_doors_end(struct cg_doors_process *p)
+{
+        if (p->said < 0 && p->proc.pidfd < 0)
+                return;
+        cg_closep_(&p->said);
+        if (p->proc.pidfd >= 0)
+                cg_proc_end(&p->proc, false, 0);
+        cg_buf_fini(&p->line);
+        *p = CG_DOORS_PROCESS_NONE;
+}

@@ -1,0 +1,280 @@
+/*
+ * Bytes from one socket to another. At first they are read and written; a direction that carries much goes through a pipe by
+ * splice(), where the kernel only moves pages. Nothing is read while what was read before cannot be written: the receiver's
+ * slowness becomes the sender's.
+ */
+#include "sandbox/egress/flow.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+void eg_flow_init(struct eg_flow *f, int from, int to, enum eg_flow_mode mode, struct cg_buf *before)
+{
+        *f = (struct eg_flow){.from = from, .to = to, .mode = mode, .before = before, .pipe = {-1, -1}};
+        /* A chunk's frame is at most 18 bytes longer than what it holds; heads go through here as well. */
+        cg_buf_init(&f->out, 4 * EG_CHUNK + CG_HTTP_RESPONSE_MAX);
+}
+
+static void close_pipe(struct eg_flow *f, struct eg_flow_common *c)
+{
+        if (f->pipe[0] < 0)
+                return;
+        close(f->pipe[0]);
+        close(f->pipe[1]);
+        f->pipe[0] = f->pipe[1] = -1;
+        c->n_pipes--;
+}
+
+void eg_flow_fini(struct eg_flow *f, struct eg_flow_common *c)
+{
+        close_pipe(f, c);
+        cg_buf_fini(&f->out);
+}
+
+/* ---- writing */
+
+/* 0: all is written; CG_TIMEOUT: the receiver is slow; negative. */
+static int flush(struct eg_flow *f, struct cg_err *err)
+{
+        while (f->out.len) {
+                ssize_t n = send(f->to, f->out.data, f->out.len, MSG_NOSIGNAL);
+
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n < 0 && errno == EAGAIN)
+                        return CG_TIMEOUT;
+                if (n < 0)
+                        return cg_fail_errno(err, "write");
+                cg_buf_consume(&f->out, (size_t)n);
+        }
+        /* Connections are many and mostly idle. */
+        cg_buf_fini(&f->out);
+        return 0;
+}
+
+static int flush_pipe(struct eg_flow *f, struct cg_err *err)
+{
+        while (f->piped) {
+                ssize_t n = splice(f->pipe[0], NULL, f->to, NULL, f->piped, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n < 0 && errno == EAGAIN)
+                        return CG_TIMEOUT;
+                if (n <= 0)
+                        return cg_fail_errno(err, "splice");
+                f->piped -= (size_t)n;
+        }
+        return 0;
+}
+
+/* Writes at once what can be, keeps the rest. */
+static int emit(struct eg_flow *f, const char *p, size_t len, struct cg_err *err)
+{
+        while (f->out.len == 0 && len) {
+                ssize_t n = send(f->to, p, len, MSG_NOSIGNAL);
+
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n < 0 && errno == EAGAIN)
+                        break;
+                if (n < 0)
+                        return cg_fail_errno(err, "write");
+                p += n;
+                len -= (size_t)n;
+        }
+        return len ? cg_buf_add(&f->out, p, len, err) : 0;
+}
+
+/* ---- what was read */
+
+/* Chunks in, chunks of our own out: extensions and trailers are gone, and no odd framing gets through. */
+static int take_chunks(struct eg_flow *f, const char *p, size_t len, size_t *used, struct cg_err *err)
+{
+        *used = 0;
+        while (*used < len) {
+                struct cg_text data;
+                size_t n;
+                int r = cg_chunked_next(&f->chunked, p + *used, len - *used, &n, &data, err), e = 0;
+
+                if (r < 0)
+                        return r;
+                *used += n;
+                if (data.len && !f->plain)
+                        e = cg_buf_addf(&f->out, err, "%zx\r\n", data.len);
+                if (data.len && e == 0)
+                        e = cg_buf_add(&f->out, data.p, data.len, err);
+                if (data.len && e == 0 && !f->plain)
+                        e = cg_buf_adds(&f->out, "\r\n", err);
+                if (r == CG_CHUNKED_END) {
+                        f->source_done = true;
+                        return e == 0 && !f->plain ? cg_buf_adds(&f->out, "0\r\n\r\n", err) : e;
+                }
+                if (e < 0)
+                        return e;
+        }
+        return 0;
+}
+
+/* Counted bytes in, chunks out. */
+static int take_wrapped(struct eg_flow *f, const char *p, size_t len, struct cg_err *err)
+{
+        int r = len ? cg_buf_addf(&f->out, err, "%zx\r\n", len) : 0;
+
+        if (r == 0 && len)
+                r = cg_buf_add(&f->out, p, len, err);
+        if (r == 0 && len)
+                r = cg_buf_adds(&f->out, "\r\n", err);
+        return r == 0 && f->source_done ? cg_buf_adds(&f->out, "0\r\n\r\n", err) : r;
+}
+
+static int take(struct eg_flow *f, const char *p, size_t len, size_t *used, struct cg_err *err)
+{
+        if (f->mode == EG_FLOW_CHUNKED)
+                return take_chunks(f, p, len, used, err);
+        *used = f->mode == EG_FLOW_COUNTED && f->left < len ? (size_t)f->left : len;
+        if (f->mode == EG_FLOW_COUNTED) {
+                f->left -= *used;
+                f->source_done = f->left == 0;
+        }
+        return f->wrap ? take_wrapped(f, p, *used, err) : emit(f, p, *used, err);
+}
+
+static int take_before(struct eg_flow *f, struct cg_err *err)
+{
+        size_t used, n = f->before->len < EG_CHUNK ? f->before->len : EG_CHUNK;
+        int r = take(f, f->before->data, n, &used, err);
+
+        if (r == 0)
+                cg_buf_consume(f->before, used);
+        if (r == 0 && !f->before->len)
+                cg_buf_fini(f->before);
+        return r;
+}
+
+/* ---- reading */
+
+static int at_end(struct eg_flow *f, struct cg_err *err)
+{
+        if (f->mode != EG_FLOW_ALL)
+                return cg_fail(err, CG_E_PROTO, "the connection ended within a body");
+        f->source_done = true;
+        return 0;
+}
+
+static int read_some(struct eg_flow *f, struct eg_flow_common *c, size_t *moved, struct cg_err *err)
+{
+        size_t used, room = f->mode == EG_FLOW_COUNTED && f->left < EG_CHUNK ? (size_t)f->left : EG_CHUNK;
+        ssize_t n;
+        int r;
+
+        do
+                n = recv(f->from, c->scratch, room, 0);
+        while (n < 0 && errno == EINTR);
+        if (n < 0 && errno == EAGAIN)
+                return CG_TIMEOUT;
+        if (n < 0)
+                return cg_fail_errno(err, "read");
+        if (n == 0)
+                return at_end(f, err);
+        *moved = (size_t)n;
+        r = take(f, c->scratch, (size_t)n, &used, err);
+        /* Behind a chunked body: the next message's. */
+        if (r == 0 && used < (size_t)n)
+                r = cg_buf_add(f->before, c->scratch + used, (size_t)n - used, err);
+        return r;
+}
+
+static bool has_pipe(struct eg_flow *f, struct eg_flow_common *c)
+{
+        if (f->pipe[0] >= 0)
+                return true;
+        if (f->mode == EG_FLOW_CHUNKED || f->wrap || f->moved < EG_SPLICE_AFTER || c->n_pipes >= c->max_pipes)
+                return false;
+        if (pipe2(f->pipe, O_CLOEXEC | O_NONBLOCK) < 0) {
+                f->pipe[0] = f->pipe[1] = -1;
+                return false;
+        }
+        /* A user over its share keeps the small one. */
+        fcntl(f->pipe[1], F_SETPIPE_SZ, EG_PIPE_SIZE);
+        c->n_pipes++;
+        return true;
+}
+
+static int splice_some(struct eg_flow *f, size_t *moved, struct cg_err *err)
+{
+        size_t room = f->mode == EG_FLOW_COUNTED && f->left < EG_PIPE_SIZE ? (size_t)f->left : EG_PIPE_SIZE;
+        ssize_t n;
+
+        do
+                n = splice(f->from, NULL, f->pipe[1], NULL, room, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+        while (n < 0 && errno == EINTR);
+        if (n < 0 && errno == EAGAIN)
+                return CG_TIMEOUT;
+        if (n < 0)
+                return cg_fail_errno(err, "splice");
+        if (n == 0)
+                return at_end(f, err);
+        *moved = (size_t)n;
+        f->piped += (size_t)n;
+        if (f->mode == EG_FLOW_COUNTED) {
+                f->left -= (size_t)n;
+                f->source_done = f->left == 0;
+        }
+        return 0;
+}
+
+static int finish(struct eg_flow *f, struct eg_flow_common *c)
+{
+        f->done = true;
+        close_pipe(f, c);
+        /* The receiver may have gone: it will be seen. */
+        if (f->mode == EG_FLOW_ALL)
+                shutdown(f->to, SHUT_WR);
+        return 0;
+}
+
+int eg_flow_run(struct eg_flow *f, struct eg_flow_common *c, bool *activity, struct cg_err *err)
+{
+        size_t turn = 0;
+
+        f->want_read = f->want_write = false;
+        while (!f->done) {
+                size_t moved = 0;
+                int r = flush(f, err);
+
+                if (r == 0)
+                        r = flush_pipe(f, err);
+                if (r == CG_TIMEOUT) {
+                        f->want_write = true;
+                        return 0;
+                }
+                if (r < 0)
+                        return r;
+                if (f->source_done || (f->mode == EG_FLOW_COUNTED && f->left == 0))
+                        return finish(f, c);
+                if (turn > EG_TURN)
+                        return CG_TIMEOUT;
+                if (f->before->len) {
+                        moved = f->before->len;
+                        r = take_before(f, err);
+                } else if (has_pipe(f, c)) {
+                        r = splice_some(f, &moved, err);
+                } else {
+                        r = read_some(f, c, &moved, err);
+                }
+                if (r == CG_TIMEOUT) {
+                        f->want_read = true;
+                        return 0;
+                }
+                if (r < 0)
+                        return r;
+                f->moved += moved;
+                turn += moved;
+                *activity |= moved > 0;
+        }
+        return 0;
+}

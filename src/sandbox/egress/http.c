@@ -1,0 +1,634 @@
+/* HTTP/1.x heads and chunked bodies. Pure; runs in the part of cellgate-egress that can open nothing. */
+#include "sandbox/egress/http.h"
+
+#include <string.h>
+#include <strings.h>
+
+#include "base/util.h"
+
+/* ---- characters */
+
+static bool is_token_byte(unsigned char c)
+{
+        return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c && strchr("!#$%&'*+-.^_`|~", c));
+}
+
+static bool is_token(struct cg_text t)
+{
+        for (size_t i = 0; i < t.len; i++) {
+                if (!is_token_byte((unsigned char)t.p[i]))
+                        return false;
+        }
+        return t.len > 0;
+}
+
+/* Of a field's value or a reason: anything but control characters, a tab excepted. */
+static bool is_field_text(struct cg_text t)
+{
+        for (size_t i = 0; i < t.len; i++) {
+                unsigned char c = (unsigned char)t.p[i];
+
+                if ((c < 0x20 && c != '\t') || c == 0x7f)
+                        return false;
+        }
+        return true;
+}
+
+static bool same(struct cg_text t, const char *s)
+{
+        return t.len == strlen(s) && strncasecmp(t.p, s, t.len) == 0;
+}
+
+static bool starts_with(struct cg_text t, const char *s)
+{
+        size_t n = strlen(s);
+
+        return t.len >= n && strncasecmp(t.p, s, n) == 0;
+}
+
+static bool is_blank(char c)
+{
+        return c == ' ' || c == '\t';
+}
+
+static struct cg_text trim(struct cg_text t)
+{
+        while (t.len && is_blank(t.p[0])) {
+                t.p++;
+                t.len--;
+        }
+        while (t.len && is_blank(t.p[t.len - 1]))
+                t.len--;
+        return t;
+}
+
+/* Digits alone, at most @max. */
+static bool parse_number(struct cg_text t, uint64_t max, uint64_t *ret)
+{
+        uint64_t v = 0;
+
+        if (t.len == 0 || t.len > 18)
+                return false;
+        for (size_t i = 0; i < t.len; i++) {
+                if (t.p[i] < '0' || t.p[i] > '9')
+                        return false;
+                v = v * 10 + (uint64_t)(t.p[i] - '0');
+        }
+        *ret = v;
+        return v <= max;
+}
+
+/* ---- heads */
+
+size_t cg_http_head_len(const char *p, size_t len, size_t *scanned)
+{
+        /* Three bytes back: the end may have been cut in two. */
+        size_t from = *scanned > 3 ? *scanned - 3 : 0;
+        const char *end = len > from ? memmem(p + from, len - from, "\r\n\r\n", 4) : NULL;
+
+        *scanned = len;
+        return end ? (size_t)(end - p) + 4 : 0;
+}
+
+static int bad(struct cg_err *err, const char *what)
+{
+        return cg_fail(err, CG_E_PROTO, "%s", what);
+}
+
+/* The next line of a head, without its CRLF. A lone CR or LF never gets further than here. */
+static int next_line(const char **p, const char *end, struct cg_text *ret, struct cg_err *err)
+{
+        const char *lf = memchr(*p, '\n', (size_t)(end - *p));
+
+        if (!lf || lf == *p || lf[-1] != '\r')
+                return bad(err, "a line of the head does not end in CRLF");
+        *ret = (struct cg_text){*p, (size_t)(lf - 1 - *p)};
+        if (memchr(ret->p, '\r', ret->len))
+                return bad(err, "a bare CR in the head");
+        *p = lf + 1;
+        return 0;
+}
+
+static int parse_field(struct cg_text line, struct cg_http_field *ret, struct cg_err *err)
+{
+        const char *colon = memchr(line.p, ':', line.len);
+
+        if (is_blank(line.p[0]))
+                return bad(err, "a header field is folded over lines");
+        if (!colon)
+                return bad(err, "a header field has no colon");
+        ret->name = (struct cg_text){line.p, (size_t)(colon - line.p)};
+        ret->value = trim((struct cg_text){colon + 1, line.len - ret->name.len - 1});
+        ret->skip = false;
+        if (!is_token(ret->name))
+                return bad(err, "the name of a header field has a character that no name has");
+        if (!is_field_text(ret->value))
+                return bad(err, "the value of a header field has a control character");
+        return 0;
+}
+
+static int parse_fields(const char *p, const char *end, struct cg_http_head *h, struct cg_err *err)
+{
+        struct cg_text line;
+
+        for (;;) {
+                int r = next_line(&p, end, &line, err);
+
+                if (r < 0)
+                        return r;
+                if (line.len == 0)
+                        return p == end ? 0 : bad(err, "something follows the head's empty line");
+                if (h->n_fields == CG_HTTP_FIELDS_MAX)
+                        return bad(err, "too many header fields");
+                r = parse_field(line, &h->fields[h->n_fields], err);
+                if (r < 0)
+                        return r;
+                h->n_fields++;
+        }
+}
+
+/* Content-Length and Transfer-Encoding: both, or one twice, is how two readers come to see two different messages. */
+static int find_framing(struct cg_http_head *h, struct cg_err *err)
+{
+        const struct cg_http_field *length = NULL, *coding = NULL;
+
+        for (size_t i = 0; i < h->n_fields; i++) {
+                const struct cg_http_field *f = &h->fields[i];
+
+                if (same(f->name, "content-length")) {
+                        if (length)
+                                return bad(err, "more than one Content-Length");
+                        length = f;
+                } else if (same(f->name, "transfer-encoding")) {
+                        if (coding)
+                                return bad(err, "more than one Transfer-Encoding");
+                        coding = f;
+                }
+        }
+        if (length && coding)
+                return bad(err, "Content-Length together with Transfer-Encoding");
+        if (length) {
+                h->framing = CG_HTTP_LENGTH;
+                if (!parse_number(length->value, UINT64_MAX, &h->length))
+                        return bad(err, "Content-Length is no number");
+        } else if (coding) {
+                h->framing = CG_HTTP_CHUNKED;
+                if (h->minor == 0)
+                        return bad(err, "Transfer-Encoding in HTTP/1.0");
+                if (!same(coding->value, "chunked"))
+                        return bad(err, "a Transfer-Encoding other than chunked");
+        }
+        return 0;
+}
+
+/* What belongs to one connection only, or is written by us. */
+static bool is_hop_by_hop(struct cg_text name)
+{
+        static const char *const names[] = {
+                "connection",       "keep-alive",        "proxy-authenticate", "proxy-authorization", "proxy-connection", "te",
+                "trailer",          "transfer-encoding", "upgrade",            "content-length",      "host",
+        };
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
+                if (same(name, names[i]))
+                        return true;
+        }
+        return false;
+}
+
+static void skip_named(struct cg_http_head *h, struct cg_text name)
+{
+        for (size_t i = 0; i < h->n_fields; i++) {
+                if (h->fields[i].name.len == name.len && strncasecmp(h->fields[i].name.p, name.p, name.len) == 0)
+                        h->fields[i].skip = true;
+        }
+}
+
+/* The list in a Connection field (or Proxy-Connection, which clients mean the same by). */
+static int read_options(struct cg_http_head *h, struct cg_text list, bool names_fields, size_t *n, struct cg_err *err)
+{
+        while (list.len) {
+                const char *comma = memchr(list.p, ',', list.len);
+                size_t len = comma ? (size_t)(comma - list.p) : list.len;
+                struct cg_text option = trim((struct cg_text){list.p, len});
+
+                if (option.len && ++*n > CG_HTTP_OPTIONS_MAX)
+                        return bad(err, "too many names in Connection");
+                if (same(option, "close"))
+                        h->keep_alive = false;
+                else if (same(option, "keep-alive") && h->minor == 0)
+                        h->keep_alive = true;
+                if (names_fields && option.len)
+                        skip_named(h, option);
+                len += comma != NULL;
+                list.p += len;
+                list.len -= len;
+        }
+        return 0;
+}
+
+static int mark_fields(struct cg_http_head *h, struct cg_err *err)
+{
+        size_t n = 0;
+
+        h->keep_alive = h->minor == 1;
+        for (size_t i = 0; i < h->n_fields; i++) {
+                struct cg_http_field *f = &h->fields[i];
+                bool connection = same(f->name, "connection");
+
+                if (is_hop_by_hop(f->name))
+                        f->skip = true;
+                if (connection || same(f->name, "proxy-connection")) {
+                        int r = read_options(h, f->value, connection, &n, err);
+
+                        if (r < 0)
+                                return r;
+                }
+        }
+        return 0;
+}
+
+/* "HTTP/1.1". Positive: a version that exists, but that this is not for. */
+static int parse_version(struct cg_text t, uint8_t *minor)
+{
+        if (t.len != 8 || memcmp(t.p, "HTTP/", 5) != 0 || t.p[5] < '0' || t.p[5] > '9' || t.p[6] != '.' ||
+            t.p[7] < '0' || t.p[7] > '9')
+                return -1;
+        if (t.p[5] != '1' || t.p[7] > '1')
+                return 1;
+        *minor = (uint8_t)(t.p[7] - '0');
+        return 0;
+}
+
+/* ---- requests */
+
+/* "host:port"; without a port when @port has a value already. */
+static int parse_authority(struct cg_text t, struct cg_host *host, uint16_t *port, struct cg_err *err)
+{
+        const char *close = t.len && t.p[0] == '[' ? memchr(t.p, ']', t.len) : NULL;
+        const char *from = close ? close : t.p;
+        const char *colon = memchr(from, ':', t.len - (size_t)(from - t.p));
+        size_t host_len = colon ? (size_t)(colon - t.p) : t.len;
+        uint64_t v = *port;
+
+        if (memchr(t.p, '@', t.len))
+                return bad(err, "user and password in a URL are not for a proxy");
+        if (colon && (colon[1] == '0' || !parse_number((struct cg_text){colon + 1, t.len - host_len - 1}, 65535, &v)))
+                return bad(err, "the port is not 1 to 65535");
+        if (v == 0)
+                return bad(err, "the port is missing");
+        *port = (uint16_t)v;
+        return cg_host_parse(t.p, host_len, host, err);
+}
+
+static int parse_absolute(struct cg_text target, struct cg_http_request *r, struct cg_err *err)
+{
+        struct cg_text rest, authority;
+        size_t n = 0;
+
+        if (starts_with(target, "https://"))
+                return bad(err, "https URLs go through a CONNECT tunnel");
+        if (!starts_with(target, "http://"))
+                return bad(err, "this is a proxy: it takes CONNECT host:port and http://host/path");
+        rest = (struct cg_text){target.p + 7, target.len - 7};
+        while (n < rest.len && !memchr("/?#\\", rest.p[n], 4))
+                n++;
+        authority = (struct cg_text){rest.p, n};
+        r->path = (struct cg_text){rest.p + n, rest.len - n};
+        if (memchr(target.p, '#', target.len) || (r->path.len && r->path.p[0] == '\\'))
+                return bad(err, "the URL has a character that no URL in a request has");
+        r->port = 80;
+        return parse_authority(authority, &r->host, &r->port, err);
+}
+
+/* Visible characters; bytes over 127 as browsers and curl may leave them in a path. */
+static bool is_target(struct cg_text t)
+{
+        for (size_t i = 0; i < t.len; i++) {
+                unsigned char c = (unsigned char)t.p[i];
+
+                if (c <= 0x20 || c == 0x7f)
+                        return false;
+        }
+        return t.len > 0;
+}
+
+static int parse_request_line(struct cg_text line, struct cg_http_request *r, unsigned int *status, struct cg_err *err)
+{
+        const char *first = memchr(line.p, ' ', line.len);
+        const char *last = memrchr(line.p, ' ', line.len);
+        struct cg_text target;
+        int v;
+
+        if (!first || first == last)
+                return bad(err, "the request line is not METHOD TARGET HTTP/1.1");
+        r->method = (struct cg_text){line.p, (size_t)(first - line.p)};
+        target = (struct cg_text){first + 1, (size_t)(last - first - 1)};
+        v = parse_version((struct cg_text){last + 1, line.len - (size_t)(last + 1 - line.p)}, &r->head.minor);
+        if (v < 0 || !is_token(r->method) || r->method.len > CG_HTTP_METHOD_MAX || !is_target(target))
+                return bad(err, "the request line is not METHOD TARGET HTTP/1.1");
+        if (v > 0) {
+                *status = 505;
+                return bad(err, "this proxy speaks HTTP/1.0 and HTTP/1.1");
+        }
+        /* Methods are case-sensitive: "connect" is some other method, and none that a tunnel is opened for. */
+        r->connect = r->method.len == 7 && memcmp(r->method.p, "CONNECT", 7) == 0;
+        r->is_head = r->method.len == 4 && memcmp(r->method.p, "HEAD", 4) == 0;
+        return r->connect ? parse_authority(target, &r->host, &r->port, err) : parse_absolute(target, r, err);
+}
+
+int cg_http_request_parse(const char *p, size_t len, struct cg_http_request *ret, unsigned int *status, struct cg_err *err)
+{
+        const char *at = p;
+        struct cg_text line;
+        int r;
+
+        *status = 400;
+        memset(ret, 0, sizeof(*ret));
+        r = next_line(&at, p + len, &line, err);
+        if (r == 0)
+                r = parse_request_line(line, ret, status, err);
+        if (r == 0)
+                r = parse_fields(at, p + len, &ret->head, err);
+        if (r == 0)
+                r = find_framing(&ret->head, err);
+        if (r == 0)
+                r = mark_fields(&ret->head, err);
+        if (r == 0 && ret->connect && (ret->head.framing == CG_HTTP_CHUNKED || ret->head.length))
+                r = bad(err, "CONNECT with a body");
+        return r;
+}
+
+/* ---- responses */
+
+static int parse_status_line(struct cg_text line, struct cg_http_response *r, struct cg_err *err)
+{
+        uint64_t status;
+
+        if (line.len < 12 || parse_version((struct cg_text){line.p, 8}, &r->head.minor) != 0 || line.p[8] != ' ' ||
+            !parse_number((struct cg_text){line.p + 9, 3}, 999, &status) || status < 100 || (line.len > 12 && line.p[12] != ' '))
+                return bad(err, "the status line is not HTTP/1.1 NNN REASON");
+        r->status = (unsigned int)status;
+        if (line.len > 13)
+                r->reason = (struct cg_text){line.p + 13, line.len - 13};
+        return is_field_text(r->reason) ? 0 : bad(err, "the status line has a control character");
+}
+
+int cg_http_response_parse(const char *p, size_t len, bool to_head, struct cg_http_response *ret, struct cg_err *err)
+{
+        const char *at = p;
+        struct cg_text line;
+        int r;
+
+        memset(ret, 0, sizeof(*ret));
+        r = next_line(&at, p + len, &line, err);
+        if (r == 0)
+                r = parse_status_line(line, ret, err);
+        if (r == 0)
+                r = parse_fields(at, p + len, &ret->head, err);
+        if (r == 0)
+                r = find_framing(&ret->head, err);
+        if (r == 0)
+                r = mark_fields(&ret->head, err);
+        if (r < 0)
+                return r;
+        if (ret->head.framing == CG_HTTP_NO_BODY)
+                ret->head.framing = CG_HTTP_UNTIL_END;
+        if (to_head || ret->status < 200 || ret->status == 204 || ret->status == 304) {
+                /* The length is of a body that does not come, and is worth passing on; chunks cannot be announced so. */
+                for (size_t i = 0; i < ret->head.n_fields; i++) {
+                        if (ret->status >= 200 && ret->status != 204 && same(ret->head.fields[i].name, "content-length"))
+                                ret->head.fields[i].skip = false;
+                }
+                ret->head.framing = CG_HTTP_NO_BODY;
+                ret->head.length = 0;
+        }
+        return 0;
+}
+
+unsigned int cg_http_check_host(const struct cg_http_request *r)
+{
+        size_t n = 0;
+
+        for (size_t i = 0; i < r->head.n_fields; i++) {
+                const struct cg_http_field *f = &r->head.fields[i];
+                struct cg_host h;
+                uint16_t port = r->connect ? 443 : 80;
+
+                if (!same(f->name, "host"))
+                        continue;
+                if (++n > 1 || parse_authority(f->value, &h, &port, NULL) < 0 || strcmp(h.text, r->host.text) != 0 ||
+                    port != r->port)
+                        return 421;
+        }
+        return n || r->head.minor == 0 ? 0 : 400;
+}
+
+static char fold(char c)
+{
+        if (c == '_' || c == '.')
+                return '-';
+        return c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c;
+}
+
+static bool same_folded(struct cg_text a, const char *b, size_t len)
+{
+        for (size_t i = 0; i < a.len && i < len; i++) {
+                if (fold(a.p[i]) != fold(b[i]))
+                        return false;
+        }
+        return a.len == len;
+}
+
+void cg_http_strip(struct cg_http_head *h, const char *names)
+{
+        while (*names) {
+                size_t len = strcspn(names, "\n");
+
+                for (size_t i = 0; i < h->n_fields; i++) {
+                        if (same_folded(h->fields[i].name, names, len))
+                                h->fields[i].skip = true;
+                }
+                names += len;
+                names += *names == '\n';
+        }
+}
+
+/* ---- writing */
+
+static int add_text(struct cg_buf *out, struct cg_text t, struct cg_err *err)
+{
+        return cg_buf_add(out, t.p, t.len, err);
+}
+
+static int add_fields(struct cg_buf *out, const struct cg_http_head *h, struct cg_err *err)
+{
+        int r = 0;
+
+        for (size_t i = 0; r == 0 && i < h->n_fields; i++) {
+                if (h->fields[i].skip)
+                        continue;
+                r = add_text(out, h->fields[i].name, err);
+                if (r == 0)
+                        r = cg_buf_adds(out, ": ", err);
+                if (r == 0)
+                        r = add_text(out, h->fields[i].value, err);
+                if (r == 0)
+                        r = cg_buf_adds(out, "\r\n", err);
+        }
+        return r;
+}
+
+static int add_framing(struct cg_buf *out, enum cg_http_framing framing, uint64_t length, struct cg_err *err)
+{
+        if (framing == CG_HTTP_LENGTH)
+                return cg_buf_addf(out, err, "Content-Length: %llu\r\n", (unsigned long long)length);
+        if (framing == CG_HTTP_CHUNKED)
+                return cg_buf_adds(out, "Transfer-Encoding: chunked\r\n", err);
+        return 0;
+}
+
+/* "GET /path" or "GET http://host/path" */
+static int add_target(struct cg_buf *out, const struct cg_http_request *r, const char *authority, bool absolute, struct cg_err *err)
+{
+        int e = add_text(out, r->method, err);
+
+        if (e == 0)
+                e = cg_buf_addf(out, err, " %s%s", absolute ? "http://" : "", absolute ? authority : "");
+        if (e == 0 && (r->path.len == 0 || r->path.p[0] != '/'))
+                e = cg_buf_adds(out, "/", err);
+        return e == 0 ? add_text(out, r->path, err) : e;
+}
+
+int cg_http_request_write(const struct cg_http_request *r, bool absolute, const char *auth, struct cg_buf *out, struct cg_err *err)
+{
+        char authority[CG_AUTHORITY_MAX];
+        int e;
+
+        cg_host_authority(&r->host, r->port, 80, authority, sizeof(authority));
+        e = add_target(out, r, authority, absolute, err);
+        if (e == 0)
+                e = cg_buf_addf(out, err, " HTTP/1.1\r\nHost: %s\r\n", authority);
+        if (e == 0)
+                e = add_fields(out, &r->head, err);
+        if (e == 0)
+                e = add_framing(out, r->head.framing, r->head.length, err);
+        if (e == 0 && auth)
+                e = cg_buf_addf(out, err, "Proxy-Authorization: %s\r\n", auth);
+        return e == 0 ? cg_buf_adds(out, "Connection: close\r\n\r\n", err) : e;
+}
+
+int cg_http_response_write(const struct cg_http_response *r, bool chunked, bool keep_alive, struct cg_buf *out, struct cg_err *err)
+{
+        enum cg_http_framing framing = chunked ? CG_HTTP_CHUNKED : r->head.framing;
+        int e = cg_buf_addf(out, err, "HTTP/1.1 %u ", r->status);
+
+        if (e == 0)
+                e = add_text(out, r->reason, err);
+        if (e == 0)
+                e = cg_buf_adds(out, "\r\n", err);
+        if (e == 0)
+                e = add_fields(out, &r->head, err);
+        if (e == 0 && (chunked || framing == CG_HTTP_LENGTH))
+                e = add_framing(out, framing, r->head.length, err);
+        /* An interim response ends nothing. */
+        if (e == 0 && r->status >= 200)
+                e = cg_buf_addf(out, err, "Connection: %s\r\n", keep_alive ? "keep-alive" : "close");
+        return e == 0 ? cg_buf_adds(out, "\r\n", err) : e;
+}
+
+/* ---- chunks */
+
+enum { SIZE, EXTENSION, SIZE_LF, DATA, DATA_CR, DATA_LF, TRAILER, TRAILER_LINE, TRAILER_LF, END_LF, DONE };
+
+static int hex(char c)
+{
+        if (c >= '0' && c <= '9')
+                return c - '0';
+        if (c >= 'a' && c <= 'f')
+                return c - 'a' + 10;
+        return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+static int in_size(struct cg_chunked *c, char b, struct cg_err *err)
+{
+        int v = hex(b);
+
+        if (v >= 0) {
+                if (++c->digits > 15)
+                        return bad(err, "a chunk is too large");
+                c->left = c->left * 16 + (uint64_t)v;
+                return 0;
+        }
+        if (c->digits == 0 || (b != '\r' && b != ';'))
+                return bad(err, "the size of a chunk is no hexadecimal number");
+        c->state = b == '\r' ? SIZE_LF : EXTENSION;
+        return 0;
+}
+
+/* One byte outside of a chunk's data. */
+static int step(struct cg_chunked *c, char b, struct cg_err *err)
+{
+        bool text = ((unsigned char)b >= 0x20 && b != 0x7f) || b == '\t';
+
+        if (++c->line > (c->state >= TRAILER ? CG_HTTP_TRAILER_MAX : CG_HTTP_CHUNK_LINE_MAX))
+                return bad(err, "a chunk's line or trailer is too long");
+        switch (c->state) {
+        case SIZE:
+                return in_size(c, b, err);
+        case EXTENSION:
+        case TRAILER_LINE:
+                if (b == '\r')
+                        c->state = c->state == EXTENSION ? SIZE_LF : TRAILER_LF;
+                else if (!text)
+                        return bad(err, "a control character between chunks");
+                return 0;
+        case DATA_CR:
+                c->state = DATA_LF;
+                return b == '\r' ? 0 : bad(err, "a chunk is longer than it says");
+        case TRAILER:
+                if (b != '\r' && !is_token_byte((unsigned char)b))
+                        return bad(err, "what follows the last chunk is no trailer");
+                c->state = b == '\r' ? END_LF : TRAILER_LINE;
+                return 0;
+        default: /* all that wait for LF */
+                break;
+        }
+        if (b != '\n')
+                return bad(err, "a bare CR between chunks");
+        if (c->state == SIZE_LF) {
+                c->state = c->left ? DATA : TRAILER;
+                c->line = 0;
+        } else if (c->state == DATA_LF) {
+                *c = (struct cg_chunked){.state = SIZE};
+        } else {
+                c->state = c->state == TRAILER_LF ? TRAILER : DONE;
+        }
+        return 0;
+}
+
+int cg_chunked_next(struct cg_chunked *c, const char *p, size_t len, size_t *used, struct cg_text *data, struct cg_err *err)
+{
+        *used = 0;
+        *data = (struct cg_text){p, 0};
+        while (*used < len && c->state != DONE) {
+                int r;
+
+                if (c->state == DATA) {
+                        size_t n = len - *used < c->left ? len - *used : (size_t)c->left;
+
+                        *data = (struct cg_text){p + *used, n};
+                        *used += n;
+                        c->left -= n;
+                        if (c->left == 0) {
+                                c->state = DATA_CR;
+                                c->line = 0;
+                        }
+                        return 0;
+                }
+                r = step(c, p[(*used)++], err);
+                if (r < 0)
+                        return r;
+        }
+        return c->state == DONE ? CG_CHUNKED_END : 0;
+}

@@ -1,0 +1,554 @@
+/*
+ * The injector of cellgate-egress: puts real values in the place of masked credentials. It stands between the relay and a server that the
+ * decider has found to be one of those that may have them, and is the only part that knows them:
+ *
+ *      relay ── request, with what stands for a secret ──> injector ── with the secret ──> server
+ *            <───────────────── response, as it is ──────          <──────────────────
+ *
+ * It looks for the fakes in the fields of the request's head and in its body, by their bytes. The head ends at an empty line; what the
+ * body is, is said by the framing that the relay wrote: one that may change its length comes in chunks, and goes on in others.
+ */
+#include "sandbox/egress/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "base/buf.h"
+#include "base/util.h"
+#include "sandbox/egress/client.h"
+#include "sandbox/egress/end.h"
+#include "sandbox/egress/flow.h"
+
+/* What the relay writes: a head of a client's, with a host, credentials of a parent proxy and the framing. */
+#define HEAD_MAX (2 * CG_HTTP_REQUEST_MAX)
+#define FAKE_LEN (sizeof(CG_EGRESS_FAKE) - 1)
+#define MAX_PIPES 256
+#define BURST 64
+
+struct secret {
+        uint32_t cred;
+        const char *fake, *real;
+        size_t fake_len, real_len;
+        bool in_fields; /* the real value can stand in a field: nothing in it ends a line */
+};
+
+struct box {
+        struct box *next;
+        uint32_t number;
+        char *mem; /* CG_EGRESS_SECRETS_BYTES, locked where that is allowed */
+        struct secret *v;
+        size_t n;
+};
+
+struct injector;
+struct link;
+
+/* A socket and its place in the loop. Freed by the loop, later than the link. */
+enum state { HEAD, COUNTED, CHUNKED, DONE };
+
+struct link {
+        struct link *next, **at;
+        struct injector *in;
+        const struct box *box;
+        uint8_t creds[CG_POLICY_CREDS_MAX / 8];
+        struct eg_end *relay, *server;
+        enum state state;
+        size_t scanned;         /* HEAD */
+        uint64_t left;          /* COUNTED */
+        struct cg_chunked chunked;
+        struct cg_buf hold;     /* read, not looked at to its end: the head, or the beginning of a fake */
+        struct cg_buf out;      /* to the server */
+        struct cg_buf none;     /* nothing of the response was read before */
+        struct eg_flow back;
+};
+
+struct injector {
+        uv_loop_t loop;
+        uv_poll_t chan_poll;
+        int chan, status;
+        struct box *boxes;
+        struct link *links;
+        struct eg_flow_common common;
+};
+
+/* ---- secrets */
+
+static bool fits_a_field(const char *p, size_t len)
+{
+        for (size_t i = 0; i < len; i++) {
+                unsigned char c = (unsigned char)p[i];
+
+                if ((c < 0x20 && c != '\t') || c == 0x7f)
+                        return false;
+        }
+        return true;
+}
+
+static int read_all(int fd, char *to, size_t room, size_t *len)
+{
+        for (*len = 0; *len < room;) {
+                ssize_t n = read(fd, to + *len, room - *len);
+
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n <= 0)
+                        return (int)n;
+                *len += (size_t)n;
+        }
+        return 0;
+}
+
+static int index_secrets(struct box *b, size_t len)
+{
+        for (size_t at = 0; at < len;) {
+                struct cg_egress_secret head;
+                struct secret *s = &b->v[b->n];
+
+                if (len - at < sizeof(head) || b->n == CG_EGRESS_SECRETS_MAX)
+                        return -1;
+                memcpy(&head, b->mem + at, sizeof(head));
+                at += sizeof(head);
+                if (head.cred >= CG_POLICY_CREDS_MAX || head.fake_len < FAKE_LEN || head.fake_len > CG_EGRESS_SECRET_MAX ||
+                    head.real_len > head.fake_len || len - at < head.fake_len + head.real_len)
+                        return -1;
+                *s = (struct secret){.cred = head.cred, .fake = b->mem + at, .fake_len = head.fake_len, .real_len = head.real_len};
+                s->real = s->fake + s->fake_len;
+                s->in_fields = fits_a_field(s->real, s->real_len);
+                if (memcmp(s->fake, CG_EGRESS_FAKE, FAKE_LEN) != 0)
+                        return -1;
+                at += s->fake_len + s->real_len;
+                b->n++;
+        }
+        return 0;
+}
+
+static void free_box(struct box *b)
+{
+        if (b->mem) {
+                explicit_bzero(b->mem, CG_EGRESS_SECRETS_BYTES);
+                munmap(b->mem, CG_EGRESS_SECRETS_BYTES);
+        }
+        free(b->v);
+        free(b);
+}
+
+static int open_box(struct injector *in, uint32_t number, int fd)
+{
+        struct box *b = calloc(1, sizeof(*b));
+        size_t len;
+        void *mem;
+
+        if (!b)
+                return -1;
+        b->number = number;
+        b->v = calloc(CG_EGRESS_SECRETS_MAX, sizeof(*b->v));
+        mem = mmap(NULL, CG_EGRESS_SECRETS_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        b->mem = mem == MAP_FAILED ? NULL : mem;
+        if (!b->v || !b->mem || read_all(fd, b->mem, CG_EGRESS_SECRETS_BYTES, &len) < 0 || index_secrets(b, len) < 0) {
+                free_box(b);
+                return -1;
+        }
+        /* Not to be swapped. Where the user may lock no more, as good as any other program's. */
+        (void)mlock(b->mem, len);
+        b->next = in->boxes;
+        in->boxes = b;
+        return 0;
+}
+
+static struct box *find_box(const struct injector *in, uint32_t number)
+{
+        struct box *b = in->boxes;
+
+        while (b && b->number != number)
+                b = b->next;
+        return b;
+}
+
+/* ---- looking for fakes */
+
+static bool may_have(const struct link *l, const struct secret *s, bool field)
+{
+        return (l->creds[s->cred / 8] & 1u << (s->cred % 8)) && (!field || s->in_fields);
+}
+
+/* The secret whose fake begins at @p; *part: there may be one, were there more bytes. */
+static const struct secret *at_fake(const struct link *l, const char *p, size_t len, bool field, bool *part)
+{
+        *part = false;
+        for (size_t i = 0; i < l->box->n; i++) {
+                const struct secret *s = &l->box->v[i];
+                size_t n = len < s->fake_len ? len : s->fake_len;
+
+                if (!may_have(l, s, field) || memcmp(p, s->fake, n) != 0)
+                        continue;
+                if (n == s->fake_len)
+                        return s;
+                *part = true;
+        }
+        return NULL;
+}
+
+/* How much of @p cannot begin a fake: all but an end that is the beginning of what they all begin with. */
+static size_t without_beginning(const char *p, size_t len)
+{
+        size_t n = len < FAKE_LEN - 1 ? len : FAKE_LEN - 1;
+
+        while (n && memcmp(p + len - n, CG_EGRESS_FAKE, n) != 0)
+                n--;
+        return len - n;
+}
+
+/*
+ * Copies @p to @out with fakes replaced. @last: nothing follows. Returns how much of it is done with (all when @last); negative.
+ */
+static ssize_t replace(const struct link *l, const char *p, size_t len, bool field, bool last, struct cg_buf *out)
+{
+        size_t at = 0;
+
+        while (at < len) {
+                const char *f = memmem(p + at, len - at, CG_EGRESS_FAKE, FAKE_LEN);
+                size_t plain = f ? (size_t)(f - p) : last ? len : at + without_beginning(p + at, len - at);
+                const struct secret *s = NULL;
+                bool part = false;
+
+                if (cg_buf_add(out, p + at, plain - at, NULL) < 0)
+                        return -1;
+                at = plain;
+                if (!f)
+                        break;
+                s = at_fake(l, f, len - at, field, &part);
+                if (!s && part && !last)
+                        break;
+                if (cg_buf_add(out, s ? s->real : f, s ? s->real_len : 1, NULL) < 0)
+                        return -1;
+                at += s ? s->fake_len : 1;
+        }
+        return (ssize_t)at;
+}
+
+/* ---- requests */
+
+/* Body bytes that were read, in @hold, as far as they can be judged. */
+static int put_body(struct link *l, bool last)
+{
+        cg_auto_buf struct cg_buf data;
+        ssize_t used;
+        int r = 0;
+
+        cg_buf_init(&data, SIZE_MAX / 2);
+        used = replace(l, l->hold.data, l->hold.len, false, last, &data);
+        if (used < 0)
+                return -1;
+        cg_buf_consume(&l->hold, (size_t)used);
+        if (l->state == CHUNKED && data.len)
+                r = cg_buf_addf(&l->out, NULL, "%zx\r\n", data.len);
+        if (r == 0 && data.len)
+                r = cg_buf_add(&l->out, data.data, data.len, NULL);
+        if (r == 0 && l->state == CHUNKED && data.len)
+                r = cg_buf_adds(&l->out, "\r\n", NULL);
+        if (r == 0 && l->state == CHUNKED && last)
+                r = cg_buf_adds(&l->out, "0\r\n\r\n", NULL);
+        if (last)
+                l->state = DONE;
+        if (data.data)
+                explicit_bzero(data.data, data.len);
+        return r;
+}
+
+static int take_chunks(struct link *l, const char *p, size_t len)
+{
+        while (len) {
+                struct cg_text data;
+                size_t used;
+                int r = cg_chunked_next(&l->chunked, p, len, &used, &data, NULL);
+
+                if (r < 0 || cg_buf_add(&l->hold, data.p, data.len, NULL) < 0)
+                        return -1;
+                if (r == CG_CHUNKED_END)
+                        return put_body(l, true);
+                p += used;
+                len -= used;
+        }
+        return put_body(l, false);
+}
+
+static int take_body(struct link *l, const char *p, size_t len)
+{
+        switch (l->state) {
+        case COUNTED:
+                if (len > l->left)
+                        len = (size_t)l->left;
+                l->left -= len;
+                return cg_buf_add(&l->hold, p, len, NULL) < 0 ? -1 : put_body(l, l->left == 0);
+        case CHUNKED:
+                return take_chunks(l, p, len);
+        default:
+                return 0; /* what follows a request on this connection is nothing */
+        }
+}
+
+/* What the relay said last of all about the body: no field of a client's can look the same, those are left out by it. */
+static void find_framing(struct link *l, const char *head, size_t len)
+{
+        static const char length[] = "\r\nContent-Length: ", chunked[] = "\r\nTransfer-Encoding: chunked\r\n";
+        const char *p = memmem(head, len, length, sizeof(length) - 1);
+
+        l->state = DONE;
+        if (p)
+                l->left = strtoull(p + sizeof(length) - 1, NULL, 10); /* ends at CR */
+        if (l->left)
+                l->state = COUNTED;
+        else if (memmem(head, len, chunked, sizeof(chunked) - 1))
+                l->state = CHUNKED;
+}
+
+static int take_head(struct link *l, const char *p, size_t len)
+{
+        struct cg_buf rest = {.max = SIZE_MAX / 2};
+        size_t n, line;
+        int r;
+
+        if (cg_buf_add(&l->hold, p, len, NULL) < 0)
+                return -1;
+        n = cg_http_head_len(l->hold.data, l->hold.len, &l->scanned);
+        if (!n)
+                return l->hold.len > HEAD_MAX ? -1 : 0;
+        /* The request line stays as it is: a URL is written to logs all over the world. */
+        line = (size_t)((const char *)memchr(l->hold.data, '\n', n) - l->hold.data) + 1;
+        find_framing(l, l->hold.data, n);
+        r = cg_buf_add(&l->out, l->hold.data, line, NULL);
+        if (r == 0 && replace(l, l->hold.data + line, n - line, true, true, &l->out) < 0)
+                r = -1;
+        if (r == 0)
+                r = cg_buf_add(&rest, l->hold.data + n, l->hold.len - n, NULL);
+        l->hold.len = 0;
+        if (r == 0 && rest.len)
+                r = take_body(l, rest.data, rest.len);
+        cg_buf_fini(&rest);
+        return r;
+}
+
+/* ---- links */
+
+static void wipe(struct cg_buf *b)
+{
+        if (b->data)
+                explicit_bzero(b->data, b->cap);
+        cg_buf_fini(b);
+}
+
+static void end_link(struct link *l)
+{
+        eg_flow_fini(&l->back, &l->in->common);
+        l->relay = eg_end_close(l->relay);
+        l->server = eg_end_close(l->server);
+        wipe(&l->hold);
+        wipe(&l->out);
+        *l->at = l->next;
+        if (l->next)
+                l->next->at = l->at;
+        free(l);
+}
+
+/* 0: all is written; 1: the server is slow. One that reads no more may still answer. */
+static int flush(struct link *l)
+{
+        while (l->out.len) {
+                ssize_t n = send(l->server->fd, l->out.data, l->out.len, MSG_NOSIGNAL);
+
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n < 0 && errno == EAGAIN)
+                        return 1;
+                if (n < 0) {
+                        l->state = DONE;
+                        wipe(&l->out);
+                        return 0;
+                }
+                cg_buf_consume(&l->out, (size_t)n);
+        }
+        wipe(&l->out);
+        return 0;
+}
+
+/* The request, as far as it comes and goes. 0: it waits; negative: the link is over. */
+static int run_request(struct link *l)
+{
+        for (int turn = 0; turn < BURST; turn++) {
+                ssize_t n;
+                int r;
+
+                if (flush(l) || l->state == DONE)
+                        return 0;
+                n = recv(l->relay->fd, l->in->common.scratch, EG_CHUNK, 0);
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n < 0 && errno == EAGAIN)
+                        return 0;
+                if (n <= 0)
+                        return -1;
+                r = l->state == HEAD ? take_head(l, l->in->common.scratch, (size_t)n)
+                                     : take_body(l, l->in->common.scratch, (size_t)n);
+                if (r < 0)
+                        return -1;
+        }
+        return 0;
+}
+
+static void run(struct link *l)
+{
+        bool moved = false;
+        int r = run_request(l), server = 0, relay = UV_DISCONNECT;
+
+        if (r == 0 && !l->back.done)
+                r = eg_flow_run(&l->back, &l->in->common, &moved, NULL);
+        if (r < 0) {
+                end_link(l);
+                return;
+        }
+        l->back.want_read |= r == CG_TIMEOUT;
+        if (l->state != DONE && !l->out.len)
+                relay |= UV_READABLE;
+        if (l->back.want_write)
+                relay |= UV_WRITABLE;
+        if (l->out.len)
+                server |= UV_WRITABLE;
+        if (l->back.want_read)
+                server |= UV_READABLE;
+        eg_end_watch(l->relay, relay);
+        eg_end_watch(l->server, server);
+}
+
+static void on_end(uv_poll_t *h, int status, int events)
+{
+        struct eg_end *e = h->data;
+        struct link *l = e->owner;
+
+        if (!l)
+                return;
+        if (status < 0)
+                e->events = 0; /* a read or write will say what it is */
+        /* The relay closes its end when nobody wants the answer any more, or has all of it. */
+        if (e == l->relay && (events & UV_DISCONNECT) && !(events & UV_READABLE))
+                end_link(l);
+        else
+                run(l);
+}
+
+/* Takes both descriptors. */
+static void new_link(struct injector *in, const struct eg_msg *m, int relay, int server)
+{
+        struct link *l = calloc(1, sizeof(*l));
+
+        if (!l) {
+                close(relay);
+                close(server);
+                return;
+        }
+        l->in = in;
+        l->box = find_box(in, m->box);
+        memcpy(l->creds, m->creds, sizeof(l->creds));
+        cg_buf_init(&l->hold, HEAD_MAX + CG_EGRESS_SECRET_MAX + 2 * EG_CHUNK);
+        cg_buf_init(&l->out, HEAD_MAX + CG_EGRESS_SECRET_MAX + 4 * EG_CHUNK);
+        cg_buf_init(&l->none, EG_CHUNK);
+        eg_flow_init(&l->back, server, relay, EG_FLOW_ALL, &l->none);
+        l->next = in->links;
+        l->at = &in->links;
+        if (in->links)
+                in->links->at = &l->next;
+        in->links = l;
+        l->relay = eg_end_new(&l->in->loop, relay, l, on_end);
+        l->server = eg_end_new(&l->in->loop, server, l, on_end);
+        if (!l->relay || !l->server || !l->box)
+                end_link(l);
+        else
+                run(l);
+}
+
+static void close_box(struct injector *in, uint32_t number)
+{
+        struct box **p = &in->boxes, *b;
+
+        while (*p && (*p)->number != number)
+                p = &(*p)->next;
+        b = *p;
+        if (!b)
+                return;
+        for (struct link *l = in->links, *next; l; l = next) {
+                next = l->next;
+                if (l->box == b)
+                        end_link(l);
+        }
+        *p = b->next;
+        free_box(b);
+}
+
+/* ---- the decider */
+
+/* What makes no sense ends all: credentials that were not put back would be looked for in vain. */
+static int on_message(struct injector *in, const struct eg_msg *m, int *fds, size_t n)
+{
+        int r = -1;
+
+        if (m->type == EG_INJECT && n == 2) {
+                new_link(in, m, fds[0], fds[1]);
+                return 0;
+        }
+        if (m->type == EG_BOX_OPEN && n == 1)
+                r = open_box(in, m->box, fds[0]);
+        if (m->type == EG_BOX_CLOSE) {
+                close_box(in, m->box);
+                r = 0;
+        }
+        for (size_t i = 0; i < n; i++)
+                close(fds[i]);
+        return r;
+}
+
+static void on_chan(uv_poll_t *h, int status, int events)
+{
+        struct injector *in = h->data;
+        int r = status < 0 ? CG_CLOSED : 0;
+
+        (void)events;
+        for (int i = 0; i < BURST && r == 0; i++) {
+                int fds[2];
+                size_t n = 2;
+                struct eg_msg m;
+
+                r = eg_recv(in->chan, &m, fds, &n, NULL);
+                if (r == 0)
+                        r = on_message(in, &m, fds, n);
+        }
+        if (r == CG_CLOSED || r < 0) {
+                in->status = r < 0;
+                uv_stop(&in->loop);
+        }
+}
+
+int eg_inject_run(int chan)
+{
+        static const struct eg_msg ready = {.type = EG_READY};
+        struct injector *in = calloc(1, sizeof(*in));
+        struct cg_err err = {.msg = ""};
+
+        if (in)
+                in->common = (struct eg_flow_common){.scratch = malloc(EG_CHUNK), .max_pipes = MAX_PIPES};
+        if (!in || !in->common.scratch || uv_loop_init(&in->loop) < 0 || uv_poll_init(&in->loop, &in->chan_poll, chan) < 0)
+                return 1;
+        in->chan = chan;
+        in->chan_poll.data = in;
+        if (eg_lock_injector(&err) < 0 || eg_send(chan, &ready, NULL, 0, &err) != 0) {
+                dprintf(STDERR_FILENO, "cellgate-egress: injector: %s\n", err.msg);
+                return 1;
+        }
+        uv_poll_start(&in->chan_poll, UV_READABLE | UV_DISCONNECT, on_chan);
+        uv_run(&in->loop, UV_RUN_DEFAULT);
+        return in->status;
+}

@@ -1,0 +1,658 @@
+/* What a sandbox may reach. Pure; linked into cellgate-egress. */
+#include "sandbox/egress/policy.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/buf.h"
+#include "base/json.h"
+#include "base/util.h"
+
+#define CONNECTIONS 1024     /* one sandbox; further ones wait in the listener's queue */
+#define CONNECTIONS_MAX 8192
+#define HEAD_MS 30000
+#define IDLE_MS (30 * 60 * 1000)
+#define CONNECT_MS 30000     /* srt's */
+#define ASK_MS 60000
+#define CREDENTIALS_MAX 600  /* of a parent proxy */
+#define MS_MAX (24 * 60 * 60 * 1000)
+
+struct no_proxy {
+        bool all;
+        char **suffixes; /* ".a.b": also a.b itself */
+        size_t n_suffixes;
+        struct cg_range *ranges;
+        size_t n_ranges;
+};
+
+struct inject {
+        struct cg_domains hosts;
+        bool has_hosts, resized;
+};
+
+struct cg_policy {
+        struct inject *injects;
+        size_t n_injects;
+        struct cg_domains allowed, denied, mitm;
+        json_t *reasons; /* of deniedDomains; NULL: none */
+        struct cg_range *ranges;
+        size_t n_ranges;
+        bool strict, private_ok;
+        char *mitm_path;
+        struct cg_upstream http, https;
+        struct no_proxy no_proxy;
+        struct cg_policy_options options;
+};
+
+static const char deny_listed[] = "a deny-listed address";
+static const char listed[] = "a listed address";
+static const char own_address[] = "one of this host's addresses";
+static const char non_loopback[] = "a non-loopback address";
+
+/* ---- reading */
+
+static int add_domains(struct cg_domains *list, const json_t *o, const char *key, bool deny, struct cg_err *err)
+{
+        const json_t *a = json_object_get(o, key);
+
+        if (a && (!json_is_array(a) || json_array_size(a) > CG_POLICY_ENTRIES_MAX))
+                return cg_fail(err, CG_E_INVAL, "%s is no list of at most %d entries", key, CG_POLICY_ENTRIES_MAX);
+        for (size_t i = 0; i < json_array_size(a); i++) {
+                const char *entry = json_string_value(json_array_get(a, i));
+                int r = entry ? cg_domains_add(list, entry, deny, err) : cg_fail(err, CG_E_INVAL, "entry %zu is no text", i);
+
+                if (r < 0) {
+                        cg_err_prefix(err, "%s", key);
+                        return r;
+                }
+        }
+        return 0;
+}
+
+static int add_range(struct cg_range **list, size_t *n, const struct cg_range *r, struct cg_err *err)
+{
+        struct cg_range *v = realloc(*list, (*n + 1) * sizeof(*v));
+
+        if (!v)
+                return cg_fail(err, CG_E_NOMEM, "list of address ranges");
+        v[(*n)++] = *r;
+        *list = v;
+        return 0;
+}
+
+static int read_ranges(struct cg_policy *p, const json_t *o, struct cg_err *err)
+{
+        const json_t *a = json_object_get(o, "deniedResolvedAddresses");
+
+        if (a && (!json_is_array(a) || json_array_size(a) > CG_POLICY_ENTRIES_MAX))
+                return cg_fail(err, CG_E_INVAL, "deniedResolvedAddresses is no list");
+        for (size_t i = 0; i < json_array_size(a); i++) {
+                const char *text = json_string_value(json_array_get(a, i));
+                struct cg_range range;
+                int r = text ? cg_range_parse(text, &range, err) : cg_fail(err, CG_E_INVAL, "entry %zu is no text", i);
+
+                if (r == 0)
+                        r = add_range(&p->ranges, &p->n_ranges, &range, err);
+                if (r < 0) {
+                        cg_err_prefix(err, "deniedResolvedAddresses");
+                        return r;
+                }
+        }
+        return 0;
+}
+
+static int read_reasons(struct cg_policy *p, const json_t *o, struct cg_err *err)
+{
+        json_t *reasons = json_object_get(o, "deniedDomainReasons"), *v; /* borrowed */
+        const char *key;
+
+        if (!reasons)
+                return 0;
+        if (!json_is_object(reasons))
+                return cg_fail(err, CG_E_INVAL, "deniedDomainReasons is no object");
+        json_object_foreach(reasons, key, v) {
+                if (!json_string_value(v) || !json_string_value(v)[0])
+                        return cg_fail(err, CG_E_INVAL, "deniedDomainReasons: the reason of \"%s\" is no text", key);
+        }
+        p->reasons = json_incref(reasons);
+        return 0;
+}
+
+static int read_uint(const json_t *o, const char *key, int64_t def, int64_t min, int64_t max, int64_t *ret, struct cg_err *err)
+{
+        int r = cg_json_int(o, key, def, ret, err);
+
+        if (r == 0 && (*ret < min || *ret > max))
+                return cg_fail(err, CG_E_INVAL, "%s is not %lld to %lld", key, (long long)min, (long long)max);
+        return r;
+}
+
+static int read_limits(struct cg_policy *p, const json_t *o, struct cg_err *err)
+{
+        const json_t *l = json_object_get(o, "limits");
+        cg_auto_json json_t *none = json_object();
+        int64_t connections, head, idle, connect;
+
+        if (l && !json_is_object(l))
+                return cg_fail(err, CG_E_INVAL, "limits is no object");
+        if (!l)
+                l = none;
+        if (read_uint(l, "connections", CONNECTIONS, 1, CONNECTIONS_MAX, &connections, err) < 0 ||
+            read_uint(l, "headMs", HEAD_MS, 1, MS_MAX, &head, err) < 0 ||
+            read_uint(l, "idleMs", IDLE_MS, 1, MS_MAX, &idle, err) < 0 ||
+            read_uint(l, "connectMs", CONNECT_MS, 1, MS_MAX, &connect, err) < 0)
+                return -1;
+        p->options.limits = (struct cg_policy_limits){
+                .connections = (uint32_t)connections,
+                .head_ms = (uint32_t)head,
+                .idle_ms = (uint32_t)idle,
+                .connect_ms = (uint32_t)connect,
+        };
+        return 0;
+}
+
+static int read_strip(struct cg_policy *p, const json_t *o, struct cg_err *err)
+{
+        const json_t *a = json_object_get(o, "stripResponseHeaders");
+        size_t at = 0;
+
+        for (size_t i = 0; i < json_array_size(a); i++) {
+                const char *s = json_string_value(json_array_get(a, i));
+                size_t n = s ? strlen(s) : 0;
+
+                if (n == 0 || strchr(s, '\n') || at + n + 2 > sizeof(p->options.strip))
+                        return cg_fail(err, CG_E_INVAL, "stripResponseHeaders: a name is no text, or all are over %d bytes",
+                                       CG_POLICY_STRIP_MAX);
+                memcpy(p->options.strip + at, s, n);
+                at += n;
+                p->options.strip[at++] = '\n';
+        }
+        return 0;
+}
+
+static int read_options(struct cg_policy *p, const json_t *o, struct cg_err *err)
+{
+        struct cg_policy_options *opt = &p->options;
+        const char *events;
+        int64_t http, socks, ask_ms;
+
+        if (cg_json_bool(o, "strictAllowlist", false, &p->strict, err) < 0 ||
+            cg_json_bool(o, "privateAddresses", false, &p->private_ok, err) < 0 ||
+            cg_json_bool(o, "ask", false, &opt->ask, err) < 0 ||
+            cg_json_bool(o, "refuseOpaqueTunnels", false, &opt->refuse_opaque_tunnels, err) < 0 ||
+            cg_json_bool(o, "requireHostMatch", false, &opt->require_host_match, err) < 0 ||
+            cg_json_str(o, "events", "all", &events, err) < 0 || read_uint(o, "httpProxyPort", 0, 0, 65535, &http, err) < 0 ||
+            read_uint(o, "socksProxyPort", 0, 0, 65535, &socks, err) < 0 ||
+            read_uint(o, "askTimeoutMs", ASK_MS, 1, MS_MAX, &ask_ms, err) < 0)
+                return -1;
+        opt->all_events = strcmp(events, "all") == 0;
+        if (!opt->all_events && strcmp(events, "denied") != 0)
+                return cg_fail(err, CG_E_INVAL, "events is neither \"all\" nor \"denied\"");
+        opt->http_proxy_port = (uint16_t)http;
+        opt->socks_proxy_port = (uint16_t)socks;
+        opt->ask_timeout_ms = (uint32_t)ask_ms;
+        return 0;
+}
+
+/* ---- other proxies */
+
+static int unhex(char c)
+{
+        if (c >= '0' && c <= '9')
+                return c - '0';
+        c = (char)(c | 0x20);
+        return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* %XX to bytes, in place of @len bytes; what is no such sequence stays. Returns the new length. */
+static size_t percent_decode(char *s, size_t len)
+{
+        size_t n = 0;
+
+        for (size_t i = 0; i < len; i++) {
+                if (s[i] == '%' && i + 2 < len && unhex(s[i + 1]) >= 0 && unhex(s[i + 2]) >= 0) {
+                        s[n++] = (char)(unhex(s[i + 1]) << 4 | unhex(s[i + 2]));
+                        i += 2;
+                } else {
+                        s[n++] = s[i];
+                }
+        }
+        return n;
+}
+
+static char *basic_auth(const char *p, size_t len)
+{
+        static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        const uint8_t *b = (const uint8_t *)p;
+        char *out = malloc(6 + (len + 2) / 3 * 4 + 1), *o = out;
+
+        if (!out)
+                return NULL;
+        memcpy(o, "Basic ", 6);
+        o += 6;
+        for (size_t i = 0; i < len; i += 3) {
+                uint32_t v = (uint32_t)b[i] << 16 | (i + 1 < len ? (uint32_t)b[i + 1] << 8 : 0) | (i + 2 < len ? b[i + 2] : 0);
+
+                *o++ = digits[v >> 18];
+                *o++ = digits[v >> 12 & 63];
+                *o++ = i + 1 < len ? digits[v >> 6 & 63] : '=';
+                *o++ = i + 2 < len ? digits[v & 63] : '=';
+        }
+        *o = '\0';
+        return out;
+}
+
+/* "user:password" before the "@" */
+static int set_auth(struct cg_upstream *u, const char *s, size_t len, struct cg_err *err)
+{
+        cg_auto_free char *copy = strndup(s, len);
+        char *colon;
+
+        if (!copy)
+                return cg_fail(err, CG_E_NOMEM, "parent proxy");
+        colon = strchr(copy, ':');
+        if (!colon)
+                len = percent_decode(copy, len);
+        else {
+                size_t user = percent_decode(copy, (size_t)(colon - copy));
+                size_t word = percent_decode(colon + 1, len - (size_t)(colon + 1 - copy));
+
+                copy[user] = ':';
+                memmove(copy + user + 1, colon + 1, word);
+                len = user + 1 + word;
+        }
+        if (len > CREDENTIALS_MAX)
+                return cg_fail(err, CG_E_LIMIT, "parent proxy: user and password are over %d bytes", CREDENTIALS_MAX);
+        u->auth = basic_auth(copy, len);
+        return u->auth ? 0 : cg_fail(err, CG_E_NOMEM, "parent proxy");
+}
+
+/* "http://user:password@host:port", the scheme may be missing. The URL is not repeated in messages: it may hold a password. */
+static int read_upstream(struct cg_upstream *u, const char *url, const char *what, struct cg_err *err)
+{
+        const char *scheme = strstr(url, "://"), *rest = scheme ? scheme + 3 : url, *at, *port;
+        size_t len = strcspn(rest, "/?#");
+        struct cg_host h;
+        char *end;
+        unsigned long v = 80;
+
+        if (scheme && strncasecmp(url, "https://", 8) == 0)
+                return cg_fail(err, CG_E_UNSUPPORTED,
+                               "%s: a parent proxy is spoken to in HTTP only; give it as http://host:port", what);
+        if (scheme && strncasecmp(url, "http://", 7) != 0)
+                return cg_fail(err, CG_E_INVAL, "%s is no http:// URL", what);
+        at = memrchr(rest, '@', len);
+        if (at) {
+                int r = set_auth(u, rest, (size_t)(at - rest), err);
+
+                if (r < 0)
+                        return r;
+                len -= (size_t)(at + 1 - rest);
+                rest = at + 1;
+        }
+        port = memrchr(rest, ':', len);
+        if (port && !memchr(port, ']', len - (size_t)(port - rest))) {
+                v = strtoul(port + 1, &end, 10);
+                if (end != rest + len || v == 0 || v > 65535)
+                        return cg_fail(err, CG_E_INVAL, "%s: the port is not 1 to 65535", what);
+                len = (size_t)(port - rest);
+        }
+        if (cg_host_parse(rest, len, &h, err) < 0) {
+                cg_err_prefix(err, "%s", what);
+                return CG_E_INVAL;
+        }
+        memcpy(u->host, h.text, sizeof(u->host));
+        u->port = (uint16_t)v;
+        return 0;
+}
+
+/* One entry of NO_PROXY: "*", a range, an address, or the end of a name. A port is passed over, a bad range as well. */
+static int add_no_proxy(struct no_proxy *np, char *s, struct cg_err *err)
+{
+        struct cg_range range;
+        char **v, *colon;
+
+        if (strcmp(s, "*") == 0)
+                np->all = true;
+        if (strcmp(s, "*") == 0 || !*s)
+                return 0;
+        if (s[0] == '[') {
+                s++;
+                s[strcspn(s, "]")] = '\0';
+        }
+        if (cg_range_parse(s, &range, NULL) == 0)
+                return add_range(&np->ranges, &np->n_ranges, &range, err);
+        if (strchr(s, '/'))
+                return 0;
+        colon = strrchr(s, ':');
+        if (colon && colon[1 + strspn(colon + 1, "0123456789")] == '\0')
+                *colon = '\0';
+        if (strncmp(s, "*.", 2) == 0)
+                s++;
+        for (char *c = s; *c; c++)
+                *c = *c >= 'A' && *c <= 'Z' ? (char)(*c | 0x20) : *c;
+        v = realloc(np->suffixes, (np->n_suffixes + 1) * sizeof(*v));
+        if (!v)
+                return cg_fail(err, CG_E_NOMEM, "noProxy");
+        np->suffixes = v;
+        v[np->n_suffixes] = strdup(s);
+        return v[np->n_suffixes++] ? 0 : cg_fail(err, CG_E_NOMEM, "noProxy");
+}
+
+static int read_no_proxy(struct no_proxy *np, const char *text, struct cg_err *err)
+{
+        cg_auto_free char *copy = strdup(text);
+        char *save = NULL;
+        int r = copy ? 0 : cg_fail(err, CG_E_NOMEM, "noProxy");
+
+        for (char *s = r == 0 ? strtok_r(copy, ", \t", &save) : NULL; s && r == 0; s = strtok_r(NULL, ", \t", &save))
+                r = add_no_proxy(np, s, err);
+        return r;
+}
+
+static int read_parent(struct cg_policy *p, const json_t *o, struct cg_err *err)
+{
+        const json_t *parent = json_object_get(o, "parentProxy");
+        const char *http, *https, *no_proxy;
+        int r = 0;
+
+        if (!parent)
+                return 0;
+        if (!json_is_object(parent))
+                return cg_fail(err, CG_E_INVAL, "parentProxy is no object");
+        if (cg_json_str(parent, "http", NULL, &http, err) < 0 || cg_json_str(parent, "https", http, &https, err) < 0 ||
+            cg_json_str(parent, "noProxy", "", &no_proxy, err) < 0)
+                return -1;
+        if (http)
+                r = read_upstream(&p->http, http, "parentProxy.http", err);
+        if (r == 0 && https)
+                r = read_upstream(&p->https, https, "parentProxy.https", err);
+        return r == 0 ? read_no_proxy(&p->no_proxy, no_proxy, err) : r;
+}
+
+static int read_mitm(struct cg_policy *p, const json_t *o, struct cg_err *err)
+{
+        const json_t *mitm = json_object_get(o, "mitmProxy");
+        const char *path;
+
+        if (!mitm)
+                return 0;
+        if (!json_is_object(mitm))
+                return cg_fail(err, CG_E_INVAL, "mitmProxy is no object");
+        if (cg_json_str(mitm, "socketPath", "", &path, err) < 0 || add_domains(&p->mitm, mitm, "domains", false, err) < 0)
+                return -1;
+        if (!path[0])
+                return cg_fail(err, CG_E_INVAL, "mitmProxy.socketPath is missing");
+        p->mitm_path = strdup(path);
+        return p->mitm_path ? 0 : cg_fail(err, CG_E_NOMEM, "mitmProxy");
+}
+
+static int read_inject(struct inject *to, const json_t *o, struct cg_err *err)
+{
+        if (!json_is_object(o))
+                return cg_fail(err, CG_E_INVAL, "an entry is no object");
+        to->has_hosts = json_object_get(o, "hosts") != NULL;
+        if (cg_json_bool(o, "resized", false, &to->resized, err) < 0)
+                return -1;
+        return add_domains(&to->hosts, o, "hosts", false, err);
+}
+
+static int read_injects(struct cg_policy *p, const json_t *o, struct cg_err *err)
+{
+        const json_t *a = json_object_get(o, "inject");
+        size_t n = json_array_size(a);
+
+        if (!a)
+                return 0;
+        if (!json_is_array(a) || n > CG_POLICY_CREDS_MAX)
+                return cg_fail(err, CG_E_INVAL, "inject is no list of at most %d entries", CG_POLICY_CREDS_MAX);
+        p->injects = calloc(n + 1, sizeof(*p->injects));
+        if (!p->injects)
+                return cg_fail(err, CG_E_NOMEM, "inject");
+        p->options.injects = n > 0;
+        while (p->n_injects < n) {
+                size_t i = p->n_injects++;
+
+                if (read_inject(&p->injects[i], json_array_get(a, i), err) < 0) {
+                        cg_err_prefix(err, "inject");
+                        return CG_E_INVAL;
+                }
+        }
+        return 0;
+}
+
+void cg_policy_creds(const struct cg_policy *p, const struct cg_host *h, uint16_t port, struct cg_policy_creds *ret)
+{
+        *ret = (struct cg_policy_creds){.any = false};
+        for (size_t i = 0; i < p->n_injects; i++) {
+                const struct inject *in = &p->injects[i];
+                /* Without a port: entries of injectHosts have none. What was only answered to a question is on no list. */
+                bool may = in->has_hosts ? cg_domains_find(&in->hosts, h, 0) : cg_domains_find(&p->allowed, h, port);
+
+                if (!may)
+                        continue;
+                ret->bits[i / 8] |= (uint8_t)(1u << (i % 8));
+                ret->any = true;
+                ret->resized |= in->resized;
+        }
+}
+
+static int read_policy(struct cg_policy *p, const json_t *o, struct cg_err *err)
+{
+        static const char *const unsupported[] = {"tlsTerminate", "filterRequest"};
+
+        if (!json_is_object(o))
+                return cg_fail(err, CG_E_INVAL, "the network policy is no object");
+        for (size_t i = 0; i < CG_ARRAY_LEN(unsupported); i++) {
+                if (json_object_get(o, unsupported[i]))
+                        return cg_fail(err, CG_E_UNSUPPORTED, "network.%s does not exist here", unsupported[i]);
+        }
+        if (add_domains(&p->allowed, o, "allowedDomains", false, err) < 0 ||
+            add_domains(&p->denied, o, "deniedDomains", true, err) < 0 || read_reasons(p, o, err) < 0 ||
+            read_ranges(p, o, err) < 0 || read_options(p, o, err) < 0 || read_limits(p, o, err) < 0 ||
+            read_strip(p, o, err) < 0 || read_parent(p, o, err) < 0 || read_mitm(p, o, err) < 0 || read_injects(p, o, err) < 0)
+                return err && err->code ? err->code : CG_E_INVAL;
+        return 0;
+}
+
+int cg_policy_new(const json_t *o, struct cg_policy **ret, struct cg_err *err)
+{
+        struct cg_err mine = {.code = 0};
+        struct cg_policy *p = calloc(1, sizeof(*p));
+        int r;
+
+        if (!p)
+                return cg_fail(err, CG_E_NOMEM, "network policy");
+        r = read_policy(p, o, &mine);
+        if (r < 0) {
+                cg_policy_free(p);
+                if (err)
+                        *err = mine;
+                return r;
+        }
+        *ret = p;
+        return 0;
+}
+
+struct cg_policy *cg_policy_free(struct cg_policy *p)
+{
+        if (!p)
+                return NULL;
+        cg_domains_fini(&p->allowed);
+        cg_domains_fini(&p->denied);
+        cg_domains_fini(&p->mitm);
+        json_decref(p->reasons);
+        free(p->ranges);
+        free(p->mitm_path);
+        free(p->http.auth);
+        free(p->https.auth);
+        for (size_t i = 0; i < p->no_proxy.n_suffixes; i++)
+                free(p->no_proxy.suffixes[i]);
+        free(p->no_proxy.suffixes);
+        free(p->no_proxy.ranges);
+        for (size_t i = 0; i < p->n_injects; i++)
+                cg_domains_fini(&p->injects[i].hosts);
+        free(p->injects);
+        free(p);
+        return NULL;
+}
+
+const struct cg_policy_options *cg_policy_options(const struct cg_policy *p)
+{
+        return &p->options;
+}
+
+/* ---- by name */
+
+static const char *denial_reason(const struct cg_policy *p, const char *entry)
+{
+        const char *own = json_string_value(json_object_get(p->reasons, entry));
+
+        return own ? own : "host is on the deny list";
+}
+
+/* An address that carries another (NAT64, 6to4) is denied with it, in whatever spelling it is asked for. */
+static const struct cg_domain *find_denied(const struct cg_policy *p, const struct cg_host *h, uint16_t port)
+{
+        const struct cg_domain *d = cg_domains_find(&p->denied, h, port);
+        struct cg_addr v4;
+
+        if (!d && h->is_addr && cg_addr_embedded4(&h->addr, &v4))
+                return cg_domains_find_addr(&p->denied, &v4, port);
+        return d;
+}
+
+void cg_policy_decide(const struct cg_policy *p, const struct cg_host *h, uint16_t port, struct cg_decision *ret)
+{
+        const struct cg_domain *d = find_denied(p, h, port);
+
+        *ret = (struct cg_decision){.verdict = CG_VERDICT_DENY, .why = "host is not on the allow list"};
+        if (d) {
+                ret->list = "deniedDomains";
+                ret->rule = d->entry;
+                ret->why = denial_reason(p, d->entry);
+                return;
+        }
+        d = cg_domains_find(&p->allowed, h, port);
+        if (d) {
+                ret->verdict = CG_VERDICT_ALLOW;
+                ret->list = "allowedDomains";
+                ret->rule = d->entry;
+                ret->why = "host is on the allow list";
+        } else if (!p->strict && p->options.ask) {
+                ret->verdict = CG_VERDICT_ASK;
+        }
+}
+
+/* ---- by address */
+
+static bool in_ranges(const struct cg_range *v, size_t n, const struct cg_addr *a, const struct cg_addr *carried)
+{
+        for (size_t i = 0; i < n; i++) {
+                if (cg_range_has(&v[i], a) || (carried && cg_range_has(&v[i], carried)))
+                        return true;
+        }
+        return false;
+}
+
+static bool is_own(const struct cg_addr *own, size_t n, const struct cg_addr *a, const struct cg_addr *carried)
+{
+        for (size_t i = 0; i < n; i++) {
+                if (cg_addr_equal(&own[i], a) || (carried && cg_addr_equal(&own[i], carried)))
+                        return true;
+        }
+        return false;
+}
+
+/* Not one that merely carries such an address: those lead to a gateway. */
+static bool is_loopback_itself(const struct cg_addr *a)
+{
+        static const uint8_t loopback6[16] = {[15] = 1};
+
+        return a->family == 4 ? a->b[0] == 127 : memcmp(a->b, loopback6, 16) == 0;
+}
+
+const char *cg_policy_vet(const struct cg_policy *p, const struct cg_host *h, uint16_t port, const struct cg_addr *a,
+                          const struct cg_addr *own, size_t n_own)
+{
+        struct cg_addr v4;
+        /* What an address carries only adds denials: it earns no exception, and makes nothing loopback. */
+        const struct cg_addr *carried = cg_addr_embedded4(a, &v4) ? &v4 : NULL;
+        enum cg_addr_class class;
+
+        if (h->is_addr)
+                return NULL;
+        if (cg_domains_find_addr(&p->denied, a, port) || (carried && cg_domains_find_addr(&p->denied, carried, port)))
+                return deny_listed;
+        /* Whoever lists an address may reach it by name as well. */
+        if (cg_domains_find_addr(&p->allowed, a, port))
+                return NULL;
+        class = cg_addr_class(a);
+        if (cg_host_is_loopback_name(h))
+                return is_loopback_itself(a) ? NULL : non_loopback;
+        if (class != CG_ADDR_PUBLIC && (class != CG_ADDR_PRIVATE || !p->private_ok))
+                return cg_addr_class_name(class);
+        if (in_ranges(p->ranges, p->n_ranges, a, carried))
+                return listed;
+        return is_own(own, n_own, a, carried) ? own_address : NULL;
+}
+
+int cg_policy_vet_rank(const char *why)
+{
+        if (why == deny_listed)
+                return 0;
+        for (int c = CG_ADDR_LOOPBACK; c <= CG_ADDR_PRIVATE; c++) {
+                if (strcmp(why, cg_addr_class_name((enum cg_addr_class)c)) == 0)
+                        return c;
+        }
+        return why == listed ? 50 : why == own_address ? 51 : 52;
+}
+
+/* ---- routes */
+
+static bool ends_with(const char *s, const char *suffix)
+{
+        size_t n = strlen(s), m = strlen(suffix);
+
+        return n >= m && strcmp(s + n - m, suffix) == 0;
+}
+
+/* "example.com" and ".example.com" both mean the name itself and all below it. */
+static bool suffix_covers(const char *suffix, const char *name)
+{
+        if (suffix[0] == '.')
+                suffix++;
+        if (strcmp(name, suffix) == 0)
+                return true;
+        return ends_with(name, suffix) && name[strlen(name) - strlen(suffix) - 1] == '.';
+}
+
+static bool bypasses_parent(const struct no_proxy *np, const struct cg_host *h)
+{
+        if (np->all || strcmp(h->text, "localhost") == 0)
+                return true;
+        if (h->is_addr && (cg_addr_class(&h->addr) == CG_ADDR_LOOPBACK || in_ranges(np->ranges, np->n_ranges, &h->addr, NULL)))
+                return true;
+        for (size_t i = 0; i < np->n_suffixes; i++) {
+                if (suffix_covers(np->suffixes[i], h->text))
+                        return true;
+        }
+        return false;
+}
+
+enum cg_route cg_policy_route(const struct cg_policy *p, const struct cg_host *h, bool tunnel, const struct cg_upstream **up,
+                              const char **path)
+{
+        const struct cg_upstream *u = tunnel ? &p->https : &p->http;
+
+        /* 0: entries of mitmProxy.domains have no port. */
+        if (p->mitm_path && cg_domains_find(&p->mitm, h, 0)) {
+                *path = p->mitm_path;
+                return CG_ROUTE_MITM;
+        }
+        if (!u->host[0] || bypasses_parent(&p->no_proxy, h))
+                return CG_ROUTE_DIRECT;
+        *up = u;
+        return CG_ROUTE_PARENT;
+}

@@ -1,0 +1,412 @@
+/*
+ * The relay of cellgate-egress: the only part that reads a sandbox's bytes, and it can open nothing. What arrives on a
+ * listener is HTTP, CONNECT or SOCKS 5 by its first byte; the decider is asked where it may go, and answers with a socket.
+ * Here: sandboxes and their listeners, the channel to the decider, time, the loop. What becomes of a connection: relay_int.h.
+ */
+#include "sandbox/egress/relay_int.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/util.h"
+
+#define BURST 64
+
+struct listener {
+        bool handed; /* not a listener: connections come through it as descriptors, one a datagram */
+        uv_poll_t poll;
+        struct box *box;
+        int fd;
+        bool paused;
+};
+
+/* ---- listeners */
+
+/* The next connection, or -1 with errno. Where there is no network namespace, they come as descriptors (broker.h). */
+static int next_client(struct listener *l)
+{
+        struct cg_err err;
+        size_t n = 1;
+        int fd = -1;
+        char byte;
+        ssize_t got;
+
+        if (!l->handed)
+                return accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        got = cg_recv_fds(l->fd, &byte, 1, &fd, &n, &err);
+        if (got == 1 && n == 1)
+                return fd;
+        errno = got < 0 ? err.sys_errno : ECONNABORTED;
+        if (got == 0) {
+                uv_poll_stop(&l->poll); /* its sandbox has ended */
+                errno = EAGAIN;
+        }
+        return -1;
+}
+
+static bool has_room(const struct box *b)
+{
+        return b->n_conns < b->options.connections && b->r->n_unsaid < UNSAID_MAX;
+}
+
+static void on_listener(uv_poll_t *h, int status, int events)
+{
+        struct listener *l = h->data;
+        struct box *b = l->box;
+
+        (void)status;
+        (void)events;
+        for (int i = 0; i < BURST; i++) {
+                int fd = has_room(b) ? next_client(l) : -2;
+
+                if (fd >= 0) {
+                        eg_conn_add(b, fd);
+                        continue;
+                }
+                /* Full, or out of descriptors: the others wait in the queue until a connection ends or time passes. */
+                if (fd == -2 || (errno != EAGAIN && errno != ECONNABORTED && errno != EINTR)) {
+                        l->paused = true;
+                        uv_poll_stop(&l->poll);
+                }
+                return;
+        }
+}
+
+void eg_relay_resume(struct box *b)
+{
+        for (size_t i = 0; i < b->n_listeners; i++) {
+                if (b->listeners[i]->paused && has_room(b)) {
+                        b->listeners[i]->paused = false;
+                        uv_poll_start(&b->listeners[i]->poll, UV_READABLE, on_listener);
+                }
+        }
+}
+
+static bool is_listening(int fd)
+{
+        int yes = 0;
+        socklen_t len = sizeof(yes);
+
+        return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &yes, &len) == 0 && yes;
+}
+
+static void on_listener_closed(uv_handle_t *h)
+{
+        free(h->data);
+}
+
+static void close_listener(struct listener *l)
+{
+        uv_close((uv_handle_t *)&l->poll, on_listener_closed);
+        close(l->fd);
+}
+
+/* ---- boxes */
+
+static void open_box(struct relay *r, const struct eg_msg *m, const int *fds, size_t n)
+{
+        struct box *b = calloc(1, sizeof(*b));
+
+        if (b) {
+                b->r = r;
+                b->number = m->box;
+                b->options = *m;
+                b->next = r->boxes;
+                r->boxes = b;
+        }
+        for (size_t i = 0; i < n; i++) {
+                struct listener *l = b && b->n_listeners < EG_LISTENERS_MAX ? calloc(1, sizeof(*l)) : NULL;
+
+                if (!l || uv_poll_init(&r->loop, &l->poll, fds[i]) < 0) {
+                        close(fds[i]);
+                        free(l);
+                        continue;
+                }
+                l->poll.data = l;
+                l->box = b;
+                l->fd = fds[i];
+                l->handed = !is_listening(l->fd);
+                b->listeners[b->n_listeners++] = l;
+                uv_poll_start(&l->poll, UV_READABLE, on_listener);
+        }
+}
+
+static void close_box(struct relay *r, struct box *b)
+{
+        struct conn *c = r->conns;
+
+        for (size_t i = 0; i < b->n_listeners; i++)
+                close_listener(b->listeners[i]);
+        b->n_listeners = 0;
+        while (c) {
+                struct conn *next = c->next;
+
+                if (c->box == b)
+                        eg_conn_abort(c);
+                c = next;
+        }
+        for (struct box **p = &r->boxes; *p; p = &(*p)->next) {
+                if (*p == b) {
+                        *p = b->next;
+                        break;
+                }
+        }
+        free(b);
+}
+
+static struct box *find_box(struct relay *r, uint32_t number)
+{
+        struct box *b = r->boxes;
+
+        while (b && b->number != number)
+                b = b->next;
+        return b;
+}
+
+/* ---- the decider */
+
+static void on_message(struct relay *r, const struct eg_msg *m, int *fds, size_t n)
+{
+        struct box *b = m->type == EG_BOX_OPEN ? NULL : find_box(r, m->box);
+        struct conn *c;
+
+        switch (m->type) {
+        case EG_BOX_OPEN:
+                open_box(r, m, fds, n);
+                return;
+        case EG_BOX_OPTIONS:
+                if (b) {
+                        b->options = *m;
+                        eg_relay_resume(b);
+                }
+                return;
+        case EG_BOX_CLOSE:
+                if (b)
+                        close_box(r, b);
+                return;
+        case EG_ANSWER:
+                c = eg_conn_find(r, m->box, m->id);
+                if (c) {
+                        uint32_t id = c->id;
+
+                        eg_conn_on_answer(c, m, n ? fds[0] : -1);
+                        if (eg_conn_is_alive(r, c, id))
+                                eg_conn_run(c);
+                        return;
+                }
+                break;
+        default:
+                break;
+        }
+        for (size_t i = 0; i < n; i++)
+                close(fds[i]);
+}
+
+/* 0; CG_TIMEOUT: no room; negative. */
+static int say(struct relay *r, const struct unsaid *u)
+{
+        struct eg_msg m = {.type = u->type, .box = u->box, .id = u->id, .kind = (uint8_t)u->kind};
+
+        snprintf(m.text, sizeof(m.text), "%s", u->text);
+        return eg_send(r->chan, &m, NULL, 0, NULL);
+}
+
+/* Nobody decides any more, or what is to be told cannot be kept: nothing goes on. */
+static void give_up(struct relay *r)
+{
+        r->status = 1;
+        uv_stop(&r->loop);
+}
+
+static void say_rest(struct relay *r)
+{
+        struct unsaid *u;
+        int e = 0;
+
+        while ((u = r->unsaid) && (e = say(r, u)) == 0) {
+                r->unsaid = u->next;
+                r->n_unsaid--;
+                free(u);
+        }
+        if (!r->unsaid)
+                r->unsaid_tail = &r->unsaid;
+        if (e < 0)
+                give_up(r);
+        for (struct box *b = r->boxes; b; b = b->next)
+                eg_relay_resume(b);
+}
+
+void eg_relay_tell(struct conn *c, enum eg_type type, const char *text)
+{
+        struct relay *r = c->r;
+        size_t size = strlen(text) + 1;
+        struct unsaid *u = calloc(1, sizeof(*u) + size);
+        int e;
+
+        if (!u) {
+                give_up(r);
+                return;
+        }
+        u->type = type;
+        u->box = c->box->number;
+        u->id = c->id;
+        u->kind = c->kind;
+        memcpy(u->text, text, size);
+        e = r->unsaid ? CG_TIMEOUT : say(r, u);
+        if (e == CG_TIMEOUT) {
+                *r->unsaid_tail = u;
+                r->unsaid_tail = &u->next;
+                r->n_unsaid++;
+                eg_relay_watch(r);
+                return;
+        }
+        free(u);
+        if (e < 0)
+                give_up(r);
+}
+
+static void ask_again(struct relay *r)
+{
+        for (struct conn *c = r->conns; c && r->n_to_ask; c = c->next) {
+                if (c->to_ask)
+                        eg_conn_ask(c);
+                if (c->to_ask)
+                        return;
+        }
+}
+
+static void on_chan(uv_poll_t *h, int status, int events)
+{
+        struct relay *r = h->data;
+        struct cg_err err;
+        struct eg_msg m;
+        int e = status < 0 ? CG_CLOSED : 0;
+
+        if (e == 0 && (events & UV_WRITABLE)) {
+                say_rest(r);
+                ask_again(r);
+        }
+        for (int i = 0; i < BURST && e == 0; i++) {
+                int fds[EG_LISTENERS_MAX];
+                size_t n = EG_LISTENERS_MAX;
+
+                e = eg_recv(r->chan, &m, fds, &n, &err);
+                if (e == 0)
+                        on_message(r, &m, fds, n);
+        }
+        /* Nobody decides any more: nothing goes on. */
+        if (e == CG_CLOSED || e < 0) {
+                r->status = e < 0;
+                uv_stop(&r->loop);
+                return;
+        }
+        eg_relay_watch(r);
+}
+
+void eg_relay_watch(struct relay *r)
+{
+        int events = UV_READABLE | (r->n_to_ask || r->unsaid ? UV_WRITABLE : 0);
+
+        if (events != r->chan_events)
+                uv_poll_start(&r->chan_poll, events, on_chan);
+        r->chan_events = events;
+}
+
+/* ---- time */
+
+static void on_tick(uv_timer_t *t)
+{
+        struct relay *r = t->data;
+        int64_t now = cg_now_ms();
+        struct conn *c = r->conns;
+
+        while (c) {
+                struct conn *next = c->next;
+
+                if (c->deadline_ms && now >= c->deadline_ms)
+                        eg_conn_on_deadline(c);
+                c = next;
+        }
+        for (struct box *b = r->boxes; b; b = b->next)
+                eg_relay_resume(b);
+        if (!r->conns)
+                uv_timer_stop(t);
+}
+
+static void on_gather(uv_timer_t *t)
+{
+        struct relay *r = t->data;
+        struct conn *c = r->conns;
+
+        while (c) {
+                struct conn *next = c->next;
+
+                if (c->state == TUNNEL && c->gather == GATHERING) {
+                        c->gather = GATHERED;
+                        eg_conn_run(c);
+                }
+                c = next;
+        }
+}
+
+/* ---- the beginning */
+
+/* Half of the descriptors are for sockets. */
+static int pipes_for_all(void)
+{
+        struct rlimit l;
+
+        if (getrlimit(RLIMIT_NOFILE, &l) < 0 || l.rlim_cur == RLIM_INFINITY || l.rlim_cur > 4096)
+                return 1024;
+        return (int)l.rlim_cur / 4;
+}
+
+static int start_loop(struct relay *r, int chan)
+{
+        int e = uv_loop_init(&r->loop);
+
+        r->chan = chan;
+        r->unsaid_tail = &r->unsaid;
+        if (e == 0)
+                e = uv_poll_init(&r->loop, &r->chan_poll, chan);
+        if (e == 0)
+                e = uv_timer_init(&r->loop, &r->tick);
+        if (e == 0)
+                e = uv_timer_init(&r->loop, &r->gather);
+        r->tick.timer_cb = on_tick;
+        r->gather.timer_cb = on_gather;
+        r->chan_poll.data = r->tick.data = r->gather.data = r;
+        return e;
+}
+
+int eg_relay_run(int chan)
+{
+        static const struct eg_msg ready = {.type = EG_READY};
+        struct relay *r = calloc(1, sizeof(*r));
+        struct cg_err err = {.msg = ""};
+        int status = 1;
+
+        if (r)
+                r->common.scratch = malloc(EG_CHUNK);
+        if (!r || !r->common.scratch || start_loop(r, chan) < 0)
+                goto out;
+        if (eg_lock_relay(&err) < 0 || eg_send(chan, &ready, NULL, 0, &err) != 0) {
+                dprintf(STDERR_FILENO, "cellgate-egress: relay: %s\n", err.msg);
+                goto out;
+        }
+        r->common.max_pipes = pipes_for_all();
+        eg_relay_watch(r);
+        uv_run(&r->loop, UV_RUN_DEFAULT);
+        status = r->status;
+out:
+        if (r)
+                free(r->common.scratch);
+        free(r);
+        return status;
+}

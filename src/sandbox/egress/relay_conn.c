@@ -1,0 +1,364 @@
+/*
+ * A connection of the relay: its two sockets and their place in the loop, what is read and written outside of a flow, which step is
+ * next and what it waits for, and its end.
+ */
+#include "sandbox/egress/relay_int.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/util.h"
+
+#define TICK_MS 100
+#define LINGER_MS 2000 /* for a client to read a refusal while it still sends */
+#define REPLY_MAX (16u << 10)
+
+/* ---- ends */
+
+static void on_end(uv_poll_t *h, int status, int events)
+{
+        struct eg_end *e = h->data;
+        struct conn *c = e->owner;
+
+        if (!c)
+                return;
+        if (status < 0)
+                e->events = 0; /* a reset: a read or write will say what it is */
+        if ((status < 0 || (events & UV_DISCONNECT)) && e == c->client)
+                c->half_closed = true;
+        eg_conn_run(c);
+}
+
+struct eg_end *eg_conn_new_end(struct conn *c, int fd)
+{
+        static const int on = 1;
+        struct eg_end *e = eg_end_new(&c->r->loop, fd, c, on_end);
+
+        if (e)
+                setsockopt(e->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+        return e;
+}
+
+/* ---- connections */
+
+static void forget_id(struct conn *c)
+{
+        struct conn **p = &c->r->by_id[c->id % HASH];
+
+        while (*p && *p != c)
+                p = &(*p)->hash_next;
+        if (*p)
+                *p = c->hash_next;
+}
+
+void eg_conn_stop_flows(struct conn *c)
+{
+        if (!c->flowing)
+                return;
+        eg_flow_fini(&c->out, &c->r->common);
+        eg_flow_fini(&c->back, &c->r->common);
+        c->flowing = false;
+}
+
+void eg_conn_set_to_ask(struct conn *c, bool yes)
+{
+        if (c->to_ask != yes)
+                c->r->n_to_ask += yes ? 1 : -1u;
+        c->to_ask = yes;
+}
+
+void eg_conn_end(struct conn *c)
+{
+        struct box *b = c->box;
+
+        if (c->state == ASKED && !c->to_ask)
+                eg_relay_tell(c, EG_CANCEL, "");
+        eg_conn_set_to_ask(c, false);
+        eg_conn_stop_flows(c);
+        c->client = eg_end_close(c->client);
+        c->up = eg_end_close(c->up);
+        cg_buf_fini(&c->in);
+        cg_buf_fini(&c->up_in);
+        cg_buf_fini(&c->reply);
+        cg_buf_fini(&c->head);
+        forget_id(c);
+        *c->at = c->next;
+        if (c->next)
+                c->next->at = c->at;
+        free(c);
+        b->n_conns--;
+        eg_relay_resume(b);
+}
+
+void eg_conn_abort(struct conn *c)
+{
+        static const struct linger at_once = {.l_onoff = 1};
+
+        if (c->client)
+                setsockopt(c->client->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+        eg_conn_end(c);
+}
+
+static void new_id(struct conn *c)
+{
+        struct relay *r = c->r;
+
+        c->id = ++r->next_id;
+        c->hash_next = r->by_id[c->id % HASH];
+        r->by_id[c->id % HASH] = c;
+}
+
+void eg_conn_add(struct box *b, int fd)
+{
+        struct relay *r = b->r;
+        struct conn *c = calloc(1, sizeof(*c));
+
+        if (!c) {
+                close(fd);
+                return;
+        }
+        c->r = r;
+        c->box = b;
+        cg_buf_init(&c->in, AHEAD_MAX + EG_CHUNK);
+        cg_buf_init(&c->up_in, CG_HTTP_RESPONSE_MAX + EG_CHUNK);
+        cg_buf_init(&c->reply, REPLY_MAX);
+        cg_buf_init(&c->head, CG_HTTP_REQUEST_MAX);
+        c->next = r->conns;
+        c->at = &r->conns;
+        if (r->conns)
+                r->conns->at = &c->next;
+        r->conns = c;
+        if (!uv_is_active((uv_handle_t *)&r->tick))
+                uv_timer_start(&r->tick, r->tick.timer_cb, TICK_MS, TICK_MS);
+        b->n_conns++;
+        new_id(c);
+        c->client = eg_conn_new_end(c, fd);
+        c->deadline_ms = cg_now_ms() + b->options.head_ms;
+        if (!c->client)
+                eg_conn_end(c);
+        else
+                eg_conn_run(c);
+}
+
+struct conn *eg_conn_find(struct relay *r, uint32_t box, uint32_t id)
+{
+        struct conn *c = r->by_id[id % HASH];
+
+        while (c && (c->id != id || c->box->number != box))
+                c = c->hash_next;
+        return c && c->state == ASKED && !c->to_ask ? c : NULL;
+}
+
+bool eg_conn_is_alive(struct relay *r, const struct conn *c, uint32_t id)
+{
+        for (const struct conn *x = r->by_id[id % HASH]; x; x = x->hash_next) {
+                if (x == c && x->id == id)
+                        return true;
+        }
+        return false;
+}
+
+/* ---- reading and replying */
+
+int eg_conn_read(struct conn *c, size_t limit)
+{
+        ssize_t n;
+
+        if (c->client_ended)
+                return CG_CLOSED;
+        if (c->in.len >= limit)
+                return CG_TIMEOUT;
+        do
+                n = recv(c->client->fd, c->r->common.scratch, limit - c->in.len < EG_CHUNK ? limit - c->in.len : EG_CHUNK, 0);
+        while (n < 0 && errno == EINTR);
+        if (n < 0 && errno == EAGAIN)
+                return CG_TIMEOUT;
+        if (n < 0)
+                return CG_E_SYS;
+        if (n == 0) {
+                c->client_ended = true;
+                return CG_CLOSED;
+        }
+        return cg_buf_add(&c->in, c->r->common.scratch, (size_t)n, NULL);
+}
+
+int eg_conn_read_up(struct conn *c)
+{
+        ssize_t n;
+
+        if (c->up_in.len >= CG_HTTP_RESPONSE_MAX)
+                return CG_E_LIMIT;
+        do
+                n = recv(c->up->fd, c->r->common.scratch, EG_CHUNK, 0);
+        while (n < 0 && errno == EINTR);
+        if (n < 0 && errno == EAGAIN)
+                return CG_TIMEOUT;
+        if (n <= 0)
+                return n == 0 ? CG_CLOSED : CG_E_SYS;
+        return cg_buf_add(&c->up_in, c->r->common.scratch, (size_t)n, NULL);
+}
+
+int eg_conn_flush(struct conn *c)
+{
+        while (c->reply.len) {
+                ssize_t n = send(c->client->fd, c->reply.data, c->reply.len, MSG_NOSIGNAL);
+
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n < 0)
+                        return errno == EAGAIN ? 0 : CG_E_SYS;
+                cg_buf_consume(&c->reply, (size_t)n);
+        }
+        return 0;
+}
+
+void eg_conn_active(struct conn *c)
+{
+        c->deadline_ms = (int64_t)uv_now(&c->r->loop) + c->box->options.idle_ms;
+}
+
+void eg_conn_linger(struct conn *c)
+{
+        eg_conn_stop_flows(c);
+        c->up = eg_end_close(c->up);
+        cg_buf_fini(&c->in);
+        c->state = LINGER;
+        c->deadline_ms = cg_now_ms() + LINGER_MS;
+}
+
+static bool step_linger(struct conn *c)
+{
+        ssize_t n;
+
+        if (eg_conn_flush(c) < 0) {
+                eg_conn_end(c);
+                return false;
+        }
+        if (c->reply.len)
+                return true;
+        shutdown(c->client->fd, SHUT_WR);
+        /* One read at a time, so that nobody can be busy here for ever. */
+        n = c->client_ended ? 0 : recv(c->client->fd, c->r->common.scratch, EG_CHUNK, 0);
+        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+                eg_conn_end(c);
+                return false;
+        }
+        return true;
+}
+
+/* ---- running */
+
+/* What is waited for now, from the state. */
+static void watch(struct conn *c)
+{
+        int client = 0, up = 0;
+
+        if (c->reply.len)
+                client |= UV_WRITABLE;
+        switch (c->state) {
+        case ASKED:
+                if (!c->client_ended && c->in.len < AHEAD_MAX)
+                        client |= UV_READABLE;
+                break;
+        case TUNNEL:
+        case EXCHANGE:
+                if (c->out.want_read)
+                        client |= UV_READABLE;
+                if (c->out.want_write)
+                        up |= UV_WRITABLE;
+                if (c->back.want_read || (c->state == EXCHANGE && !c->response_started))
+                        up |= UV_READABLE;
+                if (c->back.want_write)
+                        client |= UV_WRITABLE;
+                /* A client that has gone must not keep a server busy. */
+                if (c->state == EXCHANGE && !(client & UV_READABLE) && !c->half_closed)
+                        client |= UV_DISCONNECT;
+                break;
+        case PARENT:
+                up |= UV_READABLE;
+                if (c->out.want_write)
+                        up |= UV_WRITABLE;
+                break;
+        default:
+                if (!c->client_ended)
+                        client |= UV_READABLE;
+        }
+        eg_end_watch(c->client, client);
+        eg_end_watch(c->up, up);
+}
+
+static bool is_gone(const struct conn *c)
+{
+        struct pollfd p = {.fd = c->client->fd};
+
+        return poll(&p, 1, 0) == 1 && (p.revents & (POLLHUP | POLLERR));
+}
+
+static bool step(struct conn *c)
+{
+        switch (c->state) {
+        case FIRST:
+                return eg_step_first(c);
+        case SOCKS_PASSWORD:
+                return eg_step_socks_password(c);
+        case SOCKS_REQUEST:
+                return eg_step_socks_request(c);
+        case HEAD:
+                return eg_step_head(c);
+        case ASKED:
+                return eg_step_asked(c);
+        case PARENT:
+                return eg_step_parent(c);
+        case TUNNEL:
+                return eg_step_tunnel(c);
+        case EXCHANGE:
+                return eg_step_exchange(c);
+        case LINGER:
+                return false;
+        }
+        return false;
+}
+
+void eg_conn_run(struct conn *c)
+{
+        struct relay *r = c->r;
+        uint32_t id = c->id;
+
+        if (c->half_closed && c->state == EXCHANGE && is_gone(c)) {
+                eg_conn_end(c);
+                return;
+        }
+        while (step(c))
+                ;
+        if (!eg_conn_is_alive(r, c, id))
+                return;
+        if (c->state == LINGER ? !step_linger(c) : eg_conn_flush(c) < 0) {
+                if (eg_conn_is_alive(r, c, id))
+                        eg_conn_end(c);
+                return;
+        }
+        watch(c);
+}
+
+void eg_conn_on_deadline(struct conn *c)
+{
+        if (c->state == HEAD && c->in.len) {
+                eg_refuse_request(c, 400, "the request took too long");
+                eg_conn_run(c);
+        } else if (c->state == EXCHANGE && !c->response_started) {
+                eg_bad_gateway(c, "the server did not respond in time");
+                eg_conn_run(c);
+        } else if (c->state == PARENT) {
+                eg_bad_gateway(c, "the parent proxy did not respond in time");
+                eg_conn_run(c);
+        } else if (c->state == LINGER) {
+                eg_conn_end(c);
+        } else {
+                eg_conn_abort(c);
+        }
+}

@@ -1,0 +1,174 @@
+/* An HTTP exchange of the relay: one request, written anew, and the response to it; then perhaps the next. */
+#include "sandbox/egress/relay_int.h"
+
+#include "base/util.h"
+#include "sandbox/egress/http.h"
+
+#define NEXT_REQUEST_MS 60000 /* a connection without a request under way */
+#define INTERIM_MAX 16        /* responses of one exchange before the one that counts */
+
+bool eg_start_exchange(struct conn *c, bool to_proxy, const char *auth, bool resized)
+{
+        struct cg_http_request q;
+        enum eg_flow_mode mode;
+        unsigned int status;
+
+        /* It has been parsed before: the same bytes are the same request. */
+        if (cg_http_request_parse(c->head.data, c->head.len, &q, &status, NULL) < 0) {
+                eg_conn_end(c);
+                return false;
+        }
+        mode = q.head.framing == CG_HTTP_CHUNKED ? EG_FLOW_CHUNKED : EG_FLOW_COUNTED;
+        eg_flow_init(&c->out, c->client->fd, c->up->fd, mode, &c->in);
+        eg_flow_init(&c->back, c->up->fd, c->client->fd, EG_FLOW_COUNTED, &c->up_in);
+        c->flowing = true;
+        c->out.left = q.head.length;
+        if (resized && q.head.framing == CG_HTTP_LENGTH && q.head.length) {
+                c->out.wrap = true;
+                q.head.framing = CG_HTTP_CHUNKED;
+        }
+        c->interim = 0;
+        c->state = EXCHANGE;
+        c->scanned = 0;
+        eg_conn_active(c);
+        if (cg_http_request_write(&q, to_proxy, auth[0] ? auth : NULL, &c->out.out, NULL) < 0) {
+                eg_conn_end(c);
+                return false;
+        }
+        cg_buf_fini(&c->head);
+        return true;
+}
+
+/* The response's head goes on, and its body begins. */
+static void start_response(struct conn *c, struct cg_http_response *resp)
+{
+        struct cg_http_head *h = &resp->head;
+        bool chunked = h->framing == CG_HTTP_CHUNKED && !c->minor0;
+
+        cg_http_strip(h, c->box->options.text);
+        /* Whoever still sends a body, or could not see where this one ends, gets another connection next time. */
+        c->keep = c->keep && c->out.done && h->framing != CG_HTTP_UNTIL_END && (chunked || h->framing != CG_HTTP_CHUNKED);
+        switch (h->framing) {
+        case CG_HTTP_CHUNKED:
+                c->back.mode = EG_FLOW_CHUNKED;
+                c->back.plain = !chunked;
+                break;
+        case CG_HTTP_UNTIL_END:
+                c->back.mode = EG_FLOW_ALL;
+                break;
+        default:
+                c->back.left = h->length;
+        }
+        if (h->framing == CG_HTTP_CHUNKED && !chunked)
+                h->framing = CG_HTTP_UNTIL_END;
+        cg_http_response_write(resp, chunked, c->keep, &c->back.out, NULL);
+        c->response_started = true;
+}
+
+/* True: go on; false: wait. */
+static bool take_response(struct conn *c)
+{
+        struct cg_http_response resp;
+        struct cg_err err = {.msg = ""};
+        int r = eg_conn_read_up(c);
+        size_t len = c->up_in.len ? cg_http_head_len(c->up_in.data, c->up_in.len, &c->scanned) : 0;
+
+        if (len == 0) {
+                if (r == 0 || r == CG_TIMEOUT)
+                        return r == 0;
+                eg_bad_gateway(c, r == CG_E_LIMIT ? "the head of the response is too long"
+                               : "the server closed the connection without a response");
+                return true;
+        }
+        c->scanned = 0;
+        if (cg_http_response_parse(c->up_in.data, len, c->is_head, &resp, &err) < 0 || resp.status == 101) {
+                eg_bad_gateway(c, err.msg[0] ? err.msg : "the server changed the protocol");
+                return true;
+        }
+        if (resp.status < 200) {
+                if (++c->interim > INTERIM_MAX ||
+                    (!c->minor0 && cg_http_response_write(&resp, false, true, &c->reply, NULL) < 0)) {
+                        if (eg_conn_flush(c) < 0 || c->reply.len) {
+                                eg_conn_abort(c);
+                                return false;
+                        }
+                        eg_bad_gateway(c, "the server sends interim responses only");
+                        return true;
+                }
+        } else {
+                start_response(c, &resp);
+                if (c->reply.len) { /* interim responses come first */
+                        cg_buf_add(&c->reply, c->back.out.data, c->back.out.len, NULL);
+                        c->back.out.len = 0;
+                        cg_buf_add(&c->back.out, c->reply.data, c->reply.len, NULL);
+                        c->reply.len = 0;
+                }
+        }
+        cg_buf_consume(&c->up_in, len);
+        return true;
+}
+
+static bool next_request(struct conn *c)
+{
+        eg_conn_stop_flows(c);
+        c->up = eg_end_close(c->up);
+        cg_buf_fini(&c->up_in);
+        c->state = HEAD;
+        c->scanned = 0;
+        c->deadline_ms = cg_now_ms() + (c->in.len ? (int64_t)c->box->options.head_ms : NEXT_REQUEST_MS);
+        return true;
+}
+
+static bool run_request(struct conn *c, bool *moved)
+{
+        struct cg_err err;
+        int r;
+
+        if (c->request_broken || c->out.done)
+                return true;
+        r = eg_flow_run(&c->out, &c->r->common, moved, &err);
+        if (r == CG_E_PROTO) {
+                /* The client's own body makes no sense: the server must not take a part for the whole. */
+                eg_conn_abort(c);
+                return false;
+        }
+        /* A server may answer and close without having read it all: its answer counts. */
+        c->request_broken = r < 0;
+        c->out.want_read |= r == CG_TIMEOUT;
+        if (c->request_broken)
+                c->out.want_read = c->out.want_write = c->keep = false;
+        return true;
+}
+
+bool eg_step_exchange(struct conn *c)
+{
+        struct cg_err err;
+        bool moved = false;
+        int r;
+
+        if (!run_request(c, &moved))
+                return false;
+        if (eg_conn_flush(c) < 0) {
+                eg_conn_end(c);
+                return false;
+        }
+        if (!c->response_started) {
+                if (moved)
+                        eg_conn_active(c);
+                return take_response(c);
+        }
+        r = eg_flow_run(&c->back, &c->r->common, &moved, &err);
+        if (r < 0) {
+                eg_conn_abort(c);
+                return false;
+        }
+        c->back.want_read |= r == CG_TIMEOUT;
+        if (moved)
+                eg_conn_active(c);
+        if (!c->back.done)
+                return false;
+        if (c->keep)
+                return next_request(c);
+        eg_conn_linger(c);
+        return true;
+}

@@ -1,0 +1,169 @@
+/*
+ * The relay of cellgate-egress, by file. Private to egress_relay*.c.
+ *
+ *      relay.c           sandboxes and their listeners, what the decider says, time, the loop
+ *      relay_conn.c      a connection: its sockets, what is read and written outside of a flow, which step is next, its end
+ *      relay_request.c   from the first byte to the question, and what the answer starts
+ *      relay_refuse.c    what a client is told that gets no connection
+ *      relay_tunnel.c    CONNECT and SOCKS; through another proxy as well
+ *      relay_exchange.c  one HTTP request and its response
+ *
+ * A connection is a list of steps, each of which goes on, waits for an event, or ends it:
+ *      FIRST -> SOCKS_* or HEAD -> ASKED -> (PARENT) -> TUNNEL or EXCHANGE (-> HEAD again) -> LINGER
+ */
+#ifndef CG_SANDBOX_EGRESS_RELAY_INT_H
+#define CG_SANDBOX_EGRESS_RELAY_INT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+#include "base/buf.h"
+#include "sandbox/egress/end.h"
+#include "sandbox/egress/flow.h"
+#include "sandbox/egress/internal.h"
+#include "sandbox/egress/socks.h"
+
+#define AHEAD_MAX (64u << 10) /* what a client may send before it has an answer: srt's */
+#define HASH 1024
+/* Words to the decider that wait for room in the channel; over it no connection is accepted. Those there are say one more each at most. */
+#define UNSAID_MAX 256
+
+enum state { FIRST, SOCKS_PASSWORD, SOCKS_REQUEST, HEAD, ASKED, PARENT, TUNNEL, EXCHANGE, LINGER };
+
+struct relay;
+struct conn;
+struct listener;
+
+struct box {
+        struct box *next;
+        struct relay *r;
+        uint32_t number;
+        struct eg_msg options; /* the decider's message */
+        struct listener *listeners[EG_LISTENERS_MAX];
+        size_t n_listeners, n_conns;
+};
+
+struct conn {
+        struct conn *next, **at; /* all */
+        struct conn *hash_next;
+        struct relay *r;
+        struct box *box;
+        uint32_t id;
+        enum state state;
+        enum eg_kind kind;
+        bool to_ask;             /* the question is not sent yet */
+        bool client_ended;       /* its end was seen: nothing more is read */
+        bool half_closed;        /* seen while nothing was read: it may still want the answer */
+        int64_t deadline_ms;     /* 0: none */
+        struct eg_end *client, *up;
+        struct cg_buf in, up_in; /* read, not used */
+        struct cg_buf reply;     /* to the client, outside of a flow */
+        struct cg_buf head;      /* of the request under way */
+        struct cg_host host;
+        uint16_t port;
+        /* EXCHANGE */
+        bool keep, is_head, minor0, response_started, request_broken;
+        unsigned int interim;
+        size_t scanned;
+        struct eg_flow out, back;
+        bool flowing;            /* the flows are set up */
+        enum { UNDECIDED, GATHERING, GATHERED } gather; /* TUNNEL: the first bytes that come back */
+};
+
+/* A word to the decider for which there was no room. */
+struct unsaid {
+        struct unsaid *next;
+        enum eg_type type;
+        uint32_t box, id;
+        enum eg_kind kind;
+        char text[];
+};
+
+struct relay {
+        uv_loop_t loop;
+        uv_poll_t chan_poll;
+        int chan_events;
+        uv_timer_t tick, gather;
+        int chan;
+        struct box *boxes;
+        struct conn *conns;
+        struct conn *by_id[HASH];
+        uint32_t next_id;
+        size_t n_to_ask;
+        struct unsaid *unsaid, **unsaid_tail;
+        size_t n_unsaid;
+        struct eg_flow_common common;
+        int status;
+};
+
+/* relay.c */
+/* Listeners that wait for room are listened at again, where there is room. */
+void eg_relay_resume(struct box *b);
+/* Tells the decider of @c, now or when there is room; nothing is lost. */
+void eg_relay_tell(struct conn *c, enum eg_type type, const char *text);
+/* Waits for what the channel to the decider has to wait for now. */
+void eg_relay_watch(struct relay *r);
+
+/* relay_conn.c */
+/* Takes @fd, also when it fails. */
+struct eg_end *eg_conn_new_end(struct conn *c, int fd);
+/* A client: takes @fd. */
+void eg_conn_add(struct box *b, int fd);
+void eg_conn_end(struct conn *c);
+/* So that the client sees a break and not an end. */
+void eg_conn_abort(struct conn *c);
+/* Whether @c, which was @id, is still there. */
+bool eg_conn_is_alive(struct relay *r, const struct conn *c, uint32_t id);
+/* That waits for the answer to this question, or NULL. */
+struct conn *eg_conn_find(struct relay *r, uint32_t box, uint32_t id);
+/* All steps that can be taken now; @c may be gone after it. */
+void eg_conn_run(struct conn *c);
+void eg_conn_on_deadline(struct conn *c);
+/* 0: something new is in c->in; CG_TIMEOUT: nothing yet; CG_CLOSED: nothing more, ever; negative. */
+int eg_conn_read(struct conn *c, size_t limit);
+/* 0: something new is in c->up_in; CG_TIMEOUT; CG_CLOSED; negative. */
+int eg_conn_read_up(struct conn *c);
+/* Writes what can be of c->reply; negative when the client is gone. */
+int eg_conn_flush(struct conn *c);
+void eg_conn_stop_flows(struct conn *c);
+/* Bytes have moved: its time begins anew. */
+void eg_conn_active(struct conn *c);
+/* The reply is the last thing: then what the client still sends is thrown away until it has ended, or for a moment. */
+void eg_conn_linger(struct conn *c);
+void eg_conn_set_to_ask(struct conn *c, bool yes);
+
+/* relay_request.c */
+/* Sends the question, or marks that it is to be sent when there is room. */
+void eg_conn_ask(struct conn *c);
+/* Takes @fd; -1 none. @c may be gone after it. */
+void eg_conn_on_answer(struct conn *c, const struct eg_msg *m, int fd);
+
+/* Steps. True: run the next one at once; false: wait, or @c is gone. */
+bool eg_step_first(struct conn *c);
+bool eg_step_socks_password(struct conn *c);
+bool eg_step_socks_request(struct conn *c);
+bool eg_step_head(struct conn *c);
+bool eg_step_asked(struct conn *c);
+
+/* relay_tunnel.c; @auth: for the proxy, or "" */
+void eg_start_tunnel(struct conn *c);
+bool eg_start_parent(struct conn *c, const char *auth);
+bool eg_step_tunnel(struct conn *c);
+bool eg_step_parent(struct conn *c);
+
+/* relay_exchange.c */
+/* @resized: a body may change its length on its way to the server, so it cannot be announced. */
+bool eg_start_exchange(struct conn *c, bool to_proxy, const char *auth, bool resized);
+bool eg_step_exchange(struct conn *c);
+
+/* relay_refuse.c */
+/* The decider's answer, in the words of the client's protocol; @c may be gone after it. */
+void eg_refuse(struct conn *c, const struct eg_msg *m);
+/* What is not even a question. */
+void eg_refuse_request(struct conn *c, unsigned int status, const char *why);
+void eg_bad_gateway(struct conn *c, const char *why);
+void eg_reply_socks(struct conn *c, enum cg_socks_code code);
+/* Something was refused that the decider never hears of as a question. */
+void eg_note(struct conn *c, const char *why);
+
+#endif

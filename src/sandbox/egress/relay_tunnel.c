@@ -1,0 +1,138 @@
+/* Tunnels of the relay: bytes in both directions that nobody looks at; and the way to one through another proxy. */
+#include "sandbox/egress/relay_int.h"
+
+#include <string.h>
+
+#include "base/util.h"
+#include "sandbox/egress/http.h"
+
+#define GATHER_MS 2
+
+void eg_start_tunnel(struct conn *c)
+{
+        eg_flow_init(&c->out, c->client->fd, c->up->fd, EG_FLOW_ALL, &c->in);
+        eg_flow_init(&c->back, c->up->fd, c->client->fd, EG_FLOW_ALL, &c->up_in);
+        c->flowing = true;
+        if (c->kind == EG_CONNECT)
+                cg_buf_adds(&c->reply, "HTTP/1.1 200 Connection Established\r\n\r\n", NULL);
+        else if (c->kind == EG_SOCKS)
+                eg_reply_socks(c, CG_SOCKS_OK);
+        cg_buf_fini(&c->head);
+        c->state = TUNNEL;
+        c->gather = UNDECIDED;
+}
+
+/* The head of an HTTP response and nothing of what follows it. */
+static bool is_head_alone(const struct cg_buf *b)
+{
+        return b->len > 16 && b->len < CG_HTTP_REQUEST_MAX && memcmp(b->data, "HTTP/1.", 7) == 0 &&
+               memcmp(b->data + b->len - 4, "\r\n\r\n", 4) == 0;
+}
+
+/*
+ * Many servers write the head of a response and its body in two pieces, the second of them a moment later. Simple clients read
+ * once and take what that gives for the whole; behind most proxies it is. So the first bytes that come back, when they are a
+ * head alone, wait for what follows, or for GATHER_MS. Nobody else is delayed. 1: they still wait; 0; -1: the connection is broken.
+ */
+static int gathers(struct conn *c)
+{
+        int r;
+
+        if (c->gather == GATHERED)
+                return 0;
+        r = eg_conn_read_up(c);
+        if (r == CG_E_SYS)
+                return -1;
+        if (r == CG_TIMEOUT && !c->up_in.len)
+                return 1; /* nothing yet */
+        if (r < 0 || r == CG_CLOSED || !is_head_alone(&c->up_in)) {
+                c->gather = GATHERED;
+                return 0;
+        }
+        if (c->gather == UNDECIDED) {
+                c->gather = GATHERING;
+                if (!uv_is_active((uv_handle_t *)&c->r->gather))
+                        uv_timer_start(&c->r->gather, c->r->gather.timer_cb, GATHER_MS, 0);
+        }
+        return 1;
+}
+
+bool eg_step_tunnel(struct conn *c)
+{
+        struct cg_err err;
+        bool moved = false;
+        int out, back, wait;
+
+        if (eg_conn_flush(c) < 0) {
+                eg_conn_abort(c);
+                return false;
+        }
+        out = eg_flow_run(&c->out, &c->r->common, &moved, &err);
+        c->back.want_read = !c->reply.len;
+        wait = c->reply.len ? 1 : gathers(c);
+        back = wait == 0 ? eg_flow_run(&c->back, &c->r->common, &moved, &err) : wait < 0 ? wait : 0;
+        if (out < 0 || back < 0) {
+                eg_conn_abort(c);
+                return false;
+        }
+        c->out.want_read |= out == CG_TIMEOUT;
+        c->back.want_read |= back == CG_TIMEOUT;
+        if (moved || !c->deadline_ms)
+                eg_conn_active(c);
+        if (c->out.done && c->back.done) {
+                eg_conn_end(c);
+                return false;
+        }
+        return false;
+}
+
+/* ---- another proxy on the way */
+
+bool eg_start_parent(struct conn *c, const char *auth)
+{
+        char to[CG_AUTHORITY_MAX];
+
+        cg_host_authority(&c->host, c->port, 0, to, sizeof(to));
+        /* The request is a flow of its own, without a source. */
+        eg_flow_init(&c->out, c->client->fd, c->up->fd, EG_FLOW_COUNTED, &c->in);
+        eg_flow_init(&c->back, c->up->fd, c->client->fd, EG_FLOW_COUNTED, &c->up_in);
+        c->flowing = true;
+        cg_buf_addf(&c->out.out, NULL, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n", to, to);
+        if (auth[0])
+                cg_buf_addf(&c->out.out, NULL, "Proxy-Authorization: %s\r\n", auth);
+        cg_buf_adds(&c->out.out, "\r\n", NULL);
+        c->state = PARENT;
+        c->scanned = 0;
+        c->deadline_ms = cg_now_ms() + c->box->options.head_ms;
+        return true;
+}
+
+bool eg_step_parent(struct conn *c)
+{
+        struct cg_http_response resp;
+        struct cg_err err = {.msg = ""};
+        bool moved = false;
+        size_t len;
+        int r;
+
+        if (eg_flow_run(&c->out, &c->r->common, &moved, &err) < 0) {
+                eg_bad_gateway(c, "the parent proxy closed the connection");
+                return true;
+        }
+        r = eg_conn_read_up(c);
+        len = c->up_in.len ? cg_http_head_len(c->up_in.data, c->up_in.len, &c->scanned) : 0;
+        if (!len && (r == CG_CLOSED || r < 0)) {
+                eg_bad_gateway(c, "the parent proxy closed the connection");
+                return true;
+        }
+        if (!len)
+                return r == 0;
+        if (cg_http_response_parse(c->up_in.data, len, false, &resp, &err) < 0 || resp.status < 200 || resp.status > 299) {
+                eg_bad_gateway(c, err.msg[0] ? err.msg : "the parent proxy refused the connection");
+                return true;
+        }
+        cg_buf_consume(&c->up_in, len);
+        eg_conn_stop_flows(c);
+        eg_start_tunnel(c);
+        return true;
+}

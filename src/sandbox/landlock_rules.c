@@ -1,0 +1,473 @@
+/* A plan's mounts become Landlock rules. Runs in the caller, before a sandbox exists; looks at files, changes nothing. */
+#include "sandbox/landlock_rules.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/util.h"
+#include "sandbox/landlock.h"
+
+#define RIGHTS_READ (CG_LL_EXECUTE | CG_LL_READ_FILE | CG_LL_READ_DIR)
+#define RIGHTS_WRITE (RIGHTS_READ | CG_LL_ALTER_FILE | CG_LL_ALTER_DIR)
+
+static uint64_t rights_of(enum cg_grant_state state)
+{
+        return state == CG_GRANT_HIDDEN ? 0 : state == CG_GRANT_READ ? RIGHTS_READ : RIGHTS_WRITE;
+}
+
+static void *more(void *list, size_t *cap, size_t n, size_t size)
+{
+        size_t want = *cap ? *cap * 2 : 64;
+        void *p = n < *cap ? list : realloc(list, want * size);
+
+        if (p && n >= *cap)
+                *cap = want;
+        return p;
+}
+
+static int no_memory(struct cg_err *err)
+{
+        return cg_fail(err, CG_E_NOMEM, "sandbox: Landlock rules");
+}
+
+struct cg_grants *cg_grants_free(struct cg_grants *g)
+{
+        if (!g)
+                return NULL;
+        for (size_t i = 0; i < g->n_nodes; i++)
+                free(g->nodes[i].path);
+        for (size_t i = 0; i < g->n; i++)
+                free(g->v[i].path);
+        for (size_t i = 0; i < g->n_frozen; i++) {
+                free(g->frozen[i].path);
+                free(g->frozen[i].because);
+        }
+        for (size_t i = 0; i < g->n_unheld; i++)
+                free(g->unheld[i]);
+        free(g->nodes);
+        free(g->v);
+        free(g->frozen);
+        free(g->unheld);
+        free(g->private_dir);
+        free(g->shown);
+        free(g);
+        return NULL;
+}
+
+/* ---- nodes: what the plan says of paths */
+
+static int add_node(struct cg_grants *g, const struct cg_grant_node *node, struct cg_err *err)
+{
+        struct cg_grant_node *v = more(g->nodes, &g->cap_nodes, g->n_nodes, sizeof(*v));
+
+        if (!v)
+                return no_memory(err);
+        g->nodes = v;
+        v[g->n_nodes] = *node;
+        v[g->n_nodes].path = strdup(node->path);
+        if (!v[g->n_nodes].path)
+                return no_memory(err);
+        g->n_nodes++;
+        return 0;
+}
+
+static int rank(char c)
+{
+        return c == '\0' ? 0 : c == '/' ? 1 : (unsigned char)c + 1;
+}
+
+/* "/" before every other character: what lies below a path then follows right behind it. */
+static int compare_nodes(const void *a, const void *b)
+{
+        const struct cg_grant_node *x = a, *y = b;
+        const char *p = x->path, *q = y->path;
+
+        while (*p && *p == *q) {
+                p++;
+                q++;
+        }
+        return *p != *q ? rank(*p) - rank(*q) : (x->at > y->at) - (x->at < y->at);
+}
+
+static bool is_absent(const struct cg_sandbox *sb, const char *path)
+{
+        for (size_t i = 0; i < sb->n_placeholders; i++) {
+                if (!strcmp(sb->placeholders[i].path, path))
+                        return true;
+        }
+        return false;
+}
+
+static bool is_folder(const char *path)
+{
+        struct stat st;
+
+        return lstat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static int node_of_mount(struct cg_grants *g, const struct cg_sandbox *sb, const struct cg_plan_mount *m, struct cg_err *err)
+{
+        struct cg_grant_node node = {.path = m->path, .state = CG_GRANT_HIDDEN, .why = m->why};
+
+        switch (m->kind) {
+        case CG_PLAN_WRITE:
+                node.state = CG_GRANT_WRITE;
+                break;
+        case CG_PLAN_BIND_RO:
+                if (strcmp(m->path, m->src) != 0) {
+                        free(g->shown); /* under its own name: there is one at most, the wrappers of tools */
+                        g->shown = strdup(m->src);
+                        return g->shown ? 0 : no_memory(err);
+                }
+                node.state = CG_GRANT_READ;
+                break;
+        case CG_PLAN_READ:
+                node.state = CG_GRANT_READ;
+                node.keep = node.absent = is_absent(sb, m->path);
+                break;
+        case CG_PLAN_PIN:
+                node.keep = true;
+                node.state = cg_grants_state(g, m->path);
+                break;
+        case CG_PLAN_MASK:
+                return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: %s is to show other content (%s): the landlock tier can hide a file and "
+                               "show it, nothing between; use mode \"deny\"", m->path, m->why ? m->why : "masked");
+        default: /* private places are not there at all; hidden ones are hidden */
+                break;
+        }
+        node.folder = is_folder(m->path);
+        return add_node(g, &node, err);
+}
+
+/* Sorted; one node for a path, the plan's last word; none below what is hidden as a whole. */
+static void tidy_nodes(struct cg_grants *g)
+{
+        const char *whole = NULL;
+        size_t to = 0;
+
+        for (size_t i = 0; i < g->n_nodes; i++)
+                g->nodes[i].at = i;
+        qsort(g->nodes, g->n_nodes, sizeof(*g->nodes), compare_nodes);
+        for (size_t i = 0; i < g->n_nodes; i++) {
+                struct cg_grant_node n = g->nodes[i];
+                struct cg_grant_node *last = to ? &g->nodes[to - 1] : NULL;
+
+                if (last && strcmp(last->path, n.path) == 0) {
+                        n.keep |= last->keep;
+                        free(last->path);
+                        *last = n;
+                } else if (whole && cg_plan_within(n.path, whole)) {
+                        free(n.path);
+                        continue;
+                } else {
+                        g->nodes[to++] = n;
+                }
+                if (n.whole)
+                        whole = n.path;
+        }
+        g->n_nodes = to;
+}
+
+static int make_nodes(struct cg_grants *g, const struct cg_sandbox *sb, struct cg_err *err)
+{
+        struct cg_grant_node root = {.path = (char *)"/", .state = sb->root_writable ? CG_GRANT_WRITE : CG_GRANT_READ, .folder = true};
+        int e = add_node(g, &root, err);
+
+        for (size_t i = 0; i < sb->n_mounts && e == 0; i++) {
+                if (sb->mounts[i].path[1])
+                        e = node_of_mount(g, sb, &sb->mounts[i], err);
+                else if (sb->mounts[i].kind == CG_PLAN_WRITE)
+                        g->nodes[0].state = CG_GRANT_WRITE;
+        }
+        for (size_t i = 0; i < sb->n_hides && e == 0; i++) {
+                struct cg_grant_node hide = {.path = sb->hides[i], .whole = true, .why = "hidden", .folder = is_folder(sb->hides[i])};
+
+                e = add_node(g, &hide, err);
+        }
+        if (e == 0)
+                tidy_nodes(g);
+        return e;
+}
+
+enum cg_grant_state cg_grants_state(const struct cg_grants *g, const char *path)
+{
+        enum cg_grant_state state = CG_GRANT_HIDDEN;
+        size_t best = 0;
+
+        if (g->private_dir && cg_plan_within(path, g->private_dir))
+                return CG_GRANT_WRITE;
+        for (size_t i = 0; i < g->n_nodes; i++) {
+                size_t n = strlen(g->nodes[i].path);
+
+                if (n < best || !cg_plan_within(path, g->nodes[i].path) || (g->nodes[i].keep && !g->nodes[i].absent))
+                        continue;
+                best = n;
+                state = g->nodes[i].state;
+        }
+        return state;
+}
+
+/* ---- denials that are not held */
+
+static int add_unheld(struct cg_grants *g, const char *path, struct cg_err *err)
+{
+        char **v = more(g->unheld, &g->cap_unheld, g->n_unheld, sizeof(*v));
+
+        if (!v)
+                return no_memory(err);
+        g->unheld = v;
+        v[g->n_unheld] = strdup(path);
+        if (!v[g->n_unheld])
+                return no_memory(err);
+        g->n_unheld++;
+        return 0;
+}
+
+static enum cg_grant_state state_above(const struct cg_grants *g, const char *path)
+{
+        char parent[PATH_MAX];
+        const char *slash = strrchr(path, '/');
+        size_t n = slash && slash != path ? (size_t)(slash - path) : 1;
+
+        if (!path[1])
+                return CG_GRANT_READ;
+        snprintf(parent, sizeof(parent), "%.*s", (int)n, path);
+        return cg_grants_state(g, parent);
+}
+
+/* Of those that deny only writing, in folders that may be written. What is hidden stays hidden. */
+static int drop_unheld(struct cg_grants *g, struct cg_err *err)
+{
+        int e = 0;
+
+        for (size_t i = 1; i < g->n_nodes && e == 0; i++) {
+                struct cg_grant_node *n = &g->nodes[i];
+
+                if ((!n->keep && n->state != CG_GRANT_READ) || state_above(g, n->path) != CG_GRANT_WRITE)
+                        continue;
+                e = add_unheld(g, n->path, err);
+                n->state = CG_GRANT_WRITE; /* for those below, which come next */
+                n->keep = n->absent = false;
+        }
+        return e;
+}
+
+/* ---- grants */
+
+static int add_grant(struct cg_grants *g, const char *path, uint64_t access, struct cg_err *err)
+{
+        struct cg_grant *v;
+
+        if (!access)
+                return 0;
+        if (g->n == CG_GRANTS_MAX)
+                return cg_fail(err, CG_E_LIMIT, "sandbox: more than %d Landlock rules (the last for %s): in the landlock tier each thing "
+                               "in a folder above a denied path takes one; deny the whole folder, or move what is denied",
+                               CG_GRANTS_MAX, path);
+        v = more(g->v, &g->cap, g->n, sizeof(*v));
+        if (!v)
+                return no_memory(err);
+        g->v = v;
+        v[g->n] = (struct cg_grant){.path = strdup(path), .access = access};
+        if (!v[g->n].path)
+                return no_memory(err);
+        g->n++;
+        return 0;
+}
+
+/* What may be granted for all below @n's parent without giving @n more than it may have. */
+static uint64_t rights_beside(const struct cg_grant_node *n, uint64_t parent)
+{
+        if (n->keep)
+                return parent & RIGHTS_READ;
+        /* Listing means nothing for a file: its name is no secret here, as it is none where it is covered. */
+        if (n->state == CG_GRANT_HIDDEN && !n->folder)
+                return CG_LL_READ_DIR;
+        return rights_of(n->state);
+}
+
+/* A folder on the way to what is denied below it. */
+struct walk {
+        struct cg_grants *g;
+        enum cg_denials denials;
+        char path[PATH_MAX];
+};
+
+static int freeze(struct walk *w, const struct cg_grant_node *because, bool write, struct cg_err *err)
+{
+        struct cg_grants *g = w->g;
+        struct cg_frozen *v;
+
+        if (write && w->denials == CG_DENIALS_REFUSE)
+                return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: the landlock tier cannot deny %s%s%s%s while %s may be written. Choose by "
+                               "\"tier\": \"landlock:freeze\" (nothing new can be made in the folders that lead to what is denied), "
+                               "\"landlock:accept\" (such files are not protected from writing), or the full tier", because->path,
+                               because->why ? " (" : "", because->why ? because->why : "", because->why ? ")" : "", w->path);
+        v = more(g->frozen, &g->cap_frozen, g->n_frozen, sizeof(*v));
+        if (!v)
+                return no_memory(err);
+        g->frozen = v;
+        v[g->n_frozen] = (struct cg_frozen){.path = strdup(w->path), .because = strdup(because->path), .write = write};
+        g->n_frozen++;
+        return v[g->n_frozen - 1].path && v[g->n_frozen - 1].because ? 0 : no_memory(err);
+}
+
+static int grant_tree(struct walk *w, enum cg_grant_state state, uint64_t have, size_t lo, size_t hi, struct cg_err *err);
+
+/* First node from @lo that is not at or below the walk's path. */
+static size_t end_of(const struct walk *w, size_t lo, size_t hi)
+{
+        while (lo < hi && cg_plan_within(w->g->nodes[lo].path, w->path))
+                lo++;
+        return lo;
+}
+
+/* What lies in the folder under the walk's path, which has nodes from @lo to @hi: some below it, the first perhaps its own. */
+static int grant_child(struct walk *w, enum cg_grant_state state, uint64_t have, size_t lo, size_t hi, struct cg_err *err)
+{
+        const struct cg_grant_node *own = &w->g->nodes[lo];
+
+        if (strcmp(own->path, w->path) == 0) {
+                if (own->whole)
+                        return 0;
+                if (!own->keep)
+                        state = own->state;
+                else if (own->absent || !own->folder)
+                        return 0; /* a name that is not there, or a symlink */
+                lo++;
+        }
+        return grant_tree(w, state, have, lo, hi, err);
+}
+
+static int grant_entry(struct walk *w, int dir, const struct dirent *d, enum cg_grant_state state, uint64_t have, size_t lo, size_t hi,
+                       struct cg_err *err)
+{
+        uint64_t rest = rights_of(state) & ~have;
+        struct stat st;
+
+        while (lo < hi && !cg_plan_within(w->g->nodes[lo].path, w->path))
+                lo++;
+        if (lo < hi)
+                return grant_child(w, state, have, lo, end_of(w, lo, hi), err);
+        if (fstatat(dir, d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISLNK(st.st_mode) || S_ISCHR(st.st_mode) || S_ISBLK(st.st_mode))
+                return 0;
+        return add_grant(w->g, w->path, S_ISDIR(st.st_mode) ? rest : rest & CG_LL_FILE, err);
+}
+
+static bool append(struct walk *w, size_t len, const char *name, size_t n)
+{
+        if (len + n + 2 > sizeof(w->path))
+                return false;
+        if (len > 1)
+                w->path[len++] = '/';
+        memcpy(w->path + len, name, n);
+        w->path[len + n] = '\0';
+        return true;
+}
+
+/* Each thing in the folder by itself. */
+static int grant_listed(struct walk *w, enum cg_grant_state state, uint64_t have, size_t lo, size_t hi, struct cg_err *err)
+{
+        DIR *dir = opendir(w->path);
+        size_t len = strlen(w->path);
+        const struct dirent *d;
+        int e = 0;
+
+        if (!dir) {
+                /* Not ours to list, so not the sandbox's either; but what is named in it may be reached. */
+                return errno == EACCES || errno == ENOENT || errno == ENOTDIR ? 1 : cg_fail_errno(err, "sandbox: %s", w->path);
+        }
+        while (e == 0 && (d = readdir(dir))) {
+                if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") || !append(w, len, d->d_name, strlen(d->d_name)))
+                        continue;
+                e = grant_entry(w, dirfd(dir), d, state, have, lo, hi, err);
+                w->path[len] = '\0';
+        }
+        closedir(dir);
+        return e;
+}
+
+/* Only what the nodes lead to. */
+static int grant_named(struct walk *w, enum cg_grant_state state, uint64_t have, size_t lo, size_t hi, struct cg_err *err)
+{
+        size_t len = strlen(w->path);
+        int e = 0;
+
+        while (lo < hi && e == 0) {
+                const char *rest = w->g->nodes[lo].path + (len > 1 ? len + 1 : 1);
+                size_t end;
+
+                if (!append(w, len, rest, strcspn(rest, "/")))
+                        return cg_fail(err, CG_E_LIMIT, "sandbox: path too long");
+                end = end_of(w, lo, hi);
+                e = grant_child(w, state, have, lo, end, err);
+                w->path[len] = '\0';
+                lo = end;
+        }
+        return e;
+}
+
+/*
+ * Grants at and below the walk's path, where @state holds but for nodes [lo, hi), all of which lie below it. @have: what folders above
+ * have granted already.
+ */
+static int grant_tree(struct walk *w, enum cg_grant_state state, uint64_t have, size_t lo, size_t hi, struct cg_err *err)
+{
+        uint64_t want = rights_of(state), all = want;
+        const struct cg_grant_node *because = NULL;
+        int e;
+
+        for (size_t i = lo; i < hi; i++) {
+                uint64_t may = rights_beside(&w->g->nodes[i], want);
+
+                if ((want & ~may) && (!because || (all & ~may)))
+                        because = &w->g->nodes[i];
+                all &= may;
+        }
+        e = add_grant(w->g, w->path, all & ~have, err);
+        have |= all;
+        if (e < 0 || !because)
+                return e == 0 && lo < hi ? grant_named(w, state, have, lo, hi, err) : e;
+        if (want & ~have) {
+                e = freeze(w, because, state == CG_GRANT_WRITE, err);
+                if (e == 0)
+                        e = grant_listed(w, state, have, lo, hi, err);
+                if (e <= 0)
+                        return e;
+        }
+        return grant_named(w, state, have, lo, hi, err);
+}
+
+static int make_grants(struct cg_grants *g, enum cg_denials denials, struct cg_err *err)
+{
+        struct walk w = {.g = g, .denials = denials, .path = "/"};
+
+        return grant_tree(&w, g->nodes[0].state, 0, 1, g->n_nodes, err);
+}
+
+int cg_grants_make(const struct cg_sandbox *sb, enum cg_denials denials, const char *private_dir, struct cg_grants **ret,
+                   struct cg_err *err)
+{
+        struct cg_grants *g = calloc(1, sizeof(*g));
+        int e = g ? make_nodes(g, sb, err) : no_memory(err);
+
+        if (e == 0 && denials == CG_DENIALS_ACCEPT)
+                e = drop_unheld(g, err);
+        if (e == 0)
+                e = make_grants(g, denials, err);
+        /* Made by the caller when the sandbox starts, so it is granted by name: see landlock.c. */
+        if (e == 0 && private_dir && !(g->private_dir = strdup(private_dir)))
+                e = no_memory(err);
+        if (e < 0) {
+                cg_grants_free(g);
+                return e;
+        }
+        *ret = g;
+        return 0;
+}

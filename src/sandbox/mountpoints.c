@@ -1,0 +1,173 @@
+/* Making, locking, removing. Runs on the host in the process that outlives the sandbox. */
+#include "sandbox/mountpoints.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/util.h"
+#include "sandbox/mountfd.h"
+#include "sandbox/plan.h"
+
+/* 1980-01-01 00:00:01 UTC: no file system has it by itself, and every one can hold it. */
+#define MARK 315532801
+
+/* How often to start again when others remove what we were about to use, and how long to wait before. */
+#define TRIES 100
+#define WAIT_NS 1000000
+
+/*
+ * The folder that @path lies in, opened, and the last name. Another sandbox may write there at the same time: were a
+ * folder in the path replaced by a symlink, we would make or remove a file of the host's. So no symlink is followed
+ * (plans have resolved paths), and all that follows happens in this folder, wherever it is moved.
+ */
+static int open_parent(const char *path, const char **name)
+{
+        char folder[PATH_MAX];
+        const char *slash = strrchr(path, '/');
+
+        *name = slash + 1;
+        snprintf(folder, sizeof(folder), "%.*s", slash > path ? (int)(slash - path) : 1, path);
+        return cg_mount_open(folder);
+}
+
+static int open_it(int dir, const char *name)
+{
+        return openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+}
+
+/* Whoever it belongs to: another user's, in a folder that both may write, goes when that user's sandbox ends. */
+static bool is_marked(const struct stat *st)
+{
+        return S_ISDIR(st->st_mode) && st->st_mtim.tv_sec == MARK && (st->st_mode & 07777) == 0555;
+}
+
+bool cg_placeholder_is(const struct stat *st)
+{
+        return is_marked(st);
+}
+
+static bool is_still_there(int dir, const char *name, int fd)
+{
+        struct stat named, opened;
+
+        return fstatat(dir, name, &named, AT_SYMLINK_NOFOLLOW) == 0 && fstat(fd, &opened) == 0 && named.st_ino == opened.st_ino &&
+               named.st_dev == opened.st_dev;
+}
+
+static int make_marked(int dir, const char *name)
+{
+        static const struct timespec times[2] = {{.tv_sec = MARK}, {.tv_sec = MARK}};
+        int fd = mkdirat(dir, name, 0555) < 0 ? -1 : open_it(dir, name);
+
+        if (fd < 0)
+                return -1;
+        /* Whatever the umask made of it. */
+        if (fchmod(fd, 0555) < 0 || futimens(fd, times) < 0) {
+                int e = errno;
+
+                close(fd);
+                unlinkat(dir, name, AT_REMOVEDIR);
+                errno = e;
+                return -1;
+        }
+        return fd;
+}
+
+/* 0 with *ret locked, or -1 for what is not ours; 1: start again; negative. */
+static int take(const struct cg_plan_placeholder *p, int *ret, struct cg_err *err)
+{
+        const char *path = p->path, *name;
+        cg_auto_fd int dir = open_parent(path, &name);
+        cg_auto_fd int fd = dir < 0 ? -1 : open_it(dir, name);
+        struct stat st;
+
+        *ret = -1;
+        if (dir < 0 && errno == EACCES)
+                return 0; /* out of our reach, and so of the sandbox's */
+        if (dir < 0)
+                return cg_fail_errno(err, "sandbox: the folder of placeholder %s", path);
+        if (fd < 0 && errno == ENOENT) {
+                fd = make_marked(dir, name);
+                if (fd < 0 && errno == EEXIST)
+                        return 1;
+        } else if (fd < 0) {
+                return 0; /* something else lies there: the mount says so */
+        }
+        if (fd < 0 || fstat(fd, &st) < 0)
+                return cg_fail_errno(err, "sandbox: placeholder %s", path);
+        if (!is_marked(&st))
+                return 0;
+        /* Whoever removes it holds the lock for a moment. Whoever else does, perhaps in another sandbox, is not waited for. */
+        if (flock(fd, LOCK_SH | LOCK_NB) < 0)
+                return errno == EWOULDBLOCK ? 1 : cg_fail_errno(err, "sandbox: placeholder %s", path);
+        if (!is_still_there(dir, name, fd))
+                return 1;
+        *ret = cg_steal_fd(&fd);
+        return 0;
+}
+
+static int make_one(const struct cg_plan_placeholder *p, int *ret, struct cg_err *err)
+{
+        for (int i = 0; i < TRIES; i++) {
+                int e = take(p, ret, err);
+
+                if (e <= 0)
+                        return e;
+                nanosleep(&(struct timespec){.tv_nsec = WAIT_NS}, NULL);
+        }
+        return cg_fail(err, CG_E_STATE, "sandbox: placeholder %s: it comes and goes, or another program holds a lock on it; "
+                       "remove it", p->path);
+}
+
+int cg_placeholders_make(struct cg_sandbox *sb, int **fds, struct cg_err *err)
+{
+        int *list = calloc(sb->n_placeholders + 1, sizeof(*list)), e = 0;
+
+        if (!list)
+                return cg_fail(err, CG_E_NOMEM, "sandbox: placeholders");
+        for (size_t i = 0; i < sb->n_placeholders; i++)
+                list[i] = -1;
+        /* The landlock tier has no mounts that need something to lie on. */
+        for (size_t i = 0; i < sb->n_placeholders && e == 0 && !sb->grants; i++) {
+                if (sb->placeholders[i].mount_point)
+                        e = make_one(&sb->placeholders[i], &list[i], err);
+        }
+        if (e < 0) {
+                cg_placeholders_remove(sb, list);
+                return e;
+        }
+        *fds = list;
+        return 0;
+}
+
+static void remove_one(const char *path, int fd)
+{
+        const char *name;
+        cg_auto_fd int dir = open_parent(path, &name);
+        cg_auto_fd int own = fd >= 0 ? fd : dir < 0 ? -1 : open_it(dir, name);
+        struct stat st;
+
+        /* Others who use it hold shared locks; the last of them removes it. */
+        if (dir < 0 || own < 0 || flock(own, LOCK_EX | LOCK_NB) < 0 || fstat(own, &st) < 0 || !is_marked(&st) ||
+            !is_still_there(dir, name, own))
+                return;
+        unlinkat(dir, name, AT_REMOVEDIR);
+}
+
+void cg_placeholders_remove(const struct cg_sandbox *sb, int *fds)
+{
+        /* Those in others last made, first removed. */
+        for (size_t i = sb->n_placeholders; i-- > 0;) {
+                if (sb->placeholders[i].mount_point && (!fds || fds[i] >= 0))
+                        remove_one(sb->placeholders[i].path, fds ? fds[i] : -1);
+        }
+        free(fds);
+}

@@ -1,0 +1,301 @@
+/* Which rule denied a file. See access.h. */
+#include "sandbox/notify/access.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "sandbox/notify/mediate.h"
+#include "sandbox/names.h"
+#include "sandbox/plan.h"
+
+static const char *const names[] = {
+#define NAME(name, text) [CG_ACCESS_##name] = text,
+        CG_ACCESS_RULES(NAME)
+#undef NAME
+};
+
+static const struct {
+        const char *operation, *verb;
+} accesses[] = {
+        [CG_ACCESS_READ] = {"file-read", "reading"},
+        [CG_ACCESS_WRITE] = {"file-write", "writing"},
+        [CG_ACCESS_EXEC] = {"exec", "running"},
+};
+
+const char *cg_access_rule_name(enum cg_access_rule rule)
+{
+        return names[rule];
+}
+
+enum cg_access_rule cg_access_rule_named(const char *name)
+{
+        for (size_t i = 1; i < CG_ARRAY_LEN(names); i++) {
+                if (!strcmp(names[i], name))
+                        return (enum cg_access_rule)i;
+        }
+        return CG_ACCESS_NONE;
+}
+
+const char *cg_access_operation(enum cg_access access)
+{
+        return accesses[access].operation;
+}
+
+const char *cg_access_verb(enum cg_access access)
+{
+        return accesses[access].verb;
+}
+
+int cg_access_of_operation(const char *operation)
+{
+        for (size_t i = 0; i < CG_ARRAY_LEN(accesses); i++) {
+                if (!strcmp(accesses[i].operation, operation))
+                        return (int)i;
+        }
+        return -1;
+}
+
+/* ---- which rule */
+
+/* What the path lies in, pins aside: these are more of what holds them. */
+static const struct cg_plan_mount *mount_of(const struct cg_sandbox *sb, const char *path)
+{
+        const struct cg_plan_mount *best = NULL;
+
+        for (size_t i = 0; i < sb->n_mounts; i++) {
+                const struct cg_plan_mount *m = &sb->mounts[i];
+
+                if (m->kind != CG_PLAN_PIN && cg_plan_within(path, m->path) && (!best || strlen(m->path) >= strlen(best->path)))
+                        best = m;
+        }
+        return best;
+}
+
+static bool is_pinned(const struct cg_sandbox *sb, const char *path)
+{
+        for (size_t i = 0; i < sb->n_mounts; i++) {
+                if (!strcmp(sb->mounts[i].path, path))
+                        return true;
+        }
+        for (size_t i = 0; i < sb->n_hides; i++) {
+                if (cg_plan_within(sb->hides[i], path))
+                        return true;
+        }
+        return false;
+}
+
+/* Hidden last of all, whatever lies below. */
+static enum cg_access_rule hidden(const struct cg_sandbox *sb, const char *path)
+{
+        for (size_t i = 0; i < sb->n_hides; i++) {
+                if (cg_plan_within(path, sb->hides[i]))
+                        return i >= sb->credentials_from && i < sb->credentials_to ? CG_ACCESS_CREDENTIALS : CG_ACCESS_PRIVATE;
+        }
+        return CG_ACCESS_NONE;
+}
+
+static bool is_refusal(int error)
+{
+        return error == EACCES || error == EPERM || error == EROFS;
+}
+
+static enum cg_access_rule by_mount(const struct cg_plan_mount *m, enum cg_access access, int error, const char **setting)
+{
+        bool write = access == CG_ACCESS_WRITE && is_refusal(error);
+
+        switch (m->kind) {
+        case CG_PLAN_HIDE:
+        case CG_PLAN_EMPTY:
+                *setting = m->why;
+                return m->why ? CG_ACCESS_DENY_READ : CG_ACCESS_PRIVATE;
+        case CG_PLAN_READ:
+                *setting = m->why;
+                return write ? CG_ACCESS_DENY_WRITE : CG_ACCESS_NONE;
+        case CG_PLAN_MASK:
+                return write ? CG_ACCESS_MASKED : CG_ACCESS_NONE;
+        case CG_PLAN_BIND_RO:
+                return write ? CG_ACCESS_NOT_ALLOWED : CG_ACCESS_NONE;
+        case CG_PLAN_DEV:
+        case CG_PLAN_PROC:
+        case CG_PLAN_SYS:
+                return is_refusal(error) ? CG_ACCESS_OWN : CG_ACCESS_NONE;
+        default:
+                return CG_ACCESS_NONE;
+        }
+}
+
+enum cg_access_rule cg_access_explain(const struct cg_sandbox *sb, enum cg_access access, const char *path, int error, bool root,
+                                      const char **setting)
+{
+        const struct cg_plan_mount *m;
+        enum cg_access_rule rule = CG_ACCESS_NONE;
+        const char *from = NULL;
+
+        *setting = NULL;
+        if (sb->off || (!is_refusal(error) && error != ENOENT && error != EBUSY))
+                return CG_ACCESS_NONE;
+        if (error == EBUSY)
+                return is_pinned(sb, path) ? CG_ACCESS_IN_PLACE : CG_ACCESS_NONE;
+        rule = hidden(sb, path);
+        if (!rule && access == CG_ACCESS_WRITE && error == EACCES && cg_mediate_why(sb, path, &from)) {
+                *setting = from;
+                return from ? CG_ACCESS_DENY_WRITE : CG_ACCESS_NAME;
+        }
+        m = rule ? NULL : mount_of(sb, path);
+        if (m)
+                rule = by_mount(m, access, error, &from);
+        else if (!rule && !sb->root_writable && access == CG_ACCESS_WRITE && is_refusal(error))
+                rule = CG_ACCESS_NOT_ALLOWED;
+        /* A file that cannot be run is most likely no program. */
+        if (!rule && root && access != CG_ACCESS_EXEC && (error == EACCES || error == EPERM))
+                return CG_ACCESS_PRIVILEGES;
+        if (rule)
+                *setting = from;
+        return rule;
+}
+
+enum cg_access_rule cg_access_explain_network(const struct cg_sandbox *sb)
+{
+        return sb->off ? CG_ACCESS_NONE : sb->n_ports ? CG_ACCESS_NO_DIRECT : CG_ACCESS_NO_NETWORK;
+}
+
+bool cg_access_by_settings(const struct cg_sandbox *sb)
+{
+        return sb->by_settings;
+}
+
+bool cg_access_resolve(const char *path, char *real)
+{
+        char part[PATH_MAX], tail[PATH_MAX] = "", longer[PATH_MAX];
+        int n;
+
+        if (!*path || snprintf(part, sizeof(part), "%s%s", *path == '/' ? "" : "./", path) >= (int)sizeof(part))
+                return false;
+        while (!realpath(part, real)) {
+                char *slash = strrchr(part, '/');
+
+                if (!slash)
+                        return false;
+                n = snprintf(longer, sizeof(longer), "%s%s", slash, tail);
+                if (n < 0 || n >= (int)sizeof(longer))
+                        return false;
+                memcpy(tail, longer, (size_t)n + 1);
+                slash[slash == part] = '\0'; /* "/" stays, and exists */
+        }
+        n = snprintf(longer, sizeof(longer), "%s%s", real[1] ? real : "", tail);
+        if (n < 0 || n >= PATH_MAX)
+                return false;
+        memcpy(real, n ? longer : "/", n ? (size_t)n + 1 : 2);
+        return true;
+}
+
+/* ---- in words */
+
+/* Reasons of rules that no setting can change; NULL: @setting is none of them. */
+static const char *why_built_in(const char *setting)
+{
+        if (!strcmp(setting, CG_WHY_OWN))
+                return "it belongs to cellgate, which runs outside of the sandbox";
+        if (!strcmp(setting, CG_WHY_GUARD))
+                return "an MCP server or cellgate uses it outside of the sandbox";
+        if (!strcmp(setting, CG_WHY_LINK))
+                return "it is a hard link, or a folder with hard links, to files outside of what cells write";
+        return NULL;
+}
+
+bool cg_access_is_setting(const char *text)
+{
+        size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.");
+
+        if (why_built_in(text))
+                return true;
+        return n > 0 && n < 48 && !text[n];
+}
+
+static bool ends_with(const char *path, const char *end)
+{
+        size_t n = strlen(path), k = strlen(end);
+
+        return n >= k && !strcmp(path + n - k, end);
+}
+
+/* Without settings: what they would be for. */
+static void default_words(enum cg_access_rule rule, struct cg_access_words *ret)
+{
+        if (rule == CG_ACCESS_NOT_ALLOWED) {
+                snprintf(ret->rule, sizeof(ret->rule), "only the workspace (default)");
+                snprintf(ret->why, sizeof(ret->why), "only the workspace may be written");
+                ret->how = "add it to filesystem.allowWrite of a settings file (--sandbox)";
+        } else if (rule == CG_ACCESS_CREDENTIALS) {
+                ret->how = "set cellgate.hideCredentials to false in a settings file (--sandbox)";
+        } else if (rule == CG_ACCESS_NO_NETWORK) {
+                ret->how = "--allow-host, or network.allowedDomains of a settings file (--sandbox)";
+        }
+}
+
+static void name_words(const char *path, struct cg_access_words *ret)
+{
+        const char *name = cg_names_of(path);
+
+        snprintf(ret->rule, sizeof(ret->rule), "%s (built in)", name);
+        snprintf(ret->why, sizeof(ret->why), "programs outside of the sandbox obey %s", name);
+        snprintf(ret->how_text, sizeof(ret->how_text), "add \"%s\" to cellgate.writableNames of a settings file", name);
+        ret->how = ret->how_text;
+}
+
+void cg_access_words(enum cg_access_rule rule, const char *setting, const char *path, bool by_settings,
+                     struct cg_access_words *ret)
+{
+        static const struct {
+                const char *rule, *why, *how;
+        } words[] = {
+                [CG_ACCESS_NOT_ALLOWED] = {"not in filesystem.allowWrite", "only what filesystem.allowWrite names may be written",
+                                           "add it to filesystem.allowWrite"},
+                [CG_ACCESS_DENY_WRITE] = {"filesystem.denyWrite", "filesystem.denyWrite names it",
+                                          "remove it from filesystem.denyWrite"},
+                [CG_ACCESS_DENY_READ] = {"filesystem.denyRead", "filesystem.denyRead hides it", "add it to filesystem.allowRead"},
+                [CG_ACCESS_CREDENTIALS] = {"credentials (built in)", "places where credentials lie are hidden",
+                                           "set cellgate.hideCredentials to false"},
+                [CG_ACCESS_PRIVATE] = {"private files (built in)",
+                                       "the host keeps it to itself: .env, cellgate's own files, and what the session was told to hide", NULL},
+                [CG_ACCESS_OWN] = {"own /dev, /proc and /sys (built in)", "the sandbox has its own /dev, /proc and /sys", NULL},
+                [CG_ACCESS_MASKED] = {"credentials.files", "another file stands for it, since it holds a credential", NULL},
+                [CG_ACCESS_NAME] = {"names (built in)", "programs outside of the sandbox obey files of that name", NULL},
+                [CG_ACCESS_IN_PLACE] = {"kept in place (built in)", "what is denied below it would move along", NULL},
+                [CG_ACCESS_PRIVILEGES] = {"no powers of root (built in)",
+                                          "user 0 has no powers over other users' files in a sandbox", NULL},
+                [CG_ACCESS_NO_NETWORK] = {"no network", "this sandbox has no network",
+                                          "remove cellgate.networkOff"},
+                [CG_ACCESS_NO_DIRECT] = {"no direct network (built in)",
+                                         "only the proxy leads out that HTTPS_PROXY and ALL_PROXY name", "let the program use it"},
+                [CG_ACCESS_UNIX_SOCKETS] = {"system call filter (built in)", "Unix sockets lead to programs outside of the sandbox", NULL},
+        };
+
+        snprintf(ret->why, sizeof(ret->why), "%s", words[rule].why);
+        ret->how = words[rule].how;
+        snprintf(ret->rule, sizeof(ret->rule), "%s", setting ? setting : words[rule].rule);
+        if (rule == CG_ACCESS_NAME)
+                name_words(path, ret);
+        if (!by_settings)
+                default_words(rule, ret);
+        if (setting && !strcmp(setting, "default")) {
+                snprintf(ret->rule, sizeof(ret->rule), "%s (built in)", words[rule].rule);
+                ret->how = NULL;
+        } else if (rule == CG_ACCESS_DENY_WRITE && setting && !strncmp(setting, "mandatory", 9)) {
+                snprintf(ret->rule, sizeof(ret->rule), "never written (built in)");
+                snprintf(ret->why, sizeof(ret->why), "programs outside run what stands in it");
+                ret->how = ends_with(path, "/.git/config") ? "set filesystem.allowGitConfig" : NULL;
+        } else if (setting && why_built_in(setting)) {
+                snprintf(ret->rule, sizeof(ret->rule), "%s (built in)", setting);
+                snprintf(ret->why, sizeof(ret->why), "%s", why_built_in(setting));
+                ret->how = strcmp(setting, CG_WHY_LINK) ? NULL : "replace the links by copies (uv: UV_LINK_MODE=copy)";
+        } else if (setting && (rule == CG_ACCESS_DENY_READ || rule == CG_ACCESS_DENY_WRITE)) {
+                snprintf(ret->why, sizeof(ret->why), "%s %s it", setting, rule == CG_ACCESS_DENY_READ ? "hides" : "names");
+                if (!strncmp(setting, "credentials.", 12))
+                        ret->how = "remove it from credentials.files";
+        }
+}

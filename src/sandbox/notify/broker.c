@@ -1,0 +1,601 @@
+/* See broker.h. Runs in init: no Landlock, no filter, the caller's own user without capabilities, as the processes it serves. */
+#include "sandbox/notify/broker.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <linux/seccomp.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <unistd.h>
+#include <utime.h>
+
+#include "base/fd.h"
+#include "base/util.h"
+#include "sandbox/notify/access.h"
+#include "sandbox/landlock_rules.h"
+#include "sandbox/notify/mediate.h"
+#include "sandbox/notify/notify.h"
+#include "sandbox/setid.h"
+
+/* A connection to ourselves through the loopback interface: at once, or something is wrong with it. */
+#define LOOPBACK_MS 1000
+/* Strangers who found the port in the moment that it was there. */
+#define STRANGERS_MAX 64
+
+struct call {
+        const struct cg_broker *b; /* NULL in the full tier */
+        struct cg_mediator *m;     /* of the full tier, where names are protected; else NULL */
+        struct cg_notify *n;
+        const struct seccomp_notif *notif;
+        int listener;
+        pid_t pid; /* the thread's */
+        uint64_t id;
+        const struct seccomp_data *data;
+        bool denied;         /* by a rule, not by its own mistake: it is told */
+        char path[PATH_MAX]; /* what was denied, where that is a path */
+};
+
+/* ---- the caller: its memory, its descriptors */
+
+/* The thread that asks is still the one that waits: its number was not given to another. */
+static bool still_waits(const struct call *c)
+{
+        uint64_t id = c->id;
+
+        return ioctl(c->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) == 0;
+}
+
+static ssize_t read_some(const struct call *c, uint64_t at, void *buf, size_t len)
+{
+        struct iovec mine = {.iov_base = buf, .iov_len = len}, its = {.iov_base = (void *)(uintptr_t)at, .iov_len = len};
+
+        return process_vm_readv(c->pid, &mine, 1, &its, 1, 0);
+}
+
+/* 0 or -errno. */
+static int read_all(const struct call *c, uint64_t at, void *buf, size_t len)
+{
+        ssize_t n = read_some(c, at, buf, len);
+
+        if (n != (ssize_t)len)
+                return n < 0 && errno != EFAULT ? -EPERM : -EFAULT;
+        return still_waits(c) ? 0 : -ESRCH;
+}
+
+static int read_path(const struct call *c, uint64_t at, char path[PATH_MAX])
+{
+        size_t len = 0, page = (size_t)sysconf(_SC_PAGESIZE);
+
+        while (len < PATH_MAX) {
+                /* Not over the end of a page: the next may not be there. */
+                size_t room = page - (at + len) % page;
+                ssize_t n = read_some(c, at + len, path + len, room < PATH_MAX - len ? room : PATH_MAX - len);
+
+                if (n <= 0)
+                        return n < 0 && errno != EFAULT ? -EPERM : -EFAULT;
+                if (memchr(path + len, '\0', (size_t)n))
+                        return still_waits(c) ? 0 : -ESRCH;
+                len += (size_t)n;
+        }
+        return -ENAMETOOLONG;
+}
+
+/* The file behind one of its descriptors, without access. Not by pidfd_getfd(), which containers forbid. */
+static int its_file(const struct call *c, int fd)
+{
+        char path[64];
+        int copy;
+
+        snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)c->pid, fd);
+        copy = fd < 0 ? -1 : open(path, O_PATH | O_CLOEXEC);
+        if (copy < 0)
+                return fd < 0 || errno == ENOENT ? -EBADF : -EPERM;
+        if (!still_waits(c)) {
+                close(copy);
+                return -ESRCH;
+        }
+        return copy;
+}
+
+static int its_folder(const struct call *c)
+{
+        char path[48];
+        int fd;
+
+        snprintf(path, sizeof(path), "/proc/%d/cwd", (int)c->pid);
+        fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        if (fd >= 0 && !still_waits(c)) {
+                close(fd);
+                return -ESRCH;
+        }
+        return fd < 0 ? -EPERM : fd;
+}
+
+/* How libc names a descriptor where a call takes only paths; to us "self" is somebody else. */
+static bool is_own_fd(const char *path, int *fd)
+{
+        static const char *const ways[] = {"/proc/self/fd/", "/dev/fd/", "/proc/thread-self/fd/"};
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(ways); i++) {
+                const char *number = path + strlen(ways[i]);
+                size_t n;
+
+                if (strncmp(path, ways[i], strlen(ways[i])) != 0)
+                        continue;
+                n = strspn(number, "0123456789");
+                if (!n || n > 9 || number[n])
+                        return false;
+                *fd = (int)strtol(number, NULL, 10);
+                return true;
+        }
+        return false;
+}
+
+/* What the arguments lead to, opened without access: the very thing that is looked at and then changed. Or -errno. */
+static int open_target(const struct call *c, int dirfd, uint64_t at, int flags)
+{
+        struct open_how how = {.flags = O_PATH | O_CLOEXEC | (flags & AT_SYMLINK_NOFOLLOW ? O_NOFOLLOW : 0),
+                               .resolve = RESOLVE_NO_MAGICLINKS};
+        char path[PATH_MAX];
+        int base, fd;
+
+        if (c->m)
+                return cg_mediate_target(c->m, c->n, c->notif, dirfd, at, flags);
+        fd = at ? read_path(c, at, path) : 0;
+        if (fd < 0)
+                return fd;
+        if (!at || (!path[0] && (flags & AT_EMPTY_PATH)))
+                return dirfd == AT_FDCWD ? its_folder(c) : its_file(c, dirfd);
+        if (is_own_fd(path, &fd))
+                return its_file(c, fd);
+        base = path[0] == '/' ? AT_FDCWD : dirfd == AT_FDCWD ? its_folder(c) : its_file(c, dirfd);
+        if (base < 0 && base != AT_FDCWD)
+                return base;
+        fd = (int)syscall(SYS_openat2, base, path, &how, sizeof(how));
+        if (fd < 0)
+                fd = -errno;
+        if (base >= 0)
+                close(base);
+        return fd;
+}
+
+static bool may_write(struct call *c, int fd)
+{
+        char link[48];
+        ssize_t n;
+
+        snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+        n = readlink(link, c->path, sizeof(c->path) - 1);
+        c->path[n > 0 ? n : 0] = '\0';
+        if (c->m)
+                return cg_mediate_may_change(c->m, fd, c->path);
+        return c->path[0] == '/' && (!c->b || cg_grants_state(c->b->sb->grants, c->path) == CG_GRANT_WRITE);
+}
+
+/* ---- attributes of files */
+
+/* One of these calls, whatever its spelling. */
+struct change {
+        int dirfd;
+        uint64_t path; /* 0: dirfd itself */
+        int flags;
+        enum { MODE, OWNER, TIMES } what;
+        mode_t mode;
+        uid_t uid;
+        gid_t gid;
+        struct timespec times[2];
+        bool now;
+};
+
+static int set_mode(struct call *c, int fd, mode_t mode)
+{
+        char path[48];
+        struct stat st;
+
+        if (fstat(fd, &st) < 0)
+                return -errno;
+        if (S_ISLNK(st.st_mode))
+                return -EOPNOTSUPP;
+        c->denied = mode & S_ISUID || (mode & S_ISGID && !S_ISDIR(st.st_mode));
+        if (c->denied)
+                return -EPERM;
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        return chmod(path, mode) < 0 ? -errno : 0;
+}
+
+static int apply(struct call *c, struct change *ch)
+{
+        cg_auto_fd int fd = -1;
+        int r = open_target(c, ch->dirfd, ch->path, ch->flags);
+
+        if (r < 0)
+                return r;
+        fd = r;
+        c->denied = !may_write(c, fd);
+        if (c->denied)
+                return -EACCES;
+        switch (ch->what) {
+        case MODE:
+                return set_mode(c, fd, ch->mode & 07777);
+        case OWNER:
+                if (c->m)
+                        cg_mediate_owner(c->m, c->pid, &ch->uid, &ch->gid);
+                return fchownat(fd, "", ch->uid, ch->gid, AT_EMPTY_PATH) < 0 ? -errno : 0;
+        default:
+                return syscall(SYS_utimensat, fd, "", ch->now ? NULL : ch->times, AT_EMPTY_PATH) < 0 ? -errno : 0;
+        }
+}
+
+static int do_mode(struct call *c)
+{
+        const uint64_t *a = (const uint64_t *)c->data->args;
+        struct change ch = {.what = MODE, .dirfd = AT_FDCWD};
+
+        switch (c->data->nr) {
+#ifdef SYS_chmod
+        case SYS_chmod:
+                ch.path = a[0];
+                ch.mode = (mode_t)a[1];
+                break;
+#endif
+        case SYS_fchmod:
+                ch.dirfd = (int)a[0];
+                ch.mode = (mode_t)a[1];
+                return ch.dirfd < 0 ? -EBADF : apply(c, &ch);
+        default: /* fchmodat, which has no flags, and fchmodat2 */
+                ch.dirfd = (int)a[0];
+                ch.path = a[1];
+                ch.mode = (mode_t)a[2];
+                ch.flags = c->data->nr == SYS_fchmodat ? 0 : (int)a[3];
+        }
+        return ch.path ? apply(c, &ch) : -EFAULT;
+}
+
+static int do_owner(struct call *c)
+{
+        const uint64_t *a = (const uint64_t *)c->data->args;
+        struct change ch = {.what = OWNER, .dirfd = AT_FDCWD, .path = a[0], .uid = (uid_t)a[1], .gid = (gid_t)a[2]};
+
+        switch (c->data->nr) {
+#ifdef SYS_lchown
+        case SYS_lchown:
+                ch.flags = AT_SYMLINK_NOFOLLOW;
+                break;
+#endif
+        case SYS_fchown:
+                ch.dirfd = (int)a[0];
+                ch.path = 0;
+                return ch.dirfd < 0 ? -EBADF : apply(c, &ch);
+        case SYS_fchownat:
+                ch = (struct change){.what = OWNER, .dirfd = (int)a[0], .path = a[1], .uid = (uid_t)a[2], .gid = (gid_t)a[3],
+                                     .flags = (int)a[4]};
+                break;
+        default:
+                break;
+        }
+        return ch.path ? apply(c, &ch) : -EFAULT;
+}
+
+/* Seconds and microseconds, as the older calls have them. */
+static int read_timevals(const struct call *c, uint64_t at, struct change *ch)
+{
+        struct timeval tv[2];
+        int r = at ? read_all(c, at, tv, sizeof(tv)) : 0;
+
+        ch->now = !at;
+        for (size_t i = 0; i < 2 && at && r == 0; i++) {
+                if (tv[i].tv_usec < 0 || tv[i].tv_usec >= 1000000)
+                        return -EINVAL;
+                ch->times[i] = (struct timespec){.tv_sec = tv[i].tv_sec, .tv_nsec = tv[i].tv_usec * 1000};
+        }
+        return r;
+}
+
+#ifdef SYS_utime
+static int read_utimbuf(const struct call *c, uint64_t at, struct change *ch)
+{
+        struct utimbuf b = {0};
+        int r = at ? read_all(c, at, &b, sizeof(b)) : 0;
+
+        ch->now = !at;
+        ch->times[0].tv_sec = b.actime;
+        ch->times[1].tv_sec = b.modtime;
+        return r;
+}
+#endif
+
+static int do_times(struct call *c)
+{
+        const uint64_t *a = (const uint64_t *)c->data->args;
+        struct change ch = {.what = TIMES, .dirfd = AT_FDCWD, .path = a[0]};
+        int r;
+
+        switch (c->data->nr) {
+#ifdef SYS_utime
+        case SYS_utime:
+                r = read_utimbuf(c, a[1], &ch);
+                break;
+#endif
+#ifdef SYS_utimes
+        case SYS_utimes:
+                r = read_timevals(c, a[1], &ch);
+                break;
+#endif
+#ifdef SYS_futimesat
+        case SYS_futimesat:
+                ch.dirfd = (int)a[0];
+                ch.path = a[1];
+                r = read_timevals(c, a[2], &ch);
+                break;
+#endif
+        default: /* utimensat, whose path may be missing */
+                ch.dirfd = (int)a[0];
+                ch.path = a[1];
+                ch.flags = (int)a[3];
+                ch.now = !a[2];
+                r = a[2] ? read_all(c, a[2], ch.times, sizeof(ch.times)) : 0;
+        }
+        if (r == 0 && !ch.path && ch.dirfd < 0)
+                return ch.dirfd == AT_FDCWD ? -EFAULT : -EBADF;
+        return r == 0 ? apply(c, &ch) : r;
+}
+
+/* ---- connections */
+
+union address {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+        char space[128];
+};
+
+/* The number of the proxy's port that @a names, or -errno as an empty network would answer. */
+static int find_port(const struct cg_broker *b, const union address *a, size_t len)
+{
+        uint16_t port;
+        bool loopback;
+
+        if (a->any.sa_family == AF_INET && len >= sizeof(a->v4)) {
+                port = ntohs(a->v4.sin_port);
+                loopback = ntohl(a->v4.sin_addr.s_addr) >> 24 == 127;
+        } else if (a->any.sa_family == AF_INET6 && len >= sizeof(struct sockaddr_in6) - sizeof(uint32_t)) {
+                port = ntohs(a->v6.sin6_port);
+                loopback = IN6_IS_ADDR_LOOPBACK(&a->v6.sin6_addr) ||
+                           (IN6_IS_ADDR_V4MAPPED(&a->v6.sin6_addr) && a->v6.sin6_addr.s6_addr[12] == 127);
+        } else {
+                return -EAFNOSUPPORT;
+        }
+        for (size_t i = 0; i < b->sb->n_ports && loopback; i++) {
+                if (b->sb->ports[i] == port)
+                        return (int)i;
+        }
+        return loopback ? -ECONNREFUSED : -ENETUNREACH;
+}
+
+/* The connection that is ours among those that arrived: by its other end's port. */
+static int accept_own(int listener, uint16_t port)
+{
+        int64_t deadline = cg_now_ms() + LOOPBACK_MS;
+
+        for (int i = 0; i < STRANGERS_MAX; i++) {
+                int64_t left = deadline - cg_now_ms();
+                struct pollfd p = {.fd = listener, .events = POLLIN};
+                struct sockaddr_in peer = {0};
+                socklen_t len = sizeof(peer);
+                int fd;
+
+                if (left <= 0 || poll(&p, 1, (int)left) <= 0)
+                        return -1;
+                fd = accept4(listener, (struct sockaddr *)&peer, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
+                if (fd >= 0 && peer.sin_port == port && peer.sin_addr.s_addr == htonl(INADDR_LOOPBACK))
+                        return fd;
+                if (fd >= 0)
+                        close(fd);
+        }
+        return -1;
+}
+
+/*
+ * Two ends of one TCP connection, made here, so that no other program can have either. Not a socketpair: programs set TCP's options on
+ * what they connected, and ask for its address.
+ */
+static int tcp_pair(int *its, int *proxys)
+{
+        struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}, own = {0};
+        cg_auto_fd int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        cg_auto_fd int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        socklen_t len = sizeof(at), own_len = sizeof(own);
+        int other;
+
+        if (listener < 0 || fd < 0 || bind(listener, (struct sockaddr *)&at, sizeof(at)) < 0 || listen(listener, 8) < 0 ||
+            getsockname(listener, (struct sockaddr *)&at, &len) < 0)
+                return -1;
+        if (connect(fd, (struct sockaddr *)&at, sizeof(at)) < 0 && errno != EINPROGRESS)
+                return -1;
+        if (getsockname(fd, (struct sockaddr *)&own, &own_len) < 0)
+                return -1;
+        other = accept_own(listener, own.sin_port);
+        if (other < 0)
+                return -1;
+        *its = cg_steal_fd(&fd);
+        *proxys = other;
+        return 0;
+}
+
+/* Flags of its descriptor: O_CLOEXEC is one of them there. */
+static int its_flags(const struct call *c, int fd)
+{
+        char path[64], text[256];
+        cg_auto_fd int info = -1;
+        unsigned int flags = 0;
+        const char *line;
+        ssize_t n;
+
+        snprintf(path, sizeof(path), "/proc/%d/fdinfo/%d", (int)c->pid, fd);
+        info = open(path, O_RDONLY | O_CLOEXEC);
+        n = info < 0 ? -1 : read(info, text, sizeof(text) - 1);
+        if (n <= 0)
+                return -EBADF;
+        text[n] = '\0';
+        line = strstr(text, "flags:");
+        if (!line || sscanf(line, "flags: %o", &flags) != 1)
+                return -EBADF;
+        return (int)(flags & (O_NONBLOCK | O_CLOEXEC));
+}
+
+static int check_socket(const struct call *c, int fd)
+{
+        int r = its_file(c, fd);
+        cg_auto_fd int copy = -1;
+        struct stat st;
+
+        if (r < 0)
+                return r;
+        copy = r;
+        return fstat(copy, &st) == 0 && S_ISSOCK(st.st_mode) ? 0 : -ENOTSOCK;
+}
+
+static int put(const struct call *c, int fd, int at, int flags)
+{
+        struct seccomp_notif_addfd add = {
+                .id = c->id,
+                .flags = SECCOMP_ADDFD_FLAG_SETFD,
+                .srcfd = (uint32_t)fd,
+                .newfd = (uint32_t)at,
+                .newfd_flags = (uint32_t)(flags & O_CLOEXEC),
+        };
+
+        if (!(flags & O_NONBLOCK) && fcntl(fd, F_SETFL, 0) < 0)
+                return -errno;
+        return ioctl(c->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add) < 0 ? -errno : 0;
+}
+
+static int do_connect(struct call *c)
+{
+        const uint64_t *a = (const uint64_t *)c->data->args;
+        cg_auto_fd int its = -1, proxys = -1;
+        union address addr = {.space = {0}};
+        int port, flags, fd = (int)a[0], r = check_socket(c, fd);
+
+        if (r < 0)
+                return r;
+        if (a[2] < sizeof(sa_family_t) || a[2] > sizeof(addr))
+                return -EINVAL;
+        r = read_all(c, a[1], addr.space, (size_t)a[2]);
+        if (r < 0)
+                return r;
+        port = find_port(c->b, &addr, (size_t)a[2]);
+        c->denied = port == -ENETUNREACH;
+        if (port < 0)
+                return port;
+        flags = its_flags(c, fd);
+        if (flags < 0)
+                return flags;
+        if (tcp_pair(&its, &proxys) < 0)
+                return -ECONNREFUSED;
+        /* First to the proxy: one that has gone, or is full, is a connection refused. */
+        if (cg_send_fds(c->b->proxies + port, "c", 1, &proxys, 1, NULL) < 0)
+                return -ECONNREFUSED;
+        return put(c, its, fd, flags);
+}
+
+/* ---- calls */
+
+static const struct {
+        int nr;
+        int (*run)(struct call *c); /* 0 or -errno */
+} handlers[] = {
+#ifdef SYS_chmod
+        {SYS_chmod, do_mode}, {SYS_chown, do_owner}, {SYS_lchown, do_owner},
+#endif
+#ifdef SYS_utime
+        {SYS_utime, do_times},
+#endif
+#ifdef SYS_utimes
+        {SYS_utimes, do_times},
+#endif
+#ifdef SYS_futimesat
+        {SYS_futimesat, do_times},
+#endif
+        {SYS_fchmod, do_mode}, {SYS_fchmodat, do_mode}, {452 /* fchmodat2 */, do_mode}, {SYS_fchown, do_owner},
+        {SYS_fchownat, do_owner}, {SYS_utimensat, do_times}, {SYS_connect, do_connect},
+};
+
+static void answer(struct call *c, struct cg_notify *n, const struct seccomp_notif *call, int r)
+{
+        if (c->denied && c->m && r == -EACCES) {
+                cg_notify_tell(n, call, &(struct cg_notify_file){.path = c->path, .access = CG_ACCESS_WRITE, .rule = CG_ACCESS_NAME});
+                cg_notify_answer(n, call, -r, 0);
+        } else if (c->denied)
+                cg_notify_deny(n, call, -r, c->path[0] ? c->path : NULL);
+        else
+                cg_notify_answer(n, call, -r, 0);
+}
+
+/* A path means to the caller what it means to us: same mounts, same root. */
+static bool same_view(pid_t pid)
+{
+        static const char *const what[] = {"ns/mnt", "root"};
+        struct stat its, mine;
+        char path[48];
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(what); i++) {
+                snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, what[i]);
+                if (stat(path, &its) < 0)
+                        return false;
+                snprintf(path, sizeof(path), "/proc/self/%s", what[i]);
+                if (stat(path, &mine) < 0 || its.st_dev != mine.st_dev || its.st_ino != mine.st_ino)
+                        return false;
+        }
+        return true;
+}
+
+void cg_broker_mode(struct cg_notify *n, const struct seccomp_notif *call)
+{
+        struct call c = {.listener = n->listener, .pid = (pid_t)call->pid, .id = call->id, .data = &call->data};
+        int r = -EPERM;
+
+        c.denied = true;
+        if (!n->foreign_proc && same_view(c.pid)) {
+                c.denied = false;
+                r = do_mode(&c);
+        }
+        answer(&c, n, call, r);
+}
+
+bool cg_broker_attributes(struct cg_mediator *m, struct cg_notify *n, const struct seccomp_notif *call)
+{
+        struct call c = {.m = m, .n = n, .notif = call, .listener = n->listener, .pid = (pid_t)call->pid, .id = call->id,
+                         .data = &call->data};
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(handlers) && m->sb; i++) {
+                if (handlers[i].nr == call->data.nr && handlers[i].run != do_connect) {
+                        answer(&c, n, call, handlers[i].run(&c));
+                        return true;
+                }
+        }
+        return false;
+}
+
+bool cg_broker_handle(const struct cg_broker *b, struct cg_notify *n, const struct seccomp_notif *call)
+{
+        struct call c = {.b = b, .listener = n->listener, .pid = (pid_t)call->pid, .id = call->id, .data = &call->data};
+        size_t i = 0;
+
+        while (i < CG_ARRAY_LEN(handlers) && handlers[i].nr != call->data.nr)
+                i++;
+        if (i == CG_ARRAY_LEN(handlers))
+                return false;
+        answer(&c, n, call, handlers[i].run(&c));
+        return true;
+}

@@ -1,0 +1,461 @@
+/*
+ * Doors, inside: init answers connect() and listen() of programs in the sandbox. Where unix sockets are let through, every connect() comes
+ * here, for a filter cannot see what is connected to what.
+ *
+ * The caller may change its memory, its descriptors and the file system while this goes on. So nothing is looked at twice: the socket is
+ * taken (pidfd_getfd) and the address copied once, a path is opened once, what was opened is judged, and the same is connected to. The
+ * call itself is never let go on ("continue"): it would read all of it anew.
+ */
+#include "sandbox/notify/doors.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/util.h"
+#include "sandbox/notify/notify.h"
+
+#define PIDFD_OF_THREAD O_EXCL /* Linux 6.9; before, the process's, whose descriptors its threads mostly share */
+#define ASK_MS 10000      /* the other side looks at files, no more */
+#define CONNECT_MS 130000 /* as long as TCP itself tries */
+#define FULL_MS 60000     /* a server that takes no connection */
+#define LOOK_MS 1000      /* whether callers still wait: nothing tells of one that was killed */
+#define AGAIN_MS 20       /* looks anew whether it does: nothing tells */
+
+void cg_doors_init(struct cg_doors *d, struct cg_notify *notify, int sock, unsigned int open)
+{
+        memset(d, 0, sizeof(*d));
+        d->notify = notify;
+        d->sock = sock;
+        d->open = open;
+        notify->doors = d;
+}
+
+/* ---- the caller */
+
+static int open_thread(pid_t tid)
+{
+        int fd = (int)syscall(SYS_pidfd_open, tid, PIDFD_OF_THREAD);
+        char path[64], line[128];
+        pid_t tgid = tid;
+        FILE *f;
+
+        if (fd >= 0 || errno != EINVAL)
+                return fd;
+        snprintf(path, sizeof(path), "/proc/%d/status", (int)tid);
+        f = fopen(path, "re");
+        while (f && fgets(line, sizeof(line), f) && sscanf(line, "Tgid: %d", &tgid) != 1)
+                ;
+        if (f)
+                fclose(f);
+        return (int)syscall(SYS_pidfd_open, tgid, 0);
+}
+
+/* The caller's descriptor @fd as one of ours, or -errno. */
+static int take_socket(const struct seccomp_notif *call, int fd)
+{
+        int pidfd = open_thread((pid_t)call->pid), sock;
+
+        if (pidfd < 0)
+                return -EPERM;
+        sock = (int)syscall(SYS_pidfd_getfd, pidfd, fd, 0);
+        if (sock < 0)
+                sock = errno == EBADF ? -EBADF : -EPERM;
+        close(pidfd);
+        return sock;
+}
+
+/* Did the call wait all the time? Else the number was another process's by then. */
+static bool still_waits(const struct cg_notify *n, const struct seccomp_notif *call)
+{
+        uint64_t id = call->id;
+
+        return ioctl(n->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) == 0;
+}
+
+/* 0, or an errno. */
+static int copy_address(const struct seccomp_notif *call, struct sockaddr_storage *ret, socklen_t *len)
+{
+        uint64_t size = (uint32_t)call->data.args[2];
+        struct iovec to = {.iov_base = ret, .iov_len = size}, from = {.iov_base = (void *)(uintptr_t)call->data.args[1], .iov_len = size};
+
+        memset(ret, 0, sizeof(*ret));
+        if (size > sizeof(*ret) || size < sizeof(ret->ss_family))
+                return EINVAL;
+        if (process_vm_readv((pid_t)call->pid, &to, 1, &from, 1, 0) != (ssize_t)size)
+                return errno == EFAULT || errno == 0 ? EFAULT : EPERM;
+        *len = (socklen_t)size;
+        return 0;
+}
+
+static int option(int sock, int name)
+{
+        int v = -1;
+        socklen_t len = sizeof(v);
+
+        return getsockopt(sock, SOL_SOCKET, name, &v, &len) < 0 ? -1 : v;
+}
+
+/* ---- calls that wait */
+
+static struct cg_door_call *new_call(struct cg_doors *d, const struct seccomp_notif *call, int sock)
+{
+        for (size_t i = 0; i < CG_DOORS_WAITING; i++) {
+                struct cg_door_call *c = &d->calls[i];
+
+                if (c->state != CG_CALL_FREE)
+                        continue;
+                memset(c, 0, sizeof(*c));
+                c->call = *call;
+                c->sock = sock;
+                c->target = -1;
+                return c;
+        }
+        return NULL;
+}
+
+static void drop_call(struct cg_door_call *c)
+{
+        int flags = c->blocking ? fcntl(c->sock, F_GETFL) : -1;
+
+        if (flags >= 0)
+                fcntl(c->sock, F_SETFL, flags & ~O_NONBLOCK);
+        cg_closep_(&c->sock);
+        cg_closep_(&c->target);
+        c->state = CG_CALL_FREE;
+}
+
+static void finish(struct cg_doors *d, struct cg_door_call *c, int error)
+{
+        struct seccomp_notif call = c->call;
+
+        drop_call(c); /* it blocks again before the caller goes on */
+        cg_notify_answer(d->notify, &call, error, 0);
+}
+
+static void refuse(struct cg_doors *d, struct cg_door_call *c)
+{
+        struct seccomp_notif call = c->call;
+
+        drop_call(c);
+        /* The C library's own attempt, before each look for a user or a group. Nobody wants to hear of it. */
+        if (!strcmp(c->path, "/var/run/nscd/socket") || !strcmp(c->path, "/run/nscd/socket"))
+                cg_notify_answer(d->notify, &call, EPERM, 0);
+        else
+                cg_notify_deny(d->notify, &call, EPERM, c->path[0] ? c->path : NULL);
+}
+
+/* Connects without ever waiting here: init has other things to do. */
+static void connect_now(struct cg_doors *d, struct cg_door_call *c, const struct sockaddr *a, socklen_t len)
+{
+        int flags = fcntl(c->sock, F_GETFL), error;
+
+        if (c->state == CG_CALL_FREE || c->state == CG_CALL_ASKED) {
+                c->blocking = flags >= 0 && !(flags & O_NONBLOCK);
+                if (c->blocking)
+                        fcntl(c->sock, F_SETFL, flags | O_NONBLOCK);
+        }
+        error = connect(c->sock, a, len) < 0 ? errno : 0;
+        if (c->blocking && (error == EINPROGRESS || error == EALREADY)) {
+                c->state = CG_CALL_CONNECTING;
+                c->deadline_ms = cg_now_ms() + CONNECT_MS;
+        } else if (c->blocking && error == EAGAIN && c->target >= 0) {
+                if (c->state != CG_CALL_FULL)
+                        c->deadline_ms = cg_now_ms() + FULL_MS;
+                c->state = CG_CALL_FULL;
+        } else {
+                finish(d, c, error);
+        }
+}
+
+/* Takes @target, which has been judged. */
+static void connect_to(struct cg_doors *d, struct cg_door_call *c, int target)
+{
+        struct sockaddr_un a = {.sun_family = AF_UNIX};
+
+        c->target = target;
+        snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d", target);
+        connect_now(d, c, (struct sockaddr *)&a, sizeof(a));
+}
+
+/* ---- unix sockets */
+
+/* As the caller's own connect() would find it, in the view that it has as well. */
+static int open_in_view(const char *path)
+{
+        struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS};
+
+        return (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
+}
+
+/* 0 with *ret; else an errno. */
+static int absolute_path(const struct cg_notify *n, const struct seccomp_notif *call, const char *given, char ret[CG_DOOR_PATH_MAX])
+{
+        char link[64];
+        ssize_t len = 0;
+
+        if (given[0] != '/') {
+                snprintf(link, sizeof(link), "/proc/%u/cwd", call->pid);
+                len = n->foreign_proc ? -1 : readlink(link, ret, CG_DOOR_PATH_MAX - 1);
+                if (len <= 0 || ret[0] != '/')
+                        return EPERM;
+        }
+        if ((size_t)len + strlen(given) + 2 > CG_DOOR_PATH_MAX)
+                return ENAMETOOLONG;
+        snprintf(ret + len, CG_DOOR_PATH_MAX - (size_t)len, "%s%s", len ? "/" : "", given);
+        return 0;
+}
+
+/* The other side knows what is listed. */
+static void ask(struct cg_doors *d, struct cg_door_call *c, const char *path)
+{
+        struct cg_door_msg m = {.type = CG_DOOR_WANT_UNIX, .id = ++d->next_id};
+
+        snprintf(m.path, sizeof(m.path), "%s", path);
+        c->id = m.id;
+        c->state = CG_CALL_ASKED;
+        c->deadline_ms = cg_now_ms() + ASK_MS;
+        if (cg_send_fds(d->sock, &m, sizeof(m), NULL, 0, NULL) < 0)
+                refuse(d, c);
+}
+
+static void connect_path(struct cg_doors *d, struct cg_door_call *c, const char *given)
+{
+        char path[CG_DOOR_PATH_MAX];
+        struct stat st;
+        int target, error = absolute_path(d->notify, &c->call, given, path);
+
+        if (error) {
+                finish(d, c, error);
+                return;
+        }
+        memcpy(c->path, path, strnlen(path, sizeof(c->path) - 1)); /* zeroed before */
+        target = open_in_view(path);
+        /* What was made inside is its makers' to use. */
+        if (target >= 0 && fstat(target, &st) == 0 && S_ISSOCK(st.st_mode) && cg_unix_listens_here(st.st_dev, st.st_ino)) {
+                connect_to(d, c, target);
+                return;
+        }
+        c->missing = target < 0 ? errno : 0;
+        cg_closep_(&target);
+        ask(d, c, path);
+}
+
+static void connect_unix(struct cg_doors *d, struct cg_door_call *c, const struct sockaddr_storage *a, socklen_t len)
+{
+        const struct sockaddr_un *un = (const struct sockaddr_un *)a;
+        size_t n = len > offsetof(struct sockaddr_un, sun_path) ? len - offsetof(struct sockaddr_un, sun_path) : 0;
+        char path[sizeof(*a) + 1];
+        int type = option(c->sock, SO_TYPE);
+
+        /* One that came from elsewhere may be of a kind that can be connected anew, or that needs no connect(). */
+        if (type != SOCK_STREAM && type != SOCK_SEQPACKET) {
+                refuse(d, c);
+                return;
+        }
+        if (a->ss_family != AF_UNIX || n > sizeof(un->sun_path)) {
+                finish(d, c, EINVAL);
+                return;
+        }
+        /* Names without a path are the network namespace's. */
+        if (n == 0 || !un->sun_path[0]) {
+                connect_now(d, c, (const struct sockaddr *)a, len);
+                return;
+        }
+        memcpy(path, un->sun_path, n);
+        path[n] = '\0';
+        connect_path(d, c, path);
+}
+
+void cg_doors_connect(struct cg_notify *n, const struct seccomp_notif *call)
+{
+        struct cg_doors *d = n->doors;
+        struct sockaddr_storage a;
+        struct cg_door_call *c;
+        socklen_t len = 0;
+        int sock, error, domain;
+
+        if (!d || !(d->open & CG_DOOR_UNIX)) {
+                cg_notify_deny(n, call, EPERM, NULL);
+                return;
+        }
+        sock = take_socket(call, (int)call->data.args[0]);
+        error = sock < 0 ? -sock : copy_address(call, &a, &len);
+        if (!still_waits(n, call)) {
+                cg_closep_(&sock);
+                return;
+        }
+        c = error ? NULL : new_call(d, call, sock);
+        if (!c) {
+                if (sock >= 0)
+                        close(sock);
+                cg_notify_answer(n, call, error ? error : EAGAIN, 0);
+                return;
+        }
+        domain = option(sock, SO_DOMAIN);
+        if (domain == AF_UNIX)
+                connect_unix(d, c, &a, len);
+        else if (domain == AF_INET || domain == AF_INET6)
+                connect_now(d, c, (struct sockaddr *)&a, len);
+        else if (domain < 0)
+                finish(d, c, ENOTSOCK);
+        else
+                refuse(d, c);
+}
+
+/* ---- listening */
+
+static void tell_port(const struct cg_doors *d, int sock)
+{
+        struct cg_door_msg m = {.type = CG_DOOR_LISTENS};
+        struct sockaddr_storage a;
+        socklen_t len = sizeof(a);
+
+        if (option(sock, SO_TYPE) != SOCK_STREAM || getsockname(sock, (struct sockaddr *)&a, &len) < 0)
+                return;
+        if (a.ss_family == AF_INET)
+                m.value = ntohs(((struct sockaddr_in *)&a)->sin_port);
+        else if (a.ss_family == AF_INET6)
+                m.value = ntohs(((struct sockaddr_in6 *)&a)->sin6_port);
+        if (m.value)
+                cg_send_fds(d->sock, &m, CG_DOOR_SHORT, NULL, 0, NULL);
+}
+
+void cg_doors_listen(struct cg_notify *n, const struct seccomp_notif *call)
+{
+        struct cg_doors *d = n->doors;
+        int sock = d && d->open & CG_DOOR_LISTEN ? take_socket(call, (int)call->data.args[0]) : -EPERM, error = 0;
+
+        if (sock < 0) {
+                error = -sock;
+        } else if (still_waits(n, call)) {
+                error = listen(sock, (int)call->data.args[1]) < 0 ? errno : 0;
+                if (!error)
+                        tell_port(d, sock);
+        }
+        cg_closep_(&sock);
+        cg_notify_answer(n, call, error, 0);
+}
+
+/* ---- the other side */
+
+static void send_socket(struct cg_doors *d, const struct cg_door_msg *q)
+{
+        struct cg_door_msg m = {.type = CG_DOOR_SOCKET, .id = q->id};
+        int fd = q->value == AF_INET || q->value == AF_INET6 ? socket(q->value, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1;
+
+        m.value = fd < 0 ? errno : 0;
+        cg_send_fds(d->sock, &m, CG_DOOR_SHORT, &fd, fd >= 0 ? 1 : 0, NULL);
+        cg_closep_(&fd);
+}
+
+/* True when @fd is taken. */
+static bool take_answer(struct cg_doors *d, const struct cg_door_msg *m, int fd)
+{
+        for (size_t i = 0; i < CG_DOORS_WAITING; i++) {
+                struct cg_door_call *c = &d->calls[i];
+
+                if (c->state != CG_CALL_ASKED || c->id != m->id)
+                        continue;
+                if (fd >= 0)
+                        connect_to(d, c, fd);
+                else if (m->value == EPERM && c->missing)
+                        finish(d, c, c->missing); /* what is not there is not denied: programs look in several places */
+                else if (m->value == EPERM)
+                        refuse(d, c);
+                else
+                        finish(d, c, m->value ? m->value : ECONNREFUSED);
+                return fd >= 0;
+        }
+        return false;
+}
+
+/* False when it is gone. */
+static bool take_message(struct cg_doors *d)
+{
+        struct cg_door_msg m;
+        struct cg_err err = {0};
+        size_t n = 1;
+        int fd = -1;
+        ssize_t len = cg_recv_fds(d->sock, &m, sizeof(m), &fd, &n, &err);
+
+        if (len < 0 && (err.sys_errno == EAGAIN || err.sys_errno == EINTR))
+                return true;
+        if (len <= 0)
+                return false;
+        if (!n)
+                fd = -1;
+        if (len == CG_DOOR_SHORT && m.type == CG_DOOR_WANT_SOCKET)
+                send_socket(d, &m);
+        else if (len == CG_DOOR_SHORT && m.type == CG_DOOR_UNIX_IS && take_answer(d, &m, fd))
+                fd = -1;
+        cg_closep_(&fd);
+        return true;
+}
+
+/* ---- in init's loop */
+
+size_t cg_doors_poll(const struct cg_doors *d, struct pollfd fds[CG_DOORS_FDS])
+{
+        size_t last = 0;
+
+        fds[0] = (struct pollfd){.fd = d->sock, .events = POLLIN};
+        for (size_t i = 0; i < CG_DOORS_WAITING; i++) {
+                const struct cg_door_call *c = &d->calls[i];
+
+                fds[i + 1] = (struct pollfd){.fd = c->state == CG_CALL_CONNECTING ? c->sock : -1, .events = POLLOUT};
+                if (c->state != CG_CALL_FREE)
+                        last = i + 1;
+        }
+        return last + 1;
+}
+
+int cg_doors_timeout(const struct cg_doors *d)
+{
+        int64_t now = cg_now_ms(), left = -1;
+
+        for (size_t i = 0; i < CG_DOORS_WAITING; i++) {
+                const struct cg_door_call *c = &d->calls[i];
+                int64_t mine = c->state == CG_CALL_FULL ? AGAIN_MS : c->deadline_ms - now;
+
+                if (c->state == CG_CALL_FREE)
+                        continue;
+                mine = mine < 0 ? 0 : mine > LOOK_MS ? LOOK_MS : mine;
+                left = left < 0 || mine < left ? mine : left;
+        }
+        return (int)left;
+}
+
+/* One that was interrupted, or whose caller is gone, is nobody's. */
+static void look_after(struct cg_doors *d, struct cg_door_call *c, const struct pollfd *fd)
+{
+        if (c->state == CG_CALL_FREE)
+                return;
+        if (!still_waits(d->notify, &c->call))
+                drop_call(c);
+        else if (c->state == CG_CALL_CONNECTING && fd->fd == c->sock && fd->revents)
+                finish(d, c, option(c->sock, SO_ERROR) & 0xfff);
+        else if (cg_now_ms() >= c->deadline_ms)
+                finish(d, c, ETIMEDOUT);
+        else if (c->state == CG_CALL_FULL)
+                connect_to(d, c, c->target);
+}
+
+void cg_doors_work(struct cg_doors *d, const struct pollfd fds[CG_DOORS_FDS])
+{
+        if (fds[0].revents && d->sock >= 0 && !take_message(d))
+                d->sock = -1; /* nobody is there: no door opens any more */
+        for (size_t i = 0; i < CG_DOORS_WAITING; i++)
+                look_after(d, &d->calls[i], &fds[i + 1]);
+}

@@ -1,0 +1,300 @@
+/* Links and renames: see mediate_int.h. */
+#include "sandbox/notify/mediate_int.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/fs.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/util.h"
+#include "sandbox/names.h"
+
+/*
+ * Entries below a folder that is renamed, which are looked at for protected names: beyond them it
+ * has to be copied.
+ */
+#define SCAN_ENTRIES 50000
+#define SCAN_DEPTH 64
+
+/* Something in the folder @fd of @path is protected; *left: entries that may still be looked at. */
+static const char *protected_below(const struct cg_med_call *c, int fd, const char *path, size_t root,
+                                   int depth, size_t *left)
+{
+        int own = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        DIR *dir = own < 0 ? NULL : fdopendir(own);
+        const char *found = NULL, *setting;
+        const struct dirent *d;
+
+        if (!dir) {
+                cg_closep_(&own);
+                *left = 0; /* its mode may have been changed to keep us out */
+                return NULL;
+        }
+        while (!found && (d = readdir(dir))) {
+                struct cg_med_where w = {.dir = dirfd(dir), .root = root};
+                int sub = -1;
+
+                if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
+                        continue;
+                if (!*left || depth > SCAN_DEPTH ||
+                    (size_t)snprintf(w.path, sizeof(w.path), "%s/%s", path, d->d_name) >= sizeof(w.path)) {
+                        *left = 0;
+                        break;
+                }
+                --*left;
+                found = cg_med_absent_rule(c->m->sb, w.path, false, &setting);
+                if (!found && !cg_med_is_given_back(c->m->sb, w.path, root)) {
+                        found = cg_names_find(w.path, root, CG_NAME_WRITE);
+                        if (!found && (cg_git_is_within(w.path, root) || !strcmp(d->d_name, "HEAD")))
+                                found = ".git";
+                }
+                if (found || (d->d_type != DT_DIR && d->d_type != DT_UNKNOWN))
+                        continue;
+                sub = openat(w.dir, d->d_name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+                if (sub >= 0)
+                        found = protected_below(c, sub, w.path, root, depth + 1, left);
+                else if (errno != ENOTDIR)
+                        *left = 0;
+                cg_closep_(&sub);
+        }
+        closedir(dir);
+        return found;
+}
+
+/*
+ * A folder that would take protected names along. 0; CG_MED_DENIED; -EXDEV: too large to be looked
+ * through, so it is to be copied.
+ */
+static int judge_tree(struct cg_med_call *c, const struct cg_med_where *w)
+{
+        cg_auto_fd int fd = openat(w->dir, w->name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        size_t left = SCAN_ENTRIES;
+        const char *rule = w->region != CG_REGION_ROOT ? NULL : protected_below(c, fd, w->path,
+                w->root, 0, &left);
+
+        if (rule)
+                return cg_med_deny(c, w, NULL);
+        return left ? 0 : -EXDEV;
+}
+
+enum cg_med_act cg_med_act_of(const struct stat *st)
+{
+        return S_ISDIR(st->st_mode) || S_ISLNK(st->st_mode) ? CG_MED_LINK : CG_MED_MAKE;
+}
+
+/* What is at @from comes to be at @to. */
+static int judge_move(struct cg_med_call *c, const struct cg_med_where *from, const struct stat *st,
+                      const struct cg_med_where *to)
+{
+        int r = cg_med_judge(c, from, CG_MED_REMOVE);
+
+        /*
+         * cg_med_git_part() lets git remove a configuration and examples of hooks; neither is to be
+         * moved anywhere.
+         */
+        if (r == 0)
+                r = cg_med_judge(c, to, cg_med_act_of(st));
+        if (r == 0 && from->region == CG_REGION_ROOT && cg_med_git_part(from) != CG_GIT_FREE &&
+            !cg_med_is_given_back(c->m->sb, from->path, from->root))
+                r = cg_med_deny(c, from, NULL);
+        if (r < 0 || !S_ISDIR(st->st_mode))
+                return r;
+        r = cg_med_judge(c, from, CG_MED_LINK);
+        /*
+         * Into a repository's own folder, out of one, or within: what stands where decides there.
+         */
+        if (r == 0 && to->region == CG_REGION_ROOT && cg_git_is_within(to->path, to->root) &&
+            !cg_med_is_given_back(c->m->sb, to->path, to->root))
+                r = cg_med_deny(c, to, NULL);
+        if (r == 0 && from->region == CG_REGION_ROOT && cg_git_is_within(from->path, from->root) &&
+            !cg_med_is_given_back(c->m->sb, from->path, from->root))
+                r = cg_med_deny(c, from, NULL);
+        return r == 0 ? judge_tree(c, from) : r;
+}
+
+/* Only what was made here, in a folder that was: what another program has put there stays as it is. */
+static bool may_be_written(const struct cg_mediator *m, const struct cg_med_where *config)
+{
+        struct stat st;
+
+        if (fstatat(config->dir, config->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+                return errno == ENOENT && cg_med_is_made_here(&m->folders, config->dir, "");
+        return cg_med_is_made_here(&m->configs, config->dir, config->name);
+}
+
+/*
+ * git writes config.lock and renames it. Its text is taken, and where it is plain a file of our own
+ * gets it: no descriptor or mapping of the caller's leads to that.
+ */
+static int write_config(struct cg_med_call *c, const struct cg_med_where *lock, const struct cg_med_where *to)
+{
+        cg_auto_free char *text = malloc(CG_GIT_CONFIG_MAX + 1);
+        char fresh[NAME_MAX + 1];
+        cg_auto_fd int fd = -1;
+        struct stat st;
+        size_t len;
+        bool ok;
+
+        if (!text || fstatat(lock->dir, lock->name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) ||
+            !may_be_written(c->m, to) || !cg_med_read_plain(lock->dir, lock->name, text, &len))
+                return cg_med_deny(c, to, NULL);
+        snprintf(fresh, sizeof(fresh), CG_GIT_CONFIG_FRESH "%llx", (unsigned long long)cg_now_ms());
+        unlinkat(to->dir, fresh, 0);
+        umask(0);
+        fd = openat(to->dir, fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, st.st_mode & 0666);
+        if (fd < 0)
+                return -errno;
+        ok = cg_write_all(fd, text, len, NULL) == 0 && renameat(to->dir, fresh, to->dir, to->name) == 0;
+        if (!ok) {
+                int e = errno;
+
+                unlinkat(to->dir, fresh, 0);
+                return -e;
+        }
+        cg_med_remember(&c->m->configs, fd, "");
+        unlinkat(lock->dir, lock->name, 0);
+        return 0;
+}
+
+static bool is_config_lock(const struct cg_med_call *c, const struct cg_med_where *from,
+                           const struct cg_med_where *to)
+{
+        const struct cg_sandbox *sb = c->m->sb;
+        const char *setting;
+
+        return from->region == CG_REGION_ROOT && to->region == CG_REGION_ROOT && !sb->git_config &&
+               cg_med_git_part(to) == CG_GIT_CONFIG && !strcmp(to->name, "config") &&
+               !strcmp(from->name, "config.lock") && !cg_med_is_given_back(sb, to->path, to->root) &&
+               !cg_names_find(to->path, to->root, CG_NAME_WRITE) &&
+               !cg_med_absent_rule(sb, to->path, false, &setting);
+}
+
+/*
+ * Undoes a rename. Should another program have taken the old name meanwhile, or removed its folder,
+ * a fresh name has to do: nothing is lost, and nothing keeps a name that it must not have.
+ */
+static void put_back(const struct cg_med_where *from, const struct cg_med_where *to)
+{
+        char fresh[NAME_MAX + 1];
+
+        if (syscall(SYS_renameat2, to->dir, to->name, from->dir, from->name, RENAME_NOREPLACE) == 0)
+                return;
+        snprintf(fresh, sizeof(fresh), ".cellgate-refused-%llx", (unsigned long long)cg_now_ms());
+        if (renameat(to->dir, to->name, from->dir, fresh) < 0)
+                renameat(to->dir, to->name, to->dir, fresh);
+}
+
+int cg_med_rename_at(struct cg_med_call *c, int from_fd, uint64_t from_at, int to_fd, uint64_t to_at,
+                     unsigned int flags)
+{
+        cg_auto_med_where struct cg_med_where from = CG_MED_NOWHERE, to = CG_MED_NOWHERE;
+        struct stat a, b;
+        bool there;
+        int r;
+
+        /* Refused before any path is looked up. */
+        if (flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT) ||
+            (flags & RENAME_EXCHANGE && flags & (RENAME_NOREPLACE | RENAME_WHITEOUT)))
+                return CG_MED_GO_ON;
+        if (!cg_med_find_name(c, from_fd, from_at, &from))
+                return cg_med_not_found(c, &from);
+        if (!cg_med_find_name(c, to_fd, to_at, &to))
+                return cg_med_not_found(c, &to);
+        if (fstatat(from.dir, from.name, &a, AT_SYMLINK_NOFOLLOW) < 0)
+                return -errno;
+        there = fstatat(to.dir, to.name, &b, AT_SYMLINK_NOFOLLOW) == 0;
+        if (!flags && is_config_lock(c, &from, &to))
+                return write_config(c, &from, &to);
+        r = judge_move(c, &from, &a, &to);
+        if (r == 0 && flags & RENAME_EXCHANGE && there)
+                r = judge_move(c, &to, &b, &from);
+        if (r < 0)
+                return r;
+        r = cg_med_result((int)syscall(SYS_renameat2, from.dir, from.name, to.dir, to.name, flags));
+        if (r < 0 || there || cg_med_may_stay(c, &to, cg_med_act_of(&a)))
+                return r;
+        put_back(&from, &to);
+        return cg_med_deny(c, &to, NULL);
+}
+
+/*
+ * The file that a link is to be made to, by its place in our view: an open one that has no name has
+ * none.
+ */
+static bool find_old(struct cg_med_call *c, int dirfd, uint64_t at, int flags, struct cg_med_where *w,
+                     int *nameless)
+{
+        char path[PATH_MAX], text[PATH_MAX];
+        cg_auto_fd int base = -1, fd = -1;
+        struct stat st;
+        bool ok;
+
+        if (!cg_med_read_text(c, at, path))
+                return false;
+        if (!path[0] && flags & AT_EMPTY_PATH) {
+                fd = cg_med_base_of(c, dirfd);
+        } else {
+                base = cg_med_base_for(c, dirfd, path, &ok);
+                if (!ok || !cg_med_find_from(c, base, path, w))
+                        return false;
+                if (!(flags & AT_SYMLINK_FOLLOW) || fstatat(w->dir, w->name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+                    !S_ISLNK(st.st_mode))
+                        return true;
+                fd = cg_med_open_beneath(w->dir, w->name, 0, RESOLVE_NO_MAGICLINKS);
+                if (fd < 0)
+                        fd = cg_med_walk_from(c, base, path, true);
+                cg_med_where_fini(w);
+        }
+        if (fd < 0 || fstat(fd, &st) < 0)
+                return false;
+        cg_med_text_of(fd, text);
+        if (st.st_nlink == 0) {
+                /* O_TMPFILE: made by us, in a mount of our view. */
+                w->region = cg_mediate_region(c->m->sb, text, &w->root);
+                *nameless = cg_steal_fd(&fd);
+                return cg_med_is_in_view(c->m, *nameless);
+        }
+        return text[0] == '/' && cg_med_find_from(c, -1, text, w);
+}
+
+int cg_med_link_at(struct cg_med_call *c, int old_fd, uint64_t old_at, int new_fd, uint64_t new_at, int flags)
+{
+        cg_auto_med_where struct cg_med_where old = CG_MED_NOWHERE, to = CG_MED_NOWHERE;
+        cg_auto_fd int nameless = -1;
+        char path[48];
+        struct stat a, b;
+        int r;
+
+        if (flags & ~(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH))
+                return CG_MED_GO_ON; /* refused before any path is looked up */
+        if (!cg_med_find_name(c, new_fd, new_at, &to))
+                return cg_med_not_found(c, &to);
+        if (!find_old(c, old_fd, old_at, flags, &old, &nameless) || old.region == CG_REGION_NATIVE)
+                return CG_MED_GO_ON;
+        if (nameless < 0 && fstatat(old.dir, old.name, &a, AT_SYMLINK_NOFOLLOW) < 0)
+                return -errno;
+        if (fstatat(to.dir, to.name, &b, AT_SYMLINK_NOFOLLOW) == 0)
+                return -EEXIST;
+        if (nameless >= 0) {
+                r = cg_med_judge(c, &to, CG_MED_MAKE);
+                snprintf(path, sizeof(path), "/proc/self/fd/%d", nameless);
+                return r < 0 ? r : cg_med_look_again(c, &to, CG_MED_MAKE, cg_med_result(linkat(AT_FDCWD, path,
+                        to.dir, to.name, AT_SYMLINK_FOLLOW)));
+        }
+        r = cg_med_judge(c, &old, CG_MED_CHANGE);
+        if (r == 0 && old.region == CG_REGION_ROOT && cg_med_git_part(&old) != CG_GIT_FREE)
+                r = cg_med_deny(c, &old, NULL);
+        if (r == 0)
+                r = cg_med_judge(c, &to, cg_med_act_of(&a));
+        return r < 0 ? r : cg_med_look_again(c, &to, cg_med_act_of(&a), cg_med_result(linkat(old.dir,
+                old.name, to.dir, to.name, 0)));
+}

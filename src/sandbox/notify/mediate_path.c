@@ -1,0 +1,550 @@
+/* Where a caller's path leads, in init's own view: see mediate_int.h. */
+#include "sandbox/notify/mediate_int.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/magic.h>
+#include <linux/openat2.h>
+#include <linux/seccomp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/util.h"
+#include "sandbox/notify/notify.h"
+
+bool cg_med_still_waits(const struct cg_med_call *c)
+{
+        uint64_t id = c->c->id;
+
+        return ioctl(c->n->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) == 0;
+}
+
+/* As cg_med_read_text(); the caller has still to see that the thread waits. */
+static bool read_text(const struct cg_med_call *c, uint64_t at, char text[PATH_MAX])
+{
+        static const size_t page = 4096;
+        size_t len = 0;
+
+        while (len < PATH_MAX) {
+                /* Not over the end of a page: the next may not be there. */
+                size_t room = page - (size_t)((at + len) % page),
+                        want = room < PATH_MAX - len ? room : PATH_MAX - len;
+                struct iovec mine = {text + len, want}, its = {(void *)(uintptr_t)(at + len), want};
+                ssize_t n = process_vm_readv(c->tid, &mine, 1, &its, 1, 0);
+
+                if (n <= 0)
+                        return false;
+                if (memchr(text + len, '\0', (size_t)n))
+                        return true;
+                len += (size_t)n;
+        }
+        return false;
+}
+
+bool cg_med_read_text(const struct cg_med_call *c, uint64_t at, char text[PATH_MAX])
+{
+        return read_text(c, at, text) && cg_med_still_waits(c);
+}
+
+const char *cg_med_status(pid_t tid, const char *key, char text[CG_MED_STATUS_MAX])
+{
+        cg_auto_fd int fd = -1;
+        char path[64], *p;
+        ssize_t n;
+
+        snprintf(path, sizeof(path), "/proc/%d/status", (int)tid);
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+        n = fd < 0 ? -1 : read(fd, text, CG_MED_STATUS_MAX - 1);
+        text[n > 0 ? n : 0] = '\0';
+        p = strstr(text, key);
+        return p ? p + strlen(key) : NULL;
+}
+
+static pid_t tgid_of(pid_t tid)
+{
+        char text[CG_MED_STATUS_MAX];
+        const char *p = cg_med_status(tid, "\nTgid:", text);
+
+        return p ? atoi(p) : -1;
+}
+
+/* With the caller's umask. */
+void cg_med_take_umask(struct cg_med_call *c)
+{
+        char text[CG_MED_STATUS_MAX];
+        unsigned int mask = c->m->umask;
+
+        if (c->m->umask_changed) {
+                const char *p = cg_med_status(c->tid, "\nUmask:", text);
+
+                if (!p || sscanf(p, "%o", &mask) != 1)
+                        mask = 0777;
+        }
+        umask((mode_t)mask);
+}
+
+/* ---- where a path leads, in init's own view */
+
+void cg_med_text_of(int fd, char buf[PATH_MAX])
+{
+        char link[48];
+        ssize_t n;
+
+        snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+        n = readlink(link, buf, PATH_MAX - 1);
+        buf[n > 0 ? n : 0] = '\0';
+}
+
+int cg_med_open_beneath(int base, const char *path, uint64_t flags, uint64_t resolve)
+{
+        struct open_how how = {.flags = flags | O_PATH | O_CLOEXEC, .resolve = resolve};
+
+        return (int)syscall(SYS_openat2, base, path, &how, sizeof(how));
+}
+
+static void read_mounts(struct cg_mediator *m)
+{
+        FILE *f = fopen("/proc/self/mountinfo", "re");
+        char *line = NULL;
+        size_t cap = 0;
+
+        m->n_mounts = 0;
+        if (!m->mounts)
+                m->mounts = calloc(CG_MEDIATE_MOUNTS, sizeof(*m->mounts));
+        while (f && m->mounts && m->n_mounts < CG_MEDIATE_MOUNTS && getline(&line, &cap, f) > 0)
+                m->mounts[m->n_mounts++] = strtoull(line, NULL, 10);
+        free(line);
+        if (f)
+                fclose(f);
+}
+
+static bool is_known(const struct cg_mediator *m, uint64_t id)
+{
+        for (size_t i = 0; i < m->n_mounts; i++) {
+                if (m->mounts[i] == id)
+                        return true;
+        }
+        return false;
+}
+
+bool cg_med_is_in_view(struct cg_mediator *m, int fd)
+{
+        struct statx st;
+
+        if (statx(fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &st) < 0 || !(st.stx_mask & STATX_MNT_ID))
+                return false;
+        if (!m->mounts)
+                read_mounts(m);
+        return is_known(m, st.stx_mnt_id);
+}
+
+/*
+ * What the caller has open may lie in other mounts than ours: it was open before the sandbox was
+ * made, or it is in a namespace of its own. The same by its name in our view, or -1. Takes @fd.
+ */
+static int into_view(struct cg_mediator *m, int fd)
+{
+        char path[PATH_MAX];
+        struct stat a, b;
+        int own;
+
+        if (fd < 0 || cg_med_is_in_view(m, fd))
+                return fd;
+        cg_med_text_of(fd, path);
+        own = path[0] == '/' ? cg_med_open_beneath(AT_FDCWD, path, O_NOFOLLOW, RESOLVE_NO_SYMLINKS) : -1;
+        if (own >= 0 && (fstat(fd, &a) < 0 || fstat(own, &b) < 0 || a.st_dev != b.st_dev ||
+                         a.st_ino != b.st_ino))
+                cg_closep_(&own);
+        close(fd);
+        return own;
+}
+
+/* The folder that a relative path starts at; -1: none that we could use. */
+int cg_med_base_of(const struct cg_med_call *c, int dirfd)
+{
+        char path[64];
+        int fd;
+
+        if (dirfd == AT_FDCWD)
+                snprintf(path, sizeof(path), "/proc/%d/cwd", (int)c->tid);
+        else
+                snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)c->tid, dirfd);
+        fd = dirfd < 0 && dirfd != AT_FDCWD ? -1 : open(path, O_PATH | O_CLOEXEC);
+        if (fd >= 0 && !cg_med_still_waits(c))
+                cg_closep_(&fd);
+        return into_view(c->m, fd);
+}
+
+/*
+ * Where the caller can have another root (user namespaces inside) its absolute paths may mean
+ * something else.
+ */
+static bool has_our_root(const struct cg_med_call *c)
+{
+        struct stat its, ours;
+        char path[48];
+
+        if (!c->m->sb->nested_users)
+                return true;
+        snprintf(path, sizeof(path), "/proc/%d/root", (int)c->tid);
+        return stat(path, &its) == 0 && stat("/", &ours) == 0 && its.st_dev == ours.st_dev &&
+                its.st_ino == ours.st_ino;
+}
+
+/*
+ * Where @path's last name begins, without what stands for a folder by itself; @len: of the name.
+ * NULL: it has none.
+ */
+static const char *last_name(const char *path, size_t *len, bool *slash)
+{
+        size_t n = strlen(path), end;
+
+        while (n && path[n - 1] == '/')
+                n--;
+        *slash = path[n] == '/';
+        end = n;
+        while (n && path[n - 1] != '/')
+                n--;
+        *len = end - n;
+        if (!*len || *len > NAME_MAX || (*len == 1 && path[n] == '.') || (*len == 2 && path[n] == '.' &&
+                                                                          path[n + 1] == '.'))
+                return NULL;
+        return path + n;
+}
+
+/* Completes @w, whose dir and name are there. */
+static bool name_it(const struct cg_mediator *m, struct cg_med_where *w)
+{
+        char folder[PATH_MAX];
+        size_t n = strlen(w->name);
+        struct statfs fs;
+
+        cg_med_text_of(w->dir, folder);
+        /*
+         * A path that is too long cannot be judged. The sandbox's own places, which are of memory, are the
+         * caller's by itself.
+         */
+        if (!folder[0] || (size_t)snprintf(w->path, sizeof(w->path), "%s/%.*s", folder[1] ? folder : "",
+                                           (int)(w->name[n - 1] == '/' ? n - 1 : n), w->name) >= sizeof(w->path)) {
+                w->error = fstatfs(w->dir, &fs) == 0 && fs.f_type == TMPFS_MAGIC ? 0 : ENAMETOOLONG;
+                return false;
+        }
+        if (folder[0] != '/')
+                return false;
+        w->region = cg_mediate_region(m->sb, w->path, &w->root);
+        return true;
+}
+
+/* ---- paths by way of /proc: "self" is the caller there, and descriptors are its own */
+
+/* What the link @fd, a magic one in /proc, leads to, in our view; only the caller's own. */
+static int open_magic(const struct cg_med_call *c, int dir, const char *name, const char *link)
+{
+        pid_t tgid = tgid_of(c->tid);
+        int pid = 0, used = 0;
+
+        if (sscanf(link, "/proc/%d%n", &pid, &used) != 1 || link[used] != '/' || tgid <= 0 || (pid != tgid &&
+                pid != c->tid))
+                return -1;
+        return into_view(c->m, openat(dir, name, O_PATH | O_CLOEXEC));
+}
+
+static bool is_on_proc(int fd)
+{
+        struct statfs fs;
+
+        return fstatfs(fd, &fs) == 0 && fs.f_type == PROC_SUPER_MAGIC;
+}
+
+struct walk {
+        const struct cg_med_call *c;
+        int at; /* where it is; owned */
+        char rest[2 * PATH_MAX];
+        int links;
+        bool absent; /* a name was not there */
+};
+
+/* Puts @text in front of what is left. */
+static bool follow_text(struct walk *w, const char *text, const char *behind)
+{
+        char joined[2 * PATH_MAX];
+
+        if (++w->links > CG_MED_LINKS_MAX || (size_t)snprintf(joined, sizeof(joined), "%s/%s", text,
+                                                              behind) >= sizeof(joined))
+                return false;
+        memcpy(w->rest, joined, strlen(joined) + 1);
+        if (text[0] != '/')
+                return true;
+        close(w->at);
+        w->at = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+        return w->at >= 0;
+}
+
+/* A symlink @fd under @name in the folder where the walk is. */
+static bool follow_link(struct walk *w, int fd, const char *name, const char *behind)
+{
+        char link[PATH_MAX], text[PATH_MAX];
+        ssize_t n = readlinkat(fd, "", text, sizeof(text) - 1);
+        int to;
+
+        text[n > 0 ? n : 0] = '\0';
+        if (!is_on_proc(fd))
+                return n > 0 && follow_text(w, text, behind);
+        cg_med_text_of(fd, link);
+        if (!strcmp(link, "/proc/self") || !strcmp(link, "/proc/thread-self")) {
+                int pid = tgid_of(w->c->tid);
+
+                snprintf(text, sizeof(text), link[6] == 's' ? "%d" : "%d/task/%d", pid, (int)w->c->tid);
+                return pid > 0 && follow_text(w, text, behind);
+        }
+        if (!strcmp(link, "/proc/mounts") || !strcmp(link, "/proc/net"))
+                return n > 0 && follow_text(w, text, behind);
+        to = open_magic(w->c, w->at, name, link);
+        if (to < 0 || ++w->links > CG_MED_LINKS_MAX)
+                return false;
+        close(w->at);
+        w->at = to;
+        memmove(w->rest, behind, strlen(behind) + 1);
+        return true;
+}
+
+/*
+ * Name by name, as the kernel would for the caller. On success w->at is what the path leads to, the
+ * last name's link followed as well; or, where @keep_last, the folder of the last name, which stays
+ * in w->rest.
+ */
+static bool walk(struct walk *w, bool keep_last)
+{
+        char name[NAME_MAX + 1], behind[2 * PATH_MAX];
+        struct stat st;
+
+        for (;;) {
+                const char *p = w->rest + strspn(w->rest, "/");
+                size_t n = strcspn(p, "/");
+                int fd;
+
+                if (!n)
+                        return !keep_last;
+                if (n > NAME_MAX)
+                        return false;
+                if (keep_last && !p[n + strspn(p + n, "/")]) {
+                        memmove(w->rest, p, strlen(p) + 1);
+                        return true;
+                }
+                memcpy(name, p, n);
+                name[n] = '\0';
+                memcpy(behind, p + n, strlen(p + n) + 1);
+                fd = openat(w->at, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+                if (fd < 0 || fstat(fd, &st) < 0) {
+                        w->absent = fd < 0 && errno == ENOENT;
+                        cg_closep_(&fd);
+                        return false;
+                }
+                if (S_ISLNK(st.st_mode)) {
+                        bool ok = follow_link(w, fd, name, behind);
+
+                        close(fd);
+                        if (!ok)
+                                return false;
+                        continue;
+                }
+                close(w->at);
+                w->at = fd;
+                memcpy(w->rest, behind, strlen(behind) + 1);
+        }
+}
+
+/*
+ * The folder of @path's last name, or with @whole what @path leads to; @base is where it starts.
+ * -1, and errno: ENOENT where a name on the way is not there.
+ */
+int cg_med_walk_from(const struct cg_med_call *c, int base, const char *path, bool whole)
+{
+        struct walk w = {.c = c, .at = path[0] == '/' ? open("/",
+                                                             O_PATH | O_DIRECTORY | O_CLOEXEC) : fcntl(base,
+                                                                     F_DUPFD_CLOEXEC, 0)};
+        bool ok;
+
+        snprintf(w.rest, sizeof(w.rest), "%s", path);
+        ok = w.at >= 0 && walk(&w, !whole);
+        if (!ok) {
+                cg_closep_(&w.at);
+                errno = w.absent ? ENOENT : EACCES;
+        }
+        return w.at;
+}
+
+/* ---- */
+
+/* The folder that @path's last name stands in, which is not @base itself. */
+static int open_folder(const struct cg_med_call *c, int base, const char *path, const char *name)
+{
+        char folder[PATH_MAX];
+        size_t n = (size_t)(name - path);
+        int fd;
+
+        memcpy(folder, path, n);
+        folder[n] = '\0';
+        fd = cg_med_open_beneath(base >= 0 ? base : AT_FDCWD, folder, O_DIRECTORY, RESOLVE_NO_MAGICLINKS);
+        /* By way of /proc/self, perhaps, which is ours there. */
+        return fd < 0 ? cg_med_walk_from(c, base, path, false) : fd;
+}
+
+/* cg_med_find_from(), which takes *@base where the name stands in it. */
+static bool find_in(const struct cg_med_call *c, int *base, const char *path, struct cg_med_where *w)
+{
+        size_t len;
+        bool slash;
+        const char *name = last_name(path, &len, &slash);
+
+        if (!name)
+                return false;
+        w->dir = name == path && *base >= 0 ? cg_steal_fd(base) : open_folder(c, *base, path, name);
+        w->error = w->dir < 0 && errno == ENOENT ? ENOENT : 0;
+        if (w->dir < 0)
+                return false;
+        snprintf(w->name, sizeof(w->name), "%.*s%s", (int)len, name, slash ? "/" : "");
+        if (!name_it(c->m, w))
+                return false;
+        /* "self" was ours, and is to be the caller. */
+        if (name == path || strncmp(w->path, "/proc/", 6) != 0)
+                return true;
+        close(w->dir);
+        w->dir = cg_med_walk_from(c, *base, path, false);
+        return w->dir >= 0 && name_it(c->m, w);
+}
+
+/*
+ * @base: where a relative path starts, borrowed. False: the call goes on, and fails by itself, or
+ * does not concern us.
+ */
+bool cg_med_find_from(const struct cg_med_call *c, int base, const char *path, struct cg_med_where *w)
+{
+        cg_auto_fd int own = base >= 0 ? fcntl(base, F_DUPFD_CLOEXEC, 0) : -1;
+
+        return (base < 0 || own >= 0) && find_in(c, &own, path, w);
+}
+
+int cg_med_base_for(const struct cg_med_call *c, int dirfd, const char *path, bool *ok)
+{
+        int base = path[0] == '/' ? -1 : cg_med_base_of(c, dirfd);
+
+        *ok = path[0] && (path[0] == '/' ? has_our_root(c) : base >= 0);
+        return base;
+}
+
+bool cg_med_find(const struct cg_med_call *c, int dirfd, uint64_t at, struct cg_med_where *w)
+{
+        char path[PATH_MAX];
+        cg_auto_fd int base = -1;
+        bool ok;
+
+        if (!read_text(c, at, path))
+                return false;
+        base = cg_med_base_for(c, dirfd, path, &ok);
+        /* A base was opened, and the thread still waited then. */
+        return ok && (base >= 0 || cg_med_still_waits(c)) && find_in(c, &base, path, w);
+}
+
+/*
+ * The same for what is done to the name itself: what lies on top of it (a mount) has no say in
+ * that, but that it is in the way.
+ */
+bool cg_med_find_name(const struct cg_med_call *c, int dirfd, uint64_t at, struct cg_med_where *w)
+{
+        char folder[PATH_MAX];
+
+        if (!cg_med_find(c, dirfd, at, w))
+                return false;
+        if (w->region != CG_REGION_NATIVE)
+                return true;
+        cg_med_text_of(w->dir, folder);
+        w->region = cg_mediate_region(c->m->sb, folder, &w->root);
+        return w->region != CG_REGION_NATIVE;
+}
+
+/* What has mounts of its own may see folders where there are none for us. */
+int cg_med_not_found(const struct cg_med_call *c, const struct cg_med_where *w)
+{
+        return w->error && !c->m->sb->nested_users ? -w->error : CG_MED_GO_ON;
+}
+
+/* @to is still a name of @fd's file: by now it may be another's, or nobody's. */
+static bool is_still_at(int fd, const struct cg_med_where *to)
+{
+        struct stat a, b;
+
+        return fstat(fd, &a) == 0 && fstatat(to->dir, to->name, &b, AT_SYMLINK_NOFOLLOW) == 0 &&
+                a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+int cg_med_open_nameless(const struct cg_med_call *c, const struct cg_med_where *w, struct cg_med_where *was)
+{
+        static const char gone[] = " (deleted)";
+        cg_auto_fd int link = openat(w->dir, w->name, O_PATH | O_NOFOLLOW | O_CLOEXEC), fd = -1;
+        char text[PATH_MAX];
+        struct stat st;
+        size_t n;
+
+        if (link < 0 || !is_on_proc(link))
+                return -1;
+        cg_med_text_of(link, text);
+        fd = open_magic(c, w->dir, w->name, text);
+        if (fd < 0 || fstat(fd, &st) < 0 || st.st_nlink > 0 || !S_ISREG(st.st_mode))
+                return -1;
+        cg_med_text_of(fd, text);
+        n = strlen(text);
+        if (text[0] != '/' || n < sizeof(gone) || strcmp(text + n - (sizeof(gone) - 1), gone) != 0)
+                return -1;
+        snprintf(was->path, sizeof(was->path), "%.*s", (int)(n - (sizeof(gone) - 1)), text);
+        snprintf(was->name, sizeof(was->name), "%s", strrchr(was->path, '/') + 1);
+        was->region = cg_mediate_region(c->m->sb, was->path, &was->root);
+        return cg_steal_fd(&fd);
+}
+
+bool cg_med_follow(const struct cg_med_call *c, struct cg_med_where *w)
+{
+        struct cg_med_where to = CG_MED_NOWHERE;
+        char text[PATH_MAX], link[PATH_MAX];
+        ssize_t n = readlinkat(w->dir, w->name, text, sizeof(text) - 1);
+        int fd = openat(w->dir, w->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        bool ok;
+
+        text[n > 0 ? n : 0] = '\0';
+        if (fd < 0 || n <= 0) {
+                cg_closep_(&fd);
+                return false;
+        }
+        if (is_on_proc(fd)) {
+                cg_med_text_of(fd, link);
+                close(fd);
+                fd = open_magic(c, w->dir, w->name, link);
+                if (fd < 0)
+                        return false;
+                cg_med_text_of(fd, text); /* of our view */
+                ok = text[0] == '/' && cg_med_find_from(c, -1, text, &to) && is_still_at(fd, &to);
+        } else {
+                close(fd);
+                /* Sticky folders: whether it may be followed at all. */
+                fd = cg_med_open_beneath(w->dir, w->name, 0, RESOLVE_NO_MAGICLINKS);
+                ok = (fd >= 0 || errno == ENOENT || errno == ELOOP) && cg_med_find_from(c, w->dir, text, &to);
+        }
+        cg_closep_(&fd);
+        cg_med_where_fini(w);
+        *w = to;
+        return ok;
+}
+
+void cg_med_where_fini(struct cg_med_where *w)
+{
+        cg_closep_(&w->dir);
+}

@@ -1,0 +1,121 @@
+/*
+ * What a plan says of a path: see mediate.h. Pure; asked by init, by the main process, and by those
+ * who explain a refusal.
+ */
+#include "sandbox/notify/mediate_int.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/util.h"
+#include "sandbox/names.h"
+
+bool cg_mediates(const struct cg_sandbox *sb)
+{
+        char self[32];
+        ssize_t n;
+
+        if (!sb->names || sb->off || sb->grants)
+                return false;
+        if (!sb->weak_proc)
+                return true;
+        /* Another pid namespace's /proc does not know the callers by their numbers. */
+        n = readlink("/proc/self", self, sizeof(self) - 1);
+        self[n > 0 ? n : 0] = '\0';
+        return n > 0 && atoi(self) == (int)getpid();
+}
+
+bool cg_mediate_holds_root(const struct cg_sandbox *sb, const char *path)
+{
+        for (size_t i = 0; i < sb->n_mounts; i++) {
+                if (sb->mounts[i].kind == CG_PLAN_WRITE && strcmp(sb->mounts[i].path, path) != 0 &&
+                    cg_plan_within(sb->mounts[i].path, path))
+                        return true;
+        }
+        return false;
+}
+
+enum cg_region cg_mediate_region(const struct cg_sandbox *sb, const char *path, size_t *len)
+{
+        const struct cg_plan_mount *best = NULL;
+
+        for (size_t i = 0; i < sb->n_mounts; i++) {
+                const struct cg_plan_mount *m = &sb->mounts[i];
+
+                /* Those that come later lie deeper, or on top. */
+                if (m->kind != CG_PLAN_PIN && cg_plan_within(path, m->path))
+                        best = m;
+        }
+        *len = 0;
+        if (!best)
+                return sb->root_writable ? CG_REGION_ROOT : CG_REGION_NATIVE;
+        if (best->kind == CG_PLAN_TMPFS)
+                return cg_mediate_holds_root(sb, best->path) ? CG_REGION_OWN : CG_REGION_NATIVE;
+        /* A path that must not be made is no mount; what it lies in counts. */
+        if (best->kind == CG_PLAN_READ && cg_plan_is_absent(sb, best->path)) {
+                char parent[PATH_MAX];
+                const char *slash = strrchr(best->path, '/');
+
+                snprintf(parent, sizeof(parent), "%.*s", slash > best->path ? (int)(slash - best->path) : 1,
+                         best->path);
+                return cg_mediate_region(sb, parent, len);
+        }
+        if (best->kind != CG_PLAN_WRITE)
+                return CG_REGION_NATIVE;
+        *len = best->path[1] ? strlen(best->path) : 0;
+        return CG_REGION_ROOT;
+}
+
+bool cg_med_is_given_back(const struct cg_sandbox *sb, const char *path, size_t root)
+{
+        for (size_t i = 0; i < sb->n_writable_names; i++) {
+                if (cg_names_match(sb->writable_names[i], path, root))
+                        return true;
+        }
+        return false;
+}
+
+/* A path that settings deny, or a folder on the way to one where @leads. */
+const char *cg_med_absent_rule(const struct cg_sandbox *sb, const char *path, bool leads,
+                               const char **setting)
+{
+        for (size_t i = 0; i < sb->n_placeholders; i++) {
+                const struct cg_plan_placeholder *p = &sb->placeholders[i];
+
+                if (p->mount_point || (!cg_plan_within(path, p->path) && !(leads && cg_plan_within(p->path,
+                        path))))
+                        continue;
+                *setting = NULL;
+                for (size_t k = 0; k < sb->n_mounts; k++) {
+                        if (sb->mounts[k].kind == CG_PLAN_READ && !strcmp(sb->mounts[k].path, p->path))
+                                *setting = sb->mounts[k].why;
+                }
+                return p->path;
+        }
+        return NULL;
+}
+
+const char *cg_mediate_why(const struct cg_sandbox *sb, const char *path, const char **setting)
+{
+        enum cg_git_part part;
+        const char *rule;
+        size_t root;
+
+        *setting = NULL;
+        if (!sb->names || cg_mediate_region(sb, path, &root) != CG_REGION_ROOT)
+                return NULL;
+        rule = cg_med_absent_rule(sb, path, false, setting);
+        if (rule || cg_med_is_given_back(sb, path, root))
+                return rule;
+        rule = cg_names_find(path, root, CG_NAME_WRITE);
+        if (!rule)
+                rule = cg_names_leads(path, root);
+        part = rule ? CG_GIT_FREE : cg_git_part(path, root);
+        if (part == CG_GIT_CONFIG && sb->git_config)
+                return NULL;
+        return rule ? rule : part == CG_GIT_FREE ||
+                part == CG_GIT_SAMPLE ? NULL : part == CG_GIT_SELF ? ".git" : ".git/*";
+}

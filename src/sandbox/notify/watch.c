@@ -1,0 +1,268 @@
+/* Calls that name files, looked at by init: see watch.h. What is read of a caller's memory may have changed a moment later. */
+#include "sandbox/notify/watch.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/util.h"
+#include "sandbox/notify/access.h"
+#include "sandbox/plan.h"
+#include "sandbox/setid.h"
+
+#define PAGE 4096u
+
+/* What a call does with its path; OPEN by its flags. */
+enum act { OPEN, CREATE, MAKE, CHANGE, RUN };
+
+/* By which arguments: none is -1. */
+static const struct watched {
+        int nr;
+        enum act act;
+        int dir, path, flags;
+        int second_dir, second; /* another path, which is made */
+} watched[] = {
+        {SYS_openat, OPEN, 0, 1, 2, -1, -1},
+        {SYS_mkdirat, MAKE, 0, 1, -1, -1, -1},
+        {SYS_mknodat, MAKE, 0, 1, -1, -1, -1},
+        {SYS_symlinkat, MAKE, 1, 2, -1, -1, -1},
+        {SYS_linkat, MAKE, 2, 3, -1, -1, -1},
+        {SYS_unlinkat, CHANGE, 0, 1, -1, -1, -1},
+        {SYS_renameat2, CHANGE, 0, 1, -1, 2, 3},
+        {SYS_fchmodat, CHANGE, 0, 1, -1, -1, -1},
+        {SYS_fchownat, CHANGE, 0, 1, -1, -1, -1},
+        {SYS_truncate, CHANGE, -1, 0, -1, -1, -1},
+        {SYS_execve, RUN, -1, 0, -1, -1, -1},
+        {SYS_execveat, RUN, 0, 1, -1, -1, -1},
+#ifdef SYS_renameat
+        {SYS_renameat, CHANGE, 0, 1, -1, 2, 3},
+#endif
+#ifdef SYS_open /* older architectures have both kinds */
+        {SYS_open, OPEN, -1, 0, 1, -1, -1},
+        {SYS_creat, CREATE, -1, 0, -1, -1, -1},
+        {SYS_mkdir, MAKE, -1, 0, -1, -1, -1},
+        {SYS_mknod, MAKE, -1, 0, -1, -1, -1},
+        {SYS_symlink, MAKE, -1, 1, -1, -1, -1},
+        {SYS_link, MAKE, -1, 1, -1, -1, -1},
+        {SYS_unlink, CHANGE, -1, 0, -1, -1, -1},
+        {SYS_rmdir, CHANGE, -1, 0, -1, -1, -1},
+        {SYS_rename, CHANGE, -1, 0, -1, -1, 1},
+        {SYS_chmod, CHANGE, -1, 0, -1, -1, -1},
+        {SYS_chown, CHANGE, -1, 0, -1, -1, -1},
+        {SYS_lchown, CHANGE, -1, 0, -1, -1, -1},
+#endif
+};
+
+/* ---- the filter */
+
+int cg_watch_filter(const struct sock_fprog *base, bool files, bool connects, struct sock_fprog *ret, struct cg_err *err)
+{
+        size_t n_files = files ? CG_ARRAY_LEN(watched) : 0, steps = 2 * (n_files + connects) + 1, len = steps + 2 + base->len;
+        struct sock_filter *code, *p;
+
+        if (len > BPF_MAXINSNS || base->filter[0].k != offsetof(struct seccomp_data, arch) ||
+            base->filter[1].code != (BPF_JMP | BPF_JEQ | BPF_K))
+                return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: the system call filter has another form than watching calls needs");
+        p = code = calloc(len, sizeof(*code));
+        if (!code)
+                return cg_fail(err, CG_E_NOMEM, "sandbox: filter of watched calls");
+        /* Its look at the architecture is ours, too: another's calls, whose numbers mean other things, go on to where they end the process. */
+        *p++ = base->filter[0];
+        *p++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, base->filter[1].k, 0, (uint8_t)steps);
+        *p++ = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+        for (size_t i = 0; i < n_files + connects; i++) {
+                *p++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)(i < n_files ? watched[i].nr : SYS_connect), 0, 1);
+                *p++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF);
+        }
+        memcpy(p, base->filter, base->len * sizeof(*p));
+        *ret = (struct sock_fprog){(unsigned short)len, code};
+        return 0;
+}
+
+/* ---- what a call names */
+
+/* A piece of the caller's memory up to @size bytes; its length. Pages are read one by one: the next need not be there. */
+static size_t peek(pid_t tid, uint64_t at, void *buf, size_t size)
+{
+        struct iovec to = {buf, size}, from[2];
+        size_t first = PAGE - (size_t)(at % PAGE);
+        ssize_t n;
+
+        if (first > size)
+                first = size;
+        from[0] = (struct iovec){(void *)(uintptr_t)at, first};
+        from[1] = (struct iovec){(void *)(uintptr_t)(at + first), size - first};
+        n = process_vm_readv(tid, &to, 1, from, first < size ? 2 : 1, 0);
+        return n > 0 ? (size_t)n : 0;
+}
+
+/* The folder that a relative path starts at, as the caller sees it. */
+static bool folder_of(pid_t tid, const struct seccomp_notif *call, int dir, char *buf, size_t size)
+{
+        int fd = dir < 0 ? AT_FDCWD : (int)call->data.args[dir];
+        char link[64];
+        ssize_t n;
+
+        if (fd == AT_FDCWD)
+                snprintf(link, sizeof(link), "/proc/%d/cwd", (int)tid);
+        else
+                snprintf(link, sizeof(link), "/proc/%d/fd/%d", (int)tid, fd);
+        n = readlink(link, buf, size - 1);
+        if (n <= 0 || buf[0] != '/')
+                return false;
+        buf[n] = '\0';
+        return true;
+}
+
+/* Absolute, without symlinks. */
+static bool path_of(const struct seccomp_notif *call, int dir, int arg, char real[PATH_MAX])
+{
+        char text[PATH_MAX], folder[PATH_MAX], whole[2 * PATH_MAX];
+        size_t n = peek((pid_t)call->pid, call->data.args[arg], text, sizeof(text));
+
+        if (!n || !memchr(text, '\0', n) || !text[0])
+                return false;
+        if (text[0] == '/')
+                return cg_access_resolve(text, real);
+        if (!folder_of((pid_t)call->pid, call, dir, folder, sizeof(folder)))
+                return false;
+        snprintf(whole, sizeof(whole), "%s/%s", folder, text);
+        return strlen(whole) < PATH_MAX && cg_access_resolve(whole, real);
+}
+
+static uint64_t flags_of(const struct watched *w, const struct seccomp_notif *call)
+{
+        return w->act == CREATE ? O_CREAT | O_WRONLY | O_TRUNC : (uint32_t)call->data.args[w->flags];
+}
+
+/* ---- what becomes of it */
+
+static bool is_hiding(enum cg_access_rule rule)
+{
+        return rule == CG_ACCESS_DENY_READ || rule == CG_ACCESS_CREDENTIALS || rule == CG_ACCESS_PRIVATE;
+}
+
+static bool is_keeping(enum cg_access_rule rule)
+{
+        return rule == CG_ACCESS_NOT_ALLOWED || rule == CG_ACCESS_DENY_WRITE || rule == CG_ACCESS_MASKED;
+}
+
+static bool parent_exists(const char *path)
+{
+        char parent[PATH_MAX];
+        struct stat st;
+        const char *slash = strrchr(path, '/');
+
+        snprintf(parent, sizeof(parent), "%.*s", slash > path ? (int)(slash - path) : 1, path);
+        return stat(parent, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* Whether the call would write at all, were it allowed to: what fails for another reason is no denial. */
+static bool would_write(enum act act, uint64_t flags, const char *path)
+{
+        struct stat st;
+        bool exists = lstat(path, &st) == 0;
+
+        switch (act) {
+        case MAKE:
+                return !exists && parent_exists(path);
+        case CHANGE:
+                return exists;
+        case RUN:
+                return false;
+        default:
+                if (!exists)
+                        return flags & O_CREAT && parent_exists(path);
+                return !S_ISDIR(st.st_mode) && ((flags & O_ACCMODE) != O_RDONLY || flags & O_TRUNC);
+        }
+}
+
+static void look(struct cg_notify *n, const struct seccomp_notif *call, enum act act, uint64_t flags, const char *path)
+{
+        struct cg_notify_file f = {.path = path, .access = act == RUN ? CG_ACCESS_EXEC : CG_ACCESS_READ};
+
+        if (flags & O_PATH)
+                return;
+        f.rule = cg_access_explain(n->watch, f.access, path, EACCES, false, &f.setting);
+        if (!is_hiding(f.rule)) {
+                f.access = CG_ACCESS_WRITE;
+                f.rule = cg_access_explain(n->watch, f.access, path, EROFS, false, &f.setting);
+                if (!is_keeping(f.rule) || !would_write(act, flags, path))
+                        return;
+        }
+        cg_notify_tell(n, call, &f);
+}
+
+bool cg_watch_look(struct cg_notify *n, const struct seccomp_notif *call)
+{
+        const struct watched *w = NULL;
+        char real[PATH_MAX];
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(watched) && !w; i++)
+                w = watched[i].nr == call->data.nr ? &watched[i] : NULL;
+        /* It would not get past the filter's other rules, and must not go on. */
+        if (!w || cg_setid_asked(call->data.nr, (const uint64_t *)call->data.args))
+                return false;
+        if (path_of(call, w->dir, w->path, real))
+                look(n, call, w->act, w->act <= CREATE ? flags_of(w, call) : 0, real);
+        if (w->second >= 0 && path_of(call, w->second_dir, w->second, real))
+                look(n, call, MAKE, 0, real);
+        return true;
+}
+
+/* ---- connections where there is no network */
+
+#define DNS 53
+
+/*
+ * "192.0.2.1:443"; "" of a name server, which is asked for some name. False: it stays in the sandbox, or is no such address. Name servers may
+ * have an address of this machine.
+ */
+static bool leads_out(const struct sockaddr_storage *a, size_t len, char *text, size_t size)
+{
+        const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)a;
+        const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)a;
+        char host[INET6_ADDRSTRLEN] = "";
+        bool local, dns;
+
+        if (a->ss_family == AF_INET && len >= sizeof(*v4)) {
+                local = ntohl(v4->sin_addr.s_addr) >> 24 == 127 || !v4->sin_addr.s_addr;
+                inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host));
+        } else if (a->ss_family == AF_INET6 && len >= sizeof(*v6)) {
+                local = IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) || IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr) ||
+                        (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr) && v6->sin6_addr.s6_addr[12] == 127);
+                inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
+        } else {
+                return false;
+        }
+        dns = ntohs(v4->sin_port) == DNS; /* in the same place of both */
+        if (dns)
+                snprintf(text, size, "%s", "");
+        else
+                snprintf(text, size, a->ss_family == AF_INET ? "%s:%u" : "[%s]:%u", host, ntohs(v4->sin_port));
+        return dns || !local;
+}
+
+void cg_watch_connect(struct cg_notify *n, const struct seccomp_notif *call)
+{
+        struct seccomp_notif_resp go_on = {.id = call->id, .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE};
+        struct sockaddr_storage a = {.ss_family = AF_UNSPEC};
+        struct cg_notify_file f = {.access = CG_ACCESS_READ, .rule = CG_ACCESS_NO_NETWORK};
+        size_t want = (uint32_t)call->data.args[2] < sizeof(a) ? (uint32_t)call->data.args[2] : sizeof(a), len;
+        char text[INET6_ADDRSTRLEN + 16];
+
+        len = peek((pid_t)call->pid, call->data.args[1], &a, want);
+        f.path = text;
+        if (leads_out(&a, len, text, sizeof(text)))
+                cg_notify_tell(n, call, &f);
+        ioctl(n->listener, SECCOMP_IOCTL_NOTIF_SEND, &go_on);
+}

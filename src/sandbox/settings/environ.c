@@ -1,0 +1,177 @@
+/* Variables. Pure: text in, text out. */
+#include "sandbox/settings/environ.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "config.h"
+
+#define NO_PROXY "localhost,127.0.0.1,::1,169.254.0.0/16,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16"
+#define SAFE_DIRECTORIES_MAX 8 /* more than these are written as "*": so does srt */
+
+void cg_environ_fini(struct cg_environ *env)
+{
+        for (size_t i = 0; i < env->n; i++)
+                free(env->v[i]);
+        free(env->v);
+        *env = (struct cg_environ){0};
+}
+
+static size_t find(const struct cg_environ *env, const char *name)
+{
+        size_t len = strlen(name), i = 0;
+
+        while (i < env->n && (strncmp(env->v[i], name, len) != 0 || env->v[i][len] != '='))
+                i++;
+        return i;
+}
+
+const char *cg_environ_get(const struct cg_environ *env, const char *name)
+{
+        size_t i = find(env, name);
+
+        return i < env->n ? env->v[i] + strlen(name) + 1 : NULL;
+}
+
+static int add(struct cg_environ *env, char *line, struct cg_err *err)
+{
+        if (line && env->n + 2 > env->cap) {
+                size_t cap = env->cap ? env->cap * 2 : 64;
+                char **v = realloc(env->v, cap * sizeof(*v));
+
+                if (!v) {
+                        free(line);
+                        line = NULL;
+                } else {
+                        env->v = v;
+                        env->cap = cap;
+                }
+        }
+        if (!line)
+                return cg_fail(err, CG_E_NOMEM, "environment");
+        env->v[env->n++] = line;
+        env->v[env->n] = NULL;
+        return 0;
+}
+
+int cg_environ_set(struct cg_environ *env, const char *name, const char *value, struct cg_err *err)
+{
+        size_t i = find(env, name);
+        char *line = NULL;
+
+        if (i < env->n) {
+                free(env->v[i]);
+                memmove(&env->v[i], &env->v[i + 1], (env->n - i) * sizeof(*env->v)); /* the NULL as well */
+                env->n--;
+        }
+        if (!value)
+                return 0;
+        if (asprintf(&line, "%s=%s", name, value) < 0)
+                line = NULL;
+        return add(env, line, err);
+}
+
+static bool is_allowed(const struct cg_settings *s, const char *line)
+{
+        size_t len = strcspn(line, "=");
+
+        if (!s->own.has_env)
+                return true;
+        for (size_t i = 0; i < s->own.env.n; i++) {
+                const char *name = s->own.env.v[i];
+                size_t n = strlen(name);
+
+                if (name[n - 1] == '*' ? len >= n - 1 && !strncmp(line, name, n - 1) : len == n && !strncmp(line, name, n))
+                        return true;
+        }
+        return false;
+}
+
+struct pair {
+        const char *name, *value;
+};
+
+static int set_all(struct cg_environ *env, const struct pair *pairs, size_t n, struct cg_err *err)
+{
+        int e = 0;
+
+        for (size_t i = 0; i < n && e == 0; i++)
+                e = cg_environ_set(env, pairs[i].name, pairs[i].value, err);
+        return e;
+}
+
+static int set_proxies(struct cg_environ *env, const struct cg_environ_options *o, struct cg_err *err)
+{
+        char http[64], socks[64], http_port[16], rsync[64], ssh[sizeof(CG_LIBEXECDIR) + 192];
+
+        snprintf(http, sizeof(http), "http://localhost:%d", o->http_port);
+        snprintf(socks, sizeof(socks), "socks5h://localhost:%d", o->socks_port);
+        snprintf(http_port, sizeof(http_port), "%d", o->http_port);
+        snprintf(rsync, sizeof(rsync), "localhost:%d", o->socks_port);
+        /* One connection for each ssh: a shared one would lie in a socket that the sandbox may not open. */
+        snprintf(ssh, sizeof(ssh), "ssh -o ControlMaster=no -o ControlPath=none -o ProxyCommand='" CG_LIBEXECDIR "/cellgate-egress "
+                 "--connect localhost:%d %%h %%p'", o->http_port);
+        return set_all(env, (const struct pair[]){
+                {"NO_PROXY", NO_PROXY}, {"no_proxy", NO_PROXY},
+                {"HTTP_PROXY", http}, {"HTTPS_PROXY", http}, {"http_proxy", http}, {"https_proxy", http},
+                {"ALL_PROXY", http}, {"all_proxy", http}, {"GRPC_PROXY", http}, {"grpc_proxy", http},
+                {"FTP_PROXY", socks}, {"ftp_proxy", socks}, {"RSYNC_PROXY", rsync},
+                {"DOCKER_HTTP_PROXY", http}, {"DOCKER_HTTPS_PROXY", http},
+                {"CLOUDSDK_PROXY_TYPE", "http"}, {"CLOUDSDK_PROXY_ADDRESS", "localhost"}, {"CLOUDSDK_PROXY_PORT", http_port},
+                {"GIT_SSH_COMMAND", ssh},
+        }, 19, err);
+}
+
+static int set_git(struct cg_environ *env, const struct cg_strs *dirs, struct cg_err *err)
+{
+        const char *had = cg_environ_get(env, "GIT_CONFIG_COUNT");
+        long first = had ? strtol(had, NULL, 10) : 0;
+        bool all = dirs->n > SAFE_DIRECTORIES_MAX;
+        size_t n = all ? 1 : dirs->n;
+        char name[40], count[24];
+        int e = 0;
+
+        if (!n)
+                return 0;
+        if (first < 0 || first > 1000)
+                first = 0;
+        for (size_t i = 0; i < n && e == 0; i++) {
+                snprintf(name, sizeof(name), "GIT_CONFIG_KEY_%ld", first + (long)i);
+                e = cg_environ_set(env, name, "safe.directory", err);
+                snprintf(name, sizeof(name), "GIT_CONFIG_VALUE_%ld", first + (long)i);
+                if (e == 0)
+                        e = cg_environ_set(env, name, all ? "*" : dirs->v[i], err);
+        }
+        snprintf(count, sizeof(count), "%ld", first + (long)n);
+        return e == 0 ? cg_environ_set(env, "GIT_CONFIG_COUNT", count, err) : e;
+}
+
+int cg_environ_make(const struct cg_settings *s, char *const *from, const struct cg_environ_options *opts,
+                    struct cg_environ *ret, struct cg_err *err)
+{
+        struct cg_environ env = {0};
+        int e = 0;
+
+        for (; *from && e == 0; from++) {
+                if (is_allowed(s, *from))
+                        e = add(&env, strdup(*from), err);
+        }
+        if (e == 0)
+                e = cg_environ_set(&env, "SANDBOX_RUNTIME", "1", err);
+        if (e == 0 && opts->tmpdir)
+                e = cg_environ_set(&env, "TMPDIR", opts->tmpdir, err);
+        if (e == 0 && opts->http_port)
+                e = set_proxies(&env, opts, err);
+        if (e == 0)
+                e = set_git(&env, &s->safe_directories, err);
+        for (size_t i = 0; i < s->creds.n_vars && e == 0; i++) {
+                if (s->creds.vars[i].mode == CG_CRED_DENY)
+                        e = cg_environ_set(&env, s->creds.vars[i].what, NULL, err);
+        }
+        if (e < 0) {
+                cg_environ_fini(&env);
+                return e;
+        }
+        *ret = env;
+        return 0;
+}

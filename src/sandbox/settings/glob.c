@@ -1,0 +1,401 @@
+/* Matching and walking. Runs on the host, before a sandbox exists. */
+#include "sandbox/settings/glob.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/util.h"
+
+/* The end of the set that starts at @p ("["), or NULL when there is none: then "[" is a character like others. */
+static const char *set_end(const char *p)
+{
+        const char *close = strchr(p + 1, ']');
+
+        if (!close || close == p + 1)
+                return NULL;
+        for (const char *q = p + 1; q + 2 < close; q++) {
+                if (q[1] == '-' && (unsigned char)q[0] > (unsigned char)q[2])
+                        return NULL; /* "[z-a]" is text */
+        }
+        return close;
+}
+
+static bool set_has(const char *p, const char *close, unsigned char c)
+{
+        for (p++; p < close; p++) {
+                if (p + 2 < close && p[1] == '-') {
+                        if (c >= (unsigned char)p[0] && c <= (unsigned char)p[2])
+                                return true;
+                        p += 2;
+                } else if (c == (unsigned char)*p) {
+                        return true;
+                }
+        }
+        return false;
+}
+
+/* One character of the pattern but a star against one of the path; the pattern's next, or NULL. */
+static const char *match_one(const char *p, char c)
+{
+        const char *close;
+
+        if (*p == '?')
+                return c != '/' ? p + 1 : NULL;
+        if (*p == '[' && (close = set_end(p)))
+                return c != '/' && set_has(p, close, (unsigned char)c) ? close + 1 : NULL;
+        return *p == c ? p + 1 : NULL;
+}
+
+/*
+ * The usual matcher with two places to come back to: the last star within a name, and the last pair of stars. Going back to the
+ * last of each is enough, so the time is at most the product of the lengths.
+ */
+bool cg_glob_match(const char *pattern, const char *path)
+{
+        const char *star = NULL, *star_at = NULL, *all = NULL, *all_at = NULL, *p = pattern, *s = path, *next;
+
+        for (;;) {
+                if (p[0] == '*' && p[1] == '*') {
+                        while (*p == '*')
+                                p++;
+                        /* Two stars and "/" are any number of folders, none included. */
+                        all = *p == '/' && (p - pattern < 3 || p[-3] == '/') ? p + 1 : p;
+                        all_at = s;
+                        star = NULL;
+                        p = all;
+                        continue;
+                }
+                if (*p == '*') {
+                        star = ++p;
+                        star_at = s;
+                        continue;
+                }
+                if (!*s && !*p)
+                        return true;
+                if (*s && *p && (next = match_one(p, *s))) {
+                        p = next;
+                        s++;
+                        continue;
+                }
+                if (star && *star_at && *star_at != '/') {
+                        s = ++star_at;
+                        p = star;
+                        continue;
+                }
+                if (!all || !*all_at)
+                        return false;
+                /* Behind "**" and "/" a match starts at the start of a name only. */
+                for (all_at++; all[-1] == '/' && *all_at && all_at[-1] != '/'; all_at++)
+                        ;
+                s = all_at;
+                p = all;
+                star = NULL;
+        }
+}
+
+/* ---- the walk */
+
+/*
+ * Where in the pattern a path can stand, one bit for each of its characters. A folder has many paths when symlinks lead to it. What
+ * can match below it depends on these places alone: it is walked once for each set of them, not once for each path.
+ */
+struct places {
+        uint64_t bits[PATH_MAX / 64];
+};
+
+/* What begins at a character of the pattern. */
+enum part {
+        PART_ONE,  /* one character of the path */
+        PART_STAR, /* any number, but "/" */
+        PART_ANY,  /* any number */
+        PART_DIRS, /* any number of folders, at the start of a name */
+        PART_NAME, /* the same, within a name */
+        PART_END,
+};
+
+/* A folder that was walked, and from which places. @hash: of the places. */
+struct seen {
+        dev_t dev;
+        ino_t ino;
+        uint64_t hash;
+};
+
+struct walk {
+        const char *pattern;
+        size_t len, words;
+        unsigned char part[PATH_MAX]; /* enum part of each character */
+        uint16_t next[PATH_MAX];      /* where it goes on behind a part */
+        cg_glob_fn found;
+        void *data;
+        struct seen *seen; /* a hash table of 2^n places, at most half full; ino 0 where nothing is */
+        size_t n_seen, cap_seen;
+        size_t entries;
+        struct cg_err *err;
+};
+
+/* The parts as cg_glob_match() reads them. */
+static void read_parts(struct walk *w)
+{
+        const char *pattern = w->pattern, *close;
+
+        for (size_t i = 0, j; i < w->len; i = j) {
+                j = i + 1;
+                w->part[i] = PART_ONE;
+                if (pattern[i] == '[' && (close = set_end(pattern + i)))
+                        j = (size_t)(close - pattern) + 1;
+                if (pattern[i] == '*') {
+                        j = i + strspn(pattern + i, "*");
+                        w->part[i] = j == i + 1 ? PART_STAR : PART_ANY;
+                }
+                if (w->part[i] == PART_ANY && pattern[j] == '/' && (j < 3 || pattern[j - 3] == '/')) {
+                        w->part[i] = PART_DIRS;
+                        w->part[i + 1] = PART_NAME;
+                        j++;
+                }
+                w->next[i] = (uint16_t)j;
+        }
+        w->part[w->len] = PART_END;
+        w->words = w->len / 64 + 1;
+}
+
+static void add_place(const struct walk *w, struct places *to, size_t i)
+{
+        for (;;) {
+                to->bits[i / 64] |= UINT64_C(1) << (i % 64);
+                if (w->part[i] != PART_STAR && w->part[i] != PART_ANY && w->part[i] != PART_DIRS)
+                        return;
+                i = w->next[i]; /* they may stand for nothing */
+        }
+}
+
+static void step(const struct walk *w, struct places *to, size_t i, char c)
+{
+        switch ((enum part)w->part[i]) {
+        case PART_ONE:
+                if (match_one(w->pattern + i, c))
+                        add_place(w, to, w->next[i]);
+                break;
+        case PART_STAR:
+                if (c != '/')
+                        add_place(w, to, i);
+                break;
+        case PART_ANY:
+                add_place(w, to, i);
+                break;
+        case PART_DIRS:
+                add_place(w, to, c == '/' ? i : i + 1);
+                break;
+        case PART_NAME:
+                add_place(w, to, c == '/' ? i - 1 : i);
+                break;
+        case PART_END:
+                break;
+        }
+}
+
+/* @at behind @text; false when nothing that begins like this can match. */
+static bool advance(const struct walk *w, struct places *at, const char *text)
+{
+        uint64_t any = 1;
+
+        for (; *text && any; text++) {
+                struct places to = {.bits = {0}};
+
+                any = 0;
+                for (size_t k = 0; k < w->words; k++) {
+                        for (uint64_t left = at->bits[k]; left; left &= left - 1)
+                                step(w, &to, k * 64 + (size_t)__builtin_ctzll(left), *text);
+                }
+                for (size_t k = 0; k < w->words; k++)
+                        any |= at->bits[k] = to.bits[k];
+        }
+        return any != 0;
+}
+
+static bool is_match(const struct walk *w, const struct places *at)
+{
+        return at->bits[w->len / 64] >> (w->len % 64) & 1;
+}
+
+static uint64_t mix(uint64_t h, uint64_t v)
+{
+        h = (h ^ v) * UINT64_C(0x9e3779b97f4a7c15);
+        return h ^ h >> 32;
+}
+
+/* Where @s is or belongs. */
+static struct seen *seen_slot(const struct walk *w, const struct seen *s)
+{
+        size_t i = (size_t)mix(mix(s->hash, s->ino), s->dev);
+
+        for (;; i++) {
+                struct seen *slot = &w->seen[i & (w->cap_seen - 1)];
+
+                if (!slot->ino || (slot->ino == s->ino && slot->dev == s->dev && slot->hash == s->hash))
+                        return slot;
+        }
+}
+
+static int grow_seen(struct walk *w)
+{
+        struct walk bigger = {.cap_seen = w->cap_seen ? w->cap_seen * 2 : 64};
+
+        bigger.seen = calloc(bigger.cap_seen, sizeof(*bigger.seen));
+        if (!bigger.seen)
+                return cg_fail(w->err, CG_E_NOMEM, "pattern %s", w->pattern);
+        for (size_t i = 0; i < w->cap_seen; i++) {
+                if (w->seen[i].ino)
+                        *seen_slot(&bigger, &w->seen[i]) = w->seen[i];
+        }
+        free(w->seen);
+        w->seen = bigger.seen;
+        w->cap_seen = bigger.cap_seen;
+        return 0;
+}
+
+/* 1 when this folder was walked already, by another path that leaves the same to match. */
+static int note_folder(struct walk *w, const struct stat *st, const struct places *at)
+{
+        struct seen s = {st->st_dev, st->st_ino, 0}, *slot;
+        int e = w->n_seen * 2 >= w->cap_seen ? grow_seen(w) : 0;
+
+        if (e < 0)
+                return e;
+        for (size_t k = 0; k < w->words; k++)
+                s.hash = mix(s.hash, at->bits[k]);
+        slot = seen_slot(w, &s);
+        if (slot->ino)
+                return 1;
+        *slot = s;
+        w->n_seen += s.ino != 0;
+        return 0;
+}
+
+static int walk_folder(struct walk *w, int fd, const char *path, size_t depth, const struct places *at);
+
+/* @at: behind @path and "/". */
+static int walk_into(struct walk *w, int dir, const char *name, const char *path, size_t depth, const struct places *at)
+{
+        int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
+        struct stat st;
+        int e;
+
+        if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
+                return 0;
+        if (fd < 0 && errno == EACCES)
+                return w->found(w->data, path, true, w->err);
+        if (fd < 0 || fstat(fd, &st) < 0) {
+                e = cg_fail_errno(w->err, "%s", path);
+                cg_closep_(&fd);
+                return e;
+        }
+        e = note_folder(w, &st, at);
+        if (e == 0 && depth > CG_GLOB_DEPTH_MAX)
+                e = cg_fail(w->err, CG_E_LIMIT, "pattern %s: folders are more than %d deep at %s", w->pattern, CG_GLOB_DEPTH_MAX,
+                            path);
+        if (e != 0) {
+                cg_closep_(&fd);
+                return e < 0 ? e : 0;
+        }
+        return walk_folder(w, fd, path, depth, at); /* takes fd */
+}
+
+static bool is_folder(int dir, const struct dirent *d)
+{
+        struct stat st;
+
+        if (d->d_type == DT_DIR)
+                return true;
+        if (d->d_type != DT_LNK && d->d_type != DT_UNKNOWN)
+                return false;
+        return fstatat(dir, d->d_name, &st, 0) == 0 && S_ISDIR(st.st_mode);
+}
+
+static int look_at(struct walk *w, int dir, const struct dirent *d, const char *folder, size_t depth, const struct places *at)
+{
+        struct places here = *at;
+        char path[PATH_MAX];
+        int n, e = 0;
+
+        if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
+                return 0;
+        n = snprintf(path, sizeof(path), "%s/%s", folder[1] ? folder : "", d->d_name);
+        if (n < 0 || (size_t)n >= sizeof(path))
+                return 0; /* no program can name it either */
+        if (++w->entries > CG_GLOB_ENTRIES_MAX)
+                return cg_fail(w->err, CG_E_LIMIT, "pattern %s: more than %d entries to look at; name the folder instead",
+                               w->pattern, CG_GLOB_ENTRIES_MAX);
+        if (!advance(w, &here, d->d_name))
+                return 0;
+        if (is_match(w, &here)) {
+                e = w->found(w->data, path, false, w->err);
+                if (e < 0)
+                        return e;
+        }
+        if (!advance(w, &here, "/") || !is_folder(dir, d))
+                return 0;
+        return walk_into(w, dir, d->d_name, path, depth + 1, &here);
+}
+
+static int walk_folder(struct walk *w, int fd, const char *path, size_t depth, const struct places *at)
+{
+        DIR *dir = fdopendir(fd);
+        const struct dirent *d;
+        int e = 0;
+
+        if (!dir) {
+                e = cg_fail_errno(w->err, "%s", path);
+                close(fd);
+                return e;
+        }
+        while (e == 0 && (d = readdir(dir)))
+                e = look_at(w, dirfd(dir), d, path, depth, at);
+        closedir(dir);
+        return e;
+}
+
+/* The folders before the first part with a pattern character; returns how many they are. */
+static size_t base_of(const char *pattern, char base[PATH_MAX])
+{
+        const char *p = pattern + strcspn(pattern, "*?[");
+        size_t depth = 0, n;
+
+        while (p > pattern && *p != '/')
+                p--;
+        n = (size_t)(p - pattern);
+        memcpy(base, pattern, n);
+        base[n] = '\0';
+        if (!n)
+                memcpy(base, "/", 2);
+        for (p = base; base[1] && *p; p++)
+                depth += *p == '/';
+        return depth;
+}
+
+int cg_glob_walk(const char *pattern, cg_glob_fn found, void *data, struct cg_err *err)
+{
+        struct walk w = {.pattern = pattern, .len = strlen(pattern), .found = found, .data = data, .err = err};
+        struct places at = {.bits = {0}};
+        char base[PATH_MAX];
+        size_t depth;
+        int e;
+
+        if (w.len >= sizeof(base))
+                return cg_fail(err, CG_E_LIMIT, "pattern %.200s... is longer than %d bytes", pattern, PATH_MAX);
+        read_parts(&w);
+        depth = base_of(pattern, base);
+        add_place(&w, &at, 0);
+        if (!advance(&w, &at, base) || (base[1] && !advance(&w, &at, "/")))
+                return 0;
+        e = walk_into(&w, AT_FDCWD, base, base, depth, &at);
+        free(w.seen);
+        return e;
+}

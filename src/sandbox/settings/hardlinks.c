@@ -1,0 +1,307 @@
+/*
+ * Hard links. A denied file is denied under all names that it has in write roots: a mount covers
+ * one name only. No further name can be made from inside, because link(2) does not cross mounts.
+ *
+ * Where programs that run outside of the sandbox may have files with further names
+ * (cg_rules.linked), every file of a write root that has a name outside of the write roots is
+ * denied.
+ */
+#include "sandbox/settings/rules.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "sandbox/plan.h"
+#include "sandbox/settings/view.h"
+
+/* Entries that are visited: only where a denied file has further names at all, which is rare. */
+#define ENTRIES_MAX 2000000
+/* Names of files with several names that are kept in memory, 32 bytes each. */
+#define WANTED_MAX 500000
+/* Names that are denied. Each is a mount of every kernel, and is compared with each path. */
+#define DENIED_MAX 512
+
+#define COPY_THEM \
+        "copy files instead of linking them (uv: UV_LINK_MODE=copy, pnpm: package-import-method=copy), " \
+        "or name their folders in \"denyWrite\" of the settings file"
+
+struct wanted {
+        dev_t dev;
+        ino_t ino;
+        enum cg_rule_kind kind;
+        nlink_t links;
+};
+
+enum stage {
+        GATHER_DENIED, /* files in folders that must not be written */
+        GATHER_SHARED, /* all files with several names, to count these */
+        DENY_NAMES,    /* the files that were gathered */
+};
+
+struct search {
+        struct cg_rules *rules;
+        struct wanted *v; /* sorted before DENY_NAMES */
+        size_t n, cap, entries, denied;
+        enum stage stage;
+        char path[PATH_MAX]; /* of the current entry: folders may be as deep as a path is long */
+        struct cg_err *err;
+};
+
+static int search_folder(struct search *s, int fd, size_t len);
+
+static int want(struct search *s, const struct stat *st, enum cg_rule_kind kind)
+{
+        if (!S_ISREG(st->st_mode) || st->st_nlink < 2)
+                return 0;
+        if (s->n == WANTED_MAX)
+                return cg_fail(s->err, CG_E_LIMIT, "sandbox: more than %d files in write roots, or in "
+                                                   "folders that must not be written, have several names "
+                                                   "(hard links), %s among them; " COPY_THEM,
+                               WANTED_MAX, s->path);
+        if (s->n == s->cap) {
+                size_t cap = s->cap ? s->cap * 2 : 64;
+                struct wanted *v = realloc(s->v, cap * sizeof(*v));
+
+                if (!v)
+                        return cg_fail(s->err, CG_E_NOMEM, "sandbox: hard links");
+                s->v = v;
+                s->cap = cap;
+        }
+        s->v[s->n++] = (struct wanted){.dev = st->st_dev, .ino = st->st_ino, .kind = kind,
+                                       .links = st->st_nlink};
+        return 0;
+}
+
+static int search_from(struct search *s, const char *path)
+{
+        int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+        snprintf(s->path, sizeof(s->path), "%s", path);
+        return fd < 0 ? 0 : search_folder(s, fd, path[1] ? strlen(path) : 0);
+}
+
+static int compare_wanted(const void *a, const void *b)
+{
+        const struct wanted *x = a, *y = b;
+
+        if (x->ino != y->ino)
+                return x->ino < y->ino ? -1 : 1;
+        if (x->dev != y->dev)
+                return x->dev < y->dev ? -1 : 1;
+        return (int)x->kind - (int)y->kind;
+}
+
+static int find_wanted(struct search *s)
+{
+        const struct cg_rules *rules = s->rules;
+        struct stat st;
+        int e = 0;
+
+        s->stage = GATHER_DENIED;
+        for (size_t i = 0; i < rules->n && e == 0; i++) {
+                const struct cg_rule *r = &rules->v[i];
+
+                if ((r->kind != CG_RULE_DENY_WRITE && r->kind != CG_RULE_DENY_READ) || r->missing)
+                        continue;
+                if (r->kind == CG_RULE_DENY_READ && cg_view_state(rules, r->path) != CG_VIEW_HIDDEN)
+                        continue; /* another rule shows it */
+                if (!r->folder && lstat(r->path, &st) == 0)
+                        e = want(s, &st, r->kind);
+                else if (r->folder && cg_rule_is_program(r))
+                        e = search_from(s, r->path);
+        }
+        s->entries = 0;
+        return e;
+}
+
+/*
+ * The virtual environment or the topmost node_modules that @path is in, if cells could replace it
+ * as a whole. Installers link all files of such a folder, which are too many to deny each.
+ */
+static bool find_environment(const struct cg_rules *rules, const char *path, char ret[PATH_MAX])
+{
+        static const char modules[] = "/node_modules";
+        char at[PATH_MAX], marker[PATH_MAX + 16], *slash;
+        bool found = false;
+
+        snprintf(at, sizeof(at), "%s", path);
+        while ((slash = strrchr(at, '/')) && slash != at) {
+                size_t n;
+
+                *slash = '\0';
+                n = strlen(at);
+                snprintf(marker, sizeof(marker), "%.*s", (int)(strrchr(at, '/') - at), at);
+                if (!cg_rules_may_write(rules, marker))
+                        break;
+                snprintf(marker, sizeof(marker), "%s/pyvenv.cfg", at);
+                if ((n >= sizeof(modules) && strcmp(at + n - (sizeof(modules) - 1), modules) == 0) ||
+                    access(marker, F_OK) == 0) {
+                        memcpy(ret, at, n + 1);
+                        found = true;
+                }
+        }
+        return found;
+}
+
+static int deny_name(struct search *s, enum cg_rule_kind kind)
+{
+        struct cg_place place = {0};
+
+        place.folder = kind == CG_RULE_DENY_WRITE && s->rules->linked && find_environment(s->rules, s->path,
+                        place.path);
+        if (!place.folder)
+                snprintf(place.path, sizeof(place.path), "%s", s->path);
+        if (++s->denied > DENIED_MAX)
+                return cg_fail(s->err, CG_E_LIMIT, "sandbox: more than %d files in write roots, %s among "
+                                                   "them, are other names (hard links) of files that must "
+                                                   "not be written; " COPY_THEM, DENIED_MAX,
+                                       s->path);
+        return cg_rules_add(s->rules, kind, &place, CG_WHY_LINK, s->err);
+}
+
+/* Not inlined into its caller, which is recursive: a place is large. */
+static __attribute__((noinline)) int look_at(struct search *s, const struct stat *st)
+{
+        int e = 0;
+
+        if (s->stage != DENY_NAMES)
+                return want(s, st, CG_RULE_DENY_WRITE);
+        if (st->st_nlink < 2)
+                return 0;
+        for (int kind = CG_RULE_DENY_WRITE; kind <= CG_RULE_DENY_READ && e == 0; kind++) {
+                struct wanted key = {.dev = st->st_dev, .ino = st->st_ino, .kind = (enum cg_rule_kind)kind};
+
+                if (!bsearch(&key, s->v, s->n, sizeof(key), compare_wanted))
+                        continue;
+                if (kind == CG_RULE_DENY_READ || cg_view_state(s->rules, s->path) == CG_VIEW_WRITE)
+                        e = deny_name(s, (enum cg_rule_kind)kind);
+        }
+        return e;
+}
+
+/*
+ * @len: of the folder's path. A folder that may not be looked into is out of the sandbox's reach as
+ * well; any other failure is one.
+ */
+static int search_entry(struct search *s, int dir, const struct dirent *d, size_t len)
+{
+        int n = snprintf(s->path + len, sizeof(s->path) - len, "/%s", d->d_name), sub;
+        struct stat st;
+
+        if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") || n < 0 ||
+            (size_t)n >= sizeof(s->path) - len)
+                return 0;
+        if (++s->entries > ENTRIES_MAX)
+                return cg_fail(s->err, CG_E_LIMIT, "sandbox: files that must not be written have several "
+                                                   "names (hard links), and these would have to be searched "
+                                                   "for among more than %d entries of write roots; "
+                                                   "" COPY_THEM,
+                               ENTRIES_MAX);
+        if (d->d_type == DT_REG || d->d_type == DT_UNKNOWN) {
+                if (fstatat(dir, d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
+                        return look_at(s, &st);
+        }
+        if (d->d_type != DT_DIR && d->d_type != DT_UNKNOWN)
+                return 0;
+        sub = openat(dir, d->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (sub >= 0)
+                return search_folder(s, sub, len + (size_t)n);
+        if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == EACCES)
+                return 0;
+        return cg_fail_errno(s->err, "sandbox: search for other names (hard links) of files that must not be "
+                                     "written, in %.200s",
+                             s->path);
+}
+
+static int search_folder(struct search *s, int fd, size_t len)
+{
+        DIR *dir = fdopendir(fd);
+        const struct dirent *d;
+        int e = 0;
+
+        if (!dir) {
+                close(fd);
+                return cg_fail(s->err, CG_E_NOMEM, "sandbox: hard links");
+        }
+        while (e == 0 && (d = readdir(dir)))
+                e = search_entry(s, dirfd(dir), d, len);
+        closedir(dir);
+        return e;
+}
+
+/* A write root in another one is searched with that one. */
+static bool is_outermost(const struct cg_rules *rules, size_t i)
+{
+        for (size_t k = 0; k < rules->n; k++) {
+                const struct cg_rule *r = &rules->v[k];
+
+                if (k != i && r->kind == CG_RULE_ALLOW_WRITE && cg_plan_within(rules->v[i].path, r->path) &&
+                    (strcmp(rules->v[i].path, r->path) != 0 || k < i))
+                        return false;
+        }
+        return true;
+}
+
+/* Visits all write roots; single files among them as well. @n: rules that there were at first. */
+static int search_write_roots(struct search *s, size_t n)
+{
+        const struct cg_rules *rules = s->rules;
+        struct stat st;
+        int e = 0;
+
+        s->entries = 0;
+        for (size_t i = 0; i < n && e == 0; i++) {
+                if (rules->v[i].kind != CG_RULE_ALLOW_WRITE || !is_outermost(rules, i))
+                        continue;
+                if (rules->v[i].folder) {
+                        e = search_from(s, rules->v[i].path);
+                } else if (lstat(rules->v[i].path, &st) == 0 && S_ISREG(st.st_mode)) {
+                        snprintf(s->path, sizeof(s->path), "%s", rules->v[i].path);
+                        e = look_at(s, &st);
+                }
+        }
+        return e;
+}
+
+/* Of the entries from @first on, one for each name, keeps the files that have names elsewhere. */
+static void keep_shared(struct search *s, size_t first)
+{
+        struct wanted *v = s->v + first;
+        size_t n = s->n - first, kept = 0;
+
+        if (n)
+                qsort(v, n, sizeof(*v), compare_wanted);
+        for (size_t i = 0, k; i < n; i = k) {
+                for (k = i + 1; k < n && v[k].ino == v[i].ino && v[k].dev == v[i].dev;)
+                        k++;
+                if (k - i < v[i].links)
+                        v[kept++] = v[i];
+        }
+        s->n = first + kept;
+}
+
+int cg_rules_add_hardlinks(struct cg_rules *rules, struct cg_err *err)
+{
+        struct search s = {.rules = rules, .err = err};
+        size_t n = rules->n, first;
+        int e = find_wanted(&s);
+
+        first = s.n;
+        if (e == 0 && rules->linked) {
+                s.stage = GATHER_SHARED;
+                e = search_write_roots(&s, n);
+                keep_shared(&s, first);
+        }
+        if (e == 0 && s.n) {
+                qsort(s.v, s.n, sizeof(*s.v), compare_wanted);
+                s.stage = DENY_NAMES;
+                e = search_write_roots(&s, n);
+        }
+        free(s.v);
+        return e;
+}

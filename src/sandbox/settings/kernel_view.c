@@ -1,0 +1,275 @@
+/* Settings to what a kernel sees. */
+#include "sandbox/settings/kernel_view.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/proc.h"
+#include "base/util.h"
+#include "sandbox/plan.h"
+#include "sandbox/settings/view.h"
+
+/* Each is a mount. */
+#define HOME_MAX 2000
+
+/* As without settings, unless they say otherwise. */
+static bool hides_credentials(const struct cg_settings *s)
+{
+        return !json_is_false(json_object_get(json_object_get(s->root, "cellgate"), "hideCredentials"));
+}
+
+static int unhex(char c)
+{
+        return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Fake content; in the rule, which owns it. */
+static int read_data(const char *hex, struct cg_rule *rule, struct cg_err *err)
+{
+        size_t n = strlen(hex) / 2;
+
+        rule->data = malloc(n + 1);
+        if (!rule->data)
+                return cg_fail(err, CG_E_NOMEM, "mask");
+        for (size_t i = 0; i < n; i++) {
+                int high = unhex(hex[2 * i]), low = unhex(hex[2 * i + 1]);
+
+                if (high < 0 || low < 0)
+                        return cg_fail(err, CG_E_PARSE, "mask: not hexadecimal");
+                rule->data[i] = (char)(high << 4 | low);
+        }
+        rule->data[n] = '\0';
+        rule->len = n;
+        return 0;
+}
+
+static int add_mask(struct cg_rules *rules, const struct cg_path_base *base, const json_t *mask, struct cg_err *err)
+{
+        const char *hex = json_string_value(json_object_get(mask, "data"));
+        char path[PATH_MAX];
+        struct cg_place place;
+        int e = cg_path_absolute(base, json_string_value(json_object_get(mask, "path")) ?: "", path, err);
+
+        if (e == 0)
+                e = cg_place_find(path, &place, err);
+        if (e < 0)
+                return e;
+        if (!place.missing)
+                e = cg_rules_add(rules, hex ? CG_RULE_MASK : CG_RULE_DENY_READ, &place, "credentials.files", err);
+        if (e == 0 && !place.missing && hex)
+                e = read_data(hex, &rules->v[rules->n - 1], err);
+        cg_place_fini(&place);
+        return e;
+}
+
+int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const json_t *masks, const char *workspace, const char *home,
+                    const json_t *guards, bool by_name, struct cg_err *err)
+{
+        struct cg_path_base base = {.cwd = workspace, .home = home};
+        struct cg_rules rules = {0};
+        int e = cg_session_rules(s, workspace, home, guards, by_name, &rules, err);
+
+        plan->by_settings = true;
+        for (size_t i = 0; i < json_array_size(masks) && e == 0 && !rules.off; i++)
+                e = add_mask(&rules, &base, json_array_get(masks, i), err);
+        /* A workspace that lies in a private place, such as /tmp, is there all the same; without rules it may be written. */
+        if (e == 0 && rules.off)
+                e = cg_sandbox_add_write(plan, workspace, err);
+        else if (e == 0 && cg_view_state(&rules, workspace) == CG_VIEW_READ)
+                e = cg_sandbox_add_bind_ro(plan, workspace, workspace, err);
+        if (e == 0)
+                e = cg_view_add(plan, &rules, err);
+        if (e == 0 && by_name && !rules.off)
+                e = cg_sandbox_set_names(plan, s->own.writable_names.v, s->own.writable_names.n, s->filesystem.allow_git_config, err);
+        cg_rules_fini(&rules);
+        if (e == 0 && hides_credentials(s))
+                e = cg_sandbox_add_default_hides(plan, home, err);
+        return e;
+}
+
+/*
+ * A home folder holds what the user's shell and desktop run: .profile, .config/autostart, bin... and what is not there yet (.bash_profile) is
+ * obeyed as soon as it is. So what lies in it openly may be written, and nothing new be made beside it.
+ */
+static const char *const runs[] = {"bin", "sbin", "go", "perl5", "node_modules", "anaconda3", "miniconda3", "miniforge3", "mambaforge",
+                                   "micromamba"};
+
+static bool is_open(int dir, const char *name)
+{
+        struct stat st;
+
+        if (name[0] == '.')
+                return false;
+        for (size_t i = 0; i < CG_ARRAY_LEN(runs); i++)
+                if (strcmp(name, runs[i]) == 0)
+                        return false;
+        return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && (S_ISDIR(st.st_mode) || S_ISREG(st.st_mode)) &&
+               st.st_uid == geteuid();
+}
+
+static int allow_open(struct cg_rules *rules, const char *home, struct cg_err *err)
+{
+        DIR *dir = opendir(home);
+        const struct dirent *d;
+        struct cg_place place;
+        char path[PATH_MAX];
+        size_t n = 0;
+        int e = 0;
+
+        if (!dir)
+                return cg_fail_errno(err, "sandbox: workspace %s", home);
+        while (e == 0 && (d = readdir(dir))) {
+                if (!is_open(dirfd(dir), d->d_name) || snprintf(path, sizeof(path), "%s/%s", home, d->d_name) >= (int)sizeof(path))
+                        continue;
+                if (++n > HOME_MAX) {
+                        e = cg_fail(err, CG_E_LIMIT, "sandbox: the workspace is the home folder %s, and more than %d files and folders lie "
+                                    "in it: choose a folder of its own", home, HOME_MAX);
+                        break;
+                }
+                e = cg_place_find(path, &place, err);
+                if (e == 0 && !place.missing)
+                        e = cg_rules_add(rules, CG_RULE_ALLOW_WRITE, &place, "workspace", err);
+                cg_place_fini(&place);
+        }
+        closedir(dir);
+        return e;
+}
+
+/* The whole disk holds the homes of all users, wherever they are. */
+static enum cg_holds_home holds_home(const char *workspace, const char *home)
+{
+        char h[PATH_MAX];
+
+        if (!workspace[1])
+                return CG_IS_ABOVE_HOME;
+        if (!home || !realpath(home, h) || !cg_plan_within(h, workspace))
+                return CG_HOLDS_NO_HOME;
+        return strcmp(h, workspace) == 0 ? CG_IS_HOME : CG_IS_ABOVE_HOME;
+}
+
+enum cg_holds_home cg_session_view_holds_home(const char *workspace, const char *home)
+{
+        char w[PATH_MAX], account[PATH_MAX];
+        enum cg_holds_home by_variable, by_account;
+
+        if (!realpath(workspace, w))
+                return CG_HOLDS_NO_HOME;
+        by_variable = holds_home(w, home);
+        by_account = holds_home(w, cg_account_home(account) ? account : NULL);
+        return by_account > by_variable ? by_account : by_variable;
+}
+
+/* What stands in the workspace and is obeyed by programs outside of it cannot be changed. */
+static int default_rules(struct cg_rules *rules, const char *workspace, const char *home, bool by_name, struct cg_err *err)
+{
+        enum cg_holds_home holds = cg_session_view_holds_home(workspace, home);
+        struct cg_place place;
+        int e = cg_place_find(workspace, &place, err);
+
+        if (e == 0 && holds != CG_IS_ABOVE_HOME) {
+                e = holds == CG_IS_HOME ? allow_open(rules, place.path, err) :
+                                          cg_rules_add(rules, CG_RULE_ALLOW_WRITE, &place, "workspace", err);
+                if (e == 0)
+                        e = cg_rules_add_present(rules, place.path, true, err);
+                if (e == 0 && !by_name)
+                        e = cg_rules_add_found(rules, place.path, err);
+                if (e == 0)
+                        e = cg_rules_add_homes(rules, home, true, err);
+                if (e == 0)
+                        e = cg_rules_add_nested(rules, err);
+                if (e == 0)
+                        e = cg_rules_add_own(rules, err);
+        }
+        cg_place_fini(&place);
+        return e;
+}
+
+int cg_session_rules(const struct cg_settings *s, const char *workspace, const char *home, const json_t *guards, bool by_name,
+                     struct cg_rules *ret, struct cg_err *err)
+{
+        struct cg_path_base base = {.cwd = workspace, .home = home, .by_name = by_name};
+        struct cg_rules rules = {0};
+        int e = s ? cg_rules_make(s, &base, &rules, err) : default_rules(&rules, workspace, home, by_name, err);
+
+        if (e == 0 && !rules.off)
+                e = cg_rules_add_guards(&rules, guards, err);
+        if (e == 0 && !rules.off && (!s || json_array_size(guards)))
+                e = cg_rules_add_hardlinks(&rules, err);
+        if (e < 0)
+                cg_rules_fini(&rules);
+        else
+                *ret = rules;
+        return e;
+}
+
+static int add_workspace(struct cg_sandbox *plan, const char *workspace, const char *home, const json_t *guards, bool by_name,
+                         struct cg_err *err)
+{
+        struct cg_rules rules;
+        char real[PATH_MAX];
+        int e = cg_session_rules(NULL, workspace, home, guards, by_name, &rules, err);
+
+        if (e < 0)
+                return e;
+        if (cg_session_view_holds_home(workspace, home) == CG_HOLDS_NO_HOME)
+                e = cg_sandbox_add_write(plan, workspace, err);
+        else if (realpath(workspace, real) && real[1]) /* there, also where it lies in a private place */
+                e = cg_sandbox_add_bind_ro(plan, real, real, err);
+        if (e == 0)
+                e = cg_view_add(plan, &rules, err);
+        cg_rules_fini(&rules);
+        return e;
+}
+
+int cg_session_view_default(struct cg_sandbox *plan, const char *workspace, const char *home, const json_t *guards, bool by_name,
+                            struct cg_err *err)
+{
+        int e = add_workspace(plan, workspace, home, guards, by_name, err);
+
+        if (e == 0 && by_name)
+                e = cg_sandbox_set_names(plan, NULL, 0, false, err);
+        if (e == 0)
+                e = cg_sandbox_add_default_hides(plan, home, err);
+        return e == 0 ? cg_sandbox_add_hides_below(plan, workspace, err) : e;
+}
+
+/* FNV-1a */
+static uint64_t mix(uint64_t h, const void *data, size_t len)
+{
+        for (size_t i = 0; i < len; i++)
+                h = (h ^ ((const unsigned char *)data)[i]) * UINT64_C(0x100000001b3);
+        return h;
+}
+
+static uint64_t mix_path(uint64_t h, int kind, const char *path)
+{
+        struct {
+                uint64_t dev, ino;
+        } id = {0};
+        struct stat st;
+
+        if (lstat(path, &st) == 0) {
+                id.dev = st.st_dev;
+                id.ino = st.st_ino;
+        }
+        h = mix(h, &kind, sizeof(kind));
+        h = mix(h, path, strlen(path) + 1);
+        return mix(h, &id, sizeof(id));
+}
+
+uint64_t cg_session_view_print(const struct cg_sandbox *plan)
+{
+        uint64_t h = UINT64_C(0xcbf29ce484222325);
+
+        for (size_t i = 0; i < plan->n_mounts; i++)
+                h = mix_path(h, (int)plan->mounts[i].kind, plan->mounts[i].path);
+        for (size_t i = 0; i < plan->n_hides; i++)
+                h = mix_path(h, -1, plan->hides[i]);
+        return h;
+}

@@ -1,0 +1,246 @@
+/*
+ * Files that run outside of any sandbox: cellgate's own, and those of MCP servers. A sandbox whose
+ * write root lies above them must not be able to replace them.
+ */
+#include "sandbox/settings/rules.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/kernel_env.h"
+#include "base/proc.h"
+#include "base/util.h"
+#include "config.h"
+#include "sandbox/plan.h"
+
+/*
+ * The whole library folder, not only libcellgate: installed programs search it for all of their
+ * libraries (RUNPATH).
+ */
+static const char *const own_folders[] = {CG_LIBEXECDIR, CG_LIBDIR "/cellgate", CG_DATADIR, CG_KERNEL_ENV};
+static const char *const own_others[] = {CG_LIBDIR, CG_BINDIR "/cellgate", CG_BINDIR "/srt"};
+
+/* Whether the folder of programs is shared with others: then only our programs are read-only. */
+static bool shares_bin(void)
+{
+        DIR *dir = opendir(CG_BINDIR);
+        const struct dirent *d;
+        bool shared = false;
+
+        while (dir && !shared && (d = readdir(dir)))
+                shared = d->d_name[0] != '.' && strcmp(d->d_name, "cellgate") != 0 && strcmp(d->d_name,
+                                "srt") != 0;
+        if (dir)
+                closedir(dir);
+        return shared;
+}
+
+static bool has_write_root_in(const struct cg_rules *rules, const char *folder)
+{
+        for (size_t i = 0; i < rules->n; i++)
+                if (rules->v[i].kind == CG_RULE_ALLOW_WRITE && cg_plan_within(rules->v[i].path, folder))
+                        return true;
+        return false;
+}
+
+/* hardlinks.c denies the other names of such a file. */
+static bool has_names(const char *path)
+{
+        struct stat st;
+
+        return lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink > 1;
+}
+
+/*
+ * @path, without links, is what cells could write, by another name perhaps; with @whole also where
+ * it only holds such.
+ */
+static bool concerns(const struct cg_rules *rules, const char *path, bool whole)
+{
+        return cg_rules_may_write(rules, path) || (whole && has_write_root_in(rules, path)) || has_names(path);
+}
+
+/* @whole: also where a write root lies in it. Links on the way to it stay what they are. */
+static int deny(struct cg_rules *rules, const char *path, bool whole, const char *why, struct cg_err *err)
+{
+        struct cg_place place;
+        int e = cg_place_find(path, &place, err);
+
+        if (e < 0)
+                return e;
+        for (size_t i = 0; i < place.n_links && e == 0; i++) {
+                struct cg_place link = {0};
+
+                snprintf(link.path, sizeof(link.path), "%s", place.links[i]);
+                if (cg_rules_may_write(rules, link.path))
+                        e = cg_rules_add(rules, CG_RULE_KEEP, &link, why, err);
+        }
+        if (place.missing)
+                place.folder = path[0] && path[strlen(path) - 1] == '/';
+        if (e == 0 && concerns(rules, place.path, whole))
+                e = cg_rules_add(rules, CG_RULE_DENY_WRITE, &place, why, err);
+        cg_place_fini(&place);
+        return e;
+}
+
+static int deny_present(struct cg_rules *rules, const char *path, bool whole, struct cg_err *err)
+{
+        char real[PATH_MAX];
+
+        /* Without links on the way there is no more to a path than where it lies. */
+        if (!cg_real_path(path, real) || (!strcmp(real, path) && !concerns(rules, path, whole)))
+                return 0;
+        return deny(rules, path, whole, CG_WHY_OWN, err);
+}
+
+/*
+ * The Python that the kernels' environment names as its base: its folder of programs, the library
+ * folder beside that, and its standard library also where a write root is in it.
+ */
+static int deny_base_python(struct cg_rules *rules, struct cg_err *err)
+{
+        char home[PATH_MAX], lib[PATH_MAX + 64], *slash;
+        int e;
+
+        if (!cg_pyvenv_home(CG_KERNEL_ENV, home, sizeof(home)))
+                return 0;
+        e = deny_present(rules, home, false, err);
+        slash = strrchr(home, '/');
+        if (e < 0 || slash == home)
+                return e;
+        *slash = '\0';
+        snprintf(lib, sizeof(lib), "%s/lib", home);
+        e = deny_present(rules, lib, false, err);
+        snprintf(lib, sizeof(lib), "%s/lib/python" CG_PYTHON_VERSION, home);
+        return e < 0 ? e : deny_present(rules, lib, true, err);
+}
+
+int cg_rules_add_own(struct cg_rules *rules, struct cg_err *err)
+{
+        char exe[PATH_MAX];
+        ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+        int e = 0;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(own_folders) && e == 0; i++)
+                e = deny_present(rules, own_folders[i], true, err);
+        for (size_t i = 0; i < CG_ARRAY_LEN(own_others) && e == 0; i++)
+                e = deny_present(rules, own_others[i], false, err);
+        if (e == 0 && !shares_bin())
+                e = deny_present(rules, CG_BINDIR, false, err);
+        /* Also where it was copied to. */
+        if (e == 0 && n > 0) {
+                exe[n] = '\0';
+                e = deny_present(rules, exe, false, err);
+        }
+        return e == 0 ? deny_base_python(rules, err) : e;
+}
+
+/* @base is what a variable says: NULL, "" and relative paths name no folder. */
+static void add_path(json_t *list, const char *base, const char *rest)
+{
+        char path[PATH_MAX];
+        int n = base && base[0] == '/' ? snprintf(path, sizeof(path), "%s%s", base, rest) : 0;
+
+        if (n > 0 && (size_t)n < sizeof(path))
+                json_array_append_new(list, json_string(path));
+}
+
+json_t *cg_own_places(const char *home)
+{
+        char runtime[32], account[PATH_MAX];
+        const char *const homes[] = {home, cg_account_home(account) ? account : NULL};
+        json_t *list = json_array();
+
+        snprintf(runtime, sizeof(runtime), "/cellgate-%u/", (unsigned int)geteuid());
+        add_path(list, "/tmp", runtime);
+        add_path(list, "/var/tmp", runtime);
+        add_path(list, getenv("XDG_RUNTIME_DIR"), runtime);
+        add_path(list, getenv("XDG_DATA_HOME"), "/cellgate/");
+        add_path(list, getenv("XDG_CACHE_HOME"), "/cellgate/");
+        for (size_t i = 0; i < CG_ARRAY_LEN(homes); i++) {
+                if (i && home && homes[i] && !strcmp(home, homes[i]))
+                        continue;
+                add_path(list, homes[i], "/.local/share/cellgate/");
+                add_path(list, homes[i], "/.cache/cellgate/");
+                add_path(list, homes[i], "/.srt-settings.json");
+        }
+        return list;
+}
+
+int cg_rules_add_places(struct cg_rules *rules, const struct cg_path_base *base, struct cg_err *err)
+{
+        cg_auto_json json_t *places = cg_own_places(base->home);
+
+        return cg_rules_add_guards(rules, places, err);
+}
+
+int cg_rules_add_guards(struct cg_rules *rules, const json_t *guards, struct cg_err *err)
+{
+        const json_t *v;
+        size_t i;
+        int e = 0;
+
+        json_array_foreach((json_t *)(uintptr_t)guards, i, v) {
+                rules->linked |= json_is_true(v);
+                if (e == 0 && json_is_string(v))
+                        e = deny(rules, json_string_value(v), false, CG_WHY_GUARD, err);
+        }
+        return e;
+}
+
+bool cg_rule_is_program(const struct cg_rule *rule)
+{
+        return strcmp(rule->why, CG_WHY_OWN) == 0 || strcmp(rule->why, CG_WHY_GUARD) == 0;
+}
+
+static int refuse_workspace(const char *workspace, const char *what, const char *folder, struct cg_err *err)
+{
+        return cg_fail(err, CG_E_INVAL, "workspace %s: %s in %s, which cells must not change; choose another folder", workspace, what,
+                       folder);
+}
+
+/* The folders of programs and libraries that the kernels' base Python has, and anywhere in its standard library. */
+static int check_base_python(const char *workspace, const char *real, struct cg_err *err)
+{
+        static const char what[] = "the Python that kernels run is";
+        char home[PATH_MAX], lib[PATH_MAX + 64], own[PATH_MAX];
+
+        if (!cg_pyvenv_home(CG_KERNEL_ENV, home, sizeof(home)))
+                return 0;
+        if (cg_real_path(home, own) && strcmp(real, own) == 0)
+                return refuse_workspace(workspace, what, own, err);
+        if (!strrchr(home, '/'))
+                return 0;
+        *strrchr(home, '/') = '\0';
+        snprintf(lib, sizeof(lib), "%s/lib", home);
+        if (cg_real_path(lib, own) && strcmp(real, own) == 0)
+                return refuse_workspace(workspace, what, own, err);
+        snprintf(lib, sizeof(lib), "%s/lib/python" CG_PYTHON_VERSION, home);
+        return cg_real_path(lib, own) && cg_plan_within(real, own) ? refuse_workspace(workspace, what, own, err) : 0;
+}
+
+int cg_own_check_workspace(const char *workspace, struct cg_err *err)
+{
+        static const char what[] = "cellgate's own programs are";
+        char w[PATH_MAX], own[PATH_MAX];
+
+        if (!cg_real_path(workspace, w))
+                return cg_fail_errno(err, "workspace %s", workspace);
+        for (size_t i = 0; i < CG_ARRAY_LEN(own_folders); i++)
+                if (cg_real_path(own_folders[i], own) && cg_plan_within(w, own))
+                        return refuse_workspace(workspace, what, own, err);
+        if (cg_real_path(CG_LIBDIR, own) && strcmp(w, own) == 0)
+                return refuse_workspace(workspace, "cellgate's own library is", own, err);
+        if ((cg_real_path(CG_BINDIR "/cellgate", own) || cg_real_path(CG_BINDIR, own)) && strrchr(own, '/') != own) {
+                *strrchr(own, '/') = '\0';
+                if (strcmp(w, own) == 0)
+                        return refuse_workspace(workspace, "the program cellgate itself is", own, err);
+        }
+        return check_base_python(workspace, w, err);
+}

@@ -1,0 +1,373 @@
+/* Reading JSON by tables. Runs wherever settings are read; texts stay in the JSON object, which the settings keep. */
+#include "sandbox/settings/read.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+
+int cg_read_fail(struct cg_reader *r, const char *fmt, ...)
+{
+        char text[600];
+        va_list ap;
+
+        va_start(ap, fmt);
+        vsnprintf(text, sizeof(text), fmt, ap);
+        va_end(ap);
+        return cg_fail(r->err, CG_E_PARSE, "%s does not hold a valid config — %s: %s", r->what,
+                       r->path_len ? r->path : "(root)", text);
+}
+
+int cg_read_unsupported(struct cg_reader *r, const char *why)
+{
+        return cg_fail(r->err, CG_E_UNSUPPORTED, "%s asks for what is not supported — %s: %s", r->what, r->path, why);
+}
+
+size_t cg_read_enter(struct cg_reader *r, const char *key)
+{
+        size_t mark = r->path_len, room = sizeof(r->path) - r->path_len;
+        int n = snprintf(r->path + r->path_len, room, "%s%s", mark ? "." : "", key);
+
+        r->path_len += n < 0 ? 0 : (size_t)n < room ? (size_t)n : room - 1;
+        return mark;
+}
+
+size_t cg_read_enter_index(struct cg_reader *r, size_t i)
+{
+        char text[24];
+
+        snprintf(text, sizeof(text), "%zu", i);
+        return cg_read_enter(r, text);
+}
+
+void cg_read_leave(struct cg_reader *r, size_t mark)
+{
+        r->path_len = mark;
+        r->path[mark] = '\0';
+}
+
+static const char *type_name(const json_t *v)
+{
+        switch (v ? json_typeof(v) : JSON_NULL) {
+        case JSON_OBJECT:
+                return "object";
+        case JSON_ARRAY:
+                return "array";
+        case JSON_STRING:
+                return "string";
+        case JSON_INTEGER:
+        case JSON_REAL:
+                return "number";
+        case JSON_TRUE:
+        case JSON_FALSE:
+                return "boolean";
+        default:
+                return "null";
+        }
+}
+
+int cg_read_type(struct cg_reader *r, const json_t *v, json_type want, const char *name)
+{
+        json_type is = json_typeof(v);
+
+        if (is == want || (want == JSON_TRUE && is == JSON_FALSE))
+                return 0;
+        return cg_read_fail(r, "Expected %s, received %s", name, type_name(v));
+}
+
+/* Letters that must change to make @b of @a, as far as it matters: 3 stands for "more than 2". */
+static unsigned int distance(const char *a, const char *b)
+{
+        enum { MAX = 40 };
+        unsigned int row[MAX + 1];
+        size_t la = strlen(a), lb = strlen(b);
+
+        if (la > MAX || lb > MAX || la > lb + 2 || lb > la + 2)
+                return 3;
+        for (size_t k = 0; k <= lb; k++)
+                row[k] = (unsigned int)k;
+        for (size_t i = 1; i <= la; i++) {
+                unsigned int diagonal = row[0];
+
+                row[0] = (unsigned int)i;
+                for (size_t k = 1; k <= lb; k++) {
+                        unsigned int up = row[k], best = diagonal + ((a[i - 1] | 0x20) != (b[k - 1] | 0x20));
+
+                        if (up + 1 < best)
+                                best = up + 1;
+                        if (row[k - 1] + 1 < best)
+                                best = row[k - 1] + 1;
+                        row[k] = best;
+                        diagonal = up;
+                }
+        }
+        return row[lb] > 2 ? 3 : row[lb];
+}
+
+static int unknown_key(struct cg_reader *r, const char *key, const struct cg_field *fields, size_t n,
+                       enum cg_unknown unknown)
+{
+        struct cg_settings *s = r->settings;
+        size_t mark;
+
+        for (size_t i = 0; i < n; i++) {
+                if (distance(key, fields[i].key) <= 2)
+                        return cg_read_fail(r, "Unrecognized key(s) in object: '%.100s' (did you mean '%s'?)", key,
+                                            fields[i].key);
+        }
+        if (unknown == CG_UNKNOWN_IS_ERROR || !(r->flags & CG_SETTINGS_LENIENT))
+                return cg_read_fail(r, "Unrecognized key(s) in object: '%.100s'", key);
+        if (!s->unknown) {
+                mark = cg_read_enter(r, key);
+                snprintf(s->text, sizeof(s->text), "%s", r->path);
+                s->unknown = s->text;
+                cg_read_leave(r, mark);
+        }
+        return 0;
+}
+
+static const struct cg_field *find_field(const char *key, const struct cg_field *fields, size_t n)
+{
+        for (size_t i = 0; i < n; i++) {
+                if (!strcmp(key, fields[i].key))
+                        return &fields[i];
+        }
+        return NULL;
+}
+
+int cg_read_object(struct cg_reader *r, const json_t *o, const struct cg_field *fields, size_t n, enum cg_unknown unknown,
+                   void *to)
+{
+        const char *key;
+        json_t *v;
+        int e = cg_read_type(r, o, JSON_OBJECT, "object");
+
+        for (size_t i = 0; i < n && e == 0; i++) {
+                size_t mark;
+
+                v = json_object_get(o, fields[i].key);
+                mark = cg_read_enter(r, fields[i].key);
+                if (v)
+                        e = fields[i].read(r, v, &fields[i], (char *)to + fields[i].offset);
+                else if (fields[i].required)
+                        e = cg_read_fail(r, "Required");
+                cg_read_leave(r, mark);
+        }
+        if (e < 0)
+                return e;
+        json_object_foreach((json_t *)o, key, v) {
+                if (!find_field(key, fields, n) && (e = unknown_key(r, key, fields, n, unknown)) < 0)
+                        return e;
+        }
+        return 0;
+}
+
+int cg_read_list(struct cg_reader *r, const json_t *v, const struct cg_field *f, cg_field_fn each, size_t size, void **ret,
+                 size_t *n)
+{
+        size_t len, mark;
+        char *list;
+        int e = cg_read_type(r, v, JSON_ARRAY, "array");
+
+        if (e < 0)
+                return e;
+        len = json_array_size(v);
+        if (len > CG_SETTINGS_LIST_MAX)
+                return cg_read_fail(r, "more than %d entries", CG_SETTINGS_LIST_MAX);
+        list = len ? calloc(len, size) : NULL;
+        if (len && !list)
+                return cg_fail(r->err, CG_E_NOMEM, "settings");
+        *ret = list; /* freed with the settings, half filled or not */
+        *n = len;
+        for (size_t i = 0; i < len && e == 0; i++) {
+                mark = cg_read_enter_index(r, i);
+                e = each(r, json_array_get(v, i), f, list + i * size);
+                cg_read_leave(r, mark);
+        }
+        return e;
+}
+
+int cg_read_members(struct cg_reader *r, const json_t *v, const struct cg_field *f, size_t size, void **ret, size_t *n)
+{
+        const char *key;
+        json_t *value;
+        char *at;
+        int e = cg_read_type(r, v, JSON_OBJECT, "object");
+
+        if (e < 0)
+                return e;
+        if (json_object_size(v) > CG_SETTINGS_LIST_MAX)
+                return cg_read_fail(r, "more than %d entries", CG_SETTINGS_LIST_MAX);
+        at = calloc(json_object_size(v) + 1, size);
+        if (!at)
+                return cg_fail(r->err, CG_E_NOMEM, "settings");
+        *ret = at; /* as in cg_read_list() */
+        json_object_foreach((json_t *)v, key, value) {
+                size_t mark = cg_read_enter(r, key);
+
+                memcpy(at, &key, sizeof(key));
+                (*n)++;
+                e = f->read(r, value, f, at + f->offset);
+                cg_read_leave(r, mark);
+                if (e < 0)
+                        return e;
+                at += size;
+        }
+        return 0;
+}
+
+/* A text of any content, the empty one included. */
+static int read_text(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        const char *wrong;
+        int e = cg_read_type(r, v, JSON_STRING, "string");
+
+        if (e < 0)
+                return e;
+        if (json_string_length(v) != strlen(json_string_value(v)))
+                return cg_read_fail(r, "contains a NUL character");
+        if (json_string_length(v) > CG_SETTINGS_TEXT_MAX)
+                return cg_read_fail(r, "longer than %d bytes", CG_SETTINGS_TEXT_MAX);
+        wrong = f->check ? f->check(json_string_value(v)) : NULL;
+        if (wrong)
+                return cg_read_fail(r, "%s", wrong);
+        *(const char **)to = json_string_value(v);
+        return 0;
+}
+
+int cg_read_str(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        if (json_is_string(v) && !json_string_length(v))
+                return cg_read_fail(r, "String must contain at least 1 character(s)");
+        return read_text(r, v, f, to);
+}
+
+int cg_read_strs(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        struct cg_strs *list = to;
+        void *items = NULL;
+        int e;
+
+        e = cg_read_list(r, v, f, f->min ? cg_read_str : read_text, sizeof(*list->v), &items, &list->n);
+        list->v = items;
+        return e;
+}
+
+int cg_read_bool(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        int e = cg_read_type(r, v, JSON_TRUE, "boolean");
+
+        if (e == 0)
+                *(bool *)to = json_is_true(v);
+        return e;
+}
+
+static int read_number(struct cg_reader *r, const json_t *v, double min, double max, double *ret)
+{
+        double d;
+
+        if (!json_is_number(v))
+                return cg_read_fail(r, "Expected number, received %s", type_name(v));
+        d = json_number_value(v);
+        if (d < min)
+                return cg_read_fail(r, "Number must be greater than or equal to %.0f", min);
+        if (d > max)
+                return cg_read_fail(r, "Number must be less than or equal to %.0f", max);
+        if (d != (double)(int64_t)d)
+                return cg_read_fail(r, "Expected integer, received float");
+        *ret = d;
+        return 0;
+}
+
+int cg_read_int(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        double d;
+        int e = read_number(r, v, f->min, f->max, &d);
+
+        if (e == 0)
+                *(int *)to = (int)d;
+        return e;
+}
+
+int cg_read_limit(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        const char *wrong = NULL;
+
+        if (!json_is_number(v))
+                return cg_read_fail(r, "Expected number, received %s", type_name(v));
+        for (enum cg_limit i = 0; i < CG_LIMITS; i++) {
+                if (!strcmp(f->key, cg_limit_setting(i)))
+                        wrong = cg_limit_set(to, i, json_number_value(v));
+        }
+        return wrong ? cg_read_fail(r, "%s", wrong) : 0;
+}
+
+static int read_path_text(struct cg_reader *r, const json_t *v, const char **ret)
+{
+        static const struct cg_field plain = {0};
+
+        if (json_is_string(v) && !json_string_length(v))
+                return cg_read_fail(r, "Path cannot be empty");
+        return read_text(r, v, &plain, ret);
+}
+
+static int read_literal(struct cg_reader *r, const json_t *v, struct cg_path_entry *to)
+{
+        const json_t *path = json_object_get(v, "path"), *literal = json_object_get(v, "literal");
+
+        if (!json_is_string(path) || !json_is_true(literal) || json_object_size(v) != 2)
+                return cg_read_fail(r, "Expected a path, or { \"path\": \"<path>\", \"literal\": true }");
+        to->literal = true;
+        return read_path_text(r, path, &to->path);
+}
+
+static int read_path(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        struct cg_path_entry *entry = to;
+
+        if (json_is_string(v))
+                return read_path_text(r, v, &entry->path);
+        return read_literal(r, v, entry);
+}
+
+int cg_read_paths(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        struct cg_path_list *list = to;
+        void *items = NULL;
+        int e = cg_read_list(r, v, f, read_path, sizeof(*list->v), &items, &list->n);
+
+        list->v = items;
+        return e;
+}
+
+int cg_read_ignored_bool(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        return cg_read_type(r, v, JSON_TRUE, "boolean");
+}
+
+int cg_read_ignored_str(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        const char *text;
+
+        return read_text(r, v, f, &text);
+}
+
+int cg_read_ignored_strs(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        struct cg_strs list = {0};
+        int e = cg_read_strs(r, v, f, &list);
+
+        free(list.v);
+        return e;
+}
+
+int cg_read_ignored_object(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        return cg_read_type(r, v, JSON_OBJECT, "object");
+}
+
+int cg_read_refused(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        return cg_read_unsupported(r, f->check(NULL));
+}

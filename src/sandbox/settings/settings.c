@@ -1,0 +1,596 @@
+/*
+ * The schema: one table for each object of a settings file, then the rules that tie settings to each other. Where a message has a
+ * counterpart in srt it is srt's.
+ */
+#include "sandbox/settings/settings.h"
+
+#include <string.h>
+
+#include "base/json.h"
+#include "base/limits.h"
+#include "sandbox/settings/environ.h"
+#include "sandbox/settings/extract.h"
+#include "sandbox/settings/read.h"
+
+
+/* Table rows: a key that goes into a member of the struct being filled, and one whose function knows where it goes. */
+#define TO(type, member, name, fn, ...) \
+        {.key = name, .read = fn, .offset = offsetof(struct type, member), ##__VA_ARGS__}
+#define ROW(name, fn, ...) {.key = name, .read = fn, ##__VA_ARGS__}
+
+static const char *no_tls(const char *unused)
+{
+        return "TLS termination is not supported: the proxy checks host and port and passes TLS on unread";
+}
+
+static const char *no_sigv4(const char *unused)
+{
+        return "signing AWS requests anew is not supported";
+}
+
+static const char *no_function(const char *unused)
+{
+        return "a function cannot stand in a settings file";
+}
+
+/* ---- network */
+
+static int read_reasons(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        static const struct cg_field text = TO(cg_settings_reason, text, "text", cg_read_str);
+        struct cg_settings_network *net = &r->settings->network;
+        void *items = NULL;
+        int e = cg_read_members(r, v, &text, sizeof(*net->reasons), &items, &net->n_reasons);
+
+        net->reasons = items;
+        return e;
+}
+
+static int read_mitm(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        static const struct cg_field fields[] = {
+                TO(cg_settings_network, mitm_socket, "socketPath", cg_read_str, .required = true),
+                TO(cg_settings_network, mitm_domains, "domains", cg_read_strs, .required = true, .check = cg_check_domain),
+        };
+        struct cg_settings_network *net = &r->settings->network;
+        int e = cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, net);
+
+        if (e == 0 && net->mitm_domains.n == 0)
+                return cg_read_fail(r, "domains: Array must contain at least 1 element(s)");
+        return e;
+}
+
+static int read_parent(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        static const struct cg_field fields[] = {
+                TO(cg_settings_network, parent_http, "http", cg_read_str, .check = cg_check_url),
+                TO(cg_settings_network, parent_https, "https", cg_read_str, .check = cg_check_url),
+                TO(cg_settings_network, parent_no_proxy, "noProxy", cg_read_str),
+        };
+
+        r->settings->network.has_parent = true;
+        return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, &r->settings->network);
+}
+
+static int read_ambiguous(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        const char *s = json_is_string(v) ? json_string_value(v) : "";
+
+        /* It matters beside filterRequest only, which no file can have. */
+        if (!strcmp(s, "refuse") || !strcmp(s, "asSpelled") || !strcmp(s, "normalize"))
+                return 0;
+        return cg_read_fail(r, "Invalid enum value. Expected 'refuse' | 'asSpelled' | 'normalize'");
+}
+
+static int read_network(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        static const struct cg_field fields[] = {
+                TO(cg_settings_network, allowed, "allowedDomains", cg_read_strs, .required = true,
+                   .check = cg_check_allowed_domain),
+                TO(cg_settings_network, denied, "deniedDomains", cg_read_strs, .required = true, .check = cg_check_denied_domain),
+                ROW("deniedDomainReasons", read_reasons),
+                TO(cg_settings_network, strict_allowlist, "strictAllowlist", cg_read_bool),
+                TO(cg_settings_network, denied_addresses, "deniedResolvedAddresses", cg_read_strs, .check = cg_check_address_range),
+                TO(cg_settings_network, unix_sockets, "allowUnixSockets", cg_read_strs),
+                TO(cg_settings_network, all_unix_sockets, "allowAllUnixSockets", cg_read_bool),
+                TO(cg_settings_network, local_binding, "allowLocalBinding", cg_read_bool),
+                ROW("allowMachLookup", cg_read_ignored_strs, .check = cg_check_mach_name),
+                TO(cg_settings_network, http_proxy_port, "httpProxyPort", cg_read_int, .min = 1, .max = 65535),
+                TO(cg_settings_network, socks_proxy_port, "socksProxyPort", cg_read_int, .min = 1, .max = 65535),
+                ROW("mitmProxy", read_mitm),
+                ROW("parentProxy", read_parent),
+                ROW("tlsTerminate", cg_read_refused, .check = no_tls),
+                ROW("filterRequest", cg_read_refused, .check = no_function),
+                ROW("allowPlaintextHeaderSet", cg_read_ignored_bool),
+                TO(cg_settings_network, strip_response_headers, "stripResponseHeaders", cg_read_strs, .min = 1),
+                TO(cg_settings_network, refuse_opaque_tunnels, "refuseOpaqueTunnels", cg_read_bool),
+                TO(cg_settings_network, require_host_match, "requireHostMatch", cg_read_bool),
+                ROW("ambiguousRequestTarget", read_ambiguous),
+        };
+
+        return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, to);
+}
+
+/* ---- filesystem */
+
+static int read_filesystem(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        static const struct cg_field fields[] = {
+                TO(cg_settings_filesystem, disabled, "disabled", cg_read_bool),
+                TO(cg_settings_filesystem, deny_read, "denyRead", cg_read_paths, .required = true),
+                TO(cg_settings_filesystem, allow_read, "allowRead", cg_read_paths),
+                TO(cg_settings_filesystem, allow_write, "allowWrite", cg_read_paths, .required = true),
+                TO(cg_settings_filesystem, deny_write, "denyWrite", cg_read_paths, .required = true),
+                TO(cg_settings_filesystem, allow_git_config, "allowGitConfig", cg_read_bool),
+        };
+
+        return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, to);
+}
+
+/* A pattern that ends in "/" matches nothing, and a deny that matches nothing is a hole. */
+static int check_slashed_glob(struct cg_reader *r, const char *path)
+{
+        size_t n = strlen(path);
+
+        if (n < 2 || path[n - 1] != '/' || !strpbrk(path, "*?[") || (path[0] != '/' && path[0] != '~'))
+                return 0;
+        return cg_read_fail(r, "Deny glob \"%s\" ends in a separator, so as a pattern it can match no path. Write it without, "
+                            "or add a \"**\" segment to match at any depth.", path);
+}
+
+static int check_deny_list(struct cg_reader *r, const char *name, const struct cg_path_list *list)
+{
+        size_t mark = cg_read_enter(r, "filesystem"), inner = cg_read_enter(r, name);
+        int e = 0;
+
+        for (size_t i = 0; i < list->n && e == 0; i++) {
+                size_t at = cg_read_enter_index(r, i);
+
+                if (!list->v[i].literal)
+                        e = check_slashed_glob(r, list->v[i].path);
+                cg_read_leave(r, at);
+        }
+        cg_read_leave(r, inner);
+        cg_read_leave(r, mark);
+        return e;
+}
+
+/* ---- credentials */
+
+static int read_mode(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        const char *s = json_is_string(v) ? json_string_value(v) : "";
+
+        if (strcmp(s, "deny") != 0 && strcmp(s, "mask") != 0)
+                return cg_read_fail(r, "Invalid enum value. Expected 'deny' | 'mask'");
+        *(enum cg_cred_mode *)to = s[0] == 'm' ? CG_CRED_MASK : CG_CRED_DENY;
+        return 0;
+}
+
+static int read_no_match(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        const char *s = json_is_string(v) ? json_string_value(v) : "";
+
+        if (strcmp(s, "warn") != 0 && strcmp(s, "deny") != 0 && strcmp(s, "error") != 0)
+                return cg_read_fail(r, "Invalid enum value. Expected 'warn' | 'deny' | 'error'");
+        *(enum cg_cred_no_match *)to = s[0] == 'w'   ? CG_CRED_NO_MATCH_WARN
+                                       : s[0] == 'd' ? CG_CRED_NO_MATCH_DENY
+                                                     : CG_CRED_NO_MATCH_ERROR;
+        return 0;
+}
+
+static int read_extract(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        cg_auto_extract struct cg_extract *x = NULL;
+        struct cg_err err;
+        int e = cg_read_str(r, v, f, to);
+
+        if (e < 0)
+                return e;
+        return cg_extract_new(*(const char **)to, &x, &err) < 0 ? cg_read_fail(r, "%s", err.msg) : 0;
+}
+
+static int read_decode(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        if (!json_is_string(v) || strcmp(json_string_value(v), "jwt") != 0)
+                return cg_read_fail(r, "Invalid enum value. Expected 'jwt'");
+        *(bool *)to = true;
+        return 0;
+}
+
+static int read_claims(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        int e = cg_read_ignored_strs(r, v, f, NULL);
+
+        if (e < 0)
+                return e;
+        if (!json_array_size(v))
+                return cg_read_fail(r, "maskClaims is explicitly empty — no claim would ever be masked. Omit maskClaims to mask the "
+                                    "whole token, or list the claims to protect.");
+        *(bool *)to = true;
+        return 0;
+}
+
+static int read_hosts(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        struct cg_settings_cred *cred = (void *)((char *)to - f->offset);
+
+        cred->has_hosts = true;
+        return cg_read_strs(r, v, f, to);
+}
+
+static int read_cred(struct cg_reader *r, const json_t *v, const struct cg_field *fields, size_t n, void *to)
+{
+        struct cg_settings_cred *cred = to;
+        int e = cg_read_object(r, v, fields, n, CG_UNKNOWN_AS_SRT, cred);
+
+        if (e == 0 && cred->claims && !cred->decode)
+                return cg_read_fail(r, "maskClaims requires decode — it names claims inside the decoded payload. Set decode (e.g. "
+                                    "\"jwt\"), or remove maskClaims to mask the whole value.");
+        /* On what is denied it has no effect, in srt as well. */
+        if (e == 0 && cred->decode && cred->mode == CG_CRED_MASK) {
+                cg_read_enter(r, "decode");
+                return cg_read_unsupported(r, "masking inside JSON Web Tokens is not supported: mask the whole value, or a part "
+                                           "with \"extract\"");
+        }
+        if (e == 0 && cred->mode == CG_CRED_MASK && cred->has_hosts && cred->inject_hosts.n == 0)
+                return cg_read_fail(r, "injectHosts is explicitly empty — the credential would be masked but never injected. "
+                                    "Omit injectHosts to default to network.allowedDomains, or list the intended hosts.");
+        return e;
+}
+
+#define CRED_FIELDS \
+        TO(cg_settings_cred, mode, "mode", read_mode, .required = true), \
+        TO(cg_settings_cred, extract, "extract", read_extract), \
+        TO(cg_settings_cred, no_match, "onExtractNoMatch", read_no_match), \
+        TO(cg_settings_cred, decode, "decode", read_decode), \
+        TO(cg_settings_cred, claims, "maskClaims", read_claims, .min = 1), \
+        TO(cg_settings_cred, inject_hosts, "injectHosts", read_hosts, .check = cg_check_domain)
+
+static int read_file(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        static const struct cg_field fields[] = {
+                TO(cg_settings_cred, what, "path", cg_read_str, .required = true),
+                TO(cg_settings_cred, mask_duplicates, "maskDuplicates", cg_read_bool),
+                CRED_FIELDS,
+        };
+        struct cg_settings_cred *cred = to;
+        int e = read_cred(r, v, fields, CG_ARRAY_LEN(fields), to);
+
+        if (e < 0)
+                return e;
+        if (cred->mode == CG_CRED_MASK && cred->what[strlen(cred->what) - 1] == '/')
+                return cg_read_fail(r, "Credential mode \"mask\" applies to a single file, not a directory. Use mode \"deny\" for "
+                                    "\"%s\", or point at the credential file inside it.", cred->what);
+        return cred->mode == CG_CRED_DENY ? check_slashed_glob(r, cred->what) : 0;
+}
+
+static int read_var(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        static const struct cg_field fields[] = {
+                TO(cg_settings_cred, what, "name", cg_read_str, .required = true, .check = cg_check_variable),
+                CRED_FIELDS,
+        };
+
+        return read_cred(r, v, fields, CG_ARRAY_LEN(fields), to);
+}
+
+static int read_files(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        struct cg_settings_creds *c = &r->settings->creds;
+        void *items = NULL;
+        int e = cg_read_list(r, v, f, read_file, sizeof(*c->files), &items, &c->n_files);
+
+        c->files = items;
+        return e;
+}
+
+static int read_vars(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        struct cg_settings_creds *c = &r->settings->creds;
+        void *items = NULL;
+        int e = cg_read_list(r, v, f, read_var, sizeof(*c->vars), &items, &c->n_vars);
+
+        c->vars = items;
+        return e;
+}
+
+static int read_creds(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        static const struct cg_field fields[] = {
+                ROW("files", read_files),
+                ROW("envVars", read_vars),
+                TO(cg_settings_creds, plaintext_inject, "allowPlaintextInject", cg_read_bool),
+                ROW("awsPairs", cg_read_refused, .check = no_sigv4),
+                ROW("sigv4", cg_read_refused, .check = no_sigv4),
+        };
+
+        return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR, to);
+}
+
+static int check_hosts(struct cg_reader *r, const char *list, size_t i, const struct cg_settings_cred *cred)
+{
+        const struct cg_strs *allowed = &r->settings->network.allowed;
+
+        for (size_t k = 0; k < cred->inject_hosts.n; k++) {
+                if (cg_domain_covered(cred->inject_hosts.v[k], allowed))
+                        continue;
+                cg_read_enter(r, "credentials");
+                cg_read_enter(r, list);
+                cg_read_enter_index(r, i);
+                cg_read_enter(r, "injectHosts");
+                cg_read_enter_index(r, k);
+                return cg_read_fail(r, "injectHosts entry \"%s\" is not reachable via network.allowedDomains — add \"%s\" (or a "
+                                    "covering wildcard) to allowedDomains, or remove it from injectHosts.",
+                                    cred->inject_hosts.v[k], cred->inject_hosts.v[k]);
+        }
+        return 0;
+}
+
+static int check_creds(struct cg_reader *r)
+{
+        const struct cg_settings_creds *c = &r->settings->creds;
+        bool masked = false;
+
+        for (size_t i = 0; i < c->n_vars; i++) {
+                masked |= c->vars[i].mode == CG_CRED_MASK;
+                if (check_hosts(r, "envVars", i, &c->vars[i]) < 0)
+                        return CG_E_PARSE;
+        }
+        for (size_t i = 0; i < c->n_files; i++) {
+                masked |= c->files[i].mode == CG_CRED_MASK;
+                if (check_hosts(r, "files", i, &c->files[i]) < 0)
+                        return CG_E_PARSE;
+        }
+        if (!masked || c->plaintext_inject)
+                return 0;
+        cg_read_enter(r, "credentials");
+        return cg_read_fail(r, "Credential masking requires network.tlsTerminate so substitution runs only over a verified TLS "
+                            "connection, and TLS termination is not supported here. Use mode \"deny\", or set "
+                            "credentials.allowPlaintextInject to opt out (not recommended).");
+}
+
+/* ---- the rest */
+
+static int read_ignores(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        static const struct cg_field texts = TO(cg_settings_ignore, texts, "texts", cg_read_strs);
+        struct cg_settings *s = r->settings;
+        void *items = NULL;
+        int e = cg_read_members(r, v, &texts, sizeof(*s->ignores), &items, &s->n_ignores);
+
+        s->ignores = items;
+        return e;
+}
+
+static int read_git(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        static const struct cg_field fields[] = {
+                TO(cg_settings, safe_directories, "safeDirectories", cg_read_strs),
+        };
+
+        return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, r->settings);
+}
+
+/* Programs that srt runs and we do not need; checked, then passed over. */
+static int read_ripgrep(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        static const struct cg_field fields[] = {
+                ROW("command", cg_read_ignored_str, .required = true),
+                ROW("args", cg_read_ignored_strs),
+                ROW("argv0", cg_read_ignored_str),
+        };
+
+        return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, to);
+}
+
+static int read_seccomp(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        static const struct cg_field fields[] = {
+                ROW("applyPath", cg_read_ignored_str),
+                ROW("argv0", cg_read_ignored_str),
+        };
+
+        return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, to);
+}
+
+static int read_limits(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        static const struct cg_field fields[] = {
+#define X(id, field, scale, name, setting, unit, words) ROW(setting, cg_read_limit),
+                CG_LIMITS_TABLE(X)
+#undef X
+        };
+
+        return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR, &r->settings->own.limits);
+}
+
+static int read_env(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        r->settings->own.has_env = true;
+        return cg_read_strs(r, v, f, to);
+}
+
+/* 8000, or {"inside": 8000, "host": 9000} */
+static int read_port(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        static const struct cg_field fields[] = {
+                {.key = "inside", .read = cg_read_int, .offset = 0, .required = true, .min = 1, .max = 65535},
+                {.key = "host", .read = cg_read_int, .offset = sizeof(int), .required = true, .min = 1, .max = 65535},
+        };
+        struct cg_settings_port *port = to;
+        int n[2] = {0, 0}, e;
+
+        if (json_is_object(v))
+                e = cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR, n);
+        else if ((e = cg_read_int(r, v, &fields[0], &n[0])) == 0)
+                n[1] = n[0];
+        if (e == 0)
+                *port = (struct cg_settings_port){(uint16_t)n[0], (uint16_t)n[1]};
+        return e;
+}
+
+/* Each port is listened at once: on the host for @expose, inside for the others, where the proxy has two already. */
+static int check_port(struct cg_reader *r, const struct cg_settings_port *list, size_t i, bool expose)
+{
+        uint16_t port = expose ? list[i].host : list[i].inside;
+
+        for (size_t k = 0; k < i; k++) {
+                if ((expose ? list[k].host : list[k].inside) == port)
+                        return cg_read_fail(r, "port %u %s stands here twice", port, expose ? "of this machine" : "inside");
+        }
+        if (!expose && (port == CG_PROXY_HTTP_PORT || port == CG_PROXY_SOCKS_PORT))
+                return cg_read_fail(r, "port %u inside is the proxy's", port);
+        return 0;
+}
+
+static int read_ports_list(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        bool expose = !strcmp(f->key, "expose");
+        struct cg_settings_own *own = to;
+        void *items = NULL;
+        size_t n = 0;
+        int e = cg_read_list(r, v, f, read_port, sizeof(struct cg_settings_port), &items, &n);
+
+        if (e == 0 && n > CG_SETTINGS_PORTS_MAX)
+                e = cg_read_fail(r, "more than %d ports", CG_SETTINGS_PORTS_MAX);
+        for (size_t i = 0; i < n && e == 0; i++) {
+                size_t mark = cg_read_enter_index(r, i);
+
+                e = check_port(r, items, i, expose);
+                cg_read_leave(r, mark);
+        }
+        if (e == 0 && n)
+                memcpy(expose ? own->expose : own->reach, items, n * sizeof(struct cg_settings_port));
+        if (e == 0)
+                *(expose ? &own->n_expose : &own->n_reach) = n;
+        free(items);
+        return e;
+}
+
+static int read_ports(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        static const struct cg_field fields[] = {
+                ROW("expose", read_ports_list),
+                ROW("reach", read_ports_list),
+        };
+
+        return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR, &r->settings->own);
+}
+
+static int read_own(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
+{
+        static const struct cg_field fields[] = {
+                TO(cg_settings_own, network_off, "networkOff", cg_read_bool),
+                ROW("limits", read_limits),
+                ROW("ports", read_ports),
+                TO(cg_settings_own, env, "env", read_env, .min = 1),
+                TO(cg_settings_own, violation_log, "violationLog", cg_read_str, .check = cg_check_absolute),
+                TO(cg_settings_own, watch_files, "watchFiles", cg_read_bool),
+                TO(cg_settings_own, hide_credentials, "hideCredentials", cg_read_bool),
+                TO(cg_settings_own, tier, "tier", cg_read_str, .check = cg_check_tier),
+                TO(cg_settings_own, writable_names, "writableNames", cg_read_strs, .check = cg_check_name),
+                TO(cg_settings_own, private_addresses, "privateAddresses", cg_read_bool),
+        };
+
+        return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR, to);
+}
+
+static const struct cg_field top[] = {
+        TO(cg_settings, network, "network", read_network, .required = true),
+        TO(cg_settings, filesystem, "filesystem", read_filesystem, .required = true),
+        TO(cg_settings, creds, "credentials", read_creds),
+        ROW("ignoreViolations", read_ignores),
+        TO(cg_settings, weaker_nested, "enableWeakerNestedSandbox", cg_read_bool),
+        TO(cg_settings, nested_user_namespaces, "allowNestedUserNamespaces", cg_read_bool),
+        TO(cg_settings, search_depth, "mandatoryDenySearchDepth", cg_read_int, .min = 1, .max = 10),
+        ROW("git", read_git),
+        ROW("ripgrep", read_ripgrep),
+        ROW("seccomp", read_seccomp),
+        ROW("bwrapPath", cg_read_ignored_str, .check = cg_check_absolute),
+        ROW("socatPath", cg_read_ignored_str, .check = cg_check_absolute),
+        ROW("javaAgentJarPath", cg_read_ignored_str, .check = cg_check_absolute),
+        /* of other systems */
+        ROW("enableWeakerNetworkIsolation", cg_read_ignored_bool),
+        ROW("allowAppleEvents", cg_read_ignored_bool),
+        ROW("allowPty", cg_read_ignored_bool),
+        ROW("windows", cg_read_ignored_object),
+        /* ours */
+        TO(cg_settings, own, "cellgate", read_own),
+};
+
+static int read_all(struct cg_reader *r)
+{
+        struct cg_settings *s = r->settings;
+        int e = cg_read_object(r, s->root, top, CG_ARRAY_LEN(top), CG_UNKNOWN_AS_SRT, s);
+
+        if (e == 0 && !s->filesystem.disabled)
+                e = check_deny_list(r, "denyRead", &s->filesystem.deny_read);
+        if (e == 0 && !s->filesystem.disabled)
+                e = check_deny_list(r, "denyWrite", &s->filesystem.deny_write);
+        return e == 0 ? check_creds(r) : e;
+}
+
+int cg_settings_parse(const char *text, size_t len, const char *what, int flags, struct cg_settings **ret,
+                      struct cg_err *err)
+{
+        cg_auto_settings struct cg_settings *s = calloc(1, sizeof(*s));
+        struct cg_reader r = {.settings = s, .what = what, .flags = flags, .err = err};
+        int e;
+
+        if (!s)
+                return cg_fail(err, CG_E_NOMEM, "settings");
+        if (len > CG_MAX_SETTINGS)
+                return cg_fail(err, CG_E_LIMIT, "%s is larger than %u bytes", what, CG_MAX_SETTINGS);
+        e = cg_json_object(text, len, what, &s->root, err);
+        if (e < 0)
+                return e;
+        s->search_depth = CG_SEARCH_DEPTH;
+        e = read_all(&r);
+        if (e < 0)
+                return e;
+        *ret = CG_STEAL(s);
+        return 0;
+}
+
+int cg_settings_default(struct cg_settings **ret, struct cg_err *err)
+{
+        static const char text[] = "{\"network\":{\"allowedDomains\":[],\"deniedDomains\":[]},"
+                                   "\"filesystem\":{\"denyRead\":[],\"allowRead\":[],\"allowWrite\":[],\"denyWrite\":[]}}";
+
+        return cg_settings_parse(text, sizeof(text) - 1, "the built-in defaults", 0, ret, err);
+}
+
+static void free_creds(struct cg_settings_cred *list, size_t n)
+{
+        for (size_t i = 0; list && i < n; i++)
+                free(list[i].inject_hosts.v);
+        free(list);
+}
+
+struct cg_settings *cg_settings_free(struct cg_settings *s)
+{
+        if (!s)
+                return NULL;
+        free(s->network.allowed.v);
+        free(s->network.denied.v);
+        free(s->network.reasons);
+        free(s->network.denied_addresses.v);
+        free(s->network.unix_sockets.v);
+        free(s->network.strip_response_headers.v);
+        free(s->network.mitm_domains.v);
+        free(s->filesystem.deny_read.v);
+        free(s->filesystem.allow_read.v);
+        free(s->filesystem.allow_write.v);
+        free(s->filesystem.deny_write.v);
+        free_creds(s->creds.files, s->creds.n_files);
+        free_creds(s->creds.vars, s->creds.n_vars);
+        for (size_t i = 0; i < s->n_ignores; i++)
+                free(s->ignores[i].texts.v);
+        free(s->ignores);
+        free(s->safe_directories.v);
+        free(s->own.env.v);
+        json_decref(s->root);
+        free(s);
+        return NULL;
+}

@@ -1,0 +1,169 @@
+/*
+ * A settings file: the JSON schema of sandbox-runtime (srt) 0.0.83 and, under one key "cellgate", what srt has no word for.
+ *
+ * Pure: text in, struct out; no file is opened and no name is looked up. What a setting means for a sandbox is in
+ * rules.h and egress/client.h; docs/settings.md says it for people.
+ */
+#ifndef CG_SANDBOX_SETTINGS_SETTINGS_H
+#define CG_SANDBOX_SETTINGS_SETTINGS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/err.h"
+#include "base/util.h"
+#include "sandbox/limit.h"
+
+/* All texts are the settings object's own, valid until it is freed. */
+struct cg_strs {
+        const char **v;
+        size_t n;
+};
+
+/* An entry of denyRead, allowRead, allowWrite, denyWrite. */
+struct cg_path_entry {
+        const char *path;
+        bool literal; /* never a pattern */
+};
+
+struct cg_path_list {
+        struct cg_path_entry *v;
+        size_t n;
+};
+
+struct cg_settings_reason {
+        const char *entry; /* of deniedDomains, spelled exactly so */
+        const char *text;
+};
+
+struct cg_settings_network {
+        struct cg_strs allowed;
+        struct cg_strs denied;
+        struct cg_settings_reason *reasons;
+        size_t n_reasons;
+        struct cg_strs denied_addresses; /* addresses and CIDR ranges that a name must not resolve to */
+        struct cg_strs unix_sockets;
+        struct cg_strs strip_response_headers;
+        bool strict_allowlist;
+        bool all_unix_sockets;
+        bool local_binding;
+        bool refuse_opaque_tunnels;
+        bool require_host_match;
+        int http_proxy_port;  /* 0: none */
+        int socks_proxy_port; /* 0: none */
+        const char *mitm_socket; /* NULL: none */
+        struct cg_strs mitm_domains;
+        bool has_parent;         /* parentProxy is there: the environment's proxies are not asked */
+        const char *parent_http; /* NULL each: none */
+        const char *parent_https;
+        const char *parent_no_proxy;
+};
+
+struct cg_settings_filesystem {
+        bool disabled;
+        struct cg_path_list deny_read;
+        struct cg_path_list allow_read;
+        struct cg_path_list allow_write;
+        struct cg_path_list deny_write;
+        bool allow_git_config;
+};
+
+enum cg_cred_mode { CG_CRED_DENY, CG_CRED_MASK };
+enum cg_cred_no_match { CG_CRED_NO_MATCH_WARN, CG_CRED_NO_MATCH_DENY, CG_CRED_NO_MATCH_ERROR };
+
+struct cg_settings_cred {
+        const char *what; /* a file's path, or a variable's name */
+        enum cg_cred_mode mode;
+        const char *extract; /* as extract.h has it; NULL: all of it */
+        bool decode, claims; /* decode and maskClaims were given: refused where mode is CG_CRED_MASK */
+        enum cg_cred_no_match no_match;
+        bool has_hosts; /* inject_hosts was given; else every allowed host */
+        struct cg_strs inject_hosts;
+        bool mask_duplicates;
+};
+
+struct cg_settings_creds {
+        struct cg_settings_cred *files;
+        size_t n_files;
+        struct cg_settings_cred *vars;
+        size_t n_vars;
+        bool plaintext_inject;
+};
+
+struct cg_settings_ignore {
+        const char *command; /* part of a command line, or "*" */
+        struct cg_strs texts; /* parts of a violation's line */
+};
+
+/* A TCP port of the sandbox's loopback and one of this machine's, which stand for each other. */
+struct cg_settings_port {
+        uint16_t inside;
+        uint16_t host;
+};
+
+/* Of each list: each port is a listening socket, and what a person writes down by hand. */
+#define CG_SETTINGS_PORTS_MAX 16
+
+/* The key "cellgate". */
+struct cg_settings_own {
+        bool network_off; /* no proxy, nothing but an empty loopback interface */
+        bool has_env;     /* env was given: only these variables are inherited; NAME or PREFIX* */
+        struct cg_strs env;
+        struct cg_sandbox_limits limits;
+        const char *violation_log; /* a file that gets a JSON line for each denial; NULL: none */
+        bool watch_files;          /* tells of files that cannot be had, for every process: slower */
+        bool hide_credentials;     /* hides ~/.ssh and the like; the default for kernels, not for commands */
+        struct cg_settings_port expose[CG_SETTINGS_PORTS_MAX]; /* listened at on the host, connected to inside */
+        size_t n_expose;
+        struct cg_settings_port reach[CG_SETTINGS_PORTS_MAX];  /* listened at inside, connected to on the host */
+        size_t n_reach;
+        const char *tier;          /* as cg_tier_parse() takes it; NULL: full */
+        struct cg_strs writable_names; /* of names.h, which may be written */
+        bool private_addresses;    /* allowed names may lead into a private network; always so for commands, as in srt */
+};
+
+#define CG_SEARCH_DEPTH 3
+
+struct cg_settings {
+        json_t *root; /* owns the texts */
+        struct cg_settings_network network;
+        struct cg_settings_filesystem filesystem;
+        struct cg_settings_creds creds;
+        struct cg_settings_ignore *ignores;
+        size_t n_ignores;
+        bool weaker_nested;
+        bool nested_user_namespaces;
+        int search_depth; /* mandatoryDenySearchDepth: 1 to 10; CG_SEARCH_DEPTH where they say nothing */
+        struct cg_strs safe_directories;
+        struct cg_settings_own own;
+        const char *unknown; /* first key that srt would pass over and we do not know, as "network.x"; NULL: none. In text[] */
+        char text[256];
+};
+
+enum {
+        /*
+         * Keys that we do not know, where srt passes over such, are no error but named in `unknown`: a settings file that srt
+         * accepts is accepted. One that is nearly a key we know is an error always: a misspelt rule must not be a rule less.
+         */
+        CG_SETTINGS_LENIENT = 1,
+};
+
+/*
+ * Reads settings. @what names the text in messages. CG_E_PARSE: not JSON, or not this schema ("WHAT does not hold a valid
+ * config — network.allowedDomains.0: ..."); CG_E_UNSUPPORTED: it asks for what does not exist here, by name.
+ * *ret: caller frees.
+ */
+int cg_settings_parse(const char *text, size_t len, const char *what, int flags, struct cg_settings **ret,
+                      struct cg_err *err);
+/* What holds without a settings file: no network, no writes. */
+int cg_settings_default(struct cg_settings **ret, struct cg_err *err);
+struct cg_settings *cg_settings_free(struct cg_settings *s);
+
+static inline void cg_settings_freep_(struct cg_settings **s)
+{
+        cg_settings_free(*s);
+}
+#define cg_auto_settings CG_CLEANUP(cg_settings_freep_)
+
+#endif

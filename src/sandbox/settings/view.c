@@ -1,0 +1,274 @@
+/*
+ * Rules to mounts. Each path that a rule names is a node; a node gets a mount where what should hold there differs from what holds
+ * above it. A folder that can be renamed takes denials below it along, and what stands at the old name then is not denied: so all
+ * folders between a write root and a denial are pinned.
+ */
+#include "sandbox/settings/view.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "sandbox/plan.h"
+
+enum cg_view_state cg_view_state(const struct cg_rules *rules, const char *path)
+{
+        /* Nearest so far; among equals the one with the higher rank. */
+        static const int ranks[] = {[CG_RULE_ALLOW_WRITE] = 1, [CG_RULE_DENY_READ] = 2, [CG_RULE_ALLOW_READ] = 3};
+        size_t best = 0;
+        int rank = 0;
+        bool hidden = false, allowed = rules->off, denied = false;
+
+        for (size_t i = 0; i < rules->n; i++) {
+                const struct cg_rule *r = &rules->v[i];
+                size_t n;
+
+                if (r->kind == CG_RULE_MASK || r->kind == CG_RULE_KEEP || !cg_plan_within(path, r->path))
+                        continue;
+                allowed |= r->kind == CG_RULE_ALLOW_WRITE;
+                denied |= r->kind == CG_RULE_DENY_WRITE;
+                if (r->kind == CG_RULE_DENY_WRITE)
+                        continue;
+                n = strlen(r->path);
+                if (n < best || (n == best && ranks[r->kind] < rank))
+                        continue;
+                best = n;
+                rank = ranks[r->kind];
+                hidden = r->kind == CG_RULE_DENY_READ;
+        }
+        if (hidden)
+                return CG_VIEW_HIDDEN;
+        return allowed && !denied ? CG_VIEW_WRITE : CG_VIEW_READ;
+}
+
+/* A path that may need a mount. */
+struct node {
+        char *path;
+        const struct cg_rule *rule; /* the first that named it; NULL for one that is only above others */
+        bool keep;                  /* a symlink */
+        bool folder;
+        bool placeholder;
+        bool pin;
+        const struct cg_rule *mask;
+};
+
+struct nodes {
+        struct node *v;
+        size_t n, cap;
+};
+
+static void nodes_fini(struct nodes *nodes)
+{
+        for (size_t i = 0; i < nodes->n; i++)
+                free(nodes->v[i].path);
+        free(nodes->v);
+}
+#define cg_auto_nodes CG_CLEANUP(nodes_fini)
+
+/* Copies the first @len bytes of the node's path. */
+static int add_node(struct nodes *nodes, const struct node *node, size_t len, struct cg_err *err)
+{
+        size_t cap = nodes->cap ? nodes->cap * 2 : 128;
+        struct node *v = nodes->v;
+
+        if (nodes->n == nodes->cap) {
+                v = realloc(v, cap * sizeof(*v));
+                if (!v)
+                        return cg_fail(err, CG_E_NOMEM, "sandbox: view");
+                nodes->v = v;
+                nodes->cap = cap;
+        }
+        v[nodes->n] = *node;
+        v[nodes->n].path = strndup(node->path, len);
+        if (!v[nodes->n].path)
+                return cg_fail(err, CG_E_NOMEM, "sandbox: view");
+        nodes->n++;
+        return 0;
+}
+
+static size_t depth(const char *path)
+{
+        size_t n = 0;
+
+        for (; path[0] && path[1]; path++)
+                n += *path == '/';
+        return n;
+}
+
+static int compare_nodes(const void *a, const void *b)
+{
+        const struct node *x = a, *y = b;
+        size_t dx = depth(x->path), dy = depth(y->path);
+
+        return dx != dy ? (dx > dy) - (dx < dy) : strcmp(x->path, y->path);
+}
+
+/* Sorted by depth; what names one path becomes one node. */
+static void merge(struct nodes *nodes)
+{
+        size_t to = 0;
+
+        if (nodes->n)
+                qsort(nodes->v, nodes->n, sizeof(*nodes->v), compare_nodes);
+        for (size_t i = 0; i < nodes->n; i++) {
+                struct node *n = &nodes->v[i], *last = to ? &nodes->v[to - 1] : NULL;
+
+                if (!last || strcmp(last->path, n->path) != 0) {
+                        nodes->v[to++] = *n;
+                        continue;
+                }
+                if (!last->rule)
+                        last->rule = n->rule;
+                last->mask = last->mask ? last->mask : n->mask;
+                last->keep |= n->keep;
+                last->pin |= n->pin;
+                last->placeholder |= n->placeholder;
+                last->folder |= n->folder;
+                free(n->path);
+        }
+        nodes->n = to;
+}
+
+/* The state of what holds @path; "/" lies in a folder that can only be read. */
+static enum cg_view_state state_above(const struct cg_rules *rules, const char *path)
+{
+        char parent[PATH_MAX];
+        const char *slash = strrchr(path, '/');
+        size_t n = slash ? (size_t)(slash - path) : 0;
+
+        if (!path[1])
+                return rules->off ? CG_VIEW_WRITE : CG_VIEW_READ;
+        snprintf(parent, sizeof(parent), "%.*s", n ? (int)n : 1, n ? path : "/");
+        return cg_view_state(rules, parent);
+}
+
+static int add_rule_node(struct nodes *nodes, const struct cg_rules *rules, const struct cg_rule *r, struct cg_err *err)
+{
+        struct node node = {.path = r->path, .rule = r, .folder = r->folder};
+        size_t len = strlen(r->path);
+
+        if (r->missing) {
+                size_t part = strcspn(r->path + r->missing, "/");
+
+                /* Only its being made can be denied, and only where it could be. */
+                len = r->missing + part;
+                node.placeholder = true;
+                node.folder = r->path[len] == '/' || r->folder;
+                if (state_above(rules, r->path) == CG_VIEW_HIDDEN)
+                        return 0;
+        }
+        node.keep = r->kind == CG_RULE_KEEP;
+        node.mask = r->kind == CG_RULE_MASK ? r : NULL;
+        return add_node(nodes, &node, len, err);
+}
+
+/* What a node comes to, and whether it needs a mount at all. */
+static bool wanted_kind(const struct cg_rules *rules, const struct nodes *nodes, const struct node *n, enum cg_plan_kind *ret,
+                        bool *restored)
+{
+        enum cg_view_state is = cg_view_state(rules, n->path), above = state_above(rules, n->path);
+
+        *restored = above == CG_VIEW_HIDDEN;
+        if (is == CG_VIEW_HIDDEN) {
+                *ret = CG_PLAN_HIDE;
+                return above != CG_VIEW_HIDDEN && !n->keep;
+        }
+        if (n->keep || n->placeholder || n->mask) {
+                *ret = n->keep ? CG_PLAN_PIN : n->mask ? CG_PLAN_MASK : CG_PLAN_READ;
+                return !*restored && (n->mask || above == CG_VIEW_WRITE);
+        }
+        if (is == above) {
+                *ret = CG_PLAN_PIN;
+                return n->pin && is == CG_VIEW_WRITE;
+        }
+        *ret = is == CG_VIEW_WRITE ? CG_PLAN_WRITE : *restored ? CG_PLAN_BIND_RO : CG_PLAN_READ;
+        return n->path[1] != '\0' || is != CG_VIEW_WRITE;
+}
+
+/* Pins for the folders above a node: those that lie in a write root and could be renamed. */
+static int pin_above(struct nodes *nodes, const struct cg_rules *rules, const char *path, struct cg_err *err)
+{
+        struct node pin = {.path = (char *)path, .pin = true, .folder = true};
+        char above[PATH_MAX];
+        int e = 0;
+
+        for (const char *slash = strchr(path + 1, '/'); slash && e == 0; slash = strchr(slash + 1, '/')) {
+                snprintf(above, sizeof(above), "%.*s", (int)(slash - path), path);
+                if (cg_view_state(rules, above) == CG_VIEW_WRITE && state_above(rules, above) == CG_VIEW_WRITE)
+                        e = add_node(nodes, &pin, (size_t)(slash - path), err);
+        }
+        return e;
+}
+
+/* Whether something below hidden @path is shown again. */
+static bool shows_below(const struct cg_rules *rules, const struct nodes *nodes, size_t from, const char *path)
+{
+        for (size_t i = from; i < nodes->n; i++) {
+                const struct node *n = &nodes->v[i];
+
+                if (!n->placeholder && !n->keep && strcmp(n->path, path) != 0 && cg_plan_within(n->path, path) &&
+                    cg_view_state(rules, n->path) != CG_VIEW_HIDDEN)
+                        return true;
+        }
+        return false;
+}
+
+static int add_mount(struct cg_sandbox *sb, const struct cg_rules *rules, const struct nodes *nodes, size_t i,
+                     struct cg_err *err)
+{
+        const struct node *n = &nodes->v[i];
+        struct cg_plan_mount m = {.path = n->path, .why = n->rule ? (char *)n->rule->why : NULL};
+        bool restored;
+
+        if (!wanted_kind(rules, nodes, n, &m.kind, &restored))
+                return 0;
+        if (m.kind == CG_PLAN_WRITE || m.kind == CG_PLAN_BIND_RO)
+                m.src = n->path;
+        if (m.kind == CG_PLAN_HIDE && n->folder && shows_below(rules, nodes, i + 1, n->path)) {
+                m.kind = CG_PLAN_EMPTY;
+                m.mode = "0755";
+                m.size = CG_PLAN_EMPTY_SIZE;
+        }
+        if (n->mask) {
+                m.data = n->mask->data;
+                m.len = n->mask->len;
+        }
+        if (n->placeholder && cg_plan_add_placeholder(sb, n->path, n->folder, false, err) < 0)
+                return CG_E_NOMEM;
+        return cg_plan_insert(sb, &m, err);
+}
+
+static int add_pins(struct nodes *nodes, const struct cg_rules *rules, struct cg_err *err)
+{
+        size_t n = nodes->n;
+        int e = 0;
+
+        for (size_t i = 0; i < n && e == 0; i++) {
+                enum cg_plan_kind kind;
+                bool restored;
+
+                if (wanted_kind(rules, nodes, &nodes->v[i], &kind, &restored) && kind != CG_PLAN_WRITE)
+                        e = pin_above(nodes, rules, nodes->v[i].path, err);
+        }
+        if (e == 0)
+                merge(nodes);
+        return e;
+}
+
+int cg_view_add(struct cg_sandbox *sb, const struct cg_rules *rules, struct cg_err *err)
+{
+        cg_auto_nodes struct nodes nodes = {0};
+        int e = 0;
+
+        if (cg_view_state(rules, "/") == CG_VIEW_WRITE)
+                sb->root_writable = true;
+        for (size_t i = 0; i < rules->n && e == 0; i++)
+                e = add_rule_node(&nodes, rules, &rules->v[i], err);
+        if (e < 0)
+                return e;
+        merge(&nodes);
+        e = add_pins(&nodes, rules, err);
+        for (size_t i = 0; i < nodes.n && e == 0; i++)
+                e = add_mount(sb, rules, &nodes, i, err);
+        return e;
+}

@@ -1,0 +1,25 @@
+/* Rules about paths become mounts of a plan. Pure: nothing is looked up. */
+#ifndef CG_SANDBOX_SETTINGS_VIEW_H
+#define CG_SANDBOX_SETTINGS_VIEW_H
+
+#include "sandbox/settings/rules.h"
+#include "sandbox/sandbox.h"
+
+enum cg_view_state {
+        CG_VIEW_READ,  /* can be read */
+        CG_VIEW_WRITE, /* and written */
+        CG_VIEW_HIDDEN,
+};
+
+/*
+ * What rules say about @path:
+ *   read   the nearest rule at or above it: denyRead hides, allowRead shows, allowWrite shows; at one path allowRead wins over
+ *          denyRead, and denyRead over allowWrite
+ *   write  an allowWrite at or above it, and no denyWrite at or above it, wherever
+ */
+enum cg_view_state cg_view_state(const struct cg_rules *rules, const char *path);
+
+/* Adds the mounts and placeholders that make it so. */
+int cg_view_add(struct cg_sandbox *sb, const struct cg_rules *rules, struct cg_err *err);
+
+#endif

@@ -1,0 +1,69 @@
+/*
+ * The MCP server of `cellgate selftest`: one tool, "mark", that writes its text into a file. What stands there was called, whatever
+ * anybody says of approvals. Started by the tool server; its input is ours.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/util.h"
+#include "cli/common/cli.h"
+#include "selftest/host/selftest.h"
+
+#define MAX_LINE (1u << 20)
+
+static json_t *mark(const char *marks, const json_t *params)
+{
+        const char *text = json_string_value(json_object_get(json_object_get(params, "arguments"), "text"));
+        cg_auto_fd int fd = open(marks, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+
+        if (fd >= 0)
+                dprintf(fd, "%s\n", text ? text : "(nothing)");
+        return json_pack("{s:[{s:s, s:s}]}", "content", "type", "text", "text", "marked");
+}
+
+static json_t *result_of(const char *marks, const char *method, const json_t *params)
+{
+        if (!strcmp(method, "initialize"))
+                return json_pack("{s:O?, s:{s:{}}, s:{s:s, s:s}}", "protocolVersion",
+                                 json_object_get(params, "protocolVersion"),
+                                 "capabilities", "tools", "serverInfo", "name", "cellgate-selftest", "version", "1");
+        if (!strcmp(method, "tools/list"))
+                return json_pack("{s:[{s:s, s:s, s:{s:s, s:{s:{s:s}}, s:[s]}}]}", "tools", "name", "mark", "description",
+                                 "Leaves a mark.", "inputSchema", "type", "object", "properties", "text", "type", "string", "required",
+                                 "text");
+        return strcmp(method, "tools/call") ? json_object() : mark(marks, params);
+}
+
+static int answer(const char *marks, const char *line, size_t len)
+{
+        cg_auto_json json_t *ask = NULL, *reply = NULL;
+        cg_auto_free char *text = NULL;
+        const char *method;
+
+        if (cg_json_object(line, len, "request", &ask, NULL) < 0 ||
+            !(method = json_string_value(json_object_get(ask, "method"))))
+                return -1;
+        if (!json_object_get(ask, "id"))
+                return 0;
+        reply = json_pack("{s:s, s:O, s:o}", "jsonrpc", "2.0", "id", json_object_get(ask, "id"), "result",
+                          result_of(marks, method, json_object_get(ask, "params")));
+        text = reply ? cg_json_text(reply, &len) : NULL;
+        if (!text || puts(text) < 0)
+                return -1;
+        return fflush(stdout);
+}
+
+int cg_selftest_mcp_main(const char *marks)
+{
+        cg_auto_free char *line = malloc(MAX_LINE);
+
+        while (line && fgets(line, MAX_LINE, stdin)) {
+                if (answer(marks, line, strcspn(line, "\n")) < 0)
+                        return CG_EXIT_USAGE;
+        }
+        return line ? 0 : CG_EXIT_USAGE;
+}

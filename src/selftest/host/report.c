@@ -1,0 +1,312 @@
+/*
+ * What `cellgate selftest` knows of its attempts, and what it says of each. What comes from inside a sandbox is checked: a name that was
+ * asked for, once, and one of five words.
+ */
+#include "selftest/host/selftest.h"
+
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "base/util.h"
+#include "cli/common/cli.h"
+#include "config.h"
+
+#define MAX_OUTPUT (1u << 20) /* of a program that we start, and of what is ours: far less */
+
+
+bool cg_selftest_matches(const char *const *only, const char *name)
+{
+        if (!*only)
+                return true;
+        for (; *only; only++) {
+                if (fnmatch(*only, name, 0) == 0)
+                        return true;
+        }
+        return false;
+}
+
+static const struct {
+        const char *word, *name, *say;
+} outcomes[CG_N_OUTCOMES] = {
+        [CG_OUT_HELD] = {"ok", "held", "denied"},      [CG_OUT_HOLE] = {"HOLE", "hole", "not denied"},
+        [CG_OUT_WORKS] = {"ok", "works", "possible"},  [CG_OUT_FAILS] = {"FAIL", "fails", "not possible"},
+        [CG_OUT_SKIP] = {"skip", "skip", "not tried"},
+};
+
+static void print_json(json_t *o)
+{
+        cg_auto_free char *text = NULL;
+        size_t len;
+
+        text = o ? cg_json_text(o, &len) : NULL;
+        if (text)
+                puts(text);
+        json_decref(o);
+}
+
+static void line_json(const struct cg_attempt_line *a, const char *where, enum cg_outcome o, const char *note)
+{
+        json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "name", a->name, "where", where,
+                              "group", a->group, "kind", a->allow ? "allow" : "deny", "what", a->what,
+                              "outcome", outcomes[o].name, "withoutSandbox", a->bare);
+
+        if (j && *a->layer)
+                json_object_set_new(j, "layer", json_string(a->layer));
+        if (j && *note)
+                json_object_set_new(j, "note", json_string(note));
+        print_json(j);
+}
+
+/* A note may have been made up by what runs inside: nothing in it may move a terminal's cursor. */
+static void line_text(const struct cg_report *r, const struct cg_attempt_line *a, const char *where, enum cg_outcome o,
+                      const char *note)
+{
+        bool bad = o == CG_OUT_HOLE || o == CG_OUT_FAILS, kernel = a->command && strcmp(where, "sandbox") != 0;
+        cg_auto_buf struct cg_buf safe = {.max = 16384};
+
+        if (cg_text_render(&safe, note, strlen(note), 0, NULL) < 0)
+                return;
+        printf("%-4s %s%s%-*s %s%s%s", outcomes[o].word, kernel ? where : "", kernel ? ":" : "",
+               (int)r->width - (kernel ? (int)strlen(where) + 1 : 0), a->name,
+               outcomes[o].say, safe.len ? ": " : "", safe.len ? safe.data : "");
+        if (bad)
+                printf("  (%s)", a->what);
+        printf("\n");
+}
+
+void cg_report_line(struct cg_report *r, const struct cg_attempt_line *a, const char *where, enum cg_outcome o,
+                    const char *note)
+{
+        char tier[900];
+
+        if (r->weak && o == CG_OUT_FAILS) {
+                snprintf(tier, sizeof(tier), "the landlock tier does not allow it: %.800s", note);
+                note = tier;
+                o = CG_OUT_SKIP;
+        }
+        r->n[o]++;
+        if (r->json)
+                line_json(a, where, o, note);
+        else if (!r->quiet || o == CG_OUT_HOLE || o == CG_OUT_FAILS)
+                line_text(r, a, where, o, note);
+        fflush(stdout);
+}
+
+int cg_report_sum(const struct cg_report *r)
+{
+        size_t held = r->n[CG_OUT_HELD] + r->n[CG_OUT_WORKS], holes = r->n[CG_OUT_HOLE], failed = r->n[CG_OUT_FAILS],
+               skipped = r->n[CG_OUT_SKIP], all = held + holes + failed + skipped;
+
+        if (r->json)
+                print_json(json_pack("{s:b, s:I, s:I, s:I, s:I, s:I}", "sum", 1, "attempts", (json_int_t)all,
+                                     "held", (json_int_t)held, "holes", (json_int_t)holes,
+                                     "failed", (json_int_t)failed, "skipped", (json_int_t)skipped));
+        else if (failed)
+                printf("\n%zu attempts: %zu held, %zu holes, %zu skipped, %zu failed\n", all, held, holes, skipped, failed);
+        else
+                printf("\n%zu attempts: %zu held, %zu holes, %zu skipped\n", all, held, holes, skipped);
+        return fflush(stdout) ? CG_EXIT_USAGE : holes || failed ? 1 : 0;
+}
+
+/* ---- which attempts there are */
+int cg_selftest_output(char *const *argv, char **ret, struct cg_err *err)
+{
+        struct cg_proc p = CG_PROC_NONE;
+        struct cg_proc_spec spec = {.path = argv[0], .argv = argv, .envp = environ};
+        int out[2], status = 0, e;
+        size_t len;
+
+        if (pipe2(out, O_CLOEXEC) < 0)
+                return cg_fail_errno(err, "pipe");
+        spec.fds = (const struct cg_proc_fd[]){{-1, 0}, {out[1], 1}, {2, 2}};
+        spec.n_fds = 3;
+        e = cg_proc_spawn(&spec, &p, err);
+        close(out[1]);
+        if (e == 0)
+                e = cg_read_fd(out[0], argv[0], MAX_OUTPUT, ret, &len, err);
+        close(out[0]);
+        if (p.pid && cg_proc_wait(&p, 10000, &status, err) != 0)
+                cg_proc_end(&p, false, 0);
+        return e == 0 && status ? cg_fail(err, CG_E_SYS, "%s failed", argv[0]) : e;
+}
+
+static int parse_attempt(char *line, struct cg_attempt_line *a)
+{
+        char *field[7], *save = NULL;
+        size_t n = 0;
+
+        /* Fields may be empty: strsep(), not strtok(). */
+        for (save = line; save && n < CG_ARRAY_LEN(field); n++)
+                field[n] = strsep(&save, "\t");
+        if (n != CG_ARRAY_LEN(field))
+                return -1;
+        *a = (struct cg_attempt_line){.name = field[0], .group = field[1], .allow = !strcmp(field[2], "allow"), .layer = field[3],
+                                      .bare = field[4], .inside = true, .kernel = strcmp(field[5], "command") != 0,
+                                      .command = strcmp(field[5], "kernel") != 0, .what = field[6]};
+        return 0;
+}
+
+static void add(struct cg_attempt_list *l, const struct cg_attempt_line *a, const char *const *only)
+{
+        l->v[l->n] = *a;
+        l->v[l->n++].wanted = cg_selftest_matches(only, a->name);
+}
+
+/* What many names begin with: "unix-*", "proxy-*". */
+static void add_kinds(const struct cg_attempt_list *l, struct cg_buf *b)
+{
+        for (size_t i = 0; i < l->n; i++) {
+                const char *name = l->v[i].name;
+                size_t len = strcspn(name, "-");
+                size_t before = 0, same = 0;
+
+                for (size_t j = 0; j < l->n; j++) {
+                        bool is = strcspn(l->v[j].name, "-") == len && memcmp(l->v[j].name, name, len) == 0;
+
+                        same += is;
+                        before += is && j < i;
+                }
+                if (!before && same >= 10)
+                        cg_buf_addf(b, NULL, "%s%.*s-*", b->len ? ", " : "", (int)len, name);
+        }
+}
+
+/* A pattern that names no attempt would pass for attempts that held. */
+static int check_patterns(const struct cg_attempt_list *l, const char *const *only, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf kinds = {.max = 4096};
+
+        for (; *only; only++) {
+                size_t i = 0;
+
+                while (i < l->n && fnmatch(*only, l->v[i].name, 0) != 0)
+                        i++;
+                if (i < l->n)
+                        continue;
+                add_kinds(l, &kinds);
+                return cg_fail(err, CG_E_INVAL, "--only %s: there is no such attempt; --list lists all %zu, among them %s", *only, l->n,
+                               kinds.data ? kinds.data : "");
+        }
+        return 0;
+}
+
+int cg_attempts_load(struct cg_attempt_list *l, const char *const *only, struct cg_err *err)
+{
+        static char *const argv[] = {(char *)CG_SELFTEST_HELPER, (char *)"--list", NULL};
+        struct cg_attempt_line a;
+        char *save = NULL;
+        size_t lines = cg_n_attempts_kernel + cg_n_attempts_after;
+
+        if (cg_selftest_output(argv, &l->text, err) < 0)
+                return -1;
+        for (const char *p = l->text; *p; p++)
+                lines += *p == '\n';
+        l->v = calloc(lines, sizeof(*l->v));
+        if (!l->v)
+                return cg_fail(err, CG_E_NOMEM, "attempts");
+        for (char *line = strtok_r(l->text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+                if (parse_attempt(line, &a) < 0)
+                        return cg_fail(err, CG_E_PROTO, "%s speaks another language: is cellgate installed completely?",
+                                       CG_SELFTEST_HELPER);
+                add(l, &a, only);
+        }
+        for (size_t i = 0; i < cg_n_attempts_kernel; i++)
+                add(l, &cg_attempts_kernel[i], only);
+        for (size_t i = 0; i < cg_n_attempts_after; i++)
+                add(l, &cg_attempts_after[i], only);
+        return check_patterns(l, only, err);
+}
+
+int cg_attempts_print(const struct cg_attempt_list *l, const struct cg_report *r)
+{
+        for (size_t i = 0; i < l->n; i++) {
+                const struct cg_attempt_line *a = &l->v[i];
+
+                if (!a->wanted)
+                        continue;
+                if (r->json)
+                        print_json(json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:b}", "name", a->name,
+                                             "group", a->group, "kind", a->allow ? "allow" : "deny",
+                                             "layer", a->layer, "withoutSandbox", a->bare, "what", a->what,
+                                             "sandbox", (int)a->command, "kernel", (int)a->kernel));
+                else
+                        printf("%-5s %-*s %-20s %s\n", a->allow ? "allow" : "deny", (int)r->width, a->name, a->layer,
+                               a->what);
+        }
+        return fflush(stdout) ? CG_EXIT_USAGE : 0;
+}
+
+struct cg_attempt_list *cg_attempts_free(struct cg_attempt_list *l)
+{
+        free(l->v);
+        free(l->text);
+        *l = (struct cg_attempt_list){.n = 0};
+        return NULL;
+}
+
+/* ---- what comes from inside */
+struct cg_attempt_line *cg_attempt_named(const struct cg_attempt_list *l, const char *name)
+{
+        for (size_t i = 0; i < l->n; i++) {
+                if (!strcmp(l->v[i].name, name))
+                        return &l->v[i];
+        }
+        return NULL;
+}
+
+/* NAME <tab> OUTCOME <tab> NOTE */
+int cg_report_take(struct cg_report *r, struct cg_attempt_list *l, const char *where, char *line)
+{
+        char *save = line, *name = strsep(&save, "\t"), *word = strsep(&save, "\t");
+        struct cg_attempt_line *a = cg_attempt_named(l, name);
+        enum cg_outcome o = 0;
+
+        while (word && o < CG_N_OUTCOMES && strcmp(outcomes[o].name, word) != 0)
+                o++;
+        if (!a || !word || !save || o == CG_N_OUTCOMES || !a->due)
+                return -1;
+        a->due = false;
+        cg_report_line(r, a, where, o, save);
+        return 0;
+}
+
+size_t cg_attempts_due(struct cg_attempt_list *l, bool kernel)
+{
+        size_t n = 0;
+
+        for (size_t i = 0; i < l->n; i++) {
+                struct cg_attempt_line *a = &l->v[i];
+
+                /* What has no layer or place of the program inside is not its to try. */
+                a->due = a->wanted && a->inside && (kernel ? a->kernel : a->command);
+                n += a->due;
+        }
+        return n;
+}
+
+size_t cg_attempts_left(const struct cg_attempt_list *l)
+{
+        size_t n = 0;
+
+        for (size_t i = 0; i < l->n; i++)
+                n += l->v[i].due;
+        return n;
+}
+
+size_t cg_report_missing(struct cg_report *r, struct cg_attempt_list *l, const char *where, const char *why)
+{
+        size_t n = 0;
+
+        for (size_t i = 0; i < l->n; i++) {
+                if (l->v[i].due)
+                        cg_report_line(r, &l->v[i], where, CG_OUT_FAILS, why);
+                n += l->v[i].due;
+                l->v[i].due = false;
+        }
+        return n;
+}

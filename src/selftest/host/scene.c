@@ -1,0 +1,559 @@
+/*
+ * The scene of `cellgate selftest`: a throw-away folder, and what lies outside of it that attempts try to reach. Everything here is
+ * made for the run and removed at its end; nothing of the user's own is touched.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/keyctl.h>
+#include <mqueue.h>
+#include <poll.h>
+#include <pty.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/ipc.h>
+#include <sys/mman.h>
+#include <sys/msg.h>
+#include <sys/random.h>
+#include <sys/sem.h>
+#include <sys/shm.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/util.h"
+#include "selftest/host/selftest.h"
+#include "config.h"
+
+#define SCENE_MAX 16384
+#define CANARY_START_MS 10000
+#define KEY_NAME "cellgate-selftest"
+#define STRAY "work/stray.lock" /* what stays behind locks it, and writes into it */
+#define HIDDEN "hidden-content-of-the-selftest"
+#define PRIVATE "private-content-of-the-selftest"
+#define ARGUMENT "cellgate-selftest-canary-argument"
+
+/* Of the folder: a name that ends in / is a folder; the content is what stands behind it. */
+static const struct {
+        const char *path, *content;
+} files[] = {
+        {"work/", NULL}, {"work/mnt/", NULL}, {"work/run/", NULL}, {STRAY, ""}, {"work/plain.txt", "plain\n"},
+        /* denyWrite */
+        {"work/keep.txt", "keep\n"}, {"work/d/", NULL}, {"work/d/keep.txt", "keep\n"}, {"work/g/", NULL},
+        {"work/g/h/", NULL},
+        {"work/g/h/keep.txt", "keep\n"}, {"work/denied/", NULL}, {"work/denied/inner.txt", "keep\n"}, {"work/real/", NULL},
+        {"work/real/target.txt", "keep\n"}, {"work/server/", NULL},
+        {"work/server/run.sh", "#!/bin/sh\nexec \"" CG_LIBEXECDIR "/cellgate-cli\" \"$@\"\n"},
+        /* never written */
+        {"work/.bashrc", "keep\n"}, {"work/sub/", NULL}, {"work/sub/.BASHRC", "keep\n"}, {"work/.git/", NULL},
+        {"work/.git/HEAD", "ref: refs/heads/main\n"},
+        {"work/.git/config", "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tworktreeConfig = true\n"},
+        {"work/.git/hooks/", NULL},
+        {"work/.git/objects/", NULL}, {"work/.git/refs/", NULL}, {"work/sub/.git/", NULL},
+        {"work/sub/.git/HEAD", "ref: refs/heads/main\n"},
+        {"work/sub/.git/hooks/", NULL}, {"work/sub/.git/hooks/idle", "keep\n"}, 
+        {"work/sub/.git/config", "[core]\n\thooksPath = ci/hooks\n\tfsmonitor = ci/watch\n"}, {"work/sub/ci/", NULL},
+        {"work/sub/ci/watch", "keep\n"}, {"work/.vscode/", NULL},
+        {"work/.claude/", NULL},
+        {"work/.claude/commands/", NULL}, {"work/.claude/agents/", NULL},
+        /* denyRead */
+        {"work/secret.txt", HIDDEN}, {"work/secrets/", NULL}, {"work/secrets/inner.txt", HIDDEN}, {"work/mostly/", NULL},
+        {"work/mostly/shown.txt", "shown\n"}, {"work/mostly/inner.txt", HIDDEN}, {"work/sub/deeper/", NULL},
+        {"work/sub/deeper/key.pem", HIDDEN}, {"work/.env", HIDDEN},
+        {"out/", NULL}, {"out/canary.txt", "canary\n"}, {"out/spare.txt", ""}, {"out/empty/", NULL},
+        {"out/private.txt", PRIVATE},
+        /* credentials */
+        {"home/", NULL}, {"home/.profile", "keep\n"}, {"home/.ssh/", NULL}, {"home/.ssh/id_ed25519", HIDDEN},
+        {"home/.aws/", NULL}, {"home/.npm/", NULL}, {"home/.npm/_logs/", NULL}, {"home/.claude/", NULL}, {"home/.claude/debug/", NULL},
+        {"home/.aws/credentials", HIDDEN}, {"home/.gnupg/", NULL}, {"home/.gnupg/secring.gpg", HIDDEN},
+        {"home/.netrc", HIDDEN},
+        {"home/.kube/", NULL}, {"home/.kube/config", HIDDEN}, {"home/.docker/", NULL}, {"home/.docker/config.json", HIDDEN},
+        {"home/.config/", NULL}, {"home/.config/gh/", NULL}, {"home/.config/gh/hosts.yml", HIDDEN}, {"home/.npmrc", HIDDEN},
+        {"home/.git-credentials", HIDDEN}, {"home/.mozilla/", NULL}, {"home/.mozilla/cookies.sqlite", HIDDEN},
+        {"home/.bash_history", HIDDEN},
+};
+
+static const char settings[] =
+        "{\"network\": {\"allowedDomains\": [\"127.0.0.1:%A\", \"localhost:%A\", \"127.0.0.1:%D\", \"*.selftest.example\"%N],\n"
+        "  \"deniedDomains\": [\"127.0.0.1:%D\", \"bad.selftest.example\"]},\n"
+        " \"filesystem\": {\"allowWrite\": [\".\"],\n"
+        "  \"denyWrite\": [\"keep.txt\", \"d/keep.txt\", \"g/h/keep.txt\", \"denied\", \"link-real\", \"absent.txt\", \"absentdir/deep.txt\"],\n"
+        "  \"denyRead\": [\"secret.txt\", \"secrets\", \"mostly\", \".env\", \"**/*.pem\"], \"allowRead\": [\"mostly/shown.txt\"]},\n"
+        " \"cellgate\": {\"env\": [\"PATH\", \"HOME\"], \"hideCredentials\": true%T}}\n";
+
+const char *cg_scene_path(const struct cg_scene *s, const char *name, char *buf)
+{
+        snprintf(buf, PATH_MAX, "%.3000s/%s", s->dir, name);
+        return buf;
+}
+
+int cg_scene_set(struct cg_scene *s, struct cg_err *err, const char *fmt, ...)
+{
+        char line[PATH_MAX + 100];
+        va_list ap;
+
+        va_start(ap, fmt);
+        vsnprintf(line, sizeof(line), fmt, ap);
+        va_end(ap);
+        return cg_buf_addf(&s->text, err, "%s\n", line);
+}
+
+static int write_file(const char *path, const char *content, struct cg_err *err)
+{
+        cg_auto_fd int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+
+        if (fd < 0)
+                return cg_fail_errno(err, "selftest: %s", path);
+        return cg_write_all(fd, content, strlen(content), err);
+}
+
+static int make_links(const struct cg_scene *s, struct cg_err *err)
+{
+        static const struct {
+                const char *target, *path;
+                bool hard;
+        } links[] = {
+                {"work/keep.txt", "work/keep-alias.txt", true},
+                {"work/secret.txt", "work/secret-alias.txt", true},
+                {"real/target.txt", "work/link-real", false},
+                {"../out/canary.txt", "work/link-out", false},
+                {"secret.txt", "work/link-secret", false},
+        };
+        char path[PATH_MAX], target[PATH_MAX];
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(links); i++) {
+                cg_scene_path(s, links[i].path, path);
+                if ((links[i].hard ? link(cg_scene_path(s, links[i].target, target), path)
+                                   : symlink(links[i].target, path)) < 0)
+                        return cg_fail_errno(err, "selftest: %s", path);
+        }
+        return mkfifo(cg_scene_path(s, "out/fifo", path), 0600) < 0 ? cg_fail_errno(err, "selftest: %s", path) : 0;
+}
+
+static int make_files(struct cg_scene *s, struct cg_err *err)
+{
+        char path[PATH_MAX];
+        mode_t old = umask(022);
+        int e = 0;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(files) && e == 0; i++) {
+                cg_scene_path(s, files[i].path, path);
+                if (files[i].content)
+                        e = write_file(path, files[i].content, err);
+                else if (mkdir(path, 0755) < 0)
+                        e = cg_fail_errno(err, "selftest: %s", path);
+        }
+        umask(old);
+        return e == 0 ? make_links(s, err) : e;
+}
+
+/* In the home folder, where that can be written: a kernel's /tmp is its own, and would hide that it cannot write the host's. */
+static int make_folder(struct cg_scene *s, struct cg_err *err)
+{
+        static const char in_tmp[] = "/tmp/.cellgate-selftest-XXXXXX";
+        const char *home = getenv("HOME");
+
+        snprintf(s->dir, sizeof(s->dir), "%.3000s/.cellgate-selftest-XXXXXX", home && home[0] == '/' ? home : "/nowhere");
+        if (mkdtemp(s->dir))
+                return 0;
+        memcpy(s->dir, in_tmp, sizeof(in_tmp));
+        if (mkdtemp(s->dir))
+                return 0;
+        s->dir[0] = '\0';
+        return cg_fail_errno(err, "selftest: a folder in %s or /tmp", home ? home : "the home folder");
+}
+
+/* By a name relative to the folder: the whole path may be longer than a socket's may be. */
+static int unix_socket(const struct cg_scene *s, const char *name, int type, int *ret, struct cg_err *err)
+{
+        struct sockaddr_un at = {.sun_family = AF_UNIX};
+        bool abstract = name[0] == '@';
+        socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(name) + !abstract);
+        cg_auto_fd int here = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+        char path[PATH_MAX];
+        int e = 0;
+
+        snprintf(at.sun_path + abstract, sizeof(at.sun_path) - abstract, "%s", name + abstract);
+        *ret = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (*ret < 0 || here < 0 || chdir(cg_scene_path(s, "out", path)) < 0)
+                return cg_fail_errno(err, "selftest: socket %s", name);
+        if (bind(*ret, (struct sockaddr *)&at, len) < 0 || (type == SOCK_STREAM && listen(*ret, 8) < 0))
+                e = cg_fail_errno(err, "selftest: socket %s", name);
+        if (fchdir(here) < 0 && e == 0)
+                e = cg_fail_errno(err, "selftest: back to the working folder");
+        return e;
+}
+
+static const char *known_socket(void)
+{
+        static const char *const paths[] = {"/run/docker.sock", "/var/run/docker.sock", "/run/containerd/containerd.sock",
+                                            "/run/dbus/system_bus_socket", "/run/systemd/private"};
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(paths); i++) {
+                if (access(paths[i], W_OK) == 0)
+                        return paths[i];
+        }
+        return NULL;
+}
+
+static int make_sockets(struct cg_scene *s, struct cg_err *err)
+{
+        char path[PATH_MAX], name[64];
+        const char *known = known_socket();
+
+        snprintf(name, sizeof(name), "@cellgate-selftest-%.16s", s->secret);
+        if (unix_socket(s, "stream", SOCK_STREAM, &s->stream, err) < 0 ||
+            unix_socket(s, "dgram", SOCK_DGRAM, &s->dgram, err) < 0 ||
+            unix_socket(s, name, SOCK_STREAM, &s->abstract, err) < 0)
+                return -1;
+        s->fifo = open(cg_scene_path(s, "out/fifo", path), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+        if (s->fifo < 0)
+                return cg_fail_errno(err, "selftest: %s", path);
+        if (known && cg_scene_set(s, err, "unix_known=%s", known) < 0)
+                return -1;
+        return cg_scene_set(s, err, "unix_stream=../out/stream\nunix_dgram=../out/dgram\nunix_abstract=%s", name);
+}
+
+/* Shared memory, queues and keys. What this Linux does not have is not there to be reached. */
+static int make_shared(struct cg_scene *s, struct cg_err *err)
+{
+        struct mq_attr attr = {.mq_maxmsg = 1, .mq_msgsize = 64};
+        key_t key = (key_t)(0x43470000 | (getpid() & 0xffff));
+        char name[64];
+        void *p;
+        int fd;
+
+        s->shm_id = shmget(key, 4096, IPC_CREAT | IPC_EXCL | 0600);
+        s->msg_id = msgget(key, IPC_CREAT | IPC_EXCL | 0600);
+        s->sem_id = semget(key, 1, IPC_CREAT | IPC_EXCL | 0600);
+        p = s->shm_id < 0 ? (void *)-1 : shmat(s->shm_id, NULL, 0);
+        if (p != (void *)-1) {
+                memcpy(p, s->secret, sizeof(s->secret));
+                shmdt(p);
+        }
+        snprintf(name, sizeof(name), "/cellgate-selftest-%.16s", s->secret);
+        fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (fd < 0 || cg_write_all(fd, s->secret, strlen(s->secret), err) < 0)
+                return cg_fail_errno(err, "selftest: shared memory %s", name);
+        close(fd);
+        s->mqueue = mq_open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600, &attr);
+        if (s->mqueue >= 0 && cg_scene_set(s, err, "mqueue=%s", name + 1) < 0)
+                return -1;
+        return cg_scene_set(s, err, "sysv_key=%ld\nshm=%s", (long)key, name + 1);
+}
+
+static int make_key(struct cg_scene *s, struct cg_err *err)
+{
+        s->key = syscall(SYS_add_key, "user", KEY_NAME, s->secret, strlen(s->secret), KEY_SPEC_USER_KEYRING);
+        if (s->key < 0)
+                return 0; /* no keys here, or no more of them */
+        syscall(SYS_keyctl, KEYCTL_SETPERM, s->key, 0x3f3f0000);
+        syscall(SYS_keyctl, KEYCTL_LINK, s->key, KEY_SPEC_SESSION_KEYRING);
+        return cg_scene_set(s, err, "key=" KEY_NAME "\nkey_serial=%ld", s->key);
+}
+
+static int make_terminal(struct cg_scene *s)
+{
+        int slave;
+
+        /* A terminal is not what everything depends on: without one its attempts are skipped, and say so. */
+        if (openpty(&s->terminal, &slave, s->terminal_name, NULL, NULL) < 0) {
+                s->terminal = -1;
+                return 0;
+        }
+        close(slave);
+        fcntl(s->terminal, F_SETFD, FD_CLOEXEC);
+        return cg_scene_set(s, NULL, "terminal=%s", s->terminal_name);
+}
+
+/* ---- the canary */
+static int read_ports(struct cg_scene *s, struct cg_err *err)
+{
+        char buf[2000];
+        size_t n = 0;
+
+        while (n < sizeof(buf) - 1) {
+                ssize_t r = cg_wait_fd(s->canary_out, POLLIN, CANARY_START_MS, err) == 0
+                                    ? read(s->canary_out, buf + n, sizeof(buf) - 1 - n) : -1;
+
+                if (r <= 0)
+                        return cg_fail(err, CG_E_CLOSED, "selftest: the process that attempts are about did not start");
+                n += (size_t)r;
+                buf[n] = '\0';
+                if (n >= 4 && !strcmp(buf + n - 4, "end\n"))
+                        break;
+        }
+        buf[n - 4] = '\0';
+        return cg_buf_adds(&s->text, buf, err);
+}
+
+static int start_canary(struct cg_scene *s, struct cg_err *err)
+{
+        char cwd[PATH_MAX], path[PATH_MAX], env[3][100];
+        char *const argv[] = {(char *)"cellgate-cli", (char *)"selftest", (char *)"--canary", (char *)ARGUMENT, NULL};
+        char *const envp[] = {env[0], env[1], env[2], NULL};
+        cg_auto_fd int file = open(cg_scene_path(s, "out/private.txt", path), O_RDONLY | O_CLOEXEC);
+        int in[2], out[2];
+        struct cg_proc_spec spec = {.path = CG_LIBEXECDIR "/cellgate-cli", .argv = argv, .envp = envp,
+                                    .cwd = cg_scene_path(s, "work", cwd), .die_with_parent = true};
+        int e;
+
+        if (file < 0 || pipe2(in, O_CLOEXEC) < 0)
+                return cg_fail_errno(err, "selftest: %s", path);
+        if (pipe2(out, O_CLOEXEC) < 0) {
+                close(in[0]);
+                close(in[1]);
+                return cg_fail_errno(err, "selftest: pipe");
+        }
+        snprintf(env[0], sizeof(env[0]), "CELLGATE_SELFTEST_SECRET=%s", s->secret);
+        snprintf(env[1], sizeof(env[1]), "CELLGATE_SELFTEST_CANARY=canary-%s", s->secret);
+        snprintf(env[2], sizeof(env[2]), "CELLGATE_SELFTEST_MEMORY=m%.10s", s->secret);
+        spec.fds = (const struct cg_proc_fd[]){{in[0], 0}, {out[1], 1}, {2, 2}, {file, 60}};
+        spec.n_fds = 4;
+        e = cg_proc_spawn(&spec, &s->canary, err);
+        close(in[0]);
+        close(out[1]);
+        s->canary_in = in[1];
+        s->canary_out = out[0];
+        if (e < 0)
+                return e;
+        if (cg_scene_set(s, err, "canary_pid=%d\ncanary_argument=" ARGUMENT "\ncanary_environ=canary-%s\ncanary_memory=m%.10s\n"
+                         "canary_content=" PRIVATE "\ncanary_exe=cellgate-cli", (int)s->canary.pid, s->secret,
+                         s->secret) < 0)
+                return -1;
+        return read_ports(s, err);
+}
+
+/* A name of this machine's own, with a dot in it, that leads to loopback: settings can allow no others. */
+static int find_loopback_name(struct cg_scene *s, struct cg_err *err)
+{
+        cg_auto_free char *text = NULL;
+        char *save = NULL, address[64], name[256];
+        size_t len;
+
+        if (cg_read_file("/etc/hosts", 1 << 20, &text, &len, NULL) < 0)
+                return 0;
+        for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+                if (sscanf(line, "%63s %255s", address, name) == 2 && !strncmp(address, "127.", 4) && strchr(name, '.') &&
+                    !strpbrk(name, "\"\\%#"))
+                        return cg_scene_set(s, err, "loopback_name=%s", name);
+        }
+        return 0;
+}
+
+static int make_secret(struct cg_scene *s, struct cg_err *err)
+{
+        unsigned char raw[16];
+
+        if (getrandom(raw, sizeof(raw), 0) != (ssize_t)sizeof(raw))
+                return cg_fail_errno(err, "selftest: random numbers");
+        for (size_t i = 0; i < sizeof(raw); i++)
+                snprintf(s->secret + 2 * i, 3, "%02x", raw[i]);
+        return 0;
+}
+
+int cg_scene_make(struct cg_scene *s, bool bare, struct cg_err *err)
+{
+        char path[PATH_MAX];
+
+        *s = (struct cg_scene){.bare = bare, .tier = s->tier, .canary = CG_PROC_NONE, .canary_out = -1, .canary_in = -1, .terminal = -1, .stream = -1,
+                               .abstract = -1, .dgram = -1, .fifo = -1, .shm_id = -1, .msg_id = -1, .sem_id = -1, .mqueue = -1, .key = -1};
+        cg_buf_init(&s->text, SCENE_MAX);
+        if (make_secret(s, err) < 0 || make_folder(s, err) < 0 || make_files(s, err) < 0 || make_sockets(s, err) < 0 ||
+            make_shared(s, err) < 0 || make_key(s, err) < 0 || make_terminal(s) < 0 || start_canary(s, err) < 0 ||
+            find_loopback_name(s, err) < 0)
+                return -1;
+        return cg_scene_set(s, err, "secret=%s\nhidden_content=" HIDDEN "\nhidden_path=%s\nport_80=80", s->secret,
+                            cg_scene_path(s, "work/secret.txt", path));
+}
+
+/* The value's text; it ends at the line's end. */
+static const char *find(const struct cg_scene *s, const char *name, size_t *len)
+{
+        size_t n = strlen(name);
+
+        for (const char *line = s->text.data; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+                if (!strncmp(line, name, n) && line[n] == '=') {
+                        *len = strcspn(line + n + 1, "\n");
+                        return line + n + 1;
+                }
+        }
+        return NULL;
+}
+
+/* %A, %D: ports; %N: a name that leads to loopback, where the machine has one; %T: the tier. */
+static int put_setting(const struct cg_scene *s, char what, struct cg_buf *out, struct cg_err *err)
+{
+        size_t n = 0;
+        const char *v;
+
+        if (what == 'T')
+                return s->tier ? cg_buf_addf(out, err, ", \"tier\": \"%s\"", s->tier) : 0;
+        v = find(s, what == 'A' ? "port_allowed" : what == 'D' ? "port_denied" : "loopback_name", &n);
+        if (!v)
+                return 0;
+        return what == 'N' ? cg_buf_addf(out, err, ", \"%.*s\"", (int)n, v) : cg_buf_add(out, v, n, err);
+}
+
+int cg_scene_write_settings(const struct cg_scene *s, struct cg_err *err)
+{
+        cg_auto_buf struct cg_buf out;
+        char path[PATH_MAX];
+        int e = 0;
+
+        cg_buf_init(&out, SCENE_MAX);
+        for (const char *p = settings; *p && e == 0; p++)
+                e = *p == '%' ? put_setting(s, *++p, &out, err) : cg_buf_add(&out, p, 1, err);
+        return e == 0 ? write_file(cg_scene_path(s, "settings.json", path), out.data, err) : e;
+}
+
+int cg_scene_write(const struct cg_scene *s, struct cg_err *err)
+{
+        char path[PATH_MAX];
+
+        return write_file(cg_scene_path(s, "scene", path), s->text.data, err);
+}
+
+void cg_scene_end(struct cg_scene *s)
+{
+        char name[64];
+
+        if (s->canary_in >= 0)
+                close(s->canary_in);
+        if (s->canary.pid)
+                cg_proc_end(&s->canary, false, 1000);
+        if (s->shm_id >= 0)
+                shmctl(s->shm_id, IPC_RMID, NULL);
+        if (s->msg_id >= 0)
+                msgctl(s->msg_id, IPC_RMID, NULL);
+        if (s->sem_id >= 0)
+                semctl(s->sem_id, 0, IPC_RMID);
+        snprintf(name, sizeof(name), "/cellgate-selftest-%.16s", s->secret);
+        if (s->secret[0]) {
+                shm_unlink(name);
+                mq_unlink(name);
+        }
+        if (s->key >= 0) {
+                syscall(SYS_keyctl, KEYCTL_UNLINK, s->key, KEY_SPEC_SESSION_KEYRING);
+                syscall(SYS_keyctl, KEYCTL_UNLINK, s->key, KEY_SPEC_USER_KEYRING);
+        }
+        for (size_t i = 0; i < 7; i++) {
+                int fd = (const int[]){s->canary_out, s->terminal, s->stream, s->abstract, s->dgram, s->fifo, s->mqueue}[i];
+
+                if (fd >= 0)
+                        close(fd);
+        }
+        if (s->dir[0])
+                cg_remove_tree(s->dir, NULL);
+        cg_buf_fini(&s->text);
+}
+
+/* ---- what was left */
+
+static bool is_changed(const struct cg_scene *s, size_t i)
+{
+        cg_auto_free char *text = NULL;
+        char path[PATH_MAX];
+        size_t len;
+
+        if (!strcmp(files[i].path, STRAY))
+                return false;
+        if (!files[i].content || cg_read_file(cg_scene_path(s, files[i].path, path), 4096, &text, &len, NULL) < 0)
+                return files[i].content != NULL;
+        return strcmp(text, files[i].content) != 0;
+}
+
+static enum cg_outcome after_files(const struct cg_scene *s, char *note, size_t size)
+{
+        for (size_t i = 0; i < CG_ARRAY_LEN(files); i++) {
+                if (is_changed(s, i)) {
+                        snprintf(note, size, "%s was changed", files[i].path);
+                        return CG_OUT_HOLE;
+                }
+        }
+        return CG_OUT_HELD;
+}
+
+static enum cg_outcome after_absent(const struct cg_scene *s, char *note, size_t size)
+{
+        static const char *const names[] = {"work/absent.txt", "work/absentdir", "work/.zshrc", "work/.profile",
+                                            "work/.mcp.json",
+                                            "work/.idea", "work/.git/hooks/pre-commit", "out/new.txt", "out/by-link.txt", "beside.txt",
+                                            "home/new.txt"};
+        char path[PATH_MAX];
+        struct stat st;
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
+                if (lstat(cg_scene_path(s, names[i], path), &st) == 0) {
+                        snprintf(note, size, "%s is there", names[i]);
+                        return CG_OUT_HOLE;
+                }
+        }
+        return CG_OUT_HELD;
+}
+
+static enum cg_outcome after_sockets(const struct cg_scene *s, char *note, size_t size)
+{
+        static const char *const names[] = {"the socket with a path", "the abstract socket", "the datagram socket",
+                                            "the FIFO"};
+        struct pollfd fds[] = {{.fd = s->stream, .events = POLLIN}, {.fd = s->abstract, .events = POLLIN},
+                               {.fd = s->dgram, .events = POLLIN}, {.fd = s->fifo, .events = POLLIN}};
+
+        if (poll(fds, CG_ARRAY_LEN(fds), 0) <= 0)
+                return CG_OUT_HELD;
+        for (size_t i = 0; i < CG_ARRAY_LEN(fds); i++) {
+                if (fds[i].revents & POLLIN)
+                        snprintf(note, size, "something came to %s", names[i]);
+        }
+        return note[0] ? CG_OUT_HOLE : CG_OUT_HELD;
+}
+
+static enum cg_outcome after_processes(const struct cg_scene *s, char *note, size_t size)
+{
+        char path[PATH_MAX];
+        cg_auto_fd int fd = open(cg_scene_path(s, STRAY, path), O_RDWR | O_CLOEXEC);
+        struct stat st;
+
+        if (fd < 0 || fstat(fd, &st) < 0 || st.st_size == 0) {
+                snprintf(note, size, "the attempt \"stray-process\" was not made");
+                return CG_OUT_SKIP;
+        }
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+                return CG_OUT_HELD;
+        snprintf(note, size, "a process that was started inside still runs");
+        return CG_OUT_HOLE;
+}
+
+/* ---- what is looked at */
+typedef enum cg_outcome (*look_fn)(const struct cg_scene *s, char *note, size_t size);
+
+const struct cg_attempt_line cg_attempts_after[] = {
+#define AFTER(n, l, w) {.name = n, .group = "afterwards", .layer = l, .bare = "all", .what = w, .command = true}
+        AFTER("after-files", "mount|landlock", "files outside and protected ones are as they were"),
+        AFTER("after-absent", "mount|landlock", "nothing was made where it must not be"),
+        AFTER("after-sockets", "seccomp", "nobody talked to the host's sockets and FIFOs"),
+        AFTER("after-processes", "pid", "no process outlived the sandbox"),
+#undef AFTER
+};
+const size_t cg_n_attempts_after = CG_ARRAY_LEN(cg_attempts_after);
+
+void cg_scene_after(const struct cg_scene *s, struct cg_report *r, const struct cg_attempt_list *l)
+{
+        static const look_fn looks[] = {after_files, after_absent, after_sockets, after_processes};
+
+        for (size_t i = 0; i < CG_ARRAY_LEN(cg_attempts_after); i++) {
+                const struct cg_attempt_line *a = cg_attempt_named(l, cg_attempts_after[i].name);
+                char note[PATH_MAX] = "";
+                enum cg_outcome o;
+
+                if (!a || !a->wanted)
+                        continue;
+                o = looks[i](s, note, sizeof(note));
+                cg_report_line(r, a, "sandbox", o, note);
+        }
+}

@@ -1,0 +1,375 @@
+/*
+ * `cellgate selftest`: tries to get out of a sandbox of this machine, and says for each attempt what came of it. The attempts are made
+ * by cellgate-selftest (src/selftest), a program of its own that runs inside; this makes what they are about, and counts.
+ */
+#include "selftest/host/selftest.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "base/util.h"
+#include "cli/common/cli.h"
+#include "cli/common/opts.h"
+#include "config.h"
+
+#define MAX_PATTERNS 64
+#define MAX_LOG (4u << 20)
+/* Longest wait for the next attempt's line; the program inside gives each ten seconds. */
+#define LINE_MS 60000
+#define NAME_WIDTH 26
+#define OPEN_FD 70 /* left open on purpose: the sandbox must close it */
+
+static const char help[] =
+        "Usage: cellgate selftest [OPTIONS]\n\n"
+        "Tries to get out of a sandbox, here and now: some hundred attempts to read, write, reach or become what a sandbox\n"
+        "must keep away, each in a throw-away scene. Needs no network and no rights. One line for each:\n\n"
+        "  ok    it was denied (or, for what must be possible: it is)\n"
+        "  HOLE  it was not denied\n"
+        "  FAIL  something that must be possible is not, or an attempt could not be made\n"
+        "  skip  it cannot be tried on this machine; the line says why\n\n"
+        "      --only PATTERN  only attempts whose name matches, as of files: 'proxy-*'. May be given several times\n"
+        "      --list          do not try anything: name, layer that holds it, what is tried\n"
+        "      --json          one JSON object a line, and one for the sum\n"
+        "      --tier TIER     of the sandbox: full (the default), landlock or auto, as cellgate sandbox --tier; without kernels\n"
+        "                      where it is landlock. Best with :freeze, since the scene has denials in its workspace\n"
+        "  -q, --quiet         only what is not ok, and the sum\n"
+        "      --no-sandbox    make the attempts without a sandbox: most then are holes, which shows that they would notice one\n"
+        "  -h, --help          this text\n\n"
+        "Exit status: 0 everything holds; 1 a HOLE or a FAIL; 2 command line, or the attempts could not be made.\n";
+
+enum { ONLY = 2, LIST, JSON, QUIET, TIER, BARE, HELP };
+
+static const struct cg_opt table[] = {
+        {ONLY, 0, "only", "PATTERN"}, {LIST, 0, "list", NULL},       {JSON, 0, "json", NULL},
+        {QUIET, 'q', "quiet", NULL},  {TIER, 0, "tier", "TIER"},     {BARE, 0, "no-sandbox", NULL}, {HELP, 'h', "help", NULL},
+};
+
+struct selftest {
+        const char *only[MAX_PATTERNS + 1];
+        size_t n_only;
+        bool list, bare, help;
+        bool weak; /* the landlock tier */
+        struct cg_report report;
+        struct cg_attempt_list attempts;
+        struct cg_scene scene;
+        sigset_t old_mask;
+        int signals; /* what would end this before it has cleaned up */
+};
+
+/* ---- what holds here: the attempts of a layer that this machine's sandbox has not are skipped, and say so */
+static int find_layers(struct selftest *s, struct cg_err *err)
+{
+        char path[PATH_MAX];
+        char *const argv[] = {(char *)(CG_BINDIR "/cellgate"), (char *)"sandbox", (char *)"--explain=json",
+                              (char *)"--settings",
+                              (char *)cg_scene_path(&s->scene, "settings.json", path), NULL};
+        cg_auto_free char *text = NULL;
+        cg_auto_json json_t *o = NULL;
+        cg_auto_buf struct cg_buf layers;
+        json_t *layer;
+        size_t i;
+
+        cg_buf_init(&layers, 4096);
+        if (cg_selftest_output(argv, &text, err) < 0 || cg_json_object(text, strlen(text), "--explain", &o, err) < 0)
+                return -1;
+        json_array_foreach(json_object_get(o, "layers"), i, layer) {
+                const char *name = json_string_value(layer);
+
+                if (name && cg_buf_addf(&layers, err, "%s ", name) < 0)
+                        return -1;
+        }
+        s->weak = !strcmp(json_string_value(json_object_get(o, "tier")) ?: "full", "landlock");
+        s->report.weak = s->weak;
+        return cg_scene_set(&s->scene, err, "layers=%s proxy environment descriptors session",
+                            layers.data ? layers.data : "");
+}
+
+/* ---- the run */
+static void in_child(const struct selftest *s, char *const *argv, char *const *envp, int out)
+{
+        char path[PATH_MAX];
+        int slave = s->scene.terminal < 0 ? open("/dev/null", O_RDWR) : -1, file, log;
+
+        sigprocmask(SIG_SETMASK, &s->old_mask, NULL);
+        setsid();
+        if (slave < 0)
+                slave = open(s->scene.terminal_name, O_RDWR);
+        if (s->scene.terminal >= 0)
+                ioctl(slave, TIOCSCTTY, 0);
+        /* What attempts change of mounts, where nothing stops them, is nobody else's. */
+        if (s->bare && geteuid() == 0 && (unshare(CLONE_NEWNS) < 0 ||
+            mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0))
+                _exit(98);
+        file = open(cg_scene_path(&s->scene, "out/private.txt", path), O_RDONLY);
+        log = open(cg_scene_path(&s->scene, "log", path), O_WRONLY | O_CREAT | O_APPEND, 0600);
+        if (dup2(slave, 0) < 0 || dup2(out, 1) < 0 || dup2(log, 2) < 0 || dup2(file, OPEN_FD) < 0 ||
+            chdir(cg_scene_path(&s->scene, "work", path)) < 0)
+                _exit(98);
+        close_range(3, OPEN_FD - 1, 0);
+        execve(argv[0], argv, envp);
+        _exit(99);
+}
+
+/* The command, its environment, and the names of the attempts that are wanted. */
+static char **command_of(const struct selftest *s, char path[2][PATH_MAX])
+{
+        static char *const in_sandbox[] = {(char *)(CG_BINDIR "/cellgate"), (char *)"sandbox", (char *)"--settings",
+                                           NULL, (char *)"--"};
+        char **argv = calloc(s->attempts.n + 16, sizeof(*argv));
+        size_t n = 0;
+
+        if (!argv)
+                return NULL;
+        if (!s->bare) {
+                memcpy(argv, in_sandbox, sizeof(in_sandbox));
+                argv[3] = (char *)cg_scene_path(&s->scene, "settings.json", path[0]);
+                n = CG_ARRAY_LEN(in_sandbox);
+        }
+        argv[n++] = (char *)CG_SELFTEST_HELPER;
+        argv[n++] = (char *)cg_scene_path(&s->scene, "scene", path[1]);
+        argv[n++] = (char *)"command";
+        for (size_t i = 0; i < s->attempts.n; i++) {
+                if (s->attempts.v[i].due)
+                        argv[n++] = (char *)(uintptr_t)s->attempts.v[i].name;
+        }
+        return argv;
+}
+
+static int start(struct selftest *s, pid_t *pid, int *out, struct cg_err *err)
+{
+        char path[2][PATH_MAX], home[PATH_MAX], env[5][PATH_MAX + 100];
+        char *envp[] = {env[0], env[1], env[2], env[3], s->bare ? env[4] : NULL, NULL};
+        cg_auto_free char **argv = command_of(s, path);
+        const char *port = strstr(s->scene.text.data, "\nport_proxy=");
+        int fds[2];
+
+        snprintf(env[0], sizeof(env[0]), "HOME=%s", cg_scene_path(&s->scene, "home", home));
+        snprintf(env[1], sizeof(env[1]), "PATH=%.4000s", getenv("PATH") ? getenv("PATH") : "/usr/bin:/bin");
+        snprintf(env[2], sizeof(env[2]), "CELLGATE_SELFTEST_SECRET=%s", s->scene.secret);
+        snprintf(env[3], sizeof(env[3]), "XDG_RUNTIME_DIR=%s", cg_scene_path(&s->scene, "work/run", home));
+        snprintf(env[4], sizeof(env[4]), "HTTP_PROXY=http://127.0.0.1:%d", port ? atoi(port + 12) : 0);
+        if (!argv || pipe2(fds, O_CLOEXEC) < 0)
+                return cg_fail_errno(err, "pipe");
+        *pid = fork();
+        if (*pid == 0)
+                in_child(s, argv, envp, fds[1]);
+        close(fds[1]);
+        *out = fds[0];
+        if (*pid < 0) {
+                close(fds[0]);
+                return cg_fail_errno(err, "a process for the attempts");
+        }
+        return 0;
+}
+
+static int wait_for_line(const struct selftest *s, int fd, struct cg_err *err)
+{
+        struct pollfd fds[] = {{.fd = fd, .events = POLLIN}, {.fd = s->signals, .events = POLLIN}};
+        int n = poll(fds, CG_ARRAY_LEN(fds), LINE_MS);
+
+        if (n < 0)
+                return cg_fail_errno(err, "waiting for the attempts");
+        if (n == 0)
+                return cg_fail(err, CG_E_TIMEDOUT, "the attempts said nothing for a minute");
+        return fds[1].revents ? cg_fail(err, CG_E_CLOSED, "interrupted") : 0;
+}
+
+static int read_lines(struct selftest *s, int fd, struct cg_err *err)
+{
+        char buf[8192];
+        size_t n = 0;
+
+        for (;;) {
+                ssize_t r;
+                char *eol;
+
+                if (wait_for_line(s, fd, err) < 0)
+                        return -1;
+                r = read(fd, buf + n, sizeof(buf) - 1 - n);
+                if (r <= 0)
+                        return 0;
+                n += (size_t)r;
+                buf[n] = '\0';
+                while ((eol = memchr(buf, '\n', n))) {
+                        *eol = '\0';
+                        if (cg_report_take(&s->report, &s->attempts, "sandbox", buf) < 0)
+                                return cg_fail(err, CG_E_PROTO, "the attempts said something else: %.100s", buf);
+                        n -= (size_t)(eol + 1 - buf);
+                        memmove(buf, eol + 1, n);
+                }
+                if (n == sizeof(buf) - 1)
+                        return cg_fail(err, CG_E_LIMIT, "a line of the attempts is too long");
+        }
+}
+
+/* A sandbox tells there what it denied, which is all of it here. Shown only when it is needed to understand what went wrong. */
+static void show_log(const struct selftest *s)
+{
+        cg_auto_free char *text = NULL;
+        cg_auto_buf struct cg_buf safe = {.max = 65536};
+        char path[PATH_MAX];
+        size_t len;
+
+        if (cg_read_file(cg_scene_path(&s->scene, "log", path), MAX_LOG, &text, &len, NULL) == 0 &&
+            cg_text_render(&safe, text, len < 4000 ? len : 4000, 0, NULL) == 0 && safe.len)
+                fprintf(stderr, "%s\n", safe.data);
+}
+
+static int check_signals(const struct selftest *s, struct cg_err *err)
+{
+        struct pollfd p = {.fd = s->signals, .events = POLLIN};
+
+        return poll(&p, 1, 0) == 1 ? cg_fail(err, CG_E_CLOSED, "interrupted") : 0;
+}
+
+static int run_command(struct selftest *s, struct cg_err *err)
+{
+        char why[1100] = "the program that makes the attempts ended before this one";
+        struct cg_err problem = {0};
+        size_t due = cg_attempts_due(&s->attempts, false);
+        int fd = -1, status = 0;
+        pid_t pid = -1;
+
+        if (due == 0)
+                return 0;
+        if (start(s, &pid, &fd, err) < 0)
+                return -1;
+        if (read_lines(s, fd, &problem) < 0) {
+                snprintf(why, sizeof(why), "%s", problem.msg);
+                kill(pid, SIGKILL); /* which ends a sandbox and all in it */
+        }
+        close(fd);
+        waitpid(pid, &status, 0);
+        if (cg_attempts_left(&s->attempts) == due && !check_signals(s, err)) {
+                show_log(s);
+                return cg_fail(err, CG_E_STATE, "the sandbox does not start (cellgate doctor says what is missing): %s",
+                               why);
+        }
+        if (cg_report_missing(&s->report, &s->attempts, "sandbox", why) > 0)
+                show_log(s);
+        return 0;
+}
+
+/* ---- the command */
+static int apply(struct selftest *s, int id, const char *value, struct cg_err *err)
+{
+        switch (id) {
+        case ONLY:
+                if (s->n_only == MAX_PATTERNS)
+                        return cg_fail(err, CG_E_LIMIT, "more than %d times --only", MAX_PATTERNS);
+                s->only[s->n_only++] = value;
+                return 0;
+        case LIST:
+                s->list = true;
+                return 0;
+        case JSON:
+                s->report.json = true;
+                return 0;
+        case QUIET:
+                s->report.quiet = true;
+                return 0;
+        case TIER:
+                if (strlen(value) > 30 || value[strspn(value, "abcdefghijklmnopqrstuvwxyz:")])
+                        return cg_fail(err, CG_E_INVAL, "--tier: \"%.50s\" is no tier", value);
+                s->scene.tier = value;
+                return 0;
+        case BARE:
+                s->bare = true;
+                return 0;
+        case HELP:
+                s->help = true;
+                return 0;
+        default:
+                return cg_fail(err, CG_E_INVAL, "\"%s\": it takes options only; --help lists them", value);
+        }
+}
+
+static int read_options(struct selftest *s, int argc, char **argv, struct cg_err *err)
+{
+        struct cg_optscan scan = {.table = table, .n = CG_ARRAY_LEN(table), .argc = argc, .argv = argv, .i = 1};
+        const char *value;
+        int id;
+
+        while ((id = cg_opt_next(&scan, &value, err)) > 0) {
+                if (apply(s, id, value, err) < 0)
+                        return -1;
+        }
+        return id;
+}
+
+/* From here on there is something to clean up. */
+static int hold_signals(struct selftest *s, struct cg_err *err)
+{
+        sigset_t set;
+
+        sigemptyset(&set);
+        sigaddset(&set, SIGINT);
+        sigaddset(&set, SIGTERM);
+        sigaddset(&set, SIGHUP);
+        if (sigprocmask(SIG_BLOCK, &set, &s->old_mask) < 0)
+                return cg_fail_errno(err, "signals");
+        s->signals = signalfd(-1, &set, SFD_CLOEXEC);
+        return s->signals < 0 ? cg_fail_errno(err, "signals") : 0;
+}
+
+static int run_all(struct selftest *s, struct cg_err *err)
+{
+        if (hold_signals(s, err) < 0)
+                return -1;
+        if (cg_scene_make(&s->scene, s->bare, err) < 0 || cg_scene_write_settings(&s->scene, err) < 0)
+                return -1;
+        if (!s->bare && find_layers(s, err) < 0)
+                return -1;
+        if (cg_scene_write(&s->scene, err) < 0 || run_command(s, err) < 0 || check_signals(s, err) < 0)
+                return -1;
+        if (!s->weak && cg_selftest_kernel(&s->scene, &s->attempts, &s->report, s->signals, err) < 0)
+                return -1;
+        cg_scene_after(&s->scene, &s->report, &s->attempts);
+        return 0;
+}
+
+static int fail(const struct cg_err *err)
+{
+        return cg_cli_fail("selftest", err);
+}
+
+int cg_cli_selftest(int argc, char **argv)
+{
+        struct selftest s = {.n_only = 0};
+        struct cg_err err = {0};
+        int e;
+
+        if (argc > 1 && !strcmp(argv[1], "--canary"))
+                return cg_canary_main();
+        if (argc == 3 && !strcmp(argv[1], "--mcp-server"))
+                return cg_selftest_mcp_main(argv[2]);
+        if (read_options(&s, argc, argv, &err) < 0)
+                return fail(&err);
+        if (s.help)
+                return cg_cli_print(help);
+        s.report.width = NAME_WIDTH;
+        e = cg_attempts_load(&s.attempts, s.only, &err);
+        if (e == 0 && s.list) {
+                e = cg_attempts_print(&s.attempts, &s.report);
+        } else if (e == 0) {
+                e = run_all(&s, &err);
+                cg_scene_end(&s.scene);
+                if (e == 0)
+                        e = cg_report_sum(&s.report);
+        }
+        cg_attempts_free(&s.attempts);
+        return e < 0 ? fail(&err) : e;
+}
