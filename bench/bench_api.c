@@ -1,13 +1,16 @@
 /*
- * A host application that measures cellgate through its C API. Started by bench/run, from which it reads one command a line
- * and which it answers with one line of JSON: {"samples": [seconds...]} or {"error": "..."}.
+ * A host application that measures cellgate through its C API. Started by bench/run, from which it
+ * reads one command a line and which it answers with one line of JSON: {"samples": [seconds...]} or
+ * {"error": "..."}.
  *
  *      cold              open the client, start a session, run `1`
  *      kernel            start one more session, run `1`, end it
- *      whole 0 SERVER    the same with SERVER and one approved call of its tool `echo` (scripts/soak.py)
+ *      whole 0 SERVER    the same with SERVER and one approved call of its tool `echo`
+ *                        (scripts/soak.py)
  *      rtt N CODE        run CODE N times
  *      prints N CODE     run CODE, which prints N bytes; seconds until the last of them is here
- *      tool N SERVER     N approved calls of SERVER's tool `echo`, each timed by the code in the kernel
+ *      tool N SERVER     N approved calls of SERVER's tool `echo`, each timed by the code in the
+ *                        kernel
  *      direct N SERVER   the same calls over a pipe, by this program itself
  *      keep N            have N idle sessions (0: none); for bench/run to look at the memory
  */
@@ -29,10 +32,10 @@ extern char **environ;
 
 struct bench {
         struct cg_client *client;
-        struct cg_session *session;     /* the one that rtt, prints and tool use */
+        struct cg_session *session; /* the one that rtt, prints and tool use */
         struct cg_session *kept[MAX_KEPT];
         size_t n_kept;
-        int has_server;                 /* the session has the MCP server */
+        int has_server; /* the session has the MCP server */
         double *samples;
         size_t n;
         char workspace[64];
@@ -68,12 +71,13 @@ static int new_session(struct bench *b, struct cg_session **ret, struct cg_err *
 
 /* What a cell produced, as far as a measurement needs it. */
 struct outcome {
-        size_t bytes;           /* of its output */
-        char *text;             /* its standard output, where keep_text was asked */
+        size_t bytes; /* of its output */
+        char *text;   /* its standard output, where keep_text was asked */
         int keep_text;
 };
 
-static int take_event(struct cg_session *s, struct cg_event *e, struct outcome *o, int *done, struct cg_err *err)
+static int take_event(struct cg_session *s, struct cg_event *e, struct outcome *o, int *done,
+                      struct cg_err *err)
 {
         size_t len;
         const char *text = cg_event_text(e, &len);
@@ -125,10 +129,14 @@ static int run_cell(struct cg_session *s, const char *code, struct outcome *o, s
         return 0;
 }
 
-/* BENCH_NO_SPARE in the environment: for who counts processes, and wants them to be those of the sessions that are open. */
+/*
+ * BENCH_NO_SPARE in the environment: for who counts processes, and wants them to be those of the
+ * sessions that are open.
+ */
 static int cold(struct bench *b, struct cg_err *err)
 {
-        struct cg_client_options opts = { .size = sizeof(opts), .no_spare = getenv("BENCH_NO_SPARE") != NULL };
+        struct cg_client_options opts = { .size = sizeof(opts),
+                                          .no_spare = getenv("BENCH_NO_SPARE") != NULL };
         struct outcome o = { 0 };
         double start = now();
 
@@ -154,7 +162,10 @@ static int kernel(struct bench *b, struct cg_err *err)
         return r;
 }
 
-/* The same by a supervisor that starts nothing ahead: what a session costs when it is not the one that was expected. */
+/*
+ * The same by a supervisor that starts nothing ahead: what a session costs when it is not the one
+ * that was expected.
+ */
 static int kernel_from_zygote(struct bench *b, struct cg_err *err)
 {
         struct cg_client_options opts = { .size = sizeof(opts), .no_spare = 1 };
@@ -238,7 +249,8 @@ static int whole(struct bench *b, const char *server, struct cg_err *err)
                 return -1;
         r = add_server(s, server, err);
         if (r == 0)
-                r = run_cell(s, "from mcptools.echo import echo\nassert echo.run(text='hello') == 'hello'", &o, err);
+                r = run_cell(s, "from mcptools.echo import echo\nassert echo.run(text='hello') == 'hello'",
+                             &o, err);
         cg_session_free(s);
         sample(b, now() - start);
         return r;
@@ -261,7 +273,8 @@ static int tool(struct bench *b, long n, const char *server, struct cg_err *err)
                  "    start = time.perf_counter()\n"
                  "    assert echo.run(text='hello') == 'hello'\n"
                  "    samples.append(time.perf_counter() - start)\n"
-                 "print(samples)", n);
+                 "print(samples)",
+                 n);
         r = run_cell(b->session, code, &o, err);
         if (r == 0)
                 r = read_samples(b, o.text, err);
@@ -327,13 +340,16 @@ static int direct(struct bench *b, long n, const char *server, struct cg_err *er
         int r = peer_open(&p, server, err);
 
         if (r == 0)
-                r = peer_call(&p, "{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"initialize\",\"params\":{}}\n", "echo", err);
+                r = peer_call(&p, "{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"initialize\",\"params\":{}}\n",
+                              "echo", err);
         for (long i = 1; i <= n && r == 0; i++) {
                 double start = now();
 
-                snprintf(request, sizeof(request),
-                         "{\"jsonrpc\":\"2.0\",\"id\":%ld,\"method\":\"tools/call\",\"params\":{\"name\":\"echo\","
-                         "\"arguments\":{\"text\":\"hello\"}}}\n", i);
+                snprintf(
+                        request, sizeof(request),
+                        "{\"jsonrpc\":\"2.0\",\"id\":%ld,\"method\":\"tools/call\",\"params\":{\"name\":\"echo\","
+                        "\"arguments\":{\"text\":\"hello\"}}}\n",
+                        i);
                 r = peer_call(&p, request, "hello", err);
                 sample(b, now() - start);
         }

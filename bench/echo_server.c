@@ -1,6 +1,7 @@
 /*
- * The simplest MCP server over stdio: one tool, `echo`, that returns its text. A child of the tool server, of ipybox's tool
- * server, or of bench_api itself; so cheap that what is measured is the way to it.
+ * The simplest MCP server over stdio: one tool, `echo`, that returns its text. A child of the tool
+ * server, of ipybox's tool server, or of bench_api itself; so cheap that what is measured is the
+ * way to it.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -52,8 +53,8 @@ static void serve_line(const char *line)
                 if (result)
                         reply = json_pack("{s:s, s:O, s:o}", "jsonrpc", "2.0", "id", id, "result", result);
                 else
-                        reply = json_pack("{s:s, s:O, s:{s:i, s:s}}", "jsonrpc", "2.0", "id", id, "error", "code", -32601,
-                                          "message", "no such method");
+                        reply = json_pack("{s:s, s:O, s:{s:i, s:s}}", "jsonrpc", "2.0", "id", id, "error",
+                                          "code", -32601, "message", "no such method");
                 json_dumpf(reply, stdout, JSON_COMPACT);
                 putchar('\n');
                 fflush(stdout);

@@ -1,9 +1,9 @@
 /*
  * A host that asks about every tool call: approve MCP.json CODE
  *
- * MCP.json is the "mcpServers" file of MCP clients. Each call is shown and runs only after a "y" on standard input;
- * everything that came from the kernel or a server is made safe for the terminal by cg_render() first. Exit status:
- * 0; 1 the cell failed; 2 it could not be run.
+ * MCP.json is the "mcpServers" file of MCP clients. Each call is shown and runs only after a "y" on
+ * standard input; everything that came from the kernel or a server is made safe for the terminal by
+ * cg_render() first. Exit status: 0; 1 the cell failed; 2 it could not be run.
  */
 #include <cellgate.h>
 #include <stdio.h>
@@ -50,7 +50,8 @@ static int ask(struct cg_session *s, const struct cg_event *e, struct cg_err *er
         print_safe("\n[approve] args   ", args, len, 4000);
         printf("\n[approve] run it? (y/n) ");
         fflush(stdout);
-        tcflush(STDIN_FILENO, TCIFLUSH); /* keys that were pressed before the question are no answer to it */
+        /* keys that were pressed before the question are no answer to it */
+        tcflush(STDIN_FILENO, TCIFLUSH);
         if (fgets(answer, sizeof(answer), stdin) && strcmp(answer, "y\n") == 0)
                 return cg_approval_accept(s, cg_event_approval(e), err);
         return cg_approval_reject(s, cg_event_approval(e), "the person at the terminal said no", err);

@@ -1,23 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * cellgate.h - run an agent's Python in a sandboxed IPython kernel, and let no MCP tool call happen unapproved
+ * cellgate.h - run an agent's Python in a sandboxed IPython kernel, and let no MCP tool call happen
+ * unapproved
  *
- * The program that includes this header is the *host application*. A client is a connection to a supervisor; a
- * session is one sandboxed IPython kernel with its workspace, its MCP servers and its approvals; a cell is a piece of
- * Python. Everything that happens in a session reaches the host as a stream of events, in order:
+ * The program that includes this header is the *host application*. A client is a connection to a
+ * supervisor; a session is one sandboxed IPython kernel with its workspace, its MCP servers and its
+ * approvals; a cell is a piece of Python. Everything that happens in a session reaches the host as
+ * a stream of events, in order:
  *
- *      cg_client_open()  ->  cg_session_new()  ->  cg_session_execute()  ->  cg_session_next_event() ...
+ *      cg_client_open()  ->  cg_session_new()  ->  cg_session_execute()  ->
+ *      cg_session_next_event() ...
  *
- * Results.   0 is success. A negative number is one of CG_E_*, and *err (where given) says what happened and what to
- *            do. A positive number is a named outcome the caller must handle (CG_TIMEOUT, CG_CLOSED).
- * Ownership. Arguments are borrowed for the time of the call. What a function *returns* through a `ret` argument
- *            belongs to the caller, who frees it with the function named there. `ret` is written on success only.
- * Threads.   A client may be used by several threads at once. A session may be used by one thread at a time, except
- *            for cg_session_cancel(), cg_approval_accept(), cg_approval_reject() and cg_session_input(), which any
- *            thread may call while another waits in cg_session_next_event(). The library has one thread of its own for
- *            each client; it never calls back into the host.
+ * Results.   0 is success. A negative number is one of CG_E_*, and *err (where given) says what
+ *            happened and what to do. A positive number is a named outcome the caller must handle
+ *            (CG_TIMEOUT, CG_CLOSED).
+ * Ownership. Arguments are borrowed for the time of the call. What a function *returns* through a
+ *            `ret` argument belongs to the caller, who frees it with the function named there.
+ *            `ret` is written on success only.
+ * Threads.   A client may be used by several threads at once. A session may be used by one thread
+ *            at a time, except for cg_session_cancel(), cg_approval_accept(), cg_approval_reject()
+ *            and cg_session_input(), which any thread may call while another waits in
+ *            cg_session_next_event(). The library has one thread of its own for each client; it
+ *            never calls back into the host.
  * Time.      Milliseconds; -1 waits for ever where a function says so.
- * Text.      UTF-8. Text from a kernel or an MCP server is untrusted: show it to a person through cg_render().
+ * Text.      UTF-8. Text from a kernel or an MCP server is untrusted: show it to a person through
+ *            cg_render().
  */
 #ifndef CELLGATE_H
 #define CELLGATE_H
@@ -57,7 +64,10 @@ enum {
         CG_CLOSED = 2,  /* the session has ended and every event has been read */
 };
 
-/** What went wrong, for a person: what happened, to what, and what to do. Fixed size, needs no freeing. */
+/*
+ * What went wrong, for a person: what happened, to what, and what to do. Fixed size, needs no
+ * freeing.
+ */
 struct cg_err {
         int code;       /* one of CG_E_* */
         int sys_errno;  /* errno where code is CG_E_SYS, else 0 */
@@ -72,28 +82,54 @@ CG_API const char *cg_version(void);
 struct cg_client;
 
 struct cg_client_options {
-        size_t size;            /* sizeof(struct cg_client_options): set it, so that later versions can add fields */
-        const char *address;    /* folder of a running supervisor (`cellgate-supervisor --dir`); NULL starts a private one
-                                   that ends with this client. See `start` */
+        /* sizeof(struct cg_client_options): set it, so that later versions can add fields */
+        size_t size;
+        /*
+         * folder of a running supervisor (`cellgate-supervisor --dir`); NULL starts a private one
+         * that ends with this client. See `start`
+         */
+        const char *address;
         const char *supervisor; /* program to start; NULL for the installed cellgate-supervisor */
-        const char *preload;    /* comma-separated modules that the zygote imports before any kernel; NULL none */
-        int log_level;          /* 0 errors, 1 warnings (default with 0-initialised options: errors), 2 info, 3 debug;
-                                   of a private supervisor */
-        int log_fd;             /* where a private supervisor logs, as a file descriptor that it gets a copy of; 0 or
-                                   negative: standard error */
-        int64_t timeout_ms;     /* longest wait for the supervisor to answer; 0: 30 s */
-        int no_spare;           /* 1: a private supervisor starts no session ahead. 0: once a session has opened, one more with the
-                                   same options is started (about 9 MB), and the next cg_session_new() that asks for the same
-                                   gets it at once */
-        int start;              /* 1: where no supervisor runs at `address`, start one there. Clients share it; it ends
-                                   `linger_ms` after the last of them has left. 0: that is an error. The folder must not exist, or
-                                   hold nothing but what a supervisor has left there */
-        int64_t linger_ms;      /* for `start`: how long it stays without a client, with its zygote and spares warm; 0: 10 min */
-        int spares;             /* for `start` and private supervisors: sessions kept ready ahead; 0: 1 (see no_spare) */
-        const char *kernel_env; /* environment that kernels run in, for `start` and private supervisors: a name that `cellgate env`
-                                   has made, or a folder (with a slash in it); NULL: the built-in one. It must be of the Python
-                                   version that cellgate was built with, and have IPython. Its code runs outside of the sandbox as
-                                   well: a session whose cells could write there is refused. Kernels see it read-only */
+        /* comma-separated modules that the zygote imports before any kernel; NULL none */
+        const char *preload;
+        /*
+         * 0 errors, 1 warnings (default with 0-initialised options: errors), 2 info, 3 debug; of a
+         * private supervisor
+         */
+        int log_level;
+        /*
+         * where a private supervisor logs, as a file descriptor that it gets a copy of; 0 or
+         * negative: standard error
+         */
+        int log_fd;
+        int64_t timeout_ms; /* longest wait for the supervisor to answer; 0: 30 s */
+        /*
+         * 1: a private supervisor starts no session ahead. 0: once a session has opened, one more
+         * with the same options is started (about 9 MB), and the next cg_session_new() that asks
+         * for the same gets it at once
+         */
+        int no_spare;
+        /*
+         * 1: where no supervisor runs at `address`, start one there. Clients share it; it ends
+         * `linger_ms` after the last of them has left. 0: that is an error. The folder must not
+         * exist, or hold nothing but what a supervisor has left there
+         */
+        int start;
+        /*
+         * for `start`: how long it stays without a client, with its zygote and spares warm; 0: 10
+         * min
+         */
+        int64_t linger_ms;
+        /* for `start` and private supervisors: sessions kept ready ahead; 0: 1 (see no_spare) */
+        int spares;
+        /*
+         * environment that kernels run in, for `start` and private supervisors: a name that
+         * `cellgate env` has made, or a folder (with a slash in it); NULL: the built-in one. It
+         * must be of the Python version that cellgate was built with, and have IPython. Its code
+         * runs outside of the sandbox as well: a session whose cells could write there is refused.
+         * Kernels see it read-only
+         */
+        const char *kernel_env;
 };
 
 /**
@@ -101,16 +137,20 @@ struct cg_client_options {
  * @opts: options (borrows); NULL for a private supervisor with defaults
  * @ret:  the client (returns; cg_client_close())
  * @err:  set when negative; may be NULL
- * Return: 0; negative: CG_E_SYS or CG_E_TIMEDOUT when the supervisor does not start or answer, CG_E_PROTO when it speaks
- *         another version.
- * Threads: any.  A private supervisor has no address that another process could connect to once this returns.
+ * Return: 0; negative: CG_E_SYS or CG_E_TIMEDOUT when the supervisor does not start or answer,
+ *         CG_E_PROTO when it speaks another version.
+ * Threads: any.  A private supervisor has no address that another process could connect to once
+ *          this returns.
  */
 CG_API int cg_client_open(const struct cg_client_options *opts, struct cg_client **ret, struct cg_err *err);
 
 /**
- * cg_client_close() - end all sessions of this client and the connection; a private supervisor ends with it
- * @c: client (takes); NULL is allowed. Sessions that were not freed before stay valid for cg_session_free() only.
- * Return: NULL. Returns when a private supervisor and all its processes are gone, 10 s at the latest (then it kills them).
+ * cg_client_close() - end all sessions of this client and the connection; a private supervisor ends
+ * with it
+ * @c: client (takes); NULL is allowed. Sessions that were not freed before stay valid for
+ *     cg_session_free() only.
+ * Return: NULL. Returns when a private supervisor and all its processes are gone, 10 s at the
+ *         latest (then it kills them).
  */
 CG_API struct cg_client *cg_client_close(struct cg_client *c);
 
@@ -119,67 +159,111 @@ CG_API struct cg_client *cg_client_close(struct cg_client *c);
 struct cg_session;
 
 enum cg_sandbox_mode {
-        CG_SANDBOX_ON = 0,  /* the default: namespaces, read-only file system but for the workspace, no network, seccomp */
-        CG_SANDBOX_OFF = 1, /* none. Code in the kernel then is the user, and no approval can hold it back from acting
-                               without tools. */
+        /*
+         * the default: namespaces, read-only file system but for the workspace, no network, seccomp
+         */
+        CG_SANDBOX_ON = 0,
+        /*
+         * none. Code in the kernel then is the user, and no approval can hold it back from acting
+         * without tools.
+         */
+        CG_SANDBOX_OFF = 1,
 };
 
 /* Whom the session's cells talk to. */
 enum cg_front {
-        CG_FRONT_AGENT = 0,   /* an agent, or a program: a cell cannot end the session */
-        CG_FRONT_JUPYTER = 1, /* a Jupyter client: exit() and quit() ask it, in the RESULT's payload, to end the kernel */
-        CG_FRONT_MCP = 2,     /* an agent that has the tool install_package: advice names it */
+        CG_FRONT_AGENT = 0, /* an agent, or a program: a cell cannot end the session */
+        /* a Jupyter client: exit() and quit() ask it, in the RESULT's payload, to end the kernel */
+        CG_FRONT_JUPYTER = 1,
+        CG_FRONT_MCP = 2, /* an agent that has the tool install_package: advice names it */
 };
 
 struct cg_session_options {
-        size_t size;                    /* sizeof(struct cg_session_options) */
-        const char *workspace;          /* folder the kernel may write, its working directory; NULL: the current one. What lies
-                                           in it can be changed by cells, but for a repository's hooks and settings and other
-                                           files that programs obey (.mcp.json, .vscode, .bashrc...; docs/settings.md), where they
-                                           exist: keep what else the host runs later elsewhere, or name it in `hide` */
-        const char *const *env;         /* "NAME=VALUE"..., NULL-terminated: variables for the kernel, which inherits
-                                           none of the host's; NULL none */
-        const char *const *python_path; /* folders for the kernel's sys.path, shown read-only inside; NULL-terminated; NULL none */
-        enum cg_sandbox_mode sandbox;
-        int color;                      /* 1: ANSI colour in tracebacks and tools; 0: plain text */
+        size_t size; /* sizeof(struct cg_session_options) */
         /*
-         * Limits: 0 is none, or what `settings` say. How each is held, and of what, depends on the machine: cg_session_info()
-         * says. When one is reached there is a CG_EVENT_DENIED that names it.
+         * folder the kernel may write, its working directory; NULL: the current one. What lies in
+         * it can be changed by cells, but for a repository's hooks and settings and other files
+         * that programs obey (.mcp.json, .vscode, .bashrc...; docs/settings.md), where they exist:
+         * keep what else the host runs later elsewhere, or name it in `hide`
          */
-        uint64_t memory_bytes;          /* all processes and files in memory together, where there is a control group; and the
-                                           data of each process (RLIMIT_DATA), so that one allocation that is too large fails
-                                           where it is made. 0: half of the machine's memory, or of what the supervisor may
-                                           have of it; without a sandbox no limit. Files in the private /tmp, /var/tmp and
-                                           /dev/shm are limited to 1 GiB each in any case */
-        uint64_t processes;             /* processes and threads in the sandbox; 0: 512. Without a sandbox 0 is no limit, since
-                                           there all that the user runs may count */
-        uint64_t file_bytes;            /* largest file that can be written */
-        int64_t timeout_ms;             /* longest wait for the kernel's start; 0: 30 s */
-        int64_t approval_timeout_ms;    /* a call not decided in this time is refused; 0: no limit of its own */
-        const char *const *hide;        /* absolute paths of files and folders that the kernel can neither read nor change,
-                                           such as definitions of MCP servers in the workspace; those that do not exist
-                                           when a kernel starts are not kept from being made; NULL-terminated; NULL none */
-        const char *working_dir;        /* current directory of every cell: where a cell changes it, it is changed back after the
-                                           cell, with a notice; NULL: starts in the workspace, and a cell's change stays */
+        const char *workspace;
+        /*
+         * "NAME=VALUE"..., NULL-terminated: variables for the kernel, which inherits none of the
+         * host's; NULL none
+         */
+        const char *const *env;
+        /* folders for the kernel's sys.path, shown read-only inside; NULL-terminated; NULL none */
+        const char *const *python_path;
+        enum cg_sandbox_mode sandbox;
+        int color; /* 1: ANSI colour in tracebacks and tools; 0: plain text */
+        /*
+         * Limits: 0 is none, or what `settings` say. How each is held, and of what, depends on the
+         * machine: cg_session_info() says. When one is reached there is a CG_EVENT_DENIED that
+         * names it.
+         */
+        /*
+         * all processes and files in memory together, where there is a control group; and the data
+         * of each process (RLIMIT_DATA), so that one allocation that is too large fails where it is
+         * made. 0: half of the machine's memory, or of what the supervisor may have of it; without
+         * a sandbox no limit. Files in the private /tmp, /var/tmp and /dev/shm are limited to 1 GiB
+         * each in any case
+         */
+        uint64_t memory_bytes;
+        /*
+         * processes and threads in the sandbox; 0: 512. Without a sandbox 0 is no limit, since
+         * there all that the user runs may count
+         */
+        uint64_t processes;
+        uint64_t file_bytes; /* largest file that can be written */
+        int64_t timeout_ms;  /* longest wait for the kernel's start; 0: 30 s */
+        /* a call not decided in this time is refused; 0: no limit of its own */
+        int64_t approval_timeout_ms;
+        /*
+         * absolute paths of files and folders that the kernel can neither read nor change, such as
+         * definitions of MCP servers in the workspace; those that do not exist when a kernel starts
+         * are not kept from being made; NULL-terminated; NULL none
+         */
+        const char *const *hide;
+        /*
+         * current directory of every cell: where a cell changes it, it is changed back after the
+         * cell, with a notice; NULL: starts in the workspace, and a cell's change stays
+         */
+        const char *working_dir;
         enum cg_front front;
-        const char *settings;           /* of the sandbox, JSON object text as docs/settings.md says; relative paths start at the
-                                           workspace. NULL: the default policy, which is: all may be read but where credentials lie
-                                           and `hide`, the workspace may be written, no network. With settings, the workspace may be
-                                           written only where they say so ("allowWrite": ["."]) */
-        int ask_egress;                 /* 1: a host that no entry of the settings decides is asked about, with a
-                                           CG_EVENT_EGRESS_REQUEST; 0: it is refused. Not with "strictAllowlist" */
+        /*
+         * of the sandbox, JSON object text as docs/settings.md says; relative paths start at the
+         * workspace. NULL: the default policy, which is: all may be read but where credentials lie
+         * and `hide`, the workspace may be written, no network. With settings, the workspace may be
+         * written only where they say so ("allowWrite": ["."])
+         */
+        const char *settings;
+        /*
+         * 1: a host that no entry of the settings decides is asked about, with a
+         * CG_EVENT_EGRESS_REQUEST; 0: it is refused. Not with "strictAllowlist"
+         */
+        int ask_egress;
         /* More limits. */
-        uint64_t cores_milli;           /* processor time for each second: 1500 is one and a half CPUs */
-        uint64_t open_files;            /* of each process; 0: 4096 */
-        uint64_t cpu_seconds;           /* processor time of a kernel: of all its processes together where there is a control
-                                           group, else of each; then the kernel ends */
-        uint64_t wall_seconds;          /* the session's time, from its opening; then it ends */
-        uint64_t output_bytes;          /* what one cell may print and show; the rest is left out */
-        const char *tier;               /* "full", "landlock" or "auto", as docs/settings.md says under Tiers; NULL: what the
-                                           settings say, and without such a word "full": where that cannot be had, a session
-                                           does not open, and the error says why */
-        int cli_hints;                  /* 1: errors and hints about limits name options of the command cellgate (--limit memoryMb)
-                                           instead of members of this struct */
+        /* processor time for each second: 1500 is one and a half CPUs */
+        uint64_t cores_milli;
+        uint64_t open_files; /* of each process; 0: 4096 */
+        /*
+         * processor time of a kernel: of all its processes together where there is a control group,
+         * else of each; then the kernel ends
+         */
+        uint64_t cpu_seconds;
+        uint64_t wall_seconds; /* the session's time, from its opening; then it ends */
+        uint64_t output_bytes; /* what one cell may print and show; the rest is left out */
+        /*
+         * "full", "landlock" or "auto", as docs/settings.md says under Tiers; NULL: what the
+         * settings say, and without such a word "full": where that cannot be had, a session does
+         * not open, and the error says why
+         */
+        const char *tier;
+        /*
+         * 1: errors and hints about limits name options of the command cellgate (--limit memoryMb)
+         * instead of members of this struct
+         */
+        int cli_hints;
 };
 
 /**
@@ -187,102 +271,134 @@ struct cg_session_options {
  * @c:    client (borrows, for the session's whole life)
  * @opts: options (borrows); NULL for defaults
  * @ret:  the session (returns; cg_session_free())
- * @err:  set when negative; may be NULL. A step of the sandbox that this machine cannot do is an error here.
+ * @err:  set when negative; may be NULL. A step of the sandbox that this machine cannot do is an
+ *        error here.
  * Return: 0; negative.
  */
 CG_API int cg_session_new(struct cg_client *c, const struct cg_session_options *opts, struct cg_session **ret,
                           struct cg_err *err);
 
 /**
- * cg_session_attach() - take part in a session that another client of the same supervisor has opened
+ * cg_session_attach() - take part in a session that another client of the same supervisor has
+ * opened
  * @c:   client with an address (borrows, for the session's whole life)
  * @id:  the session's id, from cg_session_id() or cg_client_sessions()
  * @ret: the session (returns; cg_session_free(), which leaves it and ends nothing)
  * Return: 0; negative: CG_E_NOTFOUND when there is no such session.
  *
- * Cells and requests of this client run in the same kernel, each with its own events. Those of the others are seen too: cg_event_foreign()
- * is 1, and an EXECUTE_INPUT event with the code starts each cell. Approvals stay with the client that opened the session.
- * Reset, MCP servers and the session's end are the opener's: CG_E_STATE here. A client that attaches and does not read its events is
- * detached when 32 MiB wait: its session closes, the others go on.
+ * Cells and requests of this client run in the same kernel, each with its own events. Those of the
+ * others are seen too: cg_event_foreign() is 1, and an EXECUTE_INPUT event with the code starts
+ * each cell. Approvals stay with the client that opened the session. Reset, MCP servers and the
+ * session's end are the opener's: CG_E_STATE here. A client that attaches and does not read its
+ * events is detached when 32 MiB wait: its session closes, the others go on.
  */
-CG_API int cg_session_attach(struct cg_client *c, const char *id, struct cg_session **ret, struct cg_err *err);
+CG_API int cg_session_attach(struct cg_client *c, const char *id, struct cg_session **ret,
+                             struct cg_err *err);
 
 /**
  * cg_client_sessions() - the sessions of the client's supervisor that are open, spares left out
- * @ret: a JSON array text (returns; cg_free()): [{"id", "workspace", "sandbox": bool, "python", "running": bool, "own": bool}]
+ * @ret: a JSON array text (returns; cg_free()): [{"id", "workspace", "sandbox": bool, "python",
+ *       "running": bool, "own": bool}]
  * Return: 0; negative.
  */
 CG_API int cg_client_sessions(struct cg_client *c, char **ret, struct cg_err *err);
 
-/** cg_session_free() - end the session: its kernel, its MCP servers and its open approvals. Returns NULL. NULL is allowed. */
+/*
+ * cg_session_free() - end the session: its kernel, its MCP servers and its open approvals. Returns
+ * NULL. NULL is allowed.
+ */
 CG_API struct cg_session *cg_session_free(struct cg_session *s);
 
-/** cg_session_id() - the session's id: lower-case hexadecimal, unique for the supervisor. Lives as long as the session. */
+/*
+ * cg_session_id() - the session's id: lower-case hexadecimal, unique for the supervisor. Lives as
+ * long as the session.
+ */
 CG_API const char *cg_session_id(const struct cg_session *s);
 
 /**
  * cg_session_info() - what protects this session, as a JSON object text
  *
- * {"sandbox": true, "tier": "full", "layers": ["user", "mount", ...], "python": "3.11.2", "ipython": "9.1.0", "debugger": false, "limits": {"memory":
- * {"value": 512, "unit": "MiB", "by": "cgroup v1", "scope": "sandbox"}, ...}}. `by` is what holds a limit: "cgroup v2", "cgroup v1",
- * "rlimit", "pid namespace", "affinity", "timer", "count", or "nothing", where this machine cannot; `scope` what is counted: "sandbox",
- * "process", "file", "cell", "session". `tier` is "full", "landlock" (then "landlock_abi" is Landlock's version) or "off". Lives as
- * long as the session.
+ * {"sandbox": true, "tier": "full", "layers": ["user", "mount", ...], "python": "3.11.2",
+ * "ipython": "9.1.0", "debugger": false, "limits": {"memory": {"value": 512, "unit": "MiB", "by":
+ * "cgroup v1", "scope": "sandbox"}, ...}}. `by` is what holds a limit: "cgroup v2", "cgroup v1",
+ * "rlimit", "pid namespace", "affinity", "timer", "count", or "nothing", where this machine cannot;
+ * `scope` what is counted: "sandbox", "process", "file", "cell", "session". `tier` is "full",
+ * "landlock" (then "landlock_abi" is Landlock's version) or "off". Lives as long as the session.
  */
 CG_API const char *cg_session_info(const struct cg_session *s);
 
 /**
  * cg_session_reset() - replace the kernel by a fresh one; workspace, MCP servers and wrappers stay
  * @timeout_ms: longest wait for the new kernel; 0: 30 s
- * Return: 0; negative. A running cell ends with a CG_EVENT_RESULT of status CG_STATUS_CANCELLED first.
+ * Return: 0; negative. A running cell ends with a CG_EVENT_RESULT of status CG_STATUS_CANCELLED
+ *         first.
  */
 CG_API int cg_session_reset(struct cg_session *s, int64_t timeout_ms, struct cg_err *err);
 
 /**
  * cg_session_add_mcp_servers() - define MCP servers and generate their typed wrapper modules
  * @s:          session
- * @json:       the `mcpServers` object that MCP clients use, or an object with that key or "servers" (VS Code):
- *              {"NAME": {"command": "...", "args": [...], "env": {...}, "cwd": "..."}}. ${VAR} and
- *              ${VAR:-DEFAULT} in its strings are taken from this process's environment. Without "cwd" a server starts in a
- *              private folder. "startTimeout" (seconds) takes the place of @timeout_ms. Those with "disabled": true or "enabled": false are passed over, other members ignored. Names
- *              have no dot, since approval rules say SERVER.TOOL, and are not "cellgate".
+ * @json:       the `mcpServers` object that MCP clients use, or an object with that key or
+ *              "servers" (VS Code): {"NAME": {"command": "...", "args": [...], "env": {...}, "cwd":
+ *              "..."}}. ${VAR} and ${VAR:-DEFAULT} in its strings are taken from this process's
+ *              environment. Without "cwd" a server starts in a private folder. "startTimeout"
+ *              (seconds) takes the place of @timeout_ms. Those with "disabled": true or "enabled":
+ *              false are passed over, other members ignored. Names have no dot, since approval
+ *              rules say SERVER.TOOL, and are not "cellgate".
  * @len:        bytes of @json
  * @timeout_ms: longest wait for one server's start and tool list; 0: 60 s
- * @ret:        report, a JSON object text (returns; cg_free()); may be NULL:
- *              {"NAME": {"package": "PACKAGE", "tools": [{"tool", "module", "status": "full" | "degraded" | "rejected",
- *              "warnings": [{"pointer", "text"}]}]}}: the tool named "tool" is mcptools.PACKAGE.MODULE in the kernel. For a server
- *              that could not be added: {"NAME": {"error": "..."}}; importing its package raises an ImportError with that text
+ * @ret:        report, a JSON object text (returns; cg_free()); may be NULL: {"NAME": {"package":
+ *              "PACKAGE", "tools": [{"tool", "module", "status": "full" | "degraded" | "rejected",
+ *              "warnings": [{"pointer", "text"}]}]}}: the tool named "tool" is
+ *              mcptools.PACKAGE.MODULE in the kernel. For a server that could not be added:
+ *              {"NAME": {"error": "..."}}; importing its package raises an ImportError with that
+ *              text
  * @err:        set when negative; may be NULL
- * Return: 0: some server was added, or there was none to be added; negative: none was. A name that exists already is replaced,
- *         unless the new server fails; calls to it that wait for a decision then fail (CG_EVENT_APPROVAL_CLOSED).
+ * Return: 0: some server was added, or there was none to be added; negative: none was. A name that
+ *         exists already is replaced, unless the new server fails; calls to it that wait for a
+ *         decision then fail (CG_EVENT_APPROVAL_CLOSED).
  *
- * A definition that leads to code which cells of a session can write ("cwd", variables, command or arguments) is an error of that
- * server; so is a program in a folder that cells of the client's sessions could write when some ran: add servers before the first cell.
+ * A definition that leads to code which cells of a session can write ("cwd", variables, command or
+ * arguments) is an error of that server; so is a program in a folder that cells of the client's
+ * sessions could write when some ran: add servers before the first cell.
  *
- * Programs and scripts in folders below a write root become read-only for all kernels of the client, with what belongs to them
- * (their folder, virtual environment, node_modules). A kernel that has run no cell is replaced for that.
+ * Programs and scripts in folders below a write root become read-only for all kernels of the
+ * client, with what belongs to them (their folder, virtual environment, node_modules). A kernel
+ * that has run no cell is replaced for that.
  *
- * While a server does not answer, a CG_EVENT_PROGRESS comes every few seconds, for hosts that read events in another thread.
+ * While a server does not answer, a CG_EVENT_PROGRESS comes every few seconds, for hosts that read
+ * events in another thread.
  *
- * The kernel never sees the definition: it names server and tool, no more. After this the session's cells can say
- * `from mcptools.PACKAGE import MODULE`.
+ * The kernel never sees the definition: it names server and tool, no more. After this the session's
+ * cells can say `from mcptools.PACKAGE import MODULE`.
  */
-CG_API int cg_session_add_mcp_servers(struct cg_session *s, const char *json, size_t len, int64_t timeout_ms, char **ret,
-                                      struct cg_err *err);
+CG_API int cg_session_add_mcp_servers(struct cg_session *s, const char *json, size_t len, int64_t timeout_ms,
+                                      char **ret, struct cg_err *err);
 
 /* ------------------------------------------------------------------ cells */
 
 struct cg_execute_options {
-        size_t size;        /* sizeof(struct cg_execute_options) */
-        int64_t timeout_ms; /* of the cell's own running time: waiting for approvals does not count; 0: none */
-        int silent;         /* 1: no execution count, no history, no result */
-        int allow_stdin;    /* 1: input() becomes a CG_EVENT_INPUT_REQUEST; 0: it raises in the cell */
-        int no_history;     /* 1: the cell neither counts nor is remembered (Jupyter's store_history: false) */
-        int announce;       /* 1: a CG_EVENT_EXECUTE_INPUT says when the cell starts, and with which number */
-        const char *extra;  /* JSON object text or NULL: {"user_expressions": {NAME: EXPRESSION}, "metadata": {...}, "header": {...}}.
-                               Expressions are evaluated after a cell that succeeded; "metadata" and "header" are those of the
-                               front-end's request, for code that asks for its parent message */
-        const char *subshell; /* id from a create_subshell_request: runs beside the main cells, in a thread of its own; NULL: main */
+        size_t size; /* sizeof(struct cg_execute_options) */
+        /* of the cell's own running time: waiting for approvals does not count; 0: none */
+        int64_t timeout_ms;
+        int silent; /* 1: no execution count, no history, no result */
+        /* 1: input() becomes a CG_EVENT_INPUT_REQUEST; 0: it raises in the cell */
+        int allow_stdin;
+        /* 1: the cell neither counts nor is remembered (Jupyter's store_history: false) */
+        int no_history;
+        /* 1: a CG_EVENT_EXECUTE_INPUT says when the cell starts, and with which number */
+        int announce;
+        /*
+         * JSON object text or NULL: {"user_expressions": {NAME: EXPRESSION}, "metadata": {...},
+         * "header": {...}}. Expressions are evaluated after a cell that succeeded; "metadata" and
+         * "header" are those of the front-end's request, for code that asks for its parent message
+         */
+        const char *extra;
+        /*
+         * id from a create_subshell_request: runs beside the main cells, in a thread of its own;
+         * NULL: main
+         */
+        const char *subshell;
 };
 
 /**
@@ -292,11 +408,12 @@ struct cg_execute_options {
  * @len:  bytes of @code
  * @opts: options (borrows); NULL for defaults
  * @cell: the cell's number (may be NULL): 1, 2, 3... in the session
- * Return: 0 when the cell was accepted; negative: CG_E_LIMIT when 256 cells wait already, CG_E_CLOSED when the session has
- *         ended. Cells that are sent while one runs wait their turn. Does not block.
+ * Return: 0 when the cell was accepted; negative: CG_E_LIMIT when 256 cells wait already,
+ *         CG_E_CLOSED when the session has ended. Cells that are sent while one runs wait their
+ *         turn. Does not block.
  */
-CG_API int cg_session_execute(struct cg_session *s, const char *code, size_t len, const struct cg_execute_options *opts,
-                              uint64_t *cell, struct cg_err *err);
+CG_API int cg_session_execute(struct cg_session *s, const char *code, size_t len,
+                              const struct cg_execute_options *opts, uint64_t *cell, struct cg_err *err);
 
 struct cg_buffer {
         const void *data;
@@ -309,33 +426,43 @@ struct cg_request_options {
         const char *subshell;            /* as in struct cg_execute_options */
         const struct cg_buffer *buffers; /* of comm messages (borrows); at most 63 */
         size_t n_buffers;
-        int offer;                       /* 1: of comm messages: only for a cell that runs now and waits in `await`, perhaps for this
-                                            very message. The REPLY's content is {"status": "later"} when none has until it ended */
+        /*
+         * 1: of comm messages: only for a cell that runs now and waits in `await`, perhaps for this
+         * very message. The REPLY's content is {"status": "later"} when none has until it ended
+         */
+        int offer;
 };
 
 /**
- * cg_session_request() - ask the kernel for something that is no cell; ends in exactly one CG_EVENT_REPLY
- * @type:    a request type of the Jupyter protocol: complete_request, inspect_request, is_complete_request, history_request,
- *           comm_info_request, comm_open, comm_msg, comm_close; or one of those that do not wait for cells: debug_request,
- *           usage_request, create_subshell_request, delete_subshell_request, list_subshell_request
+ * cg_session_request() - ask the kernel for something that is no cell; ends in exactly one
+ * CG_EVENT_REPLY
+ * @type:    a request type of the Jupyter protocol: complete_request, inspect_request,
+ *           is_complete_request, history_request, comm_info_request, comm_open, comm_msg,
+ *           comm_close; or one of those that do not wait for cells: debug_request, usage_request,
+ *           create_subshell_request, delete_subshell_request, list_subshell_request
  * @content: the request's content, one JSON object text
  * @len:     bytes of @content
  * @opts:    options (borrows); NULL for defaults
- * @number:  its number, of the same series as cells (may be NULL); events that it causes carry it as cg_event_cell()
- * Return: 0; negative: CG_E_INVAL for another type, CG_E_LIMIT when 256 cells and requests wait or the content is over 64 MiB, CG_E_CLOSED.
- *         Does not block. Requests and cells run in the order in which they were sent.
+ * @number:  its number, of the same series as cells (may be NULL); events that it causes carry it
+ *           as cg_event_cell()
+ * Return: 0; negative: CG_E_INVAL for another type, CG_E_LIMIT when 256 cells and requests wait or
+ *         the content is over 64 MiB, CG_E_CLOSED. Does not block. Requests and cells run in the
+ *         order in which they were sent.
  *
- * comm_open, comm_msg and comm_close have no reply of their own in the protocol: their REPLY says that they were handled.
+ * comm_open, comm_msg and comm_close have no reply of their own in the protocol: their REPLY says
+ * that they were handled.
  */
 CG_API int cg_session_request(struct cg_session *s, const char *type, const char *content, size_t len,
                               const struct cg_request_options *opts, uint64_t *number, struct cg_err *err);
 
 /**
  * cg_session_cancel() - interrupt a cell (KeyboardInterrupt in it), or take it out of the queue
- * @cell: number of the cell; 0: the one that runs. A cell that has ended is left alone: the interrupt cannot hit the next.
- * Return: 0. When the cell neither ends nor asks for input (as a debugger's prompt does) within 2 s, it is interrupted again; 2 s later
- *         its kernel is replaced, and the result says so. Time in which the host does not read the session's events does not count, up
- *         to 60 s: the cell's end may be among them.
+ * @cell: number of the cell; 0: the one that runs. A cell that has ended is left alone: the
+ *        interrupt cannot hit the next.
+ * Return: 0. When the cell neither ends nor asks for input (as a debugger's prompt does) within 2
+ *         s, it is interrupted again; 2 s later its kernel is replaced, and the result says so.
+ *         Time in which the host does not read the session's events does not count, up to 60 s: the
+ *         cell's end may be among them.
  */
 CG_API int cg_session_cancel(struct cg_session *s, uint64_t cell, struct cg_err *err);
 
@@ -344,37 +471,69 @@ CG_API int cg_session_cancel(struct cg_session *s, uint64_t cell, struct cg_err 
 struct cg_event;
 
 enum cg_event_type {
-        CG_EVENT_STREAM = 1,          /* text written to stdout or stderr: cg_event_text(), cg_event_is_stderr() */
-        CG_EVENT_DISPLAY_DATA,        /* rich output: cg_event_json() is {"data": {MIME: ...}, "metadata", "transient"} */
-        CG_EVENT_UPDATE_DISPLAY_DATA, /* the same, replacing the display with the same transient.display_id */
-        CG_EVENT_EXECUTE_RESULT,      /* the value of the cell's last expression, like DISPLAY_DATA */
-        CG_EVENT_CLEAR_OUTPUT,        /* cg_event_json() is {"wait": bool} */
-        CG_EVENT_ERROR,               /* an exception: cg_event_json() is {"ename", "evalue", "traceback": [...]} */
-        CG_EVENT_APPROVAL_REQUEST,    /* a tool call waits for cg_approval_accept() or _reject() */
-        CG_EVENT_APPROVAL_CLOSED,     /* a tool call that was asked about waits no more: cancelled, timed out, or its
-                                         kernel ended */
-        CG_EVENT_INPUT_REQUEST,       /* input() waits for cg_session_input(): cg_event_json() is {"prompt", "password"} */
-        CG_EVENT_RESULT,              /* the last event of a cell: cg_event_status(), cg_event_text() */
-        CG_EVENT_KERNEL_DIED,         /* the kernel ended by itself; text says why. A fresh one is being started */
-        CG_EVENT_SESSION_CLOSED,      /* the session has ended; text says why. The last event of all */
-        CG_EVENT_NOTICE,              /* something the host's user should know; text */
-        CG_EVENT_EXECUTE_INPUT,       /* a cell starts: cg_event_execution_count(), and cg_event_text() is its code when
-                                         it is another client's. For cells with `announce`, and for all of other clients */
-        CG_EVENT_REPLY,               /* the end of a cg_session_request(): cg_event_json() is the content of the protocol's reply,
-                                         cg_event_status() how it ended; where that is not CG_STATUS_OK the content is
-                                         {"status": "error", ...} */
-        CG_EVENT_COMM,                /* a comm's message: cg_event_json() is {"msg_type": "comm_open" | "comm_msg" | "comm_close",
-                                         "content": {...}, "metadata": {...}}; cg_event_buffer() */
-        CG_EVENT_DEBUG_EVENT,         /* cg_event_json() is the debugger's event */
-        CG_EVENT_EGRESS_REQUEST,      /* a connection waits for cg_egress_decide(): cg_event_json() is {"host", "port", "protocol"};
-                                         cg_event_approval() is its number. CG_EVENT_APPROVAL_CLOSED ends it early */
-        CG_EVENT_DENIED,              /* the sandbox refused something: cg_event_json() is {"operation", "why", "how", ...}: what was
-                                         refused, by which rule, and how to allow it (docs/denials.md); cg_event_text() says it in one
-                                         sentence, rendered; cg_event_cell() is the cell, 0 where none is known */
-        CG_EVENT_INPUT_CLOSED,        /* the last INPUT_REQUEST of cg_event_cell() wants no answer any more: an interrupt, or an
-                                         exception of the cell's own, has ended its input(). A RESULT ends a question as well */
-        CG_EVENT_PROGRESS,            /* cg_session_add_mcp_servers() waits for a server: cg_event_text() says for which, and how long.
-                                         It may be shown, and is of no use later */
+        /* text written to stdout or stderr: cg_event_text(), cg_event_is_stderr() */
+        CG_EVENT_STREAM = 1,
+        /* rich output: cg_event_json() is {"data": {MIME: ...}, "metadata", "transient"} */
+        CG_EVENT_DISPLAY_DATA,
+        /* the same, replacing the display with the same transient.display_id */
+        CG_EVENT_UPDATE_DISPLAY_DATA,
+        /* the value of the cell's last expression, like DISPLAY_DATA */
+        CG_EVENT_EXECUTE_RESULT,
+        CG_EVENT_CLEAR_OUTPUT, /* cg_event_json() is {"wait": bool} */
+        /* an exception: cg_event_json() is {"ename", "evalue", "traceback": [...]} */
+        CG_EVENT_ERROR,
+        CG_EVENT_APPROVAL_REQUEST, /* a tool call waits for cg_approval_accept() or _reject() */
+        /*
+         * a tool call that was asked about waits no more: cancelled, timed out, or its kernel ended
+         */
+        CG_EVENT_APPROVAL_CLOSED,
+        /* input() waits for cg_session_input(): cg_event_json() is {"prompt", "password"} */
+        CG_EVENT_INPUT_REQUEST,
+        /* the last event of a cell: cg_event_status(), cg_event_text() */
+        CG_EVENT_RESULT,
+        /* the kernel ended by itself; text says why. A fresh one is being started */
+        CG_EVENT_KERNEL_DIED,
+        /* the session has ended; text says why. The last event of all */
+        CG_EVENT_SESSION_CLOSED,
+        CG_EVENT_NOTICE, /* something the host's user should know; text */
+        /*
+         * a cell starts: cg_event_execution_count(), and cg_event_text() is its code when it is
+         * another client's. For cells with `announce`, and for all of other clients
+         */
+        CG_EVENT_EXECUTE_INPUT,
+        /*
+         * the end of a cg_session_request(): cg_event_json() is the content of the protocol's
+         * reply, cg_event_status() how it ended; where that is not CG_STATUS_OK the content is
+         * {"status": "error", ...}
+         */
+        CG_EVENT_REPLY,
+        /*
+         * a comm's message: cg_event_json() is {"msg_type": "comm_open" | "comm_msg" |
+         * "comm_close", "content": {...}, "metadata": {...}}; cg_event_buffer()
+         */
+        CG_EVENT_COMM,
+        CG_EVENT_DEBUG_EVENT, /* cg_event_json() is the debugger's event */
+        /*
+         * a connection waits for cg_egress_decide(): cg_event_json() is {"host", "port",
+         * "protocol"}; cg_event_approval() is its number. CG_EVENT_APPROVAL_CLOSED ends it early
+         */
+        CG_EVENT_EGRESS_REQUEST,
+        /*
+         * the sandbox refused something: cg_event_json() is {"operation", "why", "how", ...}: what
+         * was refused, by which rule, and how to allow it (docs/denials.md); cg_event_text() says
+         * it in one sentence, rendered; cg_event_cell() is the cell, 0 where none is known
+         */
+        CG_EVENT_DENIED,
+        /*
+         * the last INPUT_REQUEST of cg_event_cell() wants no answer any more: an interrupt, or an
+         * exception of the cell's own, has ended its input(). A RESULT ends a question as well
+         */
+        CG_EVENT_INPUT_CLOSED,
+        /*
+         * cg_session_add_mcp_servers() waits for a server: cg_event_text() says for which, and how
+         * long. It may be shown, and is of no use later
+         */
+        CG_EVENT_PROGRESS,
 };
 
 enum cg_status {
@@ -391,15 +550,20 @@ enum cg_status {
  * @timeout_ms: longest wait; -1 for ever, 0 only looks
  * @ret:        the event (returns; cg_event_free()), set only when 0
  * @err:        set when negative; may be NULL
- * Return: 0; CG_TIMEOUT; CG_CLOSED when the session has ended; negative: CG_E_PROTO when the supervisor broke the
- *         protocol (connection over), CG_E_CLOSED when the supervisor is gone.
+ * Return: 0; CG_TIMEOUT; CG_CLOSED when the session has ended; negative: CG_E_PROTO when the
+ *         supervisor broke the protocol (connection over), CG_E_CLOSED when the supervisor is gone.
  * Threads: one at a time per session.  Source: docs/wire.md.
  *
- * Output is bounded: when the host does not read, the kernel's writes block once about 8 MiB wait unread.
+ * Output is bounded: when the host does not read, the kernel's writes block once about 8 MiB wait
+ * unread.
  */
-CG_API int cg_session_next_event(struct cg_session *s, int64_t timeout_ms, struct cg_event **ret, struct cg_err *err);
+CG_API int cg_session_next_event(struct cg_session *s, int64_t timeout_ms, struct cg_event **ret,
+                                 struct cg_err *err);
 
-/** cg_session_fd() - a descriptor that is readable while an event waits (poll for POLLIN; never read it). Owned by the session. */
+/*
+ * cg_session_fd() - a descriptor that is readable while an event waits (poll for POLLIN; never read
+ * it). Owned by the session.
+ */
 CG_API int cg_session_fd(const struct cg_session *s);
 
 /** cg_event_free() - returns NULL; NULL is allowed. */
@@ -407,7 +571,9 @@ CG_API struct cg_event *cg_event_free(struct cg_event *e);
 
 CG_API enum cg_event_type cg_event_type(const struct cg_event *e);
 
-/** cg_event_type_name() - "stream", "display_data", ... as `cellgate run --json` prints it. Static. */
+/*
+ * cg_event_type_name() - "stream", "display_data", ... as `cellgate run --json` prints it. Static.
+ */
 CG_API const char *cg_event_type_name(enum cg_event_type t);
 
 /** cg_event_cell() - number of the cell that caused the event; 0 where none did. */
@@ -417,25 +583,30 @@ CG_API uint64_t cg_event_cell(const struct cg_event *e);
 CG_API int cg_event_is_stderr(const struct cg_event *e);
 
 /**
- * cg_event_text() - the event's text: STREAM's output, RESULT's and KERNEL_DIED's explanation, NOTICE's message
- * @len: bytes (may be NULL). The text is UTF-8 and NUL-terminated, and may contain NULs. "" where the type has none.
- *       Lives as long as the event.
+ * cg_event_text() - the event's text: STREAM's output, RESULT's and KERNEL_DIED's explanation,
+ * NOTICE's message
+ * @len: bytes (may be NULL). The text is UTF-8 and NUL-terminated, and may contain NULs. "" where
+ *       the type has none. Lives as long as the event.
  */
 CG_API const char *cg_event_text(const struct cg_event *e, size_t *len);
 
 /**
- * cg_event_json() - the event's content as JSON object text, "{}" where it has none; see enum cg_event_type
+ * cg_event_json() - the event's content as JSON object text, "{}" where it has none; see enum
+ * cg_event_type
  *
- * For a RESULT: what the protocol's execute_reply has beside status and count: {"payload": [...], "user_expressions": {...}}, and for
- * an exception "ename", "evalue", "traceback". Lives as long as the event.
+ * For a RESULT: what the protocol's execute_reply has beside status and count: {"payload": [...],
+ * "user_expressions": {...}}, and for an exception "ename", "evalue", "traceback". Lives as long as
+ * the event.
  */
 CG_API const char *cg_event_json(const struct cg_event *e, size_t *len);
 
 /**
- * cg_event_mime() - one representation out of a DISPLAY_DATA, UPDATE_DISPLAY_DATA or EXECUTE_RESULT event
+ * cg_event_mime() - one representation out of a DISPLAY_DATA, UPDATE_DISPLAY_DATA or EXECUTE_RESULT
+ * event
  * @mime: for example "text/plain" or "image/png" (base64 text, as in notebooks)
  * @len:  bytes (may be NULL)
- * Return: the text, living as long as the event; NULL where the event has no such representation, or it is not a string.
+ * Return: the text, living as long as the event; NULL where the event has no such representation,
+ *         or it is not a string.
  */
 CG_API const char *cg_event_mime(struct cg_event *e, const char *mime, size_t *len);
 
@@ -445,34 +616,54 @@ CG_API enum cg_status cg_event_status(const struct cg_event *e);
 /** cg_status_name() - "ok", "error", "timeout", "cancelled", "kernel_died". Static. */
 CG_API const char *cg_status_name(enum cg_status st);
 
-/** cg_event_execution_count() - the cell's In[] number of a RESULT, EXECUTE_RESULT or EXECUTE_INPUT event; 0 elsewhere. */
+/*
+ * cg_event_execution_count() - the cell's In[] number of a RESULT, EXECUTE_RESULT or EXECUTE_INPUT
+ * event; 0 elsewhere.
+ */
 CG_API int64_t cg_event_execution_count(const struct cg_event *e);
 
-/** cg_event_foreign() - 1 when another client of the session caused the event; cg_event_cell() then is no number of this one's. */
+/*
+ * cg_event_foreign() - 1 when another client of the session caused the event; cg_event_cell() then
+ * is no number of this one's.
+ */
 CG_API int cg_event_foreign(const struct cg_event *e);
 
 /** cg_event_n_buffers() - binary buffers of a COMM or REPLY event. */
 CG_API size_t cg_event_n_buffers(const struct cg_event *e);
 
-/** cg_event_buffer() - the @i-th of them, @len bytes; NULL where there is none. Lives as long as the event. */
+/*
+ * cg_event_buffer() - the @i-th of them, @len bytes; NULL where there is none. Lives as long as the
+ * event.
+ */
 CG_API const void *cg_event_buffer(const struct cg_event *e, size_t i, size_t *len);
 
-/** cg_event_refused() - for a RESULT with CG_STATUS_ERROR: 1 when the exception is a refused approval that the cell did not catch. */
+/*
+ * cg_event_refused() - for a RESULT with CG_STATUS_ERROR: 1 when the exception is a refused
+ * approval that the cell did not catch.
+ */
 CG_API int cg_event_refused(const struct cg_event *e);
 
 /* ------------------------------------------------------------------ approvals */
 
-/** cg_event_approval() - the number of what an APPROVAL_REQUEST, EGRESS_REQUEST or APPROVAL_CLOSED event is about; 0 elsewhere. */
+/*
+ * cg_event_approval() - the number of what an APPROVAL_REQUEST, EGRESS_REQUEST or APPROVAL_CLOSED
+ * event is about; 0 elsewhere.
+ */
 CG_API uint64_t cg_event_approval(const struct cg_event *e);
 
-/** cg_event_server(), cg_event_tool() - names of an APPROVAL_REQUEST, as the host registered them and as the server lists them. */
+/*
+ * cg_event_server(), cg_event_tool() - names of an APPROVAL_REQUEST, as the host registered them
+ * and as the server lists them.
+ */
 CG_API const char *cg_event_server(const struct cg_event *e);
 CG_API const char *cg_event_tool(const struct cg_event *e);
 
 /**
- * cg_event_arguments() - the arguments of an APPROVAL_REQUEST: exactly the bytes that go to the MCP server
+ * cg_event_arguments() - the arguments of an APPROVAL_REQUEST: exactly the bytes that go to the MCP
+ * server
  * @len: bytes (may be NULL)
- * Return: one JSON object text (untrusted: show it through cg_render()). Lives as long as the event.
+ * Return: one JSON object text (untrusted: show it through cg_render()). Lives as long as the
+ *         event.
  */
 CG_API const char *cg_event_arguments(const struct cg_event *e, size_t *len);
 
@@ -487,10 +678,12 @@ CG_API int cg_approval_accept(struct cg_session *s, uint64_t approval, struct cg
  * cg_approval_reject() - refuse it: the call raises RejectedError in the cell
  * @reason: told to the code in the kernel; NULL for none
  */
-CG_API int cg_approval_reject(struct cg_session *s, uint64_t approval, const char *reason, struct cg_err *err);
+CG_API int cg_approval_reject(struct cg_session *s, uint64_t approval, const char *reason,
+                              struct cg_err *err);
 
 enum cg_egress_decision {
-        CG_EGRESS_ALLOW_ONCE,    /* this host and port, for the connections that wait for this answer */
+        /* this host and port, for the connections that wait for this answer */
+        CG_EGRESS_ALLOW_ONCE,
         CG_EGRESS_ALLOW_SESSION, /* until the kernel ends */
         CG_EGRESS_DENY_ONCE,
         CG_EGRESS_DENY_SESSION,
@@ -502,13 +695,14 @@ enum cg_egress_decision {
  * @reason:  what the program inside is told when it is refused; NULL for none
  * Return: 0; negative: CG_E_NOTFOUND when no such request waits (any more).
  */
-CG_API int cg_egress_decide(struct cg_session *s, uint64_t request, enum cg_egress_decision decision, const char *reason,
-                            struct cg_err *err);
+CG_API int cg_egress_decide(struct cg_session *s, uint64_t request, enum cg_egress_decision decision,
+                            const char *reason, struct cg_err *err);
 
 /**
  * cg_session_input() - answer the last INPUT_REQUEST that cg_session_next_event() has returned
  * @text: without the newline (copies), or NULL for end of file
- * Return: 0, also when that question was taken back meanwhile: then the answer goes nowhere; negative: CG_E_STATE when none waits.
+ * Return: 0, also when that question was taken back meanwhile: then the answer goes nowhere;
+ *         negative: CG_E_STATE when none waits.
  */
 CG_API int cg_session_input(struct cg_session *s, const char *text, size_t len, struct cg_err *err);
 
@@ -518,14 +712,16 @@ CG_API int cg_session_input(struct cg_session *s, const char *text, size_t len, 
  * cg_render() - untrusted text made safe to show on a terminal
  * @text: bytes that should be UTF-8
  * @len:  bytes of @text
- * @max:  longest output in bytes (at least 64); what was left out is counted at the end. 0: no limit.
+ * @max:  longest output in bytes (at least 64); what was left out is counted at the end. 0: no
+ *        limit.
  * @ret:  the text (returns; cg_free())
  * Return: 0; negative: CG_E_NOMEM.
  *
- * Escaped, such as \x1b or \u202e: bytes that are not UTF-8; control characters other than newline and tab (and so ANSI sequences);
- * format and zero-width characters, line separators, blanks other than the space, private-use and unassigned characters;
- * right-to-left letters; combining marks after the sixth of a letter; letters of another script than their word's, and words that
- * consist of look-alikes of ASCII letters.
+ * Escaped, such as \x1b or \u202e: bytes that are not UTF-8; control characters other than newline
+ * and tab (and so ANSI sequences); format and zero-width characters, line separators, blanks other
+ * than the space, private-use and unassigned characters; right-to-left letters; combining marks
+ * after the sixth of a letter; letters of another script than their word's, and words that consist
+ * of look-alikes of ASCII letters.
  */
 CG_API int cg_render(const char *text, size_t len, size_t max, char **ret, struct cg_err *err);
 

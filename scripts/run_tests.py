@@ -479,6 +479,10 @@ def step_sessions(opt: argparse.Namespace) -> Tally:
     return sessions("sessions:nothing stays of 1000", lambda: soak.sessions_plain(1000))
 
 
+FORMATTED = ("src", "include", "tests", "examples", "bench")
+GENERATED = REPO / "src/base/text_table.h"
+
+
 def c_sources() -> list[Path]:
     return sorted(p for d in ("src", "examples", "bench") for p in (REPO / d).rglob("*.c"))
 
@@ -497,7 +501,7 @@ def tidy_key(command: Mapping[str, str], checker: bytes) -> str:
 
 
 def step_lint_c(opt: argparse.Namespace) -> Tally:
-    """cppcheck and clang-tidy over the C sources"""
+    """cppcheck, clang-format and clang-tidy over the C sources"""
     tally = Tally()
     # Not installed: the other lane runs tests of what is.
     folder = build("test", "-Dwerror=true", install=False)
@@ -520,6 +524,9 @@ def step_lint_c(opt: argparse.Namespace) -> Tally:
     ]
     status, log = run("cppcheck", cppcheck, 600)
     tally.record("lint:cppcheck", None if status == 0 else tail(log))
+    formatted = [f for d in FORMATTED for f in sorted((REPO / d).rglob("*.[ch]")) if f != GENERATED]
+    status, log = run("clang-format", ["clang-format", "--dry-run", "-Werror", *formatted], 300)
+    tally.record("lint:clang-format", None if status == 0 else tail(log))
 
     commands = {
         Path(c["directory"], c["file"]).resolve(): c for c in json.loads((folder / "compile_commands.json").read_text())

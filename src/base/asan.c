@@ -1,6 +1,7 @@
 /*
- * AddressSanitizer builds only: a process that gets SIGRTMAX writes how many bytes it has allocated to its standard
- * error. scripts/soak compares two such counts to find memory that is reachable but never freed. Runs in every process.
+ * AddressSanitizer builds only: a process that gets SIGRTMAX writes how many bytes it has allocated
+ * to its standard error. scripts/soak compares two such counts to find memory that is reachable but
+ * never freed. Runs in every process.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -19,7 +20,10 @@ void cg_asan_report_live_bytes(int signo)
                          __sanitizer_get_current_allocated_bytes());
 
         (void)signo;
-        /* One write, so that lines of several processes do not mix. A failure shows as a missing line. */
+        /*
+         * One write, so that lines of several processes do not mix. A failure shows as a missing
+         * line.
+         */
         if (write(STDERR_FILENO, line, (size_t)n) < 0)
                 return;
 }

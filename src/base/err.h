@@ -11,7 +11,10 @@ int cg_fail(struct cg_err *err, int code, const char *fmt, ...) __attribute__((f
 /* The same with CG_E_SYS; ": strerror(errno)" is appended and errno kept in err->sys_errno. */
 int cg_fail_errno(struct cg_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Puts "text: " before the message that is there already; returns err->code. For adding what was being done. */
+/*
+ * Puts "text: " before the message that is there already; returns err->code. For adding what was
+ * being done.
+ */
 int cg_err_prefix(struct cg_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

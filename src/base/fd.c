@@ -28,8 +28,8 @@ static int unix_address(const char *path, struct sockaddr_un *a, struct cg_err *
 {
         *a = (struct sockaddr_un){ .sun_family = AF_UNIX };
         if (strlen(path) >= sizeof(a->sun_path))
-                return cg_fail(err, CG_E_LIMIT, "socket path is too long (%zu bytes, at most %zu): %s", strlen(path),
-                               sizeof(a->sun_path) - 1, path);
+                return cg_fail(err, CG_E_LIMIT, "socket path is too long (%zu bytes, at most %zu): %s",
+                               strlen(path), sizeof(a->sun_path) - 1, path);
         memcpy(a->sun_path, path, strlen(path) + 1);
         return 0;
 }
@@ -47,7 +47,9 @@ int cg_listen_unix(const char *path, int backlog, int *ret, struct cg_err *err)
                 return cg_fail_errno(err, "socket");
         if (bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
                 return cg_fail_errno(err, "cannot bind %s", path);
-        /* The folder is 0700 already; this keeps the socket closed if somebody opens the folder up. */
+        /*
+         * The folder is 0700 already; this keeps the socket closed if somebody opens the folder up.
+         */
         if (chmod(path, 0600) < 0)
                 return cg_fail_errno(err, "chmod %s", path);
         if (listen(fd, backlog) < 0)
@@ -154,7 +156,9 @@ ssize_t cg_recv_fds(int sock, void *data, size_t size, int *fds, size_t *n_fds, 
                 char space[CMSG_SPACE(sizeof(int) * CG_MAX_FDS)];
         } control;
         struct iovec iov = { .iov_base = data, .iov_len = size };
-        struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space,
+        struct msghdr m = { .msg_iov = &iov,
+                            .msg_iovlen = 1,
+                            .msg_control = control.space,
                             .msg_controllen = sizeof(control.space) };
         size_t room = *n_fds;
         bool too_many = false;
@@ -170,7 +174,8 @@ ssize_t cg_recv_fds(int sock, void *data, size_t size, int *fds, size_t *n_fds, 
                 for (size_t i = 0; i < *n_fds; i++)
                         close(fds[i]);
                 *n_fds = 0;
-                return cg_fail(err, CG_E_LIMIT, "message of more than %zu bytes or %zu descriptors", size, room);
+                return cg_fail(err, CG_E_LIMIT, "message of more than %zu bytes or %zu descriptors", size,
+                               room);
         }
         return n;
 }
@@ -238,7 +243,8 @@ int cg_write_all(int fd, const void *data, size_t len, struct cg_err *err)
         return 0;
 }
 
-int cg_read_fd_within(int fd, const char *what, size_t max, int64_t timeout_ms, char **ret, size_t *len, struct cg_err *err)
+int cg_read_fd_within(int fd, const char *what, size_t max, int64_t timeout_ms, char **ret, size_t *len,
+                      struct cg_err *err)
 {
         int64_t end = cg_now_ms() + timeout_ms;
         cg_auto_buf struct cg_buf b;
@@ -315,14 +321,16 @@ bool cg_real_path(const char *path, char ret[PATH_MAX])
         size_t len;
         ssize_t n;
 
-        if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == EACCES || errno == ELOOP || errno == ENAMETOOLONG))
+        if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == EACCES || errno == ELOOP ||
+                       errno == ENAMETOOLONG))
                 return false;
         snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
         n = fd < 0 ? -1 : readlink(link, ret, PATH_MAX - 1);
         len = n > 0 ? (size_t)n : 0;
         ret[len] = '\0';
         /* Without /proc, without a free descriptor, or removed meanwhile. */
-        if (ret[0] != '/' || len == PATH_MAX - 1 || (len >= sizeof(gone) && !strcmp(ret + len - (sizeof(gone) - 1), gone)))
+        if (ret[0] != '/' || len == PATH_MAX - 1 ||
+            (len >= sizeof(gone) && !strcmp(ret + len - (sizeof(gone) - 1), gone)))
                 return realpath(path, ret) != NULL;
         return true;
 }
@@ -343,14 +351,16 @@ int cg_runtime_parent(const char *prefix, char *buf, size_t size, struct cg_err 
         int n;
 
         /*
-         * Long bases would push socket paths over the 107 bytes that they may have; and where others may write they could put a folder of
-         * theirs in the place of ours.
+         * Long bases would push socket paths over the 107 bytes that they may have; and where
+         * others may write they could put a folder of theirs in the place of ours.
          */
-        if (!base || base[0] != '/' || strlen(base) > 60 || stat(base, &st) < 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() ||
-            ((st.st_mode & 022) && !(st.st_mode & S_ISVTX)) || access(base, W_OK) < 0)
+        if (!base || base[0] != '/' || strlen(base) > 60 || stat(base, &st) < 0 || !S_ISDIR(st.st_mode) ||
+            st.st_uid != geteuid() || ((st.st_mode & 022) && !(st.st_mode & S_ISVTX)) ||
+            access(base, W_OK) < 0)
                 base = "/tmp";
         n = snprintf(buf, size, "%s/%s-%u", base, prefix, (unsigned)geteuid());
-        return n < 0 || (size_t)n >= size ? cg_fail(err, CG_E_LIMIT, "path of the runtime folder is too long") : 0;
+        return n < 0 || (size_t)n >= size ? cg_fail(err, CG_E_LIMIT, "path of the runtime folder is too long")
+                                          : 0;
 }
 
 int cg_make_runtime_dir(const char *prefix, char *buf, size_t size, struct cg_err *err)
@@ -365,14 +375,16 @@ int cg_make_runtime_dir(const char *prefix, char *buf, size_t size, struct cg_er
 }
 
 /*
- * What is removed here was mostly written by a hostile program: folders deeper than any path is long, without any rights. So each folder is
- * emptied beside its parent, not in it: files go, folders move up into the topmost one and are emptied there.
+ * What is removed here was mostly written by a hostile program: folders deeper than any path is
+ * long, without any rights. So each folder is emptied beside its parent, not in it: files go,
+ * folders move up into the topmost one and are emptied there.
  */
 struct tree {
         int top;
         dev_t dev;
         unsigned long moved; /* names of ours so far */
-        int64_t end_ms;      /* files may come as fast as they go: an entry that is seen after this stays */
+        /* files may come as fast as they go: an entry that is seen after this stays */
+        int64_t end_ms;
         bool late;
 };
 
@@ -416,8 +428,8 @@ static bool move_up(struct tree *t, int dir, const char *name)
         unlock(dir, name); /* its ".." changes, which takes the right to write it */
         do
                 snprintf(to, sizeof(to), ".cellgate-%lu", t->moved++);
-        while (renameat(dir, name, t->top, to) < 0 && (errno == EEXIST || errno == ENOTEMPTY || errno == ENOTDIR) &&
-               !is_late(t));
+        while (renameat(dir, name, t->top, to) < 0 &&
+               (errno == EEXIST || errno == ENOTEMPTY || errno == ENOTDIR) && !is_late(t));
         return faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
 }
 
@@ -471,7 +483,7 @@ int cg_remove_tree(const char *path, struct cg_err *err)
 int cg_remove_tree_within(const char *path, int64_t timeout_ms, struct cg_err *err)
 {
         int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        struct tree t = {.top = fd, .end_ms = cg_now_ms() + timeout_ms};
+        struct tree t = { .top = fd, .end_ms = cg_now_ms() + timeout_ms };
         struct stat st;
         DIR *dir;
         bool left;
@@ -492,8 +504,10 @@ int cg_remove_tree_within(const char *path, int64_t timeout_ms, struct cg_err *e
                 ;
         closedir(dir);
         if (rmdir(path) < 0 && errno != ENOENT && t.late)
-                return cg_fail(err, CG_E_TIMEDOUT, "cannot remove %s in %lld s: it holds too much, or somebody still makes files in it", path,
-                               (long long)timeout_ms / 1000);
+                return cg_fail(
+                        err, CG_E_TIMEDOUT,
+                        "cannot remove %s in %lld s: it holds too much, or somebody still makes files in it",
+                        path, (long long)timeout_ms / 1000);
         if (rmdir(path) < 0 && errno != ENOENT)
                 return cg_fail_errno(err, "cannot remove %s", path);
         return 0;

@@ -12,26 +12,36 @@
 
 #define CG_MAX_FDS 32
 
-/* Listening AF_UNIX stream socket at @path (made mode 0600; must not exist). *ret: caller closes. */
+/*
+ * Listening AF_UNIX stream socket at @path (made mode 0600; must not exist). *ret: caller closes.
+ */
 int cg_listen_unix(const char *path, int backlog, int *ret, struct cg_err *err);
 
 /* Connected AF_UNIX stream socket; non-blocking afterwards when @nonblock. */
 int cg_connect_unix(const char *path, bool nonblock, int *ret, struct cg_err *err);
-/* Non-blocking from the start: fails with EAGAIN when the listener's queue is full, as a hostile listener's may be. */
+/*
+ * Non-blocking from the start: fails with EAGAIN when the listener's queue is full, as a hostile
+ * listener's may be.
+ */
 int cg_connect_unix_now(const char *path, int *ret, struct cg_err *err);
 
-/* One datagram with up to CG_MAX_FDS descriptors on a SOCK_SEQPACKET socket. The descriptors stay the caller's. */
+/*
+ * One datagram with up to CG_MAX_FDS descriptors on a SOCK_SEQPACKET socket. The descriptors stay
+ * the caller's.
+ */
 int cg_send_fds(int sock, const void *data, size_t len, const int *fds, size_t n_fds, struct cg_err *err);
 
 /*
- * Receives one: returns its length (0 at end of file), or negative. *n_fds: in, room; out, how many came (close-on-exec, caller
- * closes). A datagram or descriptors that do not fit are CG_E_LIMIT and nothing leaks. EAGAIN is CG_E_SYS with that errno.
+ * Receives one: returns its length (0 at end of file), or negative. *n_fds: in, room; out, how many
+ * came (close-on-exec, caller closes). A datagram or descriptors that do not fit are CG_E_LIMIT and
+ * nothing leaks. EAGAIN is CG_E_SYS with that errno.
  */
 ssize_t cg_recv_fds(int sock, void *data, size_t size, int *fds, size_t *n_fds, struct cg_err *err);
 
 int cg_pidfd_open(pid_t pid, struct cg_err *err); /* the descriptor, or negative error code */
-pid_t cg_pidfd_pid(int pidfd);                     /* its number in our pid namespace; 0: it has none here, or has ended */
-int cg_pidfd_kill(int pidfd, int sig);            /* 0, or -errno; -ESRCH when it has ended */
+/* its number in our pid namespace; 0: it has none here, or has ended */
+pid_t cg_pidfd_pid(int pidfd);
+int cg_pidfd_kill(int pidfd, int sig); /* 0, or -errno; -ESRCH when it has ended */
 
 /* Waits until @fd has one of @events (poll's). 0 yes, CG_TIMEOUT, negative. -1 waits for ever. */
 int cg_wait_fd(int fd, short events, int64_t timeout_ms, struct cg_err *err);
@@ -41,38 +51,49 @@ int cg_write_all(int fd, const void *data, size_t len, struct cg_err *err);
 
 /* Reads a whole file or pipe of at most @max bytes. *ret NUL-terminated (caller frees). */
 int cg_read_file(const char *path, size_t max, char **ret, size_t *len, struct cg_err *err);
-/* The same for a file in a folder that cells write: never waits; what is no regular file is an error. */
+/*
+ * The same for a file in a folder that cells write: never waits; what is no regular file is an
+ * error.
+ */
 int cg_read_regular(const char *path, size_t max, char **ret, size_t *len, struct cg_err *err);
 int cg_read_fd(int fd, const char *what, size_t max, char **ret, size_t *len, struct cg_err *err);
 /* A pipe whose writers may hold it open for ever: CG_TIMEOUT when its end has not come by then. */
-int cg_read_fd_within(int fd, const char *what, size_t max, int64_t timeout_ms, char **ret, size_t *len, struct cg_err *err);
+int cg_read_fd_within(int fd, const char *what, size_t max, int64_t timeout_ms, char **ret, size_t *len,
+                      struct cg_err *err);
 
 /*
- * realpath(3) by three system calls, or one where @path is not there. That counts where a kernel's start has it for dozens of paths.
- * True, or false and errno.
+ * realpath(3) by three system calls, or one where @path is not there. That counts where a kernel's
+ * start has it for dozens of paths. True, or false and errno.
  */
 bool cg_real_path(const char *path, char ret[PATH_MAX]);
 
 /*
- * The path of PREFIX-UID, where all runtime folders of this user lie: in $XDG_RUNTIME_DIR where that is a folder of this user's that
- * nobody else can write, and short enough for sockets below it, else in /tmp.
+ * The path of PREFIX-UID, where all runtime folders of this user lie: in $XDG_RUNTIME_DIR where
+ * that is a folder of this user's that nobody else can write, and short enough for sockets below
+ * it, else in /tmp.
  */
 int cg_runtime_parent(const char *prefix, char *buf, size_t size, struct cg_err *err);
 
-/* Makes folder @path with mode 0700, or takes what is there if nobody else could change it; false: somebody else has the name. */
+/*
+ * Makes folder @path with mode 0700, or takes what is there if nobody else could change it; false:
+ * somebody else has the name.
+ */
 bool cg_make_own_dir(const char *path);
 
 /*
- * Makes a folder of mode 0700 in PREFIX-UID, a folder of this user's under $XDG_RUNTIME_DIR or /tmp that stays; @buf
- * gets its absolute path. All in one folder can be hidden together, those of the future as well.
+ * Makes a folder of mode 0700 in PREFIX-UID, a folder of this user's under $XDG_RUNTIME_DIR or /tmp
+ * that stays; @buf gets its absolute path. All in one folder can be hidden together, those of the
+ * future as well.
  */
 int cg_make_runtime_dir(const char *prefix, char *buf, size_t size, struct cg_err *err);
 
 /*
- * Removes a folder and all in it, never following a symlink. Absent is fine. CG_E_TIMEDOUT after CG_REMOVE_MS: whoever makes files in it
- * as fast as they are removed shall not keep us for ever. What is left is still inside.
+ * Removes a folder and all in it, never following a symlink. Absent is fine. CG_E_TIMEDOUT after
+ * CG_REMOVE_MS: whoever makes files in it as fast as they are removed shall not keep us for ever.
+ * What is left is still inside.
  */
-#define CG_REMOVE_MS 120000 /* a million files take some seconds, or tens of them where a file system is slow */
+#define CG_REMOVE_MS \
+        120000 /* a million files take some seconds, or tens of them where a file system is slow */
 int cg_remove_tree(const char *path, struct cg_err *err);
 int cg_remove_tree_within(const char *path, int64_t timeout_ms, struct cg_err *err);
 

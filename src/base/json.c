@@ -13,13 +13,15 @@ int cg_json_object(const char *text, size_t len, const char *what, json_t **ret,
         json_error_t e;
         json_t *j;
 
-        if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) { /* a byte order mark: editors write it */
+        /* a byte order mark: editors write it */
+        if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
                 text += 3;
                 len -= 3;
         }
         j = json_loadb(text, len, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &e);
         if (!j)
-                return cg_fail(err, CG_E_PARSE, "%s is not valid JSON: line %d, column %d: %s", what, e.line, e.column, e.text);
+                return cg_fail(err, CG_E_PARSE, "%s is not valid JSON: line %d, column %d: %s", what, e.line,
+                               e.column, e.text);
         if (!json_is_object(j)) {
                 json_decref(j);
                 return cg_fail(err, CG_E_PARSE, "%s must be a JSON object", what);
@@ -139,7 +141,10 @@ static unsigned code_unit(const unsigned char *p)
         return v;
 }
 
-/* Whether the escape at @p is one half of a surrogate pair without the other. *n: the length of what was read. */
+/*
+ * Whether the escape at @p is one half of a surrogate pair without the other. *n: the length of
+ * what was read.
+ */
 static bool is_lone_surrogate(const unsigned char *p, const unsigned char *end, size_t *n)
 {
         unsigned first = code_unit(p);
@@ -170,7 +175,8 @@ static bool scan_escape(struct scan *s)
                         if (!is_hex(s->p[i]))
                                 return scan_fail(s, "\\u needs four hexadecimal digits");
                 if (s->encodable && is_lone_surrogate(s->p - 1, s->end, &n))
-                        return scan_fail(s, "half of a surrogate pair stands alone: such text has no encoding");
+                        return scan_fail(s,
+                                         "half of a surrogate pair stands alone: such text has no encoding");
                 s->p += s->encodable ? n - 1 : 5;
                 return true;
         }
@@ -246,7 +252,8 @@ static bool scan_number(struct scan *s)
 
         if (!scan_any_number(s))
                 return false;
-        return s->p - from <= CG_MAX_NUMBER || scan_fail(s, "a number has more than 1000 characters: send it as a string");
+        return s->p - from <= CG_MAX_NUMBER ||
+               scan_fail(s, "a number has more than 1000 characters: send it as a string");
 }
 
 static bool scan_word(struct scan *s, const char *word)
@@ -348,7 +355,9 @@ int cg_json_check_object(const char *text, size_t len, unsigned depth, struct cg
 
 int cg_json_check_encodable(const char *text, size_t len, unsigned depth, struct cg_err *err)
 {
-        return check_object((struct scan){ .start = (const unsigned char *)text, .depth = depth, .encodable = true }, len, err);
+        return check_object(
+                (struct scan){ .start = (const unsigned char *)text, .depth = depth, .encodable = true }, len,
+                err);
 }
 
 int cg_json_skip(const char *text, size_t len, unsigned depth, size_t *ret, struct cg_err *err)
@@ -358,14 +367,16 @@ int cg_json_skip(const char *text, size_t len, unsigned depth, size_t *ret, stru
         s.p = s.start;
         s.end = s.start + len;
         if (!scan_value(&s))
-                return cg_fail(err, CG_E_PARSE, "not valid JSON at byte %zu: %s", (size_t)(s.p - s.start), s.why);
+                return cg_fail(err, CG_E_PARSE, "not valid JSON at byte %zu: %s", (size_t)(s.p - s.start),
+                               s.why);
         *ret = (size_t)(s.p - s.start);
         return 0;
 }
 
 int cg_json_mcp_servers(const json_t *file, json_t **ret, struct cg_err *err)
 {
-        const json_t *servers = json_object_get(file, "mcpServers"), *other = json_object_get(file, "servers");
+        const json_t *servers = json_object_get(file, "mcpServers"),
+                     *other = json_object_get(file, "servers");
         const char *name;
         json_t *def, *list;
 
@@ -378,8 +389,10 @@ int cg_json_mcp_servers(const json_t *file, json_t **ret, struct cg_err *err)
         if (!servers)
                 servers = file;
         list = json_object();
-        json_object_foreach((json_t *)(uintptr_t)servers, name, def) {
-                if (json_is_true(json_object_get(def, "disabled")) || json_is_false(json_object_get(def, "enabled")))
+        json_object_foreach((json_t *)(uintptr_t)servers, name, def)
+        {
+                if (json_is_true(json_object_get(def, "disabled")) ||
+                    json_is_false(json_object_get(def, "enabled")))
                         continue;
                 if (json_object_set(list, name, def) < 0) {
                         json_decref(list);

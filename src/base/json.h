@@ -1,4 +1,7 @@
-/* JSON envelopes with jansson: loading with line and column, typed getters, output. Payloads are never parsed with this. */
+/*
+ * JSON envelopes with jansson: loading with line and column, typed getters, output. Payloads are
+ * never parsed with this.
+ */
 #ifndef CG_BASE_JSON_H
 #define CG_BASE_JSON_H
 
@@ -14,20 +17,30 @@ static inline void cg_json_decrefp_(json_t **j)
 }
 #define cg_auto_json CG_CLEANUP(cg_json_decrefp_)
 
-/* Parses one JSON object. @what names it in the error ("servers.json"), which is CG_E_PARSE with line and column. */
+/*
+ * Parses one JSON object. @what names it in the error ("servers.json"), which is CG_E_PARSE with
+ * line and column.
+ */
 int cg_json_object(const char *text, size_t len, const char *what, json_t **ret, struct cg_err *err);
 
-/* Members of an object. The string is borrowed; @def when the member is absent. A member of another type is CG_E_PARSE. */
+/*
+ * Members of an object. The string is borrowed; @def when the member is absent. A member of another
+ * type is CG_E_PARSE.
+ */
 int cg_json_str(const json_t *o, const char *key, const char *def, const char **ret, struct cg_err *err);
 int cg_json_int(const json_t *o, const char *key, int64_t def, int64_t *ret, struct cg_err *err);
 int cg_json_bool(const json_t *o, const char *key, bool def, bool *ret, struct cg_err *err);
 
-/* Compact text, ASCII when @ascii; returns NULL when out of memory (or text that cannot be JSON). Caller frees. */
+/*
+ * Compact text, ASCII when @ascii; returns NULL when out of memory (or text that cannot be JSON).
+ * Caller frees.
+ */
 char *cg_json_text(const json_t *j, size_t *len);
 
 /*
- * The MCP servers that @file defines: {"mcpServers": {NAME: ...}}, {"servers": {NAME: ...}} (VS Code), or {NAME: ...} itself; without those
- * that are switched off ("disabled": true, "enabled": false). *ret (returns) is an object of the file's own values. CG_E_INVAL.
+ * The MCP servers that @file defines: {"mcpServers": {NAME: ...}}, {"servers": {NAME: ...}} (VS
+ * Code), or {NAME: ...} itself; without those that are switched off ("disabled": true, "enabled":
+ * false). *ret (returns) is an object of the file's own values. CG_E_INVAL.
  */
 int cg_json_mcp_servers(const json_t *file, json_t **ret, struct cg_err *err);
 
@@ -35,19 +48,27 @@ int cg_json_mcp_servers(const json_t *file, json_t **ret, struct cg_err *err);
 int cg_json_quote(struct cg_buf *b, const char *s, size_t len, struct cg_err *err);
 
 /*
- * Checks that @text is exactly one JSON object: RFC 8259 grammar, at most @depth levels, with white space around it allowed.
- * Numbers of any size, lone surrogate escapes and \u0000 are fine: nothing is converted. CG_E_PARSE says where.
+ * Checks that @text is exactly one JSON object: RFC 8259 grammar, at most @depth levels, with white
+ * space around it allowed. Numbers of any size, lone surrogate escapes and \u0000 are fine: nothing
+ * is converted. CG_E_PARSE says where.
  */
 int cg_json_check_object(const char *text, size_t len, unsigned depth, struct cg_err *err);
-/* As cg_json_check_object(), and no lone surrogate escapes: programs that decode them cannot print or encode the text. */
+/*
+ * As cg_json_check_object(), and no lone surrogate escapes: programs that decode them cannot print
+ * or encode the text.
+ */
 int cg_json_check_encodable(const char *text, size_t len, unsigned depth, struct cg_err *err);
 
-/* The same check for the one JSON value at the start of @text; *ret: where it ends, leading white space included. */
+/*
+ * The same check for the one JSON value at the start of @text; *ret: where it ends, leading white
+ * space included.
+ */
 int cg_json_skip(const char *text, size_t len, unsigned depth, size_t *ret, struct cg_err *err);
 
 /*
- * The variables of this process that MCP servers inherit (cg_proc_env_passes()), {"NAME": "VALUE"}, but for values that are not UTF-8.
- * Returns; NULL: out of memory. Threads: any, while none changes the environment.
+ * The variables of this process that MCP servers inherit (cg_proc_env_passes()), {"NAME": "VALUE"},
+ * but for values that are not UTF-8. Returns; NULL: out of memory. Threads: any, while none changes
+ * the environment.
  */
 json_t *cg_json_passed_env(void);
 

@@ -14,7 +14,7 @@
 #include "config.h"
 
 #define MAX_CONFIG ((size_t)64 << 10)
-#define MAX_NAME 64u
+#define MAX_NAME   64u
 
 int cg_kernel_envs_dir(char **ret, struct cg_err *err)
 {
@@ -26,7 +26,8 @@ int cg_kernel_envs_dir(char **ret, struct cg_err *err)
         else if (home && home[0] == '/')
                 r = asprintf(ret, "%s/.local/share/cellgate/envs", home);
         else
-                return cg_fail(err, CG_E_INVAL, "neither XDG_DATA_HOME nor HOME says where environments are: give a folder");
+                return cg_fail(err, CG_E_INVAL,
+                               "neither XDG_DATA_HOME nor HOME says where environments are: give a folder");
         return r < 0 ? cg_fail(err, CG_E_NOMEM, "path of environments") : 0;
 }
 
@@ -44,12 +45,19 @@ int cg_kernel_env_find(const char *name, char **ret, struct cg_err *err)
 
         if (strchr(name, '/')) {
                 *ret = realpath(name, NULL);
-                return *ret ? 0 : errno == ENOENT ? cg_fail(err, CG_E_NOTFOUND, "there is no environment %s: `cellgate env create %s` makes it", name, name)
-                                                  : cg_fail_errno(err, "environment %s", name);
+                return *ret ? 0
+                       : errno == ENOENT
+                               ? cg_fail(err, CG_E_NOTFOUND,
+                                         "there is no environment %s: `cellgate env create %s` makes it",
+                                         name, name)
+                               : cg_fail_errno(err, "environment %s", name);
         }
         if (!cg_kernel_env_is_name(name))
-                return cg_fail(err, CG_E_INVAL, "\"%s\" is no name of an environment: give one of at most %u letters, digits, \"-\", \"_\" and \".\", or a "
-                               "folder with a slash in it", name, MAX_NAME);
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "\"%s\" is no name of an environment: give one of at most %u letters, digits, \"-\", \"_\" and \".\", or a "
+                        "folder with a slash in it",
+                        name, MAX_NAME);
         if (cg_kernel_envs_dir(&dir, err) < 0)
                 return -1;
         if (asprintf(&path, "%s/%s", dir, name) < 0)
@@ -57,9 +65,12 @@ int cg_kernel_env_find(const char *name, char **ret, struct cg_err *err)
         *ret = realpath(path, NULL);
         if (*ret)
                 return 0;
-        return errno == ENOENT ? cg_fail(err, CG_E_NOTFOUND, "there is no environment %s in %s: `cellgate env create %s` makes it, `cellgate env list` "
-                                         "shows those that are there; a folder is named with a slash, such as ./%s", name, dir, name, name)
-                               : cg_fail_errno(err, "environment %s", path);
+        return errno == ENOENT
+                       ? cg_fail(err, CG_E_NOTFOUND,
+                                 "there is no environment %s in %s: `cellgate env create %s` makes it, `cellgate env list` "
+                                 "shows those that are there; a folder is named with a slash, such as ./%s",
+                                 name, dir, name, name)
+                       : cg_fail_errno(err, "environment %s", path);
 }
 
 /* The value of a line "KEY = VALUE" of pyvenv.cfg; false where there is none. */
@@ -117,7 +128,8 @@ static bool has(const char *dir, const char *name)
 {
         char path[PATH_MAX];
 
-        return snprintf(path, sizeof(path), "%s/%s", dir, name) < (int)sizeof(path) && access(path, F_OK) == 0;
+        return snprintf(path, sizeof(path), "%s/%s", dir, name) < (int)sizeof(path) &&
+               access(path, F_OK) == 0;
 }
 
 bool cg_kernel_env_fits(const char *dir, char version[64])
@@ -138,7 +150,8 @@ static char *read_state(const char *dir)
         char path[PATH_MAX], *text = NULL;
         size_t len;
 
-        if (snprintf(path, sizeof(path), "%s/" CG_ENV_STATE, dir) >= (int)sizeof(path) || cg_read_regular(path, 64, &text, &len, NULL) < 0)
+        if (snprintf(path, sizeof(path), "%s/" CG_ENV_STATE, dir) >= (int)sizeof(path) ||
+            cg_read_regular(path, 64, &text, &len, NULL) < 0)
                 return NULL;
         return text;
 }
@@ -149,7 +162,9 @@ enum cg_env_state cg_kernel_env_state(const char *dir)
 
         if (!text)
                 return CG_ENV_UNTOUCHED;
-        return strcmp(text, CG_ENV_IS_READY) == 0 || strcmp(text, CG_ENV_FOREIGN_READY) == 0 ? CG_ENV_READY : CG_ENV_UNFINISHED;
+        return strcmp(text, CG_ENV_IS_READY) == 0 || strcmp(text, CG_ENV_FOREIGN_READY) == 0
+                       ? CG_ENV_READY
+                       : CG_ENV_UNFINISHED;
 }
 
 bool cg_kernel_env_is_ours(const char *dir)
@@ -172,7 +187,9 @@ int cg_kernel_env_base(const char *dir, char **ret, struct cg_err *err)
         return 0;
 }
 
-/* ------------------------------------------------------------------ what it imports from elsewhere */
+/*
+ * ------------------------------------------------------------------ what it imports from elsewhere
+ */
 
 struct inside {
         const char *dir;
@@ -194,18 +211,24 @@ static bool is_outside(const struct inside *in, const char *real)
 
 static int fail_outside(const struct inside *in, const char *name, const char *where, struct cg_err *err)
 {
-        return cg_fail(err, CG_E_INVAL, "environment %s: %s leads to %s, outside of it. What a kernel's environment imports runs outside of the sandbox as "
-                       "well, so its packages must lie in it: install that one without -e; cells can import it from the workspace", in->dir, name, where);
+        return cg_fail(
+                err, CG_E_INVAL,
+                "environment %s: %s leads to %s, outside of it. What a kernel's environment imports runs outside of the sandbox as "
+                "well, so its packages must lie in it: install that one without -e; cells can import it from the workspace",
+                in->dir, name, where);
 }
 
-/* A line of a .pth file: a folder for sys.path, unless it is code, which is the environment's own. */
+/*
+ * A line of a .pth file: a folder for sys.path, unless it is code, which is the environment's own.
+ */
 static int check_line(const struct inside *in, const char *name, const char *line, struct cg_err *err)
 {
         char path[2 * PATH_MAX], real[PATH_MAX];
 
         if (!*line || *line == '#' || strncmp(line, "import ", 7) == 0 || strncmp(line, "import\t", 7) == 0)
                 return 0;
-        snprintf(path, sizeof(path), "%s%s%s", line[0] == '/' ? "" : in->packages, line[0] == '/' ? "" : "/", line);
+        snprintf(path, sizeof(path), "%s%s%s", line[0] == '/' ? "" : in->packages, line[0] == '/' ? "" : "/",
+                 line);
         return realpath(path, real) && is_outside(in, real) ? fail_outside(in, name, real, err) : 0;
 }
 
@@ -229,7 +252,10 @@ static int check_entry(const struct inside *in, const struct dirent *d, struct c
         const char *name = d->d_name, *end = strrchr(name, '.');
         char path[2 * PATH_MAX], real[PATH_MAX];
 
-        /* Finders of editable installations, as build tools name them, which know folders elsewhere. */
+        /*
+         * Finders of editable installations, as build tools name them, which know folders
+         * elsewhere.
+         */
         if (strstr(name, "editable") && end && strcmp(end, ".py") == 0)
                 return fail_outside(in, name, "a package's source folder", err);
         snprintf(path, sizeof(path), "%s/%s", in->packages, name);
@@ -250,7 +276,8 @@ static int check_inside(const char *dir, struct cg_err *err)
                 return -1;
         if (base && strrchr(base, '/') != base)
                 snprintf(in.lib, sizeof(in.lib), "%.*s/lib", (int)(strrchr(base, '/') - base), base);
-        if (snprintf(in.packages, sizeof(in.packages), "%s/lib/python" CG_PYTHON_VERSION "/site-packages", dir) >= (int)sizeof(in.packages))
+        if (snprintf(in.packages, sizeof(in.packages), "%s/lib/python" CG_PYTHON_VERSION "/site-packages",
+                     dir) >= (int)sizeof(in.packages))
                 return cg_fail(err, CG_E_LIMIT, "path of environment %s is too long", dir);
         packages = opendir(in.packages);
         if (!packages)
@@ -269,9 +296,15 @@ int cg_kernel_env_check(const char *dir, struct cg_err *err)
         if (!has(dir, "pyvenv.cfg"))
                 return cg_fail(err, CG_E_INVAL, "%s is no virtual environment: it has no pyvenv.cfg", dir);
         if (!cg_kernel_env_fits(dir, version))
-                return cg_fail(err, CG_E_INVAL, "environment %s is of Python %s, but kernels embed Python %s: make one with `cellgate env create`, or with "
-                               "%s -m venv", dir, version[0] ? version : "(unknown)", CG_PYTHON_VERSION, CG_PYTHON);
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "environment %s is of Python %s, but kernels embed Python %s: make one with `cellgate env create`, or with "
+                        "%s -m venv",
+                        dir, version[0] ? version : "(unknown)", CG_PYTHON_VERSION, CG_PYTHON);
         if (cg_kernel_env_state(dir) == CG_ENV_UNFINISHED)
-                return cg_fail(err, CG_E_STATE, "environment %s is being changed, or changing it was interrupted: `cellgate env add %s` finishes it", dir, dir);
+                return cg_fail(
+                        err, CG_E_STATE,
+                        "environment %s is being changed, or changing it was interrupted: `cellgate env add %s` finishes it",
+                        dir, dir);
         return check_inside(dir, err);
 }

@@ -4,11 +4,16 @@
 
 /* A cell, as source text. Notebooks with embedded data reach some MB; more belongs in a file. */
 #define CG_MAX_CODE (16u << 20)
-/* One piece of stream text. The kernel splits longer writes; small enough that queues of them stay small. */
+/*
+ * One piece of stream text. The kernel splits longer writes; small enough that queues of them stay
+ * small.
+ */
 #define CG_MAX_STREAM (64u << 10)
 /* One display: a 20 MB image is 27 MB of base64. */
 #define CG_MAX_DISPLAY (64u << 20)
-/* Arguments of a tool call. A person must be able to judge them; a file's content must still fit. */
+/*
+ * Arguments of a tool call. A person must be able to judge them; a file's content must still fit.
+ */
 #define CG_MAX_TOOL_ARGS (4u << 20)
 /*
  * Characters of one JSON number from a kernel. Parsers fail on longer ones or take quadratic time:
@@ -37,7 +42,10 @@
 #define CG_EVENT_WINDOW (8u << 20)
 /* MCP servers of one session. */
 #define CG_MAX_SERVERS 64
-/* Name of an MCP server and of a tool, bytes. The protocol suggests 128 for tools; some servers go over it. */
+/*
+ * Name of an MCP server and of a tool, bytes. The protocol suggests 128 for tools; some servers go
+ * over it.
+ */
 #define CG_MAX_NAME 256
 /* Messages in one direction between two of our processes before the sender must wait. */
 #define CG_ZMQ_HWM 64

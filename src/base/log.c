@@ -13,7 +13,10 @@
 
 static const char *const level_names[] = { "error", "warn", "info", "debug" };
 
-/* What comes from MCP servers and kernels stands in it, and the log may be a terminal: one line, and nothing that acts or deceives. */
+/*
+ * What comes from MCP servers and kernels stands in it, and the log may be a terminal: one line,
+ * and nothing that acts or deceives.
+ */
 static size_t put_escaped(char *out, size_t room, const char *text)
 {
         cg_auto_buf struct cg_buf b = { .max = (size_t)RECORD_MAX * 12 };

@@ -11,9 +11,11 @@ struct cg_log {
 };
 
 /*
- * Writes "2026-11-21T03:10:00.123Z warn supervisor: TEXT\n" in one write. Control characters in TEXT become \xNN, so that
- * no record can pretend to be two. Records over 4 kB are cut and say so. A log that cannot be written is ignored.
+ * Writes "2026-11-21T03:10:00.123Z warn supervisor: TEXT\n" in one write. Control characters in
+ * TEXT become \xNN, so that no record can pretend to be two. Records over 4 kB are cut and say so.
+ * A log that cannot be written is ignored.
  */
-void cg_log(const struct cg_log *log, enum cg_log_level level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void cg_log(const struct cg_log *log, enum cg_log_level level, const char *fmt, ...)
+        __attribute__((format(printf, 3, 4)));
 
 #endif

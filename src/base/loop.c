@@ -61,7 +61,10 @@ static void on_prepare(uv_prepare_t *h)
                 list = z->next_dirty;
                 z->next_dirty = NULL;
                 z->is_dirty = false;
-                /* A callback may close a later entry: it is marked closing and freed only by the loop's close phase. */
+                /*
+                 * A callback may close a later entry: it is marked closing and freed only by the
+                 * loop's close phase.
+                 */
                 if (!z->closing)
                         serve(z);
         }
@@ -107,7 +110,8 @@ void cg_zloop_close(struct cg_zloop *zl)
         uv_close((uv_handle_t *)&zl->idle, NULL);
 }
 
-int cg_zsock_init(struct cg_zsock *z, struct cg_zloop *zl, void *sock, cg_zsock_cb cb, void *data, struct cg_err *err)
+int cg_zsock_init(struct cg_zsock *z, struct cg_zloop *zl, void *sock, cg_zsock_cb cb, void *data,
+                  struct cg_err *err)
 {
         size_t size = sizeof(int);
         int fd, r;

@@ -1,6 +1,6 @@
 /*
- * libuv driving ZeroMQ. ZMQ_FD is edge-triggered and means only "look at ZMQ_EVENTS again", also after every send and receive;
- * these few functions keep to that, so that nobody else must know.
+ * libuv driving ZeroMQ. ZMQ_FD is edge-triggered and means only "look at ZMQ_EVENTS again", also
+ * after every send and receive; these few functions keep to that, so that nobody else must know.
  */
 #ifndef CG_BASE_LOOP_H
 #define CG_BASE_LOOP_H
@@ -14,14 +14,17 @@ struct cg_zsock;
 struct cg_zloop {
         uv_loop_t *loop;
         uv_prepare_t prepare;
-        uv_idle_t idle;          /* runs while a socket still has messages: keeps the loop from sleeping */
-        struct cg_zsock *dirty;  /* sockets whose ZMQ_EVENTS must be looked at before the next sleep */
+        /* runs while a socket still has messages: keeps the loop from sleeping */
+        uv_idle_t idle;
+        /* sockets whose ZMQ_EVENTS must be looked at before the next sleep */
+        struct cg_zsock *dirty;
         bool closed;
 };
 
 /*
- * Called while a message waits (@events has ZMQ_POLLIN) or, after cg_zsock_want_out(), when one can be sent (ZMQ_POLLOUT). It
- * handles one message and returns; it is called again while there are more, fairly with the other sockets.
+ * Called while a message waits (@events has ZMQ_POLLIN) or, after cg_zsock_want_out(), when one can
+ * be sent (ZMQ_POLLOUT). It handles one message and returns; it is called again while there are
+ * more, fairly with the other sockets.
  */
 typedef void (*cg_zsock_cb)(struct cg_zsock *z, int events);
 
@@ -41,14 +44,18 @@ int cg_zloop_init(struct cg_zloop *zl, uv_loop_t *loop, struct cg_err *err);
 void cg_zloop_close(struct cg_zloop *zl);
 
 /* Watches @sock (borrows). *z must stay where it is until its closed callback. */
-int cg_zsock_init(struct cg_zsock *z, struct cg_zloop *zl, void *sock, cg_zsock_cb cb, void *data, struct cg_err *err);
+int cg_zsock_init(struct cg_zsock *z, struct cg_zloop *zl, void *sock, cg_zsock_cb cb, void *data,
+                  struct cg_err *err);
 /* Call after every send on the socket from outside its callback. */
 void cg_zsock_touch(struct cg_zsock *z);
 /* No callbacks for incoming messages until resumed: this is how a full queue pushes back. */
 void cg_zsock_pause(struct cg_zsock *z, bool paused);
 /* Asks for one callback with ZMQ_POLLOUT once something can be sent. */
 void cg_zsock_want_out(struct cg_zsock *z);
-/* Stops watching; @closed_cb (may be NULL) runs later from the loop: close the ZeroMQ socket and free *z there. */
+/*
+ * Stops watching; @closed_cb (may be NULL) runs later from the loop: close the ZeroMQ socket and
+ * free *z there.
+ */
 void cg_zsock_close(struct cg_zsock *z, void (*closed_cb)(struct cg_zsock *z));
 
 #endif

@@ -31,8 +31,8 @@ struct child_failure {
         int step; /* 0 descriptors, 1 folder, 2 exec */
 };
 
-static const char *const step_names[] = { "cannot set up descriptors for", "cannot enter the working folder of",
-                                          "cannot start" };
+static const char *const step_names[] = { "cannot set up descriptors for",
+                                          "cannot enter the working folder of", "cannot start" };
 
 static _Noreturn void child_fail(const struct child_plan *p, int step)
 {
@@ -54,7 +54,10 @@ static void child_signals(void)
         sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* Two passes: first everything above all targets, then onto the targets, so that no dup2 hits a source. */
+/*
+ * Two passes: first everything above all targets, then onto the targets, so that no dup2 hits a
+ * source.
+ */
 static void child_fds(struct child_plan *p)
 {
         const struct cg_proc_spec *s = p->spec;
@@ -107,7 +110,8 @@ static _Noreturn void child_main(struct child_plan *p)
         child_fail(p, 2);
 }
 
-static int find_program(const struct cg_proc_spec *s, char *buf, size_t size, const char **ret, struct cg_err *err)
+static int find_program(const struct cg_proc_spec *s, char *buf, size_t size, const char **ret,
+                        struct cg_err *err)
 {
         const char *p = s->search_path;
 
@@ -126,7 +130,8 @@ static int find_program(const struct cg_proc_spec *s, char *buf, size_t size, co
                 p += n;
                 p += *p == ':';
         }
-        return cg_fail(err, CG_E_NOTFOUND, "program \"%s\" not found in PATH (%s); install it or give its whole path", s->path,
+        return cg_fail(err, CG_E_NOTFOUND,
+                       "program \"%s\" not found in PATH (%s); install it or give its whole path", s->path,
                        s->search_path);
 }
 
@@ -199,7 +204,9 @@ int cg_proc_wait(struct cg_proc *p, int64_t timeout_ms, int *status, struct cg_e
         r = cg_wait_fd(p->pidfd, 1 /* POLLIN */, timeout_ms, err);
         if (r != 0)
                 return r;
-        /* A host that reaps all children by itself may have been faster: then the status is lost. */
+        /*
+         * A host that reaps all children by itself may have been faster: then the status is lost.
+         */
         while (waitpid(p->pid, &st, 0) < 0) {
                 if (errno != EINTR) {
                         st = -1;
@@ -245,7 +252,8 @@ bool cg_account_home(char ret[PATH_MAX])
 
         while (f && (pw = fgetpwent(f)) && pw->pw_uid != geteuid())
                 ;
-        found = f && pw && pw->pw_dir && pw->pw_dir[0] == '/' && pw->pw_dir[1] && strlen(pw->pw_dir) < PATH_MAX;
+        found = f && pw && pw->pw_dir && pw->pw_dir[0] == '/' && pw->pw_dir[1] &&
+                strlen(pw->pw_dir) < PATH_MAX;
         if (found)
                 memcpy(ret, pw->pw_dir, strlen(pw->pw_dir) + 1);
         if (f)
@@ -255,7 +263,8 @@ bool cg_account_home(char ret[PATH_MAX])
 
 bool cg_proc_env_passes(const char *var)
 {
-        static const char *const names[] = { "HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "TMPDIR" };
+        static const char *const names[] = { "HOME", "LOGNAME", "PATH", "SHELL",
+                                             "TERM", "USER",    "LANG", "TMPDIR" };
         size_t n = strcspn(var, "=");
 
         if (strncmp(var, "LC_", 3) == 0)
@@ -274,7 +283,10 @@ static bool listed(pid_t pid, const pid_t *list, size_t n)
         return false;
 }
 
-/* Kills and reaps it; false when it does not end: stuck in the system, on a dead disk, say. Whoever is left with it has to wait. */
+/*
+ * Kills and reaps it; false when it does not end: stuck in the system, on a dead disk, say. Whoever
+ * is left with it has to wait.
+ */
 static bool end_child(pid_t pid)
 {
         cg_auto_fd int pidfd = cg_pidfd_open(pid, NULL);
@@ -286,8 +298,9 @@ static bool end_child(pid_t pid)
 }
 
 /*
- * Reaps the children but for @keep, killing them first or only if they have ended. Returns whether there was one. What another thread has
- * started stands in that thread's list; in our processes one thread starts all.
+ * Reaps the children but for @keep, killing them first or only if they have ended. Returns whether
+ * there was one. What another thread has started stands in that thread's list; in our processes one
+ * thread starts all.
  */
 static bool reap_children(const pid_t *keep, size_t n, bool kill_them)
 {

@@ -1,4 +1,7 @@
-/* Child processes: spawned by exec with exactly the descriptors of a table, held by a pidfd from birth. */
+/*
+ * Child processes: spawned by exec with exactly the descriptors of a table, held by a pidfd from
+ * birth.
+ */
 #ifndef CG_BASE_PROC_H
 #define CG_BASE_PROC_H
 
@@ -13,15 +16,18 @@ struct cg_proc_fd {
 };
 
 struct cg_proc_spec {
-        const char *path;        /* program; looked up in @search_path when it has no slash and that is given */
+        /* program; looked up in @search_path when it has no slash and that is given */
+        const char *path;
         const char *search_path; /* PATH-like list or NULL */
         char *const *argv;
-        char *const *envp;       /* NULL: empty environment */
-        const char *cwd;         /* NULL: the caller's */
+        char *const *envp;            /* NULL: empty environment */
+        const char *cwd;              /* NULL: the caller's */
         const struct cg_proc_fd *fds; /* numbers not named here are closed in the child */
         size_t n_fds;
-        bool new_session;        /* setsid(): own session and process group, so that the group can be ended whole */
-        bool die_with_parent;    /* PDEATHSIG SIGKILL: a second net; the first is a lifeline the child watches */
+        /* setsid(): own session and process group, so that the group can be ended whole */
+        bool new_session;
+        /* PDEATHSIG SIGKILL: a second net; the first is a lifeline the child watches */
+        bool die_with_parent;
 };
 
 struct cg_proc {
@@ -32,15 +38,16 @@ struct cg_proc {
 #define CG_PROC_NONE ((struct cg_proc){ .pid = 0, .pidfd = -1 })
 
 /*
- * Starts the program. An exec that fails is this function's error (with the errno), not a child that ends by itself.
- * The caller reaps by cg_proc_wait(). Signal mask and dispositions are reset to the defaults in the child.
+ * Starts the program. An exec that fails is this function's error (with the errno), not a child
+ * that ends by itself. The caller reaps by cg_proc_wait(). Signal mask and dispositions are reset
+ * to the defaults in the child.
  * Threads: any; only async-signal-safe calls happen between fork and exec.
  */
 int cg_proc_spawn(const struct cg_proc_spec *spec, struct cg_proc *ret, struct cg_err *err);
 
 /*
- * Waits up to @timeout_ms (-1 for ever) and reaps. 0: ended, *status as waitpid(2) gives it (-1 when somebody else reaped it);
- * CG_TIMEOUT; negative. Closes the pidfd once reaped.
+ * Waits up to @timeout_ms (-1 for ever) and reaps. 0: ended, *status as waitpid(2) gives it (-1
+ * when somebody else reaped it); CG_TIMEOUT; negative. Closes the pidfd once reaped.
  */
 int cg_proc_wait(struct cg_proc *p, int64_t timeout_ms, int *status, struct cg_err *err);
 
@@ -48,8 +55,8 @@ int cg_proc_wait(struct cg_proc *p, int64_t timeout_ms, int *status, struct cg_e
 void cg_proc_end(struct cg_proc *p, bool group, int64_t grace_ms);
 
 /*
- * Kills and reaps the calling process's children, but for @keep, and what they hand down to it by their end: all descendants, where it
- * is a subreaper (PR_SET_CHILD_SUBREAPER).
+ * Kills and reaps the calling process's children, but for @keep, and what they hand down to it by
+ * their end: all descendants, where it is a subreaper (PR_SET_CHILD_SUBREAPER).
  */
 void cg_proc_kill_children(const pid_t *keep, size_t n);
 
@@ -57,11 +64,14 @@ void cg_proc_kill_children(const pid_t *keep, size_t n);
 void cg_proc_reap_children(const pid_t *keep, size_t n);
 
 /*
- * The home folder that /etc/passwd has for this process's user, whatever HOME says: the one that ssh and login shells use. false: none.
- * Not for threads that read /etc/passwd at the same time.
+ * The home folder that /etc/passwd has for this process's user, whatever HOME says: the one that
+ * ssh and login shells use. false: none. Not for threads that read /etc/passwd at the same time.
  */
 bool cg_account_home(char ret[PATH_MAX]);
-/* Whether an MCP server inherits this variable, "NAME" or "NAME=VALUE": what programs need to run at all, no secrets. */
+/*
+ * Whether an MCP server inherits this variable, "NAME" or "NAME=VALUE": what programs need to run
+ * at all, no secrets.
+ */
 bool cg_proc_env_passes(const char *var);
 
 /* "exit status 3", "killed by SIGSEGV": what @status of waitpid(2) says, for messages. */

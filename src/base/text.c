@@ -8,8 +8,11 @@
 
 size_t cg_utf8_next(const unsigned char *p, size_t left, uint32_t *cp)
 {
-        size_t n = p[0] < 0x80 ? 1 : p[0] >= 0xc2 && p[0] < 0xe0 ? 2 : p[0] >= 0xe0 && p[0] < 0xf0 ? 3
-                   : p[0] >= 0xf0 && p[0] < 0xf5 ? 4 : 0;
+        size_t n = p[0] < 0x80                   ? 1
+                   : p[0] >= 0xc2 && p[0] < 0xe0 ? 2
+                   : p[0] >= 0xe0 && p[0] < 0xf0 ? 3
+                   : p[0] >= 0xf0 && p[0] < 0xf5 ? 4
+                                                 : 0;
         static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
         uint32_t c;
 
@@ -29,7 +32,7 @@ size_t cg_utf8_next(const unsigned char *p, size_t left, uint32_t *cp)
 
 #define EACH(byte) (0x0101010101010101u * (byte))
 /* Not 0 when a byte of @w is below @n, at most 0x80: bytes of 0x80 and more are not. */
-#define BELOW(w, n) (((w) - EACH(n)) & ~(w) & EACH(0x80u))
+#define BELOW(w, n) (((w)-EACH(n)) & ~(w)&EACH(0x80u))
 
 static uint64_t word_at(const char *p)
 {
@@ -59,8 +62,10 @@ static size_t json_run_fast(const char *p, size_t len, bool *stop)
         *stop = false;
         for (; len - i >= 16; i += 16) {
                 __m128i v = _mm_loadu_si128((const __m128i *)(const void *)(p + i));
-                __m128i low = _mm_cmplt_epi8(v, _mm_set1_epi8(0x20)); /* signed: 0x80 and more too */
-                __m128i quote = _mm_cmpeq_epi8(v, _mm_set1_epi8('"')), slash = _mm_cmpeq_epi8(v, _mm_set1_epi8('\\'));
+                /* signed: 0x80 and more too */
+                __m128i low = _mm_cmplt_epi8(v, _mm_set1_epi8(0x20));
+                __m128i quote = _mm_cmpeq_epi8(v, _mm_set1_epi8('"')),
+                        slash = _mm_cmpeq_epi8(v, _mm_set1_epi8('\\'));
                 int found = _mm_movemask_epi8(_mm_or_si128(low, _mm_or_si128(quote, slash)));
 
                 if (found) {
@@ -88,10 +93,12 @@ size_t cg_json_run(const char *p, size_t len)
         for (; len - i >= sizeof(uint64_t); i += sizeof(uint64_t)) {
                 uint64_t w = word_at(p + i);
 
-                if ((w & EACH(0x80u)) | BELOW(w, 0x20u) | BELOW(w ^ EACH('"'), 1u) | BELOW(w ^ EACH('\\'), 1u))
+                if ((w & EACH(0x80u)) | BELOW(w, 0x20u) | BELOW(w ^ EACH('"'), 1u) |
+                    BELOW(w ^ EACH('\\'), 1u))
                         break;
         }
-        while (i < len && (unsigned char)p[i] >= 0x20 && (unsigned char)p[i] < 0x80 && p[i] != '"' && p[i] != '\\')
+        while (i < len && (unsigned char)p[i] >= 0x20 && (unsigned char)p[i] < 0x80 && p[i] != '"' &&
+               p[i] != '\\')
                 i++;
         return i;
 }
@@ -206,9 +213,13 @@ static int add_escape(struct cg_buf *b, const char *p, size_t n, uint32_t c, str
         return cg_buf_addf(b, err, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", c);
 }
 
-static int render(struct cg_buf *b, const char *text, size_t len, size_t max, enum cg_text_for what, struct cg_err *err)
+static int render(struct cg_buf *b, const char *text, size_t len, size_t max, enum cg_text_for what,
+                  struct cg_err *err)
 {
-        /* Text may continue a letter that an earlier call has written: no marks before the first letter. */
+        /*
+         * Text may continue a letter that an earlier call has written: no marks before the first
+         * letter.
+         */
         struct cg_text_scan s = { .next = next_utf8, .judged = what != CG_TEXT_OUTPUT, .marks = MAX_MARKS };
         const char *end = text + len;
         size_t start = b->len;
@@ -235,7 +246,8 @@ int cg_text_render(struct cg_buf *b, const char *text, size_t len, size_t max, s
         return render(b, text, len, max, CG_TEXT_JUDGED, err);
 }
 
-int cg_text_render_as(struct cg_buf *b, const char *text, size_t len, size_t max, enum cg_text_for what, struct cg_err *err)
+int cg_text_render_as(struct cg_buf *b, const char *text, size_t len, size_t max, enum cg_text_for what,
+                      struct cg_err *err)
 {
         return render(b, text, len, max, what, err);
 }

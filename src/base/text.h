@@ -8,11 +8,16 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-/* Length of the UTF-8 sequence at @p and its code point; 0 when the bytes are no such sequence. @left >= 1. */
+/*
+ * Length of the UTF-8 sequence at @p and its code point; 0 when the bytes are no such sequence.
+ * @left >= 1.
+ */
 size_t cg_utf8_next(const unsigned char *p, size_t left, uint32_t *cp);
 
-/* How many bytes at the start of @p are ASCII; and how many of these stand in a JSON string as they are. Eight at a time:
- * a kernel's output and pictures pass here by the megabyte. */
+/*
+ * How many bytes at the start of @p are ASCII; and how many of these stand in a JSON string as they
+ * are. Eight at a time: a kernel's output and pictures pass here by the megabyte.
+ */
 size_t cg_ascii_run(const char *p, size_t len);
 size_t cg_json_run(const char *p, size_t len);
 
@@ -45,7 +50,10 @@ int cg_text_render(struct cg_buf *b, const char *text, size_t len, size_t max, s
 
 /* The same rules character by character, for text in another encoding than UTF-8. */
 struct cg_text_scan {
-        /* Reads the character at @p. Returns its length in bytes; 0: end of the text, or no character. */
+        /*
+         * Reads the character at @p. Returns its length in bytes; 0: end of the text, or no
+         * character.
+         */
         size_t (*next)(const char *p, const char *end, uint32_t *c);
         bool judged;
         /* state of cg_text_shown(), initially zero */
@@ -55,8 +63,8 @@ struct cg_text_scan {
 };
 
 /*
- * Returns true if the character @c at @p may be shown as it is. Must be called for each character of
- * a text, in order. @end: end of the text.
+ * Returns true if the character @c at @p may be shown as it is. Must be called for each character
+ * of a text, in order. @end: end of the text.
  */
 bool cg_text_shown(struct cg_text_scan *s, const char *p, const char *end, uint32_t c);
 

@@ -10,10 +10,16 @@
 #include <unistd.h>
 
 #define CG_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
-#define CG_CLEANUP(f) __attribute__((cleanup(f)))
+#define CG_CLEANUP(f)   __attribute__((cleanup(f)))
 
 /* Hands a pointer on and leaves NULL behind, so that a cleanup attribute does not free it. */
-#define CG_STEAL(p) __extension__({ __typeof__(p) *cg_p_ = &(p); __typeof__(p) cg_v_ = *cg_p_; *cg_p_ = NULL; cg_v_; })
+#define CG_STEAL(p) \
+        __extension__({ \
+                __typeof__(p) *cg_p_ = &(p); \
+                __typeof__(p) cg_v_ = *cg_p_; \
+                *cg_p_ = NULL; \
+                cg_v_; \
+        })
 
 static inline void cg_freep_(void *p)
 {

@@ -1,4 +1,7 @@
-/* Messages between our processes: tables, framing, checks. Linked into every process that has a ZeroMQ socket. */
+/*
+ * Messages between our processes: tables, framing, checks. Linked into every process that has a
+ * ZeroMQ socket.
+ */
 #include "base/wire.h"
 
 #include <endian.h>
@@ -15,7 +18,8 @@
 #define S CG_ROLE_SUPERVISOR
 #define K CG_ROLE_KERNEL
 #define T CG_ROLE_TOOLSERVER
-#define SPEC(msg, no, who, body, raw, count) { .type = no, .name = #msg, .senders = who, .body_max = body, .raw_max = raw, .raws = count },
+#define SPEC(msg, no, who, body, raw, count) \
+        { .type = no, .name = #msg, .senders = who, .body_max = body, .raw_max = raw, .raws = count },
 static const struct cg_msg_spec host_specs[] = { CG_HOST_MSGS(SPEC) };
 static const struct cg_msg_spec kernel_specs[] = { CG_KERNEL_MSGS(SPEC) };
 static const struct cg_msg_spec tool_specs[] = { CG_TOOL_MSGS(SPEC) };
@@ -49,12 +53,14 @@ static void put_header(unsigned char *h, const struct cg_wire *wire, const struc
         memcpy(h + 16, &id, 8);
 }
 
-static int get_header(const unsigned char *h, size_t len, const struct cg_wire *wire, struct cg_msg *m, struct cg_err *err)
+static int get_header(const unsigned char *h, size_t len, const struct cg_wire *wire, struct cg_msg *m,
+                      struct cg_err *err)
 {
         if (len != CG_WIRE_HEADER || h[0] != MAGIC0 || h[1] != MAGIC1)
                 return cg_fail(err, CG_E_PROTO, "not a message of the %s wire", wire->name);
         if (h[2] != CG_WIRE_VERSION)
-                return cg_fail(err, CG_E_PROTO, "%s wire: version %d, expected %d", wire->name, h[2], CG_WIRE_VERSION);
+                return cg_fail(err, CG_E_PROTO, "%s wire: version %d, expected %d", wire->name, h[2],
+                               CG_WIRE_VERSION);
         if (h[3] != wire->number)
                 return cg_fail(err, CG_E_PROTO, "message of wire %d on the %s wire", h[3], wire->name);
         memcpy(&m->type, h + 4, 2);
@@ -96,8 +102,8 @@ static int recv_frames(void *sock, struct cg_msg *m, struct cg_err *err)
         return 0;
 }
 
-int cg_msg_start(struct cg_msg *m, const struct cg_wire *wire, unsigned sender, const unsigned char *header, size_t len,
-                 struct cg_err *err)
+int cg_msg_start(struct cg_msg *m, const struct cg_wire *wire, unsigned sender, const unsigned char *header,
+                 size_t len, struct cg_err *err)
 {
         const struct cg_msg_spec *spec;
         int r = get_header(header, len, wire, m, err);
@@ -115,18 +121,21 @@ int cg_msg_start(struct cg_msg *m, const struct cg_wire *wire, unsigned sender, 
         return 0;
 }
 
-int cg_msg_check_frame(const struct cg_msg *m, size_t index, size_t size, size_t raw_before, bool more, struct cg_err *err)
+int cg_msg_check_frame(const struct cg_msg *m, size_t index, size_t size, size_t raw_before, bool more,
+                       struct cg_err *err)
 {
         const struct cg_msg_spec *spec = m->spec;
         bool any = spec->raws == CG_RAWS_ANY;
         size_t most = any ? CG_MAX_FRAMES - 1 : spec->raws, least = any ? 0 : spec->raws;
 
         if (index == 0 && size > spec->body_max)
-                return cg_fail(err, CG_E_PROTO, "%s: body of %zu bytes, at most %zu", spec->name, size, spec->body_max);
+                return cg_fail(err, CG_E_PROTO, "%s: body of %zu bytes, at most %zu", spec->name, size,
+                               spec->body_max);
         if (index > most || (!more && index < least))
                 return cg_fail(err, CG_E_PROTO, "%s: %zu raw frames, expected %zu", spec->name, index, most);
         if (index > 0 && size > spec->raw_max - raw_before)
-                return cg_fail(err, CG_E_PROTO, "%s: content of more than %zu bytes", spec->name, spec->raw_max);
+                return cg_fail(err, CG_E_PROTO, "%s: content of more than %zu bytes", spec->name,
+                               spec->raw_max);
         return 0;
 }
 
@@ -240,10 +249,11 @@ static int check_out(const struct cg_wire *wire, const struct cg_out *o, size_t 
         if (!spec)
                 return cg_fail(err, CG_E_INVAL, "%s wire has no message %u", wire->name, o->type);
         if (o->body_len > spec->body_max)
-                return cg_fail(err, CG_E_LIMIT, "%s: %zu bytes are over its limit of %zu", spec->name, o->body_len,
-                               spec->body_max);
+                return cg_fail(err, CG_E_LIMIT, "%s: %zu bytes are over its limit of %zu", spec->name,
+                               o->body_len, spec->body_max);
         if (raw_len > spec->raw_max)
-                return cg_fail(err, CG_E_LIMIT, "%s: %zu bytes are over its limit of %zu", spec->name, raw_len, spec->raw_max);
+                return cg_fail(err, CG_E_LIMIT, "%s: %zu bytes are over its limit of %zu", spec->name,
+                               raw_len, spec->raw_max);
         if (o->n_more > CG_MAX_FRAMES - 2)
                 return cg_fail(err, CG_E_LIMIT, "%s: more than %d frames", spec->name, CG_MAX_FRAMES);
         return 0;
@@ -256,8 +266,12 @@ static int send_result(struct cg_err *err)
         return cg_fail_errno(err, "zmq_send");
 }
 
-/* Header, body; more frames follow when @more. Only the first frame can say EAGAIN: a multipart is all or nothing. */
-static int send_head(void *sock, const struct cg_wire *wire, const struct cg_out *o, bool more, struct cg_err *err)
+/*
+ * Header, body; more frames follow when @more. Only the first frame can say EAGAIN: a multipart is
+ * all or nothing.
+ */
+static int send_head(void *sock, const struct cg_wire *wire, const struct cg_out *o, bool more,
+                     struct cg_err *err)
 {
         unsigned char header[CG_WIRE_HEADER];
 
@@ -269,7 +283,8 @@ static int send_head(void *sock, const struct cg_wire *wire, const struct cg_out
         return 0;
 }
 
-int cg_out_header(const struct cg_wire *wire, const struct cg_out *o, unsigned char header[CG_WIRE_HEADER], struct cg_err *err)
+int cg_out_header(const struct cg_wire *wire, const struct cg_out *o, unsigned char header[CG_WIRE_HEADER],
+                  struct cg_err *err)
 {
         int r = check_out(wire, o, raw_bytes(o), err);
 
@@ -284,10 +299,12 @@ int cg_msg_send(void *sock, const struct cg_wire *wire, const struct cg_out *o, 
 
         if (r == 0)
                 r = send_head(sock, wire, o, o->has_raw, err);
-        if (r == 0 && o->has_raw && zmq_send(sock, o->raw, o->raw_len, (o->n_more ? ZMQ_SNDMORE : 0) | ZMQ_DONTWAIT) < 0)
+        if (r == 0 && o->has_raw &&
+            zmq_send(sock, o->raw, o->raw_len, (o->n_more ? ZMQ_SNDMORE : 0) | ZMQ_DONTWAIT) < 0)
                 r = send_result(err);
         for (size_t i = 0; r == 0 && i < o->n_more; i++)
-                if (zmq_send(sock, o->more[i].data, o->more[i].len, (i + 1 < o->n_more ? ZMQ_SNDMORE : 0) | ZMQ_DONTWAIT) < 0)
+                if (zmq_send(sock, o->more[i].data, o->more[i].len,
+                             (i + 1 < o->n_more ? ZMQ_SNDMORE : 0) | ZMQ_DONTWAIT) < 0)
                         r = send_result(err);
         return r;
 }

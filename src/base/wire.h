@@ -1,9 +1,10 @@
 /*
- * Messages between our processes. One table for each wire says a message's number, name, who may send it and how large it may
- * be; the enum, the checks and docs/wire.md come from it.
+ * Messages between our processes. One table for each wire says a message's number, name, who may
+ * send it and how large it may be; the enum, the checks and docs/wire.md come from it.
  *
- * On the wire a message is a ZeroMQ multipart: a header frame of 24 bytes (little endian), a body frame (JSON object text or
- * empty), and up to CG_MAX_FRAMES - 1 raw frames that are relayed unread.
+ * On the wire a message is a ZeroMQ multipart: a header frame of 24 bytes (little endian), a body
+ * frame (JSON object text or empty), and up to CG_MAX_FRAMES - 1 raw frames that are relayed
+ * unread.
  */
 #ifndef CG_BASE_WIRE_H
 #define CG_BASE_WIRE_H
@@ -17,7 +18,7 @@
 
 /* Roles, as bits. */
 enum cg_role {
-        CG_ROLE_HOST = 1,       /* the host application: libcellgate */
+        CG_ROLE_HOST = 1, /* the host application: libcellgate */
         CG_ROLE_SUPERVISOR = 2,
         CG_ROLE_KERNEL = 4,
         CG_ROLE_TOOLSERVER = 8,
@@ -26,10 +27,10 @@ enum cg_role {
 struct cg_msg_spec {
         uint16_t type;
         const char *name;
-        unsigned senders;  /* bits of enum cg_role */
-        size_t body_max;   /* bytes of the body; 0: must be empty */
-        size_t raw_max;    /* bytes of all raw frames together */
-        unsigned raws;     /* exactly so many raw frames; CG_RAWS_ANY: up to CG_MAX_FRAMES - 1 */
+        unsigned senders; /* bits of enum cg_role */
+        size_t body_max;  /* bytes of the body; 0: must be empty */
+        size_t raw_max;   /* bytes of all raw frames together */
+        unsigned raws;    /* exactly so many raw frames; CG_RAWS_ANY: up to CG_MAX_FRAMES - 1 */
 };
 #define CG_RAWS_ANY 1000u
 
@@ -41,96 +42,99 @@ struct cg_wire {
 };
 
 /* ---- host wire: libcellgate <-> supervisor. See docs/wire.md for the meaning of each. */
-#define H CG_ROLE_HOST
-#define S CG_ROLE_SUPERVISOR
+#define H               CG_ROLE_HOST
+#define S               CG_ROLE_SUPERVISOR
 #define CG_HOST_MSGS(X) /* name               no  senders body limit       raw limit            raws */ \
-        X(HELLO,               1,  H,      4096,            0,                   0) \
-        X(WELCOME,             2,  S,      65536,           0,                   0) \
-        X(SESSION_NEW,         10, H,      CG_MAX_SETTINGS, 0,                   0) \
-        X(SESSION_OPENED,      11, S,      65536,           0,                   0) \
-        X(SESSION_RESET,       12, H,      4096,            0,                   0) \
-        X(SESSION_END,         13, H,      0,               0,                   0) \
-        X(SERVERS_ADD,         14, H,      CG_MAX_SETTINGS, 0,                   0) \
-        X(SERVERS_ADDED,       15, S,      CG_MAX_REPORT,   0,                   0) \
-        X(DONE,                16, S,      65536,           0,                   0) \
-        X(FAILED,              17, S,      65536,           0,                   0) \
-        X(SESSION_ATTACH,      18, H,      4096,            0,                   0) \
-        X(SESSION_LIST,        19, H,      0,               0,                   0) \
-        X(EXECUTE,             20, H,      4096,            CG_MAX_CODE,         2) \
-        X(CANCEL,              21, H,      0,               0,                   0) \
-        X(DECISION,            22, H,      65536,           0,                   0) \
-        X(INPUT_REPLY,         23, H,      4096,            CG_MAX_BODY,         1) \
-        X(CREDIT,              24, H,      0,               0,                   0) \
-        X(REQUEST,             25, H,      4096,            CG_MAX_DISPLAY,      CG_RAWS_ANY) \
-        X(EGRESS_DECISION,     26, H,      65536,           0,                   0) \
-        X(SESSIONS,            30, S,      CG_MAX_REPORT,   0,                   0) \
-        X(STREAM,              40, S,      0,               CG_MAX_STREAM,       1) \
-        X(DISPLAY_DATA,        41, S,      0,               CG_MAX_DISPLAY,      1) \
-        X(UPDATE_DISPLAY_DATA, 42, S,      0,               CG_MAX_DISPLAY,      1) \
-        X(EXECUTE_RESULT,      43, S,      0,               CG_MAX_DISPLAY,      1) \
-        X(CLEAR_OUTPUT,        44, S,      0,               4096,                1) \
-        X(ERROR,               45, S,      0,               CG_MAX_BODY,         1) \
-        X(APPROVAL_REQUEST,    46, S,      65536,           CG_MAX_TOOL_ARGS,    1) \
-        X(APPROVAL_CLOSED,     47, S,      4096,            0,                   0) \
-        X(INPUT_REQUEST,       48, S,      4096,            CG_MAX_BODY,         1) \
-        X(RESULT,              49, S,      CG_MAX_BODY,     CG_MAX_DISPLAY,      1) \
-        X(KERNEL_DIED,         50, S,      65536,           0,                   0) \
-        X(SESSION_CLOSED,      51, S,      65536,           0,                   0) \
-        X(NOTICE,              52, S,      65536,           0,                   0) \
-        X(EXECUTE_INPUT,       53, S,      4096,            CG_MAX_CODE,         1) \
-        X(REPLY,               54, S,      65536,           CG_MAX_DISPLAY,      CG_RAWS_ANY) \
-        X(COMM,                55, S,      0,               CG_MAX_DISPLAY,      CG_RAWS_ANY) \
-        X(DEBUG_EVENT,         56, S,      0,               CG_MAX_BODY,         1) \
-        X(EGRESS_REQUEST,      57, S,      65536,           0,                   0) \
-        X(DENIED,              58, S,      65536,           0,                   0) \
-        X(INPUT_CLOSED,        59, S,      4096,            0,                   0) \
-        X(PROGRESS,            60, S,      65536,           0,                   0)
+        X(HELLO, 1, H, 4096, 0, 0) \
+        X(WELCOME, 2, S, 65536, 0, 0) \
+        X(SESSION_NEW, 10, H, CG_MAX_SETTINGS, 0, 0) \
+        X(SESSION_OPENED, 11, S, 65536, 0, 0) \
+        X(SESSION_RESET, 12, H, 4096, 0, 0) \
+        X(SESSION_END, 13, H, 0, 0, 0) \
+        X(SERVERS_ADD, 14, H, CG_MAX_SETTINGS, 0, 0) \
+        X(SERVERS_ADDED, 15, S, CG_MAX_REPORT, 0, 0) \
+        X(DONE, 16, S, 65536, 0, 0) \
+        X(FAILED, 17, S, 65536, 0, 0) \
+        X(SESSION_ATTACH, 18, H, 4096, 0, 0) \
+        X(SESSION_LIST, 19, H, 0, 0, 0) \
+        X(EXECUTE, 20, H, 4096, CG_MAX_CODE, 2) \
+        X(CANCEL, 21, H, 0, 0, 0) \
+        X(DECISION, 22, H, 65536, 0, 0) \
+        X(INPUT_REPLY, 23, H, 4096, CG_MAX_BODY, 1) \
+        X(CREDIT, 24, H, 0, 0, 0) \
+        X(REQUEST, 25, H, 4096, CG_MAX_DISPLAY, CG_RAWS_ANY) \
+        X(EGRESS_DECISION, 26, H, 65536, 0, 0) \
+        X(SESSIONS, 30, S, CG_MAX_REPORT, 0, 0) \
+        X(STREAM, 40, S, 0, CG_MAX_STREAM, 1) \
+        X(DISPLAY_DATA, 41, S, 0, CG_MAX_DISPLAY, 1) \
+        X(UPDATE_DISPLAY_DATA, 42, S, 0, CG_MAX_DISPLAY, 1) \
+        X(EXECUTE_RESULT, 43, S, 0, CG_MAX_DISPLAY, 1) \
+        X(CLEAR_OUTPUT, 44, S, 0, 4096, 1) \
+        X(ERROR, 45, S, 0, CG_MAX_BODY, 1) \
+        X(APPROVAL_REQUEST, 46, S, 65536, CG_MAX_TOOL_ARGS, 1) \
+        X(APPROVAL_CLOSED, 47, S, 4096, 0, 0) \
+        X(INPUT_REQUEST, 48, S, 4096, CG_MAX_BODY, 1) \
+        X(RESULT, 49, S, CG_MAX_BODY, CG_MAX_DISPLAY, 1) \
+        X(KERNEL_DIED, 50, S, 65536, 0, 0) \
+        X(SESSION_CLOSED, 51, S, 65536, 0, 0) \
+        X(NOTICE, 52, S, 65536, 0, 0) \
+        X(EXECUTE_INPUT, 53, S, 4096, CG_MAX_CODE, 1) \
+        X(REPLY, 54, S, 65536, CG_MAX_DISPLAY, CG_RAWS_ANY) \
+        X(COMM, 55, S, 0, CG_MAX_DISPLAY, CG_RAWS_ANY) \
+        X(DEBUG_EVENT, 56, S, 0, CG_MAX_BODY, 1) \
+        X(EGRESS_REQUEST, 57, S, 65536, 0, 0) \
+        X(DENIED, 58, S, 65536, 0, 0) \
+        X(INPUT_CLOSED, 59, S, 4096, 0, 0) \
+        X(PROGRESS, 60, S, 65536, 0, 0)
 
-/* ---- kernel wire: supervisor <-> kernel. Types and contents of the Jupyter protocol; content travels as the raw frame. */
+/*
+ * ---- kernel wire: supervisor <-> kernel. Types and contents of the Jupyter protocol; content
+ * travels as the raw frame.
+ */
 #define K CG_ROLE_KERNEL
 #define CG_KERNEL_MSGS(X) \
-        X(KERNEL_READY,        1,  K,      65536,           0,                   0) \
-        X(EXECUTE_REQUEST,     10, S,      4096,            CG_MAX_CODE,         2) \
-        X(EXECUTE_REPLY,       11, K,      CG_MAX_BODY,     CG_MAX_DISPLAY,      1) \
-        X(STREAM,              12, K,      0,               CG_MAX_STREAM,       1) \
-        X(DISPLAY_DATA,        13, K,      0,               CG_MAX_DISPLAY,      1) \
-        X(UPDATE_DISPLAY_DATA, 14, K,      0,               CG_MAX_DISPLAY,      1) \
-        X(EXECUTE_RESULT,      15, K,      0,               CG_MAX_DISPLAY,      1) \
-        X(CLEAR_OUTPUT,        16, K,      0,               4096,                1) \
-        X(ERROR,               17, K,      0,               CG_MAX_BODY,         1) \
-        X(INPUT_REQUEST,       18, K,      4096,            CG_MAX_BODY,         1) \
-        X(INPUT_REPLY,         19, S,      4096,            CG_MAX_BODY,         1) \
-        X(INTERRUPT_REQUEST,   20, S,      0,               0,                   0) \
-        X(SHUTDOWN_REQUEST,    21, S,      0,               0,                   0) \
-        X(REQUEST,             23, S,      4096,            CG_MAX_DISPLAY,      CG_RAWS_ANY) \
-        X(REPLY,               24, K,      4096,            CG_MAX_DISPLAY,      CG_RAWS_ANY) \
-        X(COMM,                25, K,      0,               CG_MAX_DISPLAY,      CG_RAWS_ANY) \
-        X(DEBUG_EVENT,         26, K,      0,               CG_MAX_BODY,         1) \
-        X(DENIED,              27, K,      0,               16384,               1) \
-        X(INPUT_CANCEL,        28, K,      4096,            0,                   0) \
-        X(INPUT_WAIT,          29, K,      0,               0,                   0)
+        X(KERNEL_READY, 1, K, 65536, 0, 0) \
+        X(EXECUTE_REQUEST, 10, S, 4096, CG_MAX_CODE, 2) \
+        X(EXECUTE_REPLY, 11, K, CG_MAX_BODY, CG_MAX_DISPLAY, 1) \
+        X(STREAM, 12, K, 0, CG_MAX_STREAM, 1) \
+        X(DISPLAY_DATA, 13, K, 0, CG_MAX_DISPLAY, 1) \
+        X(UPDATE_DISPLAY_DATA, 14, K, 0, CG_MAX_DISPLAY, 1) \
+        X(EXECUTE_RESULT, 15, K, 0, CG_MAX_DISPLAY, 1) \
+        X(CLEAR_OUTPUT, 16, K, 0, 4096, 1) \
+        X(ERROR, 17, K, 0, CG_MAX_BODY, 1) \
+        X(INPUT_REQUEST, 18, K, 4096, CG_MAX_BODY, 1) \
+        X(INPUT_REPLY, 19, S, 4096, CG_MAX_BODY, 1) \
+        X(INTERRUPT_REQUEST, 20, S, 0, 0, 0) \
+        X(SHUTDOWN_REQUEST, 21, S, 0, 0, 0) \
+        X(REQUEST, 23, S, 4096, CG_MAX_DISPLAY, CG_RAWS_ANY) \
+        X(REPLY, 24, K, 4096, CG_MAX_DISPLAY, CG_RAWS_ANY) \
+        X(COMM, 25, K, 0, CG_MAX_DISPLAY, CG_RAWS_ANY) \
+        X(DEBUG_EVENT, 26, K, 0, CG_MAX_BODY, 1) \
+        X(DENIED, 27, K, 0, 16384, 1) \
+        X(INPUT_CANCEL, 28, K, 4096, 0, 0) \
+        X(INPUT_WAIT, 29, K, 0, 0, 0)
 
 /* ---- tool wire: kernel <-> tool server, one connection for each kernel */
 #define T CG_ROLE_TOOLSERVER
 #define CG_TOOL_MSGS(X) \
-        X(CALL,                1,  K,      4096,            CG_MAX_TOOL_ARGS,    1) \
-        X(CALL_RESULT,         2,  T,      4096,            CG_MAX_TOOL_RESULT,  1) \
-        X(CALL_CANCEL,         3,  K,      0,               0,                   0)
+        X(CALL, 1, K, 4096, CG_MAX_TOOL_ARGS, 1) \
+        X(CALL_RESULT, 2, T, 4096, CG_MAX_TOOL_RESULT, 1) \
+        X(CALL_CANCEL, 3, K, 0, 0, 0)
 
 /* ---- broker wire: supervisor <-> tool server */
 #define CG_BROKER_MSGS(X) \
-        X(TOOLD_READY,         1,  T,      4096,            0,                   0) \
-        X(ATTACH,              2,  S,      8192,            0,                   0) \
-        X(ATTACHED,            3,  T,      4096,            0,                   0) \
-        X(DETACH,              4,  S,      4096,            0,                   0) \
-        X(DETACHED,            5,  T,      0,               0,                   0) \
-        X(SERVERS,             6,  S,      CG_MAX_SETTINGS, 0,                   0) \
-        X(SERVERS_DONE,        7,  T,      CG_MAX_REPORT,   0,                   0) \
-        X(ASK,                 8,  T,      4096,            CG_MAX_TOOL_ARGS,    1) \
-        X(ASK_DECISION,        9,  S,      65536,           0,                   0) \
-        X(ASK_CLOSED,          10, T,      4096,            0,                   0) \
-        X(KERNEL_VIOLATION,    11, T,      4096,            0,                   0) \
-        X(PROGRESS,            12, T,      65536,           0,                   0)
+        X(TOOLD_READY, 1, T, 4096, 0, 0) \
+        X(ATTACH, 2, S, 8192, 0, 0) \
+        X(ATTACHED, 3, T, 4096, 0, 0) \
+        X(DETACH, 4, S, 4096, 0, 0) \
+        X(DETACHED, 5, T, 0, 0, 0) \
+        X(SERVERS, 6, S, CG_MAX_SETTINGS, 0, 0) \
+        X(SERVERS_DONE, 7, T, CG_MAX_REPORT, 0, 0) \
+        X(ASK, 8, T, 4096, CG_MAX_TOOL_ARGS, 1) \
+        X(ASK_DECISION, 9, S, 65536, 0, 0) \
+        X(ASK_CLOSED, 10, T, 4096, 0, 0) \
+        X(KERNEL_VIOLATION, 11, T, 4096, 0, 0) \
+        X(PROGRESS, 12, T, 65536, 0, 0)
 
 #define CG_MSG_ENUM_HOST(name, no, ...) CG_HOST_##name = no,
 enum cg_host_msg { CG_HOST_MSGS(CG_MSG_ENUM_HOST) };
@@ -159,27 +163,30 @@ struct cg_msg {
         const struct cg_msg_spec *spec; /* NULL: nothing received */
         uint16_t type;
         uint16_t flags;
-        uint64_t session; /* number of the session; 0 where the connection says it or there is none */
-        uint64_t id;      /* cell, request, call or approval: see docs/wire.md */
-        size_t n_frames;  /* body and raw frames */
+        /* number of the session; 0 where the connection says it or there is none */
+        uint64_t session;
+        uint64_t id;     /* cell, request, call or approval: see docs/wire.md */
+        size_t n_frames; /* body and raw frames */
         zmq_msg_t frames[CG_MAX_FRAMES];
 };
 
 #define CG_MSG_EMPTY ((struct cg_msg){ .spec = NULL })
 
 /*
- * Receives one message without blocking and checks it against the table: length, version, wire, type, may @sender send it,
- * sizes, number of frames.
- * Return: 0; CG_TIMEOUT when none waits; CG_E_PROTO when the message breaks a rule (it has been read and dropped: end that peer);
- *         CG_E_SYS.
+ * Receives one message without blocking and checks it against the table: length, version, wire,
+ * type, may @sender send it, sizes, number of frames.
+ * Return: 0; CG_TIMEOUT when none waits; CG_E_PROTO when the message breaks a rule (it has been
+ *         read and dropped: end that peer); CG_E_SYS.
  * *m: the message (caller: cg_msg_fini()). Threads: the socket's.
  */
-int cg_msg_recv(void *sock, const struct cg_wire *wire, unsigned sender, struct cg_msg *m, struct cg_err *err);
+int cg_msg_recv(void *sock, const struct cg_wire *wire, unsigned sender, struct cg_msg *m,
+                struct cg_err *err);
 void cg_msg_fini(struct cg_msg *m);
 #define cg_auto_msg CG_CLEANUP(cg_msg_fini)
 
 const char *cg_msg_body(const struct cg_msg *m, size_t *len);
-const char *cg_msg_raw(const struct cg_msg *m, size_t i, size_t *len); /* i-th raw frame; "" and 0 where there is none */
+/* i-th raw frame; "" and 0 where there is none */
+const char *cg_msg_raw(const struct cg_msg *m, size_t i, size_t *len);
 /* The body as an object: CG_E_PROTO when it is not one. An empty body is {}. */
 int cg_msg_json(const struct cg_msg *m, json_t **ret, struct cg_err *err);
 
@@ -199,33 +206,42 @@ struct cg_out {
         const void *raw; /* one raw frame (copied); has_raw says whether there is one */
         size_t raw_len;
         bool has_raw;
-        const struct cg_bytes *more; /* raw frames after that one (borrowed, copied); only with has_raw */
+        /* raw frames after that one (borrowed, copied); only with has_raw */
+        const struct cg_bytes *more;
         size_t n_more;
 };
 
 /*
- * Sends without blocking. Return: 0; CG_TIMEOUT when the queue to the peer is full (nothing was sent: wait for ZMQ_POLLOUT);
- * CG_E_LIMIT when the message is over its own table's limits; CG_E_SYS.
+ * Sends without blocking. Return: 0; CG_TIMEOUT when the queue to the peer is full (nothing was
+ * sent: wait for ZMQ_POLLOUT); CG_E_LIMIT when the message is over its own table's limits;
+ * CG_E_SYS.
  */
 int cg_msg_send(void *sock, const struct cg_wire *wire, const struct cg_out *out, struct cg_err *err);
 /* The same with a JSON body; takes @body (even when it fails). */
-int cg_msg_send_json(void *sock, const struct cg_wire *wire, const struct cg_out *out, json_t *body, struct cg_err *err);
+int cg_msg_send_json(void *sock, const struct cg_wire *wire, const struct cg_out *out, json_t *body,
+                     struct cg_err *err);
 
 /*
- * The same checks for who reads frames without a ZeroMQ socket, in this order: cg_msg_start() with the header frame, then for each
- * frame, before it is read, cg_msg_check_frame(): the @index-th (0 is the body) of @size bytes after raw frames of @raw_before bytes
- * together; @more says whether another follows. 0, or CG_E_PROTO.
+ * The same checks for who reads frames without a ZeroMQ socket, in this order: cg_msg_start() with
+ * the header frame, then for each frame, before it is read, cg_msg_check_frame(): the @index-th (0
+ * is the body) of @size bytes after raw frames of @raw_before bytes together; @more says whether
+ * another follows. 0, or CG_E_PROTO.
  */
 #define CG_WIRE_HEADER 24
-int cg_msg_start(struct cg_msg *m, const struct cg_wire *wire, unsigned sender, const unsigned char *header, size_t len,
-                 struct cg_err *err);
-int cg_msg_check_frame(const struct cg_msg *m, size_t index, size_t size, size_t raw_before, bool more, struct cg_err *err);
+int cg_msg_start(struct cg_msg *m, const struct cg_wire *wire, unsigned sender, const unsigned char *header,
+                 size_t len, struct cg_err *err);
+int cg_msg_check_frame(const struct cg_msg *m, size_t index, size_t size, size_t raw_before, bool more,
+                       struct cg_err *err);
 /* And for who writes them: checks the message and makes its header. */
-int cg_out_header(const struct cg_wire *wire, const struct cg_out *out, unsigned char header[CG_WIRE_HEADER], struct cg_err *err);
+int cg_out_header(const struct cg_wire *wire, const struct cg_out *out, unsigned char header[CG_WIRE_HEADER],
+                  struct cg_err *err);
 
 /* A socket with our defaults: HWM, linger 0, MAXMSGSIZE. NULL and *err when it cannot be made. */
 void *cg_zmq_socket(void *ctx, int type, struct cg_err *err);
-/* Binds a socket onto a listening AF_UNIX descriptor made by cg_listen_unix() for @path (takes @fd). */
+/*
+ * Binds a socket onto a listening AF_UNIX descriptor made by cg_listen_unix() for @path (takes
+ * @fd).
+ */
 int cg_zmq_bind_fd(void *sock, int fd, const char *path, struct cg_err *err);
 int cg_zmq_connect(void *sock, const char *path, struct cg_err *err);
 

@@ -1,4 +1,7 @@
-/* Connections that speak ZMTP 3 with the NULL mechanism, see zconn.h. Linked into every process but the static ones. */
+/*
+ * Connections that speak ZMTP 3 with the NULL mechanism, see zconn.h. Linked into every process but
+ * the static ones.
+ */
 #include "base/zconn.h"
 
 #include <errno.h>
@@ -10,22 +13,25 @@
 #include "base/util.h"
 
 #define GREETING_LEN 64
-#define FLAG_MORE 1
-#define FLAG_LONG 2
+#define FLAG_MORE    1
+#define FLAG_LONG    2
 #define FLAG_COMMAND 4
 /* Larger than anything that is waited for as a whole: the greeting, a command, a header. */
 #define IN_SIZE ((size_t)64 << 10)
 /* The handshake's READY; others are read and ignored. */
 #define MAX_COMMAND 512u
 /* Writes of one connection before the others get a turn, and pieces in one of them. */
-#define BURST 32
+#define BURST  32
 #define PIECES 64
 /* What a waiting message costs beside its bytes, so that many empty ones are bounded too. */
 #define OUT_COST 256
 /* Flags and length of the longest frame head. */
 #define HEAD_MAX 9
 
-/* A message that waits: pieces of it lie behind each other in the block itself, or are frames of its owner. */
+/*
+ * A message that waits: pieces of it lie behind each other in the block itself, or are frames of
+ * its owner.
+ */
 struct cg_zconn_out {
         struct cg_zconn_out *next;
         size_t len, done;
@@ -73,7 +79,8 @@ static size_t gather(const struct cg_zconn *c, struct iovec *v)
 {
         size_t n = 0;
 
-        for (const struct cg_zconn_out *o = c->first; o && n < PIECES && (c->open || o == c->first); o = o->next) {
+        for (const struct cg_zconn_out *o = c->first; o && n < PIECES && (c->open || o == c->first);
+             o = o->next) {
                 size_t skip = o->done;
 
                 for (size_t i = 0; i < o->n && n < PIECES; i++) {
@@ -212,7 +219,8 @@ static struct cg_zconn_out *out_new(const struct frames *f, void (*release)(void
         return o;
 }
 
-int cg_zconn_put(struct cg_zconn *c, const struct cg_out *out, void (*release)(void *), void *owner, struct cg_err *err)
+int cg_zconn_put(struct cg_zconn *c, const struct cg_out *out, void (*release)(void *), void *owner,
+                 struct cg_err *err)
 {
         unsigned char header[CG_WIRE_HEADER];
         struct cg_zconn_out *o;
@@ -322,14 +330,16 @@ static int parse_greeting(struct cg_zconn *c, const unsigned char *p, size_t n, 
 
         if (n < GREETING_LEN)
                 return 0;
-        if (p[0] != 0xff || p[9] != 0x7f || p[10] < 3 || memcmp(p + 12, null_mechanism, sizeof(null_mechanism)) != 0)
+        if (p[0] != 0xff || p[9] != 0x7f || p[10] < 3 ||
+            memcmp(p + 12, null_mechanism, sizeof(null_mechanism)) != 0)
                 return cg_fail(err, CG_E_PROTO, "%s wire: not a greeting of ZMTP 3", c->wire->name);
         c->state = CG_ZCONN_HANDSHAKE;
         use(c, GREETING_LEN);
         return 1;
 }
 
-static int parse_command(struct cg_zconn *c, const unsigned char *p, size_t n, size_t size, struct cg_err *err)
+static int parse_command(struct cg_zconn *c, const unsigned char *p, size_t n, size_t size,
+                         struct cg_err *err)
 {
         static const char ready[] = "\5READY";
 
@@ -384,7 +394,8 @@ static int start_frame(struct cg_zconn *c, size_t size, bool more, struct cg_err
         return 0;
 }
 
-static int start_message(struct cg_zconn *c, const unsigned char *p, size_t size, bool more, struct cg_err *err)
+static int start_message(struct cg_zconn *c, const unsigned char *p, size_t size, bool more,
+                         struct cg_err *err)
 {
         int r = cg_msg_start(&c->msg, c->wire, c->sender, p, size, err);
 
@@ -398,7 +409,8 @@ static int start_message(struct cg_zconn *c, const unsigned char *p, size_t size
 }
 
 /* One frame's head and, where it is waited for as a whole, the frame. */
-static int parse_frame(struct cg_zconn *c, const unsigned char *p, size_t n, int *messages, struct cg_err *err)
+static int parse_frame(struct cg_zconn *c, const unsigned char *p, size_t n, int *messages,
+                       struct cg_err *err)
 {
         size_t head = p[0] & FLAG_LONG ? HEAD_MAX : 2;
         bool more = p[0] & FLAG_MORE;
@@ -408,7 +420,8 @@ static int parse_frame(struct cg_zconn *c, const unsigned char *p, size_t n, int
         if (p[0] & ~(FLAG_MORE | FLAG_LONG | FLAG_COMMAND) || (p[0] & FLAG_COMMAND && more))
                 return cg_fail(err, CG_E_PROTO, "%s wire: frame with flags %#x", c->wire->name, p[0]);
         if (!(p[0] & FLAG_COMMAND) && c->state != CG_ZCONN_OPEN)
-                return cg_fail(err, CG_E_PROTO, "%s wire: a message before the end of the handshake", c->wire->name);
+                return cg_fail(err, CG_E_PROTO, "%s wire: a message before the end of the handshake",
+                               c->wire->name);
         if (n < head)
                 return 0;
         for (size_t i = 1; i < head; i++)
@@ -504,7 +517,8 @@ void cg_zconn_read(struct cg_zconn *c, int budget, bool count_reads)
         while (used < budget && !c->paused && !c->ended) {
                 int r = parse(c, &used, &err);
 
-                if (r == 0) { /* a read that was short has taken all there was: if more comes, the socket tells */
+                /* a read that was short has taken all there was: if more comes, the socket tells */
+                if (r == 0) {
                         r = c->drained ? CG_TIMEOUT : fill(c, &used, &err);
                         if (r == CG_TIMEOUT) {
                                 c->again = false;
@@ -522,10 +536,18 @@ void cg_zconn_read(struct cg_zconn *c, int budget, bool count_reads)
 
 static int start_handshake(struct cg_zconn *c, struct cg_err *err)
 {
-        static const unsigned char greeting[GREETING_LEN] = { 0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 0, 'N', 'U', 'L', 'L' };
-        static const char ready[] = "\5READY" "\13Socket-Type" "\0\0\0\6" "DEALER" "\10Identity" "\0\0\0"; /* and the NUL */
+        static const unsigned char greeting[GREETING_LEN] = { 0xff, 0,    0, 0, 0,   0,   0,   0,
+                                                              1,    0x7f, 3, 0, 'N', 'U', 'L', 'L' };
+        /* and the NUL */
+        static const char ready[] = "\5READY"
+                                    "\13Socket-Type"
+                                    "\0\0\0\6"
+                                    "DEALER"
+                                    "\10Identity"
+                                    "\0\0\0";
         static const unsigned char head[2] = { FLAG_COMMAND, sizeof(ready) };
-        struct cg_zconn_out *o = malloc(sizeof(*o) + sizeof(o->pieces[0]) + sizeof(greeting) + sizeof(head) + sizeof(ready));
+        struct cg_zconn_out *o = malloc(sizeof(*o) + sizeof(o->pieces[0]) + sizeof(greeting) + sizeof(head) +
+                                        sizeof(ready));
 
         if (!o)
                 return cg_fail(err, CG_E_NOMEM, "connection");
@@ -538,8 +560,8 @@ static int start_handshake(struct cg_zconn *c, struct cg_err *err)
         return 0;
 }
 
-int cg_zconn_init(struct cg_zconn *c, int fd, const struct cg_wire *wire, unsigned sender, size_t max, const struct cg_zconn_ops *ops,
-                  struct cg_err *err)
+int cg_zconn_init(struct cg_zconn *c, int fd, const struct cg_wire *wire, unsigned sender, size_t max,
+                  const struct cg_zconn_ops *ops, struct cg_err *err)
 {
         *c = (struct cg_zconn){ .wire = wire, .sender = sender, .max = max, .ops = ops, .fd = fd };
         c->last = &c->first;

@@ -1,13 +1,16 @@
 /*
- * A connection between two of our processes that speaks ZMTP 3 (NULL), without a loop or a thread of its own: whoever has it waits for
- * its socket, reads and writes. libzmq's DEALER understands it.
+ * A connection between two of our processes that speaks ZMTP 3 (NULL), without a loop or a thread
+ * of its own: whoever has it waits for its socket, reads and writes. libzmq's DEALER understands
+ * it.
  *
- * Not libzmq itself, because libzmq bounds each frame, and messages that are complete, but not a message that never ends: it would
- * keep all of its frames. Here the wire's table is asked about every frame before memory is taken for it, there is one message at a
- * time, and what nobody takes stays in the socket. And since libzmq hands each message to a thread of its own and back, which takes
- * longer than all the rest of its way.
+ * Not libzmq itself, because libzmq bounds each frame, and messages that are complete, but not a
+ * message that never ends: it would keep all of its frames. Here the wire's table is asked about
+ * every frame before memory is taken for it, there is one message at a time, and what nobody takes
+ * stays in the socket. And since libzmq hands each message to a thread of its own and back, which
+ * takes longer than all the rest of its way.
  *
- * Threads: one may read while another writes; each of the two sides needs a lock where several threads use it.
+ * Threads: one may read while another writes; each of the two sides needs a lock where several
+ *          threads use it.
  */
 #ifndef CG_BASE_ZCONN_H
 #define CG_BASE_ZCONN_H
@@ -17,7 +20,9 @@
 #include "base/err.h"
 #include "base/wire.h"
 
-/* Frames from this size on have a NUL behind their bytes, so that text in them need not be copied. */
+/*
+ * Frames from this size on have a NUL behind their bytes, so that text in them need not be copied.
+ */
 #define CG_ZCONN_BIG ((size_t)16 << 10)
 
 enum cg_zconn_state { CG_ZCONN_GREETING, CG_ZCONN_HANDSHAKE, CG_ZCONN_OPEN };
@@ -25,11 +30,14 @@ enum cg_zconn_state { CG_ZCONN_GREETING, CG_ZCONN_HANDSHAKE, CG_ZCONN_OPEN };
 struct cg_zconn;
 
 struct cg_zconn_ops {
-        /* A message, checked against the table. The frames may be moved out of *m; what is left is dropped afterwards. */
+        /*
+         * A message, checked against the table. The frames may be moved out of *m; what is left is
+         * dropped afterwards.
+         */
         void (*on_msg)(struct cg_zconn *c, struct cg_msg *m);
         /*
-         * Once, when nothing more will be read: CG_E_PROTO, the peer broke a rule; CG_E_CLOSED, it closed its end (everything
-         * before was handed out); CG_E_NOMEM or CG_E_SYS.
+         * Once, when nothing more will be read: CG_E_PROTO, the peer broke a rule; CG_E_CLOSED, it
+         * closed its end (everything before was handed out); CG_E_NOMEM or CG_E_SYS.
          */
         void (*on_end)(struct cg_zconn *c, const struct cg_err *err);
 };
@@ -52,7 +60,8 @@ struct cg_zconn {
         size_t raw_total; /* bytes of its raw frames */
 
         /* writing */
-        bool open;     /* the handshake is done: messages may follow. libzmq loses what comes together with it */
+        /* the handshake is done: messages may follow. libzmq loses what comes together with it */
+        bool open;
         bool greeting; /* our part of the handshake is still to be written */
         bool deaf;     /* the peer reads no more */
         struct cg_zconn_out *first, **last;
@@ -61,29 +70,38 @@ struct cg_zconn {
 
 #define CG_ZCONN_NONE ((struct cg_zconn){ .fd = -1 })
 
-/* @fd: a connected socket, non-blocking (takes it, also when this fails). @max: bytes that may wait to be written. */
-int cg_zconn_init(struct cg_zconn *c, int fd, const struct cg_wire *wire, unsigned sender, size_t max, const struct cg_zconn_ops *ops,
-                  struct cg_err *err);
+/*
+ * @fd: a connected socket, non-blocking (takes it, also when this fails). @max: bytes that may wait
+ * to be written.
+ */
+int cg_zconn_init(struct cg_zconn *c, int fd, const struct cg_wire *wire, unsigned sender, size_t max,
+                  const struct cg_zconn_ops *ops, struct cg_err *err);
 /* Closes and frees what it holds. Not from inside of a callback. */
 void cg_zconn_fini(struct cg_zconn *c);
 
 /*
- * Hands out up to @budget messages (and, if @count_reads, reads as many times). c->again afterwards: there may be more that the
- * socket will not tell of.
+ * Hands out up to @budget messages (and, if @count_reads, reads as many times). c->again
+ * afterwards: there may be more that the socket will not tell of.
  */
 void cg_zconn_read(struct cg_zconn *c, int budget, bool count_reads);
 
 /*
- * Queues a message. Large frames are not copied where @release is given: release(@owner) is called once they are written, or at once.
- * Return: 0; CG_TIMEOUT when too much waits already; CG_E_CLOSED when the peer reads no more; CG_E_LIMIT when the message is over its
- * own table's limits; other than with 0 @owner stays the caller's.
+ * Queues a message. Large frames are not copied where @release is given: release(@owner) is called
+ * once they are written, or at once.
+ * Return: 0; CG_TIMEOUT when too much waits already; CG_E_CLOSED when the peer reads no more;
+ * CG_E_LIMIT when the message is over its own table's limits; other than with 0 @owner stays the
+ * caller's.
  */
-int cg_zconn_put(struct cg_zconn *c, const struct cg_out *out, void (*release)(void *owner), void *owner, struct cg_err *err);
+int cg_zconn_put(struct cg_zconn *c, const struct cg_out *out, void (*release)(void *owner), void *owner,
+                 struct cg_err *err);
 /* The same with the raw frames of @m moved out of it (when 0 is returned). */
 int cg_zconn_put_frames(struct cg_zconn *c, const struct cg_out *out, struct cg_msg *m, struct cg_err *err);
 /* Writes what the socket takes. */
 void cg_zconn_flush(struct cg_zconn *c);
-/* After reading, and with the writing side's lock: once the handshake is done it lets the messages follow. */
+/*
+ * After reading, and with the writing side's lock: once the handshake is done it lets the messages
+ * follow.
+ */
 void cg_zconn_opened(struct cg_zconn *c);
 /* Is there something to write, when the socket has room? */
 bool cg_zconn_wants_out(const struct cg_zconn *c);

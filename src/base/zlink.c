@@ -55,7 +55,10 @@ static void on_poll(uv_poll_t *h, int status, int events)
         struct cg_zlink *z = h->data;
 
         if (status < 0) {
-                /* libuv has stopped watching: the peer is gone. What it sent can still be read, and then its end. */
+                /*
+                 * libuv has stopped watching: the peer is gone. What it sent can still be read, and
+                 * then its end.
+                 */
                 z->broken = true;
                 z->conn.deaf = true;
                 z->events = 0;
@@ -92,8 +95,8 @@ static void on_conn_end(struct cg_zconn *c, const struct cg_err *err)
 
 /* ---- for others */
 
-int cg_zlink_take(struct cg_zlink *z, uv_loop_t *loop, int fd, const struct cg_wire *wire, unsigned sender, size_t max,
-                  cg_zlink_msg_cb on_msg, cg_zlink_end_cb on_end, void *data, struct cg_err *err)
+int cg_zlink_take(struct cg_zlink *z, uv_loop_t *loop, int fd, const struct cg_wire *wire, unsigned sender,
+                  size_t max, cg_zlink_msg_cb on_msg, cg_zlink_end_cb on_end, void *data, struct cg_err *err)
 {
         static const struct cg_zconn_ops ops = { on_conn_msg, on_conn_end };
         int r;
@@ -115,8 +118,9 @@ int cg_zlink_take(struct cg_zlink *z, uv_loop_t *loop, int fd, const struct cg_w
         return 0;
 }
 
-int cg_zlink_open(struct cg_zlink *z, uv_loop_t *loop, const char *path, const struct cg_wire *wire, unsigned sender, size_t max,
-                  cg_zlink_msg_cb on_msg, cg_zlink_end_cb on_end, void *data, struct cg_err *err)
+int cg_zlink_open(struct cg_zlink *z, uv_loop_t *loop, const char *path, const struct cg_wire *wire,
+                  unsigned sender, size_t max, cg_zlink_msg_cb on_msg, cg_zlink_end_cb on_end, void *data,
+                  struct cg_err *err)
 {
         int fd, r = cg_connect_unix_now(path, &fd, err);
 

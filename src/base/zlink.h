@@ -1,5 +1,6 @@
 /*
- * A connection (zconn.h) that libuv's loop drives; its peer may be hostile. Linked into supervisor and tool server.
+ * A connection (zconn.h) that libuv's loop drives; its peer may be hostile. Linked into supervisor
+ * and tool server.
  */
 #ifndef CG_BASE_ZLINK_H
 #define CG_BASE_ZLINK_H
@@ -26,17 +27,19 @@ struct cg_zlink {
 };
 
 /*
- * Connects to the listener at @path, without waiting. *z must stay where it is until the callback of cg_zlink_close(). @max: bytes
- * that may wait to be written. When it fails *z needs no close.
+ * Connects to the listener at @path, without waiting. *z must stay where it is until the callback
+ * of cg_zlink_close(). @max: bytes that may wait to be written. When it fails *z needs no close.
  */
-int cg_zlink_open(struct cg_zlink *z, uv_loop_t *loop, const char *path, const struct cg_wire *wire, unsigned sender, size_t max,
-                  cg_zlink_msg_cb on_msg, cg_zlink_end_cb on_end, void *data, struct cg_err *err);
+int cg_zlink_open(struct cg_zlink *z, uv_loop_t *loop, const char *path, const struct cg_wire *wire,
+                  unsigned sender, size_t max, cg_zlink_msg_cb on_msg, cg_zlink_end_cb on_end, void *data,
+                  struct cg_err *err);
 /* The same with @fd, a non-blocking socket that is connected (takes it, also when this fails). */
-int cg_zlink_take(struct cg_zlink *z, uv_loop_t *loop, int fd, const struct cg_wire *wire, unsigned sender, size_t max,
-                  cg_zlink_msg_cb on_msg, cg_zlink_end_cb on_end, void *data, struct cg_err *err);
+int cg_zlink_take(struct cg_zlink *z, uv_loop_t *loop, int fd, const struct cg_wire *wire, unsigned sender,
+                  size_t max, cg_zlink_msg_cb on_msg, cg_zlink_end_cb on_end, void *data, struct cg_err *err);
 /*
- * Writes, or keeps a copy until it can be written. Return: 0; CG_TIMEOUT when too much waits already (nothing was sent);
- * CG_E_CLOSED when the peer reads no more; CG_E_LIMIT when the message is over its own table's limits.
+ * Writes, or keeps a copy until it can be written. Return: 0; CG_TIMEOUT when too much waits
+ * already (nothing was sent); CG_E_CLOSED when the peer reads no more; CG_E_LIMIT when the message
+ * is over its own table's limits.
  */
 int cg_zlink_send(struct cg_zlink *z, const struct cg_out *out, struct cg_err *err);
 /* The same with a JSON body; takes @body (even when it fails). */
@@ -45,7 +48,10 @@ int cg_zlink_send_json(struct cg_zlink *z, const struct cg_out *out, json_t *bod
 int cg_zlink_forward(struct cg_zlink *z, const struct cg_out *out, struct cg_msg *m, struct cg_err *err);
 /* Nothing is read or handed out until resumed: the peer's writes block. */
 void cg_zlink_pause(struct cg_zlink *z, bool paused);
-/* Hands out what has arrived, at most @max messages, instead of waiting for the loop to do it. Not from inside on_msg. */
+/*
+ * Hands out what has arrived, at most @max messages, instead of waiting for the loop to do it. Not
+ * from inside on_msg.
+ */
 void cg_zlink_catch_up(struct cg_zlink *z, int max);
 /* What waits is dropped; @closed (may be NULL) runs later from the loop: *z may be freed there. */
 void cg_zlink_close(struct cg_zlink *z, void (*closed)(struct cg_zlink *z));

@@ -1,9 +1,11 @@
 /*
- * `cellgate env`: Python environments for kernels, in the user's data folder or where the user says. venv and pip do the work, as the user
- * and outside of any sandbox. Runs in the command `cellgate`.
+ * `cellgate env`: Python environments for kernels, in the user's data folder or where the user
+ * says. venv and pip do the work, as the user and outside of any sandbox. Runs in the command
+ * `cellgate`.
  *
- * An environment that is being changed says so in a file, which is put right last of all: one whose making was interrupted is not used, and
- * the next command finishes or removes it. Who changes it holds a lock on a file that cells cannot open.
+ * An environment that is being changed says so in a file, which is put right last of all: one whose
+ * making was interrupted is not used, and the next command finishes or removes it. Who changes it
+ * holds a lock on a file that cells cannot open.
  */
 #include <errno.h>
 #include <dirent.h>
@@ -32,34 +34,34 @@
 /* Large packages over a slow line. */
 #define STEP_MS (60 * 60 * 1000)
 /* Of what a program says: its end counts. */
-#define TAIL_BYTES 4096u
+#define TAIL_BYTES   4096u
 #define MAX_PACKAGES 256u
 #define REQUIREMENTS CG_DATADIR "/kernel-requirements.txt"
 /* Where kernels look for matplotlib's list of fonts. */
 #define FONTS "share/cellgate/matplotlib"
 
 static const char help[] =
-"Usage: cellgate env create ENV [PACKAGE...]\n"
-"       cellgate env add ENV [PACKAGE...]\n"
-"       cellgate env list\n"
-"       cellgate env remove ENV\n"
-"\n"
-"Python environments for kernels, for the option --kernel-env of run, mcp serve and jupyter.\n"
-"\n"
-"  create    makes one with IPython and what else kernels need, and PACKAGEs if any are named\n"
-"  add       installs PACKAGEs, and what kernels need where that is missing. Sessions that are open keep what they have imported\n"
-"  list      shows those that were made by name\n"
-"  remove    removes one that `create` has made, and no other\n"
-"\n"
-"  ENV       a name, for an environment in $XDG_DATA_HOME/cellgate/envs (or ~/.local/share/cellgate/envs), or a folder with a\n"
-"            slash in it, such as ./env. Not one that cells write: what lies in it runs outside of the sandbox as well\n"
-"  PACKAGE   as pip takes it: numpy, 'pandas>=2', a path or a URL. It is installed outside of the sandbox, with your rights\n"
-"\n"
-"  -h, --help\n"
-"\n"
-"Exit status: 0; 1 pip or venv failed; 2 command line, or a folder that cannot be used; 130 interrupted.\n"
-"\n"
-"Example: cellgate env create science numpy pandas matplotlib && cellgate run --kernel-env science analysis.py\n";
+        "Usage: cellgate env create ENV [PACKAGE...]\n"
+        "       cellgate env add ENV [PACKAGE...]\n"
+        "       cellgate env list\n"
+        "       cellgate env remove ENV\n"
+        "\n"
+        "Python environments for kernels, for the option --kernel-env of run, mcp serve and jupyter.\n"
+        "\n"
+        "  create    makes one with IPython and what else kernels need, and PACKAGEs if any are named\n"
+        "  add       installs PACKAGEs, and what kernels need where that is missing. Sessions that are open keep what they have imported\n"
+        "  list      shows those that were made by name\n"
+        "  remove    removes one that `create` has made, and no other\n"
+        "\n"
+        "  ENV       a name, for an environment in $XDG_DATA_HOME/cellgate/envs (or ~/.local/share/cellgate/envs), or a folder with a\n"
+        "            slash in it, such as ./env. Not one that cells write: what lies in it runs outside of the sandbox as well\n"
+        "  PACKAGE   as pip takes it: numpy, 'pandas>=2', a path or a URL. It is installed outside of the sandbox, with your rights\n"
+        "\n"
+        "  -h, --help\n"
+        "\n"
+        "Exit status: 0; 1 pip or venv failed; 2 command line, or a folder that cannot be used; 130 interrupted.\n"
+        "\n"
+        "Example: cellgate env create science numpy pandas matplotlib && cellgate run --kernel-env science analysis.py\n";
 
 /* ^C. A signal handler has nothing but file scope. */
 static volatile sig_atomic_t interrupted;
@@ -121,14 +123,21 @@ static void show_tail(const struct cg_buf *tail)
                 fprintf(stderr, "%s\n", b.data);
 }
 
-/* Runs @argv to its end. CG_E_STATE: it failed, and what it said last is shown. @extra: a variable for it, or NULL. */
+/*
+ * Runs @argv to its end. CG_E_STATE: it failed, and what it said last is shown. @extra: a variable
+ * for it, or NULL.
+ */
 static int run_program(const char *const *argv, const char *extra, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf tail = { .max = TAIL_BYTES };
         cg_auto_free char **passed = cg_pip_environment(), **env = NULL;
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { -1, 2 } };
-        struct cg_proc_spec spec = { .path = argv[0], .argv = (char *const *)(uintptr_t)argv, .fds = fds,
-                                     .n_fds = CG_ARRAY_LEN(fds), .new_session = true, .die_with_parent = true };
+        struct cg_proc_spec spec = { .path = argv[0],
+                                     .argv = (char *const *)(uintptr_t)argv,
+                                     .fds = fds,
+                                     .n_fds = CG_ARRAY_LEN(fds),
+                                     .new_session = true,
+                                     .die_with_parent = true };
         struct cg_proc proc = CG_PROC_NONE;
         cg_auto_fd int out = -1;
         int64_t end = cg_now_ms() + STEP_MS;
@@ -164,13 +173,17 @@ static int run_program(const char *const *argv, const char *extra, struct cg_err
         if (status == 0)
                 return 0;
         show_tail(&tail);
-        return cg_fail(err, CG_E_STATE, "%s of %s failed; %s", strcmp(argv[2], "-m") == 0 ? argv[3] : "the list of fonts", argv[0], isatty(2) ? "its last lines say why" : "its last lines are above");
+        return cg_fail(err, CG_E_STATE, "%s of %s failed; %s",
+                       strcmp(argv[2], "-m") == 0 ? argv[3] : "the list of fonts", argv[0],
+                       isatty(2) ? "its last lines say why" : "its last lines are above");
 }
 
 /* Isolated (-I): nothing of the current folder or of the user's own packages is taken for pip. */
 static int run_pip(const char *dir, const char *const *words, size_t n, struct cg_err *err)
 {
-        static const char *const first[] = { "-I", "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--no-color" };
+        static const char *const first[] = { "-I",        "-m",         "pip",
+                                             "install",   "--no-input", "--disable-pip-version-check",
+                                             "--no-color" };
         cg_auto_free const char **argv = calloc(CG_ARRAY_LEN(first) + n + 2, sizeof(*argv));
         char python[PATH_MAX];
 
@@ -199,7 +212,10 @@ static int write_state(const char *dir, const char *state, struct cg_err *err)
         return 0;
 }
 
-/* The lock lives as long as the descriptor. Who can open a file at all can lock it: nobody may read this one. */
+/*
+ * The lock lives as long as the descriptor. Who can open a file at all can lock it: nobody may read
+ * this one.
+ */
 static int lock(const char *dir, struct cg_err *err)
 {
         char path[PATH_MAX];
@@ -210,7 +226,9 @@ static int lock(const char *dir, struct cg_err *err)
         if (fd < 0)
                 return cg_fail_errno(err, "cannot write %s", path);
         if (flock(fd, LOCK_EX | LOCK_NB) < 0)
-                return errno == EWOULDBLOCK ? cg_fail(err, CG_E_STATE, "another `cellgate env` is changing %s", dir) : cg_fail_errno(err, "lock %s", path);
+                return errno == EWOULDBLOCK
+                               ? cg_fail(err, CG_E_STATE, "another `cellgate env` is changing %s", dir)
+                               : cg_fail_errno(err, "lock %s", path);
         return cg_steal_fd(&fd);
 }
 
@@ -220,10 +238,15 @@ static bool has_package(const char *dir, const char *name)
 {
         char path[PATH_MAX];
 
-        return snprintf(path, sizeof(path), "%s/lib/python" CG_PYTHON_VERSION "/site-packages/%s", dir, name) < (int)sizeof(path) && access(path, F_OK) == 0;
+        return snprintf(path, sizeof(path), "%s/lib/python" CG_PYTHON_VERSION "/site-packages/%s", dir,
+                        name) < (int)sizeof(path) &&
+               access(path, F_OK) == 0;
 }
 
-/* matplotlib looks at every font of the machine when it is first imported, and remembers them: once here, and not in every kernel. */
+/*
+ * matplotlib looks at every font of the machine when it is first imported, and remembers them: once
+ * here, and not in every kernel.
+ */
 static int list_fonts(const char *dir, struct cg_err *err)
 {
         char folder[PATH_MAX], python[PATH_MAX], variable[PATH_MAX + 16];
@@ -239,19 +262,25 @@ static int list_fonts(const char *dir, struct cg_err *err)
         return run_program(argv, variable, err);
 }
 
-/* What kernels need. An environment of the user's own keeps the versions that it has. @whole: no package in it is half installed. */
+/*
+ * What kernels need. An environment of the user's own keeps the versions that it has. @whole: no
+ * package in it is half installed.
+ */
 static int install_basics(const char *dir, bool made_here, bool whole, struct cg_err *err)
 {
-        static const char *const pinned[] = { "-r", REQUIREMENTS }, *const names[] = { "ipython>=9.0", "comm", "matplotlib-inline" };
+        static const char *const pinned[] = { "-r", REQUIREMENTS }, *const names[] = { "ipython>=9.0", "comm",
+                                                                                       "matplotlib-inline" };
 
         if (made_here)
                 return run_pip(dir, pinned, CG_ARRAY_LEN(pinned), err);
-        if (whole && has_package(dir, "IPython") && has_package(dir, "comm") && has_package(dir, "matplotlib_inline"))
+        if (whole && has_package(dir, "IPython") && has_package(dir, "comm") &&
+            has_package(dir, "matplotlib_inline"))
                 return 0;
         return run_pip(dir, names, CG_ARRAY_LEN(names), err);
 }
 
-static int install(const char *dir, bool made_here, bool whole, const char *const *packages, size_t n, struct cg_err *err)
+static int install(const char *dir, bool made_here, bool whole, const char *const *packages, size_t n,
+                   struct cg_err *err)
 {
         char list[512] = "";
         int r = install_basics(dir, made_here, whole, err);
@@ -277,8 +306,11 @@ static int place_for(const char *name, char **ret, struct cg_err *err)
 
         if (!strchr(name, '/')) {
                 if (!cg_kernel_env_is_name(name))
-                        return cg_fail(err, CG_E_INVAL, "\"%s\" is no name: take at most 64 letters, digits, \"-\", \"_\" and \".\", or a folder with a slash in "
-                                       "it", name);
+                        return cg_fail(
+                                err, CG_E_INVAL,
+                                "\"%s\" is no name: take at most 64 letters, digits, \"-\", \"_\" and \".\", or a folder with a slash in "
+                                "it",
+                                name);
                 if (cg_kernel_envs_dir(&dir, err) < 0 || cg_make_dirs(dir, 0700, err) < 0)
                         return -1;
                 return asprintf(ret, "%s/%s", dir, name) < 0 ? cg_fail(err, CG_E_NOMEM, "path") : 0;
@@ -296,7 +328,9 @@ static int place_for(const char *name, char **ret, struct cg_err *err)
         real = dir ? realpath(dir, NULL) : NULL;
         if (!real)
                 return cg_fail_errno(err, "folder %s", dir ? dir : name);
-        return asprintf(ret, "%s/%s", strcmp(real, "/") == 0 ? "" : real, last) < 0 ? cg_fail(err, CG_E_NOMEM, "path") : 0;
+        return asprintf(ret, "%s/%s", strcmp(real, "/") == 0 ? "" : real, last) < 0
+                       ? cg_fail(err, CG_E_NOMEM, "path")
+                       : 0;
 }
 
 /* What an interrupted create has left; an empty folder goes as well. */
@@ -307,8 +341,11 @@ static int remove_unfinished(const char *dir, struct cg_err *err)
         if (rmdir(dir) == 0)
                 return 0;
         if (cg_kernel_env_state(dir) != CG_ENV_UNFINISHED || !cg_kernel_env_is_ours(dir))
-                return cg_fail(err, CG_E_INVAL, "%s is there already; `cellgate env add` installs packages in an environment, `cellgate env remove` removes "
-                               "one that `create` has made", dir);
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "%s is there already; `cellgate env add` installs packages in an environment, `cellgate env remove` removes "
+                        "one that `create` has made",
+                        dir);
         locked = lock(dir, err);
         return locked < 0 ? locked : cg_remove_tree_within(dir, 60000, err);
 }
@@ -349,7 +386,8 @@ static int create(const char *name, const char *const *packages, size_t n, struc
                 return r;
         }
         printf("%s\n", dir);
-        say("ready. Use it with --kernel-env %s: cellgate run, mcp serve, jupyter. More packages: cellgate env add %s PACKAGE", name, name);
+        say("ready. Use it with --kernel-env %s: cellgate run, mcp serve, jupyter. More packages: cellgate env add %s PACKAGE",
+            name, name);
         return 0;
 }
 
@@ -366,7 +404,8 @@ static int add(const char *name, const char *const *packages, size_t n, struct c
         if (r < 0)
                 return r;
         if (!cg_kernel_env_fits(dir, version))
-                return cg_fail(err, CG_E_INVAL, "%s is no environment of Python %s%s%s", dir, CG_PYTHON_VERSION, version[0] ? ", but of " : "", version);
+                return cg_fail(err, CG_E_INVAL, "%s is no environment of Python %s%s%s", dir,
+                               CG_PYTHON_VERSION, version[0] ? ", but of " : "", version);
         locked = lock(dir, err);
         if (locked < 0)
                 return locked;
@@ -400,7 +439,8 @@ static int remove_one(const char *name, struct cg_err *err)
         if (r < 0)
                 return r;
         if (!cg_kernel_env_is_ours(dir))
-                return cg_fail(err, CG_E_INVAL, "%s was not made by `cellgate env create`: remove it yourself", dir);
+                return cg_fail(err, CG_E_INVAL,
+                               "%s was not made by `cellgate env create`: remove it yourself", dir);
         locked = lock(dir, err);
         if (locked < 0)
                 return locked;
@@ -460,7 +500,10 @@ static int check_packages(char **words, int n, struct cg_err *err)
                 return cg_fail(err, CG_E_LIMIT, "at most %u packages at once", MAX_PACKAGES);
         for (int i = 0; i < n; i++)
                 if (words[i][0] == '-' || !words[i][0])
-                        return cg_fail(err, CG_E_INVAL, "\"%s\" is no package: options of pip are set in its own settings (pip.conf, PIP_INDEX_URL, ...)", words[i]);
+                        return cg_fail(
+                                err, CG_E_INVAL,
+                                "\"%s\" is no package: options of pip are set in its own settings (pip.conf, PIP_INDEX_URL, ...)",
+                                words[i]);
         return 0;
 }
 
@@ -469,7 +512,9 @@ static int run_command(int argc, char **argv, struct cg_err *err)
         static const struct {
                 const char *name;
                 int least, most;
-        } commands[] = { { "create", 1, INT_MAX }, { "add", 1, INT_MAX }, { "list", 0, 0 }, { "remove", 1, 1 } };
+        } commands[] = {
+                { "create", 1, INT_MAX }, { "add", 1, INT_MAX }, { "list", 0, 0 }, { "remove", 1, 1 }
+        };
         const char *const *packages = (const char *const *)(uintptr_t)(argv + 3);
         int n = argc - 2, r;
 
@@ -479,9 +524,11 @@ static int run_command(int argc, char **argv, struct cg_err *err)
                 if (n < commands[i].least)
                         return cg_fail(err, CG_E_INVAL, "%s: which environment? --help says more", argv[1]);
                 if (n > commands[i].most)
-                        return cg_fail(err, CG_E_INVAL, "%s: unexpected argument \"%s\"", argv[1], argv[2 + commands[i].most]);
+                        return cg_fail(err, CG_E_INVAL, "%s: unexpected argument \"%s\"", argv[1],
+                                       argv[2 + commands[i].most]);
                 if (n > 0 && argv[2][0] == '-')
-                        return cg_fail(err, CG_E_INVAL, "there is no option \"%s\": --help says more", argv[2]);
+                        return cg_fail(err, CG_E_INVAL, "there is no option \"%s\": --help says more",
+                                       argv[2]);
                 r = n > 1 ? check_packages(argv + 3, n - 1, err) : 0;
                 if (r < 0)
                         return r;

@@ -1,6 +1,7 @@
 /*
- * `cellgate gen`: typed Python modules for the tools of one MCP server. Runs in the command `cellgate`; tool lists
- * come from a server or a file and are untrusted: src/codegen puts them into Python, report.c shows them to a person.
+ * `cellgate gen`: typed Python modules for the tools of one MCP server. Runs in the command
+ * `cellgate`; tool lists come from a server or a file and are untrusted: src/codegen puts them into
+ * Python, report.c shows them to a person.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,30 +15,30 @@
 #include "mcp/mcp_list.h"
 
 static const char help[] =
-"Usage: cellgate gen NAME --out DIR --tools FILE [--verbose]\n"
-"       cellgate gen NAME --out DIR [--timeout SECONDS] [--verbose] -- COMMAND [ARG]...\n"
-"\n"
-"Writes the Python package DIR/NAME/ with one typed module for each tool of the MCP server called NAME.\n"
-"An older package of the same server is replaced at once; should anything fail, it stays as it is.\n"
-"(`cellgate run --mcp` does this by itself.)\n"
-"\n"
-"  NAME                 the server's name, as tool calls will name it. The folder's name is a Python\n"
-"                       name made of it\n"
-"  --out DIR            where the package goes; made if it is missing, but not the folders above it\n"
-"  --tools FILE         the tools: JSON, the answer to tools/list or its list of tools; - for standard\n"
-"                       input\n"
-"  -- COMMAND [ARG]...  starts this MCP server (stdio) and asks it. Of the environment it gets HOME LANG\n"
-"                       LC_* LOGNAME PATH SHELL TERM TMPDIR USER; more with: -- env NAME=VALUE COMMAND\n"
-"  --timeout SECONDS    longest wait for the server's start and answer (default 60)\n"
-"  -v, --verbose        also tell what is typed less closely than the server's schemas say, and what\n"
-"                       the server writes to its standard error\n"
-"  -h, --help           this text\n"
-"\n"
-"Tools that were rejected are named on standard error, with the reason; the others have their module all\n"
-"the same. Exit status: 0; 1 a tool was rejected; 2 command line, no usable tool list, or a package that\n"
-"cannot be written.\n"
-"\n"
-"Example: cellgate gen filesystem --out mcptools -- npx -y @modelcontextprotocol/server-filesystem /tmp\n";
+        "Usage: cellgate gen NAME --out DIR --tools FILE [--verbose]\n"
+        "       cellgate gen NAME --out DIR [--timeout SECONDS] [--verbose] -- COMMAND [ARG]...\n"
+        "\n"
+        "Writes the Python package DIR/NAME/ with one typed module for each tool of the MCP server called NAME.\n"
+        "An older package of the same server is replaced at once; should anything fail, it stays as it is.\n"
+        "(`cellgate run --mcp` does this by itself.)\n"
+        "\n"
+        "  NAME                 the server's name, as tool calls will name it. The folder's name is a Python\n"
+        "                       name made of it\n"
+        "  --out DIR            where the package goes; made if it is missing, but not the folders above it\n"
+        "  --tools FILE         the tools: JSON, the answer to tools/list or its list of tools; - for standard\n"
+        "                       input\n"
+        "  -- COMMAND [ARG]...  starts this MCP server (stdio) and asks it. Of the environment it gets HOME LANG\n"
+        "                       LC_* LOGNAME PATH SHELL TERM TMPDIR USER; more with: -- env NAME=VALUE COMMAND\n"
+        "  --timeout SECONDS    longest wait for the server's start and answer (default 60)\n"
+        "  -v, --verbose        also tell what is typed less closely than the server's schemas say, and what\n"
+        "                       the server writes to its standard error\n"
+        "  -h, --help           this text\n"
+        "\n"
+        "Tools that were rejected are named on standard error, with the reason; the others have their module all\n"
+        "the same. Exit status: 0; 1 a tool was rejected; 2 command line, no usable tool list, or a package that\n"
+        "cannot be written.\n"
+        "\n"
+        "Example: cellgate gen filesystem --out mcptools -- npx -y @modelcontextprotocol/server-filesystem /tmp\n";
 
 enum { OUT = 2, TOOLS, TIMEOUT, VERBOSE, HELP };
 
@@ -60,8 +61,8 @@ static int set_name(struct gen *g, const char *value, struct cg_err *err)
 {
         if (g->name)
                 return cg_fail(err, CG_E_INVAL,
-                               "one server at a time: %s and %s were given; a COMMAND stands behind --", g->name,
-                               value);
+                               "one server at a time: %s and %s were given; a COMMAND stands behind --",
+                               g->name, value);
         g->name = value;
         return 0;
 }
@@ -102,7 +103,9 @@ static int check(const struct gen *g, struct cg_err *err)
 
 static int parse(struct gen *g, int argc, char **argv, struct cg_err *err)
 {
-        struct cg_optscan scan = { .table = table, .n = CG_ARRAY_LEN(table), .argc = argc, .argv = argv, .i = 1 };
+        struct cg_optscan scan = {
+                .table = table, .n = CG_ARRAY_LEN(table), .argc = argc, .argv = argv, .i = 1
+        };
         const char *value = NULL;
         int id, r = 0;
 
@@ -185,7 +188,10 @@ static int generate(const struct gen *g)
         if (cg_codegen(&o, tools, len, &report, &err) < 0) {
                 /* Lines and columns count in the list of tools: whose it is comes first. */
                 if (err.code == CG_E_PARSE)
-                        cg_err_prefix(&err, "%s", !g->tools ? g->command[0] : strcmp(g->tools, "-") == 0 ? "standard input" : g->tools);
+                        cg_err_prefix(&err, "%s",
+                                      !g->tools                    ? g->command[0]
+                                      : strcmp(g->tools, "-") == 0 ? "standard input"
+                                                                   : g->tools);
                 return cg_cli_fail("gen", &err);
         }
         return tell(g, report);

@@ -1,4 +1,7 @@
-/* cellgate-cli, all of `cellgate` but its front (front.c): finds the subcommand. A client of libcellgate like any other. */
+/*
+ * cellgate-cli, all of `cellgate` but its front (front.c): finds the subcommand. A client of
+ * libcellgate like any other.
+ */
 #include <stdio.h>
 #include <string.h>
 #include "base/buf.h"
@@ -15,24 +18,30 @@ static const struct cg_cli_command commands[] = {
         { "jupyter", cg_cli_jupyter, "a Jupyter kernel: install, run, attach, list" },
         { "mcp", cg_cli_mcp, "mcp serve: an MCP server that lets an agent run Python in a sandboxed kernel" },
         { "doctor", cg_cli_doctor, "what this machine offers a sandbox, and how to get what is missing" },
-        { "selftest", cg_cli_selftest, "tries to get out of a sandbox of this machine, in some hundred ways" },
-        { "sandbox", cg_cli_sandbox, "run any command in a sandbox, by a settings file of sandbox-runtime (srt)" },
+        { "selftest", cg_cli_selftest,
+          "tries to get out of a sandbox of this machine, in some hundred ways" },
+        { "sandbox", cg_cli_sandbox,
+          "run any command in a sandbox, by a settings file of sandbox-runtime (srt)" },
 };
 
 static int help(void)
 {
         cg_auto_buf struct cg_buf b = { .max = 65536 };
 
-        cg_buf_adds(&b,
-                    "Usage: cellgate COMMAND [OPTIONS]\n\n"
-                    "Runs an agent's Python in a sandboxed kernel, and lets no MCP tool call happen unapproved.\n\n",
-                    NULL);
+        cg_buf_adds(
+                &b,
+                "Usage: cellgate COMMAND [OPTIONS]\n\n"
+                "Runs an agent's Python in a sandboxed kernel, and lets no MCP tool call happen unapproved.\n\n",
+                NULL);
         for (size_t i = 0; i < CG_ARRAY_LEN(commands); i++)
                 cg_buf_addf(&b, NULL, "  %-10s %s\n", commands[i].name, commands[i].what);
-        cg_buf_addf(&b, NULL, "  %-10s %s\n  %-10s %s\n", "help", "this text; help COMMAND describes one command, as COMMAND --help does",
-                    "version", "the version, and how this program was built");
-        cg_buf_adds(&b, "\n  --help     this text\n"
-                    "  --version  the version\n", NULL);
+        cg_buf_addf(&b, NULL, "  %-10s %s\n  %-10s %s\n", "help",
+                    "this text; help COMMAND describes one command, as COMMAND --help does", "version",
+                    "the version, and how this program was built");
+        cg_buf_adds(&b,
+                    "\n  --help     this text\n"
+                    "  --version  the version\n",
+                    NULL);
         return cg_cli_print(b.data);
 }
 
@@ -83,7 +92,7 @@ static int help_about(int argc, char **argv)
 
         for (int i = 0; i < n; i++)
                 words[i] = argv[i];
-        words[n] = (char *)(uintptr_t)"--help";
+        words[n] = (char *)(uintptr_t) "--help";
         words[n + 1] = NULL;
         return run(n + 1, words);
 }

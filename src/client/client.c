@@ -1,8 +1,9 @@
 /*
  * libcellgate: the connection to a supervisor.
  *
- * Threads: one mutex guards all state and the connection. The library's thread sleeps on its socket, the lifeline and an eventfd, and
- * reads; any thread may send under the lock. What the socket has no room for is left to the library's thread.
+ * Threads: one mutex guards all state and the connection. The library's thread sleeps on its
+ * socket, the lifeline and an eventfd, and reads; any thread may send under the lock. What the
+ * socket has no room for is left to the library's thread.
  */
 #include "client/internal.h"
 
@@ -21,10 +22,12 @@
 #include "config.h"
 
 #define DEFAULT_TIMEOUT_MS 30000
-#define DEFAULT_LINGER_MS 600000
+#define DEFAULT_LINGER_MS  600000
 /* A private supervisor ends its MCP servers in order first, which may take 6 s. */
 #define CLOSE_MS 10000
-/* Requests have numbers above those of cells, so that a FAILED says which of the two it is about. */
+/*
+ * Requests have numbers above those of cells, so that a FAILED says which of the two it is about.
+ */
 #define FIRST_REQUEST (UINT64_C(1) << 32)
 /* Messages and reads before the lifeline gets a look. */
 #define BURST 64
@@ -110,7 +113,8 @@ static int request_outcome(struct cg_client *c, struct request *q, int64_t timeo
                 return CG_E_CLOSED;
         }
         if (!q->done)
-                return cg_fail(err, CG_E_TIMEDOUT, "the supervisor did not answer within %lld ms", (long long)timeout_ms);
+                return cg_fail(err, CG_E_TIMEDOUT, "the supervisor did not answer within %lld ms",
+                               (long long)timeout_ms);
         if (q->failed) {
                 if (err)
                         *err = q->err;
@@ -147,7 +151,10 @@ int client_request(struct cg_client *c, uint16_t type, uint64_t session, json_t 
         return r;
 }
 
-/* ------------------------------------------------------------------ receiving: the library's thread */
+/*
+ * ------------------------------------------------------------------ receiving: the library's
+ * thread
+ */
 
 static void give_event(struct cg_client *c, uint64_t number, struct cg_event *e)
 {
@@ -172,9 +179,14 @@ static void answer_request(struct cg_client *c, struct cg_msg *m)
         for (q = c->requests; q && q->id != m->id; q = q->next)
                 ;
         if (!q && m->type == CG_HOST_FAILED && m->session && m->id < FIRST_REQUEST)
-                give_event(c, m->session, event_text_new(CG_EVENT_SESSION_CLOSED, "the session had ended when the cell came"));
-        if (!q && m->type == CG_HOST_SESSION_OPENED) { /* nobody waits for it any more: it must not stay open */
-                struct cg_out end = { .type = CG_HOST_SESSION_END, .session = m->session, .id = ++c->next_request };
+                give_event(
+                        c, m->session,
+                        event_text_new(CG_EVENT_SESSION_CLOSED, "the session had ended when the cell came"));
+        /* nobody waits for it any more: it must not stay open */
+        if (!q && m->type == CG_HOST_SESSION_OPENED) {
+                struct cg_out end = { .type = CG_HOST_SESSION_END,
+                                      .session = m->session,
+                                      .id = ++c->next_request };
 
                 client_send(c, &end, NULL, NULL);
         }
@@ -191,7 +203,8 @@ static void answer_request(struct cg_client *c, struct cg_msg *m)
                         int code = (int)json_integer_value(json_object_get(body, "code"));
 
                         cg_fail(&q->err, code < 0 ? code : CG_E_PROTO, "%s",
-                                json_string_value(json_object_get(body, "message")) ?: "the supervisor gave no reason");
+                                json_string_value(json_object_get(body, "message"))
+                                        ?: "the supervisor gave no reason");
                         q->err.sys_errno = (int)json_integer_value(json_object_get(body, "errno"));
                 }
         } else {
@@ -209,8 +222,8 @@ static void answer_request(struct cg_client *c, struct cg_msg *m)
 
 static bool is_answer(uint16_t type)
 {
-        return type == CG_HOST_WELCOME || type == CG_HOST_SESSION_OPENED || type == CG_HOST_SERVERS_ADDED || type == CG_HOST_SESSIONS ||
-               type == CG_HOST_DONE || type == CG_HOST_FAILED;
+        return type == CG_HOST_WELCOME || type == CG_HOST_SESSION_OPENED || type == CG_HOST_SERVERS_ADDED ||
+               type == CG_HOST_SESSIONS || type == CG_HOST_DONE || type == CG_HOST_FAILED;
 }
 
 static void break_connection(struct cg_client *c, int code, const char *why)
@@ -258,7 +271,10 @@ static void read_socket(struct cg_client *c)
                 cg_zconn_read(&c->conn, BURST, true);
         while (c->conn.again && !c->conn.ended && !c->read_err.code);
         cg_zconn_opened(&c->conn);
-        /* The end alone says nothing: the lifeline tells whether the supervisor has ended, and the log why. */
+        /*
+         * The end alone says nothing: the lifeline tells whether the supervisor has ended, and the
+         * log why.
+         */
         if (c->read_err.code && c->read_err.code != CG_E_CLOSED)
                 break_connection(c, c->read_err.code, c->read_err.msg);
 }
@@ -277,7 +293,8 @@ static void *client_thread(void *arg)
 
         pthread_mutex_lock(&c->lock);
         while (!c->stop) {
-                struct pollfd p[] = { { .fd = c->conn.ended ? -1 : c->conn.fd, .events = cg_zconn_wants_out(&c->conn) ? POLLIN | POLLOUT : POLLIN },
+                struct pollfd p[] = { { .fd = c->conn.ended ? -1 : c->conn.fd,
+                                        .events = cg_zconn_wants_out(&c->conn) ? POLLIN | POLLOUT : POLLIN },
                                       { .fd = c->wake_fd, .events = POLLIN },
                                       { .fd = c->broken ? -1 : c->life_fd, .events = POLLIN } };
                 uint64_t n;
@@ -311,31 +328,43 @@ static int read_ready(int fd, struct cg_client *c, int64_t timeout_ms, struct cg
         int r = cg_read_fd_within(fd, "supervisor's answer", 65536, timeout_ms, &text, &len, err);
 
         if (r == CG_TIMEOUT)
-                return cg_fail(err, CG_E_TIMEDOUT, "the supervisor did not start within %lld ms", (long long)timeout_ms);
+                return cg_fail(err, CG_E_TIMEDOUT, "the supervisor did not start within %lld ms",
+                               (long long)timeout_ms);
         if (r < 0)
                 return -1;
         if (!len)
-                return cg_fail(err, CG_E_CLOSED, "the supervisor ended while it started; its log (standard error) says why");
+                return cg_fail(err, CG_E_CLOSED,
+                               "the supervisor ended while it started; its log (standard error) says why");
         if (cg_json_object(text, len, "supervisor's answer", &o, err) < 0)
                 return CG_E_PROTO;
         if (json_is_true(json_object_get(o, "ready")))
                 return 0;
-        return cg_fail(err, (int)json_integer_value(json_object_get(o, "code")) ?: CG_E_SYS, "the supervisor did not start: %s",
+        return cg_fail(err, (int)json_integer_value(json_object_get(o, "code")) ?: CG_E_SYS,
+                       "the supervisor did not start: %s",
                        json_string_value(json_object_get(o, "error")) ?: "no reason given");
 }
 
-/* Starts a supervisor for c->dir and waits until it serves. @extra: further arguments, NULL-terminated. */
-static int start_supervisor(struct cg_client *c, const struct cg_client_options *o, int log_fd, const char *const *extra,
-                            struct cg_err *err)
+/*
+ * Starts a supervisor for c->dir and waits until it serves. @extra: further arguments,
+ * NULL-terminated.
+ */
+static int start_supervisor(struct cg_client *c, const struct cg_client_options *o, int log_fd,
+                            const char *const *extra, struct cg_err *err)
 {
         const char *path = o->supervisor ? o->supervisor : CG_LIBEXECDIR "/cellgate-supervisor";
         char level[16], spares[16];
-        const char *argv[20] = { "cellgate-supervisor", "--dir", c->dir, "--log-level", level, "--spares", spares };
+        const char *argv[20] = {
+                "cellgate-supervisor", "--dir", c->dir, "--log-level", level, "--spares", spares
+        };
         cg_auto_free char *env = NULL;
         cg_auto_fd int rd = -1, wr = -1;
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { log_fd, 2 }, { -1, 3 } };
-        struct cg_proc_spec spec = { .path = path, .argv = (char *const *)(uintptr_t)argv, .envp = environ, .fds = fds,
-                                     .n_fds = CG_ARRAY_LEN(fds), .new_session = true };
+        struct cg_proc_spec spec = { .path = path,
+                                     .argv = (char *const *)(uintptr_t)argv,
+                                     .envp = environ,
+                                     .fds = fds,
+                                     .n_fds = CG_ARRAY_LEN(fds),
+                                     .new_session = true };
         size_t n = 7;
         int p[2];
 
@@ -409,8 +438,10 @@ static int get_token(struct cg_client *c, char token[33], struct cg_err *err)
                 if (got < 0 && (errno == EAGAIN || errno == EINTR))
                         continue;
                 if (got <= 0)
-                        return cg_fail(err, CG_E_CLOSED, "the supervisor at %s refused this process (it serves its own user only)",
-                                       c->dir);
+                        return cg_fail(
+                                err, CG_E_CLOSED,
+                                "the supervisor at %s refused this process (it serves its own user only)",
+                                c->dir);
                 memcpy(token + n, line, (size_t)got);
                 n += (size_t)got;
         }
@@ -422,7 +453,8 @@ static int say_hello(struct cg_client *c, const char *token, struct cg_err *err)
 {
         cg_auto_free char *body = NULL;
         cg_auto_json json_t *o = NULL;
-        int r = client_request(c, CG_HOST_HELLO, 0, json_pack("{s:s}", "token", token), c->timeout_ms, NULL, &body, err);
+        int r = client_request(c, CG_HOST_HELLO, 0, json_pack("{s:s}", "token", token), c->timeout_ms, NULL,
+                               &body, err);
 
         if (r < 0)
                 return r;
@@ -446,7 +478,10 @@ static int connect_supervisor(struct cg_client *c, const char *token, struct cg_
         return say_hello(c, token, err);
 }
 
-/* ------------------------------------------------------------------ a supervisor that several clients share */
+/*
+ * ------------------------------------------------------------------ a supervisor that several
+ * clients share
+ */
 
 static void drop_lifeline(struct cg_client *c)
 {
@@ -454,7 +489,10 @@ static void drop_lifeline(struct cg_client *c)
                 close(cg_steal_fd(&c->life_fd));
 }
 
-/* The folder above may be anybody's, such as /tmp: our files beside the address are ours, or we do not use them. */
+/*
+ * The folder above may be anybody's, such as /tmp: our files beside the address are ours, or we do
+ * not use them.
+ */
 static int open_beside(const struct cg_client *c, const char *suffix, int *ret, struct cg_err *err)
 {
         char path[160];
@@ -466,12 +504,17 @@ static int open_beside(const struct cg_client *c, const char *suffix, int *ret, 
         if (fd < 0 || fstat(fd, &st) < 0)
                 return cg_fail_errno(err, "%s", path);
         if (st.st_uid != geteuid() || !S_ISREG(st.st_mode) || st.st_nlink != 1)
-                return cg_fail(err, CG_E_INVAL, "%s is not a file of yours with one name; remove it, or use another address", path);
+                return cg_fail(err, CG_E_INVAL,
+                               "%s is not a file of yours with one name; remove it, or use another address",
+                               path);
         *ret = cg_steal_fd(&fd);
         return 0;
 }
 
-/* A name that a supervisor makes in its folder: sockets host.sock, life.sock, brokerN, kN, tN, and sessions' folders sN. */
+/*
+ * A name that a supervisor makes in its folder: sockets host.sock, life.sock, brokerN, kN, tN, and
+ * sessions' folders sN.
+ */
 static bool is_supervisors(const char *name)
 {
         static const char *const beginnings[] = { "broker", "k", "t", "s" };
@@ -481,13 +524,17 @@ static bool is_supervisors(const char *name)
         for (size_t i = 0; i < CG_ARRAY_LEN(beginnings); i++) {
                 size_t n = strlen(beginnings[i]);
 
-                if (strncmp(name, beginnings[i], n) == 0 && name[n] && strspn(name + n, "0123456789") == strlen(name + n))
+                if (strncmp(name, beginnings[i], n) == 0 && name[n] &&
+                    strspn(name + n, "0123456789") == strlen(name + n))
                         return true;
         }
         return false;
 }
 
-/* What a supervisor left that was killed is removed. The address is the host's word: a folder with anything else in it stays as it is. */
+/*
+ * What a supervisor left that was killed is removed. The address is the host's word: a folder with
+ * anything else in it stays as it is.
+ */
 static int remove_leftovers(const char *dir, struct cg_err *err)
 {
         struct stat st;
@@ -497,15 +544,17 @@ static int remove_leftovers(const char *dir, struct cg_err *err)
         if (lstat(dir, &st) < 0)
                 return errno == ENOENT ? 0 : cg_fail_errno(err, "%s", dir);
         if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077))
-                return cg_fail(err, CG_E_INVAL, "%s must be a folder of yours with mode 0700, or not exist", dir);
+                return cg_fail(err, CG_E_INVAL, "%s must be a folder of yours with mode 0700, or not exist",
+                               dir);
         d = opendir(dir);
         if (!d)
                 return cg_fail_errno(err, "%s", dir);
         while ((e = readdir(d))) {
                 if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 || is_supervisors(e->d_name))
                         continue;
-                cg_fail(err, CG_E_INVAL, "%s holds %.100s, which is no supervisor's: use an address that does not exist yet", dir,
-                        e->d_name);
+                cg_fail(err, CG_E_INVAL,
+                        "%s holds %.100s, which is no supervisor's: use an address that does not exist yet",
+                        dir, e->d_name);
                 closedir(d);
                 return CG_E_INVAL;
         }
@@ -520,8 +569,12 @@ static int start_shared(struct cg_client *c, const struct cg_client_options *o, 
         cg_auto_fd int log = -1;
         int r;
 
-        snprintf(linger, sizeof(linger), "%lld", (long long)(o->linger_ms > 0 ? o->linger_ms : DEFAULT_LINGER_MS));
-        /* Nobody listens there, and the lock is ours: what lies there was left by one that was killed. */
+        snprintf(linger, sizeof(linger), "%lld",
+                 (long long)(o->linger_ms > 0 ? o->linger_ms : DEFAULT_LINGER_MS));
+        /*
+         * Nobody listens there, and the lock is ours: what lies there was left by one that was
+         * killed.
+         */
         r = remove_leftovers(c->dir, err);
         if (r == 0 && o->log_fd <= 0)
                 r = open_beside(c, ".log", &log, err);
@@ -535,7 +588,10 @@ static int start_shared(struct cg_client *c, const struct cg_client_options *o, 
         return r;
 }
 
-/* Nobody listens there. One that is slow, or another user's, is there: its folder must not be taken away. */
+/*
+ * Nobody listens there. One that is slow, or another user's, is there: its folder must not be taken
+ * away.
+ */
 static bool is_absent(const struct cg_err *err)
 {
         return err->code == CG_E_SYS && (err->sys_errno == ENOENT || err->sys_errno == ECONNREFUSED);
@@ -550,8 +606,11 @@ static int lock_start(const struct cg_client *c, int fd, struct cg_err *err)
                 if (errno != EWOULDBLOCK && errno != EINTR)
                         return cg_fail_errno(err, "%s.lock", c->dir);
                 if (cg_now_ms() >= end)
-                        return cg_fail(err, CG_E_TIMEDOUT, "another process has held %s.lock for %lld ms: it is starting a supervisor "
-                                       "there, or hangs (`fuser` tells which it is)", c->dir, (long long)c->timeout_ms);
+                        return cg_fail(
+                                err, CG_E_TIMEDOUT,
+                                "another process has held %s.lock for %lld ms: it is starting a supervisor "
+                                "there, or hangs (`fuser` tells which it is)",
+                                c->dir, (long long)c->timeout_ms);
                 poll(NULL, 0, 20);
         }
         return 0;
@@ -564,8 +623,12 @@ static int give_err(struct cg_err *err, const struct cg_err *from)
         return from->code;
 }
 
-/* Connects to the supervisor at c->dir; where there is none, starts one, unless somebody else is doing so. */
-static int find_or_start(struct cg_client *c, const struct cg_client_options *o, char token[33], struct cg_err *err)
+/*
+ * Connects to the supervisor at c->dir; where there is none, starts one, unless somebody else is
+ * doing so.
+ */
+static int find_or_start(struct cg_client *c, const struct cg_client_options *o, char token[33],
+                         struct cg_err *err)
 {
         cg_auto_fd int lock = -1;
         struct cg_err mine = { 0 };
@@ -620,7 +683,8 @@ static struct cg_client *client_new(void)
 }
 
 /* Signals of the host belong to the host's own threads. */
-static int open_with_signals_blocked(struct cg_client *c, const struct cg_client_options *o, struct cg_err *err)
+static int open_with_signals_blocked(struct cg_client *c, const struct cg_client_options *o,
+                                     struct cg_err *err)
 {
         char token[33];
         sigset_t all, old;
@@ -673,7 +737,8 @@ CG_API int cg_client_open(const struct cg_client_options *opts, struct cg_client
                 memcpy(&o, opts, opts->size);
         do
                 r = open_client(&o, ret, err);
-        while (r == CG_E_CLOSED && o.address && o.start && --attempts); /* it ended, having waited long enough, as we came */
+        /* it ended, having waited long enough, as we came */
+        while (r == CG_E_CLOSED && o.address && o.start && --attempts);
         return r;
 }
 

@@ -1,4 +1,7 @@
-/* libcellgate: events, made from messages and read by the host. Content from a kernel is checked here, once. */
+/*
+ * libcellgate: events, made from messages and read by the host. Content from a kernel is checked
+ * here, once.
+ */
 #include "client/internal.h"
 
 #include <string.h>
@@ -87,7 +90,10 @@ static bool is_utf8(const char *p, size_t len)
         return true;
 }
 
-/* The first raw frame's bytes, with a NUL behind them: a large frame itself (CG_ZCONN_BIG), else a copy. NULL: out of memory. */
+/*
+ * The first raw frame's bytes, with a NUL behind them: a large frame itself (CG_ZCONN_BIG), else a
+ * copy. NULL: out of memory.
+ */
 static char *take_frame(struct cg_event *e, struct cg_msg *m, size_t *len)
 {
         const char *p = cg_msg_raw(m, 0, len);
@@ -351,7 +357,10 @@ CG_API const char *cg_event_mime(struct cg_event *e, const char *mime, size_t *l
 {
         const json_t *v;
 
-        /* A bundle that jansson cannot hold (an integer over 63 bits somewhere) stays readable through cg_event_json(). */
+        /*
+         * A bundle that jansson cannot hold (an integer over 63 bits somewhere) stays readable
+         * through cg_event_json().
+         */
         if (!e->parsed && e->json)
                 e->parsed = json_loadb(e->json, e->json_len, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL);
         v = json_object_get(json_object_get(e->parsed, "data"), mime);

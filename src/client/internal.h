@@ -43,7 +43,8 @@ struct request {
         uint64_t id;
         bool done, failed;
         struct cg_err err;
-        struct cg_session *opening; /* joins the client's sessions in the moment its number is known: no event is missed */
+        /* joins the client's sessions in the moment its number is known: no event is missed */
+        struct cg_session *opening;
         char *body;
         size_t len;
 };
@@ -78,8 +79,8 @@ struct cg_client {
         bool have_thread;
         struct cg_zconn conn;
         struct cg_err read_err; /* code is 0 as long as reading goes well */
-        int life_fd;   /* constant while the thread runs */
-        int wake_fd;   /* eventfd: look at the socket again, or at stop */
+        int life_fd;            /* constant while the thread runs */
+        int wake_fd;            /* eventfd: look at the socket again, or at stop */
         bool stop, broken;
         struct cg_err broken_err;
         uint64_t next_request;
@@ -92,10 +93,12 @@ struct cg_client {
 };
 
 /* client.c */
-int client_send(struct cg_client *c, const struct cg_out *out, json_t *body, struct cg_err *err); /* lock held; takes body */
+/* lock held; takes body */
+int client_send(struct cg_client *c, const struct cg_out *out, json_t *body, struct cg_err *err);
 /*
- * Sends and waits for the answer. Takes @body. On success *ret_body (may be NULL) is the answer's text, caller frees. @opening: the
- * session that SESSION_NEW makes, else NULL; once it has a number it is in the client's list, also when this then fails.
+ * Sends and waits for the answer. Takes @body. On success *ret_body (may be NULL) is the answer's
+ * text, caller frees. @opening: the session that SESSION_NEW makes, else NULL; once it has a number
+ * it is in the client's list, also when this then fails.
  */
 int client_request(struct cg_client *c, uint16_t type, uint64_t session, json_t *body, int64_t timeout_ms,
                    struct cg_session *opening, char **ret_body, struct cg_err *err);

@@ -11,9 +11,12 @@
 
 #define DEFAULT_START_MS 30000
 /* Of "startTimeout": the tool server refuses more. */
-#define MAX_START_S 3600
+#define MAX_START_S        3600
 #define DEFAULT_SERVERS_MS 60000
-/* Answers may take this much longer than what they are about, before the supervisor counts as stuck. */
+/*
+ * Answers may take this much longer than what they are about, before the supervisor counts as
+ * stuck.
+ */
 #define SLACK_MS 5000
 /* Deep enough for what any front-end sends. */
 #define JSON_DEPTH 200
@@ -102,14 +105,18 @@ static void give_credit(struct cg_session *s, size_t bytes)
         client_send(s->client, &out, NULL, NULL);
 }
 
-/* An answer belongs to the question that the host has seen last, whatever waits in the queue behind it. */
+/*
+ * An answer belongs to the question that the host has seen last, whatever waits in the queue behind
+ * it.
+ */
 static void note_question(struct cg_session *s, const struct cg_event *e)
 {
         if (e->type == CG_EVENT_INPUT_REQUEST) {
                 s->input_wanted = true;
                 s->input_cell = e->cell;
                 s->input_question = e->question;
-        } else if ((e->type == CG_EVENT_RESULT || e->type == CG_EVENT_INPUT_CLOSED) && !e->foreign && e->cell == s->input_cell) {
+        } else if ((e->type == CG_EVENT_RESULT || e->type == CG_EVENT_INPUT_CLOSED) && !e->foreign &&
+                   e->cell == s->input_cell) {
                 s->input_wanted = false;
         }
 }
@@ -160,7 +167,8 @@ static void wait_event(struct cg_session *s, int64_t timeout_ms)
                 pthread_cond_timedwait(&s->cond, &s->client->lock, &end);
 }
 
-CG_API int cg_session_next_event(struct cg_session *s, int64_t timeout_ms, struct cg_event **ret, struct cg_err *err)
+CG_API int cg_session_next_event(struct cg_session *s, int64_t timeout_ms, struct cg_event **ret,
+                                 struct cg_err *err)
 {
         int r = 0;
 
@@ -211,7 +219,8 @@ static int read_settings(const char *text, json_t **ret, struct cg_err *err)
         if (!text)
                 return 0;
         if (strlen(text) > CG_MAX_SETTINGS / 2)
-                return cg_fail(err, CG_E_LIMIT, "the sandbox settings are longer than %u bytes", CG_MAX_SETTINGS / 2);
+                return cg_fail(err, CG_E_LIMIT, "the sandbox settings are longer than %u bytes",
+                               CG_MAX_SETTINGS / 2);
         return cg_json_object(text, strlen(text), "sandbox settings", ret, err);
 }
 
@@ -230,19 +239,26 @@ static json_t *session_request(const struct cg_session_options *o, struct cg_err
         paths = string_list(o->python_path);
         hide = string_list(o->hide);
         req = env && paths && hide
-                           ? json_pack("{s:s, s:O, s:O, s:O, s:o*, s:b, s:s*, s:s, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s*, s:b}", "workspace", workspace, "env", env,
-                                       "python_path", paths, "hide", hide, "settings", settings, "ask_egress",
-                                       o->ask_egress != 0, "working_dir", o->working_dir, "front",
-                                       o->front == CG_FRONT_JUPYTER ? "jupyter" : o->front == CG_FRONT_MCP ? "mcp" : "", "sandbox", o->sandbox != CG_SANDBOX_OFF, "color", o->color != 0,
-                                       "memory_bytes", (json_int_t)clamp(o->memory_bytes), "processes",
-                                       (json_int_t)clamp(o->processes), "file_bytes", (json_int_t)clamp(o->file_bytes),
-                                       "cores_milli", (json_int_t)clamp(o->cores_milli), "open_files",
-                                       (json_int_t)clamp(o->open_files), "cpu_seconds", (json_int_t)clamp(o->cpu_seconds),
-                                       "wall_seconds", (json_int_t)clamp(o->wall_seconds), "output_bytes",
-                                       (json_int_t)clamp(o->output_bytes),
-                                       "timeout_ms", (json_int_t)o->timeout_ms, "approval_timeout_ms",
-                                       (json_int_t)o->approval_timeout_ms, "tier", o->tier, "cli_hints", o->cli_hints != 0)
-                           : NULL;
+                      ? json_pack(
+                                "{s:s, s:O, s:O, s:O, s:o*, s:b, s:s*, s:s, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s*, s:b}",
+                                "workspace", workspace, "env", env, "python_path", paths, "hide", hide,
+                                "settings", settings, "ask_egress", o->ask_egress != 0, "working_dir",
+                                o->working_dir, "front",
+                                o->front == CG_FRONT_JUPYTER ? "jupyter"
+                                : o->front == CG_FRONT_MCP   ? "mcp"
+                                                             : "",
+                                "sandbox", o->sandbox != CG_SANDBOX_OFF, "color", o->color != 0,
+                                "memory_bytes", (json_int_t)clamp(o->memory_bytes), "processes",
+                                (json_int_t)clamp(o->processes), "file_bytes",
+                                (json_int_t)clamp(o->file_bytes), "cores_milli",
+                                (json_int_t)clamp(o->cores_milli), "open_files",
+                                (json_int_t)clamp(o->open_files), "cpu_seconds",
+                                (json_int_t)clamp(o->cpu_seconds), "wall_seconds",
+                                (json_int_t)clamp(o->wall_seconds), "output_bytes",
+                                (json_int_t)clamp(o->output_bytes), "timeout_ms", (json_int_t)o->timeout_ms,
+                                "approval_timeout_ms", (json_int_t)o->approval_timeout_ms, "tier", o->tier,
+                                "cli_hints", o->cli_hints != 0)
+                      : NULL;
         json_decref(env);
         json_decref(paths);
         json_decref(hide);
@@ -257,7 +273,8 @@ static int check_env(const struct cg_session_options *o, struct cg_err *err)
                 const char *eq = strchr(o->env[i], '=');
 
                 if (!eq || eq == o->env[i])
-                        return cg_fail(err, CG_E_INVAL, "environment entry \"%.100s\" is not NAME=VALUE", o->env[i]);
+                        return cg_fail(err, CG_E_INVAL, "environment entry \"%.100s\" is not NAME=VALUE",
+                                       o->env[i]);
         }
         return 0;
 }
@@ -306,7 +323,8 @@ static int take_opened(struct cg_session *s, const char *body, struct cg_err *er
         cg_auto_json json_t *o = NULL;
         const char *id;
 
-        if (cg_json_object(body, strlen(body), "SESSION_OPENED", &o, err) < 0 || cg_json_str(o, "id", "", &id, err) < 0)
+        if (cg_json_object(body, strlen(body), "SESSION_OPENED", &o, err) < 0 ||
+            cg_json_str(o, "id", "", &id, err) < 0)
                 return -1;
         s->id = strdup(id);
         s->info = cg_json_text(json_object_get(o, "info"), NULL);
@@ -314,7 +332,8 @@ static int take_opened(struct cg_session *s, const char *body, struct cg_err *er
 }
 
 /* Asks for a session with @type and waits. Takes @req. */
-static int open_session(struct cg_client *c, uint16_t type, json_t *req, int64_t timeout_ms, struct cg_session **ret, struct cg_err *err)
+static int open_session(struct cg_client *c, uint16_t type, json_t *req, int64_t timeout_ms,
+                        struct cg_session **ret, struct cg_err *err)
 {
         cg_auto_free char *body = NULL;
         struct cg_session *s = session_alloc(c);
@@ -337,7 +356,8 @@ static int open_session(struct cg_client *c, uint16_t type, json_t *req, int64_t
         return 0;
 }
 
-CG_API int cg_session_new(struct cg_client *c, const struct cg_session_options *opts, struct cg_session **ret, struct cg_err *err)
+CG_API int cg_session_new(struct cg_client *c, const struct cg_session_options *opts, struct cg_session **ret,
+                          struct cg_err *err)
 {
         struct cg_session_options o = { 0 };
         int64_t timeout_ms;
@@ -416,8 +436,9 @@ CG_API int cg_session_reset(struct cg_session *s, int64_t timeout_ms, struct cg_
 
         if (!s->client)
                 return cg_fail(err, CG_E_CLOSED, "the client was closed");
-        return client_request(s->client, CG_HOST_SESSION_RESET, s->number, json_pack("{s:I}", "timeout_ms", (json_int_t)ms),
-                              ms + SLACK_MS, NULL, NULL, err);
+        return client_request(s->client, CG_HOST_SESSION_RESET, s->number,
+                              json_pack("{s:I}", "timeout_ms", (json_int_t)ms), ms + SLACK_MS, NULL, NULL,
+                              err);
 }
 
 /* ------------------------------------------------------------------ MCP servers */
@@ -440,8 +461,10 @@ static int expand_var(const char *p, const char *end, struct cg_buf *b, const ch
         if (fallback && (!value || !*value))
                 return cg_buf_add(b, fallback + 2, (size_t)(end - fallback - 2), err);
         if (!value)
-                return cg_fail(err, CG_E_NOTFOUND, "%s: environment variable %s is not set; set it, write ${%s:-DEFAULT}, or write the value itself",
-                               where, name, name);
+                return cg_fail(
+                        err, CG_E_NOTFOUND,
+                        "%s: environment variable %s is not set; set it, write ${%s:-DEFAULT}, or write the value itself",
+                        where, name, name);
         return cg_buf_adds(b, value, err);
 }
 
@@ -484,7 +507,8 @@ static json_t *expand_object(const json_t *v, const char *where, struct cg_err *
         json_t *out = json_object(), *item, *new_item;
         const char *key;
 
-        json_object_foreach((json_t *)(uintptr_t)v, key, item) {
+        json_object_foreach((json_t *)(uintptr_t)v, key, item)
+        {
                 new_item = expand_json(item, where, err);
                 if (!new_item || json_object_set_new(out, key, new_item) < 0) {
                         json_decref(out);
@@ -506,7 +530,8 @@ static json_t *expand_json(const json_t *v, const char *where, struct cg_err *er
         if (!json_is_array(v))
                 return json_deep_copy(v);
         out = json_array();
-        json_array_foreach(v, i, item) {
+        json_array_foreach(v, i, item)
+        {
                 new_item = expand_json(item, where, err);
                 if (!new_item || json_array_append_new(out, new_item) < 0) {
                         json_decref(out);
@@ -517,7 +542,8 @@ static json_t *expand_json(const json_t *v, const char *where, struct cg_err *er
 }
 
 /* One that cannot be read goes on as {"invalid": why}: it costs no other. */
-static json_t *expand_server(const struct cg_client *c, const char *name, const json_t *def, struct cg_err *err)
+static json_t *expand_server(const struct cg_client *c, const char *name, const json_t *def,
+                             struct cg_err *err)
 {
         char where[CG_MAX_NAME + 32];
         struct cg_err why;
@@ -533,7 +559,9 @@ static json_t *expand_server(const struct cg_client *c, const char *name, const 
         } else {
                 json_object_del(expanded, "invalid");
                 json_object_del(expanded, "inherit");
-                /* A supervisor that several clients share has the variables of whoever started it. */
+                /*
+                 * A supervisor that several clients share has the variables of whoever started it.
+                 */
                 if (c->shared)
                         json_object_set_new(expanded, "inherit", cg_json_passed_env());
         }
@@ -548,7 +576,8 @@ static int expand_servers(const struct cg_client *c, const json_t *servers, json
         json_t *def, *expanded;
         const char *name;
 
-        json_object_foreach((json_t *)(uintptr_t)servers, name, def) {
+        json_object_foreach((json_t *)(uintptr_t)servers, name, def)
+        {
                 expanded = expand_server(c, name, def, err);
                 if (!expanded || json_object_set_new(out, name, expanded) < 0)
                         return cg_fail(err, CG_E_NOMEM, "MCP servers");
@@ -557,8 +586,8 @@ static int expand_servers(const struct cg_client *c, const json_t *servers, json
         return 0;
 }
 
-CG_API int cg_session_add_mcp_servers(struct cg_session *s, const char *json, size_t len, int64_t timeout_ms, char **ret,
-                                      struct cg_err *err)
+CG_API int cg_session_add_mcp_servers(struct cg_session *s, const char *json, size_t len, int64_t timeout_ms,
+                                      char **ret, struct cg_err *err)
 {
         int64_t ms = timeout_ms > 0 ? timeout_ms : DEFAULT_SERVERS_MS;
         cg_auto_json json_t *o = NULL, *servers = NULL;
@@ -570,7 +599,8 @@ CG_API int cg_session_add_mcp_servers(struct cg_session *s, const char *json, si
         if (!s->client)
                 return cg_fail(err, CG_E_CLOSED, "the client was closed");
         if (len > CG_MAX_SETTINGS)
-                return cg_fail(err, CG_E_LIMIT, "the MCP servers' definitions are longer than %u bytes", CG_MAX_SETTINGS);
+                return cg_fail(err, CG_E_LIMIT, "the MCP servers' definitions are longer than %u bytes",
+                               CG_MAX_SETTINGS);
         r = cg_json_object(json, len, "the MCP servers' definition", &o, err);
         if (r < 0)
                 return r;
@@ -580,7 +610,8 @@ CG_API int cg_session_add_mcp_servers(struct cg_session *s, const char *json, si
         r = expand_servers(s->client, servers, &expanded, err);
         if (r < 0)
                 return r;
-        json_object_foreach(expanded, name, def) {
+        json_object_foreach(expanded, name, def)
+        {
                 double own_s = json_number_value(json_object_get(def, "startTimeout"));
 
                 if (own_s > 0 && own_s <= MAX_START_S && own_s * 1000 > (double)longest_ms)
@@ -588,8 +619,8 @@ CG_API int cg_session_add_mcp_servers(struct cg_session *s, const char *json, si
         }
         /* Servers start side by side, so that their number does not count. */
         return client_request(s->client, CG_HOST_SERVERS_ADD, s->number,
-                              json_pack("{s:o, s:I}", "servers", expanded, "timeout_ms", (json_int_t)ms), longest_ms + 6 * SLACK_MS, NULL,
-                              ret, err);
+                              json_pack("{s:o, s:I}", "servers", expanded, "timeout_ms", (json_int_t)ms),
+                              longest_ms + 6 * SLACK_MS, NULL, ret, err);
 }
 
 /* ------------------------------------------------------------------ cells and decisions */
@@ -619,7 +650,8 @@ static int check_utf8(const char *code, size_t len, struct cg_err *err)
 }
 
 /* Sends a cell or a request under the next number. Takes @body. */
-static int send_numbered(struct cg_session *s, struct cg_out *out, json_t *body, uint64_t *number, struct cg_err *err)
+static int send_numbered(struct cg_session *s, struct cg_out *out, json_t *body, uint64_t *number,
+                         struct cg_err *err)
 {
         int r = body ? enter(s, err) : cg_fail(err, CG_E_INVAL, "a subshell's id must be UTF-8");
 
@@ -639,11 +671,16 @@ static int send_numbered(struct cg_session *s, struct cg_out *out, json_t *body,
         return r;
 }
 
-CG_API int cg_session_execute(struct cg_session *s, const char *code, size_t len, const struct cg_execute_options *opts,
-                              uint64_t *cell, struct cg_err *err)
+CG_API int cg_session_execute(struct cg_session *s, const char *code, size_t len,
+                              const struct cg_execute_options *opts, uint64_t *cell, struct cg_err *err)
 {
         struct cg_bytes extra = { "", 0 };
-        struct cg_out out = { .type = CG_HOST_EXECUTE, .raw = code, .raw_len = len, .has_raw = true, .more = &extra, .n_more = 1 };
+        struct cg_out out = { .type = CG_HOST_EXECUTE,
+                              .raw = code,
+                              .raw_len = len,
+                              .has_raw = true,
+                              .more = &extra,
+                              .n_more = 1 };
         struct cg_execute_options o = { 0 };
         json_t *body;
         int r;
@@ -653,27 +690,31 @@ CG_API int cg_session_execute(struct cg_session *s, const char *code, size_t len
         if (opts)
                 memcpy(&o, opts, opts->size);
         if (len > CG_MAX_CODE)
-                return cg_fail(err, CG_E_LIMIT, "the cell has %zu bytes, at most %u are possible", len, CG_MAX_CODE);
+                return cg_fail(err, CG_E_LIMIT, "the cell has %zu bytes, at most %u are possible", len,
+                               CG_MAX_CODE);
         r = check_utf8(code, len, err);
         if (r < 0)
                 return r;
         if (o.extra) {
                 extra = (struct cg_bytes){ o.extra, strlen(o.extra) };
                 if (len + extra.len > CG_MAX_CODE)
-                        return cg_fail(err, CG_E_LIMIT, "cell and extra have %zu bytes, at most %u are possible", len + extra.len,
-                                       CG_MAX_CODE);
+                        return cg_fail(err, CG_E_LIMIT,
+                                       "cell and extra have %zu bytes, at most %u are possible",
+                                       len + extra.len, CG_MAX_CODE);
                 r = cg_json_check_object(extra.data, extra.len, JSON_DEPTH, err);
                 if (r < 0)
                         return cg_err_prefix(err, "extra"), r;
         }
-        body = json_pack("{s:I, s:b, s:b, s:b, s:b, s:s}", "timeout_ms", (json_int_t)(o.timeout_ms > 0 ? o.timeout_ms : 0), "silent",
-                         o.silent != 0, "allow_stdin", o.allow_stdin != 0, "store_history", !o.silent && !o.no_history, "announce",
-                         o.announce != 0, "subshell", o.subshell ? o.subshell : "");
+        body = json_pack("{s:I, s:b, s:b, s:b, s:b, s:s}", "timeout_ms",
+                         (json_int_t)(o.timeout_ms > 0 ? o.timeout_ms : 0), "silent", o.silent != 0,
+                         "allow_stdin", o.allow_stdin != 0, "store_history", !o.silent && !o.no_history,
+                         "announce", o.announce != 0, "subshell", o.subshell ? o.subshell : "");
         return send_numbered(s, &out, body, cell, err);
 }
 
 /* One object, and what the host said about its depth and size. */
-static int check_request(const char *content, size_t len, const struct cg_request_options *o, struct cg_err *err)
+static int check_request(const char *content, size_t len, const struct cg_request_options *o,
+                         struct cg_err *err)
 {
         size_t total = len;
         int r;
@@ -684,17 +725,26 @@ static int check_request(const char *content, size_t len, const struct cg_reques
                 if (__builtin_add_overflow(total, o->buffers[i].len, &total))
                         total = SIZE_MAX;
         if (total > CG_MAX_DISPLAY)
-                return cg_fail(err, CG_E_LIMIT, "the request has %zu bytes, at most %u are possible", total, CG_MAX_DISPLAY);
+                return cg_fail(err, CG_E_LIMIT, "the request has %zu bytes, at most %u are possible", total,
+                               CG_MAX_DISPLAY);
         r = cg_json_check_object(content, len, JSON_DEPTH, err);
         return r < 0 ? (cg_err_prefix(err, "request"), r) : 0;
 }
 
 static bool is_request(const char *type)
 {
-        static const char *const types[] = { "complete_request",       "inspect_request",         "is_complete_request",
-                                             "history_request",        "comm_info_request",       "comm_open",
-                                             "comm_msg",               "comm_close",              "debug_request",
-                                             "usage_request",          "create_subshell_request", "delete_subshell_request",
+        static const char *const types[] = { "complete_request",
+                                             "inspect_request",
+                                             "is_complete_request",
+                                             "history_request",
+                                             "comm_info_request",
+                                             "comm_open",
+                                             "comm_msg",
+                                             "comm_close",
+                                             "debug_request",
+                                             "usage_request",
+                                             "create_subshell_request",
+                                             "delete_subshell_request",
                                              "list_subshell_request" };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(types); i++)
@@ -726,8 +776,8 @@ CG_API int cg_session_request(struct cg_session *s, const char *type, const char
         out.n_more = o.n_buffers;
         return send_numbered(s, &out,
                              json_pack("{s:s, s:I, s:s, s:b}", "type", type, "timeout_ms",
-                                       (json_int_t)(o.timeout_ms > 0 ? o.timeout_ms : 0), "subshell", o.subshell ? o.subshell : "",
-                                       "offer", o.offer != 0),
+                                       (json_int_t)(o.timeout_ms > 0 ? o.timeout_ms : 0), "subshell",
+                                       o.subshell ? o.subshell : "", "offer", o.offer != 0),
                              number, err);
 }
 
@@ -744,7 +794,8 @@ CG_API int cg_session_cancel(struct cg_session *s, uint64_t cell, struct cg_err 
         return r;
 }
 
-static int decide(struct cg_session *s, uint64_t approval, bool accept, const char *reason, struct cg_err *err)
+static int decide(struct cg_session *s, uint64_t approval, bool accept, const char *reason,
+                  struct cg_err *err)
 {
         struct cg_out out = { .type = CG_HOST_DECISION, .id = approval };
         struct approval *a;
@@ -756,11 +807,13 @@ static int decide(struct cg_session *s, uint64_t approval, bool accept, const ch
         for (a = s->approvals; a && (a->id != approval || a->egress); a = a->next)
                 ;
         if (!a) {
-                r = cg_fail(err, CG_E_NOTFOUND, "no call waits for decision %llu (any more)", (unsigned long long)approval);
+                r = cg_fail(err, CG_E_NOTFOUND, "no call waits for decision %llu (any more)",
+                            (unsigned long long)approval);
         } else {
                 forget_approval(s, approval);
                 out.session = s->number;
-                body = json_pack("{s:b, s:s%}", "accept", accept, "reason", reason, strlen(reason) > 30000 ? 30000 : strlen(reason));
+                body = json_pack("{s:b, s:s%}", "accept", accept, "reason", reason,
+                                 strlen(reason) > 30000 ? 30000 : strlen(reason));
                 if (!body) /* a reason that is not UTF-8 must not cost the decision */
                         body = json_pack("{s:b}", "accept", accept);
                 r = client_send(s->client, &out, body, err);
@@ -779,8 +832,8 @@ CG_API int cg_approval_reject(struct cg_session *s, uint64_t approval, const cha
         return decide(s, approval, false, reason ? reason : "", err);
 }
 
-CG_API int cg_egress_decide(struct cg_session *s, uint64_t request, enum cg_egress_decision decision, const char *reason,
-                            struct cg_err *err)
+CG_API int cg_egress_decide(struct cg_session *s, uint64_t request, enum cg_egress_decision decision,
+                            const char *reason, struct cg_err *err)
 {
         static const char *const answers[] = { "once", "session", "no", "never" };
         struct cg_out out = { .type = CG_HOST_EGRESS_DECISION, .id = request };
@@ -796,7 +849,8 @@ CG_API int cg_egress_decide(struct cg_session *s, uint64_t request, enum cg_egre
         for (a = s->approvals; a && (a->id != request || !a->egress); a = a->next)
                 ;
         if (!a) {
-                r = cg_fail(err, CG_E_NOTFOUND, "no connection waits for decision %llu (any more)", (unsigned long long)request);
+                r = cg_fail(err, CG_E_NOTFOUND, "no connection waits for decision %llu (any more)",
+                            (unsigned long long)request);
         } else {
                 forget_approval(s, request);
                 out.session = s->number;
@@ -811,7 +865,10 @@ CG_API int cg_egress_decide(struct cg_session *s, uint64_t request, enum cg_egre
 
 CG_API int cg_session_input(struct cg_session *s, const char *text, size_t len, struct cg_err *err)
 {
-        struct cg_out out = { .type = CG_HOST_INPUT_REPLY, .raw = text ? text : "", .raw_len = text ? len : 0, .has_raw = true };
+        struct cg_out out = { .type = CG_HOST_INPUT_REPLY,
+                              .raw = text ? text : "",
+                              .raw_len = text ? len : 0,
+                              .has_raw = true };
         int r;
 
         if (text && len > CG_MAX_BODY)
@@ -825,7 +882,10 @@ CG_API int cg_session_input(struct cg_session *s, const char *text, size_t len, 
                 s->input_wanted = false;
                 out.session = s->number;
                 out.id = s->input_cell;
-                r = client_send(s->client, &out, json_pack("{s:b, s:I}", "eof", text == NULL, "question", (json_int_t)s->input_question), err);
+                r = client_send(s->client, &out,
+                                json_pack("{s:b, s:I}", "eof", text == NULL, "question",
+                                          (json_int_t)s->input_question),
+                                err);
         }
         pthread_mutex_unlock(&s->client->lock);
         return r;

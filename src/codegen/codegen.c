@@ -16,7 +16,8 @@ struct entry {
         struct cg_str module; /* empty: rejected */
         struct cg_str report; /* its JSON object */
         struct cg_str reason; /* of a rejection, for the catalogue */
-        bool clashed;         /* the module got a hash because another tool would have had the same name */
+        /* the module got a hash because another tool would have had the same name */
+        bool clashed;
         size_t index;
 };
 
@@ -45,7 +46,9 @@ static void fini(struct generator *g)
 
 static void put_report(struct generator *g, struct entry *e, const struct cg_gen_report *r)
 {
-        static const char *const words[] = { [CG_GEN_FULL] = "full", [CG_GEN_DEGRADED] = "degraded", [CG_GEN_REJECTED] = "rejected" };
+        static const char *const words[] = {
+                [CG_GEN_FULL] = "full", [CG_GEN_DEGRADED] = "degraded", [CG_GEN_REJECTED] = "rejected"
+        };
         cg_auto_out struct cg_out o;
 
         cg_out_init(&o, CG_GEN_MAX_MODULE_BYTES);
@@ -101,7 +104,10 @@ static int whole_report(struct generator *g, char **ret, struct cg_err *err)
 
 /* ------------------------------------------------------------------ reading the list */
 
-/* The name of an element that is no JSON, as far as it can be made out: only printable ASCII is believed. */
+/*
+ * The name of an element that is no JSON, as far as it can be made out: only printable ASCII is
+ * believed.
+ */
 static void guess_name(struct generator *g, struct entry *e)
 {
         struct cg_str s = cg_split_name(e->text);
@@ -116,7 +122,8 @@ static void guess_name(struct generator *g, struct entry *e)
 static int read_tool(struct cg_arena *a, const struct entry *e, struct cg_j **ret, struct cg_err *err)
 {
         if (e->text.n > CG_GEN_MAX_TOOL_TEXT)
-                return cg_fail(err, CG_E_LIMIT, "the definition has %zu bytes; %u is the limit", e->text.n, CG_GEN_MAX_TOOL_TEXT);
+                return cg_fail(err, CG_E_LIMIT, "the definition has %zu bytes; %u is the limit", e->text.n,
+                               CG_GEN_MAX_TOOL_TEXT);
         return cg_j_read(a, e->text.s, e->text.n, CG_GEN_MAX_READ_DEPTH, ret, err);
 }
 
@@ -159,7 +166,8 @@ static int read_list(struct generator *g, const char *tools, size_t len, struct 
         int rc;
 
         if (len > CG_GEN_MAX_TEXT)
-                return cg_fail(err, CG_E_LIMIT, "the tool list has %zu bytes; %u is the limit", len, CG_GEN_MAX_TEXT);
+                return cg_fail(err, CG_E_LIMIT, "the tool list has %zu bytes; %u is the limit", len,
+                               CG_GEN_MAX_TEXT);
         rc = cg_split_tools(tools, len, &items, &g->n, err);
         if (rc < 0)
                 return rc;
@@ -209,7 +217,8 @@ static struct entry **unique_tools(struct generator *g, size_t *ret_n)
         qsort(list, n, sizeof(struct entry *), by_tool);
         for (size_t i = 0; i < n; i++) {
                 if (kept && cg_str_eq(list[kept - 1]->name, list[i]->name))
-                        reject(g, list[i], "another tool of this name stands earlier in the list: that one counts");
+                        reject(g, list[i],
+                               "another tool of this name stands earlier in the list: that one counts");
                 else
                         list[kept++] = list[i];
         }
@@ -217,7 +226,10 @@ static struct entry **unique_tools(struct generator *g, size_t *ret_n)
         return list;
 }
 
-/* Gives every tool its module and sorts the list by it: so the order in the list makes no difference to what is written. */
+/*
+ * Gives every tool its module and sorts the list by it: so the order in the list makes no
+ * difference to what is written.
+ */
 static int name_modules(struct generator *g, struct entry **list, size_t *n, struct cg_err *err)
 {
         cg_auto_free struct cg_name *names = calloc(*n + 1, sizeof(*names));
@@ -260,7 +272,9 @@ static int write_module(struct cg_package *p, struct cg_tool *t, struct cg_err *
 static int write_tool(struct generator *g, struct cg_package *p, struct entry *e, struct cg_err *err)
 {
         cg_auto_arena struct cg_arena a = { 0 };
-        struct cg_tool t = { .arena = &a, .server = cg_str_of(g->o->server), .name = e->name, .module = e->module };
+        struct cg_tool t = {
+                .arena = &a, .server = cg_str_of(g->o->server), .name = e->name, .module = e->module
+        };
         cg_auto_out struct cg_out data;
         int rc;
 
@@ -278,7 +292,8 @@ static int write_tool(struct generator *g, struct cg_package *p, struct entry *e
                 return data.rc;
         if (t.report.status != CG_GEN_REJECTED) {
                 if (e->clashed)
-                        cg_gen_warn(&t.report, CG_GEN_FULL, NULL, "the module is called %.*s: another tool's name is too similar",
+                        cg_gen_warn(&t.report, CG_GEN_FULL, NULL,
+                                    "the module is called %.*s: another tool's name is too similar",
                                     (int)e->module.n, e->module.s);
                 rc = write_module(p, &t, err);
                 if (rc == CG_E_LIMIT)
@@ -326,7 +341,8 @@ static const char *root_name(const struct cg_codegen_options *o)
 
         while (n && o->out_dir[n - 1] == '/')
                 n--;
-        if (o->root_package || (n >= sizeof(name) - 1 && !memcmp(o->out_dir + n - sizeof(name) + 1, name, sizeof(name) - 1)))
+        if (o->root_package ||
+            (n >= sizeof(name) - 1 && !memcmp(o->out_dir + n - sizeof(name) + 1, name, sizeof(name) - 1)))
                 return "mcptools.";
         return "";
 }
@@ -344,8 +360,9 @@ static void put_catalogue_doc(struct generator *g, struct entry **list, size_t n
 
                 if (!len)
                         continue;
-                cg_putf(&doc, " `from %s%s import %.*s`; `%.*s.run(...)`, or `await %.*s.run_async(...)`.", root_name(g->o),
-                        g->package, len, list[i]->module.s, len, list[i]->module.s, len, list[i]->module.s);
+                cg_putf(&doc, " `from %s%s import %.*s`; `%.*s.run(...)`, or `await %.*s.run_async(...)`.",
+                        root_name(g->o), g->package, len, list[i]->module.s, len, list[i]->module.s, len,
+                        list[i]->module.s);
                 break;
         }
         cg_put(&doc, "\n\n");
@@ -369,7 +386,8 @@ static int write_unavailable(struct generator *g, struct cg_package *p, struct c
         return cg_out_check(&o, err) < 0 ? o.rc : cg_package_add(p, "__init__.py", cg_out_str(&o), err);
 }
 
-static int write_init(struct generator *g, struct cg_package *p, struct entry **list, size_t n, struct cg_err *err)
+static int write_init(struct generator *g, struct cg_package *p, struct entry **list, size_t n,
+                      struct cg_err *err)
 {
         cg_auto_out struct cg_out o;
 
@@ -399,8 +417,7 @@ static int write_init(struct generator *g, struct cg_package *p, struct entry **
 
 static int write_root(struct cg_package *p, struct cg_err *err)
 {
-        static const char text[] =
-                CG_PACKAGE_ROOT_MARK
+        static const char text[] = CG_PACKAGE_ROOT_MARK
                 "one package for each: `from mcptools.SERVER import TOOL`, then `TOOL.run(...)`.\n"
                 "\n"
                 "`search(\"words\")` finds tools, `dir(mcptools)` lists the servers, `help(mcptools.SERVER)` is a server's catalogue.\n"
@@ -424,7 +441,8 @@ static int write_root(struct cg_package *p, struct cg_err *err)
         return rc < 0 ? rc : cg_package_put_root(p, "py.typed", "", CG_STR(""), err);
 }
 
-static int write_package(struct generator *g, struct entry **list, size_t n, struct cg_str mark, struct cg_err *err)
+static int write_package(struct generator *g, struct entry **list, size_t n, struct cg_str mark,
+                         struct cg_err *err)
 {
         cg_auto_package struct cg_package *p = NULL;
         int rc = cg_package_new(g->o->out_dir, g->package, mark, &p, err);
@@ -474,7 +492,8 @@ static int generate(struct generator *g, struct cg_err *err)
         return rc == 0 && g->arena.failed ? cg_fail(err, CG_E_NOMEM, "report") : rc;
 }
 
-int cg_codegen(const struct cg_codegen_options *o, const char *tools, size_t len, char **ret_report, struct cg_err *err)
+int cg_codegen(const struct cg_codegen_options *o, const char *tools, size_t len, char **ret_report,
+               struct cg_err *err)
 {
         cg_auto_generator struct generator g = { .o = o };
         struct cg_err local;

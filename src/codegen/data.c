@@ -2,10 +2,12 @@
  * A tool's entry in _tools.json, which the runtime works with. Runs in trusted processes.
  *
  *      in, out   the schemas, without what is only for readers; they decide what is valid
- *      ret       how run() wraps the result (struct cg_type in types.h); unwrap: property that it returns alone
- *      classes   per class: s "out" when it belongs to the output schema, p pointer to its schema, w Python name to original
- *                name where they differ, x original names that are not in its own "properties", m original name to classes in
- *                it, open: unknown names are data
+ *      ret       how run() wraps the result (struct cg_type in types.h); unwrap: property that it
+ *                returns alone
+ *      classes   per class: s "out" when it belongs to the output schema, p pointer to its schema,
+ *                w Python name to original name where they differ, x original names that are not in
+ *                its own "properties", m original name to classes in it, open: unknown names are
+ *                data
  *      module, title, description, hints, sig   for search()
  */
 #include <string.h>
@@ -21,11 +23,11 @@ struct data {
 
 /* What a keyword's value must be. */
 enum form {
-        DROP,      /* for readers only */
-        SCHEMA,    /* a schema */
-        SCHEMAS,   /* a list of schemas */
-        ITEMS,     /* a schema, or a list of them (draft-07) */
-        MAP,       /* an object of schemas */
+        DROP,        /* for readers only */
+        SCHEMA,      /* a schema */
+        SCHEMAS,     /* a list of schemas */
+        ITEMS,       /* a schema, or a list of them (draft-07) */
+        MAP,         /* an object of schemas */
         MAP_OR_LIST, /* an object of schemas or lists of names */
         NUMBER,
         NUMBER_OR_BOOL, /* draft-04's exclusiveMinimum: true */
@@ -167,7 +169,8 @@ static bool form_of(struct data *d, const struct cg_j *v, unsigned depth, enum f
                         return false;
                 if (has_form(v, *ret))
                         break;
-                cg_gen_warn(d->report, CG_GEN_DEGRADED, v, "this keyword has a value of the wrong kind: ignored");
+                cg_gen_warn(d->report, CG_GEN_DEGRADED, v,
+                            "this keyword has a value of the wrong kind: ignored");
                 return false;
         }
         if ((*ret >= NUMBER) && depth + v->height > CG_GEN_MAX_DATA_DEPTH) {
@@ -177,7 +180,10 @@ static bool form_of(struct data *d, const struct cg_j *v, unsigned depth, enum f
         return true;
 }
 
-/* Nothing is ever fetched or read for a $ref; a schema that needs it is refused rather than taken for permissive. */
+/*
+ * Nothing is ever fetched or read for a $ref; a schema that needs it is refused rather than taken
+ * for permissive.
+ */
 static void check_ref(struct data *d, const struct cg_j *at)
 {
         const struct cg_j *v = cg_j_getz(at, "$ref");
@@ -192,7 +198,8 @@ static void check_ref(struct data *d, const struct cg_j *at)
                 cg_gen_warn(d->report, CG_GEN_DEGRADED, v, "this $ref leads nowhere: not checked");
                 break;
         case CG_REF_EXTERNAL:
-                cg_gen_warn(d->report, CG_GEN_REJECTED, v, "this $ref leads out of the schema; nothing is fetched for it");
+                cg_gen_warn(d->report, CG_GEN_REJECTED, v,
+                            "this $ref leads out of the schema; nothing is fetched for it");
                 break;
         }
 }
@@ -329,7 +336,8 @@ void cg_tool_put_data(struct cg_tool *t, struct cg_out *o)
         put_text(o, "title", cg_tool_title(t), CG_GEN_MAX_SUMMARY);
         put_text(o, "description", cg_tool_description(t), CG_GEN_MAX_FIELD_DOC);
         for (size_t i = 0; i < t->n_hints; i++)
-                cg_putf(o, "%s\"%s\"%s", i ? "," : ",\"hints\":[", t->hints[i], i + 1 == t->n_hints ? "]" : "");
+                cg_putf(o, "%s\"%s\"%s", i ? "," : ",\"hints\":[", t->hints[i],
+                        i + 1 == t->n_hints ? "]" : "");
         put_text(o, "sig", cg_out_str(&sig), SIZE_MAX);
         put_schema_of(t, &t->in, "in", o);
         if (t->out.root) {

@@ -11,48 +11,247 @@
 #include "codegen/text.h"
 
 static const char *const keywords[] = {
-        "False", "None", "True", "and", "as", "assert", "async", "await", "break", "class", "continue", "def",
-        "del", "elif", "else", "except", "finally", "for", "from", "global", "if", "import", "in", "is",
-        "lambda", "nonlocal", "not", "or", "pass", "raise", "return", "try", "while", "with", "yield",
+        "False", "None",     "True",  "and",    "as",   "assert", "async",  "await",    "break",
+        "class", "continue", "def",   "del",    "elif", "else",   "except", "finally",  "for",
+        "from",  "global",   "if",    "import", "in",   "is",     "lambda", "nonlocal", "not",
+        "or",    "pass",     "raise", "return", "try",  "while",  "with",   "yield",
 };
 
 /*
- * A field may not be called like a type that annotations use (it would change the fields after it for type checkers), nor
- * like what Model defines.
+ * A field may not be called like a type that annotations use (it would change the fields after it
+ * for type checkers), nor like what Model defines.
  */
 static const char *const no_field[] = {
-        "Any", "Literal", "Model", "UNSET", "bool", "dict", "float", "int", "list", "model_dump", "model_json_schema",
-        "model_validate", "str",
+        "Any",        "Literal",           "Model",          "UNSET", "bool", "dict", "float", "int", "list",
+        "model_dump", "model_json_schema", "model_validate", "str",
 };
 
 static const char *const no_class[] = {
         "Any", "Literal", "Model", "Params", "Result", "Text", "ToolResult", "UNSET",
 };
 
-/* Top-level modules of Python 3.11 to 3.13. A package folder may end up on sys.path; it must not hide one of these. */
+/*
+ * Top-level modules of Python 3.11 to 3.13. A package folder may end up on sys.path; it must not
+ * hide one of these.
+ */
 static const char *const stdlib[] = {
-        "abc", "aifc", "antigravity", "argparse", "array", "ast", "asynchat", "asyncio", "asyncore", "atexit", "audioop",
-        "base64", "bdb", "binascii", "bisect", "builtins", "bz2", "calendar", "cgi", "cgitb", "chunk", "cmath", "cmd",
-        "code", "codecs", "codeop", "collections", "colorsys", "compileall", "concurrent", "configparser", "contextlib",
-        "contextvars", "copy", "copyreg", "cprofile", "crypt", "csv", "ctypes", "curses", "dataclasses", "datetime",
-        "dbm", "decimal", "difflib", "dis", "distutils", "doctest", "email", "encodings", "ensurepip", "enum", "errno",
-        "faulthandler", "fcntl", "filecmp", "fileinput", "fnmatch", "fractions", "ftplib", "functools", "gc",
-        "genericpath", "getopt", "getpass", "gettext", "glob", "graphlib", "grp", "gzip", "hashlib", "heapq", "hmac",
-        "html", "http", "idlelib", "imaplib", "imghdr", "imp", "importlib", "inspect", "io", "ipaddress", "itertools",
-        "json", "keyword", "lib2to3", "linecache", "locale", "logging", "lzma", "mailbox", "mailcap", "marshal", "math",
-        "mimetypes", "mmap", "modulefinder", "msilib", "msvcrt", "multiprocessing", "netrc", "nis", "nntplib", "nt",
-        "ntpath", "nturl2path", "numbers", "opcode", "operator", "optparse", "os", "ossaudiodev", "pathlib", "pdb",
-        "pickle", "pickletools", "pipes", "pkgutil", "platform", "plistlib", "poplib", "posix", "posixpath", "pprint",
-        "profile", "pstats", "pty", "pwd", "py_compile", "pyclbr", "pydoc", "pydoc_data", "pyexpat", "queue", "quopri",
-        "random", "re", "readline", "reprlib", "resource", "rlcompleter", "runpy", "sched", "secrets", "select",
-        "selectors", "shelve", "shlex", "shutil", "signal", "site", "smtpd", "smtplib", "sndhdr", "socket",
-        "socketserver", "spwd", "sqlite3", "sre_compile", "sre_constants", "sre_parse", "ssl", "stat", "statistics",
-        "string", "stringprep", "struct", "subprocess", "sunau", "symtable", "sys", "sysconfig", "syslog", "tabnanny",
-        "tarfile", "telnetlib", "tempfile", "termios", "textwrap", "this", "threading", "time", "timeit", "tkinter",
-        "token", "tokenize", "tomllib", "trace", "traceback", "tracemalloc", "tty", "turtle", "turtledemo", "types",
-        "typing", "unicodedata", "unittest", "urllib", "uu", "uuid", "venv", "warnings", "wave", "weakref",
-        "webbrowser", "winreg", "winsound", "wsgiref", "xdrlib", "xml", "xmlrpc", "zipapp", "zipfile", "zipimport",
-        "zlib", "zoneinfo",
+        "abc",
+        "aifc",
+        "antigravity",
+        "argparse",
+        "array",
+        "ast",
+        "asynchat",
+        "asyncio",
+        "asyncore",
+        "atexit",
+        "audioop",
+        "base64",
+        "bdb",
+        "binascii",
+        "bisect",
+        "builtins",
+        "bz2",
+        "calendar",
+        "cgi",
+        "cgitb",
+        "chunk",
+        "cmath",
+        "cmd",
+        "code",
+        "codecs",
+        "codeop",
+        "collections",
+        "colorsys",
+        "compileall",
+        "concurrent",
+        "configparser",
+        "contextlib",
+        "contextvars",
+        "copy",
+        "copyreg",
+        "cprofile",
+        "crypt",
+        "csv",
+        "ctypes",
+        "curses",
+        "dataclasses",
+        "datetime",
+        "dbm",
+        "decimal",
+        "difflib",
+        "dis",
+        "distutils",
+        "doctest",
+        "email",
+        "encodings",
+        "ensurepip",
+        "enum",
+        "errno",
+        "faulthandler",
+        "fcntl",
+        "filecmp",
+        "fileinput",
+        "fnmatch",
+        "fractions",
+        "ftplib",
+        "functools",
+        "gc",
+        "genericpath",
+        "getopt",
+        "getpass",
+        "gettext",
+        "glob",
+        "graphlib",
+        "grp",
+        "gzip",
+        "hashlib",
+        "heapq",
+        "hmac",
+        "html",
+        "http",
+        "idlelib",
+        "imaplib",
+        "imghdr",
+        "imp",
+        "importlib",
+        "inspect",
+        "io",
+        "ipaddress",
+        "itertools",
+        "json",
+        "keyword",
+        "lib2to3",
+        "linecache",
+        "locale",
+        "logging",
+        "lzma",
+        "mailbox",
+        "mailcap",
+        "marshal",
+        "math",
+        "mimetypes",
+        "mmap",
+        "modulefinder",
+        "msilib",
+        "msvcrt",
+        "multiprocessing",
+        "netrc",
+        "nis",
+        "nntplib",
+        "nt",
+        "ntpath",
+        "nturl2path",
+        "numbers",
+        "opcode",
+        "operator",
+        "optparse",
+        "os",
+        "ossaudiodev",
+        "pathlib",
+        "pdb",
+        "pickle",
+        "pickletools",
+        "pipes",
+        "pkgutil",
+        "platform",
+        "plistlib",
+        "poplib",
+        "posix",
+        "posixpath",
+        "pprint",
+        "profile",
+        "pstats",
+        "pty",
+        "pwd",
+        "py_compile",
+        "pyclbr",
+        "pydoc",
+        "pydoc_data",
+        "pyexpat",
+        "queue",
+        "quopri",
+        "random",
+        "re",
+        "readline",
+        "reprlib",
+        "resource",
+        "rlcompleter",
+        "runpy",
+        "sched",
+        "secrets",
+        "select",
+        "selectors",
+        "shelve",
+        "shlex",
+        "shutil",
+        "signal",
+        "site",
+        "smtpd",
+        "smtplib",
+        "sndhdr",
+        "socket",
+        "socketserver",
+        "spwd",
+        "sqlite3",
+        "sre_compile",
+        "sre_constants",
+        "sre_parse",
+        "ssl",
+        "stat",
+        "statistics",
+        "string",
+        "stringprep",
+        "struct",
+        "subprocess",
+        "sunau",
+        "symtable",
+        "sys",
+        "sysconfig",
+        "syslog",
+        "tabnanny",
+        "tarfile",
+        "telnetlib",
+        "tempfile",
+        "termios",
+        "textwrap",
+        "this",
+        "threading",
+        "time",
+        "timeit",
+        "tkinter",
+        "token",
+        "tokenize",
+        "tomllib",
+        "trace",
+        "traceback",
+        "tracemalloc",
+        "tty",
+        "turtle",
+        "turtledemo",
+        "types",
+        "typing",
+        "unicodedata",
+        "unittest",
+        "urllib",
+        "uu",
+        "uuid",
+        "venv",
+        "warnings",
+        "wave",
+        "weakref",
+        "webbrowser",
+        "winreg",
+        "winsound",
+        "wsgiref",
+        "xdrlib",
+        "xml",
+        "xmlrpc",
+        "zipapp",
+        "zipfile",
+        "zipimport",
+        "zlib",
+        "zoneinfo",
 };
 
 /* What the root package and the kernel use themselves. */
@@ -129,7 +328,10 @@ static bool has_letter_or_digit(struct cg_str s)
         return false;
 }
 
-/* The name the rules give, not yet unique. @prefix stands before what would start with a digit or be empty. */
+/*
+ * The name the rules give, not yet unique. @prefix stands before what would start with a digit or
+ * be empty.
+ */
 static struct cg_str base_name(struct cg_arena *a, struct cg_str original, bool lower, const char *prefix)
 {
         cg_auto_out struct cg_out raw, o;
@@ -139,7 +341,10 @@ static struct cg_str base_name(struct cg_arena *a, struct cg_str original, bool 
         cg_out_init(&o, 4 * CG_GEN_MAX_NAME);
         put_sanitised(&raw, original, lower);
         s = cg_out_str(&raw);
-        /* A leading underscore means private (fields: name mangling); a dunder has a meaning of its own. */
+        /*
+         * A leading underscore means private (fields: name mangling); a dunder has a meaning of its
+         * own.
+         */
         if (s.n && *s.s == '_')
                 s = strip_underscores(s, lower);
         if (!has_letter_or_digit(s)) {
@@ -156,7 +361,8 @@ static struct cg_str base_name(struct cg_arena *a, struct cg_str original, bool 
         } else {
                 cg_puts(&o, s);
         }
-        if (cg_is_keyword(cg_out_str(&o)) || (!lower && among(cg_out_str(&o), no_field, CG_ARRAY_LEN(no_field))))
+        if (cg_is_keyword(cg_out_str(&o)) ||
+            (!lower && among(cg_out_str(&o), no_field, CG_ARRAY_LEN(no_field))))
                 cg_put(&o, "_");
         return cg_out_copy(&o, a);
 }
@@ -189,14 +395,16 @@ static struct cg_str with_hash(struct cg_arena *a, const struct cg_name *n, stru
 
 static void raise_level(struct cg_arena *a, enum cg_name_kind kind, struct cg_name *n)
 {
-        struct cg_str base = base_name(a, n->original, kind == CG_NAME_MODULE, kind == CG_NAME_MODULE ? "t_" : "p_");
+        struct cg_str base = base_name(a, n->original, kind == CG_NAME_MODULE,
+                                       kind == CG_NAME_MODULE ? "t_" : "p_");
 
         n->level++;
         n->name = n->level <= 2 ? with_hash(a, n, base) : CG_STR("");
 }
 
 /* One group of equal names; true when something changed. */
-static bool settle(struct cg_arena *a, enum cg_name_kind kind, struct cg_name **group, size_t n, bool reserved)
+static bool settle(struct cg_arena *a, enum cg_name_kind kind, struct cg_name **group, size_t n,
+                   bool reserved)
 {
         bool changed = false;
 
@@ -227,7 +435,10 @@ bool cg_names_assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_name 
                 names[i].name = base_name(a, names[i].original, kind == CG_NAME_MODULE,
                                           kind == CG_NAME_MODULE ? "t_" : "p_");
         }
-        /* Each round moves at least one name up; a name moves up three times at most. In practice one or two rounds. */
+        /*
+         * Each round moves at least one name up; a name moves up three times at most. In practice
+         * one or two rounds.
+         */
         while (changed && !a->failed) {
                 changed = false;
                 qsort(order, n, sizeof(struct cg_name *), by_name);
@@ -237,7 +448,8 @@ bool cg_names_assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_name 
                         for (end = i + 1; end < n && cg_str_eq(order[end]->name, name);)
                                 end++;
                         changed |= settle(a, kind, order + i, end - i,
-                                          reserved && bsearch(&name, reserved, n_reserved, sizeof(name), by_str));
+                                          reserved &&
+                                                  bsearch(&name, reserved, n_reserved, sizeof(name), by_str));
                 }
         }
         return !a->failed;
@@ -287,11 +499,13 @@ static int check_server_name(const char *server, struct cg_err *err)
                 if (!n)
                         return cg_fail(err, CG_E_INVAL, "the server's name is not UTF-8");
                 if (c < 0x20 || c == 0x7f || c == '/' || c == '\\')
-                        return cg_fail(err, CG_E_INVAL,
-                                       "a server's name cannot have slashes, backslashes or control characters");
+                        return cg_fail(
+                                err, CG_E_INVAL,
+                                "a server's name cannot have slashes, backslashes or control characters");
         }
         if (cg_count_chars(cg_str_of(server)) > CG_GEN_MAX_SERVER_NAME)
-                return cg_fail(err, CG_E_INVAL, "the server's name has more than %u characters", CG_GEN_MAX_SERVER_NAME);
+                return cg_fail(err, CG_E_INVAL, "the server's name has more than %u characters",
+                               CG_GEN_MAX_SERVER_NAME);
         return 0;
 }
 

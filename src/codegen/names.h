@@ -4,25 +4,33 @@
 
 #include "codegen/read.h"
 
-/* 64 bits of a name, for telling apart names that look alike. Not cryptographic: equal ones are handled. */
+/*
+ * 64 bits of a name, for telling apart names that look alike. Not cryptographic: equal ones are
+ * handled.
+ */
 uint64_t cg_name_hash(struct cg_str s);
 
 struct cg_name {
         struct cg_str original;
         struct cg_str name; /* out; empty when it could not be told apart from another */
-        int level;          /* out: 0 as the rules give it, more: with a hash of the original behind it */
+        /* out: 0 as the rules give it, more: with a hash of the original behind it */
+        int level;
 };
 
 enum cg_name_kind { CG_NAME_MODULE, CG_NAME_FIELD };
 
 /*
- * Gives every original a name of its own. Among originals that would get the same name, the one that is that name keeps it
- * and the others get a hash. @reserved: names (sorted) that are taken; may be NULL. False when out of memory.
+ * Gives every original a name of its own. Among originals that would get the same name, the one
+ * that is that name keeps it and the others get a hash. @reserved: names (sorted) that are taken;
+ * may be NULL. False when out of memory.
  */
 bool cg_names_assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_name *names, size_t n,
                      const struct cg_str *reserved, size_t n_reserved);
 
-/* CamelCase from a hint; never empty, never a keyword or a name that generated modules use. Not yet unique. */
+/*
+ * CamelCase from a hint; never empty, never a keyword or a name that generated modules use. Not yet
+ * unique.
+ */
 struct cg_str cg_class_base(struct cg_arena *a, struct cg_str hint);
 
 bool cg_is_keyword(struct cg_str s);

@@ -1,6 +1,7 @@
 /*
- * Writing a package, atomically and without leaving out_dir. Runs in trusted processes; but out_dir may lie in a workspace
- * that a hostile kernel writes to at the same time, so every step goes through descriptors and follows no symlink.
+ * Writing a package, atomically and without leaving out_dir. Runs in trusted processes; but out_dir
+ * may lie in a workspace that a hostile kernel writes to at the same time, so every step goes
+ * through descriptors and follows no symlink.
  */
 #include "codegen/package.h"
 
@@ -41,7 +42,8 @@ static int remove_entries(DIR *dir, unsigned depth)
                         continue;
                 if (unlinkat(dirfd(dir), e->d_name, 0) == 0)
                         continue;
-                if ((errno != EISDIR && errno != EPERM) || remove_folder(dirfd(dir), e->d_name, depth + 1) < 0)
+                if ((errno != EISDIR && errno != EPERM) ||
+                    remove_folder(dirfd(dir), e->d_name, depth + 1) < 0)
                         rc = -1;
         }
         return rc;
@@ -111,7 +113,8 @@ static int open_folders(struct cg_package *p, const char *out_dir, struct cg_str
         return p->out_fd < 0 ? p->out_fd : make_temp(p, err);
 }
 
-int cg_package_new(const char *out_dir, const char *name, struct cg_str mark, struct cg_package **ret, struct cg_err *err)
+int cg_package_new(const char *out_dir, const char *name, struct cg_str mark, struct cg_package **ret,
+                   struct cg_err *err)
 {
         struct cg_package *p = calloc(1, sizeof(*p));
         int rc;
@@ -188,7 +191,8 @@ static int starts_with(int at, const char *name, const char *start, size_t len)
         return !memcmp(buf, start, len);
 }
 
-int cg_package_put_root(struct cg_package *p, const char *name, const char *mark, struct cg_str text, struct cg_err *err)
+int cg_package_put_root(struct cg_package *p, const char *name, const char *mark, struct cg_str text,
+                        struct cg_err *err)
 {
         char temp[48];
         struct stat st;
@@ -196,7 +200,8 @@ int cg_package_put_root(struct cg_package *p, const char *name, const char *mark
 
         if (fstatat(p->out_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
                 if (!S_ISREG(st.st_mode) || !starts_with(p->out_fd, name, mark, strlen(mark)))
-                        return cg_fail(err, CG_E_EXISTS, "%s in the output folder was not made by cellgate: remove it", name);
+                        return cg_fail(err, CG_E_EXISTS,
+                                       "%s in the output folder was not made by cellgate: remove it", name);
                 if ((size_t)st.st_size == text.n && starts_with(p->out_fd, name, text.s, text.n))
                         return 0;
         }
@@ -211,7 +216,10 @@ int cg_package_put_root(struct cg_package *p, const char *name, const char *mark
 
 /* ------------------------------------------------------------------ replacing */
 
-/* 0: there is no folder, 1: it is a package of this server, or an empty folder; negative: it is something else. */
+/*
+ * 0: there is no folder, 1: it is a package of this server, or an empty folder; negative: it is
+ * something else.
+ */
 static int look_at_old(struct cg_package *p, struct cg_err *err)
 {
         cg_auto_fd int fd = openat(p->out_fd, p->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -219,19 +227,27 @@ static int look_at_old(struct cg_package *p, struct cg_err *err)
         if (fd < 0 && errno == ENOENT)
                 return 0;
         if (fd < 0)
-                return cg_fail(err, CG_E_EXISTS, "%s in the output folder is not a folder (a symlink is not followed): remove it",
-                               p->name);
+                return cg_fail(
+                        err, CG_E_EXISTS,
+                        "%s in the output folder is not a folder (a symlink is not followed): remove it",
+                        p->name);
         if (starts_with(fd, CG_PACKAGE_DATA, p->mark, p->mark_len))
                 return 1;
         if (starts_with(fd, CG_PACKAGE_DATA, CG_PACKAGE_MARK, strlen(CG_PACKAGE_MARK)))
-                return cg_fail(err, CG_E_EXISTS,
-                               "folder %s holds the package of another server with a similar name: use another name", p->name);
+                return cg_fail(
+                        err, CG_E_EXISTS,
+                        "folder %s holds the package of another server with a similar name: use another name",
+                        p->name);
         if (unlinkat(p->out_fd, p->name, AT_REMOVEDIR) == 0)
                 return 0;
-        return cg_fail(err, CG_E_EXISTS, "folder %s is there already and was not made by cellgate: remove it", p->name);
+        return cg_fail(err, CG_E_EXISTS, "folder %s is there already and was not made by cellgate: remove it",
+                       p->name);
 }
 
-/* For file systems that cannot exchange: there is a moment without a package, and never half of one. */
+/*
+ * For file systems that cannot exchange: there is a moment without a package, and never half of
+ * one.
+ */
 static int replace_in_two_steps(struct cg_package *p, struct cg_err *err)
 {
         char old[sizeof(p->temp) + 8];
@@ -251,7 +267,8 @@ static int replace_in_two_steps(struct cg_package *p, struct cg_err *err)
 
 static int replace(struct cg_package *p, bool old, struct cg_err *err)
 {
-        if (renameat2(p->out_fd, p->temp, p->out_fd, p->name, old ? RENAME_EXCHANGE : RENAME_NOREPLACE) == 0) {
+        if (renameat2(p->out_fd, p->temp, p->out_fd, p->name, old ? RENAME_EXCHANGE : RENAME_NOREPLACE) ==
+            0) {
                 p->temp_exists = old; /* it is the old package now, and is removed with p */
                 return 0;
         }
@@ -278,6 +295,6 @@ int cg_package_commit(struct cg_package *p, struct cg_err *err)
                 return old;
         rc = replace(p, old, err);
         if (rc == 0)
-                fsync(p->out_fd); /* the package stands; when its name reaches the disk is of no great matter */
+                fsync(p->out_fd); /* a failure only delays when the name reaches the disk */
         return rc;
 }

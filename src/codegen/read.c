@@ -1,4 +1,7 @@
-/* Reading tool definitions: memory, a JSON tree, and splitting a tool list. Runs in trusted processes, on foreign bytes. */
+/*
+ * Reading tool definitions: memory, a JSON tree, and splitting a tool list. Runs in trusted
+ * processes, on foreign bytes.
+ */
 #include "codegen/read.h"
 
 #include <string.h>
@@ -240,7 +243,8 @@ static int read_string(struct reader *r, struct cg_str *ret)
         stop = string_end(r->p, r->end);
         if (!stop)
                 return bad(r, "unfinished string");
-        out = to = cg_arena_alloc(r->arena, (size_t)(stop - r->p) + 1); /* decoding never makes it longer */
+        /* decoding never makes it longer */
+        out = to = cg_arena_alloc(r->arena, (size_t)(stop - r->p) + 1);
         if (!out)
                 return no_memory(r);
         while (r->p < stop) {
@@ -337,7 +341,10 @@ static int by_key(const void *a, const void *b)
         return c ? c : (x->index > y->index) - (x->index < y->index);
 }
 
-/* Takes the members out whose key comes again later. @o->sorted has @n entries, equal keys side by side, in order. */
+/*
+ * Takes the members out whose key comes again later. @o->sorted has @n entries, equal keys side by
+ * side, in order.
+ */
 static void drop_duplicates(struct cg_j *o, size_t n)
 {
         struct cg_j **link = &o->first, *m;
@@ -361,8 +368,8 @@ static void drop_duplicates(struct cg_j *o, size_t n)
 }
 
 /*
- * Members are found by binary search in a sorted list, not in a hash table: keys are the server's, and it could choose
- * them to collide.
+ * Members are found by binary search in a sorted list, not in a hash table: keys are the server's,
+ * and it could choose them to collide.
  */
 static int close_container(struct reader *r, struct cg_j *c)
 {
@@ -417,7 +424,9 @@ static int read_key(struct reader *r, struct cg_str *ret)
         return 0;
 }
 
-/* Behind a value: closes what ends here. *cur is the container that goes on, NULL when all is read. */
+/*
+ * Behind a value: closes what ends here. *cur is the container that goes on, NULL when all is read.
+ */
 static int after_value(struct reader *r, struct cg_j **cur, struct cg_str *key)
 {
         while (*cur) {
@@ -430,7 +439,8 @@ static int after_value(struct reader *r, struct cg_j **cur, struct cg_str *key)
                         return close == '}' ? read_key(r, key) : 0;
                 }
                 if (r->p == r->end || *r->p != close)
-                        return bad(r, close == '}' ? "',' or '}' should stand here" : "',' or ']' should stand here");
+                        return bad(r, close == '}' ? "',' or '}' should stand here"
+                                                   : "',' or ']' should stand here");
                 r->p++;
                 rc = close_container(r, *cur);
                 if (rc < 0)
@@ -484,9 +494,12 @@ static int read_head(struct reader *r, struct cg_j *j, struct cg_str *key, bool 
         }
 }
 
-int cg_j_read(struct cg_arena *a, const char *text, size_t len, unsigned depth, struct cg_j **ret, struct cg_err *err)
+int cg_j_read(struct cg_arena *a, const char *text, size_t len, unsigned depth, struct cg_j **ret,
+              struct cg_err *err)
 {
-        struct reader r = { .start = text, .p = text, .end = text + len, .arena = a, .max_depth = depth, .err = err };
+        struct reader r = {
+                .start = text, .p = text, .end = text + len, .arena = a, .max_depth = depth, .err = err
+        };
         struct cg_j *root = NULL, *cur = NULL, *j;
         struct cg_str key = { 0 };
         bool open;
@@ -584,7 +597,10 @@ static int skip_value(struct reader *r)
         return 0;
 }
 
-/* Steps to the next member of the object that @r is in; *key is its raw text. 1: there is none (more). */
+/*
+ * Steps to the next member of the object that @r is in; *key is its raw text. 1: there is none
+ * (more).
+ */
 static int next_member(struct reader *r, bool first, struct cg_str *key)
 {
         const char *stop;
@@ -615,7 +631,9 @@ static int next_member(struct reader *r, bool first, struct cg_str *key)
         return 0;
 }
 
-/* The value of member @name of the object at @r (last one wins); its s is NULL when there is none. */
+/*
+ * The value of member @name of the object at @r (last one wins); its s is NULL when there is none.
+ */
 static int find_member(struct reader *r, const char *name, struct cg_str *ret)
 {
         struct cg_str key = { 0 };
@@ -649,7 +667,8 @@ static int split_items(struct reader *r, struct cg_str **ret, size_t *n)
                 const char *from = r->p;
 
                 if (count == CG_GEN_MAX_TOOLS)
-                        return cg_fail(r->err, CG_E_LIMIT, "the list has more than %u tools", CG_GEN_MAX_TOOLS);
+                        return cg_fail(r->err, CG_E_LIMIT, "the list has more than %u tools",
+                                       CG_GEN_MAX_TOOLS);
                 if (count == room) {
                         struct cg_str *more;
 

@@ -1,8 +1,9 @@
 /*
  * Reading tool definitions: memory, a JSON tree, and splitting a tool list.
  *
- * Not jansson, which refuses a whole text for one integer over 63 bits, a lone surrogate or \u0000. Real tool lists contain
- * such things (uint64 bounds, descriptions cut in the middle of an emoji), and the schemas must reach the kernel exactly.
+ * Not jansson, which refuses a whole text for one integer over 63 bits, a lone surrogate or \u0000.
+ * Real tool lists contain such things (uint64 bounds, descriptions cut in the middle of an emoji),
+ * and the schemas must reach the kernel exactly.
  */
 #ifndef CG_CODEGEN_READ_H
 #define CG_CODEGEN_READ_H
@@ -26,7 +27,10 @@ bool cg_str_eq(struct cg_str a, struct cg_str b);
 bool cg_str_is(struct cg_str a, const char *b);
 int cg_str_cmp(struct cg_str a, struct cg_str b);
 
-/* Memory that is freed as a whole. Allocation failure is remembered: pointers are NULL from then on, failed says so. */
+/*
+ * Memory that is freed as a whole. Allocation failure is remembered: pointers are NULL from then
+ * on, failed says so.
+ */
 struct cg_arena_chunk;
 struct cg_arena {
         struct cg_arena_chunk *chunks;
@@ -44,15 +48,20 @@ enum cg_j_kind { CG_J_NULL, CG_J_FALSE, CG_J_TRUE, CG_J_NUMBER, CG_J_STRING, CG_
 /* One JSON value. Lives in the arena it was read into. */
 struct cg_j {
         enum cg_j_kind kind;
-        struct cg_str text; /* string: decoded, UTF-8 where lone surrogates take three bytes; number: as it was written */
-        struct cg_str key;  /* member of an object: its key, decoded */
+        /*
+         * string: decoded, UTF-8 where lone surrogates take three bytes; number: as it was written
+         */
+        struct cg_str text;
+        struct cg_str key; /* member of an object: its key, decoded */
         struct cg_j *parent;
         struct cg_j *next;
-        struct cg_j *first, *last; /* members (last of equal keys wins, the others are gone) or items */
-        struct cg_j **sorted;      /* object: its members by key */
-        size_t n;                  /* members or items */
-        size_t index;              /* place in the parent array */
-        unsigned height;           /* 0 for scalars and empty containers, else 1 + the highest of what it holds */
+        /* members (last of equal keys wins, the others are gone) or items */
+        struct cg_j *first, *last;
+        struct cg_j **sorted; /* object: its members by key */
+        size_t n;             /* members or items */
+        size_t index;         /* place in the parent array */
+        /* 0 for scalars and empty containers, else 1 + the highest of what it holds */
+        unsigned height;
         /* Notes of those who work on the tree; zero at first. */
         void *note_class;
         void *note_type;
@@ -60,8 +69,12 @@ struct cg_j {
         size_t note_field;
 };
 
-/* Reads exactly one value of at most @depth levels. The bytes must outlive the tree. CG_E_PARSE, CG_E_LIMIT, CG_E_NOMEM. */
-int cg_j_read(struct cg_arena *a, const char *text, size_t len, unsigned depth, struct cg_j **ret, struct cg_err *err);
+/*
+ * Reads exactly one value of at most @depth levels. The bytes must outlive the tree. CG_E_PARSE,
+ * CG_E_LIMIT, CG_E_NOMEM.
+ */
+int cg_j_read(struct cg_arena *a, const char *text, size_t len, unsigned depth, struct cg_j **ret,
+              struct cg_err *err);
 
 /* Member of an object; NULL when absent or @o is no object (or NULL). */
 struct cg_j *cg_j_get(const struct cg_j *o, struct cg_str key);
@@ -74,12 +87,15 @@ static inline bool cg_j_is(const struct cg_j *j, enum cg_j_kind kind) /* false f
 struct cg_str cg_j_string(const struct cg_j *o, const char *key);
 
 /*
- * Finds the elements of the tool list by brackets and quotes alone, so that an element that is no JSON costs only itself.
- * *ret: caller frees; points into @text.
+ * Finds the elements of the tool list by brackets and quotes alone, so that an element that is no
+ * JSON costs only itself. *ret: caller frees; points into @text.
  */
 int cg_split_tools(const char *text, size_t len, struct cg_str **ret, size_t *n, struct cg_err *err);
 
-/* The raw "name" member of an element that could not be read, without its quotes; empty when there is none. */
+/*
+ * The raw "name" member of an element that could not be read, without its quotes; empty when there
+ * is none.
+ */
 struct cg_str cg_split_name(struct cg_str element);
 
 #endif

@@ -1,4 +1,7 @@
-/* A tool's definition while it is worked on: $ref, pointers, warnings. Runs in trusted processes; nothing is ever fetched. */
+/*
+ * A tool's definition while it is worked on: $ref, pointers, warnings. Runs in trusted processes;
+ * nothing is ever fetched.
+ */
 #include "codegen/schema.h"
 
 #include <stdarg.h>
@@ -16,7 +19,8 @@ void cg_gen_report_init(struct cg_gen_report *r, struct cg_arena *a)
         r->last = &r->first;
 }
 
-void cg_gen_warn(struct cg_gen_report *r, enum cg_gen_status status, const struct cg_j *at, const char *fmt, ...)
+void cg_gen_warn(struct cg_gen_report *r, enum cg_gen_status status, const struct cg_j *at, const char *fmt,
+                 ...)
 {
         struct cg_gen_warning *w;
         char *text = NULL;
@@ -47,7 +51,10 @@ void cg_gen_warn(struct cg_gen_report *r, enum cg_gen_status status, const struc
 
 /* ------------------------------------------------------------------ pointers */
 
-/* Longer ones are cut: they only tell a reader where. Classes are not made that far down (cg_schema_reachable). */
+/*
+ * Longer ones are cut: they only tell a reader where. Classes are not made that far down
+ * (cg_schema_reachable).
+ */
 #define MAX_POINTER 4000
 
 static void put_token(struct cg_out *o, const struct cg_j *at)
@@ -88,7 +95,8 @@ bool cg_schema_reachable(const struct cg_j *root, const struct cg_j *at)
         size_t depth = 0, bytes = 0;
 
         for (; at != root && at->parent; at = at->parent) {
-                bytes += 2 * at->key.n + 10; /* every character may need an escape; an index has 8 digits at most */
+                /* every character may need an escape; an index has 8 digits at most */
+                bytes += 2 * at->key.n + 10;
                 if (++depth > CG_GEN_MAX_DATA_DEPTH - 20 || bytes > MAX_POINTER)
                         return false;
         }
@@ -144,8 +152,8 @@ static void collect_anchors(struct cg_schema *s)
                 return;
         for (struct cg_j *j = s->root; j && s->n_anchors < CG_GEN_MAX_ANCHORS; j = walk(s->root, j))
                 if (j->kind == CG_J_STRING && j->parent && j->parent->kind == CG_J_OBJECT &&
-                    (cg_str_is(j->key, "$anchor") || cg_str_is(j->key, "$dynamicAnchor") || cg_str_is(j->key, "$id") ||
-                     cg_str_is(j->key, "id")))
+                    (cg_str_is(j->key, "$anchor") || cg_str_is(j->key, "$dynamicAnchor") ||
+                     cg_str_is(j->key, "$id") || cg_str_is(j->key, "id")))
                         s->anchors[s->n_anchors++] = j;
 }
 

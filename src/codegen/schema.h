@@ -22,9 +22,12 @@ struct cg_gen_report {
 };
 
 void cg_gen_report_init(struct cg_gen_report *r, struct cg_arena *a);
-/* Notes something about the value at @at (NULL: the tool) and lowers the status to @status if it was better. */
-void cg_gen_warn(struct cg_gen_report *r, enum cg_gen_status status, const struct cg_j *at, const char *fmt, ...)
-        __attribute__((format(printf, 4, 5)));
+/*
+ * Notes something about the value at @at (NULL: the tool) and lowers the status to @status if it
+ * was better.
+ */
+void cg_gen_warn(struct cg_gen_report *r, enum cg_gen_status status, const struct cg_j *at, const char *fmt,
+                 ...) __attribute__((format(printf, 4, 5)));
 
 /* One schema document. */
 struct cg_schema {
@@ -41,7 +44,9 @@ void cg_schema_init(struct cg_schema *s, struct cg_j *root, bool output, struct 
 
 /* JSON pointer to @at from @root; cut, with "..." behind it, when it is very long. */
 struct cg_str cg_schema_pointer(struct cg_arena *a, const struct cg_j *root, const struct cg_j *at);
-/* Whether @at can be pointed to from @root in _tools.json: not too deep, and the pointer not cut. */
+/*
+ * Whether @at can be pointed to from @root in _tools.json: not too deep, and the pointer not cut.
+ */
 bool cg_schema_reachable(const struct cg_j *root, const struct cg_j *at);
 
 enum cg_ref { CG_REF_OK, CG_REF_DANGLING, CG_REF_EXTERNAL };
@@ -49,7 +54,10 @@ enum cg_ref { CG_REF_OK, CG_REF_DANGLING, CG_REF_EXTERNAL };
 /* One step: the schema that @ref names. *ret only with CG_REF_OK. */
 enum cg_ref cg_schema_ref(struct cg_schema *s, struct cg_str ref, struct cg_j **ret);
 
-/* Follows $ref as long as there is one that counts alone; NULL at a loop, a dead end or after too many. */
+/*
+ * Follows $ref as long as there is one that counts alone; NULL at a loop, a dead end or after too
+ * many.
+ */
 struct cg_j *cg_schema_follow(struct cg_schema *s, struct cg_j *at);
 
 /* The string of a keyword $ref, empty when there is none. */

@@ -1,4 +1,7 @@
-/* Writing Python and JSON text: the one emitter for foreign text. Runs in trusted processes; what it writes runs in kernels. */
+/*
+ * Writing Python and JSON text: the one emitter for foreign text. Runs in trusted processes; what
+ * it writes runs in kernels.
+ */
 #include "codegen/text.h"
 
 #include <stdarg.h>
@@ -124,15 +127,19 @@ struct cg_str cg_trim(struct cg_str s)
         return s;
 }
 
-/* Characters that drive a terminal, reorder text, or cannot be seen: C0, C1, bidirectional, zero width, separators, surrogates, tags. */
+/*
+ * Characters that drive a terminal, reorder text, or cannot be seen: C0, C1, bidirectional, zero
+ * width, separators, surrogates, tags.
+ */
 static bool hidden(uint32_t c)
 {
         static const struct {
                 uint32_t from, to;
         } ranges[] = {
-                { 0x00, 0x08 },     { 0x0b, 0x1f },     { 0x7f, 0x9f },     { 0xad, 0xad },     { 0x61c, 0x61c },
-                { 0x180e, 0x180e }, { 0x200b, 0x200f }, { 0x2028, 0x202e }, { 0x2060, 0x206f }, { 0xd800, 0xdfff },
-                { 0xfeff, 0xfeff }, { 0xfff9, 0xfffb }, { 0xe0000, 0xe007f },
+                { 0x00, 0x08 },       { 0x0b, 0x1f },     { 0x7f, 0x9f },     { 0xad, 0xad },
+                { 0x61c, 0x61c },     { 0x180e, 0x180e }, { 0x200b, 0x200f }, { 0x2028, 0x202e },
+                { 0x2060, 0x206f },   { 0xd800, 0xdfff }, { 0xfeff, 0xfeff }, { 0xfff9, 0xfffb },
+                { 0xe0000, 0xe007f },
         };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(ranges); i++)
@@ -209,7 +216,8 @@ static void put_doc_char(struct cg_out *o, uint32_t c, char before, unsigned ind
                 cg_put(o, "\\t");
         else if (c == '\\')
                 cg_put(o, "\\\\");
-        else if (c == '"') /* alone it cannot end the docstring; beside another one or at its ends it could */
+        /* alone it cannot end the docstring; beside another one or at its ends it could */
+        else if (c == '"')
                 cg_put(o, before == '"' || !rest->n || *rest->s == '"' ? "\\\"" : "\"");
         else if (hidden(c))
                 put_escape(o, "\\\\", c);
@@ -223,8 +231,9 @@ void cg_put_doc(struct cg_out *o, struct cg_str s, unsigned indent, size_t max)
         char before = '"';
         bool cut;
 
+        /* An indent would move the tab stops: help() expands tabs before it removes the indent. */
         if (s.n && memchr(s.s, '\t', s.n))
-                indent = 0; /* it would move the tab stops: help() expands tabs before it takes the indent away */
+                indent = 0;
         s = cg_cut_chars(s, max, &cut);
         cg_put(o, "\"\"\"");
         for (;;) {
@@ -279,7 +288,8 @@ static void put_json_str(struct cg_out *o, struct cg_str s, bool encodable)
                 else if (c < 0x10000)
                         cg_putf(o, "\\u%04x", (unsigned)c);
                 else
-                        cg_putf(o, "\\u%04x\\u%04x", (unsigned)(0xd7c0 + (c >> 10)), (unsigned)(0xdc00 | (c & 0x3ff)));
+                        cg_putf(o, "\\u%04x\\u%04x", (unsigned)(0xd7c0 + (c >> 10)),
+                                (unsigned)(0xdc00 | (c & 0x3ff)));
         }
         cg_put(o, "\"");
 }
@@ -296,7 +306,10 @@ void cg_put_json_text(struct cg_out *o, struct cg_str s)
 
 static void put_json_number(struct cg_out *o, struct cg_str n)
 {
-        /* Python refuses integers of more than 4300 digits, and with them the whole file; such a number acts as infinite. */
+        /*
+         * Python refuses integers of more than 4300 digits, and with them the whole file; such a
+         * number acts as infinite.
+         */
         if (n.n > CG_GEN_MAX_NUMBER)
                 cg_put(o, n.s[0] == '-' ? "-1e999" : "1e999");
         else
@@ -305,7 +318,9 @@ static void put_json_number(struct cg_out *o, struct cg_str n)
 
 void cg_put_json(struct cg_out *o, const struct cg_j *j)
 {
-        static const char *const words[] = { [CG_J_NULL] = "null", [CG_J_FALSE] = "false", [CG_J_TRUE] = "true" };
+        static const char *const words[] = {
+                [CG_J_NULL] = "null", [CG_J_FALSE] = "false", [CG_J_TRUE] = "true"
+        };
         bool object = j->kind == CG_J_OBJECT;
 
         if (j->kind <= CG_J_TRUE) {

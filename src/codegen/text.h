@@ -1,9 +1,11 @@
 /*
- * Writing Python and JSON text: the only functions through which a server's text gets into a generated file.
+ * Writing Python and JSON text: the only functions through which a server's text gets into a
+ * generated file.
  *
- * In Python source a server's text is either a string literal (cg_put_str: exactly the same string for Python) or a
- * docstring (cg_put_doc: for a reader; what could drive a terminal or hide text is made visible). Both are pure ASCII. There
- * are no comments, raw strings or f-strings with foreign text.
+ * In Python source a server's text is either a string literal (cg_put_str: exactly the same string
+ * for Python) or a docstring (cg_put_doc: for a reader; what could drive a terminal or hide text is
+ * made visible). Both are pure ASCII. There are no comments, raw strings or f-strings with foreign
+ * text.
  */
 #ifndef CG_CODEGEN_TEXT_H
 #define CG_CODEGEN_TEXT_H
@@ -23,7 +25,8 @@ void cg_out_fini(struct cg_out *o);
 #define cg_auto_out CG_CLEANUP(cg_out_fini)
 /* 0, or the first failure with *err filled. */
 int cg_out_check(const struct cg_out *o, struct cg_err *err);
-struct cg_str cg_out_str(const struct cg_out *o); /* what is there so far; borrowed until the next put */
+/* what is there so far; borrowed until the next put */
+struct cg_str cg_out_str(const struct cg_out *o);
 /* What is there so far, in @a; "" and a->failed when something went wrong before. */
 struct cg_str cg_out_copy(const struct cg_out *o, struct cg_arena *a);
 
@@ -32,7 +35,10 @@ void cg_put(struct cg_out *o, const char *s);
 void cg_puts(struct cg_out *o, struct cg_str s);
 void cg_putf(struct cg_out *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* The next code point, surrogates included. @s must not be empty and must come from the reader. Shortens @s. */
+/*
+ * The next code point, surrogates included. @s must not be empty and must come from the reader.
+ * Shortens @s.
+ */
 uint32_t cg_next_char(struct cg_str *s);
 size_t cg_count_chars(struct cg_str s);
 /* The first @max characters; *cut: there were more. */
@@ -41,9 +47,15 @@ struct cg_str cg_trim(struct cg_str s);
 
 /* Python string literal in double quotes. */
 void cg_put_str(struct cg_out *o, struct cg_str s);
-/* Docstring in triple quotes; further lines are indented by @indent. CR LF becomes LF; cut after @max characters, and says so. */
+/*
+ * Docstring in triple quotes; further lines are indented by @indent. CR LF becomes LF; cut after
+ * @max characters, and says so.
+ */
 void cg_put_doc(struct cg_out *o, struct cg_str s, unsigned indent, size_t max);
-/* Raw text for one line of a docstring that is put together first: white space folded, cut after @max characters ("..."). */
+/*
+ * Raw text for one line of a docstring that is put together first: white space folded, cut after
+ * @max characters ("...").
+ */
 void cg_put_folded(struct cg_out *o, struct cg_str s, size_t max);
 /* JSON string, ASCII; lone surrogates as escapes. */
 void cg_put_json_str(struct cg_out *o, struct cg_str s);

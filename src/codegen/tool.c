@@ -24,7 +24,9 @@ static void read_hints(struct cg_tool *t)
 {
         static const struct {
                 const char *key, *word;
-        } known[] = { { "readOnlyHint", "read-only" }, { "destructiveHint", "destructive" }, { "idempotentHint", "idempotent" },
+        } known[] = { { "readOnlyHint", "read-only" },
+                      { "destructiveHint", "destructive" },
+                      { "idempotentHint", "idempotent" },
                       { "openWorldHint", NULL } };
         const struct cg_j *a = cg_j_getz(t->def, "annotations");
 
@@ -66,15 +68,16 @@ static int prepare_input(struct cg_tool *t)
                 return -1;
         }
         if (cg_j_is(type, CG_J_STRING) && !cg_str_is(type->text, "object"))
-                cg_gen_warn(&t->report, CG_GEN_DEGRADED, type, "arguments are always an object: none can fit this schema");
+                cg_gen_warn(&t->report, CG_GEN_DEGRADED, type,
+                            "arguments are always an object: none can fit this schema");
         cg_schema_init(&t->in, in, false, &t->report);
         cg_types_params(&t->types, &t->in);
         return 0;
 }
 
 /*
- * Servers built with FastMCP put a result that is no object under the key "result"; run() gives it back alone. They mark it,
- * or (official SDK) the wrapper is called ...Output and has nothing else.
+ * Servers built with FastMCP put a result that is no object under the key "result"; run() gives it
+ * back alone. They mark it, or (official SDK) the wrapper is called ...Output and has nothing else.
  */
 static struct cg_j *wrapped_result(const struct cg_j *out)
 {
@@ -110,14 +113,18 @@ static void prepare_output(struct cg_tool *t)
         cg_types_result(&t->types, &t->out, inner ? inner : out, &t->returns, &t->returns_spec);
 }
 
-/* Fields whose names could not be told apart have no place in a class; they can still be given by their original names. */
+/*
+ * Fields whose names could not be told apart have no place in a class; they can still be given by
+ * their original names.
+ */
 static void check_names(struct cg_tool *t)
 {
         for (struct cg_class *c = t->types.first; c; c = c->next)
                 for (size_t i = 0; i < c->n_fields; i++)
                         if (!c->fields[i].name.n)
-                                cg_gen_warn(&t->report, CG_GEN_DEGRADED, c->fields[i].schema,
-                                            "no Python name could be found for this property: give it by its own name");
+                                cg_gen_warn(
+                                        &t->report, CG_GEN_DEGRADED, c->fields[i].schema,
+                                        "no Python name could be found for this property: give it by its own name");
 }
 
 int cg_tool_prepare(struct cg_tool *t, struct cg_err *err)
@@ -169,8 +176,10 @@ static void begin_note(struct cg_out *o, bool *any)
 
 static void note_numbers(struct cg_out *o, const struct cg_j *at, bool *any)
 {
-        static const char *const words[][2] = { { "minimum", ">= " },        { "exclusiveMinimum", "> " },
-                                                { "maximum", "<= " },        { "exclusiveMaximum", "< " },
+        static const char *const words[][2] = { { "minimum", ">= " },
+                                                { "exclusiveMinimum", "> " },
+                                                { "maximum", "<= " },
+                                                { "exclusiveMaximum", "< " },
                                                 { "multipleOf", "multiple of " } };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(words); i++) {
@@ -184,7 +193,8 @@ static void note_numbers(struct cg_out *o, const struct cg_j *at, bool *any)
         }
 }
 
-static void note_range(struct cg_out *o, const struct cg_j *at, const char *min, const char *max, const char *of, bool *any)
+static void note_range(struct cg_out *o, const struct cg_j *at, const char *min, const char *max,
+                       const char *of, bool *any)
 {
         const struct cg_j *lo = cg_j_getz(at, min), *hi = cg_j_getz(at, max);
         bool low = shown(lo) && !cg_str_is(lo->text, "0"), high = shown(hi);
@@ -372,8 +382,12 @@ static void put_imports(struct cg_tool *t, struct cg_out *o)
         }
         cg_put(o, "from __future__ import annotations\n");
         if (any || literal)
-                cg_putf(o, "from typing import %s\n", any && literal ? "Any, Literal" : any ? "Any" : "Literal");
-        cg_putf(o, "from cellgate_tools import %sModel, %sToolResult, bind\n", unset ? "UNSET, " : "", text ? "Text, " : "");
+                cg_putf(o, "from typing import %s\n",
+                        any && literal ? "Any, Literal"
+                        : any          ? "Any"
+                                       : "Literal");
+        cg_putf(o, "from cellgate_tools import %sModel, %sToolResult, bind\n", unset ? "UNSET, " : "",
+                text ? "Text, " : "");
 }
 
 static void put_header(struct cg_tool *t, struct cg_out *o)
@@ -409,12 +423,13 @@ static void put_functions(struct cg_tool *t, struct cg_out *o)
         cg_puts(o, t->returns);
         cg_put(o, ":\n    ");
         cg_put_doc(o, d, 4, CG_GEN_MAX_DOC);
-        cg_put(o, "\n    return _tool.run(params, fields)\n\n\n"
-                  "def call(params: Params | None = None, /, **fields) -> ToolResult:\n"
-                  "    \"\"\"Like run(), but returns every content block and does not raise when the tool reports an "
-                  "error.\"\"\"\n"
-                  "    return _tool.call(params, fields)\n\n\n"
-                  "_tool = bind(globals(), ");
+        cg_put(o,
+               "\n    return _tool.run(params, fields)\n\n\n"
+               "def call(params: Params | None = None, /, **fields) -> ToolResult:\n"
+               "    \"\"\"Like run(), but returns every content block and does not raise when the tool reports an "
+               "error.\"\"\"\n"
+               "    return _tool.call(params, fields)\n\n\n"
+               "_tool = bind(globals(), ");
         cg_put_str(o, t->name);
         cg_put(o, ")\n");
 }

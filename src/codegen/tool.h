@@ -17,21 +17,25 @@ struct cg_tool {
         struct cg_types types;
         struct cg_str returns;      /* annotation of run() */
         struct cg_str returns_spec; /* classes in it */
-        struct cg_str unwrap;       /* property of the result that run() returns alone; empty: none */
+        /* property of the result that run() returns alone; empty: none */
+        struct cg_str unwrap;
         const char *hints[3];
         size_t n_hints;
 };
 
 /*
- * Works out the types. @t->arena, def, server, name and module are set, the rest is zero. What is wrong is in t->report; a
- * rejected tool must not be written. Negative only when out of memory.
+ * Works out the types. @t->arena, def, server, name and module are set, the rest is zero. What is
+ * wrong is in t->report; a rejected tool must not be written. Negative only when out of memory.
  */
 int cg_tool_prepare(struct cg_tool *t, struct cg_err *err);
 
 void cg_tool_put_module(struct cg_tool *t, struct cg_out *o);
 /* One line: name(fields) -> type: first sentence. [hints] */
 void cg_tool_put_summary(struct cg_tool *t, struct cg_out *o);
-/* "tool name": {...}, on one line. May reject the tool (t->report): then nothing of it counts. See data.c for the members. */
+/*
+ * "tool name": {...}, on one line. May reject the tool (t->report): then nothing of it counts. See
+ * data.c for the members.
+ */
 void cg_tool_put_data(struct cg_tool *t, struct cg_out *o);
 
 /* (fields) -> type */

@@ -8,7 +8,10 @@
 
 _Static_assert(CG_ARRAY_LEN(((struct cg_type *)0)->part) == CG_GEN_MAX_UNION, "parts of a union");
 
-/* Where a type is being made: in which class, how deep in its annotation, and what a class made here would be called. */
+/*
+ * Where a type is being made: in which class, how deep in its annotation, and what a class made
+ * here would be called.
+ */
 struct place {
         struct cg_schema *schema;
         unsigned class_depth;
@@ -93,8 +96,8 @@ static struct cg_str join_spec(struct cg_types *t, const struct cg_type *y, bool
 }
 
 /* list[Y] or dict[str, Y] */
-static struct cg_type wrap(struct cg_types *t, struct place p, const struct cg_j *at, const char *before, char mark,
-                           const struct cg_type *y)
+static struct cg_type wrap(struct cg_types *t, struct place p, const struct cg_j *at, const char *before,
+                           char mark, const struct cg_type *y)
 {
         cg_auto_out struct cg_out text, spec;
         struct cg_str inner = join_text(t, y);
@@ -104,7 +107,9 @@ static struct cg_type wrap(struct cg_types *t, struct place p, const struct cg_j
         cg_out_init(&text, CG_GEN_MAX_MODULE_BYTES);
         cg_out_init(&spec, CG_GEN_MAX_MODULE_BYTES);
         inner_spec = join_spec(t, y, &several);
-        /* Literals have a ceiling of their own; what is long without them is nested beyond reading. */
+        /*
+         * Literals have a ceiling of their own; what is long without them is nested beyond reading.
+         */
         if (inner.n > CG_GEN_MAX_ANNOTATION + CG_GEN_MAX_LITERAL_BYTES) {
                 cg_gen_warn(t->report, CG_GEN_DEGRADED, at, "the annotation would be too long: typed as Any");
                 return plain("Any");
@@ -125,7 +130,8 @@ static struct cg_type wrap(struct cg_types *t, struct place p, const struct cg_j
 static bool is_integer(const struct cg_j *j)
 {
         return j->kind == CG_J_NUMBER && j->text.n <= 18 && !memchr(j->text.s, '.', j->text.n) &&
-               !memchr(j->text.s, 'e', j->text.n) && !memchr(j->text.s, 'E', j->text.n) && !cg_str_is(j->text, "-0");
+               !memchr(j->text.s, 'e', j->text.n) && !memchr(j->text.s, 'E', j->text.n) &&
+               !cg_str_is(j->text, "-0");
 }
 
 bool cg_put_scalar(struct cg_out *o, const struct cg_j *j)
@@ -210,7 +216,8 @@ static struct cg_type loose_type(const struct cg_j *values)
 }
 
 /* Appends one value to a Literal unless it is there; @seen are the texts so far. */
-static bool add_literal(struct cg_types *t, struct cg_out *o, const struct cg_j *v, struct cg_str *seen, size_t *n)
+static bool add_literal(struct cg_types *t, struct cg_out *o, const struct cg_j *v, struct cg_str *seen,
+                        size_t *n)
 {
         cg_auto_out struct cg_out one;
 
@@ -242,7 +249,8 @@ static struct cg_type enum_type(struct cg_types *t, const struct cg_j *at, const
         cg_put(&o, "Literal[");
         for (const struct cg_j *v = values->first; v; v = v->next) {
                 if (!type_allows(at, v))
-                        cg_gen_warn(t->report, CG_GEN_DEGRADED, v, "a value that contradicts \"type\" is not offered");
+                        cg_gen_warn(t->report, CG_GEN_DEGRADED, v,
+                                    "a value that contradicts \"type\" is not offered");
                 else if (!add_literal(t, &o, v, seen, &n))
                         return loose_type(values);
         }
@@ -259,14 +267,16 @@ static struct cg_type const_type(struct cg_types *t, const struct cg_j *v)
         if (v->text.n > CG_GEN_MAX_LITERAL_BYTES)
                 return plain("str");
         if (!cg_put_scalar(&o, v))
-                return plain(v->kind == CG_J_OBJECT ? "dict[str, Any]" :
-                             v->kind == CG_J_ARRAY  ? "list[Any]" :
-                                                      "float");
+                return plain(v->kind == CG_J_OBJECT  ? "dict[str, Any]"
+                             : v->kind == CG_J_ARRAY ? "list[Any]"
+                                                     : "float");
         cg_put(&o, "]");
         return single(cg_out_copy(&o, t->arena), CG_STR(""));
 }
 
-/* ------------------------------------------------------------------ which schemas become classes */
+/*
+ * ------------------------------------------------------------------ which schemas become classes
+ */
 
 static bool has_properties(const struct cg_j *at)
 {
@@ -419,10 +429,12 @@ static struct cg_type object_type(struct cg_types *t, struct place p, struct cg_
         return wrap(t, p, at, "dict[str, ", '{', &y);
 }
 
-static struct cg_type simple_type(struct cg_types *t, struct place p, struct cg_j *at, const struct cg_j *type)
+static struct cg_type simple_type(struct cg_types *t, struct place p, struct cg_j *at,
+                                  const struct cg_j *type)
 {
-        static const char *const names[][2] = { { "string", "str" },   { "integer", "int" }, { "number", "float" },
-                                                { "boolean", "bool" }, { "null", "None" },   { "any", "Any" } };
+        static const char *const names[][2] = { { "string", "str" },   { "integer", "int" },
+                                                { "number", "float" }, { "boolean", "bool" },
+                                                { "null", "None" },    { "any", "Any" } };
 
         if (type->kind == CG_J_STRING) {
                 for (size_t i = 0; i < CG_ARRAY_LEN(names); i++)
@@ -439,7 +451,8 @@ static struct cg_type simple_type(struct cg_types *t, struct place p, struct cg_
 
 static struct cg_type too_wide(struct cg_types *t, const struct cg_j *at)
 {
-        cg_gen_warn(t->report, CG_GEN_DEGRADED, at, "more than %u alternatives: typed as Any", CG_GEN_MAX_UNION);
+        cg_gen_warn(t->report, CG_GEN_DEGRADED, at, "more than %u alternatives: typed as Any",
+                    CG_GEN_MAX_UNION);
         return plain("Any");
 }
 
@@ -488,14 +501,18 @@ static struct cg_type all_of_type(struct cg_types *t, struct place p, const stru
         return plain("Any");
 }
 
-/* A definition is typed once, however often it is named: so the work stays linear, and a loop ends in Any. */
+/*
+ * A definition is typed once, however often it is named: so the work stays linear, and a loop ends
+ * in Any.
+ */
 static struct cg_type ref_type(struct cg_types *t, struct place p, struct cg_j *at, struct cg_str ref)
 {
         struct cg_j *to = cg_schema_follow(p.schema, at);
         struct cg_type *memo;
 
         if (!to) {
-                cg_gen_warn(t->report, CG_GEN_DEGRADED, at, "this $ref leads nowhere, or in a circle: typed as Any");
+                cg_gen_warn(t->report, CG_GEN_DEGRADED, at,
+                            "this $ref leads nowhere, or in a circle: typed as Any");
                 return plain("Any");
         }
         if (to == p.schema->root && to->note_class)
@@ -596,7 +613,8 @@ static bool grow(struct cg_types *t, struct cg_class *c)
 }
 
 /* Own properties come first, those from elsewhere behind them. */
-static struct cg_field *add_field(struct cg_types *t, struct cg_class *c, struct cg_str wire, struct cg_j *schema, bool own)
+static struct cg_field *add_field(struct cg_types *t, struct cg_class *c, struct cg_str wire,
+                                  struct cg_j *schema, bool own)
 {
         const struct cg_j *props = own_properties(c);
         size_t n_own = props ? props->n : 0;
@@ -604,8 +622,9 @@ static struct cg_field *add_field(struct cg_types *t, struct cg_class *c, struct
         struct cg_field *f;
 
         if (c->n_fields >= most) {
-                cg_gen_warn(t->report, CG_GEN_DEGRADED, c->at,
-                            "too many properties: the last ones are not shown, but can be given by their names");
+                cg_gen_warn(
+                        t->report, CG_GEN_DEGRADED, c->at,
+                        "too many properties: the last ones are not shown, but can be given by their names");
                 return NULL;
         }
         if (!grow(t, c))
@@ -637,7 +656,8 @@ static void collect_properties(struct cg_types *t, struct cg_class *c, const str
 
 static void collect(struct cg_types *t, struct cg_class *c, struct cg_j *at, unsigned depth);
 
-static void collect_branches(struct cg_types *t, struct cg_class *c, const struct cg_j *at, const char *keyword, unsigned depth)
+static void collect_branches(struct cg_types *t, struct cg_class *c, const struct cg_j *at,
+                             const char *keyword, unsigned depth)
 {
         const struct cg_j *b = cg_j_getz(at, keyword);
 
@@ -690,7 +710,10 @@ static bool lists(const struct cg_j *required, struct cg_str name)
         return false;
 }
 
-/* What every alternative requires is required. Only for few and small ones: it is a help for the reader, no more. */
+/*
+ * What every alternative requires is required. Only for few and small ones: it is a help for the
+ * reader, no more.
+ */
 static void require_common(struct cg_types *t, struct cg_class *c, const struct cg_j *branches)
 {
         const struct cg_j *lists_of[CG_GEN_MAX_UNION];
@@ -744,7 +767,10 @@ static void collect_required(struct cg_types *t, struct cg_class *c, struct cg_j
         require_common(t, c, cg_j_getz(at, "oneOf"));
 }
 
-/* Whether names that the schema does not list are data. When it says nothing they are taken for typing errors. */
+/*
+ * Whether names that the schema does not list are data. When it says nothing they are taken for
+ * typing errors.
+ */
 static bool is_open(const struct cg_class *c)
 {
         static const char *const keywords[] = { "additionalProperties", "unevaluatedProperties" };
@@ -828,7 +854,8 @@ static int by_str(const void *x, const void *y)
         return cg_str_cmp(*(const struct cg_str *)x, *(const struct cg_str *)y);
 }
 
-static void name_fields(struct cg_types *t, struct cg_class *c, const struct cg_str *classes, size_t n_classes)
+static void name_fields(struct cg_types *t, struct cg_class *c, const struct cg_str *classes,
+                        size_t n_classes)
 {
         struct cg_name *names = cg_arena_alloc(t->arena, (c->n_fields + 1) * sizeof(*names));
 

@@ -1,4 +1,7 @@
-/* From schemas to classes with annotated fields. Loose where it must be: what is valid is decided by the schema itself. */
+/*
+ * From schemas to classes with annotated fields. Loose where it must be: what is valid is decided
+ * by the schema itself.
+ */
 #ifndef CG_CODEGEN_TYPES_H
 #define CG_CODEGEN_TYPES_H
 
@@ -6,8 +9,9 @@
 #include "codegen/text.h"
 
 /*
- * An annotation. Each part is one branch of a union with the classes in it, in the notation of _tools.json: "Edit" an object,
- * "[Edit" a list of it, "{Edit" a mapping to it, "A|B" either, "[(A|B)" a list of either; empty: plain values.
+ * An annotation. Each part is one branch of a union with the classes in it, in the notation of
+ * _tools.json: "Edit" an object, "[Edit" a list of it, "{Edit" a mapping to it, "A|B" either,
+ * "[(A|B)" a list of either; empty: plain values.
  */
 struct cg_type {
         size_t n;
@@ -54,7 +58,10 @@ void cg_types_result(struct cg_types *t, struct cg_schema *s, struct cg_j *at, s
 /* Gives all fields their Python names. After the classes, whose names fields must not take. */
 void cg_types_name_fields(struct cg_types *t);
 
-/* A value as Python shows it (True, None, "text"), for docstrings and Literals; false when it is no scalar that a Literal can hold. */
+/*
+ * A value as Python shows it (True, None, "text"), for docstrings and Literals; false when it is no
+ * scalar that a Literal can hold.
+ */
 bool cg_put_scalar(struct cg_out *o, const struct cg_j *j);
 /* An enum that is too long or too wide for a Literal. */
 bool cg_enum_is_long(const struct cg_j *values);

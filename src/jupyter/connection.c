@@ -18,15 +18,19 @@
 
 #define MAX_FILE 65536u
 #define RETRY_MS 10
-/* A peer that is gone without a word, as with a cable pulled out, is noticed after idle + count * interval seconds. */
-#define KEEPALIVE_IDLE_S 60
+/*
+ * A peer that is gone without a word, as with a cable pulled out, is noticed after idle + count *
+ * interval seconds.
+ */
+#define KEEPALIVE_IDLE_S     60
 #define KEEPALIVE_INTERVAL_S 10
-#define KEEPALIVE_COUNT 6
+#define KEEPALIVE_COUNT      6
 /* Clients that connect at once: some hundred notebooks and consoles may come back together. */
-#define BACKLOG 128
+#define BACKLOG   128
 #define CURVE_KEY 40 /* Z85 */
 
-static const char *const keys[CG_JCHANNELS] = { "shell_port", "iopub_port", "stdin_port", "control_port", "hb_port" };
+static const char *const keys[CG_JCHANNELS] = { "shell_port", "iopub_port", "stdin_port", "control_port",
+                                                "hb_port" };
 
 const char *cg_jchannel_key(enum cg_jchannel channel)
 {
@@ -43,7 +47,8 @@ static json_t *new_file(void)
 
         randombytes_buf(random, sizeof(random));
         sodium_bin2hex(key, sizeof(key), random, sizeof(random));
-        o = json_pack("{s:s, s:s, s:s, s:s}", "transport", "tcp", "ip", "127.0.0.1", "key", key, "signature_scheme", "hmac-sha256");
+        o = json_pack("{s:s, s:s, s:s, s:s}", "transport", "tcp", "ip", "127.0.0.1", "key", key,
+                      "signature_scheme", "hmac-sha256");
         sodium_memzero(key, sizeof(key));
         return o;
 }
@@ -57,9 +62,11 @@ static int read_transport(struct cg_jconn *c, struct cg_err *err)
                 return CG_E_PARSE;
         c->ipc = strcmp(transport, "ipc") == 0;
         if (!c->ipc && strcmp(transport, "tcp") != 0)
-                return cg_fail(err, CG_E_UNSUPPORTED, "transport \"%s\" is not supported: tcp and ipc are", transport);
+                return cg_fail(err, CG_E_UNSUPPORTED, "transport \"%s\" is not supported: tcp and ipc are",
+                               transport);
         if (!*c->ip || strchr(c->ip, '*'))
-                return cg_fail(err, CG_E_UNSUPPORTED, "ip \"%s\": one address is needed, such as 127.0.0.1", c->ip);
+                return cg_fail(err, CG_E_UNSUPPORTED, "ip \"%s\": one address is needed, such as 127.0.0.1",
+                               c->ip);
         return 0;
 }
 
@@ -87,11 +94,14 @@ static int read_keys(struct cg_jconn *c, struct cg_err *err)
             cg_json_str(c->file, "curve_secretkey", NULL, &c->curve_secret, err) < 0)
                 return CG_E_PARSE;
         if (strcmp(scheme, "hmac-sha256") != 0)
-                return cg_fail(err, CG_E_UNSUPPORTED, "signature_scheme \"%s\" is not supported: hmac-sha256 is", scheme);
+                return cg_fail(err, CG_E_UNSUPPORTED,
+                               "signature_scheme \"%s\" is not supported: hmac-sha256 is", scheme);
         if (!c->curve_public != !c->curve_secret)
-                return cg_fail(err, CG_E_PARSE, "curve_publickey and curve_secretkey belong together: one is missing");
+                return cg_fail(err, CG_E_PARSE,
+                               "curve_publickey and curve_secretkey belong together: one is missing");
         if (c->curve_public && (strlen(c->curve_public) != CURVE_KEY || strlen(c->curve_secret) != CURVE_KEY))
-                return cg_fail(err, CG_E_PARSE, "curve_publickey and curve_secretkey must be %d characters of Z85", CURVE_KEY);
+                return cg_fail(err, CG_E_PARSE,
+                               "curve_publickey and curve_secretkey must be %d characters of Z85", CURVE_KEY);
         return 0;
 }
 
@@ -136,7 +146,8 @@ void cg_jconn_release(struct cg_jconn *c)
         char path[128];
 
         for (int i = 0; i < CG_JCHANNELS; i++) {
-                if (c->ipc && c->bound[i] && snprintf(path, sizeof(path), "%s-%d", c->ip, c->ports[i]) < (int)sizeof(path))
+                if (c->ipc && c->bound[i] &&
+                    snprintf(path, sizeof(path), "%s-%d", c->ip, c->ports[i]) < (int)sizeof(path))
                         unlink(path);
                 c->bound[i] = false;
         }
@@ -158,8 +169,8 @@ static int set_options(const struct cg_jconn *c, void *sock, struct cg_err *err)
         int one = 1, idle = KEEPALIVE_IDLE_S, interval = KEEPALIVE_INTERVAL_S, count = KEEPALIVE_COUNT;
 
         /*
-         * Keepalive, and no ZMTP heartbeats: libzmq does not read from a peer whose queue is full, so a client that
-         * sleeps over its output would count as dead and lose it.
+         * Keepalive, and no ZMTP heartbeats: libzmq does not read from a peer whose queue is full,
+         * so a client that sleeps over its output would count as dead and lose it.
          */
         zmq_setsockopt(sock, ZMQ_TCP_KEEPALIVE, &one, sizeof(one));
         zmq_setsockopt(sock, ZMQ_TCP_KEEPALIVE_IDLE, &idle, sizeof(idle));
@@ -172,11 +183,13 @@ static int set_options(const struct cg_jconn *c, void *sock, struct cg_err *err)
         if (zmq_setsockopt(sock, ZMQ_CURVE_SERVER, &one, sizeof(one)) < 0 ||
             zmq_setsockopt(sock, ZMQ_CURVE_PUBLICKEY, c->curve_public, CURVE_KEY) < 0 ||
             zmq_setsockopt(sock, ZMQ_CURVE_SECRETKEY, c->curve_secret, CURVE_KEY) < 0)
-                return cg_fail(err, CG_E_UNSUPPORTED, "%s: curve keys: %s", c->path, zmq_strerror(zmq_errno()));
+                return cg_fail(err, CG_E_UNSUPPORTED, "%s: curve keys: %s", c->path,
+                               zmq_strerror(zmq_errno()));
         return 0;
 }
 
-static int endpoint(const struct cg_jconn *c, enum cg_jchannel channel, int port, char *buf, size_t size, struct cg_err *err)
+static int endpoint(const struct cg_jconn *c, enum cg_jchannel channel, int port, char *buf, size_t size,
+                    struct cg_err *err)
 {
         int n;
 
@@ -194,14 +207,15 @@ static int endpoint(const struct cg_jconn *c, enum cg_jchannel channel, int port
 }
 
 /*
- * A listening socket of our own where the address is a number. libzmq would ask the kernel for all network interfaces before
- * each of its five binds, which takes longer than all the rest.
+ * A listening socket of our own where the address is a number. libzmq would ask the kernel for all
+ * network interfaces before each of its five binds, which takes longer than all the rest.
  */
 static int listen_tcp(const struct cg_jconn *c, int port, int *ret)
 {
         struct sockaddr_in v4 = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
         struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port) };
-        bool is_v4 = inet_pton(AF_INET, c->ip, &v4.sin_addr) == 1, is_v6 = inet_pton(AF_INET6, c->ip, &v6.sin6_addr) == 1;
+        bool is_v4 = inet_pton(AF_INET, c->ip, &v4.sin_addr) == 1,
+             is_v6 = inet_pton(AF_INET6, c->ip, &v6.sin6_addr) == 1;
         cg_auto_fd int fd = -1;
         int one = 1;
 
@@ -210,14 +224,18 @@ static int listen_tcp(const struct cg_jconn *c, int port, int *ret)
         fd = socket(is_v4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0)
                 return errno;
-        if (bind(fd, is_v4 ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6, is_v4 ? sizeof(v4) : sizeof(v6)) < 0 ||
+        if (bind(fd, is_v4 ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6,
+                 is_v4 ? sizeof(v4) : sizeof(v6)) < 0 ||
             listen(fd, BACKLOG) < 0)
                 return errno;
         *ret = cg_steal_fd(&fd);
         return 0;
 }
 
-/* The mask makes sockets that are files private; what is started later, kernels above all, shall not inherit it. */
+/*
+ * The mask makes sockets that are files private; what is started later, kernels above all, shall
+ * not inherit it.
+ */
 static int bind_ipc(void *sock, const char *address)
 {
         mode_t old = umask(077);
@@ -288,7 +306,8 @@ static int free_ipc_number(struct cg_jconn *c, enum cg_jchannel channel, struct 
                 for (int i = 0; i < CG_JCHANNELS; i++)
                         used = used || c->ports[i] == n;
                 if (snprintf(path, sizeof(path), "%s-%d", c->ip, n) >= (int)sizeof(path))
-                        return cg_fail(err, CG_E_LIMIT, "%s: \"ip\" is too long for a socket's path", c->path);
+                        return cg_fail(err, CG_E_LIMIT, "%s: \"ip\" is too long for a socket's path",
+                                       c->path);
                 if (used || access(path, F_OK) == 0)
                         continue;
                 c->ports[channel] = n;
@@ -298,22 +317,26 @@ static int free_ipc_number(struct cg_jconn *c, enum cg_jchannel channel, struct 
         return cg_fail(err, CG_E_LIMIT, "%s: no free number for a socket beside %s", c->path, c->ip);
 }
 
-int cg_jconn_bind(struct cg_jconn *c, enum cg_jchannel channel, void *sock, int64_t end_ms, struct cg_err *err)
+int cg_jconn_bind(struct cg_jconn *c, enum cg_jchannel channel, void *sock, int64_t end_ms,
+                  struct cg_err *err)
 {
         char address[256];
         int e = 0;
 
         if (c->ipc && !c->ports[channel] && free_ipc_number(c, channel, err) < 0)
                 return -1;
-        if (set_options(c, sock, err) < 0 || endpoint(c, channel, c->ports[channel], address, sizeof(address), err) < 0)
+        if (set_options(c, sock, err) < 0 ||
+            endpoint(c, channel, c->ports[channel], address, sizeof(address), err) < 0)
                 return -1;
         do {
                 e = c->ipc && is_taken(address) ? EADDRINUSE : bind_now(c, c->ports[channel], sock, address);
         } while (e == EADDRINUSE && wait_a_little() < end_ms);
         if (e == EADDRINUSE)
-                return cg_fail(err, CG_E_EXISTS, "%s: %s is in use: another kernel has this connection file", c->path, address);
+                return cg_fail(err, CG_E_EXISTS, "%s: %s is in use: another kernel has this connection file",
+                               c->path, address);
         if (e)
-                return cg_fail(err, CG_E_SYS, "%s: cannot listen at %s: %s", c->path, address, zmq_strerror(e));
+                return cg_fail(err, CG_E_SYS, "%s: cannot listen at %s: %s", c->path, address,
+                               zmq_strerror(e));
         c->bound[channel] = true;
         return note_port(c, channel, sock, err);
 }

@@ -1,6 +1,6 @@
 /*
- * The connection file: where the sockets are and which key signs. Read from whoever starts the kernel, or made where it
- * is missing; ports of 0 are filled in. Runs in `cellgate jupyter`.
+ * The connection file: where the sockets are and which key signs. Read from whoever starts the
+ * kernel, or made where it is missing; ports of 0 are filled in. Runs in `cellgate jupyter`.
  */
 #ifndef CG_JUPYTER_CONNECTION_H
 #define CG_JUPYTER_CONNECTION_H
@@ -14,36 +14,43 @@ enum cg_jchannel { CG_JSHELL, CG_JIOPUB, CG_JSTDIN, CG_JCONTROL, CG_JHB, CG_JCHA
 
 struct cg_jconn {
         char *path;
-        json_t *file;             /* all members, also those that mean nothing to us */
-        const char *ip, *key;     /* in it */
+        /* all members, also those that mean nothing to us */
+        json_t *file;
+        const char *ip, *key;                    /* in it */
         const char *curve_public, *curve_secret; /* NULL: no encryption */
         bool ipc;
-        bool made;                /* the file is ours: removed at the end */
-        bool changed;             /* ports were filled in */
+        bool made;    /* the file is ours: removed at the end */
+        bool changed; /* ports were filled in */
         int ports[CG_JCHANNELS];
         bool bound[CG_JCHANNELS];
 };
 
 /*
- * Reads @path, or prepares a new file there: tcp, this machine only, free ports, a random key. CG_E_PARSE for what is no
- * connection file; CG_E_UNSUPPORTED for a transport or signature scheme that is not ours. Free with cg_jconn_fini() in any case.
+ * Reads @path, or prepares a new file there: tcp, this machine only, free ports, a random key.
+ * CG_E_PARSE for what is no connection file; CG_E_UNSUPPORTED for a transport or signature scheme
+ * that is not ours. Free with cg_jconn_fini() in any case.
  */
 int cg_jconn_load(struct cg_jconn *c, const char *path, struct cg_err *err);
 /*
- * Gives the paths of ipc sockets free, which libzmq leaves behind. While they are still open: as soon as they are closed, a kernel
- * that is started anew may have put its own there.
+ * Gives the paths of ipc sockets free, which libzmq leaves behind. While they are still open: as
+ * soon as they are closed, a kernel that is started anew may have put its own there.
  */
 void cg_jconn_release(struct cg_jconn *c);
 /* Removes the file when it is ours. */
 void cg_jconn_fini(struct cg_jconn *c);
 
 /*
- * Sets up encryption and binds. While the address is in use, by a kernel that is just ending, it is tried again until @end_ms.
- * With ipc no other thread may start a process meanwhile: the file mode mask is another one for a moment.
+ * Sets up encryption and binds. While the address is in use, by a kernel that is just ending, it is
+ * tried again until @end_ms. With ipc no other thread may start a process meanwhile: the file mode
+ * mask is another one for a moment.
  */
-int cg_jconn_bind(struct cg_jconn *c, enum cg_jchannel channel, void *sock, int64_t end_ms, struct cg_err *err);
+int cg_jconn_bind(struct cg_jconn *c, enum cg_jchannel channel, void *sock, int64_t end_ms,
+                  struct cg_err *err);
 
-/* Writes the file with mode 0600, where something changed; a reader sees the old one or the new one, never half of one. */
+/*
+ * Writes the file with mode 0600, where something changed; a reader sees the old one or the new
+ * one, never half of one.
+ */
 int cg_jconn_save(struct cg_jconn *c, struct cg_err *err);
 
 /* "shell_port", ... Static. */

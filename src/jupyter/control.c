@@ -1,6 +1,6 @@
 /*
- * What needs no kernel: kernel_info, connect, interrupt, shutdown; and the control channel, which is served whatever a
- * cell does. Runs in `cellgate jupyter`.
+ * What needs no kernel: kernel_info, connect, interrupt, shutdown; and the control channel, which
+ * is served whatever a cell does. Runs in `cellgate jupyter`.
  */
 #include "jupyter/internal.h"
 
@@ -34,9 +34,10 @@ static json_t *help_links(void)
 
 static json_t *language_info(const char *version)
 {
-        return json_pack("{s:s, s:s, s:s, s:{s:s, s:i}, s:s, s:s, s:s}", "name", "python", "version", version, "mimetype",
-                         "text/x-python", "codemirror_mode", "name", "ipython", "version", 3, "pygments_lexer", "ipython3",
-                         "nbconvert_exporter", "python", "file_extension", ".py");
+        return json_pack("{s:s, s:s, s:s, s:{s:s, s:i}, s:s, s:s, s:s}", "name", "python", "version", version,
+                         "mimetype", "text/x-python", "codemirror_mode", "name", "ipython", "version", 3,
+                         "pygments_lexer", "ipython3", "nbconvert_exporter", "python", "file_extension",
+                         ".py");
 }
 
 /* What the kernel said it can do. */
@@ -61,10 +62,10 @@ static void make_banner(char *buf, size_t size, const json_t *info)
 
 static json_t *info_reply(const char *python, const char *implementation, const char *banner, bool debugger)
 {
-        return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:b, s:o, s:o}", "status", "ok", "protocol_version", CG_JUPYTER_PROTOCOL,
-                         "implementation", "cellgate", "implementation_version", implementation, "language_info",
-                         language_info(python), "banner", banner, "debugger", debugger, "help_links", help_links(),
-                         "supported_features", features(debugger));
+        return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:b, s:o, s:o}", "status", "ok", "protocol_version",
+                         CG_JUPYTER_PROTOCOL, "implementation", "cellgate", "implementation_version",
+                         implementation, "language_info", language_info(python), "banner", banner, "debugger",
+                         debugger, "help_links", help_links(), "supported_features", features(debugger));
 }
 
 /* Once: what is asked so often, and while cells run, is only copied. */
@@ -77,9 +78,11 @@ int make_info(struct front *f, struct cg_err *err)
         if (cg_json_object(text, strlen(text), "session's information", &info, err) < 0)
                 return -1;
         make_banner(banner, sizeof(banner), info);
-        /* IPython's first: clients compare it with releases of ipykernel, which reports the same. */
-        snprintf(implementation, sizeof(implementation), "%s+cellgate.%s", json_string_value(json_object_get(info, "ipython")) ?: "0",
-                 cg_version());
+        /*
+         * IPython's first: clients compare it with releases of ipykernel, which reports the same.
+         */
+        snprintf(implementation, sizeof(implementation), "%s+cellgate.%s",
+                 json_string_value(json_object_get(info, "ipython")) ?: "0", cg_version());
         reply = info_reply(json_string_value(json_object_get(info, "python")) ?: "3", implementation, banner,
                            json_is_true(json_object_get(info, "debugger")));
         f->info = reply ? cg_json_text(reply, &f->info_len) : NULL;
@@ -91,18 +94,23 @@ int make_info_without_kernel(struct front *f, const char *why, struct cg_err *er
         cg_auto_json json_t *reply = NULL;
         char banner[sizeof(f->opener_err.msg) + 100]; /* whole: half a character is no JSON */
 
-        snprintf(banner, sizeof(banner), "cellgate %s -- the kernel could not be started: %s", cg_version(), why);
+        snprintf(banner, sizeof(banner), "cellgate %s -- the kernel could not be started: %s", cg_version(),
+                 why);
         reply = info_reply("3", cg_version(), banner, false);
         f->info = reply ? cg_json_text(reply, &f->info_len) : NULL;
         return f->info ? 0 : cg_fail(err, CG_E_NOMEM, "kernel_info");
 }
 
-/* With all that clients read without looking whether it is an error: else they would tell of that, and not of the reason. */
+/*
+ * With all that clients read without looking whether it is an error: else they would tell of that,
+ * and not of the reason.
+ */
 char *failed_info(const char *ename, const char *evalue, size_t *len)
 {
         cg_auto_json json_t *reply = info_reply("3", cg_version(), evalue, false), *error = NULL;
 
-        error = json_pack("{s:s, s:s, s:s, s:[]}", "status", "error", "ename", ename, "evalue", evalue, "traceback");
+        error = json_pack("{s:s, s:s, s:s, s:[]}", "status", "error", "ename", ename, "evalue", evalue,
+                          "traceback");
         if (!reply || !error || json_object_update(reply, error) < 0)
                 return NULL;
         return cg_json_text(reply, len);
@@ -114,10 +122,11 @@ static void answer_connect(struct front *f, struct jreq *r)
 {
         char content[300];
 
-        snprintf(content, sizeof(content),
-                 "{\"status\":\"ok\",\"shell_port\":%d,\"iopub_port\":%d,\"stdin_port\":%d,\"control_port\":%d,\"hb_port\":%d}",
-                 f->conn.ports[CG_JSHELL], f->conn.ports[CG_JIOPUB], f->conn.ports[CG_JSTDIN], f->conn.ports[CG_JCONTROL],
-                 f->conn.ports[CG_JHB]);
+        snprintf(
+                content, sizeof(content),
+                "{\"status\":\"ok\",\"shell_port\":%d,\"iopub_port\":%d,\"stdin_port\":%d,\"control_port\":%d,\"hb_port\":%d}",
+                f->conn.ports[CG_JSHELL], f->conn.ports[CG_JIOPUB], f->conn.ports[CG_JSTDIN],
+                f->conn.ports[CG_JCONTROL], f->conn.ports[CG_JHB]);
         jreq_reply(f, r, SPAN(content));
 }
 

@@ -1,4 +1,7 @@
-/* What the session says becomes messages: output to iopub, results to who asked. Runs in `cellgate jupyter`. */
+/*
+ * What the session says becomes messages: output to iopub, results to who asked. Runs in `cellgate
+ * jupyter`.
+ */
 #include "jupyter/internal.h"
 
 #include <inttypes.h>
@@ -19,7 +22,8 @@ static void event_release(void *e)
 
 static struct cg_origin *past_find(struct front *f, uint64_t number, bool foreign)
 {
-        for (unsigned i = 0; i < MAX_PAST; i++) { /* newest first: numbers of others can come again */
+        /* newest first: numbers of others can come again */
+        for (unsigned i = 0; i < MAX_PAST; i++) {
                 struct cg_origin *o = f->past[(f->n_past - 1 - i) % MAX_PAST];
 
                 if (o && o->number == number && o->foreign == foreign)
@@ -46,7 +50,12 @@ static struct cg_origin *origin_of(struct front *f, const struct cg_event *e)
                 return past_find(f, number, true);
         r = flying_find(f, number);
         if (r)
-                jreq_begin(f, r); /* a comm message that was offered: its output shows that the kernel has taken it */
+                jreq_begin(f,
+                           /*
+                         * a comm message that was offered: its output shows that the kernel has
+                         * taken it
+                         */
+                           r);
         return r ? r->origin : past_find(f, number, false);
 }
 
@@ -83,10 +92,13 @@ static const char *comm_type(const struct cg_event *e)
 static void relay_comm(struct front *f, struct cg_origin *o, struct cg_event *e)
 {
         struct cg_jspan text, buffers[CG_JMSG_MAX_BUFFERS];
-        struct cg_jout out = { .type = comm_type(e), .release = event_release, .owner = e, .buffers = buffers };
+        struct cg_jout out = {
+                .type = comm_type(e), .release = event_release, .owner = e, .buffers = buffers
+        };
 
         text.p = cg_event_json(e, &text.len);
-        if (!out.type || cg_jspan_member(text, "content", &out.content, NULL) < 0 || out.content.p[0] != '{') {
+        if (!out.type || cg_jspan_member(text, "content", &out.content, NULL) < 0 ||
+            out.content.p[0] != '{') {
                 cg_log(&f->o->log, CG_LOG_WARN, "the kernel sent a comm message that is none");
                 cg_event_free(e);
                 return;
@@ -101,14 +113,18 @@ static void relay_comm(struct front *f, struct cg_origin *o, struct cg_event *e)
         cg_iopub_relay(&f->iopub, o, &out);
 }
 
-/* The members of an error that has no traceback: clients that show nothing but the traceback show its name and text as well. */
+/*
+ * The members of an error that has no traceback: clients that show nothing but the traceback show
+ * its name and text as well.
+ */
 static int add_error(struct cg_buf *b, const char *ename, const char *evalue)
 {
         cg_auto_buf struct cg_buf line = { .max = 65536 };
 
-        if (cg_buf_addf(&line, NULL, "%s: %s", ename, evalue) < 0 || cg_buf_addf(b, NULL, "\"ename\":\"%s\",\"evalue\":", ename) < 0 ||
-            cg_json_quote(b, evalue, strlen(evalue), NULL) < 0 || cg_buf_adds(b, ",\"traceback\":[", NULL) < 0 ||
-            cg_json_quote(b, line.data, line.len, NULL) < 0)
+        if (cg_buf_addf(&line, NULL, "%s: %s", ename, evalue) < 0 ||
+            cg_buf_addf(b, NULL, "\"ename\":\"%s\",\"evalue\":", ename) < 0 ||
+            cg_json_quote(b, evalue, strlen(evalue), NULL) < 0 ||
+            cg_buf_adds(b, ",\"traceback\":[", NULL) < 0 || cg_json_quote(b, line.data, line.len, NULL) < 0)
                 return -1;
         return cg_buf_adds(b, "]", NULL);
 }
@@ -117,7 +133,8 @@ static void show_error(struct front *f, struct cg_origin *o, const char *ename, 
 {
         cg_auto_buf struct cg_buf b = { .max = 262144 };
 
-        if (cg_buf_adds(&b, "{", NULL) == 0 && add_error(&b, ename, evalue) == 0 && cg_buf_adds(&b, "}", NULL) == 0)
+        if (cg_buf_adds(&b, "{", NULL) == 0 && add_error(&b, ename, evalue) == 0 &&
+            cg_buf_adds(&b, "}", NULL) == 0)
                 cg_iopub_send(&f->iopub, o, "error", (struct cg_jspan){ b.data, b.len });
 }
 
@@ -149,7 +166,10 @@ static void send_execute_input(struct front *f, struct cg_origin *o, struct cg_j
                 cg_iopub_send(&f->iopub, o, "execute_input", (struct cg_jspan){ b.data, b.len });
 }
 
-/* Another client's cell starts: it gets a request's header from us, so that clients can put its output together. */
+/*
+ * Another client's cell starts: it gets a request's header from us, so that clients can put its
+ * output together.
+ */
 static void foreign_input(struct front *f, const struct cg_event *e)
 {
         cg_auto_buf struct cg_buf code = { .max = SIZE_MAX / 2 };
@@ -161,7 +181,8 @@ static void foreign_input(struct front *f, const struct cg_event *e)
 
         cg_jidentity_date(&f->me, date, sizeof(date));
         n = snprintf(header, sizeof(header),
-                     "{\"msg_id\":\"%s_host_%" PRIu64 "_%" PRIu64 "\",\"msg_type\":\"execute_request\",\"username\":\"host\","
+                     "{\"msg_id\":\"%s_host_%" PRIu64 "_%" PRIu64
+                     "\",\"msg_type\":\"execute_request\",\"username\":\"host\","
                      "\"session\":\"%s-host\",\"date\":\"%s\",\"version\":\"" CG_JUPYTER_PROTOCOL "\"}",
                      f->me.session, cg_event_cell(e), ++f->me.count, f->me.session, date);
         o = cg_origin_new(cg_event_cell(e), (struct cg_jspan){ header, (size_t)n });
@@ -173,7 +194,8 @@ static void foreign_input(struct front *f, const struct cg_event *e)
         cg_iopub_status(&f->iopub, o, "busy");
         text = cg_event_text(e, &len);
         if (cg_json_quote_utf8(&code, text, len, NULL) == 0)
-                send_execute_input(f, o, (struct cg_jspan){ code.data, code.len }, cg_event_execution_count(e));
+                send_execute_input(f, o, (struct cg_jspan){ code.data, code.len },
+                                   cg_event_execution_count(e));
 }
 
 /* ------------------------------------------------------------------ which subshells there are */
@@ -234,8 +256,10 @@ static bool has(struct cg_jspan json, const char *key)
 /* The name of an end that is no exception of the cell. */
 static const char *ename_of(enum cg_status st)
 {
-        return st == CG_STATUS_KERNEL_DIED ? "KernelDied" : st == CG_STATUS_CANCELLED ? "KeyboardInterrupt"
-               : st == CG_STATUS_TIMEOUT ? "CellTimeout" : "CellError";
+        return st == CG_STATUS_KERNEL_DIED ? "KernelDied"
+               : st == CG_STATUS_CANCELLED ? "KeyboardInterrupt"
+               : st == CG_STATUS_TIMEOUT   ? "CellTimeout"
+                                           : "CellError";
 }
 
 static int add_missing(struct cg_buf *b, struct cg_jspan json, bool ok, const char *ename, const char *evalue)
@@ -252,8 +276,8 @@ static int add_missing(struct cg_buf *b, struct cg_jspan json, bool ok, const ch
 }
 
 /* What the kernel's reply has beside status and count is spliced in as it is. */
-static void cell_reply(struct front *f, struct jreq *r, bool ok, int64_t count, struct cg_jspan json, const char *ename,
-                       const char *evalue)
+static void cell_reply(struct front *f, struct jreq *r, bool ok, int64_t count, struct cg_jspan json,
+                       const char *ename, const char *evalue)
 {
         cg_auto_buf struct cg_buf b = { .max = SIZE_MAX / 2 };
         struct cg_jout out = { .content = { NULL, 0 } };
@@ -269,18 +293,22 @@ static void cell_reply(struct front *f, struct jreq *r, bool ok, int64_t count, 
         if (n == 0) {
                 cg_auto_buf struct cg_buf all = { .max = SIZE_MAX / 2 };
 
-                n = cg_buf_addf(&all, NULL, "{\"status\":\"%s\",\"execution_count\":%" PRId64, ok ? "ok" : "error", count);
+                n = cg_buf_addf(&all, NULL, "{\"status\":\"%s\",\"execution_count\":%" PRId64,
+                                ok ? "ok" : "error", count);
                 n |= cg_buf_add(&all, b.data, b.len, NULL) | cg_buf_adds(&all, "}", NULL);
                 snprintf(metadata, sizeof(metadata),
-                         "{\"started\":\"%s\",\"dependencies_met\":true,\"engine\":\"%s\",\"status\":\"%s\"}", r->started,
-                         f->me.session, ok ? "ok" : "error");
+                         "{\"started\":\"%s\",\"dependencies_met\":true,\"engine\":\"%s\",\"status\":\"%s\"}",
+                         r->started, f->me.session, ok ? "ok" : "error");
                 out.content = (struct cg_jspan){ all.data, all.len };
                 out.metadata = SPAN(metadata);
                 jreq_reply_relay(f, r, &out);
         }
         if (n < 0)
-                jreq_reply(f, r, CG_JSPAN("{\"status\":\"error\",\"ename\":\"MemoryError\",\"evalue\":\"the reply is too large\","
-                                          "\"traceback\":[],\"execution_count\":0}"));
+                jreq_reply(
+                        f, r,
+                        CG_JSPAN(
+                                "{\"status\":\"error\",\"ename\":\"MemoryError\",\"evalue\":\"the reply is too large\","
+                                "\"traceback\":[],\"execution_count\":0}"));
 }
 
 void cell_error(struct front *f, struct jreq *r, const char *ename, const char *evalue, bool show)
@@ -307,7 +335,8 @@ static bool no_subshell(struct cg_jspan json)
         static const char name[] = "\"UnknownSubshellError\"";
         struct cg_jspan v;
 
-        return cg_jspan_member(json, "ename", &v, NULL) == 0 && v.len == sizeof(name) - 1 && memcmp(v.p, name, v.len) == 0;
+        return cg_jspan_member(json, "ename", &v, NULL) == 0 && v.len == sizeof(name) - 1 &&
+               memcmp(v.p, name, v.len) == 0;
 }
 
 static void result(struct front *f, struct cg_event *e)
@@ -325,7 +354,8 @@ static void result(struct front *f, struct cg_event *e)
                 return;
         if (st == CG_STATUS_KERNEL_DIED && f->o->ends_with_kernel) {
                 cg_fail(&f->end_err, CG_E_CLOSED, "%s", text);
-                jreq_finish(f, r); /* without a reply: whoever waits for it sees that the kernel is gone */
+                /* without a reply: whoever waits for it sees that the kernel is gone */
+                jreq_finish(f, r);
                 front_end(f);
                 return;
         }
@@ -336,11 +366,17 @@ static void result(struct front *f, struct cg_event *e)
         /* Before the reply: what its reader sends next has come after the error. */
         if (st != CG_STATUS_OK && r->stop_on_error && !r->silent && l && l != &f->control)
                 shell_abort(f, l);
-        /* The kernel has told of an exception itself. Other ends have no traceback, and are told by us. */
+        /*
+         * The kernel has told of an exception itself. Other ends have no traceback, and are told by
+         * us.
+         */
         if (st != CG_STATUS_OK && !r->error_shown && !no_subshell(json))
                 show_error(f, r->origin, ename, text);
         cell_reply(f, r, st == CG_STATUS_OK, f->count, json, ename, text);
-        /* An interrupted cell whose kernel said nothing more did not react: then the kernel was replaced. */
+        /*
+         * An interrupted cell whose kernel said nothing more did not react: then the kernel was
+         * replaced.
+         */
         replaced = (st == CG_STATUS_CANCELLED || st == CG_STATUS_TIMEOUT) && !has(json, "ename");
         f->death_told = f->death_told || st == CG_STATUS_KERNEL_DIED;
         if (st == CG_STATUS_KERNEL_DIED)
@@ -356,7 +392,9 @@ static void result(struct front *f, struct cg_event *e)
 static void reply(struct front *f, struct cg_event *e)
 {
         struct cg_jspan buffers[CG_JMSG_MAX_BUFFERS];
-        struct cg_jout out = { .release = event_release, .owner = e, .buffers = buffers, .n_buffers = cg_event_n_buffers(e) };
+        struct cg_jout out = {
+                .release = event_release, .owner = e, .buffers = buffers, .n_buffers = cg_event_n_buffers(e)
+        };
         struct jreq *r = request_of(f, e);
 
         if (!r) {
@@ -401,17 +439,22 @@ static bool has_payload(const struct cg_event *e)
         struct cg_jspan json, v;
 
         json.p = cg_event_json(e, &json.len);
-        return !cg_jspan_is_empty(json) && cg_jspan_member(json, "payload", &v, NULL) == 0 && memchr(v.p, '{', v.len);
+        return !cg_jspan_is_empty(json) && cg_jspan_member(json, "payload", &v, NULL) == 0 &&
+               memchr(v.p, '{', v.len);
 }
 
-/* Events that put text of the kernel's code before a person. Questions do once they are sent: stdin.c. */
+/*
+ * Events that put text of the kernel's code before a person. Questions do once they are sent:
+ * stdin.c.
+ */
 static bool shows_something(const struct cg_event *e)
 {
         enum cg_event_type type = cg_event_type(e);
 
-        return type == CG_EVENT_STREAM || type == CG_EVENT_DISPLAY_DATA || type == CG_EVENT_UPDATE_DISPLAY_DATA ||
-               type == CG_EVENT_EXECUTE_RESULT || type == CG_EVENT_ERROR || type == CG_EVENT_COMM ||
-               type == CG_EVENT_NOTICE || type == CG_EVENT_DENIED || (type == CG_EVENT_RESULT && has_payload(e));
+        return type == CG_EVENT_STREAM || type == CG_EVENT_DISPLAY_DATA ||
+               type == CG_EVENT_UPDATE_DISPLAY_DATA || type == CG_EVENT_EXECUTE_RESULT ||
+               type == CG_EVENT_ERROR || type == CG_EVENT_COMM || type == CG_EVENT_NOTICE ||
+               type == CG_EVENT_DENIED || (type == CG_EVENT_RESULT && has_payload(e));
 }
 
 static void release_input(struct front *f, struct jreq *r, const struct cg_event *e)

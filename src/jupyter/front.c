@@ -1,7 +1,7 @@
 /*
- * The Jupyter front: start, loop, end. Sockets are bound before anything slow is done; the session is opened in a thread
- * of its own, so that clients can connect meanwhile and nothing that hangs there keeps us from ending. Runs in
- * `cellgate jupyter`.
+ * The Jupyter front: start, loop, end. Sockets are bound before anything slow is done; the session
+ * is opened in a thread of its own, so that clients can connect meanwhile and nothing that hangs
+ * there keeps us from ending. Runs in `cellgate jupyter`.
  */
 #include "jupyter/front.h"
 
@@ -20,7 +20,7 @@
 #include "jupyter/internal.h"
 
 /* A kernel with the same connection file may just be ending. */
-#define BIND_MS 5000
+#define BIND_MS      5000
 #define OUTPUT_BYTES ((size_t)64 << 20)
 /* For the last messages of clients that read. */
 #define LINGER_MS 1000
@@ -38,7 +38,10 @@ static void *router(struct front *f, struct cg_err *err)
         int64_t max = (int64_t)CG_JMSG_MAX_BYTES;
         int zero = 0, one = 1;
 
-        /* HANDOVER: a client that comes back under its name gets its place back. No high-water mark: it drops replies. */
+        /*
+         * HANDOVER: a client that comes back under its name gets its place back. No high-water
+         * mark: it drops replies.
+         */
         if (!sock || zmq_setsockopt(sock, ZMQ_ROUTER_HANDOVER, &one, sizeof(one)) < 0 ||
             zmq_setsockopt(sock, ZMQ_SNDHWM, &zero, sizeof(zero)) < 0 ||
             zmq_setsockopt(sock, ZMQ_MAXMSGSIZE, &max, sizeof(max)) < 0) {
@@ -51,8 +54,9 @@ static void *router(struct front *f, struct cg_err *err)
 }
 
 /*
- * A client's first message is small; but where none has come yet, a cell may be the first, also one that is too large. Heartbeats
- * and subscriptions are small. Over ipc only this user's programs can connect.
+ * A client's first message is small; but where none has come yet, a cell may be the first, also one
+ * that is too large. Heartbeats and subscriptions are small. Over ipc only this user's programs can
+ * connect.
  */
 static int watch_peers(struct front *f, enum cg_jchannel i, struct cg_err *err)
 {
@@ -62,8 +66,9 @@ static int watch_peers(struct front *f, enum cg_jchannel i, struct cg_err *err)
 
         if (f->conn.ipc)
                 return 0;
-        return cg_peers_init(&f->peers[i], f->ctx, f->socks[i], owner, &f->zl, cg_jchannel_key(i), requests ? cell : small,
-                             requests ? CG_JMSG_MAX_BYTES + small : small, f->conn.curve_public != NULL, &f->o->log, err);
+        return cg_peers_init(&f->peers[i], f->ctx, f->socks[i], owner, &f->zl, cg_jchannel_key(i),
+                             requests ? cell : small, requests ? CG_JMSG_MAX_BYTES + small : small,
+                             f->conn.curve_public != NULL, &f->o->log, err);
 }
 
 /* A descriptor for each connection; there may be more than a login shell's limit. */
@@ -88,7 +93,8 @@ static int bind_sockets(struct front *f, struct cg_err *err)
                 if (!f->socks[i])
                         return -1;
                 zmq_setsockopt(f->socks[i], ZMQ_LINGER, &linger, sizeof(linger));
-                if (watch_peers(f, (enum cg_jchannel)i, err) < 0 || cg_jconn_bind(&f->conn, (enum cg_jchannel)i, f->socks[i], end_ms, err) < 0)
+                if (watch_peers(f, (enum cg_jchannel)i, err) < 0 ||
+                    cg_jconn_bind(&f->conn, (enum cg_jchannel)i, f->socks[i], end_ms, err) < 0)
                         return -1;
         }
         return cg_jconn_save(&f->conn, err);
@@ -118,7 +124,10 @@ static void heartbeat(struct cg_zsock *z, int events)
         }
 }
 
-/* The first subscriber: what was published before reached nobody, so for clients the kernel starts now. */
+/*
+ * The first subscriber: what was published before reached nobody, so for clients the kernel starts
+ * now.
+ */
 static void joined(void *data)
 {
         struct front *f = data;
@@ -129,9 +138,10 @@ static void joined(void *data)
 
 static int watch_sockets(struct front *f, struct cg_err *err)
 {
-        static const cg_zsock_cb callbacks[CG_JCHANNELS] = {
-                [CG_JSHELL] = shell_readable, [CG_JSTDIN] = stdin_readable, [CG_JCONTROL] = control_readable, [CG_JHB] = heartbeat
-        };
+        static const cg_zsock_cb callbacks[CG_JCHANNELS] = { [CG_JSHELL] = shell_readable,
+                                                             [CG_JSTDIN] = stdin_readable,
+                                                             [CG_JCONTROL] = control_readable,
+                                                             [CG_JHB] = heartbeat };
 
         if (cg_iopub_init(&f->iopub, f->socks[CG_JIOPUB], &f->zl, &f->sign, &f->me, &f->o->log, err) < 0)
                 return -1;
@@ -175,9 +185,9 @@ static void add_servers(struct front *f)
         if (cg_session_add_mcp_servers(f->session, f->o->mcp, f->o->mcp_len, 0, &report, &err) < 0 ||
             cg_json_object(report, strlen(report), "report", &o, &err) < 0)
                 cg_buf_addf(&text, NULL, "[cellgate] MCP servers are not available: %s\n", err.msg);
-        json_object_foreach(o, name, one)
-                if (json_object_get(one, "error"))
-                        cg_buf_addf(&text, NULL, "[cellgate] Not available: %s\n", json_string_value(json_object_get(one, "error")));
+        json_object_foreach(o, name, one) if (json_object_get(one, "error"))
+                cg_buf_addf(&text, NULL, "[cellgate] Not available: %s\n",
+                            json_string_value(json_object_get(one, "error")));
         cg_free(report);
         f->mcp_failed = text.len ? cg_buf_steal(&text, NULL) : NULL;
 }
@@ -207,8 +217,9 @@ static void end_with_error(struct front *f)
 }
 
 /*
- * A program that ends before it has answered tells a person in front of a notebook nothing: who starts kernels shows that one is
- * dead, or starts it again and again. So this one stays, and says why there is no kernel.
+ * A program that ends before it has answered tells a person in front of a notebook nothing: who
+ * starts kernels shows that one is dead, or starts it again and again. So this one stays, and says
+ * why there is no kernel.
  */
 static void failed_to_open(struct front *f)
 {
@@ -333,7 +344,8 @@ static int catch_signals(struct front *f, struct cg_err *err)
         sigaddset(&set, SIGINT);
         sigaddset(&set, SIGTERM);
         sigaddset(&set, SIGHUP);
-        if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0 || (f->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
+        if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0 ||
+            (f->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
                 return cg_fail_errno(err, "signals");
         return 0;
 }
@@ -379,12 +391,15 @@ static int start(struct front *f, struct cg_err *err)
         f->ctx = zmq_ctx_new();
         if (!f->ctx)
                 return cg_fail(err, CG_E_NOMEM, "ZeroMQ");
-        if (uv_loop_init(&f->loop) < 0 || cg_zloop_init(&f->zl, &f->loop, err) < 0 || uv_timer_init(&f->loop, &f->hold) < 0)
+        if (uv_loop_init(&f->loop) < 0 || cg_zloop_init(&f->zl, &f->loop, err) < 0 ||
+            uv_timer_init(&f->loop, &f->hold) < 0)
                 return cg_fail(err, CG_E_SYS, "event loop");
         f->hold.data = f;
-        /* The slowest first: the rest is done meanwhile, but for what no other thread may disturb. */
-        if ((!f->conn.ipc && start_opener(f, err) < 0) || bind_sockets(f, err) < 0 || watch_sockets(f, err) < 0 ||
-            (f->conn.ipc && start_opener(f, err) < 0))
+        /*
+         * The slowest first: the rest is done meanwhile, but for what no other thread may disturb.
+         */
+        if ((!f->conn.ipc && start_opener(f, err) < 0) || bind_sockets(f, err) < 0 ||
+            watch_sockets(f, err) < 0 || (f->conn.ipc && start_opener(f, err) < 0))
                 return -1;
         return watch_others(f, err);
 }
@@ -431,8 +446,9 @@ static void close_sockets(struct front *f)
 }
 
 /*
- * false: not all was freed. The opener may still be at it; or somebody waits for this process's end to start the next one, and
- * the old kernel, which may run its atexit functions for a second, leaves by itself: the supervisor notices our end.
+ * false: not all was freed. The opener may still be at it; or somebody waits for this process's end
+ * to start the next one, and the old kernel, which may run its atexit functions for a second,
+ * leaves by itself: the supervisor notices our end.
  */
 static bool tear_down(struct front *f)
 {

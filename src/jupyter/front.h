@@ -1,6 +1,7 @@
 /*
- * The Jupyter front: one session of the C API, served to any number of Jupyter clients. Owns the five sockets; never
- * looks into the kernel. Runs in `cellgate jupyter`, a host application like any other.
+ * The Jupyter front: one session of the C API, served to any number of Jupyter clients. Owns the
+ * five sockets; never looks into the kernel. Runs in `cellgate jupyter`, a host application like
+ * any other.
  */
 #ifndef CG_JUPYTER_FRONT_H
 #define CG_JUPYTER_FRONT_H
@@ -22,8 +23,12 @@ struct cg_front_judge {
         void *data;
         /* @why: the reason of a refusal. */
         enum cg_front_answer (*decide)(void *data, const struct cg_event *e, struct cg_buf *why);
-        /* What a person is shown and asked, made safe; not all of a long call unless @whole. @digits: of the accepting words. */
-        int (*show)(void *data, const struct cg_event *e, bool whole, const char *digits, struct cg_buf *text);
+        /*
+         * What a person is shown and asked, made safe; not all of a long call unless @whole.
+         * @digits: of the accepting words.
+         */
+        int (*show)(void *data, const struct cg_event *e, bool whole, const char *digits,
+                    struct cg_buf *text);
         /* A call that nobody can be asked about: the reason that the code is told. */
         void (*nobody)(void *data, const struct cg_event *e, struct cg_buf *why);
         /* The person said "always". */
@@ -34,21 +39,29 @@ struct cg_front_options {
         const char *connection_file;
         const struct cg_client_options *client;
         const struct cg_session_options *session; /* of a new session */
-        const char *attach;                       /* id of a session to take part in, instead of a new one; or NULL */
-        const char *mcp;                          /* text of MCP servers' definitions, or NULL */
+        /* id of a session to take part in, instead of a new one; or NULL */
+        const char *attach;
+        const char *mcp; /* text of MCP servers' definitions, or NULL */
         size_t mcp_len;
         struct cg_front_judge judge;
-        size_t output_bytes;                      /* of streams and displays for each cell; 0: 64 MiB */
-        pid_t parent;                             /* ends when this process does; 0: none */
-        bool announce;                            /* prints the connection file's path once clients can connect */
-        bool ends_with_kernel; /* a kernel that ends by itself is not replaced: the client notices the end, and runs no further cell */
+        /* of streams and displays for each cell; 0: 64 MiB */
+        size_t output_bytes;
+        pid_t parent; /* ends when this process does; 0: none */
+        /* prints the connection file's path once clients can connect */
+        bool announce;
+        /*
+         * a kernel that ends by itself is not replaced: the client notices the end, and runs no
+         * further cell
+         */
+        bool ends_with_kernel;
         struct cg_log log;
 };
 
 /*
- * Serves until a client, a signal, the parent's or the session's end ends it. 0; negative when it could not be started, or the
- * session ended by itself. *hangs: leave by _exit(), since not all was freed: a thread is still blocked in the library, by a
- * slow MCP server for example, or somebody waits for this process's end. The supervisor notices that, and ends the rest.
+ * Serves until a client, a signal, the parent's or the session's end ends it. 0; negative when it
+ * could not be started, or the session ended by itself. *hangs: leave by _exit(), since not all was
+ * freed: a thread is still blocked in the library, by a slow MCP server for example, or somebody
+ * waits for this process's end. The supervisor notices that, and ends the rest.
  */
 int cg_front_run(const struct cg_front_options *o, bool *hangs, struct cg_err *err);
 

@@ -1,6 +1,7 @@
 /*
- * What the parts of the front share. front.c starts and ends it, shell.c runs cells and requests, control.c answers what
- * needs no kernel, events.c takes what the session says, stdin.c asks people. One thread, one loop.
+ * What the parts of the front share. front.c starts and ends it, shell.c runs cells and requests,
+ * control.c answers what needs no kernel, events.c takes what the session says, stdin.c asks
+ * people. One thread, one loop.
  */
 #ifndef CG_JUPYTER_INTERNAL_H
 #define CG_JUPYTER_INTERNAL_H
@@ -18,10 +19,10 @@
 #include "jupyter/peers.h"
 
 /* Requests that wait, and their bytes; then the shell socket is not read. */
-#define MAX_WAITING 4096u
+#define MAX_WAITING       4096u
 #define MAX_WAITING_BYTES ((size_t)256 << 20)
 /* Origins kept for output that comes after the cell's end, as of threads that it started. */
-#define MAX_PAST 256u
+#define MAX_PAST  256u
 #define MAX_LANES 64u
 /* Questions to which no answer has come, also those that were taken back. */
 #define MAX_ASKED 256u
@@ -29,9 +30,9 @@
 enum kind {
         KIND_UNKNOWN,
         KIND_EXECUTE,
-        KIND_RELAY,       /* the kernel answers, in order with cells */
-        KIND_COMM,        /* the same, and no reply is sent */
-        KIND_SIDE,        /* the kernel answers, whatever runs */
+        KIND_RELAY, /* the kernel answers, in order with cells */
+        KIND_COMM,  /* the same, and no reply is sent */
+        KIND_SIDE,  /* the kernel answers, whatever runs */
         KIND_INFO,
         KIND_CONNECT,
         KIND_INTERRUPT,
@@ -51,14 +52,14 @@ struct jreq {
         enum cg_jchannel channel;
         struct cg_jmsg *msg;
         struct cg_origin *origin;
-        struct lane *lane;      /* it runs there; NULL for what runs beside */
-        bool begun;             /* busy was sent */
-        bool aborted;           /* a cell before it failed */
+        struct lane *lane; /* it runs there; NULL for what runs beside */
+        bool begun;        /* busy was sent */
+        bool aborted;      /* a cell before it failed */
         bool silent, allow_stdin, stop_on_error;
-        bool error_shown;       /* an `error` was published */
-        int64_t input_held;     /* the count of its execute_input, which waits; 0: none does */
-        bool stays;             /* a comm message that is not offered any more */
-        struct cg_jspan code;   /* JSON text of it */
+        bool error_shown;     /* an `error` was published */
+        int64_t input_held;   /* the count of its execute_input, which waits; 0: none does */
+        bool stays;           /* a comm message that is not offered any more */
+        struct cg_jspan code; /* JSON text of it */
         uint64_t arrived_ms;
         char started[64];
 };
@@ -66,24 +67,27 @@ struct jreq {
 /* What runs one after the other: the main shell, or a subshell. */
 struct lane {
         struct lane *next;
-        char *id;               /* NULL: the main one */
+        char *id; /* NULL: the main one */
         struct jreq *queue, **tail;
         struct jreq *running;
-        struct jreq *offered;   /* the first comm message in the queue, while the kernel may hand it to the cell that runs */
+        /*
+         * the first comm message in the queue, while the kernel may hand it to the cell that runs
+         */
+        struct jreq *offered;
 };
 
 /* Something that a client is asked, or will be once it has answered what stands before. */
 struct question {
         struct question *next;
         struct jreq *req;
-        struct cg_event *call;   /* a tool call or a connection; NULL: input() */
-        struct cg_jspan id;      /* the client's identity; owned */
-        char *content;           /* of the input_request */
+        struct cg_event *call; /* a tool call or a connection; NULL: input() */
+        struct cg_jspan id;    /* the client's identity; owned */
+        char *content;         /* of the input_request */
         bool sent;
         /* of a call or connection: */
-        bool whole;              /* all of a long call is shown */
-        unsigned early;          /* answers that came before anybody could have read it */
-        const char *note;        /* why it is asked again, or NULL; static */
+        bool whole;       /* all of a long call is shown */
+        unsigned early;   /* answers that came before anybody could have read it */
+        const char *note; /* why it is asked again, or NULL; static */
         int64_t sent_ms;
         struct cg_confirm confirm;
 };
@@ -91,8 +95,8 @@ struct question {
 /* An input_request that has no answer yet. */
 struct asked {
         struct asked *next;
-        struct question *q;      /* NULL: nobody wants the answer any more */
-        struct cg_jspan id;      /* owned */
+        struct question *q; /* NULL: nobody wants the answer any more */
+        struct cg_jspan id; /* owned */
         char msg_id[CG_JMSG_ID];
 };
 
@@ -112,28 +116,31 @@ struct front {
         struct cg_zloop zl;
         uv_poll_t signals, parent, events;
         uv_async_t opened;
-        uv_timer_t hold;        /* the first cell waits for a subscriber */
+        uv_timer_t hold; /* the first cell waits for a subscriber */
         int signal_fd, parent_fd;
         bool events_on, closing;
 
         enum front_state state;
         pthread_t opener;
         bool have_opener;
-        atomic_int opener_step; /* OPENING, OPEN, READY: how far it got; negative: it failed, see opener_err */
+        /* OPENING, OPEN, READY: how far it got; negative: it failed, see opener_err */
+        atomic_int opener_step;
         struct cg_err opener_err;
         struct cg_client *client;
         struct cg_session *session;
-        char *mcp_failed;       /* text for the first cell, or NULL */
+        char *mcp_failed; /* text for the first cell, or NULL */
 
         struct lane main, *subshells;
-        char known[MAX_LANES][48]; /* names of subshells that the kernel has made for clients of this front; "": free */
-        struct lane control;    /* what the kernel does for requests of the control channel */
-        char *control_shell;    /* the subshell that runs cells of the control channel; NULL: none yet */
-        uint64_t control_making; /* the request that makes it; 0: none */
-        struct jreq *control_held; /* the cell that waits for it */
+        /* names of subshells that the kernel has made for clients of this front; "": free */
+        char known[MAX_LANES][48];
+        struct lane control; /* what the kernel does for requests of the control channel */
+        /* the subshell that runs cells of the control channel; NULL: none yet */
+        char *control_shell;
+        uint64_t control_making;        /* the request that makes it; 0: none */
+        struct jreq *control_held;      /* the cell that waits for it */
         struct cg_jspan control_header; /* of the last request on the control channel; owned */
-        struct jreq *flying;    /* given to the kernel */
-        struct jreq *early;     /* control requests that came before the session stood */
+        struct jreq *flying;            /* given to the kernel */
+        struct jreq *early;             /* control requests that came before the session stood */
         size_t waiting, waiting_bytes;
         struct cg_origin *past[MAX_PAST];
         unsigned n_past;
@@ -141,15 +148,15 @@ struct front {
         struct question *questions; /* both oldest first */
         struct asked *asked;
         size_t n_asked;
-        bool kernel_wrote;      /* the kernel's code has shown something; never cleared */
-        int64_t count;          /* number of the last cell that counted */
+        bool kernel_wrote; /* the kernel's code has shown something; never cleared */
+        int64_t count;     /* number of the last cell that counted */
         bool death_told, hold_over;
-        bool restarting;        /* the next process waits for our end */
-        char *info;             /* content of kernel_info_reply */
+        bool restarting; /* the next process waits for our end */
+        char *info;      /* content of kernel_info_reply */
         size_t info_len;
-        uint64_t rejected_ms;   /* when a rejection was logged last */
+        uint64_t rejected_ms; /* when a rejection was logged last */
         unsigned rejected;
-        struct cg_err end_err;  /* why it ended, where that is a failure */
+        struct cg_err end_err; /* why it ended, where that is a failure */
 };
 
 #define SPAN(s) ((struct cg_jspan){ (s), strlen(s) })
@@ -199,7 +206,8 @@ void answer_local(struct front *f, struct jreq *r);
 void interrupt(struct front *f);
 int make_info(struct front *f, struct cg_err *err);
 int make_info_without_kernel(struct front *f, const char *why, struct cg_err *err);
-char *failed_info(const char *ename, const char *evalue, size_t *len); /* caller frees; NULL: no memory, or no UTF-8 */
+/* caller frees; NULL: no memory, or no UTF-8 */
+char *failed_info(const char *ename, const char *evalue, size_t *len);
 
 /* events.c */
 void on_events(uv_poll_t *h, int status, int events);

@@ -1,4 +1,6 @@
-/* iopub: subscriptions, welcomes, stream text put together, the budget. Runs in `cellgate jupyter`. */
+/*
+ * iopub: subscriptions, welcomes, stream text put together, the budget. Runs in `cellgate jupyter`.
+ */
 #include "jupyter/iopub.h"
 
 #include <inttypes.h>
@@ -8,16 +10,19 @@
 
 /* Stream text within this time after some was sent waits for company. */
 #define GATHER_MS 10
-/* After a pause some goes out nearly at once: print() writes its line's end by itself, a moment later. */
-#define LINE_END_MS 2
+/*
+ * After a pause some goes out nearly at once: print() writes its line's end by itself, a moment
+ * later.
+ */
+#define LINE_END_MS  2
 #define GATHER_BYTES ((size_t)256 << 10)
-#define MAX_TOPIC 256
+#define MAX_TOPIC    256
 /* What a message costs beside its bytes. */
 #define MESSAGE_COST 256u
-#define FREE_ERRORS 16u
+#define FREE_ERRORS  16u
 /* Comm messages may have so many times the bytes of output. */
 #define COMM_FACTOR 16u
-#define NO_ORIGIN ((struct cg_jspan){ "", 0 })
+#define NO_ORIGIN   ((struct cg_jspan){ "", 0 })
 
 /* How the topics that everybody gets begin. */
 static const char *const families[] = { "kernel.", "stream.", "display_data", "comm-" };
@@ -109,7 +114,8 @@ static bool tell(struct cg_iopub *io, struct cg_origin *o, size_t limit)
         if (o->told)
                 return false;
         o->told = true;
-        snprintf(text, sizeof(text), "[cellgate] The output of this cell is over %zu bytes: what follows is left out.\n", limit);
+        snprintf(text, sizeof(text),
+                 "[cellgate] The output of this cell is over %zu bytes: what follows is left out.\n", limit);
         cg_iopub_notice(io, o, text);
         return false;
 }
@@ -126,8 +132,8 @@ static bool within_budget(struct cg_iopub *io, struct cg_origin *o, size_t bytes
 }
 
 /*
- * A cell has one error; a hostile kernel may send any number. Comm messages are state, and a widget is broken when one is missing:
- * they have room for much more than output has.
+ * A cell has one error; a hostile kernel may send any number. Comm messages are state, and a widget
+ * is broken when one is missing: they have room for much more than output has.
  */
 static bool may_be_sent(struct cg_iopub *io, struct cg_origin *o, const struct cg_jout *out)
 {
@@ -135,7 +141,8 @@ static bool may_be_sent(struct cg_iopub *io, struct cg_origin *o, const struct c
 
         for (size_t i = 0; i < out->n_buffers; i++)
                 bytes += out->buffers[i].len;
-        if (!o || (strcmp(out->type, "error") == 0 && o->errors++ < FREE_ERRORS) || strcmp(out->type, "debug_event") == 0)
+        if (!o || (strcmp(out->type, "error") == 0 && o->errors++ < FREE_ERRORS) ||
+            strcmp(out->type, "debug_event") == 0)
                 return true;
         if (strncmp(out->type, "comm_", 5) != 0)
                 return within_budget(io, o, bytes);
@@ -178,7 +185,8 @@ void cg_iopub_flush(struct cg_iopub *io)
         io->flushed_ms = uv_now(io->z.zl->loop);
         if (cg_buf_adds(&io->pending, "\"}", &err) == 0 && (out.owner = cg_buf_steal(&io->pending, &len))) {
                 out.content = (struct cg_jspan){ out.owner, len };
-                send_out(io, io->pending_of, &out, io->pending_err ? CG_JSPAN("stream.stderr") : CG_JSPAN("stream.stdout"));
+                send_out(io, io->pending_of, &out,
+                         io->pending_err ? CG_JSPAN("stream.stderr") : CG_JSPAN("stream.stdout"));
         }
         cg_buf_consume(&io->pending, io->pending.len);
         io->pending_of = cg_origin_unref(io->pending_of);
@@ -195,7 +203,8 @@ static void gather(struct cg_iopub *io, struct cg_origin *o, bool is_err, const 
                 io->has_pending = true;
                 io->pending_err = is_err;
                 io->pending_of = cg_origin_ref(o);
-                r = cg_buf_addf(&io->pending, &err, "{\"name\":\"%s\",\"text\":\"", is_err ? "stderr" : "stdout");
+                r = cg_buf_addf(&io->pending, &err, "{\"name\":\"%s\",\"text\":\"",
+                                is_err ? "stderr" : "stdout");
         }
         if (r == 0)
                 r = cg_json_escape_utf8(&io->pending, text, len, &err);
@@ -222,7 +231,8 @@ void cg_iopub_settle(struct cg_iopub *io)
 
         if (!io->has_pending || io->timer_on)
                 return;
-        io->timer_on = uv_timer_start(&io->timer, gathered, since < GATHER_MS ? GATHER_MS - since : LINE_END_MS, 0) == 0;
+        io->timer_on = uv_timer_start(&io->timer, gathered,
+                                      since < GATHER_MS ? GATHER_MS - since : LINE_END_MS, 0) == 0;
         if (!io->timer_on)
                 cg_iopub_flush(io);
 }
@@ -230,15 +240,17 @@ void cg_iopub_settle(struct cg_iopub *io)
 /* ------------------------------------------------------------------ subscriptions */
 
 /*
- * Options act on the subscriber whose message was read last, and on nobody, without a word, once libzmq has seen any
- * subscriber leave: that may happen in every send. So all that a subscriber needs is set before anything is sent.
+ * Options act on the subscriber whose message was read last, and on nobody, without a word, once
+ * libzmq has seen any subscriber leave: that may happen in every send. So all that a subscriber
+ * needs is set before anything is sent.
  */
 static void set_topic(struct cg_iopub *io, int option, const char *topic, size_t len)
 {
         zmq_setsockopt(io->sock, option, topic, len);
 }
 
-static void welcome(struct cg_iopub *io, const char *topic, size_t topic_len, const char *subscription, size_t len)
+static void welcome(struct cg_iopub *io, const char *topic, size_t topic_len, const char *subscription,
+                    size_t len)
 {
         cg_auto_buf struct cg_buf content = { .max = MAX_TOPIC * 8 };
         struct cg_jout out = { .type = "iopub_welcome" };
@@ -251,13 +263,15 @@ static void welcome(struct cg_iopub *io, const char *topic, size_t topic_len, co
 }
 
 /*
- * Everybody subscribes to everything. Such a client gets the families of our topics, and first of all its welcome under a
- * topic that nobody else has: whoever is there already is not welcomed again. Until we subscribe it nothing can reach it.
+ * Everybody subscribes to everything. Such a client gets the families of our topics, and first of
+ * all its welcome under a topic that nobody else has: whoever is there already is not welcomed
+ * again. Until we subscribe it nothing can reach it.
  */
 static void subscribe_all(struct cg_iopub *io)
 {
         char topic[24] = "";
-        int n = snprintf(topic + 1, sizeof(topic) - 1, "w%016" PRIx64, ++io->welcomed) + 1; /* begins with a NUL */
+        /* begins with a NUL */
+        int n = snprintf(topic + 1, sizeof(topic) - 1, "w%016" PRIx64, ++io->welcomed) + 1;
 
         for (size_t i = 0; i < CG_ARRAY_LEN(families); i++)
                 set_topic(io, ZMQ_SUBSCRIBE, families[i], strlen(families[i]));
@@ -323,7 +337,10 @@ void *cg_iopub_socket(void *ctx, struct cg_err *err)
         int64_t max = 4096; /* of what subscribers send */
         int zero = 0, one = 1;
 
-        /* No high-water mark: at it libzmq drops without a word, and what it drops may be the `idle` that ends a cell. */
+        /*
+         * No high-water mark: at it libzmq drops without a word, and what it drops may be the
+         * `idle` that ends a cell.
+         */
         if (!sock || zmq_setsockopt(sock, ZMQ_SNDHWM, &zero, sizeof(zero)) < 0 ||
             zmq_setsockopt(sock, ZMQ_XPUB_MANUAL, &one, sizeof(one)) < 0) {
                 cg_fail(err, CG_E_SYS, "iopub socket: %s", zmq_strerror(zmq_errno()));
@@ -335,8 +352,8 @@ void *cg_iopub_socket(void *ctx, struct cg_err *err)
         return sock;
 }
 
-int cg_iopub_init(struct cg_iopub *io, void *sock, struct cg_zloop *zl, const struct cg_jsign *sign, struct cg_jidentity *me,
-                  const struct cg_log *log, struct cg_err *err)
+int cg_iopub_init(struct cg_iopub *io, void *sock, struct cg_zloop *zl, const struct cg_jsign *sign,
+                  struct cg_jidentity *me, const struct cg_log *log, struct cg_err *err)
 {
         *io = (struct cg_iopub){ .sock = sock, .sign = sign, .me = me, .log = log };
         cg_buf_init(&io->pending, SIZE_MAX / 2);

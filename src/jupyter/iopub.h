@@ -1,6 +1,6 @@
 /*
- * iopub: everything that all clients see. What is sent here is never dropped by a full queue; what may be left out is
- * counted by us, and said. Runs in `cellgate jupyter`.
+ * iopub: everything that all clients see. What is sent here is never dropped by a full queue; what
+ * may be left out is counted by us, and said. Runs in `cellgate jupyter`.
  */
 #ifndef CG_JUPYTER_IOPUB_H
 #define CG_JUPYTER_IOPUB_H
@@ -13,13 +13,13 @@
 /* What a message refers to: the request that caused it. Lives as long as output of it may come. */
 struct cg_origin {
         unsigned refs;
-        uint64_t number;   /* of the cell or request in the session; 0 while it has none */
-        bool foreign;      /* another client of the session caused it */
+        uint64_t number;        /* of the cell or request in the session; 0 while it has none */
+        bool foreign;           /* another client of the session caused it */
         struct cg_jspan header; /* owned */
-        size_t output;     /* bytes of streams and displays so far */
-        size_t comms;      /* of comm messages */
+        size_t output;          /* bytes of streams and displays so far */
+        size_t comms;           /* of comm messages */
         unsigned errors;
-        bool told;         /* that the rest is left out */
+        bool told; /* that the rest is left out */
 };
 
 struct cg_origin *cg_origin_new(uint64_t number, struct cg_jspan header);
@@ -34,7 +34,7 @@ struct cg_iopub {
         const struct cg_log *log;
         size_t budget;
         uint64_t welcomed;
-        bool joined;               /* somebody has subscribed */
+        bool joined; /* somebody has subscribed */
         void (*on_joined)(void *data);
         void *data;
         struct cg_origin *pending_of; /* stream text that waits for more */
@@ -47,8 +47,8 @@ struct cg_iopub {
 
 /* @sock: an XPUB socket, made by cg_iopub_socket(), bound by the caller (borrows). */
 void *cg_iopub_socket(void *ctx, struct cg_err *err);
-int cg_iopub_init(struct cg_iopub *io, void *sock, struct cg_zloop *zl, const struct cg_jsign *sign, struct cg_jidentity *me,
-                  const struct cg_log *log, struct cg_err *err);
+int cg_iopub_init(struct cg_iopub *io, void *sock, struct cg_zloop *zl, const struct cg_jsign *sign,
+                  struct cg_jidentity *me, const struct cg_log *log, struct cg_err *err);
 /* Stops watching and sends what waits; the socket is the caller's. */
 void cg_iopub_close(struct cg_iopub *io);
 
@@ -59,9 +59,14 @@ void cg_iopub_send(struct cg_iopub *io, struct cg_origin *o, const char *type, s
 void cg_iopub_stream(struct cg_iopub *io, struct cg_origin *o, bool is_err, const char *text, size_t len);
 /* Text of ours on standard error, never left out. */
 void cg_iopub_notice(struct cg_iopub *io, struct cg_origin *o, const char *text);
-/* Content that belongs to @owner, which is taken: release(owner) when it was sent. What may be left out depends on its type. */
+/*
+ * Content that belongs to @owner, which is taken: release(owner) when it was sent. What may be left
+ * out depends on its type.
+ */
 void cg_iopub_relay(struct cg_iopub *io, struct cg_origin *o, struct cg_jout *out);
-/* No event waits any more: stream text goes out now, or very soon when some went out just before. */
+/*
+ * No event waits any more: stream text goes out now, or very soon when some went out just before.
+ */
 void cg_iopub_settle(struct cg_iopub *io);
 void cg_iopub_flush(struct cg_iopub *io);
 

@@ -64,7 +64,8 @@ int cg_kernelspec_user_dir(char **ret, struct cg_err *err)
 
 static bool is_name(const char *s)
 {
-        return *s && *s != '.' && *s != '-' && strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == strlen(s);
+        return *s && *s != '.' && *s != '-' &&
+               strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == strlen(s);
 }
 
 static json_t *make_json(const struct cg_kernelspec *spec)
@@ -76,15 +77,20 @@ static json_t *make_json(const struct cg_kernelspec *spec)
                         json_decref(argv);
                         return NULL; /* not UTF-8 */
                 }
-        features = spec->debugger ? json_pack("[s, s]", "debugger", "kernel subshells") : json_pack("[s]", "kernel subshells");
-        return json_pack("{s:o, s:s, s:s, s:s, s:s, s:{}, s:{s:b, s:o, s:[s]}}", "argv", argv, "display_name", spec->display_name,
-                         "language", "python", "interrupt_mode", "message", "kernel_protocol_version", CG_JUPYTER_PROTOCOL, "env",
-                         "metadata", "debugger", spec->debugger, "supported_features", features, "supported_encryption", "curve");
+        features = spec->debugger ? json_pack("[s, s]", "debugger", "kernel subshells")
+                                  : json_pack("[s]", "kernel subshells");
+        return json_pack("{s:o, s:s, s:s, s:s, s:s, s:{}, s:{s:b, s:o, s:[s]}}", "argv", argv, "display_name",
+                         spec->display_name, "language", "python", "interrupt_mode", "message",
+                         "kernel_protocol_version", CG_JUPYTER_PROTOCOL, "env", "metadata", "debugger",
+                         spec->debugger, "supported_features", features, "supported_encryption", "curve");
 }
 
 static const char *const logo_names[] = { "logo-32x32.png", "logo-64x64.png", "logo-svg.svg" };
 
-/* Half a file is never seen. What lies under the temporary name may be a FIFO that somebody has put there: it is not opened. */
+/*
+ * Half a file is never seen. What lies under the temporary name may be a FIFO that somebody has put
+ * there: it is not opened.
+ */
 static int write_file(int dir, const char *name, const char *data, size_t len, struct cg_err *err)
 {
         cg_auto_free char *temporary = NULL;
@@ -128,7 +134,8 @@ static int copy_logos(const char *from, int to, struct cg_err *err)
 
 static int foreign(struct cg_err *err)
 {
-        return cg_fail(err, CG_E_EXISTS, "another kernel's files are there: choose another --name, or remove them first");
+        return cg_fail(err, CG_E_EXISTS,
+                       "another kernel's files are there: choose another --name, or remove them first");
 }
 
 /* One of ours starts with PROGRAM jupyter run, whatever the program's path is by now. */
@@ -140,11 +147,14 @@ static int check_spec(int fd, struct cg_err *err)
         struct stat st;
         size_t len;
 
-        if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || cg_read_fd(fd, "kernel.json", MAX_SPEC, &text, &len, NULL) < 0 ||
+        if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
+            cg_read_fd(fd, "kernel.json", MAX_SPEC, &text, &len, NULL) < 0 ||
             cg_json_object(text, len, "kernel.json", &spec, NULL) < 0 ||
             json_unpack(spec, "{s:[s, s, s]}", "argv", &program, &command, &what) < 0)
                 return foreign(err);
-        return strstr(program, "cellgate") && strcmp(command, "jupyter") == 0 && strcmp(what, "run") == 0 ? 0 : foreign(err);
+        return strstr(program, "cellgate") && strcmp(command, "jupyter") == 0 && strcmp(what, "run") == 0
+                       ? 0
+                       : foreign(err);
 }
 
 /* Nothing, or what an installation left that did not come to its end. */
@@ -171,7 +181,10 @@ static int check_rest(int dir, struct cg_err *err)
         return r;
 }
 
-/* What is ours is replaced, and nothing else: the folder may be a link, and "python3" somebody's only kernel. */
+/*
+ * What is ours is replaced, and nothing else: the folder may be a link, and "python3" somebody's
+ * only kernel.
+ */
 static int check_folder(int dir, struct cg_err *err)
 {
         cg_auto_fd int fd = openat(dir, "kernel.json", O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -193,13 +206,16 @@ static int write_files(const char *dir, const char *logos, const char *text, str
         return r < 0 ? cg_err_prefix(err, "%s", dir) : 0;
 }
 
-int cg_kernelspec_write(const struct cg_kernelspec *spec, const char *kernels, const char *logos, char **ret, struct cg_err *err)
+int cg_kernelspec_write(const struct cg_kernelspec *spec, const char *kernels, const char *logos, char **ret,
+                        struct cg_err *err)
 {
         cg_auto_json json_t *json = NULL;
         cg_auto_free char *dir = NULL, *text = NULL, *lines = NULL;
 
         if (!is_name(spec->name))
-                return cg_fail(err, CG_E_INVAL, "\"%s\" is no name for a kernel: letters, digits and ._- are possible", spec->name);
+                return cg_fail(err, CG_E_INVAL,
+                               "\"%s\" is no name for a kernel: letters, digits and ._- are possible",
+                               spec->name);
         json = make_json(spec);
         text = json ? json_dumps(json, JSON_INDENT(2)) : NULL;
         if (!text)

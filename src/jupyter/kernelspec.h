@@ -1,4 +1,7 @@
-/* Kernelspecs: how Jupyter learns that this kernel exists and how to start it. Runs in `cellgate jupyter install`. */
+/*
+ * Kernelspecs: how Jupyter learns that this kernel exists and how to start it. Runs in `cellgate
+ * jupyter install`.
+ */
 #ifndef CG_JUPYTER_KERNELSPEC_H
 #define CG_JUPYTER_KERNELSPEC_H
 
@@ -7,19 +10,24 @@
 #include "base/err.h"
 
 struct cg_kernelspec {
-        const char *name;          /* of its folder: letters, digits, and ._- only, not first */
+        const char *name; /* of its folder: letters, digits, and ._- only, not first */
         const char *display_name;
-        const char *const *argv;   /* NULL-terminated; one of them is "{connection_file}" */
-        bool debugger;             /* the kernel has one: clients offer it only then */
+        const char *const *argv; /* NULL-terminated; one of them is "{connection_file}" */
+        bool debugger;           /* the kernel has one: clients offer it only then */
 };
 
 /*
- * Writes the kernelspec below @kernels, which is made where it is missing, with the logos from @logos (a folder; those that
- * are missing are left out). One of cellgate's that is there already is replaced, any other is an error. *ret: its folder (caller frees).
+ * Writes the kernelspec below @kernels, which is made where it is missing, with the logos from
+ * @logos (a folder; those that are missing are left out). One of cellgate's that is there already
+ * is replaced, any other is an error. *ret: its folder (caller frees).
  */
-int cg_kernelspec_write(const struct cg_kernelspec *spec, const char *kernels, const char *logos, char **ret, struct cg_err *err);
+int cg_kernelspec_write(const struct cg_kernelspec *spec, const char *kernels, const char *logos, char **ret,
+                        struct cg_err *err);
 
-/* Where a user's kernelspecs lie: $JUPYTER_DATA_DIR/kernels and what Jupyter takes in its place. Caller frees. */
+/*
+ * Where a user's kernelspecs lie: $JUPYTER_DATA_DIR/kernels and what Jupyter takes in its place.
+ * Caller frees.
+ */
 int cg_kernelspec_user_dir(char **ret, struct cg_err *err);
 /* $JUPYTER_DATA_DIR, ~/.local/share/jupyter. Caller frees. */
 int cg_jupyter_data_dir(char **ret, struct cg_err *err);

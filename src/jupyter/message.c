@@ -1,6 +1,7 @@
 /*
- * Jupyter messages. The order of the checks is the point: what costs nothing comes first, the signature before anything
- * is parsed, and what is parsed has its limits. Runs in `cellgate jupyter`.
+ * Jupyter messages. The order of the checks is the point: what costs nothing comes first, the
+ * signature before anything is parsed, and what is parsed has its limits. Runs in `cellgate
+ * jupyter`.
  */
 #include "jupyter/message.h"
 
@@ -15,14 +16,14 @@
 #include "base/util.h"
 
 #define DELIMITER "<IDS|MSG>"
-#define DIGEST SHA256_DIGEST_SIZE
+#define DIGEST    SHA256_DIGEST_SIZE
 /* Frames below this are copied: cheaper than to keep their owner. */
 #define COPY_BELOW 4096u
 
 /* ------------------------------------------------------------------ repetition */
 
 #define BUCKETS CG_JMSG_REPLAY
-#define NONE UINT32_MAX
+#define NONE    UINT32_MAX
 
 /* The last digests in a ring, and chains by hash. Pages that no digest needed yet cost nothing. */
 struct cg_jreplay {
@@ -113,7 +114,8 @@ void cg_jsign_make(const struct cg_jsign *s, const struct cg_jspan parts[4], cha
         sodium_bin2hex(hex, CG_JSIGN_HEX + 1, d, sizeof(d));
 }
 
-int cg_jsign_check(struct cg_jsign *s, struct cg_jspan signature, const struct cg_jspan parts[4], struct cg_err *err)
+int cg_jsign_check(struct cg_jsign *s, struct cg_jspan signature, const struct cg_jspan parts[4],
+                   struct cg_err *err)
 {
         char hex[CG_JSIGN_HEX + 1];
         unsigned char d[DIGEST];
@@ -121,7 +123,8 @@ int cg_jsign_check(struct cg_jsign *s, struct cg_jspan signature, const struct c
         if (!s->on)
                 return 0;
         if (signature.len != CG_JSIGN_HEX)
-                return cg_fail(err, CG_E_PROTO, "the signature has %zu bytes instead of %u", signature.len, CG_JSIGN_HEX);
+                return cg_fail(err, CG_E_PROTO, "the signature has %zu bytes instead of %u", signature.len,
+                               CG_JSIGN_HEX);
         digest(s, parts, d);
         sodium_bin2hex(hex, sizeof(hex), d, sizeof(d));
         if (sodium_memcmp(hex, signature.p, CG_JSIGN_HEX) != 0)
@@ -139,7 +142,8 @@ static size_t find_delimiter(const struct cg_jspan *frames, size_t n)
         size_t i;
 
         for (i = 0; i < n && i <= CG_JMSG_MAX_IDS; i++)
-                if (frames[i].len == sizeof(DELIMITER) - 1 && memcmp(frames[i].p, DELIMITER, frames[i].len) == 0)
+                if (frames[i].len == sizeof(DELIMITER) - 1 &&
+                    memcmp(frames[i].p, DELIMITER, frames[i].len) == 0)
                         return i;
         return n;
 }
@@ -150,7 +154,8 @@ static int check_sizes(const struct cg_jspan *frames, size_t n, struct cg_err *e
 
         for (size_t i = 0; i < n; i++)
                 if (!cg_size_add(sum, frames[i].len, &sum) || sum > CG_JMSG_MAX_BYTES)
-                        return cg_fail(err, CG_E_LIMIT, "the message has more than %zu bytes", CG_JMSG_MAX_BYTES);
+                        return cg_fail(err, CG_E_LIMIT, "the message has more than %zu bytes",
+                                       CG_JMSG_MAX_BYTES);
         return 0;
 }
 
@@ -199,23 +204,26 @@ static int check_grammar(const struct cg_jparsed *m, struct cg_err *err)
         return 0;
 }
 
-int cg_jmsg_parse(struct cg_jsign *s, const struct cg_jspan *frames, size_t n, struct cg_jparsed *ret, struct cg_err *err)
+int cg_jmsg_parse(struct cg_jsign *s, const struct cg_jspan *frames, size_t n, struct cg_jparsed *ret,
+                  struct cg_err *err)
 {
         struct cg_jparsed m = { 0 };
         size_t at;
         int r;
 
         if (n > CG_JMSG_MAX_FRAMES)
-                return cg_fail(err, CG_E_LIMIT, "the message has %zu frames, at most %d are possible", n, CG_JMSG_MAX_FRAMES);
+                return cg_fail(err, CG_E_LIMIT, "the message has %zu frames, at most %d are possible", n,
+                               CG_JMSG_MAX_FRAMES);
         at = find_delimiter(frames, n);
         if (at == n)
                 return cg_fail(err, CG_E_PROTO, "the message has no delimiter");
         if (n - at < 6)
-                return cg_fail(err, CG_E_PROTO, "the message has %zu frames after its delimiter, at least 5 are needed",
+                return cg_fail(err, CG_E_PROTO,
+                               "the message has %zu frames after its delimiter, at least 5 are needed",
                                n - at - 1);
         if (n - at - 6 > CG_JMSG_MAX_BUFFERS)
-                return cg_fail(err, CG_E_LIMIT, "the message has %zu buffers, at most %d are possible", n - at - 6,
-                               CG_JMSG_MAX_BUFFERS);
+                return cg_fail(err, CG_E_LIMIT, "the message has %zu buffers, at most %d are possible",
+                               n - at - 6, CG_JMSG_MAX_BUFFERS);
         if (check_sizes(frames, n, err) < 0 || cg_jsign_check(s, frames[at + 1], frames + at + 2, err) < 0)
                 return err ? err->code : CG_E_PROTO;
         m.n_ids = at;
@@ -245,10 +253,11 @@ void cg_jparsed_fini(struct cg_jparsed *m)
 /* ------------------------------------------------------------------ receiving */
 
 /*
- * Takes all frames of one message from the socket; those beyond the limits are dropped at once. The first is a ROUTER's name for the
- * connection, which came over no wire.
+ * Takes all frames of one message from the socket; those beyond the limits are dropped at once. The
+ * first is a ROUTER's name for the connection, which came over no wire.
  */
-static int take_frames(void *sock, struct cg_jmsg *m, struct cg_peers *peers, struct cg_peer **peer, struct cg_err *err)
+static int take_frames(void *sock, struct cg_jmsg *m, struct cg_peers *peers, struct cg_peer **peer,
+                       struct cg_err *err)
 {
         int more = 1, flags = ZMQ_DONTWAIT, r = 0;
 
@@ -271,8 +280,8 @@ static int take_frames(void *sock, struct cg_jmsg *m, struct cg_peers *peers, st
                         zmq_msg_init(&m->frames[m->n_frames]);
                         zmq_msg_move(&m->frames[m->n_frames++], &f);
                 } else {
-                        r = cg_fail(err, CG_E_LIMIT, "the message has more than %d frames or %zu bytes", CG_JMSG_MAX_FRAMES,
-                                    CG_JMSG_MAX_BYTES);
+                        r = cg_fail(err, CG_E_LIMIT, "the message has more than %d frames or %zu bytes",
+                                    CG_JMSG_MAX_FRAMES, CG_JMSG_MAX_BYTES);
                 }
                 zmq_msg_close(&f);
         }
@@ -308,7 +317,8 @@ static int parse_frames(struct cg_jmsg *m, struct cg_jsign *s, struct cg_err *er
         return cg_jmsg_parse(s, spans, m->n_frames, &m->m, err);
 }
 
-int cg_jmsg_recv(void *sock, struct cg_jsign *s, struct cg_peers *peers, struct cg_jmsg **ret, struct cg_err *err)
+int cg_jmsg_recv(void *sock, struct cg_jsign *s, struct cg_peers *peers, struct cg_jmsg **ret,
+                 struct cg_err *err)
 {
         zmq_msg_t frames[CG_JMSG_MAX_FRAMES];
         struct cg_jmsg *m = calloc(1, sizeof(*m));
@@ -375,7 +385,10 @@ static int value_at(struct cg_jspan t, size_t i, struct cg_jspan *ret, size_t *e
         return 0;
 }
 
-/* Keys of the protocol have no escapes, so a key that is spelled with some is not the one that is looked for. */
+/*
+ * Keys of the protocol have no escapes, so a key that is spelled with some is not the one that is
+ * looked for.
+ */
 static bool is_key(struct cg_jspan key, const char *want)
 {
         size_t n = strlen(want);
@@ -423,7 +436,8 @@ static const char *user_name(void)
         const char *name = getenv("USER");
 
         /* Not getpwuid(): it would load half a dozen libraries for a field that nobody needs. */
-        if (!name || !*name || strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") != strlen(name))
+        if (!name || !*name ||
+            strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") != strlen(name))
                 name = "user";
         return strlen(name) < 64 ? name : "user";
 }
@@ -436,7 +450,8 @@ void cg_jidentity_init(struct cg_jidentity *id)
         randombytes_buf(random, sizeof(random));
         sodium_bin2hex(id->session, sizeof(id->session), random, sizeof(random));
         snprintf(id->id_prefix, sizeof(id->id_prefix), "%s_%u_", id->session, (unsigned)getpid());
-        snprintf(id->middle, sizeof(id->middle), "\",\"username\":\"%s\",\"session\":\"%s\",\"date\":\"", user_name(), id->session);
+        snprintf(id->middle, sizeof(id->middle), "\",\"username\":\"%s\",\"session\":\"%s\",\"date\":\"",
+                 user_name(), id->session);
 }
 
 static char *put(char *p, const char *end, const char *s)
@@ -469,8 +484,12 @@ void cg_jidentity_date(struct cg_jidentity *id, char *buf, size_t size)
         *put(put(buf, buf + size - 1, id->date), buf + size - 1, fraction) = '\0';
 }
 
-/* Six of them are made for each cell, so this does not go through printf. 0 where the type is too long. */
-static size_t make_header(struct cg_jidentity *id, const char *type, const char *msg_id, char *buf, size_t size)
+/*
+ * Six of them are made for each cell, so this does not go through printf. 0 where the type is too
+ * long.
+ */
+static size_t make_header(struct cg_jidentity *id, const char *type, const char *msg_id, char *buf,
+                          size_t size)
 {
         char date[40], *p = buf;
         const char *end = buf + size;
@@ -544,8 +563,8 @@ static int send_frame(void *sock, struct cg_jspan f, bool more, struct shared *s
         return 0;
 }
 
-static int send_all(void *sock, const struct cg_jout *out, const char *hex, const struct cg_jspan parts[4], struct shared *shared,
-                    struct cg_err *err)
+static int send_all(void *sock, const struct cg_jout *out, const char *hex, const struct cg_jspan parts[4],
+                    struct shared *shared, struct cg_err *err)
 {
         int r = 0;
 
@@ -576,8 +595,8 @@ static struct shared *shared_new(const struct cg_jout *out)
         return s;
 }
 
-int cg_jmsg_send(void *sock, const struct cg_jsign *s, struct cg_jidentity *id, const struct cg_jout *out, char *msg_id,
-                 struct cg_err *err)
+int cg_jmsg_send(void *sock, const struct cg_jsign *s, struct cg_jidentity *id, const struct cg_jout *out,
+                 char *msg_id, struct cg_err *err)
 {
         char header[512], mid[CG_JMSG_ID], hex[CG_JSIGN_HEX + 1];
         struct shared *shared = shared_new(out);
@@ -622,7 +641,11 @@ static size_t plain_run(const char *s, size_t len)
 static size_t escape(char *p, unsigned char c)
 {
         static const char hex[] = "0123456789abcdef";
-        char letter = c == '\n' ? 'n' : c == '\r' ? 'r' : c == '\t' ? 't' : c == '"' || c == '\\' ? (char)c : 0;
+        char letter = c == '\n'               ? 'n'
+                      : c == '\r'             ? 'r'
+                      : c == '\t'             ? 't'
+                      : c == '"' || c == '\\' ? (char)c
+                                              : 0;
 
         p[0] = '\\';
         p[1] = letter ? letter : 'u';

@@ -1,6 +1,7 @@
 /*
- * Jupyter messages: frames, signatures, and what is looked at before anything in them is believed. Runs in
- * `cellgate jupyter`. Whoever reaches the sockets can send anything; only who has the connection file's key is a client.
+ * Jupyter messages: frames, signatures, and what is looked at before anything in them is believed.
+ * Runs in `cellgate jupyter`. Whoever reaches the sockets can send anything; only who has the
+ * connection file's key is a client.
  */
 #ifndef CG_JUPYTER_MESSAGE_H
 #define CG_JUPYTER_MESSAGE_H
@@ -20,11 +21,11 @@
 #define CG_JMSG_MAX_IDS 16
 /* Buffers behind the content: what one request to the kernel can carry. */
 #define CG_JMSG_MAX_BUFFERS 63
-#define CG_JMSG_MAX_FRAMES (CG_JMSG_MAX_IDS + 6 + CG_JMSG_MAX_BUFFERS)
+#define CG_JMSG_MAX_FRAMES  (CG_JMSG_MAX_IDS + 6 + CG_JMSG_MAX_BUFFERS)
 /* All frames together. A notebook's widget state may have some MB. */
-#define CG_JMSG_MAX_BYTES ((size_t)64 << 20)
+#define CG_JMSG_MAX_BYTES  ((size_t)64 << 20)
 #define CG_JMSG_MAX_HEADER ((size_t)64 << 10)
-#define CG_JMSG_MAX_DEPTH 200
+#define CG_JMSG_MAX_DEPTH  200
 /* Messages whose repetition is noticed. */
 #define CG_JMSG_REPLAY 65536u
 
@@ -49,10 +50,14 @@ struct cg_jsign {
 /* An empty key means that nothing is signed and everything is believed: as the protocol says. */
 int cg_jsign_init(struct cg_jsign *s, const char *key, size_t len, struct cg_err *err);
 void cg_jsign_fini(struct cg_jsign *s);
-/* Signature over header, parent header, metadata and content, in hexadecimal; "" where nothing is signed. */
+/*
+ * Signature over header, parent header, metadata and content, in hexadecimal; "" where nothing is
+ * signed.
+ */
 void cg_jsign_make(const struct cg_jsign *s, const struct cg_jspan parts[4], char hex[CG_JSIGN_HEX + 1]);
 /* 0 when @signature is right and was not seen before; it is remembered then. CG_E_PROTO. */
-int cg_jsign_check(struct cg_jsign *s, struct cg_jspan signature, const struct cg_jspan parts[4], struct cg_err *err);
+int cg_jsign_check(struct cg_jsign *s, struct cg_jspan signature, const struct cg_jspan parts[4],
+                   struct cg_err *err);
 
 /* ------------------------------------------------------------------ what comes in */
 
@@ -60,16 +65,18 @@ int cg_jsign_check(struct cg_jsign *s, struct cg_jspan signature, const struct c
 struct cg_jparsed {
         size_t n_ids;
         struct cg_jspan header, parent, metadata, content;
-        size_t first_buffer, n_buffers; /* frames */
-        json_t *fields;                 /* the header */
+        size_t first_buffer, n_buffers;   /* frames */
+        json_t *fields;                   /* the header */
         const char *type, *id, *subshell; /* in it; subshell is NULL where the header has none */
 };
 
 /*
- * Looks at a message: number of frames, delimiter, sizes, signature, repetition; only then grammar, depth and header.
- * 0; CG_E_PROTO, CG_E_LIMIT or CG_E_PARSE with the reason, and nothing to free. Else: cg_jparsed_fini().
+ * Looks at a message: number of frames, delimiter, sizes, signature, repetition; only then grammar,
+ * depth and header. 0; CG_E_PROTO, CG_E_LIMIT or CG_E_PARSE with the reason, and nothing to free.
+ * Else: cg_jparsed_fini().
  */
-int cg_jmsg_parse(struct cg_jsign *s, const struct cg_jspan *frames, size_t n, struct cg_jparsed *ret, struct cg_err *err);
+int cg_jmsg_parse(struct cg_jsign *s, const struct cg_jspan *frames, size_t n, struct cg_jparsed *ret,
+                  struct cg_err *err);
 void cg_jparsed_fini(struct cg_jparsed *m);
 
 /* A message with its frames. */
@@ -80,10 +87,11 @@ struct cg_jmsg {
 };
 
 /*
- * Receives one message without blocking. 0; CG_TIMEOUT when none waits; negative: it was read and dropped, *err says why.
- * *ret: cg_jmsg_free().
+ * Receives one message without blocking. 0; CG_TIMEOUT when none waits; negative: it was read and
+ * dropped, *err says why. *ret: cg_jmsg_free().
  */
-int cg_jmsg_recv(void *sock, struct cg_jsign *s, struct cg_peers *peers, struct cg_jmsg **ret, struct cg_err *err);
+int cg_jmsg_recv(void *sock, struct cg_jsign *s, struct cg_peers *peers, struct cg_jmsg **ret,
+                 struct cg_err *err);
 struct cg_jmsg *cg_jmsg_free(struct cg_jmsg *m);
 struct cg_jspan cg_jmsg_frame(const struct cg_jmsg *m, size_t i);
 
@@ -100,7 +108,7 @@ struct cg_jidentity {
         uint64_t count;
         char id_prefix[56]; /* of every msg_id: session and process */
         char middle[160];   /* of every header: what stands between its type and its date */
-        char date[40]; /* of the second that was formatted last */
+        char date[40];      /* of the second that was formatted last */
         int64_t date_s;
 };
 
@@ -110,25 +118,31 @@ struct cg_jout {
         const char *type;
         const struct cg_jspan *ids; /* identities, or one topic */
         size_t n_ids;
-        struct cg_jspan parent;     /* header of the request, byte for byte; empty for none */
-        struct cg_jspan metadata;   /* empty: {} */
+        struct cg_jspan parent;   /* header of the request, byte for byte; empty for none */
+        struct cg_jspan metadata; /* empty: {} */
         struct cg_jspan content;
         const struct cg_jspan *buffers;
         size_t n_buffers;
-        /* The content and the buffers are sent without copying: release(owner) is called once, later, in any thread. */
+        /*
+         * The content and the buffers are sent without copying: release(owner) is called once,
+         * later, in any thread.
+         */
         void (*release)(void *owner);
         void *owner;
 };
 
 /* Sends; takes out->owner, even when it fails. *msg_id (may be NULL): room for CG_JMSG_ID bytes. */
 #define CG_JMSG_ID 80
-int cg_jmsg_send(void *sock, const struct cg_jsign *s, struct cg_jidentity *id, const struct cg_jout *out, char *msg_id,
-                 struct cg_err *err);
+int cg_jmsg_send(void *sock, const struct cg_jsign *s, struct cg_jidentity *id, const struct cg_jout *out,
+                 char *msg_id, struct cg_err *err);
 
 /* UTC as the protocol wants it: 2026-11-21T03:10:00.123456Z. At least 40 bytes. */
 void cg_jidentity_date(struct cg_jidentity *id, char *buf, size_t size);
 
-/* Appends @s, which is UTF-8, as a JSON string literal: fast, leaves all but controls, quotes and backslashes as they are. */
+/*
+ * Appends @s, which is UTF-8, as a JSON string literal: fast, leaves all but controls, quotes and
+ * backslashes as they are.
+ */
 int cg_json_quote_utf8(struct cg_buf *b, const char *s, size_t len, struct cg_err *err);
 /* The same without the quotes around it. */
 int cg_json_escape_utf8(struct cg_buf *b, const char *s, size_t len, struct cg_err *err);

@@ -16,14 +16,20 @@
 /* What may wait, as whole messages, while the front does not read this socket. */
 #define BACKLOG ((uint64_t)1 << 30)
 /* Heartbeats of ZMTP and the handshake are received, and never read as messages. */
-#define SLACK ((uint64_t)64 << 10)
+#define SLACK       ((uint64_t)64 << 10)
 #define SLACK_PER_S 1024u
-/* A frame's head: flags and length. With CURVE also a command's name, nonce, authenticator, and the flags once more. */
+/*
+ * A frame's head: flags and length. With CURVE also a command's name, nonce, authenticator, and the
+ * flags once more.
+ */
 #define HEAD_SHORT 2u
-#define HEAD_LONG 9u
+#define HEAD_LONG  9u
 #define CURVE_MORE 33u
 
-/* Linux's struct tcp_info, as far as we need it. glibc's ends before that, and Linux's header cannot stand beside glibc's. */
+/*
+ * Linux's struct tcp_info, as far as we need it. glibc's ends before that, and Linux's header
+ * cannot stand beside glibc's.
+ */
 struct tcp_counts {
         unsigned char before[128];
         uint64_t bytes_received;
@@ -57,7 +63,8 @@ static void add(struct cg_peers *p, int fd)
                 return;
         if (!peer && p->n == CG_PEERS_MAX) {
                 if (uv_now(p->zl->loop) - p->told_ms >= 1000)
-                        cg_log(p->log, CG_LOG_WARN, "%s: there are %u connections already, further ones are cut off", p->name,
+                        cg_log(p->log, CG_LOG_WARN,
+                               "%s: there are %u connections already, further ones are cut off", p->name,
                                CG_PEERS_MAX);
                 p->told_ms = uv_now(p->zl->loop);
                 shutdown(fd, SHUT_RDWR);
@@ -106,8 +113,8 @@ static void on_event(struct cg_zsock *z, int events)
 }
 
 /*
- * Whose descriptor it is. The loop may have come to a connection's first message before the news of the connection itself, which
- * libzmq sent earlier.
+ * Whose descriptor it is. The loop may have come to a connection's first message before the news of
+ * the connection itself, which libzmq sent earlier.
  */
 static struct cg_peer *find_new(struct cg_peers *p, int fd)
 {
@@ -154,22 +161,24 @@ static bool under_way(const struct cg_peer *peer, uint64_t now_ms, uint64_t *ret
 }
 
 /*
- * Resets the connection; libzmq sees an error, and forgets what it holds. A mere shutdown() would be seen behind all that is
- * there to be read, and whoever goes on sending sees to it that there is always more.
+ * Resets the connection; libzmq sees an error, and forgets what it holds. A mere shutdown() would
+ * be seen behind all that is there to be read, and whoever goes on sending sees to it that there is
+ * always more.
  */
 static void cut(struct cg_peers *p, const struct cg_peer *peer, uint64_t bytes)
 {
         struct sockaddr nobody = { .sa_family = AF_UNSPEC };
 
-        cg_log(p->log, CG_LOG_WARN, "%s: a connection has sent %llu bytes that are no whole message: it is cut off", p->name,
+        cg_log(p->log, CG_LOG_WARN,
+               "%s: a connection has sent %llu bytes that are no whole message: it is cut off", p->name,
                (unsigned long long)bytes);
         if (connect(peer->fd, &nobody, sizeof(nobody)) < 0)
                 shutdown(peer->fd, SHUT_RDWR);
 }
 
 /*
- * Nothing waits to be read: what is under way is no whole message, of anybody. The question takes the descriptor's edge, which the
- * socket's owner would have woken for.
+ * Nothing waits to be read: what is under way is no whole message, of anybody. The question takes
+ * the descriptor's edge, which the socket's owner would have woken for.
  */
 static bool drained(const struct cg_peers *p)
 {
@@ -243,11 +252,18 @@ static int watch(struct cg_peers *p, void *ctx, struct cg_err *err)
         return 0;
 }
 
-int cg_peers_init(struct cg_peers *p, void *ctx, void *sock, struct cg_zsock *owner, struct cg_zloop *zl, const char *name,
-                  uint64_t limit_new, uint64_t limit_proven, bool curve, const struct cg_log *log, struct cg_err *err)
+int cg_peers_init(struct cg_peers *p, void *ctx, void *sock, struct cg_zsock *owner, struct cg_zloop *zl,
+                  const char *name, uint64_t limit_new, uint64_t limit_proven, bool curve,
+                  const struct cg_log *log, struct cg_err *err)
 {
-        *p = (struct cg_peers){ .sock = sock, .owner = owner, .zl = zl, .log = log, .name = name, .limit_new = limit_new,
-                                .limit_proven = limit_proven, .curve = curve };
+        *p = (struct cg_peers){ .sock = sock,
+                                .owner = owner,
+                                .zl = zl,
+                                .log = log,
+                                .name = name,
+                                .limit_new = limit_new,
+                                .limit_proven = limit_proven,
+                                .curve = curve };
         if (watch(p, ctx, err) < 0)
                 return -1;
         if (uv_timer_init(zl->loop, &p->timer) < 0)

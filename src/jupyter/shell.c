@@ -1,6 +1,7 @@
 /*
- * Shell requests. They wait here, not in the library: so that a failed cell aborts exactly those that had come before it
- * failed, and a request beside them has its own queue. Runs in `cellgate jupyter`.
+ * Shell requests. They wait here, not in the library: so that a failed cell aborts exactly those
+ * that had come before it failed, and a request beside them has its own queue. Runs in `cellgate
+ * jupyter`.
  */
 #include "jupyter/internal.h"
 
@@ -11,11 +12,12 @@
 #include "base/util.h"
 
 /*
- * A completion that takes longer disturbs more than it helps: the kernel replies with what it has found so far. The first one of a
- * kernel whose zygote has not prepared it reads the stubs of the standard library, which takes a second, or several on a busy machine.
+ * A completion that takes longer disturbs more than it helps: the kernel replies with what it has
+ * found so far. The first one of a kernel whose zygote has not prepared it reads the stubs of the
+ * standard library, which takes a second, or several on a busy machine.
  */
 #define COMPLETE_MS 5000
-#define INSPECT_MS 3000
+#define INSPECT_MS  3000
 /* Callbacks of widgets compute things; the person can interrupt them. */
 #define COMM_MS (INT64_C(24) * 3600 * 1000)
 /* The first cell's output shall not be lost to a client that is still subscribing. */
@@ -134,7 +136,8 @@ void jreq_fail(struct front *f, struct jreq *r, const char *ename, const char *e
                 return;
         }
         if (cg_buf_addf(&b, NULL, "{\"status\":\"error\",\"ename\":\"%s\",\"evalue\":", ename) == 0 &&
-            cg_json_quote(&b, evalue, strlen(evalue), NULL) == 0 && cg_buf_adds(&b, ",\"traceback\":[]}", NULL) == 0)
+            cg_json_quote(&b, evalue, strlen(evalue), NULL) == 0 &&
+            cg_buf_adds(&b, ",\"traceback\":[]}", NULL) == 0)
                 jreq_reply(f, r, (struct cg_jspan){ b.data, b.len });
 }
 
@@ -236,15 +239,16 @@ static void borrow_buffers(const struct jreq *r, struct cg_buffer *buffers)
 }
 
 /*
- * A comm message takes header and metadata in its content, where the kernel looks for them. @content is of one object, and
- * what it has itself comes later, so it counts.
+ * A comm message takes header and metadata in its content, where the kernel looks for them.
+ * @content is of one object, and what it has itself comes later, so it counts.
  */
 static int add_to_content(const struct jreq *r, struct cg_buf *b, struct cg_err *err)
 {
         struct cg_jspan content = r->msg->m.content, metadata = r->msg->m.metadata;
         const char *open = memchr(content.p, '{', content.len);
         size_t left = content.len - (size_t)(open + 1 - content.p);
-        int n = cg_buf_adds(b, "{\"header\":", err) | cg_buf_add(b, r->msg->m.header.p, r->msg->m.header.len, err);
+        int n = cg_buf_adds(b, "{\"header\":", err) |
+                cg_buf_add(b, r->msg->m.header.p, r->msg->m.header.len, err);
 
         n |= add_extra(b, "metadata", metadata, err);
         if (!cg_jspan_is_empty(content))
@@ -253,12 +257,17 @@ static int add_to_content(const struct jreq *r, struct cg_buf *b, struct cg_err 
         return n < 0 ? CG_E_NOMEM : 0;
 }
 
-static int send_request(struct front *f, struct jreq *r, struct lane *lane, bool offer, uint64_t *number, struct cg_err *err)
+static int send_request(struct front *f, struct jreq *r, struct lane *lane, bool offer, uint64_t *number,
+                        struct cg_err *err)
 {
         cg_auto_buf struct cg_buf changed = { .max = CG_JMSG_MAX_BYTES * 2 };
         struct cg_buffer buffers[CG_JMSG_MAX_BUFFERS];
-        struct cg_request_options o = { .size = sizeof(o), .timeout_ms = r->spec->timeout_ms, .subshell = subshell_of(lane),
-                                        .buffers = buffers, .n_buffers = r->msg->m.n_buffers, .offer = offer };
+        struct cg_request_options o = { .size = sizeof(o),
+                                        .timeout_ms = r->spec->timeout_ms,
+                                        .subshell = subshell_of(lane),
+                                        .buffers = buffers,
+                                        .n_buffers = r->msg->m.n_buffers,
+                                        .offer = offer };
         struct cg_jspan content = r->msg->m.content;
 
         borrow_buffers(r, buffers);
@@ -320,19 +329,25 @@ static int parse_cell(struct jreq *r, struct cell_args *a, struct cg_err *err)
             cg_json_bool(a->content, "allow_stdin", false, &r->allow_stdin, err) < 0 ||
             cg_json_bool(a->content, "stop_on_error", true, &r->stop_on_error, err) < 0)
                 return CG_E_INVAL;
-        if (json_object_get(a->content, "user_expressions") && !json_is_object(json_object_get(a->content, "user_expressions")))
+        if (json_object_get(a->content, "user_expressions") &&
+            !json_is_object(json_object_get(a->content, "user_expressions")))
                 return cg_fail(err, CG_E_INVAL, "\"user_expressions\" must be an object");
         (void)cg_jspan_member(content, "user_expressions", &a->expressions, NULL);
         return cg_jspan_member(content, "code", &r->code, err);
 }
 
-/* The request's header, which widgets look for, expressions, metadata, the last control request's header: as the client spelled them. */
+/*
+ * The request's header, which widgets look for, expressions, metadata, the last control request's
+ * header: as the client spelled them.
+ */
 static int make_extra(const struct front *f, const struct jreq *r, struct cell_args *a, struct cg_err *err)
 {
         struct cg_buf *b = &a->extra;
-        int n = cg_buf_adds(b, "{\"header\":", err) | cg_buf_add(b, r->msg->m.header.p, r->msg->m.header.len, err);
+        int n = cg_buf_adds(b, "{\"header\":", err) |
+                cg_buf_add(b, r->msg->m.header.p, r->msg->m.header.len, err);
 
-        n |= add_extra(b, "user_expressions", a->expressions, err) | add_extra(b, "metadata", r->msg->m.metadata, err);
+        n |= add_extra(b, "user_expressions", a->expressions, err) |
+             add_extra(b, "metadata", r->msg->m.metadata, err);
         n |= add_extra(b, "control", f->control_header, err);
         n |= cg_buf_adds(b, "}", err);
         return n < 0 ? CG_E_NOMEM : 0;
@@ -365,14 +380,18 @@ static int start_cell(struct front *f, struct jreq *r, struct lane *lane, struct
 
 static void run_cell(struct front *f, struct jreq *r, struct lane *lane);
 
-/* A cell of the control channel runs beside those of the main shell, in a subshell that no client sees. */
+/*
+ * A cell of the control channel runs beside those of the main shell, in a subshell that no client
+ * sees.
+ */
 static void make_control_shell(struct front *f, struct jreq *r)
 {
         struct cg_request_options o = { .size = sizeof(o) };
         struct cg_jspan content = CG_JSPAN("{\"hidden\":true}");
         struct cg_err err;
 
-        if (cg_session_request(f->session, "create_subshell_request", content.p, content.len, &o, &f->control_making, &err) == 0) {
+        if (cg_session_request(f->session, "create_subshell_request", content.p, content.len, &o,
+                               &f->control_making, &err) == 0) {
                 f->control_held = f->control.running = r;
                 return;
         }
@@ -415,7 +434,8 @@ static void run_cell(struct front *f, struct jreq *r, struct lane *lane)
 
         if (r->aborted) {
                 jreq_begin(f, r);
-                snprintf(content, sizeof(content), "{\"status\":\"aborted\",\"execution_count\":%" PRId64 "}", f->count);
+                snprintf(content, sizeof(content), "{\"status\":\"aborted\",\"execution_count\":%" PRId64 "}",
+                         f->count);
                 jreq_reply(f, r, SPAN(content));
                 jreq_finish(f, r);
                 return;
@@ -451,7 +471,8 @@ void jreq_without_kernel(struct front *f, struct jreq *r)
 
 static bool needs_kernel(const struct jreq *r)
 {
-        return r->spec->kind == KIND_EXECUTE || r->spec->kind == KIND_RELAY || r->spec->kind == KIND_COMM || r->spec->kind == KIND_SIDE;
+        return r->spec->kind == KIND_EXECUTE || r->spec->kind == KIND_RELAY || r->spec->kind == KIND_COMM ||
+               r->spec->kind == KIND_SIDE;
 }
 
 static void run_one(struct front *f, struct lane *l, struct jreq *r)
@@ -509,7 +530,8 @@ static bool can_run(struct front *f, const struct jreq *r)
 
 static void lane_run(struct front *f, struct lane *l)
 {
-        while (!l->running && l->queue && l->queue != l->offered && f->state != ENDING && can_run(f, l->queue)) {
+        while (!l->running && l->queue && l->queue != l->offered && f->state != ENDING &&
+               can_run(f, l->queue)) {
                 struct jreq *r = l->queue;
 
                 l->queue = r->next;
@@ -523,15 +545,16 @@ static void lane_run(struct front *f, struct lane *l)
 }
 
 /*
- * A cell that waits in `await` may wait for a widget's message, and that may stand behind other cells. Only the kernel knows: it takes the
- * message while such a cell runs, or says "later".
+ * A cell that waits in `await` may wait for a widget's message, and that may stand behind other
+ * cells. Only the kernel knows: it takes the message while such a cell runs, or says "later".
  */
 static void lane_offer(struct front *f, struct lane *l)
 {
         struct jreq *r = l->queue;
         uint64_t number;
 
-        if (f->state != READY || l->offered || !l->running || l->running->spec->kind != KIND_EXECUTE || !l->running->origin->number)
+        if (f->state != READY || l->offered || !l->running || l->running->spec->kind != KIND_EXECUTE ||
+            !l->running->origin->number)
                 return;
         while (r && r->spec->kind != KIND_COMM)
                 r = r->next;
@@ -580,7 +603,8 @@ bool shell_offer_reply(struct front *f, struct jreq *r, const struct cg_event *e
         l->offered = NULL;
         text.p = cg_event_json(e, &text.len);
         r->stays = cg_event_status(e) != CG_STATUS_OK;
-        if (r->stays || (cg_jspan_member(text, "status", &status, NULL) == 0 && status.len == 7 && memcmp(status.p, "\"later\"", 7) == 0)) {
+        if (r->stays || (cg_jspan_member(text, "status", &status, NULL) == 0 && status.len == 7 &&
+                         memcmp(status.p, "\"later\"", 7) == 0)) {
                 r->origin->number = 0;
                 return true;
         }
@@ -622,7 +646,10 @@ void shell_abort(struct front *f, struct lane *l)
                 r->aborted = r->aborted || r->spec->kind == KIND_EXECUTE;
 }
 
-/* The lane of a subshell; made when it is first used: whether there is such a subshell, the kernel says. */
+/*
+ * The lane of a subshell; made when it is first used: whether there is such a subshell, the kernel
+ * says.
+ */
 static struct lane *lane_find(struct front *f, const char *id)
 {
         struct lane *l, **p = &f->subshells;
@@ -650,7 +677,10 @@ static void push(struct front *f, struct lane *l, struct jreq *r)
         f->waiting_bytes += r->msg->bytes;
 }
 
-/* The control channel is read on whatever waits: what it asks of the front itself is answered at once. */
+/*
+ * The control channel is read on whatever waits: what it asks of the front itself is answered at
+ * once.
+ */
 void control_enqueue(struct front *f, struct jreq *r)
 {
         if (f->waiting >= MAX_WAITING || f->waiting_bytes >= MAX_WAITING_BYTES) {
@@ -683,7 +713,8 @@ void reject(struct front *f, enum cg_jchannel channel, const struct cg_err *err)
         if (f->rejected++ && now - f->rejected_ms < 1000)
                 return;
         f->rejected_ms = now;
-        cg_log(&f->o->log, CG_LOG_WARN, "message on %s rejected (%u so far): %s", cg_jchannel_key(channel), f->rejected, err->msg);
+        cg_log(&f->o->log, CG_LOG_WARN, "message on %s rejected (%u so far): %s", cg_jchannel_key(channel),
+               f->rejected, err->msg);
 }
 
 /* CG_TIMEOUT: none waits */
@@ -707,7 +738,8 @@ static int receive(struct front *f)
                 cg_log(&f->o->log, CG_LOG_ERROR, "out of memory: a request was lost");
                 return 0;
         }
-        if (r->spec->kind == KIND_INTERRUPT) { /* behind the cell that it is meant for it would be of no use */
+        /* behind the cell that it is meant for it would be of no use */
+        if (r->spec->kind == KIND_INTERRUPT) {
                 jreq_begin(f, r);
                 answer_local(f, r);
         } else {

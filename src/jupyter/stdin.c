@@ -1,11 +1,13 @@
 /*
- * Asking people: what input() wants, and whether a tool call may run. A client answers in the order in which it was
- * asked, and most answers do not say to which question they belong; so questions that were taken back are remembered until
- * their answer comes, and no late answer to one can allow the call of another. Runs in `cellgate jupyter`.
+ * Asking people: what input() wants, and whether a tool call may run. A client answers in the order
+ * in which it was asked, and most answers do not say to which question they belong; so questions
+ * that were taken back are remembered until their answer comes, and no late answer to one can allow
+ * the call of another. Runs in `cellgate jupyter`.
  *
- * The box of a question looks like that of input(), and it may appear while somebody is typing. So an answer about a call that
- * arrives before anybody can have read the question is ignored, and the question is asked again. Once the kernel's code has shown
- * anything, the accepting words contain digits (base/confirm.h), up to the end: what was shown stays in the notebook.
+ * The box of a question looks like that of input(), and it may appear while somebody is typing. So
+ * an answer about a call that arrives before anybody can have read the question is ignored, and the
+ * question is asked again. Once the kernel's code has shown anything, the accepting words contain
+ * digits (base/confirm.h), up to the end: what was shown stays in the notebook.
  */
 #include "jupyter/internal.h"
 
@@ -16,8 +18,8 @@
 #include "base/util.h"
 
 #define END_OF_FILE "\x04"
-#define REFUSED "refused by the person at the notebook"
-#define MAX_HOST 300
+#define REFUSED     "refused by the person at the notebook"
+#define MAX_HOST    300
 /* A client that answers by itself is not asked without end. */
 #define MAX_EARLY 10
 #define TOO_EARLY "refused: every answer came before a person could have read the question"
@@ -56,7 +58,8 @@ static void remove_asked(struct front *f, struct asked *a)
 /* Where the client was asked already, an answer may still come: it will be thrown away. */
 static void remove_question(struct front *f, struct question *q)
 {
-        f->kernel_wrote = f->kernel_wrote || q->sent; /* arguments and hosts are the code's text as well */
+        /* arguments and hosts are the code's text as well */
+        f->kernel_wrote = f->kernel_wrote || q->sent;
         for (struct asked *a = f->asked; a; a = a->next)
                 if (a->q == q)
                         a->q = NULL;
@@ -105,11 +108,12 @@ static int show_connection(const struct cg_event *e, const char *digits, struct 
         int r = cg_render(host ? host : "?", strlen(host ? host : "?"), MAX_HOST, &safe, NULL);
 
         if (r == 0)
-                r = cg_buf_addf(text, NULL,
-                                "[cellgate] The code wants to connect to %s, port %" JSON_INTEGER_FORMAT ".\n"
-                                "[cellgate] Allow? y%s once, a%s until the kernel ends, n no, d no until the kernel ends; any other"
-                                " text refuses and is the reason: ",
-                                safe, json_integer_value(json_object_get(o, "port")), digits, digits);
+                r = cg_buf_addf(
+                        text, NULL,
+                        "[cellgate] The code wants to connect to %s, port %" JSON_INTEGER_FORMAT ".\n"
+                        "[cellgate] Allow? y%s once, a%s until the kernel ends, n no, d no until the kernel ends; any other"
+                        " text refuses and is the reason: ",
+                        safe, json_integer_value(json_object_get(o, "port")), digits, digits);
         cg_free(safe);
         return r;
 }
@@ -119,7 +123,9 @@ static bool is_connection(const struct cg_event *e)
         return cg_event_type(e) == CG_EVENT_EGRESS_REQUEST;
 }
 
-/* The text of an input_request about a call, with new digits. NULL: no memory, or no random bytes. */
+/*
+ * The text of an input_request about a call, with new digits. NULL: no memory, or no random bytes.
+ */
 static char *call_content(struct front *f, struct question *q)
 {
         cg_auto_buf struct cg_buf text = { .max = SIZE_MAX / 4 };
@@ -128,17 +134,21 @@ static char *call_content(struct front *f, struct question *q)
 
         if (cg_confirm_draw(&q->confirm, f->kernel_wrote, NULL) < 0 ||
             (q->note && (cg_buf_addf(&text, NULL, "[cellgate] %s\n", q->note) < 0)) ||
-            (is_connection(q->call) ? show_connection(q->call, digits, &text)
-                                    : f->o->judge.show(f->o->judge.data, q->call, q->whole, digits, &text)) < 0 ||
+            (is_connection(q->call)
+                     ? show_connection(q->call, digits, &text)
+                     : f->o->judge.show(f->o->judge.data, q->call, q->whole, digits, &text)) < 0 ||
             cg_buf_adds(&b, "{\"prompt\":", NULL) < 0 ||
-            cg_json_quote(&b, text.data ? text.data : "", text.len, NULL) < 0 || cg_buf_adds(&b, ",\"password\":false}", NULL) < 0)
+            cg_json_quote(&b, text.data ? text.data : "", text.len, NULL) < 0 ||
+            cg_buf_adds(&b, ",\"password\":false}", NULL) < 0)
                 return NULL;
         return cg_buf_steal(&b, NULL);
 }
 
 static void send_question(struct front *f, struct question *q)
 {
-        struct cg_jout out = { .type = "input_request", .ids = &q->id, .n_ids = 1, .parent = q->req->msg->m.header };
+        struct cg_jout out = {
+                .type = "input_request", .ids = &q->id, .n_ids = 1, .parent = q->req->msg->m.header
+        };
         struct asked *a;
         struct cg_err err = { .msg = "out of memory" };
 
@@ -175,12 +185,16 @@ static void send_next(struct front *f)
                         send_question(f, q);
 }
 
-/* About @call, or with the @content of input(). Takes @content; *call is taken when it returns true. */
+/*
+ * About @call, or with the @content of input(). Takes @content; *call is taken when it returns
+ * true.
+ */
 static bool add_question(struct front *f, struct jreq *r, struct cg_event *call, char *content)
 {
         struct question **p = &f->questions, *q = calloc(1, sizeof(*q));
 
-        if (!q || (!call && !content) || f->n_asked >= MAX_ASKED || !r->msg->m.n_ids || !copy_id(cg_jmsg_frame(r->msg, 0), &q->id)) {
+        if (!q || (!call && !content) || f->n_asked >= MAX_ASKED || !r->msg->m.n_ids ||
+            !copy_id(cg_jmsg_frame(r->msg, 0), &q->id)) {
                 free(content);
                 free(q);
                 return false;
@@ -246,13 +260,17 @@ static void decide(struct front *f, const struct cg_event *e, bool accept, const
 {
         uint64_t n = cg_event_approval(e);
         struct cg_err err;
-        int r = accept ? cg_approval_accept(f->session, n, &err) : cg_approval_reject(f->session, n, why, &err);
+        int r = accept ? cg_approval_accept(f->session, n, &err)
+                       : cg_approval_reject(f->session, n, why, &err);
 
         if (r < 0 && r != CG_E_NOTFOUND) /* cancelled meanwhile: APPROVAL_CLOSED says so */
                 cg_log(&f->o->log, CG_LOG_ERROR, "decision %" PRIu64 ": %s", n, err.msg);
 }
 
-/* Only the client whose cell makes the call, and only when it can show a question. Takes @e when true. */
+/*
+ * Only the client whose cell makes the call, and only when it can show a question. Takes @e when
+ * true.
+ */
 static bool ask_call(struct front *f, struct jreq *r, struct cg_event *e)
 {
         if (!r || r->spec->kind != KIND_EXECUTE || !r->allow_stdin)
@@ -273,7 +291,8 @@ void judge_call(struct front *f, struct cg_event *e)
         cg_event_free(e);
 }
 
-static void decide_connection(struct front *f, const struct cg_event *e, enum cg_egress_decision decision, const char *why)
+static void decide_connection(struct front *f, const struct cg_event *e, enum cg_egress_decision decision,
+                              const char *why)
 {
         struct cg_err err;
         int r = cg_egress_decide(f->session, cg_event_approval(e), decision, why, &err);
@@ -287,9 +306,10 @@ void judge_connection(struct front *f, struct cg_event *e)
 {
         if (ask_call(f, f->main.running, e))
                 return;
-        decide_connection(f, e, CG_EGRESS_DENY_ONCE,
-                          "nobody could be asked, since no cell runs whose client shows questions; the sandbox settings can"
-                          " allow it");
+        decide_connection(
+                f, e, CG_EGRESS_DENY_ONCE,
+                "nobody could be asked, since no cell runs whose client shows questions; the sandbox settings can"
+                " allow it");
         cg_event_free(e);
 }
 
@@ -346,7 +366,8 @@ static void answer_connection(struct front *f, struct question *q, const char *t
 /* @typed: without blanks around it. Anything that is no word of ours refuses, and is the reason. */
 static void answer_call(struct front *f, struct question *q, const char *typed)
 {
-        bool once = cg_confirm_accepts(&q->confirm, typed, "y", "yes"), always = cg_confirm_accepts(&q->confirm, typed, "a", "always");
+        bool once = cg_confirm_accepts(&q->confirm, typed, "y", "yes"),
+             always = cg_confirm_accepts(&q->confirm, typed, "a", "always");
         struct cg_event *e;
 
         if (is_view(typed)) {
@@ -400,8 +421,9 @@ static bool is_early(struct front *f, struct question *q)
 }
 
 /*
- * An accepting word without the right digits is no reason of a refusal either. A question that has none was asked before the
- * kernel's code showed anything: if it has since, that may be where the word comes from.
+ * An accepting word without the right digits is no reason of a refusal either. A question that has
+ * none was asked before the kernel's code showed anything: if it has since, that may be where the
+ * word comes from.
  */
 static bool lacks_digits(struct front *f, struct question *q, const char *typed)
 {
@@ -412,7 +434,8 @@ static bool lacks_digits(struct front *f, struct question *q, const char *typed)
         if (!word || (!drawn && !f->kernel_wrote) || strspn(typed + n, " 0123456789") != strlen(typed + n) ||
             !(is_word(word, "y", "yes") || is_word(word, "a", "always")))
                 return false;
-        if (drawn && (cg_confirm_accepts(&q->confirm, typed, "y", "yes") || cg_confirm_accepts(&q->confirm, typed, "a", "always")))
+        if (drawn && (cg_confirm_accepts(&q->confirm, typed, "y", "yes") ||
+                      cg_confirm_accepts(&q->confirm, typed, "a", "always")))
                 return false;
         ask_again(f, q, "Please type the digits as well: they are new for each question.");
         return true;
@@ -437,8 +460,9 @@ static void take_answer(struct front *f, struct question *q, const char *value, 
 }
 
 /*
- * An answer that may belong to a question that was taken back. For input() it is taken: who was interrupted has no other
- * chance to answer. About a call the client is asked again: an old "y" must not become a new one.
+ * An answer that may belong to a question that was taken back. For input() it is taken: who was
+ * interrupted has no other chance to answer. About a call the client is asked again: an old "y"
+ * must not become a new one.
  */
 static void stale_answer(struct front *f, struct cg_jspan id, const char *value, size_t len)
 {
@@ -450,7 +474,10 @@ static void stale_answer(struct front *f, struct cg_jspan id, const char *value,
                 take_answer(f, q, value, len);
 }
 
-/* The oldest that this client has not answered, or the one that the answer names. Only who was asked may answer. */
+/*
+ * The oldest that this client has not answered, or the one that the answer names. Only who was
+ * asked may answer.
+ */
 static struct asked *find_asked(struct front *f, struct cg_jspan id, const char *msg_id)
 {
         struct asked *a = f->asked;
@@ -461,8 +488,9 @@ static struct asked *find_asked(struct front *f, struct cg_jspan id, const char 
 }
 
 /*
- * Which input_request does the answer name? NULL: it does not say. Some clients name the cell's request instead. A name
- * that is neither is of a question that was answered before: it is kept, and fits nothing.
+ * Which input_request does the answer name? NULL: it does not say. Some clients name the cell's
+ * request instead. A name that is neither is of a question that was answered before: it is kept,
+ * and fits nothing.
  */
 static const char *named(const struct front *f, const json_t *parent)
 {

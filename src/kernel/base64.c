@@ -1,4 +1,7 @@
-/* Base64 text; runs in the kernel process. A picture of 3 MB takes less than a millisecond, several in the standard library. */
+/*
+ * Base64 text; runs in the kernel process. A picture of 3 MB takes less than a millisecond, several
+ * in the standard library.
+ */
 #include "kernel/base64.h"
 
 #include <stdint.h>
@@ -20,15 +23,27 @@ size_t cg_base64_size(size_t len)
 /* 12 bytes become 16 characters; 16 bytes are read at @in. */
 __attribute__((target("ssse3"))) static __m128i encode_16(const unsigned char *in)
 {
-        /* Each group of three bytes a, b, c as the two words (b, a) and (c, b), so that no field lies across words. */
+        /*
+         * Each group of three bytes a, b, c as the two words (b, a) and (c, b), so that no field
+         * lies across words.
+         */
         const __m128i spread = _mm_setr_epi8(1, 0, 2, 1, 4, 3, 5, 4, 7, 6, 8, 7, 10, 9, 11, 10);
-        /* What to add to a value, by its range: 0..25 'A', 26..51 'a' - 26, 52..61 '0' - 52, 62 '+', 63 '/'. */
-        const __m128i offsets = _mm_setr_epi8('a' - 26, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52,
-                                              '0' - 52, '0' - 52, '+' - 62, '/' - 63, 'A', 0, 0);
+        /*
+         * What to add to a value, by its range: 0..25 'A', 26..51 'a' - 26, 52..61 '0' - 52, 62
+         * '+', 63 '/'.
+         */
+        const __m128i offsets = _mm_setr_epi8('a' - 26, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52,
+                                              '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '+' - 62,
+                                              '/' - 63, 'A', 0, 0);
         __m128i words = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(const void *)in), spread);
-        /* The first and third value move down by 10 and 6 bits, the second and fourth up by 4 and 8. */
-        __m128i odd = _mm_mulhi_epu16(_mm_and_si128(words, _mm_set1_epi32(0x0fc0fc00)), _mm_set1_epi32(0x04000040));
-        __m128i even = _mm_mullo_epi16(_mm_and_si128(words, _mm_set1_epi32(0x003f03f0)), _mm_set1_epi32(0x01000010));
+        /*
+         * The first and third value move down by 10 and 6 bits, the second and fourth up by 4 and
+         * 8.
+         */
+        __m128i odd = _mm_mulhi_epu16(_mm_and_si128(words, _mm_set1_epi32(0x0fc0fc00)),
+                                      _mm_set1_epi32(0x04000040));
+        __m128i even = _mm_mullo_epi16(_mm_and_si128(words, _mm_set1_epi32(0x003f03f0)),
+                                       _mm_set1_epi32(0x01000010));
         __m128i values = _mm_or_si128(odd, even);
         /* 0 for both ranges of letters, else 1..12; then 13 for the capitals. */
         __m128i range = _mm_subs_epu8(values, _mm_set1_epi8(51));

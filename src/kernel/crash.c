@@ -1,6 +1,7 @@
 /*
- * faulthandler writes all frames, a dozen of which are IPython's and ours. It writes them to a memory file, and the crash handler (io.c),
- * which runs next, copies the others to standard error. A cell that calls faulthandler.enable() itself gets all of them.
+ * faulthandler writes all frames, a dozen of which are IPython's and ours. It writes them to a
+ * memory file, and the crash handler (io.c), which runs next, copies the others to standard error.
+ * A cell that calls faulthandler.enable() itself gets all of them.
  */
 #include "kernel/crash.h"
 
@@ -48,7 +49,8 @@ static bool is_ours(void)
 {
         struct stat st;
 
-        return dump_fd >= 0 && fstat(dump_fd, &st) == 0 && st.st_dev == dump_file.st_dev && st.st_ino == dump_file.st_ino;
+        return dump_fd >= 0 && fstat(dump_fd, &st) == 0 && st.st_dev == dump_file.st_dev &&
+               st.st_ino == dump_file.st_ino;
 }
 
 static bool begins(const char *line, const char *end, const char *with)

@@ -1,6 +1,6 @@
 /*
- * Why something failed, by the plan that this kernel's sandbox was built by: see explain.h. It decides nothing; the sandbox has done
- * that.
+ * Why something failed, by the plan that this kernel's sandbox was built by: see explain.h. It
+ * decides nothing; the sandbox has done that.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -14,7 +14,10 @@
 #include <unistd.h>
 #include "sandbox/notify/access.h"
 
-/* An exception does not say what was tried: what is not hidden and can be read, or is not there, was to be written. */
+/*
+ * An exception does not say what was tried: what is not hidden and can be read, or is not there,
+ * was to be written.
+ */
 static enum cg_access access_of(const struct cg_sandbox *plan, const char *path, int error)
 {
         const char *setting;
@@ -23,18 +26,21 @@ static enum cg_access access_of(const struct cg_sandbox *plan, const char *path,
                 return CG_ACCESS_WRITE;
         if (cg_access_explain(plan, CG_ACCESS_READ, path, error, false, &setting))
                 return CG_ACCESS_READ;
-        return access(path, R_OK) == 0 || (error != ENOENT && errno == ENOENT) ? CG_ACCESS_WRITE : CG_ACCESS_READ;
+        return access(path, R_OK) == 0 || (error != ENOENT && errno == ENOENT) ? CG_ACCESS_WRITE
+                                                                               : CG_ACCESS_READ;
 }
 
-static PyObject *result(const struct cg_sandbox *plan, enum cg_access_rule rule, const char *operation, const char *setting, const char *path)
+static PyObject *result(const struct cg_sandbox *plan, enum cg_access_rule rule, const char *operation,
+                        const char *setting, const char *path)
 {
         struct cg_access_words w;
         PyObject *where = PyUnicode_DecodeUTF8(path, (Py_ssize_t)strlen(path), "replace"), *r = NULL;
 
         cg_access_words(rule, setting, path, cg_access_by_settings(plan), &w);
         if (where)
-                r = Py_BuildValue("{s:s, s:s, s:z, s:O, s:s, s:z}", "operation", operation, "rule", cg_access_rule_name(rule), "setting",
-                                  setting, "path", where, "why", w.why, "how", w.how);
+                r = Py_BuildValue("{s:s, s:s, s:z, s:O, s:s, s:z}", "operation", operation, "rule",
+                                  cg_access_rule_name(rule), "setting", setting, "path", where, "why", w.why,
+                                  "how", w.how);
         Py_XDECREF(where);
         return r;
 }

@@ -1,4 +1,7 @@
-/* `_cellgate.explain()`: which rule of the sandbox an exception comes from. Kernel process, with the GIL. */
+/*
+ * `_cellgate.explain()`: which rule of the sandbox an exception comes from. Kernel process, with
+ * the GIL.
+ */
 #ifndef CG_KERNEL_EXPLAIN_H
 #define CG_KERNEL_EXPLAIN_H
 

@@ -1,7 +1,8 @@
 /*
- * The kernel's input and output; runs in the kernel process. One thread reads both connections and the pipes at descriptors
- * 1 and 2. It holds no GIL, ever: a cell that spins or sleeps in native code cannot stop it. Replies are written by the
- * thread that makes them, whatever else by that thread. See io.h.
+ * The kernel's input and output; runs in the kernel process. One thread reads both connections and
+ * the pipes at descriptors 1 and 2. It holds no GIL, ever: a cell that spins or sleeps in native
+ * code cannot stop it. Replies are written by the thread that makes them, whatever else by that
+ * thread. See io.h.
  */
 #include "kernel/io_int.h"
 
@@ -53,7 +54,10 @@ void wake_locked(struct cg_io *io)
         signal_fd(io->wake_fd);
 }
 
-/* After an append: the thread must know of a new message and of text that has to go out in some milliseconds. */
+/*
+ * After an append: the thread must know of a new message and of text that has to go out in some
+ * milliseconds.
+ */
 void appended_locked(struct cg_io *io, const struct cg_outq_item *tail_before)
 {
         if (!tail_before || io->out.head != io->out.tail)
@@ -82,7 +86,10 @@ int check_size(const struct cg_out *m, struct cg_err *err)
         return cg_out_header(&cg_wire_kernel, m, header, err);
 }
 
-/* Whose output is it that nobody has said a cell of? The main shell's; between its cells that of a subshell; else that of the last. */
+/*
+ * Whose output is it that nobody has said a cell of? The main shell's; between its cells that of a
+ * subshell; else that of the last.
+ */
 uint64_t running_locked(const struct cg_io *io)
 {
         uint64_t cell = io->named_cell ? io->named_cell : io->shells[MAIN].cell;
@@ -104,10 +111,15 @@ bool cg_io_forked(const struct cg_io *io)
 
 /* ------------------------------------------------------------------ making and starting */
 
-static void link_init(struct link *l, struct cg_io *io, int listener, const struct cg_wire *wire, unsigned sender,
-                      int (*handle)(struct cg_io *io, struct cg_msg *m, struct cg_err *err))
+static void link_init(struct link *l, struct cg_io *io, int listener, const struct cg_wire *wire,
+                      unsigned sender, int (*handle)(struct cg_io *io, struct cg_msg *m, struct cg_err *err))
 {
-        *l = (struct link){ .io = io, .listener = listener, .wire = wire, .sender = sender, .handle = handle, .conn = CG_ZCONN_NONE };
+        *l = (struct link){ .io = io,
+                            .listener = listener,
+                            .wire = wire,
+                            .sender = sender,
+                            .handle = handle,
+                            .conn = CG_ZCONN_NONE };
 }
 
 static int make_alive_page(struct cg_io *io, struct cg_err *err)
@@ -135,7 +147,10 @@ int open_shell_locked(struct cg_shell *sh, const char *name, struct cg_err *err)
         return 0;
 }
 
-/* Both are held for moments only: who finds one taken looks a few times before it sleeps, which would take much longer. */
+/*
+ * Both are held for moments only: who finds one taken looks a few times before it sleeps, which
+ * would take much longer.
+ */
 static void init_locks(struct cg_io *io)
 {
         pthread_mutexattr_t attr;
@@ -197,8 +212,9 @@ int cg_io_start(struct cg_io *io, struct cg_err *err)
         if (null_fd < 0 || dup2(null_fd, 0) < 0)
                 return cg_fail_errno(err, "/dev/null");
         /*
-         * Its number is high, and the larger table of descriptors that this takes costs nothing while there is one thread: later Linux
-         * would wait for a grace period, some 10 ms of each kernel's start.
+         * Its number is high, and the larger table of descriptors that this takes costs nothing
+         * while there is one thread: later Linux would wait for a grace period, some 10 ms of each
+         * kernel's start.
          */
         cg_crash_fd();
         sigfillset(&all);
@@ -215,7 +231,8 @@ int cg_io_start(struct cg_io *io, struct cg_err *err)
                         return cg_fail_errno(err, "descriptor %d", i + 1);
                 close(io->capture[i].write_end);
         }
-        setvbuf(stdout, NULL, _IOLBF, 0); /* printf() of C code shows line by line, as at a terminal */
+        /* printf() of C code shows line by line, as at a terminal */
+        setvbuf(stdout, NULL, _IOLBF, 0);
         return 0;
 }
 
@@ -257,7 +274,9 @@ static void link_accept(struct link *l)
         pthread_mutex_unlock(&l->io->out_lock);
 }
 
-/* A tool server that has ended is followed by another, which calls that were not sent yet wait for. */
+/*
+ * A tool server that has ended is followed by another, which calls that were not sent yet wait for.
+ */
 static void link_close(struct link *l)
 {
         pthread_mutex_lock(&l->io->out_lock);
@@ -436,10 +455,15 @@ static void *io_main(void *arg)
 /* ------------------------------------------------------------------ crashes */
 
 #ifndef __SANITIZE_ADDRESS__ /* it has handlers of its own, whose reports are wanted */
-/* The one kernel of this process: a signal handler is given no argument. Set once, before the handlers. */
+/*
+ * The one kernel of this process: a signal handler is given no argument. Set once, before the
+ * handlers.
+ */
 static struct cg_io *crash_io;
 
-/* Runs after faulthandler has written its traceback to cg_crash_fd(). Async-signal-safe calls only. */
+/*
+ * Runs after faulthandler has written its traceback to cg_crash_fd(). Async-signal-safe calls only.
+ */
 static void on_crash(int sig)
 {
         struct cg_io *io = crash_io;

@@ -1,4 +1,7 @@
-/* What the kernel says, until it is written: the captured descriptors, the queue, replies. Any thread runs it. See io.h. */
+/*
+ * What the kernel says, until it is written: the captured descriptors, the queue, replies. Any
+ * thread runs it. See io.h.
+ */
 #include "kernel/io_int.h"
 
 #include <errno.h>
@@ -11,7 +14,10 @@
 #include <unistd.h>
 #include "base/util.h"
 
-/* Text waits so long for more text of its kind: many prints become one message, and a person still sees it at once. */
+/*
+ * Text waits so long for more text of its kind: many prints become one message, and a person still
+ * sees it at once.
+ */
 #define COALESCE_MS 10
 /* A write() to a pipe, and the way to it from Python, take longer than this on any machine. */
 #define SYSCALL_NS 300
@@ -33,7 +39,8 @@ size_t read_capture_locked(struct cg_io *io, struct capture *c, size_t max)
                 if (n <= 0)
                         break;
                 total += (size_t)n;
-                cg_outq_bytes(&io->out, &c->utf8, c->flags, running_locked(io), buf, (size_t)n, cg_now_ms() + COALESCE_MS, NULL);
+                cg_outq_bytes(&io->out, &c->utf8, c->flags, running_locked(io), buf, (size_t)n,
+                              cg_now_ms() + COALESCE_MS, NULL);
                 if ((size_t)n < want)
                         break;
         }
@@ -49,13 +56,14 @@ static int64_t now_ns(void)
 }
 
 /*
- * What C code and subprocesses wrote before now stands before what Python writes next. A print() is two writes: within the time that no
- * system call fits into, nothing else can have been written.
+ * What C code and subprocesses wrote before now stands before what Python writes next. A print() is
+ * two writes: within the time that no system call fits into, nothing else can have been written.
  */
 int64_t catch_up(struct cg_io *io)
 {
         struct epoll_event ev[2];
-        int64_t now = now_ns(), before = atomic_exchange_explicit(&io->caught_up_ns, now, memory_order_relaxed);
+        int64_t now = now_ns(),
+                before = atomic_exchange_explicit(&io->caught_up_ns, now, memory_order_relaxed);
         int n;
 
         if (now - before < SYSCALL_NS)
@@ -80,15 +88,20 @@ int make_capture(struct cg_io *io, struct capture *c, unsigned flags, struct cg_
         c->read_end = fds[0];
         c->write_end = fds[1];
         c->flags = flags;
-        fcntl(fds[1], F_SETPIPE_SZ, PIPE_BYTES); /* refused over the user's limit: then it stays at 64 KiB */
-        if (fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0 || epoll_ctl(io->capture_epoll, EPOLL_CTL_ADD, fds[0], &ev) < 0)
+        /* refused over the user's limit: then it stays at 64 KiB */
+        fcntl(fds[1], F_SETPIPE_SZ, PIPE_BYTES);
+        if (fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0 ||
+            epoll_ctl(io->capture_epoll, EPOLL_CTL_ADD, fds[0], &ev) < 0)
                 return cg_fail_errno(err, "captured descriptor");
         return 0;
 }
 
 /* ------------------------------------------------------------------ output */
 
-/* By this thread, so that nobody has to be woken for it; what the socket has no room for is left to the I/O thread. */
+/*
+ * By this thread, so that nobody has to be woken for it; what the socket has no room for is left to
+ * the I/O thread.
+ */
 static void send_now(struct cg_io *io)
 {
         bool sent = pthread_mutex_trylock(&io->out_lock) == 0;
@@ -98,12 +111,14 @@ static void send_now(struct cg_io *io)
                 pthread_mutex_unlock(&io->out_lock);
         }
         pthread_mutex_lock(&io->lock);
-        if (!sent || io->blocked || io->out.flush || io->exiting) /* text that may grow has its timer */
+        /* text that may grow has its timer */
+        if (!sent || io->blocked || io->out.flush || io->exiting)
                 wake_locked(io);
         pthread_mutex_unlock(&io->lock);
 }
 
-int cg_io_write(struct cg_io *io, uint64_t cell, unsigned flags, const char *text, size_t len, struct cg_err *err)
+int cg_io_write(struct cg_io *io, uint64_t cell, unsigned flags, const char *text, size_t len,
+                struct cg_err *err)
 {
         const struct cg_outq_item *tail;
         int64_t due_ms = catch_up(io);
@@ -124,7 +139,8 @@ int cg_io_write(struct cg_io *io, uint64_t cell, unsigned flags, const char *tex
         return r;
 }
 
-int cg_io_write_bytes(struct cg_io *io, uint64_t cell, unsigned flags, const char *data, size_t len, struct cg_err *err)
+int cg_io_write_bytes(struct cg_io *io, uint64_t cell, unsigned flags, const char *data, size_t len,
+                      struct cg_err *err)
 {
         struct cg_utf8_state *st = &io->buffer[flags & CG_FLAG_STDERR ? 1 : 0].utf8;
         const struct cg_outq_item *tail;
@@ -146,7 +162,8 @@ int cg_io_write_bytes(struct cg_io *io, uint64_t cell, unsigned flags, const cha
         return r;
 }
 
-int add_locked(struct cg_io *io, const struct cg_out *m, uint64_t cell, struct cg_buf *raw, struct cg_err *err)
+int add_locked(struct cg_io *io, const struct cg_out *m, uint64_t cell, struct cg_buf *raw,
+               struct cg_err *err)
 {
         struct cg_out copy = *m;
 
@@ -166,7 +183,8 @@ int cg_io_publish(struct cg_io *io, const struct cg_out *m, struct cg_buf *raw, 
                 r = CG_TIMEOUT;
         } else {
                 r = add_locked(io, m, resolve_locked(io, m->id), raw, err);
-                if (m->type != CG_KERNEL_EXECUTE_RESULT) /* the reply follows at once, and one wake-up does for both */
+                /* the reply follows at once, and one wake-up does for both */
+                if (m->type != CG_KERNEL_EXECUTE_RESULT)
                         wake_locked(io);
         }
         pthread_mutex_unlock(&io->lock);
@@ -200,7 +218,10 @@ void cg_io_flush(struct cg_io *io)
         pthread_mutex_unlock(&io->lock);
 }
 
-/* Not fflush(NULL): it waits for streams that another thread holds, a getchar() that never returns among them. */
+/*
+ * Not fflush(NULL): it waits for streams that another thread holds, a getchar() that never returns
+ * among them.
+ */
 static void flush_stdio(FILE *f)
 {
         if (ftrylockfile(f))
@@ -209,7 +230,10 @@ static void flush_stdio(FILE *f)
         funlockfile(f);
 }
 
-/* Everything that is in the pipes now. Not what comes later: a process in the background may print for ever. */
+/*
+ * Everything that is in the pipes now. Not what comes later: a process in the background may print
+ * for ever.
+ */
 static void drain(struct cg_io *io)
 {
         size_t left[2] = { PIPE_BYTES, PIPE_BYTES };
@@ -294,15 +318,24 @@ static void release_item(void *owner)
 
 static void put_item(struct cg_zconn *c, struct cg_outq_item *it)
 {
-        struct cg_out out = { .type = it->type, .flags = it->flags, .id = it->cell, .body = it->body, .body_len = it->body_len,
-                              .raw = it->data, .raw_len = it->len, .has_raw = it->has_raw, .more = it->more,
+        struct cg_out out = { .type = it->type,
+                              .flags = it->flags,
+                              .id = it->cell,
+                              .body = it->body,
+                              .body_len = it->body_len,
+                              .raw = it->data,
+                              .raw_len = it->len,
+                              .has_raw = it->has_raw,
+                              .more = it->more,
                               .n_more = it->n_more };
 
         if (cg_zconn_put(c, &out, release_item, it, NULL) != 0)
                 _exit(EXIT_PROTOCOL);
 }
 
-/* Takes from the queue what goes into one write. Returns when text must be looked at again, or -1. */
+/*
+ * Takes from the queue what goes into one write. Returns when text must be looked at again, or -1.
+ */
 static int64_t take_output(struct cg_io *io)
 {
         int64_t due = -1;
@@ -359,8 +392,13 @@ bool send_calls(struct cg_io *io)
                 pthread_mutex_unlock(&io->lock);
                 if (!t)
                         break;
-                out = (struct cg_out){ .type = t->type, .id = t->id, .body = t->body, .body_len = t->body_len,
-                                       .raw = t->args, .raw_len = t->args_len, .has_raw = t->args != NULL };
+                out = (struct cg_out){ .type = t->type,
+                                       .id = t->id,
+                                       .body = t->body,
+                                       .body_len = t->body_len,
+                                       .raw = t->args,
+                                       .raw_len = t->args_len,
+                                       .has_raw = t->args != NULL };
                 if (cg_zconn_put(c, &out, NULL, NULL, NULL) != 0)
                         _exit(EXIT_PROTOCOL);
                 tool_out_free(t);

@@ -52,7 +52,10 @@ struct cg_request *cg_request_free(struct cg_request *req)
         return NULL;
 }
 
-/* The thread of the control shell: it waits for the GIL as any thread does, which the I/O thread must not. */
+/*
+ * The thread of the control shell: it waits for the GIL as any thread does, which the I/O thread
+ * must not.
+ */
 static void *control_main(void *arg)
 {
         struct cg_io *io = arg;
@@ -70,7 +73,10 @@ static void *control_main(void *arg)
         return NULL;
 }
 
-/* False: a cell has used up the threads that this sandbox may have. That costs the request, and not the kernel. */
+/*
+ * False: a cell has used up the threads that this sandbox may have. That costs the request, and not
+ * the kernel.
+ */
 static bool enqueue_control(struct cg_io *io, struct cg_request *req)
 {
         pthread_t thread;
@@ -133,22 +139,25 @@ int cg_io_shell_close(struct cg_io *io, const char *name, struct cg_err *err)
 }
 
 /* An answer that needs no Python. */
-static int refuse(struct cg_io *io, const struct cg_msg *m, const char *ename, const char *evalue, struct cg_err *err)
+static int refuse(struct cg_io *io, const struct cg_msg *m, const char *ename, const char *evalue,
+                  struct cg_err *err)
 {
         struct cg_out out = { .type = CG_KERNEL_REPLY, .id = m->id, .has_raw = true };
         char text[512], content[512];
         int r;
 
         out.raw = text;
-        out.raw_len = (size_t)snprintf(text, sizeof(text), "{\"status\":\"error\",\"ename\":\"%s\",\"evalue\":\"%s\"}",
-                                       ename, evalue);
+        out.raw_len = (size_t)snprintf(text, sizeof(text),
+                                       "{\"status\":\"error\",\"ename\":\"%s\",\"evalue\":\"%s\"}", ename,
+                                       evalue);
         if (m->type == CG_KERNEL_EXECUTE_REQUEST) {
                 out.type = CG_KERNEL_EXECUTE_REPLY;
                 out.body = text;
                 out.body_len = out.raw_len;
                 out.raw = content;
-                out.raw_len = (size_t)snprintf(content, sizeof(content), "{\"ename\":\"%s\",\"evalue\":\"%s\",\"traceback\":[]}",
-                                               ename, evalue);
+                out.raw_len = (size_t)snprintf(content, sizeof(content),
+                                               "{\"ename\":\"%s\",\"evalue\":\"%s\",\"traceback\":[]}", ename,
+                                               evalue);
         }
         pthread_mutex_lock(&io->lock);
         r = cg_outq_add(&io->out, &out, NULL, err);
@@ -157,8 +166,12 @@ static int refuse(struct cg_io *io, const struct cg_msg *m, const char *ename, c
         return r;
 }
 
-/* Hands @req (taken) to the shell that the message names. 0: it waits there, or was answered; negative: the protocol is broken. */
-static int enqueue_for(struct cg_io *io, const struct cg_msg *m, const json_t *body, struct cg_request *req, struct cg_err *err)
+/*
+ * Hands @req (taken) to the shell that the message names. 0: it waits there, or was answered;
+ * negative: the protocol is broken.
+ */
+static int enqueue_for(struct cg_io *io, const struct cg_msg *m, const json_t *body, struct cg_request *req,
+                       struct cg_err *err)
 {
         json_t *id = json_object_get(body, "subshell"); /* borrowed */
         const char *name = id && !json_is_null(id) ? json_string_value(id) : "";
@@ -202,8 +215,8 @@ static int on_execute(struct cg_io *io, struct cg_msg *m, const json_t *body, st
 /* Does this request not wait for cells? */
 static bool for_control(const char *type)
 {
-        static const char *const types[] = { "debug_request", "create_subshell_request", "delete_subshell_request",
-                                             "list_subshell_request" };
+        static const char *const types[] = { "debug_request", "create_subshell_request",
+                                             "delete_subshell_request", "list_subshell_request" };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(types); i++)
                 if (strcmp(type, types[i]) == 0)
@@ -211,7 +224,10 @@ static bool for_control(const char *type)
         return false;
 }
 
-/* From /proc, here and now: whatever runs Python, also code that holds the GIL for ever, is not asked. */
+/*
+ * From /proc, here and now: whatever runs Python, also code that holds the GIL for ever, is not
+ * asked.
+ */
 static int answer_usage(struct cg_io *io, const struct cg_msg *m, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b;
@@ -249,7 +265,10 @@ static int on_request(struct cg_io *io, struct cg_msg *m, const json_t *body, st
         if (enqueue_control(io, req))
                 return 0;
         cg_request_free(req);
-        return refuse(io, m, "RuntimeError", "no thread can be started for this request: the cells have used up their limit of processes", err);
+        return refuse(
+                io, m, "RuntimeError",
+                "no thread can be started for this request: the cells have used up their limit of processes",
+                err);
 }
 
 static int on_input_reply(struct cg_io *io, struct cg_msg *m, const json_t *body, struct cg_err *err)
@@ -257,11 +276,13 @@ static int on_input_reply(struct cg_io *io, struct cg_msg *m, const json_t *body
         bool eof = false;
         int64_t question;
 
-        if (cg_json_bool(body, "eof", false, &eof, err) < 0 || cg_json_int(body, "question", 0, &question, err) < 0)
+        if (cg_json_bool(body, "eof", false, &eof, err) < 0 ||
+            cg_json_int(body, "question", 0, &question, err) < 0)
                 return CG_E_PROTO;
         pthread_mutex_lock(&io->lock);
         for (struct cg_wait *w = io->waits; w; w = w->next)
-                if (w->kind == WAIT_INPUT && !w->done && w->cell == m->id && w->question == (uint64_t)question) {
+                if (w->kind == WAIT_INPUT && !w->done && w->cell == m->id &&
+                    w->question == (uint64_t)question) {
                         w->eof = eof;
                         take_raw_locked(w, m);
                         signal_waits_locked(io, WAIT_TURN);
@@ -271,7 +292,10 @@ static int on_input_reply(struct cg_io *io, struct cg_msg *m, const json_t *body
         return 0;
 }
 
-/* One attempt: the interpreter's flag, EINTR for a system call, and a nudge for those that wait here. */
+/*
+ * One attempt: the interpreter's flag, EINTR for a system call, and a nudge for those that wait
+ * here.
+ */
 void poke_locked(struct cg_io *io, int64_t now)
 {
         io->config.interrupt();
@@ -292,9 +316,10 @@ static void start_interrupt_locked(struct cg_io *io)
 }
 
 /*
- * A cell that has not begun yet, because its thread is still busy with something else, is told when it does: there is one message.
- * Python interrupts its main thread from anywhere, other threads only where the GIL is held. subprocess.run() waits for its child, which
- * at a terminal would get the signal too.
+ * A cell that has not begun yet, because its thread is still busy with something else, is told when
+ * it does: there is one message. Python interrupts its main thread from anywhere, other threads
+ * only where the GIL is held. subprocess.run() waits for its child, which at a terminal would get
+ * the signal too.
  */
 static int on_interrupt(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
 {
@@ -345,8 +370,9 @@ static int on_shutdown(struct cg_io *io, struct cg_err *err)
 /* Of a wait whose call was sent over a connection that has ended. */
 static void fail_call_locked(struct cg_wait *w)
 {
-        static const char text[] = "the tool server ended before it answered; whether the tool ran is not known. "
-                                   "It has been started again: later calls work";
+        static const char text[] =
+                "the tool server ended before it answered; whether the tool ran is not known. "
+                "It has been started again: later calls work";
 
         snprintf(w->status, sizeof(w->status), "failed");
         w->has_raw = zmq_msg_init_size(&w->raw, sizeof(text) - 1) == 0;
@@ -356,7 +382,10 @@ static void fail_call_locked(struct cg_wait *w)
         signal_fd(w->fd);
 }
 
-/* The connection itself tells: no other word comes at the right moment, before a call to the next tool server and after the last to this one. */
+/*
+ * The connection itself tells: no other word comes at the right moment, before a call to the next
+ * tool server and after the last to this one.
+ */
 void calls_lost(struct cg_io *io)
 {
         pthread_mutex_lock(&io->lock);

@@ -14,7 +14,10 @@ struct cg_shell *find_shell_locked(struct cg_io *io, const char *name)
         return NULL;
 }
 
-/* A name that is taken stays taken: whoever holds a subshell's pointer is its thread, which gives the place back itself. */
+/*
+ * A name that is taken stays taken: whoever holds a subshell's pointer is its thread, which gives
+ * the place back itself.
+ */
 struct cg_shell *cg_io_shell(struct cg_io *io, const char *name)
 {
         struct cg_shell *sh;
@@ -28,13 +31,15 @@ struct cg_shell *cg_io_shell(struct cg_io *io, const char *name)
 static int open_subshell_locked(struct cg_io *io, const char *name, struct cg_err *err)
 {
         if (strlen(name) >= CG_IO_SHELL_NAME)
-                return cg_fail(err, CG_E_LIMIT, "the name of a subshell has at most %d bytes", CG_IO_SHELL_NAME - 1);
+                return cg_fail(err, CG_E_LIMIT, "the name of a subshell has at most %d bytes",
+                               CG_IO_SHELL_NAME - 1);
         if (find_shell_locked(io, name))
                 return cg_fail(err, CG_E_EXISTS, "there is a subshell %s already", name);
         for (size_t i = FIRST_SUBSHELL; i < CG_IO_MAX_SHELLS; i++)
                 if (!io->shells[i].used)
                         return open_shell_locked(&io->shells[i], name, err);
-        return cg_fail(err, CG_E_LIMIT, "there are %d subshells already: delete one first", CG_IO_MAX_SHELLS - FIRST_SUBSHELL);
+        return cg_fail(err, CG_E_LIMIT, "there are %d subshells already: delete one first",
+                       CG_IO_MAX_SHELLS - FIRST_SUBSHELL);
 }
 
 int cg_io_shell_open(struct cg_io *io, const char *name, struct cg_err *err)
@@ -163,7 +168,10 @@ bool cg_io_take_interrupt(struct cg_io *io)
         bool raises;
         int64_t now;
 
-        /* One attempt is a flag and a signal. Whoever is quick sees both, and must not be interrupted in what it does about the first. */
+        /*
+         * One attempt is a flag and a signal. Whoever is quick sees both, and must not be
+         * interrupted in what it does about the first.
+         */
         pthread_mutex_lock(&io->lock);
         now = cg_now_ms(); /* the attempt holds the lock until its signal is sent */
         raises = sh->open && (sh->interrupting || now >= io->interrupt_echo_ms);
@@ -197,7 +205,8 @@ bool cg_io_interrupt_subshell(struct cg_io *io, uint64_t cell, struct cg_io_targ
                 if (!sh->used || !sh->open || sh->cell != cell)
                         continue;
                 found = true;
-                *ret = (struct cg_io_target){ .thread = sh->thread, .began = running == 1 ? sh->began : 0,
+                *ret = (struct cg_io_target){ .thread = sh->thread,
+                                              .began = running == 1 ? sh->began : 0,
                                               .waits = interrupt_wait_locked(sh) };
         }
         pthread_mutex_unlock(&io->lock);

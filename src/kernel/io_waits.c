@@ -52,7 +52,8 @@ static int push_tool_locked(struct cg_io *io, uint16_t type, uint64_t id, const 
                             const void *args, size_t args_len, struct cg_err *err);
 
 /* INPUT_REQUEST and INPUT_CANCEL. */
-static int add_question_locked(struct cg_io *io, struct cg_out *m, uint64_t cell, uint64_t question, struct cg_err *err)
+static int add_question_locked(struct cg_io *io, struct cg_out *m, uint64_t cell, uint64_t question,
+                               struct cg_err *err)
 {
         char body[64];
         int r;
@@ -65,7 +66,10 @@ static int add_question_locked(struct cg_io *io, struct cg_out *m, uint64_t cell
         return r;
 }
 
-/* An interrupt has taken the question back: nobody needs to answer any more. Where this cannot be sent, the next question says it. */
+/*
+ * An interrupt has taken the question back: nobody needs to answer any more. Where this cannot be
+ * sent, the next question says it.
+ */
 static void cancel_input_locked(const struct cg_wait *w)
 {
         struct cg_out m = { .type = CG_KERNEL_INPUT_CANCEL };
@@ -141,7 +145,10 @@ void cg_io_goes_on(struct cg_io *io, uint64_t cell)
         pthread_mutex_unlock(&io->lock);
 }
 
-/* One question at a time, whichever thread asks: people could not tell them apart. The others wait where an interrupt reaches them. */
+/*
+ * One question at a time, whichever thread asks: people could not tell them apart. The others wait
+ * where an interrupt reaches them.
+ */
 static int ask_locked(struct cg_io *io, struct cg_out *m, struct cg_wait *w, struct cg_err *err)
 {
         int r;
@@ -159,10 +166,13 @@ static int ask_locked(struct cg_io *io, struct cg_out *m, struct cg_wait *w, str
         return r;
 }
 
-int cg_io_input(struct cg_io *io, uint64_t cell, const char *content, size_t len, struct cg_wait **ret, struct cg_err *err)
+int cg_io_input(struct cg_io *io, uint64_t cell, const char *content, size_t len, struct cg_wait **ret,
+                struct cg_err *err)
 {
         struct cg_shell *sh;
-        struct cg_out m = { .type = CG_KERNEL_INPUT_REQUEST, .raw = content, .raw_len = len, .has_raw = true };
+        struct cg_out m = {
+                .type = CG_KERNEL_INPUT_REQUEST, .raw = content, .raw_len = len, .has_raw = true
+        };
         struct cg_wait *w;
         int r;
 
@@ -251,8 +261,8 @@ static int push_tool_locked(struct cg_io *io, uint16_t type, uint64_t id, const 
         return 0;
 }
 
-int cg_io_call(struct cg_io *io, const char *body, size_t body_len, const void *args, size_t len, struct cg_wait **ret,
-               struct cg_err *err)
+int cg_io_call(struct cg_io *io, const char *body, size_t body_len, const void *args, size_t len,
+               struct cg_wait **ret, struct cg_err *err)
 {
         struct cg_wait *w;
         int r = CG_TIMEOUT;

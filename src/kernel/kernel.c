@@ -1,4 +1,7 @@
-/* A kernel's start, in the process that cg_sandbox_spawn() made of the zygote: untrusted from the first cell on. */
+/*
+ * A kernel's start, in the process that cg_sandbox_spawn() made of the zygote: untrusted from the
+ * first cell on.
+ */
 #include "kernel/kernel.h"
 
 #include <signal.h>
@@ -26,7 +29,8 @@ int cg_kernel_prepare(void *data, struct cg_err *err)
 int cg_kernel_main(void *data)
 {
         const struct cg_kernel_start *s = data;
-        struct cg_io_config config = { .kernel_fd = s->kernel_fd, .tool_fd = s->tool_fd,
+        struct cg_io_config config = { .kernel_fd = s->kernel_fd,
+                                       .tool_fd = s->tool_fd,
                                        .interrupt = cg_py_interrupt };
         struct cg_io *io;
         struct cg_err err;

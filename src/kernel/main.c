@@ -1,6 +1,7 @@
 /*
- * cellgate-kernel: the zygote, and by fork every kernel. Started by the supervisor with a clean environment, its
- * control socket at descriptor 3 and its log at 2. The only program that links libpython.
+ * cellgate-kernel: the zygote, and by fork every kernel. Started by the supervisor with a clean
+ * environment, its control socket at descriptor 3 and its log at 2. The only program that links
+ * libpython.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -25,16 +26,18 @@ struct options {
 
 static void usage(FILE *f)
 {
-        fprintf(f, "usage: cellgate-kernel --zygote [--kernel-env DIR] [--preload MODULE,...] [--completion] [--log-level 0..3]\n"
-                   "Started by cellgate-supervisor, which passes a control socket as descriptor 3.\n");
+        fprintf(f,
+                "usage: cellgate-kernel --zygote [--kernel-env DIR] [--preload MODULE,...] [--completion] [--log-level 0..3]\n"
+                "Started by cellgate-supervisor, which passes a control socket as descriptor 3.\n");
 }
 
 static int parse_options(int argc, char **argv, struct options *o)
 {
         static const struct option names[] = {
-                { "zygote", no_argument, NULL, 'z' },          { "preload", required_argument, NULL, 'p' },
-                { "log-level", required_argument, NULL, 'l' }, { "completion", no_argument, NULL, 'c' }, { "kernel-env", required_argument, NULL, 'e' }, { "help", no_argument, NULL, 'h' },
-                { "version", no_argument, NULL, 'V' },         { NULL, 0, NULL, 0 },
+                { "zygote", no_argument, NULL, 'z' },           { "preload", required_argument, NULL, 'p' },
+                { "log-level", required_argument, NULL, 'l' },  { "completion", no_argument, NULL, 'c' },
+                { "kernel-env", required_argument, NULL, 'e' }, { "help", no_argument, NULL, 'h' },
+                { "version", no_argument, NULL, 'V' },          { NULL, 0, NULL, 0 },
         };
         int c;
 
@@ -91,7 +94,10 @@ static int run(const struct options *o, const struct cg_log *log, struct cg_err 
         } else {
                 r = cg_zygote_say_ready(z, &versions, NULL, err);
         }
-        /* Until here the supervisor's end had to end this too; now its socket tells, and there may be something to clean up. */
+        /*
+         * Until here the supervisor's end had to end this too; now its socket tells, and there may
+         * be something to clean up.
+         */
         prctl(PR_SET_PDEATHSIG, 0);
         if (r == 0 && o->completion)
                 cg_zygote_prepare_completion(z);
@@ -118,5 +124,9 @@ int main(int argc, char **argv)
                 cg_log(&log, CG_LOG_ERROR, "%s", err.msg);
                 _exit(1);
         }
-        _exit(0); /* nothing of Python's own ending is needed, and it would run handlers that belong to kernels */
+        /*
+         * nothing of Python's own ending is needed, and it would run handlers that belong to
+         * kernels
+         */
+        _exit(0);
 }

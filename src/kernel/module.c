@@ -1,7 +1,7 @@
 /*
- * The built-in module `_cellgate`; runs in the kernel process (and, attached to nothing, in the zygote while it warms
- * up). Here: how its functions wait and fail, interrupts, a few helpers of Python's side, and the module itself. The rest by file:
- * module_int.h.
+ * The built-in module `_cellgate`; runs in the kernel process (and, attached to nothing, in the
+ * zygote while it warms up). Here: how its functions wait and fail, interrupts, a few helpers of
+ * Python's side, and the module itself. The rest by file: module_int.h.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -40,7 +40,8 @@ struct cg_io *cg_py_need_io(PyObject *module, const char *what)
                 PyErr_Format(PyExc_RuntimeError, "%s: the kernel is not running yet", what);
         else if (cg_io_forked(io))
                 PyErr_Format(PyExc_RuntimeError,
-                             "%s does not work in a forked process: do it in the process that runs the cell", what);
+                             "%s does not work in a forked process: do it in the process that runs the cell",
+                             what);
         else
                 return io;
         return NULL;
@@ -58,7 +59,9 @@ PyObject *cg_py_raise(const struct cg_err *err)
         return NULL;
 }
 
-/* The main thread's signal handlers run here; a subshell's thread has none. -1 with an exception. */
+/*
+ * The main thread's signal handlers run here; a subshell's thread has none. -1 with an exception.
+ */
 static int check_interrupt(struct cg_io *io)
 {
         if (PyErr_CheckSignals() < 0)
@@ -74,12 +77,13 @@ int cg_py_wait_done(struct cg_io *io, struct cg_wait *w)
         for (;;) {
                 int r;
 
-                Py_BEGIN_ALLOW_THREADS
-                r = cg_wait_once(w);
+                Py_BEGIN_ALLOW_THREADS r = cg_wait_once(w);
                 Py_END_ALLOW_THREADS
-                /* Also when it is done: the caller's next wait is not woken by an interrupt of this one. */
-                if (check_interrupt(io) < 0)
-                        return -1;
+                        /*
+                 * Also when it is done: the caller's next wait is not woken by an interrupt of this
+                 * one.
+                 */
+                        if (check_interrupt(io) < 0) return -1;
                 if (r == 0)
                         return 0;
         }
@@ -132,8 +136,9 @@ static PyObject *m_may_ask(PyObject *module, PyObject *unused)
 }
 
 /*
- * KeyboardInterrupt in the thread of a subshell's cell: where it runs Python, or waits for us. Only then its child processes are interrupted:
- * a subprocess.run() that returns before would let the cell go on, or end. The GIL is held all the time.
+ * KeyboardInterrupt in the thread of a subshell's cell: where it runs Python, or waits for us. Only
+ * then its child processes are interrupted: a subprocess.run() that returns before would let the
+ * cell go on, or end. The GIL is held all the time.
  */
 static PyObject *m_interrupt_subshell(PyObject *module, PyObject *args)
 {
@@ -147,12 +152,15 @@ static PyObject *m_interrupt_subshell(PyObject *module, PyObject *args)
                 Py_RETURN_FALSE;
         if (!target.waits)
                 PyThreadState_SetAsyncExc((unsigned long)target.thread, PyExc_KeyboardInterrupt);
-        if (target.began) /* else other cells run as well, and whose children they are is not known */
+        /* else other cells run as well, and whose children they are is not known */
+        if (target.began)
                 cg_procs_interrupt(target.began);
         Py_RETURN_TRUE;
 }
 
-/* The debugger's, when there is one: it must know of the interrupt before the stopped cell is left. */
+/*
+ * The debugger's, when there is one: it must know of the interrupt before the stopped cell is left.
+ */
 static void before_interrupt(PyObject *module)
 {
         PyObject *func = PyObject_GetAttrString(module, "before_interrupt"), *r = NULL;
@@ -223,7 +231,8 @@ static PyObject *m_b2a_base64(PyObject *module, PyObject *args, PyObject *option
         int newline = 1;
         size_t size;
 
-        if (!PyArg_ParseTupleAndKeywords(args, options, "y*|$p:b2a_base64", (char **)(uintptr_t)names, &data, &newline))
+        if (!PyArg_ParseTupleAndKeywords(args, options, "y*|$p:b2a_base64", (char **)(uintptr_t)names, &data,
+                                         &newline))
                 return NULL;
         size = cg_base64_size((size_t)data.len);
         ret = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size + newline);
@@ -236,14 +245,18 @@ static PyObject *m_b2a_base64(PyObject *module, PyObject *args, PyObject *option
         return ret;
 }
 
-/* MurmurHash2 by Austin Appleby, who has put it into the public domain: front-ends name the files of cells by it. */
+/*
+ * MurmurHash2 by Austin Appleby, who has put it into the public domain: front-ends name the files
+ * of cells by it.
+ */
 static uint32_t murmur2(const unsigned char *p, size_t len, uint32_t seed)
 {
         const uint32_t m = 0x5bd1e995;
         uint32_t h = seed ^ (uint32_t)len;
 
         for (; len >= 4; p += 4, len -= 4) {
-                uint32_t k = (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+                uint32_t k = (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
+                             (uint32_t)p[3] << 24;
 
                 k *= m;
                 k = (k ^ (k >> 24)) * m;
@@ -303,8 +316,8 @@ PyObject *cg_py_module_init(void)
                 return NULL;
         cg_py_state(m)->cell = PyContextVar_New("cellgate_cell", NULL);
         if (!cg_py_state(m)->cell || PyModule_AddObjectRef(m, "cell", cg_py_state(m)->cell) < 0 ||
-            PyModule_AddObjectRef(m, "before_interrupt", Py_None) < 0 || cg_py_add_output(m) < 0 || cg_py_add_requests(m) < 0 ||
-            cg_py_add_calls(m) < 0)
+            PyModule_AddObjectRef(m, "before_interrupt", Py_None) < 0 || cg_py_add_output(m) < 0 ||
+            cg_py_add_requests(m) < 0 || cg_py_add_calls(m) < 0)
                 Py_CLEAR(m);
         return m;
 }

@@ -60,8 +60,8 @@ static PyObject *m_goes_on(PyObject *module, PyObject *unused)
         Py_RETURN_NONE;
 }
 
-static int call_body(struct cg_buf *b, const char *server, size_t server_len, const char *tool, size_t tool_len,
-                     long long timeout_ms, struct cg_err *err)
+static int call_body(struct cg_buf *b, const char *server, size_t server_len, const char *tool,
+                     size_t tool_len, long long timeout_ms, struct cg_err *err)
 {
         int r = cg_buf_adds(b, "{\"server\":", err);
 
@@ -127,8 +127,8 @@ static PyObject *m_tool_call(PyObject *module, PyObject *args)
         PyObject *ret = NULL;
 
         cg_buf_init(&body, CG_MAX_BODY);
-        if (!io || !PyArg_ParseTuple(args, "s#s#y*L:tool_call", &server, &server_len, &tool, &tool_len, &arguments,
-                                     &timeout_ms))
+        if (!io || !PyArg_ParseTuple(args, "s#s#y*L:tool_call", &server, &server_len, &tool, &tool_len,
+                                     &arguments, &timeout_ms))
                 return NULL;
         if (server_len > CG_MAX_NAME || tool_len > CG_MAX_NAME)
                 PyErr_Format(PyExc_ValueError, "names of server and tool have at most %d bytes", CG_MAX_NAME);

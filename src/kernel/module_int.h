@@ -1,6 +1,7 @@
 /*
- * What the parts of the module `_cellgate` share. module.c makes it; module_output.c has what a cell writes and shows, module_requests.c
- * the requests, their replies and the control shell, module_calls.c what a cell asks of the outside. Functions need the GIL.
+ * What the parts of the module `_cellgate` share. module.c makes it; module_output.c has what a
+ * cell writes and shows, module_requests.c the requests, their replies and the control shell,
+ * module_calls.c what a cell asks of the outside. Functions need the GIL.
  */
 #ifndef CG_KERNEL_MODULE_INT_H
 #define CG_KERNEL_MODULE_INT_H
@@ -10,7 +11,10 @@
 #include "kernel/io.h"
 #include "kernel/module.h"
 
-/* In a process that the cell forked, a line is one write: lines of several such processes do not mix. */
+/*
+ * In a process that the cell forked, a line is one write: lines of several such processes do not
+ * mix.
+ */
 struct line {
         size_t len;
         char data[PIPE_BUF];
@@ -41,7 +45,10 @@ struct cg_io *cg_py_need_io(PyObject *module, const char *what);
 uint64_t cg_py_current_cell(PyObject *module);
 /* NULL, with the exception. */
 PyObject *cg_py_raise(const struct cg_err *err);
-/* Waits with the GIL released; signal handlers run meanwhile. -1 with an exception when one of them raises. */
+/*
+ * Waits with the GIL released; signal handlers run meanwhile. -1 with an exception when one of them
+ * raises.
+ */
 int cg_py_wait_done(struct cg_io *io, struct cg_wait *w);
 int cg_py_wait_room(struct cg_io *io);
 

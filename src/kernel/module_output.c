@@ -32,11 +32,8 @@ static int write_fd(int fd, const char *data, size_t len)
         while (len) {
                 ssize_t n;
 
-                Py_BEGIN_ALLOW_THREADS
-                n = write(fd, data, len);
-                Py_END_ALLOW_THREADS
-                if (n < 0 && errno == EINTR && PyErr_CheckSignals() == 0)
-                        continue;
+                Py_BEGIN_ALLOW_THREADS n = write(fd, data, len);
+                Py_END_ALLOW_THREADS if (n < 0 && errno == EINTR && PyErr_CheckSignals() == 0) continue;
                 if (n < 0)
                         return PyErr_Occurred() ? -1 : (PyErr_SetFromErrno(PyExc_OSError), -1);
                 data += n;
@@ -54,7 +51,9 @@ static int flush_line(PyObject *module, int i)
         return write_fd(i + 1, line->data, len);
 }
 
-/* In a process that the cell forked: its output still reaches the cell, through the inherited pipe. */
+/*
+ * In a process that the cell forked: its output still reaches the cell, through the inherited pipe.
+ */
 static int write_forked(PyObject *module, int i, const char *data, size_t len)
 {
         struct line *line = &cg_py_state(module)->lines[i];
@@ -71,7 +70,8 @@ static int write_forked(PyObject *module, int i, const char *data, size_t len)
         return ends ? flush_line(module, i) : 0;
 }
 
-typedef int (*write_fn)(struct cg_io *io, uint64_t cell, unsigned flags, const char *data, size_t len, struct cg_err *err);
+typedef int (*write_fn)(struct cg_io *io, uint64_t cell, unsigned flags, const char *data, size_t len,
+                        struct cg_err *err);
 
 static int write_all(PyObject *module, write_fn fn, unsigned flags, const char *data, size_t len)
 {
@@ -101,7 +101,10 @@ static int write_all(PyObject *module, write_fn fn, unsigned flags, const char *
         return 0;
 }
 
-/* UTF-8 with U+FFFD for lone surrogates, which no encoding can carry. They are three bytes each, as U+FFFD is. */
+/*
+ * UTF-8 with U+FFFD for lone surrogates, which no encoding can carry. They are three bytes each, as
+ * U+FFFD is.
+ */
 static PyObject *encode_replacing(PyObject *text)
 {
         PyObject *bytes = PyUnicode_AsEncodedString(text, "utf-8", "surrogatepass");
@@ -138,7 +141,8 @@ static PyObject *write_text(PyObject *module, PyObject *text, unsigned flags)
                 bytes = encode_replacing(text);
                 if (!bytes)
                         return NULL;
-                r = write_all(module, cg_io_write, flags, PyBytes_AS_STRING(bytes), (size_t)PyBytes_GET_SIZE(bytes));
+                r = write_all(module, cg_io_write, flags, PyBytes_AS_STRING(bytes),
+                              (size_t)PyBytes_GET_SIZE(bytes));
                 Py_DECREF(bytes);
         } else {
                 r = 0;
@@ -167,7 +171,8 @@ static PyObject *m_write_bytes(PyObject *module, PyObject *args)
                 return NULL;
         len = data.len;
         if (io)
-                r = write_all(module, cg_io_write_bytes, is_stderr ? CG_FLAG_STDERR : 0, data.buf, (size_t)len);
+                r = write_all(module, cg_io_write_bytes, is_stderr ? CG_FLAG_STDERR : 0, data.buf,
+                              (size_t)len);
         PyBuffer_Release(&data);
         return r < 0 ? NULL : PyLong_FromSsize_t(len);
 }
@@ -239,7 +244,9 @@ int cg_py_buffers_take(struct buffers *b, PyObject *seq)
         return 0;
 }
 
-/* A message's content: JSON text, or an object that it is made of, in @text. -1 with an exception. */
+/*
+ * A message's content: JSON text, or an object that it is made of, in @text. -1 with an exception.
+ */
 static int content_text(struct cg_buf *text, PyObject *content, struct cg_out *out)
 {
         Py_ssize_t len;
@@ -256,7 +263,9 @@ static int content_text(struct cg_buf *text, PyObject *content, struct cg_out *o
         return out->raw ? 0 : -1;
 }
 
-/* Waits for room as often as needed. @text is taken where it is the content. -1 with an exception. */
+/*
+ * Waits for room as often as needed. @text is taken where it is the content. -1 with an exception.
+ */
 static int publish(struct cg_io *io, const struct cg_out *m, struct cg_buf *text)
 {
         for (;;) {
@@ -277,7 +286,8 @@ static int publish(struct cg_io *io, const struct cg_out *m, struct cg_buf *text
 static PyObject *m_publish(PyObject *module, PyObject *args)
 {
         struct cg_io *io = cg_py_io(module);
-        cg_auto_buf struct cg_buf text = { .max = SIZE_MAX / 2 }; /* the message's own limit says it better */
+        /* the message's own limit says it better */
+        cg_auto_buf struct cg_buf text = { .max = SIZE_MAX / 2 };
         struct cg_out out = { .has_raw = true };
         PyObject *content, *seq = NULL;
         struct buffers buffers;

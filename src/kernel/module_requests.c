@@ -1,4 +1,7 @@
-/* Functions of `_cellgate` for requests: which comes next, what it is answered; shells; and the thread of the control shell. */
+/*
+ * Functions of `_cellgate` for requests: which comes next, what it is answered; shells; and the
+ * thread of the control shell.
+ */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -126,17 +129,20 @@ static PyObject *request_text(struct cg_request *req)
 {
         if (req->kind != CG_REQUEST_CELL || !req->n_frames)
                 return PyUnicode_FromString(req->type);
-        return PyUnicode_DecodeUTF8(zmq_msg_data(&req->frames[0]), (Py_ssize_t)zmq_msg_size(&req->frames[0]), "replace");
+        return PyUnicode_DecodeUTF8(zmq_msg_data(&req->frames[0]), (Py_ssize_t)zmq_msg_size(&req->frames[0]),
+                                    "replace");
 }
 
 static PyObject *request_tuple(struct cg_request *req)
 {
-        PyObject *text = request_text(req), *frames = frames_tuple(req, req->kind == CG_REQUEST_CELL), *ret = NULL;
+        PyObject *text = request_text(req), *frames = frames_tuple(req, req->kind == CG_REQUEST_CELL),
+                 *ret = NULL;
 
         if (text && frames)
                 ret = Py_BuildValue("(iKOOOOOOO)", (int)req->kind, (unsigned long long)req->id, text, frames,
                                     req->silent ? Py_True : Py_False, req->store_history ? Py_True : Py_False,
-                                    req->allow_stdin ? Py_True : Py_False, req->warm ? Py_True : Py_False, req->offer ? Py_True : Py_False);
+                                    req->allow_stdin ? Py_True : Py_False, req->warm ? Py_True : Py_False,
+                                    req->offer ? Py_True : Py_False);
         Py_XDECREF(text);
         Py_XDECREF(frames);
         cg_request_free(req);
@@ -145,11 +151,16 @@ static PyObject *request_tuple(struct cg_request *req)
 
 static void reply_fallback(struct cg_shell *sh, const struct cg_out *out, bool ran);
 
-/* One that there is no memory for in Python has its reply all the same. NULL with an exception: it was none that has one. */
+/*
+ * One that there is no memory for in Python has its reply all the same. NULL with an exception: it
+ * was none that has one.
+ */
 static PyObject *take_request(struct cg_shell *sh, struct cg_request *req)
 {
         bool cell = req->kind == CG_REQUEST_CELL, answered = cell || req->kind == CG_REQUEST_OTHER;
-        struct cg_out out = { .type = cell ? CG_KERNEL_EXECUTE_REPLY : CG_KERNEL_REPLY, .id = req->id, .has_raw = true };
+        struct cg_out out = { .type = cell ? CG_KERNEL_EXECUTE_REPLY : CG_KERNEL_REPLY,
+                              .id = req->id,
+                              .has_raw = true };
         PyObject *ret = request_tuple(req);
 
         if (ret || !answered)
@@ -200,11 +211,8 @@ static PyObject *m_next_request(PyObject *module, PyObject *args)
                         return take_request(sh, req);
                 if (!block)
                         Py_RETURN_NONE;
-                Py_BEGIN_ALLOW_THREADS
-                n = poll(p, 2, -1);
-                Py_END_ALLOW_THREADS
-                if (n < 0 && PyErr_CheckSignals() < 0)
-                        return NULL;
+                Py_BEGIN_ALLOW_THREADS n = poll(p, 2, -1);
+                Py_END_ALLOW_THREADS if (n < 0 && PyErr_CheckSignals() < 0) return NULL;
                 if (n > 0 && p[1].revents)
                         Py_RETURN_NONE;
         }
@@ -221,16 +229,21 @@ static const char *plain_name(const char *name)
         return name;
 }
 
-/* A reply where the handler itself failed: built here, where nothing can fail any more. Clears the exception. */
+/*
+ * A reply where the handler itself failed: built here, where nothing can fail any more. Clears the
+ * exception.
+ */
 static void fallback_text(char *buf, size_t size, bool cell, bool ran)
 {
         PyObject *type = PyErr_Occurred(); /* borrowed */
-        const char *name = type && PyType_Check(type) ? plain_name(((PyTypeObject *)type)->tp_name) : "SystemError";
+        const char *name = type && PyType_Check(type) ? plain_name(((PyTypeObject *)type)->tp_name)
+                                                      : "SystemError";
 
-        snprintf(buf, size, "{\"status\":\"error\",%s\"ename\":\"%.200s\","
+        snprintf(buf, size,
+                 "{\"status\":\"error\",%s\"ename\":\"%.200s\","
                  "\"evalue\":\"the kernel could not %s %s%s\"}",
-                 cell ? "\"execution_count\":0,\"refused\":false," : "", name, ran ? "report how the" : "take the",
-                 cell ? "cell" : "request", ran ? " ended" : "");
+                 cell ? "\"execution_count\":0,\"refused\":false," : "", name,
+                 ran ? "report how the" : "take the", cell ? "cell" : "request", ran ? " ended" : "");
         PyErr_Clear();
 }
 
@@ -239,15 +252,13 @@ static int reply(struct cg_shell *sh, const struct cg_out *out)
         struct cg_err err;
         int r;
 
-        Py_BEGIN_ALLOW_THREADS
-        r = cg_io_reply(sh, out, &err);
-        Py_END_ALLOW_THREADS
-        return r < 0 ? (cg_py_raise(&err), -1) : 0;
+        Py_BEGIN_ALLOW_THREADS r = cg_io_reply(sh, out, &err);
+        Py_END_ALLOW_THREADS return r < 0 ? (cg_py_raise(&err), -1) : 0;
 }
 
 /*
- * Replies with what func() returned: (body, content) of a cell, (content, buffers) of another request. -1 with an
- * exception: nothing was sent.
+ * Replies with what func() returned: (body, content) of a cell, (content, buffers) of another
+ * request. -1 with an exception: nothing was sent.
  */
 static int reply_with(struct cg_shell *sh, struct cg_out *out, PyObject *result)
 {
@@ -259,7 +270,8 @@ static int reply_with(struct cg_shell *sh, struct cg_out *out, PyObject *result)
         int r;
 
         buffers.n = 0;
-        if (!PyArg_ParseTuple(result, cell ? "s#s#" : "s#O", &text, &len, cell ? (void *)&content : (void *)&seq, &content_len))
+        if (!PyArg_ParseTuple(result, cell ? "s#s#" : "s#O", &text, &len,
+                              cell ? (void *)&content : (void *)&seq, &content_len))
                 return -1;
         if (seq && cg_py_buffers_take(&buffers, seq) < 0)
                 return -1;
@@ -316,9 +328,13 @@ static PyObject *m_run(PyObject *module, PyObject *args)
         out.id = id;
         early = cg_io_cell_begin(sh, id, allow_stdin);
         result = PyObject_CallOneArg(func, early ? Py_True : Py_False);
-        if (cg_io_forked(io)) /* a child that ran on after os.fork(): the loop that serves is not its business */
+        /* a child that ran on after os.fork(): the loop that serves is not its business */
+        if (cg_io_forked(io))
                 _exit(result ? 0 : 1);
-        /* No Python runs between the end of the call and this: an interrupt hits the cell, or nothing. */
+        /*
+         * No Python runs between the end of the call and this: an interrupt hits the cell, or
+         * nothing.
+         */
         cg_io_cell_close(sh);
         if (*name) /* an interrupt that came too late for this thread */
                 PyThreadState_SetAsyncExc(PyThread_get_thread_ident(), NULL);
@@ -379,7 +395,8 @@ static void serve_control(PyObject *module, struct cg_request *req)
 
 void cg_py_module_control(void *module)
 {
-        PyGILState_STATE gil = PyGILState_Ensure(); /* kept: what it runs may keep things of this thread */
+        /* kept: what it runs may keep things of this thread */
+        PyGILState_STATE gil = PyGILState_Ensure();
         struct cg_shell *sh = cg_io_shell(cg_py_io(module), CG_IO_CONTROL);
         struct pollfd p = { .fd = cg_io_request_fd(sh), .events = POLLIN };
 
@@ -390,8 +407,7 @@ void cg_py_module_control(void *module)
                         serve_control(module, req);
                         continue;
                 }
-                Py_BEGIN_ALLOW_THREADS
-                if ((poll(&p, 1, -1) < 0 && errno != EINTR) || p.revents & POLLNVAL)
+                Py_BEGIN_ALLOW_THREADS if ((poll(&p, 1, -1) < 0 && errno != EINTR) || p.revents & POLLNVAL)
                         sleep(1); /* a cell has closed it: there is no way back, and no reason to spin */
                 Py_END_ALLOW_THREADS
         }

@@ -10,7 +10,10 @@
 /* Counted for each item beside its bytes, so that empty messages cannot fill memory. */
 #define ITEM_COST 128
 #define FIRST_CAP 512
-/* A line without its end waits so much longer: print() writes that by itself, and other processes may run in between. */
+/*
+ * A line without its end waits so much longer: print() writes that by itself, and other processes
+ * may run in between.
+ */
 #define LINE_MS 40
 
 static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
@@ -68,12 +71,16 @@ static void append(struct cg_outq *q, struct cg_outq_item *it)
         q->bytes += it->cost + it->len;
 }
 
-/* The item that text may be appended to: the last one, if it is of the same stream and cell and not full. */
+/*
+ * The item that text may be appended to: the last one, if it is of the same stream and cell and not
+ * full.
+ */
 static struct cg_outq_item *open_tail(struct cg_outq *q, unsigned flags, uint64_t cell)
 {
         struct cg_outq_item *it = q->tail;
 
-        if (!it || it->type != CG_KERNEL_STREAM || it->flags != flags || it->cell != cell || it->len == CG_MAX_STREAM)
+        if (!it || it->type != CG_KERNEL_STREAM || it->flags != flags || it->cell != cell ||
+            it->len == CG_MAX_STREAM)
                 return NULL;
         return it;
 }
@@ -107,8 +114,8 @@ static size_t fitting(const char *text, size_t len, size_t room)
         return room;
 }
 
-int cg_outq_text(struct cg_outq *q, unsigned flags, uint64_t cell, const char *text, size_t len, int64_t due_ms,
-                 struct cg_err *err)
+int cg_outq_text(struct cg_outq *q, unsigned flags, uint64_t cell, const char *text, size_t len,
+                 int64_t due_ms, struct cg_err *err)
 {
         while (len) {
                 struct cg_outq_item *it = open_tail(q, flags, cell);
@@ -154,7 +161,8 @@ static bool is_prefix(const unsigned char *p, size_t n)
 }
 
 /*
- * Gives the pending sequence byte after byte until it is complete or broken. Returns how many bytes of @data it took.
+ * Gives the pending sequence byte after byte until it is complete or broken. Returns how many bytes
+ * of @data it took.
  */
 static ssize_t finish_pending(struct cg_outq *q, struct cg_utf8_state *st, unsigned flags, uint64_t cell,
                               const unsigned char *data, size_t len, int64_t due_ms, struct cg_err *err)
@@ -209,8 +217,8 @@ static size_t valid_run(const unsigned char *p, size_t len)
         return i;
 }
 
-int cg_outq_bytes(struct cg_outq *q, struct cg_utf8_state *st, unsigned flags, uint64_t cell, const char *data,
-                  size_t len, int64_t due_ms, struct cg_err *err)
+int cg_outq_bytes(struct cg_outq *q, struct cg_utf8_state *st, unsigned flags, uint64_t cell,
+                  const char *data, size_t len, int64_t due_ms, struct cg_err *err)
 {
         const unsigned char *p = (const unsigned char *)data, *end = p + len;
         ssize_t used = finish_pending(q, st, flags, cell, p, len, due_ms, err);
@@ -241,8 +249,8 @@ int cg_outq_bytes(struct cg_outq *q, struct cg_utf8_state *st, unsigned flags, u
         return 0;
 }
 
-int cg_outq_bytes_end(struct cg_outq *q, struct cg_utf8_state *st, unsigned flags, uint64_t cell, int64_t due_ms,
-                      struct cg_err *err)
+int cg_outq_bytes_end(struct cg_outq *q, struct cg_utf8_state *st, unsigned flags, uint64_t cell,
+                      int64_t due_ms, struct cg_err *err)
 {
         if (!st->n)
                 return 0;

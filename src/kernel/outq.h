@@ -1,6 +1,6 @@
 /*
- * Output of the kernel that waits to be sent, in the order in which it was written. Consecutive text of one stream and
- * cell becomes one message. A plain data structure: its user locks.
+ * Output of the kernel that waits to be sent, in the order in which it was written. Consecutive
+ * text of one stream and cell becomes one message. A plain data structure: its user locks.
  */
 #ifndef CG_KERNEL_OUTQ_H
 #define CG_KERNEL_OUTQ_H
@@ -30,8 +30,8 @@ struct cg_outq_item {
 
 struct cg_outq {
         struct cg_outq_item *head, *tail;
-        size_t bytes;     /* of everything in the queue, with a share for each item */
-        bool flush;       /* text at the end shall not wait to grow */
+        size_t bytes; /* of everything in the queue, with a share for each item */
+        bool flush;   /* text at the end shall not wait to grow */
 };
 
 /* What a stream of bytes ended with: the beginning of a UTF-8 sequence. */
@@ -41,21 +41,30 @@ struct cg_utf8_state {
 };
 
 void cg_outq_fini(struct cg_outq *q);
-/* Text of a stream, valid UTF-8, split at CG_MAX_STREAM between characters. It may grow until @due_ms. */
-int cg_outq_text(struct cg_outq *q, unsigned flags, uint64_t cell, const char *text, size_t len, int64_t due_ms,
-                 struct cg_err *err);
-/* Bytes of a stream: what is not UTF-8 becomes U+FFFD. A sequence that is not complete yet waits in @st. */
-int cg_outq_bytes(struct cg_outq *q, struct cg_utf8_state *st, unsigned flags, uint64_t cell, const char *data,
-                  size_t len, int64_t due_ms, struct cg_err *err);
+/*
+ * Text of a stream, valid UTF-8, split at CG_MAX_STREAM between characters. It may grow until
+ * @due_ms.
+ */
+int cg_outq_text(struct cg_outq *q, unsigned flags, uint64_t cell, const char *text, size_t len,
+                 int64_t due_ms, struct cg_err *err);
+/*
+ * Bytes of a stream: what is not UTF-8 becomes U+FFFD. A sequence that is not complete yet waits in
+ * @st.
+ */
+int cg_outq_bytes(struct cg_outq *q, struct cg_utf8_state *st, unsigned flags, uint64_t cell,
+                  const char *data, size_t len, int64_t due_ms, struct cg_err *err);
 /* No more bytes follow: a sequence that waits in @st never completes. */
-int cg_outq_bytes_end(struct cg_outq *q, struct cg_utf8_state *st, unsigned flags, uint64_t cell, int64_t due_ms,
-                      struct cg_err *err);
-/* A whole message (copies all of it, but what @raw holds, where that is m->raw: it is taken then; may be NULL). */
+int cg_outq_bytes_end(struct cg_outq *q, struct cg_utf8_state *st, unsigned flags, uint64_t cell,
+                      int64_t due_ms, struct cg_err *err);
+/*
+ * A whole message (copies all of it, but what @raw holds, where that is m->raw: it is taken then;
+ * may be NULL).
+ */
 int cg_outq_add(struct cg_outq *q, const struct cg_out *m, struct cg_buf *raw, struct cg_err *err);
 
 /*
- * The first message that need not wait any more, taken out (caller: cg_outq_item_free()); else NULL, *due_ms: -1 or
- * when to look again.
+ * The first message that need not wait any more, taken out (caller: cg_outq_item_free()); else
+ * NULL, *due_ms: -1 or when to look again.
  */
 struct cg_outq_item *cg_outq_pop(struct cg_outq *q, int64_t now_ms, int64_t *due_ms);
 struct cg_outq_item *cg_outq_item_free(struct cg_outq_item *it);

@@ -1,4 +1,7 @@
-/* The processes of a kernel, found in /proc. Runs in the kernel process, in the I/O thread. See procs.h. */
+/*
+ * The processes of a kernel, found in /proc. Runs in the kernel process, in the I/O thread. See
+ * procs.h.
+ */
 #include "kernel/procs.h"
 
 #include <dirent.h>
@@ -36,10 +39,14 @@ static bool read_process(const char *pid, struct cg_process *ret)
         if (!cg_procs_text(path, text, sizeof(text)))
                 return false;
         rest = strrchr(text, ')');
-        if (!rest || sscanf(rest, ") %*c %d %d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %ld %ld %*d %*d %*d %*d %llu", &parent,
-                            &group, &utime, &stime, &cutime, &cstime, &started) != 7)
+        if (!rest ||
+            sscanf(rest, ") %*c %d %d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %ld %ld %*d %*d %*d %*d %llu",
+                   &parent, &group, &utime, &stime, &cutime, &cstime, &started) != 7)
                 return false;
-        *ret = (struct cg_process){ .pid = (pid_t)strtol(pid, NULL, 10), .parent = parent, .group = group, .started = started,
+        *ret = (struct cg_process){ .pid = (pid_t)strtol(pid, NULL, 10),
+                                    .parent = parent,
+                                    .group = group,
+                                    .started = started,
                                     .ticks = utime + stime + (uint64_t)cutime + (uint64_t)cstime };
         return true;
 }
@@ -52,7 +59,10 @@ static bool is_ours(const struct cg_process *list, size_t n, pid_t pid)
         return false;
 }
 
-/* Marks this process and its descendants. Parents mostly have smaller numbers: few rounds are needed. */
+/*
+ * Marks this process and its descendants. Parents mostly have smaller numbers: few rounds are
+ * needed.
+ */
 static void mark_ours(struct cg_process *list, size_t n)
 {
         pid_t self = getpid();
@@ -107,7 +117,10 @@ static void interrupt_one(const struct cg_process *p)
                 syscall(SYS_pidfd_send_signal, fd, SIGINT, NULL, 0);
 }
 
-/* Where nothing can be read of other processes: the main thread's children, which the kernel's own entry names. */
+/*
+ * Where nothing can be read of other processes: the main thread's children, which the kernel's own
+ * entry names.
+ */
 static void interrupt_children(void)
 {
         pid_t self = getpid(), group = getpgrp();

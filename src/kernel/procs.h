@@ -22,8 +22,8 @@ size_t cg_procs_read(struct cg_process *list, size_t max);
 /* Now, in the unit of `started`. */
 uint64_t cg_procs_now(void);
 /*
- * SIGINT to descendants in this process's group that have started since then: what a terminal does, but for what the running cell
- * has started only.
+ * SIGINT to descendants in this process's group that have started since then: what a terminal does,
+ * but for what the running cell has started only.
  */
 void cg_procs_interrupt(uint64_t since);
 /* The start of a small file as text. False when it cannot be read. */

@@ -1,6 +1,6 @@
 /*
- * JSON text of Python objects; runs in the kernel process. The standard library's encoder needs several passes and copies,
- * which for a picture take longer than all the rest of its way.
+ * JSON text of Python objects; runs in the kernel process. The standard library's encoder needs
+ * several passes and copies, which for a picture take longer than all the rest of its way.
  */
 #include "kernel/pyjson.h"
 
@@ -12,7 +12,7 @@
 
 /* Of text that is not ASCII, what is converted at once; each character takes 12 bytes at most. */
 #define PIECE 4096
-#define MOST 12
+#define MOST  12
 
 static int put_value(struct cg_buf *b, PyObject *v);
 
@@ -99,7 +99,9 @@ static int put_ascii(struct cg_buf *b, const char *s, size_t len)
         return 0;
 }
 
-/* A surrogate that has its other half beside it is a character, spelled in two; alone it is none. */
+/*
+ * A surrogate that has its other half beside it is a character, spelled in two; alone it is none.
+ */
 static Py_UCS4 checked(PyObject *s, Py_ssize_t i)
 {
         Py_UCS4 c = PyUnicode_READ_CHAR(s, i);
@@ -193,7 +195,8 @@ static int put_float(struct cg_buf *b, PyObject *v)
 
 static int put_key(struct cg_buf *b, PyObject *key)
 {
-        bool bare = key == Py_None || key == Py_True || key == Py_False || PyLong_Check(key) || PyFloat_Check(key);
+        bool bare = key == Py_None || key == Py_True || key == Py_False || PyLong_Check(key) ||
+                    PyFloat_Check(key);
         PyObject *text;
         int r;
 
@@ -209,7 +212,8 @@ static int put_key(struct cg_buf *b, PyObject *key)
 
 static int put_member(struct cg_buf *b, PyObject *item, bool first)
 {
-        if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != 2) { /* a subclass's items() may give anything */
+        /* a subclass's items() may give anything */
+        if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != 2) {
                 PyErr_SetString(PyExc_ValueError, "items must return 2-tuples");
                 return -1;
         }
@@ -220,7 +224,8 @@ static int put_member(struct cg_buf *b, PyObject *item, bool first)
 
 static int put_dict(struct cg_buf *b, PyObject *v)
 {
-        PyObject *items = PyMapping_Items(v); /* a copy: what is called meanwhile may change the dict */
+        /* a copy: what is called meanwhile may change the dict */
+        PyObject *items = PyMapping_Items(v);
         int r = items ? put(b, "{", 1) : -1;
 
         for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(items); i++)
@@ -233,7 +238,8 @@ static int put_sequence(struct cg_buf *b, PyObject *v)
 {
         int r = put(b, "[", 1);
 
-        for (Py_ssize_t i = 0; r == 0 && i < PySequence_Fast_GET_SIZE(v); i++) { /* a list may change meanwhile */
+        /* a list may change meanwhile */
+        for (Py_ssize_t i = 0; r == 0 && i < PySequence_Fast_GET_SIZE(v); i++) {
                 PyObject *item = Py_NewRef(PySequence_Fast_GET_ITEM(v, i));
 
                 r = i ? put(b, ",", 1) : 0;

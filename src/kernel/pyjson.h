@@ -8,9 +8,10 @@
 #include "base/buf.h"
 
 /*
- * Appends @value as JSON text that every reader accepts: ASCII, NaN and infinities as null, lone surrogates and NULs as
- * U+FFFD. Bytes become base64 text, scalars of numpy their item(), other objects their repr(). Needs the GIL; runs Python
- * where @value has other than the standard types. 0, or -1 with an exception: ValueError over the buffer's limit.
+ * Appends @value as JSON text that every reader accepts: ASCII, NaN and infinities as null, lone
+ * surrogates and NULs as U+FFFD. Bytes become base64 text, scalars of numpy their item(), other
+ * objects their repr(). Needs the GIL; runs Python where @value has other than the standard types.
+ * 0, or -1 with an exception: ValueError over the buffer's limit.
  */
 int cg_pyjson(struct cg_buf *b, PyObject *value);
 

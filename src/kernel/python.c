@@ -1,6 +1,6 @@
 /*
- * The embedded interpreter: its configuration, and the few calls into the package cellgate_kernel. Zygote and kernel
- * process.
+ * The embedded interpreter: its configuration, and the few calls into the package cellgate_kernel.
+ * Zygote and kernel process.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -30,7 +30,8 @@ static int fail_python(struct cg_err *err, const char *what)
                 text = PyObject_Str(value);
         if (text)
                 s = PyUnicode_AsUTF8(text);
-        cg_fail(err, CG_E_STATE, "%s: %s: %s", what, type ? ((PyTypeObject *)type)->tp_name : "?", s ? s : "?");
+        cg_fail(err, CG_E_STATE, "%s: %s: %s", what, type ? ((PyTypeObject *)type)->tp_name : "?",
+                s ? s : "?");
         Py_XDECREF(text);
         Py_XDECREF(type);
         Py_XDECREF(value);
@@ -53,9 +54,11 @@ static int pre_init(struct cg_err *err)
         PyStatus st;
 
         PyPreConfig_InitIsolatedConfig(&pre);
-        pre.utf8_mode = 1; /* the clean environment says "C": files and names are UTF-8 all the same */
+        /* the clean environment says "C": files and names are UTF-8 all the same */
+        pre.utf8_mode = 1;
 #ifdef __SANITIZE_ADDRESS__
-        pre.allocator = PYMEM_ALLOCATOR_MALLOC; /* objects out of a pool hide mistakes from the sanitizer */
+        /* objects out of a pool hide mistakes from the sanitizer */
+        pre.allocator = PYMEM_ALLOCATOR_MALLOC;
 #endif
         st = Py_PreInitialize(&pre);
         return PyStatus_Exception(st) ? fail_status(err, st) : 0;
@@ -67,8 +70,8 @@ static PyStatus init_from(PyConfig *c, const char *python)
 
         c->site_import = 1;
         /*
-         * The interpreter finds its standard library and the environment's packages by where this program is said to
-         * be.
+         * The interpreter finds its standard library and the environment's packages by where this
+         * program is said to be.
          */
         st = PyConfig_SetBytesString(c, &c->program_name, python);
         if (!PyStatus_Exception(st))
@@ -117,7 +120,8 @@ int cg_py_init(const char *env, struct cg_err *err)
 /* ------------------------------------------------------------------ calls */
 
 /* Calls cellgate_kernel.MODULE.FUNCTION(text or None). New reference, or NULL with *err filled. */
-static PyObject *call(const char *module, const char *function, const char *text, Py_ssize_t len, struct cg_err *err)
+static PyObject *call(const char *module, const char *function, const char *text, Py_ssize_t len,
+                      struct cg_err *err)
 {
         PyObject *m = PyImport_ImportModule(module), *ret = NULL;
 
@@ -138,7 +142,8 @@ int cg_py_prepare(const char *preload, struct cg_py_versions *ret, struct cg_err
         int r = 0;
 
         Py_XDECREF(checked);
-        versions = checked ? call("cellgate_kernel.zygote", "prepare", list, (Py_ssize_t)strlen(list), err) : NULL;
+        versions = checked ? call("cellgate_kernel.zygote", "prepare", list, (Py_ssize_t)strlen(list), err)
+                           : NULL;
         if (!versions)
                 return CG_E_STATE;
         if (PyArg_ParseTuple(versions, "ss", &python, &ipython)) {

@@ -1,5 +1,6 @@
 /*
- * Spawn requests: JSON text in, a sandbox plan and the kernel's own configuration out. Runs in the zygote. See spec.h.
+ * Spawn requests: JSON text in, a sandbox plan and the kernel's own configuration out. Runs in the
+ * zygote. See spec.h.
  */
 #include "kernel/spec.h"
 
@@ -16,7 +17,10 @@
 #include "sandbox/sandbox.h"
 #include "sandbox/settings/kernel_view.h"
 
-/* Settings, variables, and what masked files show, which are of 1 MB at most and stand here in digits. */
+/*
+ * Settings, variables, and what masked files show, which are of 1 MB at most and stand here in
+ * digits.
+ */
 #define SPEC_MAX (4 * CG_MAX_SETTINGS)
 
 static void wipe(void *p, size_t len)
@@ -60,7 +64,8 @@ static int add_binds(struct cg_sandbox *plan, const json_t *o, struct cg_err *er
         size_t i;
         int r = get_array(o, "bind_ro", &binds, err);
 
-        json_array_foreach(binds, i, b) {
+        json_array_foreach(binds, i, b)
+        {
                 const char *src = json_string_value(json_array_get(b, 0));
                 const char *dst = json_string_value(json_array_get(b, 1));
 
@@ -79,7 +84,8 @@ static int add_hides(struct cg_sandbox *plan, const json_t *o, struct cg_err *er
         size_t i;
         int r = get_array(o, "hide", &hides, err);
 
-        json_array_foreach(hides, i, h) {
+        json_array_foreach(hides, i, h)
+        {
                 if (!json_is_string(h))
                         return cg_fail(err, CG_E_PARSE, "spawn request: \"hide\" wants paths");
                 r = cg_sandbox_add_hide(plan, json_string_value(h), err);
@@ -101,13 +107,15 @@ static int get_limit(const json_t *limits, const char *key, uint64_t *ret, struc
 }
 
 /* The session's own limits; where it names none, those of the settings (@own, may be NULL). */
-static int set_limits(struct cg_sandbox *plan, const json_t *o, const struct cg_settings_own *own, struct cg_err *err)
+static int set_limits(struct cg_sandbox *plan, const json_t *o, const struct cg_settings_own *own,
+                      struct cg_err *err)
 {
         const json_t *l = json_object_get(o, "limits");
         struct cg_sandbox_limits limits = { 0 };
         int r = 0;
 
-#define X(id, field, scale, name, setting, unit, words) r = r == 0 ? get_limit(l, #field, &limits.field, err) : r;
+#define X(id, field, scale, name, setting, unit, words) \
+        r = r == 0 ? get_limit(l, #field, &limits.field, err) : r;
         CG_LIMITS_TABLE(X)
 #undef X
         if (own)
@@ -117,18 +125,24 @@ static int set_limits(struct cg_sandbox *plan, const json_t *o, const struct cg_
         return r;
 }
 
-static int apply_default(struct cg_sandbox *plan, const json_t *o, const char *workspace, bool by_name, struct cg_err *err)
+static int apply_default(struct cg_sandbox *plan, const json_t *o, const char *workspace, bool by_name,
+                         struct cg_err *err)
 {
         const char *home;
         int r = cg_json_str(o, "home", NULL, &home, err);
 
         if (r == 0)
-                r = cg_session_view_default(plan, workspace, home, json_object_get(o, "guards"), by_name, err);
+                r = cg_session_view_default(plan, workspace, home, json_object_get(o, "guards"), by_name,
+                                            err);
         return r == 0 ? set_limits(plan, o, NULL, err) : r;
 }
 
-/* The parts of the settings that a plan is made of; the rest is the supervisor's business, which has checked them. */
-static int apply_settings(struct cg_sandbox *plan, const json_t *o, const char *workspace, bool by_name, struct cg_err *err)
+/*
+ * The parts of the settings that a plan is made of; the rest is the supervisor's business, which
+ * has checked them.
+ */
+static int apply_settings(struct cg_sandbox *plan, const json_t *o, const char *workspace, bool by_name,
+                          struct cg_err *err)
 {
         cg_auto_settings struct cg_settings *s = NULL;
         cg_auto_free char *text = NULL;
@@ -145,7 +159,8 @@ static int apply_settings(struct cg_sandbox *plan, const json_t *o, const char *
         if (r == 0)
                 r = cg_json_bool(o, "ports", false, &ports, err);
         if (r == 0)
-                r = cg_session_view(plan, s, json_object_get(o, "masks"), workspace, home, json_object_get(o, "guards"), by_name, err);
+                r = cg_session_view(plan, s, json_object_get(o, "masks"), workspace, home,
+                                    json_object_get(o, "guards"), by_name, err);
         if (r == 0 && ports)
                 r = cg_sandbox_add_port(plan, CG_PROXY_HTTP_PORT, err);
         if (r == 0 && ports)
@@ -157,7 +172,8 @@ static int apply_settings(struct cg_sandbox *plan, const json_t *o, const char *
         return r;
 }
 
-static int make_plan(const json_t *o, const struct cg_sandbox *base, bool by_name, struct cg_sandbox **ret, struct cg_err *err)
+static int make_plan(const json_t *o, const struct cg_sandbox *base, bool by_name, struct cg_sandbox **ret,
+                     struct cg_err *err)
 {
         const char *workspace;
         bool on;
@@ -173,7 +189,8 @@ static int make_plan(const json_t *o, const struct cg_sandbox *base, bool by_nam
                 cg_sandbox_set_off(*ret);
         cg_sandbox_set_told(*ret);
         cg_sandbox_set_watch_network(*ret);
-        if (json_is_true(json_object_get(json_object_get(json_object_get(o, "settings"), "cellgate"), "watchFiles")))
+        if (json_is_true(json_object_get(json_object_get(json_object_get(o, "settings"), "cellgate"),
+                                         "watchFiles")))
                 cg_sandbox_set_watch(*ret);
         if (on && json_object_get(o, "settings"))
                 r = apply_settings(*ret, o, workspace, by_name, err);
@@ -202,7 +219,8 @@ static int choose_tier(const json_t *o, struct cg_tier_choice *ret, struct cg_er
 }
 
 /* The last of the plan: what it says becomes Landlock rules, perhaps. */
-static int apply_tier(struct cg_spawn_spec *spec, const json_t *o, const struct cg_tier_choice *tier, struct cg_err *err)
+static int apply_tier(struct cg_spawn_spec *spec, const json_t *o, const struct cg_tier_choice *tier,
+                      struct cg_err *err)
 {
         const char *tmp;
         int r = cg_json_str(o, "tmp", NULL, &tmp, err);
@@ -217,28 +235,39 @@ static int apply_tier(struct cg_spawn_spec *spec, const json_t *o, const struct 
         return cg_sandbox_set_landlock(spec->plan, tier->denials, tmp, err);
 }
 
-/* Without mounts a folder is where it is: the host's name for those that are shown elsewhere in the full tier. */
+/*
+ * Without mounts a folder is where it is: the host's name for those that are shown elsewhere in the
+ * full tier.
+ */
 static int own_names(const json_t *o, json_t *config, struct cg_err *err)
 {
-        json_t *paths = json_deep_copy(json_object_get(o, "python_path")), *binds = json_object_get(o, "bind_ro"), *p, *b;
+        json_t *paths = json_deep_copy(json_object_get(o, "python_path")),
+               *binds = json_object_get(o, "bind_ro"), *p, *b;
         size_t i, k;
 
-        json_array_foreach(paths, i, p) {
-                json_array_foreach(binds, k, b) {
+        json_array_foreach(paths, i, p)
+        {
+                json_array_foreach(binds, k, b)
+                {
                         if (json_equal(p, json_array_get(b, 1))) {
                                 json_array_set(paths, i, json_array_get(b, 0));
                                 break;
                         }
                 }
         }
-        return paths && json_object_set_new(config, "python_path", paths) == 0 ? 0 : cg_fail(err, CG_E_NOMEM, "spawn request");
+        return paths && json_object_set_new(config, "python_path", paths) == 0
+                       ? 0
+                       : cg_fail(err, CG_E_NOMEM, "spawn request");
 }
 
-/* Only what the kernel itself needs: paths of the host that lie behind a bind or a hide are not its business. */
+/*
+ * Only what the kernel itself needs: paths of the host that lie behind a bind or a hide are not its
+ * business.
+ */
 static int make_config(const json_t *o, struct cg_spawn_spec *ret, struct cg_err *err)
 {
-        static const char *const keys[] = { "session", "workspace",   "env",   "sandbox",
-                                            "color",   "python_path", "front", "working_dir", "kernel_env" };
+        static const char *const keys[] = { "session",     "workspace", "env",         "sandbox",   "color",
+                                            "python_path", "front",     "working_dir", "kernel_env" };
         cg_auto_json json_t *config = json_object();
 
         for (size_t i = 0; i < CG_ARRAY_LEN(keys); i++) {
@@ -247,13 +276,15 @@ static int make_config(const json_t *o, struct cg_spawn_spec *ret, struct cg_err
                 if (v && json_object_set(config, keys[i], v) < 0)
                         return cg_fail(err, CG_E_NOMEM, "spawn request");
         }
-        if (ret->tmp && (own_names(o, config, err) < 0 || json_object_set_new(config, "tmp", json_string(ret->tmp)) < 0))
+        if (ret->tmp &&
+            (own_names(o, config, err) < 0 || json_object_set_new(config, "tmp", json_string(ret->tmp)) < 0))
                 return cg_fail(err, CG_E_NOMEM, "spawn request");
         ret->config = cg_json_text(config, &ret->config_len);
         return ret->config ? 0 : cg_fail(err, CG_E_NOMEM, "spawn request");
 }
 
-static int from_json(const json_t *o, const struct cg_sandbox *base, struct cg_spawn_spec *ret, struct cg_err *err)
+static int from_json(const json_t *o, const struct cg_sandbox *base, struct cg_spawn_spec *ret,
+                     struct cg_err *err)
 {
         struct cg_tier_choice tier = { .tier = CG_TIER_FULL };
         bool on = !json_is_false(json_object_get(o, "sandbox"));

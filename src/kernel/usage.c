@@ -1,4 +1,7 @@
-/* What the kernel and its processes use. Runs in the kernel process, in the I/O thread. See usage.h. */
+/*
+ * What the kernel and its processes use. Runs in the kernel process, in the I/O thread. See
+ * usage.h.
+ */
 #include "kernel/usage.h"
 
 #include <inttypes.h>
@@ -70,7 +73,9 @@ static int add_host_cpu(struct cg_usage *last, struct cg_buf *b, struct cg_err *
         char text[1024];
 
         if (!cg_procs_text("/proc/stat", text, sizeof(text)) ||
-            sscanf(text, "cpu %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64,
+            sscanf(text,
+                   "cpu %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64
+                   " %" SCNu64,
                    &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6], &v[7]) < 4)
                 return 0;
         for (size_t i = 0; i < CG_ARRAY_LEN(v); i++)
@@ -90,18 +95,21 @@ static int add_host_memory(struct cg_buf *b, struct cg_err *err)
 {
         static const struct {
                 const char *in, *out;
-        } rows[] = { { "MemFree", "free" },     { "Active", "active" }, { "Inactive", "inactive" }, { "Buffers", "buffers" },
-                     { "Cached", "cached" },    { "Shmem", "shared" },  { "Slab", "slab" } };
+        } rows[] = { { "MemFree", "free" },    { "Active", "active" }, { "Inactive", "inactive" },
+                     { "Buffers", "buffers" }, { "Cached", "cached" }, { "Shmem", "shared" },
+                     { "Slab", "slab" } };
         uint64_t total = 0, available = 0, v;
         char text[8192];
         int r;
 
-        if (!cg_procs_text("/proc/meminfo", text, sizeof(text)) || !kilobytes(text, "MemTotal", &total) || !total ||
-            !kilobytes(text, "MemAvailable", &available))
+        if (!cg_procs_text("/proc/meminfo", text, sizeof(text)) || !kilobytes(text, "MemTotal", &total) ||
+            !total || !kilobytes(text, "MemAvailable", &available))
                 return 0;
-        r = cg_buf_addf(b, err, ",\"host_virtual_memory\":{\"total\":%" PRIu64 ",\"available\":%" PRIu64 ",\"percent\":%.1f,"
-                        "\"used\":%" PRIu64, total, available, (double)(total - available) * 100 / (double)total,
-                        total - available);
+        r = cg_buf_addf(
+                b, err,
+                ",\"host_virtual_memory\":{\"total\":%" PRIu64 ",\"available\":%" PRIu64 ",\"percent\":%.1f,"
+                "\"used\":%" PRIu64,
+                total, available, (double)(total - available) * 100 / (double)total, total - available);
         for (size_t i = 0; r == 0 && i < CG_ARRAY_LEN(rows); i++)
                 if (kilobytes(text, rows[i].in, &v))
                         r = cg_buf_addf(b, err, ",\"%s\":%" PRIu64, rows[i].out, v);
@@ -119,7 +127,8 @@ int cg_usage_json(struct cg_usage *last, struct cg_buf *b, struct cg_err *err)
         if (r == 0)
                 r = cg_json_quote(b, host, strlen(host), err);
         if (r == 0)
-                r = cg_buf_addf(b, err, ",\"pid\":%d,\"cpu_count\":%ld", (int)getpid(), sysconf(_SC_NPROCESSORS_ONLN));
+                r = cg_buf_addf(b, err, ",\"pid\":%d,\"cpu_count\":%ld", (int)getpid(),
+                                sysconf(_SC_NPROCESSORS_ONLN));
         if (r == 0)
                 r = add_processes(last, b, now_ms, err);
         if (r == 0)

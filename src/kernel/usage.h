@@ -1,4 +1,7 @@
-/* What the kernel and its processes use, read from /proc: the content of a usage_reply. Needs no GIL; the I/O thread's. */
+/*
+ * What the kernel and its processes use, read from /proc: the content of a usage_reply. Needs no
+ * GIL; the I/O thread's.
+ */
 #ifndef CG_KERNEL_USAGE_H
 #define CG_KERNEL_USAGE_H
 
@@ -6,7 +9,10 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-/* Of the last look: shares of the processors are those since then. Zeroed: since the kernel's start. */
+/*
+ * Of the last look: shares of the processors are those since then. Zeroed: since the kernel's
+ * start.
+ */
 struct cg_usage {
         int64_t at_ms;
         uint64_t own_ticks;

@@ -1,6 +1,6 @@
 /*
- * The zygote's loop: spawn requests in, kernels out, ended ones reaped. One thread, no Python of any user. See
- * zygote.h.
+ * The zygote's loop: spawn requests in, kernels out, ended ones reaped. One thread, no Python of
+ * any user. See zygote.h.
  */
 #include "kernel/zygote.h"
 
@@ -37,7 +37,8 @@ struct cg_zygote {
         int control;
         int epoll;
         const struct cg_log *log;
-        struct cg_sandbox *base; /* every kernel's plan starts as a copy: the system call filter is compiled once */
+        /* every kernel's plan starts as a copy: the system call filter is compiled once */
+        struct cg_sandbox *base;
         struct child *children;
         bool idle_work; /* there is something to prepare while nothing is asked for */
 };
@@ -70,7 +71,8 @@ int cg_zygote_new(int control, const struct cg_log *log, struct cg_zygote **ret,
 /* ------------------------------------------------------------------ children */
 
 /* Takes the child's group when it succeeds. */
-static int add_child(struct cg_zygote *z, json_int_t id, const struct cg_sandbox_child *child, struct cg_err *err)
+static int add_child(struct cg_zygote *z, json_int_t id, const struct cg_sandbox_child *child,
+                     struct cg_err *err)
 {
         int pidfd = child->init_pidfd;
         struct child *c = calloc(1, sizeof(*c));
@@ -97,7 +99,9 @@ static void reap(pid_t pid)
                 ;
 }
 
-/* What its group has counted, before the group goes. A supervisor that has gone does not want it. */
+/*
+ * What its group has counted, before the group goes. A supervisor that has gone does not want it.
+ */
 static void say_ended(struct cg_zygote *z, const struct child *c)
 {
         struct cg_limit_counts counts;
@@ -106,8 +110,10 @@ static void say_ended(struct cg_zygote *z, const struct child *c)
         size_t len;
 
         cg_cgroup_counts(c->cgroup, &counts);
-        body = json_pack("{s:I, s:I, s:I, s:I, s:I}", "ended", c->id, "oom_kills", (json_int_t)counts.oom_kills, "outer_kills",
-                         (json_int_t)counts.outer_kills, "forks_denied", (json_int_t)counts.forks_denied, "cpu_ms", (json_int_t)counts.cpu_ms);
+        body = json_pack("{s:I, s:I, s:I, s:I, s:I}", "ended", c->id, "oom_kills",
+                         (json_int_t)counts.oom_kills, "outer_kills", (json_int_t)counts.outer_kills,
+                         "forks_denied", (json_int_t)counts.forks_denied, "cpu_ms",
+                         (json_int_t)counts.cpu_ms);
         text = body ? cg_json_text(body, &len) : NULL;
         if (text)
                 cg_send_fds(z->control, text, len, NULL, 0, NULL);
@@ -165,7 +171,8 @@ int cg_zygote_say_ready(struct cg_zygote *z, const struct cg_py_versions *v, con
         json_t *body;
 
         if (failure)
-                body = json_pack("{s:b, s:i, s:s}", "ready", 0, "code", failure->code, "message", failure->msg);
+                body = json_pack("{s:b, s:i, s:s}", "ready", 0, "code", failure->code, "message",
+                                 failure->msg);
         else
                 body = json_pack("{s:b, s:s, s:s}", "ready", 1, "python", v->python, "ipython", v->ipython);
         return send_json(z, body, NULL, 0, err);
@@ -173,14 +180,14 @@ int cg_zygote_say_ready(struct cg_zygote *z, const struct cg_py_versions *v, con
 
 static int say_failed(struct cg_zygote *z, json_int_t id, const struct cg_err *why, struct cg_err *err)
 {
-        json_t *body = json_pack("{s:I, s:i, s:i, s:s}", "failed", id, "code", why->code, "errno", why->sys_errno,
-                                 "message", why->msg);
+        json_t *body = json_pack("{s:I, s:i, s:i, s:s}", "failed", id, "code", why->code, "errno",
+                                 why->sys_errno, "message", why->msg);
 
         return send_json(z, body, NULL, 0, err);
 }
 
-static int say_spawned(struct cg_zygote *z, json_int_t id, const struct cg_sandbox_child *child, const struct cg_sandbox *plan,
-                       struct cg_err *err)
+static int say_spawned(struct cg_zygote *z, json_int_t id, const struct cg_sandbox_child *child,
+                       const struct cg_sandbox *plan, struct cg_err *err)
 {
         const char *const *names = cg_sandbox_layers(plan);
         json_t *layers = json_array(), *by = json_array(), *body;
@@ -195,9 +202,11 @@ static int say_spawned(struct cg_zygote *z, json_int_t id, const struct cg_sandb
                 json_array_append_new(by, json_integer(child->by[i]));
         if (child->cgroup)
                 cg_cgroup_paths(child->cgroup, &files);
-        body = json_pack("{s:I, s:s, s:i, s:o, s:b, s:b, s:o, s:b, s:{s:s*, s:s*, s:s*}}", "spawned", id, "tier", tier, "pid", (int)child->init_pid,
-                         "layers", layers, "told", child->denied_fd >= 0, "doors", child->doors_fd >= 0, "limits_by", by, "group",
-                         child->cgroup != NULL, "counts", "memory", files.memory, "processes", files.processes, "cpu", files.cpu);
+        body = json_pack("{s:I, s:s, s:i, s:o, s:b, s:b, s:o, s:b, s:{s:s*, s:s*, s:s*}}", "spawned", id,
+                         "tier", tier, "pid", (int)child->init_pid, "layers", layers, "told",
+                         child->denied_fd >= 0, "doors", child->doors_fd >= 0, "limits_by", by, "group",
+                         child->cgroup != NULL, "counts", "memory", files.memory, "processes",
+                         files.processes, "cpu", files.cpu);
         if (strcmp(tier, "landlock") == 0)
                 json_object_set_new(body, "landlock_abi", json_integer(cg_landlock_abi()));
         if (child->doors_fd >= 0)
@@ -225,7 +234,8 @@ static int start_kernel(struct cg_zygote *z, const struct cg_spawn_spec *spec, i
 
         cg_py_before_fork();
         /* It refuses when this process has a second thread. */
-        r = cg_sandbox_spawn_prepared(spec->plan, keep, 2, cg_kernel_prepare, cg_kernel_main, &start, ret, err);
+        r = cg_sandbox_spawn_prepared(spec->plan, keep, 2, cg_kernel_prepare, cg_kernel_main, &start, ret,
+                                      err);
         cg_py_after_fork_parent();
         return r;
 }
@@ -276,12 +286,14 @@ static int parse_request(const char *text, size_t len, size_t n_fds, json_int_t 
                 r = cg_fail(err, CG_E_PROTO, "request without \"spawn\"");
         *id = v;
         if (r == 0 && n_fds != REQUEST_FDS)
-                r = cg_fail(err, CG_E_PROTO, "spawn request with %zu descriptors, expected %d", n_fds, REQUEST_FDS);
+                r = cg_fail(err, CG_E_PROTO, "spawn request with %zu descriptors, expected %d", n_fds,
+                            REQUEST_FDS);
         return r;
 }
 
 /*
- * One request. Return: 0; CG_CLOSED when the supervisor has closed its end; negative: the control socket is unusable.
+ * One request. Return: 0; CG_CLOSED when the supervisor has closed its end; negative: the control
+ * socket is unusable.
  */
 static int serve_request(struct cg_zygote *z, struct cg_err *err)
 {
@@ -347,7 +359,8 @@ int cg_zygote_serve(struct cg_zygote *z, struct cg_err *err)
                                 request = true;
                 }
                 r = request ? serve_request(z, err) : 0;
-                if (r < 0 && err && err->sys_errno == EPIPE) /* the supervisor has gone; no one waits for the answer */
+                /* the supervisor has gone; no one waits for the answer */
+                if (r < 0 && err && err->sys_errno == EPIPE)
                         return 0;
                 if (r != 0)
                         return r == CG_CLOSED ? 0 : r;

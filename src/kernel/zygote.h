@@ -1,12 +1,13 @@
 /*
  * The process that has Python and IPython loaded and forks kernels on request.
  *
- * Datagrams on its control socket, JSON objects:
- *   {"ready": true, "python", "ipython"} or {"ready": false, "code", "message"}   once, first, from the zygote
- *   {"spawn": ID}   asks for a kernel; descriptors: spec memfd, listener of the kernel wire, listener of the tool wire
- *   {"spawned": ID, "pid", "layers"}   an answer; descriptors: init's pidfd, status pipe (struct cg_sandbox_status)
+ * Datagrams on its control socket, JSON objects: {"ready": true, "python", "ipython"} or {"ready":
+ *   false, "code", "message"}   once, first, from the zygote {"spawn": ID}   asks for a kernel;
+ *   descriptors: spec memfd, listener of the kernel wire, listener of the tool wire {"spawned": ID,
+ *   "pid", "layers"}   an answer; descriptors: init's pidfd, status pipe (struct cg_sandbox_status)
  *   {"failed": ID, "code", "errno", "message"}   or this one
- * The spec's members are in spec.c. When the supervisor closes its end the zygote ends, and all its kernels with it.
+ * The spec's members are in spec.c. When the supervisor closes its end the zygote ends, and all its
+ * kernels with it.
  */
 #ifndef CG_KERNEL_ZYGOTE_H
 #define CG_KERNEL_ZYGOTE_H

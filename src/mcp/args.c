@@ -9,8 +9,9 @@
 #include "mcp/limits.h"
 
 /*
- * One pass over text that is known to be valid. The names of all open objects lie in one array of hashes, the innermost last;
- * two different names with one hash would only refuse a call that was made for that.
+ * One pass over text that is known to be valid. The names of all open objects lie in one array of
+ * hashes, the innermost last; two different names with one hash would only refuse a call that was
+ * made for that.
  */
 struct names {
         uint64_t *hashes;
@@ -178,7 +179,8 @@ int cg_mcp_check_args(const char *text, size_t len, struct cg_err *err)
         if (r < 0)
                 return r;
         if (memchr(text, '\n', len) || memchr(text, '\r', len))
-                return cg_fail(err, CG_E_PARSE, "line breaks between the members: the arguments must stand on one line");
+                return cg_fail(err, CG_E_PARSE,
+                               "line breaks between the members: the arguments must stand on one line");
         /* The text ends in '}' or white space, so looking one byte past a string stays inside. */
         r = check_names(&s, text, text + len, err);
         free(s.hashes);

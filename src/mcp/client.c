@@ -1,4 +1,7 @@
-/* The client of one MCP server over stdio. Linked into the tool server and the command line. By file: client_int.h. */
+/*
+ * The client of one MCP server over stdio. Linked into the tool server and the command line. By
+ * file: client_int.h.
+ */
 #include "mcp/client_int.h"
 
 #include <stdarg.h>
@@ -29,7 +32,8 @@ static void req_free(struct cg_mcp_req *q)
         free(q);
 }
 
-static struct cg_mcp_req *req_new(struct cg_mcp_client *c, enum req_kind kind, int64_t timeout_ms, cg_mcp_done done, void *data)
+static struct cg_mcp_req *req_new(struct cg_mcp_client *c, enum req_kind kind, int64_t timeout_ms,
+                                  cg_mcp_done done, void *data)
 {
         struct cg_mcp_req *q = calloc(1, sizeof(*q));
 
@@ -104,7 +108,8 @@ void cg_mcp_next_list(struct cg_mcp_client *c)
         struct cg_mcp_req *q;
         struct cg_err err;
 
-        while (c->state == READY && !c->ending && !c->sharing && !cg_mcp_lists(c) && (q = cg_mcp_waiting_list(c)))
+        while (c->state == READY && !c->ending && !c->sharing && !cg_mcp_lists(c) &&
+               (q = cg_mcp_waiting_list(c)))
                 if (cg_mcp_send_req(q, &err) < 0)
                         cg_mcp_req_fail(q, "MCP server \"%s\": %s", c->def->name, err.msg);
 }
@@ -207,7 +212,8 @@ static void on_child_ended(void *data, const char *how)
         cg_log(c->log, CG_LOG_WARN, "MCP server %s: %s", c->def->name, how);
         c->child = NULL;
         drop_child(c);
-        snprintf(text, sizeof(text), "MCP server \"%s\" failed in the middle of the call: %s", c->def->name, how);
+        snprintf(text, sizeof(text), "MCP server \"%s\" failed in the middle of the call: %s", c->def->name,
+                 how);
         fail_all(c, text);
 }
 
@@ -255,16 +261,20 @@ static void expire(struct cg_mcp_req *q)
         struct cg_mcp_client *c = q->c;
 
         if (c->state == STARTING) {
-                cg_mcp_req_fail(q, "MCP server \"%s\" did not answer initialize within %lld ms (\"startTimeout\" in its definition, in seconds, "
-                                "allows more)%s", c->def->name, (long long)q->timeout_ms, cg_stdio_last_words(c->child));
+                cg_mcp_req_fail(
+                        q,
+                        "MCP server \"%s\" did not answer initialize within %lld ms (\"startTimeout\" in its definition, in seconds, "
+                        "allows more)%s",
+                        c->def->name, (long long)q->timeout_ms, cg_stdio_last_words(c->child));
                 return;
         }
         cg_mcp_send_cancelled(q, "timeout");
         if (q->kind == LIST)
-                cg_mcp_req_fail(q, "MCP server \"%s\" did not list its tools within %lld ms", c->def->name, (long long)q->timeout_ms);
-        else
-                cg_mcp_req_fail(q, "MCP server \"%s\": tool \"%s\" did not answer within %lld ms", c->def->name, q->tool,
+                cg_mcp_req_fail(q, "MCP server \"%s\" did not list its tools within %lld ms", c->def->name,
                                 (long long)q->timeout_ms);
+        else
+                cg_mcp_req_fail(q, "MCP server \"%s\": tool \"%s\" did not answer within %lld ms",
+                                c->def->name, q->tool, (long long)q->timeout_ms);
 }
 
 static struct cg_mcp_req *first_expired(const struct cg_mcp_client *c, int64_t now)
@@ -286,8 +296,8 @@ static void on_timer(uv_timer_t *t)
         if (c->state == STARTING && c->init_deadline_ms <= now && !c->ending) {
                 char why[3072];
 
-                snprintf(why, sizeof(why), "it did not answer initialize within %lld ms%s", (long long)c->init_timeout_ms,
-                         cg_stdio_last_words(c->child));
+                snprintf(why, sizeof(why), "it did not answer initialize within %lld ms%s",
+                         (long long)c->init_timeout_ms, cg_stdio_last_words(c->child));
                 cg_mcp_client_start_failed(c, why);
         }
         cg_mcp_client_rearm(c);
@@ -303,13 +313,16 @@ int cg_mcp_client_check(struct cg_mcp_client *c, struct cg_err *err)
                 return cg_fail(err, CG_E_CLOSED, "MCP server \"%s\" is being ended", c->def->name);
         if (c->state != IDLE || c->start_failures < CG_MCP_CRASH_STARTS || since >= CG_MCP_CRASH_WINDOW_MS)
                 return 0;
-        return cg_fail(err, CG_E_STATE, "MCP server \"%s\" failed to start %d times in a row and is left alone for %lld s: %s",
-                       c->def->name, c->start_failures, (long long)(CG_MCP_CRASH_WINDOW_MS - since + 999) / 1000, c->last_failure);
+        return cg_fail(err, CG_E_STATE,
+                       "MCP server \"%s\" failed to start %d times in a row and is left alone for %lld s: %s",
+                       c->def->name, c->start_failures,
+                       (long long)(CG_MCP_CRASH_WINDOW_MS - since + 999) / 1000, c->last_failure);
 }
 
 static int start(struct cg_mcp_client *c, struct cg_err *err)
 {
-        static const struct cg_stdio_cbs cbs = { cg_mcp_on_line, cg_mcp_on_too_long, on_child_ended, on_child_gone };
+        static const struct cg_stdio_cbs cbs = { cg_mcp_on_line, cg_mcp_on_too_long, on_child_ended,
+                                                 on_child_gone };
         int r = cg_mcp_client_check(c, err);
 
         if (r < 0 || c->state != IDLE)
@@ -355,8 +368,8 @@ static int begin(struct cg_mcp_req *q, struct cg_mcp_req **ret, struct cg_err *e
         return 0;
 }
 
-int cg_mcp_client_list(struct cg_mcp_client *c, int64_t timeout_ms, cg_mcp_done done, void *data, struct cg_mcp_req **ret,
-                       struct cg_err *err)
+int cg_mcp_client_list(struct cg_mcp_client *c, int64_t timeout_ms, cg_mcp_done done, void *data,
+                       struct cg_mcp_req **ret, struct cg_err *err)
 {
         struct cg_mcp_req *q = req_new(c, LIST, cg_mcp_client_start_ms(c, timeout_ms), done, data);
 
@@ -365,8 +378,9 @@ int cg_mcp_client_list(struct cg_mcp_client *c, int64_t timeout_ms, cg_mcp_done 
         return begin(q, ret, err);
 }
 
-int cg_mcp_client_call(struct cg_mcp_client *c, const char *tool, const char *args, size_t len, int64_t timeout_ms,
-                       cg_mcp_done done, void *data, struct cg_mcp_req **ret, struct cg_err *err)
+int cg_mcp_client_call(struct cg_mcp_client *c, const char *tool, const char *args, size_t len,
+                       int64_t timeout_ms, cg_mcp_done done, void *data, struct cg_mcp_req **ret,
+                       struct cg_err *err)
 {
         struct cg_mcp_req *q = req_new(c, CALL, timeout_ms, done, data);
         int r;
@@ -402,8 +416,8 @@ void cg_mcp_req_cancel(struct cg_mcp_req *q, const char *reason)
         forget(q);
 }
 
-int cg_mcp_client_new(const struct cg_mcp_client_options *o, struct cg_mcp_def *def, struct cg_mcp_client **ret,
-                      struct cg_err *err)
+int cg_mcp_client_new(const struct cg_mcp_client_options *o, struct cg_mcp_def *def,
+                      struct cg_mcp_client **ret, struct cg_err *err)
 {
         struct cg_mcp_client *c = calloc(1, sizeof(*c));
 
@@ -432,7 +446,9 @@ const char *cg_mcp_client_name(const struct cg_mcp_client *c)
 
 int64_t cg_mcp_client_start_ms(const struct cg_mcp_client *c, int64_t timeout_ms)
 {
-        return c->def->start_timeout_ms ? c->def->start_timeout_ms : timeout_ms ? timeout_ms : CG_MCP_START_MS;
+        return c->def->start_timeout_ms ? c->def->start_timeout_ms
+               : timeout_ms             ? timeout_ms
+                                        : CG_MCP_START_MS;
 }
 
 const char *cg_mcp_client_program(const struct cg_mcp_client *c)
@@ -455,7 +471,8 @@ bool cg_mcp_client_has_tool(const struct cg_mcp_client *c, const char *tool)
         return false;
 }
 
-int cg_mcp_client_close_names(const struct cg_mcp_client *c, const char *tool, struct cg_buf *b, struct cg_err *err)
+int cg_mcp_client_close_names(const struct cg_mcp_client *c, const char *tool, struct cg_buf *b,
+                              struct cg_err *err)
 {
         return cg_close_names(tool, c->names, c->n_names, b, err);
 }

@@ -1,8 +1,10 @@
 /*
- * The client of one MCP server over stdio: starts it when it is needed, initialize handshake, tools/list, tools/call, restart.
+ * The client of one MCP server over stdio: starts it when it is needed, initialize handshake,
+ * tools/list, tools/call, restart.
  *
- * Runs in the tool server (one for each server of each session) and in `cellgate gen`, on the caller's libuv loop, one thread.
- * Nothing blocks; every request has its end: an answer, a deadline, a cancel, or the end of the server.
+ * Runs in the tool server (one for each server of each session) and in `cellgate gen`, on the
+ * caller's libuv loop, one thread. Nothing blocks; every request has its end: an answer, a
+ * deadline, a cancel, or the end of the server.
  */
 #ifndef CG_MCP_CLIENT_H
 #define CG_MCP_CLIENT_H
@@ -16,28 +18,33 @@ struct cg_mcp_client;
 struct cg_mcp_req;
 
 enum cg_mcp_outcome {
-        CG_MCP_OK,     /* the bytes are the result object; for a list: a JSON array of the tools of all pages */
+        /* the bytes are the result object; for a list: a JSON array of the tools of all pages */
+        CG_MCP_OK,
         CG_MCP_ERROR,  /* the bytes are the JSON-RPC error object */
         CG_MCP_FAILED, /* the bytes are text that says what happened */
 };
 
 /*
- * The end of a request: from the loop or out of cg_mcp_client_end(), never from the call that began it. The bytes are valid
- * during the call.
+ * The end of a request: from the loop or out of cg_mcp_client_end(), never from the call that began
+ * it. The bytes are valid during the call.
  */
 typedef void (*cg_mcp_done)(void *data, enum cg_mcp_outcome outcome, const char *bytes, size_t len);
 
 struct cg_mcp_client_options {
         uv_loop_t *loop;
-        const struct cg_log *log;                   /* NULL: none */
-        void (*gone)(void *data);                   /* after cg_mcp_client_end(): all is freed, no process is left */
+        const struct cg_log *log; /* NULL: none */
+        /* after cg_mcp_client_end(): all is freed, no process is left */
+        void (*gone)(void *data);
         void *data;
 };
 
 /* Takes @def (even when it fails). Starts nothing yet. */
-int cg_mcp_client_new(const struct cg_mcp_client_options *o, struct cg_mcp_def *def, struct cg_mcp_client **ret,
-                      struct cg_err *err);
-/* Fails every request with @why, ends the server in order, frees the client when it is gone. The pointer is dead at once. */
+int cg_mcp_client_new(const struct cg_mcp_client_options *o, struct cg_mcp_def *def,
+                      struct cg_mcp_client **ret, struct cg_err *err);
+/*
+ * Fails every request with @why, ends the server in order, frees the client when it is gone. The
+ * pointer is dead at once.
+ */
 void cg_mcp_client_end(struct cg_mcp_client *c, const char *why);
 
 /* How long its start and list may take: by its definition, else @timeout_ms, else the default. */
@@ -50,26 +57,33 @@ const char *cg_mcp_client_name(const struct cg_mcp_client *c);
 int cg_mcp_client_check(struct cg_mcp_client *c, struct cg_err *err);
 
 /*
- * Lists the tools, all pages, and remembers their names; starts the server when it does not run. @timeout_ms: for all of it;
- * 0: CG_MCP_START_MS. Negative (and @done is never called): it cannot be started; *err says why.
+ * Lists the tools, all pages, and remembers their names; starts the server when it does not run.
+ * @timeout_ms: for all of it; 0: CG_MCP_START_MS. Negative (and @done is never called): it cannot
+ * be started; *err says why.
  */
-int cg_mcp_client_list(struct cg_mcp_client *c, int64_t timeout_ms, cg_mcp_done done, void *data, struct cg_mcp_req **ret,
+int cg_mcp_client_list(struct cg_mcp_client *c, int64_t timeout_ms, cg_mcp_done done, void *data,
+                       struct cg_mcp_req **ret, struct cg_err *err);
+
+/*
+ * Calls a tool with exactly the bytes @args: one JSON object, checked by the caller, without CR and
+ * LF (copies).
+ * @timeout_ms: 0 none. Negative: as above.
+ */
+int cg_mcp_client_call(struct cg_mcp_client *c, const char *tool, const char *args, size_t len,
+                       int64_t timeout_ms, cg_mcp_done done, void *data, struct cg_mcp_req **ret,
                        struct cg_err *err);
 
 /*
- * Calls a tool with exactly the bytes @args: one JSON object, checked by the caller, without CR and LF (copies).
- * @timeout_ms: 0 none. Negative: as above.
+ * Gives the request up and tells the server; done() is not called. The pointer is dead afterwards,
+ * as it is after done().
  */
-int cg_mcp_client_call(struct cg_mcp_client *c, const char *tool, const char *args, size_t len, int64_t timeout_ms,
-                       cg_mcp_done done, void *data, struct cg_mcp_req **ret, struct cg_err *err);
-
-/* Gives the request up and tells the server; done() is not called. The pointer is dead afterwards, as it is after done(). */
 void cg_mcp_req_cancel(struct cg_mcp_req *q, const char *reason);
 
 /* Whether the tools are known: listed, and not announced as changed since. */
 bool cg_mcp_client_is_listed(const struct cg_mcp_client *c);
 bool cg_mcp_client_has_tool(const struct cg_mcp_client *c, const char *tool);
 /* Appends up to three names like @tool as `"a", "b"`; nothing where none is close. */
-int cg_mcp_client_close_names(const struct cg_mcp_client *c, const char *tool, struct cg_buf *b, struct cg_err *err);
+int cg_mcp_client_close_names(const struct cg_mcp_client *c, const char *tool, struct cg_buf *b,
+                              struct cg_err *err);
 
 #endif

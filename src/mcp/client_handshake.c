@@ -18,9 +18,10 @@ int cg_mcp_send_initialize(struct cg_mcp_client *c, struct cg_err *err)
         int r;
 
         cg_buf_init(&b, 1024);
-        snprintf(params, sizeof(params),
-                 "{\"protocolVersion\":\"%s\",\"capabilities\":{},\"clientInfo\":{\"name\":\"cellgate\",\"version\":\"%s\"}}",
-                 NEWEST, CG_VERSION);
+        snprintf(
+                params, sizeof(params),
+                "{\"protocolVersion\":\"%s\",\"capabilities\":{},\"clientInfo\":{\"name\":\"cellgate\",\"version\":\"%s\"}}",
+                NEWEST, CG_VERSION);
         c->init_id = ++c->last_id;
         r = cg_rpc_add_request(&b, c->init_id, "initialize", params, err);
         return r < 0 ? r : cg_mcp_send(c, &b, err);
@@ -53,7 +54,8 @@ static int read_initialize(struct cg_mcp_client *c, const struct cg_rpc *m, stru
                 cg_auto_buf struct cg_buf shown = { .max = 1024 };
 
                 cg_text_render_as(&shown, text, strlen(text), 200, CG_TEXT_LINE, NULL);
-                return cg_fail(err, CG_E_UNSUPPORTED, "it speaks version \"%s\" of the protocol; %s to %s are known here",
+                return cg_fail(err, CG_E_UNSUPPORTED,
+                               "it speaks version \"%s\" of the protocol; %s to %s are known here",
                                shown.data ? shown.data : "", versions[0], NEWEST);
         }
         c->has_tools = caps.p && cg_span_member(caps, "tools", &tools, NULL) == 0 && tools.p;
@@ -71,7 +73,10 @@ static struct cg_mcp_req *first_waiting(const struct cg_mcp_client *c)
         return NULL;
 }
 
-/* Sends what came before it was ready; of lists the first. Sending sets the id, also when it fails, so this comes to an end. */
+/*
+ * Sends what came before it was ready; of lists the first. Sending sets the id, also when it fails,
+ * so this comes to an end.
+ */
 static void flush_reqs(struct cg_mcp_client *c)
 {
         struct cg_mcp_req *q;

@@ -40,7 +40,7 @@ struct cg_mcp_req {
         struct cg_buf tools; /* LIST: elements of all pages */
         char **names;
         size_t n_names, n_tools, cap_names;
-        uint64_t *cursors;   /* hashes of the cursors seen */
+        uint64_t *cursors; /* hashes of the cursors seen */
         size_t n_pages;
 };
 
@@ -61,7 +61,8 @@ struct cg_mcp_client {
         struct cg_mcp_req *reqs;
         char **names;
         size_t n_names;
-        bool listed, stale; /* stale: announced as changed since the last list was asked for, or that failed */
+        /* stale: announced as changed since the last list was asked for, or that failed */
+        bool listed, stale;
         bool sharing;       /* one list is being handed to all who wait for one */
         int start_failures; /* in a row */
         int64_t failed_at_ms;
@@ -88,7 +89,10 @@ void cg_mcp_client_start_failed(struct cg_mcp_client *c, const char *why);
 /* Takes the buffer's content. */
 int cg_mcp_send(struct cg_mcp_client *c, struct cg_buf *b, struct cg_err *err);
 void cg_mcp_send_notification(struct cg_mcp_client *c, const char *method, const char *params);
-/* Tells the server that nobody waits for this request any more. initialize must not be cancelled, and never is here. */
+/*
+ * Tells the server that nobody waits for this request any more. initialize must not be cancelled,
+ * and never is here.
+ */
 void cg_mcp_send_cancelled(struct cg_mcp_req *q, const char *reason);
 /* @cursor is a JSON string as the server wrote it, or nothing for the first page. */
 int cg_mcp_send_list(struct cg_mcp_req *q, struct cg_span cursor, struct cg_err *err);

@@ -29,7 +29,10 @@ static int remember_name(struct cg_mcp_req *q, struct cg_span tool, struct cg_er
                 q->names = p;
                 q->cap_names = cap;
         }
-        /* A name that is no text, or too long, cannot be called; the generator says so to whoever reads its report. */
+        /*
+         * A name that is no text, or too long, cannot be called; the generator says so to whoever
+         * reads its report.
+         */
         if (cg_span_member(tool, "name", &name, NULL) < 0 || cg_span_string(name, &text, NULL) < 0)
                 return 0;
         if (strlen(text) > CG_MAX_NAME) {
@@ -68,7 +71,10 @@ static int add_page(struct cg_mcp_req *q, struct cg_span tools, struct cg_err *e
         return r < 0 ? r : 0;
 }
 
-/* Whether the next page may be asked for: a server whose cursors turn in a circle would keep us for ever. */
+/*
+ * Whether the next page may be asked for: a server whose cursors turn in a circle would keep us for
+ * ever.
+ */
 static int check_cursor(struct cg_mcp_req *q, struct cg_span cursor, struct cg_err *err)
 {
         uint64_t h = hash_bytes(cursor), *p;
@@ -79,8 +85,10 @@ static int check_cursor(struct cg_mcp_req *q, struct cg_span cursor, struct cg_e
                 return cg_fail(err, CG_E_LIMIT, "nextCursor of %zu bytes", cursor.len);
         for (size_t i = 0; i < q->n_pages; i++)
                 if (q->cursors[i] == h)
-                        return cg_fail(err, CG_E_PROTO, "tools/list does not come to an end: page %zu has the cursor of page %zu",
-                                       q->n_pages + 1, i + 1);
+                        return cg_fail(
+                                err, CG_E_PROTO,
+                                "tools/list does not come to an end: page %zu has the cursor of page %zu",
+                                q->n_pages + 1, i + 1);
         if (q->n_pages == CG_MCP_MAX_PAGES)
                 return cg_fail(err, CG_E_LIMIT, "tools/list has more than %u pages", CG_MCP_MAX_PAGES);
         p = realloc(q->cursors, (q->n_pages + 1) * sizeof(*p));
@@ -92,8 +100,9 @@ static int check_cursor(struct cg_mcp_req *q, struct cg_span cursor, struct cg_e
 }
 
 /*
- * One list is for all who waited when it came, unless the tools have changed since it was asked for. So calls of unknown names, of which a
- * kernel may make as many as it likes, have the server send its list once, and we keep one.
+ * One list is for all who waited when it came, unless the tools have changed since it was asked
+ * for. So calls of unknown names, of which a kernel may make as many as it likes, have the server
+ * send its list once, and we keep one.
  */
 static void share(struct cg_mcp_client *c, const struct cg_buf *tools, uint64_t last)
 {
@@ -157,12 +166,14 @@ void cg_mcp_on_list_answer(struct cg_mcp_req *q, const struct cg_rpc *m)
         int r;
 
         if (m->kind == CG_RPC_ERROR) {
-                if (!c->has_tools && !q->n_pages) { /* it offers none, and said so: prompts or resources only */
+                /* it offers none, and said so: prompts or resources only */
+                if (!c->has_tools && !q->n_pages) {
                         list_done(q);
                         return;
                 }
                 cg_mcp_error_text(m->error, why, sizeof(why));
-                cg_mcp_req_fail(q, "MCP server \"%s\" answered tools/list with an error: %s", c->def->name, why);
+                cg_mcp_req_fail(q, "MCP server \"%s\" answered tools/list with an error: %s", c->def->name,
+                                why);
                 return;
         }
         r = read_page(q, m, &err);

@@ -15,7 +15,8 @@ void cg_mcp_error_text(struct cg_span error, char *buf, size_t size)
         struct cg_span message = CG_SPAN_NONE;
         cg_auto_free char *text = NULL;
 
-        if (cg_span_member(error, "message", &message, NULL) < 0 || !message.p || cg_span_string(message, &text, NULL) < 0)
+        if (cg_span_member(error, "message", &message, NULL) < 0 || !message.p ||
+            cg_span_string(message, &text, NULL) < 0)
                 text = strndup(error.p, error.len > 500 ? 500 : error.len);
         /* One line: it becomes part of messages that begin with our mark. */
         if (text)
@@ -28,7 +29,8 @@ static void on_call_answer(struct cg_mcp_req *q, const struct cg_rpc *m)
         struct cg_span s = m->kind == CG_RPC_ERROR ? m->error : m->result;
 
         if (s.p[0] != '{')
-                cg_mcp_req_fail(q, "MCP server \"%s\": its answer to tool \"%s\" is not an object", q->c->def->name, q->tool);
+                cg_mcp_req_fail(q, "MCP server \"%s\": its answer to tool \"%s\" is not an object",
+                                q->c->def->name, q->tool);
         else
                 cg_mcp_req_finish(q, m->kind == CG_RPC_ERROR ? CG_MCP_ERROR : CG_MCP_OK, s.p, s.len);
 }
@@ -57,20 +59,25 @@ static void on_error_without_id(struct cg_mcp_client *c, const struct cg_rpc *m)
         cg_mcp_error_text(m->error, why, sizeof(why));
         cg_stdio_log_line(c->child, CG_LOG_WARN, "error without an id", m->error);
         if (q)
-                cg_mcp_req_fail(q, "MCP server \"%s\" answered with an error without an id: %s", c->def->name, why);
+                cg_mcp_req_fail(q, "MCP server \"%s\" answered with an error without an id: %s", c->def->name,
+                                why);
 }
 
 /*
- * An answer with an id that no request ever had: whoever waits for its own would wait for ever. A number that was given is the late
- * answer to a request that was given up, or a second one.
+ * An answer with an id that no request ever had: whoever waits for its own would wait for ever. A
+ * number that was given is the late answer to a request that was given up, or a second one.
  */
 static void on_unknown_id(struct cg_mcp_client *c, const struct cg_rpc *m)
 {
         struct cg_mcp_req *q = m->id_is_number && m->id_number <= c->last_id ? NULL : only_req(c);
 
-        cg_stdio_log_line(c->child, CG_LOG_WARN, "answer to nothing that was asked is ignored; its id", m->id);
+        cg_stdio_log_line(c->child, CG_LOG_WARN, "answer to nothing that was asked is ignored; its id",
+                          m->id);
         if (q)
-                cg_mcp_req_fail(q, "MCP server \"%s\" answered with an id that no request has (JSON-RPC wants the request's own)", c->def->name);
+                cg_mcp_req_fail(
+                        q,
+                        "MCP server \"%s\" answered with an id that no request has (JSON-RPC wants the request's own)",
+                        c->def->name);
 }
 
 static struct cg_mcp_req *req_by_id(const struct cg_mcp_client *c, uint64_t id)
@@ -114,7 +121,8 @@ static void on_request(struct cg_mcp_client *c, const struct cg_rpc *m)
 
         cg_buf_init(&b, 4096);
         if (cg_stdio_unread(c->child) > CG_MCP_MAX_ANSWERS) {
-                cg_stdio_log_line(c->child, CG_LOG_WARN, "request that is not answered, because it reads no answers",
+                cg_stdio_log_line(c->child, CG_LOG_WARN,
+                                  "request that is not answered, because it reads no answers",
                                   (struct cg_span){ .p = m->method, .len = strlen(m->method) });
                 return;
         }
@@ -137,11 +145,13 @@ static void on_notification(struct cg_mcp_client *c, const struct cg_rpc *m)
                 cg_stdio_log_line(c->child, CG_LOG_INFO, "message", m->params);
         } else if (strcmp(m->method, "notifications/tools/list_changed") == 0) {
                 if (!c->stale)
-                        cg_log(c->log, CG_LOG_INFO, "MCP server %s: its tools have changed; the wrappers stay as they are",
+                        cg_log(c->log, CG_LOG_INFO,
+                               "MCP server %s: its tools have changed; the wrappers stay as they are",
                                c->def->name);
                 c->stale = true;
         } else {
-                cg_stdio_log_line(c->child, CG_LOG_DEBUG, "notification", (struct cg_span){ .p = m->method, .len = strlen(m->method) });
+                cg_stdio_log_line(c->child, CG_LOG_DEBUG, "notification",
+                                  (struct cg_span){ .p = m->method, .len = strlen(m->method) });
         }
 }
 
@@ -151,13 +161,17 @@ static void on_message(struct cg_mcp_client *c, struct cg_span text)
         struct cg_err err;
 
         if (cg_rpc_parse(text, &m, &err) < 0) {
-                struct cg_mcp_req *q = err.code == CG_E_PROTO ? req_by_id(c, cg_rpc_broken_answer(text)) : NULL;
+                struct cg_mcp_req *q = err.code == CG_E_PROTO ? req_by_id(c, cg_rpc_broken_answer(text))
+                                                              : NULL;
 
                 cg_stdio_log_line(c->child, CG_LOG_WARN,
-                                  err.code == CG_E_PARSE ? "line on standard output that is not JSON-RPC is skipped"
-                                                         : "broken message is skipped", text);
+                                  err.code == CG_E_PARSE
+                                          ? "line on standard output that is not JSON-RPC is skipped"
+                                          : "broken message is skipped",
+                                  text);
                 if (q)
-                        cg_mcp_req_fail(q, "MCP server \"%s\" sent a broken answer: %s", c->def->name, err.msg);
+                        cg_mcp_req_fail(q, "MCP server \"%s\" sent a broken answer: %s", c->def->name,
+                                        err.msg);
                 return;
         }
         switch (m.kind) {
@@ -190,7 +204,8 @@ static void on_batch(struct cg_mcp_client *c, struct cg_span text)
                         return;
         }
         if (r < 0)
-                cg_stdio_log_line(c->child, CG_LOG_WARN, "line on standard output that is not JSON-RPC is skipped", text);
+                cg_stdio_log_line(c->child, CG_LOG_WARN,
+                                  "line on standard output that is not JSON-RPC is skipped", text);
 }
 
 void cg_mcp_on_line(void *data, struct cg_span line)
@@ -206,7 +221,10 @@ void cg_mcp_on_line(void *data, struct cg_span line)
                 on_message(c, line);
 }
 
-/* What was in it is not known, so nobody can tell whose answer it was: all that wait for one are told. */
+/*
+ * What was in it is not known, so nobody can tell whose answer it was: all that wait for one are
+ * told.
+ */
 void cg_mcp_on_too_long(void *data, const char *why)
 {
         struct cg_mcp_client *c = data;
@@ -220,7 +238,8 @@ void cg_mcp_on_too_long(void *data, const char *why)
                         continue;
                 }
                 cg_mcp_send_cancelled(q, "the answer was too long");
-                cg_mcp_req_fail(q, "MCP server \"%s\" sent an answer that is too long: %s", c->def->name, why);
+                cg_mcp_req_fail(q, "MCP server \"%s\" sent an answer that is too long: %s", c->def->name,
+                                why);
                 q = c->reqs;
         }
 }

@@ -27,7 +27,8 @@ void cg_mcp_send_notification(struct cg_mcp_client *c, const char *method, const
 
         cg_buf_init(&b, 8192);
         if (cg_rpc_add_notification(&b, method, params, &err) < 0 || cg_mcp_send(c, &b, &err) < 0)
-                cg_log(c->log, CG_LOG_DEBUG, "MCP server %s: %s was not sent: %s", c->def->name, method, err.msg);
+                cg_log(c->log, CG_LOG_DEBUG, "MCP server %s: %s was not sent: %s", c->def->name, method,
+                       err.msg);
 }
 
 void cg_mcp_send_cancelled(struct cg_mcp_req *q, const char *reason)

@@ -41,18 +41,27 @@ int cg_mcp_check_name(const char *name, struct cg_err *err)
         size_t n = strlen(name);
 
         if (!n || n > CG_MAX_NAME)
-                return cg_fail(err, CG_E_INVAL, "the name of an MCP server must have 1 to %d bytes, this has %zu", CG_MAX_NAME, n);
+                return cg_fail(err, CG_E_INVAL,
+                               "the name of an MCP server must have 1 to %d bytes, this has %zu", CG_MAX_NAME,
+                               n);
         if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strchr(name, '/') || strchr(name, '\\'))
-                return cg_fail(err, CG_E_INVAL, "\"%s\" cannot name an MCP server: it must not be a path", name);
+                return cg_fail(err, CG_E_INVAL, "\"%s\" cannot name an MCP server: it must not be a path",
+                               name);
         /* An approval rule is SERVER.TOOL, and tools' names have dots. */
         if (strchr(name, '.'))
-                return cg_fail(err, CG_E_INVAL, "\"%s\" cannot name an MCP server: approval rules say SERVER.TOOL, so a server's name has no dot; write "
-                               "\"-\" or \"_\" in its place", name);
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "\"%s\" cannot name an MCP server: approval rules say SERVER.TOOL, so a server's name has no dot; write "
+                        "\"-\" or \"_\" in its place",
+                        name);
         if (strcasecmp(name, "cellgate") == 0)
-                return cg_fail(err, CG_E_INVAL, "\"%s\" cannot name an MCP server: what cellgate itself says has that name", name);
+                return cg_fail(err, CG_E_INVAL,
+                               "\"%s\" cannot name an MCP server: what cellgate itself says has that name",
+                               name);
         for (size_t i = 0; i < n; i++)
                 if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f)
-                        return cg_fail(err, CG_E_INVAL, "the name of an MCP server contains a control character");
+                        return cg_fail(err, CG_E_INVAL,
+                                       "the name of an MCP server contains a control character");
         return 0;
 }
 
@@ -63,7 +72,9 @@ static int bad_member(const char *name, const char *what, const char *must, stru
         return cg_fail(err, CG_E_INVAL, "MCP server \"%s\": %s must be %s", name, what, must);
 }
 
-/* The text of a JSON string that can be an argument or a variable; NULL when it is none. Borrowed. */
+/*
+ * The text of a JSON string that can be an argument or a variable; NULL when it is none. Borrowed.
+ */
 static const char *plain_string(const json_t *j)
 {
         if (!json_is_string(j) || json_string_length(j) != strlen(json_string_value(j)))
@@ -77,16 +88,18 @@ static int check_transport(const struct cg_mcp_def *d, const json_t *j, struct c
 
         if (json_object_get(j, "url") || json_object_get(j, "serverUrl") || json_object_get(j, "httpUrl") ||
             (type && strcmp(type, "stdio") != 0))
-                return cg_fail(err, CG_E_UNSUPPORTED,
-                               "MCP server \"%s\": HTTP servers are not supported yet by this build; give \"command\" and \"args\"",
-                               d->name);
+                return cg_fail(
+                        err, CG_E_UNSUPPORTED,
+                        "MCP server \"%s\": HTTP servers are not supported yet by this build; give \"command\" and \"args\"",
+                        d->name);
         return 0;
 }
 
 /* What is put before the command, at most this many words. */
 #define PREFIX_MAX 5
 
-static int read_sandbox(struct cg_mcp_def *d, const json_t *j, const char *prefix[PREFIX_MAX], size_t *n, struct cg_err *err)
+static int read_sandbox(struct cg_mcp_def *d, const json_t *j, const char *prefix[PREFIX_MAX], size_t *n,
+                        struct cg_err *err)
 {
         const json_t *sandbox = json_object_get(j, "sandbox");
         const char *file = plain_string(sandbox);
@@ -97,7 +110,8 @@ static int read_sandbox(struct cg_mcp_def *d, const json_t *j, const char *prefi
                 return 0;
         /* A program that was to be sandboxed does not run without, whatever stands there. */
         if (!json_is_object(sandbox) && (!file || file[0] != '/'))
-                return bad_member(d->name, "\"sandbox\"", "the absolute path of a settings file, or its content as an object", err);
+                return bad_member(d->name, "\"sandbox\"",
+                                  "the absolute path of a settings file, or its content as an object", err);
         if (!file) {
                 d->sandbox_text = cg_json_text(sandbox, &len);
                 if (!d->sandbox_text)
@@ -147,7 +161,8 @@ static int read_args(struct cg_mcp_def *d, const json_t *j, struct cg_err *err)
         return r;
 }
 
-static int add_inherited(struct cg_mcp_def *d, size_t *n, const json_t *env, char *const *environ_, struct cg_err *err)
+static int add_inherited(struct cg_mcp_def *d, size_t *n, const json_t *env, char *const *environ_,
+                         struct cg_err *err)
 {
         for (size_t i = 0; environ_ && environ_[i]; i++) {
                 char key[128];
@@ -167,12 +182,14 @@ static int add_inherited(struct cg_mcp_def *d, size_t *n, const json_t *env, cha
 }
 
 /* The same from {"NAME": "VALUE"}, which a supervisor has made of its host's. */
-static int add_given(struct cg_mcp_def *d, size_t *n, const json_t *env, const json_t *inherit, struct cg_err *err)
+static int add_given(struct cg_mcp_def *d, size_t *n, const json_t *env, const json_t *inherit,
+                     struct cg_err *err)
 {
         const char *key;
         json_t *value;
 
-        json_object_foreach((json_t *)(uintptr_t)inherit, key, value) {
+        json_object_foreach((json_t *)(uintptr_t)inherit, key, value)
+        {
                 if (json_object_get(env, key) || !plain_string(value))
                         continue;
                 if (asprintf(&d->envp[*n], "%s=%s", key, plain_string(value)) < 0) {
@@ -184,8 +201,8 @@ static int add_given(struct cg_mcp_def *d, size_t *n, const json_t *env, const j
         return 0;
 }
 
-static int add_variable(struct cg_mcp_def *d, size_t *n, size_t *n_secrets, const char *key, const json_t *value,
-                        struct cg_err *err)
+static int add_variable(struct cg_mcp_def *d, size_t *n, size_t *n_secrets, const char *key,
+                        const json_t *value, struct cg_err *err)
 {
         const char *s = plain_string(value);
         char what[CG_MAX_NAME];
@@ -206,7 +223,8 @@ static int add_variable(struct cg_mcp_def *d, size_t *n, size_t *n_secrets, cons
         return d->secrets[(*n_secrets)++] ? 0 : cg_fail(err, CG_E_NOMEM, "MCP server");
 }
 
-static int read_env(struct cg_mcp_def *d, json_t *env, const json_t *inherit, char *const *environ_, struct cg_err *err)
+static int read_env(struct cg_mcp_def *d, json_t *env, const json_t *inherit, char *const *environ_,
+                    struct cg_err *err)
 {
         json_t *value; /* borrowed */
         size_t n_host = 0, n = 0, n_secrets = 0;
@@ -221,10 +239,9 @@ static int read_env(struct cg_mcp_def *d, json_t *env, const json_t *inherit, ch
         d->secrets = calloc(json_object_size(env) + 1, sizeof(*d->secrets));
         if (!d->envp || !d->secrets)
                 return cg_fail(err, CG_E_NOMEM, "MCP server");
-        r = json_is_object(inherit) ? add_given(d, &n, env, inherit, err) : add_inherited(d, &n, env, environ_, err);
-        json_object_foreach(env, key, value)
-                if (r == 0)
-                        r = add_variable(d, &n, &n_secrets, key, value, err);
+        r = json_is_object(inherit) ? add_given(d, &n, env, inherit, err)
+                                    : add_inherited(d, &n, env, environ_, err);
+        json_object_foreach(env, key, value) if (r == 0) r = add_variable(d, &n, &n_secrets, key, value, err);
         for (size_t i = 0; r == 0 && i < n; i++)
                 if (strncmp(d->envp[i], "PATH=", 5) == 0 && !(d->search_path = strdup(d->envp[i] + 5)))
                         r = cg_fail(err, CG_E_NOMEM, "MCP server");
@@ -250,7 +267,8 @@ static int read_start_timeout(struct cg_mcp_def *d, const json_t *j, struct cg_e
         if (!v || json_is_null(v))
                 return 0;
         if (!json_is_number(v) || json_number_value(v) <= 0 || json_number_value(v) > CG_MCP_MAX_START_S)
-                return bad_member(d->name, "\"startTimeout\"", "a number of seconds, more than 0 and at most 3600", err);
+                return bad_member(d->name, "\"startTimeout\"",
+                                  "a number of seconds, more than 0 and at most 3600", err);
         d->start_timeout_ms = (int64_t)(json_number_value(v) * 1000 + 0.5) ?: 1;
         return 0;
 }
@@ -264,7 +282,8 @@ static int read_definition(struct cg_mcp_def *d, const json_t *j, char *const *e
                 return r;
         command = plain_string(json_object_get(j, "command"));
         if (!command || !*command)
-                return bad_member(d->name, "\"command\"", "the program to start, a string that is not empty", err);
+                return bad_member(d->name, "\"command\"", "the program to start, a string that is not empty",
+                                  err);
         d->command = strdup(command);
         if (!d->command)
                 return cg_fail(err, CG_E_NOMEM, "MCP server");

@@ -1,10 +1,12 @@
 /*
- * The guard of the tool server: its parent, which knows nothing and does next to nothing, so that it is there when the tool server is not.
+ * The guard of the tool server: its parent, which knows nothing and does next to nothing, so that
+ * it is there when the tool server is not.
  *
- * MCP servers end with the tool server (PDEATHSIG), but what they have started themselves, in sessions of their own, does not; only an ancestor
- * can find it. The guard is the one to which it falls (subreaper): it reaps what ends, and kills what is left when the tool server has
- * ended, also if that was killed together with the supervisor. Whoever kills the guard kills the tool server with it; then the strays
- * fall to the supervisor, which does the same.
+ * MCP servers end with the tool server (PDEATHSIG), but what they have started themselves, in
+ * sessions of their own, does not; only an ancestor can find it. The guard is the one to which it
+ * falls (subreaper): it reaps what ends, and kills what is left when the tool server has ended,
+ * also if that was killed together with the supervisor. Whoever kills the guard kills the tool
+ * server with it; then the strays fall to the supervisor, which does the same.
  */
 #include "mcp/guard.h"
 

@@ -45,7 +45,10 @@ int cg_walk_init(struct cg_walk *w, struct cg_span text, char open, struct cg_er
 {
         if (!text.p)
                 return cg_fail(err, CG_E_PARSE, "no JSON %s", open == '{' ? "object" : "array");
-        *w = (struct cg_walk){ .p = text.p, .start = text.p, .end = text.p + text.len, .close = open == '{' ? '}' : ']',
+        *w = (struct cg_walk){ .p = text.p,
+                               .start = text.p,
+                               .end = text.p + text.len,
+                               .close = open == '{' ? '}' : ']',
                                .first = true };
         skip_space(w);
         if (w->p == w->end || *w->p != open)
@@ -97,7 +100,8 @@ int cg_walk_next(struct cg_walk *w, struct cg_span *key, struct cg_span *value, 
         }
         if (!w->first) {
                 if (w->p == w->end || *w->p != ',')
-                        return walk_fail(w, w->close == '}' ? "',' or '}' expected" : "',' or ']' expected", err);
+                        return walk_fail(w, w->close == '}' ? "',' or '}' expected" : "',' or ']' expected",
+                                         err);
                 w->p++;
         }
         w->first = false;
@@ -178,8 +182,8 @@ static bool seen_before(const struct cg_span *keys, size_t n, struct cg_span key
 }
 
 /*
- * Whoever reads a member with another library than we do must read the same one: so no name twice, and no second spelling
- * of a name ("\u0069d").
+ * Whoever reads a member with another library than we do must read the same one: so no name twice,
+ * and no second spelling of a name ("\u0069d").
  */
 static int check_top_key(const struct cg_span *keys, size_t n, struct cg_span key, struct cg_err *err)
 {
@@ -193,7 +197,10 @@ static int check_top_key(const struct cg_span *keys, size_t n, struct cg_span ke
         return 0;
 }
 
-/* Goes on to the end even when a rule is broken: text that is not JSON at all is CG_E_PARSE, whatever came first. */
+/*
+ * Goes on to the end even when a rule is broken: text that is not JSON at all is CG_E_PARSE,
+ * whatever came first.
+ */
 static int find_top(struct cg_span text, struct top *t, struct cg_err *err)
 {
         struct cg_span keys[CG_MCP_MAX_MEMBERS], key = CG_SPAN_NONE, value = CG_SPAN_NONE, *slot;
@@ -273,7 +280,8 @@ static int classify(const struct top *t, struct cg_rpc *m, struct cg_err *err)
                 return parse_method(t->method, m, err);
         }
         if (has_result == has_error)
-                return cg_fail(err, CG_E_PROTO, has_result ? "both result and error" : "neither method, result nor error");
+                return cg_fail(err, CG_E_PROTO,
+                               has_result ? "both result and error" : "neither method, result nor error");
         if (has_result && !m->id.p)
                 return cg_fail(err, CG_E_PROTO, "result without an id");
         m->kind = has_result ? CG_RPC_RESULT : CG_RPC_ERROR;
@@ -309,18 +317,22 @@ uint64_t cg_rpc_broken_answer(struct cg_span text)
         return m.id_number;
 }
 
-int cg_rpc_add_request(struct cg_buf *b, uint64_t id, const char *method, const char *params, struct cg_err *err)
+int cg_rpc_add_request(struct cg_buf *b, uint64_t id, const char *method, const char *params,
+                       struct cg_err *err)
 {
         if (params)
-                return cg_buf_addf(b, err, "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"%s\",\"params\":%s}\n",
+                return cg_buf_addf(b, err,
+                                   "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"%s\",\"params\":%s}\n",
                                    (unsigned long long)id, method, params);
-        return cg_buf_addf(b, err, "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"%s\"}\n", (unsigned long long)id, method);
+        return cg_buf_addf(b, err, "{\"jsonrpc\":\"2.0\",\"id\":%llu,\"method\":\"%s\"}\n",
+                           (unsigned long long)id, method);
 }
 
 int cg_rpc_add_notification(struct cg_buf *b, const char *method, const char *params, struct cg_err *err)
 {
         if (params)
-                return cg_buf_addf(b, err, "{\"jsonrpc\":\"2.0\",\"method\":\"%s\",\"params\":%s}\n", method, params);
+                return cg_buf_addf(b, err, "{\"jsonrpc\":\"2.0\",\"method\":\"%s\",\"params\":%s}\n", method,
+                                   params);
         return cg_buf_addf(b, err, "{\"jsonrpc\":\"2.0\",\"method\":\"%s\"}\n", method);
 }
 

@@ -1,8 +1,10 @@
 /*
- * JSON-RPC 2.0 in lines: framing, finding the parts of a message without parsing its payload, and putting messages together.
+ * JSON-RPC 2.0 in lines: framing, finding the parts of a message without parsing its payload, and
+ * putting messages together.
  *
- * Both ends use it: the MCP client (tool server, `cellgate gen`) and the MCP server. Payloads (params, result, error) are byte
- * ranges into the line; nothing in them is converted, so what a JSON library would refuse or change passes unharmed.
+ * Both ends use it: the MCP client (tool server, `cellgate gen`) and the MCP server. Payloads
+ * (params, result, error) are byte ranges into the line; nothing in them is converted, so what a
+ * JSON library would refuse or change passes unharmed.
  */
 #ifndef CG_MCP_JSONRPC_H
 #define CG_MCP_JSONRPC_H
@@ -36,20 +38,27 @@ struct cg_walk {
 #define CG_WALK_END 1 /* no further member or element */
 
 /*
- * Walks over the members of the object, or the elements of the array (@open is '{' or '['), that @text is. Each value is
- * checked as it is passed, and what follows the end must be white space: a walk that got to CG_WALK_END has seen valid JSON.
+ * Walks over the members of the object, or the elements of the array (@open is '{' or '['), that
+ * @text is. Each value is checked as it is passed, and what follows the end must be white space: a
+ * walk that got to CG_WALK_END has seen valid JSON.
  */
 int cg_walk_init(struct cg_walk *w, struct cg_span text, char open, struct cg_err *err);
-/* 0; CG_WALK_END; CG_E_PARSE. *key: the name's bytes between the quotes, escapes as they stand (NULL for arrays). */
+/*
+ * 0; CG_WALK_END; CG_E_PARSE. *key: the name's bytes between the quotes, escapes as they stand
+ * (NULL for arrays).
+ */
 int cg_walk_next(struct cg_walk *w, struct cg_span *key, struct cg_span *value, struct cg_err *err);
 
 /*
- * Value of the member @key of the object @text, CG_SPAN_NONE when absent. CG_E_PARSE when @text is no valid object or has that
- * member twice.
+ * Value of the member @key of the object @text, CG_SPAN_NONE when absent. CG_E_PARSE when @text is
+ * no valid object or has that member twice.
  */
 int cg_span_member(struct cg_span text, const char *key, struct cg_span *ret, struct cg_err *err);
 
-/* The string that the JSON string @s is (returns; NUL-terminated). CG_E_PARSE: no string, a NUL or half a surrogate pair in it. */
+/*
+ * The string that the JSON string @s is (returns; NUL-terminated). CG_E_PARSE: no string, a NUL or
+ * half a surrogate pair in it.
+ */
 int cg_span_string(struct cg_span s, char **ret, struct cg_err *err);
 
 /* ---- messages */
@@ -66,32 +75,39 @@ struct cg_rpc {
 };
 
 /*
- * Takes one message apart. CG_E_PARSE: not JSON (a log line, for example); CG_E_PROTO: JSON, but no message: a top-level
- * member twice or with an escape in its name, no "jsonrpc": "2.0", neither method nor result nor error, an id of another type.
+ * Takes one message apart. CG_E_PARSE: not JSON (a log line, for example); CG_E_PROTO: JSON, but no
+ * message: a top-level member twice or with an escape in its name, no "jsonrpc": "2.0", neither
+ * method nor result nor error, an id of another type.
  */
 int cg_rpc_parse(struct cg_span text, struct cg_rpc *ret, struct cg_err *err);
 
-/* The number of the request that a message which cg_rpc_parse() refused seems to answer; 0: none. */
+/*
+ * The number of the request that a message which cg_rpc_parse() refused seems to answer; 0: none.
+ */
 uint64_t cg_rpc_broken_answer(struct cg_span text);
 
-/* Each appends one message and its newline. @params and @result are JSON text or NULL (none, {}). */
-int cg_rpc_add_request(struct cg_buf *b, uint64_t id, const char *method, const char *params, struct cg_err *err);
+/*
+ * Each appends one message and its newline. @params and @result are JSON text or NULL (none, {}).
+ */
+int cg_rpc_add_request(struct cg_buf *b, uint64_t id, const char *method, const char *params,
+                       struct cg_err *err);
 int cg_rpc_add_notification(struct cg_buf *b, const char *method, const char *params, struct cg_err *err);
-int cg_rpc_add_result(struct cg_buf *b, struct cg_span id, const char *result, size_t len, struct cg_err *err);
+int cg_rpc_add_result(struct cg_buf *b, struct cg_span id, const char *result, size_t len,
+                      struct cg_err *err);
 /* An id of CG_SPAN_NONE becomes null. */
 int cg_rpc_add_error(struct cg_buf *b, struct cg_span id, int code, const char *message, struct cg_err *err);
 
-#define CG_RPC_PARSE_ERROR (-32700)
-#define CG_RPC_INVALID_REQUEST (-32600)
+#define CG_RPC_PARSE_ERROR      (-32700)
+#define CG_RPC_INVALID_REQUEST  (-32600)
 #define CG_RPC_METHOD_NOT_FOUND (-32601)
-#define CG_RPC_INVALID_PARAMS (-32602)
-#define CG_RPC_INTERNAL_ERROR (-32603)
+#define CG_RPC_INVALID_PARAMS   (-32602)
+#define CG_RPC_INTERNAL_ERROR   (-32603)
 
 /* ---- lines */
 
 /*
- * Cuts a stream of bytes into lines. A line over the limit is passed over up to its end, in bounded memory, and reported; the
- * lines after it are intact. CR before LF is cut off.
+ * Cuts a stream of bytes into lines. A line over the limit is passed over up to its end, in bounded
+ * memory, and reported; the lines after it are intact. CR before LF is cut off.
  */
 struct cg_lines {
         struct cg_buf buf;
@@ -106,7 +122,10 @@ void cg_lines_fini(struct cg_lines *l);
 /* Room for bytes to be read into; spans given out before become invalid. */
 int cg_lines_room(struct cg_lines *l, size_t n, char **ret, struct cg_err *err);
 void cg_lines_added(struct cg_lines *l, size_t n);
-/* 0: *ret is a line, without its end; CG_TIMEOUT: no whole line is there; CG_E_LIMIT: a line was too long, and is left out. */
+/*
+ * 0: *ret is a line, without its end; CG_TIMEOUT: no whole line is there; CG_E_LIMIT: a line was
+ * too long, and is left out.
+ */
 int cg_lines_next(struct cg_lines *l, struct cg_span *ret, struct cg_err *err);
 /* After the stream's end: what stands there without a newline. CG_TIMEOUT: nothing. */
 int cg_lines_rest(struct cg_lines *l, struct cg_span *ret);

@@ -1,4 +1,6 @@
-/* Ceilings of the MCP client. What a server says is foreign: it may be hostile or merely careless. */
+/*
+ * Ceilings of the MCP client. What a server says is foreign: it may be hostile or merely careless.
+ */
 #ifndef CG_MCP_LIMITS_H
 #define CG_MCP_LIMITS_H
 
@@ -6,7 +8,10 @@
 
 /* --- messages of a server --- */
 
-/* One line. A result may be as large as the wire to the kernel lets through; the envelope around it is small. */
+/*
+ * One line. A result may be as large as the wire to the kernel lets through; the envelope around it
+ * is small.
+ */
 #define CG_MCP_MAX_LINE ((size_t)CG_MAX_TOOL_RESULT + 4096)
 /* Nesting. The scanner recurses: about 200 bytes of stack a level. */
 #define CG_MCP_MAX_DEPTH 4096u
@@ -14,23 +19,28 @@
 #define CG_MCP_MAX_MEMBERS 32u
 /* An id that is echoed: whatever a sane server counts with. */
 #define CG_MCP_MAX_ID 256u
-/* What waits until a server reads its standard input, and what each piece costs beside its bytes. */
+/*
+ * What waits until a server reads its standard input, and what each piece costs beside its bytes.
+ */
 #define CG_MCP_MAX_SENDQ ((size_t)64 << 20)
 #define CG_MCP_SEND_COST 512u
-/* Above so much nothing is added but calls: a server that floods us with requests and reads no answer fills no memory. */
+/*
+ * Above so much nothing is added but calls: a server that floods us with requests and reads no
+ * answer fills no memory.
+ */
 #define CG_MCP_MAX_ANSWERS ((size_t)1 << 20)
 
 /* --- tool lists --- */
 
 #define CG_MCP_MAX_PAGES 1000u
 /* The generator's own ceiling for a list. */
-#define CG_MCP_MAX_LIST ((size_t)CG_MAX_TOOL_RESULT)
+#define CG_MCP_MAX_LIST  ((size_t)CG_MAX_TOOL_RESULT)
 #define CG_MCP_MAX_TOOLS 20000u
 /* A cursor is opaque, and sent back. */
 #define CG_MCP_MAX_CURSOR ((size_t)64 << 10)
 /* Tools that are compared with a misspelt name, and the longest name: the work is their product. */
 #define CG_MCP_MAX_CLOSE_TOOLS 1000u
-#define CG_MCP_MAX_CLOSE_NAME 64u
+#define CG_MCP_MAX_CLOSE_NAME  64u
 
 /* --- arguments from a kernel --- */
 
@@ -48,22 +58,22 @@
 
 /* --- logging of what servers print --- */
 
-#define CG_MCP_LOG_LINE 1000u      /* bytes of one line */
-#define CG_MCP_LOG_LINES 100u      /* lines of one server and second; the rest is counted */
-#define CG_MCP_STDERR_KEPT 8u      /* last lines that are told when it fails */
+#define CG_MCP_LOG_LINE        1000u /* bytes of one line */
+#define CG_MCP_LOG_LINES       100u  /* lines of one server and second; the rest is counted */
+#define CG_MCP_STDERR_KEPT     8u    /* last lines that are told when it fails */
 #define CG_MCP_STDERR_KEPT_LEN 300u
 
 /* --- times, milliseconds --- */
 
 #define CG_MCP_MAX_START_S 3600 /* "startTimeout" */
 /* A server that has not answered for so long is reported, and again at these intervals. */
-#define CG_MCP_PROGRESS_MS 2000
+#define CG_MCP_PROGRESS_MS       2000
 #define CG_MCP_PROGRESS_EVERY_MS 5000
-#define CG_MCP_START_MS 60000      /* initialize and tools/list: npx may have to download the server first */
-#define CG_MCP_GRACE_MS 2000       /* after closing standard input, and again after SIGTERM */
-#define CG_MCP_DRAIN_MS 500        /* from exit to end of output, or the other way round */
+#define CG_MCP_START_MS          60000 /* initialize and tools/list: npx may have to download it first */
+#define CG_MCP_GRACE_MS          2000 /* after closing standard input, and again after SIGTERM */
+#define CG_MCP_DRAIN_MS          500  /* from exit to end of output, or the other way round */
 /* A server that fails to start so often in so short a time is left alone for as long. */
-#define CG_MCP_CRASH_STARTS 3
+#define CG_MCP_CRASH_STARTS    3
 #define CG_MCP_CRASH_WINDOW_MS 30000
 
 #endif

@@ -69,8 +69,8 @@ static void unblock_sigpipe(const sigset_t *old)
         pthread_sigmask(SIG_SETMASK, old, NULL);
 }
 
-int cg_mcp_list_tools(const char *name, const json_t *definition, int64_t timeout_ms, const struct cg_log *log, char **ret,
-                      size_t *len, struct cg_err *err)
+int cg_mcp_list_tools(const char *name, const json_t *definition, int64_t timeout_ms,
+                      const struct cg_log *log, char **ret, size_t *len, struct cg_err *err)
 {
         struct listing l = { .err = err };
         struct cg_mcp_client_options o = { .log = log };

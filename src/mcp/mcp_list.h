@@ -1,4 +1,6 @@
-/* The tools of one MCP server, for programs without an event loop (`cellgate gen NAME -- COMMAND`). */
+/*
+ * The tools of one MCP server, for programs without an event loop (`cellgate gen NAME -- COMMAND`).
+ */
 #ifndef CG_MCP_LIST_H
 #define CG_MCP_LIST_H
 
@@ -13,11 +15,12 @@
  * @definition: {"command", "args", "env", "cwd"} (borrows)
  * @timeout_ms: for start and list; 0: 60 s. Ending it takes up to 6 s more.
  * @log:        what the server says on standard error goes there; NULL: nowhere
- * @ret:        JSON array of the tool objects of all pages, as the server wrote them (returns; free())
+ * @ret:        JSON array of the tool objects of all pages, as the server wrote them (returns;
+ *              free())
  * Return: 0; negative. No process is left in either case.
  * Threads: any, each with its own server; SIGPIPE is blocked meanwhile in this thread alone.
  */
-int cg_mcp_list_tools(const char *name, const json_t *definition, int64_t timeout_ms, const struct cg_log *log, char **ret,
-                      size_t *len, struct cg_err *err);
+int cg_mcp_list_tools(const char *name, const json_t *definition, int64_t timeout_ms,
+                      const struct cg_log *log, char **ret, size_t *len, struct cg_err *err);
 
 #endif

@@ -35,14 +35,17 @@ static size_t distance(const char *a, size_t n, const char *b, size_t m)
                 for (size_t k = 1; k <= m; k++) {
                         size_t above = row[k];
 
-                        row[k] = min3(row[k] + 1, row[k - 1] + 1, diagonal + (fold(a[i - 1]) != fold(b[k - 1])));
+                        row[k] = min3(row[k] + 1, row[k - 1] + 1,
+                                      diagonal + (fold(a[i - 1]) != fold(b[k - 1])));
                         diagonal = above;
                 }
         }
         return row[m];
 }
 
-/* How far @name is from @wanted; SIZE_MAX: not close. A name that contains the other is close too. */
+/*
+ * How far @name is from @wanted; SIZE_MAX: not close. A name that contains the other is close too.
+ */
 static size_t rank(const char *wanted, const char *name)
 {
         size_t n = strlen(wanted), m = strlen(name), d;

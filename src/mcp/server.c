@@ -1,4 +1,7 @@
-/* The protocol core of an MCP server. Linked into the command line; every byte here comes from an MCP client. */
+/*
+ * The protocol core of an MCP server. Linked into the command line; every byte here comes from an
+ * MCP client.
+ */
 #include "mcp/server.h"
 
 #include <string.h>
@@ -10,7 +13,8 @@ static const struct {
         const char *name;
         enum cg_mcpd_revision revision;
 } revisions[] = {
-        { "2025-11-25", CG_MCPD_2025_11_25 }, /* the first is what is answered to a version that is not here */
+        /* the first is what is answered to a version that is not here */
+        { "2025-11-25", CG_MCPD_2025_11_25 },
         { "2025-06-18", CG_MCPD_2025_06_18 },
         { "2025-03-26", CG_MCPD_2025_03_26 },
         { "2024-11-05", CG_MCPD_2024_11_05 },
@@ -37,15 +41,15 @@ static size_t find_revision(const char *name)
 }
 
 /*
- * "elicitation": {} means forms; {"url": {}} alone means that the client opens web pages and shows no forms. Before
- * 2025-06-18 there was no such thing, whatever the client says.
+ * "elicitation": {} means forms; {"url": {}} alone means that the client opens web pages and shows
+ * no forms. Before 2025-06-18 there was no such thing, whatever the client says.
  */
 static bool shows_forms(struct cg_span params, enum cg_mcpd_revision revision)
 {
         struct cg_span caps, elicit, form = CG_SPAN_NONE, url = CG_SPAN_NONE;
 
-        if (revision < CG_MCPD_2025_06_18 || cg_span_member(params, "capabilities", &caps, NULL) < 0 || !caps.p ||
-            cg_span_member(caps, "elicitation", &elicit, NULL) < 0 || !elicit.p)
+        if (revision < CG_MCPD_2025_06_18 || cg_span_member(params, "capabilities", &caps, NULL) < 0 ||
+            !caps.p || cg_span_member(caps, "elicitation", &elicit, NULL) < 0 || !elicit.p)
                 return false;
         if (cg_span_member(elicit, "form", &form, NULL) < 0 || cg_span_member(elicit, "url", &url, NULL) < 0)
                 return false;
@@ -62,8 +66,9 @@ static int add_member(struct cg_buf *b, const char *before, const char *text, st
 static int initialize_result(const struct cg_mcpd_info *info, const char *revision, struct cg_buf *b,
                              struct cg_err *err)
 {
-        int r = cg_buf_addf(b, err, "{\"protocolVersion\":\"%s\",\"capabilities\":{\"tools\":{\"listChanged\":false}}",
-                            revision);
+        int r = cg_buf_addf(
+                b, err, "{\"protocolVersion\":\"%s\",\"capabilities\":{\"tools\":{\"listChanged\":false}}",
+                revision);
 
         if (r == 0)
                 r = add_member(b, ",\"serverInfo\":{\"name\":", info->name, err);
@@ -87,8 +92,8 @@ static int do_initialize(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_bu
 
         if (cg_span_member(m->params, "protocolVersion", &version, NULL) < 0 ||
             cg_span_string(version, &wanted, NULL) < 0)
-                return fail(out, m->id, CG_RPC_INVALID_PARAMS, "initialize needs params.protocolVersion, a string",
-                            err);
+                return fail(out, m->id, CG_RPC_INVALID_PARAMS,
+                            "initialize needs params.protocolVersion, a string", err);
         i = find_revision(wanted);
         if (initialize_result(s->info, revisions[i].name, &result, err) < 0)
                 return -1;
@@ -107,7 +112,8 @@ static int do_list(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out
         if (m->params.p && cg_span_member(m->params, "cursor", &cursor, NULL) < 0)
                 return fail(out, m->id, CG_RPC_INVALID_PARAMS, "params is no object", err);
         if (cursor.p && !cg_span_is(cursor, "null"))
-                return fail(out, m->id, CG_RPC_INVALID_PARAMS, "there is no such cursor: the list has one page", err);
+                return fail(out, m->id, CG_RPC_INVALID_PARAMS,
+                            "there is no such cursor: the list has one page", err);
         if (cg_buf_addf(&result, err, "{\"tools\":%s}", s->info->tools) < 0)
                 return -1;
         return cg_rpc_add_result(out, m->id, result.data, result.len, err);
@@ -123,7 +129,8 @@ static const char *find_tool(const struct cg_mcpd_info *info, const char *name)
 
 static bool is_token(struct cg_span s)
 {
-        return s.p && s.len <= CG_MCP_MAX_ID && (s.p[0] == '"' || s.p[0] == '-' || (s.p[0] >= '0' && s.p[0] <= '9'));
+        return s.p && s.len <= CG_MCP_MAX_ID &&
+               (s.p[0] == '"' || s.p[0] == '-' || (s.p[0] >= '0' && s.p[0] <= '9'));
 }
 
 static int do_call(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out, cg_mcpd_fn fn, void *data,
@@ -136,7 +143,8 @@ static int do_call(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out
         if (cg_span_member(m->params, "name", &name, NULL) < 0 ||
             cg_span_member(m->params, "arguments", &args, NULL) < 0 ||
             cg_span_member(m->params, "_meta", &meta, NULL) < 0 || cg_span_string(name, &text, NULL) < 0)
-                return fail(out, m->id, CG_RPC_INVALID_PARAMS, "tools/call needs params with the tool's name", err);
+                return fail(out, m->id, CG_RPC_INVALID_PARAMS, "tools/call needs params with the tool's name",
+                            err);
         if (args.p && !cg_span_is(args, "null"))
                 in.arguments = args;
         if (in.arguments.p[0] != '{')
@@ -145,7 +153,8 @@ static int do_call(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out
         if (!in.name) {
                 cg_auto_buf struct cg_buf why = { .max = CG_MAX_SETTINGS };
 
-                if (cg_buf_addf(&why, err, "there is no tool \"%.100s\"; tools/list tells the names", text) < 0)
+                if (cg_buf_addf(&why, err, "there is no tool \"%.100s\"; tools/list tells the names", text) <
+                    0)
                         return -1;
                 return fail(out, m->id, CG_RPC_INVALID_PARAMS, why.data, err);
         }
@@ -154,8 +163,8 @@ static int do_call(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out
         return fn(data, &in, err);
 }
 
-static int do_request(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out, cg_mcpd_fn fn, void *data,
-                      struct cg_err *err)
+static int do_request(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *out, cg_mcpd_fn fn,
+                      void *data, struct cg_err *err)
 {
         bool list = strcmp(m->method, "tools/list") == 0, call = strcmp(m->method, "tools/call") == 0;
 
@@ -164,12 +173,16 @@ static int do_request(struct cg_mcpd *s, const struct cg_rpc *m, struct cg_buf *
         if (strcmp(m->method, "ping") == 0)
                 return cg_rpc_add_result(out, m->id, NULL, 0, err);
         if ((list || call) && s->revision == CG_MCPD_NONE)
-                return fail(out, m->id, CG_RPC_INVALID_REQUEST, "not initialized: send initialize first", err);
+                return fail(out, m->id, CG_RPC_INVALID_REQUEST, "not initialized: send initialize first",
+                            err);
         if (list)
                 return do_list(s, m, out, err);
         if (call)
                 return do_call(s, m, out, fn, data, err);
-        /* Also server/discover: by this answer a client of the stateless era learns that it must shake hands. */
+        /*
+         * Also server/discover: by this answer a client of the stateless era learns that it must
+         * shake hands.
+         */
         return fail(out, m->id, CG_RPC_METHOD_NOT_FOUND, "there is no such method here", err);
 }
 
@@ -205,7 +218,10 @@ static int do_message(struct cg_mcpd *s, struct cg_span text, struct cg_buf *out
         return in.id.p ? fn(data, &in, err) : 0;
 }
 
-/* Arrays of messages existed in one version only. Each is answered by itself: no client that sends them minds. */
+/*
+ * Arrays of messages existed in one version only. Each is answered by itself: no client that sends
+ * them minds.
+ */
 static int do_batch(struct cg_mcpd *s, struct cg_span line, struct cg_buf *out, cg_mcpd_fn fn, void *data,
                     struct cg_err *err)
 {
@@ -215,8 +231,8 @@ static int do_batch(struct cg_mcpd *s, struct cg_span line, struct cg_buf *out, 
         int r = cg_walk_init(&w, line, '[', &why), handled = 0;
 
         if (s->revision != CG_MCPD_2025_03_26)
-                return fail(out, CG_SPAN_NONE, CG_RPC_INVALID_REQUEST, "batches are not part of this protocol version",
-                            err);
+                return fail(out, CG_SPAN_NONE, CG_RPC_INVALID_REQUEST,
+                            "batches are not part of this protocol version", err);
         while (r == 0 && handled == 0) {
                 r = cg_walk_next(&w, NULL, &value, &why);
                 if (r == 0)
@@ -231,7 +247,8 @@ int cg_mcpd_line(struct cg_mcpd *s, struct cg_span line, struct cg_buf *out, cg_
         line = cg_span_trim(line);
         if (!line.len)
                 return 0;
-        return line.p[0] == '[' ? do_batch(s, line, out, fn, data, err) : do_message(s, line, out, fn, data, err);
+        return line.p[0] == '[' ? do_batch(s, line, out, fn, data, err)
+                                : do_message(s, line, out, fn, data, err);
 }
 
 int cg_mcpd_line_too_long(struct cg_buf *out, const char *why, struct cg_err *err)

@@ -1,9 +1,9 @@
 /*
  * The protocol core of an MCP server of the handshake era (2024-11-05 to 2025-11-25).
  *
- * It takes messages apart, answers what needs no tool (initialize, ping, tools/list, methods that do not exist) and
- * hands the rest to its owner. No input or output, no threads, and no state but what the handshake settled: whoever
- * carries the bytes (standard input and output today) owns it.
+ * It takes messages apart, answers what needs no tool (initialize, ping, tools/list, methods that
+ * do not exist) and hands the rest to its owner. No input or output, no threads, and no state but
+ * what the handshake settled: whoever carries the bytes (standard input and output today) owns it.
  */
 #ifndef CG_MCP_SERVER_H
 #define CG_MCP_SERVER_H
@@ -55,9 +55,9 @@ typedef int (*cg_mcpd_fn)(void *data, const struct cg_mcpd_in *in, struct cg_err
 void cg_mcpd_init(struct cg_mcpd *s, const struct cg_mcpd_info *info);
 
 /*
- * Handles one line. What can be answered at once is appended to @out, messages with their newlines; @fn is called for
- * the rest, in order. A line that is no message is answered with an error, and is no failure. Return: 0; negative: out
- * of memory, or what @fn returned.
+ * Handles one line. What can be answered at once is appended to @out, messages with their newlines;
+ * @fn is called for the rest, in order. A line that is no message is answered with an error, and is
+ * no failure. Return: 0; negative: out of memory, or what @fn returned.
  */
 int cg_mcpd_line(struct cg_mcpd *s, struct cg_span line, struct cg_buf *out, cg_mcpd_fn fn, void *data,
                  struct cg_err *err);

@@ -13,7 +13,7 @@
 #include "mcp/limits.h"
 #include "mcp/strays.h"
 
-#define READ_SIZE ((size_t)64 << 10)
+#define READ_SIZE    ((size_t)64 << 10)
 #define ERR_LINE_MAX ((size_t)16 << 10)
 /* A longer name of a server does not stand before each line that it wrote. */
 #define NAME_SHOWN 40
@@ -64,7 +64,8 @@ static bool may_log(struct cg_stdio *s)
 
         if (now - s->log_since_ms >= 1000) {
                 if (s->log_dropped)
-                        cg_log(s->log, CG_LOG_WARN, "MCP server %s: %u more lines were not logged", s->def->name, s->log_dropped);
+                        cg_log(s->log, CG_LOG_WARN, "MCP server %s: %u more lines were not logged",
+                               s->def->name, s->log_dropped);
                 s->log_since_ms = now;
                 s->log_lines = s->log_dropped = 0;
         }
@@ -125,7 +126,8 @@ const char *cg_stdio_last_words(struct cg_stdio *s)
         for (unsigned i = first; i < s->n_kept; i++)
                 n += (size_t)snprintf(s->words + n, sizeof(s->words) - n, "%s[%s] %s",
                                       i == first ? "; the last it wrote to standard error:\n" : "\n",
-                                      strlen(s->def->name) <= NAME_SHOWN ? s->def->name : "the server", s->kept[i % CG_MCP_STDERR_KEPT]);
+                                      strlen(s->def->name) <= NAME_SHOWN ? s->def->name : "the server",
+                                      s->kept[i % CG_MCP_STDERR_KEPT]);
         return s->words;
 }
 
@@ -194,7 +196,8 @@ static void on_out(uv_stream_t *h, ssize_t n, const uv_buf_t *buf)
                 return;
         if (n > 0) {
                 cg_lines_added(&s->lines, (size_t)n);
-                if (s->phase != RUNNING) { /* read, so that it can get rid of it and end; not looked at */
+                /* read, so that it can get rid of it and end; not looked at */
+                if (s->phase != RUNNING) {
                         cg_lines_fini(&s->lines);
                         cg_lines_init(&s->lines, CG_MCP_MAX_LINE);
                         return;
@@ -346,8 +349,8 @@ static void end_strays(struct cg_stdio *s)
 }
 
 /*
- * The leader has exited and is not reaped yet: so its number, which is the group's, belongs to nobody else, and what is left
- * of the group can be killed by it.
+ * The leader has exited and is not reaped yet: so its number, which is the group's, belongs to
+ * nobody else, and what is left of the group can be killed by it.
  */
 static void finish(struct cg_stdio *s)
 {
@@ -401,7 +404,10 @@ static void go_on(struct cg_stdio *s)
                 return;
         if (s->phase == RUNNING && (s->exited || s->out_eof || s->in_broken)) {
                 if (!all_over(s)) {
-                        /* Exit, its last words and the ends of its pipes come in any order: gather them. */
+                        /*
+                         * Exit, its last words and the ends of its pipes come in any order: gather
+                         * them.
+                         */
                         if (!uv_is_active((uv_handle_t *)&s->timer))
                                 uv_timer_start(&s->timer, on_timer, CG_MCP_DRAIN_MS, 0);
                         return;
@@ -427,12 +433,13 @@ static void on_timer(uv_timer_t *t)
                 enter(s, KILL);
                 break;
         case KILL:
-                cg_log(s->log, CG_LOG_ERROR, "MCP server %s: process %d does not end even by SIGKILL", s->def->name,
-                       (int)s->proc.pid);
+                cg_log(s->log, CG_LOG_ERROR, "MCP server %s: process %d does not end even by SIGKILL",
+                       s->def->name, (int)s->proc.pid);
                 finish(s);
                 return;
         case REAPED:
-                cg_log(s->log, CG_LOG_ERROR, "MCP server %s: what it started does not end even by SIGKILL", s->def->name);
+                cg_log(s->log, CG_LOG_ERROR, "MCP server %s: what it started does not end even by SIGKILL",
+                       s->def->name);
                 close_all(s);
                 return;
         case DONE:
@@ -485,7 +492,10 @@ static void pipes_close(struct pipes *p)
                                 close(fds[i][k]);
 }
 
-/* Settings of a sandbox that stand in the definition: in memory, so that they appear in no list of processes. */
+/*
+ * Settings of a sandbox that stand in the definition: in memory, so that they appear in no list of
+ * processes.
+ */
 static int settings_fd(const struct cg_mcp_def *def, struct cg_err *err)
 {
         int fd = memfd_create("sandbox-settings", MFD_CLOEXEC);
@@ -501,7 +511,9 @@ static int settings_fd(const struct cg_mcp_def *def, struct cg_err *err)
 
 static int spawn(struct cg_stdio *s, const struct pipes *p, struct cg_err *err)
 {
-        struct cg_proc_fd fds[] = { { p->in[0], 0 }, { p->out[1], 1 }, { p->err[1], 2 }, { -1, CG_MCP_SANDBOX_FD } };
+        struct cg_proc_fd fds[] = {
+                { p->in[0], 0 }, { p->out[1], 1 }, { p->err[1], 2 }, { -1, CG_MCP_SANDBOX_FD }
+        };
         struct cg_proc_spec spec = {
                 .path = s->def->sandbox ? s->def->sandbox : s->def->command,
                 .search_path = s->def->search_path ? s->def->search_path : "",
@@ -571,8 +583,8 @@ static int watch(struct cg_stdio *s, uv_loop_t *loop, struct pipes *p, struct cg
         return r < 0 ? cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r)) : 0;
 }
 
-int cg_stdio_start(uv_loop_t *loop, const struct cg_mcp_def *def, const struct cg_log *log, const struct cg_stdio_cbs *cbs,
-                   void *data, struct cg_stdio **ret, struct cg_err *err)
+int cg_stdio_start(uv_loop_t *loop, const struct cg_mcp_def *def, const struct cg_log *log,
+                   const struct cg_stdio_cbs *cbs, void *data, struct cg_stdio **ret, struct cg_err *err)
 {
         struct pipes p = { { -1, -1 }, { -1, -1 }, { -1, -1 } };
         cg_auto_free struct cg_stdio *s = calloc(1, sizeof(*s));

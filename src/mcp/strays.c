@@ -62,7 +62,9 @@ static void add(struct cg_strays *s, pid_t pid, pid_t parent)
         fd = s->epfd < 0 ? -1 : cg_pidfd_open(pid, NULL);
         if (fd < 0)
                 return;
-        /* The number may have passed to somebody else before it was opened: from here on it cannot. */
+        /*
+         * The number may have passed to somebody else before it was opened: from here on it cannot.
+         */
         e.data.u64 = (uint64_t)pid;
         if (parent_of(pid) != parent || epoll_ctl(s->epfd, EPOLL_CTL_ADD, fd, &e) < 0) {
                 close(fd);

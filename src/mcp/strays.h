@@ -1,6 +1,7 @@
 /*
- * What a child process has started itself, found while it lives, so that it can be ended although it left the process group
- * (browsers of automation servers do that: their own session, no terminal, no end).
+ * What a child process has started itself, found while it lives, so that it can be ended although
+ * it left the process group (browsers of automation servers do that: their own session, no
+ * terminal, no end).
  */
 #ifndef CG_MCP_STRAYS_H
 #define CG_MCP_STRAYS_H
@@ -23,7 +24,10 @@ struct cg_strays {
 
 void cg_strays_init(struct cg_strays *s);
 void cg_strays_fini(struct cg_strays *s);
-/* Adds the descendants of @root, children first. May be called again: those who were found before stay, whoever their parent is. */
+/*
+ * Adds the descendants of @root, children first. May be called again: those who were found before
+ * stay, whoever their parent is.
+ */
 void cg_strays_gather(struct cg_strays *s, pid_t root);
 /* SIGKILL to each. */
 void cg_strays_kill(struct cg_strays *s);

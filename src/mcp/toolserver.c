@@ -1,10 +1,11 @@
 /*
  * cellgate-toolserver: speaks with MCP servers for every session of one supervisor.
  *
- * Started by the supervisor with exec: --log-level N --broker-path PATH; descriptor 2 is the log, 3 the listening socket of the
- * broker wire, 4 the lifeline. The definitions of MCP servers, with their secrets, are known here and to the host alone.
- * When the lifeline closes, or on SIGTERM, every MCP server is ended in order, and then this process. Its parent is its guard (guard.c), which
- * the supervisor has started and which sees to it that nothing of the MCP servers stays.
+ * Started by the supervisor with exec: --log-level N --broker-path PATH; descriptor 2 is the log, 3
+ * the listening socket of the broker wire, 4 the lifeline. The definitions of MCP servers, with
+ * their secrets, are known here and to the host alone. When the lifeline closes, or on SIGTERM,
+ * every MCP server is ended in order, and then this process. Its parent is its guard (guard.c),
+ * which the supervisor has started and which sees to it that nothing of the MCP servers stays.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +18,7 @@
 #include "mcp/limits.h"
 #include "mcp/toolserver.h"
 
-#define FD_BROKER 3
+#define FD_BROKER   3
 #define FD_LIFELINE 4
 
 /* ---- the end */
@@ -307,7 +308,8 @@ static int run(struct ts *ts, const char *broker_path, struct cg_err *err)
 static int usage(void)
 {
         fputs("usage: cellgate-toolserver --log-level N --broker-path PATH\n"
-              "Started by cellgate-supervisor; 3 is the listening socket, 4 the lifeline.\n", stderr);
+              "Started by cellgate-supervisor; 3 is the listening socket, 4 the lifeline.\n",
+              stderr);
         return 2;
 }
 

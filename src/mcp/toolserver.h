@@ -1,5 +1,6 @@
 /*
- * cellgate-toolserver's own parts. One process for a supervisor, one thread (ZeroMQ has its own): a libuv loop.
+ * cellgate-toolserver's own parts. One process for a supervisor, one thread (ZeroMQ has its own): a
+ * libuv loop.
  *
  *      toolserver.c   main: descriptors, lifeline, broker wire, orderly end
  *      ts_chan.c      the broker wire's socket, with a bounded queue for what cannot be sent yet
@@ -31,10 +32,11 @@ struct ts_chan {
 };
 
 /* Takes @sock, also when it fails. */
-int ts_chan_init(struct ts_chan *ch, struct cg_zloop *zl, void *sock, const struct cg_wire *wire, size_t max, struct cg_err *err);
+int ts_chan_init(struct ts_chan *ch, struct cg_zloop *zl, void *sock, const struct cg_wire *wire, size_t max,
+                 struct cg_err *err);
 /*
- * Sends, or queues. The body and raw frame are copied. CG_E_LIMIT: the message is over its table's limits, or the peer does not
- * read and the queue is full: nothing was sent.
+ * Sends, or queues. The body and raw frame are copied. CG_E_LIMIT: the message is over its table's
+ * limits, or the peer does not read and the queue is full: nothing was sent.
  */
 int ts_chan_send(struct ts_chan *ch, const struct cg_out *out, struct cg_err *err);
 /* What is queued is dropped. on_closed() follows from the loop; the struct must stay until then. */
@@ -59,7 +61,10 @@ struct ts {
         int exit_status;
 };
 
-/* Sends on the broker wire; a failure that is not the message's own fault ends the process. 0, or CG_E_LIMIT. */
+/*
+ * Sends on the broker wire; a failure that is not the message's own fault ends the process. 0, or
+ * CG_E_LIMIT.
+ */
 int ts_broker_send(struct ts *ts, const struct cg_out *out, struct cg_err *err);
 /* Begins the orderly end of everything. */
 void ts_end(struct ts *ts, int status);
@@ -79,16 +84,17 @@ struct ts_session {
         uint64_t number;
         struct ts_server *servers;
         size_t n_servers;
-        struct ts_adding *adding;  /* SERVERS requests under way */
-        struct ts_kernel *kernel;  /* NULL: none is attached */
-        unsigned n_clients;        /* not gone yet, with those that are being ended */
-        bool ending;               /* forgotten: freed when the last client is gone */
+        struct ts_adding *adding; /* SERVERS requests under way */
+        struct ts_kernel *kernel; /* NULL: none is attached */
+        unsigned n_clients;       /* not gone yet, with those that are being ended */
+        bool ending;              /* forgotten: freed when the last client is gone */
         bool tell_detached;
-        uint64_t detach_id;        /* of the DETACH to answer */
+        uint64_t detach_id; /* of the DETACH to answer */
 };
 
 struct ts_session *ts_session_find(struct ts *ts, uint64_t number);
-struct ts_session *ts_session_get(struct ts *ts, uint64_t number, struct cg_err *err); /* made when it is not there */
+/* made when it is not there */
+struct ts_session *ts_session_get(struct ts *ts, uint64_t number, struct cg_err *err);
 /* Ends its servers and forgets it; DETACHED follows when all are gone, if @tell. */
 void ts_session_end(struct ts_session *s, bool tell);
 struct cg_mcp_client *ts_session_client(const struct ts_session *s, const char *server);
@@ -101,7 +107,10 @@ void ts_session_add(struct ts_session *s, const struct cg_msg *m);
 
 /* @number: the supervisor's, which goes back with what is said about this kernel. */
 int ts_kernel_attach(struct ts_session *s, uint64_t number, const char *path, struct cg_err *err);
-/* Cancels its calls (@why is told to the host of those that wait for a decision) and closes the connection. */
+/*
+ * Cancels its calls (@why is told to the host of those that wait for a decision) and closes the
+ * connection.
+ */
 void ts_kernel_detach(struct ts_session *s, const char *why);
 /* Fails the calls of @server that wait for a decision: the host was asked about another program. */
 void ts_calls_replaced(struct ts_session *s, const char *server);

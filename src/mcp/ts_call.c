@@ -1,8 +1,9 @@
 /*
  * A kernel's connection and its tool calls: check, ask, run, answer. Runs in cellgate-toolserver.
  *
- * The kernel is hostile. It names a server and a tool; everything else about the call, and whether it runs, is decided elsewhere.
- * A call is in one of these places, and gets exactly one CALL_RESULT from any of them:
+ * The kernel is hostile. It names a server and a tool; everything else about the call, and whether
+ * it runs, is decided elsewhere. A call is in one of these places, and gets exactly one CALL_RESULT
+ * from any of them:
  *
  *      LISTING  its server is asked for its tools, because the name is not among those known
  *      ASKING   the supervisor was asked about exactly these bytes
@@ -32,7 +33,7 @@ struct ts_call {
 };
 
 struct ts_kernel {
-        uint64_t number; /* the supervisor's */
+        uint64_t number;            /* the supervisor's */
         struct ts_session *session; /* NULL: detached, only waits to be freed */
         struct cg_zlink link;
         struct ts_call *calls;
@@ -65,16 +66,23 @@ static void call_free(struct ts_call *call)
         free(call);
 }
 
-static int send_result(struct ts_kernel *k, uint64_t id, const char *status, const char *raw, size_t len, struct cg_err *err)
+static int send_result(struct ts_kernel *k, uint64_t id, const char *status, const char *raw, size_t len,
+                       struct cg_err *err)
 {
         char body[64];
-        struct cg_out out = { .type = CG_TOOL_CALL_RESULT, .id = id, .body = body, .raw = raw, .raw_len = len, .has_raw = true };
+        struct cg_out out = { .type = CG_TOOL_CALL_RESULT,
+                              .id = id,
+                              .body = body,
+                              .raw = raw,
+                              .raw_len = len,
+                              .has_raw = true };
         int r;
 
         out.body_len = (size_t)snprintf(body, sizeof(body), "{\"status\":\"%s\"}", status);
         r = cg_zlink_send(&k->link, &out, err);
         if (r == CG_TIMEOUT)
-                return cg_fail(err, CG_E_LIMIT, "%zu bytes wait already that the other side has not read", k->link.conn.queued);
+                return cg_fail(err, CG_E_LIMIT, "%zu bytes wait already that the other side has not read",
+                               k->link.conn.queued);
         return r;
 }
 
@@ -85,9 +93,11 @@ static void answer(struct ts_kernel *k, uint64_t id, const char *status, const c
         struct cg_err err;
         int r = send_result(k, id, status, raw, len, &err);
 
-        if (r == 0 || r == CG_E_CLOSED) /* closed: the kernel is ending, and its DETACH is on the way */
+        /* closed: the kernel is ending, and its DETACH is on the way */
+        if (r == 0 || r == CG_E_CLOSED)
                 return;
-        cg_log(log_of(k), CG_LOG_WARN, "session %llx: result of call %llu (%zu bytes) cannot be delivered: %s",
+        cg_log(log_of(k), CG_LOG_WARN,
+               "session %llx: result of call %llu (%zu bytes) cannot be delivered: %s",
                (unsigned long long)k->session->number, (unsigned long long)id, len, err.msg);
         snprintf(text, sizeof(text), "the result (%zu bytes) could not be delivered: %.100s", len, err.msg);
         if (send_result(k, id, "failed", text, strlen(text), &err) == 0)
@@ -160,8 +170,8 @@ static void run_call(struct ts_call *call)
                 fail_call(call, "MCP server \"%s\" is not registered any more", call->server);
                 return;
         }
-        if (cg_mcp_client_call(client, call->tool, call->args, call->args_len, call->timeout_ms, on_called, call, &call->req,
-                               &err) < 0)
+        if (cg_mcp_client_call(client, call->tool, call->args, call->args_len, call->timeout_ms, on_called,
+                               call, &call->req, &err) < 0)
                 fail_call(call, "%s", err.msg);
 }
 
@@ -170,8 +180,12 @@ static void run_call(struct ts_call *call)
 static int send_ask(struct ts_call *call, struct cg_err *err)
 {
         struct ts_session *s = call->kernel->session;
-        struct cg_out out = { .type = CG_BROKER_ASK, .session = s->number, .id = call->ask, .raw = call->args,
-                              .raw_len = call->args_len, .has_raw = true };
+        struct cg_out out = { .type = CG_BROKER_ASK,
+                              .session = s->number,
+                              .id = call->ask,
+                              .raw = call->args,
+                              .raw_len = call->args_len,
+                              .has_raw = true };
         cg_auto_buf struct cg_buf b;
         int r;
 
@@ -227,7 +241,9 @@ void ts_calls_replaced(struct ts_session *s, const char *server)
                         continue;
                 }
                 withdraw(call, "its MCP server was replaced by another definition");
-                fail_call(call, "MCP server \"%s\" was replaced by another definition before this call was decided", server);
+                fail_call(call,
+                          "MCP server \"%s\" was replaced by another definition before this call was decided",
+                          server);
                 call = s->kernel ? s->kernel->calls : NULL; /* the kernel may have been detached */
         }
 }
@@ -240,7 +256,8 @@ static void fail_no_tool(struct ts_call *call, const struct cg_mcp_client *clien
 
         cg_buf_init(&b, 2048);
         if (cg_mcp_client_close_names(client, call->tool, &b, NULL) == 0 && b.len)
-                fail_call(call, "MCP server \"%s\" has no tool \"%s\"; did you mean %s?", call->server, call->tool, b.data);
+                fail_call(call, "MCP server \"%s\" has no tool \"%s\"; did you mean %s?", call->server,
+                          call->tool, b.data);
         else
                 fail_call(call, "MCP server \"%s\" has no tool \"%s\"", call->server, call->tool);
 }
@@ -271,9 +288,11 @@ static void fail_no_server(struct ts_call *call)
                 if (cg_buf_addf(&b, NULL, "%s\"%s\"", b.len ? ", " : "", cg_mcp_client_name(v->client)) < 0)
                         break;
         if (b.len)
-                fail_call(call, "there is no MCP server \"%s\" in this session; registered are %s", call->server, b.data);
+                fail_call(call, "there is no MCP server \"%s\" in this session; registered are %s",
+                          call->server, b.data);
         else
-                fail_call(call, "there is no MCP server \"%s\" in this session: none is registered", call->server);
+                fail_call(call, "there is no MCP server \"%s\" in this session: none is registered",
+                          call->server);
 }
 
 /* ---- a new call */
@@ -313,8 +332,8 @@ static int violation(struct cg_err *err, const char *what)
         return cg_fail(err, CG_E_PROTO, "CALL: %s", what);
 }
 
-static int read_call(struct ts_kernel *k, const struct cg_msg *m, const char **server, const char **tool, int64_t *timeout_ms,
-                     json_t **body, struct cg_err *err)
+static int read_call(struct ts_kernel *k, const struct cg_msg *m, const char **server, const char **tool,
+                     int64_t *timeout_ms, json_t **body, struct cg_err *err)
 {
         int r = cg_msg_json(m, body, err);
 
@@ -338,7 +357,8 @@ static int read_call(struct ts_kernel *k, const struct cg_msg *m, const char **s
         return 0;
 }
 
-static struct ts_call *call_new(struct ts_kernel *k, const struct cg_msg *m, const char *server, const char *tool)
+static struct ts_call *call_new(struct ts_kernel *k, const struct cg_msg *m, const char *server,
+                                const char *tool)
 {
         struct ts_call *call = calloc(1, sizeof(*call));
         size_t len;
@@ -383,7 +403,8 @@ static int on_call(struct ts_kernel *k, const struct cg_msg *m, struct cg_err *e
                 return violation(err, "too many at once");
         cg_msg_raw(m, 0, &len);
         if (k->args_waiting + len > CG_MCP_MAX_ARGS_WAITING) {
-                static const char text[] = "the arguments of all calls under way are over 64 MB: let some of them end first";
+                static const char text[] =
+                        "the arguments of all calls under way are over 64 MB: let some of them end first";
 
                 answer(k, m->id, "failed", text, sizeof(text) - 1);
                 return 0;
@@ -419,8 +440,8 @@ static void report_violation(const struct ts_kernel *k, const char *what)
 
         cg_buf_init(&b, 4096);
         /* Cut, so that it fits even if every byte has to be escaped. */
-        if (cg_buf_adds(&b, "{\"what\":", NULL) < 0 || cg_json_quote(&b, what, strnlen(what, 600), NULL) < 0 ||
-            cg_buf_adds(&b, "}", NULL) < 0)
+        if (cg_buf_adds(&b, "{\"what\":", NULL) < 0 ||
+            cg_json_quote(&b, what, strnlen(what, 600), NULL) < 0 || cg_buf_adds(&b, "}", NULL) < 0)
                 return;
         out.body = b.data;
         out.body_len = b.len;
@@ -481,8 +502,8 @@ int ts_kernel_attach(struct ts_session *s, uint64_t number, const char *path, st
                 return cg_fail(err, CG_E_NOMEM, "kernel");
         k->session = s;
         k->number = number;
-        r = cg_zlink_open(&k->link, &ts->loop, path, &cg_wire_tool, CG_ROLE_KERNEL, CG_MCP_MAX_KERNEL_QUEUE, on_message, on_link_end,
-                          k, &mine);
+        r = cg_zlink_open(&k->link, &ts->loop, path, &cg_wire_tool, CG_ROLE_KERNEL, CG_MCP_MAX_KERNEL_QUEUE,
+                          on_message, on_link_end, k, &mine);
         if (r < 0) {
                 free(k);
                 if (r != CG_E_SYS) {
@@ -490,9 +511,12 @@ int ts_kernel_attach(struct ts_session *s, uint64_t number, const char *path, st
                                 *err = mine;
                         return r;
                 }
-                /* It has ended already, or does not accept: it will make no calls, and its end is the supervisor's matter. */
-                cg_log(&ts->log, CG_LOG_WARN, "session %llx: its kernel cannot be reached: %s", (unsigned long long)s->number,
-                       mine.msg);
+                /*
+                 * It has ended already, or does not accept: it will make no calls, and its end is
+                 * the supervisor's matter.
+                 */
+                cg_log(&ts->log, CG_LOG_WARN, "session %llx: its kernel cannot be reached: %s",
+                       (unsigned long long)s->number, mine.msg);
                 return 0;
         }
         ts->n_links++;

@@ -16,7 +16,8 @@ struct ts_item {
 
 static void on_events(struct cg_zsock *z, int events);
 
-int ts_chan_init(struct ts_chan *ch, struct cg_zloop *zl, void *sock, const struct cg_wire *wire, size_t max, struct cg_err *err)
+int ts_chan_init(struct ts_chan *ch, struct cg_zloop *zl, void *sock, const struct cg_wire *wire, size_t max,
+                 struct cg_err *err)
 {
         int r;
 
@@ -38,7 +39,8 @@ static int enqueue(struct ts_chan *ch, const struct cg_out *out, struct cg_err *
         struct ts_item *it;
 
         if (ch->queued + n + ITEM_COST > ch->max)
-                return cg_fail(err, CG_E_LIMIT, "%zu bytes wait already that the other side has not read", ch->queued);
+                return cg_fail(err, CG_E_LIMIT, "%zu bytes wait already that the other side has not read",
+                               ch->queued);
         it = malloc(sizeof(*it) + n);
         if (!it)
                 return cg_fail(err, CG_E_NOMEM, "message");
@@ -93,7 +95,8 @@ static void flush(struct ts_chan *ch)
                         return;
                 }
                 if (r < 0)
-                        cg_log(ch->log, CG_LOG_ERROR, "a message on the %s wire is lost: %s", ch->wire->name, err.msg);
+                        cg_log(ch->log, CG_LOG_ERROR, "a message on the %s wire is lost: %s", ch->wire->name,
+                               err.msg);
                 drop_first(ch);
         }
 }

@@ -1,9 +1,10 @@
 /*
  * Sessions: their MCP servers, and adding servers. Runs in cellgate-toolserver.
  *
- * Servers that are added are kept apart (struct ts_adding) until every one of them has started, been listed and got its
- * wrappers, or has failed; only then do they take their places. Until then the session is as it was. A server that failed costs no
- * other: its package raises an ImportError that says why.
+ * Servers that are added are kept apart (struct ts_adding) until every one of them has started,
+ * been listed and got its wrappers, or has failed; only then do they take their places. Until then
+ * the session is as it was. A server that failed costs no other: its package raises an ImportError
+ * that says why.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -39,7 +40,7 @@ struct ts_adding {
         size_t n, n_waiting;
         uv_work_t work; /* the wrappers' */
         bool working;
-        bool dropped;   /* not wanted any more: freed when the work is done */
+        bool dropped; /* not wanted any more: freed when the work is done */
         struct cg_err why;
         struct ts_new items[];
 };
@@ -152,7 +153,8 @@ static void send_error(struct ts_session *s, uint64_t id, const struct cg_err *w
                 return;
         out.body = b.data;
         out.body_len = b.len;
-        cg_log(&s->ts->log, CG_LOG_WARN, "session %llx: no MCP server was added: %s", (unsigned long long)s->number, why->msg);
+        cg_log(&s->ts->log, CG_LOG_WARN, "session %llx: no MCP server was added: %s",
+               (unsigned long long)s->number, why->msg);
         ts_broker_send(s->ts, &out, NULL);
 }
 
@@ -173,7 +175,8 @@ static int add_report(struct cg_buf *b, const struct ts_new *v, struct cg_err *e
         if (r == 0)
                 r = cg_buf_adds(b, v->failed ? ":{\"error\":" : ":", err);
         if (r == 0)
-                r = v->failed ? cg_json_quote(b, v->why.msg, strlen(v->why.msg), err) : cg_buf_adds(b, v->report, err);
+                r = v->failed ? cg_json_quote(b, v->why.msg, strlen(v->why.msg), err)
+                              : cg_buf_adds(b, v->report, err);
         return r == 0 && v->failed ? cg_buf_adds(b, "}", err) : r;
 }
 
@@ -209,8 +212,8 @@ static void item_fail(struct ts_new *v, const struct cg_err *why)
                 return;
         v->failed = true;
         v->why = *why;
-        cg_log(&a->session->ts->log, CG_LOG_WARN, "session %llx: MCP server %s was not added: %s", (unsigned long long)a->session->number, v->name,
-               why->msg);
+        cg_log(&a->session->ts->log, CG_LOG_WARN, "session %llx: MCP server %s was not added: %s",
+               (unsigned long long)a->session->number, v->name, why->msg);
         if (v->client)
                 cg_mcp_client_end(CG_STEAL(v->client), "it was not added");
 }
@@ -264,21 +267,28 @@ static size_t count_after(const struct ts_adding *a)
 
 static void make_unavailable(const struct ts_adding *a, const struct ts_new *v)
 {
-        const struct cg_codegen_options o = { .server = v->name, .out_dir = a->out_dir, .root_package = true, .unavailable = v->why.msg };
+        const struct cg_codegen_options o = {
+                .server = v->name, .out_dir = a->out_dir, .root_package = true, .unavailable = v->why.msg
+        };
         char *report = NULL;
 
         if (!v->keeps && cg_codegen(&o, "[]", 2, &report, NULL) == 0)
                 free(report);
 }
 
-/* Beside the loop: thousands of tools are thousands of files, and the calls of other sessions go on meanwhile. Touches its own things only. */
+/*
+ * Beside the loop: thousands of tools are thousands of files, and the calls of other sessions go on
+ * meanwhile. Touches its own things only.
+ */
 static void on_work(uv_work_t *work)
 {
         struct ts_adding *a = work->data;
 
         for (size_t i = 0; i < a->n; i++) {
                 struct ts_new *v = &a->items[i];
-                const struct cg_codegen_options o = { .server = v->name, .out_dir = a->out_dir, .root_package = true };
+                const struct cg_codegen_options o = { .server = v->name,
+                                                      .out_dir = a->out_dir,
+                                                      .root_package = true };
 
                 if (!v->failed && cg_codegen(&o, v->tools, v->tools_len, &v->report, &v->why) < 0) {
                         cg_err_prefix(&v->why, "wrappers of MCP server \"%s\"", o.server);
@@ -405,17 +415,22 @@ static int check_package(const struct ts_adding *a, const struct ts_new *v, stru
 {
         for (const struct ts_new *w = a->items; w < v; w++)
                 if (strcmp(w->package, v->package) == 0)
-                        return cg_fail(err, CG_E_EXISTS, "MCP servers \"%s\" and \"%s\" would share the package mcptools.%s: rename one", w->name,
-                                       v->name, v->package);
+                        return cg_fail(
+                                err, CG_E_EXISTS,
+                                "MCP servers \"%s\" and \"%s\" would share the package mcptools.%s: rename one",
+                                w->name, v->name, v->package);
         for (const struct ts_server *s = a->session->servers; s; s = s->next) {
                 char package[CG_CODEGEN_PACKAGE_SIZE];
                 const char *other = cg_mcp_client_name(s->client);
 
-                if (strcmp(other, v->name) == 0 || cg_codegen_package_name(other, package, sizeof(package), NULL) < 0)
+                if (strcmp(other, v->name) == 0 ||
+                    cg_codegen_package_name(other, package, sizeof(package), NULL) < 0)
                         continue;
                 if (strcmp(package, v->package) == 0)
-                        return cg_fail(err, CG_E_EXISTS, "MCP server \"%s\" would get the package mcptools.%s of \"%s\": rename it", v->name,
-                                       package, other);
+                        return cg_fail(
+                                err, CG_E_EXISTS,
+                                "MCP server \"%s\" would get the package mcptools.%s of \"%s\": rename it",
+                                v->name, package, other);
         }
         return 0;
 }
@@ -423,7 +438,9 @@ static int check_package(const struct ts_adding *a, const struct ts_new *v, stru
 static int prepare_one(struct ts_adding *a, struct ts_new *v, const json_t *definition, struct cg_err *err)
 {
         struct ts_session *s = a->session;
-        const struct cg_mcp_client_options o = { .loop = &s->ts->loop, .log = &s->ts->log, .gone = on_client_gone, .data = s };
+        const struct cg_mcp_client_options o = {
+                .loop = &s->ts->loop, .log = &s->ts->log, .gone = on_client_gone, .data = s
+        };
         const char *invalid = json_string_value(json_object_get(definition, "invalid"));
         struct cg_mcp_def *def;
         int r = cg_codegen_package_name(v->name, v->package, sizeof(v->package), err);
@@ -451,7 +468,8 @@ static int prepare(struct ts_adding *a, json_t *servers, struct cg_err *err)
         const char *name;
         json_t *definition; /* borrowed */
 
-        json_object_foreach(servers, name, definition) {
+        json_object_foreach(servers, name, definition)
+        {
                 struct ts_new *v = &a->items[a->n];
                 struct cg_err why;
 
@@ -483,21 +501,24 @@ static void list_all(struct ts_adding *a)
         }
         a->since_ms = cg_now_ms();
         if (a->n_waiting && !uv_is_active((uv_handle_t *)&a->session->ts->progress))
-                uv_timer_start(&a->session->ts->progress, ts_session_progress, CG_MCP_PROGRESS_MS, CG_MCP_PROGRESS_EVERY_MS);
+                uv_timer_start(&a->session->ts->progress, ts_session_progress, CG_MCP_PROGRESS_MS,
+                               CG_MCP_PROGRESS_EVERY_MS);
 }
 
 static void report_progress(const struct ts_adding *a, const struct ts_new *v)
 {
         struct cg_out out = { .type = CG_BROKER_PROGRESS, .session = a->session->number, .id = a->id };
-        long long waited = (cg_now_ms() - a->since_ms) / 1000, limit = cg_mcp_client_start_ms(v->client, a->timeout_ms) / 1000;
+        long long waited = (cg_now_ms() - a->since_ms) / 1000,
+                  limit = cg_mcp_client_start_ms(v->client, a->timeout_ms) / 1000;
         cg_auto_buf struct cg_buf b;
         char text[2 * CG_MAX_NAME + 200];
 
-        snprintf(text, sizeof(text), "waiting for MCP server \"%s\" (%.*s): %lld s of %lld s", v->name, CG_MAX_NAME,
-                 cg_mcp_client_program(v->client), waited, limit);
+        snprintf(text, sizeof(text), "waiting for MCP server \"%s\" (%.*s): %lld s of %lld s", v->name,
+                 CG_MAX_NAME, cg_mcp_client_program(v->client), waited, limit);
         cg_log(&a->session->ts->log, CG_LOG_WARN, "%s", text);
         cg_buf_init(&b, 65536);
-        if (cg_buf_adds(&b, "{\"text\":", NULL) < 0 || cg_json_quote(&b, text, strlen(text), NULL) < 0 || cg_buf_adds(&b, "}", NULL) < 0)
+        if (cg_buf_adds(&b, "{\"text\":", NULL) < 0 || cg_json_quote(&b, text, strlen(text), NULL) < 0 ||
+            cg_buf_adds(&b, "}", NULL) < 0)
                 return;
         out.body = b.data;
         out.body_len = b.len;
@@ -512,7 +533,8 @@ void ts_session_progress(uv_timer_t *t)
         for (const struct ts_session *s = ts->sessions; s; s = s->next) {
                 for (const struct ts_adding *a = s->adding; a; a = a->next) {
                         any |= a->n_waiting > 0;
-                        for (size_t i = 0; i < a->n && cg_now_ms() - a->since_ms >= CG_MCP_PROGRESS_MS / 2; i++)
+                        for (size_t i = 0; i < a->n && cg_now_ms() - a->since_ms >= CG_MCP_PROGRESS_MS / 2;
+                             i++)
                                 if (a->items[i].req && a->items[i].client)
                                         report_progress(a, &a->items[i]);
                 }
@@ -521,7 +543,8 @@ void ts_session_progress(uv_timer_t *t)
                 uv_timer_stop(t);
 }
 
-static int adding_new(struct ts_session *s, const struct cg_msg *m, json_t *body, struct ts_adding **ret, struct cg_err *err)
+static int adding_new(struct ts_session *s, const struct cg_msg *m, json_t *body, struct ts_adding **ret,
+                      struct cg_err *err)
 {
         json_t *servers = json_object_get(body, "servers"); /* borrowed */
         struct ts_adding *a;
@@ -532,10 +555,12 @@ static int adding_new(struct ts_session *s, const struct cg_msg *m, json_t *body
                 return cg_fail(err, CG_E_INVAL, "\"servers\" must be an object");
         if (json_object_size(servers) > CG_MAX_SERVERS)
                 return cg_fail(err, CG_E_LIMIT, "a session has at most %d MCP servers", CG_MAX_SERVERS);
-        if (cg_json_str(body, "out", NULL, &out, err) < 0 || cg_json_int(body, "timeout_ms", 0, &timeout_ms, err) < 0)
+        if (cg_json_str(body, "out", NULL, &out, err) < 0 ||
+            cg_json_int(body, "timeout_ms", 0, &timeout_ms, err) < 0)
                 return CG_E_INVAL;
         if (!out || out[0] != '/' || timeout_ms < 0)
-                return cg_fail(err, CG_E_INVAL, "\"out\" must be an absolute path and \"timeout_ms\" not negative");
+                return cg_fail(err, CG_E_INVAL,
+                               "\"out\" must be an absolute path and \"timeout_ms\" not negative");
         a = calloc(1, sizeof(*a) + json_object_size(servers) * sizeof(a->items[0]));
         if (!a)
                 return cg_fail(err, CG_E_NOMEM, "MCP servers");

@@ -22,7 +22,9 @@ bool cg_apparmor_restricts(void)
 {
         int saved = errno; /* callers report an error of their own */
         char buf[4];
-        bool found = read_text("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", buf, sizeof(buf)) > 0 && buf[0] == '1';
+        bool found = read_text("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", buf, sizeof(buf)) >
+                             0 &&
+                     buf[0] == '1';
 
         errno = saved;
         return found;
@@ -35,7 +37,10 @@ int cg_apparmor_leave(const char *attr, struct cg_err *err)
         char label[sizeof(own)];
         cg_auto_fd int fd = -1;
 
-        /* Without AppArmor there is no such file, or reading it fails. All of cellgate's profiles have names that begin like this. */
+        /*
+         * Without AppArmor there is no such file, or reading it fails. All of cellgate's profiles
+         * have names that begin like this.
+         */
         if (read_text(path, label, sizeof(label)) < 0 || strcmp(label, own) != 0)
                 return 0;
         fd = open(path, O_WRONLY | O_CLOEXEC);

@@ -45,7 +45,8 @@ static unsigned int wanted(const struct cg_sandbox_limits *l)
 
 static void note_by(unsigned int has, int version, enum cg_limit_by by[CG_LIMITS])
 {
-        static const enum cg_limit limits[] = {CG_LIMIT_MEMORY, CG_LIMIT_PROCESSES, CG_LIMIT_CORES, CG_LIMIT_CPU_TIME};
+        static const enum cg_limit limits[] = { CG_LIMIT_MEMORY, CG_LIMIT_PROCESSES, CG_LIMIT_CORES,
+                                                CG_LIMIT_CPU_TIME };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(limits); i++) {
                 if (has & 1u << i)
@@ -121,13 +122,18 @@ static bool is_absent(const struct group *g, const char *file)
         return faccessat(g->dir, file, F_OK, 0) < 0 && errno == ENOENT;
 }
 
-/* Memory is memory: none of it goes to swap beyond the limit. Where swap is not counted at all, it is not the sandbox's to fill. */
+/*
+ * Memory is memory: none of it goes to swap beyond the limit. Where swap is not counted at all, it
+ * is not the sandbox's to fill.
+ */
 static bool set_memory(const struct group *g, uint64_t bytes)
 {
         if (g->version == 2)
-                return set_number(g, "memory.max", bytes) && (is_absent(g, "memory.swap.max") || set(g, "memory.swap.max", "0"));
+                return set_number(g, "memory.max", bytes) &&
+                       (is_absent(g, "memory.swap.max") || set(g, "memory.swap.max", "0"));
         return set_number(g, "memory.limit_in_bytes", bytes) &&
-               (is_absent(g, "memory.memsw.limit_in_bytes") || set_number(g, "memory.memsw.limit_in_bytes", bytes));
+               (is_absent(g, "memory.memsw.limit_in_bytes") ||
+                set_number(g, "memory.memsw.limit_in_bytes", bytes));
 }
 
 static bool set_cores(const struct group *g, uint64_t milli)
@@ -159,12 +165,13 @@ static void set_all(struct group *g, const struct cg_sandbox_limits *l)
 }
 
 /*
- * A process that has ended, and been waited for, may count as one of the group for a moment longer; version 1 has nothing to wait for.
- * What still runs (a plan that is off) keeps the group, until somebody tidies.
+ * A process that has ended, and been waited for, may count as one of the group for a moment longer;
+ * version 1 has nothing to wait for. What still runs (a plan that is off) keeps the group, until
+ * somebody tidies.
  */
 static void remove_folder(int parent, const char *name)
 {
-        static const struct timespec moment = {.tv_nsec = 1000000};
+        static const struct timespec moment = { .tv_nsec = 1000000 };
 
         for (int i = 0; i < REMOVE_TRIES && unlinkat(parent, name, AT_REMOVEDIR) < 0 && errno == EBUSY; i++)
                 nanosleep(&moment, NULL);
@@ -177,10 +184,11 @@ static void group_fini(struct group *g)
         cg_closep_(&g->tasks);
         cg_closep_(&g->dir);
         free(g->path);
-        *g = (struct group){.dir = -1, .tasks = -1};
+        *g = (struct group){ .dir = -1, .tasks = -1 };
 }
 
-static int add_file(struct cg_cgroup *c, size_t which, const struct group *g, const char *name, struct cg_err *err)
+static int add_file(struct cg_cgroup *c, size_t which, const struct group *g, const char *name,
+                    struct cg_err *err)
 {
         if (asprintf(&c->files[which], "%s/%s", g->path, name) >= 0)
                 return 0;
@@ -201,10 +209,10 @@ static int note_files(struct cg_cgroup *c, const struct group *g, struct cg_err 
         return e;
 }
 
-int cg_cgroup_new(const char *files, const struct cg_sandbox_limits *l, enum cg_limit_by by[CG_LIMITS], struct cg_cgroup **ret,
-                  struct cg_err *err)
+int cg_cgroup_new(const char *files, const struct cg_sandbox_limits *l, enum cg_limit_by by[CG_LIMITS],
+                  struct cg_cgroup **ret, struct cg_err *err)
 {
-        struct cg_cgroup_places places = {.n = 0};
+        struct cg_cgroup_places places = { .n = 0 };
         struct cg_cgroup *c;
         int e = 0;
 
@@ -219,7 +227,9 @@ int cg_cgroup_new(const char *files, const struct cg_sandbox_limits *l, enum cg_
         for (size_t i = 0; i < places.n && e == 0; i++) {
                 struct group *g = &c->v[c->n];
 
-                *g = (struct group){.version = places.v[i].version, .has = places.v[i].has, .dir = -1, .tasks = -1};
+                *g = (struct group){
+                        .version = places.v[i].version, .has = places.v[i].has, .dir = -1, .tasks = -1
+                };
                 if (!cg_cgroup_prepare(&places.v[i]) || !make_folder(places.v[i].path, g))
                         continue;
                 set_all(g, l);
@@ -249,8 +259,8 @@ int cg_cgroup_clone_fd(const struct cg_cgroup *c)
 }
 
 /*
- * A thread may move itself without waiting for anybody ("tasks", "0"); moving a process from outside ("cgroup.procs") waits for all
- * processors to have passed a quiet point, some 10 ms.
+ * A thread may move itself without waiting for anybody ("tasks", "0"); moving a process from
+ * outside ("cgroup.procs") waits for all processors to have passed a quiet point, some 10 ms.
  */
 int cg_cgroup_join(const struct cg_cgroup *c, bool cloned_into, struct cg_err *err)
 {
@@ -310,8 +320,9 @@ static bool came_near(const char *events, const char *most, const char *limit)
 }
 
 /*
- * How many of @killed were killed because the group's own limit was reached. The group's count has those of every OOM killer: of a group
- * above, and of the machine. Version 1 does not count its own; it knows how much there has been at most.
+ * How many of @killed were killed because the group's own limit was reached. The group's count has
+ * those of every OOM killer: of a group above, and of the machine. Version 1 does not count its
+ * own; it knows how much there has been at most.
  */
 static uint64_t killed_at_own_limit(const char *events, uint64_t killed)
 {
@@ -342,7 +353,9 @@ void cg_cgroup_read(const struct cg_cgroup_files *f, struct cg_limit_counts *ret
 
 void cg_cgroup_paths(const struct cg_cgroup *c, struct cg_cgroup_files *ret)
 {
-        *ret = (struct cg_cgroup_files){.memory = c->files[0], .processes = c->files[1], .cpu = c->files[2]};
+        *ret = (struct cg_cgroup_files){ .memory = c->files[0],
+                                         .processes = c->files[1],
+                                         .cpu = c->files[2] };
 }
 
 void cg_cgroup_counts(const struct cg_cgroup *c, struct cg_limit_counts *ret)

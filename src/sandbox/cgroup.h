@@ -1,14 +1,17 @@
 /*
- * A control group for one sandbox: version 2 where a subtree is delegated to the caller, version 1 where its controllers may be
- * written, else none. Always below the caller's own group, so that no limit of the caller's is left behind.
+ * A control group for one sandbox: version 2 where a subtree is delegated to the caller, version 1
+ * where its controllers may be written, else none. Always below the caller's own group, so that no
+ * limit of the caller's is left behind.
  *
- *      the caller        cg_cgroup_new()      makes it and sets its limits, before there is a process to put in
- *        clone3            CLONE_INTO_CGROUP  version 2; for version 1
- *        init            cg_cgroup_join()     puts itself in, first of all; then it makes the cgroup namespace, with the group as its root
+ *      the caller        cg_cgroup_new()      makes it and sets its limits, before there is a
+ *        process to put in clone3            CLONE_INTO_CGROUP  version 2; for version 1 init
+ *        cg_cgroup_join()     puts itself in, first of all; then it makes the cgroup namespace,
+ *        with the group as its root
  *      the caller        cg_cgroup_counts(), cg_cgroup_free() once init has ended
  *
- * The group's folder is locked (flock) by whoever made it. A lock ends with its process, so what a killed one left behind is recognised
- * and removed by the next that looks (cg_cgroup_tidy()), without any register.
+ * The group's folder is locked (flock) by whoever made it. A lock ends with its process, so what a
+ * killed one left behind is recognised and removed by the next that looks (cg_cgroup_tidy()),
+ * without any register.
  */
 #ifndef CG_SANDBOX_CGROUP_H
 #define CG_SANDBOX_CGROUP_H
@@ -18,14 +21,17 @@
 
 struct cg_cgroup;
 
-/* @files: folder with files like those of /proc/self that say where groups are; NULL: /proc/self. */
+/*
+ * @files: folder with files like those of /proc/self that say where groups are; NULL: /proc/self.
+ */
 
 /*
- * A group that holds those of @l that a group can hold: memory, processes, cores, and counts processor time. by[] gets what became of
- * them; the others stay as they are. *ret is NULL when nothing could be had, which is no error.
+ * A group that holds those of @l that a group can hold: memory, processes, cores, and counts
+ * processor time. by[] gets what became of them; the others stay as they are. *ret is NULL when
+ * nothing could be had, which is no error.
  */
-int cg_cgroup_new(const char *files, const struct cg_sandbox_limits *l, enum cg_limit_by by[CG_LIMITS], struct cg_cgroup **ret,
-                  struct cg_err *err);
+int cg_cgroup_new(const char *files, const struct cg_sandbox_limits *l, enum cg_limit_by by[CG_LIMITS],
+                  struct cg_cgroup **ret, struct cg_err *err);
 /* What cg_cgroup_new() would do, without doing it. */
 void cg_cgroup_probe(const char *files, const struct cg_sandbox_limits *l, enum cg_limit_by by[CG_LIMITS]);
 
@@ -39,8 +45,8 @@ void cg_cgroup_joined(struct cg_cgroup *g);
 
 void cg_cgroup_counts(const struct cg_cgroup *g, struct cg_limit_counts *ret);
 /*
- * The files that hold the counts, for another process of the same user: memory events, processes, processor time; NULL where there is
- * none. Live as long as @g.
+ * The files that hold the counts, for another process of the same user: memory events, processes,
+ * processor time; NULL where there is none. Live as long as @g.
  */
 struct cg_cgroup_files {
         const char *memory, *processes, *cpu;

@@ -1,4 +1,7 @@
-/* Where a control group can be made: reads what the kernel says of groups and mounts. Runs in whoever starts a sandbox. */
+/*
+ * Where a control group can be made: reads what the kernel says of groups and mounts. Runs in
+ * whoever starts a sandbox.
+ */
 #include "sandbox/cgroup_int.h"
 
 #include <errno.h>
@@ -16,10 +19,15 @@
 #define TEXT_MAX (4u << 20)
 /* How often a subtree may say that a new process came into the group meanwhile. */
 #define LEAF_TRIES 5
-/* Where our caller's processes go in a delegated subtree: a version 2 group with processes of its own cannot share controllers out. */
+/*
+ * Where our caller's processes go in a delegated subtree: a version 2 group with processes of its
+ * own cannot share controllers out.
+ */
 #define LEAF "cellgate-leaf"
 
-static const char *const names[][2] = {{"memory", "memory"}, {"pids", "pids"}, {"cpu", "cpu"}, {"cpuacct", NULL}};
+static const char *const names[][2] = {
+        { "memory", "memory" }, { "pids", "pids" }, { "cpu", "cpu" }, { "cpuacct", NULL }
+};
 
 struct texts {
         char *groups, *mounts;
@@ -47,7 +55,10 @@ static const char *next_line(const char *p, size_t *len)
         return *len ? p : NULL;
 }
 
-/* The caller's group in the hierarchy of @controller, NULL being version 2. *len: 0 when there is none. */
+/*
+ * The caller's group in the hierarchy of @controller, NULL being version 2. *len: 0 when there is
+ * none.
+ */
 static const char *own_group(const char *groups, const char *controller, size_t *ret_len)
 {
         size_t len;
@@ -60,7 +71,8 @@ static const char *own_group(const char *groups, const char *controller, size_t 
                 path = memchr(list, ':', len - (size_t)(list - p));
                 if (!path)
                         continue;
-                if (controller ? !has_word(list, (size_t)(path - list), ',', controller) : strncmp(p, "0::", 3) != 0)
+                if (controller ? !has_word(list, (size_t)(path - list), ',', controller)
+                               : strncmp(p, "0::", 3) != 0)
                         continue;
                 path++;
                 *ret_len = len - (size_t)(path - p);
@@ -84,7 +96,8 @@ static bool parse_mount(const char *line, size_t len, struct mount *m)
         text[len] = '\0';
         dash = strstr(text, " - cgroup");
         return dash && sscanf(text, "%*s %*s %*s %4095s %4095s", m->root, m->at) == 2 &&
-               sscanf(dash + 3, "%31s %*s %511s", m->type, m->options) == 2 && !strchr(m->root, '\\') && !strchr(m->at, '\\');
+               sscanf(dash + 3, "%31s %*s %511s", m->type, m->options) == 2 && !strchr(m->root, '\\') &&
+               !strchr(m->at, '\\');
 }
 
 static bool mount_is(const struct mount *m, const char *controller)
@@ -111,7 +124,8 @@ static bool own_folder(const struct texts *t, const char *controller, char path[
                 if (!memmem(p, len, " - cgroup", 9) || !parse_mount(p, len, &m) || !mount_is(&m, controller))
                         continue;
                 root = m.root[1] ? strlen(m.root) : 0;
-                if (group_len < root || strncmp(group, m.root, root) != 0 || (group_len > root && group[root] != '/'))
+                if (group_len < root || strncmp(group, m.root, root) != 0 ||
+                    (group_len > root && group[root] != '/'))
                         continue; /* a mount of another part of the tree */
                 n = snprintf(path, PATH_MAX, "%s%.*s", m.at, (int)(group_len - root), group + root);
                 if (n < 0 || n >= PATH_MAX)
@@ -152,10 +166,13 @@ static unsigned int listed(const char *folder, const char *file, unsigned int wa
         return has;
 }
 
-/* Whoever manages the groups here has given this one away: systemd says so by an attribute, a container by what its root is. */
+/*
+ * Whoever manages the groups here has given this one away: systemd says so by an attribute, a
+ * container by what its root is.
+ */
 static bool is_delegated(const char *folder)
 {
-        static const char *const marks[] = {"user.delegate", "trusted.delegate"};
+        static const char *const marks[] = { "user.delegate", "trusted.delegate" };
         char value[8], type[PATH_MAX + 32], parent[PATH_MAX + 32];
         struct stat here, above;
 
@@ -166,7 +183,8 @@ static bool is_delegated(const char *folder)
         /* The root of what is mounted, but not the machine's own root, which has no type. */
         snprintf(type, sizeof(type), "%s/cgroup.type", folder);
         snprintf(parent, sizeof(parent), "%s/..", folder);
-        return access(type, F_OK) == 0 && stat(folder, &here) == 0 && stat(parent, &above) == 0 && here.st_dev != above.st_dev;
+        return access(type, F_OK) == 0 && stat(folder, &here) == 0 && stat(parent, &above) == 0 &&
+               here.st_dev != above.st_dev;
 }
 
 static bool write_text(const char *folder, const char *file, const char *text)
@@ -270,7 +288,10 @@ static void find_v1(const struct texts *t, size_t controller, struct cg_cgroup_p
         ret->n++;
 }
 
-/* Every version 2 group counts its processor time, whatever controllers there are. Where there are some, it is somebody's to manage. */
+/*
+ * Every version 2 group counts its processor time, whatever controllers there are. Where there are
+ * some, it is somebody's to manage.
+ */
 static void find_usage(const struct texts *t, struct cg_cgroup_places *ret)
 {
         struct cg_cgroup_place *p = &ret->v[ret->n];
@@ -305,7 +326,7 @@ static unsigned int had(const struct cg_cgroup_places *places)
 
 void cg_cgroup_find(const char *files, unsigned int want, struct cg_cgroup_places *ret)
 {
-        struct texts t = {.groups = read_one(files, "cgroup"), .mounts = read_one(files, "mountinfo")};
+        struct texts t = { .groups = read_one(files, "cgroup"), .mounts = read_one(files, "mountinfo") };
 
         ret->n = 0;
         if (t.groups && t.mounts) {

@@ -12,7 +12,7 @@
 
 void cg_cover_init(struct cg_cover *c)
 {
-        *c = (struct cg_cover){.empty_fd = -1, .unreadable_fd = -1};
+        *c = (struct cg_cover){ .empty_fd = -1, .unreadable_fd = -1 };
 }
 
 void cg_cover_fini(struct cg_cover *c)
@@ -24,7 +24,8 @@ void cg_cover_fini(struct cg_cover *c)
 static int make_empty_folder(void)
 {
         static const struct cg_mount_option options[] = {
-                {"mode", "0555"}, {"size", "4k"}, {"nr_inodes", "1"}, {NULL, NULL}};
+                { "mode", "0555" }, { "size", "4k" }, { "nr_inodes", "1" }, { NULL, NULL }
+        };
 
         return cg_mount_new("tmpfs", options, CG_MOUNT_PLAIN | MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOEXEC);
 }

@@ -1,6 +1,7 @@
 /*
- * A /dev with nothing in it but the harmless devices, terminals of its own and shared memory. The host's has disks,
- * /dev/kvm, /dev/fuse, /dev/vsock and more, guarded by file modes only. Runs in init.
+ * A /dev with nothing in it but the harmless devices, terminals of its own and shared memory. The
+ * host's has disks, /dev/kvm, /dev/fuse, /dev/vsock and more, guarded by file modes only. Runs in
+ * init.
  */
 #include "sandbox/places.h"
 
@@ -12,14 +13,14 @@
 #include "base/util.h"
 #include "sandbox/mountfd.h"
 
-static const char *const nodes[CG_DEV_NODES] = {"null", "zero", "full", "random", "urandom", "tty"};
+static const char *const nodes[CG_DEV_NODES] = { "null", "zero", "full", "random", "urandom", "tty" };
 
 static const struct {
         const char *name;
         const char *target;
 } links[] = {
-        {"fd", "/proc/self/fd"},         {"stdin", "/proc/self/fd/0"}, {"stdout", "/proc/self/fd/1"},
-        {"stderr", "/proc/self/fd/2"},   {"ptmx", "pts/ptmx"},
+        { "fd", "/proc/self/fd" },       { "stdin", "/proc/self/fd/0" }, { "stdout", "/proc/self/fd/1" },
+        { "stderr", "/proc/self/fd/2" }, { "ptmx", "pts/ptmx" },
 };
 
 int cg_dev_collect(struct cg_dev *dev, struct cg_err *err)
@@ -76,10 +77,13 @@ static int populate(struct cg_dev *dev, uint64_t memory, int dir, struct cg_err 
 {
         /* Terminals that this sandbox made, and no others. */
         static const struct cg_mount_option pts[] = {
-                {"newinstance", NULL}, {"mode", "0620"}, {"ptmxmode", "0666"}, {NULL, NULL}};
+                { "newinstance", NULL }, { "mode", "0620" }, { "ptmxmode", "0666" }, { NULL, NULL }
+        };
         char size[CG_PLAN_SIZE_TEXT];
-        const struct cg_mount_option shm[] = {{"mode", "1777"}, {"size", cg_plan_tmpfs_size(memory, CG_PLAN_SHM_SIZE, size)},
-                                              {"nr_inodes", CG_PLAN_TMP_INODES}, {NULL, NULL}};
+        const struct cg_mount_option shm[] = { { "mode", "1777" },
+                                               { "size", cg_plan_tmpfs_size(memory, CG_PLAN_SHM_SIZE, size) },
+                                               { "nr_inodes", CG_PLAN_TMP_INODES },
+                                               { NULL, NULL } };
 
         for (size_t i = 0; i < CG_DEV_NODES; i++) {
                 if (add_node(dir, nodes[i], dev->nodes[i], err) < 0)
@@ -97,7 +101,8 @@ static int populate(struct cg_dev *dev, uint64_t memory, int dir, struct cg_err 
 int cg_dev_mount(struct cg_dev *dev, uint64_t memory, int target, struct cg_err *err)
 {
         static const struct cg_mount_option options[] = {
-                {"mode", "0755"}, {"size", "64k"}, {"nr_inodes", "64"}, {NULL, NULL}};
+                { "mode", "0755" }, { "size", "64k" }, { "nr_inodes", "64" }, { NULL, NULL }
+        };
         cg_auto_fd int fs = cg_mount_new("tmpfs", options, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC);
 
         /* Attached first: older kernels mount nothing in what is detached itself. */

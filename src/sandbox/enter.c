@@ -1,6 +1,6 @@
 /*
- * How the main process gives up everything it does not need. Runs in the main process, a fork of init, before
- * main_fn. cg_enter() is the one place where privileges go; the order is the point.
+ * How the main process gives up everything it does not need. Runs in the main process, a fork of
+ * init, before main_fn. cg_enter() is the one place where privileges go; the order is the point.
  */
 #include "sandbox/steps.h"
 
@@ -46,8 +46,9 @@ static int join_session_keyring(struct cg_err *err)
         if (syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) >= 0)
                 return 0;
         /*
-         * ENOSYS: this Linux has no keys at all. EDQUOT: a user may have 200, and old sandboxes' are freed with a
-         * delay. EPERM: a container's filter. seccomp denies every call that could use one, so the shared keyring stays out of reach.
+         * ENOSYS: this Linux has no keys at all. EDQUOT: a user may have 200, and old sandboxes'
+         * are freed with a delay. EPERM: a container's filter. seccomp denies every call that could
+         * use one, so the shared keyring stays out of reach.
          */
         if (errno == ENOSYS || errno == EDQUOT || errno == EPERM)
                 return 0;
@@ -84,8 +85,9 @@ static int set_cpu_limit(uint64_t seconds, struct cg_err *err)
 }
 
 /*
- * Descriptors that are on their way between sockets are counted for the user as a whole, against the limit of who sends more: with
- * less than ours, nothing inside can use up what the user's other programs may have.
+ * Descriptors that are on their way between sockets are counted for the user as a whole, against
+ * the limit of who sends more: with less than ours, nothing inside can use up what the user's other
+ * programs may have.
  */
 static uint64_t fewer_files(uint64_t wanted)
 {
@@ -152,18 +154,21 @@ int cg_enter_bounding_set(bool setfcap, struct cg_err *err)
         return 0;
 }
 
-/* Kept over an exec as well, which takes an ambient capability: nothing else gives a program any. */
+/*
+ * Kept over an exec as well, which takes an ambient capability: nothing else gives a program any.
+ */
 static int keep_setfcap(struct cg_err *err)
 {
-        struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-        struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3] = {{0}};
+        struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+        struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3] = { { 0 } };
         static const uint32_t bit = 1U << CAP_SETFCAP;
 
         if (syscall(SYS_capget, &header, caps) < 0)
                 return cg_fail_errno(err, "sandbox: capabilities");
         for (size_t i = 0; i < CG_ARRAY_LEN(caps); i++)
                 caps[i].inheritable = i == 0 ? bit : 0;
-        if (syscall(SYS_capset, &header, caps) < 0 || prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_SETFCAP, 0, 0) < 0)
+        if (syscall(SYS_capset, &header, caps) < 0 ||
+            prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_SETFCAP, 0, 0) < 0)
                 return cg_fail_errno(err, "sandbox: capability for nested user namespaces");
         return 0;
 }
@@ -176,13 +181,14 @@ int cg_enter_drop_caps(bool setfcap, struct cg_err *err)
 int cg_enter_keep_caps(bool setfcap, uint32_t more, struct cg_err *err)
 {
         /*
-         * No power from being uid 0 or becoming it, none kept over a change of user, and these bits stay as they are.
+         * No power from being uid 0 or becoming it, none kept over a change of user, and these bits
+         * stay as they are.
          */
         static const unsigned long bits = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP |
                                           SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED |
                                           SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
-        struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-        struct __user_cap_data_struct left[_LINUX_CAPABILITY_U32S_3] = {{0}};
+        struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+        struct __user_cap_data_struct left[_LINUX_CAPABILITY_U32S_3] = { { 0 } };
 
         /* Bits first: changing them takes CAP_SETPCAP, which the last line gives away. */
         if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
@@ -207,7 +213,10 @@ static int no_new_privs(struct cg_err *err)
         return 0;
 }
 
-/* A session of its own: no controlling terminal to type into, and signals to the caller's group do not reach it. */
+/*
+ * A session of its own: no controlling terminal to type into, and signals to the caller's group do
+ * not reach it.
+ */
 static int new_session(struct cg_err *err)
 {
         if (setsid() < 0)
@@ -220,7 +229,8 @@ static int enter_off(const struct cg_spawn *sp, struct cg_err *err)
 {
         struct cg_sandbox_limits l = sp->sb->limits;
 
-        if (sp->counted) /* RLIMIT_NPROC counts all that the user runs, here without a user namespace */
+        /* RLIMIT_NPROC counts all that the user runs, here without a user namespace */
+        if (sp->counted)
                 l.processes = CG_PLAN_NO_LIMIT;
         if (sp->affinity && limit_cpus(sp->sb->limits.cores_milli, err) < 0)
                 return -1;
@@ -239,7 +249,8 @@ static int install_filter(const struct cg_spawn *sp, struct cg_err *err)
         bool names = cg_mediates(sp->sb);
         int listener, e = 0;
 
-        cg_seccomp_filter(names ? sp->sb->filter_flags : sp->sb->filter_flags & ~(unsigned int)CG_FILTER_NAMES, &base);
+        cg_seccomp_filter(
+                names ? sp->sb->filter_flags : sp->sb->filter_flags & ~(unsigned int)CG_FILTER_NAMES, &base);
         prog = base;
         if (sp->listener_in < 0)
                 return cg_seccomp_install(&prog, err);
@@ -250,12 +261,19 @@ static int install_filter(const struct cg_spawn *sp, struct cg_err *err)
         if (prog.filter != base.filter)
                 free(prog.filter);
         if (e == 0 && listener < 0 && names)
-                e = cg_fail(err, CG_E_UNSUPPORTED, "sandbox: files that programs outside obey (.git/config, .bashrc...) are protected by a "
-                            "listener for system calls, and there is another sandbox's around this one (or Linux is older than 5.0)");
-        /* Then every connect() or listen() would fail: better nothing runs than something that cannot work. */
+                e = cg_fail(
+                        err, CG_E_UNSUPPORTED,
+                        "sandbox: files that programs outside obey (.git/config, .bashrc...) are protected by a "
+                        "listener for system calls, and there is another sandbox's around this one (or Linux is older than 5.0)");
+        /*
+         * Then every connect() or listen() would fail: better nothing runs than something that
+         * cannot work.
+         */
         if (e == 0 && listener < 0 && sp->sb->doors & (CG_DOOR_UNIX | CG_DOOR_LISTEN))
-                e = cg_fail(err, CG_E_UNSUPPORTED, "sandbox: network.allowUnixSockets and allowLocalBinding need a listener for system "
-                            "calls, and there is another sandbox's around this one (or Linux is older than 5.0)");
+                e = cg_fail(
+                        err, CG_E_UNSUPPORTED,
+                        "sandbox: network.allowUnixSockets and allowLocalBinding need a listener for system "
+                        "calls, and there is another sandbox's around this one (or Linux is older than 5.0)");
         if (e == 0 && listener >= 0) {
                 e = cg_send_fds(sp->listener_in, "l", 1, &listener, 1, err);
                 close(listener);
@@ -265,13 +283,15 @@ static int install_filter(const struct cg_spawn *sp, struct cg_err *err)
 }
 
 /*
- * The landlock tier's: outside of a user namespace only root has the capabilities that taking the bounding set and fixing securebits
- * needs. Who has none gets none either way: no_new_privs keeps every program from gaining any.
+ * The landlock tier's: outside of a user namespace only root has the capabilities that taking the
+ * bounding set and fixing securebits needs. Who has none gets none either way: no_new_privs keeps
+ * every program from gaining any.
  */
 int cg_enter_drop_caps_outside(struct cg_err *err)
 {
-        struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-        struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3] = {{0}}, none[_LINUX_CAPABILITY_U32S_3] = {{0}};
+        struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+        struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3] = { { 0 } },
+                                      none[_LINUX_CAPABILITY_U32S_3] = { { 0 } };
 
         if (syscall(SYS_capget, &header, caps) < 0)
                 return cg_fail_errno(err, "sandbox: capabilities");
@@ -284,20 +304,27 @@ int cg_enter_drop_caps_outside(struct cg_err *err)
         return 0;
 }
 
-/* Landlock and the filter, which takes its listener out of here: nothing inside may answer for the broker. */
+/*
+ * Landlock and the filter, which takes its listener out of here: nothing inside may answer for the
+ * broker.
+ */
 static int enter_layers(const struct cg_spawn *sp, struct cg_err *err)
 {
         int pins[CG_LANDLOCK_PINS], listener = -1, e;
         size_t n = 0, sent = 0;
 
-        /* It lets calls go on, past what the filter says of them: here that would be past the broker. */
+        /*
+         * It lets calls go on, past what the filter says of them: here that would be past the
+         * broker.
+         */
         if (sp->sb->watch)
                 return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: watchFiles works in the full tier only");
         e = cg_landlock_apply_tier(sp->sb, pins, &n, err);
         if (e == 0)
                 e = cg_seccomp_install_brokered(&sp->sb->filter, &listener, err);
         for (; sent < n && e == 0; sent += CG_MAX_FDS)
-                e = cg_send_fds(sp->listener_in, "p", 1, pins + sent, n - sent < CG_MAX_FDS ? n - sent : CG_MAX_FDS, err);
+                e = cg_send_fds(sp->listener_in, "p", 1, pins + sent,
+                                n - sent < CG_MAX_FDS ? n - sent : CG_MAX_FDS, err);
         if (e == 0)
                 e = cg_send_fds(sp->listener_in, "l", 1, &listener, 1, err);
         while (n)
@@ -307,7 +334,10 @@ static int enter_layers(const struct cg_spawn *sp, struct cg_err *err)
         return e;
 }
 
-/* RLIMIT_NPROC counts all that the user has on this machine: the sandbox's share comes on top of what is there. */
+/*
+ * RLIMIT_NPROC counts all that the user has on this machine: the sandbox's share comes on top of
+ * what is there.
+ */
 static uint64_t processes_beside(void)
 {
         DIR *dir = opendir("/proc");
@@ -350,14 +380,19 @@ static int enter_landlock(const struct cg_spawn *sp, struct cg_err *err)
         return enter_layers(sp, err);
 }
 
-/* Layers hold for the thread that puts them on, and for what it makes afterwards. Where nobody prepares, none can be there. */
+/*
+ * Layers hold for the thread that puts them on, and for what it makes afterwards. Where nobody
+ * prepares, none can be there.
+ */
 static int check_one_thread(struct cg_err *err)
 {
         struct stat st;
 
         if (stat("/proc/self/task", &st) < 0)
                 return cg_fail_errno(err, "sandbox: counting threads");
-        return st.st_nlink == 3 ? 0 : cg_fail(err, CG_E_STATE, "sandbox: a thread was started before the layers were put on");
+        return st.st_nlink == 3 ? 0
+                                : cg_fail(err, CG_E_STATE,
+                                          "sandbox: a thread was started before the layers were put on");
 }
 
 int cg_enter(const struct cg_spawn *sp, struct cg_err *err)
@@ -375,14 +410,18 @@ int cg_enter(const struct cg_spawn *sp, struct cg_err *err)
         if (join_session_keyring(err) < 0)
                 return -1;
         /*
-         * Off the caller's folder, which lies in mounts that have been covered since, to the same name in the new
-         * ones.
+         * Off the caller's folder, which lies in mounts that have been covered since, to the same
+         * name in the new ones.
          */
         if (start_in(sp, err) < 0)
                 return -1;
-        if (set_limits(&sp->sb->limits, err) < 0 || (sp->affinity && limit_cpus(sp->sb->limits.cores_milli, err) < 0))
+        if (set_limits(&sp->sb->limits, err) < 0 ||
+            (sp->affinity && limit_cpus(sp->sb->limits.cores_milli, err) < 0))
                 return -1;
-        /* init is not dumpable and its copy inherited that; without it a process cannot use its own /proc/self/fd. */
+        /*
+         * init is not dumpable and its copy inherited that; without it a process cannot use its own
+         * /proc/self/fd.
+         */
         if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
                 return cg_fail_errno(err, "sandbox: dumpable");
         /* After the limits and mounts, which need them. */
@@ -393,7 +432,10 @@ int cg_enter(const struct cg_spawn *sp, struct cg_err *err)
         /* No program gives any back; and without capabilities Landlock and seccomp insist on it. */
         if (no_new_privs(err) < 0)
                 return -1;
-        /* Opens the write roots by name, in the finished view, with the rights that the sandbox has. */
+        /*
+         * Opens the write roots by name, in the finished view, with the rights that the sandbox
+         * has.
+         */
         if (cg_landlock_apply(sp->sb, err) < 0)
                 return -1;
         if (sp->affinity && cg_seccomp_keep_affinity(err) < 0)

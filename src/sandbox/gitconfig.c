@@ -20,24 +20,39 @@ static const struct {
         const char *key;
         enum value value;
 } keys[] = {
-        {"core", false, "repositoryformatversion", NUMBER}, {"core", false, "filemode", BOOL}, {"core", false,
-                "bare", BOOL},
-        {"core", false, "logallrefupdates", BOOL}, {"core", false, "ignorecase", BOOL}, {"core", false,
-                "symlinks", BOOL},
-        {"core", false, "precomposeunicode", BOOL}, {"core", false, "autocrlf", WORD}, {"core", false, "eol",
-                WORD},
-        {"core", false, "safecrlf", WORD}, {"core", false, "quotepath", BOOL},
-        {"extensions", false, "objectformat", WORD}, {"extensions", false, "refstorage", WORD},
-        {"init", false, "defaultbranch", NAME}, {"user", false, "name", WORD}, {"user", false, "email", WORD},
-        {"commit", false, "gpgsign", BOOL}, {"tag", false, "gpgsign", BOOL}, {"pull", false, "rebase", BOOL},
-                {"pull", false, "ff", WORD},
-        {"push", false, "default", WORD}, {"push", false, "autosetupremote", BOOL}, {"fetch", false, "prune",
-                BOOL},
-        {"gc", false, "auto", NUMBER}, {"advice", false, "detachedhead", BOOL},
-        {"remote", true, "url", URL}, {"remote", true, "fetch", REFSPEC}, {"remote", true, "tagopt", NAME},
-                {"remote", true, "mirror", BOOL},
-        {"remote", true, "prune", BOOL}, {"branch", true, "remote", NAME}, {"branch", true, "merge", NAME},
-                {"branch", true, "rebase", BOOL},
+        { "core", false, "repositoryformatversion", NUMBER },
+        { "core", false, "filemode", BOOL },
+        { "core", false, "bare", BOOL },
+        { "core", false, "logallrefupdates", BOOL },
+        { "core", false, "ignorecase", BOOL },
+        { "core", false, "symlinks", BOOL },
+        { "core", false, "precomposeunicode", BOOL },
+        { "core", false, "autocrlf", WORD },
+        { "core", false, "eol", WORD },
+        { "core", false, "safecrlf", WORD },
+        { "core", false, "quotepath", BOOL },
+        { "extensions", false, "objectformat", WORD },
+        { "extensions", false, "refstorage", WORD },
+        { "init", false, "defaultbranch", NAME },
+        { "user", false, "name", WORD },
+        { "user", false, "email", WORD },
+        { "commit", false, "gpgsign", BOOL },
+        { "tag", false, "gpgsign", BOOL },
+        { "pull", false, "rebase", BOOL },
+        { "pull", false, "ff", WORD },
+        { "push", false, "default", WORD },
+        { "push", false, "autosetupremote", BOOL },
+        { "fetch", false, "prune", BOOL },
+        { "gc", false, "auto", NUMBER },
+        { "advice", false, "detachedhead", BOOL },
+        { "remote", true, "url", URL },
+        { "remote", true, "fetch", REFSPEC },
+        { "remote", true, "tagopt", NAME },
+        { "remote", true, "mirror", BOOL },
+        { "remote", true, "prune", BOOL },
+        { "branch", true, "remote", NAME },
+        { "branch", true, "merge", NAME },
+        { "branch", true, "rebase", BOOL },
 };
 
 /*
@@ -47,8 +62,8 @@ static const struct {
 static bool all_of(const char *s, size_t n, const char *more)
 {
         for (size_t i = 0; i < n; i++) {
-                if (!(isascii((unsigned char)s[i]) && isalnum((unsigned char)s[i])) && (!s[i] || !strchr(more,
-                        s[i])))
+                if (!(isascii((unsigned char)s[i]) && isalnum((unsigned char)s[i])) &&
+                    (!s[i] || !strchr(more, s[i])))
                         return false;
         }
         return true;
@@ -71,7 +86,7 @@ static bool has_text(const char *s, size_t n, const char *text)
  */
 static bool is_url(const char *s, size_t n)
 {
-        static const char *const schemes[] = {"https://", "http://", "ssh://", "git://"};
+        static const char *const schemes[] = { "https://", "http://", "ssh://", "git://" };
 
         if (!all_of(s, n, s[0] == '/' ? "-._~:/@!+,=% " : "-._~:/?@!$&()*+,=%") || has_text(s, n, "::") ||
             has_text(s, n, "/-") || has_text(s, n, "@-") || s[0] == '-')
@@ -98,8 +113,8 @@ static bool is_value(enum value kind, const char *s, size_t n)
                 }
                 return n > 0 && n < 8;
         case NAME:
-                return n > 0 && (s[0] != '-' || (n == 9 && !memcmp(s, "--no-tags", n))) && all_of(s, n,
-                        "-._/+@") && !has_text(s, n, "..");
+                return n > 0 && (s[0] != '-' || (n == 9 && !memcmp(s, "--no-tags", n))) &&
+                       all_of(s, n, "-._/+@") && !has_text(s, n, "..");
         case WORD:
                 for (size_t i = 0; i < n; i++) {
                         if (isascii((unsigned char)s[i]) && !all_of(s + i, 1, "-._/+@ "))
@@ -151,8 +166,7 @@ static bool read_key(const char *s, size_t n, const struct section *in)
                 at++;
         for (size_t i = 0; i < CG_ARRAY_LEN(keys); i++) {
                 if (strlen(keys[i].key) == len && !strncasecmp(keys[i].key, s, len) &&
-                    !strcasecmp(keys[i].section, in->name) &&
-                    keys[i].named == in->named)
+                    !strcasecmp(keys[i].section, in->name) && keys[i].named == in->named)
                         return is_value(keys[i].value, s + at, n - at);
         }
         return false;
@@ -160,7 +174,7 @@ static bool read_key(const char *s, size_t n, const struct section *in)
 
 bool cg_git_config_is_plain(const char *text, size_t len)
 {
-        struct section in = {{0}, false};
+        struct section in = { { 0 }, false };
         const char *end = text + len;
 
         if (len > CG_GIT_CONFIG_MAX || memchr(text, '\0', len))

@@ -1,4 +1,7 @@
-/* Where credentials usually lie: the rows of names.h that say so, and a table of the system's. Runs in the caller. */
+/*
+ * Where credentials usually lie: the rows of names.h that say so, and a table of the system's. Runs
+ * in the caller.
+ */
 #include "sandbox/plan.h"
 
 #include <dirent.h>
@@ -11,15 +14,44 @@
 #include "base/util.h"
 #include "sandbox/present.h"
 
-/* Of the system. Most are out of an ordinary user's reach anyway; a sandbox that root starts still owns them. */
+/*
+ * Of the system. Most are out of an ordinary user's reach anyway; a sandbox that root starts still
+ * owns them.
+ */
 static const char *const in_system[] = {
-        "/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/security/opasswd", "/etc/sudoers",
-        "/etc/sudoers.d", "/etc/ssh/ssh_host_rsa_key", "/etc/ssh/ssh_host_ecdsa_key", "/etc/ssh/ssh_host_ed25519_key",
-        "/etc/ssh/ssh_host_dsa_key", "/etc/ssl/private", "/etc/pki/tls/private", "/etc/letsencrypt", "/etc/krb5.keytab",
-        "/etc/NetworkManager/system-connections", "/etc/wireguard", "/etc/openvpn", "/etc/ppp", "/etc/ipsec.secrets",
-        "/etc/kubernetes", "/etc/rancher", "/etc/docker/key.json", "/var/lib/kubelet", "/var/lib/docker",
-        "/var/lib/containerd", "/var/lib/private", "/var/lib/sss/secrets", "/var/spool/cron", "/var/log/journal",
-        "/var/log/auth.log", "/var/lib/systemd/random-seed", "/var/backups",
+        "/etc/shadow",
+        "/etc/shadow-",
+        "/etc/gshadow",
+        "/etc/gshadow-",
+        "/etc/security/opasswd",
+        "/etc/sudoers",
+        "/etc/sudoers.d",
+        "/etc/ssh/ssh_host_rsa_key",
+        "/etc/ssh/ssh_host_ecdsa_key",
+        "/etc/ssh/ssh_host_ed25519_key",
+        "/etc/ssh/ssh_host_dsa_key",
+        "/etc/ssl/private",
+        "/etc/pki/tls/private",
+        "/etc/letsencrypt",
+        "/etc/krb5.keytab",
+        "/etc/NetworkManager/system-connections",
+        "/etc/wireguard",
+        "/etc/openvpn",
+        "/etc/ppp",
+        "/etc/ipsec.secrets",
+        "/etc/kubernetes",
+        "/etc/rancher",
+        "/etc/docker/key.json",
+        "/var/lib/kubelet",
+        "/var/lib/docker",
+        "/var/lib/containerd",
+        "/var/lib/private",
+        "/var/lib/sss/secrets",
+        "/var/spool/cron",
+        "/var/log/journal",
+        "/var/log/auth.log",
+        "/var/lib/systemd/random-seed",
+        "/var/backups",
 };
 
 /* One row in the home folder; a pattern is one of the last name. */
@@ -83,14 +115,15 @@ int cg_sandbox_add_default_hides(struct cg_sandbox *sb, const char *home, struct
 /* ---- below the workspace */
 
 /*
- * A start must not become slow with the size of a project: so many folders are looked through, the nearest first, and so many things are
- * hidden at most. What lies deeper, or comes later, can be read: docs/names.md.
+ * A start must not become slow with the size of a project: so many folders are looked through, the
+ * nearest first, and so many things are hidden at most. What lies deeper, or comes later, can be
+ * read: docs/names.md.
  */
 #define FOLDERS_MAX 200
 #define ENTRIES_MAX 20000
-#define BELOW_MAX 200
-#define ROWS_MAX 32
-#define HIDES_LEFT 64 /* for what the session itself hides */
+#define BELOW_MAX   200
+#define ROWS_MAX    32
+#define HIDES_LEFT  64 /* for what the session itself hides */
 
 struct search {
         struct cg_sandbox *sb;
@@ -103,7 +136,8 @@ struct search {
 /* Other people's, or made by programs. */
 static bool is_left_out(const char *name)
 {
-        static const char *const names[] = {"node_modules", ".git", "__pycache__", "site-packages", ".tox", ".venv", "venv", ".mypy_cache"};
+        static const char *const names[] = { "node_modules", ".git",  "__pycache__", "site-packages",
+                                             ".tox",         ".venv", "venv",        ".mypy_cache" };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
                 if (!strcmp(name, names[i]))
@@ -128,7 +162,8 @@ static int look_at(struct search *s, const char *folder, const struct dirent *d,
         if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") ||
             (size_t)snprintf(path, sizeof(path), "%s/%s", folder, d->d_name) >= sizeof(path))
                 return 0;
-        if (s->found < BELOW_MAX && s->sb->n_hides < CG_PLAN_HIDES_MAX - HIDES_LEFT && is_hidden(s, d->d_name)) {
+        if (s->found < BELOW_MAX && s->sb->n_hides < CG_PLAN_HIDES_MAX - HIDES_LEFT &&
+            is_hidden(s, d->d_name)) {
                 s->found++;
                 return cg_sandbox_add_hide(s->sb, path, err);
         }
@@ -145,7 +180,7 @@ int cg_sandbox_add_hides_below(struct cg_sandbox *sb, const char *workspace, str
 {
         size_t n;
         const struct cg_name *rows = cg_names(&n);
-        struct search s = {.sb = sb};
+        struct search s = { .sb = sb };
         char real[PATH_MAX];
         int e = 0;
 

@@ -1,9 +1,11 @@
 /*
- * init: pid 1 of the sandbox. Makes the view, forks the main process (before that, when it has something to prepare), then only reaps,
- * reports the main process's end and ends, and with it, by the kernel's hand, everything in its pid namespace.
+ * init: pid 1 of the sandbox. Makes the view, forks the main process (before that, when it has
+ * something to prepare), then only reaps, reports the main process's end and ends, and with it, by
+ * the kernel's hand, everything in its pid namespace.
  *
- * It is a copy of the caller that never runs any of the caller's code again. The sandbox cannot signal it (pid 1),
- * trace or read it (not dumpable), and all that it reads from inside are the numbers of denied system calls (notify.c).
+ * It is a copy of the caller that never runs any of the caller's code again. The sandbox cannot
+ * signal it (pid 1), trace or read it (not dumpable), and all that it reads from inside are the
+ * numbers of denied system calls (notify.c).
  */
 #include "sandbox/steps.h"
 
@@ -29,19 +31,26 @@
 #include "sandbox/notify/notify.h"
 
 /* Its only descriptors; PROXY_FD and those behind it are the landlock tier's. */
-enum { STATUS_FD = 0, SIGNAL_FD = 1, LISTENER_FD = 2, DENIED_FD = 3, DOORS_FD = 4, PROXY_FD = 5,
-       FIXED_FDS = PROXY_FD + CG_LANDLOCK_PORTS };
+enum {
+        STATUS_FD = 0,
+        SIGNAL_FD = 1,
+        LISTENER_FD = 2,
+        DENIED_FD = 3,
+        DOORS_FD = 4,
+        PROXY_FD = 5,
+        FIXED_FDS = PROXY_FD + CG_LANDLOCK_PORTS
+};
 
 /*
- * How long the rest of a plan that is off may take to end once it was killed (stuck in the kernel, say, on a dead
- * disk).
+ * How long the rest of a plan that is off may take to end once it was killed (stuck in the kernel,
+ * say, on a dead disk).
  */
 #define END_DEADLINE_MS 5000
 
 /* Sends the outcome to the caller, NULL being good news; true when it arrived. */
 static bool report(int ready_fd, const struct cg_err *err)
 {
-        struct cg_ready r = {.ok = !err};
+        struct cg_ready r = { .ok = !err };
 
         if (err)
                 r.err = *err;
@@ -57,7 +66,7 @@ static _Noreturn void fail(const struct cg_spawn *sp, const struct cg_err *err)
 /* What takes no file, while init makes the view. */
 static void prepare(const struct cg_spawn *sp)
 {
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
         char go = 0;
 
         if (sp->prepare_fn && sp->prepare_fn(sp->data, &err) < 0)
@@ -71,7 +80,7 @@ static void prepare(const struct cg_spawn *sp)
 
 static _Noreturn void run_main(const struct cg_spawn *sp)
 {
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
 
         /* Sockets of other sessions, files, folders of the host's mounts. */
         if (cg_enter_close_others(sp, &err) < 0)
@@ -87,7 +96,10 @@ static _Noreturn void run_main(const struct cg_spawn *sp)
         _exit(sp->main_fn(sp->data));
 }
 
-/* A cgroup namespace has as its root the group that its maker was in: so it comes after the group, not with the clone. */
+/*
+ * A cgroup namespace has as its root the group that its maker was in: so it comes after the group,
+ * not with the clone.
+ */
 static int enter_group(const struct cg_spawn *sp, struct cg_err *err)
 {
         if (!sp->cgroup)
@@ -100,8 +112,9 @@ static int enter_group(const struct cg_spawn *sp, struct cg_err *err)
 }
 
 /*
- * Half of the machine's memory more than they use, so that the kernel of the machine chooses among them. It is inherited, and inside /proc is
- * read-only. Where the /proc out here cannot be written it stays as it was: nothing depends on it.
+ * Half of the machine's memory more than they use, so that the kernel of the machine chooses among
+ * them. It is inherited, and inside /proc is read-only. Where the /proc out here cannot be written
+ * it stays as it was: nothing depends on it.
  */
 static void volunteer_for_oom(void)
 {
@@ -109,14 +122,15 @@ static void volunteer_for_oom(void)
         cg_auto_fd int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
         char now[16] = "";
 
-        if (fd >= 0 && read(fd, now, sizeof(now) - 1) > 0 && strtol(now, NULL, 10) < strtol(score, NULL, 10) &&
-            pwrite(fd, score, sizeof(score) - 1, 0) < 0)
+        if (fd >= 0 && read(fd, now, sizeof(now) - 1) > 0 &&
+            strtol(now, NULL, 10) < strtol(score, NULL, 10) && pwrite(fd, score, sizeof(score) - 1, 0) < 0)
                 return;
 }
 
 /*
- * What must hold before anything of the sandbox runs. A parent-death signal alone would do for a caller that is
- * killed; the status pipe, whose reader vanishes, also tells of one that was gone before this line.
+ * What must hold before anything of the sandbox runs. A parent-death signal alone would do for a
+ * caller that is killed; the status pipe, whose reader vanishes, also tells of one that was gone
+ * before this line.
  */
 static int become_init(const struct cg_spawn *sp, struct cg_err *err)
 {
@@ -132,7 +146,10 @@ static int become_init(const struct cg_spawn *sp, struct cg_err *err)
         return enter_group(sp, err);
 }
 
-/* libc's own fork, not a raw clone: it puts the thread id it caches, its locks and atfork handlers right. */
+/*
+ * libc's own fork, not a raw clone: it puts the thread id it caches, its locks and atfork handlers
+ * right.
+ */
 static pid_t fork_main(const struct cg_spawn *sp, struct cg_err *err)
 {
         pid_t pid = fork();
@@ -145,7 +162,10 @@ static pid_t fork_main(const struct cg_spawn *sp, struct cg_err *err)
 /* *main_pid: the main process, where it prepares itself from here on. */
 static int make_sandbox(const struct cg_spawn *sp, pid_t *main_pid, struct cg_err *err)
 {
-        /* A caller that is not dumpable (it holds secrets) leaves /proc/self to root; the maps are written there. */
+        /*
+         * A caller that is not dumpable (it holds secrets) leaves /proc/self to root; the maps are
+         * written there.
+         */
         if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0 || cg_ns_map_ids(sp->uid, sp->gid, err) < 0)
                 return cg_err_prefix(err, "sandbox: user namespace");
         /* For good: the main process has the same user and must not trace or read this one. */
@@ -157,7 +177,10 @@ static int make_sandbox(const struct cg_spawn *sp, pid_t *main_pid, struct cg_er
                 return -1;
         if (sp->ports_fd >= 0 && cg_ns_send_ports(sp, err) < 0)
                 return -1;
-        /* Where a control group holds the limit, files in memory count in it; where none does, nothing else bounds them. */
+        /*
+         * Where a control group holds the limit, files in memory count in it; where none does,
+         * nothing else bounds them.
+         */
         if (cg_mounts_apply(sp->sb, sp->oom_first ? sp->sb->limits.memory_bytes : 0, err) < 0)
                 return -1;
         if (sp->go_in >= 0 && write(sp->go_out, "g", 1) != 1)
@@ -166,10 +189,12 @@ static int make_sandbox(const struct cg_spawn *sp, pid_t *main_pid, struct cg_er
 }
 
 /*
- * Signals of the host that a command's sandbox hands on; it cannot be signalled otherwise. SIGTSTP and SIGCONT are for everything
- * inside, what a terminal sends for the main process's group, the rest for the main process.
+ * Signals of the host that a command's sandbox hands on; it cannot be signalled otherwise. SIGTSTP
+ * and SIGCONT are for everything inside, what a terminal sends for the main process's group, the
+ * rest for the main process.
  */
-static const int handed_on[] = {SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT, SIGALRM};
+static const int handed_on[] = { SIGINT,   SIGQUIT, SIGHUP,  SIGUSR1, SIGUSR2,
+                                 SIGWINCH, SIGTSTP, SIGCONT, SIGALRM };
 
 static int make_subreaper(struct cg_err *err)
 {
@@ -178,7 +203,10 @@ static int make_subreaper(struct cg_err *err)
         return 0;
 }
 
-/* They move to their fixed numbers; those that are not there (-1) stay free, and all others are closed. */
+/*
+ * They move to their fixed numbers; those that are not there (-1) stay free, and all others are
+ * closed.
+ */
 static int keep_only(int fds[FIXED_FDS])
 {
         /* Any of them may have another's number already: out of the way first. */
@@ -199,7 +227,10 @@ static int open_signals(const struct cg_spawn *sp)
         sigset_t wanted;
 
         for (int s = 1; s < NSIG; s++) {
-                /* SIGCHLD is at its default since become_init(); to set it again would discard one that waits. */
+                /*
+                 * SIGCHLD is at its default since become_init(); to set it again would discard one
+                 * that waits.
+                 */
                 if (s != SIGCHLD)
                         signal(s, SIG_DFL); /* those that cannot be set need not be */
         }
@@ -211,10 +242,14 @@ static int open_signals(const struct cg_spawn *sp)
         return signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* Nothing of the caller's may run or stay open here: handlers to default, descriptors closed, rights gone. */
+/*
+ * Nothing of the caller's may run or stay open here: handlers to default, descriptors closed,
+ * rights gone.
+ */
 static int seal_init(const struct cg_spawn *sp, const int proxies[CG_LANDLOCK_PORTS], struct cg_err *err)
 {
-        int fds[FIXED_FDS] = {sp->status_fd, open_signals(sp), sp->listener_out, sp->denied_fd, sp->doors_fd};
+        int fds[FIXED_FDS] = { sp->status_fd, open_signals(sp), sp->listener_out, sp->denied_fd,
+                               sp->doors_fd };
 
         memcpy(fds + PROXY_FD, proxies, sizeof(int) * CG_LANDLOCK_PORTS);
         if (fds[SIGNAL_FD] < 0 || keep_only(fds) < 0)
@@ -224,11 +259,13 @@ static int seal_init(const struct cg_spawn *sp, const int proxies[CG_LANDLOCK_PO
         if (sp->sb->off)
                 return 0;
         /*
-         * What the main process keeps, too: a call that is asked about is looked at in its caller's memory, which takes as much power. Callers
-         * that are not dumpable (gpg-agent) take CAP_SYS_PTRACE.
+         * What the main process keeps, too: a call that is asked about is looked at in its caller's
+         * memory, which takes as much power. Callers that are not dumpable (gpg-agent) take
+         * CAP_SYS_PTRACE.
          */
-        if ((sp->sb->grants ? cg_enter_drop_caps_outside(err) :
-             cg_enter_keep_caps(sp->sb->nested_users && !sp->uid, cg_mediates(sp->sb) ? 1U << CAP_SYS_PTRACE : 0, err)) < 0)
+        if ((sp->sb->grants ? cg_enter_drop_caps_outside(err)
+                            : cg_enter_keep_caps(sp->sb->nested_users && !sp->uid,
+                                                 cg_mediates(sp->sb) ? 1U << CAP_SYS_PTRACE : 0, err)) < 0)
                 return -1;
         return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? cg_fail_errno(err, "sandbox: no_new_privs") : 0;
 }
@@ -245,7 +282,10 @@ static void write_status(int wait_status)
         (void)n;
 }
 
-/* All that is left inside: gone, so that the caller need not wait for the end of the namespaces to know it. */
+/*
+ * All that is left inside: gone, so that the caller need not wait for the end of the namespaces to
+ * know it.
+ */
 static void end_rest(void)
 {
         kill(-1, SIGKILL);
@@ -309,15 +349,16 @@ static void kill_children(void)
 }
 
 /*
- * Without a pid namespace init has to do what the kernel does at the end of one. True when nothing is left: what forks and ends faster
- * than it is found has become a child of this process each time, and is looked for until its time is over.
+ * Without a pid namespace init has to do what the kernel does at the end of one. True when nothing
+ * is left: what forks and ends faster than it is found has become a child of this process each
+ * time, and is looked for until its time is over.
  */
 static bool end_all(void)
 {
         int64_t deadline = cg_now_ms() + END_DEADLINE_MS;
 
         for (;;) {
-                struct pollfd signals = {.fd = SIGNAL_FD, .events = POLLIN};
+                struct pollfd signals = { .fd = SIGNAL_FD, .events = POLLIN };
                 int64_t left = deadline - cg_now_ms();
                 pid_t pid;
 
@@ -332,7 +373,8 @@ static bool end_all(void)
 }
 
 /* Reaps whoever has ended; true when the main process was among them. */
-static bool reap(const struct cg_spawn *sp, pid_t main_pid, struct cg_notify *notify, struct cg_mediator *mediator)
+static bool reap(const struct cg_spawn *sp, pid_t main_pid, struct cg_notify *notify,
+                 struct cg_mediator *mediator)
 {
         int status, main_status = 0;
         pid_t pid;
@@ -356,7 +398,10 @@ static bool reap(const struct cg_spawn *sp, pid_t main_pid, struct cg_notify *no
         return ended;
 }
 
-/* From the host: in a pid namespace a sender whose pid has no number in here; else the guard. Kernel and peers inside say otherwise. */
+/*
+ * From the host: in a pid namespace a sender whose pid has no number in here; else the guard.
+ * Kernel and peers inside say otherwise.
+ */
 static bool is_from_host(const struct cg_spawn *sp, const struct signalfd_siginfo *info)
 {
         return info->ssi_code == SI_USER && info->ssi_pid == (sp->sb->grants ? (uint32_t)getppid() : 0);
@@ -364,7 +409,8 @@ static bool is_from_host(const struct cg_spawn *sp, const struct signalfd_siginf
 
 static void hand_on(const struct cg_spawn *sp, const struct signalfd_siginfo *info, pid_t main_pid)
 {
-        pid_t all = sp->sb->grants ? -main_pid : -1; /* -1 were all that the user has on this machine */
+        /* -1 were all that the user has on this machine */
+        pid_t all = sp->sb->grants ? -main_pid : -1;
         int sig = (int)info->ssi_signo;
 
         if (sig == SIGCHLD || !is_from_host(sp, info))
@@ -388,8 +434,8 @@ static void hand_on(const struct cg_spawn *sp, const struct signalfd_siginfo *in
 }
 
 /*
- * Takes what the signal descriptor has; true when SIGTERM was in it. @main_pid: whom to hand signals on to, 0 nobody. Sets *child when
- * SIGCHLD was in it.
+ * Takes what the signal descriptor has; true when SIGTERM was in it. @main_pid: whom to hand
+ * signals on to, 0 nobody. Sets *child when SIGCHLD was in it.
  */
 static bool take_signals(const struct cg_spawn *sp, pid_t main_pid, bool *child)
 {
@@ -411,8 +457,9 @@ static bool take_signals(const struct cg_spawn *sp, pid_t main_pid, bool *child)
 static void watch(const struct cg_spawn *sp, pid_t main_pid)
 {
         /* A pipe's writing end reports POLLERR, unasked, when its last reader is gone. */
-        struct pollfd fds[FIRST_DOOR + CG_DOORS_FDS] = {{.fd = STATUS_FD}, {.fd = SIGNAL_FD, .events = POLLIN}};
-        struct cg_broker broker = {.sb = sp->sb, .proxies = PROXY_FD};
+        struct pollfd fds[FIRST_DOOR + CG_DOORS_FDS] = { { .fd = STATUS_FD },
+                                                         { .fd = SIGNAL_FD, .events = POLLIN } };
+        struct cg_broker broker = { .sb = sp->sb, .proxies = PROXY_FD };
         pid_t parent = getppid();
         struct cg_mediator mediator;
         struct cg_notify notify;
@@ -420,7 +467,8 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
         /* The main process may have ended before there was a signal descriptor to report it. */
         bool child = true;
 
-        cg_notify_init(&notify, sp->listener_out >= 0 ? LISTENER_FD : -1, DENIED_FD, sp->sb->weak_proc && !sp->sb->grants);
+        cg_notify_init(&notify, sp->listener_out >= 0 ? LISTENER_FD : -1, DENIED_FD,
+                       sp->sb->weak_proc && !sp->sb->grants);
         cg_doors_init(&doors, &notify, sp->doors_fd >= 0 ? DOORS_FD : -1, sp->sb->doors);
         if (sp->sb->grants)
                 notify.broker = &broker;
@@ -432,7 +480,8 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
                 bool term;
 
                 fds[2] = cg_notify_poll(&notify);
-                if (poll(fds, FIRST_DOOR + cg_doors_poll(&doors, fds + FIRST_DOOR), cg_doors_timeout(&doors)) < 0) {
+                if (poll(fds, FIRST_DOOR + cg_doors_poll(&doors, fds + FIRST_DOOR),
+                         cg_doors_timeout(&doors)) < 0) {
                         if (errno != EINTR)
                                 return;
                         continue;
@@ -441,10 +490,12 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
                         return;
                 /* Inside a pid namespace a SIGTERM can only be one that the sandbox sent. */
                 child = false;
-                term = fds[1].revents && take_signals(sp, sp->sb->command && !sp->sb->off ? main_pid : 0, &child);
+                term = fds[1].revents &&
+                       take_signals(sp, sp->sb->command && !sp->sb->off ? main_pid : 0, &child);
                 if (term && sp->sb->off)
                         return;
-                if (sp->sb->grants && getppid() != parent) /* the guard was killed: that is the order to end */
+                /* the guard was killed: that is the order to end */
+                if (sp->sb->grants && getppid() != parent)
                         return;
                 cg_notify_work(&notify, &fds[2]);
                 cg_doors_work(&doors, fds + FIRST_DOOR);
@@ -453,14 +504,17 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
 
 /* ---- the landlock tier */
 
-/* One socket for each of the plan's ports: connections come to the proxy as descriptors, made by the broker. */
+/*
+ * One socket for each of the plan's ports: connections come to the proxy as descriptors, made by
+ * the broker.
+ */
 static int send_proxies(const struct cg_spawn *sp, int mine[CG_LANDLOCK_PORTS], struct cg_err *err)
 {
         int fds[CG_LANDLOCK_PORTS], e = 0;
         size_t n = 0;
 
         for (; n < sp->sb->n_ports && e == 0; n++) {
-                int pair[2] = {-1, -1};
+                int pair[2] = { -1, -1 };
 
                 if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
                         e = cg_fail_errno(err, "sandbox: way to the proxy");
@@ -492,20 +546,21 @@ static bool guard_hears(pid_t init)
 }
 
 /*
- * The process that the caller knows. Killed, it leaves init to end all that runs inside; and where init is killed, all that comes to
- * this process, which ends it: without a pid namespace no single process can be trusted to be the last.
+ * The process that the caller knows. Killed, it leaves init to end all that runs inside; and where
+ * init is killed, all that comes to this process, which ends it: without a pid namespace no single
+ * process can be trusted to be the last.
  */
 static _Noreturn void guard(const struct cg_spawn *sp, pid_t init)
 {
-        struct pollfd p = {.fd = SIGNAL_FD, .events = POLLIN};
+        struct pollfd p = { .fd = SIGNAL_FD, .events = POLLIN };
         struct cg_err err;
         int fds[FIXED_FDS];
 
         prctl(PR_SET_NAME, "cg-guard", 0, 0, 0);
         memset(fds, -1, sizeof(fds));
         fds[SIGNAL_FD] = open_signals(sp);
-        if (fds[SIGNAL_FD] < 0 || keep_only(fds) < 0 || chdir("/") < 0 || cg_enter_drop_caps_outside(&err) < 0 ||
-            prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        if (fds[SIGNAL_FD] < 0 || keep_only(fds) < 0 || chdir("/") < 0 ||
+            cg_enter_drop_caps_outside(&err) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
                 _exit(125); /* init ends with it, and the caller hears no more */
         while (!guard_hears(init)) {
                 if (poll(&p, 1, -1) < 0 && errno != EINTR)
@@ -522,7 +577,8 @@ static int fork_guard(const struct cg_spawn *sp, struct cg_err *err)
         pid_t self = getpid(), pid;
 
         /* For good: the main process has the same user and must not trace or read these. */
-        if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || make_subreaper(err) < 0)
+        if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
+            make_subreaper(err) < 0)
                 return cg_fail_errno(err, "sandbox: guard");
         pid = fork();
         if (pid < 0)
@@ -545,8 +601,8 @@ static int make(const struct cg_spawn *sp, int *proxies, pid_t *main_pid, struct
 
 _Noreturn void cg_init_run(const struct cg_spawn *sp)
 {
-        int proxies[CG_LANDLOCK_PORTS] = {-1, -1, -1, -1};
-        struct cg_err err = {0};
+        int proxies[CG_LANDLOCK_PORTS] = { -1, -1, -1, -1 };
+        struct cg_err err = { 0 };
         pid_t pid = 0;
 
         if (become_init(sp, &err) < 0 || make(sp, proxies, &pid, &err) < 0)

@@ -1,8 +1,9 @@
 /*
- * Landlock. In the full tier it is the second layer over the file system: mounts already make everything else read-only; what they
- * cannot stop is writing into what is not a file: an existing FIFO or device opens for writing on a read-only mount. In the landlock
- * tier it is the first: reading, writing and TCP. In both it keeps signals and abstract sockets inside. Runs in the main process, in
- * enter.c, once no more mounts are made.
+ * Landlock. In the full tier it is the second layer over the file system: mounts already make
+ * everything else read-only; what they cannot stop is writing into what is not a file: an existing
+ * FIFO or device opens for writing on a read-only mount. In the landlock tier it is the first:
+ * reading, writing and TCP. In both it keeps signals and abstract sockets inside. Runs in the main
+ * process, in enter.c, once no more mounts are made.
  */
 #include "sandbox/landlock.h"
 
@@ -20,12 +21,16 @@
 #include "sandbox/notify/mediate.h"
 #include "sandbox/steps.h"
 
-/* Everything that alters something; in the full tier reading and executing are the mounts' business. */
+/*
+ * Everything that alters something; in the full tier reading and executing are the mounts'
+ * business.
+ */
 static void rights_of_abi(int abi, struct cg_ll_ruleset_attr *attr)
 {
         attr->handled_access_fs = CG_LL_ALTER_FILE | CG_LL_ALTER_DIR;
         if (abi < 2)
-                attr->handled_access_fs &= ~(uint64_t)LANDLOCK_ACCESS_FS_REFER; /* such renames are refused anyway */
+                attr->handled_access_fs &= ~(
+                        uint64_t)LANDLOCK_ACCESS_FS_REFER; /* such renames are refused anyway */
         if (abi < 3)
                 attr->handled_access_fs &= ~CG_LL_TRUNCATE;
         if (abi < 5)
@@ -36,14 +41,15 @@ static void rights_of_abi(int abi, struct cg_ll_ruleset_attr *attr)
 
 static int add_rule(int ruleset, int fd, uint64_t access, const char *path, struct cg_err *err)
 {
-        struct landlock_path_beneath_attr rule = {.allowed_access = access, .parent_fd = fd};
+        struct landlock_path_beneath_attr rule = { .allowed_access = access, .parent_fd = fd };
         struct stat st;
 
         if (fstat(fd, &st) < 0)
                 return cg_fail_errno(err, "sandbox: Landlock rule for %s", path);
         if (!S_ISDIR(st.st_mode))
                 rule.allowed_access &= CG_LL_FILE;
-        if (rule.allowed_access && syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) < 0)
+        if (rule.allowed_access &&
+            syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) < 0)
                 return cg_fail_errno(err, "sandbox: Landlock rule for %s", path);
         return 0;
 }
@@ -77,26 +83,36 @@ static int check_abi(int least, int *abi, struct cg_err *err)
 {
         *abi = cg_landlock_abi();
         if (*abi < 1)
-                return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: this Linux has no Landlock (%s): it needs 5.13 or "
+                return cg_fail(err, CG_E_UNSUPPORTED,
+                               "sandbox: this Linux has no Landlock (%s): it needs 5.13 or "
                                "newer with landlock in the lsm= list of the kernel's command line",
-                               *abi == -EOPNOTSUPP ? "switched off" : *abi == -EPERM ? "a system call filter forbids it" : "not built in");
+                               *abi == -EOPNOTSUPP ? "switched off"
+                               : *abi == -EPERM    ? "a system call filter forbids it"
+                                                   : "not built in");
         if (*abi < least)
-                return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: the landlock tier needs Landlock ABI %d (Linux 6.12), which keeps signals "
-                               "inside; this Linux has ABI %d", least, *abi);
+                return cg_fail(
+                        err, CG_E_UNSUPPORTED,
+                        "sandbox: the landlock tier needs Landlock ABI %d (Linux 6.12), which keeps signals "
+                        "inside; this Linux has ABI %d",
+                        least, *abi);
         return 0;
 }
 
-/* Of what init does, a process may do nothing by itself but bind a unix socket, which no program outside obeys. */
+/*
+ * Of what init does, a process may do nothing by itself but bind a unix socket, which no program
+ * outside obeys.
+ */
 static uint64_t native_rights(const struct cg_sandbox *sb, const struct cg_plan_mount *m, uint64_t all)
 {
-        if (!cg_mediates(sb) || m->kind == CG_PLAN_DEV || (m->kind == CG_PLAN_TMPFS && !cg_mediate_holds_root(sb, m->path)))
+        if (!cg_mediates(sb) || m->kind == CG_PLAN_DEV ||
+            (m->kind == CG_PLAN_TMPFS && !cg_mediate_holds_root(sb, m->path)))
                 return all;
         return LANDLOCK_ACCESS_FS_MAKE_SOCK;
 }
 
 int cg_landlock_apply(const struct cg_sandbox *sb, struct cg_err *err)
 {
-        struct cg_ll_ruleset_attr attr = {0};
+        struct cg_ll_ruleset_attr attr = { 0 };
         cg_auto_fd int ruleset = -1;
         int abi;
 
@@ -107,14 +123,16 @@ int cg_landlock_apply(const struct cg_sandbox *sb, struct cg_err *err)
         if (ruleset < 0)
                 return cg_fail_errno(err, "sandbox: Landlock ruleset");
         if (sb->root_writable &&
-            allow_below(ruleset, cg_mediates(sb) ? LANDLOCK_ACCESS_FS_MAKE_SOCK : attr.handled_access_fs, "/", err) < 0)
+            allow_below(ruleset, cg_mediates(sb) ? LANDLOCK_ACCESS_FS_MAKE_SOCK : attr.handled_access_fs, "/",
+                        err) < 0)
                 return -1;
         /* uid_map and the like: the rest of /proc is read-only by its mounts. */
         if (sb->nested_users && allow_below(ruleset, attr.handled_access_fs, "/proc", err) < 0)
                 return -1;
         for (size_t i = 0; i < sb->n_mounts; i++) {
                 if (is_writable(&sb->mounts[i]) &&
-                    allow_below(ruleset, native_rights(sb, &sb->mounts[i], attr.handled_access_fs), sb->mounts[i].path, err) < 0)
+                    allow_below(ruleset, native_rights(sb, &sb->mounts[i], attr.handled_access_fs),
+                                sb->mounts[i].path, err) < 0)
                         return -1;
         }
         if (syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
@@ -125,40 +143,83 @@ int cg_landlock_apply(const struct cg_sandbox *sb, struct cg_err *err)
 /* ---- the landlock tier */
 
 /*
- * The path as the plan found it, without symlinks: what another program has put there since is not what was looked at. What has
- * gone is not there to be had.
+ * The path as the plan found it, without symlinks: what another program has put there since is not
+ * what was looked at. What has gone is not there to be had.
  */
 static int allow_plain(int ruleset, uint64_t access, const char *path, struct cg_err *err)
 {
-        struct open_how how = {.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
+        struct open_how how = { .flags = O_PATH | O_NOFOLLOW | O_CLOEXEC,
+                                .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS };
         cg_auto_fd int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
 
         if (fd < 0)
                 return errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == EACCES
-                               ? 0 : cg_fail_errno(err, "sandbox: Landlock rule for %s", path);
+                               ? 0
+                               : cg_fail_errno(err, "sandbox: Landlock rule for %s", path);
         return add_rule(ruleset, fd, access, path, err);
 }
 
 /*
- * Of the kernel's own file systems, for reading. Nothing that tells of other processes or of the host's network; a process's own
- * entries are the main process's alone, because those of processes to come cannot be named.
+ * Of the kernel's own file systems, for reading. Nothing that tells of other processes or of the
+ * host's network; a process's own entries are the main process's alone, because those of processes
+ * to come cannot be named.
  */
 static const char *const of_proc[] = {
-        "cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems", "sys/kernel/random", "sys/kernel/osrelease",
-        "sys/kernel/ostype", "sys/kernel/pid_max", "sys/kernel/threads-max", "sys/kernel/cap_last_cap", "sys/kernel/ngroups_max",
-        "sys/vm/overcommit_memory", "sys/vm/max_map_count", "sys/fs/file-max", "sys/fs/pipe-max-size",
-        "self/auxv", "self/cgroup", "self/children" /* the main thread's */, "self/cmdline", "self/comm", "self/coredump_filter", "self/environ", "self/fd", "self/fdinfo",
-        "self/gid_map", "self/io", "self/limits", "self/maps", "self/map_files", "self/mountinfo", "self/mounts", "self/oom_score",
-        "self/oom_score_adj", "self/personality", "self/setgroups", "self/smaps", "self/smaps_rollup", "self/stat", "self/statm",
-        "self/status", "self/uid_map", "self/wchan",
+        "cpuinfo",
+        "meminfo",
+        "stat",
+        "loadavg",
+        "uptime",
+        "version",
+        "filesystems",
+        "sys/kernel/random",
+        "sys/kernel/osrelease",
+        "sys/kernel/ostype",
+        "sys/kernel/pid_max",
+        "sys/kernel/threads-max",
+        "sys/kernel/cap_last_cap",
+        "sys/kernel/ngroups_max",
+        "sys/vm/overcommit_memory",
+        "sys/vm/max_map_count",
+        "sys/fs/file-max",
+        "sys/fs/pipe-max-size",
+        "self/auxv",
+        "self/cgroup",
+        "self/children" /* the main thread's */,
+        "self/cmdline",
+        "self/comm",
+        "self/coredump_filter",
+        "self/environ",
+        "self/fd",
+        "self/fdinfo",
+        "self/gid_map",
+        "self/io",
+        "self/limits",
+        "self/maps",
+        "self/map_files",
+        "self/mountinfo",
+        "self/mounts",
+        "self/oom_score",
+        "self/oom_score_adj",
+        "self/personality",
+        "self/setgroups",
+        "self/smaps",
+        "self/smaps_rollup",
+        "self/stat",
+        "self/statm",
+        "self/status",
+        "self/uid_map",
+        "self/wchan",
 };
 
-static const char *const of_sys[] = {"/sys/devices/system/cpu", "/sys/devices/system/node"};
+static const char *const of_sys[] = { "/sys/devices/system/cpu", "/sys/devices/system/node" };
 
-static const char *const of_dev[] = {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"};
+static const char *const of_dev[] = { "/dev/null",   "/dev/zero",    "/dev/full",
+                                      "/dev/random", "/dev/urandom", "/dev/tty" };
 
 /*
- * /proc makes its inodes anew when memory was short, and a rule is for an inode: init keeps these open as long as the sandbox lives.
+ * /proc makes its inodes anew when memory was short, and a rule is for an inode: init keeps these
+ * open as long as the sandbox lives.
  */
 static int allow_proc(int ruleset, int pins[CG_LANDLOCK_PINS], size_t *n, struct cg_err *err)
 {
@@ -169,7 +230,8 @@ static int allow_proc(int ruleset, int pins[CG_LANDLOCK_PINS], size_t *n, struct
                 int fd;
 
                 if (strcmp(of_proc[i], "self/children") == 0)
-                        snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)getpid(), (int)getpid());
+                        snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)getpid(),
+                                 (int)getpid());
                 else if (strncmp(of_proc[i], "self/", 5) == 0)
                         snprintf(path, sizeof(path), "/proc/%d/%s", (int)getpid(), of_proc[i] + 5);
                 else
@@ -191,18 +253,23 @@ static int allow_kernels(int ruleset, struct cg_err *err)
                         return -1;
         }
         for (size_t i = 0; i < CG_ARRAY_LEN(of_dev); i++) {
-                if (allow_plain(ruleset, CG_LL_READ_FILE | CG_LL_WRITE_FILE | CG_LL_TRUNCATE, of_dev[i], err) < 0)
+                if (allow_plain(ruleset, CG_LL_READ_FILE | CG_LL_WRITE_FILE | CG_LL_TRUNCATE, of_dev[i],
+                                err) < 0)
                         return -1;
         }
         return 0;
 }
 
-int cg_landlock_apply_tier(const struct cg_sandbox *sb, int pins[CG_LANDLOCK_PINS], size_t *n_pins, struct cg_err *err)
+int cg_landlock_apply_tier(const struct cg_sandbox *sb, int pins[CG_LANDLOCK_PINS], size_t *n_pins,
+                           struct cg_err *err)
 {
         static const uint64_t read_rights = CG_LL_EXECUTE | CG_LL_READ_FILE | CG_LL_READ_DIR;
         struct cg_ll_ruleset_attr attr = {
                 .handled_access_fs = read_rights | CG_LL_ALTER_FILE | CG_LL_ALTER_DIR,
-                /* No rule follows: no TCP at all. seccomp says so first, the broker connects for those who may. */
+                /*
+                 * No rule follows: no TCP at all. seccomp says so first, the broker connects for
+                 * those who may.
+                 */
                 .handled_access_net = CG_LL_NET_BIND_TCP | CG_LL_NET_CONNECT_TCP,
                 .scoped = CG_LL_SCOPE_ABSTRACT_UNIX | CG_LL_SCOPE_SIGNAL,
         };

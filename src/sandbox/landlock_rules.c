@@ -1,4 +1,7 @@
-/* A plan's mounts become Landlock rules. Runs in the caller, before a sandbox exists; looks at files, changes nothing. */
+/*
+ * A plan's mounts become Landlock rules. Runs in the caller, before a sandbox exists; looks at
+ * files, changes nothing.
+ */
 #include "sandbox/landlock_rules.h"
 
 #include <dirent.h>
@@ -13,7 +16,7 @@
 #include "base/util.h"
 #include "sandbox/landlock.h"
 
-#define RIGHTS_READ (CG_LL_EXECUTE | CG_LL_READ_FILE | CG_LL_READ_DIR)
+#define RIGHTS_READ  (CG_LL_EXECUTE | CG_LL_READ_FILE | CG_LL_READ_DIR)
 #define RIGHTS_WRITE (RIGHTS_READ | CG_LL_ALTER_FILE | CG_LL_ALTER_DIR)
 
 static uint64_t rights_of(enum cg_grant_state state)
@@ -111,9 +114,10 @@ static bool is_folder(const char *path)
         return lstat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-static int node_of_mount(struct cg_grants *g, const struct cg_sandbox *sb, const struct cg_plan_mount *m, struct cg_err *err)
+static int node_of_mount(struct cg_grants *g, const struct cg_sandbox *sb, const struct cg_plan_mount *m,
+                         struct cg_err *err)
 {
-        struct cg_grant_node node = {.path = m->path, .state = CG_GRANT_HIDDEN, .why = m->why};
+        struct cg_grant_node node = { .path = m->path, .state = CG_GRANT_HIDDEN, .why = m->why };
 
         switch (m->kind) {
         case CG_PLAN_WRITE:
@@ -121,7 +125,8 @@ static int node_of_mount(struct cg_grants *g, const struct cg_sandbox *sb, const
                 break;
         case CG_PLAN_BIND_RO:
                 if (strcmp(m->path, m->src) != 0) {
-                        free(g->shown); /* under its own name: there is one at most, the wrappers of tools */
+                        /* under its own name: there is one at most, the wrappers of tools */
+                        free(g->shown);
                         g->shown = strdup(m->src);
                         return g->shown ? 0 : no_memory(err);
                 }
@@ -136,8 +141,11 @@ static int node_of_mount(struct cg_grants *g, const struct cg_sandbox *sb, const
                 node.state = cg_grants_state(g, m->path);
                 break;
         case CG_PLAN_MASK:
-                return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: %s is to show other content (%s): the landlock tier can hide a file and "
-                               "show it, nothing between; use mode \"deny\"", m->path, m->why ? m->why : "masked");
+                return cg_fail(
+                        err, CG_E_UNSUPPORTED,
+                        "sandbox: %s is to show other content (%s): the landlock tier can hide a file and "
+                        "show it, nothing between; use mode \"deny\"",
+                        m->path, m->why ? m->why : "masked");
         default: /* private places are not there at all; hidden ones are hidden */
                 break;
         }
@@ -176,7 +184,9 @@ static void tidy_nodes(struct cg_grants *g)
 
 static int make_nodes(struct cg_grants *g, const struct cg_sandbox *sb, struct cg_err *err)
 {
-        struct cg_grant_node root = {.path = (char *)"/", .state = sb->root_writable ? CG_GRANT_WRITE : CG_GRANT_READ, .folder = true};
+        struct cg_grant_node root = { .path = (char *)"/",
+                                      .state = sb->root_writable ? CG_GRANT_WRITE : CG_GRANT_READ,
+                                      .folder = true };
         int e = add_node(g, &root, err);
 
         for (size_t i = 0; i < sb->n_mounts && e == 0; i++) {
@@ -186,7 +196,10 @@ static int make_nodes(struct cg_grants *g, const struct cg_sandbox *sb, struct c
                         g->nodes[0].state = CG_GRANT_WRITE;
         }
         for (size_t i = 0; i < sb->n_hides && e == 0; i++) {
-                struct cg_grant_node hide = {.path = sb->hides[i], .whole = true, .why = "hidden", .folder = is_folder(sb->hides[i])};
+                struct cg_grant_node hide = { .path = sb->hides[i],
+                                              .whole = true,
+                                              .why = "hidden",
+                                              .folder = is_folder(sb->hides[i]) };
 
                 e = add_node(g, &hide, err);
         }
@@ -205,7 +218,8 @@ enum cg_grant_state cg_grants_state(const struct cg_grants *g, const char *path)
         for (size_t i = 0; i < g->n_nodes; i++) {
                 size_t n = strlen(g->nodes[i].path);
 
-                if (n < best || !cg_plan_within(path, g->nodes[i].path) || (g->nodes[i].keep && !g->nodes[i].absent))
+                if (n < best || !cg_plan_within(path, g->nodes[i].path) ||
+                    (g->nodes[i].keep && !g->nodes[i].absent))
                         continue;
                 best = n;
                 state = g->nodes[i].state;
@@ -267,14 +281,16 @@ static int add_grant(struct cg_grants *g, const char *path, uint64_t access, str
         if (!access)
                 return 0;
         if (g->n == CG_GRANTS_MAX)
-                return cg_fail(err, CG_E_LIMIT, "sandbox: more than %d Landlock rules (the last for %s): in the landlock tier each thing "
-                               "in a folder above a denied path takes one; deny the whole folder, or move what is denied",
-                               CG_GRANTS_MAX, path);
+                return cg_fail(
+                        err, CG_E_LIMIT,
+                        "sandbox: more than %d Landlock rules (the last for %s): in the landlock tier each thing "
+                        "in a folder above a denied path takes one; deny the whole folder, or move what is denied",
+                        CG_GRANTS_MAX, path);
         v = more(g->v, &g->cap, g->n, sizeof(*v));
         if (!v)
                 return no_memory(err);
         g->v = v;
-        v[g->n] = (struct cg_grant){.path = strdup(path), .access = access};
+        v[g->n] = (struct cg_grant){ .path = strdup(path), .access = access };
         if (!v[g->n].path)
                 return no_memory(err);
         g->n++;
@@ -286,7 +302,10 @@ static uint64_t rights_beside(const struct cg_grant_node *n, uint64_t parent)
 {
         if (n->keep)
                 return parent & RIGHTS_READ;
-        /* Listing means nothing for a file: its name is no secret here, as it is none where it is covered. */
+        /*
+         * Listing means nothing for a file: its name is no secret here, as it is none where it is
+         * covered.
+         */
         if (n->state == CG_GRANT_HIDDEN && !n->folder)
                 return CG_LL_READ_DIR;
         return rights_of(n->state);
@@ -305,20 +324,26 @@ static int freeze(struct walk *w, const struct cg_grant_node *because, bool writ
         struct cg_frozen *v;
 
         if (write && w->denials == CG_DENIALS_REFUSE)
-                return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: the landlock tier cannot deny %s%s%s%s while %s may be written. Choose by "
-                               "\"tier\": \"landlock:freeze\" (nothing new can be made in the folders that lead to what is denied), "
-                               "\"landlock:accept\" (such files are not protected from writing), or the full tier", because->path,
-                               because->why ? " (" : "", because->why ? because->why : "", because->why ? ")" : "", w->path);
+                return cg_fail(
+                        err, CG_E_UNSUPPORTED,
+                        "sandbox: the landlock tier cannot deny %s%s%s%s while %s may be written. Choose by "
+                        "\"tier\": \"landlock:freeze\" (nothing new can be made in the folders that lead to what is denied), "
+                        "\"landlock:accept\" (such files are not protected from writing), or the full tier",
+                        because->path, because->why ? " (" : "", because->why ? because->why : "",
+                        because->why ? ")" : "", w->path);
         v = more(g->frozen, &g->cap_frozen, g->n_frozen, sizeof(*v));
         if (!v)
                 return no_memory(err);
         g->frozen = v;
-        v[g->n_frozen] = (struct cg_frozen){.path = strdup(w->path), .because = strdup(because->path), .write = write};
+        v[g->n_frozen] = (struct cg_frozen){ .path = strdup(w->path),
+                                             .because = strdup(because->path),
+                                             .write = write };
         g->n_frozen++;
         return v[g->n_frozen - 1].path && v[g->n_frozen - 1].because ? 0 : no_memory(err);
 }
 
-static int grant_tree(struct walk *w, enum cg_grant_state state, uint64_t have, size_t lo, size_t hi, struct cg_err *err);
+static int grant_tree(struct walk *w, enum cg_grant_state state, uint64_t have, size_t lo, size_t hi,
+                      struct cg_err *err);
 
 /* First node from @lo that is not at or below the walk's path. */
 static size_t end_of(const struct walk *w, size_t lo, size_t hi)
@@ -328,8 +353,12 @@ static size_t end_of(const struct walk *w, size_t lo, size_t hi)
         return lo;
 }
 
-/* What lies in the folder under the walk's path, which has nodes from @lo to @hi: some below it, the first perhaps its own. */
-static int grant_child(struct walk *w, enum cg_grant_state state, uint64_t have, size_t lo, size_t hi, struct cg_err *err)
+/*
+ * What lies in the folder under the walk's path, which has nodes from @lo to @hi: some below it,
+ * the first perhaps its own.
+ */
+static int grant_child(struct walk *w, enum cg_grant_state state, uint64_t have, size_t lo, size_t hi,
+                       struct cg_err *err)
 {
         const struct cg_grant_node *own = &w->g->nodes[lo];
 
@@ -345,8 +374,8 @@ static int grant_child(struct walk *w, enum cg_grant_state state, uint64_t have,
         return grant_tree(w, state, have, lo, hi, err);
 }
 
-static int grant_entry(struct walk *w, int dir, const struct dirent *d, enum cg_grant_state state, uint64_t have, size_t lo, size_t hi,
-                       struct cg_err *err)
+static int grant_entry(struct walk *w, int dir, const struct dirent *d, enum cg_grant_state state,
+                       uint64_t have, size_t lo, size_t hi, struct cg_err *err)
 {
         uint64_t rest = rights_of(state) & ~have;
         struct stat st;
@@ -355,7 +384,8 @@ static int grant_entry(struct walk *w, int dir, const struct dirent *d, enum cg_
                 lo++;
         if (lo < hi)
                 return grant_child(w, state, have, lo, end_of(w, lo, hi), err);
-        if (fstatat(dir, d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISLNK(st.st_mode) || S_ISCHR(st.st_mode) || S_ISBLK(st.st_mode))
+        if (fstatat(dir, d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISLNK(st.st_mode) ||
+            S_ISCHR(st.st_mode) || S_ISBLK(st.st_mode))
                 return 0;
         return add_grant(w->g, w->path, S_ISDIR(st.st_mode) ? rest : rest & CG_LL_FILE, err);
 }
@@ -372,7 +402,8 @@ static bool append(struct walk *w, size_t len, const char *name, size_t n)
 }
 
 /* Each thing in the folder by itself. */
-static int grant_listed(struct walk *w, enum cg_grant_state state, uint64_t have, size_t lo, size_t hi, struct cg_err *err)
+static int grant_listed(struct walk *w, enum cg_grant_state state, uint64_t have, size_t lo, size_t hi,
+                        struct cg_err *err)
 {
         DIR *dir = opendir(w->path);
         size_t len = strlen(w->path);
@@ -380,11 +411,17 @@ static int grant_listed(struct walk *w, enum cg_grant_state state, uint64_t have
         int e = 0;
 
         if (!dir) {
-                /* Not ours to list, so not the sandbox's either; but what is named in it may be reached. */
-                return errno == EACCES || errno == ENOENT || errno == ENOTDIR ? 1 : cg_fail_errno(err, "sandbox: %s", w->path);
+                /*
+                 * Not ours to list, so not the sandbox's either; but what is named in it may be
+                 * reached.
+                 */
+                return errno == EACCES || errno == ENOENT || errno == ENOTDIR
+                               ? 1
+                               : cg_fail_errno(err, "sandbox: %s", w->path);
         }
         while (e == 0 && (d = readdir(dir))) {
-                if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") || !append(w, len, d->d_name, strlen(d->d_name)))
+                if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") ||
+                    !append(w, len, d->d_name, strlen(d->d_name)))
                         continue;
                 e = grant_entry(w, dirfd(dir), d, state, have, lo, hi, err);
                 w->path[len] = '\0';
@@ -394,7 +431,8 @@ static int grant_listed(struct walk *w, enum cg_grant_state state, uint64_t have
 }
 
 /* Only what the nodes lead to. */
-static int grant_named(struct walk *w, enum cg_grant_state state, uint64_t have, size_t lo, size_t hi, struct cg_err *err)
+static int grant_named(struct walk *w, enum cg_grant_state state, uint64_t have, size_t lo, size_t hi,
+                       struct cg_err *err)
 {
         size_t len = strlen(w->path);
         int e = 0;
@@ -414,10 +452,11 @@ static int grant_named(struct walk *w, enum cg_grant_state state, uint64_t have,
 }
 
 /*
- * Grants at and below the walk's path, where @state holds but for nodes [lo, hi), all of which lie below it. @have: what folders above
- * have granted already.
+ * Grants at and below the walk's path, where @state holds but for nodes [lo, hi), all of which lie
+ * below it. @have: what folders above have granted already.
  */
-static int grant_tree(struct walk *w, enum cg_grant_state state, uint64_t have, size_t lo, size_t hi, struct cg_err *err)
+static int grant_tree(struct walk *w, enum cg_grant_state state, uint64_t have, size_t lo, size_t hi,
+                      struct cg_err *err)
 {
         uint64_t want = rights_of(state), all = want;
         const struct cg_grant_node *because = NULL;
@@ -446,13 +485,13 @@ static int grant_tree(struct walk *w, enum cg_grant_state state, uint64_t have, 
 
 static int make_grants(struct cg_grants *g, enum cg_denials denials, struct cg_err *err)
 {
-        struct walk w = {.g = g, .denials = denials, .path = "/"};
+        struct walk w = { .g = g, .denials = denials, .path = "/" };
 
         return grant_tree(&w, g->nodes[0].state, 0, 1, g->n_nodes, err);
 }
 
-int cg_grants_make(const struct cg_sandbox *sb, enum cg_denials denials, const char *private_dir, struct cg_grants **ret,
-                   struct cg_err *err)
+int cg_grants_make(const struct cg_sandbox *sb, enum cg_denials denials, const char *private_dir,
+                   struct cg_grants **ret, struct cg_err *err)
 {
         struct cg_grants *g = calloc(1, sizeof(*g));
         int e = g ? make_nodes(g, sb, err) : no_memory(err);

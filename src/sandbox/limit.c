@@ -21,7 +21,9 @@ static const struct {
         const char *field, *name, *setting, *unit, *words;
 } rows[] = {
 #define X(id, field, scale, name, setting, unit, words) \
-        [CG_LIMIT_##id] = {offsetof(struct cg_sandbox_limits, field), scale, #field, name, setting, unit, words},
+        [CG_LIMIT_##id] = { \
+                offsetof(struct cg_sandbox_limits, field), scale, #field, name, setting, unit, words \
+        },
         CG_LIMITS_TABLE(X)
 #undef X
 };
@@ -49,9 +51,9 @@ const char *cg_limit_unit(enum cg_limit limit)
 const char *cg_limit_by_name(enum cg_limit_by by)
 {
         static const char *const names[] = {
-                [CG_BY_NOTHING] = "nothing", [CG_BY_CGROUP2] = "cgroup v2", [CG_BY_CGROUP1] = "cgroup v1",
-                [CG_BY_RLIMIT] = "rlimit", [CG_BY_PID_NS] = "pid namespace", [CG_BY_AFFINITY] = "affinity",
-                [CG_BY_TIMER] = "timer", [CG_BY_COUNT] = "count",
+                [CG_BY_NOTHING] = "nothing", [CG_BY_CGROUP2] = "cgroup v2",    [CG_BY_CGROUP1] = "cgroup v1",
+                [CG_BY_RLIMIT] = "rlimit",   [CG_BY_PID_NS] = "pid namespace", [CG_BY_AFFINITY] = "affinity",
+                [CG_BY_TIMER] = "timer",     [CG_BY_COUNT] = "count",
         };
 
         return names[by];
@@ -83,14 +85,16 @@ double cg_limit_figure(const struct cg_sandbox_limits *l, enum cg_limit limit)
         return (double)cg_limit_get(l, limit) / (double)rows[limit].scale;
 }
 
-void cg_limit_why(const struct cg_sandbox_limits *l, enum cg_limit limit, enum cg_limit_by by, char *buf, size_t size)
+void cg_limit_why(const struct cg_sandbox_limits *l, enum cg_limit limit, enum cg_limit_by by, char *buf,
+                  size_t size)
 {
-        const char *unit = limit == CG_LIMIT_PROCESSES || limit == CG_LIMIT_OPEN_FILES ? "" : rows[limit].unit;
+        const char *unit = limit == CG_LIMIT_PROCESSES || limit == CG_LIMIT_OPEN_FILES ? ""
+                                                                                       : rows[limit].unit;
 
         double figure = cg_limit_figure(l, limit);
 
-        snprintf(buf, size, "%s limit of %.*g%s%s reached (%s)", rows[limit].words, figure < 1000 ? 3 : 12, figure, *unit ? " " : "",
-                 unit, cg_limit_by_name(by));
+        snprintf(buf, size, "%s limit of %.*g%s%s reached (%s)", rows[limit].words, figure < 1000 ? 3 : 12,
+                 figure, *unit ? " " : "", unit, cg_limit_by_name(by));
 }
 
 void cg_limit_where(enum cg_limit limit, enum cg_limit_said said, char *buf, size_t size)
@@ -98,7 +102,8 @@ void cg_limit_where(enum cg_limit limit, enum cg_limit_said said, char *buf, siz
         if (said == CG_SAID_API)
                 snprintf(buf, size, "%s", rows[limit].field);
         else
-                snprintf(buf, size, "%s%s", said == CG_SAID_CLI ? "--limit " : "cellgate.limits.", rows[limit].setting);
+                snprintf(buf, size, "%s%s", said == CG_SAID_CLI ? "--limit " : "cellgate.limits.",
+                         rows[limit].setting);
 }
 
 void cg_limit_how(enum cg_limit limit, enum cg_limit_said said, char *buf, size_t size)
@@ -111,7 +116,8 @@ void cg_limit_how(enum cg_limit limit, enum cg_limit_said said, char *buf, size_
 
 double cg_limit_least_for_kernel(enum cg_limit limit)
 {
-        switch (limit) { /* an interpreter, IPython, and a small cell; measured: 48 MiB, 4 and 20 are enough */
+        /* an interpreter, IPython, and a small cell; measured: 48 MiB, 4 and 20 are enough */
+        switch (limit) {
         case CG_LIMIT_MEMORY:
                 return 64;
         case CG_LIMIT_PROCESSES:

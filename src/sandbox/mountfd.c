@@ -15,12 +15,15 @@
 #define STATX_ATTR_MOUNT_ROOT 0x00002000
 #endif
 
-/* A write that is under way ends within that, also on a slow disk; a file that is open to be written may stay so for ever. */
+/*
+ * A write that is under way ends within that, also on a slow disk; a file that is open to be
+ * written may stay so for ever.
+ */
 #define BUSY_MS 5000
 
 static int open_path(int dir_fd, const char *path, uint64_t flags, uint64_t resolve)
 {
-        struct open_how how = {.flags = O_PATH | O_CLOEXEC | flags, .resolve = resolve};
+        struct open_how how = { .flags = O_PATH | O_CLOEXEC | flags, .resolve = resolve };
 
         return (int)syscall(SYS_openat2, dir_fd, path, &how, sizeof(how));
 }
@@ -42,17 +45,20 @@ int cg_mount_open_link(const char *path)
 
 int cg_mount_clone(int fd, bool recursive)
 {
-        return open_tree(fd, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | (recursive ? AT_RECURSIVE : 0u));
+        return open_tree(fd, "",
+                         AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC |
+                                 (recursive ? AT_RECURSIVE : 0u));
 }
 
 int cg_mount_set(int fd, uint64_t attrs, bool recursive)
 {
-        struct mount_attr attr = {.attr_set = attrs, .propagation = MS_PRIVATE};
+        struct mount_attr attr = { .attr_set = attrs, .propagation = MS_PRIVATE };
         int64_t end = cg_now_ms() + BUSY_MS;
         int r;
 
         for (;;) {
-                r = mount_setattr(fd, "", AT_EMPTY_PATH | (recursive ? AT_RECURSIVE : 0u), &attr, sizeof(attr));
+                r = mount_setattr(fd, "", AT_EMPTY_PATH | (recursive ? AT_RECURSIVE : 0u), &attr,
+                                  sizeof(attr));
                 if (r == 0 || errno != EBUSY || cg_now_ms() >= end)
                         return r;
                 poll(NULL, 0, 1);
@@ -87,5 +93,6 @@ bool cg_mount_is_root(int fd)
 
         if (statx(fd, "", AT_EMPTY_PATH, 0, &st) < 0)
                 return false;
-        return (st.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT) && (st.stx_attributes & STATX_ATTR_MOUNT_ROOT);
+        return (st.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT) &&
+               (st.stx_attributes & STATX_ATTR_MOUNT_ROOT);
 }

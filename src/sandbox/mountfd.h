@@ -1,6 +1,7 @@
 /*
- * Mounts by file descriptor (Linux 5.12): what is mounted and where is an object that was opened, never a name that
- * is looked up a second time. Private to src/sandbox; all return -1 with errno set on failure.
+ * Mounts by file descriptor (Linux 5.12): what is mounted and where is an object that was opened,
+ * never a name that is looked up a second time. Private to src/sandbox; all return -1 with errno
+ * set on failure.
  */
 #ifndef CG_SANDBOX_MOUNTFD_H
 #define CG_SANDBOX_MOUNTFD_H
@@ -18,7 +19,10 @@ struct cg_mount_option {
         const char *value;
 };
 
-/* O_PATH descriptor of absolute @path; a symlink anywhere in it is ELOOP: plans hold resolved paths. */
+/*
+ * O_PATH descriptor of absolute @path; a symlink anywhere in it is ELOOP: plans hold resolved
+ * paths.
+ */
 int cg_mount_open(const char *path);
 /* The same, where the last part may be a symlink: then it is that. */
 int cg_mount_open_link(const char *path);
@@ -27,9 +31,9 @@ int cg_mount_open_at(int dir_fd, const char *path);
 /* A detached copy of the mount at @fd, with all that is mounted in it when @recursive. */
 int cg_mount_clone(int fd, bool recursive);
 /*
- * Sets attributes, and makes the mount private: nothing the host mounts later appears in it. No mount becomes read-only in the
- * middle of a write, and whoever looks at a file may write its time of access: that is waited for. EBUSY: somebody keeps a file
- * open to be written.
+ * Sets attributes, and makes the mount private: nothing the host mounts later appears in it. No
+ * mount becomes read-only in the middle of a write, and whoever looks at a file may write its time
+ * of access: that is waited for. EBUSY: somebody keeps a file open to be written.
  */
 int cg_mount_set(int fd, uint64_t attrs, bool recursive);
 /* A detached new file system. */

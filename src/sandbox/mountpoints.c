@@ -19,14 +19,18 @@
 /* 1980-01-01 00:00:01 UTC: no file system has it by itself, and every one can hold it. */
 #define MARK 315532801
 
-/* How often to start again when others remove what we were about to use, and how long to wait before. */
-#define TRIES 100
+/*
+ * How often to start again when others remove what we were about to use, and how long to wait
+ * before.
+ */
+#define TRIES   100
 #define WAIT_NS 1000000
 
 /*
- * The folder that @path lies in, opened, and the last name. Another sandbox may write there at the same time: were a
- * folder in the path replaced by a symlink, we would make or remove a file of the host's. So no symlink is followed
- * (plans have resolved paths), and all that follows happens in this folder, wherever it is moved.
+ * The folder that @path lies in, opened, and the last name. Another sandbox may write there at the
+ * same time: were a folder in the path replaced by a symlink, we would make or remove a file of the
+ * host's. So no symlink is followed (plans have resolved paths), and all that follows happens in
+ * this folder, wherever it is moved.
  */
 static int open_parent(const char *path, const char **name)
 {
@@ -43,7 +47,10 @@ static int open_it(int dir, const char *name)
         return openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 }
 
-/* Whoever it belongs to: another user's, in a folder that both may write, goes when that user's sandbox ends. */
+/*
+ * Whoever it belongs to: another user's, in a folder that both may write, goes when that user's
+ * sandbox ends.
+ */
 static bool is_marked(const struct stat *st)
 {
         return S_ISDIR(st->st_mode) && st->st_mtim.tv_sec == MARK && (st->st_mode & 07777) == 0555;
@@ -58,13 +65,13 @@ static bool is_still_there(int dir, const char *name, int fd)
 {
         struct stat named, opened;
 
-        return fstatat(dir, name, &named, AT_SYMLINK_NOFOLLOW) == 0 && fstat(fd, &opened) == 0 && named.st_ino == opened.st_ino &&
-               named.st_dev == opened.st_dev;
+        return fstatat(dir, name, &named, AT_SYMLINK_NOFOLLOW) == 0 && fstat(fd, &opened) == 0 &&
+               named.st_ino == opened.st_ino && named.st_dev == opened.st_dev;
 }
 
 static int make_marked(int dir, const char *name)
 {
-        static const struct timespec times[2] = {{.tv_sec = MARK}, {.tv_sec = MARK}};
+        static const struct timespec times[2] = { { .tv_sec = MARK }, { .tv_sec = MARK } };
         int fd = mkdirat(dir, name, 0555) < 0 ? -1 : open_it(dir, name);
 
         if (fd < 0)
@@ -105,7 +112,10 @@ static int take(const struct cg_plan_placeholder *p, int *ret, struct cg_err *er
                 return cg_fail_errno(err, "sandbox: placeholder %s", path);
         if (!is_marked(&st))
                 return 0;
-        /* Whoever removes it holds the lock for a moment. Whoever else does, perhaps in another sandbox, is not waited for. */
+        /*
+         * Whoever removes it holds the lock for a moment. Whoever else does, perhaps in another
+         * sandbox, is not waited for.
+         */
         if (flock(fd, LOCK_SH | LOCK_NB) < 0)
                 return errno == EWOULDBLOCK ? 1 : cg_fail_errno(err, "sandbox: placeholder %s", path);
         if (!is_still_there(dir, name, fd))
@@ -121,10 +131,12 @@ static int make_one(const struct cg_plan_placeholder *p, int *ret, struct cg_err
 
                 if (e <= 0)
                         return e;
-                nanosleep(&(struct timespec){.tv_nsec = WAIT_NS}, NULL);
+                nanosleep(&(struct timespec){ .tv_nsec = WAIT_NS }, NULL);
         }
-        return cg_fail(err, CG_E_STATE, "sandbox: placeholder %s: it comes and goes, or another program holds a lock on it; "
-                       "remove it", p->path);
+        return cg_fail(err, CG_E_STATE,
+                       "sandbox: placeholder %s: it comes and goes, or another program holds a lock on it; "
+                       "remove it",
+                       p->path);
 }
 
 int cg_placeholders_make(struct cg_sandbox *sb, int **fds, struct cg_err *err)
@@ -156,8 +168,8 @@ static void remove_one(const char *path, int fd)
         struct stat st;
 
         /* Others who use it hold shared locks; the last of them removes it. */
-        if (dir < 0 || own < 0 || flock(own, LOCK_EX | LOCK_NB) < 0 || fstat(own, &st) < 0 || !is_marked(&st) ||
-            !is_still_there(dir, name, own))
+        if (dir < 0 || own < 0 || flock(own, LOCK_EX | LOCK_NB) < 0 || fstat(own, &st) < 0 ||
+            !is_marked(&st) || !is_still_there(dir, name, own))
                 return;
         unlinkat(dir, name, AT_REMOVEDIR);
 }

@@ -1,10 +1,10 @@
 /*
- * What the sandbox sees of the file system. Runs in init, which is alone in a mount namespace that is a copy of the
- * caller's.
+ * What the sandbox sees of the file system. Runs in init, which is alone in a mount namespace that
+ * is a copy of the caller's.
  *
- * The copy is changed where it stands: no second copy of the tree and no pivot_root. It keeps the same out of reach
- * (nothing inside has the capability to unmount), is faster, and works where the root is an initramfs, which cannot
- * be pivoted away.
+ * The copy is changed where it stands: no second copy of the tree and no pivot_root. It keeps the
+ * same out of reach (nothing inside has the capability to unmount), is faster, and works where the
+ * root is an initramfs, which cannot be pivoted away.
  */
 #include "sandbox/steps.h"
 
@@ -25,7 +25,8 @@
 struct view {
         const struct cg_sandbox *sb;
         uint64_t memory; /* that bounds private tmpfs */
-        int *sources; /* WRITE, BIND_RO and MASK; EMPTY once it is there, until it is read-only; else -1 */
+        /* WRITE, BIND_RO and MASK; EMPTY once it is there, until it is read-only; else -1 */
+        int *sources;
         struct cg_dev dev;
         struct cg_cover cover;
 };
@@ -37,7 +38,8 @@ static int collect_source(const struct cg_plan_mount *m, int *ret, struct cg_err
         cg_auto_fd int copy = fd < 0 ? -1 : cg_mount_clone(fd, true);
 
         if (fd < 0 && errno == EACCES && getuid() == 0)
-                return cg_fail_errno(err, "sandbox: %s (root has no power over other users' folders inside)", m->src);
+                return cg_fail_errno(err, "sandbox: %s (root has no power over other users' folders inside)",
+                                     m->src);
         if (copy < 0 || cg_mount_set(copy, attrs, true) < 0)
                 return cg_fail_errno(err, "sandbox: %s", m->src);
         *ret = cg_steal_fd(&copy);
@@ -46,7 +48,10 @@ static int collect_source(const struct cg_plan_mount *m, int *ret, struct cg_err
 
 static bool has_source(const struct cg_plan_mount *m)
 {
-        /* The root cannot be mounted onto itself while it is everybody's root; it is left writable instead. */
+        /*
+         * The root cannot be mounted onto itself while it is everybody's root; it is left writable
+         * instead.
+         */
         return m->src && m->path[1];
 }
 
@@ -68,10 +73,14 @@ static int make_mask(const struct cg_plan_mount *m, int stage, size_t i, int *re
         return 0;
 }
 
-/* The files that masks are made of lie beneath the sandbox's own /dev, which comes on top of them. */
+/*
+ * The files that masks are made of lie beneath the sandbox's own /dev, which comes on top of them.
+ */
 static int collect_masks(struct view *v, struct cg_err *err)
 {
-        static const struct cg_mount_option options[] = {{"mode", "0700"}, {"size", "64m"}, {NULL, NULL}};
+        static const struct cg_mount_option options[] = { { "mode", "0700" },
+                                                          { "size", "64m" },
+                                                          { NULL, NULL } };
         cg_auto_fd int stage = -1;
 
         for (size_t i = 0; i < v->sb->n_mounts; i++) {
@@ -93,7 +102,8 @@ static int collect_masks(struct view *v, struct cg_err *err)
 static int collect(struct view *v, struct cg_err *err)
 {
         for (size_t i = 0; i < v->sb->n_mounts; i++) {
-                if (has_source(&v->sb->mounts[i]) && collect_source(&v->sb->mounts[i], &v->sources[i], err) < 0)
+                if (has_source(&v->sb->mounts[i]) &&
+                    collect_source(&v->sb->mounts[i], &v->sources[i], err) < 0)
                         return -1;
         }
         return cg_dev_collect(&v->dev, err) < 0 ? -1 : collect_masks(v, err);
@@ -104,7 +114,8 @@ static int seal_root(const struct cg_sandbox *sb, struct cg_err *err)
 {
         cg_auto_fd int root = cg_mount_open("/");
 
-        if (root < 0 || cg_mount_set(root, CG_MOUNT_PLAIN | (sb->root_writable ? 0 : MOUNT_ATTR_RDONLY), true) < 0)
+        if (root < 0 ||
+            cg_mount_set(root, CG_MOUNT_PLAIN | (sb->root_writable ? 0 : MOUNT_ATTR_RDONLY), true) < 0)
                 return cg_fail_errno(err, "sandbox: read-only root");
         return 0;
 }
@@ -112,8 +123,10 @@ static int seal_root(const struct cg_sandbox *sb, struct cg_err *err)
 static int place_tmpfs(uint64_t memory, const struct cg_plan_mount *m, int target, struct cg_err *err)
 {
         char size[CG_PLAN_SIZE_TEXT];
-        const struct cg_mount_option options[] = {{"mode", m->mode}, {"size", cg_plan_tmpfs_size(memory, m->size, size)},
-                                                  {"nr_inodes", CG_PLAN_TMP_INODES}, {NULL, NULL}};
+        const struct cg_mount_option options[] = { { "mode", m->mode },
+                                                   { "size", cg_plan_tmpfs_size(memory, m->size, size) },
+                                                   { "nr_inodes", CG_PLAN_TMP_INODES },
+                                                   { NULL, NULL } };
         cg_auto_fd int fs = cg_mount_new("tmpfs", options, CG_MOUNT_PLAIN);
 
         if (fs < 0 || cg_mount_attach(fs, target) < 0)
@@ -161,11 +174,15 @@ static int place_again(const struct cg_plan_mount *m, struct cg_err *err)
         cg_auto_fd int copy = fd < 0 ? -1 : cg_mount_clone(fd, true);
 
         if (copy < 0 || cg_mount_set(copy, attrs, true) < 0 || cg_mount_attach(copy, fd) < 0)
-                return cg_fail_errno(err, "sandbox: %s %s", m->kind == CG_PLAN_READ ? "protecting" : "keeping in place", m->path);
+                return cg_fail_errno(err, "sandbox: %s %s",
+                                     m->kind == CG_PLAN_READ ? "protecting" : "keeping in place", m->path);
         return 0;
 }
 
-/* What was there when the plan was made and is not any more may be there under another name: then nothing runs. */
+/*
+ * What was there when the plan was made and is not any more may be there under another name: then
+ * nothing runs.
+ */
 static int place_hide(struct view *v, const struct cg_plan_mount *m, struct cg_err *err)
 {
         cg_auto_fd int fd = cg_mount_open(m->path);
@@ -180,9 +197,12 @@ static int place_hide(struct view *v, const struct cg_plan_mount *m, struct cg_e
 static int place_empty(struct view *v, size_t i, struct cg_err *err)
 {
         const struct cg_plan_mount *m = &v->sb->mounts[i];
-        const struct cg_mount_option options[] = {{"mode", m->mode}, {"size", m->size}, {"nr_inodes", "8192"}, {NULL, NULL}};
+        const struct cg_mount_option options[] = {
+                { "mode", m->mode }, { "size", m->size }, { "nr_inodes", "8192" }, { NULL, NULL }
+        };
         cg_auto_fd int target = cg_mount_open(m->path);
-        cg_auto_fd int fs = target < 0 ? -1 : cg_mount_new("tmpfs", options, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC);
+        cg_auto_fd int fs = target < 0 ? -1
+                                       : cg_mount_new("tmpfs", options, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC);
 
         if (target < 0 && errno == EACCES)
                 return 0;
@@ -221,7 +241,8 @@ static int seal_empty(struct view *v, struct cg_err *err)
         for (size_t i = 0; i < v->sb->n_mounts; i++) {
                 const struct cg_plan_mount *m = &v->sb->mounts[i];
 
-                if (m->kind == CG_PLAN_EMPTY && v->sources[i] >= 0 && cg_mount_set(v->sources[i], MOUNT_ATTR_RDONLY, false) < 0)
+                if (m->kind == CG_PLAN_EMPTY && v->sources[i] >= 0 &&
+                    cg_mount_set(v->sources[i], MOUNT_ATTR_RDONLY, false) < 0)
                         return cg_fail_errno(err, "sandbox: hiding %s", m->path);
         }
         return 0;
@@ -254,9 +275,9 @@ static int pin(const char *path, struct cg_err *err)
 }
 
 /*
- * A cover moves along when a folder above it is renamed, so this sandbox sees nothing. But the next one would find
- * the hidden path gone, cover nothing, and show it under the new name: folders between write root and hidden path
- * stay where they are.
+ * A cover moves along when a folder above it is renamed, so this sandbox sees nothing. But the next
+ * one would find the hidden path gone, cover nothing, and show it under the new name: folders
+ * between write root and hidden path stay where they are.
  */
 static int pin_parents(const struct cg_sandbox *sb, const char *hidden, struct cg_err *err)
 {
@@ -277,8 +298,8 @@ static int pin_parents(const struct cg_sandbox *sb, const char *hidden, struct c
 }
 
 /*
- * Where a read-only bind shows a piece of the file system a second time, what is hidden in it is hidden there as
- * well.
+ * Where a read-only bind shows a piece of the file system a second time, what is hidden in it is
+ * hidden there as well.
  */
 static int hide_in_bind(struct view *v, const struct cg_plan_mount *m, const char *hidden, struct cg_err *err)
 {
@@ -323,13 +344,16 @@ static int apply(struct view *v, struct cg_err *err)
         return hide_all(v, err) < 0 ? -1 : seal_empty(v, err);
 }
 
-/* Many paths are many descriptors: as many as the caller may have at all, for as long as this takes. */
+/*
+ * Many paths are many descriptors: as many as the caller may have at all, for as long as this
+ * takes.
+ */
 static void allow_files(struct rlimit *old)
 {
         struct rlimit all;
 
         if (getrlimit(RLIMIT_NOFILE, old) < 0) {
-                *old = (struct rlimit){0};
+                *old = (struct rlimit){ 0 };
                 return;
         }
         all = *old;
@@ -339,7 +363,9 @@ static void allow_files(struct rlimit *old)
 
 int cg_mounts_apply(const struct cg_sandbox *sb, uint64_t memory, struct cg_err *err)
 {
-        struct view v = {.sb = sb, .memory = memory, .sources = calloc(sb->n_mounts + 1, sizeof(*v.sources))};
+        struct view v = { .sb = sb,
+                          .memory = memory,
+                          .sources = calloc(sb->n_mounts + 1, sizeof(*v.sources)) };
         mode_t old = umask(0); /* modes of mount points are as written here */
         struct rlimit files;
         int result;

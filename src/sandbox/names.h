@@ -16,15 +16,17 @@
 #include <stddef.h>
 
 enum {
-        CG_NAME_WRITE = 1,  /* cannot be made, changed, renamed or removed, wherever it is */
-        CG_NAME_HIDE = 2,   /* cannot be read in the user's home */
-        CG_NAME_BELOW = 4,  /* nor in the workspace, where it was there when the sandbox was started */
+        CG_NAME_WRITE = 1, /* cannot be made, changed, renamed or removed, wherever it is */
+        CG_NAME_HIDE = 2,  /* cannot be read in the user's home */
+        /* nor in the workspace, where it was there when the sandbox was started */
+        CG_NAME_BELOW = 4,
 };
 
 /* A row of the table. */
 struct cg_name {
-        const char *path; /* of names, "/" between them; "*" stands for any characters of one name */
-        const char *by;   /* what obeys it, or whose credentials they are */
+        /* of names, "/" between them; "*" stands for any characters of one name */
+        const char *path;
+        const char *by;    /* what obeys it, or whose credentials they are */
         unsigned int what; /* CG_NAME_* */
 };
 
@@ -42,7 +44,10 @@ const struct cg_name *cg_names(size_t *n);
 
 /* The row whose name @path has, or lies in; NULL: none. */
 const char *cg_names_find(const char *path, size_t root, unsigned int what);
-/* A row of CG_NAME_BELOW, all of which are single names: @name is one that is hidden. Templates are not. */
+/*
+ * A row of CG_NAME_BELOW, all of which are single names: @name is one that is hidden. Templates are
+ * not.
+ */
 bool cg_names_has(const struct cg_name *row, const char *name);
 /*
  * The row of which @path is only the beginning (".claude"): what was put there as a whole would
@@ -61,13 +66,16 @@ const char *cg_names_of(const char *path);
 /* ---- git: what it obeys depends on where in a repository it stands */
 
 enum cg_git_part {
-        CG_GIT_FREE,    /* nothing that git obeys; or not in a repository */
-        CG_GIT_SELF,    /* ".git" itself: a folder may be made, nothing else */
+        CG_GIT_FREE, /* nothing that git obeys; or not in a repository */
+        CG_GIT_SELF, /* ".git" itself: a folder may be made, nothing else */
         CG_GIT_CONFIG,
-                /* config: may come to be what git init and git clone write (cg_git_config_is_plain()) */
-        CG_GIT_HOOKS,   /* the folder of hooks, or of submodules or work trees: may be made,
+        /*
+                 * config: may come to be what git init and git clone write
+                 * (cg_git_config_is_plain())
+                 */
+        CG_GIT_HOOKS,  /* the folder of hooks, or of submodules or work trees: may be made,
                 not moved or linked */
-        CG_GIT_SAMPLE,  /* an example in the folder of hooks, which git does not run */
+        CG_GIT_SAMPLE, /* an example in the folder of hooks, which git does not run */
         CG_GIT_DENIED,
 };
 

@@ -29,8 +29,8 @@ static int write_file(const char *path, const char *text, struct cg_err *err)
 }
 
 /*
- * The caller's own ids, to themselves: files belong to whom they belonged before, everybody else is nobody. Without
- * setgroups nothing can leave a group, either: a group may be what denies access.
+ * The caller's own ids, to themselves: files belong to whom they belonged before, everybody else is
+ * nobody. Without setgroups nothing can leave a group, either: a group may be what denies access.
  */
 int cg_ns_map_ids(uid_t uid, gid_t gid, struct cg_err *err)
 {
@@ -45,11 +45,14 @@ int cg_ns_map_ids(uid_t uid, gid_t gid, struct cg_err *err)
         return write_file("/proc/self/gid_map", text, err);
 }
 
-/* So that servers and clients inside find each other at 127.0.0.1 and ::1. There is no other interface. */
+/*
+ * So that servers and clients inside find each other at 127.0.0.1 and ::1. There is no other
+ * interface.
+ */
 int cg_ns_loopback_up(struct cg_err *err)
 {
         cg_auto_fd int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-        struct ifreq req = {.ifr_flags = IFF_UP};
+        struct ifreq req = { .ifr_flags = IFF_UP };
 
         memcpy(req.ifr_name, "lo", sizeof("lo"));
         if (fd < 0 || ioctl(fd, SIOCSIFFLAGS, &req) < 0)
@@ -62,7 +65,9 @@ int cg_ns_loopback_up(struct cg_err *err)
 
 static int listen_both(uint16_t port)
 {
-        struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = IN6ADDR_ANY_INIT};
+        struct sockaddr_in6 any = { .sin6_family = AF_INET6,
+                                    .sin6_port = htons(port),
+                                    .sin6_addr = IN6ADDR_ANY_INIT };
         cg_auto_fd int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         int off = 0;
 
@@ -75,7 +80,9 @@ static int listen_both(uint16_t port)
 /* Where IPv6 is switched off. */
 static int listen_v4(uint16_t port)
 {
-        struct sockaddr_in any = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_ANY)};
+        struct sockaddr_in any = { .sin_family = AF_INET,
+                                   .sin_port = htons(port),
+                                   .sin_addr.s_addr = htonl(INADDR_ANY) };
         cg_auto_fd int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
         if (fd < 0 || bind(fd, (struct sockaddr *)&any, sizeof(any)) < 0 || listen(fd, BACKLOG) < 0)
@@ -85,7 +92,7 @@ static int listen_v4(uint16_t port)
 
 int cg_ns_send_ports(const struct cg_spawn *sp, struct cg_err *err)
 {
-        int fds[CG_SANDBOX_PORTS_MAX] = {0}, e = 0;
+        int fds[CG_SANDBOX_PORTS_MAX] = { 0 }, e = 0;
         size_t n = 0;
 
         for (; n < sp->sb->n_ports && e == 0; n++) {

@@ -1,11 +1,17 @@
-/* The file systems that a sandbox has of its own: /dev, /proc, /sys. Private to src/sandbox; run in init. */
+/*
+ * The file systems that a sandbox has of its own: /dev, /proc, /sys. Private to src/sandbox; run in
+ * init.
+ */
 #ifndef CG_SANDBOX_PLACES_H
 #define CG_SANDBOX_PLACES_H
 
 #include "sandbox/cover.h"
 #include "sandbox/plan.h"
 
-/* Device nodes of the host, copied as mounts before everything is made read-only and without devices. */
+/*
+ * Device nodes of the host, copied as mounts before everything is made read-only and without
+ * devices.
+ */
 #define CG_DEV_NODES 6
 struct cg_dev {
         int nodes[CG_DEV_NODES]; /* -1 when absent */

@@ -1,4 +1,7 @@
-/* Makes the plan: setters that check and record, nothing else. Runs in the caller, before any sandbox exists. */
+/*
+ * Makes the plan: setters that check and record, nothing else. Runs in the caller, before any
+ * sandbox exists.
+ */
 #include "sandbox/plan.h"
 
 #include <errno.h>
@@ -45,7 +48,10 @@ static size_t depth(const char *path)
         return n;
 }
 
-/* Whether @a is mounted before @b: parents first, so that nothing is covered by what should lie beneath it. */
+/*
+ * Whether @a is mounted before @b: parents first, so that nothing is covered by what should lie
+ * beneath it.
+ */
 static bool goes_before(const struct cg_plan_mount *a, const struct cg_plan_mount *b)
 {
         size_t da = depth(a->path), db = depth(b->path);
@@ -63,7 +69,7 @@ static void mount_fini(struct cg_plan_mount *m)
         free(m->src);
         free(m->data);
         free(m->why);
-        *m = (struct cg_plan_mount){0};
+        *m = (struct cg_plan_mount){ 0 };
 }
 
 static int copy_texts(struct cg_plan_mount *to, const struct cg_plan_mount *m, struct cg_err *err)
@@ -116,7 +122,8 @@ int cg_plan_insert(struct cg_sandbox *sb, const struct cg_plan_mount *m, struct 
         if (at < sb->n_mounts && sb->mounts[at].kind == m->kind && !strcmp(sb->mounts[at].path, m->path)) {
                 if (!m->src || !strcmp(sb->mounts[at].src, m->src))
                         return 0;
-                return cg_fail(err, CG_E_EXISTS, "sandbox: %s is shown at %s already", sb->mounts[at].src, m->path);
+                return cg_fail(err, CG_E_EXISTS, "sandbox: %s is shown at %s already", sb->mounts[at].src,
+                               m->path);
         }
         if (sb->n_mounts == CG_PLAN_MOUNTS_MAX)
                 return cg_fail(err, CG_E_LIMIT, "sandbox: more than %d paths", CG_PLAN_MOUNTS_MAX);
@@ -131,7 +138,8 @@ int cg_plan_insert(struct cg_sandbox *sb, const struct cg_plan_mount *m, struct 
         return 0;
 }
 
-int cg_plan_add_placeholder(struct cg_sandbox *sb, const char *path, bool folder, bool mount_point, struct cg_err *err)
+int cg_plan_add_placeholder(struct cg_sandbox *sb, const char *path, bool folder, bool mount_point,
+                            struct cg_err *err)
 {
         void *list = sb->placeholders;
         char *copy;
@@ -148,7 +156,9 @@ int cg_plan_add_placeholder(struct cg_sandbox *sb, const char *path, bool folder
         copy = strdup(path);
         if (!copy)
                 return cg_fail(err, CG_E_NOMEM, "sandbox: path %s", path);
-        sb->placeholders[sb->n_placeholders++] = (struct cg_plan_placeholder){.path = copy, .folder = folder, .mount_point = mount_point};
+        sb->placeholders[sb->n_placeholders++] = (struct cg_plan_placeholder){ .path = copy,
+                                                                               .folder = folder,
+                                                                               .mount_point = mount_point };
         return 0;
 }
 
@@ -167,16 +177,22 @@ static void set_filter(struct cg_sandbox *sb, unsigned int flags)
         cg_seccomp_filter(flags, &sb->filter);
 }
 
-/* The private places. A folder this system does not have needs no cover; /var/tmp may be a symlink to /tmp. */
+/*
+ * The private places. A folder this system does not have needs no cover; /var/tmp may be a symlink
+ * to /tmp.
+ */
 static int add_private(struct cg_sandbox *sb, struct cg_err *err)
 {
         static const struct cg_plan_mount places[] = {
-                {.kind = CG_PLAN_TMPFS, .path = (char *)"/tmp", .mode = "1777", .size = CG_PLAN_TMP_SIZE},
-                {.kind = CG_PLAN_TMPFS, .path = (char *)"/var/tmp", .mode = "1777", .size = CG_PLAN_TMP_SIZE},
-                {.kind = CG_PLAN_TMPFS, .path = (char *)"/run", .mode = "0755", .size = CG_PLAN_RUN_SIZE},
-                {.kind = CG_PLAN_DEV, .path = (char *)"/dev"},
-                {.kind = CG_PLAN_PROC, .path = (char *)"/proc"},
-                {.kind = CG_PLAN_SYS, .path = (char *)"/sys"},
+                { .kind = CG_PLAN_TMPFS, .path = (char *)"/tmp", .mode = "1777", .size = CG_PLAN_TMP_SIZE },
+                { .kind = CG_PLAN_TMPFS,
+                  .path = (char *)"/var/tmp",
+                  .mode = "1777",
+                  .size = CG_PLAN_TMP_SIZE },
+                { .kind = CG_PLAN_TMPFS, .path = (char *)"/run", .mode = "0755", .size = CG_PLAN_RUN_SIZE },
+                { .kind = CG_PLAN_DEV, .path = (char *)"/dev" },
+                { .kind = CG_PLAN_PROC, .path = (char *)"/proc" },
+                { .kind = CG_PLAN_SYS, .path = (char *)"/sys" },
         };
         char real[PATH_MAX];
 
@@ -204,7 +220,7 @@ int cg_sandbox_new(struct cg_sandbox **ret, struct cg_err *err)
 
         if (!sb)
                 return cg_fail(err, CG_E_NOMEM, "sandbox");
-        cg_sandbox_set_limits(sb, &(struct cg_sandbox_limits){0});
+        cg_sandbox_set_limits(sb, &(struct cg_sandbox_limits){ 0 });
         set_filter(sb, 0);
         e = add_private(sb, err);
         if (e < 0) {
@@ -219,9 +235,9 @@ int cg_sandbox_new(struct cg_sandbox **ret, struct cg_err *err)
 static int add_kernels(struct cg_sandbox *sb, struct cg_err *err)
 {
         static const struct cg_plan_mount places[] = {
-                {.kind = CG_PLAN_DEV, .path = (char *)"/dev"},
-                {.kind = CG_PLAN_PROC, .path = (char *)"/proc"},
-                {.kind = CG_PLAN_SYS, .path = (char *)"/sys"},
+                { .kind = CG_PLAN_DEV, .path = (char *)"/dev" },
+                { .kind = CG_PLAN_PROC, .path = (char *)"/proc" },
+                { .kind = CG_PLAN_SYS, .path = (char *)"/sys" },
         };
         int e = 0;
 
@@ -321,7 +337,8 @@ static int copy_into(struct cg_sandbox *to, const struct cg_sandbox *from, struc
                 e = cg_plan_add_placeholder(to, from->placeholders[i].path, from->placeholders[i].folder,
                                             from->placeholders[i].mount_point, err);
         if (e == 0 && from->names)
-                e = cg_sandbox_set_names(to, (const char *const *)from->writable_names, from->n_writable_names, from->git_config, err);
+                e = cg_sandbox_set_names(to, (const char *const *)from->writable_names,
+                                         from->n_writable_names, from->git_config, err);
         for (size_t i = 0; i < from->n_mounts && e == 0; i++)
                 e = cg_plan_insert(to, &from->mounts[i], err);
         for (size_t i = 0; i < from->n_hides && e == 0; i++)
@@ -354,10 +371,12 @@ void cg_sandbox_set_off(struct cg_sandbox *sb)
         sb->off = true;
 }
 
-int cg_sandbox_set_names(struct cg_sandbox *sb, const char *const *writable, size_t n, bool git_config, struct cg_err *err)
+int cg_sandbox_set_names(struct cg_sandbox *sb, const char *const *writable, size_t n, bool git_config,
+                         struct cg_err *err)
 {
         if (n > CG_NAMES_WRITABLE_MAX)
-                return cg_fail(err, CG_E_LIMIT, "sandbox: more than %d names in cellgate.writableNames", CG_NAMES_WRITABLE_MAX);
+                return cg_fail(err, CG_E_LIMIT, "sandbox: more than %d names in cellgate.writableNames",
+                               CG_NAMES_WRITABLE_MAX);
         free_names(sb);
         for (; sb->n_writable_names < n; sb->n_writable_names++) {
                 sb->writable_names[sb->n_writable_names] = strdup(writable[sb->n_writable_names]);
@@ -404,7 +423,10 @@ void cg_sandbox_set_limits(struct cg_sandbox *sb, const struct cg_sandbox_limits
 {
         sb->limits = *limits;
         sb->processes_asked = limits->processes && limits->processes != CG_PLAN_NO_LIMIT;
-        /* Without a user namespace the number counts all that the user runs: with a few hundred threads of a desktop nothing could start. */
+        /*
+         * Without a user namespace the number counts all that the user runs: with a few hundred
+         * threads of a desktop nothing could start.
+         */
         if (!sb->limits.processes)
                 sb->limits.processes = sb->off ? CG_PLAN_NO_LIMIT : CG_PLAN_PROCESSES;
         if (!sb->limits.open_files)
@@ -446,9 +468,10 @@ void cg_plan_group_limits(const struct cg_sandbox *sb, struct cg_sandbox_limits 
 void cg_plan_limits_by(const struct cg_sandbox *sb, enum cg_limit_by by[CG_LIMITS])
 {
         static const enum cg_limit_by rest[CG_LIMITS] = {
-                [CG_LIMIT_MEMORY] = CG_BY_RLIMIT, [CG_LIMIT_CORES] = CG_BY_AFFINITY, [CG_LIMIT_PROCESSES] = CG_BY_RLIMIT,
-                [CG_LIMIT_OPEN_FILES] = CG_BY_RLIMIT, [CG_LIMIT_FILE_SIZE] = CG_BY_RLIMIT, [CG_LIMIT_OUTPUT] = CG_BY_COUNT,
-                [CG_LIMIT_CPU_TIME] = CG_BY_RLIMIT, [CG_LIMIT_WALL_TIME] = CG_BY_TIMER,
+                [CG_LIMIT_MEMORY] = CG_BY_RLIMIT,    [CG_LIMIT_CORES] = CG_BY_AFFINITY,
+                [CG_LIMIT_PROCESSES] = CG_BY_RLIMIT, [CG_LIMIT_OPEN_FILES] = CG_BY_RLIMIT,
+                [CG_LIMIT_FILE_SIZE] = CG_BY_RLIMIT, [CG_LIMIT_OUTPUT] = CG_BY_COUNT,
+                [CG_LIMIT_CPU_TIME] = CG_BY_RLIMIT,  [CG_LIMIT_WALL_TIME] = CG_BY_TIMER,
         };
 
         for (enum cg_limit i = 0; i < CG_LIMITS; i++) {
@@ -482,18 +505,21 @@ int cg_sandbox_add_port(struct cg_sandbox *sb, uint16_t port, struct cg_err *err
 static int check_absolute(const char *what, const char *path, struct cg_err *err)
 {
         if (!path || path[0] != '/')
-                return cg_fail(err, CG_E_INVAL, "sandbox: %s \"%s\" is not an absolute path", what, path ? path : "");
+                return cg_fail(err, CG_E_INVAL, "sandbox: %s \"%s\" is not an absolute path", what,
+                               path ? path : "");
         if (strlen(path) >= PATH_MAX)
                 return cg_fail(err, CG_E_LIMIT, "sandbox: %s is longer than %d bytes", what, PATH_MAX);
         return 0;
 }
 
-/* The kernel's own file systems are made afresh inside; a host's piece of them has no place there. */
+/*
+ * The kernel's own file systems are made afresh inside; a host's piece of them has no place there.
+ */
 static int check_not_kernels(const char *what, const char *path, struct cg_err *err)
 {
         if (cg_plan_within(path, "/proc") || cg_plan_within(path, "/sys") || cg_plan_within(path, "/dev"))
-                return cg_fail(err, CG_E_INVAL, "sandbox: %s %s: /proc, /sys and /dev are the sandbox's own", what,
-                               path);
+                return cg_fail(err, CG_E_INVAL, "sandbox: %s %s: /proc, /sys and /dev are the sandbox's own",
+                               what, path);
         return 0;
 }
 
@@ -509,7 +535,7 @@ static int resolve(const char *what, const char *path, char real[PATH_MAX], stru
 int cg_sandbox_add_write(struct cg_sandbox *sb, const char *path, struct cg_err *err)
 {
         char real[PATH_MAX];
-        struct cg_plan_mount m = {.kind = CG_PLAN_WRITE, .path = real, .src = real};
+        struct cg_plan_mount m = { .kind = CG_PLAN_WRITE, .path = real, .src = real };
 
         int e = resolve("write root", path, real, err);
 
@@ -522,21 +548,25 @@ int cg_sandbox_add_write(struct cg_sandbox *sb, const char *path, struct cg_err 
         return cg_plan_insert(sb, &m, err);
 }
 
-/* A destination is not resolved: a folder that anybody may write (/tmp) could send it elsewhere. It must be plain. */
+/*
+ * A destination is not resolved: a folder that anybody may write (/tmp) could send it elsewhere. It
+ * must be plain.
+ */
 static int check_plain(const char *dst, struct cg_err *err)
 {
         size_t n = strlen(dst);
 
         if (n < 2 || dst[n - 1] == '/' || strstr(dst, "//") || strstr(dst, "/./") || strstr(dst, "/../") ||
             !strcmp(dst + n - 2, "/.") || (n >= 3 && !strcmp(dst + n - 3, "/..")))
-                return cg_fail(err, CG_E_INVAL, "sandbox: destination %s has an empty, \".\" or \"..\" part", dst);
+                return cg_fail(err, CG_E_INVAL, "sandbox: destination %s has an empty, \".\" or \"..\" part",
+                               dst);
         return 0;
 }
 
 int cg_sandbox_add_bind_ro(struct cg_sandbox *sb, const char *src, const char *dst, struct cg_err *err)
 {
         char real[PATH_MAX];
-        struct cg_plan_mount m = {.kind = CG_PLAN_BIND_RO, .path = (char *)dst, .src = real};
+        struct cg_plan_mount m = { .kind = CG_PLAN_BIND_RO, .path = (char *)dst, .src = real };
 
         int e = resolve("read-only source", src, real, err);
 
@@ -557,7 +587,10 @@ int cg_sandbox_add_hide(struct cg_sandbox *sb, const char *path, struct cg_err *
         if (e < 0)
                 return e;
         if (!cg_real_path(path, real)) {
-                /* What the caller cannot reach, the sandbox, with the same user and fewer rights, cannot either. */
+                /*
+                 * What the caller cannot reach, the sandbox, with the same user and fewer rights,
+                 * cannot either.
+                 */
                 if (errno == ENOENT || errno == ENOTDIR || errno == EACCES)
                         return 0;
                 return cg_fail_errno(err, "sandbox: hidden path %s", path);
@@ -584,14 +617,17 @@ int cg_sandbox_set_cwd(struct cg_sandbox *sb, const char *path, struct cg_err *e
 
 const char *const *cg_sandbox_layers(const struct cg_sandbox *sb)
 {
-#define LAYERS "user", "mount", "pid", "net", "ipc", "uts", "cgroup", "capabilities", "no_new_privs", "rlimits", "landlock", "seccomp"
+#define LAYERS \
+        "user", "mount", "pid", "net", "ipc", "uts", "cgroup", "capabilities", "no_new_privs", "rlimits", \
+                "landlock", "seccomp"
         /* By whether the machine has the one, and the plan the other. */
         static const char *const on[2][2][15] = {
-                {{LAYERS, NULL}, {LAYERS, "names", NULL}},
-                {{LAYERS, "process_limit", NULL}, {LAYERS, "process_limit", "names", NULL}},
+                { { LAYERS, NULL }, { LAYERS, "names", NULL } },
+                { { LAYERS, "process_limit", NULL }, { LAYERS, "process_limit", "names", NULL } },
         };
-        static const char *const off[] = {"rlimits", NULL};
-        static const char *const landlock[] = {"landlock", "seccomp", "broker", "capabilities", "no_new_privs", "rlimits", NULL};
+        static const char *const off[] = { "rlimits", NULL };
+        static const char *const landlock[] = { "landlock",     "seccomp", "broker", "capabilities",
+                                                "no_new_privs", "rlimits", NULL };
 
         if (sb->off)
                 return off;

@@ -19,7 +19,10 @@ struct look {
         bool *present;
 };
 
-/* @rest: of a row, from the name on that stands in the folder of @name. Only a last name is a pattern. */
+/*
+ * @rest: of a row, from the name on that stands in the folder of @name. Only a last name is a
+ * pattern.
+ */
 static bool may_be(const char *rest, const char *name, size_t len)
 {
         size_t n = 0;
@@ -80,7 +83,7 @@ static void look_in(const struct look *l, const size_t *rows, size_t n, size_t a
 
 int cg_names_present(const char *folder, unsigned int what, bool **ret, struct cg_err *err)
 {
-        struct look l = {.folder = folder[0] && folder[1] ? folder : ""};
+        struct look l = { .folder = folder[0] && folder[1] ? folder : "" };
         cg_auto_free size_t *rows = NULL;
         size_t n, n_rows = 0;
 

@@ -1,7 +1,7 @@
 /*
- * A /proc that shows this sandbox's processes only, and a /sys that shows its network only. Both are read-only as a
- * whole: a sandbox that root starts owns the files in the host's /proc/sys, core_pattern among them, capabilities or
- * not. Runs in init.
+ * A /proc that shows this sandbox's processes only, and a /sys that shows its network only. Both
+ * are read-only as a whole: a sandbox that root starts owns the files in the host's /proc/sys,
+ * core_pattern among them, capabilities or not. Runs in init.
  */
 #include "sandbox/places.h"
 
@@ -15,16 +15,20 @@
 #include "sandbox/mountfd.h"
 
 /*
- * Of the whole machine: memory, addresses, keys, other users' timers. Relative to the mount; absent ones are left
- * out.
+ * Of the whole machine: memory, addresses, keys, other users' timers. Relative to the mount; absent
+ * ones are left out.
  */
 static const char *const proc_masks[] = {
-        "kcore", "kmsg", "keys", "key-users", "timer_list", "timer_stats", "sched_debug", "latency_stats",
-        "kpagecgroup", "kpagecount", "kpageflags", "vmallocinfo", "slabinfo", "acpi", "asound", "scsi",
+        "kcore",       "kmsg",          "keys",        "key-users",  "timer_list", "timer_stats",
+        "sched_debug", "latency_stats", "kpagecgroup", "kpagecount", "kpageflags", "vmallocinfo",
+        "slabinfo",    "acpi",          "asound",      "scsi",
 };
-static const char *const sys_masks[] = {"firmware", "devices/virtual/powercap", "devices/virtual/dmi"};
+static const char *const sys_masks[] = { "firmware", "devices/virtual/powercap", "devices/virtual/dmi" };
 
-/* Pids below this are not given out a second time, so a pid_max of n holds n - 300 processes for sure. */
+/*
+ * Pids below this are not given out a second time, so a pid_max of n holds n - 300 processes for
+ * sure.
+ */
 #define RESERVED_PIDS 300
 
 static int cover_all(struct cg_cover *cover, int dir, const char *const *names, size_t n, struct cg_err *err)
@@ -59,41 +63,52 @@ static int set_sysctls(const struct cg_sandbox *sb, int proc, struct cg_err *err
         /* The filter denies nested namespaces already; this holds where a filter is not asked. */
         if (!sb->nested_users && write_sysctl(proc, "sys/user/max_user_namespaces", 0, err) < 0)
                 return -1;
-        /* RLIMIT_NPROC does not bind root, whoever started the sandbox; the number of pids binds everybody. */
+        /*
+         * RLIMIT_NPROC does not bind root, whoever started the sandbox; the number of pids binds
+         * everybody.
+         */
         if (cg_plan_has_own_pid_max() && sb->limits.processes < UINT16_MAX)
                 return write_sysctl(proc, "sys/kernel/pid_max", sb->limits.processes + RESERVED_PIDS, err);
         return 0;
 }
 
-/* The /proc that is there, read-only: it shows processes that this sandbox has no business with, and its own ones not. */
+/*
+ * The /proc that is there, read-only: it shows processes that this sandbox has no business with,
+ * and its own ones not.
+ */
 static int keep_proc(struct cg_cover *cover, struct cg_err *err)
 {
         cg_auto_fd int fd = cg_mount_open("/proc");
         cg_auto_fd int copy = fd < 0 ? -1 : cg_mount_clone(fd, true);
 
-        if (copy < 0 || cg_mount_set(copy, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_RDONLY, true) < 0 ||
+        if (copy < 0 ||
+            cg_mount_set(copy, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_RDONLY, true) < 0 ||
             cg_mount_attach(copy, fd) < 0)
                 return cg_fail_errno(err, "sandbox: the /proc that is there");
         return cover_all(cover, copy, proc_masks, CG_ARRAY_LEN(proc_masks), err);
 }
 
 /*
- * For nested user namespaces a process must write its own uid_map, so /proc as a whole stays writable, and what is not of a process
- * is made read-only: a sandbox that root starts owns those files, and those of init ("1").
+ * For nested user namespaces a process must write its own uid_map, so /proc as a whole stays
+ * writable, and what is not of a process is made read-only: a sandbox that root starts owns those
+ * files, and those of init ("1").
  */
 static int protect_proc(int proc, struct cg_err *err)
 {
-        static const char *const names[] = {"sys", "sysrq-trigger", "irq", "bus", "fs", "mtrr", "driver", "dynamic_debug", "tty",
-                                            "pressure", "mdstat", "swaps", "net", "1"};
+        static const char *const names[] = { "sys",    "sysrq-trigger", "irq",           "bus", "fs",
+                                             "mtrr",   "driver",        "dynamic_debug", "tty", "pressure",
+                                             "mdstat", "swaps",         "net",           "1" };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
                 cg_auto_fd int fd = cg_mount_open_at(proc, names[i]);
                 cg_auto_fd int copy = -1;
 
-                if (fd < 0 && (errno == ENOENT || errno == ELOOP)) /* net is a link to a process's own */
+                /* net is a link to a process's own */
+                if (fd < 0 && (errno == ENOENT || errno == ELOOP))
                         continue;
                 copy = fd < 0 ? -1 : cg_mount_clone(fd, true);
-                if (copy < 0 || cg_mount_set(copy, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_RDONLY, true) < 0 ||
+                if (copy < 0 ||
+                    cg_mount_set(copy, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_RDONLY, true) < 0 ||
                     cg_mount_attach(copy, fd) < 0)
                         return cg_fail_errno(err, "sandbox: protecting /proc/%s", names[i]);
         }
@@ -107,14 +122,16 @@ int cg_proc_mount(const struct cg_sandbox *sb, struct cg_cover *cover, int targe
         if (fs < 0 && errno == EPERM && sb->weak_proc)
                 return keep_proc(cover, err);
         if (fs < 0 && errno == EPERM)
-                return cg_fail_errno(err, "sandbox: a fresh /proc is refused, because parts of this one are covered "
-                                          "(is this a container? start it with an unmasked /proc, or set "
-                                          "enableWeakerNestedSandbox, which shows the container's processes)");
+                return cg_fail_errno(
+                        err, "sandbox: a fresh /proc is refused, because parts of this one are covered "
+                             "(is this a container? start it with an unmasked /proc, or set "
+                             "enableWeakerNestedSandbox, which shows the container's processes)");
         if (fs < 0)
                 return cg_fail_errno(err, "sandbox: /proc");
         if (set_sysctls(sb, fs, err) < 0)
                 return -1;
-        if ((!sb->nested_users && cg_mount_set(fs, MOUNT_ATTR_RDONLY, false) < 0) || cg_mount_attach(fs, target) < 0)
+        if ((!sb->nested_users && cg_mount_set(fs, MOUNT_ATTR_RDONLY, false) < 0) ||
+            cg_mount_attach(fs, target) < 0)
                 return cg_fail_errno(err, "sandbox: /proc");
         if (sb->nested_users && protect_proc(fs, err) < 0)
                 return -1;
@@ -123,11 +140,12 @@ int cg_proc_mount(const struct cg_sandbox *sb, struct cg_cover *cover, int targe
 
 int cg_sys_mount(struct cg_cover *cover, int target, struct cg_err *err)
 {
-        cg_auto_fd int fs = cg_mount_new("sysfs", NULL, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_RDONLY);
+        cg_auto_fd int fs = cg_mount_new("sysfs", NULL,
+                                         CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_RDONLY);
 
         /*
-         * Where the kernel refuses a fresh one (a container with parts covered) there is none: less, never the
-         * host's.
+         * Where the kernel refuses a fresh one (a container with parts covered) there is none:
+         * less, never the host's.
          */
         if (fs < 0 && errno == EPERM)
                 return cg_cover_fd(cover, target, "/sys", err);

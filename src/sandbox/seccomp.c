@@ -1,6 +1,6 @@
 /*
- * The system call filters, ready made: seccomp_rules.c says what they deny and is compiled to filters.h while cellgate is built.
- * Installed in the main process as the last step of enter.c.
+ * The system call filters, ready made: seccomp_rules.c says what they deny and is compiled to
+ * filters.h while cellgate is built. Installed in the main process as the last step of enter.c.
  */
 #include "sandbox/steps.h"
 
@@ -15,16 +15,48 @@
 #include "sandbox/filters.h"
 
 #define WAIT_KILLABLE_RECV (1UL << 5) /* newer than the headers */
-#define FILTER(n) {CG_ARRAY_LEN(cg_filter_##n), (struct sock_filter *)cg_filter_##n}
+#define FILTER(n) \
+        { \
+                CG_ARRAY_LEN(cg_filter_##n), (struct sock_filter *)cg_filter_##n \
+        }
 
 void cg_seccomp_filter(unsigned int flags, struct sock_fprog *ret)
 {
         static const struct sock_fprog filters[CG_FILTERS] = {
-                FILTER(0), FILTER(1), FILTER(2),  FILTER(3),  FILTER(4),  FILTER(5),  FILTER(6),  FILTER(7),
-                FILTER(8), FILTER(9), FILTER(10), FILTER(11), FILTER(12), FILTER(13), FILTER(14), FILTER(15),
-                [64] = FILTER(64), FILTER(65), FILTER(66), FILTER(67), FILTER(68), FILTER(69), FILTER(70), FILTER(71),
-                FILTER(72), FILTER(73), FILTER(74), FILTER(75), FILTER(76), FILTER(77), FILTER(78), FILTER(79),
-                [CG_FILTER_LANDLOCK] = FILTER(16), [CG_FILTER_LANDLOCK | CG_FILTER_TCP] = FILTER(48),
+                FILTER(0),
+                FILTER(1),
+                FILTER(2),
+                FILTER(3),
+                FILTER(4),
+                FILTER(5),
+                FILTER(6),
+                FILTER(7),
+                FILTER(8),
+                FILTER(9),
+                FILTER(10),
+                FILTER(11),
+                FILTER(12),
+                FILTER(13),
+                FILTER(14),
+                FILTER(15),
+                [64] = FILTER(64),
+                FILTER(65),
+                FILTER(66),
+                FILTER(67),
+                FILTER(68),
+                FILTER(69),
+                FILTER(70),
+                FILTER(71),
+                FILTER(72),
+                FILTER(73),
+                FILTER(74),
+                FILTER(75),
+                FILTER(76),
+                FILTER(77),
+                FILTER(78),
+                FILTER(79),
+                [CG_FILTER_LANDLOCK] = FILTER(16),
+                [CG_FILTER_LANDLOCK | CG_FILTER_TCP] = FILTER(48),
         };
 
         *ret = filters[flags % CG_FILTERS];
@@ -39,18 +71,21 @@ int cg_seccomp_keep_affinity(struct cg_err *err)
                 BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
                 BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
         };
-        const struct sock_fprog prog = {.len = CG_ARRAY_LEN(code), .filter = code};
+        const struct sock_fprog prog = { .len = CG_ARRAY_LEN(code), .filter = code };
 
         return cg_seccomp_install(&prog, err);
 }
 
-/* The filter where nobody listens: the calls fail at once. With nobody's listener they would, too, but with ENOSYS. */
+/*
+ * The filter where nobody listens: the calls fail at once. With nobody's listener they would, too,
+ * but with ENOSYS.
+ */
 int cg_seccomp_install(const struct sock_fprog *prog, struct cg_err *err)
 {
         static const struct sock_filter ask = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
                                         refuse = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
         cg_auto_free struct sock_filter *code = malloc(prog->len * sizeof(*code));
-        struct sock_fprog silent = {prog->len, code};
+        struct sock_fprog silent = { prog->len, code };
 
         if (!code)
                 return cg_fail(err, CG_E_NOMEM, "sandbox: system call filter");
@@ -61,13 +96,15 @@ int cg_seccomp_install(const struct sock_fprog *prog, struct cg_err *err)
         return 0;
 }
 
-int cg_seccomp_install_listener(const struct sock_fprog *prog, const struct sock_fprog *silent, int *ret, struct cg_err *err)
+int cg_seccomp_install_listener(const struct sock_fprog *prog, const struct sock_fprog *silent, int *ret,
+                                struct cg_err *err)
 {
         /*
-         * A call that init has taken is done once: no signal has it made again meanwhile (a connect() that is repeated fails). Before
-         * Linux 5.19 it may.
+         * A call that init has taken is done once: no signal has it made again meanwhile (a
+         * connect() that is repeated fails). Before Linux 5.19 it may.
          */
-        long fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER | WAIT_KILLABLE_RECV, prog);
+        long fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
+                          SECCOMP_FILTER_FLAG_NEW_LISTENER | WAIT_KILLABLE_RECV, prog);
 
         if (fd < 0 && errno == EINVAL)
                 fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, prog);
@@ -78,7 +115,10 @@ int cg_seccomp_install_listener(const struct sock_fprog *prog, const struct sock
         return fd < 0 ? cg_seccomp_install(silent, err) : 0;
 }
 
-/* Linux 5.19: a signal that is no end does not make the caller of a call that waits for the broker try again, and again. */
+/*
+ * Linux 5.19: a signal that is no end does not make the caller of a call that waits for the broker
+ * try again, and again.
+ */
 #ifndef SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
 #define SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV (1UL << 5)
 #endif
@@ -86,11 +126,13 @@ int cg_seccomp_install_listener(const struct sock_fprog *prog, const struct sock
 int cg_seccomp_install_brokered(const struct sock_fprog *prog, int *listener, struct cg_err *err)
 {
         int fd = (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
-                              SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, prog);
+                              SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV,
+                              prog);
 
         if (fd < 0)
-                return cg_fail_errno(err, "sandbox: the landlock tier's system call filter%s", errno == EBUSY ?
-                                     " (a sandbox around this one has a broker already)" : "");
+                return cg_fail_errno(err, "sandbox: the landlock tier's system call filter%s",
+                                     errno == EBUSY ? " (a sandbox around this one has a broker already)"
+                                                    : "");
         *listener = fd;
         return 0;
 }

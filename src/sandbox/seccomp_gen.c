@@ -1,5 +1,6 @@
 /*
- * Writes filters.h: the system call filters as arrays. Runs while cellgate is built, for the architecture it is built for.
+ * Writes filters.h: the system call filters as arrays. Runs while cellgate is built, for the
+ * architecture it is built for.
  *
  *      cg-filters FILE
  */
@@ -11,8 +12,8 @@
 
 static int write_filter(FILE *f, unsigned int flags)
 {
-        struct sock_fprog prog = {0};
-        struct cg_err err = {0};
+        struct sock_fprog prog = { 0 };
+        struct cg_err err = { 0 };
 
         if (cg_seccomp_compile(flags, &prog, &err) < 0) {
                 fprintf(stderr, "cg-filters: %s\n", err.msg);

@@ -1,13 +1,16 @@
 /*
- * Files that run with their owner's or group's rights (set-user-id, set-group-ID): one that a sandbox leaves in the workspace gives any
- * other user of the machine the rights of whoever started it. nosuid at the sandbox's mounts does nothing about that outside.
+ * Files that run with their owner's or group's rights (set-user-id, set-group-ID): one that a
+ * sandbox leaves in the workspace gives any other user of the machine the rights of whoever started
+ * it. nosuid at the sandbox's mounts does nothing about that outside.
  *
- *      filter          hands every call that asks for such a mode to init             seccomp_rules.c
- *      init            EPERM; for set-group-ID, which folders have for their use,     notify.c, broker.c
- *                      it looks at what it is and does it itself
+ *      filter          hands every call that asks for such a mode to init
+ *                      seccomp_rules.c
+ *      init            EPERM; for set-group-ID, which folders have for their use,     notify.c,
+ *                      broker.c it looks at what it is and does it itself
  *      told as         docs/denials.md                                                denial.c
  *
- * openat2() has its mode in memory, where a filter cannot see it: it does not exist inside (ENOSYS), and programs go on with openat().
+ * openat2() has its mode in memory, where a filter cannot see it: it does not exist inside
+ * (ENOSYS), and programs go on with openat().
  */
 #ifndef CG_SANDBOX_SETID_H
 #define CG_SANDBOX_SETID_H
@@ -19,7 +22,7 @@
 
 #include "base/util.h"
 
-#define CG_SETID_BITS (S_ISUID | S_ISGID)
+#define CG_SETID_BITS    (S_ISUID | S_ISGID)
 #define CG_SYS_FCHMODAT2 452
 /* O_TMPFILE without O_DIRECTORY: a file is made when it is there, whatever else is. */
 #define CG_O_TMPFILE ((unsigned int)O_TMPFILE & ~(unsigned int)O_DIRECTORY)
@@ -32,9 +35,10 @@ struct cg_setid_call {
 };
 
 static const struct cg_setid_call cg_setid_calls[] = {
-        {SYS_openat, 3, 2}, {SYS_mknodat, 2, -1}, {SYS_fchmod, 1, -1}, {SYS_fchmodat, 2, -1}, {CG_SYS_FCHMODAT2, 2, -1},
+        { SYS_openat, 3, 2 },        { SYS_mknodat, 2, -1 }, { SYS_fchmod, 1, -1 }, { SYS_fchmodat, 2, -1 },
+        { CG_SYS_FCHMODAT2, 2, -1 },
 #ifdef SYS_open /* older architectures have both kinds */
-        {SYS_open, 2, 1}, {SYS_creat, 1, -1}, {SYS_mknod, 1, -1}, {SYS_chmod, 1, -1},
+        { SYS_open, 2, 1 },          { SYS_creat, 1, -1 },   { SYS_mknod, 1, -1 },  { SYS_chmod, 1, -1 },
 #endif
 };
 
@@ -45,8 +49,9 @@ static inline unsigned int cg_setid_asked(int nr, const uint64_t *args)
                 const struct cg_setid_call *c = &cg_setid_calls[i];
 
                 if (c->nr == nr)
-                        return c->flags >= 0 && !((unsigned int)args[c->flags] & (O_CREAT | CG_O_TMPFILE)) ? 0
-                               : (unsigned int)args[c->mode] & CG_SETID_BITS;
+                        return c->flags >= 0 && !((unsigned int)args[c->flags] & (O_CREAT | CG_O_TMPFILE))
+                                       ? 0
+                                       : (unsigned int)args[c->mode] & CG_SETID_BITS;
         }
         return 0;
 }

@@ -1,6 +1,7 @@
 /*
- * Starts a sandbox and waits until its main process stands ready. Runs in the caller: the zygote, or a program that
- * runs a command. The only part that a caller's process sees of the steps inside is one struct cg_ready.
+ * Starts a sandbox and waits until its main process stands ready. Runs in the caller: the zygote,
+ * or a program that runs a command. The only part that a caller's process sees of the steps inside
+ * is one struct cg_ready.
  */
 #include "sandbox/steps.h"
 
@@ -30,8 +31,8 @@ static void close_pair(int (*fds)[2])
 #define READY_DEADLINE_MS 30000
 
 /*
- * A clone of a process with threads has their locks but not them. The link count of the task folder is 2 and one for
- * each thread: one call, and nothing to parse.
+ * A clone of a process with threads has their locks but not them. The link count of the task folder
+ * is 2 and one for each thread: one call, and nothing to parse.
  */
 static int check_one_thread(struct cg_err *err)
 {
@@ -76,7 +77,8 @@ static int check_keep_fds(const int *keep_fds, size_t n, struct cg_err *err)
 {
         for (size_t i = 0; i < n; i++) {
                 if (fcntl(keep_fds[i], F_GETFD) < 0)
-                        return cg_fail(err, CG_E_INVAL, "sandbox: descriptor %d to be kept is not open", keep_fds[i]);
+                        return cg_fail(err, CG_E_INVAL, "sandbox: descriptor %d to be kept is not open",
+                                       keep_fds[i]);
         }
         return 0;
 }
@@ -117,18 +119,22 @@ static pid_t clone_init(struct cg_spawn *sp, int *pidfd, struct cg_err *err)
         long pid;
 
         if (cg_plan_has_namespaces(sp->sb))
-                args.flags |= CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS |
-                              (sp->cgroup ? 0 : CLONE_NEWCGROUP);
+                args.flags |= CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC |
+                              CLONE_NEWUTS | (sp->cgroup ? 0 : CLONE_NEWCGROUP);
         if (group >= 0) {
                 args.flags |= CLONE_INTO_CGROUP;
                 sp->cloned_into = true;
                 args.cgroup = (uint64_t)group;
         }
         pid = syscall(SYS_clone3, &args, sizeof(args));
-        /* Containers' filters do not let clone3 through, since its flags cannot be looked at; the older call says as much here. */
+        /*
+         * Containers' filters do not let clone3 through, since its flags cannot be looked at; the
+         * older call says as much here.
+         */
         if (pid < 0 && errno == ENOSYS) {
                 sp->cloned_into = false;
-                pid = syscall(SYS_clone, (unsigned long)(args.flags & ~(uint64_t)CLONE_INTO_CGROUP) | SIGCHLD, NULL, pidfd, NULL, NULL);
+                pid = syscall(SYS_clone, (unsigned long)(args.flags & ~(uint64_t)CLONE_INTO_CGROUP) | SIGCHLD,
+                              NULL, pidfd, NULL, NULL);
         }
         if (pid < 0)
                 return cg_fail_errno(err, "sandbox: new namespaces%s", clone_hint(errno));
@@ -138,7 +144,7 @@ static pid_t clone_init(struct cg_spawn *sp, int *pidfd, struct cg_err *err)
 /* Reads what the child says. CG_E_CLOSED when it ended without a word. */
 static int wait_ready(int fd, struct cg_err *err)
 {
-        struct pollfd p = {.fd = fd, .events = POLLIN};
+        struct pollfd p = { .fd = fd, .events = POLLIN };
         struct cg_ready r;
         int64_t deadline = cg_now_ms() + READY_DEADLINE_MS;
         ssize_t n;
@@ -157,7 +163,8 @@ static int wait_ready(int fd, struct cg_err *err)
         if (n < 0)
                 return cg_fail_errno(err, "sandbox: waiting for the main process");
         if (n != (ssize_t)sizeof(r))
-                return cg_fail(err, CG_E_CLOSED, "sandbox: ended before it was ready (killed, or out of memory)");
+                return cg_fail(err, CG_E_CLOSED,
+                               "sandbox: ended before it was ready (killed, or out of memory)");
         if (r.ok)
                 return 0;
         if (err)
@@ -187,7 +194,8 @@ static int receive_ports(const struct cg_sandbox *sb, int sock, int *ret, struct
         got = cg_recv_fds(sock, &byte, 1, ret, &n, err);
         if (got < 0)
                 return (int)got;
-        return got == 1 && n == sb->n_ports ? 0 : cg_fail(err, CG_E_CLOSED, "sandbox: its ports did not arrive");
+        return got == 1 && n == sb->n_ports ? 0
+                                            : cg_fail(err, CG_E_CLOSED, "sandbox: its ports did not arrive");
 }
 
 static int make_group(struct cg_spawn *sp, enum cg_limit_by by[CG_LIMITS], struct cg_err *err)
@@ -241,20 +249,26 @@ static pid_t start(struct cg_spawn *sp, int *pidfd, struct cg_err *err)
         return pid;
 }
 
-int cg_sandbox_spawn(const struct cg_sandbox *sb, const int *keep_fds, size_t n_keep, int (*main_fn)(void *data),
-                     void *data, struct cg_sandbox_child *ret, struct cg_err *err)
+int cg_sandbox_spawn(const struct cg_sandbox *sb, const int *keep_fds, size_t n_keep,
+                     int (*main_fn)(void *data), void *data, struct cg_sandbox_child *ret, struct cg_err *err)
 {
         return cg_sandbox_spawn_prepared(sb, keep_fds, n_keep, NULL, main_fn, data, ret, err);
 }
 
 int cg_sandbox_spawn_prepared(const struct cg_sandbox *sb, const int *keep_fds, size_t n_keep,
-                              int (*prepare_fn)(void *data, struct cg_err *err), int (*main_fn)(void *data), void *data,
-                              struct cg_sandbox_child *ret, struct cg_err *err)
+                              int (*prepare_fn)(void *data, struct cg_err *err), int (*main_fn)(void *data),
+                              void *data, struct cg_sandbox_child *ret, struct cg_err *err)
 {
-        struct cg_spawn sp = {.sb = sb, .uid = geteuid(), .gid = getegid(), .prepare_fn = prepare_fn, .main_fn = main_fn, .data = data};
+        struct cg_spawn sp = { .sb = sb,
+                               .uid = geteuid(),
+                               .gid = getegid(),
+                               .prepare_fn = prepare_fn,
+                               .main_fn = main_fn,
+                               .data = data };
         char cwd[PATH_MAX];
-        cg_auto_pipe int ready[2] = {-1, -1}, status[2] = {-1, -1}, ports[2] = {-1, -1}, listener[2] = {-1, -1}, denied[2] = {-1, -1},
-                         doors[2] = {-1, -1}, go[2] = {-1, -1};
+        cg_auto_pipe int ready[2] = { -1, -1 }, status[2] = { -1, -1 }, ports[2] = { -1, -1 },
+                         listener[2] = { -1, -1 }, denied[2] = { -1, -1 }, doors[2] = { -1, -1 },
+                         go[2] = { -1, -1 };
         cg_auto_fd int pidfd = -1;
         pid_t pid;
         int e;
@@ -268,10 +282,12 @@ int cg_sandbox_spawn_prepared(const struct cg_sandbox *sb, const int *keep_fds, 
                 return cg_fail_errno(err, "sandbox: pipes");
         if (sb->n_ports && !sb->off && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ports) < 0)
                 return cg_fail_errno(err, "sandbox: socket for ports");
-        if ((sb->told || sb->grants) && !sb->off && (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, listener) < 0 ||
-                                     socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, denied) < 0))
+        if ((sb->told || sb->grants) && !sb->off &&
+            (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, listener) < 0 ||
+             socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, denied) < 0))
                 return cg_fail_errno(err, "sandbox: sockets for denied calls");
-        if (sb->doors && !sb->off && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, doors) < 0)
+        if (sb->doors && !sb->off &&
+            socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, doors) < 0)
                 return cg_fail_errno(err, "sandbox: socket for doors");
         if (prepare_fn && cg_plan_has_namespaces(sb) && pipe2(go, O_CLOEXEC) < 0)
                 return cg_fail_errno(err, "sandbox: pipes");

@@ -12,19 +12,27 @@
 
 int cg_tier_parse(const char *text, struct cg_tier_choice *ret, struct cg_err *err)
 {
-        static const char *const tiers[] = {[CG_TIER_FULL] = "full", [CG_TIER_LANDLOCK] = "landlock", [CG_TIER_AUTO] = "auto"};
-        static const char *const denials[] = {
-                [CG_DENIALS_REFUSE] = ":refuse", [CG_DENIALS_FREEZE] = ":freeze", [CG_DENIALS_ACCEPT] = ":accept"};
-        struct cg_tier_choice c = {.denials = CG_DENIALS_REFUSE};
+        static const char *const tiers[] = {
+                [CG_TIER_FULL] = "full", [CG_TIER_LANDLOCK] = "landlock", [CG_TIER_AUTO] = "auto"
+        };
+        static const char *const denials[] = { [CG_DENIALS_REFUSE] = ":refuse",
+                                               [CG_DENIALS_FREEZE] = ":freeze",
+                                               [CG_DENIALS_ACCEPT] = ":accept" };
+        struct cg_tier_choice c = { .denials = CG_DENIALS_REFUSE };
         size_t n = strcspn(text, ":"), d = 0;
 
-        while (c.tier < CG_ARRAY_LEN(tiers) && (strlen(tiers[c.tier]) != n || strncmp(tiers[c.tier], text, n) != 0))
+        while (c.tier < CG_ARRAY_LEN(tiers) &&
+               (strlen(tiers[c.tier]) != n || strncmp(tiers[c.tier], text, n) != 0))
                 c.tier++;
         while (text[n] && d < CG_ARRAY_LEN(denials) && strcmp(denials[d], text + n) != 0)
                 d++;
-        if (c.tier == CG_ARRAY_LEN(tiers) || d == CG_ARRAY_LEN(denials) || (c.tier == CG_TIER_FULL && text[n]))
-                return cg_fail(err, CG_E_INVAL, "tier \"%.40s\" is none of full, landlock, auto; the latter two may be followed by :refuse, "
-                               ":freeze or :accept", text);
+        if (c.tier == CG_ARRAY_LEN(tiers) || d == CG_ARRAY_LEN(denials) ||
+            (c.tier == CG_TIER_FULL && text[n]))
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "tier \"%.40s\" is none of full, landlock, auto; the latter two may be followed by :refuse, "
+                        ":freeze or :accept",
+                        text);
         c.denials = d;
         *ret = c;
         return 0;
@@ -62,13 +70,16 @@ static int try_landlock(struct cg_err *err)
 
         if (abi >= CG_TIER_LANDLOCK_ABI)
                 return 0;
-        return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: the landlock tier needs Landlock ABI %d (Linux 6.12 with landlock in lsm=); this "
-                       "machine has %s%.0d", CG_TIER_LANDLOCK_ABI, abi < 0 ? "none" : "ABI ", abi < 0 ? 0 : abi);
+        return cg_fail(
+                err, CG_E_UNSUPPORTED,
+                "sandbox: the landlock tier needs Landlock ABI %d (Linux 6.12 with landlock in lsm=); this "
+                "machine has %s%.0d",
+                CG_TIER_LANDLOCK_ABI, abi < 0 ? "none" : "ABI ", abi < 0 ? 0 : abi);
 }
 
 int cg_tier_decide(struct cg_tier_choice *choice, struct cg_err *err)
 {
-        struct cg_err full = {0}, landlock = {0};
+        struct cg_err full = { 0 }, landlock = { 0 };
 
         if (choice->tier == CG_TIER_FULL)
                 return 0;
@@ -82,23 +93,31 @@ int cg_tier_decide(struct cg_tier_choice *choice, struct cg_err *err)
         }
         if (choice->tier == CG_TIER_LANDLOCK)
                 return cg_fail(err, CG_E_UNSUPPORTED, "%s", landlock.msg);
-        return cg_fail(err, CG_E_UNSUPPORTED, "no tier of the sandbox can be had here. full: %s. landlock: %s", full.msg, landlock.msg);
+        return cg_fail(err, CG_E_UNSUPPORTED,
+                       "no tier of the sandbox can be had here. full: %s. landlock: %s", full.msg,
+                       landlock.msg);
 }
 
 /* What has no counterpart: named, not passed over. */
 static int check_supported(const struct cg_sandbox *sb, struct cg_err *err)
 {
         if (sb->nested_users)
-                return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: allowNestedUserNamespaces needs the full tier");
+                return cg_fail(err, CG_E_UNSUPPORTED,
+                               "sandbox: allowNestedUserNamespaces needs the full tier");
         if (sb->all_unix)
-                return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: allowAllUnixSockets needs the full tier: the landlock tier has no unix sockets");
+                return cg_fail(
+                        err, CG_E_UNSUPPORTED,
+                        "sandbox: allowAllUnixSockets needs the full tier: the landlock tier has no unix sockets");
         if (sb->doors || sb->n_ports > CG_LANDLOCK_PORTS)
-                return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: allowUnixSockets, allowLocalBinding and cellgate.ports need the full tier: the "
-                               "landlock tier has no network of its own that doors could lead from");
+                return cg_fail(
+                        err, CG_E_UNSUPPORTED,
+                        "sandbox: allowUnixSockets, allowLocalBinding and cellgate.ports need the full tier: the "
+                        "landlock tier has no network of its own that doors could lead from");
         return 0;
 }
 
-int cg_sandbox_set_landlock(struct cg_sandbox *sb, enum cg_denials denials, const char *private_dir, struct cg_err *err)
+int cg_sandbox_set_landlock(struct cg_sandbox *sb, enum cg_denials denials, const char *private_dir,
+                            struct cg_err *err)
 {
         int e = sb->off ? cg_fail(err, CG_E_STATE, "sandbox: it is off") : check_supported(sb, err);
 

@@ -1,6 +1,7 @@
 /*
- * cellgate-supervisor: the tool server and the approvals. A call that the tool server asks about becomes an approval with a number of
- * its own; only a DECISION of the session's own host answers it, once.
+ * cellgate-supervisor: the tool server and the approvals. A call that the tool server asks about
+ * becomes an approval with a number of its own; only a DECISION of the session's own host answers
+ * it, once.
  */
 #include "supervisor/supervisor.h"
 
@@ -11,13 +12,14 @@
 #include <sys/wait.h>
 #include "config.h"
 
-#define QUICK_MS 10000
+#define QUICK_MS  10000
 #define MAX_QUICK 3
 /* Bytes of arguments that wait for decisions in one session: a person could not judge more. */
 #define MAX_ASK_BYTES (64u << 20)
 /*
- * Bytes that the host has not read. Questions do not wait for the window, so that a host that decides is asked at once; a kernel that asks
- * and takes back, again and again, must not fill the memory of a host that does not read.
+ * Bytes that the host has not read. Questions do not wait for the window, so that a host that
+ * decides is asked at once; a kernel that asks and takes back, again and again, must not fill the
+ * memory of a host that does not read.
  */
 #define MAX_UNREAD (CG_EVENT_WINDOW + MAX_ASK_BYTES)
 
@@ -51,7 +53,8 @@ static void send_now(struct sup *s, const struct cg_out *out, json_t *body)
         else
                 r = cg_msg_send(s->broker.sock, &cg_wire_broker, out, &err);
         if (r != 0)
-                cg_log(&s->log, CG_LOG_ERROR, "cannot send to the tool server: %s", r < 0 ? err.msg : "its queue is full");
+                cg_log(&s->log, CG_LOG_ERROR, "cannot send to the tool server: %s",
+                       r < 0 ? err.msg : "its queue is full");
         cg_zsock_touch(&s->broker.z);
 }
 
@@ -190,7 +193,7 @@ static void handle_ask(struct sup *s, struct session *ss, struct cg_msg *m)
                 return;
         }
         if (!ss->kernel || (int64_t)ss->kernel->seq != kernel)
-                return; /* of a kernel that has been replaced: the tool server has heard, and has closed the call */
+                return; /* of a kernel that was replaced: the tool server knows, and closed the call */
         if (ss->ask_bytes + len > MAX_ASK_BYTES || ss->asks >= CG_MAX_CALLS) {
                 answer(s, ss->number, m->id, false, "too many calls wait for a decision");
                 return;
@@ -259,7 +262,8 @@ static void handle_attached(struct session *ss, const struct cg_msg *m)
         if (cg_msg_json(m, &body, &err) < 0)
                 error = err.msg;
         else if (json_object_get(body, "error"))
-                error = json_string_value(json_object_get(json_object_get(body, "error"), "message")) ?: "it gave no reason";
+                error = json_string_value(json_object_get(json_object_get(body, "error"), "message"))
+                                ?: "it gave no reason";
         if (error && kernel_is_gone(ss->kernel))
                 return; /* its watch says how it ended */
         if (error) {
@@ -293,9 +297,11 @@ static void handle_servers_restored(struct session *ss, const struct cg_msg *m)
 
         if (cg_msg_json(m, &body, NULL) == 0 && json_object_get(body, "error")) {
                 why = json_string_value(json_object_get(json_object_get(body, "error"), "message"));
-                session_notice(ss, "the MCP servers could not be started again: %s", why ? why : "no reason given");
+                session_notice(ss, "the MCP servers could not be started again: %s",
+                               why ? why : "no reason given");
         }
-        json_object_foreach(json_object_get(body, "report"), name, one) {
+        json_object_foreach(json_object_get(body, "report"), name, one)
+        {
                 why = json_string_value(json_object_get(one, "error"));
                 if (why)
                         session_notice(ss, "the MCP server \"%s\" could not be started again: %s", name, why);
@@ -329,13 +335,13 @@ static void handle_servers_done(struct session *ss, const struct cg_msg *m)
                 int code = (int)json_integer_value(json_object_get(error, "code"));
 
                 cg_fail(&err, code < 0 ? code : CG_E_PROTO, "%s",
-                        json_string_value(json_object_get(error, "message")) ?: "the tool server gave no report");
+                        json_string_value(json_object_get(error, "message"))
+                                ?: "the tool server gave no report");
                 host_failed(ss->host, ss->number, m->id, &err);
                 return;
         }
-        json_object_foreach(report, name, one)
-                if (json_object_get(one, "error"))
-                        json_object_del(added, name); /* what stood under that name goes on */
+        json_object_foreach(report, name, one) if (json_object_get(one, "error"))
+                json_object_del(added, name); /* what stood under that name goes on */
         if (added)
                 json_object_update(json_object_get(ss->servers, "all"), added);
         host_send(ss->host, &out, json_incref(report));
@@ -358,8 +364,9 @@ static void send_servers(struct session *ss, json_t *servers, int64_t timeout_ms
         char lib[160];
 
         snprintf(lib, sizeof(lib), "%s/lib", ss->dir);
-        broker_send(ss->sup, &out, json_pack("{s:o, s:s, s:I}", "servers", servers, "out", lib, "timeout_ms",
-                                             (json_int_t)timeout_ms));
+        broker_send(ss->sup, &out,
+                    json_pack("{s:o, s:s, s:I}", "servers", servers, "out", lib, "timeout_ms",
+                              (json_int_t)timeout_ms));
 }
 
 void broker_servers(struct session *ss, json_t *servers, int64_t timeout_ms, uint64_t request)
@@ -388,7 +395,8 @@ void broker_detach(struct sup *s, uint64_t session, bool keep_servers)
 static void handle_ready(struct sup *s)
 {
         s->broker.ready = true;
-        cg_log(&s->log, CG_LOG_INFO, "tool server ready after %lld ms", (long long)(cg_now_ms() - s->broker.started_ms));
+        cg_log(&s->log, CG_LOG_INFO, "tool server ready after %lld ms",
+               (long long)(cg_now_ms() - s->broker.started_ms));
         flush_backlog(s, true);
 }
 
@@ -444,7 +452,10 @@ static void on_broker_message(struct cg_zsock *z, int events)
 
 static void restart(struct sup *s);
 
-/* The handles live in struct sup and are used again: a successor starts only when the last of them is closed. */
+/*
+ * The handles live in struct sup and are used again: a successor starts only when the last of them
+ * is closed.
+ */
 static void closed_one(struct sup *s)
 {
         if (--s->broker.closing == 0 && s->broker.restart && !s->stopping)
@@ -491,7 +502,8 @@ static void fail_adding(struct session *ss)
         if (!ss->adding)
                 return;
         json_object_del(ss->servers, "pending");
-        cg_fail(&err, CG_E_CLOSED, "the tool server ended while it added the MCP servers; it was started again: try again");
+        cg_fail(&err, CG_E_CLOSED,
+                "the tool server ended while it added the MCP servers; it was started again: try again");
         host_failed(ss->host, ss->number, ss->adding, &err);
         ss->adding = 0;
 }
@@ -515,7 +527,8 @@ static void restore(struct sup *s)
                 /* Where servers are added again, calls wait in the kernel for that. */
                 if ((ready && !json_object_size(all)) || (ss->kernel && ss->kernel->state == K_BOOTING))
                         broker_attach(ss->kernel);
-                session_notice(ss, "the tool server ended and was started again: tool calls under way have failed");
+                session_notice(
+                        ss, "the tool server ended and was started again: tool calls under way have failed");
         }
 }
 
@@ -541,7 +554,8 @@ static void on_broker_end(struct watch *w)
                 return;
         cg_proc_describe(status, how, sizeof(how));
         b->proc = CG_PROC_NONE; /* its pidfd belongs to the watch */
-        sup_reap_strays(s, true); /* of a tool server that was killed with its guard (src/mcp/guard.c) */
+        /* of a tool server that was killed with its guard (src/mcp/guard.c) */
+        sup_reap_strays(s, true);
         flush_backlog(s, false);
         b->restart = true;
         b->quick_deaths = cg_now_ms() - b->started_ms < QUICK_MS ? b->quick_deaths + 1 : 0;
@@ -560,8 +574,12 @@ static int spawn_toolserver(struct sup *s, int listener, struct cg_err *err)
         const char *argv[] = { "cellgate-toolserver", "--log-level", level, "--broker-path", b->path, NULL };
         cg_auto_fd int rd = -1;
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { s->log.fd, 2 }, { listener, 3 }, { -1, 4 } };
-        struct cg_proc_spec spec = { .path = CG_LIBEXECDIR "/cellgate-toolserver", .argv = (char *const *)(uintptr_t)argv,
-                                     .envp = environ, .fds = fds, .n_fds = CG_ARRAY_LEN(fds), .new_session = true };
+        struct cg_proc_spec spec = { .path = CG_LIBEXECDIR "/cellgate-toolserver",
+                                     .argv = (char *const *)(uintptr_t)argv,
+                                     .envp = environ,
+                                     .fds = fds,
+                                     .n_fds = CG_ARRAY_LEN(fds),
+                                     .new_session = true };
         int life[2];
 
         snprintf(level, sizeof(level), "%d", s->log.level);
@@ -608,7 +626,10 @@ void broker_stop(struct sup *s)
         if (b->lifeline >= 0)
                 close(cg_steal_fd(&b->lifeline));
         if (b->up && proc.pidfd >= 0) {
-                /* It ends its MCP servers in order, which may take them 4 s; after that it has no excuse. */
+                /*
+                 * It ends its MCP servers in order, which may take them 4 s; after that it has no
+                 * excuse.
+                 */
                 proc.pidfd = fcntl(proc.pidfd, F_DUPFD_CLOEXEC, 3);
                 b->proc = CG_PROC_NONE;
                 if (cg_proc_wait(&proc, 6000, NULL, NULL) != 0) {

@@ -1,6 +1,7 @@
 /*
- * cellgate-supervisor: cells and requests. They wait in lanes, one for the main shell and one for each subshell, and run one at a time
- * in each; every cell ends in exactly one RESULT, every request in exactly one REPLY. A few requests wait for nothing ("side").
+ * cellgate-supervisor: cells and requests. They wait in lanes, one for the main shell and one for
+ * each subshell, and run one at a time in each; every cell ends in exactly one RESULT, every
+ * request in exactly one REPLY. A few requests wait for nothing ("side").
  */
 #include "supervisor/supervisor.h"
 
@@ -12,7 +13,7 @@
  * drops an exception that is raised in a destructor or a callback of the garbage collector; after
  * the last attempt its kernel is replaced.
  */
-#define GRACE_MS 2000
+#define GRACE_MS       2000
 #define GRACE_ATTEMPTS 2
 /*
  * How often that time starts again because the host did not read: the cell's reply may be behind
@@ -21,14 +22,16 @@
 #define GRACE_HOLDS 30
 /* A request's own running time, where the host names none. */
 #define DEFAULT_REQUEST_MS 10000
-#define MAX_LANES 33
-#define MAX_SIDE 16
+#define MAX_LANES          33
+#define MAX_SIDE           16
 
-static const char *const ordered_requests[] = { "complete_request", "inspect_request",  "is_complete_request", "history_request",
-                                                "comm_info_request", "comm_open",       "comm_msg",            "comm_close" };
+static const char *const ordered_requests[] = {
+        "complete_request", "inspect_request", "is_complete_request", "history_request", "comm_info_request",
+        "comm_open",        "comm_msg",        "comm_close"
+};
 static const char *const offered_requests[] = { "comm_open", "comm_msg", "comm_close" };
-static const char *const side_requests[] = { "debug_request", "usage_request", "create_subshell_request", "delete_subshell_request",
-                                             "list_subshell_request" };
+static const char *const side_requests[] = { "debug_request", "usage_request", "create_subshell_request",
+                                             "delete_subshell_request", "list_subshell_request" };
 
 static bool is_in(const char *const *list, size_t n, const char *type)
 {
@@ -84,12 +87,12 @@ static void send_to_kernel(struct session *ss, struct cell *c, uint16_t type, js
 
 /* ------------------------------------------------------------------ ends */
 
-static void send_result(struct session *ss, const struct cell *c, const char *status, int64_t count, const char *text, bool refused,
-                        struct cg_msg *reply)
+static void send_result(struct session *ss, const struct cell *c, const char *status, int64_t count,
+                        const char *text, bool refused, struct cg_msg *reply)
 {
         struct cg_out out = { .type = CG_HOST_RESULT, .id = c->id, .raw = "", .has_raw = true };
-        json_t *body = json_pack("{s:s, s:I, s:o, s:b}", "status", status, "execution_count", (json_int_t)count, "text",
-                                 text_json(text ? text : ""), "refused", refused);
+        json_t *body = json_pack("{s:s, s:I, s:o, s:b}", "status", status, "execution_count",
+                                 (json_int_t)count, "text", text_json(text ? text : ""), "refused", refused);
 
         egress_hear(ss->sup); /* the cell's denials come before its end */
         denied_hear(ss->kernel);
@@ -104,7 +107,8 @@ static void send_no_reply(struct session *ss, const struct cell *c, const char *
         const char *ename = strcmp(status, "timeout") == 0     ? "TimeoutError"
                             : strcmp(status, "cancelled") == 0 ? "KeyboardInterrupt"
                                                                : "KernelDied";
-        json_t *content = json_pack("{s:s, s:s, s:o, s:[]}", "status", "error", "ename", ename, "evalue", text_json(text), "traceback");
+        json_t *content = json_pack("{s:s, s:s, s:o, s:[]}", "status", "error", "ename", ename, "evalue",
+                                    text_json(text), "traceback");
         cg_auto_free char *raw = cg_json_text(content, &out.raw_len);
 
         json_decref(content);
@@ -113,7 +117,8 @@ static void send_no_reply(struct session *ss, const struct cell *c, const char *
 }
 
 /* @count: the number of a cell that ran; 0 for one that did not. */
-static void end_without_reply(struct session *ss, const struct cell *c, const char *status, int64_t count, const char *text)
+static void end_without_reply(struct session *ss, const struct cell *c, const char *status, int64_t count,
+                              const char *text)
 {
         if (c->request[0])
                 send_no_reply(ss, c, status, text);
@@ -163,7 +168,10 @@ void cells_release(struct session *ss)
         }
 }
 
-/* The lane of a subshell. Lanes live as long as the session; an idle one takes another name when there are too many. */
+/*
+ * The lane of a subshell. Lanes live as long as the session; an idle one takes another name when
+ * there are too many.
+ */
 static struct lane *find_lane(struct session *ss, const char *subshell, struct cg_err *err)
 {
         struct lane *l, *idle = NULL;
@@ -216,7 +224,8 @@ uint64_t *cells_output(struct session *ss, uint64_t id)
 
 static void clock_start(struct lane *l)
 {
-        if (!l->running || !l->running->timeout_ms || l->clock_started_ms >= 0 || l->stop != STOP_NONE || l->abandoned)
+        if (!l->running || !l->running->timeout_ms || l->clock_started_ms >= 0 || l->stop != STOP_NONE ||
+            l->abandoned)
                 return;
         l->clock_started_ms = cg_now_ms();
         uv_update_time(&l->ss->sup->loop);
@@ -343,11 +352,13 @@ static void run_next(struct lane *l)
         l->left_ms = c->timeout_ms;
         l->clock_started_ms = -1;
         if (c->request[0])
-                send_to_kernel(ss, c, CG_KERNEL_REQUEST, json_pack("{s:s, s:s*}", "type", c->request, "subshell", name_of(l)));
+                send_to_kernel(ss, c, CG_KERNEL_REQUEST,
+                               json_pack("{s:s, s:s*}", "type", c->request, "subshell", name_of(l)));
         else
                 send_to_kernel(ss, c, CG_KERNEL_EXECUTE_REQUEST,
-                               json_pack("{s:b, s:b, s:b, s:s*}", "silent", c->silent, "store_history", c->store_history, "allow_stdin",
-                                         c->allow_stdin, "subshell", name_of(l)));
+                               json_pack("{s:b, s:b, s:b, s:s*}", "silent", c->silent, "store_history",
+                                         c->store_history, "allow_stdin", c->allow_stdin, "subshell",
+                                         name_of(l)));
         if (!c->request[0] && !c->silent && (c->announce || ss->members))
                 announce(ss, c);
         if (!ss->asks)
@@ -370,7 +381,8 @@ static void enqueue(struct lane *l, struct cell *c)
 
 /* ------------------------------------------------------------------ what the host asks for */
 
-static int read_execute(struct session *ss, const struct cg_msg *m, struct cell *c, struct lane **lane, struct cg_err *err)
+static int read_execute(struct session *ss, const struct cg_msg *m, struct cell *c, struct lane **lane,
+                        struct cg_err *err)
 {
         cg_auto_json json_t *body = NULL;
         const char *subshell;
@@ -452,26 +464,33 @@ static void start_side(struct session *ss, struct cell *c, const char *subshell,
         for (const struct cell *o = ss->side; o; o = o->next)
                 n++;
         if (n >= MAX_SIDE || !ss->kernel || ss->kernel->state != K_READY) {
-                send_no_reply(ss, c, "cancelled", n >= MAX_SIDE ? "too many such requests are under way" : "no kernel runs at the moment");
+                send_no_reply(ss, c, "cancelled",
+                              n >= MAX_SIDE ? "too many such requests are under way"
+                                            : "no kernel runs at the moment");
                 cell_free(c);
                 return;
         }
         c->deadline_ms = cg_now_ms() + c->timeout_ms;
         c->next = ss->side;
         ss->side = c;
-        send_to_kernel(ss, c, CG_KERNEL_REQUEST, json_pack("{s:s, s:s*, s:b}", "type", c->request, "subshell", subshell[0] ? subshell : NULL,
-                                                           "offer", offer));
+        send_to_kernel(ss, c, CG_KERNEL_REQUEST,
+                       json_pack("{s:s, s:s*, s:b}", "type", c->request, "subshell",
+                                 subshell[0] ? subshell : NULL, "offer", offer));
         arm_side_timer(ss);
 }
 
-static int read_request(const json_t *body, struct cell *c, const char **type, const char **subshell, bool *offer, struct cg_err *err)
+static int read_request(const json_t *body, struct cell *c, const char **type, const char **subshell,
+                        bool *offer, struct cg_err *err)
 {
-        if (cg_json_str(body, "type", "", type, err) < 0 || cg_json_str(body, "subshell", "", subshell, err) < 0 ||
-            cg_json_int(body, "timeout_ms", 0, &c->timeout_ms, err) < 0 || cg_json_bool(body, "offer", false, offer, err) < 0)
+        if (cg_json_str(body, "type", "", type, err) < 0 ||
+            cg_json_str(body, "subshell", "", subshell, err) < 0 ||
+            cg_json_int(body, "timeout_ms", 0, &c->timeout_ms, err) < 0 ||
+            cg_json_bool(body, "offer", false, offer, err) < 0)
                 return -1;
         if (*offer && !is_in(offered_requests, CG_ARRAY_LEN(offered_requests), *type))
                 return cg_fail(err, CG_E_INVAL, "%s cannot be offered: comm messages can", *type);
-        if (!is_in(ordered_requests, CG_ARRAY_LEN(ordered_requests), *type) && !is_in(side_requests, CG_ARRAY_LEN(side_requests), *type))
+        if (!is_in(ordered_requests, CG_ARRAY_LEN(ordered_requests), *type) &&
+            !is_in(side_requests, CG_ARRAY_LEN(side_requests), *type))
                 return cg_fail(err, CG_E_INVAL, "\"%.40s\" is no request", *type);
         if (c->timeout_ms <= 0)
                 c->timeout_ms = DEFAULT_REQUEST_MS;
@@ -497,7 +516,8 @@ void cells_request(struct session *ss, uint64_t id, struct cg_msg *m)
                 goto fail;
         }
         c = cell_new(id, m, &err);
-        if (!c || cg_msg_json(m, &body, &err) < 0 || read_request(body, c, &type, &subshell, &offer, &err) < 0)
+        if (!c || cg_msg_json(m, &body, &err) < 0 ||
+            read_request(body, c, &type, &subshell, &offer, &err) < 0)
                 goto fail;
         if (offer || is_in(side_requests, CG_ARRAY_LEN(side_requests), type)) {
                 start_side(ss, c, subshell, offer);
@@ -589,7 +609,8 @@ void cells_execute_reply(struct session *ss, struct cg_msg *m)
                 return;
         }
         if (cg_msg_json(m, &body, &err) < 0 || cg_json_str(body, "status", NULL, &status, &err) < 0 ||
-            cg_json_str(body, "ename", "", &ename, &err) < 0 || cg_json_str(body, "evalue", "", &evalue, &err) < 0 ||
+            cg_json_str(body, "ename", "", &ename, &err) < 0 ||
+            cg_json_str(body, "evalue", "", &evalue, &err) < 0 ||
             cg_json_int(body, "execution_count", 0, &count, &err) < 0 ||
             cg_json_int(body, "next", count ? count + 1 : ss->next_count, &next, &err) < 0 ||
             cg_json_bool(body, "refused", false, &refused, &err) < 0 || !status) {
@@ -599,8 +620,11 @@ void cells_execute_reply(struct session *ss, struct cg_msg *m)
         ss->next_count = next;
         failed = strcmp(status, "ok") != 0;
         if (failed && l->stop == STOP_TIMEOUT)
-                snprintf(text, sizeof(text), "the cell ran longer than its limit of %.3g s (waiting for approvals excluded) and was "
-                         "interrupted", (double)l->running->timeout_ms / 1000);
+                snprintf(
+                        text, sizeof(text),
+                        "the cell ran longer than its limit of %.3g s (waiting for approvals excluded) and was "
+                        "interrupted",
+                        (double)l->running->timeout_ms / 1000);
         else if (failed)
                 snprintf(text, sizeof(text), "%s: %s", ename, evalue);
         raw = cg_msg_raw(m, 0, &raw_len);
@@ -721,7 +745,10 @@ static bool held_up(struct lane *l)
         return held && l->holds++ < GRACE_HOLDS;
 }
 
-/* What runs did not react to its interrupt. A request is given up and its kernel kept; for a cell the kernel is replaced. */
+/*
+ * What runs did not react to its interrupt. A request is given up and its kernel kept; for a cell
+ * the kernel is replaced.
+ */
 static void on_grace(uv_timer_t *t)
 {
         struct lane *l = t->data;
@@ -745,12 +772,16 @@ static void on_grace(uv_timer_t *t)
                 return;
         }
         if (why == STOP_TIMEOUT)
-                snprintf(text, sizeof(text), "the cell ran longer than its limit of %.3g s and did not react to %d interrupts "
-                         "within %d s: its kernel was replaced, its state is lost", (double)l->running->timeout_ms / 1000,
-                         GRACE_ATTEMPTS, GRACE_ATTEMPTS * GRACE_MS / 1000);
+                snprintf(text, sizeof(text),
+                         "the cell ran longer than its limit of %.3g s and did not react to %d interrupts "
+                         "within %d s: its kernel was replaced, its state is lost",
+                         (double)l->running->timeout_ms / 1000, GRACE_ATTEMPTS,
+                         GRACE_ATTEMPTS * GRACE_MS / 1000);
         else
-                snprintf(text, sizeof(text), "the cell did not react to %d interrupts within %d s: its kernel was replaced, its "
-                         "state is lost", GRACE_ATTEMPTS, GRACE_ATTEMPTS * GRACE_MS / 1000);
+                snprintf(text, sizeof(text),
+                         "the cell did not react to %d interrupts within %d s: its kernel was replaced, its "
+                         "state is lost",
+                         GRACE_ATTEMPTS, GRACE_ATTEMPTS * GRACE_MS / 1000);
         session_replace_kernel(ss, l, stop_status(l), text);
 }
 
@@ -759,5 +790,6 @@ void cells_end_replaced(struct session *ss, struct lane *l, const char *status, 
         static const char queued[] = "the kernel was replaced before this cell ran";
 
         end_lane(l, status, text, queued);
-        cells_end_all(ss, "kernel_died", "the kernel was replaced, because another cell did not react to its interrupt", queued);
+        cells_end_all(ss, "kernel_died",
+                      "the kernel was replaced, because another cell did not react to its interrupt", queued);
 }

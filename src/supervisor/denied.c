@@ -1,6 +1,7 @@
 /*
- * cellgate-supervisor: what sandboxes refused, told to the sessions' hosts. It comes from the egress proxy (egress.c), from a
- * sandbox's init, which answers denied system calls, and from the kernel itself, whose word is checked and marked as its own.
+ * cellgate-supervisor: what sandboxes refused, told to the sessions' hosts. It comes from the
+ * egress proxy (egress.c), from a sandbox's init, which answers denied system calls, and from the
+ * kernel itself, whose word is checked and marked as its own.
  */
 #include "supervisor/supervisor.h"
 
@@ -10,8 +11,9 @@
 #include "sandbox/command/denial.h"
 
 /*
- * Bytes that the host has not read. What is denied waits for no window: others' events come the same way, and a kernel that tries
- * again and again must not fill the memory of a host that does not read.
+ * Bytes that the host has not read. What is denied waits for no window: others' events come the
+ * same way, and a kernel that tries again and again must not fill the memory of a host that does
+ * not read.
  */
 #define MAX_UNREAD (CG_EVENT_WINDOW + (1u << 20))
 
@@ -22,8 +24,10 @@ static bool is_full(struct session *ss)
                 return true;
         }
         if (ss->denied_untold)
-                session_notice(ss, "%llu denials were not told one by one, because there were too many, or the session's events were not read",
-                               (unsigned long long)ss->denied_untold);
+                session_notice(
+                        ss,
+                        "%llu denials were not told one by one, because there were too many, or the session's events were not read",
+                        (unsigned long long)ss->denied_untold);
         ss->denied_untold = 0;
         return false;
 }
@@ -66,7 +70,10 @@ static void set_how(const struct session *ss, json_t *denial)
                 json_object_set_new(denial, "how", json_string(network_how(ss)));
 }
 
-/* Once in a session is enough: programs try again and again. A traceback that says the same comes later than the attempt itself. Takes @o. */
+/*
+ * Once in a session is enough: programs try again and again. A traceback that says the same comes
+ * later than the attempt itself. Takes @o.
+ */
 static void no_network(struct session *ss, json_t *o)
 {
         if (!ss || ss->no_network_told || ss->no_network) {
@@ -125,7 +132,7 @@ void denied_hear(struct kernel *k)
 /* ------------------------------------------------------------------ the kernel's word */
 
 /* As for system calls: a flood tells nothing that its beginning did not. */
-#define SAID_BURST 64
+#define SAID_BURST      64
 #define SAID_PER_SECOND 8
 
 static bool may_say(struct session *ss)
@@ -147,7 +154,10 @@ static bool may_say(struct session *ss)
         return true;
 }
 
-/* What it said, as far as it can be true; the words are ours, so that a kernel cannot advise anybody to anything. */
+/*
+ * What it said, as far as it can be true; the words are ours, so that a kernel cannot advise
+ * anybody to anything.
+ */
 static int read_said(const struct session *ss, const json_t *said, json_t **ret, struct cg_err *err)
 {
         const char *operation = "", *name = "", *setting = NULL, *what = "";
@@ -174,14 +184,16 @@ static int read_said(const struct session *ss, const json_t *said, json_t **ret,
         if (r < 0)
                 return r;
         rule = cg_access_rule_named(name);
-        if (!rule || !*what || (!network && cg_access_of_operation(operation) < 0) || (setting && !cg_access_is_setting(setting)) ||
-            error < 0 || error > 4095 || port < 0 || port > 65535 || pid < 0 || pid > INT32_MAX)
+        if (!rule || !*what || (!network && cg_access_of_operation(operation) < 0) ||
+            (setting && !cg_access_is_setting(setting)) || error < 0 || error > 4095 || port < 0 ||
+            port > 65535 || pid < 0 || pid > INT32_MAX)
                 return cg_fail(err, CG_E_PROTO, "DENIED that makes no sense");
         cg_access_words(rule, setting, what, by_settings, &w);
         if (rule == CG_ACCESS_NO_NETWORK && network_how(ss))
                 w.how = network_how(ss);
-        *ret = json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s, s:{s:I, s:s}}", "operation", operation, network ? "host" : "path", what, "rule",
-                         w.rule, "why", w.why, "how", w.how, "source", "kernel", "process", "pid", (json_int_t)pid, "name", "python");
+        *ret = json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s, s:{s:I, s:s}}", "operation", operation,
+                         network ? "host" : "path", what, "rule", w.rule, "why", w.why, "how", w.how,
+                         "source", "kernel", "process", "pid", (json_int_t)pid, "name", "python");
         if (*ret && network) {
                 json_object_set_new(*ret, "port", json_integer(port));
                 json_object_set_new(*ret, "protocol", json_string("direct"));

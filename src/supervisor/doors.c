@@ -1,6 +1,7 @@
 /*
- * cellgate-supervisor: the doors of kernels' sandboxes (sandbox/doors.h): unix sockets and ports that the settings open. A process for each
- * kernel that has any; what it says goes to the session as notices.
+ * cellgate-supervisor: the doors of kernels' sandboxes (sandbox/doors.h): unix sockets and ports
+ * that the settings open. A process for each kernel that has any; what it says goes to the session
+ * as notices.
  */
 #include "supervisor/supervisor.h"
 
@@ -30,15 +31,18 @@ static void hear(struct watch *w)
                 uv_poll_stop(&w->poll);
                 /* By itself it ends with the sandbox only. */
                 if (!cg_doors_reap(&k->doors) && k->session && k->session->host)
-                        session_notice(k->session, "unix sockets and ports outside of the sandbox are not reachable any more; reset the "
-                                       "session");
+                        session_notice(
+                                k->session,
+                                "unix sockets and ports outside of the sandbox are not reachable any more; reset the "
+                                "session");
         }
 }
 
 int doors_open(struct kernel *k, int doors_fd, const int *reach, struct cg_err *err)
 {
         const json_t *options = k->session->options;
-        struct cg_path_base base = { .cwd = json_string_value(json_object_get(options, "workspace")), .home = getenv("HOME") };
+        struct cg_path_base base = { .cwd = json_string_value(json_object_get(options, "workspace")),
+                                     .home = getenv("HOME") };
         cg_auto_settings struct cg_settings *s = NULL;
         struct cg_rules rules = { 0 };
         int fd, r = settings_of(options, &s, err);
@@ -65,5 +69,6 @@ bool doors_are_alone(const json_t *options)
         cg_auto_settings struct cg_settings *s = NULL;
         struct cg_err err;
 
-        return json_object_get(options, "settings") && settings_of(options, &s, &err) == 0 && cg_doors_on_host(s);
+        return json_object_get(options, "settings") && settings_of(options, &s, &err) == 0 &&
+               cg_doors_on_host(s);
 }

@@ -1,6 +1,7 @@
 /*
- * cellgate-supervisor: the egress proxy of its kernels, one process, started when the first session with a network opens. It decides by
- * the session's settings; what they leave open is asked, and what it refuses is told.
+ * cellgate-supervisor: the egress proxy of its kernels, one process, started when the first session
+ * with a network opens. It decides by the session's settings; what they leave open is asked, and
+ * what it refuses is told.
  */
 #include "supervisor/supervisor.h"
 
@@ -11,11 +12,15 @@
 #include "sandbox/command/outlet.h"
 #include "sandbox/settings/settings.h"
 
-/* Connections that wait for one session's host. The proxy has a limit of its own for each sandbox, which is lower. */
+/*
+ * Connections that wait for one session's host. The proxy has a limit of its own for each sandbox,
+ * which is lower.
+ */
 #define MAX_ASKS 64
 /*
- * Bytes that the host has not read. What the proxy says waits for no window, since others' connections come the same way; a
- * kernel that tries again and again must not fill the memory of a host that does not read.
+ * Bytes that the host has not read. What the proxy says waits for no window, since others'
+ * connections come the same way; a kernel that tries again and again must not fill the memory of a
+ * host that does not read.
  */
 #define MAX_UNREAD (CG_EVENT_WINDOW + (1u << 20))
 
@@ -31,22 +36,30 @@ struct egress_ask {
 
 /* ------------------------------------------------------------------ what settings mean */
 
-/* Parts of the schema that need the command's keeper, which a kernel does not have: refused, not passed over. */
+/*
+ * Parts of the schema that need the command's keeper, which a kernel does not have: refused, not
+ * passed over.
+ */
 static int check_supported(const struct cg_settings *s, struct cg_err *err)
 {
         if (s->network.all_unix_sockets)
-                return cg_fail(err, CG_E_UNSUPPORTED, "network.allowAllUnixSockets works for `cellgate sandbox` only: list what a kernel "
-                               "may use in network.allowUnixSockets");
+                return cg_fail(
+                        err, CG_E_UNSUPPORTED,
+                        "network.allowAllUnixSockets works for `cellgate sandbox` only: list what a kernel "
+                        "may use in network.allowUnixSockets");
         if (s->own.violation_log)
-                return cg_fail(err, CG_E_UNSUPPORTED, "cellgate.violationLog works for `cellgate sandbox` only; a session tells of denials "
-                               "by events");
+                return cg_fail(
+                        err, CG_E_UNSUPPORTED,
+                        "cellgate.violationLog works for `cellgate sandbox` only; a session tells of denials "
+                        "by events");
         return 0;
 }
 
 static int make_env(struct session *ss, const struct cg_settings *s, bool proxy, struct cg_err *err)
 {
         json_t *from = json_object_get(ss->options, "env"), *v;
-        struct cg_environ_options eo = { .http_port = proxy ? CG_PROXY_HTTP_PORT : 0, .socks_port = proxy ? CG_PROXY_SOCKS_PORT : 0 };
+        struct cg_environ_options eo = { .http_port = proxy ? CG_PROXY_HTTP_PORT : 0,
+                                         .socks_port = proxy ? CG_PROXY_SOCKS_PORT : 0 };
         struct cg_environ env = { 0 };
         size_t n = json_array_size(from), i;
         char **list = calloc(n + 1, sizeof(*list));
@@ -54,8 +67,7 @@ static int make_env(struct session *ss, const struct cg_settings *s, bool proxy,
 
         if (!list)
                 return cg_fail(err, CG_E_NOMEM, "session");
-        json_array_foreach(from, i, v)
-                list[i] = (char *)(uintptr_t)json_string_value(v);
+        json_array_foreach(from, i, v) list[i] = (char *)(uintptr_t)json_string_value(v);
         r = cg_environ_make(s, list, &eo, &env, err);
         free(list);
         if (r < 0)
@@ -81,7 +93,9 @@ int egress_check(struct session *ss, struct cg_err *err)
         if (cg_json_bool(ss->options, "ask_egress", false, &ask, err) < 0)
                 return -1;
         if (!o)
-                return ask ? cg_fail(err, CG_E_INVAL, "ask_egress needs settings: without them there is no network") : 0;
+                return ask ? cg_fail(err, CG_E_INVAL,
+                                     "ask_egress needs settings: without them there is no network")
+                           : 0;
         text = cg_json_text(o, &len);
         if (!text)
                 return cg_fail(err, CG_E_NOMEM, "session");
@@ -95,14 +109,23 @@ int egress_check(struct session *ss, struct cg_err *err)
                 r = make_env(ss, s, proxy, err);
         if (r == 0 && proxy)
                 r = cg_outlet_policy(s, environ, &ss->egress_policy, err);
-        /* An agent's names come from anywhere: one that leads into the host's own networks is refused unless the settings say otherwise. */
+        /*
+         * An agent's names come from anywhere: one that leads into the host's own networks is
+         * refused unless the settings say otherwise.
+         */
         if (r == 0 && proxy && !s->own.private_addresses)
                 json_object_del(ss->egress_policy, "privateAddresses");
         if (r == 0 && proxy && ask) {
                 json_object_set_new(ss->egress_policy, "ask", json_true());
-                /* As with tool calls: without a limit of the host's a question stands until it is answered, or nobody waits for it. */
-                json_object_set_new(ss->egress_policy, "askTimeoutMs",
-                                    json_integer(ss->approval_timeout_ms > 0 && ss->approval_timeout_ms < ASK_MAX_MS ? ss->approval_timeout_ms : ASK_MAX_MS));
+                /*
+                 * As with tool calls: without a limit of the host's a question stands until it is
+                 * answered, or nobody waits for it.
+                 */
+                json_object_set_new(
+                        ss->egress_policy, "askTimeoutMs",
+                        json_integer(ss->approval_timeout_ms > 0 && ss->approval_timeout_ms < ASK_MAX_MS
+                                             ? ss->approval_timeout_ms
+                                             : ASK_MAX_MS));
         }
         return r;
 }
@@ -158,7 +181,10 @@ void egress_decide(struct session *ss, const struct cg_msg *m)
         static const struct {
                 const char *name;
                 enum cg_egress_answer answer;
-        } answers[] = { { "once", CG_EGRESS_ONCE }, { "session", CG_EGRESS_SESSION }, { "no", CG_EGRESS_NO }, { "never", CG_EGRESS_NEVER } };
+        } answers[] = { { "once", CG_EGRESS_ONCE },
+                        { "session", CG_EGRESS_SESSION },
+                        { "no", CG_EGRESS_NO },
+                        { "never", CG_EGRESS_NEVER } };
         enum cg_egress_answer what = CG_EGRESS_NO;
         cg_auto_json json_t *body = NULL;
         const char *name = "", *reason = NULL;
@@ -200,9 +226,11 @@ static void on_request(struct session *ss, json_t *event)
         a->next = ss->sup->egress.asks;
         ss->sup->egress.asks = a;
         ss->asks++;
-        session_event_to_host(ss, &out, json_pack("{s:O?, s:O?, s:O?, s:O?}", "host", json_object_get(event, "host"), "port",
-                                                  json_object_get(event, "port"), "protocol", json_object_get(event, "protocol"),
-                                                  "address", json_object_get(event, "address")));
+        session_event_to_host(ss, &out,
+                              json_pack("{s:O?, s:O?, s:O?, s:O?}", "host", json_object_get(event, "host"),
+                                        "port", json_object_get(event, "port"), "protocol",
+                                        json_object_get(event, "protocol"), "address",
+                                        json_object_get(event, "address")));
         session_asks_changed(ss);
 }
 
@@ -278,7 +306,9 @@ static void proxy_ended(struct sup *s)
                 ss->kernel->has_egress = false;
                 egress_drop_asks(ss, "the egress proxy has ended");
                 if (ss->host)
-                        session_notice(ss, "the egress proxy has ended: this kernel has no network any more; reset the session");
+                        session_notice(
+                                ss,
+                                "the egress proxy has ended: this kernel has no network any more; reset the session");
         }
 }
 

@@ -1,6 +1,6 @@
 /*
- * cellgate-supervisor: host applications. A lifeline authenticates a host and tells of its end; requests come by a connection of their
- * own, which HELLO binds to the lifeline.
+ * cellgate-supervisor: host applications. A lifeline authenticates a host and tells of its end;
+ * requests come by a connection of their own, which HELLO binds to the lifeline.
  */
 #include "supervisor/supervisor.h"
 
@@ -14,7 +14,6 @@
 #include <sys/socket.h>
 #include "base/text.h"
 #include "config.h"
-
 
 /* A starter connects within this time, or never. */
 #define FIRST_HOST_MS 30000
@@ -219,8 +218,9 @@ void host_failed(struct host *h, uint64_t session, uint64_t request, const struc
 {
         struct cg_out out = { .type = CG_HOST_FAILED, .session = session, .id = request };
 
-        host_send(h, &out, json_pack("{s:i, s:i, s:o}", "code", err->code, "errno", err->sys_errno, "message",
-                                     text_json(err->msg)));
+        host_send(h, &out,
+                  json_pack("{s:i, s:i, s:o}", "code", err->code, "errno", err->sys_errno, "message",
+                            text_json(err->msg)));
 }
 
 /* ------------------------------------------------------------------ receiving */
@@ -228,7 +228,8 @@ void host_failed(struct host *h, uint64_t session, uint64_t request, const struc
 static struct host *host_by_token(struct sup *s, const char *token)
 {
         for (struct host *h = s->hosts; h; h = h->next)
-                if (!h->link && h->life.active && strlen(token) == 32 && sodium_memcmp(h->token, token, 32) == 0)
+                if (!h->link && h->life.active && strlen(token) == 32 &&
+                    sodium_memcmp(h->token, token, 32) == 0)
                         return h;
         return NULL;
 }
@@ -249,7 +250,8 @@ static void handle_hello(struct hostlink *l, const struct cg_msg *m)
                 cg_log(&s->log, CG_LOG_WARN, "HELLO with a token that no lifeline has");
                 return;
         }
-        sodium_memzero(h->token + 8, sizeof(h->token) - 9); /* used once; the rest is its name in the log */
+        /* used once; the rest is its name in the log */
+        sodium_memzero(h->token + 8, sizeof(h->token) - 9);
         h->link = l;
         l->host = h;
         s->n_strangers--;
@@ -278,8 +280,8 @@ static void handle_message(struct host *h, struct cg_msg *m)
                 session_message(ss, h, m);
                 return;
         }
-        if (m->type == CG_HOST_CREDIT || m->type == CG_HOST_DECISION || m->type == CG_HOST_CANCEL || m->type == CG_HOST_EGRESS_DECISION ||
-            m->type == CG_HOST_INPUT_REPLY)
+        if (m->type == CG_HOST_CREDIT || m->type == CG_HOST_DECISION || m->type == CG_HOST_CANCEL ||
+            m->type == CG_HOST_EGRESS_DECISION || m->type == CG_HOST_INPUT_REPLY)
                 return; /* a race with the session's end: SESSION_CLOSED is on its way */
         cg_fail(&err, CG_E_CLOSED, "there is no such session (any more)");
         host_failed(h, m->session, m->id, &err);
@@ -320,13 +322,17 @@ static void on_host_connect(struct watch *w)
                 return;
         l = s->n_strangers < MAX_STRANGERS && same_user(fd) ? calloc(1, sizeof(*l)) : NULL;
         if (!l) {
-                cg_log(&s->log, CG_LOG_WARN, "refused a connection: of another user, or too many that say nothing");
+                cg_log(&s->log, CG_LOG_WARN,
+                       "refused a connection: of another user, or too many that say nothing");
                 return;
         }
         l->sup = s;
-        /* Events are bounded by the window of each session, so what waits for a host needs no limit of its own. */
-        if (cg_zlink_take(&l->link, &s->loop, cg_steal_fd(&fd), &cg_wire_host, CG_ROLE_HOST, SIZE_MAX, on_host_message, on_host_link_end,
-                          l, &err) < 0) {
+        /*
+         * Events are bounded by the window of each session, so what waits for a host needs no limit
+         * of its own.
+         */
+        if (cg_zlink_take(&l->link, &s->loop, cg_steal_fd(&fd), &cg_wire_host, CG_ROLE_HOST, SIZE_MAX,
+                          on_host_message, on_host_link_end, l, &err) < 0) {
                 cg_log(&s->log, CG_LOG_WARN, "a host's connection: %s", err.msg);
                 free(l);
                 return;
@@ -338,7 +344,8 @@ static void on_host_connect(struct watch *w)
 
 /* ------------------------------------------------------------------ start and end */
 
-static int listen_in_dir(struct sup *s, const char *name, char *path, size_t size, int *fd, struct cg_err *err)
+static int listen_in_dir(struct sup *s, const char *name, char *path, size_t size, int *fd,
+                         struct cg_err *err)
 {
         int n = snprintf(path, size, "%s/%s", s->dir, name);
 

@@ -1,4 +1,7 @@
-/* cellgate-supervisor: one kernel, from the request to the zygote to its end. Everything that comes from it is untrusted. */
+/*
+ * cellgate-supervisor: one kernel, from the request to the zygote to its end. Everything that comes
+ * from it is untrusted.
+ */
 #include "supervisor/supervisor.h"
 
 #include <errno.h>
@@ -19,7 +22,10 @@
 #define DRAIN_MS 30
 /* What its group has counted comes from the zygote, once init has been reaped. */
 #define COUNTS_MS 1000
-/* A kernel that ends closes its connection a little before its process is gone. One that lives on without it broke a rule. */
+/*
+ * A kernel that ends closes its connection a little before its process is gone. One that lives on
+ * without it broke a rule.
+ */
 #define LOST_MS 5000
 /* What may wait to be read by a kernel: the largest message, and some. */
 #define MAX_UNREAD ((size_t)CG_MAX_CODE + CG_MAX_BODY)
@@ -87,7 +93,10 @@ static void on_watch_closed(uv_handle_t *h)
         closed_one(w->data);
 }
 
-/* Of the landlock tier; the zygote has made it. What is still ending in it is removed with our own folder. */
+/*
+ * Of the landlock tier; the zygote has made it. What is still ending in it is removed with our own
+ * folder.
+ */
 static void remove_tmp(const struct kernel *k)
 {
         char path[TMP_PATH];
@@ -210,26 +219,38 @@ static void describe_kill(const struct kernel *k, const char *whom, char *buf, s
         uint64_t limit;
 
         if (k->in_group && k->counts.outer_kills > k->told.outer_kills) {
-                snprintf(buf, size, "out of memory: the system killed %s (SIGKILL) for want of memory outside of the sandbox (of the machine, or of a "
-                         "control group that cellgate runs in); no limit of its own was reached", whom);
+                snprintf(
+                        buf, size,
+                        "out of memory: the system killed %s (SIGKILL) for want of memory outside of the sandbox (of the machine, or of a "
+                        "control group that cellgate runs in); no limit of its own was reached",
+                        whom);
                 return;
         }
         switch (cg_oom_since(&k->oom, &limit)) {
         case CG_OOM_GROUP:
                 if (limit)
-                        snprintf(buf, size, "out of memory: the system killed %s (SIGKILL), at its limit of %llu MiB", whom,
-                                 (unsigned long long)(limit >> 20));
+                        snprintf(buf, size,
+                                 "out of memory: the system killed %s (SIGKILL), at its limit of %llu MiB",
+                                 whom, (unsigned long long)(limit >> 20));
                 else
                         snprintf(buf, size, "out of memory: the system killed %s (SIGKILL)", whom);
                 break;
         case CG_OOM_MACHINE:
-                snprintf(buf, size, "the system killed %s (SIGKILL), probably because the machine is out of memory", whom);
+                snprintf(buf, size,
+                         "the system killed %s (SIGKILL), probably because the machine is out of memory",
+                         whom);
                 break;
         case CG_OOM_NO:
-                snprintf(buf, size, "%s was killed by SIGKILL, by its own code or from outside; memory was not the reason", whom);
+                snprintf(
+                        buf, size,
+                        "%s was killed by SIGKILL, by its own code or from outside; memory was not the reason",
+                        whom);
                 break;
         default:
-                snprintf(buf, size, "%s was killed by SIGKILL, by its own code or from outside, or the machine is out of memory", whom);
+                snprintf(
+                        buf, size,
+                        "%s was killed by SIGKILL, by its own code or from outside, or the machine is out of memory",
+                        whom);
         }
 }
 
@@ -251,10 +272,14 @@ static void describe_end(struct kernel *k, char *buf, size_t size)
         else if (st.signal)
                 snprintf(buf, size, "killed by SIG%s", sigabbrev_np(st.signal) ?: "?");
         else
-                snprintf(buf, size, "it exited by itself with status %d (os._exit, or a library)", st.exit_code);
+                snprintf(buf, size, "it exited by itself with status %d (os._exit, or a library)",
+                         st.exit_code);
 }
 
-/* Its processes are gone: what they wrote last ends with the end of the connection, and is no more than a socket holds. */
+/*
+ * Its processes are gone: what they wrote last ends with the end of the connection, and is no more
+ * than a socket holds.
+ */
 static void hear_last_words(struct kernel *k)
 {
         while (k->link_open && !k->link.conn.ended) {
@@ -314,7 +339,8 @@ void kernel_violation(struct kernel *k, const char *what)
 {
         if (k->violation_text[0] || k->state == K_DEAD)
                 return;
-        snprintf(k->violation_text, sizeof(k->violation_text), "%.*s", (int)sizeof(k->violation_text) - 1, what);
+        snprintf(k->violation_text, sizeof(k->violation_text), "%.*s", (int)sizeof(k->violation_text) - 1,
+                 what);
         cg_log(&k->sup->log, CG_LOG_WARN, "kernel of session %llu broke a rule: %s",
                (unsigned long long)(k->session ? k->session->number : 0), what);
         if (k->pid.active)
@@ -446,7 +472,9 @@ static void add_bind(json_t *list, const char *src, const char *dst)
         json_array_append_new(list, json_pack("[ss]", src, dst));
 }
 
-/* Nothing is mounted at a symlink: what it leads to is shown, and the link stands where it stood. */
+/*
+ * Nothing is mounted at a symlink: what it leads to is shown, and the link stands where it stood.
+ */
 static void add_bind_here(json_t *list, const char *path)
 {
         char real[PATH_MAX];
@@ -465,8 +493,7 @@ static json_t *make_binds(struct session *ss, const char *lib)
         /* Needed where they lie below a folder that is private inside, such as /tmp. */
         add_bind_here(list, CG_PYTHONDIR);
         add_bind_here(list, ss->sup->kernel_env ?: CG_KERNEL_ENV);
-        json_array_foreach(paths, i, path)
-                add_bind_here(list, json_string_value(path));
+        json_array_foreach(paths, i, path) add_bind_here(list, json_string_value(path));
         return list;
 }
 
@@ -477,15 +504,21 @@ static json_t *real_paths(json_t *paths)
         char real[PATH_MAX];
         size_t i;
 
-        json_array_foreach(paths, i, path) {
+        json_array_foreach(paths, i, path)
+        {
                 const char *text = json_string_value(path);
 
-                json_array_append_new(list, json_string(text && realpath(text, real) ? real : text ? text : ""));
+                json_array_append_new(list, json_string(text && realpath(text, real) ? real
+                                                        : text                       ? text
+                                                                                     : ""));
         }
         return list;
 }
 
-/* Where our folder is, among those of all supervisors of this user: a workspace that they lie in must show none of them. */
+/*
+ * Where our folder is, among those of all supervisors of this user: a workspace that they lie in
+ * must show none of them.
+ */
 static json_t *runtime_dir(const char *dir)
 {
         const char *slash = strrchr(dir, '/');
@@ -514,18 +547,21 @@ static json_t *make_spec(struct kernel *k, const char *lib)
         bool sandbox = !json_is_false(json_object_get(ss->options, "sandbox"));
         json_t *python_path = real_paths(json_object_get(ss->options, "python_path"));
         char tmp[TMP_PATH];
-        json_t *env = k->masked_env ? k->masked_env : ss->egress_env ? ss->egress_env : json_object_get(ss->options, "env");
+        json_t *env = k->masked_env    ? k->masked_env
+                      : ss->egress_env ? ss->egress_env
+                                       : json_object_get(ss->options, "env");
 
         json_array_append_new(python_path, json_string(sandbox ? LIB_INSIDE : lib));
-        return json_pack("{s:I, s:O, s:o, s:b, s:b, s:o, s:o, s:o, s:o, s:O*, s:O*, s:O*, s:O*, s:b, s:s*, s:O*, s:s, s:O*, s:s*}", "session",
-                         (json_int_t)ss->number, "workspace", json_object_get(ss->options, "workspace"), "env",
-                         env ? json_incref(env) : json_array(), "sandbox", sandbox, "color",
-                         json_is_true(json_object_get(ss->options, "color")), "limits", limits_spec(ss), "bind_ro", make_binds(ss, lib),
-                         "hide", make_hides(ss), "python_path", python_path, "working_dir",
-                         json_object_get(ss->options, "working_dir"), "front", json_object_get(ss->options, "front"), "settings",
-                         json_object_get(ss->options, "settings"), "masks", k->masked_files, "ports", ss->egress_policy != NULL,
-                         "home", sup_home(), "tier", json_object_get(ss->options, "tier"), "tmp", tmp_path(k, tmp), "guards", k->guards,
-                         "kernel_env", ss->sup->kernel_env);
+        return json_pack(
+                "{s:I, s:O, s:o, s:b, s:b, s:o, s:o, s:o, s:o, s:O*, s:O*, s:O*, s:O*, s:b, s:s*, s:O*, s:s, s:O*, s:s*}",
+                "session", (json_int_t)ss->number, "workspace", json_object_get(ss->options, "workspace"),
+                "env", env ? json_incref(env) : json_array(), "sandbox", sandbox, "color",
+                json_is_true(json_object_get(ss->options, "color")), "limits", limits_spec(ss), "bind_ro",
+                make_binds(ss, lib), "hide", make_hides(ss), "python_path", python_path, "working_dir",
+                json_object_get(ss->options, "working_dir"), "front", json_object_get(ss->options, "front"),
+                "settings", json_object_get(ss->options, "settings"), "masks", k->masked_files, "ports",
+                ss->egress_policy != NULL, "home", sup_home(), "tier", json_object_get(ss->options, "tier"),
+                "tmp", tmp_path(k, tmp), "guards", k->guards, "kernel_env", ss->sup->kernel_env);
 }
 
 /* The specification goes in a memfd: an environment can be larger than a datagram. */
@@ -584,8 +620,8 @@ void kernel_spawn_failed(struct kernel *k, const struct cg_err *err)
                 session_kernel_failed(ss, err);
 }
 
-void kernel_spawned(struct kernel *k, const json_t *answer, int pidfd, int status_fd, int denied_fd, int doors_fd, const int *ports,
-                    size_t n_ports)
+void kernel_spawned(struct kernel *k, const json_t *answer, int pidfd, int status_fd, int denied_fd,
+                    int doors_fd, const int *ports, size_t n_ports)
 {
         size_t n_proxy = k->session->egress_policy ? 2 : 0;
         struct cg_err err;
@@ -620,8 +656,8 @@ void kernel_spawned(struct kernel *k, const json_t *answer, int pidfd, int statu
         }
         k->python = strdup(k->sup->zygote.python ?: "");
         k->ipython = strdup(k->sup->zygote.ipython ?: "");
-        if (cg_zlink_open(&k->link, &k->sup->loop, k->kernel_path, &cg_wire_kernel, CG_ROLE_KERNEL, MAX_UNREAD, on_kernel_message,
-                          on_link_end, k, &err) < 0) {
+        if (cg_zlink_open(&k->link, &k->sup->loop, k->kernel_path, &cg_wire_kernel, CG_ROLE_KERNEL,
+                          MAX_UNREAD, on_kernel_message, on_link_end, k, &err) < 0) {
                 if (err.code != CG_E_SYS || err.sys_errno != ECONNREFUSED) {
                         kernel_spawn_failed(k, &err);
                         return;

@@ -1,6 +1,7 @@
 /*
- * cellgate-supervisor: the environment that the host has chosen for kernels. Its code runs in the zygote, outside of any sandbox: a session
- * whose cells could write there, or in its base Python, is refused before the zygote is started with it.
+ * cellgate-supervisor: the environment that the host has chosen for kernels. Its code runs in the
+ * zygote, outside of any sandbox: a session whose cells could write there, or in its base Python,
+ * is refused before the zygote is started with it.
  */
 #include "supervisor/supervisor.h"
 
@@ -33,7 +34,10 @@ static int make_plan(const struct session *ss, struct cg_sandbox **ret, struct c
         return r;
 }
 
-/* Whether @path, which is a real one, or anything in it can be written by cells. Private folders hide what lies there. */
+/*
+ * Whether @path, which is a real one, or anything in it can be written by cells. Private folders
+ * hide what lies there.
+ */
 static bool is_written(const struct cg_sandbox *plan, const char *path)
 {
         const struct cg_plan_mount *top = NULL;
@@ -43,24 +47,28 @@ static bool is_written(const struct cg_sandbox *plan, const char *path)
 
                 if (m->kind == CG_PLAN_WRITE && cg_plan_within(m->path, path))
                         return true;
-                if (m->kind != CG_PLAN_PIN && cg_plan_within(path, m->path) && (!top || strlen(m->path) >= strlen(top->path)))
+                if (m->kind != CG_PLAN_PIN && cg_plan_within(path, m->path) &&
+                    (!top || strlen(m->path) >= strlen(top->path)))
                         top = m;
         }
         return top ? top->kind == CG_PLAN_WRITE : plan->root_writable;
 }
 
-static int check_path(const struct session *ss, const struct cg_sandbox *plan, const char *path, struct cg_err *err)
+static int check_path(const struct session *ss, const struct cg_sandbox *plan, const char *path,
+                      struct cg_err *err)
 {
         if (!is_written(plan, path))
                 return 0;
-        return cg_fail(err, CG_E_INVAL, "environment %s: cells could write %s, and what lies there runs outside of the sandbox as well. Use one that lies "
-                       "elsewhere: `cellgate env create NAME` makes it; or name it in filesystem.denyWrite of the settings of all sessions here",
-                       ss->sup->kernel_env, path);
+        return cg_fail(
+                err, CG_E_INVAL,
+                "environment %s: cells could write %s, and what lies there runs outside of the sandbox as well. Use one that lies "
+                "elsewhere: `cellgate env create NAME` makes it; or name it in filesystem.denyWrite of the settings of all sessions here",
+                ss->sup->kernel_env, path);
 }
 
 /*
- * Whether an installer made the environment of hard links to a cache (uv, conda): then each package's
- * METADATA is one. The whole is not searched, because this is done for every kernel.
+ * Whether an installer made the environment of hard links to a cache (uv, conda): then each
+ * package's METADATA is one. The whole is not searched, because this is done for every kernel.
  */
 static bool is_linked(const char *env)
 {
@@ -69,8 +77,10 @@ static bool is_linked(const char *env)
         bool linked = false;
         struct stat st;
 
-        if (snprintf(pattern, sizeof(pattern), "%s/lib/python" CG_PYTHON_VERSION "/site-packages/*.dist-info/METADATA",
-                     env) < (int)sizeof(pattern) && glob(pattern, GLOB_NOSORT, NULL, &g) == 0) {
+        if (snprintf(pattern, sizeof(pattern),
+                     "%s/lib/python" CG_PYTHON_VERSION "/site-packages/*.dist-info/METADATA",
+                     env) < (int)sizeof(pattern) &&
+            glob(pattern, GLOB_NOSORT, NULL, &g) == 0) {
                 for (size_t i = 0; i < g.gl_pathc && !linked; i++)
                         linked = stat(g.gl_pathv[i], &st) == 0 && st.st_nlink > 1;
         }
@@ -90,7 +100,9 @@ json_t *session_guards(const struct sup *s)
         json_t *list = server_guards(s);
         cg_auto_free char *base = NULL;
 
-        /* Also where there are none yet: what a cell puts there would be taken for cellgate's own. */
+        /*
+         * Also where there are none yet: what a cell puts there would be taken for cellgate's own.
+         */
         json_array_extend(list, places);
         add_guard(list, s->kernel_env);
         if (s->kernel_env && cg_kernel_env_base(s->kernel_env, &base, NULL) == 0)
@@ -111,10 +123,14 @@ static int check_workspace(const struct session *ss, struct cg_err *err)
 
         if (!realpath(workspace, real))
                 return 0;
-        json_array_foreach(places, i, place) {
+        json_array_foreach(places, i, place)
+        {
                 if (realpath(json_string_value(place), own) && cg_plan_within(real, own))
-                        return cg_fail(err, CG_E_INVAL, "workspace %s: cellgate keeps files of its own in %s, which cells must not change; "
-                                       "choose another folder", workspace, own);
+                        return cg_fail(
+                                err, CG_E_INVAL,
+                                "workspace %s: cellgate keeps files of its own in %s, which cells must not change; "
+                                "choose another folder",
+                                workspace, own);
         }
         return 0;
 }

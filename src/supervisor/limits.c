@@ -1,6 +1,7 @@
 /*
- * cellgate-supervisor: limits of sessions. The zygote holds what the kernel of the machine can hold; here is what remains: a session's
- * time, what a cell prints, the processor time of a group; and telling, when one is reached, which it was.
+ * cellgate-supervisor: limits of sessions. The zygote holds what the kernel of the machine can
+ * hold; here is what remains: a session's time, what a cell prints, the processor time of a group;
+ * and telling, when one is reached, which it was.
  */
 #include "supervisor/supervisor.h"
 
@@ -13,10 +14,9 @@
 
 #define MIB ((uint64_t)1 << 20)
 
-
 /*
- * The kernel's memory where nobody has said anything: half of what there is, and no more than that. A sanitizer's shadow memory is
- * over any such limit.
+ * The kernel's memory where nobody has said anything: half of what there is, and no more than that.
+ * A sanitizer's shadow memory is over any such limit.
  */
 static uint64_t default_memory(void)
 {
@@ -84,8 +84,10 @@ int limits_check_least(const struct session *ss, struct cg_err *err)
                         continue;
                 cg_limit_where(i, said, where, sizeof(where));
                 bytes = said == CG_SAID_API && i == CG_LIMIT_MEMORY;
-                return cg_fail(err, CG_E_INVAL, "%s=%.0f is too small a limit for a kernel: the least that works is %.0f", where,
-                               bytes ? (double)ss->limits.memory_bytes : figure, bytes ? least * (double)MIB : least);
+                return cg_fail(err, CG_E_INVAL,
+                               "%s=%.0f is too small a limit for a kernel: the least that works is %.0f",
+                               where, bytes ? (double)ss->limits.memory_bytes : figure,
+                               bytes ? least * (double)MIB : least);
         }
         return 0;
 }
@@ -101,7 +103,8 @@ void limits_explain_start(const struct session *ss, char *buf, size_t size)
                 if (!cg_limit_get(&ss->limits, starts[i]))
                         continue;
                 cg_limit_where(starts[i], said_of(ss, starts[i]), where, sizeof(where));
-                n += (size_t)snprintf(buf + n, size - n, "%s%s", n ? ", " : "; a limit may be too small for what it loads: ", where);
+                n += (size_t)snprintf(buf + n, size - n, "%s%s",
+                                      n ? ", " : "; a limit may be too small for what it loads: ", where);
         }
 }
 
@@ -110,7 +113,8 @@ static struct cg_sandbox_limits limits_of(const struct session *ss)
 {
         bool sandbox = !json_is_false(json_object_get(ss->options, "sandbox"));
         const struct cg_sandbox_limits defaults = { .memory_bytes = sandbox ? ss->sup->memory_default : 0,
-                                                    .processes = sandbox ? CG_PLAN_PROCESSES : 0, .open_files = CG_PLAN_OPEN_FILES };
+                                                    .processes = sandbox ? CG_PLAN_PROCESSES : 0,
+                                                    .open_files = CG_PLAN_OPEN_FILES };
         struct cg_sandbox_limits l = ss->limits;
 
         cg_limits_fill(&l, &defaults);
@@ -123,7 +127,8 @@ json_t *limits_spec(const struct session *ss)
         json_t *o = json_object();
 
         l.memory_bytes = limits_of(ss).memory_bytes;
-#define X(id, field, scale, name, setting, unit, words) json_object_set_new(o, #field, json_integer((json_int_t)l.field));
+#define X(id, field, scale, name, setting, unit, words) \
+        json_object_set_new(o, #field, json_integer((json_int_t)l.field));
         CG_LIMITS_TABLE(X)
 #undef X
         return o;
@@ -138,7 +143,8 @@ json_t *limits_info(const struct session *ss)
 }
 
 /* Of the cell that runs. @source: as in docs/denials.md. */
-static void tell_from(struct session *ss, const char *source, enum cg_limit limit, enum cg_limit_by by, const char *what)
+static void tell_from(struct session *ss, const char *source, enum cg_limit limit, enum cg_limit_by by,
+                      const char *what)
 {
         struct cg_sandbox_limits l = limits_of(ss);
         json_t *o = cg_limit_denial(&l, limit, said_of(ss, limit), by, what);
@@ -195,13 +201,15 @@ void limits_spawned(struct kernel *k, const json_t *answer)
         for (size_t i = 0; i < CG_LIMITS; i++)
                 k->by[i] = (enum cg_limit_by)json_integer_value(json_array_get(by, i));
         k->in_group = json_is_true(json_object_get(answer, "group"));
-        k->files = (struct cg_cgroup_files){ copy_path(files, "memory"), copy_path(files, "processes"), copy_path(files, "cpu") };
+        k->files = (struct cg_cgroup_files){ copy_path(files, "memory"), copy_path(files, "processes"),
+                                             copy_path(files, "cpu") };
         if (!is_group(k->by[CG_LIMIT_CPU_TIME]))
                 return;
         uv_timer_init(&k->sup->loop, &k->look);
         k->look.data = k;
         k->look_open = true;
-        uv_timer_start(&k->look, on_look, (uint64_t)cg_limit_next_look_ms(k->session->limits.cpu_seconds * 1000), 0);
+        uv_timer_start(&k->look, on_look,
+                       (uint64_t)cg_limit_next_look_ms(k->session->limits.cpu_seconds * 1000), 0);
 }
 
 void limits_release(struct kernel *k)
@@ -227,11 +235,13 @@ void limits_counted(struct sup *s, const json_t *o)
 /* What happened to other processes than the main one since the last look. */
 static void tell_counts(struct session *ss, struct kernel *k)
 {
-        unsigned long long killed = k->counts.oom_kills - k->told.oom_kills, denied = k->counts.forks_denied - k->told.forks_denied;
+        unsigned long long killed = k->counts.oom_kills - k->told.oom_kills,
+                           denied = k->counts.forks_denied - k->told.forks_denied;
         char what[100];
 
         if (killed) {
-                snprintf(what, sizeof(what), "%llu process%s ended", killed, killed == 1 ? " was" : "es were");
+                snprintf(what, sizeof(what), "%llu process%s ended", killed,
+                         killed == 1 ? " was" : "es were");
                 tell(ss, CG_LIMIT_MEMORY, k->by[CG_LIMIT_MEMORY], what);
         }
         if (denied) {
@@ -244,7 +254,8 @@ static void tell_counts(struct session *ss, struct kernel *k)
 /* ------------------------------------------------------------------ the end of a kernel */
 
 /* Which limit it ran into; CG_LIMITS: none. */
-static enum cg_limit limit_of_end(const struct kernel *k, const struct session *ss, const struct cg_sandbox_status *st)
+static enum cg_limit limit_of_end(const struct kernel *k, const struct session *ss,
+                                  const struct cg_sandbox_status *st)
 {
         if (k->memory_over)
                 return CG_LIMIT_MEMORY;
@@ -273,8 +284,11 @@ bool limits_end(struct kernel *k, const struct cg_sandbox_status *st, char *buf,
         if (k->memory_over) { /* no limit of its own was reached */
                 cg_limit_where(CG_LIMIT_MEMORY, said_of(ss, CG_LIMIT_MEMORY), why, sizeof(why));
                 cg_limit_where(CG_LIMIT_PROCESSES, said_of(ss, CG_LIMIT_PROCESSES), how, sizeof(how));
-                snprintf(buf, size, "the machine is almost out of memory, and this kernel's processes used the most of those that may have %.0f "
-                         "MiB each: use less, or lower %s or %s", cg_limit_figure(&l, CG_LIMIT_MEMORY), why, how);
+                snprintf(
+                        buf, size,
+                        "the machine is almost out of memory, and this kernel's processes used the most of those that may have %.0f "
+                        "MiB each: use less, or lower %s or %s",
+                        cg_limit_figure(&l, CG_LIMIT_MEMORY), why, how);
                 return true;
         }
         cg_limit_why(&l, limit, k->by[limit], why, sizeof(why));
@@ -292,10 +306,11 @@ static bool begins(const char *text, const char *with)
 }
 
 /*
- * What an exception says of a limit that each process has for itself. It is the kernel's own word, good enough to explain it: figure
- * and mechanism are ours.
+ * What an exception says of a limit that each process has for itself. It is the kernel's own word,
+ * good enough to explain it: figure and mechanism are ours.
  */
-static enum cg_limit limit_of_exception(const struct session *ss, const char *ename, const char *evalue, const char *reply, size_t len)
+static enum cg_limit limit_of_exception(const struct session *ss, const char *ename, const char *evalue,
+                                        const char *reply, size_t len)
 {
         if (strcmp(ename, "MemoryError") == 0 && limits_of(ss).memory_bytes)
                 return CG_LIMIT_MEMORY;
@@ -303,15 +318,20 @@ static enum cg_limit limit_of_exception(const struct session *ss, const char *en
                 return CG_LIMIT_OPEN_FILES;
         if (strcmp(ename, "OSError") == 0 && begins(evalue, "[Errno 27]") && ss->limits.file_bytes)
                 return CG_LIMIT_FILE_SIZE;
-        /* The same exception comes from a socket that does not wait: it is ours when the line that failed makes a process. */
-        if (strcmp(ename, "BlockingIOError") == 0 && begins(evalue, "[Errno 11]") && memmem(reply, len, "fork", 4))
+        /*
+         * The same exception comes from a socket that does not wait: it is ours when the line that
+         * failed makes a process.
+         */
+        if (strcmp(ename, "BlockingIOError") == 0 && begins(evalue, "[Errno 11]") &&
+            memmem(reply, len, "fork", 4))
                 return CG_LIMIT_PROCESSES;
         if (strcmp(ename, "RuntimeError") == 0 && begins(evalue, "can't start new thread"))
                 return CG_LIMIT_PROCESSES;
         return CG_LIMITS;
 }
 
-void limits_of_cell(struct session *ss, bool failed, const char *ename, const char *evalue, const char *reply, size_t len)
+void limits_of_cell(struct session *ss, bool failed, const char *ename, const char *evalue, const char *reply,
+                    size_t len)
 {
         struct kernel *k = ss->kernel;
         struct cg_limit_counts before = k->told;
@@ -322,15 +342,16 @@ void limits_of_cell(struct session *ss, bool failed, const char *ename, const ch
                 tell_counts(ss, k);
         }
         limit = failed ? limit_of_exception(ss, ename, evalue, reply, len) : CG_LIMITS;
-        if (limit == CG_LIMITS || (limit == CG_LIMIT_PROCESSES && k->told.forks_denied != before.forks_denied))
+        if (limit == CG_LIMITS ||
+            (limit == CG_LIMIT_PROCESSES && k->told.forks_denied != before.forks_denied))
                 return;
         tell_from(ss, "exception", limit, limit == CG_LIMIT_MEMORY ? CG_BY_RLIMIT : k->by[limit], NULL);
 }
 
 static bool is_output(uint16_t type)
 {
-        return type == CG_KERNEL_STREAM || type == CG_KERNEL_DISPLAY_DATA || type == CG_KERNEL_UPDATE_DISPLAY_DATA ||
-               type == CG_KERNEL_EXECUTE_RESULT;
+        return type == CG_KERNEL_STREAM || type == CG_KERNEL_DISPLAY_DATA ||
+               type == CG_KERNEL_UPDATE_DISPLAY_DATA || type == CG_KERNEL_EXECUTE_RESULT;
 }
 
 bool limits_output(struct session *ss, const struct cg_msg *m)

@@ -1,6 +1,7 @@
 /*
- * cellgate-supervisor: serves host applications; starts the zygote and the tool server; holds sessions, routing and approvals.
- * Trusted and small: it runs no Python, speaks no MCP, and relays payloads unread.
+ * cellgate-supervisor: serves host applications; starts the zygote and the tool server; holds
+ * sessions, routing and approvals. Trusted and small: it runs no Python, speaks no MCP, and relays
+ * payloads unread.
  */
 #include "supervisor/supervisor.h"
 
@@ -94,12 +95,14 @@ static void on_signal(uv_signal_t *h, int signum)
 }
 
 /*
- * Whatever is our child and neither the zygote nor the tool server nor the egress proxy has lost its parent: kernels of a zygote that was
- * killed, and what MCP servers started whose tool server was.
+ * Whatever is our child and neither the zygote nor the tool server nor the egress proxy has lost
+ * its parent: kernels of a zygote that was killed, and what MCP servers started whose tool server
+ * was.
  */
 void sup_reap_strays(struct sup *s, bool kill_them)
 {
-        const pid_t keep[] = { s->zygote.proc.pid, s->broker.proc.pid, s->egress.proxy ? cg_egress_pid(s->egress.proxy) : 0 };
+        const pid_t keep[] = { s->zygote.proc.pid, s->broker.proc.pid,
+                               s->egress.proxy ? cg_egress_pid(s->egress.proxy) : 0 };
 
         if (kill_them)
                 cg_proc_kill_children(keep, CG_ARRAY_LEN(keep));
@@ -127,11 +130,13 @@ static void on_child(uv_signal_t *h, int signum)
 /* The word to whoever started us: one JSON line, or nothing when the descriptor is not there. */
 static void tell_starter(const struct cg_err *err)
 {
-        cg_auto_json json_t *o = err ? json_pack("{s:i, s:s}", "code", err->code, "error", err->msg) : json_pack("{s:b}", "ready", 1);
+        cg_auto_json json_t *o = err ? json_pack("{s:i, s:s}", "code", err->code, "error", err->msg)
+                                     : json_pack("{s:b}", "ready", 1);
         cg_auto_free char *text = o ? cg_json_text(o, NULL) : NULL;
         struct stat st;
 
-        if (text && fstat(READY_FD, &st) == 0 && S_ISFIFO(st.st_mode) && cg_write_all(READY_FD, text, strlen(text), NULL) == 0)
+        if (text && fstat(READY_FD, &st) == 0 && S_ISFIFO(st.st_mode) &&
+            cg_write_all(READY_FD, text, strlen(text), NULL) == 0)
                 close(READY_FD);
 }
 
@@ -142,7 +147,8 @@ static int check_dir(const char *dir, struct cg_err *err)
         if (dir[0] != '/')
                 return cg_fail(err, CG_E_INVAL, "--dir must be an absolute path, not \"%s\"", dir);
         if (strlen(dir) > 80)
-                return cg_fail(err, CG_E_LIMIT, "--dir is longer than 80 bytes: socket paths below it would be too long");
+                return cg_fail(err, CG_E_LIMIT,
+                               "--dir is longer than 80 bytes: socket paths below it would be too long");
         if (mkdir(dir, 0700) < 0 && errno != EEXIST)
                 return cg_fail_errno(err, "cannot make %s", dir);
         if (lstat(dir, &st) < 0)
@@ -180,7 +186,9 @@ static int start(struct sup *s, struct cg_err *err)
         spares_start(s);
         memory_start(s);
         if (cg_zloop_init(&s->zl, &s->loop, err) < 0 || hosts_start(s, err) < 0 || broker_start(s, err) < 0 ||
-            (!s->kernel_env && zygote_start(s, err) < 0)) /* an environment that was chosen is checked first, with the session's workspace */
+            (!s->kernel_env &&
+             zygote_start(s, err) <
+                     0)) /* an environment that was chosen is checked first, with the session's workspace */
                 return -1;
         return 0;
 }
@@ -210,11 +218,13 @@ static bool dir_is_ours(const struct sup *s)
 {
         struct stat held, named;
 
-        return s->dir_fd >= 0 && fstat(s->dir_fd, &held) == 0 && lstat(s->dir, &named) == 0 && held.st_ino == named.st_ino &&
-               held.st_dev == named.st_dev;
+        return s->dir_fd >= 0 && fstat(s->dir_fd, &held) == 0 && lstat(s->dir, &named) == 0 &&
+               held.st_ino == named.st_ino && held.st_dev == named.st_dev;
 }
 
-/* Lets close callbacks run, so that every descriptor and byte is given back; then the processes go. */
+/*
+ * Lets close callbacks run, so that every descriptor and byte is given back; then the processes go.
+ */
 static void finish(struct sup *s)
 {
         struct cg_err err;
@@ -240,7 +250,8 @@ static int64_t number(const char *option, const char *text, int64_t max)
         long long v = strtoll(text, &end, 10);
 
         if (end == text || *end || v < 0 || v > max) {
-                fprintf(stderr, "cellgate-supervisor: %s must be a number from 0 to %lld, not \"%s\"\n", option, (long long)max, text);
+                fprintf(stderr, "cellgate-supervisor: %s must be a number from 0 to %lld, not \"%s\"\n",
+                        option, (long long)max, text);
                 exit(2);
         }
         return v;
@@ -249,11 +260,16 @@ static int64_t number(const char *option, const char *text, int64_t max)
 static void parse_args(struct sup *s, int argc, char **argv, bool *detach_process)
 {
         static const struct option options[] = {
-                { "dir", required_argument, NULL, 'd' },   { "private", no_argument, NULL, 'p' },
-                { "preload", required_argument, NULL, 'i' }, { "log-level", required_argument, NULL, 'l' },
-                { "spares", required_argument, NULL, 's' }, { "linger-ms", required_argument, NULL, 'g' },
-                { "detach", no_argument, NULL, 'D' },      { "kernel-env", required_argument, NULL, 'k' },
-                { "help", no_argument, NULL, 'h' },        { "version", no_argument, NULL, 'v' },
+                { "dir", required_argument, NULL, 'd' },
+                { "private", no_argument, NULL, 'p' },
+                { "preload", required_argument, NULL, 'i' },
+                { "log-level", required_argument, NULL, 'l' },
+                { "spares", required_argument, NULL, 's' },
+                { "linger-ms", required_argument, NULL, 'g' },
+                { "detach", no_argument, NULL, 'D' },
+                { "kernel-env", required_argument, NULL, 'k' },
+                { "help", no_argument, NULL, 'h' },
+                { "version", no_argument, NULL, 'v' },
                 { NULL, 0, NULL, 0 },
         };
         int c;
@@ -281,7 +297,8 @@ static void parse_args(struct sup *s, int argc, char **argv, bool *detach_proces
                         exit(2);
         }
         if (optind < argc) {
-                fprintf(stderr, "cellgate-supervisor: unexpected argument \"%s\"; see --help\n", argv[optind]);
+                fprintf(stderr, "cellgate-supervisor: unexpected argument \"%s\"; see --help\n",
+                        argv[optind]);
                 exit(2);
         }
 }
@@ -330,8 +347,8 @@ int main(int argc, char **argv)
         signal(SIGPIPE, SIG_IGN);
         raise_fd_limit();
         prctl(PR_SET_CHILD_SUBREAPER, 1); /* see sup_reap_strays() */
-#ifndef __SANITIZE_ADDRESS__ /* LeakSanitizer traces its own process */
-        prctl(PR_SET_DUMPABLE, 0); /* its environment may hold secrets of MCP servers */
+#ifndef __SANITIZE_ADDRESS__              /* LeakSanitizer traces its own process */
+        prctl(PR_SET_DUMPABLE, 0);        /* its environment may hold secrets of MCP servers */
 #endif
         if (sodium_init() < 0 || start(s, &err) < 0) {
                 cg_log(&s->log, CG_LOG_ERROR, "%s", err.msg);

@@ -1,6 +1,7 @@
 /*
- * cellgate-supervisor: masked credentials of a kernel. The real values are read here, once for each kernel, and go to the egress proxy's
- * injector alone. The zygote, whose memory every kernel has a copy of, gets what stands for them.
+ * cellgate-supervisor: masked credentials of a kernel. The real values are read here, once for each
+ * kernel, and go to the egress proxy's injector alone. The zygote, whose memory every kernel has a
+ * copy of, gets what stands for them.
  */
 #include "supervisor/supervisor.h"
 
@@ -35,8 +36,9 @@ static json_t *files_of(const struct cg_rules *rules)
         for (size_t i = 0; i < rules->n; i++) {
                 const struct cg_rule *r = &rules->v[i];
 
-                json_array_append_new(list, json_pack("{s:s, s:o*}", "path", r->path, "data",
-                                                      r->kind == CG_RULE_MASK ? hex_of(r->data ?: "", r->len) : NULL));
+                json_array_append_new(
+                        list, json_pack("{s:s, s:o*}", "path", r->path, "data",
+                                        r->kind == CG_RULE_MASK ? hex_of(r->data ?: "", r->len) : NULL));
         }
         return list;
 }
@@ -48,12 +50,14 @@ static int copy_env(const json_t *from, struct cg_environ *ret, struct cg_err *e
         size_t i;
         int e = 0;
 
-        json_array_foreach(from, i, v) {
+        json_array_foreach(from, i, v)
+        {
                 const char *line = json_string_value(v) ?: "", *value = strchr(line, '=');
                 cg_auto_free char *name = strndup(line, strcspn(line, "="));
 
                 if (e == 0 && value)
-                        e = name ? cg_environ_set(ret, name, value + 1, err) : cg_fail(err, CG_E_NOMEM, "environment");
+                        e = name ? cg_environ_set(ret, name, value + 1, err)
+                                 : cg_fail(err, CG_E_NOMEM, "environment");
         }
         return e;
 }

@@ -1,15 +1,19 @@
 /*
- * cellgate-supervisor: who takes part in a session. The host that opened it has slot 0; hosts that attached have slots of their own,
- * which are never used again in that session. A cell's number on the kernel wire begins with its host's slot, so that whatever the
- * kernel says about it, however late, finds its way without a table.
+ * cellgate-supervisor: who takes part in a session. The host that opened it has slot 0; hosts that
+ * attached have slots of their own, which are never used again in that session. A cell's number on
+ * the kernel wire begins with its host's slot, so that whatever the kernel says about it, however
+ * late, finds its way without a table.
  */
 #include "supervisor/supervisor.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* An attached host that lets so much wait is detached: it must not hold up the others, and what it would miss it must know. */
-#define MEMBER_MAX ((size_t)32 << 20)
+/*
+ * An attached host that lets so much wait is detached: it must not hold up the others, and what it
+ * would miss it must know.
+ */
+#define MEMBER_MAX  ((size_t)32 << 20)
 #define MAX_MEMBERS 64
 /* What an event costs beside its bytes, so that many tiny ones are bounded as well. */
 #define EVENT_COST 64
@@ -56,16 +60,24 @@ void session_credit(struct session *ss, struct member *mb, uint64_t bytes)
 
 /* ------------------------------------------------------------------ events */
 
-/* Answers and questions are their own host's; the rest is to be seen by everyone who looks into the session. */
+/*
+ * Answers and questions are their own host's; the rest is to be seen by everyone who looks into the
+ * session.
+ */
 static bool is_public(uint16_t type)
 {
-        return type != CG_HOST_REPLY && type != CG_HOST_INPUT_REQUEST && type != CG_HOST_INPUT_CLOSED && type != CG_HOST_DEBUG_EVENT;
+        return type != CG_HOST_REPLY && type != CG_HOST_INPUT_REQUEST && type != CG_HOST_INPUT_CLOSED &&
+               type != CG_HOST_DEBUG_EVENT;
 }
 
-/* What the host will give credit for, but the fixed part: else the window would grow or shrink with every event. */
+/*
+ * What the host will give credit for, but the fixed part: else the window would grow or shrink with
+ * every event.
+ */
 static size_t event_bytes(const json_t *body, const struct cg_out *out, const struct cg_msg *m)
 {
-        size_t n = out->raw_len + (body ? json_dumpb(body, NULL, 0, JSON_COMPACT | JSON_ENSURE_ASCII) : 0), len;
+        size_t n = out->raw_len + (body ? json_dumpb(body, NULL, 0, JSON_COMPACT | JSON_ENSURE_ASCII) : 0),
+               len;
 
         for (size_t i = 0; m && i + 1 < m->n_frames; i++) {
                 cg_msg_raw(m, i, &len);
@@ -237,7 +249,8 @@ void session_attach(struct host *h, const struct cg_msg *m)
         }
         if (!member_new(ss, h, &err))
                 goto fail;
-        cg_log(&h->sup->log, CG_LOG_INFO, "host %.8s attached to session %llu", h->token, (unsigned long long)ss->number);
+        cg_log(&h->sup->log, CG_LOG_INFO, "host %.8s attached to session %llu", h->token,
+               (unsigned long long)ss->number);
         out.session = ss->number;
         host_send(h, &out, json_pack("{s:s, s:o}", "id", ss->id, "info", session_info(ss)));
         return;
@@ -273,11 +286,12 @@ void session_list(struct host *h, const struct cg_msg *m)
 
                 if (!ss || !ss->host || !ss->opened || ss->ending)
                         continue;
-                json_array_append_new(list, json_pack("{s:s, s:O, s:b, s:s, s:b, s:b}", "id", ss->id, "workspace",
-                                                      json_object_get(ss->options, "workspace"), "sandbox",
-                                                      !json_is_false(json_object_get(ss->options, "sandbox")), "python",
-                                                      ss->kernel && ss->kernel->python ? ss->kernel->python : "", "running",
-                                                      cells_running(ss) != 0, "own", ss->host == h));
+                json_array_append_new(
+                        list, json_pack("{s:s, s:O, s:b, s:s, s:b, s:b}", "id", ss->id, "workspace",
+                                        json_object_get(ss->options, "workspace"), "sandbox",
+                                        !json_is_false(json_object_get(ss->options, "sandbox")), "python",
+                                        ss->kernel && ss->kernel->python ? ss->kernel->python : "", "running",
+                                        cells_running(ss) != 0, "own", ss->host == h));
         }
         host_send(h, &out, json_pack("{s:o}", "sessions", list));
 }

@@ -1,7 +1,8 @@
 /*
- * cellgate-supervisor: the machine's memory, for kernels that no control group holds. An rlimit bounds each of their processes, and
- * nothing all of them together, nor what no process has (memfds, sockets' buffers). So the supervisor looks at what the machine has
- * left, as often as that can be used up, and ends the kernel that uses most before other programs have to do without.
+ * cellgate-supervisor: the machine's memory, for kernels that no control group holds. An rlimit
+ * bounds each of their processes, and nothing all of them together, nor what no process has
+ * (memfds, sockets' buffers). So the supervisor looks at what the machine has left, as often as
+ * that can be used up, and ends the kernel that uses most before other programs have to do without.
  */
 #include "supervisor/supervisor.h"
 
@@ -17,7 +18,8 @@
 
 static bool is_candidate(const struct kernel *k)
 {
-        return k && k->state != K_DEAD && !k->memory_over && k->pid.fd >= 0 && k->by[CG_LIMIT_MEMORY] == CG_BY_RLIMIT;
+        return k && k->state != K_DEAD && !k->memory_over && k->pid.fd >= 0 &&
+               k->by[CG_LIMIT_MEMORY] == CG_BY_RLIMIT;
 }
 
 /* NULL: there is none. */
@@ -48,8 +50,9 @@ static bool any(const struct sup *s)
 }
 
 /*
- * The last that was ended is not gone yet. Its processes count as nothing from the moment that they begin to end, while the machine's
- * kernel still frees what they had, for seconds where that is much: whoever uses most by then is not the cause.
+ * The last that was ended is not gone yet. Its processes count as nothing from the moment that they
+ * begin to end, while the machine's kernel still frees what they had, for seconds where that is
+ * much: whoever uses most by then is not the cause.
  */
 static bool is_being_given_back(struct sup *s)
 {

@@ -35,13 +35,17 @@ static bool has_word(const char *list, size_t len, const char *word)
         return false;
 }
 
-/* The group's path by /proc/PID/cgroup: "4:memory:/a/b" (version 1) or, where no such line is, "0::/a/b". */
+/*
+ * The group's path by /proc/PID/cgroup: "4:memory:/a/b" (version 1) or, where no such line is,
+ * "0::/a/b".
+ */
 static bool group_path(const char *cgroup, char *path, size_t size, int *version)
 {
         *version = 0;
         for (const char *line = cgroup; *line; line += *line == '\n') {
                 size_t len = strcspn(line, "\n");
-                const char *list = memchr(line, ':', len), *where = list ? memchr(list + 1, ':', len - (size_t)(list + 1 - line)) : NULL;
+                const char *list = memchr(line, ':', len),
+                           *where = list ? memchr(list + 1, ':', len - (size_t)(list + 1 - line)) : NULL;
                 size_t n = where ? len - (size_t)(where + 1 - line) : 0;
                 bool v1 = where && has_word(list + 1, (size_t)(where - list - 1), "memory");
 
@@ -57,7 +61,10 @@ static bool group_path(const char *cgroup, char *path, size_t size, int *version
         return *version != 0;
 }
 
-/* Mount point of the hierarchy by a line of mountinfo: "36 35 98:0 ROOT POINT rw,noatime shared:1 - cgroup cgroup rw,memory". */
+/*
+ * Mount point of the hierarchy by a line of mountinfo: "36 35 98:0 ROOT POINT rw,noatime shared:1 -
+ * cgroup cgroup rw,memory".
+ */
 static bool hierarchy(const char *line, size_t len, int version, char root[256], char point[256])
 {
         char copy[1024], type[32], options[256], *dash;
@@ -88,8 +95,12 @@ int cg_oom_find(const char *mountinfo, const char *cgroup, char *dir, size_t siz
                         const char *below = path;
 
                         n = strlen(root);
-                        /* In a container the mount may show a part only, and our path may be counted from that or from the top. */
-                        if (strcmp(root, "/") != 0 && strncmp(path, root, n) == 0 && (path[n] == '/' || !path[n]))
+                        /*
+                         * In a container the mount may show a part only, and our path may be
+                         * counted from that or from the top.
+                         */
+                        if (strcmp(root, "/") != 0 && strncmp(path, root, n) == 0 &&
+                            (path[n] == '/' || !path[n]))
                                 below = path + n;
                         n = (size_t)snprintf(dir, size, "%s%s", point, strcmp(below, "/") == 0 ? "" : below);
                         return n < size ? 0 : -1;
@@ -131,8 +142,10 @@ void cg_oom_mark(pid_t pid, struct cg_oom *ret)
             cg_read_file("/proc/self/mountinfo", (size_t)1 << 20, &mountinfo, &len, NULL) < 0 ||
             cg_oom_find(mountinfo, cgroup, dir, sizeof(dir), &version) < 0)
                 return;
-        snprintf(ret->file, sizeof(ret->file), "%s/%s", dir, version == 1 ? "memory.oom_control" : "memory.events");
-        snprintf(ret->limit, sizeof(ret->limit), "%s/%s", dir, version == 1 ? "memory.limit_in_bytes" : "memory.max");
+        snprintf(ret->file, sizeof(ret->file), "%s/%s", dir,
+                 version == 1 ? "memory.oom_control" : "memory.events");
+        snprintf(ret->limit, sizeof(ret->limit), "%s/%s", dir,
+                 version == 1 ? "memory.limit_in_bytes" : "memory.max");
         ret->group = counter(ret->file, "oom_kill");
 }
 
@@ -186,17 +199,20 @@ uint64_t cg_oom_room(void)
         return room;
 }
 
-/* One part in so many is kept for the machine's other programs; with less left it begins to write its programs' pages off and read them again. */
+/*
+ * One part in so many is kept for the machine's other programs; with less left it begins to write
+ * its programs' pages off and read them again.
+ */
 #define RESERVE_SHARE 32
 /* Faster than processes fill memory: the kernel of the machine clears each page first. */
 #define BYTES_PER_MS (UINT64_C(8) << 20)
-#define LOOK_MIN_MS 50
-#define LOOK_MAX_MS 2000
+#define LOOK_MIN_MS  50
+#define LOOK_MAX_MS  2000
 /* Of a sandbox: as many as its limits of processes let there be by default, and then some. */
 #define PROCESSES_MAX 4096
 /* Of all its processes together; what lies beyond is not counted. */
 #define DESCRIPTORS_MAX 65536
-#define MEMFDS_MAX 4096
+#define MEMFDS_MAX      4096
 
 void cg_oom_left(uint64_t *available, uint64_t *reserve)
 {
@@ -211,7 +227,10 @@ uint64_t cg_oom_next_look_ms(uint64_t available, uint64_t reserve)
         return ms < LOOK_MIN_MS ? LOOK_MIN_MS : ms > LOOK_MAX_MS ? LOOK_MAX_MS : ms;
 }
 
-/* What a sandbox uses: of its processes, and of files in memory, which need not be mapped by any of them. */
+/*
+ * What a sandbox uses: of its processes, and of files in memory, which need not be mapped by any of
+ * them.
+ */
 struct use {
         uint64_t anon, shmem, held;
         size_t descriptors; /* that were looked at */
@@ -259,8 +278,9 @@ static void add_memfds(struct use *u, pid_t pid)
         dir = opendir(path);
         while (dir && u->descriptors < DESCRIPTORS_MAX && (e = readdir(dir))) {
                 u->descriptors++;
-                if (readlinkat(dirfd(dir), e->d_name, link, sizeof(link)) >= 7 && !memcmp(link, "/memfd:", 7) &&
-                    fstatat(dirfd(dir), e->d_name, &st, 0) == 0 && is_new(u, st.st_ino))
+                if (readlinkat(dirfd(dir), e->d_name, link, sizeof(link)) >= 7 &&
+                    !memcmp(link, "/memfd:", 7) && fstatat(dirfd(dir), e->d_name, &st, 0) == 0 &&
+                    is_new(u, st.st_ino))
                         u->held += (uint64_t)st.st_blocks * 512;
         }
         if (dir)
@@ -336,7 +356,8 @@ uint64_t cg_oom_use(pid_t pid)
 
 enum cg_oom_verdict cg_oom_since(const struct cg_oom *o, uint64_t *limit_bytes)
 {
-        int64_t machine = counter("/proc/vmstat", "oom_kill"), group = o->group < 0 ? -1 : counter(o->file, "oom_kill");
+        int64_t machine = counter("/proc/vmstat", "oom_kill"),
+                group = o->group < 0 ? -1 : counter(o->file, "oom_kill");
 
         *limit_bytes = 0;
         if (group > o->group) {

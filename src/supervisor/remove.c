@@ -1,14 +1,17 @@
 /*
- * cellgate-supervisor: folders that go. A hostile program can leave a million files behind, and what takes so long must keep no other
- * session waiting: it is done by a thread of the loop's pool. Their names have numbers that never come again, so none is in the way of a
- * new one.
+ * cellgate-supervisor: folders that go. A hostile program can leave a million files behind, and
+ * what takes so long must keep no other session waiting: it is done by a thread of the loop's pool.
+ * Their names have numbers that never come again, so none is in the way of a new one.
  */
 #include "supervisor/supervisor.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Further ones go with our own folder, at our end. It takes longer to fill a folder than to remove it. */
+/*
+ * Further ones go with our own folder, at our end. It takes longer to fill a folder than to remove
+ * it.
+ */
 #define MAX_WAITING CG_MAX_SESSIONS
 
 struct removal {
@@ -33,7 +36,8 @@ static void on_done(uv_work_t *w, int status)
         (void)status;
         r->sup->n_removing--;
         if (r->err.code < 0) /* most likely some process in it is still ending */
-                cg_log(&r->sup->log, CG_LOG_INFO, "%s; it goes with this supervisor's own folder", r->err.msg);
+                cg_log(&r->sup->log, CG_LOG_INFO, "%s; it goes with this supervisor's own folder",
+                       r->err.msg);
         free(r);
 }
 
@@ -52,7 +56,8 @@ void sup_remove(struct sup *s, const char *path)
                 memcpy(r->path, path, len);
         }
         if (!r || uv_queue_work(&s->loop, &r->work, on_work, on_done) < 0) {
-                cg_log(&s->log, CG_LOG_WARN, "%s stays until this supervisor ends: too much waits to be removed", path);
+                cg_log(&s->log, CG_LOG_WARN,
+                       "%s stays until this supervisor ends: too much waits to be removed", path);
                 free(r);
                 return;
         }

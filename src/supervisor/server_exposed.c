@@ -170,7 +170,6 @@ bool text_is_exposed(const struct check *c, const char *text, char found[PATH_MA
         if (!strchr(text, '$'))
                 return words_are_exposed(c, text, found);
         expand(c, text, &expanded);
-        return words_are_exposed(c, text, found) || words_are_exposed(c, expanded.data ? expanded.data : "",
-                                                                      found);
+        return words_are_exposed(c, text, found) ||
+               words_are_exposed(c, expanded.data ? expanded.data : "", found);
 }
-

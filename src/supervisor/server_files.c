@@ -158,10 +158,11 @@ static int search_pending(struct check *c)
 static int guard_folder(struct check *c, const char *what, const char *folder)
 {
         if (json_array_size(c->guards) >= GUARDED_MAX)
-                return cg_fail(c->err, CG_E_LIMIT, "MCP server \"%s\": links lead from its program through "
-                                                   "more than %d folders that cells write (%s). Keep it "
-                                                   "where cells cannot write", c->name,
-                                       GUARDED_MAX, folder);
+                return cg_fail(c->err, CG_E_LIMIT,
+                               "MCP server \"%s\": links lead from its program through "
+                               "more than %d folders that cells write (%s). Keep it "
+                               "where cells cannot write",
+                               c->name, GUARDED_MAX, folder);
         if (json_array_append_new(c->pending, json_string(folder)) < 0 ||
             json_array_append_new(c->pending, json_string(what)) < 0)
                 return cg_fail(c->err, CG_E_NOMEM, "MCP server");
@@ -219,8 +220,9 @@ static int guard(struct check *c, const char *what, const char *path, bool folde
         if (link && own)
                 return add_guard(c, path);
         if (own && !folder)
-                return refuse(c, what, path, "it is directly in a folder that cells write, and so would be "
-                                             "what it imports");
+                return refuse(c, what, path,
+                              "it is directly in a folder that cells write, and so would be "
+                              "what it imports");
         return refuse(c, what, path, "the folder that it belongs to is one that cells write, or holds one");
 }
 
@@ -360,16 +362,17 @@ static int look_up(struct check *c, const char *command, char ret[PATH_MAX])
                 for (list = c->path; next_entry(&list, entry);) {
                         if (entry[0] != '/' || file_is_exposed(c, entry) != (exposed == 1) ||
                             snprintf(path, sizeof(path), "%s/%s", entry, command) >= PATH_MAX ||
-                                    access(path, X_OK) < 0)
+                            access(path, X_OK) < 0)
                                 continue;
                         if (other[0] && same_file(other, path))
                                 continue;
                         if (other[0])
-                                return cg_fail(c->err, CG_E_INVAL, "MCP server \"%s\": the program %s is "
-                                                                   "found in two folders of PATH that cells "
-                                                                   "can write, %s and %s; give its whole "
-                                                                   "path as \"command\"",
-                                                       c->name, command, other, path);
+                                return cg_fail(c->err, CG_E_INVAL,
+                                               "MCP server \"%s\": the program %s is "
+                                               "found in two folders of PATH that cells "
+                                               "can write, %s and %s; give its whole "
+                                               "path as \"command\"",
+                                               c->name, command, other, path);
                         snprintf(other, sizeof(other), "%.*s", PATH_MAX - 1, path);
                         if (!exposed)
                                 break;
@@ -410,8 +413,9 @@ static int clean_path(struct check *c, struct cg_buf *ret)
 enum launcher_kind {
         RUNS_NOTHING, /* its arguments are its own */
         RUNS_SCRIPT,  /* its first operand is code: files and folders */
-        RUNS_PACKAGE, /* its first operand is a command of its own; settings are searched in folders above */
-        RUNS_ALL,     /* any argument may be code */
+        /* its first operand is a command of its own; settings are searched in folders above */
+        RUNS_PACKAGE,
+        RUNS_ALL, /* any argument may be code */
 };
 
 /* Lists of words. */
@@ -429,12 +433,17 @@ static const struct launcher {
           "-r --require --import --loader --experimental-loader -C --conditions --env-file "
           "--env-file-if-exists --openssl-config --icu-data-dir",
           "-e --eval -p --print -pe", "*", "" },
-        { RUNS_PACKAGE, true, "npx bunx pnpx", "-p --package --prefix --userconfig --globalconfig --cache -w "
-                                               "--workspace --registry", "-c --call",
+        { RUNS_PACKAGE, true, "npx bunx pnpx",
+          "-p --package --prefix --userconfig --globalconfig --cache -w "
+          "--workspace --registry",
+          "-c --call",
           "-y --yes -n --no --no-install -q --quiet -s --silent --ignore-existing --offline --prefer-offline "
-          "--prefer-online -d --verbose", "" },
-        { RUNS_PACKAGE, false, "uv uvx", "--from --with --with-editable --with-requirements -p --python "
-                                         "--directory --project -m", "",
+          "--prefer-online -d --verbose",
+          "" },
+        { RUNS_PACKAGE, false, "uv uvx",
+          "--from --with --with-editable --with-requirements -p --python "
+          "--directory --project -m",
+          "",
           "-q --quiet -v --verbose -n --no-cache --no-cache-dir --offline --isolated --refresh --no-config "
           "--native-tls --no-progress --no-project --active --frozen --locked --no-sync --exact "
           "--managed-python --no-managed-python -U --upgrade --reinstall --no-env-file",
@@ -531,8 +540,8 @@ static int check_code_word(struct check *c, const struct launcher *l, const char
          * A script is protected with what lies beside it; where the program looks further up, that
          * is not enough.
          */
-        if (l->kind != RUNS_PACKAGE && !(l->kind == RUNS_ALL && l->node) && (word[0] == '/' || (!c->own_cwd &&
-                        !c->defer)) && file_absolute(c, word, path) == 0 &&
+        if (l->kind != RUNS_PACKAGE && !(l->kind == RUNS_ALL && l->node) &&
+            (word[0] == '/' || (!c->own_cwd && !c->defer)) && file_absolute(c, word, path) == 0 &&
             (is_file(path) || (l->kind == RUNS_SCRIPT && path_is_present(path))))
                 r = guard_path(c, what, path);
         if (r == 0 && text_is_exposed(c, word, path))
@@ -643,8 +652,8 @@ static int check_words(struct check *c, const struct launcher *l, const json_t *
                         value = false;
                 } else if (w[0] == '-' && w[1]) {
                         last = has_word(l->last, w);
-                        value = !last && !strchr(w, '=') && (has_word(l->values, w) || (l->flags[0] != '*' &&
-                                        !has_word(l->flags, w)));
+                        value = !last && !strchr(w, '=') &&
+                                (has_word(l->values, w) || (l->flags[0] != '*' && !has_word(l->flags, w)));
                 } else if (!has_word(l->commands, w)) {
                         c->node |= l->node;
                         if (l->kind == RUNS_PACKAGE && !strchr(w, '@') &&
@@ -688,8 +697,9 @@ static int check_interpreter(struct check *c, const char *program, int depth)
                         r = check_program(c, word, &l, found, depth + 1);
                         env = false;
                 } else if (text_is_exposed(c, word, found)) {
-                        r = refuse(c, "the first line of its program leads to", found, "cells can write "
-                                        "there");
+                        r = refuse(c, "the first line of its program leads to", found,
+                                   "cells can write "
+                                   "there");
                 }
         }
         if (r == 0 && l)
@@ -728,13 +738,13 @@ static int check_program(struct check *c, const char *command, const struct laun
 /* ------------------------------------------------------------------ variables */
 
 /* Names that begin so decide what is run, whatever follows. */
-static const char *const code_prefixes[] = { "UV_", "PIP_", "PIPX_", "NPM_", "npm_", "YARN_", "PNPM_", "BUN_",
-                                            "DENO_", "NODE_", "PYTHON", "VIRTUAL_ENV",
-                                             "CONDA", "RUBY", "GEM_", "BUNDLE_", "PERL", "PHP", "LUA_",
-                                                     "JAVA", "JDK_", "_JAVA", "MAVEN_", "GRADLE_",
-                                             "DOTNET_", "LD_", "GCONV_", "OPENSSL_", "GIT_", "XDG_", "GO",
-                                                     "CARGO_", "RUST", "R_", "JULIA_", "TCL",
-                                             "BASH_", "ENV", "ZDOTDIR", "HOME", "SHELL", "TMPDIR", "PATH" };
+static const char *const code_prefixes[] = {
+        "UV_",      "PIP_",   "PIPX_",       "NPM_",  "npm_",   "YARN_",   "PNPM_",   "BUN_",   "DENO_",
+        "NODE_",    "PYTHON", "VIRTUAL_ENV", "CONDA", "RUBY",   "GEM_",    "BUNDLE_", "PERL",   "PHP",
+        "LUA_",     "JAVA",   "JDK_",        "_JAVA", "MAVEN_", "GRADLE_", "DOTNET_", "LD_",    "GCONV_",
+        "OPENSSL_", "GIT_",   "XDG_",        "GO",    "CARGO_", "RUST",    "R_",      "JULIA_", "TCL",
+        "BASH_",    "ENV",    "ZDOTDIR",     "HOME",  "SHELL",  "TMPDIR",  "PATH"
+};
 /* Words in other names: what the server works on. */
 static const char data_words[] = "DATA DATABASE DB SQLITE DUCKDB MEMORY WORKSPACE WORKSPACES REPO REPOS "
                                  "REPOSITORY PROJECT ALLOWED OUTPUT OUT LOG LOGS VAULT NOTES DOCS DOCUMENTS "
@@ -769,12 +779,13 @@ static int check_variables(struct check *c)
         const char *name;
         json_t *value;
 
-        json_object_foreach(json_object_get(c->def, "env"), name, value) {
+        json_object_foreach(json_object_get(c->def, "env"), name, value)
+        {
                 const char *text = json_string_value(value);
                 char found[PATH_MAX], what[200];
 
-                if (!text || strcmp(name, "PATH") == 0 || is_data_variable(name) || !text_is_exposed(c, text,
-                                found))
+                if (!text || strcmp(name, "PATH") == 0 || is_data_variable(name) ||
+                    !text_is_exposed(c, text, found))
                         continue;
                 snprintf(what, sizeof(what), "the variable %.100s leads to", name);
                 return refuse(c, what, found, "cells can write there");
@@ -782,22 +793,97 @@ static int check_variables(struct check *c)
         return 0;
 }
 
-/* ------------------------------------------------------------------ what interpreters load unasked */
+/*
+ * ------------------------------------------------------------------ what interpreters load unasked
+ */
 
 /* Below the home folder; "/" at the end: a folder. */
 static const char *const start_files[] = {
-        ".local/lib/", ".local/bin/", ".local/share/uv/", ".local/share/pipx/", ".local/share/virtualenv/",
-        ".local/share/pnpm/", ".config/", ".cache/uv/", ".cache/pip/", ".cache/node/", ".cache/node-gyp/",
-        ".cache/deno/", ".cache/pnpm/", ".cache/yarn/", ".cache/pypoetry/", ".cache/ms-playwright/",
-        ".cache/puppeteer/", ".cache/selenium/", ".cache/huggingface/", ".cache/torch/", ".cache/go-build/",
-        ".cache/coursier/", ".cache/electron/", ".npm/", ".npmrc", ".pnpm-store/", ".node_modules/",
-        ".node_libraries/", "node_modules/", ".yarnrc", ".yarnrc.yml", ".yarn/", ".bunfig.toml", ".bun/",
-        ".deno/", ".nvm/", ".volta/", ".fnm/", ".pyenv/", ".pydistutils.cfg", ".pip/", ".conda/",
-        ".condarc", ".mambarc", ".pixi/", ".ipython/", ".rbenv/", ".gem/", ".gemrc", ".bundle/", ".irbrc",
-        ".cargo/", ".rustup/", "go/", ".m2/", ".ivy2/", ".gradle/", ".sbt/", ".jbang/", ".nuget/",
-        ".dotnet/", ".julia/", ".Rprofile", ".Renviron", "R/", ".sdkman/", ".asdf/", ".mix/", ".hex/",
-        ".cpanm/", "perl5/", ".luarocks/", ".docker/", ".kube/", ".aws/", ".ssh/", ".psqlrc", ".sqliterc",
-        ".duckdbrc", ".my.cnf", ".mongorc.js", ".mongoshrc.js", ".gdbinit", ".curlrc", ".wgetrc",
+        ".local/lib/",
+        ".local/bin/",
+        ".local/share/uv/",
+        ".local/share/pipx/",
+        ".local/share/virtualenv/",
+        ".local/share/pnpm/",
+        ".config/",
+        ".cache/uv/",
+        ".cache/pip/",
+        ".cache/node/",
+        ".cache/node-gyp/",
+        ".cache/deno/",
+        ".cache/pnpm/",
+        ".cache/yarn/",
+        ".cache/pypoetry/",
+        ".cache/ms-playwright/",
+        ".cache/puppeteer/",
+        ".cache/selenium/",
+        ".cache/huggingface/",
+        ".cache/torch/",
+        ".cache/go-build/",
+        ".cache/coursier/",
+        ".cache/electron/",
+        ".npm/",
+        ".npmrc",
+        ".pnpm-store/",
+        ".node_modules/",
+        ".node_libraries/",
+        "node_modules/",
+        ".yarnrc",
+        ".yarnrc.yml",
+        ".yarn/",
+        ".bunfig.toml",
+        ".bun/",
+        ".deno/",
+        ".nvm/",
+        ".volta/",
+        ".fnm/",
+        ".pyenv/",
+        ".pydistutils.cfg",
+        ".pip/",
+        ".conda/",
+        ".condarc",
+        ".mambarc",
+        ".pixi/",
+        ".ipython/",
+        ".rbenv/",
+        ".gem/",
+        ".gemrc",
+        ".bundle/",
+        ".irbrc",
+        ".cargo/",
+        ".rustup/",
+        "go/",
+        ".m2/",
+        ".ivy2/",
+        ".gradle/",
+        ".sbt/",
+        ".jbang/",
+        ".nuget/",
+        ".dotnet/",
+        ".julia/",
+        ".Rprofile",
+        ".Renviron",
+        "R/",
+        ".sdkman/",
+        ".asdf/",
+        ".mix/",
+        ".hex/",
+        ".cpanm/",
+        "perl5/",
+        ".luarocks/",
+        ".docker/",
+        ".kube/",
+        ".aws/",
+        ".ssh/",
+        ".psqlrc",
+        ".sqliterc",
+        ".duckdbrc",
+        ".my.cnf",
+        ".mongorc.js",
+        ".mongoshrc.js",
+        ".gdbinit",
+        ".curlrc",
+        ".wgetrc",
 };
 
 static int guard_start_files(struct check *c, const char *home)
@@ -823,7 +909,8 @@ static int guard_node_folders(struct check *c)
         size_t i;
         int r = 0;
 
-        json_array_foreach(roots, i, v) {
+        json_array_foreach(roots, i, v)
+        {
                 char at[PATH_MAX], path[PATH_MAX + 16];
 
                 snprintf(at, sizeof(at), "%s", json_string_value(v));
@@ -863,8 +950,9 @@ static int make_cwd(struct check *c)
                         return cg_fail_errno(c->err, "cannot make %s", path);
         }
         c->own_cwd = true;
-        return json_object_set_new(c->def, "cwd", json_string(c->cwd)) < 0 ? cg_fail(c->err, CG_E_NOMEM,
-                        "MCP server") : 0;
+        return json_object_set_new(c->def, "cwd", json_string(c->cwd)) < 0
+                       ? cg_fail(c->err, CG_E_NOMEM, "MCP server")
+                       : 0;
 }
 
 static int check_cwd(struct check *c)
@@ -875,8 +963,10 @@ static int check_cwd(struct check *c)
         if (!cwd || json_is_null(cwd) || !text)
                 return make_cwd(c); /* of another type: the tool server refuses it */
         if (text[0] != '/')
-                return cg_fail(c->err, CG_E_INVAL, "MCP server \"%s\": \"cwd\" must be an absolute path, not "
-                                                   "\"%s\"", c->name, text);
+                return cg_fail(c->err, CG_E_INVAL,
+                               "MCP server \"%s\": \"cwd\" must be an absolute path, not "
+                               "\"%s\"",
+                               c->name, text);
         if (strlen(text) >= sizeof(c->cwd))
                 return cg_fail(c->err, CG_E_LIMIT, "MCP server \"%s\": \"cwd\" is longer than %d bytes",
                                c->name, PATH_MAX);
@@ -889,12 +979,14 @@ static int check_cwd_place(struct check *c)
         if (c->own_cwd)
                 return 0;
         if (file_is_exposed(c, c->cwd))
-                return refuse(c, "it would start in the folder (\"cwd\")", c->cwd, "cells can write there, "
-                                "and interpreters look first for modules and settings in the folder that "
-                                "they start in");
+                return refuse(c, "it would start in the folder (\"cwd\")", c->cwd,
+                              "cells can write there, "
+                              "and interpreters look first for modules and settings in the folder that "
+                              "they start in");
         if (file_holds_write_root(c, c->cwd))
-                return refuse(c, "it would start in the folder (\"cwd\")", c->cwd, "a folder that cells "
-                                "write lies in it");
+                return refuse(c, "it would start in the folder (\"cwd\")", c->cwd,
+                              "a folder that cells "
+                              "write lies in it");
         return 0;
 }
 
@@ -911,10 +1003,12 @@ static int check_relative(struct check *c, const char *what, const char *word)
                 if (!folders[i] || snprintf(path, sizeof(path), "%s/%s", folders[i], word) >= PATH_MAX ||
                     !is_file(path))
                         continue;
-                return cg_fail(c->err, CG_E_INVAL, "MCP server \"%s\": %s \"%s\" is relative to the folder "
-                                                   "that cellgate was started in, but servers start in a "
-                                                   "folder of their own, which cells cannot write: give the "
-                                                   "whole path, %s", c->name, what, word, path);
+                return cg_fail(c->err, CG_E_INVAL,
+                               "MCP server \"%s\": %s \"%s\" is relative to the folder "
+                               "that cellgate was started in, but servers start in a "
+                               "folder of their own, which cells cannot write: give the "
+                               "whole path, %s",
+                               c->name, what, word, path);
         }
         return 0;
 }
@@ -938,8 +1032,10 @@ static int check_relative_command(struct check *c, const char *command)
         int r = check_relative(c, "the command", command);
 
         if (r == 0 && c->own_cwd && command[0] != '/')
-                r = cg_fail(c->err, CG_E_INVAL, "MCP server \"%s\": the command \"%s\" is relative: give its "
-                                                "whole path, or a \"cwd\"", c->name, command);
+                r = cg_fail(c->err, CG_E_INVAL,
+                            "MCP server \"%s\": the command \"%s\" is relative: give its "
+                            "whole path, or a \"cwd\"",
+                            c->name, command);
         return r;
 }
 
@@ -949,9 +1045,8 @@ static int check_relative_words(struct check *c)
         size_t i;
         int r = 0;
 
-        json_array_foreach(json_object_get(c->def, "args"), i, v)
-                if (r == 0)
-                        r = check_relative(c, "the argument", json_string_value(v));
+        json_array_foreach(json_object_get(c->def, "args"), i, v) if (r == 0)
+                r = check_relative(c, "the argument", json_string_value(v));
         return r;
 }
 
@@ -982,9 +1077,8 @@ static bool args_name_linker(const struct check *c)
         const json_t *v;
         size_t i;
 
-        json_array_foreach(json_object_get(c->def, "args"), i, v)
-                if (json_is_string(v) && names_linker(json_string_value(v)))
-                        return true;
+        json_array_foreach(json_object_get(c->def, "args"), i,
+                           v) if (json_is_string(v) && names_linker(json_string_value(v))) return true;
         return false;
 }
 
@@ -1039,7 +1133,7 @@ static int check_definition(struct check *c)
 {
         json_t *given = json_object_get(c->def, "inherit");
         cg_auto_json json_t *inherit = json_is_object(given) ? json_deep_copy(given) : cg_json_passed_env(),
-                *untouched = json_deep_copy(inherit);
+                            *untouched = json_deep_copy(inherit);
         const json_t *sandbox = json_object_get(c->def, "sandbox");
         char why[600];
         int r;
@@ -1048,17 +1142,18 @@ static int check_definition(struct check *c)
         c->path_is_own = c->path != NULL;
         if (!c->path)
                 c->path = json_string_value(json_object_get(inherit, "PATH")) ?: "";
-        if (json_is_string(sandbox) && json_string_value(sandbox)[0] == '/' && file_is_exposed(c,
-                        json_string_value(sandbox)) &&
-            add_guard(c, json_string_value(sandbox)) < 0)
+        if (json_is_string(sandbox) && json_string_value(sandbox)[0] == '/' &&
+            file_is_exposed(c, json_string_value(sandbox)) && add_guard(c, json_string_value(sandbox)) < 0)
                 return CG_E_NOMEM;
         r = check_unsandboxed(c, inherit);
         if (r == CG_E_INVAL && sandbox && !json_is_null(sandbox)) {
                 if (server_sandbox_is_wider(c, why, sizeof(why))) {
                         struct cg_err first = *c->err;
 
-                        return cg_fail(c->err, CG_E_INVAL, "%s. The sandbox that it has allows more than the "
-                                                           "cells': %s", first.msg, why);
+                        return cg_fail(c->err, CG_E_INVAL,
+                                       "%s. The sandbox that it has allows more than the "
+                                       "cells': %s",
+                                       first.msg, why);
                 }
                 r = 0;
                 json_object_set(c->def, "inherit", untouched);
@@ -1069,18 +1164,22 @@ static int check_definition(struct check *c)
 }
 
 int server_check(struct check *c, const struct server_scope *scope, const char *name,
-                 const json_t *definition, unsigned int folder,
-                 struct cg_err *err)
+                 const json_t *definition, unsigned int folder, struct cg_err *err)
 {
         bool sandboxed = !json_is_false(json_object_get(scope->options, "sandbox"));
         int r;
 
-        *c = (struct check){ .scope = scope, .name = name, .folder = folder, .err = err,
-                             .def = json_deep_copy(definition), .guards = json_array(),
-                             .pending = json_array(), .searched = json_array() };
+        *c = (struct check){ .scope = scope,
+                             .name = name,
+                             .folder = folder,
+                             .err = err,
+                             .def = json_deep_copy(definition),
+                             .guards = json_array(),
+                             .pending = json_array(),
+                             .searched = json_array() };
         cg_buf_init(&c->left_out, (size_t)1 << 20);
-        r = c->def && c->guards && c->pending && c->searched ? check_cwd(c) : cg_fail(err, CG_E_NOMEM,
-                        "MCP server");
+        r = c->def && c->guards && c->pending && c->searched ? check_cwd(c)
+                                                             : cg_fail(err, CG_E_NOMEM, "MCP server");
         /* Each definition records all its guards, whoever else has them. */
         if (r == 0 && sandboxed)
                 r = server_rules(scope->options, scope->home, NULL, &c->rules, err);

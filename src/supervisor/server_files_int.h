@@ -1,10 +1,9 @@
 /*
- * The check of MCP servers' definitions, by file:
- *   server_exposed.c  which paths cells can write, and which words lead there
- *   server_tree.c     folders of files: symlinks to elsewhere, files with several names
- *   server_files.c    one definition: its program, arguments, variables and working folder
- *   server_sandbox.c  a definition with a sandbox of its own
- *   server_guards.c   registration: runs the check in a thread, makes its outcome hold in all kernels
+ * The check of MCP servers' definitions, by file: server_exposed.c  which paths cells can write,
+ *   and which words lead there server_tree.c     folders of files: symlinks to elsewhere, files
+ *   with several names server_files.c    one definition: its program, arguments, variables and
+ *   working folder server_sandbox.c  a definition with a sandbox of its own server_guards.c
+ *   registration: runs the check in a thread, makes its outcome hold in all kernels
  *
  * The check reads folders of any size, so it runs in a thread of the loop's pool. It works on
  * copies (struct server_scope) and uses nothing of struct sup or struct session.
@@ -22,12 +21,13 @@
 
 /* What the definitions of one registration have in common. Read-only in the thread. */
 struct server_scope {
-        json_t *options;          /* the session's */
-        const char *workspace;    /* of options */
-        const char *home;         /* the user's home folder; NULL: unknown */
-        const char *dir;          /* the session's private folder */
-        bool shallow;             /* folders are not searched: for cells of sessions that do not register */
-        const atomic_bool *stop;  /* the supervisor ends: so does the check */
+        json_t *options;       /* the session's */
+        const char *workspace; /* of options */
+        const char *home;      /* the user's home folder; NULL: unknown */
+        const char *dir;       /* the session's private folder */
+        /* folders are not searched: for cells of sessions that do not register */
+        bool shallow;
+        const atomic_bool *stop; /* the supervisor ends: so does the check */
         int64_t deadline_ms;
 };
 
@@ -35,23 +35,25 @@ struct server_scope {
 struct check {
         const struct server_scope *scope;
         const char *name;
-        json_t *def;              /* as it goes to the tool server */
-        struct cg_rules rules;    /* of the session's kernels, with the guards so far */
-        json_t *guards;           /* for cg_rules_add_guards() */
+        json_t *def;           /* as it goes to the tool server */
+        struct cg_rules rules; /* of the session's kernels, with the guards so far */
+        json_t *guards;        /* for cg_rules_add_guards() */
         /* [FOLDER, WHAT, ...]: guarded folders that are still to be searched for symlinks */
         json_t *pending;
-        json_t *searched;         /* folders outside of write roots that were searched for hard links */
-        unsigned int folder;      /* number of its private folder */
+        /* folders outside of write roots that were searched for hard links */
+        json_t *searched;
+        unsigned int folder; /* number of its private folder */
         char cwd[PATH_MAX];
-        bool own_cwd;             /* a private folder: relative names lead nowhere */
-        bool defer;               /* relative names are checked once the folder has been found good */
+        bool own_cwd; /* a private folder: relative names lead nowhere */
+        /* relative names are checked once the folder has been found good */
+        bool defer;
         /* something of it runs in node, which searches packages in all folders above a script */
         bool node;
-        bool linked;              /* files that it loads have names elsewhere as well */
-        const char *path;         /* PATH, borrowed */
-        bool path_is_own;         /* of the definition */
-        size_t entries;           /* of folders that were visited */
-        struct cg_buf left_out;   /* entries of the inherited PATH */
+        bool linked;            /* files that it loads have names elsewhere as well */
+        const char *path;       /* PATH, borrowed */
+        bool path_is_own;       /* of the definition */
+        size_t entries;         /* of folders that were visited */
+        struct cg_buf left_out; /* entries of the inherited PATH */
         struct cg_err *err;
 };
 
@@ -80,7 +82,7 @@ bool text_is_exposed(const struct check *c, const char *text, char found[PATH_MA
 
 /* Text of limits: enough for any real program, and few seconds of work. */
 #define SERVER_ENTRIES_MAX 300000
-#define SERVER_DEPTH_MAX 100
+#define SERVER_DEPTH_MAX   100
 
 typedef int (*tree_visit)(struct check *c, void *data, const char *path, const struct stat *st);
 
@@ -113,8 +115,7 @@ bool path_is_present(const char *path);
  * write. CG_E_LIMIT, CG_E_TIMEDOUT: that could not be found out.
  */
 int server_check(struct check *c, const struct server_scope *scope, const char *name,
-                 const json_t *definition, unsigned int folder,
-                 struct cg_err *err);
+                 const json_t *definition, unsigned int folder, struct cg_err *err);
 void server_check_fini(struct check *c);
 
 /* ---- server_sandbox.c */

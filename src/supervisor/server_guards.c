@@ -38,8 +38,9 @@ struct registration {
         json_t *checked; /* as they go to the tool server */
         json_t *guards;  /* {SERVER: [PATH, ...]}, of those that passed */
         json_t *all;     /* guards of all sessions */
-        json_t *others;  /* options of the other sessions whose cells are sandboxed, without doubles */
-        char *left_out;  /* entries of PATH */
+        /* options of the other sessions whose cells are sandboxed, without doubles */
+        json_t *others;
+        char *left_out; /* entries of PATH */
         struct examined *kernels;
         size_t n_kernels;
         struct cg_err err; /* code < 0: of the registration, or of all servers with guards */
@@ -61,9 +62,7 @@ bool list_has(const json_t *list, const json_t *item)
         const json_t *v;
         size_t i;
 
-        json_array_foreach((json_t *)(uintptr_t)list, i, v)
-                if (json_equal(v, item))
-                        return true;
+        json_array_foreach((json_t *)(uintptr_t)list, i, v) if (json_equal(v, item)) return true;
         return false;
 }
 
@@ -90,10 +89,9 @@ json_t *server_guards(const struct sup *s)
         size_t k;
 
         for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
-                json_object_foreach(s->sessions[i] ? s->sessions[i]->guards : NULL, name, of_server) {
-                        json_array_foreach(of_server, k, v)
-                                if (!list_has(all, v))
-                                        json_array_append(all, v);
+                json_object_foreach(s->sessions[i] ? s->sessions[i]->guards : NULL, name, of_server)
+                {
+                        json_array_foreach(of_server, k, v) if (!list_has(all, v)) json_array_append(all, v);
                 }
         }
         return all;
@@ -111,7 +109,7 @@ static bool holds_denials(const struct session *ss)
         if (!tier)
                 tier = json_string_value(json_object_get(own, "tier"));
         return !ss->kernel->tier || strcmp(ss->kernel->tier, "landlock") != 0 ||
-                (tier && strstr(tier, ":freeze"));
+               (tier && strstr(tier, ":freeze"));
 }
 
 /* ------------------------------------------------------------------ in the thread: definitions */
@@ -122,8 +120,9 @@ static int mark_invalid(json_t *servers, const char *name, const struct cg_err *
 
         if (strncmp(named.msg, "MCP server ", 11) != 0)
                 cg_err_prefix(&named, "MCP server \"%s\"", name);
-        return json_object_set_new(servers, name, json_pack("{s:o}", "invalid", text_json(named.msg))) < 0 ?
-               cg_fail(err, CG_E_NOMEM, "MCP servers") : 0;
+        return json_object_set_new(servers, name, json_pack("{s:o}", "invalid", text_json(named.msg))) < 0
+                       ? cg_fail(err, CG_E_NOMEM, "MCP servers")
+                       : 0;
 }
 
 /* Kernels must be able to start with all guards that there are then. */
@@ -143,11 +142,11 @@ static int check_startable(const struct registration *g, const json_t *guards, s
 }
 
 /*
- * Checks *def (returns: replaced) against what the cells of a session with @options can write. What has to be
- * read-only for them is appended to @guards.
+ * Checks *def (returns: replaced) against what the cells of a session with @options can write. What
+ * has to be read-only for them is appended to @guards.
  */
-static int check_for_other(const struct server_scope *own, const json_t *options, const char *name, json_t **def,
-                           json_t *guards, struct cg_err *err)
+static int check_for_other(const struct server_scope *own, const json_t *options, const char *name,
+                           json_t **def, json_t *guards, struct cg_err *err)
 {
         struct server_scope scope = *own;
         struct check c;
@@ -159,9 +158,9 @@ static int check_for_other(const struct server_scope *own, const json_t *options
         scope.workspace = json_string_value(json_object_get(options, "workspace"));
         scope.shallow = true;
         r = server_check(&c, &scope, name, *def, 0, err);
-        json_array_foreach(c.guards, i, v)
-                if (r == 0 && !list_has(guards, v) && json_array_append(guards, v) < 0)
-                        r = cg_fail(err, CG_E_NOMEM, "MCP server");
+        json_array_foreach(c.guards, i,
+                           v) if (r == 0 && !list_has(guards, v) && json_array_append(guards, v) < 0)
+                r = cg_fail(err, CG_E_NOMEM, "MCP server");
         if (r == 0) {
                 json_decref(*def);
                 *def = json_incref(c.def);
@@ -177,7 +176,8 @@ static int check_for_others(struct registration *g, struct check *c, struct cg_e
         size_t i;
         int r = 0;
 
-        json_array_foreach(g->others, i, options) {
+        json_array_foreach(g->others, i, options)
+        {
                 if (r == 0)
                         r = check_for_other(&g->scope, options, c->name, &c->def, c->guards, err);
                 if (r < 0)
@@ -199,8 +199,8 @@ static int check_one(struct registration *g, const char *name, const json_t *def
                 r = check_startable(g, c.guards, &why);
         if (r < 0)
                 r = mark_invalid(g->checked, name, &why, &g->err);
-        else if (json_object_set(g->checked, name, c.def) < 0 || json_object_set(g->guards, name,
-                        c.guards) < 0)
+        else if (json_object_set(g->checked, name, c.def) < 0 ||
+                 json_object_set(g->guards, name, c.guards) < 0)
                 r = cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
         if (r == 0 && c.left_out.len && !g->left_out)
                 g->left_out = strndup(c.left_out.data, c.left_out.len);
@@ -216,16 +216,21 @@ static void on_check(uv_work_t *w)
         const char *name;
         int r = 0;
 
-        json_object_foreach(g->servers, name, definition) {
+        json_object_foreach(g->servers, name, definition)
+        {
                 if (r == 0 && json_object_get(definition, "invalid"))
-                        r = json_object_set(g->checked, name, definition) < 0 ? cg_fail(&g->err, CG_E_NOMEM,
-                                        "MCP servers") : 0;
+                        r = json_object_set(g->checked, name, definition) < 0
+                                    ? cg_fail(&g->err, CG_E_NOMEM, "MCP servers")
+                                    : 0;
                 else if (r == 0)
                         r = check_one(g, name, definition, folder++);
         }
 }
 
-/* ------------------------------------------------------------------ in the thread: kernels that run */
+/*
+ * ------------------------------------------------------------------ in the thread: kernels that
+ * run
+ */
 
 static bool has_rule(const struct cg_rules *rules, const struct cg_rule *r)
 {
@@ -255,8 +260,8 @@ static bool is_near_workspace(const json_t *guard, const char *workspace)
         const char *path = json_string_value(guard);
         struct stat st;
 
-        return !path || cg_plan_within(path, workspace) || (lstat(path, &st) == 0 && S_ISREG(st.st_mode) &&
-                                                            st.st_nlink > 1);
+        return !path || cg_plan_within(path, workspace) ||
+               (lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink > 1);
 }
 
 /*
@@ -285,10 +290,12 @@ static int examine(struct registration *g, struct examined *x)
         if (!x->kernel || !is_near(x, g->all))
                 return 0;
         if (atomic_load(g->scope.stop) || cg_now_ms() > g->scope.deadline_ms)
-                return cg_fail(&g->err, CG_E_TIMEDOUT, "the check whether kernels that run could write the "
-                                                       "server's files took longer than %d s: keep its "
-                                                       "program where cells cannot write, or begin with "
-                                                       "fewer sessions", CHECK_MS / 1000);
+                return cg_fail(&g->err, CG_E_TIMEDOUT,
+                               "the check whether kernels that run could write the "
+                               "server's files took longer than %d s: keep its "
+                               "program where cells cannot write, or begin with "
+                               "fewer sessions",
+                               CHECK_MS / 1000);
         r = server_rules(x->options, g->scope.home, x->guards, &before, &g->err);
         if (r == 0)
                 r = server_rules(x->options, g->scope.home, g->all, &now, &g->err);
@@ -349,15 +356,17 @@ static void finish(struct registration *g, struct session *ss)
                 host_failed(ss->host, ss->number, g->request, &g->err);
                 return;
         }
-        json_object_foreach(g->guards, name, v) {
+        json_object_foreach(g->guards, name, v)
+        {
                 /* Not those whose programs no kernel can write. */
                 if (g->err.code < 0 && json_array_size(json_object_get(ss->guards, name)))
                         mark_invalid(g->checked, name, &g->err, &g->err);
         }
         /* A server of this name that runs already goes on. */
-        json_object_foreach(g->checked, name, v) {
-                if (json_object_get(v, "invalid") && !json_object_get(json_object_get(ss->servers, "all"),
-                                                                      name))
+        json_object_foreach(g->checked, name, v)
+        {
+                if (json_object_get(v, "invalid") &&
+                    !json_object_get(json_object_get(ss->servers, "all"), name))
                         json_object_del(ss->guards, name);
         }
         if (g->left_out && !ss->told_path) {
@@ -386,18 +395,21 @@ static int close_kernels(struct registration *g, const struct session *own)
                         }
                         /* A reset does not undo what they wrote. */
                         if (x->ever_used)
-                                return cg_fail(&g->err, CG_E_STATE, "%s, which the server runs, could be "
-                                                                    "written by cells of %s, and some have "
-                                                                    "run already: add the server before the "
-                                                                    "first cell, when the session begins, or "
-                                                                    "keep its program where cells cannot "
-                                                                    "write", e->open, x == own ?
-                                                       "this session" : "another session");
+                                return cg_fail(&g->err, CG_E_STATE,
+                                               "%s, which the server runs, could be "
+                                               "written by cells of %s, and some have "
+                                               "run already: add the server before the "
+                                               "first cell, when the session begins, or "
+                                               "keep its program where cells cannot "
+                                               "write",
+                                               e->open, x == own ? "this session" : "another session");
                         if (!holds_denials(x))
-                                return cg_fail(&g->err, CG_E_UNSUPPORTED, "%s, which the server runs, is "
-                                                "where cells write, and the landlock tier cannot keep them "
-                                                "from it: keep the program elsewhere, or choose "
-                                                "\"landlock:freeze\"", e->open);
+                                return cg_fail(&g->err, CG_E_UNSUPPORTED,
+                                               "%s, which the server runs, is "
+                                               "where cells write, and the landlock tier cannot keep them "
+                                               "from it: keep the program elsewhere, or choose "
+                                               "\"landlock:freeze\"",
+                                               e->open);
                 }
         }
         return 0;
@@ -420,10 +432,11 @@ static int add_examined(struct registration *g, const struct session *x)
 {
         struct examined *e = &g->kernels[g->n_kernels++];
 
-        *e = (struct examined){ .session = x->number, .kernel = x->kernel->seq,
+        *e = (struct examined){ .session = x->number,
+                                .kernel = x->kernel->seq,
                                 .options = json_deep_copy(x->options),
-                                .guards = x->kernel->guards ? json_deep_copy(x->kernel->guards) :
-                                                              json_array() };
+                                .guards = x->kernel->guards ? json_deep_copy(x->kernel->guards)
+                                                            : json_array() };
         return e->options && e->guards ? 0 : cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
 }
 
@@ -453,7 +466,8 @@ static int keep_guards(struct registration *g, struct session *ss)
         const char *name;
         json_t *guards;
 
-        json_object_foreach(g->guards, name, guards) {
+        json_object_foreach(g->guards, name, guards)
+        {
                 if (json_object_get(json_object_get(ss->servers, "all"), name) &&
                     json_array_extend(guards, json_object_get(ss->guards, name)) < 0)
                         return cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
@@ -538,13 +552,14 @@ int servers_register(struct session *ss, const json_t *servers, int64_t timeout_
         g->others = options_of_others(ss);
         g->home = home ? strdup(home) : NULL;
         g->dir = strdup(ss->dir);
-        g->scope = (struct server_scope){ .options = json_deep_copy(ss->options), .home = g->home,
-                                         .dir = g->dir,
+        g->scope = (struct server_scope){ .options = json_deep_copy(ss->options),
+                                          .home = g->home,
+                                          .dir = g->dir,
                                           .stop = &ss->sup->stop_checks,
-                                                  .deadline_ms = cg_now_ms() + CHECK_MS };
+                                          .deadline_ms = cg_now_ms() + CHECK_MS };
         g->scope.workspace = json_string_value(json_object_get(g->scope.options, "workspace"));
-        if (!g->servers || !g->checked || !g->guards || !g->all || !g->others || !g->dir || (home && !g->home) ||
-            !g->scope.workspace) {
+        if (!g->servers || !g->checked || !g->guards || !g->all || !g->others || !g->dir ||
+            (home && !g->home) || !g->scope.workspace) {
                 free_registration(g);
                 return cg_fail(err, CG_E_NOMEM, "MCP servers");
         }
@@ -557,8 +572,8 @@ int servers_register(struct session *ss, const json_t *servers, int64_t timeout_
 }
 
 /*
- * The same for all sessions that have @definition: their private folders, which no cells write, are left out.
- * Returns; NULL: out of memory.
+ * The same for all sessions that have @definition: their private folders, which no cells write, are
+ * left out. Returns; NULL: out of memory.
  */
 static char *definition_key(const struct session *x, const json_t *definition)
 {
@@ -584,19 +599,25 @@ static int guards_for(const struct server_scope *scope, const struct session *x,
                 r = cg_fail(err, CG_E_NOMEM, "workspace");
         if (r == 0)
                 *ret = json_object_get(known, key);
-        return r < 0 ? cg_err_prefix(err, "workspace %s: its cells could change what an MCP server of another session "
-                                          "runs; choose another folder", scope->workspace) : 0;
+        return r < 0 ? cg_err_prefix(
+                               err,
+                               "workspace %s: its cells could change what an MCP server of another session "
+                               "runs; choose another folder",
+                               scope->workspace)
+                     : 0;
 }
 
 /* MCP servers of @x that run, or are being added, against what cells of a new session can write. */
-static int check_servers_of(struct session *x, const struct server_scope *scope, json_t *known, struct cg_err *err)
+static int check_servers_of(struct session *x, const struct server_scope *scope, json_t *known,
+                            struct cg_err *err)
 {
         static const char *const lists[] = { "all", "pending" };
         json_t *definition, *guards = NULL;
         const char *name;
 
         for (size_t i = 0; i < CG_ARRAY_LEN(lists); i++) {
-                json_object_foreach(json_object_get(x->servers, lists[i]), name, definition) {
+                json_object_foreach(json_object_get(x->servers, lists[i]), name, definition)
+                {
                         json_t *kept = json_object_get(x->guards, name);
 
                         if (json_object_get(definition, "invalid"))
@@ -605,8 +626,8 @@ static int check_servers_of(struct session *x, const struct server_scope *scope,
                                 return -1;
                         if (!json_array_size(guards))
                                 continue;
-                        if ((kept ? json_array_extend(kept, guards) :
-                                    json_object_set_new(x->guards, name, json_copy(guards))) < 0)
+                        if ((kept ? json_array_extend(kept, guards)
+                                  : json_object_set_new(x->guards, name, json_copy(guards))) < 0)
                                 return cg_fail(err, CG_E_NOMEM, "workspace");
                 }
         }
@@ -617,8 +638,11 @@ int server_files_check_workspace(const struct session *ss, struct cg_err *err)
 {
         cg_auto_json json_t *guards = server_guards(ss->sup);
         const char *workspace = json_string_value(json_object_get(ss->options, "workspace"));
-        const struct server_scope scope = { .options = ss->options, .workspace = workspace, .home = sup_home(),
-                                            .dir = ss->dir, .stop = &ss->sup->stop_checks,
+        const struct server_scope scope = { .options = ss->options,
+                                            .workspace = workspace,
+                                            .home = sup_home(),
+                                            .dir = ss->dir,
+                                            .stop = &ss->sup->stop_checks,
                                             .deadline_ms = cg_now_ms() + CHECK_MS };
         cg_auto_json json_t *known = json_object();
         char real[PATH_MAX], guarded[PATH_MAX];
@@ -631,11 +655,16 @@ int server_files_check_workspace(const struct session *ss, struct cg_err *err)
                 return 0;
         if (!realpath(workspace, real))
                 return cg_fail_errno(err, "workspace %s", workspace);
-        json_array_foreach(guards, i, v)
-                if (realpath(json_string_value(v), guarded) && cg_plan_within(real, guarded))
-                        return cg_fail(err, CG_E_INVAL, "workspace %s: an MCP server of another session runs "
+        json_array_foreach(
+                guards, i,
+                v) if (realpath(json_string_value(v), guarded) &&
+                       cg_plan_within(
+                               real,
+                               guarded)) return cg_fail(err, CG_E_INVAL,
+                                                        "workspace %s: an MCP server of another session runs "
                                                         "from %s, which cells must not change; choose "
-                                                        "another folder", workspace, guarded);
+                                                        "another folder",
+                                                        workspace, guarded);
         for (i = 0; i < CG_MAX_SESSIONS; i++) {
                 struct session *x = ss->sup->sessions[i];
 

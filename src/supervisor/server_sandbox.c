@@ -19,8 +19,8 @@ static int own_settings(const json_t *sandbox, json_t **ret, struct cg_err *err)
                 *ret = json_incref((json_t *)(uintptr_t)sandbox);
                 return 0;
         }
-        if (!json_is_string(sandbox) || cg_read_regular(json_string_value(sandbox), CG_MAX_SETTINGS, &text,
-                                                        &len, err) < 0)
+        if (!json_is_string(sandbox) ||
+            cg_read_regular(json_string_value(sandbox), CG_MAX_SETTINGS, &text, &len, err) < 0)
                 return CG_E_INVAL;
         return cg_json_object(text, len, json_string_value(sandbox), ret, err);
 }
@@ -31,7 +31,8 @@ static bool same_but(const json_t *o, const json_t *other, const char *const *ex
         const char *key;
         json_t *v;
 
-        json_object_foreach((json_t *)(uintptr_t)o, key, v) {
+        json_object_foreach((json_t *)(uintptr_t)o, key, v)
+        {
                 bool skip = json_is_null(v) || json_is_false(v) ||
                             (json_is_array(v) && !json_array_size(v)) ||
                             json_equal(v, json_object_get(other, key));
@@ -57,16 +58,18 @@ static bool network_is_wider(const json_t *own, const json_t *kernel, char *why,
                 snprintf(why, size, "network.%s is not as the cells'", which);
                 return true;
         }
-        json_array_foreach(allowed, i, v)
-                if (!list_has(json_object_get(kernel, "allowedDomains"), v)) {
-                        snprintf(why, size, "it may reach %.200s", json_string_value(v) ?: "?");
-                        return true;
-                }
-        json_array_foreach(json_object_get(kernel, "deniedDomains"), i, v)
-                if (json_array_size(allowed) && !list_has(json_object_get(own, "deniedDomains"), v)) {
-                        snprintf(why, size, "%.200s is denied to cells only", json_string_value(v) ?: "?");
-                        return true;
-                }
+        json_array_foreach(allowed, i, v) if (!list_has(json_object_get(kernel, "allowedDomains"), v))
+        {
+                snprintf(why, size, "it may reach %.200s", json_string_value(v) ?: "?");
+                return true;
+        }
+        json_array_foreach(json_object_get(kernel, "deniedDomains"), i,
+                           v) if (json_array_size(allowed) &&
+                                  !list_has(json_object_get(own, "deniedDomains"), v))
+        {
+                snprintf(why, size, "%.200s is denied to cells only", json_string_value(v) ?: "?");
+                return true;
+        }
         return false;
 }
 
@@ -96,21 +99,22 @@ static bool files_are_wider(const struct check *c, const struct cg_settings *s, 
                         goto end;
                 }
         for (i = 0; i < c->rules.n; i++)
-                if (c->rules.v[i].kind == CG_RULE_DENY_READ && cg_view_state(&c->rules,
-                                c->rules.v[i].path) == CG_VIEW_HIDDEN &&
+                if (c->rules.v[i].kind == CG_RULE_DENY_READ &&
+                    cg_view_state(&c->rules, c->rules.v[i].path) == CG_VIEW_HIDDEN &&
                     cg_view_state(&rules, c->rules.v[i].path) != CG_VIEW_HIDDEN) {
                         snprintf(why, size, "it may read %.400s", c->rules.v[i].path);
                         goto end;
                 }
-        json_array_foreach((json_t *)(uintptr_t)hide, i, v)
-                if (path_is_present(json_string_value(v)) && cg_view_state(&rules,
-                                json_string_value(v)) != CG_VIEW_HIDDEN) {
-                        snprintf(why, size, "it may read %.400s", json_string_value(v));
-                        goto end;
-                }
+        json_array_foreach((json_t *)(uintptr_t)hide, i,
+                           v) if (path_is_present(json_string_value(v)) &&
+                                  cg_view_state(&rules, json_string_value(v)) != CG_VIEW_HIDDEN)
+        {
+                snprintf(why, size, "it may read %.400s", json_string_value(v));
+                goto end;
+        }
         snprintf(path, sizeof(path), "%s/.env", workspace);
-        if (!json_object_get(c->scope->options, "settings") && path_is_present(path) && cg_view_state(&rules,
-                        path) != CG_VIEW_HIDDEN) {
+        if (!json_object_get(c->scope->options, "settings") && path_is_present(path) &&
+            cg_view_state(&rules, path) != CG_VIEW_HIDDEN) {
                 snprintf(why, size, "it may read %.400s", path);
                 goto end;
         }
@@ -131,8 +135,8 @@ bool server_sandbox_is_wider(const struct check *c, char *why, size_t size)
         struct cg_err err;
         json_t *v;
 
-        if (own_settings(json_object_get(c->def, "sandbox"), &own, &err) < 0 || settings_of(own, &s,
-                        &err) < 0) {
+        if (own_settings(json_object_get(c->def, "sandbox"), &own, &err) < 0 ||
+            settings_of(own, &s, &err) < 0) {
                 snprintf(why, size, "its settings: %.400s", err.msg);
                 return true;
         }
@@ -143,17 +147,18 @@ bool server_sandbox_is_wider(const struct check *c, char *why, size_t size)
                 return true;
         }
         hide = json_object_get(json_object_get(kernel, "cellgate"), "hideCredentials");
-        if (!json_is_false(hide) && !json_is_true(json_object_get(json_object_get(own, "cellgate"),
-                                                                  "hideCredentials"))) {
-                snprintf(why, size, "it may read credentials, unless \"cellgate\": {\"hideCredentials\": "
-                                    "true} stands there");
+        if (!json_is_false(hide) &&
+            !json_is_true(json_object_get(json_object_get(own, "cellgate"), "hideCredentials"))) {
+                snprintf(why, size,
+                         "it may read credentials, unless \"cellgate\": {\"hideCredentials\": "
+                         "true} stands there");
                 return true;
         }
-        json_object_foreach(json_object_get(c->def, "env"), name, v)
-                if (!cg_proc_env_passes(name)) {
-                        snprintf(why, size, "it has the variable %.100s, which cells have not", name);
-                        return true;
-                }
+        json_object_foreach(json_object_get(c->def, "env"), name, v) if (!cg_proc_env_passes(name))
+        {
+                snprintf(why, size, "it has the variable %.100s, which cells have not", name);
+                return true;
+        }
         return network_is_wider(json_object_get(own, "network"), json_object_get(kernel, "network"), why,
                                 size) ||
                files_are_wider(c, s, why, size);

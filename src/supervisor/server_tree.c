@@ -38,7 +38,7 @@ static int check_time(const struct check *c)
                        "MCP server \"%s\": the check that cells cannot write its files took too long. Remove "
                        "what it does not need from the folder of its program, or keep that where cells "
                        "cannot write",
-                               c->name);
+                       c->name);
 }
 
 static int walk_folder(struct walk *w, int fd, size_t len, int depth);
@@ -56,9 +56,8 @@ static int walk_entry(struct walk *w, int dir, const struct dirent *d, size_t le
         if (++c->entries > SERVER_ENTRIES_MAX)
                 return cg_fail(c->err, CG_E_LIMIT,
                                "MCP server \"%s\": more than %d files belong to its program (%s). Keep it "
-                               "where cells cannot write, or remove what it does not need", c->name,
-                                       SERVER_ENTRIES_MAX,
-                                       w->path);
+                               "where cells cannot write, or remove what it does not need",
+                               c->name, SERVER_ENTRIES_MAX, w->path);
         if (c->entries % TIME_EVERY == 0 && check_time(c) < 0)
                 return c->err->code;
         if (d->d_type == DT_REG && !(w->flags & TREE_FILES))
@@ -67,20 +66,24 @@ static int walk_entry(struct walk *w, int dir, const struct dirent *d, size_t le
                 return 0;
         if (S_ISLNK(st.st_mode) || (S_ISREG(st.st_mode) && (w->flags & TREE_FILES)))
                 return w->visit(c, w->data, w->path, &st);
-        if (!S_ISDIR(st.st_mode) || (w->flags & TREE_SHALLOW) || ((w->flags & TREE_VISIBLE) &&
-                                                                  d->d_name[0] == '.') ||
+        if (!S_ISDIR(st.st_mode) || (w->flags & TREE_SHALLOW) ||
+            ((w->flags & TREE_VISIBLE) && d->d_name[0] == '.') ||
             ((w->flags & TREE_OUTSIDE) && cg_rules_may_write(&c->rules, w->path)))
                 return 0;
         if (depth == 0)
-                return cg_fail(c->err, CG_E_LIMIT, "MCP server \"%s\": folders of its program are more than "
-                                                   "%d deep (%s)",
+                return cg_fail(c->err, CG_E_LIMIT,
+                               "MCP server \"%s\": folders of its program are more than "
+                               "%d deep (%s)",
                                c->name, SERVER_DEPTH_MAX, w->path);
         sub = openat(dir, d->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (sub >= 0)
                 return walk_folder(w, sub, len + (size_t)n, depth - 1);
-        return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? 0 :
-               cg_fail_errno(c->err, "MCP server \"%s\": %s, whose files belong to its program, cannot be "
-                                     "read", c->name, w->path);
+        return errno == ENOENT || errno == ENOTDIR || errno == ELOOP
+                       ? 0
+                       : cg_fail_errno(c->err,
+                                       "MCP server \"%s\": %s, whose files belong to its program, cannot be "
+                                       "read",
+                                       c->name, w->path);
 }
 
 static int walk_folder(struct walk *w, int fd, size_t len, int depth)
@@ -112,8 +115,10 @@ int tree_walk(struct check *c, const char *folder, unsigned int flags, tree_visi
         if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
                 return 0;
         if (fd < 0)
-                return cg_fail_errno(c->err, "MCP server \"%s\": %s, whose files belong to its program, "
-                                             "cannot be read", c->name, folder);
+                return cg_fail_errno(c->err,
+                                     "MCP server \"%s\": %s, whose files belong to its program, "
+                                     "cannot be read",
+                                     c->name, folder);
         while (len && folder[len - 1] == '/')
                 len--;
         if (len >= sizeof(w.path)) {
@@ -201,9 +206,7 @@ static bool was_searched(const struct check *c, const char *path)
         const json_t *v;
         size_t i;
 
-        json_array_foreach(c->searched, i, v)
-                if (cg_plan_within(path, json_string_value(v)))
-                        return true;
+        json_array_foreach(c->searched, i, v) if (cg_plan_within(path, json_string_value(v))) return true;
         return false;
 }
 

@@ -1,4 +1,7 @@
-/* cellgate-supervisor: sessions, from their options to their end, and the kernels they have meanwhile. */
+/*
+ * cellgate-supervisor: sessions, from their options to their end, and the kernels they have
+ * meanwhile.
+ */
 #include "supervisor/supervisor.h"
 
 #include <stdarg.h>
@@ -10,10 +13,13 @@
 #include "sandbox/settings/kernel_view.h"
 
 /* A kernel that dies sooner than this after its start, so many times in a row, ends its session. */
-#define QUICK_MS 2000
+#define QUICK_MS  2000
 #define MAX_QUICK 5
-/* A zygote that ends while it starts a session's kernel, so many times in a row, ends the session; one try would be enough for chance. */
-#define MAX_LOST 3
+/*
+ * A zygote that ends while it starts a session's kernel, so many times in a row, ends the session;
+ * one try would be enough for chance.
+ */
+#define MAX_LOST         3
 #define DEFAULT_START_MS 30000
 
 /* ------------------------------------------------------------------ words to the hosts */
@@ -63,7 +69,10 @@ static json_t *question_body(int64_t question)
         return json_pack("{s:I}", "question", (json_int_t)question);
 }
 
-/* The kernel's cell waits for an answer no more: an interrupt, or an exception of its own, has ended its input(). */
+/*
+ * The kernel's cell waits for an answer no more: an interrupt, or an exception of its own, has
+ * ended its input().
+ */
 static void close_input(struct session *ss)
 {
         struct cg_out out = { .type = CG_HOST_INPUT_CLOSED, .id = ss->input_cell };
@@ -72,7 +81,10 @@ static void close_input(struct session *ss)
         session_event_to_host(ss, &out, question_body(ss->input_question));
 }
 
-/* INPUT_REQUEST and INPUT_CANCEL. A question replaces one that is open: a kernel has one, and the older was taken back. */
+/*
+ * INPUT_REQUEST and INPUT_CANCEL. A question replaces one that is open: a kernel has one, and the
+ * older was taken back.
+ */
 static void input_said(struct session *ss, struct cg_msg *m)
 {
         struct cg_out out = { .type = CG_HOST_INPUT_REQUEST, .id = m->id };
@@ -85,7 +97,8 @@ static void input_said(struct session *ss, struct cg_msg *m)
                 return;
         }
         if (m->type == CG_KERNEL_INPUT_CANCEL) {
-                if (ss->input_cell == m->id && ss->input_question == question) /* else it has been answered meanwhile */
+                /* else it has been answered meanwhile */
+                if (ss->input_cell == m->id && ss->input_question == question)
                         close_input(ss);
                 return;
         }
@@ -143,39 +156,52 @@ json_t *session_info(const struct session *ss)
 {
         const struct kernel *k = ss->kernel;
 
-        return json_pack("{s:s*, s:O*, s:o, s:b, s:b, s:O?, s:s, s:s}", "tier", k ? k->tier : NULL, "landlock_abi", k ? k->landlock_abi : NULL, "limits", limits_info(ss), "debugger", k && k->debugger, "sandbox", !json_is_false(json_object_get(ss->options, "sandbox")), "layers",
-                         k ? k->layers : NULL, "python", k && k->python ? k->python : "", "ipython", k && k->ipython ? k->ipython : "");
+        return json_pack("{s:s*, s:O*, s:o, s:b, s:b, s:O?, s:s, s:s}", "tier", k ? k->tier : NULL,
+                         "landlock_abi", k ? k->landlock_abi : NULL, "limits", limits_info(ss), "debugger",
+                         k && k->debugger, "sandbox", !json_is_false(json_object_get(ss->options, "sandbox")),
+                         "layers", k ? k->layers : NULL, "python", k && k->python ? k->python : "", "ipython",
+                         k && k->ipython ? k->ipython : "");
 }
 
 /* What a default sandbox leaves read-only though it lies in the workspace. */
 static void tell_of_home(struct session *ss)
 {
-        static const char advice[] = "Give cells a folder of their own as workspace, or say by settings what may be written";
+        static const char advice[] =
+                "Give cells a folder of their own as workspace, or say by settings what may be written";
         const char *workspace = json_string_value(json_object_get(ss->options, "workspace"));
 
-        if (json_is_false(json_object_get(ss->options, "sandbox")) || json_object_get(ss->options, "settings"))
+        if (json_is_false(json_object_get(ss->options, "sandbox")) ||
+            json_object_get(ss->options, "settings"))
                 return;
         switch (cg_session_view_holds_home(workspace, sup_home())) {
         case CG_IS_HOME:
-                session_notice(ss, "the workspace is your home folder: cells can change the files and folders in it, but make nothing new directly "
-                               "in it, and change nothing whose name begins with a dot, nor bin and the like, since that is run outside of the "
-                               "sandbox. %s", advice);
+                session_notice(
+                        ss,
+                        "the workspace is your home folder: cells can change the files and folders in it, but make nothing new directly "
+                        "in it, and change nothing whose name begins with a dot, nor bin and the like, since that is run outside of the "
+                        "sandbox. %s",
+                        advice);
                 break;
         case CG_IS_ABOVE_HOME:
-                session_notice(ss, "your home folder lies in the workspace %s: cells can only read there. %s", workspace, advice);
+                session_notice(ss, "your home folder lies in the workspace %s: cells can only read there. %s",
+                               workspace, advice);
                 break;
         case CG_HOLDS_NO_HOME:
                 break;
         }
 }
 
-/* Whoever asked for "auto" knows no more than that; and nobody is to take one tier for the other. */
+/*
+ * Whoever asked for "auto" knows no more than that; and nobody is to take one tier for the other.
+ */
 static void tell_of_tier(struct session *ss)
 {
         if (ss->kernel && ss->kernel->tier && strcmp(ss->kernel->tier, "landlock") == 0)
-                session_notice(ss, "sandbox: the landlock tier, which is weaker than the full one (docs/settings.md says where): cells can make new "
-                               "files that programs outside obey (.bashrc, .git/hooks, .vscode and the like: docs/names.md), so look at what is new "
-                               "in the workspace before you open it with them; `cellgate doctor` says whether this machine can do more");
+                session_notice(
+                        ss,
+                        "sandbox: the landlock tier, which is weaker than the full one (docs/settings.md says where): cells can make new "
+                        "files that programs outside obey (.bashrc, .git/hooks, .vscode and the like: docs/names.md), so look at what is new "
+                        "in the workspace before you open it with them; `cellgate doctor` says whether this machine can do more");
 }
 
 static void answer_start(struct session *ss, const struct cg_err *err)
@@ -201,7 +227,8 @@ static void answer_start(struct session *ss, const struct cg_err *err)
 
 void session_kernel_ready(struct session *ss)
 {
-        bool first = !ss->opened || ss->opening; /* or of a spare whose kernel has ended while it was asked for */
+        /* or of a spare whose kernel has ended while it was asked for */
+        bool first = !ss->opened || ss->opening;
 
         answer_start(ss, NULL);
         ss->opened = true;
@@ -244,8 +271,9 @@ static void drop_asks(struct session *ss, const char *why)
 }
 
 /*
- * The folder is opened by its name for each kernel. A kernel of another session, whose workspace is a folder above, could
- * put a symlink in its place, and the next kernel here would write where that leads.
+ * The folder is opened by its name for each kernel. A kernel of another session, whose workspace is
+ * a folder above, could put a symlink in its place, and the next kernel here would write where that
+ * leads.
  */
 static int check_workspace(struct session *ss, const struct stat *st, struct cg_err *err)
 {
@@ -255,7 +283,9 @@ static int check_workspace(struct session *ss, const struct stat *st, struct cg_
         }
         if (st->st_dev == ss->workspace_dev && st->st_ino == ss->workspace_ino)
                 return 0;
-        return cg_fail(err, CG_E_STATE, "the workspace is not the folder any more that the session was opened for; open a new session");
+        return cg_fail(
+                err, CG_E_STATE,
+                "the workspace is not the folder any more that the session was opened for; open a new session");
 }
 
 static int same_workspace(struct session *ss, struct cg_err *err)
@@ -270,7 +300,11 @@ static void start_again(struct session *ss)
 {
         struct cg_err err;
 
-        ss->warming = false; /* a spare's, which had been asked for: no reply of the old kernel comes any more, and cells would wait for it */
+        /*
+         * a spare's, which had been asked for: no reply of the old kernel comes any more, and cells
+         * would wait for it
+         */
+        ss->warming = false;
         broker_detach(ss->sup, ss->number, true);
         if (same_workspace(ss, &err) < 0 || kernel_start(ss, &err) < 0)
                 session_kernel_failed(ss, &err);
@@ -292,7 +326,9 @@ void session_start_lost(struct session *ss)
                 start_again(ss);
                 return;
         }
-        cg_fail(&err, CG_E_CLOSED, "the zygote, which all kernels are forked from, ended %d times in a row while it started this one", MAX_LOST);
+        cg_fail(&err, CG_E_CLOSED,
+                "the zygote, which all kernels are forked from, ended %d times in a row while it started this one",
+                MAX_LOST);
         session_kernel_failed(ss, &err);
 }
 
@@ -310,7 +346,9 @@ void session_kernel_dead(struct session *ss, const char *how)
                 session_kernel_failed(ss, &err);
                 return;
         }
-        ss->quick_deaths = cg_now_ms() - ss->kernel_started_ms < QUICK_MS && !ss->main.running ? ss->quick_deaths + 1 : 0;
+        ss->quick_deaths = cg_now_ms() - ss->kernel_started_ms < QUICK_MS && !ss->main.running
+                                   ? ss->quick_deaths + 1
+                                   : 0;
         snprintf(text, sizeof(text), "the kernel ended: %s; its state is lost", how);
         snprintf(queued, sizeof(queued), "the kernel ended before this cell ran: %s", how);
         cells_end_all(ss, "kernel_died", text, queued);
@@ -344,7 +382,8 @@ static void on_start_timeout(uv_timer_t *t)
 static void arm_start_timer(struct session *ss, int64_t timeout_ms)
 {
         uv_update_time(&ss->sup->loop);
-        uv_timer_start(&ss->start_timer, on_start_timeout, (uint64_t)(timeout_ms > 0 ? timeout_ms : DEFAULT_START_MS), 0);
+        uv_timer_start(&ss->start_timer, on_start_timeout,
+                       (uint64_t)(timeout_ms > 0 ? timeout_ms : DEFAULT_START_MS), 0);
 }
 
 static void handle_reset(struct session *ss, struct cg_msg *m)
@@ -389,7 +428,8 @@ static void handle_servers(struct session *ss, struct cg_msg *m)
                 cg_fail(&err, CG_E_INVAL, "\"servers\" must be an object");
                 goto fail;
         }
-        if (json_object_size(servers) + json_object_size(json_object_get(ss->servers, "all")) > CG_MAX_SERVERS) {
+        if (json_object_size(servers) + json_object_size(json_object_get(ss->servers, "all")) >
+            CG_MAX_SERVERS) {
                 cg_fail(&err, CG_E_LIMIT, "at most %d MCP servers in a session", CG_MAX_SERVERS);
                 goto fail;
         }
@@ -427,7 +467,8 @@ static void handle_input(struct session *ss, uint64_t id, struct cg_msg *m)
         if (!ss->input_cell || ss->input_cell != id)
                 return;
         /* An answer to a question that was taken back is not one to the cell's next. */
-        if (cg_msg_json(m, &body, NULL) < 0 || cg_json_int(body, "question", 0, &question, NULL) < 0 || question != ss->input_question)
+        if (cg_msg_json(m, &body, NULL) < 0 || cg_json_int(body, "question", 0, &question, NULL) < 0 ||
+            question != ss->input_question)
                 return;
         ss->input_cell = 0;
         out.body = cg_msg_body(m, &out.body_len);
@@ -461,7 +502,10 @@ static bool handle_common(struct session *ss, struct member *mb, struct cg_msg *
         }
 }
 
-/* The rest is for the host that opened the session: approvals, servers and the kernel itself are its business. */
+/*
+ * The rest is for the host that opened the session: approvals, servers and the kernel itself are
+ * its business.
+ */
 static void handle_of_opener(struct session *ss, struct cg_msg *m)
 {
         switch (m->type) {
@@ -545,7 +589,8 @@ void session_timer_close(struct session *ss, uv_timer_t *t)
 static void end_members(struct session *ss, const char *why)
 {
         while (ss->members)
-                session_detach(ss, ss->members, why ? why : "the client that opened the session has ended it");
+                session_detach(ss, ss->members,
+                               why ? why : "the client that opened the session has ended it");
 }
 
 void session_end(struct session *ss, const char *why)
@@ -570,7 +615,8 @@ void session_end(struct session *ss, const char *why)
         broker_detach(s, ss->number, false);
         s->sessions[ss->number % CG_MAX_SESSIONS] = NULL;
         s->n_sessions--;
-        cg_log(&s->log, CG_LOG_INFO, "session %llu ended%s%s", (unsigned long long)ss->number, why ? ": " : "", why ? why : "");
+        cg_log(&s->log, CG_LOG_INFO, "session %llu ended%s%s", (unsigned long long)ss->number,
+               why ? ": " : "", why ? why : "");
         cells_close_timers(ss);
         session_timer_close(ss, &ss->start_timer);
         session_timer_close(ss, &ss->wall);
@@ -643,9 +689,8 @@ static int check_strings(const json_t *o, const char *key, struct cg_err *err)
 
         if (list && !json_is_array(list))
                 return cg_fail(err, CG_E_INVAL, "\"%s\" must be a list", key);
-        json_array_foreach(list, i, v)
-                if (!json_is_string(v))
-                        return cg_fail(err, CG_E_INVAL, "\"%s\" must be a list of strings", key);
+        json_array_foreach(list, i, v) if (!json_is_string(v)) return cg_fail(
+                err, CG_E_INVAL, "\"%s\" must be a list of strings", key);
         return 0;
 }
 
@@ -667,19 +712,23 @@ static int check_options(struct session *ss, struct cg_err *err)
                 return -1;
         if (server_files_check_workspace(ss, err) < 0)
                 return -1;
-        if (limits_check(ss, err) < 0 || cg_json_int(ss->options, "approval_timeout_ms", 0, &ss->approval_timeout_ms, err) < 0 ||
+        if (limits_check(ss, err) < 0 ||
+            cg_json_int(ss->options, "approval_timeout_ms", 0, &ss->approval_timeout_ms, err) < 0 ||
             cg_json_int(ss->options, "timeout_ms", 0, &ss->start_timeout_ms, err) < 0 ||
-            check_strings(ss->options, "env", err) < 0 || check_strings(ss->options, "python_path", err) < 0 ||
-            check_strings(ss->options, "hide", err) < 0 || cg_json_str(ss->options, "working_dir", NULL, &dir, err) < 0 ||
-            cg_json_str(ss->options, "front", "", &front, err) < 0 || cg_json_str(ss->options, "tier", "full", &tier, err) < 0 ||
-            cg_tier_parse(tier, &choice, err) < 0)
+            check_strings(ss->options, "env", err) < 0 ||
+            check_strings(ss->options, "python_path", err) < 0 ||
+            check_strings(ss->options, "hide", err) < 0 ||
+            cg_json_str(ss->options, "working_dir", NULL, &dir, err) < 0 ||
+            cg_json_str(ss->options, "front", "", &front, err) < 0 ||
+            cg_json_str(ss->options, "tier", "full", &tier, err) < 0 || cg_tier_parse(tier, &choice, err) < 0)
                 return -1;
         if (dir && dir[0] != '/')
                 return cg_fail(err, CG_E_INVAL, "\"working_dir\" must be an absolute path");
         return egress_check(ss, err) < 0 || limits_check_least(ss, err) < 0 ? -1 : kernel_env_check(ss, err);
 }
 
-struct session *session_make(struct sup *s, struct host *h, json_t *options, uint64_t request, struct cg_err *err)
+struct session *session_make(struct sup *s, struct host *h, json_t *options, uint64_t request,
+                             struct cg_err *err)
 {
         struct session *ss = calloc(1, sizeof(*ss));
 
@@ -693,8 +742,8 @@ struct session *session_make(struct sup *s, struct host *h, json_t *options, uin
         ss->options = json_incref(options);
         ss->servers = json_pack("{s:{}}", "all");
         ss->guards = json_object();
-        if (!ss->servers || !ss->guards || check_options(ss, err) < 0 || take_number(ss, err) < 0 || make_id(ss, err) < 0 ||
-            make_dir(ss, err) < 0) {
+        if (!ss->servers || !ss->guards || check_options(ss, err) < 0 || take_number(ss, err) < 0 ||
+            make_id(ss, err) < 0 || make_dir(ss, err) < 0) {
                 session_release(ss);
                 return NULL;
         }
@@ -732,15 +781,19 @@ void session_adopt(struct session *ss, struct host *h, json_t *options, uint64_t
 }
 
 /*
- * The host has its answer before the spare's view of the files is looked at, which takes as long as its next message needs; no message
- * of a host is read meanwhile. A spare that sees other files than it should gets another kernel, and cells wait for that.
+ * The host has its answer before the spare's view of the files is looked at, which takes as long as
+ * its next message needs; no message of a host is read meanwhile. A spare that sees other files
+ * than it should gets another kernel, and cells wait for that.
  */
-static void adopt_and_check(struct session *ss, struct host *h, json_t *options, uint64_t request, uint64_t view)
+static void adopt_and_check(struct session *ss, struct host *h, json_t *options, uint64_t request,
+                            uint64_t view)
 {
         session_adopt(ss, h, options, request);
         if (ss->ending || spare_view_holds(ss, view))
                 return;
-        /* Its kernel has been ready once, so the next one's readiness is not the session's first. */
+        /*
+         * Its kernel has been ready once, so the next one's readiness is not the session's first.
+         */
         spare_plan(ss);
         kernel_end(ss->kernel);
         start_again(ss);

@@ -1,10 +1,11 @@
 /*
- * cellgate-supervisor: spares, sessions that are started ahead with the options of the session that was opened last. A spare has run
- * nothing but one cell of ours, which makes the memory that every first cell needs its own. A session that is asked for with the same
- * options is one of these, and opens at once.
+ * cellgate-supervisor: spares, sessions that are started ahead with the options of the session that
+ * was opened last. A spare has run nothing but one cell of ours, which makes the memory that every
+ * first cell needs its own. A session that is asked for with the same options is one of these, and
+ * opens at once.
  *
- * A private supervisor's spares belong to its host. Those of a shared one are for whoever of this user asks for the same next: a
- * notebook's kernel that is restarted comes as a new host.
+ * A private supervisor's spares belong to its host. Those of a shared one are for whoever of this
+ * user asks for the same next: a notebook's kernel that is restarted comes as a new host.
  */
 #include "supervisor/supervisor.h"
 
@@ -14,13 +15,20 @@
 #include <sys/stat.h>
 #include "sandbox/settings/kernel_view.h"
 
-/* Spares for other options than the last that a shared supervisor keeps: people have a few notebooks open. */
+/*
+ * Spares for other options than the last that a shared supervisor keeps: people have a few
+ * notebooks open.
+ */
 #define MAX_OTHERS 2
-/* A spare's start costs as much as any other: it shall not take its time from the first cell of the session that was just opened. */
+/*
+ * A spare's start costs as much as any other: it shall not take its time from the first cell of the
+ * session that was just opened.
+ */
 #define DELAY_MS 20
 /*
- * A spare that ends by itself has a successor, after a delay that doubles with each in a row. After this many in a row
- * something is wrong that a further start will not mend: there is none until the host opens a session again.
+ * A spare that ends by itself has a successor, after a delay that doubles with each in a row. After
+ * this many in a row something is wrong that a further start will not mend: there is none until the
+ * host opens a session again.
  */
 #define MAX_DEATHS 6
 /* No cell of a host ever gets this far. */
@@ -31,13 +39,17 @@ static const char *workspace_of(const json_t *options)
         return json_string_value(json_object_get(options, "workspace")) ?: "";
 }
 
-/* The folder that the spare's sandbox shows is still the one with that name, not one that was made in its place. */
+/*
+ * The folder that the spare's sandbox shows is still the one with that name, not one that was made
+ * in its place.
+ */
 static bool same_workspace(const struct spare *sp)
 {
         struct stat held, named;
 
-        return fstat(sp->workspace, &held) == 0 && held.st_nlink > 0 && stat(workspace_of(sp->session->options), &named) == 0 &&
-               held.st_dev == named.st_dev && held.st_ino == named.st_ino;
+        return fstat(sp->workspace, &held) == 0 && held.st_nlink > 0 &&
+               stat(workspace_of(sp->session->options), &named) == 0 && held.st_dev == named.st_dev &&
+               held.st_ino == named.st_ino;
 }
 
 static int add_hides(struct cg_sandbox *plan, const json_t *options, struct cg_err *err)
@@ -46,7 +58,8 @@ static int add_hides(struct cg_sandbox *plan, const json_t *options, struct cg_e
         int r = 0;
         size_t i;
 
-        json_array_foreach(list, i, v) {
+        json_array_foreach(list, i, v)
+        {
                 if (r == 0)
                         r = cg_sandbox_add_hide(plan, json_string_value(v), err);
         }
@@ -107,7 +120,8 @@ static uint64_t view_of(const struct sup *sup, const json_t *options)
 
 bool spare_view_holds(const struct session *ss, uint64_t view)
 {
-        return json_is_false(json_object_get(ss->options, "sandbox")) || (view && view == view_of(ss->sup, ss->options));
+        return json_is_false(json_object_get(ss->options, "sandbox")) ||
+               (view && view == view_of(ss->sup, ss->options));
 }
 
 /* How long to wait, and for what, is no part of what a session is. */
@@ -206,7 +220,8 @@ static void on_timer(uv_timer_t *t)
 {
         struct sup *s = t->data;
 
-        if (s->spare_options && s->n_spares < CG_MAX_SPARES && !s->stopping && count(s, s->spare_options) < s->want_spares)
+        if (s->spare_options && s->n_spares < CG_MAX_SPARES && !s->stopping &&
+            count(s, s->spare_options) < s->want_spares)
                 start(s, s->spare_options);
 }
 
@@ -236,7 +251,8 @@ struct session *spare_take(struct host *h, const json_t *options, uint64_t *view
         for (size_t i = 0; i < s->n_spares; i++) {
                 struct spare *sp = &s->spares[i];
 
-                if (!sp->session->kernel || sp->session->kernel->state == K_DEAD || !same_options(sp->session->options, options))
+                if (!sp->session->kernel || sp->session->kernel->state == K_DEAD ||
+                    !same_options(sp->session->options, options))
                         continue;
                 *view = sp->view;
                 s->spare_deaths = 0;
@@ -287,14 +303,20 @@ void spare_renewed(struct session *ss)
 bool spare_ready(struct session *ss)
 {
         static const struct cg_bytes none = { "", 0 };
-        struct cg_out out = { .type = CG_KERNEL_EXECUTE_REQUEST, .id = WARM_CELL, .raw = "1", .raw_len = 1, .has_raw = true,
-                              .more = &none, .n_more = 1 };
+        struct cg_out out = { .type = CG_KERNEL_EXECUTE_REQUEST,
+                              .id = WARM_CELL,
+                              .raw = "1",
+                              .raw_len = 1,
+                              .has_raw = true,
+                              .more = &none,
+                              .n_more = 1 };
 
         if (!find(ss->sup, ss))
                 return false;
         ss->warming = true;
-        kernel_send(ss->kernel, &out, json_pack("{s:b, s:b, s:b, s:b}", "silent", 1, "store_history", 0, "allow_stdin", 0,
-                                                "warm", 1));
+        kernel_send(ss->kernel, &out,
+                    json_pack("{s:b, s:b, s:b, s:b}", "silent", 1, "store_history", 0, "allow_stdin", 0,
+                              "warm", 1));
         return true;
 }
 
@@ -319,11 +341,16 @@ bool spare_ended(struct session *ss)
         if (!sp)
                 return false;
         drop(s, sp);
-        /* spare_plan() may have counted it while its end was not known yet, so the successor is started from here. */
+        /*
+         * spare_plan() may have counted it while its end was not known yet, so the successor is
+         * started from here.
+         */
         if (++s->spare_deaths < MAX_DEATHS)
                 arm(s);
         else
-                cg_log(&s->log, CG_LOG_WARN, "%d spare kernels in a row ended by themselves: no other is started until "
-                       "the next session opens", MAX_DEATHS);
+                cg_log(&s->log, CG_LOG_WARN,
+                       "%d spare kernels in a row ended by themselves: no other is started until "
+                       "the next session opens",
+                       MAX_DEATHS);
         return true;
 }

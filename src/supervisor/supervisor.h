@@ -1,5 +1,6 @@
 /*
- * What the parts of cellgate-supervisor share. One thread, one event loop; all state hangs off struct sup.
+ * What the parts of cellgate-supervisor share. One thread, one event loop; all state hangs off
+ * struct sup.
  *
  *      host.c      connections of host applications: lifelines, HELLO, requests in, events out
  *      session.c   sessions: their options, kernels and ends
@@ -11,7 +12,8 @@
  *      zygote.c    the zygote's process and control socket
  *      broker.c    the tool server's process and wire; approvals
  *      limits.c    limits of sessions: how they are held, and what is told when one is reached
- *      egress.c    the egress proxy: which kernel may reach what, questions about connections, denials
+ *      egress.c    the egress proxy: which kernel may reach what, questions about connections,
+ *                  denials
  */
 #ifndef CG_SUPERVISOR_H
 #define CG_SUPERVISOR_H
@@ -69,7 +71,7 @@ struct zygote {
         struct kernel *waiting; /* kernels to be asked for once it is ready */
         int64_t started_ms;
         unsigned quick_deaths;
-        bool explained;      /* it has said why it does not start; whoever waits has been told */
+        bool explained; /* it has said why it does not start; whoever waits has been told */
 };
 
 struct broker {
@@ -83,9 +85,9 @@ struct broker {
         unsigned incarnation; /* part of the socket's path */
         int64_t started_ms;
         unsigned quick_deaths;
-        int closing;     /* handles whose close callback is still to come */
-        bool restart;    /* start a successor then */
-        struct ask *asks; /* calls that wait for a decision */
+        int closing;             /* handles whose close callback is still to come */
+        bool restart;            /* start a successor then */
+        struct ask *asks;        /* calls that wait for a decision */
         struct backlog *backlog; /* messages for a tool server that is not ready yet */
         struct backlog **backlog_tail;
 };
@@ -94,7 +96,10 @@ struct broker {
 struct spare {
         struct session *session;
         int workspace; /* O_PATH */
-        uint64_t view; /* which files its sandbox was made to treat in a way of their own: cg_session_view_print() */
+        /*
+         * which files its sandbox was made to treat in a way of their own: cg_session_view_print()
+         */
+        uint64_t view;
 };
 
 struct egress {
@@ -117,12 +122,13 @@ struct sup {
         bool stopping;
         atomic_bool stop_checks; /* the same, for threads that check MCP servers */
         struct watch host_listener;
-        struct hostlink *links; /* connections of the host wire */
+        struct hostlink *links;  /* connections of the host wire */
         uint64_t memory_default; /* of a sandboxed kernel, bytes; 0: not looked at yet */
-        size_t n_strangers;     /* of them, those that no host has claimed yet */
-        struct watch life;      /* listener of lifelines */
-        uv_timer_t no_host;     /* a supervisor that nobody uses ends: a private one at its start, a lingering one always */
-        int64_t linger_ms;      /* -1: a shared supervisor that stays */
+        size_t n_strangers;      /* of them, those that no host has claimed yet */
+        struct watch life;       /* listener of lifelines */
+        /* a supervisor that nobody uses ends: a private one at its start, a lingering one always */
+        uv_timer_t no_host;
+        int64_t linger_ms; /* -1: a shared supervisor that stays */
         uv_signal_t sig_term, sig_int, sig_chld;
         struct host *hosts;
         struct zygote zygote;
@@ -135,24 +141,31 @@ struct sup {
         uint64_t next_host, next_session, next_approval, next_kernel, next_request;
         size_t want_spares, n_spares;
         struct spare spares[CG_MAX_SPARES]; /* oldest first */
-        json_t *spare_options; /* of the next ones */
-        struct host *spare_host; /* whose session had these options; may be gone in a shared supervisor */
+        json_t *spare_options;              /* of the next ones */
+        /* whose session had these options; may be gone in a shared supervisor */
+        struct host *spare_host;
         uv_timer_t spare_timer;
         uv_timer_t memory_timer; /* see memory.c */
-        int memory_ended;        /* pidfd of the last kernel that was ended for it; -1: none, or it has given all back */
-        uint64_t memory_ended_ms; /* when, by the loop's clock */
+        /* pidfd of the last kernel that was ended for it; -1: none, or it has given all back */
+        int memory_ended;
+        uint64_t memory_ended_ms;  /* when, by the loop's clock */
         unsigned int spare_deaths; /* spares in a row that ended by themselves */
 };
 
 void sup_stop(struct sup *s, const char *why);
 /* The user's home folder: $HOME, else what the system says; NULL: none. */
 const char *sup_home(void);
-/* Children that lost their parents and fell to us: reaps those that have ended, or kills them all. */
+/*
+ * Children that lost their parents and fell to us: reaps those that have ended, or kills them all.
+ */
 void sup_reap_strays(struct sup *s, bool kill_them);
 
 /* ------------------------------------------------------------------ remove.c */
 
-/* Removes a folder (absent is fine) while the loop goes on; our end waits for it. Its path must never be used again. */
+/*
+ * Removes a folder (absent is fine) while the loop goes on; our end waits for it. Its path must
+ * never be used again.
+ */
 void sup_remove(struct sup *s, const char *path);
 
 /* ------------------------------------------------------------------ host.c */
@@ -163,7 +176,8 @@ struct host {
         struct host *next;
         struct watch life;
         char token[33];
-        struct hostlink *link; /* NULL: no HELLO yet, or it has closed its end; the lifeline tells */
+        /* NULL: no HELLO yet, or it has closed its end; the lifeline tells */
+        struct hostlink *link;
 };
 
 int hosts_start(struct sup *s, struct cg_err *err);
@@ -171,7 +185,10 @@ void hosts_stop(struct sup *s);
 /* Sends to one host; a host that is gone is not an error here: its lifeline tells. Takes @body. */
 void host_send(struct host *h, const struct cg_out *out, json_t *body);
 void host_forward(struct host *h, const struct cg_out *out, struct cg_msg *m);
-/* A text that may have been cut in the middle of a character, as a JSON string: what is not UTF-8 becomes "?". */
+/*
+ * A text that may have been cut in the middle of a character, as a JSON string: what is not UTF-8
+ * becomes "?".
+ */
 json_t *text_json(const char *text);
 void host_failed(struct host *h, uint64_t session, uint64_t request, const struct cg_err *err);
 
@@ -180,20 +197,20 @@ void host_failed(struct host *h, uint64_t session, uint64_t request, const struc
 /* A cell or a request, from the host's word to its end. */
 struct cell {
         struct cell *next;
-        uint64_t id; /* on the kernel wire: see CELL_SLOT */
-        char request[32]; /* type of a request; "" for a cell */
-        int64_t timeout_ms; /* 0: none */
+        uint64_t id;         /* on the kernel wire: see CELL_SLOT */
+        char request[32];    /* type of a request; "" for a cell */
+        int64_t timeout_ms;  /* 0: none */
         int64_t deadline_ms; /* of a request in `side` */
         bool silent, allow_stdin, store_history, announce;
         uint64_t output; /* bytes it has printed */
-        bool answered; /* in `side`: the host has its answer, the kernel's is still to come */
+        bool answered;   /* in `side`: the host has its answer, the kernel's is still to come */
         size_t n_frames;
         zmq_msg_t frames[]; /* code and extra, or content and buffers */
 };
 
 /* Which host of the session a number on the kernel wire belongs to, and its number there. */
-#define CELL_SLOT(id) ((uint16_t)((id) >> 48))
-#define CELL_NUMBER(id) ((id) & ((UINT64_C(1) << 48) - 1))
+#define CELL_SLOT(id)         ((uint16_t)((id) >> 48))
+#define CELL_NUMBER(id)       ((id) & ((UINT64_C(1) << 48) - 1))
 #define CELL_ID(slot, number) (((uint64_t)(slot) << 48) | (number))
 
 /* Why what runs was interrupted. */
@@ -207,10 +224,12 @@ struct lane {
         struct cell *queue, **queue_tail;
         struct cell *running;
         enum stop_reason stop;
-        unsigned interrupts;      /* that were sent for it */
-        unsigned holds;           /* how often its grace has started again because the host did not read */
-        uint64_t pauses;          /* of the kernel, when the grace started */
-        bool abandoned;           /* what runs is a request whose host has been told that it took too long */
+        unsigned interrupts; /* that were sent for it */
+        /* how often its grace has started again because the host did not read */
+        unsigned holds;
+        uint64_t pauses; /* of the kernel, when the grace started */
+        /* what runs is a request whose host has been told that it took too long */
+        bool abandoned;
         int64_t left_ms;          /* of the running cell's time, while the clock stands */
         int64_t clock_started_ms; /* when it was last started; -1: it stands */
         uv_timer_t clock, grace;
@@ -235,51 +254,60 @@ struct session {
         json_t *options;
         int64_t approval_timeout_ms, start_timeout_ms;
         json_t *servers; /* definitions, for a tool server that had to be started again */
-        json_t *guards;  /* {SERVER: [PATH, ...]}: what its MCP servers' programs are; see cg_rules_add_guards() */
+        /* {SERVER: [PATH, ...]}: what its MCP servers' programs are; see cg_rules_add_guards() */
+        json_t *guards;
         unsigned n_server_dirs; /* private folders that its MCP servers got */
-        bool told_path;  /* which entries of PATH they do without */
-        uint64_t adding;  /* request that adds servers now; 0 none */
-        bool registering; /* definitions of servers are being checked */
+        bool told_path;         /* which entries of PATH they do without */
+        uint64_t adding;        /* request that adds servers now; 0 none */
+        bool registering;       /* definitions of servers are being checked */
         struct kernel *kernel;
         uint64_t opening, resetting; /* request to answer once the kernel is ready; 0 none */
         bool opened, ending;
-        bool warming; /* it was made as a spare, and runs its first cell */
-        bool used;    /* its kernel has run a cell of a host's */
-        bool ever_used; /* one of its kernels has */
+        bool warming;         /* it was made as a spare, and runs its first cell */
+        bool used;            /* its kernel has run a cell of a host's */
+        bool ever_used;       /* one of its kernels has */
         uint64_t end_request; /* SESSION_END, answered once the kernel has ended */
         unsigned quick_deaths;
-        unsigned lost_starts; /* zygotes that ended while they started its kernel, since the last that was ready */
+        /* zygotes that ended while they started its kernel, since the last that was ready */
+        unsigned lost_starts;
         int64_t kernel_started_ms;
 
-        struct lane main; /* and the others behind it */
+        struct lane main;  /* and the others behind it */
         struct cell *side; /* requests that wait for no cell */
         size_t n_queue;
-        uint64_t input_cell; /* a question of it waits for the host; 0 none */
+        uint64_t input_cell;    /* a question of it waits for the host; 0 none */
         int64_t input_question; /* the kernel's number of it */
-        int64_t next_count; /* number of the next cell that counts */
+        int64_t next_count;     /* number of the next cell that counts */
         uv_timer_t side_timer, start_timer;
         int open_timers;
 
         json_t *egress_policy; /* by the settings; NULL: no network at all */
-        json_t *egress_env;    /* "NAME=VALUE": the options' variables as the settings leave them, and the proxy's */
-        size_t asks;       /* calls and connections waiting for a decision */
+        /* "NAME=VALUE": the options' variables as the settings leave them, and the proxy's */
+        json_t *egress_env;
+        size_t asks; /* calls and connections waiting for a decision */
         size_t ask_bytes;
-        size_t unread;     /* bytes of events the host has not acknowledged */
+        size_t unread;                   /* bytes of events the host has not acknowledged */
         struct cg_sandbox_limits limits; /* all that hold, the defaults included */
-        uv_timer_t wall;         /* the session's time */
+        uv_timer_t wall;                 /* the session's time */
         bool wall_runs;
-        uint64_t late_output;    /* of no cell that runs: since the last cell began */
-        dev_t workspace_dev; /* the folder that it was opened for */
-        ino_t workspace_ino; /* 0: not known yet */
-        int64_t denied_tokens, denied_filled_ms; /* how many more denials the kernel may tell of, in thousandths */
-        json_t *no_network; /* to be told at the end of the cell that runs, unless its traceback tells it */
+        uint64_t late_output; /* of no cell that runs: since the last cell began */
+        dev_t workspace_dev;  /* the folder that it was opened for */
+        ino_t workspace_ino;  /* 0: not known yet */
+        /* how many more denials the kernel may tell of, in thousandths */
+        int64_t denied_tokens, denied_filled_ms;
+        /* to be told at the end of the cell that runs, unless its traceback tells it */
+        json_t *no_network;
         bool no_network_told;
-        uint64_t denied_untold; /* denials that were too many, or came while the host read nothing */
+        /* denials that were too many, or came while the host read nothing */
+        uint64_t denied_untold;
 };
 
 void session_new(struct host *h, const struct cg_msg *m);
-/* Makes a session and starts its kernel. @options (borrows). NULL and *err when that fails at once. */
-struct session *session_make(struct sup *s, struct host *h, json_t *options, uint64_t request, struct cg_err *err);
+/*
+ * Makes a session and starts its kernel. @options (borrows). NULL and *err when that fails at once.
+ */
+struct session *session_make(struct sup *s, struct host *h, json_t *options, uint64_t request,
+                             struct cg_err *err);
 /* Gives a started session to @h, whose @request is answered. */
 void session_adopt(struct session *ss, struct host *h, json_t *options, uint64_t request);
 /* The session, where @h takes part in it. */
@@ -311,16 +339,22 @@ void session_replace_kernel(struct session *ss, struct lane *l, const char *stat
 
 /* ------------------------------------------------------------------ kernel_env.c */
 
-/* Checks the chosen environment, where there is one, for a session. CG_E_INVAL, CG_E_STATE: it is refused. */
+/*
+ * Checks the chosen environment, where there is one, for a session. CG_E_INVAL, CG_E_STATE: it is
+ * refused.
+ */
 int kernel_env_check(const struct session *ss, struct cg_err *err);
-/* Paths that no kernel may change: server_guards(), and environments of kernels, whether this supervisor uses them or not. Caller frees. */
+/*
+ * Paths that no kernel may change: server_guards(), and environments of kernels, whether this
+ * supervisor uses them or not. Caller frees.
+ */
 json_t *session_guards(const struct sup *s);
 
 /* ------------------------------------------------------------------ members.c */
 
 /*
- * Sends an event to whom it concerns: @event->id is a number of the kernel wire, @m (may be NULL) has its raw frames, which are moved
- * out of it. Takes @body.
+ * Sends an event to whom it concerns: @event->id is a number of the kernel wire, @m (may be NULL)
+ * has its raw frames, which are moved out of it. Takes @body.
  */
 void session_event(struct session *ss, const struct cg_out *event, json_t *body, struct cg_msg *m);
 /* Only to the host whose cell it is about; only to the others. Take @body. */
@@ -358,7 +392,10 @@ uint64_t *cells_output(struct session *ss, uint64_t id);
 void cells_execute_reply(struct session *ss, struct cg_msg *m);
 void cells_request_reply(struct session *ss, struct cg_msg *m);
 bool cells_may_ask(struct session *ss, uint64_t id);
-/* It asks its user something, waits for its turn to, or says that it goes on: the host's interrupt has reached it, and it goes on. Limits, and the end of its host, still end it. */
+/*
+ * It asks its user something, waits for its turn to, or says that it goes on: the host's interrupt
+ * has reached it, and it goes on. Limits, and the end of its host, still end it.
+ */
 void cells_asks(struct session *ss, uint64_t id);
 /* The kernel is gone: what ran ends with @status and @text, what waited is cancelled. */
 void cells_end_all(struct session *ss, const char *status, const char *text, const char *queued);
@@ -366,14 +403,19 @@ void cells_end_replaced(struct session *ss, struct lane *l, const char *status, 
 
 /* ------------------------------------------------------------------ server_guards.c */
 
-/* What no kernel of this supervisor may write: the programs of all sessions' MCP servers, a JSON array (returns). */
+/*
+ * What no kernel of this supervisor may write: the programs of all sessions' MCP servers, a JSON
+ * array (returns).
+ */
 json_t *server_guards(const struct sup *s);
 /*
- * Checks in a thread that nothing that @servers (borrows) load can be written by cells, makes that hold in all kernels, and hands those
- * that pass to the tool server; it or a failure answers @request. Kernels that run and could write such files are replaced if they have
- * run nothing of a host's; else the server is refused. Negative: nothing was begun.
+ * Checks in a thread that nothing that @servers (borrows) load can be written by cells, makes that
+ * hold in all kernels, and hands those that pass to the tool server; it or a failure answers
+ * @request. Kernels that run and could write such files are replaced if they have run nothing of a
+ * host's; else the server is refused. Negative: nothing was begun.
  */
-int servers_register(struct session *ss, const json_t *servers, int64_t timeout_ms, uint64_t request, struct cg_err *err);
+int servers_register(struct session *ss, const json_t *servers, int64_t timeout_ms, uint64_t request,
+                     struct cg_err *err);
 /* CG_E_INVAL: the workspace is where cellgate's own programs or an MCP server's are. */
 int server_files_check_workspace(const struct session *ss, struct cg_err *err);
 
@@ -382,8 +424,9 @@ int server_files_check_workspace(const struct session *ss, struct cg_err *err);
 void spares_start(struct sup *s);
 void spares_stop(struct sup *s);
 /*
- * The spare, when it is what @h asks for, started or still starting; it is the caller's then. Else NULL. Before anything of the host runs
- * in it, the caller must see that spare_view_holds() of *view.
+ * The spare, when it is what @h asks for, started or still starting; it is the caller's then. Else
+ * NULL. Before anything of the host runs in it, the caller must see that spare_view_holds() of
+ * *view.
  */
 struct session *spare_take(struct host *h, const json_t *options, uint64_t *view);
 /* Not when a secret has come since, or was saved anew: it would not be hidden. */
@@ -409,7 +452,7 @@ struct kernel {
         uint64_t seq;
         enum kernel_state state;
         bool got_ready, attached, has_egress, debugger;
-        bool retiring; /* its session has ended; it runs what was registered with atexit */
+        bool retiring;        /* its session has ended; it runs what was registered with atexit */
         uint64_t retire_host; /* number of who is told of its end; may be gone by then; 0 nobody */
         uint64_t retired_session, retire_request;
         char kernel_path[128], tool_path[128];
@@ -429,16 +472,20 @@ struct kernel {
         char *python, *ipython;
         enum cg_limit_by by[CG_LIMITS]; /* how each limit is held */
         bool in_group, has_counts, cpu_over, memory_over;
-        struct cg_cgroup_files files;          /* what a control group counts; NULL each: nothing */
-        struct cg_limit_counts counts, told; /* the last word of the group, and what has been told of */
-        uv_timer_t look;     /* at the processor time */
+        struct cg_cgroup_files files; /* what a control group counts; NULL each: nothing */
+        /* the last word of the group, and what has been told of */
+        struct cg_limit_counts counts, told;
+        uv_timer_t look; /* at the processor time */
         bool look_open;
         const char *violation; /* which rule it broke */
         char violation_text[256];
-        /* Where the settings mask credentials: what goes to the zygote in the place of the session's own, and to the egress proxy */
+        /*
+         * Where the settings mask credentials: what goes to the zygote in the place of the
+         * session's own, and to the egress proxy
+         */
         json_t *masked_env, *masked_files, *inject;
         json_t *guards; /* what it was started with: server_guards() */
-        int secrets; /* -1: none */
+        int secrets;    /* -1: none */
         struct cg_doors_process doors;
         struct watch doors_said;
 };
@@ -448,11 +495,11 @@ int kernel_start(struct session *ss, struct cg_err *err);
 /* Asks the zygote, which must be ready. */
 void kernel_spawn(struct kernel *k);
 /*
- * @answer: the zygote's. Takes the descriptors (@denied_fd may be -1); @doors_fd (-1: none), @ports: listeners for the egress proxy, then for
- * cellgate.ports.reach (borrowed).
+ * @answer: the zygote's. Takes the descriptors (@denied_fd may be -1); @doors_fd (-1: none),
+ * @ports: listeners for the egress proxy, then for cellgate.ports.reach (borrowed).
  */
-void kernel_spawned(struct kernel *k, const json_t *answer, int pidfd, int status_fd, int denied_fd, int doors_fd, const int *ports,
-                    size_t n_ports);
+void kernel_spawned(struct kernel *k, const json_t *answer, int pidfd, int status_fd, int denied_fd,
+                    int doors_fd, const int *ports, size_t n_ports);
 void kernel_spawn_failed(struct kernel *k, const struct cg_err *err);
 void kernel_attached(struct kernel *k);
 /* It has been; it may have ended since. */
@@ -461,13 +508,16 @@ bool kernel_was_ready(const struct kernel *k);
 bool kernel_is_gone(const struct kernel *k);
 /* What its group has counted is known. */
 void kernel_counted(struct kernel *k);
-/* Handles what it has sent already, as far as the host's window allows: a question comes behind the output that led to it. */
+/*
+ * Handles what it has sent already, as far as the host's window allows: a question comes behind the
+ * output that led to it.
+ */
 void kernel_catch_up(struct kernel *k);
 /* Ends it (SIGKILL to its init) and forgets it; its session gets no more from it. */
 void kernel_end(struct kernel *k);
 /*
- * Lets it run what its cells have registered with atexit, 1 s at most, then ends it; DONE goes to @h (may be NULL) for @request of
- * @session. Its session gets no more from it.
+ * Lets it run what its cells have registered with atexit, 1 s at most, then ends it; DONE goes to
+ * @h (may be NULL) for @request of @session. Its session gets no more from it.
  */
 void kernel_retire(struct kernel *k, struct host *h, uint64_t session, uint64_t request);
 /* Sends on its wire; a kernel that does not take it is ended. Takes @body. */
@@ -479,12 +529,18 @@ void kernel_violation(struct kernel *k, const char *what);
 /* ------------------------------------------------------------------ memory.c */
 
 void memory_start(struct sup *s);
-/* A kernel has been started: while it runs, the machine's memory is looked at, unless a group holds what it may have. */
+/*
+ * A kernel has been started: while it runs, the machine's memory is looked at, unless a group holds
+ * what it may have.
+ */
 void memory_watch(struct kernel *k);
 
 /* ------------------------------------------------------------------ denied.c */
 
-/* Something was refused, for @cell (0: none is known): an object as sandbox/denial.h has them (takes). */
+/*
+ * Something was refused, for @cell (0: none is known): an object as sandbox/denial.h has them
+ * (takes).
+ */
 void session_denied(struct session *ss, uint64_t cell, json_t *denial);
 /* Hears of the kernel's denied system calls; takes @fd. */
 int denied_open(struct kernel *k, int fd, struct cg_err *err);
@@ -514,8 +570,12 @@ void limits_release(struct kernel *k);
 void limits_counted(struct sup *s, const json_t *o);
 /* A kernel has ended. true: by a limit, which is told; @buf says which. */
 bool limits_end(struct kernel *k, const struct cg_sandbox_status *st, char *buf, size_t size);
-/* A cell has ended; when it failed, by this exception (@reply: the protocol's execute_reply). Tells of limits that it ran into. */
-void limits_of_cell(struct session *ss, bool failed, const char *ename, const char *evalue, const char *reply, size_t len);
+/*
+ * A cell has ended; when it failed, by this exception (@reply: the protocol's execute_reply). Tells
+ * of limits that it ran into.
+ */
+void limits_of_cell(struct session *ss, bool failed, const char *ename, const char *evalue, const char *reply,
+                    size_t len);
 /* Output of a kernel. false: it is over the limit, and not to be passed on. */
 bool limits_output(struct session *ss, const struct cg_msg *m);
 /* The session is open: its time runs. */
@@ -526,7 +586,10 @@ void limits_opened(struct session *ss);
 /* What the session's settings mean for its network; they are checked as a whole. */
 int egress_check(struct session *ss, struct cg_err *err);
 /* The sandbox's listening sockets (borrows) become the proxy's. */
-/* doors.c: the process that keeps the doors of a kernel's sandbox, where its settings open any. @doors_fd, @reach: borrowed. */
+/*
+ * doors.c: the process that keeps the doors of a kernel's sandbox, where its settings open any.
+ * @doors_fd, @reach: borrowed.
+ */
 int doors_open(struct kernel *k, int doors_fd, const int *reach, struct cg_err *err);
 void doors_close(struct kernel *k);
 /* Would two sessions with these options want the same ports of this machine? */
@@ -536,7 +599,9 @@ int masks_make(struct kernel *k, struct cg_err *err);
 void masks_free(struct kernel *k);
 int egress_open(struct kernel *k, const int *ports, size_t n, struct cg_err *err);
 void egress_close(struct kernel *k);
-/* Takes what the proxy has said so far. It tells of a denial before the program inside hears of it. */
+/*
+ * Takes what the proxy has said so far. It tells of a denial before the program inside hears of it.
+ */
 void egress_hear(struct sup *s);
 void egress_decide(struct session *ss, const struct cg_msg *m);
 /* The kernel is gone: nobody waits for these answers any more. */
@@ -560,7 +625,9 @@ int broker_start(struct sup *s, struct cg_err *err);
 void broker_stop(struct sup *s);
 void broker_attach(struct kernel *k);
 void broker_detach(struct sup *s, uint64_t session, bool keep_servers);
-/* Takes @servers. The answer goes to the host as SERVERS_ADDED or FAILED of @request; 0: to nobody. */
+/*
+ * Takes @servers. The answer goes to the host as SERVERS_ADDED or FAILED of @request; 0: to nobody.
+ */
 void broker_servers(struct session *ss, json_t *servers, int64_t timeout_ms, uint64_t request);
 void broker_decide(struct session *ss, uint64_t approval, bool accept, const char *reason);
 /* Closes all of a session's open approvals; the tool server hears of it by DETACH. */

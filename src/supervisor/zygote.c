@@ -1,4 +1,7 @@
-/* cellgate-supervisor: the zygote, the process every kernel is forked from. Python never runs in the supervisor. */
+/*
+ * cellgate-supervisor: the zygote, the process every kernel is forked from. Python never runs in
+ * the supervisor.
+ */
 #include "supervisor/supervisor.h"
 
 #include <errno.h>
@@ -11,8 +14,11 @@
 #include "config.h"
 #include "sandbox/settings/kernel_view.h"
 
-/* A zygote that dies sooner than this counts as a quick death; after MAX_QUICK in a row it is not started again. */
-#define QUICK_MS 10000
+/*
+ * A zygote that dies sooner than this counts as a quick death; after MAX_QUICK in a row it is not
+ * started again.
+ */
+#define QUICK_MS  10000
 #define MAX_QUICK 3
 /* For its orderly end: all kernels are killed and gone by then. */
 #define END_MS 3000
@@ -56,12 +62,14 @@ static void handle_reply(struct sup *s, json_t *o, int *fds, size_t n_fds)
                 bool doors = n_fds > n && json_is_true(json_object_get(o, "doors"));
                 int doors_fd = doors ? fds[n] : -1; /* borrowed, as the ports are */
 
-                kernel_spawned(k, o, fds[0], fds[1], told ? fds[2] : -1, doors_fd, fds + n + doors, n_fds - n - doors);
+                kernel_spawned(k, o, fds[0], fds[1], told ? fds[2] : -1, doors_fd, fds + n + doors,
+                               n_fds - n - doors);
                 for (size_t i = n; i < n_fds; i++)
                         close(fds[i]);
                 return;
         }
-        for (size_t i = 0; i < n_fds; i++) /* the kernel was given up meanwhile: its init ends with its pidfd's kill */
+        /* the kernel was given up meanwhile: its init ends with its pidfd's kill */
+        for (size_t i = 0; i < n_fds; i++)
                 if (i == 0)
                         cg_pidfd_kill(fds[0], SIGKILL);
         for (size_t i = 0; i < n_fds; i++)
@@ -90,7 +98,10 @@ static void handle_ready(struct sup *s, json_t *o)
         flush_waiting(s);
 }
 
-/* It cannot start, and says why; it exits by itself now. Whoever waits for a kernel is told; the next request tries again. */
+/*
+ * It cannot start, and says why; it exits by itself now. Whoever waits for a kernel is told; the
+ * next request tries again.
+ */
 static void handle_not_ready(struct sup *s, json_t *o)
 {
         const char *why = json_string_value(json_object_get(o, "message"));
@@ -144,8 +155,10 @@ static void start_for_waiting(struct sup *s)
         if (cg_now_ms() - z->started_ms >= QUICK_MS)
                 z->quick_deaths = 0;
         if (z->quick_deaths >= MAX_QUICK) {
-                cg_fail(&err, CG_E_CLOSED, "the zygote, which all kernels are forked from, ended %d times in a row; its log says "
-                        "why; it is tried again 10 s after the last time", MAX_QUICK);
+                cg_fail(&err, CG_E_CLOSED,
+                        "the zygote, which all kernels are forked from, ended %d times in a row; its log says "
+                        "why; it is tried again 10 s after the last time",
+                        MAX_QUICK);
                 fail_waiting(s, &err);
         } else if (zygote_start(s, &err) < 0) {
                 fail_waiting(s, &err);
@@ -173,8 +186,9 @@ static void close_watch(struct zygote *z, struct watch *w)
 }
 
 /*
- * Kernels that were asked for and not answered, and those that were starting, which end with it: their sessions ask the next zygote. The
- * kernels are new ones: what the old zygote made of its last request may still hold the old ones' sockets.
+ * Kernels that were asked for and not answered, and those that were starting, which end with it:
+ * their sessions ask the next zygote. The kernels are new ones: what the old zygote made of its
+ * last request may still hold the old ones' sockets.
  */
 static void requeue_starting(struct sup *s)
 {
@@ -216,8 +230,13 @@ int zygote_start(struct sup *s, struct cg_err *err)
         size_t n = 4;
         cg_auto_fd int ours = -1, theirs = -1;
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { s->log.fd, 2 }, { -1, 3 } };
-        struct cg_proc_spec spec = { .path = CG_LIBEXECDIR "/cellgate-kernel", .argv = (char *const *)(uintptr_t)argv,
-                                     .fds = fds, .n_fds = CG_ARRAY_LEN(fds), .cwd = "/", .new_session = true, .die_with_parent = true };
+        struct cg_proc_spec spec = { .path = CG_LIBEXECDIR "/cellgate-kernel",
+                                     .argv = (char *const *)(uintptr_t)argv,
+                                     .fds = fds,
+                                     .n_fds = CG_ARRAY_LEN(fds),
+                                     .cwd = "/",
+                                     .new_session = true,
+                                     .die_with_parent = true };
         int pair[2], big = 1 << 20;
 
         snprintf(level, sizeof(level), "%d", s->log.level);

@@ -1,8 +1,9 @@
 /*
  * The code generator as a program, for the tests: runs as an ordinary process, not installed.
  *
- *      gen-probe generate SERVER OUT_DIR [--root] <TOOLS.json    report on standard output; 1 and the error when it fails
- *      gen-probe package SERVER                                  the package's name
+ *      gen-probe generate SERVER OUT_DIR [--root] <TOOLS.json    report on standard output; 1 and
+ *      the error when it fails gen-probe package SERVER                                  the
+ *      package's name
  */
 #include <stdio.h>
 #include <string.h>
@@ -50,6 +51,7 @@ int main(int argc, char **argv)
                 puts(name);
                 return 0;
         }
-        fputs("usage: gen-probe generate SERVER OUT_DIR [--root] <TOOLS.json\n       gen-probe package SERVER\n", stderr);
+        fputs("usage: gen-probe generate SERVER OUT_DIR [--root] <TOOLS.json\n       gen-probe package SERVER\n",
+              stderr);
         return 2;
 }

@@ -1,8 +1,8 @@
 /*
  * Fuzz target: a tool list through the code generator, up to but without writing files.
  *
- * What comes out must be ASCII without control characters other than line ends, whatever went in; that is the outer wall
- * against text that turns into code (tests/codegen parses it with Python).
+ * What comes out must be ASCII without control characters other than line ends, whatever went in;
+ * that is the outer wall against text that turns into code (tests/codegen parses it with Python).
  */
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +20,8 @@ static void check(const struct cg_out *o, const char *what)
                 return;
         for (size_t i = 0; i < s.n; i++) {
                 if ((s.s[i] < 0x20 && s.s[i] != '\n') || s.s[i] > 0x7e) {
-                        fprintf(stderr, "byte %02x in %s: %.*s\n", (unsigned char)s.s[i], what, (int)s.n, s.s);
+                        fprintf(stderr, "byte %02x in %s: %.*s\n", (unsigned char)s.s[i], what, (int)s.n,
+                                s.s);
                         __builtin_trap();
                 }
         }
@@ -28,10 +29,12 @@ static void check(const struct cg_out *o, const char *what)
 
 static void check_name(struct cg_str s)
 {
-        bool ok = s.n > 0 && s.n < 100 && (s.s[0] < '0' || s.s[0] > '9') && s.s[0] != '_' && !cg_is_keyword(s);
+        bool ok = s.n > 0 && s.n < 100 && (s.s[0] < '0' || s.s[0] > '9') && s.s[0] != '_' &&
+                  !cg_is_keyword(s);
 
         for (size_t i = 0; i < s.n; i++)
-                ok &= s.s[i] && strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_", s.s[i]);
+                ok &= s.s[i] &&
+                      strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_", s.s[i]);
         if (!ok)
                 __builtin_trap();
 }

@@ -1,7 +1,7 @@
 /*
- * Hosts that a sandbox asks for, entries and ranges of settings: "HOST\nENTRY\nRANGE". Beside memory safety it checks that a
- * host's canonical form is its own, that an entry made of it covers it and nothing next to it, and that no spelling of an
- * address gets past an entry that denies it.
+ * Hosts that a sandbox asks for, entries and ranges of settings: "HOST\nENTRY\nRANGE". Beside
+ * memory safety it checks that a host's canonical form is its own, that an entry made of it covers
+ * it and nothing next to it, and that no spelling of an address gets past an entry that denies it.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -30,7 +30,7 @@ static void check_text(const struct cg_host *h)
 /* What is denied by the canonical name or address is denied in the spelling that was asked for. */
 static void check_covered(const struct cg_host *h)
 {
-        struct cg_domains d = {.n = 0};
+        struct cg_domains d = { .n = 0 };
         char entry[CG_AUTHORITY_MAX];
 
         cg_host_authority(h, 443, 0, entry, sizeof(entry));
@@ -44,7 +44,7 @@ static void check_covered(const struct cg_host *h)
 static void host(const char *s, size_t len)
 {
         struct cg_host h, again;
-        struct cg_err err = {.msg = ""};
+        struct cg_err err = { .msg = "" };
 
         if (cg_host_parse(s, len, &h, &err) < 0) {
                 must(err.msg[0] && err.code == CG_E_INVAL);
@@ -62,7 +62,7 @@ static void host(const char *s, size_t len)
 
 static void entry_and_host(const char *entry, const char *s)
 {
-        struct cg_domains allow = {.n = 0}, deny = {.n = 0};
+        struct cg_domains allow = { .n = 0 }, deny = { .n = 0 };
         struct cg_host h;
         bool known = cg_host_parse(s, strlen(s), &h, NULL) == 0;
 

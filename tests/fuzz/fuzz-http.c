@@ -1,7 +1,7 @@
 /*
- * Whatever a sandbox or a server sends as HTTP/1.x. Beside memory safety it checks that a request which goes on is understood
- * again as the same request, that no field of ours or of this hop only is left in it, and that chunks mean the same however
- * they are cut.
+ * Whatever a sandbox or a server sends as HTTP/1.x. Beside memory safety it checks that a request
+ * which goes on is understood again as the same request, that no field of ours or of this hop only
+ * is left in it, and that chunks mean the same however they are cut.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -22,7 +22,8 @@ static size_t count(const struct cg_http_head *h, const char *name)
         size_t n = 0;
 
         for (size_t i = 0; i < h->n_fields; i++)
-                n += h->fields[i].name.len == strlen(name) && strncasecmp(h->fields[i].name.p, name, strlen(name)) == 0;
+                n += h->fields[i].name.len == strlen(name) &&
+                     strncasecmp(h->fields[i].name.p, name, strlen(name)) == 0;
         return n;
 }
 
@@ -46,15 +47,17 @@ static void again(const struct cg_http_request *r)
         must(r->head.framing == s.head.framing && r->head.length == s.head.length);
         must(!s.head.keep_alive);
         must(count(&s.head, "host") == 1 && count(&s.head, "connection") == 1);
-        must(count(&s.head, "proxy-authorization") == 0 && count(&s.head, "upgrade") == 0 && count(&s.head, "te") == 0);
-        must(count(&s.head, "transfer-encoding") + count(&s.head, "content-length") == (r->head.framing != CG_HTTP_NO_BODY));
+        must(count(&s.head, "proxy-authorization") == 0 && count(&s.head, "upgrade") == 0 &&
+             count(&s.head, "te") == 0);
+        must(count(&s.head, "transfer-encoding") + count(&s.head, "content-length") ==
+             (r->head.framing != CG_HTTP_NO_BODY));
 }
 
 static void request(const char *p, size_t len)
 {
         struct cg_http_request r;
         unsigned int status = 0;
-        struct cg_err err = {.msg = ""};
+        struct cg_err err = { .msg = "" };
 
         if (cg_http_request_parse(p, len, &r, &status, &err) < 0) {
                 must((status == 400 || status == 505) && err.msg[0]);
@@ -72,7 +75,7 @@ static void response(const char *p, size_t len, bool to_head)
 {
         cg_auto_buf struct cg_buf b;
         struct cg_http_response r, s;
-        struct cg_err err = {.msg = ""};
+        struct cg_err err = { .msg = "" };
 
         cg_buf_init(&b, 1 << 20);
         if (cg_http_response_parse(p, len, to_head, &r, &err) < 0) {
@@ -91,7 +94,7 @@ static void response(const char *p, size_t len, bool to_head)
 /* Hash over the body in pieces of @piece bytes, and over how it ended. */
 static uint64_t chunks(const char *p, size_t len, size_t piece)
 {
-        struct cg_chunked c = {.state = 0};
+        struct cg_chunked c = { .state = 0 };
         uint64_t h = 1;
         size_t at = 0;
 

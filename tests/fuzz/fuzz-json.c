@@ -1,6 +1,7 @@
 /*
- * base/json.c and base/text.c on foreign bytes. The checker may accept less than jansson only in depth; what jansson accepts of
- * plain values it must accept too, and rendering must leave nothing that a terminal would obey or that deceives the eye.
+ * base/json.c and base/text.c on foreign bytes. The checker may accept less than jansson only in
+ * depth; what jansson accepts of plain values it must accept too, and rendering must leave nothing
+ * that a terminal would obey or that deceives the eye.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -27,15 +28,19 @@ static void check_against_jansson(const char *text, size_t size)
         json_decref(j);
 }
 
-/* What must not be left, beside controls: from the code charts, and not from the table that text.c goes by. */
+/*
+ * What must not be left, beside controls: from the code charts, and not from the table that text.c
+ * goes by.
+ */
 static bool is_left_out(uint32_t c, bool judged)
 {
         if ((c < 0x20 && c != '\n' && c != '\t') || (c >= 0x7f && c < 0xa0) || (c >= 0x200b && c <= 0x200f) ||
-            (c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f) || (c >= 0xe000 && c <= 0xf8ff) || c == 0xfeff ||
-            (c >= 0xfe00 && c <= 0xfe0f) || c >= 0xe0000)
+            (c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f) || (c >= 0xe000 && c <= 0xf8ff) ||
+            c == 0xfeff || (c >= 0xfe00 && c <= 0xfe0f) || c >= 0xe0000)
                 return true;
         return judged && (c == 0xa0 || (c >= 0x2000 && c <= 0x200a) || (c >= 0x5d0 && c <= 0x5ff) ||
-                          (c >= 0x620 && c <= 0x64a) || c == 0x3000 || (c >= 0xff01 && c <= 0xff5e) || (c >= 0x1ee00 && c <= 0x1eeef));
+                          (c >= 0x620 && c <= 0x64a) || c == 0x3000 || (c >= 0xff01 && c <= 0xff5e) ||
+                          (c >= 0x1ee00 && c <= 0x1eeef));
 }
 
 static void check_rendered(const struct cg_buf *b, bool judged)
@@ -64,7 +69,8 @@ static void check_render(const char *text, size_t size)
                 if (cg_text_render_as(&b, text, size, 0, what, &err) == 0)
                         check_rendered(&b, what != CG_TEXT_OUTPUT);
         }
-        if (b.len && (memchr(b.data, '\n', b.len) || memchr(b.data, '\t', b.len))) /* the last one was a line */
+        /* the last one was a line */
+        if (b.len && (memchr(b.data, '\n', b.len) || memchr(b.data, '\t', b.len)))
                 abort();
         b.len = 0;
         if (cg_text_render(&b, text, size, 100, &err) == 0 && b.len > 100)
@@ -78,8 +84,8 @@ static void check_quote(const char *text, size_t size)
         struct cg_buf b;
 
         cg_buf_init(&b, 1 << 24);
-        if (cg_buf_adds(&b, "{\"a\":", &err) == 0 && cg_json_quote(&b, text, size, &err) == 0 && cg_buf_adds(&b, "}", &err) == 0 &&
-            cg_json_check_object(b.data, b.len, 2, &err) < 0)
+        if (cg_buf_adds(&b, "{\"a\":", &err) == 0 && cg_json_quote(&b, text, size, &err) == 0 &&
+            cg_buf_adds(&b, "}", &err) == 0 && cg_json_check_object(b.data, b.len, 2, &err) < 0)
                 abort();
         cg_buf_fini(&b);
 }

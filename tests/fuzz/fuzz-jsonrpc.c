@@ -1,6 +1,7 @@
 /*
- * Whatever an MCP server or a kernel sends: lines, messages, tool lists, arguments. Beside memory safety it checks that parts lie
- * inside their text and are JSON themselves, and that cutting the input differently changes nothing.
+ * Whatever an MCP server or a kernel sends: lines, messages, tool lists, arguments. Beside memory
+ * safety it checks that parts lie inside their text and are JSON themselves, and that cutting the
+ * input differently changes nothing.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -44,7 +45,8 @@ static void walk(struct cg_span text, char open)
         must(r == CG_WALK_END || r == CG_E_PARSE);
         /* Both readers of the grammar agree. */
         if (open == '{')
-                must((r == CG_WALK_END) == (cg_json_check_object(text.p, text.len, CG_MCP_MAX_DEPTH + 1, NULL) == 0));
+                must((r == CG_WALK_END) ==
+                     (cg_json_check_object(text.p, text.len, CG_MCP_MAX_DEPTH + 1, NULL) == 0));
 }
 
 static void message(struct cg_span text)
@@ -116,7 +118,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         must(h == lines(data, size, 1 + size / 3, false) && h == lines(data, size, 5, false));
         memcpy(exact, data, size);
         if (cg_mcp_check_args(exact, size, NULL) == 0)
-                must(cg_json_check_object(exact, size, CG_MCP_MAX_ARGS_DEPTH, NULL) == 0 && !memchr(exact, '\n', size));
+                must(cg_json_check_object(exact, size, CG_MCP_MAX_ARGS_DEPTH, NULL) == 0 &&
+                     !memchr(exact, '\n', size));
         message((struct cg_span){ .p = exact, .len = size });
         free(exact);
         return 0;

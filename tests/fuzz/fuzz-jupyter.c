@@ -1,6 +1,7 @@
 /*
- * Whatever reaches a Jupyter socket: the input is cut into frames (a byte of length before each), read with no key, so that
- * nothing is held back by a signature. What was believed must lie in the frames and be objects.
+ * Whatever reaches a Jupyter socket: the input is cut into frames (a byte of length before each),
+ * read with no key, so that nothing is held back by a signature. What was believed must lie in the
+ * frames and be objects.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -16,7 +17,9 @@ static void must(bool ok)
                 abort();
 }
 
-/* Frames as memory of their own: reading over an end is seen. Lengths are a byte, or two after 255. */
+/*
+ * Frames as memory of their own: reading over an end is seen. Lengths are a byte, or two after 255.
+ */
 static size_t cut(const uint8_t *data, size_t size, struct cg_jspan *frames, size_t max)
 {
         size_t n = 0, i = 0;
@@ -51,7 +54,8 @@ static void look(struct cg_jparsed *m)
                 for (size_t k = 0; k < 5; k++)
                         if (cg_jspan_member(parts[i], keys[k], &v, NULL) == 0)
                                 must(v.p >= parts[i].p && v.p + v.len <= parts[i].p + parts[i].len &&
-                                     cg_json_skip(v.p, v.len, CG_JMSG_MAX_DEPTH, &n, NULL) == 0 && n == v.len);
+                                     cg_json_skip(v.p, v.len, CG_JMSG_MAX_DEPTH, &n, NULL) == 0 &&
+                                     n == v.len);
         }
 }
 

@@ -1,7 +1,7 @@
 /*
- * mcp/server.c with whatever an MCP client writes to `cellgate mcp serve`, cut into lines as it is there. Beside memory
- * safety: every answer is one line of valid JSON, what is handed on lies inside its line and is JSON itself, and a bad
- * line is no failure.
+ * mcp/server.c with whatever an MCP client writes to `cellgate mcp serve`, cut into lines as it is
+ * there. Beside memory safety: every answer is one line of valid JSON, what is handed on lies
+ * inside its line and is JSON itself, and a bad line is no failure.
  *
  * Input: what the client writes: to a server that is new, and to two that were initialized.
  */
@@ -18,8 +18,12 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char *const tool_names[] = { "run", "add", NULL };
-static const struct cg_mcpd_info info = { .name = "n", .title = "t", .version = "1", .instructions = "be \"good\"\n",
-                                          .tool_names = tool_names, .tools = "[{\"name\":\"run\"},{\"name\":\"add\"}]" };
+static const struct cg_mcpd_info info = { .name = "n",
+                                          .title = "t",
+                                          .version = "1",
+                                          .instructions = "be \"good\"\n",
+                                          .tool_names = tool_names,
+                                          .tools = "[{\"name\":\"run\"},{\"name\":\"add\"}]" };
 
 static void must(bool ok)
 {
@@ -122,8 +126,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
         static const char batches[] = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":"
                                       "{\"protocolVersion\":\"2025-03-26\",\"capabilities\":{}}}";
-        static const char newest[] = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":"
-                                     "{\"protocolVersion\":\"2025-11-25\",\"capabilities\":{\"elicitation\":{}}}}";
+        static const char newest[] =
+                "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":"
+                "{\"protocolVersion\":\"2025-11-25\",\"capabilities\":{\"elicitation\":{}}}}";
 
         talk(data, size, NULL);
         talk(data, size, batches);

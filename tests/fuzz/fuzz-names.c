@@ -1,6 +1,7 @@
 /*
- * Names of paths, and repositories' configurations that a sandboxed git writes: "PATH\nTEXT". Beside memory safety it checks that nothing
- * that is taken for plain names a program, another file or a helper, whatever its form.
+ * Names of paths, and repositories' configurations that a sandboxed git writes: "PATH\nTEXT".
+ * Beside memory safety it checks that nothing that is taken for plain names a program, another file
+ * or a helper, whatever its form.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -17,16 +18,22 @@ static void must(bool ok)
 
 static void check_plain(const char *text, size_t len)
 {
-        static const char *const never[] = {"fsmonitor", "hookspath", "sshcommand", "include", "alias", "worktree", "::", "\\", "#", ";",
-                                            "!", "pager", "editor", "helper", "command", "filter"};
-        /* What a value or a name in quotes may say is of no matter here: only keys are looked for, at their place. */
+        static const char *const never[] = { "fsmonitor", "hookspath", "sshcommand", "include",
+                                             "alias",     "worktree",  "::",         "\\",
+                                             "#",         ";",         "!",          "pager",
+                                             "editor",    "helper",    "command",    "filter" };
+        /*
+         * What a value or a name in quotes may say is of no matter here: only keys are looked for,
+         * at their place.
+         */
         for (size_t i = 0; i < sizeof(never) / sizeof(never[0]); i++) {
                 const char *p = memmem(text, len, never[i], strlen(never[i]));
                 const char *line = p;
 
                 if (!p || p == text)
                         continue;
-                if (!strcmp(never[i], "\\") || !strcmp(never[i], "#") || !strcmp(never[i], ";") || !strcmp(never[i], "::"))
+                if (!strcmp(never[i], "\\") || !strcmp(never[i], "#") || !strcmp(never[i], ";") ||
+                    !strcmp(never[i], "::"))
                         abort();
                 while (line > text && line[-1] != '\n')
                         line--;

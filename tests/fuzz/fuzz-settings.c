@@ -1,6 +1,6 @@
 /*
- * sandbox/settings.c on foreign bytes. Whatever strict reading accepts the lenient one must too, with the same lists; and what is
- * accepted must keep the promises that those who use it rely on.
+ * sandbox/settings.c on foreign bytes. Whatever strict reading accepts the lenient one must too,
+ * with the same lists; and what is accepted must keep the promises that those who use it rely on.
  */
 #include <stddef.h>
 #include <stdint.h>

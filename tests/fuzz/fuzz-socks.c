@@ -1,4 +1,7 @@
-/* Whatever a sandbox sends as SOCKS 5: messages are found whole or not at all, and name one host in its canonical spelling. */
+/*
+ * Whatever a sandbox sends as SOCKS 5: messages are found whole or not at all, and name one host in
+ * its canonical spelling.
+ */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +18,7 @@ static void must(bool ok)
 static void request(const uint8_t *p, size_t len)
 {
         struct cg_socks_request r, again;
-        struct cg_err err = {.msg = ""};
+        struct cg_err err = { .msg = "" };
         struct cg_host h;
         size_t used, same;
         int e = cg_socks_request(p, len, &used, &r, &err);
@@ -29,9 +32,11 @@ static void request(const uint8_t *p, size_t len)
                 must(err.msg[0]);
                 return;
         }
-        must(r.port != 0 && cg_host_parse(r.host.text, strlen(r.host.text), &h, NULL) == 0 && strcmp(h.text, r.host.text) == 0);
+        must(r.port != 0 && cg_host_parse(r.host.text, strlen(r.host.text), &h, NULL) == 0 &&
+             strcmp(h.text, r.host.text) == 0);
         /* What follows changes nothing. */
-        must(cg_socks_request(p, used, &same, &again, NULL) == 0 && same == used && strcmp(again.host.text, r.host.text) == 0);
+        must(cg_socks_request(p, used, &same, &again, NULL) == 0 && same == used &&
+             strcmp(again.host.text, r.host.text) == 0);
         must(used == 1 || cg_socks_request(p, used - 1, &same, &again, NULL) == CG_SOCKS_MORE);
 }
 

@@ -1,6 +1,6 @@
 /*
- * base/wire.c on foreign frames: the input is cut into frames and received on each wire as each sender. Whatever is accepted keeps the
- * table's rules, and nothing of it is left in the socket.
+ * base/wire.c on foreign frames: the input is cut into frames and received on each wire as each
+ * sender. Whatever is accepted keeps the table's rules, and nothing of it is left in the socket.
  *
  * Input: for each frame one byte, its length (255: the rest), and so many bytes.
  */
@@ -62,7 +62,8 @@ static void receive(const struct cg_wire *wire, unsigned sender)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-        static const struct cg_wire *const wires[] = { &cg_wire_host, &cg_wire_kernel, &cg_wire_tool, &cg_wire_broker };
+        static const struct cg_wire *const wires[] = { &cg_wire_host, &cg_wire_kernel, &cg_wire_tool,
+                                                       &cg_wire_broker };
 
         if (!size)
                 return 0;

@@ -1,10 +1,10 @@
 /*
- * base/zlink.c with the bytes of a hostile peer, over a real socket. Beside memory safety: what is handed out keeps the
- * table's rules, nothing comes behind the end, the end is always told, once, and neither how the bytes are cut nor
- * pauses change any of it.
+ * base/zlink.c with the bytes of a hostile peer, over a real socket. Beside memory safety: what is
+ * handed out keeps the table's rules, nothing comes behind the end, the end is always told, once,
+ * and neither how the bytes are cut nor pauses change any of it.
  *
- * Input: one byte of choices (1: the tool wire instead of the kernel's; 2: the handshake comes before the input), then
- * what the peer sends.
+ * Input: one byte of choices (1: the tool wire instead of the kernel's; 2: the handshake comes
+ * before the input), then what the peer sends.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -111,14 +111,15 @@ static void put(int fd, const void *data, size_t len)
 
 static struct seen talk(const uint8_t *data, size_t size, unsigned choices, size_t piece, bool pauses)
 {
-        static const char hello[] = "\377\0\0\0\0\0\0\0\1\177\3\0NULL\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
-                                    "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\4\6\5READY";
+        static const char hello[] =
+                "\377\0\0\0\0\0\0\0\1\177\3\0NULL\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
+                "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\4\6\5READY";
         struct seen s = { .hash = 14695981039346656037u, .pauses = pauses };
         struct cg_zlink z;
         int peer;
 
-        must(cg_zlink_open(&z, &loop, path, choices & TOOL_WIRE ? &cg_wire_tool : &cg_wire_kernel, CG_ROLE_KERNEL, 1 << 20, on_msg,
-                           on_end, &s, NULL) == 0);
+        must(cg_zlink_open(&z, &loop, path, choices & TOOL_WIRE ? &cg_wire_tool : &cg_wire_kernel,
+                           CG_ROLE_KERNEL, 1 << 20, on_msg, on_end, &s, NULL) == 0);
         peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         must(peer >= 0);
         if (choices & HANDSHAKE)

@@ -1,6 +1,6 @@
 /*
- * sandbox-bench: how long a spawn takes, from the call to the main process standing before main_fn, and to all of it
- * being gone again. Run by hand.
+ * sandbox-bench: how long a spawn takes, from the call to the main process standing before main_fn,
+ * and to all of it being gone again. Run by hand.
  *
  *      sandbox-bench [SPAWNS [MEGABYTES of touched heap in the caller [off | told]]]
  */
@@ -104,7 +104,7 @@ int main(int argc, char **argv)
         int n = argc > 1 ? atoi(argv[1]) : 200;
         size_t bytes = (argc > 2 ? strtoul(argv[2], NULL, 10) : 0) << 20;
         struct cg_sandbox *sb = NULL;
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
         char *heap = bytes ? malloc(bytes) : NULL;
 
         if (n < 1 || n > MAX_SPAWNS || (bytes && !heap))

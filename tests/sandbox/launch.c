@@ -1,12 +1,12 @@
 /*
- * sandbox-launch: runs one command in a sandbox made from options. The tests' stand-in for the zygote; runs on the
- * host.
+ * sandbox-launch: runs one command in a sandbox made from options. The tests' stand-in for the
+ * zygote; runs on the host.
  *
  *      sandbox-launch [OPTION]... -- COMMAND [ARG]...
  *      sandbox-launch --tidy [FILES]   removes control groups that nobody uses
  *
- * Exit status: the command's, 128 + n for signal n, 125 when the sandbox could not be made (the reason on standard
- * error, with its code), 126 when it ended without a status, 2 for wrong usage.
+ * Exit status: the command's, 128 + n for signal n, 125 when the sandbox could not be made (the
+ * reason on standard error, with its code), 126 when it ended without a status, 2 for wrong usage.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -29,10 +29,11 @@ struct launch {
         struct cg_sandbox_limits limits;
         int keep[KEEP_MAX];
         size_t n_keep;
-        bool report;     /* say on standard error what init's pid is, and how the command ended */
-        bool abandon;    /* close the status pipe while the command runs */
-        bool share;      /* another process holds the status pipe as well */
-        bool say_limits; /* say on standard error by what each limit is held, and what the group counted */
+        bool report;  /* say on standard error what init's pid is, and how the command ended */
+        bool abandon; /* close the status pipe while the command runs */
+        bool share;   /* another process holds the status pipe as well */
+        /* say on standard error by what each limit is held, and what the group counted */
+        bool say_limits;
         char **argv;
 };
 
@@ -147,7 +148,9 @@ static int failed(const struct cg_err *err, int status)
         return status;
 }
 
-/* As a zygote's supervisor does: holds the pipe, and nothing else, until there is no more to come. */
+/*
+ * As a zygote's supervisor does: holds the pipe, and nothing else, until there is no more to come.
+ */
 static void share_status(int fd)
 {
         char byte;
@@ -182,8 +185,8 @@ static void end_group(const struct launch *l, struct cg_cgroup *group)
 
 static int follow(const struct launch *l, struct cg_sandbox_child *child)
 {
-        struct cg_sandbox_status st = {0};
-        struct pollfd ended = {.fd = child->init_pidfd, .events = POLLIN};
+        struct cg_sandbox_status st = { 0 };
+        struct pollfd ended = { .fd = child->init_pidfd, .events = POLLIN };
         ssize_t n = 0;
 
         if (l->share)
@@ -209,9 +212,9 @@ static int follow(const struct launch *l, struct cg_sandbox_child *child)
 
 int main(int argc, char **argv)
 {
-        struct launch l = {0};
+        struct launch l = { 0 };
         struct cg_sandbox_child child;
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
         int status;
 
         if (argc >= 2 && !strcmp(argv[1], "--tidy")) {

@@ -1,6 +1,7 @@
 /*
- * sandbox-probe: tries one thing and prints "ok" or the name of the errno. Runs INSIDE the sandbox (and outside, to
- * show that the thing works there). Statically simple: no allocation, no library but libc.
+ * sandbox-probe: tries one thing and prints "ok" or the name of the errno. Runs INSIDE the sandbox
+ * (and outside, to show that the thing works there). Statically simple: no allocation, no library
+ * but libc.
  *
  *      sandbox-probe PROBE [ARG]...
  */
@@ -90,14 +91,14 @@ static int serve_and_connect(int family, const struct sockaddr *any, socklen_t l
 
 static int p_tcp4(void)
 {
-        struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        struct sockaddr_in any = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 
         return outcome(serve_and_connect(AF_INET, (struct sockaddr *)&any, sizeof(any)));
 }
 
 static int p_tcp6(void)
 {
-        struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+        struct sockaddr_in6 any = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
 
         return outcome(serve_and_connect(AF_INET6, (struct sockaddr *)&any, sizeof(any)));
 }
@@ -105,7 +106,7 @@ static int p_tcp6(void)
 /* ADDRESS PORT */
 static int p_connect4(void)
 {
-        struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)number(1))};
+        struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons((uint16_t)number(1)) };
         int fd = socket(AF_INET, SOCK_STREAM, 0);
 
         inet_pton(AF_INET, arg[0], &to.sin_addr);
@@ -115,7 +116,7 @@ static int p_connect4(void)
 /* FD: a datagram to the unix socket PATH through an inherited or paired socket */
 static int p_unix_send(void)
 {
-        struct sockaddr_un to = {.sun_family = AF_UNIX};
+        struct sockaddr_un to = { .sun_family = AF_UNIX };
         int sv[2];
 
         if (socketpair(AF_UNIX, SOCK_DGRAM, 0, sv) < 0)
@@ -127,7 +128,7 @@ static int p_unix_send(void)
 /* PATH: connect a stream of a pair to something else */
 static int p_unix_reconnect(void)
 {
-        struct sockaddr_un to = {.sun_family = AF_UNIX};
+        struct sockaddr_un to = { .sun_family = AF_UNIX };
         int sv[2];
 
         snprintf(to.sun_path, sizeof(to.sun_path), "%s", arg[0]);
@@ -180,7 +181,7 @@ static int p_clone(void)
 
 static int p_clone3(void)
 {
-        struct clone_args a = {.flags = (uint64_t)number(0), .exit_signal = SIGCHLD};
+        struct clone_args a = { .flags = (uint64_t)number(0), .exit_signal = SIGCHLD };
         long pid = syscall(SYS_clone3, &a, sizeof(a));
 
         if (pid == 0)
@@ -215,7 +216,10 @@ static int p_forks(void)
         return 0;
 }
 
-/* Leaves a process behind that has left session, parent and group. It holds FD (if given) until it ends. */
+/*
+ * Leaves a process behind that has left session, parent and group. It holds FD (if given) until it
+ * ends.
+ */
 static int p_stray(void)
 {
         if (fork() == 0) {
@@ -271,7 +275,10 @@ static int p_i386(void)
 #if defined(__x86_64__)
         long result;
 
-        __asm__ volatile("int $0x80" : "=a"(result) : "a"(20 /* getpid */) : "memory", "r8", "r9", "r10", "r11");
+        __asm__ volatile("int $0x80"
+                         : "=a"(result)
+                         : "a"(20 /* getpid */)
+                         : "memory", "r8", "r9", "r10", "r11");
         printf("%ld\n", result);
 #else
         printf("none\n");
@@ -369,7 +376,7 @@ static int p_fds(void)
 
 static int p_events(void)
 {
-        struct epoll_event ev = {.events = EPOLLIN};
+        struct epoll_event ev = { .events = EPOLLIN };
         int ep = epoll_create1(EPOLL_CLOEXEC), efd = eventfd(1, EFD_CLOEXEC), p[2];
 
         if (ep < 0 || efd < 0 || pipe2(p, O_CLOEXEC) < 0 || epoll_ctl(ep, EPOLL_CTL_ADD, efd, &ev) < 0)
@@ -382,7 +389,8 @@ static int p_pty(void)
         int master, slave;
         char byte = 0;
 
-        if (openpty(&master, &slave, NULL, NULL, NULL) < 0 || write(slave, "y", 1) != 1 || read(master, &byte, 1) != 1)
+        if (openpty(&master, &slave, NULL, NULL, NULL) < 0 || write(slave, "y", 1) != 1 ||
+            read(master, &byte, 1) != 1)
                 return outcome(-1);
         return outcome(byte == 'y' ? 0 : -1);
 }
@@ -407,26 +415,46 @@ static const struct {
         int (*fn)(void);
         int args;
 } probes[] = {
-        {"syscall", p_syscall, 1},         {"socket", p_socket, 3},
-        {"socketpair", p_socketpair, 2},   {"accept", p_accept, 1},
-        {"tcp4", p_tcp4, 0},               {"tcp6", p_tcp6, 0},
-        {"connect4", p_connect4, 2},       {"unix-send", p_unix_send, 1},
-        {"unix-reconnect", p_unix_reconnect, 1}, {"thread", p_thread, 0},
-        {"fork", p_fork, 0},               {"clone", p_clone, 1},
-        {"clone3", p_clone3, 1},           {"kill", p_kill, 2},
-        {"forks", p_forks, 1},             {"stray", p_stray, 0},
-        {"pause", p_pause, 0},             {"die", p_die, 1},
-        {"malloc", p_malloc, 1},           {"x32", p_x32, 0},
-        {"i386", p_i386, 0},               {"read", p_read, 1},
-        {"write", p_write, 1},             {"open-write", p_open_write, 1},
-        {"create", p_create, 1},           {"truncate", p_truncate, 1},
-        {"unlink", p_unlink, 1},           {"mkdir", p_mkdir, 1},
-        {"rmdir", p_rmdir, 1},             {"rename", p_rename, 2},
-        {"link", p_link, 2},               {"symlink", p_symlink, 2},
-        {"mkfifo", p_mkfifo, 1},           {"mknod", p_mknod, 1},
-        {"chmod", p_chmod, 1},             {"fds", p_fds, 0},
-        {"events", p_events, 0},           {"pty", p_pty, 0},
-        {"tty-ioctl", p_tty_ioctl, 1},     {"ctty", p_ctty, 0},
+        { "syscall", p_syscall, 1 },
+        { "socket", p_socket, 3 },
+        { "socketpair", p_socketpair, 2 },
+        { "accept", p_accept, 1 },
+        { "tcp4", p_tcp4, 0 },
+        { "tcp6", p_tcp6, 0 },
+        { "connect4", p_connect4, 2 },
+        { "unix-send", p_unix_send, 1 },
+        { "unix-reconnect", p_unix_reconnect, 1 },
+        { "thread", p_thread, 0 },
+        { "fork", p_fork, 0 },
+        { "clone", p_clone, 1 },
+        { "clone3", p_clone3, 1 },
+        { "kill", p_kill, 2 },
+        { "forks", p_forks, 1 },
+        { "stray", p_stray, 0 },
+        { "pause", p_pause, 0 },
+        { "die", p_die, 1 },
+        { "malloc", p_malloc, 1 },
+        { "x32", p_x32, 0 },
+        { "i386", p_i386, 0 },
+        { "read", p_read, 1 },
+        { "write", p_write, 1 },
+        { "open-write", p_open_write, 1 },
+        { "create", p_create, 1 },
+        { "truncate", p_truncate, 1 },
+        { "unlink", p_unlink, 1 },
+        { "mkdir", p_mkdir, 1 },
+        { "rmdir", p_rmdir, 1 },
+        { "rename", p_rename, 2 },
+        { "link", p_link, 2 },
+        { "symlink", p_symlink, 2 },
+        { "mkfifo", p_mkfifo, 1 },
+        { "mknod", p_mknod, 1 },
+        { "chmod", p_chmod, 1 },
+        { "fds", p_fds, 0 },
+        { "events", p_events, 0 },
+        { "pty", p_pty, 0 },
+        { "tty-ioctl", p_tty_ioctl, 1 },
+        { "ctty", p_ctty, 0 },
 };
 
 int main(int argc, char **argv)

@@ -1,9 +1,10 @@
 /*
- * Many threads use libcellgate at once, as the header allows: sessions in parallel on one client, events read by one thread
- * while another decides approvals and a third cancels cells. Built with ThreadSanitizer by scripts/test (step tsan).
+ * Many threads use libcellgate at once, as the header allows: sessions in parallel on one client,
+ * events read by one thread while another decides approvals and a third cancels cells. Built with
+ * ThreadSanitizer by scripts/test (step tsan).
  *
- * usage: client-threads SUPERVISOR SERVERS-JSON
- * SERVERS-JSON defines one server "echo" with a tool "echo" (text).  Exit status 0: everything had the outcome it must have.
+ * usage: client-threads SUPERVISOR SERVERS-JSON SERVERS-JSON defines one server "echo" with a tool
+ * "echo" (text).  Exit status 0: everything had the outcome it must have.
  */
 #include <cellgate.h>
 #include <pthread.h>
@@ -22,7 +23,9 @@ static const char tool_cell[] = "from mcptools.echo import echo\n"
 static const char endless_cell[] = "print('spinning', flush=True)\n"
                                    "while True: pass";
 
-/* Hands approvals from the thread that reads events to the one that decides: one slot, empty at 0. */
+/*
+ * Hands approvals from the thread that reads events to the one that decides: one slot, empty at 0.
+ */
 struct desk {
         struct cg_session *session;
         pthread_mutex_t lock;
@@ -123,7 +126,9 @@ static void *work(void *arg)
         pthread_t decider;
 
         check(cg_session_new(job->client, &opts, &desk.session, &err) == 0, "session", &err);
-        check(cg_session_add_mcp_servers(desk.session, job->servers, strlen(job->servers), 0, NULL, &err) == 0, "servers", &err);
+        check(cg_session_add_mcp_servers(desk.session, job->servers, strlen(job->servers), 0, NULL, &err) ==
+                      0,
+              "servers", &err);
         check(pthread_create(&decider, NULL, decide, &desk) == 0, "thread", NULL);
         for (int i = 0; i < CELLS; i++) {
                 check(run(desk.session, &desk, "print('x' * 5000)\n1") == CG_STATUS_OK, "plain cell", NULL);

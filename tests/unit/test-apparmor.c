@@ -33,7 +33,8 @@ static int leave(const char *label, char after[64])
 
 static void test_own_profiles_are_left(void **state)
 {
-        static const char *const labels[] = {"cellgate-kernel (unconfined)\n", "cellgate_opt_x-kernel (unconfined)\n"};
+        static const char *const labels[] = { "cellgate-kernel (unconfined)\n",
+                                              "cellgate_opt_x-kernel (unconfined)\n" };
         char after[64];
 
         for (size_t i = 0; i < 2; i++) {
@@ -44,7 +45,7 @@ static void test_own_profiles_are_left(void **state)
 
 static void test_others_stay(void **state)
 {
-        static const char *const labels[] = {"unconfined\n", "firefox (enforce)\n", "cell\n", ""};
+        static const char *const labels[] = { "unconfined\n", "firefox (enforce)\n", "cell\n", "" };
         char after[64];
 
         for (size_t i = 0; i < sizeof(labels) / sizeof(*labels); i++) {
@@ -58,7 +59,7 @@ static void test_what_cannot_be_left_is_an_error(void **state)
 {
         int fd = memfd_create("label", MFD_CLOEXEC | MFD_ALLOW_SEALING);
         char path[64];
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
 
         assert_int_equal(write(fd, "cellgate-kernel", 15), 15);
         assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), 0);

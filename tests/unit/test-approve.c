@@ -57,8 +57,8 @@ static void test_glob(void **state)
 
         (void)state;
         for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-                if (cg_approve_glob(cases[i].pattern, strlen(cases[i].pattern), cases[i].text, strlen(cases[i].text)) !=
-                    cases[i].want)
+                if (cg_approve_glob(cases[i].pattern, strlen(cases[i].pattern), cases[i].text,
+                                    strlen(cases[i].text)) != cases[i].want)
                         fail_msg("\"%s\" against \"%s\"", cases[i].pattern, cases[i].text);
 }
 
@@ -138,7 +138,8 @@ static void test_names_with_dots(void **state)
         (void)state;
         assert_int_equal(cg_approve_decide(a, "a", "b.c", NULL), CG_APPROVE_ACCEPT);
         assert_int_equal(cg_approve_decide(a, "a.b", "c", NULL), CG_APPROVE_REFUSE);
-        assert_int_equal(cg_approve_decide(b, "a.b", "c", NULL), CG_APPROVE_REFUSE); /* no server has such a name */
+        /* no server has such a name */
+        assert_int_equal(cg_approve_decide(b, "a.b", "c", NULL), CG_APPROVE_REFUSE);
         assert_int_equal(cg_approve_decide(b, "a", "b.c", NULL), CG_APPROVE_ACCEPT);
         assert_int_equal(cg_approve_decide(b, "a", "b", NULL), CG_APPROVE_REFUSE);
         assert_int_equal(cg_approve_decide(c, "x", "read", NULL), CG_APPROVE_ACCEPT);
@@ -150,7 +151,8 @@ static void test_names_with_dots(void **state)
 
 static void test_bad_rules(void **state)
 {
-        static const char *const bad[] = { "", "!", "fs", "!fs", ".x", "fs.", "!fs.", "!.x", "*", "!all", "All" };
+        static const char *const bad[] = { "",     "!",   "fs", "!fs",  ".x", "fs.",
+                                           "!fs.", "!.x", "*",  "!all", "All" };
         struct cg_approve *a = RULES("ask");
         struct cg_err err;
 
@@ -183,7 +185,8 @@ static void test_explanations_are_safe(void **state)
 
         (void)state;
         assert_int_equal(cg_approve_explain(&plain, "fs", "read_file", NULL, NULL), 0);
-        assert_string_equal(plain.data, "no approval rule allows fs.read_file (--approve fs.read_file would)");
+        assert_string_equal(plain.data,
+                            "no approval rule allows fs.read_file (--approve fs.read_file would)");
         assert_int_equal(cg_approve_explain(&odd, "fs", "x'; rm -rf ~ #\x1b[2J", NULL, NULL), 0);
         assert_null(strstr(odd.data, "--approve"));
         assert_null(strchr(odd.data, '\x1b'));

@@ -1,4 +1,6 @@
-/* JSON as slices, and what a person sees of a tool call: all of it, and nothing that is not in it. */
+/*
+ * JSON as slices, and what a person sees of a tool call: all of it, and nothing that is not in it.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -58,7 +60,8 @@ static void test_strings(void **state)
         struct cg_raw v;
 
         (void)state;
-        cg_raw_member(parse("{\"s\": \"a\\n\\t\\\"\\\\\\/\\u00e9\\ud83d\\ude00\\ud800x\\udc00 \xc3\xa9\"}"), "s", &v);
+        cg_raw_member(parse("{\"s\": \"a\\n\\t\\\"\\\\\\/\\u00e9\\ud83d\\ude00\\ud800x\\udc00 \xc3\xa9\"}"),
+                      "s", &v);
         assert_int_equal(cg_raw_string(v, &b, NULL), 0);
         assert_text(&b, "a\n\t\"\\/\xc3\xa9\xf0\x9f\x98\x80\xef\xbf\xbdx\xef\xbf\xbd \xc3\xa9");
         cg_raw_member(parse("{\"s\": 1}"), "s", &v);
@@ -71,7 +74,8 @@ static void test_ascii(void **state)
         cg_auto_buf struct cg_buf b = { .max = 1000 };
 
         (void)state;
-        assert_int_equal(cg_raw_ascii(parse("{\n\"a\":\r\n\"\xe2\x80\xa8\xf0\x9f\x98\x80\x7f\\n\"\t}"), &b, NULL), 0);
+        assert_int_equal(
+                cg_raw_ascii(parse("{\n\"a\":\r\n\"\xe2\x80\xa8\xf0\x9f\x98\x80\x7f\\n\"\t}"), &b, NULL), 0);
         assert_text(&b, "{ \"a\":  \"\\u2028\\ud83d\\ude00\\u007f\\n\" }");
 }
 
@@ -81,29 +85,38 @@ static void test_pretty(void **state)
         bool cut;
 
         (void)state;
-        assert_int_equal(cg_raw_pretty(parse("{\"n\":123456789012345678901234567890,\"e\":{},\"l\":[1,[]],\"s\":"
-                                             "\"a\\nb\\n\"}"),
-                                       0, &b, &cut, NULL),
-                         0);
-        assert_text(&b, "{\n  \"n\": 123456789012345678901234567890,\n  \"e\": {},\n  \"l\": [\n    1,\n    []\n  ],\n"
-                        "  \"s\": \"a\\n\n    b\\n\"\n}");
+        assert_int_equal(
+                cg_raw_pretty(parse("{\"n\":123456789012345678901234567890,\"e\":{},\"l\":[1,[]],\"s\":"
+                                    "\"a\\nb\\n\"}"),
+                              0, &b, &cut, NULL),
+                0);
+        assert_text(
+                &b,
+                "{\n  \"n\": 123456789012345678901234567890,\n  \"e\": {},\n  \"l\": [\n    1,\n    []\n  ],\n"
+                "  \"s\": \"a\\n\n    b\\n\"\n}");
         assert_false(cut);
 }
 
-/* Escapes of harmless characters are read out; the others, and what is unsafe as it stands, are shown as escapes. */
+/*
+ * Escapes of harmless characters are read out; the others, and what is unsafe as it stands, are
+ * shown as escapes.
+ */
 static void test_pretty_cannot_deceive(void **state)
 {
         cg_auto_buf struct cg_buf b = { .max = 4000 };
         bool cut;
 
         (void)state;
-        assert_int_equal(cg_raw_pretty(parse("{\"p\":\"\\u002fetc\\/\\u00e9 \\u202e \xe2\x80\xae \\u001b[2J \\r \\b "
-                                             "\\u0022 \\\" \\ud800 \\u200b "
-                                             "\xe2\x80\x8b\"}"),
-                                       0, &b, &cut, NULL),
-                         0);
-        assert_text(&b, "{\n  \"p\": \"/etc/\xc3\xa9 \\u202e \\u202e \\u001b[2J \\r \\b \\u0022 \\\" \\ud800 \\u200b "
-                        "\\u200b\"\n}");
+        assert_int_equal(
+                cg_raw_pretty(parse("{\"p\":\"\\u002fetc\\/\\u00e9 \\u202e \xe2\x80\xae \\u001b[2J \\r \\b "
+                                    "\\u0022 \\\" \\ud800 \\u200b "
+                                    "\xe2\x80\x8b\"}"),
+                              0, &b, &cut, NULL),
+                0);
+        assert_text(
+                &b,
+                "{\n  \"p\": \"/etc/\xc3\xa9 \\u202e \\u202e \\u001b[2J \\r \\b \\u0022 \\\" \\ud800 \\u200b "
+                "\\u200b\"\n}");
 }
 
 /* A word is a word also where some of its letters are written as escapes. */
@@ -113,10 +126,13 @@ static void test_pretty_marks_letters_of_other_scripts(void **state)
         bool cut;
 
         (void)state;
-        assert_int_equal(cg_raw_pretty(parse("{\"p\":\"/p\\u0430ul/p\u0430ul/\\u0434\u0430/\u05d0/\\u05d0/a\\u3000b\u00a0c\"}"),
-                                       0, &b, &cut, NULL),
-                         0);
-        assert_text(&b, "{\n  \"p\": \"/p\\u0430ul/p\\u0430ul/\u0434\u0430/\\u05d0/\\u05d0/a\\u3000b\\xa0c\"\n}");
+        assert_int_equal(
+                cg_raw_pretty(
+                        parse("{\"p\":\"/p\\u0430ul/p\u0430ul/\\u0434\u0430/\u05d0/\\u05d0/a\\u3000b\u00a0c\"}"),
+                        0, &b, &cut, NULL),
+                0);
+        assert_text(&b,
+                    "{\n  \"p\": \"/p\\u0430ul/p\\u0430ul/\u0434\u0430/\\u05d0/\\u05d0/a\\u3000b\\xa0c\"\n}");
 }
 
 static void test_pretty_marks_what_it_cuts(void **state)
@@ -125,16 +141,21 @@ static void test_pretty_marks_what_it_cuts(void **state)
         bool cut;
 
         (void)state;
-        assert_int_equal(cg_raw_pretty(parse("{\"a\":\"0123456789\",\"b\":\"0123\",\"last\":1}"), 4, &b, &cut, NULL),
-                         0);
-        assert_text(&b, "{\n  \"a\": \"0123\" ... [6 more bytes not shown],\n  \"b\": \"0123\",\n  \"last\": 1\n}");
+        assert_int_equal(
+                cg_raw_pretty(parse("{\"a\":\"0123456789\",\"b\":\"0123\",\"last\":1}"), 4, &b, &cut, NULL),
+                0);
+        assert_text(
+                &b,
+                "{\n  \"a\": \"0123\" ... [6 more bytes not shown],\n  \"b\": \"0123\",\n  \"last\": 1\n}");
         assert_true(cut);
 }
 
-static void show(const char *server, const char *tool, const char *args, unsigned width, bool whole, struct cg_buf *b,
-                 bool *cut)
+static void show(const char *server, const char *tool, const char *args, unsigned width, bool whole,
+                 struct cg_buf *b, bool *cut)
 {
-        struct cg_call call = { .server = server, .tool = tool, .args = args, .args_len = strlen(args), .cell = 1 };
+        struct cg_call call = {
+                .server = server, .tool = tool, .args = args, .args_len = strlen(args), .cell = 1
+        };
 
         assert_int_equal(cg_call_show(&call, width, whole, b, cut, NULL), 0);
 }
@@ -146,12 +167,17 @@ static void test_call(void **state)
 
         (void)state;
         show("fs", "read_file", "{\"path\":\"/tmp/x\"}", 80, false, &b, &cut);
-        assert_text(&b, "  server    fs\n  tool      read_file\n  arguments 17 bytes\n  {\n    \"path\": \"/tmp/x\"\n  "
-                        "}\n");
+        assert_text(
+                &b,
+                "  server    fs\n  tool      read_file\n  arguments 17 bytes\n  {\n    \"path\": \"/tmp/x\"\n  "
+                "}\n");
         assert_false(cut);
 }
 
-/* Every line starts with our indentation and none is wider than the terminal, whatever a call holds. */
+/*
+ * Every line starts with our indentation and none is wider than the terminal, whatever a call
+ * holds.
+ */
 static void check_lines(const char *text, unsigned width)
 {
         while (*text) {
@@ -181,8 +207,9 @@ static void test_call_cannot_leave_its_box(void **state)
                 cg_auto_buf struct cg_buf b = { .max = 40000 };
                 bool cut;
 
-                show("s\n[cellgate]", "tool\x1b[2J\r\t                                                    tool  x",
-                     args[i], 40, true, &b, &cut);
+                show("s\n[cellgate]",
+                     "tool\x1b[2J\r\t                                                    tool  x", args[i],
+                     40, true, &b, &cut);
                 check_lines(b.data, 40);
         }
 }

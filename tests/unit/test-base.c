@@ -76,14 +76,44 @@ static int check(const char *text)
 static void test_json_check(void **state)
 {
         static const char *const good[] = {
-                "{}", " {\"a\": [1, -2.5e+10, true, false, null, \"x\"]}\n", "{\"a\":123456789012345678901234567890}",
-                "{\"a\":\"\\ud800\"}", "{\"a\":\"\\u0000\"}", "{\"\":{}}", "{\"a\":0,\"a\":1e999}", "{\"\xc3\xa4\":[]}",
+                "{}",
+                " {\"a\": [1, -2.5e+10, true, false, null, \"x\"]}\n",
+                "{\"a\":123456789012345678901234567890}",
+                "{\"a\":\"\\ud800\"}",
+                "{\"a\":\"\\u0000\"}",
+                "{\"\":{}}",
+                "{\"a\":0,\"a\":1e999}",
+                "{\"\xc3\xa4\":[]}",
         };
         static const char *const bad[] = {
-                "", "[]", "{", "{}x", "{} {}", "{\"a\"}", "{\"a\":}", "{\"a\":1,}", "{a:1}", "{\"a\":01}", "{\"a\":1.}",
-                "{\"a\":.5}", "{\"a\":+1}", "{\"a\":1e}", "{\"a\":nul}", "{\"a\":NaN}", "{\"a\":\"\\x\"}", "{\"a\":\"\\u12g4\"}",
-                "{\"a\":\"\n\"}", "{\"a\":\"\xff\"}", "{\"a\":\"\xed\xa0\x80\"}", "{\"a\":\"\xc0\x80\"}", "{\"a\":\"x}",
-                "{\"a\":[1 2]}", "{\"a\":[1}", "{'a':1}", "{\"a\":\"\\", "{\"a\":[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]}",
+                "",
+                "[]",
+                "{",
+                "{}x",
+                "{} {}",
+                "{\"a\"}",
+                "{\"a\":}",
+                "{\"a\":1,}",
+                "{a:1}",
+                "{\"a\":01}",
+                "{\"a\":1.}",
+                "{\"a\":.5}",
+                "{\"a\":+1}",
+                "{\"a\":1e}",
+                "{\"a\":nul}",
+                "{\"a\":NaN}",
+                "{\"a\":\"\\x\"}",
+                "{\"a\":\"\\u12g4\"}",
+                "{\"a\":\"\n\"}",
+                "{\"a\":\"\xff\"}",
+                "{\"a\":\"\xed\xa0\x80\"}",
+                "{\"a\":\"\xc0\x80\"}",
+                "{\"a\":\"x}",
+                "{\"a\":[1 2]}",
+                "{\"a\":[1}",
+                "{'a':1}",
+                "{\"a\":\"\\",
+                "{\"a\":[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]}",
         };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(good); i++)
@@ -98,11 +128,22 @@ static void test_json_check(void **state)
 static void test_json_encodable(void **state)
 {
         static const char *const good[] = {
-                "{\"a\":\"\\ud83d\\ude00\"}", "{\"\\uD83D\\uDE00\":\"\\ud7ff\\ue000\"}", "{\"a\":\"\\\\ud800\"}", "{\"a\":\"\\ud83d\\ude00\\ud83d\\ude00\"}",
+                "{\"a\":\"\\ud83d\\ude00\"}",
+                "{\"\\uD83D\\uDE00\":\"\\ud7ff\\ue000\"}",
+                "{\"a\":\"\\\\ud800\"}",
+                "{\"a\":\"\\ud83d\\ude00\\ud83d\\ude00\"}",
         };
         static const char *const bad[] = {
-                "{\"a\":\"\\ud800\"}", "{\"a\":\"\\udc00\"}", "{\"\\ud800\":1}", "{\"a\":\"\\ud800x\\udc00\"}", "{\"a\":\"\\ude00\\ud83d\"}",
-                "{\"a\":\"\\ud83d\\ud83d\\ude00\"}", "{\"a\":\"\\ud83d\\n\"}", "{\"a\":\"\\ud83d\\u00e9\"}", "{\"a\":\"\\ud83d\\u12g4\"}", "{\"a\":\"\\ud83d\\",
+                "{\"a\":\"\\ud800\"}",
+                "{\"a\":\"\\udc00\"}",
+                "{\"\\ud800\":1}",
+                "{\"a\":\"\\ud800x\\udc00\"}",
+                "{\"a\":\"\\ude00\\ud83d\"}",
+                "{\"a\":\"\\ud83d\\ud83d\\ude00\"}",
+                "{\"a\":\"\\ud83d\\n\"}",
+                "{\"a\":\"\\ud83d\\u00e9\"}",
+                "{\"a\":\"\\ud83d\\u12g4\"}",
+                "{\"a\":\"\\ud83d\\",
         };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(good); i++)
@@ -163,9 +204,15 @@ static void test_render_shows_what_could_fool(void **state)
         render("plain \xc3\xa4 \xf0\x9f\x98\x80\n\t", "plain \xc3\xa4 \xf0\x9f\x98\x80\n\t");
         render("\x1b[2Jx", "\\x1b[2Jx");
         render("a\rb\bc\x7f", "a\\x0db\\x08c\\x7f");
-        render("\xc2\x9b" "1m", "\\x9b1m");
-        render("safe\xe2\x80\xae" "fdp.exe", "safe\\u202efdp.exe");
-        render("a\xe2\x80\x8b" "b\xef\xbb\xbf", "a\\u200bb\\ufeff");
+        render("\xc2\x9b"
+               "1m",
+               "\\x9b1m");
+        render("safe\xe2\x80\xae"
+               "fdp.exe",
+               "safe\\u202efdp.exe");
+        render("a\xe2\x80\x8b"
+               "b\xef\xbb\xbf",
+               "a\\u200bb\\ufeff");
         render("\xf3\xa0\x81\x81", "\\U000e0041");
         render("\xff\xc3", "\\xff\\xc3");
         memset(big, 'x', sizeof(big));
@@ -186,15 +233,21 @@ static void render_as(enum cg_text_for what, const char *in, const char *out)
 /* Blanks, format characters, and letters that are written from right to left. */
 static void test_render_leaves_nothing_that_deceives(void **state)
 {
-        static const char *const hidden[] = { /* in all text */
-                "\\u00ad", "\\u034f", "\\u061c", "\\u115f", "\\u180e", "\\u200b", "\\u200d", "\\u2028", "\\u2029", "\\u202a", "\\u2060",
-                "\\u2064", "\\u2066", "\\u206f", "\\u2800", "\\u3164", "\\ufe0f", "\\ufeff", "\\uffa0", "\\ufff9", "\\ufffc", "\\U000110bd",
-                "\\U0001d173", "\\U000e0001", "\\U000e0041", "\\U000e0100", "\\ue000", "\\U0010fffd", "\\U0001bca0", "\\U00013430",
+        static const char *const hidden[] = {
+                /* in all text */
+                "\\u00ad",     "\\u034f",     "\\u061c", "\\u115f",     "\\u180e",     "\\u200b",
+                "\\u200d",     "\\u2028",     "\\u2029", "\\u202a",     "\\u2060",     "\\u2064",
+                "\\u2066",     "\\u206f",     "\\u2800", "\\u3164",     "\\ufe0f",     "\\ufeff",
+                "\\uffa0",     "\\ufff9",     "\\ufffc", "\\U000110bd", "\\U0001d173", "\\U000e0001",
+                "\\U000e0041", "\\U000e0100", "\\ue000", "\\U0010fffd", "\\U0001bca0", "\\U00013430",
         };
-        static const char *const judged[] = { /* where somebody judges */
-                "\\u00a0", "\\u1680", "\\u2002", "\\u202f", "\\u205f", "\\u3000", "\\u05d0", "\\u0627", "\\u0661", "\\u07c1", "\\u0840",
-                "\\u200a", "\\ufb1d", "\\ufdfa", "\\U00010900", "\\U0001e900", "\\U0001ee00", "\\uff0f", "\\uff41", "\\U0001d41a", "\\u037e",
-                "\\u212a", "\\u2215", "\\u2044", "\\u2024", "\\u0251", "\\u01c3", "\\u20dd", "\\u0336", "\\u0378",
+        static const char *const judged[] = {
+                /* where somebody judges */
+                "\\u00a0", "\\u1680",     "\\u2002",     "\\u202f",     "\\u205f",     "\\u3000",
+                "\\u05d0", "\\u0627",     "\\u0661",     "\\u07c1",     "\\u0840",     "\\u200a",
+                "\\ufb1d", "\\ufdfa",     "\\U00010900", "\\U0001e900", "\\U0001ee00", "\\uff0f",
+                "\\uff41", "\\U0001d41a", "\\u037e",     "\\u212a",     "\\u2215",     "\\u2044",
+                "\\u2024", "\\u0251",     "\\u01c3",     "\\u20dd",     "\\u0336",     "\\u0378",
         };
 
         (void)state;
@@ -206,12 +259,15 @@ static void test_render_leaves_nothing_that_deceives(void **state)
                 uint32_t c = (uint32_t)strtoul(escape + 2, NULL, 16);
 
                 if (c < 0x800)
-                        snprintf(in + 1, sizeof(in) - 1, "%c%cb", (int)(0xc0 | c >> 6), (int)(0x80 | (c & 63)));
+                        snprintf(in + 1, sizeof(in) - 1, "%c%cb", (int)(0xc0 | c >> 6),
+                                 (int)(0x80 | (c & 63)));
                 else if (c < 0x10000)
-                        snprintf(in + 1, sizeof(in) - 1, "%c%c%cb", (int)(0xe0 | c >> 12), (int)(0x80 | (c >> 6 & 63)), (int)(0x80 | (c & 63)));
-                else
-                        snprintf(in + 1, sizeof(in) - 1, "%c%c%c%cb", (int)(0xf0 | c >> 18), (int)(0x80 | (c >> 12 & 63)),
+                        snprintf(in + 1, sizeof(in) - 1, "%c%c%cb", (int)(0xe0 | c >> 12),
                                  (int)(0x80 | (c >> 6 & 63)), (int)(0x80 | (c & 63)));
+                else
+                        snprintf(in + 1, sizeof(in) - 1, "%c%c%c%cb", (int)(0xf0 | c >> 18),
+                                 (int)(0x80 | (c >> 12 & 63)), (int)(0x80 | (c >> 6 & 63)),
+                                 (int)(0x80 | (c & 63)));
                 if (c < 0x100)
                         snprintf(out, sizeof(out), "a\\x%02xb", c);
                 else
@@ -225,19 +281,33 @@ static void test_render_leaves_nothing_that_deceives(void **state)
 static void test_render_marks_letters_of_other_scripts(void **state)
 {
         static const char *const plain[] = {
-                "Привет, мир: /home/ivan/Документы/отчёт.txt", "Ελληνικά", "日本語のテキスト iPhone版 Tシャツ", "한국어", "naïve Çelik ısı e\u0301",
-                "ภาษาไทยที่นี่", "नमस्ते", "မြွှေ့", "Straße – “quoted” … ’s 5 × 3 😀", "中文 hello", "Հայերեն գիրք",
+                "Привет, мир: /home/ivan/Документы/отчёт.txt",
+                "Ελληνικά",
+                "日本語のテキスト iPhone版 Tシャツ",
+                "한국어",
+                "naïve Çelik ısı e\u0301",
+                "ภาษาไทยที่นี่",
+                "नमस्ते",
+                "မြွှေ့",
+                "Straße – “quoted” … ’s 5 × 3 😀",
+                "中文 hello",
+                "Հայերեն գիրք",
         };
 
         (void)state;
         for (size_t i = 0; i < CG_ARRAY_LEN(plain); i++)
                 render_as(CG_TEXT_JUDGED, plain[i], plain[i]);
-        render_as(CG_TEXT_JUDGED, "/home/p\u0430ul/x", "/home/p\\u0430ul/x");           /* Cyrillic a in a Latin word */
-        render_as(CG_TEXT_JUDGED, "\u0430\u0440\u0440le", "\\u0430\\u0440\\u0440le"); /* it begins with three of them */
-        render_as(CG_TEXT_JUDGED, "g\u03bfogle", "g\\u03bfogle");                        /* Greek */
-        render_as(CG_TEXT_JUDGED, "a\u30ceb", "a\\u30ceb");                              /* Katakana no, as a slash */
-        render_as(CG_TEXT_JUDGED, "\u0440\u0430\u0443.com", "\\u0440\\u0430\\u0443.com"); /* a whole word of look-alikes */
-        render_as(CG_TEXT_JUDGED, "\u0434\u03bf\u043c", "\u0434\\u03bf\u043c");       /* a Greek letter in a Russian word */
+        /* Cyrillic a in a Latin word */
+        render_as(CG_TEXT_JUDGED, "/home/p\u0430ul/x", "/home/p\\u0430ul/x");
+        /* it begins with three of them */
+        render_as(CG_TEXT_JUDGED, "\u0430\u0440\u0440le", "\\u0430\\u0440\\u0440le");
+        render_as(CG_TEXT_JUDGED, "g\u03bfogle", "g\\u03bfogle"); /* Greek */
+        /* Katakana no, as a slash */
+        render_as(CG_TEXT_JUDGED, "a\u30ceb", "a\\u30ceb");
+        /* a whole word of look-alikes */
+        render_as(CG_TEXT_JUDGED, "\u0440\u0430\u0443.com", "\\u0440\\u0430\\u0443.com");
+        /* a Greek letter in a Russian word */
+        render_as(CG_TEXT_JUDGED, "\u0434\u03bf\u043c", "\u0434\\u03bf\u043c");
         render_as(CG_TEXT_OUTPUT, "p\u0430ul", "p\u0430ul");
 }
 
@@ -272,8 +342,13 @@ static void test_log_is_one_line(void **state)
         line[n] = '\0';
         assert_non_null(strstr(line, " warn test: two\\x0alines \\x1b[0m\n"));
         assert_ptr_equal(strchr(line, '\n'), line + n - 1);
-        /* Control characters of eight bits, and what changes the direction of text, are no less dangerous. */
-        cg_log(&log, CG_LOG_WARN, "\u00e9 \xc2\x9b" "2J \u202e \xff");
+        /*
+         * Control characters of eight bits, and what changes the direction of text, are no less
+         * dangerous.
+         */
+        cg_log(&log, CG_LOG_WARN,
+               "\u00e9 \xc2\x9b"
+               "2J \u202e \xff");
         n = read(p[0], line, sizeof(line) - 1);
         assert_true(n > 0);
         line[n] = '\0';
@@ -316,9 +391,13 @@ static void test_fds_pass_and_are_cloexec(void **state)
 static void test_spawn_gives_exactly_the_table(void **state)
 {
         int p[2], extra = open("/dev/null", O_RDONLY); /* deliberately not close-on-exec */
-        /* Only built-in commands: a pipe of the shell's own would show among its descriptors now and then. */
-        static const char look[] = "i=0; while [ $i -lt 64 ]; do [ -e /proc/self/fd/$i ] && printf \"$i \"; i=$((i+1)); done; "
-                                   "echo $A$HOME >&5; exit 3";
+        /*
+         * Only built-in commands: a pipe of the shell's own would show among its descriptors now
+         * and then.
+         */
+        static const char look[] =
+                "i=0; while [ $i -lt 64 ]; do [ -e /proc/self/fd/$i ] && printf \"$i \"; i=$((i+1)); done; "
+                "echo $A$HOME >&5; exit 3";
         const char *argv[] = { "sh", "-c", look, NULL };
         const char *envp[] = { "A=1", "PATH=/usr/bin:/bin", NULL };
         struct cg_proc proc;
@@ -330,7 +409,11 @@ static void test_spawn_gives_exactly_the_table(void **state)
         assert_int_equal(pipe2(p, O_CLOEXEC), 0);
         {
                 struct cg_proc_fd fds[] = { { -1, 0 }, { p[1], 1 }, { -1, 2 }, { p[1], 5 } };
-                struct cg_proc_spec spec = { .path = "/bin/sh", .argv = (char *const *)argv, .envp = (char *const *)envp, .fds = fds, .n_fds = 4 };
+                struct cg_proc_spec spec = { .path = "/bin/sh",
+                                             .argv = (char *const *)argv,
+                                             .envp = (char *const *)envp,
+                                             .fds = fds,
+                                             .n_fds = 4 };
 
                 assert_int_equal(cg_proc_spawn(&spec, &proc, &err), 0);
         }
@@ -376,7 +459,11 @@ static void test_end_kills_the_group(void **state)
         assert_int_equal(pipe2(p, O_CLOEXEC), 0);
         {
                 struct cg_proc_fd fds[] = { { -1, 0 }, { p[1], 1 } };
-                struct cg_proc_spec spec = { .path = "/bin/sh", .argv = (char *const *)argv, .envp = (char *const *)envp, .fds = fds, .n_fds = 2,
+                struct cg_proc_spec spec = { .path = "/bin/sh",
+                                             .argv = (char *const *)argv,
+                                             .envp = (char *const *)envp,
+                                             .fds = fds,
+                                             .n_fds = 2,
                                              .new_session = true };
 
                 assert_int_equal(cg_proc_spawn(&spec, &proc, &err), 0);
@@ -416,7 +503,10 @@ static void test_remove_tree_does_not_follow_links(void **state)
         assert_int_equal(cg_remove_tree(dir, &err), 0); /* absent is fine */
 }
 
-/* What a hostile program leaves behind: folders deeper than any path is long, without rights, with names like ours. */
+/*
+ * What a hostile program leaves behind: folders deeper than any path is long, without rights, with
+ * names like ours.
+ */
 static void test_remove_tree_at_any_depth(void **state)
 {
         char dir[200];
@@ -505,8 +595,9 @@ static void check_real(const char *path)
 
 static void test_real_path(void **state)
 {
-        static const char *const names[] = { ".", "file", "file (deleted)", "link", "dangling", "loop", "link/file", "none", "none/file",
-                                             "file/below", "folder/../file", "folder//" };
+        static const char *const names[] = { ".",         "file",       "file (deleted)", "link",
+                                             "dangling",  "loop",       "link/file",      "none",
+                                             "none/file", "file/below", "folder/../file", "folder//" };
         char dir[] = "/tmp/cellgate-test-XXXXXX", path[200];
         struct cg_err err;
 

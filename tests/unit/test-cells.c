@@ -30,7 +30,8 @@ static void test_percent(void **state)
         CHECK_PY("a = 1\nb = 2\n", "a = 1\nb = 2\n");
         CHECK_PY("a\n# %%\nb\n# %% title\nc", "a\n", "b\n", "c");
         CHECK_PY("# %%\na\n#%%\nb\n", "a\n", "b\n");
-        CHECK_PY("# %%\na\n# %% [markdown]\n# t\n# %% more [md]\n# t\n# %% [raw] x\n# t\n# %%\nb\n", "a\n", "b\n");
+        CHECK_PY("# %%\na\n# %% [markdown]\n# t\n# %% more [md]\n# t\n# %% [raw] x\n# t\n# %%\nb\n", "a\n",
+                 "b\n");
         CHECK_PY("a\n# %% [markdown]\ntext\n", "a\n");
         CHECK_PY("# %%%% sub\na\n# %%\tb\nc\n", "a\n", "c\n");
         CHECK_PY("# %%\r\na\r\n# %%\r\nb\r\n", "a\r\n", "b\r\n");
@@ -100,22 +101,24 @@ static void check_book(const char *text, const char *const *want)
 static void test_notebook(void **state)
 {
         (void)state;
-        CHECK_BOOK(BOOK("{\"cell_type\": \"code\", \"source\": \"a = 1\\nb\"},"
-                        "{\"cell_type\": \"markdown\", \"source\": [\"# hi\"]},"
-                        "{\"cell_type\": \"raw\"},"
-                        "{\"cell_type\": \"code\", \"source\": [\"c\\n\", \"d \\u00e9 \\ud83d\\ude00\"]},"
-                        "{\"cell_type\": \"code\", \"source\": []}, {\"cell_type\": \"code\", \"source\": \"  \\n\"}"),
-                   "a = 1\nb", "c\nd \xc3\xa9 \xf0\x9f\x98\x80");
+        CHECK_BOOK(
+                BOOK("{\"cell_type\": \"code\", \"source\": \"a = 1\\nb\"},"
+                     "{\"cell_type\": \"markdown\", \"source\": [\"# hi\"]},"
+                     "{\"cell_type\": \"raw\"},"
+                     "{\"cell_type\": \"code\", \"source\": [\"c\\n\", \"d \\u00e9 \\ud83d\\ude00\"]},"
+                     "{\"cell_type\": \"code\", \"source\": []}, {\"cell_type\": \"code\", \"source\": \"  \\n\"}"),
+                "a = 1\nb", "c\nd \xc3\xa9 \xf0\x9f\x98\x80");
 }
 
 /* Outputs hold what a JSON library may choke on; it is not our business. */
 static void test_notebook_with_strange_outputs(void **state)
 {
         (void)state;
-        CHECK_BOOK(BOOK("{\"cell_type\": \"code\", \"source\": \"a\", \"outputs\": [123456789012345678901234567890, "
-                        "1e999, \"\\ud800\", "
-                        "\"\\u0000\", {\"source\": \"no\"}]}"),
-                   "a");
+        CHECK_BOOK(
+                BOOK("{\"cell_type\": \"code\", \"source\": \"a\", \"outputs\": [123456789012345678901234567890, "
+                     "1e999, \"\\ud800\", "
+                     "\"\\u0000\", {\"source\": \"no\"}]}"),
+                "a");
 }
 
 static void test_bad_notebooks(void **state)

@@ -1,7 +1,8 @@
 /*
- * Control groups: where they are found, and what is written to them. On a model of both versions in an ordinary folder, since no machine
- * has all kinds at once: mkdir() makes a group's files, and a group with processes of its own does not share controllers out. What the
- * operating system makes of it is tested in tests/sandbox/test_cgroups.py, as far as the machine has it.
+ * Control groups: where they are found, and what is written to them. On a model of both versions in
+ * an ordinary folder, since no machine has all kinds at once: mkdir() makes a group's files, and a
+ * group with processes of its own does not share controllers out. What the operating system makes
+ * of it is tested in tests/sandbox/test_cgroups.py, as far as the machine has it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -63,10 +64,22 @@ int __real_unlinkat(int dir, const char *path, int flags);
 ssize_t __real_write(int fd, const void *data, size_t len);
 ssize_t __wrap_write(int fd, const void *data, size_t len);
 
-static const char *const group_files[] = {"memory.max", "memory.swap.max", "memory.events", "pids.max", "pids.events", "cpu.max",
-                                          "cpu.stat", "cgroup.procs", "cgroup.type", "tasks", "memory.limit_in_bytes",
-                                          "memory.memsw.limit_in_bytes", "memory.oom_control", "cpu.cfs_period_us", "cpu.cfs_quota_us",
-                                          "cpuacct.usage"};
+static const char *const group_files[] = { "memory.max",
+                                           "memory.swap.max",
+                                           "memory.events",
+                                           "pids.max",
+                                           "pids.events",
+                                           "cpu.max",
+                                           "cpu.stat",
+                                           "cgroup.procs",
+                                           "cgroup.type",
+                                           "tasks",
+                                           "memory.limit_in_bytes",
+                                           "memory.memsw.limit_in_bytes",
+                                           "memory.oom_control",
+                                           "cpu.cfs_period_us",
+                                           "cpu.cfs_quota_us",
+                                           "cpuacct.usage" };
 
 int __wrap_mkdir(const char *path, mode_t mode)
 {
@@ -140,7 +153,8 @@ static const char *folder(const struct model *m, const char *name)
         return path;
 }
 
-static void set_v2(const struct model *m, const char *group, const char *controllers, const char *shared, const char *procs)
+static void set_v2(const struct model *m, const char *group, const char *controllers, const char *shared,
+                   const char *procs)
 {
         const char *path = folder(m, group);
 
@@ -149,7 +163,9 @@ static void set_v2(const struct model *m, const char *group, const char *control
         put(path, "cgroup.procs", procs);
 }
 
-static const struct cg_sandbox_limits all = {.memory_bytes = 512 << 20, .processes = 40, .cores_milli = 1500, .cpu_seconds = 9};
+static const struct cg_sandbox_limits all = {
+        .memory_bytes = 512 << 20, .processes = 40, .cores_milli = 1500, .cpu_seconds = 9
+};
 
 /* "@" in @mounts is the model's root. */
 static void say(const struct model *m, const char *groups, const char *mounts)
@@ -199,7 +215,7 @@ static const char *made(const struct model *m, const char *parent)
 static void version_2_where_controllers_are_shared(void **state)
 {
         struct model *m = *state;
-        enum cg_limit_by by[CG_LIMITS] = {CG_BY_NOTHING};
+        enum cg_limit_by by[CG_LIMITS] = { CG_BY_NOTHING };
         struct cg_limit_counts counts;
         struct cg_cgroup *g;
 
@@ -215,7 +231,8 @@ static void version_2_where_controllers_are_shared(void **state)
         assert_int_equal(by[CG_LIMIT_CORES], CG_BY_CGROUP2);
         assert_int_equal(by[CG_LIMIT_CPU_TIME], CG_BY_CGROUP2);
         assert_true(cg_cgroup_clone_fd(g) >= 0);
-        put(made(m, "v2/own"), "memory.events", "low 0\nhigh 0\nmax 7\noom 3\noom_kill 2\noom_group_kill 5\n");
+        put(made(m, "v2/own"), "memory.events",
+            "low 0\nhigh 0\nmax 7\noom 3\noom_kill 2\noom_group_kill 5\n");
         put(made(m, "v2/own"), "pids.events", "max 4\n");
         put(made(m, "v2/own"), "cpu.stat", "usage_usec 2500000\nuser_usec 1\n");
         cg_cgroup_counts(g, &counts);
@@ -224,11 +241,13 @@ static void version_2_where_controllers_are_shared(void **state)
         assert_int_equal(counts.forks_denied, 4);
         assert_int_equal(counts.cpu_ms, 2500);
         /* Killed for want of memory elsewhere: the group's own limit was in nobody's way. */
-        put(made(m, "v2/own"), "memory.events", "low 0\nhigh 0\nmax 0\noom 0\noom_kill 2\noom_group_kill 0\n");
+        put(made(m, "v2/own"), "memory.events",
+            "low 0\nhigh 0\nmax 0\noom 0\noom_kill 2\noom_group_kill 0\n");
         cg_cgroup_counts(g, &counts);
         assert_int_equal(counts.oom_kills, 0);
         assert_int_equal(counts.outer_kills, 2);
-        put(made(m, "v2/own"), "memory.events", "low 0\nhigh 0\nmax 9\noom 1\noom_kill 3\noom_group_kill 0\n");
+        put(made(m, "v2/own"), "memory.events",
+            "low 0\nhigh 0\nmax 9\noom 1\noom_kill 3\noom_group_kill 0\n");
         cg_cgroup_counts(g, &counts);
         assert_int_equal(counts.oom_kills, 1);
         assert_int_equal(counts.outer_kills, 2);
@@ -239,7 +258,7 @@ static void version_2_where_controllers_are_shared(void **state)
 static void only_what_is_offered(void **state)
 {
         struct model *m = *state;
-        enum cg_limit_by by[CG_LIMITS] = {CG_BY_NOTHING};
+        enum cg_limit_by by[CG_LIMITS] = { CG_BY_NOTHING };
         struct cg_cgroup *g;
 
         own_group(m, "cpuset pids\n", "pids\n", "");
@@ -251,11 +270,14 @@ static void only_what_is_offered(void **state)
         cg_cgroup_free(g);
 }
 
-/* systemd-run --user --scope -p Delegate=yes: the group is the user's, and holds the processes that ask. */
+/*
+ * systemd-run --user --scope -p Delegate=yes: the group is the user's, and holds the processes that
+ * ask.
+ */
 static void a_delegated_group_gets_a_leaf(void **state)
 {
         struct model *m = *state;
-        enum cg_limit_by by[CG_LIMITS] = {CG_BY_NOTHING};
+        enum cg_limit_by by[CG_LIMITS] = { CG_BY_NOTHING };
         struct cg_cgroup *g;
 
         own_group(m, "memory pids\n", "", "4711\n");
@@ -267,7 +289,8 @@ static void a_delegated_group_gets_a_leaf(void **state)
                 skip(); /* no attributes on this disk */
         cg_cgroup_probe(m->files, &all, by);
         assert_int_equal(by[CG_LIMIT_MEMORY], CG_BY_CGROUP2);
-        assert_string_equal(get(folder(m, "v2/own"), "cgroup.subtree_control"), ""); /* looking changes nothing */
+        /* looking changes nothing */
+        assert_string_equal(get(folder(m, "v2/own"), "cgroup.subtree_control"), "");
         assert_int_equal(cg_cgroup_new(m->files, &all, by, &g, NULL), 0);
         assert_non_null(g);
         assert_string_equal(get(folder(m, "v2/own"), "cgroup.subtree_control"), "+memory +pids");
@@ -286,7 +309,7 @@ static void a_delegated_group_gets_a_leaf(void **state)
 static void hybrid_takes_each_from_where_it_is(void **state)
 {
         struct model *m = *state;
-        enum cg_limit_by by[CG_LIMITS] = {CG_BY_NOTHING};
+        enum cg_limit_by by[CG_LIMITS] = { CG_BY_NOTHING };
         struct cg_limit_counts counts;
         struct cg_cgroup *g;
 
@@ -329,7 +352,7 @@ static void hybrid_takes_each_from_where_it_is(void **state)
 static void mounts_of_a_part_of_the_tree(void **state)
 {
         struct model *m = *state;
-        enum cg_limit_by by[CG_LIMITS] = {CG_BY_NOTHING};
+        enum cg_limit_by by[CG_LIMITS] = { CG_BY_NOTHING };
 
         folder(m, "v2");
         folder(m, "v2/memory");
@@ -339,7 +362,8 @@ static void mounts_of_a_part_of_the_tree(void **state)
         cg_cgroup_probe(m->files, &all, by);
         assert_int_equal(by[CG_LIMIT_MEMORY], CG_BY_CGROUP1);
         by[CG_LIMIT_MEMORY] = CG_BY_NOTHING;
-        say(m, "4:memory:/docker/12345\n", "31 25 0:27 /docker/1234 @/v2/memory rw - cgroup cgroup rw,memory\n");
+        say(m, "4:memory:/docker/12345\n",
+            "31 25 0:27 /docker/1234 @/v2/memory rw - cgroup cgroup rw,memory\n");
         cg_cgroup_probe(m->files, &all, by);
         assert_int_equal(by[CG_LIMIT_MEMORY], CG_BY_NOTHING);
         say(m, "4:memory:/../../elsewhere\n", "31 25 0:27 / @/v2/memory/in rw - cgroup cgroup rw,memory\n");
@@ -350,8 +374,8 @@ static void mounts_of_a_part_of_the_tree(void **state)
 static void nothing_to_be_had_is_no_error(void **state)
 {
         struct model *m = *state;
-        static const struct cg_sandbox_limits none = {.open_files = 9, .file_bytes = 9, .wall_seconds = 9};
-        enum cg_limit_by by[CG_LIMITS] = {CG_BY_NOTHING};
+        static const struct cg_sandbox_limits none = { .open_files = 9, .file_bytes = 9, .wall_seconds = 9 };
+        enum cg_limit_by by[CG_LIMITS] = { CG_BY_NOTHING };
         struct cg_cgroup *g = (void *)1;
 
         say(m, "garbage\n:\n::\n0:\n\n0::/x\n", "garbage\n - cgroup2\n1 2 3 / - cgroup\n\n@\n");
@@ -366,7 +390,7 @@ static void nothing_to_be_had_is_no_error(void **state)
 static void tidying_leaves_what_is_in_use(void **state)
 {
         struct model *m = *state;
-        enum cg_limit_by by[CG_LIMITS] = {CG_BY_NOTHING};
+        enum cg_limit_by by[CG_LIMITS] = { CG_BY_NOTHING };
         struct cg_cgroup *g;
 
         own_group(m, "memory\n", "memory\n", "");
@@ -383,7 +407,7 @@ static void tidying_leaves_what_is_in_use(void **state)
 
 static void figures_in_words(void **state)
 {
-        struct cg_sandbox_limits l = {.memory_bytes = 512 << 20, .cores_milli = 1500, .cpu_seconds = 3600};
+        struct cg_sandbox_limits l = { .memory_bytes = 512 << 20, .cores_milli = 1500, .cpu_seconds = 3600 };
         char text[128];
 
         cg_limit_why(&l, CG_LIMIT_MEMORY, CG_BY_CGROUP2, text, sizeof(text));

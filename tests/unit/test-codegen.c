@@ -1,4 +1,7 @@
-/* The code generator's parts: reading, splitting, emitting, names, references. Whole packages are tested in tests/codegen. */
+/*
+ * The code generator's parts: reading, splitting, emitting, names, references. Whole packages are
+ * tested in tests/codegen.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,8 +34,9 @@ static struct cg_j *read_ok(struct cg_arena *a, const char *text)
 
 static void test_read_keeps_everything(void **state)
 {
-        static const char text[] = " {\"n\":18446744073709551615,\"s\":\"\\ud83d\\ude00 \\ud800 \\u0000 \\n\",\"a\":[true,null,-0.0e+5],"
-                                   "\"n\":1e999,\"o\":{\"a\":{}}} ";
+        static const char text[] =
+                " {\"n\":18446744073709551615,\"s\":\"\\ud83d\\ude00 \\ud800 \\u0000 \\n\",\"a\":[true,null,-0.0e+5],"
+                "\"n\":1e999,\"o\":{\"a\":{}}} ";
         cg_auto_arena struct cg_arena a = { 0 };
         struct cg_j *j = read_ok(&a, text), *s = cg_j_getz(j, "s");
 
@@ -49,10 +53,33 @@ static void test_read_keeps_everything(void **state)
 
 static void test_read_refuses(void **state)
 {
-        static const char *const bad[] = { "",      " ",       "{",          "[1,]",     "{\"a\"}",  "{\"a\":1,}", "{a:1}",     "01",
-                                           "+1",    "1.",      ".5",         "1e",       "-",        "NaN",        "tru",       "\"a",
-                                           "\"\\x\"", "\"\\u12\"", "\"\\ud8zz\"", "\"\t\"",    "\"\xff\"", "[1 2]",      "1 1",       "[}",
-                                           "\"\\",  "\"\xed\xa0\x80\"", "\"\xc0\xaf\"" };
+        static const char *const bad[] = { "",
+                                           " ",
+                                           "{",
+                                           "[1,]",
+                                           "{\"a\"}",
+                                           "{\"a\":1,}",
+                                           "{a:1}",
+                                           "01",
+                                           "+1",
+                                           "1.",
+                                           ".5",
+                                           "1e",
+                                           "-",
+                                           "NaN",
+                                           "tru",
+                                           "\"a",
+                                           "\"\\x\"",
+                                           "\"\\u12\"",
+                                           "\"\\ud8zz\"",
+                                           "\"\t\"",
+                                           "\"\xff\"",
+                                           "[1 2]",
+                                           "1 1",
+                                           "[}",
+                                           "\"\\",
+                                           "\"\xed\xa0\x80\"",
+                                           "\"\xc0\xaf\"" };
         cg_auto_arena struct cg_arena a = { 0 };
         struct cg_err err;
         struct cg_j *j;
@@ -97,7 +124,8 @@ static void test_split(void **state)
         check_split("[1,]", CG_E_PARSE, NULL, 0);
         check_split("[\"a]", CG_E_PARSE, NULL, 0);
         check_split("{\"tools\":[1]", CG_E_PARSE, NULL, 0);
-        assert_true(cg_str_is(cg_split_name(str("{\"x\":{\"name\":\"no\"},\"name\":\"yes\",\"y\":NaN}")), "yes"));
+        assert_true(
+                cg_str_is(cg_split_name(str("{\"x\":{\"name\":\"no\"},\"name\":\"yes\",\"y\":NaN}")), "yes"));
         assert_int_equal(cg_split_name(str("{\"name\":7}")).n, 0);
         assert_int_equal(cg_split_name(str("[")).n, 0);
 }
@@ -121,10 +149,12 @@ static void test_emit_str(void **state)
 {
         check_emitted(cg_put_str, str(""), "\"\"");
         check_emitted(cg_put_str, str("a\"\\\n\r\t{}'\x7f"), "\"a\\\"\\\\\\n\\x0d\\x09{}'\\x7f\"");
-        check_emitted(cg_put_str, CG_STR("\0\xc3\xa9\xe6\x97\xa5\xf0\x9f\x98\x80\xed\xa0\x80"), "\"\\x00\\xe9\\u65e5\\U0001f600\\ud800\"");
+        check_emitted(cg_put_str, CG_STR("\0\xc3\xa9\xe6\x97\xa5\xf0\x9f\x98\x80\xed\xa0\x80"),
+                      "\"\\x00\\xe9\\u65e5\\U0001f600\\ud800\"");
         check_emitted(cg_put_json_str, CG_STR("\0\"\\\n\xc3\xa9\xf0\x9f\x98\x80\xed\xa0\x80"),
                       "\"\\u0000\\\"\\\\\\n\\u00e9\\ud83d\\ude00\\ud800\"");
-        check_emitted(cg_put_json_text, CG_STR("\xf0\x9f\x98\x80\xed\xa0\x80x"), "\"\\ud83d\\ude00\\ufffdx\"");
+        check_emitted(cg_put_json_text, CG_STR("\xf0\x9f\x98\x80\xed\xa0\x80x"),
+                      "\"\\ud83d\\ude00\\ufffdx\"");
 }
 
 static void test_emit_doc(void **state)
@@ -133,7 +163,8 @@ static void test_emit_doc(void **state)
         check_emitted(put_doc, str("\"a\"\"\"b\""), "\"\"\"\\\"a\\\"\\\"\\\"b\\\"\"\"\"");
         check_emitted(put_doc, str("a\r\n\nb\r\\"), "\"\"\"a\n\n    b\\\\x0d\\\\\"\"\"");
         check_emitted(put_doc, str("\x1b[2J\xe2\x80\xae\xc3\xa9"), "\"\"\"\\\\x1b[2J\\\\u202e\\xe9\"\"\"");
-        check_emitted(put_doc, str("123456789012345678901"), "\"\"\"12345678901234567890... (cut: 21 characters in all)\"\"\"");
+        check_emitted(put_doc, str("123456789012345678901"),
+                      "\"\"\"12345678901234567890... (cut: 21 characters in all)\"\"\"");
 }
 
 static void test_out_remembers_its_failure(void **state)
@@ -159,7 +190,8 @@ static struct cg_str named(struct cg_name *names, size_t n, const char *original
         return CG_STR("");
 }
 
-static void assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_name *names, const char *const *originals, size_t n)
+static void assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_name *names,
+                   const char *const *originals, size_t n)
 {
         for (size_t i = 0; i < n; i++)
                 names[i].original = str(originals[i]);
@@ -171,7 +203,8 @@ static void assign(struct cg_arena *a, enum cg_name_kind kind, struct cg_name *n
 
 static void test_names(void **state)
 {
-        static const char *const modules[] = { "read", "Read", "a-b", "2fa", "class", "__init__", "..", "x/../y", "\xe6\x8f\x90" };
+        static const char *const modules[] = { "read",     "Read", "a-b",    "2fa",         "class",
+                                               "__init__", "..",   "x/../y", "\xe6\x8f\x90" };
         static const char *const fields[] = { "from", "from_", "str", "_x", "x", "2d", "A-b", "A b", "" };
         struct cg_name names[CG_ARRAY_LEN(modules)];
         cg_auto_arena struct cg_arena a = { 0 };
@@ -206,9 +239,10 @@ static void test_names_avoid_reserved(void **state)
 
 static void test_class_names(void **state)
 {
-        static const char *const cases[][2] = { { "edit", "Edit" },         { "my-thing_x", "MyThingX" }, { "2d", "C2d" },
-                                                { "", "Item" },             { "result", "Result2" },      { "none", "None2" },
-                                                { "x): pass", "XPass" },    { "\xe6\x8f\x90", "Item" } };
+        static const char *const cases[][2] = { { "edit", "Edit" },      { "my-thing_x", "MyThingX" },
+                                                { "2d", "C2d" },         { "", "Item" },
+                                                { "result", "Result2" }, { "none", "None2" },
+                                                { "x): pass", "XPass" }, { "\xe6\x8f\x90", "Item" } };
         cg_auto_arena struct cg_arena a = { 0 };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(cases); i++)
@@ -237,8 +271,10 @@ static void test_references(void **state)
                 { "#data", CG_REF_DANGLING },
         };
         cg_auto_arena struct cg_arena a = { 0 };
-        struct cg_j *root = read_ok(&a, "{\"title\":\"t\",\"$defs\":{\"a/b%\":{\"$anchor\":\"here\"},\"i\":{\"$id\":\"urn:x\",\"properties\":"
-                                        "{\"y\":{}}}},\"anyOf\":[{},true],\"const\":{\"$anchor\":\"data\"}}");
+        struct cg_j *root = read_ok(
+                &a,
+                "{\"title\":\"t\",\"$defs\":{\"a/b%\":{\"$anchor\":\"here\"},\"i\":{\"$id\":\"urn:x\",\"properties\":"
+                "{\"y\":{}}}},\"anyOf\":[{},true],\"const\":{\"$anchor\":\"data\"}}");
         struct cg_gen_report report;
         struct cg_schema s;
         struct cg_j *to;

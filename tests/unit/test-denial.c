@@ -19,13 +19,15 @@
 static int make_plan(void **state)
 {
         static const struct cg_plan_mount mounts[] = {
-                {.kind = CG_PLAN_WRITE, .path = (char *)"/w", .src = (char *)"/w"},
-                {.kind = CG_PLAN_PIN, .path = (char *)"/w/sub"},
-                {.kind = CG_PLAN_READ, .path = (char *)"/w/sub/no", .why = (char *)"filesystem.denyWrite.0"},
-                {.kind = CG_PLAN_READ, .path = (char *)"/w/.git/config", .why = (char *)"mandatory"},
-                {.kind = CG_PLAN_HIDE, .path = (char *)"/w/secret", .why = (char *)"filesystem.denyRead.2"},
-                {.kind = CG_PLAN_MASK, .path = (char *)"/w/token", .data = (char *)"x", .len = 1},
-                {.kind = CG_PLAN_HIDE, .path = (char *)"/h", .why = (char *)"credentials.files.1"},
+                { .kind = CG_PLAN_WRITE, .path = (char *)"/w", .src = (char *)"/w" },
+                { .kind = CG_PLAN_PIN, .path = (char *)"/w/sub" },
+                { .kind = CG_PLAN_READ,
+                  .path = (char *)"/w/sub/no",
+                  .why = (char *)"filesystem.denyWrite.0" },
+                { .kind = CG_PLAN_READ, .path = (char *)"/w/.git/config", .why = (char *)"mandatory" },
+                { .kind = CG_PLAN_HIDE, .path = (char *)"/w/secret", .why = (char *)"filesystem.denyRead.2" },
+                { .kind = CG_PLAN_MASK, .path = (char *)"/w/token", .data = (char *)"x", .len = 1 },
+                { .kind = CG_PLAN_HIDE, .path = (char *)"/h", .why = (char *)"credentials.files.1" },
         };
         struct cg_sandbox *sb = NULL;
         struct cg_err err;
@@ -55,39 +57,43 @@ static void rules(void **state)
                 enum cg_access_rule rule;
                 const char *setting;
         } cases[] = {
-                {CG_ACCESS_WRITE, "/etc/hosts", EROFS, CG_ACCESS_NOT_ALLOWED, NULL},
-                {CG_ACCESS_WRITE, "/etc/hosts", EACCES, CG_ACCESS_NOT_ALLOWED, NULL},
-                {CG_ACCESS_READ, "/etc/hosts", EACCES, CG_ACCESS_NONE, NULL}, /* its own permissions */
-                {CG_ACCESS_READ, "/etc/none", ENOENT, CG_ACCESS_NONE, NULL},
-                {CG_ACCESS_WRITE, "/w/x", EACCES, CG_ACCESS_NONE, NULL},
-                {CG_ACCESS_WRITE, "/w/sub/x", EACCES, CG_ACCESS_NONE, NULL},
-                {CG_ACCESS_WRITE, "/w", EBUSY, CG_ACCESS_IN_PLACE, NULL},
-                {CG_ACCESS_WRITE, "/w/sub", EBUSY, CG_ACCESS_IN_PLACE, NULL},
-                {CG_ACCESS_WRITE, "/w/other", EBUSY, CG_ACCESS_NONE, NULL},
-                {CG_ACCESS_WRITE, "/w/sub/no", EROFS, CG_ACCESS_DENY_WRITE, "filesystem.denyWrite.0"},
-                {CG_ACCESS_WRITE, "/w/sub/no/x", EROFS, CG_ACCESS_DENY_WRITE, "filesystem.denyWrite.0"},
-                {CG_ACCESS_WRITE, "/w/sub/nox", EACCES, CG_ACCESS_NONE, NULL},
-                {CG_ACCESS_READ, "/w/sub/no/x", EACCES, CG_ACCESS_NONE, NULL},
-                {CG_ACCESS_WRITE, "/w/.git/config", EROFS, CG_ACCESS_DENY_WRITE, "mandatory"},
-                {CG_ACCESS_READ, "/w/secret", EACCES, CG_ACCESS_DENY_READ, "filesystem.denyRead.2"},
-                {CG_ACCESS_READ, "/w/secret/x", ENOENT, CG_ACCESS_DENY_READ, "filesystem.denyRead.2"},
-                {CG_ACCESS_EXEC, "/w/secret", EACCES, CG_ACCESS_DENY_READ, "filesystem.denyRead.2"},
-                {CG_ACCESS_READ, "/h/x", ENOENT, CG_ACCESS_DENY_READ, "credentials.files.1"},
-                {CG_ACCESS_WRITE, "/w/token", EROFS, CG_ACCESS_MASKED, NULL},
-                {CG_ACCESS_READ, "/etc/passwd", EACCES, CG_ACCESS_CREDENTIALS, NULL},
-                {CG_ACCESS_READ, "/etc/group", EACCES, CG_ACCESS_PRIVATE, NULL},
-                {CG_ACCESS_WRITE, "/proc/sys/vm/x", EROFS, CG_ACCESS_OWN, NULL},
-                {CG_ACCESS_WRITE, "/tmp/x", EACCES, CG_ACCESS_NONE, NULL},
-                {CG_ACCESS_WRITE, "/etc/hosts", EISDIR, CG_ACCESS_NONE, NULL},
-                {CG_ACCESS_WRITE, "/etc/hosts", ENOSPC, CG_ACCESS_NONE, NULL},
+                { CG_ACCESS_WRITE, "/etc/hosts", EROFS, CG_ACCESS_NOT_ALLOWED, NULL },
+                { CG_ACCESS_WRITE, "/etc/hosts", EACCES, CG_ACCESS_NOT_ALLOWED, NULL },
+                /* its own permissions */
+                { CG_ACCESS_READ, "/etc/hosts", EACCES, CG_ACCESS_NONE, NULL },
+                { CG_ACCESS_READ, "/etc/none", ENOENT, CG_ACCESS_NONE, NULL },
+                { CG_ACCESS_WRITE, "/w/x", EACCES, CG_ACCESS_NONE, NULL },
+                { CG_ACCESS_WRITE, "/w/sub/x", EACCES, CG_ACCESS_NONE, NULL },
+                { CG_ACCESS_WRITE, "/w", EBUSY, CG_ACCESS_IN_PLACE, NULL },
+                { CG_ACCESS_WRITE, "/w/sub", EBUSY, CG_ACCESS_IN_PLACE, NULL },
+                { CG_ACCESS_WRITE, "/w/other", EBUSY, CG_ACCESS_NONE, NULL },
+                { CG_ACCESS_WRITE, "/w/sub/no", EROFS, CG_ACCESS_DENY_WRITE, "filesystem.denyWrite.0" },
+                { CG_ACCESS_WRITE, "/w/sub/no/x", EROFS, CG_ACCESS_DENY_WRITE, "filesystem.denyWrite.0" },
+                { CG_ACCESS_WRITE, "/w/sub/nox", EACCES, CG_ACCESS_NONE, NULL },
+                { CG_ACCESS_READ, "/w/sub/no/x", EACCES, CG_ACCESS_NONE, NULL },
+                { CG_ACCESS_WRITE, "/w/.git/config", EROFS, CG_ACCESS_DENY_WRITE, "mandatory" },
+                { CG_ACCESS_READ, "/w/secret", EACCES, CG_ACCESS_DENY_READ, "filesystem.denyRead.2" },
+                { CG_ACCESS_READ, "/w/secret/x", ENOENT, CG_ACCESS_DENY_READ, "filesystem.denyRead.2" },
+                { CG_ACCESS_EXEC, "/w/secret", EACCES, CG_ACCESS_DENY_READ, "filesystem.denyRead.2" },
+                { CG_ACCESS_READ, "/h/x", ENOENT, CG_ACCESS_DENY_READ, "credentials.files.1" },
+                { CG_ACCESS_WRITE, "/w/token", EROFS, CG_ACCESS_MASKED, NULL },
+                { CG_ACCESS_READ, "/etc/passwd", EACCES, CG_ACCESS_CREDENTIALS, NULL },
+                { CG_ACCESS_READ, "/etc/group", EACCES, CG_ACCESS_PRIVATE, NULL },
+                { CG_ACCESS_WRITE, "/proc/sys/vm/x", EROFS, CG_ACCESS_OWN, NULL },
+                { CG_ACCESS_WRITE, "/tmp/x", EACCES, CG_ACCESS_NONE, NULL },
+                { CG_ACCESS_WRITE, "/etc/hosts", EISDIR, CG_ACCESS_NONE, NULL },
+                { CG_ACCESS_WRITE, "/etc/hosts", ENOSPC, CG_ACCESS_NONE, NULL },
         };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(cases); i++) {
                 const char *setting = "unset";
-                enum cg_access_rule rule = cg_access_explain(*state, cases[i].access, cases[i].path, cases[i].error, false, &setting);
+                enum cg_access_rule rule = cg_access_explain(*state, cases[i].access, cases[i].path,
+                                                             cases[i].error, false, &setting);
 
-                if (rule != cases[i].rule || (cases[i].setting ? !setting || strcmp(setting, cases[i].setting) != 0 : setting != NULL))
-                        fail_msg("%s (%d): rule %d, setting %s", cases[i].path, cases[i].error, rule, setting ? setting : "none");
+                if (rule != cases[i].rule ||
+                    (cases[i].setting ? !setting || strcmp(setting, cases[i].setting) != 0 : setting != NULL))
+                        fail_msg("%s (%d): rule %d, setting %s", cases[i].path, cases[i].error, rule,
+                                 setting ? setting : "none");
         }
 }
 
@@ -96,9 +102,12 @@ static void powers_of_root(void **state)
 {
         const char *setting;
 
-        assert_int_equal(cg_access_explain(*state, CG_ACCESS_READ, "/etc/hosts", EACCES, true, &setting), CG_ACCESS_PRIVILEGES);
-        assert_int_equal(cg_access_explain(*state, CG_ACCESS_EXEC, "/etc/hosts", EACCES, true, &setting), CG_ACCESS_NONE);
-        assert_int_equal(cg_access_explain(*state, CG_ACCESS_READ, "/etc/none", ENOENT, true, &setting), CG_ACCESS_NONE);
+        assert_int_equal(cg_access_explain(*state, CG_ACCESS_READ, "/etc/hosts", EACCES, true, &setting),
+                         CG_ACCESS_PRIVILEGES);
+        assert_int_equal(cg_access_explain(*state, CG_ACCESS_EXEC, "/etc/hosts", EACCES, true, &setting),
+                         CG_ACCESS_NONE);
+        assert_int_equal(cg_access_explain(*state, CG_ACCESS_READ, "/etc/none", ENOENT, true, &setting),
+                         CG_ACCESS_NONE);
 }
 
 static void nothing_is_denied_without_a_sandbox(void **state)
@@ -106,7 +115,8 @@ static void nothing_is_denied_without_a_sandbox(void **state)
         const char *setting;
 
         cg_sandbox_set_off(*state);
-        assert_int_equal(cg_access_explain(*state, CG_ACCESS_WRITE, "/etc/hosts", EROFS, true, &setting), CG_ACCESS_NONE);
+        assert_int_equal(cg_access_explain(*state, CG_ACCESS_WRITE, "/etc/hosts", EROFS, true, &setting),
+                         CG_ACCESS_NONE);
         assert_int_equal(cg_access_explain_network(*state), CG_ACCESS_NONE);
 }
 
@@ -144,17 +154,22 @@ static void settings_are_names(void **state)
 
 static void calls(void **state)
 {
-        struct cg_sandbox_denial d = {.magic = CG_SANDBOX_DENIAL_MAGIC, .nr = SYS_socket, .args = {UINT64_C(0x100000001), SOCK_STREAM},
-                                      .pid = 7, .error = EPERM, .name = "x\n[cellgate] y"};
+        struct cg_sandbox_denial d = { .magic = CG_SANDBOX_DENIAL_MAGIC,
+                                       .nr = SYS_socket,
+                                       .args = { UINT64_C(0x100000001), SOCK_STREAM },
+                                       .pid = 7,
+                                       .error = EPERM,
+                                       .name = "x\n[cellgate] y" };
         cg_auto_json json_t *o = cg_denial_of_call(&d, true), *k = cg_denial_of_call(&d, false);
-        cg_auto_buf struct cg_buf b = {.max = 4096};
+        cg_auto_buf struct cg_buf b = { .max = 4096 };
 
         cg_denial_stamp(o);
         assert_string_equal(json_string_value(json_object_get(o, "call")), "socket(AF_UNIX, SOCK_STREAM)");
         assert_string_equal(json_string_value(json_object_get(o, "errno")), "EPERM");
         assert_int_equal(json_integer_value(json_object_get(json_object_get(o, "process"), "pid")), 7);
         assert_true(json_is_string(json_object_get(o, "how")));
-        assert_string_equal(json_string_value(json_object_get(k, "how")), "list the socket in network.allowUnixSockets");
+        assert_string_equal(json_string_value(json_object_get(k, "how")),
+                            "list the socket in network.allowUnixSockets");
         assert_int_equal(cg_denial_sentence(o, &b, NULL), 0);
         assert_null(strchr(b.data, '\n'));
         assert_non_null(strstr(b.data, "(x\\x0a[cellgate] y)"));
@@ -163,9 +178,9 @@ static void calls(void **state)
 /* What a terminal would obey is shown, not sent. */
 static void sentences_are_safe(void **state)
 {
-        cg_auto_json json_t *o = json_pack("{s:s, s:s, s:s, s:n, s:s}", "operation", "file-write", "path", "/a\x1b[31m\n\t\u202e", "why", "no",
-                                           "how", "source", "kernel");
-        cg_auto_buf struct cg_buf b = {.max = 4096};
+        cg_auto_json json_t *o = json_pack("{s:s, s:s, s:s, s:n, s:s}", "operation", "file-write", "path",
+                                           "/a\x1b[31m\n\t\u202e", "why", "no", "how", "source", "kernel");
+        cg_auto_buf struct cg_buf b = { .max = 4096 };
 
         assert_int_equal(cg_denial_sentence(o, &b, NULL), 0);
         assert_string_equal(b.data, "the sandbox refused writing /a\\x1b[31m\\x0a\\x09\\u202e: no");
@@ -177,7 +192,9 @@ int main(void)
                 cmocka_unit_test_setup_teardown(rules, make_plan, free_plan),
                 cmocka_unit_test_setup_teardown(powers_of_root, make_plan, free_plan),
                 cmocka_unit_test_setup_teardown(nothing_is_denied_without_a_sandbox, make_plan, free_plan),
-                cmocka_unit_test(words), cmocka_unit_test(settings_are_names), cmocka_unit_test(calls),
+                cmocka_unit_test(words),
+                cmocka_unit_test(settings_are_names),
+                cmocka_unit_test(calls),
                 cmocka_unit_test(sentences_are_safe),
         };
 

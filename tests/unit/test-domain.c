@@ -1,4 +1,7 @@
-/* Addresses, hosts and domain entries: each spelling that is understood beside the one next to it that is not. */
+/*
+ * Addresses, hosts and domain entries: each spelling that is understood beside the one next to it
+ * that is not.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +25,7 @@ static struct cg_host host(const char *text)
 static void refuse_host(const char *text, size_t len)
 {
         struct cg_host h;
-        struct cg_err err = {.code = 0};
+        struct cg_err err = { .code = 0 };
 
         if (cg_host_parse(text, len, &h, &err) == 0)
                 fail_msg("taken: %.*s as %s", (int)len, text, h.text);
@@ -33,9 +36,15 @@ static void refuse_host(const char *text, size_t len)
 static void test_names(void **state)
 {
         static const char *const same[][2] = {
-                {"Example.COM", "example.com"}, {"a.b.", "a.b"},           {"localhost", "localhost"}, {"nodot", "nodot"},
-                {"_dmarc.a-b.c", "_dmarc.a-b.c"}, {"XN--BCHER-KVA.example", "xn--bcher-kva.example"},
-                {"0xzz.com", "0xzz.com"},       {"1.2.3.4.com", "1.2.3.4.com"}, {"a.0xg", "a.0xg"},
+                { "Example.COM", "example.com" },
+                { "a.b.", "a.b" },
+                { "localhost", "localhost" },
+                { "nodot", "nodot" },
+                { "_dmarc.a-b.c", "_dmarc.a-b.c" },
+                { "XN--BCHER-KVA.example", "xn--bcher-kva.example" },
+                { "0xzz.com", "0xzz.com" },
+                { "1.2.3.4.com", "1.2.3.4.com" },
+                { "a.0xg", "a.0xg" },
         };
         char label[70];
 
@@ -48,15 +57,40 @@ static void test_names(void **state)
         memset(label, 'a', sizeof(label));
         assert_false(host("a").is_addr);
         refuse_host(label, 64);
-        assert_int_equal(cg_host_parse(label, 63, &(struct cg_host){.is_addr = false}, NULL), 0);
+        assert_int_equal(cg_host_parse(label, 63, &(struct cg_host){ .is_addr = false }, NULL), 0);
 }
 
 static void test_refused_names(void **state)
 {
         static const char *const bad[] = {
-                "", ".", "..", "a..b", ".a", "a..", "a b", "a/b", "a\\b", "a@b", "a:b", "a%b", "a%00.b", "a\r\n.b",
-                "b\xc3\xbc" "cher.de",
-                "[a.b]", "[127.0.0.1]", "[", "[]", "[::1", "::1]", "a,b", "a*b", "*.a.b", "a?b", "a#b", "a\tb",
+                "",
+                ".",
+                "..",
+                "a..b",
+                ".a",
+                "a..",
+                "a b",
+                "a/b",
+                "a\\b",
+                "a@b",
+                "a:b",
+                "a%b",
+                "a%00.b",
+                "a\r\n.b",
+                "b\xc3\xbc"
+                "cher.de",
+                "[a.b]",
+                "[127.0.0.1]",
+                "[",
+                "[]",
+                "[::1",
+                "::1]",
+                "a,b",
+                "a*b",
+                "*.a.b",
+                "a?b",
+                "a#b",
+                "a\tb",
         };
         char longest[300];
 
@@ -66,20 +100,33 @@ static void test_refused_names(void **state)
         for (size_t i = 0; i < sizeof(longest); i++)
                 longest[i] = i % 2 ? '.' : 'a';
         refuse_host(longest, 255);
-        assert_int_equal(cg_host_parse(longest, 253, &(struct cg_host){.is_addr = false}, NULL), 0);
+        assert_int_equal(cg_host_parse(longest, 253, &(struct cg_host){ .is_addr = false }, NULL), 0);
 }
 
 static void test_addresses(void **state)
 {
         static const char *const same[][2] = {
-                {"127.0.0.1", "127.0.0.1"}, {"127.1", "127.0.0.1"},         {"0x7f.1", "127.0.0.1"},  {"0x7F.0.0.1", "127.0.0.1"},
-                {"0177.0.0.01", "127.0.0.1"}, {"2130706433", "127.0.0.1"},  {"017700000001", "127.0.0.1"},
-                {"127.0.0.1.", "127.0.0.1"},
-                {"1.2.3", "1.2.0.3"},       {"1.65536", "1.1.0.0"},         {"0x", "0.0.0.0"},        {"0", "0.0.0.0"},
-                {"0xffffffff", "255.255.255.255"}, {"2852039166", "169.254.169.254"},
-                {"::1", "::1"},             {"[::1]", "::1"},               {"[0:0:0:0:0:0:0:1]", "::1"},
-                {"[2001:DB8::A]", "2001:db8::a"},
-                {"[::ffff:127.0.0.1]", "127.0.0.1"}, {"::ffff:7f00:1", "127.0.0.1"}, {"[::7f00:1]", "::127.0.0.1"},
+                { "127.0.0.1", "127.0.0.1" },
+                { "127.1", "127.0.0.1" },
+                { "0x7f.1", "127.0.0.1" },
+                { "0x7F.0.0.1", "127.0.0.1" },
+                { "0177.0.0.01", "127.0.0.1" },
+                { "2130706433", "127.0.0.1" },
+                { "017700000001", "127.0.0.1" },
+                { "127.0.0.1.", "127.0.0.1" },
+                { "1.2.3", "1.2.0.3" },
+                { "1.65536", "1.1.0.0" },
+                { "0x", "0.0.0.0" },
+                { "0", "0.0.0.0" },
+                { "0xffffffff", "255.255.255.255" },
+                { "2852039166", "169.254.169.254" },
+                { "::1", "::1" },
+                { "[::1]", "::1" },
+                { "[0:0:0:0:0:0:0:1]", "::1" },
+                { "[2001:DB8::A]", "2001:db8::a" },
+                { "[::ffff:127.0.0.1]", "127.0.0.1" },
+                { "::ffff:7f00:1", "127.0.0.1" },
+                { "[::7f00:1]", "::127.0.0.1" },
         };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(same); i++) {
@@ -93,10 +140,26 @@ static void test_addresses(void **state)
 static void test_refused_addresses(void **state)
 {
         static const char *const bad[] = {
-                "256.256.256.256", "1.2.3.4.5", "1.2.3.256", "256.1", "0x100.1", "08", "1.2.3.09", "4294967296", "0x1ffffffff",
-                "99999999999999999999999999", "a.1", "foo.0x1", "1..2", "::1%lo", "[fe80::1%25eth0]",
+                "256.256.256.256",
+                "1.2.3.4.5",
+                "1.2.3.256",
+                "256.1",
+                "0x100.1",
+                "08",
+                "1.2.3.09",
+                "4294967296",
+                "0x1ffffffff",
+                "99999999999999999999999999",
+                "a.1",
+                "foo.0x1",
+                "1..2",
+                "::1%lo",
+                "[fe80::1%25eth0]",
                 "::ffff:1.2.3.4%x.allowed.com",
-                ":::", "1:2", "[1.2.3.4]", "12345::",
+                ":::",
+                "1:2",
+                "[1.2.3.4]",
+                "12345::",
         };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(bad); i++)
@@ -105,8 +168,8 @@ static void test_refused_addresses(void **state)
 
 static void test_loopback_names(void **state)
 {
-        struct cg_host yes[] = {host("localhost"), host("LOCALHOST."), host("a.localhost")};
-        struct cg_host no[] = {host("localhost.com"), host("alocalhost"), host("127.0.0.1")};
+        struct cg_host yes[] = { host("localhost"), host("LOCALHOST."), host("a.localhost") };
+        struct cg_host no[] = { host("localhost.com"), host("alocalhost"), host("127.0.0.1") };
 
         for (size_t i = 0; i < 3; i++) {
                 assert_true(cg_host_is_loopback_name(&yes[i]));
@@ -132,11 +195,11 @@ static void test_authority(void **state)
 static void test_entries_taken(void **state)
 {
         static const char *const good[] = {
-                "localhost", "localhost:8080", "a.b", "A.B", "*.a.b", "*.a.b:443", "1.2.3.4", "1.2.3.4:1", "[::1]",
-                "[2001:db8::1]:65535",
-                "[fe80::1%eth0]", "127.1", "[1.2.3.4]:80", "*.*.com",
+                "localhost",      "localhost:8080", "a.b",          "A.B",     "*.a.b",
+                "*.a.b:443",      "1.2.3.4",        "1.2.3.4:1",    "[::1]",   "[2001:db8::1]:65535",
+                "[fe80::1%eth0]", "127.1",          "[1.2.3.4]:80", "*.*.com",
         };
-        struct cg_domains d = {.n = 0};
+        struct cg_domains d = { .n = 0 };
         struct cg_err err;
 
         for (size_t i = 0; i < CG_ARRAY_LEN(good); i++) {
@@ -152,13 +215,49 @@ static void test_entries_taken(void **state)
 static void test_entries_refused(void **state)
 {
         static const char *const bad[] = {
-                "", "*", "*:22", "*.com", "*.", "*..a.b", "*.a..b", "*.a.b.", "*a.b", "a.*.b", "nodot", "Localhost", ".a.b", "a.b.",
-                "http://a.b", "a.b/c", "a.b:0", "a.b:080", "a.b:65536", "a.b:", "a.b:x", "a.b:443:1", "::1", "::1:443",
+                "",
+                "*",
+                "*:22",
+                "*.com",
+                "*.",
+                "*..a.b",
+                "*.a..b",
+                "*.a.b.",
+                "*a.b",
+                "a.*.b",
+                "nodot",
+                "Localhost",
+                ".a.b",
+                "a.b.",
+                "http://a.b",
+                "a.b/c",
+                "a.b:0",
+                "a.b:080",
+                "a.b:65536",
+                "a.b:",
+                "a.b:x",
+                "a.b:443:1",
+                "::1",
+                "::1:443",
                 "2001:db8::1:443",
-                "[::1", "[::1]x", "[::1]:0", "[:::]", "[]", "evil.com:443.allowed.com", "[*]", "a.b:99999999999", "[*.a.b::]",
-                "b\xc3\xbc" "cher.a.b", "*.b\xc3\xbc" "cher.a", "x\xe2\x80\x8b.a.b", "a\xe3\x80\x82" "b.c",
+                "[::1",
+                "[::1]x",
+                "[::1]:0",
+                "[:::]",
+                "[]",
+                "evil.com:443.allowed.com",
+                "[*]",
+                "a.b:99999999999",
+                "[*.a.b::]",
+                "b\xc3\xbc"
+                "cher.a.b",
+                "*.b\xc3\xbc"
+                "cher.a",
+                "x\xe2\x80\x8b.a.b",
+                "a\xe3\x80\x82"
+                "b.c",
         };
-        struct cg_domains d = {.n = 0};
+        struct cg_domains d = { .n = 0 };
         struct cg_err err;
 
         for (size_t i = 0; i < CG_ARRAY_LEN(bad); i++) {
@@ -169,13 +268,16 @@ static void test_entries_refused(void **state)
         }
         assert_int_equal(d.n, 0);
         assert_true(cg_domains_add(&d, "*.com", true, &err) < 0);
-        assert_true(cg_domains_add(&d, "b\xc3\xbc" "cher.a.b", true, &err) < 0);
+        assert_true(cg_domains_add(&d,
+                                   "b\xc3\xbc"
+                                   "cher.a.b",
+                                   true, &err) < 0);
         cg_domains_fini(&d);
 }
 
 static bool covers(const char *entry, bool deny, const char *dest, uint16_t port)
 {
-        struct cg_domains d = {.n = 0};
+        struct cg_domains d = { .n = 0 };
         struct cg_host h = host(dest);
         bool found;
 
@@ -214,7 +316,7 @@ static void test_matching(void **state)
 
 static void test_first_entry_wins(void **state)
 {
-        struct cg_domains d = {.n = 0};
+        struct cg_domains d = { .n = 0 };
         struct cg_host h = host("x.a.b"), addr = host("10.1.2.3");
 
         assert_int_equal(cg_domains_add(&d, "*.a.b:80", false, NULL), 0);
@@ -234,17 +336,19 @@ static void test_ranges(void **state)
         static const struct {
                 const char *range, *in, *out;
         } c[] = {
-                {"10.0.0.0/8", "10.255.0.1", "11.0.0.0"},
-                {"10.1.2.3", "10.1.2.3", "10.1.2.4"},
-                {"192.168.1.128/25", "192.168.1.255", "192.168.1.127"},
-                {"fc00::/7", "fdff::1", "fe00::1"},
-                {"::ffff:10.0.0.0/104", "10.9.9.9", "11.0.0.0"},
-                {"0.0.0.0/0", "8.8.8.8", "::8"},
-                {"::/0", "::8", "8.8.8.8"},
-                {"fe80::1%eth0", "fe80::1", "fe80::2"},
+                { "10.0.0.0/8", "10.255.0.1", "11.0.0.0" },
+                { "10.1.2.3", "10.1.2.3", "10.1.2.4" },
+                { "192.168.1.128/25", "192.168.1.255", "192.168.1.127" },
+                { "fc00::/7", "fdff::1", "fe00::1" },
+                { "::ffff:10.0.0.0/104", "10.9.9.9", "11.0.0.0" },
+                { "0.0.0.0/0", "8.8.8.8", "::8" },
+                { "::/0", "::8", "8.8.8.8" },
+                { "fe80::1%eth0", "fe80::1", "fe80::2" },
         };
-        static const char *const bad[] = {"", "10.0.0.0/33", "10.0.0.0/", "10.0.0.0/8x", "10.0.0.0/-1", "::/129", "a.b", "10.0.0/8",
-                                          "::ffff:1.2.3.4/95", "[::1]", "10.0.0.0/0008"};
+        static const char *const bad[] = {
+                "",    "10.0.0.0/33", "10.0.0.0/",         "10.0.0.0/8x", "10.0.0.0/-1",  "::/129",
+                "a.b", "10.0.0/8",    "::ffff:1.2.3.4/95", "[::1]",       "10.0.0.0/0008"
+        };
         struct cg_range r;
         struct cg_err err;
 
@@ -265,21 +369,44 @@ static void test_classes(void **state)
                 const char *addr;
                 enum cg_addr_class class;
         } c[] = {
-                {"127.255.0.1", CG_ADDR_LOOPBACK},   {"::1", CG_ADDR_LOOPBACK},           {"::ffff:127.0.0.1", CG_ADDR_LOOPBACK},
-                {"64:ff9b::7f00:1", CG_ADDR_LOOPBACK}, {"2002:7f00:1::", CG_ADDR_LOOPBACK}, {"::7f00:1", CG_ADDR_LOOPBACK},
-                {"::ffff:0:7f00:1", CG_ADDR_LOOPBACK}, {"0.1.2.3", CG_ADDR_UNSPECIFIED},  {"::", CG_ADDR_UNSPECIFIED},
-                {"169.254.169.254", CG_ADDR_LINK_LOCAL}, {"fe80::1", CG_ADDR_LINK_LOCAL},
-                {"64:ff9b::a9fe:a9fe", CG_ADDR_LINK_LOCAL},
-                {"224.0.0.1", CG_ADDR_MULTICAST},    {"ff02::1", CG_ADDR_MULTICAST},      {"255.255.255.255", CG_ADDR_BROADCAST},
-                {"100.100.100.200", CG_ADDR_METADATA}, {"168.63.129.16", CG_ADDR_METADATA}, {"192.0.0.192", CG_ADDR_METADATA},
-                {"fd00:ec2::254", CG_ADDR_METADATA}, {"fd20:ce::254", CG_ADDR_METADATA},  {"fd00:c1::a9fe:a9fe", CG_ADDR_METADATA},
-                {"fd00:42::42", CG_ADDR_METADATA},   {"fd00:a9fe:a9fe::1", CG_ADDR_METADATA},
-                {"fd00:100::100:200", CG_ADDR_METADATA},
-                {"10.0.0.1", CG_ADDR_PRIVATE},       {"172.31.0.1", CG_ADDR_PRIVATE},     {"192.168.0.1", CG_ADDR_PRIVATE},
-                {"100.64.0.1", CG_ADDR_PRIVATE},     {"fd00::1", CG_ADDR_PRIVATE},        {"64:ff9b:1::1", CG_ADDR_PRIVATE},
-                {"2002:a00:1::", CG_ADDR_PRIVATE},   {"8.8.8.8", CG_ADDR_PUBLIC},         {"172.32.0.1", CG_ADDR_PUBLIC},
-                {"2606:4700::1", CG_ADDR_PUBLIC},    {"64:ff9b::808:808", CG_ADDR_PUBLIC}, {"128.0.0.1", CG_ADDR_PUBLIC},
-                {"100.100.100.201", CG_ADDR_PRIVATE}, {"168.63.129.17", CG_ADDR_PUBLIC},
+                { "127.255.0.1", CG_ADDR_LOOPBACK },
+                { "::1", CG_ADDR_LOOPBACK },
+                { "::ffff:127.0.0.1", CG_ADDR_LOOPBACK },
+                { "64:ff9b::7f00:1", CG_ADDR_LOOPBACK },
+                { "2002:7f00:1::", CG_ADDR_LOOPBACK },
+                { "::7f00:1", CG_ADDR_LOOPBACK },
+                { "::ffff:0:7f00:1", CG_ADDR_LOOPBACK },
+                { "0.1.2.3", CG_ADDR_UNSPECIFIED },
+                { "::", CG_ADDR_UNSPECIFIED },
+                { "169.254.169.254", CG_ADDR_LINK_LOCAL },
+                { "fe80::1", CG_ADDR_LINK_LOCAL },
+                { "64:ff9b::a9fe:a9fe", CG_ADDR_LINK_LOCAL },
+                { "224.0.0.1", CG_ADDR_MULTICAST },
+                { "ff02::1", CG_ADDR_MULTICAST },
+                { "255.255.255.255", CG_ADDR_BROADCAST },
+                { "100.100.100.200", CG_ADDR_METADATA },
+                { "168.63.129.16", CG_ADDR_METADATA },
+                { "192.0.0.192", CG_ADDR_METADATA },
+                { "fd00:ec2::254", CG_ADDR_METADATA },
+                { "fd20:ce::254", CG_ADDR_METADATA },
+                { "fd00:c1::a9fe:a9fe", CG_ADDR_METADATA },
+                { "fd00:42::42", CG_ADDR_METADATA },
+                { "fd00:a9fe:a9fe::1", CG_ADDR_METADATA },
+                { "fd00:100::100:200", CG_ADDR_METADATA },
+                { "10.0.0.1", CG_ADDR_PRIVATE },
+                { "172.31.0.1", CG_ADDR_PRIVATE },
+                { "192.168.0.1", CG_ADDR_PRIVATE },
+                { "100.64.0.1", CG_ADDR_PRIVATE },
+                { "fd00::1", CG_ADDR_PRIVATE },
+                { "64:ff9b:1::1", CG_ADDR_PRIVATE },
+                { "2002:a00:1::", CG_ADDR_PRIVATE },
+                { "8.8.8.8", CG_ADDR_PUBLIC },
+                { "172.32.0.1", CG_ADDR_PUBLIC },
+                { "2606:4700::1", CG_ADDR_PUBLIC },
+                { "64:ff9b::808:808", CG_ADDR_PUBLIC },
+                { "128.0.0.1", CG_ADDR_PUBLIC },
+                { "100.100.100.201", CG_ADDR_PRIVATE },
+                { "168.63.129.17", CG_ADDR_PUBLIC },
         };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(c); i++) {
@@ -292,7 +419,7 @@ static void test_classes(void **state)
 
 static void test_sockaddr(void **state)
 {
-        static const char *const texts[] = {"1.2.3.4", "2001:db8::1"};
+        static const char *const texts[] = { "1.2.3.4", "2001:db8::1" };
 
         for (size_t i = 0; i < 2; i++) {
                 struct cg_host h = host(texts[i]);
@@ -308,12 +435,12 @@ static void test_sockaddr(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_names),           cmocka_unit_test(test_refused_names),
-                cmocka_unit_test(test_addresses),       cmocka_unit_test(test_refused_addresses),
-                cmocka_unit_test(test_loopback_names),  cmocka_unit_test(test_authority),
-                cmocka_unit_test(test_entries_taken),   cmocka_unit_test(test_entries_refused),
-                cmocka_unit_test(test_matching),        cmocka_unit_test(test_first_entry_wins),
-                cmocka_unit_test(test_ranges),          cmocka_unit_test(test_classes),
+                cmocka_unit_test(test_names),          cmocka_unit_test(test_refused_names),
+                cmocka_unit_test(test_addresses),      cmocka_unit_test(test_refused_addresses),
+                cmocka_unit_test(test_loopback_names), cmocka_unit_test(test_authority),
+                cmocka_unit_test(test_entries_taken),  cmocka_unit_test(test_entries_refused),
+                cmocka_unit_test(test_matching),       cmocka_unit_test(test_first_entry_wins),
+                cmocka_unit_test(test_ranges),         cmocka_unit_test(test_classes),
                 cmocka_unit_test(test_sockaddr),
         };
 

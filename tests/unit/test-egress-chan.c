@@ -98,7 +98,7 @@ static void test_descriptors(void **state)
 
 static void refuse(const char *bytes, size_t len, int code)
 {
-        struct cg_err err = {.msg = ""};
+        struct cg_err err = { .msg = "" };
         struct cg_chan a, b;
         json_t *m;
 
@@ -128,7 +128,10 @@ static void test_a_reader_that_does_not_read(void **state)
 
         open_pair(&a, &b);
         for (; r == 0 && n < 10000; n++)
-                r = cg_chan_send(&a, json_pack("{s:i, s:s#}", "n", n, "x", "0123456789012345678901234567890123456789", 40), &err);
+                r = cg_chan_send(
+                        &a,
+                        json_pack("{s:i, s:s#}", "n", n, "x", "0123456789012345678901234567890123456789", 40),
+                        &err);
         while (r == 0)
                 r = cg_chan_send(&a, json_pack("{s:o}", "x", json_integer(n++)), &err);
         assert_int_equal(r, CG_E_LIMIT);
@@ -142,8 +145,10 @@ static void test_a_reader_that_does_not_read(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_messages),    cmocka_unit_test(test_in_pieces),
-                cmocka_unit_test(test_descriptors), cmocka_unit_test(test_no_messages),
+                cmocka_unit_test(test_messages),
+                cmocka_unit_test(test_in_pieces),
+                cmocka_unit_test(test_descriptors),
+                cmocka_unit_test(test_no_messages),
                 cmocka_unit_test(test_a_reader_that_does_not_read),
         };
 

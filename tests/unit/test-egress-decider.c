@@ -1,4 +1,7 @@
-/* The decider of cellgate-egress, spoken to by a relay that lies: it gets what the policy allows and no more. */
+/*
+ * The decider of cellgate-egress, spoken to by a relay that lies: it gets what the policy allows
+ * and no more.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -72,7 +75,7 @@ static void host_expect(struct rig *r, const char *type)
 
 static void make_server(struct rig *r)
 {
-        struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
         socklen_t len = sizeof(a);
 
         r->server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -84,7 +87,7 @@ static void make_server(struct rig *r)
 
 static void start(struct rig *r, const char *policy)
 {
-        static const struct eg_msg ready = {.type = EG_READY};
+        static const struct eg_msg ready = { .type = EG_READY };
         int control[2], relay[2], injector[2], fd;
         cg_auto_json json_t *p = NULL;
         struct eg_msg m;
@@ -114,8 +117,9 @@ static void start(struct rig *r, const char *policy)
         assert_int_equal(cg_json_object(policy, strlen(policy), "policy", &p, NULL), 0);
         open = json_pack("{s:s, s:i, s:i, s:b, s:O}", "type", "open", "sandbox", 7, "listeners", 1, "secrets",
                          json_object_get(p, "inject") != NULL, "policy", p);
-        assert_int_equal(cg_chan_send_fds(&r->host, open, (const int[]){r->server, r->server},
-                                          json_object_get(p, "inject") ? 2 : 1, WAIT_MS, NULL), 0);
+        assert_int_equal(cg_chan_send_fds(&r->host, open, (const int[]){ r->server, r->server },
+                                          json_object_get(p, "inject") ? 2 : 1, WAIT_MS, NULL),
+                         0);
         m = relay_receive(r, &fd);
         assert_int_equal(m.type, EG_BOX_OPEN);
         assert_true(fd >= 0);
@@ -139,7 +143,7 @@ static int end_rig(struct rig *r)
 
 static struct eg_msg question(const struct rig *r, const char *host, uint16_t port, uint8_t kind)
 {
-        struct eg_msg m = {.type = EG_ASK, .box = r->box, .id = 1, .port = port, .kind = kind};
+        struct eg_msg m = { .type = EG_ASK, .box = r->box, .id = 1, .port = port, .kind = kind };
 
         snprintf(m.host, sizeof(m.host), "%s", host);
         return m;
@@ -163,7 +167,7 @@ static struct eg_msg ask(struct rig *r, const struct eg_msg *q)
 
 static void test_allowed(void **state)
 {
-        static const char *const spellings[] = {"127.0.0.1", "127.1", "0x7F.0.0.1", "[::ffff:127.0.0.1]"};
+        static const char *const spellings[] = { "127.0.0.1", "127.1", "0x7F.0.0.1", "[::ffff:127.0.0.1]" };
         struct rig r;
 
         start(&r, "{\"allowedDomains\": [\"127.0.0.1\"]}");
@@ -213,7 +217,7 @@ static void test_refused(void **state)
 
 static void test_notes_are_made_safe(void **state)
 {
-        struct eg_msg n = {.type = EG_NOTE, .kind = 99};
+        struct eg_msg n = { .type = EG_NOTE, .kind = 99 };
         cg_auto_json json_t *m = NULL;
         struct rig r;
 
@@ -262,8 +266,8 @@ static void ends_with(const void *data, size_t len)
 
 static void test_broken_rules(void **state)
 {
-        static const uint32_t types[] = {0, EG_BOX_OPEN, EG_BOX_CLOSE, EG_READY, EG_ANSWER, 99, UINT32_MAX};
-        struct eg_msg m = {.type = 0};
+        static const uint32_t types[] = { 0, EG_BOX_OPEN, EG_BOX_CLOSE, EG_READY, EG_ANSWER, 99, UINT32_MAX };
+        struct eg_msg m = { .type = 0 };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(types); i++) {
                 m.type = types[i];
@@ -293,8 +297,9 @@ static void test_credentials(void **state)
         struct eg_msg q, m;
         struct rig r;
 
-        start(&r, "{\"allowedDomains\": [\"127.0.0.1\", \"127.0.0.2\"], \"inject\": [{}, {\"hosts\": [\"127.0.0.2\"]},"
-                  "{\"hosts\": [\"127.0.0.1\"], \"resized\": true}, {\"hosts\": []}]}");
+        start(&r,
+              "{\"allowedDomains\": [\"127.0.0.1\", \"127.0.0.2\"], \"inject\": [{}, {\"hosts\": [\"127.0.0.2\"]},"
+              "{\"hosts\": [\"127.0.0.1\"], \"resized\": true}, {\"hosts\": []}]}");
         assert_true(injector_receive(&r, &m, 1));
         assert_int_equal(m.type, EG_BOX_OPEN);
         /* Nothing in a tunnel, where nobody could look. */

@@ -1,4 +1,7 @@
-/* What a policy allows by name, by address and by route; what is no policy. Each allow beside its deny. */
+/*
+ * What a policy allows by name, by address and by route; what is no policy. Each allow beside its
+ * deny.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +27,7 @@ static int refuse(const char *text, const char *part)
 {
         cg_auto_json json_t *o = NULL;
         struct cg_policy *p = NULL;
-        struct cg_err err = {.msg = ""};
+        struct cg_err err = { .msg = "" };
         int r;
 
         assert_int_equal(cg_json_object(text, strlen(text), "policy", &o, &err), 0);
@@ -80,7 +83,8 @@ static void test_by_name(void **state)
 
 static void test_asking(void **state)
 {
-        struct cg_policy *ask = policy("{\"ask\": true, \"deniedDomains\": [\"a.b\"], \"allowedDomains\": [\"c.d\"]}");
+        struct cg_policy *ask = policy(
+                "{\"ask\": true, \"deniedDomains\": [\"a.b\"], \"allowedDomains\": [\"c.d\"]}");
         struct cg_policy *strict = policy("{\"ask\": true, \"strictAllowlist\": true}");
         struct cg_decision d;
 
@@ -94,7 +98,7 @@ static void test_asking(void **state)
 
 static const char *vet(const struct cg_policy *p, const char *name, uint16_t port, const char *addr)
 {
-        static const struct cg_addr own = {.family = 4, .b = {8, 8, 4, 4}};
+        static const struct cg_addr own = { .family = 4, .b = { 8, 8, 4, 4 } };
         struct cg_host h = host(name), a = host(addr);
 
         return cg_policy_vet(p, &h, port, &a.addr, &own, 1);
@@ -108,8 +112,9 @@ static void assert_denied(const char *why, const char *want)
 
 static void test_by_address(void **state)
 {
-        struct cg_policy *p = policy("{\"allowedDomains\": [\"10.0.0.1:80\", \"127.0.0.1\"], \"deniedDomains\": [\"9.9.9.9\"],"
-                                     "\"deniedResolvedAddresses\": [\"7.0.0.0/8\"]}");
+        struct cg_policy *p = policy(
+                "{\"allowedDomains\": [\"10.0.0.1:80\", \"127.0.0.1\"], \"deniedDomains\": [\"9.9.9.9\"],"
+                "\"deniedResolvedAddresses\": [\"7.0.0.0/8\"]}");
 
         assert_null(vet(p, "a.b", 80, "8.8.8.8"));
         assert_null(vet(p, "a.b", 80, "2606:4700::1"));
@@ -159,10 +164,12 @@ static void test_order_of_reasons(void **state)
 {
         assert_true(cg_policy_vet_rank("a deny-listed address") >= 0);
         assert_true(cg_policy_vet_rank("a loopback address") < cg_policy_vet_rank("a private address"));
-        assert_true(cg_policy_vet_rank("a private address") < cg_policy_vet_rank("one of this host's addresses"));
+        assert_true(cg_policy_vet_rank("a private address") <
+                    cg_policy_vet_rank("one of this host's addresses"));
 }
 
-static enum cg_route route(const struct cg_policy *p, const char *to, bool tunnel, const struct cg_upstream **up)
+static enum cg_route route(const struct cg_policy *p, const char *to, bool tunnel,
+                           const struct cg_upstream **up)
 {
         struct cg_host h = host(to);
         const char *path = NULL;
@@ -174,15 +181,16 @@ static enum cg_route route(const struct cg_policy *p, const char *to, bool tunne
 
 static void test_routes(void **state)
 {
-        struct cg_policy *p = policy("{\"parentProxy\": {\"http\": \"http://u%40:p%3a@proxy.corp:3129\","
-                                     "\"https\": \"other.corp:8080\","
-                                     "\"noProxy\": \"intern.corp, .dot.corp,*.star.corp,10.0.0.0/8,[::2]:80,port.corp:8080\"},"
-                                     "\"mitmProxy\": {\"socketPath\": \"/run/m\", \"domains\": [\"*.m.corp\"]}}");
+        struct cg_policy *p = policy(
+                "{\"parentProxy\": {\"http\": \"http://u%40:p%3a@proxy.corp:3129\","
+                "\"https\": \"other.corp:8080\","
+                "\"noProxy\": \"intern.corp, .dot.corp,*.star.corp,10.0.0.0/8,[::2]:80,port.corp:8080\"},"
+                "\"mitmProxy\": {\"socketPath\": \"/run/m\", \"domains\": [\"*.m.corp\"]}}");
         struct cg_policy *all = policy("{\"parentProxy\": {\"http\": \"http://a.b\", \"noProxy\": \"*\"}}");
         struct cg_policy *https = policy("{\"parentProxy\": {\"https\": \"http://[::1]:1/\"}}");
-        static const char *const direct[] = {"localhost", "127.9.9.9", "::1", "10.1.2.3", "intern.corp",
-                                             "x.intern.corp", "dot.corp",
-                                             "x.dot.corp", "star.corp", "x.star.corp", "::2", "port.corp"};
+        static const char *const direct[] = { "localhost",   "127.9.9.9",     "::1",      "10.1.2.3",
+                                              "intern.corp", "x.intern.corp", "dot.corp", "x.dot.corp",
+                                              "star.corp",   "x.star.corp",   "::2",      "port.corp" };
         const struct cg_upstream *up;
 
         assert_int_equal(route(p, "x.y", false, &up), CG_ROUTE_PARENT);
@@ -207,9 +215,10 @@ static void test_routes(void **state)
 
 static void test_options(void **state)
 {
-        struct cg_policy *p = policy("{\"httpProxyPort\": 8080, \"stripResponseHeaders\": [\"set-cookie\", \"x\"],"
-                                     "\"events\": \"denied\","
-                                     "\"limits\": {\"connections\": 7, \"headMs\": 100}}");
+        struct cg_policy *p = policy(
+                "{\"httpProxyPort\": 8080, \"stripResponseHeaders\": [\"set-cookie\", \"x\"],"
+                "\"events\": \"denied\","
+                "\"limits\": {\"connections\": 7, \"headMs\": 100}}");
         const struct cg_policy_options *o = cg_policy_options(p);
 
         assert_int_equal(o->http_proxy_port, 8080);
@@ -238,16 +247,22 @@ static void test_refused(void **state)
         refuse("{\"parentProxy\": {\"http\": \"socks5://a.b:1\"}}", "parentProxy.http");
         refuse("{\"parentProxy\": {\"http\": \"http://a.b:0\"}}", "port");
         refuse("{\"parentProxy\": {\"http\": \"http://\"}}", "malformed host");
-        assert_int_equal(refuse("{\"parentProxy\": {\"https\": \"https://u:secret@a.b\"}}", "HTTP only"), CG_E_UNSUPPORTED);
+        assert_int_equal(refuse("{\"parentProxy\": {\"https\": \"https://u:secret@a.b\"}}", "HTTP only"),
+                         CG_E_UNSUPPORTED);
         assert_int_equal(refuse("{\"tlsTerminate\": {}}", "tlsTerminate"), CG_E_UNSUPPORTED);
 }
 
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_by_name),           cmocka_unit_test(test_asking),       cmocka_unit_test(test_by_address),
-                cmocka_unit_test(test_loopback_names),    cmocka_unit_test(test_private_addresses),
-                cmocka_unit_test(test_order_of_reasons),  cmocka_unit_test(test_routes),       cmocka_unit_test(test_options),
+                cmocka_unit_test(test_by_name),
+                cmocka_unit_test(test_asking),
+                cmocka_unit_test(test_by_address),
+                cmocka_unit_test(test_loopback_names),
+                cmocka_unit_test(test_private_addresses),
+                cmocka_unit_test(test_order_of_reasons),
+                cmocka_unit_test(test_routes),
+                cmocka_unit_test(test_options),
                 cmocka_unit_test(test_refused),
         };
 

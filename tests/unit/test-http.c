@@ -1,4 +1,7 @@
-/* Heads and chunked bodies: what is understood, how it goes on, and everything that two readers could see differently. */
+/*
+ * Heads and chunked bodies: what is understood, how it goes on, and everything that two readers
+ * could see differently.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +26,7 @@ static struct cg_http_request request(const char *text)
 static void refuse(const char *text, unsigned int status)
 {
         struct cg_http_request r;
-        struct cg_err err = {.code = 0};
+        struct cg_err err = { .code = 0 };
         unsigned int got = 0;
 
         if (cg_http_request_parse(text, strlen(text), &r, &got, &err) == 0)
@@ -62,7 +65,8 @@ static void test_head_len(void **state)
 
 static void test_absolute(void **state)
 {
-        struct cg_http_request r = request("GET http://Example.com.:8080/a?b=c HTTP/1.1\r\nHost: evil\r\nX: 1\r\n\r\n");
+        struct cg_http_request r = request(
+                "GET http://Example.com.:8080/a?b=c HTTP/1.1\r\nHost: evil\r\nX: 1\r\n\r\n");
 
         assert_false(r.connect);
         assert_string_equal(r.host.text, "example.com");
@@ -87,7 +91,8 @@ static void test_absolute(void **state)
 
 static void test_connect(void **state)
 {
-        struct cg_http_request r = request("CONNECT a.b:443 HTTP/1.1\r\nHost: a.b\r\nContent-Length: 0\r\n\r\n");
+        struct cg_http_request r = request(
+                "CONNECT a.b:443 HTTP/1.1\r\nHost: a.b\r\nContent-Length: 0\r\n\r\n");
 
         assert_true(r.connect);
         assert_string_equal(r.host.text, "a.b");
@@ -99,21 +104,25 @@ static void test_connect(void **state)
 
 static void test_hop_by_hop(void **state)
 {
-        struct cg_http_request r = request("POST http://a/ HTTP/1.1\r\nConnection: x-a , close\r\nconnection: X-B\r\n"
-                                           "X-A: 1\r\nx-b: 2\r\n"
-                                           "X-C: 3\r\nProxy-Authorization: Basic x\r\nProxy-Connection: close\r\nTE: trailers\r\n"
-                                           "Keep-Alive: 5\r\nUpgrade: h2c\r\nTrailer: y\r\nExpect: 100-continue\r\n"
-                                           "Content-Length: 00012\r\n\r\n");
+        struct cg_http_request r = request(
+                "POST http://a/ HTTP/1.1\r\nConnection: x-a , close\r\nconnection: X-B\r\n"
+                "X-A: 1\r\nx-b: 2\r\n"
+                "X-C: 3\r\nProxy-Authorization: Basic x\r\nProxy-Connection: close\r\nTE: trailers\r\n"
+                "Keep-Alive: 5\r\nUpgrade: h2c\r\nTrailer: y\r\nExpect: 100-continue\r\n"
+                "Content-Length: 00012\r\n\r\n");
 
         assert_false(r.head.keep_alive);
         assert_int_equal(r.head.length, 12);
-        assert_written(&r, false, NULL,
-                       "POST / HTTP/1.1\r\nHost: a\r\nX-C: 3\r\nExpect: 100-continue\r\nContent-Length: 12\r\n"
-                       "Connection: close\r\n\r\n");
+        assert_written(
+                &r, false, NULL,
+                "POST / HTTP/1.1\r\nHost: a\r\nX-C: 3\r\nExpect: 100-continue\r\nContent-Length: 12\r\n"
+                "Connection: close\r\n\r\n");
         /* A field that Connection names may not take the framing with it. */
         r = request("POST http://a/ HTTP/1.1\r\nConnection: content-length, transfer-encoding\r\n"
                     "Transfer-Encoding: Chunked\r\n\r\n");
-        assert_written(&r, false, NULL, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n");
+        assert_written(
+                &r, false, NULL,
+                "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n");
 }
 
 static void test_smuggling(void **state)
@@ -167,21 +176,52 @@ static void test_smuggling(void **state)
 static void test_request_lines(void **state)
 {
         static const char *const lines[] = {
-                "", " ", "GET", "GET /", "GET http://a/", "GET  http://a/ HTTP/1.1", "GET http://a/ HTTP/1.1 ",
+                "",
+                " ",
+                "GET",
+                "GET /",
+                "GET http://a/",
+                "GET  http://a/ HTTP/1.1",
+                "GET http://a/ HTTP/1.1 ",
                 "GET http://a/ b HTTP/1.1",
-                "GET http://a/ http/1.1", "GET http://a/ HTTP/1.1x", "GET http://a/ HTTP/11", "G(T http://a/ HTTP/1.1",
+                "GET http://a/ http/1.1",
+                "GET http://a/ HTTP/1.1x",
+                "GET http://a/ HTTP/11",
+                "G(T http://a/ HTTP/1.1",
                 " GET http://a/ HTTP/1.1",
-                "GET / HTTP/1.1", "GET * HTTP/1.1", "GET a.b:80 HTTP/1.1", "GET https://a/ HTTP/1.1", "GET ftp://a/ HTTP/1.1",
-                "GET http:///x HTTP/1.1", "GET http://u@a/ HTTP/1.1", "GET http://a@b/ HTTP/1.1", "GET http://a\\@b/ HTTP/1.1",
-                "GET http://a:0/ HTTP/1.1", "GET http://a:/ HTTP/1.1", "GET http://a:080/ HTTP/1.1", "GET http://a:65536/ HTTP/1.1",
-                "GET http://a:8x/ HTTP/1.1", "GET http://a/#f HTTP/1.1", "GET http://a%2eb/ HTTP/1.1",
+                "GET / HTTP/1.1",
+                "GET * HTTP/1.1",
+                "GET a.b:80 HTTP/1.1",
+                "GET https://a/ HTTP/1.1",
+                "GET ftp://a/ HTTP/1.1",
+                "GET http:///x HTTP/1.1",
+                "GET http://u@a/ HTTP/1.1",
+                "GET http://a@b/ HTTP/1.1",
+                "GET http://a\\@b/ HTTP/1.1",
+                "GET http://a:0/ HTTP/1.1",
+                "GET http://a:/ HTTP/1.1",
+                "GET http://a:080/ HTTP/1.1",
+                "GET http://a:65536/ HTTP/1.1",
+                "GET http://a:8x/ HTTP/1.1",
+                "GET http://a/#f HTTP/1.1",
+                "GET http://a%2eb/ HTTP/1.1",
                 "GET http://\xc3\xbc/ HTTP/1.1",
-                "GET http://[::1/ HTTP/1.1", "GET http://::1/ HTTP/1.1", "GET http://a/\x01 HTTP/1.1",
+                "GET http://[::1/ HTTP/1.1",
+                "GET http://::1/ HTTP/1.1",
+                "GET http://a/\x01 HTTP/1.1",
                 "GET http://[fe80::1%25lo]/ HTTP/1.1",
-                "CONNECT a HTTP/1.1", "CONNECT a: HTTP/1.1", "CONNECT :1 HTTP/1.1", "CONNECT a:0 HTTP/1.1",
+                "CONNECT a HTTP/1.1",
+                "CONNECT a: HTTP/1.1",
+                "CONNECT :1 HTTP/1.1",
+                "CONNECT a:0 HTTP/1.1",
                 "CONNECT a:1:2 HTTP/1.1",
-                "CONNECT ::1:443 HTTP/1.1", "CONNECT [::1] HTTP/1.1", "CONNECT u@a:1 HTTP/1.1", "CONNECT http://a:1 HTTP/1.1",
-                "CONNECT a:1/ HTTP/1.1", "CONNECT a,b:1 HTTP/1.1", "connect a:1 HTTP/1.1",
+                "CONNECT ::1:443 HTTP/1.1",
+                "CONNECT [::1] HTTP/1.1",
+                "CONNECT u@a:1 HTTP/1.1",
+                "CONNECT http://a:1 HTTP/1.1",
+                "CONNECT a:1/ HTTP/1.1",
+                "CONNECT a,b:1 HTTP/1.1",
+                "connect a:1 HTTP/1.1",
                 "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA http://a/ HTTP/1.1",
         };
         char text[256];
@@ -224,7 +264,8 @@ static struct cg_http_response response(const char *text, bool to_head)
         return r;
 }
 
-static void assert_response(const char *text, bool to_head, bool chunked, bool keep, enum cg_http_framing framing, const char *want)
+static void assert_response(const char *text, bool to_head, bool chunked, bool keep,
+                            enum cg_http_framing framing, const char *want)
 {
         struct cg_http_response r = response(text, to_head);
         cg_auto_buf struct cg_buf b;
@@ -237,14 +278,16 @@ static void assert_response(const char *text, bool to_head, bool chunked, bool k
 
 static void test_responses(void **state)
 {
-        assert_response("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nKeep-Alive: x\r\nSet-Cookie: a\r\nSet-Cookie: b\r\n\r\n",
-                        false, false, true, CG_HTTP_LENGTH,
-                        "HTTP/1.1 200 OK\r\nSet-Cookie: a\r\nSet-Cookie: b\r\nContent-Length: 5\r\nConnection: keep-alive\r\n\r\n");
+        assert_response(
+                "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nKeep-Alive: x\r\nSet-Cookie: a\r\nSet-Cookie: b\r\n\r\n",
+                false, false, true, CG_HTTP_LENGTH,
+                "HTTP/1.1 200 OK\r\nSet-Cookie: a\r\nSet-Cookie: b\r\nContent-Length: 5\r\nConnection: keep-alive\r\n\r\n");
         assert_response("HTTP/1.0 404 \r\n\r\n", false, false, false, CG_HTTP_UNTIL_END,
                         "HTTP/1.1 404 \r\nConnection: close\r\n\r\n");
         assert_response("HTTP/1.0 200\r\n\r\n", false, true, true, CG_HTTP_UNTIL_END,
                         "HTTP/1.1 200 \r\nTransfer-Encoding: chunked\r\nConnection: keep-alive\r\n\r\n");
-        assert_response("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", false, true, true, CG_HTTP_CHUNKED,
+        assert_response("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", false, true, true,
+                        CG_HTTP_CHUNKED,
                         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: keep-alive\r\n\r\n");
         assert_response("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", true, false, true, CG_HTTP_NO_BODY,
                         "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: keep-alive\r\n\r\n");
@@ -252,16 +295,26 @@ static void test_responses(void **state)
                         "HTTP/1.1 304 N\r\nContent-Length: 5\r\nConnection: keep-alive\r\n\r\n");
         assert_response("HTTP/1.1 204 N\r\nContent-Length: 5\r\n\r\n", false, false, true, CG_HTTP_NO_BODY,
                         "HTTP/1.1 204 N\r\nConnection: keep-alive\r\n\r\n");
-        assert_response("HTTP/1.1 100 Continue\r\n\r\n", false, false, true, CG_HTTP_NO_BODY, "HTTP/1.1 100 Continue\r\n\r\n");
+        assert_response("HTTP/1.1 100 Continue\r\n\r\n", false, false, true, CG_HTTP_NO_BODY,
+                        "HTTP/1.1 100 Continue\r\n\r\n");
 }
 
 static void test_bad_responses(void **state)
 {
         static const char *const bad[] = {
-                "", "\r\n\r\n", "hello\r\n\r\n", "HTTP/1.1\r\n\r\n", "HTTP/1.1 20\r\n\r\n", "HTTP/1.1 2000\r\n\r\n",
+                "",
+                "\r\n\r\n",
+                "hello\r\n\r\n",
+                "HTTP/1.1\r\n\r\n",
+                "HTTP/1.1 20\r\n\r\n",
+                "HTTP/1.1 2000\r\n\r\n",
                 "HTTP/1.1 099 x\r\n\r\n",
-                "HTTP/2.0 200 OK\r\n\r\n", "HTTP/1.1 200 O\x01K\r\n\r\n", "HTTP/1.1 200 OK\r\nA b\r\n\r\n", "HTTP/1.1 200 OK\n\n",
-                "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\nX: y\r\n\r\n",
+                "HTTP/2.0 200 OK\r\n\r\n",
+                "HTTP/1.1 200 O\x01K\r\n\r\n",
+                "HTTP/1.1 200 OK\r\nA b\r\n\r\n",
+                "HTTP/1.1 200 OK\n\n",
+                "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+                "HTTP/1.1 200 OK\r\n\r\nX: y\r\n\r\n",
                 "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
         };
         struct cg_http_response r;
@@ -275,11 +328,14 @@ static void test_bad_responses(void **state)
 
 /* ---- chunks */
 
-/* The body, from pieces of @piece bytes; NULL when it is refused or has no end. *left: what follows it. */
+/*
+ * The body, from pieces of @piece bytes; NULL when it is refused or has no end. *left: what follows
+ * it.
+ */
 static const char *dechunk(const char *text, size_t piece, const char **left)
 {
         static char body[4096];
-        struct cg_chunked c = {.state = 0};
+        struct cg_chunked c = { .state = 0 };
         size_t n = 0, len = strlen(text);
 
         for (size_t at = 0; at < len;) {
@@ -304,15 +360,29 @@ static const char *dechunk(const char *text, size_t piece, const char **left)
 static void test_chunks(void **state)
 {
         static const char *const good[] = {
-                "5\r\nhello\r\n6\r\n world\r\n0\r\n\r\nNEXT", "5;a=b;c\r\nhello\r\n06\r\n world\r\n000\r\nT: x\r\nU: y\r\n\r\nNEXT",
-                "B\r\nhello world\r\n0\r\n\r\nNEXT", "b;\r\nhello world\r\n0;x\r\n\r\nNEXT",
+                "5\r\nhello\r\n6\r\n world\r\n0\r\n\r\nNEXT",
+                "5;a=b;c\r\nhello\r\n06\r\n world\r\n000\r\nT: x\r\nU: y\r\n\r\nNEXT",
+                "B\r\nhello world\r\n0\r\n\r\nNEXT",
+                "b;\r\nhello world\r\n0;x\r\n\r\nNEXT",
         };
         static const char *const bad[] = {
-                "\r\n", "x\r\n", " 5\r\nhello", "5 \r\nhello\r\n0\r\n\r\n", "0x5\r\nhello\r\n0\r\n\r\n",
-                "5\nhello\r\n0\r\n\r\n", "5\r\nhello0\r\n\r\n",
-                "5\r\nhello\n0\r\n\r\n", "5\r\rhello", "1000000000000000\r\n", ";a\r\n", "5;\x01\r\nhello\r\n0\r\n\r\n",
+                "\r\n",
+                "x\r\n",
+                " 5\r\nhello",
+                "5 \r\nhello\r\n0\r\n\r\n",
+                "0x5\r\nhello\r\n0\r\n\r\n",
+                "5\nhello\r\n0\r\n\r\n",
+                "5\r\nhello0\r\n\r\n",
+                "5\r\nhello\n0\r\n\r\n",
+                "5\r\rhello",
+                "1000000000000000\r\n",
+                ";a\r\n",
+                "5;\x01\r\nhello\r\n0\r\n\r\n",
                 "5;\nhello",
-                "0\r\n X: y\r\n\r\n", "0\r\nX: y\n\r\n", "0\r\n\rX", "-1\r\n",
+                "0\r\n X: y\r\n\r\n",
+                "0\r\nX: y\n\r\n",
+                "0\r\n\rX",
+                "-1\r\n",
         };
         const char *left;
 
@@ -333,7 +403,7 @@ static void test_chunks(void **state)
 
 static void test_chunk_limits(void **state)
 {
-        struct cg_chunked c = {.state = 0};
+        struct cg_chunked c = { .state = 0 };
         char text[CG_HTTP_TRAILER_MAX + 64];
         struct cg_text data;
         size_t used;
@@ -341,7 +411,7 @@ static void test_chunk_limits(void **state)
         memset(text, 'a', sizeof(text));
         memcpy(text, "5;", 2);
         assert_true(cg_chunked_next(&c, text, CG_HTTP_CHUNK_LINE_MAX + 2, &used, &data, NULL) < 0);
-        c = (struct cg_chunked){.state = 0};
+        c = (struct cg_chunked){ .state = 0 };
         memcpy(text, "0\r\na:", 5);
         assert_int_equal(cg_chunked_next(&c, text, CG_HTTP_TRAILER_MAX, &used, &data, NULL), 0);
         assert_true(cg_chunked_next(&c, text + used, sizeof(text) - used, &used, &data, NULL) < 0);
@@ -350,10 +420,12 @@ static void test_chunk_limits(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_head_len),      cmocka_unit_test(test_absolute),      cmocka_unit_test(test_connect),
-                cmocka_unit_test(test_hop_by_hop),    cmocka_unit_test(test_smuggling),     cmocka_unit_test(test_request_lines),
-                cmocka_unit_test(test_many_fields),   cmocka_unit_test(test_responses),     cmocka_unit_test(test_bad_responses),
-                cmocka_unit_test(test_chunks),        cmocka_unit_test(test_chunk_limits),
+                cmocka_unit_test(test_head_len),      cmocka_unit_test(test_absolute),
+                cmocka_unit_test(test_connect),       cmocka_unit_test(test_hop_by_hop),
+                cmocka_unit_test(test_smuggling),     cmocka_unit_test(test_request_lines),
+                cmocka_unit_test(test_many_fields),   cmocka_unit_test(test_responses),
+                cmocka_unit_test(test_bad_responses), cmocka_unit_test(test_chunks),
+                cmocka_unit_test(test_chunk_limits),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -91,7 +91,8 @@ static void test_a_link_for_the_folder_is_refused(void **state)
         (void)state;
         assert_int_equal(mkdir("secret", 0700), 0);
         assert_int_equal(cg_images_new("images", &im, NULL), 0);
-        assert_int_equal(symlink("secret", "images"), 0); /* as a kernel could do in the workspace */
+        /* as a kernel could do in the workspace */
+        assert_int_equal(symlink("secret", "images"), 0);
         assert_true(cg_images_write(im, 1, "png", "data", 4, &path, &err) < 0);
         assert_non_null(strstr(err.msg, "images"));
         assert_int_equal(rmdir("secret"), 0);
@@ -107,10 +108,12 @@ static void test_a_link_above_is_refused_in_relative_paths(void **state)
         struct cg_err err;
 
         assert_int_equal(mkdir("secret", 0700), 0);
-        assert_int_equal(symlink("secret", "plots"), 0); /* as an earlier kernel could do in the workspace */
+        /* as an earlier kernel could do in the workspace */
+        assert_int_equal(symlink("secret", "plots"), 0);
         assert_int_equal(cg_images_new("plots/today", &im, &err), CG_E_SYS);
         assert_non_null(strstr(err.msg, "symbolic link"));
-        snprintf(full, sizeof(full), "%s/plots/today", p->dir); /* written out in full it is what the user wants */
+        /* written out in full it is what the user wants */
+        snprintf(full, sizeof(full), "%s/plots/today", p->dir);
         assert_int_equal(cg_images_new(full, &im, &err), 0);
         cg_images_free(im);
 }

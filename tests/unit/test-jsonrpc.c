@@ -74,8 +74,10 @@ static void test_kinds(void **state)
 
 static void test_null_beside(void **state)
 {
-        assert_int_equal(parse("{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{},\"error\":null}").kind, CG_RPC_RESULT);
-        assert_int_equal(parse("{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":null,\"error\":{}}").kind, CG_RPC_ERROR);
+        assert_int_equal(parse("{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{},\"error\":null}").kind,
+                         CG_RPC_RESULT);
+        assert_int_equal(parse("{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":null,\"error\":{}}").kind,
+                         CG_RPC_ERROR);
         assert_int_equal(parse("{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":null}").kind, CG_RPC_RESULT);
         refuse("{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":null}");
         refuse("{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{},\"error\":{}}");
@@ -84,7 +86,13 @@ static void test_null_beside(void **state)
 static void test_payload_is_not_parsed(void **state)
 {
         static const char *const payloads[] = {
-                "123456789012345678901234567890", "\"\\ud800\"", "\"\\u0000\"", "1e999", "{\"a\":1,\"a\":2}", "[[[]]]", "-0.0",
+                "123456789012345678901234567890",
+                "\"\\ud800\"",
+                "\"\\u0000\"",
+                "1e999",
+                "{\"a\":1,\"a\":2}",
+                "[[[]]]",
+                "-0.0",
         };
         char text[256];
 
@@ -97,9 +105,28 @@ static void test_payload_is_not_parsed(void **state)
 static void test_not_json(void **state)
 {
         static const char *const texts[] = {
-                "", " ", "hello", "{", "{}x", "[]", "\"x\"", "{\"jsonrpc\":\"2.0\",}", "{\"jsonrpc\" \"2.0\"}", "{,}",
-                "{\"a\":01}", "{\"a\":+1}", "{\"a\":.5}", "{\"a\":nul}", "{\"a\":\"\x01\"}", "{\"a\":\"\xff\"}", "{a:1}",
-                "{\"a\":1 \"b\":2}", "{\"id\":1,\"id\":2", "{\"a\":'x'}", "{\"a\":1}}", "\xef\xbb\xbf{}",
+                "",
+                " ",
+                "hello",
+                "{",
+                "{}x",
+                "[]",
+                "\"x\"",
+                "{\"jsonrpc\":\"2.0\",}",
+                "{\"jsonrpc\" \"2.0\"}",
+                "{,}",
+                "{\"a\":01}",
+                "{\"a\":+1}",
+                "{\"a\":.5}",
+                "{\"a\":nul}",
+                "{\"a\":\"\x01\"}",
+                "{\"a\":\"\xff\"}",
+                "{a:1}",
+                "{\"a\":1 \"b\":2}",
+                "{\"id\":1,\"id\":2",
+                "{\"a\":'x'}",
+                "{\"a\":1}}",
+                "\xef\xbb\xbf{}",
         };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(texts); i++)
@@ -245,10 +272,12 @@ static void test_built_messages(void **state)
         assert_int_equal(cg_rpc_add_notification(&b, "n", "{\"a\":1}", NULL), 0);
         assert_int_equal(cg_rpc_add_result(&b, span("\"i\""), NULL, 0, NULL), 0);
         assert_int_equal(cg_rpc_add_error(&b, CG_SPAN_NONE, CG_RPC_PARSE_ERROR, "a \"b\"\n\xff", NULL), 0);
-        assert_string_equal(b.data, "{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"tools/list\"}\n"
-                                    "{\"jsonrpc\":\"2.0\",\"method\":\"n\",\"params\":{\"a\":1}}\n"
-                                    "{\"jsonrpc\":\"2.0\",\"id\":\"i\",\"result\":{}}\n"
-                                    "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32700,\"message\":\"a \\\"b\\\"\\n\\ufffd\"}}\n");
+        assert_string_equal(
+                b.data,
+                "{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"tools/list\"}\n"
+                "{\"jsonrpc\":\"2.0\",\"method\":\"n\",\"params\":{\"a\":1}}\n"
+                "{\"jsonrpc\":\"2.0\",\"id\":\"i\",\"result\":{}}\n"
+                "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32700,\"message\":\"a \\\"b\\\"\\n\\ufffd\"}}\n");
         cg_buf_fini(&b);
 }
 

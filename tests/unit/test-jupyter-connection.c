@@ -101,8 +101,10 @@ static void ports_are_filled_in_and_the_rest_is_kept(void **state)
         struct cg_err err;
         size_t len;
 
-        write_file(e, "{\"transport\": \"tcp\", \"ip\": \"127.0.0.1\", \"shell_port\": 0, \"key\": \"k\", \"kernel_name\": \"x\", "
-                   "\"signature_scheme\": \"hmac-sha256\"}");
+        write_file(
+                e,
+                "{\"transport\": \"tcp\", \"ip\": \"127.0.0.1\", \"shell_port\": 0, \"key\": \"k\", \"kernel_name\": \"x\", "
+                "\"signature_scheme\": \"hmac-sha256\"}");
         chmod(e->file, 0644);
         assert_int_equal(cg_jconn_load(&c, e->file, &err), 0);
         assert_int_equal(cg_jconn_bind(&c, CG_JSHELL, sock, 0, &err), 0);
@@ -184,7 +186,8 @@ static void ipc(void **state)
         write_file(e, text);
         assert_int_equal(cg_jconn_load(&c, e->file, &err), 0);
         assert_int_equal(cg_jconn_bind(&c, CG_JSHELL, first, 0, &err), 0);
-        assert_int_equal(cg_jconn_bind(&c, CG_JIOPUB, second, 0, &err), 0); /* 0: the next that is free */
+        /* 0: the next that is free */
+        assert_int_equal(cg_jconn_bind(&c, CG_JIOPUB, second, 0, &err), 0);
         assert_int_equal(c.ports[CG_JIOPUB], 2);
         snprintf(path, sizeof(path), "%s/k-1", e->dir);
         assert_int_equal(stat(path, &st), 0);

@@ -9,7 +9,7 @@
 #include "base/util.h"
 #include "jupyter/message.h"
 
-#define KEY "a key"
+#define KEY    "a key"
 #define HEADER "{\"msg_id\":\"m1\",\"msg_type\":\"execute_request\",\"session\":\"s\",\"version\":\"5.3\"}"
 
 static struct cg_jspan span(const char *s)
@@ -92,7 +92,8 @@ static void good_message(void **state)
 static void known_digest(void **state)
 {
         struct cg_jsign sign = keyed("Jefe");
-        const struct cg_jspan parts[4] = { span("what do ya want "), span("for "), span("nothing"), span("?") };
+        const struct cg_jspan parts[4] = { span("what do ya want "), span("for "), span("nothing"),
+                                           span("?") };
         char hex[CG_JSIGN_HEX + 1];
 
         (void)state;
@@ -129,7 +130,10 @@ static void wrong_signatures(void **state)
         cg_jsign_fini(&other);
 }
 
-/* Nothing of a message is parsed before its signature was right: the error is about the signature, not about JSON. */
+/*
+ * Nothing of a message is parsed before its signature was right: the error is about the signature,
+ * not about JSON.
+ */
 static void signature_comes_before_parsing(void **state)
 {
         struct cg_jsign sign = keyed(KEY), other = keyed("another key");
@@ -165,7 +169,10 @@ static void numbered(struct sample *s, const struct cg_jsign *sign, unsigned i, 
         make(s, sign, HEADER, content);
 }
 
-/* As many as the ring holds are remembered; the one that fell out first is the first that could come again. */
+/*
+ * As many as the ring holds are remembered; the one that fell out first is the first that could
+ * come again.
+ */
 static void replayed(void **state)
 {
         struct cg_jsign sign = keyed(KEY);
@@ -291,7 +298,8 @@ static char *nested(size_t depth)
 static void limits(void **state)
 {
         struct cg_jsign sign = keyed("");
-        cg_auto_free char *deep = nested(100000), *fine = nested(CG_JMSG_MAX_DEPTH - 1), *over = nested(CG_JMSG_MAX_DEPTH);
+        cg_auto_free char *deep = nested(100000), *fine = nested(CG_JMSG_MAX_DEPTH - 1),
+                          *over = nested(CG_JMSG_MAX_DEPTH);
         cg_auto_free char *header = malloc(CG_JMSG_MAX_HEADER + 100), *big = malloc(CG_JMSG_MAX_BYTES + 1);
         struct sample s;
 
@@ -322,7 +330,8 @@ static void members(void **state)
         struct cg_err err;
 
         (void)state;
-        assert_int_equal(cg_jspan_member(span(" { \"a\" : [1, {\"b\":2}] , \"b\":\"x\\\"y\" }"), "b", &v, &err), 0);
+        assert_int_equal(
+                cg_jspan_member(span(" { \"a\" : [1, {\"b\":2}] , \"b\":\"x\\\"y\" }"), "b", &v, &err), 0);
         assert_int_equal(v.len, 6);
         assert_memory_equal(v.p, "\"x\\\"y\"", 6);
         assert_int_equal(cg_jspan_member(span("{\"a\":{\"b\":1}}"), "b", &v, &err), CG_E_NOTFOUND);
@@ -388,8 +397,14 @@ static void there_and_back(void **state)
         char *big = malloc(100002), id[CG_JMSG_ID];
         const struct cg_jspan buffers[] = { { big, 50000 }, { "small", 5 } };
         struct cg_jspan ids[] = { span("one"), span("two") };
-        struct cg_jout out = { .type = "display_data", .ids = ids, .n_ids = 2, .parent = span(HEADER), .buffers = buffers,
-                               .n_buffers = 2, .release = release, .owner = big };
+        struct cg_jout out = { .type = "display_data",
+                               .ids = ids,
+                               .n_ids = 2,
+                               .parent = span(HEADER),
+                               .buffers = buffers,
+                               .n_buffers = 2,
+                               .release = release,
+                               .owner = big };
 
         (void)state;
         released = 0;

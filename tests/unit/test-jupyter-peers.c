@@ -9,7 +9,7 @@
 #include "jupyter/peers.h"
 
 /* Longer than peers.c waits between two looks. */
-#define BUSY_MS 400
+#define BUSY_MS     400
 #define PATIENCE_MS 20000
 
 struct place {
@@ -54,7 +54,9 @@ static int open_place(void **state)
         p->sock = zmq_socket(p->ctx, ZMQ_ROUTER);
         p->client = zmq_socket(p->ctx, ZMQ_DEALER);
         assert_int_equal(cg_zloop_init(&p->zl, &p->loop, &err), 0);
-        assert_int_equal(cg_peers_init(&p->peers, p->ctx, p->sock, &p->z, &p->zl, "test", 1 << 20, 1 << 20, false, &p->log, &err), 0);
+        assert_int_equal(cg_peers_init(&p->peers, p->ctx, p->sock, &p->z, &p->zl, "test", 1 << 20, 1 << 20,
+                                       false, &p->log, &err),
+                         0);
         assert_int_equal(zmq_bind(p->sock, "tcp://127.0.0.1:*"), 0);
         assert_int_equal(cg_zsock_init(&p->z, &p->zl, p->sock, on_message, p, &err), 0);
         assert_int_equal(zmq_getsockopt(p->sock, ZMQ_LAST_ENDPOINT, address, &len), 0);
@@ -93,7 +95,10 @@ static void run_until(struct place *p, int messages)
         assert_int_equal(p->received, messages);
 }
 
-/* What comes after the loop has looked for messages, while something takes long, is there when it looks at the connections. */
+/*
+ * What comes after the loop has looked for messages, while something takes long, is there when it
+ * looks at the connections.
+ */
 static void busy(uv_check_t *c)
 {
         struct place *p = c->data;
@@ -116,7 +121,10 @@ static void test_a_look_takes_no_message_away(void **state)
         run_until(p, 2);
 }
 
-/* Connection and message are both there when the loop first looks; the message's socket is asked first. */
+/*
+ * Connection and message are both there when the loop first looks; the message's socket is asked
+ * first.
+ */
 static void test_a_message_may_come_before_the_news_of_its_connection(void **state)
 {
         struct place *p = *state;
@@ -127,7 +135,9 @@ static void test_a_message_may_come_before_the_news_of_its_connection(void **sta
         on_message(&p->z, ZMQ_POLLIN);
         assert_int_equal(p->peers.n, 1);
         assert_true(p->peers.list[0].delivered > 5);
-        /* The news that was read already is not waited for: nothing else would come on that socket. */
+        /*
+         * The news that was read already is not waited for: nothing else would come on that socket.
+         */
         uv_run(&p->loop, UV_RUN_NOWAIT);
         assert_int_equal(p->peers.n, 1);
 }
@@ -136,7 +146,8 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_a_look_takes_no_message_away, open_place, close_place),
-                cmocka_unit_test_setup_teardown(test_a_message_may_come_before_the_news_of_its_connection, open_place, close_place),
+                cmocka_unit_test_setup_teardown(test_a_message_may_come_before_the_news_of_its_connection,
+                                                open_place, close_place),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

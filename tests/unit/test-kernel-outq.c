@@ -75,19 +75,32 @@ static void test_last_text_waits_until_it_is_due_or_flushed(void **state)
         expect(&q, 11, 0, 1, "c");
         cg_outq_text(&q, 0, 1, "d", 1, 100, NULL);
         assert_null(cg_outq_pop(&q, 11, &due)); /* a flush is for what was there */
-        cg_outq_add(&q, &(struct cg_out){ .type = CG_KERNEL_ERROR, .id = 1, .raw = "{}", .raw_len = 2, .has_raw = true }, NULL, NULL);
+        cg_outq_add(&q,
+                    &(struct cg_out){
+                            .type = CG_KERNEL_ERROR, .id = 1, .raw = "{}", .raw_len = 2, .has_raw = true },
+                    NULL, NULL);
         expect(&q, 11, 0, 1, "d");
         expect(&q, 11, 0, 1, "{}");
         expect_empty(&q);
 }
 
-/* A message with a body and several raw frames comes out as it went in, whatever happens to the caller's memory. */
+/*
+ * A message with a body and several raw frames comes out as it went in, whatever happens to the
+ * caller's memory.
+ */
 static void test_frames(void **state)
 {
         char one[] = "one", body[] = "{\"a\":1}";
         const struct cg_bytes more[] = { { one, 3 }, { NULL, 0 }, { "three", 5 } };
-        struct cg_out out = { .type = CG_KERNEL_COMM, .id = 7, .body = body, .body_len = 7, .raw = "{}", .raw_len = 2,
-                              .has_raw = true, .more = more, .n_more = 3 };
+        struct cg_out out = { .type = CG_KERNEL_COMM,
+                              .id = 7,
+                              .body = body,
+                              .body_len = 7,
+                              .raw = "{}",
+                              .raw_len = 2,
+                              .has_raw = true,
+                              .more = more,
+                              .n_more = 3 };
         struct cg_outq q = { .head = NULL };
         struct cg_outq_item *it;
         int64_t due;
@@ -111,7 +124,10 @@ static void test_frames(void **state)
         cg_outq_item_free(it);
 }
 
-/* Any bytes in any pieces come out as valid UTF-8 in messages within the limit; valid text comes out unchanged. */
+/*
+ * Any bytes in any pieces come out as valid UTF-8 in messages within the limit; valid text comes
+ * out unchanged.
+ */
 static void feed(const char *data, size_t len, size_t piece, char *out, size_t *out_len)
 {
         struct cg_outq q = { .head = NULL };
@@ -121,7 +137,9 @@ static void feed(const char *data, size_t len, size_t piece, char *out, size_t *
 
         *out_len = 0;
         for (size_t i = 0; i < len; i += piece)
-                assert_int_equal(cg_outq_bytes(&q, &st, 0, 1, data + i, len - i < piece ? len - i : piece, 0, NULL), 0);
+                assert_int_equal(
+                        cg_outq_bytes(&q, &st, 0, 1, data + i, len - i < piece ? len - i : piece, 0, NULL),
+                        0);
         assert_int_equal(cg_outq_bytes_end(&q, &st, 0, 1, 0, NULL), 0);
         assert_int_equal(st.n, 0);
         while ((it = cg_outq_pop(&q, 100, &due))) {
@@ -146,7 +164,9 @@ static void test_bytes(void **state)
         } rows[] = {
                 { "plain", "plain" },
                 { "\xe2\x82\xac|\xf0\x9f\x98\x80|\xc3\xa9", "\xe2\x82\xac|\xf0\x9f\x98\x80|\xc3\xa9" },
-                { "a\xff" "b", "a" FFFD "b" },
+                { "a\xff"
+                  "b",
+                  "a" FFFD "b" },
                 { "\xc3(", FFFD "(" },
                 { "\xe2\x82", FFFD },
                 { "\xf0\x9f", FFFD },
@@ -221,7 +241,10 @@ static void test_fini_frees_what_is_left(void **state)
         struct cg_outq q = { .head = NULL };
 
         cg_outq_text(&q, 0, 1, "a", 1, 10, NULL);
-        cg_outq_add(&q, &(struct cg_out){ .type = CG_KERNEL_ERROR, .id = 1, .raw = "{}", .raw_len = 2, .has_raw = true }, NULL, NULL);
+        cg_outq_add(&q,
+                    &(struct cg_out){
+                            .type = CG_KERNEL_ERROR, .id = 1, .raw = "{}", .raw_len = 2, .has_raw = true },
+                    NULL, NULL);
         cg_outq_fini(&q);
         expect_empty(&q);
 }

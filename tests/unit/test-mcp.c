@@ -1,4 +1,7 @@
-/* Parts of the MCP client: definitions, arguments, names, and the list of a server's tools for programs without a loop. */
+/*
+ * Parts of the MCP client: definitions, arguments, names, and the list of a server's tools for
+ * programs without a loop.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,15 +26,37 @@ static int args(const char *text)
 static void test_args(void **state)
 {
         static const char *const good[] = {
-                "{}", " {} ", "{\"a\":{\"a\":1},\"b\":[{\"a\":1},{\"a\":2}]}", "{\"a\":\"a\",\"b\":\"a\"}",
-                "{\"A\":1,\"a\":2}", "{\"\\u00e9\":1,\"e\":2}", "{\"a\":\"\\\":{\",\"b\":\"}\"}", "{\"\\ud83d\\ude00\":1,\"\\ud83d\\ude01\":2}",
-                "{\"\":1}", "{\"a\":1e999,\"n\":99999999999999999999999}", "{\"a\":\"\\n\\r\"}",
+                "{}",
+                " {} ",
+                "{\"a\":{\"a\":1},\"b\":[{\"a\":1},{\"a\":2}]}",
+                "{\"a\":\"a\",\"b\":\"a\"}",
+                "{\"A\":1,\"a\":2}",
+                "{\"\\u00e9\":1,\"e\":2}",
+                "{\"a\":\"\\\":{\",\"b\":\"}\"}",
+                "{\"\\ud83d\\ude00\":1,\"\\ud83d\\ude01\":2}",
+                "{\"\":1}",
+                "{\"a\":1e999,\"n\":99999999999999999999999}",
+                "{\"a\":\"\\n\\r\"}",
         };
         static const char *const bad[] = {
-                "", "[]", "1", "{", "{}{}", "{\"a\":1,\"a\":1}", "{\"a\":1,\"b\":2,\"\\u0061\":3}", "{\"x\":{\"y\":[{\"\":1,\"\":2}]}}",
-                "{\"\\/\":1,\"/\":2}", "{\"\\ud83d\\ude00\":1,\"\xf0\x9f\x98\x80\":2}", "{\"\xc3\xa9\":1,\"\\u00E9\":2}",
-                "{\n}", "{\"a\":1}\n", "\r{}", "{\"a\" :1, \"a\"\t:2}", "{\"\\u2028\":1,\"\xe2\x80\xa8\":1}",
-                "{\"a\":\"\\ud800\"}", "{\"\\udc00\":1}",
+                "",
+                "[]",
+                "1",
+                "{",
+                "{}{}",
+                "{\"a\":1,\"a\":1}",
+                "{\"a\":1,\"b\":2,\"\\u0061\":3}",
+                "{\"x\":{\"y\":[{\"\":1,\"\":2}]}}",
+                "{\"\\/\":1,\"/\":2}",
+                "{\"\\ud83d\\ude00\":1,\"\xf0\x9f\x98\x80\":2}",
+                "{\"\xc3\xa9\":1,\"\\u00E9\":2}",
+                "{\n}",
+                "{\"a\":1}\n",
+                "\r{}",
+                "{\"a\" :1, \"a\"\t:2}",
+                "{\"\\u2028\":1,\"\xe2\x80\xa8\":1}",
+                "{\"a\":\"\\ud800\"}",
+                "{\"\\udc00\":1}",
         };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(good); i++)
@@ -80,10 +105,17 @@ static struct cg_mcp_def *define(const char *json, char *const *env)
 
 static void test_definition(void **state)
 {
-        char *env[] = { (char *)"PATH=/bin", (char *)"HOME=/root", (char *)"SECRET=s", (char *)"LC_ALL=C",
-                        (char *)"PATHOLOGICAL=1", (char *)"LD_PRELOAD=x", NULL };
-        struct cg_mcp_def *d = define("{\"command\":\"cat\",\"args\":[\"-\"],\"env\":{\"K\":\"v\",\"HOME\":\"/h\"},"
-                                      "\"cwd\":\"/\",\"disabled\":false,\"type\":\"stdio\"}", env);
+        char *env[] = { (char *)"PATH=/bin",
+                        (char *)"HOME=/root",
+                        (char *)"SECRET=s",
+                        (char *)"LC_ALL=C",
+                        (char *)"PATHOLOGICAL=1",
+                        (char *)"LD_PRELOAD=x",
+                        NULL };
+        struct cg_mcp_def *d = define(
+                "{\"command\":\"cat\",\"args\":[\"-\"],\"env\":{\"K\":\"v\",\"HOME\":\"/h\"},"
+                "\"cwd\":\"/\",\"disabled\":false,\"type\":\"stdio\"}",
+                env);
 
         assert_string_equal(d->argv[0], "cat");
         assert_string_equal(d->argv[1], "-");
@@ -104,7 +136,8 @@ static void test_definition(void **state)
 
 static void test_redaction(void **state)
 {
-        struct cg_mcp_def *d = define("{\"command\":\"cat\",\"env\":{\"T\":\"abcdefgh\",\"U\":\"short\"}}", NULL);
+        struct cg_mcp_def *d = define("{\"command\":\"cat\",\"env\":{\"T\":\"abcdefgh\",\"U\":\"short\"}}",
+                                      NULL);
         char text[] = "abcdefgh is abcdefghabcdefgh, short";
 
         cg_mcp_def_redact(d, text);
@@ -140,10 +173,12 @@ static int list_tools(const char *list, int64_t timeout_ms, char **ret, size_t *
         cg_auto_json json_t *j = NULL;
         char script[2048];
 
-        snprintf(script, sizeof(script),
-                 "read a; echo 'not json'; printf '%%s\\n' "
-                 "'{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"protocolVersion\":\"2025-06-18\",\"capabilities\":{\"tools\":{}}}}'; "
-                 "read b; read c; %s; cat >/dev/null", list);
+        snprintf(
+                script, sizeof(script),
+                "read a; echo 'not json'; printf '%%s\\n' "
+                "'{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"protocolVersion\":\"2025-06-18\",\"capabilities\":{\"tools\":{}}}}'; "
+                "read b; read c; %s; cat >/dev/null",
+                list);
         j = json_pack("{s:s, s:[s,s]}", "command", "/bin/sh", "args", "-c", script);
         assert_non_null(j);
         return cg_mcp_list_tools("srv", j, timeout_ms, NULL, ret, len, err);
@@ -155,8 +190,11 @@ static void test_list(void **state)
         char *tools;
         size_t len;
 
-        assert_int_equal(list_tools("printf '%s\\n' '{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"tools\":[ {\"name\":\"a\"} , 5]}}'", 0,
-                                    &tools, &len, &err), 0);
+        assert_int_equal(
+                list_tools(
+                        "printf '%s\\n' '{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"tools\":[ {\"name\":\"a\"} , 5]}}'",
+                        0, &tools, &len, &err),
+                0);
         assert_string_equal(tools, "[{\"name\":\"a\"},5]");
         assert_int_equal(len, strlen(tools));
         free(tools);
@@ -183,14 +221,10 @@ static void test_list_fails(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_args),
-                cmocka_unit_test(test_args_are_not_terminated),
-                cmocka_unit_test(test_args_depth),
-                cmocka_unit_test(test_definition),
-                cmocka_unit_test(test_redaction),
-                cmocka_unit_test(test_close_names),
-                cmocka_unit_test(test_list),
-                cmocka_unit_test(test_list_fails),
+                cmocka_unit_test(test_args),       cmocka_unit_test(test_args_are_not_terminated),
+                cmocka_unit_test(test_args_depth), cmocka_unit_test(test_definition),
+                cmocka_unit_test(test_redaction),  cmocka_unit_test(test_close_names),
+                cmocka_unit_test(test_list),       cmocka_unit_test(test_list_fails),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,7 @@
-/* Names that programs outside obey: matching, git's places, and what a repository's configuration may say. */
+/*
+ * Names that programs outside obey: matching, git's places, and what a repository's configuration
+ * may say.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,13 +29,23 @@ static void test_find(void **state)
         assert_string_equal(write_rule(ROOT "/.claude/commands/x.md"), ".claude/commands");
         assert_string_equal(write_rule(ROOT "/x.code-workspace"), "*.code-workspace");
         assert_string_equal(write_rule(ROOT "/jupyter_server_config.py"), "jupyter_*_config.*");
-        assert_string_equal(write_rule(ROOT "/.bashrc. "), ".bashrc"); /* as file systems of Windows read it */
-        /* As file systems that know no case read them: the long s, the sign of Kelvin, and what is passed over. */
+        /* as file systems of Windows read it */
+        assert_string_equal(write_rule(ROOT "/.bashrc. "), ".bashrc");
+        /*
+         * As file systems that know no case read them: the long s, the sign of Kelvin, and what is
+         * passed over.
+         */
         assert_string_equal(write_rule(ROOT "/.ba\xc5\xbfhrc"), ".bashrc");
-        assert_string_equal(write_rule(ROOT "/.v\xc5\xbf" "code/x"), ".vscode");
-        assert_string_equal(write_rule(ROOT "/.\xe2\x84\xaa" "shrc"), ".kshrc");
+        assert_string_equal(write_rule(ROOT "/.v\xc5\xbf"
+                                            "code/x"),
+                            ".vscode");
+        assert_string_equal(write_rule(ROOT "/.\xe2\x84\xaa"
+                                            "shrc"),
+                            ".kshrc");
         assert_string_equal(write_rule(ROOT "/\xef\xbb\xbf.mcp.json"), ".mcp.json");
-        assert_string_equal(write_rule(ROOT "/.\xe2\x80\x8d" "bashrc\xe2\x80\x8c"), ".bashrc");
+        assert_string_equal(write_rule(ROOT "/.\xe2\x80\x8d"
+                                            "bashrc\xe2\x80\x8c"),
+                            ".bashrc");
         assert_string_equal(write_rule(ROOT "/a\xe2\x81\xaf/.ideA\xe2\x80\xae/x"), ".idea");
         assert_null(write_rule(ROOT "/.ba\xc3\x9fhrc"));
         assert_null(write_rule(ROOT "/\xe2\x80"));
@@ -51,9 +64,11 @@ static void test_find(void **state)
 static void test_folded(void **state)
 {
         static const char *const names[] = {
-                ROOT "/.ba\u017fhrc", ROOT "/.bash\u200brc", ROOT "/\u2060.bashrc", ROOT "/.bashrc\ufeff",
-                ROOT "/.\u00dfh/config", ROOT "/.gitcon\ufb01g", ROOT "/.\u212a\u017fhrc",
-                ROOT "/a/.vscode\u200d/tasks.json", ROOT "/x.code-work\u00adspace",
+                ROOT "/.ba\u017fhrc",           ROOT "/.bash\u200brc",
+                ROOT "/\u2060.bashrc",          ROOT "/.bashrc\ufeff",
+                ROOT "/.\u00dfh/config",        ROOT "/.gitcon\ufb01g",
+                ROOT "/.\u212a\u017fhrc",       ROOT "/a/.vscode\u200d/tasks.json",
+                ROOT "/x.code-work\u00adspace",
         };
 
         (void)state;
@@ -71,7 +86,8 @@ static void test_folded(void **state)
 static void test_root(void **state)
 {
         assert_null(cg_names_find("/home/u/.vscode/x", strlen("/home/u/.vscode"), CG_NAME_WRITE));
-        assert_non_null(cg_names_find("/home/u/.claude/commands/x", strlen("/home/u/.claude"), CG_NAME_WRITE));
+        assert_non_null(
+                cg_names_find("/home/u/.claude/commands/x", strlen("/home/u/.claude"), CG_NAME_WRITE));
         assert_non_null(cg_names_find("/.bashrc", 0, CG_NAME_WRITE));
 }
 
@@ -98,8 +114,10 @@ static bool hidden_below(const char *name)
 
 static void test_below(void **state)
 {
-        static const char *const hidden[] = {".env", ".env.local", ".ENV", "x.kdbx", ".netrc", ".git-credentials", ".env.production"};
-        static const char *const shown[] = {".env.example", ".env.sample", ".env.template", ".env.dist", ".envrc", "env", "x.env", "kdbx"};
+        static const char *const hidden[] = { ".env",   ".env.local",       ".ENV",           "x.kdbx",
+                                              ".netrc", ".git-credentials", ".env.production" };
+        static const char *const shown[] = { ".env.example", ".env.sample", ".env.template", ".env.dist",
+                                             ".envrc",       "env",         "x.env",         "kdbx" };
         size_t n;
         const struct cg_name *rows = cg_names(&n);
 
@@ -134,19 +152,38 @@ static void test_git(void **state)
                 const char *path;
                 enum cg_git_part part;
         } rows[] = {
-                {"/r/.git", CG_GIT_SELF}, {"/r/a/.GIT", CG_GIT_SELF}, {"/r/.git/config", CG_GIT_CONFIG}, {"/r/.git/config.lock", CG_GIT_FREE},
-                {"/r/.git/config.worktree", CG_GIT_DENIED}, {"/r/.git/commondir", CG_GIT_DENIED}, {"/r/.git/hooks", CG_GIT_HOOKS},
-                {"/r/.git/hooks/pre-commit", CG_GIT_DENIED}, {"/r/.git/hooks/x.sample", CG_GIT_SAMPLE},
-                {"/r/.git/branches", CG_GIT_HOOKS}, {"/r/.git/branches/x", CG_GIT_DENIED}, {"/r/.git/remotes/x", CG_GIT_DENIED},
-                {"/r/.git/refs/remotes/x", CG_GIT_FREE}, {"/r/.git/logs/refs/remotes/x", CG_GIT_FREE},
-                {"/r/.g\xe2\x80\x8cit/config", CG_GIT_CONFIG}, {"/r/.git/hoo\xe2\x84\xaas/x", CG_GIT_DENIED},
-                {"/r/.git/hooks/d/x.sample", CG_GIT_DENIED}, {"/r/.git/modules", CG_GIT_HOOKS}, {"/r/.git/modules/a/config", CG_GIT_CONFIG},
-                {"/r/.git/modules/refs/config", CG_GIT_CONFIG}, {"/r/.git/modules/a/hooks/update", CG_GIT_DENIED},
-                {"/r/.git/worktrees/w/commondir", CG_GIT_DENIED}, {"/r/.git/HEAD", CG_GIT_FREE}, {"/r/.git/refs/heads/config", CG_GIT_FREE},
-                {"/r/.git/logs/refs/heads/hooks/config", CG_GIT_FREE}, {"/r/.gitignore", CG_GIT_FREE}, {"/r/config", CG_GIT_FREE},
+                { "/r/.git", CG_GIT_SELF },
+                { "/r/a/.GIT", CG_GIT_SELF },
+                { "/r/.git/config", CG_GIT_CONFIG },
+                { "/r/.git/config.lock", CG_GIT_FREE },
+                { "/r/.git/config.worktree", CG_GIT_DENIED },
+                { "/r/.git/commondir", CG_GIT_DENIED },
+                { "/r/.git/hooks", CG_GIT_HOOKS },
+                { "/r/.git/hooks/pre-commit", CG_GIT_DENIED },
+                { "/r/.git/hooks/x.sample", CG_GIT_SAMPLE },
+                { "/r/.git/branches", CG_GIT_HOOKS },
+                { "/r/.git/branches/x", CG_GIT_DENIED },
+                { "/r/.git/remotes/x", CG_GIT_DENIED },
+                { "/r/.git/refs/remotes/x", CG_GIT_FREE },
+                { "/r/.git/logs/refs/remotes/x", CG_GIT_FREE },
+                { "/r/.g\xe2\x80\x8cit/config", CG_GIT_CONFIG },
+                { "/r/.git/hoo\xe2\x84\xaas/x", CG_GIT_DENIED },
+                { "/r/.git/hooks/d/x.sample", CG_GIT_DENIED },
+                { "/r/.git/modules", CG_GIT_HOOKS },
+                { "/r/.git/modules/a/config", CG_GIT_CONFIG },
+                { "/r/.git/modules/refs/config", CG_GIT_CONFIG },
+                { "/r/.git/modules/a/hooks/update", CG_GIT_DENIED },
+                { "/r/.git/worktrees/w/commondir", CG_GIT_DENIED },
+                { "/r/.git/HEAD", CG_GIT_FREE },
+                { "/r/.git/refs/heads/config", CG_GIT_FREE },
+                { "/r/.git/logs/refs/heads/hooks/config", CG_GIT_FREE },
+                { "/r/.gitignore", CG_GIT_FREE },
+                { "/r/config", CG_GIT_FREE },
                 /* one in another, where that keeps branches */
-                {"/r/.git/refs/x/.git", CG_GIT_SELF}, {"/r/.git/refs/x/.git/config", CG_GIT_CONFIG},
-                {"/r/.git/objects/.git/hooks/update", CG_GIT_DENIED}, {"/r/.git/logs/.git/refs/.git/commondir", CG_GIT_DENIED},
+                { "/r/.git/refs/x/.git", CG_GIT_SELF },
+                { "/r/.git/refs/x/.git/config", CG_GIT_CONFIG },
+                { "/r/.git/objects/.git/hooks/update", CG_GIT_DENIED },
+                { "/r/.git/logs/.git/refs/.git/commondir", CG_GIT_DENIED },
         };
         size_t next = 0, top = 0;
 
@@ -172,22 +209,55 @@ static bool plain(const char *text)
 static void test_config(void **state)
 {
         static const char *const good[] = {
-                "", "\n", "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n\tlogallrefupdates = true\n",
+                "",
+                "\n",
+                "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n\tlogallrefupdates = true\n",
                 "[remote \"origin\"]\n\turl = https://example.org/a/b.git\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n",
-                "[remote \"o\"]\n\turl = git@github.com:a/b.git\n", "[remote \"o\"]\n\turl = /srv/git/x\n",
-                "[branch \"feature/x-1\"]\n\tremote = origin\n\tmerge = refs/heads/feature/x-1\n", "[user]\n\tname = A. B\303\251\n\temail = a@b.c\n",
+                "[remote \"o\"]\n\turl = git@github.com:a/b.git\n",
+                "[remote \"o\"]\n\turl = /srv/git/x\n",
+                "[branch \"feature/x-1\"]\n\tremote = origin\n\tmerge = refs/heads/feature/x-1\n",
+                "[user]\n\tname = A. B\303\251\n\temail = a@b.c\n",
                 "[core]\n\tbare = true",
         };
         static const char *const bad[] = {
-                "[core]\n\tfsmonitor = true\n", "[core]\n\tsshCommand = x\n", "[core]\n\thooksPath = x\n", "[core]\n\tworktree = /\n",
-                "[core]\n\tpager = less\n", "[core]\n\teditor = vi\n", "[include]\n\tpath = x\n", "[includeIf \"gitdir:/\"]\n\tpath = x\n",
-                "[alias]\n\tst = !x\n", "[filter \"x\"]\n\tclean = x\n", "[remote \"o\"]\n\turl = ext::sh -c x\n", "[remote \"o\"]\n\turl = -x\n",
-                "[remote \"o\"]\n\turl = ssh://-oProxyCommand=x/y\n", "[remote \"o\"]\n\turl = git@-o:x\n", "[remote \"o\"]\n\tvcs = x\n",
-                "[remote \"o\"]\n\tuploadpack = x\n", "[core]\n\tbare = true # x\n", "[core]\n\tbare = \"true\"\n", "[core]\n\tbare = tr\\\nue\n",
-                "[core] bare = true\n", "[core]\n\tbare\n", "bare = true\n", "[core]\r\n", "[user]\n\tname = x;y\n", "[user]\n\tname = a\\nb\n",
-                "[branch \"x\"]\n\tremote = ext::x\n", "[branch \"x\\\"]\n", "[remote \"..\"]\n\turl = /x\n", "[extensions]\n\tworktreeConfig = true\n",
-                "[core.x]\n\tbare = true\n", "[core \"x\"]\n\tbare = true\n", "[remote]\n\turl = /x\n", "[credential]\n\thelper = x\n",
-                "[core]\n\tbare = true\n[core]\n\tfsmonitor = x", "[url \"ext::x\"]\n\tinsteadOf = https:\n", "[\n", "[]\n", "\xef\xbb\xbf[core]\n",
+                "[core]\n\tfsmonitor = true\n",
+                "[core]\n\tsshCommand = x\n",
+                "[core]\n\thooksPath = x\n",
+                "[core]\n\tworktree = /\n",
+                "[core]\n\tpager = less\n",
+                "[core]\n\teditor = vi\n",
+                "[include]\n\tpath = x\n",
+                "[includeIf \"gitdir:/\"]\n\tpath = x\n",
+                "[alias]\n\tst = !x\n",
+                "[filter \"x\"]\n\tclean = x\n",
+                "[remote \"o\"]\n\turl = ext::sh -c x\n",
+                "[remote \"o\"]\n\turl = -x\n",
+                "[remote \"o\"]\n\turl = ssh://-oProxyCommand=x/y\n",
+                "[remote \"o\"]\n\turl = git@-o:x\n",
+                "[remote \"o\"]\n\tvcs = x\n",
+                "[remote \"o\"]\n\tuploadpack = x\n",
+                "[core]\n\tbare = true # x\n",
+                "[core]\n\tbare = \"true\"\n",
+                "[core]\n\tbare = tr\\\nue\n",
+                "[core] bare = true\n",
+                "[core]\n\tbare\n",
+                "bare = true\n",
+                "[core]\r\n",
+                "[user]\n\tname = x;y\n",
+                "[user]\n\tname = a\\nb\n",
+                "[branch \"x\"]\n\tremote = ext::x\n",
+                "[branch \"x\\\"]\n",
+                "[remote \"..\"]\n\turl = /x\n",
+                "[extensions]\n\tworktreeConfig = true\n",
+                "[core.x]\n\tbare = true\n",
+                "[core \"x\"]\n\tbare = true\n",
+                "[remote]\n\turl = /x\n",
+                "[credential]\n\thelper = x\n",
+                "[core]\n\tbare = true\n[core]\n\tfsmonitor = x",
+                "[url \"ext::x\"]\n\tinsteadOf = https:\n",
+                "[\n",
+                "[]\n",
+                "\xef\xbb\xbf[core]\n",
         };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(good); i++)
@@ -213,8 +283,9 @@ static void test_words(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_find), cmocka_unit_test(test_folded), cmocka_unit_test(test_root), cmocka_unit_test(test_leads), cmocka_unit_test(test_below),
-                cmocka_unit_test(test_rows), cmocka_unit_test(test_git), cmocka_unit_test(test_config), cmocka_unit_test(test_words),
+                cmocka_unit_test(test_find),  cmocka_unit_test(test_folded), cmocka_unit_test(test_root),
+                cmocka_unit_test(test_leads), cmocka_unit_test(test_below),  cmocka_unit_test(test_rows),
+                cmocka_unit_test(test_git),   cmocka_unit_test(test_config), cmocka_unit_test(test_words),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,11 +14,12 @@
 #include "base/util.h"
 #include "supervisor/oom.h"
 
-#define V1 "30 25 0:27 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n" \
-           "31 30 0:28 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n" \
-           "32 30 0:29 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory\n" \
-           "33 30 0:30 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
-#define V2 "30 25 0:27 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
+#define V1 \
+        "30 25 0:27 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n" \
+        "31 30 0:28 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n" \
+        "32 30 0:29 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory\n" \
+        "33 30 0:30 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+#define V2      "30 25 0:27 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 #define V2_PART "30 25 0:27 /docker/abc /sys/fs/cgroup ro - cgroup2 cgroup rw\n"
 
 static void test_find(void **state)
@@ -36,7 +37,7 @@ static void test_find(void **state)
                 { V2_PART, "0::/docker/abc\n", "/sys/fs/cgroup", 2 },
                 { V2_PART, "0::/\n", "/sys/fs/cgroup", 2 },
                 { V2_PART, "0::/docker/abcd\n", "/sys/fs/cgroup/docker/abcd", 2 },
-                { V2, "4:memory:/a\n", NULL, 1 },       /* no such hierarchy is mounted */
+                { V2, "4:memory:/a\n", NULL, 1 }, /* no such hierarchy is mounted */
                 { V1, "4:memory_x:/a\n", NULL, 0 },
                 { V1, "", NULL, 0 },
                 { "", "0::/\n", NULL, 2 },
@@ -110,7 +111,8 @@ static void test_since(void **state)
 
 static void test_room(void **state)
 {
-        uint64_t available, reserve, machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+        uint64_t available, reserve,
+                machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 
         (void)state;
         assert_in_range(cg_oom_room(), 1 << 20, machine);
@@ -209,12 +211,9 @@ static void test_use_of_memfds(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_find),
-                cmocka_unit_test(test_too_long),
-                cmocka_unit_test(test_since),
-                cmocka_unit_test(test_room),
-                cmocka_unit_test(test_next_look),
-                cmocka_unit_test(test_use),
+                cmocka_unit_test(test_find),          cmocka_unit_test(test_too_long),
+                cmocka_unit_test(test_since),         cmocka_unit_test(test_room),
+                cmocka_unit_test(test_next_look),     cmocka_unit_test(test_use),
                 cmocka_unit_test(test_use_of_memfds),
         };
 

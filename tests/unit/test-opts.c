@@ -17,11 +17,13 @@ static const struct cg_opt table[] = {
 
 static struct cg_optscan scan(int argc, const char **argv)
 {
-        return (struct cg_optscan){ .table = table, .n = 3, .argc = argc, .argv = (char **)(uintptr_t)argv, .i = 1 };
+        return (struct cg_optscan){
+                .table = table, .n = 3, .argc = argc, .argv = (char **)(uintptr_t)argv, .i = 1
+        };
 }
 
 #define WORDS(...) ((const char *[]){ "x", __VA_ARGS__ })
-#define SCAN(...) scan((int)(sizeof(WORDS(__VA_ARGS__)) / sizeof(char *)), WORDS(__VA_ARGS__))
+#define SCAN(...)  scan((int)(sizeof(WORDS(__VA_ARGS__)) / sizeof(char *)), WORDS(__VA_ARGS__))
 
 static void expect(struct cg_optscan *o, int id, const char *value)
 {
@@ -36,8 +38,8 @@ static void expect(struct cg_optscan *o, int id, const char *value)
 
 static void test_forms(void **state)
 {
-        struct cg_optscan o = SCAN("-c", "1", "-c2", "--code", "3", "--code=4", "--code=", "--json", "file", "-", "-c",
-                                   "--json", "--", "--json");
+        struct cg_optscan o = SCAN("-c", "1", "-c2", "--code", "3", "--code=4", "--code=", "--json", "file",
+                                   "-", "-c", "--json", "--", "--json");
 
         (void)state;
         expect(&o, CODE, "1");
@@ -124,10 +126,8 @@ static void test_int(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_forms),
-                cmocka_unit_test(test_errors),
-                cmocka_unit_test(test_distance),
-                cmocka_unit_test(test_seconds),
+                cmocka_unit_test(test_forms),    cmocka_unit_test(test_errors),
+                cmocka_unit_test(test_distance), cmocka_unit_test(test_seconds),
                 cmocka_unit_test(test_int),
         };
 

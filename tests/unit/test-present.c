@@ -187,7 +187,10 @@ static void test_a_folder_that_cannot_be_listed(void **state)
         assert_false(has(h, ".bashrc"));
 }
 
-/* A kernel's start must not have a system call for each row: a folder is listed once, and only where rows go on in it. */
+/*
+ * A kernel's start must not have a system call for each row: a folder is listed once, and only
+ * where rows go on in it.
+ */
 static void test_folders_are_listed_once(void **state)
 {
         struct home *h = *state;

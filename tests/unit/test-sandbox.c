@@ -1,4 +1,7 @@
-/* The sandbox's plan and spawn, from inside a program: what setters accept, and what comes back from a spawn. */
+/*
+ * The sandbox's plan and spawn, from inside a program: what setters accept, and what comes back
+ * from a spawn.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,7 +31,7 @@
 
 static int new_plan(void **state)
 {
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
 
         return cg_sandbox_new((struct cg_sandbox **)state, &err);
 }
@@ -42,13 +45,13 @@ static int free_plan(void **state)
 /* Reads the status within the deadline and reaps init. */
 static struct cg_sandbox_status finish(struct cg_sandbox_child *child)
 {
-        struct cg_sandbox_status st = {0};
-        struct pollfd p = {.fd = child->status_fd, .events = POLLIN};
+        struct cg_sandbox_status st = { 0 };
+        struct pollfd p = { .fd = child->status_fd, .events = POLLIN };
 
         assert_int_equal(poll(&p, 1, DEADLINE_MS), 1);
         assert_int_equal(read(child->status_fd, &st, sizeof(st)), sizeof(st));
         assert_int_equal(st.magic, CG_SANDBOX_STATUS_MAGIC);
-        p = (struct pollfd){.fd = child->init_pidfd, .events = POLLIN};
+        p = (struct pollfd){ .fd = child->init_pidfd, .events = POLLIN };
         assert_int_equal(poll(&p, 1, DEADLINE_MS), 1);
         assert_int_equal(waitpid(child->init_pid, NULL, 0), child->init_pid);
         close(child->status_fd);
@@ -60,7 +63,7 @@ static struct cg_sandbox_status finish(struct cg_sandbox_child *child)
 static void spawn_ok(struct cg_sandbox *sb, const int *keep, size_t n, int (*fn)(void *), void *data,
                      struct cg_sandbox_child *child)
 {
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
 
         if (cg_sandbox_spawn(sb, keep, n, fn, data, child, &err) < 0)
                 fail_msg("%s", err.msg);
@@ -70,7 +73,7 @@ static void spawn_ok(struct cg_sandbox *sb, const int *keep, size_t n, int (*fn)
 
 static void write_root_must_be_absolute_and_there(void **state)
 {
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
 
         assert_int_equal(cg_sandbox_add_write(*state, "relative", &err), CG_E_INVAL);
         assert_int_equal(cg_sandbox_add_write(*state, "", &err), CG_E_INVAL);
@@ -81,8 +84,8 @@ static void write_root_must_be_absolute_and_there(void **state)
 
 static void write_root_is_not_the_kernels(void **state)
 {
-        static const char *const bad[] = {"/proc", "/proc/sys", "/sys/fs", "/dev", "/dev/shm"};
-        struct cg_err err = {0};
+        static const char *const bad[] = { "/proc", "/proc/sys", "/sys/fs", "/dev", "/dev/shm" };
+        struct cg_err err = { 0 };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(bad); i++)
                 assert_int_equal(cg_sandbox_add_write(*state, bad[i], &err), CG_E_INVAL);
@@ -91,21 +94,22 @@ static void write_root_is_not_the_kernels(void **state)
 
 static void destination_is_plain(void **state)
 {
-        static const char *const bad[] = {"run/x", "/", "/run/", "/run//x", "/run/./x", "/run/../x", "/run/..",
-                                          "/run/.", "/proc/x", "/dev/x", "/sys/x"};
-        struct cg_err err = {0};
+        static const char *const bad[] = { "run/x",   "/",      "/run/",   "/run//x", "/run/./x", "/run/../x",
+                                           "/run/..", "/run/.", "/proc/x", "/dev/x",  "/sys/x" };
+        struct cg_err err = { 0 };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(bad); i++)
                 assert_int_equal(cg_sandbox_add_bind_ro(*state, "/usr", bad[i], &err), CG_E_INVAL);
         assert_int_equal(cg_sandbox_add_bind_ro(*state, "/usr", "/run/..x", &err), 0);
-        assert_int_equal(cg_sandbox_add_bind_ro(*state, "/usr", "/run/..x", &err), 0); /* the same again is one */
+        /* the same again is one */
+        assert_int_equal(cg_sandbox_add_bind_ro(*state, "/usr", "/run/..x", &err), 0);
         assert_int_equal(cg_sandbox_add_bind_ro(*state, "/etc", "/run/..x", &err), CG_E_EXISTS);
 }
 
 static void absent_hide_is_left_out(void **state)
 {
         struct cg_sandbox *sb = *state;
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
 
         assert_int_equal(cg_sandbox_add_hide(sb, "/no/such/file", &err), 0);
         assert_int_equal(sb->n_hides, 0);
@@ -119,7 +123,7 @@ static void absent_hide_is_left_out(void **state)
 static void mounts_are_ordered_by_depth(void **state)
 {
         struct cg_sandbox *sb = *state;
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
 
         assert_int_equal(cg_sandbox_add_write(sb, "/usr/share", &err), 0);
         assert_int_equal(cg_sandbox_add_write(sb, "/var", &err), 0);
@@ -133,7 +137,7 @@ static void mounts_are_ordered_by_depth(void **state)
 
 static void too_many_paths_are_refused(void **state)
 {
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
         char dst[64];
         int e = 0, i = 0;
 
@@ -148,12 +152,12 @@ static void too_many_paths_are_refused(void **state)
 static void copy_has_all(void **state)
 {
         struct cg_sandbox *sb = *state, *other = NULL;
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
 
         assert_int_equal(cg_sandbox_add_write(sb, "/usr", &err), 0);
         assert_int_equal(cg_sandbox_add_hide(sb, "/etc/passwd", &err), 0);
         assert_int_equal(cg_sandbox_set_cwd(sb, "/usr", &err), 0);
-        cg_sandbox_set_limits(sb, &(struct cg_sandbox_limits){.file_bytes = 77});
+        cg_sandbox_set_limits(sb, &(struct cg_sandbox_limits){ .file_bytes = 77 });
         assert_int_equal(cg_sandbox_copy(sb, &other, &err), 0);
         assert_int_equal(other->n_mounts, sb->n_mounts);
         for (size_t i = 0; i < sb->n_mounts; i++)
@@ -178,7 +182,8 @@ static bool has_layer(const struct cg_sandbox *sb, const char *name)
 
 static void layers_say_what_holds(void **state)
 {
-        assert_true(has_layer(*state, "seccomp") && has_layer(*state, "landlock") && has_layer(*state, "net"));
+        assert_true(has_layer(*state, "seccomp") && has_layer(*state, "landlock") &&
+                    has_layer(*state, "net"));
         cg_sandbox_set_off(*state);
         assert_false(has_layer(*state, "seccomp"));
         assert_true(has_layer(*state, "rlimits"));
@@ -200,7 +205,7 @@ static int die_of_data(void *data)
 
 static void status_of(struct cg_sandbox *sb)
 {
-        static int codes[] = {0, 1, 42, 255}, signals[] = {SIGKILL, SIGSEGV, SIGTERM};
+        static int codes[] = { 0, 1, 42, 255 }, signals[] = { SIGKILL, SIGSEGV, SIGTERM };
         struct cg_sandbox_child child;
         struct cg_sandbox_status st;
 
@@ -241,8 +246,8 @@ static void *wait_for_go(void *fd)
 static void threads_are_refused(void **state)
 {
         int zero = 0, go = eventfd(0, EFD_CLOEXEC);
-        struct cg_sandbox_child child = {.init_pid = -7};
-        struct cg_err err = {0};
+        struct cg_sandbox_child child = { .init_pid = -7 };
+        struct cg_err err = { 0 };
         pthread_t t;
 
         assert_int_equal(pthread_create(&t, NULL, wait_for_go, &go), 0);
@@ -258,9 +263,9 @@ static void threads_are_refused(void **state)
 
 static void keeping_what_is_not_open_is_refused(void **state)
 {
-        int zero = 0, keep[] = {0, 999};
+        int zero = 0, keep[] = { 0, 999 };
         struct cg_sandbox_child child;
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
 
         assert_int_equal(cg_sandbox_spawn(*state, keep, 2, return_data, &zero, &child, &err), CG_E_INVAL);
         assert_non_null(strstr(err.msg, "999"));
@@ -351,7 +356,7 @@ static void failing_step_comes_back(void **state)
         int zero = 0;
         uint64_t before = open_fds();
         struct cg_sandbox_child child;
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
 
         assert_int_equal(cg_sandbox_set_cwd(*state, "/no/such/folder", &err), 0);
         assert_int_equal(cg_sandbox_spawn(*state, NULL, 0, return_data, &zero, &child, &err), CG_E_SYS);
@@ -399,8 +404,9 @@ static void many_leave_nothing(void **state)
 /* ---- a main process that prepares itself */
 
 struct prepared {
-        int fd;      /* kept */
-        int opened;  /* by prepare(); another process's memory, so main() sees it and we do not */
+        int fd; /* kept */
+        /* by prepare(); another process's memory, so main() sees it and we do not */
+        int opened;
         uint64_t seen[3]; /* inherited descriptors, capabilities before, capabilities inside */
 };
 
@@ -432,14 +438,16 @@ static int say_prepared(void *data)
         struct prepared *p = data;
 
         p->seen[2] = capabilities();
-        return fcntl(p->opened, F_GETFD) >= 0 && write(p->fd, p->seen, sizeof(p->seen)) == sizeof(p->seen) ? 0 : 1;
+        return fcntl(p->opened, F_GETFD) >= 0 && write(p->fd, p->seen, sizeof(p->seen)) == sizeof(p->seen)
+                       ? 0
+                       : 1;
 }
 
 static void main_prepares_itself_and_is_inside_afterwards(void **state)
 {
         struct cg_sandbox_child child;
-        struct prepared p = {.opened = -1};
-        struct cg_err err = {0};
+        struct prepared p = { .opened = -1 };
+        struct cg_err err = { 0 };
         int fds[2], leak = open("/dev/null", O_RDONLY);
 
         assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
@@ -466,10 +474,12 @@ static void failing_preparation_comes_back(void **state)
 {
         uint64_t before = open_fds();
         struct cg_sandbox_child child;
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
         int seven = 7;
 
-        assert_int_equal(cg_sandbox_spawn_prepared(*state, NULL, 0, prepare_badly, return_data, &seven, &child, &err), CG_E_PARSE);
+        assert_int_equal(
+                cg_sandbox_spawn_prepared(*state, NULL, 0, prepare_badly, return_data, &seven, &child, &err),
+                CG_E_PARSE);
         assert_string_equal(err.msg, "number 7 is bad");
         assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
         assert_int_equal(open_fds(), before);
@@ -493,10 +503,12 @@ static int prepare_with_a_thread(void *data, struct cg_err *err)
 static void preparation_may_not_leave_a_thread(void **state)
 {
         struct cg_sandbox_child child;
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
         int zero = 0;
 
-        assert_int_equal(cg_sandbox_spawn_prepared(*state, NULL, 0, prepare_with_a_thread, return_data, &zero, &child, &err), CG_E_STATE);
+        assert_int_equal(cg_sandbox_spawn_prepared(*state, NULL, 0, prepare_with_a_thread, return_data, &zero,
+                                                   &child, &err),
+                         CG_E_STATE);
         assert_non_null(strstr(err.msg, "a thread was started"));
         assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
@@ -510,19 +522,22 @@ static int prepare_for_ever(void *data, struct cg_err *err)
         return 0;
 }
 
-/* A view that cannot be made, while the main process is busy: all of it ends, with init's reason. */
+/*
+ * A view that cannot be made, while the main process is busy: all of it ends, with init's reason.
+ */
 static void failing_init_ends_the_preparation(void **state)
 {
         struct cg_sandbox *sb = *state;
         struct cg_sandbox_child child;
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
         char folder[] = "/tmp/cg-gone-XXXXXX";
         int zero = 0;
 
         assert_non_null(mkdtemp(folder));
         assert_int_equal(cg_sandbox_add_bind_ro(sb, folder, "/run/gone", &err), 0);
         assert_int_equal(rmdir(folder), 0);
-        assert_true(cg_sandbox_spawn_prepared(sb, NULL, 0, prepare_for_ever, return_data, &zero, &child, &err) < 0);
+        assert_true(cg_sandbox_spawn_prepared(sb, NULL, 0, prepare_for_ever, return_data, &zero, &child,
+                                              &err) < 0);
         assert_non_null(strstr(err.msg, folder));
         assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
         assert_int_equal(errno, ECHILD);
@@ -543,7 +558,7 @@ static void killed_init_leaves_an_empty_pipe(void **state)
 
         spawn_ok(*state, NULL, 0, sleep_on, NULL, &child);
         kill(child.init_pid, SIGKILL);
-        p = (struct pollfd){.fd = child.status_fd, .events = POLLIN};
+        p = (struct pollfd){ .fd = child.status_fd, .events = POLLIN };
         assert_int_equal(poll(&p, 1, DEADLINE_MS), 1);
         assert_int_equal(read(child.status_fd, &byte, 1), 0);
         assert_int_equal(waitpid(child.init_pid, NULL, 0), child.init_pid);
@@ -559,7 +574,7 @@ static void closing_the_status_pipe_ends_it(struct cg_sandbox *sb)
 
         spawn_ok(sb, NULL, 0, sleep_on, NULL, &child);
         close(child.status_fd);
-        p = (struct pollfd){.fd = child.init_pidfd, .events = POLLIN};
+        p = (struct pollfd){ .fd = child.init_pidfd, .events = POLLIN };
         assert_int_equal(poll(&p, 1, DEADLINE_MS), 1);
         assert_int_equal(waitpid(child.init_pid, NULL, 0), child.init_pid);
         close(child.init_pidfd);
@@ -582,18 +597,29 @@ static void lifeline_off(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                CASE(write_root_must_be_absolute_and_there), CASE(write_root_is_not_the_kernels),
-                CASE(destination_is_plain),                  CASE(absent_hide_is_left_out),
-                CASE(mounts_are_ordered_by_depth),           CASE(too_many_paths_are_refused),
-                CASE(copy_has_all),                          CASE(layers_say_what_holds),
-                CASE(status_on),                             CASE(status_off),
-                CASE(threads_are_refused),                   CASE(keeping_what_is_not_open_is_refused),
-                CASE(main_has_exactly_what_it_keeps),        CASE(main_has_the_callers_mask),
-                CASE(failing_step_comes_back),               CASE(many_leave_nothing),
-                CASE(killed_init_leaves_an_empty_pipe),      CASE(lifeline_on),
-                CASE(lifeline_off),                          CASE(main_can_use_its_own_proc),
+                CASE(write_root_must_be_absolute_and_there),
+                CASE(write_root_is_not_the_kernels),
+                CASE(destination_is_plain),
+                CASE(absent_hide_is_left_out),
+                CASE(mounts_are_ordered_by_depth),
+                CASE(too_many_paths_are_refused),
+                CASE(copy_has_all),
+                CASE(layers_say_what_holds),
+                CASE(status_on),
+                CASE(status_off),
+                CASE(threads_are_refused),
+                CASE(keeping_what_is_not_open_is_refused),
+                CASE(main_has_exactly_what_it_keeps),
+                CASE(main_has_the_callers_mask),
+                CASE(failing_step_comes_back),
+                CASE(many_leave_nothing),
+                CASE(killed_init_leaves_an_empty_pipe),
+                CASE(lifeline_on),
+                CASE(lifeline_off),
+                CASE(main_can_use_its_own_proc),
                 CASE(main_prepares_itself_and_is_inside_afterwards),
-                CASE(failing_preparation_comes_back),        CASE(preparation_may_not_leave_a_thread),
+                CASE(failing_preparation_comes_back),
+                CASE(preparation_may_not_leave_a_thread),
                 CASE(failing_init_ends_the_preparation),
         };
 

@@ -1,6 +1,6 @@
 /*
- * What reaches a terminal: standard output and error are made a pseudo-terminal for a moment, and what came out is
- * compared byte for byte.
+ * What reaches a terminal: standard output and error are made a pseudo-terminal for a moment, and
+ * what came out is compared byte for byte.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -50,7 +50,10 @@ static const char *close_world(struct world *w)
         close(w->out);
         close(w->err);
         close(w->slave);
-        /* The kernel hands a terminal's bytes on in its own time: all have come when the closed end is reported (EIO). */
+        /*
+         * The kernel hands a terminal's bytes on in its own time: all have come when the closed end
+         * is reported (EIO).
+         */
         while ((n = read(w->master, got + len, sizeof(got) - 1 - len)) > 0)
                 len += (size_t)n;
         got[len] = '\0';

@@ -63,7 +63,9 @@ static void want_host(const uint8_t *p, size_t len, const char *host, uint16_t p
 static void test_requests(void **state)
 {
         want_host(BYTES("\5\1\0\3\7A.b.Cd.\1\273"), "a.b.cd", 443);
-        want_host(BYTES("\5\1\0\3\x5" "127.1\0\120"), "127.0.0.1", 80);
+        want_host(BYTES("\5\1\0\3\x5"
+                        "127.1\0\120"),
+                  "127.0.0.1", 80);
         want_host(BYTES("\5\1\0\1\x7f\0\0\1\0\120"), "127.0.0.1", 80);
         want_host(BYTES("\5\1\0\4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\1\0\120"), "::1", 80);
         want_host(BYTES("\5\1\0\4\0\0\0\0\0\0\0\0\0\0\xff\xff\x7f\0\0\1\0\120"), "127.0.0.1", 80);
@@ -73,7 +75,7 @@ static void test_requests(void **state)
 static void want_code(const uint8_t *p, size_t len, enum cg_socks_code code)
 {
         struct cg_socks_request r;
-        struct cg_err err = {.msg = ""};
+        struct cg_err err = { .msg = "" };
         size_t used;
 
         assert_int_equal(cg_socks_request(p, len, &used, &r, &err), 0);
@@ -91,7 +93,9 @@ static void test_refused(void **state)
         want_code(BYTES("\5\1\0\2xxxxxxxx"), CG_SOCKS_NO_ADDRESS_TYPE);
         want_code(BYTES("\5\1\0\1\1\2\3\4\0\0"), CG_SOCKS_NOT_ALLOWED);
         want_code(BYTES("\5\1\0\3\0\0\120"), CG_SOCKS_NOT_ALLOWED);
-        want_code(BYTES("\5\1\0\3\x15" "evil.com\0.allowed.com\0\120"), CG_SOCKS_NOT_ALLOWED);
+        want_code(BYTES("\5\1\0\3\x15"
+                        "evil.com\0.allowed.com\0\120"),
+                  CG_SOCKS_NOT_ALLOWED);
         want_code(BYTES("\5\1\0\3\5a\r\nb.\0\120"), CG_SOCKS_NOT_ALLOWED);
         want_code(BYTES("\5\1\0\3\4::1%\0\120"), CG_SOCKS_NOT_ALLOWED);
         assert_true(cg_socks_request(BYTES("\4\1\0\1\1\2\3\4\0\120"), &used, &r, NULL) < 0);
@@ -119,7 +123,7 @@ static void test_ssh_refusal(void **state)
         packet = (size_t)p[2] << 8 | p[3];
         assert_int_equal(strlen(banner) + 4 + packet, b.len);
         assert_int_equal((4 + packet) % 8, 0);
-        assert_true(p[4] >= 4);  /* padding */
+        assert_true(p[4] >= 4);    /* padding */
         assert_int_equal(p[5], 1); /* SSH_MSG_DISCONNECT */
         assert_memory_equal(p + 14, "no SSH", 6);
 }
@@ -127,8 +131,9 @@ static void test_ssh_refusal(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_greeting), cmocka_unit_test(test_password), cmocka_unit_test(test_requests),
-                cmocka_unit_test(test_refused),  cmocka_unit_test(test_reply),    cmocka_unit_test(test_ssh_refusal),
+                cmocka_unit_test(test_greeting), cmocka_unit_test(test_password),
+                cmocka_unit_test(test_requests), cmocka_unit_test(test_refused),
+                cmocka_unit_test(test_reply),    cmocka_unit_test(test_ssh_refusal),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,16 +23,32 @@
 static void matches(void **state)
 {
         static const char *const yes[][2] = {
-                {"/a/*.txt", "/a/b.txt"}, {"/a/?", "/a/b"}, {"/a/[bc]", "/a/c"}, {"/a/[a-c]x", "/a/bx"}, {"/**/.env", "/.env"},
-                {"/**/.env", "/a/b/.env"}, {"/a/**", "/a/b/c"}, {"/a/**/c", "/a/c"}, {"/a/**/c", "/a/b/b/c"}, {"/a/*/c", "/a/b/c"},
-                {"/a/[!b]", "/a/!"}, {"/a/[", "/a/["}, {"/a/[]", "/a/[]"}, {"/a/[z-a]", "/a/[z-a]"}, {"/a/*b*c", "/a/xbybzc"},
-                {"/a/b**", "/a/bc/d"}, {"/**/a/**/b", "/x/a/y/a/z/b"}, {"/*/*/c", "/a/b/c"}, {"/a/**/**/c", "/a/c"},
+                { "/a/*.txt", "/a/b.txt" },
+                { "/a/?", "/a/b" },
+                { "/a/[bc]", "/a/c" },
+                { "/a/[a-c]x", "/a/bx" },
+                { "/**/.env", "/.env" },
+                { "/**/.env", "/a/b/.env" },
+                { "/a/**", "/a/b/c" },
+                { "/a/**/c", "/a/c" },
+                { "/a/**/c", "/a/b/b/c" },
+                { "/a/*/c", "/a/b/c" },
+                { "/a/[!b]", "/a/!" },
+                { "/a/[", "/a/[" },
+                { "/a/[]", "/a/[]" },
+                { "/a/[z-a]", "/a/[z-a]" },
+                { "/a/*b*c", "/a/xbybzc" },
+                { "/a/b**", "/a/bc/d" },
+                { "/**/a/**/b", "/x/a/y/a/z/b" },
+                { "/*/*/c", "/a/b/c" },
+                { "/a/**/**/c", "/a/c" },
         };
         static const char *const no[][2] = {
-                {"/a/*.txt", "/a/b/c.txt"}, {"/a/?", "/a/"}, {"/a/[bc]", "/a/d"}, {"/**/.env", "/a/x.env"}, {"/a/*", "/a"},
-                {"/a/**/c", "/a/xc"}, {"/a/*/c", "/a/c"}, {"/a/[!b]", "/a/c"}, {"/a", "/a/b"}, {"/a/?", "/a/bc"},
-                {"/a/*/c", "/a/b/b/c"},
-                {"/a/[/]b", "/a//b"}, {"/**/a", "/ba"},
+                { "/a/*.txt", "/a/b/c.txt" }, { "/a/?", "/a/" },        { "/a/[bc]", "/a/d" },
+                { "/**/.env", "/a/x.env" },   { "/a/*", "/a" },         { "/a/**/c", "/a/xc" },
+                { "/a/*/c", "/a/c" },         { "/a/[!b]", "/a/c" },    { "/a", "/a/b" },
+                { "/a/?", "/a/bc" },          { "/a/*/c", "/a/b/b/c" }, { "/a/[/]b", "/a//b" },
+                { "/**/a", "/ba" },
         };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(yes); i++) {
@@ -93,7 +109,7 @@ static int count(void *data, const char *path, bool unlisted, struct cg_err *err
 static int found(const char *pattern)
 {
         char full[512];
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
         int n = 0;
 
         snprintf(full, sizeof(full), "%s/%s", top, pattern);
@@ -121,10 +137,14 @@ static void walk(void **state)
         assert_int_equal(found("g/a/[ab]"), 1);
 }
 
-/* A folder that was walked under the name of a symlink has its own name as well, and a pattern may mean that one. */
+/*
+ * A folder that was walked under the name of a symlink has its own name as well, and a pattern may
+ * mean that one.
+ */
 static void walk_by_each_name(void **state)
 {
-        static const char *const links[] = {"s/a", "s/b", "s/m", "s/y", "s/z"}; /* whatever the order of the folder */
+        /* whatever the order of the folder */
+        static const char *const links[] = { "s/a", "s/b", "s/m", "s/y", "s/z" };
 
         mkdir("s", 0755);
         mkdir("s/keys", 0755);
@@ -141,7 +161,9 @@ static void walk_by_each_name(void **state)
         assert_int_equal(found("s/**/m/*/k"), 1);
 }
 
-static const char *const tree[] = {"t/a", "t/b", "t/a/a", "t/a/b", "t/b/a", "t/b/ab", "t/a/a/b", "t/b/ab/a"};
+static const char *const tree[] = {
+        "t/a", "t/b", "t/a/a", "t/a/b", "t/b/a", "t/b/ab", "t/a/a/b", "t/b/ab/a"
+};
 
 /* All of @paths, which the walk must find too. */
 static int matching(const char *pattern)
@@ -175,7 +197,8 @@ static void walk_finds_what_matches(void **state)
                         pattern[k] = letters[(r >> 16) % (sizeof(letters) - 1)];
                 }
                 pattern[n + 1] = '\0';
-                if (strpbrk(pattern, "*?[") && !strstr(pattern, "//") && pattern[n] != '/' && found(pattern) != matching(pattern))
+                if (strpbrk(pattern, "*?[") && !strstr(pattern, "//") && pattern[n] != '/' &&
+                    found(pattern) != matching(pattern))
                         fail_msg("%s: %d found, %d match", pattern, found(pattern), matching(pattern));
         }
 }
@@ -183,12 +206,21 @@ static void walk_finds_what_matches(void **state)
 static void spelled(void **state)
 {
         static const char *const cases[][2] = {
-                {"~", "/home/u"}, {"~/x", "/home/u/x"}, {"~x", "/cwd/~x"}, {".", "/cwd"}, {"a/./b//c/", "/cwd/a/b/c"},
-                {"../x", "/x"}, {"../../../x", "/x"}, {"/", "/"}, {"//a", "/a"}, {"/a/../..", "/"}, {"a/..", "/cwd"},
+                { "~", "/home/u" },
+                { "~/x", "/home/u/x" },
+                { "~x", "/cwd/~x" },
+                { ".", "/cwd" },
+                { "a/./b//c/", "/cwd/a/b/c" },
+                { "../x", "/x" },
+                { "../../../x", "/x" },
+                { "/", "/" },
+                { "//a", "/a" },
+                { "/a/../..", "/" },
+                { "a/..", "/cwd" },
         };
-        const struct cg_path_base base = {.cwd = "/cwd", .home = "/home/u"};
+        const struct cg_path_base base = { .cwd = "/cwd", .home = "/home/u" };
         char path[PATH_MAX];
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(cases); i++) {
                 assert_int_equal(cg_path_absolute(&base, cases[i][0], path, &err), 0);
@@ -200,7 +232,7 @@ static struct cg_place find(const char *rel)
 {
         char path[PATH_MAX];
         struct cg_place place;
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
 
         snprintf(path, sizeof(path), "%s/%s", top, rel);
         if (cg_place_find(path, &place, &err) < 0)
@@ -211,7 +243,7 @@ static struct cg_place find(const char *rel)
 static void places(void **state)
 {
         struct cg_place p;
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
         char path[PATH_MAX];
 
         mkdir("p", 0755);
@@ -242,10 +274,11 @@ static void places(void **state)
 
 /* ---- rules to states and mounts: nothing of these paths has to exist */
 
-static void add_rule(struct cg_rules *rules, enum cg_rule_kind kind, const char *path, bool folder, size_t missing)
+static void add_rule(struct cg_rules *rules, enum cg_rule_kind kind, const char *path, bool folder,
+                     size_t missing)
 {
-        struct cg_place place = {.folder = folder, .missing = missing};
-        struct cg_err err = {0};
+        struct cg_place place = { .folder = folder, .missing = missing };
+        struct cg_err err = { 0 };
 
         snprintf(place.path, sizeof(place.path), "%s", path);
         assert_int_equal(cg_rules_add(rules, kind, &place, "test", &err), 0);
@@ -253,7 +286,7 @@ static void add_rule(struct cg_rules *rules, enum cg_rule_kind kind, const char 
 
 static void states(void **state)
 {
-        struct cg_rules r = {0};
+        struct cg_rules r = { 0 };
 
         add_rule(&r, CG_RULE_ALLOW_WRITE, "/w", true, 0);
         add_rule(&r, CG_RULE_DENY_READ, "/w/s", true, 0);
@@ -297,9 +330,9 @@ static void assert_kind(const struct cg_sandbox *sb, const char *path, enum cg_p
 
 static void mounts(void **state)
 {
-        struct cg_rules r = {0};
+        struct cg_rules r = { 0 };
         struct cg_sandbox *sb = NULL;
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
 
         add_rule(&r, CG_RULE_ALLOW_WRITE, "/w", true, 0);
         add_rule(&r, CG_RULE_DENY_WRITE, "/w/a/b/keep", false, 0);
@@ -307,7 +340,7 @@ static void mounts(void **state)
         add_rule(&r, CG_RULE_DENY_WRITE, "/ro/x", false, 0);    /* is read-only anyway */
         add_rule(&r, CG_RULE_DENY_READ, "/h", true, 0);
         add_rule(&r, CG_RULE_ALLOW_READ, "/h/shown", true, 0);
-        add_rule(&r, CG_RULE_DENY_READ, "/h/deeper", true, 0);  /* is hidden already */
+        add_rule(&r, CG_RULE_DENY_READ, "/h/deeper", true, 0); /* is hidden already */
         add_rule(&r, CG_RULE_DENY_READ, "/s", true, 0);
         add_rule(&r, CG_RULE_KEEP, "/w/l", false, 0);
         add_rule(&r, CG_RULE_KEEP, "/ro/l", false, 0);
@@ -340,9 +373,9 @@ static void mounts(void **state)
 
 static void everything_writable(void **state)
 {
-        struct cg_rules r = {0};
+        struct cg_rules r = { 0 };
         struct cg_sandbox *sb = NULL;
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
 
         add_rule(&r, CG_RULE_ALLOW_WRITE, "/", true, 0);
         add_rule(&r, CG_RULE_DENY_WRITE, "/a/b", true, 0);
@@ -360,14 +393,17 @@ static void everything_writable(void **state)
 
 static void environment(void **state)
 {
-        static const char text[] = "{\"network\":{\"allowedDomains\":[],\"deniedDomains\":[]},\"filesystem\":{\"denyRead\":[],"
-                                   "\"allowWrite\":[],\"denyWrite\":[]},\"credentials\":{\"envVars\":[{\"name\":\"S\",\"mode\":"
-                                   "\"deny\"}]},\"git\":{\"safeDirectories\":[\"/g\"]},\"cellgate\":{\"env\":[\"A*\",\"S\"]}}";
-        char *from[] = {(char *)"AB=1", (char *)"B=2", (char *)"S=secret", (char *)"A=", (char *)"SX=3", NULL};
-        const struct cg_environ_options options = {.http_port = 3128, .socks_port = 1080};
+        static const char text[] =
+                "{\"network\":{\"allowedDomains\":[],\"deniedDomains\":[]},\"filesystem\":{\"denyRead\":[],"
+                "\"allowWrite\":[],\"denyWrite\":[]},\"credentials\":{\"envVars\":[{\"name\":\"S\",\"mode\":"
+                "\"deny\"}]},\"git\":{\"safeDirectories\":[\"/g\"]},\"cellgate\":{\"env\":[\"A*\",\"S\"]}}";
+        char *from[] = {
+                (char *)"AB=1", (char *)"B=2", (char *)"S=secret", (char *)"A=", (char *)"SX=3", NULL
+        };
+        const struct cg_environ_options options = { .http_port = 3128, .socks_port = 1080 };
         struct cg_settings *s = NULL;
         struct cg_environ env;
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
 
         assert_int_equal(cg_settings_parse(text, sizeof(text) - 1, "s", 0, &s, &err), 0);
         assert_int_equal(cg_environ_make(s, from, &options, &env, &err), 0);
@@ -385,11 +421,14 @@ static void environment(void **state)
         cg_settings_free(s);
 }
 
-/* Another sandbox may put a symlink in a folder's place at any moment: what it leads to is neither given a file nor loses one. */
+/*
+ * Another sandbox may put a symlink in a folder's place at any moment: what it leads to is neither
+ * given a file nor loses one.
+ */
 static void placeholders_and_symlinks(void **state)
 {
         struct cg_sandbox *sb = NULL;
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
         char path[200];
         int *fds = NULL;
 

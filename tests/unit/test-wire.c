@@ -1,4 +1,7 @@
-/* wire.c: what breaks a table's rules is refused at the edge, and what keeps them arrives unchanged. */
+/*
+ * wire.c: what breaks a table's rules is refused at the edge, and what keeps them arrives
+ * unchanged.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,14 +42,22 @@ static void test_round_trip(void **state)
 {
         struct pair *p = *state;
         static const struct cg_bytes more = { "{}", 2 };
-        struct cg_out out = { .type = CG_HOST_EXECUTE, .flags = 3, .session = 0x1122334455667788, .id = 42, .raw = "a\0b",
-                              .raw_len = 3, .has_raw = true, .more = &more, .n_more = 1 };
+        struct cg_out out = { .type = CG_HOST_EXECUTE,
+                              .flags = 3,
+                              .session = 0x1122334455667788,
+                              .id = 42,
+                              .raw = "a\0b",
+                              .raw_len = 3,
+                              .has_raw = true,
+                              .more = &more,
+                              .n_more = 1 };
         cg_auto_json json_t *body = NULL;
         cg_auto_msg struct cg_msg m;
         struct cg_err err;
         size_t len;
 
-        assert_int_equal(cg_msg_send_json(p->a, &cg_wire_host, &out, json_pack("{s:i}", "timeout_ms", 7), &err), 0);
+        assert_int_equal(
+                cg_msg_send_json(p->a, &cg_wire_host, &out, json_pack("{s:i}", "timeout_ms", 7), &err), 0);
         assert_int_equal(cg_msg_recv(p->b, &cg_wire_host, CG_ROLE_HOST, &m, &err), 0);
         assert_int_equal(m.type, CG_HOST_EXECUTE);
         assert_int_equal(m.flags, 3);
@@ -68,9 +79,12 @@ static void test_nothing_waits(void **state)
         assert_int_equal(cg_msg_recv(p->b, &cg_wire_host, CG_ROLE_HOST, &m, &err), CG_TIMEOUT);
 }
 
-/* Sends frames as they are, receives, expects a protocol error that contains @why, and that nothing is left behind. */
-static void refuse(struct pair *p, unsigned sender, const char *header, size_t header_len, int frames, size_t frame_len,
-                   const char *why)
+/*
+ * Sends frames as they are, receives, expects a protocol error that contains @why, and that nothing
+ * is left behind.
+ */
+static void refuse(struct pair *p, unsigned sender, const char *header, size_t header_len, int frames,
+                   size_t frame_len, const char *why)
 {
         char *fill = calloc(1, frame_len + 1);
         struct cg_msg m;
@@ -128,7 +142,9 @@ static void test_raw_limit(void **state)
         char *big = calloc(1, CG_MAX_STREAM + 1);
         struct cg_msg m;
         struct cg_err err = { 0 };
-        struct cg_out out = { .type = CG_KERNEL_STREAM, .raw = big, .raw_len = CG_MAX_STREAM + 1, .has_raw = true };
+        struct cg_out out = {
+                .type = CG_KERNEL_STREAM, .raw = big, .raw_len = CG_MAX_STREAM + 1, .has_raw = true
+        };
 
         header(h, CG_WIRE_VERSION, 2, CG_KERNEL_STREAM);
         zmq_send(p->a, h, 24, ZMQ_SNDMORE);
@@ -147,7 +163,9 @@ static void test_raw_limit(void **state)
 static void test_bad_body(void **state)
 {
         struct pair *p = *state;
-        struct cg_out out = { .type = CG_KERNEL_EXECUTE_REPLY, .body = "[1]", .body_len = 3, .raw = "", .has_raw = true };
+        struct cg_out out = {
+                .type = CG_KERNEL_EXECUTE_REPLY, .body = "[1]", .body_len = 3, .raw = "", .has_raw = true
+        };
         cg_auto_msg struct cg_msg m;
         json_t *o;
         struct cg_err err;

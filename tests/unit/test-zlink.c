@@ -12,9 +12,12 @@
 #include "base/util.h"
 #include "base/zlink.h"
 
-/* Long: valgrind looks at all of a buffer whenever a part of it is sent or received, and 64 MB take it half a minute. */
+/*
+ * Long: valgrind looks at all of a buffer whenever a part of it is sent or received, and 64 MB take
+ * it half a minute.
+ */
 #define DEADLINE_MS 60000
-#define MAX_OUT ((size_t)CG_MAX_CODE + CG_MAX_BODY)
+#define MAX_OUT     ((size_t)CG_MAX_CODE + CG_MAX_BODY)
 
 struct env {
         char dir[256], path[300];
@@ -98,7 +101,8 @@ static void open_link(struct env *e)
 {
         struct cg_err err = { 0 };
 
-        assert_int_equal(cg_zlink_open(&e->link, &e->loop, e->path, &cg_wire_kernel, CG_ROLE_KERNEL, MAX_OUT, on_msg, on_end, e, &err),
+        assert_int_equal(cg_zlink_open(&e->link, &e->loop, e->path, &cg_wire_kernel, CG_ROLE_KERNEL, MAX_OUT,
+                                       on_msg, on_end, e, &err),
                          0);
         e->open = true;
 }
@@ -108,7 +112,9 @@ static void on_tick(uv_timer_t *t)
         (void)t;
 }
 
-/* Lets the loop work until the link has had so many messages, or ends. false: not within the time. */
+/*
+ * Lets the loop work until the link has had so many messages, or ends. false: not within the time.
+ */
 static bool run(struct env *e, unsigned messages, unsigned ends, int64_t ms)
 {
         int64_t until = cg_now_ms() + ms;
@@ -162,7 +168,10 @@ static void test_receives_from_libzmq(void **state)
 
         open_dealer(e);
         for (unsigned i = 0; i < CG_ARRAY_LEN(sizes); i++) {
-                struct cg_out out = { .type = CG_KERNEL_DISPLAY_DATA, .id = 100 + i, .raw = raw, .raw_len = sizes[i],
+                struct cg_out out = { .type = CG_KERNEL_DISPLAY_DATA,
+                                      .id = 100 + i,
+                                      .raw = raw,
+                                      .raw_len = sizes[i],
                                       .has_raw = true };
                 uint64_t sum;
 
@@ -200,8 +209,14 @@ static void test_sends_to_libzmq(void **state)
         open_dealer(e);
         fill_bytes(raw, CG_MAX_CODE, &sum);
         for (unsigned i = 0; i < CG_ARRAY_LEN(sizes); i++) {
-                struct cg_out out = { .type = CG_KERNEL_EXECUTE_REQUEST, .flags = 5, .id = i, .raw = raw, .raw_len = sizes[i],
-                                      .has_raw = true, .more = &more, .n_more = 1 };
+                struct cg_out out = { .type = CG_KERNEL_EXECUTE_REQUEST,
+                                      .flags = 5,
+                                      .id = i,
+                                      .raw = raw,
+                                      .raw_len = sizes[i],
+                                      .has_raw = true,
+                                      .more = &more,
+                                      .n_more = 1 };
                 cg_auto_msg struct cg_msg m = CG_MSG_EMPTY;
                 size_t len;
 
@@ -226,7 +241,9 @@ static void test_many_small_in_order_and_pauses(void **state)
         open_dealer(e);
         e->pause_in_callback = true;
         for (unsigned i = 0; i < 50; i++) {
-                struct cg_out out = { .type = CG_KERNEL_STREAM, .id = i, .raw = "x", .raw_len = 1, .has_raw = true };
+                struct cg_out out = {
+                        .type = CG_KERNEL_STREAM, .id = i, .raw = "x", .raw_len = 1, .has_raw = true
+                };
 
                 send_dealer(e, &out);
         }
@@ -243,7 +260,9 @@ static void test_many_small_in_order_and_pauses(void **state)
 static void test_sender_limits(void **state)
 {
         struct env *e = *state;
-        struct cg_out out = { .type = CG_KERNEL_INTERRUPT_REQUEST, .raw = "x", .raw_len = 1, .has_raw = true };
+        struct cg_out out = {
+                .type = CG_KERNEL_INTERRUPT_REQUEST, .raw = "x", .raw_len = 1, .has_raw = true
+        };
         struct cg_out code = { .type = CG_KERNEL_EXECUTE_REQUEST, .raw_len = CG_MAX_CODE, .has_raw = true };
         char *text = calloc(1, CG_MAX_CODE);
         int r = 0;
@@ -335,7 +354,8 @@ static void test_message_without_an_end(void **state)
         put_head(e, CG_KERNEL_STREAM, true);
         put(e, "\1\0", 2);
         while (!e->ends && sent < (100u << 20) && cg_now_ms() < until) {
-                ssize_t n = send(e->peer, frame + sent % frame_len, frame_len - sent % frame_len, MSG_DONTWAIT | MSG_NOSIGNAL);
+                ssize_t n = send(e->peer, frame + sent % frame_len, frame_len - sent % frame_len,
+                                 MSG_DONTWAIT | MSG_NOSIGNAL);
 
                 if (n > 0)
                         sent += (size_t)n;
@@ -355,14 +375,18 @@ static void test_frames_over_their_limits(void **state)
         /* A header of STREAM. */
 #define STREAM "\1\30CG\3\2\14\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
         /* A literal that is shorter than the frame is followed by zeros. */
-#define CASE(literal, n, text) { literal, sizeof(literal) - 1, n, text }
+#define CASE(literal, n, text) \
+        { \
+                literal, sizeof(literal) - 1, n, text \
+        }
         static const struct {
                 const char *bytes;
                 size_t known, len;
                 const char *why;
         } cases[] = {
-                CASE("\2\20\0\0\0\0\0\0\0", 9, "not a message"),                /* a header of 2^60 bytes */
-                CASE("\1\27", 2, "not a message"),                              /* of 23 */
+                /* a header of 2^60 bytes */
+                CASE("\2\20\0\0\0\0\0\0\0", 9, "not a message"),
+                CASE("\1\27", 2, "not a message"), /* of 23 */
                 CASE("\1\30GC", 26, "not a message"),
                 CASE("\0\30CG\3\2\14\0", 26, "without a body"),
                 CASE("\1\30CG\2\2\14\0", 26, "version"),
@@ -483,7 +507,10 @@ static void test_byte_by_byte(void **state)
         assert_int_equal(e->ends, 0);
 }
 
-/* What was sent before a close arrives, also when the link was paused and when our own bytes were never read. */
+/*
+ * What was sent before a close arrives, also when the link was paused and when our own bytes were
+ * never read.
+ */
 static void test_end_behind_messages(void **state)
 {
         struct env *e = *state;
@@ -557,7 +584,8 @@ static void test_listener_that_does_not_accept(void **state)
 
         /* Its queue fills; no connect waits. */
         while (r == 0 && n < 4) {
-                r = cg_zlink_open(&links[n], &e->loop, e->path, &cg_wire_kernel, CG_ROLE_KERNEL, MAX_OUT, on_msg, on_end, e, &err);
+                r = cg_zlink_open(&links[n], &e->loop, e->path, &cg_wire_kernel, CG_ROLE_KERNEL, MAX_OUT,
+                                  on_msg, on_end, e, &err);
                 n += r == 0;
         }
         assert_int_equal(r, CG_E_SYS);

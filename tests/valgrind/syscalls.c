@@ -1,8 +1,9 @@
 /*
- * Preloaded into programs that run under valgrind (scripts/run_tests.py); never installed, never part of cellgate. A
- * system call that valgrind does not know fails under it with ENOSYS, and cellgate holds every child by a pidfd: Debian
- * 12's valgrind (3.19) knows none of their calls, 3.24 still lacks pidfd_send_signal; nor does 3.19 know openat2. Here these
- * are made on the real processor, unseen by valgrind. They write no memory, and openat2 alone reads any; descriptors are
+ * Preloaded into programs that run under valgrind (scripts/run_tests.py); never installed, never
+ * part of cellgate. A system call that valgrind does not know fails under it with ENOSYS, and
+ * cellgate holds every child by a pidfd: Debian 12's valgrind (3.19) knows none of their calls,
+ * 3.24 still lacks pidfd_send_signal; nor does 3.19 know openat2. Here these are made on the real
+ * processor, unseen by valgrind. They write no memory, and openat2 alone reads any; descriptors are
  * counted in /proc.
  */
 #include <errno.h>
@@ -25,7 +26,10 @@ static long enter(long n, const long *a)
         return r;
 }
 
-/* Runs on the real processor and on valgrind's own stack, without libc's thread data: nothing but the call may happen here. */
+/*
+ * Runs on the real processor and on valgrind's own stack, without libc's thread data: nothing but
+ * the call may happen here.
+ */
 static long enter_natively(unsigned thread, long n, const long *a)
 {
         (void)thread;
@@ -40,7 +44,11 @@ long syscall(long n, ...)
 
         va_start(ap, n);
         for (int i = 0; i < 6; i++)
-                a[i] = va_arg(ap, long); /* as libc does: those that the caller did not give are not looked at */
+                a[i] = va_arg(ap,
+                              /*
+                               * as libc does: those that the caller did not give are not looked at
+                               */
+                              long);
         va_end(ap);
         if ((n == SYS_pidfd_open || n == SYS_pidfd_send_signal || n == SYS_openat2) && RUNNING_ON_VALGRIND)
                 r = (long)VALGRIND_NON_SIMD_CALL2(enter_natively, n, a);

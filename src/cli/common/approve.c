@@ -10,8 +10,8 @@
 #define MAX_RULES 10000
 
 struct rule {
-        char *text;    /* as it was given, or SERVER of an always rule */
-        char *tool;    /* always rule: the tool; else NULL */
+        char *text; /* as it was given, or SERVER of an always rule */
+        char *tool; /* always rule: the tool; else NULL */
         bool deny;
 };
 
@@ -69,8 +69,10 @@ static int push(struct cg_approve *a, const char *text, const char *tool, bool d
 static int set_base(struct cg_approve *a, enum cg_approve_answer base, const char *word, struct cg_err *err)
 {
         if (a->base_said && a->base != base)
-                return cg_fail(err, CG_E_INVAL,
-                               "approval rule \"%s\" contradicts an earlier one: give one of ask, none and all", word);
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "approval rule \"%s\" contradicts an earlier one: give one of ask, none and all",
+                        word);
         a->base_said = true;
         a->base = base;
         return 0;
@@ -87,7 +89,10 @@ int cg_approve_add(struct cg_approve *a, const char *rule, struct cg_err *err)
                 return set_base(a, CG_APPROVE_REFUSE, rule, err);
         if (strcmp(rule, "all") == 0)
                 return set_base(a, CG_APPROVE_ACCEPT, rule, err);
-        /* "filesystem" alone could mean a server or a tool: a rule about approvals must not be guessed at. */
+        /*
+         * "filesystem" alone could mean a server or a tool: a rule about approvals must not be
+         * guessed at.
+         */
         if (!dot || dot == pattern || !dot[1])
                 return cg_fail(err, CG_E_INVAL,
                                "approval rule \"%s\" is neither ask, none, all nor SERVER.TOOL such as "
@@ -163,7 +168,10 @@ bool cg_approve_glob(const char *pattern, size_t pattern_len, const char *text, 
         return p == pattern_len;
 }
 
-/* Names of servers have no dot (cg_mcp_check_name()), those of tools may: the first one is between them. */
+/*
+ * Names of servers have no dot (cg_mcp_check_name()), those of tools may: the first one is between
+ * them.
+ */
 static bool pattern_matches(const char *pattern, const char *server, const char *tool)
 {
         const char *dot = strchr(pattern, '.');
@@ -208,10 +216,12 @@ enum cg_approve_answer cg_approve_decide(const struct cg_approve *a, const char 
 /* Can the names be put into a rule that a person copies into a shell? */
 static bool is_plain(const char *s)
 {
-        return *s && strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") == strlen(s);
+        return *s &&
+               strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") == strlen(s);
 }
 
-int cg_approve_explain(struct cg_buf *b, const char *server, const char *tool, const char *rule, struct cg_err *err)
+int cg_approve_explain(struct cg_buf *b, const char *server, const char *tool, const char *rule,
+                       struct cg_err *err)
 {
         int r = rule ? cg_buf_adds(b, "refused by the approval rule ", err)
                      : cg_buf_adds(b, "no approval rule allows ", err);

@@ -1,11 +1,12 @@
 /*
- * Approval rules: which tool calls are accepted or refused without asking a person. Used by `cellgate run` and
- * `cellgate mcp serve`.
+ * Approval rules: which tool calls are accepted or refused without asking a person. Used by
+ * `cellgate run` and `cellgate mcp serve`.
  *
- * A rule is `ask`, `none` or `all`, which say what happens to a call that no pattern decides; or a pattern
- * SERVER.TOOL, which accepts; or !SERVER.TOOL, which refuses. In patterns `*` stands for any characters and `?` for
- * one. The order of rules does not matter: a call that any `!` pattern matches is refused, else one that any pattern
- * matches is accepted. So no rule that is added can open what another one closed.
+ * A rule is `ask`, `none` or `all`, which say what happens to a call that no pattern decides; or a
+ * pattern SERVER.TOOL, which accepts; or !SERVER.TOOL, which refuses. In patterns `*` stands for
+ * any characters and `?` for one. The order of rules does not matter: a call that any `!` pattern
+ * matches is refused, else one that any pattern matches is accepted. So no rule that is added can
+ * open what another one closed.
  */
 #ifndef CG_CLI_COMMON_APPROVE_H
 #define CG_CLI_COMMON_APPROVE_H
@@ -28,7 +29,10 @@ struct cg_approve *cg_approve_free(struct cg_approve *a);
 /* Adds one rule (copies). CG_E_INVAL with the reason when it is none. */
 int cg_approve_add(struct cg_approve *a, const char *rule, struct cg_err *err);
 
-/* What happens to a call that no pattern decides: from ask, none or all; @def where none of them was said. */
+/*
+ * What happens to a call that no pattern decides: from ask, none or all; @def where none of them
+ * was said.
+ */
 void cg_approve_set_default(struct cg_approve *a, enum cg_approve_answer def);
 enum cg_approve_answer cg_approve_base(const struct cg_approve *a);
 
@@ -43,10 +47,11 @@ enum cg_approve_answer cg_approve_decide(const struct cg_approve *a, const char 
                                          const char **rule);
 
 /*
- * Why a call was refused, and how to allow it, as one sentence for the code in the kernel and for the person. @rule
- * as it came from cg_approve_decide(). Names are rendered.
+ * Why a call was refused, and how to allow it, as one sentence for the code in the kernel and for
+ * the person. @rule as it came from cg_approve_decide(). Names are rendered.
  */
-int cg_approve_explain(struct cg_buf *b, const char *server, const char *tool, const char *rule, struct cg_err *err);
+int cg_approve_explain(struct cg_buf *b, const char *server, const char *tool, const char *rule,
+                       struct cg_err *err);
 
 /* Exported for its test: does @pattern stand for exactly @len bytes of @text? */
 bool cg_approve_glob(const char *pattern, size_t pattern_len, const char *text, size_t len);

@@ -1,6 +1,6 @@
 /*
- * What a person sees of a tool call before deciding about it. Runs in the command `cellgate`; all it shows is
- * untrusted.
+ * What a person sees of a tool call before deciding about it. Runs in the command `cellgate`; all
+ * it shows is untrusted.
  */
 #include "cli/common/args.h"
 
@@ -10,9 +10,12 @@
 
 /* First view of a call: about a screen. `v` shows the rest. */
 #define SHORT_STRING 400u
-#define SHORT_LINES 40u
-#define INDENT "  "
-/* Before the rest of a line that was broken: nothing that a call contains can look like a line of its own. */
+#define SHORT_LINES  40u
+#define INDENT       "  "
+/*
+ * Before the rest of a line that was broken: nothing that a call contains can look like a line of
+ * its own.
+ */
 #define INDENT_REST "  ~ "
 
 int cg_name_render(struct cg_buf *b, const char *name, struct cg_err *err)
@@ -21,9 +24,9 @@ int cg_name_render(struct cg_buf *b, const char *name, struct cg_err *err)
 }
 
 /*
- * Columns that a character may take. Terminals disagree about characters beyond ASCII: two is the most that any of
- * them uses, and breaking a line early does no harm, while breaking it late would let its rest begin in the first
- * column.
+ * Columns that a character may take. Terminals disagree about characters beyond ASCII: two is the
+ * most that any of them uses, and breaking a line early does no harm, while breaking it late would
+ * let its rest begin in the first column.
  */
 static unsigned columns(unsigned char first)
 {
@@ -69,14 +72,17 @@ static int wrap(struct wrapped *w, const char *text, size_t len, struct cg_err *
         return r;
 }
 
-int cg_text_wrap(const char *text, size_t len, unsigned column, unsigned width, struct cg_buf *b, struct cg_err *err)
+int cg_text_wrap(const char *text, size_t len, unsigned column, unsigned width, struct cg_buf *b,
+                 struct cg_err *err)
 {
         struct wrapped w = { .b = b, .width = width < 20 ? 20 : width, .column = column, .lines = 1 };
 
         return wrap(&w, text, len, err);
 }
 
-/* Arguments that are no JSON object should not get here; a person is shown what came nevertheless. */
+/*
+ * Arguments that are no JSON object should not get here; a person is shown what came nevertheless.
+ */
 static int describe_args(const struct cg_call *call, size_t string_max, struct cg_buf *text, bool *cut,
                          struct cg_err *err)
 {

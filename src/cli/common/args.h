@@ -14,18 +14,20 @@ struct cg_call {
 };
 
 /*
- * Appends a description: server, tool and arguments as indented JSON. Every line begins with two blanks and is broken
- * before @width columns, so that no text of the call can stand where a line of ours would begin. Unless @whole, long
- * strings and many lines are cut; each cut is marked and *cut is set.
+ * Appends a description: server, tool and arguments as indented JSON. Every line begins with two
+ * blanks and is broken before @width columns, so that no text of the call can stand where a line of
+ * ours would begin. Unless @whole, long strings and many lines are cut; each cut is marked and *cut
+ * is set.
  */
 int cg_call_show(const struct cg_call *call, unsigned width, bool whole, struct cg_buf *b, bool *cut,
                  struct cg_err *err);
 
 /*
- * Appends rendered text that begins at @column, broken before @width columns as above: what follows a break is indented and
- * marked.
+ * Appends rendered text that begins at @column, broken before @width columns as above: what follows
+ * a break is indented and marked.
  */
-int cg_text_wrap(const char *text, size_t len, unsigned column, unsigned width, struct cg_buf *b, struct cg_err *err);
+int cg_text_wrap(const char *text, size_t len, unsigned column, unsigned width, struct cg_buf *b,
+                 struct cg_err *err);
 
 /* A name on one line: as cg_render(), with newline and tab as escapes too. */
 int cg_name_render(struct cg_buf *b, const char *name, struct cg_err *err);

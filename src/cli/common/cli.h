@@ -7,13 +7,14 @@
 /* Exit statuses; the --help of each command says the same. */
 enum cg_exit {
         CG_EXIT_OK = 0,
-        CG_EXIT_RAISED = 1,      /* a cell raised; gen: a tool was rejected */
-        CG_EXIT_USAGE = 2,       /* command line, settings, or output that could not be written */
+        CG_EXIT_RAISED = 1, /* a cell raised; gen: a tool was rejected */
+        CG_EXIT_USAGE = 2,  /* command line, settings, or output that could not be written */
         CG_EXIT_KERNEL_DIED = 3,
-        CG_EXIT_REFUSED = 4,     /* a refused tool call that the cell did not catch */
+        CG_EXIT_REFUSED = 4, /* a refused tool call that the cell did not catch */
         CG_EXIT_TIMEOUT = 124,
         CG_EXIT_CANCELLED = 130,
-        CG_EXIT_PIPE = 141,      /* whoever read standard output has gone: the status a shell shows for SIGPIPE */
+        /* whoever read standard output has gone: the status a shell shows for SIGPIPE */
+        CG_EXIT_PIPE = 141,
 };
 
 /* argv[0] is the subcommand's name. Returns the exit status. */
@@ -34,7 +35,10 @@ int cg_cli_doctor(int argc, char **argv);
 int cg_cli_selftest(int argc, char **argv);
 int cg_cli_sandbox(int argc, char **argv); /* exit statuses of its own: the command's */
 
-/* Prints "cellgate NAME: TEXT" on standard error, with whatever is unsafe to show escaped. Returns CG_EXIT_USAGE. */
+/*
+ * Prints "cellgate NAME: TEXT" on standard error, with whatever is unsafe to show escaped. Returns
+ * CG_EXIT_USAGE.
+ */
 int cg_cli_fail(const char *command, const struct cg_err *err);
 
 /* Prints help on standard output: CG_EXIT_OK, or CG_EXIT_USAGE when it cannot be written. */

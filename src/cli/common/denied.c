@@ -1,4 +1,7 @@
-/* What the sandbox refused, and connections in words. Runs in the command `cellgate`; host names come from the code inside. */
+/*
+ * What the sandbox refused, and connections in words. Runs in the command `cellgate`; host names
+ * come from the code inside.
+ */
 #include "cli/common/denied.h"
 
 #include <stdlib.h>
@@ -49,7 +52,8 @@ int cg_denied_tell(struct cg_denied *d, const struct cg_event *e, struct cg_buf 
         cg_auto_buf struct cg_buf line = { .max = MAX_LINE };
         bool full = d->n == CG_DENIED_MAX;
         size_t len;
-        const char *text = cg_event_text(e, &len); /* a sentence, and rendered already; what it is made of may have been forged */
+        /* a sentence, and rendered already; what it is made of may have been forged */
+        const char *text = cg_event_text(e, &len);
 
         if (is_kernels(e))
                 return 0;

@@ -1,6 +1,6 @@
 /*
- * What the sandbox refused, told to people and agents. Programs try again and again, and code in a kernel is no friend: so
- * each refusal is told once for a cell, and only so many.
+ * What the sandbox refused, told to people and agents. Programs try again and again, and code in a
+ * kernel is no friend: so each refusal is told once for a cell, and only so many.
  */
 #ifndef CG_CLI_COMMON_DENIED_H
 #define CG_CLI_COMMON_DENIED_H
@@ -21,12 +21,15 @@ struct cg_denied {
 /* The cell has ended. */
 void cg_denied_forget(struct cg_denied *d);
 
-/* Appends what there is to tell about a DENIED event, a sentence without line end; nothing where it was told already. */
+/*
+ * Appends what there is to tell about a DENIED event, a sentence without line end; nothing where it
+ * was told already.
+ */
 int cg_denied_tell(struct cg_denied *d, const struct cg_event *e, struct cg_buf *b, struct cg_err *err);
 
 /*
- * Appends the other side of a connection, from the JSON of an EGRESS_REQUEST or DENIED: "example.org:443 (https)" or
- * "127.0.0.1:80 (http, a loopback address)"; rendered.
+ * Appends the other side of a connection, from the JSON of an EGRESS_REQUEST or DENIED:
+ * "example.org:443 (https)" or "127.0.0.1:80 (http, a loopback address)"; rendered.
  */
 int cg_connection_text(const char *json, struct cg_buf *b, struct cg_err *err);
 

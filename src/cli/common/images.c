@@ -1,6 +1,7 @@
 /*
- * Images that cells show, saved as files. Runs in the command `cellgate`, as the user, outside the sandbox: the
- * kernel chooses the bytes of a file here, and must choose neither its name nor its place.
+ * Images that cells show, saved as files. Runs in the command `cellgate`, as the user, outside the
+ * sandbox: the kernel chooses the bytes of a file here, and must choose neither its name nor its
+ * place.
  */
 #include "cli/common/images.h"
 
@@ -20,12 +21,14 @@
 #define MAX_NUMBER 100000u
 
 struct cg_images {
-        char *dir;    /* as given, without slashes at the end */
-        const char *name; /* last component of dir: points into it; NULL where that is . or .. or / */
+        char *dir; /* as given, without slashes at the end */
+        /* last component of dir: points into it; NULL where that is . or .. or / */
+        const char *name;
         char *folder; /* the folder that dir stands in: everything before name */
         int parent;   /* the same, opened */
         int fd;       /* dir itself, -1 before the first image */
-        uint64_t cell; /* of the last image, and its number: so that a long cell does not try all names again */
+        /* of the last image, and its number: so that a long cell does not try all names again */
+        uint64_t cell;
         unsigned number;
 };
 
@@ -58,12 +61,13 @@ static void images_freep(struct cg_images **im)
 }
 
 /*
- * A relative path most likely lies in the workspace, where an earlier kernel may have put a symbolic link in any place of it. An absolute
- * one was written out by the user.
+ * A relative path most likely lies in the workspace, where an earlier kernel may have put a
+ * symbolic link in any place of it. An absolute one was written out by the user.
  */
 static int open_folder(const char *path)
 {
-        struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = path[0] == '/' ? 0 : RESOLVE_NO_SYMLINKS };
+        struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+                                .resolve = path[0] == '/' ? 0 : RESOLVE_NO_SYMLINKS };
 
         return (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
 }
@@ -78,14 +82,18 @@ static int open_parent(struct cg_images *im, struct cg_err *err)
                 im->folder = strdup(im->dir); /* ".", "a/..", "/": a folder that is there already */
         } else {
                 im->name = name;
-                im->folder = slash ? strndup(im->dir, slash > im->dir ? (size_t)(slash - im->dir) : 1) : strdup(".");
+                im->folder = slash ? strndup(im->dir, slash > im->dir ? (size_t)(slash - im->dir) : 1)
+                                   : strdup(".");
         }
         if (!im->folder)
                 return cg_fail(err, CG_E_NOMEM, "folder for images");
         im->parent = open_folder(im->folder);
         if (im->parent < 0 && errno == ELOOP)
-                return cg_fail_errno(err, "%s, where the folder for images is to be, leads through a symbolic link, which a cell may have "
-                                     "made: give its full path with --images", im->folder);
+                return cg_fail_errno(
+                        err,
+                        "%s, where the folder for images is to be, leads through a symbolic link, which a cell may have "
+                        "made: give its full path with --images",
+                        im->folder);
         if (im->parent < 0)
                 return cg_fail_errno(err, "cannot open the folder for images, %s", im->folder);
         return 0;
@@ -149,16 +157,19 @@ static int open_dir(struct cg_images *im, struct cg_err *err)
                 return cg_fail_errno(err, "cannot make the folder for images, %s", im->dir);
         im->fd = openat(im->parent, im->name ? im->name : ".", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (im->fd < 0 && (errno == ELOOP || errno == ENOTDIR))
-                return cg_fail(err, CG_E_SYS, "%s, where images go, is %s, not a folder: remove it, or give another folder with "
-                               "--images", im->dir, kind_of_name(im->parent, im->name ? im->name : "."));
+                return cg_fail(
+                        err, CG_E_SYS,
+                        "%s, where images go, is %s, not a folder: remove it, or give another folder with "
+                        "--images",
+                        im->dir, kind_of_name(im->parent, im->name ? im->name : "."));
         if (im->fd < 0)
                 return cg_fail_errno(err, "cannot open the folder for images, %s", im->dir);
         return 0;
 }
 
 /* Makes the first free name for this cell. *ret_fd: caller closes. */
-static int open_free(struct cg_images *im, uint64_t cell, const char *extension, char *name, size_t size, int *ret_fd,
-                     struct cg_err *err)
+static int open_free(struct cg_images *im, uint64_t cell, const char *extension, char *name, size_t size,
+                     int *ret_fd, struct cg_err *err)
 {
         unsigned n = im->cell == cell ? im->number + 1 : 1;
 
@@ -173,7 +184,8 @@ static int open_free(struct cg_images *im, uint64_t cell, const char *extension,
                 im->number = n;
                 return 0;
         }
-        return cg_fail(err, CG_E_LIMIT, "%s holds %u images of cell %" PRIu64 " already", im->dir, MAX_NUMBER, cell);
+        return cg_fail(err, CG_E_LIMIT, "%s holds %u images of cell %" PRIu64 " already", im->dir, MAX_NUMBER,
+                       cell);
 }
 
 int cg_images_write(struct cg_images *im, uint64_t cell, const char *extension, const void *data, size_t len,

@@ -9,25 +9,33 @@
 struct cg_images;
 
 /*
- * Prepares saving under @dir, which is made when the first image comes. Call before untrusted code runs: the folder
- * that @dir stands in is opened now, and must exist. A @dir that is a symbolic link is refused: the default images/
- * lies in the workspace, where a kernel could make it point anywhere.
+ * Prepares saving under @dir, which is made when the first image comes. Call before untrusted code
+ * runs: the folder that @dir stands in is opened now, and must exist. A @dir that is a symbolic
+ * link is refused: the default images/ lies in the workspace, where a kernel could make it point
+ * anywhere.
  */
 int cg_images_new(const char *dir, struct cg_images **ret, struct cg_err *err);
 struct cg_images *cg_images_free(struct cg_images *im);
 
-/* Which image an event has: "image/png", "image/jpeg" or "image/svg+xml", the first of these; NULL for none. */
+/*
+ * Which image an event has: "image/png", "image/jpeg" or "image/svg+xml", the first of these; NULL
+ * for none.
+ */
 const char *cg_images_mime(struct cg_event *e);
 
 /*
- * Saves the image of a display_data, update_display_data or execute_result event as DIR/cellC-N.png (.jpg, .svg), N
- * counting up from 1 to the first name that is free: no file is ever replaced. *ret: its path, DIR as it was given
- * (caller frees). Return: 0; CG_E_NOTFOUND without image; CG_E_PARSE when the data are not base64; CG_E_SYS when it
- * cannot be written (nothing is left of it).
+ * Saves the image of a display_data, update_display_data or execute_result event as DIR/cellC-N.png
+ * (.jpg, .svg), N counting up from 1 to the first name that is free: no file is ever replaced.
+ * *ret: its path, DIR as it was given (caller frees). Return: 0; CG_E_NOTFOUND without image;
+ * CG_E_PARSE when the data are not base64; CG_E_SYS when it cannot be written (nothing is left of
+ * it).
  */
 int cg_images_save(struct cg_images *im, struct cg_event *e, char **ret, struct cg_err *err);
 
-/* Appends what base64 @text stands for; blanks and line ends are skipped. CG_E_PARSE when it is not base64. */
+/*
+ * Appends what base64 @text stands for; blanks and line ends are skipped. CG_E_PARSE when it is not
+ * base64.
+ */
 int cg_base64_decode(const char *text, size_t len, struct cg_buf *b, struct cg_err *err);
 
 /* The part of cg_images_save() behind the event. */

@@ -34,7 +34,8 @@ void cg_kernel_options_fini(struct cg_kernel_options *o)
 static int add_env(struct cg_kernel_options *o, const char *value, struct cg_err *err)
 {
         if (!*value || *value == '=' || (!o->env_by_name && !strchr(value, '=')))
-                return cg_fail(err, CG_E_INVAL, "--env needs %sNAME=VALUE, not \"%s\"", o->env_by_name ? "NAME or " : "", value);
+                return cg_fail(err, CG_E_INVAL, "--env needs %sNAME=VALUE, not \"%s\"",
+                               o->env_by_name ? "NAME or " : "", value);
         o->env[o->n_env++] = value;
         return 0;
 }
@@ -74,7 +75,9 @@ int cg_kernel_options_apply(struct cg_kernel_options *o, int id, const char *val
                 return 0;
         case CG_KOPT_KERNEL_ENV:
                 free(CG_STEAL(o->kernel_env));
-                return cg_kernel_env_find(value, &o->kernel_env, err) < 0 ? -1 : cg_kernel_env_check(o->kernel_env, err);
+                return cg_kernel_env_find(value, &o->kernel_env, err) < 0
+                               ? -1
+                               : cg_kernel_env_check(o->kernel_env, err);
         case CG_KOPT_LOG_LEVEL:
                 return cg_opt_int("--log-level", value, 0, 3, &o->log_level, err);
         case CG_KOPT_HELP:
@@ -92,11 +95,13 @@ int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *er
 
 int cg_kernel_options_settings(const struct cg_kernel_options *o, char **ret, struct cg_err *err)
 {
-        return o->sandbox ? cg_settings_file_read(o->sandbox, ret, err) : cg_settings_for_hosts(o->hosts, ret, err);
+        return o->sandbox ? cg_settings_file_read(o->sandbox, ret, err)
+                          : cg_settings_for_hosts(o->hosts, ret, err);
 }
 
-int cg_kernel_options_session(const struct cg_kernel_options *o, const char *workspace, struct cg_kernel_hides *hides,
-                              struct cg_session_options *so, struct cg_err *err)
+int cg_kernel_options_session(const struct cg_kernel_options *o, const char *workspace,
+                              struct cg_kernel_hides *hides, struct cg_session_options *so,
+                              struct cg_err *err)
 {
         *hides = (struct cg_kernel_hides){ .mcp = NULL };
         if (!o->no_sandbox && (cg_mcp_file_find(o->mcp, workspace, &hides->mcp, err) < 0 ||

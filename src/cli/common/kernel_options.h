@@ -1,6 +1,7 @@
 /*
- * What `cellgate run`, `mcp serve` and `jupyter` are told in the same words about the kernels that they start. Each has its table of
- * options and its help; what an option means, and what a session takes of it, is here. Runs in the command `cellgate`.
+ * What `cellgate run`, `mcp serve` and `jupyter` are told in the same words about the kernels that
+ * they start. Each has its table of options and its help; what an option means, and what a session
+ * takes of it, is here. Runs in the command `cellgate`.
  */
 #ifndef CG_CLI_COMMON_KERNEL_OPTIONS_H
 #define CG_CLI_COMMON_KERNEL_OPTIONS_H
@@ -34,7 +35,7 @@ struct cg_kernel_options {
         const char **env;   /* NULL-terminated; the strings are argv's */
         const char **hosts; /* of --allow-host; the same */
         size_t n_env, n_hosts;
-        bool env_by_name;   /* NAME alone is allowed: the command's own variable */
+        bool env_by_name; /* NAME alone is allowed: the command's own variable */
         const char *workspace, *mcp, *sandbox, *images, *preload, *tier;
         char *kernel_env; /* a folder, without symlinks; NULL: the built-in one */
         struct cg_sandbox_limits limits;
@@ -42,7 +43,9 @@ struct cg_kernel_options {
         bool no_sandbox, help;
 };
 
-/* For a command line of so many words. Whether it fails or not, cg_kernel_options_fini() is called. */
+/*
+ * For a command line of so many words. Whether it fails or not, cg_kernel_options_fini() is called.
+ */
 int cg_kernel_options_init(struct cg_kernel_options *o, int argc, struct cg_err *err);
 void cg_kernel_options_fini(struct cg_kernel_options *o);
 
@@ -55,8 +58,8 @@ int cg_kernel_options_check(const struct cg_kernel_options *o, struct cg_err *er
 int cg_kernel_options_settings(const struct cg_kernel_options *o, char **ret, struct cg_err *err);
 
 /*
- * The files of --mcp and --sandbox, where cells could reach them. They could write both where they lie in the workspace, and would
- * change what the next kernel may do.
+ * The files of --mcp and --sandbox, where cells could reach them. They could write both where they
+ * lie in the workspace, and would change what the next kernel may do.
  */
 struct cg_kernel_hides {
         char *mcp, *sandbox;
@@ -64,11 +67,12 @@ struct cg_kernel_hides {
 };
 
 /*
- * Sandbox, tier, limits and what is hidden, as a session takes them. @workspace: NULL is the current folder. Fills @hides, which @so
- * points into; also when it fails, cg_kernel_hides_fini().
+ * Sandbox, tier, limits and what is hidden, as a session takes them. @workspace: NULL is the
+ * current folder. Fills @hides, which @so points into; also when it fails, cg_kernel_hides_fini().
  */
-int cg_kernel_options_session(const struct cg_kernel_options *o, const char *workspace, struct cg_kernel_hides *hides,
-                              struct cg_session_options *so, struct cg_err *err);
+int cg_kernel_options_session(const struct cg_kernel_options *o, const char *workspace,
+                              struct cg_kernel_hides *hides, struct cg_session_options *so,
+                              struct cg_err *err);
 void cg_kernel_hides_fini(struct cg_kernel_hides *hides);
 
 #endif

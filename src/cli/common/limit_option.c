@@ -14,7 +14,8 @@ int cg_limit_option(struct cg_sandbox_limits *l, const char *value, struct cg_er
         double figure;
 
         if (!len || !equal[1] || strspn(equal + 1, "0123456789.") != strlen(equal + 1))
-                return cg_fail(err, CG_E_INVAL, "--limit needs NAME=NUMBER such as memoryMb=512, not \"%s\"", value);
+                return cg_fail(err, CG_E_INVAL, "--limit needs NAME=NUMBER such as memoryMb=512, not \"%s\"",
+                               value);
         for (enum cg_limit i = 0; i < CG_LIMITS; i++) {
                 const char *name = cg_limit_setting(i);
 

@@ -5,7 +5,10 @@
 #include "cellgate.h"
 #include "sandbox/limit.h"
 
-/* The names and figures of cellgate.limits in a settings file. CG_E_INVAL with what is wrong, and the names that there are. */
+/*
+ * The names and figures of cellgate.limits in a settings file. CG_E_INVAL with what is wrong, and
+ * the names that there are.
+ */
 int cg_limit_option(struct cg_sandbox_limits *l, const char *value, struct cg_err *err);
 /* They win over those of the settings. */
 void cg_limit_options(const struct cg_sandbox_limits *l, struct cg_session_options *so);

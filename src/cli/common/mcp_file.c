@@ -24,7 +24,10 @@ static bool is_link(const char *path)
         return lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
 }
 
-/* Does the folder that @path stands in, or one below it, belong to the workspace? @path is cut and put together again. */
+/*
+ * Does the folder that @path stands in, or one below it, belong to the workspace? @path is cut and
+ * put together again.
+ */
 static bool stands_in(char *path, const char *workspace)
 {
         char folder[PATH_MAX], *slash = strrchr(path, '/');
@@ -51,10 +54,11 @@ static int check_links(const char *path, const char *workspace, struct cg_err *e
 
                 *end = '\0';
                 if (is_link(copy) && stands_in(copy, workspace))
-                        return cg_fail(err, CG_E_INVAL,
-                                       "%s: %s is a symbolic link in the workspace: cells could lead it to a file of"
-                                       " theirs, and the next run would obey that; give the file itself",
-                                       path, copy);
+                        return cg_fail(
+                                err, CG_E_INVAL,
+                                "%s: %s is a symbolic link in the workspace: cells could lead it to a file of"
+                                " theirs, and the next run would obey that; give the file itself",
+                                path, copy);
                 *end = c;
                 p = end;
         }

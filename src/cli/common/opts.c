@@ -26,7 +26,8 @@ size_t cg_opt_distance(const char *a, const char *b)
                 d[0][j] = j;
         for (size_t i = 1; i <= la; i++)
                 for (size_t j = 1; j <= lb; j++) {
-                        d[i][j] = min3(d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] != b[j - 1]));
+                        d[i][j] = min3(d[i - 1][j] + 1, d[i][j - 1] + 1,
+                                       d[i - 1][j - 1] + (a[i - 1] != b[j - 1]));
                         if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
                             d[i - 2][j - 2] + 1 < d[i][j])
                                 d[i][j] = d[i - 2][j - 2] + 1;
@@ -51,13 +52,14 @@ static int unknown(const struct cg_optscan *o, const char *word, size_t len, str
                 }
         }
         if (best)
-                return cg_fail(err, CG_E_INVAL, "unknown option %.*s: did you mean --%s?", (int)len, word, best);
+                return cg_fail(err, CG_E_INVAL, "unknown option %.*s: did you mean --%s?", (int)len, word,
+                               best);
         return cg_fail(err, CG_E_INVAL, "unknown option %.*s: --help lists the options", (int)len, word);
 }
 
 /* @rest: the value written in the same word, or NULL */
-static int take(struct cg_optscan *o, const struct cg_opt *opt, const char *word, size_t len, const char *rest,
-                const char **value, struct cg_err *err)
+static int take(struct cg_optscan *o, const struct cg_opt *opt, const char *word, size_t len,
+                const char *rest, const char **value, struct cg_err *err)
 {
         *value = NULL;
         if (!opt->value && rest)
@@ -65,8 +67,8 @@ static int take(struct cg_optscan *o, const struct cg_opt *opt, const char *word
         if (!opt->value)
                 return opt->id;
         if (!rest && o->i >= o->argc)
-                return cg_fail(err, CG_E_INVAL, "option %.*s needs a value: %.*s %s", (int)len, word, (int)len, word,
-                               opt->value);
+                return cg_fail(err, CG_E_INVAL, "option %.*s needs a value: %.*s %s", (int)len, word,
+                               (int)len, word, opt->value);
         *value = rest ? rest : o->argv[o->i++];
         return opt->id;
 }
@@ -120,8 +122,8 @@ int cg_opt_seconds(const char *what, const char *text, int64_t *ret_ms, struct c
         errno = 0;
         s = strtod(text, &end);
         if (strspn(text, "0123456789.") != strlen(text) || end == text || *end || s > 315360000.0)
-                return cg_fail(err, CG_E_INVAL, "%s needs seconds such as 30 or 1.5 (0: no limit), not \"%s\"", what,
-                               text);
+                return cg_fail(err, CG_E_INVAL,
+                               "%s needs seconds such as 30 or 1.5 (0: no limit), not \"%s\"", what, text);
         *ret_ms = (int64_t)(s * 1000.0);
         if (s > 0 && *ret_ms == 0)
                 *ret_ms = 1; /* 0 would mean no limit */
@@ -136,7 +138,8 @@ int cg_opt_int(const char *what, const char *text, int min, int max, int *ret, s
         errno = 0;
         n = strtol(text, &end, 10);
         if (end == text || *end || errno || n < min || n > max)
-                return cg_fail(err, CG_E_INVAL, "%s needs a number from %d to %d, not \"%s\"", what, min, max, text);
+                return cg_fail(err, CG_E_INVAL, "%s needs a number from %d to %d, not \"%s\"", what, min, max,
+                               text);
         *ret = (int)n;
         return 0;
 }

@@ -10,10 +10,13 @@ extern char **environ;
 
 static bool is_passed_on(const char *variable)
 {
-        static const char *const dropped[] = { "PIP_TARGET=", "PIP_USER=", "PIP_PREFIX=", "PIP_ROOT=", "PIP_SRC=",
-                                               "PIP_REQUIREMENT=", "PIP_EDITABLE=", "PIP_NO_BINARY=", "PIP_DRY_RUN=",
-                                               "PIP_REQUIRE_VIRTUALENV=", "PIP_REPORT=", "PIP_LOG=", "PIP_PYTHON=",
-                                               "PYTHON" };
+        static const char *const dropped[] = { "PIP_TARGET=",   "PIP_USER=",
+                                               "PIP_PREFIX=",   "PIP_ROOT=",
+                                               "PIP_SRC=",      "PIP_REQUIREMENT=",
+                                               "PIP_EDITABLE=", "PIP_NO_BINARY=",
+                                               "PIP_DRY_RUN=",  "PIP_REQUIRE_VIRTUALENV=",
+                                               "PIP_REPORT=",   "PIP_LOG=",
+                                               "PIP_PYTHON=",   "PYTHON" };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(dropped); i++)
                 if (strncmp(variable, dropped[i], strlen(dropped[i])) == 0)

@@ -3,8 +3,9 @@
 #define CG_CLI_COMMON_PIP_H
 
 /*
- * Our environment without the variables that change where pip installs, or what. Its own settings of index, proxy and certificates stay.
- * Returns a list (caller frees; its strings are environ's), NULL when out of memory.
+ * Our environment without the variables that change where pip installs, or what. Its own settings
+ * of index, proxy and certificates stay. Returns a list (caller frees; its strings are environ's),
+ * NULL when out of memory.
  */
 char **cg_pip_environment(void);
 

@@ -1,9 +1,9 @@
 /*
- * JSON for a person who must judge it: one member a line, long texts broken where they have a newline, what could
- * deceive the eye shown as an escape. Runs in the command `cellgate`.
+ * JSON for a person who must judge it: one member a line, long texts broken where they have a
+ * newline, what could deceive the eye shown as an escape. Runs in the command `cellgate`.
  *
- * Nothing is left out but the rest of strings over a limit, and that is said behind the closing quote, where no
- * string can write.
+ * Nothing is left out but the rest of strings over a limit, and that is said behind the closing
+ * quote, where no string can write.
  */
 #include "cli/common/raw.h"
 
@@ -30,8 +30,8 @@ static int indent(struct pretty *p, unsigned depth)
 }
 
 /*
- * One character of a string. An escape for a harmless character (\u0065) is shown as that character, so that a path
- * cannot hide in escapes; any other stays as it was written.
+ * One character of a string. An escape for a harmless character (\u0065) is shown as that
+ * character, so that a path cannot hide in escapes; any other stays as it was written.
  */
 static int put_char(struct pretty *p, const char *at, size_t n, uint32_t cp, bool shown)
 {
@@ -41,7 +41,11 @@ static int put_char(struct pretty *p, const char *at, size_t n, uint32_t cp, boo
 
         if (at[0] != '\\')
                 return shown ? cg_buf_add(p->b, at, n, p->err)
-                             : cg_buf_addf(p->b, p->err, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
+                             : cg_buf_addf(p->b, p->err,
+                                           cp < 0x100     ? "\\x%02x"
+                                           : cp < 0x10000 ? "\\u%04x"
+                                                          : "\\U%08x",
+                                           cp);
         if (!shown || cp < 0x20 || cp == '"' || cp == '\\')
                 return cg_buf_add(p->b, at, n, p->err);
         for (size_t i = 0; i < n; i++)
@@ -59,7 +63,8 @@ static int put_string(struct pretty *p, struct cg_raw v, size_t max, unsigned de
         size_t n, seen = 0, lines = 0;
         int r = cg_buf_adds(p->b, "\"", p->err);
 
-        while (r == 0 && (!max || (seen < max && lines < SHORT_LINES)) && (n = cg_raw_char(at, end, &cp)) > 0) {
+        while (r == 0 && (!max || (seen < max && lines < SHORT_LINES)) &&
+               (n = cg_raw_char(at, end, &cp)) > 0) {
                 r = put_char(p, at, n, cp, cg_text_shown(&scan, at, end, cp));
                 at += n;
                 seen++;

@@ -165,7 +165,8 @@ int cg_raw_string(struct cg_raw v, struct cg_buf *b, struct cg_err *err)
 
         if (cg_raw_kind(v) != '"')
                 return cg_fail(err, CG_E_PARSE, "not a string");
-        r = cg_buf_reserve(b, v.len, &out, err); /* no character takes more bytes as UTF-8 than as it is written */
+        /* no character takes more bytes as UTF-8 than as it is written */
+        r = cg_buf_reserve(b, v.len, &out, err);
         if (r < 0)
                 return r;
         while ((n = cg_raw_char(p, end, &cp)) > 0) {

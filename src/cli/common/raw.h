@@ -1,6 +1,7 @@
 /*
- * Looking into JSON text without converting it. Tool arguments and what kernels send may hold numbers of any size,
- * lone surrogates and \u0000, for which jansson refuses a whole text; here values stay slices of the text.
+ * Looking into JSON text without converting it. Tool arguments and what kernels send may hold
+ * numbers of any size, lone surrogates and \u0000, for which jansson refuses a whole text; here
+ * values stay slices of the text.
  *
  * Everything here needs text that passed cg_json_check_object(): cg_raw_object() makes sure of it.
  */
@@ -41,18 +42,21 @@ bool cg_raw_next(struct cg_raw_iter *it, struct cg_raw *key, struct cg_raw *valu
 /* The member called @key; the last one where there are several, as JSON readers take it. */
 bool cg_raw_member(struct cg_raw object, const char *key, struct cg_raw *ret);
 
-/* Appends what a string literal says, as UTF-8; half surrogate pairs become U+FFFD. CG_E_PARSE when it is no string. */
+/*
+ * Appends what a string literal says, as UTF-8; half surrogate pairs become U+FFFD. CG_E_PARSE when
+ * it is no string.
+ */
 int cg_raw_string(struct cg_raw v, struct cg_buf *b, struct cg_err *err);
 
 /*
- * Reads one character of a string literal's inside: *cp is its code point (a half surrogate as such), the return
- * value how many bytes it is written in; 0 at the closing quote.
+ * Reads one character of a string literal's inside: *cp is its code point (a half surrogate as
+ * such), the return value how many bytes it is written in; 0 at the closing quote.
  */
 size_t cg_raw_char(const char *p, const char *end, uint32_t *cp);
 
 /*
- * Appends the same value as one line of ASCII: line ends between tokens become blanks, characters over 0x7e escapes.
- * Readers that split at U+2028 or a carriage return see one line as well.
+ * Appends the same value as one line of ASCII: line ends between tokens become blanks, characters
+ * over 0x7e escapes. Readers that split at U+2028 or a carriage return see one line as well.
  */
 int cg_raw_ascii(struct cg_raw v, struct cg_buf *b, struct cg_err *err);
 

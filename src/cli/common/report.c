@@ -1,6 +1,6 @@
 /*
- * Reports about generated modules. Runs in the command `cellgate`; names and texts in a report are an MCP server's:
- * untrusted.
+ * Reports about generated modules. Runs in the command `cellgate`; names and texts in a report are
+ * an MCP server's: untrusted.
  */
 #include "cli/common/report.h"
 
@@ -25,7 +25,8 @@ static bool has_text(struct cg_raw object, const char *key, const char *value)
         cg_auto_buf struct cg_buf text = { .max = 65536 };
         struct cg_raw v;
 
-        return cg_raw_member(object, key, &v) && cg_raw_string(v, &text, NULL) == 0 && strcmp(text.data, value) == 0;
+        return cg_raw_member(object, key, &v) && cg_raw_string(v, &text, NULL) == 0 &&
+               strcmp(text.data, value) == 0;
 }
 
 /* A warning is a text, or {"pointer", "text"}. */
@@ -75,7 +76,8 @@ void cg_report_tell(struct cg_screen *screen, const char *server, struct cg_raw 
         if (cg_raw_member(report, "error", &tools)) {
                 cg_auto_buf struct cg_buf why = { .max = 65536 }, shown = { .max = 65536 };
 
-                if (cg_raw_string(tools, &why, NULL) == 0 && cg_text_render(&shown, why.data, why.len, 0, NULL) == 0)
+                if (cg_raw_string(tools, &why, NULL) == 0 &&
+                    cg_text_render(&shown, why.data, why.len, 0, NULL) == 0)
                         cg_screen_note(screen, "not available: %.*s", (int)shown.len, shown.data);
                 return;
         }

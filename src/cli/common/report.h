@@ -1,4 +1,7 @@
-/* What cg_codegen() and cg_session_add_mcp_servers() say about the tools of a server, told to a person. */
+/*
+ * What cg_codegen() and cg_session_add_mcp_servers() say about the tools of a server, told to a
+ * person.
+ */
 #ifndef CG_CLI_COMMON_REPORT_H
 #define CG_CLI_COMMON_REPORT_H
 
@@ -10,8 +13,8 @@ struct cg_report_counts {
 };
 
 /*
- * Counts the tools of one server's report, and notes those that are not full, each with its warnings: degraded ones
- * only when @all. @server names it in the notes.
+ * Counts the tools of one server's report, and notes those that are not full, each with its
+ * warnings: degraded ones only when @all. @server names it in the notes.
  */
 void cg_report_tell(struct cg_screen *screen, const char *server, struct cg_raw report, bool all,
                     struct cg_report_counts *ret);

@@ -10,7 +10,10 @@
 #include "base/fd.h"
 #include "base/text.h"
 
-/* A note is one line for a person; the longest is an error message of cg_err with its rendered escapes. */
+/*
+ * A note is one line for a person; the longest is an error message of cg_err with its rendered
+ * escapes.
+ */
 #define MAX_NOTE 8192u
 
 void cg_screen_init(struct cg_screen *s)
@@ -59,8 +62,8 @@ void cg_screen_clear(struct cg_screen *s)
 }
 
 /*
- * Copies rendered text with the mark broken up. What stands on the terminal already is remembered in s->match,
- * because a kernel can write "[cell" to standard output and "gate]" to standard error.
+ * Copies rendered text with the mark broken up. What stands on the terminal already is remembered
+ * in s->match, because a kernel can write "[cell" to standard output and "gate]" to standard error.
  */
 static int break_mark(struct cg_screen *s, const char *text, size_t len, struct cg_buf *b)
 {
@@ -182,7 +185,8 @@ void cg_screen_note(struct cg_screen *s, const char *fmt, ...)
         cg_screen_clear(s);
         s->kernel_wrote = true; /* names and paths in it may be a kernel's */
         if (cg_buf_adds(&line, s->tty[2] ? cg_screen_mark(s) : CG_MARK, NULL) < 0 ||
-            cg_buf_adds(&line, " ", NULL) < 0 || cg_text_render(&shown, text, strlen(text), MAX_NOTE * 4, NULL) < 0 ||
+            cg_buf_adds(&line, " ", NULL) < 0 ||
+            cg_text_render(&shown, text, strlen(text), MAX_NOTE * 4, NULL) < 0 ||
             /* A terminal breaks a long line, and its rest stands in the first column. */
             cg_screen_break_mark(shown.data ? shown.data : "", shown.len, &line) < 0 ||
             cg_buf_adds(&line, "\n", NULL) < 0)

@@ -19,7 +19,9 @@ int cg_settings_file_read(const char *path, char **ret, struct cg_err *err)
         *ret = NULL;
         if (!path)
                 return 0;
-        /* As strict as the supervisor, which reads it again: a key that is not known is an error. */
+        /*
+         * As strict as the supervisor, which reads it again: a key that is not known is an error.
+         */
         if (cg_read_file(path, CG_MAX_SETTINGS / 2, &text, &len, err) < 0 ||
             cg_settings_parse(text, len, path, 0, &s, err) < 0)
                 return -1;
@@ -44,8 +46,8 @@ int cg_settings_for_hosts(const char *const *hosts, char **ret, struct cg_err *e
                 return 0;
         for (; *hosts; hosts++)
                 json_array_append_new(list, json_string(*hosts));
-        o = json_pack("{s:{s:O, s:[]}, s:{s:[s], s:[s], s:[]}}", "network", "allowedDomains", list, "deniedDomains", "filesystem",
-                      "denyRead", ".env", "allowWrite", ".", "denyWrite");
+        o = json_pack("{s:{s:O, s:[]}, s:{s:[s], s:[s], s:[]}}", "network", "allowedDomains", list,
+                      "deniedDomains", "filesystem", "denyRead", ".env", "allowWrite", ".", "denyWrite");
         *ret = o ? cg_json_text(o, &len) : NULL;
         return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "settings");
 }
@@ -55,10 +57,15 @@ int cg_settings_check_together(const char *sandbox, size_t n_hosts, bool no_sand
         if (sandbox && no_sandbox)
                 return cg_fail(err, CG_E_INVAL, "--sandbox and --no-sandbox contradict each other");
         if (n_hosts && no_sandbox)
-                return cg_fail(err, CG_E_INVAL, "--allow-host and --no-sandbox contradict each other: without a sandbox every host"
-                               " can be reached");
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "--allow-host and --no-sandbox contradict each other: without a sandbox every host"
+                        " can be reached");
         if (n_hosts && sandbox)
-                return cg_fail(err, CG_E_INVAL, "--allow-host takes the place of --sandbox: name the host in network.allowedDomains"
-                               " of %s instead", sandbox);
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "--allow-host takes the place of --sandbox: name the host in network.allowedDomains"
+                        " of %s instead",
+                        sandbox);
         return 0;
 }

@@ -16,7 +16,10 @@
 
 #define PREFIX "jupyter-"
 
-/* The folder that private supervisors of this user use as well: what lies in it is hidden from all kernels. */
+/*
+ * The folder that private supervisors of this user use as well: what lies in it is hidden from all
+ * kernels.
+ */
 static int runtime_dir(char *buf, size_t size, struct cg_err *err)
 {
         return cg_runtime_parent("cellgate", buf, size, err);
@@ -27,8 +30,11 @@ static int make_own_dir(const char *path, struct cg_err *err)
 {
         if (cg_make_own_dir(path))
                 return 0;
-        return cg_fail(err, CG_E_STATE, "%s must be a folder of this user's with mode 0700: somebody else may have made it. Set XDG_RUNTIME_DIR "
-                       "to a folder of your own", path);
+        return cg_fail(
+                err, CG_E_STATE,
+                "%s must be a folder of this user's with mode 0700: somebody else may have made it. Set XDG_RUNTIME_DIR "
+                "to a folder of your own",
+                path);
 }
 
 static void add(crypto_generichash_state *h, const char *s)
@@ -45,8 +51,8 @@ static void add_program(crypto_generichash_state *h, const char *path)
         add(h, path);
         if (stat(path, &st) < 0)
                 return;
-        snprintf(text, sizeof(text), "%llu %lld.%09ld", (unsigned long long)st.st_ino, (long long)st.st_mtim.tv_sec,
-                 st.st_mtim.tv_nsec);
+        snprintf(text, sizeof(text), "%llu %lld.%09ld", (unsigned long long)st.st_ino,
+                 (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
         add(h, text);
 }
 

@@ -1,4 +1,7 @@
-/* `cellgate jupyter install`: writes a kernelspec that starts this very program with these very options. */
+/*
+ * `cellgate jupyter install`: writes a kernelspec that starts this very program with these very
+ * options.
+ */
 #include "cli/jupyter/jupyter.h"
 
 #include <glob.h>
@@ -30,12 +33,16 @@ static int kernels_dir(const struct cg_jup_options *o, char **ret, struct cg_err
                 return cg_kernelspec_user_dir(ret, err);
         env = env && *env ? env : getenv("CONDA_PREFIX");
         if (!env || !*env)
-                return cg_fail(err, CG_E_NOTFOUND, "--sys-prefix: no environment is active (VIRTUAL_ENV, CONDA_PREFIX); "
+                return cg_fail(err, CG_E_NOTFOUND,
+                               "--sys-prefix: no environment is active (VIRTUAL_ENV, CONDA_PREFIX); "
                                "--prefix DIR names one");
         return below(env, ret, err);
 }
 
-/* argv of the kernelspec: program, "jupyter", "run", "-f", file, options. The options' names get their dashes. */
+/*
+ * argv of the kernelspec: program, "jupyter", "run", "-f", file, options. The options' names get
+ * their dashes.
+ */
 static int make_argv(const struct cg_jup_options *o, char ***ret, struct cg_err *err)
 {
         static const char *const first[] = { "jupyter", "run", "-f", "{connection_file}" };
@@ -66,7 +73,8 @@ static int make_argv(const struct cg_jup_options *o, char ***ret, struct cg_err 
                                 return cg_fail_errno(err, "--%s %s", name, o->words[i + 1]);
                 }
                 /* One word each, so that a value that begins with a dash stays a value. */
-                r |= value ? asprintf(&v[n++], "--%s=%s", name, file ? file : o->words[i + 1]) : asprintf(&v[n++], "--%s", name);
+                r |= value ? asprintf(&v[n++], "--%s=%s", name, file ? file : o->words[i + 1])
+                           : asprintf(&v[n++], "--%s", name);
                 free(file);
                 i += value;
         }
@@ -90,7 +98,8 @@ static bool has_debugger(const char *kernel_env)
         glob_t found = { 0 };
         bool yes;
 
-        if (asprintf(&path, "%s/lib/python3*/site-packages/debugpy", kernel_env ? kernel_env : CG_KERNEL_ENV) < 0) {
+        if (asprintf(&path, "%s/lib/python3*/site-packages/debugpy",
+                     kernel_env ? kernel_env : CG_KERNEL_ENV) < 0) {
                 path = NULL;
                 return false;
         }
@@ -122,5 +131,6 @@ int cg_jup_install(const struct cg_jup_options *o, bool *hangs, struct cg_err *e
                 return r;
         if (asprintf(&line, "Installed kernelspec %s in %s\n", spec.name, dir) < 0)
                 return cg_fail(err, CG_E_NOMEM, "message");
-        return cg_cli_print(line) == CG_EXIT_OK ? 0 : cg_fail(err, CG_E_SYS, "standard output cannot be written");
+        return cg_cli_print(line) == CG_EXIT_OK ? 0
+                                                : cg_fail(err, CG_E_SYS, "standard output cannot be written");
 }

@@ -1,4 +1,7 @@
-/* `cellgate jupyter`: rules about tool calls, and what a person at a notebook is shown. Same text as at a terminal. */
+/*
+ * `cellgate jupyter`: rules about tool calls, and what a person at a notebook is shown. Same text
+ * as at a terminal.
+ */
 #include "cli/jupyter/jupyter.h"
 
 #include <inttypes.h>
@@ -24,7 +27,9 @@ static enum cg_front_answer decide(void *data, const struct cg_event *e, struct 
 
 static int show(void *data, const struct cg_event *e, bool whole, const char *digits, struct cg_buf *text)
 {
-        struct cg_call call = { .server = cg_event_server(e), .tool = cg_event_tool(e), .cell = cg_event_cell(e) };
+        struct cg_call call = { .server = cg_event_server(e),
+                                .tool = cg_event_tool(e),
+                                .cell = cg_event_cell(e) };
         bool cut = false;
         int r;
 
@@ -36,8 +41,10 @@ static int show(void *data, const struct cg_event *e, bool whole, const char *di
         if (r == 0 && cut)
                 r = cg_buf_adds(text, "[cellgate] Not all is shown: v shows everything.\n", NULL);
         if (r == 0)
-                r = cg_buf_addf(text, NULL, "[cellgate] Allow? y%s yes, n no, a%s always for this tool in this session;"
-                                " any other text refuses and is the reason: ", digits, digits);
+                r = cg_buf_addf(text, NULL,
+                                "[cellgate] Allow? y%s yes, n no, a%s always for this tool in this session;"
+                                " any other text refuses and is the reason: ",
+                                digits, digits);
         return r;
 }
 
@@ -45,8 +52,11 @@ static void nobody(void *data, const struct cg_event *e, struct cg_buf *why)
 {
         (void)data;
         cg_approve_explain(why, cg_event_server(e), cg_event_tool(e), NULL, NULL);
-        cg_buf_adds(why, "; nobody could be asked, since the notebook client shows no questions (allow_stdin) or the cell has"
-                    " ended. Install the kernel with such a rule: cellgate jupyter install --approve SERVER.TOOL", NULL);
+        cg_buf_adds(
+                why,
+                "; nobody could be asked, since the notebook client shows no questions (allow_stdin) or the cell has"
+                " ended. Install the kernel with such a rule: cellgate jupyter install --approve SERVER.TOOL",
+                NULL);
 }
 
 static void always(void *data, const struct cg_event *e)
@@ -56,5 +66,7 @@ static void always(void *data, const struct cg_event *e)
 
 struct cg_front_judge cg_jup_judge(struct cg_approve *rules)
 {
-        return (struct cg_front_judge){ .data = rules, .decide = decide, .show = show, .nobody = nobody, .always = always };
+        return (struct cg_front_judge){
+                .data = rules, .decide = decide, .show = show, .nobody = nobody, .always = always
+        };
 }

@@ -17,16 +17,16 @@ static const struct {
 };
 
 static const char help[] =
-"Usage: cellgate jupyter COMMAND [OPTIONS]\n"
-"\n"
-"A Jupyter kernel: Python in a sandbox, tool calls of MCP servers only with approval.\n"
-"\n"
-"  install    installs a kernelspec, so that Jupyter offers this kernel\n"
-"  run        the kernel itself: what Jupyter starts\n"
-"  attach     opens a session that is running to Jupyter clients\n"
-"  list       lists sessions that are open\n"
-"\n"
-"cellgate jupyter COMMAND --help tells more.\n";
+        "Usage: cellgate jupyter COMMAND [OPTIONS]\n"
+        "\n"
+        "A Jupyter kernel: Python in a sandbox, tool calls of MCP servers only with approval.\n"
+        "\n"
+        "  install    installs a kernelspec, so that Jupyter offers this kernel\n"
+        "  run        the kernel itself: what Jupyter starts\n"
+        "  attach     opens a session that is running to Jupyter clients\n"
+        "  list       lists sessions that are open\n"
+        "\n"
+        "cellgate jupyter COMMAND --help tells more.\n";
 
 static int run_command(size_t i, int argc, char **argv)
 {
@@ -58,8 +58,10 @@ int cg_cli_jupyter(int argc, char **argv)
                 if (strcmp(argv[1], commands[i].name) == 0)
                         return run_command(i, argc - 1, argv + 1);
         if (argc > 1)
-                cg_fail(&err, CG_E_INVAL, "there is no \"jupyter %s\": install, run, attach and list are there", argv[1]);
+                cg_fail(&err, CG_E_INVAL,
+                        "there is no \"jupyter %s\": install, run, attach and list are there", argv[1]);
         else
-                cg_fail(&err, CG_E_INVAL, "which one? There are install, run, attach and list; --help says more");
+                cg_fail(&err, CG_E_INVAL,
+                        "which one? There are install, run, attach and list; --help says more");
         return cg_cli_fail("jupyter", &err);
 }

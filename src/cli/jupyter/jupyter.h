@@ -14,11 +14,11 @@ struct cg_jup_options {
         struct cg_kernel_options kernel;
         const char *file, *prefix, *name, *display_name;
         bool user, sys_prefix;
-        const char **words;     /* the options that a kernelspec repeats, as given */
+        const char **words; /* the options that a kernelspec repeats, as given */
         size_t n_words;
-        const char **ignored;   /* words of run that mean nothing here (borrowed from argv) */
+        const char **ignored; /* words of run that mean nothing here (borrowed from argv) */
         size_t n_ignored;
-        bool runs_notebook;     /* whoever starts the kernel runs a notebook to its end */
+        bool runs_notebook; /* whoever starts the kernel runs a notebook to its end */
         int64_t linger_ms;
         int spares;
         /* attach, list */
@@ -28,7 +28,8 @@ struct cg_jup_options {
 
 enum cg_jup_command { CG_JUP_RUN = 1, CG_JUP_INSTALL = 2, CG_JUP_ATTACH = 4, CG_JUP_LIST = 8 };
 
-int cg_jup_parse(int argc, char **argv, enum cg_jup_command command, struct cg_jup_options *o, struct cg_err *err);
+int cg_jup_parse(int argc, char **argv, enum cg_jup_command command, struct cg_jup_options *o,
+                 struct cg_err *err);
 void cg_jup_options_fini(struct cg_jup_options *o);
 const char *cg_jup_help(enum cg_jup_command command);
 
@@ -39,8 +40,9 @@ int cg_jup_attach(const struct cg_jup_options *o, bool *hangs, struct cg_err *er
 int cg_jup_list(const struct cg_jup_options *o, bool *hangs, struct cg_err *err);
 
 /*
- * The folder of the supervisor that all notebooks of this user share, as long as they run the same programs with the same
- * preloaded modules: a kernel that is started anew finds everything warm. Its parent is made, and must be this user's alone.
+ * The folder of the supervisor that all notebooks of this user share, as long as they run the same
+ * programs with the same preloaded modules: a kernel that is started anew finds everything warm.
+ * Its parent is made, and must be this user's alone.
  */
 int cg_jup_address(const char *preload, const char *kernel_env, char *buf, size_t size, struct cg_err *err);
 /* Calls @each for each such folder there is; stops when it returns other than 0. */

@@ -1,6 +1,6 @@
 /*
- * In place of Kerberos in cellgate-jupyter. Debian's libzmq.a can authenticate by it, and there is no static library of it; nobody here
- * asks for that: whoever did would be refused.
+ * In place of Kerberos in cellgate-jupyter. Debian's libzmq.a can authenticate by it, and there is
+ * no static library of it; nobody here asks for that: whoever did would be refused.
  */
 #define REFUSE 0xd0000u /* GSS_S_FAILURE */
 
@@ -26,7 +26,10 @@ STUB(gss_wrap)
 extern const void *const GSS_C_NT_HOSTBASED_SERVICE, *const GSS_C_NT_USER_NAME;
 const void *const GSS_C_NT_HOSTBASED_SERVICE = 0, *const GSS_C_NT_USER_NAME = 0;
 
-/* libzmq starts its multicast transport with every context: that reads /etc/protocols. Nobody uses it. */
+/*
+ * libzmq starts its multicast transport with every context: that reads /etc/protocols. Nobody uses
+ * it.
+ */
 int __wrap_pgm_init(void *err);
 int __wrap_pgm_shutdown(void);
 

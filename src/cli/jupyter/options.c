@@ -28,55 +28,52 @@
         "  --log-level N        0 errors, 1 warnings (default), 2 information, 3 debugging; on standard error\n"
 
 static const char help_install[] =
-"Usage: cellgate jupyter install [--user | --prefix DIR | --sys-prefix] [OPTIONS]\n"
-"\n"
-"Installs a kernelspec, so that Jupyter offers this kernel.\n"
-"\n"
-"  --user               for this user (default)\n"
-"  --prefix DIR         below DIR/share/jupyter\n"
-"  --sys-prefix         in the active virtual or conda environment\n"
-"  --name N             name of the kernelspec (default cellgate)\n"
-"  --display-name S     what Jupyter shows (default \"Python (cellgate)\")\n"
-KERNEL_OPTIONS
-"  -h, --help           this text\n";
+        "Usage: cellgate jupyter install [--user | --prefix DIR | --sys-prefix] [OPTIONS]\n"
+        "\n"
+        "Installs a kernelspec, so that Jupyter offers this kernel.\n"
+        "\n"
+        "  --user               for this user (default)\n"
+        "  --prefix DIR         below DIR/share/jupyter\n"
+        "  --sys-prefix         in the active virtual or conda environment\n"
+        "  --name N             name of the kernelspec (default cellgate)\n"
+        "  --display-name S     what Jupyter shows (default \"Python (cellgate)\")\n" KERNEL_OPTIONS
+        "  -h, --help           this text\n";
 
 static const char help_run[] =
-"Usage: cellgate jupyter run -f CONNECTION_FILE [OPTIONS]\n"
-"\n"
-"A Jupyter kernel: what a kernelspec's argv starts. The working folder is the workspace. A connection file that\n"
-"does not exist is made, with free ports and a fresh key, and removed at the end.\n"
-"\n"
-"  -f, --file FILE      the connection file\n"
-KERNEL_OPTIONS
-"  -h, --help           this text\n"
-"\n"
-"Options of ipykernel's (--Class.trait=VALUE, --profile and the like) and further words, which clients add for a kernel\n"
-"named python3, are passed over; a line on standard error names them. Where nbclient runs a whole notebook (it says so by\n"
-"--HistoryManager.hist_file=:memory:), a kernel that dies is not replaced: this program ends, and no further cell runs.\n"
-"\n"
-"SIGINT interrupts the running cell; SIGTERM or SIGHUP ends the kernel in order, with exit status 0, as\n"
-"a client's shutdown request does.\n";
+        "Usage: cellgate jupyter run -f CONNECTION_FILE [OPTIONS]\n"
+        "\n"
+        "A Jupyter kernel: what a kernelspec's argv starts. The working folder is the workspace. A connection file that\n"
+        "does not exist is made, with free ports and a fresh key, and removed at the end.\n"
+        "\n"
+        "  -f, --file FILE      the connection file\n" KERNEL_OPTIONS "  -h, --help           this text\n"
+        "\n"
+        "Options of ipykernel's (--Class.trait=VALUE, --profile and the like) and further words, which clients add for a kernel\n"
+        "named python3, are passed over; a line on standard error names them. Where nbclient runs a whole notebook (it says so by\n"
+        "--HistoryManager.hist_file=:memory:), a kernel that dies is not replaced: this program ends, and no further cell runs.\n"
+        "\n"
+        "SIGINT interrupts the running cell; SIGTERM or SIGHUP ends the kernel in order, with exit status 0, as\n"
+        "a client's shutdown request does.\n";
 
 static const char help_attach[] =
-"Usage: cellgate jupyter attach SESSION [OPTIONS]\n"
-"\n"
-"Opens a running session to Jupyter clients, prints the connection file's path, and serves until interrupted or the\n"
-"session ends. Then, for example: jupyter console --existing PATH\n"
-"\n"
-"  SESSION              its id, or the beginning of it: cellgate jupyter list\n"
-"  --address DIR        folder of its supervisor (default: those of this user's Jupyter kernels)\n"
-"  -f, --file FILE      the connection file to make (default: in Jupyter's runtime folder)\n"
-"  --log-level N        0 errors, 1 warnings (default), 2 information, 3 debugging; on standard error\n"
-"  -h, --help           this text\n";
+        "Usage: cellgate jupyter attach SESSION [OPTIONS]\n"
+        "\n"
+        "Opens a running session to Jupyter clients, prints the connection file's path, and serves until interrupted or the\n"
+        "session ends. Then, for example: jupyter console --existing PATH\n"
+        "\n"
+        "  SESSION              its id, or the beginning of it: cellgate jupyter list\n"
+        "  --address DIR        folder of its supervisor (default: those of this user's Jupyter kernels)\n"
+        "  -f, --file FILE      the connection file to make (default: in Jupyter's runtime folder)\n"
+        "  --log-level N        0 errors, 1 warnings (default), 2 information, 3 debugging; on standard error\n"
+        "  -h, --help           this text\n";
 
 static const char help_list[] =
-"Usage: cellgate jupyter list [OPTIONS]\n"
-"\n"
-"Lists the sessions that are open.\n"
-"\n"
-"  --address DIR        folder of a supervisor (default: those of this user's Jupyter kernels)\n"
-"  --json               as a JSON array\n"
-"  -h, --help           this text\n";
+        "Usage: cellgate jupyter list [OPTIONS]\n"
+        "\n"
+        "Lists the sessions that are open.\n"
+        "\n"
+        "  --address DIR        folder of a supervisor (default: those of this user's Jupyter kernels)\n"
+        "  --json               as a JSON array\n"
+        "  -h, --help           this text\n";
 
 enum { FILE_ = 2, USER, PREFIX, SYS_PREFIX, NAME, DISPLAY_NAME, LINGER, SPARES, ADDRESS, JSON };
 
@@ -111,8 +108,10 @@ static const struct {
 
 const char *cg_jup_help(enum cg_jup_command command)
 {
-        return command == CG_JUP_RUN ? help_run : command == CG_JUP_INSTALL ? help_install
-               : command == CG_JUP_ATTACH ? help_attach : help_list;
+        return command == CG_JUP_RUN       ? help_run
+               : command == CG_JUP_INSTALL ? help_install
+               : command == CG_JUP_ATTACH  ? help_attach
+                                           : help_list;
 }
 
 void cg_jup_options_fini(struct cg_jup_options *o)
@@ -123,7 +122,8 @@ void cg_jup_options_fini(struct cg_jup_options *o)
         o->words = o->ignored = NULL;
 }
 
-static int set_session(struct cg_jup_options *o, enum cg_jup_command command, const char *value, struct cg_err *err)
+static int set_session(struct cg_jup_options *o, enum cg_jup_command command, const char *value,
+                       struct cg_err *err)
 {
         if (command != CG_JUP_ATTACH || o->session)
                 return cg_fail(err, CG_E_INVAL, "unexpected argument \"%s\"", value);
@@ -131,7 +131,8 @@ static int set_session(struct cg_jup_options *o, enum cg_jup_command command, co
         return 0;
 }
 
-static int apply(struct cg_jup_options *o, enum cg_jup_command command, int id, const char *value, struct cg_err *err)
+static int apply(struct cg_jup_options *o, enum cg_jup_command command, int id, const char *value,
+                 struct cg_err *err)
 {
         int r = cg_kernel_options_apply(&o->kernel, id, value, err);
 
@@ -194,19 +195,23 @@ static int check_together(const struct cg_jup_options *o, enum cg_jup_command co
         if (command == CG_JUP_RUN && !o->file)
                 return cg_fail(err, CG_E_INVAL, "which connection file? -f FILE");
         if (command == CG_JUP_ATTACH && !o->session)
-                return cg_fail(err, CG_E_INVAL, "which session? cellgate jupyter list shows those that are open");
+                return cg_fail(err, CG_E_INVAL,
+                               "which session? cellgate jupyter list shows those that are open");
         return 0;
 }
 
 /*
- * An option of ipykernel's, which clients add for a kernel named python3: --Class.trait, or one of its short names. What else is unknown
- * is most likely a misspelled option of ours.
+ * An option of ipykernel's, which clients add for a kernel named python3: --Class.trait, or one of
+ * its short names. What else is unknown is most likely a misspelled option of ours.
  */
 static bool is_ipykernels(const char *word)
 {
-        static const char *const names[] = { "profile", "profile-dir", "ipython-dir", "config", "matplotlib", "pylab", "gui", "colors",
-                                             "theme", "cache-size", "ext", "logfile", "logappend", "ip", "hb", "shell", "iopub",
-                                             "stdin", "control", "transport", "user", "debug", "quick", "quiet", "no-stdout", "no-stderr" };
+        static const char *const names[] = {
+                "profile", "profile-dir", "ipython-dir", "config",    "matplotlib", "pylab",     "gui",
+                "colors",  "theme",       "cache-size",  "ext",       "logfile",    "logappend", "ip",
+                "hb",      "shell",       "iopub",       "stdin",     "control",    "transport", "user",
+                "debug",   "quick",       "quiet",       "no-stdout", "no-stderr"
+        };
         size_t len = strcspn(word, "=");
 
         if (strncmp(word, "--", 2) != 0)
@@ -219,19 +224,27 @@ static bool is_ipykernels(const char *word)
         return false;
 }
 
-/* nbclient, which runs a notebook to its end, gives it to each kernel. Our history is in memory: there is nothing to pass over. */
+/*
+ * nbclient, which runs a notebook to its end, gives it to each kernel. Our history is in memory:
+ * there is nothing to pass over.
+ */
 static bool is_fulfilled(const char *word)
 {
         return strcmp(word, "--HistoryManager.hist_file=:memory:") == 0;
 }
 
-/* The next option. What `run` passes over is remembered: it says so once the kernel's log is there. */
-static int next_word(struct cg_optscan *scan, struct cg_jup_options *o, enum cg_jup_command command, const char **value, struct cg_err *err)
+/*
+ * The next option. What `run` passes over is remembered: it says so once the kernel's log is there.
+ */
+static int next_word(struct cg_optscan *scan, struct cg_jup_options *o, enum cg_jup_command command,
+                     const char **value, struct cg_err *err)
 {
         int id;
 
         do {
-                for (; command == CG_JUP_RUN && scan->i < scan->argc && !scan->dashes && is_ipykernels(scan->argv[scan->i]); scan->i++)
+                for (; command == CG_JUP_RUN && scan->i < scan->argc && !scan->dashes &&
+                       is_ipykernels(scan->argv[scan->i]);
+                     scan->i++)
                         if (is_fulfilled(scan->argv[scan->i]))
                                 o->runs_notebook = true;
                         else
@@ -243,7 +256,8 @@ static int next_word(struct cg_optscan *scan, struct cg_jup_options *o, enum cg_
         return id;
 }
 
-int cg_jup_parse(int argc, char **argv, enum cg_jup_command command, struct cg_jup_options *o, struct cg_err *err)
+int cg_jup_parse(int argc, char **argv, enum cg_jup_command command, struct cg_jup_options *o,
+                 struct cg_err *err)
 {
         struct cg_opt table[CG_ARRAY_LEN(all)];
         struct cg_optscan scan = { .table = table, .argc = argc, .argv = argv, .i = 1 };

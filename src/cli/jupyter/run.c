@@ -17,7 +17,10 @@
 
 /* ------------------------------------------------------------------ run */
 
-/* NAME becomes NAME=VALUE of our own environment; one that is not set is left out. Free *ret and each of its strings. */
+/*
+ * NAME becomes NAME=VALUE of our own environment; one that is not set is left out. Free *ret and
+ * each of its strings.
+ */
 static int make_env(const struct cg_jup_options *o, char ***ret, struct cg_err *err)
 {
         char **v = calloc(o->kernel.n_env + 1, sizeof(*v));
@@ -32,7 +35,8 @@ static int make_env(const struct cg_jup_options *o, char ***ret, struct cg_err *
 
                 if (!value && !strchr(o->kernel.env[i], '='))
                         continue;
-                len = value ? asprintf(&v[n], "%s=%s", o->kernel.env[i], value) : asprintf(&v[n], "%s", o->kernel.env[i]);
+                len = value ? asprintf(&v[n], "%s=%s", o->kernel.env[i], value)
+                            : asprintf(&v[n], "%s", o->kernel.env[i]);
                 if (len < 0) {
                         v[n] = NULL;
                         return cg_fail(err, CG_E_NOMEM, "environment");
@@ -56,7 +60,8 @@ static int read_json(const char *path, char **text, size_t *len, struct cg_err *
 
         if (!path)
                 return 0;
-        if (cg_read_file(path, CG_MAX_SETTINGS, text, len, err) < 0 || cg_json_object(*text, *len, path, &check, err) < 0)
+        if (cg_read_file(path, CG_MAX_SETTINGS, text, len, err) < 0 ||
+            cg_json_object(*text, *len, path, &check, err) < 0)
                 return -1;
         if (*len >= 3 && memcmp(*text, "\xef\xbb\xbf", 3) == 0)
                 memset(*text, ' ', 3);
@@ -89,11 +94,21 @@ int cg_jup_run(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
         char address[256], **env = NULL;
         size_t mcp_len = 0;
         struct cg_kernel_hides hides = { .mcp = NULL };
-        struct cg_client_options co = { .size = sizeof(co), .preload = o->kernel.preload, .kernel_env = o->kernel.kernel_env, .start = 1, .linger_ms = o->linger_ms,
-                                        .log_level = o->kernel.log_level, .spares = o->spares, .no_spare = o->spares == 0 };
+        struct cg_client_options co = { .size = sizeof(co),
+                                        .preload = o->kernel.preload,
+                                        .kernel_env = o->kernel.kernel_env,
+                                        .start = 1,
+                                        .linger_ms = o->linger_ms,
+                                        .log_level = o->kernel.log_level,
+                                        .spares = o->spares,
+                                        .no_spare = o->spares == 0 };
         struct cg_session_options so = { .size = sizeof(so), .color = 1, .front = CG_FRONT_JUPYTER };
-        struct cg_front_options fo = { .connection_file = o->file, .client = &co, .session = &so, .judge = cg_jup_judge(o->kernel.approve),
-                                       .parent = parent_pid(), .log = { .fd = 2, .level = o->kernel.log_level, .who = "jupyter" } };
+        struct cg_front_options fo = { .connection_file = o->file,
+                                       .client = &co,
+                                       .session = &so,
+                                       .judge = cg_jup_judge(o->kernel.approve),
+                                       .parent = parent_pid(),
+                                       .log = { .fd = 2, .level = o->kernel.log_level, .who = "jupyter" } };
         int r = read_json(o->kernel.mcp, &mcp, &mcp_len, err);
 
         if (r == 0)
@@ -140,7 +155,7 @@ static json_t *sessions_at(const char *address, struct cg_err *err)
 }
 
 struct listing {
-        json_t *all;      /* every session, with its "address" */
+        json_t *all; /* every session, with its "address" */
 };
 
 static int collect(const char *address, void *data)
@@ -150,7 +165,8 @@ static int collect(const char *address, void *data)
         json_t *list = sessions_at(address, &err), *s;
         size_t i;
 
-        json_array_foreach(list, i, s) {
+        json_array_foreach(list, i, s)
+        {
                 json_object_set_new(s, "address", json_string(address));
                 json_array_append(l->all, s);
         }
@@ -203,15 +219,20 @@ int cg_jup_list(const struct cg_jup_options *o, bool *hangs, struct cg_err *err)
                 json_decref(l.all);
                 return r;
         }
-        json_array_foreach(l.all, i, s) {
+        json_array_foreach(l.all, i, s)
+        {
                 char *workspace = NULL;
 
                 if (r == 0)
-                        r = cg_render(text_of(s, "workspace"), strlen(text_of(s, "workspace")), 0, &workspace, err);
+                        r = cg_render(text_of(s, "workspace"), strlen(text_of(s, "workspace")), 0, &workspace,
+                                      err);
                 if (r == 0)
                         r = cg_buf_addf(&b, err, "%s  %-7s  Python %-7s  %-10s  %s\n", text_of(s, "id"),
-                                        json_is_true(json_object_get(s, "running")) ? "running" : "idle", text_of(s, "python"),
-                                        json_is_true(json_object_get(s, "sandbox")) ? "sandbox" : "no sandbox", workspace);
+                                        json_is_true(json_object_get(s, "running")) ? "running" : "idle",
+                                        text_of(s, "python"),
+                                        json_is_true(json_object_get(s, "sandbox")) ? "sandbox"
+                                                                                    : "no sandbox",
+                                        workspace);
                 cg_free(workspace);
         }
         json_decref(l.all);
@@ -230,7 +251,8 @@ static int find_session(const struct listing *l, const char *id, const json_t **
         const json_t *s;
         size_t i, n = 0;
 
-        json_array_foreach(l->all, i, s) {
+        json_array_foreach(l->all, i, s)
+        {
                 if (strncmp(text_of(s, "id"), id, strlen(id)) == 0) {
                         *found = s;
                         n++;
@@ -239,7 +261,8 @@ static int find_session(const struct listing *l, const char *id, const json_t **
         if (n == 1)
                 return 0;
         return n ? cg_fail(err, CG_E_INVAL, "%zu sessions begin with \"%s\": give more of the id", n, id)
-                 : cg_fail(err, CG_E_NOTFOUND, "there is no session \"%s\": cellgate jupyter list shows those that are open", id);
+                 : cg_fail(err, CG_E_NOTFOUND,
+                           "there is no session \"%s\": cellgate jupyter list shows those that are open", id);
 }
 
 static int default_file(const char *id, char **ret, struct cg_err *err)
@@ -263,8 +286,11 @@ static int attach_to(const struct cg_jup_options *o, const json_t *s, bool *hang
 {
         cg_auto_free char *file = NULL;
         struct cg_client_options co = { .size = sizeof(co), .address = text_of(s, "address") };
-        struct cg_front_options fo = { .connection_file = o->file, .client = &co, .attach = text_of(s, "id"),
-                                       .judge = cg_jup_judge(o->kernel.approve), .announce = true,
+        struct cg_front_options fo = { .connection_file = o->file,
+                                       .client = &co,
+                                       .attach = text_of(s, "id"),
+                                       .judge = cg_jup_judge(o->kernel.approve),
+                                       .announce = true,
                                        .log = { .fd = 2, .level = o->kernel.log_level, .who = "jupyter" } };
 
         if (!fo.connection_file) {

@@ -1,6 +1,6 @@
 /*
- * `cellgate mcp serve`: what a call answers, collected while it runs. The kernel may print gigabytes; what is kept is
- * the beginning, the end and the count.
+ * `cellgate mcp serve`: what a call answers, collected while it runs. The kernel may print
+ * gigabytes; what is kept is the beginning, the end and the count.
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
@@ -18,9 +18,12 @@
 #define MAX_CHARS 4000000u
 /* The end is kept in a buffer that is cut when it has grown by this much over what is wanted. */
 #define TAIL_SLACK ((size_t)64 << 10)
-/* Images in one answer, and base64 of one and of all. What is over is in files only: models refuse more. */
-#define MAX_IMAGES 20u
-#define MAX_IMAGE ((size_t)5 << 20)
+/*
+ * Images in one answer, and base64 of one and of all. What is over is in files only: models refuse
+ * more.
+ */
+#define MAX_IMAGES     20u
+#define MAX_IMAGE      ((size_t)5 << 20)
 #define MAX_ALL_IMAGES ((size_t)20 << 20)
 /* Files that are named one by one; a cell that draws in a loop makes thousands. */
 #define MAX_FILES 100u
@@ -34,8 +37,9 @@ struct cg_answer {
         struct cg_buf files;  /* list of saved images */
         struct cg_buf blocks; /* image blocks, each with a comma before it */
         size_t n_files, n_blocks;
-        char last;            /* last byte of the output; 0: none yet */
-        bool own_line;        /* what comes next must begin a line: the newline before it is not there yet */
+        char last; /* last byte of the output; 0: none yet */
+        /* what comes next must begin a line: the newline before it is not there yet */
+        bool own_line;
         bool error;
 };
 
@@ -185,8 +189,8 @@ static bool has_magic(const char *mime, const struct cg_buf *data)
 }
 
 /*
- * Is it what its type says? Hosts pass image blocks on to a model unseen, and a bad one in the history can make every
- * later request fail.
+ * Is it what its type says? Hosts pass image blocks on to a model unseen, and a bad one in the
+ * history can make every later request fail.
  */
 static bool is_image(const char *mime, const char *text, size_t len)
 {
@@ -240,8 +244,8 @@ static void add_file(struct cg_answer *a, const char *path, const char *why)
                 return;
         name = name ? name + 1 : path;
         dot = strrchr(name, '.');
-        cg_buf_addf(&a->files, NULL, "- [%.*s](%s)%s%s\n", (int)(dot ? (size_t)(dot - name) : strlen(name)), name, path,
-                    why ? " " : "", why ? why : "");
+        cg_buf_addf(&a->files, NULL, "- [%.*s](%s)%s%s\n", (int)(dot ? (size_t)(dot - name) : strlen(name)),
+                    name, path, why ? " " : "", why ? why : "");
 }
 
 static void add_image(struct cg_answer *a, struct cg_event *e, const char *mime, struct cg_images *im)
@@ -283,7 +287,10 @@ void cg_answer_display(struct cg_answer *a, struct cg_event *e, struct cg_images
 {
         const char *mime = cg_images_mime(e);
 
-        /* "<Figure size 640x480 with 1 Axes>" says nothing beside the figure; the value of an expression does. */
+        /*
+         * "<Figure size 640x480 with 1 Axes>" says nothing beside the figure; the value of an
+         * expression does.
+         */
         if (!mime || cg_event_type(e) == CG_EVENT_EXECUTE_RESULT)
                 add_display_text(a, e);
         if (mime)
@@ -306,12 +313,13 @@ static int add_output(struct cg_answer *a, struct cg_buf *b, struct cg_err *err)
         n = kept(a);
         r = cg_buf_add(b, a->head.data, a->head.len, err);
         if (r == 0 && n < a->total)
-                r = cg_buf_addf(b, err,
-                                "%s[Output truncated: %zu of %zu characters are left out here, it exceeded the limit"
-                                " of %zu. The kernel keeps its state: print just the part you need, or ask for more"
-                                " with max_output_chars]\n",
-                                a->head.len && a->head.data[a->head.len - 1] != '\n' ? "\n" : "", a->total - n,
-                                a->total, a->head_max + a->tail_max);
+                r = cg_buf_addf(
+                        b, err,
+                        "%s[Output truncated: %zu of %zu characters are left out here, it exceeded the limit"
+                        " of %zu. The kernel keeps its state: print just the part you need, or ask for more"
+                        " with max_output_chars]\n",
+                        a->head.len && a->head.data[a->head.len - 1] != '\n' ? "\n" : "", a->total - n,
+                        a->total, a->head_max + a->tail_max);
         return r < 0 ? r : cg_buf_add(b, a->tail.data, a->tail.len, err);
 }
 
@@ -338,7 +346,8 @@ static int add_all_text(struct cg_answer *a, struct cg_buf *b, struct cg_err *er
                 if (r == 0)
                         r = cg_buf_add(b, a->files.data, a->files.len, err);
                 if (r == 0 && a->n_files > MAX_FILES)
-                        r = cg_buf_addf(b, err, "- and %zu more in the same folder\n", a->n_files - MAX_FILES);
+                        r = cg_buf_addf(b, err, "- and %zu more in the same folder\n",
+                                        a->n_files - MAX_FILES);
         }
         /* Some hosts and models refuse empty text. */
         return r == 0 && !b->len ? cg_buf_adds(b, "(no output)", err) : r;

@@ -1,6 +1,6 @@
 /*
- * `cellgate mcp serve`: which tool calls may run. By rules; where they say `ask`, by the person at the MCP client,
- * through an elicitation request. Whatever is not a clear yes in time is a no.
+ * `cellgate mcp serve`: which tool calls may run. By rules; where they say `ask`, by the person at
+ * the MCP client, through an elicitation request. Whatever is not a clear yes in time is a no.
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
@@ -15,26 +15,31 @@
 
 /* The name under which rules speak of our own tools. */
 #define OWN "cellgate"
-/* Arguments are shown whole up to this; clients cut what is longer without a mark, so we cut before, with one. */
+/*
+ * Arguments are shown whole up to this; clients cut what is longer without a mark, so we cut
+ * before, with one.
+ */
 #define SHOW_WHOLE ((size_t)16 << 10)
-#define SHOW_MAX ((size_t)8 << 20)
+#define SHOW_MAX   ((size_t)8 << 20)
 
 /* What the person may choose. */
-#define YES "approve"
-#define ALWAYS "approve this tool from now on"
-#define NO "reject"
+#define YES         "approve"
+#define ALWAYS      "approve this tool from now on"
+#define NO          "reject"
 #define HOST_ALWAYS "approve this host in this session"
-#define HOST_NEVER "reject this host in this session"
+#define HOST_NEVER  "reject this host in this session"
 
 /* ------------------------------------------------------------------ refusals */
 
 static bool is_plain(const char *s)
 {
-        return *s && strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") == strlen(s);
+        return *s &&
+               strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") == strlen(s);
 }
 
 /* Read by the code in the kernel, the agent and, through it, the person who can change it. */
-static int explain_rule(struct cg_buf *b, const char *server, const char *tool, const char *rule, struct cg_err *err)
+static int explain_rule(struct cg_buf *b, const char *server, const char *tool, const char *rule,
+                        struct cg_err *err)
 {
         int r;
 
@@ -48,11 +53,13 @@ static int explain_rule(struct cg_buf *b, const char *server, const char *tool, 
         if (r == 0)
                 r = cg_name_render(b, tool, err);
         if (r == 0 && is_plain(server) && is_plain(tool))
-                r = cg_buf_addf(b, err,
-                                ": start cellgate mcp serve with --approve '%s.%s' (patterns such as '%s.*' work too)",
-                                server, tool, server);
+                r = cg_buf_addf(
+                        b, err,
+                        ": start cellgate mcp serve with --approve '%s.%s' (patterns such as '%s.*' work too)",
+                        server, tool, server);
         else if (r == 0)
-                r = cg_buf_adds(b, ": start cellgate mcp serve with an --approve pattern that matches it", err);
+                r = cg_buf_adds(b, ": start cellgate mcp serve with an --approve pattern that matches it",
+                                err);
         return r;
 }
 
@@ -95,8 +102,10 @@ static void unlink_ask(struct cg_serve *sv, struct cg_ask *ask)
 static int describe(const struct cg_call *call, bool own, struct cg_buf *b, struct cg_err *err)
 {
         bool cut = false;
-        int r = cg_buf_adds(b, own ? "The agent asks for something that happens outside the sandbox:\n"
-                                   : "Code of the agent wants to call a tool:\n", err);
+        int r = cg_buf_adds(b,
+                            own ? "The agent asks for something that happens outside the sandbox:\n"
+                                : "Code of the agent wants to call a tool:\n",
+                            err);
 
         if (r == 0)
                 r = cg_call_show(call, 100, call->args_len <= SHOW_WHOLE, b, &cut, err);
@@ -114,8 +123,12 @@ static int describe_connection(const char *json, struct cg_buf *b, struct cg_err
         return r < 0 ? r : cg_buf_adds(b, "\nwhich the sandbox's settings neither allow nor deny.\n", err);
 }
 
-/* A required choice: some clients accept a form without fields by themselves. @more: choices besides yes and no, or "". */
-static int form(const struct cg_serve *sv, const struct cg_buf *message, const char *more, struct cg_buf *b, struct cg_err *err)
+/*
+ * A required choice: some clients accept a form without fields by themselves. @more: choices
+ * besides yes and no, or "".
+ */
+static int form(const struct cg_serve *sv, const struct cg_buf *message, const char *more, struct cg_buf *b,
+                struct cg_err *err)
 {
         int r = cg_buf_addf(b, err, "{%s\"message\":",
                             sv->proto.revision >= CG_MCPD_2025_11_25 ? "\"mode\":\"form\"," : "");
@@ -134,13 +147,18 @@ static int form(const struct cg_serve *sv, const struct cg_buf *message, const c
         return r;
 }
 
-static int make_form(const struct cg_serve *sv, const struct cg_ask *a, const char *args, size_t len, struct cg_buf *params,
-                     struct cg_err *err)
+static int make_form(const struct cg_serve *sv, const struct cg_ask *a, const char *args, size_t len,
+                     struct cg_buf *params, struct cg_err *err)
 {
-        struct cg_call call = { .server = a->server, .tool = a->tool, .args = args, .args_len = len, .cell = sv->cell };
-        const char *more = a->connection ? ",\"" HOST_ALWAYS "\",\"" HOST_NEVER "\"" : a->approval ? ",\"" ALWAYS "\"" : "";
+        struct cg_call call = {
+                .server = a->server, .tool = a->tool, .args = args, .args_len = len, .cell = sv->cell
+        };
+        const char *more = a->connection ? ",\"" HOST_ALWAYS "\",\"" HOST_NEVER "\""
+                           : a->approval ? ",\"" ALWAYS "\""
+                                         : "";
         cg_auto_buf struct cg_buf message = { .max = SHOW_MAX };
-        int r = a->connection ? describe_connection(args, &message, err) : describe(&call, !a->approval, &message, err);
+        int r = a->connection ? describe_connection(args, &message, err)
+                              : describe(&call, !a->approval, &message, err);
 
         return r < 0 ? r : form(sv, &message, more, params, err);
 }
@@ -169,16 +187,18 @@ static struct cg_ask *ask(struct cg_serve *sv, uint64_t approval, const char *se
 
         pthread_mutex_lock(&sv->lock);
         if (!sv->proto.can_ask) {
-                cg_buf_adds(why,
-                            "the approval rule says ask, but this MCP client cannot ask its user (no elicitation): ",
-                            NULL);
+                cg_buf_adds(
+                        why,
+                        "the approval rule says ask, but this MCP client cannot ask its user (no elicitation): ",
+                        NULL);
                 explain_rule(why, server, tool, NULL, NULL);
         } else {
                 a = ask_new(sv, approval, server, tool);
                 if (a && send_ask(sv, a, args, len, NULL) < 0)
                         a = NULL;
                 if (!a)
-                        cg_buf_adds(why, "the question to the user could not be asked: no memory is left", NULL);
+                        cg_buf_adds(why, "the question to the user could not be asked: no memory is left",
+                                    NULL);
         }
         pthread_mutex_unlock(&sv->lock);
         return a;
@@ -191,7 +211,8 @@ static char *span_text(struct cg_span object, const char *key)
         struct cg_span v;
         char *text;
 
-        if (!object.p || cg_span_member(object, key, &v, NULL) < 0 || !v.p || cg_span_string(v, &text, NULL) < 0)
+        if (!object.p || cg_span_member(object, key, &v, NULL) < 0 || !v.p ||
+            cg_span_string(v, &text, NULL) < 0)
                 return NULL;
         return text;
 }
@@ -205,8 +226,9 @@ static void read_answer(struct cg_ask *a, const struct cg_mcpd_in *in)
         if (!action || strcmp(action, "accept") != 0) {
                 bool declined = action && strcmp(action, "decline") == 0;
 
-                a->reason = strdup(in->error.p ? "the MCP client could not ask the user" :
-                                   declined ? "the user rejected it" : "the user gave no answer");
+                a->reason = strdup(in->error.p ? "the MCP client could not ask the user"
+                                   : declined  ? "the user rejected it"
+                                               : "the user gave no answer");
                 return;
         }
         if (cg_span_member(in->result, "content", &content, NULL) < 0)
@@ -220,7 +242,8 @@ static void read_answer(struct cg_ask *a, const struct cg_mcpd_in *in)
                 a->accept = a->always = a->approval && decision && strcmp(decision, ALWAYS) == 0;
         }
         a->accept = a->accept || (decision && strcmp(decision, YES) == 0);
-        if (asprintf(&a->reason, "the user rejected it%s%s", reason && *reason ? ": " : "", reason ? reason : "") < 0)
+        if (asprintf(&a->reason, "the user rejected it%s%s", reason && *reason ? ": " : "",
+                     reason ? reason : "") < 0)
                 a->reason = NULL;
 }
 
@@ -236,7 +259,10 @@ void cg_serve_answered(struct cg_serve *sv, const struct cg_mcpd_in *in)
                         return;
                 }
         }
-        /* An answer to a question that was taken back, or that we never asked: nothing waits for it. */
+        /*
+         * An answer to a question that was taken back, or that we never asked: nothing waits for
+         * it.
+         */
 }
 
 /* Tells the client that nobody waits for the answer any more (lock held). */
@@ -250,7 +276,10 @@ static void take_back(struct cg_serve *sv, const struct cg_ask *a, const char *w
         cg_serve_notify(sv, "notifications/cancelled", params);
 }
 
-/* The next question that is decided, out of the list; NULL: none. *next_ms: when the next one is due. */
+/*
+ * The next question that is decided, out of the list; NULL: none. *next_ms: when the next one is
+ * due.
+ */
 static struct cg_ask *take_decided(struct cg_serve *sv, int64_t *next_ms)
 {
         int64_t now = cg_now_ms();
@@ -276,14 +305,17 @@ static struct cg_ask *take_decided(struct cg_serve *sv, int64_t *next_ms)
 static void carry_out(struct cg_serve *sv, const struct cg_ask *a)
 {
         if (a->connection) {
-                enum cg_egress_decision d = a->always ? (a->accept ? CG_EGRESS_ALLOW_SESSION : CG_EGRESS_DENY_SESSION)
-                                                      : (a->accept ? CG_EGRESS_ALLOW_ONCE : CG_EGRESS_DENY_ONCE);
+                enum cg_egress_decision d = a->always ? (a->accept ? CG_EGRESS_ALLOW_SESSION
+                                                                   : CG_EGRESS_DENY_SESSION)
+                                                      : (a->accept ? CG_EGRESS_ALLOW_ONCE
+                                                                   : CG_EGRESS_DENY_ONCE);
 
                 cg_egress_decide(sv->session, a->approval, d, a->reason, NULL);
                 return;
         }
         if (a->always)
-                cg_approve_always(sv->opts.kernel.approve, a->server, a->tool, NULL); /* failed: asked again */
+                cg_approve_always(sv->opts.kernel.approve, a->server, a->tool,
+                                  NULL); /* failed: asked again */
         if (a->accept)
                 cg_approval_accept(sv->session, a->approval, NULL);
         else
@@ -332,7 +364,8 @@ void cg_serve_approve(struct cg_serve *sv, struct cg_event *e)
 
 void cg_serve_connect(struct cg_serve *sv, struct cg_event *e)
 {
-        const char *json = cg_event_json(e, NULL), *why = "the question to the user could not be asked: no memory is left";
+        const char *json = cg_event_json(e, NULL),
+                   *why = "the question to the user could not be asked: no memory is left";
         uint64_t request = cg_event_approval(e);
         struct cg_ask *a = NULL;
 
@@ -348,7 +381,10 @@ void cg_serve_connect(struct cg_serve *sv, struct cg_event *e)
                 cg_egress_decide(sv->session, request, CG_EGRESS_DENY_ONCE, why, NULL);
 }
 
-/* The interrupted code often keeps its connection open, in a traceback: without this the question would stand on. */
+/*
+ * The interrupted code often keeps its connection open, in a traceback: without this the question
+ * would stand on.
+ */
 void cg_serve_refuse_connections(struct cg_serve *sv)
 {
         pthread_mutex_lock(&sv->lock);
@@ -374,7 +410,8 @@ void cg_serve_refuse_calls(struct cg_serve *sv, const char *server)
                 take_back(sv, a, why);
                 free(a->reason);
                 a->reason = strdup(why);
-                a->accept = a->always = false; /* an answer that has arrived is about the former program as well */
+                /* an answer that has arrived is about the former program as well */
+                a->accept = a->always = false;
                 a->answered = true;
         }
         pthread_mutex_unlock(&sv->lock);

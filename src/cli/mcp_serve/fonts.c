@@ -1,9 +1,10 @@
 /*
- * `cellgate mcp serve`: matplotlib's list of fonts, made once after matplotlib was installed and not by every kernel, which takes more than
- * a second.
+ * `cellgate mcp serve`: matplotlib's list of fonts, made once after matplotlib was installed and
+ * not by every kernel, which takes more than a second.
  *
- * To make it takes code of the package, which runs in no other place than a sandbox: in a session of its own, which the agent's cells do
- * not reach, with an empty workspace. What it prints is data for later kernels, which have that package as well and read it only.
+ * To make it takes code of the package, which runs in no other place than a sandbox: in a session
+ * of its own, which the agent's cells do not reach, with an empty workspace. What it prints is data
+ * for later kernels, which have that package as well and read it only.
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
@@ -23,11 +24,12 @@
 #define MAX_LIST ((size_t)8 << 20)
 #define MAX_NAME 64u
 
-static const char code[] = "import glob, os\n"
-                           "import matplotlib.font_manager\n"
-                           "for path in glob.glob(os.path.join(matplotlib.get_cachedir(), 'fontlist-*.json'))[:1]:\n"
-                           "    print(os.path.basename(path))\n"
-                           "    print(open(path).read())\n";
+static const char code[] =
+        "import glob, os\n"
+        "import matplotlib.font_manager\n"
+        "for path in glob.glob(os.path.join(matplotlib.get_cachedir(), 'fontlist-*.json'))[:1]:\n"
+        "    print(os.path.basename(path))\n"
+        "    print(open(path).read())\n";
 
 /* The session's standard output until its cell ends. Another outcome than ok: nothing. */
 static int collect(struct cg_session *s, uint64_t cell, struct cg_buf *out, struct cg_err *err)
@@ -70,9 +72,11 @@ static int write_list(const char *folder, struct cg_buf *out, struct cg_err *err
                 return cg_fail(err, CG_E_NOTFOUND, "it made none");
         *line_end = '\0';
         n = strlen(out->data);
-        if (n > MAX_NAME || strncmp(out->data, "fontlist-", 9) != 0 || n < 5 || strcmp(out->data + n - 5, ".json") != 0 || strchr(out->data, '/'))
+        if (n > MAX_NAME || strncmp(out->data, "fontlist-", 9) != 0 || n < 5 ||
+            strcmp(out->data + n - 5, ".json") != 0 || strchr(out->data, '/'))
                 return cg_fail(err, CG_E_PROTO, "its name is another than expected");
-        if (cg_json_object(line_end + 1, out->len - n - 1, "list of fonts", &check, err) < 0 || cg_make_dirs(folder, 0755, err) < 0)
+        if (cg_json_object(line_end + 1, out->len - n - 1, "list of fonts", &check, err) < 0 ||
+            cg_make_dirs(folder, 0755, err) < 0)
                 return -1;
         if (asprintf(&path, "%s/%s", folder, out->data) < 0) {
                 path = NULL;
@@ -118,7 +122,8 @@ void cg_serve_list_fonts(struct cg_serve *sv)
             asprintf(&folder, "%s/share/cellgate/matplotlib", sv->packages.path) < 0)
                 return;
         /* Without a sandbox matplotlib keeps its list in the user's own home. */
-        if (sv->opts.kernel.no_sandbox || !sv->client || access(module, F_OK) < 0 || access(folder, F_OK) == 0 || !mkdtemp(workspace))
+        if (sv->opts.kernel.no_sandbox || !sv->client || access(module, F_OK) < 0 ||
+            access(folder, F_OK) == 0 || !mkdtemp(workspace))
                 return;
         r = run(sv, workspace, &out, &err);
         if (r == 0)

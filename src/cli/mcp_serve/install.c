@@ -1,7 +1,7 @@
 /*
- * `cellgate mcp serve`: install_package. pip runs on the host, as the user, so what it may do is narrow: wheels only,
- * because building a source package runs its code; one name with versions, because pip takes options, URLs and paths in
- * the same place.
+ * `cellgate mcp serve`: install_package. pip runs on the host, as the user, so what it may do is
+ * narrow: wheels only, because building a source package runs its code; one name with versions,
+ * because pip takes options, URLs and paths in the same place.
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
@@ -19,7 +19,7 @@
 #include "config.h"
 
 #define MAX_REQUIREMENT 256u
-#define INSTALL_MS 600000
+#define INSTALL_MS      600000
 /* What pip says: its end is what counts. */
 #define MAX_CHARS 4000u
 
@@ -98,8 +98,8 @@ static bool take_versions(const char **p)
 /* pip takes "x.whl" and "x.tar.gz" for files. */
 static bool looks_like_file(const char *name, size_t len)
 {
-        static const char *const endings[] = { ".whl", ".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz", ".xz", ".txz",
-                                               ".lzma", ".egg" };
+        static const char *const endings[] = { ".whl", ".zip", ".tar", ".gz",   ".tgz", ".bz2",
+                                               ".tbz", ".xz",  ".txz", ".lzma", ".egg" };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(endings); i++) {
                 size_t n = strlen(endings[i]);
@@ -141,13 +141,21 @@ static int start_pip(const struct cg_serve *sv, const char *requirement, struct 
              upgrade[] = "--upgrade", no_input[] = "--no-input", no_version[] = "--disable-pip-version-check",
              no_color[] = "--no-color", bar[] = "--progress-bar=off", end[] = "--";
         cg_auto_free char *req = strdup(requirement);
-        char *argv[] = { python, isolated, m, pip, install, only, all, target, sv->packages.path, upgrade, no_input,
-                         no_version, no_color, bar, end, req, NULL };
+        char *argv[] = {
+                python,  isolated, m,          pip,      install, only, all, target, sv->packages.path,
+                upgrade, no_input, no_version, no_color, bar,     end,  req, NULL
+        };
         cg_auto_free char **env = cg_pip_environment();
         struct cg_proc_fd fds[] = { { -1, 0 }, { -1, 1 }, { -1, 2 } };
         /* In a folder where no file can be taken for the package. */
-        struct cg_proc_spec spec = { .path = python, .argv = argv, .envp = env, .cwd = "/", .fds = fds,
-                                     .n_fds = CG_ARRAY_LEN(fds), .new_session = true, .die_with_parent = true };
+        struct cg_proc_spec spec = { .path = python,
+                                     .argv = argv,
+                                     .envp = env,
+                                     .cwd = "/",
+                                     .fds = fds,
+                                     .n_fds = CG_ARRAY_LEN(fds),
+                                     .new_session = true,
+                                     .die_with_parent = true };
         int p[2], r;
 
         if (!req || !env)
@@ -194,7 +202,8 @@ static const char *follow(struct cg_serve *sv, const struct cg_job *job, int fd,
         }
 }
 
-void cg_serve_install(struct cg_serve *sv, const struct cg_job *job, const char *requirement, struct cg_answer *a)
+void cg_serve_install(struct cg_serve *sv, const struct cg_job *job, const char *requirement,
+                      struct cg_answer *a)
 {
         struct cg_proc pip = CG_PROC_NONE;
         cg_auto_fd int fd = -1;
@@ -209,20 +218,24 @@ void cg_serve_install(struct cg_serve *sv, const struct cg_job *job, const char 
                 return;
         }
         why = follow(sv, job, fd, a);
-        /* Its output has ended, so it is about to; what is left of its group is ended in any case. */
+        /*
+         * Its output has ended, so it is about to; what is left of its group is ended in any case.
+         */
         if (why || cg_proc_wait(&pip, 5000, &status, NULL) != 0)
                 cg_proc_end(&pip, true, 1000);
         if (!why && status == 0) {
                 cg_serve_list_fonts(sv);
-                cg_answer_note(a, "Installed for the kernel: import it in the next cell. What was imported before"
-                                  " stays as it was until reset.");
+                cg_answer_note(
+                        a, "Installed for the kernel: import it in the next cell. What was imported before"
+                           " stays as it was until reset.");
                 return;
         }
         cg_answer_error(a);
         if (why)
                 cg_answer_note(a, "Not installed: %s.", why);
         else
-                cg_answer_note(a, "Not installed. Only ready-made wheels for this Python are installed: a package"
-                                  " that would have to be compiled from source is refused, because its build would"
-                                  " run code outside the sandbox.");
+                cg_answer_note(
+                        a, "Not installed. Only ready-made wheels for this Python are installed: a package"
+                           " that would have to be compiled from source is refused, because its build would"
+                           " run code outside the sandbox.");
 }

@@ -1,9 +1,10 @@
 /*
- * `cellgate mcp serve`: an MCP server on standard input and output. Runs in the command `cellgate`, a host application
- * of libcellgate.
+ * `cellgate mcp serve`: an MCP server on standard input and output. Runs in the command `cellgate`,
+ * a host application of libcellgate.
  *
- * This is the I/O thread: it never waits for anything but its descriptors, so that whatever the worker does, pings are
- * answered and cancellations carried out. Standard output is moved away at the start: only this file can write to it.
+ * This is the I/O thread: it never waits for anything but its descriptors, so that whatever the
+ * worker does, pings are answered and cancellations carried out. Standard output is moved away at
+ * the start: only this file can write to it.
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
@@ -26,16 +27,19 @@
 #include "cli/common/cli.h"
 
 #define READ_SIZE ((size_t)64 << 10)
-/* A pipe that poll() calls writable takes this much without blocking: POSIX promises it for that much only. */
-#define WRITE_SIZE ((size_t)PIPE_BUF)
-#define TICK_MS 1000
 /*
- * The end of standard input. Calls that came before it may finish for a moment: so `printf ... | cellgate mcp serve`
- * answers. Clients send SIGTERM after 2 s, which ends us in order as well.
+ * A pipe that poll() calls writable takes this much without blocking: POSIX promises it for that
+ * much only.
+ */
+#define WRITE_SIZE ((size_t)PIPE_BUF)
+#define TICK_MS    1000
+/*
+ * The end of standard input. Calls that came before it may finish for a moment: so `printf ... |
+ * cellgate mcp serve` answers. Clients send SIGTERM after 2 s, which ends us in order as well.
  */
 #define FINISH_MS 1500
-#define FLUSH_MS 500
-#define GONE_MS 4000
+#define FLUSH_MS  500
+#define GONE_MS   4000
 
 struct io {
         struct cg_serve *sv;
@@ -43,10 +47,11 @@ struct io {
         struct cg_lines lines;
         struct cg_buf writing; /* out of sv->out, being written */
         size_t written;
-        bool eof;             /* of standard input */
-        bool broken;          /* nobody reads standard output, or a failure of our own: there is no use in going on */
-        int64_t end_ms;       /* after eof: when to give up what still runs */
-        int signal;           /* that ends us; 0: none */
+        bool eof; /* of standard input */
+        /* nobody reads standard output, or a failure of our own: there is no use in going on */
+        bool broken;
+        int64_t end_ms; /* after eof: when to give up what still runs */
+        int signal;     /* that ends us; 0: none */
 };
 
 /* ------------------------------------------------------------------ reading */
@@ -134,7 +139,10 @@ static bool take_output(struct io *io)
         return io->writing.len > 0;
 }
 
-/* Standard output may be shared, so it is not made non-blocking: each write is small enough not to block. */
+/*
+ * Standard output may be shared, so it is not made non-blocking: each write is small enough not to
+ * block.
+ */
 static void write_output(struct io *io)
 {
         size_t left = io->writing.len - io->written, n = left < WRITE_SIZE ? left : WRITE_SIZE;
@@ -218,7 +226,8 @@ static void loop(struct io *io)
                 struct pollfd p[N] = {
                         [SIG] = { .fd = io->sig, .events = POLLIN },
                         [WAKE] = { .fd = io->sv->io_fd, .events = POLLIN },
-                        [OUT] = { .fd = io->out, .events = output ? POLLOUT : 0 }, /* 0: tells of its reader's end */
+                        /* 0: tells of its reader's end */
+                        [OUT] = { .fd = io->out, .events = output ? POLLOUT : 0 },
                         [IN] = { .fd = io->eof || too_much_unread(io) ? -1 : io->in, .events = POLLIN },
                 };
 
@@ -254,8 +263,8 @@ static int open_standard(struct cg_err *err)
 }
 
 /*
- * From here on descriptor 0 is empty and descriptor 1 is standard error, for this process, its libraries and its
- * children: a stray print cannot get between the messages.
+ * From here on descriptor 0 is empty and descriptor 1 is standard error, for this process, its
+ * libraries and its children: a stray print cannot get between the messages.
  */
 static int move_standard(struct io *io, struct cg_err *err)
 {
@@ -327,7 +336,10 @@ static int serve(struct cg_serve *sv, struct io *io, struct cg_err *err)
         if (!io->signal)
                 flush_output(io);
         if (!stop_worker(sv)) {
-                /* Blocked in the library, by a slow MCP server for example. Without us the supervisor ends it all. */
+                /*
+                 * Blocked in the library, by a slow MCP server for example. Without us the
+                 * supervisor ends it all.
+                 */
                 cg_packages_fini(&sv->packages);
                 _exit(io->signal ? 128 + io->signal : CG_EXIT_OK);
         }
@@ -354,10 +366,11 @@ static int read_servers(struct cg_serve *sv, struct cg_err *err)
         if (cg_json_mcp_servers(file, &servers, err) < 0)
                 return cg_err_prefix(err, "%s", sv->opts.kernel.mcp);
         if (json_object_get(servers, "cellgate"))
-                return cg_fail(err, CG_E_INVAL,
-                               "%s: the server name \"cellgate\" is taken: approval rules mean the tools of cellgate"
-                               " mcp serve by it",
-                               sv->opts.kernel.mcp);
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "%s: the server name \"cellgate\" is taken: approval rules mean the tools of cellgate"
+                        " mcp serve by it",
+                        sv->opts.kernel.mcp);
         json_decref(sv->configured);
         sv->configured = json_incref(servers);
         return 0;
@@ -373,7 +386,8 @@ static int open_images(struct cg_serve *sv, struct cg_err *err)
         cwd = sv->opts.kernel.images ? realpath(".", NULL) : strdup(sv->workspace);
         if (!cwd)
                 return cg_fail_errno(err, "folder for images");
-        if (asprintf(&dir, "%s/%s", strcmp(cwd, "/") ? cwd : "", sv->opts.kernel.images ? sv->opts.kernel.images : "images") < 0) {
+        if (asprintf(&dir, "%s/%s", strcmp(cwd, "/") ? cwd : "",
+                     sv->opts.kernel.images ? sv->opts.kernel.images : "images") < 0) {
                 dir = NULL;
                 return cg_fail(err, CG_E_NOMEM, "folder for images");
         }
@@ -425,7 +439,9 @@ static int run(struct cg_serve *sv)
 {
         struct io io = { .sv = sv, .in = -1, .out = -1, .sig = -1 };
         cg_auto_free char *instructions = NULL, *tools = NULL;
-        struct cg_mcpd_info info = { .name = "cellgate", .title = "cellgate", .version = cg_version(),
+        struct cg_mcpd_info info = { .name = "cellgate",
+                                     .title = "cellgate",
+                                     .version = cg_version(),
                                      .tool_names = cg_serve_tool_names };
         struct cg_err err;
         int r = set_up(sv, &err);
@@ -438,7 +454,8 @@ static int run(struct cg_serve *sv)
                 if (sv->opts.kernel.no_sandbox)
                         cg_log(&sv->log, CG_LOG_WARN,
                                "no sandbox: the agent's code can do all that you can, with or without approval");
-                info.instructions = instructions = cg_serve_instructions(sv->configured, sv->settings != NULL);
+                info.instructions = instructions = cg_serve_instructions(sv->configured,
+                                                                         sv->settings != NULL);
                 info.tools = tools = cg_serve_tools(sv->settings != NULL);
                 if (!instructions || !tools)
                         r = cg_fail(&err, CG_E_NOMEM, "server");
@@ -488,10 +505,11 @@ int cg_cli_mcp(int argc, char **argv)
         if (argc > 1 && strcmp(argv[1], "serve") == 0)
                 return mcp_serve(argc - 1, argv + 1);
         if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
-                return cg_cli_print("Usage: cellgate mcp serve [OPTIONS]\n\ncellgate mcp serve --help says more.\n");
+                return cg_cli_print(
+                        "Usage: cellgate mcp serve [OPTIONS]\n\ncellgate mcp serve --help says more.\n");
         cg_fail(&err, CG_E_INVAL,
-                argc > 1 ? "there is no \"mcp %s\": only `cellgate mcp serve`" :
-                           "which one? There is `cellgate mcp serve`",
+                argc > 1 ? "there is no \"mcp %s\": only `cellgate mcp serve`"
+                         : "which one? There is `cellgate mcp serve`",
                 argc > 1 ? argv[1] : "");
         return cg_cli_fail("mcp", &err);
 }

@@ -1,10 +1,10 @@
 /*
  * `cellgate mcp serve`: what its parts share.
  *
- * Two threads. The I/O thread (mcp_serve.c) reads messages, writes messages and answers at once what needs no kernel.
- * The worker (work.c) owns the session and carries out tool calls, one after the other, so that it may block
- * in libcellgate while pings and cancellations are still answered. Between them lie the queues of queue.c,
- * under one lock.
+ * Two threads. The I/O thread (mcp_serve.c) reads messages, writes messages and answers at once
+ * what needs no kernel. The worker (work.c) owns the session and carries out tool calls, one after
+ * the other, so that it may block in libcellgate while pings and cancellations are still answered.
+ * Between them lie the queues of queue.c, under one lock.
  */
 #ifndef CG_CLI_MCP_SERVE_MCP_SERVE_H
 #define CG_CLI_MCP_SERVE_MCP_SERVE_H
@@ -21,14 +21,19 @@
 #include "cli/common/kernel_options.h"
 #include "mcp/server.h"
 
-/* One message of the client: a cell of CG_MAX_CODE in which every other character needs an escape. */
+/*
+ * One message of the client: a cell of CG_MAX_CODE in which every other character needs an escape.
+ */
 #define CG_SERVE_MAX_LINE ((size_t)32 << 20)
 /* Calls that wait: far more than an agent sends at once. */
 #define CG_SERVE_MAX_JOBS 64
-/* Bytes that the client has not read. Above the first no more is read from it, above the second the worker waits. */
+/*
+ * Bytes that the client has not read. Above the first no more is read from it, above the second the
+ * worker waits.
+ */
 #define CG_SERVE_STOP_READING ((size_t)16 << 20)
 #define CG_SERVE_STOP_WORKING ((size_t)64 << 20)
-#define CG_SERVE_MAX_OUT ((size_t)512 << 20)
+#define CG_SERVE_MAX_OUT      ((size_t)512 << 20)
 
 struct cg_serve_options {
         struct cg_kernel_options kernel;
@@ -50,9 +55,9 @@ struct cg_job {
 /* A question to the person at the client (elicitation). */
 struct cg_ask {
         struct cg_ask *next;
-        uint64_t id;       /* of our request */
-        uint64_t approval; /* of the session; 0: a tool of our own, whose job waits for it */
-        bool connection;   /* that the session asks about */
+        uint64_t id;         /* of our request */
+        uint64_t approval;   /* of the session; 0: a tool of our own, whose job waits for it */
+        bool connection;     /* that the session asks about */
         char *server, *tool; /* of a connection "" */
         int64_t deadline_ms;
         bool answered, accept, always; /* always, of a connection: for this session, a no as well */
@@ -84,15 +89,16 @@ struct cg_serve {
         struct cg_mcpd proto;
         struct cg_ask *asks;
         uint64_t last_ask;
-        struct cg_session *session; /* written by the worker only, so that it may read it without the lock */
-        uint64_t cell;              /* that runs; 0: none */
+        /* written by the worker only, so that it may read it without the lock */
+        struct cg_session *session;
+        uint64_t cell; /* that runs; 0: none */
         bool stop, worker_gone;
 
         /* the worker's */
         struct cg_client *client;
         struct cg_images *images;
-        json_t *configured; /* mcpServers of --mcp */
-        json_t *registered; /* those that the agent added: again in the next session */
+        json_t *configured;        /* mcpServers of --mcp */
+        json_t *registered;        /* those that the agent added: again in the next session */
         struct cg_answer *answer;  /* of the call that runs; NULL: none */
         struct cg_answer *between; /* what came while none ran */
         struct cg_denied denied;   /* that the agent was told of for this call */
@@ -110,14 +116,15 @@ void cg_serve_options_fini(struct cg_serve_options *o);
 /* ---- tools.c */
 extern const char *const cg_serve_tool_names[];
 /*
- * The tools, and instructions for the agent, which name the configured servers. @settings: the sandbox has settings of its
- * own. Caller frees; NULL when out of memory.
+ * The tools, and instructions for the agent, which name the configured servers. @settings: the
+ * sandbox has settings of its own. Caller frees; NULL when out of memory.
  */
 char *cg_serve_tools(bool settings);
 char *cg_serve_instructions(const json_t *configured, bool settings);
 /*
- * Arguments of a call, checked. CG_E_INVAL says what is wrong, for the agent. cg_serve_args_check(): only these names
- * (NULL-terminated) may be there. A string is the caller's to free.
+ * Arguments of a call, checked. CG_E_INVAL says what is wrong, for the agent.
+ * cg_serve_args_check(): only these names (NULL-terminated) may be there. A string is the caller's
+ * to free.
  */
 int cg_serve_args_check(const char *args, const char *const *names, struct cg_err *err);
 int cg_serve_arg_string(const char *args, const char *name, char **ret, struct cg_err *err);
@@ -138,7 +145,10 @@ void cg_serve_cancel(struct cg_serve *sv, struct cg_span id);
 bool cg_serve_progress(struct cg_serve *sv);
 /* The worker: the next job (borrows), NULL when there is none now. */
 struct cg_job *cg_serve_next_job(struct cg_serve *sv);
-/* The worker: answers a job with a result (JSON text) and frees it. Waits while the client does not read. */
+/*
+ * The worker: answers a job with a result (JSON text) and frees it. Waits while the client does not
+ * read.
+ */
 void cg_serve_finish_job(struct cg_serve *sv, struct cg_job *job, const char *result, size_t len);
 /* Frees all jobs that wait. */
 void cg_serve_drop_jobs(struct cg_serve *sv);
@@ -152,15 +162,24 @@ void cg_serve_approve(struct cg_serve *sv, struct cg_event *e);
 void cg_serve_connect(struct cg_serve *sv, struct cg_event *e);
 /* Refuses the calls of @server that wait for an answer: another program gets its name (worker). */
 void cg_serve_refuse_calls(struct cg_serve *sv, const char *server);
-/* The call was cancelled: nobody waits for connections that its cell, or what it left behind, wanted (worker). */
+/*
+ * The call was cancelled: nobody waits for connections that its cell, or what it left behind,
+ * wanted (worker).
+ */
 void cg_serve_refuse_connections(struct cg_serve *sv);
 /* APPROVAL_CLOSED: takes a question back (worker). */
 void cg_serve_withdraw(struct cg_serve *sv, uint64_t approval);
-/* Carries out answers, and refuses what was not answered in time. Returns milliseconds to the next deadline or -1. */
+/*
+ * Carries out answers, and refuses what was not answered in time. Returns milliseconds to the next
+ * deadline or -1.
+ */
 int64_t cg_serve_settle(struct cg_serve *sv);
 /* An answer came (I/O thread; lock held). */
 void cg_serve_answered(struct cg_serve *sv, const struct cg_mcpd_in *in);
-/* May this tool of our own run? true; false: *why says how to allow it. Waits for the person where rules say ask. */
+/*
+ * May this tool of our own run? true; false: *why says how to allow it. Waits for the person where
+ * rules say ask.
+ */
 bool cg_serve_allowed(struct cg_serve *sv, const struct cg_job *job, struct cg_buf *why);
 /* Forgets the questions about calls of cells: the session has ended. */
 void cg_serve_drop_asks(struct cg_serve *sv);
@@ -168,7 +187,10 @@ size_t cg_serve_count_asks(const struct cg_serve *sv);
 
 /* ---- work.c */
 void *cg_serve_worker(void *data);
-/* Waits for something to do: wake-ups, events, @fd (-1: none) when readable; then handles events and questions. */
+/*
+ * Waits for something to do: wake-ups, events, @fd (-1: none) when readable; then handles events
+ * and questions.
+ */
 void cg_serve_wait(struct cg_serve *sv, int fd, int64_t timeout_ms);
 
 /* ---- answer.c */
@@ -195,10 +217,14 @@ int cg_answer_result(struct cg_answer *a, struct cg_buf *b, struct cg_err *err);
 /* A name with extras and versions, nothing else. CG_E_INVAL says what is wrong. */
 int cg_serve_check_requirement(const char *text, struct cg_err *err);
 /* install_package, after it was allowed (worker). */
-void cg_serve_install(struct cg_serve *sv, const struct cg_job *job, const char *requirement, struct cg_answer *a);
+void cg_serve_install(struct cg_serve *sv, const struct cg_job *job, const char *requirement,
+                      struct cg_answer *a);
 
 /* ---- fonts.c */
-/* After an installation: makes matplotlib's list of fonts where that is new. A failure is logged (worker). */
+/*
+ * After an installation: makes matplotlib's list of fonts where that is new. A failure is logged
+ * (worker).
+ */
 void cg_serve_list_fonts(struct cg_serve *sv);
 
 /* ---- packages.c */

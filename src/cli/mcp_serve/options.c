@@ -8,51 +8,51 @@
 #define ASK_TIMEOUT_MS 300000
 
 const char cg_serve_help[] =
-"Usage: cellgate mcp serve [OPTIONS]\n"
-"\n"
-"An MCP server on standard input and output: an agent's Python in a sandboxed IPython kernel that keeps its state.\n"
-"\n"
-"Tools: execute_ipython_cell, register_mcp_server, install_package, reset. Cells call the tools of other MCP servers\n"
-"as Python functions; each such call must be allowed here.\n"
-"\n"
-"  --workspace DIR      the folder that cells may write, and start in (default: the current folder)\n"
-"  --mcp FILE           MCP servers: JSON, the \"mcpServers\" object that MCP clients use. ${VAR} is taken from the\n"
-"                       environment. Cells then say: from mcptools.SERVER import TOOL\n"
-"  --approve RULE       which tool calls may run; may be repeated:\n"
-"                         none                refuse (default)\n"
-"                         all                 accept, also what is said below about the server's own tools\n"
-"                         ask                 ask the person at the MCP client (elicitation); refuse where it cannot\n"
-"                         filesystem.read_*   accept what the pattern SERVER.TOOL matches; * any characters, ? one\n"
-"                         '!filesystem.*'     refuse what it matches\n"
-"                       The order does not matter: any ! pattern that matches refuses, else any pattern that\n"
-"                       matches accepts, else none, all or ask decides.\n"
-"                       Two of the server's own tools act outside the sandbox and need a rule as well:\n"
-"                         cellgate.register_mcp_server   starts a program of the agent's choice, as you\n"
-"                         cellgate.install_package       downloads a package (wheels only) for the kernel\n"
-"  --ask-timeout S      longest wait for an answer of that person; then it is a no (default 300)\n"
-"  --env NAME=VALUE     a variable for the kernel, which inherits none; may be repeated\n"
-"  --sandbox FILE       the sandbox's settings, JSON as docs/settings.md says; relative paths in it start at the workspace.\n"
-"                       Without: the workspace may be written, all but credentials (~/.ssh, .env and the like) read, and\n"
-"                       there is no network. With --approve ask the person is also asked about hosts that the settings\n"
-"                       do not decide; else they are refused. The agent is told what was refused and why\n"
-"  --allow-host HOST    instead of --sandbox: as without, but HOST can be reached: example.org, *.example.org:443; may be\n"
-"                       repeated\n"
-"  --limit NAME=N       what the kernel may use, before what --sandbox says; may be repeated: memoryMb, cores (such as 1.5),\n"
-"                       processes, openFiles, fileMb, outputMb of a cell, cpuSeconds, wallSeconds\n"
-"  --tier TIER          full (the default), landlock, or auto; landlock is weaker, for machines that forbid user namespaces\n"
-"  --no-sandbox         run the kernel without sandbox: its code can do all that you can\n"
-"  --images DIR         where images go (default: images in the workspace), as cell1-1.png; nothing is replaced\n"
-"  --kernel-env ENV     the environment that kernels run in: a name that `cellgate env` has made, or a folder (with a slash in\n"
-"                       it); cells only read it (default: the built-in one)\n"
-"  --log-level N        0 errors, 1 warnings (default), 2 information, 3 debugging; on standard error\n"
-"  -h, --help           this text\n"
-"\n"
-"Ends when standard input does. Exit status: 0; 2 command line or settings; 128 and the signal's number when a signal\n"
-"ended it.\n"
-"\n"
-"Example, in the settings of an MCP client: {\"mcpServers\": {\"cellgate\": {\"command\": \"cellgate\",\n"
-"  \"args\": [\"mcp\", \"serve\", \"--workspace\", \"/home/me/project\", \"--mcp\", \"servers.json\",\n"
-"           \"--approve\", \"filesystem.read_*\"]}}}\n";
+        "Usage: cellgate mcp serve [OPTIONS]\n"
+        "\n"
+        "An MCP server on standard input and output: an agent's Python in a sandboxed IPython kernel that keeps its state.\n"
+        "\n"
+        "Tools: execute_ipython_cell, register_mcp_server, install_package, reset. Cells call the tools of other MCP servers\n"
+        "as Python functions; each such call must be allowed here.\n"
+        "\n"
+        "  --workspace DIR      the folder that cells may write, and start in (default: the current folder)\n"
+        "  --mcp FILE           MCP servers: JSON, the \"mcpServers\" object that MCP clients use. ${VAR} is taken from the\n"
+        "                       environment. Cells then say: from mcptools.SERVER import TOOL\n"
+        "  --approve RULE       which tool calls may run; may be repeated:\n"
+        "                         none                refuse (default)\n"
+        "                         all                 accept, also what is said below about the server's own tools\n"
+        "                         ask                 ask the person at the MCP client (elicitation); refuse where it cannot\n"
+        "                         filesystem.read_*   accept what the pattern SERVER.TOOL matches; * any characters, ? one\n"
+        "                         '!filesystem.*'     refuse what it matches\n"
+        "                       The order does not matter: any ! pattern that matches refuses, else any pattern that\n"
+        "                       matches accepts, else none, all or ask decides.\n"
+        "                       Two of the server's own tools act outside the sandbox and need a rule as well:\n"
+        "                         cellgate.register_mcp_server   starts a program of the agent's choice, as you\n"
+        "                         cellgate.install_package       downloads a package (wheels only) for the kernel\n"
+        "  --ask-timeout S      longest wait for an answer of that person; then it is a no (default 300)\n"
+        "  --env NAME=VALUE     a variable for the kernel, which inherits none; may be repeated\n"
+        "  --sandbox FILE       the sandbox's settings, JSON as docs/settings.md says; relative paths in it start at the workspace.\n"
+        "                       Without: the workspace may be written, all but credentials (~/.ssh, .env and the like) read, and\n"
+        "                       there is no network. With --approve ask the person is also asked about hosts that the settings\n"
+        "                       do not decide; else they are refused. The agent is told what was refused and why\n"
+        "  --allow-host HOST    instead of --sandbox: as without, but HOST can be reached: example.org, *.example.org:443; may be\n"
+        "                       repeated\n"
+        "  --limit NAME=N       what the kernel may use, before what --sandbox says; may be repeated: memoryMb, cores (such as 1.5),\n"
+        "                       processes, openFiles, fileMb, outputMb of a cell, cpuSeconds, wallSeconds\n"
+        "  --tier TIER          full (the default), landlock, or auto; landlock is weaker, for machines that forbid user namespaces\n"
+        "  --no-sandbox         run the kernel without sandbox: its code can do all that you can\n"
+        "  --images DIR         where images go (default: images in the workspace), as cell1-1.png; nothing is replaced\n"
+        "  --kernel-env ENV     the environment that kernels run in: a name that `cellgate env` has made, or a folder (with a slash in\n"
+        "                       it); cells only read it (default: the built-in one)\n"
+        "  --log-level N        0 errors, 1 warnings (default), 2 information, 3 debugging; on standard error\n"
+        "  -h, --help           this text\n"
+        "\n"
+        "Ends when standard input does. Exit status: 0; 2 command line or settings; 128 and the signal's number when a signal\n"
+        "ended it.\n"
+        "\n"
+        "Example, in the settings of an MCP client: {\"mcpServers\": {\"cellgate\": {\"command\": \"cellgate\",\n"
+        "  \"args\": [\"mcp\", \"serve\", \"--workspace\", \"/home/me/project\", \"--mcp\", \"servers.json\",\n"
+        "           \"--approve\", \"filesystem.read_*\"]}}}\n";
 
 enum { ASK_TIMEOUT = 2 };
 
@@ -83,7 +83,8 @@ static int set_ask_timeout(struct cg_serve_options *o, const char *value, struct
         int r = cg_opt_seconds("--ask-timeout", value, &o->ask_timeout_ms, err);
 
         if (r == 0 && o->ask_timeout_ms == 0)
-                r = cg_fail(err, CG_E_INVAL, "--ask-timeout must be more than 0: a question must end one day");
+                r = cg_fail(err, CG_E_INVAL,
+                            "--ask-timeout must be more than 0: a question must end one day");
         return r;
 }
 
@@ -93,12 +94,15 @@ static int apply(struct cg_serve_options *o, int id, const char *value, struct c
 
         if (r <= 0)
                 return r;
-        return id == ASK_TIMEOUT ? set_ask_timeout(o, value, err) : cg_fail(err, CG_E_INVAL, "unexpected argument \"%s\"", value);
+        return id == ASK_TIMEOUT ? set_ask_timeout(o, value, err)
+                                 : cg_fail(err, CG_E_INVAL, "unexpected argument \"%s\"", value);
 }
 
 int cg_serve_parse(int argc, char **argv, struct cg_serve_options *o, struct cg_err *err)
 {
-        struct cg_optscan scan = { .table = table, .n = CG_ARRAY_LEN(table), .argc = argc, .argv = argv, .i = 1 };
+        struct cg_optscan scan = {
+                .table = table, .n = CG_ARRAY_LEN(table), .argc = argc, .argv = argv, .i = 1
+        };
         const char *value = NULL;
         int id, r = 0;
 

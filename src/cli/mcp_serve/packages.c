@@ -1,10 +1,10 @@
 /*
  * `cellgate mcp serve`: the folder that install_package fills and kernels see read-only.
  *
- * It is one server's own and goes with it. Packages are large, so it lies in the user's cache folder and not in a
- * temporary one, which is memory on many machines. A server that is killed leaves its folder behind; the next one
- * removes it: a folder that is in use is locked, and the kernel of the operating system unlocks it when its process
- * ends, however that happens.
+ * It is one server's own and goes with it. Packages are large, so it lies in the user's cache
+ * folder and not in a temporary one, which is memory on many machines. A server that is killed
+ * leaves its folder behind; the next one removes it: a folder that is in use is locked, and the
+ * kernel of the operating system unlocks it when its process ends, however that happens.
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
@@ -55,7 +55,9 @@ static int make_folders(char *path, struct cg_err *err)
         }
 }
 
-/* Somebody else's folder, or a link, could be changed under our feet; that is possible in /var/tmp. */
+/*
+ * Somebody else's folder, or a link, could be changed under our feet; that is possible in /var/tmp.
+ */
 static int open_base(const char *path, struct cg_err *err)
 {
         cg_auto_fd int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -64,8 +66,8 @@ static int open_base(const char *path, struct cg_err *err)
         if (fd < 0 || fstat(fd, &st) < 0)
                 return cg_fail_errno(err, "cannot open %s, the folder for installed packages", path);
         if (st.st_uid != geteuid() || (st.st_mode & 022))
-                return cg_fail(err, CG_E_INVAL, "%s, the folder for installed packages, can be written by others",
-                               path);
+                return cg_fail(err, CG_E_INVAL,
+                               "%s, the folder for installed packages, can be written by others", path);
         return cg_steal_fd(&fd);
 }
 
@@ -122,12 +124,14 @@ static int make_own(struct cg_packages *p, int base, const char *path, struct cg
 }
 
 /*
- * One server at a time is here: nobody takes a folder for stale that is made and not locked yet. What is locked is a file that nobody may
- * read: kernels can read this folder, and who can open a file at all can lock it, and keep the lock.
+ * One server at a time is here: nobody takes a folder for stale that is made and not locked yet.
+ * What is locked is a file that nobody may read: kernels can read this folder, and who can open a
+ * file at all can lock it, and keep the lock.
  */
 static int lock_base(int base, const char *path, struct cg_err *err)
 {
-        cg_auto_fd int fd = openat(base, "../packages.lock", O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0200);
+        cg_auto_fd int fd = openat(base, "../packages.lock",
+                                   O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0200);
         int64_t end = cg_now_ms() + LOCK_MS;
 
         if (fd < 0)

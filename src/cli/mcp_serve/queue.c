@@ -1,4 +1,7 @@
-/* `cellgate mcp serve`: the calls that wait, and the messages that wait to be written. Used by both threads. */
+/*
+ * `cellgate mcp serve`: the calls that wait, and the messages that wait to be written. Used by both
+ * threads.
+ */
 #include "cli/mcp_serve/mcp_serve.h"
 
 #include <errno.h>
@@ -8,7 +11,10 @@
 #include <unistd.h>
 #include "base/util.h"
 
-/* Clients give up after 60 s without a sign of life, some earlier; a person likes to see that it goes on. */
+/*
+ * Clients give up after 60 s without a sign of life, some earlier; a person likes to see that it
+ * goes on.
+ */
 #define PROGRESS_MS 3000
 
 void cg_serve_wake(int fd)
@@ -150,11 +156,12 @@ static void add_progress(struct cg_serve *sv, const struct cg_job *j, int64_t no
         cg_auto_buf struct cg_buf b = { .max = 4096 };
         double elapsed = (double)(now - j->since_ms) / 1000;
         size_t asks = cg_serve_count_asks(sv);
-        int r = cg_buf_addf(&b, NULL, "{\"progressToken\":%s,\"progress\":%.3f,\"message\":\"", j->token, elapsed);
+        int r = cg_buf_addf(&b, NULL, "{\"progressToken\":%s,\"progress\":%.3f,\"message\":\"", j->token,
+                            elapsed);
 
         if (r == 0 && before)
-                r = cg_buf_addf(&b, NULL, "waiting, %zu call%s before it, %.0f s", before, before == 1 ? "" : "s",
-                                elapsed);
+                r = cg_buf_addf(&b, NULL, "waiting, %zu call%s before it, %.0f s", before,
+                                before == 1 ? "" : "s", elapsed);
         else if (r == 0)
                 r = cg_buf_addf(&b, NULL, "running, %.0f s", elapsed);
         if (r == 0 && !before && asks)
@@ -162,7 +169,8 @@ static void add_progress(struct cg_serve *sv, const struct cg_job *j, int64_t no
         if (r == 0)
                 r = cg_buf_adds(&b, "\"}", NULL);
         if (r == 0)
-                cg_serve_notify(sv, "notifications/progress", b.data); /* failed: the next one tells as much */
+                cg_serve_notify(sv, "notifications/progress",
+                                b.data); /* failed: the next one tells as much */
 }
 
 bool cg_serve_progress(struct cg_serve *sv)

@@ -1,5 +1,6 @@
 /*
- * `cellgate mcp serve`: its tools as the agent sees them, and their arguments. What stands here is ipybox's interface.
+ * `cellgate mcp serve`: its tools as the agent sees them, and their arguments. What stands here is
+ * ipybox's interface.
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
@@ -10,95 +11,99 @@
 #include "base/limits.h"
 #include "base/util.h"
 
-const char *const cg_serve_tool_names[] = { "execute_ipython_cell", "register_mcp_server", "install_package", "reset",
-                                            NULL };
+const char *const cg_serve_tool_names[] = { "execute_ipython_cell", "register_mcp_server", "install_package",
+                                            "reset", NULL };
 
 /* What cells may do, in the tool's description and in the instructions. */
-#define LIMITS_DEFAULT "Cells can write only in the workspace, which is the working directory, and have no network."
+#define LIMITS_DEFAULT \
+        "Cells can write only in the workspace, which is the working directory, and have no network."
 #define LIMITS_SETTINGS \
         "What cells can read, write and reach is limited by the sandbox's settings; the working directory is the workspace," \
         " and the network is reached through the proxy that HTTP_PROXY names. A refused connection is told with its reason and" \
         " what would allow it."
 
 static const char tools_begin[] =
-"[{\"name\":\"execute_ipython_cell\",\"title\":\"Run Python\","
-"\"description\":\"Run Python code in a stateful IPython kernel, inside a sandbox. Variables, imports and functions"
-" are kept for the next calls. Understands IPython: top-level await, %magics, !commands, obj? for help. Returns what"
-" the code printed, the value of its last expression, the traceback when it raised, and images it showed. ";
+        "[{\"name\":\"execute_ipython_cell\",\"title\":\"Run Python\","
+        "\"description\":\"Run Python code in a stateful IPython kernel, inside a sandbox. Variables, imports and functions"
+        " are kept for the next calls. Understands IPython: top-level await, %magics, !commands, obj? for help. Returns what"
+        " the code printed, the value of its last expression, the traceback when it raised, and images it showed. ";
 
 static const char tools_rest[] =
-" Tools of registered MCP servers are called as `from mcptools.SERVER import TOOL`.\","
-"\"inputSchema\":{\"type\":\"object\",\"properties\":{"
-"\"code\":{\"type\":\"string\",\"description\":\"Python (IPython) code of one cell\"},"
-"\"timeout\":{\"type\":\"number\",\"default\":120,\"exclusiveMinimum\":0,"
-"\"description\":\"Longest running time in seconds. Waiting for the approval of tool calls does not count. The cell is"
-" interrupted then; the kernel keeps its state.\"},"
-"\"max_output_chars\":{\"type\":\"integer\",\"default\":5000,\"minimum\":0,"
-"\"description\":\"Longest text output in characters. More is cut out of the middle, and the cut says how much is"
-" missing.\"}},"
-"\"required\":[\"code\"],\"additionalProperties\":false},"
-"\"annotations\":{\"title\":\"Run Python\",\"readOnlyHint\":false,\"destructiveHint\":true,"
-"\"idempotentHint\":false,\"openWorldHint\":true}},"
+        " Tools of registered MCP servers are called as `from mcptools.SERVER import TOOL`.\","
+        "\"inputSchema\":{\"type\":\"object\",\"properties\":{"
+        "\"code\":{\"type\":\"string\",\"description\":\"Python (IPython) code of one cell\"},"
+        "\"timeout\":{\"type\":\"number\",\"default\":120,\"exclusiveMinimum\":0,"
+        "\"description\":\"Longest running time in seconds. Waiting for the approval of tool calls does not count. The cell is"
+        " interrupted then; the kernel keeps its state.\"},"
+        "\"max_output_chars\":{\"type\":\"integer\",\"default\":5000,\"minimum\":0,"
+        "\"description\":\"Longest text output in characters. More is cut out of the middle, and the cut says how much is"
+        " missing.\"}},"
+        "\"required\":[\"code\"],\"additionalProperties\":false},"
+        "\"annotations\":{\"title\":\"Run Python\",\"readOnlyHint\":false,\"destructiveHint\":true,"
+        "\"idempotentHint\":false,\"openWorldHint\":true}},"
 
-"{\"name\":\"register_mcp_server\",\"title\":\"Add an MCP server\","
-"\"description\":\"Start an MCP server and generate typed Python functions for its tools, so that cells can say"
-" `from mcptools.SERVER_NAME import TOOL`. Returns the names of the tools. A server of the same name is replaced."
-" Starts a program outside the sandbox, and therefore needs an approval of its own.\","
-"\"inputSchema\":{\"type\":\"object\",\"properties\":{"
-"\"server_name\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":256,"
-"\"description\":\"Name for the server, as in mcptools.SERVER_NAME\"},"
-"\"server_params\":{\"type\":\"object\","
-"\"description\":\"How to start it, as in the mcpServers settings of MCP clients: {\\\"command\\\": \\\"npx\\\","
-" \\\"args\\\": [\\\"-y\\\", \\\"PACKAGE\\\"], \\\"env\\\": {\\\"KEY\\\": \\\"${VARIABLE}\\\"}}\"}},"
-"\"required\":[\"server_name\",\"server_params\"],\"additionalProperties\":false},"
-"\"annotations\":{\"title\":\"Add an MCP server\",\"readOnlyHint\":false,\"destructiveHint\":true,"
-"\"idempotentHint\":true,\"openWorldHint\":true}},"
+        "{\"name\":\"register_mcp_server\",\"title\":\"Add an MCP server\","
+        "\"description\":\"Start an MCP server and generate typed Python functions for its tools, so that cells can say"
+        " `from mcptools.SERVER_NAME import TOOL`. Returns the names of the tools. A server of the same name is replaced."
+        " Starts a program outside the sandbox, and therefore needs an approval of its own.\","
+        "\"inputSchema\":{\"type\":\"object\",\"properties\":{"
+        "\"server_name\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":256,"
+        "\"description\":\"Name for the server, as in mcptools.SERVER_NAME\"},"
+        "\"server_params\":{\"type\":\"object\","
+        "\"description\":\"How to start it, as in the mcpServers settings of MCP clients: {\\\"command\\\": \\\"npx\\\","
+        " \\\"args\\\": [\\\"-y\\\", \\\"PACKAGE\\\"], \\\"env\\\": {\\\"KEY\\\": \\\"${VARIABLE}\\\"}}\"}},"
+        "\"required\":[\"server_name\",\"server_params\"],\"additionalProperties\":false},"
+        "\"annotations\":{\"title\":\"Add an MCP server\",\"readOnlyHint\":false,\"destructiveHint\":true,"
+        "\"idempotentHint\":true,\"openWorldHint\":true}},"
 
-"{\"name\":\"install_package\",\"title\":\"Install a Python package\","
-"\"description\":\"Install a Python package from the package index for the kernel; it can be imported at once. Only"
-" ready-made wheels: nothing is compiled, no URLs, no paths. Needs an approval of its own.\","
-"\"inputSchema\":{\"type\":\"object\",\"properties\":{"
-"\"package_name\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":256,"
-"\"description\":\"One package, optionally with extras and versions: `humanize`, `humanize==4.9.0`,"
-" `rich[jupyter]>=13,<15`\"}},"
-"\"required\":[\"package_name\"],\"additionalProperties\":false},"
-"\"annotations\":{\"title\":\"Install a Python package\",\"readOnlyHint\":false,\"destructiveHint\":false,"
-"\"idempotentHint\":true,\"openWorldHint\":true}},"
+        "{\"name\":\"install_package\",\"title\":\"Install a Python package\","
+        "\"description\":\"Install a Python package from the package index for the kernel; it can be imported at once. Only"
+        " ready-made wheels: nothing is compiled, no URLs, no paths. Needs an approval of its own.\","
+        "\"inputSchema\":{\"type\":\"object\",\"properties\":{"
+        "\"package_name\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":256,"
+        "\"description\":\"One package, optionally with extras and versions: `humanize`, `humanize==4.9.0`,"
+        " `rich[jupyter]>=13,<15`\"}},"
+        "\"required\":[\"package_name\"],\"additionalProperties\":false},"
+        "\"annotations\":{\"title\":\"Install a Python package\",\"readOnlyHint\":false,\"destructiveHint\":false,"
+        "\"idempotentHint\":true,\"openWorldHint\":true}},"
 
-"{\"name\":\"reset\",\"title\":\"Restart Python\","
-"\"description\":\"Replace the kernel by a fresh one. Variables and imports are lost; files in the workspace,"
-" installed packages and registered MCP servers stay.\","
-"\"inputSchema\":{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false},"
-"\"annotations\":{\"title\":\"Restart Python\",\"readOnlyHint\":false,\"destructiveHint\":true,"
-"\"idempotentHint\":true,\"openWorldHint\":false}}]";
+        "{\"name\":\"reset\",\"title\":\"Restart Python\","
+        "\"description\":\"Replace the kernel by a fresh one. Variables and imports are lost; files in the workspace,"
+        " installed packages and registered MCP servers stay.\","
+        "\"inputSchema\":{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false},"
+        "\"annotations\":{\"title\":\"Restart Python\",\"readOnlyHint\":false,\"destructiveHint\":true,"
+        "\"idempotentHint\":true,\"openWorldHint\":false}}]";
 
 char *cg_serve_tools(bool settings)
 {
         char *text;
 
-        return asprintf(&text, "%s%s%s", tools_begin, settings ? LIMITS_SETTINGS : LIMITS_DEFAULT, tools_rest) < 0 ? NULL : text;
+        return asprintf(&text, "%s%s%s", tools_begin, settings ? LIMITS_SETTINGS : LIMITS_DEFAULT,
+                        tools_rest) < 0
+                       ? NULL
+                       : text;
 }
 
 static const char instructions_begin[] =
-"cellgate runs Python in a sandboxed IPython kernel.\n"
-"\n"
-"- execute_ipython_cell runs one cell. State is kept between calls: variables, imports, functions, the working"
-" directory. Prefer several steps in one cell over many calls, and print only what you need: long output is cut in the"
-" middle.\n"
-"- Tools of MCP servers are Python functions. `import mcptools.SERVER; help(mcptools.SERVER)` lists them;"
-" `from mcptools.SERVER import TOOL` imports one, `TOOL.run(parameter=value, ...)` calls it, `help(TOOL)` tells its"
-" parameters and result. Call them in loops, filter and combine their results in Python, and print just the"
-" outcome.\n"
-"- Every tool call needs the approval of the host. A refused call raises RejectedError, whose text says why and what"
-" would allow it; do not try to get around a refusal, tell the user. Time spent waiting for an approval does not count"
-" as running time.\n"
-"- ";
+        "cellgate runs Python in a sandboxed IPython kernel.\n"
+        "\n"
+        "- execute_ipython_cell runs one cell. State is kept between calls: variables, imports, functions, the working"
+        " directory. Prefer several steps in one cell over many calls, and print only what you need: long output is cut in the"
+        " middle.\n"
+        "- Tools of MCP servers are Python functions. `import mcptools.SERVER; help(mcptools.SERVER)` lists them;"
+        " `from mcptools.SERVER import TOOL` imports one, `TOOL.run(parameter=value, ...)` calls it, `help(TOOL)` tells its"
+        " parameters and result. Call them in loops, filter and combine their results in Python, and print just the"
+        " outcome.\n"
+        "- Every tool call needs the approval of the host. A refused call raises RejectedError, whose text says why and what"
+        " would allow it; do not try to get around a refusal, tell the user. Time spent waiting for an approval does not count"
+        " as running time.\n"
+        "- ";
 
 static const char instructions_rest[] =
-" Use install_package for Python packages (wheels only), not pip in a cell.\n"
-"- Show figures with matplotlib's plt.show() or IPython's display(): images are returned and saved as files.\n"
-"- A cell that runs longer than `timeout` seconds is interrupted; the kernel keeps its state. reset gives a fresh"
-" kernel.\n";
+        " Use install_package for Python packages (wheels only), not pip in a cell.\n"
+        "- Show figures with matplotlib's plt.show() or IPython's display(): images are returned and saved as files.\n"
+        "- A cell that runs longer than `timeout` seconds is interrupted; the kernel keeps its state. reset gives a fresh"
+        " kernel.\n";
 
 char *cg_serve_instructions(const json_t *configured, bool settings)
 {
@@ -111,8 +116,11 @@ char *cg_serve_instructions(const json_t *configured, bool settings)
             cg_buf_adds(&b, settings ? LIMITS_SETTINGS : LIMITS_DEFAULT, NULL) < 0 ||
             cg_buf_adds(&b, instructions_rest, NULL) < 0)
                 return NULL;
-        json_object_foreach((json_t *)(uintptr_t)configured, name, value) { /* jansson iterates only over non-const */
-                if (cg_buf_addf(&b, NULL, "%s%s", first ? "- MCP servers that are there already: " : ", ", name) < 0)
+        /* jansson iterates only over non-const */
+        json_object_foreach((json_t *)(uintptr_t)configured, name, value)
+        {
+                if (cg_buf_addf(&b, NULL, "%s%s", first ? "- MCP servers that are there already: " : ", ",
+                                name) < 0)
                         return NULL;
                 first = false;
         }
@@ -191,6 +199,7 @@ int cg_serve_arg_number(const char *args, const char *name, double def, double *
                 return cg_fail(err, CG_E_INVAL, "the parameter \"%s\" must be a number", name);
         memcpy(text, v.p, v.len);
         text[v.len] = '\0';
-        *ret = strtod(text, NULL); /* JSON's grammar is a part of what it reads, and the locale is "C" */
+        /* JSON's grammar is a part of what it reads, and the locale is "C" */
+        *ret = strtod(text, NULL);
         return isfinite(*ret) ? 0 : cg_fail(err, CG_E_INVAL, "the parameter \"%s\" is too large", name);
 }

@@ -1,6 +1,7 @@
 /*
- * `cellgate mcp serve`: the worker. It owns the session, runs the calls in the order in which they came, and follows
- * the session's events also between calls, so that threads of the kernel are not blocked by output that nobody reads.
+ * `cellgate mcp serve`: the worker. It owns the session, runs the calls in the order in which they
+ * came, and follows the session's events also between calls, so that threads of the kernel are not
+ * blocked by output that nobody reads.
  */
 #include "cli/mcp_serve/mcp_serve.h"
 
@@ -23,12 +24,12 @@
 /* Events that are handled before questions, cancellations and the end are looked at again. */
 #define EVENTS_AT_ONCE 256
 /* The egress proxy takes no longer limit than a day. */
-#define MAX_ASK_MS 86000000
+#define MAX_ASK_MS    86000000
 #define MAX_TIMEOUT_S (10 * 365 * 86400.0)
 /* The answer of a call that has no max_output_chars. */
-#define OWN_CHARS 20000u
+#define OWN_CHARS    20000u
 #define LISTED_TOOLS 300u
-#define RESULT_MAX ((size_t)256 << 20)
+#define RESULT_MAX   ((size_t)256 << 20)
 
 /* ------------------------------------------------------------------ events */
 
@@ -48,7 +49,8 @@ static void on_error(struct cg_serve *sv, const struct cg_event *e)
         json = cg_event_json(e, &len);
         if (cg_raw_object(json, len, &content, NULL) < 0)
                 return;
-        for (it = cg_raw_member(content, "traceback", &lines) ? cg_raw_items(lines) : (struct cg_raw_iter){ 0 };
+        for (it = cg_raw_member(content, "traceback", &lines) ? cg_raw_items(lines)
+                                                              : (struct cg_raw_iter){ 0 };
              cg_raw_next(&it, &v, &v); n++) {
                 line.len = 0;
                 if (cg_raw_string(v, &line, NULL) == 0)
@@ -166,13 +168,16 @@ static void drain(struct cg_serve *sv)
 
 void cg_serve_wait(struct cg_serve *sv, int fd, int64_t timeout_ms)
 {
-        struct pollfd p[3] = { { .fd = sv->work_fd, .events = POLLIN }, { .fd = fd, .events = POLLIN },
-                               { .fd = sv->session && !sv->lost ? cg_session_fd(sv->session) : -1, .events = POLLIN } };
+        struct pollfd p[3] = { { .fd = sv->work_fd, .events = POLLIN },
+                               { .fd = fd, .events = POLLIN },
+                               { .fd = sv->session && !sv->lost ? cg_session_fd(sv->session) : -1,
+                                 .events = POLLIN } };
         int64_t next_ms = cg_serve_settle(sv);
 
         if (next_ms >= 0 && (timeout_ms < 0 || next_ms < timeout_ms))
                 timeout_ms = next_ms;
-        if (poll(p, CG_ARRAY_LEN(p), timeout_ms > INT32_MAX ? INT32_MAX : (int)timeout_ms) < 0 && errno != EINTR)
+        if (poll(p, CG_ARRAY_LEN(p), timeout_ms > INT32_MAX ? INT32_MAX : (int)timeout_ms) < 0 &&
+            errno != EINTR)
                 return;
         if (p[0].revents)
                 cg_serve_woken(sv->work_fd);
@@ -199,7 +204,8 @@ static void close_session(struct cg_serve *sv)
 }
 
 /* {NAME: definition}; *ret (may be NULL): the report, cg_free() */
-static int add_server(struct cg_serve *sv, const char *name, json_t *definition, char **ret, struct cg_err *err)
+static int add_server(struct cg_serve *sv, const char *name, json_t *definition, char **ret,
+                      struct cg_err *err)
 {
         cg_auto_json json_t *one = json_object();
         cg_auto_free char *text = NULL;
@@ -234,21 +240,22 @@ static void add_servers(struct cg_serve *sv, json_t *servers)
                 return;
         if (cg_session_add_mcp_servers(sv->session, text, len, 0, &report, &err) < 0 ||
             cg_json_object(report, strlen(report), "report", &o, &err) < 0) {
-                json_object_foreach(servers, name, one)
-                        tell_unavailable(sv, name, err.msg);
+                json_object_foreach(servers, name, one) tell_unavailable(sv, name, err.msg);
         }
-        json_object_foreach(o, name, one)
-                if (json_object_get(one, "error"))
-                        tell_unavailable(sv, name, json_string_value(json_object_get(one, "error")));
+        json_object_foreach(o, name, one) if (json_object_get(one, "error"))
+                tell_unavailable(sv, name, json_string_value(json_object_get(one, "error")));
         cg_free(report);
 }
 
 static int open_session(struct cg_serve *sv, struct cg_err *err)
 {
         const char *paths[] = { sv->packages.path, NULL };
-        struct cg_client_options co = { .size = sizeof(co), .no_spare = 1, .log_level = sv->opts.kernel.log_level,
+        struct cg_client_options co = { .size = sizeof(co),
+                                        .no_spare = 1,
+                                        .log_level = sv->opts.kernel.log_level,
                                         .kernel_env = sv->opts.kernel.kernel_env };
-        struct cg_session_options so = { .size = sizeof(so), .front = CG_FRONT_MCP,
+        struct cg_session_options so = { .size = sizeof(so),
+                                         .front = CG_FRONT_MCP,
                                          .workspace = sv->workspace,
                                          .env = sv->opts.kernel.env,
                                          .python_path = paths,
@@ -257,10 +264,14 @@ static int open_session(struct cg_serve *sv, struct cg_err *err)
         struct cg_session *s;
         int r = cg_kernel_options_session(&sv->opts.kernel, sv->workspace, &hides, &so, err);
 
-        /* Whether the client can ask is known later, if at all; where it cannot, each question is refused with that reason. */
+        /*
+         * Whether the client can ask is known later, if at all; where it cannot, each question is
+         * refused with that reason.
+         */
         so.ask_egress = sv->settings && cg_approve_base(sv->opts.kernel.approve) == CG_APPROVE_ASK;
         if (so.ask_egress) /* our own limit comes first, and says so */
-                so.approval_timeout_ms = sv->opts.ask_timeout_ms < MAX_ASK_MS ? sv->opts.ask_timeout_ms + 5000 : MAX_ASK_MS;
+                so.approval_timeout_ms = sv->opts.ask_timeout_ms < MAX_ASK_MS ? sv->opts.ask_timeout_ms + 5000
+                                                                              : MAX_ASK_MS;
 
         if (r == 0)
                 r = cg_client_open(&co, &sv->client, err);
@@ -285,9 +296,10 @@ static int ensure_session(struct cg_serve *sv, struct cg_answer *a, struct cg_er
 {
         drain(sv);
         if (sv->lost) {
-                cg_answer_note(a,
-                               "The session had ended (%s), so this ran in a new one: variables and imports are lost.",
-                               sv->lost);
+                cg_answer_note(
+                        a,
+                        "The session had ended (%s), so this ran in a new one: variables and imports are lost.",
+                        sv->lost);
                 close_session(sv);
         }
         return sv->session ? 0 : open_session(sv, err);
@@ -312,7 +324,8 @@ static int cell_args(const char *args, struct cell_args *ret, struct cg_err *err
         if (r == 0)
                 r = cg_serve_arg_number(args, "max_output_chars", 5000, &ret->max_chars, err);
         if (r == 0 && (ret->max_chars < 0 || floor(ret->max_chars) != ret->max_chars))
-                r = cg_fail(err, CG_E_INVAL, "the parameter \"max_output_chars\" must be a whole number, 0 or more");
+                r = cg_fail(err, CG_E_INVAL,
+                            "the parameter \"max_output_chars\" must be a whole number, 0 or more");
         return r < 0 ? r : cg_serve_arg_string(args, "code", &ret->code, err);
 }
 
@@ -323,17 +336,19 @@ static void explain_status(struct cg_serve *sv, double timeout, struct cg_answer
         if (sv->status != CG_STATUS_OK)
                 cg_answer_error(a);
         if (sv->status == CG_STATUS_TIMEOUT)
-                cg_answer_note(a,
-                               "Timed out after %g s of running time (waiting for approvals does not count) and was"
-                               " interrupted%s%s. For more time pass a larger timeout.",
-                               timeout, *text ? ": " : "", text);
+                cg_answer_note(
+                        a,
+                        "Timed out after %g s of running time (waiting for approvals does not count) and was"
+                        " interrupted%s%s. For more time pass a larger timeout.",
+                        timeout, *text ? ": " : "", text);
         else if (sv->status == CG_STATUS_CANCELLED)
                 cg_answer_note(a, "Cancelled%s%s.", *text ? ": " : "", text);
         else if (sv->status == CG_STATUS_KERNEL_DIED)
-                cg_answer_note(a,
-                               "The kernel died: %s. A fresh kernel takes its place: variables and imports are lost,"
-                               " files, installed packages and MCP servers are still there.",
-                               text);
+                cg_answer_note(
+                        a,
+                        "The kernel died: %s. A fresh kernel takes its place: variables and imports are lost,"
+                        " files, installed packages and MCP servers are still there.",
+                        text);
 }
 
 static void set_cell(struct cg_serve *sv, const struct cg_job *job, uint64_t cell)
@@ -356,7 +371,8 @@ static bool stopping(struct cg_serve *sv)
         return stop;
 }
 
-static void run_cell(struct cg_serve *sv, const struct cg_job *job, const struct cell_args *args, struct cg_answer *a)
+static void run_cell(struct cg_serve *sv, const struct cg_job *job, const struct cell_args *args,
+                     struct cg_answer *a)
 {
         double seconds = args->timeout < MAX_TIMEOUT_S ? args->timeout : MAX_TIMEOUT_S;
         struct cg_execute_options o = { .size = sizeof(o), .timeout_ms = (int64_t)ceil(seconds * 1000) };
@@ -377,10 +393,11 @@ static void run_cell(struct cg_serve *sv, const struct cg_job *job, const struct
                         explain_status(sv, args->timeout, a);
                 } else {
                         cg_answer_error(a);
-                        cg_answer_note(a,
-                                       "The session ended while the cell ran: %s. The next call starts a new one;"
-                                       " variables and imports are lost.",
-                                       sv->lost ? sv->lost : "the server is being stopped");
+                        cg_answer_note(
+                                a,
+                                "The session ended while the cell ran: %s. The next call starts a new one;"
+                                " variables and imports are lost.",
+                                sv->lost ? sv->lost : "the server is being stopped");
                 }
         }
         set_cell(sv, job, 0);
@@ -434,8 +451,10 @@ static void list_tools(struct cg_answer *a, const char *name, const char *report
         size_t i;
 
         add_line(a, "Registered \"%s\". Its tools, to be imported as `from %s%s import TOOL`:", name,
-                 package && strncmp(package, "mcptools.", 9) == 0 ? "" : "mcptools.", package ? package : name);
-        json_array_foreach(tools, i, tool) {
+                 package && strncmp(package, "mcptools.", 9) == 0 ? "" : "mcptools.",
+                 package ? package : name);
+        json_array_foreach(tools, i, tool)
+        {
                 const char *module = json_string_value(json_object_get(tool, "module"));
                 const char *original = json_string_value(json_object_get(tool, "tool"));
                 const char *status = json_string_value(json_object_get(tool, "status"));
@@ -447,7 +466,8 @@ static void list_tools(struct cg_answer *a, const char *name, const char *report
                 if (module && *module)
                         add_line(a, "%s", module);
                 else if (original)
-                        add_line(a, "%s: not usable (%s)", original, status ? status : "no module was generated");
+                        add_line(a, "%s: not usable (%s)", original,
+                                 status ? status : "no module was generated");
         }
 }
 
@@ -462,8 +482,9 @@ static int register_args(const char *args, char **name, json_t **params, struct 
         if (r == 0)
                 r = cg_mcp_check_name(*name, err);
         if (r == 0 && strcmp(*name, "cellgate") == 0)
-                r = cg_fail(err, CG_E_INVAL,
-                            "the name \"cellgate\" is taken: approval rules mean this server's own tools by it");
+                r = cg_fail(
+                        err, CG_E_INVAL,
+                        "the name \"cellgate\" is taken: approval rules mean this server's own tools by it");
         if (r == 0)
                 r = cg_span_member(text, "server_params", &v, err);
         if (r == 0 && !v.p)
@@ -491,7 +512,8 @@ static void forget_server(struct cg_serve *sv, const char *name)
         cg_approve_forget(sv->opts.kernel.approve, name);
 }
 
-static int try_register(struct cg_serve *sv, const struct cg_job *job, struct cg_answer *a, struct cg_err *err)
+static int try_register(struct cg_serve *sv, const struct cg_job *job, struct cg_answer *a,
+                        struct cg_err *err)
 {
         cg_auto_free char *name = NULL;
         cg_auto_json json_t *params = NULL;
@@ -502,7 +524,8 @@ static int try_register(struct cg_serve *sv, const struct cg_job *job, struct cg
         if (r < 0 || !allowed(sv, job, err))
                 return -1;
         r = ensure_session(sv, a, err);
-        same = json_equal(params, json_object_get(sv->registered, name) ?: json_object_get(sv->configured, name));
+        same = json_equal(params,
+                          json_object_get(sv->registered, name) ?: json_object_get(sv->configured, name));
         if (r == 0 && !same)
                 forget_server(sv, name);
         if (r == 0)
@@ -551,14 +574,16 @@ static int try_reset(struct cg_serve *sv, const struct cg_job *job, struct cg_an
         drain(sv);
         sv->between = cg_answer_free(sv->between);
         sv->between = cg_answer_new(BETWEEN_CHARS);
-        cg_answer_note(a, "The kernel is a fresh one: variables and imports are gone; files, installed packages and"
-                          " registered MCP servers are still there.");
+        cg_answer_note(
+                a, "The kernel is a fresh one: variables and imports are gone; files, installed packages and"
+                   " registered MCP servers are still there.");
         return sv->between ? 0 : cg_fail(err, CG_E_NOMEM, "output");
 }
 
 static struct cg_answer *do_own(struct cg_serve *sv, const struct cg_job *job)
 {
-        static int (*const tries[])(struct cg_serve *, const struct cg_job *, struct cg_answer *, struct cg_err *) = {
+        static int (*const tries[])(struct cg_serve *, const struct cg_job *, struct cg_answer *,
+                                    struct cg_err *) = {
                 [CG_SERVE_REGISTER] = try_register,
                 [CG_SERVE_INSTALL] = try_install,
                 [CG_SERVE_RESET] = try_reset,
@@ -604,8 +629,10 @@ void *cg_serve_worker(void *data)
         struct cg_job *job;
         struct cg_err err;
 
-        /* Now rather than at the first call, which then finds it ready. If it fails, each call tries again and tells
-         * the agent why. */
+        /*
+         * Now rather than at the first call, which then finds it ready. If it fails, each call
+         * tries again and tells the agent why.
+         */
         if (open_session(sv, &err) < 0)
                 cg_log(&sv->log, CG_LOG_ERROR, "no session yet: %s", err.msg);
         while (!stopping(sv)) {

@@ -65,12 +65,13 @@ static int read_cell(struct cg_queued_cell *c, const json_t *o, struct cg_err *e
         size_t members = 1 + (id != NULL) + (timeout != NULL) + (stop != NULL);
 
         if (!json_is_string(code) || json_object_size(o) != members || (stop && !json_is_boolean(stop)))
-                return cg_fail(err, CG_E_INVAL,
-                               "a cell is {\"execute\": {\"code\": TEXT}} and, if wanted, \"id\": TEXT or NUMBER, "
-                               "\"timeout\": SECONDS, \"stop_on_error\": true or false");
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "a cell is {\"execute\": {\"code\": TEXT}} and, if wanted, \"id\": TEXT or NUMBER, "
+                        "\"timeout\": SECONDS, \"stop_on_error\": true or false");
         if (json_string_length(code) > CG_MAX_CODE)
-                return cg_fail(err, CG_E_LIMIT, "a cell of %zu bytes is over the limit of %u", json_string_length(code),
-                               CG_MAX_CODE);
+                return cg_fail(err, CG_E_LIMIT, "a cell of %zu bytes is over the limit of %u",
+                               json_string_length(code), CG_MAX_CODE);
         if (id && !(c->id = cg_cell_id(id)))
                 return cg_fail(err, CG_E_INVAL, "\"id\" must be an integer, or a string of at most %u bytes",
                                CG_CELL_ID_MAX);
@@ -90,8 +91,10 @@ int cg_cell_queue_add(struct cg_cell_queue *q, const json_t *o, uint64_t line, s
         struct cg_queued_cell *c;
 
         if (q->n >= CG_CELL_QUEUE_MAX || q->bytes >= CG_CELL_QUEUE_BYTES)
-                return cg_fail(err, CG_E_LIMIT, "the queue is full: %zu cells of %zu bytes wait; send the cell again "
-                                                "after a result", q->n, q->bytes);
+                return cg_fail(err, CG_E_LIMIT,
+                               "the queue is full: %zu cells of %zu bytes wait; send the cell again "
+                               "after a result",
+                               q->n, q->bytes);
         c = calloc(1, sizeof(*c));
         if (!c)
                 return cg_fail(err, CG_E_NOMEM, "cell");

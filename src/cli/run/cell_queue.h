@@ -9,8 +9,11 @@
 #include "base/err.h"
 #include "cli/run/cells.h"
 
-/* Cells that may wait, and their bytes. A host that sends more is told so, and may send again later. */
-#define CG_CELL_QUEUE_MAX 256u
+/*
+ * Cells that may wait, and their bytes. A host that sends more is told so, and may send again
+ * later.
+ */
+#define CG_CELL_QUEUE_MAX   256u
 #define CG_CELL_QUEUE_BYTES (64u << 20)
 /* Bytes of an id that the host chose. */
 #define CG_CELL_ID_MAX 256u
@@ -32,16 +35,22 @@ void cg_cell_queue_init(struct cg_cell_queue *q);
 void cg_cell_queue_fini(struct cg_cell_queue *q);
 
 /*
- * Appends the cell that {"execute": @o} describes. CG_E_INVAL, CG_E_LIMIT or CG_E_NOMEM with what is wrong; nothing is
- * appended then.
+ * Appends the cell that {"execute": @o} describes. CG_E_INVAL, CG_E_LIMIT or CG_E_NOMEM with what
+ * is wrong; nothing is appended then.
  */
 int cg_cell_queue_add(struct cg_cell_queue *q, const json_t *o, uint64_t line, struct cg_err *err);
 
-/* Takes the first cell out of the queue, or the one with @id. NULL: there is none. The caller frees it. */
+/*
+ * Takes the first cell out of the queue, or the one with @id. NULL: there is none. The caller frees
+ * it.
+ */
 struct cg_queued_cell *cg_cell_queue_take(struct cg_cell_queue *q, const char *id);
 struct cg_queued_cell *cg_queued_cell_free(struct cg_queued_cell *c);
 
-/* JSON text of an id (returns): a string of at most CG_CELL_ID_MAX bytes, or an integer; NULL for anything else. */
+/*
+ * JSON text of an id (returns): a string of at most CG_CELL_ID_MAX bytes, or an integer; NULL for
+ * anything else.
+ */
 char *cg_cell_id(const json_t *id);
 
 #endif

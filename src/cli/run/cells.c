@@ -1,6 +1,6 @@
 /*
- * The cells of a run. Runs in the command `cellgate`; what it reads is the user's own file, but files are broken in
- * every way.
+ * The cells of a run. Runs in the command `cellgate`; what it reads is the user's own file, but
+ * files are broken in every way.
  */
 #include "cli/run/cells.h"
 
@@ -34,8 +34,8 @@ static int check_utf8(const char *text, size_t len, const char *what, struct cg_
                 size_t n = cg_utf8_next((const unsigned char *)text + i, len - i, &cp);
 
                 if (!n)
-                        return cg_fail(err, CG_E_PARSE, "%s is not UTF-8 text: line %zu has the byte 0x%02x", what,
-                                       line, (unsigned char)text[i]);
+                        return cg_fail(err, CG_E_PARSE, "%s is not UTF-8 text: line %zu has the byte 0x%02x",
+                                       what, line, (unsigned char)text[i]);
                 line += text[i] == '\n';
                 i += n;
         }
@@ -83,7 +83,10 @@ static size_t count_lines(const char *from, const char *to)
         return n;
 }
 
-/* The line, from 1, of a cell's first line that is not blank. IPython drops the blank lines before it. */
+/*
+ * The line, from 1, of a cell's first line that is not blank. IPython drops the blank lines before
+ * it.
+ */
 static size_t first_line(const char *text, const char *code, const char *end)
 {
         const char *p = code, *line = code;
@@ -95,7 +98,8 @@ static size_t first_line(const char *text, const char *code, const char *end)
 }
 
 /* Python text may hold NULs, where strchr() matches its own end: those are not blank. */
-static int add_unless_blank(struct cg_cells *c, const char *code, size_t len, const char *what, struct cg_err *err)
+static int add_unless_blank(struct cg_cells *c, const char *code, size_t len, const char *what,
+                            struct cg_err *err)
 {
         if (!memchr(code, '\0', len) && is_blank(code, len))
                 return 0;
@@ -109,7 +113,10 @@ static const char *line_end(const char *p, const char *end)
         return nl ? nl : end;
 }
 
-/* "# %%" or "#%%", sub-levels "%%%", then a blank or the line's end; "#%%time" is a magic that was commented out. */
+/*
+ * "# %%" or "#%%", sub-levels "%%%", then a blank or the line's end; "#%%time" is a magic that was
+ * commented out.
+ */
 static bool is_marker(const char *p, const char *end)
 {
         if (p < end && *p == '#')
@@ -203,8 +210,12 @@ static int add_notebook_cell(struct cg_cells *c, struct cg_raw cell, const char 
         return r < 0 ? r : add_unless_blank(c, b.data ? b.data : "", b.len, what, err);
 }
 
-/* jansson tells line and column, but refuses some texts that are fine: it is asked only about those that are not. */
-static int parse_notebook(const char *text, size_t len, const char *what, struct cg_raw *ret, struct cg_err *err)
+/*
+ * jansson tells line and column, but refuses some texts that are fine: it is asked only about those
+ * that are not.
+ */
+static int parse_notebook(const char *text, size_t len, const char *what, struct cg_raw *ret,
+                          struct cg_err *err)
 {
         json_t *j;
         int r = cg_raw_object(text, len, ret, err);
@@ -255,7 +266,9 @@ static bool has_suffix(const char *path, const char *suffix)
         return n > m && strcmp(path + n - m, suffix) == 0;
 }
 
-/* Pipes such as /dev/stdin and <(command) have no name that says what they hold: they are Python. */
+/*
+ * Pipes such as /dev/stdin and <(command) have no name that says what they hold: they are Python.
+ */
 static bool is_regular(const char *path)
 {
         struct stat st;
@@ -276,11 +289,13 @@ int cg_cells_add_file(struct cg_cells *c, const char *path, struct cg_err *err)
                 return cg_cells_add_py(c, text, len, "standard input", err);
         }
         if (!notebook && !has_suffix(path, ".py") && is_regular(path))
-                return cg_fail(err, CG_E_INVAL,
-                               "%s is neither a .py file nor a notebook (.ipynb); `-` reads Python from standard input",
-                               path);
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "%s is neither a .py file nor a notebook (.ipynb); `-` reads Python from standard input",
+                        path);
         r = cg_read_file(path, MAX_FILE, &text, &len, err);
         if (r < 0)
                 return r;
-        return notebook ? cg_cells_add_ipynb(c, text, len, path, err) : cg_cells_add_py(c, text, len, path, err);
+        return notebook ? cg_cells_add_ipynb(c, text, len, path, err)
+                        : cg_cells_add_py(c, text, len, path, err);
 }

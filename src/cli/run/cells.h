@@ -11,7 +11,8 @@ struct cg_cell {
         char *code; /* UTF-8, may contain NULs: Python then says so */
         size_t len;
         int64_t timeout_ms; /* 0: no limit; -1: that of the command line */
-        size_t line;        /* of its first line that is not blank, in the .py file; 0: it stands in none */
+        /* of its first line that is not blank, in the .py file; 0: it stands in none */
+        size_t line;
 };
 
 struct cg_cells {
@@ -28,14 +29,15 @@ void cg_cells_fini(struct cg_cells *c);
 int cg_cells_add(struct cg_cells *c, const char *code, size_t len, const char *what, struct cg_err *err);
 
 /*
- * Python text, split at lines that start with "# %%" or "#%%" (then a blank or the end of the line), as Jupytext and
- * VS Code write them. A cell whose marker says [markdown], [md] or [raw] is left out, and so are cells of blanks
- * only.
+ * Python text, split at lines that start with "# %%" or "#%%" (then a blank or the end of the
+ * line), as Jupytext and VS Code write them. A cell whose marker says [markdown], [md] or [raw] is
+ * left out, and so are cells of blanks only.
  */
 int cg_cells_add_py(struct cg_cells *c, const char *text, size_t len, const char *what, struct cg_err *err);
 
 /* A notebook of nbformat 4: its code cells, but for those that are blank. */
-int cg_cells_add_ipynb(struct cg_cells *c, const char *text, size_t len, const char *what, struct cg_err *err);
+int cg_cells_add_ipynb(struct cg_cells *c, const char *text, size_t len, const char *what,
+                       struct cg_err *err);
 
 /* The same from a file: .py, .ipynb, or "-" for Python text on standard input. */
 int cg_cells_add_file(struct cg_cells *c, const char *path, struct cg_err *err);

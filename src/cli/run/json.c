@@ -1,10 +1,11 @@
 /*
- * `cellgate run --json`: events as lines on standard output, cells and decisions as lines on standard input. docs/cli-json.md
- * is its description. Runs in the command `cellgate`; the program at the other end is the host, and trusted, but its
- * lines are checked all the same: one that is not understood decides nothing.
+ * `cellgate run --json`: events as lines on standard output, cells and decisions as lines on
+ * standard input. docs/cli-json.md is its description. Runs in the command `cellgate`; the program
+ * at the other end is the host, and trusted, but its lines are checked all the same: one that is
+ * not understood decides nothing.
  *
- * Every line is ASCII and one JSON object. What came from a kernel or an MCP server stands in members of its own
- * ("content", "arguments", "text"), so that it can name no member of ours.
+ * Every line is ASCII and one JSON object. What came from a kernel or an MCP server stands in
+ * members of its own ("content", "arguments", "text"), so that it can name no member of ours.
  */
 #include "cli/run/run.h"
 
@@ -23,7 +24,10 @@
 
 /* A cell of the largest size, in JSON that escapes little of it. */
 #define MAX_LINE ((size_t)CG_MAX_CODE + CG_MAX_BODY)
-/* A call's arguments are described whole up to this size: what terminals show without being asked is shorter. */
+/*
+ * A call's arguments are described whole up to this size: what terminals show without being asked
+ * is shorter.
+ */
 #define SHOW_WHOLE ((size_t)64 << 10)
 #define SHOW_WIDTH 100
 
@@ -34,22 +38,23 @@ struct asked {
 };
 
 struct json_face {
-        struct cg_buf in;     /* an unfinished line */
-        uint64_t line;        /* lines read */
-        bool skipping;        /* the rest of a line that is too long */
+        struct cg_buf in; /* an unfinished line */
+        uint64_t line;    /* lines read */
+        bool skipping;    /* the rest of a line that is too long */
         bool eof;
         struct asked *asked;
         size_t n_asked;
-        int64_t question;     /* number of the last input_request */
-        bool question_open;   /* it has been neither answered nor taken back */
+        int64_t question;   /* number of the last input_request */
+        bool question_open; /* it has been neither answered nor taken back */
         struct cg_cell_queue queue;
-        struct cg_queued_cell *running; /* of the queue; NULL: no cell, or one of the command line */
-        bool stay;            /* the run goes on when no cell is left */
-        bool failed;          /* the last cell that has ended did not end well */
-        bool ending;          /* the host has said that it sends no more cells */
-        bool given_told;      /* what became of the cells of the command line */
-        char *line_id;        /* the id in the host's line that is being handled, or NULL */
-        uint64_t reset_line;  /* of a reset that has been done and not been told; 0: none */
+        /* of the queue; NULL: no cell, or one of the command line */
+        struct cg_queued_cell *running;
+        bool stay;           /* the run goes on when no cell is left */
+        bool failed;         /* the last cell that has ended did not end well */
+        bool ending;         /* the host has said that it sends no more cells */
+        bool given_told;     /* what became of the cells of the command line */
+        char *line_id;       /* the id in the host's line that is being handled, or NULL */
+        uint64_t reset_line; /* of a reset that has been done and not been told; 0: none */
         char *reset_id;
 };
 
@@ -63,8 +68,8 @@ static struct json_face *face_of(const struct cg_run *run)
 /* ------------------------------------------------------------------ writing */
 
 /*
- * One line being made. A failure of any step is kept, so that the steps need no checks of their own; line_end()
- * reports it.
+ * One line being made. A failure of any step is kept, so that the steps need no checks of their
+ * own; line_end() reports it.
  */
 struct line {
         struct cg_buf b;
@@ -198,7 +203,10 @@ static void add_shown(struct line *l, const struct cg_event *e)
         line_bool(l, "shown_whole", !cut);
 }
 
-/* Members after type and cell; each type of event has its few. @question: the number of the last question of input(). */
+/*
+ * Members after type and cell; each type of event has its few. @question: the number of the last
+ * question of input().
+ */
 static void add_members(struct line *l, const struct cg_event *e, int64_t question)
 {
         const char *text, *json;
@@ -257,7 +265,10 @@ static void add_members(struct line *l, const struct cg_event *e, int64_t questi
         }
 }
 
-/* The host's id of the cell that runs; NULL: the event is of no cell or an earlier one, or there is no id. */
+/*
+ * The host's id of the cell that runs; NULL: the event is of no cell or an earlier one, or there is
+ * no id.
+ */
 static const char *id_of(const struct cg_run *run, uint64_t cell)
 {
         const struct cg_queued_cell *c = face_of(run)->running;
@@ -296,7 +307,8 @@ static int json_event(struct cg_run *run, struct cg_event *e, struct cg_err *err
         return r;
 }
 
-static int json_decided(struct cg_run *run, const struct cg_event *e, bool accept, const char *why, struct cg_err *err)
+static int json_decided(struct cg_run *run, const struct cg_event *e, bool accept, const char *why,
+                        struct cg_err *err)
 {
         struct line l;
 
@@ -362,10 +374,11 @@ static int decide(struct cg_run *run, const json_t *o, struct cg_err *err)
 
         if (!json_is_integer(id) || json_integer_value(id) <= 0 || !json_is_boolean(accept) ||
             json_object_size(o) != members || (reason && !json_is_string(reason)))
-                return complain(run,
-                                "a decision is {\"approval\": NUMBER, \"accept\": true or false} and, if refused, "
-                                "\"reason\": TEXT",
-                                err);
+                return complain(
+                        run,
+                        "a decision is {\"approval\": NUMBER, \"accept\": true or false} and, if refused, "
+                        "\"reason\": TEXT",
+                        err);
         n = (uint64_t)json_integer_value(id);
         r = json_is_true(accept) ? cg_approval_accept(run->session, n, &why)
                                  : cg_approval_reject(run->session, n, json_string_value(reason), &why);
@@ -399,14 +412,16 @@ static int decide_egress(struct cg_run *run, const json_t *o, struct cg_err *err
         uint64_t n;
         int r;
 
-        if (!json_is_integer(id) || json_integer_value(id) <= 0 || decision < 0 || json_object_size(o) != members ||
-            (reason && !json_is_string(reason)))
-                return complain(run,
-                                "a decision about a connection is {\"approval\": NUMBER, \"egress\": \"allow_once\","
-                                " \"allow_session\", \"deny_once\" or \"deny_session\"} and, if refused, \"reason\": TEXT",
-                                err);
+        if (!json_is_integer(id) || json_integer_value(id) <= 0 || decision < 0 ||
+            json_object_size(o) != members || (reason && !json_is_string(reason)))
+                return complain(
+                        run,
+                        "a decision about a connection is {\"approval\": NUMBER, \"egress\": \"allow_once\","
+                        " \"allow_session\", \"deny_once\" or \"deny_session\"} and, if refused, \"reason\": TEXT",
+                        err);
         n = (uint64_t)json_integer_value(id);
-        r = cg_egress_decide(run->session, n, (enum cg_egress_decision)decision, json_string_value(reason), &why);
+        r = cg_egress_decide(run->session, n, (enum cg_egress_decision)decision, json_string_value(reason),
+                             &why);
         if (r == 0)
                 forget_asked(face_of(run), n);
         return outcome(run, r, &why, err);
@@ -417,10 +432,12 @@ static int cancel(struct cg_run *run, const json_t *cell, struct cg_err *err)
         struct cg_err why;
 
         if (!json_is_integer(cell) || json_integer_value(cell) < 0)
-                return complain(run,
-                                "to cancel is {\"cancel\": NUMBER}, the number of a cell, or 0 for the one that runs",
-                                err);
-        return outcome(run, cg_session_cancel(run->session, (uint64_t)json_integer_value(cell), &why), &why, err);
+                return complain(
+                        run,
+                        "to cancel is {\"cancel\": NUMBER}, the number of a cell, or 0 for the one that runs",
+                        err);
+        return outcome(run, cg_session_cancel(run->session, (uint64_t)json_integer_value(cell), &why), &why,
+                       err);
 }
 
 /* Where the answer names its question, it goes to no later one. */
@@ -434,10 +451,15 @@ static int give_input(struct cg_run *run, const json_t *o, struct cg_err *err)
 
         if (!(json_is_string(text) || json_is_null(text)) || (question && !json_is_integer(question)) ||
             json_object_size(o) != members)
-                return complain(run, "an answer to input_request is {\"input\": TEXT}, or null for end of file, and, to answer no other"
-                                     " one, its \"question\": NUMBER", err);
+                return complain(
+                        run,
+                        "an answer to input_request is {\"input\": TEXT}, or null for end of file, and, to answer no other"
+                        " one, its \"question\": NUMBER",
+                        err);
         if (question && !(f->question_open && json_integer_value(question) == f->question))
-                return complain(run, "no input_request with this question number waits for an answer (any more)", err);
+                return complain(run,
+                                "no input_request with this question number waits for an answer (any more)",
+                                err);
         r = cg_session_input(run->session, json_string_value(text), json_string_length(text), &why);
         if (r == 0)
                 f->question_open = false;
@@ -491,7 +513,8 @@ static int execute(struct cg_run *run, const json_t *o, struct cg_err *err)
 /* true, {} or an object with no other member than @name. */
 static bool is_plain(const json_t *v, const char *name)
 {
-        return json_is_true(v) || (json_is_object(v) && json_object_size(v) == (json_object_get(v, name) != NULL));
+        return json_is_true(v) ||
+               (json_is_object(v) && json_object_size(v) == (json_object_get(v, name) != NULL));
 }
 
 static int interrupt_cell(struct cg_run *run, const json_t *o, struct cg_err *err)
@@ -503,13 +526,16 @@ static int interrupt_cell(struct cg_run *run, const json_t *o, struct cg_err *er
         struct cg_err why;
 
         if (!(is_plain(o, "id") || is_plain(o, "all")) || (id && !name) || (all && !json_is_true(all)))
-                return complain(run, "to interrupt is {\"interrupt\": {}}, {\"interrupt\": {\"id\": ID}} or "
-                                     "{\"interrupt\": {\"all\": true}}", err);
+                return complain(run,
+                                "to interrupt is {\"interrupt\": {}}, {\"interrupt\": {\"id\": ID}} or "
+                                "{\"interrupt\": {\"all\": true}}",
+                                err);
         if (all && drop_all(run, "interrupted before it ran", err) < 0)
                 return -1;
         if (name && !(f->running && f->running->id && strcmp(f->running->id, name) == 0)) {
                 c = cg_cell_queue_take(&f->queue, name);
-                return c ? drop(run, c, "interrupted before it ran", err) : complain(run, "no cell with this id runs or waits", err);
+                return c ? drop(run, c, "interrupted before it ran", err)
+                         : complain(run, "no cell with this id runs or waits", err);
         }
         if (!run->cell || run->done)
                 return all ? 0 : complain(run, "no cell runs", err);
@@ -530,7 +556,9 @@ static int tell_reset(struct cg_run *run, struct cg_err *err)
         return line_end(run, &l, err);
 }
 
-/* The kernel is replaced now. The answer is written once the events of the old kernel's cell are. */
+/*
+ * The kernel is replaced now. The answer is written once the events of the old kernel's cell are.
+ */
 static int reset(struct cg_run *run, const json_t *o, struct cg_err *err)
 {
         struct json_face *f = face_of(run);
@@ -582,7 +610,9 @@ static int tell_given(struct cg_run *run, struct cg_err *err)
 static int json_next(struct cg_run *run, const struct cg_cell **cell, bool *wait, struct cg_err *err)
 {
         struct json_face *f = face_of(run);
-        /* A reset has dropped what was queued before it: what is queued now is for the new kernel. */
+        /*
+         * A reset has dropped what was queued before it: what is queued now is for the new kernel.
+         */
         bool failed = f->running && f->running->stop_on_error && f->failed && !f->reset_line;
         int r = 0;
 
@@ -618,8 +648,8 @@ static int take_line(struct cg_run *run, const char *text, size_t len, struct cg
                 const char *name;
                 int (*take)(struct cg_run *run, const json_t *v, struct cg_err *err);
         } commands[] = {
-                { "execute", execute }, { "interrupt", interrupt_cell }, { "reset", reset },
-                { "end", end },         { "cancel", cancel },
+                { "execute", execute }, { "interrupt", interrupt_cell }, { "reset", reset }, { "end", end },
+                { "cancel", cancel },
         };
         cg_auto_json json_t *o = NULL;
         const json_t *v;
@@ -647,9 +677,11 @@ static int take_line(struct cg_run *run, const char *text, size_t len, struct cg
                         return r;
                 }
         }
-        return complain(run,
-                        "the line is none of {\"execute\"}, {\"interrupt\"}, {\"reset\"}, {\"end\"}, {\"approval\", \"accept\"}, "
-                        "{\"approval\", \"egress\"}, {\"cancel\"} and {\"input\"}", err);
+        return complain(
+                run,
+                "the line is none of {\"execute\"}, {\"interrupt\"}, {\"reset\"}, {\"end\"}, {\"approval\", \"accept\"}, "
+                "{\"approval\", \"egress\"}, {\"cancel\"} and {\"input\"}",
+                err);
 }
 
 /* Takes what was read up to a newline, or the end of file. */
@@ -806,7 +838,8 @@ int cg_run_json_init(struct cg_run *run, struct cg_err *err)
         run->face = &face;
         run->allow_stdin = true;
         run->can_ask = true;
-        run->screen.tty[1] = false; /* lines for a program, also when a person looks on: they are ASCII */
+        /* lines for a program, also when a person looks on: they are ASCII */
+        run->screen.tty[1] = false;
         cg_approve_set_default(run->opts.kernel.approve, CG_APPROVE_ASK);
         return 0;
 }

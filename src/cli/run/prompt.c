@@ -1,16 +1,17 @@
 /*
  * Asking a person at the terminal. Runs in the command `cellgate`.
  *
- * What keeps a kernel from faking or redrawing a question: its output on a terminal has no control characters left
- * and cannot spell CG_MARK (screen.c); no output is shown while a question stands (text.c holds it); arguments
- * are indented and wrapped by us (args.c); the terminal is put back into its normal state first, in case somebody
- * else's bytes reached it, as in `... | tee log`.
+ * What keeps a kernel from faking or redrawing a question: its output on a terminal has no control
+ * characters left and cannot spell CG_MARK (screen.c); no output is shown while a question stands
+ * (text.c holds it); arguments are indented and wrapped by us (args.c); the terminal is put back
+ * into its normal state first, in case somebody else's bytes reached it, as in `... | tee log`.
  *
  * What keeps a kernel from steering the answer: the line that asks for it appears only after the
  * question has been shown for CG_CONFIRM_READ_MS without a key press, and keys before that line are
- * discarded (a second Enter, or text meant for input()). Once anything from a kernel was shown, also
- * in an earlier question, the accepting keys contain digits drawn for this question, so that "press y
- * to continue" names no accepting key: what was shown stays on the terminal. Pasted text is no answer.
+ * discarded (a second Enter, or text meant for input()). Once anything from a kernel was shown,
+ * also in an earlier question, the accepting keys contain digits drawn for this question, so that
+ * "press y to continue" names no accepting key: what was shown stays on the terminal. Pasted text
+ * is no answer.
  */
 #include "cli/run/prompt.h"
 
@@ -30,8 +31,8 @@
 
 /* Sent by terminals before pasted text while "bracketed paste" is on. */
 #define PASTE_BEGIN "\x1b[200~"
-#define PASTE_ON "\x1b[?2004h"
-#define PASTE_OFF "\x1b[?2004l"
+#define PASTE_ON    "\x1b[?2004h"
+#define PASTE_OFF   "\x1b[?2004l"
 
 /* A line that a person types: terminals give at most 4095 bytes at once. */
 #define MAX_LINE 65536u
@@ -42,14 +43,14 @@ struct cg_prompt {
         struct cg_screen *screen;
         enum state state;
         int in, out;
-        bool own;            /* in and out are ours to close */
+        bool own; /* in and out are ours to close */
         const struct cg_call *call;
-        struct cg_buf line;  /* what was typed */
+        struct cg_buf line; /* what was typed */
         bool has_text;
-        int64_t opens_ms;    /* when the question accepts an answer; 0: it does */
-        bool ignored;        /* keys were discarded */
+        int64_t opens_ms; /* when the question accepts an answer; 0: it does */
+        bool ignored;     /* keys were discarded */
         struct cg_confirm confirm;
-        bool changed;        /* the terminal's mode is ours */
+        bool changed; /* the terminal's mode is ours */
         struct termios before;
 };
 
@@ -146,7 +147,10 @@ static int put(struct cg_prompt *p, const char *text, struct cg_err *err)
 static int begin(struct cg_prompt *p, struct cg_err *err)
 {
         cg_screen_clear(p->screen);
-        /* Soft reset, attributes off, first character set: undoes what would hide or garble the question. */
+        /*
+         * Soft reset, attributes off, first character set: undoes what would hide or garble the
+         * question.
+         */
         if (p->screen->style && put(p, "\x1b[!p\x1b[0m\x0f", err) < 0)
                 return -1;
         if (put(p, "\n", err) < 0 || put(p, cg_screen_mark(p->screen), err) < 0)
@@ -164,11 +168,15 @@ static int question(struct cg_prompt *p, struct cg_err *err)
         if (r == 0)
                 r = cg_buf_adds(&b, cg_screen_mark(p->screen), err);
         if (r == 0 && p->state == CONNECTION)
-                r = cg_buf_addf(&b, err, " Allow? y%s yes once, s%s yes for this session, n no,\n"
-                                "           d never in this session: ", d, d);
+                r = cg_buf_addf(&b, err,
+                                " Allow? y%s yes once, s%s yes for this session, n no,\n"
+                                "           d never in this session: ",
+                                d, d);
         else if (r == 0)
-                r = cg_buf_addf(&b, err, " Allow? y%s yes, n no, r no with a reason, v view everything,\n"
-                                "           a%s always for this tool in this session: ", d, d);
+                r = cg_buf_addf(&b, err,
+                                " Allow? y%s yes, n no, r no with a reason, v view everything,\n"
+                                "           a%s always for this tool in this session: ",
+                                d, d);
         tcflush(p->in, TCIFLUSH);
         return r < 0 ? r : put(p, b.data, err);
 }
@@ -180,14 +188,19 @@ static int again(struct cg_prompt *p, struct cg_err *err)
         int r = cg_buf_adds(&b, cg_screen_mark(p->screen), err);
 
         if (r == 0)
-                r = cg_buf_addf(&b, err, p->state == CONNECTION ? " Please type y%s, s%s, n or d and Enter."
-                                                                : " Please type y%s, n, r, a%s or v and Enter.", d, d);
+                r = cg_buf_addf(&b, err,
+                                p->state == CONNECTION ? " Please type y%s, s%s, n or d and Enter."
+                                                       : " Please type y%s, n, r, a%s or v and Enter.",
+                                d, d);
         if (r == 0)
                 r = cg_buf_adds(&b, *d ? " The digits are new for each question.\n" : "\n", err);
         return r < 0 || put(p, b.data, err) < 0 ? -1 : question(p, err);
 }
 
-/* Discards keys until the person has had time to read. Without line mode, so that unfinished lines are seen as well. */
+/*
+ * Discards keys until the person has had time to read. Without line mode, so that unfinished lines
+ * are seen as well.
+ */
 static void close_question(struct cg_prompt *p)
 {
         int pending = 0;
@@ -206,8 +219,9 @@ static int open_question(struct cg_prompt *p, struct cg_err *err)
         cg_buf_consume(&p->line, p->line.len);
         if (cg_confirm_draw(&p->confirm, p->screen->kernel_wrote, err) < 0)
                 return -1;
-        if (p->ignored && (put(p, cg_screen_mark(p->screen), err) < 0 ||
-                           put(p, " Keys pressed before the question could be read, or pasted, were ignored.\n", err) < 0))
+        if (p->ignored &&
+            (put(p, cg_screen_mark(p->screen), err) < 0 ||
+             put(p, " Keys pressed before the question could be read, or pasted, were ignored.\n", err) < 0))
                 return -1;
         p->ignored = false;
         return question(p, err);
@@ -239,8 +253,8 @@ static int show_call(struct cg_prompt *p, bool whole, struct cg_err *err)
 
         if (cg_call_show(p->call, width(p), whole, &b, &cut, err) < 0 || put(p, b.data, err) < 0)
                 return -1;
-        if (cut &&
-            (put(p, cg_screen_mark(p->screen), err) < 0 || put(p, " Not all is shown: v shows everything.\n", err) < 0))
+        if (cut && (put(p, cg_screen_mark(p->screen), err) < 0 ||
+                    put(p, " Not all is shown: v shows everything.\n", err) < 0))
                 return -1;
         return 0;
 }
@@ -259,7 +273,8 @@ int cg_prompt_ask(struct cg_prompt *p, const struct cg_call *call, struct cg_err
 
         start(p, CALL);
         p->call = call;
-        if (begin(p, err) < 0 || cg_buf_addf(&b, err, "Cell %" PRIu64 " wants to call a tool:\n", call->cell) < 0 ||
+        if (begin(p, err) < 0 ||
+            cg_buf_addf(&b, err, "Cell %" PRIu64 " wants to call a tool:\n", call->cell) < 0 ||
             put(p, b.data, err) < 0 || show_call(p, false, err) < 0)
                 return -1;
         close_question(p);
@@ -275,8 +290,8 @@ int cg_prompt_ask_connection(struct cg_prompt *p, const char *to, uint64_t cell,
         start(p, CONNECTION);
         if (cg_buf_addf(&text, err, "Cell %" PRIu64 " wants to connect to %s", cell, to) < 0 ||
             cg_screen_break_mark(text.data, text.len, &safe) < 0 ||
-            cg_text_wrap(safe.data, safe.len, sizeof(CG_MARK), width(p), &b, err) < 0 || cg_buf_adds(&b, "\n", err) < 0 ||
-            begin(p, err) < 0 || put(p, b.data, err) < 0)
+            cg_text_wrap(safe.data, safe.len, sizeof(CG_MARK), width(p), &b, err) < 0 ||
+            cg_buf_adds(&b, "\n", err) < 0 || begin(p, err) < 0 || put(p, b.data, err) < 0)
                 return -1;
         close_question(p);
         return 0;
@@ -299,7 +314,8 @@ int cg_prompt_input(struct cg_prompt *p, const char *prompt, bool password, uint
 
 static void finish(struct cg_prompt *p)
 {
-        p->screen->kernel_wrote = true; /* arguments, hosts and the prompt of input() are the kernel's text */
+        /* arguments, hosts and the prompt of input() are the kernel's text */
+        p->screen->kernel_wrote = true;
         if (p->state == INPUT && p->changed)
                 put(p, "\n", NULL); /* the Enter that was not echoed */
         else if (p->state != INPUT && p->screen->style)
@@ -341,15 +357,18 @@ static int answer_call(struct cg_prompt *p, enum cg_answer *ret, struct cg_err *
 {
         const char *typed = p->line.data ? p->line.data : "";
 
-        *ret = cg_confirm_accepts(&p->confirm, typed, "y", "yes") ? CG_ANSWER_YES : is_word(typed, "n", "no") ? CG_ANSWER_NO
-               : cg_confirm_accepts(&p->confirm, typed, "a", "always") ? CG_ANSWER_ALWAYS : CG_ANSWER_NONE;
+        *ret = cg_confirm_accepts(&p->confirm, typed, "y", "yes")      ? CG_ANSWER_YES
+               : is_word(typed, "n", "no")                             ? CG_ANSWER_NO
+               : cg_confirm_accepts(&p->confirm, typed, "a", "always") ? CG_ANSWER_ALWAYS
+                                                                       : CG_ANSWER_NONE;
         if (*ret != CG_ANSWER_NONE) {
                 finish(p);
                 return 0;
         }
         if (is_word(typed, "r", "reason")) {
                 start(p, REASON);
-                if (put(p, p->screen->style ? PASTE_OFF : "", err) < 0 || put(p, cg_screen_mark(p->screen), err) < 0)
+                if (put(p, p->screen->style ? PASTE_OFF : "", err) < 0 ||
+                    put(p, cg_screen_mark(p->screen), err) < 0)
                         return -1;
                 return put(p, " Reason, told to the code: ", err);
         }
@@ -362,9 +381,11 @@ static int answer_connection(struct cg_prompt *p, enum cg_answer *ret, struct cg
 {
         const char *typed = p->line.data ? p->line.data : "";
 
-        *ret = cg_confirm_accepts(&p->confirm, typed, "y", "yes") ? CG_ANSWER_YES : is_word(typed, "n", "no") ? CG_ANSWER_NO
+        *ret = cg_confirm_accepts(&p->confirm, typed, "y", "yes")       ? CG_ANSWER_YES
+               : is_word(typed, "n", "no")                              ? CG_ANSWER_NO
                : cg_confirm_accepts(&p->confirm, typed, "s", "session") ? CG_ANSWER_SESSION
-               : is_word(typed, "d", "never") ? CG_ANSWER_NEVER : CG_ANSWER_NONE;
+               : is_word(typed, "d", "never")                           ? CG_ANSWER_NEVER
+                                                                        : CG_ANSWER_NONE;
         if (*ret == CG_ANSWER_NONE)
                 return again(p, err);
         finish(p);

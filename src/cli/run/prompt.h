@@ -1,6 +1,7 @@
 /*
- * Asking a person at the terminal: about a tool call, about a connection, or for the text that input() wants. A state
- * machine fed with what was typed, so that the kernel's events can be followed while the question stands.
+ * Asking a person at the terminal: about a tool call, about a connection, or for the text that
+ * input() wants. A state machine fed with what was typed, so that the kernel's events can be
+ * followed while the question stands.
  */
 #ifndef CG_CLI_RUN_PROMPT_H
 #define CG_CLI_RUN_PROMPT_H
@@ -13,23 +14,27 @@ struct cg_prompt;
 
 enum cg_answer {
         CG_ANSWER_NONE = 0, /* the question stands */
-        CG_ANSWER_NO,       /* zero of all decisions: also end of file and a terminal that is gone */
+        /* zero of all decisions: also end of file and a terminal that is gone */
+        CG_ANSWER_NO,
         CG_ANSWER_YES,
-        CG_ANSWER_ALWAYS,   /* to a question about a call */
-        CG_ANSWER_SESSION,  /* to one about a connection: yes, for this session */
-        CG_ANSWER_NEVER,    /* no, for this session */
-        CG_ANSWER_TEXT,     /* to an input question: cg_prompt_text() */
-        CG_ANSWER_EOF,      /* to an input question */
+        CG_ANSWER_ALWAYS,  /* to a question about a call */
+        CG_ANSWER_SESSION, /* to one about a connection: yes, for this session */
+        CG_ANSWER_NEVER,   /* no, for this session */
+        CG_ANSWER_TEXT,    /* to an input question: cg_prompt_text() */
+        CG_ANSWER_EOF,     /* to an input question */
 };
 
 /*
- * The controlling terminal (/dev/tty), else standard input and error where both are terminals. CG_E_UNSUPPORTED where
- * there is none.
+ * The controlling terminal (/dev/tty), else standard input and error where both are terminals.
+ * CG_E_UNSUPPORTED where there is none.
  */
 int cg_prompt_open(struct cg_screen *screen, struct cg_prompt **ret, struct cg_err *err);
 struct cg_prompt *cg_prompt_free(struct cg_prompt *p);
 
-/* Should a person be asked by default? Yes where there is a terminal that standard input or standard error is at. */
+/*
+ * Should a person be asked by default? Yes where there is a terminal that standard input or
+ * standard error is at.
+ */
 bool cg_prompt_is_interactive(const struct cg_prompt *p);
 
 /* Descriptor to poll for reading while a question stands, and what to call then. */
@@ -38,18 +43,21 @@ int cg_prompt_read(struct cg_prompt *p, enum cg_answer *ret, struct cg_err *err)
 bool cg_prompt_stands(const struct cg_prompt *p);
 
 /*
- * A question about a call or connection accepts no answer at first: keys are discarded until it has been shown for a
- * while. _timeout(): milliseconds until cg_prompt_due() must be called, which then asks for the answer; -1: no wait.
+ * A question about a call or connection accepts no answer at first: keys are discarded until it has
+ * been shown for a while. _timeout(): milliseconds until cg_prompt_due() must be called, which then
+ * asks for the answer; -1: no wait.
  */
 int cg_prompt_timeout(const struct cg_prompt *p);
 int cg_prompt_due(struct cg_prompt *p, struct cg_err *err);
 
-/* Puts the terminal back into its mode. Async-signal-safe: for a process that is about to _exit(). */
+/*
+ * Puts the terminal back into its mode. Async-signal-safe: for a process that is about to _exit().
+ */
 void cg_prompt_abandon(const struct cg_prompt *p);
 
 /*
- * Asks about a call (borrows until the question ends). Answers: y and a (both with digits of this question behind
- * them, once a kernel has written anything), n, r, v.
+ * Asks about a call (borrows until the question ends). Answers: y and a (both with digits of this
+ * question behind them, once a kernel has written anything), n, r, v.
  */
 int cg_prompt_ask(struct cg_prompt *p, const struct cg_call *call, struct cg_err *err);
 
@@ -57,7 +65,8 @@ int cg_prompt_ask(struct cg_prompt *p, const struct cg_call *call, struct cg_err
 int cg_prompt_ask_connection(struct cg_prompt *p, const char *to, uint64_t cell, struct cg_err *err);
 
 /* Asks for input() 's text; a password is not echoed. */
-int cg_prompt_input(struct cg_prompt *p, const char *prompt, bool password, uint64_t cell, struct cg_err *err);
+int cg_prompt_input(struct cg_prompt *p, const char *prompt, bool password, uint64_t cell,
+                    struct cg_err *err);
 
 /* Takes a question back, saying why (rendered). */
 void cg_prompt_withdraw(struct cg_prompt *p, const char *why);

@@ -1,9 +1,9 @@
 /*
- * `cellgate run`: runs cells in one session and follows their events. Runs in the command `cellgate`, a host
- * application.
+ * `cellgate run`: runs cells in one session and follows their events. Runs in the command
+ * `cellgate`, a host application.
  *
- * One thread, one poll(): the session's events, ^C, and what the face waits for (a person's answer, a program's
- * decisions). text.c is the face for people, json.c the one for programs.
+ * One thread, one poll(): the session's events, ^C, and what the face waits for (a person's answer,
+ * a program's decisions). text.c is the face for people, json.c the one for programs.
  */
 #include "cli/run/run.h"
 
@@ -22,16 +22,19 @@
 #include "base/limits.h"
 
 /*
- * ^C. A signal handler has nothing but file scope. Before the session is open, and at the second signal, the program
- * just ends: the supervisor notices that by its lifeline and ends all the rest, wherever this process was blocked. So
- * does a signal after the end was reported, with the status that was reported.
+ * ^C. A signal handler has nothing but file scope. Before the session is open, and at the second
+ * signal, the program just ends: the supervisor notices that by its lifeline and ends all the rest,
+ * wherever this process was blocked. So does a signal after the end was reported, with the status
+ * that was reported.
  */
 static struct {
-        volatile sig_atomic_t armed; /* the session is open: the first signal is read from the pipe */
-        volatile sig_atomic_t status; /* what the run ends with, once that was reported; -1: not yet */
+        /* the session is open: the first signal is read from the pipe */
+        volatile sig_atomic_t armed;
+        /* what the run ends with, once that was reported; -1: not yet */
+        volatile sig_atomic_t status;
         volatile sig_atomic_t count;
         int pipe[2];
-        const struct cg_run *run;    /* set while armed */
+        const struct cg_run *run; /* set while armed */
 } interrupt = { .status = -1, .pipe = { -1, -1 } };
 
 static void on_signal(int sig)
@@ -61,7 +64,10 @@ static int catch_signals(struct cg_err *err)
         if (pipe2(interrupt.pipe, O_CLOEXEC | O_NONBLOCK) < 0)
                 return cg_fail_errno(err, "pipe");
         for (size_t i = 0; i < CG_ARRAY_LEN(signals); i++)
-                /* What was ignored stays so: nohup, and background jobs of a shell without job control. */
+                /*
+                 * What was ignored stays so: nohup, and background jobs of a shell without job
+                 * control.
+                 */
                 if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
                         sigaction(signals[i], &sa, NULL);
         return 0;
@@ -77,8 +83,8 @@ int cg_run_answer(struct cg_run *run, uint64_t approval, bool accept, const char
         return r == CG_E_NOTFOUND ? 0 : r; /* cancelled meanwhile: APPROVAL_CLOSED says so */
 }
 
-int cg_run_answer_egress(struct cg_run *run, uint64_t request, enum cg_egress_decision decision, const char *reason,
-                         struct cg_err *err)
+int cg_run_answer_egress(struct cg_run *run, uint64_t request, enum cg_egress_decision decision,
+                         const char *reason, struct cg_err *err)
 {
         int r = cg_egress_decide(run->session, request, decision, reason, err);
 
@@ -137,8 +143,9 @@ void cg_run_result(struct cg_run *run, const struct cg_event *e)
 /* ------------------------------------------------------------------ the loop */
 
 /*
- * A cell that goes on asking goes on, however often it is interrupted: who presses ^C may want to answer. Where nobody will, or
- * the program is to end, the run ends after this time; what does not ask is ended by the supervisor before it.
+ * A cell that goes on asking goes on, however often it is interrupted: who presses ^C may want to
+ * answer. Where nobody will, or the program is to end, the run ends after this time; what does not
+ * ask is ended by the supervisor before it.
  */
 #define END_MS 4000
 
@@ -167,7 +174,9 @@ static bool signal_came(struct cg_run *run)
         return true;
 }
 
-/* The status of a run that a signal ends is the signal's, whatever else happened at the same time. */
+/*
+ * The status of a run that a signal ends is the signal's, whatever else happened at the same time.
+ */
 static bool ended_by_signal(struct cg_run *run)
 {
         if (!run->signal && !signal_came(run))
@@ -177,8 +186,9 @@ static bool ended_by_signal(struct cg_run *run)
 }
 
 /*
- * Once, after everything else that is shown. A host reads the end from the last line, so that a signal's is always the same one, no
- * matter whether a cell ran and whether it has ended in time. @err: set when @r is negative.
+ * Once, after everything else that is shown. A host reads the end from the last line, so that a
+ * signal's is always the same one, no matter whether a cell ran and whether it has ended in time.
+ * @err: set when @r is negative.
  */
 static void report_end(struct cg_run *run, int r, struct cg_err *err)
 {
@@ -231,7 +241,8 @@ static int wait_once(struct cg_run *run, struct cg_err *err)
         int r, timeout_ms;
 
         if (end_is_due(run))
-                return cg_fail(err, CG_E_CLOSED, "the cell did not end after the signal: its kernel is ended");
+                return cg_fail(err, CG_E_CLOSED,
+                               "the cell did not end after the signal: its kernel is ended");
         run->face->wait(run, &p[1].fd, &events_too, &timeout_ms);
         if (run->screen.tty[2] && (timeout_ms < 0 || timeout_ms > 1000))
                 timeout_ms = 1000;
@@ -264,11 +275,14 @@ static int output_failed(struct cg_run *run, struct cg_err *err)
         return -1;
 }
 
-/* Runs one cell to its result. Negative: the run cannot go on; run->status says what it ends with. */
+/*
+ * Runs one cell to its result. Negative: the run cannot go on; run->status says what it ends with.
+ */
 static int run_cell(struct cg_run *run, const struct cg_cell *cell, struct cg_err *err)
 {
         struct cg_execute_options o = { .size = sizeof(o),
-                                        .timeout_ms = cell->timeout_ms < 0 ? run->opts.timeout_ms : cell->timeout_ms,
+                                        .timeout_ms = cell->timeout_ms < 0 ? run->opts.timeout_ms
+                                                                           : cell->timeout_ms,
                                         .allow_stdin = run->allow_stdin };
         cg_auto_buf struct cg_buf extra = { .max = 65536 };
         int r;
@@ -281,7 +295,8 @@ static int run_cell(struct cg_run *run, const struct cg_cell *cell, struct cg_er
                 o.extra = extra.data;
         run->done = false;
         run->started_ms = cg_now_ms();
-        run->status = CG_EXIT_KERNEL_DIED; /* what any failure below means: session or supervisor are gone */
+        /* what any failure below means: session or supervisor are gone */
+        run->status = CG_EXIT_KERNEL_DIED;
         r = cg_session_execute(run->session, cell->code, cell->len, &o, &run->cell, err);
         if (r == 0 && run->face->started)
                 r = run->face->started(run, err);
@@ -290,8 +305,8 @@ static int run_cell(struct cg_run *run, const struct cg_cell *cell, struct cg_er
         if (run->screen.error)
                 r = output_failed(run, err);
         /*
-         * Whatever became of the cell: it may have caught the KeyboardInterrupt or have ended meanwhile, and whoever ended us may have ended
-         * the supervisor as well.
+         * Whatever became of the cell: it may have caught the KeyboardInterrupt or have ended
+         * meanwhile, and whoever ended us may have ended the supervisor as well.
          */
         ended_by_signal(run);
         return r;
@@ -326,7 +341,10 @@ static int run_given(struct cg_run *run, struct cg_err *err)
         return r;
 }
 
-/* Further cells, until the host has no more. How they end does not end the run, and is no exit status. */
+/*
+ * Further cells, until the host has no more. How they end does not end the run, and is no exit
+ * status.
+ */
 static int run_further(struct cg_run *run, struct cg_err *err)
 {
         const struct cg_cell *cell = NULL;
@@ -380,10 +398,14 @@ static void *add_in_thread(void *data)
         return NULL;
 }
 
-/* Shows what comes until the thread has ended. A signal ends the process: the thread's call cannot be cancelled. */
+/*
+ * Shows what comes until the thread has ended. A signal ends the process: the thread's call cannot
+ * be cancelled.
+ */
 static int show_until_added(struct cg_run *run, const struct adding *a, struct cg_err *err)
 {
-        struct pollfd p[] = { { .fd = a->done_fd, .events = POLLIN }, { .fd = cg_session_fd(run->session), .events = POLLIN },
+        struct pollfd p[] = { { .fd = a->done_fd, .events = POLLIN },
+                              { .fd = cg_session_fd(run->session), .events = POLLIN },
                               { .fd = interrupt.pipe[0], .events = POLLIN } };
         struct cg_event *e;
         int r = 0;
@@ -454,17 +476,23 @@ static int add_servers(struct cg_run *run, struct cg_err *err)
 
 static int open_session(struct cg_run *run, struct cg_err *err)
 {
-        struct cg_client_options co = { .size = sizeof(co), .no_spare = 1,
-                                        .preload = run->opts.kernel.preload, .kernel_env = run->opts.kernel.kernel_env,
+        struct cg_client_options co = { .size = sizeof(co),
+                                        .no_spare = 1,
+                                        .preload = run->opts.kernel.preload,
+                                        .kernel_env = run->opts.kernel.kernel_env,
                                         .log_level = run->opts.kernel.log_level };
-        struct cg_session_options so = { .size = sizeof(so), .workspace = run->opts.kernel.workspace, .env = run->opts.kernel.env,
-                                         .settings = run->settings, .ask_egress = run->settings && run->can_ask };
+        struct cg_session_options so = { .size = sizeof(so),
+                                         .workspace = run->opts.kernel.workspace,
+                                         .env = run->opts.kernel.env,
+                                         .settings = run->settings,
+                                         .ask_egress = run->settings && run->can_ask };
         struct cg_kernel_hides hides;
         int r = cg_kernel_options_session(&run->opts.kernel, run->opts.kernel.workspace, &hides, &so, err);
 
         if (run->opts.kernel.no_sandbox)
-                cg_screen_note(&run->screen, "no sandbox: the cells' code can do all that you can, with or without "
-                                             "approval");
+                cg_screen_note(&run->screen,
+                               "no sandbox: the cells' code can do all that you can, with or without "
+                               "approval");
         if (r == 0)
                 r = cg_client_open(&co, &run->client, err);
         if (r == 0)

@@ -1,8 +1,9 @@
 /*
- * `cellgate run` for people: output as it comes, questions at the terminal. Runs in the command `cellgate`.
+ * `cellgate run` for people: output as it comes, questions at the terminal. Runs in the command
+ * `cellgate`.
  *
- * While a question stands nothing is shown: events are held back, in order, and followed only as far as they concern
- * the question.
+ * While a question stands nothing is shown: events are held back, in order, and followed only as
+ * far as they concern the question.
  */
 #include "cli/run/run.h"
 
@@ -17,7 +18,10 @@
 #include "cli/common/raw.h"
 #include "cli/common/report.h"
 
-/* Held back while a question stands; beyond it the session is not read, and the kernel's writes block in the end. */
+/*
+ * Held back while a question stands; beyond it the session is not read, and the kernel's writes
+ * block in the end.
+ */
 #define MAX_HELD (4u << 20)
 /* A cell that takes longer gets a progress line. */
 #define PROGRESS_MS 2000
@@ -32,7 +36,8 @@ struct text {
         struct cg_prompt *prompt; /* NULL where there is no terminal */
         struct cg_images *images;
         struct cg_denied denied;
-        struct cg_event *asked;   /* APPROVAL_REQUEST, EGRESS_REQUEST or INPUT_REQUEST that the question is about */
+        /* APPROVAL_REQUEST, EGRESS_REQUEST or INPUT_REQUEST that the question is about */
+        struct cg_event *asked;
         struct cg_call call;
         struct held *held, **held_tail;
         size_t held_bytes;
@@ -119,8 +124,8 @@ static int show_display(struct cg_run *run, struct cg_event *e, struct cg_raw co
         if (!cg_raw_member(content, "data", &data))
                 return 0;
         /*
-         * Beside an image the text is "<Figure size 640x480 with 1 Axes>": worth a line only where it is the cell's
-         * value.
+         * Beside an image the text is "<Figure size 640x480 with 1 Axes>": worth a line only where
+         * it is the cell's value.
          */
         if (content_text(data, "text/plain", &plain) && (result || !image))
                 cg_screen_line(&run->screen, 1, plain.data ? plain.data : "", plain.len);
@@ -129,7 +134,10 @@ static int show_display(struct cg_run *run, struct cg_event *e, struct cg_raw co
         return image ? show_image(run, e, err) : 0;
 }
 
-/* An error has shown its traceback; the other ends say here what happened, unless KERNEL_DIED has said it. */
+/*
+ * An error has shown its traceback; the other ends say here what happened, unless KERNEL_DIED has
+ * said it.
+ */
 static void show_result(struct cg_run *run, const struct cg_event *e)
 {
         const char *text = cg_event_text(e, NULL);
@@ -139,7 +147,8 @@ static void show_result(struct cg_run *run, const struct cg_event *e)
         cg_denied_forget(&text_of(run)->denied);
         if (st == CG_STATUS_OK || st == CG_STATUS_ERROR || (st == CG_STATUS_KERNEL_DIED && run->died))
                 return;
-        cg_screen_note(&run->screen, "cell %" PRIu64 ": %s", cg_event_cell(e), *text ? text : cg_status_name(st));
+        cg_screen_note(&run->screen, "cell %" PRIu64 ": %s", cg_event_cell(e),
+                       *text ? text : cg_status_name(st));
 }
 
 static int show_denied(struct cg_run *run, const struct cg_event *e, struct cg_err *err)
@@ -237,7 +246,10 @@ static struct cg_event *unhold(struct text *t, struct held **at)
         return e;
 }
 
-/* The question has been answered or taken back: goes on with what was held, up to the next question. */
+/*
+ * The question has been answered or taken back: goes on with what was held, up to the next
+ * question.
+ */
 static int release(struct cg_run *run, struct cg_err *err)
 {
         struct text *t = text_of(run);
@@ -260,19 +272,26 @@ static bool is_about(const struct cg_event *e, uint64_t id)
 {
         enum cg_event_type type = e ? cg_event_type(e) : CG_EVENT_STREAM;
 
-        return (type == CG_EVENT_APPROVAL_REQUEST || type == CG_EVENT_EGRESS_REQUEST) && cg_event_approval(e) == id;
+        return (type == CG_EVENT_APPROVAL_REQUEST || type == CG_EVENT_EGRESS_REQUEST) &&
+               cg_event_approval(e) == id;
 }
 
-/* A call waits no more: it may be the one that is asked about, or one that would be asked about later. */
+/*
+ * A call waits no more: it may be the one that is asked about, or one that would be asked about
+ * later.
+ */
 static int approval_closed(struct cg_run *run, const struct cg_event *closed, struct cg_err *err)
 {
         struct text *t = text_of(run);
         uint64_t id = cg_event_approval(closed);
 
         if (is_about(t->asked, id))
-                return withdraw(run, cg_event_type(t->asked) == CG_EVENT_APPROVAL_REQUEST
-                                             ? "this call waits no more: its cell or its kernel has ended"
-                                             : "this connection waits no more: it was given up, or its time is over", err);
+                return withdraw(
+                        run,
+                        cg_event_type(t->asked) == CG_EVENT_APPROVAL_REQUEST
+                                ? "this call waits no more: its cell or its kernel has ended"
+                                : "this connection waits no more: it was given up, or its time is over",
+                        err);
         for (struct held **h = &t->held; *h; h = &(*h)->next) {
                 if (is_about((*h)->event, id)) {
                         cg_event_free(unhold(t, h));
@@ -282,15 +301,23 @@ static int approval_closed(struct cg_run *run, const struct cg_event *closed, st
         return 0;
 }
 
-/* The cell's question was taken back: it may be the one that is asked, or one that would be asked later. */
+/*
+ * The cell's question was taken back: it may be the one that is asked, or one that would be asked
+ * later.
+ */
 static int input_closed(struct cg_run *run, const struct cg_event *closed, struct cg_err *err)
 {
         struct text *t = text_of(run);
 
-        if (cg_event_type(t->asked) == CG_EVENT_INPUT_REQUEST && cg_event_cell(t->asked) == cg_event_cell(closed))
-                return withdraw(run, "this question has ended: an interrupt or an exception has ended the cell's input()", err);
+        if (cg_event_type(t->asked) == CG_EVENT_INPUT_REQUEST &&
+            cg_event_cell(t->asked) == cg_event_cell(closed))
+                return withdraw(
+                        run,
+                        "this question has ended: an interrupt or an exception has ended the cell's input()",
+                        err);
         for (struct held **h = &t->held; *h; h = &(*h)->next) {
-                if (cg_event_type((*h)->event) == CG_EVENT_INPUT_REQUEST && cg_event_cell((*h)->event) == cg_event_cell(closed)) {
+                if (cg_event_type((*h)->event) == CG_EVENT_INPUT_REQUEST &&
+                    cg_event_cell((*h)->event) == cg_event_cell(closed)) {
                         cg_event_free(unhold(t, h));
                         break;
                 }
@@ -317,7 +344,9 @@ static int text_ask(struct cg_run *run, struct cg_event *e, struct cg_err *err)
         t->asked = e;
         if (cg_event_type(e) == CG_EVENT_EGRESS_REQUEST)
                 return ask_connection(run, e, err);
-        t->call = (struct cg_call){ .server = cg_event_server(e), .tool = cg_event_tool(e), .cell = cg_event_cell(e) };
+        t->call = (struct cg_call){ .server = cg_event_server(e),
+                                    .tool = cg_event_tool(e),
+                                    .cell = cg_event_cell(e) };
         t->call.args = cg_event_arguments(e, &t->call.args_len);
         return cg_prompt_ask(t->prompt, &t->call, err);
 }
@@ -341,8 +370,8 @@ static int ask_input(struct cg_run *run, struct cg_event *e, struct cg_err *err)
 }
 
 /*
- * Does @e end the question that stands? A result ends the cell's own input(); a thread's tool call may outlive its
- * cell.
+ * Does @e end the question that stands? A result ends the cell's own input(); a thread's tool call
+ * may outlive its cell.
  */
 static bool ends_question(const struct text *t, const struct cg_event *e)
 {
@@ -365,8 +394,10 @@ static int text_event(struct cg_run *run, struct cg_event *e, struct cg_err *err
                 bool ends = ends_question(t, e);
 
                 r = hold(t, e, err);
-                return r == 0 && ends ? withdraw(run, "this question has ended: its cell or its kernel has ended", err)
-                                      : r;
+                return r == 0 && ends
+                               ? withdraw(run, "this question has ended: its cell or its kernel has ended",
+                                          err)
+                               : r;
         } else if (cg_event_type(e) == CG_EVENT_INPUT_REQUEST && t->prompt) {
                 return ask_input(run, e, err);
         } else {
@@ -376,7 +407,8 @@ static int text_event(struct cg_run *run, struct cg_event *e, struct cg_err *err
         return r;
 }
 
-static int text_decided(struct cg_run *run, const struct cg_event *e, bool accept, const char *why, struct cg_err *err)
+static int text_decided(struct cg_run *run, const struct cg_event *e, bool accept, const char *why,
+                        struct cg_err *err)
 {
         cg_auto_buf struct cg_buf names = { .max = 65536 };
 
@@ -457,7 +489,8 @@ static void text_interrupted(struct cg_run *run)
         if (cg_event_type(t->asked) == CG_EVENT_APPROVAL_REQUEST)
                 cg_run_answer(run, cg_event_approval(t->asked), false, "cancelled", NULL);
         else if (cg_event_type(t->asked) == CG_EVENT_EGRESS_REQUEST)
-                cg_run_answer_egress(run, cg_event_approval(t->asked), CG_EGRESS_DENY_ONCE, "cancelled", NULL);
+                cg_run_answer_egress(run, cg_event_approval(t->asked), CG_EGRESS_DENY_ONCE, "cancelled",
+                                     NULL);
         withdraw(run, "cancelled", NULL);
 }
 
@@ -555,7 +588,8 @@ static int find_terminal(struct cg_run *run, struct text *t, struct cg_err *err)
         if (r < 0 && r != CG_E_UNSUPPORTED)
                 return r;
         run->allow_stdin = t->prompt && cg_prompt_is_interactive(t->prompt);
-        cg_approve_set_default(run->opts.kernel.approve, run->allow_stdin ? CG_APPROVE_ASK : CG_APPROVE_REFUSE);
+        cg_approve_set_default(run->opts.kernel.approve,
+                               run->allow_stdin ? CG_APPROVE_ASK : CG_APPROVE_REFUSE);
         if (cg_approve_base(run->opts.kernel.approve) == CG_APPROVE_ASK && !t->prompt)
                 return cg_fail(err, CG_E_UNSUPPORTED,
                                "--approve ask: there is no terminal to ask at; give rules for the tools that "

@@ -22,14 +22,14 @@ static const char help_text[] =
         "says so; that one wants to be asked for: --tier landlock, or \"cellgate\": {\"tier\": \"landlock\"} in the settings.\n";
 
 struct outcome {
-        int error;      /* 0: it works */
+        int error; /* 0: it works */
         char note[400];
 };
 
 /* In a child: a check changes the process that makes it. */
 static struct outcome try(const struct cg_doctor_check *check)
 {
-        struct outcome o = {.error = EIO};
+        struct outcome o = { .error = EIO };
         int fds[2], status;
         pid_t pid;
 
@@ -37,27 +37,33 @@ static struct outcome try(const struct cg_doctor_check *check)
                 return o;
         pid = fork();
         if (pid == 0) {
-                o = (struct outcome){0};
+                o = (struct outcome){ 0 };
                 o.error = check->run(o.note, sizeof(o.note));
                 _exit(write(fds[1], &o, sizeof(o)) == (ssize_t)sizeof(o) ? 0 : 1);
         }
         close(fds[1]);
         if (pid < 0 || read(fds[0], &o, sizeof(o)) != (ssize_t)sizeof(o))
-                o = (struct outcome){.error = EIO};
+                o = (struct outcome){ .error = EIO };
         close(fds[0]);
         while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
                 ;
         return o;
 }
 
-/* A command in a sandbox as it comes, in a child because that can be done once. The message goes to @note. */
+/*
+ * A command in a sandbox as it comes, in a child because that can be done once. The message goes to
+ * @note.
+ */
 static int run_tier(const char *tier, char *note, size_t size)
 {
-        static char *const argv[] = {(char *)"true", NULL}, *const env[] = {(char *)"PATH=/usr/bin:/bin", NULL};
-        const struct cg_command_options opts = {.cwd = "/", .env = env, .argv = argv, .tier = tier, .control_fd = -1};
+        static char *const argv[] = { (char *)"true", NULL }, *const env[] = { (char *)"PATH=/usr/bin:/bin",
+                                                                               NULL };
+        const struct cg_command_options opts = {
+                .cwd = "/", .env = env, .argv = argv, .tier = tier, .control_fd = -1
+        };
         struct cg_settings *s = NULL;
         struct cg_command *c = NULL;
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
         int status = 1;
 
         if (cg_settings_default(&s, &err) == 0 && cg_command_new(s, &opts, &c, &err) == 0)
@@ -78,8 +84,8 @@ static int run_landlock(char *note, size_t size)
 }
 
 static const struct cg_doctor_check wholes[] = {
-        {.name = "sandbox", .what = "a command in it: the full tier", .required = true, .run = run_full},
-        {.name = "landlock sandbox", .what = "a command in it: the landlock tier", .run = run_landlock},
+        { .name = "sandbox", .what = "a command in it: the full tier", .required = true, .run = run_full },
+        { .name = "landlock sandbox", .what = "a command in it: the landlock tier", .run = run_landlock },
 };
 
 /* Of what is made in user namespaces, where there are none. */
@@ -90,8 +96,8 @@ static const char *no_users(int error)
 
 static int add_json(json_t *list, const struct cg_doctor_check *check, const struct outcome *o)
 {
-        json_t *j = json_pack("{s:s, s:s, s:b, s:b}", "name", check->name, "for", check->what, "required", check->required, "ok",
-                              !o->error);
+        json_t *j = json_pack("{s:s, s:s, s:b, s:b}", "name", check->name, "for", check->what, "required",
+                              check->required, "ok", !o->error);
 
         if (o->note[0])
                 json_object_set_new(j, "detail", json_string(o->note));
@@ -117,10 +123,15 @@ static void print_text(const struct cg_doctor_check *check, const struct outcome
 /* By what each limit would be held here: name and mechanism. */
 static json_t *limits_json(void)
 {
-        static const struct cg_sandbox_limits all = {.memory_bytes = 1 << 30, .cores_milli = 1000, .processes = 100, .open_files = 100,
-                                                     .file_bytes = 1 << 30, .cpu_seconds = 9, .output_bytes = 1 << 30,
-                                                     .wall_seconds = 9};
-        enum cg_limit_by by[CG_LIMITS] = {CG_BY_NOTHING};
+        static const struct cg_sandbox_limits all = { .memory_bytes = 1 << 30,
+                                                      .cores_milli = 1000,
+                                                      .processes = 100,
+                                                      .open_files = 100,
+                                                      .file_bytes = 1 << 30,
+                                                      .cpu_seconds = 9,
+                                                      .output_bytes = 1 << 30,
+                                                      .wall_seconds = 9 };
+        enum cg_limit_by by[CG_LIMITS] = { CG_BY_NOTHING };
         struct cg_sandbox *sb = NULL;
         json_t *o = json_object();
 
@@ -142,7 +153,8 @@ static void print_limits(void)
         bool first = true;
 
         printf("\nLimits are held by");
-        json_object_foreach(o, name, by) {
+        json_object_foreach(o, name, by)
+        {
                 printf("%s %s (%s)", first ? "" : ",", json_string_value(by), name);
                 first = false;
         }
@@ -158,8 +170,9 @@ static int finish_json(json_t *list, const struct summary *sum)
 {
         const char *tier = sum->full ? "full" : sum->landlock ? "landlock" : NULL;
         int abi = cg_landlock_abi();
-        cg_auto_json json_t *o = json_pack("{s:b, s:s?, s:{s:b, s:b}, s:i, s:O, s:o}", "ok", sum->ok, "tier", tier, "tiers", "full",
-                                           sum->full, "landlock", sum->landlock, "landlock_abi", abi > 0 ? abi : 0, "checks", list, "limits",
+        cg_auto_json json_t *o = json_pack("{s:b, s:s?, s:{s:b, s:b}, s:i, s:O, s:o}", "ok", sum->ok, "tier",
+                                           tier, "tiers", "full", sum->full, "landlock", sum->landlock,
+                                           "landlock_abi", abi > 0 ? abi : 0, "checks", list, "limits",
                                            limits_json());
         cg_auto_free char *text = NULL;
         size_t len;
@@ -173,9 +186,12 @@ static int finish_json(json_t *list, const struct summary *sum)
 static int finish_text(const struct summary *sum)
 {
         print_limits();
-        printf("\n%s\n", sum->ok ? "Sandboxes work here." : !sum->landlock ? "Sandboxes do not work here."
-               : "Sandboxes do not work here as they come, but the weaker landlock tier does, where it is asked for: --tier landlock, or\n"
-                 "\"cellgate\": {\"tier\": \"landlock\"} in the settings (docs/settings.md says what it does not hold).");
+        printf("\n%s\n",
+               sum->ok ? "Sandboxes work here."
+               : !sum->landlock
+                       ? "Sandboxes do not work here."
+                       : "Sandboxes do not work here as they come, but the weaker landlock tier does, where it is asked for: --tier landlock, or\n"
+                         "\"cellgate\": {\"tier\": \"landlock\"} in the settings (docs/settings.md says what it does not hold).");
         return fflush(stdout) ? CG_EXIT_USAGE : sum->ok ? 0 : 1;
 }
 
@@ -200,7 +216,10 @@ static void run_check(struct cg_doctor_check check, size_t i, json_t *list, stru
                 print_text(&check, &o);
 }
 
-/* The one thing here that a program can mend: the rest is other people's kernels and containers. Returns on failure only. */
+/*
+ * The one thing here that a program can mend: the rest is other people's kernels and containers.
+ * Returns on failure only.
+ */
 static int fix(void)
 {
         static const char program[] = CG_LIBEXECDIR "/apparmor";
@@ -210,14 +229,15 @@ static int fix(void)
                 return fflush(stdout) ? CG_EXIT_USAGE : 0;
         }
         execl("/bin/sh", "sh", program, (char *)NULL);
-        fprintf(stderr, "cellgate doctor: %s cannot be run: %s (is cellgate installed completely?)\n", program, strerror(errno));
+        fprintf(stderr, "cellgate doctor: %s cannot be run: %s (is cellgate installed completely?)\n",
+                program, strerror(errno));
         return 1;
 }
 
 int cg_cli_doctor(int argc, char **argv)
 {
         bool json = argc == 2 && !strcmp(argv[1], "--json");
-        struct summary sum = {.ok = true};
+        struct summary sum = { .ok = true };
         cg_auto_json json_t *list = json ? json_array() : NULL;
 
         if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")))

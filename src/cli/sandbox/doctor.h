@@ -7,10 +7,12 @@
 
 struct cg_doctor_check {
         const char *name;
-        const char *what;            /* for: what it is needed for */
-        bool required;               /* without it there is no sandbox */
-        bool in_users;               /* is made in a user namespace: without those nothing can be said of it */
-        int (*run)(char *note, size_t size); /* 0; or an errno. Runs in a child of its own; @note: a detail, may stay empty */
+        const char *what; /* for: what it is needed for */
+        bool required;    /* without it there is no sandbox */
+        /* is made in a user namespace: without those nothing can be said of it */
+        bool in_users;
+        /* 0; or an errno. Runs in a child of its own; @note: a detail, may stay empty */
+        int (*run)(char *note, size_t size);
         const char *(*advice)(int error);
 };
 

@@ -1,4 +1,7 @@
-/* The checks of `cellgate doctor`: each makes one primitive for itself alone, as a sandbox would. Run in a child each. */
+/*
+ * The checks of `cellgate doctor`: each makes one primitive for itself alone, as a sandbox would.
+ * Run in a child each.
+ */
 #include "cli/sandbox/doctor.h"
 
 #include <errno.h>
@@ -76,8 +79,8 @@ static int check_namespaces(char *note, size_t size)
         static const struct {
                 int flag;
                 const char *name;
-        } kinds[] = {{CLONE_NEWNS, "mount"}, {CLONE_NEWPID, "pid"}, {CLONE_NEWNET, "net"}, {CLONE_NEWIPC, "ipc"},
-                     {CLONE_NEWUTS, "uts"}, {CLONE_NEWCGROUP, "cgroup"}};
+        } kinds[] = { { CLONE_NEWNS, "mount" }, { CLONE_NEWPID, "pid" }, { CLONE_NEWNET, "net" },
+                      { CLONE_NEWIPC, "ipc" },  { CLONE_NEWUTS, "uts" }, { CLONE_NEWCGROUP, "cgroup" } };
         int e = enter(0);
 
         for (size_t i = 0; i < CG_ARRAY_LEN(kinds) && e == 0; i++) {
@@ -91,9 +94,10 @@ static int check_namespaces(char *note, size_t size)
 
 static const char *advise_namespaces(int error)
 {
-        return error == ENOSPC ? "a limit in /proc/sys/user/max_*_namespaces is reached: as root, raise it"
-                               : "a kernel with CONFIG_NAMESPACES and all of its kinds; in a container, a less strict seccomp "
-                                 "profile";
+        return error == ENOSPC
+                       ? "a limit in /proc/sys/user/max_*_namespaces is reached: as root, raise it"
+                       : "a kernel with CONFIG_NAMESPACES and all of its kinds; in a container, a less strict seccomp "
+                         "profile";
 }
 
 static int check_mounts(char *note, size_t size)
@@ -105,15 +109,17 @@ static int check_mounts(char *note, size_t size)
                 return e;
         root = cg_mount_open("/usr");
         copy = root < 0 ? -1 : cg_mount_clone(root, true);
-        if (copy < 0 || cg_mount_set(copy, CG_MOUNT_PLAIN | MOUNT_ATTR_RDONLY, true) < 0 || cg_mount_attach(copy, root) < 0)
+        if (copy < 0 || cg_mount_set(copy, CG_MOUNT_PLAIN | MOUNT_ATTR_RDONLY, true) < 0 ||
+            cg_mount_attach(copy, root) < 0)
                 return errno;
         return 0;
 }
 
 static const char *advise_mounts(int error)
 {
-        return error == ENOSYS ? "Linux 5.12 or newer (open_tree, mount_setattr)"
-                               : "in a container: allow mounts in user namespaces (AppArmor: an unconfined profile)";
+        return error == ENOSYS
+                       ? "Linux 5.12 or newer (open_tree, mount_setattr)"
+                       : "in a container: allow mounts in user namespaces (AppArmor: an unconfined profile)";
 }
 
 /* A fresh /proc wants a process in the new pid namespace. */
@@ -167,7 +173,7 @@ static const char *advise_sys(int error)
 
 static int check_files(char *note, size_t size)
 {
-        static const char *const types[] = {"tmpfs", "devpts"};
+        static const char *const types[] = { "tmpfs", "devpts" };
         int e = enter(CLONE_NEWNS);
 
         for (size_t i = 0; i < CG_ARRAY_LEN(types) && e == 0; i++) {
@@ -266,15 +272,16 @@ static int check_listener(char *note, size_t size)
 
 static const char *advise_listener(int error)
 {
-        return error == EBUSY ? "a sandbox around this one has the listener: the landlock tier cannot be had in it"
-                              : "only the landlock tier needs it: Linux 5.19 or newer (seccomp user notification)";
+        return error == EBUSY
+                       ? "a sandbox around this one has the listener: the landlock tier cannot be had in it"
+                       : "only the landlock tier needs it: Linux 5.19 or newer (seccomp user notification)";
 }
 
 /* The broker looks at those whom it serves by these. */
 static int check_host_proc(char *note, size_t size)
 {
         char own[8] = "x", copy[8] = "";
-        struct iovec from = {own, sizeof(own)}, to = {copy, sizeof(copy)};
+        struct iovec from = { own, sizeof(own) }, to = { copy, sizeof(copy) };
 
         if (access("/proc/self/fd", R_OK) < 0)
                 return errno;
@@ -283,13 +290,16 @@ static int check_host_proc(char *note, size_t size)
 
 static const char *advise_host_proc(int error)
 {
-        return error == ENOENT ? "mount /proc" : "in a container, a seccomp profile that allows process_vm_readv";
+        return error == ENOENT ? "mount /proc"
+                               : "in a container, a seccomp profile that allows process_vm_readv";
 }
 
 static int check_pidfd(char *note, size_t size)
 {
         int fd = -1;
-        struct clone_args args = {.flags = CLONE_PIDFD, .pidfd = (uint64_t)(uintptr_t)&fd, .exit_signal = SIGCHLD};
+        struct clone_args args = { .flags = CLONE_PIDFD,
+                                   .pidfd = (uint64_t)(uintptr_t)&fd,
+                                   .exit_signal = SIGCHLD };
         long pid = syscall(SYS_clone3, &args, sizeof(args));
 
         if (pid < 0 && errno == ENOSYS) {
@@ -339,17 +349,20 @@ static const char *advise_process_limit(int error)
 /* Makes one, as a sandbox with all limits would, and removes it. */
 static int check_cgroup(char *note, size_t size)
 {
-        static const struct cg_sandbox_limits all = {.memory_bytes = 1 << 30, .processes = 100, .cores_milli = 1000, .cpu_seconds = 9};
-        enum cg_limit_by by[CG_LIMITS] = {CG_BY_NOTHING};
+        static const struct cg_sandbox_limits all = {
+                .memory_bytes = 1 << 30, .processes = 100, .cores_milli = 1000, .cpu_seconds = 9
+        };
+        enum cg_limit_by by[CG_LIMITS] = { CG_BY_NOTHING };
         struct cg_cgroup *group = NULL;
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
         size_t n = 0;
 
         if (cg_cgroup_new(NULL, &all, by, &group, &err) < 0)
                 return ENOMEM;
         for (enum cg_limit i = 0; i < CG_LIMITS && n < size; i++) {
                 if (by[i])
-                        n += (size_t)snprintf(note + n, size - n, "%s%s by %s", n ? ", " : "", cg_limit_setting(i), cg_limit_by_name(by[i]));
+                        n += (size_t)snprintf(note + n, size - n, "%s%s by %s", n ? ", " : "",
+                                              cg_limit_setting(i), cg_limit_by_name(by[i]));
         }
         cg_cgroup_free(group);
         return group ? 0 : EOPNOTSUPP;
@@ -372,22 +385,25 @@ static const char *advise_egress(int error)
 }
 
 const struct cg_doctor_check cg_doctor_checks[] = {
-        {"user namespaces", "everything", true, false, check_users, advise_users},
-        {"namespaces", "mount, pid, net, ipc, uts, cgroup", true, true, check_namespaces, advise_namespaces},
-        {"mounts", "the view of the file system", true, true, check_mounts, advise_mounts},
-        {"own file systems", "/dev, private folders", true, true, check_files, advise_files},
-        {"own /proc", "no other processes in sight", true, true, check_proc, advise_proc},
-        {"own /sys", "the own network in /sys", false, true, check_sys, advise_sys},
-        {"loopback", "servers and the proxy inside", true, true, check_loopback, advise_loopback},
-        {"Landlock", "writing to FIFOs and devices, signals", true, false, check_landlock, advise_landlock},
-        {"seccomp", "system calls that lead around all this", true, false, check_seccomp, advise_seccomp},
-        {"Landlock scopes", "the landlock tier: files, TCP, signals", false, false, check_scopes, advise_scopes},
-        {"seccomp listener", "the landlock tier's broker; telling of denied calls", false, false, check_listener, advise_listener},
-        {"/proc", "looking at those who ask the broker", true, false, check_host_proc, advise_host_proc},
-        {"pidfd", "ending everything for sure", true, false, check_pidfd, advise_pidfd},
-        {"pinned symlinks", "denied paths through symlinks", false, true, check_links, advise_links},
-        {"process limit", "limits.processes", false, false, check_process_limit, advise_process_limit},
-        {"cgroup", "limits of a sandbox as a whole", false, false, check_cgroup, advise_cgroup},
-        {"egress proxy", "allowedDomains", false, false, check_egress, advise_egress},
+        { "user namespaces", "everything", true, false, check_users, advise_users },
+        { "namespaces", "mount, pid, net, ipc, uts, cgroup", true, true, check_namespaces,
+          advise_namespaces },
+        { "mounts", "the view of the file system", true, true, check_mounts, advise_mounts },
+        { "own file systems", "/dev, private folders", true, true, check_files, advise_files },
+        { "own /proc", "no other processes in sight", true, true, check_proc, advise_proc },
+        { "own /sys", "the own network in /sys", false, true, check_sys, advise_sys },
+        { "loopback", "servers and the proxy inside", true, true, check_loopback, advise_loopback },
+        { "Landlock", "writing to FIFOs and devices, signals", true, false, check_landlock, advise_landlock },
+        { "seccomp", "system calls that lead around all this", true, false, check_seccomp, advise_seccomp },
+        { "Landlock scopes", "the landlock tier: files, TCP, signals", false, false, check_scopes,
+          advise_scopes },
+        { "seccomp listener", "the landlock tier's broker; telling of denied calls", false, false,
+          check_listener, advise_listener },
+        { "/proc", "looking at those who ask the broker", true, false, check_host_proc, advise_host_proc },
+        { "pidfd", "ending everything for sure", true, false, check_pidfd, advise_pidfd },
+        { "pinned symlinks", "denied paths through symlinks", false, true, check_links, advise_links },
+        { "process limit", "limits.processes", false, false, check_process_limit, advise_process_limit },
+        { "cgroup", "limits of a sandbox as a whole", false, false, check_cgroup, advise_cgroup },
+        { "egress proxy", "allowedDomains", false, false, check_egress, advise_egress },
 };
 const size_t cg_doctor_n_checks = CG_ARRAY_LEN(cg_doctor_checks);

@@ -1,7 +1,8 @@
 /*
- * The program `cellgate`: sandboxes, which must start at once, and for everything else cellgate-cli, which is linked with what that
- * takes. Loading those libraries alone is more than half of what a sandbox's start may cost; notebooks have cellgate-jupyter,
- * which has them in itself.
+ * The program `cellgate`: sandboxes, which must start at once, and for everything else
+ * cellgate-cli, which is linked with what that takes. Loading those libraries alone is more than
+ * half of what a sandbox's start may cost; notebooks have cellgate-jupyter, which has them in
+ * itself.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -14,13 +15,15 @@
 #include "sandbox/apparmor.h"
 
 /*
- * Where AppArmor restricts user namespaces, sandboxes are made by this program's copy, which has a profile. This path has none, since
- * all that it starts would inherit it: cellgate-cli, the supervisor, MCP servers. No copy: it is tried without.
+ * Where AppArmor restricts user namespaces, sandboxes are made by this program's copy, which has a
+ * profile. This path has none, since all that it starts would inherit it: cellgate-cli, the
+ * supervisor, MCP servers. No copy: it is tried without.
  */
 static void enter_profile(char **argv)
 {
         static const char copy[] = CG_LIBEXECDIR "/cellgate-sandbox";
-        const char *self = (const char *)getauxval(AT_EXECFN); /* NOLINT(performance-no-int-to-ptr): that is what it returns */
+        /* NOLINT(performance-no-int-to-ptr): that is what it returns */
+        const char *self = (const char *)getauxval(AT_EXECFN);
 
         if (cg_apparmor_restricts() && (!self || strcmp(self, copy) != 0))
                 execv(copy, argv);
@@ -34,7 +37,8 @@ static int sandbox(int argc, char **argv, char **all)
 
 int main(int argc, char **argv)
 {
-        static const char rest[] = CG_LIBEXECDIR "/cellgate-cli", jupyter[] = CG_LIBEXECDIR "/cellgate-jupyter";
+        static const char rest[] = CG_LIBEXECDIR "/cellgate-cli",
+                          jupyter[] = CG_LIBEXECDIR "/cellgate-jupyter";
         const char *slash = argc ? strrchr(argv[0], '/') : NULL;
 
         if (argc && !strcmp(slash ? slash + 1 : argv[0], "srt"))
@@ -48,6 +52,7 @@ int main(int argc, char **argv)
         if (argc > 2 && !strcmp(argv[1], "jupyter"))
                 execv(jupyter, argv); /* not everywhere there */
         execv(rest, argv);
-        fprintf(stderr, "cellgate: %s cannot be run: %s (is cellgate installed completely?)\n", rest, strerror(errno));
+        fprintf(stderr, "cellgate: %s cannot be run: %s (is cellgate installed completely?)\n", rest,
+                strerror(errno));
         return CG_EXIT_USAGE;
 }

@@ -1,6 +1,6 @@
 /*
- * `cellgate sandbox`, and what stands in for `srt`: runs a command in a sandbox. Linked into the front program, which must start
- * within milliseconds: nothing here may need libcellgate.
+ * `cellgate sandbox`, and what stands in for `srt`: runs a command in a sandbox. Linked into the
+ * front program, which must start within milliseconds: nothing here may need libcellgate.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -52,20 +52,27 @@ static const char help_text[] =
         "  -h, --help           this text\n\n"
         "Exit status: the command's; 128 + n when signal n ended it; 124 when its time was over; 1 when it could not be run.\n";
 
-/* Names in it may be those of files that an earlier command has made: nothing of them may act on the terminal. */
+/*
+ * Names in it may be those of files that an earlier command has made: nothing of them may act on
+ * the terminal.
+ */
 static int fail(const char *text)
 {
-        cg_auto_buf struct cg_buf b = {.max = 65536};
+        cg_auto_buf struct cg_buf b = { .max = 65536 };
 
         if (cg_text_render(&b, text, strlen(text), 16384, NULL) == 0)
                 fprintf(stderr, "Error: %s\n", b.data ? b.data : "");
         return 1;
 }
 
-/* As srt: without its settings a command does not run with the defaults, which are other rules, not stricter ones. */
+/*
+ * As srt: without its settings a command does not run with the defaults, which are other rules, not
+ * stricter ones.
+ */
 static int refuse(const char *reason, const char *lost)
 {
-        fprintf(stderr, "Error: %s\nRefusing to run with the built-in defaults, which would drop %s.\n", reason, lost);
+        fprintf(stderr, "Error: %s\nRefusing to run with the built-in defaults, which would drop %s.\n",
+                reason, lost);
         return 1;
 }
 
@@ -74,7 +81,7 @@ static void debug_line(const struct cli *cli, const char *fmt, ...) __attribute_
 
 static void debug_line(const struct cli *cli, const char *fmt, ...)
 {
-        cg_auto_buf struct cg_buf safe = {.max = 1u << 20};
+        cg_auto_buf struct cg_buf safe = { .max = 1u << 20 };
         va_list ap;
         char *text = NULL;
 
@@ -110,7 +117,7 @@ static int load_settings(const struct cli *cli, const char *home, struct cg_sett
 {
         cg_auto_free char *text = NULL;
         char path[PATH_MAX], reason[PATH_MAX + 1100];
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
         size_t len;
 
         if (cli->settings)
@@ -137,7 +144,8 @@ static int load_settings(const struct cli *cli, const char *home, struct cg_sett
         if (cg_settings_parse(text, len, path, CG_SETTINGS_LENIENT, ret, &err) < 0)
                 return refuse(err.msg, FILE_RULES);
         if ((*ret)->unknown)
-                fprintf(stderr, "Warning: %s: \"%s\" is not a setting, and is ignored\n", path, (*ret)->unknown);
+                fprintf(stderr, "Warning: %s: \"%s\" is not a setting, and is ignored\n", path,
+                        (*ret)->unknown);
         return 0;
 }
 
@@ -147,8 +155,9 @@ static int parse_fd(const char *text, int *ret)
         long v = n && n < 9 && !text[n] ? strtol(text, NULL, 10) : -1;
 
         if (v < 3)
-                return fail("option '--control-fd <fd>' argument is invalid. must be an integer file descriptor >= 3 (0-2 are "
-                            "stdin, stdout and stderr).");
+                return fail(
+                        "option '--control-fd <fd>' argument is invalid. must be an integer file descriptor >= 3 (0-2 are "
+                        "stdin, stdout and stderr).");
         *ret = (int)v;
         return 0;
 }
@@ -204,8 +213,10 @@ static int flag_option(struct cli *cli, const char *w)
         else {
                 char text[300];
 
-                snprintf(text, sizeof(text), "unknown option '%.200s' (--help lists them; a command that starts with - follows --)",
-                         w);
+                snprintf(
+                        text, sizeof(text),
+                        "unknown option '%.200s' (--help lists them; a command that starts with - follows --)",
+                        w);
                 return fail(text);
         }
         return NEXT;
@@ -283,25 +294,32 @@ static int check_control(const struct cli *cli)
 
         if (flags >= 0 && (flags & O_ACCMODE) != O_WRONLY)
                 return 0;
-        snprintf(text, sizeof(text), "--control-fd %d is not usable: %s. Refusing to run the command without the control "
-                 "channel it asks for.", cli->control_fd, flags < 0 ? strerror(errno) : "it cannot be read");
+        snprintf(text, sizeof(text),
+                 "--control-fd %d is not usable: %s. Refusing to run the command without the control "
+                 "channel it asks for.",
+                 cli->control_fd, flags < 0 ? strerror(errno) : "it cannot be read");
         return fail(text);
 }
 
 /* For people: quotes in an argument are not quoted themselves. */
 static void debug_argv(const struct cli *cli)
 {
-        cg_auto_buf struct cg_buf b = {.max = 1u << 20};
+        cg_auto_buf struct cg_buf b = { .max = 1u << 20 };
 
         for (char *const *arg = cli->argv; *arg; arg++) {
-                bool plain = **arg && strspn(*arg, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=@%+,") == strlen(*arg);
+                bool plain =
+                        **arg &&
+                        strspn(*arg,
+                               "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=@%+,") ==
+                                strlen(*arg);
 
                 cg_buf_addf(&b, NULL, plain ? "%s%s" : "%s'%s'", arg == cli->argv ? "" : " ", *arg);
         }
         debug_line(cli, "Original command: %s", b.data ? b.data : "");
 }
 
-static void debug_hosts(const struct cli *cli, const char *name, const struct cg_strs *hosts, const char *between)
+static void debug_hosts(const struct cli *cli, const char *name, const struct cg_strs *hosts,
+                        const char *between)
 {
         if (!cli->debug)
                 return;
@@ -329,7 +347,7 @@ static void debug_writes(const struct cli *cli, const struct cg_command *c)
 static int explain(const struct cli *cli, const struct cg_command *c, int fd)
 {
         cg_auto_buf struct cg_buf out;
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
 
         cg_buf_init(&out, 64u << 20);
         if (cg_command_explain(c, cli->explain == 2, &out, &err) < 0)
@@ -348,7 +366,7 @@ static bool has_write_root(const struct cg_rules *rules)
 
 static int run(const struct cli *cli, struct cg_command *c)
 {
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
         int status;
 
         if (cli->explain)
@@ -356,14 +374,18 @@ static int run(const struct cli *cli, struct cg_command *c)
         if (c->masks.warnings.len)
                 fputs(c->masks.warnings.data, stderr);
         if (c->fell_back)
-                fprintf(stderr, "cellgate sandbox: user namespaces are not to be had here: this runs in the weaker landlock tier, as \"auto\" "
+                fprintf(stderr,
+                        "cellgate sandbox: user namespaces are not to be had here: this runs in the weaker landlock tier, as \"auto\" "
                         "allows (`cellgate doctor` says why)\n");
         if (c->sb->grants && has_write_root(&c->rules))
-                fprintf(stderr, "cellgate sandbox: the landlock tier protects what programs outside obey (docs/names.md) only where it is now: new "
+                fprintf(stderr,
+                        "cellgate sandbox: the landlock tier protects what programs outside obey (docs/names.md) only where it is now: new "
                         "files of such names can be made in folders that are not frozen\n");
         if (c->sb->grants && c->sb->grants->n_unheld)
-                fprintf(stderr, "cellgate sandbox: %zu denials of writing do not hold in this tier, as \":accept\" allows (--explain lists "
-                        "them)\n", c->sb->grants->n_unheld);
+                fprintf(stderr,
+                        "cellgate sandbox: %zu denials of writing do not hold in this tier, as \":accept\" allows (--explain lists "
+                        "them)\n",
+                        c->sb->grants->n_unheld);
         if (cli->text)
                 debug_line(cli, "Command string mode (-c): %s", cli->text);
         else
@@ -396,11 +418,11 @@ static int open_streams(void)
 
 int cg_cli_sandbox(int argc, char **argv)
 {
-        struct cli cli = {.control_fd = -1, .debug = getenv("SRT_DEBUG") != NULL};
-        struct cg_command_options opts = {.env = environ};
+        struct cli cli = { .control_fd = -1, .debug = getenv("SRT_DEBUG") != NULL };
+        struct cg_command_options opts = { .env = environ };
         struct cg_settings *settings = NULL;
         struct cg_command *c = NULL;
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
         char cwd[PATH_MAX], file[2 * PATH_MAX];
         int status = open_streams() < 0 ? 1 : read_options(&cli, argc, argv);
 
@@ -410,8 +432,8 @@ int cg_cli_sandbox(int argc, char **argv)
                 return fail("the working folder is gone, or out of reach");
         opts.cwd = cwd;
         opts.home = home_folder();
-        if (cli.settings && snprintf(file, sizeof(file), "%s%s%s", cli.settings[0] == '/' ? "" : cwd, cli.settings[0] == '/' ? "" : "/",
-                                     cli.settings) >= (int)sizeof(file))
+        if (cli.settings && snprintf(file, sizeof(file), "%s%s%s", cli.settings[0] == '/' ? "" : cwd,
+                                     cli.settings[0] == '/' ? "" : "/", cli.settings) >= (int)sizeof(file))
                 return fail("the path of the settings file is too long");
         opts.settings = cli.settings ? file : opts.home ? "~/.srt-settings.json" : NULL;
         opts.shell_text = cli.text;

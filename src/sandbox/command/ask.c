@@ -16,18 +16,18 @@
 
 #define MARK "[cellgate]"
 /*
- * Attributes off, first character set, then colours that no palette of the command's changes, and nothing below: what would hide or
- * garble the question, or stand beside it as another one.
+ * Attributes off, first character set, then colours that no palette of the command's changes, and
+ * nothing below: what would hide or garble the question, or stand beside it as another one.
  */
 #define OUR_LOOK "\x1b[!p\x1b[0m\x0f\x1b[97;40m\x1b[38;2;255;255;255;48;2;0;0;0m\r\n\x1b[J"
-#define NO_LOOK "\x1b[0m"
+#define NO_LOOK  "\x1b[0m"
 /* A command that runs though it was stopped may do so this often during one question. */
-#define MOVED_MAX 2
+#define MOVED_MAX   2
 #define UNSTOPPABLE " Refused: the command does not stand still, so that nobody can be asked.\r\n"
 
 int cg_ask_open(struct cg_ask *a, struct cg_err *err)
 {
-        *a = (struct cg_ask){.tty = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)};
+        *a = (struct cg_ask){ .tty = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK) };
         return a->tty < 0 ? cg_fail(err, CG_E_UNSUPPORTED, "there is no terminal to ask at") : 0;
 }
 
@@ -59,8 +59,8 @@ static void say(struct cg_ask *a, const char *text)
 }
 
 /*
- * Sets the terminal's mode for a question, and saves the command's, which may be any. @reading: keys are to be discarded, also those
- * of unfinished lines, so there is neither line mode nor echo.
+ * Sets the terminal's mode for a question, and saves the command's, which may be any. @reading:
+ * keys are to be discarded, also those of unfinished lines, so there is neither line mode nor echo.
  */
 static void take_terminal(struct cg_ask *a, bool reading)
 {
@@ -106,8 +106,10 @@ static void prompt(struct cg_ask *a)
 {
         char text[160];
 
-        snprintf(text, sizeof(text), MARK " Allow? y%s yes once, s%s yes while this command runs, n no,\n"
-                                     "           d never while this command runs: ", a->confirm.digits, a->confirm.digits);
+        snprintf(text, sizeof(text),
+                 MARK " Allow? y%s yes once, s%s yes while this command runs, n no,\n"
+                      "           d never while this command runs: ",
+                 a->confirm.digits, a->confirm.digits);
         say(a, text);
 }
 
@@ -132,7 +134,7 @@ static void lose(struct cg_ask *a, const char *why)
 /* What was typed before the question was no answer to it. */
 static void ask_next(struct cg_ask *a)
 {
-        cg_auto_buf struct cg_buf b = {.max = 8192};
+        cg_auto_buf struct cg_buf b = { .max = 8192 };
 
         a->stands = a->n > 0;
         a->len = 0;
@@ -164,12 +166,16 @@ int cg_ask_timeout(const struct cg_ask *a)
         return !a->stands || !a->opens_ms ? -1 : left > 0 ? (int)left : 0;
 }
 
-/* The digits are drawn for this question: nothing that the command has written before can name them. */
+/*
+ * The digits are drawn for this question: nothing that the command has written before can name
+ * them.
+ */
 void cg_ask_due(struct cg_ask *a)
 {
         if (cg_ask_timeout(a) != 0)
                 return;
-        if (a->hold.stood && !a->hold.stood(a->hold.data)) { /* it may have drawn over what was to be read */
+        /* it may have drawn over what was to be read */
+        if (a->hold.stood && !a->hold.stood(a->hold.data)) {
                 if (a->moved++ == MOVED_MAX)
                         lose(a, "\r\n" MARK UNSTOPPABLE);
                 else
@@ -267,13 +273,14 @@ static bool judge(struct cg_ask *a, enum cg_egress_answer *answer)
         a->line[a->len] = '\0';
         *answer = typed_accepts(a, "y", "yes")       ? CG_EGRESS_ONCE
                   : typed_accepts(a, "s", "session") ? CG_EGRESS_SESSION
-                  : is_word(a, "d", "never")   ? CG_EGRESS_NEVER
-                                               : CG_EGRESS_NO;
+                  : is_word(a, "d", "never")         ? CG_EGRESS_NEVER
+                                                     : CG_EGRESS_NO;
         if (*answer != CG_EGRESS_NO || is_word(a, "n", "no"))
                 return true;
         a->len = 0;
         a->long_line = false;
-        snprintf(text, sizeof(text), MARK " Please type y%s, s%s, n or d and Enter. The digits are new for each question.\n",
+        snprintf(text, sizeof(text),
+                 MARK " Please type y%s, s%s, n or d and Enter. The digits are new for each question.\n",
                  a->confirm.digits, a->confirm.digits);
         say(a, text);
         prompt(a);
@@ -294,10 +301,14 @@ void cg_ask_again(struct cg_ask *a)
                 ask_next(a);
 }
 
-/* Whether *answer, which a person has just given, is one to this question: whatever ran may have shown another. */
+/*
+ * Whether *answer, which a person has just given, is one to this question: whatever ran may have
+ * shown another.
+ */
 static bool counts(struct cg_ask *a, enum cg_egress_answer *answer)
 {
-        if ((*answer != CG_EGRESS_ONCE && *answer != CG_EGRESS_SESSION) || !a->hold.stood || a->hold.stood(a->hold.data))
+        if ((*answer != CG_EGRESS_ONCE && *answer != CG_EGRESS_SESSION) || !a->hold.stood ||
+            a->hold.stood(a->hold.data))
                 return true;
         say(a, MARK " The command ran while you were asked: that answer does not count.\n");
         *answer = CG_EGRESS_NO;

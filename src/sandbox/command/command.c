@@ -11,7 +11,10 @@
 #include "sandbox/plan.h"
 #include "sandbox/settings/view.h"
 
-/* srt's name, and the user's number: here it is a tmpfs of this sandbox's own, but the name is shared by a user's sandboxes. */
+/*
+ * srt's name, and the user's number: here it is a tmpfs of this sandbox's own, but the name is
+ * shared by a user's sandboxes.
+ */
 #define PRIVATE_TMP "/tmp/claude-%u"
 /* Of the landlock tier, which has no mounts: a folder of the host's for this command alone. */
 #define HOST_TMP "/tmp/cellgate-%u-%08x%08x"
@@ -19,7 +22,7 @@
 /* Where temporary files go: the name that the caller's environment gives, or a place of our own. */
 static const char *tmpdir_of(char *const *env, bool *own)
 {
-        static const char *const names[] = {"CLAUDE_CODE_TMPDIR=", "CLAUDE_TMPDIR="};
+        static const char *const names[] = { "CLAUDE_CODE_TMPDIR=", "CLAUDE_TMPDIR=" };
 
         *own = false;
         for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
@@ -49,7 +52,9 @@ static void make_room(struct cg_sandbox *sb, const char *path)
 /* Nothing of it lies on the host but, while the sandbox runs, an empty folder to mount it on. */
 static int add_tmp(struct cg_command *c, struct cg_err *err)
 {
-        struct cg_plan_mount tmp = {.kind = CG_PLAN_TMPFS, .path = c->tmp, .mode = "0700", .size = CG_PLAN_TMP_SIZE};
+        struct cg_plan_mount tmp = {
+                .kind = CG_PLAN_TMPFS, .path = c->tmp, .mode = "0700", .size = CG_PLAN_TMP_SIZE
+        };
         struct cg_place place;
         int e;
 
@@ -82,7 +87,8 @@ static void set_limits(struct cg_command *c)
 static unsigned int plan_flags(const struct cg_settings *s)
 {
         return (s->network.all_unix_sockets ? CG_COMMAND_UNIX_SOCKETS : 0u) |
-               (s->nested_user_namespaces ? CG_COMMAND_NESTED_USERS : 0u) | (s->weaker_nested ? CG_COMMAND_WEAK_PROC : 0u);
+               (s->nested_user_namespaces ? CG_COMMAND_NESTED_USERS : 0u) |
+               (s->weaker_nested ? CG_COMMAND_WEAK_PROC : 0u);
 }
 
 static int name_tmp(struct cg_command *c, bool on_host, struct cg_err *err)
@@ -99,9 +105,10 @@ static int name_tmp(struct cg_command *c, bool on_host, struct cg_err *err)
         return 0;
 }
 
-static int make_env(struct cg_command *c, const struct cg_command_options *o, enum cg_tier tier, bool *own_tmp, struct cg_err *err)
+static int make_env(struct cg_command *c, const struct cg_command_options *o, enum cg_tier tier,
+                    bool *own_tmp, struct cg_err *err)
 {
-        struct cg_environ_options eo = {.tmpdir = tmpdir_of(o->env, own_tmp)};
+        struct cg_environ_options eo = { .tmpdir = tmpdir_of(o->env, own_tmp) };
 
         if (name_tmp(c, tier == CG_TIER_LANDLOCK, err) < 0)
                 return -1;
@@ -141,7 +148,8 @@ static int add_proxy(struct cg_command *c, struct cg_err *err)
         return e == 0 ? cg_sandbox_add_port(c->sb, CG_PROXY_SOCKS_PORT, err) : e;
 }
 
-static int decide_tier(struct cg_command *c, const struct cg_command_options *o, struct cg_tier_choice *ret, struct cg_err *err)
+static int decide_tier(struct cg_command *c, const struct cg_command_options *o, struct cg_tier_choice *ret,
+                       struct cg_err *err)
 {
         const char *text = o->tier ? o->tier : c->settings->own.tier;
         int e = cg_tier_parse(text ? text : "full", ret, err);
@@ -156,13 +164,14 @@ static int decide_tier(struct cg_command *c, const struct cg_command_options *o,
 
 static int plan(struct cg_command *c, const struct cg_command_options *o, struct cg_err *err)
 {
-        struct cg_path_base base = {.cwd = o->cwd, .home = o->home, .settings = o->settings};
+        struct cg_path_base base = { .cwd = o->cwd, .home = o->home, .settings = o->settings };
         struct cg_tier_choice tier;
         bool own_tmp = false;
         int e = decide_tier(c, o, &tier, err);
 
         if (e == 0 && c->settings->own.limits.output_bytes)
-                e = cg_fail(err, CG_E_UNSUPPORTED, "cellgate.limits.outputMb works for kernels only: a command writes to its own "
+                e = cg_fail(err, CG_E_UNSUPPORTED,
+                            "cellgate.limits.outputMb works for kernels only: a command writes to its own "
                             "standard output, which nobody reads on the way");
         if (e == 0)
                 e = cg_sandbox_new_command(plan_flags(c->settings), &c->sb, err);
@@ -190,14 +199,16 @@ static int plan(struct cg_command *c, const struct cg_command_options *o, struct
                         cg_sandbox_set_watch(c->sb);
         }
         if (e == 0 && tier.tier == CG_TIER_FULL && !c->rules.off)
-                e = cg_sandbox_set_names(c->sb, c->settings->own.writable_names.v, c->settings->own.writable_names.n,
+                e = cg_sandbox_set_names(c->sb, c->settings->own.writable_names.v,
+                                         c->settings->own.writable_names.n,
                                          c->settings->filesystem.allow_git_config, err);
         if (e == 0 && tier.tier == CG_TIER_LANDLOCK)
                 e = cg_sandbox_set_landlock(c->sb, tier.denials, c->tmp_on_host ? c->tmp : NULL, err);
         return e;
 }
 
-int cg_command_new(struct cg_settings *s, const struct cg_command_options *opts, struct cg_command **ret, struct cg_err *err)
+int cg_command_new(struct cg_settings *s, const struct cg_command_options *opts, struct cg_command **ret,
+                   struct cg_err *err)
 {
         struct cg_command *c = calloc(1, sizeof(*c));
         int e;
@@ -207,7 +218,7 @@ int cg_command_new(struct cg_settings *s, const struct cg_command_options *opts,
                 return cg_fail(err, CG_E_NOMEM, "sandbox");
         }
         c->settings = s;
-        c->base = (struct cg_path_base){.cwd = opts->cwd, .home = opts->home};
+        c->base = (struct cg_path_base){ .cwd = opts->cwd, .home = opts->home };
         c->proxy = !s->own.network_off;
         c->host_env = opts->env;
         c->shell_text = opts->shell_text;

@@ -1,8 +1,9 @@
 /*
- * A command in a sandbox, by settings: what `cellgate sandbox` and the `srt` it can stand in for do.
+ * A command in a sandbox, by settings: what `cellgate sandbox` and the `srt` it can stand in for
+ * do.
  *
- *      cg_command_new()    settings, folders, environment  ->  plan (data; cg_command_explain() prints it)
- *      cg_command_run()    plan -> processes (keeper.c) -> exit status
+ *      cg_command_new()    settings, folders, environment  ->  plan (data; cg_command_explain()
+ *      prints it) cg_command_run()    plan -> processes (keeper.c) -> exit status
  */
 #ifndef CG_SANDBOX_COMMAND_COMMAND_H
 #define CG_SANDBOX_COMMAND_COMMAND_H
@@ -21,9 +22,10 @@ struct cg_command {
         struct cg_environ env;
         struct cg_masks masks;
         struct cg_sandbox *sb;
-        char tmp[64];            /* $TMPDIR, unless the caller's environment names another */
-        bool fell_back;          /* "auto" came to the landlock tier */
-        bool tmp_on_host;        /* it is a folder of the host's, made and removed by the keeper (landlock tier) */
+        char tmp[64];   /* $TMPDIR, unless the caller's environment names another */
+        bool fell_back; /* "auto" came to the landlock tier */
+        /* it is a folder of the host's, made and removed by the keeper (landlock tier) */
+        bool tmp_on_host;
         char *const *host_env;  /* borrowed */
         json_t *policy;         /* of the egress proxy; NULL without one */
         bool proxy;             /* the ports of environ.h are served inside */
@@ -31,40 +33,51 @@ struct cg_command {
         char *const *argv;      /* NULL-terminated */
         int control_fd;         /* settings as JSON lines; -1: none */
         bool debug;
-        int ask_seconds;        /* a person is asked about hosts on no list, and has so long to answer; 0: nobody is */
-        bool quiet;             /* nothing is said of what was denied */
-        sigset_t old_mask;      /* the caller's, for the command */
+        /* a person is asked about hosts on no list, and has so long to answer; 0: nobody is */
+        int ask_seconds;
+        bool quiet;        /* nothing is said of what was denied */
+        sigset_t old_mask; /* the caller's, for the command */
 };
 
 struct cg_command_options {
-        const char *cwd;     /* absolute; these two borrowed for the command's whole life */
-        const char *home;    /* absolute, or NULL */
-        const char *settings; /* the file that the settings came from, which the command shall not write; or NULL */
+        const char *cwd;  /* absolute; these two borrowed for the command's whole life */
+        const char *home; /* absolute, or NULL */
+        /* the file that the settings came from, which the command shall not write; or NULL */
+        const char *settings;
         char *const *env;
         const char *shell_text; /* one of these two; borrowed for the command's whole life */
         char *const *argv;
-        const char *tier;    /* as cg_tier_parse() takes it, instead of the settings' own; NULL: theirs */
-        int control_fd;      /* -1: none */
+        /* as cg_tier_parse() takes it, instead of the settings' own; NULL: theirs */
+        const char *tier;
+        int control_fd; /* -1: none */
         bool debug;
-        bool watch_files;    /* as the setting cellgate.watchFiles */
-        int ask_seconds;     /* a person is asked at the terminal about hosts on no list, and has so long; 0: nobody is */
-        bool quiet;          /* nothing is said of what was denied; the violation log gets it all the same */
+        bool watch_files; /* as the setting cellgate.watchFiles */
+        /*
+         * a person is asked at the terminal about hosts on no list, and has so long; 0: nobody is
+         */
+        int ask_seconds;
+        /* nothing is said of what was denied; the violation log gets it all the same */
+        bool quiet;
 };
 
 /* Takes @s, also when it fails. */
-int cg_command_new(struct cg_settings *s, const struct cg_command_options *opts, struct cg_command **ret, struct cg_err *err);
+int cg_command_new(struct cg_settings *s, const struct cg_command_options *opts, struct cg_command **ret,
+                   struct cg_err *err);
 struct cg_command *cg_command_free(struct cg_command *c);
 
 /*
- * Runs it and returns its exit status: the command's; 128 + n for signal n; 124 when its time was over; 1 with *err when it could
- * not be run at all. Signals that this process gets are the command's. For a process with one thread, at most once.
+ * Runs it and returns its exit status: the command's; 128 + n for signal n; 124 when its time was
+ * over; 1 with *err when it could not be run at all. Signals that this process gets are the
+ * command's. For a process with one thread, at most once.
  */
 int cg_command_run(struct cg_command *c, struct cg_err *err);
 
 /* @policy of the egress proxy (takes; returns) with what does not change while the command runs. */
 json_t *cg_command_policy(const struct cg_command *c, json_t *policy);
 
-/* explain.c: what may be read and written, and what stands for it: as text, or as one JSON object. */
+/*
+ * explain.c: what may be read and written, and what stands for it: as text, or as one JSON object.
+ */
 int cg_command_explain(const struct cg_command *c, bool json, struct cg_buf *out, struct cg_err *err);
 
 #endif

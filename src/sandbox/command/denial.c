@@ -34,74 +34,172 @@ int cg_denial_recv(int fd, struct cg_sandbox_denial *ret)
 
 /* ---- system calls */
 
-enum kind { SOCKETS, NAMESPACES, MOUNTS, PROCESSES, TERMINALS, ATTRIBUTES, SHARED, TCP, SETID, LEASES, COPIES, KERNEL };
+enum kind {
+        SOCKETS,
+        NAMESPACES,
+        MOUNTS,
+        PROCESSES,
+        TERMINALS,
+        ATTRIBUTES,
+        SHARED,
+        TCP,
+        SETID,
+        LEASES,
+        COPIES,
+        KERNEL
+};
 
 static const struct {
         const char *operation;
         const char *why;
         const char *how; /* a command's; a kernel has none of these settings */
 } kinds[] = {
-        [SOCKETS] = {"socket", "sockets other than TCP and UDP lead out of the sandbox", NULL},
-        [NAMESPACES] = {"namespace", "namespaces of their own would give programs rights that the sandbox takes away",
-                        "set allowNestedUserNamespaces"},
-        [MOUNTS] = {"mount", "what is seen of the file system was decided before the program started",
-                    "set allowNestedUserNamespaces"},
-        [PROCESSES] = {"process", "other processes' memory, registers and descriptors are out of reach", NULL},
-        [TERMINALS] = {"terminal", "it would type into a terminal, or change how it works, for whoever uses it outside", NULL},
+        [SOCKETS] = { "socket", "sockets other than TCP and UDP lead out of the sandbox", NULL },
+        [NAMESPACES] = { "namespace",
+                         "namespaces of their own would give programs rights that the sandbox takes away",
+                         "set allowNestedUserNamespaces" },
+        [MOUNTS] = { "mount", "what is seen of the file system was decided before the program started",
+                     "set allowNestedUserNamespaces" },
+        [PROCESSES] = { "process", "other processes' memory, registers and descriptors are out of reach",
+                        NULL },
+        [TERMINALS] = { "terminal",
+                        "it would type into a terminal, or change how it works, for whoever uses it outside",
+                        NULL },
         /* of the landlock tier */
-        [ATTRIBUTES] = {"file-write", "modes, owners and times of files can be changed only where the files may be written",
-                        "add it to filesystem.allowWrite"},
-        [SHARED] = {"process", "memory, queues and semaphores of this kind are shared with the host's programs, since the landlock tier has "
-                    "no ipc namespace", "use the full tier"},
-        [TCP] = {"socket", "only the proxy connects in the landlock tier, which has no network of its own: programs must use what "
-                 "HTTPS_PROXY names, and cannot listen", "use the full tier"},
-        [SETID] = {"file-write", "a file with the set-user-id or set-group-ID bit gives other users of this machine the rights of whoever runs "
-                   "the sandbox", NULL},
-        [LEASES] = {"process", "a lease on a file has the programs outside wait that open it", NULL},
-        [COPIES] = {"file-write", "it makes or removes folders with all that is in them, past every check of their names", NULL},
-        [KERNEL] = {"kernel", "this part of the operating system is not for programs in a sandbox", NULL},
+        [ATTRIBUTES] = { "file-write",
+                         "modes, owners and times of files can be changed only where the files may be written",
+                         "add it to filesystem.allowWrite" },
+        [SHARED] = { "process",
+                     "memory, queues and semaphores of this kind are shared with the host's programs, since the landlock tier has "
+                     "no ipc namespace",
+                     "use the full tier" },
+        [TCP] = { "socket",
+                  "only the proxy connects in the landlock tier, which has no network of its own: programs must use what "
+                  "HTTPS_PROXY names, and cannot listen",
+                  "use the full tier" },
+        [SETID] = { "file-write",
+                    "a file with the set-user-id or set-group-ID bit gives other users of this machine the rights of whoever runs "
+                    "the sandbox",
+                    NULL },
+        [LEASES] = { "process", "a lease on a file has the programs outside wait that open it", NULL },
+        [COPIES] = { "file-write",
+                     "it makes or removes folders with all that is in them, past every check of their names",
+                     NULL },
+        [KERNEL] = { "kernel", "this part of the operating system is not for programs in a sandbox", NULL },
 };
 
-#define CALL(name, kind) {SYS_##name, #name, kind}
+#define CALL(name, kind) \
+        { \
+                SYS_##name, #name, kind \
+        }
 /* Those that are not here are KERNEL, and named by their number. */
 static const struct {
         long nr;
         const char *name;
         enum kind kind;
 } calls[] = {
-        CALL(socket, SOCKETS), CALL(socketpair, SOCKETS), CALL(connect, SOCKETS),
-        CALL(clone, NAMESPACES), CALL(unshare, NAMESPACES), CALL(setns, NAMESPACES),
-        CALL(mount, MOUNTS), CALL(umount2, MOUNTS), CALL(pivot_root, MOUNTS), CALL(chroot, MOUNTS), CALL(open_tree, MOUNTS),
-        CALL(move_mount, MOUNTS), CALL(fsopen, MOUNTS), CALL(fsconfig, MOUNTS), CALL(fsmount, MOUNTS), CALL(fspick, MOUNTS),
-        CALL(mount_setattr, MOUNTS), {467, "open_tree_attr", MOUNTS},
-        CALL(ptrace, PROCESSES), CALL(process_vm_readv, PROCESSES), CALL(process_vm_writev, PROCESSES),
-        CALL(pidfd_getfd, PROCESSES), CALL(kcmp, PROCESSES), CALL(process_madvise, PROCESSES), CALL(prlimit64, PROCESSES),
+        CALL(socket, SOCKETS),
+        CALL(socketpair, SOCKETS),
+        CALL(connect, SOCKETS),
+        CALL(clone, NAMESPACES),
+        CALL(unshare, NAMESPACES),
+        CALL(setns, NAMESPACES),
+        CALL(mount, MOUNTS),
+        CALL(umount2, MOUNTS),
+        CALL(pivot_root, MOUNTS),
+        CALL(chroot, MOUNTS),
+        CALL(open_tree, MOUNTS),
+        CALL(move_mount, MOUNTS),
+        CALL(fsopen, MOUNTS),
+        CALL(fsconfig, MOUNTS),
+        CALL(fsmount, MOUNTS),
+        CALL(fspick, MOUNTS),
+        CALL(mount_setattr, MOUNTS),
+        { 467, "open_tree_attr", MOUNTS },
+        CALL(ptrace, PROCESSES),
+        CALL(process_vm_readv, PROCESSES),
+        CALL(process_vm_writev, PROCESSES),
+        CALL(pidfd_getfd, PROCESSES),
+        CALL(kcmp, PROCESSES),
+        CALL(process_madvise, PROCESSES),
+        CALL(prlimit64, PROCESSES),
         CALL(ioctl, TERMINALS),
-        CALL(fchmod, ATTRIBUTES), CALL(fchmodat, ATTRIBUTES), {452, "fchmodat2", ATTRIBUTES}, CALL(fchown, ATTRIBUTES),
-        CALL(fchownat, ATTRIBUTES), CALL(utimensat, ATTRIBUTES),
+        CALL(fchmod, ATTRIBUTES),
+        CALL(fchmodat, ATTRIBUTES),
+        { 452, "fchmodat2", ATTRIBUTES },
+        CALL(fchown, ATTRIBUTES),
+        CALL(fchownat, ATTRIBUTES),
+        CALL(utimensat, ATTRIBUTES),
 #ifdef SYS_chmod
-        CALL(chmod, ATTRIBUTES), CALL(chown, ATTRIBUTES), CALL(lchown, ATTRIBUTES),
+        CALL(chmod, ATTRIBUTES),
+        CALL(chown, ATTRIBUTES),
+        CALL(lchown, ATTRIBUTES),
 #endif
 #ifdef SYS_utime
-        CALL(utime, ATTRIBUTES), CALL(utimes, ATTRIBUTES), CALL(futimesat, ATTRIBUTES),
+        CALL(utime, ATTRIBUTES),
+        CALL(utimes, ATTRIBUTES),
+        CALL(futimesat, ATTRIBUTES),
 #endif
-        CALL(shmget, SHARED), CALL(shmat, SHARED), CALL(shmctl, SHARED), CALL(semget, SHARED), CALL(semop, SHARED),
-        CALL(semctl, SHARED), CALL(msgget, SHARED), CALL(msgsnd, SHARED), CALL(msgrcv, SHARED), CALL(msgctl, SHARED),
-        CALL(mq_open, SHARED), CALL(mq_unlink, SHARED), CALL(bind, TCP), CALL(listen, TCP),
-        CALL(sched_setaffinity, PROCESSES), CALL(sched_setscheduler, PROCESSES), CALL(sched_setparam, PROCESSES),
-        CALL(sched_setattr, PROCESSES), CALL(setpriority, PROCESSES), CALL(ioprio_set, PROCESSES),
-        CALL(migrate_pages, PROCESSES), CALL(move_pages, PROCESSES), CALL(prctl, PROCESSES),
-        CALL(fcntl, LEASES), CALL(openat, SETID), CALL(mknodat, SETID),
+        CALL(shmget, SHARED),
+        CALL(shmat, SHARED),
+        CALL(shmctl, SHARED),
+        CALL(semget, SHARED),
+        CALL(semop, SHARED),
+        CALL(semctl, SHARED),
+        CALL(msgget, SHARED),
+        CALL(msgsnd, SHARED),
+        CALL(msgrcv, SHARED),
+        CALL(msgctl, SHARED),
+        CALL(mq_open, SHARED),
+        CALL(mq_unlink, SHARED),
+        CALL(bind, TCP),
+        CALL(listen, TCP),
+        CALL(sched_setaffinity, PROCESSES),
+        CALL(sched_setscheduler, PROCESSES),
+        CALL(sched_setparam, PROCESSES),
+        CALL(sched_setattr, PROCESSES),
+        CALL(setpriority, PROCESSES),
+        CALL(ioprio_set, PROCESSES),
+        CALL(migrate_pages, PROCESSES),
+        CALL(move_pages, PROCESSES),
+        CALL(prctl, PROCESSES),
+        CALL(fcntl, LEASES),
+        CALL(openat, SETID),
+        CALL(mknodat, SETID),
 #ifdef SYS_open
-        CALL(open, SETID), CALL(creat, SETID), CALL(mknod, SETID),
+        CALL(open, SETID),
+        CALL(creat, SETID),
+        CALL(mknod, SETID),
 #endif
-        CALL(keyctl, KERNEL), CALL(add_key, KERNEL), CALL(request_key, KERNEL), CALL(open_by_handle_at, KERNEL),
-        CALL(name_to_handle_at, KERNEL), CALL(bpf, KERNEL), CALL(perf_event_open, KERNEL), CALL(userfaultfd, KERNEL),
-        CALL(fanotify_init, KERNEL), CALL(fanotify_mark, KERNEL), CALL(remap_file_pages, KERNEL), CALL(kexec_load, KERNEL),
-        CALL(init_module, KERNEL), CALL(finit_module, KERNEL), CALL(delete_module, KERNEL), CALL(reboot, KERNEL),
-        CALL(swapon, KERNEL), CALL(swapoff, KERNEL), CALL(acct, KERNEL), CALL(quotactl, KERNEL), CALL(syslog, KERNEL),
-        CALL(vhangup, KERNEL), CALL(settimeofday, KERNEL), CALL(clock_settime, KERNEL), CALL(clock_adjtime, KERNEL),
-        CALL(adjtimex, KERNEL), CALL(sethostname, KERNEL), CALL(setdomainname, KERNEL), CALL(personality, KERNEL),
+        CALL(keyctl, KERNEL),
+        CALL(add_key, KERNEL),
+        CALL(request_key, KERNEL),
+        CALL(open_by_handle_at, KERNEL),
+        CALL(name_to_handle_at, KERNEL),
+        CALL(bpf, KERNEL),
+        CALL(perf_event_open, KERNEL),
+        CALL(userfaultfd, KERNEL),
+        CALL(fanotify_init, KERNEL),
+        CALL(fanotify_mark, KERNEL),
+        CALL(remap_file_pages, KERNEL),
+        CALL(kexec_load, KERNEL),
+        CALL(init_module, KERNEL),
+        CALL(finit_module, KERNEL),
+        CALL(delete_module, KERNEL),
+        CALL(reboot, KERNEL),
+        CALL(swapon, KERNEL),
+        CALL(swapoff, KERNEL),
+        CALL(acct, KERNEL),
+        CALL(quotactl, KERNEL),
+        CALL(syslog, KERNEL),
+        CALL(vhangup, KERNEL),
+        CALL(settimeofday, KERNEL),
+        CALL(clock_settime, KERNEL),
+        CALL(clock_adjtime, KERNEL),
+        CALL(adjtimex, KERNEL),
+        CALL(sethostname, KERNEL),
+        CALL(setdomainname, KERNEL),
+        CALL(personality, KERNEL),
         CALL(lookup_dcookie, KERNEL),
 };
 
@@ -111,22 +209,31 @@ struct named {
 };
 
 static const struct named families[] = {
-        {AF_UNIX, "AF_UNIX"}, {AF_INET, "AF_INET"}, {AF_INET6, "AF_INET6"}, {AF_NETLINK, "AF_NETLINK"}, {AF_PACKET, "AF_PACKET"},
-        {AF_ALG, "AF_ALG"}, {AF_VSOCK, "AF_VSOCK"}, {AF_BLUETOOTH, "AF_BLUETOOTH"}, {AF_CAN, "AF_CAN"}, {AF_XDP, "AF_XDP"},
-        {AF_KEY, "AF_KEY"},
+        { AF_UNIX, "AF_UNIX" },     { AF_INET, "AF_INET" },
+        { AF_INET6, "AF_INET6" },   { AF_NETLINK, "AF_NETLINK" },
+        { AF_PACKET, "AF_PACKET" }, { AF_ALG, "AF_ALG" },
+        { AF_VSOCK, "AF_VSOCK" },   { AF_BLUETOOTH, "AF_BLUETOOTH" },
+        { AF_CAN, "AF_CAN" },       { AF_XDP, "AF_XDP" },
+        { AF_KEY, "AF_KEY" },
 };
 
 static const struct named types[] = {
-        {SOCK_STREAM, "SOCK_STREAM"}, {SOCK_DGRAM, "SOCK_DGRAM"}, {SOCK_RAW, "SOCK_RAW"}, {SOCK_SEQPACKET, "SOCK_SEQPACKET"},
+        { SOCK_STREAM, "SOCK_STREAM" },
+        { SOCK_DGRAM, "SOCK_DGRAM" },
+        { SOCK_RAW, "SOCK_RAW" },
+        { SOCK_SEQPACKET, "SOCK_SEQPACKET" },
 };
 
-static const struct named requests[] = {{TIOCSTI, "TIOCSTI"}, {TIOCLINUX, "TIOCLINUX"}, {TIOCSETD, "TIOCSETD"}, {TIOCEXCL, "TIOCEXCL"}};
-static const struct named commands[] = {{F_SETLEASE, "F_SETLEASE"}};
+static const struct named requests[] = {
+        { TIOCSTI, "TIOCSTI" }, { TIOCLINUX, "TIOCLINUX" }, { TIOCSETD, "TIOCSETD" }, { TIOCEXCL, "TIOCEXCL" }
+};
+static const struct named commands[] = { { F_SETLEASE, "F_SETLEASE" } };
 
 static const struct named flags[] = {
-        {CLONE_NEWUSER, "CLONE_NEWUSER"}, {CLONE_NEWNS, "CLONE_NEWNS"}, {CLONE_NEWPID, "CLONE_NEWPID"},
-        {CLONE_NEWNET, "CLONE_NEWNET"}, {CLONE_NEWIPC, "CLONE_NEWIPC"}, {CLONE_NEWUTS, "CLONE_NEWUTS"},
-        {CLONE_NEWCGROUP, "CLONE_NEWCGROUP"},
+        { CLONE_NEWUSER, "CLONE_NEWUSER" },     { CLONE_NEWNS, "CLONE_NEWNS" },
+        { CLONE_NEWPID, "CLONE_NEWPID" },       { CLONE_NEWNET, "CLONE_NEWNET" },
+        { CLONE_NEWIPC, "CLONE_NEWIPC" },       { CLONE_NEWUTS, "CLONE_NEWUTS" },
+        { CLONE_NEWCGROUP, "CLONE_NEWCGROUP" },
 };
 
 static void add_name(char *buf, size_t size, const struct named *v, size_t n, uint64_t value)
@@ -156,7 +263,9 @@ static void add_flags(char *buf, size_t size, uint64_t value)
         }
 }
 
-/* "socket(AF_UNIX, SOCK_STREAM)": those arguments that the filter looked at; they are 32 bits wide. */
+/*
+ * "socket(AF_UNIX, SOCK_STREAM)": those arguments that the filter looked at; they are 32 bits wide.
+ */
 static void describe_call(const struct cg_sandbox_denial *d, const char *name, char *buf, size_t size)
 {
         unsigned int setid = cg_setid_asked(d->nr, d->args);
@@ -179,8 +288,8 @@ static void describe_call(const struct cg_sandbox_denial *d, const char *name, c
                 add_name(buf, size, commands, CG_ARRAY_LEN(commands), (uint32_t)d->args[1]);
         } else if (setid) {
                 len = strlen(buf);
-                snprintf(buf + len, size - len, "%s%s%s", setid & S_ISUID ? "S_ISUID" : "", setid == CG_SETID_BITS ? "|" : "",
-                         setid & S_ISGID ? "S_ISGID" : "");
+                snprintf(buf + len, size - len, "%s%s%s", setid & S_ISUID ? "S_ISUID" : "",
+                         setid == CG_SETID_BITS ? "|" : "", setid & S_ISGID ? "S_ISGID" : "");
         }
         len = strlen(buf);
         snprintf(buf + len, size - len, ")");
@@ -212,8 +321,9 @@ static json_t *denial_of_file(const struct cg_sandbox_denial *d, bool command)
         json_t *o;
 
         cg_access_words((enum cg_access_rule)d->rule, d->setting[0] ? d->setting : NULL, d->path, true, &w);
-        o = json_pack("{s:s, s:o, s:s, s:s, s:s?, s:s, s:o}", "operation", cg_access_operation((enum cg_access)d->access), "path",
-                      any_text(d->path), "rule", w.rule, "why", w.why, "how", w.how, "source", "sandbox", "process", process_json(d));
+        o = json_pack("{s:s, s:o, s:s, s:s, s:s?, s:s, s:o}", "operation",
+                      cg_access_operation((enum cg_access)d->access), "path", any_text(d->path), "rule",
+                      w.rule, "why", w.why, "how", w.how, "source", "sandbox", "process", process_json(d));
         if (o && d->lost)
                 json_object_set_new(o, "untold", json_integer(d->lost));
         return o;
@@ -227,8 +337,8 @@ static json_t *denial_of_network(const struct cg_sandbox_denial *d, bool by_sett
         json_t *o;
 
         cg_access_words(CG_ACCESS_NO_NETWORK, NULL, d->path, by_settings, &w);
-        o = json_pack("{s:s, s:s, s:s, s:s?, s:s, s:o}", "operation", "network-outbound", "rule", w.rule, "why", w.why, "how", w.how, "source", "sandbox",
-                      "process", process_json(d));
+        o = json_pack("{s:s, s:s, s:s, s:s?, s:s, s:o}", "operation", "network-outbound", "rule", w.rule,
+                      "why", w.why, "how", w.how, "source", "sandbox", "process", process_json(d));
         if (o && colon) {
                 json_object_set_new(o, "host", json_stringn(d->path, (size_t)(colon - d->path)));
                 json_object_set_new(o, "port", json_integer(atoi(colon + 1)));
@@ -263,7 +373,8 @@ json_t *cg_denial_of_call(const struct cg_sandbox_denial *d, bool command)
         if (kind == ATTRIBUTES && d->error == EPERM && cg_setid_asked(d->nr, d->args))
                 kind = SETID;
         /* Of btrfs and OCFS2. */
-        if (d->nr == SYS_ioctl && (((uint32_t)d->args[1] & 0xff00) == 0x9400 || (uint32_t)d->args[1] == 0x40186f04))
+        if (d->nr == SYS_ioctl &&
+            (((uint32_t)d->args[1] & 0xff00) == 0x9400 || (uint32_t)d->args[1] == 0x40186f04))
                 kind = COPIES;
         why = kinds[kind].why;
         how = command ? kinds[kind].how : NULL;
@@ -293,9 +404,9 @@ json_t *cg_denial_of_call(const struct cg_sandbox_denial *d, bool command)
         if (kind == ATTRIBUTES)
                 rule = "not in filesystem.allowWrite";
         describe_call(d, name, call, sizeof(call));
-        o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s?, s:s}", "operation", kinds[kind].operation, "call", call, "rule",
-                      rule, "errno", strerrorname_np(d->error) ?: "EPERM", "why", why, "how", how,
-                      "source", "sandbox");
+        o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s?, s:s}", "operation", kinds[kind].operation, "call",
+                      call, "rule", rule, "errno", strerrorname_np(d->error) ?: "EPERM", "why", why, "how",
+                      how, "source", "sandbox");
         if (o && d->path[0])
                 json_object_set_new(o, "path", any_text(d->path));
         if (o)
@@ -317,7 +428,7 @@ static const char *text_of(const json_t *o, const char *key)
 /* What it was about. */
 static const char *target_of(const json_t *o)
 {
-        static const char *const keys[] = {"path", "call", "host", "limit"};
+        static const char *const keys[] = { "path", "call", "host", "limit" };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(keys); i++) {
                 if (*text_of(o, keys[i]))
@@ -336,16 +447,23 @@ void cg_denial_stamp(json_t *o)
         strftime(now, sizeof(now), "%Y-%m-%dT%H:%M:%SZ", &tm);
         json_object_set_new(o, "time", json_string(now));
         if (!json_object_get(o, "line"))
-                json_object_set_new(o, "line", json_sprintf("deny %s %s (%s)", text_of(o, "operation"), target_of(o), text_of(o, "why")));
+                json_object_set_new(o, "line",
+                                    json_sprintf("deny %s %s (%s)", text_of(o, "operation"), target_of(o),
+                                                 text_of(o, "why")));
 }
 
-/* A line end would look like the end of the sentence, and the beginning of another that says what it likes. */
+/*
+ * A line end would look like the end of the sentence, and the beginning of another that says what
+ * it likes.
+ */
 static int add_safe(struct cg_buf *b, const char *text, struct cg_err *err)
 {
         return cg_text_render_as(b, text, strlen(text), SHOWN_MAX, CG_TEXT_LINE, err);
 }
 
-/* A tunnel's bytes are not looked at: that it leads to port 443 is all there is to know about it. */
+/*
+ * A tunnel's bytes are not looked at: that it leads to port 443 is all there is to know about it.
+ */
 static const char *protocol_of(const json_t *o, json_int_t port)
 {
         const char *protocol = text_of(o, "protocol");
@@ -380,7 +498,7 @@ static int add_what(const json_t *o, struct cg_buf *b, struct cg_err *err)
 {
         static const struct {
                 const char *operation, *verb;
-        } verbs[] = {{"file-read", "reading "}, {"file-write", "writing "}, {"exec", "running "}};
+        } verbs[] = { { "file-read", "reading " }, { "file-write", "writing " }, { "exec", "running " } };
         const char *operation = text_of(o, "operation"), *verb = "";
         int r;
 
@@ -404,7 +522,11 @@ static int add_process(const json_t *o, struct cg_buf *b, struct cg_err *err)
         const char *name = text_of(p, "name");
         int r;
 
-        if (!p || strcmp(text_of(o, "source"), "kernel") == 0) /* the session's own Python; else its name; its number is another each time, and gone when this is read */
+        /*
+         * the session's own Python; else its name; its number is another each time, and gone when
+         * this is read
+         */
+        if (!p || strcmp(text_of(o, "source"), "kernel") == 0)
                 return 0;
         r = cg_buf_adds(b, " (", err);
         if (r == 0)

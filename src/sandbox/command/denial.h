@@ -1,6 +1,6 @@
 /*
- * What the sandbox refused, as JSON objects and as sentences: docs/denials.md has the members. Runs in the supervisor and in the
- * keeper. Paths, hosts and names of processes come from inside.
+ * What the sandbox refused, as JSON objects and as sentences: docs/denials.md has the members. Runs
+ * in the supervisor and in the keeper. Paths, hosts and names of processes come from inside.
  */
 #ifndef CG_SANDBOX_COMMAND_DENIAL_H
 #define CG_SANDBOX_COMMAND_DENIAL_H
@@ -9,21 +9,33 @@
 #include "base/buf.h"
 #include "sandbox/sandbox.h"
 
-/* Next message of cg_sandbox_child.denied_fd. 0; CG_TIMEOUT: none now; CG_CLOSED: there will be no more. */
+/*
+ * Next message of cg_sandbox_child.denied_fd. 0; CG_TIMEOUT: none now; CG_CLOSED: there will be no
+ * more.
+ */
 int cg_denial_recv(int fd, struct cg_sandbox_denial *ret);
 
-/* A denied system call. @command: in a command's sandbox, for which other settings exist than for a kernel. NULL: none, only d->lost. */
+/*
+ * A denied system call. @command: in a command's sandbox, for which other settings exist than for a
+ * kernel. NULL: none, only d->lost.
+ */
 json_t *cg_denial_of_call(const struct cg_sandbox_denial *d, bool command);
 
 /*
- * Completes a denial, whatever it is about: "time", and "line" ("deny OPERATION WHAT (WHY)", which ignoreViolations are compared with)
- * where it has none.
+ * Completes a denial, whatever it is about: "time", and "line" ("deny OPERATION WHAT (WHY)", which
+ * ignoreViolations are compared with) where it has none.
  */
 void cg_denial_stamp(json_t *o);
 
-/* Appends it as one sentence for people, without line end, what came from inside rendered: what, why, and how to allow it. */
+/*
+ * Appends it as one sentence for people, without line end, what came from inside rendered: what,
+ * why, and how to allow it.
+ */
 int cg_denial_sentence(const json_t *o, struct cg_buf *b, struct cg_err *err);
-/* Appends the other side of a connection: "example.org:443 (https)", "127.0.0.1:80 (http, a loopback address)"; rendered. */
+/*
+ * Appends the other side of a connection: "example.org:443 (https)", "127.0.0.1:80 (http, a
+ * loopback address)"; rendered.
+ */
 int cg_denial_connection(const json_t *o, struct cg_buf *b, struct cg_err *err);
 
 #endif

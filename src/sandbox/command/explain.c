@@ -11,10 +11,10 @@
 #include "sandbox/settings/view.h"
 
 static const char *const kinds[] = {
-        [CG_PLAN_TMPFS] = "private", [CG_PLAN_DEV] = "own devices", [CG_PLAN_PROC] = "own processes", [CG_PLAN_SYS] = "own network",
-        [CG_PLAN_WRITE] = "writable", [CG_PLAN_BIND_RO] = "read-only", [CG_PLAN_READ] = "read-only",
-        [CG_PLAN_PIN] = "kept in place",
-        [CG_PLAN_HIDE] = "hidden", [CG_PLAN_EMPTY] = "hidden but for", [CG_PLAN_MASK] = "masked",
+        [CG_PLAN_TMPFS] = "private",        [CG_PLAN_DEV] = "own devices",   [CG_PLAN_PROC] = "own processes",
+        [CG_PLAN_SYS] = "own network",      [CG_PLAN_WRITE] = "writable",    [CG_PLAN_BIND_RO] = "read-only",
+        [CG_PLAN_READ] = "read-only",       [CG_PLAN_PIN] = "kept in place", [CG_PLAN_HIDE] = "hidden",
+        [CG_PLAN_EMPTY] = "hidden but for", [CG_PLAN_MASK] = "masked",
 };
 
 /* One mount as JSON members; the caller adds the braces. */
@@ -56,9 +56,9 @@ static int explain_limits(const struct cg_command *c, struct cg_buf *out, struct
                 uint64_t v = cg_limit_get(&c->sb->limits, i);
 
                 if (v && v != CG_PLAN_NO_LIMIT)
-                        e = cg_buf_addf(out, err, "Limit: %s %.12g %s, held by %s, of each %s\n", cg_limit_setting(i),
-                                        cg_limit_figure(&c->sb->limits, i), cg_limit_unit(i), cg_limit_by_name(by[i]),
-                                        cg_limit_scope(i, by[i]));
+                        e = cg_buf_addf(out, err, "Limit: %s %.12g %s, held by %s, of each %s\n",
+                                        cg_limit_setting(i), cg_limit_figure(&c->sb->limits, i),
+                                        cg_limit_unit(i), cg_limit_by_name(by[i]), cg_limit_scope(i, by[i]));
         }
         return e;
 }
@@ -68,7 +68,8 @@ static json_t *ports_json(const struct cg_settings_port *v, size_t n)
         json_t *list = json_array();
 
         for (size_t i = 0; i < n; i++)
-                json_array_append_new(list, json_pack("{s:i, s:i}", "inside", (int)v[i].inside, "host", (int)v[i].host));
+                json_array_append_new(
+                        list, json_pack("{s:i, s:i}", "inside", (int)v[i].inside, "host", (int)v[i].host));
         return list;
 }
 
@@ -117,11 +118,16 @@ static int explain_json(const struct cg_command *c, struct cg_buf *out, struct c
         }
         if (c->sb->grants)
                 add_landlock(c->sb->grants, o);
-        json_object_set_new(o, "network", json_string(!c->proxy ? "off" : c->settings->network.allowed.n ? "proxy" : "none"));
+        json_object_set_new(o, "network",
+                            json_string(!c->proxy                        ? "off"
+                                        : c->settings->network.allowed.n ? "proxy"
+                                                                         : "none"));
         json_object_set_new(o, "allowedDomains", strs_json(&c->settings->network.allowed));
         json_object_set_new(o, "deniedDomains", strs_json(&c->settings->network.denied));
-        json_object_set_new(o, "unixSockets", c->settings->network.all_unix_sockets ? json_string("all")
-                                              : strs_json(&c->settings->network.unix_sockets));
+        json_object_set_new(o, "unixSockets",
+                            c->settings->network.all_unix_sockets
+                                    ? json_string("all")
+                                    : strs_json(&c->settings->network.unix_sockets));
         json_object_set_new(o, "localBinding", json_boolean(c->settings->network.local_binding));
         json_object_set_new(o, "expose", ports_json(c->settings->own.expose, c->settings->own.n_expose));
         json_object_set_new(o, "reach", ports_json(c->settings->own.reach, c->settings->own.n_reach));
@@ -134,7 +140,8 @@ static int explain_json(const struct cg_command *c, struct cg_buf *out, struct c
         return e == 0 ? cg_buf_adds(out, "\n", err) : e;
 }
 
-static int line(struct cg_buf *out, const char *view, const char *path, const char *why, const char *more, struct cg_err *err)
+static int line(struct cg_buf *out, const char *view, const char *path, const char *why, const char *more,
+                struct cg_err *err)
 {
         int e = cg_buf_addf(out, err, "  %-14s ", view);
 
@@ -152,13 +159,14 @@ static int explain_doors(const struct cg_settings *s, struct cg_buf *out, struct
         for (size_t i = 0; i < s->network.unix_sockets.n && e == 0 && !s->network.all_unix_sockets; i++)
                 e = line(out, "unix socket", s->network.unix_sockets.v[i], NULL, "", err);
         for (size_t i = 0; i < s->own.n_expose && e == 0; i++)
-                e = cg_buf_addf(out, err, "  port %u inside is reachable at 127.0.0.1:%u of this machine\n", s->own.expose[i].inside,
-                                s->own.expose[i].host);
+                e = cg_buf_addf(out, err, "  port %u inside is reachable at 127.0.0.1:%u of this machine\n",
+                                s->own.expose[i].inside, s->own.expose[i].host);
         for (size_t i = 0; i < s->own.n_reach && e == 0; i++)
-                e = cg_buf_addf(out, err, "  port %u inside leads to 127.0.0.1:%u of this machine\n", s->own.reach[i].inside,
-                                s->own.reach[i].host);
+                e = cg_buf_addf(out, err, "  port %u inside leads to 127.0.0.1:%u of this machine\n",
+                                s->own.reach[i].inside, s->own.reach[i].host);
         if (e == 0 && s->network.local_binding)
-                e = cg_buf_adds(out, "  where a program listens, this machine's same port leads there\n", err);
+                e = cg_buf_adds(out, "  where a program listens, this machine's same port leads there\n",
+                                err);
         return e;
 }
 
@@ -167,8 +175,10 @@ static int landlock_text(const struct cg_grants *g, struct cg_buf *out, struct c
         int e = cg_buf_addf(out, err, "Landlock: ABI %d, %zu rules\n", cg_landlock_abi(), g->n);
 
         for (size_t i = 0; i < g->n_frozen && e == 0; i++)
-                e = line(out, "frozen", g->frozen[i].path, g->frozen[i].because, g->frozen[i].write ? "nothing new can be made in it"
-                         : "nothing new in it can be read", err);
+                e = line(out, "frozen", g->frozen[i].path, g->frozen[i].because,
+                         g->frozen[i].write ? "nothing new can be made in it"
+                                            : "nothing new in it can be read",
+                         err);
         for (size_t i = 0; i < g->n_unheld && e == 0; i++)
                 e = line(out, "NOT HELD", g->unheld[i], NULL, "may be written", err);
         return e;
@@ -191,20 +201,27 @@ static int explain_text(const struct cg_command *c, struct cg_buf *out, struct c
                          cg_plan_is_absent(c->sb, m->path) ? "not there, and cannot be made" : "", err);
         }
         if (e == 0 && c->sb->names)
-                e = cg_buf_adds(out, "  never written: what shells, git, editors, agents and package managers obey, at any depth (docs/names.md)",
-                                err);
+                e = cg_buf_adds(
+                        out,
+                        "  never written: what shells, git, editors, agents and package managers obey, at any depth (docs/names.md)",
+                        err);
         for (size_t i = 0; i < c->sb->n_writable_names && e == 0; i++)
-                e = cg_buf_adds(out, i ? ", " : ", but for ", err) < 0 ? CG_E_NOMEM :
-                    cg_text_render(out, c->sb->writable_names[i], strlen(c->sb->writable_names[i]), 0, err);
+                e = cg_buf_adds(out, i ? ", " : ", but for ", err) < 0
+                            ? CG_E_NOMEM
+                            : cg_text_render(out, c->sb->writable_names[i], strlen(c->sb->writable_names[i]),
+                                             0, err);
         if (e == 0 && c->sb->names)
                 e = cg_buf_adds(out, "\n", err);
         if (e == 0 && c->sb->grants)
                 e = landlock_text(c->sb->grants, out, err);
         if (e == 0 && c->rules.skipped)
-                e = cg_buf_addf(out, err, "  %zu of allowWrite left out: a symlink leads there\n", c->rules.skipped);
+                e = cg_buf_addf(out, err, "  %zu of allowWrite left out: a symlink leads there\n",
+                                c->rules.skipped);
         if (e == 0)
-                e = cg_buf_addf(out, err, "Network: %s\n", !c->proxy ? "off" : c->settings->network.allowed.n ?
-                                "through the proxy, by name" : "nothing is allowed");
+                e = cg_buf_addf(out, err, "Network: %s\n",
+                                !c->proxy                        ? "off"
+                                : c->settings->network.allowed.n ? "through the proxy, by name"
+                                                                 : "nothing is allowed");
         for (size_t i = 0; i < c->settings->network.allowed.n && e == 0; i++)
                 e = line(out, "allowed", c->settings->network.allowed.v[i], NULL, "", err);
         for (size_t i = 0; i < c->settings->network.denied.n && e == 0; i++)

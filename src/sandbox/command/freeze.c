@@ -56,7 +56,7 @@ static bool add(struct list *l, pid_t pid)
         read_text(path, text, sizeof(text));
         rest = strrchr(text, ')'); /* the name before it is the process's own word */
         if (rest && sscanf(rest, ") %*c %d", &parent) == 1)
-                l->v[l->n++] = (struct process){.pid = pid, .parent = parent};
+                l->v[l->n++] = (struct process){ .pid = pid, .parent = parent };
         return true;
 }
 
@@ -75,7 +75,7 @@ static void find_levels(struct list *l, pid_t root)
         while (found) {
                 found = false;
                 for (size_t i = 0; i < l->n; i++) {
-                        struct process *p = &l->v[i], key = {.pid = p->parent}, *parent;
+                        struct process *p = &l->v[i], key = { .pid = p->parent }, *parent;
 
                         if (p->level)
                                 continue;
@@ -118,7 +118,10 @@ static unsigned long long value_of(const char *text, const char *key)
         return at ? strtoull(at + strlen(key), NULL, 10) : 0;
 }
 
-/* Stopped, traced, ended; or waiting where no signal is taken, as for a child that vfork() has made, which cannot go on by itself. */
+/*
+ * Stopped, traced, ended; or waiting where no signal is taken, as for a child that vfork() has
+ * made, which cannot go on by itself.
+ */
 static bool rests(const char *text)
 {
         const char *at = strstr(text, "\nState:\t");
@@ -157,10 +160,10 @@ static void look_at_process(pid_t pid, struct cg_still *ret)
 
 bool cg_still_look(const struct cg_inside *in, struct cg_still *ret)
 {
-        struct list l = {0};
+        struct list l = { 0 };
         bool ok = find_all(in->root, &l);
 
-        *ret = (struct cg_still){0};
+        *ret = (struct cg_still){ 0 };
         for (size_t i = 0; i < l.n && ok; i++) {
                 if (l.v[i].level > in->outer)
                         look_at_process(l.v[i].pid, ret);
@@ -176,7 +179,7 @@ bool cg_still_is_same(const struct cg_still *a, const struct cg_still *b)
 
 void cg_still_signal(const struct cg_inside *in, int sig)
 {
-        struct list l = {0};
+        struct list l = { 0 };
 
         if (find_all(in->root, &l)) {
                 for (size_t i = 0; i < l.n; i++) {

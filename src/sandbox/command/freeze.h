@@ -1,7 +1,8 @@
 /*
- * Whether everything inside of a sandbox stands still, seen from outside. SIGSTOP alone does not keep a program from running: a timer of
- * its own, or a readable descriptor, may send it SIGCONT. So what has been stopped is looked at before it matters and afterwards: a
- * thread that has run in between has other counts.
+ * Whether everything inside of a sandbox stands still, seen from outside. SIGSTOP alone does not
+ * keep a program from running: a timer of its own, or a readable descriptor, may send it SIGCONT.
+ * So what has been stopped is looked at before it matters and afterwards: a thread that has run in
+ * between has other counts.
  */
 #ifndef CG_SANDBOX_COMMAND_FREEZE_H
 #define CG_SANDBOX_COMMAND_FREEZE_H
@@ -10,7 +11,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* What is inside: the processes that lie more than @outer levels below @root's parent (root alone: 1). */
+/*
+ * What is inside: the processes that lie more than @outer levels below @root's parent (root alone:
+ * 1).
+ */
 struct cg_inside {
         pid_t root;
         unsigned int outer;

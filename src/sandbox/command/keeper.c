@@ -1,14 +1,15 @@
 /*
  * The processes of a command in a sandbox:
  *
- *      keeper    the process that was started: makes placeholders, starts the sandbox, starts the egress proxy when something first
- *                connects, hands on signals, cleans up, exits with the command's status
- *        watcher a copy of it that only waits for its end, and cleans up when it was killed
- *        init    (pid 1 of the sandbox; init.c), which ends with the keeper
- *          the command
+ *      keeper    the process that was started: makes placeholders, starts the sandbox, starts the
+ *                egress proxy when something first connects, hands on signals, cleans up, exits
+ *                with the command's status watcher a copy of it that only waits for its end, and
+ *                cleans up when it was killed init    (pid 1 of the sandbox; init.c), which ends
+ *                with the keeper the command
  *
- * The watcher has a session of its own, so that what kills the keeper's process group does not reach it; a watcher that is killed
- * is replaced. It stands beside, not between, so that a sandbox's start and end do not wait for it.
+ * The watcher has a session of its own, so that what kills the keeper's process group does not
+ * reach it; a watcher that is killed is replaced. It stands beside, not between, so that a
+ * sandbox's start and end do not wait for it.
  */
 #include "sandbox/command/command.h"
 
@@ -41,19 +42,23 @@
 
 /* How long what is killed may take to be gone: stuck in the kernel, on a dead disk. */
 #define GONE_MS 10000
-/* Before a question: how long everything inside may take to stand still, how often it is looked at between two signals, and when. */
-#define HOLD_MS 2000
+/*
+ * Before a question: how long everything inside may take to stand still, how often it is looked at
+ * between two signals, and when.
+ */
+#define HOLD_MS    2000
 #define HOLD_LOOKS 10
-#define HOLD_NS 2000000
+#define HOLD_NS    2000000
 
-static const int handed_on[] = {SIGINT, SIGQUIT, SIGHUP, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT, SIGALRM};
+static const int handed_on[] = { SIGINT,  SIGQUIT,  SIGHUP,  SIGTERM, SIGUSR1,
+                                 SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT, SIGALRM };
 
 /* ---- the command, inside */
 
 static int exec_command(void *data)
 {
         struct cg_command *c = data;
-        char *shell[] = {(char *)"bash", (char *)"-c", (char *)c->shell_text, NULL};
+        char *shell[] = { (char *)"bash", (char *)"-c", (char *)c->shell_text, NULL };
         size_t n = 0;
         char **by_shell;
 
@@ -71,7 +76,9 @@ static int exec_command(void *data)
                 dprintf(2, "cellgate sandbox: %s: %s\n", c->argv[0], strerror(errno));
                 return errno == ENOENT ? 127 : 126;
         }
-        /* One of the shell's own words, perhaps; else the shell says that there is no such command. */
+        /*
+         * One of the shell's own words, perhaps; else the shell says that there is no such command.
+         */
         while (c->argv[n])
                 n++;
         by_shell = calloc(n + 5, sizeof(*by_shell));
@@ -99,7 +106,10 @@ static void leave_stdio(void)
         close(null);
 }
 
-/* Whether there may be a control group to clean up. To find out costs more than a watcher that is not needed. */
+/*
+ * Whether there may be a control group to clean up. To find out costs more than a watcher that is
+ * not needed.
+ */
 static bool uses_group(const struct cg_sandbox *sb)
 {
         struct cg_sandbox_limits l;
@@ -123,13 +133,16 @@ static void receive_init(int sock, int fds[2])
 
 static void wait_for(int fd, short events)
 {
-        struct pollfd p = {.fd = fd, .events = events};
+        struct pollfd p = { .fd = fd, .events = events };
 
         while (poll(&p, 1, GONE_MS) < 0 && errno == EINTR)
                 ;
 }
 
-/* In the landlock tier what the caller can kill is the guard; init ends the rest, and then the status pipe has no writer any more. */
+/*
+ * In the landlock tier what the caller can kill is the guard; init ends the rest, and then the
+ * status pipe has no writer any more.
+ */
 static void wait_gone(const struct cg_command *c, int pidfd, int status_fd)
 {
         wait_for(pidfd, POLLIN);
@@ -139,7 +152,10 @@ static void wait_gone(const struct cg_command *c, int pidfd, int status_fd)
                 ;
 }
 
-/* The folder for temporary files, where that is the host's. Once nothing runs any more that could put something else there. */
+/*
+ * The folder for temporary files, where that is the host's. Once nothing runs any more that could
+ * put something else there.
+ */
 static void remove_tmp(const struct cg_command *c)
 {
         if (c->tmp_on_host)
@@ -147,17 +163,20 @@ static void remove_tmp(const struct cg_command *c)
 }
 
 /*
- * Ends when the keeper does, or is ended by it when there is nothing left to do. Without word of an init the command never ran: its
- * main process waits for somebody to be told that it stands ready.
+ * Ends when the keeper does, or is ended by it when there is nothing left to do. Without word of an
+ * init the command never ran: its main process waits for somebody to be told that it stands ready.
  */
 static _Noreturn void watch_over(const struct cg_command *c, int sock)
 {
-        struct pollfd end = {.fd = 3}; /* what is sent can wait */
+        struct pollfd end = { .fd = 3 }; /* what is sent can wait */
         int init[2];
 
         setsid(); /* cannot fail for a process that was just forked */
         prctl(PR_SET_NAME, "cg-watcher", 0, 0, 0);
-        /* Nothing of the keeper's but the socket: whoever waits for an end of these must not wait for us. */
+        /*
+         * Nothing of the keeper's but the socket: whoever waits for an end of these must not wait
+         * for us.
+         */
         leave_stdio();
         dup2(0, 2);
         if (sock != end.fd)
@@ -181,7 +200,7 @@ static _Noreturn void watch_over(const struct cg_command *c, int sock)
 
 struct keeper {
         struct cg_command *c;
-        int watcher;         /* socket; ends with it */
+        int watcher; /* socket; ends with it */
         pid_t watcher_pid;
         int signals;
         struct cg_sandbox_child child;
@@ -192,8 +211,8 @@ struct keeper {
         bool init_gone;      /* landlock tier: killed, and the guard is ending the rest */
         struct cg_outlet outlet;
         struct cg_ask ask;
-        int stderr_flags;    /* of standard error as it was; -1: not to be had */
-        bool frozen;         /* everything inside was stopped, for a question stands */
+        int stderr_flags;      /* of standard error as it was; -1: not to be had */
+        bool frozen;           /* everything inside was stopped, for a question stands */
         struct cg_still still; /* as it was then */
         struct cg_doors_process doors;
         struct cg_violations violations;
@@ -226,9 +245,11 @@ static int start_watcher(struct keeper *k, struct cg_err *err)
 
 static void tell_watcher(const struct keeper *k)
 {
-        const int fds[2] = {k->child.init_pidfd, k->child.status_fd};
+        const int fds[2] = { k->child.init_pidfd, k->child.status_fd };
 
-        /* The status pipe's reader is the full tier's lifeline: nobody but the keeper has it there. */
+        /*
+         * The status pipe's reader is the full tier's lifeline: nobody but the keeper has it there.
+         */
         if (k->watcher >= 0)
                 cg_send_fds(k->watcher, "i", 1, fds, cg_plan_has_namespaces(k->c->sb) ? 1 : 2, NULL);
 }
@@ -236,7 +257,7 @@ static void tell_watcher(const struct keeper *k)
 /* Killed, by whomever: another one. */
 static void replace_watcher(struct keeper *k)
 {
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
 
         waitpid(k->watcher_pid, NULL, 0);
         cg_closep_(&k->watcher);
@@ -261,7 +282,8 @@ static void end_sandbox(struct keeper *k)
 
 static void tell_limit(struct keeper *k, enum cg_limit limit, const char *what)
 {
-        json_t *o = cg_limit_denial(&k->c->settings->own.limits, limit, CG_SAID_SETTINGS, k->child.by[limit], what);
+        json_t *o = cg_limit_denial(&k->c->settings->own.limits, limit, CG_SAID_SETTINGS, k->child.by[limit],
+                                    what);
 
         if (o)
                 cg_violations_add(&k->violations, o);
@@ -287,8 +309,8 @@ static void tell_counts(struct keeper *k)
 }
 
 /*
- * The processor time that the group has used up. The next look is when all CPUs together could have used the rest, so a limit that is
- * far away costs nothing.
+ * The processor time that the group has used up. The next look is when all CPUs together could have
+ * used the rest, so a limit that is far away costs nothing.
  */
 static bool cpu_is_over(struct keeper *k)
 {
@@ -318,7 +340,7 @@ static int status_of(struct keeper *k, const struct cg_sandbox_status *st)
 /* What init says of the command's end; 137 when init itself was killed. */
 static int read_status(struct keeper *k)
 {
-        struct cg_sandbox_status st = {0};
+        struct cg_sandbox_status st = { 0 };
         ssize_t n;
 
         do
@@ -358,7 +380,8 @@ static bool out_of_time(struct keeper *k, int *status)
 
 static int wait_ms(const struct keeper *k)
 {
-        int first = -1, times[] = {time_left(k->deadline_ms), time_left(k->look_ms), cg_ask_timeout(&k->ask)};
+        int first = -1,
+            times[] = { time_left(k->deadline_ms), time_left(k->look_ms), cg_ask_timeout(&k->ask) };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(times); i++)
                 if (times[i] >= 0 && (first < 0 || times[i] < first))
@@ -383,19 +406,23 @@ static void take_denials(struct keeper *k)
                 cg_closep_(&k->child.denied_fd);
 }
 
-/* ---- the control channel: whole settings, one JSON object a line, of which the network's lists are taken */
+/*
+ * ---- the control channel: whole settings, one JSON object a line, of which the network's lists
+ * are taken
+ */
 
 static void control_line(struct keeper *k, const char *line, size_t len)
 {
         cg_auto_settings struct cg_settings *s = NULL;
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
         json_t *policy;
 
         if (strspn(line, " \t\r") == len)
                 return;
         if (cg_settings_parse(line, len, "update", CG_SETTINGS_LENIENT, &s, &err) < 0 ||
             cg_outlet_policy(s, k->c->host_env, &policy, &err) < 0) {
-                dprintf(2, "Invalid config on control fd %d: ignored, previous config still in force\n", k->c->control_fd);
+                dprintf(2, "Invalid config on control fd %d: ignored, previous config still in force\n",
+                        k->c->control_fd);
                 cg_violations_debug(&k->violations, "Invalid config on control fd (ignored): %s", err.msg);
                 return;
         }
@@ -424,11 +451,13 @@ static bool control_read(struct keeper *k)
 {
         char *room;
         ssize_t n;
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
 
         if (cg_buf_reserve(&k->control, 65536, &room, &err) < 0) {
-                dprintf(2, "Error reading control fd %d: a line is too long. The control channel is closed; no further "
-                        "updates will be applied.\n", k->c->control_fd);
+                dprintf(2,
+                        "Error reading control fd %d: a line is too long. The control channel is closed; no further "
+                        "updates will be applied.\n",
+                        k->c->control_fd);
                 cg_closep_(&k->c->control_fd);
                 return true;
         }
@@ -443,12 +472,15 @@ static bool control_read(struct keeper *k)
                 return true;
         }
         if (n < 0 && !k->control_worked) {
-                dprintf(2, "Error: control fd %d failed before delivering an update: %s. Refusing to run the command without the "
-                        "control channel it asks for.\n", k->c->control_fd, strerror(errno));
+                dprintf(2,
+                        "Error: control fd %d failed before delivering an update: %s. Refusing to run the command without the "
+                        "control channel it asks for.\n",
+                        k->c->control_fd, strerror(errno));
                 return false;
         }
         if (n < 0)
-                dprintf(2, "Error reading control fd %d: %s. The control channel is closed; no further updates will be applied.\n",
+                dprintf(2,
+                        "Error reading control fd %d: %s. The control channel is closed; no further updates will be applied.\n",
                         k->c->control_fd, strerror(errno));
         /* The end of it is no error: the last settings stay in force. */
         if (n == 0 && k->control.len)
@@ -462,10 +494,14 @@ static bool control_read(struct keeper *k)
 static struct cg_inside inside_of(const struct keeper *k)
 {
         /* Landlock tier: the guard, and init below it. */
-        return (struct cg_inside){.root = k->child.init_pid, .outer = cg_plan_has_namespaces(k->c->sb) ? 1 : 2};
+        return (struct cg_inside){ .root = k->child.init_pid,
+                                   .outer = cg_plan_has_namespaces(k->c->sb) ? 1 : 2 };
 }
 
-/* SIGTSTP or SIGCONT, to everything inside. Without a pid namespace init knows of the command's own group only. */
+/*
+ * SIGTSTP or SIGCONT, to everything inside. Without a pid namespace init knows of the command's own
+ * group only.
+ */
 static void stop_or_go_on(struct keeper *k, int sig)
 {
         struct cg_inside in = inside_of(k);
@@ -498,12 +534,15 @@ static void take_signals(struct keeper *k)
         }
 }
 
-/* While a question stands nothing inside goes on: it would write over the question, or read the answer. */
+/*
+ * While a question stands nothing inside goes on: it would write over the question, or read the
+ * answer.
+ */
 static bool hold(void *data)
 {
         struct keeper *k = data;
         struct cg_inside in = inside_of(k);
-        struct cg_still last = {.moving = true};
+        struct cg_still last = { .moving = true };
         int64_t end = cg_now_ms() + HOLD_MS;
 
         do {
@@ -515,7 +554,7 @@ static bool hold(void *data)
                         if (cg_still_is_same(&k->still, &last))
                                 return true;
                         last = k->still;
-                        nanosleep(&(struct timespec){.tv_nsec = HOLD_NS}, NULL);
+                        nanosleep(&(struct timespec){ .tv_nsec = HOLD_NS }, NULL);
                 }
         } while (cg_now_ms() < end);
         return false;
@@ -530,7 +569,10 @@ static bool stood(void *data)
         return cg_still_look(&in, &now) && cg_still_is_same(&now, &k->still);
 }
 
-/* After all else: questions that cannot be asked are answered, and what stands still for none of them goes on. */
+/*
+ * After all else: questions that cannot be asked are answered, and what stands still for none of
+ * them goes on.
+ */
 static void freeze(struct keeper *k)
 {
         bool now = cg_ask_fd(&k->ask) >= 0;
@@ -551,7 +593,8 @@ static void hear_doors(struct keeper *k)
         while ((line = cg_doors_line(&k->doors)))
                 dprintf(2, "cellgate sandbox: %s\n", line);
         if (k->doors.said < 0 && k->doors.proc.pidfd >= 0 && !cg_doors_reap(&k->doors))
-                dprintf(2, "cellgate sandbox: unix sockets and ports outside of the sandbox are not reachable any more\n");
+                dprintf(2,
+                        "cellgate sandbox: unix sockets and ports outside of the sandbox are not reachable any more\n");
 }
 
 /* Beside those of the proxy. */
@@ -560,16 +603,17 @@ static void hear_doors(struct keeper *k)
 /* Until the command has ended, or its time is over. Returns the exit status. */
 static int watch(struct keeper *k)
 {
-        struct pollfd fds[FIXED_FDS + CG_OUTLET_FDS] = {{.fd = k->child.status_fd, .events = POLLIN}, {.fd = k->signals, .events = POLLIN}};
+        struct pollfd fds[FIXED_FDS + CG_OUTLET_FDS] = { { .fd = k->child.status_fd, .events = POLLIN },
+                                                         { .fd = k->signals, .events = POLLIN } };
 
         for (;;) {
                 int n, status;
 
-                fds[2] = (struct pollfd){.fd = k->c->control_fd, .events = POLLIN};
-                fds[3] = (struct pollfd){.fd = k->watcher};
-                fds[4] = (struct pollfd){.fd = k->child.denied_fd, .events = POLLIN};
-                fds[5] = (struct pollfd){.fd = k->doors.said, .events = POLLIN};
-                fds[6] = (struct pollfd){.fd = cg_ask_fd(&k->ask), .events = POLLIN};
+                fds[2] = (struct pollfd){ .fd = k->c->control_fd, .events = POLLIN };
+                fds[3] = (struct pollfd){ .fd = k->watcher };
+                fds[4] = (struct pollfd){ .fd = k->child.denied_fd, .events = POLLIN };
+                fds[5] = (struct pollfd){ .fd = k->doors.said, .events = POLLIN };
+                fds[6] = (struct pollfd){ .fd = cg_ask_fd(&k->ask), .events = POLLIN };
                 cg_outlet_poll(&k->outlet, fds + FIXED_FDS);
                 n = poll(fds, CG_ARRAY_LEN(fds), wait_ms(k));
                 if (n < 0 && errno == EINTR)
@@ -592,7 +636,10 @@ static int watch(struct keeper *k)
                         hear_doors(k);
                 if (fds[6].revents)
                         cg_outlet_answer(&k->outlet, false);
-                cg_ask_due(&k->ask); /* after the read: keys that are there already came before the question accepts any */
+                /*
+                 * after the read: keys that are there already came before the question accepts any
+                 */
+                cg_ask_due(&k->ask);
                 cg_outlet_work(&k->outlet, fds + FIXED_FDS);
                 freeze(k);
         }
@@ -604,7 +651,10 @@ static int open_log(const struct keeper *k, int *ret, struct cg_err *err)
         const char *path = k->c->settings->own.violation_log;
 
         /* A FIFO that an earlier command has put there is not waited for. */
-        *ret = path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK, 0600) : -1;
+        *ret = path ? open(path,
+                           O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK,
+                           0600)
+                    : -1;
         return path && *ret < 0 ? cg_fail_errno(err, "violation log %s", path) : 0;
 }
 
@@ -640,12 +690,12 @@ static void command_line(const struct cg_command *c, char *buf, size_t size)
 /* Without a terminal the lists alone decide. */
 static void open_ask(struct keeper *k)
 {
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
 
         if (!k->c->ask_seconds || !k->c->proxy)
                 return;
         if (cg_ask_open(&k->ask, &err) == 0) {
-                k->ask.hold = (struct cg_ask_hold){.hold = hold, .stood = stood, .data = k};
+                k->ask.hold = (struct cg_ask_hold){ .hold = hold, .stood = stood, .data = k };
                 return;
         }
         dprintf(2, "cellgate sandbox: --ask: %s; hosts that no list names are refused\n", err.msg);
@@ -655,7 +705,8 @@ static void open_ask(struct keeper *k)
 
 static void start_outlet(struct keeper *k)
 {
-        cg_outlet_init(&k->outlet, k->child.ports, CG_STEAL(k->c->policy), cg_steal_fd(&k->secrets), &k->violations);
+        cg_outlet_init(&k->outlet, k->child.ports, CG_STEAL(k->c->policy), cg_steal_fd(&k->secrets),
+                       &k->violations);
         k->outlet.ask = k->ask.tty >= 0 ? &k->ask : NULL;
 }
 
@@ -670,7 +721,8 @@ static int start_doors(struct keeper *k, struct cg_err *err)
 {
         int *reach = k->child.ports + (k->c->proxy ? 2 : 0), e;
 
-        e = cg_doors_start(k->c->settings, &k->c->base, &k->c->rules, k->child.doors_fd, reach, &k->doors, err);
+        e = cg_doors_start(k->c->settings, &k->c->base, &k->c->rules, k->child.doors_fd, reach, &k->doors,
+                           err);
         /* Its alone from here on, so that its end is a closed door and not a wait without end. */
         cg_closep_(&k->child.doors_fd);
         for (size_t i = 0; i < k->c->settings->own.n_reach; i++)
@@ -699,7 +751,10 @@ static int start(struct keeper *k, struct cg_err *err)
         open_ask(k);
         if (e == 0 && k->c->proxy)
                 e = cg_masks_secrets(&k->c->masks, k->c->settings, &k->secrets, err);
-        /* Before there is anything to clean up; the sandbox itself ends with this process without anybody's help. */
+        /*
+         * Before there is anything to clean up; the sandbox itself ends with this process without
+         * anybody's help.
+         */
         if (e == 0 && (k->c->sb->n_placeholders || uses_group(k->c->sb) || k->c->tmp_on_host))
                 e = start_watcher(k, err);
         if (e == 0 && k->c->tmp_on_host)
@@ -721,7 +776,8 @@ static int start(struct keeper *k, struct cg_err *err)
         leave_stdio();
         if (k->c->settings->own.limits.wall_seconds)
                 k->deadline_ms = cg_now_ms() + (int64_t)k->c->settings->own.limits.wall_seconds * 1000;
-        if (k->child.by[CG_LIMIT_CPU_TIME] == CG_BY_CGROUP1 || k->child.by[CG_LIMIT_CPU_TIME] == CG_BY_CGROUP2)
+        if (k->child.by[CG_LIMIT_CPU_TIME] == CG_BY_CGROUP1 ||
+            k->child.by[CG_LIMIT_CPU_TIME] == CG_BY_CGROUP2)
                 k->look_ms = cg_now_ms();
         return 0;
 }
@@ -759,8 +815,9 @@ static void end_group(struct keeper *k)
 }
 
 /*
- * What was denied last may not have been read yet. The command shares standard error with the caller, and its flags: where it does not
- * wait any more, lines would be lost, ours and of whoever writes there next.
+ * What was denied last may not have been read yet. The command shares standard error with the
+ * caller, and its flags: where it does not wait any more, lines would be lost, ours and of whoever
+ * writes there next.
  */
 static void tell(struct keeper *k)
 {
@@ -775,9 +832,15 @@ static void tell(struct keeper *k)
 
 int cg_command_run(struct cg_command *c, struct cg_err *err)
 {
-        struct keeper k = {.c = c, .watcher = -1, .signals = -1, .child = {.init_pidfd = -1, .status_fd = -1, .denied_fd = -1, .doors_fd = -1},
-                           .outlet = {.ports = {-1, -1}, .secrets = -1}, .violations = {.log = -1}, .secrets = -1,
-                           .doors = CG_DOORS_PROCESS_NONE, .ask = {.tty = -1}};
+        struct keeper k = { .c = c,
+                            .watcher = -1,
+                            .signals = -1,
+                            .child = { .init_pidfd = -1, .status_fd = -1, .denied_fd = -1, .doors_fd = -1 },
+                            .outlet = { .ports = { -1, -1 }, .secrets = -1 },
+                            .violations = { .log = -1 },
+                            .secrets = -1,
+                            .doors = CG_DOORS_PROCESS_NONE,
+                            .ask = { .tty = -1 } };
         int status = 1;
 
         cg_buf_init(&k.control, CG_MAX_SETTINGS + 65536 + 2);

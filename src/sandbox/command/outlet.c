@@ -30,8 +30,9 @@ static const char *from_env(char *const *env, const char *const *names)
 /* The proxies that the caller itself uses: a machine behind one has no other way out. */
 static json_t *parent_from_env(char *const *env)
 {
-        static const char *const http[] = {"HTTP_PROXY", "http_proxy", NULL}, *const https[] = {"HTTPS_PROXY", "https_proxy", NULL},
-                                 *const no[] = {"NO_PROXY", "no_proxy", NULL};
+        static const char *const http[] = { "HTTP_PROXY", "http_proxy", NULL },
+                                 *const https[] = { "HTTPS_PROXY", "https_proxy", NULL },
+                                 *const no[] = { "NO_PROXY", "no_proxy", NULL };
         const char *h = from_env(env, http), *s = from_env(env, https), *n = from_env(env, no);
 
         if (!h && !s)
@@ -42,9 +43,18 @@ static json_t *parent_from_env(char *const *env)
 int cg_outlet_policy(const struct cg_settings *s, char *const *env, json_t **ret, struct cg_err *err)
 {
         /* By name: keys that we do not know are not the proxy's either. */
-        static const char *const keys[] = {"allowedDomains", "deniedDomains", "deniedDomainReasons", "strictAllowlist",
-                                           "deniedResolvedAddresses", "httpProxyPort", "socksProxyPort", "mitmProxy", "parentProxy",
-                                           "refuseOpaqueTunnels", "requireHostMatch", "stripResponseHeaders"};
+        static const char *const keys[] = { "allowedDomains",
+                                            "deniedDomains",
+                                            "deniedDomainReasons",
+                                            "strictAllowlist",
+                                            "deniedResolvedAddresses",
+                                            "httpProxyPort",
+                                            "socksProxyPort",
+                                            "mitmProxy",
+                                            "parentProxy",
+                                            "refuseOpaqueTunnels",
+                                            "requireHostMatch",
+                                            "stripResponseHeaders" };
         const json_t *net = json_object_get(s->root, "network");
         cg_auto_json json_t *o = json_object();
         struct cg_policy *check = NULL;
@@ -62,7 +72,10 @@ int cg_outlet_policy(const struct cg_settings *s, char *const *env, json_t **ret
                 if (parent)
                         json_object_set_new(o, "parentProxy", parent);
         }
-        /* As srt: a name that is allowed may lead into a private network, where deniedResolvedAddresses does not say otherwise. */
+        /*
+         * As srt: a name that is allowed may lead into a private network, where
+         * deniedResolvedAddresses does not say otherwise.
+         */
         json_object_set_new(o, "privateAddresses", json_true());
         e = cg_policy_new(o, &check, err);
         cg_policy_free(check);
@@ -72,9 +85,13 @@ int cg_outlet_policy(const struct cg_settings *s, char *const *env, json_t **ret
         return 0;
 }
 
-void cg_outlet_init(struct cg_outlet *o, const int ports[2], json_t *policy, int secrets, struct cg_violations *violations)
+void cg_outlet_init(struct cg_outlet *o, const int ports[2], json_t *policy, int secrets,
+                    struct cg_violations *violations)
 {
-        *o = (struct cg_outlet){.ports = {ports[0], ports[1]}, .policy = policy, .secrets = secrets, .violations = violations};
+        *o = (struct cg_outlet){ .ports = { ports[0], ports[1] },
+                                 .policy = policy,
+                                 .secrets = secrets,
+                                 .violations = violations };
 }
 
 static void close_ports(struct cg_outlet *o)
@@ -94,19 +111,23 @@ void cg_outlet_fini(struct cg_outlet *o)
 
 void cg_outlet_poll(const struct cg_outlet *o, struct pollfd fds[CG_OUTLET_FDS])
 {
-        fds[0] = (struct pollfd){.fd = o->ports[0], .events = POLLIN};
-        fds[1] = (struct pollfd){.fd = o->ports[1], .events = POLLIN};
-        fds[2] = (struct pollfd){.fd = o->egress ? cg_egress_fd(o->egress) : -1, .events = POLLIN};
+        fds[0] = (struct pollfd){ .fd = o->ports[0], .events = POLLIN };
+        fds[1] = (struct pollfd){ .fd = o->ports[1], .events = POLLIN };
+        fds[2] = (struct pollfd){ .fd = o->egress ? cg_egress_fd(o->egress) : -1, .events = POLLIN };
 }
 
-/* The listeners are the proxy's alone from here on, so that its end is a closed port and not a wait without end. */
+/*
+ * The listeners are the proxy's alone from here on, so that its end is a closed port and not a wait
+ * without end.
+ */
 static void start(struct cg_outlet *o)
 {
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
         int e = cg_egress_start(CG_LIBEXECDIR "/cellgate-egress", &o->egress, &err);
 
         if (e == 0)
-                e = cg_egress_open(o->egress, BOX, o->policy, o->secrets, o->ports, CG_ARRAY_LEN(o->ports), &err);
+                e = cg_egress_open(o->egress, BOX, o->policy, o->secrets, o->ports, CG_ARRAY_LEN(o->ports),
+                                   &err);
         if (e < 0)
                 dprintf(2, "cellgate sandbox: no network: %s\n", err.msg);
         close_ports(o);
@@ -123,15 +144,18 @@ static const char *text_of(const json_t *o, const char *key)
 /* What became of a request or connection, in srt's words. */
 static void debug_decision(const struct cg_outlet *o, const json_t *event)
 {
-        const char *protocol = text_of(event, "protocol"), *list = text_of(event, "list"), *host = text_of(event, "host");
+        const char *protocol = text_of(event, "protocol"), *list = text_of(event, "list"),
+                   *host = text_of(event, "host");
         const char *error = json_string_value(json_object_get(event, "error"));
-        bool allowed = json_is_true(json_object_get(event, "allowed")), socks = strncmp(protocol, "socks", 5) == 0;
+        bool allowed = json_is_true(json_object_get(event, "allowed")),
+             socks = strncmp(protocol, "socks", 5) == 0;
         int port = (int)json_integer_value(json_object_get(event, "port"));
-        const char *rule = !strcmp(list, "answers")         ? allowed ? "User allowed" : "User denied"
+        const char *rule = !strcmp(list, "answers")          ? allowed ? "User allowed" : "User denied"
                            : !strcmp(list, "allowedDomains") ? "Allowed by config rule"
                            : !strcmp(list, "deniedDomains")  ? "Denied by config rule"
-                           : o->violations->settings->network.strict_allowlist ? "No matching config rule, denying"
-                                                                               : "No matching rule, denying";
+                           : o->violations->settings->network.strict_allowlist
+                                   ? "No matching config rule, denying"
+                                   : "No matching rule, denying";
 
         if (!host[0]) /* no request that has a host; the denial says why */
                 return;
@@ -139,8 +163,8 @@ static void debug_decision(const struct cg_outlet *o, const json_t *event)
                 cg_violations_debug(o->violations, "Connection request to %s:%d", host, port);
         cg_violations_debug(o->violations, "%s: %s:%d", rule, host, port);
         if (!allowed)
-                cg_violations_debug(o->violations, "%s blocked to %s:%d", !strcmp(protocol, "http") ? "HTTP request" : "Connection", host,
-                                    port);
+                cg_violations_debug(o->violations, "%s blocked to %s:%d",
+                                    !strcmp(protocol, "http") ? "HTTP request" : "Connection", host, port);
         else if (socks)
                 cg_violations_debug(o->violations, "Connection allowed to %s:%d", host, port);
         if (!error)
@@ -148,7 +172,8 @@ static void debug_decision(const struct cg_outlet *o, const json_t *event)
         if (socks)
                 cg_violations_debug(o->violations, "SOCKS connect to %s:%d failed: %s", host, port, error);
         else
-                cg_violations_debug(o->violations, "%s failed: %s", !strcmp(protocol, "http") ? "Proxy request" : "CONNECT tunnel", error);
+                cg_violations_debug(o->violations, "%s failed: %s",
+                                    !strcmp(protocol, "http") ? "Proxy request" : "CONNECT tunnel", error);
 }
 
 static void decided(struct cg_outlet *o, json_t *event)
@@ -164,7 +189,7 @@ static void decided(struct cg_outlet *o, json_t *event)
 
 static void answer(struct cg_outlet *o, json_int_t id, enum cg_egress_answer what, const char *why)
 {
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
 
         if (o->egress && cg_egress_answer(o->egress, id, what, why, &err) < 0)
                 dprintf(2, "cellgate sandbox: network: %s\n", err.msg);
@@ -195,7 +220,7 @@ void cg_outlet_answer(struct cg_outlet *o, bool give_up)
 
 void cg_outlet_hear(struct cg_outlet *o)
 {
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
         json_t *event;
         int e;
 
@@ -216,8 +241,8 @@ void cg_outlet_hear(struct cg_outlet *o)
         }
         if (e == CG_TIMEOUT)
                 return;
-        dprintf(2, "cellgate sandbox: the egress proxy has ended: no network any more%s%s\n", e < 0 ? ": " : "",
-                e < 0 ? err.msg : "");
+        dprintf(2, "cellgate sandbox: the egress proxy has ended: no network any more%s%s\n",
+                e < 0 ? ": " : "", e < 0 ? err.msg : "");
         o->egress = cg_egress_free(o->egress);
 }
 
@@ -231,7 +256,7 @@ void cg_outlet_work(struct cg_outlet *o, const struct pollfd fds[CG_OUTLET_FDS])
 
 void cg_outlet_change(struct cg_outlet *o, json_t *policy)
 {
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
 
         json_decref(o->policy);
         o->policy = policy;

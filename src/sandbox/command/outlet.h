@@ -1,6 +1,6 @@
 /*
- * A command's way out: listens at the proxy's ports for it, starts the egress proxy when something first connects, and hands on
- * what that denies. Part of the keeper.
+ * A command's way out: listens at the proxy's ports for it, starts the egress proxy when something
+ * first connects, and hands on what that denies. Part of the keeper.
  */
 #ifndef CG_SANDBOX_COMMAND_OUTLET_H
 #define CG_SANDBOX_COMMAND_OUTLET_H
@@ -15,22 +15,24 @@ struct cg_ask;
 struct cg_egress;
 
 struct cg_outlet {
-        int ports[2];        /* ours until the proxy runs; then -1 */
+        int ports[2]; /* ours until the proxy runs; then -1 */
         struct cg_egress *egress;
         json_t *policy;
-        int secrets;         /* what the proxy puts back (cg_masks_secrets()); -1: nothing */
+        /* what the proxy puts back (cg_masks_secrets()); -1: nothing */
+        int secrets;
         struct cg_violations *violations; /* what is denied goes here; borrowed */
-        struct cg_ask *ask;  /* where a person is asked; NULL: nobody is. Borrowed */
+        struct cg_ask *ask;               /* where a person is asked; NULL: nobody is. Borrowed */
 };
 
 /*
- * The proxy's policy by @s (returns), and by the caller's own proxies where the settings name none. CG_E_INVAL,
- * CG_E_UNSUPPORTED.
+ * The proxy's policy by @s (returns), and by the caller's own proxies where the settings name none.
+ * CG_E_INVAL, CG_E_UNSUPPORTED.
  */
 int cg_outlet_policy(const struct cg_settings *s, char *const *env, json_t **ret, struct cg_err *err);
 
 /* @ports: two listening sockets; @policy; @secrets: takes all. */
-void cg_outlet_init(struct cg_outlet *o, const int ports[2], json_t *policy, int secrets, struct cg_violations *violations);
+void cg_outlet_init(struct cg_outlet *o, const int ports[2], json_t *policy, int secrets,
+                    struct cg_violations *violations);
 void cg_outlet_fini(struct cg_outlet *o);
 
 /* Descriptors to wait for; -1 where there is none. */

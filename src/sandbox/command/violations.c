@@ -13,7 +13,7 @@
 
 void cg_violations_init(struct cg_violations *v, const struct cg_settings *s, int log, bool debug)
 {
-        *v = (struct cg_violations){.settings = s, .log = log, .debug = debug};
+        *v = (struct cg_violations){ .settings = s, .log = log, .debug = debug };
 }
 
 void cg_violations_fini(struct cg_violations *v)
@@ -50,7 +50,8 @@ static void write_log(struct cg_violations *v, const json_t *denial)
         if (!text)
                 return;
         v->logged += len + 1;
-        text[len] = '\n'; /* in the place of the NUL: one write, so that logs that commands share have whole lines */
+        /* in the place of the NUL: one write, so that logs that commands share have whole lines */
+        text[len] = '\n';
         if (v->logged > CG_VIOLATIONS_LOG_MAX || cg_write_all(v->log, text, len + 1, NULL) < 0)
                 dprintf(2, "cellgate sandbox: the violation log gets no more lines of this command: %s\n",
                         v->logged > CG_VIOLATIONS_LOG_MAX ? "there were too many" : "it cannot be written");
@@ -58,7 +59,7 @@ static void write_log(struct cg_violations *v, const json_t *denial)
 
 void cg_violations_debug(const struct cg_violations *v, const char *fmt, ...)
 {
-        cg_auto_buf struct cg_buf b = {.max = 16384};
+        cg_auto_buf struct cg_buf b = { .max = 16384 };
         char line[4096];
         va_list ap;
 
@@ -73,7 +74,7 @@ void cg_violations_debug(const struct cg_violations *v, const char *fmt, ...)
 
 static void remember(struct cg_violations *v, const json_t *denial)
 {
-        cg_auto_buf struct cg_buf b = {.max = 16384};
+        cg_auto_buf struct cg_buf b = { .max = 16384 };
 
         v->more += (uint64_t)json_integer_value(json_object_get(denial, "untold"));
         if (cg_denial_sentence(denial, &b, NULL) < 0 || !b.len)

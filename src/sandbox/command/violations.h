@@ -1,5 +1,6 @@
 /*
- * What a command was denied: written to the violation log as it happens, told in a few lines at the end. Part of the keeper.
+ * What a command was denied: written to the violation log as it happens, told in a few lines at the
+ * end. Part of the keeper.
  */
 #ifndef CG_SANDBOX_COMMAND_VIOLATIONS_H
 #define CG_SANDBOX_COMMAND_VIOLATIONS_H
@@ -9,7 +10,10 @@
 
 /* Different ones that are told at the end. */
 #define CG_VIOLATIONS_TOLD 16
-/* Bytes that one command may have logged: one that is denied on purpose, again and again, must not fill a disk. */
+/*
+ * Bytes that one command may have logged: one that is denied on purpose, again and again, must not
+ * fill a disk.
+ */
 #define CG_VIOLATIONS_LOG_MAX (16u << 20)
 
 struct cg_violations {
@@ -27,8 +31,11 @@ struct cg_violations {
 /* @log (takes) may be -1. */
 void cg_violations_init(struct cg_violations *v, const struct cg_settings *s, int log, bool debug);
 void cg_violations_fini(struct cg_violations *v);
-/* Where debug is set: a line on standard error, as srt has it. Nothing in it acts on the terminal. */
-void cg_violations_debug(const struct cg_violations *v, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/*
+ * Where debug is set: a line on standard error, as srt has it. Nothing in it acts on the terminal.
+ */
+void cg_violations_debug(const struct cg_violations *v, const char *fmt, ...)
+        __attribute__((format(printf, 2, 3)));
 /* A denial: an object as denial.h has them (takes). */
 void cg_violations_add(struct cg_violations *v, json_t *denial);
 /* On standard error, where there were any. */

@@ -1,4 +1,7 @@
-/* IP addresses: text, ranges, classes. Pure; linked into cellgate-egress and whatever reads settings. */
+/*
+ * IP addresses: text, ranges, classes. Pure; linked into cellgate-egress and whatever reads
+ * settings.
+ */
 #include "sandbox/egress/addr.h"
 
 #include <arpa/inet.h>
@@ -8,12 +11,12 @@
 
 #include "base/util.h"
 
-static const uint8_t mapped_prefix[12] = {[10] = 0xff, [11] = 0xff};
+static const uint8_t mapped_prefix[12] = { [10] = 0xff, [11] = 0xff };
 
 /* Mapped addresses have one form only, so that no comparison sees two spellings of one place. */
 static struct cg_addr from6(const uint8_t b[16])
 {
-        struct cg_addr a = {.family = 6};
+        struct cg_addr a = { .family = 6 };
 
         if (memcmp(b, mapped_prefix, sizeof(mapped_prefix)) == 0) {
                 a.family = 4;
@@ -34,7 +37,7 @@ bool cg_addr_parse(const char *s, size_t len, struct cg_addr *ret)
         memcpy(text, s, len);
         text[len] = '\0';
         if (inet_pton(AF_INET, text, b) == 1) {
-                *ret = (struct cg_addr){.family = 4};
+                *ret = (struct cg_addr){ .family = 4 };
                 memcpy(ret->b, b, 4);
                 return true;
         }
@@ -50,7 +53,7 @@ bool cg_addr_from_sockaddr(const struct sockaddr *sa, struct cg_addr *ret)
                 struct sockaddr_in in;
 
                 memcpy(&in, sa, sizeof(in));
-                *ret = (struct cg_addr){.family = 4};
+                *ret = (struct cg_addr){ .family = 4 };
                 memcpy(ret->b, &in.sin_addr, 4);
                 return true;
         }
@@ -68,13 +71,13 @@ socklen_t cg_addr_to_sockaddr(const struct cg_addr *a, uint16_t port, struct soc
 {
         memset(ret, 0, sizeof(*ret));
         if (a->family == 4) {
-                struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons(port)};
+                struct sockaddr_in in = { .sin_family = AF_INET, .sin_port = htons(port) };
 
                 memcpy(&in.sin_addr, a->b, 4);
                 memcpy(ret, &in, sizeof(in));
                 return sizeof(in);
         }
-        struct sockaddr_in6 in6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+        struct sockaddr_in6 in6 = { .sin6_family = AF_INET6, .sin6_port = htons(port) };
 
         memcpy(&in6.sin6_addr, a->b, 16);
         memcpy(ret, &in6, sizeof(in6));
@@ -112,7 +115,10 @@ int cg_range_parse(const char *text, struct cg_range *ret, struct cg_err *err)
         const char *zone = memchr(text, '%', len);
         struct cg_addr a;
         unsigned int prefix;
-        /* The prefix counts the bits as they were written: a mapped address has 96 more than what is kept of it. */
+        /*
+         * The prefix counts the bits as they were written: a mapped address has 96 more than what
+         * is kept of it.
+         */
         bool six = memchr(text, ':', len) != NULL;
 
         if (zone)
@@ -121,13 +127,15 @@ int cg_range_parse(const char *text, struct cg_range *ret, struct cg_err *err)
                 return cg_fail(err, CG_E_INVAL, "\"%s\" is no IP address or CIDR range", text);
         prefix = six ? 128 : 32;
         if (slash && !parse_prefix(slash + 1, prefix, &prefix))
-                return cg_fail(err, CG_E_INVAL, "\"%s\": the part after the slash is not 0 to %u", text, six ? 128u : 32u);
+                return cg_fail(err, CG_E_INVAL, "\"%s\": the part after the slash is not 0 to %u", text,
+                               six ? 128u : 32u);
         if (six && a.family == 4) {
                 if (prefix < 96)
-                        return cg_fail(err, CG_E_INVAL, "\"%s\" is more than the IPv4-mapped addresses", text);
+                        return cg_fail(err, CG_E_INVAL, "\"%s\" is more than the IPv4-mapped addresses",
+                                       text);
                 prefix -= 96;
         }
-        *ret = (struct cg_range){.addr = a, .prefix = (uint8_t)prefix};
+        *ret = (struct cg_range){ .addr = a, .prefix = (uint8_t)prefix };
         return 0;
 }
 
@@ -147,24 +155,31 @@ bool cg_range_has(const struct cg_range *r, const struct cg_addr *a)
 
 bool cg_addr_embedded4(const struct cg_addr *a, struct cg_addr *ret)
 {
-        static const uint8_t translated[12] = {[8] = 0xff, [9] = 0xff};
-        static const uint8_t nat64[12] = {0x00, 0x64, 0xff, 0x9b};
-        static const uint8_t compatible[12] = {0};
+        static const uint8_t translated[12] = { [8] = 0xff, [9] = 0xff };
+        static const uint8_t nat64[12] = { 0x00, 0x64, 0xff, 0x9b };
+        static const uint8_t compatible[12] = { 0 };
         size_t at = 12;
 
         if (a->family != 6)
                 return false;
         if (a->b[0] == 0x20 && a->b[1] == 0x02)
                 at = 2;
-        else if (memcmp(a->b, translated, 12) != 0 && memcmp(a->b, nat64, 12) != 0 && memcmp(a->b, compatible, 12) != 0)
+        else if (memcmp(a->b, translated, 12) != 0 && memcmp(a->b, nat64, 12) != 0 &&
+                 memcmp(a->b, compatible, 12) != 0)
                 return false;
-        *ret = (struct cg_addr){.family = 4};
+        *ret = (struct cg_addr){ .family = 4 };
         memcpy(ret->b, a->b + at, 4);
         return true;
 }
 
-#define V4(b0, b1, b2, b3, n, k) {{{.family = 4, .b = {b0, b1, b2, b3}}, n}, k}
-#define V6(n, k, ...) {{{.family = 6, .b = {__VA_ARGS__}}, n}, k}
+#define V4(b0, b1, b2, b3, n, k) \
+        { \
+                { { .family = 4, .b = { b0, b1, b2, b3 } }, n }, k \
+        }
+#define V6(n, k, ...) \
+        { \
+                { { .family = 6, .b = { __VA_ARGS__ } }, n }, k \
+        }
 
 static const struct {
         struct cg_range range;
@@ -179,15 +194,24 @@ static const struct {
         V4(224, 0, 0, 0, 4, CG_ADDR_MULTICAST),
         V6(8, CG_ADDR_MULTICAST, 0xff),
         V4(255, 255, 255, 255, 32, CG_ADDR_BROADCAST),
-        V4(100, 100, 100, 200, 32, CG_ADDR_METADATA),                              /* Alibaba Cloud */
-        V4(168, 63, 129, 16, 32, CG_ADDR_METADATA),                                /* Azure's host agent */
-        V4(192, 0, 0, 192, 32, CG_ADDR_METADATA),                                  /* Oracle Cloud, classic */
-        V6(32, CG_ADDR_METADATA, 0xfd, 0x00, 0x0e, 0xc2),                          /* AWS: ::254 and others */
-        V6(128, CG_ADDR_METADATA, 0xfd, 0x20, 0x00, 0xce, [14] = 0x02, 0x54),      /* Google Cloud */
-        V6(128, CG_ADDR_METADATA, 0xfd, 0x00, 0x00, 0xc1, [12] = 0xa9, 0xfe, 0xa9, 0xfe),       /* Oracle Cloud */
-        V6(128, CG_ADDR_METADATA, 0xfd, 0x00, 0x00, 0x42, [15] = 0x42),                         /* Scaleway */
-        V6(128, CG_ADDR_METADATA, 0xfd, 0x00, 0xa9, 0xfe, 0xa9, 0xfe, [15] = 0x01),             /* Akamai */
-        V6(128, CG_ADDR_METADATA, 0xfd, 0x00, 0x01, 0x00, [12] = 0x01, 0x00, 0x02, 0x00),       /* Alibaba Cloud */
+        /* Alibaba Cloud */
+        V4(100, 100, 100, 200, 32, CG_ADDR_METADATA),
+        /* Azure's host agent */
+        V4(168, 63, 129, 16, 32, CG_ADDR_METADATA),
+        /* Oracle Cloud, classic */
+        V4(192, 0, 0, 192, 32, CG_ADDR_METADATA),
+        /* AWS: ::254 and others */
+        V6(32, CG_ADDR_METADATA, 0xfd, 0x00, 0x0e, 0xc2),
+        /* Google Cloud */
+        V6(128, CG_ADDR_METADATA, 0xfd, 0x20, 0x00, 0xce, [14] = 0x02, 0x54),
+        /* Oracle Cloud */
+        V6(128, CG_ADDR_METADATA, 0xfd, 0x00, 0x00, 0xc1, [12] = 0xa9, 0xfe, 0xa9, 0xfe),
+        /* Scaleway */
+        V6(128, CG_ADDR_METADATA, 0xfd, 0x00, 0x00, 0x42, [15] = 0x42),
+        /* Akamai */
+        V6(128, CG_ADDR_METADATA, 0xfd, 0x00, 0xa9, 0xfe, 0xa9, 0xfe, [15] = 0x01),
+        /* Alibaba Cloud */
+        V6(128, CG_ADDR_METADATA, 0xfd, 0x00, 0x01, 0x00, [12] = 0x01, 0x00, 0x02, 0x00),
         V4(10, 0, 0, 0, 8, CG_ADDR_PRIVATE),
         V4(172, 16, 0, 0, 12, CG_ADDR_PRIVATE),
         V4(192, 168, 0, 0, 16, CG_ADDR_PRIVATE),
@@ -196,8 +220,10 @@ static const struct {
         V4(198, 18, 0, 0, 15, CG_ADDR_PRIVATE),
         V4(240, 0, 0, 0, 4, CG_ADDR_PRIVATE),
         V6(7, CG_ADDR_PRIVATE, 0xfc),
-        V6(10, CG_ADDR_PRIVATE, 0xfe, 0xc0),                               /* site-local, withdrawn but still routed */
-        V6(48, CG_ADDR_PRIVATE, 0x00, 0x64, 0xff, 0x9b, 0x00, 0x01),       /* NAT64 of the site: leads to any IPv4 address */
+        /* site-local, withdrawn but still routed */
+        V6(10, CG_ADDR_PRIVATE, 0xfe, 0xc0),
+        /* NAT64 of the site: leads to any IPv4 address */
+        V6(48, CG_ADDR_PRIVATE, 0x00, 0x64, 0xff, 0x9b, 0x00, 0x01),
 };
 
 static enum cg_addr_class class_of(const struct cg_addr *a)

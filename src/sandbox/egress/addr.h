@@ -1,4 +1,7 @@
-/* IP addresses: text, ranges, and what kind of place an address is. Pure; used by the egress proxy and the settings. */
+/*
+ * IP addresses: text, ranges, and what kind of place an address is. Pure; used by the egress proxy
+ * and the settings.
+ */
 #ifndef CG_SANDBOX_EGRESS_ADDR_H
 #define CG_SANDBOX_EGRESS_ADDR_H
 
@@ -10,7 +13,10 @@
 
 #define CG_ADDR_TEXT 46 /* INET6_ADDRSTRLEN */
 
-/* An IPv4-mapped IPv6 address (::ffff:a.b.c.d) is always held as the IPv4 address that it connects to. */
+/*
+ * An IPv4-mapped IPv6 address (::ffff:a.b.c.d) is always held as the IPv4 address that it connects
+ * to.
+ */
 struct cg_addr {
         uint8_t family; /* 4 or 6 */
         uint8_t b[16];  /* network order; the first 4 for IPv4 */
@@ -34,8 +40,9 @@ int cg_range_parse(const char *text, struct cg_range *ret, struct cg_err *err);
 bool cg_range_has(const struct cg_range *r, const struct cg_addr *a);
 
 /*
- * The IPv4 address that networks deliver this IPv6 address to: IPv4-compatible (::/96), IPv4-translated (::ffff:0:0:0/96),
- * NAT64's well-known prefix (64:ff9b::/96), 6to4 (2002::/16). False for all others.
+ * The IPv4 address that networks deliver this IPv6 address to: IPv4-compatible (::/96),
+ * IPv4-translated (::ffff:0:0:0/96), NAT64's well-known prefix (64:ff9b::/96), 6to4 (2002::/16).
+ * False for all others.
  */
 bool cg_addr_embedded4(const struct cg_addr *a, struct cg_addr *ret);
 
@@ -47,8 +54,9 @@ enum cg_addr_class {
         CG_ADDR_LINK_LOCAL, /* most instance-metadata services */
         CG_ADDR_MULTICAST,
         CG_ADDR_BROADCAST,
-        CG_ADDR_METADATA,   /* those elsewhere */
-        CG_ADDR_PRIVATE,    /* RFC 1918, unique local, shared (RFC 6598), local NAT64, benchmarks, reserved */
+        CG_ADDR_METADATA, /* those elsewhere */
+        /* RFC 1918, unique local, shared (RFC 6598), local NAT64, benchmarks, reserved */
+        CG_ADDR_PRIVATE,
 };
 /* Also of the IPv4 address that @a carries. */
 enum cg_addr_class cg_addr_class(const struct cg_addr *a);

@@ -9,12 +9,12 @@
 #include "base/fd.h"
 #include "base/json.h"
 
-#define HEADER 4
+#define HEADER    4
 #define READ_SIZE 65536
 
 void cg_chan_init(struct cg_chan *c, int fd)
 {
-        *c = (struct cg_chan){.fd = fd};
+        *c = (struct cg_chan){ .fd = fd };
         cg_buf_init(&c->in, CG_CHAN_MESSAGE_MAX + HEADER + READ_SIZE);
         cg_buf_init(&c->out, CG_CHAN_QUEUE_MAX);
 }
@@ -49,7 +49,9 @@ static int keep_fds(struct cg_chan *c, struct msghdr *m, struct cg_err *err)
                         }
                 }
         }
-        return too_many ? cg_fail(err, CG_E_LIMIT, "control channel: more than %d descriptors", CG_CHAN_FDS_MAX) : 0;
+        return too_many ? cg_fail(err, CG_E_LIMIT, "control channel: more than %d descriptors",
+                                  CG_CHAN_FDS_MAX)
+                        : 0;
 }
 
 int cg_chan_read(struct cg_chan *c, struct cg_err *err)
@@ -58,8 +60,11 @@ int cg_chan_read(struct cg_chan *c, struct cg_err *err)
                 struct cmsghdr h;
                 char space[CMSG_SPACE(sizeof(int) * CG_CHAN_FDS_MAX)];
         } control;
-        struct iovec iov = {.iov_len = READ_SIZE};
-        struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = sizeof(control.space)};
+        struct iovec iov = { .iov_len = READ_SIZE };
+        struct msghdr m = { .msg_iov = &iov,
+                            .msg_iovlen = 1,
+                            .msg_control = control.space,
+                            .msg_controllen = sizeof(control.space) };
         char *p;
         ssize_t n;
 
@@ -90,7 +95,8 @@ int cg_chan_next(struct cg_chan *c, json_t **ret, struct cg_err *err)
                 return CG_TIMEOUT;
         len = (size_t)p[0] << 24 | (size_t)p[1] << 16 | (size_t)p[2] << 8 | p[3];
         if (len > CG_CHAN_MESSAGE_MAX)
-                return cg_fail(err, CG_E_LIMIT, "control channel: a message of %zu bytes, at most %u", len, CG_CHAN_MESSAGE_MAX);
+                return cg_fail(err, CG_E_LIMIT, "control channel: a message of %zu bytes, at most %u", len,
+                               CG_CHAN_MESSAGE_MAX);
         if (c->in.len < HEADER + len)
                 return CG_TIMEOUT;
         r = cg_json_object(c->in.data + HEADER, len, "control message", ret, err);
@@ -101,7 +107,8 @@ int cg_chan_next(struct cg_chan *c, json_t **ret, struct cg_err *err)
 int cg_chan_take_fds(struct cg_chan *c, size_t n, int *ret, struct cg_err *err)
 {
         if (n > c->n_fds)
-                return cg_fail(err, CG_E_PROTO, "control channel: %zu descriptors are named and %zu came", n, c->n_fds);
+                return cg_fail(err, CG_E_PROTO, "control channel: %zu descriptors are named and %zu came", n,
+                               c->n_fds);
         memcpy(ret, c->fds, n * sizeof(int));
         c->n_fds -= n;
         memmove(c->fds, c->fds + n, c->n_fds * sizeof(int));
@@ -170,7 +177,8 @@ static int flush_all(struct cg_chan *c, int64_t deadline_ms, struct cg_err *err)
         }
 }
 
-int cg_chan_send_fds(struct cg_chan *c, json_t *message, const int *fds, size_t n, int64_t timeout_ms, struct cg_err *err)
+int cg_chan_send_fds(struct cg_chan *c, json_t *message, const int *fds, size_t n, int64_t timeout_ms,
+                     struct cg_err *err)
 {
         int64_t deadline = cg_now_ms() + timeout_ms;
         int r = flush_all(c, deadline, err);

@@ -14,8 +14,8 @@
 #include "sandbox/egress/chan.h"
 
 #define FD_CONTROL 3
-#define SEND_MS 5000
-#define END_MS 2000
+#define SEND_MS    5000
+#define END_MS     2000
 
 extern char **environ;
 
@@ -28,9 +28,11 @@ struct cg_egress {
 int cg_egress_start(const char *program, struct cg_egress **ret, struct cg_err *err)
 {
         struct cg_egress *e = calloc(1, sizeof(*e));
-        char *argv[] = {(char *)(uintptr_t)"cellgate-egress", NULL};
+        char *argv[] = { (char *)(uintptr_t) "cellgate-egress", NULL };
         /* Resolvers have variables of their own (LOCALDOMAIN, RES_OPTIONS). */
-        struct cg_proc_spec spec = {.path = program, .argv = argv, .envp = environ, .new_session = true, .die_with_parent = false};
+        struct cg_proc_spec spec = {
+                .path = program, .argv = argv, .envp = environ, .new_session = true, .die_with_parent = false
+        };
         int pair[2], r;
 
         if (!e)
@@ -39,7 +41,9 @@ int cg_egress_start(const char *program, struct cg_egress **ret, struct cg_err *
                 free(e);
                 return cg_fail_errno(err, "control channel of the egress proxy");
         }
-        const struct cg_proc_fd fds[] = {{-1, 0}, {-1, 1}, {STDERR_FILENO, 2}, {pair[1], FD_CONTROL}};
+        const struct cg_proc_fd fds[] = {
+                { -1, 0 }, { -1, 1 }, { STDERR_FILENO, 2 }, { pair[1], FD_CONTROL }
+        };
 
         spec.fds = fds;
         spec.n_fds = CG_ARRAY_LEN(fds);
@@ -81,10 +85,11 @@ static int send_message(struct cg_egress *e, json_t *m, const int *fds, size_t n
         return r;
 }
 
-int cg_egress_open(struct cg_egress *e, int64_t id, json_t *policy, int secrets, const int *listeners, size_t n, struct cg_err *err)
+int cg_egress_open(struct cg_egress *e, int64_t id, json_t *policy, int secrets, const int *listeners,
+                   size_t n, struct cg_err *err)
 {
-        json_t *m = json_pack("{s:s, s:I, s:I, s:b, s:O}", "type", "open", "sandbox", (json_int_t)id, "listeners", (json_int_t)n,
-                              "secrets", secrets >= 0, "policy", policy);
+        json_t *m = json_pack("{s:s, s:I, s:I, s:b, s:O}", "type", "open", "sandbox", (json_int_t)id,
+                              "listeners", (json_int_t)n, "secrets", secrets >= 0, "policy", policy);
         int fds[CG_CHAN_FDS_MAX];
 
         if (n + 1 > CG_ARRAY_LEN(fds)) {
@@ -98,24 +103,30 @@ int cg_egress_open(struct cg_egress *e, int64_t id, json_t *policy, int secrets,
 
 int cg_egress_change(struct cg_egress *e, int64_t id, json_t *policy, struct cg_err *err)
 {
-        json_t *m = json_pack("{s:s, s:I, s:O}", "type", "policy", "sandbox", (json_int_t)id, "policy", policy);
+        json_t *m = json_pack("{s:s, s:I, s:O}", "type", "policy", "sandbox", (json_int_t)id, "policy",
+                              policy);
 
         return send_message(e, m, NULL, 0, err);
 }
 
 int cg_egress_close(struct cg_egress *e, int64_t id, struct cg_err *err)
 {
-        return send_message(e, json_pack("{s:s, s:I}", "type", "close", "sandbox", (json_int_t)id), NULL, 0, err);
+        return send_message(e, json_pack("{s:s, s:I}", "type", "close", "sandbox", (json_int_t)id), NULL, 0,
+                            err);
 }
 
-int cg_egress_answer(struct cg_egress *e, int64_t request, enum cg_egress_answer answer, const char *reason, struct cg_err *err)
+int cg_egress_answer(struct cg_egress *e, int64_t request, enum cg_egress_answer answer, const char *reason,
+                     struct cg_err *err)
 {
         static const char *const words[] = {
-                [CG_EGRESS_ONCE] = "once", [CG_EGRESS_SESSION] = "session", [CG_EGRESS_NO] = "no", [CG_EGRESS_NEVER] = "never",
+                [CG_EGRESS_ONCE] = "once",
+                [CG_EGRESS_SESSION] = "session",
+                [CG_EGRESS_NO] = "no",
+                [CG_EGRESS_NEVER] = "never",
         };
 
-        json_t *m = json_pack("{s:s, s:I, s:s, s:s*}", "type", "answer", "id", (json_int_t)request, "decision", words[answer],
-                              "reason", reason);
+        json_t *m = json_pack("{s:s, s:I, s:s, s:s*}", "type", "answer", "id", (json_int_t)request,
+                              "decision", words[answer], "reason", reason);
 
         return send_message(e, m, NULL, 0, err);
 }

@@ -1,9 +1,11 @@
 /*
- * The egress proxy, seen from whoever makes sandboxes: a plan with ports (cg_sandbox_add_port()), whose listening sockets
- * cg_sandbox_spawn() returns; then cg_egress_start(), cg_egress_open() with them, and events from cg_egress_next().
+ * The egress proxy, seen from whoever makes sandboxes: a plan with ports (cg_sandbox_add_port()),
+ * whose listening sockets cg_sandbox_spawn() returns; then cg_egress_start(), cg_egress_open() with
+ * them, and events from cg_egress_next().
  *
- * Only what runs inside can connect to such a port, so no token is needed; each takes HTTP, CONNECT and SOCKS 5. The process
- * may be started when the first connection stands in a listener's queue: nothing is lost by it. Messages: docs/egress.md.
+ * Only what runs inside can connect to such a port, so no token is needed; each takes HTTP, CONNECT
+ * and SOCKS 5. The process may be started when the first connection stands in a listener's queue:
+ * nothing is lost by it. Messages: docs/egress.md.
  */
 #ifndef CG_SANDBOX_EGRESS_CLIENT_H
 #define CG_SANDBOX_EGRESS_CLIENT_H
@@ -17,44 +19,56 @@
 struct cg_egress;
 
 /*
- * What stands for a secret inside begins so: the proxy looks for nothing else. Secrets are handed over in a memfd, one behind the other:
- * this head, the fake, the real value. One process of the proxy reads it; it reads nothing else, and no other process does.
+ * What stands for a secret inside begins so: the proxy looks for nothing else. Secrets are handed
+ * over in a memfd, one behind the other: this head, the fake, the real value. One process of the
+ * proxy reads it; it reads nothing else, and no other process does.
  */
-#define CG_EGRESS_FAKE "fake_value_"
-#define CG_EGRESS_SECRET_MAX 8192u /* a fake; a request's head has room for one */
-#define CG_EGRESS_SECRETS_MAX 1024
+#define CG_EGRESS_FAKE          "fake_value_"
+#define CG_EGRESS_SECRET_MAX    8192u /* a fake; a request's head has room for one */
+#define CG_EGRESS_SECRETS_MAX   1024
 #define CG_EGRESS_SECRETS_BYTES (1u << 20)
 
 struct cg_egress_secret {
-        uint32_t cred; /* the place of its credential in the policy's "inject" */
+        uint32_t cred;               /* the place of its credential in the policy's "inject" */
         uint32_t fake_len, real_len; /* the real value is never the longer one */
 };
 
-/* Starts @program (cellgate-egress). It ends with this object, and with this process. Its log goes to this one's descriptor 2. */
+/*
+ * Starts @program (cellgate-egress). It ends with this object, and with this process. Its log goes
+ * to this one's descriptor 2.
+ */
 int cg_egress_start(const char *program, struct cg_egress **ret, struct cg_err *err);
 /* Ends it and waits for its end. */
 struct cg_egress *cg_egress_free(struct cg_egress *e);
 
 /*
- * Opens sandbox @id (not used before) with its listeners, which stay the caller's: close them, so that a dead proxy is a closed
- * port. @policy (borrows): cg_policy_new() says what it may hold. @secrets (the caller's still): see above; -1: none. An "opened" or
- * "error" event follows.
+ * Opens sandbox @id (not used before) with its listeners, which stay the caller's: close them, so
+ * that a dead proxy is a closed port. @policy (borrows): cg_policy_new() says what it may hold.
+ * @secrets (the caller's still): see above; -1: none. An "opened" or "error" event follows.
  */
-int cg_egress_open(struct cg_egress *e, int64_t id, json_t *policy, int secrets, const int *listeners, size_t n, struct cg_err *err);
+int cg_egress_open(struct cg_egress *e, int64_t id, json_t *policy, int secrets, const int *listeners,
+                   size_t n, struct cg_err *err);
 /* Another policy from the next request on; answers given so far are forgotten. */
 int cg_egress_change(struct cg_egress *e, int64_t id, json_t *policy, struct cg_err *err);
 /* Ends the sandbox's connections. */
 int cg_egress_close(struct cg_egress *e, int64_t id, struct cg_err *err);
 
 enum cg_egress_answer { CG_EGRESS_ONCE, CG_EGRESS_SESSION, CG_EGRESS_NO, CG_EGRESS_NEVER };
-/* Answers an "egress_request" event; @reason (may be NULL): what the program inside is told. Too late is no error. */
-int cg_egress_answer(struct cg_egress *e, int64_t request, enum cg_egress_answer answer, const char *reason, struct cg_err *err);
+/*
+ * Answers an "egress_request" event; @reason (may be NULL): what the program inside is told. Too
+ * late is no error.
+ */
+int cg_egress_answer(struct cg_egress *e, int64_t request, enum cg_egress_answer answer, const char *reason,
+                     struct cg_err *err);
 
 /* Its process, which is this one's child. */
 pid_t cg_egress_pid(const struct cg_egress *e);
 /* Readable when there may be events. */
 int cg_egress_fd(const struct cg_egress *e);
-/* The next event (returns). CG_TIMEOUT: none now; CG_CLOSED: the proxy has ended, nothing inside reaches the network any more. */
+/*
+ * The next event (returns). CG_TIMEOUT: none now; CG_CLOSED: the proxy has ended, nothing inside
+ * reaches the network any more.
+ */
 int cg_egress_next(struct cg_egress *e, json_t **ret, struct cg_err *err);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * Standard input and output through a sandbox's proxy, for programs that take a command in place of a connection: ssh's
- * ProxyCommand. Runs inside the sandbox, with its rights; what the proxy refuses is said on standard error in its words.
+ * Standard input and output through a sandbox's proxy, for programs that take a command in place of
+ * a connection: ssh's ProxyCommand. Runs inside the sandbox, with its rights; what the proxy
+ * refuses is said on standard error in its words.
  */
 #include "sandbox/egress/internal.h"
 
@@ -25,7 +26,7 @@ static int fail(const char *what, const char *why)
 
 static int dial(const char *proxy)
 {
-        static const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+        static const struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM };
         cg_auto_free char *host = strdup(proxy);
         char *colon = host ? strrchr(host, ':') : NULL;
         struct addrinfo *list = NULL;
@@ -50,8 +51,8 @@ static int handshake(int fd, const char *host, const char *port)
 {
         char buf[CG_HTTP_REQUEST_MAX];
         const char *open = strchr(host, ':') ? "[" : "", *close = open[0] ? "]" : "";
-        int n = snprintf(buf, sizeof(buf), "CONNECT %s%s%s:%s HTTP/1.1\r\nHost: %s%s%s:%s\r\n\r\n", open, host, close, port, open,
-                         host, close, port);
+        int n = snprintf(buf, sizeof(buf), "CONNECT %s%s%s:%s HTTP/1.1\r\nHost: %s%s%s:%s\r\n\r\n", open,
+                         host, close, port, open, host, close, port);
         struct cg_http_response r;
         struct cg_err err;
         size_t len = 0, head, scanned = 0;
@@ -70,7 +71,8 @@ static int handshake(int fd, const char *host, const char *port)
         if (cg_http_response_parse(buf, head, false, &r, &err) < 0)
                 return fail("proxy", err.msg);
         if (r.status != 200) {
-                fprintf(stderr, "cellgate-egress: %s:%s: %.*s (%u)\n", host, port, (int)r.reason.len, r.reason.p, r.status);
+                fprintf(stderr, "cellgate-egress: %s:%s: %.*s (%u)\n", host, port, (int)r.reason.len,
+                        r.reason.p, r.status);
                 return 1;
         }
         return cg_write_all(STDOUT_FILENO, buf + head, len - head, &err) < 0 ? 1 : 0;
@@ -89,7 +91,7 @@ static bool copy_some(int from, int to)
 
 static int relay(int fd)
 {
-        struct pollfd p[] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = fd, .events = POLLIN}};
+        struct pollfd p[] = { { .fd = STDIN_FILENO, .events = POLLIN }, { .fd = fd, .events = POLLIN } };
 
         for (;;) {
                 if (poll(p, CG_ARRAY_LEN(p), -1) < 0 && errno != EINTR)

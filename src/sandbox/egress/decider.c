@@ -1,7 +1,8 @@
 /*
- * The decider of cellgate-egress: may a connection be made, and if so, here it is. Speaks with the host (control channel) and
- * with the relay; reads nothing that a sandbox has written but host names, which it parses itself.
- * Here: what the two say, what the policy says of a name, time, the loop. The rest by file: decider_int.h.
+ * The decider of cellgate-egress: may a connection be made, and if so, here it is. Speaks with the
+ * host (control channel) and with the relay; reads nothing that a sandbox has written but host
+ * names, which it parses itself. Here: what the two say, what the policy says of a name, time, the
+ * loop. The rest by file: decider_int.h.
  */
 #include "sandbox/egress/decider_int.h"
 
@@ -16,9 +17,9 @@
 #include "base/json.h"
 #include "base/util.h"
 
-#define TICK_MS 100
-#define RELAY_MS 10000            /* until another part is ready */
-#define BURST 64
+#define TICK_MS      100
+#define RELAY_MS     10000 /* until another part is ready */
+#define BURST        64
 #define CONTROL_HIGH (256u << 10) /* the host does not read: no more questions are taken */
 
 /* ---- the end */
@@ -39,13 +40,15 @@ void eg_decider_tell(struct decider *d, json_t *message)
         if (d->ended)
                 json_decref(message);
         else if (cg_chan_send(&d->chan, message, &err) < 0)
-                eg_decider_end(d, err.sys_errno == EPIPE || err.sys_errno == ECONNRESET ? 0 : 1); /* the host has gone: not a failure */
+                eg_decider_end(d, err.sys_errno == EPIPE || err.sys_errno == ECONNRESET
+                                          ? 0
+                                          : 1); /* the host has gone: not a failure */
 }
 
 static void tell_error(struct decider *d, json_int_t sandbox, const struct cg_err *err)
 {
-        eg_decider_tell(d, json_pack("{s:s, s:I, s:i, s:s%}", "type", "error", "sandbox", sandbox, "code", err->code, "message", err->msg,
-                                     strnlen(err->msg, sizeof(err->msg))));
+        eg_decider_tell(d, json_pack("{s:s, s:I, s:i, s:s%}", "type", "error", "sandbox", sandbox, "code",
+                                     err->code, "message", err->msg, strnlen(err->msg, sizeof(err->msg))));
 }
 
 /* ---- polling */
@@ -100,7 +103,7 @@ static void decide(struct job *j)
 
 static void refuse(struct decider *d, const struct eg_msg *m, const char *why)
 {
-        struct eg_msg a = {.type = EG_ANSWER, .box = m->box, .id = m->id, .result = EG_DENIED};
+        struct eg_msg a = { .type = EG_ANSWER, .box = m->box, .id = m->id, .result = EG_DENIED };
         struct cg_err err;
 
         snprintf(a.text, sizeof(a.text), "%s", why);
@@ -111,14 +114,17 @@ static void refuse(struct decider *d, const struct eg_msg *m, const char *why)
 static void on_ask(struct decider *d, const struct eg_msg *m)
 {
         struct box *b = eg_box_find(d, m->box);
-        struct cg_host host = {.is_addr = false};
+        struct cg_host host = { .is_addr = false };
         struct job *j;
 
         if (!b || m->kind >= EG_KINDS || (m->kind < EG_RAW_HTTP && m->port == 0)) {
                 refuse(d, m, "sandbox policy unavailable");
                 return;
         }
-        /* Twice as many as there can be connections: lookups go on for those that have been given up. */
+        /*
+         * Twice as many as there can be connections: lookups go on for those that have been given
+         * up.
+         */
         if (b->n_jobs >= 2 * (size_t)cg_policy_options(b->policy)->limits.connections) {
                 refuse(d, m, "too many lookups are under way already");
                 return;
@@ -171,9 +177,11 @@ static void on_note(struct decider *d, const struct eg_msg *m)
         snprintf(text, sizeof(text), "%s", m->text);
         for (char *c = text; *c; c++)
                 *c = *c >= 0x20 && *c < 0x7f ? *c : '?';
-        eg_decider_tell(d, json_pack("{s:s, s:I, s:s, s:s, s:n, s:i, s:b, s:n, s:n, s:s, s:s}", "type", "decision", "sandbox", b->sandbox,
-                                     "operation", "network-outbound", "protocol", m->kind < EG_KINDS ? eg_protocols[m->kind] : "?", "host",
-                                     "port", 0, "allowed", 0, "list", "rule", "why", text, "how", "send a request that a proxy takes"));
+        eg_decider_tell(d, json_pack("{s:s, s:I, s:s, s:s, s:n, s:i, s:b, s:n, s:n, s:s, s:s}", "type",
+                                     "decision", "sandbox", b->sandbox, "operation", "network-outbound",
+                                     "protocol", m->kind < EG_KINDS ? eg_protocols[m->kind] : "?", "host",
+                                     "port", 0, "allowed", 0, "list", "rule", "why", text, "how",
+                                     "send a request that a proxy takes"));
 }
 
 static void on_relay_message(struct decider *d, const struct eg_msg *m)
@@ -209,7 +217,7 @@ static void send_waiting_answers(struct decider *d)
 static void on_relay(uv_poll_t *h, int status, int events)
 {
         struct decider *d = h->data;
-        struct cg_err err = {.code = 0};
+        struct cg_err err = { .code = 0 };
         struct eg_msg m;
         int r = status < 0 ? CG_CLOSED : 0;
 
@@ -288,7 +296,7 @@ static int on_control_message(struct decider *d, const json_t *m, struct cg_err 
 static void on_control(uv_poll_t *h, int status, int events)
 {
         struct decider *d = h->data;
-        struct cg_err err = {.code = 0};
+        struct cg_err err = { .code = 0 };
         int r = 0;
 
         if (events & UV_WRITABLE)
@@ -372,15 +380,16 @@ static int wait_for_part(int sock, const char *name, struct cg_err *err)
         struct eg_msg m;
         size_t n_fds = 0;
 
-        if (cg_wait_fd(sock, POLLIN, RELAY_MS, err) != 0 || eg_recv(sock, &m, NULL, &n_fds, err) != 0 || m.type != EG_READY)
+        if (cg_wait_fd(sock, POLLIN, RELAY_MS, err) != 0 || eg_recv(sock, &m, NULL, &n_fds, err) != 0 ||
+            m.type != EG_READY)
                 return cg_fail(err, CG_E_CLOSED, "the %s could not be locked down", name);
         return 0;
 }
 
 int eg_decider_run(int control, int relay, int injector)
 {
-        struct decider d = {.control_events = -1, .relay_events = -1};
-        struct cg_err err = {.code = 0};
+        struct decider d = { .control_events = -1, .relay_events = -1 };
+        struct cg_err err = { .code = 0 };
         char layers[128];
         int r = start_loop(&d, control, relay, injector);
 

@@ -8,8 +8,8 @@
 #include "base/json.h"
 #include "base/util.h"
 
-#define GRANTS_MAX 1024  /* remembered answers of one sandbox; then every question is asked again */
-#define QUESTIONS_MAX 32 /* of one sandbox at once: more than a person reads */
+#define GRANTS_MAX    1024 /* remembered answers of one sandbox; then every question is asked again */
+#define QUESTIONS_MAX 32   /* of one sandbox at once: more than a person reads */
 
 struct grant {
         struct grant *next;
@@ -72,7 +72,8 @@ static void drop_question(struct decider *d, struct question *q)
 /* Nobody waits for the host's answer any more. */
 static void tell_cancelled(struct decider *d, const struct question *q)
 {
-        eg_decider_tell(d, json_pack("{s:s, s:I, s:I}", "type", "egress_cancel", "sandbox", q->box->sandbox, "id", (json_int_t)q->id));
+        eg_decider_tell(d, json_pack("{s:s, s:I, s:I}", "type", "egress_cancel", "sandbox", q->box->sandbox,
+                                     "id", (json_int_t)q->id));
 }
 
 static bool is_wanted(const struct decider *d, const struct question *q)
@@ -128,8 +129,9 @@ static struct question *new_question(struct job *j)
         q->next = d->questions;
         d->questions = q;
         class = j->host.is_addr ? json_string(cg_addr_class_name(cg_addr_class(&j->host.addr))) : json_null();
-        eg_decider_tell(d, json_pack("{s:s, s:I, s:I, s:s, s:i, s:s, s:o, s:I}", "type", "egress_request", "sandbox", j->box->sandbox, "id",
-                                     (json_int_t)q->id, "host", j->host.text, "port", (int)j->port, "protocol", eg_protocols[j->kind],
+        eg_decider_tell(d, json_pack("{s:s, s:I, s:I, s:s, s:i, s:s, s:o, s:I}", "type", "egress_request",
+                                     "sandbox", j->box->sandbox, "id", (json_int_t)q->id, "host",
+                                     j->host.text, "port", (int)j->port, "protocol", eg_protocols[j->kind],
                                      "address", class, "timeoutMs", (json_int_t)timeout_ms));
         return q;
 }

@@ -47,7 +47,8 @@ static void fill_options(struct eg_msg *m, const struct box *b)
 }
 
 /* Rare and small: both read all the time, so waiting for room is waiting for a moment. */
-static int tell_part(int sock, const char *name, const struct eg_msg *m, const int *fds, size_t n, struct cg_err *err)
+static int tell_part(int sock, const char *name, const struct eg_msg *m, const int *fds, size_t n,
+                     struct cg_err *err)
 {
         int r;
 
@@ -69,10 +70,10 @@ int eg_tell_injector(struct decider *d, const struct eg_msg *m, const int *fds, 
         return tell_part(d->injector, "injector", m, fds, n, err);
 }
 
-int eg_box_open(struct decider *d, json_int_t sandbox, const json_t *policy, int secrets, const int *fds, size_t n,
-                struct cg_err *err)
+int eg_box_open(struct decider *d, json_int_t sandbox, const json_t *policy, int secrets, const int *fds,
+                size_t n, struct cg_err *err)
 {
-        struct eg_msg m = {.type = EG_BOX_OPEN};
+        struct eg_msg m = { .type = EG_BOX_OPEN };
         size_t n_boxes = 0;
         struct box *b;
         int r;
@@ -109,7 +110,7 @@ int eg_box_open(struct decider *d, json_int_t sandbox, const json_t *policy, int
 int eg_box_change(struct decider *d, json_int_t sandbox, const json_t *policy, struct cg_err *err)
 {
         struct box *b = eg_box_find_sandbox(d, sandbox);
-        struct eg_msg m = {.type = EG_BOX_OPTIONS};
+        struct eg_msg m = { .type = EG_BOX_OPTIONS };
         struct cg_policy *p;
         int r;
 
@@ -128,7 +129,7 @@ int eg_box_change(struct decider *d, json_int_t sandbox, const json_t *policy, s
 
 void eg_box_close(struct decider *d, struct box *b)
 {
-        struct eg_msg m = {.type = EG_BOX_CLOSE, .box = b->number};
+        struct eg_msg m = { .type = EG_BOX_CLOSE, .box = b->number };
         struct job *j = d->jobs;
         struct cg_err err;
 
@@ -151,7 +152,8 @@ void eg_box_close(struct decider *d, struct box *b)
                         break;
                 }
         }
-        if (eg_tell_relay(d, &m, NULL, 0, &err) < 0 || (b->has_secrets && eg_tell_injector(d, &m, NULL, 0, &err) < 0))
+        if (eg_tell_relay(d, &m, NULL, 0, &err) < 0 ||
+            (b->has_secrets && eg_tell_injector(d, &m, NULL, 0, &err) < 0))
                 eg_decider_end(d, 1);
         free_box(b);
 }

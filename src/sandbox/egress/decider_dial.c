@@ -1,6 +1,6 @@
 /*
- * The way to a server that may be reached: its name is looked up once, each address vetted, and one of these connected to. Runs in the
- * decider of cellgate-egress.
+ * The way to a server that may be reached: its name is looked up once, each address vetted, and one
+ * of these connected to. Runs in the decider of cellgate-egress.
  */
 #include "sandbox/egress/decider_int.h"
 
@@ -19,7 +19,7 @@
 #include "base/fd.h"
 #include "base/util.h"
 
-#define OWN_MAX 256      /* addresses of this machine */
+#define OWN_MAX    256   /* addresses of this machine */
 #define ATTEMPT_MS 10000 /* one address of several */
 
 static void job_connect(struct job *j);
@@ -35,12 +35,12 @@ static void unreachable(struct job *j)
 }
 
 /*
- * A plain request to a host that may have credentials: the injector comes between, and the relay gets a socket that leads to it. 0,
- * also when there is nothing to put back.
+ * A plain request to a host that may have credentials: the injector comes between, and the relay
+ * gets a socket that leads to it. 0, also when there is nothing to put back.
  */
 static int inject(struct job *j)
 {
-        struct eg_msg m = {.type = EG_INJECT, .box = j->box->number, .id = j->id};
+        struct eg_msg m = { .type = EG_INJECT, .box = j->box->number, .id = j->id };
         struct cg_policy_creds creds;
         struct cg_err err;
         int pair[2], r;
@@ -53,7 +53,7 @@ static int inject(struct job *j)
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
                 return errno;
         memcpy(m.creds, creds.bits, sizeof(m.creds));
-        r = eg_tell_injector(j->d, &m, (const int[]){pair[1], j->fd}, 2, &err);
+        r = eg_tell_injector(j->d, &m, (const int[]){ pair[1], j->fd }, 2, &err);
         close(pair[1]);
         if (r < 0) {
                 close(pair[0]);
@@ -148,7 +148,7 @@ static int attempt(struct job *j)
         if (connect(j->fd, (struct sockaddr *)&sa, len) < 0 && errno != EINPROGRESS)
                 return errno;
         /* On the same machine it is there already. */
-        now = (struct pollfd){.fd = j->fd, .events = POLLOUT};
+        now = (struct pollfd){ .fd = j->fd, .events = POLLOUT };
         if (poll(&now, 1, 0) == 1) {
                 attempt_done(j);
                 return 0;
@@ -282,7 +282,7 @@ static void on_lookup(uv_getaddrinfo_t *req, int status, struct addrinfo *list)
 
 static void look_up(struct job *j, const char *name)
 {
-        static const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+        static const struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM };
         int r;
 
         j->state = LOOKING_UP;
@@ -297,7 +297,8 @@ static void look_up(struct job *j, const char *name)
 /* localhost is loopback by definition, whatever a resolver says. */
 static void set_loopback(struct job *j)
 {
-        static const struct cg_addr v4 = {.family = 4, .b = {127, 0, 0, 1}}, v6 = {.family = 6, .b = {[15] = 1}};
+        static const struct cg_addr v4 = { .family = 4, .b = { 127, 0, 0, 1 } },
+                                    v6 = { .family = 6, .b = { [15] = 1 } };
 
         j->addrs[0] = v4;
         j->addrs[1] = v6;
@@ -376,9 +377,13 @@ void eg_dial_expire(struct decider *d, int64_t now_ms)
 
                 if (j->state == CONNECTING && (now_ms >= j->attempt_end_ms || now_ms >= j->deadline_ms)) {
                         next_address(j, ETIMEDOUT);
-                } else if (j->state == LOOKING_UP && now_ms >= j->deadline_ms && j->answer.type != EG_ANSWER) {
+                } else if (j->state == LOOKING_UP && now_ms >= j->deadline_ms &&
+                           j->answer.type != EG_ANSWER) {
                         /* The lookup goes on; its job only waits for it. */
-                        struct eg_msg m = {.type = EG_ANSWER, .box = j->box->number, .id = j->id, .result = EG_UNREACHABLE};
+                        struct eg_msg m = { .type = EG_ANSWER,
+                                            .box = j->box->number,
+                                            .id = j->id,
+                                            .result = EG_UNREACHABLE };
 
                         snprintf(m.text, sizeof(m.text), "the name was not resolved in time");
                         eg_job_report(j, EG_UNREACHABLE, m.text);

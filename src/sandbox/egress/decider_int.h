@@ -7,8 +7,9 @@
  *      decider_dial.c the way to a server: looked up, vetted, connected to, the injector in between
  *      decider_job.c  a question of the relay: its end, its answer, and the event of it
  *
- * A question's way: by name (policy) -> asked of the host, if so set -> looked up, once -> each address vetted -> connected to
- * the vetted address -> the socket goes to the relay. Where the host is gone nothing is answered any more: everything ends.
+ * A question's way: by name (policy) -> asked of the host, if so set -> looked up, once -> each
+ * address vetted -> connected to the vetted address -> the socket goes to the relay. Where the host
+ * is gone nothing is answered any more: everything ends.
  */
 #ifndef CG_SANDBOX_EGRESS_DECIDER_INT_H
 #define CG_SANDBOX_EGRESS_DECIDER_INT_H
@@ -60,7 +61,7 @@ struct job {
         struct question *question;
         uv_getaddrinfo_t lookup;
         bool looking_up;
-        bool to_proxy;           /* the address is another proxy's: not vetted */
+        bool to_proxy; /* the address is another proxy's: not vetted */
         uint16_t to_port;
         struct cg_addr addrs[ADDRS_MAX];
         size_t n_addrs, at;
@@ -91,15 +92,17 @@ struct decider {
 void eg_decider_end(struct decider *d, int status);
 /* To the host; takes @message. What cannot be told to the host cannot be done either. */
 void eg_decider_tell(struct decider *d, json_t *message);
-/* Waits for what the two channels have to wait for now: after everything that may have changed it. */
+/*
+ * Waits for what the two channels have to wait for now: after everything that may have changed it.
+ */
 void eg_decider_watch(struct decider *d);
 
 /* decider_box.c */
 struct box *eg_box_find(struct decider *d, uint32_t number);
 struct box *eg_box_find_sandbox(struct decider *d, json_int_t sandbox);
 /* @secrets: -1 none. Descriptors are borrowed. */
-int eg_box_open(struct decider *d, json_int_t sandbox, const json_t *policy, int secrets, const int *fds, size_t n,
-                struct cg_err *err);
+int eg_box_open(struct decider *d, json_int_t sandbox, const json_t *policy, int secrets, const int *fds,
+                size_t n, struct cg_err *err);
 int eg_box_change(struct decider *d, json_int_t sandbox, const json_t *policy, struct cg_err *err);
 void eg_box_close(struct decider *d, struct box *b);
 int eg_tell_relay(struct decider *d, const struct eg_msg *m, const int *fds, size_t n, struct cg_err *err);
@@ -109,7 +112,10 @@ int eg_tell_injector(struct decider *d, const struct eg_msg *m, const int *fds, 
 void eg_grants_forget(struct box *b);
 /* The host is asked, unless it has answered before. @j may be gone after it. */
 void eg_question_ask(struct job *j);
-/* A job does not wait for @q (NULL: none) any more; where it was the last one, that is the end of @q, which the host may be told. */
+/*
+ * A job does not wait for @q (NULL: none) any more; where it was the last one, that is the end of
+ * @q, which the host may be told.
+ */
 void eg_question_leave(struct decider *d, struct question *q, bool tell);
 /* The host's message. */
 int eg_question_on_answer(struct decider *d, const json_t *m, struct cg_err *err);

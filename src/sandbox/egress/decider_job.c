@@ -1,4 +1,6 @@
-/* A question of the relay: when it is done with, what is answered, and what the host hears of it. */
+/*
+ * A question of the relay: when it is done with, what is answered, and what the host hears of it.
+ */
 #include "sandbox/egress/decider_int.h"
 
 #include <stdio.h>
@@ -57,11 +59,8 @@ void eg_job_cancel(struct job *j)
 /* ---- events */
 
 const char *const eg_protocols[EG_KINDS] = {
-        [EG_HTTP] = "http",
-        [EG_CONNECT] = "connect",
-        [EG_SOCKS] = "socks",
-        [EG_RAW_HTTP] = "http-proxy",
-        [EG_RAW_SOCKS] = "socks-proxy",
+        [EG_HTTP] = "http",           [EG_CONNECT] = "connect",       [EG_SOCKS] = "socks",
+        [EG_RAW_HTTP] = "http-proxy", [EG_RAW_SOCKS] = "socks-proxy",
 };
 
 static void how_to_allow(const struct job *j, enum eg_result result, char *buf, size_t size)
@@ -75,7 +74,8 @@ static void how_to_allow(const struct job *j, enum eg_result result, char *buf, 
         else if (result == EG_DENIED)
                 snprintf(buf, size, "add \"%s\" to network.allowedDomains", to);
         else if (result == EG_DENIED_ADDRESS)
-                snprintf(buf, size, "add the address that it resolves to, with :%u, to network.allowedDomains", j->port);
+                snprintf(buf, size,
+                         "add the address that it resolves to, with :%u, to network.allowedDomains", j->port);
         else if (result == EG_DENIED_TUNNEL)
                 snprintf(buf, size, "remove network.refuseOpaqueTunnels");
 }
@@ -101,9 +101,10 @@ void eg_job_report(struct job *j, enum eg_result result, const char *why)
                 return;
         if (allowed && j->n_addrs && j->at < j->n_addrs && !j->to_proxy)
                 cg_addr_text(&j->addrs[j->at], address);
-        m = json_pack("{s:s, s:I, s:s, s:s, s:s, s:i, s:b, s:o, s:o, s:o, s:o}", "type", "decision", "sandbox", j->box->sandbox,
-                      "operation", "network-outbound", "protocol", eg_protocols[j->kind], "host", j->host.text, "port", (int)j->port,
-                      "allowed", allowed, "list", text_or_null(j->list), "rule", text_or_null(j->rule), "why", text_or_null(why),
+        m = json_pack("{s:s, s:I, s:s, s:s, s:s, s:i, s:b, s:o, s:o, s:o, s:o}", "type", "decision",
+                      "sandbox", j->box->sandbox, "operation", "network-outbound", "protocol",
+                      eg_protocols[j->kind], "host", j->host.text, "port", (int)j->port, "allowed", allowed,
+                      "list", text_or_null(j->list), "rule", text_or_null(j->rule), "why", text_or_null(why),
                       "address", text_or_null(address));
         if (!m)
                 return;

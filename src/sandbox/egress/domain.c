@@ -18,7 +18,8 @@ static bool is_digit(char c)
 
 static bool is_name_byte(char c)
 {
-        return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '-' || c == '_';
+        return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '-' ||
+               c == '_';
 }
 
 /* Of ASCII only, whatever the locale. */
@@ -34,7 +35,10 @@ static int digit_value(char c)
         return c >= 'a' && c <= 'f' ? c - 'a' + 10 : 99;
 }
 
-/* One part of an IPv4 address: decimal, octal after "0", hexadecimal after "0x". "0x" alone is 0. Lower case. */
+/*
+ * One part of an IPv4 address: decimal, octal after "0", hexadecimal after "0x". "0x" alone is 0.
+ * Lower case.
+ */
 static bool parse_number(const char *s, size_t len, uint64_t *ret)
 {
         int base = 10;
@@ -69,7 +73,10 @@ static bool all_digits(const char *s)
         return s[strspn(s, "0123456789")] == '\0';
 }
 
-/* A last label of digits, or one that reads as a hexadecimal number, makes the whole an IPv4 address or nothing at all. */
+/*
+ * A last label of digits, or one that reads as a hexadecimal number, makes the whole an IPv4
+ * address or nothing at all.
+ */
 static bool ends_in_number(const char *name)
 {
         const char *last = strrchr(name, '.');
@@ -102,7 +109,9 @@ static bool parse_aton(const char *name, struct cg_addr *ret)
         if (parts[n] >= (uint64_t)1 << (32 - 8 * n))
                 return false;
         v |= parts[n];
-        *ret = (struct cg_addr){.family = 4, .b = {(uint8_t)(v >> 24), (uint8_t)(v >> 16), (uint8_t)(v >> 8), (uint8_t)v}};
+        *ret = (struct cg_addr){
+                .family = 4, .b = { (uint8_t)(v >> 24), (uint8_t)(v >> 16), (uint8_t)(v >> 8), (uint8_t)v }
+        };
         return true;
 }
 
@@ -134,7 +143,7 @@ static int malformed(struct cg_err *err, const char *why)
 
 int cg_host_parse(const char *s, size_t len, struct cg_host *ret, struct cg_err *err)
 {
-        struct cg_host h = {.is_addr = false};
+        struct cg_host h = { .is_addr = false };
         struct cg_addr a;
         bool brackets = len >= 2 && s[0] == '[' && s[len - 1] == ']';
 
@@ -216,8 +225,8 @@ static bool parse_port(const char *s, size_t len, uint16_t *ret)
 }
 
 /*
- * Cuts ":PORT" and brackets off. False for what has colons elsewhere: an IPv6 address without brackets cannot be told from one
- * with a port.
+ * Cuts ":PORT" and brackets off. False for what has colons elsewhere: an IPv6 address without
+ * brackets cannot be told from one with a port.
  */
 static bool split(const char *entry, const char **host, size_t *len, bool *brackets, uint16_t *port)
 {
@@ -228,7 +237,8 @@ static bool split(const char *entry, const char **host, size_t *len, bool *brack
         if (*brackets) {
                 const char *close = strchr(entry, ']');
 
-                if (!close || (close[1] && (close[1] != ':' || !parse_port(close + 2, strlen(close + 2), port))))
+                if (!close ||
+                    (close[1] && (close[1] != ':' || !parse_port(close + 2, strlen(close + 2), port))))
                         return false;
                 *host = entry + 1;
                 *len = strcspn(*host, "]%"); /* without a zone */
@@ -240,7 +250,10 @@ static bool split(const char *entry, const char **host, size_t *len, bool *brack
         return !colon || (!strchr(colon + 1, ':') && parse_port(colon + 1, strlen(colon + 1), port));
 }
 
-/* Hosts are names as clients send them (xn--...): an entry with other bytes would match nothing, not even what it is to deny. */
+/*
+ * Hosts are names as clients send them (xn--...): an entry with other bytes would match nothing,
+ * not even what it is to deny.
+ */
 static bool is_ascii(const char *s)
 {
         for (; *s; s++) {
@@ -250,7 +263,10 @@ static bool is_ascii(const char *s)
         return true;
 }
 
-/* What srt calls a domain: at least one dot, none at the ends, no wildcard; or "localhost" in lower case. */
+/*
+ * What srt calls a domain: at least one dot, none at the ends, no wildcard; or "localhost" in lower
+ * case.
+ */
 static bool good_name(const char *s)
 {
         size_t n = strlen(s);
@@ -288,7 +304,10 @@ static bool classify(struct cg_domain *d, bool brackets, bool deny)
         d->kind = CG_DOMAIN_NAME;
         if (!good_name(d->host))
                 return false;
-        /* 127.1 names nothing that a destination is ever called, its address is; too much denied is the safe side. */
+        /*
+         * 127.1 names nothing that a destination is ever called, its address is; too much denied is
+         * the safe side.
+         */
         if ((deny || brackets) && cg_host_parse(d->host, strlen(d->host), &h, NULL) == 0 && h.is_addr) {
                 d->kind = CG_DOMAIN_ADDR;
                 d->addr = h.addr;
@@ -300,10 +319,13 @@ static void free_domain(struct cg_domain *d)
 {
         free(d->entry);
         free(d->host);
-        *d = (struct cg_domain){.entry = NULL};
+        *d = (struct cg_domain){ .entry = NULL };
 }
 
-/* Names are compared in lower case; what kind of entry it is was decided by how it was written ("Localhost" is none). */
+/*
+ * Names are compared in lower case; what kind of entry it is was decided by how it was written
+ * ("Localhost" is none).
+ */
 static void make_lower(char *s)
 {
         for (; *s; s++)
@@ -312,7 +334,7 @@ static void make_lower(char *s)
 
 int cg_domains_add(struct cg_domains *list, const char *entry, bool deny, struct cg_err *err)
 {
-        struct cg_domain d = {.entry = NULL}, *v;
+        struct cg_domain d = { .entry = NULL }, *v;
         const char *host;
         size_t len;
         bool brackets;
@@ -342,7 +364,7 @@ void cg_domains_fini(struct cg_domains *d)
         for (size_t i = 0; i < d->n; i++)
                 free_domain(&d->v[i]);
         free(d->v);
-        *d = (struct cg_domains){.n = 0};
+        *d = (struct cg_domains){ .n = 0 };
 }
 
 static bool is_below(const char *name, const char *base)
@@ -376,7 +398,8 @@ const struct cg_domain *cg_domains_find(const struct cg_domains *d, const struct
         return NULL;
 }
 
-const struct cg_domain *cg_domains_find_addr(const struct cg_domains *d, const struct cg_addr *a, uint16_t port)
+const struct cg_domain *cg_domains_find_addr(const struct cg_domains *d, const struct cg_addr *a,
+                                             uint16_t port)
 {
         for (size_t i = 0; i < d->n; i++) {
                 const struct cg_domain *e = &d->v[i];

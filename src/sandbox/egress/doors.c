@@ -1,11 +1,13 @@
 /*
- * `cellgate-egress --doors`: the outer side of a sandbox's doors (doors.h). Finds the unix sockets that the settings list, for init, which
- * connects to them; listens on this machine's loopback for what is exposed, and at the sandbox's ports for what may be reached; carries
- * bytes between the two, unread.
+ * `cellgate-egress --doors`: the outer side of a sandbox's doors (doors.h). Finds the unix sockets
+ * that the settings list, for init, which connects to them; listens on this machine's loopback for
+ * what is exposed, and at the sandbox's ports for what may be reached; carries bytes between the
+ * two, unread.
  *
  *      cellgate-egress --doors {unix SPELLED PLACE | expose INSIDE HOST | reach INSIDE HOST}...
  *
- * Descriptor 3: lines for people; its reader is the lifeline. 4: init. From 5 on: listeners in the sandbox, in the order of "reach".
+ * Descriptor 3: lines for people; its reader is the lifeline. 4: init. From 5 on: listeners in the
+ * sandbox, in the order of "reach".
  */
 #include "sandbox/egress/internal.h"
 
@@ -31,18 +33,18 @@
 #include "sandbox/egress/flow.h"
 #include "sandbox/settings/paths.h"
 
-#define FD_SAID 3
+#define FD_SAID  3
 #define FD_DOORS 4
 #define FD_REACH 5
 
-#define LISTENERS_MAX 96    /* listed ones, and those that allowLocalBinding finds */
-#define WANTS_MAX 64        /* connections that wait for init at once: what fits into its socket */
-#define LINKS_MAX 512       /* connections at once; further ones wait in the listener's queue */
-#define BACKLOG 128
-#define BIND_TRIES 30       /* a port of this machine may still be that of a sandbox that is ending */
+#define LISTENERS_MAX 96  /* listed ones, and those that allowLocalBinding finds */
+#define WANTS_MAX     64  /* connections that wait for init at once: what fits into its socket */
+#define LINKS_MAX     512 /* connections at once; further ones wait in the listener's queue */
+#define BACKLOG       128
+#define BIND_TRIES    30 /* a port of this machine may still be that of a sandbox that is ending */
 #define BIND_EVERY_MS 100
-#define CONNECT_MS 10000
-#define TICK_MS 500
+#define CONNECT_MS    10000
+#define TICK_MS       500
 
 struct doors;
 
@@ -55,7 +57,8 @@ struct listener {
         struct doors *d;
         int fd; /* -1: to be bound */
         int tries;
-        bool inside;   /* it listens in the sandbox, and leads to this machine's @port; else the other way round */
+        /* it listens in the sandbox, and leads to this machine's @port; else the other way round */
+        bool inside;
         uint16_t own, port;
         bool paused;
 };
@@ -113,15 +116,17 @@ static void say(const char *fmt, ...)
 /* 0 with *fd; else an errno. */
 static int open_place(int dir, const char *path, uint64_t resolve, int *fd)
 {
-        struct open_how how = {.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | resolve};
+        struct open_how how = { .flags = O_PATH | O_NOFOLLOW | O_CLOEXEC,
+                                .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | resolve };
 
         *fd = (int)syscall(SYS_openat2, dir, path, &how, sizeof(how));
         return *fd < 0 ? errno : 0;
 }
 
 /*
- * A listed socket, or one in a listed folder. What stands there now counts, at the place that the entry led to when the sandbox started
- * (doors_client.c says what that is): a link that was put on the way since is followed nowhere.
+ * A listed socket, or one in a listed folder. What stands there now counts, at the place that the
+ * entry led to when the sandbox started (doors_client.c says what that is): a link that was put on
+ * the way since is followed nowhere.
  */
 static int open_listed(const struct listed *e, const char *rest, int *ret)
 {
@@ -152,7 +157,7 @@ static const char *rest_of(const char *path, const char *place)
 
 static int find_unix(const struct doors *d, const char *wanted, int *ret)
 {
-        const struct cg_path_base base = {.cwd = "/"};
+        const struct cg_path_base base = { .cwd = "/" };
         char path[PATH_MAX];
 
         *ret = -1;
@@ -171,7 +176,7 @@ static int find_unix(const struct doors *d, const char *wanted, int *ret)
 
 static void answer_unix(struct doors *d, const struct cg_door_msg *q)
 {
-        struct cg_door_msg m = {.type = CG_DOOR_UNIX_IS, .id = q->id};
+        struct cg_door_msg m = { .type = CG_DOOR_UNIX_IS, .id = q->id };
         int fd;
 
         m.value = find_unix(d, q->path, &fd);
@@ -228,7 +233,7 @@ static void end_link(struct link *l)
 /* So that a client sees that nobody is there, and not an empty answer. */
 static void reset_link(struct link *l)
 {
-        static const struct linger at_once = {.l_onoff = 1};
+        static const struct linger at_once = { .l_onoff = 1 };
 
         setsockopt(l->client->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
         end_link(l);
@@ -258,7 +263,7 @@ static struct eg_end *new_end(struct link *l, int fd)
 
 static void want_socket(struct link *l)
 {
-        struct cg_door_msg m = {.type = CG_DOOR_WANT_SOCKET, .value = l->v6 ? AF_INET6 : AF_INET};
+        struct cg_door_msg m = { .type = CG_DOOR_WANT_SOCKET, .value = l->v6 ? AF_INET6 : AF_INET };
 
         l->state = WANTS_SOCKET;
         m.id = l->id = ++l->d->next_id;
@@ -267,11 +272,17 @@ static void want_socket(struct link *l)
                 reset_link(l);
 }
 
-/* The other loopback address, where a server listens at that one only; 0 when there is none left. */
+/*
+ * The other loopback address, where a server listens at that one only; 0 when there is none left.
+ */
 static void connect_server(struct link *l, int fd)
 {
-        struct sockaddr_in a4 = {.sin_family = AF_INET, .sin_port = htons(l->from->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-        struct sockaddr_in6 a6 = {.sin6_family = AF_INET6, .sin6_port = htons(l->from->port), .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+        struct sockaddr_in a4 = { .sin_family = AF_INET,
+                                  .sin_port = htons(l->from->port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+        struct sockaddr_in6 a6 = { .sin6_family = AF_INET6,
+                                   .sin6_port = htons(l->from->port),
+                                   .sin6_addr = IN6ADDR_LOOPBACK_INIT };
         int r;
 
         l->server = new_end(l, fd);
@@ -279,7 +290,8 @@ static void connect_server(struct link *l, int fd)
                 reset_link(l);
                 return;
         }
-        r = l->v6 ? connect(fd, (struct sockaddr *)&a6, sizeof(a6)) : connect(fd, (struct sockaddr *)&a4, sizeof(a4));
+        r = l->v6 ? connect(fd, (struct sockaddr *)&a6, sizeof(a6))
+                  : connect(fd, (struct sockaddr *)&a4, sizeof(a4));
         if (r < 0 && errno != EINPROGRESS && l->v6)
                 reset_link(l);
         else
@@ -336,7 +348,8 @@ static void carry(struct link *l)
 {
         struct eg_flow_common *c = &l->d->common;
         bool moved = false;
-        int out = eg_flow_run(&l->out, c, &moved, NULL), back = out < 0 ? out : eg_flow_run(&l->back, c, &moved, NULL);
+        int out = eg_flow_run(&l->out, c, &moved, NULL),
+            back = out < 0 ? out : eg_flow_run(&l->back, c, &moved, NULL);
 
         if (out < 0 || back < 0) {
                 reset_link(l);
@@ -348,8 +361,10 @@ static void carry(struct link *l)
         }
         l->out.want_read |= out == CG_TIMEOUT;
         l->back.want_read |= back == CG_TIMEOUT;
-        eg_end_watch(l->client, (l->out.want_read ? UV_READABLE : 0) | (l->back.want_write ? UV_WRITABLE : 0));
-        eg_end_watch(l->server, (l->back.want_read ? UV_READABLE : 0) | (l->out.want_write ? UV_WRITABLE : 0));
+        eg_end_watch(l->client,
+                     (l->out.want_read ? UV_READABLE : 0) | (l->back.want_write ? UV_WRITABLE : 0));
+        eg_end_watch(l->server,
+                     (l->back.want_read ? UV_READABLE : 0) | (l->out.want_write ? UV_WRITABLE : 0));
 }
 
 static void run(struct link *l)
@@ -411,12 +426,14 @@ static void on_listener(uv_poll_t *h, int status, int events)
 
 static int bind_host(uint16_t port)
 {
-        struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        struct sockaddr_in a = { .sin_family = AF_INET,
+                                 .sin_port = htons(port),
+                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
         cg_auto_fd int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         static const int on = 1;
 
-        if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 ||
-            listen(fd, BACKLOG) < 0)
+        if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
+            bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, BACKLOG) < 0)
                 return -1;
         return cg_steal_fd(&fd);
 }
@@ -443,8 +460,8 @@ static void try_to_bind(struct listener *l)
                 return;
         }
         l->tries = BIND_TRIES;
-        say("port %u of the sandbox is not reachable: port %u of this machine cannot be listened at (%s)", l->port, l->own,
-            strerror(errno));
+        say("port %u of the sandbox is not reachable: port %u of this machine cannot be listened at (%s)",
+            l->port, l->own, strerror(errno));
 }
 
 static void on_bind_again(uv_timer_t *t)
@@ -465,7 +482,7 @@ static struct listener *new_listener(struct doors *d, bool inside, uint16_t own,
 
         if (!l)
                 return NULL;
-        *l = (struct listener){.d = d, .fd = fd, .inside = inside, .own = own, .port = port};
+        *l = (struct listener){ .d = d, .fd = fd, .inside = inside, .own = own, .port = port };
         d->listeners[d->n_listeners++] = l;
         return l;
 }
@@ -536,7 +553,7 @@ static void on_init(uv_poll_t *h, int status, int events)
         (void)events;
         for (int i = 0; i < 16; i++) {
                 struct cg_door_msg m;
-                struct cg_err err = {0};
+                struct cg_err err = { 0 };
                 int fd = -1;
                 size_t n = 1;
                 ssize_t len = status < 0 ? 0 : cg_recv_fds(FD_DOORS, &m, sizeof(m), &fd, &n, &err);
@@ -594,7 +611,7 @@ static int read_words(struct doors *d, int argc, char **argv)
                 bool expose = strcmp(argv[i], "expose") == 0;
 
                 if (strcmp(argv[i], "unix") == 0)
-                        d->listed[d->n_listed++] = (struct listed){argv[i + 1], argv[i + 2]};
+                        d->listed[d->n_listed++] = (struct listed){ argv[i + 1], argv[i + 2] };
                 else if (expose ? !new_listener(d, false, port_of(argv[i + 2]), port_of(argv[i + 1]), -1)
                                 : !new_listener(d, true, port_of(argv[i + 1]), port_of(argv[i + 2]), reach++))
                         return -1;
@@ -623,7 +640,7 @@ int eg_doors_main(int argc, char **argv)
 {
         static struct doors doors; /* for as long as the process */
         struct doors *d = &doors;
-        struct cg_err err = {.msg = ""};
+        struct cg_err err = { .msg = "" };
 
         signal(SIGPIPE, SIG_IGN);
         signal(SIGINT, SIG_IGN);
@@ -632,7 +649,7 @@ int eg_doors_main(int argc, char **argv)
                 say("no doors: %s", err.msg);
                 return 1;
         }
-        d->common = (struct eg_flow_common){.scratch = malloc(EG_CHUNK), .max_pipes = 256};
+        d->common = (struct eg_flow_common){ .scratch = malloc(EG_CHUNK), .max_pipes = 256 };
         if (!d->common.scratch || chdir("/") < 0 || start_loop(d) < 0 || read_words(d, argc, argv) < 0)
                 return 1;
         /* The first try comes before the rights go: low ports of this machine may take one. */

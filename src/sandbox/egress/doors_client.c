@@ -11,7 +11,7 @@
 #include "base/util.h"
 #include "config.h"
 
-#define FD_SAID 3
+#define FD_SAID  3
 #define FD_DOORS 4
 #define FD_REACH 5
 
@@ -76,7 +76,10 @@ static void free_words(struct words *w)
         free(w->v);
 }
 
-/* Could a program in this sandbox, or in an earlier one by the same rules, have put one of the links there? */
+/*
+ * Could a program in this sandbox, or in an earlier one by the same rules, have put one of the
+ * links there?
+ */
 static bool is_led(const struct cg_rules *rules, const struct cg_place *place)
 {
         for (size_t i = 0; i < place->n_links; i++) {
@@ -87,12 +90,12 @@ static bool is_led(const struct cg_rules *rules, const struct cg_place *place)
 }
 
 /*
- * As it is spelled, and the place where that leads; nothing is followed from there on. A link that lies where programs inside may write
- * is theirs, whenever it was made: it would lead them to any socket of the host's. Where there are no rules about files nothing is kept
- * from them anyway.
+ * As it is spelled, and the place where that leads; nothing is followed from there on. A link that
+ * lies where programs inside may write is theirs, whenever it was made: it would lead them to any
+ * socket of the host's. Where there are no rules about files nothing is kept from them anyway.
  */
-static int add_unix(struct words *w, const struct cg_path_base *base, const struct cg_rules *rules, const char *spelled,
-                    struct cg_err *err)
+static int add_unix(struct words *w, const struct cg_path_base *base, const struct cg_rules *rules,
+                    const char *spelled, struct cg_err *err)
 {
         char path[PATH_MAX];
         struct cg_place place;
@@ -114,7 +117,8 @@ static int add_unix(struct words *w, const struct cg_path_base *base, const stru
         return e;
 }
 
-static int add_ports(struct words *w, const char *word, const struct cg_settings_port *list, size_t n, struct cg_err *err)
+static int add_ports(struct words *w, const char *word, const struct cg_settings_port *list, size_t n,
+                     struct cg_err *err)
 {
         char number[16];
         int e = 0;
@@ -131,8 +135,8 @@ static int add_ports(struct words *w, const char *word, const struct cg_settings
         return e;
 }
 
-static int make_words(const struct cg_settings *s, const struct cg_path_base *base, const struct cg_rules *rules, struct words *w,
-                      struct cg_err *err)
+static int make_words(const struct cg_settings *s, const struct cg_path_base *base,
+                      const struct cg_rules *rules, struct words *w, struct cg_err *err)
 {
         int e = add_word(w, "cellgate-egress", err);
 
@@ -147,19 +151,26 @@ static int make_words(const struct cg_settings *s, const struct cg_path_base *ba
         return e;
 }
 
-static int spawn(char **argv, size_t n_reach, int doors_fd, const int *reach, struct cg_doors_process *ret, struct cg_err *err)
+static int spawn(char **argv, size_t n_reach, int doors_fd, const int *reach, struct cg_doors_process *ret,
+                 struct cg_err *err)
 {
-        struct cg_proc_fd fds[FD_REACH + CG_SETTINGS_PORTS_MAX] = {{-1, 0}, {-1, 1}, {STDERR_FILENO, 2}};
-        struct cg_proc_spec spec = {.path = CG_LIBEXECDIR "/cellgate-egress", .argv = argv, .envp = environ, .fds = fds,
-                                    .n_fds = FD_REACH + n_reach, .new_session = true};
+        struct cg_proc_fd fds[FD_REACH + CG_SETTINGS_PORTS_MAX] = { { -1, 0 },
+                                                                    { -1, 1 },
+                                                                    { STDERR_FILENO, 2 } };
+        struct cg_proc_spec spec = { .path = CG_LIBEXECDIR "/cellgate-egress",
+                                     .argv = argv,
+                                     .envp = environ,
+                                     .fds = fds,
+                                     .n_fds = FD_REACH + n_reach,
+                                     .new_session = true };
         int said[2], e;
 
         if (pipe2(said, O_CLOEXEC | O_NONBLOCK) < 0)
                 return cg_fail_errno(err, "doors");
-        fds[FD_SAID] = (struct cg_proc_fd){said[1], FD_SAID};
-        fds[FD_DOORS] = (struct cg_proc_fd){doors_fd, FD_DOORS};
+        fds[FD_SAID] = (struct cg_proc_fd){ said[1], FD_SAID };
+        fds[FD_DOORS] = (struct cg_proc_fd){ doors_fd, FD_DOORS };
         for (size_t i = 0; i < n_reach; i++)
-                fds[FD_REACH + i] = (struct cg_proc_fd){reach[i], (int)(FD_REACH + i)};
+                fds[FD_REACH + i] = (struct cg_proc_fd){ reach[i], (int)(FD_REACH + i) };
         e = cg_proc_spawn(&spec, &ret->proc, err);
         close(said[1]);
         if (e < 0) {
@@ -171,10 +182,10 @@ static int spawn(char **argv, size_t n_reach, int doors_fd, const int *reach, st
         return 0;
 }
 
-int cg_doors_start(const struct cg_settings *s, const struct cg_path_base *base, const struct cg_rules *rules, int doors_fd,
-                   const int *reach, struct cg_doors_process *ret, struct cg_err *err)
+int cg_doors_start(const struct cg_settings *s, const struct cg_path_base *base, const struct cg_rules *rules,
+                   int doors_fd, const int *reach, struct cg_doors_process *ret, struct cg_err *err)
 {
-        struct words w = {0};
+        struct words w = { 0 };
         int e = make_words(s, base, rules, &w, err);
 
         if (e == 0)

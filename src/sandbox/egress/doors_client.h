@@ -17,7 +17,7 @@ struct cg_doors_process {
         int said; /* readable: lines for people, then the end; -1 */
         struct cg_buf line;
 };
-#define CG_DOORS_PROCESS_NONE ((struct cg_doors_process){.proc = CG_PROC_NONE, .said = -1})
+#define CG_DOORS_PROCESS_NONE ((struct cg_doors_process){ .proc = CG_PROC_NONE, .said = -1 })
 
 /* Does @s open any; and any that listens on the host, which only one sandbox can have? */
 bool cg_doors_any(const struct cg_settings *s);
@@ -25,12 +25,16 @@ bool cg_doors_on_host(const struct cg_settings *s);
 /* Adds them to a plan, behind the proxy's ports. */
 int cg_doors_plan(const struct cg_settings *s, struct cg_sandbox *plan, struct cg_err *err);
 /*
- * Starts the process for a sandbox that stands. @rules: what it may write. @doors_fd: of its cg_sandbox_child; @reach: its listeners for cellgate.ports.reach;
- * both stay the caller's, to be closed. The process ends with the sandbox, and with @ret.
+ * Starts the process for a sandbox that stands. @rules: what it may write. @doors_fd: of its
+ * cg_sandbox_child; @reach: its listeners for cellgate.ports.reach; both stay the caller's, to be
+ * closed. The process ends with the sandbox, and with @ret.
  */
-int cg_doors_start(const struct cg_settings *s, const struct cg_path_base *base, const struct cg_rules *rules, int doors_fd,
-                   const int *reach, struct cg_doors_process *ret, struct cg_err *err);
-/* The next line it said (without its end, valid until the next call); NULL: none now. The end: said is -1 then. */
+int cg_doors_start(const struct cg_settings *s, const struct cg_path_base *base, const struct cg_rules *rules,
+                   int doors_fd, const int *reach, struct cg_doors_process *ret, struct cg_err *err);
+/*
+ * The next line it said (without its end, valid until the next call); NULL: none now. The end: said
+ * is -1 then.
+ */
 const char *cg_doors_line(struct cg_doors_process *p);
 /* After its end: did it end as it should, with its sandbox? */
 bool cg_doors_reap(struct cg_doors_process *p);

@@ -41,7 +41,10 @@ struct eg_end *eg_end_close(struct eg_end *e)
         if (!e)
                 return NULL;
         e->owner = NULL;
-        /* Out of the loop first: a descriptor that is closed while it is watched would still be watched. */
+        /*
+         * Out of the loop first: a descriptor that is closed while it is watched would still be
+         * watched.
+         */
         uv_close((uv_handle_t *)&e->poll, on_closed);
         close(e->fd);
         return NULL;

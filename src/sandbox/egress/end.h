@@ -1,4 +1,7 @@
-/* One of the two sockets of a connection, and its place in a loop. For the parts of cellgate-egress. */
+/*
+ * One of the two sockets of a connection, and its place in a loop. For the parts of
+ * cellgate-egress.
+ */
 #ifndef CG_SANDBOX_EGRESS_END_H
 #define CG_SANDBOX_EGRESS_END_H
 
@@ -7,9 +10,10 @@
 struct eg_end {
         uv_poll_t poll; /* its data: this */
         uv_poll_cb on;
-        void *owner;    /* the connection; NULL: it has gone, and this waits for the loop to free it */
+        /* the connection; NULL: it has gone, and this waits for the loop to free it */
+        void *owner;
         int fd;
-        int events;     /* what is waited for; 0 after an error, when the loop has let go of it */
+        int events; /* what is waited for; 0 after an error, when the loop has let go of it */
 };
 
 /* Takes @fd, also when it fails: NULL. Waits for nothing yet. */

@@ -1,7 +1,7 @@
 /*
- * Bytes from one socket to another. At first they are read and written; a direction that carries much goes through a pipe by
- * splice(), where the kernel only moves pages. Nothing is read while what was read before cannot be written: the receiver's
- * slowness becomes the sender's.
+ * Bytes from one socket to another. At first they are read and written; a direction that carries
+ * much goes through a pipe by splice(), where the kernel only moves pages. Nothing is read while
+ * what was read before cannot be written: the receiver's slowness becomes the sender's.
  */
 #include "sandbox/egress/flow.h"
 
@@ -13,8 +13,11 @@
 
 void eg_flow_init(struct eg_flow *f, int from, int to, enum eg_flow_mode mode, struct cg_buf *before)
 {
-        *f = (struct eg_flow){.from = from, .to = to, .mode = mode, .before = before, .pipe = {-1, -1}};
-        /* A chunk's frame is at most 18 bytes longer than what it holds; heads go through here as well. */
+        *f = (struct eg_flow){ .from = from, .to = to, .mode = mode, .before = before, .pipe = { -1, -1 } };
+        /*
+         * A chunk's frame is at most 18 bytes longer than what it holds; heads go through here as
+         * well.
+         */
         cg_buf_init(&f->out, 4 * EG_CHUNK + CG_HTTP_RESPONSE_MAX);
 }
 
@@ -58,7 +61,8 @@ static int flush(struct eg_flow *f, struct cg_err *err)
 static int flush_pipe(struct eg_flow *f, struct cg_err *err)
 {
         while (f->piped) {
-                ssize_t n = splice(f->pipe[0], NULL, f->to, NULL, f->piped, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+                ssize_t n = splice(f->pipe[0], NULL, f->to, NULL, f->piped,
+                                   SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
 
                 if (n < 0 && errno == EINTR)
                         continue;
@@ -91,7 +95,10 @@ static int emit(struct eg_flow *f, const char *p, size_t len, struct cg_err *err
 
 /* ---- what was read */
 
-/* Chunks in, chunks of our own out: extensions and trailers are gone, and no odd framing gets through. */
+/*
+ * Chunks in, chunks of our own out: extensions and trailers are gone, and no odd framing gets
+ * through.
+ */
 static int take_chunks(struct eg_flow *f, const char *p, size_t len, size_t *used, struct cg_err *err)
 {
         *used = 0;

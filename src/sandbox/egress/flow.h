@@ -7,39 +7,42 @@
 
 /* What one read takes, and what is kept for a receiver that is slow. */
 #define EG_CHUNK (64u << 10)
-/* Bytes in one direction after which they go through a pipe, without being copied to here and back. */
+/*
+ * Bytes in one direction after which they go through a pipe, without being copied to here and back.
+ */
 #define EG_SPLICE_AFTER (256u << 10)
-#define EG_PIPE_SIZE (1 << 20)
+#define EG_PIPE_SIZE    (1 << 20)
 /* Bytes of one direction before the other connections get a turn. */
 #define EG_TURN (4u << 20)
 
 /* Shared by all flows of the process. */
 struct eg_flow_common {
-        char *scratch;  /* EG_CHUNK */
-        int n_pipes;    /* open now */
+        char *scratch; /* EG_CHUNK */
+        int n_pipes;   /* open now */
         int max_pipes;
 };
 
 enum eg_flow_mode {
-        EG_FLOW_ALL,      /* until the end of the connection, which goes on as one */
-        EG_FLOW_COUNTED,  /* @left bytes */
-        EG_FLOW_CHUNKED,  /* chunks, written anew or (@plain) as what they hold */
+        EG_FLOW_ALL,     /* until the end of the connection, which goes on as one */
+        EG_FLOW_COUNTED, /* @left bytes */
+        EG_FLOW_CHUNKED, /* chunks, written anew or (@plain) as what they hold */
 };
 
 struct eg_flow {
-        int from, to;           /* borrowed */
+        int from, to; /* borrowed */
         enum eg_flow_mode mode;
         uint64_t left;
         struct cg_chunked chunked;
         bool plain;
-        bool wrap;              /* EG_FLOW_COUNTED: written as chunks */
-        struct cg_buf *before;  /* borrowed: bytes that were read from @from already; what is not ours stays in it */
-        struct cg_buf out;      /* to be written */
+        bool wrap; /* EG_FLOW_COUNTED: written as chunks */
+        /* borrowed: bytes that were read from @from already; what is not ours stays in it */
+        struct cg_buf *before;
+        struct cg_buf out; /* to be written */
         int pipe[2];
         size_t piped;
         uint64_t moved;
-        bool source_done;       /* nothing more is read */
-        bool done;              /* all is written */
+        bool source_done; /* nothing more is read */
+        bool done;        /* all is written */
         /* After eg_flow_run(): what it waits for */
         bool want_read, want_write;
 };
@@ -47,8 +50,9 @@ struct eg_flow {
 void eg_flow_init(struct eg_flow *f, int from, int to, enum eg_flow_mode mode, struct cg_buf *before);
 void eg_flow_fini(struct eg_flow *f, struct eg_flow_common *c);
 /*
- * Moves what can be moved. 0: it is done or waits; CG_TIMEOUT: its turn is over and there is more; negative: the connection is
- * broken (CG_E_PROTO: the sender broke its framing). *activity is set when a byte moved.
+ * Moves what can be moved. 0: it is done or waits; CG_TIMEOUT: its turn is over and there is more;
+ * negative: the connection is broken (CG_E_PROTO: the sender broke its framing). *activity is set
+ * when a byte moved.
  */
 int eg_flow_run(struct eg_flow *f, struct eg_flow_common *c, bool *activity, struct cg_err *err);
 

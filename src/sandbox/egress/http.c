@@ -1,4 +1,7 @@
-/* HTTP/1.x heads and chunked bodies. Pure; runs in the part of cellgate-egress that can open nothing. */
+/*
+ * HTTP/1.x heads and chunked bodies. Pure; runs in the part of cellgate-egress that can open
+ * nothing.
+ */
 #include "sandbox/egress/http.h"
 
 #include <string.h>
@@ -10,7 +13,8 @@
 
 static bool is_token_byte(unsigned char c)
 {
-        return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c && strchr("!#$%&'*+-.^_`|~", c));
+        return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+               (c && strchr("!#$%&'*+-.^_`|~", c));
 }
 
 static bool is_token(struct cg_text t)
@@ -102,7 +106,7 @@ static int next_line(const char **p, const char *end, struct cg_text *ret, struc
 
         if (!lf || lf == *p || lf[-1] != '\r')
                 return bad(err, "a line of the head does not end in CRLF");
-        *ret = (struct cg_text){*p, (size_t)(lf - 1 - *p)};
+        *ret = (struct cg_text){ *p, (size_t)(lf - 1 - *p) };
         if (memchr(ret->p, '\r', ret->len))
                 return bad(err, "a bare CR in the head");
         *p = lf + 1;
@@ -117,8 +121,8 @@ static int parse_field(struct cg_text line, struct cg_http_field *ret, struct cg
                 return bad(err, "a header field is folded over lines");
         if (!colon)
                 return bad(err, "a header field has no colon");
-        ret->name = (struct cg_text){line.p, (size_t)(colon - line.p)};
-        ret->value = trim((struct cg_text){colon + 1, line.len - ret->name.len - 1});
+        ret->name = (struct cg_text){ line.p, (size_t)(colon - line.p) };
+        ret->value = trim((struct cg_text){ colon + 1, line.len - ret->name.len - 1 });
         ret->skip = false;
         if (!is_token(ret->name))
                 return bad(err, "the name of a header field has a character that no name has");
@@ -147,7 +151,10 @@ static int parse_fields(const char *p, const char *end, struct cg_http_head *h, 
         }
 }
 
-/* Content-Length and Transfer-Encoding: both, or one twice, is how two readers come to see two different messages. */
+/*
+ * Content-Length and Transfer-Encoding: both, or one twice, is how two readers come to see two
+ * different messages.
+ */
 static int find_framing(struct cg_http_head *h, struct cg_err *err)
 {
         const struct cg_http_field *length = NULL, *coding = NULL;
@@ -185,8 +192,17 @@ static int find_framing(struct cg_http_head *h, struct cg_err *err)
 static bool is_hop_by_hop(struct cg_text name)
 {
         static const char *const names[] = {
-                "connection",       "keep-alive",        "proxy-authenticate", "proxy-authorization", "proxy-connection", "te",
-                "trailer",          "transfer-encoding", "upgrade",            "content-length",      "host",
+                "connection",
+                "keep-alive",
+                "proxy-authenticate",
+                "proxy-authorization",
+                "proxy-connection",
+                "te",
+                "trailer",
+                "transfer-encoding",
+                "upgrade",
+                "content-length",
+                "host",
         };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
@@ -199,18 +215,20 @@ static bool is_hop_by_hop(struct cg_text name)
 static void skip_named(struct cg_http_head *h, struct cg_text name)
 {
         for (size_t i = 0; i < h->n_fields; i++) {
-                if (h->fields[i].name.len == name.len && strncasecmp(h->fields[i].name.p, name.p, name.len) == 0)
+                if (h->fields[i].name.len == name.len &&
+                    strncasecmp(h->fields[i].name.p, name.p, name.len) == 0)
                         h->fields[i].skip = true;
         }
 }
 
 /* The list in a Connection field (or Proxy-Connection, which clients mean the same by). */
-static int read_options(struct cg_http_head *h, struct cg_text list, bool names_fields, size_t *n, struct cg_err *err)
+static int read_options(struct cg_http_head *h, struct cg_text list, bool names_fields, size_t *n,
+                        struct cg_err *err)
 {
         while (list.len) {
                 const char *comma = memchr(list.p, ',', list.len);
                 size_t len = comma ? (size_t)(comma - list.p) : list.len;
-                struct cg_text option = trim((struct cg_text){list.p, len});
+                struct cg_text option = trim((struct cg_text){ list.p, len });
 
                 if (option.len && ++*n > CG_HTTP_OPTIONS_MAX)
                         return bad(err, "too many names in Connection");
@@ -273,7 +291,8 @@ static int parse_authority(struct cg_text t, struct cg_host *host, uint16_t *por
 
         if (memchr(t.p, '@', t.len))
                 return bad(err, "user and password in a URL are not for a proxy");
-        if (colon && (colon[1] == '0' || !parse_number((struct cg_text){colon + 1, t.len - host_len - 1}, 65535, &v)))
+        if (colon && (colon[1] == '0' ||
+                      !parse_number((struct cg_text){ colon + 1, t.len - host_len - 1 }, 65535, &v)))
                 return bad(err, "the port is not 1 to 65535");
         if (v == 0)
                 return bad(err, "the port is missing");
@@ -290,11 +309,11 @@ static int parse_absolute(struct cg_text target, struct cg_http_request *r, stru
                 return bad(err, "https URLs go through a CONNECT tunnel");
         if (!starts_with(target, "http://"))
                 return bad(err, "this is a proxy: it takes CONNECT host:port and http://host/path");
-        rest = (struct cg_text){target.p + 7, target.len - 7};
+        rest = (struct cg_text){ target.p + 7, target.len - 7 };
         while (n < rest.len && !memchr("/?#\\", rest.p[n], 4))
                 n++;
-        authority = (struct cg_text){rest.p, n};
-        r->path = (struct cg_text){rest.p + n, rest.len - n};
+        authority = (struct cg_text){ rest.p, n };
+        r->path = (struct cg_text){ rest.p + n, rest.len - n };
         if (memchr(target.p, '#', target.len) || (r->path.len && r->path.p[0] == '\\'))
                 return bad(err, "the URL has a character that no URL in a request has");
         r->port = 80;
@@ -313,7 +332,8 @@ static bool is_target(struct cg_text t)
         return t.len > 0;
 }
 
-static int parse_request_line(struct cg_text line, struct cg_http_request *r, unsigned int *status, struct cg_err *err)
+static int parse_request_line(struct cg_text line, struct cg_http_request *r, unsigned int *status,
+                              struct cg_err *err)
 {
         const char *first = memchr(line.p, ' ', line.len);
         const char *last = memrchr(line.p, ' ', line.len);
@@ -322,22 +342,27 @@ static int parse_request_line(struct cg_text line, struct cg_http_request *r, un
 
         if (!first || first == last)
                 return bad(err, "the request line is not METHOD TARGET HTTP/1.1");
-        r->method = (struct cg_text){line.p, (size_t)(first - line.p)};
-        target = (struct cg_text){first + 1, (size_t)(last - first - 1)};
-        v = parse_version((struct cg_text){last + 1, line.len - (size_t)(last + 1 - line.p)}, &r->head.minor);
+        r->method = (struct cg_text){ line.p, (size_t)(first - line.p) };
+        target = (struct cg_text){ first + 1, (size_t)(last - first - 1) };
+        v = parse_version((struct cg_text){ last + 1, line.len - (size_t)(last + 1 - line.p) },
+                          &r->head.minor);
         if (v < 0 || !is_token(r->method) || r->method.len > CG_HTTP_METHOD_MAX || !is_target(target))
                 return bad(err, "the request line is not METHOD TARGET HTTP/1.1");
         if (v > 0) {
                 *status = 505;
                 return bad(err, "this proxy speaks HTTP/1.0 and HTTP/1.1");
         }
-        /* Methods are case-sensitive: "connect" is some other method, and none that a tunnel is opened for. */
+        /*
+         * Methods are case-sensitive: "connect" is some other method, and none that a tunnel is
+         * opened for.
+         */
         r->connect = r->method.len == 7 && memcmp(r->method.p, "CONNECT", 7) == 0;
         r->is_head = r->method.len == 4 && memcmp(r->method.p, "HEAD", 4) == 0;
         return r->connect ? parse_authority(target, &r->host, &r->port, err) : parse_absolute(target, r, err);
 }
 
-int cg_http_request_parse(const char *p, size_t len, struct cg_http_request *ret, unsigned int *status, struct cg_err *err)
+int cg_http_request_parse(const char *p, size_t len, struct cg_http_request *ret, unsigned int *status,
+                          struct cg_err *err)
 {
         const char *at = p;
         struct cg_text line;
@@ -365,16 +390,18 @@ static int parse_status_line(struct cg_text line, struct cg_http_response *r, st
 {
         uint64_t status;
 
-        if (line.len < 12 || parse_version((struct cg_text){line.p, 8}, &r->head.minor) != 0 || line.p[8] != ' ' ||
-            !parse_number((struct cg_text){line.p + 9, 3}, 999, &status) || status < 100 || (line.len > 12 && line.p[12] != ' '))
+        if (line.len < 12 || parse_version((struct cg_text){ line.p, 8 }, &r->head.minor) != 0 ||
+            line.p[8] != ' ' || !parse_number((struct cg_text){ line.p + 9, 3 }, 999, &status) ||
+            status < 100 || (line.len > 12 && line.p[12] != ' '))
                 return bad(err, "the status line is not HTTP/1.1 NNN REASON");
         r->status = (unsigned int)status;
         if (line.len > 13)
-                r->reason = (struct cg_text){line.p + 13, line.len - 13};
+                r->reason = (struct cg_text){ line.p + 13, line.len - 13 };
         return is_field_text(r->reason) ? 0 : bad(err, "the status line has a control character");
 }
 
-int cg_http_response_parse(const char *p, size_t len, bool to_head, struct cg_http_response *ret, struct cg_err *err)
+int cg_http_response_parse(const char *p, size_t len, bool to_head, struct cg_http_response *ret,
+                           struct cg_err *err)
 {
         const char *at = p;
         struct cg_text line;
@@ -395,9 +422,13 @@ int cg_http_response_parse(const char *p, size_t len, bool to_head, struct cg_ht
         if (ret->head.framing == CG_HTTP_NO_BODY)
                 ret->head.framing = CG_HTTP_UNTIL_END;
         if (to_head || ret->status < 200 || ret->status == 204 || ret->status == 304) {
-                /* The length is of a body that does not come, and is worth passing on; chunks cannot be announced so. */
+                /*
+                 * The length is of a body that does not come, and is worth passing on; chunks
+                 * cannot be announced so.
+                 */
                 for (size_t i = 0; i < ret->head.n_fields; i++) {
-                        if (ret->status >= 200 && ret->status != 204 && same(ret->head.fields[i].name, "content-length"))
+                        if (ret->status >= 200 && ret->status != 204 &&
+                            same(ret->head.fields[i].name, "content-length"))
                                 ret->head.fields[i].skip = false;
                 }
                 ret->head.framing = CG_HTTP_NO_BODY;
@@ -417,8 +448,8 @@ unsigned int cg_http_check_host(const struct cg_http_request *r)
 
                 if (!same(f->name, "host"))
                         continue;
-                if (++n > 1 || parse_authority(f->value, &h, &port, NULL) < 0 || strcmp(h.text, r->host.text) != 0 ||
-                    port != r->port)
+                if (++n > 1 || parse_authority(f->value, &h, &port, NULL) < 0 ||
+                    strcmp(h.text, r->host.text) != 0 || port != r->port)
                         return 421;
         }
         return n || r->head.minor == 0 ? 0 : 400;
@@ -489,7 +520,8 @@ static int add_framing(struct cg_buf *out, enum cg_http_framing framing, uint64_
 }
 
 /* "GET /path" or "GET http://host/path" */
-static int add_target(struct cg_buf *out, const struct cg_http_request *r, const char *authority, bool absolute, struct cg_err *err)
+static int add_target(struct cg_buf *out, const struct cg_http_request *r, const char *authority,
+                      bool absolute, struct cg_err *err)
 {
         int e = add_text(out, r->method, err);
 
@@ -500,7 +532,8 @@ static int add_target(struct cg_buf *out, const struct cg_http_request *r, const
         return e == 0 ? add_text(out, r->path, err) : e;
 }
 
-int cg_http_request_write(const struct cg_http_request *r, bool absolute, const char *auth, struct cg_buf *out, struct cg_err *err)
+int cg_http_request_write(const struct cg_http_request *r, bool absolute, const char *auth,
+                          struct cg_buf *out, struct cg_err *err)
 {
         char authority[CG_AUTHORITY_MAX];
         int e;
@@ -518,7 +551,8 @@ int cg_http_request_write(const struct cg_http_request *r, bool absolute, const 
         return e == 0 ? cg_buf_adds(out, "Connection: close\r\n\r\n", err) : e;
 }
 
-int cg_http_response_write(const struct cg_http_response *r, bool chunked, bool keep_alive, struct cg_buf *out, struct cg_err *err)
+int cg_http_response_write(const struct cg_http_response *r, bool chunked, bool keep_alive,
+                           struct cg_buf *out, struct cg_err *err)
 {
         enum cg_http_framing framing = chunked ? CG_HTTP_CHUNKED : r->head.framing;
         int e = cg_buf_addf(out, err, "HTTP/1.1 %u ", r->status);
@@ -600,24 +634,25 @@ static int step(struct cg_chunked *c, char b, struct cg_err *err)
                 c->state = c->left ? DATA : TRAILER;
                 c->line = 0;
         } else if (c->state == DATA_LF) {
-                *c = (struct cg_chunked){.state = SIZE};
+                *c = (struct cg_chunked){ .state = SIZE };
         } else {
                 c->state = c->state == TRAILER_LF ? TRAILER : DONE;
         }
         return 0;
 }
 
-int cg_chunked_next(struct cg_chunked *c, const char *p, size_t len, size_t *used, struct cg_text *data, struct cg_err *err)
+int cg_chunked_next(struct cg_chunked *c, const char *p, size_t len, size_t *used, struct cg_text *data,
+                    struct cg_err *err)
 {
         *used = 0;
-        *data = (struct cg_text){p, 0};
+        *data = (struct cg_text){ p, 0 };
         while (*used < len && c->state != DONE) {
                 int r;
 
                 if (c->state == DATA) {
                         size_t n = len - *used < c->left ? len - *used : (size_t)c->left;
 
-                        *data = (struct cg_text){p + *used, n};
+                        *data = (struct cg_text){ p + *used, n };
                         *used += n;
                         c->left -= n;
                         if (c->left == 0) {

@@ -1,7 +1,8 @@
 /*
- * HTTP/1.x as a proxy sees it: heads of requests and responses, chunked bodies. Pure, and strict where a second reader could
- * understand something else: no folded lines, no bare CR or LF, no space before a colon, never Content-Length together with
- * Transfer-Encoding or twice, no transfer coding but chunked. What goes on is written anew from what was understood.
+ * HTTP/1.x as a proxy sees it: heads of requests and responses, chunked bodies. Pure, and strict
+ * where a second reader could understand something else: no folded lines, no bare CR or LF, no
+ * space before a colon, never Content-Length together with Transfer-Encoding or twice, no transfer
+ * coding but chunked. What goes on is written anew from what was understood.
  *
  * A parsed head points into the text it was parsed from.
  */
@@ -11,17 +12,20 @@
 #include "base/buf.h"
 #include "sandbox/egress/domain.h"
 
-/* Of a request, and what srt (Node) takes as well; a response may have more, for servers set large cookies and policies. */
-#define CG_HTTP_REQUEST_MAX (16u << 10)
+/*
+ * Of a request, and what srt (Node) takes as well; a response may have more, for servers set large
+ * cookies and policies.
+ */
+#define CG_HTTP_REQUEST_MAX  (16u << 10)
 #define CG_HTTP_RESPONSE_MAX (64u << 10)
 /* Fields of one head: browsers send 20 to 40. */
 #define CG_HTTP_FIELDS_MAX 256
 /* Names in Connection fields, each compared with each field. */
 #define CG_HTTP_OPTIONS_MAX 16
-#define CG_HTTP_METHOD_MAX 32
+#define CG_HTTP_METHOD_MAX  32
 /* The line before a chunk with its extensions; all trailer fields together. */
 #define CG_HTTP_CHUNK_LINE_MAX 1024
-#define CG_HTTP_TRAILER_MAX (8u << 10)
+#define CG_HTTP_TRAILER_MAX    (8u << 10)
 
 struct cg_text {
         const char *p;
@@ -66,31 +70,46 @@ struct cg_http_response {
 };
 
 /*
- * Looks for the end of the head that @p starts with: its length, the empty line included; 0 when more is needed. *@scanned
- * (0 at first) is how far was looked before, so that a head that comes byte by byte is not read again for each. The limit is
- * the caller's: what has no end within it is too long.
+ * Looks for the end of the head that @p starts with: its length, the empty line included; 0 when
+ * more is needed. *@scanned (0 at first) is how far was looked before, so that a head that comes
+ * byte by byte is not read again for each. The limit is the caller's: what has no end within it is
+ * too long.
  */
 size_t cg_http_head_len(const char *p, size_t len, size_t *scanned);
 
 /*
- * Parses a whole head. Negative: @ret is not set, and *status is what to answer, 400 for anything unclear, 505 for other
- * versions. Only what a proxy is asked is taken: CONNECT host:port and http://host[:port]/path.
+ * Parses a whole head. Negative: @ret is not set, and *status is what to answer, 400 for anything
+ * unclear, 505 for other versions. Only what a proxy is asked is taken: CONNECT host:port and
+ * http://host[:port]/path.
  */
-int cg_http_request_parse(const char *p, size_t len, struct cg_http_request *ret, unsigned int *status, struct cg_err *err);
+int cg_http_request_parse(const char *p, size_t len, struct cg_http_request *ret, unsigned int *status,
+                          struct cg_err *err);
 /* @to_head: of a response to a HEAD request. */
-int cg_http_response_parse(const char *p, size_t len, bool to_head, struct cg_http_response *ret, struct cg_err *err);
+int cg_http_response_parse(const char *p, size_t len, bool to_head, struct cg_http_response *ret,
+                           struct cg_err *err);
 
 /*
- * The request as it goes on: to the host itself, or (@absolute) to another proxy, with @auth as Proxy-Authorization unless
- * NULL. Host and framing are ours, hop-by-hop fields are gone, "Connection: close" is added.
+ * The request as it goes on: to the host itself, or (@absolute) to another proxy, with @auth as
+ * Proxy-Authorization unless NULL. Host and framing are ours, hop-by-hop fields are gone,
+ * "Connection: close" is added.
  */
-int cg_http_request_write(const struct cg_http_request *r, bool absolute, const char *auth, struct cg_buf *out, struct cg_err *err);
-/* The response as it goes on; @chunked: the body follows in chunks (@r may have another framing). */
-int cg_http_response_write(const struct cg_http_response *r, bool chunked, bool keep_alive, struct cg_buf *out, struct cg_err *err);
+int cg_http_request_write(const struct cg_http_request *r, bool absolute, const char *auth,
+                          struct cg_buf *out, struct cg_err *err);
+/*
+ * The response as it goes on; @chunked: the body follows in chunks (@r may have another framing).
+ */
+int cg_http_response_write(const struct cg_http_response *r, bool chunked, bool keep_alive,
+                           struct cg_buf *out, struct cg_err *err);
 
-/* The Host fields of a request that says where it goes already: 0 when they say the same, 400 when there is none, else 421. */
+/*
+ * The Host fields of a request that says where it goes already: 0 when they say the same, 400 when
+ * there is none, else 421.
+ */
 unsigned int cg_http_check_host(const struct cg_http_request *r);
-/* Leaves out fields by name: @names one a line, compared without case, "-", "_" and "." being one character. */
+/*
+ * Leaves out fields by name: @names one a line, compared without case, "-", "_" and "." being one
+ * character.
+ */
 void cg_http_strip(struct cg_http_head *h, const char *names);
 
 /* A chunked body, piece by piece. Start with all zero. */
@@ -103,9 +122,11 @@ struct cg_chunked {
 
 #define CG_CHUNKED_END 1
 /*
- * Takes some of @p: *used bytes, of which *data (may be empty) belongs to the body. 0: call again with the rest, or with more
- * when nothing is left; CG_CHUNKED_END: the body is whole, what follows @used is not its; CG_E_PROTO.
+ * Takes some of @p: *used bytes, of which *data (may be empty) belongs to the body. 0: call again
+ * with the rest, or with more when nothing is left; CG_CHUNKED_END: the body is whole, what follows
+ * @used is not its; CG_E_PROTO.
  */
-int cg_chunked_next(struct cg_chunked *c, const char *p, size_t len, size_t *used, struct cg_text *data, struct cg_err *err);
+int cg_chunked_next(struct cg_chunked *c, const char *p, size_t len, size_t *used, struct cg_text *data,
+                    struct cg_err *err);
 
 #endif

@@ -1,12 +1,14 @@
 /*
- * The injector of cellgate-egress: puts real values in the place of masked credentials. It stands between the relay and a server that the
- * decider has found to be one of those that may have them, and is the only part that knows them:
+ * The injector of cellgate-egress: puts real values in the place of masked credentials. It stands
+ * between the relay and a server that the decider has found to be one of those that may have them,
+ * and is the only part that knows them:
  *
  *      relay ── request, with what stands for a secret ──> injector ── with the secret ──> server
  *            <───────────────── response, as it is ──────          <──────────────────
  *
- * It looks for the fakes in the fields of the request's head and in its body, by their bytes. The head ends at an empty line; what the
- * body is, is said by the framing that the relay wrote: one that may change its length comes in chunks, and goes on in others.
+ * It looks for the fakes in the fields of the request's head and in its body, by their bytes. The
+ * head ends at an empty line; what the body is, is said by the framing that the relay wrote: one
+ * that may change its length comes in chunks, and goes on in others.
  */
 #include "sandbox/egress/internal.h"
 
@@ -25,11 +27,14 @@
 #include "sandbox/egress/end.h"
 #include "sandbox/egress/flow.h"
 
-/* What the relay writes: a head of a client's, with a host, credentials of a parent proxy and the framing. */
-#define HEAD_MAX (2 * CG_HTTP_REQUEST_MAX)
-#define FAKE_LEN (sizeof(CG_EGRESS_FAKE) - 1)
+/*
+ * What the relay writes: a head of a client's, with a host, credentials of a parent proxy and the
+ * framing.
+ */
+#define HEAD_MAX  (2 * CG_HTTP_REQUEST_MAX)
+#define FAKE_LEN  (sizeof(CG_EGRESS_FAKE) - 1)
 #define MAX_PIPES 256
-#define BURST 64
+#define BURST     64
 
 struct secret {
         uint32_t cred;
@@ -59,12 +64,13 @@ struct link {
         uint8_t creds[CG_POLICY_CREDS_MAX / 8];
         struct eg_end *relay, *server;
         enum state state;
-        size_t scanned;         /* HEAD */
-        uint64_t left;          /* COUNTED */
+        size_t scanned; /* HEAD */
+        uint64_t left;  /* COUNTED */
         struct cg_chunked chunked;
-        struct cg_buf hold;     /* read, not looked at to its end: the head, or the beginning of a fake */
-        struct cg_buf out;      /* to the server */
-        struct cg_buf none;     /* nothing of the response was read before */
+        /* read, not looked at to its end: the head, or the beginning of a fake */
+        struct cg_buf hold;
+        struct cg_buf out;  /* to the server */
+        struct cg_buf none; /* nothing of the response was read before */
         struct eg_flow back;
 };
 
@@ -114,10 +120,14 @@ static int index_secrets(struct box *b, size_t len)
                         return -1;
                 memcpy(&head, b->mem + at, sizeof(head));
                 at += sizeof(head);
-                if (head.cred >= CG_POLICY_CREDS_MAX || head.fake_len < FAKE_LEN || head.fake_len > CG_EGRESS_SECRET_MAX ||
-                    head.real_len > head.fake_len || len - at < head.fake_len + head.real_len)
+                if (head.cred >= CG_POLICY_CREDS_MAX || head.fake_len < FAKE_LEN ||
+                    head.fake_len > CG_EGRESS_SECRET_MAX || head.real_len > head.fake_len ||
+                    len - at < head.fake_len + head.real_len)
                         return -1;
-                *s = (struct secret){.cred = head.cred, .fake = b->mem + at, .fake_len = head.fake_len, .real_len = head.real_len};
+                *s = (struct secret){ .cred = head.cred,
+                                      .fake = b->mem + at,
+                                      .fake_len = head.fake_len,
+                                      .real_len = head.real_len };
                 s->real = s->fake + s->fake_len;
                 s->in_fields = fits_a_field(s->real, s->real_len);
                 if (memcmp(s->fake, CG_EGRESS_FAKE, FAKE_LEN) != 0)
@@ -150,7 +160,8 @@ static int open_box(struct injector *in, uint32_t number, int fd)
         b->v = calloc(CG_EGRESS_SECRETS_MAX, sizeof(*b->v));
         mem = mmap(NULL, CG_EGRESS_SECRETS_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         b->mem = mem == MAP_FAILED ? NULL : mem;
-        if (!b->v || !b->mem || read_all(fd, b->mem, CG_EGRESS_SECRETS_BYTES, &len) < 0 || index_secrets(b, len) < 0) {
+        if (!b->v || !b->mem || read_all(fd, b->mem, CG_EGRESS_SECRETS_BYTES, &len) < 0 ||
+            index_secrets(b, len) < 0) {
                 free_box(b);
                 return -1;
         }
@@ -194,7 +205,10 @@ static const struct secret *at_fake(const struct link *l, const char *p, size_t 
         return NULL;
 }
 
-/* How much of @p cannot begin a fake: all but an end that is the beginning of what they all begin with. */
+/*
+ * How much of @p cannot begin a fake: all but an end that is the beginning of what they all begin
+ * with.
+ */
 static size_t without_beginning(const char *p, size_t len)
 {
         size_t n = len < FAKE_LEN - 1 ? len : FAKE_LEN - 1;
@@ -205,9 +219,11 @@ static size_t without_beginning(const char *p, size_t len)
 }
 
 /*
- * Copies @p to @out with fakes replaced. @last: nothing follows. Returns how much of it is done with (all when @last); negative.
+ * Copies @p to @out with fakes replaced. @last: nothing follows. Returns how much of it is done
+ * with (all when @last); negative.
  */
-static ssize_t replace(const struct link *l, const char *p, size_t len, bool field, bool last, struct cg_buf *out)
+static ssize_t replace(const struct link *l, const char *p, size_t len, bool field, bool last,
+                       struct cg_buf *out)
 {
         size_t at = 0;
 
@@ -293,7 +309,10 @@ static int take_body(struct link *l, const char *p, size_t len)
         }
 }
 
-/* What the relay said last of all about the body: no field of a client's can look the same, those are left out by it. */
+/*
+ * What the relay said last of all about the body: no field of a client's can look the same, those
+ * are left out by it.
+ */
 static void find_framing(struct link *l, const char *head, size_t len)
 {
         static const char length[] = "\r\nContent-Length: ", chunked[] = "\r\nTransfer-Encoding: chunked\r\n";
@@ -310,7 +329,7 @@ static void find_framing(struct link *l, const char *head, size_t len)
 
 static int take_head(struct link *l, const char *p, size_t len)
 {
-        struct cg_buf rest = {.max = SIZE_MAX / 2};
+        struct cg_buf rest = { .max = SIZE_MAX / 2 };
         size_t n, line;
         int r;
 
@@ -534,13 +553,14 @@ static void on_chan(uv_poll_t *h, int status, int events)
 
 int eg_inject_run(int chan)
 {
-        static const struct eg_msg ready = {.type = EG_READY};
+        static const struct eg_msg ready = { .type = EG_READY };
         struct injector *in = calloc(1, sizeof(*in));
-        struct cg_err err = {.msg = ""};
+        struct cg_err err = { .msg = "" };
 
         if (in)
-                in->common = (struct eg_flow_common){.scratch = malloc(EG_CHUNK), .max_pipes = MAX_PIPES};
-        if (!in || !in->common.scratch || uv_loop_init(&in->loop) < 0 || uv_poll_init(&in->loop, &in->chan_poll, chan) < 0)
+                in->common = (struct eg_flow_common){ .scratch = malloc(EG_CHUNK), .max_pipes = MAX_PIPES };
+        if (!in || !in->common.scratch || uv_loop_init(&in->loop) < 0 ||
+            uv_poll_init(&in->loop, &in->chan_poll, chan) < 0)
                 return 1;
         in->chan = chan;
         in->chan_poll.data = in;

@@ -1,8 +1,9 @@
 /*
- * How the processes of cellgate-egress give up what they do not need. Each order is the point: rights that later steps
- * take come last, the system call filter, which denies those steps, at the very end. Names are looked up by the decider after
- * all this: with glibc's own getaddrinfo(), so that a name leads where it leads for every program of this machine (hosts file,
- * nsswitch.conf, resolvers). That takes reading what is in /etc and loading libraries, and nothing that writes.
+ * How the processes of cellgate-egress give up what they do not need. Each order is the point:
+ * rights that later steps take come last, the system call filter, which denies those steps, at the
+ * very end. Names are looked up by the decider after all this: with glibc's own getaddrinfo(), so
+ * that a name leads where it leads for every program of this machine (hosts file, nsswitch.conf,
+ * resolvers). That takes reading what is in /etc and loading libraries, and nothing that writes.
  */
 #include "sandbox/egress/internal.h"
 
@@ -26,8 +27,8 @@
 #include "sandbox/steps.h"
 
 /*
- * A sanitizer's runtime makes system calls of its own at any time, and writes its reports to files: then there is neither filter
- * nor Landlock, and the layers say so.
+ * A sanitizer's runtime makes system calls of its own at any time, and writes its reports to files:
+ * then there is neither filter nor Landlock, and the layers say so.
  */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define FILTERED 0
@@ -40,7 +41,7 @@
 #define FILTERED 1
 #endif
 
-#define LOW32 0xffffffffu
+#define LOW32        0xffffffffu
 #define WANTED_FILES 65536
 
 /* ---- everything at once */
@@ -48,8 +49,8 @@
 /* An ordinary user has none; root in a container may lack the one that the full way takes. */
 static int drop_caps(struct cg_err *err)
 {
-        struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-        struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3] = {{0}};
+        struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+        struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3] = { { 0 } };
 
         if (syscall(SYS_capget, &header, caps) < 0)
                 return cg_fail_errno(err, "egress: reading capabilities");
@@ -68,7 +69,7 @@ static int drop_rights(struct cg_err *err)
                 l.rlim_cur = l.rlim_max < WANTED_FILES ? l.rlim_max : WANTED_FILES;
                 setrlimit(RLIMIT_NOFILE, &l);
         }
-        l = (struct rlimit){0, 0};
+        l = (struct rlimit){ 0, 0 };
         if (setrlimit(RLIMIT_CORE, &l) < 0)
                 return cg_fail_errno(err, "egress: RLIMIT_CORE");
         /* Nobody of the same user reads this memory: it holds what goes through. */
@@ -89,11 +90,11 @@ struct ruleset_attr {
         uint64_t handled_access_net;
         uint64_t scoped;
 };
-#define NET_BIND (1ULL << 0)
+#define NET_BIND    (1ULL << 0)
 #define NET_CONNECT (1ULL << 1)
-#define SCOPE_ALL 3ULL
-#define FS_ABI1 ((1ULL << 13) - 1)
-#define FS_READ (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR | LANDLOCK_ACCESS_FS_EXECUTE)
+#define SCOPE_ALL   3ULL
+#define FS_ABI1     ((1ULL << 13) - 1)
+#define FS_READ     (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR | LANDLOCK_ACCESS_FS_EXECUTE)
 
 static uint64_t fs_of_abi(int abi)
 {
@@ -110,7 +111,7 @@ static uint64_t fs_of_abi(int abi)
 
 static void allow_reading(int ruleset, const char *path)
 {
-        struct landlock_path_beneath_attr rule = {.allowed_access = FS_READ};
+        struct landlock_path_beneath_attr rule = { .allowed_access = FS_READ };
         cg_auto_fd int fd = open(path, O_PATH | O_CLOEXEC);
 
         /* What is not there needs no rule; what cannot have one stays closed. */
@@ -122,7 +123,7 @@ static void allow_reading(int ruleset, const char *path)
 /* 0; CG_TIMEOUT where the kernel has no Landlock: the filter alone has to do. */
 static int restrict_self(const char *const *readable, uint64_t net, struct cg_err *err)
 {
-        struct ruleset_attr attr = {0};
+        struct ruleset_attr attr = { 0 };
         cg_auto_fd int ruleset = -1;
         int abi = (int)syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
 
@@ -144,44 +145,119 @@ static int restrict_self(const char *const *readable, uint64_t net, struct cg_er
 /* ---- system calls */
 
 static const int both[] = {
-        SCMP_SYS(read), SCMP_SYS(write), SCMP_SYS(readv), SCMP_SYS(writev), SCMP_SYS(recvfrom), SCMP_SYS(recvmsg),
-        SCMP_SYS(sendto), SCMP_SYS(sendmsg), SCMP_SYS(recv), SCMP_SYS(send), SCMP_SYS(close), SCMP_SYS(shutdown),
-        SCMP_SYS(setsockopt), SCMP_SYS(getsockopt), SCMP_SYS(fcntl), SCMP_SYS(fcntl64), SCMP_SYS(epoll_ctl),
-        SCMP_SYS(epoll_wait), SCMP_SYS(epoll_pwait), SCMP_SYS(epoll_pwait2), SCMP_SYS(poll), SCMP_SYS(ppoll),
-        SCMP_SYS(ppoll_time64), SCMP_SYS(clock_gettime), SCMP_SYS(clock_gettime64), SCMP_SYS(gettimeofday),
-        SCMP_SYS(munmap), SCMP_SYS(mremap), SCMP_SYS(brk), SCMP_SYS(madvise), SCMP_SYS(futex),
-        SCMP_SYS(futex_time64), SCMP_SYS(exit_group), SCMP_SYS(exit), SCMP_SYS(rt_sigreturn), SCMP_SYS(sigreturn),
-        SCMP_SYS(rt_sigprocmask), SCMP_SYS(rt_sigaction), SCMP_SYS(getpid), SCMP_SYS(gettid),
-        SCMP_SYS(restart_syscall), SCMP_SYS(getrandom), SCMP_SYS(sched_yield),
+        SCMP_SYS(read),
+        SCMP_SYS(write),
+        SCMP_SYS(readv),
+        SCMP_SYS(writev),
+        SCMP_SYS(recvfrom),
+        SCMP_SYS(recvmsg),
+        SCMP_SYS(sendto),
+        SCMP_SYS(sendmsg),
+        SCMP_SYS(recv),
+        SCMP_SYS(send),
+        SCMP_SYS(close),
+        SCMP_SYS(shutdown),
+        SCMP_SYS(setsockopt),
+        SCMP_SYS(getsockopt),
+        SCMP_SYS(fcntl),
+        SCMP_SYS(fcntl64),
+        SCMP_SYS(epoll_ctl),
+        SCMP_SYS(epoll_wait),
+        SCMP_SYS(epoll_pwait),
+        SCMP_SYS(epoll_pwait2),
+        SCMP_SYS(poll),
+        SCMP_SYS(ppoll),
+        SCMP_SYS(ppoll_time64),
+        SCMP_SYS(clock_gettime),
+        SCMP_SYS(clock_gettime64),
+        SCMP_SYS(gettimeofday),
+        SCMP_SYS(munmap),
+        SCMP_SYS(mremap),
+        SCMP_SYS(brk),
+        SCMP_SYS(madvise),
+        SCMP_SYS(futex),
+        SCMP_SYS(futex_time64),
+        SCMP_SYS(exit_group),
+        SCMP_SYS(exit),
+        SCMP_SYS(rt_sigreturn),
+        SCMP_SYS(sigreturn),
+        SCMP_SYS(rt_sigprocmask),
+        SCMP_SYS(rt_sigaction),
+        SCMP_SYS(getpid),
+        SCMP_SYS(gettid),
+        SCMP_SYS(restart_syscall),
+        SCMP_SYS(getrandom),
+        SCMP_SYS(sched_yield),
 };
 
 static const int relay_only[] = {
-        SCMP_SYS(accept), SCMP_SYS(accept4), SCMP_SYS(splice), SCMP_SYS(pipe2),
+        SCMP_SYS(accept),
+        SCMP_SYS(accept4),
+        SCMP_SYS(splice),
+        SCMP_SYS(pipe2),
 };
 
 /* Secrets stay in memory, where the user may lock as much. */
 static const int injector_only[] = {
-        SCMP_SYS(splice), SCMP_SYS(pipe2), SCMP_SYS(mlock),
+        SCMP_SYS(splice),
+        SCMP_SYS(pipe2),
+        SCMP_SYS(mlock),
 };
 
 /* Places of files (O_PATH), which Landlock leaves alone; sockets. */
 static const int doors_only[] = {
-        SCMP_SYS(accept), SCMP_SYS(accept4), SCMP_SYS(splice), SCMP_SYS(pipe2), SCMP_SYS(connect), SCMP_SYS(bind), SCMP_SYS(listen),
-        SCMP_SYS(getsockname), SCMP_SYS(getpeername), SCMP_SYS(openat2), SCMP_SYS(fstat), SCMP_SYS(fstat64), SCMP_SYS(newfstatat),
-        SCMP_SYS(fstatat64),
+        SCMP_SYS(accept), SCMP_SYS(accept4), SCMP_SYS(splice),      SCMP_SYS(pipe2),       SCMP_SYS(connect),
+        SCMP_SYS(bind),   SCMP_SYS(listen),  SCMP_SYS(getsockname), SCMP_SYS(getpeername), SCMP_SYS(openat2),
+        SCMP_SYS(fstat),  SCMP_SYS(fstat64), SCMP_SYS(newfstatat),  SCMP_SYS(fstatat64),
 };
 
 /* Looking names up, in threads; connecting. */
 static const int decider_only[] = {
-        SCMP_SYS(connect), SCMP_SYS(bind), SCMP_SYS(getsockname), SCMP_SYS(getpeername), SCMP_SYS(sendmmsg),
-        SCMP_SYS(recvmmsg), SCMP_SYS(fstat), SCMP_SYS(fstat64), SCMP_SYS(newfstatat), SCMP_SYS(fstatat64),
-        SCMP_SYS(stat), SCMP_SYS(stat64), SCMP_SYS(lstat), SCMP_SYS(lstat64), SCMP_SYS(statx), SCMP_SYS(statfs),
-        SCMP_SYS(fstatfs), SCMP_SYS(lseek), SCMP_SYS(_llseek), SCMP_SYS(pread64), SCMP_SYS(access),
-        SCMP_SYS(faccessat), SCMP_SYS(faccessat2), SCMP_SYS(readlink), SCMP_SYS(readlinkat), SCMP_SYS(getcwd),
-        SCMP_SYS(getdents64), SCMP_SYS(uname), SCMP_SYS(sysinfo), SCMP_SYS(getuid), SCMP_SYS(geteuid),
-        SCMP_SYS(getgid), SCMP_SYS(getegid), SCMP_SYS(getppid), SCMP_SYS(set_robust_list), SCMP_SYS(rseq),
-        SCMP_SYS(sigaltstack), SCMP_SYS(sched_getaffinity), SCMP_SYS(nanosleep), SCMP_SYS(clock_nanosleep),
-        SCMP_SYS(clock_nanosleep_time64), SCMP_SYS(eventfd2), SCMP_SYS(time), SCMP_SYS(mmap), SCMP_SYS(mmap2),
+        SCMP_SYS(connect),
+        SCMP_SYS(bind),
+        SCMP_SYS(getsockname),
+        SCMP_SYS(getpeername),
+        SCMP_SYS(sendmmsg),
+        SCMP_SYS(recvmmsg),
+        SCMP_SYS(fstat),
+        SCMP_SYS(fstat64),
+        SCMP_SYS(newfstatat),
+        SCMP_SYS(fstatat64),
+        SCMP_SYS(stat),
+        SCMP_SYS(stat64),
+        SCMP_SYS(lstat),
+        SCMP_SYS(lstat64),
+        SCMP_SYS(statx),
+        SCMP_SYS(statfs),
+        SCMP_SYS(fstatfs),
+        SCMP_SYS(lseek),
+        SCMP_SYS(_llseek),
+        SCMP_SYS(pread64),
+        SCMP_SYS(access),
+        SCMP_SYS(faccessat),
+        SCMP_SYS(faccessat2),
+        SCMP_SYS(readlink),
+        SCMP_SYS(readlinkat),
+        SCMP_SYS(getcwd),
+        SCMP_SYS(getdents64),
+        SCMP_SYS(uname),
+        SCMP_SYS(sysinfo),
+        SCMP_SYS(getuid),
+        SCMP_SYS(geteuid),
+        SCMP_SYS(getgid),
+        SCMP_SYS(getegid),
+        SCMP_SYS(getppid),
+        SCMP_SYS(set_robust_list),
+        SCMP_SYS(rseq),
+        SCMP_SYS(sigaltstack),
+        SCMP_SYS(sched_getaffinity),
+        SCMP_SYS(nanosleep),
+        SCMP_SYS(clock_nanosleep),
+        SCMP_SYS(clock_nanosleep_time64),
+        SCMP_SYS(eventfd2),
+        SCMP_SYS(time),
+        SCMP_SYS(mmap),
+        SCMP_SYS(mmap2),
         SCMP_SYS(mprotect),
 };
 
@@ -236,7 +312,7 @@ static void add_injector(struct rules *r)
 
 static void add_doors(struct rules *r)
 {
-        static const unsigned int families[] = {AF_INET, AF_INET6};
+        static const unsigned int families[] = { AF_INET, AF_INET6 };
 
         allow_list(r, doors_only, CG_ARRAY_LEN(doors_only));
         for (size_t i = 0; i < CG_ARRAY_LEN(families); i++)
@@ -246,9 +322,10 @@ static void add_doors(struct rules *r)
 
 static void add_decider(struct rules *r)
 {
-        static const unsigned int families[] = {AF_INET, AF_INET6, AF_NETLINK, AF_UNIX};
+        static const unsigned int families[] = { AF_INET, AF_INET6, AF_NETLINK, AF_UNIX };
         static const uint64_t writing = O_ACCMODE | O_CREAT | O_TRUNC | O_APPEND;
-        static const struct scmp_arg_cmp asked[] = {{.arg = 0, .op = SCMP_CMP_EQ}, {.arg = 2, .op = SCMP_CMP_EQ}};
+        static const struct scmp_arg_cmp asked[] = { { .arg = 0, .op = SCMP_CMP_EQ },
+                                                     { .arg = 2, .op = SCMP_CMP_EQ } };
         static const unsigned int thread = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD;
 
         allow_list(r, decider_only, CG_ARRAY_LEN(decider_only));
@@ -273,7 +350,7 @@ static void add_decider(struct rules *r)
 static int filter(void (*add)(struct rules *r), struct cg_err *err)
 {
         /* EPERM and not death: what a new libc calls in passing may fail, and breaks nothing. */
-        struct rules r = {.ctx = seccomp_init(SCMP_ACT_ERRNO(EPERM))};
+        struct rules r = { .ctx = seccomp_init(SCMP_ACT_ERRNO(EPERM)) };
 
         if (!r.ctx)
                 return cg_fail(err, CG_E_UNSUPPORTED, "egress: libseccomp does not know this architecture");
@@ -296,8 +373,9 @@ static int filter(void (*add)(struct rules *r), struct cg_err *err)
 }
 
 /*
- * libuv from 1.45 on batches its calls in an io_uring where it gets one, no variable turns that off, and it aborts when the filter refuses it
- * later. A loop that was made without goes on without.
+ * libuv from 1.45 on batches its calls in an io_uring where it gets one, no variable turns that
+ * off, and it aborts when the filter refuses it later. A loop that was made without goes on
+ * without.
  */
 int eg_lock_io_uring(struct cg_err *err)
 {
@@ -320,7 +398,7 @@ int eg_lock_io_uring(struct cg_err *err)
 
 static int lock_part(uint64_t net, void (*add)(struct rules *r), struct cg_err *err)
 {
-        static const char *const nothing[] = {NULL};
+        static const char *const nothing[] = { NULL };
 
         if (drop_rights(err) < 0 || restrict_self(nothing, net, err) < 0)
                 return -1;
@@ -345,7 +423,8 @@ int eg_lock_doors(struct cg_err *err)
 int eg_lock_decider(char *layers, size_t size, struct cg_err *err)
 {
         static const char *const readable[] = {
-                "/etc", "/usr", "/lib", "/lib64", "/run", "/var/run", "/var/lib/sss", "/nix/store", "/gnu/store", NULL,
+                "/etc",     "/usr",         "/lib",       "/lib64",     "/run",
+                "/var/run", "/var/lib/sss", "/nix/store", "/gnu/store", NULL,
         };
         int r;
 
@@ -356,6 +435,7 @@ int eg_lock_decider(char *layers, size_t size, struct cg_err *err)
                 return r;
         if (FILTERED && filter(add_decider, err) < 0)
                 return -1;
-        snprintf(layers, size, "capabilities no_new_privs%s%s", r == 0 ? " landlock" : "", FILTERED ? " seccomp" : "");
+        snprintf(layers, size, "capabilities no_new_privs%s%s", r == 0 ? " landlock" : "",
+                 FILTERED ? " seccomp" : "");
         return 0;
 }

@@ -1,11 +1,12 @@
 /*
- * cellgate-egress: the filtering proxy of sandboxes. Started by whoever makes sandboxes, with exec: descriptor 3 is the control
- * channel (docs/egress.md), descriptor 2 the log; both a lifeline: when the channel closes, everything ends. Forks, while
- * it is nothing yet, into the three processes of internal.h.
+ * cellgate-egress: the filtering proxy of sandboxes. Started by whoever makes sandboxes, with exec:
+ * descriptor 3 is the control channel (docs/egress.md), descriptor 2 the log; both a lifeline: when
+ * the channel closes, everything ends. Forks, while it is nothing yet, into the three processes of
+ * internal.h.
  *
- *      cellgate-egress
- *      cellgate-egress --doors ...                       the outer side of a sandbox's doors (doors.c)
- *      cellgate-egress --connect PROXY:PORT HOST PORT    inside a sandbox: standard input and output through its proxy
+ *      cellgate-egress cellgate-egress --doors ...                       the outer side of a
+ *      sandbox's doors (doors.c) cellgate-egress --connect PROXY:PORT HOST PORT    inside a
+ *      sandbox: standard input and output through its proxy
  */
 #include <errno.h>
 #include <signal.h>
@@ -66,14 +67,16 @@ static int start_part(const struct part *part, pid_t self)
 
 static int run(void)
 {
-        static const struct part relay = {"cg-relay", eg_relay_run}, injector = {"cg-injector", eg_inject_run};
+        static const struct part relay = { "cg-relay", eg_relay_run },
+                                 injector = { "cg-injector", eg_inject_run };
         pid_t self = getpid();
         int to_relay, to_injector;
         struct cg_err err;
         struct stat st;
 
         if (fstat(FD_CONTROL, &st) < 0 || !S_ISSOCK(st.st_mode)) {
-                fprintf(stderr, "cellgate-egress: descriptor 3 is not the control channel: this program is started by cellgate\n");
+                fprintf(stderr,
+                        "cellgate-egress: descriptor 3 is not the control channel: this program is started by cellgate\n");
                 return 2;
         }
         signal(SIGPIPE, SIG_IGN);

@@ -25,10 +25,13 @@ void cg_masks_fini(struct cg_masks *masks)
         }
         free(masks->v);
         cg_buf_fini(&masks->warnings);
-        *masks = (struct cg_masks){0};
+        *masks = (struct cg_masks){ 0 };
 }
 
-/* "fake_value_" and a random UUID, as long as what it stands for: some programs look at a token's length. */
+/*
+ * "fake_value_" and a random UUID, as long as what it stands for: some programs look at a token's
+ * length.
+ */
 static char *make_fake(size_t len, struct cg_err *err)
 {
         static const char alphabet[] = "abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_0";
@@ -42,8 +45,10 @@ static char *make_fake(size_t len, struct cg_err *err)
         }
         r[6] = (unsigned char)((r[6] & 0x0f) | 0x40);
         r[8] = (unsigned char)((r[8] & 0x3f) | 0x80);
-        snprintf(head, sizeof(head), CG_EGRESS_FAKE "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", r[0], r[1],
-                 r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11], r[12], r[13], r[14], r[15]);
+        snprintf(head, sizeof(head),
+                 CG_EGRESS_FAKE "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", r[0],
+                 r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11], r[12], r[13], r[14],
+                 r[15]);
         n = strlen(head);
         fake = calloc(1, (len > n ? len : n) + 1);
         if (!fake) {
@@ -60,10 +65,10 @@ static char *make_fake(size_t len, struct cg_err *err)
 }
 
 /* The fake for @real: the same for the same value and credential. Borrowed; NULL on failure. */
-static const char *fake_for(struct cg_masks *m, const struct cg_settings_cred *cred, const char *real, size_t len,
-                            struct cg_err *err)
+static const char *fake_for(struct cg_masks *m, const struct cg_settings_cred *cred, const char *real,
+                            size_t len, struct cg_err *err)
 {
-        struct cg_mask mask = {.cred = cred};
+        struct cg_mask mask = { .cred = cred };
 
         for (size_t i = 0; i < m->n; i++) {
                 if (m->v[i].cred == cred && strlen(m->v[i].real) == len && !memcmp(m->v[i].real, real, len))
@@ -113,13 +118,13 @@ static int span_add(struct spans *s, size_t start, size_t end, const char *fake,
                 s->v = v;
                 s->cap = cap;
         }
-        s->v[s->n++] = (struct span){start, end, fake};
+        s->v[s->n++] = (struct span){ start, end, fake };
         return 0;
 }
 
 /* Every match's first group. Returns how many, or negative. */
-static int find_matches(struct cg_masks *m, const struct cg_settings_cred *cred, const char *text, struct spans *found,
-                        struct cg_err *err)
+static int find_matches(struct cg_masks *m, const struct cg_settings_cred *cred, const char *text,
+                        struct spans *found, struct cg_err *err)
 {
         cg_auto_extract struct cg_extract *x = NULL;
         size_t start, end, last = 0;
@@ -157,7 +162,8 @@ static int by_start(const void *a, const void *b)
 }
 
 /* Every other place of @mask's value in @text whose bytes are not @taken. */
-static int find_value(const struct cg_mask *mask, const char *text, struct spans *found, char *taken, struct cg_err *err)
+static int find_value(const struct cg_mask *mask, const char *text, struct spans *found, char *taken,
+                      struct cg_err *err)
 {
         size_t n = strlen(mask->real), at = 0;
         const char *p;
@@ -176,9 +182,12 @@ static int find_value(const struct cg_mask *mask, const char *text, struct spans
         return e;
 }
 
-/* Longer values first: a shorter one that is a part of it would leave the rest of the longer one readable. */
-static int find_duplicates(const struct cg_masks *m, const struct cg_settings_cred *cred, const char *text, struct spans *found,
-                           struct cg_err *err)
+/*
+ * Longer values first: a shorter one that is a part of it would leave the rest of the longer one
+ * readable.
+ */
+static int find_duplicates(const struct cg_masks *m, const struct cg_settings_cred *cred, const char *text,
+                           struct spans *found, struct cg_err *err)
 {
         cg_auto_free char *taken = calloc(1, found->len + 1);
         cg_auto_free struct cg_mask *sorted = calloc(m->n + 1, sizeof(*sorted));
@@ -212,11 +221,14 @@ static int put_fakes(const struct spans *found, const char *text, struct cg_buf 
         return e == 0 ? cg_buf_add(out, text + at, found->len - at, err) : e;
 }
 
-/* Writes @text to @out with all that @cred's pattern finds replaced. Returns how many that were, or negative. */
-static int replace_matches(struct cg_masks *m, const struct cg_settings_cred *cred, const char *text, size_t len,
-                           struct cg_buf *out, struct cg_err *err)
+/*
+ * Writes @text to @out with all that @cred's pattern finds replaced. Returns how many that were, or
+ * negative.
+ */
+static int replace_matches(struct cg_masks *m, const struct cg_settings_cred *cred, const char *text,
+                           size_t len, struct cg_buf *out, struct cg_err *err)
 {
-        struct spans found = {.len = len};
+        struct spans found = { .len = len };
         int n = find_matches(m, cred, text, &found, err), e = 0;
 
         if (n > 0 && cred->mask_duplicates)
@@ -232,21 +244,28 @@ static int no_match(struct cg_masks *m, const struct cg_settings_cred *cred, boo
 {
         switch (cred->no_match) {
         case CG_CRED_NO_MATCH_ERROR:
-                return cg_fail(err, CG_E_INVAL, "credentials: the pattern of %s matches nothing in it (onExtractNoMatch is "
-                               "\"error\")", cred->what);
+                return cg_fail(err, CG_E_INVAL,
+                               "credentials: the pattern of %s matches nothing in it (onExtractNoMatch is "
+                               "\"error\")",
+                               cred->what);
         case CG_CRED_NO_MATCH_DENY:
                 *deny = true;
                 return 1;
         default:
-                cg_buf_addf(&m->warnings, NULL, "Warning: the pattern of credential %s matches nothing in it; it is left as it "
-                            "is\n", cred->what);
+                cg_buf_addf(&m->warnings, NULL,
+                            "Warning: the pattern of credential %s matches nothing in it; it is left as it "
+                            "is\n",
+                            cred->what);
                 return 1;
         }
 }
 
-/* The line end that a file has behind its token is not the token's: who sends the token leaves it out. */
-static int mask_whole(struct cg_masks *m, const struct cg_settings_cred *cred, const char *text, size_t len, struct cg_buf *out,
-                      struct cg_err *err)
+/*
+ * The line end that a file has behind its token is not the token's: who sends the token leaves it
+ * out.
+ */
+static int mask_whole(struct cg_masks *m, const struct cg_settings_cred *cred, const char *text, size_t len,
+                      struct cg_buf *out, struct cg_err *err)
 {
         const char *fake;
         size_t n = len;
@@ -262,8 +281,8 @@ static int mask_whole(struct cg_masks *m, const struct cg_settings_cred *cred, c
 }
 
 /* The masked text in @out. 0; 1 when there is none (see no_match()); negative. */
-static int mask_text(struct cg_masks *m, const struct cg_settings_cred *cred, const char *text, size_t len, struct cg_buf *out,
-                     bool *deny, struct cg_err *err)
+static int mask_text(struct cg_masks *m, const struct cg_settings_cred *cred, const char *text, size_t len,
+                     struct cg_buf *out, bool *deny, struct cg_err *err)
 {
         int n;
 
@@ -274,7 +293,8 @@ static int mask_text(struct cg_masks *m, const struct cg_settings_cred *cred, co
         return n == 0 ? no_match(m, cred, deny, err) : n < 0 ? n : 0;
 }
 
-static int mask_var(struct cg_masks *m, const struct cg_settings_cred *cred, struct cg_environ *env, struct cg_err *err)
+static int mask_var(struct cg_masks *m, const struct cg_settings_cred *cred, struct cg_environ *env,
+                    struct cg_err *err)
 {
         cg_auto_buf struct cg_buf out;
         const char *value = cg_environ_get(env, cred->what);
@@ -290,8 +310,8 @@ static int mask_var(struct cg_masks *m, const struct cg_settings_cred *cred, str
         return e > 0 && deny ? cg_environ_set(env, cred->what, NULL, err) : e > 0 ? 0 : e;
 }
 
-static int add_file_rule(struct cg_rules *rules, enum cg_rule_kind kind, const struct cg_place *place, struct cg_buf *content,
-                         struct cg_err *err)
+static int add_file_rule(struct cg_rules *rules, enum cg_rule_kind kind, const struct cg_place *place,
+                         struct cg_buf *content, struct cg_err *err)
 {
         int e = cg_rules_add(rules, kind, place, "credentials.files", err);
 
@@ -309,7 +329,8 @@ static int read_regular(const char *path, char **ret, size_t *len, struct cg_err
         if (fd < 0 || fstat(fd, &st) < 0)
                 return cg_fail_errno(err, "cannot open %s", path);
         if (!S_ISREG(st.st_mode))
-                return cg_fail(err, CG_E_INVAL, "%s is no file but something else (a FIFO or a device, say): remove it", path);
+                return cg_fail(err, CG_E_INVAL,
+                               "%s is no file but something else (a FIFO or a device, say): remove it", path);
         return cg_read_fd(fd, path, CG_MASK_FILE_MAX, ret, len, err);
 }
 
@@ -324,14 +345,18 @@ static int mask_found(struct cg_masks *m, const struct cg_settings_cred *cred, c
 
         cg_buf_init(&out, CG_MASK_FILE_MAX * 2);
         if (place->folder)
-                return cg_fail(err, CG_E_INVAL, "credentials: %s is a folder: mode \"mask\" is for single files", cred->what);
+                return cg_fail(err, CG_E_INVAL,
+                               "credentials: %s is a folder: mode \"mask\" is for single files", cred->what);
         e = read_regular(place->path, &text, &len, err);
         if (e < 0)
                 return cg_err_prefix(err, "credentials");
         e = mask_text(m, cred, text, strlen(text), &out, &deny, err);
-        if (e == 0 && strlen(text) != len) /* behind a NUL nothing was looked at: nothing of it is shown */
-                cg_buf_addf(&m->warnings, NULL, "Warning: credential %s is not text; what stands behind its first NUL is left "
-                            "out\n", cred->what);
+        /* behind a NUL nothing was looked at: nothing of it is shown */
+        if (e == 0 && strlen(text) != len)
+                cg_buf_addf(&m->warnings, NULL,
+                            "Warning: credential %s is not text; what stands behind its first NUL is left "
+                            "out\n",
+                            cred->what);
         explicit_bzero(text, len);
         if (e < 0)
                 return e;
@@ -378,12 +403,14 @@ int cg_masks_secrets(const struct cg_masks *masks, const struct cg_settings *s, 
                 return cg_fail_errno(err, "memory for secrets");
         for (size_t i = 0; i < masks->n; i++) {
                 const struct cg_mask *m = &masks->v[i];
-                struct cg_egress_secret head = {.cred = (uint32_t)number_of(s, m->cred), .fake_len = (uint32_t)strlen(m->fake),
-                                                .real_len = (uint32_t)strlen(m->real)};
+                struct cg_egress_secret head = { .cred = (uint32_t)number_of(s, m->cred),
+                                                 .fake_len = (uint32_t)strlen(m->fake),
+                                                 .real_len = (uint32_t)strlen(m->real) };
 
                 if (head.fake_len > CG_EGRESS_SECRET_MAX)
                         continue; /* cg_masks_make() has said so */
-                if (cg_write_all(fd, &head, sizeof(head), err) < 0 || cg_write_all(fd, m->fake, head.fake_len, err) < 0 ||
+                if (cg_write_all(fd, &head, sizeof(head), err) < 0 ||
+                    cg_write_all(fd, m->fake, head.fake_len, err) < 0 ||
                     cg_write_all(fd, m->real, head.real_len, err) < 0)
                         return -1;
         }
@@ -399,7 +426,9 @@ json_t *cg_masks_hosts(const struct cg_masks *masks, const struct cg_settings *s
         json_t *list = masks->n ? json_array() : NULL;
 
         for (size_t i = 0; list && i < n; i++) {
-                const struct cg_settings_cred *cred = i < s->creds.n_vars ? &s->creds.vars[i] : &s->creds.files[i - s->creds.n_vars];
+                const struct cg_settings_cred *cred = i < s->creds.n_vars
+                                                              ? &s->creds.vars[i]
+                                                              : &s->creds.files[i - s->creds.n_vars];
                 json_t *o = json_object(), *hosts = json_array();
 
                 for (size_t k = 0; k < cred->inject_hosts.n; k++)
@@ -425,23 +454,27 @@ static int check_masks(struct cg_masks *m, const struct cg_settings *s, struct c
                 size_t n = strlen(m->v[i].fake);
 
                 if (n > CG_EGRESS_SECRET_MAX)
-                        cg_buf_addf(&m->warnings, NULL, "Warning: credential %s is over %u bytes: it is masked, but not put back on "
-                                    "the way out\n", m->v[i].cred->what, CG_EGRESS_SECRET_MAX);
+                        cg_buf_addf(
+                                &m->warnings, NULL,
+                                "Warning: credential %s is over %u bytes: it is masked, but not put back on "
+                                "the way out\n",
+                                m->v[i].cred->what, CG_EGRESS_SECRET_MAX);
                 else
                         bytes += sizeof(struct cg_egress_secret) + 2 * n;
         }
         if (m->n && s->creds.n_vars + s->creds.n_files > CG_POLICY_CREDS_MAX)
-                return cg_fail(err, CG_E_LIMIT, "credentials: at most %d of them where some are masked", CG_POLICY_CREDS_MAX);
+                return cg_fail(err, CG_E_LIMIT, "credentials: at most %d of them where some are masked",
+                               CG_POLICY_CREDS_MAX);
         if (m->n > CG_EGRESS_SECRETS_MAX || bytes > CG_EGRESS_SECRETS_BYTES)
-                return cg_fail(err, CG_E_LIMIT, "credentials: at most %d masked values, %u bytes in all", CG_EGRESS_SECRETS_MAX,
-                               CG_EGRESS_SECRETS_BYTES);
+                return cg_fail(err, CG_E_LIMIT, "credentials: at most %d masked values, %u bytes in all",
+                               CG_EGRESS_SECRETS_MAX, CG_EGRESS_SECRETS_BYTES);
         return 0;
 }
 
-int cg_masks_make(const struct cg_settings *s, const struct cg_path_base *base, struct cg_environ *env, struct cg_rules *rules,
-                  struct cg_masks *ret, struct cg_err *err)
+int cg_masks_make(const struct cg_settings *s, const struct cg_path_base *base, struct cg_environ *env,
+                  struct cg_rules *rules, struct cg_masks *ret, struct cg_err *err)
 {
-        struct cg_masks m = {0};
+        struct cg_masks m = { 0 };
         int e = 0;
 
         cg_buf_init(&m.warnings, 1u << 20);

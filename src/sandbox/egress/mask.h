@@ -1,6 +1,6 @@
 /*
- * Masked credentials: inside, a file or a variable shows a value that is worth nothing; the egress proxy puts the real one in its
- * place on the way to the hosts that may have it. Runs on the host.
+ * Masked credentials: inside, a file or a variable shows a value that is worth nothing; the egress
+ * proxy puts the real one in its place on the way to the hosts that may have it. Runs on the host.
  */
 #ifndef CG_SANDBOX_EGRESS_MASK_H
 #define CG_SANDBOX_EGRESS_MASK_H
@@ -14,7 +14,7 @@
 
 struct cg_mask {
         char *fake;
-        char *real; /* may hold any byte but NUL */
+        char *real;                          /* may hold any byte but NUL */
         const struct cg_settings_cred *cred; /* borrowed from the settings: its inject_hosts */
 };
 
@@ -25,16 +25,17 @@ struct cg_masks {
 };
 
 /*
- * What the egress proxy has to know to put real values back: the secrets themselves in memory of their own, for a process of the proxy
- * that reads nothing else (*ret: caller closes; -1 when there is nothing to put back), and, for the one that decides, the "inject" list
- * of a policy: who may have them (returns; NULL as above).
+ * What the egress proxy has to know to put real values back: the secrets themselves in memory of
+ * their own, for a process of the proxy that reads nothing else (*ret: caller closes; -1 when there
+ * is nothing to put back), and, for the one that decides, the "inject" list of a policy: who may
+ * have them (returns; NULL as above).
  */
 int cg_masks_secrets(const struct cg_masks *masks, const struct cg_settings *s, int *ret, struct cg_err *err);
 json_t *cg_masks_hosts(const struct cg_masks *masks, const struct cg_settings *s);
 
 /* Changes @env, adds to @rules. On failure nothing may run: a real value may still be in them. */
-int cg_masks_make(const struct cg_settings *s, const struct cg_path_base *base, struct cg_environ *env, struct cg_rules *rules,
-                  struct cg_masks *ret, struct cg_err *err);
+int cg_masks_make(const struct cg_settings *s, const struct cg_path_base *base, struct cg_environ *env,
+                  struct cg_rules *rules, struct cg_masks *ret, struct cg_err *err);
 void cg_masks_fini(struct cg_masks *masks);
 
 #endif

@@ -9,14 +9,14 @@
 #include "base/json.h"
 #include "base/util.h"
 
-#define CONNECTIONS 1024     /* one sandbox; further ones wait in the listener's queue */
+#define CONNECTIONS     1024 /* one sandbox; further ones wait in the listener's queue */
 #define CONNECTIONS_MAX 8192
-#define HEAD_MS 30000
-#define IDLE_MS (30 * 60 * 1000)
-#define CONNECT_MS 30000     /* srt's */
-#define ASK_MS 60000
-#define CREDENTIALS_MAX 600  /* of a parent proxy */
-#define MS_MAX (24 * 60 * 60 * 1000)
+#define HEAD_MS         30000
+#define IDLE_MS         (30 * 60 * 1000)
+#define CONNECT_MS      30000 /* srt's */
+#define ASK_MS          60000
+#define CREDENTIALS_MAX 600 /* of a parent proxy */
+#define MS_MAX          (24 * 60 * 60 * 1000)
 
 struct no_proxy {
         bool all;
@@ -52,15 +52,18 @@ static const char non_loopback[] = "a non-loopback address";
 
 /* ---- reading */
 
-static int add_domains(struct cg_domains *list, const json_t *o, const char *key, bool deny, struct cg_err *err)
+static int add_domains(struct cg_domains *list, const json_t *o, const char *key, bool deny,
+                       struct cg_err *err)
 {
         const json_t *a = json_object_get(o, key);
 
         if (a && (!json_is_array(a) || json_array_size(a) > CG_POLICY_ENTRIES_MAX))
-                return cg_fail(err, CG_E_INVAL, "%s is no list of at most %d entries", key, CG_POLICY_ENTRIES_MAX);
+                return cg_fail(err, CG_E_INVAL, "%s is no list of at most %d entries", key,
+                               CG_POLICY_ENTRIES_MAX);
         for (size_t i = 0; i < json_array_size(a); i++) {
                 const char *entry = json_string_value(json_array_get(a, i));
-                int r = entry ? cg_domains_add(list, entry, deny, err) : cg_fail(err, CG_E_INVAL, "entry %zu is no text", i);
+                int r = entry ? cg_domains_add(list, entry, deny, err)
+                              : cg_fail(err, CG_E_INVAL, "entry %zu is no text", i);
 
                 if (r < 0) {
                         cg_err_prefix(err, "%s", key);
@@ -90,7 +93,8 @@ static int read_ranges(struct cg_policy *p, const json_t *o, struct cg_err *err)
         for (size_t i = 0; i < json_array_size(a); i++) {
                 const char *text = json_string_value(json_array_get(a, i));
                 struct cg_range range;
-                int r = text ? cg_range_parse(text, &range, err) : cg_fail(err, CG_E_INVAL, "entry %zu is no text", i);
+                int r = text ? cg_range_parse(text, &range, err)
+                             : cg_fail(err, CG_E_INVAL, "entry %zu is no text", i);
 
                 if (r == 0)
                         r = add_range(&p->ranges, &p->n_ranges, &range, err);
@@ -111,20 +115,24 @@ static int read_reasons(struct cg_policy *p, const json_t *o, struct cg_err *err
                 return 0;
         if (!json_is_object(reasons))
                 return cg_fail(err, CG_E_INVAL, "deniedDomainReasons is no object");
-        json_object_foreach(reasons, key, v) {
+        json_object_foreach(reasons, key, v)
+        {
                 if (!json_string_value(v) || !json_string_value(v)[0])
-                        return cg_fail(err, CG_E_INVAL, "deniedDomainReasons: the reason of \"%s\" is no text", key);
+                        return cg_fail(err, CG_E_INVAL,
+                                       "deniedDomainReasons: the reason of \"%s\" is no text", key);
         }
         p->reasons = json_incref(reasons);
         return 0;
 }
 
-static int read_uint(const json_t *o, const char *key, int64_t def, int64_t min, int64_t max, int64_t *ret, struct cg_err *err)
+static int read_uint(const json_t *o, const char *key, int64_t def, int64_t min, int64_t max, int64_t *ret,
+                     struct cg_err *err)
 {
         int r = cg_json_int(o, key, def, ret, err);
 
         if (r == 0 && (*ret < min || *ret > max))
-                return cg_fail(err, CG_E_INVAL, "%s is not %lld to %lld", key, (long long)min, (long long)max);
+                return cg_fail(err, CG_E_INVAL, "%s is not %lld to %lld", key, (long long)min,
+                               (long long)max);
         return r;
 }
 
@@ -162,7 +170,8 @@ static int read_strip(struct cg_policy *p, const json_t *o, struct cg_err *err)
                 size_t n = s ? strlen(s) : 0;
 
                 if (n == 0 || strchr(s, '\n') || at + n + 2 > sizeof(p->options.strip))
-                        return cg_fail(err, CG_E_INVAL, "stripResponseHeaders: a name is no text, or all are over %d bytes",
+                        return cg_fail(err, CG_E_INVAL,
+                                       "stripResponseHeaders: a name is no text, or all are over %d bytes",
                                        CG_POLICY_STRIP_MAX);
                 memcpy(p->options.strip + at, s, n);
                 at += n;
@@ -182,7 +191,8 @@ static int read_options(struct cg_policy *p, const json_t *o, struct cg_err *err
             cg_json_bool(o, "ask", false, &opt->ask, err) < 0 ||
             cg_json_bool(o, "refuseOpaqueTunnels", false, &opt->refuse_opaque_tunnels, err) < 0 ||
             cg_json_bool(o, "requireHostMatch", false, &opt->require_host_match, err) < 0 ||
-            cg_json_str(o, "events", "all", &events, err) < 0 || read_uint(o, "httpProxyPort", 0, 0, 65535, &http, err) < 0 ||
+            cg_json_str(o, "events", "all", &events, err) < 0 ||
+            read_uint(o, "httpProxyPort", 0, 0, 65535, &http, err) < 0 ||
             read_uint(o, "socksProxyPort", 0, 0, 65535, &socks, err) < 0 ||
             read_uint(o, "askTimeoutMs", ASK_MS, 1, MS_MAX, &ask_ms, err) < 0)
                 return -1;
@@ -232,7 +242,8 @@ static char *basic_auth(const char *p, size_t len)
         memcpy(o, "Basic ", 6);
         o += 6;
         for (size_t i = 0; i < len; i += 3) {
-                uint32_t v = (uint32_t)b[i] << 16 | (i + 1 < len ? (uint32_t)b[i + 1] << 8 : 0) | (i + 2 < len ? b[i + 2] : 0);
+                uint32_t v = (uint32_t)b[i] << 16 | (i + 1 < len ? (uint32_t)b[i + 1] << 8 : 0) |
+                             (i + 2 < len ? b[i + 2] : 0);
 
                 *o++ = digits[v >> 18];
                 *o++ = digits[v >> 12 & 63];
@@ -263,12 +274,16 @@ static int set_auth(struct cg_upstream *u, const char *s, size_t len, struct cg_
                 len = user + 1 + word;
         }
         if (len > CREDENTIALS_MAX)
-                return cg_fail(err, CG_E_LIMIT, "parent proxy: user and password are over %d bytes", CREDENTIALS_MAX);
+                return cg_fail(err, CG_E_LIMIT, "parent proxy: user and password are over %d bytes",
+                               CREDENTIALS_MAX);
         u->auth = basic_auth(copy, len);
         return u->auth ? 0 : cg_fail(err, CG_E_NOMEM, "parent proxy");
 }
 
-/* "http://user:password@host:port", the scheme may be missing. The URL is not repeated in messages: it may hold a password. */
+/*
+ * "http://user:password@host:port", the scheme may be missing. The URL is not repeated in messages:
+ * it may hold a password.
+ */
 static int read_upstream(struct cg_upstream *u, const char *url, const char *what, struct cg_err *err)
 {
         const char *scheme = strstr(url, "://"), *rest = scheme ? scheme + 3 : url, *at, *port;
@@ -279,7 +294,8 @@ static int read_upstream(struct cg_upstream *u, const char *url, const char *wha
 
         if (scheme && strncasecmp(url, "https://", 8) == 0)
                 return cg_fail(err, CG_E_UNSUPPORTED,
-                               "%s: a parent proxy is spoken to in HTTP only; give it as http://host:port", what);
+                               "%s: a parent proxy is spoken to in HTTP only; give it as http://host:port",
+                               what);
         if (scheme && strncasecmp(url, "http://", 7) != 0)
                 return cg_fail(err, CG_E_INVAL, "%s is no http:// URL", what);
         at = memrchr(rest, '@', len);
@@ -307,7 +323,10 @@ static int read_upstream(struct cg_upstream *u, const char *url, const char *wha
         return 0;
 }
 
-/* One entry of NO_PROXY: "*", a range, an address, or the end of a name. A port is passed over, a bad range as well. */
+/*
+ * One entry of NO_PROXY: "*", a range, an address, or the end of a name. A port is passed over, a
+ * bad range as well.
+ */
 static int add_no_proxy(struct no_proxy *np, char *s, struct cg_err *err)
 {
         struct cg_range range;
@@ -346,7 +365,8 @@ static int read_no_proxy(struct no_proxy *np, const char *text, struct cg_err *e
         char *save = NULL;
         int r = copy ? 0 : cg_fail(err, CG_E_NOMEM, "noProxy");
 
-        for (char *s = r == 0 ? strtok_r(copy, ", \t", &save) : NULL; s && r == 0; s = strtok_r(NULL, ", \t", &save))
+        for (char *s = r == 0 ? strtok_r(copy, ", \t", &save) : NULL; s && r == 0;
+             s = strtok_r(NULL, ", \t", &save))
                 r = add_no_proxy(np, s, err);
         return r;
 }
@@ -361,7 +381,8 @@ static int read_parent(struct cg_policy *p, const json_t *o, struct cg_err *err)
                 return 0;
         if (!json_is_object(parent))
                 return cg_fail(err, CG_E_INVAL, "parentProxy is no object");
-        if (cg_json_str(parent, "http", NULL, &http, err) < 0 || cg_json_str(parent, "https", http, &https, err) < 0 ||
+        if (cg_json_str(parent, "http", NULL, &http, err) < 0 ||
+            cg_json_str(parent, "https", http, &https, err) < 0 ||
             cg_json_str(parent, "noProxy", "", &no_proxy, err) < 0)
                 return -1;
         if (http)
@@ -380,7 +401,8 @@ static int read_mitm(struct cg_policy *p, const json_t *o, struct cg_err *err)
                 return 0;
         if (!json_is_object(mitm))
                 return cg_fail(err, CG_E_INVAL, "mitmProxy is no object");
-        if (cg_json_str(mitm, "socketPath", "", &path, err) < 0 || add_domains(&p->mitm, mitm, "domains", false, err) < 0)
+        if (cg_json_str(mitm, "socketPath", "", &path, err) < 0 ||
+            add_domains(&p->mitm, mitm, "domains", false, err) < 0)
                 return -1;
         if (!path[0])
                 return cg_fail(err, CG_E_INVAL, "mitmProxy.socketPath is missing");
@@ -406,7 +428,8 @@ static int read_injects(struct cg_policy *p, const json_t *o, struct cg_err *err
         if (!a)
                 return 0;
         if (!json_is_array(a) || n > CG_POLICY_CREDS_MAX)
-                return cg_fail(err, CG_E_INVAL, "inject is no list of at most %d entries", CG_POLICY_CREDS_MAX);
+                return cg_fail(err, CG_E_INVAL, "inject is no list of at most %d entries",
+                               CG_POLICY_CREDS_MAX);
         p->injects = calloc(n + 1, sizeof(*p->injects));
         if (!p->injects)
                 return cg_fail(err, CG_E_NOMEM, "inject");
@@ -422,13 +445,18 @@ static int read_injects(struct cg_policy *p, const json_t *o, struct cg_err *err
         return 0;
 }
 
-void cg_policy_creds(const struct cg_policy *p, const struct cg_host *h, uint16_t port, struct cg_policy_creds *ret)
+void cg_policy_creds(const struct cg_policy *p, const struct cg_host *h, uint16_t port,
+                     struct cg_policy_creds *ret)
 {
-        *ret = (struct cg_policy_creds){.any = false};
+        *ret = (struct cg_policy_creds){ .any = false };
         for (size_t i = 0; i < p->n_injects; i++) {
                 const struct inject *in = &p->injects[i];
-                /* Without a port: entries of injectHosts have none. What was only answered to a question is on no list. */
-                bool may = in->has_hosts ? cg_domains_find(&in->hosts, h, 0) : cg_domains_find(&p->allowed, h, port);
+                /*
+                 * Without a port: entries of injectHosts have none. What was only answered to a
+                 * question is on no list.
+                 */
+                bool may = in->has_hosts ? cg_domains_find(&in->hosts, h, 0)
+                                         : cg_domains_find(&p->allowed, h, port);
 
                 if (!may)
                         continue;
@@ -440,25 +468,27 @@ void cg_policy_creds(const struct cg_policy *p, const struct cg_host *h, uint16_
 
 static int read_policy(struct cg_policy *p, const json_t *o, struct cg_err *err)
 {
-        static const char *const unsupported[] = {"tlsTerminate", "filterRequest"};
+        static const char *const unsupported[] = { "tlsTerminate", "filterRequest" };
 
         if (!json_is_object(o))
                 return cg_fail(err, CG_E_INVAL, "the network policy is no object");
         for (size_t i = 0; i < CG_ARRAY_LEN(unsupported); i++) {
                 if (json_object_get(o, unsupported[i]))
-                        return cg_fail(err, CG_E_UNSUPPORTED, "network.%s does not exist here", unsupported[i]);
+                        return cg_fail(err, CG_E_UNSUPPORTED, "network.%s does not exist here",
+                                       unsupported[i]);
         }
         if (add_domains(&p->allowed, o, "allowedDomains", false, err) < 0 ||
             add_domains(&p->denied, o, "deniedDomains", true, err) < 0 || read_reasons(p, o, err) < 0 ||
             read_ranges(p, o, err) < 0 || read_options(p, o, err) < 0 || read_limits(p, o, err) < 0 ||
-            read_strip(p, o, err) < 0 || read_parent(p, o, err) < 0 || read_mitm(p, o, err) < 0 || read_injects(p, o, err) < 0)
+            read_strip(p, o, err) < 0 || read_parent(p, o, err) < 0 || read_mitm(p, o, err) < 0 ||
+            read_injects(p, o, err) < 0)
                 return err && err->code ? err->code : CG_E_INVAL;
         return 0;
 }
 
 int cg_policy_new(const json_t *o, struct cg_policy **ret, struct cg_err *err)
 {
-        struct cg_err mine = {.code = 0};
+        struct cg_err mine = { .code = 0 };
         struct cg_policy *p = calloc(1, sizeof(*p));
         int r;
 
@@ -512,7 +542,10 @@ static const char *denial_reason(const struct cg_policy *p, const char *entry)
         return own ? own : "host is on the deny list";
 }
 
-/* An address that carries another (NAT64, 6to4) is denied with it, in whatever spelling it is asked for. */
+/*
+ * An address that carries another (NAT64, 6to4) is denied with it, in whatever spelling it is asked
+ * for.
+ */
 static const struct cg_domain *find_denied(const struct cg_policy *p, const struct cg_host *h, uint16_t port)
 {
         const struct cg_domain *d = cg_domains_find(&p->denied, h, port);
@@ -523,11 +556,12 @@ static const struct cg_domain *find_denied(const struct cg_policy *p, const stru
         return d;
 }
 
-void cg_policy_decide(const struct cg_policy *p, const struct cg_host *h, uint16_t port, struct cg_decision *ret)
+void cg_policy_decide(const struct cg_policy *p, const struct cg_host *h, uint16_t port,
+                      struct cg_decision *ret)
 {
         const struct cg_domain *d = find_denied(p, h, port);
 
-        *ret = (struct cg_decision){.verdict = CG_VERDICT_DENY, .why = "host is not on the allow list"};
+        *ret = (struct cg_decision){ .verdict = CG_VERDICT_DENY, .why = "host is not on the allow list" };
         if (d) {
                 ret->list = "deniedDomains";
                 ret->rule = d->entry;
@@ -547,7 +581,8 @@ void cg_policy_decide(const struct cg_policy *p, const struct cg_host *h, uint16
 
 /* ---- by address */
 
-static bool in_ranges(const struct cg_range *v, size_t n, const struct cg_addr *a, const struct cg_addr *carried)
+static bool in_ranges(const struct cg_range *v, size_t n, const struct cg_addr *a,
+                      const struct cg_addr *carried)
 {
         for (size_t i = 0; i < n; i++) {
                 if (cg_range_has(&v[i], a) || (carried && cg_range_has(&v[i], carried)))
@@ -556,7 +591,8 @@ static bool in_ranges(const struct cg_range *v, size_t n, const struct cg_addr *
         return false;
 }
 
-static bool is_own(const struct cg_addr *own, size_t n, const struct cg_addr *a, const struct cg_addr *carried)
+static bool is_own(const struct cg_addr *own, size_t n, const struct cg_addr *a,
+                   const struct cg_addr *carried)
 {
         for (size_t i = 0; i < n; i++) {
                 if (cg_addr_equal(&own[i], a) || (carried && cg_addr_equal(&own[i], carried)))
@@ -568,22 +604,26 @@ static bool is_own(const struct cg_addr *own, size_t n, const struct cg_addr *a,
 /* Not one that merely carries such an address: those lead to a gateway. */
 static bool is_loopback_itself(const struct cg_addr *a)
 {
-        static const uint8_t loopback6[16] = {[15] = 1};
+        static const uint8_t loopback6[16] = { [15] = 1 };
 
         return a->family == 4 ? a->b[0] == 127 : memcmp(a->b, loopback6, 16) == 0;
 }
 
-const char *cg_policy_vet(const struct cg_policy *p, const struct cg_host *h, uint16_t port, const struct cg_addr *a,
-                          const struct cg_addr *own, size_t n_own)
+const char *cg_policy_vet(const struct cg_policy *p, const struct cg_host *h, uint16_t port,
+                          const struct cg_addr *a, const struct cg_addr *own, size_t n_own)
 {
         struct cg_addr v4;
-        /* What an address carries only adds denials: it earns no exception, and makes nothing loopback. */
+        /*
+         * What an address carries only adds denials: it earns no exception, and makes nothing
+         * loopback.
+         */
         const struct cg_addr *carried = cg_addr_embedded4(a, &v4) ? &v4 : NULL;
         enum cg_addr_class class;
 
         if (h->is_addr)
                 return NULL;
-        if (cg_domains_find_addr(&p->denied, a, port) || (carried && cg_domains_find_addr(&p->denied, carried, port)))
+        if (cg_domains_find_addr(&p->denied, a, port) ||
+            (carried && cg_domains_find_addr(&p->denied, carried, port)))
                 return deny_listed;
         /* Whoever lists an address may reach it by name as well. */
         if (cg_domains_find_addr(&p->allowed, a, port))
@@ -632,7 +672,8 @@ static bool bypasses_parent(const struct no_proxy *np, const struct cg_host *h)
 {
         if (np->all || strcmp(h->text, "localhost") == 0)
                 return true;
-        if (h->is_addr && (cg_addr_class(&h->addr) == CG_ADDR_LOOPBACK || in_ranges(np->ranges, np->n_ranges, &h->addr, NULL)))
+        if (h->is_addr && (cg_addr_class(&h->addr) == CG_ADDR_LOOPBACK ||
+                           in_ranges(np->ranges, np->n_ranges, &h->addr, NULL)))
                 return true;
         for (size_t i = 0; i < np->n_suffixes; i++) {
                 if (suffix_covers(np->suffixes[i], h->text))
@@ -641,8 +682,8 @@ static bool bypasses_parent(const struct no_proxy *np, const struct cg_host *h)
         return false;
 }
 
-enum cg_route cg_policy_route(const struct cg_policy *p, const struct cg_host *h, bool tunnel, const struct cg_upstream **up,
-                              const char **path)
+enum cg_route cg_policy_route(const struct cg_policy *p, const struct cg_host *h, bool tunnel,
+                              const struct cg_upstream **up, const char **path)
 {
         const struct cg_upstream *u = tunnel ? &p->https : &p->http;
 

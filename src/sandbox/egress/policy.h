@@ -1,5 +1,6 @@
 /*
- * What a sandbox may reach: a policy as plain data, and the three questions it answers. Pure: text in, decisions out.
+ * What a sandbox may reach: a policy as plain data, and the three questions it answers. Pure: text
+ * in, decisions out.
  *
  *      cg_policy_decide()   by name, before anything is looked up
  *      cg_policy_vet()      by address, for each that a name led to
@@ -13,9 +14,9 @@
 
 /* Ceilings. A person writes hundreds of entries at most; generated lists have thousands. */
 #define CG_POLICY_ENTRIES_MAX 20000
-#define CG_POLICY_REASON_MAX 500 /* srt's */
-#define CG_POLICY_STRIP_MAX 1024 /* bytes of all names in stripResponseHeaders */
-#define CG_POLICY_CREDS_MAX 256  /* masked credentials: a bit each in messages */
+#define CG_POLICY_REASON_MAX  500  /* srt's */
+#define CG_POLICY_STRIP_MAX   1024 /* bytes of all names in stripResponseHeaders */
+#define CG_POLICY_CREDS_MAX   256  /* masked credentials: a bit each in messages */
 
 /* Another proxy on the way. */
 struct cg_upstream {
@@ -27,12 +28,14 @@ struct cg_upstream {
 struct cg_policy;
 
 /*
- * @o: srt's "network" object, of which allowedDomains, deniedDomains, deniedDomainReasons, strictAllowlist,
- * deniedResolvedAddresses, httpProxyPort, socksProxyPort, mitmProxy, parentProxy, refuseOpaqueTunnels, requireHostMatch and
- * stripResponseHeaders are read; and our own beside them: "ask" (bool), "askTimeoutMs", "privateAddresses" (bool), "events"
- * ("all", "denied"), "limits" {"connections", "headMs", "idleMs", "connectMs"}, "inject" (a list, in the order of the secrets'
- * credentials: {"hosts": domains, without it allowedDomains; "resized": a secret is shorter than what stands for it}). CG_E_INVAL or CG_E_UNSUPPORTED (by name:
- * an https parent proxy, tlsTerminate, filterRequest) and nothing is half understood. Caller frees.
+ * @o: srt's "network" object, of which allowedDomains, deniedDomains, deniedDomainReasons,
+ * strictAllowlist, deniedResolvedAddresses, httpProxyPort, socksProxyPort, mitmProxy, parentProxy,
+ * refuseOpaqueTunnels, requireHostMatch and stripResponseHeaders are read; and our own beside them:
+ * "ask" (bool), "askTimeoutMs", "privateAddresses" (bool), "events" ("all", "denied"), "limits"
+ * {"connections", "headMs", "idleMs", "connectMs"}, "inject" (a list, in the order of the secrets'
+ * credentials: {"hosts": domains, without it allowedDomains; "resized": a secret is shorter than
+ * what stands for it}). CG_E_INVAL or CG_E_UNSUPPORTED (by name: an https parent proxy,
+ * tlsTerminate, filterRequest) and nothing is half understood. Caller frees.
  */
 int cg_policy_new(const json_t *o, struct cg_policy **ret, struct cg_err *err);
 struct cg_policy *cg_policy_free(struct cg_policy *p);
@@ -52,7 +55,7 @@ struct cg_policy_options {
         bool require_host_match;
         uint16_t http_proxy_port; /* 0: none */
         uint16_t socks_proxy_port;
-        bool injects; /* there are masked credentials */
+        bool injects;                    /* there are masked credentials */
         char strip[CG_POLICY_STRIP_MAX]; /* names of response fields, one a line */
         struct cg_policy_limits limits;
 };
@@ -63,18 +66,20 @@ enum cg_verdict { CG_VERDICT_ALLOW, CG_VERDICT_DENY, CG_VERDICT_ASK };
 struct cg_decision {
         enum cg_verdict verdict;
         const char *list; /* "allowedDomains", "deniedDomains" or NULL */
-        const char *rule; /* the entry that decided, as written, or NULL (borrowed from the policy) */
-        const char *why;  /* srt's words, or the entry's own reason */
+        /* the entry that decided, as written, or NULL (borrowed from the policy) */
+        const char *rule;
+        const char *why; /* srt's words, or the entry's own reason */
 };
-void cg_policy_decide(const struct cg_policy *p, const struct cg_host *h, uint16_t port, struct cg_decision *ret);
+void cg_policy_decide(const struct cg_policy *p, const struct cg_host *h, uint16_t port,
+                      struct cg_decision *ret);
 
 /*
- * May a connection for @h go to @a, one of the addresses that it resolved to? NULL: yes; else what is wrong with it ("a
- * loopback address"). @own: the addresses of this machine. An address that was asked for as such is not vetted: that was
- * decided by name.
+ * May a connection for @h go to @a, one of the addresses that it resolved to? NULL: yes; else what
+ * is wrong with it ("a loopback address"). @own: the addresses of this machine. An address that was
+ * asked for as such is not vetted: that was decided by name.
  */
-const char *cg_policy_vet(const struct cg_policy *p, const struct cg_host *h, uint16_t port, const struct cg_addr *a,
-                          const struct cg_addr *own, size_t n_own);
+const char *cg_policy_vet(const struct cg_policy *p, const struct cg_host *h, uint16_t port,
+                          const struct cg_addr *a, const struct cg_addr *own, size_t n_own);
 /* The order in which several reasons of cg_policy_vet() are named. */
 int cg_policy_vet_rank(const char *why);
 
@@ -84,11 +89,12 @@ struct cg_policy_creds {
         bool any;
         bool resized; /* putting one back may change a body's length */
 };
-void cg_policy_creds(const struct cg_policy *p, const struct cg_host *h, uint16_t port, struct cg_policy_creds *ret);
+void cg_policy_creds(const struct cg_policy *p, const struct cg_host *h, uint16_t port,
+                     struct cg_policy_creds *ret);
 
 enum cg_route { CG_ROUTE_DIRECT, CG_ROUTE_PARENT, CG_ROUTE_MITM };
 /* @tunnel: CONNECT or SOCKS. *up (borrowed) is set for PARENT, *path for MITM (a socket's). */
-enum cg_route cg_policy_route(const struct cg_policy *p, const struct cg_host *h, bool tunnel, const struct cg_upstream **up,
-                              const char **path);
+enum cg_route cg_policy_route(const struct cg_policy *p, const struct cg_host *h, bool tunnel,
+                              const struct cg_upstream **up, const char **path);
 
 #endif

@@ -1,7 +1,8 @@
 /*
- * The relay of cellgate-egress: the only part that reads a sandbox's bytes, and it can open nothing. What arrives on a
- * listener is HTTP, CONNECT or SOCKS 5 by its first byte; the decider is asked where it may go, and answers with a socket.
- * Here: sandboxes and their listeners, the channel to the decider, time, the loop. What becomes of a connection: relay_int.h.
+ * The relay of cellgate-egress: the only part that reads a sandbox's bytes, and it can open
+ * nothing. What arrives on a listener is HTTP, CONNECT or SOCKS 5 by its first byte; the decider is
+ * asked where it may go, and answers with a socket. Here: sandboxes and their listeners, the
+ * channel to the decider, time, the loop. What becomes of a connection: relay_int.h.
  */
 #include "sandbox/egress/relay_int.h"
 
@@ -19,7 +20,8 @@
 #define BURST 64
 
 struct listener {
-        bool handed; /* not a listener: connections come through it as descriptors, one a datagram */
+        /* not a listener: connections come through it as descriptors, one a datagram */
+        bool handed;
         uv_poll_t poll;
         struct box *box;
         int fd;
@@ -28,7 +30,10 @@ struct listener {
 
 /* ---- listeners */
 
-/* The next connection, or -1 with errno. Where there is no network namespace, they come as descriptors (broker.h). */
+/*
+ * The next connection, or -1 with errno. Where there is no network namespace, they come as
+ * descriptors (broker.h).
+ */
 static int next_client(struct listener *l)
 {
         struct cg_err err;
@@ -69,7 +74,10 @@ static void on_listener(uv_poll_t *h, int status, int events)
                         eg_conn_add(b, fd);
                         continue;
                 }
-                /* Full, or out of descriptors: the others wait in the queue until a connection ends or time passes. */
+                /*
+                 * Full, or out of descriptors: the others wait in the queue until a connection ends
+                 * or time passes.
+                 */
                 if (fd == -2 || (errno != EAGAIN && errno != ECONNABORTED && errno != EINTR)) {
                         l->paused = true;
                         uv_poll_stop(&l->poll);
@@ -211,7 +219,7 @@ static void on_message(struct relay *r, const struct eg_msg *m, int *fds, size_t
 /* 0; CG_TIMEOUT: no room; negative. */
 static int say(struct relay *r, const struct unsaid *u)
 {
-        struct eg_msg m = {.type = u->type, .box = u->box, .id = u->id, .kind = (uint8_t)u->kind};
+        struct eg_msg m = { .type = u->type, .box = u->box, .id = u->id, .kind = (uint8_t)u->kind };
 
         snprintf(m.text, sizeof(m.text), "%s", u->text);
         return eg_send(r->chan, &m, NULL, 0, NULL);
@@ -387,9 +395,9 @@ static int start_loop(struct relay *r, int chan)
 
 int eg_relay_run(int chan)
 {
-        static const struct eg_msg ready = {.type = EG_READY};
+        static const struct eg_msg ready = { .type = EG_READY };
         struct relay *r = calloc(1, sizeof(*r));
-        struct cg_err err = {.msg = ""};
+        struct cg_err err = { .msg = "" };
         int status = 1;
 
         if (r)

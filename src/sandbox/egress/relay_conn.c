@@ -1,6 +1,6 @@
 /*
- * A connection of the relay: its two sockets and their place in the loop, what is read and written outside of a flow, which step is
- * next and what it waits for, and its end.
+ * A connection of the relay: its two sockets and their place in the loop, what is read and written
+ * outside of a flow, which step is next and what it waits for, and its end.
  */
 #include "sandbox/egress/relay_int.h"
 
@@ -14,7 +14,7 @@
 
 #include "base/util.h"
 
-#define TICK_MS 100
+#define TICK_MS   100
 #define LINGER_MS 2000 /* for a client to read a refusal while it still sends */
 #define REPLY_MAX (16u << 10)
 
@@ -97,7 +97,7 @@ void eg_conn_end(struct conn *c)
 
 void eg_conn_abort(struct conn *c)
 {
-        static const struct linger at_once = {.l_onoff = 1};
+        static const struct linger at_once = { .l_onoff = 1 };
 
         if (c->client)
                 setsockopt(c->client->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
@@ -174,7 +174,8 @@ int eg_conn_read(struct conn *c, size_t limit)
         if (c->in.len >= limit)
                 return CG_TIMEOUT;
         do
-                n = recv(c->client->fd, c->r->common.scratch, limit - c->in.len < EG_CHUNK ? limit - c->in.len : EG_CHUNK, 0);
+                n = recv(c->client->fd, c->r->common.scratch,
+                         limit - c->in.len < EG_CHUNK ? limit - c->in.len : EG_CHUNK, 0);
         while (n < 0 && errno == EINTR);
         if (n < 0 && errno == EAGAIN)
                 return CG_TIMEOUT;
@@ -294,7 +295,7 @@ static void watch(struct conn *c)
 
 static bool is_gone(const struct conn *c)
 {
-        struct pollfd p = {.fd = c->client->fd};
+        struct pollfd p = { .fd = c->client->fd };
 
         return poll(&p, 1, 0) == 1 && (p.revents & (POLLHUP | POLLERR));
 }

@@ -1,11 +1,14 @@
-/* An HTTP exchange of the relay: one request, written anew, and the response to it; then perhaps the next. */
+/*
+ * An HTTP exchange of the relay: one request, written anew, and the response to it; then perhaps
+ * the next.
+ */
 #include "sandbox/egress/relay_int.h"
 
 #include "base/util.h"
 #include "sandbox/egress/http.h"
 
 #define NEXT_REQUEST_MS 60000 /* a connection without a request under way */
-#define INTERIM_MAX 16        /* responses of one exchange before the one that counts */
+#define INTERIM_MAX     16    /* responses of one exchange before the one that counts */
 
 bool eg_start_exchange(struct conn *c, bool to_proxy, const char *auth, bool resized)
 {
@@ -46,8 +49,12 @@ static void start_response(struct conn *c, struct cg_http_response *resp)
         bool chunked = h->framing == CG_HTTP_CHUNKED && !c->minor0;
 
         cg_http_strip(h, c->box->options.text);
-        /* Whoever still sends a body, or could not see where this one ends, gets another connection next time. */
-        c->keep = c->keep && c->out.done && h->framing != CG_HTTP_UNTIL_END && (chunked || h->framing != CG_HTTP_CHUNKED);
+        /*
+         * Whoever still sends a body, or could not see where this one ends, gets another connection
+         * next time.
+         */
+        c->keep = c->keep && c->out.done && h->framing != CG_HTTP_UNTIL_END &&
+                  (chunked || h->framing != CG_HTTP_CHUNKED);
         switch (h->framing) {
         case CG_HTTP_CHUNKED:
                 c->back.mode = EG_FLOW_CHUNKED;
@@ -69,7 +76,7 @@ static void start_response(struct conn *c, struct cg_http_response *resp)
 static bool take_response(struct conn *c)
 {
         struct cg_http_response resp;
-        struct cg_err err = {.msg = ""};
+        struct cg_err err = { .msg = "" };
         int r = eg_conn_read_up(c);
         size_t len = c->up_in.len ? cg_http_head_len(c->up_in.data, c->up_in.len, &c->scanned) : 0;
 
@@ -77,7 +84,7 @@ static bool take_response(struct conn *c)
                 if (r == 0 || r == CG_TIMEOUT)
                         return r == 0;
                 eg_bad_gateway(c, r == CG_E_LIMIT ? "the head of the response is too long"
-                               : "the server closed the connection without a response");
+                                                  : "the server closed the connection without a response");
                 return true;
         }
         c->scanned = 0;
@@ -128,7 +135,10 @@ static bool run_request(struct conn *c, bool *moved)
                 return true;
         r = eg_flow_run(&c->out, &c->r->common, moved, &err);
         if (r == CG_E_PROTO) {
-                /* The client's own body makes no sense: the server must not take a part for the whole. */
+                /*
+                 * The client's own body makes no sense: the server must not take a part for the
+                 * whole.
+                 */
                 eg_conn_abort(c);
                 return false;
         }

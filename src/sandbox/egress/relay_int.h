@@ -2,14 +2,15 @@
  * The relay of cellgate-egress, by file. Private to egress_relay*.c.
  *
  *      relay.c           sandboxes and their listeners, what the decider says, time, the loop
- *      relay_conn.c      a connection: its sockets, what is read and written outside of a flow, which step is next, its end
+ *      relay_conn.c      a connection: its sockets, what is read and written outside of a flow,
+ *                        which step is next, its end
  *      relay_request.c   from the first byte to the question, and what the answer starts
  *      relay_refuse.c    what a client is told that gets no connection
  *      relay_tunnel.c    CONNECT and SOCKS; through another proxy as well
  *      relay_exchange.c  one HTTP request and its response
  *
- * A connection is a list of steps, each of which goes on, waits for an event, or ends it:
- *      FIRST -> SOCKS_* or HEAD -> ASKED -> (PARENT) -> TUNNEL or EXCHANGE (-> HEAD again) -> LINGER
+ * A connection is a list of steps, each of which goes on, waits for an event, or ends it: FIRST ->
+ *      SOCKS_* or HEAD -> ASKED -> (PARENT) -> TUNNEL or EXCHANGE (-> HEAD again) -> LINGER
  */
 #ifndef CG_SANDBOX_EGRESS_RELAY_INT_H
 #define CG_SANDBOX_EGRESS_RELAY_INT_H
@@ -24,8 +25,11 @@
 #include "sandbox/egress/socks.h"
 
 #define AHEAD_MAX (64u << 10) /* what a client may send before it has an answer: srt's */
-#define HASH 1024
-/* Words to the decider that wait for room in the channel; over it no connection is accepted. Those there are say one more each at most. */
+#define HASH      1024
+/*
+ * Words to the decider that wait for room in the channel; over it no connection is accepted. Those
+ * there are say one more each at most.
+ */
 #define UNSAID_MAX 256
 
 enum state { FIRST, SOCKS_PASSWORD, SOCKS_REQUEST, HEAD, ASKED, PARENT, TUNNEL, EXCHANGE, LINGER };
@@ -51,10 +55,10 @@ struct conn {
         uint32_t id;
         enum state state;
         enum eg_kind kind;
-        bool to_ask;             /* the question is not sent yet */
-        bool client_ended;       /* its end was seen: nothing more is read */
-        bool half_closed;        /* seen while nothing was read: it may still want the answer */
-        int64_t deadline_ms;     /* 0: none */
+        bool to_ask;         /* the question is not sent yet */
+        bool client_ended;   /* its end was seen: nothing more is read */
+        bool half_closed;    /* seen while nothing was read: it may still want the answer */
+        int64_t deadline_ms; /* 0: none */
         struct eg_end *client, *up;
         struct cg_buf in, up_in; /* read, not used */
         struct cg_buf reply;     /* to the client, outside of a flow */
@@ -66,7 +70,7 @@ struct conn {
         unsigned int interim;
         size_t scanned;
         struct eg_flow out, back;
-        bool flowing;            /* the flows are set up */
+        bool flowing;                                   /* the flows are set up */
         enum { UNDECIDED, GATHERING, GATHERED } gather; /* TUNNEL: the first bytes that come back */
 };
 
@@ -119,7 +123,9 @@ struct conn *eg_conn_find(struct relay *r, uint32_t box, uint32_t id);
 /* All steps that can be taken now; @c may be gone after it. */
 void eg_conn_run(struct conn *c);
 void eg_conn_on_deadline(struct conn *c);
-/* 0: something new is in c->in; CG_TIMEOUT: nothing yet; CG_CLOSED: nothing more, ever; negative. */
+/*
+ * 0: something new is in c->in; CG_TIMEOUT: nothing yet; CG_CLOSED: nothing more, ever; negative.
+ */
 int eg_conn_read(struct conn *c, size_t limit);
 /* 0: something new is in c->up_in; CG_TIMEOUT; CG_CLOSED; negative. */
 int eg_conn_read_up(struct conn *c);
@@ -128,7 +134,10 @@ int eg_conn_flush(struct conn *c);
 void eg_conn_stop_flows(struct conn *c);
 /* Bytes have moved: its time begins anew. */
 void eg_conn_active(struct conn *c);
-/* The reply is the last thing: then what the client still sends is thrown away until it has ended, or for a moment. */
+/*
+ * The reply is the last thing: then what the client still sends is thrown away until it has ended,
+ * or for a moment.
+ */
 void eg_conn_linger(struct conn *c);
 void eg_conn_set_to_ask(struct conn *c, bool yes);
 

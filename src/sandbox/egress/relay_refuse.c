@@ -33,7 +33,8 @@ static void safe_phrase(const char *s, char *buf, size_t size)
 }
 
 /* @phrase: NULL for the usual one; @mark: of X-Proxy-Error, or NULL. */
-static void respond(struct conn *c, unsigned int status, const char *phrase, const char *mark, const char *body)
+static void respond(struct conn *c, unsigned int status, const char *phrase, const char *mark,
+                    const char *body)
 {
         char words[CG_POLICY_REASON_MAX + 1];
 
@@ -86,8 +87,8 @@ static void refuse_http(struct conn *c, const struct eg_msg *m)
         cg_host_authority(&c->host, c->port, 0, to, sizeof(to));
         switch ((enum eg_result)m->result) {
         case EG_DENIED:
-                snprintf(body, sizeof(body), "Connection blocked by network allowlist\n%s: %s%s%s\n", to, m->text,
-                         how[0] ? "; to allow it, " : "", how);
+                snprintf(body, sizeof(body), "Connection blocked by network allowlist\n%s: %s%s%s\n", to,
+                         m->text, how[0] ? "; to allow it, " : "", how);
                 respond(c, 403, tunnel ? m->text : NULL, "blocked-by-allowlist", body);
                 return;
         case EG_DENIED_ADDRESS:

@@ -1,4 +1,7 @@
-/* A connection of the relay from its first byte to the question where it may go, and what the answer starts. */
+/*
+ * A connection of the relay from its first byte to the question where it may go, and what the
+ * answer starts.
+ */
 #include "sandbox/egress/relay_int.h"
 
 #include <string.h>
@@ -10,7 +13,9 @@
 
 void eg_conn_ask(struct conn *c)
 {
-        struct eg_msg m = {.type = EG_ASK, .box = c->box->number, .id = c->id, .port = c->port, .kind = (uint8_t)c->kind};
+        struct eg_msg m = {
+                .type = EG_ASK, .box = c->box->number, .id = c->id, .port = c->port, .kind = (uint8_t)c->kind
+        };
         int r;
 
         memcpy(m.host, c->host.text, sizeof(m.host));
@@ -42,7 +47,7 @@ static bool wait_or_end(struct conn *c, int r)
 
 bool eg_step_first(struct conn *c)
 {
-        static const uint8_t socks4_refusal[8] = {0, 0x5b};
+        static const uint8_t socks4_refusal[8] = { 0, 0x5b };
         int r = c->in.len ? 0 : eg_conn_read(c, AHEAD_MAX);
 
         if (r != 0)
@@ -92,7 +97,7 @@ static bool socks_more(struct conn *c, int r)
 static bool socks_greeting(struct conn *c)
 {
         enum cg_socks_method method;
-        uint8_t reply[2] = {5};
+        uint8_t reply[2] = { 5 };
         size_t used;
         int r = cg_socks_greeting((const uint8_t *)c->in.data, c->in.len, &used, &method, NULL);
 
@@ -111,7 +116,7 @@ static bool socks_greeting(struct conn *c)
 
 bool eg_step_socks_password(struct conn *c)
 {
-        static const uint8_t welcome[2] = {1, 0};
+        static const uint8_t welcome[2] = { 1, 0 };
         size_t used;
         int r = cg_socks_password((const uint8_t *)c->in.data, c->in.len, &used, NULL);
 
@@ -163,7 +168,7 @@ static void skip_empty_lines(struct conn *c)
 static bool take_request(struct conn *c, size_t len)
 {
         struct cg_http_request q;
-        struct cg_err err = {.msg = ""};
+        struct cg_err err = { .msg = "" };
         unsigned int status, host;
 
         c->is_head = false;
@@ -174,7 +179,8 @@ static bool take_request(struct conn *c, size_t len)
         }
         host = c->box->options.require_host_match && !q.connect ? cg_http_check_host(&q) : 0;
         if (host) {
-                eg_refuse_request(c, host, "the Host field is missing or names another host than the request line");
+                eg_refuse_request(c, host,
+                                  "the Host field is missing or names another host than the request line");
                 return true;
         }
         c->host = q.host;
@@ -221,7 +227,10 @@ static bool is_tunnel(const struct conn *c)
         return c->kind != EG_HTTP;
 }
 
-/* A client that has gone does not want to know any more; one that has only finished its HTTP request does. */
+/*
+ * A client that has gone does not want to know any more; one that has only finished its HTTP
+ * request does.
+ */
 bool eg_step_asked(struct conn *c)
 {
         int r = eg_conn_read(c, AHEAD_MAX);

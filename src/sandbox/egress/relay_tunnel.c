@@ -1,4 +1,7 @@
-/* Tunnels of the relay: bytes in both directions that nobody looks at; and the way to one through another proxy. */
+/*
+ * Tunnels of the relay: bytes in both directions that nobody looks at; and the way to one through
+ * another proxy.
+ */
 #include "sandbox/egress/relay_int.h"
 
 #include <string.h>
@@ -30,9 +33,10 @@ static bool is_head_alone(const struct cg_buf *b)
 }
 
 /*
- * Many servers write the head of a response and its body in two pieces, the second of them a moment later. Simple clients read
- * once and take what that gives for the whole; behind most proxies it is. So the first bytes that come back, when they are a
- * head alone, wait for what follows, or for GATHER_MS. Nobody else is delayed. 1: they still wait; 0; -1: the connection is broken.
+ * Many servers write the head of a response and its body in two pieces, the second of them a moment
+ * later. Simple clients read once and take what that gives for the whole; behind most proxies it
+ * is. So the first bytes that come back, when they are a head alone, wait for what follows, or for
+ * GATHER_MS. Nobody else is delayed. 1: they still wait; 0; -1: the connection is broken.
  */
 static int gathers(struct conn *c)
 {
@@ -110,7 +114,7 @@ bool eg_start_parent(struct conn *c, const char *auth)
 bool eg_step_parent(struct conn *c)
 {
         struct cg_http_response resp;
-        struct cg_err err = {.msg = ""};
+        struct cg_err err = { .msg = "" };
         bool moved = false;
         size_t len;
         int r;
@@ -127,7 +131,8 @@ bool eg_step_parent(struct conn *c)
         }
         if (!len)
                 return r == 0;
-        if (cg_http_response_parse(c->up_in.data, len, false, &resp, &err) < 0 || resp.status < 200 || resp.status > 299) {
+        if (cg_http_response_parse(c->up_in.data, len, false, &resp, &err) < 0 || resp.status < 200 ||
+            resp.status > 299) {
                 eg_bad_gateway(c, err.msg[0] ? err.msg : "the parent proxy refused the connection");
                 return true;
         }

@@ -5,9 +5,9 @@
 
 #include "base/util.h"
 
-#define VERSION 5
+#define VERSION          5
 #define PASSWORD_VERSION 1
-#define COMMAND_CONNECT 1
+#define COMMAND_CONNECT  1
 enum { TYPE_IPV4 = 1, TYPE_NAME = 3, TYPE_IPV6 = 4 };
 
 /* SSH's strings have a ceiling of 32 kB; a reason is a sentence. */
@@ -18,7 +18,8 @@ static int not_socks(struct cg_err *err)
         return cg_fail(err, CG_E_PROTO, "not SOCKS 5");
 }
 
-int cg_socks_greeting(const uint8_t *p, size_t len, size_t *used, enum cg_socks_method *ret, struct cg_err *err)
+int cg_socks_greeting(const uint8_t *p, size_t len, size_t *used, enum cg_socks_method *ret,
+                      struct cg_err *err)
 {
         if (len >= 1 && p[0] != VERSION)
                 return not_socks(err);
@@ -65,8 +66,8 @@ static size_t address_len(const uint8_t *p)
 
 static int parse_address(const uint8_t *p, size_t n, struct cg_host *ret, struct cg_err *err)
 {
-        struct sockaddr_storage sa = {.ss_family = AF_UNSPEC};
-        struct cg_addr a = {.family = p[3] == TYPE_IPV4 ? 4 : 6};
+        struct sockaddr_storage sa = { .ss_family = AF_UNSPEC };
+        struct cg_addr a = { .family = p[3] == TYPE_IPV4 ? 4 : 6 };
         char text[CG_ADDR_TEXT];
 
         if (p[3] == TYPE_NAME)
@@ -79,7 +80,8 @@ static int parse_address(const uint8_t *p, size_t n, struct cg_host *ret, struct
         return cg_host_parse(text, strlen(text), ret, err);
 }
 
-int cg_socks_request(const uint8_t *p, size_t len, size_t *used, struct cg_socks_request *ret, struct cg_err *err)
+int cg_socks_request(const uint8_t *p, size_t len, size_t *used, struct cg_socks_request *ret,
+                     struct cg_err *err)
 {
         size_t n;
 
@@ -121,14 +123,14 @@ void cg_socks_reply(enum cg_socks_code code, uint8_t buf[CG_SOCKS_REPLY_LEN])
 
 static int add_u32(struct cg_buf *out, size_t v, struct cg_err *err)
 {
-        const uint8_t b[4] = {(uint8_t)(v >> 24), (uint8_t)(v >> 16), (uint8_t)(v >> 8), (uint8_t)v};
+        const uint8_t b[4] = { (uint8_t)(v >> 24), (uint8_t)(v >> 16), (uint8_t)(v >> 8), (uint8_t)v };
 
         return cg_buf_add(out, b, sizeof(b), err);
 }
 
 int cg_socks_ssh_refusal(const char *reason, struct cg_buf *out, struct cg_err *err)
 {
-        static const uint8_t zero[16] = {0};
+        static const uint8_t zero[16] = { 0 };
         char text[SSH_REASON_MAX];
         size_t n = strnlen(reason, sizeof(text)), payload = 1 + 4 + 4 + n + 4, padding;
         uint8_t head[2];

@@ -1,4 +1,7 @@
-/* SOCKS 5 (RFC 1928, RFC 1929), server side: greeting, user and password (any are taken), CONNECT. Pure. */
+/*
+ * SOCKS 5 (RFC 1928, RFC 1929), server side: greeting, user and password (any are taken), CONNECT.
+ * Pure.
+ */
 #ifndef CG_SANDBOX_EGRESS_SOCKS_H
 #define CG_SANDBOX_EGRESS_SOCKS_H
 
@@ -6,7 +9,7 @@
 #include "sandbox/egress/domain.h"
 
 /* The longest of the messages below: user and password. */
-#define CG_SOCKS_MAX 513
+#define CG_SOCKS_MAX       513
 #define CG_SOCKS_REPLY_LEN 10
 
 #define CG_SOCKS_MORE 1 /* the message is not whole yet */
@@ -22,22 +25,28 @@ enum cg_socks_code {
         CG_SOCKS_NO_ADDRESS_TYPE = 8,
 };
 
-/* Each: 0 with *used, CG_SOCKS_MORE, or CG_E_PROTO for what is not SOCKS 5 (close; there is nothing to answer). */
-int cg_socks_greeting(const uint8_t *p, size_t len, size_t *used, enum cg_socks_method *ret, struct cg_err *err);
+/*
+ * Each: 0 with *used, CG_SOCKS_MORE, or CG_E_PROTO for what is not SOCKS 5 (close; there is nothing
+ * to answer).
+ */
+int cg_socks_greeting(const uint8_t *p, size_t len, size_t *used, enum cg_socks_method *ret,
+                      struct cg_err *err);
 int cg_socks_password(const uint8_t *p, size_t len, size_t *used, struct cg_err *err);
 
 struct cg_socks_request {
         struct cg_host host;
         uint16_t port;
-        enum cg_socks_code code; /* CG_SOCKS_OK: go on; else what to answer, @err says why; host is not set */
+        /* CG_SOCKS_OK: go on; else what to answer, @err says why; host is not set */
+        enum cg_socks_code code;
 };
-int cg_socks_request(const uint8_t *p, size_t len, size_t *used, struct cg_socks_request *ret, struct cg_err *err);
+int cg_socks_request(const uint8_t *p, size_t len, size_t *used, struct cg_socks_request *ret,
+                     struct cg_err *err);
 
 void cg_socks_reply(enum cg_socks_code code, uint8_t buf[CG_SOCKS_REPLY_LEN]);
 
 /*
- * What an SSH client prints as the reason it was disconnected: the start of an SSH server, and SSH_MSG_DISCONNECT before any
- * keys. To be sent after CG_SOCKS_OK, in place of a connection.
+ * What an SSH client prints as the reason it was disconnected: the start of an SSH server, and
+ * SSH_MSG_DISCONNECT before any keys. To be sent after CG_SOCKS_OK, in place of a connection.
  */
 int cg_socks_ssh_refusal(const char *reason, struct cg_buf *out, struct cg_err *err);
 

@@ -21,9 +21,9 @@ static const char *const names[] = {
 static const struct {
         const char *operation, *verb;
 } accesses[] = {
-        [CG_ACCESS_READ] = {"file-read", "reading"},
-        [CG_ACCESS_WRITE] = {"file-write", "writing"},
-        [CG_ACCESS_EXEC] = {"exec", "running"},
+        [CG_ACCESS_READ] = { "file-read", "reading" },
+        [CG_ACCESS_WRITE] = { "file-write", "writing" },
+        [CG_ACCESS_EXEC] = { "exec", "running" },
 };
 
 const char *cg_access_rule_name(enum cg_access_rule rule)
@@ -69,7 +69,8 @@ static const struct cg_plan_mount *mount_of(const struct cg_sandbox *sb, const c
         for (size_t i = 0; i < sb->n_mounts; i++) {
                 const struct cg_plan_mount *m = &sb->mounts[i];
 
-                if (m->kind != CG_PLAN_PIN && cg_plan_within(path, m->path) && (!best || strlen(m->path) >= strlen(best->path)))
+                if (m->kind != CG_PLAN_PIN && cg_plan_within(path, m->path) &&
+                    (!best || strlen(m->path) >= strlen(best->path)))
                         best = m;
         }
         return best;
@@ -93,7 +94,8 @@ static enum cg_access_rule hidden(const struct cg_sandbox *sb, const char *path)
 {
         for (size_t i = 0; i < sb->n_hides; i++) {
                 if (cg_plan_within(path, sb->hides[i]))
-                        return i >= sb->credentials_from && i < sb->credentials_to ? CG_ACCESS_CREDENTIALS : CG_ACCESS_PRIVATE;
+                        return i >= sb->credentials_from && i < sb->credentials_to ? CG_ACCESS_CREDENTIALS
+                                                                                   : CG_ACCESS_PRIVATE;
         }
         return CG_ACCESS_NONE;
 }
@@ -103,7 +105,8 @@ static bool is_refusal(int error)
         return error == EACCES || error == EPERM || error == EROFS;
 }
 
-static enum cg_access_rule by_mount(const struct cg_plan_mount *m, enum cg_access access, int error, const char **setting)
+static enum cg_access_rule by_mount(const struct cg_plan_mount *m, enum cg_access access, int error,
+                                    const char **setting)
 {
         bool write = access == CG_ACCESS_WRITE && is_refusal(error);
 
@@ -128,8 +131,8 @@ static enum cg_access_rule by_mount(const struct cg_plan_mount *m, enum cg_acces
         }
 }
 
-enum cg_access_rule cg_access_explain(const struct cg_sandbox *sb, enum cg_access access, const char *path, int error, bool root,
-                                      const char **setting)
+enum cg_access_rule cg_access_explain(const struct cg_sandbox *sb, enum cg_access access, const char *path,
+                                      int error, bool root, const char **setting)
 {
         const struct cg_plan_mount *m;
         enum cg_access_rule rule = CG_ACCESS_NONE;
@@ -173,7 +176,8 @@ bool cg_access_resolve(const char *path, char *real)
         char part[PATH_MAX], tail[PATH_MAX] = "", longer[PATH_MAX];
         int n;
 
-        if (!*path || snprintf(part, sizeof(part), "%s%s", *path == '/' ? "" : "./", path) >= (int)sizeof(part))
+        if (!*path ||
+            snprintf(part, sizeof(part), "%s%s", *path == '/' ? "" : "./", path) >= (int)sizeof(part))
                 return false;
         while (!realpath(part, real)) {
                 char *slash = strrchr(part, '/');
@@ -243,7 +247,8 @@ static void name_words(const char *path, struct cg_access_words *ret)
 
         snprintf(ret->rule, sizeof(ret->rule), "%s (built in)", name);
         snprintf(ret->why, sizeof(ret->why), "programs outside of the sandbox obey %s", name);
-        snprintf(ret->how_text, sizeof(ret->how_text), "add \"%s\" to cellgate.writableNames of a settings file", name);
+        snprintf(ret->how_text, sizeof(ret->how_text),
+                 "add \"%s\" to cellgate.writableNames of a settings file", name);
         ret->how = ret->how_text;
 }
 
@@ -253,26 +258,37 @@ void cg_access_words(enum cg_access_rule rule, const char *setting, const char *
         static const struct {
                 const char *rule, *why, *how;
         } words[] = {
-                [CG_ACCESS_NOT_ALLOWED] = {"not in filesystem.allowWrite", "only what filesystem.allowWrite names may be written",
-                                           "add it to filesystem.allowWrite"},
-                [CG_ACCESS_DENY_WRITE] = {"filesystem.denyWrite", "filesystem.denyWrite names it",
-                                          "remove it from filesystem.denyWrite"},
-                [CG_ACCESS_DENY_READ] = {"filesystem.denyRead", "filesystem.denyRead hides it", "add it to filesystem.allowRead"},
-                [CG_ACCESS_CREDENTIALS] = {"credentials (built in)", "places where credentials lie are hidden",
-                                           "set cellgate.hideCredentials to false"},
-                [CG_ACCESS_PRIVATE] = {"private files (built in)",
-                                       "the host keeps it to itself: .env, cellgate's own files, and what the session was told to hide", NULL},
-                [CG_ACCESS_OWN] = {"own /dev, /proc and /sys (built in)", "the sandbox has its own /dev, /proc and /sys", NULL},
-                [CG_ACCESS_MASKED] = {"credentials.files", "another file stands for it, since it holds a credential", NULL},
-                [CG_ACCESS_NAME] = {"names (built in)", "programs outside of the sandbox obey files of that name", NULL},
-                [CG_ACCESS_IN_PLACE] = {"kept in place (built in)", "what is denied below it would move along", NULL},
-                [CG_ACCESS_PRIVILEGES] = {"no powers of root (built in)",
-                                          "user 0 has no powers over other users' files in a sandbox", NULL},
-                [CG_ACCESS_NO_NETWORK] = {"no network", "this sandbox has no network",
-                                          "remove cellgate.networkOff"},
-                [CG_ACCESS_NO_DIRECT] = {"no direct network (built in)",
-                                         "only the proxy leads out that HTTPS_PROXY and ALL_PROXY name", "let the program use it"},
-                [CG_ACCESS_UNIX_SOCKETS] = {"system call filter (built in)", "Unix sockets lead to programs outside of the sandbox", NULL},
+                [CG_ACCESS_NOT_ALLOWED] = { "not in filesystem.allowWrite",
+                                            "only what filesystem.allowWrite names may be written",
+                                            "add it to filesystem.allowWrite" },
+                [CG_ACCESS_DENY_WRITE] = { "filesystem.denyWrite", "filesystem.denyWrite names it",
+                                           "remove it from filesystem.denyWrite" },
+                [CG_ACCESS_DENY_READ] = { "filesystem.denyRead", "filesystem.denyRead hides it",
+                                          "add it to filesystem.allowRead" },
+                [CG_ACCESS_CREDENTIALS] = { "credentials (built in)",
+                                            "places where credentials lie are hidden",
+                                            "set cellgate.hideCredentials to false" },
+                [CG_ACCESS_PRIVATE] = { "private files (built in)",
+                                        "the host keeps it to itself: .env, cellgate's own files, and what the session was told to hide",
+                                        NULL },
+                [CG_ACCESS_OWN] = { "own /dev, /proc and /sys (built in)",
+                                    "the sandbox has its own /dev, /proc and /sys", NULL },
+                [CG_ACCESS_MASKED] = { "credentials.files",
+                                       "another file stands for it, since it holds a credential", NULL },
+                [CG_ACCESS_NAME] = { "names (built in)",
+                                     "programs outside of the sandbox obey files of that name", NULL },
+                [CG_ACCESS_IN_PLACE] = { "kept in place (built in)",
+                                         "what is denied below it would move along", NULL },
+                [CG_ACCESS_PRIVILEGES] = { "no powers of root (built in)",
+                                           "user 0 has no powers over other users' files in a sandbox",
+                                           NULL },
+                [CG_ACCESS_NO_NETWORK] = { "no network", "this sandbox has no network",
+                                           "remove cellgate.networkOff" },
+                [CG_ACCESS_NO_DIRECT] = { "no direct network (built in)",
+                                          "only the proxy leads out that HTTPS_PROXY and ALL_PROXY name",
+                                          "let the program use it" },
+                [CG_ACCESS_UNIX_SOCKETS] = { "system call filter (built in)",
+                                             "Unix sockets lead to programs outside of the sandbox", NULL },
         };
 
         snprintf(ret->why, sizeof(ret->why), "%s", words[rule].why);
@@ -292,9 +308,12 @@ void cg_access_words(enum cg_access_rule rule, const char *setting, const char *
         } else if (setting && why_built_in(setting)) {
                 snprintf(ret->rule, sizeof(ret->rule), "%s (built in)", setting);
                 snprintf(ret->why, sizeof(ret->why), "%s", why_built_in(setting));
-                ret->how = strcmp(setting, CG_WHY_LINK) ? NULL : "replace the links by copies (uv: UV_LINK_MODE=copy)";
+                ret->how = strcmp(setting, CG_WHY_LINK)
+                                   ? NULL
+                                   : "replace the links by copies (uv: UV_LINK_MODE=copy)";
         } else if (setting && (rule == CG_ACCESS_DENY_READ || rule == CG_ACCESS_DENY_WRITE)) {
-                snprintf(ret->why, sizeof(ret->why), "%s %s it", setting, rule == CG_ACCESS_DENY_READ ? "hides" : "names");
+                snprintf(ret->why, sizeof(ret->why), "%s %s it", setting,
+                         rule == CG_ACCESS_DENY_READ ? "hides" : "names");
                 if (!strncmp(setting, "credentials.", 12))
                         ret->how = "remove it from credentials.files";
         }

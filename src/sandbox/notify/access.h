@@ -1,6 +1,7 @@
 /*
- * Why a file could not be read or written: a plan's answer. Pure; the kernel asks it about exceptions, so what it says is the
- * kernel's own word. Nothing in it is a secret from the kernel: the mounts can be seen from inside.
+ * Why a file could not be read or written: a plan's answer. Pure; the kernel asks it about
+ * exceptions, so what it says is the kernel's own word. Nothing in it is a secret from the kernel:
+ * the mounts can be seen from inside.
  */
 #ifndef CG_SANDBOX_NOTIFY_ACCESS_H
 #define CG_SANDBOX_NOTIFY_ACCESS_H
@@ -21,9 +22,9 @@ enum cg_access { CG_ACCESS_READ, CG_ACCESS_WRITE, CG_ACCESS_EXEC };
         X(OWN, "own")                 /* the sandbox's own /dev, /proc and /sys */ \
         X(MASKED, "masked")           /* a file that shows other content */ \
         X(NAME, "name")               /* programs outside obey files of that name */ \
-        X(IN_PLACE, "in-place")       /* cannot be renamed or removed: what is denied below it would move along */ \
-        X(PRIVILEGES, "privileges")   /* user 0 has no powers over others' files */ \
-        X(NO_NETWORK, "no-network")   \
+        X(IN_PLACE, "in-place") /* cannot be renamed or removed: what is denied below it would move along */ \
+        X(PRIVILEGES, "privileges") /* user 0 has no powers over others' files */ \
+        X(NO_NETWORK, "no-network") \
         X(NO_DIRECT, "no-direct-network") /* only the proxy leads out */ \
         X(UNIX_SOCKETS, "unix-sockets")
 
@@ -31,15 +32,16 @@ enum cg_access { CG_ACCESS_READ, CG_ACCESS_WRITE, CG_ACCESS_EXEC };
 enum cg_access_rule { CG_ACCESS_NONE, CG_ACCESS_RULES(CG_ACCESS_ENUM) };
 
 /*
- * Which rule made @access to @path (absolute, without symlinks) fail with errno @error. CG_ACCESS_NONE: not the sandbox's doing. *setting:
- * the setting that the rule comes from ("filesystem.denyWrite.3", "mandatory"; borrowed from @sb), or NULL. @root: the caller is user 0.
+ * Which rule made @access to @path (absolute, without symlinks) fail with errno @error.
+ * CG_ACCESS_NONE: not the sandbox's doing. *setting: the setting that the rule comes from
+ * ("filesystem.denyWrite.3", "mandatory"; borrowed from @sb), or NULL. @root: the caller is user 0.
  */
-enum cg_access_rule cg_access_explain(const struct cg_sandbox *sb, enum cg_access access, const char *path, int error, bool root,
-                                      const char **setting);
+enum cg_access_rule cg_access_explain(const struct cg_sandbox *sb, enum cg_access access, const char *path,
+                                      int error, bool root, const char **setting);
 
 /*
- * @path as mounts know it, in what this process sees: absolute, without symlinks; what does not exist keeps its spelling. @real has PATH_MAX
- * bytes. False: it is too long, or no path.
+ * @path as mounts know it, in what this process sees: absolute, without symlinks; what does not
+ * exist keeps its spelling. @real has PATH_MAX bytes. False: it is too long, or no path.
  */
 bool cg_access_resolve(const char *path, char *real);
 
@@ -50,7 +52,8 @@ enum cg_access_rule cg_access_explain_network(const struct cg_sandbox *sb);
 bool cg_access_by_settings(const struct cg_sandbox *sb);
 
 const char *cg_access_rule_name(enum cg_access_rule rule);
-enum cg_access_rule cg_access_rule_named(const char *name); /* CG_ACCESS_NONE: there is none of that name */
+/* CG_ACCESS_NONE: there is none of that name */
+enum cg_access_rule cg_access_rule_named(const char *name);
 /* "file-read", "file-write", "exec"; -1: none of them. */
 const char *cg_access_operation(enum cg_access access);
 int cg_access_of_operation(const char *operation);
@@ -58,8 +61,8 @@ int cg_access_of_operation(const char *operation);
 const char *cg_access_verb(enum cg_access access);
 
 /*
- * A rule in words. @setting: checked, by cg_access_is_setting(). @by_settings: there is a settings file; else what holds for a kernel
- * without one.
+ * A rule in words. @setting: checked, by cg_access_is_setting(). @by_settings: there is a settings
+ * file; else what holds for a kernel without one.
  */
 struct cg_access_words {
         char rule[64];

@@ -1,4 +1,7 @@
-/* See broker.h. Runs in init: no Landlock, no filter, the caller's own user without capabilities, as the processes it serves. */
+/*
+ * See broker.h. Runs in init: no Landlock, no filter, the caller's own user without capabilities,
+ * as the processes it serves.
+ */
 #include "sandbox/notify/broker.h"
 
 #include <errno.h>
@@ -27,7 +30,9 @@
 #include "sandbox/notify/notify.h"
 #include "sandbox/setid.h"
 
-/* A connection to ourselves through the loopback interface: at once, or something is wrong with it. */
+/*
+ * A connection to ourselves through the loopback interface: at once, or something is wrong with it.
+ */
 #define LOOPBACK_MS 1000
 /* Strangers who found the port in the moment that it was there. */
 #define STRANGERS_MAX 64
@@ -57,7 +62,8 @@ static bool still_waits(const struct call *c)
 
 static ssize_t read_some(const struct call *c, uint64_t at, void *buf, size_t len)
 {
-        struct iovec mine = {.iov_base = buf, .iov_len = len}, its = {.iov_base = (void *)(uintptr_t)at, .iov_len = len};
+        struct iovec mine = { .iov_base = buf, .iov_len = len },
+                     its = { .iov_base = (void *)(uintptr_t)at, .iov_len = len };
 
         return process_vm_readv(c->pid, &mine, 1, &its, 1, 0);
 }
@@ -90,7 +96,10 @@ static int read_path(const struct call *c, uint64_t at, char path[PATH_MAX])
         return -ENAMETOOLONG;
 }
 
-/* The file behind one of its descriptors, without access. Not by pidfd_getfd(), which containers forbid. */
+/*
+ * The file behind one of its descriptors, without access. Not by pidfd_getfd(), which containers
+ * forbid.
+ */
 static int its_file(const struct call *c, int fd)
 {
         char path[64];
@@ -124,7 +133,7 @@ static int its_folder(const struct call *c)
 /* How libc names a descriptor where a call takes only paths; to us "self" is somebody else. */
 static bool is_own_fd(const char *path, int *fd)
 {
-        static const char *const ways[] = {"/proc/self/fd/", "/dev/fd/", "/proc/thread-self/fd/"};
+        static const char *const ways[] = { "/proc/self/fd/", "/dev/fd/", "/proc/thread-self/fd/" };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(ways); i++) {
                 const char *number = path + strlen(ways[i]);
@@ -141,11 +150,14 @@ static bool is_own_fd(const char *path, int *fd)
         return false;
 }
 
-/* What the arguments lead to, opened without access: the very thing that is looked at and then changed. Or -errno. */
+/*
+ * What the arguments lead to, opened without access: the very thing that is looked at and then
+ * changed. Or -errno.
+ */
 static int open_target(const struct call *c, int dirfd, uint64_t at, int flags)
 {
-        struct open_how how = {.flags = O_PATH | O_CLOEXEC | (flags & AT_SYMLINK_NOFOLLOW ? O_NOFOLLOW : 0),
-                               .resolve = RESOLVE_NO_MAGICLINKS};
+        struct open_how how = { .flags = O_PATH | O_CLOEXEC | (flags & AT_SYMLINK_NOFOLLOW ? O_NOFOLLOW : 0),
+                                .resolve = RESOLVE_NO_MAGICLINKS };
         char path[PATH_MAX];
         int base, fd;
 
@@ -232,14 +244,15 @@ static int apply(struct call *c, struct change *ch)
                         cg_mediate_owner(c->m, c->pid, &ch->uid, &ch->gid);
                 return fchownat(fd, "", ch->uid, ch->gid, AT_EMPTY_PATH) < 0 ? -errno : 0;
         default:
-                return syscall(SYS_utimensat, fd, "", ch->now ? NULL : ch->times, AT_EMPTY_PATH) < 0 ? -errno : 0;
+                return syscall(SYS_utimensat, fd, "", ch->now ? NULL : ch->times, AT_EMPTY_PATH) < 0 ? -errno
+                                                                                                     : 0;
         }
 }
 
 static int do_mode(struct call *c)
 {
         const uint64_t *a = (const uint64_t *)c->data->args;
-        struct change ch = {.what = MODE, .dirfd = AT_FDCWD};
+        struct change ch = { .what = MODE, .dirfd = AT_FDCWD };
 
         switch (c->data->nr) {
 #ifdef SYS_chmod
@@ -264,7 +277,9 @@ static int do_mode(struct call *c)
 static int do_owner(struct call *c)
 {
         const uint64_t *a = (const uint64_t *)c->data->args;
-        struct change ch = {.what = OWNER, .dirfd = AT_FDCWD, .path = a[0], .uid = (uid_t)a[1], .gid = (gid_t)a[2]};
+        struct change ch = {
+                .what = OWNER, .dirfd = AT_FDCWD, .path = a[0], .uid = (uid_t)a[1], .gid = (gid_t)a[2]
+        };
 
         switch (c->data->nr) {
 #ifdef SYS_lchown
@@ -277,8 +292,12 @@ static int do_owner(struct call *c)
                 ch.path = 0;
                 return ch.dirfd < 0 ? -EBADF : apply(c, &ch);
         case SYS_fchownat:
-                ch = (struct change){.what = OWNER, .dirfd = (int)a[0], .path = a[1], .uid = (uid_t)a[2], .gid = (gid_t)a[3],
-                                     .flags = (int)a[4]};
+                ch = (struct change){ .what = OWNER,
+                                      .dirfd = (int)a[0],
+                                      .path = a[1],
+                                      .uid = (uid_t)a[2],
+                                      .gid = (gid_t)a[3],
+                                      .flags = (int)a[4] };
                 break;
         default:
                 break;
@@ -296,7 +315,7 @@ static int read_timevals(const struct call *c, uint64_t at, struct change *ch)
         for (size_t i = 0; i < 2 && at && r == 0; i++) {
                 if (tv[i].tv_usec < 0 || tv[i].tv_usec >= 1000000)
                         return -EINVAL;
-                ch->times[i] = (struct timespec){.tv_sec = tv[i].tv_sec, .tv_nsec = tv[i].tv_usec * 1000};
+                ch->times[i] = (struct timespec){ .tv_sec = tv[i].tv_sec, .tv_nsec = tv[i].tv_usec * 1000 };
         }
         return r;
 }
@@ -304,7 +323,7 @@ static int read_timevals(const struct call *c, uint64_t at, struct change *ch)
 #ifdef SYS_utime
 static int read_utimbuf(const struct call *c, uint64_t at, struct change *ch)
 {
-        struct utimbuf b = {0};
+        struct utimbuf b = { 0 };
         int r = at ? read_all(c, at, &b, sizeof(b)) : 0;
 
         ch->now = !at;
@@ -317,7 +336,7 @@ static int read_utimbuf(const struct call *c, uint64_t at, struct change *ch)
 static int do_times(struct call *c)
 {
         const uint64_t *a = (const uint64_t *)c->data->args;
-        struct change ch = {.what = TIMES, .dirfd = AT_FDCWD, .path = a[0]};
+        struct change ch = { .what = TIMES, .dirfd = AT_FDCWD, .path = a[0] };
         int r;
 
         switch (c->data->nr) {
@@ -389,8 +408,8 @@ static int accept_own(int listener, uint16_t port)
 
         for (int i = 0; i < STRANGERS_MAX; i++) {
                 int64_t left = deadline - cg_now_ms();
-                struct pollfd p = {.fd = listener, .events = POLLIN};
-                struct sockaddr_in peer = {0};
+                struct pollfd p = { .fd = listener, .events = POLLIN };
+                struct sockaddr_in peer = { 0 };
                 socklen_t len = sizeof(peer);
                 int fd;
 
@@ -406,19 +425,20 @@ static int accept_own(int listener, uint16_t port)
 }
 
 /*
- * Two ends of one TCP connection, made here, so that no other program can have either. Not a socketpair: programs set TCP's options on
- * what they connected, and ask for its address.
+ * Two ends of one TCP connection, made here, so that no other program can have either. Not a
+ * socketpair: programs set TCP's options on what they connected, and ask for its address.
  */
 static int tcp_pair(int *its, int *proxys)
 {
-        struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}, own = {0};
+        struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) },
+                           own = { 0 };
         cg_auto_fd int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         cg_auto_fd int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         socklen_t len = sizeof(at), own_len = sizeof(own);
         int other;
 
-        if (listener < 0 || fd < 0 || bind(listener, (struct sockaddr *)&at, sizeof(at)) < 0 || listen(listener, 8) < 0 ||
-            getsockname(listener, (struct sockaddr *)&at, &len) < 0)
+        if (listener < 0 || fd < 0 || bind(listener, (struct sockaddr *)&at, sizeof(at)) < 0 ||
+            listen(listener, 8) < 0 || getsockname(listener, (struct sockaddr *)&at, &len) < 0)
                 return -1;
         if (connect(fd, (struct sockaddr *)&at, sizeof(at)) < 0 && errno != EINPROGRESS)
                 return -1;
@@ -484,7 +504,7 @@ static int do_connect(struct call *c)
 {
         const uint64_t *a = (const uint64_t *)c->data->args;
         cg_auto_fd int its = -1, proxys = -1;
-        union address addr = {.space = {0}};
+        union address addr = { .space = { 0 } };
         int port, flags, fd = (int)a[0], r = check_socket(c, fd);
 
         if (r < 0)
@@ -516,25 +536,28 @@ static const struct {
         int (*run)(struct call *c); /* 0 or -errno */
 } handlers[] = {
 #ifdef SYS_chmod
-        {SYS_chmod, do_mode}, {SYS_chown, do_owner}, {SYS_lchown, do_owner},
+        { SYS_chmod, do_mode },      { SYS_chown, do_owner },    { SYS_lchown, do_owner },
 #endif
 #ifdef SYS_utime
-        {SYS_utime, do_times},
+        { SYS_utime, do_times },
 #endif
 #ifdef SYS_utimes
-        {SYS_utimes, do_times},
+        { SYS_utimes, do_times },
 #endif
 #ifdef SYS_futimesat
-        {SYS_futimesat, do_times},
+        { SYS_futimesat, do_times },
 #endif
-        {SYS_fchmod, do_mode}, {SYS_fchmodat, do_mode}, {452 /* fchmodat2 */, do_mode}, {SYS_fchown, do_owner},
-        {SYS_fchownat, do_owner}, {SYS_utimensat, do_times}, {SYS_connect, do_connect},
+        { SYS_fchmod, do_mode },     { SYS_fchmodat, do_mode },  { 452 /* fchmodat2 */, do_mode },
+        { SYS_fchown, do_owner },    { SYS_fchownat, do_owner }, { SYS_utimensat, do_times },
+        { SYS_connect, do_connect },
 };
 
 static void answer(struct call *c, struct cg_notify *n, const struct seccomp_notif *call, int r)
 {
         if (c->denied && c->m && r == -EACCES) {
-                cg_notify_tell(n, call, &(struct cg_notify_file){.path = c->path, .access = CG_ACCESS_WRITE, .rule = CG_ACCESS_NAME});
+                cg_notify_tell(n, call,
+                               &(struct cg_notify_file){
+                                       .path = c->path, .access = CG_ACCESS_WRITE, .rule = CG_ACCESS_NAME });
                 cg_notify_answer(n, call, -r, 0);
         } else if (c->denied)
                 cg_notify_deny(n, call, -r, c->path[0] ? c->path : NULL);
@@ -545,7 +568,7 @@ static void answer(struct call *c, struct cg_notify *n, const struct seccomp_not
 /* A path means to the caller what it means to us: same mounts, same root. */
 static bool same_view(pid_t pid)
 {
-        static const char *const what[] = {"ns/mnt", "root"};
+        static const char *const what[] = { "ns/mnt", "root" };
         struct stat its, mine;
         char path[48];
 
@@ -562,7 +585,9 @@ static bool same_view(pid_t pid)
 
 void cg_broker_mode(struct cg_notify *n, const struct seccomp_notif *call)
 {
-        struct call c = {.listener = n->listener, .pid = (pid_t)call->pid, .id = call->id, .data = &call->data};
+        struct call c = {
+                .listener = n->listener, .pid = (pid_t)call->pid, .id = call->id, .data = &call->data
+        };
         int r = -EPERM;
 
         c.denied = true;
@@ -575,8 +600,13 @@ void cg_broker_mode(struct cg_notify *n, const struct seccomp_notif *call)
 
 bool cg_broker_attributes(struct cg_mediator *m, struct cg_notify *n, const struct seccomp_notif *call)
 {
-        struct call c = {.m = m, .n = n, .notif = call, .listener = n->listener, .pid = (pid_t)call->pid, .id = call->id,
-                         .data = &call->data};
+        struct call c = { .m = m,
+                          .n = n,
+                          .notif = call,
+                          .listener = n->listener,
+                          .pid = (pid_t)call->pid,
+                          .id = call->id,
+                          .data = &call->data };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(handlers) && m->sb; i++) {
                 if (handlers[i].nr == call->data.nr && handlers[i].run != do_connect) {
@@ -589,7 +619,9 @@ bool cg_broker_attributes(struct cg_mediator *m, struct cg_notify *n, const stru
 
 bool cg_broker_handle(const struct cg_broker *b, struct cg_notify *n, const struct seccomp_notif *call)
 {
-        struct call c = {.b = b, .listener = n->listener, .pid = (pid_t)call->pid, .id = call->id, .data = &call->data};
+        struct call c = {
+                .b = b, .listener = n->listener, .pid = (pid_t)call->pid, .id = call->id, .data = &call->data
+        };
         size_t i = 0;
 
         while (i < CG_ARRAY_LEN(handlers) && handlers[i].nr != call->data.nr)

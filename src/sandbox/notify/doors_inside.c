@@ -1,10 +1,11 @@
 /*
- * Doors, inside: init answers connect() and listen() of programs in the sandbox. Where unix sockets are let through, every connect() comes
- * here, for a filter cannot see what is connected to what.
+ * Doors, inside: init answers connect() and listen() of programs in the sandbox. Where unix sockets
+ * are let through, every connect() comes here, for a filter cannot see what is connected to what.
  *
- * The caller may change its memory, its descriptors and the file system while this goes on. So nothing is looked at twice: the socket is
- * taken (pidfd_getfd) and the address copied once, a path is opened once, what was opened is judged, and the same is connected to. The
- * call itself is never let go on ("continue"): it would read all of it anew.
+ * The caller may change its memory, its descriptors and the file system while this goes on. So
+ * nothing is looked at twice: the socket is taken (pidfd_getfd) and the address copied once, a path
+ * is opened once, what was opened is judged, and the same is connected to. The call itself is never
+ * let go on ("continue"): it would read all of it anew.
  */
 #include "sandbox/notify/doors.h"
 
@@ -26,12 +27,13 @@
 #include "base/util.h"
 #include "sandbox/notify/notify.h"
 
-#define PIDFD_OF_THREAD O_EXCL /* Linux 6.9; before, the process's, whose descriptors its threads mostly share */
-#define ASK_MS 10000      /* the other side looks at files, no more */
+#define PIDFD_OF_THREAD \
+        O_EXCL            /* Linux 6.9; before, the process's, whose descriptors its threads mostly share */
+#define ASK_MS     10000  /* the other side looks at files, no more */
 #define CONNECT_MS 130000 /* as long as TCP itself tries */
-#define FULL_MS 60000     /* a server that takes no connection */
-#define LOOK_MS 1000      /* whether callers still wait: nothing tells of one that was killed */
-#define AGAIN_MS 20       /* looks anew whether it does: nothing tells */
+#define FULL_MS    60000  /* a server that takes no connection */
+#define LOOK_MS    1000   /* whether callers still wait: nothing tells of one that was killed */
+#define AGAIN_MS   20     /* looks anew whether it does: nothing tells */
 
 void cg_doors_init(struct cg_doors *d, struct cg_notify *notify, int sock, unsigned int open)
 {
@@ -88,7 +90,8 @@ static bool still_waits(const struct cg_notify *n, const struct seccomp_notif *c
 static int copy_address(const struct seccomp_notif *call, struct sockaddr_storage *ret, socklen_t *len)
 {
         uint64_t size = (uint32_t)call->data.args[2];
-        struct iovec to = {.iov_base = ret, .iov_len = size}, from = {.iov_base = (void *)(uintptr_t)call->data.args[1], .iov_len = size};
+        struct iovec to = { .iov_base = ret, .iov_len = size },
+                     from = { .iov_base = (void *)(uintptr_t)call->data.args[1], .iov_len = size };
 
         memset(ret, 0, sizeof(*ret));
         if (size > sizeof(*ret) || size < sizeof(ret->ss_family))
@@ -149,7 +152,10 @@ static void refuse(struct cg_doors *d, struct cg_door_call *c)
         struct seccomp_notif call = c->call;
 
         drop_call(c);
-        /* The C library's own attempt, before each look for a user or a group. Nobody wants to hear of it. */
+        /*
+         * The C library's own attempt, before each look for a user or a group. Nobody wants to hear
+         * of it.
+         */
         if (!strcmp(c->path, "/var/run/nscd/socket") || !strcmp(c->path, "/run/nscd/socket"))
                 cg_notify_answer(d->notify, &call, EPERM, 0);
         else
@@ -182,7 +188,7 @@ static void connect_now(struct cg_doors *d, struct cg_door_call *c, const struct
 /* Takes @target, which has been judged. */
 static void connect_to(struct cg_doors *d, struct cg_door_call *c, int target)
 {
-        struct sockaddr_un a = {.sun_family = AF_UNIX};
+        struct sockaddr_un a = { .sun_family = AF_UNIX };
 
         c->target = target;
         snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d", target);
@@ -194,13 +200,14 @@ static void connect_to(struct cg_doors *d, struct cg_door_call *c, int target)
 /* As the caller's own connect() would find it, in the view that it has as well. */
 static int open_in_view(const char *path)
 {
-        struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS};
+        struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS };
 
         return (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
 }
 
 /* 0 with *ret; else an errno. */
-static int absolute_path(const struct cg_notify *n, const struct seccomp_notif *call, const char *given, char ret[CG_DOOR_PATH_MAX])
+static int absolute_path(const struct cg_notify *n, const struct seccomp_notif *call, const char *given,
+                         char ret[CG_DOOR_PATH_MAX])
 {
         char link[64];
         ssize_t len = 0;
@@ -220,7 +227,7 @@ static int absolute_path(const struct cg_notify *n, const struct seccomp_notif *
 /* The other side knows what is listed. */
 static void ask(struct cg_doors *d, struct cg_door_call *c, const char *path)
 {
-        struct cg_door_msg m = {.type = CG_DOOR_WANT_UNIX, .id = ++d->next_id};
+        struct cg_door_msg m = { .type = CG_DOOR_WANT_UNIX, .id = ++d->next_id };
 
         snprintf(m.path, sizeof(m.path), "%s", path);
         c->id = m.id;
@@ -243,7 +250,8 @@ static void connect_path(struct cg_doors *d, struct cg_door_call *c, const char 
         memcpy(c->path, path, strnlen(path, sizeof(c->path) - 1)); /* zeroed before */
         target = open_in_view(path);
         /* What was made inside is its makers' to use. */
-        if (target >= 0 && fstat(target, &st) == 0 && S_ISSOCK(st.st_mode) && cg_unix_listens_here(st.st_dev, st.st_ino)) {
+        if (target >= 0 && fstat(target, &st) == 0 && S_ISSOCK(st.st_mode) &&
+            cg_unix_listens_here(st.st_dev, st.st_ino)) {
                 connect_to(d, c, target);
                 return;
         }
@@ -252,14 +260,19 @@ static void connect_path(struct cg_doors *d, struct cg_door_call *c, const char 
         ask(d, c, path);
 }
 
-static void connect_unix(struct cg_doors *d, struct cg_door_call *c, const struct sockaddr_storage *a, socklen_t len)
+static void connect_unix(struct cg_doors *d, struct cg_door_call *c, const struct sockaddr_storage *a,
+                         socklen_t len)
 {
         const struct sockaddr_un *un = (const struct sockaddr_un *)a;
-        size_t n = len > offsetof(struct sockaddr_un, sun_path) ? len - offsetof(struct sockaddr_un, sun_path) : 0;
+        size_t n = len > offsetof(struct sockaddr_un, sun_path) ? len - offsetof(struct sockaddr_un, sun_path)
+                                                                : 0;
         char path[sizeof(*a) + 1];
         int type = option(c->sock, SO_TYPE);
 
-        /* One that came from elsewhere may be of a kind that can be connected anew, or that needs no connect(). */
+        /*
+         * One that came from elsewhere may be of a kind that can be connected anew, or that needs
+         * no connect().
+         */
         if (type != SOCK_STREAM && type != SOCK_SEQPACKET) {
                 refuse(d, c);
                 return;
@@ -318,7 +331,7 @@ void cg_doors_connect(struct cg_notify *n, const struct seccomp_notif *call)
 
 static void tell_port(const struct cg_doors *d, int sock)
 {
-        struct cg_door_msg m = {.type = CG_DOOR_LISTENS};
+        struct cg_door_msg m = { .type = CG_DOOR_LISTENS };
         struct sockaddr_storage a;
         socklen_t len = sizeof(a);
 
@@ -335,7 +348,8 @@ static void tell_port(const struct cg_doors *d, int sock)
 void cg_doors_listen(struct cg_notify *n, const struct seccomp_notif *call)
 {
         struct cg_doors *d = n->doors;
-        int sock = d && d->open & CG_DOOR_LISTEN ? take_socket(call, (int)call->data.args[0]) : -EPERM, error = 0;
+        int sock = d && d->open & CG_DOOR_LISTEN ? take_socket(call, (int)call->data.args[0]) : -EPERM,
+            error = 0;
 
         if (sock < 0) {
                 error = -sock;
@@ -352,8 +366,10 @@ void cg_doors_listen(struct cg_notify *n, const struct seccomp_notif *call)
 
 static void send_socket(struct cg_doors *d, const struct cg_door_msg *q)
 {
-        struct cg_door_msg m = {.type = CG_DOOR_SOCKET, .id = q->id};
-        int fd = q->value == AF_INET || q->value == AF_INET6 ? socket(q->value, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1;
+        struct cg_door_msg m = { .type = CG_DOOR_SOCKET, .id = q->id };
+        int fd = q->value == AF_INET || q->value == AF_INET6
+                         ? socket(q->value, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)
+                         : -1;
 
         m.value = fd < 0 ? errno : 0;
         cg_send_fds(d->sock, &m, CG_DOOR_SHORT, &fd, fd >= 0 ? 1 : 0, NULL);
@@ -371,7 +387,11 @@ static bool take_answer(struct cg_doors *d, const struct cg_door_msg *m, int fd)
                 if (fd >= 0)
                         connect_to(d, c, fd);
                 else if (m->value == EPERM && c->missing)
-                        finish(d, c, c->missing); /* what is not there is not denied: programs look in several places */
+                        finish(d, c,
+                               /*
+                                * what is not there is not denied: programs look in several places
+                                */
+                               c->missing);
                 else if (m->value == EPERM)
                         refuse(d, c);
                 else
@@ -385,7 +405,7 @@ static bool take_answer(struct cg_doors *d, const struct cg_door_msg *m, int fd)
 static bool take_message(struct cg_doors *d)
 {
         struct cg_door_msg m;
-        struct cg_err err = {0};
+        struct cg_err err = { 0 };
         size_t n = 1;
         int fd = -1;
         ssize_t len = cg_recv_fds(d->sock, &m, sizeof(m), &fd, &n, &err);
@@ -410,11 +430,12 @@ size_t cg_doors_poll(const struct cg_doors *d, struct pollfd fds[CG_DOORS_FDS])
 {
         size_t last = 0;
 
-        fds[0] = (struct pollfd){.fd = d->sock, .events = POLLIN};
+        fds[0] = (struct pollfd){ .fd = d->sock, .events = POLLIN };
         for (size_t i = 0; i < CG_DOORS_WAITING; i++) {
                 const struct cg_door_call *c = &d->calls[i];
 
-                fds[i + 1] = (struct pollfd){.fd = c->state == CG_CALL_CONNECTING ? c->sock : -1, .events = POLLOUT};
+                fds[i + 1] = (struct pollfd){ .fd = c->state == CG_CALL_CONNECTING ? c->sock : -1,
+                                              .events = POLLOUT };
                 if (c->state != CG_CALL_FREE)
                         last = i + 1;
         }

@@ -28,7 +28,8 @@ int cg_med_result(int r)
 }
 
 /* Where the call makes something anew. 0, or what comes instead. */
-static int find_free(struct cg_med_call *c, int dirfd, uint64_t at, enum cg_med_act act, struct cg_med_where *w)
+static int find_free(struct cg_med_call *c, int dirfd, uint64_t at, enum cg_med_act act,
+                     struct cg_med_where *w)
 {
         struct stat st;
 
@@ -59,7 +60,8 @@ static int do_mknod_at(struct cg_med_call *c, int dirfd, uint64_t at, mode_t mod
         int r;
 
         /* The kernel refuses folders and what it does not know before it looks for the name. */
-        if (mode & S_IFMT && !S_ISREG(mode) && !S_ISFIFO(mode) && !S_ISSOCK(mode) && !S_ISCHR(mode) && !S_ISBLK(mode))
+        if (mode & S_IFMT && !S_ISREG(mode) && !S_ISFIFO(mode) && !S_ISSOCK(mode) && !S_ISCHR(mode) &&
+            !S_ISBLK(mode))
                 return CG_MED_GO_ON;
         r = find_free(c, dirfd, at, CG_MED_MAKE, &w);
 
@@ -78,7 +80,8 @@ static int do_symlink_at(struct cg_med_call *c, uint64_t text_at, int dirfd, uin
         if (!cg_med_read_text(c, text_at, text) || !text[0])
                 return CG_MED_GO_ON;
         r = find_free(c, dirfd, at, CG_MED_LINK, &w);
-        return r < 0 ? r : cg_med_look_again(c, &w, CG_MED_LINK, cg_med_result(symlinkat(text, w.dir, w.name)));
+        return r < 0 ? r
+                     : cg_med_look_again(c, &w, CG_MED_LINK, cg_med_result(symlinkat(text, w.dir, w.name)));
 }
 
 static int do_unlink_at(struct cg_med_call *c, int dirfd, uint64_t at, int flags)
@@ -124,14 +127,14 @@ int cg_med_truncate(struct cg_med_call *c)
                 if ((int64_t)c->a[1] < 0)
                         return -EINVAL;
                 /* Its own limit, which the sandbox's is the highest value of. */
-                if (prlimit(c->tid, RLIMIT_FSIZE, NULL, &most) == 0 && c->a[1] > most.rlim_cur && (int64_t)c->a[1] > st.st_size)
+                if (prlimit(c->tid, RLIMIT_FSIZE, NULL, &most) == 0 && c->a[1] > most.rlim_cur &&
+                    (int64_t)c->a[1] > st.st_size)
                         return -EFBIG;
                 fd = openat(w.dir, w.name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
                 return fd < 0 ? -errno : cg_med_result(ftruncate(fd, (off_t)c->a[1]));
         }
         return CG_MED_GO_ON;
 }
-
 
 /* ---- modes, owners and times, for broker.c */
 
@@ -153,7 +156,8 @@ static int open_its_fd(const struct cg_med_call *c, int fd)
 static int open_named(const struct cg_med_call *c, int base, const char *path, bool nofollow)
 {
         int fd = cg_med_open_beneath(base >= 0 ? base : AT_FDCWD, path, nofollow ? O_NOFOLLOW : 0,
-                                     RESOLVE_NO_MAGICLINKS), e = errno;
+                                     RESOLVE_NO_MAGICLINKS),
+            e = errno;
         char text[PATH_MAX] = "";
 
         if (fd >= 0)
@@ -175,8 +179,9 @@ static int open_named(const struct cg_med_call *c, int base, const char *path, b
 int cg_mediate_target(struct cg_mediator *m, struct cg_notify *n, const struct seccomp_notif *call, int dirfd,
                       uint64_t path, int flags)
 {
-        struct cg_med_call c = {.m = m, .n = n, .c = call, .a = (const uint64_t *)call->data.args,
-                                .tid = (pid_t)call->pid};
+        struct cg_med_call c = {
+                .m = m, .n = n, .c = call, .a = (const uint64_t *)call->data.args, .tid = (pid_t)call->pid
+        };
         char text[PATH_MAX] = "";
         cg_auto_fd int base = -1;
         bool ok;
@@ -198,8 +203,8 @@ int cg_mediate_target(struct cg_mediator *m, struct cg_notify *n, const struct s
 
 bool cg_mediate_may_change(struct cg_mediator *m, int fd, const char *path)
 {
-        struct cg_med_call c = {.m = m};
-        struct cg_med_where w = {.dir = fd}; /* with no name: what is judged is open, borrowed */
+        struct cg_med_call c = { .m = m };
+        struct cg_med_where w = { .dir = fd }; /* with no name: what is judged is open, borrowed */
 
         if (!strchr(path, '/') || !cg_med_is_in_view(m, fd))
                 return true;
@@ -221,7 +226,6 @@ void cg_mediate_owner(const struct cg_mediator *m, pid_t tid, uid_t *uid, gid_t 
         *uid = *uid == (uid_t)-1 ? *uid : geteuid();
         *gid = *gid == (gid_t)-1 ? *gid : getegid();
 }
-
 
 /* ---- calls */
 
@@ -281,14 +285,14 @@ static int run(struct cg_med_call *c)
 static bool is_ours(int nr)
 {
         static const int calls[] = {
-                SYS_openat, SYS_mkdirat, SYS_mknodat, SYS_symlinkat, SYS_linkat, SYS_unlinkat, SYS_renameat2,
-                        SYS_truncate, SYS_umask,
+                SYS_openat,   SYS_mkdirat,   SYS_mknodat,  SYS_symlinkat, SYS_linkat,
+                SYS_unlinkat, SYS_renameat2, SYS_truncate, SYS_umask,
 #ifdef SYS_renameat
                 SYS_renameat,
 #endif
 #ifdef SYS_open
-                SYS_open, SYS_creat, SYS_mkdir, SYS_mknod, SYS_symlink, SYS_link, SYS_unlink, SYS_rmdir,
-                        SYS_rename,
+                SYS_open,     SYS_creat,     SYS_mkdir,    SYS_mknod,     SYS_symlink,
+                SYS_link,     SYS_unlink,    SYS_rmdir,    SYS_rename,
 #endif
         };
 
@@ -301,7 +305,7 @@ static bool is_ours(int nr)
 
 void cg_mediate_init(struct cg_mediator *m, const struct cg_sandbox *sb)
 {
-        *m = (struct cg_mediator){.sb = cg_mediates(sb) ? sb : NULL};
+        *m = (struct cg_mediator){ .sb = cg_mediates(sb) ? sb : NULL };
         m->umask = umask(0);
         umask(m->umask);
 }
@@ -316,9 +320,10 @@ void cg_mediate_ended(struct cg_mediator *m, pid_t pid)
 
 bool cg_mediate_call(struct cg_mediator *m, struct cg_notify *n, const struct seccomp_notif *call)
 {
-        struct cg_med_call c = {.m = m, .n = n, .c = call, .a = (const uint64_t *)call->data.args,
-                                .tid = (pid_t)call->pid};
-        struct cg_notify_file f = {.path = c.path, .access = CG_ACCESS_WRITE};
+        struct cg_med_call c = {
+                .m = m, .n = n, .c = call, .a = (const uint64_t *)call->data.args, .tid = (pid_t)call->pid
+        };
+        struct cg_notify_file f = { .path = c.path, .access = CG_ACCESS_WRITE };
         int r;
 
         /* What asks for a set-user-ID bit is refused before anything else. */

@@ -31,8 +31,9 @@
 #include "sandbox/plan.h"
 
 /*
- * Repositories' configurations that git made inside, and folders that were: only such configurations
- * may be changed or removed, and only such folders get one. The oldest is forgotten, and stays as it is.
+ * Repositories' configurations that git made inside, and folders that were: only such
+ * configurations may be changed or removed, and only such folders get one. The oldest is forgotten,
+ * and stays as it is.
  */
 #define CG_MEDIATE_MADE 1024
 /* Mounts that are known; those beyond are looked up each time. */
@@ -51,12 +52,14 @@ struct cg_made_list {
 
 struct cg_mediator {
         const struct cg_sandbox *sb; /* NULL: nothing is mediated */
-        bool umask_changed;          /* somebody inside has called umask(): it is looked up from now on */
-        mode_t umask;                /* what all began with */
-        uint64_t *mounts;            /* of init's own namespace; NULL: not read yet */
+        /* somebody inside has called umask(): it is looked up from now on */
+        bool umask_changed;
+        mode_t umask;     /* what all began with */
+        uint64_t *mounts; /* of init's own namespace; NULL: not read yet */
         size_t n_mounts;
         struct cg_made_list configs, folders;
-        pid_t helpers[CG_MEDIATE_HELPERS]; /* children that wait for the other end of a FIFO; 0: room */
+        /* children that wait for the other end of a FIFO; 0: room */
+        pid_t helpers[CG_MEDIATE_HELPERS];
 };
 
 /*

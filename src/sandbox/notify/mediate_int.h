@@ -21,9 +21,9 @@
 #define CG_MED_LINKS_MAX 40
 
 /* What handlers return beside a result and -errno. */
-#define CG_MED_GO_ON (-100000)
+#define CG_MED_GO_ON    (-100000)
 #define CG_MED_ANSWERED (-100001)
-#define CG_MED_DENIED (-100002)
+#define CG_MED_DENIED   (-100002)
 
 struct cg_med_call {
         struct cg_mediator *m;
@@ -37,24 +37,33 @@ struct cg_med_call {
 
 /* A name in a folder. */
 struct cg_med_where {
-        int dir;                  /* O_PATH */
-        char name[NAME_MAX + 2];  /* perhaps with "/" at its end, which means what it means to the kernel */
-        char path[PATH_MAX];      /* of folder and name,
+        int dir; /* O_PATH */
+        /* perhaps with "/" at its end, which means what it means to the kernel */
+        char name[NAME_MAX + 2];
+        char path[PATH_MAX]; /* of folder and name,
                 without that "/" and without symlinks above the name */
         enum cg_region region;
         size_t root;
-        int error; /* where nothing else is known: ENOENT, a folder on the way to it is not there; ENAMETOOLONG, its path */
+        /*
+         * where nothing else is known: ENOENT, a folder on the way to it is not there;
+         * ENAMETOOLONG, its path
+         */
+        int error;
 };
 
 void cg_med_where_fini(struct cg_med_where *w);
 #define cg_auto_med_where CG_CLEANUP(cg_med_where_fini)
-#define CG_MED_NOWHERE {.dir = -1}
+#define CG_MED_NOWHERE \
+        { \
+                .dir = -1 \
+        }
 
 enum cg_med_act {
         CG_MED_CHANGE, /* a file that is there */
         CG_MED_MAKE,   /* a file that is not a folder or a link */
         CG_MED_FOLDER, /* an empty one */
-        CG_MED_LINK,   /* a symlink, or a folder with what it has in it: the names below it come along */
+        /* a symlink, or a folder with what it has in it: the names below it come along */
+        CG_MED_LINK,
         CG_MED_REMOVE,
         CG_MED_ATTRIBUTES, /* mode, owner or times of what is there */
 };

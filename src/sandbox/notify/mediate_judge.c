@@ -32,8 +32,8 @@ static bool has_entry(const char *folder, size_t len, const char *name)
 /* What git obeys stands beside @w, should that be a HEAD. */
 static bool has_obeyed_beside(const struct cg_med_where *w)
 {
-        static const char *const names[] = {"config", "config.worktree", "commondir", "hooks", "modules",
-                                            "worktrees"};
+        static const char *const names[] = { "config", "config.worktree", "commondir",
+                                             "hooks",  "modules",         "worktrees" };
         size_t len = (size_t)(strrchr(w->path, '/') - w->path);
 
         for (size_t i = 0; i < CG_ARRAY_LEN(names); i++) {
@@ -43,7 +43,10 @@ static bool has_obeyed_beside(const struct cg_med_where *w)
         return false;
 }
 
-/* What stands beside @w is kept plain: it is in a repository's own folder, and no branch, log or object there. */
+/*
+ * What stands beside @w is kept plain: it is in a repository's own folder, and no branch, log or
+ * object there.
+ */
 static bool is_kept_beside(const struct cg_med_where *w)
 {
         char beside[PATH_MAX + NAME_MAX];
@@ -53,8 +56,8 @@ static bool is_kept_beside(const struct cg_med_where *w)
 }
 
 /*
- * In a folder that is no repository yet, and would be one with a HEAD. Not by any name HEAD is it one already:
- * a process can make a socket by itself.
+ * In a folder that is no repository yet, and would be one with a HEAD. Not by any name HEAD is it
+ * one already: a process can make a socket by itself.
  */
 static bool may_have_head(const struct cg_med_where *w)
 {
@@ -70,8 +73,8 @@ enum cg_git_part cg_med_git_part(const struct cg_med_where *w)
         enum cg_git_part part = cg_git_part(w->path, w->root), bare;
         size_t next = 0, top;
 
-        while (part == CG_GIT_FREE && (bare = cg_git_part_bare(w->path, w->root, &next,
-                                                               &top)) != CG_GIT_FREE) {
+        while (part == CG_GIT_FREE &&
+               (bare = cg_git_part_bare(w->path, w->root, &next, &top)) != CG_GIT_FREE) {
                 if (has_entry(w->path, top, "HEAD"))
                         part = bare;
         }
@@ -92,7 +95,10 @@ bool cg_med_read_plain(int dir, const char *name, char *text, size_t *len)
         return n >= 0 && n <= (ssize_t)CG_GIT_CONFIG_MAX && cg_git_config_is_plain(text, *len);
 }
 
-/* 0, or -1: its file system does not know when it was made, so that another may have its number later. */
+/*
+ * 0, or -1: its file system does not know when it was made, so that another may have its number
+ * later.
+ */
 static int identify(int dir, const char *name, struct cg_made *ret)
 {
         struct statx st;
@@ -100,8 +106,8 @@ static int identify(int dir, const char *name, struct cg_made *ret)
         if (statx(dir, name, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &st) < 0 ||
             !(st.stx_mask & STATX_BTIME))
                 return -1;
-        *ret = (struct cg_made){(uint64_t)st.stx_dev_major << 32 | st.stx_dev_minor, st.stx_ino,
-                                st.stx_btime.tv_sec, st.stx_btime.tv_nsec};
+        *ret = (struct cg_made){ (uint64_t)st.stx_dev_major << 32 | st.stx_dev_minor, st.stx_ino,
+                                 st.stx_btime.tv_sec, st.stx_btime.tv_nsec };
         return 0;
 }
 
@@ -120,7 +126,8 @@ bool cg_med_is_made_here(const struct cg_made_list *list, int dir, const char *n
         for (size_t i = 0; i < CG_MEDIATE_MADE && i < list->n; i++) {
                 const struct cg_made *k = &list->v[i];
 
-                if (k->ino == it.ino && k->dev == it.dev && k->born_s == it.born_s && k->born_ns == it.born_ns)
+                if (k->ino == it.ino && k->dev == it.dev && k->born_s == it.born_s &&
+                    k->born_ns == it.born_ns)
                         return true;
         }
         return false;
@@ -170,8 +177,8 @@ static const char *git_rule(const struct cg_med_call *c, const struct cg_med_whe
         /* Without it the rest would be free, and another repository could take its place. */
         if (act == CG_MED_REMOVE && is_foreign_head(c, w))
                 return "HEAD";
-        if (act != CG_MED_REMOVE && act != CG_MED_CHANGE && act != CG_MED_ATTRIBUTES && !strcmp(last, "HEAD") &&
-            !may_have_head(w))
+        if (act != CG_MED_REMOVE && act != CG_MED_CHANGE && act != CG_MED_ATTRIBUTES &&
+            !strcmp(last, "HEAD") && !may_have_head(w))
                 return "HEAD";
         return NULL;
 }
@@ -197,7 +204,10 @@ int cg_med_judge(struct cg_med_call *c, const struct cg_med_where *w, enum cg_me
         return rule ? cg_med_deny(c, w, NULL) : 0;
 }
 
-/* @w, which has just been made, is what git finds as HEAD: also "head", where the file system knows no case. */
+/*
+ * @w, which has just been made, is what git finds as HEAD: also "head", where the file system knows
+ * no case.
+ */
 static bool is_head(const struct cg_med_where *w)
 {
         const char *last = strrchr(w->path, '/') + 1;
@@ -205,10 +215,9 @@ static bool is_head(const struct cg_med_where *w)
 
         if (strcasecmp(last, "HEAD") != 0)
                 return false;
-        return !strcmp(last, "HEAD") ||
-               (fstatat(w->dir, w->name, &made, AT_SYMLINK_NOFOLLOW) == 0 &&
-                fstatat(w->dir, "HEAD", &head, AT_SYMLINK_NOFOLLOW) == 0 && made.st_dev == head.st_dev &&
-                made.st_ino == head.st_ino);
+        return !strcmp(last, "HEAD") || (fstatat(w->dir, w->name, &made, AT_SYMLINK_NOFOLLOW) == 0 &&
+                                         fstatat(w->dir, "HEAD", &head, AT_SYMLINK_NOFOLLOW) == 0 &&
+                                         made.st_dev == head.st_dev && made.st_ino == head.st_ino);
 }
 
 bool cg_med_may_stay(struct cg_med_call *c, const struct cg_med_where *w, enum cg_med_act act)

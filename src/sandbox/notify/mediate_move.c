@@ -23,7 +23,7 @@
  * has to be copied.
  */
 #define SCAN_ENTRIES 50000
-#define SCAN_DEPTH 64
+#define SCAN_DEPTH   64
 
 /* Something in the folder @fd of @path is protected; *left: entries that may still be looked at. */
 static const char *protected_below(const struct cg_med_call *c, int fd, const char *path, size_t root,
@@ -40,7 +40,7 @@ static const char *protected_below(const struct cg_med_call *c, int fd, const ch
                 return NULL;
         }
         while (!found && (d = readdir(dir))) {
-                struct cg_med_where w = {.dir = dirfd(dir), .root = root};
+                struct cg_med_where w = { .dir = dirfd(dir), .root = root };
                 int sub = -1;
 
                 if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
@@ -78,8 +78,8 @@ static int judge_tree(struct cg_med_call *c, const struct cg_med_where *w)
 {
         cg_auto_fd int fd = openat(w->dir, w->name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         size_t left = SCAN_ENTRIES;
-        const char *rule = w->region != CG_REGION_ROOT ? NULL : protected_below(c, fd, w->path,
-                w->root, 0, &left);
+        const char *rule = w->region != CG_REGION_ROOT ? NULL
+                                                       : protected_below(c, fd, w->path, w->root, 0, &left);
 
         if (rule)
                 return cg_med_deny(c, w, NULL);
@@ -121,7 +121,9 @@ static int judge_move(struct cg_med_call *c, const struct cg_med_where *from, co
         return r == 0 ? judge_tree(c, from) : r;
 }
 
-/* Only what was made here, in a folder that was: what another program has put there stays as it is. */
+/*
+ * Only what was made here, in a folder that was: what another program has put there stays as it is.
+ */
 static bool may_be_written(const struct cg_mediator *m, const struct cg_med_where *config)
 {
         struct stat st;
@@ -287,14 +289,17 @@ int cg_med_link_at(struct cg_med_call *c, int old_fd, uint64_t old_at, int new_f
         if (nameless >= 0) {
                 r = cg_med_judge(c, &to, CG_MED_MAKE);
                 snprintf(path, sizeof(path), "/proc/self/fd/%d", nameless);
-                return r < 0 ? r : cg_med_look_again(c, &to, CG_MED_MAKE, cg_med_result(linkat(AT_FDCWD, path,
-                        to.dir, to.name, AT_SYMLINK_FOLLOW)));
+                return r < 0 ? r
+                             : cg_med_look_again(c, &to, CG_MED_MAKE,
+                                                 cg_med_result(linkat(AT_FDCWD, path, to.dir, to.name,
+                                                                      AT_SYMLINK_FOLLOW)));
         }
         r = cg_med_judge(c, &old, CG_MED_CHANGE);
         if (r == 0 && old.region == CG_REGION_ROOT && cg_med_git_part(&old) != CG_GIT_FREE)
                 r = cg_med_deny(c, &old, NULL);
         if (r == 0)
                 r = cg_med_judge(c, &to, cg_med_act_of(&a));
-        return r < 0 ? r : cg_med_look_again(c, &to, cg_med_act_of(&a), cg_med_result(linkat(old.dir,
-                old.name, to.dir, to.name, 0)));
+        return r < 0 ? r
+                     : cg_med_look_again(c, &to, cg_med_act_of(&a),
+                                         cg_med_result(linkat(old.dir, old.name, to.dir, to.name, 0)));
 }

@@ -31,19 +31,21 @@ static bool truncates_later(int flags)
 }
 
 /*
- * Takes @fd, which was opened without O_TRUNC where that can wait: it is the caller's alone when the
- * caller goes on, which may close it and run what it has written. SECCOMP_ADDFD_FLAG_SEND would let
- * it go on before we have closed ours.
+ * Takes @fd, which was opened without O_TRUNC where that can wait: it is the caller's alone when
+ * the caller goes on, which may close it and run what it has written. SECCOMP_ADDFD_FLAG_SEND would
+ * let it go on before we have closed ours.
  */
 static int caller_fd(struct cg_med_call *c, int *fd, int flags)
 {
-        struct seccomp_notif_addfd add = {.id = c->c->id, .srcfd = (uint32_t)*fd,
-                                          .newfd_flags = (uint32_t)(flags & O_CLOEXEC)};
+        struct seccomp_notif_addfd add = { .id = c->c->id,
+                                           .srcfd = (uint32_t)*fd,
+                                           .newfd_flags = (uint32_t)(flags & O_CLOEXEC) };
         int r = ioctl(c->n->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
         struct stat st;
 
         r = r < 0 ? -errno : r;
-        if (r >= 0 && truncates_later(flags) && fstat(*fd, &st) == 0 && S_ISREG(st.st_mode) && ftruncate(*fd, 0) < 0)
+        if (r >= 0 && truncates_later(flags) && fstat(*fd, &st) == 0 && S_ISREG(st.st_mode) &&
+            ftruncate(*fd, 0) < 0)
                 r = -errno;
         cg_closep_(fd);
         return r;
@@ -68,8 +70,9 @@ static void wake_up(int sig)
 /* In a child of init: a FIFO's other end may never come. */
 static _Noreturn void wait_open(struct cg_med_call *c, const char *path, int flags)
 {
-        struct sigaction sa = {.sa_handler = wake_up};
-        struct itimerval every = {.it_interval.tv_usec = HELPER_LOOK_US, .it_value.tv_usec = HELPER_LOOK_US};
+        struct sigaction sa = { .sa_handler = wake_up };
+        struct itimerval every = { .it_interval.tv_usec = HELPER_LOOK_US,
+                                   .it_value.tv_usec = HELPER_LOOK_US };
         sigset_t none;
         int fd, r;
 
@@ -142,12 +145,16 @@ static int open_present(struct cg_med_call *c, const struct cg_med_where *w, con
         return caller_fd(c, &fd, flags);
 }
 
-/* There was no room for the descriptor: the file that was made for it goes, should it still be there. */
+/*
+ * There was no room for the descriptor: the file that was made for it goes, should it still be
+ * there.
+ */
 static void remove_new(const struct cg_med_where *w, const struct stat *made)
 {
         struct stat st;
 
-        if (fstatat(w->dir, w->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == made->st_ino && st.st_dev == made->st_dev)
+        if (fstatat(w->dir, w->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == made->st_ino &&
+            st.st_dev == made->st_dev)
                 unlinkat(w->dir, w->name, 0);
 }
 
@@ -254,8 +261,8 @@ int cg_med_open_at(struct cg_med_call *c, int dirfd, uint64_t at, int flags, mod
                 if (S_ISDIR(st.st_mode))
                         return CG_MED_GO_ON;
                 if (!S_ISLNK(st.st_mode)) {
-                        if (w.region == CG_REGION_NATIVE || ((flags & O_ACCMODE) == O_RDONLY &&
-                                                             !(flags & O_TRUNC)))
+                        if (w.region == CG_REGION_NATIVE ||
+                            ((flags & O_ACCMODE) == O_RDONLY && !(flags & O_TRUNC)))
                                 return CG_MED_GO_ON;
                         r = open_present(c, &w, &st, flags);
                         /* Removed meanwhile, by another sandbox or outside. */

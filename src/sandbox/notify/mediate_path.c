@@ -37,8 +37,8 @@ static bool read_text(const struct cg_med_call *c, uint64_t at, char text[PATH_M
         while (len < PATH_MAX) {
                 /* Not over the end of a page: the next may not be there. */
                 size_t room = page - (size_t)((at + len) % page),
-                        want = room < PATH_MAX - len ? room : PATH_MAX - len;
-                struct iovec mine = {text + len, want}, its = {(void *)(uintptr_t)(at + len), want};
+                       want = room < PATH_MAX - len ? room : PATH_MAX - len;
+                struct iovec mine = { text + len, want }, its = { (void *)(uintptr_t)(at + len), want };
                 ssize_t n = process_vm_readv(c->tid, &mine, 1, &its, 1, 0);
 
                 if (n <= 0)
@@ -106,7 +106,7 @@ void cg_med_text_of(int fd, char buf[PATH_MAX])
 
 int cg_med_open_beneath(int base, const char *path, uint64_t flags, uint64_t resolve)
 {
-        struct open_how how = {.flags = flags | O_PATH | O_CLOEXEC, .resolve = resolve};
+        struct open_how how = { .flags = flags | O_PATH | O_CLOEXEC, .resolve = resolve };
 
         return (int)syscall(SYS_openat2, base, path, &how, sizeof(how));
 }
@@ -161,8 +161,8 @@ static int into_view(struct cg_mediator *m, int fd)
                 return fd;
         cg_med_text_of(fd, path);
         own = path[0] == '/' ? cg_med_open_beneath(AT_FDCWD, path, O_NOFOLLOW, RESOLVE_NO_SYMLINKS) : -1;
-        if (own >= 0 && (fstat(fd, &a) < 0 || fstat(own, &b) < 0 || a.st_dev != b.st_dev ||
-                         a.st_ino != b.st_ino))
+        if (own >= 0 &&
+            (fstat(fd, &a) < 0 || fstat(own, &b) < 0 || a.st_dev != b.st_dev || a.st_ino != b.st_ino))
                 cg_closep_(&own);
         close(fd);
         return own;
@@ -197,7 +197,7 @@ static bool has_our_root(const struct cg_med_call *c)
                 return true;
         snprintf(path, sizeof(path), "/proc/%d/root", (int)c->tid);
         return stat(path, &its) == 0 && stat("/", &ours) == 0 && its.st_dev == ours.st_dev &&
-                its.st_ino == ours.st_ino;
+               its.st_ino == ours.st_ino;
 }
 
 /*
@@ -215,8 +215,8 @@ static const char *last_name(const char *path, size_t *len, bool *slash)
         while (n && path[n - 1] != '/')
                 n--;
         *len = end - n;
-        if (!*len || *len > NAME_MAX || (*len == 1 && path[n] == '.') || (*len == 2 && path[n] == '.' &&
-                                                                          path[n + 1] == '.'))
+        if (!*len || *len > NAME_MAX || (*len == 1 && path[n] == '.') ||
+            (*len == 2 && path[n] == '.' && path[n + 1] == '.'))
                 return NULL;
         return path + n;
 }
@@ -230,11 +230,12 @@ static bool name_it(const struct cg_mediator *m, struct cg_med_where *w)
 
         cg_med_text_of(w->dir, folder);
         /*
-         * A path that is too long cannot be judged. The sandbox's own places, which are of memory, are the
-         * caller's by itself.
+         * A path that is too long cannot be judged. The sandbox's own places, which are of memory,
+         * are the caller's by itself.
          */
-        if (!folder[0] || (size_t)snprintf(w->path, sizeof(w->path), "%s/%.*s", folder[1] ? folder : "",
-                                           (int)(w->name[n - 1] == '/' ? n - 1 : n), w->name) >= sizeof(w->path)) {
+        if (!folder[0] ||
+            (size_t)snprintf(w->path, sizeof(w->path), "%s/%.*s", folder[1] ? folder : "",
+                             (int)(w->name[n - 1] == '/' ? n - 1 : n), w->name) >= sizeof(w->path)) {
                 w->error = fstatfs(w->dir, &fs) == 0 && fs.f_type == TMPFS_MAGIC ? 0 : ENAMETOOLONG;
                 return false;
         }
@@ -252,8 +253,8 @@ static int open_magic(const struct cg_med_call *c, int dir, const char *name, co
         pid_t tgid = tgid_of(c->tid);
         int pid = 0, used = 0;
 
-        if (sscanf(link, "/proc/%d%n", &pid, &used) != 1 || link[used] != '/' || tgid <= 0 || (pid != tgid &&
-                pid != c->tid))
+        if (sscanf(link, "/proc/%d%n", &pid, &used) != 1 || link[used] != '/' || tgid <= 0 ||
+            (pid != tgid && pid != c->tid))
                 return -1;
         return into_view(c->m, openat(dir, name, O_PATH | O_CLOEXEC));
 }
@@ -278,8 +279,8 @@ static bool follow_text(struct walk *w, const char *text, const char *behind)
 {
         char joined[2 * PATH_MAX];
 
-        if (++w->links > CG_MED_LINKS_MAX || (size_t)snprintf(joined, sizeof(joined), "%s/%s", text,
-                                                              behind) >= sizeof(joined))
+        if (++w->links > CG_MED_LINKS_MAX ||
+            (size_t)snprintf(joined, sizeof(joined), "%s/%s", text, behind) >= sizeof(joined))
                 return false;
         memcpy(w->rest, joined, strlen(joined) + 1);
         if (text[0] != '/')
@@ -369,9 +370,9 @@ static bool walk(struct walk *w, bool keep_last)
  */
 int cg_med_walk_from(const struct cg_med_call *c, int base, const char *path, bool whole)
 {
-        struct walk w = {.c = c, .at = path[0] == '/' ? open("/",
-                                                             O_PATH | O_DIRECTORY | O_CLOEXEC) : fcntl(base,
-                                                                     F_DUPFD_CLOEXEC, 0)};
+        struct walk w = { .c = c,
+                          .at = path[0] == '/' ? open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)
+                                               : fcntl(base, F_DUPFD_CLOEXEC, 0) };
         bool ok;
 
         snprintf(w.rest, sizeof(w.rest), "%s", path);
@@ -484,7 +485,7 @@ static bool is_still_at(int fd, const struct cg_med_where *to)
         struct stat a, b;
 
         return fstat(fd, &a) == 0 && fstatat(to->dir, to->name, &b, AT_SYMLINK_NOFOLLOW) == 0 &&
-                a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+               a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
 int cg_med_open_nameless(const struct cg_med_call *c, const struct cg_med_where *w, struct cg_med_where *was)

@@ -85,8 +85,8 @@ const char *cg_med_absent_rule(const struct cg_sandbox *sb, const char *path, bo
         for (size_t i = 0; i < sb->n_placeholders; i++) {
                 const struct cg_plan_placeholder *p = &sb->placeholders[i];
 
-                if (p->mount_point || (!cg_plan_within(path, p->path) && !(leads && cg_plan_within(p->path,
-                        path))))
+                if (p->mount_point ||
+                    (!cg_plan_within(path, p->path) && !(leads && cg_plan_within(p->path, path))))
                         continue;
                 *setting = NULL;
                 for (size_t k = 0; k < sb->n_mounts; k++) {
@@ -116,6 +116,8 @@ const char *cg_mediate_why(const struct cg_sandbox *sb, const char *path, const 
         part = rule ? CG_GIT_FREE : cg_git_part(path, root);
         if (part == CG_GIT_CONFIG && sb->git_config)
                 return NULL;
-        return rule ? rule : part == CG_GIT_FREE ||
-                part == CG_GIT_SAMPLE ? NULL : part == CG_GIT_SELF ? ".git" : ".git/*";
+        return rule                                           ? rule
+               : part == CG_GIT_FREE || part == CG_GIT_SAMPLE ? NULL
+               : part == CG_GIT_SELF                          ? ".git"
+                                                              : ".git/*";
 }

@@ -1,4 +1,7 @@
-/* init's answers to denied system calls: see notify.h. Everything in a call comes from inside: numbers to compare, nothing more. */
+/*
+ * init's answers to denied system calls: see notify.h. Everything in a call comes from inside:
+ * numbers to compare, nothing more.
+ */
 #include "sandbox/notify/notify.h"
 
 #include <errno.h>
@@ -29,25 +32,27 @@ static const struct {
         int nr;
         void (*handle)(struct cg_notify *n, const struct seccomp_notif *call);
 } handlers[] = {
-        {SYS_connect, cg_doors_connect},
-        {SYS_listen, cg_doors_listen},
+        { SYS_connect, cg_doors_connect },    { SYS_listen, cg_doors_listen },
 #ifdef SYS_chmod
-        {SYS_chmod, cg_broker_mode},
+        { SYS_chmod, cg_broker_mode },
 #endif
-        {SYS_fchmod, cg_broker_mode},
-        {SYS_fchmodat, cg_broker_mode},
-        {CG_SYS_FCHMODAT2, cg_broker_mode},
+        { SYS_fchmod, cg_broker_mode },       { SYS_fchmodat, cg_broker_mode },
+        { CG_SYS_FCHMODAT2, cg_broker_mode },
 };
 
 void cg_notify_init(struct cg_notify *n, int sock, int out, bool foreign_proc)
 {
-        *n = (struct cg_notify){.sock = sock, .listener = -1, .out = out, .foreign_proc = foreign_proc,
-                                .tokens = CG_NOTIFY_BURST * 1000, .filled_ms = cg_now_ms()};
+        *n = (struct cg_notify){ .sock = sock,
+                                 .listener = -1,
+                                 .out = out,
+                                 .foreign_proc = foreign_proc,
+                                 .tokens = CG_NOTIFY_BURST * 1000,
+                                 .filled_ms = cg_now_ms() };
 }
 
 struct pollfd cg_notify_poll(const struct cg_notify *n)
 {
-        return (struct pollfd){.fd = n->listener >= 0 ? n->listener : n->sock, .events = POLLIN};
+        return (struct pollfd){ .fd = n->listener >= 0 ? n->listener : n->sock, .events = POLLIN };
 }
 
 void cg_notify_answer(struct cg_notify *n, const struct seccomp_notif *call, int error, int64_t value)
@@ -55,7 +60,7 @@ void cg_notify_answer(struct cg_notify *n, const struct seccomp_notif *call, int
         union {
                 struct seccomp_notif_resp r;
                 char room[512];
-        } a = {.r = {.id = call->id, .error = -error, .val = error ? 0 : value}};
+        } a = { .r = { .id = call->id, .error = -error, .val = error ? 0 : value } };
 
         /* It fails where the caller has been killed or interrupted meanwhile. */
         ioctl(n->listener, SECCOMP_IOCTL_NOTIF_SEND, &a);
@@ -63,7 +68,7 @@ void cg_notify_answer(struct cg_notify *n, const struct seccomp_notif *call, int
 
 void cg_notify_continue(struct cg_notify *n, const struct seccomp_notif *call)
 {
-        struct seccomp_notif_resp r = {.id = call->id, .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE};
+        struct seccomp_notif_resp r = { .id = call->id, .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE };
 
         ioctl(n->listener, SECCOMP_IOCTL_NOTIF_SEND, &r);
 }
@@ -77,7 +82,10 @@ static uint64_t mix(uint64_t h, const void *data, size_t len)
         return h;
 }
 
-/* Whether it was told within the last second. Arguments that are addresses differ from call to call: only two are looked at. */
+/*
+ * Whether it was told within the last second. Arguments that are addresses differ from call to
+ * call: only two are looked at.
+ */
 static bool is_same(struct cg_notify *n, const struct seccomp_notif *call, const char *path, int64_t now)
 {
         uint64_t key = mix(UINT64_C(0xcbf29ce484222325), &call->data.nr, sizeof(call->data.nr));
@@ -131,10 +139,13 @@ static void name_process(pid_t tid, struct cg_sandbox_denial *d)
                 d->pid = atoi(p + 7);
 }
 
-static void record(struct cg_notify *n, const struct seccomp_notif *call, int error, const char *path, const struct cg_notify_file *f)
+static void record(struct cg_notify *n, const struct seccomp_notif *call, int error, const char *path,
+                   const struct cg_notify_file *f)
 {
-        struct cg_sandbox_denial d = {.magic = CG_SANDBOX_DENIAL_MAGIC, .nr = call->data.nr, .pid = (int32_t)call->pid,
-                                      .error = error};
+        struct cg_sandbox_denial d = { .magic = CG_SANDBOX_DENIAL_MAGIC,
+                                       .nr = call->data.nr,
+                                       .pid = (int32_t)call->pid,
+                                       .error = error };
         int64_t now = cg_now_ms();
 
         if (is_same(n, call, path, now) || (!n->foreign_proc && cg_notify_is_nscd(call)))
@@ -173,7 +184,7 @@ void cg_notify_tell(struct cg_notify *n, const struct seccomp_notif *call, const
 
 void cg_notify_finish(struct cg_notify *n)
 {
-        struct cg_sandbox_denial d = {.magic = CG_SANDBOX_DENIAL_MAGIC, .nr = -1, .lost = n->lost};
+        struct cg_sandbox_denial d = { .magic = CG_SANDBOX_DENIAL_MAGIC, .nr = -1, .lost = n->lost };
 
         if (n->lost)
                 send(n->out, &d, sizeof(d), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -197,7 +208,8 @@ static void take_call(struct cg_notify *n)
                 return;
         }
         watched = n->watch && cg_watch_look(n, &c.n);
-        if (n->mediator && (cg_mediate_call(n->mediator, n, &c.n) || cg_broker_attributes(n->mediator, n, &c.n)))
+        if (n->mediator &&
+            (cg_mediate_call(n->mediator, n, &c.n) || cg_broker_attributes(n->mediator, n, &c.n)))
                 return;
         if (watched) {
                 cg_notify_continue(n, &c.n);
@@ -212,9 +224,11 @@ static void take_call(struct cg_notify *n)
         cg_notify_deny(n, &c.n, EPERM, NULL);
 }
 
-/* Caller and init take turns: on one processor that is cheaper. Linux 6.6; without it they do, too. */
+/*
+ * Caller and init take turns: on one processor that is cheaper. Linux 6.6; without it they do, too.
+ */
 #ifndef SECCOMP_IOCTL_NOTIF_SET_FLAGS
-#define SECCOMP_IOCTL_NOTIF_SET_FLAGS SECCOMP_IOW(4, __u64)
+#define SECCOMP_IOCTL_NOTIF_SET_FLAGS      SECCOMP_IOW(4, __u64)
 #define SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP (1UL << 0)
 #endif
 
@@ -226,7 +240,7 @@ static void take_listener(struct cg_notify *n)
         bool got = cg_recv_fds(n->sock, &byte, 1, fds, &count, NULL) == 1;
 
         if (got && byte == 'p')
-                return; /* descriptors that only have to stay open as long as this process lives: the landlock tier's pins */
+                return; /* descriptors that only have to stay open: the landlock tier's pins */
         if (got && count == 1)
                 n->listener = fds[0];
         if (n->listener >= 0)

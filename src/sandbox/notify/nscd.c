@@ -1,7 +1,8 @@
 /*
- * The C library asks nscd, a cache that hardly anybody runs, before it looks up a user, a group or a host: `ls -l` and `id` make a
- * Unix socket for that and go on without. Nobody wants to hear of these. They are known by their arguments and by who calls: the C
- * library itself. Runs in init; what it is told wrong only hides a line from a report.
+ * The C library asks nscd, a cache that hardly anybody runs, before it looks up a user, a group or
+ * a host: `ls -l` and `id` make a Unix socket for that and go on without. Nobody wants to hear of
+ * these. They are known by their arguments and by who calls: the C library itself. Runs in init;
+ * what it is told wrong only hides a line from a report.
  */
 #include "sandbox/notify/notify.h"
 
@@ -40,7 +41,8 @@ static bool is_libc(const char *path)
 {
         const char *name = strrchr(path, '/');
 
-        return name && (!strncmp(name, "/libc.so", 8) || !strncmp(name, "/libc-2", 7) || !strncmp(name, "/ld-musl-", 9));
+        return name && (!strncmp(name, "/libc.so", 8) || !strncmp(name, "/libc-2", 7) ||
+                        !strncmp(name, "/ld-musl-", 9));
 }
 
 /* Both lie in the same piece of the C library. */
@@ -72,16 +74,18 @@ bool cg_notify_is_nscd(const struct seccomp_notif *call)
 {
         const struct seccomp_data *d = &call->data;
         uint64_t pc = 0, sp = 0, back = 0;
-        struct iovec to = {&back, sizeof(back)}, from;
+        struct iovec to = { &back, sizeof(back) }, from;
 
-        if (d->nr != SYS_socket || d->args[0] != AF_UNIX || d->args[1] != (SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK) || d->args[2])
+        if (d->nr != SYS_socket || d->args[0] != AF_UNIX ||
+            d->args[1] != (SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK) || d->args[2])
                 return false;
 #ifdef __x86_64__
         /* The library's socket() has made no frame: on top of the stack is where it returns to. */
         if (!where((pid_t)call->pid, &pc, &sp))
                 return false;
-        from = (struct iovec){(void *)(uintptr_t)sp, sizeof(back)};
-        return process_vm_readv((pid_t)call->pid, &to, 1, &from, 1, 0) == (ssize_t)sizeof(back) && in_libc((pid_t)call->pid, pc, back);
+        from = (struct iovec){ (void *)(uintptr_t)sp, sizeof(back) };
+        return process_vm_readv((pid_t)call->pid, &to, 1, &from, 1, 0) == (ssize_t)sizeof(back) &&
+               in_libc((pid_t)call->pid, pc, back);
 #else
         return true;
 #endif

@@ -1,6 +1,6 @@
 /*
- * Whose a unix socket in the file system is: the kernel knows which network namespace the one that is bound there belongs to. In a
- * sandbox's that means: it was made inside. Runs in init.
+ * Whose a unix socket in the file system is: the kernel knows which network namespace the one that
+ * is bound there belongs to. In a sandbox's that means: it was made inside. Runs in init.
  */
 #include "sandbox/notify/doors.h"
 
@@ -24,8 +24,12 @@ static bool send_request(int fd)
                 struct nlmsghdr h;
                 struct unix_diag_req r;
         } q = {
-                .h = {.nlmsg_len = sizeof(q), .nlmsg_type = SOCK_DIAG_BY_FAMILY, .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
-                .r = {.sdiag_family = AF_UNIX, .udiag_states = 1u << TCP_LISTEN, .udiag_show = UDIAG_SHOW_VFS},
+                .h = { .nlmsg_len = sizeof(q),
+                       .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+                       .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP },
+                .r = { .sdiag_family = AF_UNIX,
+                       .udiag_states = 1u << TCP_LISTEN,
+                       .udiag_show = UDIAG_SHOW_VFS },
         };
 
         return send(fd, &q, sizeof(q), 0) == (ssize_t)sizeof(q);
@@ -46,7 +50,9 @@ static bool is_this(const struct nlmsghdr *h, dev_t dev, ino_t ino)
                 if (a.rta_type != UNIX_DIAG_VFS || a.rta_len < RTA_LENGTH(sizeof(v)))
                         continue;
                 memcpy(&v, p + RTA_LENGTH(0), sizeof(v));
-                /* The kernel's own form of a device's number; that of an inode is cut to 32 bits. */
+                /*
+                 * The kernel's own form of a device's number; that of an inode is cut to 32 bits.
+                 */
                 return (v.udiag_vfs_dev >> 20) == major(dev) && (v.udiag_vfs_dev & 0xfffff) == minor(dev) &&
                        v.udiag_vfs_ino == (uint32_t)ino;
         }
@@ -55,7 +61,7 @@ static bool is_this(const struct nlmsghdr *h, dev_t dev, ino_t ino)
 
 bool cg_unix_listens_here(dev_t dev, ino_t ino)
 {
-        static const struct timeval soon = {.tv_sec = 2};
+        static const struct timeval soon = { .tv_sec = 2 };
         char buf[REPLY_MAX] __attribute__((aligned(8)));
         bool found = false, done = false;
         int fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
@@ -72,8 +78,8 @@ bool cg_unix_listens_here(dev_t dev, ino_t ino)
                         break;
                 for (size_t at = 0; at + sizeof(*h) <= (size_t)n && !done; at += NLMSG_ALIGN(h->nlmsg_len)) {
                         h = (const void *)(buf + at);
-                        done = h->nlmsg_type == NLMSG_DONE || h->nlmsg_type == NLMSG_ERROR || h->nlmsg_len < sizeof(*h) ||
-                               h->nlmsg_len > (size_t)n - at;
+                        done = h->nlmsg_type == NLMSG_DONE || h->nlmsg_type == NLMSG_ERROR ||
+                               h->nlmsg_len < sizeof(*h) || h->nlmsg_len > (size_t)n - at;
                         found |= !done && is_this(h, dev, ino);
                 }
         }

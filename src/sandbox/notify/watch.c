@@ -1,4 +1,7 @@
-/* Calls that name files, looked at by init: see watch.h. What is read of a caller's memory may have changed a moment later. */
+/*
+ * Calls that name files, looked at by init: see watch.h. What is read of a caller's memory may have
+ * changed a moment later.
+ */
 #include "sandbox/notify/watch.h"
 
 #include <arpa/inet.h>
@@ -31,76 +34,75 @@ static const struct watched {
         int dir, path, flags;
         int second_dir, second; /* another path, which is made */
 } watched[] = {
-        {SYS_openat, OPEN, 0, 1, 2, -1, -1},
-        {SYS_mkdirat, MAKE, 0, 1, -1, -1, -1},
-        {SYS_mknodat, MAKE, 0, 1, -1, -1, -1},
-        {SYS_symlinkat, MAKE, 1, 2, -1, -1, -1},
-        {SYS_linkat, MAKE, 2, 3, -1, -1, -1},
-        {SYS_unlinkat, CHANGE, 0, 1, -1, -1, -1},
-        {SYS_renameat2, CHANGE, 0, 1, -1, 2, 3},
-        {SYS_fchmodat, CHANGE, 0, 1, -1, -1, -1},
-        {SYS_fchownat, CHANGE, 0, 1, -1, -1, -1},
-        {SYS_truncate, CHANGE, -1, 0, -1, -1, -1},
-        {SYS_execve, RUN, -1, 0, -1, -1, -1},
-        {SYS_execveat, RUN, 0, 1, -1, -1, -1},
+        { SYS_openat, OPEN, 0, 1, 2, -1, -1 },      { SYS_mkdirat, MAKE, 0, 1, -1, -1, -1 },
+        { SYS_mknodat, MAKE, 0, 1, -1, -1, -1 },    { SYS_symlinkat, MAKE, 1, 2, -1, -1, -1 },
+        { SYS_linkat, MAKE, 2, 3, -1, -1, -1 },     { SYS_unlinkat, CHANGE, 0, 1, -1, -1, -1 },
+        { SYS_renameat2, CHANGE, 0, 1, -1, 2, 3 },  { SYS_fchmodat, CHANGE, 0, 1, -1, -1, -1 },
+        { SYS_fchownat, CHANGE, 0, 1, -1, -1, -1 }, { SYS_truncate, CHANGE, -1, 0, -1, -1, -1 },
+        { SYS_execve, RUN, -1, 0, -1, -1, -1 },     { SYS_execveat, RUN, 0, 1, -1, -1, -1 },
 #ifdef SYS_renameat
-        {SYS_renameat, CHANGE, 0, 1, -1, 2, 3},
+        { SYS_renameat, CHANGE, 0, 1, -1, 2, 3 },
 #endif
 #ifdef SYS_open /* older architectures have both kinds */
-        {SYS_open, OPEN, -1, 0, 1, -1, -1},
-        {SYS_creat, CREATE, -1, 0, -1, -1, -1},
-        {SYS_mkdir, MAKE, -1, 0, -1, -1, -1},
-        {SYS_mknod, MAKE, -1, 0, -1, -1, -1},
-        {SYS_symlink, MAKE, -1, 1, -1, -1, -1},
-        {SYS_link, MAKE, -1, 1, -1, -1, -1},
-        {SYS_unlink, CHANGE, -1, 0, -1, -1, -1},
-        {SYS_rmdir, CHANGE, -1, 0, -1, -1, -1},
-        {SYS_rename, CHANGE, -1, 0, -1, -1, 1},
-        {SYS_chmod, CHANGE, -1, 0, -1, -1, -1},
-        {SYS_chown, CHANGE, -1, 0, -1, -1, -1},
-        {SYS_lchown, CHANGE, -1, 0, -1, -1, -1},
+        { SYS_open, OPEN, -1, 0, 1, -1, -1 },       { SYS_creat, CREATE, -1, 0, -1, -1, -1 },
+        { SYS_mkdir, MAKE, -1, 0, -1, -1, -1 },     { SYS_mknod, MAKE, -1, 0, -1, -1, -1 },
+        { SYS_symlink, MAKE, -1, 1, -1, -1, -1 },   { SYS_link, MAKE, -1, 1, -1, -1, -1 },
+        { SYS_unlink, CHANGE, -1, 0, -1, -1, -1 },  { SYS_rmdir, CHANGE, -1, 0, -1, -1, -1 },
+        { SYS_rename, CHANGE, -1, 0, -1, -1, 1 },   { SYS_chmod, CHANGE, -1, 0, -1, -1, -1 },
+        { SYS_chown, CHANGE, -1, 0, -1, -1, -1 },   { SYS_lchown, CHANGE, -1, 0, -1, -1, -1 },
 #endif
 };
 
 /* ---- the filter */
 
-int cg_watch_filter(const struct sock_fprog *base, bool files, bool connects, struct sock_fprog *ret, struct cg_err *err)
+int cg_watch_filter(const struct sock_fprog *base, bool files, bool connects, struct sock_fprog *ret,
+                    struct cg_err *err)
 {
-        size_t n_files = files ? CG_ARRAY_LEN(watched) : 0, steps = 2 * (n_files + connects) + 1, len = steps + 2 + base->len;
+        size_t n_files = files ? CG_ARRAY_LEN(watched) : 0, steps = 2 * (n_files + connects) + 1,
+               len = steps + 2 + base->len;
         struct sock_filter *code, *p;
 
         if (len > BPF_MAXINSNS || base->filter[0].k != offsetof(struct seccomp_data, arch) ||
             base->filter[1].code != (BPF_JMP | BPF_JEQ | BPF_K))
-                return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: the system call filter has another form than watching calls needs");
+                return cg_fail(err, CG_E_UNSUPPORTED,
+                               "sandbox: the system call filter has another form than watching calls needs");
         p = code = calloc(len, sizeof(*code));
         if (!code)
                 return cg_fail(err, CG_E_NOMEM, "sandbox: filter of watched calls");
-        /* Its look at the architecture is ours, too: another's calls, whose numbers mean other things, go on to where they end the process. */
+        /*
+         * Its look at the architecture is ours, too: another's calls, whose numbers mean other
+         * things, go on to where they end the process.
+         */
         *p++ = base->filter[0];
         *p++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, base->filter[1].k, 0, (uint8_t)steps);
         *p++ = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
         for (size_t i = 0; i < n_files + connects; i++) {
-                *p++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)(i < n_files ? watched[i].nr : SYS_connect), 0, 1);
+                *p++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K,
+                                                    (uint32_t)(i < n_files ? watched[i].nr : SYS_connect), 0,
+                                                    1);
                 *p++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF);
         }
         memcpy(p, base->filter, base->len * sizeof(*p));
-        *ret = (struct sock_fprog){(unsigned short)len, code};
+        *ret = (struct sock_fprog){ (unsigned short)len, code };
         return 0;
 }
 
 /* ---- what a call names */
 
-/* A piece of the caller's memory up to @size bytes; its length. Pages are read one by one: the next need not be there. */
+/*
+ * A piece of the caller's memory up to @size bytes; its length. Pages are read one by one: the next
+ * need not be there.
+ */
 static size_t peek(pid_t tid, uint64_t at, void *buf, size_t size)
 {
-        struct iovec to = {buf, size}, from[2];
+        struct iovec to = { buf, size }, from[2];
         size_t first = PAGE - (size_t)(at % PAGE);
         ssize_t n;
 
         if (first > size)
                 first = size;
-        from[0] = (struct iovec){(void *)(uintptr_t)at, first};
-        from[1] = (struct iovec){(void *)(uintptr_t)(at + first), size - first};
+        from[0] = (struct iovec){ (void *)(uintptr_t)at, first };
+        from[1] = (struct iovec){ (void *)(uintptr_t)(at + first), size - first };
         n = process_vm_readv(tid, &to, 1, from, first < size ? 2 : 1, 0);
         return n > 0 ? (size_t)n : 0;
 }
@@ -166,7 +168,10 @@ static bool parent_exists(const char *path)
         return stat(parent, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* Whether the call would write at all, were it allowed to: what fails for another reason is no denial. */
+/*
+ * Whether the call would write at all, were it allowed to: what fails for another reason is no
+ * denial.
+ */
 static bool would_write(enum act act, uint64_t flags, const char *path)
 {
         struct stat st;
@@ -186,9 +191,10 @@ static bool would_write(enum act act, uint64_t flags, const char *path)
         }
 }
 
-static void look(struct cg_notify *n, const struct seccomp_notif *call, enum act act, uint64_t flags, const char *path)
+static void look(struct cg_notify *n, const struct seccomp_notif *call, enum act act, uint64_t flags,
+                 const char *path)
 {
-        struct cg_notify_file f = {.path = path, .access = act == RUN ? CG_ACCESS_EXEC : CG_ACCESS_READ};
+        struct cg_notify_file f = { .path = path, .access = act == RUN ? CG_ACCESS_EXEC : CG_ACCESS_READ };
 
         if (flags & O_PATH)
                 return;
@@ -224,8 +230,8 @@ bool cg_watch_look(struct cg_notify *n, const struct seccomp_notif *call)
 #define DNS 53
 
 /*
- * "192.0.2.1:443"; "" of a name server, which is asked for some name. False: it stays in the sandbox, or is no such address. Name servers may
- * have an address of this machine.
+ * "192.0.2.1:443"; "" of a name server, which is asked for some name. False: it stays in the
+ * sandbox, or is no such address. Name servers may have an address of this machine.
  */
 static bool leads_out(const struct sockaddr_storage *a, size_t len, char *text, size_t size)
 {
@@ -248,16 +254,18 @@ static bool leads_out(const struct sockaddr_storage *a, size_t len, char *text, 
         if (dns)
                 snprintf(text, size, "%s", "");
         else
-                snprintf(text, size, a->ss_family == AF_INET ? "%s:%u" : "[%s]:%u", host, ntohs(v4->sin_port));
+                snprintf(text, size, a->ss_family == AF_INET ? "%s:%u" : "[%s]:%u", host,
+                         ntohs(v4->sin_port));
         return dns || !local;
 }
 
 void cg_watch_connect(struct cg_notify *n, const struct seccomp_notif *call)
 {
-        struct seccomp_notif_resp go_on = {.id = call->id, .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE};
-        struct sockaddr_storage a = {.ss_family = AF_UNSPEC};
-        struct cg_notify_file f = {.access = CG_ACCESS_READ, .rule = CG_ACCESS_NO_NETWORK};
-        size_t want = (uint32_t)call->data.args[2] < sizeof(a) ? (uint32_t)call->data.args[2] : sizeof(a), len;
+        struct seccomp_notif_resp go_on = { .id = call->id, .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE };
+        struct sockaddr_storage a = { .ss_family = AF_UNSPEC };
+        struct cg_notify_file f = { .access = CG_ACCESS_READ, .rule = CG_ACCESS_NO_NETWORK };
+        size_t want = (uint32_t)call->data.args[2] < sizeof(a) ? (uint32_t)call->data.args[2] : sizeof(a),
+               len;
         char text[INET6_ADDRSTRLEN + 16];
 
         len = peek((pid_t)call->pid, call->data.args[1], &a, want);

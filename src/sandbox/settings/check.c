@@ -15,7 +15,10 @@
         "allowed for security reasons. Names with other letters than ASCII's are written as clients send them: xn--..."
 #define DOMAIN_MAX 512
 
-/* The host of "host", "host:port", "[address]" and "[address]:port" in @buf; false when it is none of these. */
+/*
+ * The host of "host", "host:port", "[address]" and "[address]:port" in @buf; false when it is none
+ * of these.
+ */
 static bool split_port(const char *text, char buf[DOMAIN_MAX])
 {
         const char *end = text + strlen(text), *port = NULL, *close;
@@ -66,12 +69,16 @@ static bool is_name(const char *host)
 {
         size_t n = strlen(host);
 
-        /* What no name has: better refused here than never matched. Letters beyond ASCII, too: clients send names as xn--... */
+        /*
+         * What no name has: better refused here than never matched. Letters beyond ASCII, too:
+         * clients send names as xn--...
+         */
         for (const char *p = host; *p; p++) {
                 if ((unsigned char)*p <= ' ' || (unsigned char)*p >= 0x7f || strchr("/:%@\\?#", *p))
                         return false;
         }
-        return n && strchr(host, '.') && host[0] != '.' && host[n - 1] != '.' && !strstr(host, "..") && !strchr(host, '*');
+        return n && strchr(host, '.') && host[0] != '.' && host[n - 1] != '.' && !strstr(host, "..") &&
+               !strchr(host, '*');
 }
 
 static bool is_pattern(const char *host, bool bracketed)
@@ -99,23 +106,27 @@ const char *cg_check_allowed_domain(const char *text)
         char host[DOMAIN_MAX];
 
         return split_port(text, host) && is_pattern(host, text[0] == '[') ? NULL
-               : DOMAIN_MESSAGE ". An optional \":port\" suffix (1-65535) restricts the entry to that port.";
+                                                                          : DOMAIN_MESSAGE
+                       ". An optional \":port\" suffix (1-65535) restricts the entry to that port.";
 }
 
 const char *cg_check_denied_domain(const char *text)
 {
         char host[DOMAIN_MAX];
 
-        if (split_port(text, host) && ((text[0] != '[' && !strcmp(host, "*")) || is_pattern(host, text[0] == '[')))
+        if (split_port(text, host) &&
+            ((text[0] != '[' && !strcmp(host, "*")) || is_pattern(host, text[0] == '[')))
                 return NULL;
-        return DOMAIN_MESSAGE ". In deniedDomains a bare \"*\" (deny-all) is also accepted, and an optional \":port\" suffix "
-                              "(1-65535) restricts the entry to that port.";
+        return DOMAIN_MESSAGE
+                ". In deniedDomains a bare \"*\" (deny-all) is also accepted, and an optional \":port\" suffix "
+                "(1-65535) restricts the entry to that port.";
 }
 
 const char *cg_check_address_range(const char *text)
 {
-        static const char message[] = "Invalid IP address or CIDR range. Use an IPv4/IPv6 literal or CIDR, e.g. \"10.0.0.0/8\", "
-                                      "\"192.168.1.10\", \"fc00::/7\" (IPv6 unbracketed).";
+        static const char message[] =
+                "Invalid IP address or CIDR range. Use an IPv4/IPv6 literal or CIDR, e.g. \"10.0.0.0/8\", "
+                "\"192.168.1.10\", \"fc00::/7\" (IPv6 unbracketed).";
         const char *slash = strchr(text, '/');
         size_t n = slash ? (size_t)(slash - text) : strlen(text);
         struct in_addr a4;
@@ -155,16 +166,19 @@ const char *cg_check_name(const char *text)
 {
         if (strlen(text) >= CG_NAMES_WRITABLE_LEN)
                 return "name is too long";
-        return text[0] && text[0] != '/' && text[0] != '~' && text[strlen(text) - 1] != '/' && !strstr(text, "//") ? NULL
-                : "must be a name, or names with \"/\" between them, as \".vscode\" and \".git/config\"";
+        return text[0] && text[0] != '/' && text[0] != '~' && text[strlen(text) - 1] != '/' &&
+                               !strstr(text, "//")
+                       ? NULL
+                       : "must be a name, or names with \"/\" between them, as \".vscode\" and \".git/config\"";
 }
 
 const char *cg_check_tier(const char *text)
 {
         struct cg_tier_choice choice;
 
-        return cg_tier_parse(text, &choice, NULL) == 0 ? NULL
-                : "tier must be full, landlock or auto, the latter two alone or with :refuse, :freeze or :accept";
+        return cg_tier_parse(text, &choice, NULL) == 0
+                       ? NULL
+                       : "tier must be full, landlock or auto, the latter two alone or with :refuse, :freeze or :accept";
 }
 
 const char *cg_check_url(const char *text)
@@ -173,14 +187,17 @@ const char *cg_check_url(const char *text)
 
         while (isalnum((unsigned char)*p) || (p > text && strchr("+-.", *p) && *p))
                 p++;
-        return p > text && !isdigit((unsigned char)text[0]) && !strncmp(p, "://", 3) && p[3] && !strpbrk(text, " \t\r\n")
-               ? NULL : "Invalid url";
+        return p > text && !isdigit((unsigned char)text[0]) && !strncmp(p, "://", 3) && p[3] &&
+                               !strpbrk(text, " \t\r\n")
+                       ? NULL
+                       : "Invalid url";
 }
 
 const char *cg_check_variable(const char *text)
 {
-        static const char message[] = "Environment variable name must start with a letter or underscore and contain only letters, "
-                                      "digits, and underscores";
+        static const char message[] =
+                "Environment variable name must start with a letter or underscore and contain only letters, "
+                "digits, and underscores";
 
         for (const char *p = text; *p; p++) {
                 bool letter = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || *p == '_';
@@ -195,8 +212,9 @@ const char *cg_check_mach_name(const char *text)
 {
         const char *star = strchr(text, '*');
 
-        return !star || !star[1] ? NULL
-                : "Wildcards are only allowed as a single trailing \"*\" (e.g., \"com.example.*\" or \"*\" for all services).";
+        return !star || !star[1]
+                       ? NULL
+                       : "Wildcards are only allowed as a single trailing \"*\" (e.g., \"com.example.*\" or \"*\" for all services).";
 }
 
 static bool covers(const char *allowed, const char *host)

@@ -6,7 +6,7 @@
 
 #include "config.h"
 
-#define NO_PROXY "localhost,127.0.0.1,::1,169.254.0.0/16,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16"
+#define NO_PROXY             "localhost,127.0.0.1,::1,169.254.0.0/16,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16"
 #define SAFE_DIRECTORIES_MAX 8 /* more than these are written as "*": so does srt */
 
 void cg_environ_fini(struct cg_environ *env)
@@ -14,7 +14,7 @@ void cg_environ_fini(struct cg_environ *env)
         for (size_t i = 0; i < env->n; i++)
                 free(env->v[i]);
         free(env->v);
-        *env = (struct cg_environ){0};
+        *env = (struct cg_environ){ 0 };
 }
 
 static size_t find(const struct cg_environ *env, const char *name)
@@ -61,7 +61,8 @@ int cg_environ_set(struct cg_environ *env, const char *name, const char *value, 
 
         if (i < env->n) {
                 free(env->v[i]);
-                memmove(&env->v[i], &env->v[i + 1], (env->n - i) * sizeof(*env->v)); /* the NULL as well */
+                /* the NULL as well */
+                memmove(&env->v[i], &env->v[i + 1], (env->n - i) * sizeof(*env->v));
                 env->n--;
         }
         if (!value)
@@ -81,7 +82,8 @@ static bool is_allowed(const struct cg_settings *s, const char *line)
                 const char *name = s->own.env.v[i];
                 size_t n = strlen(name);
 
-                if (name[n - 1] == '*' ? len >= n - 1 && !strncmp(line, name, n - 1) : len == n && !strncmp(line, name, n))
+                if (name[n - 1] == '*' ? len >= n - 1 && !strncmp(line, name, n - 1)
+                                       : len == n && !strncmp(line, name, n))
                         return true;
         }
         return false;
@@ -108,18 +110,38 @@ static int set_proxies(struct cg_environ *env, const struct cg_environ_options *
         snprintf(socks, sizeof(socks), "socks5h://localhost:%d", o->socks_port);
         snprintf(http_port, sizeof(http_port), "%d", o->http_port);
         snprintf(rsync, sizeof(rsync), "localhost:%d", o->socks_port);
-        /* One connection for each ssh: a shared one would lie in a socket that the sandbox may not open. */
-        snprintf(ssh, sizeof(ssh), "ssh -o ControlMaster=no -o ControlPath=none -o ProxyCommand='" CG_LIBEXECDIR "/cellgate-egress "
-                 "--connect localhost:%d %%h %%p'", o->http_port);
-        return set_all(env, (const struct pair[]){
-                {"NO_PROXY", NO_PROXY}, {"no_proxy", NO_PROXY},
-                {"HTTP_PROXY", http}, {"HTTPS_PROXY", http}, {"http_proxy", http}, {"https_proxy", http},
-                {"ALL_PROXY", http}, {"all_proxy", http}, {"GRPC_PROXY", http}, {"grpc_proxy", http},
-                {"FTP_PROXY", socks}, {"ftp_proxy", socks}, {"RSYNC_PROXY", rsync},
-                {"DOCKER_HTTP_PROXY", http}, {"DOCKER_HTTPS_PROXY", http},
-                {"CLOUDSDK_PROXY_TYPE", "http"}, {"CLOUDSDK_PROXY_ADDRESS", "localhost"}, {"CLOUDSDK_PROXY_PORT", http_port},
-                {"GIT_SSH_COMMAND", ssh},
-        }, 19, err);
+        /*
+         * One connection for each ssh: a shared one would lie in a socket that the sandbox may not
+         * open.
+         */
+        snprintf(ssh, sizeof(ssh),
+                 "ssh -o ControlMaster=no -o ControlPath=none -o ProxyCommand='" CG_LIBEXECDIR
+                 "/cellgate-egress "
+                 "--connect localhost:%d %%h %%p'",
+                 o->http_port);
+        return set_all(env,
+                       (const struct pair[]){
+                               { "NO_PROXY", NO_PROXY },
+                               { "no_proxy", NO_PROXY },
+                               { "HTTP_PROXY", http },
+                               { "HTTPS_PROXY", http },
+                               { "http_proxy", http },
+                               { "https_proxy", http },
+                               { "ALL_PROXY", http },
+                               { "all_proxy", http },
+                               { "GRPC_PROXY", http },
+                               { "grpc_proxy", http },
+                               { "FTP_PROXY", socks },
+                               { "ftp_proxy", socks },
+                               { "RSYNC_PROXY", rsync },
+                               { "DOCKER_HTTP_PROXY", http },
+                               { "DOCKER_HTTPS_PROXY", http },
+                               { "CLOUDSDK_PROXY_TYPE", "http" },
+                               { "CLOUDSDK_PROXY_ADDRESS", "localhost" },
+                               { "CLOUDSDK_PROXY_PORT", http_port },
+                               { "GIT_SSH_COMMAND", ssh },
+                       },
+                       19, err);
 }
 
 static int set_git(struct cg_environ *env, const struct cg_strs *dirs, struct cg_err *err)
@@ -149,7 +171,7 @@ static int set_git(struct cg_environ *env, const struct cg_strs *dirs, struct cg
 int cg_environ_make(const struct cg_settings *s, char *const *from, const struct cg_environ_options *opts,
                     struct cg_environ *ret, struct cg_err *err)
 {
-        struct cg_environ env = {0};
+        struct cg_environ env = { 0 };
         int e = 0;
 
         for (; *from && e == 0; from++) {

@@ -1,11 +1,14 @@
-/* The environment of a command in a sandbox: the caller's, less what is denied or masked, and the proxies. */
+/*
+ * The environment of a command in a sandbox: the caller's, less what is denied or masked, and the
+ * proxies.
+ */
 #ifndef CG_SANDBOX_SETTINGS_ENVIRON_H
 #define CG_SANDBOX_SETTINGS_ENVIRON_H
 
 #include "sandbox/settings/settings.h"
 
 /* Where programs inside find the proxy: srt's ports. */
-#define CG_PROXY_HTTP_PORT 3128
+#define CG_PROXY_HTTP_PORT  3128
 #define CG_PROXY_SOCKS_PORT 1080
 
 struct cg_environ {

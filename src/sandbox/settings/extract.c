@@ -13,24 +13,25 @@
 
 /* The engine's memory for going back, KiB; at 100 bytes a step that is more than half a million. */
 #define HEAP_MAX_KIB 65536u
-#define DEPTH_MAX 1000000u
-#define NESTING_MAX 100u
+#define DEPTH_MAX    1000000u
+#define NESTING_MAX  100u
 /*
- * Of one text: bytes passed over, and STEP_COST for each item of the pattern that is tried. On a slow machine it takes a second or two;
- * searching a file of 1 MB for a pattern as people write it takes a tenth of it at most.
+ * Of one text: bytes passed over, and STEP_COST for each item of the pattern that is tried. On a
+ * slow machine it takes a second or two; searching a file of 1 MB for a pattern as people write it
+ * takes a tenth of it at most.
  */
-#define BUDGET (256u << 20)
+#define BUDGET    (256u << 20)
 #define STEP_COST 16u
 
 /* White space of JavaScript, and all else, as the inside of a character class. */
 #define SPACE_UTF "\\x09-\\x0d\\x20\\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000\\ufeff"
-#define LAST_UTF "\xf4\x8f\xbf\xbf"
+#define LAST_UTF  "\xf4\x8f\xbf\xbf"
 #define NO_SPACE_UTF \
         "\\x00-\\x08\\x0e-\\x1f\\x21-\\u009f\\u00a1-\\u167f\\u1681-\\u1fff\\u200b-\\u2027\\u202a-\\u202e\\u2030-\\u205e" \
         "\\u2060-\\u2fff\\u3001-\\ufefe\\uff00-" LAST_UTF
-#define SPACE_BYTES "\\x09-\\x0d\\x20"
+#define SPACE_BYTES    "\\x09-\\x0d\\x20"
 #define NO_SPACE_BYTES "\\x00-\\x08\\x0e-\\x1f\\x21-\\xff"
-#define LINE_END_UTF "\\n\\r\\u2028\\u2029"
+#define LINE_END_UTF   "\\n\\r\\u2028\\u2029"
 #define LINE_END_BYTES "\\n\\r"
 
 struct cg_extract {
@@ -91,7 +92,8 @@ static bool is_class_escape(const char *p)
 
 static int put_space(struct translation *t, bool space, bool in_class)
 {
-        const char *inside = space ? (t->utf ? SPACE_UTF : SPACE_BYTES) : (t->utf ? NO_SPACE_UTF : NO_SPACE_BYTES);
+        const char *inside = space ? (t->utf ? SPACE_UTF : SPACE_BYTES)
+                                   : (t->utf ? NO_SPACE_UTF : NO_SPACE_BYTES);
         int e = in_class ? 0 : put(t, "[");
 
         if (e == 0)
@@ -121,7 +123,10 @@ static int put_number(struct translation *t, bool in_class)
         return put(t, text);
 }
 
-/* What follows a backslash. Other letters stand for themselves in JavaScript, and for much in PCRE2: who writes one means the latter. */
+/*
+ * What follows a backslash. Other letters stand for themselves in JavaScript, and for much in
+ * PCRE2: who writes one means the latter.
+ */
 static int put_escape(struct translation *t, bool in_class)
 {
         char c = t->p[1], text[64];
@@ -255,8 +260,10 @@ static int translate(struct translation *t)
         while (*t->p && e == 0)
                 e = put_item(t);
         if (e == 0 && !t->groups)
-                return cg_fail(t->err, CG_E_PARSE, "extract must contain at least one capturing group — group 1 is the credential "
-                               "value to mask (e.g. \"token:\\s*(\\S+)\").");
+                return cg_fail(
+                        t->err, CG_E_PARSE,
+                        "extract must contain at least one capturing group — group 1 is the credential "
+                        "value to mask (e.g. \"token:\\s*(\\S+)\").");
         return e == 0 && t->back > t->groups ? wrong(t, "a reference to a group that is not there") : e;
 }
 
@@ -264,8 +271,9 @@ static int translate(struct translation *t)
 
 static int compile_text(const char *text, size_t len, bool utf, pcre2_code **ret, struct cg_err *err)
 {
-        uint32_t options = PCRE2_ALLOW_EMPTY_CLASS | PCRE2_ALT_BSUX | PCRE2_DOLLAR_ENDONLY | PCRE2_MATCH_UNSET_BACKREF |
-                           PCRE2_NEVER_BACKSLASH_C | PCRE2_NEVER_UCP | PCRE2_AUTO_CALLOUT | (utf ? PCRE2_UTF : 0);
+        uint32_t options = PCRE2_ALLOW_EMPTY_CLASS | PCRE2_ALT_BSUX | PCRE2_DOLLAR_ENDONLY |
+                           PCRE2_MATCH_UNSET_BACKREF | PCRE2_NEVER_BACKSLASH_C | PCRE2_NEVER_UCP |
+                           PCRE2_AUTO_CALLOUT | (utf ? PCRE2_UTF : 0);
         pcre2_compile_context *limits = pcre2_compile_context_create(NULL);
         char why[200];
         size_t at;
@@ -285,7 +293,7 @@ static int compile_text(const char *text, size_t len, bool utf, pcre2_code **ret
 /* For a text that is UTF-8, or for one that is not. */
 static int compile(const char *pattern, bool utf, pcre2_code **ret, struct cg_err *err)
 {
-        struct translation t = {.p = pattern, .err = err, .utf = utf};
+        struct translation t = { .p = pattern, .err = err, .utf = utf };
         int e;
 
         cg_buf_init(&t.out, CG_EXTRACT_MAX * 256);
@@ -393,7 +401,8 @@ static int engine_failed(int code, struct cg_err *err)
 
         if (code == PCRE2_ERROR_CALLOUT || code == PCRE2_ERROR_MATCHLIMIT || code == PCRE2_ERROR_DEPTHLIMIT ||
             code == PCRE2_ERROR_HEAPLIMIT)
-                return cg_fail(err, CG_E_LIMIT, "the pattern takes too long: make its repetitions exclude each other");
+                return cg_fail(err, CG_E_LIMIT,
+                               "the pattern takes too long: make its repetitions exclude each other");
         pcre2_get_error_message(code, (unsigned char *)why, sizeof(why));
         return cg_fail(err, CG_E_INVAL, "the pattern: %s", why);
 }
@@ -405,15 +414,18 @@ int cg_extract_next(struct cg_extract *x, size_t *start, size_t *end, struct cg_
 
         if (x->at > x->len)
                 return 0;
-        r = pcre2_match(x->code, (const unsigned char *)x->text, x->len, x->at, x->utf ? PCRE2_NO_UTF_CHECK : 0, x->match, x->limits);
+        r = pcre2_match(x->code, (const unsigned char *)x->text, x->len, x->at,
+                        x->utf ? PCRE2_NO_UTF_CHECK : 0, x->match, x->limits);
         if (r == PCRE2_ERROR_NOMATCH)
                 return 0;
         if (r < 0)
                 return engine_failed(r, err);
         spans = pcre2_get_ovector_pointer(x->match);
         if (r < 2 || spans[2] == PCRE2_UNSET)
-                return cg_fail(err, CG_E_INVAL, "the pattern matched, but its group 1 had no part in it: group 1 must capture the "
-                               "credential value on every match");
+                return cg_fail(
+                        err, CG_E_INVAL,
+                        "the pattern matched, but its group 1 had no part in it: group 1 must capture the "
+                        "credential value on every match");
         *start = spans[2];
         *end = spans[3];
         /* As JavaScript goes on: behind the match, or one character further where that is empty. */

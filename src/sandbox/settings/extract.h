@@ -1,6 +1,7 @@
 /*
- * "extract" of a masked credential: a regular expression whose first group is the secret. The language is JavaScript's without flags,
- * as in srt; PCRE2 runs it. What PCRE2 knows and JavaScript does not is refused, what both write and mean differently is translated.
+ * "extract" of a masked credential: a regular expression whose first group is the secret. The
+ * language is JavaScript's without flags, as in srt; PCRE2 runs it. What PCRE2 knows and JavaScript
+ * does not is refused, what both write and mean differently is translated.
  */
 #ifndef CG_SANDBOX_SETTINGS_EXTRACT_H
 #define CG_SANDBOX_SETTINGS_EXTRACT_H
@@ -19,11 +20,14 @@ int cg_extract_new(const char *pattern, struct cg_extract **ret, struct cg_err *
 struct cg_extract *cg_extract_free(struct cg_extract *x);
 
 /*
- * Starts with a text, which must live on: UTF-8, or else bytes. All searches in it share one budget of steps (CG_E_LIMIT), since a
- * pattern can take for ever.
+ * Starts with a text, which must live on: UTF-8, or else bytes. All searches in it share one budget
+ * of steps (CG_E_LIMIT), since a pattern can take for ever.
  */
 int cg_extract_start(struct cg_extract *x, const char *text, size_t len, struct cg_err *err);
-/* The next match: 1, and where its first group is (may be empty); 0: there is none. CG_E_INVAL: the group has no part in the match. */
+/*
+ * The next match: 1, and where its first group is (may be empty); 0: there is none. CG_E_INVAL: the
+ * group has no part in the match.
+ */
 int cg_extract_next(struct cg_extract *x, size_t *start, size_t *end, struct cg_err *err);
 
 static inline void cg_extract_freep_(struct cg_extract **x)

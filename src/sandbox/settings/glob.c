@@ -14,7 +14,10 @@
 
 #include "base/util.h"
 
-/* The end of the set that starts at @p ("["), or NULL when there is none: then "[" is a character like others. */
+/*
+ * The end of the set that starts at @p ("["), or NULL when there is none: then "[" is a character
+ * like others.
+ */
 static const char *set_end(const char *p)
 {
         const char *close = strchr(p + 1, ']');
@@ -55,8 +58,9 @@ static const char *match_one(const char *p, char c)
 }
 
 /*
- * The usual matcher with two places to come back to: the last star within a name, and the last pair of stars. Going back to the
- * last of each is enough, so the time is at most the product of the lengths.
+ * The usual matcher with two places to come back to: the last star within a name, and the last pair
+ * of stars. Going back to the last of each is enough, so the time is at most the product of the
+ * lengths.
  */
 bool cg_glob_match(const char *pattern, const char *path)
 {
@@ -104,8 +108,9 @@ bool cg_glob_match(const char *pattern, const char *path)
 /* ---- the walk */
 
 /*
- * Where in the pattern a path can stand, one bit for each of its characters. A folder has many paths when symlinks lead to it. What
- * can match below it depends on these places alone: it is walked once for each set of them, not once for each path.
+ * Where in the pattern a path can stand, one bit for each of its characters. A folder has many
+ * paths when symlinks lead to it. What can match below it depends on these places alone: it is
+ * walked once for each set of them, not once for each path.
  */
 struct places {
         uint64_t bits[PATH_MAX / 64];
@@ -135,7 +140,8 @@ struct walk {
         uint16_t next[PATH_MAX];      /* where it goes on behind a part */
         cg_glob_fn found;
         void *data;
-        struct seen *seen; /* a hash table of 2^n places, at most half full; ino 0 where nothing is */
+        /* a hash table of 2^n places, at most half full; ino 0 where nothing is */
+        struct seen *seen;
         size_t n_seen, cap_seen;
         size_t entries;
         struct cg_err *err;
@@ -207,7 +213,7 @@ static bool advance(const struct walk *w, struct places *at, const char *text)
         uint64_t any = 1;
 
         for (; *text && any; text++) {
-                struct places to = {.bits = {0}};
+                struct places to = { .bits = { 0 } };
 
                 any = 0;
                 for (size_t k = 0; k < w->words; k++) {
@@ -246,7 +252,7 @@ static struct seen *seen_slot(const struct walk *w, const struct seen *s)
 
 static int grow_seen(struct walk *w)
 {
-        struct walk bigger = {.cap_seen = w->cap_seen ? w->cap_seen * 2 : 64};
+        struct walk bigger = { .cap_seen = w->cap_seen ? w->cap_seen * 2 : 64 };
 
         bigger.seen = calloc(bigger.cap_seen, sizeof(*bigger.seen));
         if (!bigger.seen)
@@ -264,7 +270,7 @@ static int grow_seen(struct walk *w)
 /* 1 when this folder was walked already, by another path that leaves the same to match. */
 static int note_folder(struct walk *w, const struct stat *st, const struct places *at)
 {
-        struct seen s = {st->st_dev, st->st_ino, 0}, *slot;
+        struct seen s = { st->st_dev, st->st_ino, 0 }, *slot;
         int e = w->n_seen * 2 >= w->cap_seen ? grow_seen(w) : 0;
 
         if (e < 0)
@@ -282,7 +288,8 @@ static int note_folder(struct walk *w, const struct stat *st, const struct place
 static int walk_folder(struct walk *w, int fd, const char *path, size_t depth, const struct places *at);
 
 /* @at: behind @path and "/". */
-static int walk_into(struct walk *w, int dir, const char *name, const char *path, size_t depth, const struct places *at)
+static int walk_into(struct walk *w, int dir, const char *name, const char *path, size_t depth,
+                     const struct places *at)
 {
         int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
         struct stat st;
@@ -299,8 +306,8 @@ static int walk_into(struct walk *w, int dir, const char *name, const char *path
         }
         e = note_folder(w, &st, at);
         if (e == 0 && depth > CG_GLOB_DEPTH_MAX)
-                e = cg_fail(w->err, CG_E_LIMIT, "pattern %s: folders are more than %d deep at %s", w->pattern, CG_GLOB_DEPTH_MAX,
-                            path);
+                e = cg_fail(w->err, CG_E_LIMIT, "pattern %s: folders are more than %d deep at %s", w->pattern,
+                            CG_GLOB_DEPTH_MAX, path);
         if (e != 0) {
                 cg_closep_(&fd);
                 return e < 0 ? e : 0;
@@ -319,7 +326,8 @@ static bool is_folder(int dir, const struct dirent *d)
         return fstatat(dir, d->d_name, &st, 0) == 0 && S_ISDIR(st.st_mode);
 }
 
-static int look_at(struct walk *w, int dir, const struct dirent *d, const char *folder, size_t depth, const struct places *at)
+static int look_at(struct walk *w, int dir, const struct dirent *d, const char *folder, size_t depth,
+                   const struct places *at)
 {
         struct places here = *at;
         char path[PATH_MAX];
@@ -331,7 +339,8 @@ static int look_at(struct walk *w, int dir, const struct dirent *d, const char *
         if (n < 0 || (size_t)n >= sizeof(path))
                 return 0; /* no program can name it either */
         if (++w->entries > CG_GLOB_ENTRIES_MAX)
-                return cg_fail(w->err, CG_E_LIMIT, "pattern %s: more than %d entries to look at; name the folder instead",
+                return cg_fail(w->err, CG_E_LIMIT,
+                               "pattern %s: more than %d entries to look at; name the folder instead",
                                w->pattern, CG_GLOB_ENTRIES_MAX);
         if (!advance(w, &here, d->d_name))
                 return 0;
@@ -382,14 +391,17 @@ static size_t base_of(const char *pattern, char base[PATH_MAX])
 
 int cg_glob_walk(const char *pattern, cg_glob_fn found, void *data, struct cg_err *err)
 {
-        struct walk w = {.pattern = pattern, .len = strlen(pattern), .found = found, .data = data, .err = err};
-        struct places at = {.bits = {0}};
+        struct walk w = {
+                .pattern = pattern, .len = strlen(pattern), .found = found, .data = data, .err = err
+        };
+        struct places at = { .bits = { 0 } };
         char base[PATH_MAX];
         size_t depth;
         int e;
 
         if (w.len >= sizeof(base))
-                return cg_fail(err, CG_E_LIMIT, "pattern %.200s... is longer than %d bytes", pattern, PATH_MAX);
+                return cg_fail(err, CG_E_LIMIT, "pattern %.200s... is longer than %d bytes", pattern,
+                               PATH_MAX);
         read_parts(&w);
         depth = base_of(pattern, base);
         add_place(&w, &at, 0);

@@ -1,6 +1,7 @@
 /*
- * Patterns of paths, as settings have them: "*" and "?" within a name, "[abc]" and "[a-z]" one character, two stars any number of
- * characters and folders. No escapes, no negation: "[!a]" is one of "!" and "a".
+ * Patterns of paths, as settings have them: "*" and "?" within a name, "[abc]" and "[a-z]" one
+ * character, two stars any number of characters and folders. No escapes, no negation: "[!a]" is one
+ * of "!" and "a".
  */
 #ifndef CG_SANDBOX_SETTINGS_GLOB_H
 #define CG_SANDBOX_SETTINGS_GLOB_H
@@ -8,7 +9,10 @@
 #include <stdbool.h>
 #include "base/err.h"
 
-/* Entries that one pattern may make us look at: a pattern over a whole disk must end with an error, not with an hour. */
+/*
+ * Entries that one pattern may make us look at: a pattern over a whole disk must end with an error,
+ * not with an hour.
+ */
 #define CG_GLOB_ENTRIES_MAX 1000000
 /* Folders deep below where a pattern starts. */
 #define CG_GLOB_DEPTH_MAX 64
@@ -16,10 +20,11 @@
 bool cg_glob_match(const char *pattern, const char *path);
 
 /*
- * Calls @found for everything that matches absolute @pattern, in folders reached through symlinks as well: for each path that
- * matches, but for those that differ only in which symlinks lead to a folder where the same can match.
- * Folders that cannot be listed are given to @found with @unlisted, because what matches in them cannot be told. A negative
- * return of @found ends the walk. CG_E_LIMIT: too much to look at.
+ * Calls @found for everything that matches absolute @pattern, in folders reached through symlinks
+ * as well: for each path that matches, but for those that differ only in which symlinks lead to a
+ * folder where the same can match. Folders that cannot be listed are given to @found with
+ * @unlisted, because what matches in them cannot be told. A negative return of @found ends the
+ * walk. CG_E_LIMIT: too much to look at.
  */
 typedef int (*cg_glob_fn)(void *data, const char *path, bool unlisted, struct cg_err *err);
 int cg_glob_walk(const char *pattern, cg_glob_fn found, void *data, struct cg_err *err);

@@ -59,9 +59,10 @@ static int want(struct search *s, const struct stat *st, enum cg_rule_kind kind)
         if (!S_ISREG(st->st_mode) || st->st_nlink < 2)
                 return 0;
         if (s->n == WANTED_MAX)
-                return cg_fail(s->err, CG_E_LIMIT, "sandbox: more than %d files in write roots, or in "
-                                                   "folders that must not be written, have several names "
-                                                   "(hard links), %s among them; " COPY_THEM,
+                return cg_fail(s->err, CG_E_LIMIT,
+                               "sandbox: more than %d files in write roots, or in "
+                               "folders that must not be written, have several names "
+                               "(hard links), %s among them; " COPY_THEM,
                                WANTED_MAX, s->path);
         if (s->n == s->cap) {
                 size_t cap = s->cap ? s->cap * 2 : 64;
@@ -72,8 +73,9 @@ static int want(struct search *s, const struct stat *st, enum cg_rule_kind kind)
                 s->v = v;
                 s->cap = cap;
         }
-        s->v[s->n++] = (struct wanted){.dev = st->st_dev, .ino = st->st_ino, .kind = kind,
-                                       .links = st->st_nlink};
+        s->v[s->n++] = (struct wanted){
+                .dev = st->st_dev, .ino = st->st_ino, .kind = kind, .links = st->st_nlink
+        };
         return 0;
 }
 
@@ -150,17 +152,18 @@ static bool find_environment(const struct cg_rules *rules, const char *path, cha
 
 static int deny_name(struct search *s, enum cg_rule_kind kind)
 {
-        struct cg_place place = {0};
+        struct cg_place place = { 0 };
 
-        place.folder = kind == CG_RULE_DENY_WRITE && s->rules->linked && find_environment(s->rules, s->path,
-                        place.path);
+        place.folder = kind == CG_RULE_DENY_WRITE && s->rules->linked &&
+                       find_environment(s->rules, s->path, place.path);
         if (!place.folder)
                 snprintf(place.path, sizeof(place.path), "%s", s->path);
         if (++s->denied > DENIED_MAX)
-                return cg_fail(s->err, CG_E_LIMIT, "sandbox: more than %d files in write roots, %s among "
-                                                   "them, are other names (hard links) of files that must "
-                                                   "not be written; " COPY_THEM, DENIED_MAX,
-                                       s->path);
+                return cg_fail(s->err, CG_E_LIMIT,
+                               "sandbox: more than %d files in write roots, %s among "
+                               "them, are other names (hard links) of files that must "
+                               "not be written; " COPY_THEM,
+                               DENIED_MAX, s->path);
         return cg_rules_add(s->rules, kind, &place, CG_WHY_LINK, s->err);
 }
 
@@ -174,7 +177,7 @@ static __attribute__((noinline)) int look_at(struct search *s, const struct stat
         if (st->st_nlink < 2)
                 return 0;
         for (int kind = CG_RULE_DENY_WRITE; kind <= CG_RULE_DENY_READ && e == 0; kind++) {
-                struct wanted key = {.dev = st->st_dev, .ino = st->st_ino, .kind = (enum cg_rule_kind)kind};
+                struct wanted key = { .dev = st->st_dev, .ino = st->st_ino, .kind = (enum cg_rule_kind)kind };
 
                 if (!bsearch(&key, s->v, s->n, sizeof(key), compare_wanted))
                         continue;
@@ -197,10 +200,11 @@ static int search_entry(struct search *s, int dir, const struct dirent *d, size_
             (size_t)n >= sizeof(s->path) - len)
                 return 0;
         if (++s->entries > ENTRIES_MAX)
-                return cg_fail(s->err, CG_E_LIMIT, "sandbox: files that must not be written have several "
-                                                   "names (hard links), and these would have to be searched "
-                                                   "for among more than %d entries of write roots; "
-                                                   "" COPY_THEM,
+                return cg_fail(s->err, CG_E_LIMIT,
+                               "sandbox: files that must not be written have several "
+                               "names (hard links), and these would have to be searched "
+                               "for among more than %d entries of write roots; "
+                               "" COPY_THEM,
                                ENTRIES_MAX);
         if (d->d_type == DT_REG || d->d_type == DT_UNKNOWN) {
                 if (fstatat(dir, d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
@@ -213,8 +217,9 @@ static int search_entry(struct search *s, int dir, const struct dirent *d, size_
                 return search_folder(s, sub, len + (size_t)n);
         if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == EACCES)
                 return 0;
-        return cg_fail_errno(s->err, "sandbox: search for other names (hard links) of files that must not be "
-                                     "written, in %.200s",
+        return cg_fail_errno(s->err,
+                             "sandbox: search for other names (hard links) of files that must not be "
+                             "written, in %.200s",
                              s->path);
 }
 
@@ -287,7 +292,7 @@ static void keep_shared(struct search *s, size_t first)
 
 int cg_rules_add_hardlinks(struct cg_rules *rules, struct cg_err *err)
 {
-        struct search s = {.rules = rules, .err = err};
+        struct search s = { .rules = rules, .err = err };
         size_t n = rules->n, first;
         int e = find_wanted(&s);
 

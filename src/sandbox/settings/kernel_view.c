@@ -49,7 +49,8 @@ static int read_data(const char *hex, struct cg_rule *rule, struct cg_err *err)
         return 0;
 }
 
-static int add_mask(struct cg_rules *rules, const struct cg_path_base *base, const json_t *mask, struct cg_err *err)
+static int add_mask(struct cg_rules *rules, const struct cg_path_base *base, const json_t *mask,
+                    struct cg_err *err)
 {
         const char *hex = json_string_value(json_object_get(mask, "data"));
         char path[PATH_MAX];
@@ -61,24 +62,29 @@ static int add_mask(struct cg_rules *rules, const struct cg_path_base *base, con
         if (e < 0)
                 return e;
         if (!place.missing)
-                e = cg_rules_add(rules, hex ? CG_RULE_MASK : CG_RULE_DENY_READ, &place, "credentials.files", err);
+                e = cg_rules_add(rules, hex ? CG_RULE_MASK : CG_RULE_DENY_READ, &place, "credentials.files",
+                                 err);
         if (e == 0 && !place.missing && hex)
                 e = read_data(hex, &rules->v[rules->n - 1], err);
         cg_place_fini(&place);
         return e;
 }
 
-int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const json_t *masks, const char *workspace, const char *home,
-                    const json_t *guards, bool by_name, struct cg_err *err)
+int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const json_t *masks,
+                    const char *workspace, const char *home, const json_t *guards, bool by_name,
+                    struct cg_err *err)
 {
-        struct cg_path_base base = {.cwd = workspace, .home = home};
-        struct cg_rules rules = {0};
+        struct cg_path_base base = { .cwd = workspace, .home = home };
+        struct cg_rules rules = { 0 };
         int e = cg_session_rules(s, workspace, home, guards, by_name, &rules, err);
 
         plan->by_settings = true;
         for (size_t i = 0; i < json_array_size(masks) && e == 0 && !rules.off; i++)
                 e = add_mask(&rules, &base, json_array_get(masks, i), err);
-        /* A workspace that lies in a private place, such as /tmp, is there all the same; without rules it may be written. */
+        /*
+         * A workspace that lies in a private place, such as /tmp, is there all the same; without
+         * rules it may be written.
+         */
         if (e == 0 && rules.off)
                 e = cg_sandbox_add_write(plan, workspace, err);
         else if (e == 0 && cg_view_state(&rules, workspace) == CG_VIEW_READ)
@@ -86,7 +92,8 @@ int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const 
         if (e == 0)
                 e = cg_view_add(plan, &rules, err);
         if (e == 0 && by_name && !rules.off)
-                e = cg_sandbox_set_names(plan, s->own.writable_names.v, s->own.writable_names.n, s->filesystem.allow_git_config, err);
+                e = cg_sandbox_set_names(plan, s->own.writable_names.v, s->own.writable_names.n,
+                                         s->filesystem.allow_git_config, err);
         cg_rules_fini(&rules);
         if (e == 0 && hides_credentials(s))
                 e = cg_sandbox_add_default_hides(plan, home, err);
@@ -94,11 +101,12 @@ int cg_session_view(struct cg_sandbox *plan, const struct cg_settings *s, const 
 }
 
 /*
- * A home folder holds what the user's shell and desktop run: .profile, .config/autostart, bin... and what is not there yet (.bash_profile) is
- * obeyed as soon as it is. So what lies in it openly may be written, and nothing new be made beside it.
+ * A home folder holds what the user's shell and desktop run: .profile, .config/autostart, bin...
+ * and what is not there yet (.bash_profile) is obeyed as soon as it is. So what lies in it openly
+ * may be written, and nothing new be made beside it.
  */
-static const char *const runs[] = {"bin", "sbin", "go", "perl5", "node_modules", "anaconda3", "miniconda3", "miniforge3", "mambaforge",
-                                   "micromamba"};
+static const char *const runs[] = { "bin",       "sbin",       "go",         "perl5",      "node_modules",
+                                    "anaconda3", "miniconda3", "miniforge3", "mambaforge", "micromamba" };
 
 static bool is_open(int dir, const char *name)
 {
@@ -109,8 +117,8 @@ static bool is_open(int dir, const char *name)
         for (size_t i = 0; i < CG_ARRAY_LEN(runs); i++)
                 if (strcmp(name, runs[i]) == 0)
                         return false;
-        return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && (S_ISDIR(st.st_mode) || S_ISREG(st.st_mode)) &&
-               st.st_uid == geteuid();
+        return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+               (S_ISDIR(st.st_mode) || S_ISREG(st.st_mode)) && st.st_uid == geteuid();
 }
 
 static int allow_open(struct cg_rules *rules, const char *home, struct cg_err *err)
@@ -125,11 +133,15 @@ static int allow_open(struct cg_rules *rules, const char *home, struct cg_err *e
         if (!dir)
                 return cg_fail_errno(err, "sandbox: workspace %s", home);
         while (e == 0 && (d = readdir(dir))) {
-                if (!is_open(dirfd(dir), d->d_name) || snprintf(path, sizeof(path), "%s/%s", home, d->d_name) >= (int)sizeof(path))
+                if (!is_open(dirfd(dir), d->d_name) ||
+                    snprintf(path, sizeof(path), "%s/%s", home, d->d_name) >= (int)sizeof(path))
                         continue;
                 if (++n > HOME_MAX) {
-                        e = cg_fail(err, CG_E_LIMIT, "sandbox: the workspace is the home folder %s, and more than %d files and folders lie "
-                                    "in it: choose a folder of its own", home, HOME_MAX);
+                        e = cg_fail(
+                                err, CG_E_LIMIT,
+                                "sandbox: the workspace is the home folder %s, and more than %d files and folders lie "
+                                "in it: choose a folder of its own",
+                                home, HOME_MAX);
                         break;
                 }
                 e = cg_place_find(path, &place, err);
@@ -166,15 +178,16 @@ enum cg_holds_home cg_session_view_holds_home(const char *workspace, const char 
 }
 
 /* What stands in the workspace and is obeyed by programs outside of it cannot be changed. */
-static int default_rules(struct cg_rules *rules, const char *workspace, const char *home, bool by_name, struct cg_err *err)
+static int default_rules(struct cg_rules *rules, const char *workspace, const char *home, bool by_name,
+                         struct cg_err *err)
 {
         enum cg_holds_home holds = cg_session_view_holds_home(workspace, home);
         struct cg_place place;
         int e = cg_place_find(workspace, &place, err);
 
         if (e == 0 && holds != CG_IS_ABOVE_HOME) {
-                e = holds == CG_IS_HOME ? allow_open(rules, place.path, err) :
-                                          cg_rules_add(rules, CG_RULE_ALLOW_WRITE, &place, "workspace", err);
+                e = holds == CG_IS_HOME ? allow_open(rules, place.path, err)
+                                        : cg_rules_add(rules, CG_RULE_ALLOW_WRITE, &place, "workspace", err);
                 if (e == 0)
                         e = cg_rules_add_present(rules, place.path, true, err);
                 if (e == 0 && !by_name)
@@ -190,12 +203,13 @@ static int default_rules(struct cg_rules *rules, const char *workspace, const ch
         return e;
 }
 
-int cg_session_rules(const struct cg_settings *s, const char *workspace, const char *home, const json_t *guards, bool by_name,
-                     struct cg_rules *ret, struct cg_err *err)
+int cg_session_rules(const struct cg_settings *s, const char *workspace, const char *home,
+                     const json_t *guards, bool by_name, struct cg_rules *ret, struct cg_err *err)
 {
-        struct cg_path_base base = {.cwd = workspace, .home = home, .by_name = by_name};
-        struct cg_rules rules = {0};
-        int e = s ? cg_rules_make(s, &base, &rules, err) : default_rules(&rules, workspace, home, by_name, err);
+        struct cg_path_base base = { .cwd = workspace, .home = home, .by_name = by_name };
+        struct cg_rules rules = { 0 };
+        int e = s ? cg_rules_make(s, &base, &rules, err)
+                  : default_rules(&rules, workspace, home, by_name, err);
 
         if (e == 0 && !rules.off)
                 e = cg_rules_add_guards(&rules, guards, err);
@@ -208,8 +222,8 @@ int cg_session_rules(const struct cg_settings *s, const char *workspace, const c
         return e;
 }
 
-static int add_workspace(struct cg_sandbox *plan, const char *workspace, const char *home, const json_t *guards, bool by_name,
-                         struct cg_err *err)
+static int add_workspace(struct cg_sandbox *plan, const char *workspace, const char *home,
+                         const json_t *guards, bool by_name, struct cg_err *err)
 {
         struct cg_rules rules;
         char real[PATH_MAX];
@@ -219,7 +233,8 @@ static int add_workspace(struct cg_sandbox *plan, const char *workspace, const c
                 return e;
         if (cg_session_view_holds_home(workspace, home) == CG_HOLDS_NO_HOME)
                 e = cg_sandbox_add_write(plan, workspace, err);
-        else if (realpath(workspace, real) && real[1]) /* there, also where it lies in a private place */
+        /* there, also where it lies in a private place */
+        else if (realpath(workspace, real) && real[1])
                 e = cg_sandbox_add_bind_ro(plan, real, real, err);
         if (e == 0)
                 e = cg_view_add(plan, &rules, err);
@@ -227,8 +242,8 @@ static int add_workspace(struct cg_sandbox *plan, const char *workspace, const c
         return e;
 }
 
-int cg_session_view_default(struct cg_sandbox *plan, const char *workspace, const char *home, const json_t *guards, bool by_name,
-                            struct cg_err *err)
+int cg_session_view_default(struct cg_sandbox *plan, const char *workspace, const char *home,
+                            const json_t *guards, bool by_name, struct cg_err *err)
 {
         int e = add_workspace(plan, workspace, home, guards, by_name, err);
 
@@ -251,7 +266,7 @@ static uint64_t mix_path(uint64_t h, int kind, const char *path)
 {
         struct {
                 uint64_t dev, ino;
-        } id = {0};
+        } id = { 0 };
         struct stat st;
 
         if (lstat(path, &st) == 0) {

@@ -5,13 +5,18 @@
 #include <jansson.h>
 #include "sandbox/limit.h"
 
-/* {"memory": {"value": 512, "unit": "MiB", "by": "cgroup v1", "scope": "sandbox"}, ...}: those that there are. NULL: no memory. */
+/*
+ * {"memory": {"value": 512, "unit": "MiB", "by": "cgroup v1", "scope": "sandbox"}, ...}: those that
+ * there are. NULL: no memory.
+ */
 json_t *cg_limits_json(const struct cg_sandbox_limits *l, const enum cg_limit_by by[CG_LIMITS]);
 
 /*
- * What is told when a limit is reached, as denial.h has it: {"operation": "limit", "limit", "value", "unit", "layer", "scope", "rule", "why",
- * "how"}. @what: what became of it, such as "the kernel was ended"; NULL: nothing to add. NULL: no memory.
+ * What is told when a limit is reached, as denial.h has it: {"operation": "limit", "limit",
+ * "value", "unit", "layer", "scope", "rule", "why", "how"}. @what: what became of it, such as "the
+ * kernel was ended"; NULL: nothing to add. NULL: no memory.
  */
-json_t *cg_limit_denial(const struct cg_sandbox_limits *l, enum cg_limit limit, enum cg_limit_said said, enum cg_limit_by by, const char *what);
+json_t *cg_limit_denial(const struct cg_sandbox_limits *l, enum cg_limit limit, enum cg_limit_said said,
+                        enum cg_limit_by by, const char *what);
 
 #endif

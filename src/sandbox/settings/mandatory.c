@@ -1,6 +1,7 @@
 /*
- * Files that other programs run or obey: shell start-up files, git's hooks and settings, editors' and agents' settings. A command
- * that may write a workspace must not be able to leave one behind that acts later, outside of any sandbox.
+ * Files that other programs run or obey: shell start-up files, git's hooks and settings, editors'
+ * and agents' settings. A command that may write a workspace must not be able to leave one behind
+ * that acts later, outside of any sandbox.
  */
 #include "sandbox/settings/rules.h"
 
@@ -23,13 +24,17 @@
 
 #define WHY "mandatory"
 
-/* Folders that one search may look into: a workspace with more of them this near its root should say what it needs. */
+/*
+ * Folders that one search may look into: a workspace with more of them this near its root should
+ * say what it needs.
+ */
 #define FOLDERS_MAX 200000
 
-static const char *const files[] = {".gitconfig", ".gitmodules", ".bashrc", ".bash_profile", ".zshrc",
-                                    ".zprofile", ".profile", ".ripgreprc", ".mcp.json", ".srt-settings.json"};
-static const char *const folders[] = {".vscode", ".idea"};
-static const char *const claude_folders[] = {"commands", "agents"};
+static const char *const files[] = { ".gitconfig", ".gitmodules",       ".bashrc",  ".bash_profile",
+                                     ".zshrc",     ".zprofile",         ".profile", ".ripgreprc",
+                                     ".mcp.json",  ".srt-settings.json" };
+static const char *const folders[] = { ".vscode", ".idea" };
+static const char *const claude_folders[] = { "commands", "agents" };
 
 static bool is_given_back(const struct cg_rules *rules, const char *path)
 {
@@ -41,7 +46,8 @@ static bool is_given_back(const struct cg_rules *rules, const char *path)
 }
 
 /* @absent_too: it cannot be made either. */
-static int deny(struct cg_rules *rules, const char *folder, const char *name, bool is_folder, bool absent_too, struct cg_err *err)
+static int deny(struct cg_rules *rules, const char *folder, const char *name, bool is_folder, bool absent_too,
+                struct cg_err *err)
 {
         char path[PATH_MAX];
         struct cg_place place;
@@ -55,7 +61,7 @@ static int deny(struct cg_rules *rules, const char *folder, const char *name, bo
         if (e < 0)
                 return e;
         for (size_t i = 0; i < place.n_links && e == 0; i++) {
-                struct cg_place link = {0};
+                struct cg_place link = { 0 };
 
                 snprintf(link.path, sizeof(link.path), "%s", place.links[i]);
                 e = cg_rules_add(rules, CG_RULE_KEEP, &link, WHY, err);
@@ -70,12 +76,15 @@ static int deny(struct cg_rules *rules, const char *folder, const char *name, bo
 
 /* ---- what git obeys in a repository */
 
-/* Entries below .git/modules and .git/worktrees that are looked at, and how deep modules lie in modules. */
+/*
+ * Entries below .git/modules and .git/worktrees that are looked at, and how deep modules lie in
+ * modules.
+ */
 #define GIT_ENTRIES_MAX 50000
-#define GIT_DEPTH_MAX 16
+#define GIT_DEPTH_MAX   16
 /* Of a repository's settings. */
 #define GIT_CONFIG_MAX (64 << 10)
-#define GIT_LINE_MAX 4096
+#define GIT_LINE_MAX   4096
 
 struct git {
         struct cg_rules *rules;
@@ -111,10 +120,12 @@ static int each_folder(struct git *g, const char *path, int depth, git_fn fn)
                 char child[PATH_MAX];
                 int n = snprintf(child, sizeof(child), "%s/%s", path, d->d_name);
 
-                if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") || n < 0 || (size_t)n >= sizeof(child))
+                if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") || n < 0 ||
+                    (size_t)n >= sizeof(child))
                         continue;
                 if (++g->entries > GIT_ENTRIES_MAX)
-                        e = cg_fail(g->err, CG_E_LIMIT, "sandbox: more than %d entries in %s, whose settings must not be written",
+                        e = cg_fail(g->err, CG_E_LIMIT,
+                                    "sandbox: more than %d entries in %s, whose settings must not be written",
                                     GIT_ENTRIES_MAX, path);
                 else if (d->d_type == DT_DIR || d->d_type == DT_UNKNOWN)
                         e = fn(g, dirfd(dir), d->d_name, child, depth);
@@ -127,8 +138,10 @@ static int each_folder(struct git *g, const char *path, int depth, git_fn fn)
 static int deny_module(struct git *g, int dir, const char *name, const char *path, int depth)
 {
         if (depth > GIT_DEPTH_MAX)
-                return cg_fail(g->err, CG_E_LIMIT, "sandbox: submodules are more than %d deep at %s", GIT_DEPTH_MAX, path);
-        return has_head(dir, name) ? deny_gitdir(g, path, depth + 1) : each_folder(g, path, depth + 1, deny_module);
+                return cg_fail(g->err, CG_E_LIMIT, "sandbox: submodules are more than %d deep at %s",
+                               GIT_DEPTH_MAX, path);
+        return has_head(dir, name) ? deny_gitdir(g, path, depth + 1)
+                                   : each_folder(g, path, depth + 1, deny_module);
 }
 
 /* A further work tree's folder: says where settings and hooks are. */
@@ -142,12 +155,17 @@ static int deny_worktree(struct git *g, int dir, const char *name, const char *p
         return e == 0 && g->config_too ? deny(g->rules, path, "config.worktree", false, false, g->err) : e;
 }
 
-/* Whether git would read config.worktree if it were there: only where config asks for it, and that cannot be written. */
+/*
+ * Whether git would read config.worktree if it were there: only where config asks for it, and that
+ * cannot be written.
+ */
 static bool wants_worktree_config(const char *gitdir)
 {
         char path[PATH_MAX], text[GIT_CONFIG_MAX + 1];
         int n = snprintf(path, sizeof(path), "%s/config", gitdir);
-        cg_auto_fd int fd = n < 0 || (size_t)n >= sizeof(path) ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        cg_auto_fd int fd = n < 0 || (size_t)n >= sizeof(path)
+                                    ? -1
+                                    : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         ssize_t len = fd < 0 && errno == ENOENT ? 0 : read(fd, text, sizeof(text) - 1);
 
         /* What cannot be read now (another program's lease, say) may say anything. */
@@ -157,7 +175,10 @@ static bool wants_worktree_config(const char *gitdir)
         return strcasestr(text, "worktreeConfig") != NULL;
 }
 
-/* ---- what a repository's settings lead to: they are the user's, but what they name can lie where a sandbox writes */
+/*
+ * ---- what a repository's settings lead to: they are the user's, but what they name can lie where
+ * a sandbox writes
+ */
 
 enum leads { NOWHERE, FOLDER, FILE_, PROGRAM };
 
@@ -170,11 +191,14 @@ static enum leads leads_to(const char *key)
                 const char *key;
                 enum leads to;
         } keys[] = {
-                {"hookspath", FOLDER}, {"templatedir", FOLDER}, {"attributesfile", FILE_}, {"path", FILE_}, {"fsmonitor", PROGRAM}, {"sshcommand", PROGRAM},
-                {"askpass", PROGRAM}, {"editor", PROGRAM}, {"pager", PROGRAM}, {"gitproxy", PROGRAM}, {"program", PROGRAM},
-                {"clean", PROGRAM}, {"smudge", PROGRAM}, {"process", PROGRAM}, {"command", PROGRAM}, {"textconv", PROGRAM},
-                {"driver", PROGRAM}, {"helper", PROGRAM}, {"external", PROGRAM}, {"cmd", PROGRAM},
-                {"uploadpack", PROGRAM}, {"receivepack", PROGRAM},
+                { "hookspath", FOLDER },    { "templatedir", FOLDER }, { "attributesfile", FILE_ },
+                { "path", FILE_ },          { "fsmonitor", PROGRAM },  { "sshcommand", PROGRAM },
+                { "askpass", PROGRAM },     { "editor", PROGRAM },     { "pager", PROGRAM },
+                { "gitproxy", PROGRAM },    { "program", PROGRAM },    { "clean", PROGRAM },
+                { "smudge", PROGRAM },      { "process", PROGRAM },    { "command", PROGRAM },
+                { "textconv", PROGRAM },    { "driver", PROGRAM },     { "helper", PROGRAM },
+                { "external", PROGRAM },    { "cmd", PROGRAM },        { "uploadpack", PROGRAM },
+                { "receivepack", PROGRAM },
         };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(keys); i++) {
@@ -214,7 +238,8 @@ static int deny_value(struct git *g, const char *base, char *value, enum leads t
 
         if (to != PROGRAM)
                 return deny_led(g, base, value, to);
-        for (char *word = strtok_r(value, separators, &save); word && e == 0; word = strtok_r(NULL, separators, &save))
+        for (char *word = strtok_r(value, separators, &save); word && e == 0;
+             word = strtok_r(NULL, separators, &save))
                 e = deny_led(g, base, word, to);
         return e;
 }
@@ -239,7 +264,9 @@ static void take_value(const char *p, char value[GIT_LINE_MAX])
         value[n] = '\0';
 }
 
-/* What is a file and can be read at once: nobody waits for a FIFO, or for another program's lease. */
+/*
+ * What is a file and can be read at once: nobody waits for a FIFO, or for another program's lease.
+ */
 static bool read_now(const char *path, char *text, size_t size)
 {
         cg_auto_fd int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -283,8 +310,8 @@ static int deny_leads(struct git *g, const char *config, const char *top, int de
                 if (e == 0 && to == FILE_ && includes && value[0] && value[0] != '~') {
                         char next[PATH_MAX];
 
-                        if (snprintf(next, sizeof(next), "%s%s%s", value[0] == '/' ? "" : folder, value[0] == '/' ? "" : "/",
-                                     value) < (int)sizeof(next))
+                        if (snprintf(next, sizeof(next), "%s%s%s", value[0] == '/' ? "" : folder,
+                                     value[0] == '/' ? "" : "/", value) < (int)sizeof(next))
                                 e = deny_leads(g, next, top, depth + 1);
                 }
         }
@@ -307,7 +334,10 @@ static int deny_what_config_names(struct git *g, const char *gitdir, const char 
         return e == 0 && home ? deny_leads(g, config, top, 0) : e;
 }
 
-/* @file: a work tree's, in the folder @top. The repository lies elsewhere, but hooks and programs may be named relative to the work tree. */
+/*
+ * @file: a work tree's, in the folder @top. The repository lies elsewhere, but hooks and programs
+ * may be named relative to the work tree.
+ */
 static int deny_what_worktree_names(struct git *g, const char *file, const char *top)
 {
         char text[GIT_LINE_MAX], gitdir[PATH_MAX];
@@ -316,7 +346,8 @@ static int deny_what_worktree_names(struct git *g, const char *file, const char 
         if (!read_now(file, text, sizeof(text)) || strncmp(text, "gitdir: ", 8) != 0)
                 return 0;
         text[8 + strcspn(text + 8, "\r\n")] = '\0';
-        n = snprintf(gitdir, sizeof(gitdir), "%s%s%s", text[8] == '/' ? "" : top, text[8] == '/' ? "" : "/", text + 8);
+        n = snprintf(gitdir, sizeof(gitdir), "%s%s%s", text[8] == '/' ? "" : top, text[8] == '/' ? "" : "/",
+                     text + 8);
         if (n < 0 || (size_t)n + 8 >= sizeof(gitdir))
                 return 0;
         n = deny_what_config_names(g, gitdir, top);
@@ -338,16 +369,18 @@ static int deny_gitdir(struct git *g, const char *path, int depth)
         if (e == 0 && g->config_too)
                 e = deny(g->rules, path, "config", false, g->absent_too, g->err);
         if (e == 0 && g->config_too)
-                e = deny(g->rules, path, "config.worktree", false, g->absent_too && wants_worktree_config(path), g->err);
+                e = deny(g->rules, path, "config.worktree", false,
+                         g->absent_too && wants_worktree_config(path), g->err);
         if (e == 0)
                 e = each_folder(g, below, depth, deny_worktree);
         snprintf(below, sizeof(below), "%s/modules", path);
         return e == 0 ? each_folder(g, below, depth, deny_module) : e;
 }
 
-static int deny_git(struct cg_rules *rules, const char *folder, const char *name, bool config_too, bool absent_too, struct cg_err *err)
+static int deny_git(struct cg_rules *rules, const char *folder, const char *name, bool config_too,
+                    bool absent_too, struct cg_err *err)
 {
-        struct git g = {.rules = rules, .config_too = config_too, .absent_too = absent_too, .err = err};
+        struct git g = { .rules = rules, .config_too = config_too, .absent_too = absent_too, .err = err };
         char path[PATH_MAX];
         struct stat st;
         int n = snprintf(path, sizeof(path), "%s/%s", folder[1] ? folder : "", name);
@@ -355,17 +388,23 @@ static int deny_git(struct cg_rules *rules, const char *folder, const char *name
         if (n < 0 || (size_t)n >= sizeof(path) || stat(path, &st) < 0)
                 return 0; /* no repository: git init must work */
         if (!S_ISDIR(st.st_mode)) {
-                int e = deny(rules, folder, name, false, true, err); /* a worktree's: it says where the repository is */
+                /* a worktree's: it says where the repository is */
+                int e = deny(rules, folder, name, false, true, err);
 
                 return e == 0 ? deny_what_worktree_names(&g, path, folder) : e;
         }
         n = deny_gitdir(&g, path, 0);
-        return n == 0 && config_too ? deny_what_config_names(&g, path, !strcasecmp(name, ".git") ? folder : path) : n;
+        return n == 0 && config_too
+                       ? deny_what_config_names(&g, path, !strcasecmp(name, ".git") ? folder : path)
+                       : n;
 }
 
 /* ---- names in a folder */
 
-/* What is absent in such a folder is passed over by one system call; with a link on the way the link itself has to be kept. */
+/*
+ * What is absent in such a folder is passed over by one system call; with a link on the way the
+ * link itself has to be kept.
+ */
 static bool has_no_links(const char *folder)
 {
         char real[PATH_MAX];
@@ -383,8 +422,8 @@ static bool is_absent(const char *folder, const char *name)
 }
 
 /* @present: only names that are there, in a folder without links on the way. */
-static int deny_list(struct cg_rules *rules, const char *folder, const char *const *names, size_t n, bool is_folder, bool absent_too,
-                     bool present, struct cg_err *err)
+static int deny_list(struct cg_rules *rules, const char *folder, const char *const *names, size_t n,
+                     bool is_folder, bool absent_too, bool present, struct cg_err *err)
 {
         int e = 0;
 
@@ -406,25 +445,31 @@ static int deny_names(struct cg_rules *rules, const char *folder, bool absent_to
         if (e < 0 || (present && is_absent(folder, ".claude")))
                 return e;
         snprintf(path, sizeof(path), "%s/.claude", folder[1] ? folder : "");
-        return deny_list(rules, path, claude_folders, CG_ARRAY_LEN(claude_folders), true, absent_too, present && has_no_links(path), err);
+        return deny_list(rules, path, claude_folders, CG_ARRAY_LEN(claude_folders), true, absent_too,
+                         present && has_no_links(path), err);
 }
 
 /* All names, also those that are not there yet. */
-static int deny_in(const struct cg_settings *s, struct cg_rules *rules, const char *folder, struct cg_err *err)
+static int deny_in(const struct cg_settings *s, struct cg_rules *rules, const char *folder,
+                   struct cg_err *err)
 {
         int e = deny_names(rules, folder, true, err);
 
         return e == 0 ? deny_git(rules, folder, ".git", !s->filesystem.allow_git_config, true, err) : e;
 }
 
-/* One row of the table in @folder, whose last name may be a pattern: what a link leads to has another name, and is denied by its path. */
+/*
+ * One row of the table in @folder, whose last name may be a pattern: what a link leads to has
+ * another name, and is denied by its path.
+ */
 static int deny_if_link(struct cg_rules *rules, const char *folder, const char *row, struct cg_err *err)
 {
         char path[PATH_MAX], real[PATH_MAX];
         struct stat st;
         int n = snprintf(path, sizeof(path), "%s/%s", folder[1] ? folder : "", row);
 
-        if (n < 0 || (size_t)n >= sizeof(path) || !cg_real_path(path, real) || !strcmp(path, real) || stat(real, &st) < 0)
+        if (n < 0 || (size_t)n >= sizeof(path) || !cg_real_path(path, real) || !strcmp(path, real) ||
+            stat(real, &st) < 0)
                 return 0;
         return deny(rules, folder, row, S_ISDIR(st.st_mode), false, err);
 }
@@ -451,8 +496,8 @@ static int deny_links_like(struct cg_rules *rules, const char *folder, const cha
 }
 
 /*
- * Names in @folder that are links into a write root, as a home's often are into a folder of settings: files there are obeyed by another name
- * than their own.
+ * Names in @folder that are links into a write root, as a home's often are into a folder of
+ * settings: files there are obeyed by another name than their own.
  */
 static int deny_links(struct cg_rules *rules, const char *folder, struct cg_err *err)
 {
@@ -463,8 +508,8 @@ static int deny_links(struct cg_rules *rules, const char *folder, struct cg_err 
 
         for (size_t i = 0; i < n && e == 0; i++) {
                 if (present[i])
-                        e = strchr(rows[i].path, '*') ? deny_links_like(rules, folder, rows[i].path, err) :
-                                                        deny_if_link(rules, folder, rows[i].path, err);
+                        e = strchr(rows[i].path, '*') ? deny_links_like(rules, folder, rows[i].path, err)
+                                                      : deny_if_link(rules, folder, rows[i].path, err);
         }
         return e;
 }
@@ -517,13 +562,17 @@ static int search_child(struct search *f, int dir, const char *name, const char 
         if (n < 0 || (size_t)n >= sizeof(path))
                 return 0;
         if (is_git(name) && (has_head(dir, name) || !strcasecmp(name, ".git")))
-                return has_head(dir, name) ? deny_git(f->rules, folder, name, !f->s->filesystem.allow_git_config, true, f->err) : 0;
+                return has_head(dir, name) ? deny_git(f->rules, folder, name,
+                                                      !f->s->filesystem.allow_git_config, true, f->err)
+                                           : 0;
         /* ".claude" is looked into at any depth: what is obeyed lies in it. */
         if (!strcmp(name, "node_modules") || (depth >= f->s->search_depth && !cg_names_leads(path, f->root)))
                 return 0;
         if (++f->folders > FOLDERS_MAX)
-                return cg_fail(f->err, CG_E_LIMIT, "sandbox: more than %d folders to look through for files that must not be "
-                               "written (%s); a smaller mandatoryDenySearchDepth looks less deep", FOLDERS_MAX, path);
+                return cg_fail(f->err, CG_E_LIMIT,
+                               "sandbox: more than %d folders to look through for files that must not be "
+                               "written (%s); a smaller mandatoryDenySearchDepth looks less deep",
+                               FOLDERS_MAX, path);
         fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (fd < 0)
                 return 0; /* gone, or not ours to look into: then not the sandbox's either */
@@ -574,7 +623,7 @@ static int search_folder(struct search *f, int fd, const char *path, int depth)
 
 static int search(const struct cg_settings *s, struct cg_rules *rules, const char *path, struct cg_err *err)
 {
-        struct search f = {.s = s, .root = path[1] ? strlen(path) : 0, .rules = rules, .err = err};
+        struct search f = { .s = s, .root = path[1] ? strlen(path) : 0, .rules = rules, .err = err };
         int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
         if (fd < 0)
@@ -582,13 +631,17 @@ static int search(const struct cg_settings *s, struct cg_rules *rules, const cha
         return search_folder(&f, fd, path, 1);
 }
 
-/* Where nothing is searched through, at the top of a whole disk, the names in it are denied all the same. */
+/*
+ * Where nothing is searched through, at the top of a whole disk, the names in it are denied all the
+ * same.
+ */
 static bool is_searched(const char *path)
 {
         return path[1] != '\0';
 }
 
-static int protect(const struct cg_settings *s, struct cg_rules *rules, const char *folder, bool absent_too, struct cg_err *err)
+static int protect(const struct cg_settings *s, struct cg_rules *rules, const char *folder, bool absent_too,
+                   struct cg_err *err)
 {
         int e = absent_too ? deny_in(s, rules, folder, err) : 0;
 
@@ -597,7 +650,7 @@ static int protect(const struct cg_settings *s, struct cg_rules *rules, const ch
 
 int cg_rules_add_found(struct cg_rules *rules, const char *folder, struct cg_err *err)
 {
-        const struct cg_settings s = {.search_depth = CG_SEARCH_DEPTH};
+        const struct cg_settings s = { .search_depth = CG_SEARCH_DEPTH };
 
         return protect(&s, rules, folder, false, err);
 }
@@ -658,8 +711,9 @@ static int search_entry(struct nested *s, int dir, const struct dirent *d, const
             (size_t)snprintf(path, sizeof(path), "%s/%s", folder[1] ? folder : "", d->d_name) >= sizeof(path))
                 return 0;
         if (!strcasecmp(d->d_name, ".git"))
-                return stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? deny_what_config_names(&s->g, path, folder) :
-                                                                    deny_what_worktree_names(&s->g, path, folder);
+                return stat(path, &st) == 0 && S_ISDIR(st.st_mode)
+                               ? deny_what_config_names(&s->g, path, folder)
+                               : deny_what_worktree_names(&s->g, path, folder);
         if (!strcmp(d->d_name, "HEAD") && faccessat(dir, "config", F_OK, 0) == 0)
                 return deny_what_config_names(&s->g, folder, folder);
         return is_folder(dir, d) && strcmp(d->d_name, "node_modules") != 0 ? add_folder(s, path) : 0;
@@ -667,11 +721,12 @@ static int search_entry(struct nested *s, int dir, const struct dirent *d, const
 
 int cg_rules_add_nested(struct cg_rules *rules, struct cg_err *err)
 {
-        struct nested s = {.g = {.rules = rules, .config_too = true, .err = err}};
+        struct nested s = { .g = { .rules = rules, .config_too = true, .err = err } };
         int e = 0;
 
         for (size_t i = 0; i < rules->n && e == 0; i++) {
-                if (rules->v[i].kind == CG_RULE_ALLOW_WRITE && rules->v[i].folder && is_searched(rules->v[i].path))
+                if (rules->v[i].kind == CG_RULE_ALLOW_WRITE && rules->v[i].folder &&
+                    is_searched(rules->v[i].path))
                         e = add_folder(&s, rules->v[i].path);
         }
         for (size_t i = 0; i < s.n && e == 0; i++) {
@@ -690,8 +745,12 @@ int cg_rules_add_nested(struct cg_rules *rules, struct cg_err *err)
         return e;
 }
 
-/* Init keeps names from being made and changed at any depth; what stands at the top is covered beside that. */
-static int add_tops(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *rules, size_t n, struct cg_err *err)
+/*
+ * Init keeps names from being made and changed at any depth; what stands at the top is covered
+ * beside that.
+ */
+static int add_tops(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *rules,
+                    size_t n, struct cg_err *err)
 {
         int e = 0;
 
@@ -708,8 +767,8 @@ static int add_tops(const struct cg_settings *s, const struct cg_path_base *base
         return e == 0 && !s->filesystem.allow_git_config ? cg_rules_add_nested(rules, err) : e;
 }
 
-int cg_rules_add_mandatory(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *rules,
-                           struct cg_err *err)
+int cg_rules_add_mandatory(const struct cg_settings *s, const struct cg_path_base *base,
+                           struct cg_rules *rules, struct cg_err *err)
 {
         size_t n = rules->n;
         int e = deny_settings(rules, base, err);
@@ -718,13 +777,18 @@ int cg_rules_add_mandatory(const struct cg_settings *s, const struct cg_path_bas
                 return add_tops(s, base, rules, n, err);
         if (e == 0 && cg_rules_may_write(rules, base->cwd))
                 e = protect(s, rules, base->cwd, true, err);
-        if (e == 0 && base->home && strcmp(base->home, base->cwd) != 0 && cg_rules_may_write(rules, base->home))
+        if (e == 0 && base->home && strcmp(base->home, base->cwd) != 0 &&
+            cg_rules_may_write(rules, base->home))
                 e = deny_in(s, rules, base->home, err);
-        /* Write roots elsewhere: what is there. Placeholders for what is not belong into a project and a home only. */
+        /*
+         * Write roots elsewhere: what is there. Placeholders for what is not belong into a project
+         * and a home only.
+         */
         for (size_t i = 0; i < n && e == 0; i++) {
                 char root[PATH_MAX];
 
-                if (rules->v[i].kind != CG_RULE_ALLOW_WRITE || !rules->v[i].folder || !strcmp(rules->v[i].path, base->cwd))
+                if (rules->v[i].kind != CG_RULE_ALLOW_WRITE || !rules->v[i].folder ||
+                    !strcmp(rules->v[i].path, base->cwd))
                         continue;
                 snprintf(root, sizeof(root), "%s", rules->v[i].path);
                 e = protect(s, rules, root, false, err);

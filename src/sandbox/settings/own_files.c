@@ -23,8 +23,8 @@
  * The whole library folder, not only libcellgate: installed programs search it for all of their
  * libraries (RUNPATH).
  */
-static const char *const own_folders[] = {CG_LIBEXECDIR, CG_LIBDIR "/cellgate", CG_DATADIR, CG_KERNEL_ENV};
-static const char *const own_others[] = {CG_LIBDIR, CG_BINDIR "/cellgate", CG_BINDIR "/srt"};
+static const char *const own_folders[] = { CG_LIBEXECDIR, CG_LIBDIR "/cellgate", CG_DATADIR, CG_KERNEL_ENV };
+static const char *const own_others[] = { CG_LIBDIR, CG_BINDIR "/cellgate", CG_BINDIR "/srt" };
 
 /* Whether the folder of programs is shared with others: then only our programs are read-only. */
 static bool shares_bin(void)
@@ -34,8 +34,8 @@ static bool shares_bin(void)
         bool shared = false;
 
         while (dir && !shared && (d = readdir(dir)))
-                shared = d->d_name[0] != '.' && strcmp(d->d_name, "cellgate") != 0 && strcmp(d->d_name,
-                                "srt") != 0;
+                shared = d->d_name[0] != '.' && strcmp(d->d_name, "cellgate") != 0 &&
+                         strcmp(d->d_name, "srt") != 0;
         if (dir)
                 closedir(dir);
         return shared;
@@ -63,7 +63,8 @@ static bool has_names(const char *path)
  */
 static bool concerns(const struct cg_rules *rules, const char *path, bool whole)
 {
-        return cg_rules_may_write(rules, path) || (whole && has_write_root_in(rules, path)) || has_names(path);
+        return cg_rules_may_write(rules, path) || (whole && has_write_root_in(rules, path)) ||
+               has_names(path);
 }
 
 /* @whole: also where a write root lies in it. Links on the way to it stay what they are. */
@@ -75,7 +76,7 @@ static int deny(struct cg_rules *rules, const char *path, bool whole, const char
         if (e < 0)
                 return e;
         for (size_t i = 0; i < place.n_links && e == 0; i++) {
-                struct cg_place link = {0};
+                struct cg_place link = { 0 };
 
                 snprintf(link.path, sizeof(link.path), "%s", place.links[i]);
                 if (cg_rules_may_write(rules, link.path))
@@ -154,7 +155,7 @@ static void add_path(json_t *list, const char *base, const char *rest)
 json_t *cg_own_places(const char *home)
 {
         char runtime[32], account[PATH_MAX];
-        const char *const homes[] = {home, cg_account_home(account) ? account : NULL};
+        const char *const homes[] = { home, cg_account_home(account) ? account : NULL };
         json_t *list = json_array();
 
         snprintf(runtime, sizeof(runtime), "/cellgate-%u/", (unsigned int)geteuid());
@@ -186,7 +187,8 @@ int cg_rules_add_guards(struct cg_rules *rules, const json_t *guards, struct cg_
         size_t i;
         int e = 0;
 
-        json_array_foreach((json_t *)(uintptr_t)guards, i, v) {
+        json_array_foreach((json_t *)(uintptr_t)guards, i, v)
+        {
                 rules->linked |= json_is_true(v);
                 if (e == 0 && json_is_string(v))
                         e = deny(rules, json_string_value(v), false, CG_WHY_GUARD, err);
@@ -201,11 +203,15 @@ bool cg_rule_is_program(const struct cg_rule *rule)
 
 static int refuse_workspace(const char *workspace, const char *what, const char *folder, struct cg_err *err)
 {
-        return cg_fail(err, CG_E_INVAL, "workspace %s: %s in %s, which cells must not change; choose another folder", workspace, what,
-                       folder);
+        return cg_fail(err, CG_E_INVAL,
+                       "workspace %s: %s in %s, which cells must not change; choose another folder",
+                       workspace, what, folder);
 }
 
-/* The folders of programs and libraries that the kernels' base Python has, and anywhere in its standard library. */
+/*
+ * The folders of programs and libraries that the kernels' base Python has, and anywhere in its
+ * standard library.
+ */
 static int check_base_python(const char *workspace, const char *real, struct cg_err *err)
 {
         static const char what[] = "the Python that kernels run is";
@@ -222,7 +228,9 @@ static int check_base_python(const char *workspace, const char *real, struct cg_
         if (cg_real_path(lib, own) && strcmp(real, own) == 0)
                 return refuse_workspace(workspace, what, own, err);
         snprintf(lib, sizeof(lib), "%s/lib/python" CG_PYTHON_VERSION, home);
-        return cg_real_path(lib, own) && cg_plan_within(real, own) ? refuse_workspace(workspace, what, own, err) : 0;
+        return cg_real_path(lib, own) && cg_plan_within(real, own)
+                       ? refuse_workspace(workspace, what, own, err)
+                       : 0;
 }
 
 int cg_own_check_workspace(const char *workspace, struct cg_err *err)
@@ -237,7 +245,8 @@ int cg_own_check_workspace(const char *workspace, struct cg_err *err)
                         return refuse_workspace(workspace, what, own, err);
         if (cg_real_path(CG_LIBDIR, own) && strcmp(w, own) == 0)
                 return refuse_workspace(workspace, "cellgate's own library is", own, err);
-        if ((cg_real_path(CG_BINDIR "/cellgate", own) || cg_real_path(CG_BINDIR, own)) && strrchr(own, '/') != own) {
+        if ((cg_real_path(CG_BINDIR "/cellgate", own) || cg_real_path(CG_BINDIR, own)) &&
+            strrchr(own, '/') != own) {
                 *strrchr(own, '/') = '\0';
                 if (strcmp(w, own) == 0)
                         return refuse_workspace(workspace, "the program cellgate itself is", own, err);

@@ -44,7 +44,8 @@ static int append_parts(char path[PATH_MAX], const char *parts, struct cg_err *e
         return 0;
 }
 
-int cg_path_absolute(const struct cg_path_base *base, const char *spelled, char ret[PATH_MAX], struct cg_err *err)
+int cg_path_absolute(const struct cg_path_base *base, const char *spelled, char ret[PATH_MAX],
+                     struct cg_err *err)
 {
         bool home = base->home && spelled[0] == '~' && (!spelled[1] || spelled[1] == '/');
         int e = 0;
@@ -160,11 +161,11 @@ static int step(struct walk *w)
 
 int cg_place_find(const char *path, struct cg_place *ret, struct cg_err *err)
 {
-        struct walk w = {.place = ret, .err = err};
+        struct walk w = { .place = ret, .err = err };
         size_t n = strlen(path);
         int e = 0;
 
-        *ret = (struct cg_place){.folder = true};
+        *ret = (struct cg_place){ .folder = true };
         if (n >= sizeof(w.rest))
                 return cg_fail(err, CG_E_LIMIT, "path %.200s... is longer than %d bytes", path, PATH_MAX);
         memcpy(w.rest, path, n + 1);

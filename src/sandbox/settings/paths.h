@@ -1,6 +1,6 @@
 /*
- * Paths as settings spell them, and where they lead. Looks at the file system, changes nothing. Runs in the program that reads
- * settings, on the host.
+ * Paths as settings spell them, and where they lead. Looks at the file system, changes nothing.
+ * Runs in the program that reads settings, on the host.
  */
 #ifndef CG_SANDBOX_SETTINGS_PATHS_H
 #define CG_SANDBOX_SETTINGS_PATHS_H
@@ -14,15 +14,17 @@
 struct cg_path_base {
         const char *cwd;
         const char *home;
-        const char *settings; /* the file that the settings were read from; NULL: none, or of no matter */
+        /* the file that the settings were read from; NULL: none, or of no matter */
+        const char *settings;
         bool by_name; /* names are protected by init (mediate.h): they need not be looked for */
 };
 
 /*
- * The absolute spelling: "~" and the current folder put in front, empty parts, "." and ".." taken out by the letter, no "/" at
- * the end. CG_E_LIMIT when longer than PATH_MAX.
+ * The absolute spelling: "~" and the current folder put in front, empty parts, "." and ".." taken
+ * out by the letter, no "/" at the end. CG_E_LIMIT when longer than PATH_MAX.
  */
-int cg_path_absolute(const struct cg_path_base *base, const char *spelled, char ret[PATH_MAX], struct cg_err *err);
+int cg_path_absolute(const struct cg_path_base *base, const char *spelled, char ret[PATH_MAX],
+                     struct cg_err *err);
 
 /* Reads as a pattern: has "*", "?" or "[". */
 bool cg_path_is_pattern(const char *path);
@@ -34,15 +36,21 @@ bool cg_path_strip_all(char *path);
 
 struct cg_place {
         char path[PATH_MAX]; /* without symlinks; behind `missing` nothing is there */
-        size_t missing;      /* where in path the first part starts that is not there; 0: all is there */
-        bool folder;         /* what is there is a folder */
-        bool link;           /* the last part of the spelling is a symlink */
-        bool unreachable;    /* the caller may not look there, so nothing of its user may: path is only spelled */
-        char *links[CG_PATH_LINKS]; /* symlinks on the way, each without symlinks above it; freed by cg_place_fini() */
+        /* where in path the first part starts that is not there; 0: all is there */
+        size_t missing;
+        bool folder; /* what is there is a folder */
+        bool link;   /* the last part of the spelling is a symlink */
+        /* the caller may not look there, so nothing of its user may: path is only spelled */
+        bool unreachable;
+        /* symlinks on the way, each without symlinks above it; freed by cg_place_fini() */
+        char *links[CG_PATH_LINKS];
         size_t n_links;
 };
 
-/* Follows absolute @path. A part that is not there ends it, also behind a dangling link. CG_E_SYS: a loop, or trouble. */
+/*
+ * Follows absolute @path. A part that is not there ends it, also behind a dangling link. CG_E_SYS:
+ * a loop, or trouble.
+ */
 int cg_place_find(const char *path, struct cg_place *ret, struct cg_err *err);
 void cg_place_fini(struct cg_place *place);
 

@@ -1,4 +1,7 @@
-/* Reading JSON by tables. Runs wherever settings are read; texts stay in the JSON object, which the settings keep. */
+/*
+ * Reading JSON by tables. Runs wherever settings are read; texts stay in the JSON object, which the
+ * settings keep.
+ */
 #include "sandbox/settings/read.h"
 
 #include <stdarg.h>
@@ -21,7 +24,8 @@ int cg_read_fail(struct cg_reader *r, const char *fmt, ...)
 
 int cg_read_unsupported(struct cg_reader *r, const char *why)
 {
-        return cg_fail(r->err, CG_E_UNSUPPORTED, "%s asks for what is not supported — %s: %s", r->what, r->path, why);
+        return cg_fail(r->err, CG_E_UNSUPPORTED, "%s asks for what is not supported — %s: %s", r->what,
+                       r->path, why);
 }
 
 size_t cg_read_enter(struct cg_reader *r, const char *key)
@@ -113,8 +117,8 @@ static int unknown_key(struct cg_reader *r, const char *key, const struct cg_fie
 
         for (size_t i = 0; i < n; i++) {
                 if (distance(key, fields[i].key) <= 2)
-                        return cg_read_fail(r, "Unrecognized key(s) in object: '%.100s' (did you mean '%s'?)", key,
-                                            fields[i].key);
+                        return cg_read_fail(r, "Unrecognized key(s) in object: '%.100s' (did you mean '%s'?)",
+                                            key, fields[i].key);
         }
         if (unknown == CG_UNKNOWN_IS_ERROR || !(r->flags & CG_SETTINGS_LENIENT))
                 return cg_read_fail(r, "Unrecognized key(s) in object: '%.100s'", key);
@@ -136,8 +140,8 @@ static const struct cg_field *find_field(const char *key, const struct cg_field 
         return NULL;
 }
 
-int cg_read_object(struct cg_reader *r, const json_t *o, const struct cg_field *fields, size_t n, enum cg_unknown unknown,
-                   void *to)
+int cg_read_object(struct cg_reader *r, const json_t *o, const struct cg_field *fields, size_t n,
+                   enum cg_unknown unknown, void *to)
 {
         const char *key;
         json_t *v;
@@ -156,15 +160,16 @@ int cg_read_object(struct cg_reader *r, const json_t *o, const struct cg_field *
         }
         if (e < 0)
                 return e;
-        json_object_foreach((json_t *)o, key, v) {
+        json_object_foreach((json_t *)o, key, v)
+        {
                 if (!find_field(key, fields, n) && (e = unknown_key(r, key, fields, n, unknown)) < 0)
                         return e;
         }
         return 0;
 }
 
-int cg_read_list(struct cg_reader *r, const json_t *v, const struct cg_field *f, cg_field_fn each, size_t size, void **ret,
-                 size_t *n)
+int cg_read_list(struct cg_reader *r, const json_t *v, const struct cg_field *f, cg_field_fn each,
+                 size_t size, void **ret, size_t *n)
 {
         size_t len, mark;
         char *list;
@@ -188,7 +193,8 @@ int cg_read_list(struct cg_reader *r, const json_t *v, const struct cg_field *f,
         return e;
 }
 
-int cg_read_members(struct cg_reader *r, const json_t *v, const struct cg_field *f, size_t size, void **ret, size_t *n)
+int cg_read_members(struct cg_reader *r, const json_t *v, const struct cg_field *f, size_t size, void **ret,
+                    size_t *n)
 {
         const char *key;
         json_t *value;
@@ -203,7 +209,8 @@ int cg_read_members(struct cg_reader *r, const json_t *v, const struct cg_field 
         if (!at)
                 return cg_fail(r->err, CG_E_NOMEM, "settings");
         *ret = at; /* as in cg_read_list() */
-        json_object_foreach((json_t *)v, key, value) {
+        json_object_foreach((json_t *)v, key, value)
+        {
                 size_t mark = cg_read_enter(r, key);
 
                 memcpy(at, &key, sizeof(key));
@@ -305,7 +312,7 @@ int cg_read_limit(struct cg_reader *r, const json_t *v, const struct cg_field *f
 
 static int read_path_text(struct cg_reader *r, const json_t *v, const char **ret)
 {
-        static const struct cg_field plain = {0};
+        static const struct cg_field plain = { 0 };
 
         if (json_is_string(v) && !json_string_length(v))
                 return cg_read_fail(r, "Path cannot be empty");
@@ -355,7 +362,7 @@ int cg_read_ignored_str(struct cg_reader *r, const json_t *v, const struct cg_fi
 
 int cg_read_ignored_strs(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
-        struct cg_strs list = {0};
+        struct cg_strs list = { 0 };
         int e = cg_read_strs(r, v, f, &list);
 
         free(list.v);

@@ -1,4 +1,7 @@
-/* Reading JSON by tables of fields: each knows its key, its type and where it goes. Private to settings*.c. */
+/*
+ * Reading JSON by tables of fields: each knows its key, its type and where it goes. Private to
+ * settings*.c.
+ */
 #ifndef CG_SANDBOX_SETTINGS_READ_H
 #define CG_SANDBOX_SETTINGS_READ_H
 
@@ -11,9 +14,9 @@
 
 struct cg_reader {
         struct cg_settings *settings;
-        const char *what;   /* the text's name, for messages */
+        const char *what; /* the text's name, for messages */
         int flags;
-        char path[256];     /* "network.allowedDomains.0" */
+        char path[256]; /* "network.allowedDomains.0" */
         size_t path_len;
         struct cg_err *err;
 };
@@ -26,8 +29,9 @@ struct cg_field {
         cg_field_fn read;
         size_t offset; /* in the struct that the table fills */
         bool required;
-        int min, max;  /* of numbers, where they matter */
-        const char *(*check)(const char *text); /* of texts and lists: NULL, or what is wrong with it */
+        int min, max; /* of numbers, where they matter */
+        /* of texts and lists: NULL, or what is wrong with it */
+        const char *(*check)(const char *text);
 };
 
 /* What becomes of keys that no table knows. */
@@ -39,8 +43,8 @@ enum cg_unknown {
 /* Return 0 or CG_E_PARSE with the message, which starts with the path. */
 int cg_read_fail(struct cg_reader *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int cg_read_unsupported(struct cg_reader *r, const char *why);
-int cg_read_object(struct cg_reader *r, const json_t *o, const struct cg_field *fields, size_t n, enum cg_unknown unknown,
-                   void *to);
+int cg_read_object(struct cg_reader *r, const json_t *o, const struct cg_field *fields, size_t n,
+                   enum cg_unknown unknown, void *to);
 
 /* Appends a key or index to the path; the result goes to cg_read_leave(). */
 size_t cg_read_enter(struct cg_reader *r, const char *key);
@@ -48,12 +52,18 @@ size_t cg_read_enter_index(struct cg_reader *r, size_t i);
 void cg_read_leave(struct cg_reader *r, size_t mark);
 
 /* Field functions. */
-int cg_read_bool(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to); /* bool */
-int cg_read_int(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);  /* int */
-int cg_read_limit(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to); /* struct cg_sandbox_limits, by the key */
-int cg_read_str(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);  /* const char *, not "" */
-int cg_read_strs(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to); /* struct cg_strs */
-int cg_read_paths(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to); /* struct cg_path_list */
+/* bool */
+int cg_read_bool(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
+/* int */
+int cg_read_int(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
+/* struct cg_sandbox_limits, by the key */
+int cg_read_limit(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
+/* const char *, not "" */
+int cg_read_str(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
+/* struct cg_strs */
+int cg_read_strs(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
+/* struct cg_path_list */
+int cg_read_paths(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
 int cg_read_ignored_bool(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
 int cg_read_ignored_str(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
 int cg_read_ignored_strs(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
@@ -61,17 +71,19 @@ int cg_read_ignored_object(struct cg_reader *r, const json_t *v, const struct cg
 int cg_read_refused(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to);
 
 /* A list's elements, each read by @each into @size bytes. *ret is NULL for an empty list. */
-int cg_read_list(struct cg_reader *r, const json_t *v, const struct cg_field *f, cg_field_fn each, size_t size, void **ret,
-                 size_t *n);
+int cg_read_list(struct cg_reader *r, const json_t *v, const struct cg_field *f, cg_field_fn each,
+                 size_t size, void **ret, size_t *n);
 /*
- * An object whose keys are data. Each member becomes @size bytes: its key (borrowed, a const char * at the beginning), and at @f's
- * offset what @f reads of its value. *n counts them as they come, from 0.
+ * An object whose keys are data. Each member becomes @size bytes: its key (borrowed, a const char *
+ * at the beginning), and at @f's offset what @f reads of its value. *n counts them as they come,
+ * from 0.
  */
-int cg_read_members(struct cg_reader *r, const json_t *v, const struct cg_field *f, size_t size, void **ret, size_t *n);
+int cg_read_members(struct cg_reader *r, const json_t *v, const struct cg_field *f, size_t size, void **ret,
+                    size_t *n);
 int cg_read_type(struct cg_reader *r, const json_t *v, json_type want, const char *name);
 
 /* check.c: NULL, or what is wrong. */
-const char *cg_check_domain(const char *text);        /* name, *.name, address; no port */
+const char *cg_check_domain(const char *text);         /* name, *.name, address; no port */
 const char *cg_check_allowed_domain(const char *text); /* the same with or without a port */
 const char *cg_check_denied_domain(const char *text);  /* and "*" */
 const char *cg_check_address_range(const char *text);

@@ -18,7 +18,7 @@ void cg_rules_fini(struct cg_rules *rules)
                 free(rules->v[i].data);
         }
         free(rules->v);
-        *rules = (struct cg_rules){0};
+        *rules = (struct cg_rules){ 0 };
 }
 
 /* The sandbox has its own; settings about the host's pieces of them mean nothing. */
@@ -27,16 +27,18 @@ static bool is_kernels(const char *path)
         return cg_plan_within(path, "/proc") || cg_plan_within(path, "/sys") || cg_plan_within(path, "/dev");
 }
 
-int cg_rules_add(struct cg_rules *rules, enum cg_rule_kind kind, const struct cg_place *place, const char *why,
-                 struct cg_err *err)
+int cg_rules_add(struct cg_rules *rules, enum cg_rule_kind kind, const struct cg_place *place,
+                 const char *why, struct cg_err *err)
 {
-        struct cg_rule rule = {.kind = kind, .missing = place->missing, .folder = place->folder};
+        struct cg_rule rule = { .kind = kind, .missing = place->missing, .folder = place->folder };
 
         if (is_kernels(place->path))
                 return 0;
         if (rules->n == CG_RULES_MAX)
-                return cg_fail(err, CG_E_LIMIT, "sandbox: the settings come to more than %d paths (the last by %s); name the "
-                               "folders that hold them instead", CG_RULES_MAX, why);
+                return cg_fail(err, CG_E_LIMIT,
+                               "sandbox: the settings come to more than %d paths (the last by %s); name the "
+                               "folders that hold them instead",
+                               CG_RULES_MAX, why);
         if (rules->n == rules->cap) {
                 size_t cap = rules->cap ? rules->cap * 2 : 64;
                 struct cg_rule *v = realloc(rules->v, cap * sizeof(*v));
@@ -71,13 +73,16 @@ struct list {
         char why[48];
 };
 
-/* The links that a denied spelling goes through stay where they are: else the spelling could be made to lead elsewhere. */
+/*
+ * The links that a denied spelling goes through stay where they are: else the spelling could be
+ * made to lead elsewhere.
+ */
 static int keep_links(struct list *l, const struct cg_place *place, struct cg_err *err)
 {
         int e = 0;
 
         for (size_t i = 0; i < place->n_links && e == 0; i++) {
-                struct cg_place link = {0};
+                struct cg_place link = { 0 };
 
                 snprintf(link.path, sizeof(link.path), "%s", place->links[i]);
                 e = cg_rules_add(l->rules, CG_RULE_KEEP, &link, l->why, err);
@@ -95,7 +100,7 @@ static int deny_root(struct list *l, struct cg_err *err)
         if (!dir)
                 return cg_fail_errno(err, "sandbox: /");
         while (e == 0 && (d = readdir(dir))) {
-                struct cg_place place = {0};
+                struct cg_place place = { 0 };
 
                 if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") || d->d_type == DT_LNK)
                         continue;
@@ -107,7 +112,10 @@ static int deny_root(struct list *l, struct cg_err *err)
         return e;
 }
 
-/* A symlink that lies in a write root may have been made by an earlier command, to lead a later one out. */
+/*
+ * A symlink that lies in a write root may have been made by an earlier command, to lead a later one
+ * out.
+ */
 static bool leads_astray(const struct list *l, const struct cg_place *place)
 {
         if (place->link)
@@ -165,7 +173,9 @@ static int add_path(struct list *l, const char *path, struct cg_err *err)
 
 static int add_match(void *data, const char *path, bool unlisted, struct cg_err *err)
 {
-        /* A folder that we may not list is out of the sandbox's reach too: same user, fewer rights. */
+        /*
+         * A folder that we may not list is out of the sandbox's reach too: same user, fewer rights.
+         */
         return unlisted ? 0 : add_path(data, path, err);
 }
 
@@ -194,10 +204,10 @@ static int add_entry(struct list *l, const struct cg_path_entry *entry, struct c
         return l->kind == CG_RULE_ALLOW_WRITE ? 0 : cg_glob_walk(path, add_match, l, err);
 }
 
-static int add_list(struct cg_rules *rules, const struct cg_path_base *base, enum cg_rule_kind kind, const char *name,
-                    const struct cg_path_list *list, struct cg_err *err)
+static int add_list(struct cg_rules *rules, const struct cg_path_base *base, enum cg_rule_kind kind,
+                    const char *name, const struct cg_path_list *list, struct cg_err *err)
 {
-        struct list l = {.rules = rules, .base = base, .kind = kind};
+        struct list l = { .rules = rules, .base = base, .kind = kind };
         int e = 0;
 
         for (size_t i = 0; i < list->n && e == 0; i++) {
@@ -210,28 +220,29 @@ static int add_list(struct cg_rules *rules, const struct cg_path_base *base, enu
 /* ssh refuses to run with settings that belong to root where root is nobody. */
 static int add_default_hides(struct cg_rules *rules, const struct cg_path_base *base, struct cg_err *err)
 {
-        struct list l = {.rules = rules, .base = base, .kind = CG_RULE_DENY_READ, .why = "default"};
+        struct list l = { .rules = rules, .base = base, .kind = CG_RULE_DENY_READ, .why = "default" };
 
-        return add_entry(&l, &(struct cg_path_entry){.path = "/etc/ssh/ssh_config.d"}, err);
+        return add_entry(&l, &(struct cg_path_entry){ .path = "/etc/ssh/ssh_config.d" }, err);
 }
 
-static int add_cred_files(const struct cg_settings *s, struct cg_rules *rules, const struct cg_path_base *base,
-                          struct cg_err *err)
+static int add_cred_files(const struct cg_settings *s, struct cg_rules *rules,
+                          const struct cg_path_base *base, struct cg_err *err)
 {
         int e = 0;
 
         for (size_t i = 0; i < s->creds.n_files && e == 0; i++) {
-                struct list l = {.rules = rules, .base = base, .kind = CG_RULE_DENY_READ};
+                struct list l = { .rules = rules, .base = base, .kind = CG_RULE_DENY_READ };
 
                 if (s->creds.files[i].mode != CG_CRED_DENY)
                         continue;
                 snprintf(l.why, sizeof(l.why), "credentials.files.%zu", i);
-                e = add_entry(&l, &(struct cg_path_entry){.path = s->creds.files[i].what}, err);
+                e = add_entry(&l, &(struct cg_path_entry){ .path = s->creds.files[i].what }, err);
         }
         return e;
 }
 
-static int add_all(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *rules, struct cg_err *err)
+static int add_all(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *rules,
+                   struct cg_err *err)
 {
         const struct cg_settings_filesystem *fs = &s->filesystem;
         int e = add_list(rules, base, CG_RULE_ALLOW_WRITE, "allowWrite", &fs->allow_write, err);
@@ -255,9 +266,10 @@ static int add_all(const struct cg_settings *s, const struct cg_path_base *base,
         return e == 0 ? cg_rules_add_hardlinks(rules, err) : e;
 }
 
-int cg_rules_make(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *ret, struct cg_err *err)
+int cg_rules_make(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *ret,
+                  struct cg_err *err)
 {
-        struct cg_rules rules = {.off = s->filesystem.disabled, .writable_names = &s->own.writable_names};
+        struct cg_rules rules = { .off = s->filesystem.disabled, .writable_names = &s->own.writable_names };
         int e = rules.off ? 0 : add_all(s, base, &rules, err);
 
         if (e < 0) {

@@ -1,6 +1,6 @@
 /*
- * What settings say about paths, resolved against this machine's file system: a list of rules with real paths. view.c makes mounts
- * of them. Runs on the host, before a sandbox exists.
+ * What settings say about paths, resolved against this machine's file system: a list of rules with
+ * real paths. view.c makes mounts of them. Runs on the host, before a sandbox exists.
  */
 #ifndef CG_SANDBOX_SETTINGS_RULES_H
 #define CG_SANDBOX_SETTINGS_RULES_H
@@ -22,11 +22,11 @@ enum cg_rule_kind {
 
 struct cg_rule {
         enum cg_rule_kind kind;
-        char *path;      /* without symlinks */
-        size_t missing;  /* as in struct cg_place */
-        bool folder;     /* what is there, or should be, is a folder */
-        char why[48];    /* "filesystem.denyRead.3", "mandatory" */
-        char *data;      /* CG_RULE_MASK */
+        char *path;     /* without symlinks */
+        size_t missing; /* as in struct cg_place */
+        bool folder;    /* what is there, or should be, is a folder */
+        char why[48];   /* "filesystem.denyRead.3", "mandatory" */
+        char *data;     /* CG_RULE_MASK */
         size_t len;
 };
 
@@ -35,35 +35,38 @@ struct cg_rules {
         struct cg_rule *v;
         size_t n, cap;
         size_t skipped; /* allowWrite entries left out because of a symlink */
-        bool linked; /* files of write roots that have names outside of these are not written */
+        bool linked;    /* files of write roots that have names outside of these are not written */
         const struct cg_strs *writable_names; /* cellgate.writableNames; borrowed; NULL: none */
 };
 
-int cg_rules_make(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *ret, struct cg_err *err);
+int cg_rules_make(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *ret,
+                  struct cg_err *err);
 void cg_rules_fini(struct cg_rules *rules);
 
 /* For those who have rules of their own: @path is copied. */
-int cg_rules_add(struct cg_rules *rules, enum cg_rule_kind kind, const struct cg_place *place, const char *why,
-                 struct cg_err *err);
+int cg_rules_add(struct cg_rules *rules, enum cg_rule_kind kind, const struct cg_place *place,
+                 const char *why, struct cg_err *err);
 /* Whether something at @path could be written but for denials. */
 bool cg_rules_may_write(const struct cg_rules *rules, const char *path);
 
 /*
- * own_files.c: cellgate's installed files, its kernels' environment and the base Python of that, as far as they lie in write roots. After
- * the write roots, before cg_rules_add_hardlinks().
+ * own_files.c: cellgate's installed files, its kernels' environment and the base Python of that, as
+ * far as they lie in write roots. After the write roots, before cg_rules_add_hardlinks().
  */
 int cg_rules_add_own(struct cg_rules *rules, struct cg_err *err);
 /*
- * The same for the paths that @guards (JSON array of strings, may be NULL) names: programs that run outside of the sandbox. One that ends
- * in "/" is a folder, also where it does not exist yet; an absent one cannot be created. Of
- * a file with several names, all names are meant. The element true: such a program has files with
- * several names, so files of write roots that have names outside of these are not written (hardlinks.c).
+ * The same for the paths that @guards (JSON array of strings, may be NULL) names: programs that run
+ * outside of the sandbox. One that ends in "/" is a folder, also where it does not exist yet; an
+ * absent one cannot be created. Of a file with several names, all names are meant. The element
+ * true: such a program has files with several names, so files of write roots that have names
+ * outside of these are not written (hardlinks.c).
  */
 int cg_rules_add_guards(struct cg_rules *rules, const json_t *guards, struct cg_err *err);
 /*
- * Paths of this user that cellgate uses outside of sandboxes: runtime folders (sockets, generated modules, the folders that MCP
- * servers start in), environments of kernels, installed packages, ~/.srt-settings.json. By this process's XDG_ variables, @home
- * (may be NULL) and the account's home, whether they exist or not. As for cg_rules_add_guards(). The caller owns it.
+ * Paths of this user that cellgate uses outside of sandboxes: runtime folders (sockets, generated
+ * modules, the folders that MCP servers start in), environments of kernels, installed packages,
+ * ~/.srt-settings.json. By this process's XDG_ variables, @home (may be NULL) and the account's
+ * home, whether they exist or not. As for cg_rules_add_guards(). The caller owns it.
  */
 json_t *cg_own_places(const char *home);
 /* These as rules. */
@@ -73,28 +76,37 @@ bool cg_rule_is_program(const struct cg_rule *rule);
 /* CG_E_INVAL: the workspace is a folder of cellgate's own, or lies in one. */
 int cg_own_check_workspace(const char *workspace, struct cg_err *err);
 
-/* hardlinks.c: other names, in write roots, of files that must not be written. After all other rules. */
+/*
+ * hardlinks.c: other names, in write roots, of files that must not be written. After all other
+ * rules.
+ */
 int cg_rules_add_hardlinks(struct cg_rules *rules, struct cg_err *err);
 
-/* mandatory.c: what nobody may write, whatever the settings allow. Write roots must be among the rules already. */
-int cg_rules_add_mandatory(const struct cg_settings *s, const struct cg_path_base *base, struct cg_rules *rules,
-                           struct cg_err *err);
 /*
- * What stands in @folder itself now, its repository included, and what its names lead to as links, where that can be written. The write roots must
- * be among the rules already.
+ * mandatory.c: what nobody may write, whatever the settings allow. Write roots must be among the
+ * rules already.
+ */
+int cg_rules_add_mandatory(const struct cg_settings *s, const struct cg_path_base *base,
+                           struct cg_rules *rules, struct cg_err *err);
+/*
+ * What stands in @folder itself now, its repository included, and what its names lead to as links,
+ * where that can be written. The write roots must be among the rules already.
  */
 int cg_rules_add_present(struct cg_rules *rules, const char *folder, bool git_config_too, struct cg_err *err);
 /*
- * Hooks, included settings and programs that the settings of repositories in the write roots name, at any depth; of the nearest 300
- * folders.
+ * Hooks, included settings and programs that the settings of repositories in the write roots name,
+ * at any depth; of the nearest 300 folders.
  */
 int cg_rules_add_nested(struct cg_rules *rules, struct cg_err *err);
 /*
- * Names of the table (names.h) and repositories that are found below @folder, CG_SEARCH_DEPTH folders deep: for
- * sandboxes whose init does not protect names.
+ * Names of the table (names.h) and repositories that are found below @folder, CG_SEARCH_DEPTH
+ * folders deep: for sandboxes whose init does not protect names.
  */
 int cg_rules_add_found(struct cg_rules *rules, const char *folder, struct cg_err *err);
-/* cg_rules_add_present() for @home (may be NULL) and for the account's home, which ssh and login shells use whatever HOME says. */
+/*
+ * cg_rules_add_present() for @home (may be NULL) and for the account's home, which ssh and login
+ * shells use whatever HOME says.
+ */
 int cg_rules_add_homes(struct cg_rules *rules, const char *home, bool git_config_too, struct cg_err *err);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * The schema: one table for each object of a settings file, then the rules that tie settings to each other. Where a message has a
- * counterpart in srt it is srt's.
+ * The schema: one table for each object of a settings file, then the rules that tie settings to
+ * each other. Where a message has a counterpart in srt it is srt's.
  */
 #include "sandbox/settings/settings.h"
 
@@ -12,11 +12,18 @@
 #include "sandbox/settings/extract.h"
 #include "sandbox/settings/read.h"
 
-
-/* Table rows: a key that goes into a member of the struct being filled, and one whose function knows where it goes. */
+/*
+ * Table rows: a key that goes into a member of the struct being filled, and one whose function
+ * knows where it goes.
+ */
 #define TO(type, member, name, fn, ...) \
-        {.key = name, .read = fn, .offset = offsetof(struct type, member), ##__VA_ARGS__}
-#define ROW(name, fn, ...) {.key = name, .read = fn, ##__VA_ARGS__}
+        { \
+                .key = name, .read = fn, .offset = offsetof(struct type, member), ##__VA_ARGS__ \
+        }
+#define ROW(name, fn, ...) \
+        { \
+                .key = name, .read = fn, ##__VA_ARGS__ \
+        }
 
 static const char *no_tls(const char *unused)
 {
@@ -50,7 +57,8 @@ static int read_mitm(struct cg_reader *r, const json_t *v, const struct cg_field
 {
         static const struct cg_field fields[] = {
                 TO(cg_settings_network, mitm_socket, "socketPath", cg_read_str, .required = true),
-                TO(cg_settings_network, mitm_domains, "domains", cg_read_strs, .required = true, .check = cg_check_domain),
+                TO(cg_settings_network, mitm_domains, "domains", cg_read_strs, .required = true,
+                   .check = cg_check_domain),
         };
         struct cg_settings_network *net = &r->settings->network;
         int e = cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_AS_SRT, net);
@@ -87,22 +95,27 @@ static int read_network(struct cg_reader *r, const json_t *v, const struct cg_fi
         static const struct cg_field fields[] = {
                 TO(cg_settings_network, allowed, "allowedDomains", cg_read_strs, .required = true,
                    .check = cg_check_allowed_domain),
-                TO(cg_settings_network, denied, "deniedDomains", cg_read_strs, .required = true, .check = cg_check_denied_domain),
+                TO(cg_settings_network, denied, "deniedDomains", cg_read_strs, .required = true,
+                   .check = cg_check_denied_domain),
                 ROW("deniedDomainReasons", read_reasons),
                 TO(cg_settings_network, strict_allowlist, "strictAllowlist", cg_read_bool),
-                TO(cg_settings_network, denied_addresses, "deniedResolvedAddresses", cg_read_strs, .check = cg_check_address_range),
+                TO(cg_settings_network, denied_addresses, "deniedResolvedAddresses", cg_read_strs,
+                   .check = cg_check_address_range),
                 TO(cg_settings_network, unix_sockets, "allowUnixSockets", cg_read_strs),
                 TO(cg_settings_network, all_unix_sockets, "allowAllUnixSockets", cg_read_bool),
                 TO(cg_settings_network, local_binding, "allowLocalBinding", cg_read_bool),
                 ROW("allowMachLookup", cg_read_ignored_strs, .check = cg_check_mach_name),
-                TO(cg_settings_network, http_proxy_port, "httpProxyPort", cg_read_int, .min = 1, .max = 65535),
-                TO(cg_settings_network, socks_proxy_port, "socksProxyPort", cg_read_int, .min = 1, .max = 65535),
+                TO(cg_settings_network, http_proxy_port, "httpProxyPort", cg_read_int, .min = 1,
+                   .max = 65535),
+                TO(cg_settings_network, socks_proxy_port, "socksProxyPort", cg_read_int, .min = 1,
+                   .max = 65535),
                 ROW("mitmProxy", read_mitm),
                 ROW("parentProxy", read_parent),
                 ROW("tlsTerminate", cg_read_refused, .check = no_tls),
                 ROW("filterRequest", cg_read_refused, .check = no_function),
                 ROW("allowPlaintextHeaderSet", cg_read_ignored_bool),
-                TO(cg_settings_network, strip_response_headers, "stripResponseHeaders", cg_read_strs, .min = 1),
+                TO(cg_settings_network, strip_response_headers, "stripResponseHeaders", cg_read_strs,
+                   .min = 1),
                 TO(cg_settings_network, refuse_opaque_tunnels, "refuseOpaqueTunnels", cg_read_bool),
                 TO(cg_settings_network, require_host_match, "requireHostMatch", cg_read_bool),
                 ROW("ambiguousRequestTarget", read_ambiguous),
@@ -134,8 +147,11 @@ static int check_slashed_glob(struct cg_reader *r, const char *path)
 
         if (n < 2 || path[n - 1] != '/' || !strpbrk(path, "*?[") || (path[0] != '/' && path[0] != '~'))
                 return 0;
-        return cg_read_fail(r, "Deny glob \"%s\" ends in a separator, so as a pattern it can match no path. Write it without, "
-                            "or add a \"**\" segment to match at any depth.", path);
+        return cg_read_fail(
+                r,
+                "Deny glob \"%s\" ends in a separator, so as a pattern it can match no path. Write it without, "
+                "or add a \"**\" segment to match at any depth.",
+                path);
 }
 
 static int check_deny_list(struct cg_reader *r, const char *name, const struct cg_path_list *list)
@@ -205,8 +221,10 @@ static int read_claims(struct cg_reader *r, const json_t *v, const struct cg_fie
         if (e < 0)
                 return e;
         if (!json_array_size(v))
-                return cg_read_fail(r, "maskClaims is explicitly empty — no claim would ever be masked. Omit maskClaims to mask the "
-                                    "whole token, or list the claims to protect.");
+                return cg_read_fail(
+                        r,
+                        "maskClaims is explicitly empty — no claim would ever be masked. Omit maskClaims to mask the "
+                        "whole token, or list the claims to protect.");
         *(bool *)to = true;
         return 0;
 }
@@ -225,27 +243,32 @@ static int read_cred(struct cg_reader *r, const json_t *v, const struct cg_field
         int e = cg_read_object(r, v, fields, n, CG_UNKNOWN_AS_SRT, cred);
 
         if (e == 0 && cred->claims && !cred->decode)
-                return cg_read_fail(r, "maskClaims requires decode — it names claims inside the decoded payload. Set decode (e.g. "
-                                    "\"jwt\"), or remove maskClaims to mask the whole value.");
+                return cg_read_fail(
+                        r,
+                        "maskClaims requires decode — it names claims inside the decoded payload. Set decode (e.g. "
+                        "\"jwt\"), or remove maskClaims to mask the whole value.");
         /* On what is denied it has no effect, in srt as well. */
         if (e == 0 && cred->decode && cred->mode == CG_CRED_MASK) {
                 cg_read_enter(r, "decode");
-                return cg_read_unsupported(r, "masking inside JSON Web Tokens is not supported: mask the whole value, or a part "
-                                           "with \"extract\"");
+                return cg_read_unsupported(
+                        r, "masking inside JSON Web Tokens is not supported: mask the whole value, or a part "
+                           "with \"extract\"");
         }
         if (e == 0 && cred->mode == CG_CRED_MASK && cred->has_hosts && cred->inject_hosts.n == 0)
-                return cg_read_fail(r, "injectHosts is explicitly empty — the credential would be masked but never injected. "
-                                    "Omit injectHosts to default to network.allowedDomains, or list the intended hosts.");
+                return cg_read_fail(
+                        r,
+                        "injectHosts is explicitly empty — the credential would be masked but never injected. "
+                        "Omit injectHosts to default to network.allowedDomains, or list the intended hosts.");
         return e;
 }
 
 #define CRED_FIELDS \
         TO(cg_settings_cred, mode, "mode", read_mode, .required = true), \
-        TO(cg_settings_cred, extract, "extract", read_extract), \
-        TO(cg_settings_cred, no_match, "onExtractNoMatch", read_no_match), \
-        TO(cg_settings_cred, decode, "decode", read_decode), \
-        TO(cg_settings_cred, claims, "maskClaims", read_claims, .min = 1), \
-        TO(cg_settings_cred, inject_hosts, "injectHosts", read_hosts, .check = cg_check_domain)
+                TO(cg_settings_cred, extract, "extract", read_extract), \
+                TO(cg_settings_cred, no_match, "onExtractNoMatch", read_no_match), \
+                TO(cg_settings_cred, decode, "decode", read_decode), \
+                TO(cg_settings_cred, claims, "maskClaims", read_claims, .min = 1), \
+                TO(cg_settings_cred, inject_hosts, "injectHosts", read_hosts, .check = cg_check_domain)
 
 static int read_file(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
@@ -260,8 +283,11 @@ static int read_file(struct cg_reader *r, const json_t *v, const struct cg_field
         if (e < 0)
                 return e;
         if (cred->mode == CG_CRED_MASK && cred->what[strlen(cred->what) - 1] == '/')
-                return cg_read_fail(r, "Credential mode \"mask\" applies to a single file, not a directory. Use mode \"deny\" for "
-                                    "\"%s\", or point at the credential file inside it.", cred->what);
+                return cg_read_fail(
+                        r,
+                        "Credential mode \"mask\" applies to a single file, not a directory. Use mode \"deny\" for "
+                        "\"%s\", or point at the credential file inside it.",
+                        cred->what);
         return cred->mode == CG_CRED_DENY ? check_slashed_glob(r, cred->what) : 0;
 }
 
@@ -320,9 +346,11 @@ static int check_hosts(struct cg_reader *r, const char *list, size_t i, const st
                 cg_read_enter_index(r, i);
                 cg_read_enter(r, "injectHosts");
                 cg_read_enter_index(r, k);
-                return cg_read_fail(r, "injectHosts entry \"%s\" is not reachable via network.allowedDomains — add \"%s\" (or a "
-                                    "covering wildcard) to allowedDomains, or remove it from injectHosts.",
-                                    cred->inject_hosts.v[k], cred->inject_hosts.v[k]);
+                return cg_read_fail(
+                        r,
+                        "injectHosts entry \"%s\" is not reachable via network.allowedDomains — add \"%s\" (or a "
+                        "covering wildcard) to allowedDomains, or remove it from injectHosts.",
+                        cred->inject_hosts.v[k], cred->inject_hosts.v[k]);
         }
         return 0;
 }
@@ -345,9 +373,11 @@ static int check_creds(struct cg_reader *r)
         if (!masked || c->plaintext_inject)
                 return 0;
         cg_read_enter(r, "credentials");
-        return cg_read_fail(r, "Credential masking requires network.tlsTerminate so substitution runs only over a verified TLS "
-                            "connection, and TLS termination is not supported here. Use mode \"deny\", or set "
-                            "credentials.allowPlaintextInject to opt out (not recommended).");
+        return cg_read_fail(
+                r,
+                "Credential masking requires network.tlsTerminate so substitution runs only over a verified TLS "
+                "connection, and TLS termination is not supported here. Use mode \"deny\", or set "
+                "credentials.allowPlaintextInject to opt out (not recommended).");
 }
 
 /* ---- the rest */
@@ -402,7 +432,8 @@ static int read_limits(struct cg_reader *r, const json_t *v, const struct cg_fie
 #undef X
         };
 
-        return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR, &r->settings->own.limits);
+        return cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR,
+                              &r->settings->own.limits);
 }
 
 static int read_env(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
@@ -415,29 +446,43 @@ static int read_env(struct cg_reader *r, const json_t *v, const struct cg_field 
 static int read_port(struct cg_reader *r, const json_t *v, const struct cg_field *f, void *to)
 {
         static const struct cg_field fields[] = {
-                {.key = "inside", .read = cg_read_int, .offset = 0, .required = true, .min = 1, .max = 65535},
-                {.key = "host", .read = cg_read_int, .offset = sizeof(int), .required = true, .min = 1, .max = 65535},
+                { .key = "inside",
+                  .read = cg_read_int,
+                  .offset = 0,
+                  .required = true,
+                  .min = 1,
+                  .max = 65535 },
+                { .key = "host",
+                  .read = cg_read_int,
+                  .offset = sizeof(int),
+                  .required = true,
+                  .min = 1,
+                  .max = 65535 },
         };
         struct cg_settings_port *port = to;
-        int n[2] = {0, 0}, e;
+        int n[2] = { 0, 0 }, e;
 
         if (json_is_object(v))
                 e = cg_read_object(r, v, fields, CG_ARRAY_LEN(fields), CG_UNKNOWN_IS_ERROR, n);
         else if ((e = cg_read_int(r, v, &fields[0], &n[0])) == 0)
                 n[1] = n[0];
         if (e == 0)
-                *port = (struct cg_settings_port){(uint16_t)n[0], (uint16_t)n[1]};
+                *port = (struct cg_settings_port){ (uint16_t)n[0], (uint16_t)n[1] };
         return e;
 }
 
-/* Each port is listened at once: on the host for @expose, inside for the others, where the proxy has two already. */
+/*
+ * Each port is listened at once: on the host for @expose, inside for the others, where the proxy
+ * has two already.
+ */
 static int check_port(struct cg_reader *r, const struct cg_settings_port *list, size_t i, bool expose)
 {
         uint16_t port = expose ? list[i].host : list[i].inside;
 
         for (size_t k = 0; k < i; k++) {
                 if ((expose ? list[k].host : list[k].inside) == port)
-                        return cg_read_fail(r, "port %u %s stands here twice", port, expose ? "of this machine" : "inside");
+                        return cg_read_fail(r, "port %u %s stands here twice", port,
+                                            expose ? "of this machine" : "inside");
         }
         if (!expose && (port == CG_PROXY_HTTP_PORT || port == CG_PROXY_SOCKS_PORT))
                 return cg_read_fail(r, "port %u inside is the proxy's", port);
@@ -535,7 +580,7 @@ int cg_settings_parse(const char *text, size_t len, const char *what, int flags,
                       struct cg_err *err)
 {
         cg_auto_settings struct cg_settings *s = calloc(1, sizeof(*s));
-        struct cg_reader r = {.settings = s, .what = what, .flags = flags, .err = err};
+        struct cg_reader r = { .settings = s, .what = what, .flags = flags, .err = err };
         int e;
 
         if (!s)
@@ -555,8 +600,9 @@ int cg_settings_parse(const char *text, size_t len, const char *what, int flags,
 
 int cg_settings_default(struct cg_settings **ret, struct cg_err *err)
 {
-        static const char text[] = "{\"network\":{\"allowedDomains\":[],\"deniedDomains\":[]},"
-                                   "\"filesystem\":{\"denyRead\":[],\"allowRead\":[],\"allowWrite\":[],\"denyWrite\":[]}}";
+        static const char text[] =
+                "{\"network\":{\"allowedDomains\":[],\"deniedDomains\":[]},"
+                "\"filesystem\":{\"denyRead\":[],\"allowRead\":[],\"allowWrite\":[],\"denyWrite\":[]}}";
 
         return cg_settings_parse(text, sizeof(text) - 1, "the built-in defaults", 0, ret, err);
 }

@@ -1,8 +1,9 @@
 /*
- * A settings file: the JSON schema of sandbox-runtime (srt) 0.0.83 and, under one key "cellgate", what srt has no word for.
+ * A settings file: the JSON schema of sandbox-runtime (srt) 0.0.83 and, under one key "cellgate",
+ * what srt has no word for.
  *
- * Pure: text in, struct out; no file is opened and no name is looked up. What a setting means for a sandbox is in
- * rules.h and egress/client.h; docs/settings.md says it for people.
+ * Pure: text in, struct out; no file is opened and no name is looked up. What a setting means for a
+ * sandbox is in rules.h and egress/client.h; docs/settings.md says it for people.
  */
 #ifndef CG_SANDBOX_SETTINGS_SETTINGS_H
 #define CG_SANDBOX_SETTINGS_SETTINGS_H
@@ -42,7 +43,8 @@ struct cg_settings_network {
         struct cg_strs denied;
         struct cg_settings_reason *reasons;
         size_t n_reasons;
-        struct cg_strs denied_addresses; /* addresses and CIDR ranges that a name must not resolve to */
+        /* addresses and CIDR ranges that a name must not resolve to */
+        struct cg_strs denied_addresses;
         struct cg_strs unix_sockets;
         struct cg_strs strip_response_headers;
         bool strict_allowlist;
@@ -50,8 +52,8 @@ struct cg_settings_network {
         bool local_binding;
         bool refuse_opaque_tunnels;
         bool require_host_match;
-        int http_proxy_port;  /* 0: none */
-        int socks_proxy_port; /* 0: none */
+        int http_proxy_port;     /* 0: none */
+        int socks_proxy_port;    /* 0: none */
         const char *mitm_socket; /* NULL: none */
         struct cg_strs mitm_domains;
         bool has_parent;         /* parentProxy is there: the environment's proxies are not asked */
@@ -76,7 +78,8 @@ struct cg_settings_cred {
         const char *what; /* a file's path, or a variable's name */
         enum cg_cred_mode mode;
         const char *extract; /* as extract.h has it; NULL: all of it */
-        bool decode, claims; /* decode and maskClaims were given: refused where mode is CG_CRED_MASK */
+        /* decode and maskClaims were given: refused where mode is CG_CRED_MASK */
+        bool decode, claims;
         enum cg_cred_no_match no_match;
         bool has_hosts; /* inject_hosts was given; else every allowed host */
         struct cg_strs inject_hosts;
@@ -92,7 +95,7 @@ struct cg_settings_creds {
 };
 
 struct cg_settings_ignore {
-        const char *command; /* part of a command line, or "*" */
+        const char *command;  /* part of a command line, or "*" */
         struct cg_strs texts; /* parts of a violation's line */
 };
 
@@ -112,15 +115,20 @@ struct cg_settings_own {
         struct cg_strs env;
         struct cg_sandbox_limits limits;
         const char *violation_log; /* a file that gets a JSON line for each denial; NULL: none */
-        bool watch_files;          /* tells of files that cannot be had, for every process: slower */
-        bool hide_credentials;     /* hides ~/.ssh and the like; the default for kernels, not for commands */
-        struct cg_settings_port expose[CG_SETTINGS_PORTS_MAX]; /* listened at on the host, connected to inside */
+        /* tells of files that cannot be had, for every process: slower */
+        bool watch_files;
+        /* hides ~/.ssh and the like; the default for kernels, not for commands */
+        bool hide_credentials;
+        /* listened at on the host, connected to inside */
+        struct cg_settings_port expose[CG_SETTINGS_PORTS_MAX];
         size_t n_expose;
-        struct cg_settings_port reach[CG_SETTINGS_PORTS_MAX];  /* listened at inside, connected to on the host */
+        /* listened at inside, connected to on the host */
+        struct cg_settings_port reach[CG_SETTINGS_PORTS_MAX];
         size_t n_reach;
-        const char *tier;          /* as cg_tier_parse() takes it; NULL: full */
+        const char *tier;              /* as cg_tier_parse() takes it; NULL: full */
         struct cg_strs writable_names; /* of names.h, which may be written */
-        bool private_addresses;    /* allowed names may lead into a private network; always so for commands, as in srt */
+        /* allowed names may lead into a private network; always so for commands, as in srt */
+        bool private_addresses;
 };
 
 #define CG_SEARCH_DEPTH 3
@@ -134,25 +142,31 @@ struct cg_settings {
         size_t n_ignores;
         bool weaker_nested;
         bool nested_user_namespaces;
-        int search_depth; /* mandatoryDenySearchDepth: 1 to 10; CG_SEARCH_DEPTH where they say nothing */
+        /* mandatoryDenySearchDepth: 1 to 10; CG_SEARCH_DEPTH where they say nothing */
+        int search_depth;
         struct cg_strs safe_directories;
         struct cg_settings_own own;
-        const char *unknown; /* first key that srt would pass over and we do not know, as "network.x"; NULL: none. In text[] */
+        /*
+         * first key that srt would pass over and we do not know, as "network.x"; NULL: none. In
+         * text[]
+         */
+        const char *unknown;
         char text[256];
 };
 
 enum {
         /*
-         * Keys that we do not know, where srt passes over such, are no error but named in `unknown`: a settings file that srt
-         * accepts is accepted. One that is nearly a key we know is an error always: a misspelt rule must not be a rule less.
+         * Keys that we do not know, where srt passes over such, are no error but named in
+         * `unknown`: a settings file that srt accepts is accepted. One that is nearly a key we know
+         * is an error always: a misspelt rule must not be a rule less.
          */
         CG_SETTINGS_LENIENT = 1,
 };
 
 /*
- * Reads settings. @what names the text in messages. CG_E_PARSE: not JSON, or not this schema ("WHAT does not hold a valid
- * config — network.allowedDomains.0: ..."); CG_E_UNSUPPORTED: it asks for what does not exist here, by name.
- * *ret: caller frees.
+ * Reads settings. @what names the text in messages. CG_E_PARSE: not JSON, or not this schema ("WHAT
+ * does not hold a valid config — network.allowedDomains.0: ..."); CG_E_UNSUPPORTED: it asks for
+ * what does not exist here, by name. *ret: caller frees.
  */
 int cg_settings_parse(const char *text, size_t len, const char *what, int flags, struct cg_settings **ret,
                       struct cg_err *err);

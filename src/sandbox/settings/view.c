@@ -1,7 +1,8 @@
 /*
- * Rules to mounts. Each path that a rule names is a node; a node gets a mount where what should hold there differs from what holds
- * above it. A folder that can be renamed takes denials below it along, and what stands at the old name then is not denied: so all
- * folders between a write root and a denial are pinned.
+ * Rules to mounts. Each path that a rule names is a node; a node gets a mount where what should
+ * hold there differs from what holds above it. A folder that can be renamed takes denials below it
+ * along, and what stands at the old name then is not denied: so all folders between a write root
+ * and a denial are pinned.
  */
 #include "sandbox/settings/view.h"
 
@@ -14,7 +15,9 @@
 enum cg_view_state cg_view_state(const struct cg_rules *rules, const char *path)
 {
         /* Nearest so far; among equals the one with the higher rank. */
-        static const int ranks[] = {[CG_RULE_ALLOW_WRITE] = 1, [CG_RULE_DENY_READ] = 2, [CG_RULE_ALLOW_READ] = 3};
+        static const int ranks[] = {
+                [CG_RULE_ALLOW_WRITE] = 1, [CG_RULE_DENY_READ] = 2, [CG_RULE_ALLOW_READ] = 3
+        };
         size_t best = 0;
         int rank = 0;
         bool hidden = false, allowed = rules->off, denied = false;
@@ -44,8 +47,9 @@ enum cg_view_state cg_view_state(const struct cg_rules *rules, const char *path)
 /* A path that may need a mount. */
 struct node {
         char *path;
-        const struct cg_rule *rule; /* the first that named it; NULL for one that is only above others */
-        bool keep;                  /* a symlink */
+        /* the first that named it; NULL for one that is only above others */
+        const struct cg_rule *rule;
+        bool keep; /* a symlink */
         bool folder;
         bool placeholder;
         bool pin;
@@ -142,9 +146,10 @@ static enum cg_view_state state_above(const struct cg_rules *rules, const char *
         return cg_view_state(rules, parent);
 }
 
-static int add_rule_node(struct nodes *nodes, const struct cg_rules *rules, const struct cg_rule *r, struct cg_err *err)
+static int add_rule_node(struct nodes *nodes, const struct cg_rules *rules, const struct cg_rule *r,
+                         struct cg_err *err)
 {
-        struct node node = {.path = r->path, .rule = r, .folder = r->folder};
+        struct node node = { .path = r->path, .rule = r, .folder = r->folder };
         size_t len = strlen(r->path);
 
         if (r->missing) {
@@ -163,8 +168,8 @@ static int add_rule_node(struct nodes *nodes, const struct cg_rules *rules, cons
 }
 
 /* What a node comes to, and whether it needs a mount at all. */
-static bool wanted_kind(const struct cg_rules *rules, const struct nodes *nodes, const struct node *n, enum cg_plan_kind *ret,
-                        bool *restored)
+static bool wanted_kind(const struct cg_rules *rules, const struct nodes *nodes, const struct node *n,
+                        enum cg_plan_kind *ret, bool *restored)
 {
         enum cg_view_state is = cg_view_state(rules, n->path), above = state_above(rules, n->path);
 
@@ -188,26 +193,28 @@ static bool wanted_kind(const struct cg_rules *rules, const struct nodes *nodes,
 /* Pins for the folders above a node: those that lie in a write root and could be renamed. */
 static int pin_above(struct nodes *nodes, const struct cg_rules *rules, const char *path, struct cg_err *err)
 {
-        struct node pin = {.path = (char *)path, .pin = true, .folder = true};
+        struct node pin = { .path = (char *)path, .pin = true, .folder = true };
         char above[PATH_MAX];
         int e = 0;
 
         for (const char *slash = strchr(path + 1, '/'); slash && e == 0; slash = strchr(slash + 1, '/')) {
                 snprintf(above, sizeof(above), "%.*s", (int)(slash - path), path);
-                if (cg_view_state(rules, above) == CG_VIEW_WRITE && state_above(rules, above) == CG_VIEW_WRITE)
+                if (cg_view_state(rules, above) == CG_VIEW_WRITE &&
+                    state_above(rules, above) == CG_VIEW_WRITE)
                         e = add_node(nodes, &pin, (size_t)(slash - path), err);
         }
         return e;
 }
 
 /* Whether something below hidden @path is shown again. */
-static bool shows_below(const struct cg_rules *rules, const struct nodes *nodes, size_t from, const char *path)
+static bool shows_below(const struct cg_rules *rules, const struct nodes *nodes, size_t from,
+                        const char *path)
 {
         for (size_t i = from; i < nodes->n; i++) {
                 const struct node *n = &nodes->v[i];
 
-                if (!n->placeholder && !n->keep && strcmp(n->path, path) != 0 && cg_plan_within(n->path, path) &&
-                    cg_view_state(rules, n->path) != CG_VIEW_HIDDEN)
+                if (!n->placeholder && !n->keep && strcmp(n->path, path) != 0 &&
+                    cg_plan_within(n->path, path) && cg_view_state(rules, n->path) != CG_VIEW_HIDDEN)
                         return true;
         }
         return false;
@@ -217,7 +224,7 @@ static int add_mount(struct cg_sandbox *sb, const struct cg_rules *rules, const 
                      struct cg_err *err)
 {
         const struct node *n = &nodes->v[i];
-        struct cg_plan_mount m = {.path = n->path, .why = n->rule ? (char *)n->rule->why : NULL};
+        struct cg_plan_mount m = { .path = n->path, .why = n->rule ? (char *)n->rule->why : NULL };
         bool restored;
 
         if (!wanted_kind(rules, nodes, n, &m.kind, &restored))
@@ -257,7 +264,7 @@ static int add_pins(struct nodes *nodes, const struct cg_rules *rules, struct cg
 
 int cg_view_add(struct cg_sandbox *sb, const struct cg_rules *rules, struct cg_err *err)
 {
-        cg_auto_nodes struct nodes nodes = {0};
+        cg_auto_nodes struct nodes nodes = { 0 };
         int e = 0;
 
         if (cg_view_state(rules, "/") == CG_VIEW_WRITE)

@@ -1,7 +1,8 @@
 /*
- * The canary of `cellgate selftest`: a process outside of the sandbox, of the same user, that has secrets in its arguments,
- * environment, memory and descriptors. It also is the host that the sandbox's network may or may not reach, and, where attempts are
- * made without a sandbox, a proxy that lets everything through. Says on standard output where all that is; ends with its input.
+ * The canary of `cellgate selftest`: a process outside of the sandbox, of the same user, that has
+ * secrets in its arguments, environment, memory and descriptors. It also is the host that the
+ * sandbox's network may or may not reach, and, where attempts are made without a sandbox, a proxy
+ * that lets everything through. Says on standard output where all that is; ends with its input.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -21,7 +22,7 @@
 #include "cli/common/cli.h"
 #include "selftest/host/selftest.h"
 
-#define IDLE_MS 3000
+#define IDLE_MS       3000
 #define MAX_LISTENERS 8
 
 struct servers {
@@ -41,9 +42,10 @@ static int listen_at(struct servers *s, const char *name, const struct sockaddr 
                         close(fd);
                 return -1;
         }
-        printf("%s=%u\n", name, ntohs(got.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&got)->sin6_port
-                                                                : ((struct sockaddr_in *)&got)->sin_port));
-        s->fds[s->n++] = (struct pollfd){.fd = fd, .events = POLLIN};
+        printf("%s=%u\n", name,
+               ntohs(got.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&got)->sin6_port
+                                               : ((struct sockaddr_in *)&got)->sin_port));
+        s->fds[s->n++] = (struct pollfd){ .fd = fd, .events = POLLIN };
         return 0;
 }
 
@@ -72,11 +74,11 @@ static void listen_outside(struct servers *s)
 
 static int listen_all(struct servers *s)
 {
-        static const char *const ports[] = {"port_allowed", "port_denied", "port_other", "port_proxy"};
-        struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-        struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+        static const char *const ports[] = { "port_allowed", "port_denied", "port_other", "port_proxy" };
+        struct sockaddr_in v4 = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+        struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
 
-        s->fds[s->n++] = (struct pollfd){.fd = 0, .events = POLLIN};
+        s->fds[s->n++] = (struct pollfd){ .fd = 0, .events = POLLIN };
         if (listen_at(s, "port_udp", (struct sockaddr *)&v4, sizeof(v4), SOCK_DGRAM) < 0)
                 return -1;
         for (size_t i = 0; i < CG_ARRAY_LEN(ports); i++) {
@@ -92,7 +94,7 @@ static int listen_all(struct servers *s)
 
 static ssize_t hear(int fd, char *buf, size_t size)
 {
-        struct pollfd p = {.fd = fd, .events = POLLIN};
+        struct pollfd p = { .fd = fd, .events = POLLIN };
 
         return poll(&p, 1, IDLE_MS) == 1 ? recv(fd, buf, size, 0) : -1;
 }
@@ -100,7 +102,7 @@ static ssize_t hear(int fd, char *buf, size_t size)
 /* SOCKS, and always yes. */
 static void socks(int fd, const char *first, size_t n)
 {
-        static const char yes5[] = {5, 0, 0, 1, 0, 0, 0, 0, 0, 0}, yes4[] = {0, 0x5a, 0, 0, 0, 0, 0, 0};
+        static const char yes5[] = { 5, 0, 0, 1, 0, 0, 0, 0, 0, 0 }, yes4[] = { 0, 0x5a, 0, 0, 0, 0, 0, 0 };
         char buf[300];
 
         if (first[0] == 4) {
@@ -131,10 +133,13 @@ static void answer(int fd)
                 host = NULL;
                 for (char *p = buf; (p = strcasestr(p, "\nHost:")); p += 6)
                         host = p + 6;
-                snprintf(body, sizeof(body), "cellgate-selftest host=%.*s\n", host ? (int)strcspn(host, "\r\n") : 0,
-                         host ? host : "");
-                n = snprintf(head, sizeof(head), "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %zu\r\n\r\n", strlen(body));
-                if (send(fd, head, (size_t)n, MSG_NOSIGNAL) < 0 || send(fd, body, strlen(body), MSG_NOSIGNAL) < 0)
+                snprintf(body, sizeof(body), "cellgate-selftest host=%.*s\n",
+                         host ? (int)strcspn(host, "\r\n") : 0, host ? host : "");
+                n = snprintf(head, sizeof(head),
+                             "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %zu\r\n\r\n",
+                             strlen(body));
+                if (send(fd, head, (size_t)n, MSG_NOSIGNAL) < 0 ||
+                    send(fd, body, strlen(body), MSG_NOSIGNAL) < 0)
                         return;
         }
 }
@@ -168,7 +173,7 @@ int cg_canary_main(void)
 {
         static char memory[64], scratch[8];
         const char *secret = getenv("CELLGATE_SELFTEST_MEMORY");
-        struct servers s = {.n = 0};
+        struct servers s = { .n = 0 };
 
         snprintf(memory, sizeof(memory), "%s", secret ? secret : "");
         signal(SIGCHLD, SIG_IGN);
@@ -179,7 +184,8 @@ int cg_canary_main(void)
                 fprintf(stderr, "cellgate selftest: listening on 127.0.0.1: %s\n", strerror(errno));
                 return CG_EXIT_USAGE;
         }
-        printf("canary_address=%lu\ncanary_scratch=%lu\nend\n", (unsigned long)memory, (unsigned long)scratch);
+        printf("canary_address=%lu\ncanary_scratch=%lu\nend\n", (unsigned long)memory,
+               (unsigned long)scratch);
         fflush(stdout);
         while (poll(s.fds, s.n, -1) > 0 || errno == EINTR) {
                 if (s.fds[0].revents)

@@ -1,7 +1,8 @@
 /*
- * `cellgate selftest` in kernels. One session has the scene's settings, and runs the program that a command's sandbox runs; another has
- * the default policy and an MCP server, and tries from within its process what only a kernel can try (python_stubs/cellgate_kernel/
- * selftest.py). The host of both is this: it decides on calls by their text, and looks itself at what reached the tool.
+ * `cellgate selftest` in kernels. One session has the scene's settings, and runs the program that a
+ * command's sandbox runs; another has the default policy and an MCP server, and tries from within
+ * its process what only a kernel can try (python_stubs/cellgate_kernel/ selftest.py). The host of
+ * both is this: it decides on calls by their text, and looks itself at what reached the tool.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,23 +21,24 @@
 #include "config.h"
 
 #define MAX_HELPER (32u << 20)
-#define MAX_OUT (1u << 20)
-#define EVENT_MS 60000
-#define CELL_MS 120000
-
-
+#define MAX_OUT    (1u << 20)
+#define EVENT_MS   60000
+#define CELL_MS    120000
 
 /*
- * Name, layer, who gets through without (enum cg_bare), how often the tool must have been reached, whether anybody may be
- * asked, Python, and what it is. F(wire, message, body, raw) forges a message; the numbers of messages come from the
- * wires' own tables.
+ * Name, layer, who gets through without (enum cg_bare), how often the tool must have been reached,
+ * whether anybody may be asked, Python, and what it is. F(wire, message, body, raw) forges a
+ * message; the numbers of messages come from the wires' own tables.
  */
 #define KERNEL_ATTEMPTS(X) \
         X("kernel-call-allowed", "", "none", 1, 1, "selftest.allowed", "a tool call that the host approves") \
-        X("kernel-call-refused", "approval", "all", 0, 1, "selftest.refused", "a tool call that the host refuses") \
+        X("kernel-call-refused", "approval", "all", 0, 1, "selftest.refused", \
+          "a tool call that the host refuses") \
         X("kernel-call-raw", "approval", "all", 0, 1, "selftest.raw", "the same past the generated modules") \
-        X("kernel-call-twice", "approval", "all", 1, 1, "selftest.again", "an approval used for a second call") \
-        X("kernel-call-changed", "approval", "none", 1, 1, "selftest.changed", "arguments changed after the question") \
+        X("kernel-call-twice", "approval", "all", 1, 1, "selftest.again", \
+          "an approval used for a second call") \
+        X("kernel-call-changed", "approval", "none", 1, 1, "selftest.changed", \
+          "arguments changed after the question") \
         X("kernel-bad-server", "approval", "none", 0, 0, \
           "selftest.bad('nosuch', 'mark', b'{\"text\": \"allow:@NAME@\"}')", \
           "a server that the host did not define") \
@@ -47,19 +49,20 @@
           "selftest.bad('canary', 'mark\\n', b'{\"text\": \"allow:@NAME@\"}')", \
           "a tool's name with more behind it") \
         X("kernel-bad-two-objects", "approval", "none", 0, 0, \
-          "selftest.bad('canary', 'mark', b'{} {\"text\": \"allow:@NAME@\"}')", \
-          "two objects as arguments") \
+          "selftest.bad('canary', 'mark', b'{} {\"text\": \"allow:@NAME@\"}')", "two objects as arguments") \
         X("kernel-bad-smuggled", "approval", "none", 0, 0, \
           "selftest.bad('canary', 'mark', b'{}\\n{\"jsonrpc\": \"2.0\", \"id\": 9, \"method\": \"tools/call\"}')", \
           "a second request behind the arguments") \
         X("kernel-bad-members", "approval", "none", 0, 0, \
           "selftest.bad('canary', 'mark', b'{\"text\": \"allow:@NAME@\"}, \"name\": \"x\"')", \
           "members of the request behind the arguments") \
-        X("kernel-bad-depth", "approval", "none", 0, 0, "selftest.bad('canary', 'mark', b'{\"text\": ' + b'[' * 100000)", \
-          "arguments as deep as a stack") \
-        X("kernel-bad-number", "approval", "none", 0, 0, "selftest.bad('canary', 'mark', b'{\"text\": ' + b'9' * 5000 + b'}')", \
+        X("kernel-bad-depth", "approval", "none", 0, 0, \
+          "selftest.bad('canary', 'mark', b'{\"text\": ' + b'[' * 100000)", "arguments as deep as a stack") \
+        X("kernel-bad-number", "approval", "none", 0, 0, \
+          "selftest.bad('canary', 'mark', b'{\"text\": ' + b'9' * 5000 + b'}')", \
           "a number that hosts cannot read") \
-        X("kernel-bad-surrogate", "approval", "none", 0, 0, "selftest.bad('canary', 'mark', b'{\"text\": \"allow:@NAME@\\\\ud800\"}')", \
+        X("kernel-bad-surrogate", "approval", "none", 0, 0, \
+          "selftest.bad('canary', 'mark', b'{\"text\": \"allow:@NAME@\\\\ud800\"}')", \
           "text that hosts cannot print") \
         X("kernel-forge-decision", "wire", "none", 0, 1, "F(1, DECISION, b'{\"accept\":true}')", \
           "the host's decision, forged") \
@@ -71,9 +74,10 @@
           "an MCP server of its own, defined to the supervisor") \
         X("kernel-forge-broker", "wire", "none", 0, 1, "F(4, SERVERS, b'{\"servers\":{}}')", \
           "the same, to the tool server") \
-        X("kernel-forge-cell", "wire", "none", 0, 1, "F(1, EXECUTE, b'{}', b'print(1)')", "a cell of another session") \
-        X("kernel-forge-egress", "wire", "none", 0, 1, "F(1, EGRESS_DECISION, b'{\"decision\":\"session\"}')", \
-          "a decision about the network, forged") \
+        X("kernel-forge-cell", "wire", "none", 0, 1, "F(1, EXECUTE, b'{}', b'print(1)')", \
+          "a cell of another session") \
+        X("kernel-forge-egress", "wire", "none", 0, 1, \
+          "F(1, EGRESS_DECISION, b'{\"decision\":\"session\"}')", "a decision about the network, forged") \
         X("kernel-forge-version", "wire", "none", 0, 1, "selftest.forge(selftest.message(9, 2, 12))", \
           "a message of another version") \
         X("kernel-forge-unknown", "wire", "none", 0, 1, "F(2, 4242)", "an unknown message") \
@@ -89,7 +93,8 @@
         X("kernel-server-program", "mount|landlock", "all", 0, 0, "selftest.server_program", \
           "changing the program of an MCP server, which lies in the workspace") \
         X("kernel-folders", "mount", "all", 0, 0, "selftest.folders", "the sockets of supervisors") \
-        X("kernel-descriptors", "descriptors", "none", 0, 0, "selftest.descriptors", "files that somebody else had open") \
+        X("kernel-descriptors", "descriptors", "none", 0, 0, "selftest.descriptors", \
+          "files that somebody else had open") \
         X("kernel-processes", "pid", "all", 0, 0, "selftest.others", "zygote, supervisor and other kernels") \
         X("kernel-kill-init", "pid|landlock", "none", 0, 0, "selftest.kill_init", "ending pid 1") \
         X("kernel-host-memory", "environment", "none", 0, 0, "selftest.in_memory(PATTERN)", \
@@ -105,14 +110,21 @@ struct attempt {
 };
 
 const struct cg_attempt_line cg_attempts_kernel[] = {
-#define X(n, l, b, m, a, p, w) {.name = n, .group = "in a kernel", .layer = l, .bare = b, .what = w, .allow = sizeof(l) == 1, .kernel = true},
+#define X(n, l, b, m, a, p, w) \
+        { .name = n, \
+          .group = "in a kernel", \
+          .layer = l, \
+          .bare = b, \
+          .what = w, \
+          .allow = sizeof(l) == 1, \
+          .kernel = true },
         KERNEL_ATTEMPTS(X)
 #undef X
 };
 const size_t cg_n_attempts_kernel = CG_ARRAY_LEN(cg_attempts_kernel);
 
 static const struct attempt attempts[] = {
-#define X(n, l, b, m, a, p, w) {.python = p, .marks = m, .may_ask = a},
+#define X(n, l, b, m, a, p, w) { .python = p, .marks = m, .may_ask = a },
         KERNEL_ATTEMPTS(X)
 #undef X
 };
@@ -122,7 +134,11 @@ struct host {
         struct cg_attempt_list *list;
         struct cg_report *report;
         int signals;
-        const char *where; /* of the program that a command's sandbox runs as well: "kernel", or "default" for one without settings */
+        /*
+         * of the program that a command's sandbox runs as well: "kernel", or "default" for one
+         * without settings
+         */
+        const char *where;
         struct cg_session *session;
         /* of the cell that runs */
         struct cg_buf out;
@@ -149,15 +165,18 @@ static void on_approval(struct host *h, const struct cg_event *e)
         cg_auto_json json_t *o = NULL;
 
         h->asked++;
-        text = cg_json_object(args, len, "arguments", &o, NULL) == 0 ? json_string_value(json_object_get(o, "text")) : NULL;
+        text = cg_json_object(args, len, "arguments", &o, NULL) == 0
+                       ? json_string_value(json_object_get(o, "text"))
+                       : NULL;
         if (text && !strncmp(text, "later:", 6))
                 h->later = cg_event_approval(e);
         else if (text && !strncmp(text, "wait:", 5))
                 h->waiting = cg_event_approval(e);
         else
                 decide(h, cg_event_approval(e),
-                       h->scene->bare || !text ? h->scene->bare :
-                               (!strncmp(text, "allow:", 6) || (!strncmp(text, "once:", 5) && h->once++ == 0)));
+                       h->scene->bare || !text ? h->scene->bare
+                                               : (!strncmp(text, "allow:", 6) ||
+                                                  (!strncmp(text, "once:", 5) && h->once++ == 0)));
 }
 
 static void on_stream(struct host *h, const struct cg_event *e)
@@ -185,8 +204,8 @@ static void on_error(struct host *h, const struct cg_event *e)
         cg_auto_json json_t *o = NULL;
         const char *name = NULL, *value = NULL;
 
-        if (cg_json_object(text, len, "error", &o, NULL) == 0 && cg_json_str(o, "ename", "", &name, NULL) == 0 &&
-            cg_json_str(o, "evalue", "", &value, NULL) == 0)
+        if (cg_json_object(text, len, "error", &o, NULL) == 0 &&
+            cg_json_str(o, "ename", "", &name, NULL) == 0 && cg_json_str(o, "evalue", "", &value, NULL) == 0)
                 snprintf(h->error, sizeof(h->error), "%.100s: %.400s", name, value);
 }
 
@@ -220,8 +239,8 @@ static int next_event(const struct host *h, struct cg_event **ret, struct cg_err
         int r = cg_session_next_event(h->session, 0, ret, err);
 
         while (r == CG_TIMEOUT) {
-                struct pollfd fds[] = {{.fd = cg_session_fd(h->session), .events = POLLIN},
-                                       {.fd = h->signals, .events = POLLIN}};
+                struct pollfd fds[] = { { .fd = cg_session_fd(h->session), .events = POLLIN },
+                                        { .fd = h->signals, .events = POLLIN } };
                 int n = poll(fds, CG_ARRAY_LEN(fds), EVENT_MS);
 
                 if (n == 0)
@@ -235,7 +254,7 @@ static int next_event(const struct host *h, struct cg_event **ret, struct cg_err
 
 static int run_cell(struct host *h, const char *code, struct cg_err *err)
 {
-        const struct cg_execute_options opts = {.size = sizeof(opts), .timeout_ms = CELL_MS};
+        const struct cg_execute_options opts = { .size = sizeof(opts), .timeout_ms = CELL_MS };
         int over = 0;
 
         cg_buf_fini(&h->out);
@@ -268,19 +287,20 @@ static int copy_helper(const struct cg_scene *s, struct cg_err *err)
 
         if (cg_read_file(CG_SELFTEST_HELPER, MAX_HELPER, &program, &len, err) < 0)
                 return -1;
-        fd = open(cg_scene_path(s, "work/cellgate-selftest", path), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0755);
+        fd = open(cg_scene_path(s, "work/cellgate-selftest", path), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
+                  0755);
         return fd < 0 ? cg_fail_errno(err, "%s", path) : cg_write_all(fd, program, len, err);
 }
 
 /* The scene as it is, but with this session's layers: the first line of a name counts. */
 static int write_scene(struct host *h, struct cg_err *err)
 {
-        cg_auto_buf struct cg_buf text = {.max = 32768};
+        cg_auto_buf struct cg_buf text = { .max = 32768 };
         cg_auto_json json_t *o = NULL;
         const char *info = cg_session_info(h->session);
         char path[PATH_MAX];
-        cg_auto_fd int fd = open(cg_scene_path(h->scene, "work/scene", path), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
-                                 0644);
+        cg_auto_fd int fd = open(cg_scene_path(h->scene, "work/scene", path),
+                                 O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
         json_t *layer;
         size_t i;
         int e;
@@ -290,7 +310,8 @@ static int write_scene(struct host *h, struct cg_err *err)
         if (cg_json_object(info, strlen(info), "session", &o, err) < 0)
                 return -1;
         e = cg_buf_adds(&text, "layers=", err);
-        json_array_foreach(json_object_get(o, "layers"), i, layer) {
+        json_array_foreach(json_object_get(o, "layers"), i, layer)
+        {
                 if (e == 0 && json_is_string(layer))
                         e = cg_buf_addf(&text, err, "%s ", json_string_value(layer));
         }
@@ -309,15 +330,17 @@ static void take_lines(struct host *h)
 
                 *eol = '\0';
                 if (cg_report_take(h->report, h->list, h->where, h->out.data) < 0)
-                        snprintf(h->error, sizeof(h->error), "the attempts said something else: %.100s", h->out.data);
+                        snprintf(h->error, sizeof(h->error), "the attempts said something else: %.100s",
+                                 h->out.data);
                 cg_buf_consume(&h->out, n);
         }
 }
 
 static int run_helper(struct host *h, struct cg_err *err)
 {
-        cg_auto_buf struct cg_buf code = {.max = 65536};
-        int e = cg_buf_adds(&code, "import subprocess\nsubprocess.run(['./cellgate-selftest', 'scene', 'kernel'", err);
+        cg_auto_buf struct cg_buf code = { .max = 65536 };
+        int e = cg_buf_adds(
+                &code, "import subprocess\nsubprocess.run(['./cellgate-selftest', 'scene', 'kernel'", err);
 
         for (size_t i = 0; i < h->list->n && e == 0; i++) {
                 if (h->list->v[i].due)
@@ -331,7 +354,10 @@ static int run_helper(struct host *h, struct cg_err *err)
         return e;
 }
 
-/* Where the scene lies in what a kernel has of its own, nothing of it but the workspace is there: denials would prove nothing. */
+/*
+ * Where the scene lies in what a kernel has of its own, nothing of it but the workspace is there:
+ * denials would prove nothing.
+ */
 static void skip_what_is_not_there(struct host *h)
 {
         if (strncmp(h->scene->dir, "/tmp/", 5) != 0 && strncmp(h->scene->dir, "/var/tmp/", 9) != 0)
@@ -349,11 +375,12 @@ static void skip_what_is_not_there(struct host *h)
 }
 
 /* Those that are due, in a session of their own. */
-static int run_session(struct host *h, struct cg_client *client, const char *settings, const char *where, struct cg_err *err)
+static int run_session(struct host *h, struct cg_client *client, const char *settings, const char *where,
+                       struct cg_err *err)
 {
-        struct cg_session_options opts = {.size = sizeof(opts)};
+        struct cg_session_options opts = { .size = sizeof(opts) };
         char work[PATH_MAX];
-        struct cg_err problem = {0};
+        struct cg_err problem = { 0 };
         int e;
 
         if (copy_helper(h->scene, err) < 0)
@@ -369,7 +396,9 @@ static int run_session(struct host *h, struct cg_client *client, const char *set
                 cg_report_missing(h->report, h->list, where, problem.msg);
         else if (e == 0)
                 cg_report_missing(h->report, h->list, where,
-                                  h->died[0] ? h->died : h->error[0] ? h->error : "it was not made");
+                                  h->died[0]    ? h->died
+                                  : h->error[0] ? h->error
+                                                : "it was not made");
         h->session = cg_session_free(h->session);
         return e;
 }
@@ -405,9 +434,10 @@ static int add_server(struct host *h, struct cg_err *err)
 {
         char marks[PATH_MAX], script[PATH_MAX];
         /* The script is in the workspace: it must become read-only. */
-        cg_auto_json json_t *o = json_pack("{s:{s:s, s:[s,s,s,s], s:{s:s}}}", "canary", "command", "/bin/sh", "args",
-                                           cg_scene_path(h->scene, "work/server/run.sh", script), "selftest", "--mcp-server", cg_scene_path(h->scene, "marks", marks), "env",
-                                           "CELLGATE_SELFTEST_SECRET", h->scene->secret);
+        cg_auto_json json_t *o = json_pack(
+                "{s:{s:s, s:[s,s,s,s], s:{s:s}}}", "canary", "command", "/bin/sh", "args",
+                cg_scene_path(h->scene, "work/server/run.sh", script), "selftest", "--mcp-server",
+                cg_scene_path(h->scene, "marks", marks), "env", "CELLGATE_SELFTEST_SECRET", h->scene->secret);
         cg_auto_free char *text = NULL;
         size_t len;
 
@@ -433,14 +463,17 @@ static unsigned count_marks(const struct host *h, const char *name)
 }
 
 /* What the cell says of itself is looked at last. */
-static void judge(struct host *h, const struct cg_attempt_line *a, const struct attempt *try, const char *own_tmp)
+static void judge(struct host *h, const struct cg_attempt_line *a, const struct attempt *try,
+                  const char *own_tmp)
 {
         char *line = h->out.len ? strrchr(h->out.data, '\t') : NULL, note[700] = "";
         unsigned marks = count_marks(h, a->name);
-        enum cg_outcome good = a->allow ? CG_OUT_WORKS : CG_OUT_HELD, bad = a->allow ? CG_OUT_FAILS : CG_OUT_HOLE, o = CG_OUT_FAILS;
+        enum cg_outcome good = a->allow ? CG_OUT_WORKS : CG_OUT_HELD,
+                        bad = a->allow ? CG_OUT_FAILS : CG_OUT_HOLE, o = CG_OUT_FAILS;
 
         if (marks != try->marks) {
-                snprintf(note, sizeof(note), "the tool was reached %u times, where %u is right", marks, try->marks);
+                snprintf(note, sizeof(note), "the tool was reached %u times, where %u is right", marks,
+                         try->marks);
                 o = bad;
         } else if (h->asked && !try->may_ask) {
                 snprintf(note, sizeof(note), "the host was asked about it");
@@ -458,35 +491,42 @@ static void judge(struct host *h, const struct cg_attempt_line *a, const struct 
                 snprintf(note, sizeof(note), "%.*s", (int)strcspn(line + 1, "\n"), line + 1);
                 *line = '\0';
                 line = strrchr(h->out.data, '\n') ? strrchr(h->out.data, '\n') + 1 : h->out.data;
-                o = !strcmp(line, a->allow ? "works" : "held") ? good : !strcmp(line, "hole") ? CG_OUT_HOLE : CG_OUT_FAILS;
+                o = !strcmp(line, a->allow ? "works" : "held") ? good
+                    : !strcmp(line, "hole")                    ? CG_OUT_HOLE
+                                                               : CG_OUT_FAILS;
         }
         cg_report_line(h->report, a, "kernel", o, note);
 }
 
-/* What another session writes into its /tmp; its own in each run, for without a sandbox it is everybody's /tmp. */
+/*
+ * What another session writes into its /tmp; its own in each run, for without a sandbox it is
+ * everybody's /tmp.
+ */
 static void other_file(const struct host *h, char path[64])
 {
         snprintf(path, 64, "/tmp/cellgate-selftest-%.16s-other", h->scene->secret);
 }
 
-static int run_python(struct host *h, const struct cg_attempt_line *a, const struct attempt *try, struct cg_err *err)
+static int run_python(struct host *h, const struct cg_attempt_line *a, const struct attempt *try,
+                      struct cg_err *err)
 {
-        cg_auto_buf struct cg_buf code = {.max = 65536};
+        cg_auto_buf struct cg_buf code = { .max = 65536 };
         char own[64], other[64];
         size_t last = strlen(h->scene->secret) - 1;
 
         snprintf(own, sizeof(own), "/tmp/cellgate-selftest-%.16s", h->scene->secret);
         other_file(h, other);
         /* The pattern does not match itself, wherever it lies: its last letter is a set. */
-        if (cg_buf_addf(&code, err,
-                        "from cellgate_kernel import selftest\n"
-                        "OWN, OTHER, PATTERN = '%s', '%s', 'SELFTEST_SECRE[T]=%.*s[%c]'\n"
-                        "DECISION, ASK_DECISION, CALL_RESULT, SERVERS_ADD, SERVERS, EXECUTE, EGRESS_DECISION = %d, %d, %d, %d, %d, %d, %d\n"
-                        "def F(wire, kind, *more): return selftest.forge(selftest.message(%d, wire, kind, *more))\n"
-                        "selftest.run('%s', %s)\n",
-                        own, other, (int)last, h->scene->secret, h->scene->secret[last], CG_HOST_DECISION, CG_BROKER_ASK_DECISION,
-                        CG_TOOL_CALL_RESULT, CG_HOST_SERVERS_ADD, CG_BROKER_SERVERS, CG_HOST_EXECUTE, CG_HOST_EGRESS_DECISION,
-                        CG_WIRE_VERSION, a->name, try->python) < 0)
+        if (cg_buf_addf(
+                    &code, err,
+                    "from cellgate_kernel import selftest\n"
+                    "OWN, OTHER, PATTERN = '%s', '%s', 'SELFTEST_SECRE[T]=%.*s[%c]'\n"
+                    "DECISION, ASK_DECISION, CALL_RESULT, SERVERS_ADD, SERVERS, EXECUTE, EGRESS_DECISION = %d, %d, %d, %d, %d, %d, %d\n"
+                    "def F(wire, kind, *more): return selftest.forge(selftest.message(%d, wire, kind, *more))\n"
+                    "selftest.run('%s', %s)\n",
+                    own, other, (int)last, h->scene->secret, h->scene->secret[last], CG_HOST_DECISION,
+                    CG_BROKER_ASK_DECISION, CG_TOOL_CALL_RESULT, CG_HOST_SERVERS_ADD, CG_BROKER_SERVERS,
+                    CG_HOST_EXECUTE, CG_HOST_EGRESS_DECISION, CG_WIRE_VERSION, a->name, try->python) < 0)
                 return -1;
         if (run_cell(h, code.data, err) < 0)
                 return -1;
@@ -510,10 +550,11 @@ static bool is_harmful(const struct cg_attempt_line *a)
 }
 
 /* A second session, which has something that the first must not see. */
-static int other_session(struct host *h, struct cg_client *client, struct cg_session **ret, struct cg_err *err)
+static int other_session(struct host *h, struct cg_client *client, struct cg_session **ret,
+                         struct cg_err *err)
 {
-        struct cg_session_options opts = {.size = sizeof(opts)};
-        struct host other = {.scene = h->scene, .signals = h->signals};
+        struct cg_session_options opts = { .size = sizeof(opts) };
+        struct host other = { .scene = h->scene, .signals = h->signals };
         char path[PATH_MAX], file[64], code[128];
         int e;
 
@@ -533,7 +574,7 @@ static int other_session(struct host *h, struct cg_client *client, struct cg_ses
 
 static int from_within(struct host *h, struct cg_client *client, struct cg_err *err)
 {
-        struct cg_session_options opts = {.size = sizeof(opts)};
+        struct cg_session_options opts = { .size = sizeof(opts) };
         struct cg_session *other = NULL;
         char path[PATH_MAX], file[64];
         int e;
@@ -549,7 +590,8 @@ static int from_within(struct host *h, struct cg_client *client, struct cg_err *
                 const struct cg_attempt_line *a = cg_attempt_named(h->list, cg_attempts_kernel[i].name);
 
                 if (a->wanted && h->scene->bare && is_harmful(a))
-                        cg_report_line(h->report, a, "kernel", CG_OUT_SKIP, "without a sandbox it would do harm");
+                        cg_report_line(h->report, a, "kernel", CG_OUT_SKIP,
+                                       "without a sandbox it would do harm");
                 else if (a->wanted)
                         e = run_python(h, a, &attempts[i], err);
         }
@@ -561,10 +603,11 @@ static int from_within(struct host *h, struct cg_client *client, struct cg_err *
         return e;
 }
 
-int cg_selftest_kernel(struct cg_scene *s, struct cg_attempt_list *l, struct cg_report *r, int signals, struct cg_err *err)
+int cg_selftest_kernel(struct cg_scene *s, struct cg_attempt_list *l, struct cg_report *r, int signals,
+                       struct cg_err *err)
 {
-        const struct cg_client_options opts = {.size = sizeof(opts), .no_spare = 1};
-        struct host h = {.scene = s, .list = l, .report = r, .signals = signals};
+        const struct cg_client_options opts = { .size = sizeof(opts), .no_spare = 1 };
+        struct host h = { .scene = s, .list = l, .report = r, .signals = signals };
         struct cg_client *client = NULL;
         char home[PATH_MAX];
         int e;

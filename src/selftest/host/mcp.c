@@ -1,6 +1,7 @@
 /*
- * The MCP server of `cellgate selftest`: one tool, "mark", that writes its text into a file. What stands there was called, whatever
- * anybody says of approvals. Started by the tool server; its input is ours.
+ * The MCP server of `cellgate selftest`: one tool, "mark", that writes its text into a file. What
+ * stands there was called, whatever anybody says of approvals. Started by the tool server; its
+ * input is ours.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -29,12 +30,12 @@ static json_t *result_of(const char *marks, const char *method, const json_t *pa
 {
         if (!strcmp(method, "initialize"))
                 return json_pack("{s:O?, s:{s:{}}, s:{s:s, s:s}}", "protocolVersion",
-                                 json_object_get(params, "protocolVersion"),
-                                 "capabilities", "tools", "serverInfo", "name", "cellgate-selftest", "version", "1");
+                                 json_object_get(params, "protocolVersion"), "capabilities", "tools",
+                                 "serverInfo", "name", "cellgate-selftest", "version", "1");
         if (!strcmp(method, "tools/list"))
-                return json_pack("{s:[{s:s, s:s, s:{s:s, s:{s:{s:s}}, s:[s]}}]}", "tools", "name", "mark", "description",
-                                 "Leaves a mark.", "inputSchema", "type", "object", "properties", "text", "type", "string", "required",
-                                 "text");
+                return json_pack("{s:[{s:s, s:s, s:{s:s, s:{s:{s:s}}, s:[s]}}]}", "tools", "name", "mark",
+                                 "description", "Leaves a mark.", "inputSchema", "type", "object",
+                                 "properties", "text", "type", "string", "required", "text");
         return strcmp(method, "tools/call") ? json_object() : mark(marks, params);
 }
 

@@ -1,6 +1,6 @@
 /*
- * What `cellgate selftest` knows of its attempts, and what it says of each. What comes from inside a sandbox is checked: a name that was
- * asked for, once, and one of five words.
+ * What `cellgate selftest` knows of its attempts, and what it says of each. What comes from inside
+ * a sandbox is checked: a name that was asked for, once, and one of five words.
  */
 #include "selftest/host/selftest.h"
 
@@ -18,7 +18,6 @@
 
 #define MAX_OUTPUT (1u << 20) /* of a program that we start, and of what is ours: far less */
 
-
 bool cg_selftest_matches(const char *const *only, const char *name)
 {
         if (!*only)
@@ -33,9 +32,9 @@ bool cg_selftest_matches(const char *const *only, const char *name)
 static const struct {
         const char *word, *name, *say;
 } outcomes[CG_N_OUTCOMES] = {
-        [CG_OUT_HELD] = {"ok", "held", "denied"},      [CG_OUT_HOLE] = {"HOLE", "hole", "not denied"},
-        [CG_OUT_WORKS] = {"ok", "works", "possible"},  [CG_OUT_FAILS] = {"FAIL", "fails", "not possible"},
-        [CG_OUT_SKIP] = {"skip", "skip", "not tried"},
+        [CG_OUT_HELD] = { "ok", "held", "denied" },      [CG_OUT_HOLE] = { "HOLE", "hole", "not denied" },
+        [CG_OUT_WORKS] = { "ok", "works", "possible" },  [CG_OUT_FAILS] = { "FAIL", "fails", "not possible" },
+        [CG_OUT_SKIP] = { "skip", "skip", "not tried" },
 };
 
 static void print_json(json_t *o)
@@ -51,9 +50,9 @@ static void print_json(json_t *o)
 
 static void line_json(const struct cg_attempt_line *a, const char *where, enum cg_outcome o, const char *note)
 {
-        json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "name", a->name, "where", where,
-                              "group", a->group, "kind", a->allow ? "allow" : "deny", "what", a->what,
-                              "outcome", outcomes[o].name, "withoutSandbox", a->bare);
+        json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "name", a->name, "where", where, "group",
+                              a->group, "kind", a->allow ? "allow" : "deny", "what", a->what, "outcome",
+                              outcomes[o].name, "withoutSandbox", a->bare);
 
         if (j && *a->layer)
                 json_object_set_new(j, "layer", json_string(a->layer));
@@ -63,24 +62,25 @@ static void line_json(const struct cg_attempt_line *a, const char *where, enum c
 }
 
 /* A note may have been made up by what runs inside: nothing in it may move a terminal's cursor. */
-static void line_text(const struct cg_report *r, const struct cg_attempt_line *a, const char *where, enum cg_outcome o,
-                      const char *note)
+static void line_text(const struct cg_report *r, const struct cg_attempt_line *a, const char *where,
+                      enum cg_outcome o, const char *note)
 {
-        bool bad = o == CG_OUT_HOLE || o == CG_OUT_FAILS, kernel = a->command && strcmp(where, "sandbox") != 0;
-        cg_auto_buf struct cg_buf safe = {.max = 16384};
+        bool bad = o == CG_OUT_HOLE || o == CG_OUT_FAILS,
+             kernel = a->command && strcmp(where, "sandbox") != 0;
+        cg_auto_buf struct cg_buf safe = { .max = 16384 };
 
         if (cg_text_render(&safe, note, strlen(note), 0, NULL) < 0)
                 return;
         printf("%-4s %s%s%-*s %s%s%s", outcomes[o].word, kernel ? where : "", kernel ? ":" : "",
-               (int)r->width - (kernel ? (int)strlen(where) + 1 : 0), a->name,
-               outcomes[o].say, safe.len ? ": " : "", safe.len ? safe.data : "");
+               (int)r->width - (kernel ? (int)strlen(where) + 1 : 0), a->name, outcomes[o].say,
+               safe.len ? ": " : "", safe.len ? safe.data : "");
         if (bad)
                 printf("  (%s)", a->what);
         printf("\n");
 }
 
-void cg_report_line(struct cg_report *r, const struct cg_attempt_line *a, const char *where, enum cg_outcome o,
-                    const char *note)
+void cg_report_line(struct cg_report *r, const struct cg_attempt_line *a, const char *where,
+                    enum cg_outcome o, const char *note)
 {
         char tier[900];
 
@@ -99,15 +99,17 @@ void cg_report_line(struct cg_report *r, const struct cg_attempt_line *a, const 
 
 int cg_report_sum(const struct cg_report *r)
 {
-        size_t held = r->n[CG_OUT_HELD] + r->n[CG_OUT_WORKS], holes = r->n[CG_OUT_HOLE], failed = r->n[CG_OUT_FAILS],
-               skipped = r->n[CG_OUT_SKIP], all = held + holes + failed + skipped;
+        size_t held = r->n[CG_OUT_HELD] + r->n[CG_OUT_WORKS], holes = r->n[CG_OUT_HOLE],
+               failed = r->n[CG_OUT_FAILS], skipped = r->n[CG_OUT_SKIP],
+               all = held + holes + failed + skipped;
 
         if (r->json)
                 print_json(json_pack("{s:b, s:I, s:I, s:I, s:I, s:I}", "sum", 1, "attempts", (json_int_t)all,
-                                     "held", (json_int_t)held, "holes", (json_int_t)holes,
-                                     "failed", (json_int_t)failed, "skipped", (json_int_t)skipped));
+                                     "held", (json_int_t)held, "holes", (json_int_t)holes, "failed",
+                                     (json_int_t)failed, "skipped", (json_int_t)skipped));
         else if (failed)
-                printf("\n%zu attempts: %zu held, %zu holes, %zu skipped, %zu failed\n", all, held, holes, skipped, failed);
+                printf("\n%zu attempts: %zu held, %zu holes, %zu skipped, %zu failed\n", all, held, holes,
+                       skipped, failed);
         else
                 printf("\n%zu attempts: %zu held, %zu holes, %zu skipped\n", all, held, holes, skipped);
         return fflush(stdout) ? CG_EXIT_USAGE : holes || failed ? 1 : 0;
@@ -117,13 +119,13 @@ int cg_report_sum(const struct cg_report *r)
 int cg_selftest_output(char *const *argv, char **ret, struct cg_err *err)
 {
         struct cg_proc p = CG_PROC_NONE;
-        struct cg_proc_spec spec = {.path = argv[0], .argv = argv, .envp = environ};
+        struct cg_proc_spec spec = { .path = argv[0], .argv = argv, .envp = environ };
         int out[2], status = 0, e;
         size_t len;
 
         if (pipe2(out, O_CLOEXEC) < 0)
                 return cg_fail_errno(err, "pipe");
-        spec.fds = (const struct cg_proc_fd[]){{-1, 0}, {out[1], 1}, {2, 2}};
+        spec.fds = (const struct cg_proc_fd[]){ { -1, 0 }, { out[1], 1 }, { 2, 2 } };
         spec.n_fds = 3;
         e = cg_proc_spawn(&spec, &p, err);
         close(out[1]);
@@ -145,9 +147,15 @@ static int parse_attempt(char *line, struct cg_attempt_line *a)
                 field[n] = strsep(&save, "\t");
         if (n != CG_ARRAY_LEN(field))
                 return -1;
-        *a = (struct cg_attempt_line){.name = field[0], .group = field[1], .allow = !strcmp(field[2], "allow"), .layer = field[3],
-                                      .bare = field[4], .inside = true, .kernel = strcmp(field[5], "command") != 0,
-                                      .command = strcmp(field[5], "kernel") != 0, .what = field[6]};
+        *a = (struct cg_attempt_line){ .name = field[0],
+                                       .group = field[1],
+                                       .allow = !strcmp(field[2], "allow"),
+                                       .layer = field[3],
+                                       .bare = field[4],
+                                       .inside = true,
+                                       .kernel = strcmp(field[5], "command") != 0,
+                                       .command = strcmp(field[5], "kernel") != 0,
+                                       .what = field[6] };
         return 0;
 }
 
@@ -179,7 +187,7 @@ static void add_kinds(const struct cg_attempt_list *l, struct cg_buf *b)
 /* A pattern that names no attempt would pass for attempts that held. */
 static int check_patterns(const struct cg_attempt_list *l, const char *const *only, struct cg_err *err)
 {
-        cg_auto_buf struct cg_buf kinds = {.max = 4096};
+        cg_auto_buf struct cg_buf kinds = { .max = 4096 };
 
         for (; *only; only++) {
                 size_t i = 0;
@@ -189,15 +197,16 @@ static int check_patterns(const struct cg_attempt_list *l, const char *const *on
                 if (i < l->n)
                         continue;
                 add_kinds(l, &kinds);
-                return cg_fail(err, CG_E_INVAL, "--only %s: there is no such attempt; --list lists all %zu, among them %s", *only, l->n,
-                               kinds.data ? kinds.data : "");
+                return cg_fail(err, CG_E_INVAL,
+                               "--only %s: there is no such attempt; --list lists all %zu, among them %s",
+                               *only, l->n, kinds.data ? kinds.data : "");
         }
         return 0;
 }
 
 int cg_attempts_load(struct cg_attempt_list *l, const char *const *only, struct cg_err *err)
 {
-        static char *const argv[] = {(char *)CG_SELFTEST_HELPER, (char *)"--list", NULL};
+        static char *const argv[] = { (char *)CG_SELFTEST_HELPER, (char *)"--list", NULL };
         struct cg_attempt_line a;
         char *save = NULL;
         size_t lines = cg_n_attempts_kernel + cg_n_attempts_after;
@@ -211,7 +220,8 @@ int cg_attempts_load(struct cg_attempt_list *l, const char *const *only, struct 
                 return cg_fail(err, CG_E_NOMEM, "attempts");
         for (char *line = strtok_r(l->text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
                 if (parse_attempt(line, &a) < 0)
-                        return cg_fail(err, CG_E_PROTO, "%s speaks another language: is cellgate installed completely?",
+                        return cg_fail(err, CG_E_PROTO,
+                                       "%s speaks another language: is cellgate installed completely?",
                                        CG_SELFTEST_HELPER);
                 add(l, &a, only);
         }
@@ -231,12 +241,12 @@ int cg_attempts_print(const struct cg_attempt_list *l, const struct cg_report *r
                         continue;
                 if (r->json)
                         print_json(json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:b}", "name", a->name,
-                                             "group", a->group, "kind", a->allow ? "allow" : "deny",
-                                             "layer", a->layer, "withoutSandbox", a->bare, "what", a->what,
-                                             "sandbox", (int)a->command, "kernel", (int)a->kernel));
+                                             "group", a->group, "kind", a->allow ? "allow" : "deny", "layer",
+                                             a->layer, "withoutSandbox", a->bare, "what", a->what, "sandbox",
+                                             (int)a->command, "kernel", (int)a->kernel));
                 else
-                        printf("%-5s %-*s %-20s %s\n", a->allow ? "allow" : "deny", (int)r->width, a->name, a->layer,
-                               a->what);
+                        printf("%-5s %-*s %-20s %s\n", a->allow ? "allow" : "deny", (int)r->width, a->name,
+                               a->layer, a->what);
         }
         return fflush(stdout) ? CG_EXIT_USAGE : 0;
 }
@@ -245,7 +255,7 @@ struct cg_attempt_list *cg_attempts_free(struct cg_attempt_list *l)
 {
         free(l->v);
         free(l->text);
-        *l = (struct cg_attempt_list){.n = 0};
+        *l = (struct cg_attempt_list){ .n = 0 };
         return NULL;
 }
 

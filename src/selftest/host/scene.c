@@ -1,6 +1,7 @@
 /*
- * The scene of `cellgate selftest`: a throw-away folder, and what lies outside of it that attempts try to reach. Everything here is
- * made for the run and removed at its end; nothing of the user's own is touched.
+ * The scene of `cellgate selftest`: a throw-away folder, and what lies outside of it that attempts
+ * try to reach. Everything here is made for the run and removed at its end; nothing of the user's
+ * own is touched.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,52 +31,99 @@
 #include "selftest/host/selftest.h"
 #include "config.h"
 
-#define SCENE_MAX 16384
+#define SCENE_MAX       16384
 #define CANARY_START_MS 10000
-#define KEY_NAME "cellgate-selftest"
-#define STRAY "work/stray.lock" /* what stays behind locks it, and writes into it */
-#define HIDDEN "hidden-content-of-the-selftest"
-#define PRIVATE "private-content-of-the-selftest"
-#define ARGUMENT "cellgate-selftest-canary-argument"
+#define KEY_NAME        "cellgate-selftest"
+#define STRAY           "work/stray.lock" /* what stays behind locks it, and writes into it */
+#define HIDDEN          "hidden-content-of-the-selftest"
+#define PRIVATE         "private-content-of-the-selftest"
+#define ARGUMENT        "cellgate-selftest-canary-argument"
 
 /* Of the folder: a name that ends in / is a folder; the content is what stands behind it. */
 static const struct {
         const char *path, *content;
 } files[] = {
-        {"work/", NULL}, {"work/mnt/", NULL}, {"work/run/", NULL}, {STRAY, ""}, {"work/plain.txt", "plain\n"},
+        { "work/", NULL },
+        { "work/mnt/", NULL },
+        { "work/run/", NULL },
+        { STRAY, "" },
+        { "work/plain.txt", "plain\n" },
         /* denyWrite */
-        {"work/keep.txt", "keep\n"}, {"work/d/", NULL}, {"work/d/keep.txt", "keep\n"}, {"work/g/", NULL},
-        {"work/g/h/", NULL},
-        {"work/g/h/keep.txt", "keep\n"}, {"work/denied/", NULL}, {"work/denied/inner.txt", "keep\n"}, {"work/real/", NULL},
-        {"work/real/target.txt", "keep\n"}, {"work/server/", NULL},
-        {"work/server/run.sh", "#!/bin/sh\nexec \"" CG_LIBEXECDIR "/cellgate-cli\" \"$@\"\n"},
+        { "work/keep.txt", "keep\n" },
+        { "work/d/", NULL },
+        { "work/d/keep.txt", "keep\n" },
+        { "work/g/", NULL },
+        { "work/g/h/", NULL },
+        { "work/g/h/keep.txt", "keep\n" },
+        { "work/denied/", NULL },
+        { "work/denied/inner.txt", "keep\n" },
+        { "work/real/", NULL },
+        { "work/real/target.txt", "keep\n" },
+        { "work/server/", NULL },
+        { "work/server/run.sh", "#!/bin/sh\nexec \"" CG_LIBEXECDIR "/cellgate-cli\" \"$@\"\n" },
         /* never written */
-        {"work/.bashrc", "keep\n"}, {"work/sub/", NULL}, {"work/sub/.BASHRC", "keep\n"}, {"work/.git/", NULL},
-        {"work/.git/HEAD", "ref: refs/heads/main\n"},
-        {"work/.git/config", "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tworktreeConfig = true\n"},
-        {"work/.git/hooks/", NULL},
-        {"work/.git/objects/", NULL}, {"work/.git/refs/", NULL}, {"work/sub/.git/", NULL},
-        {"work/sub/.git/HEAD", "ref: refs/heads/main\n"},
-        {"work/sub/.git/hooks/", NULL}, {"work/sub/.git/hooks/idle", "keep\n"}, 
-        {"work/sub/.git/config", "[core]\n\thooksPath = ci/hooks\n\tfsmonitor = ci/watch\n"}, {"work/sub/ci/", NULL},
-        {"work/sub/ci/watch", "keep\n"}, {"work/.vscode/", NULL},
-        {"work/.claude/", NULL},
-        {"work/.claude/commands/", NULL}, {"work/.claude/agents/", NULL},
+        { "work/.bashrc", "keep\n" },
+        { "work/sub/", NULL },
+        { "work/sub/.BASHRC", "keep\n" },
+        { "work/.git/", NULL },
+        { "work/.git/HEAD", "ref: refs/heads/main\n" },
+        { "work/.git/config",
+          "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tworktreeConfig = true\n" },
+        { "work/.git/hooks/", NULL },
+        { "work/.git/objects/", NULL },
+        { "work/.git/refs/", NULL },
+        { "work/sub/.git/", NULL },
+        { "work/sub/.git/HEAD", "ref: refs/heads/main\n" },
+        { "work/sub/.git/hooks/", NULL },
+        { "work/sub/.git/hooks/idle", "keep\n" },
+        { "work/sub/.git/config", "[core]\n\thooksPath = ci/hooks\n\tfsmonitor = ci/watch\n" },
+        { "work/sub/ci/", NULL },
+        { "work/sub/ci/watch", "keep\n" },
+        { "work/.vscode/", NULL },
+        { "work/.claude/", NULL },
+        { "work/.claude/commands/", NULL },
+        { "work/.claude/agents/", NULL },
         /* denyRead */
-        {"work/secret.txt", HIDDEN}, {"work/secrets/", NULL}, {"work/secrets/inner.txt", HIDDEN}, {"work/mostly/", NULL},
-        {"work/mostly/shown.txt", "shown\n"}, {"work/mostly/inner.txt", HIDDEN}, {"work/sub/deeper/", NULL},
-        {"work/sub/deeper/key.pem", HIDDEN}, {"work/.env", HIDDEN},
-        {"out/", NULL}, {"out/canary.txt", "canary\n"}, {"out/spare.txt", ""}, {"out/empty/", NULL},
-        {"out/private.txt", PRIVATE},
+        { "work/secret.txt", HIDDEN },
+        { "work/secrets/", NULL },
+        { "work/secrets/inner.txt", HIDDEN },
+        { "work/mostly/", NULL },
+        { "work/mostly/shown.txt", "shown\n" },
+        { "work/mostly/inner.txt", HIDDEN },
+        { "work/sub/deeper/", NULL },
+        { "work/sub/deeper/key.pem", HIDDEN },
+        { "work/.env", HIDDEN },
+        { "out/", NULL },
+        { "out/canary.txt", "canary\n" },
+        { "out/spare.txt", "" },
+        { "out/empty/", NULL },
+        { "out/private.txt", PRIVATE },
         /* credentials */
-        {"home/", NULL}, {"home/.profile", "keep\n"}, {"home/.ssh/", NULL}, {"home/.ssh/id_ed25519", HIDDEN},
-        {"home/.aws/", NULL}, {"home/.npm/", NULL}, {"home/.npm/_logs/", NULL}, {"home/.claude/", NULL}, {"home/.claude/debug/", NULL},
-        {"home/.aws/credentials", HIDDEN}, {"home/.gnupg/", NULL}, {"home/.gnupg/secring.gpg", HIDDEN},
-        {"home/.netrc", HIDDEN},
-        {"home/.kube/", NULL}, {"home/.kube/config", HIDDEN}, {"home/.docker/", NULL}, {"home/.docker/config.json", HIDDEN},
-        {"home/.config/", NULL}, {"home/.config/gh/", NULL}, {"home/.config/gh/hosts.yml", HIDDEN}, {"home/.npmrc", HIDDEN},
-        {"home/.git-credentials", HIDDEN}, {"home/.mozilla/", NULL}, {"home/.mozilla/cookies.sqlite", HIDDEN},
-        {"home/.bash_history", HIDDEN},
+        { "home/", NULL },
+        { "home/.profile", "keep\n" },
+        { "home/.ssh/", NULL },
+        { "home/.ssh/id_ed25519", HIDDEN },
+        { "home/.aws/", NULL },
+        { "home/.npm/", NULL },
+        { "home/.npm/_logs/", NULL },
+        { "home/.claude/", NULL },
+        { "home/.claude/debug/", NULL },
+        { "home/.aws/credentials", HIDDEN },
+        { "home/.gnupg/", NULL },
+        { "home/.gnupg/secring.gpg", HIDDEN },
+        { "home/.netrc", HIDDEN },
+        { "home/.kube/", NULL },
+        { "home/.kube/config", HIDDEN },
+        { "home/.docker/", NULL },
+        { "home/.docker/config.json", HIDDEN },
+        { "home/.config/", NULL },
+        { "home/.config/gh/", NULL },
+        { "home/.config/gh/hosts.yml", HIDDEN },
+        { "home/.npmrc", HIDDEN },
+        { "home/.git-credentials", HIDDEN },
+        { "home/.mozilla/", NULL },
+        { "home/.mozilla/cookies.sqlite", HIDDEN },
+        { "home/.bash_history", HIDDEN },
 };
 
 static const char settings[] =
@@ -118,11 +166,11 @@ static int make_links(const struct cg_scene *s, struct cg_err *err)
                 const char *target, *path;
                 bool hard;
         } links[] = {
-                {"work/keep.txt", "work/keep-alias.txt", true},
-                {"work/secret.txt", "work/secret-alias.txt", true},
-                {"real/target.txt", "work/link-real", false},
-                {"../out/canary.txt", "work/link-out", false},
-                {"secret.txt", "work/link-secret", false},
+                { "work/keep.txt", "work/keep-alias.txt", true },
+                { "work/secret.txt", "work/secret-alias.txt", true },
+                { "real/target.txt", "work/link-real", false },
+                { "../out/canary.txt", "work/link-out", false },
+                { "secret.txt", "work/link-secret", false },
         };
         char path[PATH_MAX], target[PATH_MAX];
 
@@ -132,7 +180,8 @@ static int make_links(const struct cg_scene *s, struct cg_err *err)
                                    : symlink(links[i].target, path)) < 0)
                         return cg_fail_errno(err, "selftest: %s", path);
         }
-        return mkfifo(cg_scene_path(s, "out/fifo", path), 0600) < 0 ? cg_fail_errno(err, "selftest: %s", path) : 0;
+        return mkfifo(cg_scene_path(s, "out/fifo", path), 0600) < 0 ? cg_fail_errno(err, "selftest: %s", path)
+                                                                    : 0;
 }
 
 static int make_files(struct cg_scene *s, struct cg_err *err)
@@ -152,13 +201,17 @@ static int make_files(struct cg_scene *s, struct cg_err *err)
         return e == 0 ? make_links(s, err) : e;
 }
 
-/* In the home folder, where that can be written: a kernel's /tmp is its own, and would hide that it cannot write the host's. */
+/*
+ * In the home folder, where that can be written: a kernel's /tmp is its own, and would hide that it
+ * cannot write the host's.
+ */
 static int make_folder(struct cg_scene *s, struct cg_err *err)
 {
         static const char in_tmp[] = "/tmp/.cellgate-selftest-XXXXXX";
         const char *home = getenv("HOME");
 
-        snprintf(s->dir, sizeof(s->dir), "%.3000s/.cellgate-selftest-XXXXXX", home && home[0] == '/' ? home : "/nowhere");
+        snprintf(s->dir, sizeof(s->dir), "%.3000s/.cellgate-selftest-XXXXXX",
+                 home && home[0] == '/' ? home : "/nowhere");
         if (mkdtemp(s->dir))
                 return 0;
         memcpy(s->dir, in_tmp, sizeof(in_tmp));
@@ -171,7 +224,7 @@ static int make_folder(struct cg_scene *s, struct cg_err *err)
 /* By a name relative to the folder: the whole path may be longer than a socket's may be. */
 static int unix_socket(const struct cg_scene *s, const char *name, int type, int *ret, struct cg_err *err)
 {
-        struct sockaddr_un at = {.sun_family = AF_UNIX};
+        struct sockaddr_un at = { .sun_family = AF_UNIX };
         bool abstract = name[0] == '@';
         socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(name) + !abstract);
         cg_auto_fd int here = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -191,8 +244,9 @@ static int unix_socket(const struct cg_scene *s, const char *name, int type, int
 
 static const char *known_socket(void)
 {
-        static const char *const paths[] = {"/run/docker.sock", "/var/run/docker.sock", "/run/containerd/containerd.sock",
-                                            "/run/dbus/system_bus_socket", "/run/systemd/private"};
+        static const char *const paths[] = { "/run/docker.sock", "/var/run/docker.sock",
+                                             "/run/containerd/containerd.sock", "/run/dbus/system_bus_socket",
+                                             "/run/systemd/private" };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(paths); i++) {
                 if (access(paths[i], W_OK) == 0)
@@ -216,13 +270,14 @@ static int make_sockets(struct cg_scene *s, struct cg_err *err)
                 return cg_fail_errno(err, "selftest: %s", path);
         if (known && cg_scene_set(s, err, "unix_known=%s", known) < 0)
                 return -1;
-        return cg_scene_set(s, err, "unix_stream=../out/stream\nunix_dgram=../out/dgram\nunix_abstract=%s", name);
+        return cg_scene_set(s, err, "unix_stream=../out/stream\nunix_dgram=../out/dgram\nunix_abstract=%s",
+                            name);
 }
 
 /* Shared memory, queues and keys. What this Linux does not have is not there to be reached. */
 static int make_shared(struct cg_scene *s, struct cg_err *err)
 {
-        struct mq_attr attr = {.mq_maxmsg = 1, .mq_msgsize = 64};
+        struct mq_attr attr = { .mq_maxmsg = 1, .mq_msgsize = 64 };
         key_t key = (key_t)(0x43470000 | (getpid() & 0xffff));
         char name[64];
         void *p;
@@ -261,7 +316,10 @@ static int make_terminal(struct cg_scene *s)
 {
         int slave;
 
-        /* A terminal is not what everything depends on: without one its attempts are skipped, and say so. */
+        /*
+         * A terminal is not what everything depends on: without one its attempts are skipped, and
+         * say so.
+         */
         if (openpty(&s->terminal, &slave, s->terminal_name, NULL, NULL) < 0) {
                 s->terminal = -1;
                 return 0;
@@ -279,10 +337,12 @@ static int read_ports(struct cg_scene *s, struct cg_err *err)
 
         while (n < sizeof(buf) - 1) {
                 ssize_t r = cg_wait_fd(s->canary_out, POLLIN, CANARY_START_MS, err) == 0
-                                    ? read(s->canary_out, buf + n, sizeof(buf) - 1 - n) : -1;
+                                    ? read(s->canary_out, buf + n, sizeof(buf) - 1 - n)
+                                    : -1;
 
                 if (r <= 0)
-                        return cg_fail(err, CG_E_CLOSED, "selftest: the process that attempts are about did not start");
+                        return cg_fail(err, CG_E_CLOSED,
+                                       "selftest: the process that attempts are about did not start");
                 n += (size_t)r;
                 buf[n] = '\0';
                 if (n >= 4 && !strcmp(buf + n - 4, "end\n"))
@@ -295,12 +355,16 @@ static int read_ports(struct cg_scene *s, struct cg_err *err)
 static int start_canary(struct cg_scene *s, struct cg_err *err)
 {
         char cwd[PATH_MAX], path[PATH_MAX], env[3][100];
-        char *const argv[] = {(char *)"cellgate-cli", (char *)"selftest", (char *)"--canary", (char *)ARGUMENT, NULL};
-        char *const envp[] = {env[0], env[1], env[2], NULL};
+        char *const argv[] = { (char *)"cellgate-cli", (char *)"selftest", (char *)"--canary",
+                               (char *)ARGUMENT, NULL };
+        char *const envp[] = { env[0], env[1], env[2], NULL };
         cg_auto_fd int file = open(cg_scene_path(s, "out/private.txt", path), O_RDONLY | O_CLOEXEC);
         int in[2], out[2];
-        struct cg_proc_spec spec = {.path = CG_LIBEXECDIR "/cellgate-cli", .argv = argv, .envp = envp,
-                                    .cwd = cg_scene_path(s, "work", cwd), .die_with_parent = true};
+        struct cg_proc_spec spec = { .path = CG_LIBEXECDIR "/cellgate-cli",
+                                     .argv = argv,
+                                     .envp = envp,
+                                     .cwd = cg_scene_path(s, "work", cwd),
+                                     .die_with_parent = true };
         int e;
 
         if (file < 0 || pipe2(in, O_CLOEXEC) < 0)
@@ -313,7 +377,7 @@ static int start_canary(struct cg_scene *s, struct cg_err *err)
         snprintf(env[0], sizeof(env[0]), "CELLGATE_SELFTEST_SECRET=%s", s->secret);
         snprintf(env[1], sizeof(env[1]), "CELLGATE_SELFTEST_CANARY=canary-%s", s->secret);
         snprintf(env[2], sizeof(env[2]), "CELLGATE_SELFTEST_MEMORY=m%.10s", s->secret);
-        spec.fds = (const struct cg_proc_fd[]){{in[0], 0}, {out[1], 1}, {2, 2}, {file, 60}};
+        spec.fds = (const struct cg_proc_fd[]){ { in[0], 0 }, { out[1], 1 }, { 2, 2 }, { file, 60 } };
         spec.n_fds = 4;
         e = cg_proc_spawn(&spec, &s->canary, err);
         close(in[0]);
@@ -322,14 +386,19 @@ static int start_canary(struct cg_scene *s, struct cg_err *err)
         s->canary_out = out[0];
         if (e < 0)
                 return e;
-        if (cg_scene_set(s, err, "canary_pid=%d\ncanary_argument=" ARGUMENT "\ncanary_environ=canary-%s\ncanary_memory=m%.10s\n"
-                         "canary_content=" PRIVATE "\ncanary_exe=cellgate-cli", (int)s->canary.pid, s->secret,
-                         s->secret) < 0)
+        if (cg_scene_set(s, err,
+                         "canary_pid=%d\ncanary_argument=" ARGUMENT
+                         "\ncanary_environ=canary-%s\ncanary_memory=m%.10s\n"
+                         "canary_content=" PRIVATE "\ncanary_exe=cellgate-cli",
+                         (int)s->canary.pid, s->secret, s->secret) < 0)
                 return -1;
         return read_ports(s, err);
 }
 
-/* A name of this machine's own, with a dot in it, that leads to loopback: settings can allow no others. */
+/*
+ * A name of this machine's own, with a dot in it, that leads to loopback: settings can allow no
+ * others.
+ */
 static int find_loopback_name(struct cg_scene *s, struct cg_err *err)
 {
         cg_auto_free char *text = NULL;
@@ -339,8 +408,8 @@ static int find_loopback_name(struct cg_scene *s, struct cg_err *err)
         if (cg_read_file("/etc/hosts", 1 << 20, &text, &len, NULL) < 0)
                 return 0;
         for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-                if (sscanf(line, "%63s %255s", address, name) == 2 && !strncmp(address, "127.", 4) && strchr(name, '.') &&
-                    !strpbrk(name, "\"\\%#"))
+                if (sscanf(line, "%63s %255s", address, name) == 2 && !strncmp(address, "127.", 4) &&
+                    strchr(name, '.') && !strpbrk(name, "\"\\%#"))
                         return cg_scene_set(s, err, "loopback_name=%s", name);
         }
         return 0;
@@ -361,15 +430,28 @@ int cg_scene_make(struct cg_scene *s, bool bare, struct cg_err *err)
 {
         char path[PATH_MAX];
 
-        *s = (struct cg_scene){.bare = bare, .tier = s->tier, .canary = CG_PROC_NONE, .canary_out = -1, .canary_in = -1, .terminal = -1, .stream = -1,
-                               .abstract = -1, .dgram = -1, .fifo = -1, .shm_id = -1, .msg_id = -1, .sem_id = -1, .mqueue = -1, .key = -1};
+        *s = (struct cg_scene){ .bare = bare,
+                                .tier = s->tier,
+                                .canary = CG_PROC_NONE,
+                                .canary_out = -1,
+                                .canary_in = -1,
+                                .terminal = -1,
+                                .stream = -1,
+                                .abstract = -1,
+                                .dgram = -1,
+                                .fifo = -1,
+                                .shm_id = -1,
+                                .msg_id = -1,
+                                .sem_id = -1,
+                                .mqueue = -1,
+                                .key = -1 };
         cg_buf_init(&s->text, SCENE_MAX);
-        if (make_secret(s, err) < 0 || make_folder(s, err) < 0 || make_files(s, err) < 0 || make_sockets(s, err) < 0 ||
-            make_shared(s, err) < 0 || make_key(s, err) < 0 || make_terminal(s) < 0 || start_canary(s, err) < 0 ||
-            find_loopback_name(s, err) < 0)
+        if (make_secret(s, err) < 0 || make_folder(s, err) < 0 || make_files(s, err) < 0 ||
+            make_sockets(s, err) < 0 || make_shared(s, err) < 0 || make_key(s, err) < 0 ||
+            make_terminal(s) < 0 || start_canary(s, err) < 0 || find_loopback_name(s, err) < 0)
                 return -1;
-        return cg_scene_set(s, err, "secret=%s\nhidden_content=" HIDDEN "\nhidden_path=%s\nport_80=80", s->secret,
-                            cg_scene_path(s, "work/secret.txt", path));
+        return cg_scene_set(s, err, "secret=%s\nhidden_content=" HIDDEN "\nhidden_path=%s\nport_80=80",
+                            s->secret, cg_scene_path(s, "work/secret.txt", path));
 }
 
 /* The value's text; it ends at the line's end. */
@@ -377,7 +459,8 @@ static const char *find(const struct cg_scene *s, const char *name, size_t *len)
 {
         size_t n = strlen(name);
 
-        for (const char *line = s->text.data; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+        for (const char *line = s->text.data; line && *line;
+             line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
                 if (!strncmp(line, name, n) && line[n] == '=') {
                         *len = strcspn(line + n + 1, "\n");
                         return line + n + 1;
@@ -443,7 +526,8 @@ void cg_scene_end(struct cg_scene *s)
                 syscall(SYS_keyctl, KEYCTL_UNLINK, s->key, KEY_SPEC_USER_KEYRING);
         }
         for (size_t i = 0; i < 7; i++) {
-                int fd = (const int[]){s->canary_out, s->terminal, s->stream, s->abstract, s->dgram, s->fifo, s->mqueue}[i];
+                int fd = (const int[]){ s->canary_out, s->terminal, s->stream, s->abstract,
+                                        s->dgram,      s->fifo,     s->mqueue }[i];
 
                 if (fd >= 0)
                         close(fd);
@@ -463,7 +547,8 @@ static bool is_changed(const struct cg_scene *s, size_t i)
 
         if (!strcmp(files[i].path, STRAY))
                 return false;
-        if (!files[i].content || cg_read_file(cg_scene_path(s, files[i].path, path), 4096, &text, &len, NULL) < 0)
+        if (!files[i].content ||
+            cg_read_file(cg_scene_path(s, files[i].path, path), 4096, &text, &len, NULL) < 0)
                 return files[i].content != NULL;
         return strcmp(text, files[i].content) != 0;
 }
@@ -481,10 +566,17 @@ static enum cg_outcome after_files(const struct cg_scene *s, char *note, size_t 
 
 static enum cg_outcome after_absent(const struct cg_scene *s, char *note, size_t size)
 {
-        static const char *const names[] = {"work/absent.txt", "work/absentdir", "work/.zshrc", "work/.profile",
-                                            "work/.mcp.json",
-                                            "work/.idea", "work/.git/hooks/pre-commit", "out/new.txt", "out/by-link.txt", "beside.txt",
-                                            "home/new.txt"};
+        static const char *const names[] = { "work/absent.txt",
+                                             "work/absentdir",
+                                             "work/.zshrc",
+                                             "work/.profile",
+                                             "work/.mcp.json",
+                                             "work/.idea",
+                                             "work/.git/hooks/pre-commit",
+                                             "out/new.txt",
+                                             "out/by-link.txt",
+                                             "beside.txt",
+                                             "home/new.txt" };
         char path[PATH_MAX];
         struct stat st;
 
@@ -499,10 +591,12 @@ static enum cg_outcome after_absent(const struct cg_scene *s, char *note, size_t
 
 static enum cg_outcome after_sockets(const struct cg_scene *s, char *note, size_t size)
 {
-        static const char *const names[] = {"the socket with a path", "the abstract socket", "the datagram socket",
-                                            "the FIFO"};
-        struct pollfd fds[] = {{.fd = s->stream, .events = POLLIN}, {.fd = s->abstract, .events = POLLIN},
-                               {.fd = s->dgram, .events = POLLIN}, {.fd = s->fifo, .events = POLLIN}};
+        static const char *const names[] = { "the socket with a path", "the abstract socket",
+                                             "the datagram socket", "the FIFO" };
+        struct pollfd fds[] = { { .fd = s->stream, .events = POLLIN },
+                                { .fd = s->abstract, .events = POLLIN },
+                                { .fd = s->dgram, .events = POLLIN },
+                                { .fd = s->fifo, .events = POLLIN } };
 
         if (poll(fds, CG_ARRAY_LEN(fds), 0) <= 0)
                 return CG_OUT_HELD;
@@ -533,7 +627,10 @@ static enum cg_outcome after_processes(const struct cg_scene *s, char *note, siz
 typedef enum cg_outcome (*look_fn)(const struct cg_scene *s, char *note, size_t size);
 
 const struct cg_attempt_line cg_attempts_after[] = {
-#define AFTER(n, l, w) {.name = n, .group = "afterwards", .layer = l, .bare = "all", .what = w, .command = true}
+#define AFTER(n, l, w) \
+        { \
+                .name = n, .group = "afterwards", .layer = l, .bare = "all", .what = w, .command = true \
+        }
         AFTER("after-files", "mount|landlock", "files outside and protected ones are as they were"),
         AFTER("after-absent", "mount|landlock", "nothing was made where it must not be"),
         AFTER("after-sockets", "seccomp", "nobody talked to the host's sockets and FIFOs"),
@@ -544,7 +641,7 @@ const size_t cg_n_attempts_after = CG_ARRAY_LEN(cg_attempts_after);
 
 void cg_scene_after(const struct cg_scene *s, struct cg_report *r, const struct cg_attempt_list *l)
 {
-        static const look_fn looks[] = {after_files, after_absent, after_sockets, after_processes};
+        static const look_fn looks[] = { after_files, after_absent, after_sockets, after_processes };
 
         for (size_t i = 0; i < CG_ARRAY_LEN(cg_attempts_after); i++) {
                 const struct cg_attempt_line *a = cg_attempt_named(l, cg_attempts_after[i].name);

@@ -1,6 +1,7 @@
 /*
- * `cellgate selftest`: tries to get out of a sandbox of this machine, and says for each attempt what came of it. The attempts are made
- * by cellgate-selftest (src/selftest), a program of its own that runs inside; this makes what they are about, and counts.
+ * `cellgate selftest`: tries to get out of a sandbox of this machine, and says for each attempt
+ * what came of it. The attempts are made by cellgate-selftest (src/selftest), a program of its own
+ * that runs inside; this makes what they are about, and counts.
  */
 #include "selftest/host/selftest.h"
 
@@ -26,11 +27,11 @@
 #include "config.h"
 
 #define MAX_PATTERNS 64
-#define MAX_LOG (4u << 20)
+#define MAX_LOG      (4u << 20)
 /* Longest wait for the next attempt's line; the program inside gives each ten seconds. */
-#define LINE_MS 60000
+#define LINE_MS    60000
 #define NAME_WIDTH 26
-#define OPEN_FD 70 /* left open on purpose: the sandbox must close it */
+#define OPEN_FD    70 /* left open on purpose: the sandbox must close it */
 
 static const char help[] =
         "Usage: cellgate selftest [OPTIONS]\n\n"
@@ -53,8 +54,9 @@ static const char help[] =
 enum { ONLY = 2, LIST, JSON, QUIET, TIER, BARE, HELP };
 
 static const struct cg_opt table[] = {
-        {ONLY, 0, "only", "PATTERN"}, {LIST, 0, "list", NULL},       {JSON, 0, "json", NULL},
-        {QUIET, 'q', "quiet", NULL},  {TIER, 0, "tier", "TIER"},     {BARE, 0, "no-sandbox", NULL}, {HELP, 'h', "help", NULL},
+        { ONLY, 0, "only", "PATTERN" }, { LIST, 0, "list", NULL },   { JSON, 0, "json", NULL },
+        { QUIET, 'q', "quiet", NULL },  { TIER, 0, "tier", "TIER" }, { BARE, 0, "no-sandbox", NULL },
+        { HELP, 'h', "help", NULL },
 };
 
 struct selftest {
@@ -69,13 +71,19 @@ struct selftest {
         int signals; /* what would end this before it has cleaned up */
 };
 
-/* ---- what holds here: the attempts of a layer that this machine's sandbox has not are skipped, and say so */
+/*
+ * ---- what holds here: the attempts of a layer that this machine's sandbox has not are skipped,
+ * and say so
+ */
 static int find_layers(struct selftest *s, struct cg_err *err)
 {
         char path[PATH_MAX];
-        char *const argv[] = {(char *)(CG_BINDIR "/cellgate"), (char *)"sandbox", (char *)"--explain=json",
-                              (char *)"--settings",
-                              (char *)cg_scene_path(&s->scene, "settings.json", path), NULL};
+        char *const argv[] = { (char *)(CG_BINDIR "/cellgate"),
+                               (char *)"sandbox",
+                               (char *)"--explain=json",
+                               (char *)"--settings",
+                               (char *)cg_scene_path(&s->scene, "settings.json", path),
+                               NULL };
         cg_auto_free char *text = NULL;
         cg_auto_json json_t *o = NULL;
         cg_auto_buf struct cg_buf layers;
@@ -83,9 +91,11 @@ static int find_layers(struct selftest *s, struct cg_err *err)
         size_t i;
 
         cg_buf_init(&layers, 4096);
-        if (cg_selftest_output(argv, &text, err) < 0 || cg_json_object(text, strlen(text), "--explain", &o, err) < 0)
+        if (cg_selftest_output(argv, &text, err) < 0 ||
+            cg_json_object(text, strlen(text), "--explain", &o, err) < 0)
                 return -1;
-        json_array_foreach(json_object_get(o, "layers"), i, layer) {
+        json_array_foreach(json_object_get(o, "layers"), i, layer)
+        {
                 const char *name = json_string_value(layer);
 
                 if (name && cg_buf_addf(&layers, err, "%s ", name) < 0)
@@ -110,8 +120,8 @@ static void in_child(const struct selftest *s, char *const *argv, char *const *e
         if (s->scene.terminal >= 0)
                 ioctl(slave, TIOCSCTTY, 0);
         /* What attempts change of mounts, where nothing stops them, is nobody else's. */
-        if (s->bare && geteuid() == 0 && (unshare(CLONE_NEWNS) < 0 ||
-            mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0))
+        if (s->bare && geteuid() == 0 &&
+            (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0))
                 _exit(98);
         file = open(cg_scene_path(&s->scene, "out/private.txt", path), O_RDONLY);
         log = open(cg_scene_path(&s->scene, "log", path), O_WRONLY | O_CREAT | O_APPEND, 0600);
@@ -126,8 +136,8 @@ static void in_child(const struct selftest *s, char *const *argv, char *const *e
 /* The command, its environment, and the names of the attempts that are wanted. */
 static char **command_of(const struct selftest *s, char path[2][PATH_MAX])
 {
-        static char *const in_sandbox[] = {(char *)(CG_BINDIR "/cellgate"), (char *)"sandbox", (char *)"--settings",
-                                           NULL, (char *)"--"};
+        static char *const in_sandbox[] = { (char *)(CG_BINDIR "/cellgate"), (char *)"sandbox",
+                                            (char *)"--settings", NULL, (char *)"--" };
         char **argv = calloc(s->attempts.n + 16, sizeof(*argv));
         size_t n = 0;
 
@@ -151,7 +161,7 @@ static char **command_of(const struct selftest *s, char path[2][PATH_MAX])
 static int start(struct selftest *s, pid_t *pid, int *out, struct cg_err *err)
 {
         char path[2][PATH_MAX], home[PATH_MAX], env[5][PATH_MAX + 100];
-        char *envp[] = {env[0], env[1], env[2], env[3], s->bare ? env[4] : NULL, NULL};
+        char *envp[] = { env[0], env[1], env[2], env[3], s->bare ? env[4] : NULL, NULL };
         cg_auto_free char **argv = command_of(s, path);
         const char *port = strstr(s->scene.text.data, "\nport_proxy=");
         int fds[2];
@@ -177,7 +187,7 @@ static int start(struct selftest *s, pid_t *pid, int *out, struct cg_err *err)
 
 static int wait_for_line(const struct selftest *s, int fd, struct cg_err *err)
 {
-        struct pollfd fds[] = {{.fd = fd, .events = POLLIN}, {.fd = s->signals, .events = POLLIN}};
+        struct pollfd fds[] = { { .fd = fd, .events = POLLIN }, { .fd = s->signals, .events = POLLIN } };
         int n = poll(fds, CG_ARRAY_LEN(fds), LINE_MS);
 
         if (n < 0)
@@ -206,7 +216,8 @@ static int read_lines(struct selftest *s, int fd, struct cg_err *err)
                 while ((eol = memchr(buf, '\n', n))) {
                         *eol = '\0';
                         if (cg_report_take(&s->report, &s->attempts, "sandbox", buf) < 0)
-                                return cg_fail(err, CG_E_PROTO, "the attempts said something else: %.100s", buf);
+                                return cg_fail(err, CG_E_PROTO, "the attempts said something else: %.100s",
+                                               buf);
                         n -= (size_t)(eol + 1 - buf);
                         memmove(buf, eol + 1, n);
                 }
@@ -215,11 +226,14 @@ static int read_lines(struct selftest *s, int fd, struct cg_err *err)
         }
 }
 
-/* A sandbox tells there what it denied, which is all of it here. Shown only when it is needed to understand what went wrong. */
+/*
+ * A sandbox tells there what it denied, which is all of it here. Shown only when it is needed to
+ * understand what went wrong.
+ */
 static void show_log(const struct selftest *s)
 {
         cg_auto_free char *text = NULL;
-        cg_auto_buf struct cg_buf safe = {.max = 65536};
+        cg_auto_buf struct cg_buf safe = { .max = 65536 };
         char path[PATH_MAX];
         size_t len;
 
@@ -230,7 +244,7 @@ static void show_log(const struct selftest *s)
 
 static int check_signals(const struct selftest *s, struct cg_err *err)
 {
-        struct pollfd p = {.fd = s->signals, .events = POLLIN};
+        struct pollfd p = { .fd = s->signals, .events = POLLIN };
 
         return poll(&p, 1, 0) == 1 ? cg_fail(err, CG_E_CLOSED, "interrupted") : 0;
 }
@@ -238,7 +252,7 @@ static int check_signals(const struct selftest *s, struct cg_err *err)
 static int run_command(struct selftest *s, struct cg_err *err)
 {
         char why[1100] = "the program that makes the attempts ended before this one";
-        struct cg_err problem = {0};
+        struct cg_err problem = { 0 };
         size_t due = cg_attempts_due(&s->attempts, false);
         int fd = -1, status = 0;
         pid_t pid = -1;
@@ -255,8 +269,8 @@ static int run_command(struct selftest *s, struct cg_err *err)
         waitpid(pid, &status, 0);
         if (cg_attempts_left(&s->attempts) == due && !check_signals(s, err)) {
                 show_log(s);
-                return cg_fail(err, CG_E_STATE, "the sandbox does not start (cellgate doctor says what is missing): %s",
-                               why);
+                return cg_fail(err, CG_E_STATE,
+                               "the sandbox does not start (cellgate doctor says what is missing): %s", why);
         }
         if (cg_report_missing(&s->report, &s->attempts, "sandbox", why) > 0)
                 show_log(s);
@@ -299,7 +313,9 @@ static int apply(struct selftest *s, int id, const char *value, struct cg_err *e
 
 static int read_options(struct selftest *s, int argc, char **argv, struct cg_err *err)
 {
-        struct cg_optscan scan = {.table = table, .n = CG_ARRAY_LEN(table), .argc = argc, .argv = argv, .i = 1};
+        struct cg_optscan scan = {
+                .table = table, .n = CG_ARRAY_LEN(table), .argc = argc, .argv = argv, .i = 1
+        };
         const char *value;
         int id;
 
@@ -348,8 +364,8 @@ static int fail(const struct cg_err *err)
 
 int cg_cli_selftest(int argc, char **argv)
 {
-        struct selftest s = {.n_only = 0};
-        struct cg_err err = {0};
+        struct selftest s = { .n_only = 0 };
+        struct cg_err err = { 0 };
         int e;
 
         if (argc > 1 && !strcmp(argv[1], "--canary"))

@@ -47,7 +47,8 @@ enum cg_verdict cg_filtered(struct cg_try *t, long result)
 
 enum cg_verdict cg_refused(struct cg_try *t, long result)
 {
-        if (result < 0 && (errno == EROFS || errno == ENOENT || errno == EXDEV || errno == EBUSY || errno == ENOTDIR))
+        if (result < 0 &&
+            (errno == EROFS || errno == ENOENT || errno == EXDEV || errno == EBUSY || errno == ENOTDIR))
                 return cg_held(t, "%s", cg_errno_name(errno));
         return cg_filtered(t, result);
 }
@@ -57,7 +58,10 @@ enum cg_verdict cg_possible(struct cg_try *t, long result)
         return result >= 0 ? cg_works(t, "%s", "") : cg_fails(t, "%s", cg_errno_name(errno));
 }
 
-/* The scene is a few dozen lines: a search is all it takes. Values are copied once for each question. */
+/*
+ * The scene is a few dozen lines: a search is all it takes. Values are copied once for each
+ * question.
+ */
 const char *cg_scene(const struct cg_try *t, const char *name)
 {
         size_t n = strlen(name);
@@ -214,7 +218,8 @@ enum cg_verdict cg_try_link_race(struct cg_try *t, const struct cg_attempt *a)
 enum cg_verdict cg_try_create(struct cg_try *t, const struct cg_attempt *a)
 {
         int fd = open(a->arg, O_WRONLY | O_CREAT | O_EXCL, 0644);
-        enum cg_verdict v = fd < 0 && errno == EEXIST ? cg_refused(t, open(a->arg, O_WRONLY)) : cg_refused(t, fd);
+        enum cg_verdict v = fd < 0 && errno == EEXIST ? cg_refused(t, open(a->arg, O_WRONLY))
+                                                      : cg_refused(t, fd);
 
         if (fd >= 0)
                 unlink(a->arg);

@@ -1,9 +1,11 @@
 /*
- * cellgate-selftest: attempts to get out of the sandbox, each a line of a table. Runs INSIDE the sandbox (and outside of it, to show
- * that an attempt notices when nothing holds). `cellgate selftest` (src/selftest/host/selftest.c) makes the scene, starts this, and judges.
+ * cellgate-selftest: attempts to get out of the sandbox, each a line of a table. Runs INSIDE the
+ * sandbox (and outside of it, to show that an attempt notices when nothing holds). `cellgate
+ * selftest` (src/selftest/host/selftest.c) makes the scene, starts this, and judges.
  *
- * An attempt runs in a process of its own. It never does harm where it succeeds: files of the system are opened and not written,
- * calls that would change the machine get arguments that are refused once the right to make them has been checked.
+ * An attempt runs in a process of its own. It never does harm where it succeeds: files of the
+ * system are opened and not written, calls that would change the machine get arguments that are
+ * refused once the right to make them has been checked.
  */
 #ifndef CG_SELFTEST_INSIDE_ATTEMPT_H
 #define CG_SELFTEST_INSIDE_ATTEMPT_H
@@ -16,9 +18,13 @@
 #define CG_NOTE_SIZE 300
 
 enum cg_verdict {
-        CG_HELD,  /* a denial: it was denied */
-        CG_HOLE,  /* it was not */
-        CG_WORKS, /* something that must be possible: it is. What stands beside it as a denial is not just broken */
+        CG_HELD, /* a denial: it was denied */
+        CG_HOLE, /* it was not */
+        /*
+         * something that must be possible: it is. What stands beside it as a denial is not just
+         * broken
+         */
+        CG_WORKS,
         CG_FAILS, /* it is not */
         CG_SKIP,  /* cannot be tried here: the note says why */
 };
@@ -41,9 +47,12 @@ struct cg_try {
 
 struct cg_attempt {
         const char *name;
-        const char *layer; /* which layer holds it; "a|b": either does. Names of cg_sandbox_layers(), and
-                            * "proxy", "environment", "descriptors", "session" */
-        bool allow;        /* must be possible */
+        /*
+         * which layer holds it; "a|b": either does. Names of cg_sandbox_layers(), and "proxy",
+         * "environment", "descriptors", "session"
+         */
+        const char *layer;
+        bool allow; /* must be possible */
         enum cg_bare bare;
         int in;
         enum cg_verdict (*run)(struct cg_try *t, const struct cg_attempt *a);
@@ -59,9 +68,9 @@ struct cg_attempts {
         size_t n;
 };
 
-extern const struct cg_attempts cg_attempts_proc, cg_attempts_sockets, cg_attempts_ipc, cg_attempts_devices, cg_attempts_calls,
-        cg_attempts_privileges, cg_attempts_processes, cg_attempts_files, cg_attempts_setid, cg_attempts_protected, cg_attempts_hidden,
-        cg_attempts_proxy, cg_attempts_names;
+extern const struct cg_attempts cg_attempts_proc, cg_attempts_sockets, cg_attempts_ipc, cg_attempts_devices,
+        cg_attempts_calls, cg_attempts_privileges, cg_attempts_processes, cg_attempts_files,
+        cg_attempts_setid, cg_attempts_protected, cg_attempts_hidden, cg_attempts_proxy, cg_attempts_names;
 
 /* ---- verdicts with their note, printf-like */
 enum cg_verdict cg_held(struct cg_try *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -70,7 +79,10 @@ enum cg_verdict cg_works(struct cg_try *t, const char *fmt, ...) __attribute__((
 enum cg_verdict cg_fails(struct cg_try *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 enum cg_verdict cg_skip(struct cg_try *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Of a system call's result (-1 and errno): held when it was refused, whatever the arguments: EPERM, EACCES, ENOSYS. */
+/*
+ * Of a system call's result (-1 and errno): held when it was refused, whatever the arguments:
+ * EPERM, EACCES, ENOSYS.
+ */
 enum cg_verdict cg_filtered(struct cg_try *t, long result);
 /* The same of what goes by a path: EROFS, ENOENT, EXDEV and EBUSY are refusals too. */
 enum cg_verdict cg_refused(struct cg_try *t, long result);
@@ -83,7 +95,10 @@ unsigned long cg_scene_number(const struct cg_try *t, const char *name);
 /* All the layers of @layer are missing in the scene's "layers". */
 bool cg_scene_lacks(const struct cg_try *t, const char *layer);
 
-/* Reads up to @size - 1 bytes and adds a NUL; the length, or -1 and errno. Does not wait for a FIFO's other end. */
+/*
+ * Reads up to @size - 1 bytes and adds a NUL; the length, or -1 and errno. Does not wait for a
+ * FIFO's other end.
+ */
 long cg_slurp(const char *path, char *buf, size_t size);
 /* @len bytes at @buf have @text in them. */
 bool cg_has(const char *buf, size_t len, const char *text);
@@ -96,14 +111,23 @@ long cg_append(const char *path);
 bool cg_race_goes_on(const struct timespec *start);
 
 /* ---- shared by tables */
-enum cg_verdict cg_try_call(struct cg_try *t, const struct cg_attempt *a);       /* a->call must be refused */
-enum cg_verdict cg_try_open_write(struct cg_try *t, const struct cg_attempt *a); /* a->arg opened for writing; nothing is written */
-enum cg_verdict cg_try_open_read(struct cg_try *t, const struct cg_attempt *a);  /* a->arg opened and one byte read */
-enum cg_verdict cg_try_append(struct cg_try *t, const struct cg_attempt *a);     /* a->arg appended to */
-enum cg_verdict cg_try_create(struct cg_try *t, const struct cg_attempt *a);     /* a->arg made, and removed again */
-enum cg_verdict cg_try_link_race(struct cg_try *t, const struct cg_attempt *a);  /* appended to by a name that becomes a link to a->arg */
-enum cg_verdict cg_try_leak(struct cg_try *t, const struct cg_attempt *a);       /* a->arg read; has the scene's value a->arg2 */
+/* a->call must be refused */
+enum cg_verdict cg_try_call(struct cg_try *t, const struct cg_attempt *a);
+/* a->arg opened for writing; nothing is written */
+enum cg_verdict cg_try_open_write(struct cg_try *t, const struct cg_attempt *a);
+/* a->arg opened and one byte read */
+enum cg_verdict cg_try_open_read(struct cg_try *t, const struct cg_attempt *a);
+/* a->arg appended to */
+enum cg_verdict cg_try_append(struct cg_try *t, const struct cg_attempt *a);
+/* a->arg made, and removed again */
+enum cg_verdict cg_try_create(struct cg_try *t, const struct cg_attempt *a);
+/* appended to by a name that becomes a link to a->arg */
+enum cg_verdict cg_try_link_race(struct cg_try *t, const struct cg_attempt *a);
+/* a->arg read; has the scene's value a->arg2 */
+enum cg_verdict cg_try_leak(struct cg_try *t, const struct cg_attempt *a);
 
-#define CG_TABLE(name, title) const struct cg_attempts cg_attempts_##name = {title, attempts, sizeof(attempts) / sizeof(attempts[0])}
+#define CG_TABLE(name, title) \
+        const struct cg_attempts cg_attempts_##name = { title, attempts, \
+                                                        sizeof(attempts) / sizeof(attempts[0]) }
 
 #endif

@@ -26,7 +26,7 @@ static enum cg_verdict sysv_memory(struct cg_try *t, const struct cg_attempt *a)
         if (p == (void *)-1)
                 return cg_held(t, "%s", cg_errno_name(errno));
         return secret && !strncmp(p, secret, strlen(secret)) ? cg_hole(t, "its content was read")
-                        : cg_held(t, "another one");
+                                                             : cg_held(t, "another one");
 }
 
 static enum cg_verdict sysv_queue(struct cg_try *t, const struct cg_attempt *a)
@@ -63,7 +63,7 @@ static enum cg_verdict posix_queue(struct cg_try *t, const struct cg_attempt *a)
 static enum cg_verdict posix_memory(struct cg_try *t, const struct cg_attempt *a)
 {
         char path[128];
-        struct cg_attempt b = {.arg = path, .arg2 = "secret"};
+        struct cg_attempt b = { .arg = path, .arg2 = "secret" };
 
         snprintf(path, sizeof(path), "/dev/shm/%s", cg_scene(t, "shm"));
         return cg_try_leak(t, &b);
@@ -86,7 +86,9 @@ static enum cg_verdict key_request(struct cg_try *t, const struct cg_attempt *a)
         if (!name)
                 return cg_skip(t, "this Linux has no keys");
         return cg_filtered(t, syscall(SYS_request_key, "user", name, NULL, KEY_SPEC_PROCESS_KEYRING) >= 0 ||
-                           errno == ENOKEY ? 0 : -1);
+                                              errno == ENOKEY
+                                      ? 0
+                                      : -1);
 }
 
 static enum cg_verdict key_search(struct cg_try *t, const struct cg_attempt *a)
@@ -104,12 +106,14 @@ static enum cg_verdict key_read(struct cg_try *t, const struct cg_attempt *a)
 
         if (!cg_scene(t, "key"))
                 return cg_skip(t, "this Linux has no keys");
-        return cg_filtered(t, syscall(SYS_keyctl, KEYCTL_READ, cg_scene_number(t, "key_serial"), buf, sizeof(buf), 0));
+        return cg_filtered(
+                t, syscall(SYS_keyctl, KEYCTL_READ, cg_scene_number(t, "key_serial"), buf, sizeof(buf), 0));
 }
 
 static enum cg_verdict key_add(struct cg_try *t, const struct cg_attempt *a)
 {
-        return cg_filtered(t, syscall(SYS_add_key, "user", "cellgate-selftest-inside", "x", 1UL, KEY_SPEC_PROCESS_KEYRING));
+        return cg_filtered(t, syscall(SYS_add_key, "user", "cellgate-selftest-inside", "x", 1UL,
+                                      KEY_SPEC_PROCESS_KEYRING));
 }
 
 /* ---- FIFOs: a read-only mount does not stop writing into one */
@@ -162,34 +166,140 @@ static enum cg_verdict own_fifo(struct cg_try *t, const struct cg_attempt *a)
 }
 
 static const struct cg_attempt attempts[] = {
-        {"sysv-memory", "ipc|seccomp", false, CG_BARE_ALL, 0, sysv_memory, "System V memory of a host program", NULL,
-         NULL, {0}},
-        {"sysv-queue", "ipc|seccomp", false, CG_BARE_ALL, 0, sysv_queue, "System V messages of a host program", NULL,
-         NULL, {0}},
-        {"sysv-semaphore", "ipc|seccomp", false, CG_BARE_ALL, 0, sysv_semaphore,
-         "System V semaphores of a host program", NULL,
-         NULL, {0}},
-        {"sysv-list", "ipc|seccomp", false, CG_BARE_ALL, 0, sysv_list, "the list of all System V memory", NULL, NULL, {0}},
-        {"mqueue", "ipc|seccomp", false, CG_BARE_ALL, 0, posix_queue, "a POSIX message queue of a host program", NULL,
-         NULL, {0}},
-        {"shm", "mount|landlock|broker", false, CG_BARE_ALL, 0, posix_memory, "POSIX shared memory of a host program",
-         NULL, NULL, {0}},
-        {"shm-name", "mount", false, CG_BARE_ALL, 0, shm_listing, "that it exists", NULL, NULL, {0}},
-        {"key-request", "seccomp", false, CG_BARE_ALL, 0, key_request, "a key by its name (request_key)", NULL, NULL, {0}},
-        {"key-search", "seccomp", false, CG_BARE_ALL, 0, key_search, "a key of the user's keyring (keyctl)", NULL, NULL,
-         {0}},
-        {"key-read", "seccomp", false, CG_BARE_ALL, 0, key_read, "a key's content by its number", NULL, NULL, {0}},
-        {"key-add", "seccomp", false, CG_BARE_ALL, 0, key_add, "a key left behind (add_key)", NULL, NULL, {0}},
-        {"fifo-write", "landlock", false, CG_BARE_ALL, 0, fifo_write, "writing into a host program's FIFO", NULL, NULL,
-         {0}},
-        {"fifo-reopen", "landlock", false, CG_BARE_ALL, 0, fifo_reopened,
-         "the same by /proc/self/fd of one opened for reading", NULL,
-         NULL, {0}},
-        {"fifo-path-fd", "landlock", false, CG_BARE_ALL, 0, fifo_reopened, "the same by an O_PATH descriptor", NULL,
-         NULL, {O_PATH}},
-        {"own-sysv", "", true, 0, 0, own_sysv, "System V memory of its own", NULL, NULL, {0}},
-        {"own-shm", "", true, 0, 0, own_shm, "POSIX shared memory of its own", NULL, NULL, {0}},
-        {"own-fifo", "", true, 0, 0, own_fifo, "a FIFO of its own in the workspace", NULL, NULL, {0}},
+        { "sysv-memory",
+          "ipc|seccomp",
+          false,
+          CG_BARE_ALL,
+          0,
+          sysv_memory,
+          "System V memory of a host program",
+          NULL,
+          NULL,
+          { 0 } },
+        { "sysv-queue",
+          "ipc|seccomp",
+          false,
+          CG_BARE_ALL,
+          0,
+          sysv_queue,
+          "System V messages of a host program",
+          NULL,
+          NULL,
+          { 0 } },
+        { "sysv-semaphore",
+          "ipc|seccomp",
+          false,
+          CG_BARE_ALL,
+          0,
+          sysv_semaphore,
+          "System V semaphores of a host program",
+          NULL,
+          NULL,
+          { 0 } },
+        { "sysv-list",
+          "ipc|seccomp",
+          false,
+          CG_BARE_ALL,
+          0,
+          sysv_list,
+          "the list of all System V memory",
+          NULL,
+          NULL,
+          { 0 } },
+        { "mqueue",
+          "ipc|seccomp",
+          false,
+          CG_BARE_ALL,
+          0,
+          posix_queue,
+          "a POSIX message queue of a host program",
+          NULL,
+          NULL,
+          { 0 } },
+        { "shm",
+          "mount|landlock|broker",
+          false,
+          CG_BARE_ALL,
+          0,
+          posix_memory,
+          "POSIX shared memory of a host program",
+          NULL,
+          NULL,
+          { 0 } },
+        { "shm-name", "mount", false, CG_BARE_ALL, 0, shm_listing, "that it exists", NULL, NULL, { 0 } },
+        { "key-request",
+          "seccomp",
+          false,
+          CG_BARE_ALL,
+          0,
+          key_request,
+          "a key by its name (request_key)",
+          NULL,
+          NULL,
+          { 0 } },
+        { "key-search",
+          "seccomp",
+          false,
+          CG_BARE_ALL,
+          0,
+          key_search,
+          "a key of the user's keyring (keyctl)",
+          NULL,
+          NULL,
+          { 0 } },
+        { "key-read",
+          "seccomp",
+          false,
+          CG_BARE_ALL,
+          0,
+          key_read,
+          "a key's content by its number",
+          NULL,
+          NULL,
+          { 0 } },
+        { "key-add",
+          "seccomp",
+          false,
+          CG_BARE_ALL,
+          0,
+          key_add,
+          "a key left behind (add_key)",
+          NULL,
+          NULL,
+          { 0 } },
+        { "fifo-write",
+          "landlock",
+          false,
+          CG_BARE_ALL,
+          0,
+          fifo_write,
+          "writing into a host program's FIFO",
+          NULL,
+          NULL,
+          { 0 } },
+        { "fifo-reopen",
+          "landlock",
+          false,
+          CG_BARE_ALL,
+          0,
+          fifo_reopened,
+          "the same by /proc/self/fd of one opened for reading",
+          NULL,
+          NULL,
+          { 0 } },
+        { "fifo-path-fd",
+          "landlock",
+          false,
+          CG_BARE_ALL,
+          0,
+          fifo_reopened,
+          "the same by an O_PATH descriptor",
+          NULL,
+          NULL,
+          { O_PATH } },
+        { "own-sysv", "", true, 0, 0, own_sysv, "System V memory of its own", NULL, NULL, { 0 } },
+        { "own-shm", "", true, 0, 0, own_shm, "POSIX shared memory of its own", NULL, NULL, { 0 } },
+        { "own-fifo", "", true, 0, 0, own_fifo, "a FIFO of its own in the workspace", NULL, NULL, { 0 } },
 };
 
 CG_TABLE(ipc, "shared memory, queues, keys, FIFOs");

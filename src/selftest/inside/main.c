@@ -1,6 +1,6 @@
 /*
- * main of cellgate-selftest: runs the attempts of the tables one after another and prints a line for each:
- * NAME <tab> VERDICT <tab> NOTE. Runs inside the sandbox.
+ * main of cellgate-selftest: runs the attempts of the tables one after another and prints a line
+ * for each: NAME <tab> VERDICT <tab> NOTE. Runs inside the sandbox.
  *
  *      cellgate-selftest --list
  *      cellgate-selftest SCENE command|kernel [NAME...]
@@ -23,19 +23,26 @@
 #define SCENE_SIZE 16384
 
 static const struct cg_attempts *const tables[] = {
-        &cg_attempts_proc, &cg_attempts_sockets, &cg_attempts_ipc, &cg_attempts_devices, &cg_attempts_calls,
-        &cg_attempts_privileges, &cg_attempts_processes, &cg_attempts_files, &cg_attempts_setid, &cg_attempts_protected, &cg_attempts_hidden,
-        &cg_attempts_proxy, &cg_attempts_names,
+        &cg_attempts_proc,  &cg_attempts_sockets,    &cg_attempts_ipc,       &cg_attempts_devices,
+        &cg_attempts_calls, &cg_attempts_privileges, &cg_attempts_processes, &cg_attempts_files,
+        &cg_attempts_setid, &cg_attempts_protected,  &cg_attempts_hidden,    &cg_attempts_proxy,
+        &cg_attempts_names,
 };
 #define N_TABLES (sizeof(tables) / sizeof(tables[0]))
 
 static const char *const verdicts[] = {
-        [CG_HELD] = "held", [CG_HOLE] = "hole", [CG_WORKS] = "works", [CG_FAILS] = "fails", [CG_SKIP] = "skip",
+        [CG_HELD] = "held",   [CG_HOLE] = "hole", [CG_WORKS] = "works",
+        [CG_FAILS] = "fails", [CG_SKIP] = "skip",
 };
 static const char *const bares[] = {
-        [CG_BARE_ALL] = "all", [CG_BARE_ROOT] = "root", [CG_BARE_MACHINE] = "machine", [CG_BARE_NONE] = "none",
+        [CG_BARE_ALL] = "all",
+        [CG_BARE_ROOT] = "root",
+        [CG_BARE_MACHINE] = "machine",
+        [CG_BARE_NONE] = "none",
 };
-static const char *const places[] = {[CG_IN_COMMAND] = "command", [CG_IN_KERNEL] = "kernel", [CG_IN_BOTH] = "both"};
+static const char *const places[] = {
+        [CG_IN_COMMAND] = "command", [CG_IN_KERNEL] = "kernel", [CG_IN_BOTH] = "both"
+};
 
 static int place_of(const struct cg_attempt *a)
 {
@@ -48,15 +55,18 @@ static int list(void)
                 for (size_t j = 0; j < tables[i]->n; j++) {
                         const struct cg_attempt *a = &tables[i]->list[j];
 
-                        printf("%s\t%s\t%s\t%s\t%s\t%s\t%s\n", a->name, tables[i]->group, a->allow ? "allow" : "deny",
-                               a->layer,
-                               bares[a->bare], places[place_of(a)], a->what);
+                        printf("%s\t%s\t%s\t%s\t%s\t%s\t%s\n", a->name, tables[i]->group,
+                               a->allow ? "allow" : "deny", a->layer, bares[a->bare], places[place_of(a)],
+                               a->what);
                 }
         }
         return fflush(stdout) ? 1 : 0;
 }
 
-/* What the attempt's process leaves for this one: shared memory, since its descriptors are the attempt's to close. */
+/*
+ * What the attempt's process leaves for this one: shared memory, since its descriptors are the
+ * attempt's to close.
+ */
 struct outcome {
         bool done;
         enum cg_verdict verdict;
@@ -65,7 +75,7 @@ struct outcome {
 
 static void attempt(const char *scene, const struct cg_attempt *a, struct outcome *o)
 {
-        struct cg_try t = {.scene = scene};
+        struct cg_try t = { .scene = scene };
 
         setpgid(0, 0);
         o->verdict = a->run(&t, a);
@@ -82,7 +92,10 @@ static int64_t now_ms(void)
         return ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
-/* Ended, or ended by us when its time is over. SIGCHLD is blocked and awaited: no pidfd, which is itself what attempts try. */
+/*
+ * Ended, or ended by us when its time is over. SIGCHLD is blocked and awaited: no pidfd, which is
+ * itself what attempts try.
+ */
 static int await(pid_t pid, int *status)
 {
         const int64_t end = now_ms() + ATTEMPT_MS;
@@ -92,7 +105,7 @@ static int await(pid_t pid, int *status)
         sigaddset(&set, SIGCHLD);
         while (waitpid(pid, status, WNOHANG) == 0) {
                 const int64_t left = end - now_ms();
-                struct timespec ts = {.tv_sec = left / 1000, .tv_nsec = left % 1000 * 1000000};
+                struct timespec ts = { .tv_sec = left / 1000, .tv_nsec = left % 1000 * 1000000 };
 
                 if (left <= 0) {
                         kill(pid, SIGKILL);
@@ -115,20 +128,22 @@ static void judge_death(struct outcome *o, int waited, int status)
                 snprintf(o->note, sizeof(o->note), "the process was ended (SIGSYS)");
         } else {
                 snprintf(o->note, sizeof(o->note), "the attempt's process ended by itself (%s %d)",
-                         WIFSIGNALED(status) ? "signal" : "status", WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+                         WIFSIGNALED(status) ? "signal" : "status",
+                         WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
         }
 }
 
 static void run_one(const char *scene, const struct cg_attempt *a, struct outcome *o)
 {
-        struct cg_try t = {.scene = scene};
+        struct cg_try t = { .scene = scene };
         int status = 0, waited;
         pid_t pid;
 
         memset(o, 0, sizeof(*o));
         if (cg_scene_lacks(&t, a->layer) && !a->allow) {
                 o->verdict = CG_SKIP;
-                snprintf(o->note, sizeof(o->note), "this sandbox has no layer that would hold it (%s)", a->layer);
+                snprintf(o->note, sizeof(o->note), "this sandbox has no layer that would hold it (%s)",
+                         a->layer);
                 return;
         }
         fflush(stdout);
@@ -181,7 +196,8 @@ int main(int argc, char **argv)
         if (argc == 2 && !strcmp(argv[1], "--list"))
                 return list();
         if (argc < 3 || o == MAP_FAILED || cg_slurp(argv[1], scene, sizeof(scene)) <= 0) {
-                fprintf(stderr, "cellgate-selftest: started by `cellgate selftest`, which makes what it needs\n");
+                fprintf(stderr,
+                        "cellgate-selftest: started by `cellgate selftest`, which makes what it needs\n");
                 return 2;
         }
         sigemptyset(&set);

@@ -95,9 +95,18 @@ static enum cg_verdict each(struct cg_try *t, const struct cg_attempt *a)
 
 /* ---- ways to come by a name: each makes @path */
 
-static int by_creat(const char *path) { return creat(path, 0644) < 0 ? -1 : 0; }
-static int by_mkdir(const char *path) { return mkdir(path, 0755); }
-static int by_fifo(const char *path) { return mkfifo(path, 0644); }
+static int by_creat(const char *path)
+{
+        return creat(path, 0644) < 0 ? -1 : 0;
+}
+static int by_mkdir(const char *path)
+{
+        return mkdir(path, 0755);
+}
+static int by_fifo(const char *path)
+{
+        return mkfifo(path, 0644);
+}
 
 static int by_rename(const char *path)
 {
@@ -117,8 +126,9 @@ static int by_exchange(const char *path)
          * Something unprotected must be there to be exchanged: nothing can be, so this makes the
          * name by its other half.
          */
-        r = make("fresh") < 0 ? -1 : (int)syscall(SYS_renameat2, AT_FDCWD, "fresh", AT_FDCWD, path,
-                                                  RENAME_NOREPLACE);
+        r = make("fresh") < 0
+                    ? -1
+                    : (int)syscall(SYS_renameat2, AT_FDCWD, "fresh", AT_FDCWD, path, RENAME_NOREPLACE);
         return r;
 }
 
@@ -132,7 +142,10 @@ static int by_link(const char *path)
         return r;
 }
 
-static int by_symlink(const char *path) { return symlink("fresh", path); }
+static int by_symlink(const char *path)
+{
+        return symlink("fresh", path);
+}
 
 static int by_tmpfile(const char *path)
 {
@@ -257,19 +270,30 @@ static const struct {
         const char *name;
         int (*make)(const char *path);
 } ways[] = {
-        {"open", make}, {"creat", by_creat}, {"mkdir", by_mkdir}, {"mkfifo", by_fifo}, {"rename", by_rename},
-                {"noreplace", by_exchange},
-        {"link", by_link}, {"symlink", by_symlink}, {"tmpfile", by_tmpfile}, {"folder-fd", by_folder_fd},
-                {"proc-fd", by_proc_fd},
-        {"proc-cwd", by_proc_cwd}, {"thread-cwd", by_thread_cwd}, {"chdir", by_chdir}, {"folder-link",
-                by_folder_link},
-        {"dangling-link", by_dangling_link}, {"dots", by_dots}, {"case", by_case},
+        { "open", make },
+        { "creat", by_creat },
+        { "mkdir", by_mkdir },
+        { "mkfifo", by_fifo },
+        { "rename", by_rename },
+        { "noreplace", by_exchange },
+        { "link", by_link },
+        { "symlink", by_symlink },
+        { "tmpfile", by_tmpfile },
+        { "folder-fd", by_folder_fd },
+        { "proc-fd", by_proc_fd },
+        { "proc-cwd", by_proc_cwd },
+        { "thread-cwd", by_thread_cwd },
+        { "chdir", by_chdir },
+        { "folder-link", by_folder_link },
+        { "dangling-link", by_dangling_link },
+        { "dots", by_dots },
+        { "case", by_case },
 };
 
 /* a->arg2: the way; in a folder that is there, and deep. */
 static enum cg_verdict by_way(struct cg_try *t, const struct cg_attempt *a)
 {
-        static const char *const folders[] = {"names", DEEP};
+        static const char *const folders[] = { "names", DEEP };
 
         for (size_t f = 0; f < sizeof(folders) / sizeof(folders[0]); f++) {
                 char path[PATH_MAX];
@@ -324,7 +348,8 @@ static enum cg_verdict bring_folder(struct cg_try *t, const struct cg_attempt *a
 /* A fresh one: of one that an earlier sandbox has made the configuration stays as it is. */
 static int repository(const char *top)
 {
-        static const char *const parts[] = {"objects", "refs/heads", "refs", "HEAD", "config", "config.lock", ""};
+        static const char *const parts[] = { "objects", "refs/heads",  "refs", "HEAD",
+                                             "config",  "config.lock", "" };
         char path[PATH_MAX];
 
         for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
@@ -396,8 +421,8 @@ static enum cg_verdict config_plain(struct cg_try *t, const struct cg_attempt *a
 }
 
 /* What an attempt cannot make, it finds: a hook that is not run, because its mode says so. */
-static const unsigned char acl[] = {2, 0, 0, 0,  1, 0, 7, 0, 255, 255, 255, 255,  4, 0, 5, 0, 255, 255, 255,
-                                    255,  32, 0, 5, 0, 255, 255, 255, 255};
+static const unsigned char acl[] = { 2, 0, 0,   0,   1,   0,   7,  0, 255, 255, 255, 255, 4,   0,
+                                     5, 0, 255, 255, 255, 255, 32, 0, 5,   0,   255, 255, 255, 255 };
 
 static enum cg_verdict attribute(struct cg_try *t, const struct cg_attempt *a)
 {
@@ -520,7 +545,7 @@ static enum cg_verdict race_name(struct cg_try *t, const struct cg_attempt *a)
         make_parents("names/race/x");
         snprintf(flipping, sizeof(flipping), "names/race/_bashrc");
         over = false;
-        if (pthread_create(&thread, NULL, flip, (void *)(uintptr_t)".bashrc") != 0)
+        if (pthread_create(&thread, NULL, flip, (void *)(uintptr_t) ".bashrc") != 0)
                 return cg_fails(t, "no second thread");
         clock_gettime(CLOCK_MONOTONIC, &start);
         for (; cg_race_goes_on(&start) && !hole; tries++) {
@@ -623,7 +648,7 @@ static enum cg_verdict fifo(struct cg_try *t, const struct cg_attempt *a)
 
 static enum cg_verdict umask_holds(struct cg_try *t, const struct cg_attempt *a)
 {
-        static const mode_t masks[] = {0, 077, 027};
+        static const mode_t masks[] = { 0, 077, 027 };
         struct stat st;
 
         make_parents("names/x");
@@ -640,79 +665,339 @@ static enum cg_verdict umask_holds(struct cg_try *t, const struct cg_attempt *a)
 }
 
 #define L "names"
-#define WAY(way) {"name-" way, L, false, CG_BARE_ALL, 0, by_way, "a protected name, by " way, ".bash_login", way, {0}}
+#define WAY(way) \
+        { \
+                "name-" way, L, false, CG_BARE_ALL, 0, by_way, "a protected name, by " way, ".bash_login", \
+                        way, \
+                { \
+                        0 \
+                } \
+        }
 static const struct cg_attempt attempts[] = {
-        {"name-each", L, false, CG_BARE_ALL, 0, each, "each name of the table, in a folder", "names", NULL,
-         {0}},
-        {"name-each-deep", L, false, CG_BARE_ALL, 0, each, "the same eight folders deep", DEEP, NULL, {0}},
-        WAY("open"), WAY("creat"), WAY("mkdir"), WAY("mkfifo"), WAY("rename"), WAY("noreplace"), WAY("link"),
-                WAY("symlink"), WAY("tmpfile"),
-        WAY("folder-fd"), WAY("proc-fd"), WAY("proc-cwd"), WAY("thread-cwd"), WAY("chdir"),
-                WAY("folder-link"), WAY("dangling-link"),
-        WAY("dots"), WAY("case"),
-        {"name-folder-brought", L, false, CG_BARE_ALL, 0, bring_folder,
-         "a folder with commands, renamed to .claude", ".claude", "commands/x.md", {0}},
-        {"name-folder-linked", L, false, CG_BARE_ALL, 0, bring_folder, "a link to it under that name",
-         ".claude", "commands/x.md", {1}},
-        {"name-folder-deep", L, false, CG_BARE_ALL, 0, bring_folder, "one renamed to .config", ".config",
-         "autostart/x.desktop", {0}},
-        {"name-git-folder", L, false, CG_BARE_ALL, 0, bring_folder, "a folder renamed to .git", ".git",
-         "objects/x", {0}},
-        {"name-git-link", L, false, CG_BARE_ALL, 0, bring_folder, "a link to one under that name", ".git",
-         "objects/x", {1}},
-        {"name-git-file", L, false, CG_BARE_ALL, 0, by_way, "a file .git, which leads git to a repository",
-         ".git", "open", {0}},
-        {"name-git-config", L, false, CG_BARE_ALL, 0, in_repository,
-         "the configuration of a repository of its own", "config", NULL, {0}},
-        {"name-git-worktree", L, false, CG_BARE_ALL, 0, in_repository, "that of a work tree",
-         "config.worktree", NULL, {0}},
-        {"name-git-commondir", L, false, CG_BARE_ALL, 0, in_repository, "what leads git to another",
-         "commondir", NULL, {0}},
-        {"name-git-hook", L, false, CG_BARE_ALL, 0, in_repository, "a hook", "hooks/pre-commit", NULL, {0}},
-        {"name-git-module", L, false, CG_BARE_ALL, 0, in_repository, "the configuration of a submodule",
-         "modules/a/b/config", NULL, {0}},
-        {"name-git-module-hook", L, false, CG_BARE_ALL, 0, in_repository, "its hook",
-         "modules/refs/hooks/post-checkout", NULL, {0}},
-        {"name-git-lock", L, false, CG_BARE_ALL, 0, config_by_lock,
-         "git's way to write one, with a program in it",
-         "[core]\n\tfsmonitor = /bin/false\n", NULL, {0}},
-        {"name-git-lock-include", L, false, CG_BARE_ALL, 0, config_by_lock, "with another file in it",
-         "[include]\n\tpath = /x\n", NULL, {0}},
-        {"name-git-lock-remote", L, false, CG_BARE_ALL, 0, config_by_lock, "with a program for a remote",
-         "[remote \"o\"]\n\turl = ext::sh -c false\n", NULL, {0}},
-        {"name-git-lock-open", L, false, CG_BARE_ALL, 0, config_kept_open,
-         "a plain one, changed by a descriptor", NULL, NULL, {0}},
-        {"name-git-head", L, false, CG_BARE_ALL, 0, in_pieces, "a HEAD beside a configuration", "config", "",
-         {0}},
-        {"name-git-head-hooks", L, false, CG_BARE_ALL, 0, in_pieces, "a HEAD beside hooks", "hooks/update",
-         "", {0}},
-        {"name-git-head-renamed", L, false, CG_BARE_ALL, 0, head_renamed, "a file renamed to HEAD there",
-         NULL, NULL, {0}},
-        {"name-git-pieces", L, false, CG_BARE_ALL, 0, in_pieces,
-         "a folder with a configuration, moved into a repository", "config",
-         "inner/.git/modules", {1}},
-        {"name-nested-settings", L, false, CG_BARE_ALL, 0, settings_removed,
-         "the configuration of a repository below, removed to make another", NULL, NULL, {0}},
-        {"name-nested-hooks", L, false, CG_BARE_ALL, 0, named_by_settings, "a hook where that configuration has them",
-         "sub/ci/hooks/pre-commit", NULL, {0}},
-        {"name-nested-program", L, false, CG_BARE_ALL, 0, named_by_settings, "a program that it names",
-         "sub/ci/watch", NULL, {0}},
-        {"name-chmod", L, false, CG_BARE_ALL, 0, attribute, "a hook that is there made one that git runs",
-         NULL, NULL, {0}},
-        {"name-fchmod", L, false, CG_BARE_ALL, 0, attribute, "the same by a descriptor", NULL, NULL, {1}},
-        {"name-utime", L, false, CG_BARE_ALL, 0, attribute, "its times", NULL, NULL, {2}},
-        {"name-futime", L, false, CG_BARE_ALL, 0, attribute, "the same by a descriptor", NULL, NULL, {3}},
-        {"name-access-list", L, false, CG_BARE_MACHINE, 0, attribute, "its mode by an access list", NULL,
-         NULL, {4}},
-        {"name-race-name", L, false, CG_BARE_ALL, 0, race_name, "a name that changes in memory", NULL, NULL,
-         {0}},
-        {"name-race-folder", L, false, CG_BARE_ALL, 0, race_folder, "a link to a folder that changes", NULL,
-         NULL, {0}},
-        {"name-ordinary", "", true, 0, 0, ordinary, "other names, by all these ways", NULL, NULL, {0}},
-        {"name-git-plain", "", true, 0, 0, config_plain, "a plain configuration, as git init writes it", NULL,
-         NULL, {0}},
-        {"name-fifo", "", true, 0, 0, fifo, "a FIFO, opened at both ends", NULL, NULL, {0}},
-        {"name-umask", "", true, 0, 0, umask_holds, "modes of new files", NULL, NULL, {0}},
+        { "name-each",
+          L,
+          false,
+          CG_BARE_ALL,
+          0,
+          each,
+          "each name of the table, in a folder",
+          "names",
+          NULL,
+          { 0 } },
+        { "name-each-deep",
+          L,
+          false,
+          CG_BARE_ALL,
+          0,
+          each,
+          "the same eight folders deep",
+          DEEP,
+          NULL,
+          { 0 } },
+        WAY("open"),
+        WAY("creat"),
+        WAY("mkdir"),
+        WAY("mkfifo"),
+        WAY("rename"),
+        WAY("noreplace"),
+        WAY("link"),
+        WAY("symlink"),
+        WAY("tmpfile"),
+        WAY("folder-fd"),
+        WAY("proc-fd"),
+        WAY("proc-cwd"),
+        WAY("thread-cwd"),
+        WAY("chdir"),
+        WAY("folder-link"),
+        WAY("dangling-link"),
+        WAY("dots"),
+        WAY("case"),
+        { "name-folder-brought",
+          L,
+          false,
+          CG_BARE_ALL,
+          0,
+          bring_folder,
+          "a folder with commands, renamed to .claude",
+          ".claude",
+          "commands/x.md",
+          { 0 } },
+        { "name-folder-linked",
+          L,
+          false,
+          CG_BARE_ALL,
+          0,
+          bring_folder,
+          "a link to it under that name",
+          ".claude",
+          "commands/x.md",
+          { 1 } },
+        { "name-folder-deep",
+          L,
+          false,
+          CG_BARE_ALL,
+          0,
+          bring_folder,
+          "one renamed to .config",
+          ".config",
+          "autostart/x.desktop",
+          { 0 } },
+        { "name-git-folder",
+          L,
+          false,
+          CG_BARE_ALL,
+          0,
+          bring_folder,
+          "a folder renamed to .git",
+          ".git",
+          "objects/x",
+          { 0 } },
+        { "name-git-link",
+          L,
+          false,
+          CG_BARE_ALL,
+          0,
+          bring_folder,
+          "a link to one under that name",
+          ".git",
+          "objects/x",
+          { 1 } },
+        { "name-git-file",
+          L,
+          false,
+          CG_BARE_ALL,
+          0,
+          by_way,
+          "a file .git, which leads git to a repository",
+          ".git",
+          "open",
+          { 0 } },
+        { "name-git-config",
+          L,
+          false,
+          CG_BARE_ALL,
+          0,
+          in_repository,
+          "the configuration of a repository of its own",
+          "config",
+          NULL,
+          { 0 } },
+        { "name-git-worktree",
+          L,
+          false,
+          CG_BARE_ALL,
+          0,
+          in_repository,
+          "that of a work tree",
+          "config.worktree",
+          NULL,
+          { 0 } },
+        { "name-git-commondir",
+          L,
+          false,
+          CG_BARE_ALL,
+          0,
+          in_repository,
+          "what leads git to another",
+          "commondir",
+          NULL,
+          { 0 } },
+        { "name-git-hook",
+          L,
+          false,
+          CG_BARE_ALL,
+          0,
+          in_repository,
+          "a hook",
+          "hooks/pre-commit",
+          NULL,
+          { 0 } },
+        { "name-git-module",
+          L,
+          false,
+          CG_BARE_ALL,
+          0,
+          in_repository,
+          "the configuration of a submodule",
+          "modules/a/b/config",
+          NULL,
+          { 0 } },
+        { "name-git-module-hook",
+          L,
+          false,
+          CG_BARE_ALL,
+          0,
+          in_repository,
+          "its hook",
+          "modules/refs/hooks/post-checkout",
+          NULL,
+          { 0 } },
+        { "name-git-lock",
+          L,
+          false,
+          CG_BARE_ALL,
+          0,
+          config_by_lock,
+          "git's way to write one, with a program in it",
+          "[core]\n\tfsmonitor = /bin/false\n",
+          NULL,
+          { 0 } },
+        { "name-git-lock-include",
+          L,
+          false,
+          CG_BARE_ALL,
+          0,
+          config_by_lock,
+          "with another file in it",
+          "[include]\n\tpath = /x\n",
+          NULL,
+          { 0 } },
+        { "name-git-lock-remote",
+          L,
+          false,
+          CG_BARE_ALL,
+          0,
+          config_by_lock,
+          "with a program for a remote",
+          "[remote \"o\"]\n\turl = ext::sh -c false\n",
+          NULL,
+          { 0 } },
+        { "name-git-lock-open",
+          L,
+          false,
+          CG_BARE_ALL,
+          0,
+          config_kept_open,
+          "a plain one, changed by a descriptor",
+          NULL,
+          NULL,
+          { 0 } },
+        { "name-git-head",
+          L,
+          false,
+          CG_BARE_ALL,
+          0,
+          in_pieces,
+          "a HEAD beside a configuration",
+          "config",
+          "",
+          { 0 } },
+        { "name-git-head-hooks",
+          L,
+          false,
+          CG_BARE_ALL,
+          0,
+          in_pieces,
+          "a HEAD beside hooks",
+          "hooks/update",
+          "",
+          { 0 } },
+        { "name-git-head-renamed",
+          L,
+          false,
+          CG_BARE_ALL,
+          0,
+          head_renamed,
+          "a file renamed to HEAD there",
+          NULL,
+          NULL,
+          { 0 } },
+        { "name-git-pieces",
+          L,
+          false,
+          CG_BARE_ALL,
+          0,
+          in_pieces,
+          "a folder with a configuration, moved into a repository",
+          "config",
+          "inner/.git/modules",
+          { 1 } },
+        { "name-nested-settings",
+          L,
+          false,
+          CG_BARE_ALL,
+          0,
+          settings_removed,
+          "the configuration of a repository below, removed to make another",
+          NULL,
+          NULL,
+          { 0 } },
+        { "name-nested-hooks",
+          L,
+          false,
+          CG_BARE_ALL,
+          0,
+          named_by_settings,
+          "a hook where that configuration has them",
+          "sub/ci/hooks/pre-commit",
+          NULL,
+          { 0 } },
+        { "name-nested-program",
+          L,
+          false,
+          CG_BARE_ALL,
+          0,
+          named_by_settings,
+          "a program that it names",
+          "sub/ci/watch",
+          NULL,
+          { 0 } },
+        { "name-chmod",
+          L,
+          false,
+          CG_BARE_ALL,
+          0,
+          attribute,
+          "a hook that is there made one that git runs",
+          NULL,
+          NULL,
+          { 0 } },
+        { "name-fchmod", L, false, CG_BARE_ALL, 0, attribute, "the same by a descriptor", NULL, NULL, { 1 } },
+        { "name-utime", L, false, CG_BARE_ALL, 0, attribute, "its times", NULL, NULL, { 2 } },
+        { "name-futime", L, false, CG_BARE_ALL, 0, attribute, "the same by a descriptor", NULL, NULL, { 3 } },
+        { "name-access-list",
+          L,
+          false,
+          CG_BARE_MACHINE,
+          0,
+          attribute,
+          "its mode by an access list",
+          NULL,
+          NULL,
+          { 4 } },
+        { "name-race-name",
+          L,
+          false,
+          CG_BARE_ALL,
+          0,
+          race_name,
+          "a name that changes in memory",
+          NULL,
+          NULL,
+          { 0 } },
+        { "name-race-folder",
+          L,
+          false,
+          CG_BARE_ALL,
+          0,
+          race_folder,
+          "a link to a folder that changes",
+          NULL,
+          NULL,
+          { 0 } },
+        { "name-ordinary", "", true, 0, 0, ordinary, "other names, by all these ways", NULL, NULL, { 0 } },
+        { "name-git-plain",
+          "",
+          true,
+          0,
+          0,
+          config_plain,
+          "a plain configuration, as git init writes it",
+          NULL,
+          NULL,
+          { 0 } },
+        { "name-fifo", "", true, 0, 0, fifo, "a FIFO, opened at both ends", NULL, NULL, { 0 } },
+        { "name-umask", "", true, 0, 0, umask_holds, "modes of new files", NULL, NULL, { 0 } },
 };
 
 CG_TABLE(names, "names");

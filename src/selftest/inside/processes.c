@@ -29,7 +29,10 @@ static pid_t canary(const struct cg_try *t)
         return (pid_t)cg_scene_number(t, "canary_pid");
 }
 
-/* A process inside may have the same number: then what succeeded says nothing about the one outside. */
+/*
+ * A process inside may have the same number: then what succeeded says nothing about the one
+ * outside.
+ */
 static bool is_canary(const struct cg_try *t)
 {
         const char *wanted = cg_scene(t, "canary_argument");
@@ -55,7 +58,7 @@ static enum cg_verdict signal_canary(struct cg_try *t, const struct cg_attempt *
 
 static enum cg_verdict queue_canary(struct cg_try *t, const struct cg_attempt *a)
 {
-        siginfo_t info = {.si_code = SI_QUEUE};
+        siginfo_t info = { .si_code = SI_QUEUE };
 
         return on_canary(t, syscall(SYS_rt_tgsigqueueinfo, canary(t), canary(t), 0, &info));
 }
@@ -99,8 +102,9 @@ static enum cg_verdict trace_me(struct cg_try *t, const struct cg_attempt *a)
 static enum cg_verdict read_memory(struct cg_try *t, const struct cg_attempt *a)
 {
         char buf[16];
-        struct iovec here = {buf, sizeof(buf)};
-        struct iovec there = {(void *)cg_scene_number(t, "canary_address"), sizeof(buf)}; /* NOLINT */
+        struct iovec here = { buf, sizeof(buf) };
+        /* NOLINT */
+        struct iovec there = { (void *)cg_scene_number(t, "canary_address"), sizeof(buf) };
 
         return on_canary(t, process_vm_readv(canary(t), &here, 1, &there, 1, 0));
 }
@@ -108,7 +112,8 @@ static enum cg_verdict read_memory(struct cg_try *t, const struct cg_attempt *a)
 static enum cg_verdict write_memory(struct cg_try *t, const struct cg_attempt *a)
 {
         char buf[1] = "";
-        struct iovec here = {buf, 1}, there = {(void *)cg_scene_number(t, "canary_scratch"), 1}; /* NOLINT */
+        /* NOLINT */
+        struct iovec here = { buf, 1 }, there = { (void *)cg_scene_number(t, "canary_scratch"), 1 };
 
         return on_canary(t, process_vm_writev(canary(t), &here, 1, &there, 1, 0));
 }
@@ -132,16 +137,18 @@ static enum cg_verdict schedule_canary(struct cg_try *t, const struct cg_attempt
 {
         cpu_set_t set;
 
-        return on_canary(t, sched_getaffinity(canary(t), sizeof(set), &set) < 0 ? -1
-                        : sched_setaffinity(canary(t), sizeof(set), &set));
+        return on_canary(t, sched_getaffinity(canary(t), sizeof(set), &set) < 0
+                                    ? -1
+                                    : sched_setaffinity(canary(t), sizeof(set), &set));
 }
 
 static enum cg_verdict limit_canary(struct cg_try *t, const struct cg_attempt *a)
 {
         struct rlimit l;
 
-        return on_canary(t, prlimit(canary(t), RLIMIT_NOFILE, NULL, &l) < 0 ? -1
-                        : prlimit(canary(t), RLIMIT_NOFILE, &l, NULL));
+        return on_canary(t, prlimit(canary(t), RLIMIT_NOFILE, NULL, &l) < 0
+                                    ? -1
+                                    : prlimit(canary(t), RLIMIT_NOFILE, &l, NULL));
 }
 
 static enum cg_verdict nice_canary(struct cg_try *t, const struct cg_attempt *a)
@@ -166,10 +173,14 @@ static enum cg_verdict limit_init(struct cg_try *t, const struct cg_attempt *a)
 
 #define IOPRIO_NONE 0
 
-/* The attempts on pid 1 set what is there already, or name a user without processes, so that they do no harm where they succeed. */
+/*
+ * The attempts on pid 1 set what is there already, or name a user without processes, so that they
+ * do no harm where they succeed.
+ */
 static enum cg_verdict nice_init(struct cg_try *t, const struct cg_attempt *a)
 {
-        return cg_filtered(t, setpriority((__priority_which_t)a->call[0], (id_t)a->call[1], getpriority(PRIO_PROCESS, 1)));
+        return cg_filtered(t, setpriority((__priority_which_t)a->call[0], (id_t)a->call[1],
+                                          getpriority(PRIO_PROCESS, 1)));
 }
 
 static enum cg_verdict io_priority_of_init(struct cg_try *t, const struct cg_attempt *a)
@@ -181,7 +192,7 @@ static enum cg_verdict io_priority_of_init(struct cg_try *t, const struct cg_att
 
 static enum cg_verdict schedule_init(struct cg_try *t, const struct cg_attempt *a)
 {
-        struct sched_param p = {0};
+        struct sched_param p = { 0 };
         int policy = sched_getscheduler(1);
 
         sched_getparam(1, &p);
@@ -190,7 +201,7 @@ static enum cg_verdict schedule_init(struct cg_try *t, const struct cg_attempt *
 
 static enum cg_verdict schedule_param_of_init(struct cg_try *t, const struct cg_attempt *a)
 {
-        struct sched_param p = {0};
+        struct sched_param p = { 0 };
 
         sched_getparam(1, &p);
         return cg_filtered(t, sched_setparam(1, &p));
@@ -198,7 +209,7 @@ static enum cg_verdict schedule_param_of_init(struct cg_try *t, const struct cg_
 
 static enum cg_verdict schedule_attr_of_init(struct cg_try *t, const struct cg_attempt *a)
 {
-        uint32_t attr[12] = {sizeof(attr)}; /* struct sched_attr; its first member is its size */
+        uint32_t attr[12] = { sizeof(attr) }; /* struct sched_attr; its first member is its size */
 
         syscall(SYS_sched_getattr, 1, attr, sizeof(attr), 0);
         return cg_filtered(t, syscall(SYS_sched_setattr, 1, attr, 0));
@@ -218,7 +229,8 @@ static enum cg_verdict by_pidfd_of_init(struct cg_try *t, const struct cg_attemp
 {
         long fd = syscall(SYS_pidfd_open, 1, 0);
 
-        return cg_filtered(t, fd < 0 ? -1 : syscall((long)a->call[0], fd, a->call[1], a->call[2], a->call[3], 0));
+        return cg_filtered(t, fd < 0 ? -1
+                                     : syscall((long)a->call[0], fd, a->call[1], a->call[2], a->call[3], 0));
 }
 
 /* What programs do to themselves and to their children. */
@@ -226,8 +238,8 @@ static enum cg_verdict own_priorities(struct cg_try *t, const struct cg_attempt 
 {
         cpu_set_t set;
         struct rlimit l;
-        struct sched_param p = {0};
-        pid_t pid = fork(), who[] = {0, getpid(), pid};
+        struct sched_param p = { 0 };
+        pid_t pid = fork(), who[] = { 0, getpid(), pid };
         const char *failed = NULL;
 
         if (pid < 0)
@@ -241,11 +253,13 @@ static enum cg_verdict own_priorities(struct cg_try *t, const struct cg_attempt 
                         failed = "nice";
                 else if (syscall(SYS_ioprio_set, 1, who[i], IOPRIO_NONE) < 0)
                         failed = "ionice";
-                else if (sched_getaffinity(who[i], sizeof(set), &set) < 0 || sched_setaffinity(who[i], sizeof(set), &set) < 0)
+                else if (sched_getaffinity(who[i], sizeof(set), &set) < 0 ||
+                         sched_setaffinity(who[i], sizeof(set), &set) < 0)
                         failed = "taskset";
                 else if (sched_setscheduler(who[i], SCHED_BATCH, &p) < 0)
                         failed = "chrt";
-                else if (prlimit(who[i], RLIMIT_CORE, NULL, &l) < 0 || prlimit(who[i], RLIMIT_CORE, &l, NULL) < 0)
+                else if (prlimit(who[i], RLIMIT_CORE, NULL, &l) < 0 ||
+                         prlimit(who[i], RLIMIT_CORE, &l, NULL) < 0)
                         failed = "prlimit";
         }
         kill(pid, SIGKILL);
@@ -253,14 +267,18 @@ static enum cg_verdict own_priorities(struct cg_try *t, const struct cg_attempt 
         return failed ? cg_fails(t, "%s: %s", failed, cg_errno_name(errno)) : cg_works(t, "%s", "");
 }
 
-/* As much address space as the machine has memory, to be written to: where nothing counts it, it is given at once. */
+/*
+ * As much address space as the machine has memory, to be written to: where nothing counts it, it is
+ * given at once.
+ */
 static enum cg_verdict all_memory(struct cg_try *t, const struct cg_attempt *a)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
         return cg_skip(t, "a sanitizer takes more");
 #else
         size_t size = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-        void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+                       0);
 
         if (p == MAP_FAILED)
                 return errno == ENOMEM ? cg_held(t, "ENOMEM") : cg_hole(t, "%s", cg_errno_name(errno));
@@ -281,7 +299,7 @@ static enum cg_verdict reserve_memory(struct cg_try *t, const struct cg_attempt 
 
 static enum cg_verdict realtime(struct cg_try *t, const struct cg_attempt *a)
 {
-        struct sched_param p = {.sched_priority = 1};
+        struct sched_param p = { .sched_priority = 1 };
 
         return cg_filtered(t, sched_setscheduler(0, SCHED_FIFO, &p));
 }
@@ -309,7 +327,10 @@ static enum cg_verdict inherited(struct cg_try *t, const struct cg_attempt *a)
         return cg_held(t, "only 0, 1 and 2");
 }
 
-/* A process that leaves session, group and parent. It holds a lock that the host looks for once the sandbox is over. */
+/*
+ * A process that leaves session, group and parent. It holds a lock that the host looks for once the
+ * sandbox is over.
+ */
 static enum cg_verdict stray(struct cg_try *t, const struct cg_attempt *a)
 {
         int ready[2];
@@ -354,7 +375,13 @@ static enum cg_verdict own_child(struct cg_try *t, const struct cg_attempt *a)
 }
 
 static const struct cg_attempt attempts[] = {
-#define OUTSIDE(name, layers, fn, what) {name, layers, false, CG_BARE_ALL, 0, fn, what, NULL, NULL, {0}}
+#define OUTSIDE(name, layers, fn, what) \
+        { \
+                name, layers, false, CG_BARE_ALL, 0, fn, what, NULL, NULL, \
+                { \
+                        0 \
+                } \
+        }
         OUTSIDE("kill-outside", "pid|landlock", signal_canary, "a signal to a process outside"),
         OUTSIDE("sigqueue-outside", "pid|landlock", queue_canary, "a queued signal to a thread outside"),
         OUTSIDE("pidfd-outside", "pid|landlock", pidfd_canary, "a signal by a pidfd"),
@@ -368,14 +395,56 @@ static const struct cg_attempt attempts[] = {
         OUTSIDE("nice-outside", "pid|seccomp", nice_canary, "the priority of a process outside"),
         OUTSIDE("ptrace-me", "seccomp", trace_me, "ptrace at all"),
 #undef OUTSIDE
-        {"ptrace-attach", "seccomp", false, CG_BARE_ALL, 0, trace_canary, "tracing a process outside", NULL, NULL,
-         {PTRACE_SEIZE}},
-        {"ptrace-init", "seccomp", false, CG_BARE_MACHINE, 0, trace_init, "tracing pid 1", NULL, NULL, {0}},
-        {"signal-init", "landlock", false, CG_BARE_ROOT, 0, signal_init, "a signal to pid 1", NULL, NULL, {0}},
-        {"prlimit-init", "seccomp", false, CG_BARE_ROOT, 0, limit_init, "the limits of pid 1", NULL, NULL, {0}},
-#define INIT(name, bare, fn, what, ...) {name, "seccomp", false, CG_BARE_##bare, 0, fn, what, NULL, NULL, {__VA_ARGS__}}
+        { "ptrace-attach",
+          "seccomp",
+          false,
+          CG_BARE_ALL,
+          0,
+          trace_canary,
+          "tracing a process outside",
+          NULL,
+          NULL,
+          { PTRACE_SEIZE } },
+        { "ptrace-init",
+          "seccomp",
+          false,
+          CG_BARE_MACHINE,
+          0,
+          trace_init,
+          "tracing pid 1",
+          NULL,
+          NULL,
+          { 0 } },
+        { "signal-init",
+          "landlock",
+          false,
+          CG_BARE_ROOT,
+          0,
+          signal_init,
+          "a signal to pid 1",
+          NULL,
+          NULL,
+          { 0 } },
+        { "prlimit-init",
+          "seccomp",
+          false,
+          CG_BARE_ROOT,
+          0,
+          limit_init,
+          "the limits of pid 1",
+          NULL,
+          NULL,
+          { 0 } },
+#define INIT(name, bare, fn, what, ...) \
+        { \
+                name, "seccomp", false, CG_BARE_##bare, 0, fn, what, NULL, NULL, \
+                { \
+                        __VA_ARGS__ \
+                } \
+        }
         INIT("init-nice", ROOT, nice_init, "the priority of pid 1", PRIO_PROCESS, 1),
-        INIT("init-nice-high-bits", ROOT, cg_try_call, "the same, with something in the upper half of its number", SYS_setpriority,
+        INIT("init-nice-high-bits", ROOT, cg_try_call,
+             "the same, with something in the upper half of its number", SYS_setpriority,
              0x100000000 | PRIO_PROCESS, 0x100000001, 0),
         INIT("init-nice-group", ROOT, nice_init, "the priority of pid 1's process group", PRIO_PGRP, 1),
         INIT("init-nice-user", ALL, nice_init, "the priority of all processes of a user", PRIO_USER, NOBODY),
@@ -386,29 +455,89 @@ static const struct cg_attempt attempts[] = {
         INIT("init-scheduler-param", ROOT, schedule_param_of_init, "the parameters of that policy"),
         INIT("init-scheduler-attr", ROOT, schedule_attr_of_init, "the same by sched_setattr"),
         INIT("init-affinity", ROOT, affinity_of_init, "on which cores pid 1 runs"),
-        INIT("init-core-sched", MACHINE, cg_try_call, "the core scheduling group of pid 1", SYS_prctl, 62 /* PR_SCHED_CORE */,
-             2 /* SHARE_TO */, 1, 0),
-        INIT("init-migrate-pages", MACHINE, cg_try_call, "on which memory node pid 1's pages are", SYS_migrate_pages, 1, 0, 0, 0),
-        INIT("init-move-pages", MACHINE, cg_try_call, "the same by move_pages", SYS_move_pages, 1, 0, 0, 0, 0, 0),
-        INIT("init-kcmp", MACHINE, cg_try_call, "comparing pid 1's descriptors with one's own", SYS_kcmp, 1, 1, 0, 0, 0),
-        INIT("init-madvise", MACHINE, by_pidfd_of_init, "advice about pid 1's memory", SYS_process_madvise, 0, 0, 21 /* MADV_PAGEOUT */),
+        INIT("init-core-sched", MACHINE, cg_try_call, "the core scheduling group of pid 1", SYS_prctl,
+             62 /* PR_SCHED_CORE */, 2 /* SHARE_TO */, 1, 0),
+        INIT("init-migrate-pages", MACHINE, cg_try_call, "on which memory node pid 1's pages are",
+             SYS_migrate_pages, 1, 0, 0, 0),
+        INIT("init-move-pages", MACHINE, cg_try_call, "the same by move_pages", SYS_move_pages, 1, 0, 0, 0, 0,
+             0),
+        INIT("init-kcmp", MACHINE, cg_try_call, "comparing pid 1's descriptors with one's own", SYS_kcmp, 1,
+             1, 0, 0, 0),
+        INIT("init-madvise", MACHINE, by_pidfd_of_init, "advice about pid 1's memory", SYS_process_madvise, 0,
+             0, 21 /* MADV_PAGEOUT */),
         INIT("init-getfd", MACHINE, by_pidfd_of_init, "a descriptor of pid 1", SYS_pidfd_getfd, 0, 0, 0),
 #undef INIT
-        {"memory-of-the-machine", "rlimits", false, CG_BARE_ALL, CG_IN_KERNEL, all_memory, "more memory than half of the machine's", NULL,
-         NULL, {0}},
-        {"memory-reserved", "", true, 0, 0, reserve_memory, "address space that is reserved and not used", NULL, NULL, {0}},
-        {"own-priorities", "", true, 0, 0, own_priorities, "priorities, cores and limits of a program itself and its children", NULL, NULL,
-         {0}},
-        {"realtime", "capabilities", false, CG_BARE_ROOT, 0, realtime, "a priority that starves the machine", NULL,
-         NULL, {0}},
-        {"nice-negative", "capabilities", false, CG_BARE_ROOT, 0, nicer, "more than its share of the processor", NULL,
-         NULL, {0}},
-        {"fds-inherited", "descriptors", false, CG_BARE_ALL, CG_IN_COMMAND, inherited,
-         "descriptors that the caller had open", NULL, NULL,
-         {0}},
-        {"kill-own-child", "", true, 0, 0, own_child, "a child of its own can be ended", NULL, NULL, {0}},
-        {"stray-process", "", true, 0, CG_IN_COMMAND, stray, "a process that tries to outlive the sandbox", NULL, NULL,
-         {0}},
+        { "memory-of-the-machine",
+          "rlimits",
+          false,
+          CG_BARE_ALL,
+          CG_IN_KERNEL,
+          all_memory,
+          "more memory than half of the machine's",
+          NULL,
+          NULL,
+          { 0 } },
+        { "memory-reserved",
+          "",
+          true,
+          0,
+          0,
+          reserve_memory,
+          "address space that is reserved and not used",
+          NULL,
+          NULL,
+          { 0 } },
+        { "own-priorities",
+          "",
+          true,
+          0,
+          0,
+          own_priorities,
+          "priorities, cores and limits of a program itself and its children",
+          NULL,
+          NULL,
+          { 0 } },
+        { "realtime",
+          "capabilities",
+          false,
+          CG_BARE_ROOT,
+          0,
+          realtime,
+          "a priority that starves the machine",
+          NULL,
+          NULL,
+          { 0 } },
+        { "nice-negative",
+          "capabilities",
+          false,
+          CG_BARE_ROOT,
+          0,
+          nicer,
+          "more than its share of the processor",
+          NULL,
+          NULL,
+          { 0 } },
+        { "fds-inherited",
+          "descriptors",
+          false,
+          CG_BARE_ALL,
+          CG_IN_COMMAND,
+          inherited,
+          "descriptors that the caller had open",
+          NULL,
+          NULL,
+          { 0 } },
+        { "kill-own-child", "", true, 0, 0, own_child, "a child of its own can be ended", NULL, NULL, { 0 } },
+        { "stray-process",
+          "",
+          true,
+          0,
+          CG_IN_COMMAND,
+          stray,
+          "a process that tries to outlive the sandbox",
+          NULL,
+          NULL,
+          { 0 } },
 };
 
 CG_TABLE(processes, "processes");

@@ -1,6 +1,6 @@
 /*
- * Files in the workspace that must not be written: those of denyWrite, and the names that are never written. What an attempt managed
- * to change it changes back. Runs inside the sandbox.
+ * Files in the workspace that must not be written: those of denyWrite, and the names that are never
+ * written. What an attempt managed to change it changes back. Runs inside the sandbox.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -69,7 +69,8 @@ static enum cg_verdict replace(struct cg_try *t, const struct cg_attempt *a)
         enum cg_verdict v;
 
         make("fresh");
-        if (link(a->arg, "kept-for-later") < 0 && errno != EXDEV && errno != EPERM) /* where nothing holds, the way back */
+        /* where nothing holds, the way back */
+        if (link(a->arg, "kept-for-later") < 0 && errno != EXDEV && errno != EPERM)
                 return denied(t, -1);
         r = rename("fresh", a->arg);
         v = denied(t, r);
@@ -121,7 +122,10 @@ static enum cg_verdict folder_absent(struct cg_try *t, const struct cg_attempt *
         return v;
 }
 
-/* The folder where sockets, generated modules and the folders of MCP servers lie, by XDG_RUNTIME_DIR of the scene. */
+/*
+ * The folder where sockets, generated modules and the folders of MCP servers lie, by
+ * XDG_RUNTIME_DIR of the scene.
+ */
 static enum cg_verdict runtime_folder(struct cg_try *t, const struct cg_attempt *a)
 {
         char folder[64], file[80];
@@ -162,7 +166,9 @@ static enum cg_verdict onto_absent(struct cg_try *t, const struct cg_attempt *a)
         enum cg_verdict v;
 
         make("fresh");
-        r = a->call[0] == 0 ? rename("fresh", a->arg) : a->call[0] == 1 ? symlink("fresh", a->arg) : link("fresh", a->arg);
+        r = a->call[0] == 0   ? rename("fresh", a->arg)
+            : a->call[0] == 1 ? symlink("fresh", a->arg)
+                              : link("fresh", a->arg);
         v = denied(t, r);
         if (r == 0)
                 unlink(a->arg);
@@ -216,7 +222,9 @@ static enum cg_verdict append(struct cg_try *t, const struct cg_attempt *a)
         return denied(t, cg_append(a->arg));
 }
 
-/* The folder above moved away and made anew, with a file of one's own in the protected one's place. */
+/*
+ * The folder above moved away and made anew, with a file of one's own in the protected one's place.
+ */
 static enum cg_verdict parent_aside(struct cg_try *t, const struct cg_attempt *a)
 {
         int r = rename("d", "d-aside"), fd;
@@ -276,8 +284,20 @@ static enum cg_verdict beside_works(struct cg_try *t, const struct cg_attempt *a
 }
 
 static const struct cg_attempt attempts[] = {
-#define DENY(name, fn, what, path) {name, "mount|landlock", false, CG_BARE_ALL, 0, fn, what, path, NULL, {0}}
-#define DENY2(name, fn, what, path, to) {name, "mount|landlock", false, CG_BARE_ALL, 0, fn, what, path, to, {0}}
+#define DENY(name, fn, what, path) \
+        { \
+                name, "mount|landlock", false, CG_BARE_ALL, 0, fn, what, path, NULL, \
+                { \
+                        0 \
+                } \
+        }
+#define DENY2(name, fn, what, path, to) \
+        { \
+                name, "mount|landlock", false, CG_BARE_ALL, 0, fn, what, path, to, \
+                { \
+                        0 \
+                } \
+        }
         DENY("deny-write", append, "a file of denyWrite", KEEP),
         DENY("deny-truncate", truncate_it, "cutting it", NULL),
         DENY("deny-remove", remove_it, "removing it", KEEP),
@@ -302,14 +322,46 @@ static const struct cg_attempt attempts[] = {
         DENY("deny-absent-remove", remove_absent, "what keeps its name free, removed", "absent.txt"),
         DENY2("deny-absent-deep", folder_absent, "one below folders that do not exist yet", "absentdir",
               "absentdir/deep.txt"),
-        {"deny-absent-folder-aside", "mount|landlock", false, CG_BARE_NONE, 0, move_aside,
-         "the folder that keeps that name, moved aside", "absentdir", "absentdir2", {0}},
-        {"deny-absent-rename", "mount|landlock", false, CG_BARE_ALL, 0, onto_absent, "a file moved to an absent name",
-         "absent.txt", NULL, {0}},
-        {"deny-absent-symlink", "mount|landlock", false, CG_BARE_ALL, 0, onto_absent, "a link under an absent name",
-         "absent.txt", NULL, {1}},
-        {"deny-absent-link", "mount|landlock", false, CG_BARE_ALL, 0, onto_absent, "a second name under an absent name",
-         "absent.txt", NULL, {2}},
+        { "deny-absent-folder-aside",
+          "mount|landlock",
+          false,
+          CG_BARE_NONE,
+          0,
+          move_aside,
+          "the folder that keeps that name, moved aside",
+          "absentdir",
+          "absentdir2",
+          { 0 } },
+        { "deny-absent-rename",
+          "mount|landlock",
+          false,
+          CG_BARE_ALL,
+          0,
+          onto_absent,
+          "a file moved to an absent name",
+          "absent.txt",
+          NULL,
+          { 0 } },
+        { "deny-absent-symlink",
+          "mount|landlock",
+          false,
+          CG_BARE_ALL,
+          0,
+          onto_absent,
+          "a link under an absent name",
+          "absent.txt",
+          NULL,
+          { 1 } },
+        { "deny-absent-link",
+          "mount|landlock",
+          false,
+          CG_BARE_ALL,
+          0,
+          onto_absent,
+          "a second name under an absent name",
+          "absent.txt",
+          NULL,
+          { 2 } },
         DENY("deny-race-parent", race_parent, "writing while its folder is moved back and forth", NULL),
         DENY("deny-race-link", cg_try_link_race, "writing by a name that turns into a link to it", KEEP),
         DENY("never-bashrc", append, ".bashrc in the workspace", ".bashrc"),
@@ -321,30 +373,62 @@ static const struct cg_attempt attempts[] = {
         DENY("never-profile-absent", create_absent, ".profile, which does not exist", ".profile"),
         DENY("never-gitconfig-absent", create_absent, ".gitconfig, which does not exist", ".gitconfig"),
         DENY("never-gitmodules-absent", create_absent, ".gitmodules, which does not exist", ".gitmodules"),
-        DENY("never-mcp-json-absent", create_absent, ".mcp.json: servers that an agent's host starts", ".mcp.json"),
+        DENY("never-mcp-json-absent", create_absent, ".mcp.json: servers that an agent's host starts",
+             ".mcp.json"),
         DENY("never-ripgreprc-absent", create_absent, ".ripgreprc", ".ripgreprc"),
         DENY("never-git-hook", create_absent, "a git hook", ".git/hooks/pre-commit"),
         DENY("never-git-config", append, ".git/config", ".git/config"),
         DENY("never-git-config-replace", replace, "another moved onto it, as git itself does", ".git/config"),
         DENY("never-git-config-worktree", create_absent, "the config of a work tree, where git reads it",
              ".git/config.worktree"),
-        DENY("never-git-commondir", create_absent, ".git/commondir, which leads git to another config", ".git/commondir"),
+        DENY("never-git-commondir", create_absent, ".git/commondir, which leads git to another config",
+             ".git/commondir"),
         DENY2("never-git-aside", move_aside, "the repository moved aside", ".git", "git-aside"),
         DENY2("never-git-hooks-aside", move_aside, "its hooks moved aside", ".git/hooks", ".git/hooks-aside"),
         DENY("never-nested-hook", create_absent, "a hook of a repository below", "sub/.git/hooks/pre-commit"),
-        DENY2("never-nested-aside", move_aside, "the folder of that repository moved aside", "sub", "sub-aside"),
+        DENY2("never-nested-aside", move_aside, "the folder of that repository moved aside", "sub",
+              "sub-aside"),
         DENY("never-vscode", create_absent, "a task of an editor", ".vscode/tasks.json"),
         DENY2("never-vscode-aside", move_aside, "its folder moved aside", ".vscode", "vscode-aside"),
-        DENY2("never-idea-absent", folder_absent, "a folder of another editor", ".idea", ".idea/workspace.xml"),
+        DENY2("never-idea-absent", folder_absent, "a folder of another editor", ".idea",
+              ".idea/workspace.xml"),
         DENY("never-claude-commands", create_absent, "commands of an agent", ".claude/commands/x.md"),
         DENY("never-srt-settings", create_absent, "the settings of the next command", ".srt-settings.json"),
-        DENY("own-runtime", runtime_folder, "cellgate's own runtime folder, from where MCP servers start", NULL),
+        DENY("own-runtime", runtime_folder, "cellgate's own runtime folder, from where MCP servers start",
+             NULL),
         DENY("never-claude-agents", create_absent, "agents of an agent", ".claude/agents/x.md"),
 #undef DENY
 #undef DENY2
-        {"deny-beside", "", true, 0, 0, beside_works, "a file beside a protected one", "d/other.txt", NULL, {0}},
-        {"git-objects", "", true, 0, 0, beside_works, "a commit can be made", ".git/objects/x", NULL, {0}},
-        {"claude-other", "", true, 0, 0, beside_works, "other files of an agent", ".claude/notes.md", NULL, {0}},
+        { "deny-beside",
+          "",
+          true,
+          0,
+          0,
+          beside_works,
+          "a file beside a protected one",
+          "d/other.txt",
+          NULL,
+          { 0 } },
+        { "git-objects",
+          "",
+          true,
+          0,
+          0,
+          beside_works,
+          "a commit can be made",
+          ".git/objects/x",
+          NULL,
+          { 0 } },
+        { "claude-other",
+          "",
+          true,
+          0,
+          0,
+          beside_works,
+          "other files of an agent",
+          ".claude/notes.md",
+          NULL,
+          { 0 } },
 };
 
 CG_TABLE(protected, "protected files");

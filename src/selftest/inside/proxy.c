@@ -1,7 +1,8 @@
 /*
- * The proxy, the only way out: what may be reached through it, and ways to make it mean something else than it checks. Runs inside
- * the sandbox. The scene's host has two listeners on 127.0.0.1: port_allowed, and port_denied, which deniedDomains names; both answer
- * with a text that tells which Host they were asked for.
+ * The proxy, the only way out: what may be reached through it, and ways to make it mean something
+ * else than it checks. Runs inside the sandbox. The scene's host has two listeners on 127.0.0.1:
+ * port_allowed, and port_denied, which deniedDomains names; both answer with a text that tells
+ * which Host they were asked for.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -16,7 +17,7 @@
 #include "selftest/inside/attempt.h"
 
 #define ANSWER_MS 4000
-#define SIZE 4096
+#define SIZE      4096
 
 /* What comes back; @n bytes, a NUL behind them. */
 struct answer {
@@ -34,8 +35,9 @@ static unsigned proxy_port(const struct cg_try *t)
 
 static int proxy_connect(const struct cg_try *t)
 {
-        struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)proxy_port(t)),
-                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        struct sockaddr_in to = { .sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)proxy_port(t)),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
         int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
         if (fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof(to)) < 0) {
@@ -48,7 +50,7 @@ static int proxy_connect(const struct cg_try *t)
 /* Until @text is in it, the other side closes, or time is up. */
 static void hear(int fd, struct answer *a, const char *text)
 {
-        struct pollfd p = {.fd = fd, .events = POLLIN};
+        struct pollfd p = { .fd = fd, .events = POLLIN };
 
         while (a->n < SIZE - 1 && !(text && cg_has(a->text, a->n, text)) && poll(&p, 1, ANSWER_MS) == 1) {
                 ssize_t n = recv(fd, a->text + a->n, SIZE - 1 - a->n, 0);
@@ -93,7 +95,8 @@ static const char *first_line(struct answer *a)
 }
 
 /*
- * Held is a refusal by the proxy: 4xx. What it let through and nobody answered (502) is a hole: somewhere else somebody would.
+ * Held is a refusal by the proxy: 4xx. What it let through and nobody answered (502) is a hole:
+ * somewhere else somebody would.
  */
 static enum cg_verdict judge(struct cg_try *t, struct answer *a)
 {
@@ -115,14 +118,21 @@ static enum cg_verdict gone(struct cg_try *t, const struct cg_attempt *a)
                         : cg_held(t, "there is nothing to connect to");
 }
 
-/* @text with %A, %D, %O: the allowed port, the denied one, one that stands in no list; %N: a name of the machine's own. */
+/*
+ * @text with %A, %D, %O: the allowed port, the denied one, one that stands in no list; %N: a name
+ * of the machine's own.
+ */
 static size_t expand(const struct cg_try *t, const char *text, char *buf, size_t size)
 {
         size_t n = 0;
 
         for (; *text && n < size - 300; text++) {
-                const char *name = text[0] != '%' ? NULL : text[1] == 'A' ? "port_allowed" : text[1] == 'D' ? "port_denied" :
-                                   text[1] == 'O' ? "port_other" : text[1] == 'N' ? "loopback_name" : NULL;
+                const char *name = text[0] != '%'   ? NULL
+                                   : text[1] == 'A' ? "port_allowed"
+                                   : text[1] == 'D' ? "port_denied"
+                                   : text[1] == 'O' ? "port_other"
+                                   : text[1] == 'N' ? "loopback_name"
+                                                    : NULL;
                 const char *value = name ? cg_scene(t, name) : NULL;
 
                 if (!name) {
@@ -143,13 +153,14 @@ static enum cg_verdict http(struct cg_try *t, const struct cg_attempt *a)
         struct answer answer;
 
         expand(t, a->arg, host, sizeof(host));
-        snprintf(data, sizeof(data), "GET http://%s/ HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", host, host);
+        snprintf(data, sizeof(data), "GET http://%s/ HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", host,
+                 host);
         if (ask(t, data, strlen(data), &answer) < 0)
                 return gone(t, a);
         if (!a->allow)
                 return judge(t, &answer);
         return cg_has(answer.text, answer.n, "cellgate-selftest") ? cg_works(t, "%s", "")
-                        : cg_fails(t, "%s", first_line(&answer));
+                                                                  : cg_fails(t, "%s", first_line(&answer));
 }
 
 static enum cg_verdict tunnel(struct cg_try *t, const struct cg_attempt *a)
@@ -158,14 +169,16 @@ static enum cg_verdict tunnel(struct cg_try *t, const struct cg_attempt *a)
         struct answer answer;
 
         expand(t, a->arg, host, sizeof(host));
-        snprintf(data, sizeof(data), "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\nGET / HTTP/1.1\r\nHost: tunnel\r\nConnection: close\r\n\r\n",
-                 host, host);
+        snprintf(
+                data, sizeof(data),
+                "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\nGET / HTTP/1.1\r\nHost: tunnel\r\nConnection: close\r\n\r\n",
+                host, host);
         if (ask(t, data, strlen(data), &answer) < 0)
                 return gone(t, a);
         if (!a->allow)
                 return judge(t, &answer);
         return cg_has(answer.text, answer.n, "cellgate-selftest") ? cg_works(t, "%s", "")
-                        : cg_fails(t, "%s", first_line(&answer));
+                                                                  : cg_fails(t, "%s", first_line(&answer));
 }
 
 /* A whole request, as it stands. */
@@ -200,8 +213,9 @@ static enum cg_verdict host_field(struct cg_try *t, const struct cg_attempt *a)
 static enum cg_verdict second_request(struct cg_try *t, const struct cg_attempt *a)
 {
         char data[2000];
-        struct answer answer = {.n = 0};
-        size_t n = expand(t, "GET http://127.0.0.1:%A/ HTTP/1.1\r\nHost: 127.0.0.1:%A\r\n\r\n", data, sizeof(data));
+        struct answer answer = { .n = 0 };
+        size_t n = expand(t, "GET http://127.0.0.1:%A/ HTTP/1.1\r\nHost: 127.0.0.1:%A\r\n\r\n", data,
+                          sizeof(data));
         int fd = proxy_connect(t);
 
         if (fd < 0 || send(fd, data, n, MSG_NOSIGNAL) < 0)
@@ -210,8 +224,8 @@ static enum cg_verdict second_request(struct cg_try *t, const struct cg_attempt 
         if (!cg_has(answer.text, answer.n, "cellgate-selftest"))
                 return cg_fails(t, "the first one was not answered: %s", first_line(&answer));
         memset(&answer, 0, sizeof(answer));
-        n = expand(t, "GET http://127.0.0.1:%D/ HTTP/1.1\r\nHost: 127.0.0.1:%D\r\nConnection: close\r\n\r\n", data,
-                   sizeof(data));
+        n = expand(t, "GET http://127.0.0.1:%D/ HTTP/1.1\r\nHost: 127.0.0.1:%D\r\nConnection: close\r\n\r\n",
+                   data, sizeof(data));
         if (send(fd, data, n, MSG_NOSIGNAL) > 0)
                 hear(fd, &answer, "cellgate-selftest");
         close(fd);
@@ -219,22 +233,23 @@ static enum cg_verdict second_request(struct cg_try *t, const struct cg_attempt 
 }
 
 /* ---- SOCKS */
-static const char *const socks_errors[] = {"0 granted", "1 failed", "2 not allowed", "3 network unreachable",
-                                           "4 host unreachable",
-                                           "5 refused", "6 TTL", "7 command", "8 address type"};
+static const char *const socks_errors[] = {
+        "0 granted", "1 failed", "2 not allowed", "3 network unreachable", "4 host unreachable",
+        "5 refused", "6 TTL",    "7 command",     "8 address type"
+};
 
 /* Greeting without a password, then @request; the answer's code, or -1 where there is none. */
 static int socks(const struct cg_try *t, const unsigned char *request, size_t n)
 {
-        unsigned char reply[32] = {0};
+        unsigned char reply[32] = { 0 };
         int fd = proxy_connect(t), code = -1;
-        struct pollfd p = {.fd = fd, .events = POLLIN};
+        struct pollfd p = { .fd = fd, .events = POLLIN };
 
         if (fd < 0)
                 return -2;
-        if (send(fd, "\x05\x01\x00", 3, MSG_NOSIGNAL) == 3 && poll(&p, 1, ANSWER_MS) == 1 && recv(fd, reply, 2, 0) == 2 &&
-            reply[1] == 0 && send(fd, request, n, MSG_NOSIGNAL) == (ssize_t)n && poll(&p, 1, ANSWER_MS) == 1 &&
-            recv(fd, reply, sizeof(reply), 0) >= 2)
+        if (send(fd, "\x05\x01\x00", 3, MSG_NOSIGNAL) == 3 && poll(&p, 1, ANSWER_MS) == 1 &&
+            recv(fd, reply, 2, 0) == 2 && reply[1] == 0 && send(fd, request, n, MSG_NOSIGNAL) == (ssize_t)n &&
+            poll(&p, 1, ANSWER_MS) == 1 && recv(fd, reply, sizeof(reply), 0) >= 2)
                 code = reply[1];
         close(fd);
         return code;
@@ -253,10 +268,13 @@ static enum cg_verdict socks_verdict(struct cg_try *t, const struct cg_attempt *
         return cg_held(t, "%s", name);
 }
 
-/* By name: a->arg with call[0] as command (0: CONNECT); \a stands for a NUL. The port is that of a->arg2. */
+/*
+ * By name: a->arg with call[0] as command (0: CONNECT); \a stands for a NUL. The port is that of
+ * a->arg2.
+ */
 static enum cg_verdict socks_name(struct cg_try *t, const struct cg_attempt *a)
 {
-        unsigned char request[300] = {5, a->call[0] ? (unsigned char)a->call[0] : 1, 0, 3};
+        unsigned char request[300] = { 5, a->call[0] ? (unsigned char)a->call[0] : 1, 0, 3 };
         unsigned port = (unsigned)cg_scene_number(t, a->arg2);
         size_t n = strlen(a->arg);
 
@@ -270,7 +288,7 @@ static enum cg_verdict socks_name(struct cg_try *t, const struct cg_attempt *a)
 
 static enum cg_verdict socks_address(struct cg_try *t, const struct cg_attempt *a)
 {
-        unsigned char request[32] = {5, 1, 0};
+        unsigned char request[32] = { 5, 1, 0 };
         unsigned port = (unsigned)cg_scene_number(t, a->arg2);
         bool v6 = strchr(a->arg, ':') != NULL;
         size_t n = v6 ? 16 : 4;
@@ -285,10 +303,10 @@ static enum cg_verdict socks_address(struct cg_try *t, const struct cg_attempt *
 /* SOCKS 4 and 4a have no names, or names where nobody looks: they must not be understood at all. */
 static enum cg_verdict socks4(struct cg_try *t, const struct cg_attempt *a)
 {
-        unsigned char request[64] = {4, 1}, reply[8] = {0};
+        unsigned char request[64] = { 4, 1 }, reply[8] = { 0 };
         unsigned port = (unsigned)cg_scene_number(t, "port_denied");
         int fd = proxy_connect(t);
-        struct pollfd p = {.fd = fd, .events = POLLIN};
+        struct pollfd p = { .fd = fd, .events = POLLIN };
         size_t n = 9;
 
         if (fd < 0)
@@ -309,14 +327,21 @@ static enum cg_verdict socks4(struct cg_try *t, const struct cg_attempt *a)
 /* A name of the machine that leads to loopback though it is allowed by name. */
 static enum cg_verdict loopback_name(struct cg_try *t, const struct cg_attempt *a)
 {
-        return cg_scene(t, "loopback_name") ? a->arg2 ? tunnel(t, a) : http(t, a)
-                                            : cg_skip(t, "no name with a dot in /etc/hosts leads to loopback");
+        return cg_scene(t, "loopback_name")
+                       ? a->arg2 ? tunnel(t, a) : http(t, a)
+                       : cg_skip(t, "no name with a dot in /etc/hosts leads to loopback");
 }
 
 #define CANARY_HOST "127.0.0.1:%D"
 
 static const struct cg_attempt attempts[] = {
-#define ALLOW(name, fn, what, ...) {name, "", true, 0, 0, fn, what, __VA_ARGS__, {0}}
+#define ALLOW(name, fn, what, ...) \
+        { \
+                name, "", true, 0, 0, fn, what, __VA_ARGS__, \
+                { \
+                        0 \
+                } \
+        }
         ALLOW("proxy-http", http, "an allowed host by HTTP", "127.0.0.1:%A", NULL),
         ALLOW("proxy-connect", tunnel, "an allowed host by CONNECT", "127.0.0.1:%A", NULL),
         ALLOW("proxy-name", http, "an allowed name", "localhost:%A", NULL),
@@ -324,7 +349,13 @@ static const struct cg_attempt attempts[] = {
         ALLOW("proxy-socks", socks_address, "an allowed host by SOCKS 5", "127.0.0.1", "port_allowed"),
         ALLOW("proxy-socks-name", socks_name, "an allowed name by SOCKS 5", "localhost", "port_allowed"),
 #undef ALLOW
-#define DENY(name, fn, what, ...) {name, "proxy", false, CG_BARE_ALL, 0, fn, what, __VA_ARGS__, {0}}
+#define DENY(name, fn, what, ...) \
+        { \
+                name, "proxy", false, CG_BARE_ALL, 0, fn, what, __VA_ARGS__, \
+                { \
+                        0 \
+                } \
+        }
         DENY("proxy-denied-http", http, "a denied host by HTTP", CANARY_HOST, NULL),
         DENY("proxy-denied-connect", tunnel, "a denied host by CONNECT", CANARY_HOST, NULL),
         DENY("proxy-denied-socks", socks_address, "a denied host by SOCKS 5", "127.0.0.1", "port_denied"),
@@ -332,7 +363,8 @@ static const struct cg_attempt attempts[] = {
         DENY("proxy-other-port", http, "another port of an allowed host", "127.0.0.1:%O", NULL),
         DENY("proxy-unlisted", http, "a host on no list", "unlisted.selftest.invalid", NULL),
         DENY("proxy-unlisted-connect", tunnel, "the same by CONNECT", "unlisted.selftest.invalid:443", NULL),
-        DENY("proxy-unlisted-socks", socks_name, "the same by SOCKS 5", "unlisted.selftest.invalid", "port_allowed"),
+        DENY("proxy-unlisted-socks", socks_name, "the same by SOCKS 5", "unlisted.selftest.invalid",
+             "port_allowed"),
         DENY("proxy-own-port", tunnel, "the proxy itself", "127.0.0.1:3128", NULL),
         DENY("proxy-decimal", http, "a denied address as one number", "2130706433:%D", NULL),
         DENY("proxy-octal", http, "in octal", "0177.0.0.1:%D", NULL),
@@ -364,18 +396,22 @@ static const struct cg_attempt attempts[] = {
         DENY("proxy-wild-suffix", http, "a name that only ends like it", "evilselftest.example", NULL),
         DENY("proxy-userinfo", http, "an allowed host before an @", "127.0.0.1:%A@127.0.0.1:%D", NULL),
         DENY("proxy-userinfo-connect", tunnel, "the same by CONNECT", "127.0.0.1:%A@127.0.0.1:%D", NULL),
-        DENY("proxy-backslash", http, "an allowed host behind a backslash", "127.0.0.1:%D\\@127.0.0.1:%A", NULL),
+        DENY("proxy-backslash", http, "an allowed host behind a backslash", "127.0.0.1:%D\\@127.0.0.1:%A",
+             NULL),
         DENY("proxy-hash", http, "an allowed host behind a #", "127.0.0.1:%D#@127.0.0.1:%A", NULL),
-        DENY("proxy-nul", raw, "a NUL within the host", "CONNECT 127.0.0.1:%D\a.selftest.example:443 HTTP/1.1\r\n\r\n",
-             NULL),
-        DENY("proxy-tab", raw, "a tab within the host", "GET http://127.0.0.1:%D\t.selftest.example/ HTTP/1.1\r\n\r\n",
-             NULL),
+        DENY("proxy-nul", raw, "a NUL within the host",
+             "CONNECT 127.0.0.1:%D\a.selftest.example:443 HTTP/1.1\r\n\r\n", NULL),
+        DENY("proxy-tab", raw, "a tab within the host",
+             "GET http://127.0.0.1:%D\t.selftest.example/ HTTP/1.1\r\n\r\n", NULL),
         DENY("proxy-relative", raw, "a request for the proxy itself, with a Host field",
              "GET / HTTP/1.1\r\nHost: 127.0.0.1:%D\r\n\r\n", NULL),
-        DENY("proxy-file-url", raw, "a file: URL", "GET file:///etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n", NULL),
-        DENY("proxy-ftp-url", raw, "an ftp: URL", "GET ftp://127.0.0.1:%D/ HTTP/1.1\r\nHost: x\r\n\r\n", NULL),
+        DENY("proxy-file-url", raw, "a file: URL", "GET file:///etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n",
+             NULL),
+        DENY("proxy-ftp-url", raw, "an ftp: URL", "GET ftp://127.0.0.1:%D/ HTTP/1.1\r\nHost: x\r\n\r\n",
+             NULL),
         DENY("proxy-two-lengths", raw, "two lengths of one body",
-             "POST http://127.0.0.1:%A/ HTTP/1.1\r\nHost: 127.0.0.1:%A\r\nContent-Length: 5\r\nContent-Length: 50\r\n\r\nxxxxx", NULL),
+             "POST http://127.0.0.1:%A/ HTTP/1.1\r\nHost: 127.0.0.1:%A\r\nContent-Length: 5\r\nContent-Length: 50\r\n\r\nxxxxx",
+             NULL),
         DENY("proxy-length-and-chunks", raw, "a length and chunks",
              "POST http://127.0.0.1:%A/ HTTP/1.1\r\nHost: 127.0.0.1:%A\r\nContent-Length: 50\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
              NULL),
@@ -386,14 +422,19 @@ static const struct cg_attempt attempts[] = {
         DENY("proxy-host-field", host_field, "another host in the Host field",
              "GET http://127.0.0.1:%A/ HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n", NULL),
         DENY("proxy-host-twice", host_field, "two Host fields",
-             "GET http://127.0.0.1:%A/ HTTP/1.1\r\nHost: 127.0.0.1:%A\r\nHost: evil.example\r\nConnection: close\r\n\r\n", NULL),
-        DENY("proxy-second-request", second_request, "a denied host on a connection that was allowed", NULL, NULL),
-        DENY("proxy-socks-mapped", socks_address, "SOCKS 5: an IPv4-mapped address", "::ffff:127.0.0.1", "port_denied"),
+             "GET http://127.0.0.1:%A/ HTTP/1.1\r\nHost: 127.0.0.1:%A\r\nHost: evil.example\r\nConnection: close\r\n\r\n",
+             NULL),
+        DENY("proxy-second-request", second_request, "a denied host on a connection that was allowed", NULL,
+             NULL),
+        DENY("proxy-socks-mapped", socks_address, "SOCKS 5: an IPv4-mapped address", "::ffff:127.0.0.1",
+             "port_denied"),
         DENY("proxy-socks-any", socks_address, "SOCKS 5: 0.0.0.0", "0.0.0.0", "port_denied"),
-        DENY("proxy-socks-decimal", socks_name, "SOCKS 5: an address as one number", "2130706433", "port_denied"),
+        DENY("proxy-socks-decimal", socks_name, "SOCKS 5: an address as one number", "2130706433",
+             "port_denied"),
         DENY("proxy-socks-nul", socks_name, "SOCKS 5: a NUL within the name", "127.0.0.1\a.selftest.example",
              "port_denied"),
-        DENY("proxy-socks-zone", socks_name, "SOCKS 5: a zone", "::ffff:127.0.0.1%x.selftest.example", "port_denied"),
+        DENY("proxy-socks-zone", socks_name, "SOCKS 5: a zone", "::ffff:127.0.0.1%x.selftest.example",
+             "port_denied"),
         DENY("proxy-socks-newline", socks_name, "SOCKS 5: a line end within the name",
              "127.0.0.1\r\nX: y.selftest.example", "port_denied"),
         DENY("proxy-socks-empty", socks_name, "SOCKS 5: an empty name", "", "port_denied"),
@@ -407,16 +448,57 @@ static const struct cg_attempt attempts[] = {
         DENY("meta-google", http, "by its name", "metadata.google.internal", NULL),
         DENY("meta-alibaba", http, "another cloud's", "100.100.100.200", NULL),
 #undef DENY
-        {"proxy-socks-bind", "proxy", false, CG_BARE_ALL, 0, socks_name, "SOCKS 5: listening on the host", "localhost",
-         "port_allowed", {2}},
-        {"proxy-socks-udp", "proxy", false, CG_BARE_ALL, 0, socks_name, "SOCKS 5: UDP", "localhost", "port_allowed", {3}},
-        {"proxy-socks4", "proxy", false, CG_BARE_ALL, 0, socks4, "SOCKS 4", NULL, NULL, {0}},
-        {"proxy-socks4a", "proxy", false, CG_BARE_ALL, 0, socks4, "SOCKS 4a, with a name", NULL, NULL, {1}},
-        {"proxy-rebinding", "proxy", false, CG_BARE_MACHINE, 0, loopback_name, "an allowed name that leads to loopback",
-         "%N:%O", NULL, {0}},
-        {"proxy-rebinding-connect", "proxy", false, CG_BARE_MACHINE, 0, loopback_name, "the same by CONNECT", "%N:%O",
-         "tunnel",
-         {0}},
+        { "proxy-socks-bind",
+          "proxy",
+          false,
+          CG_BARE_ALL,
+          0,
+          socks_name,
+          "SOCKS 5: listening on the host",
+          "localhost",
+          "port_allowed",
+          { 2 } },
+        { "proxy-socks-udp",
+          "proxy",
+          false,
+          CG_BARE_ALL,
+          0,
+          socks_name,
+          "SOCKS 5: UDP",
+          "localhost",
+          "port_allowed",
+          { 3 } },
+        { "proxy-socks4", "proxy", false, CG_BARE_ALL, 0, socks4, "SOCKS 4", NULL, NULL, { 0 } },
+        { "proxy-socks4a",
+          "proxy",
+          false,
+          CG_BARE_ALL,
+          0,
+          socks4,
+          "SOCKS 4a, with a name",
+          NULL,
+          NULL,
+          { 1 } },
+        { "proxy-rebinding",
+          "proxy",
+          false,
+          CG_BARE_MACHINE,
+          0,
+          loopback_name,
+          "an allowed name that leads to loopback",
+          "%N:%O",
+          NULL,
+          { 0 } },
+        { "proxy-rebinding-connect",
+          "proxy",
+          false,
+          CG_BARE_MACHINE,
+          0,
+          loopback_name,
+          "the same by CONNECT",
+          "%N:%O",
+          "tunnel",
+          { 0 } },
 };
 
 CG_TABLE(proxy, "the proxy");

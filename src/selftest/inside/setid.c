@@ -1,4 +1,7 @@
-/* Programs left behind: set-user-id and set-group-ID files in the workspace, which have an effect outside. Runs inside the sandbox. */
+/*
+ * Programs left behind: set-user-id and set-group-ID files in the workspace, which have an effect
+ * outside. Runs inside the sandbox.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -13,7 +16,7 @@
 static enum cg_verdict look_at_mode(struct cg_try *t, const char *path, long result)
 {
         int error = errno;
-        struct stat st = {0};
+        struct stat st = { 0 };
         bool there = stat(path, &st) == 0;
 
         unlink(path);
@@ -64,7 +67,7 @@ static enum cg_verdict setid_tmpfile(struct cg_try *t, const struct cg_attempt *
 
 static enum cg_verdict setid_open_how(struct cg_try *t, const struct cg_attempt *a)
 {
-        struct open_how how = {.flags = O_CREAT | O_WRONLY, .mode = 04755};
+        struct open_how how = { .flags = O_CREAT | O_WRONLY, .mode = 04755 };
         long fd = syscall(SYS_openat2, AT_FDCWD, a->arg, &how, sizeof(how));
 
         if (fd >= 0)
@@ -75,7 +78,7 @@ static enum cg_verdict setid_open_how(struct cg_try *t, const struct cg_attempt 
 /* Folders have the bit for their use: what is made in them gets their group. */
 static enum cg_verdict setgid_folder(struct cg_try *t, const struct cg_attempt *a)
 {
-        struct stat st = {0};
+        struct stat st = { 0 };
         int r = mkdir(a->arg, 0755);
 
         if (r == 0)
@@ -87,20 +90,61 @@ static enum cg_verdict setgid_folder(struct cg_try *t, const struct cg_attempt *
 }
 
 static const struct cg_attempt attempts[] = {
-#define CHMOD(name, by_fd, mode, what) {name, "seccomp|broker", false, CG_BARE_ALL, 0, setid_chmod, what, name, by_fd, {mode}}
+#define CHMOD(name, by_fd, mode, what) \
+        { \
+                name, "seccomp|broker", false, CG_BARE_ALL, 0, setid_chmod, what, name, by_fd, \
+                { \
+                        mode \
+                } \
+        }
         CHMOD("setid-chmod", NULL, 04755, "a program that runs with its owner's rights"),
         CHMOD("setid-chmod-group", NULL, 02755, "the same with its group's"),
         CHMOD("setid-fchmod", "by fd", 06755, "the same by a descriptor"),
 #undef CHMOD
-#define MAKE(name, what, ...) {name, "seccomp", false, CG_BARE_ALL, 0, setid_make, what, name, NULL, {__VA_ARGS__}}
-        MAKE("setid-openat", "the same from its beginning", SYS_openat, (unsigned long)AT_FDCWD, 0, O_CREAT | O_WRONLY, 04755),
-        MAKE("setid-openat-group", "the same with its group's rights", SYS_openat, (unsigned long)AT_FDCWD, 0, O_CREAT | O_RDWR, 02755),
-        MAKE("setid-mknodat", "the same by mknodat()", SYS_mknodat, (unsigned long)AT_FDCWD, 0, S_IFREG | 04755),
+#define MAKE(name, what, ...) \
+        { \
+                name, "seccomp", false, CG_BARE_ALL, 0, setid_make, what, name, NULL, \
+                { \
+                        __VA_ARGS__ \
+                } \
+        }
+        MAKE("setid-openat", "the same from its beginning", SYS_openat, (unsigned long)AT_FDCWD, 0,
+             O_CREAT | O_WRONLY, 04755),
+        MAKE("setid-openat-group", "the same with its group's rights", SYS_openat, (unsigned long)AT_FDCWD, 0,
+             O_CREAT | O_RDWR, 02755),
+        MAKE("setid-mknodat", "the same by mknodat()", SYS_mknodat, (unsigned long)AT_FDCWD, 0,
+             S_IFREG | 04755),
 #undef MAKE
-        {"setid-tmpfile", "seccomp", false, CG_BARE_ALL, 0, setid_tmpfile, "the same without a name at first", "setid-tmpfile", NULL, {0}},
-        {"setid-openat2", "seccomp", false, CG_BARE_ALL, 0, setid_open_how, "the same where no filter sees the mode", "setid-openat2", NULL,
-         {0}},
-        {"setgid-folder", "", true, 0, 0, setgid_folder, "a folder that hands its group on", "setgid-folder", NULL, {0}},
+        { "setid-tmpfile",
+          "seccomp",
+          false,
+          CG_BARE_ALL,
+          0,
+          setid_tmpfile,
+          "the same without a name at first",
+          "setid-tmpfile",
+          NULL,
+          { 0 } },
+        { "setid-openat2",
+          "seccomp",
+          false,
+          CG_BARE_ALL,
+          0,
+          setid_open_how,
+          "the same where no filter sees the mode",
+          "setid-openat2",
+          NULL,
+          { 0 } },
+        { "setgid-folder",
+          "",
+          true,
+          0,
+          0,
+          setgid_folder,
+          "a folder that hands its group on",
+          "setgid-folder",
+          NULL,
+          { 0 } },
 };
 
 CG_TABLE(setid, "programs left behind");

@@ -29,7 +29,7 @@ static enum cg_verdict family(struct cg_try *t, const struct cg_attempt *a)
 
 static struct sockaddr_un unix_address(const char *path, socklen_t *len)
 {
-        struct sockaddr_un to = {.sun_family = AF_UNIX};
+        struct sockaddr_un to = { .sun_family = AF_UNIX };
         bool abstract = path[0] == '@';
 
         snprintf(to.sun_path + abstract, sizeof(to.sun_path) - abstract, "%s", path + abstract);
@@ -59,7 +59,7 @@ static enum cg_verdict unix_connect(struct cg_try *t, const struct cg_attempt *a
 
 static enum cg_verdict unix_send(struct cg_try *t, const struct cg_attempt *a)
 {
-        int sv[2] = {-1, -1};
+        int sv[2] = { -1, -1 };
         struct sockaddr_un to;
         socklen_t len;
 
@@ -68,7 +68,8 @@ static enum cg_verdict unix_send(struct cg_try *t, const struct cg_attempt *a)
                 return unix_result(t, -1);
         if (!a->call[0])
                 sv[0] = socket(AF_UNIX, SOCK_DGRAM, 0);
-        return unix_result(t, sv[0] < 0 ? -1 : sendto(sv[0], "x", 1, MSG_DONTWAIT, (struct sockaddr *)&to, len));
+        return unix_result(t,
+                           sv[0] < 0 ? -1 : sendto(sv[0], "x", 1, MSG_DONTWAIT, (struct sockaddr *)&to, len));
 }
 
 /* A stream of a pair, its other end closed, connected to something else. */
@@ -106,7 +107,8 @@ static enum cg_verdict pair_works(struct cg_try *t, const struct cg_attempt *a)
         char byte = 'x';
         int sv[2];
 
-        if (socketpair(AF_UNIX, SOCK_STREAM, 0, sv) < 0 || write(sv[0], &byte, 1) != 1 || read(sv[1], &byte, 1) != 1)
+        if (socketpair(AF_UNIX, SOCK_STREAM, 0, sv) < 0 || write(sv[0], &byte, 1) != 1 ||
+            read(sv[1], &byte, 1) != 1)
                 return cg_fails(t, "%s", cg_errno_name(errno));
         return cg_works(t, "%s", "");
 }
@@ -132,27 +134,32 @@ static socklen_t inet_address(const char *text, unsigned port, struct sockaddr_s
 
 static bool is_unreachable(int error)
 {
-        return error == ENETUNREACH || error == EHOSTUNREACH || error == EADDRNOTAVAIL || error == EPERM || error == EACCES ||
-               error == EAFNOSUPPORT;
+        return error == ENETUNREACH || error == EHOSTUNREACH || error == EADDRNOTAVAIL || error == EPERM ||
+               error == EACCES || error == EAFNOSUPPORT;
 }
 
-/* Nothing goes out, not even a packet that nobody answers. @refusal: ours, so somebody would have answered. */
+/*
+ * Nothing goes out, not even a packet that nobody answers. @refusal: ours, so somebody would have
+ * answered.
+ */
 static enum cg_verdict tcp(struct cg_try *t, const char *text, unsigned port, bool refusal)
 {
         struct sockaddr_storage to;
         socklen_t len = inet_address(text, port, &to), size = sizeof(int);
         int fd = socket(to.ss_family, SOCK_STREAM | SOCK_NONBLOCK, 0), error = 0;
-        struct pollfd p = {.fd = fd, .events = POLLOUT};
+        struct pollfd p = { .fd = fd, .events = POLLOUT };
 
         if (fd < 0)
                 return cg_held(t, "%s", cg_errno_name(errno));
         if (connect(fd, (struct sockaddr *)&to, len) < 0)
                 error = errno;
-        if (error == EINPROGRESS && poll(&p, 1, WAIT_MS) == 1 && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) < 0)
+        if (error == EINPROGRESS && poll(&p, 1, WAIT_MS) == 1 &&
+            getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) < 0)
                 error = errno;
         if (is_unreachable(error) || (refusal && error == ECONNREFUSED))
                 return cg_held(t, "%s", cg_errno_name(error));
-        return error ? cg_hole(t, "packets leave: %s", error == EINPROGRESS ? "no answer yet" : cg_errno_name(error))
+        return error ? cg_hole(t, "packets leave: %s",
+                               error == EINPROGRESS ? "no answer yet" : cg_errno_name(error))
                      : cg_hole(t, "connected");
 }
 
@@ -189,7 +196,7 @@ static enum cg_verdict udp_to_host(struct cg_try *t, const struct cg_attempt *a)
         struct sockaddr_storage to;
         socklen_t len = inet_address("127.0.0.1", (unsigned)cg_scene_number(t, "port_udp"), &to);
         int fd = socket(AF_INET, SOCK_DGRAM, 0);
-        struct pollfd p = {.fd = fd, .events = POLLIN};
+        struct pollfd p = { .fd = fd, .events = POLLIN };
         char byte;
 
         if (fd < 0 || connect(fd, (struct sockaddr *)&to, len) < 0 || send(fd, "x", 1, 0) < 0)
@@ -202,13 +209,15 @@ static enum cg_verdict udp_to_host(struct cg_try *t, const struct cg_attempt *a)
 /* The machine's resolvers, asked directly: a name is enough to carry a secret out. */
 static enum cg_verdict dns(struct cg_try *t, const struct cg_attempt *a)
 {
-        static const unsigned char question[] = "\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x08selftest\x07"
-                                                "example\x00\x00\x01\x00\x01";
+        static const unsigned char question[] =
+                "\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x08selftest\x07"
+                "example\x00\x00\x01\x00\x01";
         char buf[8192], *save = NULL, address[64];
         long n = cg_slurp("/etc/resolv.conf", buf, sizeof(buf));
         int asked = 0;
 
-        for (char *line = n < 0 ? NULL : strtok_r(buf, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        for (char *line = n < 0 ? NULL : strtok_r(buf, "\n", &save); line;
+             line = strtok_r(NULL, "\n", &save)) {
                 struct sockaddr_storage to;
                 socklen_t len;
                 int fd;
@@ -219,13 +228,14 @@ static enum cg_verdict dns(struct cg_try *t, const struct cg_attempt *a)
                 fd = socket(to.ss_family, SOCK_DGRAM, 0);
                 if (fd >= 0 && connect(fd, (struct sockaddr *)&to, len) == 0 &&
                     send(fd, question, sizeof(question) - 1, 0) > 0) {
-                        struct pollfd p = {.fd = fd, .events = POLLIN};
+                        struct pollfd p = { .fd = fd, .events = POLLIN };
 
                         if (poll(&p, 1, WAIT_MS) == 0 || recv(fd, buf, sizeof(buf), 0) > 0)
                                 return cg_hole(t, "a question left for %s", address);
                 }
         }
-        return asked ? cg_held(t, "%d resolvers, none within reach", asked) : cg_held(t, "there is no resolver");
+        return asked ? cg_held(t, "%d resolvers, none within reach", asked)
+                     : cg_held(t, "there is no resolver");
 }
 
 /* As getifaddrs() does: one dump, which must show loopback and nothing else. */
@@ -234,7 +244,9 @@ static enum cg_verdict links(struct cg_try *t, const struct cg_attempt *a)
         struct {
                 struct nlmsghdr h;
                 struct rtgenmsg g;
-        } ask = {.h = {.nlmsg_len = sizeof(ask), .nlmsg_type = RTM_GETLINK, .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP}};
+        } ask = { .h = { .nlmsg_len = sizeof(ask),
+                         .nlmsg_type = RTM_GETLINK,
+                         .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP } };
         int fd = socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE), n_links = 0;
         _Alignas(struct nlmsghdr) char buf[65536];
         ssize_t n;
@@ -269,14 +281,22 @@ static enum cg_verdict own_loopback(struct cg_try *t, const struct cg_attempt *a
         int server = socket(to.ss_family, SOCK_STREAM, 0), client = socket(to.ss_family, SOCK_STREAM, 0);
 
         if (server < 0 || bind(server, (struct sockaddr *)&to, len) < 0 || listen(server, 1) < 0 ||
-            getsockname(server, (struct sockaddr *)&to, &len) < 0 || connect(client, (struct sockaddr *)&to, len) < 0)
-                return errno == EADDRNOTAVAIL || errno == EAFNOSUPPORT ? cg_skip(t, "%s", cg_errno_name(errno))
-                                                                       : cg_fails(t, "%s", cg_errno_name(errno));
+            getsockname(server, (struct sockaddr *)&to, &len) < 0 ||
+            connect(client, (struct sockaddr *)&to, len) < 0)
+                return errno == EADDRNOTAVAIL || errno == EAFNOSUPPORT
+                               ? cg_skip(t, "%s", cg_errno_name(errno))
+                               : cg_fails(t, "%s", cg_errno_name(errno));
         return cg_works(t, "%s", "");
 }
 
 static const struct cg_attempt attempts[] = {
-#define FAMILY(name, who, what, ...) {name, "seccomp", false, CG_BARE_##who, 0, family, what, NULL, NULL, {__VA_ARGS__}}
+#define FAMILY(name, who, what, ...) \
+        { \
+                name, "seccomp", false, CG_BARE_##who, 0, family, what, NULL, NULL, \
+                { \
+                        __VA_ARGS__ \
+                } \
+        }
         FAMILY("socket-unix-stream", ALL, "AF_UNIX sockets", AF_UNIX, SOCK_STREAM, 0),
         FAMILY("socket-unix-dgram", ALL, "AF_UNIX datagrams", AF_UNIX, SOCK_DGRAM, 0),
         FAMILY("socket-vsock", MACHINE, "AF_VSOCK, which knows no namespaces", AF_VSOCK, SOCK_STREAM, 0),
@@ -288,69 +308,242 @@ static const struct cg_attempt attempts[] = {
         FAMILY("socket-tipc", MACHINE, "AF_TIPC", AF_TIPC, SOCK_STREAM, 0),
         FAMILY("socket-xdp", MACHINE, "AF_XDP", AF_XDP, SOCK_RAW, 0),
         FAMILY("socket-rds", MACHINE, "AF_RDS", AF_RDS, SOCK_SEQPACKET, 0),
-        FAMILY("netlink-uevent", ALL, "netlink: the kernel's device events", AF_NETLINK, SOCK_RAW, NETLINK_KOBJECT_UEVENT),
-        FAMILY("netlink-sockets", MACHINE, "netlink: other processes' sockets", AF_NETLINK, SOCK_RAW, NETLINK_SOCK_DIAG),
+        FAMILY("netlink-uevent", ALL, "netlink: the kernel's device events", AF_NETLINK, SOCK_RAW,
+               NETLINK_KOBJECT_UEVENT),
+        FAMILY("netlink-sockets", MACHINE, "netlink: other processes' sockets", AF_NETLINK, SOCK_RAW,
+               NETLINK_SOCK_DIAG),
         FAMILY("netlink-audit", MACHINE, "netlink: audit", AF_NETLINK, SOCK_RAW, NETLINK_AUDIT),
-        FAMILY("netlink-netfilter", MACHINE, "netlink: firewall rules", AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER),
-        FAMILY("netlink-generic", ALL, "netlink: generic, with all that registers there", AF_NETLINK, SOCK_RAW,
-               NETLINK_GENERIC),
+        FAMILY("netlink-netfilter", MACHINE, "netlink: firewall rules", AF_NETLINK, SOCK_RAW,
+               NETLINK_NETFILTER),
+        FAMILY("netlink-generic", ALL, "netlink: generic, with all that registers there", AF_NETLINK,
+               SOCK_RAW, NETLINK_GENERIC),
         FAMILY("netlink-xfrm", MACHINE, "netlink: IPsec", AF_NETLINK, SOCK_RAW, NETLINK_XFRM),
-        FAMILY("socket-sctp", MACHINE, "SCTP: a socket call that would load a module", AF_INET, SOCK_STREAM, 132),
+        FAMILY("socket-sctp", MACHINE, "SCTP: a socket call that would load a module", AF_INET, SOCK_STREAM,
+               132),
         FAMILY("socket-mptcp", MACHINE, "MPTCP", AF_INET, SOCK_STREAM, 262),
 #undef FAMILY
-        {"socket-raw", "capabilities|seccomp", false, CG_BARE_ROOT, 0, family, "raw IP sockets", NULL, NULL,
-         {AF_INET, SOCK_RAW, 1}},
-        {"unix-path", "seccomp", false, CG_BARE_ALL, 0, unix_connect, "a host program's socket by its path",
-         "unix_stream", NULL, {0}},
-        {"unix-abstract", "seccomp|net|landlock", false, CG_BARE_ALL, 0, unix_connect, "a host program's abstract socket",
-         "unix_abstract", NULL, {0}},
-        {"unix-docker", "seccomp", false, CG_BARE_MACHINE, 0, unix_connect,
-         "the container engine's or session bus's socket",
-         "unix_known", NULL, {0}},
-        {"unix-datagram", "seccomp", false, CG_BARE_ALL, 0, unix_send, "a datagram to a host program's socket", NULL,
-         NULL, {0}},
-        {"unix-pair-datagram", "seccomp", false, CG_BARE_ALL, 0, unix_send, "the same from a pair of datagram sockets",
-         NULL, NULL,
-         {SOCK_DGRAM}},
-        {"unix-pair-raw", "seccomp", false, CG_BARE_ALL, 0, unix_send, "the same from a pair of SOCK_RAW", NULL, NULL,
-         {SOCK_RAW}},
-        {"unix-pair-reconnect", "seccomp", false, CG_BARE_NONE, 0, unix_reconnect,
-         "a stream of a pair, connected again", NULL, NULL, {0}},
-        {"unix-bind", "seccomp", false, CG_BARE_ALL, 0, unix_bind,
-         "a socket in the workspace for a host program to talk to", NULL, NULL,
-         {0}},
-        {"unix-pair", "", true, 0, 0, pair_works, "a pair of streams can be used", NULL, NULL, {0}},
-        {"tcp-host-loopback", "net|seccomp|broker", false, CG_BARE_ALL, 0, tcp_to_host,
-         "a listener on the host's 127.0.0.1", "loopback4",
-         "port_denied", {0}},
-        {"tcp-host-loopback6", "net|seccomp|broker", false, CG_BARE_MACHINE, 0, tcp_to_host, "a listener on the host's ::1",
-         "loopback6", "port_denied6",
-         {0}},
-        {"tcp-host-address", "net|seccomp|broker", false, CG_BARE_MACHINE, 0, tcp_to_host,
-         "a listener on the host's own address",
-         "host_address",
-         "port_host", {0}},
-        {"tcp-metadata", "net|seccomp|broker", false, CG_BARE_MACHINE, 0, tcp_to, "a cloud's metadata service",
-         "169.254.169.254",
-         NULL, {80}},
-        {"tcp-outside", "net|seccomp|broker", false, CG_BARE_MACHINE, 0, tcp_to, "an address of the Internet",
-         "192.0.2.1", NULL, {443}},
-        {"tcp-outside6", "net|seccomp|broker", false, CG_BARE_MACHINE, 0, tcp_to, "an IPv6 address", "2001:db8::1",
-         NULL, {443}},
-        {"udp-host", "net|seccomp|broker", false, CG_BARE_ALL, 0, udp_to_host, "a UDP service on the host's loopback",
-         NULL, NULL, {0}},
-        {"udp-dns", "net|seccomp|broker", false, CG_BARE_MACHINE, 0, udp_to, "a name server anywhere", "192.0.2.53",
-         NULL, {53}},
-        {"udp-multicast", "net|seccomp|broker", false, CG_BARE_MACHINE, 0, udp_to, "everybody in the local network",
-         "224.0.0.251",
-         NULL, {5353}},
-        {"dns-resolver", "net|seccomp|broker", false, CG_BARE_MACHINE, 0, dns, "the machine's name servers", NULL, NULL,
-         {0}},
-        {"netlink-links", "net|seccomp|broker", false, CG_BARE_MACHINE, 0, links, "the host's interfaces by netlink",
-         NULL, NULL, {0}},
-        {"netlink-route", "", true, 0, 0, links, "own interfaces can be listed", NULL, NULL, {0}},
-        {"tcp-own-loopback", "", true, 0, 0, own_loopback, "a server of its own on 127.0.0.1", "127.0.0.1", NULL, {0}},
-        {"tcp-own-loopback6", "", true, 0, 0, own_loopback, "a server of its own on ::1", "::1", NULL, {0}},
+        { "socket-raw",
+          "capabilities|seccomp",
+          false,
+          CG_BARE_ROOT,
+          0,
+          family,
+          "raw IP sockets",
+          NULL,
+          NULL,
+          { AF_INET, SOCK_RAW, 1 } },
+        { "unix-path",
+          "seccomp",
+          false,
+          CG_BARE_ALL,
+          0,
+          unix_connect,
+          "a host program's socket by its path",
+          "unix_stream",
+          NULL,
+          { 0 } },
+        { "unix-abstract",
+          "seccomp|net|landlock",
+          false,
+          CG_BARE_ALL,
+          0,
+          unix_connect,
+          "a host program's abstract socket",
+          "unix_abstract",
+          NULL,
+          { 0 } },
+        { "unix-docker",
+          "seccomp",
+          false,
+          CG_BARE_MACHINE,
+          0,
+          unix_connect,
+          "the container engine's or session bus's socket",
+          "unix_known",
+          NULL,
+          { 0 } },
+        { "unix-datagram",
+          "seccomp",
+          false,
+          CG_BARE_ALL,
+          0,
+          unix_send,
+          "a datagram to a host program's socket",
+          NULL,
+          NULL,
+          { 0 } },
+        { "unix-pair-datagram",
+          "seccomp",
+          false,
+          CG_BARE_ALL,
+          0,
+          unix_send,
+          "the same from a pair of datagram sockets",
+          NULL,
+          NULL,
+          { SOCK_DGRAM } },
+        { "unix-pair-raw",
+          "seccomp",
+          false,
+          CG_BARE_ALL,
+          0,
+          unix_send,
+          "the same from a pair of SOCK_RAW",
+          NULL,
+          NULL,
+          { SOCK_RAW } },
+        { "unix-pair-reconnect",
+          "seccomp",
+          false,
+          CG_BARE_NONE,
+          0,
+          unix_reconnect,
+          "a stream of a pair, connected again",
+          NULL,
+          NULL,
+          { 0 } },
+        { "unix-bind",
+          "seccomp",
+          false,
+          CG_BARE_ALL,
+          0,
+          unix_bind,
+          "a socket in the workspace for a host program to talk to",
+          NULL,
+          NULL,
+          { 0 } },
+        { "unix-pair", "", true, 0, 0, pair_works, "a pair of streams can be used", NULL, NULL, { 0 } },
+        { "tcp-host-loopback",
+          "net|seccomp|broker",
+          false,
+          CG_BARE_ALL,
+          0,
+          tcp_to_host,
+          "a listener on the host's 127.0.0.1",
+          "loopback4",
+          "port_denied",
+          { 0 } },
+        { "tcp-host-loopback6",
+          "net|seccomp|broker",
+          false,
+          CG_BARE_MACHINE,
+          0,
+          tcp_to_host,
+          "a listener on the host's ::1",
+          "loopback6",
+          "port_denied6",
+          { 0 } },
+        { "tcp-host-address",
+          "net|seccomp|broker",
+          false,
+          CG_BARE_MACHINE,
+          0,
+          tcp_to_host,
+          "a listener on the host's own address",
+          "host_address",
+          "port_host",
+          { 0 } },
+        { "tcp-metadata",
+          "net|seccomp|broker",
+          false,
+          CG_BARE_MACHINE,
+          0,
+          tcp_to,
+          "a cloud's metadata service",
+          "169.254.169.254",
+          NULL,
+          { 80 } },
+        { "tcp-outside",
+          "net|seccomp|broker",
+          false,
+          CG_BARE_MACHINE,
+          0,
+          tcp_to,
+          "an address of the Internet",
+          "192.0.2.1",
+          NULL,
+          { 443 } },
+        { "tcp-outside6",
+          "net|seccomp|broker",
+          false,
+          CG_BARE_MACHINE,
+          0,
+          tcp_to,
+          "an IPv6 address",
+          "2001:db8::1",
+          NULL,
+          { 443 } },
+        { "udp-host",
+          "net|seccomp|broker",
+          false,
+          CG_BARE_ALL,
+          0,
+          udp_to_host,
+          "a UDP service on the host's loopback",
+          NULL,
+          NULL,
+          { 0 } },
+        { "udp-dns",
+          "net|seccomp|broker",
+          false,
+          CG_BARE_MACHINE,
+          0,
+          udp_to,
+          "a name server anywhere",
+          "192.0.2.53",
+          NULL,
+          { 53 } },
+        { "udp-multicast",
+          "net|seccomp|broker",
+          false,
+          CG_BARE_MACHINE,
+          0,
+          udp_to,
+          "everybody in the local network",
+          "224.0.0.251",
+          NULL,
+          { 5353 } },
+        { "dns-resolver",
+          "net|seccomp|broker",
+          false,
+          CG_BARE_MACHINE,
+          0,
+          dns,
+          "the machine's name servers",
+          NULL,
+          NULL,
+          { 0 } },
+        { "netlink-links",
+          "net|seccomp|broker",
+          false,
+          CG_BARE_MACHINE,
+          0,
+          links,
+          "the host's interfaces by netlink",
+          NULL,
+          NULL,
+          { 0 } },
+        { "netlink-route", "", true, 0, 0, links, "own interfaces can be listed", NULL, NULL, { 0 } },
+        { "tcp-own-loopback",
+          "",
+          true,
+          0,
+          0,
+          own_loopback,
+          "a server of its own on 127.0.0.1",
+          "127.0.0.1",
+          NULL,
+          { 0 } },
+        { "tcp-own-loopback6",
+          "",
+          true,
+          0,
+          0,
+          own_loopback,
+          "a server of its own on ::1",
+          "::1",
+          NULL,
+          { 0 } },
 };
 
 CG_TABLE(sockets, "sockets");
