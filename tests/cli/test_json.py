@@ -243,7 +243,7 @@ def test_all_and_none_ask_nothing(host, server, rule: str, status: int) -> None:
 
 def test_arguments_are_relayed_unharmed(host, make_server) -> None:
     server = make_server("t")
-    text = '{"big":12345678901234567890123,"half":"\\ud800","nul":"\\u0000","é":[1.10,-0]}'
+    text = '{"big":12345678901234567890123,"pair":"\\ud83d\\ude00","nul":"\\u0000","é":[1.10,-0]}'
     h = host("--mcp", server.mcp, "-c", f"import _cellgate; _cellgate.tool_call('fs', 't', {text.encode()!r}, 0)")
     h.until("mcp_servers")
     line = h.lines.get(timeout=h.deadline)

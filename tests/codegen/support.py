@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -103,6 +104,11 @@ def _check_class(node: ast.ClassDef) -> None:
             assert _is_doc(part) or isinstance(part, ast.Pass), ast.dump(part)
 
 
+def reported(name: str) -> str:
+    """A tool's name as reports have it: text that can be encoded."""
+    return re.sub("[\ud800-\udfff]", "\ufffd", name)
+
+
 def check_module(text: str, tool: str | None) -> ast.Module:
     """A tool's module has this form, and nothing in it runs but bind()."""
     tree = ast.parse(text)
@@ -120,7 +126,7 @@ def check_module(text: str, tool: str | None) -> ast.Module:
             _check_annotation(node.returns)
     assert isinstance(last, ast.Assign) and [t.id for t in last.targets] == ["_tool"]
     name = last.value.args[1].value
-    assert tool is None or name == tool
+    assert tool is None or reported(name) == tool
     assert ast.dump(last.value) == ast.dump(ast.parse(f"bind(globals(), {name!r})", mode="eval").body)
     return tree
 
@@ -151,7 +157,7 @@ def check_package(folder: Path, report: dict[str, Any], server: str) -> dict[str
     assert check_init((folder / "__init__.py").read_text("ascii")) == tuple(sorted(modules))
     data: dict[str, Any] = json.loads((folder / "_tools.json").read_text("ascii"))
     assert data["server"] == server
-    assert {t: e["module"] for t, e in data["tools"].items()} == {t: m for m, t in modules.items()}
+    assert {reported(t): e["module"] for t, e in data["tools"].items()} == {t: m for m, t in modules.items()}
     for tool in report["tools"]:
         assert tool["status"] in ("full", "degraded", "rejected")
         assert (tool["module"] is None) == (tool["status"] == "rejected")
