@@ -15,6 +15,8 @@
 
 /* What SIGKILL does not end in that time is stuck in the system. */
 #define KILLED_MS 5000
+/* Longest line of /etc/passwd. */
+#define PASSWD_LINE_MAX 16384
 
 /* What the child needs, prepared before the fork, so that it allocates nothing. */
 struct child_plan {
@@ -245,12 +247,13 @@ void cg_proc_end(struct cg_proc *p, bool group, int64_t grace_ms)
 
 bool cg_account_home(char ret[PATH_MAX])
 {
-        const struct passwd *pw = NULL;
+        struct passwd entry, *pw = NULL;
+        char line[PASSWD_LINE_MAX];
         /* The file itself, not getpwuid(): that loads libraries, which a static program cannot. */
         FILE *f = fopen("/etc/passwd", "re");
         bool found;
 
-        while (f && (pw = fgetpwent(f)) && pw->pw_uid != geteuid())
+        while (f && fgetpwent_r(f, &entry, line, sizeof(line), &pw) == 0 && pw && pw->pw_uid != geteuid())
                 ;
         found = f && pw && pw->pw_dir && pw->pw_dir[0] == '/' && pw->pw_dir[1] &&
                 strlen(pw->pw_dir) < PATH_MAX;

@@ -62,7 +62,7 @@ static void look_in(const struct look *l, const size_t *rows, size_t n, size_t a
                         all_present(l, rows, n);
                 return;
         }
-        while ((d = readdir(dir))) {
+        while ((errno = 0, d = readdir(dir))) {
                 size_t n_below = 0, name_len = strlen(d->d_name);
 
                 for (size_t i = 0; i < n; i++) {
@@ -78,6 +78,8 @@ static void look_in(const struct look *l, const size_t *rows, size_t n, size_t a
                 if (n_below)
                         look_in(l, below, n_below, at + name_len + 1);
         }
+        if (errno) /* not all names are known */
+                all_present(l, rows, n);
         closedir(dir);
 }
 

@@ -80,7 +80,6 @@ void sup_stop(struct sup *s, const char *why)
         if (s->stopping)
                 return;
         s->stopping = true;
-        atomic_store(&s->stop_checks, true);
         cg_log(&s->log, CG_LOG_INFO, "stopping: %s", why);
         spares_stop(s);
         for (size_t i = 0; i < CG_MAX_SESSIONS; i++)

@@ -12,7 +12,18 @@
 
 bool file_is_open(const struct check *c, const char *real)
 {
-        return cg_view_state(&c->rules, real) == CG_VIEW_WRITE;
+        for (size_t i = 0; i < c->n_views; i++)
+                if (cg_view_state(&c->views[i].rules, real) == CG_VIEW_WRITE)
+                        return true;
+        return false;
+}
+
+bool file_is_in_write_root(const struct check *c, const char *path)
+{
+        for (size_t i = 0; i < c->n_views; i++)
+                if (cg_rules_may_write(&c->views[i].rules, path))
+                        return true;
+        return false;
 }
 
 bool file_is_exposed(const struct check *c, const char *path)
@@ -35,9 +46,13 @@ bool file_holds_write_root(const struct check *c, const char *folder)
 
         if (!realpath(folder, real))
                 return false;
-        for (size_t i = 0; i < c->rules.n; i++)
-                if (c->rules.v[i].kind == CG_RULE_ALLOW_WRITE && cg_plan_within(c->rules.v[i].path, real))
-                        return true;
+        for (size_t i = 0; i < c->n_views; i++) {
+                const struct cg_rules *rules = &c->views[i].rules;
+
+                for (size_t k = 0; k < rules->n; k++)
+                        if (rules->v[k].kind == CG_RULE_ALLOW_WRITE && cg_plan_within(rules->v[k].path, real))
+                                return true;
+        }
         return false;
 }
 
@@ -94,29 +109,37 @@ static bool ends_name(char ch)
         return !isalnum((unsigned char)ch) && !strchr("._-", ch);
 }
 
-/* A write root that stands in @text in letters, whatever is around it: "cd /work && npm start". */
+/* @root where it stands in @text in letters, whatever is around it: "cd /work && npm start". */
+static bool names_folder(const struct check *c, const char *root, const char *text, char found[PATH_MAX])
+{
+        size_t n = strlen(root);
+
+        if (n < 2)
+                return false;
+        for (const char *p = text; (p = strstr(p, root)); p++) {
+                size_t len = n + strcspn(p + n, " \t\n:;,='\"`|&<>()");
+
+                if ((p[n] && p[n] != '/' && !ends_name(p[n])) || len >= PATH_MAX)
+                        continue;
+                memcpy(found, p, len);
+                found[len] = '\0';
+                if (file_is_exposed(c, found))
+                        return true;
+        }
+        return false;
+}
+
 static bool names_root(const struct check *c, const char *text, char found[PATH_MAX])
 {
-        const char *workspace = c->scope->workspace;
+        for (size_t i = 0; i < c->n_views; i++) {
+                const struct cg_rules *rules = &c->views[i].rules;
 
-        for (size_t i = 0; i <= c->rules.n; i++) {
-                const char *root = i < c->rules.n ? c->rules.v[i].path : workspace;
-                size_t n = strlen(root);
-
-                if ((i < c->rules.n && c->rules.v[i].kind != CG_RULE_ALLOW_WRITE) || n < 2)
-                        continue;
-                for (const char *p = text; (p = strstr(p, root)); p++) {
-                        size_t len = n + strcspn(p + n, " \t\n:;,='\"`|&<>()");
-
-                        if (p[n] && p[n] != '/' && !ends_name(p[n]))
-                                continue;
-                        if (len < PATH_MAX) {
-                                memcpy(found, p, len);
-                                found[len] = '\0';
-                                if (file_is_exposed(c, found))
-                                        return true;
-                        }
-                }
+                if (names_folder(c, c->views[i].workspace, text, found))
+                        return true;
+                for (size_t k = 0; k < rules->n; k++)
+                        if (rules->v[k].kind == CG_RULE_ALLOW_WRITE &&
+                            names_folder(c, rules->v[k].path, text, found))
+                                return true;
         }
         return false;
 }

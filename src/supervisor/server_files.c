@@ -33,22 +33,46 @@
 
 /* ------------------------------------------------------------------ guards */
 
+/* The other session whose cells decide what @path is; NULL: those of the session itself do. */
+static const struct server_view *other_view(const struct check *c, const char *path)
+{
+        cg_auto_free struct check *one = malloc(sizeof(*one));
+
+        for (size_t i = 0; one && i < c->n_views; i++) {
+                *one = *c;
+                one->views = &c->views[i];
+                one->n_views = 1;
+                if (file_is_exposed(one, path) || file_holds_write_root(one, path))
+                        return one->views->options == c->scope->options ? NULL : one->views;
+        }
+        return NULL;
+}
+
 static int refuse(struct check *c, const char *what, const char *path, const char *why)
 {
+        const struct server_view *other = other_view(c, path);
+        char whose[PATH_MAX + 64] = "";
+
+        if (other)
+                snprintf(whose, sizeof(whose), " (cells of another session, whose workspace is %s)",
+                         other->workspace);
         return cg_fail(c->err, CG_E_INVAL,
-                       "MCP server \"%s\": %s %s: %s. The server would run outside of the sandbox what cells "
-                       "put there. Keep it in a folder that cells cannot write, deny writing there "
+                       "MCP server \"%s\": %s %s: %s%s. The server would run outside of the sandbox what "
+                       "cells put there. Keep it in a folder that cells cannot write, deny writing there "
                        "(\"denyWrite\" in the settings file), or give the server a \"sandbox\" of its own",
-                       c->name, what, path, why);
+                       c->name, what, path, why, whose);
 }
 
 static int add_guard(struct check *c, const char *path)
 {
         cg_auto_json json_t *one = json_pack("[s]", path);
+        int r = 0;
 
         if (!one || json_array_append(c->guards, json_array_get(one, 0)) < 0)
                 return cg_fail(c->err, CG_E_NOMEM, "MCP server");
-        return cg_rules_add_guards(&c->rules, one, c->err);
+        for (size_t i = 0; i < c->n_views && r == 0; i++)
+                r = cg_rules_add_guards(&c->views[i].rules, one, c->err);
+        return r;
 }
 
 static bool has_file(const char *folder, const char *name)
@@ -132,47 +156,87 @@ static void find_root(const struct check *c, const char *path, bool folder, bool
 
 static int guard_path(struct check *c, const char *what, const char *path);
 
-/* What a symlink in a guarded folder leads to is loaded under the name of the link. */
-static int visit_link(struct check *c, void *data, const char *path, const struct stat *st)
+/* The folder that the symlink @path leads to, unless it was searched already. */
+static bool find_folder(const struct check *c, const char *path, char real[PATH_MAX])
 {
-        (void)st;
-        return file_is_exposed(c, path) ? guard_path(c, data, path) : 0;
+        struct stat st;
+
+        return stat(path, &st) == 0 && S_ISDIR(st.st_mode) && realpath(path, real) &&
+               !tree_was_searched(c, real);
 }
 
-/* Not by recursion: cells decide how many links lead from one folder to the next. */
+/*
+ * What a symlink in a folder of the program leads to is loaded under the name of the link. Checked
+ * later, not by recursion: cells decide how many links lead from one folder to the next.
+ */
+static int visit_link(struct check *c, void *data, const char *path, const struct stat *st)
+{
+        bool exposed = file_is_exposed(c, path);
+        char real[PATH_MAX];
+
+        (void)st;
+        if (!exposed && !find_folder(c, path, real))
+                return 0;
+        if (json_array_append_new(c->pending, json_string(path)) < 0)
+                return exposed ? refuse(c, data, path, "its name is not UTF-8") : 0;
+        return json_array_append_new(c->pending, json_string(data)) < 0
+                       ? cg_fail(c->err, CG_E_NOMEM, "MCP server")
+                       : 0;
+}
+
 static int search_pending(struct check *c)
 {
+        char real[PATH_MAX];
         int r = 0;
 
         for (size_t i = 0; i < json_array_size(c->pending) && r == 0; i += 2) {
-                const char *folder = json_string_value(json_array_get(c->pending, i));
+                const char *path = json_string_value(json_array_get(c->pending, i));
                 const char *what = json_string_value(json_array_get(c->pending, i + 1));
 
-                r = tree_walk(c, folder, 0, visit_link, (void *)(uintptr_t)what);
+                if (file_is_exposed(c, path))
+                        r = guard_path(c, what, path);
+                else if (find_folder(c, path, real))
+                        r = tree_search_outside(c, what, real, TREE_LENIENT, visit_link);
         }
         json_array_clear(c->pending);
         return r;
 }
 
+/* Whether cells of all views could write in @path but for denials. */
+static bool is_in_all_write_roots(const struct check *c, const char *path)
+{
+        for (size_t i = 0; i < c->n_views; i++)
+                if (!cg_rules_may_write(&c->views[i].rules, path))
+                        return false;
+        return true;
+}
+
 /* Adds a folder, with what its symlinks lead to. */
 static int guard_folder(struct check *c, const char *what, const char *folder)
 {
+        int r;
+
         if (json_array_size(c->guards) >= GUARDED_MAX)
                 return cg_fail(c->err, CG_E_LIMIT,
                                "MCP server \"%s\": links lead from its program through "
                                "more than %d folders that cells write (%s). Keep it "
                                "where cells cannot write",
                                c->name, GUARDED_MAX, folder);
-        if (json_array_append_new(c->pending, json_string(folder)) < 0 ||
-            json_array_append_new(c->pending, json_string(what)) < 0)
-                return cg_fail(c->err, CG_E_NOMEM, "MCP server");
-        return add_guard(c, folder);
+        r = add_guard(c, folder);
+        /* Other names of its files in these write roots: hardlinks.c. */
+        if (r == 0 && is_in_all_write_roots(c, folder)) {
+                if (json_array_append_new(c->searched, json_string(folder)) < 0)
+                        return cg_fail(c->err, CG_E_NOMEM, "MCP server");
+                return tree_walk(c, folder, 0, visit_link, (void *)(uintptr_t)what);
+        }
+        return r == 0 ? tree_search_outside(c, what, folder, 0, visit_link) : r;
 }
 
 /* node searches packages in all folders above a script. */
 static int search_node_folders(struct check *c, const char *what, const char *folder)
 {
         cg_auto_json json_t *key = json_pack("s+", "above:", folder); /* no path */
+        struct stat st;
         char at[PATH_MAX], path[PATH_MAX + 16];
         int r = 0;
 
@@ -181,8 +245,15 @@ static int search_node_folders(struct check *c, const char *what, const char *fo
                 return 0;
         for (snprintf(at, sizeof(at), "%s", folder); at[1] && r == 0; cut_last(at)) {
                 snprintf(path, sizeof(path), "%s/node_modules", at);
-                if (file_is_exposed(c, path))
+                if (!file_is_exposed(c, path))
+                        continue;
+                if (lstat(path, &st) < 0 && file_is_open(c, at)) {
+                        /* Optional: cells must not make it. */
+                        strcat(path, "/");
+                        r = add_guard(c, path);
+                } else {
                         r = guard_path(c, what, path);
+                }
         }
         return r;
 }
@@ -200,8 +271,8 @@ static int search_outside(struct check *c, const char *what, const char *path, b
         find_root(c, path, folder, c->node, root, &own);
         /* Programs in a folder of programs do not load what is beside them. */
         programs = !strcmp(base_name(root), "bin") || !strcmp(base_name(root), "sbin");
-        if (r == 0 && (!own || (!link && !programs)))
-                r = tree_search_outside(c, what, root, own ? TREE_VISIBLE : 0, visit_link);
+        if (r == 0 && (!own || (!link && !programs)) && !file_is_open(c, root))
+                r = tree_search_outside(c, what, root, own ? TREE_VISIBLE | TREE_LENIENT : 0, visit_link);
         return r == 0 && c->node ? search_node_folders(c, what, root) : r;
 }
 
@@ -212,7 +283,7 @@ static int guard(struct check *c, const char *what, const char *path, bool folde
         bool own;
 
         if (!file_is_open(c, path))
-                return cg_rules_may_write(&c->rules, path) ? 0 : search_outside(c, what, path, folder, link);
+                return search_outside(c, what, path, folder, link);
         find_root(c, path, folder, c->node, root, &own);
         if (!file_holds_write_root(c, root))
                 return guard_folder(c, what, root);
@@ -1129,13 +1200,55 @@ static int check_unsandboxed(struct check *c, json_t *inherit)
 
 /* ------------------------------------------------------------------ the whole definition */
 
+/* Forgets what the check of the definition has found so far. */
+static void begin_again(struct check *c)
+{
+        for (size_t i = 0; i < c->scope->n_views; i++) {
+                struct server_view *v = &c->scope->views[i];
+
+                cg_rules_cut(&v->rules, v->n_rules);
+                v->rules.linked = v->linked;
+        }
+        json_array_clear(c->pending);
+        json_array_clear(c->searched);
+        c->entries = c->lenient = 0;
+}
+
+/*
+ * A server with a sandbox of its own may run what cells can write, where that sandbox allows no
+ * more than those cells may do.
+ */
+static int check_sandboxed(struct check *c, const json_t *inherit)
+{
+        int r = 0;
+
+        for (size_t i = 0; i < c->scope->n_views && r == 0; i++) {
+                cg_auto_json json_t *copy = json_deep_copy(inherit);
+                struct cg_err first;
+                char why[600];
+
+                begin_again(c);
+                c->views = &c->scope->views[i];
+                c->n_views = 1;
+                r = check_unsandboxed(c, copy);
+                first = *c->err;
+                if (r == CG_E_INVAL && server_sandbox_is_wider(c, why, sizeof(why)))
+                        return cg_fail(c->err, CG_E_INVAL,
+                                       "%s. The sandbox that it has allows more than the "
+                                       "cells': %s",
+                                       first.msg, why);
+                if (r == CG_E_INVAL)
+                        r = 0;
+        }
+        return r;
+}
+
 static int check_definition(struct check *c)
 {
         json_t *given = json_object_get(c->def, "inherit");
         cg_auto_json json_t *inherit = json_is_object(given) ? json_deep_copy(given) : cg_json_passed_env(),
                             *untouched = json_deep_copy(inherit);
         const json_t *sandbox = json_object_get(c->def, "sandbox");
-        char why[600];
         int r;
 
         c->path = json_string_value(json_object_get(json_object_get(c->def, "env"), "PATH"));
@@ -1147,32 +1260,25 @@ static int check_definition(struct check *c)
                 return CG_E_NOMEM;
         r = check_unsandboxed(c, inherit);
         if (r == CG_E_INVAL && sandbox && !json_is_null(sandbox)) {
-                if (server_sandbox_is_wider(c, why, sizeof(why))) {
-                        struct cg_err first = *c->err;
-
-                        return cg_fail(c->err, CG_E_INVAL,
-                                       "%s. The sandbox that it has allows more than the "
-                                       "cells': %s",
-                                       first.msg, why);
-                }
-                r = 0;
-                json_object_set(c->def, "inherit", untouched);
-        } else if (r == 0) {
-                json_object_set(c->def, "inherit", inherit);
+                r = check_sandboxed(c, untouched);
+                inherit = CG_STEAL(untouched);
         }
+        if (r == 0)
+                json_object_set(c->def, "inherit", inherit);
         return r;
 }
 
 int server_check(struct check *c, const struct server_scope *scope, const char *name,
                  const json_t *definition, unsigned int folder, struct cg_err *err)
 {
-        bool sandboxed = !json_is_false(json_object_get(scope->options, "sandbox"));
         int r;
 
         *c = (struct check){ .scope = scope,
                              .name = name,
                              .folder = folder,
                              .err = err,
+                             .views = scope->views,
+                             .n_views = scope->n_views,
                              .def = json_deep_copy(definition),
                              .guards = json_array(),
                              .pending = json_array(),
@@ -1181,10 +1287,10 @@ int server_check(struct check *c, const struct server_scope *scope, const char *
         r = c->def && c->guards && c->pending && c->searched ? check_cwd(c)
                                                              : cg_fail(err, CG_E_NOMEM, "MCP server");
         /* Each definition records all its guards, whoever else has them. */
-        if (r == 0 && sandboxed)
-                r = server_rules(scope->options, scope->home, NULL, &c->rules, err);
-        if (r == 0 && sandboxed && !c->rules.off)
-                r = check_definition(c);
+        if (r == 0) {
+                begin_again(c);
+                r = c->n_views ? check_definition(c) : 0;
+        }
         if (r == 0 && c->linked && json_array_append_new(c->guards, json_true()) < 0)
                 r = cg_fail(err, CG_E_NOMEM, "MCP server");
         return r;
@@ -1197,5 +1303,4 @@ void server_check_fini(struct check *c)
         json_decref(c->pending);
         json_decref(c->searched);
         cg_buf_fini(&c->left_out);
-        cg_rules_fini(&c->rules);
 }

@@ -1,33 +1,41 @@
 /*
- * The check of MCP servers' definitions, by file: server_exposed.c  which paths cells can write,
- *   and which words lead there server_tree.c     folders of files: symlinks to elsewhere, files
- *   with several names server_files.c    one definition: its program, arguments, variables and
- *   working folder server_sandbox.c  a definition with a sandbox of its own server_guards.c
- *   registration: runs the check in a thread, makes its outcome hold in all kernels
+ * The check of MCP servers' definitions, by file:
+ *   server_exposed.c  which paths cells can write, and which words lead there
+ *   server_tree.c     folders of files: symlinks to elsewhere, files with several names
+ *   server_files.c    one definition: its program, arguments, variables and working folder
+ *   server_sandbox.c  a definition with a sandbox of its own
+ *   server_guards.c   registration: runs the check, makes its outcome hold in all kernels
  *
- * The check reads folders of any size, so it runs in a thread of the loop's pool. It works on
- * copies (struct server_scope) and uses nothing of struct sup or struct session.
+ * The check runs in the loop: no cell is started, no kernel ends and no session opens meanwhile as
+ * far as the supervisor knows. So it is bounded in time; what takes longer is refused.
  */
 #ifndef CG_SUPERVISOR_SERVER_FILES_INT_H
 #define CG_SUPERVISOR_SERVER_FILES_INT_H
 
 #include <jansson.h>
 #include <limits.h>
-#include <stdatomic.h>
 #include <sys/stat.h>
 #include "base/buf.h"
 #include "sandbox/settings/rules.h"
 #include "sandbox/settings/settings.h"
 
-/* What the definitions of one registration have in common. Read-only in the thread. */
-struct server_scope {
-        json_t *options;       /* the session's */
+/* What the cells of one or more sessions can write. */
+struct server_view {
+        const json_t *options; /* of one of the sessions, borrowed */
         const char *workspace; /* of options */
-        const char *home;      /* the user's home folder; NULL: unknown */
-        const char *dir;       /* the session's private folder */
-        /* folders are not searched: for cells of sessions that do not register */
-        bool shallow;
-        const atomic_bool *stop; /* the supervisor ends: so does the check */
+        struct cg_rules rules; /* of their kernels; a check adds its guards, and removes them */
+        size_t n_rules;        /* without such guards */
+        bool linked;           /* rules.linked without them */
+};
+
+/* What the definitions of one registration have in common. */
+struct server_scope {
+        const json_t *options;     /* the session's, borrowed */
+        const char *workspace;     /* of options */
+        const char *home;          /* the user's home folder; NULL: unknown */
+        const char *dir;           /* the session's private folder */
+        struct server_view *views; /* of all cells that the definitions are checked against */
+        size_t n_views;
         int64_t deadline_ms;
 };
 
@@ -35,13 +43,13 @@ struct server_scope {
 struct check {
         const struct server_scope *scope;
         const char *name;
-        json_t *def;           /* as it goes to the tool server */
-        struct cg_rules rules; /* of the session's kernels, with the guards so far */
-        json_t *guards;        /* for cg_rules_add_guards() */
-        /* [FOLDER, WHAT, ...]: guarded folders that are still to be searched for symlinks */
+        json_t *def;               /* as it goes to the tool server */
+        struct server_view *views; /* all of the scope's, or one of them */
+        size_t n_views;
+        json_t *guards; /* for cg_rules_add_guards() */
+        /* [PATH, WHAT, ...]: symlinks whose targets are still to be checked */
         json_t *pending;
-        /* folders outside of write roots that were searched for hard links */
-        json_t *searched;
+        json_t *searched;    /* folders that were searched; "above:", "visible:": in part */
         unsigned int folder; /* number of its private folder */
         char cwd[PATH_MAX];
         bool own_cwd; /* a private folder: relative names lead nowhere */
@@ -52,15 +60,18 @@ struct check {
         bool linked;            /* files that it loads have names elsewhere as well */
         const char *path;       /* PATH, borrowed */
         bool path_is_own;       /* of the definition */
-        size_t entries;         /* of folders that were visited */
+        size_t entries;         /* of the folder that is searched */
+        size_t lenient;         /* entries of all folders that were searched by TREE_LENIENT */
         struct cg_buf left_out; /* entries of the inherited PATH */
         struct cg_err *err;
 };
 
 /* ---- server_exposed.c */
 
-/* Whether cells can write @real, which has no symlinks in it. */
+/* Whether cells of a view can write @real, which has no symlinks in it. */
 bool file_is_open(const struct check *c, const char *real);
+/* Whether they could but for denials. */
+bool file_is_in_write_root(const struct check *c, const char *path);
 /*
  * Whether cells decide what @path (absolute) is. One that cannot be followed is judged by its
  * spelling.
@@ -80,8 +91,10 @@ bool text_is_exposed(const struct check *c, const char *text, char found[PATH_MA
 
 /* ---- server_tree.c */
 
-/* Text of limits: enough for any real program, and few seconds of work. */
+/* Enough for any real program, and about a second of work. */
 #define SERVER_ENTRIES_MAX 300000
+/* Of all folders that a program may or may not load files from. */
+#define SERVER_LENIENT_MAX 100000
 #define SERVER_DEPTH_MAX   100
 
 typedef int (*tree_visit)(struct check *c, void *data, const char *path, const struct stat *st);
@@ -91,6 +104,11 @@ enum {
         TREE_OUTSIDE = 2, /* write roots in the folder are left out */
         TREE_VISIBLE = 4, /* so are folders whose names begin with a dot */
         TREE_SHALLOW = 8, /* so are all folders in it */
+        /*
+         * A folder that is not the program's own: what cannot be read or is too much does not
+         * refuse the server. c->linked is set then.
+         */
+        TREE_LENIENT = 16,
 };
 
 /*
@@ -106,6 +124,9 @@ int tree_walk(struct check *c, const char *folder, unsigned int flags, tree_visi
 int tree_search_outside(struct check *c, const char *what, const char *path, unsigned int flags,
                         tree_visit link);
 
+/* Whether @path is a folder that was searched as a whole, or lies in one. */
+bool tree_was_searched(const struct check *c, const char *path);
+
 /* ---- server_files.c */
 
 bool path_is_present(const char *path);
@@ -120,14 +141,16 @@ void server_check_fini(struct check *c);
 
 /* ---- server_sandbox.c */
 
-/* Whether the server's own sandbox allows more than the cells'; @why: what. */
+/*
+ * Whether the server's own sandbox allows more than the cells of the first view may do; @why: what.
+ */
 bool server_sandbox_is_wider(const struct check *c, char *why, size_t size);
 
 /* ---- server_guards.c */
 
 bool list_has(const json_t *list, const json_t *item);
 int settings_of(const json_t *o, struct cg_settings **ret, struct cg_err *err);
-/* The rules of the kernels of a session with @options. */
+/* The rules of the kernels of a session with @options. The caller frees them: cg_rules_fini(). */
 int server_rules(const json_t *options, const char *home, const json_t *guards, struct cg_rules *ret,
                  struct cg_err *err);
 

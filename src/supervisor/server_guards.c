@@ -1,10 +1,10 @@
 /*
- * cellgate-supervisor: registration of MCP servers. Their definitions are checked in a thread of
- * the loop's pool (server_files.c), so that no other session waits for it; then what belongs to
- * them becomes read-only in all kernels (guards), those that run included.
+ * cellgate-supervisor: registration of MCP servers. Their definitions are checked (server_files.c);
+ * then what belongs to them becomes read-only in all kernels (guards), those that run included.
  *
- * The guards are recorded before the kernels that run are examined: a kernel that starts meanwhile
- * has them from the beginning.
+ * All of it is one step of the loop: no cell starts, no kernel is replaced and no session opens or
+ * ends between the check of the files and the moment from which kernels have the guards. So it is
+ * bounded in time, and what takes longer is refused.
  */
 #include "supervisor/supervisor.h"
 
@@ -16,33 +16,29 @@
 #include "sandbox/settings/view.h"
 #include "supervisor/server_files_int.h"
 
-/* Longest check of all definitions of one registration. */
-#define CHECK_MS 60000
+/*
+ * Longest check of all definitions of one registration, and of those of all sessions when one
+ * opens: all sessions wait for it.
+ */
+#define CHECK_MS 5000
 
-/* A kernel that runs: whether it could write what the guards name. */
+/* A session with cells in a sandbox, and what its kernel was started with. */
 struct examined {
-        uint64_t session, kernel; /* numbers; kernel 0: none runs */
-        json_t *options, *guards; /* its own */
-        char *open;               /* a path that it could write; NULL: none */
+        const struct session *session;
+        json_t *guards; /* returns; empty: no kernel has started yet */
+        char *open;     /* a path that it could write; NULL: none */
 };
 
 struct registration {
-        uv_work_t work;
         struct sup *sup;
-        uint64_t session, request;
-        int64_t timeout_ms;
-        unsigned int first_folder;
+        struct session *session;
         struct server_scope scope;
-        char *home, *dir;
-        json_t *servers; /* definitions as the host has sent them */
         json_t *checked; /* as they go to the tool server */
         json_t *guards;  /* {SERVER: [PATH, ...]}, of those that passed */
         json_t *all;     /* guards of all sessions */
-        /* options of the other sessions whose cells are sandboxed, without doubles */
-        json_t *others;
-        char *left_out; /* entries of PATH */
-        struct examined *kernels;
-        size_t n_kernels;
+        char *left_out;  /* entries of PATH */
+        struct examined *examined;
+        size_t n_examined;
         struct cg_err err; /* code < 0: of the registration, or of all servers with guards */
 };
 
@@ -112,7 +108,74 @@ static bool holds_denials(const struct session *ss)
                (tier && strstr(tier, ":freeze"));
 }
 
-/* ------------------------------------------------------------------ in the thread: definitions */
+/* ------------------------------------------------------------------ views */
+
+static const char *workspace_of(const struct session *ss)
+{
+        return json_string_value(json_object_get(ss->options, "workspace"));
+}
+
+/* What decides which files the cells of a session write. Returns; NULL: out of memory. */
+static json_t *writing_options(const struct session *ss)
+{
+        static const char *const names[] = { "workspace", "settings", "sandbox", "hide" };
+        json_t *o = json_object();
+
+        for (size_t i = 0; o && i < CG_ARRAY_LEN(names); i++) {
+                json_t *v = json_object_get(ss->options, names[i]);
+
+                if (v)
+                        json_object_set(o, names[i], v);
+        }
+        return o;
+}
+
+static int check_time(const struct server_scope *scope, struct cg_err *err)
+{
+        return cg_now_ms() <= scope->deadline_ms
+                       ? 0
+                       : cg_fail(err, CG_E_TIMEDOUT,
+                                 "the check whether cells could write files of MCP servers took "
+                                 "longer than %d s: keep their programs in small folders where cells cannot write, or "
+                                 "end other sessions",
+                                 CHECK_MS / 1000);
+}
+
+/* Unless cells of that session write the same as those of another view, or anything. */
+static int add_view(struct server_scope *scope, const struct session *ss, json_t *known, struct cg_err *err)
+{
+        struct server_view *v = &scope->views[scope->n_views];
+        cg_auto_json json_t *o = writing_options(ss);
+        int r;
+
+        if (!o)
+                return cg_fail(err, CG_E_NOMEM, "MCP servers");
+        if (!is_sandboxed(ss) || list_has(known, o))
+                return 0;
+        r = check_time(scope, err);
+        *v = (struct server_view){ .options = ss->options, .workspace = workspace_of(ss) };
+        if (r == 0 && json_array_append(known, o) < 0)
+                r = cg_fail(err, CG_E_NOMEM, "MCP servers");
+        if (r == 0)
+                r = server_rules(ss->options, scope->home, NULL, &v->rules, err);
+        if (r < 0 || v->rules.off) {
+                cg_rules_fini(&v->rules);
+                return r < 0 ? cg_err_prefix(err, "workspace %s", v->workspace) : 0;
+        }
+        v->n_rules = v->rules.n;
+        v->linked = v->rules.linked;
+        scope->n_views++;
+        return 0;
+}
+
+static void free_views(struct server_scope *scope)
+{
+        for (size_t i = 0; i < scope->n_views; i++)
+                cg_rules_fini(&scope->views[i].rules);
+        free(scope->views);
+}
+
+/* ------------------------------------------------------------------ definitions */
 
 static int mark_invalid(json_t *servers, const char *name, const struct cg_err *why, struct cg_err *err)
 {
@@ -130,61 +193,23 @@ static int check_startable(const struct registration *g, const json_t *guards, s
 {
         cg_auto_json json_t *all = json_copy(g->all);
         struct cg_rules rules = { .off = false };
-        int r;
+        const json_t *of_server, *v;
+        const char *name;
+        size_t i;
+        int r = check_time(&g->scope, err);
 
-        if (!json_array_size(guards))
-                return 0;
+        if (r < 0 || !json_array_size(guards))
+                return r;
         if (!all || json_array_extend(all, (json_t *)(uintptr_t)guards) < 0)
                 return cg_fail(err, CG_E_NOMEM, "MCP server");
-        r = server_rules(g->scope.options, g->scope.home, all, &rules, err);
+        json_object_foreach(g->guards, name, of_server)
+        {
+                json_array_foreach((json_t *)(uintptr_t)of_server, i, v) if (!list_has(all, v))
+                        json_array_append(all, (json_t *)(uintptr_t)v);
+        }
+        r = server_rules(g->session->options, g->scope.home, all, &rules, err);
         cg_rules_fini(&rules);
         return r;
-}
-
-/*
- * Checks *def (returns: replaced) against what the cells of a session with @options can write. What
- * has to be read-only for them is appended to @guards.
- */
-static int check_for_other(const struct server_scope *own, const json_t *options, const char *name,
-                           json_t **def, json_t *guards, struct cg_err *err)
-{
-        struct server_scope scope = *own;
-        struct check c;
-        json_t *v;
-        size_t i;
-        int r;
-
-        scope.options = (json_t *)(uintptr_t)options;
-        scope.workspace = json_string_value(json_object_get(options, "workspace"));
-        scope.shallow = true;
-        r = server_check(&c, &scope, name, *def, 0, err);
-        json_array_foreach(c.guards, i,
-                           v) if (r == 0 && !list_has(guards, v) && json_array_append(guards, v) < 0)
-                r = cg_fail(err, CG_E_NOMEM, "MCP server");
-        if (r == 0) {
-                json_decref(*def);
-                *def = json_incref(c.def);
-        }
-        server_check_fini(&c);
-        return r;
-}
-
-/* The server's files are none that the cells of another session write. */
-static int check_for_others(struct registration *g, struct check *c, struct cg_err *err)
-{
-        const json_t *options;
-        size_t i;
-        int r = 0;
-
-        json_array_foreach(g->others, i, options)
-        {
-                if (r == 0)
-                        r = check_for_other(&g->scope, options, c->name, &c->def, c->guards, err);
-                if (r < 0)
-                        return cg_err_prefix(err, "cells of another session (workspace %s)",
-                                             json_string_value(json_object_get(options, "workspace")));
-        }
-        return 0;
 }
 
 static int check_one(struct registration *g, const char *name, const json_t *definition, unsigned int folder)
@@ -193,9 +218,7 @@ static int check_one(struct registration *g, const char *name, const json_t *def
         struct check c;
         int r = server_check(&c, &g->scope, name, definition, folder, &why);
 
-        if (r == 0)
-                r = check_for_others(g, &c, &why);
-        if (r == 0)
+        if (r == 0 && is_sandboxed(g->session))
                 r = check_startable(g, c.guards, &why);
         if (r < 0)
                 r = mark_invalid(g->checked, name, &why, &g->err);
@@ -208,29 +231,25 @@ static int check_one(struct registration *g, const char *name, const json_t *def
         return r;
 }
 
-static void on_check(uv_work_t *w)
+static int check_all(struct registration *g, const json_t *servers)
 {
-        struct registration *g = w->data;
-        unsigned int folder = g->first_folder;
-        json_t *definition;
+        const json_t *definition;
         const char *name;
         int r = 0;
 
-        json_object_foreach(g->servers, name, definition)
+        json_object_foreach((json_t *)(uintptr_t)servers, name, definition)
         {
                 if (r == 0 && json_object_get(definition, "invalid"))
-                        r = json_object_set(g->checked, name, definition) < 0
+                        r = json_object_set(g->checked, name, (json_t *)(uintptr_t)definition) < 0
                                     ? cg_fail(&g->err, CG_E_NOMEM, "MCP servers")
                                     : 0;
                 else if (r == 0)
-                        r = check_one(g, name, definition, folder++);
+                        r = check_one(g, name, definition, ++g->session->n_server_dirs);
         }
+        return r;
 }
 
-/*
- * ------------------------------------------------------------------ in the thread: kernels that
- * run
- */
+/* ------------------------------------------------------------------ kernels that run */
 
 static bool has_rule(const struct cg_rules *rules, const struct cg_rule *r)
 {
@@ -270,8 +289,8 @@ static bool is_near_workspace(const json_t *guard, const char *workspace)
  */
 static bool is_near(const struct examined *x, const json_t *all)
 {
-        const char *workspace = json_string_value(json_object_get(x->options, "workspace"));
-        bool near = json_object_get(x->options, "settings") != NULL;
+        const char *workspace = json_string_value(json_object_get(x->session->options, "workspace"));
+        bool near = json_object_get(x->session->options, "settings") != NULL;
         char real[PATH_MAX];
         const json_t *v;
         size_t i;
@@ -281,25 +300,33 @@ static bool is_near(const struct examined *x, const json_t *all)
         return near;
 }
 
+/* That was examined before @x, with the same outcome. */
+static const struct examined *find_same(const struct registration *g, const struct examined *x)
+{
+        cg_auto_json json_t *o = writing_options(x->session);
+
+        for (const struct examined *e = g->examined; e < x; e++) {
+                cg_auto_json json_t *other = writing_options(e->session);
+
+                if (o && json_equal(o, other) && json_equal(x->guards, e->guards))
+                        return e;
+        }
+        return NULL;
+}
+
 static int examine(struct registration *g, struct examined *x)
 {
         struct cg_rules before = { .off = false }, now = { .off = false };
-        const char *open;
-        int r = 0;
+        const struct examined *same = find_same(g, x);
+        const char *open = same ? same->open : NULL;
+        int r = check_time(&g->scope, &g->err);
 
-        if (!x->kernel || !is_near(x, g->all))
-                return 0;
-        if (atomic_load(g->scope.stop) || cg_now_ms() > g->scope.deadline_ms)
-                return cg_fail(&g->err, CG_E_TIMEDOUT,
-                               "the check whether kernels that run could write the "
-                               "server's files took longer than %d s: keep its "
-                               "program where cells cannot write, or begin with "
-                               "fewer sessions",
-                               CHECK_MS / 1000);
-        r = server_rules(x->options, g->scope.home, x->guards, &before, &g->err);
-        if (r == 0)
-                r = server_rules(x->options, g->scope.home, g->all, &now, &g->err);
-        open = r == 0 ? find_open(&before, &now) : NULL;
+        if (r == 0 && !same && is_near(x, g->all)) {
+                r = server_rules(x->session->options, g->scope.home, x->guards, &before, &g->err);
+                if (r == 0)
+                        r = server_rules(x->session->options, g->scope.home, g->all, &now, &g->err);
+                open = r == 0 ? find_open(&before, &now) : NULL;
+        }
         if (open && !(x->open = strdup(open)))
                 r = cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
         cg_rules_fini(&before);
@@ -307,53 +334,14 @@ static int examine(struct registration *g, struct examined *x)
         return r;
 }
 
-static void on_examine(uv_work_t *w)
-{
-        struct registration *g = w->data;
-
-        for (size_t i = 0; i < g->n_kernels; i++)
-                if (examine(g, &g->kernels[i]) < 0)
-                        return;
-}
-
-/* ------------------------------------------------------------------ in the loop */
-
-static void free_registration(struct registration *g)
-{
-        for (size_t i = 0; i < g->n_kernels; i++) {
-                json_decref(g->kernels[i].options);
-                json_decref(g->kernels[i].guards);
-                free(g->kernels[i].open);
-        }
-        free(g->kernels);
-        json_decref(g->scope.options);
-        json_decref(g->servers);
-        json_decref(g->checked);
-        json_decref(g->guards);
-        json_decref(g->all);
-        json_decref(g->others);
-        free(g->left_out);
-        free(g->home);
-        free(g->dir);
-        free(g);
-}
-
-static struct session *session_by_number(const struct sup *s, uint64_t number)
-{
-        struct session *ss = s->sessions[number % CG_MAX_SESSIONS];
-
-        return ss && ss->number == number ? ss : NULL;
-}
-
 /* Ends the registration: its definitions go to the tool server, or the host is answered. */
-static void finish(struct registration *g, struct session *ss)
+static void finish(struct registration *g, struct session *ss, int64_t timeout_ms, uint64_t request)
 {
         json_t *v;
         const char *name;
 
-        ss->registering = false;
         if (g->err.code < 0 && !json_object_size(g->guards)) {
-                host_failed(ss->host, ss->number, g->request, &g->err);
+                host_failed(ss->host, ss->number, request, &g->err);
                 return;
         }
         json_object_foreach(g->guards, name, v)
@@ -374,85 +362,84 @@ static void finish(struct registration *g, struct session *ss)
                 session_notice(ss, "MCP servers do without the entries of PATH that cells can write: %s",
                                g->left_out);
         }
-        broker_servers(ss, json_incref(g->checked), g->timeout_ms, g->request);
+        broker_servers(ss, json_incref(g->checked), timeout_ms, request);
 }
 
 /*
- * Makes the guards hold in kernels that run: those that have run nothing are replaced, all or none.
+ * Lists the sessions whose kernels do not have all guards perhaps. One that has run nothing and has
+ * no kernel yet is none of them.
  */
-static int close_kernels(struct registration *g, const struct session *own)
+static int list_examined(struct registration *g)
 {
-        for (int renew = 0; renew < 2; renew++) {
-                for (size_t i = 0; i < g->n_kernels; i++) {
-                        const struct examined *e = &g->kernels[i];
-                        struct session *x = session_by_number(g->sup, e->session);
+        g->examined = calloc(CG_MAX_SESSIONS, sizeof(*g->examined));
+        if (!g->examined)
+                return cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
+        for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
+                const struct session *x = g->sup->sessions[i];
+                bool started = x && x->kernel && x->kernel->state != K_WAITING;
+                json_t *guards;
 
-                        if (!e->open || !x || !x->kernel || x->kernel->seq != e->kernel)
-                                continue; /* a kernel that was started since has the guards */
-                        if (renew) {
-                                session_renew_kernel(x);
-                                continue;
-                        }
-                        /* A reset does not undo what they wrote. */
-                        if (x->ever_used)
-                                return cg_fail(&g->err, CG_E_STATE,
-                                               "%s, which the server runs, could be "
-                                               "written by cells of %s, and some have "
-                                               "run already: add the server before the "
-                                               "first cell, when the session begins, or "
-                                               "keep its program where cells cannot "
-                                               "write",
-                                               e->open, x == own ? "this session" : "another session");
-                        if (!holds_denials(x))
-                                return cg_fail(&g->err, CG_E_UNSUPPORTED,
-                                               "%s, which the server runs, is "
-                                               "where cells write, and the landlock tier cannot keep them "
-                                               "from it: keep the program elsewhere, or choose "
-                                               "\"landlock:freeze\"",
-                                               e->open);
-                }
+                if (!x || !is_sandboxed(x) || (!started && !x->ever_used))
+                        continue;
+                guards = started && x->kernel->guards ? json_incref(x->kernel->guards) : json_array();
+                if (!guards)
+                        return cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
+                g->examined[g->n_examined++] = (struct examined){ .session = x, .guards = guards };
         }
         return 0;
 }
 
-static void on_examined(uv_work_t *w, int status)
+static int check_closable(struct registration *g, const struct examined *e)
 {
-        struct registration *g = w->data;
-        struct session *ss = session_by_number(g->sup, g->session);
-
-        (void)status;
-        if (ss && g->err.code == 0)
-                close_kernels(g, ss);
-        if (ss)
-                finish(g, ss);
-        free_registration(g);
+        /* A reset does not undo what they wrote. */
+        if (e->session->ever_used)
+                return cg_fail(&g->err, CG_E_STATE,
+                               "%s, which the server runs, could be written by cells of "
+                               "%s, and some have run already: add the server before "
+                               "the first cell, when the session begins, or keep its "
+                               "program where cells cannot write",
+                               e->open, e->session == g->session ? "this session" : "another session");
+        if (!holds_denials(e->session))
+                return cg_fail(&g->err, CG_E_UNSUPPORTED,
+                               "%s, which the server runs, is where cells write, "
+                               "and the landlock tier cannot keep them from "
+                               "it: keep the program elsewhere, or choose "
+                               "\"landlock:freeze\"",
+                               e->open);
+        return 0;
 }
 
-static int add_examined(struct registration *g, const struct session *x)
+static struct session *session_by_number(const struct sup *s, uint64_t number)
 {
-        struct examined *e = &g->kernels[g->n_kernels++];
+        struct session *ss = s->sessions[number % CG_MAX_SESSIONS];
 
-        *e = (struct examined){ .session = x->number,
-                                .kernel = x->kernel->seq,
-                                .options = json_deep_copy(x->options),
-                                .guards = x->kernel->guards ? json_deep_copy(x->kernel->guards)
-                                                            : json_array() };
-        return e->options && e->guards ? 0 : cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
+        return ss && ss->number == number ? ss : NULL;
 }
 
-static int list_kernels(struct registration *g)
+/*
+ * Makes the guards hold in kernels that run: those that have run nothing are replaced, all or none.
+ * A session whose kernel cannot be replaced ends, that of the registration perhaps.
+ */
+static int close_kernels(struct registration *g)
 {
-        int r = 0;
+        cg_auto_free uint64_t *renew = calloc(CG_MAX_SESSIONS, sizeof(*renew));
+        size_t n = 0;
+        int r = renew ? list_examined(g) : cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
 
-        g->kernels = calloc(g->sup->n_sessions + 1, sizeof(*g->kernels));
-        if (!g->kernels)
-                return cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
-        for (size_t i = 0; i < CG_MAX_SESSIONS && r == 0; i++) {
-                const struct session *x = g->sup->sessions[i];
+        for (size_t i = 0; i < g->n_examined && r == 0; i++) {
+                const struct examined *e = &g->examined[i];
 
-                if (x && x->kernel && x->kernel->state != K_WAITING && is_sandboxed(x) &&
-                    g->n_kernels <= g->sup->n_sessions)
-                        r = add_examined(g, x);
+                r = examine(g, &g->examined[i]);
+                if (r == 0 && e->open)
+                        r = check_closable(g, e);
+                if (r == 0 && e->open)
+                        renew[n++] = e->session->number;
+        }
+        for (size_t i = 0; i < n && r == 0; i++) {
+                struct session *x = session_by_number(g->sup, renew[i]);
+
+                if (x)
+                        session_renew_kernel(x);
         }
         return r;
 }
@@ -479,97 +466,69 @@ static int keep_guards(struct registration *g, struct session *ss)
         return g->all ? 0 : cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
 }
 
-static void on_checked(uv_work_t *w, int status)
+static int begin(struct registration *g, struct session *ss)
 {
-        struct registration *g = w->data;
-        struct session *ss = session_by_number(g->sup, g->session);
-        bool examines = false;
+        cg_auto_json json_t *known = json_array();
+        struct server_scope *scope = &g->scope;
+        int r;
 
-        (void)status;
-        if (!ss) {
-                free_registration(g);
-                return;
-        }
-        if (g->err.code == 0 && keep_guards(g, ss) == 0 && json_array_size(g->all))
-                examines = list_kernels(g) == 0;
-        if (examines && uv_queue_work(&g->sup->loop, &g->work, on_examine, on_examined) == 0)
-                return;
-        if (examines)
-                cg_fail(&g->err, CG_E_SYS, "MCP servers: no thread to check them in");
-        finish(g, ss);
-        free_registration(g);
+        g->sup = ss->sup;
+        g->session = ss;
+        g->checked = json_object();
+        g->guards = json_object();
+        g->all = server_guards(ss->sup);
+        *scope = (struct server_scope){ .options = ss->options,
+                                        .home = sup_home(),
+                                        .dir = ss->dir,
+                                        .workspace = workspace_of(ss),
+                                        .views = calloc(CG_MAX_SESSIONS, sizeof(*scope->views)),
+                                        .deadline_ms = cg_now_ms() + CHECK_MS };
+        if (!known || !g->checked || !g->guards || !g->all || !scope->views || !scope->workspace)
+                return cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
+        r = add_view(scope, ss, known, &g->err);
+        for (size_t i = 0; i < CG_MAX_SESSIONS && r == 0; i++)
+                if (ss->sup->sessions[i])
+                        r = add_view(scope, ss->sup->sessions[i], known, &g->err);
+        return r;
 }
 
-/* What decides which files the cells of a session write. Returns; NULL: out of memory. */
-static json_t *writing_options(const struct session *ss)
+static void free_registration(struct registration *g)
 {
-        static const char *const names[] = { "workspace", "settings", "sandbox", "hide" };
-        json_t *o = json_object();
-
-        for (size_t i = 0; o && i < CG_ARRAY_LEN(names); i++) {
-                const json_t *v = json_object_get(ss->options, names[i]);
-
-                if (v)
-                        json_object_set_new(o, names[i], json_deep_copy(v));
+        for (size_t i = 0; i < g->n_examined; i++) {
+                json_decref(g->examined[i].guards);
+                free(g->examined[i].open);
         }
-        return o;
-}
-
-static json_t *options_of_others(const struct session *ss)
-{
-        cg_auto_json json_t *own = writing_options(ss);
-        json_t *list = json_array();
-
-        for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
-                const struct session *x = ss->sup->sessions[i];
-                cg_auto_json json_t *o = x && x != ss && is_sandboxed(x) ? writing_options(x) : NULL;
-
-                if (o && !json_equal(o, own) && !list_has(list, o))
-                        json_array_append(list, o);
-        }
-        return list;
+        free(g->examined);
+        free_views(&g->scope);
+        json_decref(g->checked);
+        json_decref(g->guards);
+        json_decref(g->all);
+        free(g->left_out);
 }
 
 int servers_register(struct session *ss, const json_t *servers, int64_t timeout_ms, uint64_t request,
                      struct cg_err *err)
 {
-        struct registration *g = calloc(1, sizeof(*g));
-        const char *home = sup_home();
+        struct registration g = { .err = { 0 } };
+        struct sup *s = ss->sup;
+        uint64_t number = ss->number;
+        int r = begin(&g, ss);
 
-        if (!g)
-                return cg_fail(err, CG_E_NOMEM, "MCP servers");
-        g->sup = ss->sup;
-        g->session = ss->number;
-        g->request = request;
-        g->timeout_ms = timeout_ms;
-        g->first_folder = ss->n_server_dirs + 1;
-        ss->n_server_dirs += (unsigned int)json_object_size(servers);
-        g->work.data = g;
-        g->servers = json_deep_copy(servers);
-        g->checked = json_object();
-        g->guards = json_object();
-        g->all = server_guards(ss->sup);
-        g->others = options_of_others(ss);
-        g->home = home ? strdup(home) : NULL;
-        g->dir = strdup(ss->dir);
-        g->scope = (struct server_scope){ .options = json_deep_copy(ss->options),
-                                          .home = g->home,
-                                          .dir = g->dir,
-                                          .stop = &ss->sup->stop_checks,
-                                          .deadline_ms = cg_now_ms() + CHECK_MS };
-        g->scope.workspace = json_string_value(json_object_get(g->scope.options, "workspace"));
-        if (!g->servers || !g->checked || !g->guards || !g->all || !g->others || !g->dir ||
-            (home && !g->home) || !g->scope.workspace) {
-                free_registration(g);
-                return cg_fail(err, CG_E_NOMEM, "MCP servers");
+        if (r < 0) {
+                *err = g.err;
+                free_registration(&g);
+                return r;
         }
-        if (uv_queue_work(&ss->sup->loop, &g->work, on_check, on_checked) < 0) {
-                free_registration(g);
-                return cg_fail(err, CG_E_SYS, "MCP servers: no thread to check them in");
-        }
-        ss->registering = true;
+        if (check_all(&g, servers) == 0 && keep_guards(&g, ss) == 0 && json_array_size(g.all))
+                close_kernels(&g);
+        ss = session_by_number(s, number);
+        if (ss)
+                finish(&g, ss, timeout_ms, request);
+        free_registration(&g);
         return 0;
 }
+
+/* ------------------------------------------------------------------ a session that opens */
 
 /*
  * The same for all sessions that have @definition: their private folders, which no cells write, are
@@ -585,26 +544,47 @@ static char *definition_key(const struct session *x, const json_t *definition)
         return o ? cg_json_text(o, NULL) : NULL;
 }
 
-/* *ret: borrowed from @known, {definition_key(): guards of what @ss could write}. */
+/* *ret: borrowed from @known, {definition_key(): guards of what cells of the scope could write}. */
 static int guards_for(const struct server_scope *scope, const struct session *x, const char *name,
                       const json_t *definition, json_t *known, json_t **ret, struct cg_err *err)
 {
         cg_auto_free char *key = definition_key(x, definition);
-        cg_auto_json json_t *def = json_deep_copy(definition), *guards = json_array();
-        int r = key && def && guards ? 0 : cg_fail(err, CG_E_NOMEM, "workspace");
+        struct check c;
+        int r;
 
-        if (r == 0 && !json_object_get(known, key))
-                r = check_for_other(scope, scope->options, name, &def, guards, err);
-        if (r == 0 && !json_object_get(known, key) && json_object_set(known, key, guards) < 0)
-                r = cg_fail(err, CG_E_NOMEM, "workspace");
-        if (r == 0)
-                *ret = json_object_get(known, key);
-        return r < 0 ? cg_err_prefix(
-                               err,
-                               "workspace %s: its cells could change what an MCP server of another session "
-                               "runs; choose another folder",
-                               scope->workspace)
+        if (!key)
+                return cg_fail(err, CG_E_NOMEM, "workspace");
+        *ret = json_object_get(known, key);
+        if (*ret)
+                return 0;
+        r = check_time(scope, err);
+        if (r == 0) {
+                r = server_check(&c, scope, name, definition, 0, err);
+                if (r == 0 && json_object_set(known, key, c.guards) < 0)
+                        r = cg_fail(err, CG_E_NOMEM, "workspace");
+                server_check_fini(&c);
+        }
+        *ret = json_object_get(known, key);
+        return r < 0 ? cg_err_prefix(err,
+                                     "workspace %s: its cells could change what an MCP server of another "
+                                     "session runs; choose another folder",
+                                     scope->workspace)
                      : 0;
+}
+
+static int keep_more(struct session *x, const char *name, const json_t *guards, struct cg_err *err)
+{
+        json_t *kept = json_object_get(x->guards, name), *v;
+        size_t i;
+        int r = 0;
+
+        if (!kept) {
+                kept = json_array();
+                r = kept ? json_object_set_new(x->guards, name, kept) : -1;
+        }
+        json_array_foreach((json_t *)(uintptr_t)guards, i, v) if (r == 0 && !list_has(kept, v))
+                r = json_array_append(kept, v);
+        return r < 0 ? cg_fail(err, CG_E_NOMEM, "workspace") : 0;
 }
 
 /* MCP servers of @x that run, or are being added, against what cells of a new session can write. */
@@ -618,39 +598,67 @@ static int check_servers_of(struct session *x, const struct server_scope *scope,
         for (size_t i = 0; i < CG_ARRAY_LEN(lists); i++) {
                 json_object_foreach(json_object_get(x->servers, lists[i]), name, definition)
                 {
-                        json_t *kept = json_object_get(x->guards, name);
-
                         if (json_object_get(definition, "invalid"))
                                 continue;
-                        if (guards_for(scope, x, name, definition, known, &guards, err) < 0)
+                        if (guards_for(scope, x, name, definition, known, &guards, err) < 0 ||
+                            keep_more(x, name, guards, err) < 0)
                                 return -1;
-                        if (!json_array_size(guards))
-                                continue;
-                        if ((kept ? json_array_extend(kept, guards)
-                                  : json_object_set_new(x->guards, name, json_copy(guards))) < 0)
-                                return cg_fail(err, CG_E_NOMEM, "workspace");
                 }
         }
         return 0;
+}
+
+static bool has_servers(const struct session *x)
+{
+        return x && (json_object_size(json_object_get(x->servers, "all")) ||
+                     json_object_size(json_object_get(x->servers, "pending")));
+}
+
+/*
+ * The servers of all sessions. They were checked already against the cells of each session that
+ * there is: another with the same options needs no check.
+ */
+static int check_servers(const struct session *ss, struct cg_err *err)
+{
+        struct server_view view = { .n_rules = 0 };
+        struct server_scope scope = { .options = ss->options,
+                                      .home = sup_home(),
+                                      .dir = ss->dir,
+                                      .views = &view,
+                                      .workspace = workspace_of(ss),
+                                      .deadline_ms = cg_now_ms() + CHECK_MS };
+        cg_auto_json json_t *known = json_object(), *list = json_array(), *own = writing_options(ss);
+        bool needed = false;
+        int r = 0;
+
+        if (!known || !list || !own)
+                return cg_fail(err, CG_E_NOMEM, "workspace");
+        for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
+                const struct session *x = ss->sup->sessions[i];
+                cg_auto_json json_t *o = x ? writing_options(x) : NULL;
+
+                if (o && json_equal(o, own))
+                        return 0;
+                needed |= has_servers(x);
+        }
+        if (!needed)
+                return 0;
+        r = add_view(&scope, ss, list, err);
+        for (size_t i = 0; i < CG_MAX_SESSIONS && r == 0 && scope.n_views; i++)
+                if (has_servers(ss->sup->sessions[i]))
+                        r = check_servers_of(ss->sup->sessions[i], &scope, known, err);
+        cg_rules_fini(&view.rules);
+        return r;
 }
 
 int server_files_check_workspace(const struct session *ss, struct cg_err *err)
 {
         cg_auto_json json_t *guards = server_guards(ss->sup);
         const char *workspace = json_string_value(json_object_get(ss->options, "workspace"));
-        const struct server_scope scope = { .options = ss->options,
-                                            .workspace = workspace,
-                                            .home = sup_home(),
-                                            .dir = ss->dir,
-                                            .stop = &ss->sup->stop_checks,
-                                            .deadline_ms = cg_now_ms() + CHECK_MS };
-        cg_auto_json json_t *known = json_object();
         char real[PATH_MAX], guarded[PATH_MAX];
         json_t *v;
         size_t i;
 
-        if (!known)
-                return cg_fail(err, CG_E_NOMEM, "workspace");
         if (!is_sandboxed(ss))
                 return 0;
         if (!realpath(workspace, real))
@@ -665,11 +673,7 @@ int server_files_check_workspace(const struct session *ss, struct cg_err *err)
                                                         "from %s, which cells must not change; choose "
                                                         "another folder",
                                                         workspace, guarded);
-        for (i = 0; i < CG_MAX_SESSIONS; i++) {
-                struct session *x = ss->sup->sessions[i];
-
-                if (x && x != ss && check_servers_of(x, &scope, known, err) < 0)
-                        return -1;
-        }
+        if (check_servers(ss, err) < 0)
+                return -1;
         return cg_own_check_workspace(workspace, err);
 }

@@ -76,9 +76,10 @@ static bool network_is_wider(const json_t *own, const json_t *kernel, char *why,
 static bool files_are_wider(const struct check *c, const struct cg_settings *s, char *why, size_t size)
 {
         struct cg_path_base base = { .cwd = c->cwd, .home = c->scope->home };
-        const json_t *hide = json_object_get(c->scope->options, "hide"), *v;
+        const json_t *hide = json_object_get(c->views[0].options, "hide"), *v;
+        const struct cg_rules *cells = &c->views[0].rules;
         struct cg_rules rules = { .off = false };
-        const char *workspace = c->scope->workspace;
+        const char *workspace = c->views[0].workspace;
         char path[PATH_MAX + 8];
         bool wider = true;
         struct cg_err err;
@@ -98,11 +99,11 @@ static bool files_are_wider(const struct check *c, const struct cg_settings *s, 
                         snprintf(why, size, "it may write %.400s", rules.v[i].path);
                         goto end;
                 }
-        for (i = 0; i < c->rules.n; i++)
-                if (c->rules.v[i].kind == CG_RULE_DENY_READ &&
-                    cg_view_state(&c->rules, c->rules.v[i].path) == CG_VIEW_HIDDEN &&
-                    cg_view_state(&rules, c->rules.v[i].path) != CG_VIEW_HIDDEN) {
-                        snprintf(why, size, "it may read %.400s", c->rules.v[i].path);
+        for (i = 0; i < cells->n; i++)
+                if (cells->v[i].kind == CG_RULE_DENY_READ &&
+                    cg_view_state(cells, cells->v[i].path) == CG_VIEW_HIDDEN &&
+                    cg_view_state(&rules, cells->v[i].path) != CG_VIEW_HIDDEN) {
+                        snprintf(why, size, "it may read %.400s", cells->v[i].path);
                         goto end;
                 }
         json_array_foreach((json_t *)(uintptr_t)hide, i,
@@ -113,7 +114,7 @@ static bool files_are_wider(const struct check *c, const struct cg_settings *s, 
                 goto end;
         }
         snprintf(path, sizeof(path), "%s/.env", workspace);
-        if (!json_object_get(c->scope->options, "settings") && path_is_present(path) &&
+        if (!json_object_get(c->views[0].options, "settings") && path_is_present(path) &&
             cg_view_state(&rules, path) != CG_VIEW_HIDDEN) {
                 snprintf(why, size, "it may read %.400s", path);
                 goto end;
@@ -128,7 +129,7 @@ bool server_sandbox_is_wider(const struct check *c, char *why, size_t size)
 {
         static const char *const sections[] = { "network", "filesystem", "cellgate", "credentials", NULL };
         static const char *const harmless[] = { "limits", "hideCredentials", NULL };
-        const json_t *kernel = json_object_get(c->scope->options, "settings"), *hide;
+        const json_t *kernel = json_object_get(c->views[0].options, "settings"), *hide;
         cg_auto_json json_t *own = NULL;
         cg_auto_settings struct cg_settings *s = NULL;
         const char *which, *name;

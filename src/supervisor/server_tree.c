@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/json.h"
 #include "base/util.h"
 #include "sandbox/plan.h"
 
@@ -19,6 +20,8 @@
 #define TIME_EVERY 256
 /* Files with several names in one folder; of more, some are taken to have names elsewhere. */
 #define LINKED_MAX 100000
+/* Entries of a folder of programs. */
+#define BESIDE_MAX 20000
 
 struct walk {
         struct check *c;
@@ -30,8 +33,6 @@ struct walk {
 
 static int check_time(const struct check *c)
 {
-        if (atomic_load(c->scope->stop))
-                return cg_fail(c->err, CG_E_CLOSED, "MCP server \"%s\": the supervisor ends", c->name);
         if (cg_now_ms() < c->scope->deadline_ms)
                 return 0;
         return cg_fail(c->err, CG_E_TIMEDOUT,
@@ -39,6 +40,19 @@ static int check_time(const struct check *c)
                        "what it does not need from the folder of its program, or keep that where cells "
                        "cannot write",
                        c->name);
+}
+
+/* By errno. */
+static int cannot_read(struct check *c, unsigned int flags, const char *path)
+{
+        if (errno == EACCES && (flags & TREE_LENIENT)) {
+                c->linked = true;
+                return 0;
+        }
+        return cg_fail_errno(c->err,
+                             "MCP server \"%s\": %s, whose files belong to its program, cannot be "
+                             "read",
+                             c->name, path);
 }
 
 static int walk_folder(struct walk *w, int fd, size_t len, int depth);
@@ -53,6 +67,10 @@ static int walk_entry(struct walk *w, int dir, const struct dirent *d, size_t le
         if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") || n < 0 ||
             (size_t)n >= sizeof(w->path) - len)
                 return 0;
+        if ((w->flags & TREE_LENIENT) && ++c->lenient > SERVER_LENIENT_MAX) {
+                c->linked = true;
+                return 0;
+        }
         if (++c->entries > SERVER_ENTRIES_MAX)
                 return cg_fail(c->err, CG_E_LIMIT,
                                "MCP server \"%s\": more than %d files belong to its program (%s). Keep it "
@@ -68,8 +86,12 @@ static int walk_entry(struct walk *w, int dir, const struct dirent *d, size_t le
                 return w->visit(c, w->data, w->path, &st);
         if (!S_ISDIR(st.st_mode) || (w->flags & TREE_SHALLOW) ||
             ((w->flags & TREE_VISIBLE) && d->d_name[0] == '.') ||
-            ((w->flags & TREE_OUTSIDE) && cg_rules_may_write(&c->rules, w->path)))
+            ((w->flags & TREE_OUTSIDE) && file_is_open(c, w->path)))
                 return 0;
+        if (depth == 0 && (w->flags & TREE_LENIENT)) {
+                c->linked = true;
+                return 0;
+        }
         if (depth == 0)
                 return cg_fail(c->err, CG_E_LIMIT,
                                "MCP server \"%s\": folders of its program are more than "
@@ -78,12 +100,9 @@ static int walk_entry(struct walk *w, int dir, const struct dirent *d, size_t le
         sub = openat(dir, d->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (sub >= 0)
                 return walk_folder(w, sub, len + (size_t)n, depth - 1);
-        return errno == ENOENT || errno == ENOTDIR || errno == ELOOP
-                       ? 0
-                       : cg_fail_errno(c->err,
-                                       "MCP server \"%s\": %s, whose files belong to its program, cannot be "
-                                       "read",
-                                       c->name, w->path);
+        if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP)
+                return 0;
+        return cannot_read(c, w->flags, w->path);
 }
 
 static int walk_folder(struct walk *w, int fd, size_t len, int depth)
@@ -96,8 +115,11 @@ static int walk_folder(struct walk *w, int fd, size_t len, int depth)
                 close(fd);
                 return cg_fail(w->c->err, CG_E_NOMEM, "MCP server");
         }
-        while (r == 0 && (d = readdir(dir)))
+        while (r == 0 && (errno = 0, d = readdir(dir)))
                 r = walk_entry(w, dirfd(dir), d, len, depth);
+        w->path[len] = '\0';
+        if (r == 0 && !d && errno)
+                r = cannot_read(w->c, w->flags, w->path);
         closedir(dir);
         return r;
 }
@@ -108,17 +130,10 @@ int tree_walk(struct check *c, const char *folder, unsigned int flags, tree_visi
         int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         size_t len = strlen(folder);
 
-        if (fd >= 0 && c->scope->shallow) {
-                close(fd);
-                return 0;
-        }
         if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
                 return 0;
         if (fd < 0)
-                return cg_fail_errno(c->err,
-                                     "MCP server \"%s\": %s, whose files belong to its program, "
-                                     "cannot be read",
-                                     c->name, folder);
+                return cannot_read(c, flags, folder);
         while (len && folder[len - 1] == '/')
                 len--;
         if (len >= sizeof(w.path)) {
@@ -201,13 +216,54 @@ static bool has_names_elsewhere(struct names *names)
         return found;
 }
 
-static bool was_searched(const struct check *c, const char *path)
+bool tree_was_searched(const struct check *c, const char *path)
 {
         const json_t *v;
         size_t i;
 
         json_array_foreach(c->searched, i, v) if (cg_plan_within(path, json_string_value(v))) return true;
         return false;
+}
+
+/* Returns whether it was none so far. */
+static bool add_searched(struct check *c, const char *path, unsigned int flags)
+{
+        cg_auto_json json_t *key = json_sprintf("%s%s", flags & TREE_VISIBLE ? "visible:" : "", path);
+
+        if (key && list_has(c->searched, key))
+                return false;
+        if (key) /* no UTF-8: it is searched each time */
+                json_array_append(c->searched, key);
+        return true;
+}
+
+/*
+ * Whether all names of the file @path are in its folder, which cells cannot write: then it needs no
+ * guard. So it is with the Python of some distributions.
+ */
+static bool has_names_beside_only(const struct check *c, const char *path, const struct stat *file)
+{
+        char folder[PATH_MAX], *slash;
+        const struct dirent *d;
+        nlink_t found = 0;
+        struct stat st;
+        DIR *dir;
+
+        snprintf(folder, sizeof(folder), "%s", path);
+        slash = strrchr(folder, '/');
+        if (!slash)
+                return false;
+        slash[slash == folder] = '\0';
+        if (file_is_in_write_root(c, folder))
+                return false;
+        dir = opendir(folder);
+        for (int i = 0; i < BESIDE_MAX && dir && (d = readdir(dir)); i++)
+                found += d->d_ino == file->st_ino &&
+                         fstatat(dirfd(dir), d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+                         st.st_ino == file->st_ino && st.st_dev == file->st_dev;
+        if (dir)
+                closedir(dir);
+        return found == file->st_nlink;
 }
 
 int tree_search_outside(struct check *c, const char *what, const char *path, unsigned int flags,
@@ -218,12 +274,12 @@ int tree_search_outside(struct check *c, const char *what, const char *path, uns
         struct stat st;
         int r = 0;
 
-        if (was_searched(c, path) || stat(path, &st) < 0)
+        if (tree_was_searched(c, path) || stat(path, &st) < 0)
                 return 0;
-        if (!(flags & TREE_SHALLOW))
-                json_array_append_new(c->searched, json_string(path));
+        if (!(flags & TREE_SHALLOW) && !add_searched(c, path, flags))
+                return 0;
         if (!S_ISDIR(st.st_mode)) {
-                if (st.st_nlink > 1 && is_changeable(&st))
+                if (st.st_nlink > 1 && is_changeable(&st) && !has_names_beside_only(c, path, &st))
                         json_array_append_new(c->guards, json_string(path));
                 return 0;
         }

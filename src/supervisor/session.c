@@ -433,7 +433,7 @@ static void handle_servers(struct session *ss, struct cg_msg *m)
                 cg_fail(&err, CG_E_LIMIT, "at most %d MCP servers in a session", CG_MAX_SERVERS);
                 goto fail;
         }
-        if (ss->registering || json_object_get(ss->servers, "pending")) {
+        if (json_object_get(ss->servers, "pending")) {
                 cg_fail(&err, CG_E_STATE, "MCP servers are being added already");
                 goto fail;
         }

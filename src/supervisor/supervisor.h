@@ -19,7 +19,6 @@
 #define CG_SUPERVISOR_H
 
 #include <jansson.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
@@ -120,7 +119,6 @@ struct sup {
         const char *kernel_env; /* that kernels run in; NULL: CG_KERNEL_ENV */
         bool private_mode;
         bool stopping;
-        atomic_bool stop_checks; /* the same, for threads that check MCP servers */
         struct watch host_listener;
         struct hostlink *links;  /* connections of the host wire */
         uint64_t memory_default; /* of a sandboxed kernel, bytes; 0: not looked at yet */
@@ -259,7 +257,6 @@ struct session {
         unsigned n_server_dirs; /* private folders that its MCP servers got */
         bool told_path;         /* which entries of PATH they do without */
         uint64_t adding;        /* request that adds servers now; 0 none */
-        bool registering;       /* definitions of servers are being checked */
         struct kernel *kernel;
         uint64_t opening, resetting; /* request to answer once the kernel is ready; 0 none */
         bool opened, ending;
@@ -409,10 +406,11 @@ void cells_end_replaced(struct session *ss, struct lane *l, const char *status, 
  */
 json_t *server_guards(const struct sup *s);
 /*
- * Checks in a thread that nothing that @servers (borrows) load can be written by cells, makes that
- * hold in all kernels, and hands those that pass to the tool server; it or a failure answers
- * @request. Kernels that run and could write such files are replaced if they have run nothing of a
- * host's; else the server is refused. Negative: nothing was begun.
+ * Checks that nothing that @servers (borrows) load can be written by cells, makes that hold in all
+ * kernels, and hands those that pass to the tool server; it or a failure answers @request. Kernels
+ * that run and could write such files are replaced if they have run nothing of a host's; else the
+ * server is refused. Takes a few seconds at most, in which the loop stands: nothing of a session
+ * changes meanwhile. @ss may have ended on return. Negative: nothing was begun.
  */
 int servers_register(struct session *ss, const json_t *servers, int64_t timeout_ms, uint64_t request,
                      struct cg_err *err);

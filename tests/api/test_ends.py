@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from cellgate_api import Client
+from kernel_environment import PACKAGES, copy_environment
 from processes import children, eventually, named
 
 REGISTER = "import atexit; atexit.register(lambda: open('left', 'w').write('bye'))"
@@ -85,8 +85,7 @@ def test_only_a_kernel_that_ran_a_cell_gets_time_for_atexit(repo: Path, workspac
     os.environ.setdefault("CG_PREFIX", str(prefix))
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         env = Path(folder) / "env"
-        shutil.copytree(repo / ".deps/kernel-env", env, symlinks=True, copy_function=os.link)
-        (packages,) = env.glob("lib/python3.*/site-packages")
+        packages = copy_environment(env) / PACKAGES
         (packages / "at_the_end.py").write_text("import atexit; atexit.register(lambda: open('left', 'w').close())\n")
         with (
             Client(kernel_env=str(env), preload="at_the_end", no_spare=True) as c,

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from cellgate_api import CellgateError, Client
-
-BUILT_IN = Path(__file__).parents[2] / ".deps/kernel-env"
-PACKAGES = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+from kernel_environment import PACKAGES, copy_environment
 
 
 @pytest.fixture
 def env(tmp_path: Path) -> Path:
     """A virtual environment with the packages of the built-in one."""
-    path = tmp_path / "env"
-    subprocess.run(["/usr/bin/python3", "-m", "venv", "--without-pip", path], check=True)
-    for item in (BUILT_IN / PACKAGES).iterdir():
-        subprocess.run(["cp", "-al", item, path / PACKAGES], check=True)
+    path = copy_environment(tmp_path / "env")
     (path / PACKAGES / "mine.py").write_text("value = 7")
     return path
 

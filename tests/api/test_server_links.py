@@ -1,17 +1,22 @@
-"""Files of MCP servers that have a second name (hard link) where cells write, and checks that take long."""
+"""Files of MCP servers that have a second name (hard link) or a link where cells write, and large folders."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import os
+import select
 import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from cellgate_api import Client, Session
+from cellgate_api import CellgateError, Client, Session
+from kernel_environment import PACKAGES, copy_environment
 from server_definitions import PYTHON, SERVER, definition, refuse, scripts, value
 
 MODULE = "TEXT = 'as installed'\n"
@@ -185,30 +190,26 @@ def test_denials_say_why(client: Client, workspace: Path, tools: Path) -> None:
         assert out.status == "error" and "hard link" in json.dumps(out.__dict__, default=str)
 
 
-def test_an_environment_of_kernels_that_shares_its_packages(prefix: Path, workspace: Path) -> None:
+def test_an_environment_of_kernels_that_shares_its_packages(
+    prefix: Path, workspace: Path, tmp_path: Path
+) -> None:
     """Its modules run in the zygote, outside of the sandbox."""
-    env = Path(__file__).parents[2] / ".deps" / "kernel-env"
-    metadata = sorted(env.glob("lib/python*/site-packages/*.dist-info/METADATA"))
-    if not metadata or metadata[0].stat().st_dev != workspace.stat().st_dev:
-        pytest.skip("the kernels' environment is elsewhere")
+    env = copy_environment(tmp_path / "env")
+    metadata = next((env / PACKAGES).glob("*.dist-info/METADATA"))
     os.environ.setdefault("CG_PREFIX", str(prefix))
-    name = workspace / "METADATA"
-    os.link(metadata[0], name)
-    try:
-        with Client(log_level=0, no_spare=1) as c, c.session(workspace=workspace) as s:
-            assert value(s, "attempt(open, 'METADATA', 'a')") != "'done'"
-    finally:
-        name.unlink()
+    os.link(metadata, workspace / "METADATA")
+    with Client(log_level=0, no_spare=1, kernel_env=str(env)) as c, c.session(workspace=workspace) as s:
+        assert value(s, "attempt(open, 'METADATA', 'a')") != "'done'"
 
 
-# ---------------------------------------------------------------- how long a check takes
+# ---------------------------------------------------------------- large folders, links, other sessions
 
 
 @pytest.fixture
 def large(workspace: Path) -> Path:
-    """A program in the workspace with 60,000 files beside it."""
+    """A program in the workspace with 20,000 files beside it."""
     script = scripts(workspace / "large")
-    for i in range(60):
+    for i in range(20):
         folder = script.parent / "node_modules" / f"p{i}"
         folder.mkdir(parents=True)
         first = folder / "0.js"
@@ -218,24 +219,144 @@ def large(workspace: Path) -> Path:
     return script
 
 
-def test_other_sessions_go_on_while_files_are_checked(
+class Opened:
+    """Waits until somebody opens a folder that is in another one, or that one."""
+
+    def __init__(self, folder: Path) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        self.fd = libc.inotify_init1(os.O_CLOEXEC)
+        in_open = 0x20
+        assert self.fd >= 0 and libc.inotify_add_watch(self.fd, os.fsencode(folder), in_open) >= 0
+
+    def wait(self) -> None:
+        ready, _, _ = select.select([self.fd], [], [], 60)
+        os.close(self.fd)
+        assert ready, "nobody has opened the folder"
+
+
+def answer_of(session: Session, server: dict[str, Any], answers: list[str]) -> threading.Thread:
+    """Adds the server in a thread; the error's text, or "added", is appended to the list."""
+
+    def add() -> None:
+        try:
+            session.add_servers({"s": server})
+            answers.append("added")
+        except CellgateError as e:
+            answers.append(str(e))
+
+    thread = threading.Thread(target=add)
+    thread.start()
+    return thread
+
+
+def test_a_session_that_ends_during_the_check(client: Client, workspace: Path, tmp_path: Path, large: Path) -> None:
+    """Its cells could have changed what had been checked already."""
+    answers: list[str] = []
+    (tmp_path / "first").mkdir()
+    with client.session(workspace=tmp_path / "first") as a:
+        b = client.session(workspace=workspace)
+        b.run("1")
+        opened = Opened(large.parent)
+        thread = answer_of(a, definition(large), answers)
+        opened.wait()
+        b.close()
+        thread.join()
+        assert "before the first cell" in answers[0]
+
+
+def test_a_session_that_opens_during_the_check(
     client: Client, workspace: Path, tmp_path: Path, large: Path
 ) -> None:
-    """The server is refused at the end of the check; by then the other session has run many cells."""
     answers: list[str] = []
-    (tmp_path / "other").mkdir()
-    server = definition(large, env={"PYTHONPATH": str(workspace)})
-    with client.session(workspace=workspace) as a, client.session(workspace=tmp_path / "other") as b:
-        b.run("1")
-        t = threading.Thread(target=lambda: answers.append(refuse(a, server)))
-        t.start()
-        n = 0
-        while t.is_alive():
-            assert b.run("6 * 7").value == "42"
-            n += 1
-        t.join()
-        assert "PYTHONPATH" in answers[0]
-        assert n >= 40
+    (tmp_path / "first").mkdir()
+    with client.session(workspace=tmp_path / "first") as a:
+        opened = Opened(large.parent)
+        thread = answer_of(a, definition(large), answers)
+        opened.wait()
+        with client.session(workspace=workspace) as b:
+            thread.join()
+            assert answers == ["added"]
+            assert not appended(b, large)
+            assert appended(b, "free.py")
+
+
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("kind", ["within", "outside", "chain"])
+def test_links_of_a_server_into_the_workspace_of_another_session(
+    client: Client, workspace: Path, tmp_path: Path, kind: str, later: bool
+) -> None:
+    """Also by way of a folder that no cell can write."""
+    (tmp_path / "first").mkdir()
+    module = workspace / "packages" / "x" / "m.py"
+    module.parent.mkdir(parents=True)
+    module.touch()
+    script = scripts((workspace if kind == "within" else tmp_path) / "srv")
+    target = module.parent
+    if kind == "chain":
+        (tmp_path / "between").mkdir()
+        (tmp_path / "between" / "y").symlink_to(target)
+        target = tmp_path / "between"
+    (script.parent / "lib").symlink_to(target)
+    with contextlib.ExitStack() as stack:
+        b = None if later else stack.enter_context(client.session(workspace=workspace))
+        a = stack.enter_context(client.session(workspace=tmp_path / "first"))
+        a.add_servers({"s": definition(script)})
+        b = b or stack.enter_context(client.session(workspace=workspace))
+        assert not appended(b, module)
+        assert appended(b, "free.py")
+
+
+def test_links_by_way_of_a_folder_that_no_cell_can_write(client: Client, workspace: Path, tmp_path: Path) -> None:
+    script = scripts(tmp_path / "srv")
+    (tmp_path / "between").mkdir()
+    (workspace / "lib").mkdir()
+    (tmp_path / "between" / "y").symlink_to(workspace / "lib")
+    (script.parent / "lib").symlink_to(tmp_path / "between")
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": definition(script)})
+        assert not appended(s, "lib/m.py")
+
+
+def test_a_hidden_folder_beside_a_wrapper(client: Client, workspace: Path, tmp_path: Path) -> None:
+    """What the wrapper does not load is loaded by the Python that it starts."""
+    wrapper = tmp_path / "srv" / "wrapper"
+    venv = wrapper.parent / ".venv"
+    environment(venv)
+    (venv / "bin").mkdir()
+    (venv / "bin" / "python").symlink_to(PYTHON)
+    (workspace / "lib").mkdir()
+    (venv / "lib" / "more").symlink_to(workspace / "lib")
+    wrapper.write_text('#!/bin/sh\nexec "$@"\n')
+    wrapper.chmod(0o755)
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": {"command": "nice", "args": [str(wrapper), str(venv / "bin" / "python"), str(SERVER)]}})
+        assert not appended(s, "lib/m.py")
+
+
+def test_servers_whose_denials_are_too_many_together(client: Client, workspace: Path) -> None:
+    """Kernels can still start."""
+    servers = {}
+    for name in ("s", "t"):
+        script = scripts(workspace / name)
+        servers[name] = definition(script)
+        for i in range(300):
+            (script.parent / f"m{i}.py").touch()
+            os.link(script.parent / f"m{i}.py", workspace / f"{name}{i}.py")
+    with client.session(workspace=workspace) as s:
+        report = s.add_servers(servers)
+        assert "error" not in report["s"] and "hard links" in report["t"]["error"]
+        assert not appended(s, "s0.py")
+        assert appended(s, "t0.py")
+        s.reset()
+        assert s.run("6 * 7").value == "42"
+
+
+def test_a_deep_folder_beside_a_program_of_its_own(client: Client, workspace: Path, tmp_path: Path) -> None:
+    """As in a home folder: the program need not have to do with it."""
+    script = scripts(tmp_path / "home")
+    (script.parent / Path(*["d"] * 120)).mkdir(parents=True)
+    with client.session(workspace=workspace) as s:
+        s.add_servers({"s": definition(script)})
 
 
 def test_a_tree_that_is_too_large(client: Client, workspace: Path) -> None:

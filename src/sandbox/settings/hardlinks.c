@@ -16,11 +16,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/util.h"
 #include "sandbox/plan.h"
 #include "sandbox/settings/view.h"
 
-/* Entries that are visited: only where a denied file has further names at all, which is rare. */
-#define ENTRIES_MAX 2000000
+/*
+ * Entries of write roots that are visited, and the time for it: only where a denied file has
+ * further names at all, which is rare. A kernel's start and the supervisor's loop wait for this.
+ */
+#define ENTRIES_MAX 500000
+#define SEARCH_MS   5000
+#define TIME_EVERY  1024
 /* Names of files with several names that are kept in memory, 32 bytes each. */
 #define WANTED_MAX 500000
 /* Names that are denied. Each is a mount of every kernel, and is compared with each path. */
@@ -47,6 +53,7 @@ struct search {
         struct cg_rules *rules;
         struct wanted *v; /* sorted before DENY_NAMES */
         size_t n, cap, entries, denied;
+        int64_t deadline_ms;
         enum stage stage;
         char path[PATH_MAX]; /* of the current entry: folders may be as deep as a path is long */
         struct cg_err *err;
@@ -199,13 +206,14 @@ static int search_entry(struct search *s, int dir, const struct dirent *d, size_
         if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") || n < 0 ||
             (size_t)n >= sizeof(s->path) - len)
                 return 0;
-        if (++s->entries > ENTRIES_MAX)
+        if (++s->entries > ENTRIES_MAX || (s->entries % TIME_EVERY == 0 && cg_now_ms() > s->deadline_ms))
                 return cg_fail(s->err, CG_E_LIMIT,
                                "sandbox: files that must not be written have several "
-                               "names (hard links), and these would have to be searched "
-                               "for among more than %d entries of write roots; "
-                               "" COPY_THEM,
-                               ENTRIES_MAX);
+                               "names (hard links), and the search for these among the "
+                               "files of write roots ended after %zu entries (limits: "
+                               "%d, and %d s), at %.300s; allow writing in a smaller "
+                               "folder, " COPY_THEM,
+                               s->entries, ENTRIES_MAX, SEARCH_MS / 1000, s->path);
         if (d->d_type == DT_REG || d->d_type == DT_UNKNOWN) {
                 if (fstatat(dir, d->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
                         return look_at(s, &st);
@@ -292,7 +300,7 @@ static void keep_shared(struct search *s, size_t first)
 
 int cg_rules_add_hardlinks(struct cg_rules *rules, struct cg_err *err)
 {
-        struct search s = { .rules = rules, .err = err };
+        struct search s = { .rules = rules, .err = err, .deadline_ms = cg_now_ms() + SEARCH_MS };
         size_t n = rules->n, first;
         int e = find_wanted(&s);
 

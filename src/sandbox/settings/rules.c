@@ -13,12 +13,18 @@
 
 void cg_rules_fini(struct cg_rules *rules)
 {
-        for (size_t i = 0; i < rules->n; i++) {
-                free(rules->v[i].path);
-                free(rules->v[i].data);
-        }
+        cg_rules_cut(rules, 0);
         free(rules->v);
         *rules = (struct cg_rules){ 0 };
+}
+
+void cg_rules_cut(struct cg_rules *rules, size_t n)
+{
+        while (rules->n > n) {
+                rules->n--;
+                free(rules->v[rules->n].path);
+                free(rules->v[rules->n].data);
+        }
 }
 
 /* The sandbox has its own; settings about the host's pieces of them mean nothing. */
