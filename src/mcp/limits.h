@@ -70,8 +70,8 @@
 #define CG_MCP_PROGRESS_MS       2000
 #define CG_MCP_PROGRESS_EVERY_MS 5000
 #define CG_MCP_START_MS          60000 /* initialize and tools/list: npx may have to download it first */
-#define CG_MCP_GRACE_MS          2000 /* after closing standard input, and again after SIGTERM */
-#define CG_MCP_DRAIN_MS          500  /* from exit to end of output, or the other way round */
+#define CG_MCP_GRACE_MS          2000  /* after closing standard input, and again after SIGTERM */
+#define CG_MCP_DRAIN_MS          500   /* from exit to end of output, or the other way round */
 /* A server that fails to start so often in so short a time is left alone for as long. */
 #define CG_MCP_CRASH_STARTS    3
 #define CG_MCP_CRASH_WINDOW_MS 30000

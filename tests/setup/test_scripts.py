@@ -96,7 +96,7 @@ def test_a_step_gets_what_it_needs_and_no_more(system: System, step: str) -> Non
     wanted = {
         "pytest": programs,
         "asan": programs,
-        "lint-c": {"clang-tidy", "cppcheck"},
+        "lint-c": {"clang-tidy", "clang-format", "cppcheck"},
         "valgrind": {"valgrind", "procps"},
         "fuzz": {"clang", "libclang-rt-dev"},
         "sessions": {"procps"},
