@@ -3,23 +3,34 @@
  * becomes an approval with a number of its own; only a DECISION of the session's own host answers
  * it, once.
  */
-#include "supervisor/supervisor.h"
+#include "supervisor/broker.h"
 
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/proc.h"
+#include "base/util.h"
 #include "config.h"
+#include "supervisor/clock.h"
+#include "supervisor/host_link.h"
+#include "supervisor/kernel.h"
+#include "supervisor/kernel_link.h"
+#include "supervisor/members.h"
+#include "supervisor/state.h"
+#include "supervisor/sup.h"
 
 #define QUICK_MS  10000
 #define MAX_QUICK 3
 /* Bytes of arguments that wait for decisions in one session: a person could not judge more. */
 #define MAX_ASK_BYTES (64u << 20)
 /*
- * Bytes that the host has not read. Questions do not wait for the window, so that a host that
- * decides is asked at once; a kernel that asks and takes back, again and again, must not fill the
- * memory of a host that does not read.
+ * Bytes that the host has not read. Questions do not wait for the window, so that they reach a host
+ * that decides at once; a kernel that asks and cancels again and again must not fill the memory of
+ * a host that does not read.
  */
 #define MAX_UNREAD (CG_EVENT_WINDOW + MAX_ASK_BYTES)
 
@@ -43,26 +54,50 @@ struct backlog {
         json_t *body;
 };
 
+struct broker {
+        struct cg_proc proc;
+        struct watch pid;
+        int lifeline; /* write end; closing it ends the tool server */
+        void *sock;
+        struct cg_zsock z;
+        bool up, ready;
+        char path[128];
+        unsigned incarnation; /* part of the socket's path */
+        int64_t started_ms;
+        unsigned quick_deaths;
+        int closing;             /* handles whose close callback is still to come */
+        bool restart;            /* start a successor then */
+        struct ask *asks;        /* calls that wait for a decision */
+        struct backlog *backlog; /* messages for a tool server that is not ready yet */
+        struct backlog **backlog_tail;
+};
+
+int cg_sup_broker_new(struct sup *s, struct cg_err *err)
+{
+        s->broker = calloc(1, sizeof(*s->broker));
+        return s->broker ? 0 : cg_fail(err, CG_E_NOMEM, "tool server");
+}
+
 static void send_now(struct sup *s, const struct cg_out *out, json_t *body)
 {
         struct cg_err err;
         int r;
 
         if (body)
-                r = cg_msg_send_json(s->broker.sock, &cg_wire_broker, out, body, &err);
+                r = cg_msg_send_json(s->broker->sock, &cg_wire_broker, out, body, &err);
         else
-                r = cg_msg_send(s->broker.sock, &cg_wire_broker, out, &err);
+                r = cg_msg_send(s->broker->sock, &cg_wire_broker, out, &err);
         if (r != 0)
                 cg_log(&s->log, CG_LOG_ERROR, "cannot send to the tool server: %s",
                        r < 0 ? err.msg : "its queue is full");
-        cg_zsock_touch(&s->broker.z);
+        cg_zsock_touch(&s->broker->z);
 }
 
 static void broker_send(struct sup *s, const struct cg_out *out, json_t *body)
 {
         struct backlog *b;
 
-        if (s->broker.ready) {
+        if (s->broker->ready) {
                 send_now(s, out, body);
                 return;
         }
@@ -73,16 +108,16 @@ static void broker_send(struct sup *s, const struct cg_out *out, json_t *body)
         }
         b->out = *out;
         b->body = body;
-        *s->broker.backlog_tail = b;
-        s->broker.backlog_tail = &b->next;
+        *s->broker->backlog_tail = b;
+        s->broker->backlog_tail = &b->next;
 }
 
 static void flush_backlog(struct sup *s, bool send)
 {
-        struct backlog *list = s->broker.backlog;
+        struct backlog *list = s->broker->backlog;
 
-        s->broker.backlog = NULL;
-        s->broker.backlog_tail = &s->broker.backlog;
+        s->broker->backlog = NULL;
+        s->broker->backlog_tail = &s->broker->backlog;
         while (list) {
                 struct backlog *b = list;
 
@@ -107,7 +142,7 @@ static void ask_remove(struct ask *a)
 {
         struct session *ss = a->session;
 
-        for (struct ask **p = &ss->sup->broker.asks; *p; p = &(*p)->next) {
+        for (struct ask **p = &ss->sup->broker->asks; *p; p = &(*p)->next) {
                 if (*p == a) {
                         *p = a->next;
                         break;
@@ -115,7 +150,7 @@ static void ask_remove(struct ask *a)
         }
         ss->asks--;
         ss->ask_bytes -= a->bytes;
-        session_asks_changed(ss);
+        cg_sup_asks_changed(ss);
         if (a->timer_open)
                 uv_close((uv_handle_t *)&a->timer, on_ask_timer_closed);
         else
@@ -129,12 +164,12 @@ static void answer(struct sup *s, uint64_t session, uint64_t ask, bool accept, c
         broker_send(s, &out, json_pack("{s:b, s:s}", "accept", accept, "reason", reason ? reason : ""));
 }
 
-static void tell_closed(struct session *ss, uint64_t approval, const char *why)
+static void send_closed(struct session *ss, uint64_t approval, const char *why)
 {
         struct cg_out out = { .type = CG_HOST_APPROVAL_CLOSED, .session = ss->number, .id = approval };
 
-        host_send(ss->host, &out, json_pack("{s:o}", "why", text_json(why)));
-        session_sent(ss, strlen(why));
+        cg_sup_host_send(ss->host, &out, json_pack("{s:o}", "why", cg_sup_text_json(why)));
+        cg_sup_count_unread(ss, strlen(why));
 }
 
 static void on_ask_timeout(uv_timer_t *t)
@@ -142,13 +177,13 @@ static void on_ask_timeout(uv_timer_t *t)
         struct ask *a = t->data;
 
         answer(a->session->sup, a->session->number, a->ask, false, "nobody decided in time");
-        tell_closed(a->session, a->approval, "nobody decided in time: the call was refused");
+        send_closed(a->session, a->approval, "nobody decided in time: the call was refused");
         ask_remove(a);
 }
 
-void broker_decide(struct session *ss, uint64_t approval, bool accept, const char *reason)
+void cg_sup_broker_decide(struct session *ss, uint64_t approval, bool accept, const char *reason)
 {
-        for (struct ask *a = ss->sup->broker.asks; a; a = a->next) {
+        for (struct ask *a = ss->sup->broker->asks; a; a = a->next) {
                 if (a->session == ss && a->approval == approval) {
                         answer(ss->sup, ss->number, a->ask, accept, reason);
                         ask_remove(a);
@@ -157,24 +192,17 @@ void broker_decide(struct session *ss, uint64_t approval, bool accept, const cha
         }
 }
 
-void broker_drop_asks(struct session *ss, const char *why)
+void cg_sup_broker_drop_asks(struct session *ss, const char *why)
 {
         struct ask *next;
 
-        for (struct ask *a = ss->sup->broker.asks; a; a = next) {
+        for (struct ask *a = ss->sup->broker->asks; a; a = next) {
                 next = a->next;
                 if (a->session == ss) {
-                        tell_closed(ss, a->approval, why);
+                        send_closed(ss, a->approval, why);
                         ask_remove(a);
                 }
         }
-}
-
-static struct session *session_by_number(struct sup *s, uint64_t number)
-{
-        struct session *ss = s->sessions[number % CG_MAX_SESSIONS];
-
-        return ss && ss->number == number ? ss : NULL;
 }
 
 static void handle_ask(struct sup *s, struct session *ss, struct cg_msg *m)
@@ -182,7 +210,7 @@ static void handle_ask(struct sup *s, struct session *ss, struct cg_msg *m)
         cg_auto_json json_t *body = NULL;
         struct cg_out out = { .type = CG_HOST_APPROVAL_REQUEST, .session = ss->number };
         struct cg_err err;
-        uint64_t running = cells_running(ss);
+        uint64_t running = cg_sup_running_cell(ss);
         struct ask *a;
         int64_t kernel;
         size_t len;
@@ -193,7 +221,7 @@ static void handle_ask(struct sup *s, struct session *ss, struct cg_msg *m)
                 return;
         }
         if (!ss->kernel || (int64_t)ss->kernel->seq != kernel)
-                return; /* of a kernel that was replaced: the tool server knows, and closed the call */
+                return; /* of a kernel that was replaced; the tool server has closed the call */
         if (ss->ask_bytes + len > MAX_ASK_BYTES || ss->asks >= CG_MAX_CALLS) {
                 answer(s, ss->number, m->id, false, "too many calls wait for a decision");
                 return;
@@ -211,8 +239,8 @@ static void handle_ask(struct sup *s, struct session *ss, struct cg_msg *m)
         a->ask = m->id;
         a->approval = ++s->next_approval;
         a->bytes = len;
-        a->next = s->broker.asks;
-        s->broker.asks = a;
+        a->next = s->broker->asks;
+        s->broker->asks = a;
         ss->asks++;
         ss->ask_bytes += len;
         if (ss->approval_timeout_ms > 0) {
@@ -228,10 +256,10 @@ static void handle_ask(struct sup *s, struct session *ss, struct cg_msg *m)
 
                 out.id = a->approval;
                 out.body = text;
-                host_forward(ss->host, &out, m);
-                session_sent(ss, out.body_len + len);
+                cg_sup_host_forward(ss->host, &out, m);
+                cg_sup_count_unread(ss, out.body_len + len);
         }
-        session_asks_changed(ss);
+        cg_sup_asks_changed(ss);
 }
 
 static void handle_ask_closed(struct session *ss, const struct cg_msg *m)
@@ -242,9 +270,9 @@ static void handle_ask_closed(struct session *ss, const struct cg_msg *m)
 
         if (cg_msg_json(m, &body, &err) < 0 || cg_json_str(body, "why", "cancelled", &why, &err) < 0)
                 why = "cancelled";
-        for (struct ask *a = ss->sup->broker.asks; a; a = a->next) {
+        for (struct ask *a = ss->sup->broker->asks; a; a = a->next) {
                 if (a->session == ss && a->ask == m->id) {
-                        tell_closed(ss, a->approval, why);
+                        send_closed(ss, a->approval, why);
                         ask_remove(a);
                         return;
                 }
@@ -264,13 +292,13 @@ static void handle_attached(struct session *ss, const struct cg_msg *m)
         else if (json_object_get(body, "error"))
                 error = json_string_value(json_object_get(json_object_get(body, "error"), "message"))
                                 ?: "it gave no reason";
-        if (error && kernel_is_gone(ss->kernel))
-                return; /* its watch says how it ended */
+        if (error && cg_sup_kernel_is_gone(ss->kernel))
+                return; /* the watch of its process reports how it ended */
         if (error) {
                 cg_fail(&err, CG_E_SYS, "the tool server cannot reach the kernel: %s", error);
-                kernel_spawn_failed(ss->kernel, &err);
+                ss->sup->broker_ops->attach_failed(ss->kernel, &err);
         } else {
-                kernel_attached(ss->kernel);
+                ss->sup->broker_ops->attached(ss->kernel);
         }
 }
 
@@ -283,12 +311,12 @@ static void handle_violation(struct session *ss, const struct cg_msg *m)
         if (cg_msg_json(m, &body, &err) < 0 || cg_json_str(body, "what", NULL, &what, &err) < 0 || !what)
                 what = "it broke a rule of the tool wire";
         if (ss->kernel && ss->kernel->seq == m->id)
-                kernel_violation(ss->kernel, what);
+                cg_sup_kernel_violation(ss->kernel, what);
 }
 
 /* ------------------------------------------------------------------ MCP servers */
 
-/* The new tool server knows what the old one knew: only now may the kernel's calls reach it. */
+/* The new tool server has the state of the old one: only now may the kernel's calls reach it. */
 static void handle_servers_restored(struct session *ss, const struct cg_msg *m)
 {
         cg_auto_json json_t *body = NULL;
@@ -297,17 +325,17 @@ static void handle_servers_restored(struct session *ss, const struct cg_msg *m)
 
         if (cg_msg_json(m, &body, NULL) == 0 && json_object_get(body, "error")) {
                 why = json_string_value(json_object_get(json_object_get(body, "error"), "message"));
-                session_notice(ss, "the MCP servers could not be started again: %s",
-                               why ? why : "no reason given");
+                cg_sup_notice(ss, "the MCP servers could not be started again: %s",
+                              why ? why : "no reason given");
         }
         json_object_foreach(json_object_get(body, "report"), name, one)
         {
                 why = json_string_value(json_object_get(one, "error"));
                 if (why)
-                        session_notice(ss, "the MCP server \"%s\" could not be started again: %s", name, why);
+                        cg_sup_notice(ss, "the MCP server \"%s\" could not be started again: %s", name, why);
         }
         if (ss->kernel && ss->kernel->state == K_READY)
-                broker_attach(ss->kernel);
+                cg_sup_broker_attach(ss->kernel);
 }
 
 static void handle_servers_done(struct session *ss, const struct cg_msg *m)
@@ -324,9 +352,10 @@ static void handle_servers_done(struct session *ss, const struct cg_msg *m)
         }
         added = json_incref(json_object_get(ss->servers, "pending"));
         ss->adding = 0;
-        json_object_del(ss->servers, "pending"); /* also when it failed: the next ones may come */
+        json_object_del(ss->servers,
+                        "pending"); /* also after a failure, so that further servers can be added */
         if (cg_msg_json(m, &body, &err) < 0) {
-                host_failed(ss->host, ss->number, m->id, &err);
+                cg_sup_host_failed(ss->host, ss->number, m->id, &err);
                 return;
         }
         error = json_object_get(body, "error");
@@ -337,14 +366,14 @@ static void handle_servers_done(struct session *ss, const struct cg_msg *m)
                 cg_fail(&err, code < 0 ? code : CG_E_PROTO, "%s",
                         json_string_value(json_object_get(error, "message"))
                                 ?: "the tool server gave no report");
-                host_failed(ss->host, ss->number, m->id, &err);
+                cg_sup_host_failed(ss->host, ss->number, m->id, &err);
                 return;
         }
         json_object_foreach(report, name, one) if (json_object_get(one, "error"))
-                json_object_del(added, name); /* what stood under that name goes on */
+                json_object_del(added, name); /* the server of that name, if any, stays */
         if (added)
                 json_object_update(json_object_get(ss->servers, "all"), added);
-        host_send(ss->host, &out, json_incref(report));
+        cg_sup_host_send(ss->host, &out, json_incref(report));
 }
 
 static void handle_progress(struct session *ss, const struct cg_msg *m)
@@ -355,7 +384,7 @@ static void handle_progress(struct session *ss, const struct cg_msg *m)
         struct cg_err err;
 
         if (cg_msg_json(m, &body, &err) == 0 && cg_json_str(body, "text", NULL, &text, &err) == 0 && text)
-                session_event_to_host(ss, &out, json_pack("{s:o}", "text", text_json(text)));
+                cg_sup_event_to_host(ss, &out, json_pack("{s:o}", "text", cg_sup_text_json(text)));
 }
 
 static void send_servers(struct session *ss, json_t *servers, int64_t timeout_ms, uint64_t request)
@@ -369,21 +398,21 @@ static void send_servers(struct session *ss, json_t *servers, int64_t timeout_ms
                               (json_int_t)timeout_ms));
 }
 
-void broker_servers(struct session *ss, json_t *servers, int64_t timeout_ms, uint64_t request)
+void cg_sup_broker_servers(struct session *ss, json_t *servers, int64_t timeout_ms, uint64_t request)
 {
         json_object_set(ss->servers, "pending", servers);
         ss->adding = request;
         send_servers(ss, servers, timeout_ms, request);
 }
 
-void broker_attach(struct kernel *k)
+void cg_sup_broker_attach(struct kernel *k)
 {
         struct cg_out out = { .type = CG_BROKER_ATTACH, .session = k->session->number, .id = k->seq };
 
         broker_send(k->sup, &out, json_pack("{s:s}", "path", k->tool_path));
 }
 
-void broker_detach(struct sup *s, uint64_t session, bool keep_servers)
+void cg_sup_broker_detach(struct sup *s, uint64_t session, bool keep_servers)
 {
         struct cg_out out = { .type = CG_BROKER_DETACH, .session = session };
 
@@ -391,14 +420,6 @@ void broker_detach(struct sup *s, uint64_t session, bool keep_servers)
 }
 
 /* ------------------------------------------------------------------ its process and wire */
-
-static void handle_ready(struct sup *s)
-{
-        s->broker.ready = true;
-        cg_log(&s->log, CG_LOG_INFO, "tool server ready after %lld ms",
-               (long long)(cg_now_ms() - s->broker.started_ms));
-        flush_backlog(s, true);
-}
 
 static void on_broker_message(struct cg_zsock *z, int events)
 {
@@ -418,12 +439,15 @@ static void on_broker_message(struct cg_zsock *z, int events)
                 return;
         }
         if (m.type == CG_BROKER_TOOLD_READY) {
-                handle_ready(s);
+                s->broker->ready = true;
+                cg_log(&s->log, CG_LOG_INFO, "tool server ready after %lld ms",
+                       (long long)(cg_now_ms() - s->broker->started_ms));
+                flush_backlog(s, true);
                 return;
         }
-        ss = session_by_number(s, m.session);
+        ss = cg_sup_session_by_number(s, m.session);
         if (!ss)
-                return; /* it has ended meanwhile; DETACH is on its way */
+                return; /* it has ended; the tool server has not read DETACH yet */
         switch (m.type) {
         case CG_BROKER_ATTACHED:
                 handle_attached(ss, &m);
@@ -436,7 +460,7 @@ static void on_broker_message(struct cg_zsock *z, int events)
                 break;
         case CG_BROKER_ASK:
                 if (ss->kernel)
-                        kernel_catch_up(ss->kernel);
+                        cg_sup_kernel_catch_up(ss->kernel);
                 handle_ask(s, ss, &m);
                 break;
         case CG_BROKER_ASK_CLOSED:
@@ -453,12 +477,12 @@ static void on_broker_message(struct cg_zsock *z, int events)
 static void restart(struct sup *s);
 
 /*
- * The handles live in struct sup and are used again: a successor starts only when the last of them
- * is closed.
+ * The handles in struct broker are used again: a successor starts only when the last of them is
+ * closed.
  */
 static void closed_one(struct sup *s)
 {
-        if (--s->broker.closing == 0 && s->broker.restart && !s->stopping)
+        if (--s->broker->closing == 0 && s->broker->restart && !s->stopping)
                 restart(s);
 }
 
@@ -504,11 +528,11 @@ static void fail_adding(struct session *ss)
         json_object_del(ss->servers, "pending");
         cg_fail(&err, CG_E_CLOSED,
                 "the tool server ended while it added the MCP servers; it was started again: try again");
-        host_failed(ss->host, ss->number, ss->adding, &err);
+        cg_sup_host_failed(ss->host, ss->number, ss->adding, &err);
         ss->adding = 0;
 }
 
-/* Everything it knew is sent again to its successor; calls that were under way have failed. */
+/* Sends the successor all state of the old one; calls in flight have failed. */
 static void restore(struct sup *s)
 {
         for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
@@ -519,15 +543,15 @@ static void restore(struct sup *s)
                 if (!ss)
                         continue;
                 fail_adding(ss);
-                broker_drop_asks(ss, "the tool server ended");
+                cg_sup_broker_drop_asks(ss, "the tool server ended");
                 all = json_object_get(ss->servers, "all");
                 if (json_object_size(all))
                         send_servers(ss, json_deep_copy(all), 60000, 0);
                 ready = ss->kernel && ss->kernel->state == K_READY;
                 /* Where servers are added again, calls wait in the kernel for that. */
                 if ((ready && !json_object_size(all)) || (ss->kernel && ss->kernel->state == K_BOOTING))
-                        broker_attach(ss->kernel);
-                session_notice(
+                        cg_sup_broker_attach(ss->kernel);
+                cg_sup_notice(
                         ss, "the tool server ended and was started again: tool calls under way have failed");
         }
 }
@@ -536,9 +560,9 @@ static void restart(struct sup *s)
 {
         struct cg_err err;
 
-        s->broker.restart = false;
-        if (broker_start(s, &err) < 0)
-                sup_stop(s, err.msg);
+        s->broker->restart = false;
+        if (cg_sup_broker_start(s, &err) < 0)
+                cg_sup_stop(s, err.msg);
         else
                 restore(s);
 }
@@ -546,7 +570,7 @@ static void restart(struct sup *s)
 static void on_broker_end(struct watch *w)
 {
         struct sup *s = w->data;
-        struct broker *b = &s->broker;
+        struct broker *b = s->broker;
         char how[64] = "ended";
         int status = 0;
 
@@ -554,8 +578,9 @@ static void on_broker_end(struct watch *w)
                 return;
         cg_proc_describe(status, how, sizeof(how));
         b->proc = CG_PROC_NONE; /* its pidfd belongs to the watch */
+        s->children[CG_CHILD_BROKER] = 0;
         /* of a tool server that was killed with its guard (src/mcp/guard.c) */
-        sup_reap_strays(s, true);
+        cg_sup_reap_orphans(s, true);
         flush_backlog(s, false);
         b->restart = true;
         b->quick_deaths = cg_now_ms() - b->started_ms < QUICK_MS ? b->quick_deaths + 1 : 0;
@@ -564,12 +589,12 @@ static void on_broker_end(struct watch *w)
                 return;
         cg_log(&s->log, CG_LOG_ERROR, "the tool server ended (%s)", how);
         if (b->quick_deaths >= MAX_QUICK)
-                sup_stop(s, "the tool server ended again and again; its log says why");
+                cg_sup_stop(s, "the tool server ended again and again; its log says why");
 }
 
 static int spawn_toolserver(struct sup *s, int listener, struct cg_err *err)
 {
-        struct broker *b = &s->broker;
+        struct broker *b = s->broker;
         char level[16];
         const char *argv[] = { "cellgate-toolserver", "--log-level", level, "--broker-path", b->path, NULL };
         cg_auto_fd int rd = -1;
@@ -591,9 +616,9 @@ static int spawn_toolserver(struct sup *s, int listener, struct cg_err *err)
         return cg_proc_spawn(&spec, &b->proc, err);
 }
 
-int broker_start(struct sup *s, struct cg_err *err)
+int cg_sup_broker_start(struct sup *s, struct cg_err *err)
 {
-        struct broker *b = &s->broker;
+        struct broker *b = s->broker;
         cg_auto_fd int listener = -1;
         int zero = 0;
 
@@ -605,7 +630,8 @@ int broker_start(struct sup *s, struct cg_err *err)
         if (cg_listen_unix(b->path, 4, &listener, err) < 0 || spawn_toolserver(s, listener, err) < 0)
                 return cg_err_prefix(err, "tool server");
         b->up = true;
-        if (watch_start(s, &b->pid, b->proc.pidfd, on_broker_end, s, err) < 0)
+        s->children[CG_CHILD_BROKER] = b->proc.pid;
+        if (cg_sup_watch_start(s, &b->pid, b->proc.pidfd, on_broker_end, s, err) < 0)
                 return -1;
         b->sock = cg_zmq_socket(s->zmq, ZMQ_DEALER, err);
         if (!b->sock)
@@ -617,24 +643,22 @@ int broker_start(struct sup *s, struct cg_err *err)
         return cg_zsock_init(&b->z, &s->zl, b->sock, on_broker_message, s, err);
 }
 
-void broker_stop(struct sup *s)
+void cg_sup_broker_stop(struct sup *s)
 {
-        struct broker *b = &s->broker;
+        struct broker *b = s->broker;
         struct cg_proc proc = b->proc;
 
         flush_backlog(s, false);
         if (b->lifeline >= 0)
                 close(cg_steal_fd(&b->lifeline));
         if (b->up && proc.pidfd >= 0) {
-                /*
-                 * It ends its MCP servers in order, which may take them 4 s; after that it has no
-                 * excuse.
-                 */
+                /* It ends its MCP servers in order, which takes 4 s at most. */
                 proc.pidfd = fcntl(proc.pidfd, F_DUPFD_CLOEXEC, 3);
                 b->proc = CG_PROC_NONE;
+                s->children[CG_CHILD_BROKER] = 0;
                 if (cg_proc_wait(&proc, 6000, NULL, NULL) != 0) {
                         cg_proc_end(&proc, true, 0);
-                        sup_reap_strays(s, true);
+                        cg_sup_reap_orphans(s, true);
                 }
         }
         close_broker(b);

@@ -1,12 +1,23 @@
 /*
- * cellgate-supervisor: cells and requests. They wait in lanes, one for the main shell and one for
- * each subshell, and run one at a time in each; every cell ends in exactly one RESULT, every
- * request in exactly one REPLY. A few requests wait for nothing ("side").
+ * cellgate-supervisor: cells and requests. The main shell and each subshell have a queue and run
+ * one of them at a time; every cell ends in exactly one RESULT, every request in exactly one REPLY.
+ * A few requests are not queued ("unordered").
  */
-#include "supervisor/supervisor.h"
+#include "supervisor/cells.h"
 
 #include <stdio.h>
 #include <string.h>
+#include "base/json.h"
+#include "base/util.h"
+#include "supervisor/clock.h"
+#include "supervisor/denied.h"
+#include "supervisor/egress.h"
+#include "supervisor/host_link.h"
+#include "supervisor/kernel.h"
+#include "supervisor/kernel_link.h"
+#include "supervisor/limits.h"
+#include "supervisor/members.h"
+#include "supervisor/state.h"
 
 /*
  * A cell must end within this time after an interrupt. Then it is interrupted again, because Python
@@ -19,19 +30,19 @@
  * How often that time starts again because the host did not read: the cell's reply may be behind
  * output that waits for the host.
  */
-#define GRACE_HOLDS 30
+#define MAX_GRACE_RESTARTS 30
 /* A request's own running time, where the host names none. */
 #define DEFAULT_REQUEST_MS 10000
-#define MAX_LANES          33
-#define MAX_SIDE           16
+#define MAX_SHELLS         33
+#define MAX_UNORDERED      16
 
 static const char *const ordered_requests[] = {
         "complete_request", "inspect_request", "is_complete_request", "history_request", "comm_info_request",
         "comm_open",        "comm_msg",        "comm_close"
 };
 static const char *const offered_requests[] = { "comm_open", "comm_msg", "comm_close" };
-static const char *const side_requests[] = { "debug_request", "usage_request", "create_subshell_request",
-                                             "delete_subshell_request", "list_subshell_request" };
+static const char *const unordered_requests[] = { "debug_request", "usage_request", "create_subshell_request",
+                                                  "delete_subshell_request", "list_subshell_request" };
 
 static bool is_in(const char *const *list, size_t n, const char *type)
 {
@@ -82,7 +93,7 @@ static void send_to_kernel(struct session *ss, struct cell *c, uint16_t type, js
                 out.more = more + 1;
                 out.n_more = c->n_frames - 1;
         }
-        kernel_send(ss->kernel, &out, body);
+        cg_sup_kernel_send(ss->kernel, &out, body);
 }
 
 /* ------------------------------------------------------------------ ends */
@@ -92,15 +103,16 @@ static void send_result(struct session *ss, const struct cell *c, const char *st
 {
         struct cg_out out = { .type = CG_HOST_RESULT, .id = c->id, .raw = "", .has_raw = true };
         json_t *body = json_pack("{s:s, s:I, s:o, s:b}", "status", status, "execution_count",
-                                 (json_int_t)count, "text", text_json(text ? text : ""), "refused", refused);
+                                 (json_int_t)count, "text", cg_sup_text_json(text ? text : ""), "refused",
+                                 refused);
 
-        egress_hear(ss->sup); /* the cell's denials come before its end */
-        denied_hear(ss->kernel);
-        denied_cell_ended(ss, c->id);
-        session_event(ss, &out, body, reply);
+        cg_sup_egress_drain(ss->sup); /* the cell's denials come before its end */
+        cg_sup_denied_drain(ss->kernel);
+        cg_sup_denied_cell_ended(ss, c->id);
+        cg_sup_event(ss, &out, body, reply);
 }
 
-/* Where the kernel gives no reply, ours has the protocol's form. */
+/* The reply in place of the kernel's. */
 static void send_no_reply(struct session *ss, const struct cell *c, const char *status, const char *text)
 {
         struct cg_out out = { .type = CG_HOST_REPLY, .id = c->id, .has_raw = true };
@@ -108,12 +120,13 @@ static void send_no_reply(struct session *ss, const struct cell *c, const char *
                             : strcmp(status, "cancelled") == 0 ? "KeyboardInterrupt"
                                                                : "KernelDied";
         json_t *content = json_pack("{s:s, s:s, s:o, s:[]}", "status", "error", "ename", ename, "evalue",
-                                    text_json(text), "traceback");
+                                    cg_sup_text_json(text), "traceback");
         cg_auto_free char *raw = cg_json_text(content, &out.raw_len);
 
         json_decref(content);
         out.raw = raw ? raw : "{}";
-        session_event_to_host(ss, &out, json_pack("{s:s, s:o}", "status", status, "text", text_json(text)));
+        cg_sup_event_to_host(ss, &out,
+                             json_pack("{s:s, s:o}", "status", status, "text", cg_sup_text_json(text)));
 }
 
 /* @count: the number of a cell that ran; 0 for one that did not. */
@@ -126,42 +139,43 @@ static void end_without_reply(struct session *ss, const struct cell *c, const ch
                 send_result(ss, c, status, count, text, false, NULL);
 }
 
-/* ------------------------------------------------------------------ lanes */
+/* ------------------------------------------------------------------ shells */
 
 static void on_clock(uv_timer_t *t);
 static void on_grace(uv_timer_t *t);
-static void run_next(struct lane *l);
+static void run_next(struct shell *l);
 
-static void lane_init(struct lane *l, struct session *ss, const char *subshell)
+static void shell_init(struct shell *l, struct session *ss, const char *subshell)
 {
         l->ss = ss;
         l->queue_tail = &l->queue;
         l->clock_started_ms = -1;
+        l->on_clock = on_clock;
         snprintf(l->subshell, sizeof(l->subshell), "%s", subshell);
-        session_timer_init(ss, &l->clock, l);
-        session_timer_init(ss, &l->grace, l);
+        cg_sup_timer_init(ss, &l->clock, l);
+        cg_sup_timer_init(ss, &l->grace, l);
 }
 
-void cells_init(struct session *ss)
+void cg_sup_cells_init(struct session *ss)
 {
         ss->next_count = 1;
-        lane_init(&ss->main, ss, "");
-        session_timer_init(ss, &ss->side_timer, ss);
+        shell_init(&ss->main, ss, "");
+        cg_sup_timer_init(ss, &ss->unordered_timer, ss);
 }
 
-void cells_close_timers(struct session *ss)
+void cg_sup_cells_close_timers(struct session *ss)
 {
-        for (struct lane *l = &ss->main; l; l = l->next) {
-                session_timer_close(ss, &l->clock);
-                session_timer_close(ss, &l->grace);
+        for (struct shell *l = &ss->main; l; l = l->next) {
+                cg_sup_timer_close(ss, &l->clock);
+                cg_sup_timer_close(ss, &l->grace);
         }
-        session_timer_close(ss, &ss->side_timer);
+        cg_sup_timer_close(ss, &ss->unordered_timer);
 }
 
-void cells_release(struct session *ss)
+void cg_sup_cells_release(struct session *ss)
 {
         while (ss->main.next) {
-                struct lane *l = ss->main.next;
+                struct shell *l = ss->main.next;
 
                 ss->main.next = l->next;
                 free(l);
@@ -169,12 +183,12 @@ void cells_release(struct session *ss)
 }
 
 /*
- * The lane of a subshell. Lanes live as long as the session; an idle one takes another name when
+ * The shell with that name. Shells live as long as the session; an idle one takes another name when
  * there are too many.
  */
-static struct lane *find_lane(struct session *ss, const char *subshell, struct cg_err *err)
+static struct shell *find_shell(struct session *ss, const char *subshell, struct cg_err *err)
 {
-        struct lane *l, *idle = NULL;
+        struct shell *l, *idle = NULL;
         size_t n = 0;
 
         for (l = &ss->main; l; l = l->next, n++) {
@@ -187,100 +201,58 @@ static struct lane *find_lane(struct session *ss, const char *subshell, struct c
                 cg_fail(err, CG_E_INVAL, "\"%.40s...\" is no subshell", subshell);
                 return NULL;
         }
-        if (n >= MAX_LANES && idle) {
+        if (n >= MAX_SHELLS && idle) {
                 snprintf(idle->subshell, sizeof(idle->subshell), "%s", subshell);
                 return idle;
         }
-        l = n >= MAX_LANES ? NULL : calloc(1, sizeof(*l));
+        l = n >= MAX_SHELLS ? NULL : calloc(1, sizeof(*l));
         if (!l) {
-                cg_fail(err, CG_E_LIMIT, "cells run in %d subshells already", MAX_LANES - 1);
+                cg_fail(err, CG_E_LIMIT, "cells run in %d subshells already", MAX_SHELLS - 1);
                 return NULL;
         }
-        lane_init(l, ss, subshell);
+        shell_init(l, ss, subshell);
         l->next = ss->main.next;
         ss->main.next = l;
         return l;
 }
 
-static const char *name_of(const struct lane *l)
+static const char *name_of(const struct shell *l)
 {
         return l->subshell[0] ? l->subshell : NULL;
 }
 
-uint64_t cells_running(const struct session *ss)
-{
-        return ss->main.running && !ss->main.running->request[0] ? ss->main.running->id : 0;
-}
+/* ------------------------------------------------------------------ interrupts */
 
-uint64_t *cells_output(struct session *ss, uint64_t id)
-{
-        for (struct lane *l = &ss->main; l; l = l->next)
-                if (l->running && l->running->id == id)
-                        return &l->running->output;
-        return NULL;
-}
-
-/* ------------------------------------------------------------------ the clock of what runs */
-
-static void clock_start(struct lane *l)
-{
-        if (!l->running || !l->running->timeout_ms || l->clock_started_ms >= 0 || l->stop != STOP_NONE ||
-            l->abandoned)
-                return;
-        l->clock_started_ms = cg_now_ms();
-        uv_update_time(&l->ss->sup->loop);
-        uv_timer_start(&l->clock, on_clock, (uint64_t)(l->left_ms > 0 ? l->left_ms : 1), 0);
-}
-
-static void clock_stop(struct lane *l)
-{
-        if (l->clock_started_ms < 0)
-                return;
-        uv_timer_stop(&l->clock);
-        l->left_ms -= cg_now_ms() - l->clock_started_ms;
-        l->clock_started_ms = -1;
-}
-
-void session_asks_changed(struct session *ss)
-{
-        for (struct lane *l = &ss->main; l; l = l->next) {
-                if (ss->asks)
-                        clock_stop(l);
-                else
-                        clock_start(l);
-        }
-}
-
-static void grace_start(struct lane *l)
+static void grace_start(struct shell *l)
 {
         uv_update_time(&l->ss->sup->loop);
         uv_timer_start(&l->grace, on_grace, GRACE_MS, 0);
 }
 
-static void interrupt(struct lane *l)
+static void send_interrupt(struct shell *l)
 {
         struct cg_out out = { .type = CG_KERNEL_INTERRUPT_REQUEST, .id = l->running->id };
 
         l->interrupts++;
         l->pauses = l->ss->kernel ? l->ss->kernel->pauses : 0;
         grace_start(l);
-        kernel_send(l->ss->kernel, &out, NULL);
+        cg_sup_kernel_send(l->ss->kernel, &out, NULL);
 }
 
-/* Interrupts what runs; a second call while that is under way changes nothing. */
-static void stop_running(struct lane *l, enum stop_reason why)
+/* Interrupts the running cell; a second call before it ends changes nothing. */
+static void stop_running(struct shell *l, enum stop_reason why)
 {
-        if (l->stop != STOP_NONE && !l->abandoned)
+        if (l->stop != STOP_NONE && !l->timed_out)
                 return;
         l->stop = why;
-        l->interrupts = l->holds = 0;
-        clock_stop(l);
-        interrupt(l);
+        l->interrupts = l->grace_restarts = 0;
+        cg_sup_clock_stop(l);
+        send_interrupt(l);
 }
 
 static void on_clock(uv_timer_t *t)
 {
-        struct lane *l = t->data;
+        struct shell *l = t->data;
 
         l->clock_started_ms = -1;
         l->left_ms = 0;
@@ -288,29 +260,29 @@ static void on_clock(uv_timer_t *t)
                 stop_running(l, STOP_TIMEOUT);
 }
 
-static const char *stop_status(const struct lane *l)
+static const char *stop_status(const struct shell *l)
 {
         return l->stop == STOP_TIMEOUT ? "timeout" : "cancelled";
 }
 
 /* ------------------------------------------------------------------ running */
 
-/* The one place where something stops being what runs. The caller has told, or tells, its host. */
-static struct cell *take_running(struct lane *l)
+/* Takes the running cell out of @l. The caller sends the result. */
+static struct cell *take_running(struct shell *l)
 {
         struct cell *c = l->running;
 
-        clock_stop(l);
+        cg_sup_clock_stop(l);
         uv_timer_stop(&l->grace);
         l->running = NULL;
         l->stop = STOP_NONE;
-        l->abandoned = false;
+        l->timed_out = false;
         if (l->ss->input_cell == c->id)
                 l->ss->input_cell = 0;
         return c;
 }
 
-static struct cell *pop(struct lane *l)
+static struct cell *pop(struct shell *l)
 {
         struct cell *c = l->queue;
 
@@ -328,16 +300,16 @@ static void announce(struct session *ss, const struct cell *c)
         json_t *body = json_pack("{s:I}", "execution_count", (json_int_t)ss->next_count);
 
         if (c->announce)
-                session_event_to_host(ss, &out, json_incref(body));
+                cg_sup_event_to_host(ss, &out, json_incref(body));
         if (ss->members) {
                 out.raw = zmq_msg_data((zmq_msg_t *)(uintptr_t)&c->frames[0]);
                 out.raw_len = zmq_msg_size(&c->frames[0]);
-                session_event_to_others(ss, &out, json_incref(body));
+                cg_sup_event_to_others(ss, &out, json_incref(body));
         }
         json_decref(body);
 }
 
-static void run_next(struct lane *l)
+static void run_next(struct shell *l)
 {
         struct session *ss = l->ss;
         struct cell *c;
@@ -348,7 +320,7 @@ static void run_next(struct lane *l)
         ss->used = ss->ever_used = true;
         ss->late_output = 0;
         l->stop = STOP_NONE;
-        l->abandoned = false;
+        l->timed_out = false;
         l->left_ms = c->timeout_ms;
         l->clock_started_ms = -1;
         if (c->request[0])
@@ -362,16 +334,16 @@ static void run_next(struct lane *l)
         if (!c->request[0] && !c->silent && (c->announce || ss->members))
                 announce(ss, c);
         if (!ss->asks)
-                clock_start(l);
+                cg_sup_clock_start(l);
 }
 
-void cells_run(struct session *ss)
+void cg_sup_cells_run(struct session *ss)
 {
-        for (struct lane *l = &ss->main; l; l = l->next)
+        for (struct shell *l = &ss->main; l; l = l->next)
                 run_next(l);
 }
 
-static void enqueue(struct lane *l, struct cell *c)
+static void enqueue(struct shell *l, struct cell *c)
 {
         *l->queue_tail = c;
         l->queue_tail = &c->next;
@@ -379,9 +351,9 @@ static void enqueue(struct lane *l, struct cell *c)
         run_next(l);
 }
 
-/* ------------------------------------------------------------------ what the host asks for */
+/* ------------------------------------------------------------------ requests of hosts */
 
-static int read_execute(struct session *ss, const struct cg_msg *m, struct cell *c, struct lane **lane,
+static int read_execute(struct session *ss, const struct cg_msg *m, struct cell *c, struct shell **shell,
                         struct cg_err *err)
 {
         cg_auto_json json_t *body = NULL;
@@ -396,14 +368,14 @@ static int read_execute(struct session *ss, const struct cg_msg *m, struct cell 
                 return -1;
         if (c->silent)
                 c->store_history = false;
-        *lane = find_lane(ss, subshell, err);
-        return *lane ? 0 : -1;
+        *shell = find_shell(ss, subshell, err);
+        return *shell ? 0 : -1;
 }
 
-void cells_execute(struct session *ss, uint64_t id, struct cg_msg *m)
+void cg_sup_cells_execute(struct session *ss, uint64_t id, struct cg_msg *m)
 {
         struct cell none = { .id = id }, *c = NULL;
-        struct lane *l = NULL;
+        struct shell *l = NULL;
         struct cg_err err;
 
         if (ss->n_queue >= CG_MAX_QUEUE) {
@@ -420,29 +392,29 @@ fail:
         cell_free(c);
 }
 
-static void on_side_timer(uv_timer_t *t);
+static void on_unordered_timer(uv_timer_t *t);
 
-static void arm_side_timer(struct session *ss)
+static void arm_unordered_timer(struct session *ss)
 {
         int64_t first = 0, left;
 
-        for (const struct cell *c = ss->side; c; c = c->next)
+        for (const struct cell *c = ss->unordered; c; c = c->next)
                 if (!first || c->deadline_ms < first)
                         first = c->deadline_ms;
-        uv_timer_stop(&ss->side_timer);
+        uv_timer_stop(&ss->unordered_timer);
         if (!first)
                 return;
         left = first - cg_now_ms();
         uv_update_time(&ss->sup->loop);
-        uv_timer_start(&ss->side_timer, on_side_timer, (uint64_t)(left > 0 ? left : 0), 0);
+        uv_timer_start(&ss->unordered_timer, on_unordered_timer, (uint64_t)(left > 0 ? left : 0), 0);
 }
 
-static void on_side_timer(uv_timer_t *t)
+static void on_unordered_timer(uv_timer_t *t)
 {
         struct session *ss = t->data;
         int64_t now = cg_now_ms();
 
-        for (struct cell **p = &ss->side; *p;) {
+        for (struct cell **p = &ss->unordered; *p;) {
                 struct cell *c = *p;
 
                 if (c->deadline_ms > now) {
@@ -454,29 +426,29 @@ static void on_side_timer(uv_timer_t *t)
                 c->answered = true; /* stays: the kernel's late reply is not a violation */
                 c->deadline_ms = INT64_MAX;
         }
-        arm_side_timer(ss);
+        arm_unordered_timer(ss);
 }
 
-static void start_side(struct session *ss, struct cell *c, const char *subshell, bool offer)
+static void start_unordered(struct session *ss, struct cell *c, const char *subshell, bool offer)
 {
         size_t n = 0;
 
-        for (const struct cell *o = ss->side; o; o = o->next)
+        for (const struct cell *o = ss->unordered; o; o = o->next)
                 n++;
-        if (n >= MAX_SIDE || !ss->kernel || ss->kernel->state != K_READY) {
+        if (n >= MAX_UNORDERED || !ss->kernel || ss->kernel->state != K_READY) {
                 send_no_reply(ss, c, "cancelled",
-                              n >= MAX_SIDE ? "too many such requests are under way"
-                                            : "no kernel runs at the moment");
+                              n >= MAX_UNORDERED ? "too many such requests are under way"
+                                                 : "no kernel runs at the moment");
                 cell_free(c);
                 return;
         }
         c->deadline_ms = cg_now_ms() + c->timeout_ms;
-        c->next = ss->side;
-        ss->side = c;
+        c->next = ss->unordered;
+        ss->unordered = c;
         send_to_kernel(ss, c, CG_KERNEL_REQUEST,
                        json_pack("{s:s, s:s*, s:b}", "type", c->request, "subshell",
                                  subshell[0] ? subshell : NULL, "offer", offer));
-        arm_side_timer(ss);
+        arm_unordered_timer(ss);
 }
 
 static int read_request(const json_t *body, struct cell *c, const char **type, const char **subshell,
@@ -490,7 +462,7 @@ static int read_request(const json_t *body, struct cell *c, const char **type, c
         if (*offer && !is_in(offered_requests, CG_ARRAY_LEN(offered_requests), *type))
                 return cg_fail(err, CG_E_INVAL, "%s cannot be offered: comm messages can", *type);
         if (!is_in(ordered_requests, CG_ARRAY_LEN(ordered_requests), *type) &&
-            !is_in(side_requests, CG_ARRAY_LEN(side_requests), *type))
+            !is_in(unordered_requests, CG_ARRAY_LEN(unordered_requests), *type))
                 return cg_fail(err, CG_E_INVAL, "\"%.40s\" is no request", *type);
         if (c->timeout_ms <= 0)
                 c->timeout_ms = DEFAULT_REQUEST_MS;
@@ -498,13 +470,13 @@ static int read_request(const json_t *body, struct cell *c, const char **type, c
         return 0;
 }
 
-void cells_request(struct session *ss, uint64_t id, struct cg_msg *m)
+void cg_sup_cells_request(struct session *ss, uint64_t id, struct cg_msg *m)
 {
         struct cell none = { .id = id, .request = "?" }, *c = NULL;
         cg_auto_json json_t *body = NULL;
         const char *type, *subshell;
         bool offer = false;
-        struct lane *l;
+        struct shell *l;
         struct cg_err err;
 
         if (m->n_frames < 2) {
@@ -519,11 +491,11 @@ void cells_request(struct session *ss, uint64_t id, struct cg_msg *m)
         if (!c || cg_msg_json(m, &body, &err) < 0 ||
             read_request(body, c, &type, &subshell, &offer, &err) < 0)
                 goto fail;
-        if (offer || is_in(side_requests, CG_ARRAY_LEN(side_requests), type)) {
-                start_side(ss, c, subshell, offer);
+        if (offer || is_in(unordered_requests, CG_ARRAY_LEN(unordered_requests), type)) {
+                start_unordered(ss, c, subshell, offer);
                 return;
         }
-        l = find_lane(ss, subshell, &err);
+        l = find_shell(ss, subshell, &err);
         if (!l)
                 goto fail;
         enqueue(l, c);
@@ -533,7 +505,7 @@ fail:
         cell_free(c);
 }
 
-static void drop_queued(struct lane *l, struct cell **p, const char *text)
+static void drop_queued(struct shell *l, struct cell **p, const char *text)
 {
         struct cell *c = *p;
 
@@ -545,14 +517,14 @@ static void drop_queued(struct lane *l, struct cell **p, const char *text)
         cell_free(c);
 }
 
-void cells_cancel(struct session *ss, uint64_t id, bool running)
+void cg_sup_cells_cancel(struct session *ss, uint64_t id, bool running)
 {
         if (running) {
                 if (ss->main.running)
                         stop_running(&ss->main, STOP_CANCEL);
                 return;
         }
-        for (struct lane *l = &ss->main; l; l = l->next) {
+        for (struct shell *l = &ss->main; l; l = l->next) {
                 if (l->running && l->running->id == id) {
                         stop_running(l, STOP_CANCEL);
                         return;
@@ -566,9 +538,9 @@ void cells_cancel(struct session *ss, uint64_t id, bool running)
         }
 }
 
-void cells_of_slot_end(struct session *ss, uint16_t slot)
+void cg_sup_cells_member_gone(struct session *ss, uint16_t slot)
 {
-        for (struct lane *l = &ss->main; l; l = l->next) {
+        for (struct shell *l = &ss->main; l; l = l->next) {
                 for (struct cell **p = &l->queue; *p;) {
                         if (CELL_SLOT((*p)->id) == slot)
                                 drop_queued(l, p, "its client is gone");
@@ -582,19 +554,19 @@ void cells_of_slot_end(struct session *ss, uint16_t slot)
         }
 }
 
-/* ------------------------------------------------------------------ what the kernel says */
+/* ------------------------------------------------------------------ messages of the kernel */
 
-static struct lane *lane_of(struct session *ss, uint64_t id, bool request)
+static struct shell *shell_running(struct session *ss, uint64_t id, bool request)
 {
-        for (struct lane *l = &ss->main; l; l = l->next)
+        for (struct shell *l = &ss->main; l; l = l->next)
                 if (l->running && l->running->id == id && (l->running->request[0] != '\0') == request)
                         return l;
         return NULL;
 }
 
-void cells_execute_reply(struct session *ss, struct cg_msg *m)
+void cg_sup_cells_execute_reply(struct session *ss, struct cg_msg *m)
 {
-        struct lane *l = lane_of(ss, m->id, false);
+        struct shell *l = shell_running(ss, m->id, false);
         cg_auto_json json_t *body = NULL;
         const char *status = NULL, *ename, *evalue, *raw;
         char text[1200] = "";
@@ -605,7 +577,7 @@ void cells_execute_reply(struct session *ss, struct cg_msg *m)
         struct cg_err err;
 
         if (!l) {
-                kernel_violation(ss->kernel, "EXECUTE_REPLY for a cell that does not run");
+                cg_sup_kernel_violation(ss->kernel, "EXECUTE_REPLY for a cell that does not run");
                 return;
         }
         if (cg_msg_json(m, &body, &err) < 0 || cg_json_str(body, "status", NULL, &status, &err) < 0 ||
@@ -614,7 +586,7 @@ void cells_execute_reply(struct session *ss, struct cg_msg *m)
             cg_json_int(body, "execution_count", 0, &count, &err) < 0 ||
             cg_json_int(body, "next", count ? count + 1 : ss->next_count, &next, &err) < 0 ||
             cg_json_bool(body, "refused", false, &refused, &err) < 0 || !status) {
-                kernel_violation(ss->kernel, status ? err.msg : "EXECUTE_REPLY without a status");
+                cg_sup_kernel_violation(ss->kernel, status ? err.msg : "EXECUTE_REPLY without a status");
                 return;
         }
         ss->next_count = next;
@@ -628,7 +600,7 @@ void cells_execute_reply(struct session *ss, struct cg_msg *m)
         else if (failed)
                 snprintf(text, sizeof(text), "%s: %s", ename, evalue);
         raw = cg_msg_raw(m, 0, &raw_len);
-        limits_of_cell(ss, failed, ename, evalue, raw, raw_len);
+        cg_sup_limits_of_cell(ss, failed, ename, evalue, raw, raw_len);
         status = !failed ? "ok" : l->stop != STOP_NONE ? stop_status(l) : "error";
         c = take_running(l);
         send_result(ss, c, status, count, text, failed && refused, m);
@@ -636,77 +608,77 @@ void cells_execute_reply(struct session *ss, struct cg_msg *m)
         run_next(l);
 }
 
-static bool side_reply(struct session *ss, struct cg_msg *m)
+static bool unordered_reply(struct session *ss, struct cg_msg *m)
 {
         struct cg_out out = { .type = CG_HOST_REPLY, .id = m->id };
 
-        for (struct cell **p = &ss->side; *p; p = &(*p)->next) {
+        for (struct cell **p = &ss->unordered; *p; p = &(*p)->next) {
                 struct cell *c = *p;
 
                 if (c->id != m->id)
                         continue;
                 *p = c->next;
                 if (!c->answered)
-                        session_event(ss, &out, json_pack("{s:s}", "status", "ok"), m);
+                        cg_sup_event(ss, &out, json_pack("{s:s}", "status", "ok"), m);
                 cell_free(c);
-                arm_side_timer(ss);
+                arm_unordered_timer(ss);
                 return true;
         }
         return false;
 }
 
-void cells_request_reply(struct session *ss, struct cg_msg *m)
+void cg_sup_cells_request_reply(struct session *ss, struct cg_msg *m)
 {
-        struct lane *l = lane_of(ss, m->id, true);
+        struct shell *l = shell_running(ss, m->id, true);
         struct cg_out out = { .type = CG_HOST_REPLY, .id = m->id };
-        bool abandoned;
+        bool timed_out;
 
         if (m->n_frames < 2) {
-                kernel_violation(ss->kernel, "REPLY without a content");
+                cg_sup_kernel_violation(ss->kernel, "REPLY without a content");
                 return;
         }
         if (!l) {
-                if (!side_reply(ss, m))
-                        kernel_violation(ss->kernel, "REPLY to a request that was not made");
+                if (!unordered_reply(ss, m))
+                        cg_sup_kernel_violation(ss->kernel, "REPLY to a request that was not made");
                 return;
         }
-        abandoned = l->abandoned;
+        timed_out = l->timed_out;
         cell_free(take_running(l));
-        if (!abandoned)
-                session_event(ss, &out, json_pack("{s:s}", "status", "ok"), m);
+        if (!timed_out)
+                cg_sup_event(ss, &out, json_pack("{s:s}", "status", "ok"), m);
         run_next(l);
 }
 
-bool cells_may_ask(struct session *ss, uint64_t id)
+bool cg_sup_cells_may_ask(struct session *ss, uint64_t id)
 {
-        const struct lane *l = lane_of(ss, id, false);
+        const struct shell *l = shell_running(ss, id, false);
 
         return l && l->running->allow_stdin;
 }
 
-void cells_asks(struct session *ss, uint64_t id)
+void cg_sup_cells_wait_for_input(struct session *ss, uint64_t id)
 {
-        struct lane *l = lane_of(ss, id, false);
+        struct shell *l = shell_running(ss, id, false);
 
         if (!l || l->stop != STOP_CANCEL)
                 return;
         uv_timer_stop(&l->grace);
         l->stop = STOP_NONE;
         if (!ss->asks)
-                clock_start(l);
+                cg_sup_clock_start(l);
 }
 
 /* ------------------------------------------------------------------ ends of kernels */
 
-static void end_lane(struct lane *l, const char *status, const char *text, const char *queued)
+static void end_shell(struct shell *l, const char *status, const char *text, const char *queued)
 {
         struct session *ss = l->ss;
 
         if (l->running) {
-                bool told = l->abandoned;
+                bool reported = l->timed_out;
                 struct cell *c = take_running(l);
 
-                if (!told)
+                if (!reported)
                         end_without_reply(ss, c, status, ss->next_count, text);
                 cell_free(c);
         }
@@ -718,57 +690,57 @@ static void end_lane(struct lane *l, const char *status, const char *text, const
         }
 }
 
-void cells_end_all(struct session *ss, const char *status, const char *text, const char *queued)
+void cg_sup_cells_end_all(struct session *ss, const char *status, const char *text, const char *queued)
 {
-        for (struct lane *l = &ss->main; l; l = l->next)
-                end_lane(l, status, text, queued);
-        while (ss->side) {
-                struct cell *c = ss->side;
+        for (struct shell *l = &ss->main; l; l = l->next)
+                end_shell(l, status, text, queued);
+        while (ss->unordered) {
+                struct cell *c = ss->unordered;
 
-                ss->side = c->next;
+                ss->unordered = c->next;
                 if (!c->answered)
                         end_without_reply(ss, c, status, 0, text);
                 cell_free(c);
         }
-        uv_timer_stop(&ss->side_timer);
+        uv_timer_stop(&ss->unordered_timer);
         ss->input_cell = 0;
         ss->next_count = 1;
 }
 
 /* Did reading from the kernel pause since the interrupt, because the host did not read? */
-static bool held_up(struct lane *l)
+static bool was_paused(struct shell *l)
 {
         const struct kernel *k = l->ss->kernel;
-        bool held = k->link.paused || k->pauses != l->pauses;
+        bool paused = k->link.paused || k->pauses != l->pauses;
 
         l->pauses = k->pauses;
-        return held && l->holds++ < GRACE_HOLDS;
+        return paused && l->grace_restarts++ < MAX_GRACE_RESTARTS;
 }
 
 /*
- * What runs did not react to its interrupt. A request is given up and its kernel kept; for a cell
- * the kernel is replaced.
+ * The running cell did not react to its interrupt. A request is answered and its kernel kept; for a
+ * cell the kernel is replaced.
  */
 static void on_grace(uv_timer_t *t)
 {
-        struct lane *l = t->data;
+        struct shell *l = t->data;
         struct session *ss = l->ss;
         enum stop_reason why = l->stop;
         char text[300];
 
         if (!l->running || !ss->kernel)
                 return;
-        if (held_up(l)) {
+        if (was_paused(l)) {
                 grace_start(l);
                 return;
         }
         if (l->running->request[0] && why == STOP_TIMEOUT) {
                 send_no_reply(ss, l->running, "timeout", "the kernel did not answer in time");
-                l->abandoned = true;
+                l->timed_out = true;
                 return;
         }
         if (l->interrupts < GRACE_ATTEMPTS) {
-                interrupt(l);
+                send_interrupt(l);
                 return;
         }
         if (why == STOP_TIMEOUT)
@@ -782,14 +754,15 @@ static void on_grace(uv_timer_t *t)
                          "the cell did not react to %d interrupts within %d s: its kernel was replaced, its "
                          "state is lost",
                          GRACE_ATTEMPTS, GRACE_ATTEMPTS * GRACE_MS / 1000);
-        session_replace_kernel(ss, l, stop_status(l), text);
+        ss->sup->session_ops->replace_kernel(ss, l, stop_status(l), text);
 }
 
-void cells_end_replaced(struct session *ss, struct lane *l, const char *status, const char *text)
+void cg_sup_cells_end_replaced(struct session *ss, struct shell *l, const char *status, const char *text)
 {
         static const char queued[] = "the kernel was replaced before this cell ran";
 
-        end_lane(l, status, text, queued);
-        cells_end_all(ss, "kernel_died",
-                      "the kernel was replaced, because another cell did not react to its interrupt", queued);
+        end_shell(l, status, text, queued);
+        cg_sup_cells_end_all(ss, "kernel_died",
+                             "the kernel was replaced, because another cell did not react to its interrupt",
+                             queued);
 }

@@ -1,38 +1,44 @@
 /*
- * cellgate-supervisor: what sandboxes refused, told to the sessions' hosts. It comes from the
+ * cellgate-supervisor: refusals of sandboxes, reported to the sessions' hosts. They come from the
  * egress proxy (egress.c), from a sandbox's init, which answers denied system calls, and from the
- * kernel itself, whose word is checked and marked as its own.
+ * kernel itself, whose reports are checked and marked as such.
  */
-#include "supervisor/supervisor.h"
+#include "supervisor/denied.h"
 
 #include <string.h>
+#include "base/json.h"
 #include "base/util.h"
-#include "sandbox/notify/access.h"
 #include "sandbox/command/denial.h"
+#include "sandbox/notify/access.h"
+#include "supervisor/host_link.h"
+#include "supervisor/kernel.h"
+#include "supervisor/kernel_link.h"
+#include "supervisor/members.h"
+#include "supervisor/state.h"
 
 /*
- * Bytes that the host has not read. What is denied waits for no window: others' events come the
- * same way, and a kernel that tries again and again must not fill the memory of a host that does
- * not read.
+ * Bytes that the host has not read. Denials do not wait for the window, since those of other
+ * sessions come the same way; a kernel that tries again and again must not fill the memory of a
+ * host that does not read.
  */
 #define MAX_UNREAD (CG_EVENT_WINDOW + (1u << 20))
 
 static bool is_full(struct session *ss)
 {
         if (ss->unread > MAX_UNREAD) {
-                ss->denied_untold++;
+                ss->denied_unreported++;
                 return true;
         }
-        if (ss->denied_untold)
-                session_notice(
+        if (ss->denied_unreported)
+                cg_sup_notice(
                         ss,
-                        "%llu denials were not told one by one, because there were too many, or the session's events were not read",
-                        (unsigned long long)ss->denied_untold);
-        ss->denied_untold = 0;
+                        "%llu denials were not reported one by one, because there were too many, or the session's events were not read",
+                        (unsigned long long)ss->denied_unreported);
+        ss->denied_unreported = 0;
         return false;
 }
 
-void session_denied(struct session *ss, uint64_t cell, json_t *denial)
+void cg_sup_denied(struct session *ss, uint64_t cell, json_t *denial)
 {
         struct cg_out out = { .type = CG_HOST_DENIED, .id = cell };
         cg_auto_buf struct cg_buf b = { .max = 32768 };
@@ -41,16 +47,16 @@ void session_denied(struct session *ss, uint64_t cell, json_t *denial)
                 json_decref(denial);
                 return;
         }
-        ss->denied_untold += (uint64_t)json_integer_value(json_object_get(denial, "untold"));
+        ss->denied_unreported += (uint64_t)json_integer_value(json_object_get(denial, "untold"));
         cg_denial_stamp(denial);
         if (cg_denial_sentence(denial, &b, NULL) == 0)
-                json_object_set_new(denial, "text", text_json(b.data ? b.data : ""));
-        session_event(ss, &out, denial, NULL);
+                json_object_set_new(denial, "text", cg_sup_text_json(b.data ? b.data : ""));
+        cg_sup_event(ss, &out, denial, NULL);
 }
 
 /* ------------------------------------------------------------------ no network */
 
-/* What would help, as whoever reads it can do it; NULL: what cg_access_words() says. */
+/* The advice that the reader can follow; NULL: that of cg_access_words(). */
 static const char *network_how(const struct session *ss)
 {
         const char *front = json_string_value(json_object_get(ss->options, "front"));
@@ -64,41 +70,36 @@ static const char *network_how(const struct session *ss)
         return NULL;
 }
 
-static void set_how(const struct session *ss, json_t *denial)
-{
-        if (network_how(ss))
-                json_object_set_new(denial, "how", json_string(network_how(ss)));
-}
-
 /*
- * Once in a session is enough: programs try again and again. A traceback that says the same comes
- * later than the attempt itself. Takes @o.
+ * Reported once in a session, since programs try again and again; at the end of the cell, since a
+ * traceback that reports the same comes after the attempt. Takes @o.
  */
 static void no_network(struct session *ss, json_t *o)
 {
-        if (!ss || ss->no_network_told || ss->no_network) {
+        if (!ss || ss->no_network_reported || ss->no_network) {
                 json_decref(o);
                 return;
         }
-        set_how(ss, o);
+        if (network_how(ss))
+                json_object_set_new(o, "how", json_string(network_how(ss)));
         ss->no_network = o;
-        if (!cells_running(ss))
-                denied_cell_ended(ss, 0);
+        if (!cg_sup_running_cell(ss))
+                cg_sup_denied_cell_ended(ss, 0);
 }
 
-void denied_cell_ended(struct session *ss, uint64_t cell)
+void cg_sup_denied_cell_ended(struct session *ss, uint64_t cell)
 {
         json_t *o = CG_STEAL(ss->no_network);
 
         if (!o)
                 return;
-        ss->no_network_told = true;
-        session_denied(ss, cell, o);
+        ss->no_network_reported = true;
+        cg_sup_denied(ss, cell, o);
 }
 
 /* ------------------------------------------------------------------ system calls */
 
-static void hear(struct watch *w)
+static void on_reports(struct watch *w)
 {
         struct kernel *k = w->data;
         struct cg_sandbox_denial d;
@@ -110,7 +111,7 @@ static void hear(struct watch *w)
                 if (o && d.rule == CG_ACCESS_NO_NETWORK)
                         no_network(k->session, o);
                 else if (o && k->session)
-                        session_denied(k->session, cells_running(k->session), o);
+                        cg_sup_denied(k->session, cg_sup_running_cell(k->session), o);
                 else
                         json_decref(o);
         }
@@ -118,47 +119,44 @@ static void hear(struct watch *w)
                 uv_poll_stop(&w->poll);
 }
 
-int denied_open(struct kernel *k, int fd, struct cg_err *err)
+int cg_sup_denied_open(struct kernel *k, int fd, struct cg_err *err)
 {
-        return watch_start(k->sup, &k->denied, fd, hear, k, err);
+        return cg_sup_watch_start(k->sup, &k->denied, fd, on_reports, k, err);
 }
 
-void denied_hear(struct kernel *k)
+void cg_sup_denied_drain(struct kernel *k)
 {
         if (k && k->denied.active)
-                hear(&k->denied);
+                on_reports(&k->denied);
 }
 
-/* ------------------------------------------------------------------ the kernel's word */
+/* ------------------------------------------------------------------ reports of the kernel */
 
-/* As for system calls: a flood tells nothing that its beginning did not. */
-#define SAID_BURST      64
-#define SAID_PER_SECOND 8
+/* As for system calls, further reports are counted only. */
+#define REPORT_BURST       64
+#define REPORTS_PER_SECOND 8
 
-static bool may_say(struct session *ss)
+static bool take_token(struct session *ss)
 {
         int64_t now = cg_now_ms();
 
         if (!ss->denied_filled_ms)
-                ss->denied_tokens = SAID_BURST * 1000;
+                ss->denied_tokens = REPORT_BURST * 1000;
         else
-                ss->denied_tokens += (now - ss->denied_filled_ms) * SAID_PER_SECOND;
-        if (ss->denied_tokens > SAID_BURST * 1000)
-                ss->denied_tokens = SAID_BURST * 1000;
+                ss->denied_tokens += (now - ss->denied_filled_ms) * REPORTS_PER_SECOND;
+        if (ss->denied_tokens > REPORT_BURST * 1000)
+                ss->denied_tokens = REPORT_BURST * 1000;
         ss->denied_filled_ms = now;
         if (ss->denied_tokens < 1000) {
-                ss->denied_untold++;
+                ss->denied_unreported++;
                 return false;
         }
         ss->denied_tokens -= 1000;
         return true;
 }
 
-/*
- * What it said, as far as it can be true; the words are ours, so that a kernel cannot advise
- * anybody to anything.
- */
-static int read_said(const struct session *ss, const json_t *said, json_t **ret, struct cg_err *err)
+/* Checks a report of the kernel. The sentences are ours, so that a kernel cannot give advice. */
+static int read_denial(const struct session *ss, const json_t *said, json_t **ret, struct cg_err *err)
 {
         const char *operation = "", *name = "", *setting = NULL, *what = "";
         bool by_settings = json_object_get(ss->options, "settings") != NULL;
@@ -187,7 +185,7 @@ static int read_said(const struct session *ss, const json_t *said, json_t **ret,
         if (!rule || !*what || (!network && cg_access_of_operation(operation) < 0) ||
             (setting && !cg_access_is_setting(setting)) || error < 0 || error > 4095 || port < 0 ||
             port > 65535 || pid < 0 || pid > INT32_MAX)
-                return cg_fail(err, CG_E_PROTO, "DENIED that makes no sense");
+                return cg_fail(err, CG_E_PROTO, "malformed DENIED");
         cg_access_words(rule, setting, what, by_settings, &w);
         if (rule == CG_ACCESS_NO_NETWORK && network_how(ss))
                 w.how = network_how(ss);
@@ -203,17 +201,17 @@ static int read_said(const struct session *ss, const json_t *said, json_t **ret,
         return *ret ? 0 : cg_fail(err, CG_E_NOMEM, "denial");
 }
 
-/* A traceback that tells of the network has told it to whoever reads. */
+/* A traceback about the network replaces the report at the end of the cell. */
 static json_t *denial_of_traceback(struct session *ss, json_t *denial)
 {
         if (strcmp(json_string_value(json_object_get(denial, "operation")) ?: "", "network-outbound") == 0) {
                 json_decref(CG_STEAL(ss->no_network));
-                ss->no_network_told = true;
+                ss->no_network_reported = true;
         }
         return denial;
 }
 
-void denied_said(struct session *ss, const struct cg_msg *m)
+void cg_sup_denied_from_kernel(struct session *ss, const struct cg_msg *m)
 {
         cg_auto_json json_t *said = NULL;
         json_t *denial = NULL;
@@ -221,9 +219,9 @@ void denied_said(struct session *ss, const struct cg_msg *m)
         size_t len;
         const char *text = cg_msg_raw(m, 0, &len);
 
-        if (cg_json_object(text, len, "DENIED", &said, &err) < 0 || read_said(ss, said, &denial, &err) < 0)
-                kernel_violation(ss->kernel, err.msg);
-        else if (may_say(ss))
-                session_denied(ss, m->id, denial_of_traceback(ss, CG_STEAL(denial)));
+        if (cg_json_object(text, len, "DENIED", &said, &err) < 0 || read_denial(ss, said, &denial, &err) < 0)
+                cg_sup_kernel_violation(ss->kernel, err.msg);
+        else if (take_token(ss))
+                cg_sup_denied(ss, m->id, denial_of_traceback(ss, CG_STEAL(denial)));
         json_decref(denial);
 }

@@ -1,16 +1,28 @@
 /*
  * cellgate-supervisor: the egress proxy of its kernels, one process, started when the first session
- * with a network opens. It decides by the session's settings; what they leave open is asked, and
- * what it refuses is told.
+ * with a network opens. It decides by the session's settings; connections that they do not decide
+ * become questions to the host, and refusals are reported.
  */
-#include "supervisor/supervisor.h"
+#include "supervisor/egress.h"
 
 #include <string.h>
+#include "base/json.h"
+#include "base/util.h"
 #include "config.h"
+#include "sandbox/command/outlet.h"
 #include "sandbox/egress/client.h"
 #include "sandbox/settings/environ.h"
-#include "sandbox/command/outlet.h"
-#include "sandbox/settings/settings.h"
+#include "supervisor/clock.h"
+#include "supervisor/denied.h"
+#include "supervisor/host_link.h"
+#include "supervisor/kernel.h"
+#include "supervisor/kernel_link.h"
+#include "supervisor/limits.h"
+#include "supervisor/masks.h"
+#include "supervisor/members.h"
+#include "supervisor/settings.h"
+#include "supervisor/state.h"
+#include "supervisor/sup.h"
 
 /*
  * Connections that wait for one session's host. The proxy has a limit of its own for each sandbox,
@@ -18,13 +30,13 @@
  */
 #define MAX_ASKS 64
 /*
- * Bytes that the host has not read. What the proxy says waits for no window, since others'
- * connections come the same way; a kernel that tries again and again must not fill the memory of a
- * host that does not read.
+ * Bytes that the host has not read. Events of the proxy do not wait for the window, since those of
+ * other sessions come the same way; a kernel that tries again and again must not fill the memory of
+ * a host that does not read.
  */
 #define MAX_UNREAD (CG_EVENT_WINDOW + (1u << 20))
 
-/* The longest that the proxy knows. */
+/* The longest time that the proxy accepts. */
 #define ASK_MAX_MS (24 * 60 * 60 * 1000)
 
 struct egress_ask {
@@ -34,12 +46,22 @@ struct egress_ask {
         json_int_t request; /* the proxy's */
 };
 
-/* ------------------------------------------------------------------ what settings mean */
+struct egress {
+        struct cg_egress *proxy; /* NULL: not needed so far, or it has ended */
+        uv_poll_t poll;
+        bool polling;
+        struct egress_ask *asks;
+};
 
-/*
- * Parts of the schema that need the command's keeper, which a kernel does not have: refused, not
- * passed over.
- */
+int cg_sup_egress_new(struct sup *s, struct cg_err *err)
+{
+        s->egress = calloc(1, sizeof(*s->egress));
+        return s->egress ? 0 : cg_fail(err, CG_E_NOMEM, "egress proxy");
+}
+
+/* ------------------------------------------------------------------ a session's settings */
+
+/* Refuses settings that need a process which only `cellgate sandbox` has. */
 static int check_supported(const struct cg_settings *s, struct cg_err *err)
 {
         if (s->network.all_unix_sockets)
@@ -50,8 +72,8 @@ static int check_supported(const struct cg_settings *s, struct cg_err *err)
         if (s->own.violation_log)
                 return cg_fail(
                         err, CG_E_UNSUPPORTED,
-                        "cellgate.violationLog works for `cellgate sandbox` only; a session tells of denials "
-                        "by events");
+                        "cellgate.violationLog works for `cellgate sandbox` only; a session reports denials "
+                        "as events");
         return 0;
 }
 
@@ -80,46 +102,41 @@ static int make_env(struct session *ss, const struct cg_settings *s, bool proxy,
         return 0;
 }
 
-int egress_check(struct session *ss, struct cg_err *err)
+int cg_sup_egress_check(struct session *ss, struct cg_err *err)
 {
-        json_t *o = json_object_get(ss->options, "settings");
         cg_auto_settings struct cg_settings *s = NULL;
-        cg_auto_free char *text = NULL;
         bool ask, proxy;
-        size_t len;
         int r;
 
         json_decref(CG_STEAL(ss->egress_policy));
         if (cg_json_bool(ss->options, "ask_egress", false, &ask, err) < 0)
                 return -1;
-        if (!o)
+        r = cg_sup_settings(ss->options, &s, err);
+        if (r < 0)
+                return r;
+        if (!s)
                 return ask ? cg_fail(err, CG_E_INVAL,
                                      "ask_egress needs settings: without them there is no network")
                            : 0;
-        text = cg_json_text(o, &len);
-        if (!text)
-                return cg_fail(err, CG_E_NOMEM, "session");
-        r = cg_settings_parse(text, len, "sandbox settings", 0, &s, err);
+        r = check_supported(s, err);
         if (r == 0)
-                r = check_supported(s, err);
-        if (r == 0)
-                limits_settings(ss, &s->own.limits);
+                cg_sup_limits_settings(ss, &s->own.limits);
         proxy = r == 0 && !s->own.network_off;
         if (r == 0)
                 r = make_env(ss, s, proxy, err);
         if (r == 0 && proxy)
                 r = cg_outlet_policy(s, environ, &ss->egress_policy, err);
         /*
-         * An agent's names come from anywhere: one that leads into the host's own networks is
-         * refused unless the settings say otherwise.
+         * Names come from untrusted code: one that resolves to the host's own networks is refused
+         * unless the settings allow it.
          */
         if (r == 0 && proxy && !s->own.private_addresses)
                 json_object_del(ss->egress_policy, "privateAddresses");
         if (r == 0 && proxy && ask) {
                 json_object_set_new(ss->egress_policy, "ask", json_true());
                 /*
-                 * As with tool calls: without a limit of the host's a question stands until it is
-                 * answered, or nobody waits for it.
+                 * As with tool calls: without a limit by the host, a question stays open until it
+                 * is answered or the connection is given up.
                  */
                 json_object_set_new(
                         ss->egress_policy, "askTimeoutMs",
@@ -136,14 +153,14 @@ static void ask_free(struct egress_ask *a)
 {
         struct session *ss = a->session;
 
-        for (struct egress_ask **p = &ss->sup->egress.asks; *p; p = &(*p)->next) {
+        for (struct egress_ask **p = &ss->sup->egress->asks; *p; p = &(*p)->next) {
                 if (*p == a) {
                         *p = a->next;
                         break;
                 }
         }
         ss->asks--;
-        session_asks_changed(ss);
+        cg_sup_asks_changed(ss);
         free(a);
 }
 
@@ -151,7 +168,7 @@ static void answer(struct sup *s, json_int_t request, enum cg_egress_answer what
 {
         struct cg_err err;
 
-        if (s->egress.proxy && cg_egress_answer(s->egress.proxy, request, what, reason, &err) < 0)
+        if (s->egress->proxy && cg_egress_answer(s->egress->proxy, request, what, reason, &err) < 0)
                 cg_log(&s->log, CG_LOG_WARN, "egress proxy: %s", err.msg);
 }
 
@@ -160,23 +177,23 @@ static void close_ask(struct egress_ask *a, const char *why)
         struct session *ss = a->session;
         struct cg_out out = { .type = CG_HOST_APPROVAL_CLOSED, .session = ss->number, .id = a->number };
 
-        host_send(ss->host, &out, json_pack("{s:o}", "why", text_json(why)));
-        session_sent(ss, strlen(why));
+        cg_sup_host_send(ss->host, &out, json_pack("{s:o}", "why", cg_sup_text_json(why)));
+        cg_sup_count_unread(ss, strlen(why));
         ask_free(a);
 }
 
-void egress_drop_asks(struct session *ss, const char *why)
+void cg_sup_egress_drop_asks(struct session *ss, const char *why)
 {
         struct egress_ask *next;
 
-        for (struct egress_ask *a = ss->sup->egress.asks; a; a = next) {
+        for (struct egress_ask *a = ss->sup->egress->asks; a; a = next) {
                 next = a->next;
                 if (a->session == ss)
                         close_ask(a, why);
         }
 }
 
-void egress_decide(struct session *ss, const struct cg_msg *m)
+void cg_sup_egress_decide(struct session *ss, const struct cg_msg *m)
 {
         static const struct {
                 const char *name;
@@ -191,7 +208,7 @@ void egress_decide(struct session *ss, const struct cg_msg *m)
         struct egress_ask *a;
         struct cg_err err;
 
-        for (a = ss->sup->egress.asks; a && (a->session != ss || a->number != m->id); a = a->next)
+        for (a = ss->sup->egress->asks; a && (a->session != ss || a->number != m->id); a = a->next)
                 ;
         if (!a)
                 return;
@@ -223,18 +240,18 @@ static void on_request(struct session *ss, json_t *event)
         a->session = ss;
         a->request = request;
         a->number = out.id = ++ss->sup->next_approval;
-        a->next = ss->sup->egress.asks;
-        ss->sup->egress.asks = a;
+        a->next = ss->sup->egress->asks;
+        ss->sup->egress->asks = a;
         ss->asks++;
-        session_event_to_host(ss, &out,
-                              json_pack("{s:O?, s:O?, s:O?, s:O?}", "host", json_object_get(event, "host"),
-                                        "port", json_object_get(event, "port"), "protocol",
-                                        json_object_get(event, "protocol"), "address",
-                                        json_object_get(event, "address")));
-        session_asks_changed(ss);
+        cg_sup_event_to_host(ss, &out,
+                             json_pack("{s:O?, s:O?, s:O?, s:O?}", "host", json_object_get(event, "host"),
+                                       "port", json_object_get(event, "port"), "protocol",
+                                       json_object_get(event, "protocol"), "address",
+                                       json_object_get(event, "address")));
+        cg_sup_asks_changed(ss);
 }
 
-/* ------------------------------------------------------------------ what the proxy says */
+/* ------------------------------------------------------------------ events of the proxy */
 
 static void on_decision(struct session *ss, json_t *event)
 {
@@ -244,14 +261,14 @@ static void on_decision(struct session *ss, json_t *event)
         json_object_del(event, "sandbox");
         json_object_del(event, "allowed");
         json_object_set_new(event, "source", json_string("proxy"));
-        session_denied(ss, 0, json_incref(event));
+        cg_sup_denied(ss, 0, json_incref(event));
 }
 
 static void on_cancel(struct session *ss, json_t *event)
 {
         json_int_t request = json_integer_value(json_object_get(event, "id"));
 
-        for (struct egress_ask *a = ss->sup->egress.asks; a; a = a->next) {
+        for (struct egress_ask *a = ss->sup->egress->asks; a; a = a->next) {
                 if (a->session == ss && a->request == request) {
                         close_ask(a, "nobody waits for the connection any more");
                         return;
@@ -262,7 +279,8 @@ static void on_cancel(struct session *ss, json_t *event)
 static void on_event(struct sup *s, json_t *event)
 {
         const char *type = json_string_value(json_object_get(event, "type")) ?: "";
-        struct kernel *k = kernel_by_seq(s, (uint64_t)json_integer_value(json_object_get(event, "sandbox")));
+        struct kernel *k = cg_sup_kernel_by_seq(
+                s, (uint64_t)json_integer_value(json_object_get(event, "sandbox")));
         const char *text = json_string_value(json_object_get(event, "message")) ?: "";
         struct session *ss = k ? k->session : NULL;
 
@@ -277,24 +295,25 @@ static void on_event(struct sup *s, json_t *event)
         else if (strcmp(type, "decision") == 0)
                 on_decision(ss, event);
         else if (strcmp(type, "error") == 0)
-                session_notice(ss, "network: %s", text);
+                cg_sup_notice(ss, "network: %s", text);
 }
 
 static void on_poll_closed(uv_handle_t *h)
 {
         struct sup *s = h->data;
 
-        s->egress.polling = false;
+        s->egress->polling = false;
 }
 
 /* Every sandbox's port is closed now: programs inside get a refusal at once. */
 static void proxy_ended(struct sup *s)
 {
-        struct egress *e = &s->egress;
+        struct egress *e = s->egress;
 
         uv_poll_stop(&e->poll);
         uv_close((uv_handle_t *)&e->poll, on_poll_closed);
         e->proxy = cg_egress_free(e->proxy);
+        s->children[CG_CHILD_EGRESS] = 0;
         if (s->stopping)
                 return;
         cg_log(&s->log, CG_LOG_ERROR, "the egress proxy has ended");
@@ -304,25 +323,25 @@ static void proxy_ended(struct sup *s)
                 if (!ss || !ss->kernel || !ss->kernel->has_egress)
                         continue;
                 ss->kernel->has_egress = false;
-                egress_drop_asks(ss, "the egress proxy has ended");
+                cg_sup_egress_drop_asks(ss, "the egress proxy has ended");
                 if (ss->host)
-                        session_notice(
+                        cg_sup_notice(
                                 ss,
                                 "the egress proxy has ended: this kernel has no network any more; reset the session");
         }
 }
 
-void egress_hear(struct sup *s)
+void cg_sup_egress_drain(struct sup *s)
 {
         struct cg_err err;
         json_t *event;
         int r = CG_TIMEOUT;
 
-        while (s->egress.proxy && (r = cg_egress_next(s->egress.proxy, &event, &err)) == 0) {
+        while (s->egress->proxy && (r = cg_egress_next(s->egress->proxy, &event, &err)) == 0) {
                 on_event(s, event);
                 json_decref(event);
         }
-        if (s->egress.proxy && r != CG_TIMEOUT)
+        if (s->egress->proxy && r != CG_TIMEOUT)
                 proxy_ended(s);
 }
 
@@ -330,14 +349,14 @@ static void on_readable(uv_poll_t *h, int status, int events)
 {
         (void)status;
         (void)events;
-        egress_hear(h->data);
+        cg_sup_egress_drain(h->data);
 }
 
 /* ------------------------------------------------------------------ kernels */
 
 static int start(struct sup *s, struct cg_err *err)
 {
-        struct egress *e = &s->egress;
+        struct egress *e = s->egress;
         int r;
 
         if (e->proxy)
@@ -350,11 +369,12 @@ static int start(struct sup *s, struct cg_err *err)
         uv_poll_init(&s->loop, &e->poll, cg_egress_fd(e->proxy));
         e->poll.data = s;
         e->polling = true;
+        s->children[CG_CHILD_EGRESS] = cg_egress_pid(e->proxy);
         uv_poll_start(&e->poll, UV_READABLE | UV_DISCONNECT, on_readable);
         return 0;
 }
 
-int egress_open(struct kernel *k, const int *ports, size_t n, struct cg_err *err)
+int cg_sup_egress_open(struct kernel *k, const int *ports, size_t n, struct cg_err *err)
 {
         cg_auto_json json_t *policy = json_copy(k->session->egress_policy);
         int r = policy ? start(k->sup, err) : cg_fail(err, CG_E_NOMEM, "policy");
@@ -362,28 +382,29 @@ int egress_open(struct kernel *k, const int *ports, size_t n, struct cg_err *err
         if (r == 0 && k->inject)
                 json_object_set(policy, "inject", k->inject);
         if (r == 0)
-                r = cg_egress_open(k->sup->egress.proxy, (int64_t)k->seq, policy, k->secrets, ports, n, err);
-        masks_free(k); /* the proxy has them, or nobody needs them */
+                r = cg_egress_open(k->sup->egress->proxy, (int64_t)k->seq, policy, k->secrets, ports, n, err);
+        cg_sup_masks_free(k); /* the proxy has them, or there is no proxy */
         k->has_egress = r == 0;
         return r < 0 ? cg_err_prefix(err, "egress proxy"), r : 0;
 }
 
-void egress_close(struct kernel *k)
+void cg_sup_egress_close(struct kernel *k)
 {
         struct cg_err err;
 
-        if (!k->has_egress || !k->sup->egress.proxy)
+        if (!k->has_egress || !k->sup->egress->proxy)
                 return;
         k->has_egress = false;
-        if (cg_egress_close(k->sup->egress.proxy, (int64_t)k->seq, &err) < 0)
+        if (cg_egress_close(k->sup->egress->proxy, (int64_t)k->seq, &err) < 0)
                 cg_log(&k->sup->log, CG_LOG_WARN, "egress proxy: %s", err.msg);
 }
 
-void egress_stop(struct sup *s)
+void cg_sup_egress_stop(struct sup *s)
 {
-        if (!s->egress.proxy)
+        if (!s->egress->proxy)
                 return;
-        uv_poll_stop(&s->egress.poll);
-        uv_close((uv_handle_t *)&s->egress.poll, on_poll_closed);
-        s->egress.proxy = cg_egress_free(s->egress.proxy);
+        uv_poll_stop(&s->egress->poll);
+        uv_close((uv_handle_t *)&s->egress->poll, on_poll_closed);
+        s->egress->proxy = cg_egress_free(s->egress->proxy);
+        s->children[CG_CHILD_EGRESS] = 0;
 }

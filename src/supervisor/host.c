@@ -1,8 +1,8 @@
 /*
- * cellgate-supervisor: host applications. A lifeline authenticates a host and tells of its end;
+ * cellgate-supervisor: host applications. A lifeline authenticates a host and reports its end;
  * requests come by a connection of their own, which HELLO binds to the lifeline.
  */
-#include "supervisor/supervisor.h"
+#include "supervisor/host.h"
 
 #include <sodium.h>
 
@@ -12,27 +12,25 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include "base/text.h"
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/util.h"
 #include "config.h"
+#include "supervisor/attach.h"
+#include "supervisor/host_link.h"
+#include "supervisor/session.h"
+#include "supervisor/sup.h"
 
-/* A starter connects within this time, or never. */
+/* Time for the process that started the supervisor to connect. */
 #define FIRST_HOST_MS 30000
 /* Connections that have not said HELLO yet: each host does so at once. */
-#define MAX_STRANGERS 64
-
-/* A connection of the host wire. */
-struct hostlink {
-        struct cg_zlink link;
-        struct hostlink *next;
-        struct sup *sup;
-        struct host *host; /* NULL: before HELLO, or it is gone */
-};
+#define MAX_UNAUTHENTICATED 64
 
 static void on_no_host(uv_timer_t *t)
 {
         struct sup *s = t->data;
 
-        sup_stop(s, s->private_mode ? "no host connected within 30 s" : "no host has come for a while");
+        cg_sup_stop(s, s->private_mode ? "no host connected within 30 s" : "no host has come for a while");
 }
 
 /* ------------------------------------------------------------------ connections */
@@ -55,7 +53,7 @@ static void link_drop(struct hostlink *l)
         if (l->host)
                 l->host->link = NULL;
         else
-                s->n_strangers--;
+                s->n_unauthenticated--;
         l->host = NULL;
         cg_zlink_close(&l->link, on_link_closed);
 }
@@ -67,7 +65,7 @@ static void host_gone(struct host *h)
         struct sup *s = h->sup;
 
         cg_log(&s->log, CG_LOG_INFO, "host %.8s is gone", h->token);
-        session_of_host_gone(s, h);
+        cg_sup_sessions_host_gone(s, h);
         if (h->link)
                 link_drop(h->link);
         for (struct host **p = &s->hosts; *p; p = &(*p)->next) {
@@ -80,7 +78,7 @@ static void host_gone(struct host *h)
         if (s->hosts || s->stopping)
                 return;
         if (s->private_mode)
-                sup_stop(s, "its host is gone");
+                cg_sup_stop(s, "its host is gone");
         else if (s->linger_ms >= 0)
                 uv_timer_start(&s->no_host, on_no_host, (uint64_t)s->linger_ms, 0);
 }
@@ -95,10 +93,10 @@ static void on_life_closed(uv_handle_t *handle)
 
 static void drop_host(struct host *h)
 {
-        if (!h->life.active)
+        if (!h->lifeline.active)
                 return;
-        h->life.active = false;
-        uv_close((uv_handle_t *)&h->life.poll, on_life_closed);
+        h->lifeline.active = false;
+        uv_close((uv_handle_t *)&h->lifeline.poll, on_life_closed);
 }
 
 /* A lifeline carries nothing: whatever comes, bytes or end of file, ends the host. */
@@ -150,7 +148,7 @@ static void on_life_connect(struct watch *w)
                 return;
         h->sup = s;
         h->number = ++s->next_host;
-        if (make_token(h->token) < 0 || watch_start(s, &h->life, fd, on_life, h, &err) < 0) {
+        if (make_token(h->token) < 0 || cg_sup_watch_start(s, &h->lifeline, fd, on_life, h, &err) < 0) {
                 free(h);
                 return;
         }
@@ -159,68 +157,9 @@ static void on_life_connect(struct watch *w)
         s->hosts = h;
         memcpy(line, h->token, 32);
         line[32] = '\n';
-        if (send(h->life.fd, line, 33, MSG_NOSIGNAL | MSG_DONTWAIT) != 33)
+        if (send(h->lifeline.fd, line, 33, MSG_NOSIGNAL | MSG_DONTWAIT) != 33)
                 drop_host(h);
         uv_timer_stop(&s->no_host);
-}
-
-/* ------------------------------------------------------------------ sending */
-
-static void log_unsent(struct host *h, const struct cg_err *err)
-{
-        if (err->code != CG_E_CLOSED)
-                cg_log(&h->sup->log, CG_LOG_WARN, "cannot send to host %.8s: %s", h->token, err->msg);
-}
-
-void host_send(struct host *h, const struct cg_out *out, json_t *body)
-{
-        struct cg_err err;
-        int r;
-
-        if (!h || !h->link) {
-                json_decref(body);
-                return;
-        }
-        if (body)
-                r = cg_zlink_send_json(&h->link->link, out, body, &err);
-        else
-                r = cg_zlink_send(&h->link->link, out, &err);
-        if (r < 0)
-                log_unsent(h, &err);
-}
-
-void host_forward(struct host *h, const struct cg_out *out, struct cg_msg *m)
-{
-        struct cg_err err;
-
-        if (h && h->link && cg_zlink_forward(&h->link->link, out, m, &err) < 0)
-                log_unsent(h, &err);
-}
-
-json_t *text_json(const char *text)
-{
-        const unsigned char *p = (const unsigned char *)text;
-        size_t left = strlen(text), n;
-        cg_auto_buf struct cg_buf b;
-        uint32_t c;
-
-        cg_buf_init(&b, left + 1);
-        for (; left; p += n, left -= n) {
-                n = cg_utf8_next(p, left, &c);
-                if (cg_buf_add(&b, n ? (const char *)p : "?", n ? n : 1, NULL) < 0)
-                        break;
-                n = n ? n : 1;
-        }
-        return json_stringn(b.data ? b.data : "", b.len);
-}
-
-void host_failed(struct host *h, uint64_t session, uint64_t request, const struct cg_err *err)
-{
-        struct cg_out out = { .type = CG_HOST_FAILED, .session = session, .id = request };
-
-        host_send(h, &out,
-                  json_pack("{s:i, s:i, s:o}", "code", err->code, "errno", err->sys_errno, "message",
-                            text_json(err->msg)));
 }
 
 /* ------------------------------------------------------------------ receiving */
@@ -228,7 +167,7 @@ void host_failed(struct host *h, uint64_t session, uint64_t request, const struc
 static struct host *host_by_token(struct sup *s, const char *token)
 {
         for (struct host *h = s->hosts; h; h = h->next)
-                if (!h->link && h->life.active && strlen(token) == 32 &&
+                if (!h->link && h->lifeline.active && strlen(token) == 32 &&
                     sodium_memcmp(h->token, token, 32) == 0)
                         return h;
         return NULL;
@@ -250,12 +189,12 @@ static void handle_hello(struct hostlink *l, const struct cg_msg *m)
                 cg_log(&s->log, CG_LOG_WARN, "HELLO with a token that no lifeline has");
                 return;
         }
-        /* used once; the rest is its name in the log */
+        /* a token is used once; its first 8 digits identify the host in the log */
         sodium_memzero(h->token + 8, sizeof(h->token) - 9);
         h->link = l;
         l->host = h;
-        s->n_strangers--;
-        host_send(h, &out, json_pack("{s:s, s:i}", "version", CG_VERSION, "pid", (int)getpid()));
+        s->n_unauthenticated--;
+        cg_sup_host_send(h, &out, json_pack("{s:s, s:i}", "version", CG_VERSION, "pid", (int)getpid()));
 }
 
 static void handle_message(struct host *h, struct cg_msg *m)
@@ -264,27 +203,27 @@ static void handle_message(struct host *h, struct cg_msg *m)
         struct session *ss;
 
         if (m->type == CG_HOST_SESSION_NEW) {
-                session_new(h, m);
+                cg_sup_session_new(h, m);
                 return;
         }
         if (m->type == CG_HOST_SESSION_ATTACH) {
-                session_attach(h, m);
+                cg_sup_attach(h, m);
                 return;
         }
         if (m->type == CG_HOST_SESSION_LIST) {
-                session_list(h, m);
+                cg_sup_list(h, m);
                 return;
         }
-        ss = session_find(h->sup, h, m->session);
+        ss = cg_sup_session_find(h->sup, h, m->session);
         if (ss) {
-                session_message(ss, h, m);
+                cg_sup_session_message(ss, h, m);
                 return;
         }
         if (m->type == CG_HOST_CREDIT || m->type == CG_HOST_DECISION || m->type == CG_HOST_CANCEL ||
             m->type == CG_HOST_EGRESS_DECISION || m->type == CG_HOST_INPUT_REPLY)
-                return; /* a race with the session's end: SESSION_CLOSED is on its way */
+                return; /* a race with the session's end: the host has not read SESSION_CLOSED yet */
         cg_fail(&err, CG_E_CLOSED, "there is no such session (any more)");
-        host_failed(h, m->session, m->id, &err);
+        cg_sup_host_failed(h, m->session, m->id, &err);
 }
 
 static void on_host_message(struct cg_zlink *z, struct cg_msg *m)
@@ -320,15 +259,15 @@ static void on_host_connect(struct watch *w)
 
         if (fd < 0)
                 return;
-        l = s->n_strangers < MAX_STRANGERS && same_user(fd) ? calloc(1, sizeof(*l)) : NULL;
+        l = s->n_unauthenticated < MAX_UNAUTHENTICATED && same_user(fd) ? calloc(1, sizeof(*l)) : NULL;
         if (!l) {
                 cg_log(&s->log, CG_LOG_WARN,
-                       "refused a connection: of another user, or too many that say nothing");
+                       "refused a connection: of another user, or too many without HELLO");
                 return;
         }
         l->sup = s;
         /*
-         * Events are bounded by the window of each session, so what waits for a host needs no limit
+         * Events are bounded by the window of each session, so the queue of a host needs no limit
          * of its own.
          */
         if (cg_zlink_take(&l->link, &s->loop, cg_steal_fd(&fd), &cg_wire_host, CG_ROLE_HOST, SIZE_MAX,
@@ -339,7 +278,7 @@ static void on_host_connect(struct watch *w)
         }
         l->next = s->links;
         s->links = l;
-        s->n_strangers++;
+        s->n_unauthenticated++;
 }
 
 /* ------------------------------------------------------------------ start and end */
@@ -354,16 +293,16 @@ static int listen_in_dir(struct sup *s, const char *name, char *path, size_t siz
         return cg_listen_unix(path, 64, fd, err);
 }
 
-int hosts_start(struct sup *s, struct cg_err *err)
+int cg_sup_hosts_start(struct sup *s, struct cg_err *err)
 {
         char path[128];
         int fd;
 
         if (listen_in_dir(s, "host.sock", path, sizeof(path), &fd, err) < 0 ||
-            watch_start(s, &s->host_listener, fd, on_host_connect, s, err) < 0)
+            cg_sup_watch_start(s, &s->host_listener, fd, on_host_connect, s, err) < 0)
                 return -1;
         if (listen_in_dir(s, "life.sock", path, sizeof(path), &fd, err) < 0 ||
-            watch_start(s, &s->life, fd, on_life_connect, s, err) < 0)
+            cg_sup_watch_start(s, &s->lifeline_listener, fd, on_life_connect, s, err) < 0)
                 return -1;
         uv_timer_init(&s->loop, &s->no_host);
         s->no_host.data = s;
@@ -372,7 +311,7 @@ int hosts_start(struct sup *s, struct cg_err *err)
         return 0;
 }
 
-void hosts_stop(struct sup *s)
+void cg_sup_hosts_stop(struct sup *s)
 {
         while (s->links)
                 link_drop(s->links);

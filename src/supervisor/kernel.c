@@ -2,7 +2,7 @@
  * cellgate-supervisor: one kernel, from the request to the zygote to its end. Everything that comes
  * from it is untrusted.
  */
-#include "supervisor/supervisor.h"
+#include "supervisor/kernel.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,32 +13,34 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/proc.h"
+#include "base/util.h"
 #include "config.h"
-#include "sandbox/sandbox.h"
+#include "supervisor/broker.h"
+#include "supervisor/denied.h"
+#include "supervisor/doors.h"
+#include "supervisor/egress.h"
+#include "supervisor/host_link.h"
+#include "supervisor/kernel_env.h"
+#include "supervisor/kernel_link.h"
+#include "supervisor/limits.h"
+#include "supervisor/masks.h"
+#include "supervisor/memory.h"
+#include "supervisor/remove.h"
+#include "supervisor/state.h"
 
-/* For what cells have registered with atexit; the kernel itself gives up a little earlier. */
+/* For functions registered with atexit; the kernel itself stops waiting a little earlier. */
 #define RETIRE_MS 1000
-/* What a dead kernel sent last is read meanwhile, fairly with the others. */
+/* The last messages of a dead kernel are read meanwhile, fairly with the others. */
 #define DRAIN_MS 30
-/* What its group has counted comes from the zygote, once init has been reaped. */
+/* The zygote sends the final counters of its control group once init has been reaped. */
 #define COUNTS_MS 1000
-/*
- * A kernel that ends closes its connection a little before its process is gone. One that lives on
- * without it broke a rule.
- */
-#define LOST_MS 5000
-/* What may wait to be read by a kernel: the largest message, and some. */
+/* Bytes that may wait to be read by a kernel: the largest message, and some. */
 #define MAX_UNREAD ((size_t)CG_MAX_CODE + CG_MAX_BODY)
-/* Where the wrappers stand inside the sandbox. */
+/* The folder of the generated modules inside the sandbox. */
 #define LIB_INSIDE "/run/cellgate/lib"
-
-struct kernel *kernel_by_seq(struct sup *s, uint64_t seq)
-{
-        for (size_t i = 0; i < CG_MAX_SESSIONS; i++)
-                if (s->sessions[i] && s->sessions[i]->kernel && s->sessions[i]->kernel->seq == seq)
-                        return s->sessions[i]->kernel;
-        return NULL;
-}
 
 /* Where a kernel of the landlock tier has its temporary files and its home. */
 #define TMP_PATH 160
@@ -52,18 +54,15 @@ static const char *tmp_path(const struct kernel *k, char path[TMP_PATH])
 
 static void kernel_free(struct kernel *k)
 {
-        if (k->kernel_listener >= 0)
-                close(k->kernel_listener);
-        if (k->tool_listener >= 0)
-                close(k->tool_listener);
-        if (k->status_fd >= 0)
-                close(k->status_fd);
+        cg_closep_(&k->kernel_listener);
+        cg_closep_(&k->tool_listener);
+        cg_closep_(&k->status_fd);
         json_decref(k->layers);
         json_decref(k->landlock_abi);
         free(k->tier);
         json_decref(k->guards);
-        masks_free(k);
-        limits_release(k);
+        cg_sup_masks_free(k);
+        cg_sup_limits_release(k);
         free(k->python);
         free(k->ipython);
         free(k);
@@ -93,71 +92,60 @@ static void on_watch_closed(uv_handle_t *h)
         closed_one(w->data);
 }
 
-/*
- * Of the landlock tier; the zygote has made it. What is still ending in it is removed with our own
- * folder.
- */
-static void remove_tmp(const struct kernel *k)
+static void close_watch(struct kernel *k, struct watch *w)
 {
-        char path[TMP_PATH];
-
-        sup_remove(k->sup, tmp_path(k, path));
+        if (!w->active)
+                return;
+        w->active = false;
+        k->closing++;
+        uv_close((uv_handle_t *)&w->poll, on_watch_closed);
 }
 
-/* Closes every handle; the memory goes with the last of them. */
+static void close_timer(struct kernel *k, uv_timer_t *t, bool *open)
+{
+        if (!*open)
+                return;
+        *open = false;
+        k->closing++;
+        t->data = k;
+        uv_close((uv_handle_t *)t, on_handle_closed);
+}
+
+/* Closes every handle; the last close frees the kernel. */
 static void kernel_dispose(struct kernel *k)
 {
-        k->closing++; /* held until all closes are asked for */
+        char tmp[TMP_PATH];
+
+        k->closing++; /* held until all closes are requested */
         if (k->link_open) {
                 k->link_open = false;
                 k->closing++;
                 cg_zlink_close(&k->link, on_link_closed);
         }
-        if (k->pid.active) {
-                k->pid.active = false;
-                k->closing++;
-                uv_close((uv_handle_t *)&k->pid.poll, on_watch_closed);
-        }
-        if (k->doors_said.active) {
-                k->doors_said.active = false;
-                k->closing++;
-                uv_close((uv_handle_t *)&k->doors_said.poll, on_watch_closed);
-        }
-        doors_close(k);
-        if (k->denied.active) {
-                k->denied.active = false;
-                k->closing++;
-                uv_close((uv_handle_t *)&k->denied.poll, on_watch_closed);
-        }
-        if (k->drain_open) {
-                k->drain_open = false;
-                k->closing++;
-                k->drain.data = k;
-                uv_close((uv_handle_t *)&k->drain, on_handle_closed);
-        }
-        if (k->lost_open) {
-                k->lost_open = false;
-                k->closing++;
-                uv_close((uv_handle_t *)&k->lost, on_handle_closed);
-        }
-        if (k->look_open) {
-                k->look_open = false;
-                k->closing++;
-                uv_close((uv_handle_t *)&k->look, on_handle_closed);
-        }
-        egress_close(k);
+        close_watch(k, &k->pid);
+        close_watch(k, &k->denied);
+        close_watch(k, &k->doors_watch);
+        cg_sup_doors_close(k);
+        close_timer(k, &k->drain, &k->drain_open);
+        close_timer(k, &k->lost, &k->lost_open);
+        close_timer(k, &k->cpu_timer, &k->cpu_timer_open);
+        cg_sup_egress_close(k);
         unlink(k->kernel_path);
         unlink(k->tool_path);
-        remove_tmp(k);
+        /*
+         * Of the landlock tier; the zygote has made it. Files that ending processes still make in
+         * it are removed with the supervisor's own folder.
+         */
+        cg_sup_remove(k->sup, tmp_path(k, tmp));
         closed_one(k);
 }
 
-void kernel_end(struct kernel *k)
+void cg_sup_kernel_end(struct kernel *k)
 {
         if (!k)
                 return;
         if (k->state == K_WAITING)
-                zygote_forget(k);
+                cg_sup_zygote_forget(k);
         if (k->pid.active)
                 cg_pidfd_kill(k->pid.fd, SIGKILL);
         if (k->session)
@@ -167,15 +155,13 @@ void kernel_end(struct kernel *k)
         kernel_dispose(k);
 }
 
-static void say_retired(struct kernel *k)
+static void report_retired(struct kernel *k)
 {
         struct cg_out out = { .type = CG_HOST_DONE, .session = k->retired_session, .id = k->retire_request };
-        struct host *h;
+        struct host *h = cg_sup_host_by_number(k->sup, k->retire_host);
 
-        for (h = k->sup->hosts; h && h->number != k->retire_host; h = h->next)
-                ;
         if (h && k->retire_request)
-                host_send(h, &out, json_object());
+                cg_sup_host_send(h, &out, json_object());
 }
 
 static void on_overdue(uv_timer_t *t)
@@ -185,7 +171,7 @@ static void on_overdue(uv_timer_t *t)
         cg_pidfd_kill(k->pid.fd, SIGKILL);
 }
 
-void kernel_retire(struct kernel *k, struct host *h, uint64_t session, uint64_t request)
+void cg_sup_kernel_retire(struct kernel *k, struct host *h, uint64_t session, uint64_t request)
 {
         struct cg_out out = { .type = CG_KERNEL_SHUTDOWN_REQUEST };
 
@@ -193,13 +179,13 @@ void kernel_retire(struct kernel *k, struct host *h, uint64_t session, uint64_t 
         k->retired_session = session;
         k->retire_request = request;
         if (k->state != K_READY || k->violation_text[0] || k->lost_open) {
-                say_retired(k);
-                kernel_end(k);
+                report_retired(k);
+                cg_sup_kernel_end(k);
                 return;
         }
-        doors_close(k); /* the session's next kernel may want the same ports of this machine */
-        kernel_send(k, &out, NULL);
-        kernel_pause(k, false); /* it must not wait for anybody's reading now */
+        cg_sup_doors_close(k); /* the session's next kernel may want the same ports of this machine */
+        cg_sup_kernel_send(k, &out, NULL);
+        cg_sup_kernel_pause(k, false); /* its output is discarded now, so it must not block */
         k->session->kernel = NULL;
         k->session = NULL;
         k->retiring = true;
@@ -213,12 +199,12 @@ void kernel_retire(struct kernel *k, struct host *h, uint64_t session, uint64_t 
         uv_timer_start(&k->lost, on_overdue, RETIRE_MS, 0);
 }
 
-/* A SIGKILL tells nothing of who sent it. */
+/* The sender of a SIGKILL is not known. */
 static void describe_kill(const struct kernel *k, const char *whom, char *buf, size_t size)
 {
         uint64_t limit;
 
-        if (k->in_group && k->counts.outer_kills > k->told.outer_kills) {
+        if (k->in_group && k->counts.outer_kills > k->reported.outer_kills) {
                 snprintf(
                         buf, size,
                         "out of memory: the system killed %s (SIGKILL) for want of memory outside of the sandbox (of the machine, or of a "
@@ -263,7 +249,7 @@ static void describe_end(struct kernel *k, char *buf, size_t size)
                 st = (struct cg_sandbox_status){ .magic = 0 };
         if (k->violation_text[0])
                 snprintf(buf, size, "it was ended because it broke a rule: %s", k->violation_text);
-        else if (limits_end(k, &st, buf, size))
+        else if (cg_sup_limits_end(k, &st, buf, size))
                 return;
         else if (!st.magic)
                 describe_kill(k, "everything in its sandbox", buf, size);
@@ -277,13 +263,13 @@ static void describe_end(struct kernel *k, char *buf, size_t size)
 }
 
 /*
- * Its processes are gone: what they wrote last ends with the end of the connection, and is no more
- * than a socket holds.
+ * Its processes have ended: what they wrote last is followed by the end of the connection, and is
+ * no more than a socket holds.
  */
-static void hear_last_words(struct kernel *k)
+static void drain_link(struct kernel *k)
 {
         while (k->link_open && !k->link.conn.ended) {
-                kernel_pause(k, false);
+                cg_sup_kernel_pause(k, false);
                 cg_zlink_catch_up(&k->link, INT_MAX);
                 if (!k->link.paused)
                         return;
@@ -296,15 +282,15 @@ static void on_drained(uv_timer_t *t)
         struct session *ss = k->session;
         char how[400];
 
-        hear_last_words(k);
+        drain_link(k);
         describe_end(k, how, sizeof(how));
-        denied_hear(k);
+        cg_sup_denied_drain(k);
         k->session = NULL;
         if (ss)
                 ss->kernel = NULL;
         kernel_dispose(k);
         if (ss)
-                session_kernel_dead(ss, how);
+                ss->sup->kernel_ops->dead(ss, how);
 }
 
 static void on_kernel_end(struct watch *w)
@@ -317,80 +303,42 @@ static void on_kernel_end(struct watch *w)
         uv_poll_stop(&w->poll);
         if (k->retiring) {
                 k->sup->n_retiring--;
-                say_retired(k);
+                report_retired(k);
                 kernel_dispose(k);
                 return;
         }
-        kernel_pause(k, false);
+        cg_sup_kernel_pause(k, false);
         uv_timer_init(&k->sup->loop, &k->drain);
         k->drain.data = k;
         k->drain_open = true;
         uv_timer_start(&k->drain, on_drained, k->in_group && !k->has_counts ? COUNTS_MS : DRAIN_MS, 0);
 }
 
-void kernel_counted(struct kernel *k)
+static void kernel_counted(struct kernel *k)
 {
         k->has_counts = true;
         if (k->drain_open && k->state == K_DEAD)
                 uv_timer_start(&k->drain, on_drained, DRAIN_MS, 0);
 }
 
-void kernel_violation(struct kernel *k, const char *what)
-{
-        if (k->violation_text[0] || k->state == K_DEAD)
-                return;
-        snprintf(k->violation_text, sizeof(k->violation_text), "%.*s", (int)sizeof(k->violation_text) - 1,
-                 what);
-        cg_log(&k->sup->log, CG_LOG_WARN, "kernel of session %llu broke a rule: %s",
-               (unsigned long long)(k->session ? k->session->number : 0), what);
-        if (k->pid.active)
-                cg_pidfd_kill(k->pid.fd, SIGKILL);
-}
-
-static void on_lost(uv_timer_t *t)
-{
-        kernel_violation(t->data, "it closed its connection");
-}
-
-/* Its end of the connection is closed: most likely it is ending. */
-static void kernel_lost(struct kernel *k)
-{
-        if (k->lost_open || k->state == K_DEAD)
-                return;
-        uv_timer_init(&k->sup->loop, &k->lost);
-        k->lost.data = k;
-        k->lost_open = true;
-        uv_timer_start(&k->lost, on_lost, LOST_MS, 0);
-}
-
 /* ------------------------------------------------------------------ its wire */
-
-bool kernel_was_ready(const struct kernel *k)
-{
-        return k->got_ready && k->attached;
-}
-
-bool kernel_is_gone(const struct kernel *k)
-{
-        return k->state == K_DEAD || (k->pid.active && cg_wait_fd(k->pid.fd, POLLIN, 0, NULL) == 0);
-}
 
 static void maybe_ready(struct kernel *k)
 {
-        if (k->state != K_BOOTING || !kernel_was_ready(k))
+        if (k->state != K_BOOTING || !cg_sup_kernel_was_ready(k))
                 return;
         k->state = K_READY;
-        session_kernel_ready(k->session);
+        k->sup->kernel_ops->ready(k->session);
 }
 
-/* Its word about itself; what it says of versions is the zygote's already. */
-static void take_ready(struct kernel *k, const struct cg_msg *m)
+/* Versions come from the zygote, not from the kernel. */
+static void read_ready(struct kernel *k, const struct cg_msg *m)
 {
         cg_auto_json json_t *body = NULL;
         struct cg_err err;
 
         if (cg_msg_json(m, &body, &err) < 0 || cg_json_bool(body, "debugger", false, &k->debugger, &err) < 0)
-                kernel_violation(k, err.msg);
+                cg_sup_kernel_violation(k, err.msg);
 }
 
 static void on_kernel_message(struct cg_zlink *z, struct cg_msg *m)
@@ -401,65 +349,30 @@ static void on_kernel_message(struct cg_zlink *z, struct cg_msg *m)
                 return;
         if (m->type == CG_KERNEL_KERNEL_READY) {
                 if (k->got_ready) {
-                        kernel_violation(k, "KERNEL_READY sent twice");
+                        cg_sup_kernel_violation(k, "KERNEL_READY sent twice");
                         return;
                 }
                 k->got_ready = true;
-                take_ready(k, m);
+                read_ready(k, m);
                 maybe_ready(k);
                 return;
         }
         if (!k->got_ready) {
-                kernel_violation(k, "a message before KERNEL_READY");
+                cg_sup_kernel_violation(k, "a message before KERNEL_READY");
                 return;
         }
-        session_kernel_message(k->session, m);
+        k->sup->kernel_ops->message(k->session, m);
 }
 
 static void on_link_end(struct cg_zlink *z, const struct cg_err *err)
 {
         if (err->code == CG_E_CLOSED)
-                kernel_lost(z->data);
+                cg_sup_kernel_lost(z->data);
         else
-                kernel_violation(z->data, err->msg);
+                cg_sup_kernel_violation(z->data, err->msg);
 }
 
-void kernel_send(struct kernel *k, const struct cg_out *out, json_t *body)
-{
-        struct cg_err err;
-        int r;
-
-        if (!k || k->state != K_READY) {
-                json_decref(body);
-                return;
-        }
-        if (body)
-                r = cg_zlink_send_json(&k->link, out, body, &err);
-        else
-                r = cg_zlink_send(&k->link, out, &err);
-        if (r == CG_TIMEOUT)
-                kernel_violation(k, "it does not read its messages");
-        else if (r == CG_E_CLOSED)
-                kernel_lost(k);
-        else if (r < 0)
-                kernel_violation(k, err.msg);
-}
-
-void kernel_pause(struct kernel *k, bool paused)
-{
-        if (!k || !k->link_open)
-                return;
-        k->pauses += paused && !k->link.paused;
-        cg_zlink_pause(&k->link, paused);
-}
-
-void kernel_catch_up(struct kernel *k)
-{
-        if (k->link_open)
-                cg_zlink_catch_up(&k->link, CG_ZMQ_HWM);
-}
-
-void kernel_attached(struct kernel *k)
+static void kernel_attached(struct kernel *k)
 {
         k->attached = true;
         maybe_ready(k);
@@ -472,9 +385,7 @@ static void add_bind(json_t *list, const char *src, const char *dst)
         json_array_append_new(list, json_pack("[ss]", src, dst));
 }
 
-/*
- * Nothing is mounted at a symlink: what it leads to is shown, and the link stands where it stood.
- */
+/* Mounts cannot be made at a symlink: its target is mounted, and the link stays. */
 static void add_bind_here(json_t *list, const char *path)
 {
         char real[PATH_MAX];
@@ -516,8 +427,8 @@ static json_t *real_paths(json_t *paths)
 }
 
 /*
- * Where our folder is, among those of all supervisors of this user: a workspace that they lie in
- * must show none of them.
+ * The folder that holds those of all supervisors of this user: a workspace that contains it must
+ * show none of them.
  */
 static json_t *runtime_dir(const char *dir)
 {
@@ -544,7 +455,7 @@ static json_t *make_hides(const struct session *ss)
 static json_t *make_spec(struct kernel *k, const char *lib)
 {
         struct session *ss = k->session;
-        bool sandbox = !json_is_false(json_object_get(ss->options, "sandbox"));
+        bool sandbox = cg_sup_is_sandboxed(ss);
         json_t *python_path = real_paths(json_object_get(ss->options, "python_path"));
         char tmp[TMP_PATH];
         json_t *env = k->masked_env    ? k->masked_env
@@ -556,12 +467,22 @@ static json_t *make_spec(struct kernel *k, const char *lib)
                 "{s:I, s:O, s:o, s:b, s:b, s:o, s:o, s:o, s:o, s:O*, s:O*, s:O*, s:O*, s:b, s:s*, s:O*, s:s, s:O*, s:s*}",
                 "session", (json_int_t)ss->number, "workspace", json_object_get(ss->options, "workspace"),
                 "env", env ? json_incref(env) : json_array(), "sandbox", sandbox, "color",
-                json_is_true(json_object_get(ss->options, "color")), "limits", limits_spec(ss), "bind_ro",
-                make_binds(ss, lib), "hide", make_hides(ss), "python_path", python_path, "working_dir",
-                json_object_get(ss->options, "working_dir"), "front", json_object_get(ss->options, "front"),
-                "settings", json_object_get(ss->options, "settings"), "masks", k->masked_files, "ports",
-                ss->egress_policy != NULL, "home", sup_home(), "tier", json_object_get(ss->options, "tier"),
-                "tmp", tmp_path(k, tmp), "guards", k->guards, "kernel_env", ss->sup->kernel_env);
+                json_is_true(json_object_get(ss->options, "color")), "limits", cg_sup_limits_spec(ss),
+                "bind_ro", make_binds(ss, lib), "hide", make_hides(ss), "python_path", python_path,
+                "working_dir", json_object_get(ss->options, "working_dir"), "front",
+                json_object_get(ss->options, "front"), "settings", json_object_get(ss->options, "settings"),
+                "masks", k->masked_files, "ports", ss->egress_policy != NULL, "home", cg_sup_home(), "tier",
+                json_object_get(ss->options, "tier"), "tmp", tmp_path(k, tmp), "guards", k->guards,
+                "kernel_env", ss->sup->kernel_env);
+}
+
+static void kernel_spawn_failed(struct kernel *k, const struct cg_err *err)
+{
+        struct session *ss = k->session;
+
+        cg_sup_kernel_end(k);
+        if (ss)
+                ss->sup->kernel_ops->failed(ss, err);
 }
 
 /* The specification goes in a memfd: an environment can be larger than a datagram. */
@@ -587,7 +508,7 @@ static int spec_fd(struct kernel *k, int *ret, struct cg_err *err)
         return 0;
 }
 
-void kernel_spawn(struct kernel *k)
+static void kernel_spawn(struct kernel *k)
 {
         cg_auto_fd int spec = -1;
         struct cg_err err = { 0 };
@@ -595,33 +516,24 @@ void kernel_spawn(struct kernel *k)
 
         k->state = K_SPAWNING;
         json_decref(k->guards);
-        k->guards = session_guards(k->sup);
-        r = masks_make(k, &err);
+        k->guards = cg_sup_guards(k->sup);
+        r = cg_sup_masks_make(k, &err);
         if (r == 0)
                 r = spec_fd(k, &spec, &err);
         if (r == 0) {
                 fds[0] = spec;
                 fds[1] = k->kernel_listener;
                 fds[2] = k->tool_listener;
-                r = zygote_request(k->sup, k->seq, fds, &err);
+                r = cg_sup_zygote_request(k->sup, k->seq, fds, &err);
         }
         if (r < 0 && (err.sys_errno == EPIPE || err.sys_errno == ECONNRESET))
-                return; /* the zygote has ended: its watch comes next, and starts another try */
+                return; /* the zygote has ended; the watch of its process starts another one */
         if (r < 0)
                 kernel_spawn_failed(k, &err);
 }
 
-void kernel_spawn_failed(struct kernel *k, const struct cg_err *err)
-{
-        struct session *ss = k->session;
-
-        kernel_end(k);
-        if (ss)
-                session_kernel_failed(ss, err);
-}
-
-void kernel_spawned(struct kernel *k, const json_t *answer, int pidfd, int status_fd, int denied_fd,
-                    int doors_fd, const int *ports, size_t n_ports)
+static void kernel_spawned(struct kernel *k, const json_t *answer, int pidfd, int status_fd, int denied_fd,
+                           int doors_fd, const int *ports, size_t n_ports)
 {
         size_t n_proxy = k->session->egress_policy ? 2 : 0;
         struct cg_err err;
@@ -629,47 +541,47 @@ void kernel_spawned(struct kernel *k, const json_t *answer, int pidfd, int statu
         k->layers = json_incref(json_object_get(answer, "layers"));
         k->landlock_abi = json_incref(json_object_get(answer, "landlock_abi"));
         k->tier = strdup(json_string_value(json_object_get(answer, "tier")) ?: "");
-        limits_spawned(k, answer);
+        cg_sup_limits_spawned(k, answer);
         k->status_fd = status_fd;
         cg_oom_mark(cg_pidfd_pid(pidfd), &k->oom);
         /* The zygote's copies are in the kernel now; ours would only keep the sockets alive. */
         close(cg_steal_fd(&k->kernel_listener));
         close(cg_steal_fd(&k->tool_listener));
         k->state = K_BOOTING;
-        if (watch_start(k->sup, &k->pid, pidfd, on_kernel_end, k, &err) < 0) {
+        if (cg_sup_watch_start(k->sup, &k->pid, pidfd, on_kernel_end, k, &err) < 0) {
                 cg_closep_(&denied_fd);
                 kernel_spawn_failed(k, &err);
                 return;
         }
-        memory_watch(k);
-        if (denied_fd >= 0 && denied_open(k, denied_fd, &err) < 0) {
+        cg_sup_memory_watch(k);
+        if (denied_fd >= 0 && cg_sup_denied_open(k, denied_fd, &err) < 0) {
                 kernel_spawn_failed(k, &err);
                 return;
         }
-        if (n_proxy && n_ports && egress_open(k, ports, n_proxy, &err) < 0) {
+        if (n_proxy && n_ports && cg_sup_egress_open(k, ports, n_proxy, &err) < 0) {
                 kernel_spawn_failed(k, &err);
                 return;
         }
-        if (doors_fd >= 0 && doors_open(k, doors_fd, ports + n_proxy, &err) < 0) {
+        if (doors_fd >= 0 && cg_sup_doors_open(k, doors_fd, ports + n_proxy, &err) < 0) {
                 kernel_spawn_failed(k, &err);
                 return;
         }
-        k->python = strdup(k->sup->zygote.python ?: "");
-        k->ipython = strdup(k->sup->zygote.ipython ?: "");
+        k->python = strdup(cg_sup_zygote_python(k->sup) ?: "");
+        k->ipython = strdup(cg_sup_zygote_ipython(k->sup) ?: "");
         if (cg_zlink_open(&k->link, &k->sup->loop, k->kernel_path, &cg_wire_kernel, CG_ROLE_KERNEL,
                           MAX_UNREAD, on_kernel_message, on_link_end, k, &err) < 0) {
                 if (err.code != CG_E_SYS || err.sys_errno != ECONNREFUSED) {
                         kernel_spawn_failed(k, &err);
                         return;
                 }
-                kernel_lost(k); /* it has ended already: its watch will say how */
+                cg_sup_kernel_lost(k); /* it has ended already: the watch of its process reports how */
         } else {
                 k->link_open = true;
         }
-        broker_attach(k);
+        cg_sup_broker_attach(k);
 }
 
-int kernel_start(struct session *ss, struct cg_err *err)
+int cg_sup_kernel_start(struct session *ss, struct cg_err *err)
 {
         struct sup *s = ss->sup;
         struct kernel *k = calloc(1, sizeof(*k));
@@ -692,6 +604,18 @@ int kernel_start(struct session *ss, struct cg_err *err)
         }
         ss->kernel = k;
         ss->kernel_started_ms = cg_now_ms();
-        zygote_want(k);
+        cg_sup_zygote_want(k);
         return 0;
 }
+
+const struct cg_broker_ops cg_sup_kernel_broker_ops = {
+        .attached = kernel_attached,
+        .attach_failed = kernel_spawn_failed,
+};
+
+const struct cg_zygote_ops cg_sup_kernel_zygote_ops = {
+        .spawn = kernel_spawn,
+        .spawned = kernel_spawned,
+        .failed = kernel_spawn_failed,
+        .counted = kernel_counted,
+};

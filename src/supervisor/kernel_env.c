@@ -3,7 +3,7 @@
  * zygote, outside of any sandbox: a session whose cells could write there, or in its base Python,
  * is refused before the zygote is started with it.
  */
-#include "supervisor/supervisor.h"
+#include "supervisor/kernel_env.h"
 
 #include <glob.h>
 #include <limits.h>
@@ -11,26 +11,30 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "base/json.h"
 #include "base/kernel_env.h"
+#include "base/util.h"
 #include "config.h"
 #include "sandbox/plan.h"
 #include "sandbox/settings/kernel_view.h"
 #include "supervisor/server_files_int.h"
+#include "supervisor/server_guards.h"
+#include "supervisor/settings.h"
+#include "supervisor/state.h"
+#include "supervisor/sup.h"
 
 /* Without guards: what only this session's kernels leave alone, those of others can write. */
 static int make_plan(const struct session *ss, struct cg_sandbox **ret, struct cg_err *err)
 {
         const char *workspace = json_string_value(json_object_get(ss->options, "workspace"));
-        json_t *o = json_object_get(ss->options, "settings");
         cg_auto_settings struct cg_settings *s = NULL;
-        cg_auto_free char *text = o ? cg_json_text(o, NULL) : NULL;
-        int r = o && !text ? cg_fail(err, CG_E_NOMEM, "sandbox settings") : cg_sandbox_new(ret, err);
+        int r = cg_sandbox_new(ret, err);
 
-        if (r == 0 && o)
-                r = cg_settings_parse(text, strlen(text), "sandbox settings", 0, &s, err);
         if (r == 0)
-                r = o ? cg_session_view(*ret, s, NULL, workspace, sup_home(), NULL, true, err)
-                      : cg_session_view_default(*ret, workspace, sup_home(), NULL, true, err);
+                r = cg_sup_settings(ss->options, &s, err);
+        if (r == 0)
+                r = s ? cg_session_view(*ret, s, NULL, workspace, cg_sup_home(), NULL, true, err)
+                      : cg_session_view_default(*ret, workspace, cg_sup_home(), NULL, true, err);
         return r;
 }
 
@@ -94,10 +98,10 @@ static void add_guard(json_t *list, const char *path)
                 json_array_append_new(list, json_string(path));
 }
 
-json_t *session_guards(const struct sup *s)
+json_t *cg_sup_guards(const struct sup *s)
 {
-        cg_auto_json json_t *places = cg_own_places(sup_home());
-        json_t *list = server_guards(s);
+        cg_auto_json json_t *places = cg_own_places(cg_sup_home());
+        json_t *list = cg_sup_server_guards(s);
         cg_auto_free char *base = NULL;
 
         /*
@@ -107,7 +111,7 @@ json_t *session_guards(const struct sup *s)
         add_guard(list, s->kernel_env);
         if (s->kernel_env && cg_kernel_env_base(s->kernel_env, &base, NULL) == 0)
                 add_guard(list, base);
-        if (is_linked(s->kernel_env ? s->kernel_env : CG_KERNEL_ENV) && !list_has(list, json_true()))
+        if (is_linked(s->kernel_env ? s->kernel_env : CG_KERNEL_ENV) && !cg_sup_list_has(list, json_true()))
                 json_array_append_new(list, json_true());
         return list;
 }
@@ -116,7 +120,7 @@ json_t *session_guards(const struct sup *s)
 static int check_workspace(const struct session *ss, struct cg_err *err)
 {
         const char *workspace = json_string_value(json_object_get(ss->options, "workspace"));
-        cg_auto_json json_t *places = cg_own_places(sup_home());
+        cg_auto_json json_t *places = cg_own_places(cg_sup_home());
         const json_t *place;
         char real[PATH_MAX], own[PATH_MAX];
         size_t i;
@@ -135,7 +139,7 @@ static int check_workspace(const struct session *ss, struct cg_err *err)
         return 0;
 }
 
-int kernel_env_check(const struct session *ss, struct cg_err *err)
+int cg_sup_kernel_env_check(const struct session *ss, struct cg_err *err)
 {
         const char *env = ss->sup->kernel_env;
         cg_auto_free char *base = NULL;
@@ -143,7 +147,7 @@ int kernel_env_check(const struct session *ss, struct cg_err *err)
         char lib[PATH_MAX + 8];
         int r = env ? cg_kernel_env_check(env, err) : 0;
 
-        if (r < 0 || json_is_false(json_object_get(ss->options, "sandbox")))
+        if (r < 0 || !cg_sup_is_sandboxed(ss))
                 return r;
         r = check_workspace(ss, err);
         if (r < 0 || !env)

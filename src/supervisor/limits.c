@@ -1,22 +1,29 @@
 /*
- * cellgate-supervisor: limits of sessions. The zygote holds what the kernel of the machine can
- * hold; here is what remains: a session's time, what a cell prints, the processor time of a group;
- * and telling, when one is reached, which it was.
+ * cellgate-supervisor: limits of sessions. The zygote sets those that the operating system
+ * enforces; this file enforces the others (a session's time, a cell's output, the processor time of
+ * a control group), and reports which limit was reached.
  */
-#include "supervisor/supervisor.h"
+#include "supervisor/limits.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include "sandbox/settings/limit_json.h"
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/util.h"
 #include "sandbox/plan.h"
+#include "sandbox/settings/limit_json.h"
+#include "supervisor/denied.h"
+#include "supervisor/kernel.h"
 #include "supervisor/oom.h"
+#include "supervisor/state.h"
+#include "supervisor/sup.h"
 
 #define MIB ((uint64_t)1 << 20)
 
 /*
- * The kernel's memory where nobody has said anything: half of what there is, and no more than that.
- * A sanitizer's shadow memory is over any such limit.
+ * The default limit of a kernel's memory: half of what there is. A sanitizer's shadow memory is
+ * over any such limit.
  */
 static uint64_t default_memory(void)
 {
@@ -27,7 +34,7 @@ static uint64_t default_memory(void)
 #endif
 }
 
-int limits_check(struct session *ss, struct cg_err *err)
+int cg_sup_limits_check(struct session *ss, struct cg_err *err)
 {
         int64_t n;
 
@@ -46,13 +53,13 @@ int limits_check(struct session *ss, struct cg_err *err)
         return 0;
 }
 
-void limits_settings(struct session *ss, const struct cg_sandbox_limits *settings)
+void cg_sup_limits_settings(struct session *ss, const struct cg_sandbox_limits *settings)
 {
         cg_limits_fill(&ss->limits, settings);
 }
 
 /* Where @limit was set, or would be set by a host that has not. */
-static enum cg_limit_said said_of(const struct session *ss, enum cg_limit limit)
+static enum cg_limit_said source_of(const struct session *ss, enum cg_limit limit)
 {
         static const char *const fields[] = {
 #define X(id, field, scale, name, setting, unit, words) [CG_LIMIT_##id] = #field,
@@ -68,16 +75,16 @@ static enum cg_limit_said said_of(const struct session *ss, enum cg_limit limit)
 
 static void how_of(const struct session *ss, enum cg_limit limit, char *buf, size_t size)
 {
-        cg_limit_how(limit, said_of(ss, limit), buf, size);
+        cg_limit_how(limit, source_of(ss, limit), buf, size);
 }
 
-int limits_check_least(const struct session *ss, struct cg_err *err)
+int cg_sup_limits_check_least(const struct session *ss, struct cg_err *err)
 {
         char where[64];
 
         for (enum cg_limit i = 0; i < CG_LIMITS; i++) {
                 double least = cg_limit_least_for_kernel(i), figure = cg_limit_figure(&ss->limits, i);
-                enum cg_limit_said said = said_of(ss, i);
+                enum cg_limit_said said = source_of(ss, i);
                 bool bytes;
 
                 if (figure <= 0 || figure >= least)
@@ -92,7 +99,7 @@ int limits_check_least(const struct session *ss, struct cg_err *err)
         return 0;
 }
 
-void limits_explain_start(const struct session *ss, char *buf, size_t size)
+void cg_sup_limits_explain_start(const struct session *ss, char *buf, size_t size)
 {
         static const enum cg_limit starts[] = { CG_LIMIT_MEMORY, CG_LIMIT_PROCESSES, CG_LIMIT_OPEN_FILES };
         char where[64];
@@ -102,7 +109,7 @@ void limits_explain_start(const struct session *ss, char *buf, size_t size)
         for (size_t i = 0; i < CG_ARRAY_LEN(starts) && n < size; i++) {
                 if (!cg_limit_get(&ss->limits, starts[i]))
                         continue;
-                cg_limit_where(starts[i], said_of(ss, starts[i]), where, sizeof(where));
+                cg_limit_where(starts[i], source_of(ss, starts[i]), where, sizeof(where));
                 n += (size_t)snprintf(buf + n, size - n, "%s%s",
                                       n ? ", " : "; a limit may be too small for what it loads: ", where);
         }
@@ -111,7 +118,7 @@ void limits_explain_start(const struct session *ss, char *buf, size_t size)
 /* With the defaults: memory here, the others in the zygote. */
 static struct cg_sandbox_limits limits_of(const struct session *ss)
 {
-        bool sandbox = !json_is_false(json_object_get(ss->options, "sandbox"));
+        bool sandbox = cg_sup_is_sandboxed(ss);
         const struct cg_sandbox_limits defaults = { .memory_bytes = sandbox ? ss->sup->memory_default : 0,
                                                     .processes = sandbox ? CG_PLAN_PROCESSES : 0,
                                                     .open_files = CG_PLAN_OPEN_FILES };
@@ -121,7 +128,7 @@ static struct cg_sandbox_limits limits_of(const struct session *ss)
         return l;
 }
 
-json_t *limits_spec(const struct session *ss)
+json_t *cg_sup_limits_spec(const struct session *ss)
 {
         struct cg_sandbox_limits l = ss->limits;
         json_t *o = json_object();
@@ -134,7 +141,7 @@ json_t *limits_spec(const struct session *ss)
         return o;
 }
 
-json_t *limits_info(const struct session *ss)
+json_t *cg_sup_limits_info(const struct session *ss)
 {
         static const enum cg_limit_by none[CG_LIMITS];
         struct cg_sandbox_limits l = limits_of(ss);
@@ -143,26 +150,26 @@ json_t *limits_info(const struct session *ss)
 }
 
 /* Of the cell that runs. @source: as in docs/denials.md. */
-static void tell_from(struct session *ss, const char *source, enum cg_limit limit, enum cg_limit_by by,
-                      const char *what)
+static void report_from(struct session *ss, const char *source, enum cg_limit limit, enum cg_limit_by by,
+                        const char *what)
 {
         struct cg_sandbox_limits l = limits_of(ss);
-        json_t *o = cg_limit_denial(&l, limit, said_of(ss, limit), by, what);
+        json_t *o = cg_limit_denial(&l, limit, source_of(ss, limit), by, what);
 
         if (!o)
                 return;
         json_object_set_new(o, "source", json_string(source));
-        session_denied(ss, cells_running(ss), o);
+        cg_sup_denied(ss, cg_sup_running_cell(ss), o);
 }
 
-static void tell(struct session *ss, enum cg_limit limit, enum cg_limit_by by, const char *what)
+static void report(struct session *ss, enum cg_limit limit, enum cg_limit_by by, const char *what)
 {
-        tell_from(ss, "sandbox", limit, by, what);
+        report_from(ss, "sandbox", limit, by, what);
 }
 
 /* ------------------------------------------------------------------ what a group counts */
 
-static void on_look(uv_timer_t *t)
+static void on_cpu_timer(uv_timer_t *t)
 {
         struct kernel *k = t->data;
         struct session *ss = k->session;
@@ -175,10 +182,10 @@ static void on_look(uv_timer_t *t)
         limit_ms = ss->limits.cpu_seconds * 1000;
         cg_cgroup_read(&cpu, &counts);
         if (counts.cpu_ms < limit_ms) {
-                uv_timer_start(t, on_look, (uint64_t)cg_limit_next_look_ms(limit_ms - counts.cpu_ms), 0);
+                uv_timer_start(t, on_cpu_timer, (uint64_t)cg_limit_next_look_ms(limit_ms - counts.cpu_ms), 0);
                 return;
         }
-        k->cpu_over = true;
+        k->cpu_exceeded = true;
         cg_pidfd_kill(k->pid.fd, SIGKILL);
 }
 
@@ -189,12 +196,7 @@ static char *copy_path(const json_t *files, const char *name)
         return path ? strdup(path) : NULL;
 }
 
-static bool is_group(enum cg_limit_by by)
-{
-        return by == CG_BY_CGROUP1 || by == CG_BY_CGROUP2;
-}
-
-void limits_spawned(struct kernel *k, const json_t *answer)
+void cg_sup_limits_spawned(struct kernel *k, const json_t *answer)
 {
         const json_t *by = json_object_get(answer, "limits_by"), *files = json_object_get(answer, "counts");
 
@@ -203,52 +205,47 @@ void limits_spawned(struct kernel *k, const json_t *answer)
         k->in_group = json_is_true(json_object_get(answer, "group"));
         k->files = (struct cg_cgroup_files){ copy_path(files, "memory"), copy_path(files, "processes"),
                                              copy_path(files, "cpu") };
-        if (!is_group(k->by[CG_LIMIT_CPU_TIME]))
+        if (k->by[CG_LIMIT_CPU_TIME] != CG_BY_CGROUP1 && k->by[CG_LIMIT_CPU_TIME] != CG_BY_CGROUP2)
                 return;
-        uv_timer_init(&k->sup->loop, &k->look);
-        k->look.data = k;
-        k->look_open = true;
-        uv_timer_start(&k->look, on_look,
+        uv_timer_init(&k->sup->loop, &k->cpu_timer);
+        k->cpu_timer.data = k;
+        k->cpu_timer_open = true;
+        uv_timer_start(&k->cpu_timer, on_cpu_timer,
                        (uint64_t)cg_limit_next_look_ms(k->session->limits.cpu_seconds * 1000), 0);
 }
 
-void limits_release(struct kernel *k)
+void cg_sup_limits_release(struct kernel *k)
 {
         free((char *)(uintptr_t)k->files.memory);
         free((char *)(uintptr_t)k->files.processes);
         free((char *)(uintptr_t)k->files.cpu);
 }
 
-void limits_counted(struct sup *s, const json_t *o)
+void cg_sup_limits_counted(struct kernel *k, const json_t *o)
 {
-        struct kernel *k = kernel_by_seq(s, (uint64_t)json_integer_value(json_object_get(o, "ended")));
-
-        if (!k)
-                return;
         k->counts.oom_kills = (uint64_t)json_integer_value(json_object_get(o, "oom_kills"));
         k->counts.outer_kills = (uint64_t)json_integer_value(json_object_get(o, "outer_kills"));
         k->counts.forks_denied = (uint64_t)json_integer_value(json_object_get(o, "forks_denied"));
         k->counts.cpu_ms = (uint64_t)json_integer_value(json_object_get(o, "cpu_ms"));
-        kernel_counted(k);
 }
 
-/* What happened to other processes than the main one since the last look. */
-static void tell_counts(struct session *ss, struct kernel *k)
+/* Reports what happened to other processes than the main one since the last report. */
+static void report_counts(struct session *ss, struct kernel *k)
 {
-        unsigned long long killed = k->counts.oom_kills - k->told.oom_kills,
-                           denied = k->counts.forks_denied - k->told.forks_denied;
+        unsigned long long killed = k->counts.oom_kills - k->reported.oom_kills,
+                           denied = k->counts.forks_denied - k->reported.forks_denied;
         char what[100];
 
         if (killed) {
                 snprintf(what, sizeof(what), "%llu process%s ended", killed,
                          killed == 1 ? " was" : "es were");
-                tell(ss, CG_LIMIT_MEMORY, k->by[CG_LIMIT_MEMORY], what);
+                report(ss, CG_LIMIT_MEMORY, k->by[CG_LIMIT_MEMORY], what);
         }
         if (denied) {
                 snprintf(what, sizeof(what), "%llu more %s refused", denied, denied == 1 ? "was" : "were");
-                tell(ss, CG_LIMIT_PROCESSES, k->by[CG_LIMIT_PROCESSES], what);
+                report(ss, CG_LIMIT_PROCESSES, k->by[CG_LIMIT_PROCESSES], what);
         }
-        k->told = k->counts;
+        k->reported = k->counts;
 }
 
 /* ------------------------------------------------------------------ the end of a kernel */
@@ -257,19 +254,19 @@ static void tell_counts(struct session *ss, struct kernel *k)
 static enum cg_limit limit_of_end(const struct kernel *k, const struct session *ss,
                                   const struct cg_sandbox_status *st)
 {
-        if (k->memory_over)
+        if (k->memory_exceeded)
                 return CG_LIMIT_MEMORY;
-        if (k->cpu_over || (st->signal == SIGXCPU && ss->limits.cpu_seconds))
+        if (k->cpu_exceeded || (st->signal == SIGXCPU && ss->limits.cpu_seconds))
                 return CG_LIMIT_CPU_TIME;
         if (st->signal == SIGXFSZ && ss->limits.file_bytes)
                 return CG_LIMIT_FILE_SIZE;
-        /* Without a word from init the kernel took that as well. */
-        if (k->counts.oom_kills > k->told.oom_kills && (st->signal == SIGKILL || !st->magic))
+        /* Without a status from init, init was killed as well. */
+        if (k->counts.oom_kills > k->reported.oom_kills && (st->signal == SIGKILL || !st->magic))
                 return CG_LIMIT_MEMORY;
         return CG_LIMITS;
 }
 
-bool limits_end(struct kernel *k, const struct cg_sandbox_status *st, char *buf, size_t size)
+bool cg_sup_limits_end(struct kernel *k, const struct cg_sandbox_status *st, char *buf, size_t size)
 {
         struct session *ss = k->session;
         enum cg_limit limit = ss ? limit_of_end(k, ss, st) : CG_LIMITS;
@@ -281,9 +278,9 @@ bool limits_end(struct kernel *k, const struct cg_sandbox_status *st, char *buf,
         if (limit == CG_LIMITS)
                 return false;
         l = limits_of(ss);
-        if (k->memory_over) { /* no limit of its own was reached */
-                cg_limit_where(CG_LIMIT_MEMORY, said_of(ss, CG_LIMIT_MEMORY), why, sizeof(why));
-                cg_limit_where(CG_LIMIT_PROCESSES, said_of(ss, CG_LIMIT_PROCESSES), how, sizeof(how));
+        if (k->memory_exceeded) { /* no limit of its own was reached */
+                cg_limit_where(CG_LIMIT_MEMORY, source_of(ss, CG_LIMIT_MEMORY), why, sizeof(why));
+                cg_limit_where(CG_LIMIT_PROCESSES, source_of(ss, CG_LIMIT_PROCESSES), how, sizeof(how));
                 snprintf(
                         buf, size,
                         "the machine is almost out of memory, and this kernel's processes used the most of those that may have %.0f "
@@ -294,7 +291,7 @@ bool limits_end(struct kernel *k, const struct cg_sandbox_status *st, char *buf,
         cg_limit_why(&l, limit, k->by[limit], why, sizeof(why));
         how_of(ss, limit, how, sizeof(how));
         snprintf(buf, size, "%s; %s", why, how);
-        tell(ss, limit, k->by[limit], "the kernel was ended");
+        report(ss, limit, k->by[limit], "the kernel was ended");
         return true;
 }
 
@@ -306,8 +303,8 @@ static bool begins(const char *text, const char *with)
 }
 
 /*
- * What an exception says of a limit that each process has for itself. It is the kernel's own word,
- * good enough to explain it: figure and mechanism are ours.
+ * The limit of single processes that an exception stands for. The kernel is not trusted, but this
+ * only explains its exception: figure and mechanism are ours.
  */
 static enum cg_limit limit_of_exception(const struct session *ss, const char *ename, const char *evalue,
                                         const char *reply, size_t len)
@@ -330,22 +327,22 @@ static enum cg_limit limit_of_exception(const struct session *ss, const char *en
         return CG_LIMITS;
 }
 
-void limits_of_cell(struct session *ss, bool failed, const char *ename, const char *evalue, const char *reply,
-                    size_t len)
+void cg_sup_limits_of_cell(struct session *ss, bool failed, const char *ename, const char *evalue,
+                           const char *reply, size_t len)
 {
         struct kernel *k = ss->kernel;
-        struct cg_limit_counts before = k->told;
+        struct cg_limit_counts before = k->reported;
         enum cg_limit limit;
 
         if (k->in_group) {
                 cg_cgroup_read(&k->files, &k->counts);
-                tell_counts(ss, k);
+                report_counts(ss, k);
         }
         limit = failed ? limit_of_exception(ss, ename, evalue, reply, len) : CG_LIMITS;
         if (limit == CG_LIMITS ||
-            (limit == CG_LIMIT_PROCESSES && k->told.forks_denied != before.forks_denied))
+            (limit == CG_LIMIT_PROCESSES && k->reported.forks_denied != before.forks_denied))
                 return;
-        tell_from(ss, "exception", limit, limit == CG_LIMIT_MEMORY ? CG_BY_RLIMIT : k->by[limit], NULL);
+        report_from(ss, "exception", limit, limit == CG_LIMIT_MEMORY ? CG_BY_RLIMIT : k->by[limit], NULL);
 }
 
 static bool is_output(uint16_t type)
@@ -354,7 +351,7 @@ static bool is_output(uint16_t type)
                type == CG_KERNEL_UPDATE_DISPLAY_DATA || type == CG_KERNEL_EXECUTE_RESULT;
 }
 
-bool limits_output(struct session *ss, const struct cg_msg *m)
+bool cg_sup_limits_output(struct session *ss, const struct cg_msg *m)
 {
         uint64_t *sum, max = ss->limits.output_bytes;
         bool over;
@@ -362,7 +359,7 @@ bool limits_output(struct session *ss, const struct cg_msg *m)
 
         if (!max || !is_output(m->type))
                 return true;
-        sum = cells_output(ss, m->id);
+        sum = cg_sup_cell_output(ss, m->id);
         if (!sum)
                 sum = &ss->late_output;
         over = *sum > max;
@@ -371,7 +368,7 @@ bool limits_output(struct session *ss, const struct cg_msg *m)
                 *sum += len;
         }
         if (*sum > max && !over)
-                tell(ss, CG_LIMIT_OUTPUT, CG_BY_COUNT, "the rest is left out");
+                report(ss, CG_LIMIT_OUTPUT, CG_BY_COUNT, "the rest is left out");
         return *sum <= max;
 }
 
@@ -386,11 +383,11 @@ static void on_wall(uv_timer_t *t)
         cg_limit_why(&l, CG_LIMIT_WALL_TIME, CG_BY_TIMER, why, sizeof(why));
         how_of(ss, CG_LIMIT_WALL_TIME, how, sizeof(how));
         snprintf(text, sizeof(text), "%s; %s", why, how);
-        tell(ss, CG_LIMIT_WALL_TIME, CG_BY_TIMER, "the session was ended");
-        session_end(ss, text);
+        report(ss, CG_LIMIT_WALL_TIME, CG_BY_TIMER, "the session was ended");
+        ss->sup->session_ops->end(ss, text);
 }
 
-void limits_opened(struct session *ss)
+void cg_sup_limits_opened(struct session *ss)
 {
         if (!ss->limits.wall_seconds || ss->wall_runs)
                 return;

@@ -3,12 +3,11 @@
  * sessions, routing and approvals. Trusted and small: it runs no Python, speaks no MCP, and relays
  * payloads unread.
  */
-#include "supervisor/supervisor.h"
+#include "supervisor/sup.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <pwd.h>
 #include <signal.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -16,10 +15,21 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/proc.h"
+#include "base/util.h"
 #include "config.h"
-#include "sandbox/egress/client.h"
+#include "supervisor/broker.h"
+#include "supervisor/egress.h"
+#include "supervisor/host.h"
+#include "supervisor/kernel.h"
+#include "supervisor/memory.h"
+#include "supervisor/session.h"
+#include "supervisor/spare.h"
+#include "supervisor/zygote.h"
 
-/* Where libcellgate waits for the word that the supervisor serves, or why not. */
+/* Where libcellgate waits for the report that the supervisor serves, or why not. */
 #define READY_FD 3
 /* Kernels are given 1 s to end; a machine may be slow. */
 #define RETIRING_MS 1500
@@ -41,33 +51,6 @@ static const char usage[] =
         "  --log-level N       0 errors, 1 warnings (default), 2 info, 3 debug; the log goes to standard error\n"
         "  --help, --version\n";
 
-static void on_watch(uv_poll_t *h, int status, int events)
-{
-        struct watch *w = h->data;
-
-        (void)status;
-        (void)events;
-        w->cb(w);
-}
-
-int watch_start(struct sup *s, struct watch *w, int fd, watch_cb cb, void *data, struct cg_err *err)
-{
-        int r;
-
-        *w = (struct watch){ .cb = cb, .data = data, .fd = fd };
-        r = uv_poll_init(&s->loop, &w->poll, fd);
-        w->poll.data = w;
-        if (r < 0) {
-                close(fd);
-                return cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r));
-        }
-        w->active = true;
-        r = uv_poll_start(&w->poll, UV_READABLE | UV_DISCONNECT, on_watch);
-        if (r < 0)
-                return cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r));
-        return 0;
-}
-
 static void close_handle(uv_handle_t *h, void *arg)
 {
         (void)arg;
@@ -75,59 +58,19 @@ static void close_handle(uv_handle_t *h, void *arg)
                 uv_close(h, NULL);
 }
 
-void sup_stop(struct sup *s, const char *why)
-{
-        if (s->stopping)
-                return;
-        s->stopping = true;
-        cg_log(&s->log, CG_LOG_INFO, "stopping: %s", why);
-        spares_stop(s);
-        for (size_t i = 0; i < CG_MAX_SESSIONS; i++)
-                if (s->sessions[i])
-                        session_end(s->sessions[i], why);
-        uv_stop(&s->loop);
-}
-
 static void on_signal(uv_signal_t *h, int signum)
 {
-        sup_stop(h->data, signum == SIGTERM ? "SIGTERM" : "SIGINT");
-}
-
-/*
- * Whatever is our child and neither the zygote nor the tool server nor the egress proxy has lost
- * its parent: kernels of a zygote that was killed, and what MCP servers started whose tool server
- * was.
- */
-void sup_reap_strays(struct sup *s, bool kill_them)
-{
-        const pid_t keep[] = { s->zygote.proc.pid, s->broker.proc.pid,
-                               s->egress.proxy ? cg_egress_pid(s->egress.proxy) : 0 };
-
-        if (kill_them)
-                cg_proc_kill_children(keep, CG_ARRAY_LEN(keep));
-        else
-                cg_proc_reap_children(keep, CG_ARRAY_LEN(keep));
-}
-
-const char *sup_home(void)
-{
-        const char *home = getenv("HOME");
-        const struct passwd *pw;
-
-        if (home && home[0] == '/')
-                return home;
-        pw = getpwuid(geteuid());
-        return pw && pw->pw_dir && pw->pw_dir[0] == '/' ? pw->pw_dir : NULL;
+        cg_sup_stop(h->data, signum == SIGTERM ? "SIGTERM" : "SIGINT");
 }
 
 static void on_child(uv_signal_t *h, int signum)
 {
         (void)signum;
-        sup_reap_strays(h->data, false);
+        cg_sup_reap_orphans(h->data, false);
 }
 
-/* The word to whoever started us: one JSON line, or nothing when the descriptor is not there. */
-static void tell_starter(const struct cg_err *err)
+/* Reports to the starting process: one JSON line, or nothing when the descriptor is not there. */
+static void report_start(const struct cg_err *err)
 {
         cg_auto_json json_t *o = err ? json_pack("{s:i, s:s}", "code", err->code, "error", err->msg)
                                      : json_pack("{s:b}", "ready", 1);
@@ -157,6 +100,14 @@ static int check_dir(const char *dir, struct cg_err *err)
         return 0;
 }
 
+static void end_sessions(struct sup *s, const char *why)
+{
+        cg_sup_spares_stop(s);
+        for (size_t i = 0; i < CG_MAX_SESSIONS; i++)
+                if (s->sessions[i])
+                        cg_sup_session_end(s->sessions[i], why);
+}
+
 static int start(struct sup *s, struct cg_err *err)
 {
         int r;
@@ -182,12 +133,15 @@ static int start(struct sup *s, struct cg_err *err)
         uv_signal_start(&s->sig_term, on_signal, SIGTERM);
         uv_signal_start(&s->sig_int, on_signal, SIGINT);
         uv_signal_start(&s->sig_chld, on_child, SIGCHLD);
-        spares_start(s);
-        memory_start(s);
-        if (cg_zloop_init(&s->zl, &s->loop, err) < 0 || hosts_start(s, err) < 0 || broker_start(s, err) < 0 ||
-            (!s->kernel_env &&
-             zygote_start(s, err) <
-                     0)) /* an environment that was chosen is checked first, with the session's workspace */
+        cg_sup_memory_start(s);
+        if (cg_sup_spares_start(s, err) < 0 || cg_sup_zygote_new(s, err) < 0 ||
+            cg_sup_egress_new(s, err) < 0 || cg_sup_broker_new(s, err) < 0)
+                return -1;
+        if (cg_zloop_init(&s->zl, &s->loop, err) < 0 || cg_sup_hosts_start(s, err) < 0 ||
+            cg_sup_broker_start(s, err) < 0)
+                return -1;
+        /* An environment that was chosen is checked first, with the session's workspace. */
+        if (!s->kernel_env && cg_sup_zygote_start(s, err) < 0)
                 return -1;
         return 0;
 }
@@ -229,14 +183,18 @@ static void finish(struct sup *s)
         struct cg_err err;
 
         wait_for_retiring(s);
-        hosts_stop(s);
-        zygote_stop(s);
-        egress_stop(s);
-        broker_stop(s);
+        cg_sup_hosts_stop(s);
+        cg_sup_zygote_stop(s);
+        cg_sup_egress_stop(s);
+        cg_sup_broker_stop(s);
         uv_walk(&s->loop, close_handle, NULL);
         while (uv_run(&s->loop, UV_RUN_DEFAULT) != 0)
                 ;
         uv_loop_close(&s->loop);
+        free(s->spares);
+        free(s->zygote);
+        free(s->egress);
+        free(s->broker);
         if (s->zmq)
                 zmq_ctx_term(s->zmq);
         if (dir_is_ours(s) && cg_remove_tree(s->dir, &err) < 0)
@@ -302,7 +260,7 @@ static void parse_args(struct sup *s, int argc, char **argv, bool *detach_proces
         }
 }
 
-/* Before there is any thread. The word about our start still goes to whoever waits for it. */
+/* Before there is any thread. The starting process still gets the report of the start. */
 static void detach_from_starter(void)
 {
         pid_t pid = fork();
@@ -338,6 +296,11 @@ int main(int argc, char **argv)
                 return 1;
         s->log = (struct cg_log){ .fd = 2, .level = CG_LOG_WARN, .who = "supervisor" };
         s->dir_fd = -1;
+        s->broker_ops = &cg_sup_kernel_broker_ops;
+        s->zygote_ops = &cg_sup_kernel_zygote_ops;
+        s->kernel_ops = &cg_sup_session_kernel_ops;
+        s->session_ops = &cg_sup_session_ops;
+        s->on_stop = end_sessions;
         s->want_spares = 1;
         s->linger_ms = -1;
         parse_args(s, argc, argv, &detach_process);
@@ -345,16 +308,16 @@ int main(int argc, char **argv)
                 detach_from_starter();
         signal(SIGPIPE, SIG_IGN);
         raise_fd_limit();
-        prctl(PR_SET_CHILD_SUBREAPER, 1); /* see sup_reap_strays() */
+        prctl(PR_SET_CHILD_SUBREAPER, 1); /* see cg_sup_reap_orphans() */
 #ifndef __SANITIZE_ADDRESS__              /* LeakSanitizer traces its own process */
         prctl(PR_SET_DUMPABLE, 0);        /* its environment may hold secrets of MCP servers */
 #endif
         if (sodium_init() < 0 || start(s, &err) < 0) {
                 cg_log(&s->log, CG_LOG_ERROR, "%s", err.msg);
-                tell_starter(&err);
+                report_start(&err);
                 status = 1;
         } else {
-                tell_starter(NULL);
+                report_start(NULL);
                 uv_run(&s->loop, UV_RUN_DEFAULT);
                 finish(s);
         }

@@ -1,19 +1,21 @@
 /*
  * cellgate-supervisor: masked credentials of a kernel. The real values are read here, once for each
  * kernel, and go to the egress proxy's injector alone. The zygote, whose memory every kernel has a
- * copy of, gets what stands for them.
+ * copy of, gets the placeholders.
  */
-#include "supervisor/supervisor.h"
+#include "supervisor/masks.h"
 
 #include <string.h>
+#include "base/json.h"
+#include "base/util.h"
 #include "sandbox/egress/mask.h"
+#include "supervisor/kernel.h"
+#include "supervisor/members.h"
+#include "supervisor/settings.h"
+#include "supervisor/state.h"
+#include "supervisor/sup.h"
 
-static const char *workspace_of(const struct session *ss)
-{
-        return json_string_value(json_object_get(ss->options, "workspace")) ?: "/";
-}
-
-/* A file's content may be no text: as hexadecimal digits. */
+/* As hexadecimal digits, since a file's content may be binary. */
 static json_t *hex_of(const char *data, size_t len)
 {
         static const char digits[] = "0123456789abcdef";
@@ -48,18 +50,18 @@ static int copy_env(const json_t *from, struct cg_environ *ret, struct cg_err *e
 {
         const json_t *v;
         size_t i;
-        int e = 0;
+        int r = 0;
 
         json_array_foreach(from, i, v)
         {
                 const char *line = json_string_value(v) ?: "", *value = strchr(line, '=');
                 cg_auto_free char *name = strndup(line, strcspn(line, "="));
 
-                if (e == 0 && value)
-                        e = name ? cg_environ_set(ret, name, value + 1, err)
+                if (r == 0 && value)
+                        r = name ? cg_environ_set(ret, name, value + 1, err)
                                  : cg_fail(err, CG_E_NOMEM, "environment");
         }
-        return e;
+        return r;
 }
 
 static json_t *env_of(const struct cg_environ *env)
@@ -71,15 +73,15 @@ static json_t *env_of(const struct cg_environ *env)
         return list;
 }
 
-/* Each line of what could not be masked as asked goes to the session. */
-static void tell_warnings(struct session *ss, const struct cg_buf *b)
+/* Sends each line about a value that could not be masked as requested. */
+static void notice_warnings(struct session *ss, const struct cg_buf *b)
 {
         const char *p = b->len ? b->data : "";
 
         while (*p) {
                 size_t n = strcspn(p, "\n");
 
-                session_notice(ss, "%.*s", (int)n, p);
+                cg_sup_notice(ss, "%.*s", (int)n, p);
                 p += n + (p[n] == '\n');
         }
 }
@@ -98,7 +100,9 @@ static bool masks_anything(const struct cg_settings *s)
 static int make(struct kernel *k, const struct cg_settings *s, struct cg_err *err)
 {
         struct session *ss = k->session;
-        struct cg_path_base base = { .cwd = workspace_of(ss), .home = sup_home() };
+        struct cg_path_base base = { .cwd = json_string_value(json_object_get(ss->options, "workspace"))
+                                                    ?: "/",
+                                     .home = cg_sup_home() };
         struct cg_rules rules = { .off = s->filesystem.disabled };
         struct cg_environ env = { 0 };
         struct cg_masks masks = { 0 };
@@ -112,7 +116,7 @@ static int make(struct kernel *k, const struct cg_settings *s, struct cg_err *er
                 k->masked_env = env_of(&env);
                 k->masked_files = files_of(&rules);
                 k->inject = cg_masks_hosts(&masks, s);
-                tell_warnings(ss, &masks.warnings);
+                notice_warnings(ss, &masks.warnings);
         }
         cg_masks_fini(&masks);
         cg_rules_fini(&rules);
@@ -120,25 +124,17 @@ static int make(struct kernel *k, const struct cg_settings *s, struct cg_err *er
         return r;
 }
 
-int masks_make(struct kernel *k, struct cg_err *err)
+int cg_sup_masks_make(struct kernel *k, struct cg_err *err)
 {
-        json_t *o = json_object_get(k->session->options, "settings");
         cg_auto_settings struct cg_settings *s = NULL;
-        cg_auto_free char *text = NULL;
-        size_t len;
         int r;
 
-        masks_free(k);
-        if (!o)
-                return 0;
-        text = cg_json_text(o, &len);
-        if (!text)
-                return cg_fail(err, CG_E_NOMEM, "session");
-        r = cg_settings_parse(text, len, "sandbox settings", 0, &s, err);
-        return r == 0 && masks_anything(s) ? make(k, s, err) : r;
+        cg_sup_masks_free(k);
+        r = cg_sup_settings(k->session->options, &s, err);
+        return r == 0 && s && masks_anything(s) ? make(k, s, err) : r;
 }
 
-void masks_free(struct kernel *k)
+void cg_sup_masks_free(struct kernel *k)
 {
         json_decref(CG_STEAL(k->masked_env));
         json_decref(CG_STEAL(k->masked_files));

@@ -1,26 +1,32 @@
 /*
- * cellgate-supervisor: who takes part in a session. The host that opened it has slot 0; hosts that
+ * cellgate-supervisor: the hosts of a session. The host that opened it has slot 0; hosts that
  * attached have slots of their own, which are never used again in that session. A cell's number on
- * the kernel wire begins with its host's slot, so that whatever the kernel says about it, however
- * late, finds its way without a table.
+ * the kernel wire begins with its host's slot, so that messages about it are routed without a
+ * table, however late they come.
  */
-#include "supervisor/supervisor.h"
+#include "supervisor/members.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/json.h"
+#include "base/util.h"
+#include "supervisor/host_link.h"
+#include "supervisor/kernel_link.h"
+#include "supervisor/state.h"
 
 /*
- * An attached host that lets so much wait is detached: it must not hold up the others, and what it
- * would miss it must know.
+ * An attached host with so many unread bytes is detached: it must not delay the others, and events
+ * must not be dropped silently.
  */
 #define MEMBER_MAX  ((size_t)32 << 20)
 #define MAX_MEMBERS 64
-/* What an event costs beside its bytes, so that many tiny ones are bounded as well. */
+/* Added to the size of each event, so that many tiny ones are bounded as well. */
 #define EVENT_COST 64
 
 static bool is_full(const struct session *ss)
 {
-        uint64_t running = cells_running(ss);
+        uint64_t running = cg_sup_running_cell(ss);
 
         if (ss->unread >= CG_EVENT_WINDOW)
                 return true;
@@ -30,18 +36,18 @@ static bool is_full(const struct session *ss)
         return false;
 }
 
-void session_pause_if_full(struct session *ss)
+void cg_sup_pause_if_full(struct session *ss)
 {
-        kernel_pause(ss->kernel, is_full(ss));
+        cg_sup_kernel_pause(ss->kernel, is_full(ss));
 }
 
-void session_sent(struct session *ss, size_t bytes)
+void cg_sup_count_unread(struct session *ss, size_t bytes)
 {
         ss->unread += bytes + EVENT_COST;
-        session_pause_if_full(ss);
+        cg_sup_pause_if_full(ss);
 }
 
-struct member *session_member(struct session *ss, const struct host *h)
+struct member *cg_sup_member(struct session *ss, const struct host *h)
 {
         struct member *mb;
 
@@ -50,19 +56,18 @@ struct member *session_member(struct session *ss, const struct host *h)
         return mb;
 }
 
-void session_credit(struct session *ss, struct member *mb, uint64_t bytes)
+void cg_sup_credit(struct session *ss, struct member *mb, uint64_t bytes)
 {
         size_t *unread = mb ? &mb->unread : &ss->unread;
 
         *unread = bytes < *unread ? *unread - (size_t)bytes : 0;
-        session_pause_if_full(ss);
+        cg_sup_pause_if_full(ss);
 }
 
 /* ------------------------------------------------------------------ events */
 
 /*
- * Answers and questions are their own host's; the rest is to be seen by everyone who looks into the
- * session.
+ * Answers and questions go to their own host only; all other events to every host of the session.
  */
 static bool is_public(uint16_t type)
 {
@@ -71,8 +76,8 @@ static bool is_public(uint16_t type)
 }
 
 /*
- * What the host will give credit for, but the fixed part: else the window would grow or shrink with
- * every event.
+ * The bytes that the host will give credit for, without EVENT_COST: any other count would change
+ * the window with every event.
  */
 static size_t event_bytes(const json_t *body, const struct cg_out *out, const struct cg_msg *m)
 {
@@ -93,11 +98,11 @@ static void send_one(struct host *h, const struct cg_out *out, json_t *body, str
                 cg_auto_free char *text = cg_json_text(body, &o.body_len);
 
                 o.body = text;
-                host_forward(h, &o, m);
+                cg_sup_host_forward(h, &o, m);
         } else if (m) {
-                host_forward(h, out, m);
+                cg_sup_host_forward(h, out, m);
         } else {
-                host_send(h, out, json_incref(body));
+                cg_sup_host_send(h, out, json_incref(body));
         }
 }
 
@@ -139,11 +144,11 @@ static void drop_slow_members(struct session *ss)
         for (struct member *mb = ss->members; mb; mb = next) {
                 next = mb->next;
                 if (mb->unread > MEMBER_MAX)
-                        session_detach(ss, mb, "this client did not read the session's events");
+                        cg_sup_detach(ss, mb, "this client did not read the session's events");
         }
 }
 
-void session_event(struct session *ss, const struct cg_out *event, json_t *body, struct cg_msg *m)
+void cg_sup_event(struct session *ss, const struct cg_out *event, json_t *body, struct cg_msg *m)
 {
         struct cg_out out = *event;
         bool alone = !is_public(out.type);
@@ -158,12 +163,12 @@ void session_event(struct session *ss, const struct cg_out *event, json_t *body,
         if (CELL_SLOT(out.id) == 0) {
                 bytes = event_bytes(body, &out, m);
                 send_one(ss->host, &out, body, m);
-                session_sent(ss, bytes);
+                cg_sup_count_unread(ss, bytes);
         }
         json_decref(body);
 }
 
-void session_event_to_others(struct session *ss, const struct cg_out *event, json_t *body)
+void cg_sup_event_to_others(struct session *ss, const struct cg_out *event, json_t *body)
 {
         struct cg_out out = *event;
 
@@ -175,7 +180,7 @@ void session_event_to_others(struct session *ss, const struct cg_out *event, jso
         drop_slow_members(ss);
 }
 
-void session_event_to_host(struct session *ss, const struct cg_out *event, json_t *body)
+void cg_sup_event_to_host(struct session *ss, const struct cg_out *event, json_t *body)
 {
         struct cg_out out = *event;
         struct member *mb;
@@ -187,30 +192,37 @@ void session_event_to_host(struct session *ss, const struct cg_out *event, json_
                 send_member(mb, &out, body, NULL);
         } else if (CELL_SLOT(out.id) == 0) {
                 send_one(ss->host, &out, body, NULL);
-                session_sent(ss, event_bytes(body, &out, NULL));
+                cg_sup_count_unread(ss, event_bytes(body, &out, NULL));
         }
         json_decref(body);
 }
 
-/* ------------------------------------------------------------------ coming and going */
-
-static struct session *find_by_id(struct sup *s, const char *id)
+void cg_sup_event_text(struct session *ss, uint16_t type, uint64_t cell, const char *text)
 {
-        for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
-                struct session *ss = s->sessions[i];
+        struct cg_out out = { .type = type, .id = cell };
 
-                if (ss && ss->host && ss->opened && !ss->ending && strcmp(ss->id, id) == 0)
-                        return ss;
-        }
-        return NULL;
+        cg_sup_event(ss, &out, json_pack("{s:o}", "text", cg_sup_text_json(text)), NULL);
 }
 
-static struct member *member_new(struct session *ss, struct host *h, struct cg_err *err)
+void cg_sup_notice(struct session *ss, const char *fmt, ...)
+{
+        char text[1000];
+        va_list ap;
+
+        va_start(ap, fmt);
+        vsnprintf(text, sizeof(text), fmt, ap);
+        va_end(ap);
+        cg_sup_event_text(ss, CG_HOST_NOTICE, cg_sup_running_cell(ss), text);
+}
+
+/* ------------------------------------------------------------------ attached hosts */
+
+struct member *cg_sup_member_new(struct session *ss, struct host *h, struct cg_err *err)
 {
         struct member *mb;
         size_t n = 0;
 
-        if (ss->host == h || session_member(ss, h)) {
+        if (ss->host == h || cg_sup_member(ss, h)) {
                 cg_fail(err, CG_E_EXISTS, "this client takes part in the session already");
                 return NULL;
         }
@@ -232,33 +244,7 @@ static struct member *member_new(struct session *ss, struct host *h, struct cg_e
         return mb;
 }
 
-void session_attach(struct host *h, const struct cg_msg *m)
-{
-        struct cg_out out = { .type = CG_HOST_SESSION_OPENED, .id = m->id };
-        cg_auto_json json_t *body = NULL;
-        struct session *ss = NULL;
-        const char *id = "";
-        struct cg_err err;
-
-        if (cg_msg_json(m, &body, &err) < 0 || cg_json_str(body, "id", "", &id, &err) < 0)
-                goto fail;
-        ss = find_by_id(h->sup, id);
-        if (!ss) {
-                cg_fail(&err, CG_E_NOTFOUND, "the supervisor has no session %.40s", id);
-                goto fail;
-        }
-        if (!member_new(ss, h, &err))
-                goto fail;
-        cg_log(&h->sup->log, CG_LOG_INFO, "host %.8s attached to session %llu", h->token,
-               (unsigned long long)ss->number);
-        out.session = ss->number;
-        host_send(h, &out, json_pack("{s:s, s:o}", "id", ss->id, "info", session_info(ss)));
-        return;
-fail:
-        host_failed(h, 0, m->id, &err);
-}
-
-void session_detach(struct session *ss, struct member *mb, const char *why)
+void cg_sup_detach(struct session *ss, struct member *mb, const char *why)
 {
         struct cg_out out = { .type = CG_HOST_SESSION_CLOSED, .session = ss->number };
 
@@ -269,29 +255,9 @@ void session_detach(struct session *ss, struct member *mb, const char *why)
                 }
         }
         if (why)
-                host_send(mb->host, &out, json_pack("{s:o}", "text", text_json(why)));
+                cg_sup_host_send(mb->host, &out, json_pack("{s:o}", "text", cg_sup_text_json(why)));
         if (!ss->ending)
-                cells_of_slot_end(ss, mb->slot);
+                ss->sup->session_ops->member_gone(ss, mb->slot);
         free(mb);
-        session_pause_if_full(ss);
-}
-
-void session_list(struct host *h, const struct cg_msg *m)
-{
-        struct cg_out out = { .type = CG_HOST_SESSIONS, .id = m->id };
-        json_t *list = json_array();
-
-        for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
-                struct session *ss = h->sup->sessions[i];
-
-                if (!ss || !ss->host || !ss->opened || ss->ending)
-                        continue;
-                json_array_append_new(
-                        list, json_pack("{s:s, s:O, s:b, s:s, s:b, s:b}", "id", ss->id, "workspace",
-                                        json_object_get(ss->options, "workspace"), "sandbox",
-                                        !json_is_false(json_object_get(ss->options, "sandbox")), "python",
-                                        ss->kernel && ss->kernel->python ? ss->kernel->python : "", "running",
-                                        cells_running(ss) != 0, "own", ss->host == h));
-        }
-        host_send(h, &out, json_pack("{s:o}", "sessions", list));
+        cg_sup_pause_if_full(ss);
 }

@@ -1,24 +1,28 @@
 /*
  * cellgate-supervisor: the machine's memory, for kernels that no control group holds. An rlimit
- * bounds each of their processes, and nothing all of them together, nor what no process has
- * (memfds, sockets' buffers). So the supervisor looks at what the machine has left, as often as
- * that can be used up, and ends the kernel that uses most before other programs have to do without.
+ * bounds each of their processes, but neither all of them together nor memory that belongs to no
+ * process (memfds, sockets' buffers). So the supervisor checks the machine's available memory, as
+ * often as it can be used up, and ends the kernel that uses most before other programs run short.
  */
-#include "supervisor/supervisor.h"
+#include "supervisor/memory.h"
 
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-
 #include "base/fd.h"
+#include "base/proc.h"
+#include "base/util.h"
+#include "supervisor/kernel.h"
+#include "supervisor/oom.h"
+#include "supervisor/state.h"
 
-/* For so long one that was ended may take to give its memory back, before another is ended. */
-#define GIVE_BACK_MS 5000
+/* Time for a killed kernel to free its memory, before another one is killed. */
+#define FREE_MS 5000
 
 static bool is_candidate(const struct kernel *k)
 {
-        return k && k->state != K_DEAD && !k->memory_over && k->pid.fd >= 0 &&
+        return k && k->state != K_DEAD && !k->memory_exceeded && k->pid.fd >= 0 &&
                k->by[CG_LIMIT_MEMORY] == CG_BY_RLIMIT;
 }
 
@@ -40,7 +44,7 @@ static struct kernel *largest(struct sup *s)
         return ret;
 }
 
-static bool any(const struct sup *s)
+static bool any_candidate(const struct sup *s)
 {
         for (size_t i = 0; i < CG_ARRAY_LEN(s->sessions); i++) {
                 if (s->sessions[i] && is_candidate(s->sessions[i]->kernel))
@@ -50,52 +54,48 @@ static bool any(const struct sup *s)
 }
 
 /*
- * The last that was ended is not gone yet. Its processes count as nothing from the moment that they
- * begin to end, while the machine's kernel still frees what they had, for seconds where that is
- * much: whoever uses most by then is not the cause.
+ * Whether the last kernel that was killed has not ended yet. Its processes count as nothing from
+ * the moment that they begin to end, while the operating system still frees their memory, for
+ * seconds where that is much: the kernel that uses most by then is not the cause.
  */
-static bool is_being_given_back(struct sup *s)
+static bool is_being_freed(struct sup *s)
 {
-        if (s->memory_ended >= 0 && (uv_now(&s->loop) - s->memory_ended_ms >= GIVE_BACK_MS ||
+        if (s->memory_ended >= 0 && (uv_now(&s->loop) - s->memory_ended_ms >= FREE_MS ||
                                      cg_wait_fd(s->memory_ended, POLLIN, 0, NULL) == 0))
                 cg_closep_(&s->memory_ended);
         return s->memory_ended >= 0;
 }
 
-static void end_for_memory(struct sup *s, struct kernel *k)
-{
-        k->memory_over = true;
-        s->memory_ended = fcntl(k->pid.fd, F_DUPFD_CLOEXEC, 0);
-        s->memory_ended_ms = uv_now(&s->loop);
-        cg_pidfd_kill(k->pid.fd, SIGKILL);
-}
-
-static void on_look(uv_timer_t *t)
+static void on_memory_timer(uv_timer_t *t)
 {
         struct sup *s = t->data;
         uint64_t available, reserve;
         struct kernel *k;
 
-        if (!any(s))
+        if (!any_candidate(s))
                 return;
         cg_oom_left(&available, &reserve);
-        k = available && available < reserve && !is_being_given_back(s) ? largest(s) : NULL;
-        if (k)
-                end_for_memory(s, k);
-        uv_timer_start(t, on_look, cg_oom_next_look_ms(available, reserve), 0);
+        k = available && available < reserve && !is_being_freed(s) ? largest(s) : NULL;
+        if (k) {
+                k->memory_exceeded = true;
+                s->memory_ended = fcntl(k->pid.fd, F_DUPFD_CLOEXEC, 0);
+                s->memory_ended_ms = uv_now(&s->loop);
+                cg_pidfd_kill(k->pid.fd, SIGKILL);
+        }
+        uv_timer_start(t, on_memory_timer, cg_oom_next_look_ms(available, reserve), 0);
 }
 
-void memory_start(struct sup *s)
+void cg_sup_memory_start(struct sup *s)
 {
         uv_timer_init(&s->loop, &s->memory_timer);
         s->memory_timer.data = s;
         s->memory_ended = -1;
 }
 
-void memory_watch(struct kernel *k)
+void cg_sup_memory_watch(struct kernel *k)
 {
         struct sup *s = k->sup;
 
         if (is_candidate(k) && !uv_is_active((uv_handle_t *)&s->memory_timer))
-                uv_timer_start(&s->memory_timer, on_look, 0, 0);
+                uv_timer_start(&s->memory_timer, on_memory_timer, 0, 0);
 }

@@ -1,16 +1,21 @@
 /*
- * cellgate-supervisor: folders that go. A hostile program can leave a million files behind, and
- * what takes so long must keep no other session waiting: it is done by a thread of the loop's pool.
- * Their names have numbers that never come again, so none is in the way of a new one.
+ * cellgate-supervisor: removes folders. A hostile program can leave a million files behind, which
+ * takes long to remove and must not delay other sessions: a thread of the loop's pool does it. The
+ * folders' names contain numbers that are never used again, so none is in the way of a new one.
  */
-#include "supervisor/supervisor.h"
+#include "supervisor/remove.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/err.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/util.h"
+#include "supervisor/sup.h"
 
 /*
- * Further ones go with our own folder, at our end. It takes longer to fill a folder than to remove
- * it.
+ * Further ones are removed with our own folder, at our end. Filling a folder takes longer than
+ * removing it.
  */
 #define MAX_WAITING CG_MAX_SESSIONS
 
@@ -36,12 +41,12 @@ static void on_done(uv_work_t *w, int status)
         (void)status;
         r->sup->n_removing--;
         if (r->err.code < 0) /* most likely some process in it is still ending */
-                cg_log(&r->sup->log, CG_LOG_INFO, "%s; it goes with this supervisor's own folder",
+                cg_log(&r->sup->log, CG_LOG_INFO, "%s; it is removed with this supervisor's own folder",
                        r->err.msg);
         free(r);
 }
 
-void sup_remove(struct sup *s, const char *path)
+void cg_sup_remove(struct sup *s, const char *path)
 {
         size_t len = strlen(path) + 1;
         struct removal *r = NULL;

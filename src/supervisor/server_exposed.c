@@ -10,7 +10,7 @@
 #include "sandbox/plan.h"
 #include "sandbox/settings/view.h"
 
-bool file_is_open(const struct check *c, const char *real)
+bool cg_sup_file_is_open(const struct check *c, const char *real)
 {
         for (size_t i = 0; i < c->n_views; i++)
                 if (cg_view_state(&c->views[i].rules, real) == CG_VIEW_WRITE)
@@ -18,7 +18,7 @@ bool file_is_open(const struct check *c, const char *real)
         return false;
 }
 
-bool file_is_in_write_root(const struct check *c, const char *path)
+bool cg_sup_file_is_in_write_root(const struct check *c, const char *path)
 {
         for (size_t i = 0; i < c->n_views; i++)
                 if (cg_rules_may_write(&c->views[i].rules, path))
@@ -26,21 +26,21 @@ bool file_is_in_write_root(const struct check *c, const char *path)
         return false;
 }
 
-bool file_is_exposed(const struct check *c, const char *path)
+bool cg_sup_file_is_exposed(const struct check *c, const char *path)
 {
         struct cg_place place;
         bool found;
 
         if (cg_place_find(path, &place, NULL) < 0)
-                return file_is_open(c, path);
-        found = file_is_open(c, place.path);
+                return cg_sup_file_is_open(c, path);
+        found = cg_sup_file_is_open(c, place.path);
         for (size_t i = 0; i < place.n_links && !found; i++)
-                found = file_is_open(c, place.links[i]);
+                found = cg_sup_file_is_open(c, place.links[i]);
         cg_place_fini(&place);
         return found;
 }
 
-bool file_holds_write_root(const struct check *c, const char *folder)
+bool cg_sup_file_holds_write_root(const struct check *c, const char *folder)
 {
         char real[PATH_MAX];
 
@@ -71,7 +71,7 @@ static bool named_home(const char *spelled, char ret[PATH_MAX])
                snprintf(ret, PATH_MAX, "%s%s", pw.pw_dir, spelled + 1 + n) < PATH_MAX;
 }
 
-int file_absolute(const struct check *c, const char *spelled, char ret[PATH_MAX])
+int cg_sup_file_absolute(const struct check *c, const char *spelled, char ret[PATH_MAX])
 {
         const char *home = c->scope->home;
         bool absolute = spelled[0] == '/';
@@ -97,11 +97,12 @@ static bool piece_is_exposed(const struct check *c, const char *piece, char foun
         if (!*piece || (c->defer && piece[0] != '/' && piece[0] != '~' && !slash))
                 return false;
         if (c->defer && piece[0] != '/' && piece[0] != '~')
-                return file_absolute(c, slash, found) == 0 && file_is_exposed(c, found);
-        if ((slash || strncmp(piece, "..", 2) == 0 || !c->own_cwd) && file_absolute(c, piece, found) == 0 &&
-            file_is_exposed(c, found))
+                return cg_sup_file_absolute(c, slash, found) == 0 && cg_sup_file_is_exposed(c, found);
+        if ((slash || strncmp(piece, "..", 2) == 0 || !c->own_cwd) &&
+            cg_sup_file_absolute(c, piece, found) == 0 && cg_sup_file_is_exposed(c, found))
                 return true;
-        return slash && slash != piece && file_absolute(c, slash, found) == 0 && file_is_exposed(c, found);
+        return slash && slash != piece && cg_sup_file_absolute(c, slash, found) == 0 &&
+               cg_sup_file_is_exposed(c, found);
 }
 
 static bool ends_name(char ch)
@@ -123,7 +124,7 @@ static bool names_folder(const struct check *c, const char *root, const char *te
                         continue;
                 memcpy(found, p, len);
                 found[len] = '\0';
-                if (file_is_exposed(c, found))
+                if (cg_sup_file_is_exposed(c, found))
                         return true;
         }
         return false;
@@ -186,7 +187,7 @@ static void expand(const struct check *c, const char *text, struct cg_buf *ret)
         }
 }
 
-bool text_is_exposed(const struct check *c, const char *text, char found[PATH_MAX])
+bool cg_sup_text_is_exposed(const struct check *c, const char *text, char found[PATH_MAX])
 {
         cg_auto_buf struct cg_buf expanded = { .max = (size_t)1 << 20 };
 

@@ -42,7 +42,7 @@ static const struct server_view *other_view(const struct check *c, const char *p
                 *one = *c;
                 one->views = &c->views[i];
                 one->n_views = 1;
-                if (file_is_exposed(one, path) || file_holds_write_root(one, path))
+                if (cg_sup_file_is_exposed(one, path) || cg_sup_file_holds_write_root(one, path))
                         return one->views->options == c->scope->options ? NULL : one->views;
         }
         return NULL;
@@ -117,10 +117,10 @@ static bool node_root(const char *path, char root[PATH_MAX])
  */
 static bool marked_root(const struct check *c, const char *folder, const char *marker, char root[PATH_MAX])
 {
-        bool open = file_is_open(c, folder);
+        bool open = cg_sup_file_is_open(c, folder);
 
         snprintf(root, PATH_MAX, "%s", folder);
-        while (root[1] && file_is_open(c, root) == open) {
+        while (root[1] && cg_sup_file_is_open(c, root) == open) {
                 if (has_file(root, marker))
                         return true;
                 cut_last(root);
@@ -149,8 +149,8 @@ static void find_root(const struct check *c, const char *path, bool folder, bool
         snprintf(up, sizeof(up), "%s", at);
         cut_last(up);
         /* Programs find their libraries beside their folder. */
-        if ((!strcmp(base_name(at), "bin") || !strcmp(base_name(at), "libexec")) && file_is_open(c, up) &&
-            !file_holds_write_root(c, up))
+        if ((!strcmp(base_name(at), "bin") || !strcmp(base_name(at), "libexec")) &&
+            cg_sup_file_is_open(c, up) && !cg_sup_file_holds_write_root(c, up))
                 snprintf(root, PATH_MAX, "%s", up);
 }
 
@@ -162,7 +162,7 @@ static bool find_folder(const struct check *c, const char *path, char real[PATH_
         struct stat st;
 
         return stat(path, &st) == 0 && S_ISDIR(st.st_mode) && realpath(path, real) &&
-               !tree_was_searched(c, real);
+               !cg_sup_tree_was_searched(c, real);
 }
 
 /*
@@ -171,7 +171,7 @@ static bool find_folder(const struct check *c, const char *path, char real[PATH_
  */
 static int visit_link(struct check *c, void *data, const char *path, const struct stat *st)
 {
-        bool exposed = file_is_exposed(c, path);
+        bool exposed = cg_sup_file_is_exposed(c, path);
         char real[PATH_MAX];
 
         (void)st;
@@ -193,10 +193,10 @@ static int search_pending(struct check *c)
                 const char *path = json_string_value(json_array_get(c->pending, i));
                 const char *what = json_string_value(json_array_get(c->pending, i + 1));
 
-                if (file_is_exposed(c, path))
+                if (cg_sup_file_is_exposed(c, path))
                         r = guard_path(c, what, path);
                 else if (find_folder(c, path, real))
-                        r = tree_search_outside(c, what, real, TREE_LENIENT, visit_link);
+                        r = cg_sup_tree_search_outside(c, what, real, TREE_LENIENT, visit_link);
         }
         json_array_clear(c->pending);
         return r;
@@ -227,9 +227,9 @@ static int guard_folder(struct check *c, const char *what, const char *folder)
         if (r == 0 && is_in_all_write_roots(c, folder)) {
                 if (json_array_append_new(c->searched, json_string(folder)) < 0)
                         return cg_fail(c->err, CG_E_NOMEM, "MCP server");
-                return tree_walk(c, folder, 0, visit_link, (void *)(uintptr_t)what);
+                return cg_sup_tree_walk(c, folder, 0, visit_link, (void *)(uintptr_t)what);
         }
-        return r == 0 ? tree_search_outside(c, what, folder, 0, visit_link) : r;
+        return r == 0 ? cg_sup_tree_search_outside(c, what, folder, 0, visit_link) : r;
 }
 
 /* node searches packages in all folders above a script. */
@@ -241,13 +241,13 @@ static int search_node_folders(struct check *c, const char *what, const char *fo
         int r = 0;
 
         /* Once: what is found may lead here again. */
-        if (!key || list_has(c->searched, key) || json_array_append(c->searched, key) < 0)
+        if (!key || cg_sup_list_has(c->searched, key) || json_array_append(c->searched, key) < 0)
                 return 0;
         for (snprintf(at, sizeof(at), "%s", folder); at[1] && r == 0; cut_last(at)) {
                 snprintf(path, sizeof(path), "%s/node_modules", at);
-                if (!file_is_exposed(c, path))
+                if (!cg_sup_file_is_exposed(c, path))
                         continue;
-                if (lstat(path, &st) < 0 && file_is_open(c, at)) {
+                if (lstat(path, &st) < 0 && cg_sup_file_is_open(c, at)) {
                         /* Optional: cells must not make it. */
                         strcat(path, "/");
                         r = add_guard(c, path);
@@ -266,13 +266,14 @@ static int search_outside(struct check *c, const char *what, const char *path, b
 {
         char root[PATH_MAX];
         bool own, programs;
-        int r = link ? 0 : tree_search_outside(c, what, path, 0, visit_link);
+        int r = link ? 0 : cg_sup_tree_search_outside(c, what, path, 0, visit_link);
 
         find_root(c, path, folder, c->node, root, &own);
         /* Programs in a folder of programs do not load what is beside them. */
         programs = !strcmp(base_name(root), "bin") || !strcmp(base_name(root), "sbin");
-        if (r == 0 && (!own || (!link && !programs)) && !file_is_open(c, root))
-                r = tree_search_outside(c, what, root, own ? TREE_VISIBLE | TREE_LENIENT : 0, visit_link);
+        if (r == 0 && (!own || (!link && !programs)) && !cg_sup_file_is_open(c, root))
+                r = cg_sup_tree_search_outside(c, what, root, own ? TREE_VISIBLE | TREE_LENIENT : 0,
+                                               visit_link);
         return r == 0 && c->node ? search_node_folders(c, what, root) : r;
 }
 
@@ -282,10 +283,10 @@ static int guard(struct check *c, const char *what, const char *path, bool folde
         char root[PATH_MAX];
         bool own;
 
-        if (!file_is_open(c, path))
+        if (!cg_sup_file_is_open(c, path))
                 return search_outside(c, what, path, folder, link);
         find_root(c, path, folder, c->node, root, &own);
-        if (!file_holds_write_root(c, root))
+        if (!cg_sup_file_holds_write_root(c, root))
                 return guard_folder(c, what, root);
         /* A link to elsewhere: it stays what it is, and nothing beside it is loaded. */
         if (link && own)
@@ -309,7 +310,7 @@ static int guard_path(struct check *c, const char *what, const char *path)
                 return r;
         for (size_t i = 0; i < place.n_links && r == 0; i++)
                 r = guard(c, what, place.links[i], false, true);
-        if (r == 0 && place.missing && file_is_open(c, place.path))
+        if (r == 0 && place.missing && cg_sup_file_is_open(c, place.path))
                 r = refuse(c, what, place.path, "it does not exist, and cells could create it");
         else if (r == 0 && !place.missing)
                 r = guard(c, what, place.path, place.folder, false);
@@ -336,7 +337,7 @@ static int guard_named_in(struct check *c, const char *folder, const char *name)
                                            : snprintf(path, sizeof(path), "%s/%s", folder, p);
 
                 if (len_path < (int)sizeof(path) && (p[0] == '/' || !strncmp(p, "..", 2)) &&
-                    (file_is_exposed(c, path) || path_is_present(path)))
+                    (cg_sup_file_is_exposed(c, path) || cg_sup_path_is_present(path)))
                         r = guard_path(c, "a folder of modules of its Python,", path);
         }
         return r;
@@ -356,9 +357,9 @@ static int guard_modules(struct check *c, const char *prefix)
                 DIR *dir = opendir(g.gl_pathv[i]);
                 const struct dirent *d;
 
-                if (!file_is_exposed(c, g.gl_pathv[i]))
-                        r = tree_search_outside(c, "the modules of its Python,", g.gl_pathv[i], 0,
-                                                visit_link);
+                if (!cg_sup_file_is_exposed(c, g.gl_pathv[i]))
+                        r = cg_sup_tree_search_outside(c, "the modules of its Python,", g.gl_pathv[i], 0,
+                                                       visit_link);
                 while (dir && r == 0 && (d = readdir(dir)))
                         r = guard_named_in(c, g.gl_pathv[i], d->d_name);
                 if (dir)
@@ -390,7 +391,7 @@ static int guard_base_of_venv(struct check *c, const char *program)
                 return r;
         if (!cg_pyvenv_home(folder, home, sizeof(home)))
                 return 0;
-        if (!file_is_exposed(c, home)) {
+        if (!cg_sup_file_is_exposed(c, home)) {
                 cut_last(home);
                 return guard_modules(c, home);
         }
@@ -431,7 +432,7 @@ static int look_up(struct check *c, const char *command, char ret[PATH_MAX])
 
         for (int exposed = 0; exposed < 2 && !other[0]; exposed++) {
                 for (list = c->path; next_entry(&list, entry);) {
-                        if (entry[0] != '/' || file_is_exposed(c, entry) != (exposed == 1) ||
+                        if (entry[0] != '/' || cg_sup_file_is_exposed(c, entry) != (exposed == 1) ||
                             snprintf(path, sizeof(path), "%s/%s", entry, command) >= PATH_MAX ||
                             access(path, X_OK) < 0)
                                 continue;
@@ -469,7 +470,7 @@ static int clean_path(struct check *c, struct cg_buf *ret)
         for (const char *list = c->path; r == 0 && next_entry(&list, entry);) {
                 if (entry[0] != '/')
                         continue;
-                if (!file_is_exposed(c, entry))
+                if (!cg_sup_file_is_exposed(c, entry))
                         r = add_entry(ret, entry, c->err);
                 else if (c->path_is_own)
                         r = refuse(c, "the entry of its \"PATH\",", entry, "cells can write there");
@@ -568,13 +569,6 @@ static bool is_file(const char *path)
         return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-bool path_is_present(const char *path)
-{
-        struct stat st;
-
-        return stat(path, &st) == 0;
-}
-
 /*
  * Installers that link the files of their cache or store into every environment, and what runs
  * programs from these. A program of theirs has files whose other names may be in a write root.
@@ -612,10 +606,10 @@ static int check_code_word(struct check *c, const struct launcher *l, const char
          * is not enough.
          */
         if (l->kind != RUNS_PACKAGE && !(l->kind == RUNS_ALL && l->node) &&
-            (word[0] == '/' || (!c->own_cwd && !c->defer)) && file_absolute(c, word, path) == 0 &&
-            (is_file(path) || (l->kind == RUNS_SCRIPT && path_is_present(path))))
+            (word[0] == '/' || (!c->own_cwd && !c->defer)) && cg_sup_file_absolute(c, word, path) == 0 &&
+            (is_file(path) || (l->kind == RUNS_SCRIPT && cg_sup_path_is_present(path))))
                 r = guard_path(c, what, path);
-        if (r == 0 && text_is_exposed(c, word, path))
+        if (r == 0 && cg_sup_text_is_exposed(c, word, path))
                 r = refuse(c, what, path, "cells can write there");
         return r;
 }
@@ -644,11 +638,11 @@ static int check_own_word(struct check *c, const char *word)
 
         if (strncmp(value, "file://", 7) == 0)
                 value += 7;
-        if ((value[0] != '/' && (c->own_cwd || c->defer)) || file_absolute(c, value, path) < 0)
+        if ((value[0] != '/' && (c->own_cwd || c->defer)) || cg_sup_file_absolute(c, value, path) < 0)
                 return 0;
         if (!is_file(path)) /* FILE:OBJECT, FILE::NAME, FILE#PART: what is loaded of it */
                 path[strcspn(path, ":#?")] = '\0';
-        if (!is_file(path) || !is_script(path) || !file_is_exposed(c, path))
+        if (!is_file(path) || !is_script(path) || !cg_sup_file_is_exposed(c, path))
                 return 0;
         snprintf(what, sizeof(what), "the argument \"%.200s\" leads to", word);
         return guard_path(c, what, path);
@@ -683,7 +677,7 @@ static int check_code_value(struct check *c, const char *option, const char *val
 {
         char path[PATH_MAX], what[PATH_MAX + 32];
 
-        if (!text_is_exposed(c, value, path) || is_file(path))
+        if (!cg_sup_text_is_exposed(c, value, path) || is_file(path))
                 return 0;
         snprintf(what, sizeof(what), "the option \"%.200s\" leads to", option);
         return refuse(c, what, path, "cells can write there");
@@ -767,7 +761,7 @@ static int check_interpreter(struct check *c, const char *program, int depth)
                 if (env && word[0] != '-' && !strchr(word, '=')) {
                         r = check_program(c, word, &l, found, depth + 1);
                         env = false;
-                } else if (text_is_exposed(c, word, found)) {
+                } else if (cg_sup_text_is_exposed(c, word, found)) {
                         r = refuse(c, "the first line of its program leads to", found,
                                    "cells can write "
                                    "there");
@@ -787,7 +781,7 @@ static int check_program(struct check *c, const char *command, const struct laun
 
         *ret = find_launcher(command);
         if (strchr(command, '/'))
-                r = file_absolute(c, command, found);
+                r = cg_sup_file_absolute(c, command, found);
         else
                 r = look_up(c, command, found);
         if (r < 0)
@@ -795,7 +789,7 @@ static int check_program(struct check *c, const char *command, const struct laun
                                c->name);
         if (!found[0])
                 return 0;
-        if (!path_is_present(found) && file_is_exposed(c, found))
+        if (!cg_sup_path_is_present(found) && cg_sup_file_is_exposed(c, found))
                 return refuse(c, "its program", found, "it does not exist, and cells could create it");
         if (!realpath(found, real))
                 return 0; /* the tool server says what is wrong with it */
@@ -856,7 +850,7 @@ static int check_variables(struct check *c)
                 char found[PATH_MAX], what[200];
 
                 if (!text || strcmp(name, "PATH") == 0 || is_data_variable(name) ||
-                    !text_is_exposed(c, text, found))
+                    !cg_sup_text_is_exposed(c, text, found))
                         continue;
                 snprintf(what, sizeof(what), "the variable %.100s leads to", name);
                 return refuse(c, what, found, "cells can write there");
@@ -964,7 +958,7 @@ static int guard_start_files(struct check *c, const char *home)
 
         for (size_t i = 0; home && home[0] == '/' && i < CG_ARRAY_LEN(start_files) && r == 0; i++)
                 if (snprintf(path, sizeof(path), "%s/%s", home, start_files[i]) < (int)sizeof(path) &&
-                    file_is_exposed(c, path))
+                    cg_sup_file_is_exposed(c, path))
                         r = add_guard(c, path);
         return r;
 }
@@ -988,7 +982,8 @@ static int guard_node_folders(struct check *c)
                 while (at[1] && r == 0) {
                         cut_last(at);
                         snprintf(path, sizeof(path), "%s/node_modules/", at[1] ? at : "");
-                        if (file_is_open(c, at) && file_is_exposed(c, path) && !strstr(at, "/node_modules"))
+                        if (cg_sup_file_is_open(c, at) && cg_sup_file_is_exposed(c, path) &&
+                            !strstr(at, "/node_modules"))
                                 r = add_guard(c, path);
                 }
         }
@@ -1049,12 +1044,12 @@ static int check_cwd_place(struct check *c)
 {
         if (c->own_cwd)
                 return 0;
-        if (file_is_exposed(c, c->cwd))
+        if (cg_sup_file_is_exposed(c, c->cwd))
                 return refuse(c, "it would start in the folder (\"cwd\")", c->cwd,
                               "cells can write there, "
                               "and interpreters look first for modules and settings in the folder that "
                               "they start in");
-        if (file_holds_write_root(c, c->cwd))
+        if (cg_sup_file_holds_write_root(c, c->cwd))
                 return refuse(c, "it would start in the folder (\"cwd\")", c->cwd,
                               "a folder that cells "
                               "write lies in it");
@@ -1091,11 +1086,11 @@ static int check_cwd_links(struct check *c)
         char path[PATH_MAX + 16];
         int r;
 
-        if (c->own_cwd || file_is_exposed(c, c->cwd))
+        if (c->own_cwd || cg_sup_file_is_exposed(c, c->cwd))
                 return 0;
-        r = tree_search_outside(c, what, c->cwd, TREE_SHALLOW, visit_link);
+        r = cg_sup_tree_search_outside(c, what, c->cwd, TREE_SHALLOW, visit_link);
         snprintf(path, sizeof(path), "%s/node_modules", c->cwd);
-        return r == 0 && c->node ? tree_search_outside(c, what, path, 0, visit_link) : r;
+        return r == 0 && c->node ? cg_sup_tree_search_outside(c, what, path, 0, visit_link) : r;
 }
 
 static int check_relative_command(struct check *c, const char *command)
@@ -1137,7 +1132,7 @@ static int set_variables(struct check *c, json_t *inherit)
         for (size_t i = 0; i < CG_ARRAY_LEN(folders); i++) {
                 const char *text = json_string_value(json_object_get(inherit, folders[i]));
 
-                if (text && (text[0] != '/' || file_is_exposed(c, text)))
+                if (text && (text[0] != '/' || cg_sup_file_is_exposed(c, text)))
                         json_object_del(inherit, folders[i]);
         }
         return 0;
@@ -1162,7 +1157,7 @@ static int check_unsandboxed(struct check *c, json_t *inherit)
         int r = 0;
 
         c->linked |= names_linker(command ?: "") || args_name_linker(c);
-        c->defer = !c->own_cwd && file_is_exposed(c, c->cwd);
+        c->defer = !c->own_cwd && cg_sup_file_is_exposed(c, c->cwd);
         if (!home)
                 home = json_string_value(json_object_get(inherit, "HOME"));
         if (command && strchr(command, '/'))
@@ -1232,7 +1227,7 @@ static int check_sandboxed(struct check *c, const json_t *inherit)
                 c->n_views = 1;
                 r = check_unsandboxed(c, copy);
                 first = *c->err;
-                if (r == CG_E_INVAL && server_sandbox_is_wider(c, why, sizeof(why)))
+                if (r == CG_E_INVAL && cg_sup_server_sandbox_is_wider(c, why, sizeof(why)))
                         return cg_fail(c->err, CG_E_INVAL,
                                        "%s. The sandbox that it has allows more than the "
                                        "cells': %s",
@@ -1256,7 +1251,8 @@ static int check_definition(struct check *c)
         if (!c->path)
                 c->path = json_string_value(json_object_get(inherit, "PATH")) ?: "";
         if (json_is_string(sandbox) && json_string_value(sandbox)[0] == '/' &&
-            file_is_exposed(c, json_string_value(sandbox)) && add_guard(c, json_string_value(sandbox)) < 0)
+            cg_sup_file_is_exposed(c, json_string_value(sandbox)) &&
+            add_guard(c, json_string_value(sandbox)) < 0)
                 return CG_E_NOMEM;
         r = check_unsandboxed(c, inherit);
         if (r == CG_E_INVAL && sandbox && !json_is_null(sandbox)) {
@@ -1268,8 +1264,8 @@ static int check_definition(struct check *c)
         return r;
 }
 
-int server_check(struct check *c, const struct server_scope *scope, const char *name,
-                 const json_t *definition, unsigned int folder, struct cg_err *err)
+int cg_sup_server_check(struct check *c, const struct server_scope *scope, const char *name,
+                        const json_t *definition, unsigned int folder, struct cg_err *err)
 {
         int r;
 
@@ -1296,7 +1292,7 @@ int server_check(struct check *c, const struct server_scope *scope, const char *
         return r;
 }
 
-void server_check_fini(struct check *c)
+void cg_sup_server_check_fini(struct check *c)
 {
         json_decref(c->def);
         json_decref(c->guards);

@@ -1,5 +1,6 @@
 /*
  * The check of MCP servers' definitions, by file:
+ *   server_rules.c    what the others share: rules of kernels, lists
  *   server_exposed.c  which paths cells can write, and which words lead there
  *   server_tree.c     folders of files: symlinks to elsewhere, files with several names
  *   server_files.c    one definition: its program, arguments, variables and working folder
@@ -69,25 +70,25 @@ struct check {
 /* ---- server_exposed.c */
 
 /* Whether cells of a view can write @real, which has no symlinks in it. */
-bool file_is_open(const struct check *c, const char *real);
+bool cg_sup_file_is_open(const struct check *c, const char *real);
 /* Whether they could but for denials. */
-bool file_is_in_write_root(const struct check *c, const char *path);
+bool cg_sup_file_is_in_write_root(const struct check *c, const char *path);
 /*
  * Whether cells decide what @path (absolute) is. One that cannot be followed is judged by its
  * spelling.
  */
-bool file_is_exposed(const struct check *c, const char *path);
+bool cg_sup_file_is_exposed(const struct check *c, const char *path);
 /*
  * Whether a write root lies in @folder: a program that starts there finds names that cells chose.
  */
-bool file_holds_write_root(const struct check *c, const char *folder);
+bool cg_sup_file_holds_write_root(const struct check *c, const char *folder);
 /* @spelled as the server would open it: ".." is left to the file system. CG_E_LIMIT: too long. */
-int file_absolute(const struct check *c, const char *spelled, char ret[PATH_MAX]);
+int cg_sup_file_absolute(const struct check *c, const char *spelled, char ret[PATH_MAX]);
 /*
  * Whether some path in @text, with variables expanded as by a shell, is one that cells decide; it
  * is put into @found.
  */
-bool text_is_exposed(const struct check *c, const char *text, char found[PATH_MAX]);
+bool cg_sup_text_is_exposed(const struct check *c, const char *text, char found[PATH_MAX]);
 
 /* ---- server_tree.c */
 
@@ -115,43 +116,42 @@ enum {
  * Calls @visit for each symlink below @folder. An absent folder is empty. CG_E_LIMIT,
  * CG_E_TIMEDOUT, CG_E_CLOSED, CG_E_SYS: not all could be visited.
  */
-int tree_walk(struct check *c, const char *folder, unsigned int flags, tree_visit visit, void *data);
+int cg_sup_tree_walk(struct check *c, const char *folder, unsigned int flags, tree_visit visit, void *data);
 /*
  * Searches the file or folder @path, which is outside of write roots: calls @link for each symlink,
  * with @what as its data, and sets c->linked if a file has names that are not in that folder. A
  * single file with several names becomes a guard. What was searched is not searched again.
  */
-int tree_search_outside(struct check *c, const char *what, const char *path, unsigned int flags,
-                        tree_visit link);
+int cg_sup_tree_search_outside(struct check *c, const char *what, const char *path, unsigned int flags,
+                               tree_visit link);
 
 /* Whether @path is a folder that was searched as a whole, or lies in one. */
-bool tree_was_searched(const struct check *c, const char *path);
+bool cg_sup_tree_was_searched(const struct check *c, const char *path);
 
 /* ---- server_files.c */
 
-bool path_is_present(const char *path);
 /*
- * Checks @definition. Fills @c, which the caller ends with server_check_fini() whatever the
+ * Checks @definition. Fills @c, which the caller ends with cg_sup_server_check_fini() whatever the
  * outcome: c->def and c->guards are the result. CG_E_INVAL: the definition leads to where cells
  * write. CG_E_LIMIT, CG_E_TIMEDOUT: that could not be found out.
  */
-int server_check(struct check *c, const struct server_scope *scope, const char *name,
-                 const json_t *definition, unsigned int folder, struct cg_err *err);
-void server_check_fini(struct check *c);
+int cg_sup_server_check(struct check *c, const struct server_scope *scope, const char *name,
+                        const json_t *definition, unsigned int folder, struct cg_err *err);
+void cg_sup_server_check_fini(struct check *c);
 
 /* ---- server_sandbox.c */
 
 /*
  * Whether the server's own sandbox allows more than the cells of the first view may do; @why: what.
  */
-bool server_sandbox_is_wider(const struct check *c, char *why, size_t size);
+bool cg_sup_server_sandbox_is_wider(const struct check *c, char *why, size_t size);
 
-/* ---- server_guards.c */
+/* ---- server_rules.c */
 
-bool list_has(const json_t *list, const json_t *item);
-int settings_of(const json_t *o, struct cg_settings **ret, struct cg_err *err);
+bool cg_sup_path_is_present(const char *path);
+bool cg_sup_list_has(const json_t *list, const json_t *item);
 /* The rules of the kernels of a session with @options. The caller frees them: cg_rules_fini(). */
-int server_rules(const json_t *options, const char *home, const json_t *guards, struct cg_rules *ret,
-                 struct cg_err *err);
+int cg_sup_server_rules(const json_t *options, const char *home, const json_t *guards, struct cg_rules *ret,
+                        struct cg_err *err);
 
 #endif

@@ -6,15 +6,23 @@
  * ends between the check of the files and the moment from which kernels have the guards. So it is
  * bounded in time, and what takes longer is refused.
  */
-#include "supervisor/supervisor.h"
+#include "supervisor/server_guards.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/json.h"
+#include "base/util.h"
 #include "sandbox/plan.h"
 #include "sandbox/settings/kernel_view.h"
 #include "sandbox/settings/view.h"
+#include "supervisor/broker.h"
+#include "supervisor/host_link.h"
+#include "supervisor/kernel.h"
+#include "supervisor/members.h"
 #include "supervisor/server_files_int.h"
+#include "supervisor/state.h"
+#include "supervisor/sup.h"
 
 /*
  * Longest check of all definitions of one registration, and of those of all sessions when one
@@ -42,43 +50,7 @@ struct registration {
         struct cg_err err; /* code < 0: of the registration, or of all servers with guards */
 };
 
-int settings_of(const json_t *o, struct cg_settings **ret, struct cg_err *err)
-{
-        cg_auto_free char *text = NULL;
-        size_t len;
-
-        text = cg_json_text(o, &len);
-        if (!text)
-                return cg_fail(err, CG_E_NOMEM, "sandbox settings");
-        return cg_settings_parse(text, len, "sandbox settings", 0, ret, err);
-}
-
-bool list_has(const json_t *list, const json_t *item)
-{
-        const json_t *v;
-        size_t i;
-
-        json_array_foreach((json_t *)(uintptr_t)list, i, v) if (json_equal(v, item)) return true;
-        return false;
-}
-
-int server_rules(const json_t *options, const char *home, const json_t *guards, struct cg_rules *ret,
-                 struct cg_err *err)
-{
-        const char *workspace = json_string_value(json_object_get(options, "workspace"));
-        const json_t *o = json_object_get(options, "settings");
-        cg_auto_settings struct cg_settings *s = NULL;
-        int r = o ? settings_of(o, &s, err) : 0;
-
-        return r < 0 ? r : cg_session_rules(s, workspace, home, guards, true, ret, err);
-}
-
-static bool is_sandboxed(const struct session *ss)
-{
-        return !json_is_false(json_object_get(ss->options, "sandbox"));
-}
-
-json_t *server_guards(const struct sup *s)
+json_t *cg_sup_server_guards(const struct sup *s)
 {
         json_t *all = json_array(), *of_server, *v;
         const char *name;
@@ -87,7 +59,8 @@ json_t *server_guards(const struct sup *s)
         for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
                 json_object_foreach(s->sessions[i] ? s->sessions[i]->guards : NULL, name, of_server)
                 {
-                        json_array_foreach(of_server, k, v) if (!list_has(all, v)) json_array_append(all, v);
+                        json_array_foreach(of_server, k, v) if (!cg_sup_list_has(all, v))
+                                json_array_append(all, v);
                 }
         }
         return all;
@@ -150,14 +123,14 @@ static int add_view(struct server_scope *scope, const struct session *ss, json_t
 
         if (!o)
                 return cg_fail(err, CG_E_NOMEM, "MCP servers");
-        if (!is_sandboxed(ss) || list_has(known, o))
+        if (!cg_sup_is_sandboxed(ss) || cg_sup_list_has(known, o))
                 return 0;
         r = check_time(scope, err);
         *v = (struct server_view){ .options = ss->options, .workspace = workspace_of(ss) };
         if (r == 0 && json_array_append(known, o) < 0)
                 r = cg_fail(err, CG_E_NOMEM, "MCP servers");
         if (r == 0)
-                r = server_rules(ss->options, scope->home, NULL, &v->rules, err);
+                r = cg_sup_server_rules(ss->options, scope->home, NULL, &v->rules, err);
         if (r < 0 || v->rules.off) {
                 cg_rules_fini(&v->rules);
                 return r < 0 ? cg_err_prefix(err, "workspace %s", v->workspace) : 0;
@@ -183,7 +156,8 @@ static int mark_invalid(json_t *servers, const char *name, const struct cg_err *
 
         if (strncmp(named.msg, "MCP server ", 11) != 0)
                 cg_err_prefix(&named, "MCP server \"%s\"", name);
-        return json_object_set_new(servers, name, json_pack("{s:o}", "invalid", text_json(named.msg))) < 0
+        return json_object_set_new(servers, name,
+                                   json_pack("{s:o}", "invalid", cg_sup_text_json(named.msg))) < 0
                        ? cg_fail(err, CG_E_NOMEM, "MCP servers")
                        : 0;
 }
@@ -204,10 +178,10 @@ static int check_startable(const struct registration *g, const json_t *guards, s
                 return cg_fail(err, CG_E_NOMEM, "MCP server");
         json_object_foreach(g->guards, name, of_server)
         {
-                json_array_foreach((json_t *)(uintptr_t)of_server, i, v) if (!list_has(all, v))
+                json_array_foreach((json_t *)(uintptr_t)of_server, i, v) if (!cg_sup_list_has(all, v))
                         json_array_append(all, (json_t *)(uintptr_t)v);
         }
-        r = server_rules(g->session->options, g->scope.home, all, &rules, err);
+        r = cg_sup_server_rules(g->session->options, g->scope.home, all, &rules, err);
         cg_rules_fini(&rules);
         return r;
 }
@@ -216,9 +190,9 @@ static int check_one(struct registration *g, const char *name, const json_t *def
 {
         struct cg_err why;
         struct check c;
-        int r = server_check(&c, &g->scope, name, definition, folder, &why);
+        int r = cg_sup_server_check(&c, &g->scope, name, definition, folder, &why);
 
-        if (r == 0 && is_sandboxed(g->session))
+        if (r == 0 && cg_sup_is_sandboxed(g->session))
                 r = check_startable(g, c.guards, &why);
         if (r < 0)
                 r = mark_invalid(g->checked, name, &why, &g->err);
@@ -227,7 +201,7 @@ static int check_one(struct registration *g, const char *name, const json_t *def
                 r = cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
         if (r == 0 && c.left_out.len && !g->left_out)
                 g->left_out = strndup(c.left_out.data, c.left_out.len);
-        server_check_fini(&c);
+        cg_sup_server_check_fini(&c);
         return r;
 }
 
@@ -322,9 +296,9 @@ static int examine(struct registration *g, struct examined *x)
         int r = check_time(&g->scope, &g->err);
 
         if (r == 0 && !same && is_near(x, g->all)) {
-                r = server_rules(x->session->options, g->scope.home, x->guards, &before, &g->err);
+                r = cg_sup_server_rules(x->session->options, g->scope.home, x->guards, &before, &g->err);
                 if (r == 0)
-                        r = server_rules(x->session->options, g->scope.home, g->all, &now, &g->err);
+                        r = cg_sup_server_rules(x->session->options, g->scope.home, g->all, &now, &g->err);
                 open = r == 0 ? find_open(&before, &now) : NULL;
         }
         if (open && !(x->open = strdup(open)))
@@ -341,7 +315,7 @@ static void finish(struct registration *g, struct session *ss, int64_t timeout_m
         const char *name;
 
         if (g->err.code < 0 && !json_object_size(g->guards)) {
-                host_failed(ss->host, ss->number, request, &g->err);
+                cg_sup_host_failed(ss->host, ss->number, request, &g->err);
                 return;
         }
         json_object_foreach(g->guards, name, v)
@@ -357,12 +331,12 @@ static void finish(struct registration *g, struct session *ss, int64_t timeout_m
                     !json_object_get(json_object_get(ss->servers, "all"), name))
                         json_object_del(ss->guards, name);
         }
-        if (g->left_out && !ss->told_path) {
-                ss->told_path = true;
-                session_notice(ss, "MCP servers do without the entries of PATH that cells can write: %s",
-                               g->left_out);
+        if (g->left_out && !ss->path_reported) {
+                ss->path_reported = true;
+                cg_sup_notice(ss, "MCP servers do without the entries of PATH that cells can write: %s",
+                              g->left_out);
         }
-        broker_servers(ss, json_incref(g->checked), timeout_ms, request);
+        cg_sup_broker_servers(ss, json_incref(g->checked), timeout_ms, request);
 }
 
 /*
@@ -379,7 +353,7 @@ static int list_examined(struct registration *g)
                 bool started = x && x->kernel && x->kernel->state != K_WAITING;
                 json_t *guards;
 
-                if (!x || !is_sandboxed(x) || (!started && !x->ever_used))
+                if (!x || !cg_sup_is_sandboxed(x) || (!started && !x->ever_used))
                         continue;
                 guards = started && x->kernel->guards ? json_incref(x->kernel->guards) : json_array();
                 if (!guards)
@@ -409,13 +383,6 @@ static int check_closable(struct registration *g, const struct examined *e)
         return 0;
 }
 
-static struct session *session_by_number(const struct sup *s, uint64_t number)
-{
-        struct session *ss = s->sessions[number % CG_MAX_SESSIONS];
-
-        return ss && ss->number == number ? ss : NULL;
-}
-
 /*
  * Makes the guards hold in kernels that run: those that have run nothing are replaced, all or none.
  * A session whose kernel cannot be replaced ends, that of the registration perhaps.
@@ -436,10 +403,10 @@ static int close_kernels(struct registration *g)
                         renew[n++] = e->session->number;
         }
         for (size_t i = 0; i < n && r == 0; i++) {
-                struct session *x = session_by_number(g->sup, renew[i]);
+                struct session *x = cg_sup_session_by_number(g->sup, renew[i]);
 
                 if (x)
-                        session_renew_kernel(x);
+                        x->sup->session_ops->renew_kernel(x);
         }
         return r;
 }
@@ -462,7 +429,7 @@ static int keep_guards(struct registration *g, struct session *ss)
                         return cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
         }
         json_decref(g->all);
-        g->all = server_guards(g->sup);
+        g->all = cg_sup_server_guards(g->sup);
         return g->all ? 0 : cg_fail(&g->err, CG_E_NOMEM, "MCP servers");
 }
 
@@ -476,9 +443,9 @@ static int begin(struct registration *g, struct session *ss)
         g->session = ss;
         g->checked = json_object();
         g->guards = json_object();
-        g->all = server_guards(ss->sup);
+        g->all = cg_sup_server_guards(ss->sup);
         *scope = (struct server_scope){ .options = ss->options,
-                                        .home = sup_home(),
+                                        .home = cg_sup_home(),
                                         .dir = ss->dir,
                                         .workspace = workspace_of(ss),
                                         .views = calloc(CG_MAX_SESSIONS, sizeof(*scope->views)),
@@ -506,8 +473,8 @@ static void free_registration(struct registration *g)
         free(g->left_out);
 }
 
-int servers_register(struct session *ss, const json_t *servers, int64_t timeout_ms, uint64_t request,
-                     struct cg_err *err)
+int cg_sup_servers_register(struct session *ss, const json_t *servers, int64_t timeout_ms, uint64_t request,
+                            struct cg_err *err)
 {
         struct registration g = { .err = { 0 } };
         struct sup *s = ss->sup;
@@ -521,7 +488,7 @@ int servers_register(struct session *ss, const json_t *servers, int64_t timeout_
         }
         if (check_all(&g, servers) == 0 && keep_guards(&g, ss) == 0 && json_array_size(g.all))
                 close_kernels(&g);
-        ss = session_by_number(s, number);
+        ss = cg_sup_session_by_number(s, number);
         if (ss)
                 finish(&g, ss, timeout_ms, request);
         free_registration(&g);
@@ -559,10 +526,10 @@ static int guards_for(const struct server_scope *scope, const struct session *x,
                 return 0;
         r = check_time(scope, err);
         if (r == 0) {
-                r = server_check(&c, scope, name, definition, 0, err);
+                r = cg_sup_server_check(&c, scope, name, definition, 0, err);
                 if (r == 0 && json_object_set(known, key, c.guards) < 0)
                         r = cg_fail(err, CG_E_NOMEM, "workspace");
-                server_check_fini(&c);
+                cg_sup_server_check_fini(&c);
         }
         *ret = json_object_get(known, key);
         return r < 0 ? cg_err_prefix(err,
@@ -582,7 +549,7 @@ static int keep_more(struct session *x, const char *name, const json_t *guards, 
                 kept = json_array();
                 r = kept ? json_object_set_new(x->guards, name, kept) : -1;
         }
-        json_array_foreach((json_t *)(uintptr_t)guards, i, v) if (r == 0 && !list_has(kept, v))
+        json_array_foreach((json_t *)(uintptr_t)guards, i, v) if (r == 0 && !cg_sup_list_has(kept, v))
                 r = json_array_append(kept, v);
         return r < 0 ? cg_fail(err, CG_E_NOMEM, "workspace") : 0;
 }
@@ -622,7 +589,7 @@ static int check_servers(const struct session *ss, struct cg_err *err)
 {
         struct server_view view = { .n_rules = 0 };
         struct server_scope scope = { .options = ss->options,
-                                      .home = sup_home(),
+                                      .home = cg_sup_home(),
                                       .dir = ss->dir,
                                       .views = &view,
                                       .workspace = workspace_of(ss),
@@ -651,15 +618,15 @@ static int check_servers(const struct session *ss, struct cg_err *err)
         return r;
 }
 
-int server_files_check_workspace(const struct session *ss, struct cg_err *err)
+int cg_sup_server_files_check_workspace(const struct session *ss, struct cg_err *err)
 {
-        cg_auto_json json_t *guards = server_guards(ss->sup);
+        cg_auto_json json_t *guards = cg_sup_server_guards(ss->sup);
         const char *workspace = json_string_value(json_object_get(ss->options, "workspace"));
         char real[PATH_MAX], guarded[PATH_MAX];
         json_t *v;
         size_t i;
 
-        if (!is_sandboxed(ss))
+        if (!cg_sup_is_sandboxed(ss))
                 return 0;
         if (!realpath(workspace, real))
                 return cg_fail_errno(err, "workspace %s", workspace);

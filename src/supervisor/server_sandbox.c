@@ -9,6 +9,7 @@
 #include "base/proc.h"
 #include "base/util.h"
 #include "sandbox/settings/view.h"
+#include "supervisor/settings.h"
 
 static int own_settings(const json_t *sandbox, json_t **ret, struct cg_err *err)
 {
@@ -58,14 +59,14 @@ static bool network_is_wider(const json_t *own, const json_t *kernel, char *why,
                 snprintf(why, size, "network.%s is not as the cells'", which);
                 return true;
         }
-        json_array_foreach(allowed, i, v) if (!list_has(json_object_get(kernel, "allowedDomains"), v))
+        json_array_foreach(allowed, i, v) if (!cg_sup_list_has(json_object_get(kernel, "allowedDomains"), v))
         {
                 snprintf(why, size, "it may reach %.200s", json_string_value(v) ?: "?");
                 return true;
         }
         json_array_foreach(json_object_get(kernel, "deniedDomains"), i,
                            v) if (json_array_size(allowed) &&
-                                  !list_has(json_object_get(own, "deniedDomains"), v))
+                                  !cg_sup_list_has(json_object_get(own, "deniedDomains"), v))
         {
                 snprintf(why, size, "%.200s is denied to cells only", json_string_value(v) ?: "?");
                 return true;
@@ -95,7 +96,7 @@ static bool files_are_wider(const struct check *c, const struct cg_settings *s, 
         }
         for (i = 0; i < rules.n; i++)
                 if (rules.v[i].kind == CG_RULE_ALLOW_WRITE && strcmp(rules.v[i].why, "default") != 0 &&
-                    !file_is_open(c, rules.v[i].path)) {
+                    !cg_sup_file_is_open(c, rules.v[i].path)) {
                         snprintf(why, size, "it may write %.400s", rules.v[i].path);
                         goto end;
                 }
@@ -107,14 +108,14 @@ static bool files_are_wider(const struct check *c, const struct cg_settings *s, 
                         goto end;
                 }
         json_array_foreach((json_t *)(uintptr_t)hide, i,
-                           v) if (path_is_present(json_string_value(v)) &&
+                           v) if (cg_sup_path_is_present(json_string_value(v)) &&
                                   cg_view_state(&rules, json_string_value(v)) != CG_VIEW_HIDDEN)
         {
                 snprintf(why, size, "it may read %.400s", json_string_value(v));
                 goto end;
         }
         snprintf(path, sizeof(path), "%s/.env", workspace);
-        if (!json_object_get(c->views[0].options, "settings") && path_is_present(path) &&
+        if (!json_object_get(c->views[0].options, "settings") && cg_sup_path_is_present(path) &&
             cg_view_state(&rules, path) != CG_VIEW_HIDDEN) {
                 snprintf(why, size, "it may read %.400s", path);
                 goto end;
@@ -125,7 +126,7 @@ end:
         return wider;
 }
 
-bool server_sandbox_is_wider(const struct check *c, char *why, size_t size)
+bool cg_sup_server_sandbox_is_wider(const struct check *c, char *why, size_t size)
 {
         static const char *const sections[] = { "network", "filesystem", "cellgate", "credentials", NULL };
         static const char *const harmless[] = { "limits", "hideCredentials", NULL };
@@ -137,7 +138,7 @@ bool server_sandbox_is_wider(const struct check *c, char *why, size_t size)
         json_t *v;
 
         if (own_settings(json_object_get(c->def, "sandbox"), &own, &err) < 0 ||
-            settings_of(own, &s, &err) < 0) {
+            cg_sup_settings_parse(own, &s, &err) < 0) {
                 snprintf(why, size, "its settings: %.400s", err.msg);
                 return true;
         }

@@ -86,7 +86,7 @@ static int walk_entry(struct walk *w, int dir, const struct dirent *d, size_t le
                 return w->visit(c, w->data, w->path, &st);
         if (!S_ISDIR(st.st_mode) || (w->flags & TREE_SHALLOW) ||
             ((w->flags & TREE_VISIBLE) && d->d_name[0] == '.') ||
-            ((w->flags & TREE_OUTSIDE) && file_is_open(c, w->path)))
+            ((w->flags & TREE_OUTSIDE) && cg_sup_file_is_open(c, w->path)))
                 return 0;
         if (depth == 0 && (w->flags & TREE_LENIENT)) {
                 c->linked = true;
@@ -124,7 +124,7 @@ static int walk_folder(struct walk *w, int fd, size_t len, int depth)
         return r;
 }
 
-int tree_walk(struct check *c, const char *folder, unsigned int flags, tree_visit visit, void *data)
+int cg_sup_tree_walk(struct check *c, const char *folder, unsigned int flags, tree_visit visit, void *data)
 {
         struct walk w = { .c = c, .flags = flags, .visit = visit, .data = data };
         int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -216,7 +216,7 @@ static bool has_names_elsewhere(struct names *names)
         return found;
 }
 
-bool tree_was_searched(const struct check *c, const char *path)
+bool cg_sup_tree_was_searched(const struct check *c, const char *path)
 {
         const json_t *v;
         size_t i;
@@ -230,7 +230,7 @@ static bool add_searched(struct check *c, const char *path, unsigned int flags)
 {
         cg_auto_json json_t *key = json_sprintf("%s%s", flags & TREE_VISIBLE ? "visible:" : "", path);
 
-        if (key && list_has(c->searched, key))
+        if (key && cg_sup_list_has(c->searched, key))
                 return false;
         if (key) /* no UTF-8: it is searched each time */
                 json_array_append(c->searched, key);
@@ -254,7 +254,7 @@ static bool has_names_beside_only(const struct check *c, const char *path, const
         if (!slash)
                 return false;
         slash[slash == folder] = '\0';
-        if (file_is_in_write_root(c, folder))
+        if (cg_sup_file_is_in_write_root(c, folder))
                 return false;
         dir = opendir(folder);
         for (int i = 0; i < BESIDE_MAX && dir && (d = readdir(dir)); i++)
@@ -266,15 +266,15 @@ static bool has_names_beside_only(const struct check *c, const char *path, const
         return found == file->st_nlink;
 }
 
-int tree_search_outside(struct check *c, const char *what, const char *path, unsigned int flags,
-                        tree_visit link)
+int cg_sup_tree_search_outside(struct check *c, const char *what, const char *path, unsigned int flags,
+                               tree_visit link)
 {
         struct names names = { .link = link, .what = what };
         size_t entries = c->entries;
         struct stat st;
         int r = 0;
 
-        if (tree_was_searched(c, path) || stat(path, &st) < 0)
+        if (cg_sup_tree_was_searched(c, path) || stat(path, &st) < 0)
                 return 0;
         if (!(flags & TREE_SHALLOW) && !add_searched(c, path, flags))
                 return 0;
@@ -284,7 +284,7 @@ int tree_search_outside(struct check *c, const char *what, const char *path, uns
                 return 0;
         }
         c->entries = 0; /* each folder outside has a budget of its own; the time bounds all */
-        r = tree_walk(c, path, flags | TREE_FILES | TREE_OUTSIDE, visit_outside, &names);
+        r = cg_sup_tree_walk(c, path, flags | TREE_FILES | TREE_OUTSIDE, visit_outside, &names);
         c->entries = entries;
         if (r == 0 && !c->linked && !(flags & TREE_SHALLOW))
                 c->linked = has_names_elsewhere(&names);

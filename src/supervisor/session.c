@@ -2,54 +2,49 @@
  * cellgate-supervisor: sessions, from their options to their end, and the kernels they have
  * meanwhile.
  */
-#include "supervisor/supervisor.h"
+#include "supervisor/session.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include "base/json.h"
+#include "base/util.h"
 #include "sandbox/sandbox.h"
 #include "sandbox/settings/kernel_view.h"
+#include "supervisor/broker.h"
+#include "supervisor/cells.h"
+#include "supervisor/denied.h"
+#include "supervisor/egress.h"
+#include "supervisor/host_link.h"
+#include "supervisor/kernel.h"
+#include "supervisor/kernel_env.h"
+#include "supervisor/kernel_link.h"
+#include "supervisor/limits.h"
+#include "supervisor/members.h"
+#include "supervisor/remove.h"
+#include "supervisor/server_guards.h"
+#include "supervisor/spare.h"
+#include "supervisor/state.h"
 
 /* A kernel that dies sooner than this after its start, so many times in a row, ends its session. */
 #define QUICK_MS  2000
 #define MAX_QUICK 5
 /*
  * A zygote that ends while it starts a session's kernel, so many times in a row, ends the session;
- * one try would be enough for chance.
+ * a single failure could be chance.
  */
 #define MAX_LOST         3
 #define DEFAULT_START_MS 30000
-
-/* ------------------------------------------------------------------ words to the hosts */
-
-static void send_text(struct session *ss, uint16_t type, uint64_t cell, const char *text)
-{
-        struct cg_out out = { .type = type, .id = cell };
-
-        session_event(ss, &out, json_pack("{s:o}", "text", text_json(text)), NULL);
-}
-
-void session_notice(struct session *ss, const char *fmt, ...)
-{
-        char text[1000];
-        va_list ap;
-
-        va_start(ap, fmt);
-        vsnprintf(text, sizeof(text), fmt, ap);
-        va_end(ap);
-        send_text(ss, CG_HOST_NOTICE, cells_running(ss), text);
-}
 
 static void send_done(struct host *h, struct session *ss, uint64_t request)
 {
         struct cg_out out = { .type = CG_HOST_DONE, .session = ss->number, .id = request };
 
-        host_send(h, &out, json_object());
+        cg_sup_host_send(h, &out, json_object());
 }
 
-/* ------------------------------------------------------------------ what the kernel says */
+/* ------------------------------------------------------------------ messages of the kernel */
 
 static const struct {
         uint16_t kernel, host;
@@ -69,23 +64,20 @@ static json_t *question_body(int64_t question)
         return json_pack("{s:I}", "question", (json_int_t)question);
 }
 
-/*
- * The kernel's cell waits for an answer no more: an interrupt, or an exception of its own, has
- * ended its input().
- */
+/* An interrupt, or an exception of the cell itself, has ended its input(). */
 static void close_input(struct session *ss)
 {
         struct cg_out out = { .type = CG_HOST_INPUT_CLOSED, .id = ss->input_cell };
 
         ss->input_cell = 0;
-        session_event_to_host(ss, &out, question_body(ss->input_question));
+        cg_sup_event_to_host(ss, &out, question_body(ss->input_question));
 }
 
 /*
- * INPUT_REQUEST and INPUT_CANCEL. A question replaces one that is open: a kernel has one, and the
- * older was taken back.
+ * INPUT_REQUEST and INPUT_CANCEL. A new question replaces an open one: a kernel has one at a time,
+ * and has cancelled the older one.
  */
-static void input_said(struct session *ss, struct cg_msg *m)
+static void handle_input_request(struct session *ss, struct cg_msg *m)
 {
         struct cg_out out = { .type = CG_HOST_INPUT_REQUEST, .id = m->id };
         cg_auto_json json_t *body = NULL;
@@ -93,89 +85,89 @@ static void input_said(struct session *ss, struct cg_msg *m)
         struct cg_err err;
 
         if (cg_msg_json(m, &body, &err) < 0 || cg_json_int(body, "question", 0, &question, &err) < 0) {
-                kernel_violation(ss->kernel, err.msg);
+                cg_sup_kernel_violation(ss->kernel, err.msg);
                 return;
         }
         if (m->type == CG_KERNEL_INPUT_CANCEL) {
-                /* else it has been answered meanwhile */
+                /* else the host has answered it */
                 if (ss->input_cell == m->id && ss->input_question == question)
                         close_input(ss);
                 return;
         }
-        if (!cells_may_ask(ss, m->id)) {
-                kernel_violation(ss->kernel, "INPUT_REQUEST of a cell that does not run, or may not ask");
+        if (!cg_sup_cells_may_ask(ss, m->id)) {
+                cg_sup_kernel_violation(ss->kernel,
+                                        "INPUT_REQUEST of a cell that does not run, or may not ask");
                 return;
         }
         if (ss->input_cell)
                 close_input(ss);
-        cells_asks(ss, m->id);
+        cg_sup_cells_wait_for_input(ss, m->id);
         ss->input_cell = m->id;
         ss->input_question = question;
-        session_event(ss, &out, question_body(question), m);
+        cg_sup_event(ss, &out, question_body(question), m);
 }
 
-void session_kernel_message(struct session *ss, struct cg_msg *m)
+static void kernel_message(struct session *ss, struct cg_msg *m)
 {
         struct cg_out out = { .id = m->id, .flags = m->flags & CG_FLAG_STDERR };
 
-        if (spare_message(ss, m))
+        if (cg_sup_spare_message(ss, m))
                 return;
-        if (!limits_output(ss, m))
+        if (!cg_sup_limits_output(ss, m))
                 return;
         if (m->type == CG_KERNEL_EXECUTE_REPLY) {
-                cells_execute_reply(ss, m);
+                cg_sup_cells_execute_reply(ss, m);
                 return;
         }
         if (m->type == CG_KERNEL_REPLY) {
-                cells_request_reply(ss, m);
+                cg_sup_cells_request_reply(ss, m);
                 return;
         }
         if (m->type == CG_KERNEL_DENIED) {
-                denied_said(ss, m);
+                cg_sup_denied_from_kernel(ss, m);
                 return;
         }
         if (m->type == CG_KERNEL_INPUT_WAIT) {
-                if (cells_may_ask(ss, m->id))
-                        cells_asks(ss, m->id);
+                if (cg_sup_cells_may_ask(ss, m->id))
+                        cg_sup_cells_wait_for_input(ss, m->id);
                 return;
         }
         if (m->type == CG_KERNEL_INPUT_REQUEST || m->type == CG_KERNEL_INPUT_CANCEL) {
-                input_said(ss, m);
+                handle_input_request(ss, m);
                 return;
         }
         for (size_t i = 0; i < CG_ARRAY_LEN(relayed); i++) {
                 if (relayed[i].kernel == m->type) {
                         out.type = relayed[i].host;
-                        session_event(ss, &out, NULL, m);
+                        cg_sup_event(ss, &out, NULL, m);
                         return;
                 }
         }
 }
 
-json_t *session_info(const struct session *ss)
+json_t *cg_sup_session_info(const struct session *ss)
 {
         const struct kernel *k = ss->kernel;
 
         return json_pack("{s:s*, s:O*, s:o, s:b, s:b, s:O?, s:s, s:s}", "tier", k ? k->tier : NULL,
-                         "landlock_abi", k ? k->landlock_abi : NULL, "limits", limits_info(ss), "debugger",
-                         k && k->debugger, "sandbox", !json_is_false(json_object_get(ss->options, "sandbox")),
-                         "layers", k ? k->layers : NULL, "python", k && k->python ? k->python : "", "ipython",
+                         "landlock_abi", k ? k->landlock_abi : NULL, "limits", cg_sup_limits_info(ss),
+                         "debugger", k && k->debugger, "sandbox", cg_sup_is_sandboxed(ss), "layers",
+                         k ? k->layers : NULL, "python", k && k->python ? k->python : "", "ipython",
                          k && k->ipython ? k->ipython : "");
 }
 
-/* What a default sandbox leaves read-only though it lies in the workspace. */
-static void tell_of_home(struct session *ss)
+/* Reports which part of the workspace a default sandbox keeps read-only. */
+static void notice_home(struct session *ss)
 {
         static const char advice[] =
-                "Give cells a folder of their own as workspace, or say by settings what may be written";
+                "Give cells a folder of their own as workspace, or allow writing in settings";
         const char *workspace = json_string_value(json_object_get(ss->options, "workspace"));
 
-        if (json_is_false(json_object_get(ss->options, "sandbox")) ||
-            json_object_get(ss->options, "settings"))
+        if (!cg_sup_is_sandboxed(ss) || json_object_get(ss->options, "settings"))
                 return;
-        switch (cg_session_view_holds_home(workspace, sup_home())) {
+        switch (cg_session_view_holds_home(workspace, cg_sup_home())) {
         case CG_IS_HOME:
-                session_notice(
+                cg_sup_notice(
                         ss,
                         "the workspace is your home folder: cells can change the files and folders in it, but make nothing new directly "
                         "in it, and change nothing whose name begins with a dot, nor bin and the like, since that is run outside of the "
@@ -183,21 +175,20 @@ static void tell_of_home(struct session *ss)
                         advice);
                 break;
         case CG_IS_ABOVE_HOME:
-                session_notice(ss, "your home folder lies in the workspace %s: cells can only read there. %s",
-                               workspace, advice);
+                cg_sup_notice(ss,
+                              "your home folder is inside the workspace %s: cells can only read there. %s",
+                              workspace, advice);
                 break;
         case CG_HOLDS_NO_HOME:
                 break;
         }
 }
 
-/*
- * Whoever asked for "auto" knows no more than that; and nobody is to take one tier for the other.
- */
-static void tell_of_tier(struct session *ss)
+/* With "auto", the host does not know which tier was chosen. */
+static void notice_tier(struct session *ss)
 {
         if (ss->kernel && ss->kernel->tier && strcmp(ss->kernel->tier, "landlock") == 0)
-                session_notice(
+                cg_sup_notice(
                         ss,
                         "sandbox: the landlock tier, which is weaker than the full one (docs/settings.md says where): cells can make new "
                         "files that programs outside obey (.bashrc, .git/hooks, .vscode and the like: docs/names.md), so look at what is new "
@@ -213,19 +204,20 @@ static void answer_start(struct session *ss, const struct cg_err *err)
         if (!request)
                 return;
         if (err) {
-                host_failed(ss->host, ss->number, request, err);
+                cg_sup_host_failed(ss->host, ss->number, request, err);
         } else if (ss->opening) {
-                host_send(ss->host, &out, json_pack("{s:s, s:o}", "id", ss->id, "info", session_info(ss)));
-                limits_opened(ss);
-                tell_of_home(ss);
-                tell_of_tier(ss);
+                cg_sup_host_send(ss->host, &out,
+                                 json_pack("{s:s, s:o}", "id", ss->id, "info", cg_sup_session_info(ss)));
+                cg_sup_limits_opened(ss);
+                notice_home(ss);
+                notice_tier(ss);
         } else {
                 send_done(ss->host, ss, request);
         }
         ss->opening = ss->resetting = 0;
 }
 
-void session_kernel_ready(struct session *ss)
+static void kernel_ready(struct session *ss)
 {
         /* or of a spare whose kernel has ended while it was asked for */
         bool first = !ss->opened || ss->opening;
@@ -233,41 +225,41 @@ void session_kernel_ready(struct session *ss)
         answer_start(ss, NULL);
         ss->opened = true;
         ss->lost_starts = 0;
-        if (spare_ready(ss))
+        if (cg_sup_spare_ready(ss))
                 return;
         if (first)
-                spare_plan(ss);
-        session_pause_if_full(ss);
-        cells_run(ss);
+                cg_sup_spare_plan(ss);
+        cg_sup_pause_if_full(ss);
+        cg_sup_cells_run(ss);
 }
 
-void session_warm(struct session *ss)
+static void warmed(struct session *ss)
 {
         if (!ss->host)
                 return;
         answer_start(ss, NULL);
-        spare_plan(ss);
-        cells_run(ss);
+        cg_sup_spare_plan(ss);
+        cg_sup_cells_run(ss);
 }
 
-void session_kernel_failed(struct session *ss, const struct cg_err *err)
+static void kernel_failed(struct session *ss, const struct cg_err *err)
 {
         bool first = !ss->opened;
         char text[1100];
 
-        if (spare_ended(ss)) {
+        if (cg_sup_spare_ended(ss)) {
                 cg_log(&ss->sup->log, CG_LOG_WARN, "no spare: %s", err->msg);
                 return;
         }
         answer_start(ss, err);
         snprintf(text, sizeof(text), "no kernel could be started: %s", err->msg);
-        session_end(ss, first ? NULL : text);
+        cg_sup_session_end(ss, first ? NULL : text);
 }
 
-static void drop_asks(struct session *ss, const char *why)
+static void close_asks(struct session *ss, const char *why)
 {
-        broker_drop_asks(ss, why);
-        egress_drop_asks(ss, why);
+        cg_sup_broker_drop_asks(ss, why);
+        cg_sup_egress_drop_asks(ss, why);
 }
 
 /*
@@ -288,40 +280,33 @@ static int check_workspace(struct session *ss, const struct stat *st, struct cg_
                 "the workspace is not the folder any more that the session was opened for; open a new session");
 }
 
-static int same_workspace(struct session *ss, struct cg_err *err)
-{
-        const char *path = json_string_value(json_object_get(ss->options, "workspace"));
-        struct stat st;
-
-        return stat(path, &st) < 0 ? cg_fail_errno(err, "workspace %s", path) : check_workspace(ss, &st, err);
-}
-
 static void start_again(struct session *ss)
 {
+        const char *workspace = json_string_value(json_object_get(ss->options, "workspace"));
+        struct stat st;
         struct cg_err err;
+        int r;
 
-        /*
-         * a spare's, which had been asked for: no reply of the old kernel comes any more, and cells
-         * would wait for it
-         */
-        ss->warming = false;
-        broker_detach(ss->sup, ss->number, true);
-        if (same_workspace(ss, &err) < 0 || kernel_start(ss, &err) < 0)
-                session_kernel_failed(ss, &err);
+        ss->warming = false; /* no reply of the old kernel comes any more */
+        cg_sup_broker_detach(ss->sup, ss->number, true);
+        r = stat(workspace, &st) < 0 ? cg_fail_errno(&err, "workspace %s", workspace)
+                                     : check_workspace(ss, &st, &err);
+        if (r < 0 || cg_sup_kernel_start(ss, &err) < 0)
+                kernel_failed(ss, &err);
 }
 
-void session_renew_kernel(struct session *ss)
+static void renew_kernel(struct session *ss)
 {
-        kernel_end(ss->kernel);
+        cg_sup_kernel_end(ss->kernel);
         start_again(ss);
-        spare_renewed(ss);
+        cg_sup_spare_renewed(ss);
 }
 
-void session_start_lost(struct session *ss)
+static void start_lost(struct session *ss)
 {
         struct cg_err err;
 
-        kernel_end(ss->kernel);
+        cg_sup_kernel_end(ss->kernel);
         if (++ss->lost_starts < MAX_LOST) {
                 start_again(ss);
                 return;
@@ -329,21 +314,21 @@ void session_start_lost(struct session *ss)
         cg_fail(&err, CG_E_CLOSED,
                 "the zygote, which all kernels are forked from, ended %d times in a row while it started this one",
                 MAX_LOST);
-        session_kernel_failed(ss, &err);
+        kernel_failed(ss, &err);
 }
 
-void session_kernel_dead(struct session *ss, const char *how)
+static void kernel_dead(struct session *ss, const char *how)
 {
         struct cg_err err;
         char text[700], queued[700];
 
-        if (spare_ended(ss))
+        if (cg_sup_spare_ended(ss))
                 return;
-        drop_asks(ss, "the kernel ended");
+        close_asks(ss, "the kernel ended");
         if (!ss->opened || ss->resetting) {
-                limits_explain_start(ss, text, sizeof(text));
+                cg_sup_limits_explain_start(ss, text, sizeof(text));
                 cg_fail(&err, CG_E_CLOSED, "the kernel ended while it started: %s%s", how, text);
-                session_kernel_failed(ss, &err);
+                kernel_failed(ss, &err);
                 return;
         }
         ss->quick_deaths = cg_now_ms() - ss->kernel_started_ms < QUICK_MS && !ss->main.running
@@ -351,23 +336,23 @@ void session_kernel_dead(struct session *ss, const char *how)
                                    : 0;
         snprintf(text, sizeof(text), "the kernel ended: %s; its state is lost", how);
         snprintf(queued, sizeof(queued), "the kernel ended before this cell ran: %s", how);
-        cells_end_all(ss, "kernel_died", text, queued);
-        send_text(ss, CG_HOST_KERNEL_DIED, 0, text);
+        cg_sup_cells_end_all(ss, "kernel_died", text, queued);
+        cg_sup_event_text(ss, CG_HOST_KERNEL_DIED, 0, text);
         if (ss->quick_deaths >= MAX_QUICK)
-                session_end(ss, "its kernels end again and again right after they start");
+                cg_sup_session_end(ss, "its kernels end again and again right after they start");
         else
                 start_again(ss);
 }
 
-void session_replace_kernel(struct session *ss, struct lane *l, const char *status, const char *text)
+static void replace_kernel(struct session *ss, struct shell *l, const char *status, const char *text)
 {
-        kernel_end(ss->kernel);
-        drop_asks(ss, "the kernel was replaced");
-        cells_end_replaced(ss, l, status, text);
+        cg_sup_kernel_end(ss->kernel);
+        close_asks(ss, "the kernel was replaced");
+        cg_sup_cells_end_replaced(ss, l, status, text);
         start_again(ss);
 }
 
-/* ------------------------------------------------------------------ requests of the host */
+/* ------------------------------------------------------------------ requests of hosts */
 
 static void on_start_timeout(uv_timer_t *t)
 {
@@ -375,8 +360,8 @@ static void on_start_timeout(uv_timer_t *t)
         struct cg_err err;
 
         cg_fail(&err, CG_E_TIMEDOUT, "the kernel did not start in time; the supervisor's log may say why");
-        kernel_end(ss->kernel);
-        session_kernel_failed(ss, &err);
+        cg_sup_kernel_end(ss->kernel);
+        kernel_failed(ss, &err);
 }
 
 static void arm_start_timer(struct session *ss, int64_t timeout_ms)
@@ -393,21 +378,21 @@ static void handle_reset(struct session *ss, struct cg_msg *m)
         struct cg_err err;
 
         if (cg_msg_json(m, &body, &err) < 0 || cg_json_int(body, "timeout_ms", 0, &timeout_ms, &err) < 0) {
-                host_failed(ss->host, ss->number, m->id, &err);
+                cg_sup_host_failed(ss->host, ss->number, m->id, &err);
                 return;
         }
         if (ss->resetting) {
                 cg_fail(&err, CG_E_STATE, "a reset is under way");
-                host_failed(ss->host, ss->number, m->id, &err);
+                cg_sup_host_failed(ss->host, ss->number, m->id, &err);
                 return;
         }
         if (ss->kernel && ss->used)
-                kernel_retire(ss->kernel, NULL, 0, 0);
+                cg_sup_kernel_retire(ss->kernel, NULL, 0, 0);
         else
-                kernel_end(ss->kernel);
+                cg_sup_kernel_end(ss->kernel);
         ss->used = false;
-        drop_asks(ss, "the session was reset");
-        cells_end_all(ss, "cancelled", "the session was reset", "the session was reset");
+        close_asks(ss, "the session was reset");
+        cg_sup_cells_end_all(ss, "cancelled", "the session was reset", "the session was reset");
         ss->quick_deaths = 0;
         ss->resetting = m->id;
         arm_start_timer(ss, timeout_ms);
@@ -437,10 +422,10 @@ static void handle_servers(struct session *ss, struct cg_msg *m)
                 cg_fail(&err, CG_E_STATE, "MCP servers are being added already");
                 goto fail;
         }
-        if (servers_register(ss, servers, timeout_ms > 0 ? timeout_ms : 60000, m->id, &err) == 0)
+        if (cg_sup_servers_register(ss, servers, timeout_ms > 0 ? timeout_ms : 60000, m->id, &err) == 0)
                 return;
 fail:
-        host_failed(ss->host, ss->number, m->id, &err);
+        cg_sup_host_failed(ss->host, ss->number, m->id, &err);
 }
 
 static void handle_decision(struct session *ss, struct cg_msg *m)
@@ -455,7 +440,7 @@ static void handle_decision(struct session *ss, struct cg_msg *m)
                 accept = false;
                 reason = "the host's decision could not be read";
         }
-        broker_decide(ss, m->id, accept, reason);
+        cg_sup_broker_decide(ss, m->id, accept, reason);
 }
 
 static void handle_input(struct session *ss, uint64_t id, struct cg_msg *m)
@@ -466,46 +451,43 @@ static void handle_input(struct session *ss, uint64_t id, struct cg_msg *m)
 
         if (!ss->input_cell || ss->input_cell != id)
                 return;
-        /* An answer to a question that was taken back is not one to the cell's next. */
+        /* An answer to a cancelled question must not answer the cell's next one. */
         if (cg_msg_json(m, &body, NULL) < 0 || cg_json_int(body, "question", 0, &question, NULL) < 0 ||
             question != ss->input_question)
                 return;
         ss->input_cell = 0;
         out.body = cg_msg_body(m, &out.body_len);
         out.raw = cg_msg_raw(m, 0, &out.raw_len);
-        kernel_send(ss->kernel, &out, NULL);
+        cg_sup_kernel_send(ss->kernel, &out, NULL);
 }
 
-/* What any host of the session may ask for. false: it was something else. */
+/* Requests that any host of the session may make. false: @m is another one. */
 static bool handle_common(struct session *ss, struct member *mb, struct cg_msg *m)
 {
         uint64_t id = CELL_ID(mb ? mb->slot : 0, CELL_NUMBER(m->id));
 
         switch (m->type) {
         case CG_HOST_EXECUTE:
-                cells_execute(ss, id, m);
+                cg_sup_cells_execute(ss, id, m);
                 return true;
         case CG_HOST_REQUEST:
-                cells_request(ss, id, m);
+                cg_sup_cells_request(ss, id, m);
                 return true;
         case CG_HOST_CANCEL:
-                cells_cancel(ss, id, m->id == 0);
+                cg_sup_cells_cancel(ss, id, m->id == 0);
                 return true;
         case CG_HOST_INPUT_REPLY:
                 handle_input(ss, id, m);
                 return true;
         case CG_HOST_CREDIT:
-                session_credit(ss, mb, m->id);
+                cg_sup_credit(ss, mb, m->id);
                 return true;
         default:
                 return false;
         }
 }
 
-/*
- * The rest is for the host that opened the session: approvals, servers and the kernel itself are
- * its business.
- */
+/* Requests that only the host that opened the session may make. */
 static void handle_of_opener(struct session *ss, struct cg_msg *m)
 {
         switch (m->type) {
@@ -513,7 +495,7 @@ static void handle_of_opener(struct session *ss, struct cg_msg *m)
                 handle_decision(ss, m);
                 break;
         case CG_HOST_EGRESS_DECISION:
-                egress_decide(ss, m);
+                cg_sup_egress_decide(ss, m);
                 break;
         case CG_HOST_SESSION_RESET:
                 handle_reset(ss, m);
@@ -523,16 +505,16 @@ static void handle_of_opener(struct session *ss, struct cg_msg *m)
                 break;
         case CG_HOST_SESSION_END:
                 ss->end_request = m->id;
-                session_end(ss, NULL);
+                cg_sup_session_end(ss, NULL);
                 break;
         default:
                 break;
         }
 }
 
-void session_message(struct session *ss, struct host *h, struct cg_msg *m)
+void cg_sup_session_message(struct session *ss, struct host *h, struct cg_msg *m)
 {
-        struct member *mb = session_member(ss, h);
+        struct member *mb = cg_sup_member(ss, h);
         struct cg_err err;
 
         if (handle_common(ss, mb, m))
@@ -541,108 +523,82 @@ void session_message(struct session *ss, struct host *h, struct cg_msg *m)
                 handle_of_opener(ss, m);
         } else if (m->type == CG_HOST_SESSION_END) {
                 send_done(h, ss, m->id);
-                session_detach(ss, mb, NULL);
+                cg_sup_detach(ss, mb, NULL);
         } else if (m->type != CG_HOST_DECISION && m->type != CG_HOST_EGRESS_DECISION) {
                 cg_fail(&err, CG_E_STATE, "only the client that opened the session can do this");
-                host_failed(h, ss->number, m->id, &err);
+                cg_sup_host_failed(h, ss->number, m->id, &err);
         }
 }
 
 /* ------------------------------------------------------------------ life */
 
-static void session_release(struct session *ss)
+static void release(struct session *ss)
 {
         if (ss->dir)
-                sup_remove(ss->sup, ss->dir);
+                cg_sup_remove(ss->sup, ss->dir);
         json_decref(ss->options);
         json_decref(ss->servers);
         json_decref(ss->guards);
         json_decref(ss->egress_policy);
         json_decref(ss->egress_env);
         json_decref(ss->no_network);
-        cells_release(ss);
+        cg_sup_cells_release(ss);
         free(ss->dir);
         free(ss);
 }
 
-static void on_timer_closed(uv_handle_t *h)
-{
-        struct session *ss = h->data;
-
-        if (--ss->open_timers == 0)
-                session_release(ss);
-}
-
-void session_timer_init(struct session *ss, uv_timer_t *t, void *data)
-{
-        uv_timer_init(&ss->sup->loop, t);
-        t->data = data;
-        ss->open_timers++;
-}
-
-void session_timer_close(struct session *ss, uv_timer_t *t)
-{
-        t->data = ss;
-        uv_close((uv_handle_t *)t, on_timer_closed);
-}
-
-static void end_members(struct session *ss, const char *why)
-{
-        while (ss->members)
-                session_detach(ss, ss->members,
-                               why ? why : "the client that opened the session has ended it");
-}
-
-void session_end(struct session *ss, const char *why)
+void cg_sup_session_end(struct session *ss, const char *why)
 {
         struct sup *s = ss->sup;
 
         if (ss->ending)
                 return;
         ss->ending = true;
-        drop_asks(ss, "the session ended");
+        close_asks(ss, "the session ended");
         if (ss->kernel && ss->used) {
-                kernel_retire(ss->kernel, ss->host, ss->number, ss->end_request);
+                cg_sup_kernel_retire(ss->kernel, ss->host, ss->number, ss->end_request);
         } else {
-                kernel_end(ss->kernel);
+                cg_sup_kernel_end(ss->kernel);
                 if (ss->end_request)
                         send_done(ss->host, ss, ss->end_request);
         }
-        cells_end_all(ss, "cancelled", why ? why : "the session ended", why ? why : "the session ended");
-        end_members(ss, why);
+        cg_sup_cells_end_all(ss, "cancelled", why ? why : "the session ended",
+                             why ? why : "the session ended");
+        while (ss->members)
+                cg_sup_detach(ss, ss->members, why ? why : "the client that opened the session has ended it");
         if (why)
-                send_text(ss, CG_HOST_SESSION_CLOSED, 0, why);
-        broker_detach(s, ss->number, false);
+                cg_sup_event_text(ss, CG_HOST_SESSION_CLOSED, 0, why);
+        cg_sup_broker_detach(s, ss->number, false);
         s->sessions[ss->number % CG_MAX_SESSIONS] = NULL;
         s->n_sessions--;
         cg_log(&s->log, CG_LOG_INFO, "session %llu ended%s%s", (unsigned long long)ss->number,
                why ? ": " : "", why ? why : "");
-        cells_close_timers(ss);
-        session_timer_close(ss, &ss->start_timer);
-        session_timer_close(ss, &ss->wall);
+        cg_sup_cells_close_timers(ss);
+        cg_sup_timer_close(ss, &ss->start_timer);
+        cg_sup_timer_close(ss, &ss->wall);
 }
 
-void session_of_host_gone(struct sup *s, struct host *h)
+void cg_sup_sessions_host_gone(struct sup *s, struct host *h)
 {
-        spare_of_host_gone(s, h);
+        cg_sup_spares_host_gone(s, h);
         for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
                 struct session *ss = s->sessions[i];
-                struct member *mb = ss ? session_member(ss, h) : NULL;
+                struct member *mb = ss ? cg_sup_member(ss, h) : NULL;
 
                 if (mb)
-                        session_detach(ss, mb, NULL);
+                        cg_sup_detach(ss, mb, NULL);
                 if (ss && ss->host == h) {
                         ss->host = NULL;
-                        session_end(ss, NULL);
+                        cg_sup_session_end(ss, NULL);
                 }
         }
 }
 
-struct session *session_find(struct sup *s, const struct host *h, uint64_t number)
+struct session *cg_sup_session_find(struct sup *s, const struct host *h, uint64_t number)
 {
         struct session *ss = s->sessions[number % CG_MAX_SESSIONS];
 
-        return ss && ss->number == number && (ss->host == h || session_member(ss, h)) ? ss : NULL;
+        return ss && ss->number == number && (ss->host == h || cg_sup_member(ss, h)) ? ss : NULL;
 }
 
 static int take_number(struct session *ss, struct cg_err *err)
@@ -710,9 +666,9 @@ static int check_options(struct session *ss, struct cg_err *err)
                 return cg_fail(err, CG_E_INVAL, "workspace %s is not a folder", workspace);
         if (check_workspace(ss, &st, err) < 0)
                 return -1;
-        if (server_files_check_workspace(ss, err) < 0)
+        if (cg_sup_server_files_check_workspace(ss, err) < 0)
                 return -1;
-        if (limits_check(ss, err) < 0 ||
+        if (cg_sup_limits_check(ss, err) < 0 ||
             cg_json_int(ss->options, "approval_timeout_ms", 0, &ss->approval_timeout_ms, err) < 0 ||
             cg_json_int(ss->options, "timeout_ms", 0, &ss->start_timeout_ms, err) < 0 ||
             check_strings(ss->options, "env", err) < 0 ||
@@ -724,11 +680,13 @@ static int check_options(struct session *ss, struct cg_err *err)
                 return -1;
         if (dir && dir[0] != '/')
                 return cg_fail(err, CG_E_INVAL, "\"working_dir\" must be an absolute path");
-        return egress_check(ss, err) < 0 || limits_check_least(ss, err) < 0 ? -1 : kernel_env_check(ss, err);
+        return cg_sup_egress_check(ss, err) < 0 || cg_sup_limits_check_least(ss, err) < 0
+                       ? -1
+                       : cg_sup_kernel_env_check(ss, err);
 }
 
-struct session *session_make(struct sup *s, struct host *h, json_t *options, uint64_t request,
-                             struct cg_err *err)
+static struct session *session_make(struct sup *s, struct host *h, json_t *options, uint64_t request,
+                                    struct cg_err *err)
 {
         struct session *ss = calloc(1, sizeof(*ss));
 
@@ -744,24 +702,24 @@ struct session *session_make(struct sup *s, struct host *h, json_t *options, uin
         ss->guards = json_object();
         if (!ss->servers || !ss->guards || check_options(ss, err) < 0 || take_number(ss, err) < 0 ||
             make_id(ss, err) < 0 || make_dir(ss, err) < 0) {
-                session_release(ss);
+                release(ss);
                 return NULL;
         }
         s->sessions[ss->number % CG_MAX_SESSIONS] = ss;
         s->n_sessions++;
-        cells_init(ss);
-        session_timer_init(ss, &ss->start_timer, ss);
-        session_timer_init(ss, &ss->wall, ss);
+        cg_sup_cells_init(ss);
+        cg_sup_timer_init(ss, &ss->start_timer, ss);
+        cg_sup_timer_init(ss, &ss->wall, ss);
         arm_start_timer(ss, ss->start_timeout_ms);
-        if (kernel_start(ss, err) < 0) {
-                ss->opening = 0; /* the caller says it */
-                session_end(ss, NULL);
+        if (cg_sup_kernel_start(ss, err) < 0) {
+                ss->opening = 0; /* the caller reports it */
+                cg_sup_session_end(ss, NULL);
                 return NULL;
         }
         return ss;
 }
 
-void session_adopt(struct session *ss, struct host *h, json_t *options, uint64_t request)
+static void adopt(struct session *ss, struct host *h, json_t *options, uint64_t request)
 {
         struct cg_err err;
 
@@ -769,37 +727,37 @@ void session_adopt(struct session *ss, struct host *h, json_t *options, uint64_t
         ss->opening = request;
         json_decref(ss->options);
         ss->options = json_incref(options);
-        if (check_options(ss, &err) < 0) { /* the workspace may have gone since */
+        if (check_options(ss, &err) < 0) { /* the workspace may have been removed since */
                 answer_start(ss, &err);
-                session_end(ss, NULL);
+                cg_sup_session_end(ss, NULL);
                 return;
         }
         if (!ss->opened || ss->warming)
                 return; /* answered when it is ready */
         answer_start(ss, NULL);
-        spare_plan(ss);
+        cg_sup_spare_plan(ss);
 }
 
 /*
- * The host has its answer before the spare's view of the files is looked at, which takes as long as
- * its next message needs; no message of a host is read meanwhile. A spare that sees other files
- * than it should gets another kernel, and cells wait for that.
+ * The host gets its answer before the spare's view of the files is checked, which takes as long as
+ * the host's next message takes to arrive; no message of a host is read meanwhile. A spare with an
+ * outdated view gets another kernel, and cells wait for it.
  */
 static void adopt_and_check(struct session *ss, struct host *h, json_t *options, uint64_t request,
                             uint64_t view)
 {
-        session_adopt(ss, h, options, request);
-        if (ss->ending || spare_view_holds(ss, view))
+        adopt(ss, h, options, request);
+        if (ss->ending || cg_sup_spare_view_holds(ss, view))
                 return;
         /*
          * Its kernel has been ready once, so the next one's readiness is not the session's first.
          */
-        spare_plan(ss);
-        kernel_end(ss->kernel);
+        cg_sup_spare_plan(ss);
+        cg_sup_kernel_end(ss->kernel);
         start_again(ss);
 }
 
-void session_new(struct host *h, const struct cg_msg *m)
+void cg_sup_session_new(struct host *h, const struct cg_msg *m)
 {
         cg_auto_json json_t *options = NULL;
         struct session *spare;
@@ -807,12 +765,30 @@ void session_new(struct host *h, const struct cg_msg *m)
         struct cg_err err;
 
         if (cg_msg_json(m, &options, &err) < 0) {
-                host_failed(h, 0, m->id, &err);
+                cg_sup_host_failed(h, 0, m->id, &err);
                 return;
         }
-        spare = spare_take(h, options, &view);
+        spare = cg_sup_spare_take(h, options, &view);
         if (spare)
                 adopt_and_check(spare, h, options, m->id, view);
         else if (!session_make(h->sup, h, options, m->id, &err))
-                host_failed(h, 0, m->id, &err);
+                cg_sup_host_failed(h, 0, m->id, &err);
 }
+
+const struct cg_kernel_ops cg_sup_session_kernel_ops = {
+        .ready = kernel_ready,
+        .failed = kernel_failed,
+        .message = kernel_message,
+        .dead = kernel_dead,
+        .start_lost = start_lost,
+};
+
+const struct cg_session_ops cg_sup_session_ops = {
+        .make = session_make,
+        .end = cg_sup_session_end,
+        .warmed = warmed,
+        .renew_kernel = renew_kernel,
+        .replace_kernel = replace_kernel,
+        .member_gone = cg_sup_cells_member_gone,
+        .release = release,
+};

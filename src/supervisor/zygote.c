@@ -2,7 +2,7 @@
  * cellgate-supervisor: the zygote, the process every kernel is forked from. Python never runs in
  * the supervisor.
  */
-#include "supervisor/supervisor.h"
+#include "supervisor/zygote.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -11,8 +11,16 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/proc.h"
+#include "base/util.h"
 #include "config.h"
-#include "sandbox/settings/kernel_view.h"
+#include "supervisor/kernel.h"
+#include "supervisor/kernel_link.h"
+#include "supervisor/limits.h"
+#include "supervisor/state.h"
+#include "supervisor/sup.h"
 
 /*
  * A zygote that dies sooner than this counts as a quick death; after MAX_QUICK in a row it is not
@@ -20,32 +28,60 @@
  */
 #define QUICK_MS  10000
 #define MAX_QUICK 3
-/* For its orderly end: all kernels are killed and gone by then. */
+/* For its orderly end, which kills all kernels. */
 #define END_MS 3000
 /* Datagrams from the zygote: one reply each, with an error message at most. */
 #define REPLY_MAX 65536
 
+struct zygote {
+        struct cg_proc proc;
+        struct watch control, pid;
+        bool up, ready;
+        int closing; /* handles whose close callback is still to come: no successor before */
+        char *python, *ipython;
+        struct kernel *waiting; /* kernels to request once it is ready */
+        int64_t started_ms;
+        unsigned quick_deaths;
+        bool reported_failure; /* it has sent why it does not start; waiting kernels have failed */
+};
+
+int cg_sup_zygote_new(struct sup *s, struct cg_err *err)
+{
+        s->zygote = calloc(1, sizeof(*s->zygote));
+        return s->zygote ? 0 : cg_fail(err, CG_E_NOMEM, "zygote");
+}
+
+const char *cg_sup_zygote_python(const struct sup *s)
+{
+        return s->zygote->python;
+}
+
+const char *cg_sup_zygote_ipython(const struct sup *s)
+{
+        return s->zygote->ipython;
+}
+
 static void flush_waiting(struct sup *s)
 {
-        struct kernel *list = s->zygote.waiting;
+        struct kernel *list = s->zygote->waiting;
 
-        s->zygote.waiting = NULL;
+        s->zygote->waiting = NULL;
         while (list) {
                 struct kernel *k = list;
 
                 list = k->next_waiting;
                 k->next_waiting = NULL;
-                kernel_spawn(k);
+                s->zygote_ops->spawn(k);
         }
 }
 
 static void fail_waiting(struct sup *s, const struct cg_err *err)
 {
-        while (s->zygote.waiting) {
-                struct kernel *k = s->zygote.waiting;
+        while (s->zygote->waiting) {
+                struct kernel *k = s->zygote->waiting;
 
-                s->zygote.waiting = k->next_waiting;
-                kernel_spawn_failed(k, err);
+                s->zygote->waiting = k->next_waiting;
+                s->zygote_ops->failed(k, err);
         }
 }
 
@@ -53,25 +89,24 @@ static void handle_reply(struct sup *s, json_t *o, int *fds, size_t n_fds)
 {
         json_int_t seq = json_integer_value(json_object_get(o, "spawned"));
         json_int_t failed = json_integer_value(json_object_get(o, "failed"));
-        struct kernel *k = kernel_by_seq(s, (uint64_t)(seq ? seq : failed));
+        struct kernel *k = cg_sup_kernel_by_seq(s, (uint64_t)(seq ? seq : failed));
         struct cg_err err = { .code = CG_E_SYS };
 
         if (k && seq && n_fds >= 2) {
-                bool told = n_fds > 2 && json_is_true(json_object_get(o, "told"));
-                size_t n = told ? 3 : 2; /* these are the kernel's */
+                bool reports = n_fds > 2 && json_is_true(json_object_get(o, "told"));
+                size_t n = reports ? 3 : 2; /* these are the kernel's */
                 bool doors = n_fds > n && json_is_true(json_object_get(o, "doors"));
                 int doors_fd = doors ? fds[n] : -1; /* borrowed, as the ports are */
 
-                kernel_spawned(k, o, fds[0], fds[1], told ? fds[2] : -1, doors_fd, fds + n + doors,
-                               n_fds - n - doors);
+                s->zygote_ops->spawned(k, o, fds[0], fds[1], reports ? fds[2] : -1, doors_fd, fds + n + doors,
+                                       n_fds - n - doors);
                 for (size_t i = n; i < n_fds; i++)
                         close(fds[i]);
                 return;
         }
-        /* the kernel was given up meanwhile: its init ends with its pidfd's kill */
-        for (size_t i = 0; i < n_fds; i++)
-                if (i == 0)
-                        cg_pidfd_kill(fds[0], SIGKILL);
+        /* the kernel was ended meanwhile: its init is killed */
+        if (n_fds)
+                cg_pidfd_kill(fds[0], SIGKILL);
         for (size_t i = 0; i < n_fds; i++)
                 close(fds[i]);
         if (!k)
@@ -81,12 +116,23 @@ static void handle_reply(struct sup *s, json_t *o, int *fds, size_t n_fds)
         if (err.code >= 0)
                 err.code = CG_E_SYS;
         err.sys_errno = (int)json_integer_value(json_object_get(o, "errno"));
-        kernel_spawn_failed(k, &err);
+        s->zygote_ops->failed(k, &err);
+}
+
+/* The final counters of a kernel's control group. */
+static void handle_counts(struct sup *s, json_t *o)
+{
+        struct kernel *k = cg_sup_kernel_by_seq(s, (uint64_t)json_integer_value(json_object_get(o, "ended")));
+
+        if (!k)
+                return;
+        cg_sup_limits_counted(k, o);
+        s->zygote_ops->counted(k);
 }
 
 static void handle_ready(struct sup *s, json_t *o)
 {
-        struct zygote *z = &s->zygote;
+        struct zygote *z = s->zygote;
 
         free(z->python);
         free(z->ipython);
@@ -99,8 +145,8 @@ static void handle_ready(struct sup *s, json_t *o)
 }
 
 /*
- * It cannot start, and says why; it exits by itself now. Whoever waits for a kernel is told; the
- * next request tries again.
+ * It cannot start, sends why, and exits by itself now. Waiting kernels fail; the next request
+ * starts another one.
  */
 static void handle_not_ready(struct sup *s, json_t *o)
 {
@@ -108,9 +154,9 @@ static void handle_not_ready(struct sup *s, json_t *o)
         struct cg_err err;
 
         cg_fail(&err, CG_E_STATE, "kernels cannot be started: %s", why ? why : "the zygote gave no reason");
-        /* Whoever waits for a kernel reports it. */
-        s->zygote.explained = s->zygote.waiting != NULL;
-        cg_log(&s->log, s->zygote.waiting ? CG_LOG_INFO : CG_LOG_ERROR, "%s", err.msg);
+        /* Sessions that wait for a kernel report it. */
+        s->zygote->reported_failure = s->zygote->waiting != NULL;
+        cg_log(&s->log, s->zygote->waiting ? CG_LOG_INFO : CG_LOG_ERROR, "%s", err.msg);
         fail_waiting(s, &err);
 }
 
@@ -129,7 +175,7 @@ static void on_control(struct watch *w)
                         cg_log(&s->log, CG_LOG_ERROR, "zygote: %s", err.msg);
                 return;
         }
-        if (n == 0) /* end of file: its pidfd tells */
+        if (n == 0) /* end of file: the watch of its process handles that */
                 return;
         if (cg_json_object(text, (size_t)n, "zygote's message", &o, &err) < 0) {
                 cg_log(&s->log, CG_LOG_ERROR, "%s", err.msg);
@@ -138,7 +184,7 @@ static void on_control(struct watch *w)
                 return;
         }
         if (json_object_get(o, "ended"))
-                limits_counted(s, o);
+                handle_counts(s, o);
         else if (json_is_true(json_object_get(o, "ready")))
                 handle_ready(s, o);
         else if (json_is_false(json_object_get(o, "ready")))
@@ -149,7 +195,7 @@ static void on_control(struct watch *w)
 
 static void start_for_waiting(struct sup *s)
 {
-        struct zygote *z = &s->zygote;
+        struct zygote *z = s->zygote;
         struct cg_err err;
 
         if (cg_now_ms() - z->started_ms >= QUICK_MS)
@@ -160,7 +206,7 @@ static void start_for_waiting(struct sup *s)
                         "why; it is tried again 10 s after the last time",
                         MAX_QUICK);
                 fail_waiting(s, &err);
-        } else if (zygote_start(s, &err) < 0) {
+        } else if (cg_sup_zygote_start(s, &err) < 0) {
                 fail_waiting(s, &err);
         }
 }
@@ -172,7 +218,7 @@ static void on_watch_closed(uv_handle_t *h)
 
         close(w->fd);
         w->fd = -1;
-        if (--s->zygote.closing == 0 && s->zygote.waiting && !s->stopping)
+        if (--s->zygote->closing == 0 && s->zygote->waiting && !s->stopping)
                 start_for_waiting(s);
 }
 
@@ -186,24 +232,24 @@ static void close_watch(struct zygote *z, struct watch *w)
 }
 
 /*
- * Kernels that were asked for and not answered, and those that were starting, which end with it:
- * their sessions ask the next zygote. The kernels are new ones: what the old zygote made of its
- * last request may still hold the old ones' sockets.
+ * Kernels that were requested or starting end with it: their sessions request new ones from the
+ * next zygote. The kernels are new ones: what the old zygote made of its last request may still
+ * hold the old ones' sockets.
  */
 static void requeue_starting(struct sup *s)
 {
         for (size_t i = 0; i < CG_MAX_SESSIONS; i++) {
                 struct kernel *k = s->sessions[i] ? s->sessions[i]->kernel : NULL;
 
-                if (k && k->state != K_WAITING && !kernel_was_ready(k))
-                        session_start_lost(s->sessions[i]);
+                if (k && k->state != K_WAITING && !cg_sup_kernel_was_ready(k))
+                        s->kernel_ops->start_lost(s->sessions[i]);
         }
 }
 
 static void on_zygote_end(struct watch *w)
 {
         struct sup *s = w->data;
-        struct zygote *z = &s->zygote;
+        struct zygote *z = s->zygote;
         char how[64] = "ended";
         int status = 0;
 
@@ -211,20 +257,21 @@ static void on_zygote_end(struct watch *w)
                 return;
         cg_proc_describe(status, how, sizeof(how));
         z->proc = CG_PROC_NONE; /* its pidfd belongs to the watch */
+        s->children[CG_CHILD_ZYGOTE] = 0;
         z->up = z->ready = false;
         close_watch(z, &z->control);
         close_watch(z, &z->pid);
         if (s->stopping)
                 return;
         z->quick_deaths = cg_now_ms() - z->started_ms < QUICK_MS ? z->quick_deaths + 1 : 0;
-        cg_log(&s->log, z->explained ? CG_LOG_INFO : CG_LOG_ERROR, "the zygote ended (%s)", how);
-        z->explained = false;
+        cg_log(&s->log, z->reported_failure ? CG_LOG_INFO : CG_LOG_ERROR, "the zygote ended (%s)", how);
+        z->reported_failure = false;
         requeue_starting(s);
 }
 
-int zygote_start(struct sup *s, struct cg_err *err)
+int cg_sup_zygote_start(struct sup *s, struct cg_err *err)
 {
-        struct zygote *z = &s->zygote;
+        struct zygote *z = s->zygote;
         char level[16];
         const char *argv[10] = { "cellgate-kernel", "--zygote", "--log-level", level };
         size_t n = 4;
@@ -248,7 +295,7 @@ int zygote_start(struct sup *s, struct cg_err *err)
                 argv[n++] = "--kernel-env";
                 argv[n++] = s->kernel_env;
         }
-        if (!s->private_mode) /* it serves notebooks: their people complete code */
+        if (!s->private_mode) /* it serves notebooks, which request completions */
                 argv[n++] = "--completion";
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
                 return cg_fail_errno(err, "socketpair");
@@ -260,17 +307,18 @@ int zygote_start(struct sup *s, struct cg_err *err)
         if (cg_proc_spawn(&spec, &z->proc, err) < 0)
                 return cg_err_prefix(err, "zygote");
         z->up = true;
-        if (watch_start(s, &z->control, cg_steal_fd(&ours), on_control, s, err) < 0 ||
-            watch_start(s, &z->pid, z->proc.pidfd, on_zygote_end, s, err) < 0)
+        s->children[CG_CHILD_ZYGOTE] = z->proc.pid;
+        if (cg_sup_watch_start(s, &z->control, cg_steal_fd(&ours), on_control, s, err) < 0 ||
+            cg_sup_watch_start(s, &z->pid, z->proc.pidfd, on_zygote_end, s, err) < 0)
                 return -1;
         return 0;
 }
 
-void zygote_stop(struct sup *s)
+void cg_sup_zygote_stop(struct sup *s)
 {
-        struct zygote *z = &s->zygote;
+        struct zygote *z = s->zygote;
 
-        /* Its control socket's end is its order to exit; all kernels go with it. */
+        /* The end of its control socket makes it exit and kill all kernels. */
         if (z->up) {
                 shutdown(z->control.fd, SHUT_RDWR);
                 if (cg_wait_fd(z->proc.pidfd, POLLIN, END_MS, NULL) != 0) {
@@ -279,6 +327,7 @@ void zygote_stop(struct sup *s)
                 }
                 waitpid(z->proc.pid, NULL, WNOHANG);
                 z->proc = CG_PROC_NONE;
+                s->children[CG_CHILD_ZYGOTE] = 0;
         }
         z->up = z->ready = false;
         close_watch(z, &z->control);
@@ -288,14 +337,14 @@ void zygote_stop(struct sup *s)
         z->python = z->ipython = NULL;
 }
 
-void zygote_want(struct kernel *k)
+void cg_sup_zygote_want(struct kernel *k)
 {
         struct sup *s = k->sup;
-        struct zygote *z = &s->zygote;
+        struct zygote *z = s->zygote;
         struct kernel **p;
 
         if (z->ready) {
-                kernel_spawn(k);
+                s->zygote_ops->spawn(k);
                 return;
         }
         for (p = &z->waiting; *p; p = &(*p)->next_waiting)
@@ -306,9 +355,9 @@ void zygote_want(struct kernel *k)
                 start_for_waiting(s);
 }
 
-void zygote_forget(struct kernel *k)
+void cg_sup_zygote_forget(struct kernel *k)
 {
-        for (struct kernel **p = &k->sup->zygote.waiting; *p; p = &(*p)->next_waiting) {
+        for (struct kernel **p = &k->sup->zygote->waiting; *p; p = &(*p)->next_waiting) {
                 if (*p == k) {
                         *p = k->next_waiting;
                         return;
@@ -316,10 +365,10 @@ void zygote_forget(struct kernel *k)
         }
 }
 
-int zygote_request(struct sup *s, uint64_t seq, const int fds[3], struct cg_err *err)
+int cg_sup_zygote_request(struct sup *s, uint64_t seq, const int fds[3], struct cg_err *err)
 {
         char text[64];
         int n = snprintf(text, sizeof(text), "{\"spawn\": %llu}", (unsigned long long)seq);
 
-        return cg_send_fds(s->zygote.control.fd, text, (size_t)n, fds, 3, err);
+        return cg_send_fds(s->zygote->control.fd, text, (size_t)n, fds, 3, err);
 }

@@ -231,7 +231,7 @@ def test_a_flood_of_words_is_bounded(session: Session) -> None:
                                  " 'rule': 'not-allowed'}))"]))  # fmt: skip
     assert 64 <= len(denied(out)) < 1000
     out = session.run("import time; time.sleep(0.3)\n" + say())
-    assert any("denials were not told" in e.text for e in out.events if e.type == "notice")
+    assert any("denials were not reported" in e.text for e in out.events if e.type == "notice")
 
 
 def test_a_kernels_words_are_ours(session: Session) -> None:

@@ -112,7 +112,7 @@ def test_a_workspace_that_is_the_home_keeps_what_the_users_programs_obey(home: P
 def test_a_workspace_above_the_home_is_only_read(home: Path, prefix: Path) -> None:
     os.environ.setdefault("CG_PREFIX", str(prefix))
     with Client(no_spare=1) as c, c.session(workspace=home.parent) as s:
-        assert "your home folder lies in the workspace" in s.until("notice")[-1].text
+        assert "your home folder is inside the workspace" in s.until("notice")[-1].text
         s.run(PUT)
         for name in ("new", "home/.profile", "home/notes.txt"):
             assert s.run(f"put({name!r})").value == "'Read-only file system'", name

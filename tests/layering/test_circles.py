@@ -65,28 +65,6 @@ CIRCLES: dict[frozenset[str], str] = {
         )
     ): "not opened yet",
     frozenset(("selftest/host/kernel.c", "selftest/host/report.c", "selftest/host/scene.c")): "not opened yet",
-    frozenset(
-        (
-            "supervisor/broker.c",
-            "supervisor/cells.c",
-            "supervisor/denied.c",
-            "supervisor/doors.c",
-            "supervisor/egress.c",
-            "supervisor/host.c",
-            "supervisor/kernel.c",
-            "supervisor/kernel_env.c",
-            "supervisor/limits.c",
-            "supervisor/main.c",
-            "supervisor/masks.c",
-            "supervisor/members.c",
-            "supervisor/server_files.c",
-            "supervisor/server_guards.c",
-            "supervisor/server_sandbox.c",
-            "supervisor/session.c",
-            "supervisor/spare.c",
-            "supervisor/zygote.c",
-        )
-    ): "not opened yet",
 }
 
 

@@ -7,8 +7,11 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "base/fd.h"
 #include "base/util.h"
-#include "supervisor/supervisor.h"
+#include "supervisor/kernel.h"
+#include "supervisor/memory.h"
+#include "supervisor/state.h"
 
 /* Kernels are pipes here: one has ended when nobody can write to its pipe any more. */
 #define KERNELS 3
@@ -80,7 +83,7 @@ static int start(void **state)
         n_killed = 0;
         if (uv_loop_init(&sup.loop) < 0)
                 return -1;
-        memory_start(&sup);
+        cg_sup_memory_start(&sup);
         for (int i = 0; i < KERNELS; i++) {
                 int fds[2];
 
@@ -94,7 +97,7 @@ static int start(void **state)
                 ends[i] = fds[1];
                 killed[i] = false;
         }
-        memory_watch(&kernels[0]);
+        cg_sup_memory_watch(&kernels[0]);
         return 0;
 }
 
@@ -117,7 +120,7 @@ static void test_one_at_a_time(void **state)
         (void)state;
         look(5);
         assert_int_equal(n_killed, 1);
-        assert_true(killed[0] && kernels[0].memory_over);
+        assert_true(killed[0] && kernels[0].memory_exceeded);
         /* Also where its session has gone, or started another. */
         sessions[0].kernel = NULL;
         look(5);

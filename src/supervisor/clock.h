@@ -1,0 +1,14 @@
+/* The time limit of running cells. */
+#ifndef CG_SUPERVISOR_CLOCK_H
+#define CG_SUPERVISOR_CLOCK_H
+
+struct session;
+struct shell;
+
+/* Starts the running cell's clock, where it has a time limit. */
+void cg_sup_clock_start(struct shell *l);
+void cg_sup_clock_stop(struct shell *l);
+/* ss->asks has changed: clocks are stopped while a decision is pending. */
+void cg_sup_asks_changed(struct session *ss);
+
+#endif

@@ -1,0 +1,45 @@
+/* Hosts and their connections; messages to them. */
+#ifndef CG_SUPERVISOR_HOST_LINK_H
+#define CG_SUPERVISOR_HOST_LINK_H
+
+#include <jansson.h>
+#include <stdint.h>
+#include "base/err.h"
+#include "base/wire.h"
+#include "base/zlink.h"
+#include "supervisor/sup.h"
+
+/* A connection of the host wire. */
+struct hostlink {
+        struct cg_zlink link;
+        struct hostlink *next;
+        struct sup *sup;
+        struct host *host; /* NULL: before HELLO, or the host has ended */
+};
+
+struct host {
+        uint64_t number; /* never used again */
+        struct sup *sup;
+        struct host *next;
+        struct watch lifeline;
+        char token[33];
+        struct hostlink *link; /* NULL: no HELLO yet, or the host has closed the connection */
+};
+
+/*
+ * Sends to one host. A host that has ended is not an error here: the end of its lifeline reports
+ * it. Takes @body.
+ */
+void cg_sup_host_send(struct host *h, const struct cg_out *out, json_t *body);
+/* The same with the frames of @m, which are moved out of it. */
+void cg_sup_host_forward(struct host *h, const struct cg_out *out, struct cg_msg *m);
+/* Sends FAILED for @request. */
+void cg_sup_host_failed(struct host *h, uint64_t session, uint64_t request, const struct cg_err *err);
+/* NULL: it has ended. */
+struct host *cg_sup_host_by_number(const struct sup *s, uint64_t number);
+/*
+ * @text as a JSON string. Bytes that are not UTF-8, such as a character that was cut, become "?".
+ */
+json_t *cg_sup_text_json(const char *text);
+
+#endif

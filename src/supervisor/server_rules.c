@@ -1,0 +1,33 @@
+/* cellgate-supervisor: what the checks of MCP servers' files share. */
+#include "supervisor/server_files_int.h"
+
+#include <sys/stat.h>
+#include "base/json.h"
+#include "sandbox/settings/kernel_view.h"
+#include "supervisor/settings.h"
+
+bool cg_sup_list_has(const json_t *list, const json_t *item)
+{
+        const json_t *v;
+        size_t i;
+
+        json_array_foreach((json_t *)(uintptr_t)list, i, v) if (json_equal(v, item)) return true;
+        return false;
+}
+
+int cg_sup_server_rules(const json_t *options, const char *home, const json_t *guards, struct cg_rules *ret,
+                        struct cg_err *err)
+{
+        const char *workspace = json_string_value(json_object_get(options, "workspace"));
+        cg_auto_settings struct cg_settings *s = NULL;
+        int r = cg_sup_settings(options, &s, err);
+
+        return r < 0 ? r : cg_session_rules(s, workspace, home, guards, true, ret, err);
+}
+
+bool cg_sup_path_is_present(const char *path)
+{
+        struct stat st;
+
+        return stat(path, &st) == 0;
+}

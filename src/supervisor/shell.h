@@ -1,0 +1,54 @@
+/* Cells and requests of one session, and the shells that run them. */
+#ifndef CG_SUPERVISOR_SHELL_H
+#define CG_SUPERVISOR_SHELL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+#include <zmq.h>
+
+struct session;
+
+/* A cell or a request, from the host's message to its result. */
+struct cell {
+        struct cell *next;
+        uint64_t id;         /* on the kernel wire: see CELL_SLOT */
+        char request[32];    /* type of a request; "" for a cell */
+        int64_t timeout_ms;  /* 0: none */
+        int64_t deadline_ms; /* of a request in `unordered` */
+        bool silent, allow_stdin, store_history, announce;
+        uint64_t output; /* bytes it has printed */
+        bool answered;   /* in `unordered`: the host has its answer, the kernel's is still to come */
+        size_t n_frames;
+        zmq_msg_t frames[]; /* code and extra, or content and buffers */
+};
+
+/* Which host of the session a number on the kernel wire belongs to, and its number there. */
+#define CELL_SLOT(id)         ((uint16_t)((id) >> 48))
+#define CELL_NUMBER(id)       ((id) & ((UINT64_C(1) << 48) - 1))
+#define CELL_ID(slot, number) (((uint64_t)(slot) << 48) | (number))
+
+/* Why the running cell was interrupted. */
+enum stop_reason { STOP_NONE, STOP_TIMEOUT, STOP_CANCEL, STOP_GONE };
+
+/* The main shell or a subshell: a queue of cells and the one that runs. */
+struct shell {
+        struct shell *next;
+        struct session *ss;
+        char subshell[64]; /* "" the main shell */
+        struct cell *queue, **queue_tail;
+        struct cell *running;
+        enum stop_reason stop;
+        unsigned interrupts; /* sent for the running cell */
+        /* how often its grace period has started again because the host did not read */
+        unsigned grace_restarts;
+        uint64_t pauses;          /* of the kernel, when the grace period started */
+        bool timed_out;           /* the running request's host has been sent its timeout */
+        int64_t left_ms;          /* of the running cell's time, while the clock is stopped */
+        int64_t clock_started_ms; /* when it was last started; -1: it is stopped */
+        uv_timer_t clock, grace;
+        void (*on_clock)(uv_timer_t *t); /* the running cell's time is over */
+};
+
+#endif

@@ -1,0 +1,48 @@
+/* cellgate-supervisor: what can be asked of a session, and its timers. */
+#include "supervisor/state.h"
+
+struct session *cg_sup_session_by_number(const struct sup *s, uint64_t number)
+{
+        struct session *ss = s->sessions[number % CG_MAX_SESSIONS];
+
+        return ss && ss->number == number ? ss : NULL;
+}
+
+bool cg_sup_is_sandboxed(const struct session *ss)
+{
+        return !json_is_false(json_object_get(ss->options, "sandbox"));
+}
+
+uint64_t cg_sup_running_cell(const struct session *ss)
+{
+        return ss->main.running && !ss->main.running->request[0] ? ss->main.running->id : 0;
+}
+
+uint64_t *cg_sup_cell_output(struct session *ss, uint64_t id)
+{
+        for (struct shell *l = &ss->main; l; l = l->next)
+                if (l->running && l->running->id == id)
+                        return &l->running->output;
+        return NULL;
+}
+
+static void on_timer_closed(uv_handle_t *h)
+{
+        struct session *ss = h->data;
+
+        if (--ss->open_timers == 0)
+                ss->sup->session_ops->release(ss);
+}
+
+void cg_sup_timer_init(struct session *ss, uv_timer_t *t, void *data)
+{
+        uv_timer_init(&ss->sup->loop, t);
+        t->data = data;
+        ss->open_timers++;
+}
+
+void cg_sup_timer_close(struct session *ss, uv_timer_t *t)
+{
+        t->data = ss;
+        uv_close((uv_handle_t *)t, on_timer_closed);
+}

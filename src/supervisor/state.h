@@ -1,0 +1,127 @@
+/* struct session, what can be asked of it, and the tables of calls to session.c. */
+#ifndef CG_SUPERVISOR_STATE_H
+#define CG_SUPERVISOR_STATE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <uv.h>
+#include "base/err.h"
+#include "base/wire.h"
+#include "sandbox/sandbox.h"
+#include "supervisor/shell.h"
+#include "supervisor/sup.h"
+
+struct host;
+struct kernel;
+struct member;
+
+struct session {
+        struct sup *sup;
+        struct host *host; /* that opened it */
+        struct member *members;
+        uint16_t last_slot;
+        uint64_t number;
+        char id[33];
+        char *dir; /* DIR/sNUMBER, with lib/ */
+        json_t *options;
+        int64_t approval_timeout_ms, start_timeout_ms;
+        json_t *servers; /* definitions, kept for a tool server that is started again */
+        /* {SERVER: [PATH, ...]}: files of its MCP servers; see cg_rules_add_guards() */
+        json_t *guards;
+        unsigned n_server_dirs; /* private folders that its MCP servers got */
+        bool path_reported;     /* their missing entries of PATH have been reported */
+        uint64_t adding;        /* request that is adding servers; 0 none */
+        struct kernel *kernel;
+        uint64_t opening, resetting; /* request to answer once the kernel is ready; 0 none */
+        bool opened, ending;
+        bool warming;         /* it was made as a spare, and runs its first cell */
+        bool used;            /* its kernel has run a cell of a host */
+        bool ever_used;       /* one of its kernels has */
+        uint64_t end_request; /* SESSION_END, answered once the kernel has ended */
+        unsigned quick_deaths;
+        /* zygotes that ended while they started its kernel, since the last that was ready */
+        unsigned lost_starts;
+        int64_t kernel_started_ms;
+
+        struct shell main;      /* the first of the list of shells */
+        struct cell *unordered; /* requests that run beside cells */
+        size_t n_queue;
+        uint64_t input_cell;    /* cell whose input() waits for the host; 0 none */
+        int64_t input_question; /* the kernel's number of it */
+        int64_t next_count;     /* execution_count of the next cell that stores history */
+        uv_timer_t unordered_timer, start_timer;
+        int open_timers;
+
+        json_t *egress_policy; /* by the settings; NULL: no network at all */
+        /* "NAME=VALUE": the options' variables as the settings leave them, and the proxy's */
+        json_t *egress_env;
+        size_t asks; /* calls and connections waiting for a decision */
+        size_t ask_bytes;
+        size_t unread;                   /* bytes of events the host has not acknowledged */
+        struct cg_sandbox_limits limits; /* as set by the host or the settings */
+        uv_timer_t wall;                 /* the session's time */
+        bool wall_runs;
+        uint64_t late_output; /* bytes printed by no running cell since the last cell began */
+        dev_t workspace_dev;  /* the folder that it was opened for */
+        ino_t workspace_ino;  /* 0: not known yet */
+        /* how many more denials the kernel may report, in thousandths */
+        int64_t denied_tokens, denied_filled_ms;
+        /* reported at the end of the running cell, unless a traceback reports the same */
+        json_t *no_network;
+        bool no_network_reported;
+        /* denials that were not reported one by one: too many, or the host read nothing */
+        uint64_t denied_unreported;
+};
+
+/* Events of a session's kernel; session.c implements them. */
+struct cg_kernel_ops {
+        void (*ready)(struct session *ss);
+        /* No kernel could be started. */
+        void (*failed)(struct session *ss, const struct cg_err *err);
+        void (*message)(struct session *ss, struct cg_msg *m);
+        /* Its processes have ended; @how describes that. */
+        void (*dead)(struct session *ss, const char *how);
+        /* The zygote ended while it started the kernel. */
+        void (*start_lost)(struct session *ss);
+};
+
+/* What lower layers ask of sessions; session.c implements it. */
+struct cg_session_ops {
+        /*
+         * Makes a session and starts its kernel. Borrows @options. NULL and *err when that fails at
+         * once.
+         */
+        struct session *(*make)(struct sup *s, struct host *h, json_t *options, uint64_t request,
+                                struct cg_err *err);
+        /* See cg_sup_session_end(). */
+        void (*end)(struct session *ss, const char *why);
+        /* The first cell of a spare has ended. */
+        void (*warmed)(struct session *ss);
+        /* Replaces a kernel that has run nothing of a host's. */
+        void (*renew_kernel)(struct session *ss);
+        /*
+         * Replaces the kernel; the cell that runs in @l ends with @status and @text, the others as
+         * "kernel_died".
+         */
+        void (*replace_kernel)(struct session *ss, struct shell *l, const char *status, const char *text);
+        /* The attached host with that slot has left: its cells end. */
+        void (*member_gone)(struct session *ss, uint16_t slot);
+        /* The last timer is closed: frees the session. */
+        void (*release)(struct session *ss);
+};
+
+/* NULL: there is none. */
+struct session *cg_sup_session_by_number(const struct sup *s, uint64_t number);
+/* The cell that runs in the main shell; 0 none. */
+uint64_t cg_sup_running_cell(const struct session *ss);
+/* Bytes that the cell or request @id has printed; NULL: it does not run. */
+uint64_t *cg_sup_cell_output(struct session *ss, uint64_t id);
+bool cg_sup_is_sandboxed(const struct session *ss);
+/* A timer of the session, which is freed when all of them are closed. */
+void cg_sup_timer_init(struct session *ss, uv_timer_t *t, void *data);
+void cg_sup_timer_close(struct session *ss, uv_timer_t *t);
+
+#endif

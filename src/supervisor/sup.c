@@ -1,0 +1,70 @@
+/*
+ * cellgate-supervisor: watched descriptors, adopted children, and the supervisor's end. See sup.h.
+ */
+#include "supervisor/sup.h"
+
+#include <pwd.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include "base/proc.h"
+#include "base/util.h"
+
+static void on_watch(uv_poll_t *h, int status, int events)
+{
+        struct watch *w = h->data;
+
+        (void)status;
+        (void)events;
+        w->cb(w);
+}
+
+int cg_sup_watch_start(struct sup *s, struct watch *w, int fd, watch_cb cb, void *data, struct cg_err *err)
+{
+        int r;
+
+        *w = (struct watch){ .cb = cb, .data = data, .fd = fd };
+        r = uv_poll_init(&s->loop, &w->poll, fd);
+        w->poll.data = w;
+        if (r < 0) {
+                close(fd);
+                return cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r));
+        }
+        w->active = true;
+        r = uv_poll_start(&w->poll, UV_READABLE | UV_DISCONNECT, on_watch);
+        if (r < 0)
+                return cg_fail(err, CG_E_SYS, "event loop: %s", uv_strerror(r));
+        return 0;
+}
+
+void cg_sup_stop(struct sup *s, const char *why)
+{
+        if (s->stopping)
+                return;
+        s->stopping = true;
+        cg_log(&s->log, CG_LOG_INFO, "stopping: %s", why);
+        s->on_stop(s, why);
+        uv_stop(&s->loop);
+}
+
+/*
+ * All children but those of s->children have lost their parents: kernels of a zygote that was
+ * killed, and processes of MCP servers whose tool server was killed.
+ */
+void cg_sup_reap_orphans(struct sup *s, bool kill_them)
+{
+        if (kill_them)
+                cg_proc_kill_children(s->children, CG_ARRAY_LEN(s->children));
+        else
+                cg_proc_reap_children(s->children, CG_ARRAY_LEN(s->children));
+}
+
+const char *cg_sup_home(void)
+{
+        const char *home = getenv("HOME");
+        const struct passwd *pw;
+
+        if (home && home[0] == '/')
+                return home;
+        pw = getpwuid(geteuid());
+        return pw && pw->pw_dir && pw->pw_dir[0] == '/' ? pw->pw_dir : NULL;
+}

@@ -1,0 +1,128 @@
+/*
+ * What all modules of cellgate-supervisor share: its state, its event loop, and the calls from
+ * lower layers to upper ones. One thread, one event loop; all state is reachable from struct sup.
+ *
+ * The modules by layer; a module calls only those of the same line or of lines above it. It calls
+ * others through the tables of functions in struct sup.
+ *
+ *      sup, remove, oom        this file; folders that are removed off the event loop; OOM counters
+ *      settings                sandbox settings in a session's options
+ *      host_link               messages to hosts
+ *      state                   struct session: what can be asked of it without side effects
+ *      kernel_link             the connection to one kernel
+ *      members                 a session's hosts: events, flow control
+ *      clock                   time limits of cells, which stop while a decision is pending
+ *      denied                  refusals of the sandbox, reported to hosts
+ *      limits, memory          limits of sessions; the machine's memory
+ *      masks, doors            masked credentials; forwarded unix sockets and ports
+ *      egress, broker          the egress proxy; the tool server, approvals
+ *      cells                   cells and requests: queues, time limits, interrupts, results
+ *      server_*                files that MCP servers run
+ *      kernel_env              the environment of kernels; paths that kernels cannot write
+ *      zygote                  the zygote's process and control socket
+ *      kernel                  one kernel's process, from the request to the zygote to its end
+ *      spare                   sessions that are started in advance
+ *      session                 sessions: options, kernels, ends
+ *      attach                  hosts that attach to a session of another host
+ *      host                    connections of hosts: lifelines, HELLO, requests
+ *      main
+ */
+#ifndef CG_SUPERVISOR_SUP_H
+#define CG_SUPERVISOR_SUP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <uv.h>
+#include "base/err.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/loop.h"
+
+struct cg_broker_ops;
+struct cg_kernel_ops;
+struct cg_session_ops;
+struct cg_zygote_ops;
+
+/* ------------------------------------------------------------------ a watched descriptor */
+
+struct watch;
+typedef void (*watch_cb)(struct watch *w);
+
+struct watch {
+        uv_poll_t poll;
+        watch_cb cb;
+        void *data;
+        int fd; /* owned: closed with the watch */
+        bool active;
+};
+
+/* ------------------------------------------------------------------ the supervisor */
+
+/* Processes that the supervisor starts itself. */
+enum cg_sup_child { CG_CHILD_ZYGOTE, CG_CHILD_BROKER, CG_CHILD_EGRESS, CG_CHILDREN };
+
+struct sup {
+        uv_loop_t loop;
+        struct cg_zloop zl;
+        void *zmq;
+        struct cg_log log;
+        const char *dir;
+        int dir_fd; /* O_PATH */
+        const char *preload;
+        const char *kernel_env; /* that kernels run in; NULL: CG_KERNEL_ENV */
+        bool private_mode;
+        bool stopping;
+        int64_t linger_ms; /* -1: a shared supervisor that does not end by itself */
+        uv_signal_t sig_term, sig_int, sig_chld;
+        pid_t children[CG_CHILDREN]; /* 0: does not run */
+
+        /* Calls to upper layers. */
+        const struct cg_broker_ops *broker_ops;
+        const struct cg_zygote_ops *zygote_ops;
+        const struct cg_kernel_ops *kernel_ops;
+        const struct cg_session_ops *session_ops;
+        void (*on_stop)(struct sup *s, const char *why); /* ends all sessions */
+
+        /* Each is defined in its module. */
+        struct zygote *zygote;
+        struct broker *broker;
+        struct egress *egress;
+        struct spares *spares;
+
+        struct watch host_listener, lifeline_listener;
+        struct hostlink *links;   /* connections of the host wire */
+        size_t n_unauthenticated; /* of them, those that no HELLO has bound to a lifeline yet */
+        /*
+         * Ends a supervisor without hosts: a private one at its start, a lingering one at any time.
+         */
+        uv_timer_t no_host;
+        struct host *hosts;
+        uint64_t next_host, next_session, next_approval, next_kernel, next_request;
+
+        struct session *sessions[CG_MAX_SESSIONS]; /* by number modulo CG_MAX_SESSIONS */
+        size_t n_sessions;
+        size_t n_removing; /* folders */
+        size_t n_retiring; /* kernels that are still ending in order */
+        size_t want_spares;
+
+        uint64_t memory_default; /* of a sandboxed kernel, bytes; 0: not determined yet */
+        uv_timer_t memory_timer; /* see memory.c */
+        /* pidfd of the last kernel that was ended for memory; -1: none, or it has returned all */
+        int memory_ended;
+        uint64_t memory_ended_ms; /* when, by the loop's clock */
+};
+
+/* Calls @cb whenever @fd (takes) is readable. */
+int cg_sup_watch_start(struct sup *s, struct watch *w, int fd, watch_cb cb, void *data, struct cg_err *err);
+/* Ends all sessions and the event loop. */
+void cg_sup_stop(struct sup *s, const char *why);
+/* The user's home folder: $HOME, else that of the user database; NULL: none. */
+const char *cg_sup_home(void);
+/*
+ * Reaps children that the supervisor adopted as their subreaper and that have ended, or kills all
+ * that it adopted.
+ */
+void cg_sup_reap_orphans(struct sup *s, bool kill_them);
+
+#endif
