@@ -1,7 +1,7 @@
 /*
- * faulthandler writes all frames, a dozen of which are IPython's and ours. It writes them to a
- * memory file, and the crash handler (io.c), which runs next, copies the others to standard error.
- * A cell that calls faulthandler.enable() itself gets all of them.
+ * Removes the frames of IPython and cellgate from tracebacks of crashes. faulthandler writes to a
+ * memory file, and the crash handler (io.c), which runs next, copies the other frames to standard
+ * error. A cell that calls faulthandler.enable() itself gets all frames.
  */
 #include "kernel/crash.h"
 
@@ -14,14 +14,14 @@
 #include <unistd.h>
 #include "config.h"
 
-/* Of a dump: a hundred frames of a hundred threads, with long paths. The rest is left out. */
+/* Most bytes of a dump: a hundred frames of a hundred threads, with long paths. */
 #define DUMP_MAX ((size_t)256 << 10)
 
 #ifndef __SANITIZE_ADDRESS__
-/* A number that no file of a cell gets, also in a forked process that has closed all of them. */
+/* Higher than descriptors of cells, also in a forked process that has closed all others. */
 #define LEAST_FD 900
 
-/* A signal handler is given no argument. Set before the handlers are. */
+/* Global because signal handlers have no argument. Set before the handlers. */
 static int dump_fd = -1;
 static struct stat dump_file;
 
@@ -40,11 +40,11 @@ int cg_crash_fd(void)
         high = fcntl(fd, F_DUPFD_CLOEXEC, LEAST_FD);
         if (high >= 0)
                 close(fd);
-        dump_fd = high < 0 ? fd : high; /* the limit of open files may be lower */
+        dump_fd = high < 0 ? fd : high; /* high < 0: the limit of open files is lower */
         return dump_fd;
 }
 
-/* A forked process may have closed it and opened a file of its own in its place. */
+/* A forked process may have closed the descriptor and reused its number. */
 static bool is_ours(void)
 {
         struct stat st;
@@ -60,7 +60,7 @@ static bool begins(const char *line, const char *end, const char *with)
         return (size_t)(end - line) >= len && memcmp(line, with, len) == 0;
 }
 
-/* Whether a line of the dump is a frame of what runs the cells. */
+/* Is this line of the dump a frame of the code that runs cells? */
 static bool is_internal(const char *line, const char *end)
 {
         static const char shell[] = "/IPython/core/interactiveshell.py\"";
@@ -98,7 +98,7 @@ void cg_crash_show(void)
         if (n > 0 && ftruncate(dump_fd, 0) == 0)
                 lseek(dump_fd, 0, SEEK_SET);
 }
-#else /* its own handlers take the place of ours */
+#else /* the sanitizer has its own handlers */
 int cg_crash_fd(void)
 {
         return 2;

@@ -1,19 +1,11 @@
-/*
- * The traceback of a process that crashes, without the frames that run its cells. Kernel process.
- */
+/* Tracebacks of crashes, without the frames of the code that runs cells. Kernel process. */
 #ifndef CG_KERNEL_CRASH_H
 #define CG_KERNEL_CRASH_H
 
-/*
- * The descriptor that faulthandler is to write to: a memory file, or 2 where none can be made. It
- * stays open.
- */
+/* The descriptor for faulthandler: a memory file, or 2 if none can be made. It stays open. */
 int cg_crash_fd(void);
 
-/*
- * Write to descriptor 2 what faulthandler has written. For signal handlers: async-signal-safe calls
- * only.
- */
+/* Copies the filtered traceback to descriptor 2. Async-signal-safe. */
 void cg_crash_show(void);
 
 #endif

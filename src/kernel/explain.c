@@ -1,6 +1,6 @@
 /*
- * Why something failed, by the plan that this kernel's sandbox was built by: see explain.h. It
- * decides nothing; the sandbox has done that.
+ * Explains a failure by the plan of this kernel's sandbox, which has already refused the access.
+ * See explain.h.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -15,7 +15,7 @@
 #include "sandbox/notify/access.h"
 
 /*
- * An exception does not say what was tried: what is not hidden and can be read, or is not there,
+ * Exceptions do not tell reading from writing. A path that is not hidden and is readable or absent
  * was to be written.
  */
 static enum cg_access access_of(const struct cg_sandbox *plan, const char *path, int error)

@@ -1,7 +1,4 @@
-/*
- * `_cellgate.explain()`: which rule of the sandbox an exception comes from. Kernel process, with
- * the GIL.
- */
+/* `_cellgate.explain()`: the sandbox rule that caused an exception. Needs the GIL. */
 #ifndef CG_KERNEL_EXPLAIN_H
 #define CG_KERNEL_EXPLAIN_H
 

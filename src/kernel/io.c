@@ -1,8 +1,8 @@
 /*
- * The kernel's input and output; runs in the kernel process. One thread reads both connections and
- * the pipes at descriptors 1 and 2. It holds no GIL, ever: a cell that spins or sleeps in native
- * code cannot stop it. Replies are written by the thread that makes them, whatever else by that
- * thread. See io.h.
+ * The kernel's input and output: start, I/O thread, crashes, exit. Kernel process. The I/O thread
+ * reads both connections and the pipes at descriptors 1 and 2. It never takes the GIL, so a cell
+ * that spins or sleeps in native code cannot stop it. Replies are sent by the thread that makes
+ * them, all other output by the I/O thread. See io.h.
  */
 #include "kernel/io_int.h"
 
@@ -21,88 +21,12 @@
 #include "base/util.h"
 #include "kernel/crash.h"
 
-/* For output that is still queued when the process ends. */
+/* Time for sending queued output when the process ends. */
 #define EXIT_MS 300
-/* Messages and reads of one connection before the other gets a turn. */
+/* Messages and reads of one connection before the other connection is served. */
 #define BURST 32
-/* In the page that a forked process finds empty. */
+/* Content of the page that is zero in forked processes. */
 #define ALIVE 0x43474b31u
-
-/* ------------------------------------------------------------------ small helpers */
-
-void signal_fd(int fd)
-{
-        uint64_t one = 1;
-
-        while (write(fd, &one, sizeof(one)) < 0 && errno == EINTR)
-                ;
-}
-
-void clear_fd(int fd)
-{
-        uint64_t n;
-
-        while (read(fd, &n, sizeof(n)) < 0 && errno == EINTR)
-                ;
-}
-
-void wake_locked(struct cg_io *io)
-{
-        if (io->woken)
-                return;
-        io->woken = true;
-        signal_fd(io->wake_fd);
-}
-
-/*
- * After an append: the thread must know of a new message and of text that has to go out in some
- * milliseconds.
- */
-void appended_locked(struct cg_io *io, const struct cg_outq_item *tail_before)
-{
-        if (!tail_before || io->out.head != io->out.tail)
-                wake_locked(io);
-}
-
-bool full_locked(const struct cg_io *io)
-{
-        return io->out.bytes >= CG_IO_QUEUE_BYTES;
-}
-
-void signal_waits_locked(struct cg_io *io, enum wait_kind kind)
-{
-        for (struct cg_wait *w = io->waits; w; w = w->next)
-                if (w->kind == kind && !w->done) {
-                        w->done = true;
-                        signal_fd(w->fd);
-                }
-}
-
-/* Too large for the wire is the writer's error, and must not become the connection's. */
-int check_size(const struct cg_out *m, struct cg_err *err)
-{
-        unsigned char header[CG_WIRE_HEADER];
-
-        return cg_out_header(&cg_wire_kernel, m, header, err);
-}
-
-/*
- * Whose output is it that nobody has said a cell of? The main shell's; between its cells that of a
- * subshell; else that of the last.
- */
-uint64_t running_locked(const struct cg_io *io)
-{
-        uint64_t cell = io->named_cell ? io->named_cell : io->shells[MAIN].cell;
-
-        for (size_t i = FIRST_SUBSHELL; !cell && i < CG_IO_MAX_SHELLS; i++)
-                cell = io->shells[i].cell;
-        return cell ? cell : io->last_cell;
-}
-
-uint64_t resolve_locked(const struct cg_io *io, uint64_t cell)
-{
-        return cell == CG_IO_RUNNING ? running_locked(io) : cell;
-}
 
 bool cg_io_forked(const struct cg_io *io)
 {
@@ -128,29 +52,13 @@ static int make_alive_page(struct cg_io *io, struct cg_err *err)
         uint32_t *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
         if (p == MAP_FAILED || madvise(p, size, MADV_WIPEONFORK) < 0)
-                return cg_fail_errno(err, "mark for forked processes");
+                return cg_fail_errno(err, "page that detects forks");
         *p = ALIVE;
         io->alive = p;
         return 0;
 }
 
-int open_shell_locked(struct cg_shell *sh, const char *name, struct cg_err *err)
-{
-        if (sh->request_fd < 0)
-                sh->request_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        if (sh->request_fd < 0)
-                return cg_fail_errno(err, "eventfd");
-        clear_fd(sh->request_fd);
-        snprintf(sh->name, sizeof(sh->name), "%s", name);
-        sh->used = true;
-        sh->closed = false;
-        return 0;
-}
-
-/*
- * Both are held for moments only: who finds one taken looks a few times before it sleeps, which
- * would take much longer.
- */
+/* Both are held for very short times, so a waiting thread spins before it sleeps. */
 static void init_locks(struct cg_io *io)
 {
         pthread_mutexattr_t attr;
@@ -167,7 +75,7 @@ int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_e
         struct cg_io *io = calloc(1, sizeof(*io));
         int r;
 
-        /* Never freed: it lives as long as the process, which leaves by _exit(). */
+        /* Never freed: the process ends by _exit(). */
         if (!io) {
                 close(config->kernel_fd);
                 close(config->tool_fd);
@@ -177,8 +85,9 @@ int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_e
         io->main = pthread_self();
         io->usage.at_ms = cg_now_ms();
         init_locks(io);
-        link_init(&io->kernel, io, config->kernel_fd, &cg_wire_kernel, CG_ROLE_SUPERVISOR, on_kernel_msg);
-        link_init(&io->tool, io, config->tool_fd, &cg_wire_tool, CG_ROLE_TOOLSERVER, on_tool_msg);
+        link_init(&io->kernel, io, config->kernel_fd, &cg_wire_kernel, CG_ROLE_SUPERVISOR,
+                  cg_io_on_kernel_msg);
+        link_init(&io->tool, io, config->tool_fd, &cg_wire_tool, CG_ROLE_TOOLSERVER, cg_io_on_tool_msg);
         io->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         io->crash_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         io->capture_epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -186,14 +95,14 @@ int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_e
                 return cg_fail_errno(err, "eventfd");
         for (size_t i = 0; i < CG_IO_MAX_SHELLS; i++)
                 io->shells[i] = (struct cg_shell){ .io = io, .request_fd = -1 };
-        r = open_shell_locked(&io->shells[MAIN], "", err);
+        r = cg_io_open_shell_locked(&io->shells[MAIN], "", err);
         if (r == 0)
-                r = open_shell_locked(&io->shells[CONTROL], CG_IO_CONTROL, err);
+                r = cg_io_open_shell_locked(&io->shells[CONTROL], CG_IO_CONTROL, err);
         if (r < 0)
                 return r;
-        r = make_capture(io, &io->capture[0], 0, err);
+        r = cg_io_make_capture(io, &io->capture[0], 0, err);
         if (r == 0)
-                r = make_capture(io, &io->capture[1], CG_FLAG_STDERR, err);
+                r = cg_io_make_capture(io, &io->capture[1], CG_FLAG_STDERR, err);
         if (r == 0)
                 r = make_alive_page(io, err);
         if (r == 0)
@@ -212,9 +121,8 @@ int cg_io_start(struct cg_io *io, struct cg_err *err)
         if (null_fd < 0 || dup2(null_fd, 0) < 0)
                 return cg_fail_errno(err, "/dev/null");
         /*
-         * Its number is high, and the larger table of descriptors that this takes costs nothing
-         * while there is one thread: later Linux would wait for a grace period, some 10 ms of each
-         * kernel's start.
+         * Its high number enlarges the descriptor table. With more than one thread Linux would wait
+         * for an RCU grace period there, about 10 ms of each start.
          */
         cg_crash_fd();
         sigfillset(&all);
@@ -225,13 +133,13 @@ int cg_io_start(struct cg_io *io, struct cg_err *err)
                 errno = r;
                 return cg_fail_errno(err, "thread");
         }
-        /* From here on nothing can be said in the log any more: what comes is the cells' output. */
+        /* From here on there is no log: descriptors 1 and 2 are the output of cells. */
         for (int i = 0; i < 2; i++) {
                 if (dup2(io->capture[i].write_end, i + 1) < 0)
                         return cg_fail_errno(err, "descriptor %d", i + 1);
                 close(io->capture[i].write_end);
         }
-        /* printf() of C code shows line by line, as at a terminal */
+        /* printf() of C code is line buffered, as at a terminal */
         setvbuf(stdout, NULL, _IOLBF, 0);
         return 0;
 }
@@ -243,7 +151,7 @@ static struct link *link_of(struct cg_zconn *c)
         return (struct link *)(void *)((char *)c - offsetof(struct link, conn));
 }
 
-/* A break of the protocol by our trusted side is the end. */
+/* A protocol error of a trusted peer is fatal. */
 static void on_link_msg(struct cg_zconn *c, struct cg_msg *m)
 {
         struct link *l = link_of(c);
@@ -274,9 +182,7 @@ static void link_accept(struct link *l)
         pthread_mutex_unlock(&l->io->out_lock);
 }
 
-/*
- * A tool server that has ended is followed by another, which calls that were not sent yet wait for.
- */
+/* Another tool server follows one that has ended; calls that were not sent yet wait for it. */
 static void link_close(struct link *l)
 {
         pthread_mutex_lock(&l->io->out_lock);
@@ -285,7 +191,7 @@ static void link_close(struct link *l)
         l->lost = false;
         pthread_mutex_unlock(&l->io->out_lock);
         if (l == &l->io->tool) {
-                calls_lost(l->io);
+                cg_io_calls_lost(l->io);
                 return;
         }
         pthread_mutex_lock(&l->io->lock);
@@ -300,7 +206,7 @@ static struct pollfd link_poll(const struct link *l, bool out)
         return (struct pollfd){ .fd = l->conn.fd, .events = (short)(POLLIN | (out ? POLLOUT : 0)) };
 }
 
-/* Room to write is used by whoever sends next, this thread, at once. */
+/* POLLOUT only ends the poll(): io_main() sends next. */
 static void link_serve(struct link *l, short events)
 {
         if (l->conn.fd < 0 && events) {
@@ -321,21 +227,21 @@ static void link_serve(struct link *l, short events)
                 link_close(l);
 }
 
-/* ------------------------------------------------------------------ its loop */
+/* ------------------------------------------------------------------ loop of the I/O thread */
 
 static int64_t sooner(int64_t a, int64_t b)
 {
         return a < 0 || (b >= 0 && b < a) ? b : a;
 }
 
-/* Timers that have come are acted upon. Returns the next one, or -1. */
-static int64_t timers(struct cg_io *io)
+/* Handles timers that have expired. Returns the time of the next one, or -1. */
+static int64_t run_timers(struct cg_io *io)
 {
         int64_t now = cg_now_ms(), next = -1;
 
         pthread_mutex_lock(&io->lock);
         if (io->shells[MAIN].interrupting && now >= io->interrupt_at_ms)
-                poke_locked(io, now);
+                cg_io_try_interrupt_locked(io, now);
         if (io->shells[MAIN].interrupting)
                 next = io->interrupt_at_ms;
         if (io->shutdown_at_ms && now >= io->shutdown_at_ms)
@@ -352,15 +258,11 @@ static int64_t timers(struct cg_io *io)
 
 static void read_captures(struct cg_io *io, short events0, short events1)
 {
-        const struct cg_outq_item *tail;
-
         pthread_mutex_lock(&io->lock);
-        tail = io->out.tail;
         if (events0 & POLLIN)
-                read_capture_locked(io, &io->capture[0], 65536);
+                cg_io_read_capture_locked(io, &io->capture[0], 65536);
         if (events1 & POLLIN)
-                read_capture_locked(io, &io->capture[1], 65536);
-        appended_locked(io, tail);
+                cg_io_read_capture_locked(io, &io->capture[1], 65536);
         pthread_mutex_unlock(&io->lock);
 }
 
@@ -374,7 +276,7 @@ static int poll_timeout(int64_t at)
         return left < 0 ? 0 : (int)left;
 }
 
-/* Takes a lock unless the crashing thread holds it: then what is queued is lost with it. */
+/* Fails where the crashing thread holds the lock: the queued output is lost then. */
 static bool lock_for_crash(pthread_mutex_t *lock)
 {
         struct timespec end;
@@ -384,28 +286,24 @@ static bool lock_for_crash(pthread_mutex_t *lock)
         return pthread_mutex_timedlock(lock, &end) == 0;
 }
 
-static void write_last_words(struct cg_io *io)
+/* Sends what was written before a crash, then stops: the connections are not used again. */
+static void send_before_crash(struct cg_io *io)
 {
         int64_t end_ms = cg_now_ms() + EXIT_MS / 2;
-        struct pollfd p;
 
-        read_capture_locked(io, &io->capture[0], PIPE_BYTES);
-        read_capture_locked(io, &io->capture[1], PIPE_BYTES);
-        io->out.flush = io->out.head != NULL;
-        pthread_mutex_unlock(&io->lock);
-        do {
-                send_output(io);
-                p = link_poll(&io->kernel, true);
-                p.events &= ~POLLIN;
-        } while (io->blocked && cg_now_ms() < end_ms && poll(&p, 1, EXIT_MS / 2) > 0);
-}
+        if (lock_for_crash(&io->out_lock) && lock_for_crash(&io->lock)) {
+                struct pollfd p;
 
-/* Sends everything that was written before a crash. No other use of the connections follows. */
-static void send_last_words(struct cg_io *io)
-{
-        if (lock_for_crash(&io->out_lock) && lock_for_crash(&io->lock))
-                write_last_words(io);
-        signal_fd(io->crash_fd);
+                cg_io_read_captures_locked(io);
+                io->out.flush = io->out.head != NULL;
+                pthread_mutex_unlock(&io->lock);
+                do {
+                        cg_io_send_output(io);
+                        p = link_poll(&io->kernel, true);
+                        p.events &= ~POLLIN;
+                } while (io->blocked && cg_now_ms() < end_ms && poll(&p, 1, EXIT_MS / 2) > 0);
+        }
+        cg_io_event_set(io->crash_fd);
         for (;;)
                 pause();
 }
@@ -420,12 +318,12 @@ static void *io_main(void *arg)
                 int64_t next;
 
                 pthread_mutex_lock(&io->out_lock);
-                next = send_output(io);
-                tool_out = send_calls(io);
+                next = cg_io_send_output(io);
+                tool_out = cg_io_send_calls(io);
                 pthread_mutex_unlock(&io->out_lock);
-                next = sooner(next, timers(io));
+                next = sooner(next, run_timers(io));
                 pthread_mutex_lock(&io->lock);
-                full = full_locked(io);
+                full = cg_io_full_locked(io);
                 out = io->blocked;
                 pthread_mutex_unlock(&io->lock);
                 p[0] = link_poll(&io->kernel, out);
@@ -433,13 +331,13 @@ static void *io_main(void *arg)
                 p[2] = (struct pollfd){ .fd = io->wake_fd, .events = POLLIN };
                 p[3] = (struct pollfd){ .fd = io->capture[0].read_end, .events = POLLIN };
                 p[4] = (struct pollfd){ .fd = io->capture[1].read_end, .events = POLLIN };
-                /* A full queue pushes back: the pipes fill, and who writes into them waits. */
+                /* While the queue is full the pipes are not read, and their writers block. */
                 if (poll(p, full ? 3 : 5, poll_timeout(next)) < 0 && errno != EINTR)
                         _exit(EXIT_PROTOCOL);
                 if (io->crashing)
-                        send_last_words(io);
+                        send_before_crash(io);
                 if (p[2].revents) {
-                        clear_fd(io->wake_fd);
+                        cg_io_event_clear(io->wake_fd);
                         pthread_mutex_lock(&io->lock);
                         io->woken = false;
                         pthread_mutex_unlock(&io->lock);
@@ -454,16 +352,11 @@ static void *io_main(void *arg)
 
 /* ------------------------------------------------------------------ crashes */
 
-#ifndef __SANITIZE_ADDRESS__ /* it has handlers of its own, whose reports are wanted */
-/*
- * The one kernel of this process: a signal handler is given no argument. Set once, before the
- * handlers.
- */
+#ifndef __SANITIZE_ADDRESS__ /* has its own handlers, whose reports are wanted */
+/* For on_crash(), as signal handlers have no argument. Set once, before the handlers. */
 static struct cg_io *crash_io;
 
-/*
- * Runs after faulthandler has written its traceback to cg_crash_fd(). Async-signal-safe calls only.
- */
+/* Called after faulthandler has written to cg_crash_fd(). Async-signal-safe calls only. */
 static void on_crash(int sig)
 {
         struct cg_io *io = crash_io;
@@ -474,7 +367,7 @@ static void on_crash(int sig)
                 struct pollfd p = { .fd = io->crash_fd, .events = POLLIN };
 
                 io->crashing = 1;
-                signal_fd(io->wake_fd);
+                cg_io_event_set(io->wake_fd);
                 while (poll(&p, 1, EXIT_MS) < 0 && errno == EINTR)
                         ;
         }
@@ -501,13 +394,12 @@ void cg_io_exit(struct cg_io *io, int status)
         if (cg_io_forked(io))
                 _exit(status);
         pthread_mutex_lock(&io->lock);
-        read_capture_locked(io, &io->capture[0], PIPE_BYTES);
-        read_capture_locked(io, &io->capture[1], PIPE_BYTES);
+        cg_io_read_captures_locked(io);
         io->exiting = true;
         io->exit_status = status;
         io->exit_at_ms = cg_now_ms() + EXIT_MS;
-        flush_locked(io);
-        wake_locked(io);
+        cg_io_flush_locked(io);
+        cg_io_wake_locked(io);
         pthread_mutex_unlock(&io->lock);
         for (;;)
                 pause();

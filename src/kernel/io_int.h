@@ -1,8 +1,9 @@
 /*
- * What the parts of the kernel's input and output share. io.c starts it and has the loop,
- * io_output.c writes, io_receive.c takes what arrives, io_shells.c has the requests and what runs,
- * io_waits.c those that wait for something. Two locks: see struct cg_io. Functions whose names end
- * in _locked are called with `lock` held.
+ * Internals of the kernel's input and output. io.c: start and event loop; io_receive.c: messages
+ * that arrive; io_output.c: queueing and sending; io_waits.c: waits for room, input and tool calls;
+ * io_shells.c: requests and running cells; io_capture.c: the pipes at descriptors 1 and 2;
+ * io_state.c: what they all use. Two locks: see struct cg_io. Functions whose names end in _locked
+ * need `lock` held.
  */
 #ifndef CG_KERNEL_IO_INT_H
 #define CG_KERNEL_IO_INT_H
@@ -14,11 +15,11 @@
 #include "kernel/outq.h"
 #include "kernel/usage.h"
 
-/* What a pipe holds: a subprocess that prints a lot need not wait for us at each line. */
+/* Size of a pipe, so that a subprocess that prints much does not wait for each line. */
 #define PIPE_BYTES (1 << 20)
 /*
- * A signal that arrives right before a system call starts is lost on that call: it is sent again
- * until Python has seen it.
+ * A signal that arrives right before a system call starts does not interrupt that call: it is sent
+ * again until Python has handled it.
  */
 #define INTERRUPT_RETRY_MS     10
 #define INTERRUPT_RETRY_MAX_MS 200
@@ -34,9 +35,9 @@ struct cg_wait {
         int fd; /* eventfd */
         bool done;
         uint64_t call;
-        uint64_t cell;     /* that asks for input */
-        uint64_t question; /* the INPUT_REQUEST's number; 0: not sent */
-        pthread_t thread;  /* that waits */
+        uint64_t cell;     /* the cell that asks for input */
+        uint64_t question; /* number of the INPUT_REQUEST; 0: not sent */
+        pthread_t thread;  /* the waiting thread */
         char status[24];
         bool eof;
         bool has_raw;
@@ -62,31 +63,31 @@ struct capture { /* one of the two pipes */
 struct cg_shell {
         struct cg_io *io;
         char name[CG_IO_SHELL_NAME];
-        int request_fd;   /* eventfd: a request waits */
-        bool used;        /* it is one */
-        bool closed;      /* takes no more requests */
-        pthread_t thread; /* of the cell that runs */
+        int request_fd;   /* eventfd: set while requests are queued */
+        bool used;        /* this entry is in use */
+        bool closed;      /* accepts no more requests */
+        pthread_t thread; /* of the running cell */
         struct cg_request *head, *tail;
-        uint64_t taken;    /* the request that was taken out and has not begun yet; 0: none */
+        uint64_t taken;    /* the request that was dequeued and has not begun yet; 0: none */
         uint64_t early;    /* the request that was interrupted before it began; 0: none */
-        uint64_t cell;     /* that runs; 0: none */
-        bool open;         /* an interrupt may reach it */
-        bool input;        /* it may ask for input */
-        bool interrupting; /* an interrupt is under way */
+        uint64_t cell;     /* the running cell; 0: none */
+        bool open;         /* the cell can be interrupted */
+        bool input;        /* the cell may ask for input */
+        bool interrupting; /* an interrupt is pending */
         uint64_t began;    /* cg_procs_now() */
 };
 
 enum { MAIN, CONTROL, FIRST_SUBSHELL };
 
-struct link { /* our end of a wire: the peer connects to a listener that we inherited */
+struct link { /* our end of a wire: the peer connects to an inherited listener */
         struct cg_io *io;
         int listener;
         const struct cg_wire *wire;
         unsigned sender;
         int (*handle)(struct cg_io *io, struct cg_msg *m, struct cg_err *err);
-        /* the I/O thread reads; whoever holds out_lock writes, opens and closes */
+        /* read by the I/O thread; written, opened and closed with out_lock held */
         struct cg_zconn conn;
-        bool lost; /* the peer is gone */
+        bool lost; /* the peer has closed the connection */
 };
 
 struct cg_io {
@@ -94,102 +95,102 @@ struct cg_io {
         struct link kernel, tool;
         pthread_mutex_t out_lock; /* taken before the other one */
         pthread_t thread, main;
-        int wake_fd;                 /* eventfd: the I/O thread has something to look at */
-        void (*control)(void *data); /* NULL: its thread runs, or there is none yet */
+        int wake_fd;                 /* eventfd: wakes the I/O thread */
+        void (*control)(void *data); /* NULL: not set yet, or its thread runs */
         void *control_data;
         struct capture capture[2];
-        int capture_epoll;            /* both */
-        _Atomic int64_t caught_up_ns; /* when they were last looked at */
-        struct capture buffer[2];     /* only their utf8: bytes written through sys.stdout.buffer */
-        /* in a page that the kernel of the operating system empties in forked processes */
-        const uint32_t *alive;
+        int capture_epoll;                   /* the read ends of both */
+        _Atomic int64_t caught_up_ns;        /* when they were last checked */
+        struct cg_utf8_state buffer_utf8[2]; /* of bytes written through sys.stdout.buffer */
+        const uint32_t *alive; /* in a page that is zero in forked processes (MADV_WIPEONFORK) */
 
-        pthread_mutex_t lock; /* guards all below */
+        pthread_mutex_t lock; /* protects all members below */
         bool woken;
         struct cg_outq out;
-        bool blocked; /* the kernel wire's socket has no room for what was taken from the queue */
+        bool blocked; /* the socket of the kernel wire is full; dequeued messages wait in conn */
         struct tool_out *tool_head, *tool_tail;
         struct cg_shell shells[CG_IO_MAX_SHELLS];
-        uint64_t last_cell;  /* that has ended */
+        uint64_t last_cell;  /* the cell that ended last */
         uint64_t named_cell; /* cg_io_set_running() */
         struct cg_wait *waits;
-        /* the last ones: of all, and of those that were sent */
-        uint64_t next_call, sent_call;
+        uint64_t last_call, sent_call;              /* number of the last CALL, of the last sent one */
         uint64_t last_question;                     /* number of the last INPUT_REQUEST */
-        size_t calls;                               /* sent, result not here yet */
+        size_t calls;                               /* calls without a result yet */
         int64_t interrupt_at_ms, interrupt_step_ms; /* of the main shell */
-        /* until then a SIGINT may be the rest of an attempt that was heard */
-        int64_t interrupt_echo_ms;
-        int64_t shutdown_at_ms; /* 0, or when the process ends in any case */
+        int64_t interrupt_echo_ms; /* until then a SIGINT may belong to a handled interrupt */
+        int64_t shutdown_at_ms;    /* 0, or when the process ends in any case */
         bool exiting;
         int exit_status;
         int64_t exit_at_ms;
 
-        /*
-         * a thread is about to die of a signal, and waits until what was written before is on its
-         * way
-         */
+        /* a thread is about to die of a signal and waits until earlier output is sent */
         volatile sig_atomic_t crashing;
-        int crash_fd; /* eventfd: it is */
+        int crash_fd; /* eventfd: the output is sent */
 
-        struct cg_usage usage; /* the I/O thread's own */
+        struct cg_usage usage; /* used by the I/O thread only */
 };
 
-/* io.c */
-void signal_fd(int fd);
-void clear_fd(int fd);
-void wake_locked(struct cg_io *io);
-/* After an append to the queue whose last item was @tail_before. */
-void appended_locked(struct cg_io *io, const struct cg_outq_item *tail_before);
-bool full_locked(const struct cg_io *io);
-void signal_waits_locked(struct cg_io *io, enum wait_kind kind);
-int check_size(const struct cg_out *m, struct cg_err *err);
-/* Whose output is it that nobody has said a cell of? */
-uint64_t running_locked(const struct cg_io *io);
-uint64_t resolve_locked(const struct cg_io *io, uint64_t cell);
-int open_shell_locked(struct cg_shell *sh, const char *name, struct cg_err *err);
+/* io_state.c */
+void cg_io_event_set(int fd);
+void cg_io_event_clear(int fd);
+/* Makes the I/O thread's poll() return. */
+void cg_io_wake_locked(struct cg_io *io);
+void cg_io_end_waits_locked(struct cg_io *io, enum wait_kind kind);
+bool cg_io_full_locked(const struct cg_io *io);
+/* CG_E_LIMIT: too large for the wire. That fails the caller and must not end the connection. */
+int cg_io_check_size(const struct cg_out *m, struct cg_err *err);
+int cg_io_add_locked(struct cg_io *io, const struct cg_out *m, uint64_t cell, struct cg_buf *raw,
+                     struct cg_err *err);
+void cg_io_flush_locked(struct cg_io *io);
+/*
+ * The cell that output without a cell belongs to: the main shell's, else that of a subshell, else
+ * the last one.
+ */
+uint64_t cg_io_running_locked(const struct cg_io *io);
+uint64_t cg_io_resolve_locked(const struct cg_io *io, uint64_t cell);
+
+/* io_capture.c */
+int cg_io_make_capture(struct cg_io *io, struct capture *c, unsigned flags, struct cg_err *err);
+/* Queues what the pipe holds now, @max bytes at most. Returns the number of bytes. */
+size_t cg_io_read_capture_locked(struct cg_io *io, struct capture *c, size_t max);
+/* The same for both pipes, without a limit. */
+void cg_io_read_captures_locked(struct cg_io *io);
+/*
+ * Queues what was written to the pipes before now, so that it precedes what Python writes next.
+ * Returns the time until which new text may be held back.
+ */
+int64_t cg_io_catch_up(struct cg_io *io);
 
 /* io_output.c */
-/* Takes what the pipe holds now, as much as fits @max. Returns the bytes taken. */
-size_t read_capture_locked(struct cg_io *io, struct capture *c, size_t max);
-/*
- * What was written to the pipes before now stands before what Python writes next. Returns until
- * when text may wait for more.
- */
-int64_t catch_up(struct cg_io *io);
-int make_capture(struct cg_io *io, struct capture *c, unsigned flags, struct cg_err *err);
-int add_locked(struct cg_io *io, const struct cg_out *m, uint64_t cell, struct cg_buf *raw,
-               struct cg_err *err);
-void flush_locked(struct cg_io *io);
-/* Sends what can be sent; out_lock is held. Returns when text must be looked at again, or -1. */
-int64_t send_output(struct cg_io *io);
-/* The same for the tool wire; returns whether something waits for room. */
-bool send_calls(struct cg_io *io);
+/* Sends what can be sent; out_lock is held. Returns when to check held back text again, or -1. */
+int64_t cg_io_send_output(struct cg_io *io);
+/* The same for the tool wire; returns true if a message waits for room in the socket. */
+bool cg_io_send_calls(struct cg_io *io);
 
 /* io_shells.c */
-struct cg_shell *find_shell_locked(struct cg_io *io, const char *name);
-void push_request_locked(struct cg_shell *sh, struct cg_request *req);
-/* The shell that runs this cell and whose user may be asked for input; or NULL. */
-struct cg_shell *find_asking_locked(struct cg_io *io, uint64_t cell);
-/*
- * An interrupt of a request that waits, or has been taken and has not begun: it is remembered for
- * its beginning.
- */
-void interrupt_early_locked(struct cg_io *io, uint64_t id);
+int cg_io_open_shell_locked(struct cg_shell *sh, const char *name, struct cg_err *err);
+struct cg_shell *cg_io_find_shell_locked(struct cg_io *io, const char *name);
+/* @m may be NULL; its raw frames are moved into the request. */
+struct cg_request *cg_request_new(struct cg_msg *m, enum cg_request_kind kind, struct cg_err *err);
+void cg_io_push_request_locked(struct cg_shell *sh, struct cg_request *req);
+/* Queues @req for the control shell. False when its thread cannot be started: @req is not taken. */
+bool cg_io_push_control(struct cg_io *io, struct cg_request *req);
+/* The shell that runs this cell, if the cell may ask for input; else NULL. */
+struct cg_shell *cg_io_find_asking_locked(struct cg_io *io, uint64_t cell);
+/* Interrupts a request that is queued, or was taken and has not begun: it begins interrupted. */
+void cg_io_interrupt_early_locked(struct cg_io *io, uint64_t id);
 
 /* io_waits.c */
-/*
- * The cell's reply ends its questions: threads that still wait for an answer read the end of file.
- */
-void end_questions_locked(struct cg_io *io, uint64_t cell);
-void tool_out_free(struct tool_out *t);
+/* The cell's reply ends its questions: threads that wait for an answer get the end of file. */
+void cg_io_end_questions_locked(struct cg_io *io, uint64_t cell);
+void cg_tool_out_free(struct tool_out *t);
 
 /* io_receive.c */
 /* One attempt to interrupt the main shell. */
-void poke_locked(struct cg_io *io, int64_t now);
+void cg_io_try_interrupt_locked(struct cg_io *io, int64_t now);
 /* The connection to the tool server has ended. */
-void calls_lost(struct cg_io *io);
-int on_kernel_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err);
-int on_tool_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err);
+void cg_io_calls_lost(struct cg_io *io);
+int cg_io_on_kernel_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err);
+int cg_io_on_tool_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err);
 
 #endif

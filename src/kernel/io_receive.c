@@ -1,8 +1,7 @@
-/* Messages that arrive. Runs in the I/O thread. See io.h. */
+/* Messages that arrive. I/O thread. See io.h. */
 #include "kernel/io_int.h"
 
-#include <errno.h>
-#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/json.h"
@@ -11,7 +10,7 @@
 
 /* For atexit functions; the supervisor kills after 1 s. */
 #define SHUTDOWN_MS 900
-/* What our names of subshells are made of: no other is repeated in an error. */
+/* Characters of subshell names that we make; errors repeat no others. */
 #define SHELL_CHARACTERS "0123456789abcdef"
 
 static void take_raw_locked(struct cg_wait *w, struct cg_msg *m)
@@ -22,123 +21,10 @@ static void take_raw_locked(struct cg_wait *w, struct cg_msg *m)
                 w->has_raw = true;
         }
         w->done = true;
-        signal_fd(w->fd);
+        cg_io_event_set(w->fd);
 }
 
-/* The message's raw frames are moved into it. */
-static struct cg_request *request_new(struct cg_msg *m, enum cg_request_kind kind, struct cg_err *err)
-{
-        size_t n = m && m->n_frames > 1 ? m->n_frames - 1 : 0;
-        struct cg_request *req = calloc(1, sizeof(*req) + n * sizeof(req->frames[0]));
-
-        if (!req) {
-                cg_fail(err, CG_E_NOMEM, "request");
-                return NULL;
-        }
-        req->kind = kind;
-        req->id = m ? m->id : 0;
-        for (; req->n_frames < n; req->n_frames++) {
-                zmq_msg_init(&req->frames[req->n_frames]);
-                zmq_msg_move(&req->frames[req->n_frames], &m->frames[req->n_frames + 1]);
-        }
-        return req;
-}
-
-struct cg_request *cg_request_free(struct cg_request *req)
-{
-        for (size_t i = 0; req && i < req->n_frames; i++)
-                zmq_msg_close(&req->frames[i]);
-        free(req);
-        return NULL;
-}
-
-/*
- * The thread of the control shell: it waits for the GIL as any thread does, which the I/O thread
- * must not.
- */
-static void *control_main(void *arg)
-{
-        struct cg_io *io = arg;
-        void (*serve)(void *data);
-        sigset_t none;
-
-        sigemptyset(&none); /* what it starts must not inherit our mask */
-        pthread_sigmask(SIG_SETMASK, &none, NULL);
-        pthread_mutex_lock(&io->lock);
-        serve = io->control;
-        io->control = NULL;
-        pthread_mutex_unlock(&io->lock);
-        if (serve)
-                serve(io->control_data);
-        return NULL;
-}
-
-/*
- * False: a cell has used up the threads that this sandbox may have. That costs the request, and not
- * the kernel.
- */
-static bool enqueue_control(struct cg_io *io, struct cg_request *req)
-{
-        pthread_t thread;
-        bool start;
-
-        pthread_mutex_lock(&io->lock);
-        start = io->control != NULL;
-        pthread_mutex_unlock(&io->lock);
-        if (start) {
-                if (pthread_create(&thread, NULL, control_main, io) != 0)
-                        return false;
-                pthread_detach(thread);
-        }
-        pthread_mutex_lock(&io->lock);
-        push_request_locked(&io->shells[CONTROL], req);
-        pthread_mutex_unlock(&io->lock);
-        return true;
-}
-
-int cg_io_call_main(struct cg_io *io, struct cg_err *err)
-{
-        struct cg_request *req = request_new(NULL, CG_REQUEST_CALL, err);
-
-        if (!req)
-                return CG_E_NOMEM;
-        pthread_mutex_lock(&io->lock);
-        push_request_locked(&io->shells[MAIN], req);
-        pthread_mutex_unlock(&io->lock);
-        return 0;
-}
-
-void cg_io_set_control(struct cg_io *io, void (*serve)(void *data), void *data)
-{
-        pthread_mutex_lock(&io->lock);
-        io->control_data = data;
-        io->control = serve;
-        pthread_mutex_unlock(&io->lock);
-}
-
-int cg_io_shell_close(struct cg_io *io, const char *name, struct cg_err *err)
-{
-        struct cg_request *req = request_new(NULL, CG_REQUEST_CLOSE, err);
-        struct cg_shell *sh;
-
-        if (!req)
-                return CG_E_NOMEM;
-        pthread_mutex_lock(&io->lock);
-        sh = find_shell_locked(io, name);
-        if (!sh || sh->closed || sh - io->shells < FIRST_SUBSHELL) {
-                sh = NULL;
-        } else {
-                sh->closed = true;
-                push_request_locked(sh, req);
-        }
-        pthread_mutex_unlock(&io->lock);
-        if (sh)
-                return 0;
-        cg_request_free(req);
-        return cg_fail(err, CG_E_NOTFOUND, "there is no such subshell");
-}
-
-/* An answer that needs no Python. */
+/* An error reply, made without Python. */
 static int refuse(struct cg_io *io, const struct cg_msg *m, const char *ename, const char *evalue,
                   struct cg_err *err)
 {
@@ -161,17 +47,17 @@ static int refuse(struct cg_io *io, const struct cg_msg *m, const char *ename, c
         }
         pthread_mutex_lock(&io->lock);
         r = cg_outq_add(&io->out, &out, NULL, err);
-        flush_locked(io);
+        cg_io_flush_locked(io);
         pthread_mutex_unlock(&io->lock);
         return r;
 }
 
 /*
- * Hands @req (taken) to the shell that the message names. 0: it waits there, or was answered;
- * negative: the protocol is broken.
+ * Queues @req (takes) for the shell that the message names. 0: queued, or answered with an error;
+ * negative: protocol error.
  */
-static int enqueue_for(struct cg_io *io, const struct cg_msg *m, const json_t *body, struct cg_request *req,
-                       struct cg_err *err)
+static int push_to_shell(struct cg_io *io, const struct cg_msg *m, const json_t *body, struct cg_request *req,
+                         struct cg_err *err)
 {
         json_t *id = json_object_get(body, "subshell"); /* borrowed */
         const char *name = id && !json_is_null(id) ? json_string_value(id) : "";
@@ -183,11 +69,11 @@ static int enqueue_for(struct cg_io *io, const struct cg_msg *m, const json_t *b
                 return cg_fail(err, CG_E_PROTO, "\"subshell\" is not a string");
         }
         pthread_mutex_lock(&io->lock);
-        sh = find_shell_locked(io, name);
+        sh = cg_io_find_shell_locked(io, name);
         if (sh && (sh->closed || sh == &io->shells[CONTROL]))
                 sh = NULL;
         if (sh)
-                push_request_locked(sh, req);
+                cg_io_push_request_locked(sh, req);
         pthread_mutex_unlock(&io->lock);
         if (sh)
                 return 0;
@@ -198,7 +84,7 @@ static int enqueue_for(struct cg_io *io, const struct cg_msg *m, const json_t *b
 
 static int on_execute(struct cg_io *io, struct cg_msg *m, const json_t *body, struct cg_err *err)
 {
-        struct cg_request *req = request_new(m, CG_REQUEST_CELL, err);
+        struct cg_request *req = cg_request_new(m, CG_REQUEST_CELL, err);
 
         if (!req)
                 return CG_E_NOMEM;
@@ -209,10 +95,10 @@ static int on_execute(struct cg_io *io, struct cg_msg *m, const json_t *body, st
                 cg_request_free(req);
                 return CG_E_PROTO;
         }
-        return enqueue_for(io, m, body, req, err);
+        return push_to_shell(io, m, body, req, err);
 }
 
-/* Does this request not wait for cells? */
+/* Requests of the control shell, which do not wait for cells. */
 static bool for_control(const char *type)
 {
         static const char *const types[] = { "debug_request", "create_subshell_request",
@@ -224,10 +110,7 @@ static bool for_control(const char *type)
         return false;
 }
 
-/*
- * From /proc, here and now: whatever runs Python, also code that holds the GIL for ever, is not
- * asked.
- */
+/* Read from /proc in this thread, because Python code may hold the GIL for ever. */
 static int answer_usage(struct cg_io *io, const struct cg_msg *m, struct cg_err *err)
 {
         cg_auto_buf struct cg_buf b;
@@ -255,19 +138,19 @@ static int on_request(struct cg_io *io, struct cg_msg *m, const json_t *body, st
                 return r;
         if (strcmp(type, "usage_request") == 0)
                 return answer_usage(io, m, err);
-        req = request_new(m, CG_REQUEST_OTHER, err);
+        req = cg_request_new(m, CG_REQUEST_OTHER, err);
         if (!req)
                 return CG_E_NOMEM;
         snprintf(req->type, sizeof(req->type), "%s", type);
         req->offer = json_is_true(json_object_get(body, "offer"));
         if (!for_control(type))
-                return enqueue_for(io, m, body, req, err);
-        if (enqueue_control(io, req))
+                return push_to_shell(io, m, body, req, err);
+        if (cg_io_push_control(io, req))
                 return 0;
         cg_request_free(req);
         return refuse(
                 io, m, "RuntimeError",
-                "no thread can be started for this request: the cells have used up their limit of processes",
+                "cannot start a thread for this request: the cells have used up their limit of processes",
                 err);
 }
 
@@ -285,23 +168,20 @@ static int on_input_reply(struct cg_io *io, struct cg_msg *m, const json_t *body
                     w->question == (uint64_t)question) {
                         w->eof = eof;
                         take_raw_locked(w, m);
-                        signal_waits_locked(io, WAIT_TURN);
+                        cg_io_end_waits_locked(io, WAIT_TURN);
                         break;
                 }
         pthread_mutex_unlock(&io->lock);
         return 0;
 }
 
-/*
- * One attempt: the interpreter's flag, EINTR for a system call, and a nudge for those that wait
- * here.
- */
-void poke_locked(struct cg_io *io, int64_t now)
+/* Sets the interpreter's flag, makes system calls fail with EINTR, and wakes cg_wait_once(). */
+void cg_io_try_interrupt_locked(struct cg_io *io, int64_t now)
 {
         io->config.interrupt();
         pthread_kill(io->main, SIGINT);
         for (struct cg_wait *w = io->waits; w; w = w->next)
-                signal_fd(w->fd);
+                cg_io_event_set(w->fd);
         io->interrupt_at_ms = now + io->interrupt_step_ms;
         io->interrupt_step_ms *= 2;
         if (io->interrupt_step_ms > INTERRUPT_RETRY_MAX_MS)
@@ -312,14 +192,13 @@ static void start_interrupt_locked(struct cg_io *io)
 {
         io->shells[MAIN].interrupting = true;
         io->interrupt_step_ms = INTERRUPT_RETRY_MS;
-        poke_locked(io, cg_now_ms());
+        cg_io_try_interrupt_locked(io, cg_now_ms());
 }
 
 /*
- * A cell that has not begun yet, because its thread is still busy with something else, is told when
- * it does: there is one message. Python interrupts its main thread from anywhere, other threads
- * only where the GIL is held. subprocess.run() waits for its child, which at a terminal would get
- * the signal too.
+ * The message is sent once, so a cell that has not begun yet is marked. Python can interrupt its
+ * main thread from any thread, other threads only with the GIL held. Child processes are signalled
+ * as at a terminal: subprocess.run() waits for them.
  */
 static int on_interrupt(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
 {
@@ -334,7 +213,7 @@ static int on_interrupt(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
         if (target)
                 began = target->began;
         else
-                interrupt_early_locked(io, m->id);
+                cg_io_interrupt_early_locked(io, m->id);
         if (target == &io->shells[MAIN])
                 start_interrupt_locked(io);
         pthread_mutex_unlock(&io->lock);
@@ -344,30 +223,30 @@ static int on_interrupt(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
                 cg_procs_interrupt(began);
                 return 0;
         }
-        req = request_new(m, CG_REQUEST_INTERRUPT, err);
+        req = cg_request_new(m, CG_REQUEST_INTERRUPT, err);
         if (!req)
                 return CG_E_NOMEM;
-        if (!enqueue_control(io, req)) /* cannot be: this thread has made the subshell */
+        if (!cg_io_push_control(io, req)) /* does not happen: this thread made the subshell */
                 cg_request_free(req);
         return 0;
 }
 
 static int on_shutdown(struct cg_io *io, struct cg_err *err)
 {
-        struct cg_request *req = request_new(NULL, CG_REQUEST_SHUTDOWN, err);
+        struct cg_request *req = cg_request_new(NULL, CG_REQUEST_SHUTDOWN, err);
 
         if (!req)
                 return CG_E_NOMEM;
         pthread_mutex_lock(&io->lock);
         io->shutdown_at_ms = cg_now_ms() + SHUTDOWN_MS;
-        push_request_locked(&io->shells[MAIN], req);
+        cg_io_push_request_locked(&io->shells[MAIN], req);
         if (io->shells[MAIN].open)
                 start_interrupt_locked(io);
         pthread_mutex_unlock(&io->lock);
         return 0;
 }
 
-/* Of a wait whose call was sent over a connection that has ended. */
+/* Fails a call that was sent over a connection that has ended. */
 static void fail_call_locked(struct cg_wait *w)
 {
         static const char text[] =
@@ -379,14 +258,14 @@ static void fail_call_locked(struct cg_wait *w)
         if (w->has_raw)
                 memcpy(zmq_msg_data(&w->raw), text, sizeof(text) - 1);
         w->done = true;
-        signal_fd(w->fd);
+        cg_io_event_set(w->fd);
 }
 
 /*
- * The connection itself tells: no other word comes at the right moment, before a call to the next
- * tool server and after the last to this one.
+ * Only the end of the connection comes after the last call to this tool server and before the first
+ * one to the next.
  */
-void calls_lost(struct cg_io *io)
+void cg_io_calls_lost(struct cg_io *io)
 {
         pthread_mutex_lock(&io->lock);
         for (struct cg_wait *w = io->waits; w; w = w->next)
@@ -395,11 +274,11 @@ void calls_lost(struct cg_io *io)
         io->calls = 0;
         for (const struct tool_out *t = io->tool_head; t; t = t->next)
                 io->calls += t->type == CG_TOOL_CALL;
-        signal_waits_locked(io, WAIT_PLACE);
+        cg_io_end_waits_locked(io, WAIT_PLACE);
         pthread_mutex_unlock(&io->lock);
 }
 
-int on_kernel_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
+int cg_io_on_kernel_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
 {
         cg_auto_json json_t *body = NULL;
         int r = cg_msg_json(m, &body, err);
@@ -418,11 +297,11 @@ int on_kernel_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
         case CG_KERNEL_SHUTDOWN_REQUEST:
                 return on_shutdown(io, err);
         default:
-                return cg_fail(err, CG_E_PROTO, "%s has no meaning here", m->spec->name);
+                return cg_fail(err, CG_E_PROTO, "%s is not for the kernel", m->spec->name);
         }
 }
 
-int on_tool_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
+int cg_io_on_tool_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
 {
         cg_auto_json json_t *body = NULL;
         const char *status;
@@ -441,7 +320,7 @@ int on_tool_msg(struct cg_io *io, struct cg_msg *m, struct cg_err *err)
                 }
         if (io->calls)
                 io->calls--;
-        signal_waits_locked(io, WAIT_PLACE);
+        cg_io_end_waits_locked(io, WAIT_PLACE);
         pthread_mutex_unlock(&io->lock);
         return 0;
 }

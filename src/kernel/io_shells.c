@@ -1,12 +1,29 @@
-/* Shells: their requests, and what runs in them. See io.h. */
+/* Shells: their requests, running cells and interrupts. Any thread. See io.h. */
 #include "kernel/io_int.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include "base/util.h"
 #include "kernel/procs.h"
 
-struct cg_shell *find_shell_locked(struct cg_io *io, const char *name)
+/* ------------------------------------------------------------------ opening and closing */
+
+int cg_io_open_shell_locked(struct cg_shell *sh, const char *name, struct cg_err *err)
+{
+        if (sh->request_fd < 0)
+                sh->request_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (sh->request_fd < 0)
+                return cg_fail_errno(err, "eventfd");
+        cg_io_event_clear(sh->request_fd);
+        snprintf(sh->name, sizeof(sh->name), "%s", name);
+        sh->used = true;
+        sh->closed = false;
+        return 0;
+}
+
+struct cg_shell *cg_io_find_shell_locked(struct cg_io *io, const char *name)
 {
         for (size_t i = 0; i < CG_IO_MAX_SHELLS; i++)
                 if (io->shells[i].used && strcmp(io->shells[i].name, name) == 0)
@@ -14,16 +31,13 @@ struct cg_shell *find_shell_locked(struct cg_io *io, const char *name)
         return NULL;
 }
 
-/*
- * A name that is taken stays taken: whoever holds a subshell's pointer is its thread, which gives
- * the place back itself.
- */
+/* Only the thread of a subshell holds its pointer, and it releases the entry itself. */
 struct cg_shell *cg_io_shell(struct cg_io *io, const char *name)
 {
         struct cg_shell *sh;
 
         pthread_mutex_lock(&io->lock);
-        sh = find_shell_locked(io, name);
+        sh = cg_io_find_shell_locked(io, name);
         pthread_mutex_unlock(&io->lock);
         return sh;
 }
@@ -33,12 +47,12 @@ static int open_subshell_locked(struct cg_io *io, const char *name, struct cg_er
         if (strlen(name) >= CG_IO_SHELL_NAME)
                 return cg_fail(err, CG_E_LIMIT, "the name of a subshell has at most %d bytes",
                                CG_IO_SHELL_NAME - 1);
-        if (find_shell_locked(io, name))
-                return cg_fail(err, CG_E_EXISTS, "there is a subshell %s already", name);
+        if (cg_io_find_shell_locked(io, name))
+                return cg_fail(err, CG_E_EXISTS, "subshell %s already exists", name);
         for (size_t i = FIRST_SUBSHELL; i < CG_IO_MAX_SHELLS; i++)
                 if (!io->shells[i].used)
-                        return open_shell_locked(&io->shells[i], name, err);
-        return cg_fail(err, CG_E_LIMIT, "there are %d subshells already: delete one first",
+                        return cg_io_open_shell_locked(&io->shells[i], name, err);
+        return cg_fail(err, CG_E_LIMIT, "there are already %d subshells: delete one first",
                        CG_IO_MAX_SHELLS - FIRST_SUBSHELL);
 }
 
@@ -62,6 +76,124 @@ void cg_io_shell_gone(struct cg_shell *sh)
         pthread_mutex_unlock(&io->lock);
 }
 
+int cg_io_shell_close(struct cg_io *io, const char *name, struct cg_err *err)
+{
+        struct cg_request *req = cg_request_new(NULL, CG_REQUEST_CLOSE, err);
+        struct cg_shell *sh;
+
+        if (!req)
+                return CG_E_NOMEM;
+        pthread_mutex_lock(&io->lock);
+        sh = cg_io_find_shell_locked(io, name);
+        if (!sh || sh->closed || sh - io->shells < FIRST_SUBSHELL) {
+                sh = NULL;
+        } else {
+                sh->closed = true;
+                cg_io_push_request_locked(sh, req);
+        }
+        pthread_mutex_unlock(&io->lock);
+        if (sh)
+                return 0;
+        cg_request_free(req);
+        return cg_fail(err, CG_E_NOTFOUND, "no such subshell");
+}
+
+/* ------------------------------------------------------------------ requests */
+
+struct cg_request *cg_request_new(struct cg_msg *m, enum cg_request_kind kind, struct cg_err *err)
+{
+        size_t n = m && m->n_frames > 1 ? m->n_frames - 1 : 0;
+        struct cg_request *req = calloc(1, sizeof(*req) + n * sizeof(req->frames[0]));
+
+        if (!req) {
+                cg_fail(err, CG_E_NOMEM, "request");
+                return NULL;
+        }
+        req->kind = kind;
+        req->id = m ? m->id : 0;
+        for (; req->n_frames < n; req->n_frames++) {
+                zmq_msg_init(&req->frames[req->n_frames]);
+                zmq_msg_move(&req->frames[req->n_frames], &m->frames[req->n_frames + 1]);
+        }
+        return req;
+}
+
+struct cg_request *cg_request_free(struct cg_request *req)
+{
+        for (size_t i = 0; req && i < req->n_frames; i++)
+                zmq_msg_close(&req->frames[i]);
+        free(req);
+        return NULL;
+}
+
+void cg_io_push_request_locked(struct cg_shell *sh, struct cg_request *req)
+{
+        if (sh->tail)
+                sh->tail->next = req;
+        else
+                sh->head = req;
+        sh->tail = req;
+        cg_io_event_set(sh->request_fd);
+}
+
+int cg_io_call_main(struct cg_io *io, struct cg_err *err)
+{
+        struct cg_request *req = cg_request_new(NULL, CG_REQUEST_CALL, err);
+
+        if (!req)
+                return CG_E_NOMEM;
+        pthread_mutex_lock(&io->lock);
+        cg_io_push_request_locked(&io->shells[MAIN], req);
+        pthread_mutex_unlock(&io->lock);
+        return 0;
+}
+
+void cg_io_set_control(struct cg_io *io, void (*serve)(void *data), void *data)
+{
+        pthread_mutex_lock(&io->lock);
+        io->control_data = data;
+        io->control = serve;
+        pthread_mutex_unlock(&io->lock);
+}
+
+/* The control shell has its own thread because it waits for the GIL; the I/O thread must not. */
+static void *control_main(void *arg)
+{
+        struct cg_io *io = arg;
+        void (*serve)(void *data);
+        sigset_t none;
+
+        sigemptyset(&none); /* threads that it starts must not inherit our mask */
+        pthread_sigmask(SIG_SETMASK, &none, NULL);
+        pthread_mutex_lock(&io->lock);
+        serve = io->control;
+        io->control = NULL;
+        pthread_mutex_unlock(&io->lock);
+        if (serve)
+                serve(io->control_data);
+        return NULL;
+}
+
+/* If the sandbox allows no more threads, only this request is lost. */
+bool cg_io_push_control(struct cg_io *io, struct cg_request *req)
+{
+        pthread_t thread;
+        bool start;
+
+        pthread_mutex_lock(&io->lock);
+        start = io->control != NULL;
+        pthread_mutex_unlock(&io->lock);
+        if (start) {
+                if (pthread_create(&thread, NULL, control_main, io) != 0)
+                        return false;
+                pthread_detach(thread);
+        }
+        pthread_mutex_lock(&io->lock);
+        cg_io_push_request_locked(&io->shells[CONTROL], req);
+        pthread_mutex_unlock(&io->lock);
+        return true;
+}
+
 int cg_io_request_fd(const struct cg_shell *sh)
 {
         return sh->request_fd;
@@ -72,7 +204,7 @@ static void unqueue_locked(struct cg_shell *sh)
         sh->head = sh->head->next;
         if (!sh->head) {
                 sh->tail = NULL;
-                clear_fd(sh->request_fd);
+                cg_io_event_clear(sh->request_fd);
         }
 }
 
@@ -102,17 +234,9 @@ struct cg_request *cg_io_next_offer(struct cg_shell *sh)
         return req;
 }
 
-void push_request_locked(struct cg_shell *sh, struct cg_request *req)
-{
-        if (sh->tail)
-                sh->tail->next = req;
-        else
-                sh->head = req;
-        sh->tail = req;
-        signal_fd(sh->request_fd);
-}
+/* ------------------------------------------------------------------ running cells, interrupts */
 
-static bool waits_locked(const struct cg_shell *sh, uint64_t id)
+static bool is_waiting_locked(const struct cg_shell *sh, uint64_t id)
 {
         for (const struct cg_request *req = sh->head; req; req = req->next)
                 if (req->id == id)
@@ -120,10 +244,10 @@ static bool waits_locked(const struct cg_shell *sh, uint64_t id)
         return sh->taken == id;
 }
 
-void interrupt_early_locked(struct cg_io *io, uint64_t id)
+void cg_io_interrupt_early_locked(struct cg_io *io, uint64_t id)
 {
         for (size_t i = 0; id && i < CG_IO_MAX_SHELLS; i++)
-                if (i != CONTROL && io->shells[i].used && waits_locked(&io->shells[i], id))
+                if (i != CONTROL && io->shells[i].used && is_waiting_locked(&io->shells[i], id))
                         io->shells[i].early = id;
 }
 
@@ -143,11 +267,12 @@ bool cg_io_cell_begin(struct cg_shell *sh, uint64_t cell, bool allow_stdin)
         sh->open = true;
         sh->input = allow_stdin;
         sh->interrupting = false;
-        if (io->shutdown_at_ms && sh == &io->shells[MAIN]) { /* it arrived between two cells */
+        if (io->shutdown_at_ms &&
+            sh == &io->shells[MAIN]) { /* the request to shut down arrived between cells */
                 sh->interrupting = true;
                 io->interrupt_at_ms = 0;
                 io->interrupt_step_ms = INTERRUPT_RETRY_MS;
-                wake_locked(io);
+                cg_io_wake_locked(io);
         }
         pthread_mutex_unlock(&io->lock);
         return early;
@@ -169,8 +294,8 @@ bool cg_io_take_interrupt(struct cg_io *io)
         int64_t now;
 
         /*
-         * One attempt is a flag and a signal. Whoever is quick sees both, and must not be
-         * interrupted in what it does about the first.
+         * One attempt is a flag and a signal, which Python may handle separately. The second must
+         * not interrupt the handling of the first.
          */
         pthread_mutex_lock(&io->lock);
         now = cg_now_ms(); /* the attempt holds the lock until its signal is sent */
@@ -186,7 +311,7 @@ static bool interrupt_wait_locked(struct cg_shell *sh)
         for (const struct cg_wait *w = sh->io->waits; w; w = w->next)
                 if (pthread_equal(w->thread, sh->thread)) {
                         sh->interrupting = true;
-                        signal_fd(w->fd);
+                        cg_io_event_set(w->fd);
                 }
         return sh->interrupting;
 }
@@ -230,10 +355,9 @@ bool cg_io_take_subshell_interrupt(struct cg_io *io)
         return taken;
 }
 
-/* The shell that runs this cell and whose user may be asked for input; or NULL. */
-struct cg_shell *find_asking_locked(struct cg_io *io, uint64_t cell)
+struct cg_shell *cg_io_find_asking_locked(struct cg_io *io, uint64_t cell)
 {
-        uint64_t wanted = resolve_locked(io, cell);
+        uint64_t wanted = cg_io_resolve_locked(io, cell);
 
         for (size_t i = 0; wanted && i < CG_IO_MAX_SHELLS; i++)
                 if (io->shells[i].cell == wanted && io->shells[i].input)
@@ -246,7 +370,7 @@ bool cg_io_may_ask(struct cg_io *io, uint64_t cell)
         bool may;
 
         pthread_mutex_lock(&io->lock);
-        may = find_asking_locked(io, cell) != NULL;
+        may = cg_io_find_asking_locked(io, cell) != NULL;
         pthread_mutex_unlock(&io->lock);
         return may;
 }
@@ -256,7 +380,7 @@ uint64_t cg_io_running(struct cg_io *io)
         uint64_t cell;
 
         pthread_mutex_lock(&io->lock);
-        cell = running_locked(io);
+        cell = cg_io_running_locked(io);
         pthread_mutex_unlock(&io->lock);
         return cell;
 }

@@ -1,4 +1,4 @@
-/* Waiting: for room, for input, for the results of tool calls. See io.h. */
+/* Waits for room in the queue, for input and for results of tool calls. See io.h. */
 #include "kernel/io_int.h"
 
 #include <inttypes.h>
@@ -41,15 +41,54 @@ int cg_wait_once(struct cg_wait *w)
         bool done;
 
         if (poll(&p, 1, -1) > 0)
-                clear_fd(w->fd);
+                cg_io_event_clear(w->fd);
         pthread_mutex_lock(&w->io->lock);
         done = w->done;
         pthread_mutex_unlock(&w->io->lock);
         return done ? 0 : CG_TIMEOUT;
 }
 
+void cg_tool_out_free(struct tool_out *t)
+{
+        free(t->body);
+        free(t->args);
+        free(t);
+}
+
+static void *copy(const void *p, size_t len)
+{
+        void *c = malloc(len ? len : 1);
+
+        if (c && len)
+                memcpy(c, p, len);
+        return c;
+}
+
 static int push_tool_locked(struct cg_io *io, uint16_t type, uint64_t id, const char *body, size_t body_len,
-                            const void *args, size_t args_len, struct cg_err *err);
+                            const void *args, size_t args_len, struct cg_err *err)
+{
+        struct tool_out *t = calloc(1, sizeof(*t));
+
+        if (!t)
+                return cg_fail(err, CG_E_NOMEM, "tool call");
+        t->type = type;
+        t->id = id;
+        t->body = copy(body, body_len);
+        t->body_len = body_len;
+        t->args = args ? copy(args, args_len) : NULL;
+        t->args_len = args_len;
+        if (!t->body || (args && !t->args)) {
+                cg_tool_out_free(t);
+                return cg_fail(err, CG_E_NOMEM, "tool call");
+        }
+        if (io->tool_tail)
+                io->tool_tail->next = t;
+        else
+                io->tool_head = t;
+        io->tool_tail = t;
+        cg_io_wake_locked(io);
+        return 0;
+}
 
 /* INPUT_REQUEST and INPUT_CANCEL. */
 static int add_question_locked(struct cg_io *io, struct cg_out *m, uint64_t cell, uint64_t question,
@@ -60,22 +99,10 @@ static int add_question_locked(struct cg_io *io, struct cg_out *m, uint64_t cell
 
         m->body = body;
         m->body_len = (size_t)snprintf(body, sizeof(body), "{\"question\":%" PRIu64 "}", question);
-        r = add_locked(io, m, cell, NULL, err);
+        r = cg_io_add_locked(io, m, cell, NULL, err);
         if (r == 0)
-                flush_locked(io);
+                cg_io_flush_locked(io);
         return r;
-}
-
-/*
- * An interrupt has taken the question back: nobody needs to answer any more. Where this cannot be
- * sent, the next question says it.
- */
-static void cancel_input_locked(const struct cg_wait *w)
-{
-        struct cg_out m = { .type = CG_KERNEL_INPUT_CANCEL };
-
-        add_question_locked(w->io, &m, w->cell, w->question, NULL);
-        signal_waits_locked(w->io, WAIT_TURN);
 }
 
 struct cg_wait *cg_wait_free(struct cg_wait *w)
@@ -88,10 +115,15 @@ struct cg_wait *cg_wait_free(struct cg_wait *w)
                         *p = w->next;
                         break;
                 }
-        if (w->kind == WAIT_CALL && !w->done) /* its result still comes, and frees its place */
+        if (w->kind == WAIT_CALL && !w->done) /* its result still arrives, and ends the call */
                 push_tool_locked(w->io, CG_TOOL_CALL_CANCEL, w->call, "", 0, NULL, 0, NULL);
-        if (w->question && !w->done)
-                cancel_input_locked(w);
+        if (w->question && !w->done) {
+                struct cg_out m = { .type = CG_KERNEL_INPUT_CANCEL };
+
+                /* if it cannot be sent, the next question replaces this one */
+                add_question_locked(w->io, &m, w->cell, w->question, NULL);
+                cg_io_end_waits_locked(w->io, WAIT_TURN);
+        }
         pthread_mutex_unlock(&w->io->lock);
         if (w->has_raw)
                 zmq_msg_close(&w->raw);
@@ -108,10 +140,10 @@ struct cg_wait *cg_io_wait_room(struct cg_io *io, struct cg_err *err)
                 return NULL;
         pthread_mutex_lock(&io->lock);
         register_locked(w);
-        if (!full_locked(io))
-                signal_waits_locked(io, WAIT_ROOM);
+        if (!cg_io_full_locked(io))
+                cg_io_end_waits_locked(io, WAIT_ROOM);
         else
-                wake_locked(io);
+                cg_io_wake_locked(io);
         pthread_mutex_unlock(&io->lock);
         return w;
 }
@@ -127,10 +159,10 @@ static bool question_open_locked(const struct cg_io *io)
 static int add_wait_locked(struct cg_io *io, uint64_t cell, struct cg_err *err)
 {
         struct cg_out m = { .type = CG_KERNEL_INPUT_WAIT };
-        int r = add_locked(io, &m, cell, NULL, err);
+        int r = cg_io_add_locked(io, &m, cell, NULL, err);
 
         if (r == 0)
-                flush_locked(io);
+                cg_io_flush_locked(io);
         return r;
 }
 
@@ -139,15 +171,15 @@ void cg_io_goes_on(struct cg_io *io, uint64_t cell)
         const struct cg_shell *sh;
 
         pthread_mutex_lock(&io->lock);
-        sh = find_asking_locked(io, cell);
+        sh = cg_io_find_asking_locked(io, cell);
         if (sh)
                 add_wait_locked(io, sh->cell, NULL);
         pthread_mutex_unlock(&io->lock);
 }
 
 /*
- * One question at a time, whichever thread asks: people could not tell them apart. The others wait
- * where an interrupt reaches them.
+ * One question at a time, whichever thread asks: the user could not tell them apart. Other threads
+ * wait in cg_wait_once(), where an interrupt reaches them.
  */
 static int ask_locked(struct cg_io *io, struct cg_out *m, struct cg_wait *w, struct cg_err *err)
 {
@@ -181,9 +213,9 @@ int cg_io_input(struct cg_io *io, uint64_t cell, const char *content, size_t len
         w = wait_new(io, WAIT_INPUT, err);
         if (!w)
                 return err ? err->code : CG_E_SYS;
-        catch_up(io);
+        cg_io_catch_up(io);
         pthread_mutex_lock(&io->lock);
-        sh = find_asking_locked(io, cell);
+        sh = cg_io_find_asking_locked(io, cell);
         if (sh) {
                 w->cell = sh->cell;
                 r = ask_locked(io, &m, w, err);
@@ -200,13 +232,13 @@ int cg_io_input(struct cg_io *io, uint64_t cell, const char *content, size_t len
         return r;
 }
 
-void end_questions_locked(struct cg_io *io, uint64_t cell)
+void cg_io_end_questions_locked(struct cg_io *io, uint64_t cell)
 {
         for (struct cg_wait *w = io->waits; w; w = w->next)
                 if (w->kind == WAIT_INPUT && !w->done && w->cell == cell) {
                         w->eof = w->done = true;
-                        signal_fd(w->fd);
-                        signal_waits_locked(io, WAIT_TURN);
+                        cg_io_event_set(w->fd);
+                        cg_io_end_waits_locked(io, WAIT_TURN);
                 }
 }
 
@@ -217,48 +249,6 @@ const char *cg_wait_text(const struct cg_wait *w, size_t *len)
                 return NULL;
         *len = zmq_msg_size(&w->raw);
         return zmq_msg_data((zmq_msg_t *)(uintptr_t)&w->raw);
-}
-
-void tool_out_free(struct tool_out *t)
-{
-        free(t->body);
-        free(t->args);
-        free(t);
-}
-
-static void *copy(const void *p, size_t len)
-{
-        void *c = malloc(len ? len : 1);
-
-        if (c && len)
-                memcpy(c, p, len);
-        return c;
-}
-
-static int push_tool_locked(struct cg_io *io, uint16_t type, uint64_t id, const char *body, size_t body_len,
-                            const void *args, size_t args_len, struct cg_err *err)
-{
-        struct tool_out *t = calloc(1, sizeof(*t));
-
-        if (!t)
-                return cg_fail(err, CG_E_NOMEM, "tool call");
-        t->type = type;
-        t->id = id;
-        t->body = copy(body, body_len);
-        t->body_len = body_len;
-        t->args = args ? copy(args, args_len) : NULL;
-        t->args_len = args_len;
-        if (!t->body || (args && !t->args)) {
-                tool_out_free(t);
-                return cg_fail(err, CG_E_NOMEM, "tool call");
-        }
-        if (io->tool_tail)
-                io->tool_tail->next = t;
-        else
-                io->tool_head = t;
-        io->tool_tail = t;
-        wake_locked(io);
-        return 0;
 }
 
 int cg_io_call(struct cg_io *io, const char *body, size_t body_len, const void *args, size_t len,
@@ -279,13 +269,12 @@ int cg_io_call(struct cg_io *io, const char *body, size_t body_len, const void *
         if (io->calls >= CG_MAX_CALLS) {
                 w->kind = WAIT_PLACE;
         } else {
-                w->call = ++io->next_call;
+                w->call = ++io->last_call;
                 r = push_tool_locked(io, CG_TOOL_CALL, w->call, body, body_len, args, len, err);
                 io->calls += r == 0;
-                /* What the cell wrote before is seen before the question. */
-                read_capture_locked(io, &io->capture[0], PIPE_BYTES);
-                read_capture_locked(io, &io->capture[1], PIPE_BYTES);
-                flush_locked(io);
+                /* Output of the cell is sent before the question about the call. */
+                cg_io_read_captures_locked(io);
+                cg_io_flush_locked(io);
         }
         if (r >= 0)
                 register_locked(w);

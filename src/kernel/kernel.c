@@ -1,7 +1,4 @@
-/*
- * A kernel's start, in the process that cg_sandbox_spawn() made of the zygote: untrusted from the
- * first cell on.
- */
+/* Start of a kernel, in the process forked from the zygote: untrusted from its first cell on. */
 #include "kernel/kernel.h"
 
 #include <signal.h>
@@ -13,7 +10,7 @@
 
 static int fail(const struct cg_kernel_start *s, const struct cg_err *err)
 {
-        cg_log(s->log, CG_LOG_ERROR, "kernel does not start: %s", err->msg);
+        cg_log(s->log, CG_LOG_ERROR, "cannot start kernel: %s", err->msg);
         return EXIT_START;
 }
 
@@ -21,7 +18,7 @@ int cg_kernel_prepare(void *data, struct cg_err *err)
 {
         const struct cg_kernel_start *s = data;
 
-        prctl(PR_SET_NAME, "cellgate-kernel"); /* init's name was inherited */
+        prctl(PR_SET_NAME, "cellgate-kernel"); /* it inherits the name of init */
         cg_py_after_fork_child();
         return cg_py_make_kernel(s->config, s->config_len, err);
 }
@@ -36,7 +33,7 @@ int cg_kernel_main(void *data)
         struct cg_err err;
         sigset_t none;
 
-        signal(SIGPIPE, SIG_IGN); /* Python expects these to come as errors of write() */
+        signal(SIGPIPE, SIG_IGN); /* Python expects EPIPE and EFBIG of write() instead */
         signal(SIGXFSZ, SIG_IGN);
         sigemptyset(&none);
         sigprocmask(SIG_SETMASK, &none, NULL);

@@ -11,17 +11,17 @@ struct cg_kernel_start {
         const char *config; /* JSON text for cellgate_kernel (borrowed) */
         size_t config_len;
         int kernel_fd, tool_fd;        /* inherited listeners */
-        const struct cg_sandbox *plan; /* what this process is in; borrowed */
-        /* usable until the kernel is ready: afterwards descriptor 2 belongs to the cells */
+        const struct cg_sandbox *plan; /* of this process's sandbox; borrowed */
+        /* usable until the kernel is ready: then descriptor 2 is the output of cells */
         const struct cg_log *log;
 };
 
 struct cg_err;
 
 /*
- * Both run in the forked process, @data is a struct cg_kernel_start: the first while the sandbox
- * around it is made, so without files, threads or anything foreign; the second inside. It returns
- * an exit status when it cannot start.
+ * Both run in the forked process; @data is a struct cg_kernel_start. cg_kernel_prepare() runs while
+ * init makes the sandbox: it must not open files, start threads or use data of others.
+ * cg_kernel_main() runs inside and returns an exit status if the kernel cannot start.
  */
 int cg_kernel_prepare(void *data, struct cg_err *err);
 int cg_kernel_main(void *data);

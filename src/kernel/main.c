@@ -84,7 +84,7 @@ static int run(const struct options *o, const struct cg_log *log, struct cg_err 
         if (r == 0)
                 r = cg_py_prepare(o->preload, &versions, &failure);
         if (r < 0) {
-                r = cg_zygote_say_ready(z, NULL, &failure, err); /* the supervisor reports it */
+                r = cg_zygote_send_ready(z, NULL, &failure, err); /* the supervisor reports it */
                 if (r == 0) {
                         cg_log(log, CG_LOG_INFO, "%s", failure.msg);
                         cg_zygote_free(z);
@@ -92,11 +92,10 @@ static int run(const struct options *o, const struct cg_log *log, struct cg_err 
                 }
                 *err = failure;
         } else {
-                r = cg_zygote_say_ready(z, &versions, NULL, err);
+                r = cg_zygote_send_ready(z, &versions, NULL, err);
         }
         /*
-         * Until here the supervisor's end had to end this too; now its socket tells, and there may
-         * be something to clean up.
+         * From here on the socket reports the supervisor's end. A signal would skip the clean-up.
          */
         prctl(PR_SET_PDEATHSIG, 0);
         if (r == 0 && o->completion)
@@ -104,7 +103,7 @@ static int run(const struct options *o, const struct cg_log *log, struct cg_err 
         if (r == 0)
                 r = cg_zygote_serve(z, err);
         if (r < 0 && err->sys_errno == EPIPE)
-                r = 0; /* the supervisor has ended before it could be answered: nothing is wrong */
+                r = 0; /* the supervisor has ended */
         cg_zygote_free(z);
         return r;
 }
@@ -124,9 +123,6 @@ int main(int argc, char **argv)
                 cg_log(&log, CG_LOG_ERROR, "%s", err.msg);
                 _exit(1);
         }
-        /*
-         * nothing of Python's own ending is needed, and it would run handlers that belong to
-         * kernels
-         */
+        /* not exit(): Python's finalization would run handlers that belong to kernels */
         _exit(0);
 }

@@ -1,14 +1,12 @@
 /*
- * The built-in module `_cellgate`; runs in the kernel process (and, attached to nothing, in the
- * zygote while it warms up). Here: how its functions wait and fail, interrupts, a few helpers of
- * Python's side, and the module itself. The rest by file: module_int.h.
+ * The built-in module `_cellgate`: its definition, the running cell, interrupts and some helpers.
+ * Runs in the kernel process, and without a connection in the zygote. Other files: module_int.h.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
 #include "kernel/module_int.h"
 
-#include <stdint.h>
 #include "base/buf.h"
 #include "kernel/base64.h"
 #include "kernel/crash.h"
@@ -16,95 +14,7 @@
 #include "kernel/procs.h"
 #include "kernel/pyjson.h"
 
-uint64_t cg_py_current_cell(PyObject *module)
-{
-        PyObject *v = NULL;
-        unsigned long long cell;
-
-        if (PyContextVar_Get(cg_py_state(module)->cell, NULL, &v) < 0 || !v) {
-                PyErr_Clear();
-                return CG_IO_RUNNING;
-        }
-        cell = PyLong_AsUnsignedLongLong(v);
-        if (cell == (unsigned long long)-1 && PyErr_Occurred())
-                PyErr_Clear(); /* somebody has put something else there */
-        Py_DECREF(v);
-        return cell;
-}
-
-struct cg_io *cg_py_need_io(PyObject *module, const char *what)
-{
-        struct cg_io *io = cg_py_io(module);
-
-        if (!io)
-                PyErr_Format(PyExc_RuntimeError, "%s: the kernel is not running yet", what);
-        else if (cg_io_forked(io))
-                PyErr_Format(PyExc_RuntimeError,
-                             "%s does not work in a forked process: do it in the process that runs the cell",
-                             what);
-        else
-                return io;
-        return NULL;
-}
-
-PyObject *cg_py_raise(const struct cg_err *err)
-{
-        PyObject *type = PyExc_RuntimeError;
-
-        if (err->code == CG_E_LIMIT)
-                type = PyExc_ValueError;
-        else if (err->code == CG_E_NOMEM)
-                type = PyExc_MemoryError;
-        PyErr_SetString(type, err->msg);
-        return NULL;
-}
-
-/*
- * The main thread's signal handlers run here; a subshell's thread has none. -1 with an exception.
- */
-static int check_interrupt(struct cg_io *io)
-{
-        if (PyErr_CheckSignals() < 0)
-                return -1;
-        if (!cg_io_take_subshell_interrupt(io))
-                return 0;
-        PyErr_SetNone(PyExc_KeyboardInterrupt);
-        return -1;
-}
-
-int cg_py_wait_done(struct cg_io *io, struct cg_wait *w)
-{
-        for (;;) {
-                int r;
-
-                Py_BEGIN_ALLOW_THREADS r = cg_wait_once(w);
-                Py_END_ALLOW_THREADS
-                        /*
-                 * Also when it is done: the caller's next wait is not woken by an interrupt of this
-                 * one.
-                 */
-                        if (check_interrupt(io) < 0) return -1;
-                if (r == 0)
-                        return 0;
-        }
-}
-
-int cg_py_wait_room(struct cg_io *io)
-{
-        struct cg_err err;
-        struct cg_wait *w = cg_io_wait_room(io, &err);
-        int r;
-
-        if (!w) {
-                cg_py_raise(&err);
-                return -1;
-        }
-        r = cg_py_wait_done(io, w);
-        cg_wait_free(w);
-        return r;
-}
-
-/* ------------------------------------------------------------------ what runs */
+/* ------------------------------------------------------------------ running cells, interrupts */
 
 static PyObject *m_current_cell(PyObject *module, PyObject *unused)
 {
@@ -136,9 +46,9 @@ static PyObject *m_may_ask(PyObject *module, PyObject *unused)
 }
 
 /*
- * KeyboardInterrupt in the thread of a subshell's cell: where it runs Python, or waits for us. Only
- * then its child processes are interrupted: a subprocess.run() that returns before would let the
- * cell go on, or end. The GIL is held all the time.
+ * Raises KeyboardInterrupt in the thread of a subshell's cell, in Python code or in a wait. Child
+ * processes are interrupted after that: otherwise a subprocess.run() could return first, and the
+ * cell would go on. The GIL is held throughout.
  */
 static PyObject *m_interrupt_subshell(PyObject *module, PyObject *args)
 {
@@ -152,16 +62,14 @@ static PyObject *m_interrupt_subshell(PyObject *module, PyObject *args)
                 Py_RETURN_FALSE;
         if (!target.waits)
                 PyThreadState_SetAsyncExc((unsigned long)target.thread, PyExc_KeyboardInterrupt);
-        /* else other cells run as well, and whose children they are is not known */
+        /* not if other cells run: the children may be theirs */
         if (target.began)
                 cg_procs_interrupt(target.began);
         Py_RETURN_TRUE;
 }
 
-/*
- * The debugger's, when there is one: it must know of the interrupt before the stopped cell is left.
- */
-static void before_interrupt(PyObject *module)
+/* Calls the debugger's hook, if any: it has to run before the stopped cell is left. */
+static void call_before_interrupt(PyObject *module)
 {
         PyObject *func = PyObject_GetAttrString(module, "before_interrupt"), *r = NULL;
 
@@ -178,7 +86,7 @@ static PyObject *m_on_sigint(PyObject *module, PyObject *args)
         struct cg_io *io = cg_py_io(module);
 
         if (io && (cg_io_forked(io) || cg_io_take_interrupt(io))) {
-                before_interrupt(module);
+                call_before_interrupt(module);
                 PyErr_SetNone(PyExc_KeyboardInterrupt);
                 return NULL;
         }
@@ -209,7 +117,7 @@ static PyObject *m_crash_fd(PyObject *module, PyObject *unused)
         return PyLong_FromLong(cg_crash_fd());
 }
 
-/* ------------------------------------------------------------------ helpers of Python's side */
+/* ------------------------------------------------------------------ helpers */
 
 static PyObject *m_explain(PyObject *module, PyObject *args)
 {
@@ -246,8 +154,7 @@ static PyObject *m_b2a_base64(PyObject *module, PyObject *args, PyObject *option
 }
 
 /*
- * MurmurHash2 by Austin Appleby, who has put it into the public domain: front-ends name the files
- * of cells by it.
+ * MurmurHash2 by Austin Appleby (public domain). Front-ends use it for the file names of cells.
  */
 static uint32_t murmur2(const unsigned char *p, size_t len, uint32_t seed)
 {

@@ -12,15 +12,12 @@ struct cg_sandbox;
 
 PyObject *cg_py_module_init(void);
 /*
- * From now on the module's functions act on @io and know the sandbox's @plan (borrows). Until then
- * output vanishes and requests are errors.
+ * From now on the module's functions use @io and the sandbox's @plan (borrows). Until then output
+ * is discarded and requests are errors.
  */
 void cg_py_module_attach(PyObject *module, struct cg_io *io, const struct cg_sandbox *plan);
 
-/*
- * Serves the control shell; @module is what was attached. The calling thread is none of Python's.
- * Does not return.
- */
+/* Serves the control shell in the calling thread, which Python did not start. Never returns. */
 void cg_py_module_control(void *module);
 
 #endif

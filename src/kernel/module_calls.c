@@ -1,4 +1,4 @@
-/* Functions of `_cellgate` for what a cell asks of the outside: a line of input, a tool call. */
+/* Functions of `_cellgate` for input and tool calls. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -7,7 +7,7 @@
 #include "base/buf.h"
 #include "base/json.h"
 
-/* Asks, waiting first until no other question is open. NULL with an exception. */
+/* Waits until no other question is open, then sends this one. NULL with an exception. */
 static struct cg_wait *start_input(struct cg_io *io, uint64_t cell, const char *content, size_t len)
 {
         for (;;) {
@@ -76,7 +76,7 @@ static int call_body(struct cg_buf *b, const char *server, size_t server_len, co
         return r;
 }
 
-/* Sends the call, waiting for a free place first. NULL with an exception. */
+/* Waits until another call is allowed, then sends this one. NULL with an exception. */
 static struct cg_wait *start_call(struct cg_io *io, const struct cg_buf *body, const Py_buffer *args)
 {
         for (;;) {
@@ -97,24 +97,6 @@ static struct cg_wait *start_call(struct cg_io *io, const struct cg_buf *body, c
         }
 }
 
-static PyObject *call_and_wait(struct cg_io *io, const struct cg_buf *body, const Py_buffer *args)
-{
-        struct cg_wait *w = start_call(io, body, args);
-        PyObject *ret = NULL;
-
-        if (!w)
-                return NULL;
-        if (cg_py_wait_done(io, w) == 0) {
-                const void *data;
-                size_t len;
-                const char *status = cg_wait_result(w, &data, &len);
-
-                ret = Py_BuildValue("(sy#)", status, (const char *)data, (Py_ssize_t)len);
-        }
-        cg_wait_free(w); /* given up before its result: this cancels it */
-        return ret;
-}
-
 static PyObject *m_tool_call(PyObject *module, PyObject *args)
 {
         struct cg_io *io = cg_py_need_io(module, "a tool call");
@@ -124,6 +106,7 @@ static PyObject *m_tool_call(PyObject *module, PyObject *args)
         Py_buffer arguments;
         long long timeout_ms;
         struct cg_err err;
+        struct cg_wait *w = NULL;
         PyObject *ret = NULL;
 
         cg_buf_init(&body, CG_MAX_BODY);
@@ -135,7 +118,15 @@ static PyObject *m_tool_call(PyObject *module, PyObject *args)
         else if (call_body(&body, server, (size_t)server_len, tool, (size_t)tool_len, timeout_ms, &err) < 0)
                 cg_py_raise(&err);
         else
-                ret = call_and_wait(io, &body, &arguments);
+                w = start_call(io, &body, &arguments);
+        if (w && cg_py_wait_done(io, w) == 0) {
+                const void *data;
+                size_t len;
+                const char *status = cg_wait_result(w, &data, &len);
+
+                ret = Py_BuildValue("(sy#)", status, (const char *)data, (Py_ssize_t)len);
+        }
+        cg_wait_free(w); /* cancels a call that has no result yet */
         PyBuffer_Release(&arguments);
         return ret;
 }

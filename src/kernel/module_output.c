@@ -1,4 +1,4 @@
-/* Functions of `_cellgate` for what a cell writes and shows. */
+/* Functions of `_cellgate` for streams and rich output. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -11,7 +11,7 @@
 #include "base/util.h"
 #include "kernel/pyjson.h"
 
-/* Longer writes go piece by piece, so that they wait for room between the pieces. */
+/* Longer writes are split, so that they wait for room in the queue between the pieces. */
 #define PIECE (256u << 10)
 
 /* ------------------------------------------------------------------ streams */
@@ -32,8 +32,11 @@ static int write_fd(int fd, const char *data, size_t len)
         while (len) {
                 ssize_t n;
 
-                Py_BEGIN_ALLOW_THREADS n = write(fd, data, len);
-                Py_END_ALLOW_THREADS if (n < 0 && errno == EINTR && PyErr_CheckSignals() == 0) continue;
+                Py_BEGIN_ALLOW_THREADS
+                n = write(fd, data, len);
+                Py_END_ALLOW_THREADS
+                if (n < 0 && errno == EINTR && PyErr_CheckSignals() == 0)
+                        continue;
                 if (n < 0)
                         return PyErr_Occurred() ? -1 : (PyErr_SetFromErrno(PyExc_OSError), -1);
                 data += n;
@@ -51,9 +54,7 @@ static int flush_line(PyObject *module, int i)
         return write_fd(i + 1, line->data, len);
 }
 
-/*
- * In a process that the cell forked: its output still reaches the cell, through the inherited pipe.
- */
+/* In a process that the cell forked: output reaches the cell through the inherited pipe. */
 static int write_forked(PyObject *module, int i, const char *data, size_t len)
 {
         struct line *line = &cg_py_state(module)->lines[i];
@@ -101,10 +102,7 @@ static int write_all(PyObject *module, write_fn fn, unsigned flags, const char *
         return 0;
 }
 
-/*
- * UTF-8 with U+FFFD for lone surrogates, which no encoding can carry. They are three bytes each, as
- * U+FFFD is.
- */
+/* UTF-8 with U+FFFD for lone surrogates, which "surrogatepass" encodes in three bytes as well. */
 static PyObject *encode_replacing(PyObject *text)
 {
         PyObject *bytes = PyUnicode_AsEncodedString(text, "utf-8", "surrogatepass");
@@ -232,7 +230,7 @@ int cg_py_buffers_take(struct buffers *b, PyObject *seq)
                 PyErr_Format(PyExc_ValueError, "%zd buffers: a message can have %d", n, CG_MAX_FRAMES - 2);
                 return -1;
         }
-        /* A buffer's exporter is Python code that could change a list: the size is read again. */
+        /* an exporter is Python code that may change the list: read its size each time */
         for (Py_ssize_t i = 0; i < n && i < PySequence_Fast_GET_SIZE(seq); i++) {
                 if (PyObject_GetBuffer(PySequence_Fast_GET_ITEM(seq, i), &b->views[i], PyBUF_SIMPLE) < 0) {
                         cg_py_buffers_release(b);
@@ -245,9 +243,10 @@ int cg_py_buffers_take(struct buffers *b, PyObject *seq)
 }
 
 /*
- * A message's content: JSON text, or an object that it is made of, in @text. -1 with an exception.
+ * Sets the content of @out: JSON text as it is, or another object encoded into @text. -1 with an
+ * exception.
  */
-static int content_text(struct cg_buf *text, PyObject *content, struct cg_out *out)
+static int set_content(struct cg_buf *text, PyObject *content, struct cg_out *out)
 {
         Py_ssize_t len;
 
@@ -263,9 +262,7 @@ static int content_text(struct cg_buf *text, PyObject *content, struct cg_out *o
         return out->raw ? 0 : -1;
 }
 
-/*
- * Waits for room as often as needed. @text is taken where it is the content. -1 with an exception.
- */
+/* Queues the message, waiting for room. @text is taken if it is the content. -1: exception. */
 static int publish(struct cg_io *io, const struct cg_out *m, struct cg_buf *text)
 {
         for (;;) {
@@ -286,7 +283,7 @@ static int publish(struct cg_io *io, const struct cg_out *m, struct cg_buf *text
 static PyObject *m_publish(PyObject *module, PyObject *args)
 {
         struct cg_io *io = cg_py_io(module);
-        /* the message's own limit says it better */
+        /* no limit here: the error of the message's own limit is clearer */
         cg_auto_buf struct cg_buf text = { .max = SIZE_MAX / 2 };
         struct cg_out out = { .has_raw = true };
         PyObject *content, *seq = NULL;
@@ -301,7 +298,7 @@ static PyObject *m_publish(PyObject *module, PyObject *args)
                 return NULL;
         if (!io)
                 Py_RETURN_NONE;
-        if (!cg_py_need_io(module, "rich output") || content_text(&text, content, &out) < 0)
+        if (!cg_py_need_io(module, "rich output") || set_content(&text, content, &out) < 0)
                 return NULL;
         buffers.n = 0;
         if (seq && cg_py_buffers_take(&buffers, seq) < 0)

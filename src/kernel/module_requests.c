@@ -1,7 +1,4 @@
-/*
- * Functions of `_cellgate` for requests: which comes next, what it is answered; shells; and the
- * thread of the control shell.
- */
+/* Functions of `_cellgate` for shells, requests and replies; the thread of the control shell. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -29,7 +26,7 @@ static PyObject *m_ready(PyObject *module, PyObject *args)
         Py_RETURN_NONE;
 }
 
-/* By its name. NULL with an exception. */
+/* NULL with an exception: no shell has this name. */
 static struct cg_shell *need_shell(struct cg_io *io, const char *name)
 {
         struct cg_shell *sh = cg_io_shell(io, name);
@@ -106,7 +103,7 @@ static PyObject *m_shell_gone(PyObject *module, PyObject *args)
 
 /* ------------------------------------------------------------------ the next request */
 
-/* The frames from @first on, as bytes. */
+/* The frames from @first on, as a tuple of bytes. */
 static PyObject *frames_tuple(struct cg_request *req, size_t first)
 {
         size_t n = req->n_frames > first ? req->n_frames - first : 0;
@@ -152,8 +149,8 @@ static PyObject *request_tuple(struct cg_request *req)
 static void reply_fallback(struct cg_shell *sh, const struct cg_out *out, bool ran);
 
 /*
- * One that there is no memory for in Python has its reply all the same. NULL with an exception: it
- * was none that has one.
+ * The request as a tuple. Without memory for that it is answered with an error here (None), or NULL
+ * with an exception when it has no reply.
  */
 static PyObject *take_request(struct cg_shell *sh, struct cg_request *req)
 {
@@ -211,16 +208,19 @@ static PyObject *m_next_request(PyObject *module, PyObject *args)
                         return take_request(sh, req);
                 if (!block)
                         Py_RETURN_NONE;
-                Py_BEGIN_ALLOW_THREADS n = poll(p, 2, -1);
-                Py_END_ALLOW_THREADS if (n < 0 && PyErr_CheckSignals() < 0) return NULL;
+                Py_BEGIN_ALLOW_THREADS
+                n = poll(p, 2, -1);
+                Py_END_ALLOW_THREADS
+                if (n < 0 && PyErr_CheckSignals() < 0)
+                        return NULL;
                 if (n > 0 && p[1].revents)
                         Py_RETURN_NONE;
         }
 }
 
-/* ------------------------------------------------------------------ running it, and its reply */
+/* ------------------------------------------------------------------ running a request, replies */
 
-/* A type's name that needs no escaping in JSON: names can be made of anything. */
+/* A type's name, or another one where it would need escaping in JSON. */
 static const char *plain_name(const char *name)
 {
         for (const char *c = name; *c; c++)
@@ -229,10 +229,7 @@ static const char *plain_name(const char *name)
         return name;
 }
 
-/*
- * A reply where the handler itself failed: built here, where nothing can fail any more. Clears the
- * exception.
- */
+/* The error reply after the handler itself has failed; cannot fail. Clears the exception. */
 static void fallback_text(char *buf, size_t size, bool cell, bool ran)
 {
         PyObject *type = PyErr_Occurred(); /* borrowed */
@@ -252,13 +249,15 @@ static int reply(struct cg_shell *sh, const struct cg_out *out)
         struct cg_err err;
         int r;
 
-        Py_BEGIN_ALLOW_THREADS r = cg_io_reply(sh, out, &err);
-        Py_END_ALLOW_THREADS return r < 0 ? (cg_py_raise(&err), -1) : 0;
+        Py_BEGIN_ALLOW_THREADS
+        r = cg_io_reply(sh, out, &err);
+        Py_END_ALLOW_THREADS
+        return r < 0 ? (cg_py_raise(&err), -1) : 0;
 }
 
 /*
- * Replies with what func() returned: (body, content) of a cell, (content, buffers) of another
- * request. -1 with an exception: nothing was sent.
+ * Sends what func() returned: (body, content) for a cell, (content, buffers) for another request.
+ * -1 with an exception: nothing was sent.
  */
 static int reply_with(struct cg_shell *sh, struct cg_out *out, PyObject *result)
 {
@@ -305,7 +304,7 @@ static void reply_fallback(struct cg_shell *sh, const struct cg_out *out, bool r
                 plain.raw_len = strlen(text);
         }
         if (reply(sh, &plain) < 0)
-                _exit(1); /* the end of the kernel is told; nobody waits for a reply that cannot come */
+                _exit(1); /* the end of the kernel ends the request, which would wait for ever */
 }
 
 static PyObject *m_run(PyObject *module, PyObject *args)
@@ -328,15 +327,12 @@ static PyObject *m_run(PyObject *module, PyObject *args)
         out.id = id;
         early = cg_io_cell_begin(sh, id, allow_stdin);
         result = PyObject_CallOneArg(func, early ? Py_True : Py_False);
-        /* a child that ran on after os.fork(): the loop that serves is not its business */
+        /* a child after os.fork() has left the cell: it must not serve requests */
         if (cg_io_forked(io))
                 _exit(result ? 0 : 1);
-        /*
-         * No Python runs between the end of the call and this: an interrupt hits the cell, or
-         * nothing.
-         */
+        /* no Python code runs between the end of the call and this: no interrupt is lost */
         cg_io_cell_close(sh);
-        if (*name) /* an interrupt that came too late for this thread */
+        if (*name) /* drop an interrupt of this thread that was too late */
                 PyThreadState_SetAsyncExc(PyThread_get_thread_ident(), NULL);
         if (!result || reply_with(sh, &out, result) < 0)
                 reply_fallback(sh, &out, true);
@@ -353,7 +349,7 @@ static PyObject *m_on_control(PyObject *module, PyObject *func)
         Py_RETURN_NONE;
 }
 
-/* Sends the text that the handler has returned, or what it failed with. Clears the exception. */
+/* Sends the text that the handler returned, or its exception as an error. Clears the exception. */
 static void answer(struct cg_io *io, uint64_t id, PyObject *result)
 {
         struct cg_out out = { .type = CG_KERNEL_REPLY, .id = id, .has_raw = true };
@@ -395,7 +391,7 @@ static void serve_control(PyObject *module, struct cg_request *req)
 
 void cg_py_module_control(void *module)
 {
-        /* kept: what it runs may keep things of this thread */
+        /* never released: objects may refer to this thread state */
         PyGILState_STATE gil = PyGILState_Ensure();
         struct cg_shell *sh = cg_io_shell(cg_py_io(module), CG_IO_CONTROL);
         struct pollfd p = { .fd = cg_io_request_fd(sh), .events = POLLIN };
@@ -407,8 +403,9 @@ void cg_py_module_control(void *module)
                         serve_control(module, req);
                         continue;
                 }
-                Py_BEGIN_ALLOW_THREADS if ((poll(&p, 1, -1) < 0 && errno != EINTR) || p.revents & POLLNVAL)
-                        sleep(1); /* a cell has closed it: there is no way back, and no reason to spin */
+                Py_BEGIN_ALLOW_THREADS
+                if ((poll(&p, 1, -1) < 0 && errno != EINTR) || p.revents & POLLNVAL)
+                        sleep(1); /* a cell has closed the descriptor: do not spin */
                 Py_END_ALLOW_THREADS
         }
         PyGILState_Release(gil);

@@ -1,4 +1,4 @@
-/* The queue of output in the kernel process: order, coalescing, UTF-8. See outq.h. */
+/* The queue of output: order, coalescing, UTF-8. Kernel process. See outq.h. */
 #include "kernel/outq.h"
 
 #include <string.h>
@@ -7,12 +7,12 @@
 #include "base/util.h"
 #include "base/wire.h"
 
-/* Counted for each item beside its bytes, so that empty messages cannot fill memory. */
+/* Added to the size of each item, so that empty messages cannot fill memory. */
 #define ITEM_COST 128
 #define FIRST_CAP 512
 /*
- * A line without its end waits so much longer: print() writes that by itself, and other processes
- * may run in between.
+ * Additional time for a line without its end, because print() writes the end separately and the
+ * process may be preempted in between.
  */
 #define LINE_MS 40
 
@@ -71,10 +71,7 @@ static void append(struct cg_outq *q, struct cg_outq_item *it)
         q->bytes += it->cost + it->len;
 }
 
-/*
- * The item that text may be appended to: the last one, if it is of the same stream and cell and not
- * full.
- */
+/* The last item, if it is text of the same stream and cell and not full; else NULL. */
 static struct cg_outq_item *open_tail(struct cg_outq *q, unsigned flags, uint64_t cell)
 {
         struct cg_outq_item *it = q->tail;
@@ -104,7 +101,7 @@ static int grow(struct cg_outq_item *it, size_t need, struct cg_err *err)
         return 0;
 }
 
-/* How many of the @len bytes fit into @room without splitting a character. */
+/* The number of bytes that fit into @room without splitting a character. */
 static size_t fitting(const char *text, size_t len, size_t room)
 {
         if (len <= room)
@@ -143,7 +140,7 @@ int cg_outq_text(struct cg_outq *q, unsigned flags, uint64_t cell, const char *t
         return 0;
 }
 
-/* Is this the beginning of a sequence that more bytes could complete? */
+/* Is this an incomplete sequence that more bytes can complete? */
 static bool is_prefix(const unsigned char *p, size_t n)
 {
         size_t need = p[0] >= 0xc2 && p[0] <= 0xdf   ? 2
@@ -161,8 +158,8 @@ static bool is_prefix(const unsigned char *p, size_t n)
 }
 
 /*
- * Gives the pending sequence byte after byte until it is complete or broken. Returns how many bytes
- * of @data it took.
+ * Adds bytes to the pending sequence until it is complete or invalid. Returns the number of bytes
+ * used.
  */
 static ssize_t finish_pending(struct cg_outq *q, struct cg_utf8_state *st, unsigned flags, uint64_t cell,
                               const unsigned char *data, size_t len, int64_t due_ms, struct cg_err *err)
@@ -182,7 +179,7 @@ static ssize_t finish_pending(struct cg_outq *q, struct cg_utf8_state *st, unsig
                         out = (const char *)st->pending;
                         n = st->n;
                 } else {
-                        used--; /* the byte that broke it may begin something itself */
+                        used--; /* this byte may begin a new sequence */
                 }
                 r = cg_outq_text(q, flags, cell, out, n, due_ms, err);
                 if (r < 0)
@@ -192,7 +189,7 @@ static ssize_t finish_pending(struct cg_outq *q, struct cg_utf8_state *st, unsig
         return (ssize_t)used;
 }
 
-/* Length of the valid text at the beginning. */
+/* Length of the valid text at the start. */
 static size_t valid_run(const unsigned char *p, size_t len)
 {
         size_t i = 0;
@@ -258,7 +255,7 @@ int cg_outq_bytes_end(struct cg_outq *q, struct cg_utf8_state *st, unsigned flag
         return cg_outq_text(q, flags, cell, replacement, 3, due_ms, err);
 }
 
-/* The frames one after the other, behind the array that says where they are. */
+/* One block: the array of frames, then their bytes. */
 static int copy_frames(struct cg_outq_item *it, const struct cg_bytes *more, size_t n, struct cg_err *err)
 {
         size_t size = n * sizeof(*more);
@@ -320,13 +317,13 @@ int cg_outq_add(struct cg_outq *q, const struct cg_out *m, struct cg_buf *raw, s
         return 0;
 }
 
-/* When text at the end of the queue must be looked at again; 0: it need not wait any more. */
-static int64_t wait_of(const struct cg_outq_item *it, int64_t now_ms)
+/* The time until which text at the end of the queue is held back; 0: send it now. */
+static int64_t hold_until(const struct cg_outq_item *it, int64_t now_ms)
 {
         bool ended = it->len && (it->data[it->len - 1] == '\n' || it->data[it->len - 1] == '\r');
 
         if (now_ms < it->due_ms)
-                return it->due_ms; /* whether the line has ended then nobody tells us */
+                return it->due_ms; /* then check whether the line has ended */
         return ended || now_ms >= it->due_ms + LINE_MS ? 0 : it->due_ms + LINE_MS;
 }
 
@@ -339,7 +336,7 @@ struct cg_outq_item *cg_outq_pop(struct cg_outq *q, int64_t now_ms, int64_t *due
         if (!it)
                 return NULL;
         if (it == q->tail && it->type == CG_KERNEL_STREAM && !q->flush && it->len < CG_MAX_STREAM &&
-            (at = wait_of(it, now_ms))) {
+            (at = hold_until(it, now_ms))) {
                 *due_ms = at;
                 return NULL;
         }

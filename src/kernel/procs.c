@@ -1,7 +1,4 @@
-/*
- * The processes of a kernel, found in /proc. Runs in the kernel process, in the I/O thread. See
- * procs.h.
- */
+/* The processes of a kernel, read from /proc. Kernel process, I/O thread. See procs.h. */
 #include "kernel/procs.h"
 
 #include <dirent.h>
@@ -25,7 +22,7 @@ bool cg_procs_text(const char *path, char *buf, size_t size)
         return true;
 }
 
-/* /proc/PID/stat: the name in brackets can contain anything, so it is skipped from the end. */
+/* /proc/PID/stat. The name in brackets can contain brackets too: find its end from the right. */
 static bool read_process(const char *pid, struct cg_process *ret)
 {
         char path[64], text[1024];
@@ -59,10 +56,7 @@ static bool is_ours(const struct cg_process *list, size_t n, pid_t pid)
         return false;
 }
 
-/*
- * Marks this process and its descendants. Parents mostly have smaller numbers: few rounds are
- * needed.
- */
+/* Marks this process and its descendants. Parents mostly come first, so few rounds are needed. */
 static void mark_ours(struct cg_process *list, size_t n)
 {
         pid_t self = getpid();
@@ -87,7 +81,7 @@ size_t cg_procs_read(struct cg_process *list, size_t max)
                         n++;
         if (dir)
                 closedir(dir);
-        /* In the landlock tier /proc cannot be listed, and has nothing of other processes. */
+        /* In the landlock tier /proc cannot be listed, and other processes cannot be read. */
         if (!dir && max && read_process("self", &list[0])) {
                 list[0].pid = getpid();
                 n = 1;
@@ -105,7 +99,7 @@ uint64_t cg_procs_now(void)
         return (uint64_t)t.tv_sec * hz + (uint64_t)t.tv_nsec * hz / 1000000000;
 }
 
-/* Through a descriptor, and only when it is still the same: numbers are used again. */
+/* By pidfd, and only if it is still the same process: process numbers are reused. */
 static void interrupt_one(const struct cg_process *p)
 {
         cg_auto_fd int fd = (int)syscall(SYS_pidfd_open, p->pid, 0);
@@ -117,10 +111,7 @@ static void interrupt_one(const struct cg_process *p)
                 syscall(SYS_pidfd_send_signal, fd, SIGINT, NULL, 0);
 }
 
-/*
- * Where nothing can be read of other processes: the main thread's children, which the kernel's own
- * entry names.
- */
+/* The main thread's children, where other processes cannot be read in /proc. */
 static void interrupt_children(void)
 {
         pid_t self = getpid(), group = getpgrp();
@@ -146,7 +137,7 @@ void cg_procs_interrupt(uint64_t since)
         pid_t self = getpid(), group = getpgrp();
 
         if (n == 1 && list[0].pid == self)
-                interrupt_children(); /* none, or none that can be seen */
+                interrupt_children(); /* there are no others, or they cannot be read */
         for (size_t i = 0; i < n; i++)
                 if (list[i].ours && list[i].pid != self && list[i].group == group && list[i].started >= since)
                         interrupt_one(&list[i]);

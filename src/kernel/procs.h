@@ -1,4 +1,4 @@
-/* The processes of a kernel, found in /proc: this one and its descendants. Needs no GIL. */
+/* The processes of a kernel, read from /proc: this one and its descendants. Needs no GIL. */
 #ifndef CG_KERNEL_PROCS_H
 #define CG_KERNEL_PROCS_H
 
@@ -7,23 +7,23 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Processes that are looked at: a sandbox has 512 by default. */
+/* Most processes that are read; a sandbox has 512 by default. */
 #define CG_MAX_PROCESSES 4096
 
 struct cg_process {
         pid_t pid, parent, group;
-        uint64_t ticks;   /* of processor time, its own and that of children it has waited for */
+        uint64_t ticks;   /* processor time, with that of children it has waited for */
         uint64_t started; /* in ticks since the machine's start */
         bool ours;
 };
 
-/* All that can be seen, at most @max; those of this kernel are marked. Returns how many. */
+/* Reads all visible processes, at most @max, and marks this kernel's. Returns their number. */
 size_t cg_procs_read(struct cg_process *list, size_t max);
-/* Now, in the unit of `started`. */
+/* The current time, in the unit of `started`. */
 uint64_t cg_procs_now(void);
 /*
- * SIGINT to descendants in this process's group that have started since then: what a terminal does,
- * but for what the running cell has started only.
+ * Sends SIGINT to descendants in this process group that started at @since or later, that is, to
+ * what the running cell has started. A terminal would signal the whole group.
  */
 void cg_procs_interrupt(uint64_t since);
 /* The start of a small file as text. False when it cannot be read. */

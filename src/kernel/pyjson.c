@@ -1,6 +1,6 @@
 /*
- * JSON text of Python objects; runs in the kernel process. The standard library's encoder needs
- * several passes and copies, which for a picture take longer than all the rest of its way.
+ * JSON text of Python objects. Kernel process. The standard library's encoder needs several passes
+ * and copies, which for a picture take longer than all other work on the message.
  */
 #include "kernel/pyjson.h"
 
@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "kernel/base64.h"
 
-/* Of text that is not ASCII, what is converted at once; each character takes 12 bytes at most. */
+/* Characters of non-ASCII text converted at a time, and most bytes of each. */
 #define PIECE 4096
 #define MOST  12
 
@@ -39,7 +39,7 @@ static char *room(struct cg_buf *b, size_t n)
         return cg_buf_reserve(b, n, &p, &err) < 0 ? (failed(&err), NULL) : p;
 }
 
-static void took(struct cg_buf *b, const char *end)
+static void set_end(struct cg_buf *b, const char *end)
 {
         b->len = (size_t)(end - b->data);
         cg_buf_end(b);
@@ -58,7 +58,7 @@ static char *put_u(char *p, Py_UCS4 c)
         return p;
 }
 
-/* One that does not stand for itself. A NUL is more than many readers can take. */
+/* A character that has to be escaped. NUL becomes U+FFFD: many readers cannot handle it. */
 static char *put_special(char *p, Py_UCS4 c)
 {
         static const char from[] = "\"\\\n\r\t\b\f", to[] = "\"\\nrtbf";
@@ -94,15 +94,13 @@ static int put_ascii(struct cg_buf *b, const char *s, size_t len)
                 p = room(b, MOST);
                 if (!p)
                         return -1;
-                took(b, put_special(p, (unsigned char)s[i++]));
+                set_end(b, put_special(p, (unsigned char)s[i++]));
         }
         return 0;
 }
 
-/*
- * A surrogate that has its other half beside it is a character, spelled in two; alone it is none.
- */
-static Py_UCS4 checked(PyObject *s, Py_ssize_t i)
+/* The character at @i, or U+FFFD for a surrogate that is not part of a pair. */
+static Py_UCS4 valid_char(PyObject *s, Py_ssize_t i)
 {
         Py_UCS4 c = PyUnicode_READ_CHAR(s, i);
         bool high = c >= 0xd800 && c < 0xdc00, low = c >= 0xdc00 && c < 0xe000;
@@ -125,14 +123,14 @@ static int put_wide(struct cg_buf *b, PyObject *s)
                 if (!p)
                         return -1;
                 for (; i < end; i++) {
-                        Py_UCS4 c = checked(s, i);
+                        Py_UCS4 c = valid_char(s, i);
 
                         if (c >= 0x20 && c < 0x7f && c != '"' && c != '\\')
                                 *p++ = (char)c;
                         else
                                 p = put_special(p, c);
                 }
-                took(b, p);
+                set_end(b, p);
         }
         return 0;
 }
@@ -161,7 +159,7 @@ static int put_base64(struct cg_buf *b, const Py_buffer *data)
         cg_base64(p, data->buf, (size_t)data->len);
         p += size;
         *p++ = '"';
-        took(b, p);
+        set_end(b, p);
         return 0;
 }
 
@@ -178,7 +176,7 @@ static int put_plain(struct cg_buf *b, PyObject *text)
         return r;
 }
 
-/* A subclass may print itself as anything. */
+/* Not the repr() of a subclass, which can be anything. */
 static int put_int(struct cg_buf *b, PyObject *v)
 {
         return put_plain(b, PyLong_Type.tp_repr(v));
@@ -212,7 +210,7 @@ static int put_key(struct cg_buf *b, PyObject *key)
 
 static int put_member(struct cg_buf *b, PyObject *item, bool first)
 {
-        /* a subclass's items() may give anything */
+        /* items() of a subclass can return anything */
         if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != 2) {
                 PyErr_SetString(PyExc_ValueError, "items must return 2-tuples");
                 return -1;
@@ -224,7 +222,7 @@ static int put_member(struct cg_buf *b, PyObject *item, bool first)
 
 static int put_dict(struct cg_buf *b, PyObject *v)
 {
-        /* a copy: what is called meanwhile may change the dict */
+        /* a copy: Python code called below may change the dict */
         PyObject *items = PyMapping_Items(v);
         int r = items ? put(b, "{", 1) : -1;
 
@@ -238,7 +236,7 @@ static int put_sequence(struct cg_buf *b, PyObject *v)
 {
         int r = put(b, "[", 1);
 
-        /* a list may change meanwhile */
+        /* Python code called below may change a list */
         for (Py_ssize_t i = 0; r == 0 && i < PySequence_Fast_GET_SIZE(v); i++) {
                 PyObject *item = Py_NewRef(PySequence_Fast_GET_ITEM(v, i));
 
@@ -250,7 +248,7 @@ static int put_sequence(struct cg_buf *b, PyObject *v)
         return r < 0 ? r : put(b, "]", 1);
 }
 
-/* ------------------------------------------------------------------ the rest */
+/* ------------------------------------------------------------------ other objects */
 
 static bool is_bytes(PyObject *v)
 {
@@ -263,7 +261,7 @@ static int put_bytes(struct cg_buf *b, PyObject *v)
         Py_buffer data;
         int r = PyObject_GetBuffer(v, &data, PyBUF_SIMPLE);
 
-        if (r < 0) { /* a view of bytes that do not lie one after the other */
+        if (r < 0) { /* a view that is not contiguous */
                 PyErr_Clear();
                 copy = PyObject_CallMethod(v, "tobytes", NULL);
                 r = copy ? PyObject_GetBuffer(copy, &data, PyBUF_SIMPLE) : -1;
@@ -276,7 +274,7 @@ static int put_bytes(struct cg_buf *b, PyObject *v)
         return r;
 }
 
-/* What numpy's scalars are in Python; NULL without an exception: it has no such thing. */
+/* The Python value of a numpy scalar. NULL without an exception: @v is none. */
 static PyObject *item_of(PyObject *v)
 {
         PyObject *method = PyObject_GetAttrString(v, "item"), *ret = NULL;
@@ -284,7 +282,7 @@ static PyObject *item_of(PyObject *v)
         if (method && PyCallable_Check(method))
                 ret = PyObject_CallNoArgs(method);
         Py_XDECREF(method);
-        if (!ret && PyErr_ExceptionMatches(PyExc_Exception)) /* an array of several */
+        if (!ret && PyErr_ExceptionMatches(PyExc_Exception)) /* item() of an array with several items */
                 PyErr_Clear();
         return ret;
 }

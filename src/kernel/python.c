@@ -1,6 +1,6 @@
 /*
- * The embedded interpreter: its configuration, and the few calls into the package cellgate_kernel.
- * Zygote and kernel process.
+ * The embedded interpreter: its configuration, and calls into the package cellgate_kernel. Zygote
+ * and kernel process.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -18,7 +18,7 @@
 
 /* ------------------------------------------------------------------ errors */
 
-/* The exception that is set, as an error; clears it. */
+/* Turns the current exception into an error and clears it. */
 static int fail_python(struct cg_err *err, const char *what)
 {
         PyObject *type, *value, *tb, *text = NULL;
@@ -42,8 +42,8 @@ static int fail_python(struct cg_err *err, const char *what)
 
 static int fail_status(struct cg_err *err, PyStatus status)
 {
-        return cg_fail(err, CG_E_STATE, "Python does not start: %s%s%s", status.func ? status.func : "",
-                       status.func ? ": " : "", status.err_msg ? status.err_msg : "it wants to exit");
+        return cg_fail(err, CG_E_STATE, "cannot start Python: %s%s%s", status.func ? status.func : "",
+                       status.func ? ": " : "", status.err_msg ? status.err_msg : "it exits at once");
 }
 
 /* ------------------------------------------------------------------ start */
@@ -54,10 +54,10 @@ static int pre_init(struct cg_err *err)
         PyStatus st;
 
         PyPreConfig_InitIsolatedConfig(&pre);
-        /* the clean environment says "C": files and names are UTF-8 all the same */
+        /* files and names are UTF-8, although the locale of the clean environment is "C" */
         pre.utf8_mode = 1;
 #ifdef __SANITIZE_ADDRESS__
-        /* objects out of a pool hide mistakes from the sanitizer */
+        /* the sanitizer does not see errors inside of a memory pool */
         pre.allocator = PYMEM_ALLOCATOR_MALLOC;
 #endif
         st = Py_PreInitialize(&pre);
@@ -69,10 +69,7 @@ static PyStatus init_from(PyConfig *c, const char *python)
         PyStatus st;
 
         c->site_import = 1;
-        /*
-         * The interpreter finds its standard library and the environment's packages by where this
-         * program is said to be.
-         */
+        /* The interpreter derives the paths of its libraries from the name of the program. */
         st = PyConfig_SetBytesString(c, &c->program_name, python);
         if (!PyStatus_Exception(st))
                 st = PyConfig_SetBytesString(c, &c->executable, python);
@@ -81,7 +78,7 @@ static PyStatus init_from(PyConfig *c, const char *python)
         return st;
 }
 
-static int add_our_path(struct cg_err *err)
+static int add_module_path(struct cg_err *err)
 {
         PyObject *path = PySys_GetObject("path"); /* borrowed */
         PyObject *dir = PyUnicode_DecodeFSDefault(CG_PYTHONDIR);
@@ -103,7 +100,7 @@ int cg_py_init(const char *env, struct cg_err *err)
                 return cg_fail(err, CG_E_NOMEM, "Python");
         }
         setlocale(LC_CTYPE, "C.UTF-8");
-        signal(SIGINT, SIG_IGN); /* a Ctrl-C at the host's terminal is the host's business */
+        signal(SIGINT, SIG_IGN); /* the host handles Ctrl-C at its terminal */
         r = pre_init(err);
         if (r < 0)
                 return r;
@@ -114,7 +111,7 @@ int cg_py_init(const char *env, struct cg_err *err)
         PyConfig_Clear(&c);
         if (PyStatus_Exception(st))
                 return fail_status(err, st);
-        return add_our_path(err);
+        return add_module_path(err);
 }
 
 /* ------------------------------------------------------------------ calls */
@@ -203,7 +200,7 @@ int cg_py_serve(struct cg_io *io, const struct cg_sandbox *plan, struct cg_err *
         if (!m)
                 return fail_python(err, "_cellgate");
         cg_py_module_attach(m, io, plan);
-        cg_io_set_control(io, cg_py_module_control, m); /* which keeps it */
+        cg_io_set_control(io, cg_py_module_control, m); /* the control thread keeps @m */
         r = call("cellgate_kernel.kernel", "serve", NULL, 0, err);
         Py_XDECREF(r);
         return r ? 0 : CG_E_STATE;

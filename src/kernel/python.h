@@ -1,6 +1,6 @@
 /*
- * The interpreter, seen from the zygote and the kernel without Python.h. All of these run in the
- * main thread, which holds the GIL from cg_py_init() on.
+ * The embedded interpreter, for the zygote and the kernel. Does not include Python.h. All functions
+ * but cg_py_interrupt() run in the main thread, which holds the GIL from cg_py_init() on.
  */
 #ifndef CG_KERNEL_PYTHON_H
 #define CG_KERNEL_PYTHON_H
@@ -11,8 +11,8 @@ struct cg_io;
 struct cg_sandbox;
 
 /*
- * Starts Python from the environment @env with our folder on sys.path: no environment variables, no
- * user site.
+ * Starts Python from the environment @env, with cellgate's modules on sys.path; ignores environment
+ * variables and the user site.
  */
 int cg_py_init(const char *env, struct cg_err *err);
 
@@ -22,14 +22,14 @@ struct cg_py_versions {
 };
 
 /*
- * Imports IPython and the comma-separated modules of @preload (may be NULL), builds the shell,
- * warms it.
+ * Imports IPython and the comma-separated modules of @preload (may be NULL), makes the shell and
+ * runs it once.
  */
 int cg_py_prepare(const char *preload, struct cg_py_versions *ret, struct cg_err *err);
 
 /*
- * While no kernel is wanted: prepares a part of what notebooks ask for. Return: 1 there is more; 0;
- * negative.
+ * Prepares a part of completion while no kernel is requested. Return: 1: there is more to prepare;
+ * 0: finished; negative: error.
  */
 int cg_py_idle(struct cg_err *err);
 
@@ -39,12 +39,12 @@ void cg_py_after_fork_parent(void);
 void cg_py_after_fork_child(void);
 
 /*
- * What a kernel is told by its zygote, JSON text: see make() in cellgate_kernel/kernel.py. Then,
- * inside the sandbox, cg_py_configure().
+ * Makes the kernel of the JSON text @config: see make() in cellgate_kernel/kernel.py. Inside of the
+ * sandbox cg_py_configure() follows.
  */
 int cg_py_make_kernel(const char *config, size_t len, struct cg_err *err);
 int cg_py_configure(struct cg_err *err);
-/* Serves requests until the process ends. Returns only when something is badly wrong. */
+/* Serves requests until the process ends. Returns only on errors. */
 int cg_py_serve(struct cg_io *io, const struct cg_sandbox *plan, struct cg_err *err);
 
 /* Makes the main thread run its SIGINT handler soon. Any thread; needs no GIL. */

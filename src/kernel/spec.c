@@ -1,6 +1,6 @@
 /*
- * Spawn requests: JSON text in, a sandbox plan and the kernel's own configuration out. Runs in the
- * zygote. See spec.h.
+ * Spawn requests: makes a sandbox plan and the kernel's configuration of JSON text. Zygote. See
+ * spec.h.
  */
 #include "kernel/spec.h"
 
@@ -17,10 +17,7 @@
 #include "sandbox/sandbox.h"
 #include "sandbox/settings/kernel_view.h"
 
-/*
- * Settings, variables, and what masked files show, which are of 1 MB at most and stand here in
- * digits.
- */
+/* Settings, variables, and content of masked files (1 MB at most, hexadecimal). */
 #define SPEC_MAX (4 * CG_MAX_SETTINGS)
 
 static void wipe(void *p, size_t len)
@@ -49,7 +46,7 @@ void cg_spawn_spec_fini(struct cg_spawn_spec *spec)
         *spec = (struct cg_spawn_spec){ .plan = NULL };
 }
 
-/* A member that must be an array; absent is empty. *ret is borrowed, NULL when absent. */
+/* *ret: the array @key, borrowed; NULL when absent. Anything else is an error. */
 static int get_array(const json_t *o, const char *key, json_t **ret, struct cg_err *err)
 {
         *ret = json_object_get(o, key);
@@ -70,7 +67,8 @@ static int add_binds(struct cg_sandbox *plan, const json_t *o, struct cg_err *er
                 const char *dst = json_string_value(json_array_get(b, 1));
 
                 if (!src || !dst)
-                        return cg_fail(err, CG_E_PARSE, "spawn request: \"bind_ro\" wants pairs of paths");
+                        return cg_fail(err, CG_E_PARSE,
+                                       "spawn request: \"bind_ro\" must have pairs of paths");
                 r = cg_sandbox_add_bind_ro(plan, src, dst, err);
                 if (r < 0)
                         break;
@@ -87,7 +85,7 @@ static int add_hides(struct cg_sandbox *plan, const json_t *o, struct cg_err *er
         json_array_foreach(hides, i, h)
         {
                 if (!json_is_string(h))
-                        return cg_fail(err, CG_E_PARSE, "spawn request: \"hide\" wants paths");
+                        return cg_fail(err, CG_E_PARSE, "spawn request: \"hide\" must have paths");
                 r = cg_sandbox_add_hide(plan, json_string_value(h), err);
                 if (r < 0)
                         break;
@@ -106,7 +104,7 @@ static int get_limit(const json_t *limits, const char *key, uint64_t *ret, struc
         return r;
 }
 
-/* The session's own limits; where it names none, those of the settings (@own, may be NULL). */
+/* The limits of the session; those that it does not set are from @own (may be NULL). */
 static int set_limits(struct cg_sandbox *plan, const json_t *o, const struct cg_settings_own *own,
                       struct cg_err *err)
 {
@@ -138,8 +136,8 @@ static int apply_default(struct cg_sandbox *plan, const json_t *o, const char *w
 }
 
 /*
- * The parts of the settings that a plan is made of; the rest is the supervisor's business, which
- * has checked them.
+ * Applies the settings that concern the plan. The supervisor has checked all of them and applies
+ * the others.
  */
 static int apply_settings(struct cg_sandbox *plan, const json_t *o, const char *workspace, bool by_name,
                           struct cg_err *err)
@@ -205,7 +203,7 @@ static int make_plan(const json_t *o, const struct cg_sandbox *base, bool by_nam
         return r;
 }
 
-/* The session's own word, else that of its settings. */
+/* The tier that the session asks for, else that of its settings. */
 static int choose_tier(const json_t *o, struct cg_tier_choice *ret, struct cg_err *err)
 {
         const json_t *own = json_object_get(json_object_get(o, "settings"), "cellgate");
@@ -218,7 +216,7 @@ static int choose_tier(const json_t *o, struct cg_tier_choice *ret, struct cg_er
         return r == 0 ? cg_tier_decide(ret, err) : r;
 }
 
-/* The last of the plan: what it says becomes Landlock rules, perhaps. */
+/* Comes last: in the landlock tier it turns the finished plan into rules. */
 static int apply_tier(struct cg_spawn_spec *spec, const json_t *o, const struct cg_tier_choice *tier,
                       struct cg_err *err)
 {
@@ -236,10 +234,10 @@ static int apply_tier(struct cg_spawn_spec *spec, const json_t *o, const struct 
 }
 
 /*
- * Without mounts a folder is where it is: the host's name for those that are shown elsewhere in the
- * full tier.
+ * Without mounts, folders have their paths on the host: translates those of "python_path" that are
+ * bound elsewhere in the full tier.
  */
-static int own_names(const json_t *o, json_t *config, struct cg_err *err)
+static int set_host_paths(const json_t *o, json_t *config, struct cg_err *err)
 {
         json_t *paths = json_deep_copy(json_object_get(o, "python_path")),
                *binds = json_object_get(o, "bind_ro"), *p, *b;
@@ -260,10 +258,7 @@ static int own_names(const json_t *o, json_t *config, struct cg_err *err)
                        : cg_fail(err, CG_E_NOMEM, "spawn request");
 }
 
-/*
- * Only what the kernel itself needs: paths of the host that lie behind a bind or a hide are not its
- * business.
- */
+/* Only what the kernel needs, without the host's paths of binds and hidden files. */
 static int make_config(const json_t *o, struct cg_spawn_spec *ret, struct cg_err *err)
 {
         static const char *const keys[] = { "session",     "workspace", "env",         "sandbox",   "color",
@@ -276,8 +271,8 @@ static int make_config(const json_t *o, struct cg_spawn_spec *ret, struct cg_err
                 if (v && json_object_set(config, keys[i], v) < 0)
                         return cg_fail(err, CG_E_NOMEM, "spawn request");
         }
-        if (ret->tmp &&
-            (own_names(o, config, err) < 0 || json_object_set_new(config, "tmp", json_string(ret->tmp)) < 0))
+        if (ret->tmp && (set_host_paths(o, config, err) < 0 ||
+                         json_object_set_new(config, "tmp", json_string(ret->tmp)) < 0))
                 return cg_fail(err, CG_E_NOMEM, "spawn request");
         ret->config = cg_json_text(config, &ret->config_len);
         return ret->config ? 0 : cg_fail(err, CG_E_NOMEM, "spawn request");

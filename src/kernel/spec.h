@@ -1,4 +1,4 @@
-/* What the supervisor asks for in one spawn request: parsed once, here. Zygote. */
+/* The content of a spawn request of the supervisor. Zygote. */
 #ifndef CG_KERNEL_SPEC_H
 #define CG_KERNEL_SPEC_H
 
@@ -9,9 +9,9 @@ struct cg_sandbox;
 
 struct cg_spawn_spec {
         struct cg_sandbox *plan;
-        /* of the landlock tier: a folder to make, and to start with; else NULL */
+        /* landlock tier: the folder for temporary files, not made yet; else NULL */
         char *tmp;
-        /* for cellgate_kernel: JSON text; has the session's variables */
+        /* for cellgate_kernel: JSON text with the session's variables */
         char *config;
         size_t config_len;
 };
@@ -21,10 +21,7 @@ struct cg_spawn_spec {
  * cg_spawn_spec_fini().
  */
 int cg_spawn_spec_read(int fd, const struct cg_sandbox *base, struct cg_spawn_spec *ret, struct cg_err *err);
-/*
- * Also wipes: a later kernel is a copy of this process and must not find an earlier one's
- * variables.
- */
+/* Also wipes the memory: later kernels are forked from this process and must not read it. */
 void cg_spawn_spec_fini(struct cg_spawn_spec *spec);
 
 /* Makes jansson wipe what it frees. Call once, before the first spec. */

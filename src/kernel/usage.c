@@ -1,7 +1,4 @@
-/*
- * What the kernel and its processes use. Runs in the kernel process, in the I/O thread. See
- * usage.h.
- */
+/* Processor and memory use of the kernel. Kernel process, I/O thread. See usage.h. */
 #include "kernel/usage.h"
 
 #include <inttypes.h>
@@ -13,7 +10,7 @@
 #include "base/util.h"
 #include "kernel/procs.h"
 
-/* The number behind "NAME:" at the start of a line, in bytes. False when there is none. */
+/* The number after "NAME:" at the start of a line, in bytes. False when there is none. */
 static bool kilobytes(const char *text, const char *name, uint64_t *ret)
 {
         size_t len = strlen(name);
@@ -30,7 +27,7 @@ static bool kilobytes(const char *text, const char *name, uint64_t *ret)
 
 /* ------------------------------------------------------------------ processes */
 
-/* Its share of memory: what several processes have in common counts once among them. */
+/* Proportional set size, so that memory shared by several processes is counted once. */
 static uint64_t memory_of(pid_t pid)
 {
         char path[64], text[4096];

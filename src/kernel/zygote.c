@@ -1,6 +1,6 @@
 /*
- * The zygote's loop: spawn requests in, kernels out, ended ones reaped. One thread, no Python of
- * any user. See zygote.h.
+ * The zygote's loop: starts kernels on request and reaps them. One thread; runs no Python code of
+ * users. See zygote.h.
  */
 #include "kernel/zygote.h"
 
@@ -22,7 +22,7 @@
 #define REQUEST_BYTES 4096
 /* spec memfd, listener of the kernel wire, listener of the tool wire */
 #define REQUEST_FDS 3
-/* So long without a request, and there is time for something else. */
+/* Time without requests before other work starts. */
 #define IDLE_MS 200
 
 struct child {
@@ -37,10 +37,10 @@ struct cg_zygote {
         int control;
         int epoll;
         const struct cg_log *log;
-        /* every kernel's plan starts as a copy: the system call filter is compiled once */
+        /* copied for every kernel, so that the system call filter is compiled once */
         struct cg_sandbox *base;
         struct child *children;
-        bool idle_work; /* there is something to prepare while nothing is asked for */
+        bool idle_work; /* there is something to prepare while there are no requests */
 };
 
 int cg_zygote_new(int control, const struct cg_log *log, struct cg_zygote **ret, struct cg_err *err)
@@ -70,7 +70,7 @@ int cg_zygote_new(int control, const struct cg_log *log, struct cg_zygote **ret,
 
 /* ------------------------------------------------------------------ children */
 
-/* Takes the child's group when it succeeds. */
+/* Takes @child->cgroup on success. */
 static int add_child(struct cg_zygote *z, json_int_t id, const struct cg_sandbox_child *child,
                      struct cg_err *err)
 {
@@ -99,10 +99,8 @@ static void reap(pid_t pid)
                 ;
 }
 
-/*
- * What its group has counted, before the group goes. A supervisor that has gone does not want it.
- */
-static void say_ended(struct cg_zygote *z, const struct child *c)
+/* Sends the counters of the control group, before it is removed. Errors do not matter. */
+static void send_ended(struct cg_zygote *z, const struct child *c)
 {
         struct cg_limit_counts counts;
         cg_auto_json json_t *body = NULL;
@@ -119,7 +117,7 @@ static void say_ended(struct cg_zygote *z, const struct child *c)
                 cg_send_fds(z->control, text, len, NULL, 0, NULL);
 }
 
-/* Its init has ended: everything inside is gone with it. */
+/* Its init has ended, and so has everything inside. */
 static void remove_child(struct cg_zygote *z, struct child *c)
 {
         for (struct child **p = &z->children; *p; p = &(*p)->next)
@@ -127,12 +125,12 @@ static void remove_child(struct cg_zygote *z, struct child *c)
                         *p = c->next;
                         break;
                 }
-        /* The supervisor holds the same open file: close() alone would leave it in the set. */
+        /* close() alone does not remove it: the supervisor holds the same open file. */
         epoll_ctl(z->epoll, EPOLL_CTL_DEL, c->pidfd, NULL);
         reap(c->pid);
         close(c->pidfd);
         if (c->cgroup)
-                say_ended(z, c);
+                send_ended(z, c);
         cg_cgroup_free(c->cgroup);
         free(c);
 }
@@ -165,8 +163,8 @@ static int send_json(struct cg_zygote *z, json_t *body, const int *fds, size_t n
         return cg_send_fds(z->control, text, len, fds, n_fds, err);
 }
 
-int cg_zygote_say_ready(struct cg_zygote *z, const struct cg_py_versions *v, const struct cg_err *failure,
-                        struct cg_err *err)
+int cg_zygote_send_ready(struct cg_zygote *z, const struct cg_py_versions *v, const struct cg_err *failure,
+                         struct cg_err *err)
 {
         json_t *body;
 
@@ -178,7 +176,7 @@ int cg_zygote_say_ready(struct cg_zygote *z, const struct cg_py_versions *v, con
         return send_json(z, body, NULL, 0, err);
 }
 
-static int say_failed(struct cg_zygote *z, json_int_t id, const struct cg_err *why, struct cg_err *err)
+static int send_failed(struct cg_zygote *z, json_int_t id, const struct cg_err *why, struct cg_err *err)
 {
         json_t *body = json_pack("{s:I, s:i, s:i, s:s}", "failed", id, "code", why->code, "errno",
                                  why->sys_errno, "message", why->msg);
@@ -186,8 +184,8 @@ static int say_failed(struct cg_zygote *z, json_int_t id, const struct cg_err *w
         return send_json(z, body, NULL, 0, err);
 }
 
-static int say_spawned(struct cg_zygote *z, json_int_t id, const struct cg_sandbox_child *child,
-                       const struct cg_sandbox *plan, struct cg_err *err)
+static int send_spawned(struct cg_zygote *z, json_int_t id, const struct cg_sandbox_child *child,
+                        const struct cg_sandbox *plan, struct cg_err *err)
 {
         const char *const *names = cg_sandbox_layers(plan);
         json_t *layers = json_array(), *by = json_array(), *body;
@@ -233,14 +231,14 @@ static int start_kernel(struct cg_zygote *z, const struct cg_spawn_spec *spec, i
         int r;
 
         cg_py_before_fork();
-        /* It refuses when this process has a second thread. */
+        /* Fails if this process has a second thread. */
         r = cg_sandbox_spawn_prepared(spec->plan, keep, 2, cg_kernel_prepare, cg_kernel_main, &start, ret,
                                       err);
         cg_py_after_fork_parent();
         return r;
 }
 
-/* 0, or negative with *err: what goes to the supervisor as this request's failure. */
+/* On failure *err is what the supervisor gets as the reply. */
 static int spawn(struct cg_zygote *z, json_int_t id, const int *fds, struct cg_err *err)
 {
         struct cg_spawn_spec spec;
@@ -257,7 +255,7 @@ static int spawn(struct cg_zygote *z, json_int_t id, const int *fds, struct cg_e
         if (r == 0) {
                 r = add_child(z, id, &child, err);
                 if (r == 0) {
-                        r = say_spawned(z, id, &child, spec.plan, err);
+                        r = send_spawned(z, id, &child, spec.plan, err);
                 } else {
                         cg_pidfd_kill(child.init_pidfd, SIGKILL);
                         reap(child.init_pid);
@@ -316,7 +314,7 @@ static int serve_request(struct cg_zygote *z, struct cg_err *err)
                 close(fds[i]);
         if (r < 0) {
                 cg_log(z->log, CG_LOG_WARN, "no kernel for request %lld: %s", (long long)id, why.msg);
-                return say_failed(z, id, &why, err);
+                return send_failed(z, id, &why, err);
         }
         return 0;
 }
@@ -326,7 +324,7 @@ void cg_zygote_prepare_completion(struct cg_zygote *z)
         z->idle_work = true;
 }
 
-/* A part at a time: what is asked for meanwhile comes first. */
+/* One part at a time, so that requests do not wait. */
 static void work_while_idle(struct cg_zygote *z)
 {
         struct cg_err err;
@@ -339,7 +337,7 @@ static void work_while_idle(struct cg_zygote *z)
 
 int cg_zygote_serve(struct cg_zygote *z, struct cg_err *err)
 {
-        int idle_ms = IDLE_MS; /* 0 once there was nothing to do for so long */
+        int idle_ms = IDLE_MS; /* 0 once that time has passed without requests */
 
         for (;;) {
                 struct epoll_event ev[16];
@@ -359,7 +357,7 @@ int cg_zygote_serve(struct cg_zygote *z, struct cg_err *err)
                                 request = true;
                 }
                 r = request ? serve_request(z, err) : 0;
-                /* the supervisor has gone; no one waits for the answer */
+                /* the supervisor has ended */
                 if (r < 0 && err && err->sys_errno == EPIPE)
                         return 0;
                 if (r != 0)

@@ -1,13 +1,18 @@
 /*
  * The process that has Python and IPython loaded and forks kernels on request.
  *
- * Datagrams on its control socket, JSON objects: {"ready": true, "python", "ipython"} or {"ready":
- *   false, "code", "message"}   once, first, from the zygote {"spawn": ID}   asks for a kernel;
- *   descriptors: spec memfd, listener of the kernel wire, listener of the tool wire {"spawned": ID,
- *   "pid", "layers"}   an answer; descriptors: init's pidfd, status pipe (struct cg_sandbox_status)
- *   {"failed": ID, "code", "errno", "message"}   or this one
- * The spec's members are in spec.c. When the supervisor closes its end the zygote ends, and all its
- * kernels with it.
+ * The datagrams on its control socket are JSON objects:
+ *   {"ready": true, "python", "ipython"} or {"ready": false, "code", "message"}
+ *        sent first, and once
+ *   {"spawn": ID}
+ *        received; descriptors: spec memfd, listeners of the kernel wire and of the tool wire
+ *   {"spawned": ID, "pid", "layers", ...} or {"failed": ID, "code", "errno", "message"}
+ *        the reply; descriptors of the first: pidfd of init, status pipe (struct
+ *        cg_sandbox_status), then those of denials, doors and ports, if any
+ *   {"ended": ID, ...}
+ *        sent when a kernel with a control group has ended: the group's counters
+ * Members of the spec: spec.c. When the supervisor closes its end, the zygote ends all kernels and
+ * itself.
  */
 #ifndef CG_KERNEL_ZYGOTE_H
 #define CG_KERNEL_ZYGOTE_H
@@ -20,10 +25,10 @@ struct cg_zygote;
 
 /* @control: the supervisor's SOCK_SEQPACKET socket (borrows). */
 int cg_zygote_new(int control, const struct cg_log *log, struct cg_zygote **ret, struct cg_err *err);
-/* Tells the supervisor that kernels can be asked for, or why not (@failure; then @v is ignored). */
-int cg_zygote_say_ready(struct cg_zygote *z, const struct cg_py_versions *v, const struct cg_err *failure,
-                        struct cg_err *err);
-/* For notebooks: while nothing is asked for, completion is prepared. */
+/* Reports to the supervisor that kernels can be requested, or the @failure (@v is ignored then). */
+int cg_zygote_send_ready(struct cg_zygote *z, const struct cg_py_versions *v, const struct cg_err *failure,
+                         struct cg_err *err);
+/* For notebooks: prepare completion while there are no requests. */
 void cg_zygote_prepare_completion(struct cg_zygote *z);
 /* Serves until the supervisor closes its end (0) or something fails. */
 int cg_zygote_serve(struct cg_zygote *z, struct cg_err *err);

@@ -16,12 +16,6 @@ CIRCLES: dict[frozenset[str], str] = {
         ("jupyter/control.c", "jupyter/events.c", "jupyter/front.c", "jupyter/shell.c", "jupyter/stdin.c")
     ): "not opened yet",
     frozenset(
-        ("kernel/io.c", "kernel/io_output.c", "kernel/io_receive.c", "kernel/io_shells.c", "kernel/io_waits.c")
-    ): "not opened yet",
-    frozenset(
-        ("kernel/module.c", "kernel/module_calls.c", "kernel/module_output.c", "kernel/module_requests.c")
-    ): "not opened yet",
-    frozenset(
         ("mcp/client.c", "mcp/client_handshake.c", "mcp/client_list.c", "mcp/client_receive.c")
     ): "not opened yet",
     frozenset(("mcp/toolserver.c", "mcp/ts_call.c", "mcp/ts_session.c")): "not opened yet",
