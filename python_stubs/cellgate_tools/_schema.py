@@ -1,8 +1,8 @@
 """Validation by JSON Schema (2020-12 and draft-07) as tools use it: exact, bounded, and readable errors.
 
-What cannot be checked (a regular expression Python cannot run, a $ref that leads nowhere, nesting without end) is left
-to the server; only what certainly does not fit is an error. format is an annotation. Nothing is coerced: true is not 1,
-"5" is not 5, but 1.0 is an integer, as the specification says.
+What cannot be checked is left to the server: some regular expressions (see _pattern), a $ref without
+a target, infinite nesting. Only certain violations are errors. format is an annotation. Nothing is
+coerced: true is not 1, "5" is not 5, but 1.0 is an integer, as the specification says.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeGuard
 
-from ._pattern import compile_pattern
+from ._pattern import matches
 from ._values import short
 
 __all__ = ["Problem", "Schema", "hint"]
 
 _STEPS = 1_000_000
-"""Schemas applied in one validation, about 2 s. More means references that multiply."""
+"""Most schemas applied in one validation, about 2 s."""
 _DEPTH = 150
-"""Schemas in schemas; Python's stack holds about 1000 calls, IPython uses some, and each level takes up to three."""
+"""Most nested schemas. Python allows about 1000 calls, and each level takes up to three."""
 
 
 class Problem(NamedTuple):
-    """Something that does not fit."""
+    """A violation of the schema."""
 
     path: str
     text: str
@@ -33,18 +33,18 @@ class Problem(NamedTuple):
 
 
 class _Enough(Exception):
-    """The budget is used up."""
+    """The limit of steps is reached."""
 
 
 class _Seen:
-    """Names and indexes that some keyword has looked at, for unevaluatedProperties and unevaluatedItems."""
+    """Evaluated names and indexes, for unevaluatedProperties and unevaluatedItems."""
 
     __slots__ = ("items", "names", "unsure")
 
     def __init__(self) -> None:
         self.names: set[str] = set()
         self.items: set[int] = set()
-        self.unsure = False  # part of the schema could not be applied: nobody knows what it would have looked at
+        self.unsure = False  # part of the schema could not be applied: its evaluated names and indexes are unknown
 
     def add(self, other: _Seen) -> None:
         self.names |= other.names
@@ -66,18 +66,18 @@ class Schema:
         self._anchors: dict[str, Any] | None = None
 
     def at(self, pointer: str) -> Any:
-        """What stands at a JSON pointer. KeyError, IndexError, ValueError or TypeError when there is nothing."""
+        """The value at a JSON pointer. KeyError, IndexError, ValueError or TypeError if there is none."""
         return _follow(self.doc, pointer)
 
     def errors(self, value: Any, pointer: str = "") -> list[Problem]:
-        """Everything about value that does not fit the schema at pointer."""
+        """All violations of the schema at pointer."""
         check = _Check(self)
         with contextlib.suppress(_Enough, RecursionError):
             check.apply(self.at(pointer), value, "", 0, None)
         return check.problems
 
     def resolve(self, ref: Any) -> Any:
-        """The schema that a $ref names; None when there is none here. Nothing is ever loaded."""
+        """The schema that a $ref names, or None; other documents are never loaded."""
         if not isinstance(ref, str):
             return None
         if ref not in self._refs:
@@ -85,7 +85,7 @@ class Schema:
         return self._refs[ref]
 
     def resolve_dynamic(self, ref: Any) -> Any:
-        """The schema that a $dynamicRef names, if there is only one that it can mean."""
+        """The schema that a $dynamicRef names, if it is unambiguous."""
         target = self.resolve(ref)
         if not isinstance(target, dict) or "$dynamicAnchor" not in target:
             return target
@@ -126,7 +126,7 @@ class Schema:
             if isinstance(node.get(keyword), str):
                 anchors.setdefault(node[keyword], node)
         if isinstance(node.get("$dynamicAnchor"), str):
-            # Which of several is meant depends on the way that led there, which nobody keeps here: then none is.
+            # With several, the right one depends on the dynamic scope, which is not tracked: use none.
             dynamic = "?" + node["$dynamicAnchor"]
             anchors[dynamic] = None if dynamic in anchors else node
         for keyword in ("$id", "id"):
@@ -188,7 +188,7 @@ def _not_multiple(value: float, of: float) -> bool:
         return False
     from fractions import Fraction
 
-    # By the digits as they are written, so that 0.0075 is a multiple of 0.0001.
+    # By the decimal digits, so that 0.0075 is a multiple of 0.0001.
     return (Fraction(repr(value)) / Fraction(repr(of))).denominator != 1
 
 
@@ -206,19 +206,21 @@ def hint(name: str, names: Any) -> str:
 class _Check:
     """One validation."""
 
-    __slots__ = ("draft7", "problems", "schema", "steps")
+    __slots__ = ("draft7", "problems", "schema", "steps", "unchecked")
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         self.draft7 = schema.draft7
         self.problems: list[Problem] = []
         self.steps = _STEPS
+        self.unchecked = 0
+        """Number of patterns that were not run; if it grew, a value without problems may not fit."""
 
     def bad(self, path: str, text: str, keyword: str, expected: tuple[Any, ...] = ()) -> None:
         self.problems.append(Problem(path, text, keyword, expected))
 
     def problems_of(self, s: Any, v: Any, path: str, depth: int, seen: _Seen | None) -> list[Problem]:
-        """The problems of one alternative, without taking them for problems of the whole."""
+        """The problems of one alternative, which are not added to those of the whole."""
         kept, self.problems = self.problems, []
         try:
             self.apply(s, v, path, depth, seen)
@@ -227,7 +229,7 @@ class _Check:
             self.problems = kept
 
     def apply(self, s: Any, v: Any, path: str, depth: int, seen: _Seen | None) -> None:
-        """Applies schema s to value v; seen collects what was looked at, for a schema around this one."""
+        """Applies schema s to value v; seen collects what was evaluated, for the enclosing schema."""
         if s is False:
             self.bad(path, "nothing is allowed here", "false")
         if not isinstance(s, dict) or not s or depth > _DEPTH:
@@ -267,7 +269,7 @@ class _Check:
         said = s.get("type")
         kinds: list[Any] = said if isinstance(said, list) else [] if said is None else [said]
         known = bool(kinds) and all(isinstance(k, str) and k in _TYPES for k in kinds)
-        if known and not any(_TYPES[k](v) for k in kinds):  # a type that nobody knows cannot be checked
+        if known and not any(_TYPES[k](v) for k in kinds):  # unknown types are not checked
             self.bad(path, f"expected {' or '.join(kinds)}, got {_type_name(v)} {short(v)}", "type")
         values = s.get("enum")
         if isinstance(values, list) and not any(_equal(v, e) for e in values):
@@ -284,8 +286,9 @@ class _Check:
         if _is_number(high) and len(v) > high:
             self.bad(path, f"longer than {high} characters", "maxLength")
         if isinstance(pattern, str):
-            compiled = compile_pattern(pattern)
-            if compiled is not None and not compiled.allows(v):
+            matched = matches(pattern, v)
+            self.unchecked += matched is None
+            if matched is False:
                 self.bad(path, f"{short(v)} does not match {pattern!r}", "pattern")
 
     def number(self, s: dict[str, Any], v: float, path: str) -> None:
@@ -341,11 +344,12 @@ class _Check:
             known.add(key)
 
     def contains(self, s: dict[str, Any], v: list[Any], path: str, depth: int, seen: _Seen | None) -> None:
+        unchecked = self.unchecked
         hits = [i for i, x in enumerate(v) if not self.problems_of(s["contains"], x, f"{path}/{i}", depth + 1, None)]
         low, high = (1, None) if self.draft7 else (s.get("minContains", 1), s.get("maxContains"))
         if _is_number(low) and len(hits) < low:
             self.bad(path, f'fewer than {low} items of the kind that "contains" asks for', "contains")
-        if _is_number(high) and len(hits) > high:
+        if _is_number(high) and len(hits) > high and self.unchecked == unchecked:
             self.bad(path, f'more than {high} items of the kind that "contains" asks for', "contains")
         if seen is not None and not self.draft7:
             seen.items.update(hits)
@@ -377,22 +381,25 @@ class _Check:
     def properties(self, s: dict[str, Any], v: dict[str, Any], path: str, depth: int, seen: _Seen | None) -> None:
         own, patterns, more = s.get("properties"), s.get("patternProperties"), s.get("additionalProperties")
         known: dict[str, Any] = own if isinstance(own, dict) else {}
-        compiled = [(compile_pattern(p), x) for p, x in patterns.items()] if isinstance(patterns, dict) else []
-        unsure = any(pattern is None for pattern, _ in compiled)
+        named: dict[str, Any] = patterns if isinstance(patterns, dict) else {}
         for name, item in v.items():
             place = f"{path}/{name}"
             hit = name in known
+            unsure = False
             if hit:
                 self.apply(known[name], item, place, depth + 1, None)
-            for pattern, x in compiled:
-                if pattern is not None and pattern.allows(name):
+            for pattern, x in named.items():
+                matched = matches(pattern, name)
+                unsure |= matched is None
+                if matched:
                     hit = True
                     self.apply(x, item, place, depth + 1, None)
+            self.unchecked += unsure
             if not hit and more is False and not unsure:
                 self.bad(path, f"unknown field {name!r}{hint(name, known)}", "additionalProperties")
             elif not hit and isinstance(more, dict) and not unsure:
                 self.apply(more, item, place, depth + 1, None)
-            if seen is not None and (hit or "additionalProperties" in s):
+            if seen is not None and (hit or unsure or "additionalProperties" in s):
                 seen.names.add(name)
 
     def combine(self, s: dict[str, Any], v: Any, path: str, depth: int, seen: _Seen | None) -> None:
@@ -402,33 +409,41 @@ class _Check:
         for keyword in ("anyOf", "oneOf"):
             if isinstance(s.get(keyword), list):
                 self.alternatives(keyword, s[keyword], v, path, depth, seen)
-        if "not" in s and not self.problems_of(s["not"], v, path, depth + 1, None):
-            self.bad(path, f"{short(v)} is what the schema excludes", "not")
+        if "not" in s:
+            unchecked = self.unchecked
+            if not self.problems_of(s["not"], v, path, depth + 1, None) and self.unchecked == unchecked:
+                self.bad(path, f"{short(v)} is what the schema excludes", "not")
         if "if" in s:
             tried = _Seen() if seen is not None else None
+            unchecked = self.unchecked
             failed = self.problems_of(s["if"], v, path, depth + 1, tried)
             if not failed and seen is not None and tried is not None:
                 seen.add(tried)
-            self.apply(s.get("else" if failed else "then", True), v, path, depth + 1, seen)
+            if failed or self.unchecked == unchecked:
+                self.apply(s.get("else" if failed else "then", True), v, path, depth + 1, seen)
+            elif seen is not None:
+                seen.unsure = True
 
     def alternatives(
         self, keyword: str, branches: list[Any], v: Any, path: str, depth: int, seen: _Seen | None
     ) -> None:
-        fitting, failed = 0, []
+        fitting, certain, failed = 0, 0, []
         for x in branches:
             tried = _Seen() if seen is not None else None
+            unchecked = self.unchecked
             problems = self.problems_of(x, v, path, depth + 1, tried)
             if problems:
                 failed.append(problems)
                 continue
             fitting += 1
+            certain += self.unchecked == unchecked
             if seen is not None and tried is not None:
                 seen.add(tried)
-            if (keyword == "anyOf" and seen is None) or (keyword == "oneOf" and fitting > 1):
+            if (keyword == "anyOf" and seen is None) or (keyword == "oneOf" and certain > 1):
                 break
         if not fitting and failed:
             self.problems.extend(_explain(failed, v, path))
-        elif keyword == "oneOf" and fitting > 1:
+        elif keyword == "oneOf" and certain > 1:
             self.bad(path, f"{short(v)} fits more than one of the alternatives", "oneOf")
 
     def unevaluated(self, s: dict[str, Any], v: Any, path: str, depth: int, seen: _Seen) -> None:
@@ -452,7 +467,7 @@ class _Check:
 
 
 def _told_apart(failed: list[list[Problem]], v: Any) -> Problem | None:
-    """When every alternative wants another value in one place (a discriminator), that is the problem."""
+    """The wrong value of a discriminator, if every alternative requires another value there."""
     wanted = [{p.path: p.expected for p in problems if p.keyword in ("const", "enum")} for problems in failed]
     for place in wanted[0]:
         if all(place in w for w in wanted):
@@ -463,7 +478,7 @@ def _told_apart(failed: list[list[Problem]], v: Any) -> Problem | None:
 
 
 def _explain(failed: list[list[Problem]], v: Any, path: str) -> list[Problem]:
-    """The problems of the alternative that was probably meant."""
+    """The problems of the most probable alternative."""
 
     def rank(problems: list[Problem]) -> tuple[bool, int, int]:
         wrong_type = any(p.path == path and p.keyword == "type" for p in problems)

@@ -153,6 +153,13 @@ def _ends_in_newline(value: Any) -> bool:
     return '\\n"' in json.dumps(value)
 
 
+def _left_to_the_server(error: Any) -> bool:
+    """A pattern that the runtime does not check."""
+    from cellgate_tools._pattern import matches
+
+    return error.validator == "pattern" and matches(error.validator_value, error.instance) is None
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_verdicts_agree_with_jsonschema(path: Path) -> None:
     jsonschema = pytest.importorskip("jsonschema", reason="the reference validator is not installed")
@@ -167,7 +174,7 @@ def test_verdicts_agree_with_jsonschema(path: Path) -> None:
         for value in _cases(schema, i):
             cases += 1
             try:
-                expected = reference.is_valid(value)
+                expected = all(_left_to_the_server(e) for e in reference.iter_errors(value))
             except Exception:  # patterns that Python cannot compile
                 continue
             if (not ours.errors(value)) != expected and not _ends_in_newline(value):
