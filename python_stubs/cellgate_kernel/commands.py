@@ -1,7 +1,7 @@
 """Shell commands of cells: `!cmd` and `x = !cmd`.
 
-They read /dev/null: a command that asks a question must end, since nobody could answer it. Their output goes to
-descriptors 1 and 2, which the kernel captures in order with everything else.
+Their standard input is /dev/null, so that a command that asks a question ends. Their output goes to
+descriptors 1 and 2, which the kernel captures in order with all other output.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _shell() -> str:
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """End the command and what it started: first politely, as Ctrl-C would."""
+    """End the command and its descendants, first with SIGINT."""
     for number, patience in ((signal.SIGINT, 0.3), (signal.SIGKILL, 5.0)):
         try:
             os.killpg(process.pid, number)
@@ -34,7 +34,7 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def _status(code: int) -> int:
-    """IPython's _exit_code: a signal's number is negative, also when the shell reports it as 128 + n."""
+    """IPython's _exit_code: signals are negative, also where the shell reports 128 + n."""
     return -(code - 128) if code > 128 else code
 
 
@@ -43,7 +43,7 @@ def _in_main_thread() -> bool:
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Wait for the end. In a subshell's thread an interrupt arrives only between two waits."""
+    """Wait for the end. In a subshell's thread interrupts arrive only between two waits."""
     while not _in_main_thread():
         try:
             return process.wait(1.0)
@@ -62,8 +62,8 @@ def _communicate(process: subprocess.Popen[bytes]) -> bytes:
 
 
 def run(command: str) -> int:
-    """Run a command whose output is the cell's; returns its status. An interrupt ends it and goes on from here."""
-    if streams.is_captured(sys.stdout):  # %%capture and redirect_stdout: they expect to see it
+    """Run a command with the cell's output and return its status. An interrupt ends it."""
+    if streams.is_captured(sys.stdout):  # %%capture and redirect_stdout must get the output
         code, text = get_output(command)
         sys.stdout.write(text)
         return _status(code)
@@ -71,7 +71,7 @@ def run(command: str) -> int:
     process = subprocess.Popen(
         command, shell=True, executable=_shell(), stdin=subprocess.DEVNULL, start_new_session=True
     )
-    process._sigint_wait_secs = 0  # type: ignore[attr-defined]  # its session got no SIGINT: that it ends is up to us
+    process._sigint_wait_secs = 0  # type: ignore[attr-defined]  # it is in another session, which gets no SIGINT
     try:
         return _status(_wait(process))
     except BaseException:
@@ -80,7 +80,7 @@ def run(command: str) -> int:
 
 
 def get_output(command: str) -> tuple[int, str]:
-    """Run a command; returns its status and what it wrote to standard output and error."""
+    """Run a command; return its status, standard output and standard error."""
     process = subprocess.Popen(
         command,
         shell=True,

@@ -1,6 +1,6 @@
-"""Comms: messages between objects here and objects in a front-end (ipywidgets and others).
+"""Comms: messages between objects in the kernel and in a front-end (ipywidgets and others).
 
-The package `comm` is the API that libraries use; its two functions are replaced by ours, as it asks for.
+Libraries use the package `comm`, which lets kernels replace its two functions.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ def send(
 
 
 def _as_bytes(buffer: Any) -> Any:
-    """The object itself where its bytes lie one after the other, otherwise a copy."""
+    """The object itself if its bytes are contiguous, otherwise a copy."""
     view = memoryview(buffer)
     return view if view.c_contiguous else view.tobytes()
 
 
-# The worker in whose thread this code runs; set by the kernel.
+# Returns the worker of the current thread; set by the kernel.
 worker: Callable[[], Any] = lambda: None  # noqa: E731
 
-# Questions of one comm whose answers are waited for: the rest goes to who has sent last.
+# Most unanswered messages per comm; answers to older ones go to the last sender.
 _MAX_ASKED = 256
 
 
@@ -57,7 +57,7 @@ class Comm(BaseComm):
             self._asked[number] = self._last
 
     def asker(self, data: Any) -> Any:
-        """The worker that waits for this message: that which has sent the question with its id, or has sent last."""
+        """The worker that waits for this message: the sender of its parent, or the last sender."""
         return self._asked.pop(_id_of(data) or "", self._last)
 
     def publish_msg(
@@ -68,7 +68,7 @@ class Comm(BaseComm):
         buffers: Sequence[Any] | None = None,
         **keys: Any,
     ) -> None:
-        """Send a message of this comm; in a forked process there is nobody to send it to."""
+        """Send a message of this comm; does nothing in a forked process."""
         if not _cellgate.forked():
             self._remember(data)
             send(msg_type, {"data": data or {}, "comm_id": self.comm_id, **keys}, metadata, buffers)
@@ -86,7 +86,7 @@ class Manager(CommManager):
         }
 
     def handle(self, msg_type: str, message: dict[str, Any]) -> None:
-        """Hand a message from a front-end to the comm it is for. The package logs a handler's exception."""
+        """Pass a front-end's message to its comm. `comm` logs exceptions of handlers."""
         content = message["content"]
         receiver = self.comms.get(content.get("comm_id"))
         asker = receiver.asker(content.get("data")) if isinstance(receiver, Comm) and msg_type == "comm_msg" else None
@@ -94,7 +94,7 @@ class Manager(CommManager):
         if asker is None or asker is worker() or not asker.runner.waits:
             call()
             return
-        # A cell of another shell waits for it, in its own loop.
+        # A cell of another shell waits for the message, in its own loop.
         asker.runner.loop.call_soon_threadsafe(call, context=contextvars.copy_context())
 
 

@@ -1,8 +1,8 @@
-"""Completion by jedi, prepared while nothing else is to be done.
+"""Completion by jedi, prepared while there is nothing else to do.
 
-jedi reads the stubs of the standard library first, which takes a second; what it has read, forked processes share.
-The zygote of notebooks prepares it between requests, and a notebook's kernel that was forked before goes on when it is
-idle.
+jedi first reads the stubs of the standard library, which takes a second; forked processes share the
+result. The zygote of notebooks prepares it between requests. A notebook's kernel that was forked
+before that continues when it is idle.
 """
 
 # mypy: allow-untyped-calls
@@ -13,10 +13,10 @@ import importlib
 import importlib.util
 from typing import Any
 
-# For types of completions, in milliseconds: those that take longer have none.
+# Time limit for the types of completions, in milliseconds.
 TYPES_MS = 80
 
-# Code whose completion reads the stubs that most others need. A step is one of them: no request waits for longer.
+# Completing these reads the stubs that most code needs, one at a time so that requests do not wait.
 _STEPS = (
     "",
     "x = 1\nx.re",
@@ -43,7 +43,7 @@ installed = importlib.util.find_spec("jedi") is not None
 
 
 def _keep_no_files() -> None:
-    """What has been read stays in memory: files of it would be pickles, which the next process believes."""
+    """Keep jedi's cache in memory: on disk it is pickles, which later processes load."""
     cache: Any = importlib.import_module("parso.cache")
     for name in ("_load_from_file_system", "_save_to_file_system"):
         if not hasattr(cache, name):
@@ -52,13 +52,13 @@ def _keep_no_files() -> None:
 
 
 def configure(completer: Any) -> None:
-    """Let IPython's completer use jedi where that is installed."""
+    """Make IPython's completer use jedi if it is installed."""
     completer.use_jedi = installed
     completer.jedi_compute_type_timeout = TYPES_MS
 
 
 def ready() -> bool:
-    """Call it before jedi is used; returns whether it can be."""
+    """Import jedi if possible; returns True if it can be used."""
     global installed, _ready
     if installed and not _ready:
         try:
@@ -70,12 +70,12 @@ def ready() -> bool:
 
 
 def pending() -> bool:
-    """Whether there is something to prepare."""
+    """Return True if there is something to prepare."""
     return installed and _done < len(_STEPS)
 
 
 def step() -> bool:
-    """Do a part of it, some 100 ms long; returns whether there is more."""
+    """Prepare one part, about 100 ms; returns True if there is more."""
     global _done
     if not pending() or not ready():
         return False
@@ -85,6 +85,6 @@ def step() -> bool:
         jedi: Any = importlib.import_module("jedi")
         for found in jedi.Interpreter(code, [{}]).complete()[:3] if code else ():
             _ = found.type
-    except Exception:  # a jedi that cannot is seen when it is asked
+    except Exception:  # errors of jedi appear again when it is used
         _done = len(_STEPS)
     return pending()

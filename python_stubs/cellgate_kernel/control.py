@@ -1,4 +1,4 @@
-"""The control shell: requests that never wait for a cell. Its thread is made when the first of them comes."""
+"""The control shell: requests that do not wait for cells. Its thread starts with the first one."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 Content = dict[str, Any]
 
-# How long a subshell's thread sleeps before it looks whether it was interrupted, in seconds.
+# Interval at which time.sleep() in a subshell checks for interrupts, in seconds.
 _SLEEP = 0.02
 
 _sleep = time.sleep
 
 
 class UnknownSubshellError(Exception):
-    """ipykernel's name and text for it."""
+    """Has the same name and text as in ipykernel."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"Unknown subshell_id {name!r}")
@@ -37,13 +37,13 @@ def _in_main_thread() -> bool:
 
 
 class Control:
-    """Answers them."""
+    """Answers requests of the control shell."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self.debugger = debugger.Debugger(kernel)
         self._subshells: dict[str, threading.Thread] = {}
-        self._hidden: set[str] = set()  # the front's own
+        self._hidden: set[str] = set()  # subshells that the front makes for itself
         self._table: dict[str, Callable[[Content], Content]] = {
             "create_subshell_request": self._create,
             "delete_subshell_request": self._delete,
@@ -52,7 +52,7 @@ class Control:
         }
 
     def serve(self, found: tuple[Any, ...]) -> str | None:
-        """Serve one; returns the reply's content as JSON text."""
+        """Serve a request; returns the content of the reply as JSON text."""
         request = Request(*found)
         if request.kind == INTERRUPT:
             self.interrupt(request.id)
@@ -75,8 +75,8 @@ class Control:
                 worker.wake()
 
     def _sleep(self, seconds: float, /) -> None:
-        """time.sleep(): in the thread of a subshell in pieces, between which an interrupt can arrive."""
-        __tracebackhide__ = True  # IPython leaves this frame out
+        """time.sleep(), split in the thread of a subshell so that interrupts can arrive."""
+        __tracebackhide__ = True  # IPython hides this frame in tracebacks
         if seconds <= _SLEEP or threading.get_ident() not in self._kernel.workers or _in_main_thread():
             _sleep(seconds)
             return

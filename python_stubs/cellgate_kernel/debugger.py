@@ -1,7 +1,8 @@
-"""The debugger: requests of the Debug Adapter Protocol, answered by debugpy where it is installed, and by ourselves.
+"""The debugger: requests of the Debug Adapter Protocol, answered by debugpy or by this module.
 
-debugpy listens on the loopback interface, which in a sandbox is the kernel's own, takes one connection, which is ours,
-and closes its socket. Everything here runs in the control shell's thread, or in the one that reads what debugpy sends.
+debugpy listens on the loopback interface, which in a sandbox is the kernel's own, accepts our
+connection and closes its socket. This code runs in the thread of the control shell, or in the one
+that reads messages of debugpy.
 """
 
 # mypy: allow-untyped-calls
@@ -33,41 +34,41 @@ if TYPE_CHECKING:
 Message = dict[str, Any]
 
 HASH_SEED = 0xC70F6907
-# Waits for debugpy and for the main thread, in seconds: the supervisor gives a request 10.
+# Time limits for debugpy and the main thread, in seconds; the supervisor's limit is 10.
 _ANSWER_S = 8.0
 _START_S = 8.0
 _MAX_HEADER = 256
 _MAX_MESSAGE = 16 << 20
-# pydevd's
+# a thread of pydevd
 _STATE_RUN, _STATE_SUSPEND = 1, 2
 
 
-# Whether there is a debugpy; it is not imported for that. Found out in the zygote.
+# True if debugpy is installed; determined in the zygote without importing it.
 installed = importlib.util.find_spec("debugpy") is not None
 
 
 def cell_folder() -> str:
-    """Where the files of cells are that a debugger is shown."""
+    """The folder of the files of cells, which are shown in a debugger."""
     return os.path.join(tempfile.gettempdir(), f"ipykernel_{os.getpid()}")
 
 
 def cell_file(code: str) -> str:
-    """The file name of a cell; front-ends compute the same from the code."""
+    """The file name of a cell; front-ends compute the same name from the code."""
     number = _cellgate.murmur2(code.encode("utf-8", "replace"), HASH_SEED)
     return os.path.join(cell_folder(), f"{number}.py")
 
 
 def is_cell(file: str) -> bool:
-    """Whether code of this file name is a cell's."""
+    """Return True if code with this file name is a cell."""
     return file.startswith(("<Cell In[", cell_folder() + os.sep))
 
 
 class DebugFailure(Exception):
-    """A request that cannot be answered; the text is for the front-end's user."""
+    """A request cannot be answered; the text is shown to the front-end's user."""
 
 
 class Connection:
-    """Our connection to debugpy."""
+    """The connection to debugpy."""
 
     def __init__(self, address: tuple[str, int], on_event: Callable[[Message], None]) -> None:
         self._socket = socket.create_connection(address, timeout=_START_S)
@@ -81,7 +82,7 @@ class Connection:
         reader.start()
 
     def ask(self, command: str, arguments: Any) -> Message:
-        """Send a request and wait for its response. DebugFailure when none comes."""
+        """Send a request and wait for the response. Raises DebugFailure without one."""
         number = next(self._numbers)
         queue: SimpleQueue[Message] = SimpleQueue()
         self._answers[number] = queue
@@ -123,10 +124,10 @@ class Connection:
 
 
 def leave_stop() -> None:
-    """The thread leaves where it is stopped by an interrupt: pydevd must not stop it again at once.
+    """Keep pydevd from stopping the thread again after an interrupt has ended a stop.
 
-    From Python 3.12 on pydevd looks at every line whether the thread is still to be stopped, also at those of the
-    traceback's making, and then tells nobody.
+    From Python 3.12 on pydevd checks at every line whether the thread has to stop, also while the
+    traceback is made, and does not report such a stop.
     """
     info: Any = getattr(threading.current_thread(), "additional_info", None)
     if getattr(info, "pydev_state", None) == _STATE_SUSPEND:
@@ -136,7 +137,7 @@ def leave_stop() -> None:
 
 
 def hide_thread(thread: threading.Thread) -> None:
-    """Tell pydevd to leave this thread alone: it must go on while the others are stopped."""
+    """Exclude this thread from pydevd: it has to run while the others are stopped."""
     thread.pydev_do_not_trace = True  # type: ignore[attr-defined]
     thread.is_pydev_daemon_thread = True  # type: ignore[attr-defined]
 
@@ -205,9 +206,9 @@ class Debugger:
     # ---------------------------------------------------------------- start and end
 
     def _listen(self) -> tuple[str, int]:
-        """In the main thread, which is then the one that is traced."""
+        """Start debugpy; called in the main thread, which it then traces."""
         before = os.environ.get("PYDEVD_DISABLE_FILE_VALIDATION")
-        os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"  # it would warn, in a cell's output, that modules are frozen
+        os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"  # no warning about frozen modules
         try:
             debugpy = importlib.import_module("debugpy")
             host, port = debugpy.listen(("127.0.0.1", 0), in_process_debug_adapter=True)
@@ -233,7 +234,7 @@ class Debugger:
         return self._capabilities
 
     def _attach(self, arguments: Message) -> Message:
-        if self._attached:  # by a front-end that has disconnected: debugpy never knew
+        if self._attached:  # the front-end has disconnected, which debugpy was not told
             self._on_event({"type": "event", "event": "initialized"})
             return {}
         ours = os.path.dirname(__file__)
@@ -246,7 +247,7 @@ class Debugger:
         return self._forward("configurationDone", arguments)
 
     def _disconnect(self, arguments: Message) -> Message:
-        """The front-end goes. debugpy would end for ever, so it stays, with nothing to do."""
+        """The front-end disconnects. debugpy cannot start twice, so it keeps running."""
         if self._started:
             for path in list(self._breakpoints):
                 self._forward("setBreakpoints", {"source": {"path": path}, "breakpoints": []})
@@ -259,7 +260,7 @@ class Debugger:
         return {}
 
     def _keep_empty_lines(self, keep: bool) -> None:
-        """IPython drops empty lines before the code: numbers of lines would not be those that the user sees."""
+        """Keep empty lines before the code, which IPython drops, so that line numbers are right."""
         transforms = self._kernel.shell.input_transformer_manager.cleanup_transforms
         drop = importlib.import_module("IPython.core.inputtransformer2").leading_empty_lines
         if keep and drop in transforms:
@@ -281,10 +282,10 @@ class Debugger:
         _cellgate.publish("debug_event", event)
 
     def cell_has_ended(self) -> None:
-        """No cell of the main thread runs. Where an interrupt has ended a stopped one, front-ends learn it here."""
+        """A cell of the main thread has ended. Report if an interrupt ended a stopped one."""
         for thread in list(self._stopped):
             self._on_event({"type": "event", "event": "continued", "body": {"threadId": thread}})
-        # Before Python 3.12 an exception that leaves a trace function ends the tracing of its thread.
+        # Before Python 3.12 an exception from a trace function ends tracing in its thread.
         if self._started and sys.version_info < (3, 12) and sys.gettrace() is None:
             importlib.import_module("debugpy").trace_this_thread(True)
 
@@ -330,7 +331,7 @@ class Debugger:
         return body
 
     def _stack_trace(self, arguments: Message) -> Message:
-        """Without the frames below the cell: they are IPython's and ours."""
+        """The stack trace without the frames of IPython and cellgate below the cell."""
         body = self._forward("stackTrace", arguments)
         frames = body.get("stackFrames", [])
         folder = cell_folder() + os.sep

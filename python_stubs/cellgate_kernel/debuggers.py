@@ -1,8 +1,8 @@
-"""The pdb of cells: IPython's, which an interrupt ends.
+"""pdb in cells: IPython's debugger, which an interrupt ends.
 
-The standard library's asks its next question after an interrupt. In a notebook the cell goes on without the debugger,
-as with ipykernel; an agent's cell ends: that is what its host's interrupt is for. After `continue` an interrupt is the
-cell's in both.
+The standard library's pdb would show its prompt again. In a notebook the cell goes on without the
+debugger, as with ipykernel; an agent's cell ends, as its host wanted. After `continue` an interrupt
+always interrupts the cell.
 """
 
 # mypy: allow-untyped-calls
@@ -15,12 +15,12 @@ from IPython.core import debugger
 
 import _cellgate
 
-# A step out of a cell, or over its last expression, would stop there.
+# Modules in which a step out of the cell or over its last expression must not stop.
 _NOT_THE_USERS = ("cellgate_kernel.*", "IPython.core.displayhook", "IPython.core.interactiveshell")
 
 
 class CellPdb(debugger.InterruptiblePdb):
-    """Ends the cell, where IPython's would let it go on."""
+    """Ends the cell, which would go on with IPython's own exception."""
 
     ends_cell = True
 
@@ -29,13 +29,13 @@ class CellPdb(debugger.InterruptiblePdb):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.skip = {*(self.skip or ()), *_NOT_THE_USERS}
-        # pdb's handler of SIGINT, which `continue` would put in place of the kernel's, stops in the debugger, also when
-        # the cell has come to its end; and the kernel repeats an interrupt until its own handler has run.
+        # Without pdb's SIGINT handler, which `continue` would install: it stops in the debugger even
+        # after the cell's end, and the kernel repeats an interrupt until its own handler runs.
         self.nosigint = True
 
     def setup(self, *args: Any) -> Any:
         done = super().setup(*args)
-        if done:  # by commands of .pdbrc
+        if done:  # set by commands of .pdbrc
             self._interrupted = False
         return done
 
@@ -45,7 +45,7 @@ class CellPdb(debugger.InterruptiblePdb):
         return result
 
     def interaction(self, *args: Any, **options: Any) -> None:
-        self._interrupted = True  # unless it comes to its end: IPython drops a KeyboardInterrupt
+        self._interrupted = True  # IPython drops a KeyboardInterrupt
         super().interaction(*args, **options)
         if self._interrupted and self.ends_cell:
             raise KeyboardInterrupt
@@ -54,6 +54,6 @@ class CellPdb(debugger.InterruptiblePdb):
 
 
 def install() -> None:
-    """Put it in place for breakpoint(), pdb.set_trace() and %debug. Once, in the zygote."""
+    """Install it for breakpoint(), pdb.set_trace() and %debug. Called once, in the zygote."""
     debugger.Pdb = pdb.Pdb = CellPdb  # type: ignore[misc]
     pdb.set_trace = debugger.set_trace

@@ -1,8 +1,8 @@
-"""Exceptions that the sandbox caused: which rule it was, and what would allow it.
+"""Exceptions that the sandbox caused: the rule, and the setting that would allow the access.
 
-An exception says what failed, not who refused. Those that reach the cell's end are looked up in the sandbox's plan;
-what is found stands below the traceback, and the host is told. What code catches, and what other processes fail at, is
-not seen here.
+Uncaught exceptions of cells are looked up in the sandbox's plan. The result is shown below the
+traceback and sent to the host. Exceptions that code catches, and those of other processes, are not
+looked up.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from typing import Any
 import _cellgate
 from cellgate_kernel import jsontext
 
-# What a sentence begins with.
+# The start of a sentence, by operation.
 MARK = "[cellgate] "
 
-# Exceptions that one exception came from, and sentences about them.
+# Most causes of an exception that are looked up, and most sentences.
 _MAX_CHAIN = 64
 _MAX_SENTENCES = 4
 _MAX_FRAMES = 1000
 
 _FILE_ERRORS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EBUSY})
 _NETWORK_ERRORS = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH})
-# Where nobody answers questions about names.
+# Errors of name resolution without a network.
 _NAME_ERRORS = frozenset({socket.EAI_AGAIN, socket.EAI_NONAME, socket.EAI_FAIL})
 
 _VERBS = {
@@ -41,7 +41,7 @@ _VERBS = {
     "socket": "making a socket of the family",
 }
 
-# Who reads the sentences: a session's front. What each can do about the network; others are told of the options.
+# What the reader of the sentences can do to get a network, by the session's front.
 front = ""
 _NETWORK = {
     "jupyter": "network.allowedDomains of a settings file, which `cellgate jupyter install --sandbox FILE` names",
@@ -49,7 +49,7 @@ _NETWORK = {
     "install_package",
 }
 
-# The library's own functions, before a cell could put others in their place.
+# The library's functions, before a cell can replace them.
 _GETADDRINFO = socket.getaddrinfo.__code__
 _CREATE_CONNECTION = socket.create_connection.__code__
 _SOCKET = socket.socket.__init__.__code__
@@ -57,7 +57,7 @@ _EXECUTE_CHILD: CodeType = subprocess.Popen._execute_child.__code__  # type: ign
 
 
 def _chain(value: BaseException) -> Iterator[OSError]:
-    """The errors of the operating system that `value` came from, itself included."""
+    """`value` and its causes, as far as they are errors of the operating system."""
     todo: list[BaseException | None] = [value]
     seen: set[int] = set()
     while todo and len(seen) < _MAX_CHAIN:
@@ -73,7 +73,7 @@ def _chain(value: BaseException) -> Iterator[OSError]:
 
 
 def _frames(e: BaseException) -> list[FrameType]:
-    """The frames that it went through, the innermost first."""
+    """The frames of its traceback, the innermost first."""
     frames: list[FrameType] = []
     tb = e.__traceback__
     while tb is not None and len(frames) < _MAX_FRAMES:
@@ -90,7 +90,7 @@ def _local(frames: list[FrameType], code: CodeType, name: str) -> Any:
 
 
 def _target(frames: list[FrameType]) -> tuple[str, int]:
-    """Host and port of a connection, as far as the standard library's frames know them; "" and 0 where they do not."""
+    """Host and port of a connection, from frames of the standard library; "" and 0 if unknown."""
     host, port = _local(frames, _GETADDRINFO, "host"), _local(frames, _GETADDRINFO, "port")
     if host is None:
         address = _local(frames, _CREATE_CONNECTION, "address")
@@ -142,14 +142,14 @@ def _sentence(found: dict[str, Any]) -> str:
     if found.get("port"):
         what = f"{what}:{found['port']}"
     advice = found["how"]
-    if found["rule"] == "no-network" and advice and advice.startswith("--allow-host"):  # no settings say so
+    if found["rule"] == "no-network" and advice and advice.startswith("--allow-host"):  # there are no settings
         advice = _NETWORK.get(front, advice)
     how = f"; to allow it: {advice}" if advice else ""
     return f"{MARK}{_VERBS[found['operation']]} {_plain(what)} is not allowed: {found['why']}{how}"
 
 
 def _plain(text: str) -> str:
-    """On one line, with nothing that a terminal would obey."""
+    """`text` on one line, without control characters."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[:1000])
 
 
@@ -158,14 +158,14 @@ def _tell(found: dict[str, Any], e: OSError) -> None:
     message = {k: found[k] for k in keys if found.get(k) is not None}
     if not isinstance(e, socket.gaierror):
         message["errno"] = e.errno
-    # Of sockets, and of files that it has refused itself, init has told.
+    # Init has reported sockets, and files that it has refused itself.
     told = message["operation"] == "socket" or (message["rule"] in ("name", "deny-write") and e.errno == errno.EACCES)
     if not told and (message.get("path") or message.get("host")):
         _cellgate.publish("denied", jsontext.dumps({**message, "pid": os.getpid()}))
 
 
 def explain(value: BaseException) -> list[str]:
-    """What of `value` the sandbox caused, a sentence each; the host is told of them."""
+    """A sentence for each cause of `value` that the sandbox refused; reports them to the host."""
     sentences: list[str] = []
     if _cellgate.forked():
         return sentences
@@ -191,5 +191,5 @@ def _thread_ended(args: threading.ExceptHookArgs) -> None:
 
 
 def install() -> None:
-    """Explain what ends a thread, too; it ends no cell."""
+    """Explain uncaught exceptions of threads too, which end no cell."""
     threading.excepthook = _thread_ended

@@ -1,4 +1,4 @@
-"""Whether the environment has what kernels import. Imported before IPython, so it needs nothing but the library."""
+"""Checks the environment's packages. Runs before IPython is imported: standard library only."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import importlib.util
 import sys
 from typing import Any
 
-# Modules that kernels import, and the packages that have them. The rest of these packages' needs comes along.
+# Modules that kernels import, and their packages, whose dependencies have the others.
 _NEEDED = {"IPython": "ipython", "comm": "comm", "traitlets": "traitlets"}
-# The first version of IPython that the shell was written for.
+# The oldest supported version of IPython.
 _IPYTHON = (9, 0)
 
 
 def missing() -> list[str]:
-    """Packages that have to be installed, as pip takes them."""
+    """Requirements (for pip) that are not installed."""
     found = [package for module, package in _NEEDED.items() if importlib.util.find_spec(module) is None]
     if "ipython" not in found:
         ipython: Any = importlib.import_module("IPython")
@@ -24,7 +24,7 @@ def missing() -> list[str]:
 
 
 def check() -> None:
-    """Raise ImportError with what is missing, and the command that adds it."""
+    """Raise ImportError with the missing packages and the command that installs them."""
     if packages := missing():
         raise ImportError(
             f"the environment {sys.prefix} lacks what kernels need: {', '.join(packages)}. "

@@ -1,4 +1,4 @@
-"""Exceptions made fit to send: whatever a class's methods do, there is a name, a text and a traceback."""
+"""Name, text and traceback of exceptions for messages, whatever methods of their classes do."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any
 
 from cellgate_kernel import jsontext
 
-# The text of an exception, in characters. Some carry whole documents.
+# Most characters of an exception's text; some contain whole documents.
 _MAX_TEXT = 16_384
-# A traceback's content, in bytes of JSON; the wire takes 1 MiB.
+# Most bytes of JSON of a traceback; the limit of the wire is 1 MiB.
 _MAX_CONTENT = 900_000
-# Of a traceback, in frames. A recursion has a thousand, and each costs IPython a millisecond.
+# Most frames of a traceback. A recursion has a thousand; IPython takes 1 ms for each.
 _MAX_DEPTH = 200
-# What Python 3.13 and later call a SyntaxError of code that could go on: its own name is of no use to anybody.
+# Python 3.13 and later raise _IncompleteInputError for incomplete code; its base class is shown.
 _INCOMPLETE = "_IncompleteInputError"
-# Modules whose frames say nothing to the user of a kernel: its own, and those that tool calls go through.
+# Modules whose frames are hidden: those of the kernel and of tool calls.
 _INTERNAL = ("cellgate_kernel", "cellgate_tools", "mcptools")
 _STDLIB = sysconfig.get_path("stdlib") + "/"
 
 
 def shorten(text: str, limit: int = _MAX_TEXT) -> str:
-    """At most about `limit` characters of `text`, from both ends; says how many were left out."""
+    """Both ends of `text`, about `limit` characters, and the number of characters left out."""
     if len(text) <= limit:
         return text
     half = limit // 2
@@ -42,7 +42,7 @@ def name_of(etype: type) -> str:
 
 
 def text_of(value: object) -> str:
-    """str() of an exception that may not be printable."""
+    """str() of an exception, or a substitute if that raises."""
     try:
         return shorten(str(value))
     except BaseException as e:
@@ -50,7 +50,7 @@ def text_of(value: object) -> str:
 
 
 def depth_of(tb: TracebackType | None) -> int:
-    """How many frames a traceback has."""
+    """The number of frames of a traceback."""
     n = 0
     while tb is not None:
         n, tb = n + 1, tb.tb_next
@@ -74,7 +74,7 @@ def _short_chain(tb: TracebackType) -> TracebackType:
 
 
 def short_traceback(value: BaseException, tb: TracebackType | None) -> TracebackType | None:
-    """Both ends of `tb`, and of those that hang on `value`: formatting a million frames takes minutes."""
+    """Shorten `tb` and those of `value`'s causes: formatting a million frames takes minutes."""
     seen: set[int] = set()
     link: BaseException | None = value
     while link is not None and id(link) not in seen and len(seen) < _MAX_DEPTH:
@@ -91,7 +91,7 @@ def _is_internal(frame: FrameType) -> bool:
 
 
 def _without_internal(tb: TracebackType | None) -> TracebackType | None:
-    """Without internal frames, and the standard library's between them (a thread that makes a call, say)."""
+    """`tb` without internal frames, and without those of the standard library between them."""
     links = []
     while tb is not None:
         links.append(tb)
@@ -110,9 +110,9 @@ def _without_internal(tb: TracebackType | None) -> TracebackType | None:
 
 @contextlib.contextmanager
 def user_frames(value: BaseException, tb: TracebackType | None) -> Iterator[TracebackType | None]:
-    """While it is formatted, `value` and what it came from have no internal frames; gives `tb` without them, too.
+    """While formatting, hide internal frames of `value` and its causes; yields `tb` without them.
 
-    Debuggers and later looks at the exception find all frames. A traceback of nothing else is left whole.
+    Afterwards debuggers find all frames. A traceback of internal frames only is left unchanged.
     """
     before: list[tuple[BaseException, TracebackType]] = []
     todo: list[BaseException | None] = [value]
@@ -133,7 +133,7 @@ def user_frames(value: BaseException, tb: TracebackType | None) -> Iterator[Trac
 
 
 def plain_traceback(etype: type[BaseException], value: BaseException, tb: TracebackType | None) -> list[str]:
-    """The standard library's traceback, or what is possible of it."""
+    """The traceback as the standard library formats it, or part of it if that raises."""
     try:
         return "".join(traceback.format_exception(etype, value, short_traceback(value, tb))).splitlines()
     except BaseException:
@@ -141,7 +141,7 @@ def plain_traceback(etype: type[BaseException], value: BaseException, tb: Traceb
 
 
 def content(etype: type, value: object, frames: list[str], notes: Sequence[str] = ()) -> str:
-    """The content of an `error` message as JSON text within its limit; `notes` stand below text and traceback."""
+    """The content of an `error` message, as JSON text; `notes` follow the traceback."""
     lines = [str(f).replace(_INCOMPLETE, "SyntaxError") if isinstance(value, SyntaxError) else str(f) for f in frames]
     message: dict[str, Any] = {
         "ename": name_of(etype),

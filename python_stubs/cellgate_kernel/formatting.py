@@ -1,4 +1,4 @@
-"""What display() and the value of a cell's last expression become: mime bundles, and messages."""
+"""Mime bundles and messages of display() and of the value of a cell's last expression."""
 
 # mypy: allow-untyped-calls
 # Most of IPython has no annotations.
@@ -16,26 +16,26 @@ from IPython.core.formatters import DisplayFormatter
 import _cellgate
 from cellgate_kernel import parents, plaintext
 
-# Types whose only representation is repr(), unless somebody registers a formatter for them.
+# Types whose only representation is repr(), unless a formatter is registered for them.
 _PLAIN = (int, str, float, bool, type(None), bytes, complex)
 
 
-# Of an output's text, the characters that a history_request can ask for.
+# Most characters of an output that the history keeps for history_request.
 _MAX_REMEMBERED = 4096
 
 
 class Hooks(threading.local):
-    """Functions that see a thread's messages before they are sent, and may change or take them."""
+    """Functions that can change or drop the messages of a thread before they are sent."""
 
     def __init__(self) -> None:
         self.functions: list[Callable[[dict[str, Any]], dict[str, Any] | None]] = []
 
     def register(self, hook: Callable[[dict[str, Any]], dict[str, Any] | None]) -> None:
-        """Add one: it returns the message to send, or None for nothing."""
+        """Add a hook, which returns the message to send, or None for none."""
         self.functions.append(hook)
 
     def unregister(self, hook: Callable[[dict[str, Any]], dict[str, Any] | None]) -> bool:
-        """Remove it; False when it is not there."""
+        """Remove a hook; False if it was not added."""
         try:
             self.functions.remove(hook)
         except ValueError:
@@ -43,7 +43,7 @@ class Hooks(threading.local):
         return True
 
     def send(self, shell: Any, kind: str, content: dict[str, Any]) -> None:
-        """Send a message, through the hooks where there are any."""
+        """Send a message after calling the hooks."""
         if not self.functions or shell.kernel is None:
             _cellgate.publish(kind, content)
             return
@@ -56,13 +56,13 @@ class Hooks(threading.local):
 
 
 class KernelFormatter(DisplayFormatter):
-    """Asks a dozen formatters in turn, except for plain values."""
+    """DisplayFormatter that does not call all formatters for plain values."""
 
-    # For each formatter: its tables of printers by type and by name, and what the first had for plain types at start.
+    # Each formatter's printers by type and by name, and its initial printers of plain types.
     _tables: list[tuple[dict[type, Any], dict[tuple[str, str], Any], dict[type, Any]]] | None = None
 
     def remember_defaults(self) -> None:
-        """Note how plain values are printed before any cell can change it."""
+        """Remember how plain values are printed, before a cell can change that."""
         formatters = [*self.formatters.values(), self.mimebundle_formatter, self.ipython_display_formatter]
         self._tables = [
             (f.type_printers, f.deferred_printers, {t: f.type_printers.get(t) for t in _PLAIN}) for f in formatters
@@ -75,7 +75,7 @@ class KernelFormatter(DisplayFormatter):
         for by_type, by_name, defaults in self._tables:
             if by_type.get(kind) is not defaults[kind] or name in by_name:
                 return False
-        return kind is not float or self.formatters["text/plain"].float_format == "%r"  # %precision changes it
+        return kind is not float or self.formatters["text/plain"].float_format == "%r"  # changed by %precision
 
     def format(
         self, obj: Any, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
@@ -84,14 +84,14 @@ class KernelFormatter(DisplayFormatter):
         if not include and not exclude and self._is_plain(type(obj)):
             try:
                 return {"text/plain": repr(obj)}, {}
-            except ValueError:  # an integer too long to print: the formatter says so
+            except ValueError:  # an integer too long to print: the formatter reports that
                 pass
         result: tuple[dict[str, Any], dict[str, Any]] = super().format(obj, include=include, exclude=exclude)
         return result
 
 
 class _Result(threading.local):
-    """The value that is being shown, of each thread."""
+    """The value that is being displayed, per thread."""
 
     def __init__(self) -> None:
         self.data: dict[str, Any] = {}
@@ -125,16 +125,16 @@ class KernelDisplayHook(DisplayHook):
 
     @property
     def showing(self) -> bool:
-        """Whether a result is being made text in this thread."""
+        """True while a result is being formatted in this thread."""
         return self._local.showing
 
     @property
     def prompt_count(self) -> int:
-        """The number of the cell. IPython's own is that of the cell before where this one does not count."""
+        """The cell's number. IPython has the previous one's if this one does not count."""
         return int(self.shell.local.number)
 
     def quiet(self) -> bool:
-        """Whether the cell ends with a semicolon."""
+        """True if the cell ends with a semicolon."""
         source = self.shell.local.source
         return ";" in source and bool(self.semicolon_at_end_of_expression(source))
 
@@ -142,13 +142,13 @@ class KernelDisplayHook(DisplayHook):
         self._local.data, self._local.metadata = {}, {}
 
     def write_output_prompt(self) -> None:
-        """There is none: the message has the number."""
+        """No prompt is written: the message contains the number."""
 
     def write_format_data(self, format_dict: dict[str, Any], md_dict: dict[str, Any] | None = None) -> None:
         self._local.data, self._local.metadata = format_dict, md_dict or {}
 
     def log_output(self, format_dict: dict[str, Any]) -> None:
-        """Outputs are the host's to keep: images would fill the kernel. The history has the start of the text."""
+        """Keep the start of the text for the history; the host keeps the whole output."""
         text = format_dict.get("text/plain")
         if text is None:
             return
@@ -164,12 +164,12 @@ class KernelDisplayHook(DisplayHook):
             message = {"execution_count": self.prompt_count, "data": data, "metadata": local.metadata}
             local.data, local.metadata = {}, {}
             self.hooks.send(self.shell, "execute_result", message)
-            if self.shell.ast_node_interactivity != "last_expr":  # else the reply follows at once and takes it along
+            if self.shell.ast_node_interactivity != "last_expr":  # else the reply follows and sends it too
                 _cellgate.flush()
 
 
 class KernelDisplayPublisher(DisplayPublisher):
-    """Sends what display() is given."""
+    """Sends the mime bundles of display()."""
 
     set_parent = staticmethod(parents.set_parent)
     set_thread_parent = staticmethod(parents.set_thread_parent)
@@ -193,7 +193,7 @@ class KernelDisplayPublisher(DisplayPublisher):
         update: bool = False,
         **_options: Any,
     ) -> None:
-        """Send a mime bundle; `transient` may have a display_id, which a later `update` names."""
+        """Send a mime bundle; `transient` may have a display_id for a later `update`."""
         self._validate_data(data, metadata)
         if not self.shell.for_notebook:
             data = plaintext.readable(data)
@@ -204,11 +204,11 @@ class KernelDisplayPublisher(DisplayPublisher):
             self.hooks.send(self.shell, "update_display_data" if update else "display_data", message)
 
     def clear_output(self, wait: bool = False) -> None:
-        """Ask that the cell's output so far be removed; with `wait` when the next output comes."""
+        """Clear the cell's output; with `wait`, when the next output arrives."""
         self.hooks.send(self.shell, "clear_output", {"wait": bool(wait)})
 
 
 def install() -> None:
-    """Let IPython make base64 text of images with our own function, which is many times as fast."""
+    """Make IPython encode images with _cellgate.b2a_base64(), which is many times as fast."""
     for module in (display, pylabtools):
         module.b2a_base64 = _cellgate.b2a_base64  # type: ignore[attr-defined]

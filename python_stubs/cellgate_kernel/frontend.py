@@ -1,4 +1,4 @@
-"""`get_ipython().kernel`: what libraries that know ipykernel expect to find there."""
+"""`get_ipython().kernel`: the attributes that libraries expect because ipykernel has them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from cellgate_kernel.kernel import Kernel
     from cellgate_kernel.shell import ZMQInteractiveShell
 
-# Message types that go out as they are.
+# Message types that are sent unchanged.
 _OUTPUT = ("display_data", "update_display_data", "execute_result", "clear_output", "error")
 _COMM = ("comm_open", "comm_msg", "comm_close")
 
 
 class Session:
-    """Makes and sends messages as a jupyter_client Session does; where to does not matter: there is one way out."""
+    """Makes and sends messages as a jupyter_client Session; the stream argument is ignored."""
 
     username = "cellgate"
 
@@ -32,7 +32,7 @@ class Session:
         self._count = 0
 
     def msg_header(self, msg_type: str) -> dict[str, Any]:
-        """A fresh header."""
+        """A new header."""
         self._count += 1
         return {
             "msg_id": f"{self.session}_{os.getpid()}_{self._count}",
@@ -51,7 +51,7 @@ class Session:
         header: dict[str, Any] | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """A message, not sent yet."""
+        """A message that is not sent yet."""
         header = header or self.msg_header(msg_type)
         return {
             "header": header,
@@ -74,7 +74,7 @@ class Session:
         header: dict[str, Any] | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Send output or a comm's message; ValueError for a type that a kernel does not send."""
+        """Send output or a comm message; ValueError for types that a kernel does not send."""
         if isinstance(msg_or_type, dict):
             message = msg_or_type
             buffers = buffers or message.get("buffers")
@@ -99,7 +99,7 @@ def _send(
 
 
 class Socket:
-    """Stands where ipykernel has its output socket."""
+    """Placeholder for the output socket of ipykernel."""
 
     closed = False
 
@@ -107,7 +107,7 @@ class Socket:
         _cellgate.flush()
 
 
-# Requests whose messages are kept: threads ask for that of the cell that has started them.
+# Number of request messages kept, because threads ask for that of the cell that started them.
 _REMEMBERED = 256
 
 
@@ -120,7 +120,7 @@ class _Served:
 
 
 class FrontendKernel:
-    """The kernel as seen by the code that runs in it."""
+    """The kernel, for the code that runs in it."""
 
     implementation = "cellgate"
     banner = ""
@@ -145,7 +145,7 @@ class FrontendKernel:
         metadata: dict[str, Any] | None = None,
         control: dict[str, Any] | None = None,
     ) -> None:
-        """Say what is served now. `header` is the front-end's own, where it gave one.
+        """Set the request that is served. `header` is the front-end's, if it gave one.
 
         `control` is that of its last request on the control channel.
         """
@@ -156,7 +156,7 @@ class FrontendKernel:
             self._served.pop(next(iter(self._served)), None)
 
     def get_parent(self, channel: str | None = None) -> dict[str, Any]:
-        """The message that started the code which asks; its msg_id is the front-end's where that is known."""
+        """The message that started the calling code, with the front-end's msg_id if it is known."""
         if channel == "control":
             return self._control
         served = self._served.get(_cellgate.current_cell(), self._latest)
@@ -193,12 +193,12 @@ class FrontendKernel:
         return self.get_parent()
 
     def set_parent(self, ident: Any, parent: dict[str, Any], channel: str = "shell") -> None:
-        """Say which message this thread's output belongs to; `ident` does not matter: the front knows who asked."""
+        """Set the message that this thread's output belongs to; `ident` is ignored."""
         if channel == "shell":
             parents.set_parent(parent)
 
     def cell_of(self, parent: dict[str, Any]) -> int:
-        """The request that a message, or its header, is of; 0: none, or too long ago."""
+        """The request of a message or header; 0: none, or no longer kept."""
         msg_id = field(field(parent, "header", dict, parent), "msg_id", str, "")
         for number, served in reversed(self._served.items()):
             if msg_id in (served.header.get("msg_id"), self._own_id(number)):
@@ -234,10 +234,10 @@ class FrontendKernel:
         metadata: dict[str, Any] | None = None,
         channel: str | None = None,
     ) -> dict[str, Any]:
-        """Send output of the cell that runs now."""
+        """Send output of the running cell."""
         return self.session.send(
             stream, msg_or_type, content, self.get_parent(), ident, buffers, track, header, metadata
         )
 
     async def do_one_iteration(self) -> None:
-        """Serve a waiting request, says ipykernel. Here none can wait inside: the supervisor sends them one by one."""
+        """Does nothing: the supervisor sends requests one at a time, so none is queued here."""

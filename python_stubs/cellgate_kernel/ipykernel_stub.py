@@ -1,4 +1,4 @@
-"""Modules that stand in for ipykernel where it is not installed, for libraries that import a name or two from it."""
+"""Substitutes for modules of ipykernel, for libraries that import a few names from it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from comm.base_comm import BaseComm
 from cellgate_kernel import comms, formatting, frontend, jsontext, shell, streams
 
 NAME = "ipykernel"
-# What libraries compare with: this kernel does what that release did.
+# The release of ipykernel that this kernel corresponds to.
 _VERSION = (6, 29, 5)
 
 
 class IPKernelApp:
-    """Says that there is a kernel, and which."""
+    """Lets libraries detect the kernel."""
 
     @classmethod
     def initialized(cls) -> bool:
@@ -45,7 +45,7 @@ class IPKernelApp:
 
 
 def get_connection_file(*_args: Any) -> str:
-    """The kernel knows none: whoever connects it to front-ends does."""
+    """The kernel has no connection file; the process that connects it to front-ends does."""
     raise RuntimeError("this kernel has no connection file: it cannot be connected to from inside")
 
 
@@ -63,7 +63,7 @@ def _inline(name: str) -> Callable[[], dict[str, Any]]:
     return lambda: vars(importlib.import_module(name))
 
 
-# Module name: its contents.
+# Contents of the modules, by name.
 _MODULES: dict[str, Callable[[], dict[str, Any]]] = {
     NAME: lambda: {
         "__version__": ".".join(map(str, _VERSION)),
@@ -95,7 +95,7 @@ _MODULES: dict[str, Callable[[], dict[str, Any]]] = {
 
 
 class StubFinder(MetaPathFinder, Loader):
-    """Stands last among the finders: a real ipykernel is found before."""
+    """The last finder, so that an installed ipykernel is found first."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -104,7 +104,7 @@ class StubFinder(MetaPathFinder, Loader):
             return None
         root = sys.modules.get(NAME)
         if root is not None and not isinstance(getattr(root.__spec__, "loader", None), StubFinder):
-            return None  # the real one is there, and has no such module
+            return None  # ipykernel is installed and has no such module
         has_more = any(n.startswith(fullname + ".") for n in _MODULES)
         return ModuleSpec(fullname, self, origin="cellgate", is_package=has_more)
 
@@ -116,12 +116,12 @@ class StubFinder(MetaPathFinder, Loader):
         vars(module).update((k, v) for k, v in contents.items() if not k.startswith("__") or k == "__version__")
 
 
-# Loaded once for all kernels, and out of sight until a notebook's kernel shows them.
+# Loaded once, in the zygote; a notebook's kernel adds them to sys.modules.
 _held: dict[str, ModuleType] = {}
 
 
 def install() -> None:
-    """Offer the modules to whoever imports them."""
+    """Make the modules importable."""
     sys.meta_path.append(StubFinder())
     spec = importlib.util.find_spec(NAME)
     if spec is not None and isinstance(spec.loader, StubFinder):
@@ -130,5 +130,5 @@ def install() -> None:
 
 
 def show() -> None:
-    """Have the shell's module among the loaded ones: by that, tqdm knows that it is in a notebook."""
+    """Add the shell's module to sys.modules, by which tqdm detects notebooks."""
     sys.modules.update(_held)

@@ -8,5 +8,5 @@ import _cellgate
 
 
 def dumps(value: Any) -> str:
-    """Encode `value`; bytes become base64 text, NaN and infinities null, other objects their repr()."""
+    """Encode `value`: bytes as base64 text, NaN and infinities as null, other objects as repr()."""
     return _cellgate.dumps(value)

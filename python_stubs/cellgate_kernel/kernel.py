@@ -1,4 +1,4 @@
-"""One kernel: configured right after its fork, then serving requests until it ends."""
+"""One kernel: configured right after its fork, then serves requests until it ends."""
 
 # mypy: allow-untyped-calls
 # Most of IPython has no annotations.
@@ -46,7 +46,7 @@ from cellgate_kernel.worker import Worker
 
 
 def _home_without_sandbox() -> str:
-    """The user's; a number without a name, which containers like, has none: then it is what login(1) takes."""
+    """The user's home; / for a user without a passwd entry, as in containers."""
     try:
         return pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
@@ -54,7 +54,7 @@ def _home_without_sandbox() -> str:
 
 
 def _set_environment(config: dict[str, Any]) -> None:
-    """The variables a kernel has: these, and what the host gave; nothing is inherited."""
+    """The variables of a kernel: these, and those of the host; none are inherited."""
     bin_dir = os.path.dirname(sys.executable)
     tmp = config.get("tmp", "")
     home = f"{tmp or '/tmp'}/home" if config.get("sandbox", True) else _home_without_sandbox()
@@ -69,7 +69,7 @@ def _set_environment(config: dict[str, Any]) -> None:
     }
     if not config.get("color"):
         env["NO_COLOR"] = "1"
-    if tmp:  # without mounts /tmp is the host's, and nothing can be written there
+    if tmp:  # without mounts /tmp is the host's, and read-only
         env["TMPDIR"] = tmp
     for item in config.get("env", []):
         name, _, value = item.partition("=")
@@ -81,12 +81,12 @@ def _set_environment(config: dict[str, Any]) -> None:
 
 
 def _set_paths(config: dict[str, Any]) -> None:
-    """The workspace comes last: a file there cannot stand in for a module of the library."""
+    """Add the workspace last, so that its files cannot replace modules of the library."""
     os.chdir(config.get("working_dir") or config["workspace"])
     sys.path.extend([*config.get("python_path", []), ""])
     sys.argv[:] = [""]
     process: Any = sys.modules.get("multiprocessing.process")
-    if process is not None:  # imported in the zygote; where "" on sys.path is, as child processes are told
+    if process is not None:  # child processes resolve "" on sys.path by it; set in the zygote
         process.ORIGINAL_DIR = os.getcwd()
 
 
@@ -94,7 +94,7 @@ T = TypeVar("T")
 
 
 class Kernel:
-    """One kernel: its shell, and who serves what."""
+    """One kernel: its shell and the workers that serve requests."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.config = config
@@ -127,17 +127,17 @@ class Kernel:
             ipykernel_stub.show()
             stdin.refusal = stdin.JUPYTER_REFUSAL
             debuggers.CellPdb.ends_cell = False
-        if config.get("color"):  # a notebook's page may be white, which "linux" writes on with white
+        if config.get("color"):  # the colors "linux" use white text, unreadable on the white page of a notebook
             shell.colors = "neutral" if shell.for_notebook else "linux"
         shell.sandboxed = KernelMagics.sandboxed = bool(config.get("sandbox", True))
         shell.environment = config.get("kernel_env") or ""
 
     def worker(self) -> Worker:
-        """Whose thread this is; the main one's where it is none."""
+        """The worker of this thread; in other threads the main one."""
         return self.workers.get(threading.get_ident(), self.main)
 
     def call_in_main(self, func: Callable[[], T], timeout: float) -> T:
-        """Call func() in the main thread, between cells; TimeoutError when a cell runs for longer, in seconds."""
+        """Call func() in the main thread between cells. TimeoutError if a cell runs for longer."""
         future: Future[T] = Future()
         self._calls.append((future, func))
         _cellgate.call_main()
@@ -148,7 +148,7 @@ class Kernel:
             raise TimeoutError("the cell that runs must end first") from None
 
     def run_calls(self) -> None:
-        """Make the calls that other threads wait for."""
+        """Run the functions that other threads wait for."""
         while self._calls:
             future, func = self._calls.popleft()
             if not future.set_running_or_notify_cancel():
@@ -159,7 +159,7 @@ class Kernel:
                 future.set_exception(e)
 
     def shut_down(self) -> NoReturn:
-        """Run the cells' atexit functions, then end. The I/O thread ends the process when they take too long."""
+        """Run atexit functions of cells, then exit; the I/O thread enforces a time limit."""
         try:
             atexit._run_exitfuncs()
         except BaseException:
@@ -171,30 +171,30 @@ _kernel: Kernel | None = None
 
 
 def make(text: str) -> None:
-    """First call in a forked kernel, while its sandbox is made around it: it looks at no files and starts no threads.
+    """First call in a forked kernel, while its sandbox is made: must not use files or threads.
 
-    `text` is the spec's part for us, a JSON object: session, workspace, env, sandbox, color, python_path, front,
-    working_dir.
+    `text` is the kernel's part of the spec, a JSON object: session, workspace, env, sandbox, color,
+    python_path, front, working_dir.
     """
     global _kernel
     _kernel = Kernel(json.loads(text))
-    # Leaves nothing behind but memory that is this process's own: every cell writes to it.
+    # This only copies memory that every cell would write to anyway.
     _kernel.shell.run_cell("1", silent=True)
     _kernel.shell.forget_cells()
 
 
 def configure() -> None:
-    """Second call, inside the sandbox."""
+    """Second call, inside of the sandbox."""
     assert _kernel is not None
     config = _kernel.config
     _set_environment(config)
     _set_paths(config)
     _kernel.watcher = wrappers.Watcher(config.get("python_path", []))
-    tempfile.tempdir = None  # the zygote's, where a module that was preloaded has asked for it
+    tempfile.tempdir = None  # the zygote's value, if a preloaded module has used it
     compiler: Any = _kernel.shell.compile
     compiler.cells_are_files = debugger.installed and _kernel.shell.for_notebook
     preload.after_fork()
-    if config.get("sandbox", True):  # the home is this session's alone
+    if config.get("sandbox", True):  # only this session uses this home
         cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "matplotlib")
         places = [*config.get("python_path", []), sys.prefix]
         _kernel.watcher.changed = lambda: preload.show_fonts(cache, places)
@@ -204,12 +204,12 @@ def configure() -> None:
 
 
 def _exit(status: int) -> NoReturn:
-    """Exit at once, without cleaning up; what was printed before is sent."""
+    """Exit without cleaning up; earlier output is sent."""
     _cellgate.exit(status)
 
 
 def serve() -> None:
-    """Third call: tell that we are ready, then serve. Does not return."""
+    """Third call: report that the kernel is ready, then serve. Does not return."""
     assert _kernel is not None
     os._exit = _exit
     faulthandler.enable(_cellgate.crash_fd())

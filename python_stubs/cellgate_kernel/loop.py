@@ -1,9 +1,9 @@
 """One asyncio loop for the life of a kernel.
 
-It does not run while a cell without `await` runs, but is marked as the running one: create_task() and
-get_running_loop() work there, and so do asyncio.run() and run_until_complete(), which lift the mark. Cells with
-top-level `await` run as tasks on it; between cells it runs until the next request, so background tasks go on. All cells
-share one context.
+The loop does not run while a cell without `await` runs, but is marked as the running one, so that
+create_task() and get_running_loop() work; asyncio.run() and run_until_complete() remove the mark.
+Cells with top-level `await` run as tasks. Between cells the loop runs until the next request, so
+background tasks continue. All cells share one context.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# A coroutine that swallows its cancellation is left alone after so many interrupts.
+# After this number of interrupts a coroutine that ignores its cancellation is abandoned.
 _CANCEL_ATTEMPTS = 3
 
 
 def _only_marked() -> asyncio.AbstractEventLoop | None:
-    """The loop that is marked as running and does not run; else None."""
+    """The loop that is marked as running but does not run, or None."""
     loop = events._get_running_loop()
     return None if loop is None or loop.is_running() else loop
 
@@ -41,7 +41,7 @@ def _mark_lifted() -> Iterator[None]:
 
 
 class KernelLoop(asyncio.SelectorEventLoop):
-    """A loop that may be started where another one is only marked as running."""
+    """A loop that can be run while another one is only marked as running."""
 
     def run_forever(self) -> None:
         with _mark_lifted():
@@ -52,16 +52,16 @@ class KernelLoop(asyncio.SelectorEventLoop):
             super()._check_running()  # type: ignore[misc]
 
     def poll_fd(self) -> int:
-        """A descriptor that is readable when one of the loop's own is."""
+        """A descriptor that is readable when one of the loop's descriptors is."""
         return int(self._selector.fileno())  # type: ignore[attr-defined]
 
     def has_work(self) -> bool:
-        """Whether callbacks wait: then the loop must run, and watching poll_fd() is not enough."""
+        """True if callbacks are queued: polling poll_fd() is not enough, the loop has to run."""
         return bool(self._ready or self._scheduled)  # type: ignore[attr-defined]
 
 
 class KernelLoopPolicy(asyncio.DefaultEventLoopPolicy):
-    """Makes new_event_loop() return loops of our class too."""
+    """Makes new_event_loop() return loops of this class."""
 
     _loop_factory = KernelLoop
 
@@ -74,7 +74,7 @@ def _patch_runners() -> None:
             return original(self, coro, context=context)
 
     def close(self: Any) -> None:
-        with _mark_lifted():  # gather() of Python 3.14 takes the running loop for its futures'
+        with _mark_lifted():  # gather() of Python 3.14 assumes that its futures have the running loop
             original_close(self)
 
     def asyncio_run(main: Any, **options: Any) -> Any:
@@ -85,7 +85,7 @@ def _patch_runners() -> None:
             with runners.Runner(**options) as runner:
                 return runner.run(main)
         finally:
-            if marked is not None:  # Runner.close() has set none
+            if marked is not None:  # after Runner.close()
                 asyncio.set_event_loop(marked)
 
     runners.Runner.run, runners.Runner.close = run, close  # type: ignore[method-assign]
@@ -93,20 +93,20 @@ def _patch_runners() -> None:
 
 
 def prepare() -> None:
-    """Patch asyncio once, in the zygote. No loop is made: a loop must not be shared by forked processes."""
+    """Patch asyncio, once, in the zygote. Makes no loop: forked processes must not share one."""
     asyncio.set_event_loop_policy(KernelLoopPolicy())
     _patch_runners()
 
 
 class CellRunner:
-    """Runs the code of cells on the kernel's loop and in its context."""
+    """Runs the code of cells in the kernel's loop and context."""
 
     def __init__(self) -> None:
         self.loop = KernelLoop()
         asyncio.set_event_loop(self.loop)
         self.context = contextvars.copy_context()
         self.interrupted = False
-        self.waits = False  # a cell runs in the loop, and other things of the loop can
+        self.waits = False  # a cell runs in the loop, so nested runs are allowed
         self._inside = False
 
     def run_sync(self, func: Callable[[], T]) -> T:
@@ -139,7 +139,7 @@ class CellRunner:
                 self.waits = True
                 return self.loop.run_until_complete(task)
             except KeyboardInterrupt:
-                # It came out of the loop's own code while the task was waiting: the task must be told.
+                # Raised in the loop's code while the task was waiting: cancel the task.
                 attempts += 1
                 if task.done() or attempts > _CANCEL_ATTEMPTS:
                     raise
@@ -149,7 +149,7 @@ class CellRunner:
                 self.waits = False
 
     def renew(self) -> bool:
-        """Make a new loop after a cell has closed this one; False when that is not possible."""
+        """Make a new loop if a cell has closed this one; False if that is impossible."""
         try:
             self.loop = KernelLoop()
             asyncio.set_event_loop(self.loop)
@@ -158,18 +158,18 @@ class CellRunner:
         return True
 
     def close(self) -> None:
-        """The thread ends: what still runs on the loop is cancelled."""
+        """Cancel all tasks: the thread ends."""
         try:
             for task in asyncio.all_tasks(self.loop):
                 task.cancel()
             self.loop.run_until_complete(asyncio.sleep(0))
             self.loop.close()
-        except BaseException:  # a task that swallows its cancellation, or a loop that is closed
+        except BaseException:  # a task that ignores its cancellation, or a closed loop
             pass
         asyncio.set_event_loop(None)
 
     def run_idle(self, wake_fd: int) -> None:
-        """Let background tasks run until `wake_fd` is readable or nothing is left to run."""
+        """Run background tasks until `wake_fd` is readable or there are none."""
         self.loop.add_reader(wake_fd, self.loop.stop)
         try:
             self.loop.run_forever()

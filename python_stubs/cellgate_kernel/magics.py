@@ -1,4 +1,4 @@
-"""Magics that need a terminal or a network, as a kernel in a sandbox has them, and those that ipykernel brings."""
+"""Magics of ipykernel, and replacements for magics that need a terminal or a network."""
 
 # mypy: allow-untyped-calls
 # Most of IPython has no annotations.
@@ -19,7 +19,7 @@ from IPython.display import Javascript, display
 
 from cellgate_kernel import missing
 
-# Commands of pip that do not ask the network.
+# Commands of pip that need no network.
 _LOCAL_PIP = {
     "list",
     "show",
@@ -49,7 +49,7 @@ def _show(shell: Any, line: str) -> None:
 
 @magics_class
 class KernelMagics(Magics):
-    """Replacements for IPython's magics of the same names, and ipykernel's."""
+    """Magics of ipykernel, and replacements for IPython's magics of the same names."""
 
     shell: Any
     sandboxed = True
@@ -108,11 +108,11 @@ class KernelMagics(Magics):
 
     @line_magic("config")  # type: ignore[arg-type]  # its annotation knows only the form without a name
     def configure(self, line: str) -> Any:
-        """Show or set IPython's options. InlineBackend's are there before the first figure, too."""
+        """Show or set IPython's options, also those of InlineBackend before the first figure."""
         if line.strip().startswith("InlineBackend"):
             _know_inline_backend(self.shell)
         magics: Any = ConfigMagics(self.shell)
-        return magics.magics["line"]["config"](line)  # as an attribute, "config" is something else
+        return magics.magics["line"]["config"](line)  # the attribute "config" is another object
 
     @line_magic
     def autosave(self, line: str) -> None:
@@ -127,7 +127,7 @@ class KernelMagics(Magics):
 
     @line_magic
     def subshell(self, line: str) -> None:
-        """Say in which subshell this cell runs, and which there are."""
+        """Show the subshell of this cell and all subshells."""
         kernel = self.shell.kernel.cellgate
         worker = kernel.worker()
         print(f"subshell id: {worker.name or None}")
@@ -138,7 +138,7 @@ class KernelMagics(Magics):
 
     @line_magic
     def connect_info(self, line: str) -> None:
-        """Say how to connect another client to this kernel."""
+        """Show how to connect another client to this kernel."""
         raise UsageError(
             "%connect_info: this kernel knows no connection file, and cannot be connected to from inside. "
             "Whoever started it knows: `cellgate jupyter attach SESSION`, or the program that runs the notebook."

@@ -1,4 +1,4 @@
-"""Modules that are not there: what would install them, as a note below the traceback."""
+"""Notes below the traceback on how to install missing modules."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 from cellgate_kernel.denials import MARK
 
-# Fronts, as the session's options name them.
+# Values of the session option "front".
 JUPYTER = "jupyter"
 MCP = "mcp"
 
-# Packages of the index that are not named as their modules are.
+# Packages whose names differ from those of their modules.
 _PACKAGES = {
     "Bio": "biopython",
     "Crypto": "pycryptodome",
@@ -55,13 +55,13 @@ _PACKAGES = {
     "yaml": "PyYAML",
     "zmq": "pyzmq",
 }
-# Ours, which no index has.
+# Modules of cellgate, which are in no index.
 _OWN = frozenset({"mcptools", "cellgate_kernel", "cellgate_tools", "_cellgate"})
 _MAX_CHAIN = 16
 
 
 def _chain(value: BaseException) -> Iterator[ModuleNotFoundError]:
-    """`value`, or where it is an ImportError that wraps one, what it came from."""
+    """`value`, or its cause if it is an ImportError that wraps another one."""
     e: BaseException | None = value
     for _ in range(_MAX_CHAIN):
         if not isinstance(e, ImportError):
@@ -72,14 +72,14 @@ def _chain(value: BaseException) -> Iterator[ModuleNotFoundError]:
 
 
 def package_of(module: str) -> str | None:
-    """The package that has this module; None where none is to be expected."""
+    """The package with this module, or None if there is probably none."""
     top = module.partition(".")[0]
     if not top.isidentifier() or not top.isascii() or len(top) > 64 or top.startswith("_") or top in _OWN:
         return None
     if top in sys.stdlib_module_names or top in sys.modules:
         return None
     try:
-        if importlib.util.find_spec(top) is not None:  # it is there, and has no such submodule
+        if importlib.util.find_spec(top) is not None:  # the package is installed and has no such submodule
             return None
     except (ImportError, ValueError, AttributeError):
         return None
@@ -87,7 +87,7 @@ def package_of(module: str) -> str | None:
 
 
 def how(package: str, front: str, sandboxed: bool, environment: str) -> str:
-    """What installs a package, for whoever reads this front's output."""
+    """How the reader of this front's output can install a package."""
     if front == MCP:
         return f'call the tool install_package with package_name "{package}", then import it in the next cell'
     if not sandboxed:
@@ -101,9 +101,9 @@ def how(package: str, front: str, sandboxed: bool, environment: str) -> str:
 
 
 def explain(value: BaseException, front: str, sandboxed: bool, environment: str) -> list[str]:
-    """Notes about a module that `value` says is missing, none or one.
+    """A list with a note about the module that is missing according to `value`, or an empty list.
 
-    `environment` is the folder that the host chose for kernels; "" is the built-in one.
+    `environment` is the folder that the host chose for kernels; "": the built-in environment.
     """
     for e in _chain(value):
         package = package_of(e.name) if isinstance(e.name, str) else None

@@ -1,7 +1,7 @@
-"""Whose output it is, by the message that a library gives: ipykernel's set_parent() and its relatives.
+"""ipykernel's set_parent() and related functions: they set the cell that output belongs to.
 
-A context variable says which cell a task belongs to; threads do not inherit it. Output of code without it belongs to
-the cell that runs, or else ran last, as ipykernel has it.
+A context variable contains the cell of a task; threads do not inherit it. Output of code without it
+belongs to the running or last cell, as with ipykernel.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ def _none(_parent: dict[str, Any]) -> int:
     return 0
 
 
-# Finds the cell that a message started; set by the kernel.
+# Returns the cell that a message started; set by the kernel.
 cell_of: Callable[[dict[str, Any]], int] = _none
 
 
 def set_parent(parent: dict[str, Any]) -> None:
-    """Output of this thread, and until the next request of all threads that have no parent, belongs to `parent`.
+    """Assign output of this thread, and until the next request of others without one, to `parent`.
 
-    That is a request's message or its header, as get_parent() returns it; one that is not known has no cell.
+    `parent` is a request message or its header, as get_parent() returns it; unknown ones have no cell.
     """
     cell = cell_of(parent)
     _cellgate.cell.set(cell)
@@ -32,7 +32,7 @@ def set_parent(parent: dict[str, Any]) -> None:
 
 
 def set_thread_parent(parent: dict[str, Any]) -> Token[int]:
-    """Output of this thread belongs to `parent`; returns the token for reset_thread_parent()."""
+    """Assign output of this thread to `parent`; returns the token for reset_thread_parent()."""
     return _cellgate.cell.set(cell_of(parent))
 
 

@@ -1,4 +1,4 @@
-"""Text of displays for readers of text: where an object has only its default repr, what its other forms say.
+"""Text of displays for agents: objects with a default repr are shown by their other forms.
 
 Only sessions without a notebook use this; notebooks get all forms unchanged.
 """
@@ -10,12 +10,12 @@ import json
 import re
 from typing import Any
 
-# What stands for an object whose class has no repr(): Python's, and that of IPython's pretty printer.
+# The default repr() of objects, and that of IPython's pretty printer.
 _DEFAULT_REPR = re.compile(r"<[\w.<>]+ object>|<[\w.<>]+(?: object)? at 0x[0-9a-f]+>")
-# Of the source that is read, and of the text that it becomes, in characters.
+# Most characters of the source that are read, and of the resulting text.
 _MAX_SOURCE = 500_000
 _MAX_TEXT = 100_000
-# Of a tag; its further attributes are not read.
+# Most characters of a tag; further attributes are not read.
 _MAX_TAG = 4096
 
 _BLOCKS = frozenset(
@@ -25,16 +25,16 @@ _BLOCKS = frozenset(
         "form h1 h2 h3 h4 h5 h6 header hr li main nav ol p pre section summary table tbody tfoot thead title tr ul",
     )
 )
-# Not for reading.
+# Elements whose content is not text.
 _SKIPPED = frozenset(("script", "style", "head", "template", "noscript", "metadata", "defs"))
 _HEADINGS = {f"h{n}": "#" * n + " " for n in range(1, 7)}
 _BLANKS = re.compile(r"[ \t\r\n\f]+")
-# A "<" that stands for itself has something else behind it.
+# What follows a "<" that begins a tag.
 _TAG = re.compile(r"<[/!?a-zA-Z]")
 
 
 def _unescape(text: str) -> str:
-    """`text` without character references; as it is where one has more digits than Python makes a number of."""
+    """`text` without character references, or unchanged if one has too many digits for int()."""
     try:
         return html.unescape(text)
     except ValueError:
@@ -42,10 +42,10 @@ def _unescape(text: str) -> str:
 
 
 class _Reader:
-    """Collects the text of a document: blocks are lines, table cells have bars between them.
+    """Collects the text of a document: blocks become lines, table cells are separated by bars.
 
-    The standard library's parser takes quadratic time for what is not well-formed; this one looks at each character a
-    few times. A ">" in an attribute's value ends the tag for it.
+    The standard library's parser takes quadratic time for malformed documents; this one takes linear
+    time. A ">" in an attribute's value ends the tag.
     """
 
     def __init__(self, source: str) -> None:
@@ -54,7 +54,7 @@ class _Reader:
         self._parts: list[str] = []
         self._size = 0
         self._pre = 0
-        self._cells = 0  # of the table row so far
+        self._cells = 0  # cells of the table row
         self._link = ""
 
     def _add(self, text: str) -> None:
@@ -100,7 +100,7 @@ class _Reader:
         self._add(text)
 
     def _tag(self, at: int) -> int:
-        """The tag that begins at `at`; returns what follows it, -1 where nothing does."""
+        """Handle the tag that begins at `at`; returns the index after it, -1 at the end."""
         if self._source.startswith("<!--", at):
             end = self._source.find("-->", at)
             return end if end < 0 else end + 3
@@ -135,7 +135,7 @@ def _attribute(text: str, name: str) -> str:
 
 
 def from_html(source: str) -> str:
-    """The readable text of an HTML or SVG document, at most about 100,000 characters; "" where it has none."""
+    """The text of an HTML or SVG document, about 100,000 characters at most; "" if none."""
     return _Reader(source[:_MAX_SOURCE]).read()
 
 
@@ -168,7 +168,7 @@ def _text_of(data: dict[str, Any]) -> str:
 
 
 def readable(data: dict[str, Any]) -> dict[str, Any]:
-    """A mime bundle whose text/plain is of use to a reader of text; `data` itself where it is already."""
+    """`data` with a useful text/plain; `data` itself if it has one."""
     plain = data.get("text/plain")
     if plain is not None and not (
         isinstance(plain, str) and len(plain) < 500 and _DEFAULT_REPR.fullmatch(plain.strip())

@@ -1,7 +1,7 @@
-"""Modules that every kernel finds imported already.
+"""Modules that are imported in the zygote, for all kernels.
 
-They are imported in the zygote, which is forked and therefore must have one thread; what a library would have set up
-for itself in a process of its own is set up in each kernel: thread pools, random numbers, folders.
+The zygote is forked and therefore must have one thread. What libraries set up per process is set up
+in each kernel instead: thread pools, random numbers, folders.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-# One thread while importing: these libraries start their pools right then.
+# One thread while importing: these libraries start their thread pools on import.
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-# A timer that was cancelled, as matplotlib has one, ends its thread within this time, in seconds.
+# Time for the thread of a cancelled timer (matplotlib) to end, in seconds.
 _PATIENCE = 1.0
-# What OpenBLAS calls the function, by how it was built.
+# Names of the function in builds of OpenBLAS.
 _SET_THREADS = (
     "scipy_openblas_set_num_threads64_",
     "scipy_openblas_set_num_threads",
     "openblas_set_num_threads64_",
     "openblas_set_num_threads",
 )
-# OpenBLAS's functions of that name, and the type of what they take.
+# The functions of OpenBLAS that were found, and the type of their argument.
 _blas: list[tuple[Callable[[Any], Any], Callable[[int], Any]]] = []
 INLINE_BACKEND = "module://matplotlib_inline.backend_inline"
 
@@ -66,7 +66,7 @@ def _import(name: str) -> None:
 
 
 def _fonts_in(folder: str) -> list[str]:
-    """matplotlib's lists of fonts that `cellgate env` and install_package have made, where cells cannot write."""
+    """matplotlib's font lists that `cellgate env` and install_package made, read-only for cells."""
     folder = os.path.join(folder, "share/cellgate/matplotlib")
     try:
         names = os.listdir(folder)
@@ -76,7 +76,7 @@ def _fonts_in(folder: str) -> list[str]:
 
 
 def show_fonts(cache: str, places: Iterable[str]) -> None:
-    """Let matplotlib find these lists in its folder `cache`: making one takes more than a second."""
+    """Link these lists into matplotlib's folder `cache`: making one takes more than a second."""
     for place in places:
         for path in _fonts_in(place):
             with contextlib.suppress(OSError):
@@ -85,7 +85,7 @@ def show_fonts(cache: str, places: Iterable[str]) -> None:
 
 
 def load(names: str) -> None:
-    """Import a comma-separated list of modules; ImportError names the one that fails or starts a thread."""
+    """Import comma-separated modules; ImportError names a module that fails or starts a thread."""
     wanted = [n.strip() for n in names.split(",") if n.strip()]
     if not wanted:
         return
@@ -104,12 +104,12 @@ def load(names: str) -> None:
 
 
 def _prepare_numpy(numpy: Any) -> None:
-    """Look for what after_fork() calls: in the zygote it takes no kernel's time."""
+    """Find the functions for after_fork() here, in the zygote, to save time in kernels."""
     if numpy is None:
         return
     import ctypes
 
-    numpy.random.seed()  # its first use imports more
+    numpy.random.seed()  # the first use imports more
     for path in _libraries("openblas"):
         library = ctypes.CDLL(path)
         found = [getattr(library, name) for name in _SET_THREADS if hasattr(library, name)]
@@ -117,7 +117,7 @@ def _prepare_numpy(numpy: Any) -> None:
 
 
 def _libraries(word: str) -> set[str]:
-    """Shared libraries of this process whose file name has this word."""
+    """Loaded shared libraries whose file name contains this word."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as f:
         paths = {line.split(maxsplit=5)[5].strip() for line in f if line.count("/")}
     return {p for p in paths if word in os.path.basename(p) and ".so" in p}
@@ -127,7 +127,7 @@ def _libraries(word: str) -> set[str]:
 
 
 def _processors(variable: str) -> int:
-    """How many threads a pool shall have: as many as the environment says, otherwise as there are processors."""
+    """The number of threads of a pool: from the environment, else the number of processors."""
     try:
         return max(1, int(os.environ.get(variable) or os.environ.get("OMP_NUM_THREADS") or ""))
     except ValueError:
@@ -135,7 +135,7 @@ def _processors(variable: str) -> int:
 
 
 def _fix_numpy(numpy: Any) -> None:
-    """Siblings are copies of one process: without this they would have the same random numbers."""
+    """Seed numpy's generator: forked kernels would all have the same random numbers."""
     numpy.random.seed()
     count = _processors("OPENBLAS_NUM_THREADS")
     for set_threads, number in _blas:
@@ -148,7 +148,7 @@ def _fix_numexpr(numexpr: Any) -> None:
 
 
 def _fix_matplotlib(matplotlib: Any) -> None:
-    """The folders that it has remembered are the zygote's; the backend may be another one here."""
+    """Reset the cached folders, which are the zygote's, and the backend."""
     for name in ("get_configdir", "get_cachedir"):
         function = getattr(matplotlib, name)
         setattr(matplotlib, name, getattr(function, "__wrapped__", function))
@@ -165,7 +165,7 @@ _FIXES: dict[str, Callable[[Any], None]] = {
 
 
 def after_fork() -> None:
-    """Set up in a kernel what was left out in the zygote. Environment variables are the kernel's already."""
+    """Set up libraries in a kernel, whose environment variables are already set."""
     for name, fix in _FIXES.items():
         module = sys.modules.get(name)
         if module is not None:

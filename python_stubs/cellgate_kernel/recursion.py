@@ -1,7 +1,7 @@
 """A ceiling for sys.setrecursionlimit().
 
-From Python 3.11 on a recursion without an end takes no stack but memory: with the limits that people write, such as
-10**9, all of the machine's, and minutes until its RecursionError. Before, no program came as far as our ceiling.
+From Python 3.11 on recursion uses memory instead of stack: with common limits such as 10**9, infinite
+recursion would use all memory and take minutes. Older versions cannot reach this ceiling.
 """
 
 from __future__ import annotations
@@ -22,6 +22,6 @@ def _setrecursionlimit(limit: int, /) -> None:
 
 
 def install() -> None:
-    """Put it in the place of Python's own."""
+    """Replace Python's function."""
     _setrecursionlimit.__name__ = _setrecursionlimit.__qualname__ = "setrecursionlimit"
     sys.setrecursionlimit = _setrecursionlimit

@@ -1,4 +1,4 @@
-"""What the supervisor asks for: cells, other requests, and the end."""
+"""Requests of the supervisor: cells, other requests, and the end."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ MAIN, CONTROL = "", "control"
 
 
 class BadRequest(Exception):
-    """A request whose content is not what its type says."""
+    """The content of a request does not fit its type."""
 
 
 class Request(NamedTuple):
-    """One request, as `_cellgate.next_request()` gives it."""
+    """One request, as `_cellgate.next_request()` returns it."""
 
     kind: int
     id: int
     text: str
-    """A cell's code; otherwise the request's type."""
+    """The code of a cell; the type of another request."""
     frames: tuple[bytes, ...]
-    """A cell's extra; otherwise content and buffers."""
+    """The extra frame of a cell; content and buffers of another request."""
     silent: bool
     store_history: bool
     allow_stdin: bool
     warm: bool
-    """The supervisor's own cell in a kernel that is started ahead: no trace of it is to be left."""
+    """The supervisor's own cell in a kernel that is started ahead: it must leave no trace."""
     offer: bool
-    """A comm's message for a cell that waits: not to be handled after its end."""
+    """A comm message for a waiting cell, not handled after the cell's end."""
 
 
 def parse_object(data: bytes, what: str) -> dict[str, Any]:
-    """A JSON object; BadRequest when it is none."""
+    """The JSON object; BadRequest if it is none."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as e:
@@ -46,7 +46,7 @@ _REQUIRED: Any = object()
 
 
 def field(content: dict[str, Any], name: str, kind: type | tuple[type, ...], default: Any = _REQUIRED) -> Any:
-    """A member of the content; BadRequest when it is missing without a default, or of another type."""
+    """A member of the content; BadRequest if missing without a default or of another type."""
     value = content.get(name, default)
     if value is _REQUIRED:
         raise BadRequest(f'the content has no "{name}"')

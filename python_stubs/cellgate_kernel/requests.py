@@ -1,4 +1,4 @@
-"""Requests that are no cells: completion, inspection, history, comms. Each has exactly one reply."""
+"""Requests other than cells: completion, inspection, history, comms. Each has exactly one reply."""
 
 # mypy: allow-untyped-calls
 # Most of IPython has no annotations.
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 Content = dict[str, Any]
 
-# Entries of one history reply, and completions of one reply: nobody reads more.
+# Most entries of a history reply, and most completions of a reply.
 _MAX_ENTRIES = 10_000
 _MAX_COMPLETIONS = 5_000
 
 
 def error_content(error: BaseException) -> Content:
-    """The content of a reply that says what went wrong."""
+    """The content of an error reply."""
     return {
         "status": "error",
         "ename": errors.name_of(type(error)),
@@ -35,13 +35,13 @@ def error_content(error: BaseException) -> Content:
 
 
 def _cursor(content: Content, code: str) -> int:
-    """Where the cursor is, in characters; clients disagree about the end, so it is put into the text."""
+    """The position of the cursor in characters, limited to the text."""
     pos = field(content, "cursor_pos", int, None)
     return len(code) if pos is None else max(0, min(int(pos), len(code)))
 
 
 class Requests:
-    """Answers them. Runs in the main thread, as a cell does: an interrupt raises KeyboardInterrupt."""
+    """Answers requests in the main thread, where an interrupt raises KeyboardInterrupt."""
 
     def __init__(self, shell: ZMQInteractiveShell, kernel: FrontendKernel) -> None:
         self._shell = shell
@@ -80,9 +80,9 @@ class Requests:
                     found.append(c)
                     if len(found) == _MAX_COMPLETIONS:
                         break
-        except KeyboardInterrupt:  # over its time: what there is so far
+        except KeyboardInterrupt:  # time limit reached: keep what was found
             pass
-        except Exception:  # a property of the user's that raises, a __dir__ that lies: no completion, and no harm
+        except Exception:  # user code such as a property or __dir__() raised: no completions
             found = []
         start, end = (found[0].start, found[0].end) if found else (pos, pos)
         types = [
@@ -133,7 +133,7 @@ class Requests:
             session = field(content, "session", int, 0)
             stop = field(content, "stop", (int, type(None)), None)
             found = history.get_range(session, field(content, "start", int, 1), stop, raw=raw, output=output)
-            # IPython calls the session that runs 0 here, and by its number where it gives the end of the history.
+            # The current session is 0 here, but has its number in get_tail().
             found = ((number or history.session_number, line, text) for number, line, text in found)
         elif access == "search":
             pattern = field(content, "pattern", str, "*")

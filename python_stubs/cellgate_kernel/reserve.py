@@ -1,7 +1,7 @@
-"""Memory set aside for the cell after a MemoryError.
+"""Memory reserved for the cell after a MemoryError.
 
-With a memory limit, what has used it up is still there when its cell has failed; without any left, the cell that would
-free it could not even be compiled. Pages that nobody touches cost nothing, but count for the limit.
+With a memory limit, the memory is still in use when the cell has failed, and without a reserve the
+cell that frees it could not be compiled. Untouched pages use no memory but count for the limit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _held: mmap.mmap | None = None
 
 
 def hold() -> None:
-    """Set it aside, where there is enough."""
+    """Reserve memory if there is enough."""
     global _held
     if _held is None:
         try:
@@ -24,7 +24,7 @@ def hold() -> None:
 
 
 def release() -> None:
-    """Make it usable."""
+    """Release the reserve."""
     global _held
     if _held is not None:
         _held.close()

@@ -1,7 +1,7 @@
-"""What `cellgate selftest` tries in a kernel, from within its process: calls without approval, forged messages.
+"""Attempts of `cellgate selftest` inside of a kernel: calls without approval, forged messages.
 
-A cell says `selftest.run(NAME, ATTEMPT)`; what came of it is one line of standard output, OUTCOME <tab> NOTE. The host
-counts what really reached the tool: nothing depends on this being honest. It is not imported otherwise.
+A cell calls `selftest.run(NAME, ATTEMPT)`, which prints OUTCOME <tab> NOTE. The host counts the calls
+that reach the tool, so the result does not depend on this code. It is not imported otherwise.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from typing import Any
 import _cellgate
 
 Verdict = tuple[str, str]
-"""held, hole, works, fails; and a note."""
+"""held, hole, works or fails, and a note."""
 
-# How long a call that waits for its decision is given before something is forged, and afterwards to get through by it.
+# Seconds before a decision is forged for a waiting call, and for a forged one to take effect.
 _BEFORE_S = 0.15
 _AFTER_S = 0.25
 
 
 def run(name: str, attempt: Callable[[str], Verdict]) -> None:
-    """Make one attempt and print what came of it."""
+    """Make one attempt and print the outcome."""
     try:
         outcome, note = attempt(name)
     except Exception as e:
@@ -76,13 +76,13 @@ def again(name: str) -> Verdict:
 
 
 def raw(name: str) -> Verdict:
-    """Past the generated modules."""
+    """A call without the generated modules."""
     status, content = _cellgate.tool_call("canary", "mark", b'{"text": "refuse:' + name.encode() + b'"}', 0)
     return ("hole", "it was made") if b"marked" in content else ("held", status)
 
 
 def changed(name: str) -> Verdict:
-    """The bytes of the arguments overwritten, in memory, while the host is being asked about them."""
+    """Overwrite the arguments in memory while the call waits for approval."""
     args = f'{{"text": "later:{name}"}}'.encode()
     evil = args.replace(b"later:", b"evil::")
     evil = evil[: -len(name) - 2] + b"x" * len(name) + b'"}'
@@ -98,7 +98,7 @@ def changed(name: str) -> Verdict:
 
 
 def bad(server: str, tool: str, args: bytes) -> Callable[[str], Verdict]:
-    """A call that must fail before anybody is asked; @NAME@ in the arguments stands for the attempt's name."""
+    """A call that must fail before approval; @NAME@ in the arguments is the attempt's name."""
 
     def attempt(name: str) -> Verdict:
         try:
@@ -114,7 +114,7 @@ def bad(server: str, tool: str, args: bytes) -> Callable[[str], Verdict]:
 
 
 def _connections() -> list[socket.socket]:
-    """The kernel's own connected sockets, as duplicates."""
+    """Duplicates of the kernel's connected sockets."""
     found: list[socket.socket] = []
     for fd in os.listdir("/proc/self/fd"):
         try:
@@ -133,7 +133,7 @@ def _connections() -> list[socket.socket]:
 
 
 def _frames(*frames: bytes) -> bytes:
-    """ZMTP: each with its flags (more to come, long) and length."""
+    """Frames in ZMTP: each with flags (more, long) and length."""
     last = len(frames) - 1
     return b"".join(bytes([2 | (i < last)]) + struct.pack(">Q", len(f)) + f for i, f in enumerate(frames))
 
@@ -141,13 +141,13 @@ def _frames(*frames: bytes) -> bytes:
 def message(
     version: int, wire: int, kind: int, body: bytes = b"", raw_frame: bytes | None = None, session: int = 1
 ) -> bytes:
-    """A message of any wire, as src/base/wire.h says."""
+    """A message of any wire, as in src/base/wire.h."""
     head = b"CG" + bytes([version, wire]) + struct.pack("<HHQQ", kind, 0, session, 1)
     return _frames(head, body, *([] if raw_frame is None else [raw_frame]))
 
 
 def forge(data: bytes) -> Callable[[str], Verdict]:
-    """While a call waits for its decision these bytes are written onto every connection that there is."""
+    """Write these bytes to all connections while a call waits for its decision."""
 
     def attempt(name: str) -> Verdict:
         done: list[bool] = []
@@ -181,7 +181,7 @@ def forge(data: bytes) -> Callable[[str], Verdict]:
 
 
 def private_file(path: str) -> Callable[[str], Verdict]:
-    """A file of another session's, or of the host's, that must not be there."""
+    """A file of another session or the host must not exist here."""
 
     def attempt(name: str) -> Verdict:
         return ("hole", f"{path} is there") if Path(path).exists() else ("held", "not there")
@@ -190,7 +190,7 @@ def private_file(path: str) -> Callable[[str], Verdict]:
 
 
 def own_file(path: str) -> Callable[[str], Verdict]:
-    """A file in the private /tmp: the host looks whether it is in its own."""
+    """Make a file in the private /tmp; the host checks that it is not in its /tmp."""
 
     def attempt(name: str) -> Verdict:
         Path(path).write_text("x")
@@ -200,7 +200,7 @@ def own_file(path: str) -> Callable[[str], Verdict]:
 
 
 def in_memory(pattern: str) -> Callable[[str], Verdict]:
-    """A secret of the host's environment anywhere in this process. The pattern must not match its own text."""
+    """Search this process for a secret of the host. The pattern must not match its own text."""
 
     def attempt(name: str) -> Verdict:
         secret = re.compile(pattern.encode())
@@ -243,7 +243,7 @@ def modules(name: str) -> Verdict:
 
 
 def runtime(name: str) -> Verdict:
-    """The Python that later kernels are made of."""
+    """The Python modules of later kernels."""
     return _write_into(Path(__file__).parent)
 
 
@@ -253,7 +253,7 @@ def site(name: str) -> Verdict:
 
 
 def server_program(name: str) -> Verdict:
-    """The folder of an MCP server's script: the script itself, what it could import, and the folder's name."""
+    """The folder of an MCP server's script: the script, other modules, and the folder's name."""
     folder, moved = Path("server"), Path("server-moved")
     script = folder / "run.sh"
     if not script.is_file():
@@ -285,7 +285,7 @@ def _has_entries(path: str) -> bool:
 
 
 def folders(name: str) -> Verdict:
-    """Where supervisors have their sockets."""
+    """The folders of the supervisors' sockets."""
     places = ["/tmp", "/run", "/var/tmp", "/dev/shm", f"/run/user/{os.getuid()}"]
     for place in filter(os.path.isdir, places):
         for entry in os.listdir(place):
@@ -295,7 +295,7 @@ def folders(name: str) -> Verdict:
 
 
 def descriptors(name: str) -> Verdict:
-    """Nothing is open that leads to a file or folder of the host's."""
+    """No open descriptor leads to a file or folder of the host."""
     for fd in os.listdir("/proc/self/fd"):
         try:
             target = os.readlink(f"/proc/self/fd/{fd}")

@@ -1,7 +1,7 @@
 """The IPython shell of a kernel.
 
-The class is named ZMQInteractiveShell and its config has IPKernelApp because pandas, tqdm and many others look for
-exactly these two to know that they run in a notebook.
+The class is named ZMQInteractiveShell and its config has IPKernelApp because pandas, tqdm and other
+libraries detect notebooks by them.
 """
 
 # mypy: allow-untyped-calls
@@ -60,7 +60,7 @@ EXIT_NOTICE = "the host application ends the session, a cell cannot; variables s
 
 
 class KernelExit(ExitAutocall):
-    """exit and quit: end the cell, as sys.exit() does; for a Jupyter front-end they ask it to end the kernel."""
+    """exit and quit: end the cell like sys.exit(), and ask a Jupyter front-end to end the kernel."""
 
     def __call__(self, code: object = None, keep_kernel: bool = False, **_options: Any) -> None:
         shell: Any = self._ip
@@ -69,17 +69,17 @@ class KernelExit(ExitAutocall):
         shell.write_payload({"source": "ask_exit", "keepkernel": bool(keep_kernel)})
 
 
-# How tracebacks name a place in a cell: IPython's, and the standard library's.
+# How tracebacks of IPython and of the standard library name a line of a cell.
 _PLACE = re.compile(r'(?P<cell>Cell In\[\d+\]), line (?P<line>\d+)|File "<(?P<quoted>Cell In\[\d+\](?:\.\d+)?)>"')
-# Of a file whose cells are run.
+# Most characters of the name of a file whose cells are run.
 _MAX_LINE = 1_000_000
 
 
 class KernelCompiler(CachingCompiler):
-    """Names the code of cells so that any traceback is readable."""
+    """Names the code of cells, for readable tracebacks."""
 
     _codes: dict[str, str]
-    # A debugger wants files: set from its start on, and for notebooks that could start one.
+    # The folder of cells' files, if a debugger runs or a notebook can start one.
     cells_are_files = False
 
     def __init__(self) -> None:
@@ -89,12 +89,12 @@ class KernelCompiler(CachingCompiler):
         self._places: dict[str, tuple[str, int]] = {}
 
     def forget(self) -> None:
-        """No cell has run."""
+        """Forget all cells."""
         self._codes.clear()
         self._places.clear()
 
     def place(self, metadata: dict[str, Any]) -> None:
-        """Take the next cell's place in a file from its metadata: {"cellgate": {"file": NAME, "line": 1...}}."""
+        """Set the file and line of the next cell: {"cellgate": {"file": NAME, "line": 1...}}."""
         where = metadata.get("cellgate")
         file, line = (where.get("file"), where.get("line")) if isinstance(where, dict) else (None, None)
         self._next = None
@@ -111,7 +111,7 @@ class KernelCompiler(CachingCompiler):
         return name
 
     def ast_parse(self, source: str, filename: str = "<unknown>", symbol: str = "exec") -> ast.AST:
-        """As IPython's, with the lines of the file that the cell stands in."""
+        """IPython's function, with lines of the file that contains the cell."""
         _, offset = self._places.get(filename, ("", 0))
         try:
             tree = super().ast_parse(source, filename, symbol)
@@ -124,7 +124,7 @@ class KernelCompiler(CachingCompiler):
             raise
 
     def with_places(self, frames: list[str]) -> list[str]:
-        """The lines of a traceback, with FILE:LINE for cells that stand in a file."""
+        """The lines of a traceback, with FILE:LINE for cells of a file."""
         files = {name.removeprefix("<").removesuffix(">"): file for name, (file, _) in self._places.items()}
         if not files:
             return frames
@@ -138,7 +138,7 @@ class KernelCompiler(CachingCompiler):
         return [_PLACE.sub(place_of, frame) for frame in frames]
 
     def get_code_name(self, raw_code: str, transformed_code: str, number: int) -> str:
-        """`<Cell In[3]>`, a file for a debugger; cells that do not count may share a number and then get a suffix."""
+        """`<Cell In[3]>`, or a file for a debugger; a suffix keeps names of uncounted cells apart."""
         if self.cells_are_files:
             return debugger.cell_file(raw_code)
         name = f"<Cell In[{number}]>"
@@ -151,18 +151,18 @@ class KernelCompiler(CachingCompiler):
 
 
 class PerThread(threading.local):
-    """What a cell being run leaves for its reply; subshells run theirs in threads."""
+    """State of a running cell for its reply, per thread."""
 
     source = ""
-    """The code, transformed."""
+    """The transformed code."""
     number = 0
-    """Its number, also where it does not count."""
+    """Its number, also if it does not count."""
     stored = False
-    """Whether it counts and is remembered."""
+    """True if it counts and is kept in the history."""
     error: tuple[BaseException, str] | None = None
     """The exception that was sent last, and the content of its message."""
     result_error: tuple[BaseException, str] | None = None
-    """The same, where it came while the cell's result was made text: the cell has failed."""
+    """The same for an exception while the result was formatted: the cell has failed."""
 
     def __init__(self) -> None:
         self.payload: list[dict[str, Any]] = []
@@ -185,7 +185,7 @@ class KernelPayloads(PayloadManager):
 
 
 class ZMQInteractiveShell(InteractiveShell):
-    """InteractiveShell whose output goes to the supervisor."""
+    """InteractiveShell that sends output to the supervisor."""
 
     display_pub_class = Type(formatting.KernelDisplayPublisher)
     displayhook_class = Type(formatting.KernelDisplayHook)
@@ -193,13 +193,13 @@ class ZMQInteractiveShell(InteractiveShell):
     input_transformer_manager = Instance(transforms.KernelTransformerManager, ())
 
     kernel: FrontendKernel | None = None
-    # Who reads the output: missing.JUPYTER, missing.MCP, or "" for another program or a person. The first gets
-    # payloads, the others the same as output.
+    # The reader of the output: missing.JUPYTER, missing.MCP, or "" for another program or a person.
+    # The first gets payloads, the others get the same as output.
     front = ""
-    # Whether there is a sandbox, and the folder of the environment that the host chose; "" for the built-in one.
+    # True in a sandbox; the folder of the environment that the host chose, "" for the built-in one.
     sandboxed = True
     environment = ""
-    # Of each thread that runs cells.
+    # Per thread that runs cells.
     local: PerThread
 
     # Set by the kernel: how code with and without await is run.
@@ -222,13 +222,13 @@ class ZMQInteractiveShell(InteractiveShell):
         return KernelExit(self)
 
     def init_ipython_dir(self, ipython_dir: Any) -> None:
-        """Nothing is made on disk until somebody asks for it."""
+        """Does nothing: folders are made when they are needed."""
 
     def init_profile_dir(self, profile_dir: Any) -> None:
         """The same."""
 
     def init_virtualenv(self) -> None:
-        """The interpreter is that of the environment already."""
+        """Does nothing: the interpreter is that of the environment."""
 
     def init_display_formatter(self) -> None:
         self.display_formatter = formatting.KernelFormatter(parent=self)
@@ -246,11 +246,11 @@ class ZMQInteractiveShell(InteractiveShell):
 
     def reset(self, new_session: bool = True, aggressive: bool = False) -> None:
         super().reset(new_session, aggressive)
-        for name in ("__spec__", "__loader__", "__package__"):  # multiprocessing asks the main module for the first
+        for name in ("__spec__", "__loader__", "__package__"):  # multiprocessing uses the first, from the main module
             self.user_ns.setdefault(name, None)
 
     def init_io(self) -> None:
-        """Nothing to do: output is not a terminal's."""
+        """Does nothing: the output is no terminal."""
 
     def init_magics(self) -> None:
         from cellgate_kernel.magics import KernelMagics
@@ -259,7 +259,7 @@ class ZMQInteractiveShell(InteractiveShell):
         self.register_magics(KernelMagics)
 
     def enable_gui(self, gui: str | None = None) -> None:
-        """Inline figures and asyncio need no event loop of their own; others cannot work here."""
+        """Inline figures and asyncio need no other event loop; other GUIs cannot work here."""
         if gui not in (None, "", "inline", "asyncio", "none"):
             raise UsageError(f"%gui {gui}: a kernel has no display")
 
@@ -327,7 +327,7 @@ class ZMQInteractiveShell(InteractiveShell):
         cell_id: str | None = None,
         cell_meta: dict[str, Any] | None = None,
     ) -> ExecutionResult:
-        """Run a cell as InteractiveShell does, but keep no copy of its output."""
+        """Run a cell like InteractiveShell, without a copy of its output."""
         result = None
         self.local.result_error = None
         try:
@@ -339,7 +339,7 @@ class ZMQInteractiveShell(InteractiveShell):
         return result
 
     def forget_cells(self) -> None:
-        """What has run was no cell of the host's: its name is not taken."""
+        """Free the name of the last cell, which was not the host's."""
         compiler: Any = self.compile
         compiler.forget()
 
@@ -361,16 +361,16 @@ class ZMQInteractiveShell(InteractiveShell):
         return SList(text.splitlines()) if split else LSString(text)
 
     def ask_exit(self) -> None:
-        """Called by things that believe they own the program."""
+        """Called by code that wants to end the program."""
         self.exiter()
 
     def write_payload(self, payload: dict[str, Any]) -> None:
-        """Add to the reply; of each source there is one."""
+        """Add a payload to the reply; it replaces an earlier one of the same source."""
         if self.payload_manager is not None:
             self.payload_manager.write_payload(payload)
 
     def set_next_input(self, s: str, replace: bool = False) -> None:
-        """%load and %recall: where there is no next cell to fill in, the text is shown."""
+        """%load and %recall: set the next cell of a notebook, else show the text."""
         if self.for_notebook:
             self.write_payload({"source": "set_next_input", "text": s, "replace": bool(replace)})
         else:
@@ -385,13 +385,13 @@ class ZMQInteractiveShell(InteractiveShell):
 
     @property
     def for_notebook(self) -> bool:
-        """Whether a Jupyter front-end reads what the kernel sends."""
+        """True if a Jupyter front-end reads the output."""
         return self.front == missing.JUPYTER
 
     # ---------------------------------------------------------------- what libraries ask
 
     def get_parent(self) -> dict[str, Any]:
-        """The message that is served now."""
+        """The request that is served."""
         return self.kernel.get_parent() if self.kernel is not None else {}
 
     @property
@@ -410,13 +410,13 @@ class ZMQInteractiveShell(InteractiveShell):
     # ---------------------------------------------------------------- errors
 
     def _as_interrupt(self, value: BaseException, tb: TracebackType | None) -> BaseException:
-        """An interrupt reaches waiting code as its cancellation; the cell's user knows it as KeyboardInterrupt."""
+        """Turn the cancellation of an interrupted wait into KeyboardInterrupt."""
         if isinstance(value, asyncio.CancelledError) and self.was_interrupted():
             return KeyboardInterrupt().with_traceback(tb)
         return value
 
     def _shown_before(self, value: BaseException) -> bool:
-        """Whether this is an interrupt that came while another exception was shown: a cell has one error."""
+        """True for an interrupt while another exception was shown: a cell has one error."""
         last = self.local.error
         context: BaseException | None = value if last and isinstance(value, KeyboardInterrupt) else None
         for _ in range(10):
@@ -430,7 +430,7 @@ class ZMQInteractiveShell(InteractiveShell):
     def _format(self, etype: type[BaseException], value: BaseException, tb: Any, tb_offset: int | None) -> list[str]:
         if isinstance(value, UsageError):
             return [f"UsageError: {errors.text_of(value)}"]
-        if _has_group(value):  # IPython's formatter knows nothing of them
+        if _has_group(value):  # IPython's formatter does not show them
             return "".join(traceback.format_exception(etype, value, _cell_frames(tb))).splitlines()
         render = getattr(value, "_render_traceback_", None)
         stb = render() if render is not None else None
@@ -446,13 +446,13 @@ class ZMQInteractiveShell(InteractiveShell):
     def _missing_module(self, value: BaseException) -> list[str]:
         try:
             return missing.explain(value, self.front, self.sandboxed, self.environment)
-        except Exception:  # whatever a cell's finders do: the error itself is sent
+        except Exception:  # import finders of cells can raise: send the error anyway
             return []
 
     def _format_for_user(
         self, etype: type[BaseException], value: BaseException, tb: Any, tb_offset: int | None
     ) -> list[str]:
-        """With all frames after `%xmode Verbose`."""
+        """The traceback, with all frames after `%xmode Verbose`."""
         if self.InteractiveTB.mode == "Verbose":
             return self._format(etype, value, tb, tb_offset)
         with errors.user_frames(value, tb) as shown:
@@ -466,7 +466,7 @@ class ZMQInteractiveShell(InteractiveShell):
         exception_only: bool = False,
         running_compiled_code: bool = False,
     ) -> None:
-        """Send the exception that is being handled as one `error` message, whatever its methods do."""
+        """Send the current exception as one `error` message, even if its methods raise."""
         try:
             etype, value, tb = self._get_exc_info(exc_tuple)
         except ValueError:
@@ -512,7 +512,7 @@ class ZMQInteractiveShell(InteractiveShell):
             _cellgate.publish("error", content)
 
     def _format_exception_for_storage(self, exception: Any, *_args: Any, **_kwargs: Any) -> dict[str, Any]:
-        """The host keeps tracebacks; formatting them twice costs more than the rest of a failing cell."""
+        """Does nothing: formatting it again takes longer than the rest of a failing cell."""
         return {"ename": errors.name_of(type(exception)), "evalue": errors.text_of(exception), "traceback": []}
 
 
@@ -532,12 +532,12 @@ def _has_group(value: BaseException | None) -> bool:
 def _denials_of(value: BaseException) -> list[str]:
     try:
         return denials.explain(value)
-    except BaseException:  # whatever a cell's classes do: the error itself is sent
+    except BaseException:  # classes of cells can raise: send the error anyway
         return []
 
 
 def _cell_frames(tb: TracebackType | None) -> TracebackType | None:
-    """Without the frames of IPython that ran the cell."""
+    """The traceback without the frames of IPython that ran the cell."""
     here = tb
     while here is not None and not debugger.is_cell(here.tb_frame.f_code.co_filename):
         here = here.tb_next
@@ -545,11 +545,11 @@ def _cell_frames(tb: TracebackType | None) -> TracebackType | None:
 
 
 def make(color: bool) -> ZMQInteractiveShell:
-    """Build the shell. History stays in memory: no thread, no database."""
+    """Make the shell. The history stays in memory, without a thread or database."""
     config = Config()
     config.IPKernelApp.connection_file = ""
     config.HistoryManager.hist_file = ":memory:"
-    config.HistoryManager.db_log_output = True  # a history_request can ask for outputs
+    config.HistoryManager.db_log_output = True  # for history_request
     config.InteractiveShell.colors = "linux" if color else "nocolor"
     warnings.filterwarnings("ignore", message="To exit: use")
     shell: ZMQInteractiveShell = ZMQInteractiveShell.instance(config=config)
@@ -562,7 +562,7 @@ def make(color: bool) -> ZMQInteractiveShell:
 def reply_of(
     shell: ZMQInteractiveShell, result: ExecutionResult | None, values: dict[str, Any] | None = None
 ) -> tuple[str, str]:
-    """Body and content of EXECUTE_REPLY; the content is empty where it would say nothing."""
+    """Body and content of EXECUTE_REPLY; the content may be empty."""
     error = None
     if result is not None:
         error = result.error_before_exec or result.error_in_exec
@@ -610,7 +610,7 @@ def _take_payload(shell: ZMQInteractiveShell) -> list[Any]:
 
 
 def is_refused(error: BaseException) -> bool:
-    """Whether the exception says that an approval was refused."""
+    """True if the exception reports a refused approval."""
     tools = sys.modules.get("cellgate_tools")
     kind = getattr(tools, "RejectedError", None)
     return isinstance(kind, type) and isinstance(error, kind)

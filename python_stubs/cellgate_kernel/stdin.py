@@ -1,4 +1,4 @@
-"""input() and getpass(): questions to the host."""
+"""input() and getpass(), which ask the host."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from IPython.core.error import StdinNotImplementedError
 import _cellgate
 from cellgate_kernel import jsontext
 
-# What a cell is told that may not ask. Jupyter's clients know it in ipykernel's words.
+# Errors of cells that may not ask; Jupyter clients know the text of ipykernel.
 JUPYTER_REFUSAL = "raw_input was called, but this frontend does not support input requests."
 refusal = (
     "input is not possible in this cell: nobody is there to answer. Put the value into the code, "
@@ -20,12 +20,12 @@ refusal = (
 
 
 def allowed() -> bool:
-    """Whether the cell that this code was started by may ask for input."""
+    """True if the cell that started this code may ask for input."""
     return _cellgate.may_ask()
 
 
 def ask(prompt: str, *, password: bool) -> str | None:
-    """Ask the host; None for end of file. StdinNotImplementedError where the cell may not ask."""
+    """Ask the host; None: end of file. StdinNotImplementedError: the cell may not ask."""
     if not allowed():
         raise StdinNotImplementedError(refusal)
     return _cellgate.input(jsontext.dumps({"prompt": prompt, "password": password}))
@@ -44,11 +44,11 @@ def _input(prompt: object = "", /) -> str:
 
 
 def _getpass(prompt: object = "Password: ", stream: Any = None, **_options: Any) -> str:
-    """Read a line from the host, which does not show it."""
+    """Read a line from the host without echo."""
     return _answer(prompt, password=True)
 
 
 def install() -> None:
-    """Replace the functions that would read from a terminal."""
+    """Replace the functions that read from a terminal."""
     builtins.input = _input
     getpass.getpass = _getpass

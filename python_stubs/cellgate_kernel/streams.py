@@ -12,7 +12,7 @@ from cellgate_kernel import parents, stdin
 
 
 class RawStream(io.RawIOBase):
-    """What sys.stdout.buffer is: takes bytes."""
+    """sys.stdout.buffer: accepts bytes."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -31,7 +31,7 @@ class RawStream(io.RawIOBase):
 
 
 class OutStream(io.TextIOBase):
-    """A text stream whose writes go into the kernel's ordered queue of output. It cannot be closed."""
+    """A text stream that writes to the kernel's output queue. It cannot be closed."""
 
     name: str
     mode = "w"
@@ -44,7 +44,7 @@ class OutStream(io.TextIOBase):
         self.name = name
         self._fd = fd
         self._raw = RawStream(fd)
-        self.write = write  # C, with no Python frame between it and print()
+        self.write = write  # a C function, without a Python frame below print()
 
     @property
     def buffer(self) -> RawStream:
@@ -73,14 +73,14 @@ class OutStream(io.TextIOBase):
         _cellgate.flush()
 
     def reconfigure(self, **_options: Any) -> None:
-        """Accepted and ignored: the stream is UTF-8 in any case."""
+        """Ignored: the stream is always UTF-8."""
 
     def close(self) -> None:
         """Does nothing: later cells need the stream."""
 
 
 class InStream(io.TextIOBase):
-    """Lines come from the host where the cell may ask for input; otherwise the end of file."""
+    """Standard input: lines from the host if the cell may ask for input, else end of file."""
 
     name = "<stdin>"
     mode = "r"
@@ -109,7 +109,7 @@ class InStream(io.TextIOBase):
 
 
 def install() -> None:
-    """Put the streams in place."""
+    """Install the streams."""
     out = OutStream("<stdout>", 1, _cellgate.write_stdout)
     err = OutStream("<stderr>", 2, _cellgate.write_stderr)
     sys.stdout = sys.__stdout__ = out  # type: ignore[misc, assignment]
@@ -118,5 +118,5 @@ def install() -> None:
 
 
 def is_captured(stream: object) -> bool:
-    """True when sys.stdout is not ours: code in the cell collects the output itself."""
+    """True if code of the cell has replaced sys.stdout to collect output."""
     return not isinstance(stream, OutStream)

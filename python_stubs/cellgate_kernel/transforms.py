@@ -1,4 +1,4 @@
-"""IPython's syntax in cells: what has none of it is not searched for it token by token."""
+"""IPython's syntax in cells: code that cannot contain any is not tokenized."""
 
 # mypy: allow-untyped-calls
 # Most of IPython has no annotations.
@@ -8,12 +8,12 @@ import re
 
 from IPython.core.inputtransformer2 import TransformerManager
 
-# All of IPython's syntax that is found by tokens has one of these characters, or begins a line with one of those.
+# IPython syntax found by tokens contains one of the former or begins a line with one of the latter.
 _SIGNS = re.compile(r"[%!?]|^\s*[,;/]", re.MULTILINE)
 
 
 class KernelTransformerManager(TransformerManager):
-    """Tokenizing a cell takes longer than to compile it, and most cells are plain Python."""
+    """Skips tokenizing, which takes longer than compiling; most cells are plain Python."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,5 +27,5 @@ class KernelTransformerManager(TransformerManager):
 
 
 def may_wait(code: str) -> bool:
-    """False where `code` can have no `await` outside of functions: then it need not be compiled to know."""
+    """False if `code` cannot have `await` outside of functions; saves compiling it."""
     return "await" in code or "async" in code

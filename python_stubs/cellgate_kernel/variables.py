@@ -1,4 +1,4 @@
-"""The variables of the user's namespace as a debugger's view shows them: names, short values, and what is inside."""
+"""Variables of the user's namespace for a debugger: names, short values and members."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 from cellgate_kernel import errors
 
-# What is shown of one value: characters of its repr(), and things inside.
+# Most characters of a value's repr(), and most members that are shown.
 _MAX_TEXT = 1000
 _MAX_INSIDE = 1000
-# Names that IPython puts there.
+# Names that IPython adds.
 _HIDDEN = {"get_ipython", "exit", "quit", "In", "Out", "_oh", "_dh", "_ih", "open", "_", "__", "___"}
 _HIDDEN_FORM = re.compile(r"__.*__|_\d+|_i+\d*")
 _PLAIN = (int, float, complex, str, bytes, bool, type(None))
 
 
 def is_shown(name: str) -> bool:
-    """Whether a name is the user's own."""
+    """True if the user has defined the name."""
     return name not in _HIDDEN and not _HIDDEN_FORM.fullmatch(name)
 
 
@@ -31,20 +31,20 @@ def _text(value: object) -> str:
 
 
 class Explorer:
-    """Gives numbers to values with something inside, for a front-end to ask about."""
+    """Assigns numbers to values with members, by which a front-end requests these."""
 
     def __init__(self) -> None:
         self._values: dict[int, Any] = {}
         self._numbers = itertools.count(1)
 
     def look(self, namespace: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The user's variables. Numbers given before are void."""
+        """The user's variables. Invalidates all earlier numbers."""
         self._values.clear()
         own = ((name, value) for name, value in list(namespace.items()) if is_shown(name))
         return [self._describe(name, value, name) for name, value in own]
 
     def children(self, number: int) -> list[dict[str, Any]]:
-        """What is inside a value; nothing for a number that is not known."""
+        """The members of a value; empty for an unknown number."""
         if number not in self._values:
             return []
         inside: Iterable[tuple[str, Any]] = self._inside(self._values[number])
@@ -75,7 +75,7 @@ class Explorer:
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    """The object's own; properties are code that nobody has asked to run."""
+    """Attributes of the object, without properties, which would run code."""
     try:
         return {k: v for k, v in vars(value).items() if isinstance(k, str) and not k.startswith("__")}
     except Exception:

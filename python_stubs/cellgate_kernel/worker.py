@@ -1,4 +1,4 @@
-"""Serves one shell: the main one, or a subshell in a thread of its own."""
+"""Serves one shell: the main one, or a subshell in its own thread."""
 
 # mypy: allow-untyped-calls
 # Most of IPython has no annotations.
@@ -27,20 +27,20 @@ from cellgate_kernel.shell import failed_reply, reply_of
 if TYPE_CHECKING:
     from cellgate_kernel.kernel import Kernel
 
-# signal's own function makes an enum of each answer, which takes longer than the rest before a cell.
+# signal.getsignal() makes an enum, which takes longer than the rest before a cell.
 _getsignal: Callable[[int], Any] = importlib.import_module("_signal").getsignal
 
 T = TypeVar("T")
 
-# So long without a request, and a kernel is taken to be idle.
+# A kernel without requests for this time is idle, in seconds.
 _IDLE_MS = 300
 
-# A reply as the wire has it: body and content of a cell's; content and buffers of another request's.
+# A reply: body and content for a cell, content and buffers for another request.
 Reply = tuple[str, str] | tuple[str, tuple[bytes, ...]]
 
 
 class Worker:
-    """Runs cells and answers requests one at a time, in the thread that has made it."""
+    """Runs cells and answers requests one at a time, in the thread that made it."""
 
     def __init__(self, kernel: Kernel, name: str) -> None:
         self.name = name
@@ -50,8 +50,8 @@ class Worker:
         self._kernel = kernel
         self._shell = kernel.shell
         self._closed = False
-        self._spare = False  # nobody has asked for this kernel yet
-        self._watched: Any = None  # the loop in which offers are looked for
+        self._spare = False  # a kernel that was started ahead has no user yet
+        self._watched: Any = None  # the loop that polls for offers
 
     # ---------------------------------------------------------------- one cell
 
@@ -61,7 +61,7 @@ class Worker:
         self.runner.context.run(_cellgate.cell.set, request.id)
         if self.name != MAIN:
             _cellgate.cell.set(request.id)
-        elif _getsignal(signal.SIGINT) is not _cellgate.on_sigint:  # a cell before this one has changed it
+        elif _getsignal(signal.SIGINT) is not _cellgate.on_sigint:  # an earlier cell has changed it
             signal.signal(signal.SIGINT, _cellgate.on_sigint)
         self._kernel.watcher.before_cell()
 
@@ -70,14 +70,14 @@ class Worker:
         if self._kernel.working_dir:
             restore_directory(self._kernel.working_dir)
         if _cellgate.forked():
-            # os.fork() in the cell, and the child has come to the cell's end: it ends here.
+            # a child after os.fork() in the cell: it exits at the cell's end
             sys.stdout.flush()
             os._exit(0)
 
     def execute(self, request: Request, interrupted: bool = False) -> Reply:
-        """Run a cell, unless it was interrupted already; returns body and content of the reply.
+        """Run a cell unless it was interrupted before; returns body and content of the reply.
 
-        An interrupt can raise anywhere in here.
+        An interrupt can raise anywhere in this function.
         """
         self._spare = request.warm
         try:
@@ -111,10 +111,10 @@ class Worker:
             return self._failed(e)
 
     def _failed(self, error: BaseException) -> Reply:
-        """An exception that came out between the cell's own code and the reply, an interrupt most likely."""
+        """Reply for an exception after the cell's code, usually an interrupt."""
         if isinstance(error, MemoryError):
             reserve.release()
-        if (last := self._shell.local.error) is not None:  # it has its `error` message already
+        if (last := self._shell.local.error) is not None:  # its `error` message was sent
             self._shell.local.error = None
             return failed_reply(self._shell, *last)
         content = errors.content(type(error), error, errors.plain_traceback(type(error), error, None))
@@ -122,7 +122,7 @@ class Worker:
         return failed_reply(self._shell, error, content)
 
     def answer(self, request: Request, interrupted: bool = False) -> Reply:
-        """Answer another request; returns content and buffers of the reply. An interrupt can raise in here too."""
+        """Answer another request; returns content and buffers. An interrupt can raise here too."""
         self._spare = False
         try:
             self._before_cell(request)
@@ -134,10 +134,10 @@ class Worker:
             reply = error_content(e)
         return jsontext.dumps(reply), ()
 
-    # ---------------------------------------------------------------- comm messages for a cell that waits
+    # ---------------------------------------------------------------- comm messages for a waiting cell
 
     def run_async(self, coro: Coroutine[Any, Any, T]) -> T:
-        """Run code with `await`; comm messages reach it while it waits, as a widget's answer must."""
+        """Run code with `await`, handling comm messages (answers of widgets) while it waits."""
         loop = self.runner.loop
         if self._watched is not None or loop.is_closed():
             return self.runner.run_async(coro)
@@ -155,7 +155,7 @@ class Worker:
 
     def _take_offer(self) -> None:
         found = _cellgate.next_offer(self.name)
-        if found is None:  # what waits is for after the cell
+        if found is None:  # queued requests are served after the cell
             if self._watched is not None:
                 self._watched.remove_reader(_cellgate.request_fd(self.name))
             return
@@ -170,7 +170,7 @@ class Worker:
             reply = self._kernel.requests.answer(request)
         except Exception as e:
             reply = error_content(e)
-        finally:  # an interrupt is the cell's
+        finally:  # an interrupt is for the cell
             _cellgate.answer(request.id, jsontext.dumps(reply))
 
     # ---------------------------------------------------------------- requests
@@ -183,12 +183,12 @@ class Worker:
         if self.name == MAIN and completion.pending() and self._shell.for_notebook and not self._spare:
             self._prepare_completion()
         request = _cellgate.next_request(self.name, loop.poll_fd(), True)
-        if request is None:  # something in the loop has become ready
+        if request is None:  # the loop has something to do
             self.runner.run_idle(_cellgate.request_fd(self.name))
         return request
 
     def _prepare_completion(self) -> None:
-        """While nobody asks for anything."""
+        """Work while there are no requests."""
         poll = select.poll()
         for fd in (_cellgate.request_fd(self.name), self.runner.loop.poll_fd()):
             poll.register(fd, select.POLLIN)
@@ -201,7 +201,7 @@ class Worker:
             return self._run_loop_or_wait()
         except BaseException as e:
             lost = self.runner.loop.is_closed() or (isinstance(e, OSError) and e.errno == errno.EBADF)
-            if not lost:  # a background task or a signal handler of a cell has raised: not the loop's fault
+            if not lost:  # raised by a background task or signal handler of a cell
                 traceback.print_exc()
             elif not self.runner.renew():
                 return _cellgate.next_request(self.name, -1, True)
@@ -231,19 +231,19 @@ class Worker:
         while not self._closed:
             try:
                 self._serve_one()
-            except BaseException:  # whatever a cell has broken: go on
+            except BaseException:  # broken by a cell: go on
                 _cellgate.write_stderr("the kernel could not serve a request:\n" + traceback.format_exc())
 
     # ---------------------------------------------------------------- from other threads
 
     def wake(self) -> None:
-        """Make a loop that waits run Python, where an interrupt can arrive."""
-        with contextlib.suppress(RuntimeError):  # it is closed
+        """Wake the waiting loop, so that Python code runs and an interrupt can arrive."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self.runner.loop.call_soon_threadsafe(lambda: None)
 
 
 def restore_directory(path: str) -> None:
-    """Back to the session's directory, also from one that has been deleted."""
+    """Change to the session's directory, also from a deleted one."""
     try:
         if os.getcwd() == path:
             return

@@ -1,7 +1,7 @@
-"""Notices that generated wrapper packages were replaced between two cells.
+"""Detects generated packages that were replaced between two cells.
 
-The host writes PATH/mcptools/SERVER/ by putting a whole new folder in the old one's place. A session that has imported
-the old package gets the new one at its next import.
+The host replaces the whole folder PATH/mcptools/SERVER/. A session that has imported the old package
+gets the new one with its next import.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def _stamp(path: str) -> Stamp:
 
 
 class Watcher:
-    """Compares the folders with what they were at the last cell, with a stat() for each."""
+    """Compares the folders with their state at the last cell, by one stat() each."""
 
     def __init__(self, paths: list[str]) -> None:
         self._folders = [p for path in paths for p in (path, os.path.join(path, PACKAGE))]
         self._stamps = self._look()
         self._packages: dict[str, tuple[str, Stamp]] = {}
-        self.changed: Callable[[], None] = lambda: None  # called when something has come
+        self.changed: Callable[[], None] = lambda: None  # called when there is a request
 
     def _look(self) -> list[Stamp]:
         return [_stamp(p) for p in self._folders]
@@ -48,7 +48,7 @@ class Watcher:
         return found
 
     def before_cell(self) -> None:
-        """Forget modules whose files were replaced, and what the import system remembers about the folders."""
+        """Remove modules whose files were replaced, and import caches of the folders."""
         if not self._folders:
             return
         stamps = self._look()
@@ -64,7 +64,7 @@ class Watcher:
                 del self._packages[name]
 
     def after_cell(self) -> None:
-        """Note what the cell has imported, as it is now."""
+        """Record the state of the packages that the cell has imported."""
         if PACKAGE not in sys.modules:
             return
         for name, folder in self._loaded().items():

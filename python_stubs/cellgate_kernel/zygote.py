@@ -1,4 +1,4 @@
-"""What is done once, before any kernel exists: imports, the shell, and a warm-up that leaves no trace."""
+"""Preparation before any kernel exists: imports, the shell, and a warm-up without traces."""
 
 # mypy: allow-untyped-calls
 # Most of IPython has no annotations.
@@ -11,7 +11,7 @@ import sys
 import warnings
 from typing import Any
 
-# jedi asks for the home folder when it is imported. A user who is a number without a name has none.
+# jedi needs a home folder on import, which a user without a passwd entry does not have.
 if os.path.expanduser("~") == "~":
     os.environ["HOME"] = "/"
 
@@ -19,7 +19,7 @@ import IPython
 
 from cellgate_kernel import completion, debuggers, formatting, ipykernel_stub, loop, preload, shell, stdin, streams
 
-# Each makes IPython and the standard library import, compile or cache something that the first cell would wait for.
+# Each makes IPython or the standard library import, compile or cache what the first cell needs.
 _WARM_CELLS = (
     "1",
     "x = [1, 2.5, 'a', None, {'k': (1, 2)}]\nx",
@@ -37,14 +37,14 @@ _WARM_CELLS = (
 
 
 def _warm(sh: shell.ZMQInteractiveShell) -> None:
-    importlib.import_module("cellgate_kernel.kernel")  # with it, all that a kernel imports
+    importlib.import_module("cellgate_kernel.kernel")  # also imports all modules of kernels
     runner = loop.CellRunner()
     sh.run_async = runner.run_async
     for code in _WARM_CELLS:
         shell.reply_of(sh, sh.run_cell(code, store_history=True))
     runner.loop.close()
     del sh.run_async
-    for colors in ("neutral", "linux", "nocolor"):  # each is worked out when it is first set, and then remembered
+    for colors in ("neutral", "linux", "nocolor"):  # computed when first set, then cached
         sh.colors = colors
 
 
@@ -74,15 +74,15 @@ def _clean(sh: shell.ZMQInteractiveShell) -> None:
 
 
 def prepare(modules: str) -> tuple[str, str]:
-    """Make this process ready to be forked; `modules` is what to preload, see there. Returns the versions."""
+    """Prepare for forks; `modules`: see preload. Returns versions of Python and IPython."""
     gc.disable()
-    # An interrupt right before a cell's coroutine starts is no mistake of the cell's.
+    # Caused by an interrupt right before a cell's coroutine starts.
     warnings.filterwarnings("ignore", message="coroutine 'InteractiveShell.run_cell_async' was never awaited")
-    # Nor is a fork where only our own threads run, which hold no lock of Python's.
+    # Forks are safe: the kernel's own threads hold no locks of Python.
     warnings.filterwarnings("ignore", message="This process .* is multi-threaded, use of fork")
-    if sys.version_info >= (3, 14):  # its default is a fork server, which needs sockets: a sandbox denies them
+    if sys.version_info >= (3, 14):  # the default is a fork server, which needs sockets, which the sandbox denies
         default: Any = vars(importlib.import_module("multiprocessing.context"))["_default_context"]
-        default._default_context = default.get_context("fork")  # set_start_method() is left to cells: it works once
+        default._default_context = default.get_context("fork")  # set_start_method() works once, and is for cells
     streams.install()
     stdin.install()
     debuggers.install()
@@ -101,7 +101,7 @@ def prepare(modules: str) -> tuple[str, str]:
 
 
 def idle() -> bool:
-    """Prepare something while no kernel is wanted; returns whether there is more."""
+    """Prepare something while no kernel is requested; returns True if there is more."""
     more = completion.step()
     gc.freeze()
     return more

@@ -15,12 +15,12 @@ _LOADED: dict[str, tuple[tuple[int, int, int], dict[str, Any]]] = {}
 def _integer(digits: str) -> int | float:
     try:
         return int(digits)
-    except ValueError:  # more digits than Python converts
+    except ValueError:  # more digits than int() accepts
         return float(digits)
 
 
 def parse_json(text: bytes | str) -> Any:
-    """JSON as servers write it: lone surrogates, large integers, a byte order mark. ValueError, RecursionError."""
+    """Parse JSON with lone surrogates, large integers or a byte order mark. ValueError, RecursionError."""
     if isinstance(text, bytes):
         text = text.decode("utf-8-sig", "surrogatepass")
     return json.loads(text, parse_int=_integer)

@@ -1,4 +1,4 @@
-"""What a call can raise."""
+"""Exceptions of calls."""
 
 from __future__ import annotations
 

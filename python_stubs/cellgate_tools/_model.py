@@ -13,7 +13,7 @@ __all__ = ["Model", "plain", "wrap"]
 
 
 class Binding:
-    """What a generated class stands for: a place in a schema, and names."""
+    """The place of a generated class in a schema, and its names."""
 
     __slots__ = ("names", "nested", "open", "pointer", "schema", "wires")
 
@@ -34,9 +34,9 @@ class Binding:
 class Model:
     """An object of a tool's arguments or result.
 
-    Params(path="a", dryRun=True) takes fields by their Python names (or, through **, by their original ones) and checks
-    them against the schema; nothing is coerced. A field that is not given is absent: it reads as UNSET and is not sent.
-    None is null. Objects are fixed once they are made. r["x"] and "x" in r use the original names.
+    Params(path="a", dryRun=True) takes fields by their Python names (or, through **, by their original
+    names) and checks them against the schema; nothing is coerced. An absent field reads as UNSET and is
+    not sent. None is null. Objects cannot be changed. r["x"] and "x" in r use the original names.
     """
 
     __slots__ = ("_data",)
@@ -47,7 +47,7 @@ class Model:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # The defaults are there for readers and type checkers. As class attributes they would hide the values.
+        # Defaults are for readers and type checkers. As class attributes they would hide the values.
         cls._optional = frozenset(name for name, value in vars(cls).items() if value is UNSET)
         for name in cls._optional:
             delattr(cls, name)
@@ -126,7 +126,7 @@ class Model:
 
 
 def _binding_of(cls: type[Model]) -> Binding:
-    """From _tools.json, when it is first needed."""
+    """Read from _tools.json when first needed."""
     binding = cls.__dict__.get("_binding")
     if not isinstance(binding, Binding):
         tool = sys.modules[cls.__module__].__dict__["_tool"]
@@ -163,7 +163,7 @@ def _checked(cls: type[Model], binding: Binding, value: Any, errors: list[tuple[
 
 
 def plain(value: Any) -> Any:
-    """A copy of a JSON value, whose dicts and lists are the caller's own."""
+    """A deep copy of a JSON value."""
     if isinstance(value, dict):
         return {name: plain(item) for name, item in value.items()}
     return [plain(item) for item in value] if isinstance(value, list) else value
@@ -184,7 +184,7 @@ def _alternatives(spec: str) -> list[str]:
 
 
 def _inner(spec: str) -> str:
-    """Of "[X" or "[(X|Y)"."""
+    """The spec of items, for "[X" or "[(X|Y)"."""
     return spec[2:-1] if spec[1:2] == "(" else spec[1:]
 
 

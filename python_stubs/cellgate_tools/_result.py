@@ -1,4 +1,4 @@
-"""What a tool answers: content blocks, structured content, flags. Made from whatever the server sent."""
+"""Results of tools: content blocks, structured content, flags; for any content of the server."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def _bundle(result: ToolResult, text: str) -> dict[str, Any]:
 
 
 class Text(str):
-    """What run() returns for a tool without an output schema: its text. .result is the whole answer."""
+    """The text of a result, returned by run() of tools without an output schema; .result is all of it."""
 
     result: ToolResult
 

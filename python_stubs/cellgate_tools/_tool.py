@@ -1,7 +1,7 @@
-"""Calling a tool: arguments are checked and turned into bytes, the host decides and runs, the answer is unpacked.
+"""Calls of tools: arguments are checked and encoded, the host approves and calls, results decoded.
 
-The only way out is _cellgate.tool_call(server, tool, arguments, timeout_ms), a function of the kernel. It names the
-tool; what a server is and whether the call may happen is decided on the other side, about exactly these bytes.
+All calls use _cellgate.tool_call(server, tool, arguments, timeout_ms), a function of the kernel. It
+only names the tool; the host knows the server, and approves exactly these bytes.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _OPTIONS: contextvars.ContextVar[_Options] = contextvars.ContextVar("cellgate_to
 def options(*, timeout: float | None = None, strict: bool | None = None) -> Iterator[None]:
     """Settings for the calls in a with block.
 
-    timeout: seconds a call may take, without the time that it waits for an approval; the host's limit holds as well.
-    strict: a result that does not fit the tool's outputSchema raises ToolError; else it is returned with a warning.
+    timeout: seconds that a call may take, without waiting for approval; the host's limit applies too.
+    strict: a result that violates the tool's outputSchema raises ToolError instead of a warning.
     """
     changed = _OPTIONS.get()
     if timeout is not None:
@@ -68,7 +68,7 @@ def _send(server: str, tool: str, arguments: bytes) -> tuple[str, bytes]:
 
 
 def _exchange(server: str, tool: str, arguments: bytes) -> ToolResult:
-    """One call. Raises RejectedError, ProtocolError, UnavailableError; not for a result that is an error."""
+    """One call. Raises RejectedError, ProtocolError, UnavailableError, but not for error results."""
     status, payload = _send(server, tool, arguments)
     what = f"{server}.{tool}"
     if status == "rejected":
@@ -88,7 +88,7 @@ def _exchange(server: str, tool: str, arguments: bytes) -> ToolResult:
 
 
 class Tool:
-    """What a generated module stands for. Data is read when it is first needed: importing costs next to nothing."""
+    """The tool of a generated module. Its data is read when first needed, so imports are fast."""
 
     __slots__ = ("_bindings", "_entry", "_module", "_schemas", "_server", "_warned", "name")
 
@@ -135,7 +135,7 @@ class Tool:
             params = cls(**fields)
         elif fields:
             raise TypeError("give either a Params object or fields, not both")
-        else:  # checked again when it is a Params already: what it holds may have been changed, or be another tool's
+        else:  # also if it is a Params: its values may have changed, or it may be of another tool
             params = cls.model_validate(params)
         try:
             text = json.dumps(params.model_dump(), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
@@ -173,7 +173,7 @@ class Tool:
     def _structured(self, result: ToolResult) -> Any:
         if result.structured is not UNSET:
             return result.structured
-        try:  # some servers declare a schema and answer with the JSON as text only
+        try:  # some servers declare a schema but send the JSON as text only
             return parse_json(result.text)
         except (ValueError, RecursionError):
             raise ToolError(
@@ -183,7 +183,7 @@ class Tool:
             ) from None
 
     def _check(self, value: Any, result: ToolResult) -> None:
-        """A result that misses its schema is worth more than none."""
+        """Warn about a result that violates its schema, or raise if strict."""
         strict = _OPTIONS.get().strict
         if self._warned and not strict:
             return
@@ -201,7 +201,7 @@ class Tool:
 
 
 def _depth_of_caller(module: dict[str, Any]) -> int:
-    """For warnings: how many frames lie between the one who warns and the one who called the generated module."""
+    """The stacklevel of warnings: frames up to the caller of the generated module."""
     depth, frame = 1, sys._getframe(1)
     while frame.f_back and (frame.f_globals is module or frame.f_globals.get("__package__") == __package__):
         depth, frame = depth + 1, frame.f_back
@@ -232,8 +232,8 @@ def _signature(module: dict[str, Any], returns: Any) -> inspect.Signature:
 def bind(module: dict[str, Any], name: str) -> Tool:
     """Called once by a generated module, with its globals and the tool's original name.
 
-    Gives run() and call() the signature of Params, so that help() and completion show the fields, and adds run_async()
-    and call_async().
+    Gives run() and call() the signature of Params, for help() and completion, and adds run_async() and
+    call_async().
     """
     tool = Tool(module, name)
     run, call = module["run"], module["call"]

@@ -1,4 +1,4 @@
-"""Values on their way to JSON: the mark for "not given", and what Python objects become on the wire."""
+"""Conversion of Python values to JSON, and UNSET for absent fields."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class WireError(ValueError):
 def to_wire(value: Any, dump: Callable[[Any], Any], path: str = "") -> Any:
     """A copy of value that holds only dict, list, str, int, float, bool and None.
 
-    Nothing is coerced: only objects that have one plain meaning as text or number are turned into it (paths, dates,
-    enum members, integers of other libraries), and tuples become lists. dump turns a Model into its dict, anything else
-    into UNSET. Raises WireError.
+    Only objects with one obvious form as text or number are converted (paths, dates, enum members,
+    integers of other libraries), and tuples become lists. dump converts a Model to its dict, other
+    objects to UNSET. Raises WireError.
     """
     if value is None or value is True or value is False:
         return value
@@ -114,7 +114,7 @@ def _special(value: Any, dump: Callable[[Any], Any], path: str) -> Any:
 
 
 def short(value: Any, limit: int = 60) -> str:
-    """Value as JSON for an error message, cut."""
+    """Value as JSON for an error message, shortened."""
     import json
 
     try:

@@ -1,4 +1,4 @@
-"""Finding tools: what mcptools.search() and the attributes of the mcptools package are made of."""
+"""Search for tools: mcptools.search() and the attributes of the package mcptools."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Match(NamedTuple):
     """Name to import, below the mcptools package."""
     score: float
     text: str
-    """What search() was asked to show."""
+    """The detail that search() was called with."""
 
     def __repr__(self) -> str:
         return self.text
@@ -55,7 +55,7 @@ def packages(path: Iterable[str]) -> list[str]:
 def load(parent: str, path: Iterable[str], name: str) -> Any:
     """The package of a server, for attribute access. AttributeError when there is none."""
     if name in packages(path):
-        invalidate_caches()  # the package may be younger than the last look at the folder
+        invalidate_caches()  # the package may be newer than the cached listing of its folder
         return import_module(f"{parent}.{name}")
     raise AttributeError(f"{parent} has no server {name!r}; servers: {', '.join(packages(path)) or 'none'}")
 
@@ -70,7 +70,7 @@ def _words(text: str) -> list[str]:
 
 
 def _weights(name: str, entry: dict[str, Any], server: str) -> dict[str, float]:
-    """The words of a tool and how much each says about it."""
+    """The words of a tool and their weights."""
     properties = entry["in"].get("properties") if isinstance(entry["in"], dict) else None
     sources = (
         (3.0, name),
@@ -97,7 +97,7 @@ def _score(query: list[str], weights: dict[str, float], rarity: dict[str, float]
 
 
 def _rarity(query: list[str], tools: list[dict[str, float]]) -> dict[str, float]:
-    """A word that few tools have says more."""
+    """Weights of words: rare words weigh more."""
     result = {}
     for asked in query:
         having = sum(1 for weights in tools if any(word.startswith(asked) for word in weights))
