@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/path.h"
 #include "base/util.h"
 #include "sandbox/landlock.h"
 
@@ -170,7 +171,7 @@ static void tidy_nodes(struct cg_grants *g)
                         n.keep |= last->keep;
                         free(last->path);
                         *last = n;
-                } else if (whole && cg_plan_within(n.path, whole)) {
+                } else if (whole && cg_path_within(n.path, whole)) {
                         free(n.path);
                         continue;
                 } else {
@@ -213,12 +214,12 @@ enum cg_grant_state cg_grants_state(const struct cg_grants *g, const char *path)
         enum cg_grant_state state = CG_GRANT_HIDDEN;
         size_t best = 0;
 
-        if (g->private_dir && cg_plan_within(path, g->private_dir))
+        if (g->private_dir && cg_path_within(path, g->private_dir))
                 return CG_GRANT_WRITE;
         for (size_t i = 0; i < g->n_nodes; i++) {
                 size_t n = strlen(g->nodes[i].path);
 
-                if (n < best || !cg_plan_within(path, g->nodes[i].path) ||
+                if (n < best || !cg_path_within(path, g->nodes[i].path) ||
                     (g->nodes[i].keep && !g->nodes[i].absent))
                         continue;
                 best = n;
@@ -348,7 +349,7 @@ static int grant_tree(struct walk *w, enum cg_grant_state state, uint64_t have, 
 /* First node from @lo that is not at or below the walk's path. */
 static size_t end_of(const struct walk *w, size_t lo, size_t hi)
 {
-        while (lo < hi && cg_plan_within(w->g->nodes[lo].path, w->path))
+        while (lo < hi && cg_path_within(w->g->nodes[lo].path, w->path))
                 lo++;
         return lo;
 }
@@ -380,7 +381,7 @@ static int grant_entry(struct walk *w, int dir, const struct dirent *d, enum cg_
         uint64_t rest = rights_of(state) & ~have;
         struct stat st;
 
-        while (lo < hi && !cg_plan_within(w->g->nodes[lo].path, w->path))
+        while (lo < hi && !cg_path_within(w->g->nodes[lo].path, w->path))
                 lo++;
         if (lo < hi)
                 return grant_child(w, state, have, lo, end_of(w, lo, hi), err);

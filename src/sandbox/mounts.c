@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/path.h"
 #include "base/util.h"
 #include "sandbox/mountfd.h"
 #include "sandbox/places.h"
@@ -252,7 +253,7 @@ static int seal_empty(struct view *v, struct cg_err *err)
 static const char *write_root_of(const struct cg_sandbox *sb, const char *path)
 {
         for (size_t i = 0; i < sb->n_mounts; i++) {
-                if (sb->mounts[i].kind == CG_PLAN_WRITE && cg_plan_within(path, sb->mounts[i].path))
+                if (sb->mounts[i].kind == CG_PLAN_WRITE && cg_path_within(path, sb->mounts[i].path))
                         return sb->mounts[i].path; /* sorted by depth: the first one is the outermost */
         }
         return NULL;
@@ -307,7 +308,7 @@ static int hide_in_bind(struct view *v, const struct cg_plan_mount *m, const cha
         const char *rest;
         int n;
 
-        if (m->kind != CG_PLAN_BIND_RO || !strcmp(hidden, m->src) || !cg_plan_within(hidden, m->src))
+        if (m->kind != CG_PLAN_BIND_RO || !strcmp(hidden, m->src) || !cg_path_within(hidden, m->src))
                 return 0;
         rest = m->src[1] ? hidden + strlen(m->src) : hidden;
         n = snprintf(path, sizeof(path), "%s%s", m->path, rest);

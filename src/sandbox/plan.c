@@ -12,20 +12,11 @@
 #include <sys/utsname.h>
 
 #include "base/fd.h"
+#include "base/path.h"
 #include "base/util.h"
 #include "sandbox/cgroup.h"
 #include "sandbox/landlock_rules.h"
-#include "sandbox/notify/mediate.h"
 #include "sandbox/steps.h"
-
-bool cg_plan_within(const char *path, const char *dir)
-{
-        size_t n = strlen(dir);
-
-        if (n == 1)
-                return true; /* "/" */
-        return !strncmp(path, dir, n) && (path[n] == '/' || path[n] == '\0');
-}
 
 bool cg_plan_has_own_pid_max(void)
 {
@@ -517,7 +508,7 @@ static int check_absolute(const char *what, const char *path, struct cg_err *err
  */
 static int check_not_kernels(const char *what, const char *path, struct cg_err *err)
 {
-        if (cg_plan_within(path, "/proc") || cg_plan_within(path, "/sys") || cg_plan_within(path, "/dev"))
+        if (cg_path_within(path, "/proc") || cg_path_within(path, "/sys") || cg_path_within(path, "/dev"))
                 return cg_fail(err, CG_E_INVAL, "sandbox: %s %s: /proc, /sys and /dev are the sandbox's own",
                                what, path);
         return 0;
@@ -613,25 +604,4 @@ int cg_sandbox_set_cwd(struct cg_sandbox *sb, const char *path, struct cg_err *e
         free(sb->cwd);
         sb->cwd = copy;
         return 0;
-}
-
-const char *const *cg_sandbox_layers(const struct cg_sandbox *sb)
-{
-#define LAYERS \
-        "user", "mount", "pid", "net", "ipc", "uts", "cgroup", "capabilities", "no_new_privs", "rlimits", \
-                "landlock", "seccomp"
-        /* By whether the machine has the one, and the plan the other. */
-        static const char *const on[2][2][15] = {
-                { { LAYERS, NULL }, { LAYERS, "names", NULL } },
-                { { LAYERS, "process_limit", NULL }, { LAYERS, "process_limit", "names", NULL } },
-        };
-        static const char *const off[] = { "rlimits", NULL };
-        static const char *const landlock[] = { "landlock",     "seccomp", "broker", "capabilities",
-                                                "no_new_privs", "rlimits", NULL };
-
-        if (sb->off)
-                return off;
-        if (sb->grants)
-                return landlock;
-        return on[geteuid() || cg_plan_has_own_pid_max()][cg_mediates(sb)];
 }

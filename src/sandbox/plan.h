@@ -130,9 +130,6 @@ bool cg_plan_is_absent(const struct cg_sandbox *sb, const char *path);
 /* The same, of hardlinks.c. */
 #define CG_WHY_LINK "another name of a denied file"
 
-/* @path is @dir or lies in it (both absolute, without symlinks). */
-bool cg_plan_within(const char *path, const char *dir);
-
 /*
  * The "size" of a private tmpfs that may have @most ("1g"): at most a quarter of @memory (bytes; 0:
  * not bounded), since there are three large ones.

@@ -1,4 +1,7 @@
-/* Tiers: their names, what a machine can do, and a plan of the landlock one. Runs in the caller. */
+/*
+ * Tiers: their names, which of them the machine supports, the plan of the landlock tier, and the
+ * layers of each. Runs in the caller.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,6 +11,7 @@
 #include "base/fd.h"
 #include "base/util.h"
 #include "sandbox/landlock_rules.h"
+#include "sandbox/notify/mediate.h"
 #include "sandbox/steps.h"
 
 int cg_tier_parse(const char *text, struct cg_tier_choice *ret, struct cg_err *err)
@@ -133,4 +137,25 @@ int cg_sandbox_set_landlock(struct cg_sandbox *sb, enum cg_denials denials, cons
 const char *cg_sandbox_tier(const struct cg_sandbox *sb)
 {
         return sb->off ? "off" : sb->grants ? "landlock" : "full";
+}
+
+const char *const *cg_sandbox_layers(const struct cg_sandbox *sb)
+{
+#define LAYERS \
+        "user", "mount", "pid", "net", "ipc", "uts", "cgroup", "capabilities", "no_new_privs", "rlimits", \
+                "landlock", "seccomp"
+        /* By whether the machine has the one, and the plan the other. */
+        static const char *const on[2][2][15] = {
+                { { LAYERS, NULL }, { LAYERS, "names", NULL } },
+                { { LAYERS, "process_limit", NULL }, { LAYERS, "process_limit", "names", NULL } },
+        };
+        static const char *const off[] = { "rlimits", NULL };
+        static const char *const landlock[] = { "landlock",     "seccomp", "broker", "capabilities",
+                                                "no_new_privs", "rlimits", NULL };
+
+        if (sb->off)
+                return off;
+        if (sb->grants)
+                return landlock;
+        return on[geteuid() || cg_plan_has_own_pid_max()][cg_mediates(sb)];
 }

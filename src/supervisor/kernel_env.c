@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include "base/json.h"
 #include "base/kernel_env.h"
+#include "base/path.h"
 #include "base/util.h"
 #include "config.h"
 #include "sandbox/plan.h"
@@ -49,9 +50,9 @@ static bool is_written(const struct cg_sandbox *plan, const char *path)
         for (size_t i = 0; i < plan->n_mounts; i++) {
                 const struct cg_plan_mount *m = &plan->mounts[i];
 
-                if (m->kind == CG_PLAN_WRITE && cg_plan_within(m->path, path))
+                if (m->kind == CG_PLAN_WRITE && cg_path_within(m->path, path))
                         return true;
-                if (m->kind != CG_PLAN_PIN && cg_plan_within(path, m->path) &&
+                if (m->kind != CG_PLAN_PIN && cg_path_within(path, m->path) &&
                     (!top || strlen(m->path) >= strlen(top->path)))
                         top = m;
         }
@@ -129,7 +130,7 @@ static int check_workspace(const struct session *ss, struct cg_err *err)
                 return 0;
         json_array_foreach(places, i, place)
         {
-                if (realpath(json_string_value(place), own) && cg_plan_within(real, own))
+                if (realpath(json_string_value(place), own) && cg_path_within(real, own))
                         return cg_fail(
                                 err, CG_E_INVAL,
                                 "workspace %s: cellgate keeps files of its own in %s, which cells must not change; "

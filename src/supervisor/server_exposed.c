@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/path.h"
 #include "base/util.h"
 #include "sandbox/plan.h"
 #include "sandbox/settings/view.h"
@@ -50,7 +51,7 @@ bool cg_sup_file_holds_write_root(const struct check *c, const char *folder)
                 const struct cg_rules *rules = &c->views[i].rules;
 
                 for (size_t k = 0; k < rules->n; k++)
-                        if (rules->v[k].kind == CG_RULE_ALLOW_WRITE && cg_plan_within(rules->v[k].path, real))
+                        if (rules->v[k].kind == CG_RULE_ALLOW_WRITE && cg_path_within(rules->v[k].path, real))
                                 return true;
         }
         return false;

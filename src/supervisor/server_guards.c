@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/json.h"
+#include "base/path.h"
 #include "base/util.h"
 #include "sandbox/plan.h"
 #include "sandbox/settings/kernel_view.h"
@@ -253,7 +254,7 @@ static bool is_near_workspace(const json_t *guard, const char *workspace)
         const char *path = json_string_value(guard);
         struct stat st;
 
-        return !path || cg_plan_within(path, workspace) ||
+        return !path || cg_path_within(path, workspace) ||
                (lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink > 1);
 }
 
@@ -633,7 +634,7 @@ int cg_sup_server_files_check_workspace(const struct session *ss, struct cg_err 
         json_array_foreach(
                 guards, i,
                 v) if (realpath(json_string_value(v), guarded) &&
-                       cg_plan_within(
+                       cg_path_within(
                                real,
                                guarded)) return cg_fail(err, CG_E_INVAL,
                                                         "workspace %s: an MCP server of another session runs "

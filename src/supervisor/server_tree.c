@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/json.h"
+#include "base/path.h"
 #include "base/util.h"
 #include "sandbox/plan.h"
 
@@ -221,7 +222,7 @@ bool cg_sup_tree_was_searched(const struct check *c, const char *path)
         const json_t *v;
         size_t i;
 
-        json_array_foreach(c->searched, i, v) if (cg_plan_within(path, json_string_value(v))) return true;
+        json_array_foreach(c->searched, i, v) if (cg_path_within(path, json_string_value(v))) return true;
         return false;
 }
 

@@ -38,7 +38,6 @@ CIRCLES: dict[frozenset[str], str] = {
             "sandbox/egress/relay_tunnel.c",
         )
     ): "not opened yet",
-    frozenset(("sandbox/landlock_rules.c", "sandbox/notify/mediate_plan.c", "sandbox/plan.c")): "not opened yet",
     frozenset(
         (
             "sandbox/notify/broker.c",

@@ -6,6 +6,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "base/path.h"
 #include "sandbox/egress/doors_client.h"
 #include "sandbox/command/outlet.h"
 #include "sandbox/plan.h"
@@ -41,7 +42,7 @@ static void make_room(struct cg_sandbox *sb, const char *path)
         for (size_t i = 0; i < sb->n_mounts; i++) {
                 struct cg_plan_mount *m = &sb->mounts[i];
 
-                if (m->kind != CG_PLAN_HIDE || !cg_plan_within(path, m->path))
+                if (m->kind != CG_PLAN_HIDE || !cg_path_within(path, m->path))
                         continue;
                 m->kind = CG_PLAN_EMPTY;
                 m->mode = "0755";

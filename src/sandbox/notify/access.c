@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/path.h"
 #include "base/util.h"
 #include "sandbox/notify/mediate.h"
 #include "sandbox/names.h"
@@ -69,7 +70,7 @@ static const struct cg_plan_mount *mount_of(const struct cg_sandbox *sb, const c
         for (size_t i = 0; i < sb->n_mounts; i++) {
                 const struct cg_plan_mount *m = &sb->mounts[i];
 
-                if (m->kind != CG_PLAN_PIN && cg_plan_within(path, m->path) &&
+                if (m->kind != CG_PLAN_PIN && cg_path_within(path, m->path) &&
                     (!best || strlen(m->path) >= strlen(best->path)))
                         best = m;
         }
@@ -83,7 +84,7 @@ static bool is_pinned(const struct cg_sandbox *sb, const char *path)
                         return true;
         }
         for (size_t i = 0; i < sb->n_hides; i++) {
-                if (cg_plan_within(sb->hides[i], path))
+                if (cg_path_within(sb->hides[i], path))
                         return true;
         }
         return false;
@@ -93,7 +94,7 @@ static bool is_pinned(const struct cg_sandbox *sb, const char *path)
 static enum cg_access_rule hidden(const struct cg_sandbox *sb, const char *path)
 {
         for (size_t i = 0; i < sb->n_hides; i++) {
-                if (cg_plan_within(path, sb->hides[i]))
+                if (cg_path_within(path, sb->hides[i]))
                         return i >= sb->credentials_from && i < sb->credentials_to ? CG_ACCESS_CREDENTIALS
                                                                                    : CG_ACCESS_PRIVATE;
         }

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/path.h"
 #include "base/util.h"
 #include "sandbox/names.h"
 
@@ -32,7 +33,7 @@ bool cg_mediate_holds_root(const struct cg_sandbox *sb, const char *path)
 {
         for (size_t i = 0; i < sb->n_mounts; i++) {
                 if (sb->mounts[i].kind == CG_PLAN_WRITE && strcmp(sb->mounts[i].path, path) != 0 &&
-                    cg_plan_within(sb->mounts[i].path, path))
+                    cg_path_within(sb->mounts[i].path, path))
                         return true;
         }
         return false;
@@ -46,7 +47,7 @@ enum cg_region cg_mediate_region(const struct cg_sandbox *sb, const char *path, 
                 const struct cg_plan_mount *m = &sb->mounts[i];
 
                 /* Those that come later lie deeper, or on top. */
-                if (m->kind != CG_PLAN_PIN && cg_plan_within(path, m->path))
+                if (m->kind != CG_PLAN_PIN && cg_path_within(path, m->path))
                         best = m;
         }
         *len = 0;
@@ -86,7 +87,7 @@ const char *cg_med_absent_rule(const struct cg_sandbox *sb, const char *path, bo
                 const struct cg_plan_placeholder *p = &sb->placeholders[i];
 
                 if (p->mount_point ||
-                    (!cg_plan_within(path, p->path) && !(leads && cg_plan_within(p->path, path))))
+                    (!cg_path_within(path, p->path) && !(leads && cg_path_within(p->path, path))))
                         continue;
                 *setting = NULL;
                 for (size_t k = 0; k < sb->n_mounts; k++) {

@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/path.h"
 #include "base/util.h"
 #include "sandbox/plan.h"
 #include "sandbox/settings/view.h"
@@ -253,7 +254,7 @@ static bool is_outermost(const struct cg_rules *rules, size_t i)
         for (size_t k = 0; k < rules->n; k++) {
                 const struct cg_rule *r = &rules->v[k];
 
-                if (k != i && r->kind == CG_RULE_ALLOW_WRITE && cg_plan_within(rules->v[i].path, r->path) &&
+                if (k != i && r->kind == CG_RULE_ALLOW_WRITE && cg_path_within(rules->v[i].path, r->path) &&
                     (strcmp(rules->v[i].path, r->path) != 0 || k < i))
                         return false;
         }

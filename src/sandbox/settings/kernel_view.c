@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/path.h"
 #include "base/proc.h"
 #include "base/util.h"
 #include "sandbox/plan.h"
@@ -160,7 +161,7 @@ static enum cg_holds_home holds_home(const char *workspace, const char *home)
 
         if (!workspace[1])
                 return CG_IS_ABOVE_HOME;
-        if (!home || !realpath(home, h) || !cg_plan_within(h, workspace))
+        if (!home || !realpath(home, h) || !cg_path_within(h, workspace))
                 return CG_HOLDS_NO_HOME;
         return strcmp(h, workspace) == 0 ? CG_IS_HOME : CG_IS_ABOVE_HOME;
 }

@@ -14,6 +14,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/kernel_env.h"
+#include "base/path.h"
 #include "base/proc.h"
 #include "base/util.h"
 #include "config.h"
@@ -44,7 +45,7 @@ static bool shares_bin(void)
 static bool has_write_root_in(const struct cg_rules *rules, const char *folder)
 {
         for (size_t i = 0; i < rules->n; i++)
-                if (rules->v[i].kind == CG_RULE_ALLOW_WRITE && cg_plan_within(rules->v[i].path, folder))
+                if (rules->v[i].kind == CG_RULE_ALLOW_WRITE && cg_path_within(rules->v[i].path, folder))
                         return true;
         return false;
 }
@@ -228,7 +229,7 @@ static int check_base_python(const char *workspace, const char *real, struct cg_
         if (cg_real_path(lib, own) && strcmp(real, own) == 0)
                 return refuse_workspace(workspace, what, own, err);
         snprintf(lib, sizeof(lib), "%s/lib/python" CG_PYTHON_VERSION, home);
-        return cg_real_path(lib, own) && cg_plan_within(real, own)
+        return cg_real_path(lib, own) && cg_path_within(real, own)
                        ? refuse_workspace(workspace, what, own, err)
                        : 0;
 }
@@ -241,7 +242,7 @@ int cg_own_check_workspace(const char *workspace, struct cg_err *err)
         if (!cg_real_path(workspace, w))
                 return cg_fail_errno(err, "workspace %s", workspace);
         for (size_t i = 0; i < CG_ARRAY_LEN(own_folders); i++)
-                if (cg_real_path(own_folders[i], own) && cg_plan_within(w, own))
+                if (cg_real_path(own_folders[i], own) && cg_path_within(w, own))
                         return refuse_workspace(workspace, what, own, err);
         if (cg_real_path(CG_LIBDIR, own) && strcmp(w, own) == 0)
                 return refuse_workspace(workspace, "cellgate's own library is", own, err);

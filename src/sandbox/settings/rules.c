@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/path.h"
 #include "sandbox/settings/glob.h"
 #include "sandbox/plan.h"
 
@@ -30,7 +31,7 @@ void cg_rules_cut(struct cg_rules *rules, size_t n)
 /* The sandbox has its own; settings about the host's pieces of them mean nothing. */
 static bool is_kernels(const char *path)
 {
-        return cg_plan_within(path, "/proc") || cg_plan_within(path, "/sys") || cg_plan_within(path, "/dev");
+        return cg_path_within(path, "/proc") || cg_path_within(path, "/sys") || cg_path_within(path, "/dev");
 }
 
 int cg_rules_add(struct cg_rules *rules, enum cg_rule_kind kind, const struct cg_place *place,
@@ -65,7 +66,7 @@ int cg_rules_add(struct cg_rules *rules, enum cg_rule_kind kind, const struct cg
 bool cg_rules_may_write(const struct cg_rules *rules, const char *path)
 {
         for (size_t i = 0; i < rules->n; i++) {
-                if (rules->v[i].kind == CG_RULE_ALLOW_WRITE && cg_plan_within(path, rules->v[i].path))
+                if (rules->v[i].kind == CG_RULE_ALLOW_WRITE && cg_path_within(path, rules->v[i].path))
                         return true;
         }
         return false;

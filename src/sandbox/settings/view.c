@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/path.h"
 #include "base/util.h"
 #include "sandbox/plan.h"
 
@@ -26,7 +27,7 @@ enum cg_view_state cg_view_state(const struct cg_rules *rules, const char *path)
                 const struct cg_rule *r = &rules->v[i];
                 size_t n;
 
-                if (r->kind == CG_RULE_MASK || r->kind == CG_RULE_KEEP || !cg_plan_within(path, r->path))
+                if (r->kind == CG_RULE_MASK || r->kind == CG_RULE_KEEP || !cg_path_within(path, r->path))
                         continue;
                 allowed |= r->kind == CG_RULE_ALLOW_WRITE;
                 denied |= r->kind == CG_RULE_DENY_WRITE;
@@ -214,7 +215,7 @@ static bool shows_below(const struct cg_rules *rules, const struct nodes *nodes,
                 const struct node *n = &nodes->v[i];
 
                 if (!n->placeholder && !n->keep && strcmp(n->path, path) != 0 &&
-                    cg_plan_within(n->path, path) && cg_view_state(rules, n->path) != CG_VIEW_HIDDEN)
+                    cg_path_within(n->path, path) && cg_view_state(rules, n->path) != CG_VIEW_HIDDEN)
                         return true;
         }
         return false;
