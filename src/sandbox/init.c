@@ -29,6 +29,7 @@
 #include "sandbox/notify/doors.h"
 #include "sandbox/notify/mediate.h"
 #include "sandbox/notify/notify.h"
+#include "sandbox/notify/reply.h"
 
 /* Its only descriptors; PROXY_FD and those behind it are the landlock tier's. */
 enum {
@@ -392,7 +393,7 @@ static bool reap(const struct cg_spawn *sp, pid_t main_pid, struct cg_notify *no
         else if (ended && sp->sb->command && !sp->sb->off)
                 end_rest();
         if (ended) {
-                cg_notify_finish(notify); /* whoever reads the status may read no more afterwards */
+                cg_reply_report_lost(notify); /* before the status: the reader may stop there */
                 write_status(main_status);
         }
         return ended;

@@ -40,17 +40,6 @@ CIRCLES: dict[frozenset[str], str] = {
     ): "not opened yet",
     frozenset(
         (
-            "sandbox/notify/broker.c",
-            "sandbox/notify/doors_inside.c",
-            "sandbox/notify/mediate.c",
-            "sandbox/notify/mediate_move.c",
-            "sandbox/notify/mediate_open.c",
-            "sandbox/notify/notify.c",
-            "sandbox/notify/watch.c",
-        )
-    ): "not opened yet",
-    frozenset(
-        (
             "sandbox/settings/hardlinks.c",
             "sandbox/settings/mandatory.c",
             "sandbox/settings/own_files.c",

@@ -18,16 +18,17 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
-#include <sys/uio.h>
 #include <unistd.h>
 #include <utime.h>
 
 #include "base/fd.h"
 #include "base/util.h"
-#include "sandbox/notify/access.h"
 #include "sandbox/landlock_rules.h"
+#include "sandbox/notify/access.h"
+#include "sandbox/notify/caller.h"
 #include "sandbox/notify/mediate.h"
 #include "sandbox/notify/notify.h"
+#include "sandbox/notify/reply.h"
 #include "sandbox/setid.h"
 
 /*
@@ -37,97 +38,31 @@
 /* Strangers who found the port in the moment that it was there. */
 #define STRANGERS_MAX 64
 
-struct call {
+struct broker_call {
         const struct cg_broker *b; /* NULL in the full tier */
         struct cg_mediator *m;     /* of the full tier, where names are protected; else NULL */
         struct cg_notify *n;
         const struct seccomp_notif *notif;
-        int listener;
-        pid_t pid; /* the thread's */
-        uint64_t id;
-        const struct seccomp_data *data;
-        bool denied;         /* by a rule, not by its own mistake: it is told */
-        char path[PATH_MAX]; /* what was denied, where that is a path */
+        const struct seccomp_data *data; /* of notif */
+        bool denied;                     /* by a rule of the sandbox: it is reported */
+        char path[PATH_MAX];             /* what was denied, where that is a path */
 };
 
 /* ---- the caller: its memory, its descriptors */
 
-/* The thread that asks is still the one that waits: its number was not given to another. */
-static bool still_waits(const struct call *c)
-{
-        uint64_t id = c->id;
-
-        return ioctl(c->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) == 0;
-}
-
-static ssize_t read_some(const struct call *c, uint64_t at, void *buf, size_t len)
-{
-        struct iovec mine = { .iov_base = buf, .iov_len = len },
-                     its = { .iov_base = (void *)(uintptr_t)at, .iov_len = len };
-
-        return process_vm_readv(c->pid, &mine, 1, &its, 1, 0);
-}
-
 /* 0 or -errno. */
-static int read_all(const struct call *c, uint64_t at, void *buf, size_t len)
+static int read_memory(const struct broker_call *c, uint64_t at, void *buf, size_t len)
 {
-        ssize_t n = read_some(c, at, buf, len);
+        int r = cg_caller_read(c->notif, at, buf, len);
 
-        if (n != (ssize_t)len)
-                return n < 0 && errno != EFAULT ? -EPERM : -EFAULT;
-        return still_waits(c) ? 0 : -ESRCH;
+        return r < 0 ? r : cg_caller_waits(c->n, c->notif) ? 0 : -ESRCH;
 }
 
-static int read_path(const struct call *c, uint64_t at, char path[PATH_MAX])
+static int read_path(const struct broker_call *c, uint64_t at, char path[PATH_MAX])
 {
-        size_t len = 0, page = (size_t)sysconf(_SC_PAGESIZE);
+        int r = cg_caller_read_path(c->notif, at, path);
 
-        while (len < PATH_MAX) {
-                /* Not over the end of a page: the next may not be there. */
-                size_t room = page - (at + len) % page;
-                ssize_t n = read_some(c, at + len, path + len, room < PATH_MAX - len ? room : PATH_MAX - len);
-
-                if (n <= 0)
-                        return n < 0 && errno != EFAULT ? -EPERM : -EFAULT;
-                if (memchr(path + len, '\0', (size_t)n))
-                        return still_waits(c) ? 0 : -ESRCH;
-                len += (size_t)n;
-        }
-        return -ENAMETOOLONG;
-}
-
-/*
- * The file behind one of its descriptors, without access. Not by pidfd_getfd(), which containers
- * forbid.
- */
-static int its_file(const struct call *c, int fd)
-{
-        char path[64];
-        int copy;
-
-        snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)c->pid, fd);
-        copy = fd < 0 ? -1 : open(path, O_PATH | O_CLOEXEC);
-        if (copy < 0)
-                return fd < 0 || errno == ENOENT ? -EBADF : -EPERM;
-        if (!still_waits(c)) {
-                close(copy);
-                return -ESRCH;
-        }
-        return copy;
-}
-
-static int its_folder(const struct call *c)
-{
-        char path[48];
-        int fd;
-
-        snprintf(path, sizeof(path), "/proc/%d/cwd", (int)c->pid);
-        fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-        if (fd >= 0 && !still_waits(c)) {
-                close(fd);
-                return -ESRCH;
-        }
-        return fd < 0 ? -EPERM : fd;
+        return r < 0 ? r : cg_caller_waits(c->n, c->notif) ? 0 : -ESRCH;
 }
 
 /* How libc names a descriptor where a call takes only paths; to us "self" is somebody else. */
@@ -154,7 +89,7 @@ static bool is_own_fd(const char *path, int *fd)
  * What the arguments lead to, opened without access: the very thing that is looked at and then
  * changed. Or -errno.
  */
-static int open_target(const struct call *c, int dirfd, uint64_t at, int flags)
+static int open_target(const struct broker_call *c, int dirfd, uint64_t at, int flags)
 {
         struct open_how how = { .flags = O_PATH | O_CLOEXEC | (flags & AT_SYMLINK_NOFOLLOW ? O_NOFOLLOW : 0),
                                 .resolve = RESOLVE_NO_MAGICLINKS };
@@ -167,10 +102,10 @@ static int open_target(const struct call *c, int dirfd, uint64_t at, int flags)
         if (fd < 0)
                 return fd;
         if (!at || (!path[0] && (flags & AT_EMPTY_PATH)))
-                return dirfd == AT_FDCWD ? its_folder(c) : its_file(c, dirfd);
+                return cg_caller_open(c->n, c->notif, dirfd);
         if (is_own_fd(path, &fd))
-                return its_file(c, fd);
-        base = path[0] == '/' ? AT_FDCWD : dirfd == AT_FDCWD ? its_folder(c) : its_file(c, dirfd);
+                return cg_caller_open(c->n, c->notif, fd);
+        base = path[0] == '/' ? AT_FDCWD : cg_caller_open(c->n, c->notif, dirfd);
         if (base < 0 && base != AT_FDCWD)
                 return base;
         fd = (int)syscall(SYS_openat2, base, path, &how, sizeof(how));
@@ -181,7 +116,7 @@ static int open_target(const struct call *c, int dirfd, uint64_t at, int flags)
         return fd;
 }
 
-static bool may_write(struct call *c, int fd)
+static bool may_write(struct broker_call *c, int fd)
 {
         char link[48];
         ssize_t n;
@@ -209,7 +144,7 @@ struct change {
         bool now;
 };
 
-static int set_mode(struct call *c, int fd, mode_t mode)
+static int set_mode(struct broker_call *c, int fd, mode_t mode)
 {
         char path[48];
         struct stat st;
@@ -225,7 +160,7 @@ static int set_mode(struct call *c, int fd, mode_t mode)
         return chmod(path, mode) < 0 ? -errno : 0;
 }
 
-static int apply(struct call *c, struct change *ch)
+static int apply(struct broker_call *c, struct change *ch)
 {
         cg_auto_fd int fd = -1;
         int r = open_target(c, ch->dirfd, ch->path, ch->flags);
@@ -241,7 +176,7 @@ static int apply(struct call *c, struct change *ch)
                 return set_mode(c, fd, ch->mode & 07777);
         case OWNER:
                 if (c->m)
-                        cg_mediate_owner(c->m, c->pid, &ch->uid, &ch->gid);
+                        cg_mediate_owner(c->m, (pid_t)c->notif->pid, &ch->uid, &ch->gid);
                 return fchownat(fd, "", ch->uid, ch->gid, AT_EMPTY_PATH) < 0 ? -errno : 0;
         default:
                 return syscall(SYS_utimensat, fd, "", ch->now ? NULL : ch->times, AT_EMPTY_PATH) < 0 ? -errno
@@ -249,7 +184,7 @@ static int apply(struct call *c, struct change *ch)
         }
 }
 
-static int do_mode(struct call *c)
+static int do_mode(struct broker_call *c)
 {
         const uint64_t *a = (const uint64_t *)c->data->args;
         struct change ch = { .what = MODE, .dirfd = AT_FDCWD };
@@ -274,7 +209,7 @@ static int do_mode(struct call *c)
         return ch.path ? apply(c, &ch) : -EFAULT;
 }
 
-static int do_owner(struct call *c)
+static int do_owner(struct broker_call *c)
 {
         const uint64_t *a = (const uint64_t *)c->data->args;
         struct change ch = {
@@ -306,10 +241,10 @@ static int do_owner(struct call *c)
 }
 
 /* Seconds and microseconds, as the older calls have them. */
-static int read_timevals(const struct call *c, uint64_t at, struct change *ch)
+static int read_timevals(const struct broker_call *c, uint64_t at, struct change *ch)
 {
         struct timeval tv[2];
-        int r = at ? read_all(c, at, tv, sizeof(tv)) : 0;
+        int r = at ? read_memory(c, at, tv, sizeof(tv)) : 0;
 
         ch->now = !at;
         for (size_t i = 0; i < 2 && at && r == 0; i++) {
@@ -321,10 +256,10 @@ static int read_timevals(const struct call *c, uint64_t at, struct change *ch)
 }
 
 #ifdef SYS_utime
-static int read_utimbuf(const struct call *c, uint64_t at, struct change *ch)
+static int read_utimbuf(const struct broker_call *c, uint64_t at, struct change *ch)
 {
         struct utimbuf b = { 0 };
-        int r = at ? read_all(c, at, &b, sizeof(b)) : 0;
+        int r = at ? read_memory(c, at, &b, sizeof(b)) : 0;
 
         ch->now = !at;
         ch->times[0].tv_sec = b.actime;
@@ -333,7 +268,7 @@ static int read_utimbuf(const struct call *c, uint64_t at, struct change *ch)
 }
 #endif
 
-static int do_times(struct call *c)
+static int do_times(struct broker_call *c)
 {
         const uint64_t *a = (const uint64_t *)c->data->args;
         struct change ch = { .what = TIMES, .dirfd = AT_FDCWD, .path = a[0] };
@@ -362,7 +297,7 @@ static int do_times(struct call *c)
                 ch.path = a[1];
                 ch.flags = (int)a[3];
                 ch.now = !a[2];
-                r = a[2] ? read_all(c, a[2], ch.times, sizeof(ch.times)) : 0;
+                r = a[2] ? read_memory(c, a[2], ch.times, sizeof(ch.times)) : 0;
         }
         if (r == 0 && !ch.path && ch.dirfd < 0)
                 return ch.dirfd == AT_FDCWD ? -EFAULT : -EBADF;
@@ -453,7 +388,7 @@ static int tcp_pair(int *its, int *proxys)
 }
 
 /* Flags of its descriptor: O_CLOEXEC is one of them there. */
-static int its_flags(const struct call *c, int fd)
+static int its_flags(const struct broker_call *c, int fd)
 {
         char path[64], text[256];
         cg_auto_fd int info = -1;
@@ -461,7 +396,7 @@ static int its_flags(const struct call *c, int fd)
         const char *line;
         ssize_t n;
 
-        snprintf(path, sizeof(path), "/proc/%d/fdinfo/%d", (int)c->pid, fd);
+        snprintf(path, sizeof(path), "/proc/%d/fdinfo/%d", (int)c->notif->pid, fd);
         info = open(path, O_RDONLY | O_CLOEXEC);
         n = info < 0 ? -1 : read(info, text, sizeof(text) - 1);
         if (n <= 0)
@@ -473,9 +408,9 @@ static int its_flags(const struct call *c, int fd)
         return (int)(flags & (O_NONBLOCK | O_CLOEXEC));
 }
 
-static int check_socket(const struct call *c, int fd)
+static int check_socket(const struct broker_call *c, int fd)
 {
-        int r = its_file(c, fd);
+        int r = fd < 0 ? -EBADF : cg_caller_open(c->n, c->notif, fd);
         cg_auto_fd int copy = -1;
         struct stat st;
 
@@ -485,10 +420,10 @@ static int check_socket(const struct call *c, int fd)
         return fstat(copy, &st) == 0 && S_ISSOCK(st.st_mode) ? 0 : -ENOTSOCK;
 }
 
-static int put(const struct call *c, int fd, int at, int flags)
+static int put(const struct broker_call *c, int fd, int at, int flags)
 {
         struct seccomp_notif_addfd add = {
-                .id = c->id,
+                .id = c->notif->id,
                 .flags = SECCOMP_ADDFD_FLAG_SETFD,
                 .srcfd = (uint32_t)fd,
                 .newfd = (uint32_t)at,
@@ -497,10 +432,10 @@ static int put(const struct call *c, int fd, int at, int flags)
 
         if (!(flags & O_NONBLOCK) && fcntl(fd, F_SETFL, 0) < 0)
                 return -errno;
-        return ioctl(c->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add) < 0 ? -errno : 0;
+        return ioctl(c->n->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add) < 0 ? -errno : 0;
 }
 
-static int do_connect(struct call *c)
+static int do_connect(struct broker_call *c)
 {
         const uint64_t *a = (const uint64_t *)c->data->args;
         cg_auto_fd int its = -1, proxys = -1;
@@ -511,7 +446,7 @@ static int do_connect(struct call *c)
                 return r;
         if (a[2] < sizeof(sa_family_t) || a[2] > sizeof(addr))
                 return -EINVAL;
-        r = read_all(c, a[1], addr.space, (size_t)a[2]);
+        r = read_memory(c, a[1], addr.space, (size_t)a[2]);
         if (r < 0)
                 return r;
         port = find_port(c->b, &addr, (size_t)a[2]);
@@ -531,9 +466,9 @@ static int do_connect(struct call *c)
 
 /* ---- calls */
 
-static const struct {
+static const struct broker_handler {
         int nr;
-        int (*run)(struct call *c); /* 0 or -errno */
+        int (*run)(struct broker_call *c); /* 0 or -errno */
 } handlers[] = {
 #ifdef SYS_chmod
         { SYS_chmod, do_mode },      { SYS_chown, do_owner },    { SYS_lchown, do_owner },
@@ -547,25 +482,25 @@ static const struct {
 #ifdef SYS_futimesat
         { SYS_futimesat, do_times },
 #endif
-        { SYS_fchmod, do_mode },     { SYS_fchmodat, do_mode },  { 452 /* fchmodat2 */, do_mode },
+        { SYS_fchmod, do_mode },     { SYS_fchmodat, do_mode },  { CG_SYS_FCHMODAT2, do_mode },
         { SYS_fchown, do_owner },    { SYS_fchownat, do_owner }, { SYS_utimensat, do_times },
         { SYS_connect, do_connect },
 };
 
-static void answer(struct call *c, struct cg_notify *n, const struct seccomp_notif *call, int r)
+static void answer(struct broker_call *c, int r)
 {
-        if (c->denied && c->m && r == -EACCES) {
-                cg_notify_tell(n, call,
-                               &(struct cg_notify_file){
-                                       .path = c->path, .access = CG_ACCESS_WRITE, .rule = CG_ACCESS_NAME });
-                cg_notify_answer(n, call, -r, 0);
-        } else if (c->denied)
-                cg_notify_deny(n, call, -r, c->path[0] ? c->path : NULL);
-        else
-                cg_notify_answer(n, call, -r, 0);
+        struct cg_denied_path p = { .path = c->path, .access = CG_ACCESS_WRITE, .rule = CG_ACCESS_NAME };
+
+        if (c->denied && !(c->m && r == -EACCES)) {
+                cg_reply_deny(c->n, c->notif, -r, c->path[0] ? c->path : NULL);
+                return;
+        }
+        if (c->denied)
+                cg_reply_report(c->n, c->notif, &p);
+        cg_reply_result(c->n, c->notif, r);
 }
 
-/* A path means to the caller what it means to us: same mounts, same root. */
+/* The caller has init's mounts and root, so a path means the same to both. */
 static bool same_view(pid_t pid)
 {
         static const char *const what[] = { "ns/mnt", "root" };
@@ -583,51 +518,42 @@ static bool same_view(pid_t pid)
         return true;
 }
 
+/* NULL: not one of the broker's calls. */
+static const struct broker_handler *find_handler(int nr)
+{
+        for (size_t i = 0; i < CG_ARRAY_LEN(handlers); i++) {
+                if (handlers[i].nr == nr)
+                        return &handlers[i];
+        }
+        return NULL;
+}
+
 void cg_broker_mode(struct cg_notify *n, const struct seccomp_notif *call)
 {
-        struct call c = {
-                .listener = n->listener, .pid = (pid_t)call->pid, .id = call->id, .data = &call->data
-        };
-        int r = -EPERM;
+        struct broker_call c = { .n = n, .notif = call, .data = &call->data };
 
-        c.denied = true;
-        if (!n->foreign_proc && same_view(c.pid)) {
-                c.denied = false;
-                r = do_mode(&c);
-        }
-        answer(&c, n, call, r);
+        c.denied = n->foreign_proc || !same_view((pid_t)call->pid);
+        answer(&c, c.denied ? -EPERM : do_mode(&c));
 }
 
 bool cg_broker_attributes(struct cg_mediator *m, struct cg_notify *n, const struct seccomp_notif *call)
 {
-        struct call c = { .m = m,
-                          .n = n,
-                          .notif = call,
-                          .listener = n->listener,
-                          .pid = (pid_t)call->pid,
-                          .id = call->id,
-                          .data = &call->data };
+        struct broker_call c = { .m = m, .n = n, .notif = call, .data = &call->data };
+        const struct broker_handler *h = m->sb ? find_handler(call->data.nr) : NULL;
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(handlers) && m->sb; i++) {
-                if (handlers[i].nr == call->data.nr && handlers[i].run != do_connect) {
-                        answer(&c, n, call, handlers[i].run(&c));
-                        return true;
-                }
-        }
-        return false;
+        if (!h || h->run == do_connect)
+                return false;
+        answer(&c, h->run(&c));
+        return true;
 }
 
 bool cg_broker_handle(const struct cg_broker *b, struct cg_notify *n, const struct seccomp_notif *call)
 {
-        struct call c = {
-                .b = b, .listener = n->listener, .pid = (pid_t)call->pid, .id = call->id, .data = &call->data
-        };
-        size_t i = 0;
+        struct broker_call c = { .b = b, .n = n, .notif = call, .data = &call->data };
+        const struct broker_handler *h = find_handler(call->data.nr);
 
-        while (i < CG_ARRAY_LEN(handlers) && handlers[i].nr != call->data.nr)
-                i++;
-        if (i == CG_ARRAY_LEN(handlers))
+        if (!h)
                 return false;
-        answer(&c, n, call, handlers[i].run(&c));
+        answer(&c, h->run(&c));
         return true;
 }

@@ -15,17 +15,17 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/util.h"
+#include "sandbox/notify/caller.h"
 #include "sandbox/notify/notify.h"
+#include "sandbox/notify/reply.h"
 
 #define PIDFD_OF_THREAD \
         O_EXCL            /* Linux 6.9; before, the process's, whose descriptors its threads mostly share */
@@ -49,19 +49,8 @@ void cg_doors_init(struct cg_doors *d, struct cg_notify *notify, int sock, unsig
 static int open_thread(pid_t tid)
 {
         int fd = (int)syscall(SYS_pidfd_open, tid, PIDFD_OF_THREAD);
-        char path[64], line[128];
-        pid_t tgid = tid;
-        FILE *f;
 
-        if (fd >= 0 || errno != EINVAL)
-                return fd;
-        snprintf(path, sizeof(path), "/proc/%d/status", (int)tid);
-        f = fopen(path, "re");
-        while (f && fgets(line, sizeof(line), f) && sscanf(line, "Tgid: %d", &tgid) != 1)
-                ;
-        if (f)
-                fclose(f);
-        return (int)syscall(SYS_pidfd_open, tgid, 0);
+        return fd >= 0 || errno != EINVAL ? fd : (int)syscall(SYS_pidfd_open, cg_caller_process(tid), 0);
 }
 
 /* The caller's descriptor @fd as one of ours, or -errno. */
@@ -78,28 +67,16 @@ static int take_socket(const struct seccomp_notif *call, int fd)
         return sock;
 }
 
-/* Did the call wait all the time? Else the number was another process's by then. */
-static bool still_waits(const struct cg_notify *n, const struct seccomp_notif *call)
-{
-        uint64_t id = call->id;
-
-        return ioctl(n->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) == 0;
-}
-
-/* 0, or an errno. */
+/* 0 or -errno. */
 static int copy_address(const struct seccomp_notif *call, struct sockaddr_storage *ret, socklen_t *len)
 {
-        uint64_t size = (uint32_t)call->data.args[2];
-        struct iovec to = { .iov_base = ret, .iov_len = size },
-                     from = { .iov_base = (void *)(uintptr_t)call->data.args[1], .iov_len = size };
+        uint32_t size = (uint32_t)call->data.args[2];
 
         memset(ret, 0, sizeof(*ret));
         if (size > sizeof(*ret) || size < sizeof(ret->ss_family))
-                return EINVAL;
-        if (process_vm_readv((pid_t)call->pid, &to, 1, &from, 1, 0) != (ssize_t)size)
-                return errno == EFAULT || errno == 0 ? EFAULT : EPERM;
-        *len = (socklen_t)size;
-        return 0;
+                return -EINVAL;
+        *len = size;
+        return cg_caller_read(call, call->data.args[1], ret, size);
 }
 
 static int option(int sock, int name)
@@ -144,7 +121,7 @@ static void finish(struct cg_doors *d, struct cg_door_call *c, int error)
         struct seccomp_notif call = c->call;
 
         drop_call(c); /* it blocks again before the caller goes on */
-        cg_notify_answer(d->notify, &call, error, 0);
+        cg_reply_result(d->notify, &call, -error);
 }
 
 static void refuse(struct cg_doors *d, struct cg_door_call *c)
@@ -157,9 +134,9 @@ static void refuse(struct cg_doors *d, struct cg_door_call *c)
          * of it.
          */
         if (!strcmp(c->path, "/var/run/nscd/socket") || !strcmp(c->path, "/run/nscd/socket"))
-                cg_notify_answer(d->notify, &call, EPERM, 0);
+                cg_reply_result(d->notify, &call, -EPERM);
         else
-                cg_notify_deny(d->notify, &call, EPERM, c->path[0] ? c->path : NULL);
+                cg_reply_deny(d->notify, &call, EPERM, c->path[0] ? c->path : NULL);
 }
 
 /* Connects without ever waiting here: init has other things to do. */
@@ -300,12 +277,12 @@ void cg_doors_connect(struct cg_notify *n, const struct seccomp_notif *call)
         int sock, error, domain;
 
         if (!d || !(d->open & CG_DOOR_UNIX)) {
-                cg_notify_deny(n, call, EPERM, NULL);
+                cg_reply_deny(n, call, EPERM, NULL);
                 return;
         }
         sock = take_socket(call, (int)call->data.args[0]);
-        error = sock < 0 ? -sock : copy_address(call, &a, &len);
-        if (!still_waits(n, call)) {
+        error = sock < 0 ? sock : copy_address(call, &a, &len);
+        if (!cg_caller_waits(n, call)) {
                 cg_closep_(&sock);
                 return;
         }
@@ -313,7 +290,7 @@ void cg_doors_connect(struct cg_notify *n, const struct seccomp_notif *call)
         if (!c) {
                 if (sock >= 0)
                         close(sock);
-                cg_notify_answer(n, call, error ? error : EAGAIN, 0);
+                cg_reply_result(n, call, error ? error : -EAGAIN);
                 return;
         }
         domain = option(sock, SO_DOMAIN);
@@ -353,13 +330,13 @@ void cg_doors_listen(struct cg_notify *n, const struct seccomp_notif *call)
 
         if (sock < 0) {
                 error = -sock;
-        } else if (still_waits(n, call)) {
+        } else if (cg_caller_waits(n, call)) {
                 error = listen(sock, (int)call->data.args[1]) < 0 ? errno : 0;
                 if (!error)
                         tell_port(d, sock);
         }
         cg_closep_(&sock);
-        cg_notify_answer(n, call, error, 0);
+        cg_reply_result(n, call, -error);
 }
 
 /* ---- the other side */
@@ -463,7 +440,7 @@ static void look_after(struct cg_doors *d, struct cg_door_call *c, const struct 
 {
         if (c->state == CG_CALL_FREE)
                 return;
-        if (!still_waits(d->notify, &c->call))
+        if (!cg_caller_waits(d->notify, &c->call))
                 drop_call(c);
         else if (c->state == CG_CALL_CONNECTING && fd->fd == c->sock && fd->revents)
                 finish(d, c, option(c->sock, SO_ERROR) & 0xfff);

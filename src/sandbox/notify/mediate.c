@@ -19,13 +19,9 @@
 #include "base/fd.h"
 #include "base/util.h"
 #include "sandbox/notify/access.h"
-#include "sandbox/notify/notify.h"
+#include "sandbox/notify/caller.h"
+#include "sandbox/notify/reply.h"
 #include "sandbox/setid.h"
-
-int cg_med_result(int r)
-{
-        return r < 0 ? -errno : 0;
-}
 
 /* Where the call makes something anew. 0, or what comes instead. */
 static int find_free(struct cg_med_call *c, int dirfd, uint64_t at, enum cg_med_act act,
@@ -100,7 +96,7 @@ static int do_unlink_at(struct cg_med_call *c, int dirfd, uint64_t at, int flags
         return r < 0 ? r : cg_med_result(unlinkat(w.dir, w.name, flags));
 }
 
-int cg_med_truncate(struct cg_med_call *c)
+static int do_truncate(struct cg_med_call *c)
 {
         cg_auto_med_where struct cg_med_where w = CG_MED_NOWHERE;
 
@@ -137,21 +133,6 @@ int cg_med_truncate(struct cg_med_call *c)
 }
 
 /* ---- modes, owners and times, for broker.c */
-
-static int open_its_fd(const struct cg_med_call *c, int fd)
-{
-        char path[64];
-        int copy, e;
-
-        snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)c->tid, fd);
-        copy = fd < 0 ? -1 : open(path, O_PATH | O_CLOEXEC);
-        e = fd < 0 || errno == ENOENT ? EBADF : EPERM;
-        if (copy >= 0 && !cg_med_still_waits(c)) {
-                cg_closep_(&copy);
-                e = ESRCH;
-        }
-        return copy < 0 ? -e : copy;
-}
 
 static int open_named(const struct cg_med_call *c, int base, const char *path, bool nofollow)
 {
@@ -190,7 +171,7 @@ int cg_mediate_target(struct cg_mediator *m, struct cg_notify *n, const struct s
                 return -EFAULT;
         if (!path || (!text[0] && flags & AT_EMPTY_PATH)) {
                 if (dirfd != AT_FDCWD)
-                        return open_its_fd(&c, dirfd);
+                        return cg_caller_open(n, call, dirfd);
                 snprintf(text, sizeof(text), ".");
         }
         if (!text[0])
@@ -249,7 +230,7 @@ static int run(struct cg_med_call *c)
         case SYS_renameat2:
                 return cg_med_rename_at(c, (int)a[0], a[1], (int)a[2], a[3], (unsigned int)a[4]);
         case SYS_truncate:
-                return cg_med_truncate(c);
+                return do_truncate(c);
         case SYS_umask:
                 c->m->umask_changed = true;
                 return CG_MED_GO_ON;
@@ -323,7 +304,7 @@ bool cg_mediate_call(struct cg_mediator *m, struct cg_notify *n, const struct se
         struct cg_med_call c = {
                 .m = m, .n = n, .c = call, .a = (const uint64_t *)call->data.args, .tid = (pid_t)call->pid
         };
-        struct cg_notify_file f = { .path = c.path, .access = CG_ACCESS_WRITE };
+        struct cg_denied_path p = { .path = c.path, .access = CG_ACCESS_WRITE };
         int r;
 
         /* What asks for a set-user-ID bit is refused before anything else. */
@@ -334,16 +315,16 @@ bool cg_mediate_call(struct cg_mediator *m, struct cg_notify *n, const struct se
         case CG_MED_ANSWERED:
                 break;
         case CG_MED_GO_ON:
-                cg_notify_continue(n, call);
+                cg_reply_continue(n, call);
                 break;
         case CG_MED_DENIED:
-                f.rule = c.setting ? CG_ACCESS_DENY_WRITE : CG_ACCESS_NAME;
-                f.setting = c.setting;
-                cg_notify_tell(n, call, &f);
-                cg_notify_answer(n, call, EACCES, 0);
+                p.rule = c.setting ? CG_ACCESS_DENY_WRITE : CG_ACCESS_NAME;
+                p.setting = c.setting;
+                cg_reply_report(n, call, &p);
+                cg_reply_result(n, call, -EACCES);
                 break;
         default:
-                cg_notify_answer(n, call, r < 0 ? -r : 0, r < 0 ? 0 : r);
+                cg_reply_result(n, call, r);
         }
         return true;
 }

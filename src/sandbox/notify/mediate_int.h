@@ -11,6 +11,7 @@
 #ifndef CG_SANDBOX_NOTIFY_MEDIATE_INT_H
 #define CG_SANDBOX_NOTIFY_MEDIATE_INT_H
 
+#include <errno.h>
 #include <limits.h>
 #include <sys/stat.h>
 
@@ -68,19 +69,11 @@ enum cg_med_act {
         CG_MED_ATTRIBUTES, /* mode, owner or times of what is there */
 };
 
-/* The thread that asks is still the one that waits: its number was not given to another. */
-bool cg_med_still_waits(const struct cg_med_call *c);
 /*
  * A text of the caller's, NUL included, read once. False: it is none, or too long: then the call
  * fails by itself.
  */
 bool cg_med_read_text(const struct cg_med_call *c, uint64_t at, char text[PATH_MAX]);
-/*
- * What stands behind @key ("\nTgid:") in the thread's /proc status, which is put into @text; NULL:
- * it has no such line.
- */
-#define CG_MED_STATUS_MAX 4096
-const char *cg_med_status(pid_t tid, const char *key, char text[CG_MED_STATUS_MAX]);
 /* With the caller's umask. */
 void cg_med_take_umask(struct cg_med_call *c);
 /* Where @fd is, as /proc says it: in init's own view where @fd is. "" where that cannot be told. */
@@ -150,11 +143,13 @@ int cg_med_open_nameless(const struct cg_med_call *c, const struct cg_med_where 
 /* What it means to give a name to what @st is about. */
 enum cg_med_act cg_med_act_of(const struct stat *st);
 /* Of a system call: 0 or -errno. */
-int cg_med_result(int r);
+static inline int cg_med_result(int r)
+{
+        return r < 0 ? -errno : 0;
+}
 
 /* Calls: a result, -errno, or one of the above. */
 int cg_med_open_at(struct cg_med_call *c, int dirfd, uint64_t at, int flags, mode_t mode);
-int cg_med_truncate(struct cg_med_call *c);
 int cg_med_rename_at(struct cg_med_call *c, int from_fd, uint64_t from_at, int to_fd, uint64_t to_at,
                      unsigned int flags);
 int cg_med_link_at(struct cg_med_call *c, int old_fd, uint64_t old_at, int new_fd, uint64_t new_at,

@@ -16,7 +16,9 @@
 
 #include "base/fd.h"
 #include "base/util.h"
+#include "sandbox/notify/caller.h"
 #include "sandbox/notify/notify.h"
+#include "sandbox/notify/reply.h"
 
 /* How often an opener of a FIFO looks whether its caller still waits: nothing tells. */
 #define HELPER_LOOK_US 200000
@@ -55,8 +57,8 @@ static int caller_fd(struct cg_med_call *c, int *fd, int flags)
 static bool is_signalled(pid_t tid)
 {
         unsigned long long pending = 0, shared = 0, blocked = 0;
-        char text[CG_MED_STATUS_MAX];
-        const char *p = cg_med_status(tid, "\nSigPnd:", text);
+        char text[CG_CALLER_STATUS_MAX];
+        const char *p = cg_caller_status(tid, "\nSigPnd:", text);
 
         return p && sscanf(p, "%llx ShdPnd: %llx SigBlk: %llx", &pending, &shared, &blocked) == 3 &&
                ((pending | shared) & ~blocked) != 0;
@@ -85,13 +87,13 @@ static _Noreturn void wait_open(struct cg_med_call *c, const char *path, int fla
                 fd = open(path, flags | O_NOCTTY | O_CLOEXEC);
                 if (fd >= 0 || errno != EINTR)
                         break;
-                if (!cg_med_still_waits(c))
+                if (!cg_caller_waits(c->n, c->c))
                         _exit(0);
                 if (is_signalled(c->tid))
                         break;
         }
         r = fd < 0 ? -errno : caller_fd(c, &fd, flags);
-        cg_notify_answer(c->n, c->c, r < 0 ? -r : 0, r);
+        cg_reply_result(c->n, c->c, r);
         _exit(0);
 }
 
@@ -266,7 +268,7 @@ int cg_med_open_at(struct cg_med_call *c, int dirfd, uint64_t at, int flags, mod
                                 return CG_MED_GO_ON;
                         r = open_present(c, &w, &st, flags);
                         /* Removed meanwhile, by another sandbox or outside. */
-                        if (r == -ENOENT && flags & O_CREAT && cg_med_still_waits(c))
+                        if (r == -ENOENT && flags & O_CREAT && cg_caller_waits(c->n, c->c))
                                 continue;
                         return r;
                 }

@@ -6,85 +6,31 @@
 #include <limits.h>
 #include <linux/magic.h>
 #include <linux/openat2.h>
-#include <linux/seccomp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/util.h"
-#include "sandbox/notify/notify.h"
-
-bool cg_med_still_waits(const struct cg_med_call *c)
-{
-        uint64_t id = c->c->id;
-
-        return ioctl(c->n->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) == 0;
-}
-
-/* As cg_med_read_text(); the caller has still to see that the thread waits. */
-static bool read_text(const struct cg_med_call *c, uint64_t at, char text[PATH_MAX])
-{
-        static const size_t page = 4096;
-        size_t len = 0;
-
-        while (len < PATH_MAX) {
-                /* Not over the end of a page: the next may not be there. */
-                size_t room = page - (size_t)((at + len) % page),
-                       want = room < PATH_MAX - len ? room : PATH_MAX - len;
-                struct iovec mine = { text + len, want }, its = { (void *)(uintptr_t)(at + len), want };
-                ssize_t n = process_vm_readv(c->tid, &mine, 1, &its, 1, 0);
-
-                if (n <= 0)
-                        return false;
-                if (memchr(text + len, '\0', (size_t)n))
-                        return true;
-                len += (size_t)n;
-        }
-        return false;
-}
+#include "sandbox/notify/caller.h"
 
 bool cg_med_read_text(const struct cg_med_call *c, uint64_t at, char text[PATH_MAX])
 {
-        return read_text(c, at, text) && cg_med_still_waits(c);
-}
-
-const char *cg_med_status(pid_t tid, const char *key, char text[CG_MED_STATUS_MAX])
-{
-        cg_auto_fd int fd = -1;
-        char path[64], *p;
-        ssize_t n;
-
-        snprintf(path, sizeof(path), "/proc/%d/status", (int)tid);
-        fd = open(path, O_RDONLY | O_CLOEXEC);
-        n = fd < 0 ? -1 : read(fd, text, CG_MED_STATUS_MAX - 1);
-        text[n > 0 ? n : 0] = '\0';
-        p = strstr(text, key);
-        return p ? p + strlen(key) : NULL;
-}
-
-static pid_t tgid_of(pid_t tid)
-{
-        char text[CG_MED_STATUS_MAX];
-        const char *p = cg_med_status(tid, "\nTgid:", text);
-
-        return p ? atoi(p) : -1;
+        return cg_caller_read_path(c->c, at, text) == 0 && cg_caller_waits(c->n, c->c);
 }
 
 /* With the caller's umask. */
 void cg_med_take_umask(struct cg_med_call *c)
 {
-        char text[CG_MED_STATUS_MAX];
+        char text[CG_CALLER_STATUS_MAX];
         unsigned int mask = c->m->umask;
 
         if (c->m->umask_changed) {
-                const char *p = cg_med_status(c->tid, "\nUmask:", text);
+                const char *p = cg_caller_status(c->tid, "\nUmask:", text);
 
                 if (!p || sscanf(p, "%o", &mask) != 1)
                         mask = 0777;
@@ -171,17 +117,7 @@ static int into_view(struct cg_mediator *m, int fd)
 /* The folder that a relative path starts at; -1: none that we could use. */
 int cg_med_base_of(const struct cg_med_call *c, int dirfd)
 {
-        char path[64];
-        int fd;
-
-        if (dirfd == AT_FDCWD)
-                snprintf(path, sizeof(path), "/proc/%d/cwd", (int)c->tid);
-        else
-                snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)c->tid, dirfd);
-        fd = dirfd < 0 && dirfd != AT_FDCWD ? -1 : open(path, O_PATH | O_CLOEXEC);
-        if (fd >= 0 && !cg_med_still_waits(c))
-                cg_closep_(&fd);
-        return into_view(c->m, fd);
+        return into_view(c->m, cg_caller_open(c->n, c->c, dirfd));
 }
 
 /*
@@ -250,7 +186,7 @@ static bool name_it(const struct cg_mediator *m, struct cg_med_where *w)
 /* What the link @fd, a magic one in /proc, leads to, in our view; only the caller's own. */
 static int open_magic(const struct cg_med_call *c, int dir, const char *name, const char *link)
 {
-        pid_t tgid = tgid_of(c->tid);
+        pid_t tgid = cg_caller_process(c->tid);
         int pid = 0, used = 0;
 
         if (sscanf(link, "/proc/%d%n", &pid, &used) != 1 || link[used] != '/' || tgid <= 0 ||
@@ -266,7 +202,7 @@ static bool is_on_proc(int fd)
         return fstatfs(fd, &fs) == 0 && fs.f_type == PROC_SUPER_MAGIC;
 }
 
-struct walk {
+struct path_walk {
         const struct cg_med_call *c;
         int at; /* where it is; owned */
         char rest[2 * PATH_MAX];
@@ -275,7 +211,7 @@ struct walk {
 };
 
 /* Puts @text in front of what is left. */
-static bool follow_text(struct walk *w, const char *text, const char *behind)
+static bool follow_text(struct path_walk *w, const char *text, const char *behind)
 {
         char joined[2 * PATH_MAX];
 
@@ -291,7 +227,7 @@ static bool follow_text(struct walk *w, const char *text, const char *behind)
 }
 
 /* A symlink @fd under @name in the folder where the walk is. */
-static bool follow_link(struct walk *w, int fd, const char *name, const char *behind)
+static bool follow_link(struct path_walk *w, int fd, const char *name, const char *behind)
 {
         char link[PATH_MAX], text[PATH_MAX];
         ssize_t n = readlinkat(fd, "", text, sizeof(text) - 1);
@@ -302,7 +238,7 @@ static bool follow_link(struct walk *w, int fd, const char *name, const char *be
                 return n > 0 && follow_text(w, text, behind);
         cg_med_text_of(fd, link);
         if (!strcmp(link, "/proc/self") || !strcmp(link, "/proc/thread-self")) {
-                int pid = tgid_of(w->c->tid);
+                int pid = cg_caller_process(w->c->tid);
 
                 snprintf(text, sizeof(text), link[6] == 's' ? "%d" : "%d/task/%d", pid, (int)w->c->tid);
                 return pid > 0 && follow_text(w, text, behind);
@@ -323,7 +259,7 @@ static bool follow_link(struct walk *w, int fd, const char *name, const char *be
  * last name's link followed as well; or, where @keep_last, the folder of the last name, which stays
  * in w->rest.
  */
-static bool walk(struct walk *w, bool keep_last)
+static bool walk(struct path_walk *w, bool keep_last)
 {
         char name[NAME_MAX + 1], behind[2 * PATH_MAX];
         struct stat st;
@@ -370,9 +306,9 @@ static bool walk(struct walk *w, bool keep_last)
  */
 int cg_med_walk_from(const struct cg_med_call *c, int base, const char *path, bool whole)
 {
-        struct walk w = { .c = c,
-                          .at = path[0] == '/' ? open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)
-                                               : fcntl(base, F_DUPFD_CLOEXEC, 0) };
+        struct path_walk w = { .c = c,
+                               .at = path[0] == '/' ? open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)
+                                                    : fcntl(base, F_DUPFD_CLOEXEC, 0) };
         bool ok;
 
         snprintf(w.rest, sizeof(w.rest), "%s", path);
@@ -449,11 +385,11 @@ bool cg_med_find(const struct cg_med_call *c, int dirfd, uint64_t at, struct cg_
         cg_auto_fd int base = -1;
         bool ok;
 
-        if (!read_text(c, at, path))
+        if (cg_caller_read_path(c->c, at, path) < 0)
                 return false;
         base = cg_med_base_for(c, dirfd, path, &ok);
         /* A base was opened, and the thread still waited then. */
-        return ok && (base >= 0 || cg_med_still_waits(c)) && find_in(c, &base, path, w);
+        return ok && (base >= 0 || cg_caller_waits(c->n, c->c)) && find_in(c, &base, path, w);
 }
 
 /*

@@ -10,19 +10,17 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/util.h"
 #include "sandbox/notify/access.h"
+#include "sandbox/notify/caller.h"
+#include "sandbox/notify/reply.h"
 #include "sandbox/plan.h"
 #include "sandbox/setid.h"
-
-#define PAGE 4096u
 
 /* What a call does with its path; OPEN by its flags. */
 enum act { OPEN, CREATE, MAKE, CHANGE, RUN };
@@ -89,24 +87,6 @@ int cg_watch_filter(const struct sock_fprog *base, bool files, bool connects, st
 
 /* ---- what a call names */
 
-/*
- * A piece of the caller's memory up to @size bytes; its length. Pages are read one by one: the next
- * need not be there.
- */
-static size_t peek(pid_t tid, uint64_t at, void *buf, size_t size)
-{
-        struct iovec to = { buf, size }, from[2];
-        size_t first = PAGE - (size_t)(at % PAGE);
-        ssize_t n;
-
-        if (first > size)
-                first = size;
-        from[0] = (struct iovec){ (void *)(uintptr_t)at, first };
-        from[1] = (struct iovec){ (void *)(uintptr_t)(at + first), size - first };
-        n = process_vm_readv(tid, &to, 1, from, first < size ? 2 : 1, 0);
-        return n > 0 ? (size_t)n : 0;
-}
-
 /* The folder that a relative path starts at, as the caller sees it. */
 static bool folder_of(pid_t tid, const struct seccomp_notif *call, int dir, char *buf, size_t size)
 {
@@ -129,9 +109,8 @@ static bool folder_of(pid_t tid, const struct seccomp_notif *call, int dir, char
 static bool path_of(const struct seccomp_notif *call, int dir, int arg, char real[PATH_MAX])
 {
         char text[PATH_MAX], folder[PATH_MAX], whole[2 * PATH_MAX];
-        size_t n = peek((pid_t)call->pid, call->data.args[arg], text, sizeof(text));
 
-        if (!n || !memchr(text, '\0', n) || !text[0])
+        if (cg_caller_read_path(call, call->data.args[arg], text) < 0 || !text[0])
                 return false;
         if (text[0] == '/')
                 return cg_access_resolve(text, real);
@@ -194,7 +173,7 @@ static bool would_write(enum act act, uint64_t flags, const char *path)
 static void look(struct cg_notify *n, const struct seccomp_notif *call, enum act act, uint64_t flags,
                  const char *path)
 {
-        struct cg_notify_file f = { .path = path, .access = act == RUN ? CG_ACCESS_EXEC : CG_ACCESS_READ };
+        struct cg_denied_path f = { .path = path, .access = act == RUN ? CG_ACCESS_EXEC : CG_ACCESS_READ };
 
         if (flags & O_PATH)
                 return;
@@ -205,7 +184,7 @@ static void look(struct cg_notify *n, const struct seccomp_notif *call, enum act
                 if (!is_keeping(f.rule) || !would_write(act, flags, path))
                         return;
         }
-        cg_notify_tell(n, call, &f);
+        cg_reply_report(n, call, &f);
 }
 
 bool cg_watch_look(struct cg_notify *n, const struct seccomp_notif *call)
@@ -261,16 +240,13 @@ static bool leads_out(const struct sockaddr_storage *a, size_t len, char *text, 
 
 void cg_watch_connect(struct cg_notify *n, const struct seccomp_notif *call)
 {
-        struct seccomp_notif_resp go_on = { .id = call->id, .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE };
         struct sockaddr_storage a = { .ss_family = AF_UNSPEC };
-        struct cg_notify_file f = { .access = CG_ACCESS_READ, .rule = CG_ACCESS_NO_NETWORK };
-        size_t want = (uint32_t)call->data.args[2] < sizeof(a) ? (uint32_t)call->data.args[2] : sizeof(a),
-               len;
+        struct cg_denied_path p = { .access = CG_ACCESS_READ, .rule = CG_ACCESS_NO_NETWORK };
+        size_t len = (uint32_t)call->data.args[2] < sizeof(a) ? (uint32_t)call->data.args[2] : sizeof(a);
         char text[INET6_ADDRSTRLEN + 16];
 
-        len = peek((pid_t)call->pid, call->data.args[1], &a, want);
-        f.path = text;
-        if (leads_out(&a, len, text, sizeof(text)))
-                cg_notify_tell(n, call, &f);
-        ioctl(n->listener, SECCOMP_IOCTL_NOTIF_SEND, &go_on);
+        p.path = text;
+        if (cg_caller_read(call, call->data.args[1], &a, len) == 0 && leads_out(&a, len, text, sizeof(text)))
+                cg_reply_report(n, call, &p);
+        cg_reply_continue(n, call);
 }

@@ -10,6 +10,8 @@
 #include <linux/filter.h>
 #include "sandbox/notify/notify.h"
 
+struct seccomp_notif;
+
 /*
  * @base with the calls before it that are looked at (returns; free filter): those that name files,
  * and connect(). The latter only where @base allows it always.
