@@ -185,7 +185,7 @@ static int make_plan(const json_t *o, const struct cg_sandbox *base, bool by_nam
                 return r;
         if (!on)
                 cg_sandbox_set_off(*ret);
-        cg_sandbox_set_told(*ret);
+        cg_sandbox_report_denials(*ret);
         cg_sandbox_set_watch_network(*ret);
         if (json_is_true(json_object_get(json_object_get(json_object_get(o, "settings"), "cellgate"),
                                          "watchFiles")))

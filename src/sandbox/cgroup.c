@@ -16,11 +16,11 @@
 #include "base/util.h"
 
 #define PREFIX "cellgate-box-"
-/* Somebody who tidies may hold a new folder's lock for a moment. */
+/* Another process that removes old groups may hold a new folder's lock for a moment. */
 #define NAME_TRIES 8
 /* Milliseconds. */
 #define REMOVE_TRIES 20
-/* The period of which a share is granted, in microseconds: the kernel's own default. */
+/* The period of processor time quotas in microseconds: the kernel's default. */
 #define PERIOD_US 100000
 
 struct group {
@@ -67,7 +67,7 @@ void cg_cgroup_probe(const char *files, const struct cg_sandbox_limits *l, enum 
 
 /* ------------------------------------------------------------------ making */
 
-/* Locked, and still there under its name: else whoever tidies was faster. */
+/* Locks the folder and checks that it still exists: another process may have removed it. */
 static int lock_folder(const char *path)
 {
         cg_auto_fd int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -122,10 +122,7 @@ static bool is_absent(const struct group *g, const char *file)
         return faccessat(g->dir, file, F_OK, 0) < 0 && errno == ENOENT;
 }
 
-/*
- * Memory is memory: none of it goes to swap beyond the limit. Where swap is not counted at all, it
- * is not the sandbox's to fill.
- */
+/* Memory and swap together have this limit. If the kernel does not count swap, it has no limit. */
 static bool set_memory(const struct group *g, uint64_t bytes)
 {
         if (g->version == 2)
@@ -148,7 +145,7 @@ static bool set_cores(const struct group *g, uint64_t milli)
         return set_number(g, "cpu.cfs_period_us", PERIOD_US) && set_number(g, "cpu.cfs_quota_us", quota);
 }
 
-/* What cannot be set is not the group's to hold. */
+/* Limits that cannot be set are left to other mechanisms. */
 static void set_all(struct group *g, const struct cg_sandbox_limits *l)
 {
         if ((g->has & CG_CGROUP_MEMORY) && !set_memory(g, l->memory_bytes))
@@ -165,9 +162,8 @@ static void set_all(struct group *g, const struct cg_sandbox_limits *l)
 }
 
 /*
- * A process that has ended, and been waited for, may count as one of the group for a moment longer;
- * version 1 has nothing to wait for. What still runs (a plan that is off) keeps the group, until
- * somebody tidies.
+ * A process that has ended and been reaped may count for a moment longer; version 1 has no event to
+ * wait for. Running processes (of a plan that is off) keep the group, until cg_cgroup_tidy().
  */
 static void remove_folder(int parent, const char *name)
 {
@@ -180,7 +176,7 @@ static void remove_folder(int parent, const char *name)
 static void group_fini(struct group *g)
 {
         if (g->path)
-                remove_folder(AT_FDCWD, g->path); /* before the lock goes */
+                remove_folder(AT_FDCWD, g->path); /* before the lock is released */
         cg_closep_(&g->tasks);
         cg_closep_(&g->dir);
         free(g->path);
@@ -198,15 +194,15 @@ static int add_file(struct cg_cgroup *c, size_t which, const struct group *g, co
 
 static int note_files(struct cg_cgroup *c, const struct group *g, struct cg_err *err)
 {
-        int e = 0;
+        int r = 0;
 
         if (g->has & CG_CGROUP_MEMORY)
-                e = add_file(c, 0, g, g->version == 2 ? "memory.events" : "memory.oom_control", err);
-        if (e == 0 && (g->has & CG_CGROUP_PIDS))
-                e = add_file(c, 1, g, "pids.events", err);
-        if (e == 0 && (g->has & CG_CGROUP_USAGE))
-                e = add_file(c, 2, g, g->version == 2 ? "cpu.stat" : "cpuacct.usage", err);
-        return e;
+                r = add_file(c, 0, g, g->version == 2 ? "memory.events" : "memory.oom_control", err);
+        if (r == 0 && (g->has & CG_CGROUP_PIDS))
+                r = add_file(c, 1, g, "pids.events", err);
+        if (r == 0 && (g->has & CG_CGROUP_USAGE))
+                r = add_file(c, 2, g, g->version == 2 ? "cpu.stat" : "cpuacct.usage", err);
+        return r;
 }
 
 int cg_cgroup_new(const char *files, const struct cg_sandbox_limits *l, enum cg_limit_by by[CG_LIMITS],
@@ -214,7 +210,7 @@ int cg_cgroup_new(const char *files, const struct cg_sandbox_limits *l, enum cg_
 {
         struct cg_cgroup_places places = { .n = 0 };
         struct cg_cgroup *c;
-        int e = 0;
+        int r = 0;
 
         *ret = NULL;
         if (wanted(l))
@@ -224,7 +220,7 @@ int cg_cgroup_new(const char *files, const struct cg_sandbox_limits *l, enum cg_
         c = calloc(1, sizeof(*c));
         if (!c)
                 return cg_fail(err, CG_E_NOMEM, "sandbox: control group");
-        for (size_t i = 0; i < places.n && e == 0; i++) {
+        for (size_t i = 0; i < places.n && r == 0; i++) {
                 struct group *g = &c->v[c->n];
 
                 *g = (struct group){
@@ -239,12 +235,12 @@ int cg_cgroup_new(const char *files, const struct cg_sandbox_limits *l, enum cg_
                 }
                 c->n++;
                 note_by(g->has, g->version, by);
-                e = note_files(c, g, err);
+                r = note_files(c, g, err);
         }
-        if (e < 0 || !c->n)
+        if (r < 0 || !c->n)
                 c = cg_cgroup_free(c);
         *ret = c;
-        return e;
+        return r;
 }
 
 /* ------------------------------------------------------------------ going in */
@@ -259,8 +255,8 @@ int cg_cgroup_clone_fd(const struct cg_cgroup *c)
 }
 
 /*
- * A thread may move itself without waiting for anybody ("tasks", "0"); moving a process from
- * outside ("cgroup.procs") waits for all processors to have passed a quiet point, some 10 ms.
+ * A thread moves itself ("tasks", "0") without delay; to move a process from outside
+ * ("cgroup.procs") waits for an RCU grace period, some 10 ms.
  */
 int cg_cgroup_join(const struct cg_cgroup *c, bool cloned_into, struct cg_err *err)
 {
@@ -285,7 +281,7 @@ void cg_cgroup_joined(struct cg_cgroup *c)
 
 /* ------------------------------------------------------------------ reading */
 
-/* The number behind @key and a space; without @key the first of the file. */
+/* The number after @key and a space; without @key the first in the file. */
 static uint64_t read_count(const char *path, const char *key)
 {
         char text[2048];
@@ -301,7 +297,7 @@ static uint64_t read_count(const char *path, const char *key)
         return p ? strtoull(p + (key ? strlen(key) : 0), NULL, 10) : 0;
 }
 
-/* So near to its limit a group of version 1 comes before something in it is killed for that. */
+/* A version 1 group whose maximum usage is this close to its limit has reached it. */
 #define NEAR_LIMIT (UINT64_C(1) << 20)
 
 static uint64_t read_beside(const char *events, const char *name)
@@ -320,9 +316,9 @@ static bool came_near(const char *events, const char *most, const char *limit)
 }
 
 /*
- * How many of @killed were killed because the group's own limit was reached. The group's count has
- * those of every OOM killer: of a group above, and of the machine. Version 1 does not count its
- * own; it knows how much there has been at most.
+ * The number of @killed processes that the group's own limit killed. The group's count includes
+ * those of parent groups and of the machine. Version 1 has no count of its own, only the maximum
+ * usage.
  */
 static uint64_t killed_at_own_limit(const char *events, uint64_t killed)
 {
@@ -343,7 +339,7 @@ void cg_cgroup_read(const struct cg_cgroup_files *f, struct cg_limit_counts *ret
 {
         uint64_t killed = read_count(f->memory, "oom_kill");
         size_t n = f->cpu ? strlen(f->cpu) : 0;
-        bool v2 = n > 9 && !strcmp(f->cpu + n - 9, "/cpu.stat");
+        bool v2 = n > 9 && strcmp(f->cpu + n - 9, "/cpu.stat") == 0;
 
         ret->oom_kills = killed ? killed_at_own_limit(f->memory, killed) : 0;
         ret->outer_kills = killed - ret->oom_kills;

@@ -26,27 +26,27 @@ struct cg_cgroup;
  */
 
 /*
- * A group that holds those of @l that a group can hold: memory, processes, cores, and counts
- * processor time. by[] gets what became of them; the others stay as they are. *ret is NULL when
- * nothing could be had, which is no error.
+ * Makes a group with those limits of @l that a group can enforce: memory, processes, cores; it also
+ * counts processor time. Sets their elements of by[]. *ret is NULL if no group could be made, which
+ * is not an error.
  */
 int cg_cgroup_new(const char *files, const struct cg_sandbox_limits *l, enum cg_limit_by by[CG_LIMITS],
                   struct cg_cgroup **ret, struct cg_err *err);
-/* What cg_cgroup_new() would do, without doing it. */
+/* Sets by[] as cg_cgroup_new() would, without making a group. */
 void cg_cgroup_probe(const char *files, const struct cg_sandbox_limits *l, enum cg_limit_by by[CG_LIMITS]);
 
-/* Folder of a version 2 group for clone3(CLONE_INTO_CGROUP); -1: there is none. */
+/* Folder of a version 2 group for clone3(CLONE_INTO_CGROUP), or -1. */
 int cg_cgroup_clone_fd(const struct cg_cgroup *g);
-/* In the child: the calling thread, which must be the only one, goes in. */
+/* In the child: the calling thread, which must be the only one, joins the group. */
 /* @cloned_into: the clone has put it into its version 2 group. */
 int cg_cgroup_join(const struct cg_cgroup *g, bool cloned_into, struct cg_err *err);
-/* In the caller, once the child has joined: nobody can be put in any more. */
+/* In the caller, once the child has joined: closes what is needed to join. */
 void cg_cgroup_joined(struct cg_cgroup *g);
 
 void cg_cgroup_counts(const struct cg_cgroup *g, struct cg_limit_counts *ret);
 /*
- * The files that hold the counts, for another process of the same user: memory events, processes,
- * processor time; NULL where there is none. Live as long as @g.
+ * Paths of the files with the counts, for another process of the same user: memory events,
+ * processes, processor time; NULL if missing. Valid as long as @g.
  */
 struct cg_cgroup_files {
         const char *memory, *processes, *cpu;
@@ -54,10 +54,10 @@ struct cg_cgroup_files {
 void cg_cgroup_paths(const struct cg_cgroup *g, struct cg_cgroup_files *ret);
 void cg_cgroup_read(const struct cg_cgroup_files *f, struct cg_limit_counts *ret);
 
-/* Removes the group, when nothing runs in it. NULL is allowed; returns NULL. */
+/* Removes the group, if no process is in it. NULL is allowed; returns NULL. */
 struct cg_cgroup *cg_cgroup_free(struct cg_cgroup *g);
 
-/* Removes groups whose makers have ended, as far as nothing runs in them. */
+/* Removes groups without processes whose makers have ended. */
 void cg_cgroup_tidy(const char *files);
 
 #endif

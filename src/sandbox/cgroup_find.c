@@ -1,6 +1,6 @@
 /*
- * Where a control group can be made: reads what the kernel says of groups and mounts. Runs in
- * whoever starts a sandbox.
+ * Finds where a control group can be made, by the kernel's lists of groups and mounts. Runs in the
+ * process that starts a sandbox.
  */
 #include "sandbox/cgroup_int.h"
 
@@ -17,11 +17,11 @@
 
 /* A machine with thousands of mounts has a mountinfo of a few hundred kilobytes. */
 #define TEXT_MAX (4u << 20)
-/* How often a subtree may say that a new process came into the group meanwhile. */
+/* Retries if a new process joins the group meanwhile. */
 #define LEAF_TRIES 5
 /*
- * Where our caller's processes go in a delegated subtree: a version 2 group with processes of its
- * own cannot share controllers out.
+ * Child group for the caller's processes in a delegated subtree: a version 2 group with processes
+ * cannot enable controllers for child groups.
  */
 #define LEAF "cellgate-leaf"
 
@@ -41,24 +41,21 @@ static bool has_word(const char *list, size_t len, char separator, const char *w
                 const char *stop = memchr(p, separator, (size_t)(end - p));
                 size_t this = (size_t)((stop ? stop : end) - p);
 
-                if (this == n && !memcmp(p, word, n))
+                if (this == n && memcmp(p, word, n) == 0)
                         return true;
                 p += this + 1;
         }
         return false;
 }
 
-/* Calls for each line; a line without its end counts. */
+/* The next line; the last one may lack its newline. */
 static const char *next_line(const char *p, size_t *len)
 {
         *len = strcspn(p, "\n");
         return *len ? p : NULL;
 }
 
-/*
- * The caller's group in the hierarchy of @controller, NULL being version 2. *len: 0 when there is
- * none.
- */
+/* The caller's group in the hierarchy of @controller; NULL: version 2. *len: 0 if there is none. */
 static const char *own_group(const char *groups, const char *controller, size_t *ret_len)
 {
         size_t len;
@@ -103,11 +100,11 @@ static bool parse_mount(const char *line, size_t len, struct mount *m)
 static bool mount_is(const struct mount *m, const char *controller)
 {
         if (!controller)
-                return !strcmp(m->type, "cgroup2");
-        return !strcmp(m->type, "cgroup") && has_word(m->options, strlen(m->options), ',', controller);
+                return strcmp(m->type, "cgroup2") == 0;
+        return strcmp(m->type, "cgroup") == 0 && has_word(m->options, strlen(m->options), ',', controller);
 }
 
-/* The folder of the caller's group, where some mount shows it. */
+/* The folder of the caller's group in a mount that shows it. */
 static bool own_folder(const struct texts *t, const char *controller, char path[PATH_MAX])
 {
         size_t group_len, len;
@@ -120,7 +117,7 @@ static bool own_folder(const struct texts *t, const char *controller, char path[
                 size_t root;
                 int n;
 
-                /* Most mounts are of other kinds: not even copied. */
+                /* Fast path: most mounts are of other types. */
                 if (!memmem(p, len, " - cgroup", 9) || !parse_mount(p, len, &m) || !mount_is(&m, controller))
                         continue;
                 root = m.root[1] ? strlen(m.root) : 0;
@@ -145,7 +142,7 @@ static bool may_write(const char *folder, const char *file)
         return faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) == 0;
 }
 
-/* Which of @want a file of version 2 lists. */
+/* The controllers of @want that a version 2 file lists. */
 static unsigned int listed(const char *folder, const char *file, unsigned int want)
 {
         char path[PATH_MAX + 64], text[512] = "";
@@ -166,10 +163,7 @@ static unsigned int listed(const char *folder, const char *file, unsigned int wa
         return has;
 }
 
-/*
- * Whoever manages the groups here has given this one away: systemd says so by an attribute, a
- * container by what its root is.
- */
+/* The group is delegated: systemd sets an attribute; in a container the root is. */
 static bool is_delegated(const char *folder)
 {
         static const char *const marks[] = { "user.delegate", "trusted.delegate" };
@@ -180,7 +174,7 @@ static bool is_delegated(const char *folder)
                 if (getxattr(folder, marks[i], value, sizeof(value)) == 1 && value[0] == '1')
                         return true;
         }
-        /* The root of what is mounted, but not the machine's own root, which has no type. */
+        /* The root of the mount, but not the machine's root, which has no type. */
         snprintf(type, sizeof(type), "%s/cgroup.type", folder);
         snprintf(parent, sizeof(parent), "%s/..", folder);
         return access(type, F_OK) == 0 && stat(folder, &here) == 0 && stat(parent, &above) == 0 &&
@@ -198,7 +192,7 @@ static bool write_text(const char *folder, const char *file, const char *text)
         return fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
 }
 
-/* Whatever runs in the group goes one down. */
+/* Moves the group's processes to the child group. */
 static void move_down(const char *folder)
 {
         char path[PATH_MAX + 64], leaf[PATH_MAX + 64], pid[24];
@@ -231,7 +225,7 @@ bool cg_cgroup_prepare(const struct cg_cgroup_place *place)
 
         if (!place->to_prepare)
                 return true;
-        if (share_out(place->path, place->to_prepare)) /* nothing runs in it */
+        if (share_out(place->path, place->to_prepare)) /* has no processes */
                 return true;
         snprintf(leaf, sizeof(leaf), "%s/" LEAF, place->path);
         if (mkdir(leaf, 0755) < 0 && errno != EEXIST)
@@ -244,7 +238,7 @@ bool cg_cgroup_prepare(const struct cg_cgroup_place *place)
         return false;
 }
 
-/* Version 2: the caller's group, or the one above where the caller has been moved into a leaf. */
+/* Version 2: the caller's group, or its parent if the caller has been moved to the child group. */
 static void find_v2(const struct texts *t, unsigned int want, struct cg_cgroup_places *ret)
 {
         struct cg_cgroup_place *p = &ret->v[ret->n];
@@ -254,14 +248,14 @@ static void find_v2(const struct texts *t, unsigned int want, struct cg_cgroup_p
         if (!own_folder(t, NULL, p->path))
                 return;
         slash = strrchr(p->path, '/');
-        if (slash && !strcmp(slash + 1, LEAF))
+        if (slash && strcmp(slash + 1, LEAF) == 0)
                 *slash = '\0';
         offered = listed(p->path, "cgroup.controllers", want);
         shared = listed(p->path, "cgroup.subtree_control", want);
         if (!offered || !may_write(p->path, ".") || !may_write(p->path, "cgroup.procs"))
                 return;
         if (shared != offered && !is_delegated(p->path))
-                offered = shared; /* not ours to change */
+                offered = shared; /* not permitted to enable more */
         if (!offered)
                 return;
         p->version = 2;
@@ -277,7 +271,7 @@ static void find_v1(const struct texts *t, size_t controller, struct cg_cgroup_p
         if (!own_folder(t, names[controller][0], p->path) || !may_write(p->path, "."))
                 return;
         for (size_t i = 0; i < ret->n; i++) {
-                if (!strcmp(ret->v[i].path, p->path)) { /* two controllers in one hierarchy */
+                if (strcmp(ret->v[i].path, p->path) == 0) { /* two controllers in the same hierarchy */
                         ret->v[i].has |= 1u << controller;
                         return;
                 }
@@ -289,8 +283,8 @@ static void find_v1(const struct texts *t, size_t controller, struct cg_cgroup_p
 }
 
 /*
- * Every version 2 group counts its processor time, whatever controllers there are. Where there are
- * some, it is somebody's to manage.
+ * Every version 2 group counts processor time, without any controller. A group with controllers is
+ * managed by another program.
  */
 static void find_usage(const struct texts *t, struct cg_cgroup_places *ret)
 {

@@ -41,7 +41,10 @@ static int make_unreadable(void)
         return cg_steal_fd(&copy);
 }
 
-/* Attaches what @make makes the first time, and copies of it from then on: a third of the cost. */
+/*
+ * Attaches the result of @make the first time and copies of it later, which takes a third of the
+ * time.
+ */
 static int attach(int *first, int (*make)(void), int target)
 {
         cg_auto_fd int copy = -1;
@@ -78,7 +81,7 @@ int cg_cover_path(struct cg_cover *c, const char *path, struct cg_err *err)
         return cg_cover_fd(c, fd, path, err);
 }
 
-/* One path component below @dir, made when missing. */
+/* Opens one path component below @dir; makes it if it is missing. */
 static int enter_or_make(int dir, const char *name, bool folder)
 {
         int fd = cg_mount_open_at(dir, name);

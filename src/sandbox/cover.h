@@ -1,6 +1,6 @@
 /*
- * Covers: an empty read-only folder or an unreadable file over a path; and mount points made where
- * there are none. Private to src/sandbox.
+ * Covers: an empty read-only folder or an unreadable file is mounted over a path. Also makes
+ * missing mount points. Private to src/sandbox.
  */
 #ifndef CG_SANDBOX_COVER_H
 #define CG_SANDBOX_COVER_H
@@ -8,10 +8,7 @@
 #include <stdbool.h>
 #include "base/err.h"
 
-/*
- * One empty folder and one unreadable file for all covers: made and attached by the first that
- * needs it, -1 before.
- */
+/* One empty folder and one unreadable file for all covers; -1 until first used. */
 struct cg_cover {
         int empty_fd;
         int unreadable_fd;
@@ -20,13 +17,13 @@ struct cg_cover {
 void cg_cover_init(struct cg_cover *c);
 void cg_cover_fini(struct cg_cover *c);
 
-/* Covers what @fd (O_PATH) is. @path is for the message. */
+/* Covers the file of @fd (O_PATH). @path is for the error message. */
 int cg_cover_fd(struct cg_cover *c, int fd, const char *path, struct cg_err *err);
-/* Covers @path. What is not there, or out of reach, needs no cover. */
+/* Covers @path, unless it is missing or inaccessible. */
 int cg_cover_path(struct cg_cover *c, const char *path, struct cg_err *err);
 /*
- * O_PATH descriptor of absolute @path, made as a folder or an empty file, with its parents, where
- * it is missing.
+ * O_PATH descriptor of absolute @path, which is made as a folder or an empty file, with its
+ * parents, if it is missing.
  */
 int cg_cover_target(const char *path, bool folder, int *ret, struct cg_err *err);
 

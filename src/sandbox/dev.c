@@ -75,7 +75,7 @@ static int add_file_system(int dir, const char *name, const char *type, const st
 
 static int populate(struct cg_dev *dev, uint64_t memory, int dir, struct cg_err *err)
 {
-        /* Terminals that this sandbox made, and no others. */
+        /* Only terminals that this sandbox made. */
         static const struct cg_mount_option pts[] = {
                 { "newinstance", NULL }, { "mode", "0620" }, { "ptmxmode", "0666" }, { NULL, NULL }
         };
@@ -105,7 +105,7 @@ int cg_dev_mount(struct cg_dev *dev, uint64_t memory, int target, struct cg_err 
         };
         cg_auto_fd int fs = cg_mount_new("tmpfs", options, CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC);
 
-        /* Attached first: older kernels mount nothing in what is detached itself. */
+        /* Attached first: older kernels cannot mount in a detached mount. */
         if (fs < 0 || cg_mount_attach(fs, target) < 0)
                 return cg_fail_errno(err, "sandbox: /dev");
         if (populate(dev, memory, fs, err) < 0)

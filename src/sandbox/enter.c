@@ -1,6 +1,6 @@
 /*
- * How the main process gives up everything it does not need. Runs in the main process, a fork of
- * init, before main_fn. cg_enter() is the one place where privileges go; the order is the point.
+ * Drops all privileges that the main process does not need. Runs in the main process, a fork of
+ * init, before main_fn. All of it is in cg_enter(), in the order that the steps must have.
  */
 #include "sandbox/steps.h"
 
@@ -23,7 +23,7 @@
 #include "sandbox/notify/mediate.h"
 #include "sandbox/notify/watch.h"
 
-/* Everything but 0, 1, 2 and the list, which is ascending. */
+/* Closes everything but 0, 1, 2 and the list, which is ascending. */
 int cg_enter_close_others(const struct cg_spawn *sp, struct cg_err *err)
 {
         unsigned int next = 3;
@@ -64,14 +64,17 @@ static int set_limit(__rlimit_resource_t what, const char *name, uint64_t value,
         if (getrlimit(what, &l) < 0)
                 return cg_fail_errno(err, "sandbox: %s", name);
         if (value > l.rlim_max)
-                value = l.rlim_max; /* never above what the caller may have itself */
+                value = l.rlim_max; /* never above the caller's own hard limit */
         l.rlim_cur = l.rlim_max = value;
         if (setrlimit(what, &l) < 0)
                 return cg_fail_errno(err, "sandbox: %s", name);
         return 0;
 }
 
-/* The signal that says what happened comes first, the one that cannot be ignored a second later. */
+/*
+ * SIGXCPU comes first, which explains the end, and SIGKILL, which cannot be ignored, a second
+ * later.
+ */
 static int set_cpu_limit(uint64_t seconds, struct cg_err *err)
 {
         struct rlimit l;
@@ -85,9 +88,9 @@ static int set_cpu_limit(uint64_t seconds, struct cg_err *err)
 }
 
 /*
- * Descriptors that are on their way between sockets are counted for the user as a whole, against
- * the limit of who sends more: with less than ours, nothing inside can use up what the user's other
- * programs may have.
+ * Descriptors in flight between sockets are counted for the user as a whole, against the sender's
+ * limit: with a lower limit than the caller's, programs inside cannot use up what the user's other
+ * programs may send.
  */
 static uint64_t fewer_files(uint64_t wanted)
 {
@@ -114,7 +117,7 @@ static int set_limits(const struct cg_sandbox_limits *l, struct cg_err *err)
         return 0;
 }
 
-/* Whole CPUs, among those that the caller may use; not the same ones for every sandbox. */
+/* Limits the process to whole CPUs among the caller's; not to the same ones for every sandbox. */
 static int limit_cpus(uint64_t cores_milli, struct cg_err *err)
 {
         size_t wanted = (size_t)((cores_milli + 999) / 1000), n, skip;
@@ -154,9 +157,7 @@ int cg_enter_bounding_set(bool setfcap, struct cg_err *err)
         return 0;
 }
 
-/*
- * Kept over an exec as well, which takes an ambient capability: nothing else gives a program any.
- */
+/* Keeps CAP_SETFCAP across an exec, by an ambient capability. */
 static int keep_setfcap(struct cg_err *err)
 {
         struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -181,8 +182,8 @@ int cg_enter_drop_caps(bool setfcap, struct cg_err *err)
 int cg_enter_keep_caps(bool setfcap, uint32_t more, struct cg_err *err)
 {
         /*
-         * No power from being uid 0 or becoming it, none kept over a change of user, and these bits
-         * stay as they are.
+         * Being or becoming uid 0 gives no capabilities, a change of user keeps none, and these
+         * bits are locked.
          */
         static const unsigned long bits = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP |
                                           SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED |
@@ -190,7 +191,7 @@ int cg_enter_keep_caps(bool setfcap, uint32_t more, struct cg_err *err)
         struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
         struct __user_cap_data_struct left[_LINUX_CAPABILITY_U32S_3] = { { 0 } };
 
-        /* Bits first: changing them takes CAP_SETPCAP, which the last line gives away. */
+        /* Bits first: changing them needs CAP_SETPCAP, which the last line drops. */
         if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
                 return cg_fail_errno(err, "sandbox: ambient capabilities");
         if (setfcap && keep_setfcap(err) < 0)
@@ -213,10 +214,7 @@ static int no_new_privs(struct cg_err *err)
         return 0;
 }
 
-/*
- * A session of its own: no controlling terminal to type into, and signals to the caller's group do
- * not reach it.
- */
+/* A new session: no controlling terminal, and no signals to the caller's group. */
 static int new_session(struct cg_err *err)
 {
         if (setsid() < 0)
@@ -224,17 +222,17 @@ static int new_session(struct cg_err *err)
         return 0;
 }
 
-/* A plan that is off: the same shape of process, nothing taken away but limits. */
+/* A plan that is off: the same processes, with limits only. */
 static int enter_off(const struct cg_spawn *sp, struct cg_err *err)
 {
         struct cg_sandbox_limits l = sp->sb->limits;
 
-        /* RLIMIT_NPROC counts all that the user runs, here without a user namespace */
+        /* without a user namespace RLIMIT_NPROC counts all processes of the user */
         if (sp->counted)
                 l.processes = CG_PLAN_NO_LIMIT;
         if (sp->affinity && limit_cpus(sp->sb->limits.cores_milli, err) < 0)
                 return -1;
-        /* There is no namespace that ends with init. */
+        /* No pid namespace ends with init. */
         if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
                 return cg_fail_errno(err, "sandbox: end with init");
         if (new_session(err) < 0 || start_in(sp, err) < 0 || cg_apparmor_leave(NULL, err) < 0)
@@ -242,50 +240,47 @@ static int enter_off(const struct cg_spawn *sp, struct cg_err *err)
         return set_limits(&l, err);
 }
 
-/* What holds the listener can let denied calls through: it goes to init, and no copy stays. */
+/* Sends the listener to init and closes it: a process with the listener can allow denied calls. */
 static int install_filter(const struct cg_spawn *sp, struct cg_err *err)
 {
         struct sock_fprog base, prog;
         bool names = cg_mediates(sp->sb);
-        int listener, e = 0;
+        int listener, r = 0;
 
         cg_seccomp_filter(
                 names ? sp->sb->filter_flags : sp->sb->filter_flags & ~(unsigned int)CG_FILTER_NAMES, &base);
         prog = base;
         if (sp->listener_in < 0)
                 return cg_seccomp_install(&prog, err);
-        if (sp->sb->watch || cg_plan_tells_network(sp->sb))
-                e = cg_watch_filter(&base, sp->sb->watch, cg_plan_tells_network(sp->sb), &prog, err);
-        if (e == 0)
-                e = cg_seccomp_install_listener(&prog, &base, &listener, err);
+        if (sp->sb->watch || cg_plan_reports_network(sp->sb))
+                r = cg_watch_filter(&base, sp->sb->watch, cg_plan_reports_network(sp->sb), &prog, err);
+        if (r == 0)
+                r = cg_seccomp_install_listener(&prog, &base, &listener, err);
         if (prog.filter != base.filter)
                 free(prog.filter);
-        if (e == 0 && listener < 0 && names)
-                e = cg_fail(
+        if (r == 0 && listener < 0 && names)
+                r = cg_fail(
                         err, CG_E_UNSUPPORTED,
                         "sandbox: files that programs outside obey (.git/config, .bashrc...) are protected by a "
                         "listener for system calls, and there is another sandbox's around this one (or Linux is older than 5.0)");
-        /*
-         * Then every connect() or listen() would fail: better nothing runs than something that
-         * cannot work.
-         */
-        if (e == 0 && listener < 0 && sp->sb->doors & (CG_DOOR_UNIX | CG_DOOR_LISTEN))
-                e = cg_fail(
+        /* Without a listener every connect() or listen() would fail, so the start fails. */
+        if (r == 0 && listener < 0 && sp->sb->doors & (CG_DOOR_UNIX | CG_DOOR_LISTEN))
+                r = cg_fail(
                         err, CG_E_UNSUPPORTED,
                         "sandbox: network.allowUnixSockets and allowLocalBinding need a listener for system "
                         "calls, and there is another sandbox's around this one (or Linux is older than 5.0)");
-        if (e == 0 && listener >= 0) {
-                e = cg_send_fds(sp->listener_in, "l", 1, &listener, 1, err);
+        if (r == 0 && listener >= 0) {
+                r = cg_send_fds(sp->listener_in, "l", 1, &listener, 1, err);
                 close(listener);
         }
         close(sp->listener_in);
-        return e;
+        return r;
 }
 
 /*
- * The landlock tier's: outside of a user namespace only root has the capabilities that taking the
- * bounding set and fixing securebits needs. Who has none gets none either way: no_new_privs keeps
- * every program from gaining any.
+ * Of the landlock tier: outside of a user namespace only root has the capabilities to clear the
+ * bounding set and to lock securebits. Other users cannot gain capabilities because of
+ * no_new_privs.
  */
 int cg_enter_drop_caps_outside(struct cg_err *err)
 {
@@ -305,38 +300,34 @@ int cg_enter_drop_caps_outside(struct cg_err *err)
 }
 
 /*
- * Landlock and the filter, which takes its listener out of here: nothing inside may answer for the
- * broker.
+ * Landlock and the filter, whose listener is sent away: no process inside may reply for the broker.
  */
 static int enter_layers(const struct cg_spawn *sp, struct cg_err *err)
 {
-        int pins[CG_LANDLOCK_PINS], listener = -1, e;
+        int pins[CG_LANDLOCK_PINS], listener = -1, r;
         size_t n = 0, sent = 0;
 
-        /*
-         * It lets calls go on, past what the filter says of them: here that would be past the
-         * broker.
-         */
+        /* Watching lets calls continue, which would bypass the broker. */
         if (sp->sb->watch)
                 return cg_fail(err, CG_E_UNSUPPORTED, "sandbox: watchFiles works in the full tier only");
-        e = cg_landlock_apply_tier(sp->sb, pins, &n, err);
-        if (e == 0)
-                e = cg_seccomp_install_brokered(&sp->sb->filter, &listener, err);
-        for (; sent < n && e == 0; sent += CG_MAX_FDS)
-                e = cg_send_fds(sp->listener_in, "p", 1, pins + sent,
+        r = cg_landlock_apply_tier(sp->sb, pins, &n, err);
+        if (r == 0)
+                r = cg_seccomp_install_brokered(&sp->sb->filter, &listener, err);
+        for (; sent < n && r == 0; sent += CG_MAX_FDS)
+                r = cg_send_fds(sp->listener_in, "p", 1, pins + sent,
                                 n - sent < CG_MAX_FDS ? n - sent : CG_MAX_FDS, err);
-        if (e == 0)
-                e = cg_send_fds(sp->listener_in, "l", 1, &listener, 1, err);
+        if (r == 0)
+                r = cg_send_fds(sp->listener_in, "l", 1, &listener, 1, err);
         while (n)
                 close(pins[--n]);
         cg_closep_(&listener);
         close(sp->listener_in);
-        return e;
+        return r;
 }
 
 /*
- * RLIMIT_NPROC counts all that the user has on this machine: the sandbox's share comes on top of
- * what is there.
+ * RLIMIT_NPROC counts all processes of the user on this machine: the sandbox's limit is added to
+ * the present number.
  */
 static uint64_t processes_beside(void)
 {
@@ -381,8 +372,8 @@ static int enter_landlock(const struct cg_spawn *sp, struct cg_err *err)
 }
 
 /*
- * Layers hold for the thread that puts them on, and for what it makes afterwards. Where nobody
- * prepares, none can be there.
+ * Layers apply to the thread that installs them and its later children, so the main process must
+ * have one thread.
  */
 static int check_one_thread(struct cg_err *err)
 {
@@ -406,12 +397,12 @@ int cg_enter(const struct cg_spawn *sp, struct cg_err *err)
 
         if (new_session(err) < 0)
                 return -1;
-        /* Before seccomp, which denies keyctl: keys the user holds are not the sandbox's. */
+        /* Before seccomp, which denies keyctl. The user's keys are not for the sandbox. */
         if (join_session_keyring(err) < 0)
                 return -1;
         /*
-         * Off the caller's folder, which lies in mounts that have been covered since, to the same
-         * name in the new ones.
+         * Leaves the caller's folder, which is in covered mounts, for the same path in the new
+         * mounts.
          */
         if (start_in(sp, err) < 0)
                 return -1;
@@ -429,13 +420,12 @@ int cg_enter(const struct cg_spawn *sp, struct cg_err *err)
                 return -1;
         if (cg_enter_drop_caps(sp->sb->nested_users && !sp->uid, err) < 0)
                 return -1;
-        /* No program gives any back; and without capabilities Landlock and seccomp insist on it. */
+        /*
+         * No program can regain privileges; required for Landlock and seccomp without capabilities.
+         */
         if (no_new_privs(err) < 0)
                 return -1;
-        /*
-         * Opens the write roots by name, in the finished view, with the rights that the sandbox
-         * has.
-         */
+        /* Opens the write roots by name, in the complete view, with the sandbox's rights. */
         if (cg_landlock_apply(sp->sb, err) < 0)
                 return -1;
         if (sp->affinity && cg_seccomp_keep_affinity(err) < 0)

@@ -1,7 +1,6 @@
 /*
- * A repository's configuration, as far as a sandboxed git may write one: a line grammar so narrow
- * that whatever git makes of the text, it runs no program and reads no other file for it. See
- * names.h.
+ * Accepts repository configurations that a sandboxed git may write: a line grammar so narrow that
+ * git runs no program and reads no other file because of it. See names.h.
  */
 #include "sandbox/names.h"
 
@@ -13,7 +12,7 @@
 
 enum value { BOOL, NUMBER, WORD, NAME, REFSPEC, URL };
 
-/* Sections with a name in quotes have @named. */
+/* @named: the section has a name in quotes. */
 static const struct {
         const char *section;
         bool named;
@@ -56,8 +55,8 @@ static const struct {
 };
 
 /*
- * Bytes that stand for themselves in every version of git: no quotes, no escapes, no comments, no
- * line that goes on.
+ * Bytes without a special meaning in any version of git: no quotes, escapes, comments or continued
+ * lines.
  */
 static bool all_of(const char *s, size_t n, const char *more)
 {
@@ -71,18 +70,18 @@ static bool all_of(const char *s, size_t n, const char *more)
 
 static bool begins(const char *s, size_t n, const char *with)
 {
-        return n > strlen(with) && !strncmp(s, with, strlen(with));
+        return n > strlen(with) && strncmp(s, with, strlen(with)) == 0;
 }
 
 static bool has_text(const char *s, size_t n, const char *text)
 {
-        /* Never NULL; gcc 12 with -fsanitize=undefined believes that it could be, and warns. */
+        /* s is never NULL; gcc 12 with -fsanitize=undefined warns without the check. */
         return s && memmem(s, n, text, strlen(text));
 }
 
 /*
- * Schemes that git itself speaks, an ssh address or an absolute path. "ext::" and its kin name
- * programs; what begins with "-" would be an option of one.
+ * Schemes of git itself, an ssh address or an absolute path. "ext::" and others name programs; a
+ * leading "-" would be an option of one.
  */
 static bool is_url(const char *s, size_t n)
 {
@@ -104,8 +103,9 @@ static bool is_value(enum value kind, const char *s, size_t n)
 {
         switch (kind) {
         case BOOL:
-                return (n == 4 && !strncasecmp(s, "true", n)) || (n == 5 && !strncasecmp(s, "false", n)) ||
-                       (n == 2 && !strncasecmp(s, "no", n)) || (n == 3 && !strncasecmp(s, "yes", n));
+                return (n == 4 && strncasecmp(s, "true", n) == 0) ||
+                       (n == 5 && strncasecmp(s, "false", n) == 0) ||
+                       (n == 2 && strncasecmp(s, "no", n) == 0) || (n == 3 && strncasecmp(s, "yes", n) == 0);
         case NUMBER:
                 for (size_t i = 0; i < n; i++) {
                         if (!isdigit((unsigned char)s[i]))
@@ -113,7 +113,7 @@ static bool is_value(enum value kind, const char *s, size_t n)
                 }
                 return n > 0 && n < 8;
         case NAME:
-                return n > 0 && (s[0] != '-' || (n == 9 && !memcmp(s, "--no-tags", n))) &&
+                return n > 0 && (s[0] != '-' || (n == 9 && memcmp(s, "--no-tags", n) == 0)) &&
                        all_of(s, n, "-._/+@") && !has_text(s, n, "..");
         case WORD:
                 for (size_t i = 0; i < n; i++) {
@@ -133,7 +133,7 @@ struct section {
         bool named;
 };
 
-/* "[remote "origin"]" and nothing behind it. */
+/* "[remote "origin"]" and nothing after it. */
 static bool read_section(const char *s, size_t n, struct section *ret)
 {
         size_t len = 1;
@@ -165,8 +165,8 @@ static bool read_key(const char *s, size_t n, const struct section *in)
         while (at < n && s[at] == ' ')
                 at++;
         for (size_t i = 0; i < CG_ARRAY_LEN(keys); i++) {
-                if (strlen(keys[i].key) == len && !strncasecmp(keys[i].key, s, len) &&
-                    !strcasecmp(keys[i].section, in->name) && keys[i].named == in->named)
+                if (strlen(keys[i].key) == len && strncasecmp(keys[i].key, s, len) == 0 &&
+                    strcasecmp(keys[i].section, in->name) == 0 && keys[i].named == in->named)
                         return is_value(keys[i].value, s + at, n - at);
         }
         return false;

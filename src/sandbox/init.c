@@ -31,7 +31,7 @@
 #include "sandbox/notify/notify.h"
 #include "sandbox/notify/reply.h"
 
-/* Its only descriptors; PROXY_FD and those behind it are the landlock tier's. */
+/* Init's descriptors; those from PROXY_FD on are of the landlock tier. */
 enum {
         STATUS_FD = 0,
         SIGNAL_FD = 1,
@@ -43,12 +43,12 @@ enum {
 };
 
 /*
- * How long the rest of a plan that is off may take to end once it was killed (stuck in the kernel,
- * say, on a dead disk).
+ * How long killed processes may take to end without a pid namespace (they may hang in the kernel on
+ * a dead disk).
  */
 #define END_DEADLINE_MS 5000
 
-/* Sends the outcome to the caller, NULL being good news; true when it arrived. */
+/* Reports the outcome to the caller; @err NULL: success. True if it was sent. */
 static bool report(int ready_fd, const struct cg_err *err)
 {
         struct cg_ready r = { .ok = !err };
@@ -64,7 +64,7 @@ static _Noreturn void fail(const struct cg_spawn *sp, const struct cg_err *err)
         _exit(125);
 }
 
-/* What takes no file, while init makes the view. */
+/* Preparation that opens no files, run while init makes the view. */
 static void prepare(const struct cg_spawn *sp)
 {
         struct cg_err err = { 0 };
@@ -74,7 +74,7 @@ static void prepare(const struct cg_spawn *sp)
                 fail(sp, &err);
         if (sp->go_in < 0)
                 return;
-        if (read(sp->go_in, &go, 1) != 1) /* init has failed, and said so */
+        if (read(sp->go_in, &go, 1) != 1) /* init has failed and reported it */
                 _exit(125);
         close(sp->go_in);
 }
@@ -83,13 +83,13 @@ static _Noreturn void run_main(const struct cg_spawn *sp)
 {
         struct cg_err err = { 0 };
 
-        /* Sockets of other sessions, files, folders of the host's mounts. */
+        /* Among them sockets of other sessions and folders in the host's mounts. */
         if (cg_enter_close_others(sp, &err) < 0)
                 fail(sp, &err);
         prepare(sp);
         if (cg_enter(sp, &err) < 0)
                 fail(sp, &err);
-        /* Nobody there to be told means that the caller has ended meanwhile. */
+        /* On failure the caller has ended meanwhile. */
         if (!report(sp->ready_fd, NULL))
                 _exit(125);
         close(sp->ready_fd);
@@ -98,8 +98,8 @@ static _Noreturn void run_main(const struct cg_spawn *sp)
 }
 
 /*
- * A cgroup namespace has as its root the group that its maker was in: so it comes after the group,
- * not with the clone.
+ * The root of a cgroup namespace is the group of the process that makes it, so it is made after the
+ * process has joined its group, not with the clone.
  */
 static int enter_group(const struct cg_spawn *sp, struct cg_err *err)
 {
@@ -113,11 +113,10 @@ static int enter_group(const struct cg_spawn *sp, struct cg_err *err)
 }
 
 /*
- * Half of the machine's memory more than they use, so that the kernel of the machine chooses among
- * them. It is inherited, and inside /proc is read-only. Where the /proc out here cannot be written
- * it stays as it was: nothing depends on it.
+ * Makes the OOM killer prefer the sandbox's processes, by a score of half of the machine's memory.
+ * It is inherited and cannot be changed inside, where /proc is read-only. Failure is ignored.
  */
-static void volunteer_for_oom(void)
+static void raise_oom_score(void)
 {
         static const char score[] = "500";
         cg_auto_fd int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
@@ -129,9 +128,8 @@ static void volunteer_for_oom(void)
 }
 
 /*
- * What must hold before anything of the sandbox runs. A parent-death signal alone would do for a
- * caller that is killed; the status pipe, whose reader vanishes, also tells of one that was gone
- * before this line.
+ * Setup before anything of the sandbox runs. The parent-death signal covers a caller that is killed
+ * later, the status pipe without a reader one that has ended before this line.
  */
 static int become_init(const struct cg_spawn *sp, struct cg_err *err)
 {
@@ -140,17 +138,17 @@ static int become_init(const struct cg_spawn *sp, struct cg_err *err)
                 return cg_fail_errno(err, "sandbox: end with the caller");
         if (setsid() < 0)
                 return cg_fail_errno(err, "sandbox: session of init");
-        /* An inherited SIG_IGN would have the kernel reap the main process and lose its status. */
+        /*
+         * With an inherited SIG_IGN the kernel would reap the main process, and its status would be
+         * lost.
+         */
         signal(SIGCHLD, SIG_DFL);
         if (sp->oom_first)
-                volunteer_for_oom();
+                raise_oom_score();
         return enter_group(sp, err);
 }
 
-/*
- * libc's own fork, not a raw clone: it puts the thread id it caches, its locks and atfork handlers
- * right.
- */
+/* libc's fork, not a raw clone: it updates the cached thread id, locks and runs atfork handlers. */
 static pid_t fork_main(const struct cg_spawn *sp, struct cg_err *err)
 {
         pid_t pid = fork();
@@ -160,12 +158,12 @@ static pid_t fork_main(const struct cg_spawn *sp, struct cg_err *err)
         return pid < 0 ? cg_fail_errno(err, "sandbox: main process") : pid;
 }
 
-/* *main_pid: the main process, where it prepares itself from here on. */
+/* *main_pid: the main process, if it is started here to prepare itself. */
 static int make_sandbox(const struct cg_spawn *sp, pid_t *main_pid, struct cg_err *err)
 {
         /*
-         * A caller that is not dumpable (it holds secrets) leaves /proc/self to root; the maps are
-         * written there.
+         * The maps are written to /proc/self, which belongs to root if the caller is not dumpable
+         * (it has secrets).
          */
         if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0 || cg_ns_map_ids(sp->uid, sp->gid, err) < 0)
                 return cg_err_prefix(err, "sandbox: user namespace");
@@ -179,8 +177,8 @@ static int make_sandbox(const struct cg_spawn *sp, pid_t *main_pid, struct cg_er
         if (sp->ports_fd >= 0 && cg_ns_send_ports(sp, err) < 0)
                 return -1;
         /*
-         * Where a control group holds the limit, files in memory count in it; where none does,
-         * nothing else bounds them.
+         * With a control group files in memory count towards its limit; otherwise only the sizes of
+         * tmpfs limit them.
          */
         if (cg_mounts_apply(sp->sb, sp->oom_first ? sp->sb->limits.memory_bytes : 0, err) < 0)
                 return -1;
@@ -190,11 +188,10 @@ static int make_sandbox(const struct cg_spawn *sp, pid_t *main_pid, struct cg_er
 }
 
 /*
- * Signals of the host that a command's sandbox hands on; it cannot be signalled otherwise. SIGTSTP
- * and SIGCONT are for everything inside, what a terminal sends for the main process's group, the
- * rest for the main process.
+ * Signals of the host that a command's sandbox forwards: SIGTSTP and SIGCONT to all processes
+ * inside, signals of a terminal to the main process's group, the others to the main process.
  */
-static const int handed_on[] = { SIGINT,   SIGQUIT, SIGHUP,  SIGUSR1, SIGUSR2,
+static const int forwarded[] = { SIGINT,   SIGQUIT, SIGHUP,  SIGUSR1, SIGUSR2,
                                  SIGWINCH, SIGTSTP, SIGCONT, SIGALRM };
 
 static int make_subreaper(struct cg_err *err)
@@ -204,13 +201,10 @@ static int make_subreaper(struct cg_err *err)
         return 0;
 }
 
-/*
- * They move to their fixed numbers; those that are not there (-1) stay free, and all others are
- * closed.
- */
+/* Moves @fds to their fixed numbers (-1: absent) and closes all others. */
 static int keep_only(int fds[FIXED_FDS])
 {
-        /* Any of them may have another's number already: out of the way first. */
+        /* First to high numbers, since one may have the number of another. */
         for (int i = 0; i < FIXED_FDS; i++) {
                 if (fds[i] >= 0 && (fds[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, FIXED_FDS)) < 0)
                         return -1;
@@ -222,31 +216,30 @@ static int keep_only(int fds[FIXED_FDS])
         return close_range(FIXED_FDS, ~0U, 0);
 }
 
-/* Signals as a descriptor, all handlers gone: nothing of the caller's runs here any more. */
+/*
+ * Opens the signal descriptor and resets all handlers, so that no code of the caller runs any more.
+ */
 static int open_signals(const struct cg_spawn *sp)
 {
         sigset_t wanted;
 
         for (int s = 1; s < NSIG; s++) {
                 /*
-                 * SIGCHLD is at its default since become_init(); to set it again would discard one
-                 * that waits.
+                 * SIGCHLD is at its default since become_init(); setting it again would discard a
+                 * pending one.
                  */
                 if (s != SIGCHLD)
-                        signal(s, SIG_DFL); /* those that cannot be set need not be */
+                        signal(s, SIG_DFL); /* some cannot be set, which does not matter */
         }
         sigemptyset(&wanted);
         sigaddset(&wanted, SIGCHLD);
         sigaddset(&wanted, SIGTERM);
-        for (size_t i = 0; sp->sb->command && i < CG_ARRAY_LEN(handed_on); i++)
-                sigaddset(&wanted, handed_on[i]);
+        for (size_t i = 0; sp->sb->command && i < CG_ARRAY_LEN(forwarded); i++)
+                sigaddset(&wanted, forwarded[i]);
         return signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/*
- * Nothing of the caller's may run or stay open here: handlers to default, descriptors closed,
- * rights gone.
- */
+/* Resets handlers, closes descriptors and drops rights of the caller. */
 static int seal_init(const struct cg_spawn *sp, const int proxies[CG_LANDLOCK_PORTS], struct cg_err *err)
 {
         int fds[FIXED_FDS] = { sp->status_fd, open_signals(sp), sp->listener_out, sp->denied_fd,
@@ -260,9 +253,8 @@ static int seal_init(const struct cg_spawn *sp, const int proxies[CG_LANDLOCK_PO
         if (sp->sb->off)
                 return 0;
         /*
-         * What the main process keeps, too: a call that is asked about is looked at in its caller's
-         * memory, which takes as much power. Callers that are not dumpable (gpg-agent) take
-         * CAP_SYS_PTRACE.
+         * Init keeps the capabilities of the main process, which reading a caller's memory
+         * requires, and CAP_SYS_PTRACE for callers that are not dumpable (gpg-agent).
          */
         if ((sp->sb->grants ? cg_enter_drop_caps_outside(err)
                             : cg_enter_keep_caps(sp->sb->nested_users && !sp->uid,
@@ -278,15 +270,12 @@ static void write_status(int wait_status)
                 .exit_code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1,
                 .signal = WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0,
         };
-        ssize_t n = write(STATUS_FD, &st, sizeof(st)); /* a reader that has gone does not want it */
+        ssize_t n = write(STATUS_FD, &st, sizeof(st)); /* fails if the reader has ended */
 
         (void)n;
 }
 
-/*
- * All that is left inside: gone, so that the caller need not wait for the end of the namespaces to
- * know it.
- */
+/* Ends all other processes, so that the caller need not wait for the end of the namespaces. */
 static void end_rest(void)
 {
         kill(-1, SIGKILL);
@@ -302,7 +291,7 @@ static void drain_signals(void)
                 ;
 }
 
-/* Where the kernel keeps no list of children: all processes whose parent we are. */
+/* Without the kernel's list of children: searches /proc for processes with this parent. */
 static void kill_children_slowly(void)
 {
         DIR *dir = opendir("/proc");
@@ -331,7 +320,7 @@ static void kill_children_slowly(void)
                 closedir(dir);
 }
 
-/* Kills the direct children; their children become ours as they die. */
+/* Kills the direct children; their children are reparented to this process when they end. */
 static void kill_children(void)
 {
         char path[64];
@@ -350,9 +339,9 @@ static void kill_children(void)
 }
 
 /*
- * Without a pid namespace init has to do what the kernel does at the end of one. True when nothing
- * is left: what forks and ends faster than it is found has become a child of this process each
- * time, and is looked for until its time is over.
+ * Does what the kernel does at the end of a pid namespace. True if no process is left. Processes
+ * that fork and end faster than they are found become children of this process each time, so the
+ * search is repeated until a deadline.
  */
 static bool end_all(void)
 {
@@ -366,14 +355,14 @@ static bool end_all(void)
                 kill_children();
                 while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
                         ;
-                if (pid < 0 || left <= 0) /* no child is left */
+                if (pid < 0 || left <= 0) /* no children left */
                         return pid < 0;
                 poll(&signals, 1, left < 10 ? (int)left : 10);
                 drain_signals();
         }
 }
 
-/* Reaps whoever has ended; true when the main process was among them. */
+/* Reaps children; true if the main process was one. */
 static bool reap(const struct cg_spawn *sp, pid_t main_pid, struct cg_notify *notify,
                  struct cg_mediator *mediator)
 {
@@ -400,8 +389,7 @@ static bool reap(const struct cg_spawn *sp, pid_t main_pid, struct cg_notify *no
 }
 
 /*
- * From the host: in a pid namespace a sender whose pid has no number in here; else the guard.
- * Kernel and peers inside say otherwise.
+ * The sender is on the host: in a pid namespace its pid is 0; in the landlock tier it is the guard.
  */
 static bool is_from_host(const struct cg_spawn *sp, const struct signalfd_siginfo *info)
 {
@@ -410,7 +398,7 @@ static bool is_from_host(const struct cg_spawn *sp, const struct signalfd_siginf
 
 static void hand_on(const struct cg_spawn *sp, const struct signalfd_siginfo *info, pid_t main_pid)
 {
-        /* -1 were all that the user has on this machine */
+        /* -1 would be all processes of the user on this machine */
         pid_t all = sp->sb->grants ? -main_pid : -1;
         int sig = (int)info->ssi_signo;
 
@@ -435,8 +423,8 @@ static void hand_on(const struct cg_spawn *sp, const struct signalfd_siginfo *in
 }
 
 /*
- * Takes what the signal descriptor has; true when SIGTERM was in it. @main_pid: whom to hand
- * signals on to, 0 nobody. Sets *child when SIGCHLD was in it.
+ * Reads the signal descriptor; true if SIGTERM was received. @main_pid: the process that signals
+ * are forwarded to; 0: none. Sets *child if SIGCHLD was received.
  */
 static bool take_signals(const struct cg_spawn *sp, pid_t main_pid, bool *child)
 {
@@ -452,12 +440,14 @@ static bool take_signals(const struct cg_spawn *sp, pid_t main_pid, bool *child)
         return term;
 }
 
-#define FIRST_DOOR 3 /* in what watch() waits for */
+#define FIRST_DOOR 3 /* index in watch()'s pollfds */
 
-/* Until the main process has ended, the caller is gone, or (plan off) somebody says SIGTERM. */
+/*
+ * Init's loop, until the main process or the caller has ended, or (plan off) SIGTERM is received.
+ */
 static void watch(const struct cg_spawn *sp, pid_t main_pid)
 {
-        /* A pipe's writing end reports POLLERR, unasked, when its last reader is gone. */
+        /* A pipe's write end reports POLLERR when its last reader is closed. */
         struct pollfd fds[FIRST_DOOR + CG_DOORS_FDS] = { { .fd = STATUS_FD },
                                                          { .fd = SIGNAL_FD, .events = POLLIN } };
         struct cg_broker broker = { .sb = sp->sb, .proxies = PROXY_FD };
@@ -474,7 +464,7 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
         if (sp->sb->grants)
                 notify.broker = &broker;
         notify.watch = sp->sb->watch ? sp->sb : NULL;
-        notify.watch_network = cg_plan_tells_network(sp->sb);
+        notify.watch_network = cg_plan_reports_network(sp->sb);
         cg_mediate_init(&mediator, sp->sb);
         notify.mediator = &mediator;
         while (!child || !reap(sp, main_pid, &notify, &mediator)) {
@@ -489,13 +479,13 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
                 }
                 if (fds[0].revents & (POLLERR | POLLHUP | POLLNVAL))
                         return;
-                /* Inside a pid namespace a SIGTERM can only be one that the sandbox sent. */
+                /* In a pid namespace SIGTERM can only come from processes inside. */
                 child = false;
                 term = fds[1].revents &&
                        take_signals(sp, sp->sb->command && !sp->sb->off ? main_pid : 0, &child);
                 if (term && sp->sb->off)
                         return;
-                /* the guard was killed: that is the order to end */
+                /* the guard was killed, so everything ends */
                 if (sp->sb->grants && getppid() != parent)
                         return;
                 cg_notify_work(&notify, &fds[2]);
@@ -506,31 +496,31 @@ static void watch(const struct cg_spawn *sp, pid_t main_pid)
 /* ---- the landlock tier */
 
 /*
- * One socket for each of the plan's ports: connections come to the proxy as descriptors, made by
- * the broker.
+ * One socket for each of the plan's ports, by which the broker sends connections to the proxy as
+ * descriptors.
  */
 static int send_proxies(const struct cg_spawn *sp, int mine[CG_LANDLOCK_PORTS], struct cg_err *err)
 {
-        int fds[CG_LANDLOCK_PORTS], e = 0;
+        int fds[CG_LANDLOCK_PORTS], r = 0;
         size_t n = 0;
 
-        for (; n < sp->sb->n_ports && e == 0; n++) {
+        for (; n < sp->sb->n_ports && r == 0; n++) {
                 int pair[2] = { -1, -1 };
 
                 if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
-                        e = cg_fail_errno(err, "sandbox: way to the proxy");
+                        r = cg_fail_errno(err, "sandbox: way to the proxy");
                 mine[n] = pair[0];
                 fds[n] = pair[1];
         }
-        if (e == 0 && n)
-                e = cg_send_fds(sp->ports_fd, "p", 1, fds, n, err);
+        if (r == 0 && n)
+                r = cg_send_fds(sp->ports_fd, "p", 1, fds, n, err);
         while (n--)
                 cg_closep_(&fds[n]);
-        return e;
+        return r;
 }
 
-/* What ends and signals mean to the guard. True when init has ended. */
-static bool guard_hears(pid_t init)
+/* Handles the guard's signals. True if init has ended. */
+static bool guard_take_signals(pid_t init)
 {
         struct signalfd_siginfo info;
         pid_t pid;
@@ -547,9 +537,9 @@ static bool guard_hears(pid_t init)
 }
 
 /*
- * The process that the caller knows. Killed, it leaves init to end all that runs inside; and where
- * init is killed, all that comes to this process, which ends it: without a pid namespace no single
- * process can be trusted to be the last.
+ * The guard is the process whose pid the caller has. If it is killed init ends all processes
+ * inside; if init is killed they are reparented to the guard, which ends them. Without a pid
+ * namespace one process is not enough.
  */
 static _Noreturn void guard(const struct cg_spawn *sp, pid_t init)
 {
@@ -562,8 +552,8 @@ static _Noreturn void guard(const struct cg_spawn *sp, pid_t init)
         fds[SIGNAL_FD] = open_signals(sp);
         if (fds[SIGNAL_FD] < 0 || keep_only(fds) < 0 || chdir("/") < 0 ||
             cg_enter_drop_caps_outside(&err) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-                _exit(125); /* init ends with it, and the caller hears no more */
-        while (!guard_hears(init)) {
+                _exit(125); /* init ends with it, without a status */
+        while (!guard_take_signals(init)) {
                 if (poll(&p, 1, -1) < 0 && errno != EINTR)
                         _exit(125);
         }
@@ -572,7 +562,7 @@ static _Noreturn void guard(const struct cg_spawn *sp, pid_t init)
         _exit(0);
 }
 
-/* Goes on in a child, which is init. */
+/* Forks: returns in the child, which is init. */
 static int fork_guard(const struct cg_spawn *sp, struct cg_err *err)
 {
         pid_t self = getpid(), pid;

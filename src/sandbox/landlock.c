@@ -21,10 +21,7 @@
 #include "sandbox/notify/mediate.h"
 #include "sandbox/steps.h"
 
-/*
- * Everything that alters something; in the full tier reading and executing are the mounts'
- * business.
- */
+/* All rights to change something; in the full tier mounts decide about reading and executing. */
 static void rights_of_abi(int abi, struct cg_ll_ruleset_attr *attr)
 {
         attr->handled_access_fs = CG_LL_ALTER_FILE | CG_LL_ALTER_DIR;
@@ -58,12 +55,12 @@ static int allow_below(int ruleset, uint64_t access, const char *path, struct cg
 {
         cg_auto_fd int fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 
-        /* A write root that lies in a hidden folder is not there to be written. */
+        /* A write root in a hidden folder does not exist inside. */
         if (fd < 0 && errno == ENOENT)
                 return 0;
         if (fd < 0)
                 return cg_fail_errno(err, "sandbox: Landlock rule for %s", path);
-        /* Of a file that it is: no right to read or run it, which is not handled here. */
+        /* No rights to read or execute, which this ruleset does not handle. */
         return add_rule(ruleset, fd, access, path, err);
 }
 
@@ -99,8 +96,8 @@ static int check_abi(int least, int *abi, struct cg_err *err)
 }
 
 /*
- * Of what init does, a process may do nothing by itself but bind a unix socket, which no program
- * outside obeys.
+ * Processes may not do themselves what init does for them, except to bind a unix socket, which
+ * programs outside do not obey.
  */
 static uint64_t native_rights(const struct cg_sandbox *sb, const struct cg_plan_mount *m, uint64_t all)
 {
@@ -126,7 +123,7 @@ int cg_landlock_apply(const struct cg_sandbox *sb, struct cg_err *err)
             allow_below(ruleset, cg_mediates(sb) ? LANDLOCK_ACCESS_FS_MAKE_SOCK : attr.handled_access_fs, "/",
                         err) < 0)
                 return -1;
-        /* uid_map and the like: the rest of /proc is read-only by its mounts. */
+        /* uid_map and the like; the rest of /proc is mounted read-only. */
         if (sb->nested_users && allow_below(ruleset, attr.handled_access_fs, "/proc", err) < 0)
                 return -1;
         for (size_t i = 0; i < sb->n_mounts; i++) {
@@ -143,8 +140,8 @@ int cg_landlock_apply(const struct cg_sandbox *sb, struct cg_err *err)
 /* ---- the landlock tier */
 
 /*
- * The path as the plan found it, without symlinks: what another program has put there since is not
- * what was looked at. What has gone is not there to be had.
+ * Grants a path of the plan without following symlinks, since another program may have replaced it
+ * meanwhile. Missing paths are skipped.
  */
 static int allow_plain(int ruleset, uint64_t access, const char *path, struct cg_err *err)
 {
@@ -185,7 +182,7 @@ static const char *const of_proc[] = {
         "sys/fs/pipe-max-size",
         "self/auxv",
         "self/cgroup",
-        "self/children" /* the main thread's */,
+        "self/children" /* of the main thread */,
         "self/cmdline",
         "self/comm",
         "self/coredump_filter",
@@ -218,8 +215,8 @@ static const char *const of_dev[] = { "/dev/null",   "/dev/zero",    "/dev/full"
                                       "/dev/random", "/dev/urandom", "/dev/tty" };
 
 /*
- * /proc makes its inodes anew when memory was short, and a rule is for an inode: init keeps these
- * open as long as the sandbox lives.
+ * Rules apply to inodes, and /proc may replace its inodes when memory is short: init keeps these
+ * open while the sandbox runs.
  */
 static int allow_proc(int ruleset, int pins[CG_LANDLOCK_PINS], size_t *n, struct cg_err *err)
 {
@@ -238,7 +235,7 @@ static int allow_proc(int ruleset, int pins[CG_LANDLOCK_PINS], size_t *n, struct
                         snprintf(path, sizeof(path), "/proc/%s", of_proc[i]);
                 fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
                 if (fd < 0)
-                        continue; /* not in this kernel, or covered: then not here either */
+                        continue; /* missing in this kernel or covered */
                 pins[(*n)++] = fd;
                 if (add_rule(ruleset, fd, CG_LL_READ_FILE | CG_LL_READ_DIR, path, err) < 0)
                         return -1;
@@ -267,32 +264,32 @@ int cg_landlock_apply_tier(const struct cg_sandbox *sb, int pins[CG_LANDLOCK_PIN
         struct cg_ll_ruleset_attr attr = {
                 .handled_access_fs = read_rights | CG_LL_ALTER_FILE | CG_LL_ALTER_DIR,
                 /*
-                 * No rule follows: no TCP at all. seccomp says so first, the broker connects for
-                 * those who may.
+                 * No rules, so no TCP. seccomp denies it first; the broker connects to the proxy's
+                 * ports.
                  */
                 .handled_access_net = CG_LL_NET_BIND_TCP | CG_LL_NET_CONNECT_TCP,
                 .scoped = CG_LL_SCOPE_ABSTRACT_UNIX | CG_LL_SCOPE_SIGNAL,
         };
         const struct cg_grants *g = sb->grants;
         cg_auto_fd int ruleset = -1;
-        int abi, e = check_abi(CG_TIER_LANDLOCK_ABI, &abi, err);
+        int abi, r = check_abi(CG_TIER_LANDLOCK_ABI, &abi, err);
 
-        if (e < 0)
-                return e;
+        if (r < 0)
+                return r;
         ruleset = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);
         if (ruleset < 0)
                 return cg_fail_errno(err, "sandbox: Landlock ruleset");
-        for (size_t i = 0; i < g->n && e == 0; i++)
-                e = allow_plain(ruleset, g->v[i].access, g->v[i].path, err);
-        if (e == 0 && g->private_dir)
-                e = allow_below(ruleset, attr.handled_access_fs, g->private_dir, err);
-        if (e == 0 && g->shown)
-                e = allow_below(ruleset, read_rights, g->shown, err);
-        if (e == 0)
-                e = allow_kernels(ruleset, err);
-        if (e == 0)
-                e = allow_proc(ruleset, pins, n_pins, err);
-        if (e == 0 && syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
-                e = cg_fail_errno(err, "sandbox: Landlock");
-        return e;
+        for (size_t i = 0; i < g->n && r == 0; i++)
+                r = allow_plain(ruleset, g->v[i].access, g->v[i].path, err);
+        if (r == 0 && g->private_dir)
+                r = allow_below(ruleset, attr.handled_access_fs, g->private_dir, err);
+        if (r == 0 && g->shown)
+                r = allow_below(ruleset, read_rights, g->shown, err);
+        if (r == 0)
+                r = allow_kernels(ruleset, err);
+        if (r == 0)
+                r = allow_proc(ruleset, pins, n_pins, err);
+        if (r == 0 && syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
+                r = cg_fail_errno(err, "sandbox: Landlock");
+        return r;
 }

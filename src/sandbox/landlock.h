@@ -12,14 +12,14 @@
 #define CG_LL_TRUNCATE   (1ULL << 14) /* ABI 3 */
 #define CG_LL_IOCTL_DEV  (1ULL << 15) /* ABI 5 */
 
-/* To alter a file; and what is done to names in a folder. */
+/* Changes of a file, and of names in a folder. */
 #define CG_LL_ALTER_FILE (CG_LL_WRITE_FILE | CG_LL_TRUNCATE | CG_LL_IOCTL_DEV)
 #define CG_LL_ALTER_DIR \
         (LANDLOCK_ACCESS_FS_REMOVE_DIR | LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_MAKE_CHAR | \
          LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_SOCK | \
          LANDLOCK_ACCESS_FS_MAKE_FIFO | LANDLOCK_ACCESS_FS_MAKE_BLOCK | LANDLOCK_ACCESS_FS_MAKE_SYM | \
          LANDLOCK_ACCESS_FS_REFER)
-/* All that a rule for what is no folder may have. */
+/* All rights of a rule for something other than a folder. */
 #define CG_LL_FILE (CG_LL_EXECUTE | CG_LL_READ_FILE | CG_LL_ALTER_FILE)
 
 #define CG_LL_NET_BIND_TCP    (1ULL << 0) /* ABI 4 */
@@ -28,7 +28,7 @@
 #define CG_LL_SCOPE_ABSTRACT_UNIX (1ULL << 0) /* ABI 6 */
 #define CG_LL_SCOPE_SIGNAL        (1ULL << 1) /* ABI 6 */
 
-/* The kernel takes a longer structure than it knows when the rest is zero. */
+/* The kernel accepts a longer structure than it knows if the rest is zero. */
 struct cg_ll_ruleset_attr {
         uint64_t handled_access_fs;
         uint64_t handled_access_net;

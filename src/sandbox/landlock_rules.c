@@ -1,6 +1,6 @@
 /*
- * A plan's mounts become Landlock rules. Runs in the caller, before a sandbox exists; looks at
- * files, changes nothing.
+ * Makes Landlock rules of a plan's mounts. Runs in the caller, before the sandbox exists; reads the
+ * file system, changes nothing.
  */
 #include "sandbox/landlock_rules.h"
 
@@ -25,7 +25,7 @@ static uint64_t rights_of(enum cg_grant_state state)
         return state == CG_GRANT_HIDDEN ? 0 : state == CG_GRANT_READ ? RIGHTS_READ : RIGHTS_WRITE;
 }
 
-static void *more(void *list, size_t *cap, size_t n, size_t size)
+static void *grow_list(void *list, size_t *cap, size_t n, size_t size)
 {
         size_t want = *cap ? *cap * 2 : 64;
         void *p = n < *cap ? list : realloc(list, want * size);
@@ -68,7 +68,7 @@ struct cg_grants *cg_grants_free(struct cg_grants *g)
 
 static int add_node(struct cg_grants *g, const struct cg_grant_node *node, struct cg_err *err)
 {
-        struct cg_grant_node *v = more(g->nodes, &g->cap_nodes, g->n_nodes, sizeof(*v));
+        struct cg_grant_node *v = grow_list(g->nodes, &g->cap_nodes, g->n_nodes, sizeof(*v));
 
         if (!v)
                 return no_memory(err);
@@ -86,7 +86,7 @@ static int rank(char c)
         return c == '\0' ? 0 : c == '/' ? 1 : (unsigned char)c + 1;
 }
 
-/* "/" before every other character: what lies below a path then follows right behind it. */
+/* Sorts "/" before all other characters, so that children directly follow their parent. */
 static int compare_nodes(const void *a, const void *b)
 {
         const struct cg_grant_node *x = a, *y = b;
@@ -102,7 +102,7 @@ static int compare_nodes(const void *a, const void *b)
 static bool is_absent(const struct cg_sandbox *sb, const char *path)
 {
         for (size_t i = 0; i < sb->n_placeholders; i++) {
-                if (!strcmp(sb->placeholders[i].path, path))
+                if (strcmp(sb->placeholders[i].path, path) == 0)
                         return true;
         }
         return false;
@@ -126,7 +126,7 @@ static int node_of_mount(struct cg_grants *g, const struct cg_sandbox *sb, const
                 break;
         case CG_PLAN_BIND_RO:
                 if (strcmp(m->path, m->src) != 0) {
-                        /* under its own name: there is one at most, the wrappers of tools */
+                        /* shown at its own path; there is at most one, the wrappers of tools */
                         free(g->shown);
                         g->shown = strdup(m->src);
                         return g->shown ? 0 : no_memory(err);
@@ -147,14 +147,14 @@ static int node_of_mount(struct cg_grants *g, const struct cg_sandbox *sb, const
                         "sandbox: %s is to show other content (%s): the landlock tier can hide a file and "
                         "show it, nothing between; use mode \"deny\"",
                         m->path, m->why ? m->why : "masked");
-        default: /* private places are not there at all; hidden ones are hidden */
+        default: /* private places do not exist in this tier, so they are hidden */
                 break;
         }
         node.folder = is_folder(m->path);
         return add_node(g, &node, err);
 }
 
-/* Sorted; one node for a path, the plan's last word; none below what is hidden as a whole. */
+/* Sorts nodes; keeps the last entry for each path, and none below whole ones. */
 static void tidy_nodes(struct cg_grants *g)
 {
         const char *whole = NULL;
@@ -188,25 +188,25 @@ static int make_nodes(struct cg_grants *g, const struct cg_sandbox *sb, struct c
         struct cg_grant_node root = { .path = (char *)"/",
                                       .state = sb->root_writable ? CG_GRANT_WRITE : CG_GRANT_READ,
                                       .folder = true };
-        int e = add_node(g, &root, err);
+        int r = add_node(g, &root, err);
 
-        for (size_t i = 0; i < sb->n_mounts && e == 0; i++) {
+        for (size_t i = 0; i < sb->n_mounts && r == 0; i++) {
                 if (sb->mounts[i].path[1])
-                        e = node_of_mount(g, sb, &sb->mounts[i], err);
+                        r = node_of_mount(g, sb, &sb->mounts[i], err);
                 else if (sb->mounts[i].kind == CG_PLAN_WRITE)
                         g->nodes[0].state = CG_GRANT_WRITE;
         }
-        for (size_t i = 0; i < sb->n_hides && e == 0; i++) {
+        for (size_t i = 0; i < sb->n_hides && r == 0; i++) {
                 struct cg_grant_node hide = { .path = sb->hides[i],
                                               .whole = true,
                                               .why = "hidden",
                                               .folder = is_folder(sb->hides[i]) };
 
-                e = add_node(g, &hide, err);
+                r = add_node(g, &hide, err);
         }
-        if (e == 0)
+        if (r == 0)
                 tidy_nodes(g);
-        return e;
+        return r;
 }
 
 enum cg_grant_state cg_grants_state(const struct cg_grants *g, const char *path)
@@ -232,7 +232,7 @@ enum cg_grant_state cg_grants_state(const struct cg_grants *g, const char *path)
 
 static int add_unheld(struct cg_grants *g, const char *path, struct cg_err *err)
 {
-        char **v = more(g->unheld, &g->cap_unheld, g->n_unheld, sizeof(*v));
+        char **v = grow_list(g->unheld, &g->cap_unheld, g->n_unheld, sizeof(*v));
 
         if (!v)
                 return no_memory(err);
@@ -256,21 +256,21 @@ static enum cg_grant_state state_above(const struct cg_grants *g, const char *pa
         return cg_grants_state(g, parent);
 }
 
-/* Of those that deny only writing, in folders that may be written. What is hidden stays hidden. */
+/* Drops nodes that only deny writing in writable folders. Hidden paths stay hidden. */
 static int drop_unheld(struct cg_grants *g, struct cg_err *err)
 {
-        int e = 0;
+        int r = 0;
 
-        for (size_t i = 1; i < g->n_nodes && e == 0; i++) {
+        for (size_t i = 1; i < g->n_nodes && r == 0; i++) {
                 struct cg_grant_node *n = &g->nodes[i];
 
                 if ((!n->keep && n->state != CG_GRANT_READ) || state_above(g, n->path) != CG_GRANT_WRITE)
                         continue;
-                e = add_unheld(g, n->path, err);
-                n->state = CG_GRANT_WRITE; /* for those below, which come next */
+                r = add_unheld(g, n->path, err);
+                n->state = CG_GRANT_WRITE; /* for children, which come next */
                 n->keep = n->absent = false;
         }
-        return e;
+        return r;
 }
 
 /* ---- grants */
@@ -287,7 +287,7 @@ static int add_grant(struct cg_grants *g, const char *path, uint64_t access, str
                         "sandbox: more than %d Landlock rules (the last for %s): in the landlock tier each thing "
                         "in a folder above a denied path takes one; deny the whole folder, or move what is denied",
                         CG_GRANTS_MAX, path);
-        v = more(g->v, &g->cap, g->n, sizeof(*v));
+        v = grow_list(g->v, &g->cap, g->n, sizeof(*v));
         if (!v)
                 return no_memory(err);
         g->v = v;
@@ -298,28 +298,28 @@ static int add_grant(struct cg_grants *g, const char *path, uint64_t access, str
         return 0;
 }
 
-/* What may be granted for all below @n's parent without giving @n more than it may have. */
+/* Rights that may be granted for all of @n's parent without giving @n too much. */
 static uint64_t rights_beside(const struct cg_grant_node *n, uint64_t parent)
 {
         if (n->keep)
                 return parent & RIGHTS_READ;
         /*
-         * Listing means nothing for a file: its name is no secret here, as it is none where it is
-         * covered.
+         * Listing the folder of a hidden file is allowed: in the full tier the name is visible as
+         * well.
          */
         if (n->state == CG_GRANT_HIDDEN && !n->folder)
                 return CG_LL_READ_DIR;
         return rights_of(n->state);
 }
 
-/* A folder on the way to what is denied below it. */
-struct walk {
+/* State of the recursion; path is the current folder. */
+struct grant_walk {
         struct cg_grants *g;
         enum cg_denials denials;
         char path[PATH_MAX];
 };
 
-static int freeze(struct walk *w, const struct cg_grant_node *because, bool write, struct cg_err *err)
+static int freeze(struct grant_walk *w, const struct cg_grant_node *because, bool write, struct cg_err *err)
 {
         struct cg_grants *g = w->g;
         struct cg_frozen *v;
@@ -332,7 +332,7 @@ static int freeze(struct walk *w, const struct cg_grant_node *because, bool writ
                         "\"landlock:accept\" (such files are not protected from writing), or the full tier",
                         because->path, because->why ? " (" : "", because->why ? because->why : "",
                         because->why ? ")" : "", w->path);
-        v = more(g->frozen, &g->cap_frozen, g->n_frozen, sizeof(*v));
+        v = grow_list(g->frozen, &g->cap_frozen, g->n_frozen, sizeof(*v));
         if (!v)
                 return no_memory(err);
         g->frozen = v;
@@ -343,22 +343,19 @@ static int freeze(struct walk *w, const struct cg_grant_node *because, bool writ
         return v[g->n_frozen - 1].path && v[g->n_frozen - 1].because ? 0 : no_memory(err);
 }
 
-static int grant_tree(struct walk *w, enum cg_grant_state state, uint64_t have, size_t lo, size_t hi,
+static int grant_tree(struct grant_walk *w, enum cg_grant_state state, uint64_t have, size_t lo, size_t hi,
                       struct cg_err *err);
 
-/* First node from @lo that is not at or below the walk's path. */
-static size_t end_of(const struct walk *w, size_t lo, size_t hi)
+/* First node from @lo that is not at or below the current path. */
+static size_t end_of(const struct grant_walk *w, size_t lo, size_t hi)
 {
         while (lo < hi && cg_path_within(w->g->nodes[lo].path, w->path))
                 lo++;
         return lo;
 }
 
-/*
- * What lies in the folder under the walk's path, which has nodes from @lo to @hi: some below it,
- * the first perhaps its own.
- */
-static int grant_child(struct walk *w, enum cg_grant_state state, uint64_t have, size_t lo, size_t hi,
+/* Grants for the current path, which has nodes [lo, hi): at it (then the first) or below it. */
+static int grant_child(struct grant_walk *w, enum cg_grant_state state, uint64_t have, size_t lo, size_t hi,
                        struct cg_err *err)
 {
         const struct cg_grant_node *own = &w->g->nodes[lo];
@@ -369,13 +366,13 @@ static int grant_child(struct walk *w, enum cg_grant_state state, uint64_t have,
                 if (!own->keep)
                         state = own->state;
                 else if (own->absent || !own->folder)
-                        return 0; /* a name that is not there, or a symlink */
+                        return 0; /* a missing path or a symlink */
                 lo++;
         }
         return grant_tree(w, state, have, lo, hi, err);
 }
 
-static int grant_entry(struct walk *w, int dir, const struct dirent *d, enum cg_grant_state state,
+static int grant_entry(struct grant_walk *w, int dir, const struct dirent *d, enum cg_grant_state state,
                        uint64_t have, size_t lo, size_t hi, struct cg_err *err)
 {
         uint64_t rest = rights_of(state) & ~have;
@@ -391,7 +388,7 @@ static int grant_entry(struct walk *w, int dir, const struct dirent *d, enum cg_
         return add_grant(w->g, w->path, S_ISDIR(st.st_mode) ? rest : rest & CG_LL_FILE, err);
 }
 
-static bool append(struct walk *w, size_t len, const char *name, size_t n)
+static bool append(struct grant_walk *w, size_t len, const char *name, size_t n)
 {
         if (len + n + 2 > sizeof(w->path))
                 return false;
@@ -402,66 +399,63 @@ static bool append(struct walk *w, size_t len, const char *name, size_t n)
         return true;
 }
 
-/* Each thing in the folder by itself. */
-static int grant_listed(struct walk *w, enum cg_grant_state state, uint64_t have, size_t lo, size_t hi,
+/* Grants each entry of the folder separately. */
+static int grant_listed(struct grant_walk *w, enum cg_grant_state state, uint64_t have, size_t lo, size_t hi,
                         struct cg_err *err)
 {
         DIR *dir = opendir(w->path);
         size_t len = strlen(w->path);
         const struct dirent *d;
-        int e = 0;
+        int r = 0;
 
         if (!dir) {
-                /*
-                 * Not ours to list, so not the sandbox's either; but what is named in it may be
-                 * reached.
-                 */
+                /* The sandbox cannot list the folder either, but may access paths in it. */
                 return errno == EACCES || errno == ENOENT || errno == ENOTDIR
                                ? 1
                                : cg_fail_errno(err, "sandbox: %s", w->path);
         }
-        while (e == 0 && (d = readdir(dir))) {
-                if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") ||
+        while (r == 0 && (d = readdir(dir))) {
+                if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 ||
                     !append(w, len, d->d_name, strlen(d->d_name)))
                         continue;
-                e = grant_entry(w, dirfd(dir), d, state, have, lo, hi, err);
+                r = grant_entry(w, dirfd(dir), d, state, have, lo, hi, err);
                 w->path[len] = '\0';
         }
         closedir(dir);
-        return e;
+        return r;
 }
 
-/* Only what the nodes lead to. */
-static int grant_named(struct walk *w, enum cg_grant_state state, uint64_t have, size_t lo, size_t hi,
+/* Grants only the entries with nodes. */
+static int grant_named(struct grant_walk *w, enum cg_grant_state state, uint64_t have, size_t lo, size_t hi,
                        struct cg_err *err)
 {
         size_t len = strlen(w->path);
-        int e = 0;
+        int r = 0;
 
-        while (lo < hi && e == 0) {
+        while (lo < hi && r == 0) {
                 const char *rest = w->g->nodes[lo].path + (len > 1 ? len + 1 : 1);
                 size_t end;
 
                 if (!append(w, len, rest, strcspn(rest, "/")))
                         return cg_fail(err, CG_E_LIMIT, "sandbox: path too long");
                 end = end_of(w, lo, hi);
-                e = grant_child(w, state, have, lo, end, err);
+                r = grant_child(w, state, have, lo, end, err);
                 w->path[len] = '\0';
                 lo = end;
         }
-        return e;
+        return r;
 }
 
 /*
- * Grants at and below the walk's path, where @state holds but for nodes [lo, hi), all of which lie
- * below it. @have: what folders above have granted already.
+ * Grants at and below the current path with @state, except for nodes [lo, hi), all of which are
+ * below it. @have: rights granted by parents already.
  */
-static int grant_tree(struct walk *w, enum cg_grant_state state, uint64_t have, size_t lo, size_t hi,
+static int grant_tree(struct grant_walk *w, enum cg_grant_state state, uint64_t have, size_t lo, size_t hi,
                       struct cg_err *err)
 {
         uint64_t want = rights_of(state), all = want;
         const struct cg_grant_node *because = NULL;
-        int e;
+        int r;
 
         for (size_t i = lo; i < hi; i++) {
                 uint64_t may = rights_beside(&w->g->nodes[i], want);
@@ -470,23 +464,23 @@ static int grant_tree(struct walk *w, enum cg_grant_state state, uint64_t have, 
                         because = &w->g->nodes[i];
                 all &= may;
         }
-        e = add_grant(w->g, w->path, all & ~have, err);
+        r = add_grant(w->g, w->path, all & ~have, err);
         have |= all;
-        if (e < 0 || !because)
-                return e == 0 && lo < hi ? grant_named(w, state, have, lo, hi, err) : e;
+        if (r < 0 || !because)
+                return r == 0 && lo < hi ? grant_named(w, state, have, lo, hi, err) : r;
         if (want & ~have) {
-                e = freeze(w, because, state == CG_GRANT_WRITE, err);
-                if (e == 0)
-                        e = grant_listed(w, state, have, lo, hi, err);
-                if (e <= 0)
-                        return e;
+                r = freeze(w, because, state == CG_GRANT_WRITE, err);
+                if (r == 0)
+                        r = grant_listed(w, state, have, lo, hi, err);
+                if (r <= 0)
+                        return r;
         }
         return grant_named(w, state, have, lo, hi, err);
 }
 
 static int make_grants(struct cg_grants *g, enum cg_denials denials, struct cg_err *err)
 {
-        struct walk w = { .g = g, .denials = denials, .path = "/" };
+        struct grant_walk w = { .g = g, .denials = denials, .path = "/" };
 
         return grant_tree(&w, g->nodes[0].state, 0, 1, g->n_nodes, err);
 }
@@ -495,18 +489,18 @@ int cg_grants_make(const struct cg_sandbox *sb, enum cg_denials denials, const c
                    struct cg_grants **ret, struct cg_err *err)
 {
         struct cg_grants *g = calloc(1, sizeof(*g));
-        int e = g ? make_nodes(g, sb, err) : no_memory(err);
+        int r = g ? make_nodes(g, sb, err) : no_memory(err);
 
-        if (e == 0 && denials == CG_DENIALS_ACCEPT)
-                e = drop_unheld(g, err);
-        if (e == 0)
-                e = make_grants(g, denials, err);
+        if (r == 0 && denials == CG_DENIALS_ACCEPT)
+                r = drop_unheld(g, err);
+        if (r == 0)
+                r = make_grants(g, denials, err);
         /* Made by the caller when the sandbox starts, so it is granted by name: see landlock.c. */
-        if (e == 0 && private_dir && !(g->private_dir = strdup(private_dir)))
-                e = no_memory(err);
-        if (e < 0) {
+        if (r == 0 && private_dir && !(g->private_dir = strdup(private_dir)))
+                r = no_memory(err);
+        if (r < 0) {
                 cg_grants_free(g);
-                return e;
+                return r;
         }
         *ret = g;
         return 0;

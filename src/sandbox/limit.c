@@ -1,4 +1,4 @@
-/* Limits: names, figures and sentences. Runs wherever one is set, held or told of. */
+/* Limits: names, values and sentences. Runs in all processes that set, enforce or report them. */
 #include "sandbox/limit.h"
 
 #include <stdio.h>
@@ -7,11 +7,11 @@
 
 #include "base/util.h"
 
-/* A larger figure is a mistake. */
+/* Larger values are rejected as mistakes. */
 #define FIGURE_MAX 1e9
-/* A cgroup's period is 100 ms, of which the kernel grants no less than 1 ms. */
+/* A cgroup's period is 100 ms, of which the kernel grants at least 1 ms. */
 #define CORES_MIN 0.01
-/* Between two looks at processor time. */
+/* Minimum interval between checks of processor time. */
 #define LOOK_MIN_MS 100
 #define LOOK_MAX_MS 60000
 
@@ -116,7 +116,7 @@ void cg_limit_how(enum cg_limit limit, enum cg_limit_said said, char *buf, size_
 
 double cg_limit_least_for_kernel(enum cg_limit limit)
 {
-        /* an interpreter, IPython, and a small cell; measured: 48 MiB, 4 and 20 are enough */
+        /* for an interpreter, IPython and a small cell; measured: 48 MiB, 4 and 20 suffice */
         switch (limit) {
         case CG_LIMIT_MEMORY:
                 return 64;

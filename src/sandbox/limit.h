@@ -34,23 +34,23 @@ enum cg_limit {
                 CG_LIMITS,
 };
 
-/* What holds a limit. */
+/* The mechanism that enforces a limit. */
 enum cg_limit_by {
-        CG_BY_NOTHING, /* there is no such limit, or nothing here can hold it */
+        CG_BY_NOTHING, /* no such limit, or nothing here can enforce it */
         CG_BY_CGROUP2,
         CG_BY_CGROUP1,
         CG_BY_RLIMIT,
         CG_BY_PID_NS,   /* the pid namespace's own pid_max */
-        CG_BY_AFFINITY, /* so many whole CPUs, which cannot be changed inside */
+        CG_BY_AFFINITY, /* a number of whole CPUs, which cannot be changed inside */
         CG_BY_TIMER,
         CG_BY_COUNT, /* of bytes, by the supervisor */
 };
 
-/* 0 is no limit, but where something else is said. */
+/* 0 means no limit, if not stated otherwise. */
 struct cg_sandbox_limits {
         /*
-         * of all processes together by a cgroup; and of each one's data (RLIMIT_DATA), so that one
-         * allocation that is too large fails where it is made
+         * of all processes together, by a cgroup; and of each one's data (RLIMIT_DATA), so that a
+         * single allocation above the limit fails
          */
         uint64_t memory_bytes;
         uint64_t cores_milli; /* thousandths of a CPU's time */
@@ -59,20 +59,19 @@ struct cg_sandbox_limits {
         uint64_t open_files; /* RLIMIT_NOFILE; 0: 4096. Never more than the caller's hard limit */
         uint64_t file_bytes; /* RLIMIT_FSIZE */
         /*
-         * RLIMIT_CPU, of each process; of all together where a cgroup counts and the caller looks
-         * at it
+         * RLIMIT_CPU, of each process; of all together if a cgroup counts and the caller checks it
          */
         uint64_t cpu_seconds;
-        /* Recorded only: whoever watches over the sandbox holds them. */
+        /* Recorded only; the supervisor or monitor enforces them. */
         uint64_t output_bytes;
         uint64_t wall_seconds;
 };
 
-/* What a group has counted since it was made. */
+/* Counts of a group since it was made. */
 struct cg_limit_counts {
-        /* processes that were ended because the group's own memory was used up */
+        /* processes killed because of the group's own memory limit */
         uint64_t oom_kills;
-        uint64_t outer_kills; /* because that of the machine, or of a group above, was */
+        uint64_t outer_kills; /* processes killed because the machine or a parent group was out of memory */
         uint64_t forks_denied;
         uint64_t cpu_ms;
 };
@@ -81,16 +80,19 @@ const char *cg_limit_name(enum cg_limit limit);    /* "memory" */
 const char *cg_limit_setting(enum cg_limit limit); /* "memoryMb" */
 const char *cg_limit_unit(enum cg_limit limit);
 const char *cg_limit_by_name(enum cg_limit_by by); /* "cgroup v2"; "nothing" */
-/* What is counted: "sandbox", "process", "file", "cell" or "session". */
+/* The unit that the limit applies to: "sandbox", "process", "file", "cell" or "session". */
 const char *cg_limit_scope(enum cg_limit limit, enum cg_limit_by by);
 uint64_t cg_limit_get(const struct cg_sandbox_limits *l, enum cg_limit limit);
-/* In the limit's unit, as the setting has it; 0: there is none. Cores have a fraction. */
+/* The limit in its setting's unit; 0: none. Cores have a fraction. */
 double cg_limit_figure(const struct cg_sandbox_limits *l, enum cg_limit limit);
 
 /* "memory limit of 512 MiB reached (cgroup v1)" */
 void cg_limit_why(const struct cg_sandbox_limits *l, enum cg_limit limit, enum cg_limit_by by, char *buf,
                   size_t size);
-/* Where a limit was set, or would be: errors and hints name what the user used. */
+/*
+ * The interface by which a limit was set, or would be, so that errors and hints name what the user
+ * used.
+ */
 enum cg_limit_said {
         CG_SAID_SETTINGS, /* "cellgate.limits.memoryMb" */
         CG_SAID_CLI,      /* "--limit memoryMb" */
@@ -98,20 +100,20 @@ enum cg_limit_said {
 };
 
 void cg_limit_where(enum cg_limit limit, enum cg_limit_said said, char *buf, size_t size);
-/* "raise " and that. */
+/* "raise " followed by the name. */
 void cg_limit_how(enum cg_limit limit, enum cg_limit_said said, char *buf, size_t size);
 
-/* The least with which a kernel starts, in the limit's unit; 0: any. */
+/* The minimum with which a kernel starts, in the limit's unit; 0: any. */
 double cg_limit_least_for_kernel(enum cg_limit limit);
 
-/* Sets a limit to @figure in its unit. NULL; or what is wrong with it. */
+/* Sets a limit to @figure in its unit. Return: NULL, or the error. */
 const char *cg_limit_set(struct cg_sandbox_limits *l, enum cg_limit limit, double figure);
 /*
- * How long to wait before processor time is looked at again, of which so much is left: when all
- * CPUs could have used it up.
+ * Time until processor time is checked again, of which @left_ms are left: when all CPUs together
+ * could have used it up.
  */
 int64_t cg_limit_next_look_ms(uint64_t left_ms);
-/* Whatever @l leaves open becomes what @more says. */
+/* Sets limits that @l does not have to those of @more. */
 void cg_limits_fill(struct cg_sandbox_limits *l, const struct cg_sandbox_limits *more);
 
 #endif

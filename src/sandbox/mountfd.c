@@ -16,8 +16,8 @@
 #endif
 
 /*
- * A write that is under way ends within that, also on a slow disk; a file that is open to be
- * written may stay so for ever.
+ * Running writes end within this time, also on a slow disk; a file may stay open for writing for
+ * ever.
  */
 #define BUSY_MS 5000
 

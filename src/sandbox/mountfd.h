@@ -1,7 +1,6 @@
 /*
- * Mounts by file descriptor (Linux 5.12): what is mounted and where is an object that was opened,
- * never a name that is looked up a second time. Private to src/sandbox; all return -1 with errno
- * set on failure.
+ * Mounts by file descriptor (Linux 5.12): source and target of a mount are open files, so that no
+ * name is resolved twice. Private to src/sandbox; all return -1 with errno set on failure.
  */
 #ifndef CG_SANDBOX_MOUNTFD_H
 #define CG_SANDBOX_MOUNTFD_H
@@ -10,7 +9,7 @@
 #include <stdint.h>
 #include <sys/mount.h>
 
-/* What every mount inside has: no set-user-id programs, no devices. */
+/* Attributes of every mount inside: no set-user-id programs, no devices. */
 #define CG_MOUNT_PLAIN (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
 
 /* Option of a new file system; value NULL for a flag. A list ends with key NULL. */
@@ -24,21 +23,21 @@ struct cg_mount_option {
  * paths.
  */
 int cg_mount_open(const char *path);
-/* The same, where the last part may be a symlink: then it is that. */
+/* The same; if the last part is a symlink, the symlink itself. */
 int cg_mount_open_link(const char *path);
 /* The same relative to @dir_fd, which it cannot leave. */
 int cg_mount_open_at(int dir_fd, const char *path);
 /* A detached copy of the mount at @fd, with all that is mounted in it when @recursive. */
 int cg_mount_clone(int fd, bool recursive);
 /*
- * Sets attributes, and makes the mount private: nothing the host mounts later appears in it. No
- * mount becomes read-only in the middle of a write, and whoever looks at a file may write its time
- * of access: that is waited for. EBUSY: somebody keeps a file open to be written.
+ * Sets attributes and makes the mount private: later mounts of the host do not appear in it. Waits
+ * for running writes (also of access times), during which a mount cannot become read-only. EBUSY: a
+ * file is kept open for writing.
  */
 int cg_mount_set(int fd, uint64_t attrs, bool recursive);
 /* A detached new file system. */
 int cg_mount_new(const char *type, const struct cg_mount_option *options, uint64_t attrs);
-/* Puts detached @mount_fd on top of what @target_fd is. */
+/* Mounts detached @mount_fd on @target_fd. */
 int cg_mount_attach(int mount_fd, int target_fd);
 /* @fd is the root of a mount. */
 bool cg_mount_is_root(int fd);

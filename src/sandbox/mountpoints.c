@@ -16,13 +16,10 @@
 #include "sandbox/mountfd.h"
 #include "sandbox/plan.h"
 
-/* 1980-01-01 00:00:01 UTC: no file system has it by itself, and every one can hold it. */
+/* 1980-01-01 00:00:01 UTC: no file system uses it as a default, and all can store it. */
 #define MARK 315532801
 
-/*
- * How often to start again when others remove what we were about to use, and how long to wait
- * before.
- */
+/* Retries, and the wait before each, if another process removes the placeholder meanwhile. */
 #define TRIES   100
 #define WAIT_NS 1000000
 
@@ -47,10 +44,7 @@ static int open_it(int dir, const char *name)
         return openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 }
 
-/*
- * Whoever it belongs to: another user's, in a folder that both may write, goes when that user's
- * sandbox ends.
- */
+/* Of any owner: another user's is removed when that user's sandbox ends. */
 static bool is_marked(const struct stat *st)
 {
         return S_ISDIR(st->st_mode) && st->st_mtim.tv_sec == MARK && (st->st_mode & 07777) == 0555;
@@ -76,19 +70,19 @@ static int make_marked(int dir, const char *name)
 
         if (fd < 0)
                 return -1;
-        /* Whatever the umask made of it. */
+        /* Regardless of the umask. */
         if (fchmod(fd, 0555) < 0 || futimens(fd, times) < 0) {
-                int e = errno;
+                int r = errno;
 
                 close(fd);
                 unlinkat(dir, name, AT_REMOVEDIR);
-                errno = e;
+                errno = r;
                 return -1;
         }
         return fd;
 }
 
-/* 0 with *ret locked, or -1 for what is not ours; 1: start again; negative. */
+/* 0 with *ret locked, or -1 if it is not a placeholder; 1: retry; negative. */
 static int take(const struct cg_plan_placeholder *p, int *ret, struct cg_err *err)
 {
         const char *path = p->path, *name;
@@ -98,7 +92,7 @@ static int take(const struct cg_plan_placeholder *p, int *ret, struct cg_err *er
 
         *ret = -1;
         if (dir < 0 && errno == EACCES)
-                return 0; /* out of our reach, and so of the sandbox's */
+                return 0; /* inaccessible to the caller, and so to the sandbox */
         if (dir < 0)
                 return cg_fail_errno(err, "sandbox: the folder of placeholder %s", path);
         if (fd < 0 && errno == ENOENT) {
@@ -106,7 +100,7 @@ static int take(const struct cg_plan_placeholder *p, int *ret, struct cg_err *er
                 if (fd < 0 && errno == EEXIST)
                         return 1;
         } else if (fd < 0) {
-                return 0; /* something else lies there: the mount says so */
+                return 0; /* something else is there: the mount will fail */
         }
         if (fd < 0 || fstat(fd, &st) < 0)
                 return cg_fail_errno(err, "sandbox: placeholder %s", path);
@@ -127,10 +121,10 @@ static int take(const struct cg_plan_placeholder *p, int *ret, struct cg_err *er
 static int make_one(const struct cg_plan_placeholder *p, int *ret, struct cg_err *err)
 {
         for (int i = 0; i < TRIES; i++) {
-                int e = take(p, ret, err);
+                int r = take(p, ret, err);
 
-                if (e <= 0)
-                        return e;
+                if (r <= 0)
+                        return r;
                 nanosleep(&(struct timespec){ .tv_nsec = WAIT_NS }, NULL);
         }
         return cg_fail(err, CG_E_STATE,
@@ -141,20 +135,20 @@ static int make_one(const struct cg_plan_placeholder *p, int *ret, struct cg_err
 
 int cg_placeholders_make(struct cg_sandbox *sb, int **fds, struct cg_err *err)
 {
-        int *list = calloc(sb->n_placeholders + 1, sizeof(*list)), e = 0;
+        int *list = calloc(sb->n_placeholders + 1, sizeof(*list)), r = 0;
 
         if (!list)
                 return cg_fail(err, CG_E_NOMEM, "sandbox: placeholders");
         for (size_t i = 0; i < sb->n_placeholders; i++)
                 list[i] = -1;
-        /* The landlock tier has no mounts that need something to lie on. */
-        for (size_t i = 0; i < sb->n_placeholders && e == 0 && !sb->grants; i++) {
+        /* The landlock tier has no mounts. */
+        for (size_t i = 0; i < sb->n_placeholders && r == 0 && !sb->grants; i++) {
                 if (sb->placeholders[i].mount_point)
-                        e = make_one(&sb->placeholders[i], &list[i], err);
+                        r = make_one(&sb->placeholders[i], &list[i], err);
         }
-        if (e < 0) {
+        if (r < 0) {
                 cg_placeholders_remove(sb, list);
-                return e;
+                return r;
         }
         *fds = list;
         return 0;
@@ -167,7 +161,7 @@ static void remove_one(const char *path, int fd)
         cg_auto_fd int own = fd >= 0 ? fd : dir < 0 ? -1 : open_it(dir, name);
         struct stat st;
 
-        /* Others who use it hold shared locks; the last of them removes it. */
+        /* Others that use it hold shared locks; the last one removes it. */
         if (dir < 0 || own < 0 || flock(own, LOCK_EX | LOCK_NB) < 0 || fstat(own, &st) < 0 ||
             !is_marked(&st) || !is_still_there(dir, name, own))
                 return;
@@ -176,7 +170,7 @@ static void remove_one(const char *path, int fd)
 
 void cg_placeholders_remove(const struct cg_sandbox *sb, int *fds)
 {
-        /* Those in others last made, first removed. */
+        /* In reverse order, since later ones may be in earlier ones. */
         for (size_t i = sb->n_placeholders; i-- > 0;) {
                 if (sb->placeholders[i].mount_point && (!fds || fds[i] >= 0))
                         remove_one(sb->placeholders[i].path, fds ? fds[i] : -1);

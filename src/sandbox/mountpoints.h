@@ -1,12 +1,12 @@
 /*
- * Placeholders. A mount needs something to lie on: the folder of a command's private TMPDIR is made
- * in /tmp on the host for as long as the sandbox runs. (Names that must not be made need none:
+ * Placeholders: mount points that are made on the host while the sandbox runs. There is one kind,
+ * the folder of a command's private TMPDIR in /tmp. (Names that must not be made need none:
  * mediate.h.)
  *
- * Each is marked (empty, mode 0555, a modification time that nothing else has) and locked (flock,
- * shared) by whoever uses it. Whoever is done with it removes it when nobody else holds a lock.
- * Locks end with their process, so what a killed process left behind is recognised and removed by
- * the next one that looks, without any register.
+ * A placeholder is marked (empty, mode 0555, a modification time that nothing else has) and locked
+ * (flock, shared) by each process that uses it; the last of them removes it. Locks end with their
+ * process, so a placeholder that a killed process left is recognized by its mark and removed by the
+ * next user, without a register.
  */
 #ifndef CG_SANDBOX_MOUNTPOINTS_H
 #define CG_SANDBOX_MOUNTPOINTS_H
@@ -15,17 +15,17 @@
 #include <sys/stat.h>
 #include "sandbox/sandbox.h"
 
-/* By what lstat(2) says. For all rules a placeholder is not there. */
+/* By the result of lstat(2). Rules treat a placeholder as missing. */
 bool cg_placeholder_is(const struct stat *st);
 
 /*
- * Makes those of @sb and keeps them locked. *fds (returns; one for each, -1 where what is there is
- * no placeholder).
+ * Makes those of @sb and keeps them locked. *fds (returns): one for each; -1 if the existing file
+ * is not a placeholder.
  */
 int cg_placeholders_make(struct cg_sandbox *sb, int **fds, struct cg_err *err);
 /*
- * Removes those that nobody else uses. @fds: from above, closed and freed here; or NULL, after
- * another process's death.
+ * Removes those that no other process uses. @fds: from cg_placeholders_make() (takes); NULL: after
+ * the death of the process that had them.
  */
 void cg_placeholders_remove(const struct cg_sandbox *sb, int *fds);
 

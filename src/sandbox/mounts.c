@@ -22,11 +22,11 @@
 #include "sandbox/mountfd.h"
 #include "sandbox/places.h"
 
-/* Copies of what stays reachable, taken while everything is still visible and writable. */
+/* Copies of mounts that stay accessible, taken while everything is still visible and writable. */
 struct view {
         const struct cg_sandbox *sb;
-        uint64_t memory; /* that bounds private tmpfs */
-        /* WRITE, BIND_RO and MASK; EMPTY once it is there, until it is read-only; else -1 */
+        uint64_t memory; /* limit for the sizes of private tmpfs */
+        /* of WRITE, BIND_RO and MASK; of EMPTY from its mount until it is read-only; else -1 */
         int *sources;
         struct cg_dev dev;
         struct cg_cover cover;
@@ -50,7 +50,7 @@ static int collect_source(const struct cg_plan_mount *m, int *ret, struct cg_err
 static bool has_source(const struct cg_plan_mount *m)
 {
         /*
-         * The root cannot be mounted onto itself while it is everybody's root; it is left writable
+         * The root cannot be mounted onto itself while processes have it as root; it stays writable
          * instead.
          */
         return m->src && m->path[1];
@@ -74,9 +74,7 @@ static int make_mask(const struct cg_plan_mount *m, int stage, size_t i, int *re
         return 0;
 }
 
-/*
- * The files that masks are made of lie beneath the sandbox's own /dev, which comes on top of them.
- */
+/* Files of masks are made in /dev, which the sandbox's own /dev covers later. */
 static int collect_masks(struct view *v, struct cg_err *err)
 {
         static const struct cg_mount_option options[] = { { "mode", "0700" },
@@ -110,7 +108,7 @@ static int collect(struct view *v, struct cg_err *err)
         return cg_dev_collect(&v->dev, err) < 0 ? -1 : collect_masks(v, err);
 }
 
-/* From here on nothing is writable, no program gains a user by being run, no device node works. */
+/* Makes everything read-only, without set-user-ID programs and device nodes. */
 static int seal_root(const struct cg_sandbox *sb, struct cg_err *err)
 {
         cg_auto_fd int root = cg_mount_open("/");
@@ -167,7 +165,7 @@ static int place_own(struct view *v, const struct cg_plan_mount *m, struct cg_er
         }
 }
 
-/* What lies there in the view so far, as a mount of its own: read-only, or just kept in place. */
+/* Mounts what the view shows at the path onto itself: read-only, or only to keep it in place. */
 static int place_again(const struct cg_plan_mount *m, struct cg_err *err)
 {
         uint64_t attrs = CG_MOUNT_PLAIN | (m->kind == CG_PLAN_READ ? MOUNT_ATTR_RDONLY : 0);
@@ -181,15 +179,15 @@ static int place_again(const struct cg_plan_mount *m, struct cg_err *err)
 }
 
 /*
- * What was there when the plan was made and is not any more may be there under another name: then
- * nothing runs.
+ * A path that existed when the plan was made and is missing now may have another name: then the
+ * start fails.
  */
 static int place_hide(struct view *v, const struct cg_plan_mount *m, struct cg_err *err)
 {
         cg_auto_fd int fd = cg_mount_open(m->path);
 
         if (fd < 0 && errno == EACCES)
-                return 0; /* out of the caller's reach, and so of the sandbox's */
+                return 0; /* inaccessible to the caller, and so to the sandbox */
         if (fd < 0)
                 return cg_fail_errno(err, "sandbox: hiding %s, which was there a moment ago", m->path);
         return cg_cover_fd(&v->cover, fd, m->path, err);
@@ -225,7 +223,7 @@ static int place(struct view *v, size_t i, struct cg_err *err)
                 return place_own(v, m, err);
         case CG_PLAN_READ:
         case CG_PLAN_PIN:
-                /* What is not there is kept from being made by init. */
+                /* Init prevents that missing paths are made. */
                 return cg_plan_is_absent(v->sb, m->path) ? 0 : place_again(m, err);
         case CG_PLAN_HIDE:
                 return place_hide(v, m, err);
@@ -236,7 +234,7 @@ static int place(struct view *v, size_t i, struct cg_err *err)
         }
 }
 
-/* The folders that only hold what is shown again: nothing more is mounted in them. */
+/* Makes EMPTY folders read-only once all mounts in them are done. */
 static int seal_empty(struct view *v, struct cg_err *err)
 {
         for (size_t i = 0; i < v->sb->n_mounts; i++) {
@@ -249,7 +247,7 @@ static int seal_empty(struct view *v, struct cg_err *err)
         return 0;
 }
 
-/* The outermost write root that @path lies in, or NULL. */
+/* The outermost write root that contains @path, or NULL. */
 static const char *write_root_of(const struct cg_sandbox *sb, const char *path)
 {
         for (size_t i = 0; i < sb->n_mounts; i++) {
@@ -259,14 +257,14 @@ static const char *write_root_of(const struct cg_sandbox *sb, const char *path)
         return NULL;
 }
 
-/* Mounted onto itself, a folder cannot be renamed. */
+/* Mounts a folder onto itself, so that it cannot be renamed. */
 static int pin(const char *path, struct cg_err *err)
 {
         cg_auto_fd int fd = cg_mount_open(path);
         cg_auto_fd int copy = -1;
 
         if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == EACCES))
-                return 0; /* then so is what should be hidden in it */
+                return 0; /* then the hidden path in it is missing as well */
         if (fd >= 0 && cg_mount_is_root(fd))
                 return 0;
         copy = fd < 0 ? -1 : cg_mount_clone(fd, true);
@@ -276,9 +274,9 @@ static int pin(const char *path, struct cg_err *err)
 }
 
 /*
- * A cover moves along when a folder above it is renamed, so this sandbox sees nothing. But the next
- * one would find the hidden path gone, cover nothing, and show it under the new name: folders
- * between write root and hidden path stay where they are.
+ * Pins the folders between write root and hidden path. If one were renamed the cover would move
+ * along in this sandbox, but the next one would not find the hidden path and would show it under
+ * its new name.
  */
 static int pin_parents(const struct cg_sandbox *sb, const char *hidden, struct cg_err *err)
 {
@@ -286,9 +284,9 @@ static int pin_parents(const struct cg_sandbox *sb, const char *hidden, struct c
         char path[PATH_MAX];
         const char *slash;
 
-        if (!root || !strcmp(root, hidden))
+        if (!root || strcmp(root, hidden) == 0)
                 return 0;
-        /* Behind the root's own slash: "/" has none but its first. */
+        /* After the root's path; "/" is the only one that ends with a slash. */
         slash = hidden + (root[1] ? strlen(root) : 0);
         while ((slash = strchr(slash + 1, '/'))) {
                 snprintf(path, sizeof(path), "%.*s", (int)(slash - hidden), hidden);
@@ -298,17 +296,14 @@ static int pin_parents(const struct cg_sandbox *sb, const char *hidden, struct c
         return 0;
 }
 
-/*
- * Where a read-only bind shows a piece of the file system a second time, what is hidden in it is
- * hidden there as well.
- */
+/* Covers hidden paths also where a read-only bind shows them a second time. */
 static int hide_in_bind(struct view *v, const struct cg_plan_mount *m, const char *hidden, struct cg_err *err)
 {
         char path[PATH_MAX];
         const char *rest;
         int n;
 
-        if (m->kind != CG_PLAN_BIND_RO || !strcmp(hidden, m->src) || !cg_path_within(hidden, m->src))
+        if (m->kind != CG_PLAN_BIND_RO || strcmp(hidden, m->src) == 0 || !cg_path_within(hidden, m->src))
                 return 0;
         rest = m->src[1] ? hidden + strlen(m->src) : hidden;
         n = snprintf(path, sizeof(path), "%s%s", m->path, rest);
@@ -346,8 +341,7 @@ static int apply(struct view *v, struct cg_err *err)
 }
 
 /*
- * Many paths are many descriptors: as many as the caller may have at all, for as long as this
- * takes.
+ * Raises the limit of descriptors to the maximum while mounts are made, since many paths need many.
  */
 static void allow_files(struct rlimit *old)
 {
@@ -359,7 +353,7 @@ static void allow_files(struct rlimit *old)
         }
         all = *old;
         all.rlim_cur = all.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &all); /* without it many paths are an error, few are not */
+        setrlimit(RLIMIT_NOFILE, &all); /* on failure only plans with many paths fail */
 }
 
 int cg_mounts_apply(const struct cg_sandbox *sb, uint64_t memory, struct cg_err *err)
@@ -367,7 +361,7 @@ int cg_mounts_apply(const struct cg_sandbox *sb, uint64_t memory, struct cg_err 
         struct view v = { .sb = sb,
                           .memory = memory,
                           .sources = calloc(sb->n_mounts + 1, sizeof(*v.sources)) };
-        mode_t old = umask(0); /* modes of mount points are as written here */
+        mode_t old = umask(0); /* so that modes of mount points are exact */
         struct rlimit files;
         int result;
 

@@ -565,7 +565,7 @@ static const struct cg_name table[] = {
         { ".davfs2", "davfs2", H },
         { ".config/rustic", "rustic", H },
         { ".config/borg", "Borg", H },
-        /* what was typed, passwords included */
+        /* histories, which may contain passwords */
         { ".bash_history", "history", H },
         { ".zsh_history", "history", H },
         { ".python_history", "history", H },
@@ -594,13 +594,13 @@ static bool is_template(const char *name, size_t len)
         for (size_t i = 0; i < CG_ARRAY_LEN(ends); i++) {
                 size_t n = strlen(ends[i]);
 
-                if (len > n && !strncasecmp(name + len - n, ends[i], n))
+                if (len > n && strncasecmp(name + len - n, ends[i], n) == 0)
                         return true;
         }
         return false;
 }
 
-/* Without the dots and spaces at its end, which some file systems pass over. */
+/* Length without trailing dots and spaces, which some file systems ignore. */
 static size_t trimmed(const char *name, size_t len)
 {
         while (len > 1 && (name[len - 1] == '.' || name[len - 1] == ' '))
@@ -609,8 +609,8 @@ static size_t trimmed(const char *name, size_t len)
 }
 
 /*
- * What file systems that know no case (ext4 with casefold, shares of macOS) make of some letters
- * besides: Unicode's full case folding, without what it calls ignorable.
+ * Letters that case-insensitive file systems (ext4 with casefold, shares of macOS) fold to ASCII:
+ * Unicode's full case folding without ignorable code points.
  */
 static const struct {
         unsigned int first, last;
@@ -627,7 +627,7 @@ static const struct {
         { 0xe0000, 0xe0fff, "" },
 };
 
-/* Of UTF-8; *used: its bytes. What is none is one byte, and folds to nothing else. */
+/* Decodes UTF-8; *used: number of bytes. An invalid byte is one character, and is not folded. */
 static unsigned int code_point(const char *s, size_t len, size_t *used)
 {
         const unsigned char *u = (const unsigned char *)s;
@@ -644,10 +644,7 @@ static unsigned int code_point(const char *s, size_t len, size_t *used)
         return c;
 }
 
-/*
- * @name as such file systems take it, ASCII's capital letters aside. Its length in @to, which it
- * fits.
- */
+/* Folds @name as such file systems do, except for ASCII capitals. Return: length in @to. */
 static size_t folded(const char *name, size_t len, char to[NAME_MAX + 1])
 {
         size_t n = 0;
@@ -683,7 +680,7 @@ static bool has_name(const char *pattern, size_t plen, const char *name, size_t 
         }
         len = trimmed(name, len);
         if (!memchr(pattern, '*', plen))
-                return plen == len && !strncasecmp(pattern, name, len);
+                return plen == len && strncasecmp(pattern, name, len) == 0;
         if (len > NAME_MAX || plen > NAME_MAX)
                 return false;
         memcpy(p, pattern, plen);
@@ -693,23 +690,17 @@ static bool has_name(const char *pattern, size_t plen, const char *name, size_t 
         return fnmatch(p, n, FNM_CASEFOLD | FNM_NOESCAPE) == 0;
 }
 
-/*
- * Inline, since init does this for each row of the table whenever a file is created; rows are
- * ASCII.
- */
+/* Inline, since init calls it for each row of the table when a file is created. Rows are ASCII. */
 static char lower(char c)
 {
         return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
-/*
- * Whether a first name that begins with these bytes can be @pattern's: most cannot, and are looked
- * at no further.
- */
+/* Fast path: @name may match the first name of @pattern. */
 static bool may_begin(const char *pattern, const char *name)
 {
         if ((unsigned char)name[0] >= 0x80 || (name[0] && (unsigned char)name[1] >= 0x80))
-                return true; /* has_name() knows */
+                return true; /* has_name() decides */
         if (pattern[0] == '.')
                 return name[0] == '.' && (pattern[1] == '*' || lower(pattern[1]) == lower(name[1]));
         return pattern[0] == '*' || lower(pattern[0]) == lower(name[0]);
@@ -717,7 +708,7 @@ static bool may_begin(const char *pattern, const char *name)
 
 enum fit { NO, BEGINS, WHOLE };
 
-/* @pattern against the names of @path from @at on. *end: where the last that was compared ends. */
+/* Matches @pattern with the names of @path from @at on. *end: end of the last name compared. */
 static enum fit fits_at(const char *pattern, const char *at, const char **end)
 {
         for (;;) {
@@ -737,7 +728,7 @@ static enum fit fits_at(const char *pattern, const char *at, const char **end)
         }
 }
 
-/* @pattern against each place of @path; of BEGINS only what the path ends with. */
+/* Matches @pattern at each name of @path; BEGINS only at the end of the path. */
 static bool fits(const char *pattern, const char *path, size_t root, enum fit want)
 {
         const char *end;
@@ -751,13 +742,10 @@ static bool fits(const char *pattern, const char *path, size_t root, enum fit wa
         return false;
 }
 
-/*
- * What an environment for Python has of its own: pip writes it, and only programs of that
- * environment read it.
- */
+/* Part of a Python environment: pip writes it, and only programs of the environment read it. */
 static const char of_environment[] = "etc/jupyter/jupyter_*_config.d";
 
-/* Names first, rows for each: most rows are passed over by one letter. */
+/* For each name all rows, most of which differ in the first letter. */
 static const char *find_row(const char *path, size_t root, unsigned int what, enum fit want)
 {
         const char *end;
@@ -807,11 +795,10 @@ static bool is(const char *name, size_t len, const char *want)
 
 static bool is_dot_git(const char *name, size_t len)
 {
-        return is(name, len, ".git") ||
-               is(name, len, "git~1"); /* the short name on file systems of Windows */
+        return is(name, len, ".git") || is(name, len, "git~1"); /* the short name on Windows file systems */
 }
 
-/* Names that lead git to more: they can be folders, but nothing that leads elsewhere. */
+/* Names that may only be folders. */
 static bool is_fixed(const char *name, size_t len)
 {
         return is(name, len, "hooks") || is(name, len, "modules") || is(name, len, "worktrees") ||
@@ -824,7 +811,7 @@ static bool is_obeyed(const char *name, size_t len)
                is(name, len, CG_GIT_CONFIG_FRESH "*");
 }
 
-/* Of what stands behind the repository's own folder. Branches may have any name. */
+/* Classifies a path in the repository's own folder. Branches may have any name. */
 static enum cg_git_part part_within(const char *rest)
 {
         const char *last = strrchr(rest, '/');
@@ -832,10 +819,7 @@ static enum cg_git_part part_within(const char *rest)
 
         if (is(rest, len, "refs") || is(rest, len, "logs") || is(rest, len, "objects"))
                 return CG_GIT_FREE;
-        /*
-         * Remotes by files, as git had them once: any address would be taken. git init makes the
-         * folders.
-         */
+        /* Old remotes by files, with any address. git init makes the folders. */
         if (is(rest, len, "remotes") || is(rest, len, "branches"))
                 return rest[len] ? CG_GIT_DENIED : CG_GIT_HOOKS;
         for (const char *p = rest; p; p = strchr(p, '/') ? strchr(p, '/') + 1 : NULL) {
@@ -847,8 +831,8 @@ static enum cg_git_part part_within(const char *rest)
                         return CG_GIT_HOOKS;
                 p += n + 1;
                 n = strlen(p);
-                return !strchr(p, '/') && n > 7 && !strcmp(p + n - 7, ".sample") ? CG_GIT_SAMPLE
-                                                                                 : CG_GIT_DENIED;
+                return !strchr(p, '/') && n > 7 && strcmp(p + n - 7, ".sample") == 0 ? CG_GIT_SAMPLE
+                                                                                     : CG_GIT_DENIED;
         }
         last = last ? last + 1 : rest;
         if (is(last, strlen(last), "config"))
@@ -858,7 +842,7 @@ static enum cg_git_part part_within(const char *rest)
         return is_fixed(last, strlen(last)) ? CG_GIT_HOOKS : CG_GIT_FREE;
 }
 
-/* The first name of @path from @from on that is .git and ends below the root; NULL: none. */
+/* The first .git in @path from @from on that ends below the root; NULL: none. */
 static const char *find_dot_git(const char *path, const char *from, size_t root)
 {
         for (const char *at = from; (at = strchr(at, '/'));) {
@@ -879,7 +863,7 @@ enum cg_git_part cg_git_part(const char *path, size_t root)
 {
         enum cg_git_part part = CG_GIT_FREE;
 
-        /* One may lie where the branches of another are. */
+        /* A repository may be in the branches of another. */
         for (const char *git = path; part == CG_GIT_FREE && (git = find_dot_git(path, git, root));) {
                 size_t len = strcspn(git, "/");
 

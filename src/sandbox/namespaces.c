@@ -1,4 +1,4 @@
-/* The small things that fresh namespaces need before anything works in them. Runs in init. */
+/* Setup of new namespaces: user maps, loopback interface, ports. Runs in init. */
 #include "sandbox/steps.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ static int write_file(const char *path, const char *text, struct cg_err *err)
 
         if (fd >= 0 && write(fd, text, strlen(text)) >= 0)
                 return 0;
-        /* A namespace can be made there, but there are no capabilities in it. */
+        /* AppArmor allows the namespace, but without capabilities in it. */
         if ((errno == EACCES || errno == EPERM) && cg_apparmor_restricts()) {
                 errno = EPERM;
                 return cg_fail_errno(err, "sandbox: new user namespace%s", CG_APPARMOR_HINT);
@@ -29,8 +29,8 @@ static int write_file(const char *path, const char *text, struct cg_err *err)
 }
 
 /*
- * The caller's own ids, to themselves: files belong to whom they belonged before, everybody else is
- * nobody. Without setgroups nothing can leave a group, either: a group may be what denies access.
+ * Maps the caller's own ids to themselves, all others to nobody. setgroups is disabled, since
+ * leaving a group could give access.
  */
 int cg_ns_map_ids(uid_t uid, gid_t gid, struct cg_err *err)
 {
@@ -45,10 +45,7 @@ int cg_ns_map_ids(uid_t uid, gid_t gid, struct cg_err *err)
         return write_file("/proc/self/gid_map", text, err);
 }
 
-/*
- * So that servers and clients inside find each other at 127.0.0.1 and ::1. There is no other
- * interface.
- */
+/* Loopback is the only interface; programs inside reach each other at 127.0.0.1 and ::1. */
 int cg_ns_loopback_up(struct cg_err *err)
 {
         cg_auto_fd int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -60,7 +57,7 @@ int cg_ns_loopback_up(struct cg_err *err)
         return 0;
 }
 
-/* Connections that wait while the proxy starts, or is busy. */
+/* Connections that wait while the proxy starts or is busy. */
 #define BACKLOG 1024
 
 static int listen_both(uint16_t port)
@@ -77,7 +74,7 @@ static int listen_both(uint16_t port)
         return cg_steal_fd(&fd);
 }
 
-/* Where IPv6 is switched off. */
+/* Used if IPv6 is disabled. */
 static int listen_v4(uint16_t port)
 {
         struct sockaddr_in any = { .sin_family = AF_INET,
@@ -92,19 +89,19 @@ static int listen_v4(uint16_t port)
 
 int cg_ns_send_ports(const struct cg_spawn *sp, struct cg_err *err)
 {
-        int fds[CG_SANDBOX_PORTS_MAX] = { 0 }, e = 0;
+        int fds[CG_SANDBOX_PORTS_MAX] = { 0 }, r = 0;
         size_t n = 0;
 
-        for (; n < sp->sb->n_ports && e == 0; n++) {
+        for (; n < sp->sb->n_ports && r == 0; n++) {
                 fds[n] = listen_both(sp->sb->ports[n]);
                 if (fds[n] < 0)
                         fds[n] = listen_v4(sp->sb->ports[n]);
                 if (fds[n] < 0)
-                        e = cg_fail_errno(err, "sandbox: port %u", sp->sb->ports[n]);
+                        r = cg_fail_errno(err, "sandbox: port %u", sp->sb->ports[n]);
         }
-        if (e == 0)
-                e = cg_send_fds(sp->ports_fd, "p", 1, fds, n, err);
+        if (r == 0)
+                r = cg_send_fds(sp->ports_fd, "p", 1, fds, n, err);
         while (n--)
                 cg_closep_(&fds[n]);
-        return e;
+        return r;
 }

@@ -1,7 +1,4 @@
-/*
- * The file systems that a sandbox has of its own: /dev, /proc, /sys. Private to src/sandbox; run in
- * init.
- */
+/* The sandbox's own file systems: /dev, /proc, /sys. Private to src/sandbox; runs in init. */
 #ifndef CG_SANDBOX_PLACES_H
 #define CG_SANDBOX_PLACES_H
 

@@ -1,6 +1,5 @@
 /*
- * Makes the plan: setters that check and record, nothing else. Runs in the caller, before any
- * sandbox exists.
+ * Setters of the plan, which only check and record. Runs in the caller, before the sandbox exists.
  */
 #include "sandbox/plan.h"
 
@@ -39,10 +38,7 @@ static size_t depth(const char *path)
         return n;
 }
 
-/*
- * Whether @a is mounted before @b: parents first, so that nothing is covered by what should lie
- * beneath it.
- */
+/* @a is mounted before @b: parents first, since they would cover their children. */
 static bool goes_before(const struct cg_plan_mount *a, const struct cg_plan_mount *b)
 {
         size_t da = depth(a->path), db = depth(b->path);
@@ -94,8 +90,8 @@ static int grow(void **list, size_t *cap, size_t n, size_t size, struct cg_err *
         return 0;
 }
 
-/* Where @m belongs: entries come mostly in order, so from the end. */
-static size_t place_of(const struct cg_sandbox *sb, const struct cg_plan_mount *m)
+/* The index for @m, searched from the end, since entries mostly come in order. */
+static size_t index_of(const struct cg_sandbox *sb, const struct cg_plan_mount *m)
 {
         size_t at = sb->n_mounts;
 
@@ -107,11 +103,12 @@ static size_t place_of(const struct cg_sandbox *sb, const struct cg_plan_mount *
 int cg_plan_insert(struct cg_sandbox *sb, const struct cg_plan_mount *m, struct cg_err *err)
 {
         struct cg_plan_mount copy;
-        size_t at = place_of(sb, m);
+        size_t at = index_of(sb, m);
         void *list = sb->mounts;
 
-        if (at < sb->n_mounts && sb->mounts[at].kind == m->kind && !strcmp(sb->mounts[at].path, m->path)) {
-                if (!m->src || !strcmp(sb->mounts[at].src, m->src))
+        if (at < sb->n_mounts && sb->mounts[at].kind == m->kind &&
+            strcmp(sb->mounts[at].path, m->path) == 0) {
+                if (!m->src || strcmp(sb->mounts[at].src, m->src) == 0)
                         return 0;
                 return cg_fail(err, CG_E_EXISTS, "sandbox: %s is shown at %s already", sb->mounts[at].src,
                                m->path);
@@ -136,7 +133,7 @@ int cg_plan_add_placeholder(struct cg_sandbox *sb, const char *path, bool folder
         char *copy;
 
         for (size_t i = 0; i < sb->n_placeholders; i++) {
-                if (!strcmp(sb->placeholders[i].path, path)) {
+                if (strcmp(sb->placeholders[i].path, path) == 0) {
                         sb->placeholders[i].folder |= folder;
                         return 0;
                 }
@@ -156,7 +153,7 @@ int cg_plan_add_placeholder(struct cg_sandbox *sb, const char *path, bool folder
 bool cg_plan_is_absent(const struct cg_sandbox *sb, const char *path)
 {
         for (size_t i = 0; i < sb->n_placeholders; i++) {
-                if (!sb->placeholders[i].mount_point && !strcmp(sb->placeholders[i].path, path))
+                if (!sb->placeholders[i].mount_point && strcmp(sb->placeholders[i].path, path) == 0)
                         return true;
         }
         return false;
@@ -168,10 +165,7 @@ static void set_filter(struct cg_sandbox *sb, unsigned int flags)
         cg_seccomp_filter(flags, &sb->filter);
 }
 
-/*
- * The private places. A folder this system does not have needs no cover; /var/tmp may be a symlink
- * to /tmp.
- */
+/* Private file systems. Missing folders are skipped; /var/tmp may be a symlink to /tmp. */
 static int add_private(struct cg_sandbox *sb, struct cg_err *err)
 {
         static const struct cg_plan_mount places[] = {
@@ -189,7 +183,7 @@ static int add_private(struct cg_sandbox *sb, struct cg_err *err)
 
         for (size_t i = 0; i < CG_ARRAY_LEN(places); i++) {
                 struct cg_plan_mount m = places[i];
-                int e;
+                int r;
 
                 if (!realpath(m.path, real)) {
                         if (errno == ENOENT)
@@ -197,9 +191,9 @@ static int add_private(struct cg_sandbox *sb, struct cg_err *err)
                         return cg_fail_errno(err, "sandbox: %s", m.path);
                 }
                 m.path = real;
-                e = cg_plan_insert(sb, &m, err);
-                if (e < 0)
-                        return e;
+                r = cg_plan_insert(sb, &m, err);
+                if (r < 0)
+                        return r;
         }
         return 0;
 }
@@ -207,41 +201,41 @@ static int add_private(struct cg_sandbox *sb, struct cg_err *err)
 int cg_sandbox_new(struct cg_sandbox **ret, struct cg_err *err)
 {
         struct cg_sandbox *sb = calloc(1, sizeof(*sb));
-        int e;
+        int r;
 
         if (!sb)
                 return cg_fail(err, CG_E_NOMEM, "sandbox");
         cg_sandbox_set_limits(sb, &(struct cg_sandbox_limits){ 0 });
         set_filter(sb, 0);
-        e = add_private(sb, err);
-        if (e < 0) {
+        r = add_private(sb, err);
+        if (r < 0) {
                 cg_sandbox_free(sb);
-                return e;
+                return r;
         }
         *ret = sb;
         return 0;
 }
 
-/* What has to be the sandbox's own whatever the settings say. */
-static int add_kernels(struct cg_sandbox *sb, struct cg_err *err)
+/* File systems that are always the sandbox's own. */
+static int add_pseudo_fs(struct cg_sandbox *sb, struct cg_err *err)
 {
         static const struct cg_plan_mount places[] = {
                 { .kind = CG_PLAN_DEV, .path = (char *)"/dev" },
                 { .kind = CG_PLAN_PROC, .path = (char *)"/proc" },
                 { .kind = CG_PLAN_SYS, .path = (char *)"/sys" },
         };
-        int e = 0;
+        int r = 0;
 
-        for (size_t i = 0; i < CG_ARRAY_LEN(places) && e == 0; i++)
-                e = cg_plan_insert(sb, &places[i], err);
-        return e;
+        for (size_t i = 0; i < CG_ARRAY_LEN(places) && r == 0; i++)
+                r = cg_plan_insert(sb, &places[i], err);
+        return r;
 }
 
 int cg_sandbox_new_command(unsigned int flags, struct cg_sandbox **ret, struct cg_err *err)
 {
         struct cg_sandbox *sb = calloc(1, sizeof(*sb));
         unsigned int filter = 0;
-        int e;
+        int r;
 
         if (!sb)
                 return cg_fail(err, CG_E_NOMEM, "sandbox");
@@ -253,10 +247,10 @@ int cg_sandbox_new_command(unsigned int flags, struct cg_sandbox **ret, struct c
         filter |= flags & CG_COMMAND_NESTED_USERS ? CG_FILTER_NESTED_USERS : 0;
         filter |= flags & CG_COMMAND_UNIX_SOCKETS ? CG_FILTER_UNIX_SOCKETS : 0;
         set_filter(sb, filter);
-        e = add_kernels(sb, err);
-        if (e < 0) {
+        r = add_pseudo_fs(sb, err);
+        if (r < 0) {
                 cg_sandbox_free(sb);
-                return e;
+                return r;
         }
         *ret = sb;
         return 0;
@@ -290,7 +284,7 @@ struct cg_sandbox *cg_sandbox_free(struct cg_sandbox *sb)
 static int add_hide_resolved(struct cg_sandbox *sb, const char *path, struct cg_err *err)
 {
         for (size_t i = 0; i < sb->n_hides; i++) {
-                if (!strcmp(sb->hides[i], path))
+                if (strcmp(sb->hides[i], path) == 0)
                         return 0;
         }
         if (sb->n_hides == CG_PLAN_HIDES_MAX)
@@ -304,7 +298,7 @@ static int add_hide_resolved(struct cg_sandbox *sb, const char *path, struct cg_
 
 static int copy_into(struct cg_sandbox *to, const struct cg_sandbox *from, struct cg_err *err)
 {
-        int e = 0;
+        int r = 0;
 
         to->off = from->off;
         to->root_writable = from->root_writable;
@@ -317,25 +311,25 @@ static int copy_into(struct cg_sandbox *to, const struct cg_sandbox *from, struc
         to->weak_proc = from->weak_proc;
         to->nested_users = from->nested_users;
         to->all_unix = from->all_unix;
-        to->told = from->told;
+        to->report_denials = from->report_denials;
         to->watch = from->watch;
         to->watch_network = from->watch_network;
         to->by_settings = from->by_settings;
         to->credentials_from = from->credentials_from;
         to->credentials_to = from->credentials_to;
         to->doors = from->doors;
-        for (size_t i = 0; i < from->n_placeholders && e == 0; i++)
-                e = cg_plan_add_placeholder(to, from->placeholders[i].path, from->placeholders[i].folder,
+        for (size_t i = 0; i < from->n_placeholders && r == 0; i++)
+                r = cg_plan_add_placeholder(to, from->placeholders[i].path, from->placeholders[i].folder,
                                             from->placeholders[i].mount_point, err);
-        if (e == 0 && from->names)
-                e = cg_sandbox_set_names(to, (const char *const *)from->writable_names,
+        if (r == 0 && from->names)
+                r = cg_sandbox_set_names(to, (const char *const *)from->writable_names,
                                          from->n_writable_names, from->git_config, err);
-        for (size_t i = 0; i < from->n_mounts && e == 0; i++)
-                e = cg_plan_insert(to, &from->mounts[i], err);
-        for (size_t i = 0; i < from->n_hides && e == 0; i++)
-                e = add_hide_resolved(to, from->hides[i], err);
-        if (e < 0)
-                return e;
+        for (size_t i = 0; i < from->n_mounts && r == 0; i++)
+                r = cg_plan_insert(to, &from->mounts[i], err);
+        for (size_t i = 0; i < from->n_hides && r == 0; i++)
+                r = add_hide_resolved(to, from->hides[i], err);
+        if (r < 0)
+                return r;
         to->cwd = from->cwd ? strdup(from->cwd) : NULL;
         set_filter(to, from->filter_flags);
         return from->cwd && !to->cwd ? cg_fail(err, CG_E_NOMEM, "sandbox") : 0;
@@ -344,14 +338,14 @@ static int copy_into(struct cg_sandbox *to, const struct cg_sandbox *from, struc
 int cg_sandbox_copy(const struct cg_sandbox *sb, struct cg_sandbox **ret, struct cg_err *err)
 {
         struct cg_sandbox *to = calloc(1, sizeof(*to));
-        int e;
+        int r;
 
         if (!to)
                 return cg_fail(err, CG_E_NOMEM, "sandbox");
-        e = copy_into(to, sb, err);
-        if (e < 0) {
+        r = copy_into(to, sb, err);
+        if (r < 0) {
                 cg_sandbox_free(to);
-                return e;
+                return r;
         }
         *ret = to;
         return 0;
@@ -374,7 +368,7 @@ int cg_sandbox_set_names(struct cg_sandbox *sb, const char *const *writable, siz
                 if (!sb->writable_names[sb->n_writable_names])
                         return cg_fail(err, CG_E_NOMEM, "sandbox: names");
         }
-        sb->names = sb->told = true;
+        sb->names = sb->report_denials = true;
         sb->git_config = git_config;
         set_filter(sb, sb->filter_flags | CG_FILTER_NAMES);
         return 0;
@@ -390,16 +384,16 @@ void cg_sandbox_set_watch_network(struct cg_sandbox *sb)
         sb->watch_network = true;
 }
 
-void cg_sandbox_set_told(struct cg_sandbox *sb)
+void cg_sandbox_report_denials(struct cg_sandbox *sb)
 {
-        sb->told = true;
+        sb->report_denials = true;
 }
 
 void cg_sandbox_set_doors(struct cg_sandbox *sb, unsigned int doors)
 {
         unsigned int filter = CG_FILTER_NESTED_USERS * sb->nested_users;
 
-        /* Whoever may use all of them needs nobody to ask. */
+        /* With all unix sockets allowed nothing needs to be checked. */
         if (sb->all_unix)
                 doors &= ~(unsigned int)CG_DOOR_UNIX;
         filter |= sb->all_unix ? CG_FILTER_UNIX_SOCKETS : 0;
@@ -407,7 +401,7 @@ void cg_sandbox_set_doors(struct cg_sandbox *sb, unsigned int doors)
         filter |= doors & CG_DOOR_LISTEN ? CG_FILTER_ASKED_LISTEN : 0;
         set_filter(sb, filter | (sb->names ? CG_FILTER_NAMES : 0));
         sb->doors = doors;
-        sb->told |= (doors & (CG_DOOR_UNIX | CG_DOOR_LISTEN)) != 0;
+        sb->report_denials |= (doors & (CG_DOOR_UNIX | CG_DOOR_LISTEN)) != 0;
 }
 
 void cg_sandbox_set_limits(struct cg_sandbox *sb, const struct cg_sandbox_limits *limits)
@@ -415,8 +409,8 @@ void cg_sandbox_set_limits(struct cg_sandbox *sb, const struct cg_sandbox_limits
         sb->limits = *limits;
         sb->processes_asked = limits->processes && limits->processes != CG_PLAN_NO_LIMIT;
         /*
-         * Without a user namespace the number counts all that the user runs: with a few hundred
-         * threads of a desktop nothing could start.
+         * Without a user namespace all processes of the user count: next to a desktop's hundreds of
+         * threads nothing could start.
          */
         if (!sb->limits.processes)
                 sb->limits.processes = sb->off ? CG_PLAN_NO_LIMIT : CG_PLAN_PROCESSES;
@@ -442,8 +436,8 @@ void cg_sandbox_set_cgroup_files(struct cg_sandbox *sb, const char *folder)
         sb->cgroup_files = folder;
 }
 
-/* Nothing else binds root's processes before Linux 6.14. */
-static bool root_is_free(const struct cg_sandbox *sb)
+/* RLIMIT_NPROC does not apply to root, and before Linux 6.14 a pid namespace has no pid_max. */
+static bool is_unlimited_root(const struct cg_sandbox *sb)
 {
         return !geteuid() && (!cg_plan_has_namespaces(sb) || !cg_plan_has_own_pid_max());
 }
@@ -451,8 +445,11 @@ static bool root_is_free(const struct cg_sandbox *sb)
 void cg_plan_group_limits(const struct cg_sandbox *sb, struct cg_sandbox_limits *ret)
 {
         *ret = sb->limits;
-        /* The default is held without a group, which costs a tenth of a sandbox's start. */
-        if (ret->processes == CG_PLAN_NO_LIMIT || (!sb->processes_asked && !root_is_free(sb)))
+        /*
+         * The default is enforced without a group, which would take a tenth of a sandbox's start
+         * time.
+         */
+        if (ret->processes == CG_PLAN_NO_LIMIT || (!sb->processes_asked && !is_unlimited_root(sb)))
                 ret->processes = 0;
 }
 
@@ -470,7 +467,7 @@ void cg_plan_limits_by(const struct cg_sandbox *sb, enum cg_limit_by by[CG_LIMIT
 
                 by[i] = v && v != CG_PLAN_NO_LIMIT ? rest[i] : CG_BY_NOTHING;
         }
-        if (by[CG_LIMIT_PROCESSES] && root_is_free(sb))
+        if (by[CG_LIMIT_PROCESSES] && is_unlimited_root(sb))
                 by[CG_LIMIT_PROCESSES] = CG_BY_NOTHING;
         else if (by[CG_LIMIT_PROCESSES] && !geteuid())
                 by[CG_LIMIT_PROCESSES] = CG_BY_PID_NS;
@@ -503,10 +500,8 @@ static int check_absolute(const char *what, const char *path, struct cg_err *err
         return 0;
 }
 
-/*
- * The kernel's own file systems are made afresh inside; a host's piece of them has no place there.
- */
-static int check_not_kernels(const char *what, const char *path, struct cg_err *err)
+/* /proc, /sys and /dev are always the sandbox's own; paths of the host's are rejected. */
+static int check_not_pseudo_fs(const char *what, const char *path, struct cg_err *err)
 {
         if (cg_path_within(path, "/proc") || cg_path_within(path, "/sys") || cg_path_within(path, "/dev"))
                 return cg_fail(err, CG_E_INVAL, "sandbox: %s %s: /proc, /sys and /dev are the sandbox's own",
@@ -516,10 +511,10 @@ static int check_not_kernels(const char *what, const char *path, struct cg_err *
 
 static int resolve(const char *what, const char *path, char real[PATH_MAX], struct cg_err *err)
 {
-        int e = check_absolute(what, path, err);
+        int r = check_absolute(what, path, err);
 
-        if (e < 0)
-                return e;
+        if (r < 0)
+                return r;
         return realpath(path, real) ? 0 : cg_fail_errno(err, "sandbox: %s %s", what, path);
 }
 
@@ -528,27 +523,27 @@ int cg_sandbox_add_write(struct cg_sandbox *sb, const char *path, struct cg_err 
         char real[PATH_MAX];
         struct cg_plan_mount m = { .kind = CG_PLAN_WRITE, .path = real, .src = real };
 
-        int e = resolve("write root", path, real, err);
+        int r = resolve("write root", path, real, err);
 
-        if (e == 0)
-                e = check_not_kernels("write root", real, err);
-        if (e < 0)
-                return e;
+        if (r == 0)
+                r = check_not_pseudo_fs("write root", real, err);
+        if (r < 0)
+                return r;
         if (!real[1])
                 sb->root_writable = true;
         return cg_plan_insert(sb, &m, err);
 }
 
 /*
- * A destination is not resolved: a folder that anybody may write (/tmp) could send it elsewhere. It
- * must be plain.
+ * A destination must be in normal form. It is not resolved, since a symlink in a folder that
+ * anybody may write (/tmp) could lead elsewhere.
  */
 static int check_plain(const char *dst, struct cg_err *err)
 {
         size_t n = strlen(dst);
 
         if (n < 2 || dst[n - 1] == '/' || strstr(dst, "//") || strstr(dst, "/./") || strstr(dst, "/../") ||
-            !strcmp(dst + n - 2, "/.") || (n >= 3 && !strcmp(dst + n - 3, "/..")))
+            strcmp(dst + n - 2, "/.") == 0 || (n >= 3 && strcmp(dst + n - 3, "/..") == 0))
                 return cg_fail(err, CG_E_INVAL, "sandbox: destination %s has an empty, \".\" or \"..\" part",
                                dst);
         return 0;
@@ -559,28 +554,27 @@ int cg_sandbox_add_bind_ro(struct cg_sandbox *sb, const char *src, const char *d
         char real[PATH_MAX];
         struct cg_plan_mount m = { .kind = CG_PLAN_BIND_RO, .path = (char *)dst, .src = real };
 
-        int e = resolve("read-only source", src, real, err);
+        int r = resolve("read-only source", src, real, err);
 
-        if (e == 0)
-                e = check_absolute("destination", dst, err);
-        if (e == 0)
-                e = check_plain(dst, err);
-        if (e == 0)
-                e = check_not_kernels("destination", dst, err);
-        return e < 0 ? e : cg_plan_insert(sb, &m, err);
+        if (r == 0)
+                r = check_absolute("destination", dst, err);
+        if (r == 0)
+                r = check_plain(dst, err);
+        if (r == 0)
+                r = check_not_pseudo_fs("destination", dst, err);
+        return r < 0 ? r : cg_plan_insert(sb, &m, err);
 }
 
 int cg_sandbox_add_hide(struct cg_sandbox *sb, const char *path, struct cg_err *err)
 {
         char real[PATH_MAX];
-        int e = check_absolute("hidden path", path, err);
+        int r = check_absolute("hidden path", path, err);
 
-        if (e < 0)
-                return e;
+        if (r < 0)
+                return r;
         if (!cg_real_path(path, real)) {
                 /*
-                 * What the caller cannot reach, the sandbox, with the same user and fewer rights,
-                 * cannot either.
+                 * What the caller cannot access the sandbox cannot either: same user, fewer rights.
                  */
                 if (errno == ENOENT || errno == ENOTDIR || errno == EACCES)
                         return 0;
@@ -593,11 +587,11 @@ int cg_sandbox_add_hide(struct cg_sandbox *sb, const char *path, struct cg_err *
 
 int cg_sandbox_set_cwd(struct cg_sandbox *sb, const char *path, struct cg_err *err)
 {
-        int e = check_absolute("working directory", path, err);
+        int r = check_absolute("working directory", path, err);
         char *copy;
 
-        if (e < 0)
-                return e;
+        if (r < 0)
+                return r;
         copy = strdup(path);
         if (!copy)
                 return cg_fail(err, CG_E_NOMEM, "sandbox: working directory");

@@ -17,7 +17,7 @@
 /* Defaults of struct cg_sandbox_limits. */
 #define CG_PLAN_PROCESSES  512
 #define CG_PLAN_OPEN_FILES 4096
-/* Of a command whose settings say nothing: what its caller has. */
+/* A command's limit without a setting: the caller's own. */
 #define CG_PLAN_NO_LIMIT UINT64_MAX
 
 /*
@@ -29,22 +29,25 @@
 #define CG_PLAN_RUN_SIZE   "64m"
 #define CG_PLAN_SHM_SIZE   "1g"
 #define CG_PLAN_TMP_INODES "262144"
-/* Of a hidden folder in which some things are shown again: only names and folders for mounts. */
+/* Of a hidden folder with paths in it that are shown: holds only mount points. */
 #define CG_PLAN_EMPTY_SIZE "1m"
 
-/* What is mounted at a path. Where two entries name one path, the later kind lies on top. */
+/* What is mounted at a path. Of two entries with the same path the later kind is on top. */
 enum cg_plan_kind {
-        CG_PLAN_TMPFS, /* private, writable, gone with the sandbox */
+        CG_PLAN_TMPFS, /* private, writable, removed with the sandbox */
         CG_PLAN_DEV,
         CG_PLAN_PROC,
         CG_PLAN_SYS,
         CG_PLAN_WRITE,   /* the host's own path, writable */
         CG_PLAN_BIND_RO, /* src, read-only */
-        /* Of what lies there in the view so far, so after what lies above it: */
+        /*
+         * The following mount what the view shows at the path so far, so they come after their
+         * parents:
+         */
         CG_PLAN_READ, /* the same, read-only */
-        CG_PLAN_PIN,  /* the same, as a mount: it cannot be renamed or removed; also a symlink */
+        CG_PLAN_PIN,  /* the same, so that it cannot be renamed or removed; also a symlink */
         CG_PLAN_HIDE, /* an empty read-only folder, or an unreadable file */
-        /* an empty folder in which some things are shown again; read-only once they are */
+        /* an empty folder with paths in it that are shown; read-only once they are mounted */
         CG_PLAN_EMPTY,
         CG_PLAN_MASK, /* a file with other content */
 };
@@ -57,18 +60,18 @@ struct cg_plan_mount {
         const char *size; /* CG_PLAN_TMPFS: static text */
         char *data;       /* CG_PLAN_MASK */
         size_t len;
-        char *why; /* the setting that asked for it; NULL: the sandbox's own */
+        char *why; /* the setting that it comes from; NULL: a default */
 };
 
 struct cg_grants;
 
-/* A path where nothing is. */
+/* A path that does not exist. */
 struct cg_plan_placeholder {
         char *path;
         bool folder;
         /*
-         * it is made on the host for the time of the sandbox (mountpoints.h); else it must not be
-         * made: mediate.h
+         * made on the host while the sandbox runs (mountpoints.h); otherwise it must not be made
+         * (mediate.h)
          */
         bool mount_point;
 };
@@ -76,85 +79,84 @@ struct cg_plan_placeholder {
 struct cg_sandbox {
         bool off;
         bool root_writable;           /* "/" is a write root */
-        struct cg_plan_mount *mounts; /* parents before what lies in them */
+        struct cg_plan_mount *mounts; /* parents before children */
         size_t n_mounts, cap_mounts;
         struct cg_plan_placeholder *placeholders;
         size_t n_placeholders, cap_placeholders;
-        /* a command's: signals of the host are handed on, no limits but those asked for */
+        /*
+         * plan of a command: signals from the host are forwarded, only limits of the settings apply
+         */
         bool command;
-        bool weak_proc;    /* where a fresh /proc is refused the host's is shown */
+        bool weak_proc;    /* the host's /proc is shown if a new one cannot be mounted */
         bool nested_users; /* user namespaces may be made inside */
-        /* a kernel's: a settings file says what may be written, not the default */
+        /* plan of a kernel with a settings file: writable paths are not the defaults */
         bool by_settings;
-        bool all_unix; /* unix sockets of whatever kind lead anywhere */
-        bool watch;    /* and files that cannot be had */
-        /* and attempts to connect where there is no network: cg_plan_tells_network() */
+        bool all_unix; /* all unix sockets are allowed */
+        bool watch;    /* denied files are reported, too */
+        /* connections without a network are reported, too: cg_plan_reports_network() */
         bool watch_network;
-        bool told;          /* denied system calls are told */
-        unsigned int doors; /* CG_DOOR_* */
-        bool names;         /* names in write roots are protected: names.h, mediate.h */
-        bool git_config;    /* but not .git/config */
-        char *writable_names[CG_NAMES_WRITABLE_MAX]; /* nor these */
+        bool report_denials; /* denied system calls are reported */
+        unsigned int doors;  /* CG_DOOR_* */
+        bool names;          /* names in write roots are protected: names.h, mediate.h */
+        bool git_config;     /* except .git/config */
+        char *writable_names[CG_NAMES_WRITABLE_MAX]; /* and except these */
         size_t n_writable_names;
         char *hides[CG_PLAN_HIDES_MAX]; /* absolute, without symlinks */
         size_t n_hides;
-        /* those of cg_sandbox_add_default_hides() among them */
+        /* range of those of cg_sandbox_add_default_hides() */
         size_t credentials_from, credentials_to;
-        uint16_t ports[CG_SANDBOX_PORTS_MAX]; /* listened at inside, by the caller */
+        uint16_t ports[CG_SANDBOX_PORTS_MAX]; /* of the loopback inside, where the caller listens */
         size_t n_ports;
         char *cwd;
         struct cg_sandbox_limits limits;
-        bool processes_asked;     /* not the default */
+        bool processes_asked;     /* set by a setting */
         const char *cgroup_files; /* NULL: /proc/self */
         unsigned int filter_flags;
         struct sock_fprog filter; /* static, see seccomp.c */
-        struct cg_grants *grants; /* of the landlock tier; NULL: the full one */
+        struct cg_grants *grants; /* of the landlock tier; NULL: full tier */
 };
 
-/* Whether the sandbox has namespaces of its own, pid 1 in one of them included. */
+/* The sandbox has its own namespaces, and init is pid 1. */
 static inline bool cg_plan_has_namespaces(const struct cg_sandbox *sb)
 {
         return !sb->off && !sb->grants;
 }
 
-/* Copies @m's texts and puts it where it belongs; the same entry twice is one. */
+/* Inserts a copy of @m in order; an equal entry is not inserted twice. */
 int cg_plan_insert(struct cg_sandbox *sb, const struct cg_plan_mount *m, struct cg_err *err);
 int cg_plan_add_placeholder(struct cg_sandbox *sb, const char *path, bool folder, bool mount_point,
                             struct cg_err *err);
-/* @path is one that must not be made. */
+/* @path must not be made. */
 bool cg_plan_is_absent(const struct cg_sandbox *sb, const char *path);
 
-/* Reasons of rules (struct cg_plan_mount.why) that are no settings: own_files.c. */
+/* Reasons of rules (struct cg_plan_mount.why) other than settings: own_files.c. */
 #define CG_WHY_OWN   "cellgate's own files"
 #define CG_WHY_GUARD "program that runs outside"
-/* The same, of hardlinks.c. */
+/* The same: hardlinks.c. */
 #define CG_WHY_LINK "another name of a denied file"
 
 /*
- * The "size" of a private tmpfs that may have @most ("1g"): at most a quarter of @memory (bytes; 0:
- * not bounded), since there are three large ones.
+ * The "size" of a private tmpfs: @most ("1g"), but at most a quarter of @memory (bytes; 0: no
+ * limit), since there are three large ones.
  */
 #define CG_PLAN_SIZE_TEXT 24
 const char *cg_plan_tmpfs_size(uint64_t memory, const char *most, char buf[CG_PLAN_SIZE_TEXT]);
 
 /*
- * Whether connect() is looked at: where the caller wants it, nothing leads out, and nothing else
- * answers it.
+ * connect() is reported: the caller asked for it, there is no network, and no other handler replies
+ * to it.
  */
-static inline bool cg_plan_tells_network(const struct cg_sandbox *sb)
+static inline bool cg_plan_reports_network(const struct cg_sandbox *sb)
 {
         return sb->watch_network && cg_plan_has_namespaces(sb) && !sb->n_ports && !sb->doors && !sb->all_unix;
 }
 
-/* What a control group is to hold. */
+/* Limits for a control group. */
 void cg_plan_group_limits(const struct cg_sandbox *sb, struct cg_sandbox_limits *ret);
-/* How each limit is held without a control group. */
+/* How each limit is enforced without a control group. */
 void cg_plan_limits_by(const struct cg_sandbox *sb, enum cg_limit_by by[CG_LIMITS]);
 
-/*
- * True where a pid namespace has a pid_max of its own (Linux 6.14); before, writing it would change
- * the host's.
- */
+/* A pid namespace has its own pid_max (Linux 6.14); before, writing it would change the host's. */
 bool cg_plan_has_own_pid_max(void);
 
 #endif

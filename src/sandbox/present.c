@@ -13,21 +13,18 @@
 #include "base/util.h"
 #include "sandbox/names.h"
 
-struct look {
+struct scan {
         const char *folder;
         const struct cg_name *all;
         bool *present;
 };
 
-/*
- * @rest: of a row, from the name on that stands in the folder of @name. Only a last name is a
- * pattern.
- */
+/* @name can be the first name of @rest, the remainder of a row. Only last names are patterns. */
 static bool may_be(const char *rest, const char *name, size_t len)
 {
         size_t n = 0;
 
-        /* Most differ in the first two letters, by more than their case. */
+        /* Fast path: most differ in the first two letters. */
         for (; n < 2 && rest[n] && rest[n] != '*' && rest[n] != '/'; n++) {
                 if ((rest[n] ^ name[n]) & ~0x20)
                         return false;
@@ -35,17 +32,17 @@ static bool may_be(const char *rest, const char *name, size_t len)
         n = strcspn(rest, "/");
         if (!rest[n] && memchr(rest, '*', n))
                 return fnmatch(rest, name, FNM_CASEFOLD | FNM_PERIOD) == 0;
-        return n == len && !strncasecmp(rest, name, len);
+        return n == len && strncasecmp(rest, name, len) == 0;
 }
 
-static void all_present(const struct look *l, const size_t *rows, size_t n)
+static void all_present(const struct scan *l, const size_t *rows, size_t n)
 {
         for (size_t i = 0; i < n; i++)
                 l->present[rows[i]] = true;
 }
 
-/* @rows: numbers of rows that have their first @at bytes in common, which are the folder's path. */
-static void look_in(const struct look *l, const size_t *rows, size_t n, size_t at)
+/* @rows: indexes of rows with the same first @at bytes, which are the folder's path. */
+static void scan_folder(const struct scan *l, const size_t *rows, size_t n, size_t at)
 {
         cg_auto_free size_t *below = calloc(n, sizeof(*below));
         const struct dirent *d;
@@ -76,7 +73,7 @@ static void look_in(const struct look *l, const size_t *rows, size_t n, size_t a
                                 l->present[rows[i]] = true;
                 }
                 if (n_below)
-                        look_in(l, below, n_below, at + name_len + 1);
+                        scan_folder(l, below, n_below, at + name_len + 1);
         }
         if (errno) /* not all names are known */
                 all_present(l, rows, n);
@@ -85,7 +82,7 @@ static void look_in(const struct look *l, const size_t *rows, size_t n, size_t a
 
 int cg_names_present(const char *folder, unsigned int what, bool **ret, struct cg_err *err)
 {
-        struct look l = { .folder = folder[0] && folder[1] ? folder : "" };
+        struct scan l = { .folder = folder[0] && folder[1] ? folder : "" };
         cg_auto_free size_t *rows = NULL;
         size_t n, n_rows = 0;
 
@@ -101,7 +98,7 @@ int cg_names_present(const char *folder, unsigned int what, bool **ret, struct c
                         rows[n_rows++] = i;
         }
         if (n_rows)
-                look_in(&l, rows, n_rows, 0);
+                scan_folder(&l, rows, n_rows, 0);
         *ret = l.present;
         return 0;
 }

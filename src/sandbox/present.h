@@ -1,6 +1,6 @@
 /*
- * Which rows of names.h are there in a folder. By listing folders, since most of several hundred
- * rows are in no home. Runs in whoever makes a plan.
+ * Finds rows of names.h in a folder, by listing folders, since most of several hundred rows are in
+ * no home. Runs in the process that makes a plan.
  */
 #ifndef CG_SANDBOX_PRESENT_H
 #define CG_SANDBOX_PRESENT_H

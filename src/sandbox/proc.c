@@ -15,8 +15,8 @@
 #include "sandbox/mountfd.h"
 
 /*
- * Of the whole machine: memory, addresses, keys, other users' timers. Relative to the mount; absent
- * ones are left out.
+ * Files about the whole machine: memory, addresses, keys, other users' timers. Relative to the
+ * mount; missing ones are skipped.
  */
 static const char *const proc_masks[] = {
         "kcore",       "kmsg",          "keys",        "key-users",  "timer_list", "timer_stats",
@@ -25,10 +25,7 @@ static const char *const proc_masks[] = {
 };
 static const char *const sys_masks[] = { "firmware", "devices/virtual/powercap", "devices/virtual/dmi" };
 
-/*
- * Pids below this are not given out a second time, so a pid_max of n holds n - 300 processes for
- * sure.
- */
+/* Pids below this are not reused, so a pid_max of n allows at least n - 300 processes. */
 #define RESERVED_PIDS 300
 
 static int cover_all(struct cg_cover *cover, int dir, const char *const *names, size_t n, struct cg_err *err)
@@ -57,25 +54,19 @@ static int write_sysctl(int proc, const char *name, uint64_t value, struct cg_er
         return 0;
 }
 
-/* Settings of our own namespaces that live in /proc/sys: written now, or never. */
+/* Settings of the sandbox's namespaces in /proc/sys, which is read-only later. */
 static int set_sysctls(const struct cg_sandbox *sb, int proc, struct cg_err *err)
 {
-        /* The filter denies nested namespaces already; this holds where a filter is not asked. */
+        /* Second layer: the filter denies nested namespaces already. */
         if (!sb->nested_users && write_sysctl(proc, "sys/user/max_user_namespaces", 0, err) < 0)
                 return -1;
-        /*
-         * RLIMIT_NPROC does not bind root, whoever started the sandbox; the number of pids binds
-         * everybody.
-         */
+        /* RLIMIT_NPROC does not apply to root; the number of pids applies to everybody. */
         if (cg_plan_has_own_pid_max() && sb->limits.processes < UINT16_MAX)
                 return write_sysctl(proc, "sys/kernel/pid_max", sb->limits.processes + RESERVED_PIDS, err);
         return 0;
 }
 
-/*
- * The /proc that is there, read-only: it shows processes that this sandbox has no business with,
- * and its own ones not.
- */
+/* Keeps the existing /proc, read-only: it shows processes outside, and not those of the sandbox. */
 static int keep_proc(struct cg_cover *cover, struct cg_err *err)
 {
         cg_auto_fd int fd = cg_mount_open("/proc");
@@ -89,9 +80,9 @@ static int keep_proc(struct cg_cover *cover, struct cg_err *err)
 }
 
 /*
- * For nested user namespaces a process must write its own uid_map, so /proc as a whole stays
- * writable, and what is not of a process is made read-only: a sandbox that root starts owns those
- * files, and those of init ("1").
+ * For nested user namespaces a process writes its own uid_map, so /proc stays writable, and all but
+ * the processes' folders is made read-only, as is init's folder ("1"): a sandbox that root starts
+ * owns these files.
  */
 static int protect_proc(int proc, struct cg_err *err)
 {
@@ -103,7 +94,7 @@ static int protect_proc(int proc, struct cg_err *err)
                 cg_auto_fd int fd = cg_mount_open_at(proc, names[i]);
                 cg_auto_fd int copy = -1;
 
-                /* net is a link to a process's own */
+                /* net is a symlink */
                 if (fd < 0 && (errno == ENOENT || errno == ELOOP))
                         continue;
                 copy = fd < 0 ? -1 : cg_mount_clone(fd, true);
@@ -144,8 +135,8 @@ int cg_sys_mount(struct cg_cover *cover, int target, struct cg_err *err)
                                          CG_MOUNT_PLAIN | MOUNT_ATTR_NOEXEC | MOUNT_ATTR_RDONLY);
 
         /*
-         * Where the kernel refuses a fresh one (a container with parts covered) there is none:
-         * less, never the host's.
+         * If the kernel refuses a new one (in a container that covers parts of it), /sys is empty
+         * rather than the host's.
          */
         if (fs < 0 && errno == EPERM)
                 return cg_cover_fd(cover, target, "/sys", err);

@@ -64,7 +64,7 @@ void cg_seccomp_filter(unsigned int flags, struct sock_fprog *ret)
 
 int cg_seccomp_keep_affinity(struct cg_err *err)
 {
-        /* The other filter ends whatever speaks for another architecture. */
+        /* The main filter kills calls of other architectures. */
         static struct sock_filter code[] = {
                 BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
                 BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sched_setaffinity, 0, 1),
@@ -76,10 +76,7 @@ int cg_seccomp_keep_affinity(struct cg_err *err)
         return cg_seccomp_install(&prog, err);
 }
 
-/*
- * The filter where nobody listens: the calls fail at once. With nobody's listener they would, too,
- * but with ENOSYS.
- */
+/* For use without a listener: denied calls fail at once, with EPERM instead of ENOSYS. */
 int cg_seccomp_install(const struct sock_fprog *prog, struct cg_err *err)
 {
         static const struct sock_filter ask = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
@@ -100,25 +97,22 @@ int cg_seccomp_install_listener(const struct sock_fprog *prog, const struct sock
                                 struct cg_err *err)
 {
         /*
-         * A call that init has taken is done once: no signal has it made again meanwhile (a
-         * connect() that is repeated fails). Before Linux 5.19 it may.
+         * Signals do not interrupt a call that init has received, which would repeat it (a repeated
+         * connect() fails). Linux 5.19.
          */
         long fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
                           SECCOMP_FILTER_FLAG_NEW_LISTENER | WAIT_KILLABLE_RECV, prog);
 
         if (fd < 0 && errno == EINVAL)
                 fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, prog);
-        /* EBUSY: something around us listens. EINVAL: before Linux 5.0. */
+        /* EBUSY: a sandbox around this one has a listener. EINVAL: before Linux 5.0. */
         if (fd < 0 && errno != EBUSY && errno != EINVAL)
                 return cg_fail_errno(err, "sandbox: installing the system call filter");
         *ret = (int)fd;
         return fd < 0 ? cg_seccomp_install(silent, err) : 0;
 }
 
-/*
- * Linux 5.19: a signal that is no end does not make the caller of a call that waits for the broker
- * try again, and again.
- */
+/* Linux 5.19: only fatal signals interrupt a call that waits for the broker. */
 #ifndef SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
 #define SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV (1UL << 5)
 #endif

@@ -480,13 +480,13 @@ static int export_program(scmp_filter_ctx ctx, struct sock_fprog *ret, struct cg
         cg_auto_fd int fd = memfd_create("seccomp", MFD_CLOEXEC);
         cg_auto_free struct sock_filter *code = NULL;
         struct stat st;
-        int e;
+        int r;
 
         if (fd < 0)
                 return cg_fail_errno(err, "sandbox: memory for the system call filter");
-        e = seccomp_export_bpf(ctx, fd);
-        if (e < 0) {
-                errno = -e;
+        r = seccomp_export_bpf(ctx, fd);
+        if (r < 0) {
+                errno = -r;
                 return cg_fail_errno(err, "sandbox: compiling the system call filter");
         }
         if (fstat(fd, &st) < 0)

@@ -1,16 +1,15 @@
 /*
- * Files that run with their owner's or group's rights (set-user-id, set-group-ID): one that a
- * sandbox leaves in the workspace gives any other user of the machine the rights of whoever started
- * it. nosuid at the sandbox's mounts does nothing about that outside.
+ * Modes with set-user-ID or set-group-ID are refused: such a file in the workspace would give other
+ * users of the machine the rights of the user that started the sandbox. nosuid on the sandbox's
+ * mounts has no effect outside.
  *
- *      filter          hands every call that asks for such a mode to init
- *                      seccomp_rules.c
- *      init            EPERM; for set-group-ID, which folders have for their use,     notify.c,
- *                      broker.c it looks at what it is and does it itself
- *      told as         docs/denials.md                                                denial.c
+ *      filter          hands every call with such a mode to init        seccomp_rules.c
+ *      init            fails it with EPERM; executes set-group-ID       notify.c, broker.c
+ *                      itself on folders, where it has a use
+ *      reported as     docs/denials.md                                  denial.c
  *
- * openat2() has its mode in memory, where a filter cannot see it: it does not exist inside
- * (ENOSYS), and programs go on with openat().
+ * openat2() has its mode in memory, which a filter cannot read: it fails with ENOSYS inside, and
+ * programs use openat() instead.
  */
 #ifndef CG_SANDBOX_SETID_H
 #define CG_SANDBOX_SETID_H

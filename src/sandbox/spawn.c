@@ -27,12 +27,12 @@ static void close_pair(int (*fds)[2])
 }
 #define cg_auto_pipe CG_CLEANUP(close_pair)
 
-/* Milliseconds are usual; a mount on a dead network file system can take for ever. */
+/* A start takes milliseconds; a mount on a dead network file system may never end. */
 #define READY_DEADLINE_MS 30000
 
 /*
- * A clone of a process with threads has their locks but not them. The link count of the task folder
- * is 2 and one for each thread: one call, and nothing to parse.
+ * A clone of a process with threads would have their locks but not the threads. The link count of
+ * the task folder is 2 plus the number of threads.
  */
 static int check_one_thread(struct cg_err *err)
 {
@@ -53,7 +53,7 @@ static int compare_ints(const void *a, const void *b)
         return (x > y) - (x < y);
 }
 
-/* keep_fds with those of @sp among them, ascending. */
+/* keep_fds and the descriptors of @sp, ascending. */
 static int make_keep_list(const int *keep_fds, size_t n, struct cg_spawn *sp, struct cg_err *err)
 {
         int *list = calloc(n + 3, sizeof(*list));
@@ -83,7 +83,7 @@ static int check_keep_fds(const int *keep_fds, size_t n, struct cg_err *err)
         return 0;
 }
 
-/* What the errno of a refused clone means to a person. */
+/* Explains the errno of a failed clone. */
 static const char *clone_hint(int e)
 {
         switch (e) {
@@ -128,8 +128,8 @@ static pid_t clone_init(struct cg_spawn *sp, int *pidfd, struct cg_err *err)
         }
         pid = syscall(SYS_clone3, &args, sizeof(args));
         /*
-         * Containers' filters do not let clone3 through, since its flags cannot be looked at; the
-         * older call says as much here.
+         * Containers' filters deny clone3, whose flags they cannot check; the older call has all
+         * that is needed.
          */
         if (pid < 0 && errno == ENOSYS) {
                 sp->cloned_into = false;
@@ -141,7 +141,7 @@ static pid_t clone_init(struct cg_spawn *sp, int *pidfd, struct cg_err *err)
         return (pid_t)pid;
 }
 
-/* Reads what the child says. CG_E_CLOSED when it ended without a word. */
+/* Reads the child's struct cg_ready. CG_E_CLOSED: it ended without sending one. */
 static int wait_ready(int fd, struct cg_err *err)
 {
         struct pollfd p = { .fd = fd, .events = POLLIN };
@@ -172,7 +172,7 @@ static int wait_ready(int fd, struct cg_err *err)
         return r.err.code < 0 ? r.err.code : CG_E_SYS;
 }
 
-/* A half-built sandbox leaves nothing behind. */
+/* Ends a partly built sandbox. */
 static void discard(pid_t pid, int pidfd)
 {
         syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
@@ -180,7 +180,7 @@ static void discard(pid_t pid, int pidfd)
                 ;
 }
 
-/* The sandbox stands, so they have been sent. */
+/* The sandbox is ready, so they have been sent. */
 static int receive_ports(const struct cg_sandbox *sb, int sock, int *ret, struct cg_err *err)
 {
         size_t n = CG_SANDBOX_PORTS_MAX;
@@ -212,7 +212,7 @@ static int make_group(struct cg_spawn *sp, enum cg_limit_by by[CG_LIMITS], struc
         return 0;
 }
 
-/* Ended before it was ready: by its own limit, perhaps. */
+/* Adds the reason if a sandbox ended during its start because of its own limit. */
 static void explain_group(const struct cg_spawn *sp, const enum cg_limit_by by[CG_LIMITS], struct cg_err *err)
 {
         struct cg_limit_counts counts;
@@ -234,7 +234,7 @@ static const char *start_folder(const struct cg_sandbox *sb, char *buf, size_t l
         return getcwd(buf, len) && buf[0] == '/' ? buf : "/";
 }
 
-/* Signals are blocked over the clone: no handler of the caller's runs in the child. */
+/* Signals are blocked during the clone, so that no handler of the caller runs in the child. */
 static pid_t start(struct cg_spawn *sp, int *pidfd, struct cg_err *err)
 {
         sigset_t all;
@@ -271,18 +271,18 @@ int cg_sandbox_spawn_prepared(const struct cg_sandbox *sb, const int *keep_fds, 
                          go[2] = { -1, -1 };
         cg_auto_fd int pidfd = -1;
         pid_t pid;
-        int e;
+        int r;
 
-        e = check_one_thread(err);
-        if (e == 0)
-                e = check_keep_fds(keep_fds, n_keep, err);
-        if (e < 0)
-                return e;
+        r = check_one_thread(err);
+        if (r == 0)
+                r = check_keep_fds(keep_fds, n_keep, err);
+        if (r < 0)
+                return r;
         if (pipe2(ready, O_CLOEXEC) < 0 || pipe2(status, O_CLOEXEC) < 0)
                 return cg_fail_errno(err, "sandbox: pipes");
         if (sb->n_ports && !sb->off && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ports) < 0)
                 return cg_fail_errno(err, "sandbox: socket for ports");
-        if ((sb->told || sb->grants) && !sb->off &&
+        if ((sb->report_denials || sb->grants) && !sb->off &&
             (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, listener) < 0 ||
              socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, denied) < 0))
                 return cg_fail_errno(err, "sandbox: sockets for denied calls");
@@ -303,10 +303,10 @@ int cg_sandbox_spawn_prepared(const struct cg_sandbox *sb, const int *keep_fds, 
         sp.status_fd = status[1];
         sp.ports_fd = ports[1];
         sp.cwd = start_folder(sb, cwd, sizeof(cwd));
-        e = make_group(&sp, ret->by, err);
-        if (e < 0) {
+        r = make_group(&sp, ret->by, err);
+        if (r < 0) {
                 free(sp.keep);
-                return e;
+                return r;
         }
         pid = start(&sp, &pidfd, err);
         free(sp.keep);
@@ -314,15 +314,15 @@ int cg_sandbox_spawn_prepared(const struct cg_sandbox *sb, const int *keep_fds, 
                 cg_cgroup_free(sp.cgroup);
                 return pid;
         }
-        cg_closep_(&ready[1]); /* else its end would never be seen */
-        e = wait_ready(ready[0], err);
-        if (e == 0)
-                e = receive_ports(sb, ports[0], ret->ports, err);
-        if (e < 0) {
+        cg_closep_(&ready[1]); /* otherwise there would be no EOF */
+        r = wait_ready(ready[0], err);
+        if (r == 0)
+                r = receive_ports(sb, ports[0], ret->ports, err);
+        if (r < 0) {
                 discard(pid, pidfd);
                 explain_group(&sp, ret->by, err);
                 cg_cgroup_free(sp.cgroup);
-                return e;
+                return r;
         }
         cg_cgroup_joined(sp.cgroup);
         ret->cgroup = sp.cgroup;

@@ -10,53 +10,50 @@
 #include "sandbox/cgroup.h"
 #include "sandbox/plan.h"
 
-/*
- * What one spawn hands to init and the main process. Lives on the caller's stack, copied by the
- * clone.
- */
+/* Arguments of init and the main process. On the caller's stack, copied by the clone. */
 struct cg_spawn {
         const struct cg_sandbox *sb;
-        uid_t uid; /* of the caller: inside, getuid() says nobody until the map is written */
+        uid_t uid; /* of the caller: inside, getuid() returns nobody until the map is written */
         gid_t gid;
-        const char *cwd; /* where to start; borrowed */
+        const char *cwd; /* initial working directory; borrowed */
         int *keep;       /* descriptors of the main process, ready_fd among them, ascending */
         size_t n_keep;
-        int ready_fd; /* one struct cg_ready goes here */
-        int ports_fd; /* listening sockets go here; -1: none are wanted */
-        /* one struct cg_sandbox_status goes here; its reader is the lifeline */
+        int ready_fd; /* receives one struct cg_ready */
+        int ports_fd; /* receives the listening sockets; -1: there are none */
+        /* receives one struct cg_sandbox_status; its reader is the lifeline */
         int status_fd;
-        /* the main process sends the filter's listener to init; -1: denied calls are not told */
+        /* the main process sends the filter's listener to init; -1: denials are not reported */
         int listener_in, listener_out;
-        int denied_fd;            /* where init tells them; -1 */
+        int denied_fd;            /* receives init's reports of denials; -1 */
         struct cg_cgroup *cgroup; /* NULL: none */
-        bool cloned_into;         /* the clone has put it into its version 2 group */
+        bool cloned_into;         /* the clone has put the child into its version 2 group */
         bool affinity;            /* cores are limited by CPUs */
-        int doors_fd;             /* init's, to the outside; -1 */
-        bool counted;             /* processes are limited by the group */
+        int doors_fd;             /* init's socket to cellgate-egress; -1 */
+        bool counted;             /* the group limits processes */
         /*
-         * nothing bounds the memory of all processes together: they are ended before others when it
-         * is short
+         * no limit on the memory of all processes together: they are killed before others if the
+         * machine runs out
          */
         bool oom_first;
-        /* the caller's: everything is blocked from before the clone until main_fn */
+        /* the caller's; all signals are blocked from before the clone until main_fn */
         sigset_t old_mask;
         int (*prepare_fn)(void *data, struct cg_err *err); /* or NULL */
         /*
-         * init tells the main process, which prepares itself meanwhile, that the view is made; -1:
-         * it is already
+         * init signals the main process, which prepares itself meanwhile, that the view is
+         * complete; -1: it is already
          */
         int go_in, go_out;
         int (*main_fn)(void *data);
         void *data;
 };
 
-/* From inside to cg_sandbox_spawn(): below PIPE_BUF, so it arrives whole. */
+/* From inside to cg_sandbox_spawn(); smaller than PIPE_BUF, so writes are atomic. */
 struct cg_ready {
         uint32_t ok;
         struct cg_err err;
 };
 
-/* init.c: everything from the clone on. Does not return. */
+/* init.c: everything after the clone. Does not return. */
 _Noreturn void cg_init_run(const struct cg_spawn *sp);
 
 /* namespaces.c */
@@ -70,56 +67,49 @@ int cg_ns_send_ports(const struct cg_spawn *sp, struct cg_err *err);
 int cg_mounts_apply(const struct cg_sandbox *sb, uint64_t memory, struct cg_err *err);
 
 /* enter.c: */
-/*
- * Everything that the caller had open is closed, but sp->keep: before anything else is done in the
- * main process.
- */
+/* Closes all descriptors but sp->keep; the first step of the main process. */
 int cg_enter_close_others(const struct cg_spawn *sp, struct cg_err *err);
-/* The main process gives up everything it does not need. */
+/* Drops all privileges that the main process does not need. */
 int cg_enter(const struct cg_spawn *sp, struct cg_err *err);
 /*
- * What no program can ever give back. Once, in init before its fork: 41 changes of credentials are
- * a tenth of a sandbox's start.
+ * Clears the bounding set. Once, in init before its fork: 41 changes of credentials are a tenth of
+ * a sandbox's start time.
  */
 int cg_enter_bounding_set(bool setfcap, struct cg_err *err);
 /*
- * No capability in any set, none to be had again. Also what init does once the main process runs.
- * @setfcap leaves that one: without it user 0 cannot make a user namespace in which it is user 0
- * again.
+ * Drops all capabilities for good; also called by init once the main process runs. @setfcap: keeps
+ * CAP_SETFCAP, which user 0 needs to make a user namespace in which it is user 0.
  */
 int cg_enter_drop_caps(bool setfcap, struct cg_err *err);
-/* The same, @more (bits) kept: init's, which runs no program. */
+/* The same, but keeps @more (bits); for init, which runs no program. */
 int cg_enter_keep_caps(bool setfcap, uint32_t more, struct cg_err *err);
-/*
- * The same outside of a user namespace, bounding set included, as far as the caller has the power
- * to.
- */
+/* The same outside of a user namespace, with the bounding set if the caller has the capability. */
 int cg_enter_drop_caps_outside(struct cg_err *err);
 
 /* landlock.c */
 int cg_landlock_apply(const struct cg_sandbox *sb, struct cg_err *err);
-/* The landlock tier's. @pins: descriptors that init keeps open as long as the sandbox lives. */
+/* For the landlock tier. @pins: descriptors that init keeps open while the sandbox runs. */
 #define CG_LANDLOCK_PINS 64
 /* Ports of a plan of the landlock tier: the proxy's. */
 #define CG_LANDLOCK_PORTS 4
 int cg_landlock_apply_tier(const struct cg_sandbox *sb, int pins[CG_LANDLOCK_PINS], size_t *n_pins,
                            struct cg_err *err);
 
-/* What a filter leaves open. */
+/* What a filter allows. */
 enum {
-        /* AF_UNIX and AF_VSOCK: whatever listens on the host can be talked to */
+        /* AF_UNIX and AF_VSOCK, to any listening socket of the host */
         CG_FILTER_UNIX_SOCKETS = 1,
         CG_FILTER_NESTED_USERS = 2, /* namespaces and mounts in them */
-        CG_FILTER_ASKED_UNIX = 4,   /* AF_UNIX streams; connect() is asked about */
-        CG_FILTER_ASKED_LISTEN = 8, /* listen() is asked about */
-        /* of the landlock tier: takes more, and wants a broker (broker.h); alone, or with: */
+        CG_FILTER_ASKED_UNIX = 4,   /* AF_UNIX streams; connect() is notified */
+        CG_FILTER_ASKED_LISTEN = 8, /* listen() is notified */
+        /* of the landlock tier: needs a broker (broker.h); alone or with CG_FILTER_TCP */
         CG_FILTER_LANDLOCK = 16,
         CG_FILTER_TCP = 32, /* TCP sockets, which the broker connects */
-        /* what makes or changes files is asked about; not with CG_FILTER_LANDLOCK */
+        /* calls that make or change files are notified; not with CG_FILTER_LANDLOCK */
         CG_FILTER_NAMES = 64,
 };
 
-#define CG_FILTERS 128 /* all combinations; those that make no sense are empty */
+#define CG_FILTERS 128 /* all combinations; invalid ones are empty */
 
 static inline bool cg_filter_exists(unsigned int flags)
 {
@@ -131,16 +121,16 @@ static inline bool cg_filter_exists(unsigned int flags)
 void cg_seccomp_filter(unsigned int flags, struct sock_fprog *ret);
 int cg_seccomp_install(const struct sock_fprog *prog, struct cg_err *err);
 /*
- * The same; denied calls wait for the listener's answer. *ret: -1 where there can be none; then it
- * is @silent, and what that denies just fails.
+ * The same; denied calls wait for the listener's reply. *ret: -1 if there can be no listener; then
+ * @silent is installed, and denied calls fail.
  */
 int cg_seccomp_install_listener(const struct sock_fprog *prog, const struct sock_fprog *silent, int *ret,
                                 struct cg_err *err);
-/* Another one beside it: the CPUs that a process may run on stay as they are. */
+/* An additional filter: the CPUs that a process may run on cannot be changed. */
 int cg_seccomp_keep_affinity(struct cg_err *err);
-/* The same for a filter that wants a broker: *listener is the broker's (returns). */
+/* Installs a filter that needs a broker: *listener is for the broker (returns). */
 int cg_seccomp_install_brokered(const struct sock_fprog *prog, int *listener, struct cg_err *err);
-/* seccomp_rules.c, in programs that have libseccomp: the same made anew (returns; free filter). */
+/* seccomp_rules.c, in programs with libseccomp: compiles a filter (returns; free filter). */
 int cg_seccomp_compile(unsigned int flags, struct sock_fprog *ret, struct cg_err *err);
 
 #endif

@@ -51,13 +51,13 @@ int cg_tier_try_full(struct cg_err *err)
 {
         struct cg_sandbox *sb = NULL;
         struct cg_sandbox_child child;
-        int e = cg_sandbox_new_command(0, &sb, err);
+        int r = cg_sandbox_new_command(0, &sb, err);
 
-        if (e == 0)
-                e = cg_sandbox_set_cwd(sb, "/", err);
-        if (e == 0)
-                e = cg_sandbox_spawn(sb, NULL, 0, do_nothing, NULL, &child, err);
-        if (e == 0) {
+        if (r == 0)
+                r = cg_sandbox_set_cwd(sb, "/", err);
+        if (r == 0)
+                r = cg_sandbox_spawn(sb, NULL, 0, do_nothing, NULL, &child, err);
+        if (r == 0) {
                 cg_pidfd_kill(child.init_pidfd, SIGKILL);
                 close(child.init_pidfd);
                 close(child.status_fd);
@@ -65,7 +65,7 @@ int cg_tier_try_full(struct cg_err *err)
                         ;
         }
         cg_sandbox_free(sb);
-        return e;
+        return r;
 }
 
 static int try_landlock(struct cg_err *err)
@@ -102,7 +102,7 @@ int cg_tier_decide(struct cg_tier_choice *choice, struct cg_err *err)
                        landlock.msg);
 }
 
-/* What has no counterpart: named, not passed over. */
+/* Settings that the landlock tier does not have are errors. */
 static int check_supported(const struct cg_sandbox *sb, struct cg_err *err)
 {
         if (sb->nested_users)
@@ -123,15 +123,15 @@ static int check_supported(const struct cg_sandbox *sb, struct cg_err *err)
 int cg_sandbox_set_landlock(struct cg_sandbox *sb, enum cg_denials denials, const char *private_dir,
                             struct cg_err *err)
 {
-        int e = sb->off ? cg_fail(err, CG_E_STATE, "sandbox: it is off") : check_supported(sb, err);
+        int r = sb->off ? cg_fail(err, CG_E_STATE, "sandbox: it is off") : check_supported(sb, err);
 
-        if (e == 0)
-                e = cg_grants_make(sb, denials, private_dir, &sb->grants, err);
-        if (e == 0)
-                sb->names = false; /* the broker does no such calls */
-        if (e == 0)
+        if (r == 0)
+                r = cg_grants_make(sb, denials, private_dir, &sb->grants, err);
+        if (r == 0)
+                sb->names = false; /* the broker does not handle such calls */
+        if (r == 0)
                 cg_seccomp_filter(CG_FILTER_LANDLOCK | (sb->n_ports ? CG_FILTER_TCP : 0), &sb->filter);
-        return e;
+        return r;
 }
 
 const char *cg_sandbox_tier(const struct cg_sandbox *sb)
@@ -144,7 +144,7 @@ const char *const *cg_sandbox_layers(const struct cg_sandbox *sb)
 #define LAYERS \
         "user", "mount", "pid", "net", "ipc", "uts", "cgroup", "capabilities", "no_new_privs", "rlimits", \
                 "landlock", "seccomp"
-        /* By whether the machine has the one, and the plan the other. */
+        /* Indexes: a process limit has an effect; names are protected. */
         static const char *const on[2][2][15] = {
                 { { LAYERS, NULL }, { LAYERS, "names", NULL } },
                 { { LAYERS, "process_limit", NULL }, { LAYERS, "process_limit", "names", NULL } },

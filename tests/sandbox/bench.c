@@ -118,7 +118,7 @@ int main(int argc, char **argv)
         if (argc > 3 && !strcmp(argv[3], "off"))
                 cg_sandbox_set_off(sb);
         if (argc > 3 && !strcmp(argv[3], "told"))
-                cg_sandbox_set_told(sb);
+                cg_sandbox_report_denials(sb);
         if (measure_plans(sb, n, &err) < 0 || measure_spawns(sb, n, &err) < 0) {
                 fprintf(stderr, "sandbox-bench: %s\n", err.msg);
                 return 1;

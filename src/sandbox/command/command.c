@@ -195,7 +195,7 @@ static int plan(struct cg_command *c, const struct cg_command_options *o, struct
                 e = cg_doors_plan(c->settings, c->sb, err);
         if (e == 0) {
                 set_limits(c);
-                cg_sandbox_set_told(c->sb);
+                cg_sandbox_report_denials(c->sb);
                 if (c->settings->own.watch_files || o->watch_files)
                         cg_sandbox_set_watch(c->sb);
         }

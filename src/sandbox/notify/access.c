@@ -19,12 +19,8 @@ static const char *const names[] = {
 #undef NAME
 };
 
-static const struct {
-        const char *operation, *verb;
-} accesses[] = {
-        [CG_ACCESS_READ] = { "file-read", "reading" },
-        [CG_ACCESS_WRITE] = { "file-write", "writing" },
-        [CG_ACCESS_EXEC] = { "exec", "running" },
+static const char *const operations[] = {
+        [CG_ACCESS_READ] = "file-read", [CG_ACCESS_WRITE] = "file-write", [CG_ACCESS_EXEC] = "exec"
 };
 
 const char *cg_access_rule_name(enum cg_access_rule rule)
@@ -35,7 +31,7 @@ const char *cg_access_rule_name(enum cg_access_rule rule)
 enum cg_access_rule cg_access_rule_named(const char *name)
 {
         for (size_t i = 1; i < CG_ARRAY_LEN(names); i++) {
-                if (!strcmp(names[i], name))
+                if (strcmp(names[i], name) == 0)
                         return (enum cg_access_rule)i;
         }
         return CG_ACCESS_NONE;
@@ -43,26 +39,21 @@ enum cg_access_rule cg_access_rule_named(const char *name)
 
 const char *cg_access_operation(enum cg_access access)
 {
-        return accesses[access].operation;
-}
-
-const char *cg_access_verb(enum cg_access access)
-{
-        return accesses[access].verb;
+        return operations[access];
 }
 
 int cg_access_of_operation(const char *operation)
 {
-        for (size_t i = 0; i < CG_ARRAY_LEN(accesses); i++) {
-                if (!strcmp(accesses[i].operation, operation))
+        for (size_t i = 0; i < CG_ARRAY_LEN(operations); i++) {
+                if (strcmp(operations[i], operation) == 0)
                         return (int)i;
         }
         return -1;
 }
 
-/* ---- which rule */
+/* ---- the rule that denies */
 
-/* What the path lies in, pins aside: these are more of what holds them. */
+/* The innermost mount that contains @path. Pins do not count: they show what their parent shows. */
 static const struct cg_plan_mount *mount_of(const struct cg_sandbox *sb, const char *path)
 {
         const struct cg_plan_mount *best = NULL;
@@ -80,7 +71,7 @@ static const struct cg_plan_mount *mount_of(const struct cg_sandbox *sb, const c
 static bool is_pinned(const struct cg_sandbox *sb, const char *path)
 {
         for (size_t i = 0; i < sb->n_mounts; i++) {
-                if (!strcmp(sb->mounts[i].path, path))
+                if (strcmp(sb->mounts[i].path, path) == 0)
                         return true;
         }
         for (size_t i = 0; i < sb->n_hides; i++) {
@@ -90,7 +81,7 @@ static bool is_pinned(const struct cg_sandbox *sb, const char *path)
         return false;
 }
 
-/* Hidden last of all, whatever lies below. */
+/* Paths of cg_sandbox_add_hide(), which are hidden after all mounts, with everything below them. */
 static enum cg_access_rule hidden(const struct cg_sandbox *sb, const char *path)
 {
         for (size_t i = 0; i < sb->n_hides; i++) {
@@ -154,7 +145,7 @@ enum cg_access_rule cg_access_explain(const struct cg_sandbox *sb, enum cg_acces
                 rule = by_mount(m, access, error, &from);
         else if (!rule && !sb->root_writable && access == CG_ACCESS_WRITE && is_refusal(error))
                 rule = CG_ACCESS_NOT_ALLOWED;
-        /* A file that cannot be run is most likely no program. */
+        /* A file that cannot be executed most likely is not a program. */
         if (!rule && root && access != CG_ACCESS_EXEC && (error == EACCES || error == EPERM))
                 return CG_ACCESS_PRIVILEGES;
         if (rule)
@@ -198,16 +189,16 @@ bool cg_access_resolve(const char *path, char *real)
         return true;
 }
 
-/* ---- in words */
+/* ---- descriptions */
 
-/* Reasons of rules that no setting can change; NULL: @setting is none of them. */
+/* The reason of a rule that no setting can change; NULL: @setting is a setting. */
 static const char *why_built_in(const char *setting)
 {
-        if (!strcmp(setting, CG_WHY_OWN))
+        if (strcmp(setting, CG_WHY_OWN) == 0)
                 return "it belongs to cellgate, which runs outside of the sandbox";
-        if (!strcmp(setting, CG_WHY_GUARD))
+        if (strcmp(setting, CG_WHY_GUARD) == 0)
                 return "an MCP server or cellgate uses it outside of the sandbox";
-        if (!strcmp(setting, CG_WHY_LINK))
+        if (strcmp(setting, CG_WHY_LINK) == 0)
                 return "it is a hard link, or a folder with hard links, to files outside of what cells write";
         return NULL;
 }
@@ -225,10 +216,10 @@ static bool ends_with(const char *path, const char *end)
 {
         size_t n = strlen(path), k = strlen(end);
 
-        return n >= k && !strcmp(path + n - k, end);
+        return n >= k && strcmp(path + n - k, end) == 0;
 }
 
-/* Without settings: what they would be for. */
+/* Without a settings file: the setting that would allow it. */
 static void default_words(enum cg_access_rule rule, struct cg_access_words *ret)
 {
         if (rule == CG_ACCESS_NOT_ALLOWED) {
@@ -299,10 +290,10 @@ void cg_access_words(enum cg_access_rule rule, const char *setting, const char *
                 name_words(path, ret);
         if (!by_settings)
                 default_words(rule, ret);
-        if (setting && !strcmp(setting, "default")) {
+        if (setting && strcmp(setting, "default") == 0) {
                 snprintf(ret->rule, sizeof(ret->rule), "%s (built in)", words[rule].rule);
                 ret->how = NULL;
-        } else if (rule == CG_ACCESS_DENY_WRITE && setting && !strncmp(setting, "mandatory", 9)) {
+        } else if (rule == CG_ACCESS_DENY_WRITE && setting && strncmp(setting, "mandatory", 9) == 0) {
                 snprintf(ret->rule, sizeof(ret->rule), "never written (built in)");
                 snprintf(ret->why, sizeof(ret->why), "programs outside run what stands in it");
                 ret->how = ends_with(path, "/.git/config") ? "set filesystem.allowGitConfig" : NULL;
@@ -315,7 +306,7 @@ void cg_access_words(enum cg_access_rule rule, const char *setting, const char *
         } else if (setting && (rule == CG_ACCESS_DENY_READ || rule == CG_ACCESS_DENY_WRITE)) {
                 snprintf(ret->why, sizeof(ret->why), "%s %s it", setting,
                          rule == CG_ACCESS_DENY_READ ? "hides" : "names");
-                if (!strncmp(setting, "credentials.", 12))
+                if (strncmp(setting, "credentials.", 12) == 0)
                         ret->how = "remove it from credentials.files";
         }
 }

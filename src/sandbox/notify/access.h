@@ -1,7 +1,7 @@
 /*
- * Why a file could not be read or written: a plan's answer. Pure; the kernel asks it about
- * exceptions, so what it says is the kernel's own word. Nothing in it is a secret from the kernel:
- * the mounts can be seen from inside.
+ * Explains by the plan why a file could not be read or written. Pure functions; the kernel calls
+ * them about exceptions, so the explanation is the kernel's own and not to be trusted. It reveals
+ * nothing: the mounts can be seen from inside.
  */
 #ifndef CG_SANDBOX_NOTIFY_ACCESS_H
 #define CG_SANDBOX_NOTIFY_ACCESS_H
@@ -12,67 +12,66 @@
 
 enum cg_access { CG_ACCESS_READ, CG_ACCESS_WRITE, CG_ACCESS_EXEC };
 
-/* Rules that deny; their names are those of the kernel wire. */
+/* Rules that deny, and their names on the kernel wire. */
 #define CG_ACCESS_RULES(X) \
         X(NOT_ALLOWED, "not-allowed") /* nothing allows it to be written */ \
-        X(DENY_WRITE, "deny-write")   /* a setting, or the list of what is never written */ \
+        X(DENY_WRITE, "deny-write")   /* a setting, or the list of paths that are never writable */ \
         X(DENY_READ, "deny-read")     /* a setting hides it */ \
-        X(CREDENTIALS, "credentials") /* hidden, though no setting says so */ \
+        X(CREDENTIALS, "credentials") /* hidden by default */ \
         X(PRIVATE, "private")         /* hidden: the host's and cellgate's own files, .env */ \
         X(OWN, "own")                 /* the sandbox's own /dev, /proc and /sys */ \
         X(MASKED, "masked")           /* a file that shows other content */ \
-        X(NAME, "name")               /* programs outside obey files of that name */ \
-        X(IN_PLACE, "in-place") /* cannot be renamed or removed: what is denied below it would move along */ \
+        X(NAME, "name")               /* a name that programs outside obey (names.h) */ \
+        X(IN_PLACE, "in-place") /* cannot be renamed or removed: denied paths below it would move along */ \
         X(PRIVILEGES, "privileges") /* user 0 has no powers over others' files */ \
         X(NO_NETWORK, "no-network") \
-        X(NO_DIRECT, "no-direct-network") /* only the proxy leads out */ \
+        X(NO_DIRECT, "no-direct-network") /* connections are possible by the proxy only */ \
         X(UNIX_SOCKETS, "unix-sockets")
 
 #define CG_ACCESS_ENUM(name, text) CG_ACCESS_##name,
 enum cg_access_rule { CG_ACCESS_NONE, CG_ACCESS_RULES(CG_ACCESS_ENUM) };
 
 /*
- * Which rule made @access to @path (absolute, without symlinks) fail with errno @error.
- * CG_ACCESS_NONE: not the sandbox's doing. *setting: the setting that the rule comes from
- * ("filesystem.denyWrite.3", "mandatory"; borrowed from @sb), or NULL. @root: the caller is user 0.
+ * The rule that made @access to @path (absolute, without symlinks) fail with errno @error.
+ * CG_ACCESS_NONE: the sandbox did not cause the failure. *setting: the setting that the rule comes
+ * from ("filesystem.denyWrite.3", "mandatory"; borrowed from @sb), or NULL. @root: the caller is
+ * user 0.
  */
 enum cg_access_rule cg_access_explain(const struct cg_sandbox *sb, enum cg_access access, const char *path,
                                       int error, bool root, const char **setting);
 
 /*
- * @path as mounts know it, in what this process sees: absolute, without symlinks; what does not
- * exist keeps its spelling. @real has PATH_MAX bytes. False: it is too long, or no path.
+ * @path as this process sees it, absolute and without symlinks; parts that do not exist stay as
+ * they are. @real has PATH_MAX bytes. False: it is too long, or not a path.
  */
 bool cg_access_resolve(const char *path, char *real);
 
-/* The same for a connection past the proxy. */
+/* The rule that denies a connection without the proxy. */
 enum cg_access_rule cg_access_explain_network(const struct cg_sandbox *sb);
 
-/* Whether the plan was made by a settings file: for cg_access_words(). */
+/* The plan was made by a settings file: for cg_access_words(). */
 bool cg_access_by_settings(const struct cg_sandbox *sb);
 
 const char *cg_access_rule_name(enum cg_access_rule rule);
-/* CG_ACCESS_NONE: there is none of that name */
+/* CG_ACCESS_NONE: no rule has that name */
 enum cg_access_rule cg_access_rule_named(const char *name);
-/* "file-read", "file-write", "exec"; -1: none of them. */
+/* "file-read", "file-write", "exec". The inverse returns -1 for any other text. */
 const char *cg_access_operation(enum cg_access access);
 int cg_access_of_operation(const char *operation);
-/* "reading", "writing", "running" */
-const char *cg_access_verb(enum cg_access access);
 
 /*
- * A rule in words. @setting: checked, by cg_access_is_setting(). @by_settings: there is a settings
- * file; else what holds for a kernel without one.
+ * Describes a rule. @setting has been checked by cg_access_is_setting(). @by_settings: there is a
+ * settings file; otherwise the defaults of a kernel without one are described.
  */
 struct cg_access_words {
         char rule[64];
         char why[160];
-        const char *how; /* NULL: nothing would allow it; perhaps how_text */
+        const char *how; /* how to allow it; may be how_text; NULL: no setting would */
         char how_text[128];
 };
 void cg_access_words(enum cg_access_rule rule, const char *setting, const char *path, bool by_settings,
                      struct cg_access_words *ret);
-/* Whether @text can be a setting's name, or is one of the reasons CG_WHY_..., and nothing else. */
+/* @text is a possible name of a setting or one of the reasons CG_WHY_..., and nothing else. */
 bool cg_access_is_setting(const char *text);
 
 #endif

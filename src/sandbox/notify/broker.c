@@ -1,6 +1,6 @@
 /*
- * See broker.h. Runs in init: no Landlock, no filter, the caller's own user without capabilities,
- * as the processes it serves.
+ * See broker.h. Runs in init: without Landlock and filter, as the caller's own user without
+ * capabilities, like the processes it serves.
  */
 #include "sandbox/notify/broker.h"
 
@@ -31,12 +31,10 @@
 #include "sandbox/notify/reply.h"
 #include "sandbox/setid.h"
 
-/*
- * A connection to ourselves through the loopback interface: at once, or something is wrong with it.
- */
+/* Longest wait for a connection to itself through the loopback interface. */
 #define LOOPBACK_MS 1000
-/* Strangers who found the port in the moment that it was there. */
-#define STRANGERS_MAX 64
+/* Connections of other programs to the listening port that are dropped before giving up. */
+#define FOREIGN_MAX 64
 
 struct broker_call {
         const struct cg_broker *b; /* NULL in the full tier */
@@ -65,7 +63,10 @@ static int read_path(const struct broker_call *c, uint64_t at, char path[PATH_MA
         return r < 0 ? r : cg_caller_waits(c->n, c->notif) ? 0 : -ESRCH;
 }
 
-/* How libc names a descriptor where a call takes only paths; to us "self" is somebody else. */
+/*
+ * Paths by which libc names a descriptor where a call takes only paths. In init "self" would be
+ * init.
+ */
 static bool is_own_fd(const char *path, int *fd)
 {
         static const char *const ways[] = { "/proc/self/fd/", "/dev/fd/", "/proc/thread-self/fd/" };
@@ -86,8 +87,8 @@ static bool is_own_fd(const char *path, int *fd)
 }
 
 /*
- * What the arguments lead to, opened without access: the very thing that is looked at and then
- * changed. Or -errno.
+ * Opens (O_PATH) the file that the arguments name: the same descriptor is checked and then changed.
+ * Or -errno.
  */
 static int open_target(const struct broker_call *c, int dirfd, uint64_t at, int flags)
 {
@@ -131,7 +132,7 @@ static bool may_write(struct broker_call *c, int fd)
 
 /* ---- attributes of files */
 
-/* One of these calls, whatever its spelling. */
+/* The arguments of all these calls. */
 struct change {
         int dirfd;
         uint64_t path; /* 0: dirfd itself */
@@ -240,7 +241,7 @@ static int do_owner(struct broker_call *c)
         return ch.path ? apply(c, &ch) : -EFAULT;
 }
 
-/* Seconds and microseconds, as the older calls have them. */
+/* Times in seconds and microseconds, of the older calls. */
 static int read_timevals(const struct broker_call *c, uint64_t at, struct change *ch)
 {
         struct timeval tv[2];
@@ -292,7 +293,7 @@ static int do_times(struct broker_call *c)
                 r = read_timevals(c, a[2], &ch);
                 break;
 #endif
-        default: /* utimensat, whose path may be missing */
+        default: /* utimensat, whose path may be NULL */
                 ch.dirfd = (int)a[0];
                 ch.path = a[1];
                 ch.flags = (int)a[3];
@@ -313,7 +314,7 @@ union address {
         char space[128];
 };
 
-/* The number of the proxy's port that @a names, or -errno as an empty network would answer. */
+/* The index of the proxy's port that @a names, or the -errno of an empty network. */
 static int find_port(const struct cg_broker *b, const union address *a, size_t len)
 {
         uint16_t port;
@@ -336,12 +337,12 @@ static int find_port(const struct cg_broker *b, const union address *a, size_t l
         return loopback ? -ECONNREFUSED : -ENETUNREACH;
 }
 
-/* The connection that is ours among those that arrived: by its other end's port. */
-static int accept_own(int listener, uint16_t port)
+/* Accepts the connection that comes from @port; others are dropped. -1: it has not come. */
+static int accept_from(int listener, uint16_t port)
 {
         int64_t deadline = cg_now_ms() + LOOPBACK_MS;
 
-        for (int i = 0; i < STRANGERS_MAX; i++) {
+        for (int i = 0; i < FOREIGN_MAX; i++) {
                 int64_t left = deadline - cg_now_ms();
                 struct pollfd p = { .fd = listener, .events = POLLIN };
                 struct sockaddr_in peer = { 0 };
@@ -360,10 +361,10 @@ static int accept_own(int listener, uint16_t port)
 }
 
 /*
- * Two ends of one TCP connection, made here, so that no other program can have either. Not a
- * socketpair: programs set TCP's options on what they connected, and ask for its address.
+ * Both ends of one TCP connection, which no other program has. Not a socketpair: programs set TCP
+ * options on their socket and ask for its address.
  */
-static int tcp_pair(int *its, int *proxys)
+static int tcp_pair(int *client, int *server)
 {
         struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) },
                            own = { 0 };
@@ -379,16 +380,16 @@ static int tcp_pair(int *its, int *proxys)
                 return -1;
         if (getsockname(fd, (struct sockaddr *)&own, &own_len) < 0)
                 return -1;
-        other = accept_own(listener, own.sin_port);
+        other = accept_from(listener, own.sin_port);
         if (other < 0)
                 return -1;
-        *its = cg_steal_fd(&fd);
-        *proxys = other;
+        *client = cg_steal_fd(&fd);
+        *server = other;
         return 0;
 }
 
-/* Flags of its descriptor: O_CLOEXEC is one of them there. */
-static int its_flags(const struct broker_call *c, int fd)
+/* Flags of the caller's descriptor; fdinfo includes O_CLOEXEC. */
+static int descriptor_flags(const struct broker_call *c, int fd)
 {
         char path[64], text[256];
         cg_auto_fd int info = -1;
@@ -420,7 +421,7 @@ static int check_socket(const struct broker_call *c, int fd)
         return fstat(copy, &st) == 0 && S_ISSOCK(st.st_mode) ? 0 : -ENOTSOCK;
 }
 
-static int put(const struct broker_call *c, int fd, int at, int flags)
+static int install_socket(const struct broker_call *c, int fd, int at, int flags)
 {
         struct seccomp_notif_addfd add = {
                 .id = c->notif->id,
@@ -438,7 +439,7 @@ static int put(const struct broker_call *c, int fd, int at, int flags)
 static int do_connect(struct broker_call *c)
 {
         const uint64_t *a = (const uint64_t *)c->data->args;
-        cg_auto_fd int its = -1, proxys = -1;
+        cg_auto_fd int client = -1, server = -1;
         union address addr = { .space = { 0 } };
         int port, flags, fd = (int)a[0], r = check_socket(c, fd);
 
@@ -453,15 +454,18 @@ static int do_connect(struct broker_call *c)
         c->denied = port == -ENETUNREACH;
         if (port < 0)
                 return port;
-        flags = its_flags(c, fd);
+        flags = descriptor_flags(c, fd);
         if (flags < 0)
                 return flags;
-        if (tcp_pair(&its, &proxys) < 0)
+        if (tcp_pair(&client, &server) < 0)
                 return -ECONNREFUSED;
-        /* First to the proxy: one that has gone, or is full, is a connection refused. */
-        if (cg_send_fds(c->b->proxies + port, "c", 1, &proxys, 1, NULL) < 0)
+        /*
+         * The proxy's end first: if the proxy has ended or its queue is full, the connection is
+         * refused.
+         */
+        if (cg_send_fds(c->b->proxies + port, "c", 1, &server, 1, NULL) < 0)
                 return -ECONNREFUSED;
-        return put(c, its, fd, flags);
+        return install_socket(c, client, fd, flags);
 }
 
 /* ---- calls */
@@ -504,7 +508,7 @@ static void answer(struct broker_call *c, int r)
 static bool same_view(pid_t pid)
 {
         static const char *const what[] = { "ns/mnt", "root" };
-        struct stat its, mine;
+        struct stat its, own;
         char path[48];
 
         for (size_t i = 0; i < CG_ARRAY_LEN(what); i++) {
@@ -512,7 +516,7 @@ static bool same_view(pid_t pid)
                 if (stat(path, &its) < 0)
                         return false;
                 snprintf(path, sizeof(path), "/proc/self/%s", what[i]);
-                if (stat(path, &mine) < 0 || its.st_dev != mine.st_dev || its.st_ino != mine.st_ino)
+                if (stat(path, &own) < 0 || its.st_dev != own.st_dev || its.st_ino != own.st_ino)
                         return false;
         }
         return true;

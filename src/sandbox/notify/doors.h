@@ -1,20 +1,19 @@
 /*
- * Doors: ways through a sandbox's border that its settings open.
+ * Doors: connections across a sandbox's border that its settings allow.
  *
- *      allowUnixSockets        programs inside connect to unix sockets of the host, those that are
- *                              listed
- *      allowLocalBinding       where they listen, at a TCP port of the sandbox's loopback, the
- *                              host's same port leads
+ *      allowUnixSockets        programs inside connect to the listed unix sockets of the host
+ *      allowLocalBinding       TCP ports of the sandbox's loopback that programs inside listen at
+ *                              can be reached at the same ports of the host
  *      cellgate.ports          single ports, in either direction
  *
- *      init            doors_inside.c: answers connect() and listen() (notify.h); makes sockets of
- *      the network namespace for the other side cellgate-egress --doors, one for each sandbox that
- *      has any: egress/doors.c: knows what is listed, finds the host's sockets, listens on the
- *      host, carries bytes keeper, supervisor: doors.c: starts it, and hears what it says
+ *      init                    doors_inside.c: replies to connect() and listen() (notify.h), makes
+ *                              sockets of the sandbox's network namespace for cellgate-egress
+ *      cellgate-egress --doors egress/doors.c, one process for each sandbox with doors: has the
+ *                              list, finds the host's sockets, listens on the host, relays bytes
+ *      monitor, supervisor     egress/doors_client.c: starts cellgate-egress and reads its messages
  *
- * Between init and the other side: datagrams over a SOCK_SEQPACKET pair. Init trusts what comes
- * from outside; the other side takes paths and ports from init as what they are, a sandbox's
- * wishes.
+ * Init and cellgate-egress exchange datagrams over a SOCK_SEQPACKET pair. Init trusts what it
+ * receives; cellgate-egress treats paths and ports from init as untrusted requests.
  */
 #ifndef CG_SANDBOX_NOTIFY_DOORS_H
 #define CG_SANDBOX_NOTIFY_DOORS_H
@@ -28,10 +27,10 @@
 
 enum cg_door_type {
         CG_DOOR_WANT_SOCKET = 1, /* to init: @value is a family */
-        CG_DOOR_SOCKET,          /* from init: a descriptor, or @value is an errno */
+        CG_DOOR_SOCKET,          /* from init: a descriptor, or an errno in @value */
         CG_DOOR_WANT_UNIX,       /* from init: @path, absolute */
         /*
-         * to init: the socket's place as a descriptor (O_PATH), or @value: an errno; EPERM: not
+         * to init: the socket's file as a descriptor (O_PATH), or an errno in @value; EPERM: not
          * listed
          */
         CG_DOOR_UNIX_IS,
@@ -45,12 +44,12 @@ struct cg_door_msg {
         int32_t value;
         char path[CG_DOOR_PATH_MAX];
 };
-/* Without a path it is short, so that many fit into a socket at once. */
+/* Size of a message without a path, so that many fit into a socket's buffer. */
 #define CG_DOOR_SHORT offsetof(struct cg_door_msg, path)
 
 /* ---- init */
 
-/* Calls that wait: for the other side's word, for a connection, for room in a server's queue. */
+/* Calls that wait: for cellgate-egress, for a connection, or for room in a server's queue. */
 #define CG_DOORS_WAITING 64
 #define CG_DOORS_FDS     (1 + CG_DOORS_WAITING)
 
@@ -61,11 +60,11 @@ struct cg_door_call {
         struct seccomp_notif call;
         int sock;      /* the caller's own */
         int target;    /* O_PATH of a unix socket; -1 */
-        bool blocking; /* the caller's socket was, and is to be again */
+        bool blocking; /* the caller's socket was blocking, and is to be again */
         uint32_t id;
-        int missing; /* why nothing is there in the caller's view: an errno, or 0 */
+        int missing; /* errno of opening the path in the caller's view, or 0 */
         int64_t deadline_ms;
-        char path[256]; /* its beginning, for the record */
+        char path[256]; /* its beginning, for the report */
 };
 
 struct cg_doors {
@@ -76,9 +75,9 @@ struct cg_doors {
         struct cg_door_call calls[CG_DOORS_WAITING];
 };
 
-/* Borrows all. Puts itself into @notify. */
+/* Borrows all arguments. Sets @notify's doors. */
 void cg_doors_init(struct cg_doors *d, struct cg_notify *notify, int sock, unsigned int open);
-/* Fills in what to wait for; how many. */
+/* Fills in what to poll for. Return: the number of entries. */
 size_t cg_doors_poll(const struct cg_doors *d, struct pollfd fds[CG_DOORS_FDS]);
 int cg_doors_timeout(const struct cg_doors *d);
 void cg_doors_work(struct cg_doors *d, const struct pollfd fds[CG_DOORS_FDS]);
@@ -87,7 +86,7 @@ void cg_doors_work(struct cg_doors *d, const struct pollfd fds[CG_DOORS_FDS]);
 void cg_doors_connect(struct cg_notify *n, const struct seccomp_notif *call);
 void cg_doors_listen(struct cg_notify *n, const struct seccomp_notif *call);
 
-/* unix_diag.c: is the unix socket at @dev, @ino one of this network namespace's that listens? */
+/* unix_diag.c: the unix socket at @dev, @ino belongs to this network namespace and listens. */
 bool cg_unix_listens_here(dev_t dev, ino_t ino);
 
 #endif

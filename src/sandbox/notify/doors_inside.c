@@ -1,11 +1,11 @@
 /*
- * Doors, inside: init answers connect() and listen() of programs in the sandbox. Where unix sockets
- * are let through, every connect() comes here, for a filter cannot see what is connected to what.
+ * Doors, inside: init replies to connect() and listen() of programs in the sandbox. If some unix
+ * sockets are allowed every connect() comes here, since a filter cannot see the socket's family.
  *
- * The caller may change its memory, its descriptors and the file system while this goes on. So
- * nothing is looked at twice: the socket is taken (pidfd_getfd) and the address copied once, a path
- * is opened once, what was opened is judged, and the same is connected to. The call itself is never
- * let go on ("continue"): it would read all of it anew.
+ * The caller may change its memory, its descriptors and the file system meanwhile, so nothing is
+ * read twice: the socket is copied (pidfd_getfd) and the address read once, a path is opened once,
+ * and the file that was opened is checked and connected to. The call never continues in the kernel,
+ * which would read everything again.
  */
 #include "sandbox/notify/doors.h"
 
@@ -28,12 +28,12 @@
 #include "sandbox/notify/reply.h"
 
 #define PIDFD_OF_THREAD \
-        O_EXCL            /* Linux 6.9; before, the process's, whose descriptors its threads mostly share */
-#define ASK_MS     10000  /* the other side looks at files, no more */
-#define CONNECT_MS 130000 /* as long as TCP itself tries */
-#define FULL_MS    60000  /* a server that takes no connection */
-#define LOOK_MS    1000   /* whether callers still wait: nothing tells of one that was killed */
-#define AGAIN_MS   20     /* looks anew whether it does: nothing tells */
+        O_EXCL /* Linux 6.9; before, the process is opened, whose threads mostly share its descriptors */
+#define ASK_MS     10000  /* cellgate-egress only checks files */
+#define CONNECT_MS 130000 /* how long TCP itself tries */
+#define BACKLOG_MS 60000  /* a server that does not accept */
+#define CHECK_MS   1000   /* interval of checks whether callers still wait: a killed one is not reported */
+#define RETRY_MS   20     /* interval of retries: room in the queue is not reported */
 
 void cg_doors_init(struct cg_doors *d, struct cg_notify *notify, int sock, unsigned int open)
 {
@@ -53,7 +53,7 @@ static int open_thread(pid_t tid)
         return fd >= 0 || errno != EINVAL ? fd : (int)syscall(SYS_pidfd_open, cg_caller_process(tid), 0);
 }
 
-/* The caller's descriptor @fd as one of ours, or -errno. */
+/* A copy of the caller's descriptor @fd, or -errno. */
 static int take_socket(const struct seccomp_notif *call, int fd)
 {
         int pidfd = open_thread((pid_t)call->pid), sock;
@@ -120,7 +120,7 @@ static void finish(struct cg_doors *d, struct cg_door_call *c, int error)
 {
         struct seccomp_notif call = c->call;
 
-        drop_call(c); /* it blocks again before the caller goes on */
+        drop_call(c); /* restores blocking mode before the caller continues */
         cg_reply_result(d->notify, &call, -error);
 }
 
@@ -129,17 +129,14 @@ static void refuse(struct cg_doors *d, struct cg_door_call *c)
         struct seccomp_notif call = c->call;
 
         drop_call(c);
-        /*
-         * The C library's own attempt, before each look for a user or a group. Nobody wants to hear
-         * of it.
-         */
-        if (!strcmp(c->path, "/var/run/nscd/socket") || !strcmp(c->path, "/run/nscd/socket"))
+        /* The C library's own attempt before it looks up a user or a group is not reported. */
+        if (strcmp(c->path, "/var/run/nscd/socket") == 0 || strcmp(c->path, "/run/nscd/socket") == 0)
                 cg_reply_result(d->notify, &call, -EPERM);
         else
                 cg_reply_deny(d->notify, &call, EPERM, c->path[0] ? c->path : NULL);
 }
 
-/* Connects without ever waiting here: init has other things to do. */
+/* Connects without waiting, since init serves other calls as well. */
 static void connect_now(struct cg_doors *d, struct cg_door_call *c, const struct sockaddr *a, socklen_t len)
 {
         int flags = fcntl(c->sock, F_GETFL), error;
@@ -155,14 +152,14 @@ static void connect_now(struct cg_doors *d, struct cg_door_call *c, const struct
                 c->deadline_ms = cg_now_ms() + CONNECT_MS;
         } else if (c->blocking && error == EAGAIN && c->target >= 0) {
                 if (c->state != CG_CALL_FULL)
-                        c->deadline_ms = cg_now_ms() + FULL_MS;
+                        c->deadline_ms = cg_now_ms() + BACKLOG_MS;
                 c->state = CG_CALL_FULL;
         } else {
                 finish(d, c, error);
         }
 }
 
-/* Takes @target, which has been judged. */
+/* Takes @target, which has been checked. */
 static void connect_to(struct cg_doors *d, struct cg_door_call *c, int target)
 {
         struct sockaddr_un a = { .sun_family = AF_UNIX };
@@ -174,7 +171,7 @@ static void connect_to(struct cg_doors *d, struct cg_door_call *c, int target)
 
 /* ---- unix sockets */
 
-/* As the caller's own connect() would find it, in the view that it has as well. */
+/* Opens the path as the caller's own connect() would, in the view that both have. */
 static int open_in_view(const char *path)
 {
         struct open_how how = { .flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS };
@@ -201,7 +198,7 @@ static int absolute_path(const struct cg_notify *n, const struct seccomp_notif *
         return 0;
 }
 
-/* The other side knows what is listed. */
+/* Asks cellgate-egress, which has the list. */
 static void ask(struct cg_doors *d, struct cg_door_call *c, const char *path)
 {
         struct cg_door_msg m = { .type = CG_DOOR_WANT_UNIX, .id = ++d->next_id };
@@ -226,7 +223,7 @@ static void connect_path(struct cg_doors *d, struct cg_door_call *c, const char 
         }
         memcpy(c->path, path, strnlen(path, sizeof(c->path) - 1)); /* zeroed before */
         target = open_in_view(path);
-        /* What was made inside is its makers' to use. */
+        /* Sockets that were made inside may be used. */
         if (target >= 0 && fstat(target, &st) == 0 && S_ISSOCK(st.st_mode) &&
             cg_unix_listens_here(st.st_dev, st.st_ino)) {
                 connect_to(d, c, target);
@@ -247,8 +244,8 @@ static void connect_unix(struct cg_doors *d, struct cg_door_call *c, const struc
         int type = option(c->sock, SO_TYPE);
 
         /*
-         * One that came from elsewhere may be of a kind that can be connected anew, or that needs
-         * no connect().
+         * A datagram socket that was received from elsewhere could be connected again, or be used
+         * without connect().
          */
         if (type != SOCK_STREAM && type != SOCK_SEQPACKET) {
                 refuse(d, c);
@@ -258,7 +255,7 @@ static void connect_unix(struct cg_doors *d, struct cg_door_call *c, const struc
                 finish(d, c, EINVAL);
                 return;
         }
-        /* Names without a path are the network namespace's. */
+        /* Abstract names belong to the network namespace. */
         if (n == 0 || !un->sun_path[0]) {
                 connect_now(d, c, (const struct sockaddr *)a, len);
                 return;
@@ -306,7 +303,7 @@ void cg_doors_connect(struct cg_notify *n, const struct seccomp_notif *call)
 
 /* ---- listening */
 
-static void tell_port(const struct cg_doors *d, int sock)
+static void report_port(const struct cg_doors *d, int sock)
 {
         struct cg_door_msg m = { .type = CG_DOOR_LISTENS };
         struct sockaddr_storage a;
@@ -333,13 +330,13 @@ void cg_doors_listen(struct cg_notify *n, const struct seccomp_notif *call)
         } else if (cg_caller_waits(n, call)) {
                 error = listen(sock, (int)call->data.args[1]) < 0 ? errno : 0;
                 if (!error)
-                        tell_port(d, sock);
+                        report_port(d, sock);
         }
         cg_closep_(&sock);
         cg_reply_result(n, call, -error);
 }
 
-/* ---- the other side */
+/* ---- messages of cellgate-egress */
 
 static void send_socket(struct cg_doors *d, const struct cg_door_msg *q)
 {
@@ -353,7 +350,7 @@ static void send_socket(struct cg_doors *d, const struct cg_door_msg *q)
         cg_closep_(&fd);
 }
 
-/* True when @fd is taken. */
+/* True if @fd was taken. */
 static bool take_answer(struct cg_doors *d, const struct cg_door_msg *m, int fd)
 {
         for (size_t i = 0; i < CG_DOORS_WAITING; i++) {
@@ -365,9 +362,7 @@ static bool take_answer(struct cg_doors *d, const struct cg_door_msg *m, int fd)
                         connect_to(d, c, fd);
                 else if (m->value == EPERM && c->missing)
                         finish(d, c,
-                               /*
-                                * what is not there is not denied: programs look in several places
-                                */
+                               /* a missing socket is not a denial: programs try several paths */
                                c->missing);
                 else if (m->value == EPERM)
                         refuse(d, c);
@@ -378,7 +373,7 @@ static bool take_answer(struct cg_doors *d, const struct cg_door_msg *m, int fd)
         return false;
 }
 
-/* False when it is gone. */
+/* False: the connection is closed. */
 static bool take_message(struct cg_doors *d)
 {
         struct cg_door_msg m;
@@ -425,18 +420,18 @@ int cg_doors_timeout(const struct cg_doors *d)
 
         for (size_t i = 0; i < CG_DOORS_WAITING; i++) {
                 const struct cg_door_call *c = &d->calls[i];
-                int64_t mine = c->state == CG_CALL_FULL ? AGAIN_MS : c->deadline_ms - now;
+                int64_t mine = c->state == CG_CALL_FULL ? RETRY_MS : c->deadline_ms - now;
 
                 if (c->state == CG_CALL_FREE)
                         continue;
-                mine = mine < 0 ? 0 : mine > LOOK_MS ? LOOK_MS : mine;
+                mine = mine < 0 ? 0 : mine > CHECK_MS ? CHECK_MS : mine;
                 left = left < 0 || mine < left ? mine : left;
         }
         return (int)left;
 }
 
-/* One that was interrupted, or whose caller is gone, is nobody's. */
-static void look_after(struct cg_doors *d, struct cg_door_call *c, const struct pollfd *fd)
+/* Advances one waiting call; one whose caller was interrupted or killed is dropped. */
+static void update_call(struct cg_doors *d, struct cg_door_call *c, const struct pollfd *fd)
 {
         if (c->state == CG_CALL_FREE)
                 return;
@@ -453,7 +448,7 @@ static void look_after(struct cg_doors *d, struct cg_door_call *c, const struct 
 void cg_doors_work(struct cg_doors *d, const struct pollfd fds[CG_DOORS_FDS])
 {
         if (fds[0].revents && d->sock >= 0 && !take_message(d))
-                d->sock = -1; /* nobody is there: no door opens any more */
+                d->sock = -1; /* cellgate-egress has ended: further calls are refused */
         for (size_t i = 0; i < CG_DOORS_WAITING; i++)
-                look_after(d, &d->calls[i], &fds[i + 1]);
+                update_call(d, &d->calls[i], &fds[i + 1]);
 }

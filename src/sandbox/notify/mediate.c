@@ -1,6 +1,6 @@
 /*
- * See mediate.h. Runs in init: no Landlock, no filter, the caller's own user without capabilities
- * but for reading its memory.
+ * See mediate.h. Runs in init: without Landlock and filter, as the caller's own user, with no
+ * capability but that to read its memory.
  */
 #include "sandbox/notify/mediate_int.h"
 
@@ -23,7 +23,7 @@
 #include "sandbox/notify/reply.h"
 #include "sandbox/setid.h"
 
-/* Where the call makes something anew. 0, or what comes instead. */
+/* Finds the name for a new file or folder. 0, or the call's result. */
 static int find_free(struct cg_med_call *c, int dirfd, uint64_t at, enum cg_med_act act,
                      struct cg_med_where *w)
 {
@@ -44,7 +44,7 @@ static int do_mkdir_at(struct cg_med_call *c, int dirfd, uint64_t at, mode_t mod
         if (r < 0)
                 return r;
         cg_med_take_umask(c);
-        r = cg_med_look_again(c, &w, CG_MED_FOLDER, cg_med_result(mkdirat(w.dir, w.name, mode)));
+        r = cg_med_recheck(c, &w, CG_MED_FOLDER, cg_med_result(mkdirat(w.dir, w.name, mode)));
         if (r == 0 && w.region == CG_REGION_ROOT)
                 cg_med_remember(&c->m->folders, w.dir, w.name);
         return r;
@@ -55,16 +55,16 @@ static int do_mknod_at(struct cg_med_call *c, int dirfd, uint64_t at, mode_t mod
         cg_auto_med_where struct cg_med_where w = CG_MED_NOWHERE;
         int r;
 
-        /* The kernel refuses folders and what it does not know before it looks for the name. */
+        /* The kernel rejects folders and unknown types before it looks up the name. */
         if (mode & S_IFMT && !S_ISREG(mode) && !S_ISFIFO(mode) && !S_ISSOCK(mode) && !S_ISCHR(mode) &&
             !S_ISBLK(mode))
-                return CG_MED_GO_ON;
+                return CG_MED_CONTINUE;
         r = find_free(c, dirfd, at, CG_MED_MAKE, &w);
 
         if (r < 0)
                 return r;
         cg_med_take_umask(c);
-        return cg_med_look_again(c, &w, CG_MED_MAKE, cg_med_result(mknodat(w.dir, w.name, mode, dev)));
+        return cg_med_recheck(c, &w, CG_MED_MAKE, cg_med_result(mknodat(w.dir, w.name, mode, dev)));
 }
 
 static int do_symlink_at(struct cg_med_call *c, uint64_t text_at, int dirfd, uint64_t at)
@@ -74,10 +74,9 @@ static int do_symlink_at(struct cg_med_call *c, uint64_t text_at, int dirfd, uin
         int r;
 
         if (!cg_med_read_text(c, text_at, text) || !text[0])
-                return CG_MED_GO_ON;
+                return CG_MED_CONTINUE;
         r = find_free(c, dirfd, at, CG_MED_LINK, &w);
-        return r < 0 ? r
-                     : cg_med_look_again(c, &w, CG_MED_LINK, cg_med_result(symlinkat(text, w.dir, w.name)));
+        return r < 0 ? r : cg_med_recheck(c, &w, CG_MED_LINK, cg_med_result(symlinkat(text, w.dir, w.name)));
 }
 
 static int do_unlink_at(struct cg_med_call *c, int dirfd, uint64_t at, int flags)
@@ -87,7 +86,7 @@ static int do_unlink_at(struct cg_med_call *c, int dirfd, uint64_t at, int flags
         int r;
 
         if (flags & ~AT_REMOVEDIR)
-                return CG_MED_GO_ON; /* refused before the name is looked up */
+                return CG_MED_CONTINUE; /* the kernel rejects it before it looks up the name */
         if (!cg_med_find_name(c, dirfd, at, &w))
                 return cg_med_not_found(c, &w);
         if (fstatat(w.dir, w.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
@@ -101,7 +100,7 @@ static int do_truncate(struct cg_med_call *c)
         cg_auto_med_where struct cg_med_where w = CG_MED_NOWHERE;
 
         if (!cg_med_find(c, AT_FDCWD, c->a[0], &w))
-                return CG_MED_GO_ON;
+                return CG_MED_CONTINUE;
         for (int i = 0; i < CG_MED_LINKS_MAX; i++) {
                 struct rlimit most;
                 cg_auto_fd int fd = -1;
@@ -109,27 +108,27 @@ static int do_truncate(struct cg_med_call *c)
                 int r;
 
                 if (w.name[strlen(w.name) - 1] == '/' || fstatat(w.dir, w.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-                        return CG_MED_GO_ON;
+                        return CG_MED_CONTINUE;
                 if (S_ISLNK(st.st_mode)) {
                         if (!cg_med_follow(c, &w))
-                                return CG_MED_GO_ON;
+                                return CG_MED_CONTINUE;
                         continue;
                 }
                 if (!S_ISREG(st.st_mode) || w.region == CG_REGION_NATIVE)
-                        return CG_MED_GO_ON;
+                        return CG_MED_CONTINUE;
                 r = cg_med_judge(c, &w, CG_MED_CHANGE);
                 if (r < 0)
                         return r;
                 if ((int64_t)c->a[1] < 0)
                         return -EINVAL;
-                /* Its own limit, which the sandbox's is the highest value of. */
+                /* The caller's own limit, which is at most the sandbox's. */
                 if (prlimit(c->tid, RLIMIT_FSIZE, NULL, &most) == 0 && c->a[1] > most.rlim_cur &&
                     (int64_t)c->a[1] > st.st_size)
                         return -EFBIG;
                 fd = openat(w.dir, w.name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
                 return fd < 0 ? -errno : cg_med_result(ftruncate(fd, (off_t)c->a[1]));
         }
-        return CG_MED_GO_ON;
+        return CG_MED_CONTINUE;
 }
 
 /* ---- modes, owners and times, for broker.c */
@@ -142,7 +141,7 @@ static int open_named(const struct cg_med_call *c, int base, const char *path, b
         char text[PATH_MAX] = "";
 
         if (fd >= 0)
-                cg_med_text_of(fd, text);
+                cg_med_path_of(fd, text);
         if (fd >= 0 && strncmp(text, "/proc/", 6) != 0)
                 return fd;
         cg_closep_(&fd);
@@ -185,7 +184,7 @@ int cg_mediate_target(struct cg_mediator *m, struct cg_notify *n, const struct s
 bool cg_mediate_may_change(struct cg_mediator *m, int fd, const char *path)
 {
         struct cg_med_call c = { .m = m };
-        struct cg_med_where w = { .dir = fd }; /* with no name: what is judged is open, borrowed */
+        struct cg_med_where w = { .dir = fd }; /* borrowed; no name, since the file itself is open */
 
         if (!strchr(path, '/') || !cg_med_is_in_view(m, fd))
                 return true;
@@ -194,7 +193,7 @@ bool cg_mediate_may_change(struct cg_mediator *m, int fd, const char *path)
         return cg_med_judge(&c, &w, CG_MED_ATTRIBUTES) == 0;
 }
 
-/* One user is all that there is in ours, whatever number it has in one inside. */
+/* Init's user namespace has one user, whatever its number is in a nested one. */
 void cg_mediate_owner(const struct cg_mediator *m, pid_t tid, uid_t *uid, gid_t *gid)
 {
         struct stat its, ours;
@@ -233,7 +232,7 @@ static int run(struct cg_med_call *c)
                 return do_truncate(c);
         case SYS_umask:
                 c->m->umask_changed = true;
-                return CG_MED_GO_ON;
+                return CG_MED_CONTINUE;
 #ifdef SYS_renameat
         case SYS_renameat:
                 return cg_med_rename_at(c, (int)a[0], a[1], (int)a[2], a[3], 0);
@@ -307,14 +306,14 @@ bool cg_mediate_call(struct cg_mediator *m, struct cg_notify *n, const struct se
         struct cg_denied_path p = { .path = c.path, .access = CG_ACCESS_WRITE };
         int r;
 
-        /* What asks for a set-user-ID bit is refused before anything else. */
+        /* Set-user-ID bits are refused by notify.c's other handlers. */
         if (!m->sb || !is_ours(call->data.nr) || cg_setid_asked(call->data.nr, c.a))
                 return false;
         r = run(&c);
         switch (r) {
         case CG_MED_ANSWERED:
                 break;
-        case CG_MED_GO_ON:
+        case CG_MED_CONTINUE:
                 cg_reply_continue(n, call);
                 break;
         case CG_MED_DENIED:

@@ -1,26 +1,24 @@
 /*
- * Calls that make, change, rename or remove files in write roots, done by init (full tier).
- * Landlock lets nothing inside do so itself
- * there, seccomp hands the calls to init, and init does them by what it opened and looked at, or
- * refuses: names that programs outside
- * obey (names.h), and paths that must not be made. So no placeholder has to lie on the host, and a
- * name is protected at any depth, also where
- * it is made later.
+ * Calls that make, change, rename or remove files in write roots are executed by init (full tier).
+ * Landlock lets no process inside do so itself, seccomp hands the calls to init, and init executes
+ * them on what it opened and checked, or refuses: names that programs outside obey (names.h), and
+ * paths that must not be made. So the host needs no placeholders, and a name is protected at any
+ * depth, also in folders that are made later.
  *
- *      filter          hands the calls on; opening for reading is none of them
- *      seccomp_rules.c
- *      Landlock        grants writing only in the sandbox's own places: /tmp, /dev...
- *      landlock.c
- *      init            looks where the call leads. In the sandbox's own places the call goes on
- *                      ("continue"): should it lead elsewhere by then, Landlock refuses it. That is
- *                      why init itself says what is there, or missing, in a write root: a call that
- *                      went on would be refused once another thread has changed that
+ *      filter          hands the calls to init; opening for reading is not one
+ *                                                                              seccomp_rules.c
+ *      Landlock        grants writing only in the sandbox's private places: /tmp, /dev...
+ *                                                                              landlock.c
+ *      init            resolves the call's paths. In the sandbox's private places the call
+ *                      continues in the kernel: if the path leads elsewhere by then, Landlock
+ *                      refuses it. For the same reason init itself returns the errors of existing
+ *                      and missing names in write roots: a continued call would be refused if
+ *                      another thread had changed the name meanwhile
  *
- * Init has one thread, and nothing else of its sandbox can change a name in a write root: what it
- * looked at is what it then changes. Where another
- * sandbox may write the same folder, no init moves a folder to where its names would come to mean
- * something. The caller's memory is read once.
- * Paths are resolved in init's own view, with init's user, which is the caller's.
+ * Init has one thread, and no other process of its sandbox can change a name in a write root, so
+ * what init checked is what it changes. If another sandbox may write the same folder: no init moves
+ * a folder to where names in it would be protected. The caller's memory is read once. Paths are
+ * resolved in init's view, as init's user, which is the caller's.
  */
 #ifndef CG_SANDBOX_NOTIFY_MEDIATE_H
 #define CG_SANDBOX_NOTIFY_MEDIATE_H
@@ -31,14 +29,14 @@
 #include "sandbox/plan.h"
 
 /*
- * Repositories' configurations that git made inside, and folders that were: only such
- * configurations may be changed or removed, and only such folders get one. The oldest is forgotten,
- * and stays as it is.
+ * Number of repository configurations and of folders that are remembered as made inside. Only such
+ * configurations may be changed or removed, and only in such folders a new one may be made. Those
+ * beyond the last CG_MEDIATE_MADE stay as they are.
  */
 #define CG_MEDIATE_MADE 1024
-/* Mounts that are known; those beyond are looked up each time. */
+/* Mount IDs of init's namespace that are kept. */
 #define CG_MEDIATE_MOUNTS 1024
-/* Openers of FIFOs that wait at one time; the next is refused (EAGAIN). */
+/* Processes that wait for the other end of a FIFO; the next call fails with EAGAIN. */
 #define CG_MEDIATE_HELPERS 64
 
 struct cg_made_list {
@@ -47,14 +45,14 @@ struct cg_made_list {
                 int64_t born_s;
                 uint32_t born_ns;
         } v[CG_MEDIATE_MADE];
-        size_t n; /* that have ever been remembered */
+        size_t n; /* ever remembered */
 };
 
 struct cg_mediator {
         const struct cg_sandbox *sb; /* NULL: nothing is mediated */
-        /* somebody inside has called umask(): it is looked up from now on */
+        /* a process has called umask(): umasks are read from /proc from now on */
         bool umask_changed;
-        mode_t umask;     /* what all began with */
+        mode_t umask;     /* initial umask of all processes */
         uint64_t *mounts; /* of init's own namespace; NULL: not read yet */
         size_t n_mounts;
         struct cg_made_list configs, folders;
@@ -62,52 +60,48 @@ struct cg_mediator {
         pid_t helpers[CG_MEDIATE_HELPERS];
 };
 
-/*
- * Whether names of @sb are mediated here and now: asked by the main process and by init, with the
- * same answer.
- */
+/* Names of @sb are mediated on this machine. Main process and init get the same result. */
 bool cg_mediates(const struct cg_sandbox *sb);
 
 struct cg_notify;
 struct seccomp_notif;
 
 void cg_mediate_init(struct cg_mediator *m, const struct cg_sandbox *sb);
-/* True when the call was one of these, which has then been answered. */
+/* True if the call is one of these; the reply has been sent then. */
 bool cg_mediate_call(struct cg_mediator *m, struct cg_notify *n, const struct seccomp_notif *call);
 
 /*
- * For broker.c, which changes modes, owners and times: Landlock knows no such right, so no such
- * call goes on.
+ * For broker.c, which changes modes, owners and times: Landlock has no right for these, so none of
+ * these calls continues.
  */
 
 /*
- * What the arguments lead to, opened without access, or -errno. @path 0: the descriptor @dirfd
- * itself.
+ * Opens (O_PATH) the file that the arguments name. @path 0: the descriptor @dirfd itself. Or
+ * -errno.
  */
 int cg_mediate_target(struct cg_mediator *m, struct cg_notify *n, const struct seccomp_notif *call, int dirfd,
                       uint64_t path, int flags);
-/* Whether its name lets @fd be changed, which is at @path as far as that is known. */
+/* The name of @fd, which is at @path if that is known, does not forbid a change of attributes. */
 bool cg_mediate_may_change(struct cg_mediator *m, int fd, const char *path);
-/* Numbers of a caller that may have a user namespace of its own, as ours. */
+/* Translates user and group of a caller that may have its own user namespace. */
 void cg_mediate_owner(const struct cg_mediator *m, pid_t tid, uid_t *uid, gid_t *gid);
 
 /* A child of init has ended. */
 void cg_mediate_ended(struct cg_mediator *m, pid_t pid);
 
-/* Where @path lies: what becomes of a call that changes something there. */
+/* How a call that changes something at a path is handled. */
 enum cg_region {
-        CG_REGION_NATIVE, /* the call goes on */
-        CG_REGION_OWN,    /* a place of the sandbox's own in which a write root lies: done by init,
-                no name is refused */
-        CG_REGION_ROOT,   /* a write root; *len: of its path, 0 for "/" */
+        CG_REGION_NATIVE, /* the call continues */
+        CG_REGION_OWN,  /* a private place that contains a write root: init executes it, no name is refused */
+        CG_REGION_ROOT, /* a write root; *len: of its path, 0 for "/" */
 };
 enum cg_region cg_mediate_region(const struct cg_sandbox *sb, const char *path, size_t *len);
-/* Whether a write root lies in @path, other than @path itself. */
+/* A write root other than @path itself is in @path. */
 bool cg_mediate_holds_root(const struct cg_sandbox *sb, const char *path);
 
 /*
- * The name or rule by which @path must not be made or changed, as far as its text says; NULL: none.
- * *setting: of a rule of the settings; else NULL. For those who explain a refusal.
+ * The name or rule by which @path must not be made or changed, judged by its text alone; NULL:
+ * none. *setting: the setting of the rule, or NULL. For explanations of denials.
  */
 const char *cg_mediate_why(const struct cg_sandbox *sb, const char *path, const char **setting);
 

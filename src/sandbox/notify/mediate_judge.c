@@ -29,8 +29,8 @@ static bool has_entry(const char *folder, size_t len, const char *name)
         return faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* What git obeys stands beside @w, should that be a HEAD. */
-static bool has_obeyed_beside(const struct cg_med_where *w)
+/* The folder of @w has an entry that git obeys if @w is a HEAD. */
+static bool has_git_files_beside(const struct cg_med_where *w)
 {
         static const char *const names[] = { "config", "config.worktree", "commondir",
                                              "hooks",  "modules",         "worktrees" };
@@ -43,11 +43,8 @@ static bool has_obeyed_beside(const struct cg_med_where *w)
         return false;
 }
 
-/*
- * What stands beside @w is kept plain: it is in a repository's own folder, and no branch, log or
- * object there.
- */
-static bool is_kept_beside(const struct cg_med_where *w)
+/* A configuration beside @w is protected: @w is directly in a repository's own folder. */
+static bool is_in_repository(const struct cg_med_where *w)
 {
         char beside[PATH_MAX + NAME_MAX];
 
@@ -56,14 +53,14 @@ static bool is_kept_beside(const struct cg_med_where *w)
 }
 
 /*
- * In a folder that is no repository yet, and would be one with a HEAD. Not by any name HEAD is it
- * one already: a process can make a socket by itself.
+ * A HEAD may be made: its folder is protected, has nothing that git obeys, or is a repository
+ * already. A socket named HEAD does not make one: processes can make sockets without init.
  */
 static bool may_have_head(const struct cg_med_where *w)
 {
         struct stat st;
 
-        return is_kept_beside(w) || !has_obeyed_beside(w) ||
+        return is_in_repository(w) || !has_git_files_beside(w) ||
                (fstatat(w->dir, w->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
                 (S_ISREG(st.st_mode) || S_ISLNK(st.st_mode)));
 }
@@ -81,7 +78,7 @@ enum cg_git_part cg_med_git_part(const struct cg_med_where *w)
         return part;
 }
 
-/* A configuration that git can do without: it is as git init writes it. */
+/* Reads a configuration that is as git init writes it. */
 bool cg_med_read_plain(int dir, const char *name, char *text, size_t *len)
 {
         cg_auto_fd int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -96,8 +93,8 @@ bool cg_med_read_plain(int dir, const char *name, char *text, size_t *len)
 }
 
 /*
- * 0, or -1: its file system does not know when it was made, so that another may have its number
- * later.
+ * 0, or -1: the file system has no creation time, so that another file may get the same inode
+ * number later.
  */
 static int identify(int dir, const char *name, struct cg_made *ret)
 {
@@ -136,7 +133,7 @@ bool cg_med_is_made_here(const struct cg_made_list *list, int dir, const char *n
 /* @w is the HEAD of a repository without a work tree whose configuration was not made here. */
 static bool is_foreign_head(const struct cg_med_call *c, const struct cg_med_where *w)
 {
-        return !strcmp(strrchr(w->path, '/'), "/HEAD") && !is_kept_beside(w) &&
+        return strcmp(strrchr(w->path, '/'), "/HEAD") == 0 && !is_in_repository(w) &&
                has_entry(w->path, (size_t)(strrchr(w->path, '/') - w->path), "config") &&
                !cg_med_is_made_here(&c->m->configs, w->dir, "config");
 }
@@ -154,12 +151,12 @@ static const char *git_rule(const struct cg_med_call *c, const struct cg_med_whe
 
         switch (cg_med_git_part(w)) {
         case CG_GIT_SELF:
-                /* Of what is there a folder that is empty can be removed. */
+                /* Of what exists, only an empty folder can be removed. */
                 return act == CG_MED_FOLDER || (act == CG_MED_REMOVE && is_folder(w)) ? NULL : ".git";
         case CG_GIT_CONFIG:
                 /*
-                 * Of what was made here: git init changes its mode and back, to see whether modes
-                 * mean anything there.
+                 * Of a configuration that was made here: git init changes its mode and back, to
+                 * find out whether the file system has modes.
                  */
                 if (c->m->sb->git_config || ((act == CG_MED_REMOVE || act == CG_MED_ATTRIBUTES) &&
                                              cg_med_is_made_here(&c->m->configs, w->dir, w->name)))
@@ -174,11 +171,11 @@ static const char *git_rule(const struct cg_med_call *c, const struct cg_med_whe
         default:
                 break;
         }
-        /* Without it the rest would be free, and another repository could take its place. */
+        /* Without its HEAD the rest would not be protected any more. */
         if (act == CG_MED_REMOVE && is_foreign_head(c, w))
                 return "HEAD";
         if (act != CG_MED_REMOVE && act != CG_MED_CHANGE && act != CG_MED_ATTRIBUTES &&
-            !strcmp(last, "HEAD") && !may_have_head(w))
+            strcmp(last, "HEAD") == 0 && !may_have_head(w))
                 return "HEAD";
         return NULL;
 }
@@ -194,7 +191,7 @@ int cg_med_judge(struct cg_med_call *c, const struct cg_med_where *w, enum cg_me
         rule = cg_med_absent_rule(sb, w->path, act == CG_MED_LINK, &setting);
         if (rule)
                 return cg_med_deny(c, w, setting);
-        if (cg_med_is_given_back(sb, w->path, w->root))
+        if (cg_med_is_writable_name(sb, w->path, w->root))
                 return 0;
         rule = cg_names_find(w->path, w->root, CG_NAME_WRITE);
         if (!rule && act == CG_MED_LINK)
@@ -205,8 +202,7 @@ int cg_med_judge(struct cg_med_call *c, const struct cg_med_where *w, enum cg_me
 }
 
 /*
- * @w, which has just been made, is what git finds as HEAD: also "head", where the file system knows
- * no case.
+ * Git finds @w, which has just been made, as HEAD: also "head" on a case-insensitive file system.
  */
 static bool is_head(const struct cg_med_where *w)
 {
@@ -215,23 +211,23 @@ static bool is_head(const struct cg_med_where *w)
 
         if (strcasecmp(last, "HEAD") != 0)
                 return false;
-        return !strcmp(last, "HEAD") || (fstatat(w->dir, w->name, &made, AT_SYMLINK_NOFOLLOW) == 0 &&
-                                         fstatat(w->dir, "HEAD", &head, AT_SYMLINK_NOFOLLOW) == 0 &&
-                                         made.st_dev == head.st_dev && made.st_ino == head.st_ino);
+        return strcmp(last, "HEAD") == 0 || (fstatat(w->dir, w->name, &made, AT_SYMLINK_NOFOLLOW) == 0 &&
+                                             fstatat(w->dir, "HEAD", &head, AT_SYMLINK_NOFOLLOW) == 0 &&
+                                             made.st_dev == head.st_dev && made.st_ino == head.st_ino);
 }
 
 bool cg_med_may_stay(struct cg_med_call *c, const struct cg_med_where *w, enum cg_med_act act)
 {
         size_t next = 0, top;
 
-        if (w->region != CG_REGION_ROOT || cg_med_is_given_back(c->m->sb, w->path, w->root))
+        if (w->region != CG_REGION_ROOT || cg_med_is_writable_name(c->m->sb, w->path, w->root))
                 return true;
         if (is_head(w))
-                return is_kept_beside(w) || !has_obeyed_beside(w);
+                return is_in_repository(w) || !has_git_files_beside(w);
         return cg_git_part_bare(w->path, w->root, &next, &top) == CG_GIT_FREE || cg_med_judge(c, w, act) == 0;
 }
 
-int cg_med_look_again(struct cg_med_call *c, const struct cg_med_where *w, enum cg_med_act act, int r)
+int cg_med_recheck(struct cg_med_call *c, const struct cg_med_where *w, enum cg_med_act act, int r)
 {
         if (r < 0 || cg_med_may_stay(c, w, act))
                 return r;

@@ -19,13 +19,16 @@
 #include "sandbox/names.h"
 
 /*
- * Entries below a folder that is renamed, which are looked at for protected names: beyond them it
- * has to be copied.
+ * Entries below a renamed folder that are searched for protected names. Larger folders cannot be
+ * renamed (EXDEV), so programs copy them.
  */
 #define SCAN_ENTRIES 50000
 #define SCAN_DEPTH   64
 
-/* Something in the folder @fd of @path is protected; *left: entries that may still be looked at. */
+/*
+ * The rule by which something in the folder @fd of @path is protected, or NULL. *left: entries that
+ * may still be checked; 0: the search is incomplete.
+ */
 static const char *protected_below(const struct cg_med_call *c, int fd, const char *path, size_t root,
                                    int depth, size_t *left)
 {
@@ -36,14 +39,14 @@ static const char *protected_below(const struct cg_med_call *c, int fd, const ch
 
         if (!dir) {
                 cg_closep_(&own);
-                *left = 0; /* its mode may have been changed to keep us out */
+                *left = 0; /* its mode may have been changed to prevent this */
                 return NULL;
         }
         while (!found && (d = readdir(dir))) {
                 struct cg_med_where w = { .dir = dirfd(dir), .root = root };
                 int sub = -1;
 
-                if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
+                if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
                         continue;
                 if (!*left || depth > SCAN_DEPTH ||
                     (size_t)snprintf(w.path, sizeof(w.path), "%s/%s", path, d->d_name) >= sizeof(w.path)) {
@@ -52,9 +55,9 @@ static const char *protected_below(const struct cg_med_call *c, int fd, const ch
                 }
                 --*left;
                 found = cg_med_absent_rule(c->m->sb, w.path, false, &setting);
-                if (!found && !cg_med_is_given_back(c->m->sb, w.path, root)) {
+                if (!found && !cg_med_is_writable_name(c->m->sb, w.path, root)) {
                         found = cg_names_find(w.path, root, CG_NAME_WRITE);
-                        if (!found && (cg_git_is_within(w.path, root) || !strcmp(d->d_name, "HEAD")))
+                        if (!found && (cg_git_is_within(w.path, root) || strcmp(d->d_name, "HEAD") == 0))
                                 found = ".git";
                 }
                 if (found || (d->d_type != DT_DIR && d->d_type != DT_UNKNOWN))
@@ -71,8 +74,8 @@ static const char *protected_below(const struct cg_med_call *c, int fd, const ch
 }
 
 /*
- * A folder that would take protected names along. 0; CG_MED_DENIED; -EXDEV: too large to be looked
- * through, so it is to be copied.
+ * Checks whether a folder has protected names in it. 0; CG_MED_DENIED; -EXDEV: too large to be
+ * searched.
  */
 static int judge_tree(struct cg_med_call *c, const struct cg_med_where *w)
 {
@@ -91,38 +94,37 @@ enum cg_med_act cg_med_act_of(const struct stat *st)
         return S_ISDIR(st->st_mode) || S_ISLNK(st->st_mode) ? CG_MED_LINK : CG_MED_MAKE;
 }
 
-/* What is at @from comes to be at @to. */
+/* Checks a rename of @from to @to. */
 static int judge_move(struct cg_med_call *c, const struct cg_med_where *from, const struct stat *st,
                       const struct cg_med_where *to)
 {
         int r = cg_med_judge(c, from, CG_MED_REMOVE);
 
-        /*
-         * cg_med_git_part() lets git remove a configuration and examples of hooks; neither is to be
-         * moved anywhere.
-         */
+        /* Git may remove a configuration and examples of hooks, but neither may be moved. */
         if (r == 0)
                 r = cg_med_judge(c, to, cg_med_act_of(st));
         if (r == 0 && from->region == CG_REGION_ROOT && cg_med_git_part(from) != CG_GIT_FREE &&
-            !cg_med_is_given_back(c->m->sb, from->path, from->root))
+            !cg_med_is_writable_name(c->m->sb, from->path, from->root))
                 r = cg_med_deny(c, from, NULL);
         if (r < 0 || !S_ISDIR(st->st_mode))
                 return r;
         r = cg_med_judge(c, from, CG_MED_LINK);
         /*
-         * Into a repository's own folder, out of one, or within: what stands where decides there.
+         * No folder is moved into, out of, or within a repository's own folder: names there depend
+         * on their place.
          */
         if (r == 0 && to->region == CG_REGION_ROOT && cg_git_is_within(to->path, to->root) &&
-            !cg_med_is_given_back(c->m->sb, to->path, to->root))
+            !cg_med_is_writable_name(c->m->sb, to->path, to->root))
                 r = cg_med_deny(c, to, NULL);
         if (r == 0 && from->region == CG_REGION_ROOT && cg_git_is_within(from->path, from->root) &&
-            !cg_med_is_given_back(c->m->sb, from->path, from->root))
+            !cg_med_is_writable_name(c->m->sb, from->path, from->root))
                 r = cg_med_deny(c, from, NULL);
         return r == 0 ? judge_tree(c, from) : r;
 }
 
 /*
- * Only what was made here, in a folder that was: what another program has put there stays as it is.
+ * The configuration was made by this sandbox, or is missing in a folder that was: files of other
+ * programs are not changed.
  */
 static bool may_be_written(const struct cg_mediator *m, const struct cg_med_where *config)
 {
@@ -134,8 +136,8 @@ static bool may_be_written(const struct cg_mediator *m, const struct cg_med_wher
 }
 
 /*
- * git writes config.lock and renames it. Its text is taken, and where it is plain a file of our own
- * gets it: no descriptor or mapping of the caller's leads to that.
+ * Git writes config.lock and renames it. If its text is plain it is written to a new file, to which
+ * the caller has no descriptor or mapping.
  */
 static int write_config(struct cg_med_call *c, const struct cg_med_where *lock, const struct cg_med_where *to)
 {
@@ -157,10 +159,10 @@ static int write_config(struct cg_med_call *c, const struct cg_med_where *lock, 
                 return -errno;
         ok = cg_write_all(fd, text, len, NULL) == 0 && renameat(to->dir, fresh, to->dir, to->name) == 0;
         if (!ok) {
-                int e = errno;
+                int r = errno;
 
                 unlinkat(to->dir, fresh, 0);
-                return -e;
+                return -r;
         }
         cg_med_remember(&c->m->configs, fd, "");
         unlinkat(lock->dir, lock->name, 0);
@@ -174,15 +176,15 @@ static bool is_config_lock(const struct cg_med_call *c, const struct cg_med_wher
         const char *setting;
 
         return from->region == CG_REGION_ROOT && to->region == CG_REGION_ROOT && !sb->git_config &&
-               cg_med_git_part(to) == CG_GIT_CONFIG && !strcmp(to->name, "config") &&
-               !strcmp(from->name, "config.lock") && !cg_med_is_given_back(sb, to->path, to->root) &&
+               cg_med_git_part(to) == CG_GIT_CONFIG && strcmp(to->name, "config") == 0 &&
+               strcmp(from->name, "config.lock") == 0 && !cg_med_is_writable_name(sb, to->path, to->root) &&
                !cg_names_find(to->path, to->root, CG_NAME_WRITE) &&
                !cg_med_absent_rule(sb, to->path, false, &setting);
 }
 
 /*
- * Undoes a rename. Should another program have taken the old name meanwhile, or removed its folder,
- * a fresh name has to do: nothing is lost, and nothing keeps a name that it must not have.
+ * Undoes a rename. If another program has taken the old name meanwhile or removed its folder, the
+ * file gets a new name, so that nothing is lost and nothing keeps a protected name.
  */
 static void put_back(const struct cg_med_where *from, const struct cg_med_where *to)
 {
@@ -203,10 +205,10 @@ int cg_med_rename_at(struct cg_med_call *c, int from_fd, uint64_t from_at, int t
         bool there;
         int r;
 
-        /* Refused before any path is looked up. */
+        /* The kernel rejects these before it looks up a path. */
         if (flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT) ||
             (flags & RENAME_EXCHANGE && flags & (RENAME_NOREPLACE | RENAME_WHITEOUT)))
-                return CG_MED_GO_ON;
+                return CG_MED_CONTINUE;
         if (!cg_med_find_name(c, from_fd, from_at, &from))
                 return cg_med_not_found(c, &from);
         if (!cg_med_find_name(c, to_fd, to_at, &to))
@@ -229,8 +231,7 @@ int cg_med_rename_at(struct cg_med_call *c, int from_fd, uint64_t from_at, int t
 }
 
 /*
- * The file that a link is to be made to, by its place in our view: an open one that has no name has
- * none.
+ * Finds the existing file of a link in init's view; *nameless: its descriptor, if it has no name.
  */
 static bool find_old(struct cg_med_call *c, int dirfd, uint64_t at, int flags, struct cg_med_where *w,
                      int *nameless)
@@ -258,9 +259,9 @@ static bool find_old(struct cg_med_call *c, int dirfd, uint64_t at, int flags, s
         }
         if (fd < 0 || fstat(fd, &st) < 0)
                 return false;
-        cg_med_text_of(fd, text);
+        cg_med_path_of(fd, text);
         if (st.st_nlink == 0) {
-                /* O_TMPFILE: made by us, in a mount of our view. */
+                /* O_TMPFILE: made by init, in a mount of its view. */
                 w->region = cg_mediate_region(c->m->sb, text, &w->root);
                 *nameless = cg_steal_fd(&fd);
                 return cg_med_is_in_view(c->m, *nameless);
@@ -277,11 +278,11 @@ int cg_med_link_at(struct cg_med_call *c, int old_fd, uint64_t old_at, int new_f
         int r;
 
         if (flags & ~(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH))
-                return CG_MED_GO_ON; /* refused before any path is looked up */
+                return CG_MED_CONTINUE; /* the kernel rejects it before it looks up a path */
         if (!cg_med_find_name(c, new_fd, new_at, &to))
                 return cg_med_not_found(c, &to);
         if (!find_old(c, old_fd, old_at, flags, &old, &nameless) || old.region == CG_REGION_NATIVE)
-                return CG_MED_GO_ON;
+                return CG_MED_CONTINUE;
         if (nameless < 0 && fstatat(old.dir, old.name, &a, AT_SYMLINK_NOFOLLOW) < 0)
                 return -errno;
         if (fstatat(to.dir, to.name, &b, AT_SYMLINK_NOFOLLOW) == 0)
@@ -290,9 +291,9 @@ int cg_med_link_at(struct cg_med_call *c, int old_fd, uint64_t old_at, int new_f
                 r = cg_med_judge(c, &to, CG_MED_MAKE);
                 snprintf(path, sizeof(path), "/proc/self/fd/%d", nameless);
                 return r < 0 ? r
-                             : cg_med_look_again(c, &to, CG_MED_MAKE,
-                                                 cg_med_result(linkat(AT_FDCWD, path, to.dir, to.name,
-                                                                      AT_SYMLINK_FOLLOW)));
+                             : cg_med_recheck(c, &to, CG_MED_MAKE,
+                                              cg_med_result(linkat(AT_FDCWD, path, to.dir, to.name,
+                                                                   AT_SYMLINK_FOLLOW)));
         }
         r = cg_med_judge(c, &old, CG_MED_CHANGE);
         if (r == 0 && old.region == CG_REGION_ROOT && cg_med_git_part(&old) != CG_GIT_FREE)
@@ -300,6 +301,6 @@ int cg_med_link_at(struct cg_med_call *c, int old_fd, uint64_t old_at, int new_f
         if (r == 0)
                 r = cg_med_judge(c, &to, cg_med_act_of(&a));
         return r < 0 ? r
-                     : cg_med_look_again(c, &to, cg_med_act_of(&a),
-                                         cg_med_result(linkat(old.dir, old.name, to.dir, to.name, 0)));
+                     : cg_med_recheck(c, &to, cg_med_act_of(&a),
+                                      cg_med_result(linkat(old.dir, old.name, to.dir, to.name, 0)));
 }

@@ -20,12 +20,15 @@
 #include "sandbox/notify/notify.h"
 #include "sandbox/notify/reply.h"
 
-/* How often an opener of a FIFO looks whether its caller still waits: nothing tells. */
+/*
+ * Interval at which the opener of a FIFO checks whether its caller still waits: that is not
+ * reported.
+ */
 #define HELPER_LOOK_US 200000
 
 /*
- * Whether O_TRUNC can wait until the caller has the descriptor: there may be no room for that, and
- * then nothing must have happened to the file.
+ * O_TRUNC is done after the caller has the descriptor: if there is no room for one, the file must
+ * be unchanged.
  */
 static bool truncates_later(int flags)
 {
@@ -33,9 +36,9 @@ static bool truncates_later(int flags)
 }
 
 /*
- * Takes @fd, which was opened without O_TRUNC where that can wait: it is the caller's alone when
- * the caller goes on, which may close it and run what it has written. SECCOMP_ADDFD_FLAG_SEND would
- * let it go on before we have closed ours.
+ * Gives @fd (takes), opened without O_TRUNC if that is done later, to the caller. Init's copy is
+ * closed before the caller continues, since the caller may close its own and execute the file;
+ * SECCOMP_ADDFD_FLAG_SEND would let it continue earlier.
  */
 static int caller_fd(struct cg_med_call *c, int *fd, int flags)
 {
@@ -53,7 +56,7 @@ static int caller_fd(struct cg_med_call *c, int *fd, int flags)
         return r;
 }
 
-/* A signal that waits for the caller and would end its waiting. */
+/* The caller has a pending signal that would interrupt its call. */
 static bool is_signalled(pid_t tid)
 {
         unsigned long long pending = 0, shared = 0, blocked = 0;
@@ -69,7 +72,7 @@ static void wake_up(int sig)
         (void)sig;
 }
 
-/* In a child of init: a FIFO's other end may never come. */
+/* Runs in a child of init, since the other end of a FIFO may never be opened. */
 static _Noreturn void wait_open(struct cg_med_call *c, const char *path, int flags)
 {
         struct sigaction sa = { .sa_handler = wake_up };
@@ -122,7 +125,7 @@ static int open_waiting(struct cg_med_call *c, int fd, int flags)
         return CG_MED_ANSWERED;
 }
 
-/* What is there, which is no folder and no link. */
+/* Opens an existing file that is not a folder or a symlink. */
 static int open_present(struct cg_med_call *c, const struct cg_med_where *w, const struct stat *st, int flags)
 {
         int plain = flags & ~(O_CREAT | O_EXCL | (truncates_later(flags) ? O_TRUNC : 0));
@@ -147,10 +150,7 @@ static int open_present(struct cg_med_call *c, const struct cg_med_where *w, con
         return caller_fd(c, &fd, flags);
 }
 
-/*
- * There was no room for the descriptor: the file that was made for it goes, should it still be
- * there.
- */
+/* Removes the new file, if it is still there, because the caller had no room for the descriptor. */
 static void remove_new(const struct cg_med_where *w, const struct stat *made)
 {
         struct stat st;
@@ -169,11 +169,11 @@ static int open_new(struct cg_med_call *c, const struct cg_med_where *w, int fla
         if (r < 0)
                 return r;
         cg_med_take_umask(c);
-        /* O_EXCL follows no link. */
+        /* O_EXCL does not follow symlinks. */
         fd = openat(w->dir, w->name, (flags & ~O_TRUNC) | O_CREAT | O_EXCL | O_NOCTTY | O_CLOEXEC, mode);
         if (fd < 0)
                 return -errno;
-        r = fstat(fd, &made) < 0 ? -errno : cg_med_look_again(c, w, CG_MED_MAKE, 0);
+        r = fstat(fd, &made) < 0 ? -errno : cg_med_recheck(c, w, CG_MED_MAKE, 0);
         if (r < 0)
                 return r;
         r = caller_fd(c, &fd, flags & ~O_TRUNC);
@@ -190,24 +190,24 @@ static int open_tmpfile(struct cg_med_call *c, int dirfd, uint64_t at, int flags
         bool ok;
 
         if (!cg_med_read_text(c, at, path))
-                return CG_MED_GO_ON;
+                return CG_MED_CONTINUE;
         base = cg_med_base_for(c, dirfd, path, &ok);
         if (!ok)
-                return CG_MED_GO_ON;
+                return CG_MED_CONTINUE;
         dir = cg_med_open_beneath(base >= 0 ? base : AT_FDCWD, path, O_DIRECTORY, RESOLVE_NO_MAGICLINKS);
         if (dir < 0)
                 dir = cg_med_walk_from(c, base, path, true);
         if (dir < 0)
-                return CG_MED_GO_ON;
-        cg_med_text_of(dir, w.path);
+                return CG_MED_CONTINUE;
+        cg_med_path_of(dir, w.path);
         if (cg_mediate_region(c->m->sb, w.path, &w.root) == CG_REGION_NATIVE)
-                return CG_MED_GO_ON;
+                return CG_MED_CONTINUE;
         cg_med_take_umask(c);
         fd = openat(dir, ".", flags | O_CLOEXEC, mode);
         return fd < 0 ? -errno : caller_fd(c, &fd, flags & ~O_TRUNC);
 }
 
-/* Opened anew by its descriptor, as the kernel would: O_CREAT finds it there. */
+/* Opens a file without a name by its descriptor, as the kernel would; O_CREAT finds it. */
 static int open_nameless(struct cg_med_call *c, int fd, const struct cg_med_where *was, int flags)
 {
         int plain = flags & ~(O_CREAT | O_EXCL | O_NOFOLLOW | (truncates_later(flags) ? O_TRUNC : 0)), r;
@@ -215,7 +215,7 @@ static int open_nameless(struct cg_med_call *c, int fd, const struct cg_med_wher
         cg_auto_fd int opened = -1;
 
         if (was->region == CG_REGION_NATIVE || ((flags & O_ACCMODE) == O_RDONLY && !(flags & O_TRUNC)))
-                return CG_MED_GO_ON;
+                return CG_MED_CONTINUE;
         r = cg_med_judge(c, was, CG_MED_CHANGE);
         if (r < 0)
                 return r;
@@ -229,12 +229,12 @@ static int open_nameless(struct cg_med_call *c, int fd, const struct cg_med_wher
 int cg_med_open_at(struct cg_med_call *c, int dirfd, uint64_t at, int flags, mode_t mode)
 {
         cg_auto_med_where struct cg_med_where w = CG_MED_NOWHERE;
-        int r = CG_MED_GO_ON;
+        int r = CG_MED_CONTINUE;
 
-        /* The kernel refuses the last two before it looks for a file. */
+        /* The kernel rejects the last two before it looks up the file. */
         if (flags & O_PATH || (flags & (O_CREAT | O_TMPFILE)) == (O_CREAT | O_DIRECTORY) ||
             (flags & O_TMPFILE) == (O_TMPFILE & ~O_DIRECTORY))
-                return CG_MED_GO_ON;
+                return CG_MED_CONTINUE;
         if ((flags & O_TMPFILE) == O_TMPFILE)
                 return open_tmpfile(c, dirfd, at, flags, mode);
         if (!cg_med_find(c, dirfd, at, &w))
@@ -247,10 +247,10 @@ int cg_med_open_at(struct cg_med_call *c, int dirfd, uint64_t at, int flags, mod
                 struct stat st;
 
                 if (slash)
-                        return CG_MED_GO_ON; /* a folder, which is not written to */
+                        return CG_MED_CONTINUE; /* a folder, which cannot be written */
                 if (fstatat(w.dir, w.name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
                         if (w.region == CG_REGION_NATIVE)
-                                return CG_MED_GO_ON;
+                                return CG_MED_CONTINUE;
                         if (errno != ENOENT || !(flags & O_CREAT))
                                 return -errno;
                         r = open_new(c, &w, flags, mode);
@@ -259,27 +259,27 @@ int cg_med_open_at(struct cg_med_call *c, int dirfd, uint64_t at, int flags, mod
                         return r;
                 }
                 if ((flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL))
-                        return w.region == CG_REGION_NATIVE ? CG_MED_GO_ON : -EEXIST;
+                        return w.region == CG_REGION_NATIVE ? CG_MED_CONTINUE : -EEXIST;
                 if (S_ISDIR(st.st_mode))
-                        return CG_MED_GO_ON;
+                        return CG_MED_CONTINUE;
                 if (!S_ISLNK(st.st_mode)) {
                         if (w.region == CG_REGION_NATIVE ||
                             ((flags & O_ACCMODE) == O_RDONLY && !(flags & O_TRUNC)))
-                                return CG_MED_GO_ON;
+                                return CG_MED_CONTINUE;
                         r = open_present(c, &w, &st, flags);
-                        /* Removed meanwhile, by another sandbox or outside. */
+                        /* Removed meanwhile by another sandbox or a program outside. */
                         if (r == -ENOENT && flags & O_CREAT && cg_caller_waits(c->n, c->c))
                                 continue;
                         return r;
                 }
                 if (flags & O_NOFOLLOW)
-                        return CG_MED_GO_ON;
+                        return CG_MED_CONTINUE;
                 nameless = cg_med_open_nameless(c, &w, &was);
                 if (nameless >= 0)
                         return open_nameless(c, nameless, &was, flags);
                 if (!cg_med_follow(c, &w))
-                        return CG_MED_GO_ON;
-                r = CG_MED_GO_ON;
+                        return CG_MED_CONTINUE;
+                r = CG_MED_CONTINUE;
         }
         return r;
 }

@@ -1,4 +1,4 @@
-/* Where a caller's path leads, in init's own view: see mediate_int.h. */
+/* Resolution of a caller's paths in init's own view: see mediate_int.h. */
 #include "sandbox/notify/mediate_int.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ bool cg_med_read_text(const struct cg_med_call *c, uint64_t at, char text[PATH_M
         return cg_caller_read_path(c->c, at, text) == 0 && cg_caller_waits(c->n, c->c);
 }
 
-/* With the caller's umask. */
+/* A umask that cannot be read is the strictest. */
 void cg_med_take_umask(struct cg_med_call *c)
 {
         char text[CG_CALLER_STATUS_MAX];
@@ -38,9 +38,9 @@ void cg_med_take_umask(struct cg_med_call *c)
         umask((mode_t)mask);
 }
 
-/* ---- where a path leads, in init's own view */
+/* ---- paths in init's own view */
 
-void cg_med_text_of(int fd, char buf[PATH_MAX])
+void cg_med_path_of(int fd, char buf[PATH_MAX])
 {
         char link[48];
         ssize_t n;
@@ -94,10 +94,10 @@ bool cg_med_is_in_view(struct cg_mediator *m, int fd)
 }
 
 /*
- * What the caller has open may lie in other mounts than ours: it was open before the sandbox was
- * made, or it is in a namespace of its own. The same by its name in our view, or -1. Takes @fd.
+ * A descriptor of the caller's may be in another mount namespace: opened before the sandbox was
+ * made, or in a nested one. Reopens it (takes) by its path in init's view, or -1.
  */
-static int into_view(struct cg_mediator *m, int fd)
+static int reopen_in_view(struct cg_mediator *m, int fd)
 {
         char path[PATH_MAX];
         struct stat a, b;
@@ -105,7 +105,7 @@ static int into_view(struct cg_mediator *m, int fd)
 
         if (fd < 0 || cg_med_is_in_view(m, fd))
                 return fd;
-        cg_med_text_of(fd, path);
+        cg_med_path_of(fd, path);
         own = path[0] == '/' ? cg_med_open_beneath(AT_FDCWD, path, O_NOFOLLOW, RESOLVE_NO_SYMLINKS) : -1;
         if (own >= 0 &&
             (fstat(fd, &a) < 0 || fstat(own, &b) < 0 || a.st_dev != b.st_dev || a.st_ino != b.st_ino))
@@ -114,15 +114,15 @@ static int into_view(struct cg_mediator *m, int fd)
         return own;
 }
 
-/* The folder that a relative path starts at; -1: none that we could use. */
+/* See mediate_int.h. */
 int cg_med_base_of(const struct cg_med_call *c, int dirfd)
 {
-        return into_view(c->m, cg_caller_open(c->n, c->c, dirfd));
+        return reopen_in_view(c->m, cg_caller_open(c->n, c->c, dirfd));
 }
 
 /*
- * Where the caller can have another root (user namespaces inside) its absolute paths may mean
- * something else.
+ * With nested user namespaces the caller may have another root, and its absolute paths another
+ * meaning.
  */
 static bool has_our_root(const struct cg_med_call *c)
 {
@@ -136,10 +136,7 @@ static bool has_our_root(const struct cg_med_call *c)
                its.st_ino == ours.st_ino;
 }
 
-/*
- * Where @path's last name begins, without what stands for a folder by itself; @len: of the name.
- * NULL: it has none.
- */
+/* The last name in @path, and its length. NULL: the path ends with ".", ".." or has no name. */
 static const char *last_name(const char *path, size_t *len, bool *slash)
 {
         size_t n = strlen(path), end;
@@ -157,17 +154,17 @@ static const char *last_name(const char *path, size_t *len, bool *slash)
         return path + n;
 }
 
-/* Completes @w, whose dir and name are there. */
-static bool name_it(const struct cg_mediator *m, struct cg_med_where *w)
+/* Sets path and region of @w from dir and name. */
+static bool set_path(const struct cg_mediator *m, struct cg_med_where *w)
 {
         char folder[PATH_MAX];
         size_t n = strlen(w->name);
         struct statfs fs;
 
-        cg_med_text_of(w->dir, folder);
+        cg_med_path_of(w->dir, folder);
         /*
-         * A path that is too long cannot be judged. The sandbox's own places, which are of memory,
-         * are the caller's by itself.
+         * A path that is too long cannot be checked. In the sandbox's private places, which are
+         * tmpfs, the call continues.
          */
         if (!folder[0] ||
             (size_t)snprintf(w->path, sizeof(w->path), "%s/%.*s", folder[1] ? folder : "",
@@ -181,9 +178,12 @@ static bool name_it(const struct cg_mediator *m, struct cg_med_where *w)
         return true;
 }
 
-/* ---- paths by way of /proc: "self" is the caller there, and descriptors are its own */
+/* ---- paths through /proc, where "self" and descriptors are the caller's */
 
-/* What the link @fd, a magic one in /proc, leads to, in our view; only the caller's own. */
+/*
+ * Opens the target of the magic link @name in /proc, which is at @link, in init's view; only if it
+ * is the caller's own.
+ */
 static int open_magic(const struct cg_med_call *c, int dir, const char *name, const char *link)
 {
         pid_t tgid = cg_caller_process(c->tid);
@@ -192,7 +192,7 @@ static int open_magic(const struct cg_med_call *c, int dir, const char *name, co
         if (sscanf(link, "/proc/%d%n", &pid, &used) != 1 || link[used] != '/' || tgid <= 0 ||
             (pid != tgid && pid != c->tid))
                 return -1;
-        return into_view(c->m, openat(dir, name, O_PATH | O_CLOEXEC));
+        return reopen_in_view(c->m, openat(dir, name, O_PATH | O_CLOEXEC));
 }
 
 static bool is_on_proc(int fd)
@@ -204,13 +204,13 @@ static bool is_on_proc(int fd)
 
 struct path_walk {
         const struct cg_med_call *c;
-        int at; /* where it is; owned */
+        int at; /* current folder; owned */
         char rest[2 * PATH_MAX];
         int links;
-        bool absent; /* a name was not there */
+        bool absent; /* a name was missing */
 };
 
-/* Puts @text in front of what is left. */
+/* Continues with @text in front of the rest. */
 static bool follow_text(struct path_walk *w, const char *text, const char *behind)
 {
         char joined[2 * PATH_MAX];
@@ -226,7 +226,7 @@ static bool follow_text(struct path_walk *w, const char *text, const char *behin
         return w->at >= 0;
 }
 
-/* A symlink @fd under @name in the folder where the walk is. */
+/* Follows the symlink @fd, which is @name in the current folder. */
 static bool follow_link(struct path_walk *w, int fd, const char *name, const char *behind)
 {
         char link[PATH_MAX], text[PATH_MAX];
@@ -236,14 +236,14 @@ static bool follow_link(struct path_walk *w, int fd, const char *name, const cha
         text[n > 0 ? n : 0] = '\0';
         if (!is_on_proc(fd))
                 return n > 0 && follow_text(w, text, behind);
-        cg_med_text_of(fd, link);
-        if (!strcmp(link, "/proc/self") || !strcmp(link, "/proc/thread-self")) {
+        cg_med_path_of(fd, link);
+        if (strcmp(link, "/proc/self") == 0 || strcmp(link, "/proc/thread-self") == 0) {
                 int pid = cg_caller_process(w->c->tid);
 
                 snprintf(text, sizeof(text), link[6] == 's' ? "%d" : "%d/task/%d", pid, (int)w->c->tid);
                 return pid > 0 && follow_text(w, text, behind);
         }
-        if (!strcmp(link, "/proc/mounts") || !strcmp(link, "/proc/net"))
+        if (strcmp(link, "/proc/mounts") == 0 || strcmp(link, "/proc/net") == 0)
                 return n > 0 && follow_text(w, text, behind);
         to = open_magic(w->c, w->at, name, link);
         if (to < 0 || ++w->links > CG_MED_LINKS_MAX)
@@ -255,9 +255,9 @@ static bool follow_link(struct path_walk *w, int fd, const char *name, const cha
 }
 
 /*
- * Name by name, as the kernel would for the caller. On success w->at is what the path leads to, the
- * last name's link followed as well; or, where @keep_last, the folder of the last name, which stays
- * in w->rest.
+ * Resolves the path name by name, as the kernel would for the caller. On success w->at is the
+ * path's target, with the last name's symlink followed; or with @keep_last the folder of the last
+ * name, which stays in w->rest.
  */
 static bool walk(struct path_walk *w, bool keep_last)
 {
@@ -300,10 +300,7 @@ static bool walk(struct path_walk *w, bool keep_last)
         }
 }
 
-/*
- * The folder of @path's last name, or with @whole what @path leads to; @base is where it starts.
- * -1, and errno: ENOENT where a name on the way is not there.
- */
+/* See mediate_int.h. */
 int cg_med_walk_from(const struct cg_med_call *c, int base, const char *path, bool whole)
 {
         struct path_walk w = { .c = c,
@@ -320,9 +317,9 @@ int cg_med_walk_from(const struct cg_med_call *c, int base, const char *path, bo
         return w.at;
 }
 
-/* ---- */
+/* ---- names */
 
-/* The folder that @path's last name stands in, which is not @base itself. */
+/* Opens the folder of @path's last name, which is not @base itself. */
 static int open_folder(const struct cg_med_call *c, int base, const char *path, const char *name)
 {
         char folder[PATH_MAX];
@@ -332,11 +329,11 @@ static int open_folder(const struct cg_med_call *c, int base, const char *path, 
         memcpy(folder, path, n);
         folder[n] = '\0';
         fd = cg_med_open_beneath(base >= 0 ? base : AT_FDCWD, folder, O_DIRECTORY, RESOLVE_NO_MAGICLINKS);
-        /* By way of /proc/self, perhaps, which is ours there. */
+        /* The path may lead through /proc/self, which would be init. */
         return fd < 0 ? cg_med_walk_from(c, base, path, false) : fd;
 }
 
-/* cg_med_find_from(), which takes *@base where the name stands in it. */
+/* cg_med_find_from(), which takes *@base if the name is in it. */
 static bool find_in(const struct cg_med_call *c, int *base, const char *path, struct cg_med_where *w)
 {
         size_t len;
@@ -350,20 +347,17 @@ static bool find_in(const struct cg_med_call *c, int *base, const char *path, st
         if (w->dir < 0)
                 return false;
         snprintf(w->name, sizeof(w->name), "%.*s%s", (int)len, name, slash ? "/" : "");
-        if (!name_it(c->m, w))
+        if (!set_path(c->m, w))
                 return false;
-        /* "self" was ours, and is to be the caller. */
+        /* "self" was init, and is to be the caller. */
         if (name == path || strncmp(w->path, "/proc/", 6) != 0)
                 return true;
         close(w->dir);
         w->dir = cg_med_walk_from(c, *base, path, false);
-        return w->dir >= 0 && name_it(c->m, w);
+        return w->dir >= 0 && set_path(c->m, w);
 }
 
-/*
- * @base: where a relative path starts, borrowed. False: the call goes on, and fails by itself, or
- * does not concern us.
- */
+/* See mediate_int.h. */
 bool cg_med_find_from(const struct cg_med_call *c, int base, const char *path, struct cg_med_where *w)
 {
         cg_auto_fd int own = base >= 0 ? fcntl(base, F_DUPFD_CLOEXEC, 0) : -1;
@@ -388,14 +382,11 @@ bool cg_med_find(const struct cg_med_call *c, int dirfd, uint64_t at, struct cg_
         if (cg_caller_read_path(c->c, at, path) < 0)
                 return false;
         base = cg_med_base_for(c, dirfd, path, &ok);
-        /* A base was opened, and the thread still waited then. */
+        /* With a base, cg_caller_open() has checked that the call waits. */
         return ok && (base >= 0 || cg_caller_waits(c->n, c->c)) && find_in(c, &base, path, w);
 }
 
-/*
- * The same for what is done to the name itself: what lies on top of it (a mount) has no say in
- * that, but that it is in the way.
- */
+/* See mediate_int.h. */
 bool cg_med_find_name(const struct cg_med_call *c, int dirfd, uint64_t at, struct cg_med_where *w)
 {
         char folder[PATH_MAX];
@@ -404,18 +395,18 @@ bool cg_med_find_name(const struct cg_med_call *c, int dirfd, uint64_t at, struc
                 return false;
         if (w->region != CG_REGION_NATIVE)
                 return true;
-        cg_med_text_of(w->dir, folder);
+        cg_med_path_of(w->dir, folder);
         w->region = cg_mediate_region(c->m->sb, folder, &w->root);
         return w->region != CG_REGION_NATIVE;
 }
 
-/* What has mounts of its own may see folders where there are none for us. */
+/* A caller with its own mounts may see folders that init does not. */
 int cg_med_not_found(const struct cg_med_call *c, const struct cg_med_where *w)
 {
-        return w->error && !c->m->sb->nested_users ? -w->error : CG_MED_GO_ON;
+        return w->error && !c->m->sb->nested_users ? -w->error : CG_MED_CONTINUE;
 }
 
-/* @to is still a name of @fd's file: by now it may be another's, or nobody's. */
+/* @to is still a name of @fd's file. */
 static bool is_still_at(int fd, const struct cg_med_where *to)
 {
         struct stat a, b;
@@ -434,11 +425,11 @@ int cg_med_open_nameless(const struct cg_med_call *c, const struct cg_med_where 
 
         if (link < 0 || !is_on_proc(link))
                 return -1;
-        cg_med_text_of(link, text);
+        cg_med_path_of(link, text);
         fd = open_magic(c, w->dir, w->name, text);
         if (fd < 0 || fstat(fd, &st) < 0 || st.st_nlink > 0 || !S_ISREG(st.st_mode))
                 return -1;
-        cg_med_text_of(fd, text);
+        cg_med_path_of(fd, text);
         n = strlen(text);
         if (text[0] != '/' || n < sizeof(gone) || strcmp(text + n - (sizeof(gone) - 1), gone) != 0)
                 return -1;
@@ -462,16 +453,16 @@ bool cg_med_follow(const struct cg_med_call *c, struct cg_med_where *w)
                 return false;
         }
         if (is_on_proc(fd)) {
-                cg_med_text_of(fd, link);
+                cg_med_path_of(fd, link);
                 close(fd);
                 fd = open_magic(c, w->dir, w->name, link);
                 if (fd < 0)
                         return false;
-                cg_med_text_of(fd, text); /* of our view */
+                cg_med_path_of(fd, text); /* in init's view */
                 ok = text[0] == '/' && cg_med_find_from(c, -1, text, &to) && is_still_at(fd, &to);
         } else {
                 close(fd);
-                /* Sticky folders: whether it may be followed at all. */
+                /* Fails if the symlink must not be followed (sticky folders). */
                 fd = cg_med_open_beneath(w->dir, w->name, 0, RESOLVE_NO_MAGICLINKS);
                 ok = (fd >= 0 || errno == ENOENT || errno == ELOOP) && cg_med_find_from(c, w->dir, text, &to);
         }

@@ -1,6 +1,6 @@
 /*
- * What a plan says of a path: see mediate.h. Pure; asked by init, by the main process, and by those
- * who explain a refusal.
+ * Rules of a plan for a path: see mediate.h. Pure functions; used by init, by the main process, and
+ * to explain denials.
  */
 #include "sandbox/notify/mediate_int.h"
 
@@ -23,7 +23,7 @@ bool cg_mediates(const struct cg_sandbox *sb)
                 return false;
         if (!sb->weak_proc)
                 return true;
-        /* Another pid namespace's /proc does not know the callers by their numbers. */
+        /* In the /proc of another pid namespace the callers have other numbers. */
         n = readlink("/proc/self", self, sizeof(self) - 1);
         self[n > 0 ? n : 0] = '\0';
         return n > 0 && atoi(self) == (int)getpid();
@@ -46,7 +46,7 @@ enum cg_region cg_mediate_region(const struct cg_sandbox *sb, const char *path, 
         for (size_t i = 0; i < sb->n_mounts; i++) {
                 const struct cg_plan_mount *m = &sb->mounts[i];
 
-                /* Those that come later lie deeper, or on top. */
+                /* Later mounts are deeper, or cover earlier ones. */
                 if (m->kind != CG_PLAN_PIN && cg_path_within(path, m->path))
                         best = m;
         }
@@ -55,7 +55,7 @@ enum cg_region cg_mediate_region(const struct cg_sandbox *sb, const char *path, 
                 return sb->root_writable ? CG_REGION_ROOT : CG_REGION_NATIVE;
         if (best->kind == CG_PLAN_TMPFS)
                 return cg_mediate_holds_root(sb, best->path) ? CG_REGION_OWN : CG_REGION_NATIVE;
-        /* A path that must not be made is no mount; what it lies in counts. */
+        /* A path that must not be made is not mounted; its parent decides. */
         if (best->kind == CG_PLAN_READ && cg_plan_is_absent(sb, best->path)) {
                 char parent[PATH_MAX];
                 const char *slash = strrchr(best->path, '/');
@@ -70,7 +70,7 @@ enum cg_region cg_mediate_region(const struct cg_sandbox *sb, const char *path, 
         return CG_REGION_ROOT;
 }
 
-bool cg_med_is_given_back(const struct cg_sandbox *sb, const char *path, size_t root)
+bool cg_med_is_writable_name(const struct cg_sandbox *sb, const char *path, size_t root)
 {
         for (size_t i = 0; i < sb->n_writable_names; i++) {
                 if (cg_names_match(sb->writable_names[i], path, root))
@@ -79,7 +79,7 @@ bool cg_med_is_given_back(const struct cg_sandbox *sb, const char *path, size_t 
         return false;
 }
 
-/* A path that settings deny, or a folder on the way to one where @leads. */
+/* See mediate_int.h. */
 const char *cg_med_absent_rule(const struct cg_sandbox *sb, const char *path, bool leads,
                                const char **setting)
 {
@@ -91,7 +91,7 @@ const char *cg_med_absent_rule(const struct cg_sandbox *sb, const char *path, bo
                         continue;
                 *setting = NULL;
                 for (size_t k = 0; k < sb->n_mounts; k++) {
-                        if (sb->mounts[k].kind == CG_PLAN_READ && !strcmp(sb->mounts[k].path, p->path))
+                        if (sb->mounts[k].kind == CG_PLAN_READ && strcmp(sb->mounts[k].path, p->path) == 0)
                                 *setting = sb->mounts[k].why;
                 }
                 return p->path;
@@ -109,7 +109,7 @@ const char *cg_mediate_why(const struct cg_sandbox *sb, const char *path, const 
         if (!sb->names || cg_mediate_region(sb, path, &root) != CG_REGION_ROOT)
                 return NULL;
         rule = cg_med_absent_rule(sb, path, false, setting);
-        if (rule || cg_med_is_given_back(sb, path, root))
+        if (rule || cg_med_is_writable_name(sb, path, root))
                 return rule;
         rule = cg_names_find(path, root, CG_NAME_WRITE);
         if (!rule)

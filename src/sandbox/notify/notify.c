@@ -60,7 +60,7 @@ static void take_call(struct cg_notify *n)
                 cg_watch_connect(n, &c.n);
                 return;
         }
-        watched = n->watch && cg_watch_look(n, &c.n);
+        watched = n->watch && cg_watch_file(n, &c.n);
         if (n->mediator &&
             (cg_mediate_call(n->mediator, n, &c.n) || cg_broker_attributes(n->mediator, n, &c.n)))
                 return;

@@ -3,11 +3,11 @@
  * which fails them with EPERM and sends a report to the caller of cg_sandbox_spawn(). Calls that
  * the filter allows do not come here.
  *
- *      main process    installs the filter, sends the listener to init, closes its copy    enter.c
- *      init            cg_notify_work(): receives calls, finds the handler                 notify.c
- *                      handlers                                        broker, doors, mediate, watch
- *                      replies and reports                                                 reply.c
- *      caller          cg_denial_recv() on cg_sandbox_child.denied_fd                      denial.c
+ *      main process    enter.c     installs the filter, sends the listener to init, closes its copy
+ *      init            notify.c    cg_notify_work(): receives calls, finds their handler in
+ *                                  broker.c, doors_inside.c, mediate.c or watch.c
+ *                      reply.c     replies and reports
+ *      caller          denial.c    cg_denial_recv() on cg_sandbox_child.denied_fd
  *
  * Init has no filter, the sandbox's view and its user, and no capabilities but those of the main
  * process. When the listener is closed the calls fail with ENOSYS; it is closed when init ends, and

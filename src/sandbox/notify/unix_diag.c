@@ -1,6 +1,6 @@
 /*
- * Whose a unix socket in the file system is: the kernel knows which network namespace the one that
- * is bound there belongs to. In a sandbox's that means: it was made inside. Runs in init.
+ * Finds the owner of a unix socket in the file system: the kernel reports which network namespace
+ * the socket bound there belongs to. One of the sandbox's namespace was made inside. Runs in init.
  */
 #include "sandbox/notify/doors.h"
 
@@ -51,7 +51,8 @@ static bool is_this(const struct nlmsghdr *h, dev_t dev, ino_t ino)
                         continue;
                 memcpy(&v, p + RTA_LENGTH(0), sizeof(v));
                 /*
-                 * The kernel's own form of a device's number; that of an inode is cut to 32 bits.
+                 * The kernel's own format of device numbers; inode numbers are truncated to 32
+                 * bits.
                  */
                 return (v.udiag_vfs_dev >> 20) == major(dev) && (v.udiag_vfs_dev & 0xfffff) == minor(dev) &&
                        v.udiag_vfs_ino == (uint32_t)ino;

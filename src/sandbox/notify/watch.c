@@ -1,6 +1,6 @@
 /*
- * Calls that name files, looked at by init: see watch.h. What is read of a caller's memory may have
- * changed a moment later.
+ * See watch.h. Runs in init. The caller may change its memory after it was read here: reports are
+ * not enforcement.
  */
 #include "sandbox/notify/watch.h"
 
@@ -22,15 +22,15 @@
 #include "sandbox/plan.h"
 #include "sandbox/setid.h"
 
-/* What a call does with its path; OPEN by its flags. */
+/* What a call does with its path; OPEN depends on its flags. */
 enum act { OPEN, CREATE, MAKE, CHANGE, RUN };
 
-/* By which arguments: none is -1. */
+/* Indexes of arguments; -1: none. */
 static const struct watched {
         int nr;
         enum act act;
         int dir, path, flags;
-        int second_dir, second; /* another path, which is made */
+        int second_dir, second; /* another path, which is created */
 } watched[] = {
         { SYS_openat, OPEN, 0, 1, 2, -1, -1 },      { SYS_mkdirat, MAKE, 0, 1, -1, -1, -1 },
         { SYS_mknodat, MAKE, 0, 1, -1, -1, -1 },    { SYS_symlinkat, MAKE, 1, 2, -1, -1, -1 },
@@ -68,8 +68,8 @@ int cg_watch_filter(const struct sock_fprog *base, bool files, bool connects, st
         if (!code)
                 return cg_fail(err, CG_E_NOMEM, "sandbox: filter of watched calls");
         /*
-         * Its look at the architecture is ours, too: another's calls, whose numbers mean other
-         * things, go on to where they end the process.
+         * Starts with @base's own check of the architecture: calls of another one, whose numbers
+         * differ, go to @base, which ends the process.
          */
         *p++ = base->filter[0];
         *p++ = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, base->filter[1].k, 0, (uint8_t)steps);
@@ -85,9 +85,9 @@ int cg_watch_filter(const struct sock_fprog *base, bool files, bool connects, st
         return 0;
 }
 
-/* ---- what a call names */
+/* ---- paths of a call */
 
-/* The folder that a relative path starts at, as the caller sees it. */
+/* The path of the folder that a relative path starts at. */
 static bool folder_of(pid_t tid, const struct seccomp_notif *call, int dir, char *buf, size_t size)
 {
         int fd = dir < 0 ? AT_FDCWD : (int)call->data.args[dir];
@@ -105,8 +105,8 @@ static bool folder_of(pid_t tid, const struct seccomp_notif *call, int dir, char
         return true;
 }
 
-/* Absolute, without symlinks. */
-static bool path_of(const struct seccomp_notif *call, int dir, int arg, char real[PATH_MAX])
+/* The path of an argument, absolute and without symlinks. */
+static bool read_path(const struct seccomp_notif *call, int dir, int arg, char real[PATH_MAX])
 {
         char text[PATH_MAX], folder[PATH_MAX], whole[2 * PATH_MAX];
 
@@ -125,14 +125,14 @@ static uint64_t flags_of(const struct watched *w, const struct seccomp_notif *ca
         return w->act == CREATE ? O_CREAT | O_WRONLY | O_TRUNC : (uint32_t)call->data.args[w->flags];
 }
 
-/* ---- what becomes of it */
+/* ---- reports */
 
-static bool is_hiding(enum cg_access_rule rule)
+static bool hides(enum cg_access_rule rule)
 {
         return rule == CG_ACCESS_DENY_READ || rule == CG_ACCESS_CREDENTIALS || rule == CG_ACCESS_PRIVATE;
 }
 
-static bool is_keeping(enum cg_access_rule rule)
+static bool forbids_writing(enum cg_access_rule rule)
 {
         return rule == CG_ACCESS_NOT_ALLOWED || rule == CG_ACCESS_DENY_WRITE || rule == CG_ACCESS_MASKED;
 }
@@ -147,10 +147,7 @@ static bool parent_exists(const char *path)
         return stat(parent, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/*
- * Whether the call would write at all, were it allowed to: what fails for another reason is no
- * denial.
- */
+/* The call would write if it were allowed to; what fails for another reason is not a denial. */
 static bool would_write(enum act act, uint64_t flags, const char *path)
 {
         struct stat st;
@@ -170,37 +167,37 @@ static bool would_write(enum act act, uint64_t flags, const char *path)
         }
 }
 
-static void look(struct cg_notify *n, const struct seccomp_notif *call, enum act act, uint64_t flags,
-                 const char *path)
+static void report_file(struct cg_notify *n, const struct seccomp_notif *call, enum act act, uint64_t flags,
+                        const char *path)
 {
         struct cg_denied_path f = { .path = path, .access = act == RUN ? CG_ACCESS_EXEC : CG_ACCESS_READ };
 
         if (flags & O_PATH)
                 return;
         f.rule = cg_access_explain(n->watch, f.access, path, EACCES, false, &f.setting);
-        if (!is_hiding(f.rule)) {
+        if (!hides(f.rule)) {
                 f.access = CG_ACCESS_WRITE;
                 f.rule = cg_access_explain(n->watch, f.access, path, EROFS, false, &f.setting);
-                if (!is_keeping(f.rule) || !would_write(act, flags, path))
+                if (!forbids_writing(f.rule) || !would_write(act, flags, path))
                         return;
         }
         cg_reply_report(n, call, &f);
 }
 
-bool cg_watch_look(struct cg_notify *n, const struct seccomp_notif *call)
+bool cg_watch_file(struct cg_notify *n, const struct seccomp_notif *call)
 {
         const struct watched *w = NULL;
         char real[PATH_MAX];
 
         for (size_t i = 0; i < CG_ARRAY_LEN(watched) && !w; i++)
                 w = watched[i].nr == call->data.nr ? &watched[i] : NULL;
-        /* It would not get past the filter's other rules, and must not go on. */
+        /* Set-user-ID bits are denied by the filter: such a call must not continue. */
         if (!w || cg_setid_asked(call->data.nr, (const uint64_t *)call->data.args))
                 return false;
-        if (path_of(call, w->dir, w->path, real))
-                look(n, call, w->act, w->act <= CREATE ? flags_of(w, call) : 0, real);
-        if (w->second >= 0 && path_of(call, w->second_dir, w->second, real))
-                look(n, call, MAKE, 0, real);
+        if (read_path(call, w->dir, w->path, real))
+                report_file(n, call, w->act, w->act <= CREATE ? flags_of(w, call) : 0, real);
+        if (w->second >= 0 && read_path(call, w->second_dir, w->second, real))
+                report_file(n, call, MAKE, 0, real);
         return true;
 }
 
@@ -209,10 +206,10 @@ bool cg_watch_look(struct cg_notify *n, const struct seccomp_notif *call)
 #define DNS 53
 
 /*
- * "192.0.2.1:443"; "" of a name server, which is asked for some name. False: it stays in the
- * sandbox, or is no such address. Name servers may have an address of this machine.
+ * True if a connection to @a needs a network. @text: "192.0.2.1:443"; "" for port 53, since the
+ * name that is looked up is unknown. Name servers may have a loopback address.
  */
-static bool leads_out(const struct sockaddr_storage *a, size_t len, char *text, size_t size)
+static bool needs_network(const struct sockaddr_storage *a, size_t len, char *text, size_t size)
 {
         const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)a;
         const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)a;
@@ -229,7 +226,7 @@ static bool leads_out(const struct sockaddr_storage *a, size_t len, char *text, 
         } else {
                 return false;
         }
-        dns = ntohs(v4->sin_port) == DNS; /* in the same place of both */
+        dns = ntohs(v4->sin_port) == DNS; /* at the same offset in both */
         if (dns)
                 snprintf(text, size, "%s", "");
         else
@@ -246,7 +243,8 @@ void cg_watch_connect(struct cg_notify *n, const struct seccomp_notif *call)
         char text[INET6_ADDRSTRLEN + 16];
 
         p.path = text;
-        if (cg_caller_read(call, call->data.args[1], &a, len) == 0 && leads_out(&a, len, text, sizeof(text)))
+        if (cg_caller_read(call, call->data.args[1], &a, len) == 0 &&
+            needs_network(&a, len, text, sizeof(text)))
                 cg_reply_report(n, call, &p);
         cg_reply_continue(n, call);
 }

@@ -69,7 +69,7 @@ const char *cg_scene(const struct cg_try *t, const char *name)
         for (const char *line = t->scene; *line; line = *line ? line + 1 : line) {
                 const char *end = strchrnul(line, '\n');
 
-                if (!strncmp(line, name, n) && line[n] == '=')
+                if (strncmp(line, name, n) == 0 && line[n] == '=')
                         return strndup(line + n + 1, (size_t)(end - line) - n - 1);
                 line = end;
         }
@@ -88,7 +88,7 @@ static bool is_word_of(const char *list, const char *word, size_t n)
         while (*list) {
                 size_t len = strcspn(list, " ");
 
-                if (len == n && !memcmp(list, word, n))
+                if (len == n && memcmp(list, word, n) == 0)
                         return true;
                 list += len + (list[len] == ' ');
         }

@@ -25,8 +25,8 @@ static enum cg_verdict sysv_memory(struct cg_try *t, const struct cg_attempt *a)
         p = shmat(id, NULL, SHM_RDONLY);
         if (p == (void *)-1)
                 return cg_held(t, "%s", cg_errno_name(errno));
-        return secret && !strncmp(p, secret, strlen(secret)) ? cg_hole(t, "its content was read")
-                                                             : cg_held(t, "another one");
+        return secret && strncmp(p, secret, strlen(secret)) == 0 ? cg_hole(t, "its content was read")
+                                                                 : cg_held(t, "another one");
 }
 
 static enum cg_verdict sysv_queue(struct cg_try *t, const struct cg_attempt *a)

@@ -165,7 +165,7 @@ static bool is_wanted(const struct cg_attempt *a, int place, char *const *names)
         if (!(place_of(a) & place))
                 return false;
         for (char *const *n = names; *n; n++) {
-                if (!strcmp(*n, a->name))
+                if (strcmp(*n, a->name) == 0)
                         return true;
         }
         return !*names;
@@ -193,7 +193,7 @@ int main(int argc, char **argv)
         struct outcome *o = mmap(NULL, sizeof(*o), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         sigset_t set;
 
-        if (argc == 2 && !strcmp(argv[1], "--list"))
+        if (argc == 2 && strcmp(argv[1], "--list") == 0)
                 return list();
         if (argc < 3 || o == MAP_FAILED || cg_slurp(argv[1], scene, sizeof(scene)) <= 0) {
                 fprintf(stderr,
@@ -204,5 +204,5 @@ int main(int argc, char **argv)
         sigaddset(&set, SIGCHLD);
         sigprocmask(SIG_BLOCK, &set, NULL);
         signal(SIGPIPE, SIG_IGN);
-        return run_all(scene, !strcmp(argv[2], "kernel") ? CG_IN_KERNEL : CG_IN_COMMAND, argv + 3, o);
+        return run_all(scene, strcmp(argv[2], "kernel") == 0 ? CG_IN_KERNEL : CG_IN_COMMAND, argv + 3, o);
 }

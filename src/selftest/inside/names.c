@@ -611,7 +611,7 @@ static enum cg_verdict ordinary(struct cg_try *t, const struct cg_attempt *a)
 {
         make_parents(DEEP "/x");
         for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
-                if (!strcmp(ways[i].name, "case"))
+                if (strcmp(ways[i].name, "case") == 0)
                         continue;
                 if (ways[i].make(DEEP "/ordinary") < 0)
                         return cg_fails(t, "%s: %s", ways[i].name, cg_errno_name(errno));

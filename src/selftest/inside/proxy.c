@@ -105,7 +105,7 @@ static enum cg_verdict judge(struct cg_try *t, struct answer *a)
         if (!a->n)
                 return a->closed ? cg_held(t, "the connection was closed")
                                  : cg_fails(t, "no answer in %d seconds", ANSWER_MS / 1000);
-        if (!strncmp(a->text, "HTTP/1.1 4", 10) || !strncmp(a->text, "HTTP/1.0 4", 10))
+        if (strncmp(a->text, "HTTP/1.1 4", 10) == 0 || strncmp(a->text, "HTTP/1.0 4", 10) == 0)
                 return cg_held(t, "%s", first_line(a));
         return cg_hole(t, "not refused: %s", first_line(a));
 }
