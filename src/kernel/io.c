@@ -46,33 +46,12 @@ static void link_init(struct link *l, struct cg_io *io, int listener, const stru
                             .conn = CG_ZCONN_NONE };
 }
 
-static int make_alive_page(struct cg_io *io, struct cg_err *err)
-{
-        size_t size = (size_t)sysconf(_SC_PAGESIZE);
-        uint32_t *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-        if (p == MAP_FAILED || madvise(p, size, MADV_WIPEONFORK) < 0)
-                return cg_fail_errno(err, "page that detects forks");
-        *p = ALIVE;
-        io->alive = p;
-        return 0;
-}
-
-/* Both are held for very short times, so a waiting thread spins before it sleeps. */
-static void init_locks(struct cg_io *io)
-{
-        pthread_mutexattr_t attr;
-
-        pthread_mutexattr_init(&attr);
-        pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ADAPTIVE_NP);
-        pthread_mutex_init(&io->lock, &attr);
-        pthread_mutex_init(&io->out_lock, &attr);
-        pthread_mutexattr_destroy(&attr);
-}
-
 int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_err *err)
 {
         struct cg_io *io = calloc(1, sizeof(*io));
+        size_t page = (size_t)sysconf(_SC_PAGESIZE);
+        pthread_mutexattr_t attr;
+        uint32_t *alive;
         int r;
 
         /* Never freed: the process ends by _exit(). */
@@ -84,7 +63,12 @@ int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_e
         io->config = *config;
         io->main = pthread_self();
         io->usage.at_ms = cg_now_ms();
-        init_locks(io);
+        /* Both are held for very short times, so a waiting thread spins before it sleeps. */
+        pthread_mutexattr_init(&attr);
+        pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ADAPTIVE_NP);
+        pthread_mutex_init(&io->lock, &attr);
+        pthread_mutex_init(&io->out_lock, &attr);
+        pthread_mutexattr_destroy(&attr);
         link_init(&io->kernel, io, config->kernel_fd, &cg_wire_kernel, CG_ROLE_SUPERVISOR,
                   cg_io_on_kernel_msg);
         link_init(&io->tool, io, config->tool_fd, &cg_wire_tool, CG_ROLE_TOOLSERVER, cg_io_on_tool_msg);
@@ -103,11 +87,15 @@ int cg_io_new(const struct cg_io_config *config, struct cg_io **ret, struct cg_e
         r = cg_io_make_capture(io, &io->capture[0], 0, err);
         if (r == 0)
                 r = cg_io_make_capture(io, &io->capture[1], CG_FLAG_STDERR, err);
-        if (r == 0)
-                r = make_alive_page(io, err);
-        if (r == 0)
-                *ret = io;
-        return r;
+        if (r < 0)
+                return r;
+        alive = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (alive == MAP_FAILED || madvise(alive, page, MADV_WIPEONFORK) < 0)
+                return cg_fail_errno(err, "page that detects forks");
+        *alive = ALIVE;
+        io->alive = alive;
+        *ret = io;
+        return 0;
 }
 
 static void *io_main(void *arg);

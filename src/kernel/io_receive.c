@@ -246,31 +246,27 @@ static int on_shutdown(struct cg_io *io, struct cg_err *err)
         return 0;
 }
 
-/* Fails a call that was sent over a connection that has ended. */
-static void fail_call_locked(struct cg_wait *w)
-{
-        static const char text[] =
-                "the tool server ended before it answered; whether the tool ran is not known. "
-                "It has been started again: later calls work";
-
-        snprintf(w->status, sizeof(w->status), "failed");
-        w->has_raw = zmq_msg_init_size(&w->raw, sizeof(text) - 1) == 0;
-        if (w->has_raw)
-                memcpy(zmq_msg_data(&w->raw), text, sizeof(text) - 1);
-        w->done = true;
-        cg_io_event_set(w->fd);
-}
-
 /*
  * Only the end of the connection comes after the last call to this tool server and before the first
  * one to the next.
  */
 void cg_io_calls_lost(struct cg_io *io)
 {
+        static const char text[] =
+                "the tool server ended before it answered; whether the tool ran is not known. "
+                "It has been started again: later calls work";
+
         pthread_mutex_lock(&io->lock);
-        for (struct cg_wait *w = io->waits; w; w = w->next)
-                if (w->kind == WAIT_CALL && !w->done && w->call <= io->sent_call)
-                        fail_call_locked(w);
+        for (struct cg_wait *w = io->waits; w; w = w->next) {
+                if (w->kind != WAIT_CALL || w->done || w->call > io->sent_call)
+                        continue;
+                snprintf(w->status, sizeof(w->status), "failed");
+                w->has_raw = zmq_msg_init_size(&w->raw, sizeof(text) - 1) == 0;
+                if (w->has_raw)
+                        memcpy(zmq_msg_data(&w->raw), text, sizeof(text) - 1);
+                w->done = true;
+                cg_io_event_set(w->fd);
+        }
         io->calls = 0;
         for (const struct tool_out *t = io->tool_head; t; t = t->next)
                 io->calls += t->type == CG_TOOL_CALL;

@@ -278,16 +278,6 @@ static int copy_frames(struct cg_outq_item *it, const struct cg_bytes *more, siz
         return 0;
 }
 
-static int copy_body(struct cg_outq_item *it, const char *body, size_t len, struct cg_err *err)
-{
-        it->body = malloc(len);
-        if (!it->body)
-                return cg_fail(err, CG_E_NOMEM, "output queue");
-        memcpy(it->body, body, len);
-        it->body_len = len;
-        return 0;
-}
-
 int cg_outq_add(struct cg_outq *q, const struct cg_out *m, struct cg_buf *raw, struct cg_err *err)
 {
         bool take = raw && raw->len && m->raw == raw->data;
@@ -301,8 +291,14 @@ int cg_outq_add(struct cg_outq *q, const struct cg_out *m, struct cg_buf *raw, s
         if (m->raw_len && !take)
                 memcpy(it->data, m->raw, m->raw_len);
         it->len = m->raw_len;
-        if (m->body_len)
-                r = copy_body(it, m->body, m->body_len, err);
+        if (m->body_len) {
+                it->body = malloc(m->body_len);
+                it->body_len = m->body_len;
+                if (it->body)
+                        memcpy(it->body, m->body, m->body_len);
+                else
+                        r = cg_fail(err, CG_E_NOMEM, "output queue");
+        }
         if (r == 0 && m->n_more)
                 r = copy_frames(it, m->more, m->n_more, err);
         if (r < 0) {

@@ -176,12 +176,6 @@ static int put_plain(struct cg_buf *b, PyObject *text)
         return r;
 }
 
-/* Not the repr() of a subclass, which can be anything. */
-static int put_int(struct cg_buf *b, PyObject *v)
-{
-        return put_plain(b, PyLong_Type.tp_repr(v));
-}
-
 static int put_float(struct cg_buf *b, PyObject *v)
 {
         if (!isfinite(PyFloat_AS_DOUBLE(v)))
@@ -249,11 +243,6 @@ static int put_sequence(struct cg_buf *b, PyObject *v)
 }
 
 /* ------------------------------------------------------------------ other objects */
-
-static bool is_bytes(PyObject *v)
-{
-        return PyBytes_Check(v) || PyByteArray_Check(v) || PyMemoryView_Check(v);
-}
 
 static int put_bytes(struct cg_buf *b, PyObject *v)
 {
@@ -329,10 +318,12 @@ static int put_value(struct cg_buf *b, PyObject *v)
         if (v == Py_False)
                 return put(b, "false", 5);
         if (PyLong_Check(v))
-                return put_int(b, v);
+                return put_plain(b, PyLong_Type.tp_repr(v)); /* repr() of a subclass can be anything */
         if (PyFloat_Check(v))
                 return put_float(b, v);
-        return is_bytes(v) ? put_bytes(b, v) : put_nested(b, v);
+        if (PyBytes_Check(v) || PyByteArray_Check(v) || PyMemoryView_Check(v))
+                return put_bytes(b, v);
+        return put_nested(b, v);
 }
 
 int cg_pyjson(struct cg_buf *b, PyObject *value)

@@ -64,33 +64,10 @@ static int pre_init(struct cg_err *err)
         return PyStatus_Exception(st) ? fail_status(err, st) : 0;
 }
 
-static PyStatus init_from(PyConfig *c, const char *python)
-{
-        PyStatus st;
-
-        c->site_import = 1;
-        /* The interpreter derives the paths of its libraries from the name of the program. */
-        st = PyConfig_SetBytesString(c, &c->program_name, python);
-        if (!PyStatus_Exception(st))
-                st = PyConfig_SetBytesString(c, &c->executable, python);
-        if (!PyStatus_Exception(st))
-                st = Py_InitializeFromConfig(c);
-        return st;
-}
-
-static int add_module_path(struct cg_err *err)
-{
-        PyObject *path = PySys_GetObject("path"); /* borrowed */
-        PyObject *dir = PyUnicode_DecodeFSDefault(CG_PYTHONDIR);
-        int r = path && dir ? PyList_Append(path, dir) : -1;
-
-        Py_XDECREF(dir);
-        return r < 0 ? fail_python(err, "sys.path") : 0;
-}
-
 int cg_py_init(const char *env, struct cg_err *err)
 {
         cg_auto_free char *python = NULL;
+        PyObject *path, *dir;
         PyConfig c;
         PyStatus st;
         int r;
@@ -107,11 +84,21 @@ int cg_py_init(const char *env, struct cg_err *err)
         if (PyImport_AppendInittab("_cellgate", cg_py_module_init) < 0)
                 return cg_fail(err, CG_E_NOMEM, "module _cellgate");
         PyConfig_InitIsolatedConfig(&c);
-        st = init_from(&c, python);
+        c.site_import = 1;
+        /* The interpreter derives the paths of its libraries from the name of the program. */
+        st = PyConfig_SetBytesString(&c, &c.program_name, python);
+        if (!PyStatus_Exception(st))
+                st = PyConfig_SetBytesString(&c, &c.executable, python);
+        if (!PyStatus_Exception(st))
+                st = Py_InitializeFromConfig(&c);
         PyConfig_Clear(&c);
         if (PyStatus_Exception(st))
                 return fail_status(err, st);
-        return add_module_path(err);
+        path = PySys_GetObject("path"); /* borrowed */
+        dir = PyUnicode_DecodeFSDefault(CG_PYTHONDIR);
+        r = path && dir ? PyList_Append(path, dir) : -1;
+        Py_XDECREF(dir);
+        return r < 0 ? fail_python(err, "sys.path") : 0;
 }
 
 /* ------------------------------------------------------------------ calls */

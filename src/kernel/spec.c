@@ -278,27 +278,13 @@ static int make_config(const json_t *o, struct cg_spawn_spec *ret, struct cg_err
         return ret->config ? 0 : cg_fail(err, CG_E_NOMEM, "spawn request");
 }
 
-static int from_json(const json_t *o, const struct cg_sandbox *base, struct cg_spawn_spec *ret,
-                     struct cg_err *err)
-{
-        struct cg_tier_choice tier = { .tier = CG_TIER_FULL };
-        bool on = !json_is_false(json_object_get(o, "sandbox"));
-        int r = on ? choose_tier(o, &tier, err) : 0;
-
-        if (r == 0)
-                r = make_plan(o, base, on && tier.tier == CG_TIER_FULL, &ret->plan, err);
-        if (r == 0 && on)
-                r = apply_tier(ret, o, &tier, err);
-        if (r == 0)
-                r = make_config(o, ret, err);
-        return r;
-}
-
 int cg_spawn_spec_read(int fd, const struct cg_sandbox *base, struct cg_spawn_spec *ret, struct cg_err *err)
 {
+        struct cg_tier_choice tier = { .tier = CG_TIER_FULL };
         cg_auto_json json_t *o = NULL;
         char *text = NULL;
         size_t len = 0;
+        bool on = true;
         int r;
 
         *ret = (struct cg_spawn_spec){ .plan = NULL };
@@ -310,7 +296,15 @@ int cg_spawn_spec_read(int fd, const struct cg_sandbox *base, struct cg_spawn_sp
         wipe(text, len);
         free(text);
         if (r == 0)
-                r = from_json(o, base, ret, err);
+                on = !json_is_false(json_object_get(o, "sandbox"));
+        if (r == 0 && on)
+                r = choose_tier(o, &tier, err);
+        if (r == 0)
+                r = make_plan(o, base, on && tier.tier == CG_TIER_FULL, &ret->plan, err);
+        if (r == 0 && on)
+                r = apply_tier(ret, o, &tier, err);
+        if (r == 0)
+                r = make_config(o, ret, err);
         if (r < 0)
                 cg_spawn_spec_fini(ret);
         return r;

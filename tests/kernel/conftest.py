@@ -33,7 +33,7 @@ def packages_zygote(prefix: Path, packages_env: Path) -> Iterator[Zygote]:
 
 @pytest.fixture
 def spawn(zygote: Zygote, workspace: Path) -> Iterator[Callable[..., Kernel]]:
-    """Starts kernels that end with the test."""
+    """Start kernels that are ended after the test."""
     kernels: list[Kernel] = []
 
     def start(**spec: Any) -> Kernel:

@@ -80,7 +80,7 @@ class Call:
 
 @dataclass
 class Result:
-    """What a cell gave: the body of its reply, what else the reply has, and the messages before it."""
+    """Result of a cell: body and content of its reply, and the messages before it."""
 
     reply: dict[str, Any]
     messages: list[Message] = field(default_factory=list)
@@ -142,7 +142,7 @@ class Zygote:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control = ours
         program = prefix / "libexec/cellgate/cellgate-kernel"
-        # As the supervisor does: where they lie below /tmp, a kernel would not see them.
+        # As the supervisor does: the sandbox hides /tmp of the host.
         ours = prefix / "lib/cellgate"
         chosen = [] if kernel_env == KERNEL_ENV else ["--kernel-env", kernel_env]
         shown = [p.resolve() for p in (ours / "python", ours / "kernel-env", kernel_env) if p.is_dir()]
@@ -167,7 +167,7 @@ class Zygote:
         if not data:
             raise EOFError("the zygote has ended: " + self.log)
         message = json.loads(data)
-        if "ended" in message:  # what the group of a kernel that has ended had counted
+        if "ended" in message:  # counters of the control groups of kernels that have ended
             return self._receive(timeout)
         return message, fds
 
@@ -176,7 +176,7 @@ class Zygote:
         return self.log_path.read_text()
 
     def request(self, spec: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], list[int]]:
-        """One spawn request with these listeners; the reply and its descriptors."""
+        """Send a spawn request with these listeners; returns the reply and its descriptors."""
         memfd = os.memfd_create("spec")
         try:
             os.write(memfd, json.dumps(spec).encode())
@@ -190,7 +190,7 @@ class Zygote:
         return Kernel(self, workspace, spec, ready)
 
     def close(self) -> None:
-        """Hang up and wait until the process has gone."""
+        """Close the control socket and wait for the end of the process."""
         self.control.close()
         try:
             self.process.wait(10 * SLOWNESS)
@@ -209,7 +209,7 @@ class Zygote:
 
 
 class Kernel:
-    """One kernel, seen by a supervisor and a tool server at once."""
+    """One kernel, for which this process is supervisor and tool server."""
 
     def __init__(self, zygote: Zygote, workspace: Path, spec: dict[str, Any], ready: bool) -> None:
         self.zygote = zygote
@@ -257,7 +257,7 @@ class Kernel:
         return s
 
     def end_tool_server(self) -> None:
-        """Its connection ends, and no other has been made."""
+        """Close the connection of the tool server without making another one."""
         self.poller.unregister(self.tools)
         self.tools.close()
 
@@ -317,7 +317,7 @@ class Kernel:
                 self.finish_call(ident, *result)
 
     def receive(self, timeout: float = 10.0) -> Message:
-        """The next message of the kernel wire; calls are handed to tool_functions meanwhile."""
+        """The next message of the kernel wire; calls are passed to tool_functions meanwhile."""
         deadline = time.monotonic() + timeout * SLOWNESS
         while True:
             left = deadline - time.monotonic()
@@ -343,7 +343,7 @@ class Kernel:
         return message
 
     def collect(self, cell: int, timeout: float = 10.0, on: Callable[[Message], None] | None = None) -> Result:
-        """Everything up to the reply of `cell`."""
+        """All messages up to the reply of `cell`."""
         result = Result({})
         while True:
             message = self.receive(timeout)
@@ -379,7 +379,7 @@ class Kernel:
         return self.reply(self.request(kind, content, *buffers, **options), timeout)[0]
 
     def wait_for_text(self, needle: str, timeout: float = 10.0) -> str:
-        """Read until the streams have shown this text."""
+        """Read until the streams contain this text."""
         seen = ""
         while needle not in seen:
             message = self.receive(timeout)
@@ -388,13 +388,13 @@ class Kernel:
         return seen
 
     def quiet(self, seconds: float) -> None:
-        """Assert that nothing arrives for so long."""
+        """Assert that nothing arrives for this time."""
         assert not self.poller.poll(int(seconds * 1000))
 
     # ---------------------------------------------------------------- end
 
     def wait_gone(self, timeout: float = 5.0) -> tuple[int, int] | None:
-        """Wait until init has ended; the (exit code, signal) of the kernel, None when init itself was killed."""
+        """Wait for the end of init; returns (exit code, signal) of the kernel, None if init was killed."""
         poll = select.poll()
         poll.register(self.pidfd, select.POLLIN)
         assert poll.poll(timeout * 1000 * SLOWNESS), "the kernel has not ended"

@@ -1,4 +1,4 @@
-"""What cells give: results, errors, counts, displays, magics."""
+"""Results, errors, counts, displays and magics of cells."""
 
 import base64
 import json
@@ -48,7 +48,7 @@ def test_semicolon_inside_does_not_silence(kernel: Kernel) -> None:
 def test_counts(kernel: Kernel) -> None:
     assert kernel.run("1").reply["execution_count"] == 1
     r = kernel.run("2", store_history=False)
-    assert r.of("EXECUTE_RESULT")[0].json["execution_count"] == 2  # its number, which the next cell has too
+    assert r.of("EXECUTE_RESULT")[0].json["execution_count"] == 2  # the next cell has the same number
     assert kernel.run("Out", store_history=False).result == "{1: 1, 2: 2}"
     assert kernel.run("3", silent=True).reply["execution_count"] == 1
     assert kernel.run("4").reply["execution_count"] == 2
@@ -260,7 +260,7 @@ def test_nan_in_json(kernel: Kernel) -> None:
     r = kernel.run("from IPython.display import JSON, display\ndisplay(JSON({'a': [float('nan'), float('inf'), 1.5]}))")
     data = r.messages[0].json["data"]
     assert data["application/json"] == {"a": [None, None, 1.5]}
-    assert "NaN" in data.pop("text/plain")  # what a person reads
+    assert "NaN" in data.pop("text/plain")  # for people
     assert b"NaN" not in json.dumps(data).encode()
 
 
@@ -488,7 +488,7 @@ def test_python_subprocess_is_the_same_interpreter(kernel: Kernel) -> None:
 
 
 def test_recursion_without_an_end(kernel: Kernel) -> None:
-    """The limits that people write: the answer comes in seconds, and the traceback is short."""
+    """Usual recursion limits: the reply comes within seconds, with a short traceback."""
     r = kernel.run("import sys\nsys.setrecursionlimit(10**7)\ndef f(n): return f(n + 1) + 1\nf(0)")
     assert r.reply["ename"] == "RecursionError"
     assert "the recursion limit is set to 200,000" in r.err
@@ -508,7 +508,7 @@ def test_a_deep_traceback_is_shortened(kernel: Kernel) -> None:
 
 
 def test_the_supervisors_own_cell_leaves_no_name(kernel: Kernel) -> None:
-    """It runs in a kernel that is started ahead; one that does not count but is a host's keeps its name for its functions."""
+    """The supervisor's cell in a kernel that is started ahead; uncounted cells of hosts keep their name."""
     cell = "import traceback\ntry: 1 / 0\nexcept ZeroDivisionError: traceback.print_exc()"
     kernel.run("1", silent=True, store_history=False, warm=True)
     assert '"<Cell In[1]>", line 2' in kernel.run(cell, silent=True, store_history=False).err

@@ -1,4 +1,4 @@
-"""Comms, and what libraries that know ipykernel find."""
+"""Comms, and the attributes of ipykernel that libraries use."""
 
 from typing import Any
 

@@ -12,7 +12,7 @@ numbers = itertools.count(1)
 
 
 class Debugging:
-    """A front-end that debugs: responses by request, events and cells' replies as they come."""
+    """A debugging front-end: responses by request, events and replies in order of arrival."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -118,7 +118,7 @@ def test_names_of_cells_are_those_of_jupyter(kernel: Kernel, code: str) -> None:
 
 
 def murmur2(data: bytes, seed: int) -> int:
-    """By the book, slowly."""
+    """MurmurHash2, the reference algorithm."""
     m, mask = 0x5BD1E995, 0xFFFFFFFF
     h = seed ^ len(data)
     whole = len(data) // 4 * 4
@@ -264,11 +264,11 @@ def test_disconnect_and_again(debugging: Debugging) -> None:
     debugging.start()
     cell, _ = debugging.stop_at("x = 1\ny = 2", 2)
     debugging.body("disconnect", restart=False)
-    assert debugging.finish(cell).body["status"] == "ok"  # it goes on
+    assert debugging.finish(cell).body["status"] == "ok"  # the cell continues
     assert debugging.body("debugInfo")["isStarted"] is False
     assert not debugging.ask("threads")["success"]
     cell = debugging.kernel.execute("x = 1\ny = 2")
-    assert debugging.finish(cell).body["status"] == "ok"  # no breakpoint any more
+    assert debugging.finish(cell).body["status"] == "ok"  # breakpoints are removed
     debugging.events.clear()
     debugging.start()
     cell, thread = debugging.stop_at("x = 5\ny = 6", 2)

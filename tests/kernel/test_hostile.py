@@ -1,4 +1,4 @@
-"""Cells that end or abuse their kernel: noticed, contained, and nothing is left behind."""
+"""Cells that end or abuse their kernel: detected, contained, without leftovers."""
 
 import os
 import signal
@@ -71,7 +71,7 @@ def test_fork_bomb_of_two_hundred_ends_with_the_kernel(kernel: Kernel) -> None:
 
 def descendants(pid: int) -> list[int]:
     found = [pid]
-    for p in found:  # it grows meanwhile
+    for p in found:  # the output grows meanwhile
         found += children(p)
     return found
 
@@ -84,7 +84,7 @@ def test_memory_limit(spawn: Callable[..., Kernel]) -> None:
 
 
 def test_closed_descriptors(kernel: Kernel) -> None:
-    """A cell that closes what it finds harms itself at most."""
+    """A cell that closes all descriptors only harms itself."""
     kernel.run("import os\nos.closerange(0, 3)")
     assert kernel.run("print('still here')").out == "still here\n"
 

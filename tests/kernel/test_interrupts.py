@@ -1,4 +1,4 @@
-"""INTERRUPT_REQUEST reaches what a cell does, and only that cell."""
+"""INTERRUPT_REQUEST interrupts the running cell, and no other."""
 
 import os
 import time
@@ -30,7 +30,7 @@ BUSY = [
 
 
 def start(kernel: Kernel, code: str) -> int:
-    """Run until the cell has come to its waiting."""
+    """Run until the cell waits."""
     kernel.run("def mark(): print('started', flush=True)")
     if "mark()" not in code:
         code = "mark()\n" + code
@@ -100,7 +100,7 @@ def test_interrupt_while_idle_is_ignored(kernel: Kernel) -> None:
 
 
 def test_late_interrupts_never_hit_the_next_cell(kernel: Kernel) -> None:
-    """Cells that end by themselves at about the time when the interrupt arrives."""
+    """Cells that end at about the time of the interrupt."""
     for i in range(300):
         first = kernel.execute("x = 0" if i % 2 else "for i in range(2000): x = i")
         kernel.interrupt(first)
@@ -122,14 +122,14 @@ _ = asyncio.get_event_loop().call_soon(busy)
 
 
 def go(kernel: Kernel) -> None:
-    """Lets it end. What was sent before has been read by then: this is answered by another thread."""
+    """Let the callback end. Another thread answers this, after it has read all earlier messages."""
     kernel.ask("list_subshell_request", {})
     (kernel.workspace / "go").touch()
 
 
 @pytest.mark.parametrize("subshell", [False, True])
 def test_a_cell_that_has_not_begun_yet(kernel: Kernel, subshell: bool) -> None:
-    """Its thread is busy with a callback of an earlier cell: the interrupt, which is sent once, waits for it."""
+    """The interrupt of a cell whose thread still runs a callback of an earlier cell is kept."""
     options: dict[str, Any] = {}
     if subshell:
         options = {"subshell": kernel.ask("create_subshell_request", {})["subshell_id"]}
@@ -260,7 +260,7 @@ def test_shutdown_has_a_deadline(kernel: Kernel) -> None:
 
 
 def test_an_interrupt_reaches_what_the_cell_has_started(kernel: Kernel) -> None:
-    """As at a terminal; but what an earlier cell has started goes on."""
+    """As at a terminal, but processes of earlier cells continue."""
     kernel.run("import subprocess, time\nold = subprocess.Popen(['sleep', '1000'])\ntime.sleep(0.1)")
     cell = kernel.execute(
         "new = subprocess.Popen(['sleep', '1000'])\nown = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
@@ -298,7 +298,7 @@ def test_an_interrupt_while_a_traceback_is_shown(kernel: Kernel) -> None:
 
 
 def test_an_interrupt_interrupts_once(kernel: Kernel) -> None:
-    """It comes as a flag and as a signal: what a cell does about the first is not interrupted by the second."""
+    """An interrupt is a flag and a signal: the second does not interrupt the handling of the first."""
     code = "try:\n    print('in', flush=True)\n    while True: pass\nexcept KeyboardInterrupt:\n    sum(range(300000))\n'went on'"
     for _ in range(20):
         cell = kernel.execute(code)

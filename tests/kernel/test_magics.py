@@ -1,4 +1,4 @@
-"""Magics that ipykernel brings, and figures."""
+"""Magics of ipykernel, and figures."""
 
 import base64
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A module that is not there: the note that says how to get it, and where there is none."""
+"""Notes about missing modules: how to install them, and when there is no note."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from kernel.harness import Kernel, Zygote
 
 def note(kernel: Kernel, code: str) -> str:
     error = kernel.run(code).error
-    assert "[cellgate]" not in error["evalue"]  # what programs compare stays as it was
+    assert "[cellgate]" not in error["evalue"]  # values that programs compare are unchanged
     found = [line for line in error["traceback"] if line.startswith("[cellgate] ")]
     assert len(found) <= 1
     return found[0] if found else ""

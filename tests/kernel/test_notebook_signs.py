@@ -1,4 +1,4 @@
-"""By what libraries tell a notebook's kernel from others."""
+"""Signs by which libraries detect the kernel of a notebook."""
 
 from collections.abc import Callable
 

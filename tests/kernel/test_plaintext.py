@@ -1,4 +1,4 @@
-"""Displays as text for agents; notebooks get what they always got."""
+"""Displays as text for agents; displays of notebooks are unchanged."""
 
 from pathlib import Path
 

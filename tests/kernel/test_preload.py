@@ -22,7 +22,7 @@ IN_A_CELL = (
 
 @contextlib.contextmanager
 def changes_of(folder: Path) -> Iterator[Callable[[], list[str]]]:
-    """Names of what was made in the folder from now on (inotify)."""
+    """Names of files that are created in the folder from now on (inotify)."""
     libc = ctypes.CDLL(None, use_errno=True)
     fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
     assert fd >= 0 and libc.inotify_add_watch(fd, os.fsencode(folder), 0x100) >= 0  # IN_CREATE

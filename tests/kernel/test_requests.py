@@ -1,4 +1,4 @@
-"""Requests that are no cells: each has one reply, whatever it asks and whatever the user's code does meanwhile."""
+"""Requests other than cells: each has exactly one reply, whatever the user's code does."""
 
 import json
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def test_completion(kernel: Kernel) -> None:
 
 
 def test_completion_is_as_good_as_ipykernels(kernel: Kernel) -> None:
-    """completions.json has what ipykernel 7.4 with IPython 9.18 and Python 3.11 answered."""
+    """completions.json: replies of ipykernel 7.4 with IPython 9.18 and Python 3.11."""
     table = json.loads((Path(__file__).parent / "completions.json").read_text())
     kernel.run(table["setup"])
     kernel.run("get_ipython().Completer.jedi_compute_type_timeout = 20_000")  # of a slow machine
@@ -46,7 +46,7 @@ def test_completion_is_as_good_as_ipykernels(kernel: Kernel) -> None:
 
 
 def test_completion_writes_and_reads_no_files(kernel: Kernel) -> None:
-    """A cache of jedi's would be pickles, which whoever reads them runs."""
+    """jedi's cache consists of pickles, which run code when they are loaded."""
     complete(kernel, "import json\njson.du")
     code = "import os\n[n for _, _, f in os.walk(os.path.expanduser('~')) for n in f if n.endswith('.pkl')]"
     assert kernel.run(code).result == "[]"
@@ -273,7 +273,7 @@ def test_requests_and_cells_in_order(kernel: Kernel) -> None:
     assert kernel.collect(third).result == "1"
 
 
-# ------------------------------------------------------------------ what a cell's request and reply have beside the code
+# ------------------------------------------------------------------ members of requests and replies of cells
 
 
 def test_user_expressions(kernel: Kernel) -> None:

@@ -1,4 +1,4 @@
-"""input() and its relatives."""
+"""input(), getpass() and sys.stdin."""
 
 from kernel.harness import INPUT_REPLY, Kernel, Message
 

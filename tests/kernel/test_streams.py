@@ -14,7 +14,7 @@ LIBC = "import ctypes, os, subprocess, sys\nlibc = ctypes.CDLL(None)\n"
 
 def test_python_streams_keep_their_order(kernel: Kernel) -> None:
     r = kernel.run("import sys\nfor i in range(3):\n    print('o', i)\n    print('e', i, file=sys.stderr)")
-    # A busy machine may send one print() in two pieces: what counts is the order.
+    # On a busy machine one print() may arrive in two messages; only the order matters.
     got = [(flags, b"".join(m.raw for m in group)) for flags, group in itertools.groupby(r.messages, lambda m: m.flags)]
     assert got == [(f, f"{n} {i}\n".encode()) for i in range(3) for f, n in ((0, "o"), (1, "e"))]
 
@@ -129,7 +129,7 @@ def test_ten_megabytes_of_prints(kernel: Kernel) -> None:
 @pytest.mark.slow
 @pytest.mark.no_sanitizer  # freed memory stays in its quarantine
 def test_slow_reader_and_bounded_memory(kernel: Kernel) -> None:
-    """A cell that prints 1 GB while nobody reads waits; the kernel holds some MiB, and then all arrives."""
+    """Printing 1 GB without a reader blocks with some MiB in memory; later all of it arrives."""
     kernel.run("chunk = 'x' * 1_000_000 + '\\n'")
     cell = kernel.execute("for i in range(1000): print(chunk, end='')\nopen('/proc/self/status').read()")
     time.sleep(1.0)
@@ -186,7 +186,7 @@ def test_threads_that_print_after_the_cell(kernel: Kernel) -> None:
         else:
             text += message.raw.decode()
             ids.add(message.id)
-            assert message.id == 2  # which runs, or ran last
+            assert message.id == 2  # the running or last cell
     assert text.count("\n") == 800
 
 

@@ -1,4 +1,4 @@
-"""Subshells: cells beside the main one, with output, interrupt and reply of their own."""
+"""Subshells: cells that run in parallel, with their own output, interrupts and replies."""
 
 import mmap
 import time
@@ -19,7 +19,7 @@ class Traffic:
         self.replies: dict[int, Message] = {}
 
     def until(self, *cells: int, timeout: float = 15.0) -> "Traffic":
-        """Read until these have been replied to."""
+        """Read until these cells have replies."""
         while not all(c in self.replies for c in cells):
             self.step(timeout)
         return self
@@ -168,7 +168,7 @@ def test_interrupt(kernel: Kernel, sub: str, traffic: Traffic, code: str) -> Non
     traffic.until_text("main in")
     cell = kernel.execute("print('sub in', flush=True)\n" + code, subshell=sub, allow_stdin=True)
     traffic.until_text("sub in")
-    time.sleep(0.3)  # it waits by then
+    time.sleep(0.3)  # the cell waits now
     kernel.interrupt(cell)
     traffic.until(cell)
     if "!" not in code:
@@ -199,7 +199,7 @@ found
 
 
 class Hold:
-    """The other end of the cell HOLD."""
+    """The socket of the cell HOLD."""
 
     def __init__(self, kernel: Kernel, workspace: Path) -> None:
         (workspace / "hold").write_bytes(b"0")
@@ -208,19 +208,19 @@ class Hold:
         self.kernel = kernel
 
     def answer(self, cell: int, text: str) -> None:
-        """The answer has been read by the kernel, and no Python has run since."""
+        """The kernel has read the answer, and no Python code has run since."""
         self.byte[0] = ord("1")
         deadline = time.monotonic() + 60
         while self.byte[0] != ord("2"):
             assert time.monotonic() < deadline
             time.sleep(0.001)
         self.kernel.answer_input(cell, text)
-        self.kernel.ask("usage_request", {})  # answered by the thread that reads
+        self.kernel.ask("usage_request", {})  # answered by the I/O thread
         self.byte[0] = ord("3")
 
 
 def test_interrupt_when_its_turn_to_ask_has_come(kernel: Kernel, sub: str, traffic: Traffic, workspace: Path) -> None:
-    """The cell that waited is not waiting any more, and does not ask yet."""
+    """The cell has stopped waiting and does not ask yet."""
     hold = Hold(kernel, workspace)
     code = HOLD.replace("START", "asking.start()").replace("END", "asking.join()")
     main = kernel.execute(code, allow_stdin=True)
@@ -235,7 +235,7 @@ def test_interrupt_when_its_turn_to_ask_has_come(kernel: Kernel, sub: str, traff
 
 
 def test_interrupt_when_its_answer_has_come(kernel: Kernel, sub: str, traffic: Traffic, workspace: Path) -> None:
-    """It interrupts once: the cell's next question is not interrupted by what comes for others."""
+    """An interrupt acts once: interrupts of other cells do not interrupt the next question."""
     hold = Hold(kernel, workspace)
     code = HOLD.replace("START", "print('there')").replace("END", "print('sleeps', flush=True)\nwhile True: time.sleep(0.01)")
     main = kernel.execute(code)
@@ -353,7 +353,7 @@ def test_there_is_a_limit(kernel: Kernel) -> None:
     assert kernel.ask(
         "delete_subshell_request", {"subshell_id": kernel.ask("list_subshell_request", {})["subshell_id"][0]}
     )
-    for _ in range(200):  # its place is free once the thread has ended
+    for _ in range(200):  # its entry is free when the thread has ended
         reply = kernel.ask("create_subshell_request", {})
         if reply["status"] == "ok":
             break

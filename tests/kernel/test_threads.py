@@ -1,11 +1,11 @@
-"""Whose output is it: tasks speak for the cell that has started them, threads and processes for the one that runs."""
+"""Output of tasks belongs to the cell that started them, that of threads to the running cell."""
 
 import pytest
 from kernel.harness import Kernel, Message
 
 
 def gather(kernel: Kernel, count: int, timeout: float = 10.0) -> dict[str, int]:
-    """Stream text by line, and the cell of each, until so many lines and no reply is outstanding."""
+    """Read this many lines of stream text, with their cells, and all outstanding replies."""
     found: dict[str, int] = {}
     while len(found) < count:
         message = kernel.receive(timeout)
@@ -16,7 +16,7 @@ def gather(kernel: Kernel, count: int, timeout: float = 10.0) -> dict[str, int]:
 
 
 def later(kernel: Kernel, start: str, code: str = "print('old')") -> tuple[int, int, Message]:
-    """Start something in one cell that does `code` when the next cell lets it; returns both cells and the message."""
+    """Start `code` in one cell, let the next cell release it; returns both cells and the message."""
     kernel.run(
         "import threading\ngo, done = threading.Event(), threading.Event()\ndef work():\n    go.wait()\n    "
         + code

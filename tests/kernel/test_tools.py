@@ -123,7 +123,7 @@ def test_interrupt_cancels(tools: Kernel) -> None:
         assert tools.poller.poll(5000)
         tools._serve_tools()
     assert tools.cancelled == [tools.calls[0].id]
-    tools.finish_call(tools.calls[0].id, "failed", b"cancelled")  # comes late, belongs to nobody
+    tools.finish_call(tools.calls[0].id, "failed", b"cancelled")  # a late result without a waiting call
     tools.tool_functions.append(echo)
     assert tools.run("call(b'{\"n\":2}')").result == """('ok', b'{"n":2}')"""
 
@@ -208,7 +208,7 @@ def wait_for_calls(tools: Kernel, n: int) -> None:
 
 
 def test_calls_between_two_tool_servers(tools: Kernel) -> None:
-    """The one that was sent fails; the ones that follow at once wait for the next tool server, whenever it comes."""
+    """A call that was sent fails; later calls wait for the next tool server."""
     for _ in range(20):
         tools.calls.clear()
         cell = tools.execute("[call()[0], call()[0], call()[0]]")

@@ -86,7 +86,7 @@ print(os.WTERMSIG(status), open("kept").read().count("mine "), flush=True)
 
 @pytest.mark.no_sanitizer
 def test_a_crash_leaves_the_files_of_a_forked_process(spawn: Callable[..., Kernel]) -> None:
-    """Where the process has closed what it inherited, no file of its own is taken for the one of crashes."""
+    """A file with the number of a closed crash descriptor is not used for tracebacks."""
     closed = "os.closerange(3, 1024); files = [os.open('kept', os.O_RDWR) for _ in range(200)]"
     assert spawn().run(CRASHING_CHILD.format(close=closed)).text(stderr=False) == "6 100000\n"
     replaced = (

@@ -1,4 +1,4 @@
-"""ipywidgets: what a front-end would see and send."""
+"""ipywidgets: messages from and to a front-end."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A session with a working directory: each cell begins there."""
+"""A session with a working directory: each cell starts there."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -9,7 +9,7 @@ from kernel.harness import Kernel
 
 
 def write_package(root: Path, name: str, value: str) -> None:
-    """As the generator does: a whole new folder takes the place of the old one."""
+    """Replace the folder as the generator does."""
     new = root / "mcptools" / f".{name}.new"
     (new / "sub").mkdir(parents=True)
     (new / "__init__.py").write_text(f"value = {value!r}\n")

@@ -1,4 +1,4 @@
-"""The zygote: its control protocol, its ends, and many forks."""
+"""The zygote: control protocol, ends, and many forks."""
 
 import json
 import os
@@ -162,15 +162,15 @@ found
 """
 
 
-@pytest.mark.no_sanitizer  # terabytes of mapped shadow to search
+@pytest.mark.no_sanitizer  # the shadow memory has terabytes to search
 def test_variables_of_one_session_are_not_in_the_next(spawn: Callable[..., Kernel]) -> None:
-    """The next kernel is a copy of the zygote: nothing of an earlier spec may be left in its memory."""
+    """Later kernels are forked from the zygote, whose memory must not contain earlier specs."""
 
     def copies(kernel: Kernel, secret: str) -> int:
         return int(kernel.run(FIND.format(secret=secret.encode().hex()), timeout=30).result or "-1")
 
     never, used = os.urandom(12).hex(), os.urandom(12).hex()
-    by_itself = copies(spawn(), never)  # the needle and the pattern
+    by_itself = copies(spawn(), never)  # of the needle and the pattern
     own = spawn(env=[f"TOKEN=prefix{used}"])
     assert copies(own, used) > by_itself > 0
     assert copies(spawn(), used) == by_itself
@@ -193,7 +193,7 @@ def test_kernels_at_the_same_time(spawn: Callable[..., Kernel]) -> None:
         assert k.collect(cell).result == str(i * 2)
 
 
-@pytest.mark.no_sanitizer  # it has memory of its own
+@pytest.mark.no_sanitizer  # the sanitizer has its own memory
 def test_memory_of_a_kernel(spawn: Callable[..., Kernel]) -> None:
     """A kernel's own memory: its proportional share with ten siblings, in kB."""
     kernels = [spawn() for _ in range(10)]
